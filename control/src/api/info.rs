@@ -182,7 +182,11 @@ pub struct RegionInfo {
     pub backing: String,
     /// Name of the shared-memory object, or path of the file.
     pub path: Option<String>,
-    /// Steering tag, `0x` and eight hexadecimal digits.
+    /// Percent of its memory that is ready, while that is being prepared; peers cannot reach it yet, and its removal ends the
+    /// preparation.
+    #[serde(default)]
+    pub preparing: Option<u8>,
+    /// Steering tag, `0x` and eight hexadecimal digits; `-` while its memory is being prepared.
     pub stag: String,
     /// Tagged offset of the first byte, as a string of decimal digits (it may exceed 2^53).
     pub base_to: String,

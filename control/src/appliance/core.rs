@@ -49,6 +49,7 @@ use super::pending::{Found, Loading, StreamsFor, Then};
 use super::ports::PortView;
 use super::regions::Regions;
 use super::running::Lines;
+use super::stores::Confirmation;
 use super::streams::{Streams, Untagged, on_ddp_error};
 use super::tickets::Complete;
 use crate::api::{
@@ -387,6 +388,7 @@ impl Core {
                 }
             }
             Event::PeerClosed { stream, .. } => self.streams.on_peer_closed(&mut self.env, stream),
+            Event::ReadHeld { stream } => self.env.confirm(stream, Confirmation::Read),
             Event::Received { .. }
             | Event::Immediate { .. }
             | Event::Invalidated { .. }
@@ -433,6 +435,9 @@ impl Core {
             Some(Loading::ClearSlot(taken)) => self.on_slot_cleared(&taken, result.map(drop)),
             Some(Loading::ClearFor(plan)) => self.on_cleared_for(plan, result.map(drop), now),
             Some(Loading::Reload) => self.on_reload_loaded(id, result),
+            Some(Loading::Freed { result, answer }) => {
+                answer.send(result.map(|()| Reply::DONE).map_err(ApiError::internal));
+            }
             None => self.env.tally.unexpected_events += 1,
         }
     }
@@ -443,12 +448,23 @@ impl Core {
             match report {
                 Report::Appended { tag } => self.streams.on_appended(&mut self.env, tag),
                 Report::Synced { .. } => {}
+                Report::Flushed { tag, result: Ok(()) } => self.env.on_flushed(tag),
+                Report::Flushed { tag, result: Err(reason) } => {
+                    let stream = self.env.stores.stream_of(tag);
+                    self.streams.fail_stores(&mut self.env, stream, &reason);
+                }
+                Report::Reopened { path } => {
+                    self.env.tally.files_reopened += 1;
+                    let path = path.display();
+                    self.env.warn(format!("{path} was moved, removed or replaced: opened again"));
+                }
                 Report::Failed { file, reason, durable } => {
                     self.env.tally.file_errors += 1;
                     let note = format!("{reason}; it is tried again every second");
                     self.env.notes.set(Cause::File(file), note, None);
                     if durable {
-                        self.streams.on_file_failed(&mut self.env, file, &reason);
+                        let streams = self.env.stores.streams_of(file);
+                        self.streams.fail_stores(&mut self.env, streams, &reason);
                     }
                     self.env.warn(reason);
                 }
@@ -483,6 +499,7 @@ impl Core {
             self.links.poll_timeout(&self.env.facts),
             self.listeners.poll_timeout(),
             self.streams.poll_timeout(),
+            self.env.stores.poll_timeout(),
             self.captures.poll_timeout(),
             self.env.ipsec.kernels().and_then(Kernel::poll_timeout),
         ]
@@ -503,6 +520,8 @@ impl Core {
         for posted in self.streams.expire_refused(&mut self.env, now) {
             self.on_posted(Some(posted), now);
         }
+        let late = self.env.stores.late(now);
+        self.streams.fail_stores(&mut self.env, late, "the file was not written in time");
         self.captures.handle_timeout(&mut self.env, now);
         self.look_at_links(now);
         self.drain_timeout(now);
@@ -578,6 +597,9 @@ impl Core {
         let Some((section, answer)) = self.regions.take_loading(id) else { return };
         let added = match result {
             Ok(loaded) => self.register_region(section, loaded, Origin::Api, Some(answer)),
+            Err(_) if !self.env.is_running() => {
+                return answer.send(Err(ApiError::unavailable("the appliance is draining")));
+            }
             Err(sentence) => return answer.send(Err(ApiError::bad_request(sentence))),
         };
         if let Err(error) = added {
@@ -628,7 +650,12 @@ impl Core {
     }
 
     fn region_infos(&self) -> Vec<RegionInfo> {
-        self.regions.infos(self.env.now, |region| self.listeners.names_of(region))
+        let listeners = |region: &str| self.listeners.names_of(region);
+        let mut infos = self.regions.infos(self.env.now, listeners);
+        infos.extend(self.regions.preparing(&self.env));
+        infos.extend(self.preparing_for_reload());
+        infos.sort_by(|a, b| a.name.cmp(&b.name));
+        infos
     }
 }
 

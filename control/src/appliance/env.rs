@@ -17,10 +17,11 @@ use super::budget::Budget;
 use super::counters::Tally;
 use super::handshakes::Handshakes;
 use super::ipsec::Ipsec;
-use super::loader::{Load, Wanted};
+use super::loader::{Load, Wanted, Watch};
 use super::notes::Notes;
 use super::pending::{Loading, Then};
 use super::ports::PortView;
+use super::stores::Stores;
 use super::tickets::{Complete, Tickets};
 use crate::api::{self, AccessTally, ApiError, EventKind, EventLog};
 use crate::beneath::{Directories, Use};
@@ -95,13 +96,15 @@ pub(super) struct Env {
     pub ipsec: Ipsec,
     /// Where files may lie.
     pub files: Arc<Directories>,
+    /// Confirmations that wait for files.
+    pub stores: Stores,
     tickets: Tickets<Then>,
     /// Commands that the rings have not taken yet, per worker.
     commands: Vec<VecDeque<Command>>,
     /// Requests that the loader has not taken yet.
     loads: VecDeque<Load>,
-    /// What each request is for, by its number.
-    loading: HashMap<u64, Loading>,
+    /// Purpose and progress of each request, by its number.
+    loading: HashMap<u64, (Loading, Arc<Watch>)>,
     /// Of [`number`](Env::number), from 1.
     next_number: u64,
 }
@@ -120,6 +123,8 @@ impl Env {
         shm: shm::Server,
         budget: Budget,
     ) -> Env {
+        let files = Arc::new(facts.config.directories());
+        writer.follow(Arc::clone(&files));
         Env {
             phase: Phase::Running,
             drained_by_operator: false,
@@ -132,7 +137,8 @@ impl Env {
             handshakes: Handshakes::default(),
             notes: Notes::default(),
             ipsec: Ipsec::default(),
-            files: Arc::new(facts.config.directories()),
+            files,
+            stores: Stores::default(),
             tickets: Tickets::default(),
             commands: facts.counters.iter().map(|_| VecDeque::new()).collect(),
             facts,
@@ -245,9 +251,23 @@ impl Env {
         loading: Loading,
     ) -> u64 {
         let id = self.number();
-        self.loading.insert(id, loading);
-        self.loads.push_back(Load { id, wanted, files });
+        let watch = Arc::<Watch>::default();
+        self.loading.insert(id, (loading, Arc::clone(&watch)));
+        self.loads.push_back(Load { id, wanted, files, watch });
         id
+    }
+
+    /// Progress of the memory with this number, until it has come.
+    pub(super) fn watch(&self, id: u64) -> Option<&Arc<Watch>> {
+        self.loading.get(&id).map(|(_, watch)| watch)
+    }
+
+    /// Ends the preparation of all regions: the appliance ends.
+    pub(super) fn cancel_regions(&self) {
+        let of_region = |(loading, _): &&(Loading, Arc<Watch>)| {
+            matches!(loading, Loading::Region | Loading::Reload)
+        };
+        self.loading.values().filter(of_region).for_each(|(_, watch)| watch.cancel());
     }
 
     /// Memory that is to be made.
@@ -257,13 +277,19 @@ impl Env {
 
     /// What the memory with this number is for.
     pub(super) fn take_loading(&mut self, id: u64) -> Option<Loading> {
-        self.loading.remove(&id)
+        self.loading.remove(&id).map(|(loading, _)| loading)
     }
 
     /// A number that was not used before in this run.
     pub(super) fn number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number - 1
+    }
+
+    /// From now on files may lie here. Those that are written are opened again where their names lead elsewhere.
+    pub(super) fn use_directories(&mut self, files: Directories) {
+        self.files = Arc::new(files);
+        self.writer.follow(Arc::clone(&self.files));
     }
 
     pub(super) fn warn(&mut self, message: String) {

@@ -1,15 +1,17 @@
 //! Making memory, on a thread of its own: mapping, pre-faulting and reading a file take time that the
-//! control thread does not have.
+//! control thread does not have. A request for much memory has a thread for itself, so that no other one waits for it.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::Write as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 
-use dataplane::memory::{Backing, Memory, MemoryConfig};
+use dataplane::memory::{Backing, Memory, MemoryConfig, Progress};
 use ddp::RegionMemory as _;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
@@ -43,6 +45,60 @@ pub enum Wanted {
     },
     /// Zeros in these bytes of these.
     Clear(Vec<(Memory, Range<u64>)>),
+    /// The handle dropped. The result comes when the memory is free, if it was the last handle.
+    Free(Memory),
+}
+
+/// A request for so many bytes and more has a thread of its own.
+pub const LARGE: u64 = 64 << 20;
+
+impl Wanted {
+    /// Bytes to be made, copied or freed; 0 where a piece bounds them.
+    fn bytes(&self) -> u64 {
+        match self {
+            Wanted::Region(section) => match (&section.backing, section.size) {
+                (config::Backing::File { path, .. }, None) => {
+                    std::fs::metadata(path).map_or(0, |metadata| metadata.len())
+                }
+                (_, size) => size.unwrap_or(0),
+            },
+            Wanted::File(_) | Wanted::Fill(_) => 0,
+            Wanted::Scratch(len) | Wanted::Source(len) | Wanted::Save { len, .. } => *len,
+            Wanted::Clear(all) => all.iter().map(|(_, bytes)| bytes.end - bytes.start).sum(),
+            Wanted::Free(memory) => memory.len(),
+        }
+    }
+}
+
+/// Progress of a request, and whether its result is still wanted.
+#[derive(Debug, Default)]
+pub struct Watch {
+    percent: AtomicU8,
+    cancelled: AtomicBool,
+}
+
+impl Watch {
+    /// From 0 to 100.
+    pub fn percent(&self) -> u8 {
+        self.percent.load(Ordering::Relaxed)
+    }
+
+    /// Ends the request after the piece that is being made; its result is an error.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    fn goes_on(&self, at: Progress) -> bool {
+        let percent = u128::from(at.done) * 100 / u128::from(at.of.max(1));
+        self.percent.store(u8::try_from(percent).unwrap_or(100), Ordering::Relaxed);
+        !self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// # Errors
+    /// The request was cancelled.
+    fn check(&self, done: u64, of: u64) -> Result<(), String> {
+        self.goes_on(Progress { done, of }).then_some(()).ok_or_else(|| "cancelled".to_owned())
+    }
 }
 
 /// A request, numbered by the control thread.
@@ -54,6 +110,8 @@ pub struct Load {
     pub wanted: Wanted,
     /// Where files may lie.
     pub files: Arc<Directories>,
+    /// Its progress.
+    pub watch: Arc<Watch>,
 }
 
 /// What was made.
@@ -78,9 +136,11 @@ pub struct Finished {
     pub result: Result<Loaded, String>,
 }
 
-/// Handle on the thread. Dropping it waits for the request that is being worked on.
+/// Handle on the thread. Dropping it cancels every request, and waits for the one that the thread is working on.
 #[derive(Debug)]
 pub struct Loader {
+    /// Of requests that may be worked on.
+    watches: RefCell<Vec<Weak<Watch>>>,
     requests: Option<Sender<Load>>,
     finished: Receiver<Finished>,
     thread: Option<JoinHandle<()>>,
@@ -99,24 +159,33 @@ impl Loader {
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             for load in inbox {
                 let (outbox, wake, budget) = (outbox.clone(), Arc::clone(&wake), budget.clone());
-                let answer = move |Load { id, wanted, files }: Load| {
-                    let result = self::load(&wanted, &budget, &files);
+                let answer = move |Load { id, wanted, files, watch }: Load| {
+                    let result = self::load(&wanted, &budget, &files, &watch);
+                    if let Wanted::Free(memory) = wanted {
+                        memory.free();
+                    }
                     // The control thread may have ended.
                     let _ = outbox.send(Finished { id, result });
                     wake();
                 };
                 match &load.wanted {
                     // It may wait for long; a job has one of these at a time.
-                    Wanted::Fill(fill) if fill.source.is_pipe() => spawn(load, answer),
+                    Wanted::Fill(fill) if fill.source.is_pipe() => spawn("pipe", load, answer),
+                    // Each of these belongs to a region or a job of that size, which bounds their number.
+                    wanted if wanted.bytes() >= LARGE => spawn("memory", load, answer),
                     _ => answer(load),
                 }
             }
         })?;
-        Ok(Loader { requests: Some(requests), finished, thread: Some(thread) })
+        let (requests, thread) = (Some(requests), Some(thread));
+        Ok(Loader { watches: RefCell::default(), requests, finished, thread })
     }
 
     /// Queues a request.
     pub fn request(&self, load: Load) {
+        let mut watches = self.watches.borrow_mut();
+        watches.retain(|watch| watch.strong_count() > 0);
+        watches.push(Arc::downgrade(&load.watch));
         if let Some(requests) = &self.requests
             && requests.send(load).is_err()
         {
@@ -132,6 +201,7 @@ impl Loader {
 
 impl Drop for Loader {
     fn drop(&mut self) {
+        self.watches.borrow().iter().filter_map(Weak::upgrade).for_each(|watch| watch.cancel());
         self.requests = None;
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -142,12 +212,21 @@ impl Drop for Loader {
 }
 
 /// On a thread of its own. Without one the loader's does it.
-fn spawn(load: Load, answer: impl Fn(Load) + Clone + Send + 'static) {
-    let (again, given) = (answer.clone(), load.clone());
-    if let Err(error) = std::thread::Builder::new().name("pipe".into()).spawn(move || answer(given))
-    {
-        tracing::warn!("no thread for a pipe: {error}");
-        again(load);
+fn spawn(name: &str, load: Load, answer: impl Fn(Load) + Clone + Send + 'static) {
+    // One copy: a request to free memory holds its last handle.
+    let (taken, again) = (Arc::new(Mutex::new(Some(load))), answer.clone());
+    let take = |load: &Mutex<Option<Load>>| load.lock().ok().and_then(|mut load| load.take());
+    let given = Arc::clone(&taken);
+    let run = move || {
+        if let Some(load) = take(&given) {
+            answer(load);
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name(name.into()).spawn(run) {
+        tracing::warn!("no thread `{name}`: {error}");
+        if let Some(load) = take(&taken) {
+            again(load);
+        }
     }
 }
 
@@ -155,10 +234,15 @@ fn spawn(load: Load, answer: impl Fn(Load) + Clone + Send + 'static) {
 ///
 /// # Errors
 /// One sentence that names the region or file and the reason.
-pub fn load(wanted: &Wanted, budget: &Budget, files: &Directories) -> Result<Loaded, String> {
+pub fn load(
+    wanted: &Wanted,
+    budget: &Budget,
+    files: &Directories,
+    watch: &Watch,
+) -> Result<Loaded, String> {
     match wanted {
         Wanted::Region(section) => {
-            let made = region(section, budget, files);
+            let made = region(section, budget, files, watch);
             made.map_err(|error| format!("region {}: {error}", section.name))
         }
         Wanted::File(path) => {
@@ -168,40 +252,51 @@ pub fn load(wanted: &Wanted, budget: &Budget, files: &Directories) -> Result<Loa
             let backing = Backing::Anonymous;
             let config = MemoryConfig { backing, len: window, remote_write: false, lock: true };
             let source = Some(Arc::new(source));
-            Ok(Loaded { source, ..made(&config, charge, len)? })
+            Ok(Loaded { source, ..made(&config, charge, len, watch)? })
         }
         Wanted::Fill(fill) => {
             let (memory, len) = (fill.memory.clone(), fill.read()?);
             Ok(Loaded { memory, len, file: None, source: None })
         }
-        Wanted::Scratch(len) => anonymous(*len, true, budget),
+        Wanted::Scratch(len) => anonymous(*len, true, budget, watch),
         Wanted::Source(len) => {
-            let loaded = anonymous(*len, false, budget)?;
-            fill(&loaded.memory, &(0..*len), &vec![0x5a; COPY]);
+            let loaded = anonymous(*len, false, budget, watch)?;
+            fill(&loaded.memory, &(0..*len), &vec![0x5a; COPY], watch)?;
             Ok(loaded)
         }
         Wanted::Save { memory, len, path } => {
             let file = files.open(path, Use::Replace).map_err(|refused| refused.to_string())?;
-            save(memory, *len, file).map_err(|error| format!("{}: {error}", path.display()))?;
+            save(memory, *len, file, watch)
+                .map_err(|error| format!("{}: {error}", path.display()))?;
             Ok(Loaded { memory: memory.clone(), len: *len, file: None, source: None })
         }
         Wanted::Clear(all) => {
             let zeros = vec![0; COPY];
-            all.iter().for_each(|(memory, bytes)| fill(memory, bytes, &zeros));
-            // Nothing is made: the one byte stands for it, and is not charged, so that a full ceiling is no obstacle.
-            let backing = Backing::Anonymous;
-            let config = MemoryConfig { backing, len: 1, remote_write: true, lock: false };
-            let memory = Memory::new(&config).map_err(|error| error.to_string())?;
-            Ok(Loaded { memory, len: 1, file: None, source: None })
+            all.iter().try_for_each(|(memory, bytes)| fill(memory, bytes, &zeros, watch))?;
+            nothing()
         }
+        Wanted::Free(_) => nothing(),
     }
 }
 
-fn anonymous(len: u64, remote_write: bool, budget: &Budget) -> Result<Loaded, String> {
+/// Stands for the result of a request that makes nothing. Not charged: a full ceiling is no obstacle.
+fn nothing() -> Result<Loaded, String> {
+    let backing = Backing::Anonymous;
+    let config = MemoryConfig { backing, len: 1, remote_write: true, lock: false };
+    let memory = Memory::new(&config).map_err(|error| error.to_string())?;
+    Ok(Loaded { memory, len: 1, file: None, source: None })
+}
+
+fn anonymous(
+    len: u64,
+    remote_write: bool,
+    budget: &Budget,
+    watch: &Watch,
+) -> Result<Loaded, String> {
     let charge = charge(budget, Of::Job, "memory of a job", len)?;
     let backing = Backing::Anonymous;
     let config = MemoryConfig { backing, len: len.max(1), remote_write, lock: true };
-    made(&config, charge, len)
+    made(&config, charge, len, watch)
 }
 
 fn charge(budget: &Budget, of: Of, what: &str, len: u64) -> Result<Charge, String> {
@@ -209,18 +304,23 @@ fn charge(budget: &Budget, of: Of, what: &str, len: u64) -> Result<Charge, Strin
 }
 
 /// Maps memory that has been charged. The charge goes with it.
-fn made(config: &MemoryConfig, charge: Charge, len: u64) -> Result<Loaded, String> {
-    let memory = Memory::new(config).map_err(|error| error.to_string())?;
+fn made(config: &MemoryConfig, charge: Charge, len: u64, watch: &Watch) -> Result<Loaded, String> {
+    let memory = prepared(config, watch)?;
     Ok(Loaded { memory: memory.charged(charge), len, file: None, source: None })
+}
+
+fn prepared(config: &MemoryConfig, watch: &Watch) -> Result<Memory, String> {
+    Memory::prepare(config, &mut |at| watch.goes_on(at)).map_err(|error| error.to_string())
 }
 
 /// Bytes that are copied at a time.
 const COPY: usize = 1 << 20;
 
-fn save(memory: &Memory, len: u64, mut file: File) -> std::io::Result<()> {
+fn save(memory: &Memory, len: u64, mut file: File, watch: &Watch) -> std::io::Result<()> {
     let mut bytes = vec![0; COPY];
     let mut at = 0;
     while at < len {
+        watch.check(at, len).map_err(std::io::Error::other)?;
         let n = (len - at).min(COPY as u64);
         let part = &mut bytes[..n as usize];
         memory.read(at, part);
@@ -231,18 +331,25 @@ fn save(memory: &Memory, len: u64, mut file: File) -> std::io::Result<()> {
 }
 
 /// Writes `with` over these bytes again and again.
-fn fill(memory: &Memory, bytes: &Range<u64>, with: &[u8]) {
+fn fill(memory: &Memory, bytes: &Range<u64>, with: &[u8], watch: &Watch) -> Result<(), String> {
     let mut at = bytes.start;
     while at < bytes.end {
+        watch.check(at - bytes.start, bytes.end - bytes.start)?;
         let n = (bytes.end - at).min(with.len() as u64);
         memory.write(at, &with[..n as usize]);
         at += n;
     }
+    Ok(())
 }
 
 /// A region may change at any time, also where peers may not write: Reads and atomic operations put their
 /// answers there, and it is cleared.
-fn region(section: &RegionSection, budget: &Budget, files: &Directories) -> Result<Loaded, String> {
+fn region(
+    section: &RegionSection,
+    budget: &Budget,
+    files: &Directories,
+    watch: &Watch,
+) -> Result<Loaded, String> {
     let charged = |len| charge(budget, Of::Region, "its memory", len);
     let backing = match &section.backing {
         config::Backing::Anonymous => Backing::Anonymous,
@@ -257,16 +364,16 @@ fn region(section: &RegionSection, budget: &Budget, files: &Directories) -> Resu
             }
             let charge = charged(len)?;
             let (len, config) = staged(path, len, true);
-            return Ok(Loaded { file: Some(file), ..made(&config, charge, len)? });
+            return Ok(Loaded { file: Some(file), ..made(&config, charge, len, watch)? });
         }
     };
     let len = section.size.ok_or("it has no size")?;
     let reserved = backing == Backing::Huge && len <= config::free_huge_memory();
     let config = MemoryConfig { backing, len, remote_write: true, lock: true };
     if !reserved {
-        return made(&config, charged(len)?, len);
+        return made(&config, charged(len)?, len, watch);
     }
-    let memory = Memory::new(&config).map_err(|error| error.to_string())?;
+    let memory = prepared(&config, watch)?;
     // Somebody else may have taken the hugepages in between.
     let memory = if memory.is_huge() { memory } else { memory.charged(charged(len)?) };
     Ok(Loaded { memory, len, file: None, source: None })
@@ -309,7 +416,7 @@ mod tests {
     use super::*;
 
     fn made_of(wanted: &Wanted) -> Result<Loaded, String> {
-        load(wanted, &Budget::unlimited(), &Directories::everywhere())
+        load(wanted, &Budget::unlimited(), &Directories::everywhere(), &Watch::default())
     }
 
     fn section(backing: config::Backing, size: Option<u64>) -> RegionSection {
@@ -377,23 +484,99 @@ mod tests {
     fn what_is_cleared_needs_no_room_under_the_ceiling() {
         let budget = Budget::unlimited();
         let _all = budget.charge(Of::Job, "all", u64::MAX - 4095).unwrap();
-        assert!(load(&Wanted::Scratch(1), &budget, &Directories::everywhere()).is_err());
-        assert!(load(&Wanted::Clear(Vec::new()), &budget, &Directories::everywhere()).is_ok());
+        let load = |wanted: &Wanted| {
+            super::load(wanted, &budget, &Directories::everywhere(), &Watch::default())
+        };
+        assert!(load(&Wanted::Scratch(1)).is_err());
+        assert!(load(&Wanted::Clear(Vec::new())).is_ok());
+    }
+
+    /// A started loader, and a request to it.
+    fn started() -> (Loader, Receiver<()>, impl Fn(u64, Wanted) -> Load) {
+        let (woken, wakes) = channel();
+        // The test may have ended.
+        let wake = move || {
+            let _ = woken.send(());
+        };
+        let loader = Loader::start("t", Budget::unlimited(), wake).unwrap();
+        let files = Arc::new(Directories::everywhere());
+        let load =
+            move |id, wanted| Load { id, wanted, files: Arc::clone(&files), watch: Arc::default() };
+        (loader, wakes, load)
     }
 
     #[test]
     fn the_thread_answers_in_order_and_wakes() {
-        let (woken, wakes) = channel();
-        let wake = move || woken.send(()).unwrap();
-        let loader = Loader::start("t", Budget::unlimited(), wake).unwrap();
-        let files = Arc::new(Directories::everywhere());
+        let (loader, wakes, load) = started();
         let region = section(config::Backing::Anonymous, Some(4096));
-        loader.request(Load { id: 1, wanted: Wanted::Region(region), files: Arc::clone(&files) });
-        loader.request(Load { id: 2, wanted: Wanted::File("/nonexistent".into()), files });
+        loader.request(load(1, Wanted::Region(region)));
+        loader.request(load(2, Wanted::File("/nonexistent".into())));
         wakes.recv().unwrap();
         wakes.recv().unwrap();
         assert!(matches!(loader.poll(), Some(Finished { id: 1, result: Ok(_) })));
         assert!(matches!(loader.poll(), Some(Finished { id: 2, result: Err(_) })));
         assert!(loader.poll().is_none());
+    }
+
+    /// Clears `memory` for as long as the test takes: a request that never ends by itself.
+    fn endless(memory: &Memory) -> Wanted {
+        Wanted::Clear(vec![(memory.clone(), 0..memory.len()); 1 << 20])
+    }
+
+    #[test]
+    fn a_large_request_delays_no_other_and_ends_when_it_is_cancelled() {
+        let (loader, wakes, load) = started();
+        let memory = made_of(&Wanted::Scratch(1 << 20)).unwrap().memory;
+        let large = load(1, endless(&memory));
+        let watch = Arc::clone(&large.watch);
+        loader.request(large);
+        loader.request(load(2, Wanted::File("/nonexistent".into())));
+        wakes.recv().unwrap();
+        assert_eq!(loader.poll().map(|finished| finished.id), Some(2));
+        watch.cancel();
+        wakes.recv().unwrap();
+        let finished = loader.poll().unwrap();
+        assert_eq!((finished.id, finished.result.unwrap_err()), (1, "cancelled".to_owned()));
+    }
+
+    #[test]
+    fn the_end_of_the_loader_cancels_every_request() {
+        let (loader, wakes, load) = started();
+        let memory = made_of(&Wanted::Scratch(1 << 20)).unwrap().memory;
+        loader.request(load(1, endless(&memory)));
+        drop(loader);
+        // Its result has nowhere to go.
+        wakes.recv().unwrap();
+    }
+
+    #[test]
+    fn each_kind_of_large_request_ends_when_it_is_cancelled() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, [1; 100]).unwrap();
+        let memory = made_of(&Wanted::Scratch(4096)).unwrap().memory;
+        let file = config::Backing::File { path: path.clone(), fsync: config::Fsync::Never };
+        let object = config::Backing::SharedMemory { object: "cancelled".into() };
+        let save = Wanted::Save { memory: memory.clone(), len: 4096, path };
+        let regions = [file, object, config::Backing::Anonymous, config::Backing::Hugepages];
+        let regions = regions.map(|backing| Wanted::Region(section(backing, Some(4096))));
+        let others = [save, Wanted::Scratch(1), Wanted::Source(1), endless(&memory)];
+        for wanted in regions.into_iter().chain(others) {
+            let watch = Watch::default();
+            watch.cancel();
+            let refused = load(&wanted, &Budget::unlimited(), &Directories::everywhere(), &watch);
+            let refused = refused.unwrap_err();
+            assert!(refused.contains("cancelled"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn freed_memory_is_free_when_the_answer_comes() {
+        let (loader, wakes, load) = started();
+        let budget = Budget::unlimited();
+        let made = anonymous(LARGE, true, &budget, &Watch::default()).unwrap();
+        loader.request(load(1, Wanted::Free(made.memory)));
+        wakes.recv().unwrap();
+        assert_eq!(budget.info().jobs, 0);
     }
 }

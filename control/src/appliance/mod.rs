@@ -49,6 +49,7 @@ mod running;
 pub mod source;
 pub mod stags;
 pub mod start;
+mod stores;
 mod streams;
 #[cfg(test)]
 mod tests;

@@ -159,6 +159,8 @@ pub(super) struct ConnectPlan {
     pub pd: PdId,
     /// Start Keys instead of frames (the draft's revision 0).
     pub start_key: bool,
+    /// One of its regions has a file.
+    pub stores: bool,
 }
 
 /// What a stream is opened for.
@@ -233,6 +235,11 @@ pub(super) enum Loading {
     /// The regions of an active open are cleared before they are advertised to its peer.
     ClearFor(Box<ConnectPlan>),
     Reload,
+    /// A region's memory is being freed; the removal is answered with this result.
+    Freed {
+        result: Result<(), String>,
+        answer: Answer,
+    },
 }
 
 /// A piece of a listener's region that a stream is to have.

@@ -17,7 +17,7 @@ use dataplane::{Dataplane, InterfaceId, WorkerId};
 use super::budget::{Budget, Room};
 use super::core::{Core, Setup};
 use super::ipsec::{self, Ipsec};
-use super::loader::{self, Loaded, Loader, Wanted};
+use super::loader::{self, Loaded, Loader, Wanted, Watch};
 use super::ports::{self, PortView};
 use super::start;
 use super::thread::{Control, Driver, Place, Signal, Waker};
@@ -352,7 +352,8 @@ fn setup(
 fn load_regions(config: &Config, budget: &Budget) -> Result<Vec<(RegionSection, Loaded)>, String> {
     let files = config.directories();
     let load = |section: &RegionSection| {
-        let loaded = loader::load(&Wanted::Region(section.clone()), budget, &files)?;
+        let wanted = Wanted::Region(section.clone());
+        let loaded = loader::load(&wanted, budget, &files, &Watch::default())?;
         Ok((section.clone(), loaded))
     };
     config.regions.iter().map(load).collect()

@@ -224,10 +224,14 @@ pub(super) fn regions(regions: &[RegionInfo]) -> String {
                 Some(path) => format!("{} {path}", region.backing),
                 None => region.backing.clone(),
             };
+            let access = match region.preparing {
+                Some(percent) => format!("preparing {percent} %"),
+                None => region.access.clone(),
+            };
             vec![
                 region.name.clone(),
                 show_size(region.size),
-                region.access.clone(),
+                access,
                 yes(region.shared),
                 region.stag.clone(),
                 region.base_to.clone(),

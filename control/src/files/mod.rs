@@ -8,8 +8,12 @@
 //! A write that fails (no space) is reported, kept and tried again every [`RETRY`]; closing tries once
 //! more and reports the bytes that are then lost.
 //!
+//! Before each batch the file's name is looked up. Where it leads elsewhere ([`place`]), the file is opened again; a region
+//! is written there as a whole.
+//!
 //! Messages of a queue are appended as records, each after its length ([`frame`]).
 
+mod place;
 mod ranges;
 #[cfg(test)]
 mod tests;
@@ -26,7 +30,9 @@ use std::time::{Duration, Instant};
 
 use ddp::memory::RegionMemory;
 
+use self::place::Place;
 use self::ranges::Ranges;
+use crate::beneath::{Directories, Use};
 use crate::config::Fsync;
 
 /// Pause between attempts after a failure.
@@ -73,6 +79,19 @@ pub enum Report {
         /// It was to be on the disk: its policy is not [`Fsync::Never`].
         durable: bool,
     },
+    /// What came before [`Writer::flush`] is in the file, and durable unless the policy is [`Fsync::Never`] or an interval,
+    /// or it is not.
+    Flushed {
+        /// The tag given to [`Writer::flush`].
+        tag: u64,
+        /// A sentence with path and reason.
+        result: Result<(), String>,
+    },
+    /// The file's name led to another file, or to none: it was opened again.
+    Reopened {
+        /// Its path.
+        path: PathBuf,
+    },
     /// What had failed was done after all.
     Recovered {
         /// Which file.
@@ -114,6 +133,16 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
         self.open(path, file, Some(memory), fsync)
     }
 
+    /// From now on files are opened again where their names lead elsewhere, below these directories; all are looked at
+    /// now.
+    pub fn follow(&self, files: Arc<Directories>) {
+        let mut state = self.shared.lock();
+        state.directories = Some(files);
+        state.files.values_mut().for_each(|slot| slot.look = true);
+        drop(state);
+        self.shared.changed.notify_one();
+    }
+
     /// Gives the thread a file to append messages to.
     pub fn open_log(&mut self, path: PathBuf, file: File, fsync: Fsync) -> FileId {
         self.open(path, file, None, fsync)
@@ -132,6 +161,16 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
             if taken {
                 slot.appends.push_back((record, tag));
             }
+        });
+        taken
+    }
+
+    /// [`Report::Flushed`] follows when what was given before is in the file. False for unknown files.
+    pub fn flush(&self, file: FileId, tag: u64) -> bool {
+        let mut taken = false;
+        self.change(file, |slot| {
+            taken = true;
+            slot.flushes.push(tag);
         });
         taken
     }
@@ -164,10 +203,12 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
     fn open(&mut self, path: PathBuf, file: File, memory: Option<M>, fsync: Fsync) -> FileId {
         let id = FileId(self.next);
         self.next += 1;
+        let usage = if memory.is_some() { Use::ReadWrite } else { Use::Append };
         let slot = Slot {
-            path,
-            file: Arc::new(file),
+            place: Place { path, file: Arc::new(file), usage },
             memory,
+            flushes: Vec::new(),
+            look: false,
             fsync,
             dirty: Ranges::default(),
             appends: VecDeque::new(),
@@ -230,23 +271,28 @@ impl<M> Shared<M> {
 #[derive(Debug)]
 struct State<M> {
     files: BTreeMap<FileId, Slot<M>>,
+    /// Where files may be opened again; without them they are not.
+    directories: Option<Arc<Directories>>,
     stop: bool,
 }
 
 impl<M> Default for State<M> {
     fn default() -> Self {
-        State { files: BTreeMap::new(), stop: false }
+        State { files: BTreeMap::new(), directories: None, stop: false }
     }
 }
 
 #[derive(Debug)]
 struct Slot<M> {
-    path: PathBuf,
-    file: Arc<File>,
+    place: Place,
     memory: Option<M>,
     fsync: Fsync,
     dirty: Ranges,
     appends: VecDeque<(Vec<u8>, u64)>,
+    /// Tags of those who wait for what is here.
+    flushes: Vec<u64>,
+    /// The name is to be looked up, also without anything to write.
+    look: bool,
     /// A job with bytes to write is under way.
     writing: bool,
     /// Something was written since the last sync.
@@ -261,11 +307,16 @@ struct Slot<M> {
 /// What to do next for one file.
 struct Job<M> {
     id: FileId,
-    path: PathBuf,
-    file: Arc<File>,
+    place: Place,
+    directories: Option<Arc<Directories>>,
     memory: Option<M>,
     ranges: Vec<(u64, u64)>,
     appends: VecDeque<(Vec<u8>, u64)>,
+    flushes: Vec<u64>,
+    /// The open file has bytes that the policy has promised to make durable.
+    unsynced: bool,
+    /// No sync of the open file has succeeded: its name may not be durable.
+    new: bool,
     sync: bool,
     last: bool,
 }
@@ -276,6 +327,9 @@ struct Done {
     left_ranges: Vec<(u64, u64)>,
     left_appends: VecDeque<(Vec<u8>, u64)>,
     appended: Vec<u64>,
+    flushes: Vec<u64>,
+    /// The file was opened again.
+    reopened: Option<Arc<File>>,
     written_bytes: u64,
     appended_bytes: u64,
     synced: bool,
@@ -292,11 +346,14 @@ impl<M: RegionMemory> Slot<M> {
             return Some(now);
         }
         let pending = !self.dirty.is_empty() || !self.appends.is_empty();
+        let pending = pending || !self.flushes.is_empty() || self.look;
         let earliest = if pending { Some(now) } else { self.sync_by };
         earliest.map(|at| self.retry_at.map_or(at, |retry| retry.max(at)))
     }
 
-    fn job(&mut self, id: FileId, now: Instant) -> Job<M> {
+    fn job(&mut self, id: FileId, directories: Option<Arc<Directories>>, now: Instant) -> Job<M> {
+        self.look = false;
+        let flushes = std::mem::take(&mut self.flushes);
         let ranges = self.dirty.take();
         let appends = std::mem::take(&mut self.appends);
         let writes = !ranges.is_empty() || !appends.is_empty();
@@ -305,7 +362,8 @@ impl<M: RegionMemory> Slot<M> {
             Fsync::Message => writes || self.unsynced,
             Fsync::Interval(_) | Fsync::Close => {
                 let unsynced = writes || self.unsynced;
-                self.sync_by.is_some_and(|by| by <= now) || self.closing && unsynced
+                let asked = self.fsync == Fsync::Close && !flushes.is_empty();
+                self.sync_by.is_some_and(|by| by <= now) || (self.closing || asked) && unsynced
             }
         };
         self.writing = writes;
@@ -314,11 +372,14 @@ impl<M: RegionMemory> Slot<M> {
         }
         Job {
             id,
-            path: self.path.clone(),
-            file: Arc::clone(&self.file),
+            place: self.place.clone(),
+            directories,
             memory: self.memory.clone(),
             ranges,
             appends,
+            flushes,
+            unsynced: self.unsynced && self.fsync != Fsync::Never,
+            new: self.stats.syncs == 0,
             sync,
             last: self.closing,
         }
@@ -326,6 +387,9 @@ impl<M: RegionMemory> Slot<M> {
 
     /// Takes the outcome over.
     fn settle(&mut self, done: &mut Done, now: Instant) {
+        if let Some(file) = &done.reopened {
+            self.place.file = Arc::clone(file);
+        }
         self.stats.written += done.written_bytes;
         self.stats.appended += done.appended_bytes;
         for (start, len) in done.left_ranges.drain(..) {
@@ -360,6 +424,8 @@ impl<M: RegionMemory> Job<M> {
             left_ranges: Vec::new(),
             left_appends: VecDeque::new(),
             appended: Vec::new(),
+            flushes: std::mem::take(&mut self.flushes),
+            reopened: None,
             written_bytes: 0,
             appended_bytes: 0,
             synced: false,
@@ -367,14 +433,28 @@ impl<M: RegionMemory> Job<M> {
             failed: None,
             last: self.last,
         };
-        let result = self.write(&mut done, buffer).and_then(|()| self.make_durable(&mut done));
+        let result = self
+            .follow(&mut done)
+            .and_then(|()| self.write(&mut done, buffer))
+            .and_then(|()| self.make_durable(&mut done));
         done.sync_failed = self.sync && !done.synced;
         if let Err(error) = result {
-            done.failed = Some(format!("cannot write {}: {error}", self.path.display()));
+            done.failed = Some(format!("cannot write {}: {error}", self.place.path.display()));
         }
         done.left_ranges.append(&mut self.ranges);
         done.left_appends.append(&mut self.appends);
         done
+    }
+
+    /// Opens the file again where its name leads elsewhere: a region's bytes are all missing there.
+    fn follow(&mut self, done: &mut Done) -> io::Result<()> {
+        if let Some(directories) = &self.directories
+            && self.place.follow(directories, self.unsynced)?
+        {
+            done.reopened = Some(Arc::clone(&self.place.file));
+            self.ranges = self.memory.iter().map(|memory| (0, memory.len())).collect();
+        }
+        Ok(())
     }
 
     /// Writes ranges, then messages. A range that fails half-way stays whole; a message is cut off the
@@ -382,18 +462,19 @@ impl<M: RegionMemory> Job<M> {
     fn write(&mut self, done: &mut Done, buffer: &mut Vec<u8>) -> io::Result<()> {
         if let Some(memory) = &self.memory {
             while let Some(&(start, len)) = self.ranges.last() {
-                write_range(&self.file, memory, start, len, buffer)?;
+                write_range(&self.place.file, memory, start, len, buffer)?;
                 done.written_bytes += len;
                 self.ranges.pop();
             }
         }
         while let Some((record, tag)) = self.appends.front() {
-            let end = self.file.metadata()?.len();
-            if let Err(error) = (&*self.file).write_all(record) {
+            let file = &self.place.file;
+            let end = file.metadata()?.len();
+            if let Err(error) = (&**file).write_all(record) {
                 // The part that was written would look like a record: take it off. Device files
                 // cannot be cut, and have kept nothing.
-                if self.file.metadata()?.is_file() {
-                    self.file.set_len(end)?;
+                if file.metadata()?.is_file() {
+                    file.set_len(end)?;
                 }
                 return Err(error);
             }
@@ -406,7 +487,7 @@ impl<M: RegionMemory> Job<M> {
 
     fn make_durable(&self, done: &mut Done) -> io::Result<()> {
         if self.sync {
-            self.file.sync_data()?;
+            self.place.sync(self.new || done.reopened.is_some())?;
             done.synced = true;
         }
         Ok(())
@@ -465,7 +546,8 @@ impl<M: RegionMemory, W: Fn()> Thread<M, W> {
                 .map(|(id, _)| *id)
                 .min_by_key(|id| order(*id));
             if let Some(id) = ready {
-                return state.files.get_mut(&id).map(|slot| slot.job(id, now));
+                let directories = state.directories.clone();
+                return state.files.get_mut(&id).map(|slot| slot.job(id, directories, now));
             }
             let next = state.files.values().filter_map(|slot| slot.due(now)).min();
             state = match next {
@@ -486,6 +568,13 @@ impl<M: RegionMemory, W: Fn()> Thread<M, W> {
         slot.settle(&mut done, Instant::now());
         if had_failed && done.failed.is_none() {
             self.report(Report::Recovered { file });
+        }
+        if done.reopened.is_some() {
+            self.report(Report::Reopened { path: slot.place.path.clone() });
+        }
+        let flushed = done.failed.clone().map_or(Ok(()), Err);
+        for tag in done.flushes.drain(..) {
+            self.report(Report::Flushed { tag, result: flushed.clone() });
         }
         for tag in done.appended.drain(..) {
             self.report(Report::Appended { tag });

@@ -2,6 +2,8 @@ use std::sync::Mutex;
 
 use super::*;
 
+mod names;
+
 /// A region in a vector.
 #[derive(Clone, Debug)]
 struct Bytes(Arc<Mutex<Vec<u8>>>);

@@ -75,6 +75,9 @@ pub struct StreamConfig {
     /// Deliveries of tagged messages are reported as [`Event::TaggedDelivered`](crate::Event); counted they are
     /// in any case. A ULP that does not look at them is quicker without.
     pub tagged_events: bool,
+    /// What the peer takes for the confirmation that all it sent has been taken waits for the ULP: the end in order of
+    /// this direction after the peer's, and RDMAP's answer to a Read of no bytes.
+    pub hold_confirmations: bool,
 }
 
 impl Default for StreamConfig {
@@ -86,6 +89,7 @@ impl Default for StreamConfig {
             max_ooo_records: 8192,
             max_posts: 1024,
             tagged_events: true,
+            hold_confirmations: false,
         }
     }
 }

@@ -69,6 +69,13 @@ impl LastMessage {
         LastMessage { layer: 2, error_type, code, segment_len: 0, header: ArrayVec::new() }
     }
 
+    /// Says a local catastrophic error of this end, which no segment brought.
+    pub fn local() -> Self {
+        let code = ErrorCode::LocalCatastrophic;
+        let (layer, error_type, code) = (LAYER_DDP, code.error_type(), code.code());
+        LastMessage { layer, error_type, code, segment_len: 0, header: ArrayVec::new() }
+    }
+
     /// The DDP error that it names, if it names one.
     pub fn ddp_error(&self) -> Option<ErrorCode> {
         (self.layer == LAYER_DDP)

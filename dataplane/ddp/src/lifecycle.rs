@@ -112,6 +112,8 @@ pub enum FinalError {
         /// Error code.
         code: u8,
     },
+    /// A local catastrophic error: this end's ULP cannot do what it was sent for.
+    Local,
 }
 
 impl FinalError {
@@ -124,6 +126,7 @@ impl FinalError {
             FinalError::Llp { error_type, code } if may_send => {
                 stream.post_llp_error(error_type, code);
             }
+            FinalError::Local if may_send => stream.post_local_error(),
             _ => stream.close_now(),
         }
     }

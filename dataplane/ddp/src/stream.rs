@@ -55,6 +55,7 @@ pub struct Stream<M, C: UlpChecks = BareDdp> {
     events: LazyDeque<Event>,
     counters: Lazy<Counters>,
     failure: Option<Failure>,
+    hold_confirmations: bool,
 }
 
 base::prefetch!(
@@ -91,7 +92,13 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
             events: LazyDeque::new(),
             counters: Lazy::new(),
             failure: None,
+            hold_confirmations: config.hold_confirmations,
         }
+    }
+
+    /// What the peer takes for a confirmation waits for the ULP: see [`StreamConfig::hold_confirmations`].
+    pub fn holds_confirmations(&self) -> bool {
+        self.hold_confirmations
     }
 
     /// The ULP's part in the data sink.

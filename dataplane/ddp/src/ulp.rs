@@ -405,6 +405,40 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
+    /// Queues the last word about a local catastrophic error (RFC 5040 §4.8: 0/0/00; RFC 5041 §7.1: 1/0/00).
+    pub fn post_local_error(&mut self) {
+        match self {
+            Ulp::Ddp(stream) => {
+                let message = Stream::<M>::message_of(&LastMessage::local());
+                let _posted = stream.post_last(message);
+            }
+            Ulp::Rdmap(stream) => stream.terminate_locally(),
+        }
+    }
+
+    /// Layer, type and code of [`post_local_error`](Self::post_local_error).
+    pub fn local_error_numbers(&self) -> (u8, u8, u8) {
+        match self {
+            Ulp::Ddp(_) => (1, 0, 0),
+            Ulp::Rdmap(_) => (0, 0, 0),
+        }
+    }
+
+    /// What the peer takes for a confirmation waits for the ULP: see [`StreamConfig`](crate::StreamConfig).
+    pub fn holds_confirmations(&self) -> bool {
+        match self {
+            Ulp::Ddp(stream) => stream.holds_confirmations(),
+            Ulp::Rdmap(stream) => stream.holds_confirmations(),
+        }
+    }
+
+    /// Answers the peer's oldest Read that is held: see [`rdmap::Config::hold_confirmations`].
+    pub fn release_read(&mut self) {
+        if let Ulp::Rdmap(stream) = self {
+            stream.release_read();
+        }
+    }
+
     /// Gives the buffers of unfinished messages back; nothing more is taken after it.
     pub fn release(&mut self, buffers: &mut BufferPool) {
         match self {

@@ -192,6 +192,18 @@ pub enum Command {
         /// With a reset, instead of after what was posted has been sent.
         abort: bool,
     },
+    /// Ends a stream because this end cannot do what the peer sent something for: the peer gets a local catastrophic
+    /// error (RDMAP's Terminate 0/0/00, bare DDP's last message 1/0/00), or a reset where nothing can be sent any more.
+    /// [`Event::Closed`] follows.
+    Fail {
+        /// The stream; ignored if it is gone.
+        stream: StreamId,
+    },
+    /// Answers the oldest [`Event::ReadHeld`] of a stream.
+    ReleaseRead {
+        /// The stream; ignored if it is gone.
+        stream: StreamId,
+    },
     /// Asks for streams and associations: one or more [`Event::Streams`], a part in each turn, so that many streams do
     /// not hold up the data of any.
     ListStreams {
@@ -414,6 +426,12 @@ pub enum Event {
         /// The region.
         stag: Stag,
     },
+    /// The peer asks by a Read of no bytes whether what it sent has been taken. [`Command::ReleaseRead`] answers it; all
+    /// events of what the peer sent before precede this one.
+    ReadHeld {
+        /// The stream.
+        stream: StreamId,
+    },
     /// An operation of RDMAP is complete.
     Completed {
         /// The stream.
@@ -470,9 +488,9 @@ pub enum Event {
         /// Layer, type and code with what was expected and seen.
         error: ddp::DdpError,
     },
-    /// The peer sends nothing more (RFC 5041 §6.2.1). What the peer awaits may still be posted, and [`Command::Close`] ends the
-    /// stream, within [`half_closed_timeout`](ddp::EndpointPolicy::half_closed_timeout). [`Service::Sink`] and
-    /// [`Service::Echo`] close by themselves.
+    /// The peer sends nothing more (RFC 5041 §6.2.1). What the peer awaits may still be posted, and [`Command::Close`] or
+    /// [`Command::Fail`] ends the stream, within [`half_closed_timeout`](ddp::EndpointPolicy::half_closed_timeout).
+    /// [`Service::Sink`] and [`Service::Echo`] close by themselves.
     PeerClosed {
         /// The stream.
         stream: StreamId,

@@ -2,6 +2,7 @@
 //! Lengths and offsets are bytes; the caller has checked them, debug builds check again.
 
 pub(super) mod kernel;
+pub(super) mod pieces;
 mod stream;
 
 use std::ffi::c_void;
@@ -14,9 +15,10 @@ use wire::crc32c::Target;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
 
-use super::MemoryError;
+use self::pieces::{Call, called, pieces};
+use super::{Continue, MemoryError};
 
 /// The size of a page in bytes that a length is rounded up to with reserved hugepages.
 const HUGE_PAGE: usize = 2 << 20;
@@ -53,22 +55,26 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Private zeroed memory, in transparent hugepages where there are any.
+    /// Private zeroed memory, in transparent hugepages where there are any. No page is present yet.
     pub(super) fn anonymous(len: usize) -> Result<Mapping, MemoryError> {
         let mapping =
             Mapping::map_anonymous(len, MapFlags::PRIVATE).map_err(|e| refused(len, e))?;
         mapping.advise_huge();
-        mapping.prefault()?;
         Ok(mapping)
     }
 
-    /// Private zeroed memory in reserved hugepages, or else as `anonymous` and a statement.
-    pub(super) fn huge(len: usize, statements: &mut Vec<String>) -> Result<Mapping, MemoryError> {
-        // Populated here and not later: a reserved page that is missing would kill on first touch.
+    /// Private zeroed memory in reserved hugepages, populated: a reserved page that is missing would kill on first touch.
+    /// `None` where not enough are free.
+    pub(super) fn huge(
+        len: usize,
+        go_on: Continue<'_>,
+        statements: &mut Vec<String>,
+    ) -> Result<Option<Mapping>, MemoryError> {
         let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
         match Mapping::map_anonymous(len.next_multiple_of(HUGE_PAGE), flags) {
-            Ok(mapping) => match mapping.populate() {
-                Ok(()) => return Ok(mapping),
+            Ok(mapping) => match mapping.populate(go_on) {
+                Ok(()) => return Ok(Some(mapping)),
+                Err(MemoryError::Cancelled) => return Err(MemoryError::Cancelled),
                 Err(_) => drop(mapping),
             },
             Err(Errno::NOMEM | Errno::INVAL | Errno::NODEV | Errno::PERM) => {}
@@ -79,10 +85,20 @@ impl Mapping {
              hugepages where the kernel has them (reserve some with vm.nr_hugepages)",
             len.div_ceil(HUGE_PAGE)
         ));
-        Mapping::anonymous(len)
+        Ok(None)
     }
 
-    /// A memory file whose size is sealed, mapped; local programs map it through the descriptor.
+    /// A mapping of no bytes.
+    pub(super) fn none() -> Mapping {
+        Mapping { start: NonNull::dangling(), len: 0 }
+    }
+
+    /// Bytes, as mapped.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// A memory file whose size is sealed, mapped; local programs map it through the descriptor. No page is present yet.
     pub(super) fn shared(name: &str, len: usize) -> Result<(Mapping, OwnedFd), MemoryError> {
         let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(|error| match error {
@@ -100,14 +116,17 @@ impl Mapping {
         .map_err(|e| refused(len, e))?;
         let mapping = Mapping::from_raw(start, len);
         mapping.advise_huge();
-        mapping.prefault()?;
         Ok((mapping, fd))
     }
 
-    /// Locks the mapping; where the limit forbids it, says so and returns false.
+    /// Locks the pages that are present and those to come; where the limit forbids it, adds a statement and returns
+    /// false. To be called before the pages are made: then the call is short.
     pub(super) fn lock(&self, statements: &mut Vec<String>) -> bool {
+        called(Call::Lock, self.len);
         // SAFETY: the range is this mapping, which stays mapped; locking changes no byte.
-        let locked = unsafe { rustix::mm::mlock(self.start.as_ptr().cast(), self.len) };
+        let locked = unsafe {
+            rustix::mm::mlock_with(self.start.as_ptr().cast(), self.len, MlockFlags::ONFAULT)
+        };
         if let Err(error) = locked {
             let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
             let limit = limit.map_or("unlimited".to_owned(), |bytes| format!("{bytes} bytes"));
@@ -243,32 +262,47 @@ impl Mapping {
     }
 
     /// Makes every page present and writable, so that no later access faults for want of memory.
-    fn prefault(&self) -> Result<(), MemoryError> {
-        // Where memory is overcommitted, populating more than there is ends in the OOM killer.
-        if available().is_some_and(|bytes| bytes < self.len as u64) {
-            return Err(refused(self.len, Errno::NOMEM));
-        }
-        self.populate()
+    pub(super) fn prefault(&self, go_on: Continue<'_>) -> Result<(), MemoryError> {
+        let len = self.len;
+        self.populate(&mut |done| {
+            // Where memory is overcommitted, populating more than there is ends in the OOM killer.
+            let left = (len as u64).saturating_sub(done);
+            if left > 0 && available().is_some_and(|bytes| bytes < left) {
+                return Err(refused(len, Errno::NOMEM));
+            }
+            go_on(done)
+        })
     }
 
-    fn populate(&self) -> Result<(), MemoryError> {
-        // SAFETY: the range is this mapping; populating for writing changes no byte.
+    /// `go_on` is called before each piece, and at the end.
+    fn populate(&self, go_on: Continue<'_>) -> Result<(), MemoryError> {
+        for piece in pieces(self.len) {
+            go_on(piece.start as u64)?;
+            self.populate_piece(piece.start, piece.len())?;
+        }
+        go_on(self.len as u64)
+    }
+
+    fn populate_piece(&self, at: usize, len: usize) -> Result<(), MemoryError> {
+        called(Call::Populate, len);
+        // SAFETY: the range is a part of this mapping; populating for writing changes no byte.
         let populated = unsafe {
-            rustix::mm::madvise(self.start.as_ptr().cast(), self.len, Advice::LinuxPopulateWrite)
+            let start = self.start.as_ptr().add(at).cast();
+            rustix::mm::madvise(start, len, Advice::LinuxPopulateWrite)
         };
         match populated {
             Ok(()) => Ok(()),
             // Before Linux 5.14.
             Err(Errno::INVAL) => {
-                self.touch();
+                self.touch(at, len);
                 Ok(())
             }
             Err(error) => Err(refused(self.len, error)),
         }
     }
 
-    fn touch(&self) {
-        for at in (0..self.len).step_by(4096) {
+    fn touch(&self, from: usize, len: usize) {
+        for at in (from..from + len).step_by(4096) {
             // SAFETY: `at` lies inside the mapping; it is new, nobody else has its bytes yet.
             unsafe { self.start.as_ptr().add(at).write_volatile(0) };
         }
@@ -277,9 +311,16 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is what was mapped, and no pointer into it is kept anywhere.
-        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
-        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+        // From the end, so that one range is left at any time.
+        for piece in pieces(self.len).rev() {
+            called(Call::Unmap, piece.len());
+            // SAFETY: the range is the last part of what is still mapped, and no pointer into it is kept anywhere.
+            let unmapped = unsafe {
+                let start = self.start.as_ptr().add(piece.start).cast();
+                rustix::mm::munmap(start, piece.len())
+            };
+            debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 //! A [`Memory`] is a handle on one mapping, cheap to clone and shared by all workers' replicas of the
 //! STag table; the mapping goes when the last handle does. It is pre-faulted when it is made, so that a
 //! worker never faults, and locked as far as the limit allows; [`Memory::statements`] says what could not
-//! be had. It never grows, shrinks or moves.
+//! be had. It never grows, shrinks or moves. Pages are made and freed piece by piece, and large memory is freed by a
+//! thread of its own: the rest of the process goes on meanwhile.
 //!
 //! Peers, local programs and other workers may touch the same bytes at the same moment. So there is no
 //! reference to them anywhere, only copies through raw pointers, with both ends checked first.
@@ -11,6 +12,7 @@
 //! All `unsafe` code of the crate is in this module. Not here: which peer may touch what (`ddp`), and
 //! writing a staged file back (`control`).
 
+mod freed;
 mod map;
 pub mod ring;
 #[cfg(test)]
@@ -24,6 +26,7 @@ use std::sync::{Arc, OnceLock};
 
 use arrayvec::ArrayVec;
 use ddp::memory::{AtomicError, RegionMemory};
+use freed::Freed;
 pub use map::kernel::CopyKernel;
 use map::{LEAST_STREAMED, Mapping};
 use wire::crc32c::Target;
@@ -110,6 +113,9 @@ pub enum MemoryError {
         /// The region's.
         len: u64,
     },
+    /// It is not wanted any more.
+    #[error("cancelled while its memory was prepared")]
+    Cancelled,
     /// Anything else the system refused.
     #[error("{what} failed: {error}")]
     System {
@@ -118,6 +124,18 @@ pub enum MemoryError {
         /// Why.
         error: std::io::Error,
     },
+}
+
+/// Called with the bytes that are ready, before each piece of the memory and at the end; an error ends the preparation.
+type Continue<'a> = &'a mut dyn FnMut(u64) -> Result<(), MemoryError>;
+
+/// Progress of a preparation: bytes of work done, and bytes in all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// Done.
+    pub done: u64,
+    /// In all, at least 1.
+    pub of: u64,
 }
 
 /// A handle on a region's bytes. Clones are the same memory.
@@ -138,22 +156,58 @@ struct Inner {
 }
 
 impl Memory {
-    /// Maps, fills, pre-faults and locks the memory. Blocks, for seconds if it is large: never call it
-    /// on a worker.
+    /// As [`prepare`](Self::prepare), to the end.
+    ///
+    /// # Errors
+    /// As there.
     pub fn new(config: &MemoryConfig) -> Result<Memory, MemoryError> {
+        Memory::prepare(config, &mut |_| true)
+    }
+
+    /// Maps, locks, pre-faults and fills the memory. Blocks, for seconds if it is large: never call it on a worker.
+    /// `go_on` is called for each piece of at most 16 MiB; when it returns false the preparation ends.
+    ///
+    /// # Errors
+    /// The memory or the file is not to be had, or `go_on` has ended it ([`MemoryError::Cancelled`]).
+    pub fn prepare(
+        config: &MemoryConfig,
+        go_on: &mut dyn FnMut(Progress) -> bool,
+    ) -> Result<Memory, MemoryError> {
         let len = checked_len(config.len)?;
+        if len >= freed::LARGE {
+            freed::start();
+        }
+        let file = match &config.backing {
+            Backing::Staged { path } => Some(StagedFile::open(path, len)?),
+            _ => None,
+        };
+        let of = config.len + file.as_ref().map_or(0, |file| file.len);
+        let mut go_on = |done: u64| match go_on(Progress { done: done.min(of), of }) {
+            true => Ok(()),
+            false => Err(MemoryError::Cancelled),
+        };
         let mut statements = Vec::new();
-        let (mapping, shared) = match &config.backing {
-            Backing::Anonymous => (Mapping::anonymous(len)?, None),
-            Backing::Huge => (Mapping::huge(len, &mut statements)?, None),
-            Backing::Shared { name } => {
+        let reserved = match config.backing {
+            Backing::Huge => Mapping::huge(len, &mut go_on, &mut statements)?,
+            _ => None,
+        };
+        let populated = reserved.is_some();
+        let (mapping, shared) = match (reserved, &config.backing) {
+            (Some(mapping), _) => (mapping, None),
+            (None, Backing::Shared { name }) => {
                 let (mapping, fd) = Mapping::shared(name, len)?;
                 (mapping, Some(fd))
             }
-            Backing::Staged { path } => (staged(path, len)?, None),
+            (None, _) => (Mapping::anonymous(len)?, None),
         };
-        let huge = config.backing == Backing::Huge && statements.is_empty();
         let locked = config.lock && mapping.lock(&mut statements);
+        if !populated {
+            mapping.prefault(&mut go_on)?;
+        }
+        if let Some(file) = file {
+            file.read_into(&mapping, &mut |read| go_on(config.len + read))?;
+        }
+        let huge = populated;
         let stable = shared.is_none() && !config.remote_write;
         let (len, charge) = (config.len, OnceLock::new());
         let inner = Inner { mapping, len, stable, shared, locked, huge, statements, charge };
@@ -166,6 +220,14 @@ impl Memory {
         // The first one stays, as documented.
         let _ = self.0.charge.set(Box::new(charge));
         self
+    }
+
+    /// Drops this handle; if it is the last one, the memory is free when the call returns. Blocks: never call it on a
+    /// worker.
+    pub fn free(self) {
+        if let Some(mut inner) = Arc::into_inner(self.0) {
+            inner.take().free();
+        }
     }
 
     /// True when it lies in hugepages that were reserved before.
@@ -212,6 +274,23 @@ impl Memory {
             self.0.len
         );
         offset as usize
+    }
+}
+
+impl Inner {
+    /// What has to be freed; a mapping of no bytes is left.
+    fn take(&mut self) -> Freed {
+        let mapping = std::mem::replace(&mut self.mapping, Mapping::none());
+        Freed { mapping, shared: self.shared.take(), charge: self.charge.take() }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // The last handle may be a worker's or the control thread's.
+        if self.mapping.len() >= freed::LARGE {
+            freed::hand_over(self.take());
+        }
     }
 }
 
@@ -325,32 +404,45 @@ fn checked_len(len: u64) -> Result<usize, MemoryError> {
     }
 }
 
-/// Private memory that begins with the file's content.
-fn staged(path: &Path, len: usize) -> Result<Mapping, MemoryError> {
-    let failed = |error| MemoryError::File { path: path.to_owned(), error };
-    let mut file = std::fs::File::open(path).map_err(failed)?;
-    let file_len = file.metadata().map_err(failed)?.len();
-    if file_len > len as u64 {
-        return Err(MemoryError::FileTooLong { path: path.to_owned(), file_len, len: len as u64 });
+/// A file whose content a region begins with.
+struct StagedFile<'a> {
+    path: &'a Path,
+    file: std::fs::File,
+    /// Bytes, when it was opened; at most the region's.
+    len: u64,
+}
+
+impl StagedFile<'_> {
+    fn open(path: &Path, len: usize) -> Result<StagedFile<'_>, MemoryError> {
+        let failed = |error| MemoryError::File { path: path.to_owned(), error };
+        let file = std::fs::File::open(path).map_err(failed)?;
+        let file_len = file.metadata().map_err(failed)?.len();
+        if file_len > len as u64 {
+            let len = len as u64;
+            return Err(MemoryError::FileTooLong { path: path.to_owned(), file_len, len });
+        }
+        Ok(StagedFile { path, file, len: file_len })
     }
-    let mapping = Mapping::anonymous(len)?;
-    let mut buffer = vec![0; 1 << 20];
-    let mut at = 0;
-    loop {
-        let n = std::io::Read::read(&mut file, &mut buffer).map_err(failed)?;
-        if n == 0 {
-            return Ok(mapping);
+
+    /// `go_on` is called with the bytes read, before each piece.
+    fn read_into(mut self, mapping: &Mapping, go_on: Continue<'_>) -> Result<(), MemoryError> {
+        let (path, len) = (self.path, mapping.len());
+        let mut buffer = vec![0; 1 << 20];
+        let mut at = 0;
+        loop {
+            go_on(at as u64)?;
+            let n = std::io::Read::read(&mut self.file, &mut buffer)
+                .map_err(|error| MemoryError::File { path: path.to_owned(), error })?;
+            if n == 0 {
+                return Ok(());
+            }
+            // The file may have grown since its length was read.
+            if n > len - at {
+                let (file_len, len) = ((at + n) as u64, len as u64);
+                return Err(MemoryError::FileTooLong { path: path.to_owned(), file_len, len });
+            }
+            mapping.write(at, &buffer[..n]);
+            at += n;
         }
-        // The file may have grown since its length was read.
-        if n > len - at {
-            let file_len = (at + n) as u64;
-            return Err(MemoryError::FileTooLong {
-                path: path.to_owned(),
-                file_len,
-                len: len as u64,
-            });
-        }
-        mapping.write(at, &buffer[..n]);
-        at += n;
     }
 }

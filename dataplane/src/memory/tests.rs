@@ -10,6 +10,8 @@ use wire::crc32c::{Digest, Inserts};
 
 use super::*;
 
+mod pieces;
+
 fn config(backing: Backing, len: u64) -> MemoryConfig {
     MemoryConfig { backing, len, remote_write: false, lock: false }
 }

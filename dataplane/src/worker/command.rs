@@ -87,6 +87,22 @@ impl<Io: PortIo> Core<Io> {
                     env.close(&mut stream, abort, now);
                 }
             }
+            Command::Fail { stream } => {
+                if let Some((mut stream, env)) = self.find(stream) {
+                    if let Some(mut lower) = stream.lower() {
+                        lower.fail_ulp(now, &mut env.tables.context());
+                    }
+                    env.make_ready(&mut stream);
+                }
+            }
+            Command::ReleaseRead { stream } => {
+                if let Some((mut stream, env)) = self.find(stream) {
+                    if let Some(mut lower) = stream.lower() {
+                        lower.release_read();
+                    }
+                    env.make_ready(&mut stream);
+                }
+            }
             Command::ListStreams { which, ticket } => self.list(which, ticket),
             Command::ListRecordings { streams, ticket } => {
                 self.list_recordings(&streams, ticket, now);

@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | `TaggedDelivered` | a peer, as fast as it likes | its stream's credit |
 //! | `Untagged`, `Received`, `Immediate` | a peer | its stream's credit; the buffers of the queue, which the control thread posts again |
+//! | `ReadHeld` | a peer | its stream's credit; its IRD |
 //! | `Invalidated` | a peer | its stream's credit; the STags bound to it |
 //! | `Sent`, `Completed`, `PostFailed` | our own posts | `max_posts` of each stream, and its credit |
 //! | `Error`, `RdmapError`, `Terminated`, `PeerClosed`, `Closed` | a stream's end | one each for a stream (`Terminated`: two) |

@@ -214,6 +214,22 @@ impl LowerMut<'_> {
         }
     }
 
+    /// This end's ULP cannot do what it was sent for.
+    pub(super) fn fail_ulp(&mut self, now: Instant, cx: &mut Context<'_, Memory>) {
+        match self {
+            LowerMut::Tcp(endpoint) => endpoint.fail_ulp(now, cx),
+            LowerMut::Sctp(endpoint, session) => endpoint.fail_ulp(now, *session, &mut below(cx)),
+        }
+    }
+
+    /// Answers the peer's oldest Read that is held.
+    pub(super) fn release_read(&mut self) {
+        match self {
+            LowerMut::Tcp(endpoint) => endpoint.release_read(),
+            LowerMut::Sctp(endpoint, session) => endpoint.release_read(*session),
+        }
+    }
+
     /// Closes gracefully.
     pub(super) fn shutdown(&mut self, now: Instant) {
         match self {

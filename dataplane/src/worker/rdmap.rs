@@ -68,6 +68,7 @@ impl<Io: PortIo> Env<Io> {
                 Service::Region => Event::TaggedDelivered { stream, stag, to, len: 8, rsvd_ulp: 0 },
                 _ => return,
             },
+            RdmapEvent::ReadHeld => Event::ReadHeld { stream },
             RdmapEvent::ReadServed { .. } | RdmapEvent::ReadyToReceive => return,
             RdmapEvent::Completed { cookie, outcome } => match cookie.poster() {
                 Poster::User(number) => {

@@ -365,6 +365,18 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
+    /// This end's ULP cannot do what it was sent for: the peer gets a local catastrophic error, or a reset where this end
+    /// has closed its direction, and the stream is closed.
+    pub fn fail_ulp(&mut self, now: Instant, cx: &mut Context<'_, M>) {
+        let open = matches!(self.conn.state(), tcp::State::Established | tcp::State::CloseWait);
+        let why = TcpReason::Startup(StartupError::Local).into();
+        if open && self.life.is_receiving() {
+            self.fail_with(why, ddp::lifecycle::FinalError::Local, now, cx);
+        } else {
+            self.abort_for(why, now, cx);
+        }
+    }
+
     /// The path carries segments of at most `mss` bytes: see [`Connection::path_mtu`].
     pub fn path_mtu(&mut self, now: Instant, mss: u16) {
         self.conn.path_mtu(now, mss);

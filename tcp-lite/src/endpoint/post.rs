@@ -57,6 +57,13 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.full_mut().ok_or(PostError::Closed)?.stream.post_buffers(qn, n)
     }
 
+    /// Answers the peer's oldest Read that is held: see [`ddp::Ulp::release_read`].
+    pub fn release_read(&mut self) {
+        if let Some(full) = self.upper.full_mut() {
+            full.stream.release_read();
+        }
+    }
+
     /// An STag of the worker's table has ended: a peer's Read from it that is not wholly answered ends the
     /// stream by a Terminate. Says whether there was one.
     pub fn revoked(&mut self, now: Instant, stag: Stag, cx: &mut Context<'_, M>) -> bool {

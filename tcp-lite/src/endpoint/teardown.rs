@@ -180,7 +180,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// An error: the last message or the Terminate, then the FIN (RFC 5041 §7.1, RFC 5040 §6.2.1). Where the peer cannot be
     /// sent its error, before the first FPDU or behind our FIN, a reset replaces both: the peer would take an orderly close
     /// for a transfer that succeeded (docs/protocol.md §6). What is unacknowledged then is retransmitted before.
-    fn fail_with(
+    pub(super) fn fail_with(
         &mut self,
         why: CloseReason,
         final_error: FinalError,
@@ -193,7 +193,8 @@ impl<M: RegionMemory> Endpoint<M> {
         let by_peer = matches!(why, CloseReason::Terminated(_));
         let kind = if by_peer { Kind::TerminateReceived } else { Kind::ErrorFound };
         // A Terminate that cannot be read has no numbers, and no answer.
-        let numbers = why.numbers();
+        let local = self.upper.full().filter(|_| final_error == FinalError::Local);
+        let numbers = local.map_or(why.numbers(), |full| Some(full.stream.local_error_numbers()));
         if let Some(numbers) = numbers {
             self.conn.record(Record::of_error(now, kind, 0, numbers));
         }

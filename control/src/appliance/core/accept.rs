@@ -57,6 +57,10 @@ impl Core {
         let (regions, exclusive) = self.regions.take(&listed, stream, self.env.now);
         let busy = self.regions.note_busy(&mut self.env, &listed, &regions, remote);
         let has_slot = slot.is_some();
+        let cut = slot.iter().map(|taken| taken.region.clone()).collect::<Vec<_>>();
+        let stores = self.listeners.stores(listener)
+            || self.regions.store(&regions)
+            || self.regions.store(&cut);
         let waits = has_slot || !exclusive.is_empty();
         // The peer's ORD: it will issue Reads.
         let peer_reads = enhanced.is_some_and(|enhanced| enhanced.ord > 0);
@@ -72,6 +76,7 @@ impl Core {
                 revision,
                 rdmap,
                 slot,
+                stores,
                 peer_reads,
                 waits,
             },
@@ -186,7 +191,10 @@ impl Core {
             Some(Revision::Draft) => VersionPolicy::V0,
         };
         let ulp = accepted.listener.and_then(|listener| self.listeners.ulp_of(listener));
-        let (ulp, service) = accepted_ulp(ulp, accepted.queues, version);
+        let (mut ulp, service) = accepted_ulp(ulp, accepted.queues, version);
+        if accepted.stores {
+            ulp.hold_confirmations();
+        }
         if let Some(listener) = accepted.listener {
             self.listeners.service_opened(listener, id, accepted.arrival);
         }

@@ -42,7 +42,8 @@ impl Core {
         match self.plan(&spec) {
             Ok((interface, worker, pd)) => {
                 let regions = spec.regions.clone();
-                let plan = ConnectPlan { spec, purpose, interface, worker, pd, start_key };
+                let stores = self.regions.store(&regions);
+                let plan = ConnectPlan { spec, purpose, interface, worker, pd, start_key, stores };
                 let plan = Box::new(plan);
                 let exclusive = self.regions.reserve(&regions, self.env.now);
                 if exclusive.is_empty() {
@@ -151,7 +152,10 @@ impl Core {
         let version = if plan.start_key { VersionPolicy::V0 } else { VersionPolicy::V1 };
         let config = &self.env.facts.config;
         let endpoint = self.streams.endpoint(config, &plan.spec, plan.start_key);
-        let ulp = opened_ulp(&plan.spec, version);
+        let mut ulp = opened_ulp(&plan.spec, version);
+        if plan.stores {
+            ulp.hold_confirmations();
+        }
         let mut connect = Connect {
             ip: plan.spec.ip_fields(),
             ticket: Ticket(0),
@@ -237,7 +241,7 @@ impl Core {
         remote: SocketAddr,
     ) -> Purpose {
         self.env.tally.connected += 1;
-        let ConnectPlan { spec, interface, purpose, pd, .. } = plan;
+        let ConnectPlan { spec, interface, purpose, pd, stores, .. } = plan;
         let peer_regions = match advert::decode(private_data) {
             Ok(regions) => regions,
             Err(advert::AdvertError::NotAnAdvertisement) => Vec::new(),
@@ -248,7 +252,7 @@ impl Core {
         };
         self.regions.adopt(&mut self.env, &spec.regions, id);
         let ends = Ends { interface, local, remote };
-        self.streams.insert_opened(id, ends, pd, spec, peer_regions);
+        self.streams.insert_opened(id, ends, pd, spec, stores, peer_regions);
         if let Purpose::Task(Task::Job(job) | Task::Bench(job, _)) = purpose {
             self.streams.claim(id, job);
         }

@@ -23,6 +23,7 @@ impl Core {
         for name in self.listeners.names() {
             self.listeners.remove(&mut self.env, &name, None);
         }
+        self.env.cancel_regions();
         // It would go on until its time is over.
         self.with_jobs(now, |jobs, _, out| jobs.cancel_benches(out));
         self.drain_step(now);
@@ -63,6 +64,7 @@ impl Core {
         if !matches!(self.env.phase, Phase::Stopping { .. }) {
             self.env.phase = Phase::Stopping { stopped: 0 };
             self.report_last_use();
+            self.env.cancel_regions();
             self.env.command_all(|| Command::Stop);
         }
     }

@@ -18,6 +18,8 @@ pub(in crate::appliance) struct Tally {
     pub discarded: u64,
     pub stream_errors: u64,
     pub file_errors: u64,
+    pub files_reopened: u64,
+    pub streams_not_stored: u64,
     pub unexpected_events: u64,
 }
 
@@ -44,6 +46,10 @@ counters! { CONTROL, fn put_control(tally: &Tally, shm: ShmCounters, events: u64
     stream_errors: Counter = tally.stream_errors,
     /// Writes and syncs of files that failed; each is tried again.
     file_errors: Counter = tally.file_errors,
+    /// Files that were opened again because their names led to another file or to none.
+    files_reopened: Counter = tally.files_reopened,
+    /// Streams that failed because a file does not have what their peers sent.
+    streams_not_stored: Counter = tally.streams_not_stored,
     /// Events of workers that fit no stream or request.
     unexpected_events: Counter = tally.unexpected_events,
     /// Local programs that attached to a region.

@@ -1,8 +1,10 @@
 //! Sequence numbers that a file remembers. The file says up to where they may have been used, before they are: whatever
-//! ends the program, none is used twice (RFC 4106 §2).
+//! ends the program, none is used twice (RFC 4106 §2). A file that was moved or removed is made again with what it said: the
+//! next start must not find less.
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -54,11 +56,7 @@ impl Sequence {
                 reserved
             }
         };
-        if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty())
-        {
-            // A new file's name is to survive a loss of power, too.
-            File::open(directory).and_then(|directory| directory.sync_all()).map_err(cannot)?;
-        }
+        sync_directory(path).map_err(cannot)?;
         Ok(Sequence { path: path.to_owned(), file, spi, reserved })
     }
 
@@ -67,16 +65,52 @@ impl Sequence {
     /// # Errors
     /// One sentence: they must not be used.
     pub(super) fn more(&mut self) -> Result<(u64, u64), String> {
-        let shown = self.path.display();
+        let shown = self.path.display().to_string();
         let next = self.reserved.checked_add(AT_A_TIME).ok_or_else(|| {
             format!("{shown}: all sequence numbers were used; give the SA another key")
         })?;
+        self.follow().map_err(|error| format!("{shown} was moved or removed: {error}"))?;
         let text = text(self.spi, next);
         let written = self.file.write_all_at(&text, 0).and_then(|()| self.file.sync_data());
         written.map_err(|error| format!("{shown} cannot be written: {error}"))?;
         let first = self.reserved + 1;
         self.reserved = next;
         Ok((first, AT_A_TIME))
+    }
+}
+
+impl Sequence {
+    /// Makes the file again where its name leads to none.
+    ///
+    /// # Errors
+    /// It cannot be made, or its name leads to another file, which is not overwritten.
+    fn follow(&mut self) -> std::io::Result<()> {
+        match std::fs::metadata(&self.path) {
+            Ok(there) => {
+                let here = self.file.metadata()?;
+                let same = (there.dev(), there.ino()) == (here.dev(), here.ino());
+                same.then_some(()).ok_or_else(|| std::io::Error::other("another file has its name"))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let mut options = OpenOptions::new();
+                let options = options.read(true).write(true).create_new(true).mode(0o600);
+                let file = options.open(&self.path)?;
+                flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+                file.write_all_at(&text(self.spi, self.reserved), 0)?;
+                file.sync_data()?;
+                self.file = file;
+                sync_directory(&self.path)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A new file's name is to survive a loss of power, too.
+fn sync_directory(path: &Path) -> std::io::Result<()> {
+    match path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+        Some(directory) => File::open(directory)?.sync_all(),
+        None => Ok(()),
     }
 }
 
@@ -92,4 +126,33 @@ fn parse(bytes: &[u8; LEN]) -> Option<(u32, u64)> {
     let text = std::str::from_utf8(bytes).ok()?;
     let (spi, reserved) = text.trim_end().split_once(' ')?;
     Some((u32::from_str_radix(spi, 16).ok()?, u64::from_str_radix(reserved, 16).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_removed_file_is_made_again_with_what_may_have_been_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sequence");
+        let mut sequence = Sequence::open(&path, 7).unwrap();
+        assert_eq!(sequence.more(), Ok((1, AT_A_TIME)));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(sequence.more(), Ok((AT_A_TIME + 1, AT_A_TIME)));
+        drop(sequence);
+        assert_eq!(Sequence::open(&path, 7).unwrap().more(), Ok((2 * AT_A_TIME + 1, AT_A_TIME)));
+    }
+
+    #[test]
+    fn another_file_of_the_name_is_not_overwritten_and_no_number_is_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, moved) = (dir.path().join("sequence"), dir.path().join("moved"));
+        let mut sequence = Sequence::open(&path, 7).unwrap();
+        std::fs::rename(&path, moved).unwrap();
+        std::fs::write(&path, "other").unwrap();
+        let refused = sequence.more().unwrap_err();
+        assert!(refused.ends_with("was moved or removed: another file has its name"), "{refused}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"other");
+    }
 }

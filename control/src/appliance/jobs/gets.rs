@@ -109,7 +109,8 @@ impl Transfers {
         job.state = JobState::Staging;
         match sink {
             GetSink::File(_) => {
-                env.load(Wanted::Scratch(total), Loading::Get { job: id });
+                let number = env.load(Wanted::Scratch(total), Loading::Get { job: id });
+                job.watch = env.watch(number).cloned();
             }
             GetSink::Region { name, offset } => {
                 out.push(Effect::UseRegion { job: id, name, offset, total });
@@ -194,7 +195,8 @@ impl Transfers {
         let Some(memory) = job.memory.clone() else { return false };
         let wanted = Wanted::Save { memory, len: job.total, path: path.clone() };
         job.state = JobState::Saving;
-        env.load(wanted, Loading::Save { job: id });
+        let number = env.load(wanted, Loading::Save { job: id });
+        job.watch = env.watch(number).cloned();
         true
     }
 

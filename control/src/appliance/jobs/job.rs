@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dataplane::memory::Memory;
@@ -9,6 +10,7 @@ use ddp::{Stag, StreamId};
 
 use super::staging::Staging;
 use crate::api::{ApiError, Counters, ErrorKind, GetSink, JobInfo, JobState, RemotePlace, Via};
+use crate::appliance::loader::Watch;
 
 /// A file on its way.
 pub(super) struct Job {
@@ -20,6 +22,8 @@ pub(super) struct Job {
     pub(super) remote: String,
     pub(super) stream: Option<StreamId>,
     pub(super) memory: Option<Memory>,
+    /// The request for memory, or the writing of the file, that the job waits for.
+    pub(super) watch: Option<Arc<Watch>>,
     pub(super) total: u64,
     pub(super) posted: u64,
     pub(super) acknowledged: u64,

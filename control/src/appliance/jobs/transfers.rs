@@ -114,6 +114,7 @@ impl Transfers {
             remote,
             stream,
             memory: None,
+            watch: None,
             total: 0,
             posted: 0,
             acknowledged: 0,
@@ -371,6 +372,9 @@ impl Transfers {
         job.state = state;
         job.ended = job.ended.or_else(|| Some(Instant::now()));
         job.memory = None;
+        if let Some(watch) = job.watch.take() {
+            watch.cancel();
+        }
         if let Work::Put(staging) = &mut job.work {
             staging.close();
         }

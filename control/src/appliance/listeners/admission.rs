@@ -49,6 +49,11 @@ impl Listeners {
         self.by_id(id)?.files.get(&qn).copied()
     }
 
+    /// One of its queues goes to a file.
+    pub(in crate::appliance) fn stores(&self, id: ListenerId) -> bool {
+        self.by_id(id).is_some_and(|listener| !listener.files.is_empty())
+    }
+
     /// A stream within the listener's limits is counted.
     ///
     /// # Errors

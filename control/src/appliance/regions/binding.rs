@@ -18,6 +18,12 @@ use crate::appliance::env::{Env, api_id};
 use crate::appliance::pending::{NOBODY, Then};
 
 impl Regions {
+    /// One of these regions has a file.
+    pub(in crate::appliance) fn store(&self, names: &[String]) -> bool {
+        let regions = names.iter().filter_map(|name| self.regions.get(name));
+        regions.into_iter().any(|region| region.file.is_some())
+    }
+
     /// What is advertised of these regions.
     pub(in crate::appliance) fn advertised(&self, names: &[String]) -> Vec<Advertised> {
         let regions = names.iter().filter_map(|name| self.regions.get(name));
@@ -297,6 +303,7 @@ impl Regions {
         let len_inside = len.min(region.len - offset);
         if let Some(file) = region.file {
             env.writer.dirty(file, offset, len_inside);
+            env.wrote(stream, file);
         }
         if let Some(object) = region.object().map(str::to_owned) {
             let record = completion(Kind::Data, stag, stream, offset, len_inside, rsvd_ulp);

@@ -7,6 +7,8 @@
 //!                                                                             the file is written)
 //! ```
 //!
+//! While its memory is being made a region is listed with its progress, and its removal ends the preparation.
+//!
 //! One random STag per region. A region that peers may write and that is not `shared` is *exclusive*: its
 //! STag is always bound, to the stream that it was advertised to or to none, so that any other
 //! stream gets error 1/02 even if it knows the number (RFC 5041 §8.2). Bytes are placed only while
@@ -28,9 +30,10 @@ use ddp::{Access, PdId, Stag, StreamId};
 
 use self::domains::Domains;
 pub(super) use self::per_stream::Sink;
+pub(super) use self::region::preparing;
 use self::region::{Region, RegionState};
 use super::env::{Env, Origin};
-use super::loader::{Loaded, Wanted};
+use super::loader::{LARGE, Loaded, Wanted};
 use super::notes::Cause;
 use super::pending::{Loading, Then};
 use super::stags::StagAllocator;
@@ -43,6 +46,15 @@ use crate::config::{
 use crate::files::FileId;
 use crate::shm;
 
+/// A region whose memory is being made.
+struct Preparing {
+    section: RegionSection,
+    /// Of its addition.
+    answer: Answer,
+    /// It is to be removed again.
+    removal: Option<Answer>,
+}
+
 /// Every region, and every STag that the workers know.
 pub(super) struct Regions {
     regions: BTreeMap<String, Region>,
@@ -50,7 +62,7 @@ pub(super) struct Regions {
     stags: StagAllocator,
     domains: Domains,
     /// Regions that the API asked for and whose memory is being made, by number of the request.
-    loading: HashMap<u64, (RegionSection, Answer)>,
+    loading: HashMap<u64, Preparing>,
     /// Files being written to their end, with the region that goes with them.
     closing: HashMap<FileId, (String, Option<Answer>)>,
 }
@@ -127,7 +139,7 @@ impl Regions {
         match admitted.and_then(|()| self.may_add(env, &section)) {
             Ok(()) => {
                 let number = env.load(Wanted::Region(section.clone()), Loading::Region);
-                self.loading.insert(number, (section, answer));
+                self.loading.insert(number, Preparing { section, answer, removal: None });
             }
             Err(error) => answer.send(Err(error)),
         }
@@ -318,9 +330,41 @@ impl Regions {
         Ok(())
     }
 
-    /// The region that the API asked for under this number, and who waits for it.
+    /// The region that the API asked for under this number, and who waits for it. One that was removed meanwhile is
+    /// answered here.
     pub(super) fn take_loading(&mut self, number: u64) -> Option<(RegionSection, Answer)> {
-        self.loading.remove(&number)
+        let Preparing { section, answer, removal } = self.loading.remove(&number)?;
+        let Some(removal) = removal else { return Some((section, answer)) };
+        let name = &section.name;
+        answer.send(Err(ApiError::conflict(format!(
+            "region `{name}` was removed while its memory was prepared"
+        ))));
+        removal.send(Ok(Reply::DONE));
+        None
+    }
+
+    /// Regions that the API asked for and whose memory is being made, with their progress.
+    pub(super) fn preparing(&self, env: &Env) -> Vec<RegionInfo> {
+        let info = |(&number, preparing): (&u64, &Preparing)| {
+            region::preparing(env, number, &preparing.section, Origin::Api)
+        };
+        self.loading.iter().map(info).collect()
+    }
+
+    /// Ends the preparation of a region. The removal is answered when it has ended.
+    fn cancel(&mut self, env: &Env, name: &str, answer: Answer) {
+        let found = self.loading.iter_mut().find(|(_, preparing)| preparing.section.name == name);
+        match found {
+            None => answer.send(Err(ApiError::not_found(format!("there is no region `{name}`")))),
+            Some((_, Preparing { removal: Some(_), .. })) => answer
+                .send(Err(ApiError::conflict(format!("region `{name}` is being removed already")))),
+            Some((&number, preparing)) => {
+                preparing.removal = Some(answer);
+                if let Some(watch) = env.watch(number) {
+                    watch.cancel();
+                }
+            }
+        }
     }
 
     /// True when memory for a region of this name is being made.
@@ -329,7 +373,7 @@ impl Regions {
     }
 
     fn being_loaded(&self) -> impl Iterator<Item = &RegionSection> {
-        self.loading.values().map(|(section, _)| section)
+        self.loading.values().map(|preparing| &preparing.section)
     }
 
     /// Bytes of a region as they are now; peers may be writing them.
@@ -349,7 +393,7 @@ impl Regions {
     /// Removes a region. Its use is a conflict, unless `force`: then its streams are aborted.
     pub(super) fn remove(&mut self, env: &mut Env, name: &str, force: bool, answer: Answer) {
         let refused = match self.regions.get(name) {
-            None => Some(ApiError::not_found(format!("there is no region `{name}`"))),
+            None => return self.cancel(env, name, answer),
             Some(region) if !region.is_live() => {
                 Some(ApiError::conflict(format!("region `{name}` is being removed already")))
             }
@@ -474,12 +518,7 @@ impl Regions {
                 self.closing.insert(file, (name.to_owned(), answer));
                 env.writer.close(file);
             }
-            None => {
-                self.regions.remove(name);
-                if let Some(answer) = answer {
-                    answer.send(Ok(Reply::DONE));
-                }
-            }
+            None => self.forget(env, name, Ok(()), answer),
         }
     }
 
@@ -494,10 +533,26 @@ impl Regions {
             env.warn(reason.clone());
         }
         if let Some((name, answer)) = self.closing.remove(&file) {
-            self.regions.remove(&name);
-            if let Some(answer) = answer {
-                answer.send(result.map(|()| Reply::DONE).map_err(ApiError::internal));
+            self.forget(env, &name, result, answer);
+        }
+    }
+
+    /// Forgets a region that nobody can reach. The answer is sent when its memory is free, so that a region of the same
+    /// size can be added next.
+    fn forget(
+        &mut self,
+        env: &mut Env,
+        name: &str,
+        result: Result<(), String>,
+        answer: Option<Answer>,
+    ) {
+        let region = self.regions.remove(name);
+        let Some(answer) = answer else { return };
+        match region.filter(|region| region.len >= LARGE) {
+            Some(region) => {
+                env.load(Wanted::Free(region.memory), Loading::Freed { result, answer });
             }
+            None => answer.send(result.map(|()| Reply::DONE).map_err(ApiError::internal)),
         }
     }
 }

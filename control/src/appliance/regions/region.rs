@@ -8,7 +8,7 @@ use ddp::{Access, PdId, Stag, StagEntry, StreamId, TaggedOffset};
 
 use crate::advert::Advertised;
 use crate::api::{self, RegionInfo};
-use crate::appliance::env::Origin;
+use crate::appliance::env::{Env, Origin};
 use crate::appliance::pending::NOBODY;
 use crate::config::{Backing, RegionSection, access_word};
 use crate::files::FileId;
@@ -126,22 +126,10 @@ impl Region {
     pub(super) fn info(&self, now: Instant, listeners: Vec<String>) -> RegionInfo {
         let held = self.held.filter(|_| self.bound.is_some());
         let since = |at: Instant| now.saturating_duration_since(at).as_secs_f64();
-        let section = &self.section;
-        let (backing, path) = match &section.backing {
-            Backing::Anonymous => ("anonymous", None),
-            Backing::Hugepages => ("hugepages", None),
-            Backing::SharedMemory { object } => ("shared-memory", Some(object.clone())),
-            Backing::File { path, .. } => ("file", Some(path.display().to_string())),
-        };
         RegionInfo {
-            name: section.name.clone(),
             size: self.len,
-            backing: backing.into(),
-            path,
             stag: format!("{:#010x}", self.stag.0),
-            base_to: section.base_to.to_string(),
             access: access_word(self.access).into(),
-            shared: section.shared,
             bound_to: self.bound.filter(|s| *s != NOBODY).map(|s| api::StreamId(s.0)),
             held_for: held.map(|(since_then, _)| since(since_then)),
             idle_for: held.map(|(_, active)| since(active)),
@@ -149,8 +137,41 @@ impl Region {
             listeners,
             placed: self.placed,
             messages: self.messages,
-            configured: self.origin == Origin::Configuration,
+            ..declared(&self.section, self.origin)
         }
+    }
+}
+
+/// A region whose memory is being made under this number.
+pub(in crate::appliance) fn preparing(
+    env: &Env,
+    number: u64,
+    section: &RegionSection,
+    origin: Origin,
+) -> RegionInfo {
+    let preparing = env.watch(number).map(|watch| watch.percent());
+    RegionInfo { preparing, ..declared(section, origin) }
+}
+
+/// A region as its section has it.
+fn declared(section: &RegionSection, origin: Origin) -> RegionInfo {
+    let (backing, path) = match &section.backing {
+        Backing::Anonymous => ("anonymous", None),
+        Backing::Hugepages => ("hugepages", None),
+        Backing::SharedMemory { object } => ("shared-memory", Some(object.clone())),
+        Backing::File { path, .. } => ("file", Some(path.display().to_string())),
+    };
+    RegionInfo {
+        name: section.name.clone(),
+        size: section.size.unwrap_or(0),
+        backing: backing.into(),
+        path,
+        stag: "-".into(),
+        base_to: section.base_to.to_string(),
+        access: access_word(Region::registered(section)).into(),
+        shared: section.shared,
+        configured: origin == Origin::Configuration,
+        ..RegionInfo::default()
     }
 }
 

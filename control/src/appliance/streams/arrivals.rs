@@ -1,6 +1,5 @@
 //! What arrives on a stream: untagged messages, errors, and what its listener's service wants done.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use dataplane::Command;
@@ -22,7 +21,6 @@ use crate::service::{Action, Place};
 pub(super) struct Appending {
     stream: StreamId,
     qn: Qn,
-    file: FileId,
 }
 
 impl Streams {
@@ -120,7 +118,8 @@ impl Streams {
         let tag = env.number();
         match file {
             Some(file) if env.writer.append(file, files::frame(data), tag) => {
-                self.appending.insert(tag, Appending { stream: id, qn, file });
+                env.wrote(id, file);
+                self.appending.insert(tag, Appending { stream: id, qn });
             }
             _ => {
                 env.tally.discarded += 1;
@@ -131,25 +130,10 @@ impl Streams {
 
     /// A message is in its file.
     pub(in crate::appliance) fn on_appended(&mut self, env: &mut Env, tag: u64) {
-        if let Some(Appending { stream, qn, .. }) = self.appending.remove(&tag) {
+        if let Some(Appending { stream, qn }) = self.appending.remove(&tag) {
             self.repost_buffer(env, stream, qn);
             self.close_if_answered(env, stream);
         }
-    }
-
-    /// A message of the stream is on its way to a file.
-    pub(super) fn is_appending(&self, id: StreamId) -> bool {
-        self.appending.values().any(|appending| appending.stream == id)
-    }
-
-    /// Messages cannot be stored as promised: their streams end, so that their peers know. They are tried again all the
-    /// same.
-    pub(in crate::appliance) fn on_file_failed(&mut self, env: &mut Env, file: FileId, why: &str) {
-        let waits = self.appending.values().filter(|appending| appending.file == file);
-        let streams: HashSet<StreamId> = waits.map(|appending| appending.stream).collect();
-        self.abort_where(env, &format!("a message is not stored: {why}"), |_, id, _| {
-            streams.contains(&id)
-        });
     }
 
     /// Posts a receive buffer again.

@@ -41,8 +41,9 @@ use super::counters::Totals;
 use super::endpoints::own_queues;
 use super::env::{Env, api_id};
 use super::pending::{AfterPost, Found, Post, Purpose, TakenSlot, Then};
+use super::stores::Confirmation;
 use crate::advert::Advertised;
-use crate::api::{Answer, ApiError, ConnectSpec, StreamInfo, UlpChoice};
+use crate::api::{Answer, ApiError, ConnectSpec, EventKind, StreamInfo, UlpChoice};
 use crate::config::{Config, QueueSection};
 use crate::service::{Arrival, Slot};
 use crate::transport::Transport;
@@ -77,6 +78,7 @@ pub(super) struct Accepting {
     pub revision: Option<Revision>,
     pub rdmap: bool,
     pub slot: Option<TakenSlot>,
+    pub stores: bool,
     pub peer_reads: bool,
     /// Something must be bound first.
     pub waits: bool,
@@ -91,6 +93,8 @@ pub(super) struct Accepted<'a> {
     pub queues: &'a [QueueSection],
     pub revision: Option<Revision>,
     pub rdmap: bool,
+    /// It reaches a file.
+    pub stores: bool,
     pub arrival: Arrival,
 }
 
@@ -170,11 +174,11 @@ impl Streams {
 
     pub(super) fn insert_accepting(&mut self, id: StreamId, accepting: Accepting) {
         let Accepting { listener, ends, pd, regions, busy, queues, .. } = accepting;
-        let Accepting { revision, rdmap, slot, peer_reads, waits, .. } = accepting;
+        let Accepting { revision, rdmap, slot, stores, peer_reads, waits, .. } = accepting;
         let state = if waits { State::Binding } else { State::Accepting };
         let fresh = Stream::new(ends, state, pd);
         let known = Stream { regions, busy, queues, revision, rdmap, slot, peer_reads, ..fresh };
-        self.streams.insert(id, Stream { listener: Some(listener), ..known });
+        self.streams.insert(id, Stream { listener: Some(listener), stores, ..known });
     }
 
     pub(super) fn insert_rejected(
@@ -202,8 +206,14 @@ impl Streams {
             queues: &stream.queues,
             revision: stream.revision,
             rdmap: stream.rdmap,
+            stores: stream.stores,
             arrival: Arrival { peer: stream.remote.ip(), slot, reads: stream.peer_reads },
         })
+    }
+
+    /// It reaches a file.
+    pub(super) fn stores(&self, id: StreamId) -> bool {
+        self.streams.get(&id).is_some_and(|stream| stream.stores)
     }
 
     /// Regions that were advertised to its peer.
@@ -230,12 +240,13 @@ impl Streams {
         ends: Ends,
         pd: PdId,
         spec: ConnectSpec,
+        stores: bool,
         peer_regions: Vec<Advertised>,
     ) {
         let rdmap = spec.ulp == UlpChoice::Rdmap;
         let fresh = Stream::new(ends, State::Established, pd);
         let (regions, queues) = (spec.regions, own_queues());
-        self.streams.insert(id, Stream { regions, peer_regions, queues, rdmap, ..fresh });
+        self.streams.insert(id, Stream { regions, peer_regions, queues, rdmap, stores, ..fresh });
     }
 
     /// A stream stands. Its regions and its listener.
@@ -346,9 +357,16 @@ impl Streams {
         };
         let answers =
             |env: &mut Env, ticket: u64| env.waiting(Ticket(ticket)).is_some_and(is_answer);
-        if !stream.posts.iter().any(|&ticket| answers(env, ticket)) && !self.is_appending(id) {
-            self.close(env, id, false);
+        if stream.posts.iter().any(|&ticket| answers(env, ticket)) {
+            return;
         }
+        if !self.stores(id) {
+            return self.close(env, id, false);
+        }
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.state = State::Closing;
+        }
+        env.confirm(id, Confirmation::Close);
     }
 
     /// Ends a stream; its end will be reported.
@@ -366,24 +384,38 @@ impl Streams {
         sentence: &str,
         on_port: impl Fn(&Env, InterfaceId) -> bool,
     ) {
-        self.abort_where(env, sentence, |env, _, interface| on_port(env, interface));
-    }
-
-    /// Aborts streams, except those for which that was done.
-    fn abort_where(
-        &mut self,
-        env: &mut Env,
-        sentence: &str,
-        which: impl Fn(&Env, StreamId, InterfaceId) -> bool,
-    ) {
         for (&id, stream) in &mut self.streams {
-            if stream.end.abort_reason.is_none() && which(env, id, stream.interface) {
+            if stream.end.abort_reason.is_none() && on_port(env, stream.interface) {
                 stream.end.abort_reason = Some(sentence.to_owned());
                 if stream.state != State::Rejecting {
                     stream.state = State::Closing;
                 }
                 env.command(id.worker(), Command::Close { stream: id, abort: true });
             }
+        }
+    }
+
+    /// Ends streams whose files do not have what their peers sent, so that the peers know. The writes are tried again all
+    /// the same.
+    pub(super) fn fail_stores(
+        &mut self,
+        env: &mut Env,
+        streams: impl IntoIterator<Item = StreamId>,
+        why: &str,
+    ) {
+        for id in streams {
+            env.stores.forget(id);
+            let Some(stream) = self.streams.get_mut(&id) else { continue };
+            if stream.end.abort_reason.is_some() {
+                continue;
+            }
+            let reason = format!("what its peer sent is not stored: {why}");
+            stream.end.abort_reason = Some(reason.clone());
+            stream.state = State::Closing;
+            env.command(id.worker(), Command::Fail { stream: id });
+            env.tally.streams_not_stored += 1;
+            let (stream, layer, code) = (api_id(id), "file".to_owned(), String::new());
+            env.log.push(EventKind::StreamError { stream, layer, code, reason });
         }
     }
 
@@ -398,6 +430,7 @@ impl Streams {
         let Stream {
             listener, local, remote, state, params, regions, slot, posts, job, end, ..
         } = self.streams.remove(&id)?;
+        env.stores.forget(id);
         // Its end is the answer to all its posts.
         self.refused.retain(|refused| refused.stream() != id);
         self.counting.on_closed(id, reason, stats);

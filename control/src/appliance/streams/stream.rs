@@ -32,6 +32,8 @@ pub(super) struct Stream {
     pub(super) rdmap: bool,
     /// The piece of its listener's region that it has.
     pub(super) slot: Option<TakenSlot>,
+    /// It reaches a file: its peer gets a confirmation when the file has what was sent.
+    pub(super) stores: bool,
     /// The peer announced that it will issue Reads.
     pub(super) peer_reads: bool,
     /// Sends of RDMAP that arrived.
@@ -104,6 +106,7 @@ impl Stream {
             pd,
             rdmap: false,
             slot: None,
+            stores: false,
             peer_reads: false,
             received: 0,
             revision: None,

@@ -29,6 +29,7 @@ mod jobs;
 mod links;
 mod lists;
 mod paths;
+mod preparing;
 mod rdmap;
 mod refused;
 mod regions;
@@ -37,6 +38,7 @@ mod reload_whole;
 mod running;
 mod sends;
 mod services;
+mod stores;
 mod streams;
 mod verbs;
 mod why;
@@ -59,7 +61,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 
 use super::budget::{Budget, Room};
 use super::core::{Core, Setup};
-use super::loader::{self, Finished, Wanted};
+use super::loader::{self, Finished, Wanted, Watch};
 use crate::advert::{self, Advertised};
 use crate::api::{Answer, ApiError, Call, EventFilter, EventKind, EventLog, Reply, Request};
 use crate::config::{self, Config, Document, MachineMemory, RegionSection};
@@ -128,7 +130,7 @@ fn fresh(text: &str) -> Bench {
     let files = config.directories();
     let load = |section: &RegionSection| {
         let wanted = Wanted::Region(section.clone());
-        (section.clone(), loader::load(&wanted, &budget, &files).unwrap())
+        (section.clone(), loader::load(&wanted, &budget, &files, &Watch::default()).unwrap())
     };
     let regions = config.regions.iter().map(load).collect();
     let log = EventLog::new(1000, 1 << 20);
@@ -210,7 +212,7 @@ impl Bench {
         while let Some(load) = self.core.poll_load() {
             let finished = Finished {
                 id: load.id,
-                result: loader::load(&load.wanted, &self.budget, &load.files),
+                result: loader::load(&load.wanted, &self.budget, &load.files, &load.watch),
             };
             self.core.handle_loaded(finished, self.now);
         }

@@ -9,7 +9,7 @@ use super::*;
 use crate::api::ErrorKind;
 use crate::config::{Backing, RegionSection};
 
-fn section(name: &str, size: u64) -> RegionSection {
+pub(super) fn section(name: &str, size: u64) -> RegionSection {
     RegionSection {
         name: name.into(),
         size: Some(size),
@@ -23,7 +23,7 @@ fn section(name: &str, size: u64) -> RegionSection {
     }
 }
 
-fn remove(name: &str, force: bool) -> Request {
+pub(super) fn remove(name: &str, force: bool) -> Request {
     Request::RemoveRegion { name: name.into(), force }
 }
 

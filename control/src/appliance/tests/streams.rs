@@ -551,7 +551,7 @@ fn a_file_that_cannot_be_written_is_seen_by_the_operator_and_the_peer() {
     assert!(notes[0].starts_with("cannot write /dev/full: "), "{notes:?}");
     assert!(notes[0].ends_with("it is tried again every second"), "{notes:?}");
     assert!(bench.has_logged(|kind| matches!(kind, EventKind::Warning { .. })));
-    let aborted = bench.all_commands();
-    let aborts = aborted.iter().filter(|c| matches!(c, Command::Close { abort: true, .. }));
-    assert_eq!(aborts.count(), 1, "{aborted:?}");
+    let commands = bench.all_commands();
+    let failed = commands.iter().filter(|c| matches!(c, Command::Fail { .. }));
+    assert_eq!(failed.count(), 1, "{commands:?}");
 }

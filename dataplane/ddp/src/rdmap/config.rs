@@ -39,6 +39,10 @@ pub struct Config {
     /// The peer is siw, whose Terminates have a layout of their own; with any other peer the bits by which that
     /// is recognised are reserved ones, and ignored (RFC 5040 §4.8).
     pub siw: bool,
+    /// As [`StreamConfig::hold_confirmations`]. A Read of no bytes is reported
+    /// ([`Event::ReadHeld`](crate::rdmap::Event::ReadHeld)) and answered when the ULP releases it, as are the requests
+    /// behind it (RFC 5040 §5.5 (20): in order).
+    pub hold_confirmations: bool,
     /// The version of DDP, and with it of RDMAP.
     pub version: VersionPolicy,
     /// Most segments beyond a gap that are remembered, about 40 bytes each.
@@ -61,6 +65,7 @@ impl Default for Config {
             immediate: true,
             rtr_send: false,
             siw: false,
+            hold_confirmations: false,
             version: ddp.version,
             max_ooo_records: ddp.max_ooo_records,
         }
@@ -90,6 +95,7 @@ impl Config {
             max_ooo_records: self.max_ooo_records,
             max_posts: self.max_operations.saturating_add(self.max_responses).saturating_add(1),
             tagged_events: true,
+            hold_confirmations: self.hold_confirmations,
         }
     }
 }

@@ -170,6 +170,9 @@ pub enum Event {
         /// Payload bytes.
         len: u64,
     },
+    /// A peer's Read of no bytes waits for [`Stream::release_read`](crate::rdmap::Stream::release_read); all before it has
+    /// been reported.
+    ReadHeld,
     /// A peer's Read was answered: its response is acknowledged.
     ReadServed {
         /// Bytes.

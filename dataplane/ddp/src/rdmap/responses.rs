@@ -25,6 +25,8 @@ pub(crate) enum Response<M> {
         request: ReadRequestRepr,
         source: Source<M>,
         origin: Origin,
+        /// Not before the ULP releases it.
+        held: bool,
     },
     /// The atomic is done.
     Atomic(AtomicResponseRepr),
@@ -81,6 +83,9 @@ impl<M: RegionMemory> Responses<M> {
         if self.sent.len() >= self.max_sent {
             return None;
         }
+        if matches!(self.waiting.front()?, Response::Read { held: true, .. }) {
+            return None;
+        }
         let response = self.waiting.pop_front()?;
         self.sent.push_back(match &response {
             Response::Read { request, origin, .. } => {
@@ -89,6 +94,17 @@ impl<M: RegionMemory> Responses<M> {
             Response::Atomic(_) => Sent::Atomic,
         });
         Some(response)
+    }
+
+    /// The oldest held one may be issued.
+    pub(crate) fn release(&mut self) {
+        let held = self.waiting.iter_mut().find_map(|response| match response {
+            Response::Read { held, .. } if *held => Some(held),
+            _ => None,
+        });
+        if let Some(held) = held {
+            *held = false;
+        }
     }
 
     /// The oldest one that DDP has is acknowledged.

@@ -337,6 +337,17 @@ impl<M: RegionMemory> Stream<M> {
         self.stop_reading(stag, None)
     }
 
+    /// What the peer takes for a confirmation waits for the ULP: see [`Config::hold_confirmations`].
+    pub fn holds_confirmations(&self) -> bool {
+        self.ddp.holds_confirmations()
+    }
+
+    /// Answers the peer's oldest Read that is held, after those before it.
+    pub fn release_read(&mut self) {
+        self.responses.release();
+        self.feed();
+    }
+
     /// Gives the buffers of unfinished messages back; nothing more is taken after it.
     pub fn release(&mut self, buffers: &mut BufferPool) {
         self.ddp.release(buffers);

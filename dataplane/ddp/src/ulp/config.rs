@@ -23,6 +23,14 @@ impl UlpConfig {
         }
     }
 
+    /// What the peer takes for a confirmation waits for the ULP.
+    pub fn hold_confirmations(&mut self) {
+        match self {
+            UlpConfig::Ddp(config) => config.hold_confirmations = true,
+            UlpConfig::Rdmap(config) => config.hold_confirmations = true,
+        }
+    }
+
     /// Reads that this end would take and issue at once. What is negotiated takes their place
     /// (RFC 6581 §9.1).
     pub fn depths(&self) -> Depths {

@@ -360,6 +360,16 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
+    /// This end's ULP cannot do what it was sent for over a session: the peer gets a local catastrophic error, and the
+    /// session is terminated.
+    pub fn fail_ulp(&mut self, now: Instant, session: SessionId, cx: &mut Context<'_, M>) {
+        self.now = now;
+        if self.upper.slot(session).is_some() {
+            self.upper.with(session.stream, now, |slot, env| slot.fail_ulp(env, cx));
+            self.after(cx);
+        }
+    }
+
     /// Closes all sessions gracefully, and then the association. No session is begun any more.
     pub fn shutdown(&mut self, now: Instant) {
         self.now = now;

@@ -28,6 +28,15 @@ impl<M: RegionMemory> Endpoint<M> {
         self.ask_ulp(session, true, |ulp| ulp.post_rdmap(request))
     }
 
+    /// Answers the peer's oldest Read that is held: see [`ddp::Ulp::release_read`].
+    pub fn release_read(&mut self, session: SessionId) {
+        // A session that is over has none.
+        let _ = self.ask_ulp(session, false, |ulp| {
+            ulp.release_read();
+            Ok(())
+        });
+    }
+
     /// Adds `n` receive buffers to a queue; RDMAP's ULP has [`ddp::MESSAGE_QUEUE`] alone.
     ///
     /// # Errors

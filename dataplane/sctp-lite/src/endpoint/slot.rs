@@ -397,6 +397,15 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
+    /// Ends the session because the ULP cannot do what it was sent for: a local catastrophic error, then the Terminate.
+    pub(super) fn fail_ulp(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+        if self.life.is_receiving() {
+            self.fail_with(SctpReason::Local.into(), FinalError::Local, env);
+        } else {
+            self.abort(SctpReason::Local.into(), env, cx);
+        }
+    }
+
     /// The peer's messages fit no legal sequence: the last message if there is a stream, and a Terminate (RFC 5043 §6.1).
     pub(super) fn illegal(&mut self, error: session::SessionError, env: &mut Env<'_>) {
         *env.aborts |= self.full.is_some() && self.session.is_terminated();

@@ -5,6 +5,7 @@ mod accounting;
 mod attacks;
 mod attempts;
 mod capture;
+mod confirmations;
 mod cookies;
 mod ecn;
 mod events;

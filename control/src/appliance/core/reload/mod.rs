@@ -32,11 +32,12 @@ use self::difference::Difference;
 pub(in crate::appliance) use self::difference::difference;
 use self::foresee::Steps;
 use super::Core;
-use crate::api::{Answer, ApiError, EventKind, ReloadReport, Reply};
+use crate::api::{Answer, ApiError, EventKind, RegionInfo, ReloadReport, Reply};
 use crate::appliance::env::Origin;
 use crate::appliance::loader::{Loaded, Wanted};
 use crate::appliance::notes::Cause;
 use crate::appliance::pending::Loading;
+use crate::appliance::regions::preparing;
 use crate::beneath::{Directories, Parent};
 use crate::config::{Backing, Config, ListenerSection, RegionSection};
 
@@ -91,6 +92,8 @@ impl Core {
     /// Reads the configuration file again and applies what can change.
     pub fn reload_from_file(&mut self, answer: Option<Answer>) {
         self.reloads.begun += 1;
+        // Also when the configuration is refused: the signal follows a rotation.
+        self.env.writer.follow(Arc::clone(&self.env.files));
         match self.read_file() {
             Ok(config) => self.reload(config, answer),
             Err(error) => self.refuse_reload(answer, error),
@@ -181,6 +184,15 @@ impl Core {
         self.apply_if_loaded();
     }
 
+    /// Regions whose memory a reload is making.
+    pub(super) fn preparing_for_reload(&self) -> Vec<RegionInfo> {
+        let Some(plan) = &self.reloads.plan else { return Vec::new() };
+        let Stage::Loading { waiting, .. } = &plan.stage else { return Vec::new() };
+        let info =
+            |(&number, section)| preparing(&self.env, number, section, Origin::Configuration);
+        waiting.iter().map(info).collect()
+    }
+
     fn refuse_reload(&mut self, answer: Option<Answer>, error: ApiError) {
         self.env.warn(format!("the configuration is not reloaded: {}", error.message));
         if let Some(answer) = answer {
@@ -220,7 +232,7 @@ impl Core {
         loaded: Vec<(RegionSection, Loaded)>,
     ) -> Result<(), ApiError> {
         let Stage::Applying { awaited, done } = &mut plan.stage else { return Ok(()) };
-        self.env.files = Arc::new(self.files_of(&plan.config));
+        self.env.use_directories(self.files_of(&plan.config));
         if plan.difference.limits_changed {
             done.push(Undo::Limits(Box::new(self.env.facts.config.clone())));
             self.env.facts.config.apply_reload(&plan.config);
@@ -317,7 +329,7 @@ impl Core {
         let ReloadPlan { stage, answer, refusals, .. } = plan;
         let Stage::Applying { done, .. } = stage else { return };
         let mut left = Vec::new();
-        self.env.files = Arc::new(self.env.facts.config.directories());
+        self.env.use_directories(self.env.facts.config.directories());
         for step in done.into_iter().rev() {
             match step {
                 Undo::Limits(old) => {

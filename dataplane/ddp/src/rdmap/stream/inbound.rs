@@ -254,7 +254,11 @@ impl<M: RegionMemory> Stream<M> {
             Source::Region { memory: entry.memory.clone(), offset, len: size }
         };
         let origin = origin_of(delivered);
-        self.respond(Response::Read { request, source, origin });
+        let held = size == 0 && self.ddp.holds_confirmations();
+        if held {
+            self.events.push_back(Event::ReadHeld);
+        }
+        self.respond(Response::Read { request, source, origin, held });
         Ok(())
     }
 

@@ -1,0 +1,125 @@
+//! Confirmations that wait until files have what a peer sent.
+//!
+//! ```text
+//!  message or Write --> region, queue --dirty, append--> file writer
+//!  peer's close, Read of no bytes  --flush of each file--> written, synced as configured --> our close, the answer
+//!                                                     \--> not written ---------------> the stream fails
+//! ```
+//!
+//! A peer takes two things for the confirmation that all it sent has been taken: the end in order of its stream, and with
+//! RDMAP the answer to a Read of no bytes. The worker holds both back on streams that reach a file
+//! (`StreamConfig::hold_confirmations`). Confirmations of one stream are given in order.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use dataplane::Command;
+use ddp::StreamId;
+
+use super::env::Env;
+use crate::files::FileId;
+
+/// How long a confirmation waits for the disk, before its stream fails.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a peer takes for a confirmation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Confirmation {
+    /// The answer to its Read of no bytes.
+    Read,
+    /// The end of this direction, after its own.
+    Close,
+}
+
+/// What waits for files.
+#[derive(Default)]
+pub(super) struct Stores {
+    /// Files that streams have written to since their last confirmation.
+    written: HashMap<StreamId, HashSet<FileId>>,
+    /// The oldest first.
+    waits: Vec<Wait>,
+}
+
+struct Wait {
+    stream: StreamId,
+    confirmation: Confirmation,
+    files: HashSet<FileId>,
+    /// Flushes that are not reported.
+    tags: HashSet<u64>,
+    until: Instant,
+}
+
+impl Stores {
+    /// Streams whose bytes are to be in this file and are not known to be.
+    pub(super) fn streams_of(&self, file: FileId) -> HashSet<StreamId> {
+        let written = self.written.iter().filter(|(_, files)| files.contains(&file));
+        let waiting = self.waits.iter().filter(|wait| wait.files.contains(&file));
+        written.map(|(&stream, _)| stream).chain(waiting.map(|wait| wait.stream)).collect()
+    }
+
+    /// The stream that waits for this flush.
+    pub(super) fn stream_of(&self, tag: u64) -> Option<StreamId> {
+        self.waits.iter().find(|wait| wait.tags.contains(&tag)).map(|wait| wait.stream)
+    }
+
+    /// Streams that have waited too long.
+    pub(super) fn late(&self, now: Instant) -> HashSet<StreamId> {
+        self.waits.iter().filter(|wait| wait.until <= now).map(|wait| wait.stream).collect()
+    }
+
+    /// When [`late`](Self::late) has something.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.waits.iter().map(|wait| wait.until).min()
+    }
+
+    /// The stream has ended or fails: nothing of it is confirmed any more.
+    pub(super) fn forget(&mut self, stream: StreamId) {
+        self.written.remove(&stream);
+        self.waits.retain(|wait| wait.stream != stream);
+    }
+}
+
+impl Env {
+    /// Bytes that a stream's peer sent are on their way to a file.
+    pub(super) fn wrote(&mut self, stream: StreamId, file: FileId) {
+        self.stores.written.entry(stream).or_default().insert(file);
+    }
+
+    /// Gives a confirmation as soon as the files have what the stream's peer sent before.
+    pub(super) fn confirm(&mut self, stream: StreamId, confirmation: Confirmation) {
+        let files = self.stores.written.remove(&stream).unwrap_or_default();
+        let mut tags = HashSet::new();
+        for &file in &files {
+            let tag = self.number();
+            // A file that is closed has been written to its end.
+            if self.writer.flush(file, tag) {
+                tags.insert(tag);
+            }
+        }
+        let until = self.now + PATIENCE;
+        self.stores.waits.push(Wait { stream, confirmation, files, tags, until });
+        self.give_confirmations(stream);
+    }
+
+    /// A file has what came before this flush.
+    pub(super) fn on_flushed(&mut self, tag: u64) {
+        let Some(stream) = self.stores.stream_of(tag) else { return };
+        for wait in &mut self.stores.waits {
+            wait.tags.remove(&tag);
+        }
+        self.give_confirmations(stream);
+    }
+
+    fn give_confirmations(&mut self, stream: StreamId) {
+        loop {
+            let waits = &mut self.stores.waits;
+            let first = waits.iter().position(|wait| wait.stream == stream);
+            let Some(at) = first.filter(|&at| waits[at].tags.is_empty()) else { return };
+            let command = match waits.remove(at).confirmation {
+                Confirmation::Read => Command::ReleaseRead { stream },
+                Confirmation::Close => Command::Close { stream, abort: false },
+            };
+            self.command(stream.worker(), command);
+        }
+    }
+}

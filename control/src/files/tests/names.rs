@@ -1,0 +1,147 @@
+//! Files that are moved, removed or replaced, and flushes.
+
+use super::*;
+use crate::beneath::Directories;
+
+/// A writer that opens files again.
+fn following() -> Writer<Bytes> {
+    let writer = writer();
+    writer.follow(Arc::new(Directories::everywhere()));
+    writer
+}
+
+fn log(writer: &mut Writer<Bytes>, path: &std::path::Path, fsync: Fsync) -> FileId {
+    let file = File::options().create(true).append(true).open(path).unwrap();
+    writer.open_log(path.to_owned(), file, fsync)
+}
+
+/// Waits for the first report that `pick` wants; others are passed over.
+fn wait<T>(writer: &Writer<Bytes>, mut pick: impl FnMut(&Report) -> Option<T>) -> T {
+    loop {
+        if let Some(found) = pick(&report(writer)) {
+            return found;
+        }
+    }
+}
+
+fn append(writer: &Writer<Bytes>, id: FileId, message: &[u8]) {
+    assert!(writer.append(id, message.to_vec(), 7));
+    wait(writer, |report| matches!(report, Report::Appended { tag: 7 }).then_some(()));
+}
+
+fn flushed(writer: &Writer<Bytes>, id: FileId, tag: u64) -> Result<(), String> {
+    assert!(writer.flush(id, tag));
+    wait(writer, |report| match report {
+        Report::Flushed { tag: t, result } if *t == tag => Some(result.clone()),
+        _ => None,
+    })
+}
+
+#[test]
+fn messages_after_a_rotation_or_removal_are_in_a_file_of_the_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, moved) = (dir.path().join("log"), dir.path().join("log.1"));
+    let mut writer = following();
+    let id = log(&mut writer, &path, Fsync::Close);
+    append(&writer, id, b"one");
+    std::fs::rename(&path, &moved).unwrap();
+    append(&writer, id, b"two");
+    assert_eq!(
+        (std::fs::read(&moved).unwrap(), std::fs::read(&path).unwrap()),
+        (b"one".into(), b"two".into())
+    );
+    std::fs::remove_file(&path).unwrap();
+    append(&writer, id, b"three");
+    assert_eq!(std::fs::read(&path).unwrap(), b"three");
+    // Another program has made a file of the name.
+    std::fs::rename(&path, &moved).unwrap();
+    std::fs::write(&path, b"new ").unwrap();
+    append(&writer, id, b"four");
+    assert_eq!(std::fs::read(&path).unwrap(), b"new four");
+}
+
+#[test]
+fn a_reload_makes_a_moved_file_again_without_a_message() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let mut writer = following();
+    let id = log(&mut writer, &path, Fsync::Close);
+    append(&writer, id, b"one");
+    std::fs::remove_file(&path).unwrap();
+    writer.follow(Arc::new(Directories::everywhere()));
+    let opened = wait(&writer, |report| match report {
+        Report::Reopened { path } => Some(path.clone()),
+        _ => None,
+    });
+    assert_eq!((opened, std::fs::read(&path).unwrap()), (path, Vec::new()));
+}
+
+#[test]
+fn a_region_whose_file_was_moved_is_written_as_a_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, file) = scratch(&dir, "region");
+    let memory = Bytes::new(100);
+    let mut writer = following();
+    let id = writer.open_region(path.clone(), file, memory.clone(), Fsync::Message);
+    memory.write(0, &[3; 100]);
+    writer.dirty(id, 0, 100);
+    assert_eq!(flushed(&writer, id, 1), Ok(()));
+    std::fs::rename(&path, dir.path().join("region.1")).unwrap();
+    memory.write(10, &[4; 5]);
+    writer.dirty(id, 10, 5);
+    assert_eq!(flushed(&writer, id, 2), Ok(()));
+    let mut expected = [3; 100];
+    expected[10..15].fill(4);
+    assert_eq!(std::fs::read(&path).unwrap(), expected);
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_again_is_a_failure_and_its_messages_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let inner = dir.path().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    let path = inner.join("log");
+    let mut writer = following();
+    let id = log(&mut writer, &path, Fsync::Close);
+    append(&writer, id, b"one");
+    std::fs::rename(&inner, dir.path().join("outer")).unwrap();
+    assert!(writer.append(id, b"two".to_vec(), 8));
+    let reason = wait(&writer, |report| match report {
+        Report::Failed { reason, .. } => Some(reason.clone()),
+        _ => None,
+    });
+    assert!(reason.contains("cannot open") && reason.contains("No such file"), "{reason}");
+    std::fs::create_dir(&inner).unwrap();
+    wait(&writer, |report| matches!(report, Report::Appended { tag: 8 }).then_some(()));
+    assert_eq!(std::fs::read(&path).unwrap(), b"two");
+}
+
+#[test]
+fn a_flush_follows_what_came_before_and_syncs_what_the_policy_promises() {
+    let hour = Fsync::Interval(Duration::from_secs(3600));
+    let dir = tempfile::tempdir().unwrap();
+    for (fsync, syncs) in [(Fsync::Never, 0), (hour, 0), (Fsync::Close, 1), (Fsync::Message, 1)] {
+        let (path, file) = scratch(&dir, "region");
+        let memory = Bytes::new(100);
+        memory.write(0, &[5; 100]);
+        let mut writer = following();
+        let id = writer.open_region(path.clone(), file, memory, fsync);
+        writer.dirty(id, 0, 100);
+        assert_eq!(flushed(&writer, id, 1), Ok(()));
+        assert_eq!(std::fs::read(&path).unwrap(), [5; 100]);
+        assert_eq!(writer.stats(id).unwrap().syncs, syncs, "{fsync:?}");
+        std::fs::remove_file(&path).unwrap();
+    }
+    assert!(!writer().flush(FileId(99), 1), "unknown");
+}
+
+#[test]
+fn a_flush_to_a_full_disk_fails_and_one_to_a_device_that_keeps_nothing_does_not() {
+    for (path, expected) in [("/dev/full", false), ("/dev/null", true)] {
+        let mut writer = following();
+        let id = log(&mut writer, std::path::Path::new(path), Fsync::Close);
+        assert!(writer.append(id, vec![1; 10], 1));
+        let result = flushed(&writer, id, 2);
+        assert_eq!(result.is_ok(), expected, "{result:?}");
+    }
+}

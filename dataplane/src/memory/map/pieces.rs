@@ -1,0 +1,47 @@
+//! Bounded kernel calls on a mapping. Each call that populates or unmaps pages holds the process's `mmap_lock` for as
+//! long as it takes; malloc, mmap and thread creation of every other thread wait for it. Between two pieces it is free.
+
+use std::ops::Range;
+
+/// Most bytes of one call, a multiple of the hugepage size: some milliseconds of zeroing.
+pub(in crate::memory) const PIECE: usize = 16 << 20;
+
+/// The pieces of `len` bytes, in order.
+pub(super) fn pieces(len: usize) -> impl DoubleEndedIterator<Item = Range<usize>> {
+    (0..len.div_ceil(PIECE)).map(move |n| n * PIECE..len.min((n + 1) * PIECE))
+}
+
+/// Records a kernel call on this many bytes; for tests.
+#[cfg(not(test))]
+pub(super) fn called(_: Call, _: usize) {}
+
+/// A kernel call that holds `mmap_lock`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::memory) enum Call {
+    Populate,
+    Lock,
+    Unmap,
+}
+
+#[cfg(test)]
+pub(in crate::memory) use counted::{called, calls};
+
+#[cfg(test)]
+mod counted {
+    use std::cell::RefCell;
+
+    use super::Call;
+
+    thread_local! {
+        static CALLS: RefCell<Vec<(Call, usize)>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub(in crate::memory) fn called(call: Call, len: usize) {
+        CALLS.with_borrow_mut(|calls| calls.push((call, len)));
+    }
+
+    /// Calls of this thread since the last question, with their bytes.
+    pub(in crate::memory) fn calls() -> Vec<(Call, usize)> {
+        CALLS.take()
+    }
+}

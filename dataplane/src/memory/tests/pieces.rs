@@ -1,0 +1,122 @@
+//! The kernel calls by which memory is made and freed, as they are recorded of this thread.
+
+use std::sync::mpsc::{Sender, channel};
+
+use super::super::map::pieces::{Call, PIECE, calls};
+use super::*;
+
+const LEN: u64 = 2 * PIECE as u64 + 5000;
+
+/// Reports the name of the thread that drops it.
+struct Charge(Sender<String>);
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let name = std::thread::current().name().unwrap_or_default().to_owned();
+        self.0.send(name).unwrap();
+    }
+}
+
+/// A file of more than a piece, for as long as the value lives.
+struct Content(PathBuf);
+
+impl Content {
+    fn new(test: &str) -> Content {
+        let path = std::env::temp_dir().join(format!("ddpd-{test}-{}", std::process::id()));
+        std::fs::write(&path, vec![7; PIECE + 1]).unwrap();
+        Content(path)
+    }
+
+    fn backings(&self) -> [Backing; 4] {
+        let (name, path) = ("ddpd-pieces".to_owned(), self.0.clone());
+        [Backing::Anonymous, Backing::Huge, Backing::Shared { name }, Backing::Staged { path }]
+    }
+}
+
+impl Drop for Content {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn bytes(calls: &[(Call, usize)], of: Call) -> usize {
+    calls.iter().filter(|(call, _)| *call == of).map(|(_, len)| len).sum()
+}
+
+#[test]
+fn memory_of_each_backing_is_made_and_freed_in_pieces() {
+    let content = Content::new("pieces");
+    for backing in content.backings() {
+        let lock = MemoryConfig { lock: true, ..config(backing.clone(), LEN) };
+        calls();
+        let memory = Memory::new(&lock).unwrap();
+        let made = calls();
+        drop(memory);
+        let freed = calls();
+        let longest = made.iter().chain(&freed).filter(|(call, _)| *call != Call::Lock);
+        assert!(
+            longest.map(|(_, len)| *len).max() <= Some(PIECE),
+            "{backing:?}: {made:?} {freed:?}"
+        );
+        assert!(bytes(&made, Call::Populate) >= LEN as usize, "{backing:?}: {made:?}");
+        assert!(bytes(&freed, Call::Unmap) >= LEN as usize, "{backing:?}: {freed:?}");
+        // A lock of present pages visits them all in one call.
+        if backing != Backing::Huge {
+            assert_eq!(made[0], (Call::Lock, LEN as usize), "{backing:?}");
+        }
+    }
+}
+
+#[test]
+fn a_cancelled_preparation_ends_with_its_piece_and_frees_it() {
+    let content = Content::new("cancelled");
+    for backing in content.backings() {
+        calls();
+        let error = Memory::prepare(&config(backing.clone(), LEN), &mut |at| at.done == 0);
+        assert!(matches!(error, Err(MemoryError::Cancelled)), "{backing:?}: {error:?}");
+        let calls = calls();
+        assert!(bytes(&calls, Call::Populate) <= PIECE, "{backing:?}: {calls:?}");
+        assert!(bytes(&calls, Call::Unmap) >= LEN as usize, "{backing:?}: {calls:?}");
+    }
+}
+
+#[test]
+fn progress_grows_to_the_whole_with_a_files_bytes() {
+    let content = Content::new("progress");
+    let mut seen = Vec::new();
+    let [_, _, _, staged] = content.backings();
+    let memory = Memory::prepare(&config(staged, LEN), &mut |at| {
+        seen.push(at);
+        true
+    });
+    let of = LEN + PIECE as u64 + 1;
+    assert!(memory.is_ok() && seen.iter().all(|at| at.of == of), "{seen:?}");
+    assert!(seen.is_sorted_by_key(|at| at.done), "{seen:?}");
+    assert_eq!(seen.last().map(|at| at.done), Some(of));
+}
+
+#[test]
+fn large_memory_is_freed_by_its_own_thread_and_then_its_charge() {
+    let (dropped, drops) = channel();
+    let name = "ddpd-large".to_owned();
+    let config = config(Backing::Shared { name }, freed::LARGE as u64);
+    let memory = Memory::new(&config).unwrap().charged(Charge(dropped));
+    calls();
+    drop(memory);
+    assert_eq!(bytes(&calls(), Call::Unmap), 0);
+    assert_eq!(drops.recv().unwrap(), "free");
+}
+
+#[test]
+fn large_memory_that_is_freed_explicitly_is_free_at_once() {
+    let (dropped, drops) = channel();
+    let config = config(Backing::Anonymous, freed::LARGE as u64);
+    let memory = Memory::new(&config).unwrap().charged(Charge(dropped));
+    let other = memory.clone();
+    calls();
+    memory.free();
+    assert_eq!(bytes(&calls(), Call::Unmap), 0, "there is another handle");
+    other.free();
+    assert_eq!(bytes(&calls(), Call::Unmap), freed::LARGE);
+    assert!(drops.try_recv().is_ok());
+}

@@ -1,0 +1,184 @@
+//! What a peer takes for a confirmation waits for the control thread, over both transports and with both ULPs.
+
+use std::time::Duration;
+
+use ddp::rdmap::{self, Outcome, WorkRequest};
+use ddp::{Cookie, ERROR_QUEUE, Source, Stag, StreamId, TaggedOffset};
+use tcp_lite::endpoint::{EndpointConfig, UlpConfig, UlpKind};
+
+use super::wire_pair::*;
+use crate::api::{self, CloseReason, Command, Event, Ticket};
+
+const PORT: u16 = 4793;
+/// Shorter than the teardown of the peer.
+const A_WHILE: Duration = Duration::from_secs(2);
+
+/// A stream from the first host to the second one, which holds confirmations.
+struct Held {
+    net: Net,
+    ulp: UlpKind,
+    here: StreamId,
+    there: StreamId,
+}
+
+/// One for each transport and ULP.
+fn all() -> impl Iterator<Item = Held> {
+    let transports: [api::EndpointConfig; 2] =
+        [EndpointConfig::default().into(), super::sctp::config().into()];
+    transports.into_iter().flat_map(|transport| {
+        [UlpKind::Ddp, UlpKind::Rdmap].map(|ulp| Held::open(transport.clone(), ulp))
+    })
+}
+
+impl Held {
+    fn open(transport: api::EndpointConfig, ulp: UlpKind) -> Held {
+        let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+        net.hosts[1].listen_as(PORT, 10, 10, transport.clone());
+        let mut config: UlpConfig = match ulp {
+            UlpKind::Ddp => stream_config().into(),
+            UlpKind::Rdmap => rdmap::Config::default().into(),
+        };
+        config.hold_confirmations();
+        let (here, there) = net.open_ulp((0, 0), 1, (v4(2), PORT).into(), transport, config);
+        let mut held = Held { net, ulp, here, there };
+        held.send();
+        held
+    }
+
+    /// A message of the first host arrives.
+    fn send(&mut self) {
+        match self.ulp {
+            UlpKind::Ddp => {
+                self.net.hosts[0].send(self.here, b"message");
+            }
+            UlpKind::Rdmap => {
+                let source = Source::Bytes(b"message".as_slice().into());
+                self.post(WorkRequest::send(source, Cookie::of(0)));
+            }
+        }
+        self.net.until("the message", |net| {
+            net.hosts[1].take(|event| {
+                matches!(event, Event::Untagged { .. } | Event::Received { .. }).then_some(())
+            })
+        });
+    }
+
+    fn post(&mut self, request: WorkRequest<crate::memory::Memory>) -> Ticket {
+        let (stream, region) = (self.here, None);
+        self.net.hosts[0].command(0, |ticket| Command::PostRdmap {
+            stream,
+            request,
+            region,
+            ticket,
+        })
+    }
+
+    fn close(&mut self) {
+        let stream = self.here;
+        self.net.hosts[0].command(0, |_| Command::Close { stream, abort: false });
+        self.net.until("the peer's close", |net| {
+            net.hosts[1].take(|event| matches!(event, Event::PeerClosed { .. }).then_some(()))
+        });
+    }
+
+    fn read_nothing(&mut self) -> Ticket {
+        self.post(WorkRequest::Read {
+            sink_stag: Stag(0),
+            sink_to: TaggedOffset(0),
+            source_stag: Stag(0),
+            source_to: TaggedOffset(0),
+            len: 0,
+            cookie: Cookie::of(0),
+        })
+    }
+
+    fn tell(&mut self, command: impl FnOnce(StreamId) -> Command) {
+        let command = command(self.there);
+        self.net.hosts[1].command(0, |_| command);
+    }
+
+    /// How the stream ended on the first host, if it has.
+    fn ended(&mut self) -> Option<CloseReason> {
+        self.net.hosts[0].take(|event| match event {
+            Event::Closed { reason, .. } => Some(reason.clone()),
+            _ => None,
+        })
+    }
+
+    fn end(&mut self) -> CloseReason {
+        self.net.until("the end", |net| {
+            net.hosts[0].take(|event| match event {
+                Event::Closed { reason, .. } => Some(reason.clone()),
+                _ => None,
+            })
+        })
+    }
+}
+
+#[test]
+fn the_end_in_order_waits_for_the_control_thread() {
+    for mut held in all() {
+        held.close();
+        held.net.pass(A_WHILE);
+        assert_eq!(held.ended(), None);
+        held.tell(|stream| Command::Close { stream, abort: false });
+        let reason = held.end();
+        assert!(reason.is_graceful(), "{reason:?}");
+    }
+}
+
+#[test]
+fn a_failed_ulp_sends_a_local_catastrophic_error_before_and_after_the_peers_close() {
+    for closed in [false, true] {
+        for mut held in all() {
+            if closed {
+                held.close();
+            }
+            held.tell(|stream| Command::Fail { stream });
+            let ulp = held.ulp;
+            held.net.until("the error", |net| {
+                net.hosts[0].take(|event| match event {
+                    // docs/protocol.md §5: version 1, layer 1, type 0, code 0, no header.
+                    Event::Untagged { qn, data, .. } => {
+                        assert_eq!(
+                            (*qn, &data[..]),
+                            (ERROR_QUEUE, &[1, 0x10, 0, 0, 0, 0, 0, 0][..])
+                        );
+                        (ulp == UlpKind::Ddp).then_some(())
+                    }
+                    // RFC 5040 §4.8: layer 0, type 0, code 0.
+                    Event::Terminated { by_peer: true, terminate, .. } => {
+                        let code = (terminate.layer, terminate.error_type, terminate.code);
+                        (ulp == UlpKind::Rdmap && code == (0, 0, 0)).then_some(())
+                    }
+                    _ => None,
+                })
+            });
+            held.end();
+        }
+    }
+}
+
+#[test]
+fn a_read_of_no_bytes_is_answered_when_it_is_released_and_those_behind_it_wait() {
+    for mut held in all().filter(|held| held.ulp == UlpKind::Rdmap) {
+        let tickets = [held.read_nothing(), held.read_nothing()];
+        for ticket in tickets {
+            held.net.until("the question", |net| {
+                net.hosts[1].take(|event| matches!(event, Event::ReadHeld { .. }).then_some(()))
+            });
+            let answered = |net: &mut Net| {
+                net.hosts[0].take(|event| match event {
+                    Event::Completed { ticket, outcome: Outcome::Read { len: 0 }, .. } => {
+                        Some(*ticket)
+                    }
+                    _ => None,
+                })
+            };
+            held.net.pass(A_WHILE);
+            assert_eq!(answered(&mut held.net), None);
+            held.tell(|stream| Command::ReleaseRead { stream });
+            assert_eq!(held.net.until("the answer", answered), ticket);
+        }
+    }
+}

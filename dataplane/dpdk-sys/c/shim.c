@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <net/if.h>
+#include <netpacket/packet.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -64,6 +65,9 @@ static int ask_interface(int fd, const char *name, struct ddpd_interface *out)
 	if (ioctl(fd, SIOCGIFHWADDR, &request) < 0)
 		return -errno;
 	memcpy(out->mac, request.ifr_hwaddr.sa_data, sizeof(out->mac));
+	if (ioctl(fd, SIOCGIFINDEX, &request) < 0)
+		return -errno;
+	out->index = (uint32_t)request.ifr_ifindex;
 	return 0;
 }
 
@@ -77,6 +81,22 @@ int ddpd_interface_get(const char *name, struct ddpd_interface *out)
 	rc = ask_interface(fd, name, out);
 	close(fd);
 	return rc;
+}
+
+int ddpd_interface_name(uint32_t index, char *name)
+{
+	return if_indextoname(index, name) == NULL ? -errno : 0;
+}
+
+int ddpd_packet_socket_index(int fd)
+{
+	struct sockaddr_ll address;
+	socklen_t len = sizeof(address);
+
+	memset(&address, 0, sizeof(address));
+	if (getsockname(fd, (struct sockaddr *)&address, &len) < 0)
+		return -errno;
+	return address.sll_ifindex;
 }
 
 int ddpd_socket_family(int fd)

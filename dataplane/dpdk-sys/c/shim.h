@@ -80,12 +80,17 @@ struct ddpd_link {
 /* A network interface of Linux. */
 struct ddpd_interface {
 	uint32_t mtu;
+	uint32_t index;
 	uint8_t up;
 	uint8_t running;
 	uint8_t mac[6];
 };
 
 int ddpd_interface_get(const char *name, struct ddpd_interface *out);
+/* The name of the interface with this index: 16 bytes, the terminating zero included. */
+int ddpd_interface_name(uint32_t index, char *name);
+/* The index of the interface that a packet socket is bound to (-1: its interface is gone), or a negative errno. */
+int ddpd_packet_socket_index(int fd);
 /* The address family of a socket, or a negative errno. */
 int ddpd_socket_family(int fd);
 

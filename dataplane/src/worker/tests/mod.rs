@@ -6,6 +6,7 @@ mod attacks;
 mod attempts;
 mod capture;
 mod cookies;
+mod devices;
 mod ecn;
 mod events;
 mod floods;

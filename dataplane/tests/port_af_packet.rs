@@ -8,7 +8,7 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::Duration;
 
-use dataplane::port::{ChecksumBy, PortConfig, PortError, PortKind, Ports};
+use dataplane::port::{ChecksumBy, DeviceFault, PortConfig, PortError, PortKind, Ports};
 use port_common::{Exchange, Netns};
 
 fn config(device: &str, mtu: u16) -> PortConfig {
@@ -51,6 +51,7 @@ fn frames_reach_a_socket_of_the_kernel() {
     tags_survive(&netns, &ports);
     several_queues(&netns, &ports);
     an_interface_that_goes_down(&netns, &ports);
+    interface_made_again_is_bound_again(&netns, &ports);
     refusals(&netns, &ports);
     claims(&netns, &ports);
 }
@@ -100,6 +101,55 @@ fn several_queues(netns: &Netns, ports: &Ports) {
     for queue in &mut queues {
         exchange.to_kernel(queue, b"from each");
         assert!(queue.fd().is_some());
+    }
+}
+
+/// Queues and descriptors of before work on the new interface, of one and of two queues; every change is reported.
+fn interface_made_again_is_bound_again(netns: &Netns, ports: &Ports) {
+    for queues in [1, 2] {
+        let (kernel, own) = (Ipv4Addr::new(10, 77, 12, 1), Ipv4Addr::new(10, 77, 12, 2));
+        netns.veth("again", 1500, kernel);
+        let mut port = ports.open(&PortConfig { queues, ..config("again", 1500) }).unwrap();
+        let mut taken = port.take_queues();
+        port_common::until("the link is up", || port.link().up);
+        let fault = || port.look().fault;
+        assert_eq!(fault(), None);
+
+        port_common::run(&["ip", "link", "set", "again", "mtu", "1400"]);
+        assert_eq!(fault(), Some(DeviceFault::Mtu(1400)));
+        port_common::run(&["ip", "link", "set", "again", "mtu", "1500"]);
+        let mac = [2, 0, 0, 0, 0, 0x77];
+        port_common::run(&["ip", "link", "set", "again", "address", "02:00:00:00:00:77"]);
+        assert_eq!(port.look().mac, mac);
+        assert_ne!(port.mac(), mac, "the caller notifies workers first");
+        port_common::run(&["ip", "link", "set", "again", "down"]);
+        assert_eq!(fault(), Some(DeviceFault::Down));
+        port_common::run(&["ip", "link", "set", "again", "name", "other"]);
+        assert_eq!(fault(), Some(DeviceFault::Renamed("other".into())));
+
+        port_common::run(&["ip", "link", "del", "other"]);
+        assert_eq!(fault(), Some(DeviceFault::Missing));
+        assert!(port.rebind().is_err() && !port.link().up);
+        netns.veth("again", 1500, kernel);
+        assert_eq!(fault(), Some(DeviceFault::Replaced));
+        assert!(!port.link().up);
+        port.rebind().unwrap();
+        port_common::until("the link is up", || port.link().up);
+        assert_eq!(fault(), None);
+        assert_eq!(port.look().mac, dpdk::interface("again").unwrap().mac);
+        let exchange = Exchange::new("againk", kernel, own, port.look().mac);
+        for queue in &mut taken {
+            exchange.to_kernel(queue, b"from each");
+            assert!(queue.fd().is_some());
+        }
+        let socket = UdpSocket::bind((kernel, 0)).unwrap();
+        taken.iter_mut().for_each(port_common::drain);
+        socket.send_to(b"wake", (own, 7)).unwrap();
+        port_common::until("a descriptor wakes", || {
+            taken.iter().any(|queue| port_common::readable(queue, Duration::from_millis(10)))
+        });
+        drop((taken, port));
+        port_common::run(&["ip", "link", "del", "again"]);
     }
 }
 

@@ -52,6 +52,9 @@ pub struct Status {
     pub memory: MemoryInfo,
     /// What the operator should know, one sentence each (no hugepages, memory not locked, ...).
     pub notes: Vec<String>,
+    /// Why ports neither receive nor send, one sentence each: `/readyz` fails as long as there is one.
+    #[serde(default)]
+    pub unusable: Vec<String>,
     /// What the process denies itself.
     #[serde(default)]
     pub sandbox: SandboxInfo,

@@ -155,9 +155,12 @@ async fn live(State(requester): State<Requester>) -> Response {
     }
 }
 
-/// It takes new streams.
+/// It takes new streams, on all of its ports.
 async fn ready(State(requester): State<Requester>) -> Response {
     match ask(&requester, Request::Status).await {
+        Ok(Reply::Status(status)) if !status.unusable.is_empty() => {
+            unavailable(&status.unusable.join("\n"))
+        }
         Ok(Reply::Status(status)) if status.state == "running" => "ok\n".into_response(),
         Ok(Reply::Status(status)) => unavailable(&format!("the appliance is {}", status.state)),
         Ok(_) => unavailable("the control thread did not answer with its status"),

@@ -323,6 +323,9 @@ impl Core {
             Event::AddressConflict { interface, address, mac } => {
                 self.on_address_conflict(interface, address, mac, now);
             }
+            Event::UnfinishedChecksums { port, source } => {
+                self.on_unfinished_checksums(port, source, now);
+            }
             Event::Established { .. } => self.on_established(event, now),
             Event::ConnectFailed { ticket, reason } => self.on_connect_failed(ticket, reason, now),
             Event::Retrying { ticket, reason } => self.on_retrying(ticket, &reason),

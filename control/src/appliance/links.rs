@@ -3,17 +3,24 @@
 //! Not every driver reports changes, so links are polled [ten times a second](LOOK). TCP alone would
 //! wait: a sender for `tcp.user_timeout`, a receiver for ever, with its region bound to a peer that is gone
 //! (RFC 9293 §3.8.4 has keepalives off by default). How long to wait is the port's `link_down_timeout`.
+//!
+//! The same look finds what became of a port's interface of Linux: see [`devices`](super::devices).
 
 use std::time::{Duration, Instant};
 
-use dataplane::InterfaceId;
+use dataplane::port::DeviceFault;
+use dataplane::{Command, InterfaceId, PortId};
 
+use super::devices;
 use super::env::{Env, Facts};
 use super::notes::Cause;
 use crate::api::{ApiError, EventKind};
 
 /// How often links are looked at.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// Between two attempts to bind a port again.
+const REBIND: Duration = Duration::from_secs(1);
 
 /// What is known of the links, in the ports' order.
 pub(super) struct Links {
@@ -29,6 +36,10 @@ struct Link {
     used: bool,
     /// It has been down for longer than its port's streams survive.
     lost: bool,
+    /// The fault of the port's interface of Linux, and its sentence.
+    fault: Option<(DeviceFault, String)>,
+    /// When the port may be bound again the next time.
+    rebind: Option<Instant>,
 }
 
 impl Links {
@@ -50,12 +61,83 @@ impl Links {
         }
         self.next = now + LOOK;
         for port in 0..env.facts.ports.len() {
-            let up = env.facts.ports[port].port.link().up;
-            if self.on_link(env, port, up, now) {
+            if self.look_at(env, port, now) {
                 lost.push(port);
             }
         }
         lost
+    }
+
+    /// Looks at one port: binds it again if its interface was made again, and has its workers announce it when
+    /// neighbours may have forgotten it. True when its streams end.
+    fn look_at(&mut self, env: &mut Env, at: usize, now: Instant) -> bool {
+        let view = &env.facts.ports[at];
+        let mut seen = view.port.look();
+        let (mut is_new, mut refused) = (false, None);
+        let link = &mut self.links[at];
+        if seen.fault == Some(DeviceFault::Replaced)
+            && view.port.can_rebind()
+            && link.rebind.is_none_or(|at| at <= now)
+        {
+            link.rebind = Some(now + REBIND);
+            match view.port.rebind() {
+                Ok(()) => {
+                    tracing::info!("port {}: bound to its interface again", view.section.name);
+                    is_new = true;
+                    seen = view.port.look();
+                }
+                Err(error) => refused = Some(error.to_string()),
+            }
+        }
+        if seen.mac != view.port.mac() {
+            view.port.set_mac(seen.mac);
+            is_new = true;
+        }
+        let mac = seen.mac;
+        let fault = seen.fault.map(|fault| {
+            let sentence = devices::sentence(&view.section, &fault, view.port.can_rebind());
+            let why = refused.map(|why| format!(" ({why})")).unwrap_or_default();
+            (fault, format!("{sentence}{why}"))
+        });
+        let was_down = link.down.is_some();
+        self.on_fault(env, at, fault);
+        let lost = self.on_link(env, at, seen.link.up, now);
+        if is_new || was_down && seen.link.up {
+            env.command_all(|| Command::PortChanged { port: PortId(at as u16), mac });
+        }
+        lost
+    }
+
+    /// A port's interface of Linux was found like this.
+    pub(super) fn on_fault(
+        &mut self,
+        env: &mut Env,
+        port: usize,
+        fault: Option<(DeviceFault, String)>,
+    ) {
+        let link = &mut self.links[port];
+        let kind = |fault: &Option<(DeviceFault, String)>| fault.as_ref().map(|f| f.0.clone());
+        if kind(&link.fault) == kind(&fault) && (fault.is_none() || link.fault == fault) {
+            return;
+        }
+        let cause = Cause::Device(env.facts.config.ports[port].name.clone());
+        match &fault {
+            None => env.notes.clear(&cause),
+            Some((fault, sentence)) => {
+                tracing::warn!("{sentence}");
+                env.notes.set(cause, sentence.clone(), None);
+                if link.fault.as_ref().map(|link| &link.0) != Some(fault) {
+                    env.log.push(EventKind::Warning { message: sentence.clone() });
+                }
+            }
+        }
+        self.links[port].fault = fault;
+    }
+
+    /// Why ports neither receive nor send although they are configured: one sentence for each.
+    pub(super) fn unusable(&self) -> Vec<String> {
+        let faults = self.links.iter().filter_map(|link| link.fault.as_ref());
+        faults.filter(|(fault, _)| fault.is_fatal()).map(|(_, sentence)| sentence.clone()).collect()
     }
 
     /// A port's link, by its place in the configuration, was found like this. True when its streams end.
@@ -63,7 +145,7 @@ impl Links {
         let link = &mut self.links[port];
         let was_up = link.down.is_none();
         if up {
-            *link = Link { used: true, ..Link::default() };
+            (link.used, link.down, link.lost) = (true, None, false);
         } else {
             let since = *link.down.get_or_insert(now);
             let patience = env.facts.config.ports[port].link_down_timeout;

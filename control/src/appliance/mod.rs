@@ -15,7 +15,8 @@
 //! | `listeners` | listeners, their limits, queue files and services |
 //! | `streams` | streams, their posts, what ended streams did |
 //! | `jobs` | operations of API clients on streams: put, get, send, ping, atomics, bench |
-//! | `links` | how long links of ports have been down |
+//! | `links` | how long links of ports have been down, interfaces of Linux that were made again |
+//! | `devices` | sentences on interfaces of Linux under ports |
 //! | `budget` | the ceiling of memory, and what is in use |
 //! | `handshakes` | counts of peers that did not become streams |
 //! | `env` | what all of them use: facts, commands, tickets, log, files |
@@ -29,6 +30,7 @@ mod busy;
 mod captures;
 mod core;
 mod counters;
+mod devices;
 mod effect;
 pub mod endpoints;
 mod env;

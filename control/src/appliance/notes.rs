@@ -16,6 +16,10 @@ pub(super) enum Cause {
     Region(String),
     /// A port whose link is down.
     Link(String),
+    /// A port whose interface of Linux is not as it was.
+    Device(String),
+    /// A host whose frames come in by a port without checksums.
+    Checksums(IpAddr),
     /// Keys of the configuration file that need a restart, until they are in force or no longer in the file.
     Restart,
     /// A file that cannot be written.
@@ -23,6 +27,9 @@ pub(super) enum Cause {
     /// Another host has an address of an interface.
     Conflict(InterfaceId, IpAddr),
 }
+
+/// Hosts that have a note at a time, at most.
+const HOSTS: usize = 8;
 
 /// All sentences, the oldest first.
 #[derive(Default)]
@@ -47,6 +54,20 @@ impl Notes {
             Some(note) => (note.sentence, note.until) = (sentence, until),
             None => self.0.push(Note { cause, sentence, until }),
         }
+    }
+
+    /// As [`set`](Self::set) for hosts, of which there may be any number: [`HOSTS`] notes are kept.
+    pub(super) fn set_bounded(&mut self, cause: Cause, sentence: String, until: Instant) {
+        let hosts = self.0.iter().filter(|note| matches!(note.cause, Cause::Checksums(_)));
+        if hosts.count() < HOSTS || self.0.iter().any(|note| note.cause == cause) {
+            self.set(cause, sentence, Some(until));
+        }
+    }
+
+    /// True if there is a sentence about this now. Forgets those that are over.
+    pub(super) fn has(&mut self, cause: &Cause, now: Instant) -> bool {
+        self.0.retain(|note| note.until.is_none_or(|until| now < until));
+        self.0.iter().any(|note| note.cause == *cause)
     }
 
     /// The cause is gone.

@@ -40,7 +40,7 @@ impl PortView {
             kind: kind.word().into(),
             device: kind.place(),
             driver: info.driver.clone(),
-            mac: mac(&info.mac),
+            mac: mac(&self.port.mac()),
             up: link.up,
             speed_mbps: link.mbit_per_s,
             mtu: info.mtu,

@@ -115,6 +115,15 @@ impl Host {
         privilege::effective(&self.text("/proc/self/status")?)
     }
 
+    /// The other end of a device, such as a veth, is in another network namespace.
+    pub(super) fn has_end_elsewhere(&self, device: &str) -> Result<bool, Unknown> {
+        match &self.offloads {
+            Offloads::Ethtool => crate::host::has_end_elsewhere(device),
+            #[cfg(test)]
+            Offloads::Recorded(_) => Ok(self.exists(&format!("/made-up/link-netnsid/{device}"))),
+        }
+    }
+
     /// The offloads of an interface that are on, by ethtool's names.
     pub(super) fn offloads(&self, device: &str) -> Result<BTreeSet<String>, Unknown> {
         let text = match &self.offloads {

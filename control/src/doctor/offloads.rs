@@ -80,11 +80,15 @@ enum Peer {
 }
 
 fn peer(host: &Host, device: &str) -> Result<Peer, Unknown> {
+    // Other interfaces that lie on one have a type: vlan, macvlan.
+    let has_type = host.text(&format!("/sys/class/net/{device}/uevent"))?.contains("DEVTYPE=");
+    // Both ends may have one number: each namespace counts its own.
+    if !has_type && host.has_end_elsewhere(device)? {
+        return Ok(Peer::Elsewhere);
+    }
     let of =
         |device: &str, file: &str| host.number::<u32>(&format!("/sys/class/net/{device}/{file}"));
     let (own, link) = (of(device, "ifindex")?, of(device, "iflink")?);
-    // Other interfaces that lie on one have a type: vlan, macvlan.
-    let has_type = host.text(&format!("/sys/class/net/{device}/uevent"))?.contains("DEVTYPE=");
     if own == link || has_type || host.exists(&format!("/sys/class/net/{device}/device")) {
         return Ok(Peer::None);
     }
@@ -127,6 +131,24 @@ mod tests {
         assert_eq!(found[0].command.as_deref(), Some("ethtool -K v1 tx off"));
         tree.ethtool("v1", OFF);
         assert_eq!(one(&tree.run(&subject, check)).0, Severity::Ok);
+    }
+
+    #[test]
+    fn end_in_another_namespace_is_unknown_whatever_the_numbers() {
+        let mut tree = Tree::new(&[]);
+        tree.ethtool("v0", OFF);
+        tree.ethtool("v1", OFF);
+        tree.file("made-up/link-netnsid/v0", "");
+        interface(&tree, "v1", "5\n", "4\n");
+        let subject = subject("count = 1", PACKET, "");
+        // The other end has the same number, or that of a veth here.
+        for (own, link) in [("4\n", "4\n"), ("4\n", "5\n")] {
+            interface(&tree, "v0", own, link);
+            let found = tree.run(&subject, check);
+            assert_eq!(one(&found).0, Severity::Unknown);
+            assert!(found[0].seen.contains("another network namespace"), "{}", found[0].seen);
+            assert!(found[0].remedy.as_deref().unwrap().contains("ethtool -K DEVICE tx off"));
+        }
     }
 
     #[test]

@@ -24,6 +24,19 @@ use crate::sandbox::Sandbox;
 
 pub(crate) use self::tap::elsewhere;
 
+/// Returns whether the other end of an interface, such as a veth, is in another network namespace. Numbers of interfaces
+/// do not tell: each namespace counts its own.
+///
+/// # Errors
+/// A sentence: the kernel does not tell.
+pub(crate) fn has_end_elsewhere(device: &str) -> Result<bool, String> {
+    let mut socket = netlink::Socket::open(netlink::Protocol::Route)
+        .map_err(|error| format!("no netlink socket: {error}"))?;
+    socket.has_end_elsewhere(device).map_err(|error| {
+        format!("netlink does not tell where the other end of {device} is: {error}")
+    })
+}
+
 /// A shared interface before its workers run: the TAP, and what keeps the kernel off the device.
 #[derive(Debug)]
 pub(crate) struct Shared {

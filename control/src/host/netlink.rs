@@ -166,6 +166,23 @@ impl Socket {
         }
     }
 
+    /// Returns whether the other end of a link, such as a veth, is in another network namespace.
+    pub(super) fn has_end_elsewhere(&mut self, name: &str) -> io::Result<bool> {
+        self.send(&[Message::new(libc::RTM_GETLINK, 0, &[0; 16]).text(libc::IFLA_IFNAME, name)])?;
+        let answer = self.receive()?;
+        for Answer { kind, body } in answers(&answer) {
+            if kind == libc::NLMSG_ERROR as u16 {
+                return Err(io::Error::from_raw_os_error(-error_of(body)?));
+            }
+            if let Some(attributes_of) = body.get(16..).filter(|_| kind == libc::RTM_NEWLINK) {
+                return Ok(
+                    attributes(attributes_of).any(|(kind, _)| kind == libc::IFLA_LINK_NETNSID)
+                );
+            }
+        }
+        Err(io::Error::other("the kernel does not answer"))
+    }
+
     /// Returns how many acknowledgements follow.
     fn send(&mut self, messages: &[Message]) -> io::Result<usize> {
         let mut bytes = Vec::new();

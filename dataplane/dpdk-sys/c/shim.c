@@ -66,6 +66,9 @@ static int ask_interface(int fd, const char *name, struct ddpd_interface *out)
 	if (ioctl(fd, SIOCGIFHWADDR, &request) < 0)
 		return -errno;
 	memcpy(out->mac, request.ifr_hwaddr.sa_data, sizeof(out->mac));
+	if (ioctl(fd, SIOCGIFINDEX, &request) < 0)
+		return -errno;
+	out->index = (uint32_t)request.ifr_ifindex;
 	return 0;
 }
 
@@ -113,6 +116,22 @@ int ddpd_packet_socket(const char *name, uint16_t protocol)
 		return rc;
 	}
 	return fd;
+}
+
+int ddpd_interface_name(uint32_t index, char *name)
+{
+	return if_indextoname(index, name) == NULL ? -errno : 0;
+}
+
+int ddpd_packet_socket_index(int fd)
+{
+	struct sockaddr_ll address;
+	socklen_t len = sizeof(address);
+
+	memset(&address, 0, sizeof(address));
+	if (getsockname(fd, (struct sockaddr *)&address, &len) < 0)
+		return -errno;
+	return address.sll_ifindex;
 }
 
 int ddpd_socket_family(int fd)

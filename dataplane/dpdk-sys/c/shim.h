@@ -80,6 +80,7 @@ struct ddpd_link {
 /* A network interface of Linux. */
 struct ddpd_interface {
 	uint32_t mtu;
+	uint32_t index;
 	uint8_t up;
 	uint8_t running;
 	uint8_t mac[6];
@@ -88,6 +89,10 @@ struct ddpd_interface {
 int ddpd_interface_get(const char *name, struct ddpd_interface *out);
 /* A packet socket bound to an interface and a protocol number (host byte order), or a negative errno. */
 int ddpd_packet_socket(const char *name, uint16_t protocol);
+/* The name of the interface with this index: 16 bytes, the terminating zero included. */
+int ddpd_interface_name(uint32_t index, char *name);
+/* The index of the interface that a packet socket is bound to (-1: its interface is gone), or a negative errno. */
+int ddpd_packet_socket_index(int fd);
 /* The address family of a socket, or a negative errno. */
 int ddpd_socket_family(int fd);
 

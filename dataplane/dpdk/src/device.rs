@@ -15,6 +15,7 @@ use crate::host;
 use crate::log;
 use crate::mempool::{Mempool, MempoolConfig};
 use crate::queue::{RxQueue, TxQueue};
+use crate::remake::Recipe;
 use crate::rings::Rings;
 use crate::types::{
     DeviceConfig, DeviceInfo, DeviceStats, IdleFd, LinkState, SctpRules, Segmentation,
@@ -23,6 +24,8 @@ use crate::types::{
 /// A device that is not started yet.
 pub struct Device {
     handle: Handle,
+    /// The arguments of a virtual device.
+    args: String,
     /// Sockets of the process from before the device was made, by family.
     sockets_before: [BTreeMap<RawFd, u64>; 2],
 }
@@ -46,23 +49,16 @@ impl Device {
 
     fn hotplug(eal: &Eal, bus: &str, name: &str, args: &str) -> Result<Device, Error> {
         let lock = eal.lock_devices();
-        log::forget_recent();
         let sockets_before = [host::sockets(AF_PACKET), host::sockets(AF_XDP)];
-        let what = || format!("device {name} ({}) cannot be made", log::without_secrets(args));
-        let c = |text: &str| CString::new(text).map_err(|_| Error::new(what(), 22));
-        let (c_bus, c_name, c_args) = (c(bus)?, c(name)?, c(args)?);
-        // SAFETY: three NUL-terminated strings, which DPDK copies; the lock keeps others out.
-        let code =
-            unsafe { sys::rte_eal_hotplug_add(c_bus.as_ptr(), c_name.as_ptr(), c_args.as_ptr()) };
-        check(what(), code)?;
-        let port = port_by_name(name)?;
+        let port = plug(bus, name, args)?;
         drop(lock);
-        Ok(Device { sockets_before, ..Device::from_port(eal, port, name, None) })
+        let args = args.to_owned();
+        Ok(Device { sockets_before, args, ..Device::from_port(eal, port, name, None) })
     }
 
     pub(crate) fn from_port(eal: &Eal, port: u16, name: &str, rings: Option<Arc<Rings>>) -> Device {
         let handle = Handle::new(eal, port, name, rings);
-        Device { handle, sockets_before: Default::default() }
+        Device { handle, args: String::new(), sockets_before: Default::default() }
     }
 
     /// Its capabilities.
@@ -90,6 +86,9 @@ impl Device {
         let lock = eal.lock_devices();
         log::forget_recent();
         self.handle.keep_pool(pool.clone());
+        if config.idle == IdleFd::PacketSocket {
+            self.handle.keep_recipe(Recipe::new(self.args.clone(), config.clone()));
+        }
         let set_up = self.set_up(config, &pool);
         if let Err(error) = set_up {
             drop(lock);
@@ -101,6 +100,10 @@ impl Device {
         }
         let interrupts = matches!(set_up, Ok(IdleFd::RxInterrupt));
         let fds = self.idle_fds(config);
+        let fds = match self.handle.recipe() {
+            Some(recipe) => recipe.copy(fds),
+            None => fds,
+        };
         let cuts = self.segmentation(config);
         drop(lock);
         let handle = Arc::new(self.handle);
@@ -109,7 +112,8 @@ impl Device {
         }
         let rx = (0..config.queues)
             .zip(fds)
-            // SAFETY: the driver opened the descriptor for this device and closes it when it stops.
+            // SAFETY: the driver opened the descriptor for this device and closes it when it stops, or it is the copy
+            // that the handle keeps.
             .map(|(q, fd)| unsafe { RxQueue::new(handle.clone(), q, fd) })
             .map(|rx| if interrupts { rx.with_interrupt() } else { rx })
             .collect();
@@ -141,66 +145,15 @@ impl Device {
                 self.handle.ask_for_sctp_rules(rss);
             }
         }
-        // Drivers without these filters receive everything anyway and say "not supported".
-        // SAFETY: the port is ours.
-        let groups = config.all_multicast && unsafe { sys::rte_eth_allmulticast_enable(port) } == 0;
-        // Of af_packet and af_xdp only all frames can be had, and neighbour solicitations go to groups (RFC 4861 §4.3).
-        if config.promiscuous || config.all_multicast && !groups {
-            // SAFETY: the port is ours.
-            unsafe { sys::rte_eth_promiscuous_enable(port) };
-        }
+        receive_groups(port, config);
         Ok(idle)
     }
 
     fn configure_and_start(&mut self, config: &DeviceConfig, pool: &Mempool) -> Result<(), Error> {
-        let configured = self.configure(config, pool);
+        let configured = configure(&self.handle, config, pool);
         self.handle.own_xdp_sockets(new_sockets(AF_XDP, &self.sockets_before[1]));
         configured?;
         self.handle.start(config.reconnect)
-    }
-
-    fn configure(&self, config: &DeviceConfig, pool: &Mempool) -> Result<(), Error> {
-        let (port, name) = (self.handle.port(), self.handle.name());
-        // Without a rule SCTP packets are spread at least: not all of them are received by one worker.
-        let functions = sys::DDPD_RSS_IPV4
-            | sys::DDPD_RSS_IPV6
-            | sys::DDPD_RSS_TCP4
-            | sys::DDPD_RSS_TCP6
-            | sys::DDPD_RSS_SCTP4
-            | sys::DDPD_RSS_SCTP6;
-        let offered = self.handle.raw_info()?.rss_functions;
-        let key = config.rss.as_ref().map(|rss| &rss.key);
-        let mut conf = sys::ddpd_port_conf {
-            rx_queues: config.queues,
-            tx_queues: config.queues,
-            rx_descriptors: config.rx_descriptors,
-            tx_descriptors: config.tx_descriptors,
-            mtu: if config.set_mtu { config.mtu } else { 0 },
-            rx_offloads: config.rx.bits(),
-            tx_offloads: config.tx.bits(),
-            queue_interrupts: u8::from(matches!(
-                config.idle,
-                IdleFd::QueueInterrupt | IdleFd::RxInterrupt
-            )),
-            private_files: u8::from(config.private_files),
-            rss_key: key.map_or(std::ptr::null(), |key| key.as_ptr()),
-            rss_key_len: key.map_or(0, |key| key.len() as u8),
-            rss_functions: u64::from(functions) & offered,
-        };
-        let numa = pool.config().numa.map_or(-1, |node| node as c_int);
-        // SAFETY: the port is ours and not started; the structure and its key outlive the call; the pool
-        // is kept by the handle for as long as the device.
-        let code = unsafe { sys::ddpd_port_configure(port, &mut conf, pool.raw(), numa) };
-        check(format!("device {name} refuses its set-up"), code)?;
-        if config.set_mtu {
-            // SAFETY: the port is ours.
-            let code = unsafe { sys::ddpd_port_set_mtu(port, config.mtu) };
-            // Not every driver has the call; the size was in the set-up already.
-            if code != 0 && code != -ENOTSUP {
-                return Err(Error::new(format!("device {name} refuses MTU {}", config.mtu), code));
-            }
-        }
-        Ok(())
     }
 
     /// The large packets that the device cuts by itself.
@@ -219,7 +172,7 @@ impl Device {
     /// A descriptor per queue, or `None` where it is not certain which it is.
     fn idle_fds(&self, config: &DeviceConfig) -> Vec<Option<RawFd>> {
         let queues = config.queues;
-        let mut new = match config.idle {
+        let new = match config.idle {
             // A frontend's descriptors come and go with it, see `Vhost`.
             IdleFd::None | IdleFd::VhostKick | IdleFd::RxInterrupt => {
                 return vec![None; queues as usize];
@@ -234,13 +187,92 @@ impl Device {
             IdleFd::PacketSocket => new_sockets(AF_PACKET, &self.sockets_before[0]),
             IdleFd::XdpSocket => self.handle.xdp_sockets().to_vec(),
         };
-        if new.len() != queues as usize {
-            return vec![None; queues as usize];
-        }
-        // The driver opens them in the queues' order, and inodes are given out upwards.
-        new.sort_unstable_by_key(|&(_, inode)| inode);
-        new.into_iter().map(|(fd, _)| Some(fd)).collect()
+        by_queue(new, queues)
     }
+}
+
+/// The sockets that a driver has opened, by queue; `None` where it is not certain which is which.
+pub(crate) fn by_queue(mut new: Vec<(RawFd, u64)>, queues: u16) -> Vec<Option<RawFd>> {
+    if new.len() != usize::from(queues) {
+        return vec![None; usize::from(queues)];
+    }
+    // The driver opens them in the queues' order, and inodes are given out upwards.
+    new.sort_unstable_by_key(|&(_, inode)| inode);
+    new.into_iter().map(|(fd, _)| Some(fd)).collect()
+}
+
+/// Makes a device and returns DPDK's number of it. The devices are locked.
+pub(crate) fn plug(bus: &str, name: &str, args: &str) -> Result<u16, Error> {
+    log::forget_recent();
+    let what = || format!("device {name} ({}) cannot be made", log::without_secrets(args));
+    let c = |text: &str| CString::new(text).map_err(|_| Error::new(what(), 22));
+    let (c_bus, c_name, c_args) = (c(bus)?, c(name)?, c(args)?);
+    // SAFETY: three NUL-terminated strings, which DPDK copies; the lock keeps others out.
+    let code =
+        unsafe { sys::rte_eal_hotplug_add(c_bus.as_ptr(), c_name.as_ptr(), c_args.as_ptr()) };
+    check(what(), code)?;
+    port_by_name(name)
+}
+
+/// Has a device receive what goes to groups.
+pub(crate) fn receive_groups(port: u16, config: &DeviceConfig) {
+    // Drivers without these filters receive everything anyway and say "not supported".
+    // SAFETY: the port is ours.
+    let groups = config.all_multicast && unsafe { sys::rte_eth_allmulticast_enable(port) } == 0;
+    // Of af_packet and af_xdp only all frames can be had, and neighbour solicitations go to groups (RFC 4861 §4.3).
+    if config.promiscuous || config.all_multicast && !groups {
+        // SAFETY: the port is ours.
+        unsafe { sys::rte_eth_promiscuous_enable(port) };
+    }
+}
+
+/// Sets a device up, which is not started.
+pub(crate) fn configure(
+    handle: &Handle,
+    config: &DeviceConfig,
+    pool: &Mempool,
+) -> Result<(), Error> {
+    let (port, name) = (handle.port(), handle.name());
+    // Without a rule SCTP packets are spread at least: not all of them are received by one worker.
+    let functions = sys::DDPD_RSS_IPV4
+        | sys::DDPD_RSS_IPV6
+        | sys::DDPD_RSS_TCP4
+        | sys::DDPD_RSS_TCP6
+        | sys::DDPD_RSS_SCTP4
+        | sys::DDPD_RSS_SCTP6;
+    let offered = handle.raw_info()?.rss_functions;
+    let key = config.rss.as_ref().map(|rss| &rss.key);
+    let mut conf = sys::ddpd_port_conf {
+        rx_queues: config.queues,
+        tx_queues: config.queues,
+        rx_descriptors: config.rx_descriptors,
+        tx_descriptors: config.tx_descriptors,
+        mtu: if config.set_mtu { config.mtu } else { 0 },
+        rx_offloads: config.rx.bits(),
+        tx_offloads: config.tx.bits(),
+        queue_interrupts: u8::from(matches!(
+            config.idle,
+            IdleFd::QueueInterrupt | IdleFd::RxInterrupt
+        )),
+        private_files: u8::from(config.private_files),
+        rss_key: key.map_or(std::ptr::null(), |key| key.as_ptr()),
+        rss_key_len: key.map_or(0, |key| key.len() as u8),
+        rss_functions: u64::from(functions) & offered,
+    };
+    let numa = pool.config().numa.map_or(-1, |node| node as c_int);
+    // SAFETY: the port is ours and not started; the structure and its key outlive the call; the pool
+    // is kept by the handle for as long as the device.
+    let code = unsafe { sys::ddpd_port_configure(port, &mut conf, pool.raw(), numa) };
+    check(format!("device {name} refuses its set-up"), code)?;
+    if config.set_mtu {
+        // SAFETY: the port is ours.
+        let code = unsafe { sys::ddpd_port_set_mtu(port, config.mtu) };
+        // Not every driver has the call; the size was in the set-up already.
+        if code != 0 && code != -ENOTSUP {
+            return Err(Error::new(format!("device {name} refuses MTU {}", config.mtu), code));
+        }
+    }
+    Ok(())
 }
 
 const ENOTSUP: c_int = 95;
@@ -248,7 +280,7 @@ const ENOTSUP: c_int = 95;
 /// A started device, to be asked. It stays open while this or one of its queues lives.
 #[derive(Clone)]
 pub struct Started {
-    handle: Arc<Handle>,
+    pub(crate) handle: Arc<Handle>,
     pool: Mempool,
 }
 

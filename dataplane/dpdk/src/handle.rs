@@ -3,11 +3,14 @@
 //! A device that reconnects (a memif client) is looked after by an alarm in the environment's interrupt thread, every
 //! quarter of a second: its driver does not try again by itself when it found no peer or lost it. The driver notices a
 //! lost peer in the same thread, so the two never run at the same time.
+//!
+//! An `af_packet` device may be removed and made again while its queues are in use, see [`crate::remake`].
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use dpdk_sys as sys;
 
@@ -17,6 +20,7 @@ use crate::gate::Gate;
 use crate::host;
 use crate::interrupts;
 use crate::mempool::Mempool;
+use crate::remake::Recipe;
 use crate::rings::Rings;
 use crate::types::{DeviceInfo, LinkState, Rss, RxOffloads, SctpRules, Segmentation, TxOffloads};
 use crate::unmapping;
@@ -27,12 +31,17 @@ pub(crate) const AF_XDP: c_int = 44;
 
 const ENOTSUP: c_int = 95;
 
+/// DPDK's number of a device that could not be made again.
+pub(crate) const NO_PORT: u16 = u16::MAX;
+
 /// How often a device that reconnects is polled.
 const INTERVAL_US: u64 = 250_000;
 
 /// A device of DPDK, closed and removed on drop. Queues share it.
 pub(crate) struct Handle {
-    port: u16,
+    /// DPDK's number of the device, which changes when it is made again; [`NO_PORT`] while there is none. Stable while
+    /// the gate is passed.
+    port: AtomicU16,
     name: String,
     started: bool,
     eal: Eal,
@@ -47,6 +56,8 @@ pub(crate) struct Handle {
     sctp_rules: SctpRules,
     /// The driver works in the interrupt thread, and wants to be started, stopped and removed there.
     by_interrupts: bool,
+    /// Of a device that can be made again.
+    recipe: Option<Recipe>,
 }
 
 /// What keeps workers out of the driver.
@@ -62,7 +73,7 @@ impl Handle {
     /// A port that is not set up yet. `rings`: what a ring device sends to and receives from.
     pub(crate) fn new(eal: &Eal, port: u16, name: &str, rings: Option<Arc<Rings>>) -> Handle {
         Handle {
-            port,
+            port: AtomicU16::new(port),
             name: name.to_owned(),
             started: false,
             eal: eal.clone(),
@@ -72,7 +83,17 @@ impl Handle {
             guard: Guard::Open,
             sctp_rules: SctpRules::default(),
             by_interrupts: name.starts_with("net_memif"),
+            recipe: None,
         }
+    }
+
+    /// The device, which is not started yet, can be made again.
+    pub(crate) fn keep_recipe(&mut self, recipe: Recipe) {
+        self.recipe = Some(recipe);
+    }
+
+    pub(crate) fn recipe(&self) -> Option<&Recipe> {
+        self.recipe.as_ref()
     }
 
     pub(crate) fn eal(&self) -> &Eal {
@@ -96,7 +117,7 @@ impl Handle {
             // SAFETY: the port is ours; key and table are as long as is passed, and drivers copy them.
             let code = unsafe {
                 sys::ddpd_port_sctp_rule(
-                    self.port,
+                    self.port(),
                     c_int::from(ipv6),
                     key.as_ptr(),
                     key.len() as u32,
@@ -116,7 +137,7 @@ impl Handle {
     /// Begins to follow the frontends of a started vhost-user port.
     pub(crate) fn watch_frontends(&mut self, queues: u16) -> Result<(), Error> {
         let what = || format!("the frontends of device {} cannot be followed", self.name);
-        let vhost = Vhost::new(self.port, queues).map_err(|code| Error::new(what(), code))?;
+        let vhost = Vhost::new(self.port(), queues).map_err(|code| Error::new(what(), code))?;
         // SAFETY: the port is started; `drop` ends it.
         let code = unsafe { vhost.watch() };
         self.guard = Guard::Vhost(vhost);
@@ -130,7 +151,7 @@ impl Handle {
         }
     }
 
-    fn gate(&self) -> Option<&Arc<Gate>> {
+    pub(crate) fn gate(&self) -> Option<&Arc<Gate>> {
         match &self.guard {
             Guard::Gate(gate) => Some(gate),
             Guard::Open | Guard::Vhost(_) => None,
@@ -143,7 +164,7 @@ impl Handle {
 
     /// Starts the device. One that reconnects may find no peer yet, and is tried again from [`Handle::watch`] on.
     pub(crate) fn start(&mut self, reconnect: bool) -> Result<(), Error> {
-        let port = self.port;
+        let port = self.port();
         if self.by_interrupts && !unmapping::is_guarded() {
             let what = format!(
                 "device {}: its driver does not find this program's munmap, which guards shared memory; link the \
@@ -158,14 +179,22 @@ impl Handle {
             self.guard_with(gate);
             return Ok(());
         }
-        // SAFETY: the port is ours, set up, and has no user yet.
-        let code = self.on_driver_thread(|| unsafe { sys::rte_eth_dev_start(port) });
-        check(format!("device {} does not start", self.name), code)?;
+        self.start_driver()?;
         self.started = true;
         if self.by_interrupts {
             self.guard_with(Gate::open());
+        } else if self.recipe.is_some() {
+            self.guard = Guard::Gate(Arc::new(Gate::open()));
         }
         Ok(())
+    }
+
+    /// Starts a device that is set up and has no user.
+    pub(crate) fn start_driver(&self) -> Result<(), Error> {
+        let port = self.port();
+        // SAFETY: the port is ours, set up, and has no user yet.
+        let code = self.on_driver_thread(|| unsafe { sys::rte_eth_dev_start(port) });
+        check(format!("device {} does not start", self.name), code).map(|_| ())
     }
 
     fn guard_with(&mut self, gate: Gate) {
@@ -185,8 +214,15 @@ impl Handle {
         std::ptr::from_ref(self).cast_mut().cast()
     }
 
+    #[inline]
     pub(crate) fn port(&self) -> u16 {
-        self.port
+        // The gate orders it.
+        self.port.load(Ordering::Relaxed)
+    }
+
+    /// The device was removed, or made again. The gate is closed.
+    pub(crate) fn set_port(&self, port: u16) {
+        self.port.store(port, Ordering::Relaxed);
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -198,8 +234,11 @@ impl Handle {
         if self.by_interrupts { interrupts::run(change) } else { change() }
     }
 
-    /// Polls a queue, unless the device is stopped or without a frontend at the moment.
-    pub(crate) fn poll(&self, queue: u16, burst: impl FnOnce() -> u16) -> usize {
+    /// Polls a queue, unless the device is stopped or without a frontend at the moment. `burst` gets DPDK's number of
+    /// the device.
+    #[inline]
+    pub(crate) fn poll(&self, queue: u16, burst: impl FnOnce(u16) -> u16) -> usize {
+        let burst = || burst(self.port());
         match &self.guard {
             Guard::Open => burst().into(),
             Guard::Gate(gate) => gate.pass(burst).unwrap_or(0).into(),
@@ -213,8 +252,9 @@ impl Handle {
         &self,
         queue: u16,
         device: Segmentation,
-        burst: impl FnOnce(Segmentation),
+        burst: impl FnOnce(u16, Segmentation),
     ) {
+        let burst = |how| burst(self.port(), how);
         match &self.guard {
             Guard::Open => burst(device),
             Guard::Gate(gate) => gate.pass(|| burst(device)).unwrap_or(()),
@@ -225,7 +265,7 @@ impl Handle {
     pub(crate) fn link(&self) -> LinkState {
         let mut link = sys::ddpd_link::default();
         // SAFETY: the port is ours and valid; the structure is filled.
-        let code = unsafe { sys::ddpd_port_link(self.port, &mut link) };
+        let code = unsafe { sys::ddpd_port_link(self.port(), &mut link) };
         LinkState {
             up: code == 0 && link.up != 0,
             mbit_per_s: Some(link.mbit_per_s).filter(|&mbit| code == 0 && mbit != 0),
@@ -238,14 +278,14 @@ impl Handle {
         if self.link().up {
             gate.is_up();
         } else if let Some(_lock) = self.eal.try_lock_devices() {
-            unmapping::without_waiting(|| gate.restart(self.port));
+            unmapping::without_waiting(|| gate.restart(self.port()));
         }
     }
 
     pub(crate) fn raw_info(&self) -> Result<sys::ddpd_port_info, Error> {
         let mut info = sys::ddpd_port_info::default();
         // SAFETY: the port is ours and valid; the structure is filled.
-        let code = unsafe { sys::ddpd_port_info(self.port, &mut info) };
+        let code = unsafe { sys::ddpd_port_info(self.port(), &mut info) };
         check(format!("device {} does not say what it is", self.name), code)?;
         Ok(info)
     }
@@ -314,7 +354,7 @@ impl Drop for Handle {
             // DPDK may call it for ever.
             let _: &mut Vhost = Box::leak(vhost);
         }
-        let port = self.port;
+        let port = self.port();
         let has_rules = self.sctp_rules != SctpRules::default();
         // SAFETY: the last user is gone: queues share this handle. The port is ours and valid.
         self.on_driver_thread(|| unsafe {
@@ -324,7 +364,9 @@ impl Drop for Handle {
             if started {
                 sys::rte_eth_dev_stop(port);
             }
-            sys::ddpd_port_remove(port);
+            if port != NO_PORT {
+                sys::ddpd_port_remove(port);
+            }
         });
         if let Some(gate) = &gate {
             unmapping::no_longer_waits_for(gate);

@@ -2,9 +2,9 @@
 //! file descriptors that drivers open without reporting them.
 
 use std::collections::BTreeMap;
-use std::ffi::{CString, c_int};
+use std::ffi::{CStr, CString, c_int};
 use std::io;
-use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 
 use dpdk_sys as sys;
 
@@ -22,6 +22,8 @@ pub const CAP_BPF: u32 = 39;
 pub struct Interface {
     /// Its MTU in bytes.
     pub mtu: u32,
+    /// Its index. An interface that is deleted and made again has another one.
+    pub index: u32,
     /// It is administratively up.
     pub up: bool,
     /// It is up and has a carrier.
@@ -38,6 +40,7 @@ pub fn interface(name: &str) -> Option<Interface> {
     let code = unsafe { sys::ddpd_interface_get(name.as_ptr(), &mut raw) };
     (code == 0).then_some(Interface {
         mtu: raw.mtu,
+        index: raw.index,
         up: raw.up != 0,
         running: raw.running != 0,
         mac: raw.mac,
@@ -57,6 +60,23 @@ pub fn packet_socket(interface: &str, protocol: u16) -> io::Result<OwnedFd> {
     }
     // SAFETY: a descriptor that the call has just opened and that has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Returns the name of the interface with this index; `None` if there is none in this network namespace.
+pub fn interface_name(index: u32) -> Option<String> {
+    let mut name = [0; 16];
+    // SAFETY: the array has the 16 bytes that are written, the last of them zero.
+    let code = unsafe { sys::ddpd_interface_name(index, name.as_mut_ptr().cast()) };
+    let name = CStr::from_bytes_until_nul(&name).ok().filter(|_| code == 0)?;
+    Some(name.to_string_lossy().into_owned())
+}
+
+/// Returns whether a packet socket is bound to the interface with this index. The kernel unbinds the sockets of an
+/// interface that is deleted or moved to another network namespace.
+pub(crate) fn is_bound_to(fd: BorrowedFd<'_>, index: u32) -> bool {
+    // SAFETY: an open descriptor; the kernel is only asked about it.
+    let bound = unsafe { sys::ddpd_packet_socket_index(fd.as_raw_fd()) };
+    u32::try_from(bound) == Ok(index)
 }
 
 /// True when the process has the capability in effect.

@@ -22,6 +22,7 @@ mod mempool;
 mod pool;
 pub mod prefetch;
 mod queue;
+mod remake;
 mod ring;
 mod rings;
 mod rx_interrupt;
@@ -35,7 +36,7 @@ pub use eal::{Eal, EalConfig, ThreadRegistration, next_id, version};
 pub use error::{EalError, Error, StartError};
 pub use host::{
     CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, Interface, has_capability, interface,
-    packet_socket,
+    interface_name, packet_socket,
 };
 pub use large::Sent;
 pub use log::LogLevel;

@@ -101,13 +101,13 @@ impl RxQueue {
     pub fn burst<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
         let old = out.len();
         let room = (N - old).min(u16::MAX as usize) as u16;
-        let (port, queue) = (self.device.port(), self.queue);
+        let queue = self.queue;
         // SAFETY: the device is started and stays so while its handle lives; this value is the only user
         // of the queue, by `&mut`. `Mbuf` is a transparent pointer, so the spare room is an array of
         // pointers; the driver writes valid buffers that are ours to the first `n`.
         unsafe {
             let at: *mut *mut sys::rte_mbuf = out.as_mut_ptr().add(old).cast();
-            let n = self.device.poll(queue, || sys::ddpd_rx_burst(port, queue, at, room));
+            let n = self.device.poll(queue, |port| sys::ddpd_rx_burst(port, queue, at, room));
             debug_assert!((0..n).all(|i| NonNull::new(*at.add(i)).is_some()));
             out.set_len(old + n);
             // Who sent them wrote to their descriptions last, on another core perhaps.
@@ -138,13 +138,13 @@ impl TxQueue {
         if offered == 0 {
             return 0;
         }
-        let (port, queue) = (self.device.port(), self.queue);
+        let queue = self.queue;
         // SAFETY: the device is started and stays so while its handle lives; this value is the only user
         // of the queue, by `&mut`. The driver owns the first `n` buffers afterwards; they are moved out of
         // the array without being dropped, and the others move to its front.
         unsafe {
             let at: *mut *mut sys::rte_mbuf = frames.as_mut_ptr().cast();
-            let n = self.device.poll(queue, || sys::ddpd_tx_burst(port, queue, at, offered));
+            let n = self.device.poll(queue, |port| sys::ddpd_tx_burst(port, queue, at, offered));
             let rest = frames.len() - n;
             std::ptr::copy(at.add(n), at, rest);
             frames.set_len(rest);
@@ -166,8 +166,9 @@ impl TxQueue {
         }
         let mut sent = Sent::default();
         let (at, count) = (frames.as_mut_ptr(), frames.len());
-        let (maker, to) = (&mut self.maker, (self.device.port(), self.queue));
-        self.device.poll_cutting(self.queue, maker.by_device, |how| {
+        let (maker, queue) = (&mut self.maker, self.queue);
+        self.device.poll_cutting(queue, maker.by_device, |port, how| {
+            let to = (port, queue);
             // SAFETY: as in `burst`.
             sent = unsafe {
                 if how.is_any() {

@@ -234,6 +234,14 @@ pub enum Command {
         /// For the answer.
         ticket: Ticket,
     },
+    /// The link of a port has come up, its device was made again, or it has another link-layer address: the interfaces on
+    /// it have this address from now on, and are announced. Ignored by workers without a queue of the port.
+    PortChanged {
+        /// The port.
+        port: PortId,
+        /// Its link-layer address.
+        mac: [u8; 6],
+    },
     /// Takes no new streams and closes those there are; [`Event::Drained`] when none is left.
     Drain,
     /// Resets all streams and ends the thread; [`Event::Stopped`] is its last event.
@@ -566,6 +574,13 @@ pub enum Event {
         address: IpAddr,
         /// The other host's link-layer address.
         mac: [u8; 6],
+    },
+    /// A host leaves checksums to a device that does not fill them in: its frames are dropped.
+    UnfinishedChecksums {
+        /// The port that they come in by.
+        port: PortId,
+        /// The host.
+        source: IpAddr,
     },
     /// After [`Command::Drain`]: no stream is left.
     Drained,

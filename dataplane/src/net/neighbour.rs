@@ -246,9 +246,25 @@ impl NeighbourCache {
 
     /// A stream's segments are probably not arriving: the neighbour is probed.
     pub fn doubt(&mut self, address: IpAddr, now: Instant) {
-        if let Some(at) = self.find(address)
-            && matches!(self.entries[at].state, State::Reachable { .. } | State::Delay { .. })
-        {
+        if let Some(at) = self.find(address) {
+            self.doubt_at(at, now);
+        }
+    }
+
+    /// All neighbours in use are probed: the link may be another one.
+    pub fn doubt_all(&mut self, now: Instant) {
+        for at in 0..self.entries.len() {
+            let entry = &self.entries[at];
+            if entry.state == State::Stale && entry.pins > 0 {
+                self.enter(at, State::Probe { tries: 0, next: now });
+            } else {
+                self.doubt_at(at, now);
+            }
+        }
+    }
+
+    fn doubt_at(&mut self, at: usize, now: Instant) {
+        if matches!(self.entries[at].state, State::Reachable { .. } | State::Delay { .. }) {
             self.enter(at, State::Probe { tries: 0, next: now });
         }
     }

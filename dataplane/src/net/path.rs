@@ -219,6 +219,11 @@ impl Path {
         }
     }
 
+    /// Sets the link-layer address that frames are sent from.
+    pub fn set_source_mac(&mut self, mac: Mac) {
+        EthernetFrame::new_unchecked(self.headers.bytes_mut()).set_src_addr(EthernetAddress(mac));
+    }
+
     /// Place of the interface.
     pub fn interface(&self) -> usize {
         self.interface.into()

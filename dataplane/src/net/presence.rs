@@ -24,6 +24,12 @@ pub use self::groups::is_query;
 const ROUNDS: u8 = 3;
 /// Between two of them at the start, and at most as much again (PROBE_MIN, PROBE_MAX).
 const FIRST: Duration = Duration::from_secs(1);
+/// Rounds of announcements (RFC 4861 §10: MAX_NEIGHBOR_ADVERTISEMENT), of which IPv4 has two (RFC 5227 §1.1:
+/// ANNOUNCE_NUM).
+const ANNOUNCEMENTS: u8 = 3;
+const ANNOUNCEMENTS_V4: u8 = 2;
+/// Between two of them (RFC 5227 §1.1: ANNOUNCE_INTERVAL; RFC 4861 §7.2.6: at least RetransTimer).
+const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(2);
 /// Between two of them after a conflict, between two announcements that defend an address, and between two reports of
 /// it (RFC 5227 §1.1: DEFEND_INTERVAL).
 const LATER: Duration = Duration::from_secs(10);
@@ -42,6 +48,12 @@ struct Link {
     probe: MaybeInstant,
     /// Rounds that were made, since the start or the last conflict.
     rounds: u8,
+    /// When the next round of announcements is due.
+    announce: MaybeInstant,
+    /// Rounds of announcements that were made.
+    announced: u8,
+    /// When it last began.
+    begun: MaybeInstant,
     /// The groups that are reported.
     groups: Groups,
     /// The addresses that were seen elsewhere, and when that was reported, and they were defended, the last time.
@@ -71,11 +83,21 @@ impl Presence {
         Presence { links: interfaces.iter().map(link).collect(), next: MaybeInstant::NONE }
     }
 
-    /// Probes the addresses of this interface and reports its groups, from now on.
+    /// Probes and announces the addresses of this interface and reports its groups, from now on: at the start, and
+    /// when its link comes up. A link that flaps makes one round a second at most.
     pub fn begin(&mut self, at: usize, now: Instant) {
         let Some(link) = self.links.get_mut(at) else { return };
-        (link.probe, link.rounds) = (Some(now).into(), 0);
-        link.groups.begin(now);
+        let start = match link.begun.get() {
+            Some(begun) if begun > now => begun,
+            Some(begun) => now.max(begun + FIRST),
+            None => now,
+        };
+        link.begun = Some(start).into();
+        // A conflict that is over does not keep addresses from being announced.
+        link.conflicts.retain(|(_, last)| now.saturating_since(*last) < LATER);
+        (link.probe, link.rounds) = (Some(start).into(), 0);
+        (link.announce, link.announced) = (Some(start).into(), 0);
+        link.groups.begin(start);
         self.plan();
     }
 
@@ -91,6 +113,9 @@ impl Presence {
         for (link, interface) in self.links.iter_mut().zip(interfaces) {
             if link.probe.get().is_some_and(|at| at <= now) {
                 link.round(interface, now, out);
+            }
+            if link.announce.get().is_some_and(|at| at <= now) {
+                link.announce(interface, now, out);
             }
             link.groups.poll(interface, now, out);
         }
@@ -118,6 +143,7 @@ impl Presence {
             arp::announce(interface, address, out);
         }
         (link.probe, link.rounds) = (Some(now + LATER).into(), 0);
+        link.announce = MaybeInstant::NONE;
         self.plan();
         true
     }
@@ -147,14 +173,16 @@ impl Presence {
     }
 
     fn plan(&mut self) {
-        let all = self.links.iter().flat_map(|link| [link.probe.get(), link.groups.poll_timeout()]);
+        let all = self
+            .links
+            .iter()
+            .flat_map(|link| [link.probe.get(), link.announce.get(), link.groups.poll_timeout()]);
         self.next = all.flatten().min().into();
     }
 }
 
 impl Link {
-    /// One round: a probe for each address. At the start besides announcements, unless another host has the address, and
-    /// the groups.
+    /// One round: a probe for each address. At the start besides the groups, unless another host has an address.
     fn round(&mut self, interface: &Interface, now: Instant, out: &mut Outbox) {
         for address in interface.addresses() {
             match address {
@@ -163,10 +191,6 @@ impl Link {
             }
         }
         if self.conflicts.is_empty() {
-            // RFC 5227 §2.3: ANNOUNCE_NUM is two.
-            if self.rounds != 1 {
-                announce(interface, out);
-            }
             self.groups.announce(interface, now, out);
         }
         self.rounds += 1;
@@ -176,10 +200,32 @@ impl Link {
         };
         self.probe = (self.rounds < ROUNDS).then_some(now + pause).into();
     }
+
+    /// One round of announcements, unless another host has an address (RFC 5227 §2.3, RFC 4861 §7.2.6).
+    fn announce(&mut self, interface: &Interface, now: Instant, out: &mut Outbox) {
+        self.announce = MaybeInstant::NONE;
+        if !self.conflicts.is_empty() {
+            return;
+        }
+        for address in interface.addresses() {
+            match address {
+                IpAddr::V4(address) if self.announced < ANNOUNCEMENTS_V4 => {
+                    arp::announce(interface, address, out);
+                }
+                IpAddr::V4(_) => {}
+                IpAddr::V6(address) => nd::announce(interface, address, out),
+            }
+        }
+        self.announced += 1;
+        if self.announced < ANNOUNCEMENTS {
+            self.announce = Some(now + ANNOUNCE_INTERVAL).into();
+        }
+    }
 }
 
-/// Announces an interface's addresses on its link.
-pub fn announce(interface: &Interface, out: &mut Outbox) {
+/// Announces all addresses of an interface.
+#[cfg(test)]
+pub(super) fn announce(interface: &Interface, out: &mut Outbox) {
     for address in interface.addresses() {
         match address {
             IpAddr::V4(address) => arp::announce(interface, address, out),

@@ -14,6 +14,7 @@
 //! bytes more, or 18 with a VLAN tag.
 
 mod claim;
+mod device;
 mod error;
 mod kind;
 pub mod large;
@@ -33,6 +34,7 @@ use dpdk::{
     Device, DeviceInfo, Eal, LinkState, Mempool, MempoolConfig, RxQueue, StartError, Started,
 };
 
+pub use device::{DeviceFault, DeviceView};
 pub use dpdk::{DeviceStats, Mbuf, RxChecksum, TxChecksums, TxL4};
 pub use error::PortError;
 use port_kind::MEMIF_MAX_BUFFERS;
@@ -44,6 +46,7 @@ pub use rss::RssTable;
 pub use shared::QueueCounters;
 
 use claim::Claim;
+use device::Binding;
 use ring::{RingEnds, RingSide};
 use shared::SharedQueueState;
 
@@ -130,7 +133,7 @@ pub struct PortInfo {
     pub kind: PortKind,
     /// The driver's name.
     pub driver: String,
-    /// Its hardware address.
+    /// Its hardware address when it was opened; [`Port::mac`] has the present one.
     pub mac: [u8; 6],
     /// Its MTU in bytes.
     pub mtu: u16,
@@ -174,6 +177,7 @@ pub struct Port {
     queues: Vec<PortQueue>,
     shared: Vec<Arc<SharedQueueState>>,
     ring: Option<RingSide>,
+    binding: Binding,
     _claim: Option<Claim>,
 }
 
@@ -273,7 +277,8 @@ impl Ports {
             ring.set_open(true);
         }
         let shared = queues.iter().map(|queue| queue.shared().clone()).collect();
-        Ok(Port { info, device, pool, queues, shared, ring, _claim: claim })
+        let binding = Binding::new(&config.kind, mac, config.mac.is_some());
+        Ok(Port { info, device, pool, queues, shared, ring, binding, _claim: claim })
     }
 
     /// Links of ring ports of which only one end is open.
@@ -339,24 +344,17 @@ impl Port {
     }
 
     /// The link's state now. A memif or vhost-user port is up while a peer is connected, a ring while both ends are open.
-    ///
-    /// The queues learn of it: while the link was found down they drop what the device does not take.
+    /// See [`look`](Self::look).
     pub fn link(&self) -> LinkState {
-        let state = self.link_state();
-        self.shared.iter().for_each(|queue| queue.set_device_link(state.up));
-        state
+        self.look().link
     }
 
-    fn link_state(&self) -> LinkState {
-        let up = match (&self.ring, &self.info.kind) {
-            (Some(ring), _) => ring.is_joined(),
-            // These drivers say "up" for ever.
-            (None, PortKind::AfPacket { device } | PortKind::AfXdp { device, .. }) => {
-                dpdk::interface(device).is_some_and(|interface| interface.running)
-            }
-            (None, _) => return self.device.link(),
-        };
-        LinkState { up, mbit_per_s: None }
+    /// The link of a device that is no interface of Linux.
+    fn device_link(&self) -> LinkState {
+        match &self.ring {
+            Some(ring) => LinkState { up: ring.is_joined(), mbit_per_s: None },
+            None => self.device.link(),
+        }
     }
 
     /// The device's own counters, as far as its driver keeps them; those of the queues are beside them.

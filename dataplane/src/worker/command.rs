@@ -117,6 +117,7 @@ impl<Io: PortIo> Core<Io> {
                 let result = self.set_tap(port, tap);
                 self.done(ticket, result);
             }
+            Command::PortChanged { port, mac } => self.port_changed(port, mac, now),
             Command::Drain => self.drain(now),
             Command::Stop => self.stop(now),
         }

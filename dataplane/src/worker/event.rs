@@ -13,6 +13,7 @@
 //! | `Incoming` | a peer | the listener's credits, which the control thread grants |
 //! | `HandshakeFailed` | a peer, as fast as it likes | so many a second, and none while the ring is short of room |
 //! | `AddressConflict` | another host of the link | one in ten seconds for each address, and none while the ring is short of room |
+//! | `UnfinishedChecksums` | a peer | one in ten seconds for each host, and none while the ring is short of room |
 //! | `Established`, `ConnectFailed`, `Retrying` | `Accept`, `Connect` | one each for a stream or command |
 //! | `AssociationClosed` | a peer | one for an association; none is accepted while the ring is short of room |
 //! | `LoadDone`, `Done`, `Streams`, `Recordings`, `Neighbours` | commands | none is taken while the ring is short of room |

@@ -25,6 +25,7 @@
 
 mod accept;
 mod admission;
+mod appear;
 mod arrival;
 mod associations;
 mod backlog;
@@ -69,6 +70,7 @@ mod segment;
 mod streams;
 mod tables;
 pub(crate) mod thread;
+mod unfinished;
 mod watch;
 
 #[cfg(test)]
@@ -144,6 +146,8 @@ struct Env<Io: PortIo> {
     strangers: Budget,
     /// Frames that wait for an SA, and what else sealing keeps.
     seals: Seals<Io::Frame>,
+    /// Hosts whose packets come without checksums.
+    unfinished: unfinished::Unfinished,
     /// When load generators with a rate post next.
     paced: load::Paced,
     /// Many streams share the ports.
@@ -241,6 +245,7 @@ impl<Io: PortIo> Core<Io> {
             admission: Admission::new(listeners, cookies, isn, key(Purpose::Random)),
             host: Hosts::new(hosts, now),
             strangers: Budget::new(now),
+            unfinished: Default::default(),
             paced: load::Paced::default(),
             shared: false,
             now,
@@ -480,18 +485,6 @@ impl<Io: PortIo> Core<Io> {
             self.neighbour_failed(interface, address, now);
         }
         changed
-    }
-
-    fn appear(&mut self, now: Instant) {
-        for at in 0..self.env.network.interfaces().len() {
-            let port = self.env.network.interface(at).port;
-            // One worker speaks for all of the port: the one with the first queue.
-            let first =
-                |slot: &PortSlot<Io>| slot.facts.workers.first() == Some(&WorkerId(self.env.index));
-            if self.env.ports.get(port).is_some_and(first) {
-                self.env.network.appear(at, now);
-            }
-        }
     }
 
     fn send_outbox(&mut self) -> bool {

@@ -15,7 +15,7 @@ use crate::net::demux::{Packet, SCTP, TCP, UDP};
 use crate::net::fragment::Identifications;
 use crate::net::interface::Interface;
 use crate::net::limit::{PeerLimit, RateLimit};
-use crate::net::neighbour::{Claim, ClaimOutcome, Resolution};
+use crate::net::neighbour::{Claim, ClaimOutcome, Mac, Resolution};
 use crate::net::path::Path;
 use crate::net::path_mtu::{PathMtus, Peer};
 use crate::net::reassembly::{Fragment, Outcome, Reassembly};
@@ -368,6 +368,16 @@ impl Network {
     /// Makes an interface known on its link, and looks for other hosts with its addresses.
     pub(super) fn appear(&mut self, interface: usize, now: Instant) {
         self.stack.appear(interface, now);
+    }
+
+    /// An interface has another link-layer address. Its link-local address of IPv6 stays.
+    pub(super) fn set_mac(&mut self, interface: usize, mac: Mac) {
+        self.stack.interfaces[interface].mac = mac;
+    }
+
+    /// The neighbours of an interface may be others than before: those in use are verified.
+    pub(super) fn doubt_all(&mut self, interface: usize, now: Instant) {
+        self.stack.interfaces[interface].neighbours.doubt_all(now);
     }
 
     /// Frames to send, with their ports.

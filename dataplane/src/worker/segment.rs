@@ -13,6 +13,7 @@ use super::event::MANY;
 use super::listen::Progress;
 use super::lower::Lower;
 use super::schedule::CarrierKind;
+use super::unfinished;
 use super::{Core, Env};
 use crate::api::DropReason;
 use crate::flow::FlowKey;
@@ -215,7 +216,7 @@ impl<Io: PortIo> Env<Io> {
     /// it. Returns false, and counts it, if it is no segment or its checksum is wrong.
     #[inline]
     fn read<'a>(
-        &self,
+        &mut self,
         segment: &mut Segment<'a>,
         arrival: &'a Arrival<Io::Frame>,
         addresses: u16,
@@ -228,6 +229,9 @@ impl<Io: PortIo> Env<Io> {
                 Ok(text_crc) => segment.text_crc = text_crc,
                 Err(reason) => {
                     self.control.counters().drops.count(reason);
+                    if unfinished::of_segment(addresses, bytes) {
+                        self.unfinished_checksum(arrival.port, arrival.flow.remote.ip());
+                    }
                     return false;
                 }
             }

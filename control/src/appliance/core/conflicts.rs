@@ -1,17 +1,21 @@
-//! Other hosts with our addresses, as workers report them.
+//! Other hosts with our addresses, and hosts that send without checksums, as workers report them.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use dataplane::InterfaceId;
+use dataplane::{InterfaceId, PortId};
 
 use super::Core;
 use crate::api::EventKind;
 use crate::appliance::notes::Cause;
 use crate::appliance::ports::mac;
+use crate::config::PortKind;
 
 /// Workers look again every 10 s as long as another host has an address: without a sign of it for so long, it is gone.
 const CONFLICT: Duration = Duration::from_secs(35);
+
+/// Workers report a host again every 10 s as long as its packets have no checksums.
+const UNFINISHED: Duration = Duration::from_secs(35);
 
 impl Core {
     /// A worker reports another host with an address of ours.
@@ -36,5 +40,35 @@ impl Core {
         self.env.notes.set(Cause::Conflict(at, address), sentence, Some(now + CONFLICT));
         let address = address.to_string();
         self.env.log.push(EventKind::AddressConflict { interface, address, other });
+    }
+    /// A worker reports a host that leaves checksums to a device that does not fill them in.
+    pub(super) fn on_unfinished_checksums(
+        &mut self,
+        PortId(at): PortId,
+        source: IpAddr,
+        now: Instant,
+    ) {
+        let Some(section) = self.env.facts.config.ports.get(usize::from(at)) else {
+            self.env.tally.unexpected_events += 1;
+            return;
+        };
+        let remedy = match &section.kind {
+            PortKind::AfPacket { device } | PortKind::AfXdp { device, .. } => format!(
+                "at the other end of {device}, in the network namespace of {source}, run `ethtool -K PEER tx off gso off \
+                 tso off`, where PEER is its interface"
+            ),
+            _ => format!("turn its checksum offload off ({source}: `ethtool -K DEVICE tx off`)"),
+        };
+        let sentence = format!(
+            "port {}: packets of {source} come without checksums, which it leaves to a device: they are dropped and its \
+             connections time out; {remedy}",
+            section.name
+        );
+        let cause = Cause::Checksums(source);
+        if !self.env.notes.has(&cause, now) {
+            tracing::warn!("{sentence}");
+            self.env.log.push(EventKind::Warning { message: sentence.clone() });
+        }
+        self.env.notes.set_bounded(cause, sentence, now + UNFINISHED);
     }
 }

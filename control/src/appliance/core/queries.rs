@@ -55,6 +55,7 @@ impl Core {
             streams_left: (state == "draining").then(|| self.streams.left() as u32),
             memory: self.env.budget.info(),
             notes: self.drain_note().into_iter().chain(self.env.notes.sentences(now)).collect(),
+            unusable: self.links.unusable(),
             sandbox: sandbox_info(),
         }
     }

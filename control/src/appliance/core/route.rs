@@ -272,6 +272,16 @@ impl Core {
         }
     }
 
+    /// A port's interface of Linux was found like this.
+    #[cfg(test)]
+    pub(in crate::appliance) fn on_fault(
+        &mut self,
+        port: usize,
+        fault: Option<(dataplane::port::DeviceFault, String)>,
+    ) {
+        self.links.on_fault(&mut self.env, port, fault);
+    }
+
     /// A port's link has been down for too long.
     fn end_streams_of(&mut self, port: usize) {
         let name = self.env.facts.config.ports[port].name.clone();

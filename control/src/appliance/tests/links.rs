@@ -223,3 +223,50 @@ fn conflicts_of_addresses_are_noted_while_they_last() {
     link(&mut bench, 1, true);
     assert_eq!(notes(&bench), 0);
 }
+
+/// A fatal fault of an interface is a note, an event and a reason not to be ready, for as long as it lasts.
+#[test]
+fn port_without_its_interface_is_noted_and_not_ready() {
+    use dataplane::port::DeviceFault;
+    let mut bench = bench_with(TWO_PORTS);
+    let status = |bench: &Bench| {
+        let status = bench.core.status(bench.now);
+        (status.notes, status.unusable)
+    };
+    let sentence = |text: &str| text.to_owned();
+    let gone = sentence("port p: there is no interface eth0 any more");
+    for _ in 0..3 {
+        bench.core.on_fault(0, Some((DeviceFault::Missing, gone.clone())));
+    }
+    assert_eq!(status(&bench), (vec![gone.clone()], vec![gone]));
+    let low = sentence("port p: the interface eth0 has MTU 1400");
+    bench.core.on_fault(0, Some((DeviceFault::Mtu(1400), low.clone())));
+    assert_eq!(status(&bench), (vec![low], vec![]));
+    bench.core.on_fault(0, None);
+    assert_eq!(status(&bench), (vec![], vec![]));
+    let told = bench.logged(|kind| matches!(kind, EventKind::Warning { .. }));
+    assert_eq!(told.len(), 2, "once for each fault");
+}
+
+/// Reports of workers keep a note alive, which names the remedy; any number of hosts makes a bounded number of notes.
+#[test]
+fn unfinished_checksums_are_noted_while_they_last_and_bounded() {
+    let mut bench = bench_with(TWO_PORTS);
+    let report = |host: u8| Event::UnfinishedChecksums {
+        port: dataplane::PortId(0),
+        source: [10, 0, 0, host].into(),
+    };
+    for _ in 0..4 {
+        bench.event(report(2));
+        bench.now += Duration::from_secs(10);
+    }
+    let notes = bench.core.status(bench.now).notes;
+    let [note] = &notes[..] else { panic!("{notes:?}") };
+    assert!(note.starts_with("port p: packets of 10.0.0.2 come without checksums"), "{note}");
+    assert!(note.contains("`ethtool -K DEVICE tx off`"), "{note}");
+    assert_eq!(bench.logged(|kind| matches!(kind, EventKind::Warning { .. })).len(), 1);
+    bench.now += Duration::from_secs(25);
+    assert_eq!(bench.core.status(bench.now).notes.len(), 0);
+    (0..100).for_each(|host| bench.event(report(host)));
+    assert_eq!(bench.core.status(bench.now).notes.len(), 8);
+}

@@ -202,7 +202,7 @@ fn what_is_known_of_each_reason() {
     let terminate = Box::new(rdmap::Terminate::new(1, 2, 3));
     let (us, peer, net) = (Origin::Local, Origin::Peer, Origin::Network);
     type Row = (CloseReason<Lost>, &'static str, Option<(u8, u8, u8)>, Origin, bool, &'static str);
-    let rows: [Row; 19] = [
+    let rows: [Row; 20] = [
         (LocalShutdown, "local_shutdown", None, us, true, "closed by this end"),
         (PeerShutdown, "peer_shutdown", None, peer, true, "closed by the peer"),
         (LocalAbort, "local_abort", None, us, false, "aborted by this end"),

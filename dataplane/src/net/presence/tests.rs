@@ -111,27 +111,63 @@ fn addresses() -> [IpAddr; 3] {
     [V4.parse().unwrap(), V6.parse().unwrap(), link_local(HERE).into()]
 }
 
-// RFC 5227 §1.1, RFC 3810 §9.1
+/// When frames of one kind were sent, without the frames of the others.
+fn times(frames: &[(Duration, Vec<u8>)], which: impl Fn(Seen) -> bool) -> Vec<Duration> {
+    let mut times: Vec<_> =
+        frames.iter().filter(|(_, frame)| which(seen(frame))).map(|(at, _)| *at).collect();
+    times.dedup();
+    times
+}
+
+// RFC 5227 §1.1, §2.3, RFC 4861 §7.2.6, RFC 3810 §9.1
 #[test]
-fn addresses_are_probed_three_times_and_announced_twice() {
+fn addresses_are_probed_three_times_and_announced_two_seconds_apart() {
     let mut host = Host::new(HERE);
     let frames = host.until(START + Duration::from_secs(60));
-    let probes = addresses().map(Seen::Probe);
-    let announcements = addresses().map(Seen::Announcement);
-    let mut want = [&probes[..], &announcements, &[Seen::Report]].concat();
-    want.extend(probes.iter().chain(&[Seen::Report]));
-    want.extend(probes.iter().chain(&announcements));
-    assert_eq!(frames.iter().map(|(_, frame)| seen(frame)).collect::<Vec<_>>(), want);
-    let mut times: Vec<_> = frames.iter().map(|(at, _)| *at).collect();
-    times.dedup();
-    let [zero, one, two] = times[..] else { panic!("{times:?}") };
-    assert_eq!(zero, Duration::ZERO);
-    for pause in [one, two - one] {
-        assert!(pause >= FIRST && pause <= 2 * FIRST, "{times:?}");
+    for address in addresses() {
+        let probes = times(&frames, |seen| seen == Seen::Probe(address));
+        let [zero, one, two] = probes[..] else { panic!("{probes:?}") };
+        assert_eq!(zero, Duration::ZERO);
+        for pause in [one, two - one] {
+            assert!(pause >= FIRST && pause <= 2 * FIRST, "{probes:?}");
+        }
+        let announced = times(&frames, |seen| seen == Seen::Announcement(address));
+        let rounds = if address.is_ipv4() { 2 } else { 3 };
+        let seconds: Vec<_> = announced.iter().map(Duration::as_secs_f64).collect();
+        assert_eq!(seconds, [0.0, 2.0, 4.0][..rounds], "{address}");
     }
+    assert_eq!(times(&frames, |seen| seen == Seen::Report).len(), 2);
+    let all = frames.len();
+    assert_eq!(all, 3 * 3 + 2 + 2 * 3 + 2);
     assert_eq!(host.stack.poll_timeout(), None);
+    let last = |frames: &[(Duration, Vec<u8>)]| times(frames, |s| matches!(s, Seen::Probe(_)))[2];
     let other = Host::new(THERE).until(START + Duration::from_secs(60));
-    assert_ne!(other.last().unwrap().0, two, "hosts that start at once do not go on at once");
+    assert_ne!(last(&other), last(&frames), "hosts that start at once do not go on at once");
+}
+
+/// A neighbour that hears nothing at the start, because the link is down, hears the address when it comes up; a link
+/// that flaps makes one round a second.
+#[test]
+fn link_that_comes_up_announces_its_addresses_again_and_is_bounded() {
+    let mut host = Host::new(HERE);
+    host.until(START + Duration::from_secs(60));
+    let address = addresses()[0];
+    let mac: Mac = [2, 0, 0, 0, 0, 7];
+    host.stack.interfaces[0].mac = mac;
+    let up = host.now;
+    host.stack.appear(0, up);
+    let frames = host.until(up + Duration::from_secs(60));
+    let at = times(&frames, |seen| seen == Seen::Announcement(address));
+    let seconds: Vec<_> = at.iter().map(|at| (*at - (up - START)).as_secs_f64()).collect();
+    assert_eq!(seconds, [0.0, 2.0]);
+    assert!(frames.iter().all(|(_, frame)| frame[6..12] == mac));
+    let mut rounds = 0;
+    for _ in 0..100 {
+        host.stack.appear(0, host.now);
+        let frames = host.until(host.now + Duration::from_millis(100));
+        rounds += times(&frames, |seen| seen == Seen::Announcement(address)).len();
+    }
+    assert!((1..=11).contains(&rounds), "{rounds} rounds in ten seconds of flapping");
 }
 
 // RFC 5227 §2.4, RFC 4862 §5.4.4: the other host answers the probes.

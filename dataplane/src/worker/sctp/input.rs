@@ -24,6 +24,7 @@ use crate::worker::arrival::{Arrival, Arrivals, Carries, Packet as Carried};
 use crate::worker::associations::Association;
 use crate::worker::packets::Packets;
 use crate::worker::schedule::CarrierKind;
+use crate::worker::unfinished;
 use crate::worker::{Core, Env, Phase};
 
 /// Where a packet without an association came from.
@@ -362,14 +363,19 @@ impl<Io: PortIo> Env<Io> {
     /// The packet of an arrival and where it came from. `None`, and counted, if it is none or its checksum is wrong
     /// (RFC 9260 §6.8), which the device may have found right already.
     #[inline]
-    fn read_packet<'a>(&self, arrival: &'a Arrival<Io::Frame>) -> Option<(Sender, Packet<'a>)> {
+    fn read_packet<'a>(&mut self, arrival: &'a Arrival<Io::Frame>) -> Option<(Sender, Packet<'a>)> {
         let Carries::Packet { udp, unverified } = arrival.carries else { return None };
         let refused = match Packet::new(&arrival.frame.bytes()[arrival.span.clone()]) {
             Ok(packet) if !unverified || packet.checksum_ok() => {
                 let Arrival { flow, source_mac: mac, strength, .. } = *arrival;
                 return Some((Sender { flow, mac, udp, strength }, packet));
             }
-            Ok(_) => Refused::BadChecksum,
+            Ok(_) => {
+                if unfinished::of_packet(&arrival.frame.bytes()[arrival.span.clone()]) {
+                    self.unfinished_checksum(arrival.port, arrival.flow.remote.ip());
+                }
+                Refused::BadChecksum
+            }
             Err(_) => Refused::BadHeader,
         };
         self.control.counters().drops.count_sctp(refused);

@@ -7,6 +7,7 @@ mod attempts;
 mod capture;
 mod confirmations;
 mod cookies;
+mod devices;
 mod ecn;
 mod events;
 mod floods;

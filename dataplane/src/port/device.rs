@@ -1,0 +1,181 @@
+//! The interface of Linux under a port. Its properties change while the port is open: the host's administrator, a
+//! container runtime or a reloaded driver deletes it, makes it again, renames it, or changes its address, MTU and state.
+//!
+//! [`Port::look`] compares the interface with the one that the port is bound to. An `af_packet` port can be
+//! [bound again](Port::rebind); the drivers of `af_xdp` and `tap` do not return all of their buffers and queues, so
+//! such a port stays down until the process restarts.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use dpdk::LinkState;
+
+use super::{Port, PortError, PortKind};
+
+/// A difference between a port and its interface of Linux.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DeviceFault {
+    /// This network namespace has no interface of that name.
+    Missing,
+    /// The interface was deleted and made again; the port is not bound to the new one.
+    Replaced,
+    /// The interface has another name. The port still works.
+    Renamed(String),
+    /// The interface is administratively down.
+    Down,
+    /// The interface carries shorter packets than the port: its MTU, bytes.
+    Mtu(u32),
+}
+
+impl DeviceFault {
+    /// True if the port neither receives nor sends before it is bound again.
+    pub fn is_fatal(&self) -> bool {
+        match self {
+            DeviceFault::Missing | DeviceFault::Replaced => true,
+            DeviceFault::Renamed(_) | DeviceFault::Down | DeviceFault::Mtu(_) => false,
+        }
+    }
+}
+
+/// A port's link and interface at one moment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceView {
+    /// The link. It is down while the interface has a fatal fault.
+    pub link: LinkState,
+    /// The most serious fault.
+    pub fault: Option<DeviceFault>,
+    /// The link-layer address that the port should have: the interface's, unless the configuration has one.
+    pub mac: [u8; 6],
+}
+
+/// What a port remembers of its interface.
+#[derive(Debug)]
+pub(super) struct Binding {
+    /// Index of the interface that the port is bound to; 0 without an interface.
+    index: AtomicU32,
+    /// The interface was found missing since the port was bound.
+    missed: AtomicBool,
+    /// The port's link-layer address in the low 48 bits.
+    mac: AtomicU64,
+    /// The port has the interface's link-layer address.
+    follows_mac: bool,
+}
+
+impl Binding {
+    pub(super) fn new(kind: &PortKind, mac: [u8; 6], is_configured: bool) -> Binding {
+        let interface = name_of(kind).and_then(dpdk::interface);
+        let binding = Binding {
+            index: AtomicU32::new(interface.map_or(0, |interface| interface.index)),
+            missed: AtomicBool::new(false),
+            mac: AtomicU64::new(0),
+            // That of a TAP is the kernel's end.
+            follows_mac: !is_configured && !matches!(kind, PortKind::Tap { .. }),
+        };
+        binding.set_mac(mac);
+        binding
+    }
+
+    fn mac(&self) -> [u8; 6] {
+        let [_, _, mac @ ..] = self.mac.load(Ordering::Relaxed).to_be_bytes();
+        mac
+    }
+
+    fn set_mac(&self, [a, b, c, d, e, f]: [u8; 6]) {
+        self.mac.store(u64::from_be_bytes([0, 0, a, b, c, d, e, f]), Ordering::Relaxed);
+    }
+}
+
+/// The interface of Linux that a port of this kind uses.
+fn name_of(kind: &PortKind) -> Option<&str> {
+    match kind {
+        PortKind::AfPacket { device }
+        | PortKind::AfXdp { device, .. }
+        | PortKind::Tap { device } => Some(device),
+        PortKind::Pci { .. }
+        | PortKind::Memif { .. }
+        | PortKind::VhostUser { .. }
+        | PortKind::Ring { .. }
+        | PortKind::Pcap { .. } => None,
+    }
+}
+
+impl Port {
+    /// Looks at link and interface. The queues learn of the link: while it was found down they drop what the device does
+    /// not take.
+    pub fn look(&self) -> DeviceView {
+        let view = match name_of(&self.info.kind) {
+            Some(name) => self.look_at(name),
+            None => DeviceView { link: self.device_link(), fault: None, mac: self.mac() },
+        };
+        self.shared.iter().for_each(|queue| queue.set_device_link(view.link.up));
+        view
+    }
+
+    fn look_at(&self, name: &str) -> DeviceView {
+        let index = self.binding.index.load(Ordering::Relaxed);
+        let is_bound = self.device.is_bound_to(index);
+        let view = |up, fault| DeviceView {
+            link: LinkState { up, mbit_per_s: None },
+            fault,
+            mac: self.mac(),
+        };
+        let Some(interface) = dpdk::interface(name) else {
+            if let Some(other) = dpdk::interface_name(index).filter(|_| is_bound) {
+                let up = dpdk::interface(&other).is_some_and(|interface| interface.running);
+                return view(up, Some(DeviceFault::Renamed(other)));
+            }
+            self.binding.missed.store(true, Ordering::Relaxed);
+            return view(false, Some(DeviceFault::Missing));
+        };
+        if interface.index != index || !is_bound || self.binding.missed.load(Ordering::Relaxed) {
+            return view(false, Some(DeviceFault::Replaced));
+        }
+        let fault = if !interface.up {
+            Some(DeviceFault::Down)
+        } else if interface.mtu < u32::from(self.info.mtu) {
+            Some(DeviceFault::Mtu(interface.mtu))
+        } else {
+            None
+        };
+        let up = match self.info.kind {
+            PortKind::Tap { .. } => self.device.link().up,
+            // These drivers say "up" for ever.
+            _ => interface.running,
+        };
+        let follows = self.binding.follows_mac && super::usable(&interface.mac);
+        let mac = if follows { interface.mac } else { self.mac() };
+        DeviceView { mac, ..view(up, fault) }
+    }
+
+    /// The port's link-layer address.
+    pub fn mac(&self) -> [u8; 6] {
+        self.binding.mac()
+    }
+
+    /// The port has another link-layer address from now on. Workers are notified by
+    /// [`Command::PortChanged`](crate::Command::PortChanged).
+    pub fn set_mac(&self, mac: [u8; 6]) {
+        self.binding.set_mac(mac);
+    }
+
+    /// True if [`rebind`](Self::rebind) is possible.
+    pub fn can_rebind(&self) -> bool {
+        self.device.can_remake()
+    }
+
+    /// Binds an `af_packet` port to the interface that has its name now. Queues stay valid; frames that waited in the
+    /// sockets are lost. Blocks for some milliseconds.
+    ///
+    /// # Errors
+    /// There is no such interface, or the kernel refuses. The port is down then, and the call may be repeated.
+    pub fn rebind(&self) -> Result<(), PortError> {
+        let port = || self.info.name.clone();
+        let name = name_of(&self.info.kind).unwrap_or_default();
+        let Some(interface) = dpdk::interface(name) else {
+            return Err(PortError::NoInterface { port: port(), interface: name.to_owned() });
+        };
+        self.device.remake().map_err(|error| PortError::Device { port: port(), error })?;
+        self.binding.index.store(interface.index, Ordering::Relaxed);
+        self.binding.missed.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+}

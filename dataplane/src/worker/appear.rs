@@ -1,0 +1,68 @@
+//! Interfaces that appear on their links: at the start of a worker, when a link comes up, when the device of a port is
+//! made again, and when its link-layer address changes. Neighbours learn of the address at once (RFC 5227 §2.3, RFC 4861
+//! §7.2.6).
+
+use base::Instant;
+
+use super::{Core, PortSlot};
+use crate::api::{PortId, WorkerId};
+use crate::io::PortIo;
+use crate::net::neighbour::Mac;
+use crate::net::path::Path;
+
+impl<Io: PortIo> Core<Io> {
+    /// Announces the interfaces of all ports.
+    pub(super) fn appear(&mut self, now: Instant) {
+        for at in 0..self.env.network.interfaces().len() {
+            self.announce(at, now);
+        }
+    }
+
+    /// A port's link has come up, its device was made again, or it has another link-layer address.
+    #[cold]
+    pub(super) fn port_changed(&mut self, PortId(port): PortId, mac: Mac, now: Instant) {
+        let is_new = |interface: &crate::net::interface::Interface| interface.mac != mac;
+        for at in 0..self.env.network.interfaces().len() {
+            let interface = self.env.network.interface(at);
+            if interface.port != usize::from(port) {
+                continue;
+            }
+            if is_new(interface) {
+                self.env.network.set_mac(at, mac);
+                self.readdress(at, mac);
+            }
+            // The neighbours may have been replaced as well.
+            self.env.network.doubt_all(at, now);
+            self.announce(at, now);
+        }
+    }
+
+    /// Announces an interface, if this worker speaks for its port: the one with the first queue does.
+    fn announce(&mut self, at: usize, now: Instant) {
+        let port = self.env.network.interface(at).port;
+        let first =
+            |slot: &PortSlot<Io>| slot.facts.workers.first() == Some(&WorkerId(self.env.index));
+        if self.env.ports.get(port).is_some_and(first) {
+            self.env.network.appear(at, now);
+        }
+    }
+
+    /// Streams and associations of an interface send from this link-layer address.
+    fn readdress(&mut self, at: usize, mac: Mac) {
+        let readdress = |path: &mut Path| {
+            if path.interface() == at {
+                path.set_source_mac(mac);
+            }
+        };
+        for slot in self.streams.slots() {
+            if let Some(carrier) = self.streams.carrier_mut(slot) {
+                readdress(carrier.path_mut().as_mut());
+            }
+        }
+        for slot in self.associations.slots() {
+            if let Some(association) = self.associations.get_mut(slot) {
+                readdress(association.carrier.path_mut().as_mut());
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Devices that change under a worker, and hosts that leave checksums to a device.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tcp_lite::tcp::Flags;
+
+use super::floods::forged;
+use super::sctp;
+use super::wire_pair::*;
+use crate::api::{Command, Event, PortId};
+use crate::net::checksum;
+use crate::net::demux::TCP;
+
+const PORT: u16 = 4791;
+/// Where a TCP checksum is in a frame of IPv4.
+const SUM: std::ops::Range<usize> = 14 + 20 + 16..14 + 20 + 18;
+
+/// A SYN whose checksum the sender leaves to a device, as Linux does.
+fn unfinished(from: (u8, u16)) -> TestFrame {
+    let mut frame = forged(from, PORT, Flags::SYN);
+    let len = frame.0.len() - 34;
+    let sum = checksum::pseudo_header(v4(from.0), v4(2), TCP, len);
+    frame.0[SUM].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+fn reports(host: &mut Host) -> Vec<(PortId, std::net::IpAddr)> {
+    let mut all = Vec::new();
+    while let Some(report) = host.take(|event| match event {
+        Event::UnfinishedChecksums { port, source } => Some((*port, *source)),
+        _ => None,
+    }) {
+        all.push(report);
+    }
+    all
+}
+
+#[test]
+fn burst_of_unfinished_checksums_is_reported_once_in_ten_seconds() {
+    let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+    net.hosts[1].listen(PORT);
+    net.pass(Duration::from_secs(20));
+    for n in 0..30 {
+        net.hosts[1].arrive(unfinished((9, 5000 + n)));
+        net.pass(Duration::from_secs(1));
+    }
+    assert_eq!(reports(&mut net.hosts[1]), [(PortId(0), v4(9)); 3]);
+    assert_eq!(net.hosts[1].count("l4_checksum"), 30);
+    // Damage in transit leaves another value.
+    for n in 0..30 {
+        let mut frame = unfinished((8, 5000 + n));
+        frame.0[SUM.start] ^= 0x10;
+        net.hosts[1].arrive(frame);
+    }
+    net.pass(Duration::from_secs(1));
+    assert_eq!(reports(&mut net.hosts[1]), []);
+}
+
+#[test]
+fn unfinished_checksums_of_sctp_are_reported_too() {
+    let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+    net.pass(Duration::from_secs(20));
+    for n in 0..3 {
+        let mut frame = sctp::frame(9, 2, (5000 + n, PORT), 0, &sctp::init(9), None);
+        frame.0[14 + 20 + 8..14 + 20 + 12].fill(0);
+        net.hosts[1].arrive(frame);
+        net.pass(Duration::from_secs(1));
+    }
+    assert_eq!(reports(&mut net.hosts[1]), [(PortId(0), v4(9))]);
+}
+
+/// A stream goes on with the new link-layer address, which neighbours hear at once.
+#[test]
+fn port_with_another_address_announces_it_and_its_streams_send_from_it() {
+    let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+    net.hosts[1].listen(PORT);
+    let (stream, _) = net.open(0, 0, 1, (v4(2), PORT).into());
+    net.pass(Duration::from_secs(20));
+    let sent = Rc::new(RefCell::new(Vec::new()));
+    let seen = sent.clone();
+    net.loses = Box::new(move |from, frame| {
+        if from == 0 {
+            seen.borrow_mut().push(frame.to_vec());
+        }
+        false
+    });
+    let mac = [2, 0, 0, 0, 7, 7];
+    net.hosts[0].command_all(|_| Command::PortChanged { port: PortId(0), mac });
+    net.pass(Duration::from_millis(10));
+    let ours = [10, 0, 0, 1];
+    let announced =
+        |frame: &Vec<u8>| frame[12..14] == [8, 6] && frame[28..32] == ours && frame[38..42] == ours;
+    assert_eq!(sent.borrow().iter().filter(|frame| announced(frame)).count(), 1);
+    net.pass(Duration::from_secs(5));
+    assert_eq!(sent.borrow().iter().filter(|frame| announced(frame)).count(), 2);
+    let ticket = net.hosts[0].send(stream, &[7; 4000]);
+    net.wait_sent(0, ticket);
+    let sent = sent.borrow();
+    assert!(sent.iter().any(|frame| frame[12..14] == [8, 0] && frame.len() > 1000));
+    assert!(sent.iter().all(|frame| frame[6..12] == mac), "all frames are from the new address");
+}

@@ -1,0 +1,68 @@
+//! Hosts that leave checksums to a device that does not fill them in: the other end of a veth with checksum offload.
+//! All of their packets are dropped, and their connections time out, so the operator is notified.
+//!
+//! The field of such a packet is recognised: TCP's holds the sum of the pseudo-header, SCTP's is zero. Corruption leaves
+//! other values.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use base::Instant;
+
+use super::Env;
+use crate::api::{Event, PortId};
+use crate::io::PortIo;
+use crate::net::checksum;
+use crate::net::demux::TCP;
+
+/// Packets of one host within [`WINDOW`] that make a report: a connect alone repeats its SYN so often.
+const BURST: u32 = 3;
+/// Time in which they come, and between two reports.
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// The last host that was seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Unfinished(Option<Seen>);
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    port: u16,
+    source: IpAddr,
+    since: Instant,
+    packets: u32,
+}
+
+impl Unfinished {
+    /// Counts a packet. Returns whether it makes a report.
+    fn count(&mut self, port: u16, source: IpAddr, now: Instant) -> bool {
+        let new = Seen { port, source, since: now, packets: 0 };
+        let seen = self.0.get_or_insert(new);
+        let same = (seen.port, seen.source) == (port, source);
+        if !same || now.saturating_since(seen.since) >= WINDOW {
+            *seen = new;
+        }
+        seen.packets = seen.packets.saturating_add(1);
+        seen.packets == BURST
+    }
+}
+
+/// True if the checksum of a TCP segment, which is wrong, was left to a device; `addresses` is the part of both in it.
+pub(super) fn of_segment(addresses: u16, segment: &[u8]) -> bool {
+    let sum = checksum::pseudo_header_between(addresses, TCP, segment.len());
+    segment.get(16..18) == Some(&sum.to_be_bytes())
+}
+
+/// The same of an SCTP packet.
+pub(super) fn of_packet(packet: &[u8]) -> bool {
+    packet.get(8..12) == Some(&[0; 4])
+}
+
+impl<Io: PortIo> Env<Io> {
+    /// A packet was dropped whose checksum was left to a device.
+    #[cold]
+    pub(super) fn unfinished_checksum(&mut self, port: u16, source: IpAddr) {
+        if self.unfinished.count(port, source, self.now) && !self.control.is_short() {
+            self.control.send(Event::UnfinishedChecksums { port: PortId(port), source });
+        }
+    }
+}

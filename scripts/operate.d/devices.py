@@ -1,0 +1,90 @@
+"""Interfaces of Linux under a port that change while the appliance runs, and a veth peer that leaves checksums to a device."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+
+from connections import LISTENER
+from operate import LeftOut, expect, situation, until
+from own import Ddpd, text
+
+CONNECT = 'import socket; socket.create_connection(("10.79.0.1", 7471), {timeout}).close()'
+
+
+class Cable:
+    """A veth pair in a network namespace of its own: `device` for the appliance, `kernel` for its peer."""
+
+    def __init__(self, name):
+        self.space, self.device = f"ddpd-{name}-{os.getpid()}", f"dvc{os.getpid() % 100000}"
+        self.inside = ["ip", "netns", "exec", self.space]
+
+    def run(self, *command):
+        return subprocess.run([*self.inside, *command], check=True, stdout=subprocess.DEVNULL)
+
+    def plug(self, offload=False):
+        self.run("ip", "link", "add", self.device, "type", "veth", "peer", "name", "kernel")
+        self.run("ip", "addr", "add", "10.79.0.2/24", "dev", "kernel")
+        if not offload:
+            self.run("ethtool", "-K", "kernel", "tx", "off", "gso", "off", "tso", "off")
+        self.run("ip", "link", "set", self.device, "up")
+        self.run("ip", "link", "set", "kernel", "up")
+
+    def connects(self, timeout=10):
+        command = [*self.inside, sys.executable, "-c", CONNECT.format(timeout=timeout)]
+        return subprocess.run(command, stderr=subprocess.DEVNULL).returncode == 0
+
+
+@contextlib.contextmanager
+def appliance(on, name, offload=False):
+    """An appliance on a cable."""
+    if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("ethtool"):
+        raise LeftOut("needs root, ip(8) and ethtool(8), for a network namespace with a veth pair")
+    cable = Cable(name)
+    subprocess.run(["ip", "netns", "add", cable.space], check=True)
+    try:
+        cable.plug(offload)
+        port = f'kind = "af_packet"\ndevice = "{cable.device}"\n'
+        of = text("a", 1, port=port, more=LISTENER.format(access="w", streams=4))
+        with Ddpd(on, on.directory / name, {"a": of}, wrap=cable.inside) as ddpd:
+            yield ddpd, cable
+    finally:
+        subprocess.run(["ip", "netns", "del", cable.space], check=True)
+
+
+def note(ddpd, part):
+    """The note with these words, or None."""
+    return next((note for note in ddpd.json("a", "status")["notes"] if part in note), None)
+
+
+@situation("an interface that is deleted takes the port down, with a note; made again it works, with its new address")
+def device_made_again(on):
+    with appliance(on, "again") as (ddpd, cable):
+        expect(cable.connects(), "no connection at the start")
+        before = ddpd.json("a", "ports")[0]
+        cable.run("ip", "link", "del", cable.device)
+        gone = f"no interface {cable.device} any more"
+        until(lambda: note(ddpd, gone), "no note on the interface that was deleted")
+        expect(not ddpd.json("a", "ports")[0]["up"], "the port is shown as up without its interface")
+        expect(ddpd.json("a", "status")["unusable"], "the appliance is ready without the interface of its port")
+        cable.plug()
+        until(lambda: ddpd.json("a", "ports")[0]["up"], "the port stays down")
+        expect(cable.connects(), "no connection on the interface that was made again")
+        after, status = ddpd.json("a", "ports")[0], ddpd.json("a", "status")
+        expect(not status["unusable"] and not note(ddpd, cable.device), f"notes that stay: {status['notes']}")
+        expect(before["mac"] != after["mac"], "the port has the address of the interface before")
+        return f"{before['mac']} is {after['mac']} now, and peers connect"
+
+
+@situation("a veth peer with checksum offload is named in a note, with the command that mends it")
+def unfinished_checksums(on):
+    with appliance(on, "checksums", offload=True) as (ddpd, cable):
+        expect(not cable.connects(5), "a connection without checksums")
+        remedy = "ethtool -K PEER tx off gso off tso off"
+        until(lambda: note(ddpd, remedy), "no note on the checksums")
+        found = note(ddpd, remedy)
+        expect("10.79.0.2" in found, found)
+        cable.run("ethtool", "-K", "kernel", "tx", "off", "gso", "off", "tso", "off")
+        expect(cable.connects(), "no connection after the remedy")
+        return found

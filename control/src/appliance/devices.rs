@@ -4,12 +4,27 @@ use dataplane::port::DeviceFault;
 
 use crate::config::{PortKind, PortSection};
 
-/// One sentence on a fault of a port's interface. `can_rebind`: the port is bound again by itself.
-pub(super) fn sentence(section: &PortSection, fault: &DeviceFault, can_rebind: bool) -> String {
-    let (port, device, kind) = (&section.name, section.kind.place(), section.kind.word());
+/// Returns the kind of port for which binding again is not possible; `None` for one that is bound again by itself.
+/// `is_shared`: the host's kernel uses the port by a TAP, which has the link-layer address of the old interface.
+pub(super) fn lasting(section: &PortSection, can_rebind: bool, is_shared: bool) -> Option<String> {
+    match (can_rebind, is_shared) {
+        (true, false) => None,
+        (true, true) => Some("a port that is shared with the host".to_owned()),
+        (false, _) => Some(format!("a port of kind {}", section.kind.word())),
+    }
+}
+
+/// One sentence on a fault of a port's interface. `lasting`: see [`lasting`].
+pub(super) fn sentence(
+    section: &PortSection,
+    fault: &DeviceFault,
+    lasting: Option<&str>,
+) -> String {
+    let (port, device) = (&section.name, section.kind.place());
+    let kind = lasting.unwrap_or_default();
     let is_tap = matches!(section.kind, PortKind::Tap { .. });
     match fault {
-        DeviceFault::Missing if can_rebind => format!(
+        DeviceFault::Missing if lasting.is_none() => format!(
             "port {port}: there is no interface {device} any more: the port is down, and is bound again when the interface \
              is back"
         ),
@@ -17,15 +32,15 @@ pub(super) fn sentence(section: &PortSection, fault: &DeviceFault, can_rebind: b
             "port {port}: the interface {device} was deleted: the port is down; restart ddpd, which makes it again"
         ),
         DeviceFault::Missing => format!(
-            "port {port}: there is no interface {device} any more, and a port of kind {kind} cannot be bound again: the port \
+            "port {port}: there is no interface {device} any more, and {kind} cannot be bound again: the port \
              is down; make the interface and restart ddpd"
         ),
-        DeviceFault::Replaced if can_rebind => format!(
+        DeviceFault::Replaced if lasting.is_none() => format!(
             "port {port}: the interface {device} was made again, and the port cannot be bound to it: the port is down; ddpd \
              tries again each second"
         ),
         DeviceFault::Replaced => format!(
-            "port {port}: the interface {device} was made again, and a port of kind {kind} cannot be bound again: the port \
+            "port {port}: the interface {device} was made again, and {kind} cannot be bound again: the port \
              is down; restart ddpd"
         ),
         DeviceFault::Renamed(name) => format!(

@@ -15,6 +15,7 @@ use super::devices;
 use super::env::{Env, Facts};
 use super::notes::Cause;
 use crate::api::{ApiError, EventKind};
+use crate::config::InterfaceSection;
 
 /// How often links are looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -74,9 +75,12 @@ impl Links {
         let view = &env.facts.ports[at];
         let mut seen = view.port.look();
         let (mut is_new, mut refused) = (false, None);
+        let of_port = |i: &InterfaceSection| i.port == view.section.name;
+        let is_shared = env.facts.config.interfaces.iter().any(|i| of_port(i) && i.host.is_some());
+        let lasting = devices::lasting(&view.section, view.port.can_rebind(), is_shared);
         let link = &mut self.links[at];
         if seen.fault == Some(DeviceFault::Replaced)
-            && view.port.can_rebind()
+            && lasting.is_none()
             && link.rebind.is_none_or(|at| at <= now)
         {
             link.rebind = Some(now + REBIND);
@@ -89,13 +93,13 @@ impl Links {
                 Err(error) => refused = Some(error.to_string()),
             }
         }
-        if seen.mac != view.port.mac() {
+        if seen.mac != view.port.mac() && !is_shared {
             view.port.set_mac(seen.mac);
             is_new = true;
         }
-        let mac = seen.mac;
+        let mac = view.port.mac();
         let fault = seen.fault.map(|fault| {
-            let sentence = devices::sentence(&view.section, &fault, view.port.can_rebind());
+            let sentence = devices::sentence(&view.section, &fault, lasting.as_deref());
             let why = refused.map(|why| format!(" ({why})")).unwrap_or_default();
             (fault, format!("{sentence}{why}"))
         });

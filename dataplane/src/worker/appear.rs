@@ -56,7 +56,7 @@ impl<Io: PortIo> Core<Io> {
         };
         for slot in self.streams.slots() {
             if let Some(carrier) = self.streams.carrier_mut(slot) {
-                readdress(carrier.path_mut().as_mut());
+                readdress(carrier.path_mut());
             }
         }
         for slot in self.associations.slots() {

@@ -270,3 +270,45 @@ fn unfinished_checksums_are_noted_while_they_last_and_bounded() {
     (0..100).for_each(|host| bench.event(report(host)));
     assert_eq!(bench.core.status(bench.now).notes.len(), 8);
 }
+
+/// Ports that cannot be bound again say so, with what to do.
+#[test]
+fn sentence_of_a_fault_names_the_remedy_of_its_port() {
+    use dataplane::port::DeviceFault::{Down, Missing, Mtu, Replaced};
+
+    use crate::appliance::devices::{lasting, sentence};
+    let section = |kind: &str| {
+        let text = TWO_PORTS.replacen("kind = \"ring\"\nlink = \"l\"", kind, 1);
+        let file = std::path::Path::new("t.toml");
+        crate::config::Document::parse(file, &text).unwrap().config.ports[0].clone()
+    };
+    let packet = section("kind = \"af_packet\"\ndevice = \"eth0\"");
+    let xdp = section("kind = \"af_xdp\"\ndevice = \"eth0\"");
+    let tap = section("kind = \"tap\"\ndevice = \"eth0\"");
+    let why = |section, can, shared| lasting(section, can, shared);
+    for (section, can, shared, fault, want) in [
+        (&packet, true, false, Missing, "is bound again when the interface is back"),
+        (&packet, true, false, Replaced, "tries again each second"),
+        (
+            &packet,
+            true,
+            true,
+            Replaced,
+            "a port that is shared with the host cannot be bound again",
+        ),
+        (
+            &xdp,
+            false,
+            false,
+            Replaced,
+            "a port of kind af_xdp cannot be bound again: the port is down; restart ddpd",
+        ),
+        (&xdp, false, false, Missing, "make the interface and restart ddpd"),
+        (&tap, false, false, Missing, "restart ddpd, which makes it again"),
+        (&packet, true, false, Down, "`ip link set eth0 up`"),
+        (&packet, true, false, Mtu(1400), "`ip link set eth0 mtu 1500`"),
+    ] {
+        let sentence = sentence(section, &fault, why(section, can, shared).as_deref());
+        assert!(sentence.starts_with("port p: ") && sentence.contains(want), "{sentence}");
+    }
+}

@@ -32,9 +32,17 @@ pub(super) fn claim(config: &PortConfig) -> Result<Option<Claim>, PortError> {
     if config.shares_interface {
         return Ok(None);
     }
-    let (port, interface) = (config.name.clone(), device.clone());
+    claim_interface(&config.name, device).map(Some)
+}
+
+/// Claims the interface of this name for a port.
+///
+/// # Errors
+/// As [`claim`].
+pub(super) fn claim_interface(port: &str, device: &str) -> Result<Claim, PortError> {
+    let (port, interface) = (port.to_owned(), device.to_owned());
     match open(device) {
-        Ok((claim, None)) => Ok(Some(claim)),
+        Ok((claim, None)) => Ok(claim),
         Ok((_, Some(other))) => {
             Err(PortError::InterfaceTaken { port, interface, holder: holder(&other) })
         }

@@ -5,11 +5,12 @@
 //! [bound again](Port::rebind); the drivers of `af_xdp` and `tap` do not return all of their buffers and queues, so
 //! such a port stays down until the process restarts.
 
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use dpdk::LinkState;
 
-use super::{Port, PortError, PortKind};
+use super::{Port, PortError, PortKind, claim};
 
 /// A difference between a port and its interface of Linux.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -173,6 +174,11 @@ impl Port {
         let Some(interface) = dpdk::interface(name) else {
             return Err(PortError::NoInterface { port: port(), interface: name.to_owned() });
         };
+        let mut claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.claims {
+            *claim = None; // its own is not to be found as another port's
+            *claim = Some(claim::claim_interface(&self.info.name, name)?);
+        }
         self.device.remake().map_err(|error| PortError::Device { port: port(), error })?;
         self.binding.index.store(interface.index, Ordering::Relaxed);
         self.binding.missed.store(false, Ordering::Relaxed);

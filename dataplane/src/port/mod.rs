@@ -178,7 +178,10 @@ pub struct Port {
     shared: Vec<Arc<SharedQueueState>>,
     ring: Option<RingSide>,
     binding: Binding,
-    _claim: Option<Claim>,
+    /// True if the port claims its interface.
+    claims: bool,
+    /// Bound to the interface's index, so a port that is bound again has a new one.
+    claim: Mutex<Option<Claim>>,
 }
 
 impl Ports {
@@ -278,7 +281,17 @@ impl Ports {
         }
         let shared = queues.iter().map(|queue| queue.shared().clone()).collect();
         let binding = Binding::new(&config.kind, mac, config.mac.is_some());
-        Ok(Port { info, device, pool, queues, shared, ring, binding, _claim: claim })
+        Ok(Port {
+            info,
+            device,
+            pool,
+            queues,
+            shared,
+            ring,
+            binding,
+            claims: claim.is_some(),
+            claim: Mutex::new(claim),
+        })
     }
 
     /// Links of ring ports of which only one end is open.

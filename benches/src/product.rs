@@ -12,7 +12,7 @@ use std::sync::Arc;
 use control::Transport;
 use control::api::{ConnectSpec, UlpChoice};
 use control::appliance::budget::Budget;
-use control::appliance::loader::{self, Wanted};
+use control::appliance::loader::{self, Wanted, Watch};
 use control::appliance::{endpoints, start};
 use control::beneath::Directories;
 use control::config::{Config, Document, RegionSection, region_from_json};
@@ -108,8 +108,8 @@ pub fn region(len: u64) -> anyhow::Result<Memory> {
     let section: RegionSection = region_from_json(&json).map_err(|e| anyhow::anyhow!("{e}"))?;
     let budget = Budget::unlimited();
     let everywhere = Directories::listed(&["/".into()], std::path::Path::new("/"));
-    let loaded =
-        loader::load(&Wanted::Region(section), &budget, &everywhere).map_err(anyhow::Error::msg)?;
+    let loaded = loader::load(&Wanted::Region(section), &budget, &everywhere, &Watch::default())
+        .map_err(anyhow::Error::msg)?;
     Ok(loaded.memory)
 }
 

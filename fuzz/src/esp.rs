@@ -77,7 +77,7 @@ fn guard(suite: &Suite) -> Guard {
 fn receive(guard: &mut Guard, packet: &[u8]) -> Option<Vec<u8>> {
     let Ok(Incoming::Protected(spi)) = guard.incoming(packet, Instant::ZERO) else { return None };
     let mut buffer = packet.to_vec();
-    let out = guard.open(spi, &mut buffer, 0..packet.len(), Instant::ZERO).ok()?;
+    let (out, _) = guard.open(spi, &mut buffer, 0..packet.len(), Instant::ZERO).ok()?;
     assert!(out.start <= out.end && out.end <= packet.len(), "{out:?}");
     Some(buffer[out].to_vec())
 }

@@ -103,6 +103,7 @@ impl End {
             siw: how & 16 != 0,
             version: if how & 8 != 0 { VersionPolicy::AdoptFirst } else { VersionPolicy::V1 },
             max_ooo_records: 16,
+            hold_confirmations: how & 32 != 0,
         };
         let stream = Stream::new(id, PdId(1), config);
         let pool = BufferPool::new(1 << 14);

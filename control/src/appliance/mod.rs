@@ -28,6 +28,7 @@ mod attempts;
 pub mod budget;
 mod busy;
 mod captures;
+mod confirmations;
 mod core;
 mod counters;
 mod devices;

@@ -15,7 +15,7 @@ use crate::host;
 use crate::log;
 use crate::mempool::{Mempool, MempoolConfig};
 use crate::queue::{RxQueue, TxQueue};
-use crate::remake::Recipe;
+use crate::recipe::Recipe;
 use crate::rings::Rings;
 use crate::types::{
     DeviceConfig, DeviceInfo, DeviceStats, IdleFd, LinkState, SctpRules, Segmentation,

@@ -20,7 +20,7 @@ use crate::gate::Gate;
 use crate::host;
 use crate::interrupts;
 use crate::mempool::Mempool;
-use crate::remake::Recipe;
+use crate::recipe::Recipe;
 use crate::rings::Rings;
 use crate::types::{DeviceInfo, LinkState, Rss, RxOffloads, SctpRules, Segmentation, TxOffloads};
 use crate::unmapping;

@@ -22,6 +22,7 @@ mod mempool;
 mod pool;
 pub mod prefetch;
 mod queue;
+mod recipe;
 mod remake;
 mod ring;
 mod rings;

@@ -6,78 +6,16 @@
 //! [`Gate`](crate::gate::Gate). Its queues stay valid: they ask the handle for DPDK's number of the device in each burst,
 //! and an idle worker polls a descriptor of ours, which leads to the new socket from then on.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::{Mutex, PoisonError};
+use std::os::fd::AsFd;
 
 use dpdk_sys as sys;
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::{DupFlags, dup3, fcntl_dupfd_cloexec};
 
 use crate::device::{self, Started};
 use crate::error::Error;
 use crate::handle::{AF_PACKET, Handle, NO_PORT, new_sockets};
 use crate::host;
-use crate::types::DeviceConfig;
 
 const ENOTSUP: i32 = 95;
-
-/// How an `af_packet` device was made and set up.
-pub(crate) struct Recipe {
-    /// The driver's arguments.
-    pub(crate) args: String,
-    /// Its set-up.
-    pub(crate) config: DeviceConfig,
-    /// Copies of the driver's sockets, by queue; empty where it is not certain which they are.
-    sockets: Mutex<Vec<OwnedFd>>,
-}
-
-impl Recipe {
-    pub(crate) fn new(args: String, config: DeviceConfig) -> Recipe {
-        Recipe { args, config, sockets: Mutex::default() }
-    }
-
-    /// Copies the driver's sockets. Returns descriptors that are valid as long as this value.
-    pub(crate) fn copy(&self, sockets: Vec<Option<RawFd>>) -> Vec<Option<RawFd>> {
-        let copies: Option<Vec<OwnedFd>> = sockets.iter().map(|fd| copy((*fd)?)).collect();
-        let Some(copies) = copies else { return vec![None; sockets.len()] };
-        let numbers = copies.iter().map(|fd| Some(fd.as_raw_fd())).collect();
-        *self.sockets() = copies;
-        numbers
-    }
-
-    fn sockets(&self) -> std::sync::MutexGuard<'_, Vec<OwnedFd>> {
-        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Lets go of the driver's sockets: the kernel would keep them, and their fanout group, for the copies.
-    fn release(&self) -> Result<(), Error> {
-        let never = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| failed("eventfd", e))?;
-        self.sockets().iter_mut().try_for_each(|copy| redirect(copy, never.as_fd()))
-    }
-
-    /// Redirects the copies to the new sockets.
-    fn adopt(&self, sockets: &[Option<RawFd>]) -> Result<(), Error> {
-        self.sockets().iter_mut().zip(sockets).try_for_each(|(copy, fd)| match fd {
-            // SAFETY: the driver has just opened it, and the devices are locked.
-            Some(fd) => redirect(copy, unsafe { BorrowedFd::borrow_raw(*fd) }),
-            None => Ok(()),
-        })
-    }
-}
-
-fn copy(fd: RawFd) -> Option<OwnedFd> {
-    // SAFETY: the driver has just opened it, and the devices are locked.
-    fcntl_dupfd_cloexec(unsafe { BorrowedFd::borrow_raw(fd) }, 0).ok()
-}
-
-/// Makes `copy` lead to `to`. Its number stays.
-fn redirect(copy: &mut OwnedFd, to: BorrowedFd<'_>) -> Result<(), Error> {
-    dup3(to, copy, DupFlags::CLOEXEC).map_err(|error| failed("dup3", error))
-}
-
-fn failed(call: &str, error: rustix::io::Errno) -> Error {
-    Error::new(format!("{call} fails"), error.raw_os_error())
-}
 
 impl Started {
     /// True if [`remake`](Self::remake) is possible: an `af_packet` device.

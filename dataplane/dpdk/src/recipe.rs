@@ -1,0 +1,68 @@
+//! What it takes to make an `af_packet` device again: its arguments, its set-up, and copies of its sockets.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{DupFlags, dup3, fcntl_dupfd_cloexec};
+
+use crate::error::Error;
+use crate::types::DeviceConfig;
+
+/// How an `af_packet` device was made and set up.
+pub(crate) struct Recipe {
+    /// The driver's arguments.
+    pub(crate) args: String,
+    /// Its set-up.
+    pub(crate) config: DeviceConfig,
+    /// Copies of the driver's sockets, by queue; empty where it is not certain which they are.
+    sockets: Mutex<Vec<OwnedFd>>,
+}
+
+impl Recipe {
+    pub(crate) fn new(args: String, config: DeviceConfig) -> Recipe {
+        Recipe { args, config, sockets: Mutex::default() }
+    }
+
+    /// Copies the driver's sockets. Returns descriptors that are valid as long as this value.
+    pub(crate) fn copy(&self, sockets: Vec<Option<RawFd>>) -> Vec<Option<RawFd>> {
+        let copies: Option<Vec<OwnedFd>> = sockets.iter().map(|fd| copy((*fd)?)).collect();
+        let Some(copies) = copies else { return vec![None; sockets.len()] };
+        let numbers = copies.iter().map(|fd| Some(fd.as_raw_fd())).collect();
+        *self.sockets() = copies;
+        numbers
+    }
+
+    pub(crate) fn sockets(&self) -> MutexGuard<'_, Vec<OwnedFd>> {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Releases the driver's sockets: the kernel would keep them, and their fanout group, for the copies.
+    pub(crate) fn release(&self) -> Result<(), Error> {
+        let never = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| failed("eventfd", e))?;
+        self.sockets().iter_mut().try_for_each(|copy| redirect(copy, never.as_fd()))
+    }
+
+    /// Redirects the copies to the new sockets.
+    pub(crate) fn adopt(&self, sockets: &[Option<RawFd>]) -> Result<(), Error> {
+        self.sockets().iter_mut().zip(sockets).try_for_each(|(copy, fd)| match fd {
+            // SAFETY: the driver has just opened it, and the devices are locked.
+            Some(fd) => redirect(copy, unsafe { BorrowedFd::borrow_raw(*fd) }),
+            None => Ok(()),
+        })
+    }
+}
+
+fn copy(fd: RawFd) -> Option<OwnedFd> {
+    // SAFETY: the driver has just opened it, and the devices are locked.
+    fcntl_dupfd_cloexec(unsafe { BorrowedFd::borrow_raw(fd) }, 0).ok()
+}
+
+/// Makes `copy` lead to `to`. Its number stays.
+fn redirect(copy: &mut OwnedFd, to: BorrowedFd<'_>) -> Result<(), Error> {
+    dup3(to, copy, DupFlags::CLOEXEC).map_err(|error| failed("dup3", error))
+}
+
+fn failed(call: &str, error: rustix::io::Errno) -> Error {
+    Error::new(format!("{call} fails"), error.raw_os_error())
+}

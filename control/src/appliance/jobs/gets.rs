@@ -103,7 +103,7 @@ impl Transfers {
                     format!("{total} bytes are more than limits.region_memory ({limit})");
                 return self.fail(id, ApiError::bad_request(sentence), out);
             }
-            Ok((stag, to)) => (job.stag, job.to) = (stag, to),
+            Ok(place) => job.place = place,
         }
         job.total = total;
         job.state = JobState::Staging;
@@ -178,8 +178,8 @@ impl Transfers {
         let request = WorkRequest::Read {
             sink_stag,
             sink_to: TaggedOffset(job.posted),
-            source_stag: job.stag,
-            source_to: TaggedOffset(job.to.wrapping_add(job.posted)),
+            source_stag: job.place.0,
+            source_to: TaggedOffset(job.place.1.wrapping_add(job.posted)),
             len: len as u32,
             cookie: Cookie::of(0),
         };

@@ -30,8 +30,8 @@ pub(super) struct Job {
     pub(super) outstanding: usize,
     /// Messages posted so far.
     pub(super) messages: u64,
-    pub(super) stag: Stag,
-    pub(super) to: u64,
+    /// Where the peer's memory begins: its STag, and the TO of the first byte.
+    pub(super) place: (Stag, u64),
     pub(super) started: Option<Instant>,
     pub(super) ended: Option<Instant>,
     pub(super) error: Option<ApiError>,

@@ -37,8 +37,8 @@ impl Transfers {
         }
         while let Some((memory, stream, at, len)) = next_message(job) {
             let source = Source::Region { memory, offset: at, len: len as u32 };
-            let to = TaggedOffset(job.to.wrapping_add(job.posted));
-            let (stag, task) = (job.stag, Task::Job(id));
+            let to = TaggedOffset(job.place.1.wrapping_add(job.posted));
+            let (stag, task) = (job.place.0, Task::Job(id));
             job.advance(len);
             out.push(Effect::Write { stream, stag, to, source, task, bytes: len });
         }

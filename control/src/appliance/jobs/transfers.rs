@@ -120,8 +120,7 @@ impl Transfers {
             acknowledged: 0,
             outstanding: 0,
             messages: 0,
-            stag: Stag(0),
-            to: 0,
+            place: (Stag(0), 0),
             started: None,
             ended: None,
             error: None,
@@ -187,9 +186,9 @@ impl Transfers {
             return self.begin_get(env, id, stream, peer_regions, out);
         }
         match place(&job.target, job.total, peer_regions, Need::Write) {
-            Ok((stag, to)) => {
+            Ok(place) => {
                 job.stream = Some(stream);
-                (job.stag, job.to) = (stag, to);
+                job.place = place;
                 if let Work::Put(staging) = &mut job.work {
                     staging.placed(room(&job.target, peer_regions));
                 }

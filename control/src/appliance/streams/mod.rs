@@ -178,7 +178,10 @@ impl Streams {
         let state = if waits { State::Binding } else { State::Accepting };
         let fresh = Stream::new(ends, state, pd);
         let known = Stream { regions, busy, queues, revision, rdmap, slot, peer_reads, ..fresh };
-        self.streams.insert(id, Stream { listener: Some(listener), stores, ..known });
+        self.streams.insert(
+            id,
+            Stream { listener: Some(listener), end: End { stores, ..End::default() }, ..known },
+        );
     }
 
     pub(super) fn insert_rejected(
@@ -206,14 +209,14 @@ impl Streams {
             queues: &stream.queues,
             revision: stream.revision,
             rdmap: stream.rdmap,
-            stores: stream.stores,
+            stores: stream.end.stores,
             arrival: Arrival { peer: stream.remote.ip(), slot, reads: stream.peer_reads },
         })
     }
 
     /// It reaches a file.
     pub(super) fn stores(&self, id: StreamId) -> bool {
-        self.streams.get(&id).is_some_and(|stream| stream.stores)
+        self.streams.get(&id).is_some_and(|stream| stream.end.stores)
     }
 
     /// Regions that were advertised to its peer.
@@ -246,7 +249,17 @@ impl Streams {
         let rdmap = spec.ulp == UlpChoice::Rdmap;
         let fresh = Stream::new(ends, State::Established, pd);
         let (regions, queues) = (spec.regions, own_queues());
-        self.streams.insert(id, Stream { regions, peer_regions, queues, rdmap, stores, ..fresh });
+        self.streams.insert(
+            id,
+            Stream {
+                regions,
+                peer_regions,
+                queues,
+                rdmap,
+                end: End { stores, ..End::default() },
+                ..fresh
+            },
+        );
     }
 
     /// A stream stands. Its regions and its listener.
@@ -434,7 +447,7 @@ impl Streams {
         // Its end is the answer to all its posts.
         self.refused.retain(|refused| refused.stream() != id);
         self.counting.on_closed(id, reason, stats);
-        let End { waiting, abort_reason, peer_error, peer_closed: _ } = end;
+        let End { waiting, abort_reason, peer_error, .. } = end;
         let error = why_ended(reason, abort_reason);
         let sentence = error.message.clone();
         let in_order = reason.is_graceful() && peer_error.is_none();

@@ -32,8 +32,6 @@ pub(super) struct Stream {
     pub(super) rdmap: bool,
     /// The piece of its listener's region that it has.
     pub(super) slot: Option<TakenSlot>,
-    /// It reaches a file: its peer gets a confirmation when the file has what was sent.
-    pub(super) stores: bool,
     /// The peer announced that it will issue Reads.
     pub(super) peer_reads: bool,
     /// Sends of RDMAP that arrived.
@@ -60,6 +58,8 @@ pub(super) struct End {
     pub(super) peer_error: Option<String>,
     /// The peer has closed its direction.
     pub(super) peer_closed: bool,
+    /// The stream reaches a file: its end confirms to the peer that the file has what was sent.
+    pub(super) stores: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,7 +106,6 @@ impl Stream {
             pd,
             rdmap: false,
             slot: None,
-            stores: false,
             peer_reads: false,
             received: 0,
             revision: None,

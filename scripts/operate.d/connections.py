@@ -288,3 +288,21 @@ def names_held_by_a_user(on):
         finally:
             squatter.kill()
             squatter.wait()
+
+
+@situation("a peer that `deny` names gets no answer, and an event names the list; a reload that allows it lets it connect")
+def peers_that_may_connect(on):
+    directory = on.directory / "peers"
+    listens = LISTENER.format(access="w", streams=4).replace("port = 7471", 'port = 7471\ndeny = ["10.79.0.2/32"]')
+    with Ddpd(on, directory, {"a": text("a", 1, more=listens), "b": text("b", 2)}) as ddpd:
+        code, _, err = ddpd.ctl("b", "connect", "tcp://10.79.0.1:7471", "--timeout", "2s")
+        expect(code not in (0, 2) and "refused" not in err, f"exit {code}: {err.strip()}")
+        refused = failed(on, directory / "a", "peer_refused")
+        expect(refused["stage"] == "admission" and "deny" in refused["detail"], str(refused))
+        file = directory / "a.toml"
+        file.write_text(file.read_text().replace("deny =", "allow ="))
+        code, _, err = ddpd.ctl("a", "reload")
+        expect(code == 0, f"reload exits with {code}: {err.strip()}")
+        code, _, err = ddpd.ctl("b", "connect", "tcp://10.79.0.1:7471")
+        expect(code == 0, f"the allowed peer: exit {code}: {err.strip()}")
+    return refused["detail"]

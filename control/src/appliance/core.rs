@@ -474,6 +474,10 @@ impl Core {
                 Report::Recovered { file } => self.env.notes.clear(&Cause::File(file)),
                 Report::Closed { file, result, .. } => {
                     self.env.notes.clear(&Cause::File(file));
+                    if let Err(reason) = &result {
+                        let streams = self.env.stores.streams_of(file);
+                        self.streams.fail_stores(&mut self.env, streams, reason);
+                    }
                     self.regions.on_file_closed(&mut self.env, file, result)
                 }
             }

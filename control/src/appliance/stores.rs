@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A peer takes two things for the confirmation that all it sent has been taken: the end in order of its stream, and with
-//! RDMAP the answer to a Read of no bytes. The worker holds both back on streams that reach a file
-//! (`StreamConfig::hold_confirmations`). Confirmations of one stream are given in order.
+//! RDMAP the answer to a Read of no bytes. The control thread closes a stream that reaches a file when the files are written, and
+//! the worker holds the answer back (`StreamConfig::hold_confirmations`). Confirmations of one stream are given in order.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};

@@ -75,8 +75,7 @@ pub struct StreamConfig {
     /// Deliveries of tagged messages are reported as [`Event::TaggedDelivered`](crate::Event); counted they are
     /// in any case. A ULP that does not look at them is quicker without.
     pub tagged_events: bool,
-    /// What the peer takes for the confirmation that all it sent has been taken waits for the ULP: the end in order of
-    /// this direction after the peer's, and RDMAP's answer to a Read of no bytes.
+    /// RDMAP's answer to a Read of no bytes, which the peer takes for a confirmation of what it has sent, waits for the ULP.
     pub hold_confirmations: bool,
 }
 

@@ -424,14 +424,6 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// What the peer takes for a confirmation waits for the ULP: see [`StreamConfig`](crate::StreamConfig).
-    pub fn holds_confirmations(&self) -> bool {
-        match self {
-            Ulp::Ddp(stream) => stream.holds_confirmations(),
-            Ulp::Rdmap(stream) => stream.holds_confirmations(),
-        }
-    }
-
     /// Answers the peer's oldest Read that is held: see [`rdmap::Config::hold_confirmations`].
     pub fn release_read(&mut self) {
         if let Ulp::Rdmap(stream) = self {

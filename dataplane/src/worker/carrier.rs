@@ -187,9 +187,9 @@ impl<E: CarrierEndpoint> Carrier<E> {
         self.least
     }
 
-    /// Requires this protection from now on, as long as it lives.
+    /// Requires at least this protection from now on, as long as the carrier is open. A requirement is never lowered.
     pub(super) fn require(&mut self, least: Strength) {
-        self.least = least;
+        self.least = self.least.max(least);
     }
 
     /// The headers in front of its packets.

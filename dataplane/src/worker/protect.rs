@@ -236,6 +236,8 @@ impl<Io: PortIo> Core<Io> {
                 return self.report_too_long(port, report, &frame, now);
             }
             Ok(Way::Elsewhere(owner)) => {
+                // The owner may have older policies, by which the frame would pass in clear.
+                let least = least.max(Strength::of_bits(0));
                 let message = Message::Seal { port, frame, least };
                 return self.mesh.send(usize::from(owner), message, counters);
             }

@@ -373,6 +373,8 @@ impl<M: RegionMemory> Endpoint<M> {
         if open && self.life.is_receiving() {
             self.fail_with(why, ddp::lifecycle::FinalError::Local, now, cx);
         } else {
+            // Behind our FIN the peer takes the end for a success, unless a reset follows.
+            self.life.due.reset = true;
             self.abort_for(why, now, cx);
         }
     }

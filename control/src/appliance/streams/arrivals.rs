@@ -121,9 +121,10 @@ impl Streams {
                 env.wrote(id, file);
                 self.appending.insert(tag, Appending { stream: id, qn });
             }
+            // A reload took the queue's file away.
             _ => {
                 env.tally.discarded += 1;
-                self.repost_buffer(env, id, qn);
+                self.fail_stores(env, [id], "its queue has no file any more");
             }
         }
     }

@@ -214,11 +214,6 @@ impl Streams {
         })
     }
 
-    /// It reaches a file.
-    pub(super) fn stores(&self, id: StreamId) -> bool {
-        self.streams.get(&id).is_some_and(|stream| stream.end.stores)
-    }
-
     /// Regions that were advertised to its peer.
     pub(super) fn regions_of(&self, id: StreamId) -> &[String] {
         self.streams.get(&id).map(|stream| stream.regions.as_slice()).unwrap_or_default()
@@ -370,23 +365,20 @@ impl Streams {
         };
         let answers =
             |env: &mut Env, ticket: u64| env.waiting(Ticket(ticket)).is_some_and(is_answer);
-        if stream.posts.iter().any(|&ticket| answers(env, ticket)) {
-            return;
+        if !stream.posts.iter().any(|&ticket| answers(env, ticket)) {
+            self.close(env, id, false);
         }
-        if !self.stores(id) {
-            return self.close(env, id, false);
-        }
-        if let Some(stream) = self.streams.get_mut(&id) {
-            stream.state = State::Closing;
-        }
-        env.confirm(id, Confirmation::Close);
     }
 
-    /// Ends a stream; its end will be reported.
+    /// Ends a stream; its end will be reported. An end in order behind the peer's waits until files have what was sent.
     pub(super) fn close(&mut self, env: &mut Env, id: StreamId, abort: bool) {
-        if let Some(stream) = self.streams.get_mut(&id) {
-            stream.state = State::Closing;
-            env.command(id.worker(), Command::Close { stream: id, abort });
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let confirms = !abort && stream.end.peer_closed && stream.end.stores;
+        let before = std::mem::replace(&mut stream.state, State::Closing);
+        match confirms {
+            true if before == State::Closing => {}
+            true => env.confirm(id, Confirmation::Close),
+            false => env.command(id.worker(), Command::Close { stream: id, abort }),
         }
     }
 
@@ -541,7 +533,9 @@ pub(super) fn must_settle(spec: &ConnectSpec) -> bool {
 /// The end of a stream as reported to its users; `abort_reason` is why the control thread aborted it.
 fn why_ended(reason: &CloseReason, abort_reason: Option<String>) -> ApiError {
     match abort_reason {
-        Some(abort_reason) if reason.is_local_abort() => ApiError::unavailable(abort_reason),
+        Some(abort_reason) if reason.origin() == Origin::Local => {
+            ApiError::unavailable(abort_reason)
+        }
         _ => {
             let sentence = reason.to_string();
             match reason.origin() {

@@ -337,11 +337,6 @@ impl<M: RegionMemory> Stream<M> {
         self.stop_reading(stag, None)
     }
 
-    /// What the peer takes for a confirmation waits for the ULP: see [`Config::hold_confirmations`].
-    pub fn holds_confirmations(&self) -> bool {
-        self.ddp.holds_confirmations()
-    }
-
     /// Answers the peer's oldest Read that is held, after those before it.
     pub fn release_read(&mut self) {
         self.responses.release();

@@ -54,8 +54,9 @@ impl Keepalives {
             return;
         };
         kept.last = now;
-        if kept.headers.is_none() {
-            kept.headers = headers(frame).map(|headers| (port, headers));
+        // Those of the last frame: link-layer addresses change with a port or a next hop.
+        if let Some(headers) = headers(frame) {
+            kept.headers = Some((port, headers));
         }
     }
 

@@ -92,7 +92,10 @@ impl<Io: PortIo> Core<Io> {
             None => None,
         };
         let (association, id) = match shared {
-            Some(opened) => opened,
+            Some(opened) => {
+                self.require_of_opened(opened.0);
+                opened
+            }
             None => {
                 let local = self.choose_port(Transport::Sctp, at, local, remote);
                 let local = local.ok_or(ConnectError::NoPort)?;
@@ -182,6 +185,14 @@ impl<Io: PortIo> Core<Io> {
             association.opened = Some(config);
         }
         Ok((at, id))
+    }
+
+    /// An association whose flow policies protect now requires protection, also if it was opened before them.
+    fn require_of_opened(&mut self, slot: u32) {
+        let Some(association) = self.associations.get(slot) else { return };
+        let (flow, udp) = (association.carrier.flow(), association.carrier.path().udp());
+        let least = self.env.network.least_of_opened(Transport::Sctp, &flow, udp);
+        self.require(CarrierKind::Association, Some(slot), least);
     }
 
     /// Puts an association in its place, for which there is room; returns the slot.

@@ -34,6 +34,7 @@ impl Held {
     fn open(transport: api::EndpointConfig, ulp: UlpKind) -> Held {
         let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
         net.hosts[1].listen_as(PORT, 10, 10, transport.clone());
+        net.hosts[1].closes = false;
         let mut config: UlpConfig = match ulp {
             UlpKind::Ddp => stream_config().into(),
             UlpKind::Rdmap => rdmap::Config::default().into(),

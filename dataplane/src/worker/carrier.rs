@@ -192,6 +192,12 @@ impl<E: CarrierEndpoint> Carrier<E> {
         self.least = self.least.max(least);
     }
 
+    /// Requires nothing any more.
+    #[cfg(test)]
+    pub(super) fn require_nothing(&mut self) {
+        self.least = Strength::CLEAR;
+    }
+
     /// The headers in front of its packets.
     #[inline]
     pub(super) fn path(&self) -> &E::Path {

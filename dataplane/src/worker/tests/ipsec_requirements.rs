@@ -10,7 +10,6 @@ use std::time::Duration;
 use ddp::{Access, RegionMemory as _, Stag, StreamId};
 use ipsec::crypto::Algorithm;
 use ipsec::policy::{Spd, Unselected};
-use ipsec::strength::Strength;
 
 use super::ipsec::*;
 use super::ipsec_paths::{change, require};
@@ -44,12 +43,12 @@ fn require_nothing_of_the_peer(net: &mut Net) {
     for core in &mut net.hosts[0].cores {
         for slot in core.streams.slots() {
             if let Some(carrier) = core.streams.carrier_mut(slot) {
-                carrier.require(Strength::CLEAR);
+                carrier.require_nothing();
             }
         }
         for at in core.associations.slots() {
             if let Some(association) = core.associations.get_mut(at) {
-                association.carrier.require(Strength::CLEAR);
+                association.carrier.require_nothing();
             }
         }
     }

@@ -60,7 +60,7 @@ struct Protected {
     shapes: Vec<(SaId, Shape)>,
     /// Of the newest, or of the last one there was.
     shape: Option<Shape>,
-    /// Of the weakest SA from the peer, whoever has it; `None` without one.
+    /// Strength of the weakest SA from the peer, at any worker; `None` without one.
     weakest: Option<Strength>,
     /// Sequence numbers that are reserved at a time for the newest.
     reserve: Option<u64>,

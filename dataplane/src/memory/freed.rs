@@ -40,7 +40,7 @@ pub(super) fn start() {
     });
 }
 
-/// Frees it soon; at once where there is no thread.
+/// Frees the memory on its own thread; at once without a thread.
 pub(super) fn hand_over(freed: Freed) {
     match INBOX.get() {
         Some(Some(inbox)) => match inbox.send(freed) {

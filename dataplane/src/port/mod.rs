@@ -362,7 +362,7 @@ impl Port {
         self.look().link
     }
 
-    /// The link of a device that is no interface of Linux.
+    /// The link of a device that is not an interface of Linux.
     fn device_link(&self) -> LinkState {
         match &self.ring {
             Some(ring) => LinkState { up: ring.is_joined(), mbit_per_s: None },

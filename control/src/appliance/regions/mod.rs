@@ -537,7 +537,7 @@ impl Regions {
         }
     }
 
-    /// Forgets a region that nobody can reach. The answer is sent when its memory is free, so that a region of the same
+    /// Forgets a region that no worker can reach. The answer is sent when its memory is free, so that a region of the same
     /// size can be added next.
     fn forget(
         &mut self,

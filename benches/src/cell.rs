@@ -14,9 +14,10 @@ use ddp::TaggedOffset;
 use dpdk::Eal;
 use serde::{Deserialize, Serialize};
 
-use crate::product;
-use crate::rig::{End, Link, QUEUE, Rig, RigConfig, SINK, Side, source};
+use crate::product::{self, Product};
+use crate::rig::{End, Rig};
 use crate::row::Row;
+use crate::setup::{Link, QUEUE, RigConfig, SINK, Side, source};
 
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -228,7 +229,7 @@ impl Cell {
 }
 
 /// Starts DPDK's environment for these ends, as the appliance does for the files of one process.
-pub fn environment(products: &[&product::Product]) -> anyhow::Result<Ports> {
+pub fn environment(products: &[&Product]) -> anyhow::Result<Ports> {
     let configs: Vec<_> = products.iter().map(|product| &product.config).collect();
     let config = start::eal_config(&configs).map_err(anyhow::Error::msg)?;
     Ok(Ports::new(Eal::start(&config)?))
@@ -236,7 +237,7 @@ pub fn environment(products: &[&product::Product]) -> anyhow::Result<Ports> {
 
 /// The other process of a memif: serves until its standard input ends.
 pub fn serve(cell: &Cell) -> anyhow::Result<()> {
-    let [_, asked] = cell.rig.products()?;
+    let [_, asked] = Product::both(&cell.rig)?;
     let ports = environment(&[&asked])?;
     let mut end = End::new(&cell.rig, &ports, Side::Asked)?;
     let mut out = std::io::stdout();
@@ -283,7 +284,7 @@ pub type Heap<'a> = &'a dyn Fn() -> u64;
 /// Measures. `heap` is needed for [`Measure::Memory`] alone.
 pub fn measure(cell: &Cell, heap: Option<Heap<'_>>) -> anyhow::Result<Row> {
     enough_memory(cell.regions())?;
-    let [asking, asked] = cell.rig.products()?;
+    let [asking, asked] = Product::both(&cell.rig)?;
     let ports = match cell.rig.link {
         Link::Memif => environment(&[&asking])?,
         _ => environment(&[&asking, &asked])?,

@@ -16,8 +16,10 @@ use serde::{Deserialize, Serialize};
 use self::frames::{Ends, Kind};
 use crate::cell::environment;
 use crate::limits::pin;
-use crate::rig::{End, RigConfig, Side};
+use crate::product::Product;
+use crate::rig::End;
 use crate::row::Row;
+use crate::setup::{RigConfig, Side};
 
 /// A flood to measure.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -67,7 +69,7 @@ impl Sample {
 
 /// Measures.
 pub fn measure(flood: &Flood) -> anyhow::Result<Row> {
-    let [asking, asked] = flood.rig.products()?;
+    let [asking, asked] = Product::both(&flood.rig)?;
     let ports = environment(&[&asking, &asked])?;
     let mut row = flood.row();
     row.also("alone_ns", alone(flood)?);

@@ -26,5 +26,6 @@ pub mod rig;
 pub mod row;
 pub mod run;
 pub mod sctp_pairing;
+pub mod setup;
 pub mod stalls;
 pub mod targets;

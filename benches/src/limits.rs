@@ -20,9 +20,10 @@ use serde::{Deserialize, Serialize};
 use wire::crc32c;
 
 use crate::cell::environment;
-use crate::product;
-use crate::rig::{RigConfig, stable};
+use crate::product::{self, Product};
+use crate::rig::stable;
 use crate::row::Row;
+use crate::setup::RigConfig;
 
 /// Bytes of a frame before the segment: Ethernet and IPv4.
 const NETWORK: usize = 14 + 20;
@@ -182,7 +183,7 @@ type Work = Box<dyn FnOnce(&Shared) -> anyhow::Result<()> + Send>;
 
 /// Bytes per second that arrive, checked and copied.
 fn hand_off(limit: &Limit, time: Duration, row: &mut Row) -> anyhow::Result<f64> {
-    let [asking, asked] = limit.rig.products()?;
+    let [asking, asked] = Product::both(&limit.rig)?;
     let ports = environment(&[&asking, &asked])?;
     row.also("hugepages", f64::from(u8::from(ports.eal().has_hugepages())));
     let mut opened = Vec::new();

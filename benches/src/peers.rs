@@ -8,8 +8,8 @@ use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
 use crate::kernel;
-use crate::rig::Link;
 use crate::row::Row;
+use crate::setup::Link;
 
 /// What to run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -91,6 +91,12 @@ impl Peer {
 /// The namespace pair of the peers: what `scripts/bench` makes when it is root.
 pub const NAMESPACES: [&str; 2] = ["DDP_BENCH_NS_A", "DDP_BENCH_NS_B"];
 
+/// Reason for which `scripts/bench` made no network namespaces.
+pub fn no_spaces() -> String {
+    let reason = std::env::var("DDP_BENCH_NO_VETH").ok().filter(|why| !why.is_empty());
+    reason.unwrap_or_else(|| "there is no veth pair: scripts/bench makes one, as root".to_owned())
+}
+
 /// Runs it.
 pub fn measure(peer: &Peer) -> anyhow::Result<Row> {
     let time = Duration::from_secs_f64(peer.seconds);
@@ -100,7 +106,7 @@ pub fn measure(peer: &Peer) -> anyhow::Result<Row> {
         PeerKind::IperfVeth { .. } => {
             let space = |name| std::env::var(name).ok();
             let spaces = NAMESPACES.map(space);
-            anyhow::ensure!(spaces.iter().all(Option::is_some), "{}", crate::run::no_spaces());
+            anyhow::ensure!(spaces.iter().all(Option::is_some), "{}", no_spaces());
             iperf(peer, spaces, "10.99.0.2", &mut row)?;
         }
         PeerKind::UcxBandwidth { tcp } => ucx(peer, "ucp_put_bw", 1 << 20, *tcp, &mut row)?,

@@ -19,8 +19,8 @@ use crate::gcm::Gcm;
 use crate::limits::{Limit, LimitKind};
 use crate::peers::{Peer, PeerKind};
 use crate::product::BUFFERS;
-use crate::rig::RigConfig;
 use crate::row::Row;
+use crate::setup::RigConfig;
 use crate::stalls::Stalls;
 
 /// One thing to measure, in a process of its own.
@@ -218,6 +218,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::product::Product;
     use crate::targets::targets;
 
     fn means(quick: bool) -> Means {
@@ -273,7 +274,7 @@ mod tests {
                     _ => None,
                 };
                 for rig in [Some(rig), beside].into_iter().flatten() {
-                    if let Err(error) = rig.products() {
+                    if let Err(error) = Product::both(rig) {
                         panic!("{}: {error}", task.row().name);
                     }
                 }

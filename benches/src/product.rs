@@ -24,7 +24,7 @@ use tcp_lite::endpoint::UlpConfig;
 use tcp_lite::mpa;
 
 use crate::protected;
-use crate::rig::{Link, RigConfig, Side};
+use crate::setup::{Link, RigConfig, Side};
 
 /// Port of the listener.
 pub const PORT: u16 = 4791;
@@ -52,6 +52,11 @@ pub struct Product {
 }
 
 impl Product {
+    /// Products of the asking side and of the asked one.
+    pub fn both(rig: &RigConfig) -> anyhow::Result<[Product; 2]> {
+        Ok([Product::new(rig, Side::Asking)?, Product::new(rig, Side::Asked)?])
+    }
+
     /// Reads and converts, as `ddpd` does.
     pub fn new(rig: &RigConfig, side: Side) -> anyhow::Result<Product> {
         let config = config(&text(rig, side))?;
@@ -293,7 +298,7 @@ pub fn asking_address(rig: &RigConfig, n: u32) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rig::{Impairment, Network};
+    use crate::setup::{Impairment, Network};
 
     /// What an operator would write for one end: nothing but what has no default.
     const DDPD: &str = r#"

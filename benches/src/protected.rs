@@ -9,7 +9,7 @@ use ipsec::crypto::{Algorithm, Keys};
 use ipsec::guard::Direction;
 use ipsec::sa::{Lifetime, Mode, Parameters};
 
-use crate::rig::{RigConfig, Side};
+use crate::setup::{RigConfig, Side};
 
 /// What protects.
 pub const ALGORITHM: Algorithm = Algorithm::AesGcm128;

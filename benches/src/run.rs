@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::interval::Interval;
 use crate::machine;
-use crate::peers::PeerKind;
+use crate::peers::{PeerKind, no_spaces};
 use crate::plan::{Group, Means, Task, groups};
 use crate::quiet::Watch;
-use crate::rig::Link;
 use crate::row::{Row, Run, median};
+use crate::setup::Link;
 use crate::targets::{Kind, Target, ratios, targets};
 
 /// What a run leaves behind, as `results.json`.
@@ -209,12 +209,6 @@ pub fn compared(all: &[Comparison]) -> Table {
         ]);
     }
     table
-}
-
-/// Why there are no network namespaces, in words: `scripts/bench` knows.
-pub fn no_spaces() -> String {
-    let reason = std::env::var("DDP_BENCH_NO_VETH").ok().filter(|why| !why.is_empty());
-    reason.unwrap_or_else(|| "there is no veth pair: scripts/bench makes one, as root".to_owned())
 }
 
 /// It wants an interface, and the run was given none.

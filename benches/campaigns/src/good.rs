@@ -19,11 +19,13 @@ use control::api::{
 use serde::Serialize;
 
 use crate::bed::{self, Bed, REGION};
-use crate::verdict::STALL_MS;
 
 /// Names of the good peers.
 pub(crate) const NAMES: [&str; 4] = ["tcp", "sctp", "verbs", "kernel"];
 
+/// A good peer without the end of a transfer for so long has stalled, milliseconds. The attack goes on until each has
+/// ended two transfers in it, or stalls. How fast they are is reported, not judged: a busy machine is no attack.
+pub(crate) const STALL_MS: u64 = 30_000;
 /// A transfer that takes longer has stalled for good.
 const GIVEN_UP: Duration = Duration::from_millis(STALL_MS);
 /// Between two transfers of a peer.

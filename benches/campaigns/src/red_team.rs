@@ -11,10 +11,10 @@ use crate::attacks::{self, Attack};
 use crate::bed::{self, Bed, GUARDS, Place, Where};
 use crate::cable::Cable;
 use crate::field::Field;
-use crate::good::Good;
+use crate::good::{Good, STALL_MS};
 use crate::sample::{Sample, refusals, unaccounted};
 use crate::station::Station;
-use crate::verdict::{STALL_MS, Seen, judge};
+use crate::verdict::{Seen, judge};
 
 /// The command line.
 #[derive(clap::Parser)]

@@ -2,13 +2,10 @@
 
 use serde::Serialize;
 
-use crate::good::Done;
+use crate::good::{Done, STALL_MS};
 use crate::sample::Numbers;
 use crate::station::Traffic;
 
-/// A good peer without the end of a transfer for so long has stalled, milliseconds. The attack goes on until each has
-/// ended two transfers in it, or stalls. How fast they are is reported, not judged: a busy machine is no attack.
-pub(crate) const STALL_MS: u64 = 30_000;
 /// The target may grow so much in one attack, bytes.
 pub(crate) const GROWTH: i64 = 16 << 20;
 /// It may log so much in one attack, bytes.

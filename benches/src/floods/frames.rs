@@ -6,7 +6,7 @@ use dataplane::net::checksum;
 use serde::{Deserialize, Serialize};
 
 use crate::product::{self, PORT};
-use crate::rig::{Network, RigConfig, Side};
+use crate::setup::{Network, RigConfig, Side};
 
 /// Frames of a flood that differ.
 pub const MANY: u32 = 4096;

@@ -3,7 +3,7 @@
 use super::{Group, Plan, Task};
 use crate::cell::Measure;
 use crate::gcm::Gcm;
-use crate::rig::{Network, RigConfig};
+use crate::setup::{Network, RigConfig};
 
 /// Bytes of the IP packet of an echo of 64 bytes, once it is sealed.
 const ECHO: u16 = 176;

@@ -3,7 +3,7 @@
 use super::{Group, Plan, Task};
 use crate::appliance::ApplianceKind;
 use crate::cell::{Cell, Measure};
-use crate::rig::{Impairment, RigConfig};
+use crate::setup::{Impairment, RigConfig};
 
 impl Plan<'_> {
     pub(super) fn many(&self) -> Group {

@@ -2,7 +2,7 @@
 
 use super::{Group, Plan, Task, depth};
 use crate::cell::{Beside, Cell, Measure};
-use crate::rig::{Impairment, RigConfig};
+use crate::setup::{Impairment, RigConfig};
 
 /// Bytes of a message, where it is long.
 const LONG: u32 = 1 << 20;

@@ -3,12 +3,13 @@
 use core::fmt::Debug;
 
 use base::Instant;
-use ddp::{Cookie, Message, RegionMemory, Source, VecMemory};
+use ddp::{Cookie, Message, RegionMemory, Source, Stag, TaggedOffset, VecMemory};
 
 use crate::dialogue::Batch;
-use crate::host::REGION;
-use crate::packet::Packet;
-use crate::path::Protocol;
+use crate::packet::{Packet, Protocol};
+
+/// The region that every host offers: its STag and the TO of its first byte.
+pub const REGION: (Stag, TaggedOffset) = (Stag(0x00C0_FFEE), TaggedOffset(0x7000_0000_0000));
 
 /// The configuration of a host.
 pub trait Setup: Clone + Debug {
@@ -97,7 +98,7 @@ pub trait End: Debug {
             offset: from.start,
             len: (from.end - from.start) as u32,
         };
-        let to = ddp::TaggedOffset(REGION.1.0.wrapping_add(at));
+        let to = TaggedOffset(REGION.1.0.wrapping_add(at));
         let message =
             Message::Tagged { stag: REGION.0, to, rsvd_ulp: 0, source, cookie: Cookie::of(at) };
         self.send(stream, message);

@@ -19,11 +19,9 @@ use tcp_lite::mpa::{HoldBudget, Revision};
 use tcp_lite::tcp::{self, FourTuple, IsnGenerator, Segment, SeqNumber, SynCookies};
 
 use crate::dialogue::Batch;
-use crate::end::End;
+use crate::end::{End, REGION};
 use crate::packet::{Ecn, Packet};
 
-/// The region that every host offers: its STag and the TO of its first byte.
-pub const REGION: (Stag, TaggedOffset) = (Stag(0x00C0_FFEE), TaggedOffset(0x7000_0000_0000));
 /// The data sink of a host's RDMA Reads: STag and base TO of a region without remote access.
 pub const SINK: (Stag, TaggedOffset) = (Stag(0x00DE_C0DE), TaggedOffset(0x1000));
 /// The untagged queue that every host has besides the error queue.

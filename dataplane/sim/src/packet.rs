@@ -20,6 +20,15 @@ pub enum Ecn {
     Ce,
 }
 
+/// Transport protocol of the packets of a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// TCP segments, whose checksum the path fills in.
+    Tcp,
+    /// SCTP packets, complete: no middlebox can cut them, and CRC32c finds hidden damage, too.
+    Sctp,
+}
+
 /// A packet on a link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet {

@@ -20,18 +20,9 @@ use link::{FaultyLink, Loss, Probability, Rate, Rng};
 
 use crate::esp::{self, Esp};
 use crate::middlebox::{self, Middlebox};
-use crate::packet::{Ecn, IP_HEADER, Packet};
+use crate::packet::{Ecn, IP_HEADER, Packet, Protocol};
 use crate::segment::{self, Segment};
 use crate::stretch::{self, Stretch};
-
-/// What a path carries.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Protocol {
-    /// TCP segments, whose checksum the path fills in.
-    Tcp,
-    /// SCTP packets, complete: no middlebox can cut them, and CRC32c finds hidden damage, too.
-    Sctp,
-}
 
 /// How one direction treats segments.
 #[derive(Clone, PartialEq, Debug)]

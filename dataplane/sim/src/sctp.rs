@@ -18,10 +18,9 @@ use wire::sctp::{COMMON_HEADER_LEN as FIRST_CHUNK, Packet as SctpPacket, chunk_t
 
 use crate::dialogue::Batch;
 use crate::dialogue::chunks;
-use crate::end::{End, Setup, Totals};
-use crate::host::{LAST_COOKIE, QUEUE, REGION};
-use crate::packet::{IP_HEADER, Packet};
-use crate::path::Protocol;
+use crate::end::{End, REGION, Setup, Totals};
+use crate::host::{LAST_COOKIE, QUEUE};
+use crate::packet::{IP_HEADER, Packet, Protocol};
 
 /// Buffers posted to the untagged queue of each session: bare DDP has no credits.
 const BUFFERS: u32 = 100_000;

@@ -11,8 +11,7 @@ use core::time::Duration;
 use base::Instant;
 use wire::sctp::{Chunk, Packet as SctpPacket};
 
-use crate::packet::Packet;
-use crate::path::Protocol;
+use crate::packet::{Packet, Protocol};
 use crate::segment::{Flags, Segment};
 
 /// How much is acknowledged at once.

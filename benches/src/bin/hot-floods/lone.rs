@@ -17,7 +17,7 @@ use dataplane::{Command, Driven, Ticket, WorkerId};
 
 use benches::floods::frames::{Ends, Kind, Mac};
 use benches::product::Product;
-use benches::rig::{RigConfig, Side};
+use benches::setup::{RigConfig, Side};
 
 /// A frame: received ones are shared, and cost nothing to free.
 #[derive(Clone, Debug)]

@@ -8,8 +8,7 @@ use tcp_lite::tcp::SeqNumber;
 use super::{Host, HostConfig};
 use crate::dialogue::Batch;
 use crate::end::{End, Setup, Totals};
-use crate::packet::Packet;
-use crate::path::Protocol;
+use crate::packet::{Packet, Protocol};
 
 impl Setup for HostConfig {
     type Host = Host;

@@ -1,7 +1,7 @@
 //! Bundles chunks into a packet buffer (RFC 9260 §6.10).
 
-use super::chunk::field as chunk_field;
 use super::data::DATA_HEADER_LEN;
+use super::raw::{self, emit_chunk_header};
 use super::{
     CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause, DataHeader, GapBlock, InitHeader, Parameter, Ports,
     SackHeader, Tag, Tsn, chunk_type, common_header, field, padded, sack,
@@ -284,12 +284,5 @@ impl<'a> PacketBuilder<'a> {
 }
 
 const fn reflected_flag(reflected: bool) -> u8 {
-    if reflected { chunk_field::REFLECTED } else { 0 }
-}
-
-/// Writes type, flags and length of a chunk of `len` bytes, its header counted.
-pub(super) fn emit_chunk_header(kind: u8, flags: u8, len: usize, out: &mut [u8]) {
-    out[chunk_field::TYPE] = kind;
-    out[chunk_field::FLAGS] = flags;
-    be::put(out, chunk_field::LENGTH, &(len as u16).to_be_bytes());
+    if reflected { raw::field::REFLECTED } else { 0 }
 }

@@ -5,7 +5,8 @@
 //!   4  |             TSN               |    12  | payload protocol identifier |
 //! ```
 
-use super::{CHUNK_HEADER_LEN, RawChunk, Tsn, chunk_type};
+use super::raw::{RawChunk, chunk_type};
+use super::{CHUNK_HEADER_LEN, Tsn};
 use crate::be;
 
 /// Bytes of a DATA chunk before its user data, the chunk header included.

@@ -19,16 +19,18 @@ mod data;
 pub mod ddp;
 mod init;
 mod parameter;
+mod raw;
 mod sack;
 #[cfg(test)]
 mod tests;
 
 pub use builder::{CommonHeader, Full, PacketBuilder};
 pub use cause::{Cause, Causes};
-pub use chunk::{BadChunk, Chunk, Chunks, RawChunk, UnknownChunk, chunk_type};
+pub use chunk::{Chunk, UnknownChunk};
 pub use data::{DATA_HEADER_LEN, Data, DataHeader};
 pub use init::{INIT_FIXED_LEN, Init, InitHeader};
 pub use parameter::{BadParameter, Parameter, Parameters, parameter_type};
+pub use raw::{BadChunk, Chunks, RawChunk, chunk_type};
 pub use sack::{GapBlock, SACK_FIXED_LEN, Sack, SackHeader};
 
 use core::fmt;

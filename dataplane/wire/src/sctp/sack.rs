@@ -6,7 +6,8 @@
 //!   4  |         a_rwnd           |    12  | start, end (16 bits each), N times; TSN, M times |
 //! ```
 
-use super::{Tsn, chunk_type};
+use super::Tsn;
+use super::raw::{chunk_type, emit_chunk_header};
 use crate::be;
 
 /// Bytes of a SACK chunk without blocks and duplicates, chunk header and all; each of either adds 4.
@@ -100,7 +101,7 @@ pub(super) fn emit(
     let gaps = &gaps[..gaps.len().min(room)];
     let duplicates = &duplicates[..duplicates.len().min(room - gaps.len())];
     let len = SACK_FIXED_LEN + (gaps.len() + duplicates.len()) * field::ENTRY;
-    super::builder::emit_chunk_header(chunk_type::SACK, 0, len, out);
+    emit_chunk_header(chunk_type::SACK, 0, len, out);
     let value = &mut out[super::CHUNK_HEADER_LEN..len];
     be::put(value, field::CUMULATIVE, &header.cumulative.0.to_be_bytes());
     be::put(value, field::A_RWND, &header.a_rwnd.to_be_bytes());

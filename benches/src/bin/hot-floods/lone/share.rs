@@ -17,7 +17,8 @@ use ddp::{Access, Cookie, Message, PdId, Source, Stag, StagEntry, StreamId, Tagg
 
 use benches::floods::frames::Kind;
 use benches::product::{self, PORT, Product};
-use benches::rig::{RigConfig, Side, stable};
+use benches::rig::stable;
+use benches::setup::{RigConfig, Side};
 
 use super::{Lone, Wire, shared, worker};
 

@@ -1,0 +1,133 @@
+//! The header that all chunks share, and the iterator over the chunks of a packet (RFC 9260 §3.2).
+
+use super::{CHUNK_HEADER_LEN, padded};
+use crate::be;
+
+/// Chunk types (RFC 9260 §3.2; PAD is RFC 4820's).
+pub mod chunk_type {
+    /// Payload data.
+    pub const DATA: u8 = 0;
+    /// Initiation.
+    pub const INIT: u8 = 1;
+    /// Its acknowledgement.
+    pub const INIT_ACK: u8 = 2;
+    /// Selective acknowledgement.
+    pub const SACK: u8 = 3;
+    /// Heartbeat request.
+    pub const HEARTBEAT: u8 = 4;
+    /// Its acknowledgement.
+    pub const HEARTBEAT_ACK: u8 = 5;
+    /// Abort.
+    pub const ABORT: u8 = 6;
+    /// Shutdown.
+    pub const SHUTDOWN: u8 = 7;
+    /// Its acknowledgement.
+    pub const SHUTDOWN_ACK: u8 = 8;
+    /// Operation error.
+    pub const ERROR: u8 = 9;
+    /// State cookie.
+    pub const COOKIE_ECHO: u8 = 10;
+    /// Its acknowledgement.
+    pub const COOKIE_ACK: u8 = 11;
+    /// Shutdown complete.
+    pub const SHUTDOWN_COMPLETE: u8 = 14;
+    /// Padding (RFC 4820).
+    pub const PAD: u8 = 0x84;
+}
+
+pub(super) mod field {
+    pub(in super::super) const TYPE: usize = 0;
+    pub(in super::super) const FLAGS: usize = 1;
+    pub(in super::super) const LENGTH: usize = 2;
+    /// T of ABORT and SHUTDOWN COMPLETE.
+    pub(in super::super) const REFLECTED: u8 = 0x01;
+
+    const _: () = assert!(LENGTH + 2 == super::CHUNK_HEADER_LEN);
+}
+
+/// Why a chunk cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BadChunk {
+    /// The packet ends before the chunk does: a partial chunk (RFC 9260 §6.10).
+    #[error("the packet ends within a chunk")]
+    Partial,
+    /// The length field is less than the chunk's header or fixed fields need, or than the lists in it.
+    #[error("the length of a chunk of type {kind} is too small for it")]
+    Length {
+        /// Its type.
+        kind: u8,
+    },
+}
+
+/// A chunk by its length, not yet looked into.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RawChunk<'a> {
+    /// Chunk type.
+    pub kind: u8,
+    /// Chunk flags.
+    pub flags: u8,
+    /// The whole chunk with its header, without its pad.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> RawChunk<'a> {
+    /// Its value.
+    pub fn value(&self) -> &'a [u8] {
+        &self.bytes[CHUNK_HEADER_LEN..]
+    }
+
+    /// T of an ABORT or SHUTDOWN COMPLETE.
+    pub(super) fn reflected(&self) -> bool {
+        self.flags & field::REFLECTED != 0
+    }
+}
+
+/// The chunks of a packet in their order; ends after the first that cannot be delimited.
+#[derive(Clone, Debug)]
+pub struct Chunks<'a>(&'a [u8]);
+
+impl<'a> Chunks<'a> {
+    /// Of the bytes behind the common header.
+    pub const fn new(bytes: &'a [u8]) -> Chunks<'a> {
+        Chunks(bytes)
+    }
+
+    /// True when no byte is left.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'a> Iterator for Chunks<'a> {
+    type Item = Result<RawChunk<'a>, BadChunk>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let bytes = core::mem::take(&mut self.0);
+        if bytes.len() < CHUNK_HEADER_LEN {
+            return Some(Err(BadChunk::Partial));
+        }
+        let kind = bytes[field::TYPE];
+        let len = usize::from(be::u16(bytes, field::LENGTH));
+        if len < CHUNK_HEADER_LEN {
+            return Some(Err(BadChunk::Length { kind }));
+        }
+        if len > bytes.len() {
+            // RFC 9260 §6.10: a partial chunk is dropped.
+            return Some(Err(BadChunk::Partial));
+        }
+        // The last chunk's pad may be missing; what it holds does not matter (RFC 9260 §3.2).
+        self.0 = bytes.get(padded(len)..).unwrap_or_default();
+        Some(Ok(RawChunk { kind, flags: bytes[field::FLAGS], bytes: &bytes[..len] }))
+    }
+}
+
+/// Writes type, flags and length of a chunk of `len` bytes, its header counted.
+pub(super) fn emit_chunk_header(kind: u8, flags: u8, len: usize, out: &mut [u8]) {
+    out[field::TYPE] = kind;
+    out[field::FLAGS] = flags;
+    be::put(out, field::LENGTH, &(len as u16).to_be_bytes());
+}

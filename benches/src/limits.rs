@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
 use crc_fast::{CrcAlgorithm, Digest};
+use dataplane::checksum;
 use dataplane::io::{BURST, PortIo};
 use dataplane::memory::{CopyKernel, Memory};
-use dataplane::net::checksum;
 use dataplane::port::{Mbuf, PortQueue};
 use serde::{Deserialize, Serialize};
 use wire::crc32c;

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use rtrb::{Consumer, Producer, RingBuffer};
+use rustix::io::Errno;
 
-use crate::api::{InterfaceId, StartError};
+use crate::ids::InterfaceId;
 use crate::net::neighbour::Mac;
 use crate::wake::Wake;
 
@@ -206,9 +207,9 @@ pub(crate) fn ends(
     interface: InterfaceId,
     mac: Mac,
     workers: &[Arc<Wake>],
-) -> Result<(Vec<HostPort>, Option<HostEnd>), StartError> {
+) -> Result<(Vec<HostPort>, Option<HostEnd>), Errno> {
     let Some(first) = workers.first() else { return Ok((Vec::new(), None)) };
-    let wake = Arc::new(Wake::new().map_err(StartError::no_wake)?);
+    let wake = Arc::new(Wake::new()?);
     let lost = Arc::new(Lost::default());
     let (to_worker, from_host) = way();
     let (mut ports, mut from_workers, mut from_host) = (Vec::new(), Vec::new(), Some(from_host));

@@ -9,7 +9,10 @@
 
 pub mod api;
 pub mod capture;
+mod counter;
+mod drops;
 pub mod host;
+mod ids;
 #[allow(unsafe_code)]
 pub mod memory;
 pub mod port;
@@ -19,6 +22,8 @@ mod worker;
 // What a worker is made of: fuzz targets and benchmarks drive it. Nothing else outside this crate should.
 #[doc(hidden)]
 pub use worker::driven::Driven;
+#[doc(hidden)]
+pub mod checksum;
 #[doc(hidden)]
 pub mod flow;
 #[doc(hidden)]

@@ -10,7 +10,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::api::WorkerId;
+use crate::ids::WorkerId;
 
 /// Bytes of an RSS key.
 pub const KEY_LEN: usize = 40;

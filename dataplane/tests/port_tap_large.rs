@@ -5,7 +5,7 @@ mod port_common;
 
 use std::time::{Duration, Instant};
 
-use dataplane::net::checksum;
+use dataplane::checksum;
 use dataplane::port::{
     Cuts, PortConfig, PortKind, PortQueue, RxBatch, SegmentationMode, TxChecksums, TxL4,
 };

@@ -8,7 +8,7 @@ mod raw;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use dataplane::net::checksum;
+use dataplane::checksum;
 use dataplane::port::{
     ChecksumMode, Cuts, Port, PortConfig, PortKind, PortQueue, SegmentationMode,
 };

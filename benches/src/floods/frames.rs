@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use dataplane::net::checksum;
+use dataplane::checksum;
 use serde::{Deserialize, Serialize};
 
 use crate::product::{self, PORT};

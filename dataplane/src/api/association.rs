@@ -6,7 +6,7 @@ use std::time::Duration;
 use ddp::StreamId;
 
 use super::flow::FlowInfo;
-use super::ids::InterfaceId;
+use crate::ids::InterfaceId;
 
 /// An SCTP association as the operator sees it.
 #[derive(Clone, Debug)]

@@ -3,15 +3,15 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ipnet::IpNet;
 use ipsec::strength::Strength;
 use port_kind::Secret;
-use port_kind::policy::{Idle, IpFields, LocalPorts, Route, SynCookieMode};
+use port_kind::policy::{Idle, IpFields, SynCookieMode};
 
-use super::ids::{InterfaceId, ListenerId, PortId, WorkerId};
 use super::ipsec::IpsecConfig;
 use super::peers::PeerFilter;
 use super::transport::EndpointConfig;
+use crate::ids::{InterfaceId, ListenerId, WorkerId};
+use crate::net::interface::InterfaceConfig;
 
 /// One dataplane: workers, the ports they poll and the interfaces on them.
 #[derive(Clone, Debug)]
@@ -50,29 +50,6 @@ pub struct WorkerConfig {
     pub core: Option<usize>,
     /// What it does when there is nothing to do.
     pub idle: Idle,
-}
-
-/// An IP interface: a port, a VLAN on it and addresses.
-#[derive(Clone, Debug)]
-pub struct InterfaceConfig {
-    /// What operators call it.
-    pub name: String,
-    /// The port it is on.
-    pub port: PortId,
-    /// VLAN identifier 1 to 4094; `None` for untagged (and priority-tagged) frames.
-    pub vlan: Option<u16>,
-    /// Addresses in their prefixes. An IPv6 interface gets its link-local address besides.
-    pub addresses: Vec<IpNet>,
-    /// Routes through gateways; connected prefixes need none.
-    pub routes: Vec<Route>,
-    /// Bytes of an IP packet, at least 576 (IPv4) or 1280 (IPv6), at most the port's.
-    pub mtu: u16,
-    /// What the IP headers of its TCP and SCTP packets carry.
-    pub ip: IpFields,
-    /// From which of its ports streams and associations are opened.
-    pub local_ports: LocalPorts,
-    /// The port is shared with the host's kernel: [`super::Dataplane::hosts`] has an end for it.
-    pub host: bool,
 }
 
 /// A listener. Every worker has it; the one that gets the SYN, or the cookie, owns the stream.

@@ -11,9 +11,9 @@ use rustix::event::Timespec;
 
 use super::config::DataplaneConfig;
 use super::counters::Counters;
-use super::ids::{InterfaceId, WorkerId};
 use super::message::{Command, Event};
 use crate::host::HostEnd;
+use crate::ids::{InterfaceId, WorkerId};
 use crate::wake::Wake;
 
 /// How soon the command to stop is sent again to a worker whose command ring was full.

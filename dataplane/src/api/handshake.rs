@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use sctp_lite::endpoint::SctpReason;
 use tcp_lite::endpoint::TcpReason;
 
-use super::ids::{InterfaceId, ListenerId};
-use super::transport::{CloseReason, Transport};
+use super::transport::CloseReason;
+use crate::ids::Transport;
+use crate::ids::{InterfaceId, ListenerId};
 
 /// How far a peer came and why no further, in two words of closed sets: a counter may have them as labels.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -10,7 +10,7 @@ pub use ipsec::guard::{
 use ipsec::policy::Spd;
 use ipsec::sa::Parameters;
 
-use super::ids::WorkerId;
+use crate::ids::WorkerId;
 
 /// What is protected, and how. The same for all workers.
 #[derive(Debug)]

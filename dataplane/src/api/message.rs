@@ -15,13 +15,15 @@ use super::association::{AssociationInfo, AssociationStats};
 use super::config::ListenerConfig;
 use super::flow::FlowInfo;
 use super::handshake::{HandshakeCount, HandshakeFailed};
-use super::ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};
 use super::ipsec::{IpsecNotice, SaChange, SaInfo};
 use super::load::{Load, LoadReport};
 use super::peers::PeerFilter;
+use super::post::PostFailure;
 use super::recording::Recording;
-use super::transport::{CloseReason, EndpointConfig, StreamParams, StreamStats, Transport};
+use super::transport::{CloseReason, EndpointConfig, StreamParams, StreamStats};
 use crate::capture::Tap;
+use crate::ids::Transport;
+use crate::ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};
 use crate::memory::Memory;
 use crate::net::icmp::Unreachable;
 
@@ -641,26 +643,6 @@ pub enum ConnectError {
     /// Over SCTP no session could be opened: more private data than its Initiate carries.
     #[error("{0}")]
     Session(sctp_lite::endpoint::OpenError),
-}
-
-/// Why a message could not be posted.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum PostFailure {
-    /// The stream is gone or was never there.
-    #[error("no such stream")]
-    NoStream,
-    /// The region that it names is not in the table.
-    #[error("no such region")]
-    NoRegion,
-    /// The stream has a load already.
-    #[error("the stream has a load already")]
-    Loaded,
-    /// DDP refused it.
-    #[error("{0}")]
-    Refused(ddp::PostError),
-    /// The stream ended before the peer had all of it.
-    #[error("the stream ended before the peer had all of it")]
-    Flushed,
 }
 
 /// Why a command could not be done.

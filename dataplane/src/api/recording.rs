@@ -4,7 +4,7 @@ use base::Instant;
 use ddp::StreamId;
 pub use tcp_lite::tcp::{Record, RecordKind, WaitedFor};
 
-use super::transport::Transport;
+use crate::ids::Transport;
 
 /// Streams that one command may ask about.
 pub const RECORDINGS: usize = 64;

@@ -9,26 +9,7 @@ use ddp::{DdpVersion, UlpKind, rdmap};
 use tcp_lite::mpa::Revision;
 
 use super::association::AssociationStats;
-
-/// A lower layer.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub enum Transport {
-    /// MPA over TCP (RFC 5044).
-    #[default]
-    Tcp,
-    /// SCTP (RFC 5043).
-    Sctp,
-}
-
-impl Transport {
-    /// A stable name for people and for machine-readable output.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Transport::Tcp => "tcp",
-            Transport::Sctp => "sctp",
-        }
-    }
-}
+use crate::ids::Transport;
 
 /// How streams behave, down to the packets: the parameters of a listener or an active open.
 #[derive(Clone, Debug)]

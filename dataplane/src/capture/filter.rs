@@ -17,7 +17,7 @@ use ipnet::IpNet;
 
 use super::Direction;
 use super::headers::{ARP, Headers, IPV4, IPV6, SCTP, TCP, UDP};
-use crate::api::Transport;
+use crate::ids::Transport;
 
 /// Bytes of the longest expression.
 const LONGEST: usize = 1024;

@@ -24,7 +24,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 pub use self::filter::{Filter, FilterError, StreamFilter};
 use self::headers::Headers;
-use crate::api::Drops;
+use crate::drops::Drops;
 
 /// Bytes of one tap's ring.
 pub const RING: usize = 4 << 20;

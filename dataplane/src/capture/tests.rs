@@ -7,7 +7,8 @@ use proptest::prelude::*;
 
 use super::headers::Headers;
 use super::*;
-use crate::api::{DropReason, Transport};
+use crate::drops::DropReason;
+use crate::ids::Transport;
 
 const A: [u8; 4] = [10, 0, 0, 1];
 const B: [u8; 4] = [10, 0, 0, 2];

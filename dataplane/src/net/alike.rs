@@ -13,7 +13,7 @@
 
 use core::ops::Range;
 
-use super::checksum;
+use crate::checksum;
 
 /// Bytes that are compared at once: no headers up to the ports are longer.
 const WINDOW: usize = 64;

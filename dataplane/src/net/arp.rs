@@ -8,7 +8,7 @@ use super::Outbox;
 use super::interface::{BROADCAST, Interface};
 use super::neighbour::{Claim, ClaimKind, Mac};
 use super::path::ethernet;
-use crate::api::DropReason;
+use crate::drops::DropReason;
 
 /// Bytes of an ARP packet.
 const LEN: usize = 28;

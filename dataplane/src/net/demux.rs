@@ -13,20 +13,19 @@ use smoltcp::wire::{
     Ipv6Option, Ipv6OptionFailureType, Ipv6OptionType, Ipv6Packet,
 };
 
-use super::checksum;
 use super::interface::Interface;
 use super::link::Link;
 use super::neighbour::Mac;
+use super::protocol::{ESP, ICMPV6, SCTP, TCP, UDP, UDP_HEADER};
 use super::reassembly::Fragment;
-use crate::api::DropReason;
+use crate::checksum;
+use crate::drops::DropReason;
 
 /// IPv6 extension headers that are followed in one packet, and options in each.
 pub const MAX_EXTENSIONS: usize = 8;
 const MAX_OPTIONS: usize = 16;
 
 const ETHERNET: usize = 14;
-/// Bytes of a UDP header (RFC 768).
-pub const UDP_HEADER: usize = 8;
 /// Bytes of IPv4's header without options, and of TCP's ports.
 const IPV4: usize = 20;
 const PORTS: usize = 4;
@@ -350,17 +349,6 @@ fn ipv6(
         _ => Err(DropReason::IpProtocol),
     }
 }
-
-/// Protocol numbers of the pseudo-headers.
-pub const TCP: u8 = 6;
-/// See [`TCP`].
-pub const UDP: u8 = 17;
-/// See [`TCP`].
-pub const ICMPV6: u8 = 58;
-/// ESP's (RFC 4303 §2).
-pub const ESP: IpProtocol = IpProtocol::IpSecEsp;
-/// SCTP's (RFC 9260 §3).
-pub const SCTP: IpProtocol = IpProtocol::Unknown(132);
 
 /// Packets of this protocol are put together from fragments. What is behind an extension header in the cut part is
 /// not.

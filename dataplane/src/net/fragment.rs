@@ -13,8 +13,8 @@ use std::ops::Range;
 
 use siphasher::sip::SipHasher13;
 
-use super::checksum;
 use super::path::Path;
+use crate::checksum;
 
 /// Bytes of IPv6's fragment header (RFC 8200 §4.5).
 const FRAGMENT_HEADER: usize = 8;
@@ -127,7 +127,7 @@ mod tests {
     use base::Instant;
 
     use super::*;
-    use crate::api::InterfaceId;
+    use crate::ids::InterfaceId;
     use crate::net::demux::{Kind, L4Check, demux};
     use crate::net::interface::Interface;
     use crate::net::path::TxChecksum;
@@ -242,7 +242,7 @@ mod tests {
             assert!(demux(&out, 0, L4Check::Unknown, std::slice::from_ref(&us)).is_ok());
             us.encapsulation = None;
             let refused = demux(&out, 0, L4Check::Unknown, &[us]);
-            assert_eq!(refused.map(|p| p.kind), Err(crate::api::DropReason::Fragment));
+            assert_eq!(refused.map(|p| p.kind), Err(crate::drops::DropReason::Fragment));
         }
     }
 }

@@ -9,11 +9,12 @@ use smoltcp::wire::{
     Ipv4Packet, Ipv6Packet,
 };
 
-use super::demux::{ESP, ICMPV6, SCTP, UDP_HEADER};
 use super::interface::Interface;
 use super::neighbour::Mac;
-use super::{Outbox, checksum, path};
-use crate::api::DropReason;
+use super::protocol::{ESP, ICMPV6, SCTP, UDP_HEADER};
+use super::{Outbox, path};
+use crate::checksum;
+use crate::drops::DropReason;
 
 /// An ICMP error about a segment or packet of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,7 +5,31 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::{IpNet, Ipv6Net};
 
 use super::neighbour::{Mac, NeighbourCache};
-use crate::api::{InterfaceConfig, InterfaceId, IpFields, LocalPorts, Route};
+use crate::ids::{InterfaceId, PortId};
+use port_kind::policy::{IpFields, LocalPorts, Route};
+
+/// An IP interface: a port, a VLAN on it and addresses.
+#[derive(Clone, Debug)]
+pub struct InterfaceConfig {
+    /// Name in the configuration.
+    pub name: String,
+    /// Its port.
+    pub port: PortId,
+    /// VLAN identifier 1 to 4094; `None` for untagged (and priority-tagged) frames.
+    pub vlan: Option<u16>,
+    /// Addresses in their prefixes. An IPv6 interface gets its link-local address besides.
+    pub addresses: Vec<IpNet>,
+    /// Routes through gateways; connected prefixes need none.
+    pub routes: Vec<Route>,
+    /// Bytes of an IP packet, at least 576 (IPv4) or 1280 (IPv6), at most the port's.
+    pub mtu: u16,
+    /// What the IP headers of its TCP and SCTP packets carry.
+    pub ip: IpFields,
+    /// From which of its ports streams and associations are opened.
+    pub local_ports: LocalPorts,
+    /// The port is shared with the host's kernel: [`crate::Dataplane::hosts`] has an end for it.
+    pub host: bool,
+}
 
 /// An interface.
 #[derive(Debug)]
@@ -205,7 +229,7 @@ impl Interface {
             local_ports: Default::default(),
             host: false,
             name: String::new(),
-            port: crate::api::PortId(0),
+            port: crate::ids::PortId(0),
             vlan,
             addresses: addresses.to_vec(),
             routes: Vec::new(),
@@ -218,7 +242,7 @@ impl Interface {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::PortId;
+    use crate::ids::PortId;
 
     fn ip(s: &str) -> IpAddr {
         s.parse().unwrap()

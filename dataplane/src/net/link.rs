@@ -12,7 +12,7 @@ use smoltcp::wire::{EthernetFrame, EthernetProtocol};
 
 use super::interface::Interface;
 use super::neighbour::Mac;
-use crate::api::DropReason;
+use crate::drops::DropReason;
 
 const ETHERNET: usize = 14;
 const TAG: usize = 4;

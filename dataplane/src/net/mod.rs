@@ -8,7 +8,6 @@
 
 pub mod alike;
 pub mod arp;
-pub mod checksum;
 pub mod demux;
 pub mod ecn;
 pub mod fragment;
@@ -21,6 +20,7 @@ pub mod neighbour;
 pub mod path;
 pub mod path_mtu;
 pub mod presence;
+pub mod protocol;
 pub mod reassembly;
 pub mod sctp_path;
 
@@ -36,7 +36,7 @@ use self::interface::Interface;
 use self::limit::RateLimit;
 use self::neighbour::{Action, Claim, ClaimKind, ClaimOutcome, Mac, Resolution};
 use self::presence::Presence;
-use crate::api::DropReason;
+use crate::drops::DropReason;
 
 /// ARP replies and neighbour advertisements that are sent, and queries for groups that are answered, in a second at most:
 /// enough for every host of a large link, too few to fill it.

@@ -8,11 +8,12 @@ use smoltcp::wire::{
 };
 
 use super::Outbox;
-use super::demux::ICMPV6;
 use super::interface::{ALL_NODES, Interface, group_mac, solicited_node};
 use super::neighbour::{Claim, ClaimKind, Mac};
-use super::{checksum, path};
-use crate::api::DropReason;
+use super::path;
+use super::protocol::ICMPV6;
+use crate::checksum;
+use crate::drops::DropReason;
 
 /// The hop limit that proves that a message comes from this link (RFC 4861 §7.1).
 const HOP_LIMIT: u8 = 255;

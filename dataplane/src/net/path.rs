@@ -13,12 +13,13 @@ use smoltcp::wire::{
     EthernetAddress, EthernetFrame, EthernetProtocol, IpProtocol, IpRepr, Ipv4Packet, Ipv6Packet,
 };
 
-use super::demux::TCP;
+use super::ecn;
 use super::interface::Interface;
 use super::neighbour::Mac;
-use super::{checksum, ecn};
-use crate::api::IpFields;
+use super::protocol::TCP;
+use crate::checksum;
 use crate::port::ChecksumBy;
+use port_kind::policy::IpFields;
 use wire::crc32c::Sum;
 
 /// Most bytes of headers in front of a segment.

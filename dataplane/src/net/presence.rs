@@ -16,7 +16,7 @@ use base::{Instant, MaybeInstant};
 use self::groups::{Groups, Query};
 use super::interface::Interface;
 use super::{Outbox, arp, nd};
-use crate::api::DropReason;
+use crate::drops::DropReason;
 
 pub use self::groups::is_query;
 

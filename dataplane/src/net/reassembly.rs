@@ -28,9 +28,9 @@ use ddp::PeerId;
 use hashbrown::HashTable;
 use siphasher::sip::SipHasher13;
 
-use super::checksum;
-use super::demux::{TCP, UDP, UDP_HEADER};
-use crate::api::DropReason;
+use super::protocol::{TCP, UDP, UDP_HEADER};
+use crate::checksum;
+use crate::drops::DropReason;
 
 /// Time for all pieces of a packet to come.
 pub const TIMEOUT: Duration = Duration::from_secs(15);

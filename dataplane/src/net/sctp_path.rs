@@ -7,11 +7,11 @@
 
 use smoltcp::wire::IpProtocol;
 
-use super::checksum;
-use super::demux::{SCTP, UDP, UDP_HEADER};
 use super::neighbour::Mac;
 use super::path::{Path, TxChecksum};
-use crate::api::IpFields;
+use super::protocol::{SCTP, UDP, UDP_HEADER};
+use crate::checksum;
+use port_kind::policy::IpFields;
 
 /// UDP ports of an encapsulated association.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,7 +125,7 @@ mod tests {
     use std::net::SocketAddr;
 
     use super::*;
-    use crate::api::DropReason;
+    use crate::drops::DropReason;
     use crate::net::demux::{Kind, L4Check, demux};
     use crate::net::interface::Interface;
 

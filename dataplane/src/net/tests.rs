@@ -6,7 +6,9 @@ use super::demux::{L4Check, demux};
 use super::icmp::{Quote, Trouble};
 use super::neighbour::{ClaimKind, Mac};
 use super::*;
-use crate::api::{InterfaceConfig, InterfaceId, PortId};
+use crate::checksum;
+use crate::ids::{InterfaceId, PortId};
+use crate::net::interface::InterfaceConfig;
 use ipnet::IpNet;
 use smoltcp::wire::IpProtocol;
 
@@ -167,7 +169,7 @@ fn ping(host: &Host, v6: bool, len: usize) -> Vec<u8> {
     let mut request = vec![0xa5; 8 + len];
     request[..8].copy_from_slice(&[if v6 { 128 } else { 8 }, 0, 0, 0, 1, 2, 3, 4]);
     let sum = if v6 {
-        checksum::segment(from, to, demux::ICMPV6, &request)
+        checksum::segment(from, to, protocol::ICMPV6, &request)
     } else {
         !checksum::sum(&request)
     };
@@ -225,7 +227,7 @@ fn report(v6: bool, mtu: u32, quoted: IpProtocol, quote: &[u8]) -> Vec<u8> {
     message.extend(mtu.to_be_bytes());
     message.extend(&inner[14..14 + if v6 { 40 } else { 20 } + quote.len()]);
     let sum = if v6 {
-        checksum::segment(peer, us, demux::ICMPV6, &message)
+        checksum::segment(peer, us, protocol::ICMPV6, &message)
     } else {
         !checksum::sum(&message)
     };
@@ -280,10 +282,10 @@ fn reports_about_sctp_bring_the_tag() {
             }
             other => Err(other.unwrap_err()),
         };
-        assert_eq!(quote(demux::SCTP, &packet), Ok(Quote::Sctp(0x01020304)));
-        assert_eq!(quote(demux::SCTP, &init), Ok(Quote::SctpInit(0x05060708)));
-        assert_eq!(quote(demux::SCTP, &init[..8]), Err(DropReason::IcmpNotBelieved));
-        assert_eq!(quote(demux::SCTP, &cookie), Err(DropReason::IcmpNotBelieved));
+        assert_eq!(quote(protocol::SCTP, &packet), Ok(Quote::Sctp(0x01020304)));
+        assert_eq!(quote(protocol::SCTP, &init), Ok(Quote::SctpInit(0x05060708)));
+        assert_eq!(quote(protocol::SCTP, &init[..8]), Err(DropReason::IcmpNotBelieved));
+        assert_eq!(quote(protocol::SCTP, &cookie), Err(DropReason::IcmpNotBelieved));
         let in_udp = [&[0x26, 0xab, 1, 1, 0, 16, 0, 0], &packet[..]].concat();
         assert_eq!(quote(IpProtocol::Udp, &in_udp), Err(DropReason::IcmpNotBelieved));
         let mut b = Host::new(2, None);
@@ -323,7 +325,7 @@ fn codes_of_unreachable_are_distinguished() {
         frame[at..at + 4].copy_from_slice(&[kind, code, 0, 0]);
         let (us, peer) = if v6 { (self::v6(2), self::v6(1)) } else { (self::v4(2), self::v4(1)) };
         let sum = match v6 {
-            true => checksum::segment(peer, us, demux::ICMPV6, &frame[at..]),
+            true => checksum::segment(peer, us, protocol::ICMPV6, &frame[at..]),
             false => !checksum::sum(&frame[at..]),
         };
         frame[at + 2..at + 4].copy_from_slice(&sum.to_be_bytes());
@@ -362,7 +364,7 @@ fn a_probe_for_our_address_is_answered_to_all_nodes() {
     let mut message = vec![135, 0, 0, 0, 0, 0, 0, 0];
     message.extend(target.octets());
     let (from, to) = (Ipv6Addr::UNSPECIFIED.into(), group.into());
-    let sum = checksum::segment(from, to, demux::ICMPV6, &message);
+    let sum = checksum::segment(from, to, protocol::ICMPV6, &message);
     message[2..4].copy_from_slice(&sum.to_be_bytes());
     let mut frame = Vec::new();
     let a = Host::new(1, None);

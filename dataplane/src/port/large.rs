@@ -15,7 +15,7 @@ use core::ops::Range;
 
 use dpdk::{LARGE_HEADERS, LargePacket, Segmentation};
 
-use crate::net::checksum;
+use crate::checksum;
 
 /// Bytes of payload of the segments that are merged, at least: some devices cut no smaller ones.
 const MIN_SEGMENT: usize = 256;

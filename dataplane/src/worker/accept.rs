@@ -25,9 +25,9 @@ use crate::api::{
 use crate::flow::FlowKey;
 use crate::io::PortIo;
 use crate::memory::Memory;
-use crate::net::demux::TCP;
 use crate::net::neighbour::Mac;
 use crate::net::path::Path;
+use crate::net::protocol::TCP;
 use crate::net::sctp_path::UdpPorts;
 
 /// Source ports that are tried at most; with `n` workers one of `n` fits.

@@ -20,9 +20,9 @@ use crate::api::{
 use crate::flow::FlowKey;
 use crate::io::PortIo;
 use crate::memory::Memory;
-use crate::net::demux::TCP;
 use crate::net::neighbour::Mac;
 use crate::net::path::Path;
+use crate::net::protocol::TCP;
 
 /// Acknowledgements without a stream are checked for cookies until this long after the last cookie was sent.
 const LOOK_FOR: Duration = Duration::from_secs(130);

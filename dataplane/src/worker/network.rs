@@ -11,13 +11,14 @@ use tcp_lite::tcp::HEADER_LEN;
 
 use crate::api::{Counters, DropReason, InterfaceConfig, Limits, ListenerConfig, Transport};
 use crate::flow::FlowKey;
-use crate::net::demux::{Packet, SCTP, TCP, UDP};
+use crate::net::demux::Packet;
 use crate::net::fragment::Identifications;
 use crate::net::interface::Interface;
 use crate::net::limit::{PeerLimit, RateLimit};
 use crate::net::neighbour::{Claim, ClaimOutcome, Mac, Resolution};
 use crate::net::path::Path;
 use crate::net::path_mtu::{PathMtus, Peer};
+use crate::net::protocol::{SCTP, TCP, UDP};
 use crate::net::reassembly::{Fragment, Outcome, Reassembly};
 use crate::net::sctp_path::{SctpPath, UdpPorts};
 use crate::net::{Notice, Outbox, Stack};

@@ -13,9 +13,9 @@ use super::schedule::CarrierKind;
 use crate::api::Counters;
 use crate::io::{Frame, PortIo};
 use crate::memory::Memory;
-use crate::net::demux::UDP_HEADER;
 use crate::net::fragment::{self, Identifications};
 use crate::net::path::TxChecksum;
+use crate::net::protocol::UDP_HEADER;
 use crate::net::sctp_path::SctpPath;
 use crate::port::ChecksumBy;
 

@@ -16,12 +16,12 @@ use super::schedule::CarrierKind;
 use super::unfinished;
 use super::{Core, Env};
 use crate::api::DropReason;
+use crate::checksum;
 use crate::flow::FlowKey;
 use crate::io::PortIo;
-use crate::net::checksum;
-use crate::net::demux::TCP;
 use crate::net::neighbour::Mac;
 use crate::net::path::Path;
+use crate::net::protocol::TCP;
 
 impl<Io: PortIo> Core<Io> {
     /// Segments of one flow that came one behind the other, looked up, at least one. `ahead` is called before each, with its

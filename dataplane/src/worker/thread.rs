@@ -204,7 +204,7 @@ fn share(
         let (place, id) = (usize::from(interface.port.0), InterfaceId(at as u16));
         let workers = &config.ports[place].workers;
         let theirs: Vec<_> = workers.iter().map(|w| wakes[usize::from(w.0)].clone()).collect();
-        let (own, end) = host::ends(id, macs[place], &theirs)?;
+        let (own, end) = host::ends(id, macs[place], &theirs).map_err(StartError::no_wake)?;
         ends.extend(end);
         for (worker, port) in workers.iter().zip(own) {
             ports[usize::from(worker.0)][at] = Some(port);

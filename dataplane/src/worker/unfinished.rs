@@ -11,9 +11,9 @@ use base::Instant;
 
 use super::Env;
 use crate::api::{Event, PortId};
+use crate::checksum;
 use crate::io::PortIo;
-use crate::net::checksum;
-use crate::net::demux::TCP;
+use crate::net::protocol::TCP;
 
 /// Packets of one host within [`WINDOW`] that make a report: a connect alone repeats its SYN so often.
 const BURST: u32 = 3;

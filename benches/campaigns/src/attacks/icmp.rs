@@ -60,7 +60,7 @@ fn icmp(field: &mut Field<'_>, kind: u8, code: u8, rest: [u8; 4], quoted: &[u8])
     let mut message = vec![kind, code, 0, 0];
     message.extend(rest);
     message.extend(quoted);
-    let sum = dataplane::net::checksum::sum(&message);
+    let sum = dataplane::checksum::sum(&message);
     message[2..4].copy_from_slice(&(!sum).to_be_bytes());
     field.attempts += 1;
     let ends = ([10, 77, 0, 254].into(), bed::TARGET_V4.into());
@@ -172,7 +172,7 @@ fn smurf(field: &mut Field<'_>) -> Result<()> {
     for _ in 0..ROUND {
         let mut message = vec![8, 0, 0, 0, 0, 1, 0, 1];
         message.resize(64, 7);
-        let sum = dataplane::net::checksum::sum(&message);
+        let sum = dataplane::checksum::sum(&message);
         message[2..4].copy_from_slice(&(!sum).to_be_bytes());
         let ends = (field.flow.destination.ip(), [10, 77, 0, 255].into());
         field.attempts += 1;

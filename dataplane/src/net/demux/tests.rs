@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::api::InterfaceId;
+use crate::ids::InterfaceId;
 use crate::net::path::ip_frame;
 use crate::net::tests::config;
 use smoltcp::wire::Ipv6Packet;

@@ -22,10 +22,11 @@ use base::{Instant, MaybeInstant};
 use smoltcp::wire::IpProtocol;
 
 use super::Jitter;
-use crate::api::DropReason;
-use crate::net::demux::ICMPV6;
+use crate::checksum;
+use crate::drops::DropReason;
 use crate::net::interface::{Interface, group_mac, solicited_node};
-use crate::net::{Outbox, checksum, path};
+use crate::net::protocol::ICMPV6;
+use crate::net::{Outbox, path};
 
 /// How often groups are reported unasked, and queries of a querier before it counts as gone (RFC 3810 §9.1: Robustness
 /// Variable).

@@ -2,10 +2,11 @@ use proptest::prelude::*;
 use smoltcp::wire::IpProtocol;
 
 use super::*;
-use crate::api::InterfaceId;
-use crate::net::demux::{Kind, L4Check, TCP, demux};
+use crate::ids::InterfaceId;
+use crate::net::demux::{Kind, L4Check, demux};
 use crate::net::interface::Interface;
 use crate::net::path::ip_frame;
+use crate::net::protocol::TCP;
 use crate::net::tests::config;
 
 const NOW: Instant = Instant::from_millis(1000);

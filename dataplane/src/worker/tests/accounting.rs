@@ -14,7 +14,8 @@ use super::paths::{fragment, icmp};
 use super::sctp::{PORT as SCTP_PORT, config, frame as sctp_frame, init};
 use super::wire_pair::*;
 use crate::api::Limits;
-use crate::net::{checksum, path};
+use crate::checksum;
+use crate::net::path;
 
 const PORT: u16 = 4791;
 

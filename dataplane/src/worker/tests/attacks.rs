@@ -37,8 +37,9 @@ use tcp_lite::tcp::{self, Segment};
 
 use super::wire_pair::*;
 use crate::api::{Event, Limits};
-use crate::net::demux::TCP;
-use crate::net::{checksum, path};
+use crate::checksum;
+use crate::net::path;
+use crate::net::protocol::TCP;
 
 const PORT: u16 = 4791;
 const SINK: Stag = Stag(0x1234);

@@ -17,8 +17,8 @@ use crate::api::{
     Command, Event, HandshakeCount, HandshakeFailed, HandshakeFailure, ListenerId, SctpConfig,
     Transport,
 };
-use crate::net::checksum;
-use crate::net::demux::TCP;
+use crate::checksum;
+use crate::net::protocol::TCP;
 
 const PORT: u16 = 7471;
 

@@ -10,8 +10,8 @@ use super::floods::forged;
 use super::sctp;
 use super::wire_pair::*;
 use crate::api::{Command, Event, PortId};
-use crate::net::checksum;
-use crate::net::demux::TCP;
+use crate::checksum;
+use crate::net::protocol::TCP;
 
 const PORT: u16 = 4791;
 /// Where a TCP checksum is in a frame of IPv4.

@@ -8,7 +8,7 @@ use ddp::{Access, RegionMemory, Stag};
 
 use super::wire_pair::*;
 use crate::api::{Event, IpFields, SynCookieMode};
-use crate::net::checksum;
+use crate::checksum;
 
 const PORT: u16 = 4791;
 const SINK: Stag = Stag(0x1234);

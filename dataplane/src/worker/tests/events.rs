@@ -163,7 +163,7 @@ fn asks() -> [TestFrame; 2] {
     arp.extend([2, 0, 0, 0, 0, 3, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
     arp.extend([2, 0, 0, 0, 0, 3, 10, 0, 0, 3, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2]);
     let mut echo = vec![8, 0, 0, 0, 0, 1, 0, 1];
-    let sum = !crate::net::checksum::sum(&echo);
+    let sum = !crate::checksum::sum(&echo);
     echo[2..4].copy_from_slice(&sum.to_be_bytes());
     let host = Host::new(&Plan::new(3));
     let (interface, to) = (host.cores[0].env.network.interface(0), [2, 0, 0, 0, 0, 2]);

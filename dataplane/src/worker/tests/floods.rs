@@ -9,8 +9,9 @@ use tcp_lite::tcp::{Flags, Options, Segment, SeqNumber};
 use super::sctp;
 use super::wire_pair::*;
 use crate::api::{Command, ConnectError, Event};
-use crate::net::demux::TCP;
-use crate::net::{checksum, path};
+use crate::checksum;
+use crate::net::path;
+use crate::net::protocol::TCP;
 use smoltcp::wire::IpProtocol;
 
 const PORT: u16 = 4791;

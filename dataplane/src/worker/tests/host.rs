@@ -13,8 +13,8 @@ use super::floods::forged;
 use super::paths::{fragment, icmp};
 use super::sctp::{PORT as SCTP_PORT, config, frame as sctp_frame, init};
 use super::wire_pair::*;
+use crate::checksum;
 use crate::io::BURST;
-use crate::net::checksum;
 
 const PORT: u16 = 4791;
 /// A port of the host's.

@@ -10,7 +10,7 @@ use super::accounting::packet;
 use super::attacks::floods::arp;
 use super::ipsec::*;
 use super::wire_pair::*;
-use crate::net::checksum;
+use crate::checksum;
 
 const UDP: [u8; 12] = [0, 7, 0, 53, 0, 12, 0, 0, 1, 2, 3, 4];
 const BROADCAST: [u8; 6] = [0xff; 6];

@@ -17,7 +17,7 @@ use crate::api::{
     Command, ConnectError, Event, HandshakeFailure, IpsecConfig, Protection, ReplayWindows,
     SaChange, SaConfig, SaDirection, SaId, SaWay, WorkerId,
 };
-use crate::net::checksum;
+use crate::checksum;
 
 pub(super) fn change(net: &mut Net, host: usize, change: SaChange) {
     net.hosts[host].command_all(|ticket| Command::Sa { change: change.clone(), ticket });

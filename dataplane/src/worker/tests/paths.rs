@@ -9,8 +9,9 @@ use smoltcp::wire::IpProtocol;
 
 use super::wire_pair::*;
 use crate::api::{ConnectError, Event, InterfaceId};
+use crate::checksum;
 use crate::net::icmp::Unreachable;
-use crate::net::{checksum, path};
+use crate::net::path;
 use crate::worker::lower::Lower;
 
 const PORT: u16 = 4791;

@@ -144,7 +144,7 @@ fn a_packet_too_big_report_makes_segments_smaller() {
         let mut message = vec![3, 4, 0, 0, 0, 0];
         message.extend(mtu.to_be_bytes());
         message.extend(&segment[14..42]);
-        let sum = !crate::net::checksum::sum(&message);
+        let sum = !crate::checksum::sum(&message);
         message[2..4].copy_from_slice(&sum.to_be_bytes());
         let host = Host::new(&Plan::new(2));
         let mut out = Vec::new();

@@ -172,7 +172,7 @@ fn a_packet_in_fragments_is_softwares() {
                 piece[16..18].copy_from_slice(&len.to_be_bytes());
                 piece[20..22].copy_from_slice(&[if more { 0x20 } else { 0 }, at / 8]);
                 piece[24..26].fill(0);
-                let sum = !crate::net::checksum::sum(&piece[14..34]);
+                let sum = !crate::checksum::sum(&piece[14..34]);
                 piece[24..26].copy_from_slice(&sum.to_be_bytes());
                 net.hosts[1].arrive(TestFrame::judged(piece, verdict));
             }

@@ -11,9 +11,10 @@ use smoltcp::wire::IpProtocol;
 use super::paths::Taken;
 use super::wire_pair::*;
 use crate::api::{Event, SctpConfig};
+use crate::checksum;
 use crate::memory::Memory;
-use crate::net::demux::ICMPV6;
-use crate::net::{checksum, path};
+use crate::net::path;
+use crate::net::protocol::ICMPV6;
 use crate::worker::lower::Lower;
 
 const PORT: u16 = 7471;

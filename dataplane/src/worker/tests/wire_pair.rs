@@ -70,7 +70,7 @@ impl TestFrame {
         let (ip, packet) = frame[l2..].split_at_mut(l3);
         if how.ip_by_device && !v6 {
             assert_eq!(ip[10..12], [0; 2], "the field is zero");
-            let sum = !crate::net::checksum::sum(ip);
+            let sum = !crate::checksum::sum(ip);
             ip[10..12].copy_from_slice(&sum.to_be_bytes());
         }
         assert_ne!(how.tcp, ChecksumBy::Device);

@@ -3,8 +3,9 @@
 use smoltcp::wire::Icmpv6Message;
 
 use super::*;
-use crate::net::demux::ICMPV6;
-use crate::net::{checksum, path};
+use crate::checksum;
+use crate::net::path;
+use crate::net::protocol::ICMPV6;
 
 /// A hop-by-hop header with a router alert for MLD, before ICMPv6.
 const ROUTER_ALERT: [u8; 8] = [ICMPV6, 0, 5, 2, 0, 0, 1, 0];

@@ -1,4 +1,4 @@
-//! Names of the things that the control thread and the workers talk about.
+//! Identifiers shared by all parts of the data plane, and the transport of a stream.
 
 use core::fmt;
 
@@ -6,11 +6,11 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct WorkerId(pub u16);
 
-/// A port as the dataplane counts them: its place in [`super::DataplaneConfig::ports`].
+/// A port as the dataplane counts them: its place in [`crate::DataplaneConfig::ports`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PortId(pub u16);
 
-/// An interface: its place in [`super::DataplaneConfig::interfaces`].
+/// An interface: its place in [`crate::DataplaneConfig::interfaces`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct InterfaceId(pub u16);
 
@@ -22,6 +22,26 @@ pub struct ListenerId(pub u32);
 /// the control thread, not looked at by the worker; the two largest numbers are the worker's own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket(pub u64);
+
+/// The lower layer protocol (LLP) below DDP.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Transport {
+    /// MPA over TCP (RFC 5044).
+    #[default]
+    Tcp,
+    /// SCTP (RFC 5043).
+    Sctp,
+}
+
+impl Transport {
+    /// Stable name for output and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Transport::Tcp => "tcp",
+            Transport::Sctp => "sctp",
+        }
+    }
+}
 
 impl fmt::Display for WorkerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,0 +1,17 @@
+//! IP protocol numbers, and the length of UDP's header.
+
+use smoltcp::wire::IpProtocol;
+
+/// TCP.
+pub const TCP: u8 = 6;
+/// UDP.
+pub const UDP: u8 = 17;
+/// ICMPv6.
+pub const ICMPV6: u8 = 58;
+/// ESP (RFC 4303 §2).
+pub const ESP: IpProtocol = IpProtocol::IpSecEsp;
+/// SCTP (RFC 9260 §3).
+pub const SCTP: IpProtocol = IpProtocol::Unknown(132);
+
+/// Bytes of a UDP header (RFC 768).
+pub const UDP_HEADER: usize = 8;

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use control::api::{
+use api::{
     Client, ConnectSpec, JobInfo, JobState, MpaChoice, PutSpec, RemotePlace, SendSpec, Sent,
     Status, StreamInfo, Via,
 };

@@ -9,13 +9,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
-use control::Transport;
-use control::api::{ConnectSpec, UlpChoice};
+use api::{ConnectSpec, UlpChoice};
+use config::Transport;
+use config::beneath::Directories;
+use config::{Config, Document, RegionSection, region_from_json};
 use control::appliance::budget::Budget;
 use control::appliance::loader::{self, Wanted, Watch};
 use control::appliance::{endpoints, start};
-use control::beneath::Directories;
-use control::config::{Config, Document, RegionSection, region_from_json};
 use dataplane::memory::Memory;
 use dataplane::port::PortConfig;
 use dataplane::{DataplaneConfig, EndpointConfig, InterfaceId, ListenerConfig, ListenerId};

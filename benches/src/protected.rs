@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use control::config::Config;
+use config::Config;
 use dataplane::{IpsecConfig, Protection, ReplayWindows, SaConfig, SaId, SaWay, WorkerId};
 use ipsec::crypto::{Algorithm, Keys};
 use ipsec::guard::Direction;

@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::api::{MAX_CONNECTIONS, MAX_OBSERVERS};
-use crate::config::Config;
 use crate::shm;
+use api::{MAX_CONNECTIONS, MAX_OBSERVERS};
+use config::Config;
 
 /// Program, libraries, log, EAL.
 const PROCESS: usize = 64;

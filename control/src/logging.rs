@@ -9,8 +9,8 @@ use tracing_subscriber::registry::Registry;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt, reload};
 
-use crate::config::LogFormat;
 use crate::log_limit::LogLimit;
+use config::LogFormat;
 
 /// The filter of the log that was started.
 static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();

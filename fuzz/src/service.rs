@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use control::config::ServiceKind;
+use config::ServiceKind;
 use control::service::{Action, Actions, Arrival, Input, Service, Slot};
 use ddp::{Stag, StreamId};
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use control::api::{Client, RegionInfo};
+use api::{Client, RegionInfo};
 use load::bed::Appliance;
 use load::frames::Mac;
 

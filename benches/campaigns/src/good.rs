@@ -11,11 +11,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use control::Transport;
-use control::api::{
+use api::{
     Client, ConnectSpec, GetSink, GetSpec, JobInfo, JobState, PutSpec, RemotePlace, StreamInfo,
     UlpChoice, Via,
 };
+use config::Transport;
 use serde::Serialize;
 
 use crate::bed::{self, Bed, REGION};

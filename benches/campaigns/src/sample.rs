@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use control::api::Stats;
+use api::Stats;
 use load::bed::Appliance;
 
 /// Counters that account for a frame each, beside the drops (docs/api.md, stats).
@@ -58,7 +58,7 @@ impl Sample {
 
 fn of(stats: &Stats) -> Sample {
     let mut sample = Sample::default();
-    let mut add = |prefix: &str, counters: &control::api::Counters| {
+    let mut add = |prefix: &str, counters: &api::Counters| {
         for (name, n) in counters {
             *sample.counters.entry(format!("{prefix}{name}")).or_default() += n;
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use control::api::Stats;
+use api::Stats;
 use serde::{Deserialize, Serialize};
 
 use crate::mixer::Counts;
@@ -122,7 +122,7 @@ impl Account {
 
 #[cfg(test)]
 mod tests {
-    use control::api::{PortStats, WorkerStats};
+    use api::{PortStats, WorkerStats};
 
     use super::*;
 

@@ -15,7 +15,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use control::api::{Client, Stats};
+use api::{Client, Stats};
 
 use crate::mixer::{Macs, Mixer, Sockets};
 use crate::router::{ROUTER_V4, ROUTER_V6};

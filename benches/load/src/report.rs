@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context as _;
+use api::LatencyInfo;
 use benches::plots::{Bar, bars};
-use control::api::LatencyInfo;
 
 use crate::account::Account;
 use crate::rfc2544::{Found, Rate, SOME_LOSS};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use control::api::{Client, ConnectSpec, StreamInfo};
+use api::{Client, ConnectSpec, StreamInfo};
 use serde::{Deserialize, Serialize};
 
 use crate::account::{Account, Snapshot};
@@ -314,7 +314,7 @@ fn ask(client: &Client, over: &AtomicBool) -> anyhow::Result<(f64, f64)> {
     let mut times = Vec::new();
     while !over.load(Ordering::Relaxed) || times.is_empty() {
         let asked = Instant::now();
-        let _: control::api::Status = client.get("/v1/status")?;
+        let _: api::Status = client.get("/v1/status")?;
         times.push(asked.elapsed().as_secs_f64() * 1e3);
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -323,10 +323,7 @@ fn ask(client: &Client, over: &AtomicBool) -> anyhow::Result<(f64, f64)> {
 }
 
 /// Gauges of the target that are above what they were.
-fn changed_gauges(
-    before: &control::api::Stats,
-    after: &control::api::Stats,
-) -> Vec<(String, u64, u64)> {
+fn changed_gauges(before: &api::Stats, after: &api::Stats) -> Vec<(String, u64, u64)> {
     let mut changed = Vec::new();
     for (one, two) in before.workers.iter().zip(&after.workers) {
         for (name, &now) in &two.gauges {

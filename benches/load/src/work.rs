@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use control::api::{
+use api::{
     BenchLoad, BenchPeer, BenchSpec, ConnectSpec, JobInfo, JobState, LatencyInfo, PutSpec,
     RemotePlace, UlpChoice, Via,
 };

@@ -6,8 +6,8 @@ use std::time::Instant;
 use dataplane::{CloseReason, HandshakeFailed, HandshakeFailure, Transport};
 
 use super::env::Env;
-use crate::api::EventKind;
-use crate::refusal::{Refusal, RefusalKind};
+use api::EventKind;
+use api::refusal::{Refusal, RefusalKind};
 
 /// An attempt of a peer that the control thread knows of.
 pub(super) struct Attempt<'a> {

@@ -18,8 +18,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::api::MemoryInfo;
-use crate::config::{Limits, MachineMemory, show_size};
+use api::MemoryInfo;
+use config::{Limits, MachineMemory, show_size};
 
 /// Without `limits.memory`, of what the machine lets the process have: per cent.
 const SHARE: u64 = 75;

@@ -52,13 +52,13 @@ use super::running::Lines;
 use super::stores::Confirmation;
 use super::streams::{Streams, Untagged, on_ddp_error};
 use super::tickets::Complete;
-use crate::api::{
-    AccessTally, Answer, ApiError, Call, EventKind, EventLog, RegionInfo, Reply, Request, Via,
-};
-use crate::config::{Config, RegionSection};
 use crate::files::{Report, Writer};
 use crate::service::Input;
 use crate::shm;
+use api::{
+    AccessTally, Answer, ApiError, Call, EventKind, EventLog, RegionInfo, Reply, Request, Via,
+};
+use config::{Config, RegionSection};
 
 /// What the state machine needs from outside.
 pub struct Setup {

@@ -2,7 +2,7 @@
 
 use dataplane::port::DeviceFault;
 
-use crate::config::{PortKind, PortSection};
+use config::{PortKind, PortSection};
 
 /// Returns the kind of port for which binding again is not possible; `None` for one that is bound again by itself.
 /// `is_shared`: the host's kernel uses the port by a TAP, which has the link-layer address of the old interface.

@@ -5,7 +5,7 @@ use ddp::rdmap::WorkRequest;
 use ddp::{Access, Qn, Source, Stag, StreamId, TaggedOffset};
 
 use super::pending::{SinkOf, Task};
-use crate::api::{ConnectSpec, EventKind};
+use api::{ConnectSpec, EventKind};
 
 /// One wish.
 pub(super) enum Effect {

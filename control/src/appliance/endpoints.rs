@@ -13,12 +13,13 @@ use tcp_lite::endpoint::{EndpointConfig, UlpConfig};
 use tcp_lite::mpa::{self, Revision, Revisions};
 use tcp_lite::tcp;
 
-use crate::api::{ConnectSpec, UlpChoice};
-use crate::config::{
+use crate::service;
+use api::{ConnectSpec, UlpChoice};
+use config::Transport;
+use config::{
     Config, Delivery, ListenerLimits, ListenerSection, PeerSection, QueueSection, SctpSection,
     TcpSection, Ulp,
 };
-use crate::transport::Transport;
 
 /// Buffers of the message queue of streams that are opened from here, and bytes of each.
 const OWN_QUEUE: (u32, u32) = (32, 64 << 10);
@@ -66,7 +67,7 @@ pub fn accepted_ulp(
         None => (stream_config(queues, version).into(), Service::Control),
         Some(section) => {
             let depths = (section.ird, section.ord);
-            (rdmap_config(depths, queues, version).into(), section.service.worker_service())
+            (rdmap_config(depths, queues, version).into(), service::worker_service(section.service))
         }
     }
 }
@@ -309,7 +310,7 @@ pub(super) fn tcp_config(section: &TcpSection) -> tcp::Config {
 /// RDMAP of a stream with these receive buffers.
 pub(super) fn rdmap_config(
     (ird, ord): (u16, u16),
-    queues: &[crate::config::QueueSection],
+    queues: &[config::QueueSection],
     version: VersionPolicy,
 ) -> rdmap::Config {
     let queue = queues.iter().find(|queue| queue.qn == MESSAGE_QUEUE.0);
@@ -347,7 +348,7 @@ pub(super) fn stream_config(queues: &[QueueSection], version: VersionPolicy) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Delivery, Document};
+    use config::{Delivery, Document};
 
     fn parse(more: &str) -> Config {
         let text = format!(

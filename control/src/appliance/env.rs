@@ -23,11 +23,11 @@ use super::pending::{Loading, Then};
 use super::ports::PortView;
 use super::stores::Stores;
 use super::tickets::{Complete, Tickets};
-use crate::api::{self, AccessTally, ApiError, EventKind, EventLog};
-use crate::beneath::{Directories, Use};
-use crate::config::Config;
 use crate::files::Writer;
 use crate::shm;
+use api::{self, AccessTally, ApiError, EventKind, EventLog};
+use config::Config;
+use config::beneath::{Directories, Use};
 
 /// What is known from the start on. Only a reload changes any of it: a part of the configuration.
 pub(super) struct Facts {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use dataplane::HandshakeFailure;
 
-use crate::api::HandshakeInfo;
+use api::HandshakeInfo;
 
 /// Counters that there are at most; beyond, failures are counted as those of no listener.
 const COUNTERS: usize = 4096;

@@ -14,8 +14,8 @@ use dataplane::{Command, InterfaceId, PortId};
 use super::devices;
 use super::env::{Env, Facts};
 use super::notes::Cause;
-use crate::api::{ApiError, EventKind};
-use crate::config::InterfaceSection;
+use api::{ApiError, EventKind};
+use config::InterfaceSection;
 
 /// How often links are looked at.
 const LOOK: Duration = Duration::from_millis(100);

@@ -18,8 +18,8 @@ use rustix::io::Errno;
 
 use super::budget::{Budget, Charge, Of};
 use super::source::{Fill, SourceFile, window};
-use crate::beneath::{Directories, Use};
-use crate::config::{self, RegionSection};
+use config::beneath::{Directories, Use};
+use config::{self, RegionSection};
 
 /// What is to be made.
 #[derive(Clone, Debug)]

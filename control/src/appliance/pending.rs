@@ -8,9 +8,9 @@ use dataplane::memory::Memory;
 use dataplane::{InterfaceId, ListenerId, WorkerId};
 use ddp::{PdId, StreamId};
 
-use crate::api::{Answer, ApiError, ConnectSpec, Subject};
-use crate::config::ServiceKind;
 use crate::service::Slot;
+use api::{Answer, ApiError, ConnectSpec, Subject};
+use config::ServiceKind;
 
 /// The stream that a region is bound to while no stream may use it. No worker has this number.
 pub(super) const NOBODY: StreamId = StreamId(u64::MAX);

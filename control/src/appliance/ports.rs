@@ -4,8 +4,8 @@ use dataplane::port::{ChecksumBy, Port};
 use dataplane::{InterfaceId, NeighbourInfo};
 
 use super::counters::port_counters;
-use crate::api::{self, Counters, InterfaceInfo, PortStats};
-use crate::config::{Config, PortSection};
+use api::{self, Counters, InterfaceInfo, PortStats};
+use config::{Config, PortSection};
 
 /// An open port and its section of the configuration.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl PortView {
     }
 
     fn interfaces(&self, config: &Config, neighbours: &[NeighbourInfo]) -> Vec<InterfaceInfo> {
-        let mine = |(_, interface): &(usize, &crate::config::InterfaceSection)| {
+        let mine = |(_, interface): &(usize, &config::InterfaceSection)| {
             interface.port == self.section.name
         };
         let interfaces = config.interfaces.iter().enumerate().filter(mine);
@@ -106,7 +106,7 @@ pub(super) fn mac(bytes: &[u8; 6]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::PortKind;
+    use config::PortKind;
 
     #[test]
     fn addresses_and_kinds_read_well() {

@@ -21,8 +21,6 @@ use super::loader::{self, Loaded, Loader, Wanted, Watch};
 use super::ports::{self, PortView};
 use super::start;
 use super::thread::{Control, Driver, Place, Signal, Waker};
-use crate::api::{self, Access, AccessTally, EventLog, Observer, Server};
-use crate::config::{self, Config, RegionSection};
 use crate::descriptors;
 use crate::dpdk_runtime;
 use crate::files::Writer;
@@ -31,6 +29,8 @@ use crate::notify::watchdog::{Pulse, Watched};
 use crate::notify::{Service, Socket};
 use crate::sandbox::Sandbox;
 use crate::shm;
+use api::{self, Access, AccessTally, EventLog, Observer, Server};
+use config::{self, Config, RegionSection};
 
 /// How long the workers may take to set up the regions and listeners of the configuration.
 const SET_UP: Duration = Duration::from_secs(60);

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::api::{ConfigDiff, ConfigInfo, Difference, KeyInfo, SectionInfo, ValueOrigin, When};
-use crate::config::{self, Config, Place, Secrets, Source, Table};
+use api::{ConfigDiff, ConfigInfo, Difference, KeyInfo, SectionInfo, ValueOrigin, When};
+use config::{self, Config, Place, Secrets, Source, Table};
 
 /// What the API has done to a region or a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -13,7 +13,7 @@ use ddp::RegionMemory as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::beneath::{Directories, Use};
+use config::beneath::{Directories, Use};
 
 /// Bytes of one piece, and of one message.
 pub const PIECE: u64 = 1 << 20;

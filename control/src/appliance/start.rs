@@ -9,7 +9,7 @@ use dataplane::{
 };
 
 use super::budget::Buffers;
-use crate::config::{self, Config, Idle, Impairment, PortSection};
+use config::{self, Config, Idle, Impairment, PortSection};
 
 /// Memory that DPDK needs besides pools, MiB.
 const EAL_EXTRA_MIB: u64 = 64;

@@ -12,10 +12,10 @@ use rustix::io::Errno;
 
 use super::core::Core;
 use super::loader::Loader;
-use crate::api::Inbox;
 use crate::log_limit;
 use crate::notify::watchdog::Pulse;
 use crate::notify::{self, Service, Stage};
+use api::Inbox;
 
 /// Events of one worker, and requests, that are handled before others are scheduled.
 const BATCH: usize = 256;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::finding::{Check, Finding, Severity};
 use super::host::{Host, listed};
 use super::subject::Subject;
-use crate::plural::counted;
+use base::plural::counted;
 
 const CORES: Check =
     Check("cores", "A worker cannot be pinned to a core that this process may not use.");

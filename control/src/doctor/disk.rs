@@ -7,7 +7,7 @@ use std::path::Path;
 use super::finding::{Check, Finding, quote};
 use super::host::{Host, Unknown};
 use super::subject::Subject;
-use crate::config::{Backing, show_size};
+use config::{Backing, show_size};
 
 const DISK: Check =
     Check("disk", "What peers write to a file region is lost where its file cannot grow.");

@@ -3,7 +3,7 @@
 use super::finding::{Check, Finding};
 use super::host::{Host, Unknown, listed};
 use super::subject::Subject;
-use crate::config::PortKind;
+use config::PortKind;
 
 const VERSION: Check =
     Check("dpdk", "Releases before the oldest supported one lack functions and drivers.");
@@ -58,7 +58,7 @@ pub(super) fn drivers(host: &Host, subject: &Subject, found: &mut Vec<Finding>) 
         return found.push(DRIVERS.ok(format!("{} in {directory}", listed(wanted))));
     }
     // They may be where a plain look does not find them.
-    let loads = |config: &crate::config::Config| {
+    let loads = |config: &config::Config| {
         config.memory.eal_args.iter().any(|argument| argument.starts_with("-d"))
     };
     let seen = format!("{} not in {directory}", listed(&missing));

@@ -10,7 +10,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::privilege::{self, Capabilities};
+use config::privilege::{self, Capabilities};
 
 /// Most bytes of a file or of a program's output.
 const MOST_BYTES: u64 = 1 << 20;

@@ -4,7 +4,7 @@ use super::finding::{Check, Finding, Severity};
 use super::host::{Host, Unknown};
 use super::subject::Subject;
 use crate::appliance::start::eal_config;
-use crate::config::{Backing, Config, Hugepages, show_size};
+use config::{Backing, Config, Hugepages, show_size};
 
 const HUGEPAGES: Check = Check(
     "hugepages",

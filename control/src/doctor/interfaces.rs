@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::finding::{Check, Finding, Severity, quote};
 use super::host::{Host, Unknown};
 use super::subject::Subject;
-use crate::config::PortKind;
+use config::PortKind;
 
 const MTU: Check =
     Check("mtu", "The kernel drops frames that are longer than its interface takes.");

@@ -28,8 +28,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::config;
-use crate::daemon::DoctorFormat;
+use config;
+use daemon::DoctorFormat;
 pub use finding::{Finding, Severity};
 pub use host::Host;
 pub use subject::Subject;

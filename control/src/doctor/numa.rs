@@ -3,7 +3,7 @@
 use super::finding::{Check, Finding};
 use super::host::{Host, Unknown, listed};
 use super::subject::Subject;
-use crate::config::{PortKind, PortSection};
+use config::{PortKind, PortSection};
 
 const NUMA: Check = Check(
     "numa",

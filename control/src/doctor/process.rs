@@ -3,9 +3,9 @@
 use super::finding::{Check, Finding, Severity};
 use super::host::{Host, Unknown, listed};
 use super::subject::Subject;
-use crate::config::show_size;
 use crate::descriptors;
-use crate::privilege::{self, Capability, Need};
+use config::privilege::{self, Capability, Need};
+use config::show_size;
 
 const CAPABILITIES: Check =
     Check("capabilities", "The kernel refuses what a port does without its capabilities.");

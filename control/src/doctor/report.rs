@@ -3,7 +3,7 @@
 use std::io::{Result, Write};
 
 use super::finding::{Finding, Severity};
-use crate::plural::counted;
+use base::plural::counted;
 
 /// For people: what is not in order with reason and remedy, and how many there are of each severity.
 pub(super) fn text(findings: &[Finding], out: &mut dyn Write) -> Result<()> {

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use super::finding::{Check, Finding, quote};
 use super::host::{Host, Unknown};
 use super::subject::Subject;
-use crate::config::Config;
+use config::Config;
 
 const MANAGEMENT: Check =
     Check("management socket", "An appliance whose socket is taken does not start.");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::{Config, Idle, PortKind, PortSection};
+use config::{Config, Idle, PortKind, PortSection};
 
 /// The appliances of one process; none for the host alone.
 #[derive(Clone, Debug, Default)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::{Finding, Host, Severity, Subject};
-use crate::config::Document;
+use config::Document;
 
 /// A tree of files like `/proc` and `/sys`, in a directory of its own.
 pub(super) struct Tree {

@@ -32,8 +32,8 @@ use ddp::memory::RegionMemory;
 
 use self::place::Place;
 use self::ranges::Ranges;
-use crate::beneath::{Directories, Use};
-use crate::config::Fsync;
+use config::Fsync;
+use config::beneath::{Directories, Use};
 
 /// Pause between attempts after a failure.
 pub const RETRY: Duration = Duration::from_secs(1);

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::beneath::{Directories, Use};
+use config::beneath::{Directories, Use};
 
 /// An open file and its name.
 #[derive(Clone, Debug)]

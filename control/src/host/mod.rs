@@ -19,10 +19,10 @@ use std::thread::JoinHandle;
 
 use dataplane::host::HostEnd;
 
-use crate::config::{Config, InterfaceSection, PortKind};
 use crate::sandbox::Sandbox;
+use config::{Config, InterfaceSection, PortKind};
 
-pub(crate) use self::tap::elsewhere;
+use self::tap::elsewhere;
 
 /// Returns whether the other end of an interface, such as a veth, is in another network namespace. Numbers of interfaces
 /// do not tell: each namespace counts its own.
@@ -35,6 +35,15 @@ pub(crate) fn has_end_elsewhere(device: &str) -> Result<bool, String> {
     socket.has_end_elsewhere(device).map_err(|error| {
         format!("netlink does not tell where the other end of {device} is: {error}")
     })
+}
+
+/// Returns a sentence on the first address of an interface that is configured on another device of this host than the TAP
+/// `name`, where the kernel would answer for it.
+///
+/// # Errors
+/// A sentence: the kernel's addresses cannot be read.
+pub fn misplaced(interface: &InterfaceSection, name: &str) -> Result<Option<String>, String> {
+    Ok(elsewhere(interface, name)?.map(|found| found.to_string()))
 }
 
 /// A shared interface before its workers run: the TAP, and what keeps the kernel off the device.

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::config::LocalPorts;
+use config::LocalPorts;
 
 const FILE: &str = "/proc/sys/net/ipv4/ip_local_reserved_ports";
 

@@ -10,7 +10,7 @@ use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
 use super::netlink::{Message, Protocol, Socket};
 use super::pump::Device;
-use crate::config::InterfaceSection;
+use config::InterfaceSection;
 
 /// A TAP, which is gone when this is dropped.
 pub(super) struct Tap(SyncDevice);

@@ -9,8 +9,9 @@ use landlock::{
     PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 
-use crate::config::{Backing, Config, Delivery, Hugepages, PortKind};
-use crate::{beneath, dpdk_runtime};
+use crate::dpdk_runtime;
+use config::beneath;
+use config::{Backing, Config, Delivery, Hugepages, PortKind};
 
 /// The newest version whose rights are handled; those that an older kernel lacks are left out.
 const NEWEST: ABI = ABI::V7;
@@ -234,7 +235,7 @@ fn parent(file: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Document;
+    use config::Document;
 
     #[test]
     fn directories_are_those_that_the_configuration_names() {

@@ -9,7 +9,7 @@ use seccompiler::{
     SeccompRule, TargetArch, apply_filter, apply_filter_all_threads,
 };
 
-use crate::config::PortKind;
+use config::PortKind;
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 

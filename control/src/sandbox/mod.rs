@@ -23,7 +23,7 @@ pub use state::{SandboxState, state};
 
 use port_kind::MemifRole;
 
-use crate::config::{Config, LogFormat, PortKind, SandboxMode};
+use config::{Config, LogFormat, PortKind, SandboxMode};
 
 /// The sandbox of a process.
 #[derive(Clone, Debug)]

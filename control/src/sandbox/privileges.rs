@@ -4,8 +4,8 @@ use std::path::Path;
 
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use crate::config::Config;
-use crate::privilege::{Capabilities, locked_memory, needs, of_process};
+use config::Config;
+use config::privilege::{Capabilities, locked_memory, needs, of_process};
 
 /// Drops them from all sets, and returns what is left.
 ///
@@ -63,7 +63,7 @@ fn bound(kept: Capabilities) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Document;
+    use config::Document;
 
     fn config(port: &str, more: &str) -> Config {
         let text = format!(

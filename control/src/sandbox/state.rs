@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use super::files::Files;
-use crate::privilege::Capabilities;
+use config::privilege::Capabilities;
 
 static STATE: Mutex<SandboxState> = Mutex::new(SandboxState {
     entered: false,

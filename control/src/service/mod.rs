@@ -25,7 +25,7 @@ use std::time::Instant;
 
 use ddp::{Access, Stag, StreamId};
 
-use crate::config::ServiceKind;
+use config::ServiceKind;
 use perftest::Perftest;
 use rping::Rping;
 
@@ -119,24 +119,22 @@ pub struct Arrival {
     pub reads: bool,
 }
 
-impl ServiceKind {
-    /// Who deals with what arrives on a listener's streams: echo and sink are done by the worker.
-    pub(crate) fn worker_service(self) -> dataplane::Service {
-        match self {
-            ServiceKind::Echo => dataplane::Service::Echo,
-            ServiceKind::Sink => dataplane::Service::Sink,
-            ServiceKind::Region | ServiceKind::Perftest => dataplane::Service::Region,
-            ServiceKind::Rping => dataplane::Service::Control,
-        }
+/// Returns the part of a service that the worker does: it answers echo and sink itself.
+pub(crate) fn worker_service(kind: ServiceKind) -> dataplane::Service {
+    match kind {
+        ServiceKind::Echo => dataplane::Service::Echo,
+        ServiceKind::Sink => dataplane::Service::Sink,
+        ServiceKind::Region | ServiceKind::Perftest => dataplane::Service::Region,
+        ServiceKind::Rping => dataplane::Service::Control,
     }
+}
 
-    /// What a peer may do with its stream's piece of the listener's region before the service says otherwise.
-    pub(crate) fn slot_access(self) -> Access {
-        match self {
-            ServiceKind::Perftest => Access::REMOTE_READ | Access::REMOTE_WRITE,
-            ServiceKind::Region | ServiceKind::Echo | ServiceKind::Sink | ServiceKind::Rping => {
-                Access::NONE
-            }
+/// Returns a peer's rights on its stream's slot of the listener's region, until the service changes them.
+pub(crate) fn slot_access(kind: ServiceKind) -> Access {
+    match kind {
+        ServiceKind::Perftest => Access::REMOTE_READ | Access::REMOTE_WRITE,
+        ServiceKind::Region | ServiceKind::Echo | ServiceKind::Sink | ServiceKind::Rping => {
+            Access::NONE
         }
     }
 }

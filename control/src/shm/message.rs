@@ -7,7 +7,7 @@
 //! ```
 
 /// Bytes of the longest request, its line end included.
-pub const MAX_REQUEST: usize = crate::advert::MAX_NAME + 1;
+pub const MAX_REQUEST: usize = ddp::advert::MAX_NAME + 1;
 /// Bytes of a reply without a sentence.
 pub const REPLY_LEN: usize = 48;
 

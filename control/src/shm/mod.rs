@@ -29,7 +29,7 @@ use rustix::net::{
     SocketFlags, SocketType,
 };
 
-use crate::accept::Backoff;
+use api::accept::Backoff;
 
 pub use self::message::{Attached, MAX_REQUEST, REPLY_LEN, Status};
 

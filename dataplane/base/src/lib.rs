@@ -7,6 +7,7 @@ mod doorbell;
 pub mod histogram;
 mod lazy;
 pub mod metric;
+pub mod plural;
 mod prefetch;
 mod time;
 

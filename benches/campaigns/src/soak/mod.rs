@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use control::api::Client;
+use api::Client;
 use serde::Serialize;
 
 use self::faults::Faults;

@@ -6,11 +6,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use control::Transport;
-use control::api::{
+use api::{
     Client, ConnectSpec, GetSink, GetSpec, JobInfo, JobState, MpaChoice, PutSpec, RemotePlace,
     SendSpec, Sent, StreamInfo, UlpChoice, Via,
 };
+use config::Transport;
 use serde::Serialize;
 
 use super::place::{CHURN, MARKERS, PLAIN, SCRAP, SCTP, VERBS, VERBS_SCTP, slot};

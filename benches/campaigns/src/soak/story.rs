@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use control::api::{Client, Flight, Why};
+use api::{Client, Flight, Why};
 
 use super::ops::Worker;
 use crate::lossy::Lossy;

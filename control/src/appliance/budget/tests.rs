@@ -1,7 +1,7 @@
 //! With a machine of any size.
 
 use super::*;
-use crate::config::Document;
+use config::Document;
 
 fn limits(text: &str) -> Limits {
     const HOST: &str = "[[port]]\nname = \"p\"\nkind = \"ring\"\nlink = \"l\"\n[[interface]]\nname = \"i\"\nport = \"p\"\n\

@@ -22,7 +22,7 @@ use dataplane::{Command, PortId};
 
 use super::env::Env;
 use super::pending::Then;
-use crate::api::{Answer, ApiError, CaptureSink, CaptureSpec, Reply};
+use api::{Answer, ApiError, CaptureSink, CaptureSpec, Reply};
 
 /// How soon the end of a capture by its client, or by its limit, is noticed.
 const LOOK: Duration = Duration::from_millis(50);

@@ -9,7 +9,7 @@ use dataplane::capture::{Reader, Record};
 
 use super::file::{About, File};
 use super::nanos_since_1970;
-use crate::api::CaptureSink;
+use api::CaptureSink;
 
 /// Rings are looked at this often while they are empty.
 const LOOK: Duration = Duration::from_millis(5);

@@ -8,14 +8,14 @@ use ddp::{PdId, StreamId, UlpKind, VersionPolicy};
 use tcp_lite::mpa::Revision;
 
 use super::Core;
-use crate::advert;
 use crate::appliance::attempts::Attempt;
 use crate::appliance::endpoints::accepted_ulp;
 use crate::appliance::listeners::{Admitted, listener_removed};
 use crate::appliance::loader::Wanted;
 use crate::appliance::pending::{Loading, TakenSlot, Then};
 use crate::appliance::streams::{Accepting, Ends};
-use crate::refusal::{Refusal, RefusalKind};
+use api::refusal::{Refusal, RefusalKind};
+use ddp::advert;
 
 impl Core {
     pub(super) fn on_incoming(&mut self, event: Event, now: Instant) {

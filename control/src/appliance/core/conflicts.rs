@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use dataplane::{InterfaceId, PortId};
 
 use super::Core;
-use crate::api::EventKind;
 use crate::appliance::notes::Cause;
 use crate::appliance::ports::mac;
-use crate::config::PortKind;
+use api::EventKind;
+use config::PortKind;
 
 /// Workers look again every 10 s as long as another host has an address: without a sign of it for so long, it is gone.
 const CONFLICT: Duration = Duration::from_secs(35);

@@ -13,15 +13,15 @@ use tcp_lite::mpa;
 
 use super::Core;
 use super::failures::{connect_error, is_other_ulp, wrong_ulp_error};
-use crate::advert;
-use crate::api::{Answer, ApiError, ConnectSpec, EventKind, RdmapChoice, UlpChoice};
 use crate::appliance::endpoints::opened_ulp;
 use crate::appliance::env::api_id;
 use crate::appliance::loader::Wanted;
 use crate::appliance::pending::{ConnectPlan, Loading, NOBODY, Purpose, StreamsFor, Task, Then};
 use crate::appliance::streams::{Ends, must_settle};
-use crate::config::{MAX_DEPTH, MAX_DSCP};
-use crate::transport::Transport;
+use api::{Answer, ApiError, ConnectSpec, EventKind, RdmapChoice, UlpChoice};
+use config::Transport;
+use config::{MAX_DEPTH, MAX_DSCP};
+use ddp::advert;
 
 /// Time for all of an active open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -115,7 +115,7 @@ impl Core {
                 .ok_or_else(|| ApiError::bad_request(format!("there is no interface `{name}`")));
         }
         let remote = spec.remote.ip();
-        let reach = |interface: &crate::config::InterfaceSection| {
+        let reach = |interface: &config::InterfaceSection| {
             let routed = interface.routes.iter().map(|route| &route.to);
             let nets = interface.addresses.iter().chain(routed);
             nets.filter(|net| net.contains(&remote)).map(IpNet::prefix_len).max()

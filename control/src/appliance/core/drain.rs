@@ -6,9 +6,9 @@ use std::time::Instant;
 use dataplane::Command;
 
 use super::Core;
-use crate::api::{ApiError, EventKind, Reply};
 use crate::appliance::env::Phase;
-use crate::plural::counted_are;
+use api::{ApiError, EventKind, Reply};
+use base::plural::counted_are;
 
 impl Core {
     /// Ends in order within the configured time. A second call changes nothing.

@@ -5,10 +5,10 @@ use ddp::UlpKind;
 use ddp::lifecycle::CloseReason as Ended;
 
 use super::accept::words;
-use crate::advert;
-use crate::api::{ApiError, ConnectSpec, UlpChoice};
-use crate::refusal::{Refusal, RefusalKind};
-use crate::transport::Transport;
+use api::refusal::{Refusal, RefusalKind};
+use api::{ApiError, ConnectSpec, UlpChoice};
+use config::Transport;
+use ddp::advert;
 
 /// The refusal of an open. A peer's reject is quoted.
 pub(super) fn connect_error(spec: &ConnectSpec, reason: &ConnectError) -> ApiError {
@@ -116,7 +116,7 @@ mod tests {
     use tcp_lite::mpa::{Foreign, StartupError};
 
     use super::*;
-    use crate::api::ErrorKind;
+    use api::ErrorKind;
 
     fn spec(transport: Transport) -> ConnectSpec {
         ConnectSpec { transport, ..ConnectSpec::to("10.0.0.2:7471".parse().unwrap()) }

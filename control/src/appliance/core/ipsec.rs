@@ -13,10 +13,10 @@ use ipsec::policy::{Action, Flow, Selector, Spd, Unselected};
 use xfrm::PolicyInfo;
 
 use super::Core;
-use crate::api::{Answer, EventKind, IpsecPolicyInfo, IpsecSaInfo, Reply};
 use crate::appliance::ipsec::{Kernel, Owners, protections};
 use crate::appliance::pending::Then;
-use crate::config::{PolicyAction, PolicySection, algorithm_name};
+use api::{Answer, EventKind, IpsecPolicyInfo, IpsecSaInfo, Reply};
+use config::{PolicyAction, PolicySection, algorithm_name};
 
 /// `192.0.2.1:4791`, or the address alone where there are no ports.
 fn end(address: std::net::IpAddr, port: Option<u16>) -> String {

@@ -3,10 +3,10 @@
 use ddp::PdId;
 
 use super::Core;
-use crate::api::{Answer, ApiError};
 use crate::appliance::env::Origin;
 use crate::appliance::listeners::{Changed, Listener, open_queue_files};
-use crate::config::ListenerSection;
+use api::{Answer, ApiError};
+use config::ListenerSection;
 
 /// A refusal, with the answer that was not used.
 type Refused = (ApiError, Option<Answer>);

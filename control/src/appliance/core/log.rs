@@ -1,8 +1,9 @@
 //! The log's filter: that of the file or the command line, or another one that a request has set until the next reload.
 
 use super::Core;
-use crate::api::{ApiError, LogInfo};
-use crate::{log_limit, logging};
+use crate::log_limit;
+use crate::logging;
+use api::{ApiError, LogInfo};
 
 impl Core {
     pub(super) fn log_info(&self) -> LogInfo {

@@ -8,15 +8,15 @@ use dataplane::{Command, Listed, NeighbourInfo};
 use ddp::StreamId;
 
 use super::Core;
-use crate::api::{
-    Answer, ApiError, Counters, HistogramInfo, PortStats, Reply, SandboxInfo, Stats, Status,
-    StreamInfo, WorkerInfo, WorkerStats,
-};
 use crate::appliance::counters::{self, Totals};
 use crate::appliance::env::{Phase, api_id};
 use crate::appliance::pending::{Found, StreamsFor, Then};
 use crate::appliance::ports::PortView;
 use crate::appliance::streams::{Present, association};
+use api::{
+    Answer, ApiError, Counters, HistogramInfo, PortStats, Reply, SandboxInfo, Stats, Status,
+    StreamInfo, WorkerInfo, WorkerStats,
+};
 
 /// Totals of streams that [`Stats::control`] always has.
 const STREAM_TOTALS: [&str; 9] = [

@@ -9,7 +9,6 @@ use ddp::{MESSAGE_QUEUE, Qn, StreamId};
 
 use super::Core;
 use super::connect::check_spec;
-use crate::api::{ApiError, EventKind, JobInfo, Reply, Via};
 use crate::appliance::attempts::Attempt;
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::{Env, api_id};
@@ -20,6 +19,7 @@ use crate::appliance::pending::{AfterPost, Post, Purpose, StreamsFor, TakenSlot,
 use crate::appliance::regions::Sink;
 use crate::appliance::streams::{Destination, Ended, Posted, Untagged, on_rdmap_error};
 use crate::service::{Actions, Input};
+use api::{ApiError, EventKind, JobInfo, Reply, Via};
 
 impl Core {
     // --- jobs ---

@@ -1,7 +1,7 @@
 //! Clients that wait for the counters. The workers count once at a time; a client that asks meanwhile is answered from the
 //! next count, because the one under way may lack what happened just before it asked.
 
-use crate::api::Answer;
+use api::Answer;
 
 /// Those that wait.
 #[derive(Default)]

@@ -7,8 +7,8 @@ use dataplane::Command;
 use ddp::StreamId;
 
 use super::Core;
-use crate::api::{Answer, ApiError, EventFilter, EventKind, JobState, Reply, Subject, Why};
 use crate::appliance::pending::Then;
+use api::{Answer, ApiError, EventFilter, EventKind, JobState, Reply, Subject, Why};
 
 /// Attempts of a peer that are told, the newest.
 const ATTEMPTS: usize = 16;

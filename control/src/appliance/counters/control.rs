@@ -1,8 +1,8 @@
 //! What the control thread counts, and what it knows of the whole appliance now.
 
 use super::table::counters;
-use crate::api::AccessTally;
 use crate::shm::ShmCounters;
+use api::AccessTally;
 
 /// What the control thread counts.
 #[derive(Clone, Copy, Default, Debug)]
@@ -86,7 +86,7 @@ counters! { CONTROL, fn put_control(tally: &Tally, shm: ShmCounters, events: u64
     programs_accept_failures: Counter = shm.accept_failures,
 }}
 
-counters! { LOSSES, fn put_losses(ports: &[crate::api::PortStats]) {
+counters! { LOSSES, fn put_losses(ports: &[api::PortStats]) {
     /// Frames that impairments of all ports lost.
     frames_lost: Counter =
         ports.iter().filter_map(|port| port.counters.get("link_lost_total")).sum(),
@@ -103,7 +103,7 @@ pub(in crate::appliance) struct Present {
     pub listeners: usize,
     pub jobs: usize,
     pub held: super::Held,
-    pub memory: crate::api::MemoryInfo,
+    pub memory: api::MemoryInfo,
 }
 
 counters! { GAUGES, fn put_gauges(now: &Present) {

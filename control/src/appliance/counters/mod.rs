@@ -25,7 +25,7 @@ pub(super) use self::sums::Sums;
 use self::table::counters;
 use self::tcp::tcp_counters;
 use self::ulp::error_name;
-use crate::api::{Counters, Described};
+use api::{Counters, Described};
 
 /// MPA's number for a TCP connection that is lost, reset or closed too early.
 const CONNECTION_LOST: (u8, u8, u8) = (MpaError::LAYER, MpaError::ETYPE, 1);

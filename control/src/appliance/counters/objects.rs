@@ -1,7 +1,7 @@
 //! Counters of listeners and of regions.
 
 use super::table::counters;
-use crate::api::{ListenerInfo, RegionInfo};
+use api::{ListenerInfo, RegionInfo};
 
 counters! { LISTENER, fn put_listener(info: &ListenerInfo) {
     /// Streams now.

@@ -3,7 +3,7 @@
 use dataplane::port::{DeviceStats, Port, QueueCounters};
 
 use super::table::{Merged, counters};
-use crate::api::Counters;
+use api::Counters;
 
 /// What a port did, all queues together.
 pub(in crate::appliance) fn port_counters(port: &Port) -> Counters {

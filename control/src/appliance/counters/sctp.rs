@@ -6,7 +6,7 @@ use sctp_lite::endpoint::SessionStats;
 
 use super::table::counters;
 use super::ulp::put_ulp;
-use crate::api::Counters;
+use api::Counters;
 
 /// What a session did.
 pub(super) fn of_session(stats: &SessionStats) -> Counters {

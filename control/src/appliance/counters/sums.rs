@@ -9,7 +9,7 @@ use super::sctp::{ASSOCIATION, SESSION, put_association, put_session};
 use super::table::{Merged, Sink};
 use super::tcp::{TCP, put_tcp};
 use super::ulp::{DDP, RDMAP, put_ddp, put_errors, put_rdmap};
-use crate::api::Counters;
+use api::Counters;
 
 /// Counters of streams and associations together; of maxima the largest.
 #[derive(Clone, Debug)]

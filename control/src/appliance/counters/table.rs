@@ -2,7 +2,7 @@
 
 use base::metric::Kind;
 
-use crate::api::Counters;
+use api::Counters;
 
 /// Takes the counters of a table, in their order.
 pub(in crate::appliance) trait Sink {

@@ -4,7 +4,7 @@ use tcp_lite::endpoint::EndpointStats;
 
 use super::table::counters;
 use super::ulp::put_ulp;
-use crate::api::Counters;
+use api::Counters;
 
 /// What a stream over TCP did.
 pub(super) fn tcp_counters(stats: &EndpointStats) -> Counters {

@@ -5,7 +5,7 @@ use ddp::rdmap;
 use wire::rdmap::terminate::LAYER_RDMAP;
 
 use super::table::counters;
-use crate::api::Counters;
+use api::Counters;
 
 /// What DDP and RDMAP counted, with those errors that there were.
 pub(super) fn put_ulp(counters: &mut Counters, ddp: &ddp::Counters, rdmap: &rdmap::Counters) {

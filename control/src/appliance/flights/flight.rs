@@ -9,7 +9,7 @@ use ddp::{Origin, StreamId, UlpKind};
 
 use super::recorded::{Recorded, Told};
 use super::{ENTRIES, Ending};
-use crate::api::Counters;
+use api::Counters;
 
 /// Entries at the beginning that are never left out.
 const FIRST: usize = 6;

@@ -26,7 +26,7 @@ pub(in crate::appliance) use self::flight::rdmap_code;
 use self::flight::{End, Flight, What};
 use self::recorded::Recorded;
 use super::counters;
-use crate::api::{self, Subject};
+use api::{self, Subject};
 
 /// Entries of one stream, at most.
 const ENTRIES: usize = 32;

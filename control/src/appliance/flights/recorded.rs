@@ -6,7 +6,7 @@ use dataplane::{Record, RecordKind as Kind, Recording, Transport, WaitedFor};
 use tcp_lite::tcp::State;
 
 use super::words::{layer_name, seconds};
-use crate::api::FlightHeader;
+use api::FlightHeader;
 
 /// What the control thread is told of, too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

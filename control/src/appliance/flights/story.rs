@@ -9,8 +9,8 @@ use super::advice::advice;
 use super::flight::{Entry, Flight, What};
 use super::recorded::Recorded;
 use super::words::{layer_name, seconds};
-use crate::api::{self, Counters, FlightEnd, FlightEvent};
 use crate::appliance::env::api_id;
+use api::{self, Counters, FlightEnd, FlightEvent};
 
 /// All of a record. `clock` gives microseconds since 1970.
 pub(super) fn tell(flight: &Flight, clock: impl Fn(Instant) -> u64) -> api::Flight {

@@ -20,7 +20,7 @@ use ipsec::sa::{Encapsulation, Fragments, Lifetime, Mode, Parameters, Tunnel};
 pub(super) use self::kernel::{Kernel, protections};
 use self::keys::KeyText;
 use self::sequence::Sequence;
-use crate::config::{Config, PolicyAction, PolicySection, SaSection};
+use config::{Config, PolicyAction, PolicySection, SaSection};
 
 /// UDP port of ESP in UDP (RFC 3948 §2.1).
 const NAT_PORT: u16 = 4500;
@@ -70,7 +70,7 @@ pub(super) fn start(config: &Config) -> Result<(Option<Arc<IpsecConfig>>, Ipsec)
                 "has the key of {}: sequence numbers that are used twice under one key break {}; give each SA a key of its \
                  own (RFC 4106 §2)",
                 other.section.name,
-                crate::config::algorithm_name(sa.algorithm)
+                config::algorithm_name(sa.algorithm)
             )));
         }
         let sequence = sa.sequence_file.as_deref().map(|file| Sequence::open(file, sa.spi));

@@ -2,7 +2,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use super::*;
-use crate::config::Document;
+use config::Document;
 
 struct Bench {
     dir: tempfile::TempDir,

@@ -8,12 +8,12 @@ use ddp::{Cookie, StreamId, TaggedOffset};
 
 use super::place::{Need, place};
 use super::sends::end_if_opened;
-use crate::advert::Advertised;
-use crate::api::{
-    Answer, ApiError, AtomicChoice, AtomicDone, AtomicSpec, RemotePlace, Reply, UlpChoice, Via,
-};
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::pending::Task;
+use api::{
+    Answer, ApiError, AtomicChoice, AtomicDone, AtomicSpec, RemotePlace, Reply, UlpChoice, Via,
+};
+use ddp::advert::Advertised;
 
 /// Operations on their way.
 #[derive(Default)]

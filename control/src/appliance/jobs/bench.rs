@@ -29,12 +29,12 @@ use ddp::{PostError, Stag, StreamId};
 use self::limits::{ANSWER, GRACE, KEPT, LEASE, LONGEST_END, check};
 use self::results::Results;
 use self::run::{Part, Run, counted};
-use crate::advert::Advertised;
-use crate::api::{ApiError, BenchLoad, BenchPeer, BenchSpec, EventKind, JobInfo, JobState};
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
 use crate::appliance::loader::Loaded;
 use crate::appliance::pending::has_ended;
+use api::{ApiError, BenchLoad, BenchPeer, BenchSpec, EventKind, JobInfo, JobState};
+use ddp::advert::Advertised;
 
 /// The run that goes on, and some that have ended.
 #[derive(Default)]

@@ -18,13 +18,13 @@ use ddp::{Access, Cookie, Stag, StreamId, TaggedOffset};
 use super::job::{Fetch, Job, Work};
 use super::place::{Need, place};
 use super::transfers::{MESSAGE, NewJob, Transfers};
-use crate::advert::Advertised;
-use crate::api::{ApiError, GetSink, GetSpec, JobState, RemotePlace, UlpChoice, Via};
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
 use crate::appliance::loader::Wanted;
 use crate::appliance::pending::{Loading, SinkOf, Task};
-use crate::beneath::Use;
+use api::{ApiError, GetSink, GetSpec, JobState, RemotePlace, UlpChoice, Via};
+use config::beneath::Use;
+use ddp::advert::Advertised;
 
 impl Transfers {
     /// Bytes are to be got. `peer`: the peer of the stream that the job uses, if it may.

@@ -9,8 +9,8 @@ use dataplane::memory::Memory;
 use ddp::{Stag, StreamId};
 
 use super::staging::Staging;
-use crate::api::{ApiError, Counters, ErrorKind, GetSink, JobInfo, JobState, RemotePlace, Via};
 use crate::appliance::loader::Watch;
+use api::{ApiError, Counters, ErrorKind, GetSink, JobInfo, JobState, RemotePlace, Via};
 
 /// A file on its way.
 pub(super) struct Job {

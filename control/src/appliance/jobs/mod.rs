@@ -34,10 +34,8 @@ use super::effect::Effects;
 use super::env::Env;
 use super::loader::Loaded;
 use super::pending::{SinkOf, Task};
-use crate::advert::Advertised;
-use crate::api::{
-    Answer, ApiError, AtomicSpec, BenchSpec, GetSpec, JobInfo, PingSpec, PutSpec, SendSpec,
-};
+use api::{Answer, ApiError, AtomicSpec, BenchSpec, GetSpec, JobInfo, PingSpec, PutSpec, SendSpec};
+use ddp::advert::Advertised;
 
 /// All of them.
 #[derive(Default)]

@@ -15,13 +15,13 @@ use dataplane::memory::Memory;
 use ddp::rdmap::WorkRequest;
 use ddp::{Access, Cookie, RegionMemory as _, Source, Stag, StreamId};
 
-use crate::api::{Answer, ApiError, PingReport, PingSpec, Reply, UlpChoice};
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
 use crate::appliance::loader::{Loaded, Wanted};
 use crate::appliance::pending::{Loading, SinkOf, Task};
 use crate::service::Slot;
 use crate::service::ping::{MAX_SIZE, Ping, Step};
+use api::{Answer, ApiError, PingReport, PingSpec, Reply, UlpChoice};
 
 /// Most rounds of one request: their times are kept.
 const MAX_ROUNDS: u32 = 100_000;

@@ -2,8 +2,8 @@
 
 use ddp::Stag;
 
-use crate::advert::Advertised;
-use crate::api::{ApiError, RemotePlace};
+use api::{ApiError, RemotePlace};
+use ddp::advert::Advertised;
 
 /// What must be possible at a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,7 +65,7 @@ pub(super) fn place(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::ErrorKind;
+    use api::ErrorKind;
 
     fn region() -> Advertised {
         Advertised {

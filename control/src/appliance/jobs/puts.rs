@@ -16,12 +16,12 @@ use ddp::{Source, TaggedOffset};
 
 use super::job::{Job, Work};
 use super::transfers::{MESSAGE, POSTED, Transfers};
-use crate::api::{ApiError, JobState, RemotePlace};
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
 use crate::appliance::loader::{Loaded, Wanted};
 use crate::appliance::pending::{Loading, Task};
 use crate::appliance::source::{Fill, SLOTS};
+use api::{ApiError, JobState, RemotePlace};
 
 /// Pieces of a file that are asked for at a time; other jobs use the same thread.
 const FILLING: u64 = 4;

@@ -8,9 +8,9 @@ use base::histogram::Durations;
 use ddp::{MESSAGE_QUEUE, Qn, Source, StreamId};
 
 use super::job::ERROR_WAIT;
-use crate::api::{Answer, ApiError, ErrorKind, Reply, SendSpec, Sent, Via};
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::pending::{Task, has_ended};
+use api::{Answer, ApiError, ErrorKind, Reply, SendSpec, Sent, Via};
 
 /// Messages on their way, and those whose answer from the peer is awaited.
 #[derive(Default)]

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::advert::Advertised;
-use crate::api::RemotePlace;
 use crate::appliance::source::SourceFile;
+use api::RemotePlace;
+use ddp::advert::Advertised;
 
 /// How far a file is read.
 #[derive(Default)]

@@ -19,18 +19,16 @@ use ddp::{Stag, StreamId};
 use super::job::{Confirm, ERROR_WAIT, Job, Work};
 use super::place::{Need, place};
 use super::staging::{Staging, room};
-use crate::advert::Advertised;
-use crate::api::{
-    ApiError, Counters, ErrorKind, EventKind, JobInfo, JobState, PutSpec, RemotePlace, Via,
-};
 use crate::appliance::counters::stream_counters;
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
 use crate::appliance::loader::{Loaded, Wanted};
 use crate::appliance::pending::{Loading, Task, has_ended};
 use crate::appliance::source::PIECE;
-use crate::beneath::Use;
-use crate::transport::Transport;
+use api::{ApiError, Counters, ErrorKind, EventKind, JobInfo, JobState, PutSpec, RemotePlace, Via};
+use config::Transport;
+use config::beneath::Use;
+use ddp::advert::Advertised;
 
 /// Bytes of one message.
 pub(in crate::appliance) const MESSAGE: u64 = PIECE;

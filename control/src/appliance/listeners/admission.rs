@@ -10,10 +10,10 @@ use super::Listeners;
 use crate::appliance::env::Env;
 use crate::appliance::limits;
 use crate::appliance::pending::Piece;
-use crate::config::{QueueSection, Ulp};
 use crate::files::FileId;
-use crate::refusal::{Refusal, RefusalKind};
 use crate::service::{Actions, Arrival, Input, Service};
+use api::refusal::{Refusal, RefusalKind};
+use config::{QueueSection, Ulp};
 
 /// What an accepted stream has of its listener.
 pub(in crate::appliance) struct Admitted {

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::Listeners;
-use crate::api::ApiError;
 use crate::appliance::env::Origin;
-use crate::config::{Delivery, ListenerSection};
+use api::ApiError;
+use config::{Delivery, ListenerSection};
 
 impl Listeners {
     /// Sections and who declared them.

@@ -7,12 +7,12 @@ use dataplane::{ListenerId, PeerFilter};
 use ddp::PdId;
 
 use super::serving::Serving;
-use crate::api::{ApiError, ListenerInfo, QueueInfo};
 use crate::appliance::env::{Env, Origin};
 use crate::appliance::limits::{Ledger, Limits};
-use crate::beneath::{Refused, Use};
-use crate::config::{Config, Delivery, Fsync, ListenerSection, QueueSection};
 use crate::files::FileId;
+use api::{ApiError, ListenerInfo, QueueInfo};
+use config::beneath::{Refused, Use};
+use config::{Config, Delivery, Fsync, ListenerSection, QueueSection};
 
 /// A listener.
 pub(in crate::appliance) struct Listener {

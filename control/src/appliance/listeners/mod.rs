@@ -28,9 +28,9 @@ use super::endpoints::{listener_config, peer_filter};
 use super::env::{Env, Facts, Origin};
 use super::limits::Ledger;
 use super::pending::Then;
-use crate::advert;
-use crate::api::{Answer, ApiError, EventKind, ListenerInfo, Reply};
-use crate::config::ListenerSection;
+use api::{Answer, ApiError, EventKind, ListenerInfo, Reply};
+use config::ListenerSection;
+use ddp::advert;
 
 /// Every listener.
 pub(super) struct Listeners {

@@ -10,8 +10,8 @@
 //! A slot is cleared before its next use, so that no stream sees bytes of another, and nothing is placed for a stream
 //! that is gone.
 
-use crate::config::ListenerSection;
 use crate::service::Service;
+use config::ListenerSection;
 
 /// What one listener keeps for its service.
 pub(super) struct Serving {

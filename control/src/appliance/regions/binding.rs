@@ -12,10 +12,10 @@ use ddp::{Stag, StagEntry, StreamId, TaggedOffset};
 
 use super::region::Region;
 use super::{Regions, completion};
-use crate::advert::Advertised;
-use crate::api::{ApiError, EventKind};
 use crate::appliance::env::{Env, api_id};
 use crate::appliance::pending::{NOBODY, Then};
+use api::{ApiError, EventKind};
+use ddp::advert::Advertised;
 
 impl Regions {
     /// One of these regions has a file.

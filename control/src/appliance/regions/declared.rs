@@ -5,7 +5,7 @@ use ddp::PdId;
 use super::Regions;
 use super::region::Region;
 use crate::appliance::env::Origin;
-use crate::config::RegionSection;
+use config::RegionSection;
 
 impl Regions {
     /// Sections, who declared them, and whether peers have all the rights that they name.

@@ -9,10 +9,10 @@ use dataplane::{Command, Sources};
 use ddp::{PdId, StagEntry};
 
 use super::Regions;
-use crate::api::ApiError;
 use crate::appliance::env::Env;
 use crate::appliance::pending::Then;
-use crate::config::ListenerSection;
+use api::ApiError;
+use config::ListenerSection;
 
 /// Domains that have been given, and those of the configured regions.
 pub(super) struct Domains {

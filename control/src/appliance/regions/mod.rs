@@ -37,14 +37,12 @@ use super::loader::{LARGE, Loaded, Wanted};
 use super::notes::Cause;
 use super::pending::{Loading, Then};
 use super::stags::StagAllocator;
-use crate::advert;
-use crate::api::{Answer, ApiError, EventKind, RegionInfo, Reply};
-use crate::beneath::Use;
-use crate::config::{
-    Backing, Limits, ListenerSection, RegionSection, access_word, free_huge_memory,
-};
 use crate::files::FileId;
 use crate::shm;
+use api::{Answer, ApiError, EventKind, RegionInfo, Reply};
+use config::beneath::Use;
+use config::{Backing, Limits, ListenerSection, RegionSection, access_word, free_huge_memory};
+use ddp::advert;
 
 /// A region whose memory is being made.
 struct Preparing {

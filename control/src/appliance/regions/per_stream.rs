@@ -5,12 +5,13 @@ use dataplane::{Command, Sources};
 use ddp::{Access, PdId, Stag, StagEntry, StreamId, TaggedOffset};
 
 use super::{Region, Regions};
-use crate::api::ApiError;
 use crate::appliance::env::Env;
 use crate::appliance::loader::Wanted;
 use crate::appliance::pending::{Loading, Piece, SinkOf, TakenSlot, Then};
-use crate::config::ListenerSection;
+use crate::service;
 use crate::service::Slot;
+use api::ApiError;
+use config::ListenerSection;
 
 /// Memory that the Reads of a job, or a peer's operations for it, go to.
 pub(in crate::appliance) struct Sink {
@@ -64,7 +65,7 @@ impl Regions {
         region.users.insert(stream);
         region.pieces += 1;
         let offset = u64::from(number) * each;
-        let access = kind.slot_access();
+        let access = service::slot_access(kind);
         let (memory, len) = (region.memory.clone(), each);
         let entry = StagEntry {
             stag,

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use dataplane::memory::Memory;
 use ddp::{Access, PdId, Stag, StagEntry, StreamId, TaggedOffset};
 
-use crate::advert::Advertised;
-use crate::api::{self, RegionInfo};
 use crate::appliance::env::{Env, Origin};
 use crate::appliance::pending::NOBODY;
-use crate::config::{Backing, RegionSection, access_word};
 use crate::files::FileId;
+use api::{self, RegionInfo};
+use config::{Backing, RegionSection, access_word};
+use ddp::advert::Advertised;
 
 /// A region that workers know.
 pub(in crate::appliance) struct Region {

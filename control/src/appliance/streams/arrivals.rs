@@ -9,13 +9,13 @@ use ddp::{Cookie, MESSAGE_QUEUE, Message, Msn, Qn, Source, StreamId, TaggedOffse
 
 use super::stream::State;
 use super::{Streams, info};
-use crate::api::EventKind;
 use crate::appliance::env::{Env, api_id};
 use crate::appliance::flights::rdmap_code;
 use crate::appliance::pending::{AfterPost, Post};
-use crate::config::{Delivery, QueueSection};
 use crate::files::{self, FileId};
 use crate::service::{Action, Place};
+use api::EventKind;
+use config::{Delivery, QueueSection};
 
 /// A message on its way to a file.
 pub(super) struct Appending {

@@ -6,11 +6,11 @@ use dataplane::{Limit, StreamInfo as WorkerStream, StreamParams};
 use ddp::last_message::LastMessage;
 
 use super::stream::Stream;
-use crate::advert::Advertised;
-use crate::api::{AssociationInfo, FlowInfo, MpaInfo, PeerRegion, StreamId, StreamInfo};
 use crate::appliance::counters::{live_counters, of_association};
-use crate::config::{access_word, rights};
-use crate::transport::Transport;
+use api::{AssociationInfo, FlowInfo, MpaInfo, PeerRegion, StreamId, StreamInfo};
+use config::Transport;
+use config::{access_word, rights};
+use ddp::advert::Advertised;
 
 /// A stream: what the control thread and, where it has been asked, what the worker knows.
 pub(super) fn stream(

@@ -42,11 +42,11 @@ use super::endpoints::own_queues;
 use super::env::{Env, api_id};
 use super::pending::{AfterPost, Found, Post, Purpose, TakenSlot, Then};
 use super::stores::Confirmation;
-use crate::advert::Advertised;
-use crate::api::{Answer, ApiError, ConnectSpec, EventKind, StreamInfo, UlpChoice};
-use crate::config::{Config, QueueSection};
 use crate::service::{Arrival, Slot};
-use crate::transport::Transport;
+use api::{Answer, ApiError, ConnectSpec, EventKind, StreamInfo, UlpChoice};
+use config::Transport;
+use config::{Config, QueueSection};
+use ddp::advert::Advertised;
 
 /// How long a fresh stream to siw is left alone. A responding siw does not notice an FPDU that comes while it
 /// moves the socket from start-up to Full Operation: it lies there until another one follows.

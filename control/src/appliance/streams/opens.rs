@@ -7,10 +7,10 @@ use std::time::Duration;
 use dataplane::{EndpointConfig, SctpConfig};
 use tcp_lite::mpa;
 
-use crate::api::ConnectSpec;
 use crate::appliance::endpoints::{connect_endpoint, connect_sctp, heartbeat_for, serve_one};
-use crate::config::{Config, IpFields};
-use crate::transport::Transport;
+use api::ConnectSpec;
+use config::Transport;
+use config::{Config, IpFields};
 
 /// Ways to open streams that are remembered, and as many to open associations.
 const KINDS: usize = 16;

@@ -18,9 +18,9 @@ use ddp::rdmap::{Outcome, WorkRequest};
 use ddp::{Cookie, Message, PostError, Qn, Source, Stag, StreamId, TaggedOffset};
 
 use super::Streams;
-use crate::api::ApiError;
 use crate::appliance::env::Env;
 use crate::appliance::pending::{Post, Then};
+use api::ApiError;
 
 /// How long the cause of a stream's end is waited for. The worker ends a stream that makes no progress after
 /// 5 s (`teardown_timeout`).

@@ -8,10 +8,10 @@ use dataplane::{InterfaceId, ListenerId, StreamParams};
 use ddp::PdId;
 use tcp_lite::mpa::Revision;
 
-use crate::advert::Advertised;
-use crate::api::Answer;
 use crate::appliance::pending::TakenSlot;
-use crate::config::QueueSection;
+use api::Answer;
+use config::QueueSection;
+use ddp::advert::Advertised;
 
 /// What is known of a stream.
 pub(super) struct Stream {

@@ -4,7 +4,7 @@ use dataplane::{HandshakeCount, HandshakeFailed, HandshakeFailure, Transport};
 use tcp_lite::mpa::StartupError;
 
 use super::*;
-use crate::api::{ConnectSpec, UlpChoice};
+use api::{ConnectSpec, UlpChoice};
 
 const LISTENER: &str = "[[listener]]\nname = \"in\"\ninterface = \"i\"\nport = 7471\nulp = \"ddp\"\n\
                         [listener.limits]\nstreams = 1\n";
@@ -160,7 +160,7 @@ fn refusals_are_limited_in_the_log_and_always_counted() {
 /// docs/protocol.md §1: the peer is sent why, as text; its operator reads it.
 #[test]
 fn a_reject_carries_its_reason_and_an_open_reports_it() {
-    use crate::refusal::{Refusal, RefusalKind};
+    use api::refusal::{Refusal, RefusalKind};
 
     let mut bench = one();
     bench.incoming(1, "10.0.0.2");

@@ -7,7 +7,7 @@ use tcp_lite::endpoint::TcpReason;
 
 use super::rdmap::{closes, offer, rdmap_spec, removed};
 use super::*;
-use crate::api::{
+use api::{
     BenchInfo, BenchLoad, BenchPeer, BenchSpec, ConnectSpec, ErrorKind, JobInfo, JobState,
     RemotePlace,
 };

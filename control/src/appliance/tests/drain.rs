@@ -1,7 +1,7 @@
 //! The end of an appliance.
 
 use super::*;
-use crate::api::{ErrorKind, PutSpec, RemotePlace, Via};
+use api::{ErrorKind, PutSpec, RemotePlace, Via};
 
 fn drained(bench: &mut Bench) {
     for _ in 0..WORKERS {
@@ -61,7 +61,7 @@ fn a_running_job_is_waited_for() {
     bench.accepted(1, "10.0.0.2");
     let file = bench.dir.path().join("file");
     std::fs::write(&file, b"sample").unwrap();
-    let via = Via::Stream(crate::api::StreamId(1));
+    let via = Via::Stream(api::StreamId(1));
     let target = RemotePlace::Tagged { stag: 1, to: 0 };
     let _pending = bench.call(Request::Put(PutSpec { file, via, target }));
     bench.load_all();
@@ -167,8 +167,8 @@ fn no_job_begins_while_the_operator_drains() {
     let file = bench.dir.path().join("file");
     std::fs::write(&file, b"sample").unwrap();
     let target = RemotePlace::Tagged { stag: 1, to: 0 };
-    let connect = crate::api::ConnectSpec::to(remote("10.0.0.9"));
-    let via = Via::Stream(crate::api::StreamId(1));
+    let connect = api::ConnectSpec::to(remote("10.0.0.9"));
+    let via = Via::Stream(api::StreamId(1));
     let put = Request::Put(PutSpec { file, via, target });
     for request in [put, Request::Connect(connect)] {
         let error = answer(&mut bench.call(request.clone())).unwrap_err();

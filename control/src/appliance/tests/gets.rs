@@ -8,9 +8,7 @@ use super::rdmap::{
     OPENED, closes, connected, establish, establish_agreed, offer, posts, rdmap_spec, removed,
 };
 use super::*;
-use crate::api::{
-    ConnectSpec, ErrorKind, GetSink, GetSpec, JobInfo, JobState, PutSpec, RemotePlace, Via,
-};
+use api::{ConnectSpec, ErrorKind, GetSink, GetSpec, JobInfo, JobState, PutSpec, RemotePlace, Via};
 
 const STAG: u32 = 77;
 
@@ -143,7 +141,7 @@ fn what_cannot_be_is_refused_at_once() {
     let good = to_file(&bench, box_at(0), None);
     let relative = GetSink::File("relative".into());
     let ddp = Via::Connect(ConnectSpec::to(remote("10.0.0.9")));
-    let stream = |id| Via::Stream(crate::api::StreamId(id));
+    let stream = |id| Via::Stream(api::StreamId(id));
     let (bad, conflict) = (ErrorKind::BadRequest, ErrorKind::Conflict);
     for (spec, kind, sentence) in [
         (GetSpec { sink: relative, ..good.clone() }, bad, "`relative` is not an absolute path"),
@@ -241,7 +239,7 @@ fn a_cancelled_job_lets_go_of_its_sink_and_ignores_what_comes_late() {
 #[test]
 fn a_stream_that_stands_stays_and_a_stag_names_the_place() {
     let mut bench = connected(&[]);
-    let via = Via::Stream(crate::api::StreamId(OPENED.0));
+    let via = Via::Stream(api::StreamId(OPENED.0));
     let source = RemotePlace::Tagged { stag: STAG, to: 5000 };
     let spec = GetSpec { via, source, ..to_region("own", 0, 8) };
     let id = get(&mut bench, spec.clone()).unwrap().id;

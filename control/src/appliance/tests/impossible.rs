@@ -2,7 +2,7 @@
 
 use super::rdmap::rdmap_spec;
 use super::*;
-use crate::api::{
+use api::{
     BenchLoad, BenchPeer, BenchSpec, ConnectSpec, ErrorKind, GetSink, GetSpec, PutSpec,
     RemotePlace, Via,
 };
@@ -13,7 +13,7 @@ fn a_job_over_an_impossible_connection_is_not_begun() {
     let mut bench = bench_with(&format!("{BASIC}\n[management]\nbench = true\n"));
     let mut spec = rdmap_spec();
     spec.rdmap.peer = "nobody".into();
-    let mut revision = ConnectSpec { transport: crate::transport::Transport::Sctp, ..rdmap_spec() };
+    let mut revision = ConnectSpec { transport: config::Transport::Sctp, ..rdmap_spec() };
     revision.mpa.revision = Some(3);
     for spec in [spec, revision] {
         let place = RemotePlace::Tagged { stag: 1, to: 0 };

@@ -4,7 +4,7 @@ use ddp::{Message, RegionMemory, Source};
 
 use super::super::jobs::MESSAGE;
 use super::*;
-use crate::api::{ConnectSpec, ErrorKind, JobInfo, JobState, MpaChoice, PutSpec, RemotePlace, Via};
+use api::{ConnectSpec, ErrorKind, JobInfo, JobState, MpaChoice, PutSpec, RemotePlace, Via};
 
 fn put(bench: &mut Bench, len: usize, target: RemotePlace) -> u64 {
     let file = bench.dir.path().join("file");
@@ -182,7 +182,7 @@ fn a_missing_file_and_a_relative_path_are_refused() {
     let id = put_file(&mut bench, file, target(0), MpaChoice::default());
     let info = job(&mut bench, id);
     assert_eq!((info.state, info.refused), (JobState::Failed, false));
-    let via = Via::Stream(crate::api::StreamId(1));
+    let via = Via::Stream(api::StreamId(1));
     let spec = PutSpec { file: "relative".into(), via, target: target(0) };
     let mut pending = bench.call(Request::Put(spec));
     assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::BadRequest);
@@ -243,7 +243,7 @@ fn a_standing_stream_is_used_by_one_job_at_a_time_and_stays() {
     std::fs::write(&file, b"sample").unwrap();
     let spec = || PutSpec {
         file: file.clone(),
-        via: Via::Stream(crate::api::StreamId(1)),
+        via: Via::Stream(api::StreamId(1)),
         target: RemotePlace::Tagged { stag: 77, to: 5 },
     };
     let mut pending = bench.call(Request::Put(spec()));

@@ -5,7 +5,7 @@ use std::io::Write;
 use dataplane::PostFailure;
 
 use super::*;
-use crate::api::{ConnectSpec, JobState, MpaChoice, PutSpec, RemotePlace, Via};
+use api::{ConnectSpec, JobState, MpaChoice, PutSpec, RemotePlace, Via};
 
 /// Two ports; streams of the first one end after two seconds without link.
 const TWO_PORTS: &str = r#"
@@ -161,7 +161,7 @@ fn a_job_on_a_lost_link_says_so() {
     std::fs::File::create(&path).unwrap().write_all(&[7; 10]).unwrap();
     let target = RemotePlace::Tagged { stag: 9, to: 0 };
     bench.accepted(1, "10.0.0.2");
-    let via = Via::Stream(crate::api::StreamId(1));
+    let via = Via::Stream(api::StreamId(1));
     let mut pending = bench.call(Request::Put(PutSpec { file: path, via, target }));
     let Ok(Reply::Job(job)) = answer(&mut pending) else { panic!("no job") };
     bench.load_all();
@@ -210,7 +210,7 @@ fn conflicts_of_addresses_are_noted_while_they_last() {
     }
     let told = bench.logged(|kind| matches!(kind, EventKind::AddressConflict { .. }));
     assert_eq!(told.len(), 5);
-    assert_eq!(told[0].severity(), crate::api::Severity::Warning);
+    assert_eq!(told[0].severity(), api::Severity::Warning);
     bench.now += Duration::from_secs(24);
     assert_eq!(notes(&bench), 1);
     bench.now += Duration::from_secs(1);
@@ -280,7 +280,7 @@ fn sentence_of_a_fault_names_the_remedy_of_its_port() {
     let section = |kind: &str| {
         let text = TWO_PORTS.replacen("kind = \"ring\"\nlink = \"l\"", kind, 1);
         let file = std::path::Path::new("t.toml");
-        crate::config::Document::parse(file, &text).unwrap().config.ports[0].clone()
+        config::Document::parse(file, &text).unwrap().config.ports[0].clone()
     };
     let packet = section("kind = \"af_packet\"\ndevice = \"eth0\"");
     let xdp = section("kind = \"af_xdp\"\ndevice = \"eth0\"");

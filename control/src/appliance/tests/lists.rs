@@ -4,7 +4,7 @@ use dataplane::{AssociationInfo, AssociationStats, FlowInfo};
 
 use super::bench::seen;
 use super::*;
-use crate::api::Stats;
+use api::Stats;
 
 fn stats(pending: &mut Pending) -> Stats {
     let Ok(Reply::Stats(stats)) = answer(pending) else { panic!("no stats") };
@@ -110,7 +110,7 @@ fn clients_that_ask_at_the_same_time_share_a_count() {
 fn one_stream_is_asked_for_alone() {
     let mut bench = bench();
     bench.accepted(1, "10.0.0.2");
-    let mut pending = bench.call(Request::Stream(crate::api::StreamId(1)));
+    let mut pending = bench.call(Request::Stream(api::StreamId(1)));
     let lists = bench.lists();
     assert!(lists.iter().all(|(_, which)| *which == Listed::Stream(StreamId(1))), "{lists:?}");
     bench.listed(lists[0].0, vec![seen(1, 10)], true);

@@ -62,11 +62,11 @@ use tokio::sync::oneshot::error::TryRecvError;
 use super::budget::{Budget, Room};
 use super::core::{Core, Setup};
 use super::loader::{self, Finished, Wanted, Watch};
-use crate::advert::{self, Advertised};
-use crate::api::{Answer, ApiError, Call, EventFilter, EventKind, EventLog, Reply, Request};
-use crate::config::{self, Config, Document, MachineMemory, RegionSection};
 use crate::files::Writer;
 use crate::shm;
+use api::{Answer, ApiError, Call, EventFilter, EventKind, EventLog, Reply, Request};
+use config::{self, Config, Document, MachineMemory, RegionSection};
+use ddp::advert::{self, Advertised};
 
 /// Where an answer will arrive.
 type Pending = Receiver<Result<Reply, ApiError>>;

@@ -1,8 +1,8 @@
 //! Requests that name files, where `files.paths` says which may be named.
 
 use super::*;
-use crate::api::{ErrorKind, GetSink, GetSpec, PutSpec, RemotePlace, StreamId, Via};
-use crate::config::{Backing, Fsync, listener_from_json, region_from_json};
+use api::{ErrorKind, GetSink, GetSpec, PutSpec, RemotePlace, StreamId, Via};
+use config::{Backing, Fsync, listener_from_json, region_from_json};
 
 fn confined() -> Bench {
     let bench = bench_with(&format!("{BASIC}[files]\npaths = [\"DIR/in\"]\n"));

@@ -3,7 +3,7 @@
 use super::super::loader::{LARGE, Load};
 use super::regions::{remove, section};
 use super::*;
-use crate::api::{ErrorKind, RegionInfo};
+use api::{ErrorKind, RegionInfo};
 
 fn regions(bench: &mut Bench) -> Vec<RegionInfo> {
     match answer(&mut bench.call(Request::Regions)) {

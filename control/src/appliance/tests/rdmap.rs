@@ -4,7 +4,7 @@ use ddp::enhanced::{Agreed, Depths, Readiness};
 use ddp::rdmap::{Outcome, WorkRequest};
 
 use super::*;
-use crate::api::{ConnectSpec, UlpChoice};
+use api::{ConnectSpec, UlpChoice};
 
 /// The stream that [`connected`] has opened.
 pub(super) const OPENED: StreamId = StreamId(5);

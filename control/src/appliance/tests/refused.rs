@@ -8,7 +8,7 @@ use dataplane::PostFailure;
 use super::super::streams::CAUSE_WAIT;
 use super::rdmap::{OPENED, establish, offer, posts, rdmap_spec};
 use super::*;
-use crate::api::{
+use api::{
     AtomicChoice, AtomicSpec, ConnectSpec, ErrorKind, GetSink, GetSpec, JobInfo, JobState, PutSpec,
     RemotePlace, SendSpec, Via,
 };

@@ -6,8 +6,8 @@ use ddp::{Access, RegionMemory as _, Stag, StagError, TaggedOffset};
 
 use super::super::pending::NOBODY;
 use super::*;
-use crate::api::ErrorKind;
-use crate::config::{Backing, RegionSection};
+use api::ErrorKind;
+use config::{Backing, RegionSection};
 
 pub(super) fn section(name: &str, size: u64) -> RegionSection {
     RegionSection {
@@ -240,7 +240,7 @@ fn bounds_and_names_are_refused_before_memory_is_made() {
 fn an_object_or_a_file_belongs_to_one_region() {
     let mut bench = bench();
     let path = bench.dir.path().join("f");
-    let fsync = crate::config::Fsync::Never;
+    let fsync = config::Fsync::Never;
     let file = Backing::File { path: path.clone(), fsync };
     let object = Backing::SharedMemory { object: "o".into() };
     for (n, backing) in [file, object].into_iter().enumerate() {
@@ -384,9 +384,9 @@ fn a_file_region_is_written_to_its_end_before_it_is_gone() {
 fn an_exclusive_region_is_nobodys_until_the_stream_that_is_opened_has_a_number() {
     let mut bench = bench();
     let stag = bench.core.regions()["own"].stag();
-    let spec = crate::api::ConnectSpec {
+    let spec = api::ConnectSpec {
         regions: vec!["own".into(), "common".into()],
-        ..crate::api::ConnectSpec::to(remote("10.0.0.9"))
+        ..api::ConnectSpec::to(remote("10.0.0.9"))
     };
     let _pending = bench.call(Request::Connect(spec));
     let binds = bench.all_commands();
@@ -435,10 +435,10 @@ fn an_exclusive_region_is_cleared_before_a_peer_that_we_open_to_can_read_it() {
         bytes == [0; 64]
     };
     for (round, id) in (1..=3).enumerate() {
-        let spec = crate::api::ConnectSpec {
+        let spec = api::ConnectSpec {
             regions: vec!["both".into()],
-            ulp: crate::api::UlpChoice::Rdmap,
-            ..crate::api::ConnectSpec::to(remote("10.0.0.9"))
+            ulp: api::UlpChoice::Rdmap,
+            ..api::ConnectSpec::to(remote("10.0.0.9"))
         };
         let _pending = bench.call(Request::Connect(spec));
         if round > 0 {
@@ -540,7 +540,7 @@ fn a_taken_region_is_advertised_as_busy_and_its_holder_is_named() {
         panic!("{own:?}")
     };
     assert_eq!(name, "own");
-    let holder = Some(crate::api::StreamId(1));
+    let holder = Some(api::StreamId(1));
     assert_eq!(
         bench.logged(|kind| matches!(kind, EventKind::RegionBusy { .. })),
         [EventKind::RegionBusy {
@@ -555,9 +555,9 @@ fn a_taken_region_is_advertised_as_busy_and_its_holder_is_named() {
     assert_eq!((own.bound_to, own.held_for, own.idle_for), (holder, Some(45.0), Some(5.0)));
     let common = regions.iter().find(|region| region.name == "common").unwrap();
     assert_eq!((common.bound_to, common.held_for), (None, None));
-    let spec = crate::api::ConnectSpec {
+    let spec = api::ConnectSpec {
         regions: vec!["own".into()],
-        ..crate::api::ConnectSpec::to(remote("10.0.0.9"))
+        ..api::ConnectSpec::to(remote("10.0.0.9"))
     };
     let error = answer(&mut bench.call(Request::Connect(spec))).unwrap_err();
     assert_eq!(
@@ -575,7 +575,7 @@ fn a_taken_region_is_advertised_as_busy_and_its_holder_is_named() {
 fn closing_a_stream_frees_its_region_at_once() {
     let mut bench = bench();
     bench.accepted(1, "10.0.0.2");
-    let id = crate::api::StreamId(1);
+    let id = api::StreamId(1);
     let mut pending = bench.call(Request::CloseStream { id, abort: false });
     assert!(unanswered(&mut pending), "the stream is not gone yet");
     let commands = bench.all_commands();

@@ -2,7 +2,7 @@
 
 use super::super::core::reload::difference;
 use super::*;
-use crate::api::{ErrorKind, ReloadReport};
+use api::{ErrorKind, ReloadReport};
 
 fn config(text: &str) -> Config {
     Document::parse(std::path::Path::new("t.toml"), text).unwrap().config

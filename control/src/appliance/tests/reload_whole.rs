@@ -4,7 +4,7 @@ use dataplane::CommandError;
 
 use super::reload::MORE;
 use super::*;
-use crate::api::ReloadReport;
+use api::ReloadReport;
 
 impl Bench {
     /// What a reload of this text would do; nothing is done.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::reload::MORE;
 use super::*;
-use crate::api::{ConfigDiff, ConfigInfo, ValueOrigin, When};
+use api::{ConfigDiff, ConfigInfo, ValueOrigin, When};
 
 impl Bench {
     fn config(&mut self) -> ConfigInfo {
@@ -23,7 +23,7 @@ impl Bench {
             Reply::ConfigDiff(diff) => diff,
             other => panic!("{other:?}"),
         };
-        let one = |d: crate::api::Difference| (d.section, d.of.join("/"), d.key, d.when);
+        let one = |d: api::Difference| (d.section, d.of.join("/"), d.key, d.when);
         diff.differences.into_iter().map(one).collect()
     }
 

@@ -3,10 +3,10 @@
 use ddp::{Message, Msn, Qn};
 
 use super::*;
-use crate::api::{ConnectSpec, ErrorKind, MpaChoice, SendSpec, Sent, Via};
+use api::{ConnectSpec, ErrorKind, MpaChoice, SendSpec, Sent, Via};
 
 fn send(bench: &mut Bench, wait: Duration) -> (Pending, Ticket) {
-    let via = Via::Stream(crate::api::StreamId(5));
+    let via = Via::Stream(api::StreamId(5));
     let wait_reply_us = wait.as_micros() as u64;
     let spec = SendSpec { via, queue: 0, data: b"ping".to_vec(), wait_reply_us };
     let pending = bench.call(Request::Send(spec));
@@ -107,7 +107,7 @@ fn an_awaited_message_comes_after_or_before_the_acknowledgement() {
 #[test]
 fn a_message_to_another_queue_is_answered_on_queue_0() {
     let mut bench = connected();
-    let (via, data) = (Via::Stream(crate::api::StreamId(5)), b"ping".to_vec());
+    let (via, data) = (Via::Stream(api::StreamId(5)), b"ping".to_vec());
     let mut pending =
         bench.call(Request::Send(SendSpec { via, queue: 3, data, wait_reply_us: 1_000_000 }));
     let commands = bench.all_commands();
@@ -196,7 +196,7 @@ fn a_peer_that_never_closes_has_confirmed_nothing() {
 #[test]
 fn a_stream_that_is_not_there_is_said_so() {
     let mut bench = bench();
-    let via = Via::Stream(crate::api::StreamId(9));
+    let via = Via::Stream(api::StreamId(9));
     let spec = SendSpec { via, queue: 0, data: vec![], wait_reply_us: 0 };
     let mut pending = bench.call(Request::Send(spec));
     assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::NotFound);

@@ -5,7 +5,7 @@ use ddp::{DdpError, ErrorCode, Message, Msn, Qn, Source, VersionPolicy};
 
 use super::super::pending::NOBODY;
 use super::*;
-use crate::api::{ConnectSpec, ErrorKind};
+use api::{ConnectSpec, ErrorKind};
 
 const QUEUES: &str = r#"
 [[listener.queue]]
@@ -407,7 +407,7 @@ fn nowhere_to_connect_is_said_at_once() {
 fn closing_answers_when_the_stream_is_gone() {
     let mut bench = bench();
     bench.accepted(1, "10.0.0.2");
-    let id = crate::api::StreamId(1);
+    let id = api::StreamId(1);
     let mut pending = bench.call(Request::CloseStream { id, abort: true });
     assert!(matches!(
         bench.commands(0)[..],

@@ -5,7 +5,7 @@ use ddp::{Access, RegionMemory as _, Stag, TaggedOffset};
 
 use super::rdmap::{OPENED, closes, connected, establish, offer, posts, rdmap_spec, removed, sent};
 use super::*;
-use crate::api::{
+use api::{
     AtomicChoice, AtomicDone, AtomicSpec, ConnectSpec, ErrorKind, PingReport, PingSpec,
     RemotePlace, Via,
 };
@@ -170,7 +170,7 @@ fn named(offset: u64) -> RemotePlace {
 }
 
 fn atomic(bench: &mut Bench, target: RemotePlace, operation: AtomicChoice) -> Pending {
-    let via = Via::Stream(crate::api::StreamId(OPENED.0));
+    let via = Via::Stream(api::StreamId(OPENED.0));
     bench.call(Request::Atomic(AtomicSpec { via, target, operation }))
 }
 

@@ -1,7 +1,7 @@
 //! The flight recorder: what is kept of streams, for how long, and what is told.
 
 use super::*;
-use crate::api::{Flight, StreamId as ApiStream, Subject, Why};
+use api::{Flight, StreamId as ApiStream, Subject, Why};
 use dataplane::{Record, RecordKind, Recording, Transport, WaitedFor};
 use ddp::rdmap::Terminate;
 

@@ -1,7 +1,7 @@
 //! Files that are moved, removed or replaced, and flushes.
 
 use super::*;
-use crate::beneath::Directories;
+use config::beneath::Directories;
 
 /// A writer that opens files again.
 fn following() -> Writer<Bytes> {

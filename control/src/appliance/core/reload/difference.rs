@@ -1,6 +1,6 @@
 //! What a changed file changes.
 
-use crate::config::{self, Config, InterfaceSection, ListenerSection, PeerSection, RegionSection};
+use config::{self, Config, InterfaceSection, ListenerSection, PeerSection, RegionSection};
 
 /// What is different in the file.
 #[derive(Debug, Default, PartialEq)]

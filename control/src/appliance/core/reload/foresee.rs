@@ -14,8 +14,8 @@ use crate::appliance::core::Core;
 use crate::appliance::listeners::{check_advertisement, check_interface_of, stands_in_the_way};
 use crate::appliance::loader::writable;
 use crate::appliance::regions::Regions;
-use crate::beneath::{Directories, Use};
-use crate::config::{Backing, Config, Delivery, Limits, ListenerSection, show_size};
+use config::beneath::{Directories, Use};
+use config::{Backing, Config, Delivery, Limits, ListenerSection, show_size};
 
 /// The steps of a reload that can fail.
 #[derive(Debug, Default)]

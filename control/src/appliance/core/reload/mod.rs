@@ -32,14 +32,14 @@ use self::difference::Difference;
 pub(in crate::appliance) use self::difference::difference;
 use self::foresee::Steps;
 use super::Core;
-use crate::api::{Answer, ApiError, EventKind, RegionInfo, ReloadReport, Reply};
 use crate::appliance::env::Origin;
 use crate::appliance::loader::{Loaded, Wanted};
 use crate::appliance::notes::Cause;
 use crate::appliance::pending::Loading;
 use crate::appliance::regions::preparing;
-use crate::beneath::{Directories, Parent};
-use crate::config::{Backing, Config, ListenerSection, RegionSection};
+use api::{Answer, ApiError, EventKind, RegionInfo, ReloadReport, Reply};
+use config::beneath::{Directories, Parent};
+use config::{Backing, Config, ListenerSection, RegionSection};
 
 /// A reload on its way.
 pub(super) struct ReloadPlan {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::Difference;
-use crate::api::{ApiError, ConfigDiff, ConfigInfo, ReloadReport, Reply, When};
 use crate::appliance::core::Core;
 use crate::appliance::env::Origin;
 use crate::appliance::running::{ByApi, Running};
-use crate::config::{self, Config};
+use api::{ApiError, ConfigDiff, ConfigInfo, ReloadReport, Reply, When};
+use config::{self, Config};
 
 impl Core {
     /// What of the file runs: as declared, without what the API did.

@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use super::run::Run;
-use crate::api::{BenchLoad, JobState};
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::pending::Task;
+use api::{BenchLoad, JobState};
 
 impl Run {
     /// Opens what may be opened now.

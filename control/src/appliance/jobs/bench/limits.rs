@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::api::{BenchLoad, BenchPeer, BenchSpec, UlpChoice};
+use api::{BenchLoad, BenchPeer, BenchSpec, UlpChoice};
 
 /// Most streams of a run.
 const MAX_STREAMS: u32 = 256;

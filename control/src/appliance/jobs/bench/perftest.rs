@@ -13,11 +13,11 @@ use ddp::{Cookie, Source, StreamId};
 use super::Benches;
 use super::limits::{AGAIN, ANSWER, LINGER, MAX_WINDOW};
 use super::run::Run;
-use crate::api::{ApiError, BenchLoad, ErrorKind, JobState, RemotePlace};
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
 use crate::appliance::pending::Task;
 use crate::service::perftest::client::{CYCLE, Client, Next, Report};
+use api::{ApiError, BenchLoad, ErrorKind, JobState, RemotePlace};
 
 impl Benches {
     /// One of the two streams stands, the newest one.

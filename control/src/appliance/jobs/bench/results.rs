@@ -5,7 +5,7 @@ use std::time::Duration;
 use dataplane::{LONGEST_LATENCY, LoadReport};
 use hdrhistogram::Histogram;
 
-use crate::api::LatencyInfo;
+use api::LatencyInfo;
 
 /// What the loads have reported.
 pub(super) struct Results {

@@ -10,15 +10,15 @@ use ddp::{Access, Qn, Stag, StreamId, TaggedOffset};
 use super::super::place::{Need, place};
 use super::limits::MAX_WINDOW;
 use super::results::Results;
-use crate::advert::Advertised;
-use crate::api::{
-    ApiError, BenchInfo, BenchLoad, BenchSpec, Counters, ErrorKind, JobInfo, JobState, RemotePlace,
-};
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
 use crate::appliance::loader::Wanted;
 use crate::appliance::pending::{Loading, SinkOf};
 use crate::service::perftest::client::Client;
+use api::{
+    ApiError, BenchInfo, BenchLoad, BenchSpec, Counters, ErrorKind, JobInfo, JobState, RemotePlace,
+};
+use ddp::advert::Advertised;
 
 /// A run.
 pub(super) struct Run {

@@ -1,0 +1,303 @@
+//! Lines about changes and about calls without effect, and the threads that write them.
+//!
+//! Changes go to the audit file, calls without effect (refused or failed) to `FILE.refused`. Each file has its own queue, thread and
+//! size, so that a flood of refusals costs no change its line. The lines of refusals have a rate besides ([`Quota`]).
+//!
+//! The API's thread never waits for the disk: lines pass bounded queues. A change's line that finds its queue full, or a line that
+//! cannot be written, is counted as lost. A line has no body, query or message of an error: these may contain secrets.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Instant, SystemTime};
+
+use axum::http::{Method, StatusCode};
+use serde::Serialize;
+
+use super::audit_file::AuditFile;
+use super::quota::{LeftOut, Quota};
+use super::{Access, AccessTally, Caller, word};
+use crate::ErrorKind;
+use config::AuditSection;
+
+/// Lines that may wait for the disk, in each queue.
+const DEPTH: usize = 1024;
+/// Renamed files of calls without effect that are kept.
+const KEEP_REFUSED: u32 = 1;
+/// Most bytes of a path in a line.
+const PATH: usize = 256;
+/// Most bytes of a method.
+const METHOD: usize = 16;
+
+/// The audit's files. Dropped, they are complete: the lines that wait are written.
+#[derive(Debug)]
+pub(super) struct Audit {
+    changes: Lines,
+    refused: Lines,
+    quota: Arc<Mutex<Quota>>,
+    tally: Arc<AccessTally>,
+}
+
+impl Audit {
+    /// Opens the files and starts their threads.
+    pub(super) fn open(
+        file: &Path,
+        section: &AuditSection,
+        tally: Arc<AccessTally>,
+    ) -> io::Result<Audit> {
+        let changes = AuditFile::open(file, section.max_size, section.keep)?;
+        let refused = AuditFile::open(&refused_path(file), section.max_size, KEEP_REFUSED)?;
+        let quota = Arc::new(Mutex::new(Quota::new(Instant::now())));
+        Ok(Audit {
+            changes: Lines::start("audit", Output::new(changes, &tally), None)?,
+            refused: Lines::start(
+                "audit-refused",
+                Output::new(refused, &tally),
+                Some(Arc::clone(&quota)),
+            )?,
+            quota,
+            tally,
+        })
+    }
+
+    fn record(&self, line: &Line<'_>) {
+        if !line.is_without_effect() {
+            if !self.changes.send(line) {
+                self.tally.lose_line();
+            }
+            return;
+        }
+        let now = Instant::now();
+        let mut quota = lock(&self.quota);
+        let admitted = quota.admits(line.uid, now);
+        if admitted && self.refused.send(line) {
+            return;
+        }
+        if admitted {
+            quota.leave_out(line.uid, now);
+        }
+        self.tally.leave_out_line();
+    }
+}
+
+/// The file of calls without effect.
+pub(super) fn refused_path(file: &Path) -> PathBuf {
+    let mut path = file.as_os_str().to_owned();
+    path.push(".refused");
+    path.into()
+}
+
+fn lock(quota: &Mutex<Quota>) -> std::sync::MutexGuard<'_, Quota> {
+    quota.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A file's queue and its thread. Dropped, it ends when the lines that wait are written.
+#[derive(Debug)]
+struct Lines {
+    sender: Option<SyncSender<String>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Lines {
+    fn start(name: &str, output: Output, quota: Option<Arc<Mutex<Quota>>>) -> io::Result<Lines> {
+        let (sender, receiver) = sync_channel(DEPTH);
+        let write = move || match quota {
+            None => write_all(output, &receiver),
+            Some(quota) => write_within(output, &receiver, &quota),
+        };
+        let thread = std::thread::Builder::new().name(name.into()).spawn(write)?;
+        Ok(Lines { sender: Some(sender), thread: Some(thread) })
+    }
+
+    /// Returns false if the queue is full.
+    fn send(&self, line: &Line<'_>) -> bool {
+        let text = serde_json::to_string(line).ok();
+        let line = text.zip(self.sender.as_ref());
+        line.is_some_and(|(text, sender)| sender.try_send(text + "\n").is_ok())
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        drop(self.sender.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("a thread of the audit file panicked");
+        }
+    }
+}
+
+/// Writes lines until the sender is gone.
+fn write_all(mut output: Output, lines: &Receiver<String>) {
+    for line in lines {
+        output.write(&line);
+    }
+}
+
+/// The same, with the numbers of calls that the quota left out.
+fn write_within(mut output: Output, lines: &Receiver<String>, quota: &Mutex<Quota>) {
+    loop {
+        // The first call of each user has a line, which ends the wait without a time-out.
+        let due = lock(quota).due();
+        let received = match due {
+            None => lines.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(due) => lines.recv_timeout(due.saturating_duration_since(Instant::now())),
+        };
+        match received {
+            Ok(line) => output.write(&line),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        let left_out = lock(quota).report(Instant::now());
+        output.report(left_out);
+    }
+    let left_out = lock(quota).report_all(Instant::now());
+    output.report(left_out);
+}
+
+/// A file. The log has a line when writing begins to fail, and one when it works again.
+#[derive(Debug)]
+struct Output {
+    file: AuditFile,
+    failing: bool,
+    tally: Arc<AccessTally>,
+}
+
+impl Output {
+    fn new(file: AuditFile, tally: &Arc<AccessTally>) -> Output {
+        Output { file, failing: false, tally: Arc::clone(tally) }
+    }
+
+    fn write(&mut self, line: &str) {
+        let written = self.file.write(line.as_bytes());
+        let path = self.file.path().display();
+        match &written {
+            Err(error) => {
+                self.tally.lose_line();
+                if !self.failing {
+                    tracing::error!("{path}: a line of the audit file is lost: {error}");
+                }
+            }
+            Ok(()) if self.failing => {
+                tracing::warn!("{path}: the audit file is written again");
+            }
+            Ok(()) => {}
+        }
+        self.failing = written.is_err();
+    }
+
+    fn report(&mut self, left_out: Vec<LeftOut>) {
+        for LeftOut { uid, calls } in left_out {
+            let line = LeftOutLine { time: rfc3339(SystemTime::now()), uid, left_out: calls };
+            match serde_json::to_string(&line) {
+                Ok(text) => self.write(&(text + "\n")),
+                Err(_) => self.tally.lose_line(),
+            }
+        }
+    }
+}
+
+/// Calls of a user that have no line.
+#[derive(Debug, Serialize)]
+struct LeftOutLine {
+    /// Time of the report, RFC 3339.
+    time: String,
+    /// `None`: of several users.
+    uid: Option<u32>,
+    /// Calls since the report before.
+    left_out: u64,
+}
+
+fn rfc3339(time: SystemTime) -> String {
+    humantime::format_rfc3339_millis(time).to_string()
+}
+
+/// One call.
+#[derive(Debug, Serialize)]
+struct Line<'e> {
+    /// When it came, RFC 3339.
+    time: String,
+    uid: u32,
+    gid: u32,
+    pid: i32,
+    role: &'static str,
+    method: &'e str,
+    path: &'e str,
+    /// `None`: the client hung up before the answer.
+    status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ErrorKind>,
+}
+
+impl Line<'_> {
+    /// True if the call changed nothing: it was refused, or was wrong. A call without an answer, or with an error of the appliance,
+    /// may have changed something.
+    fn is_without_effect(&self) -> bool {
+        self.status.is_some_and(|status| (400..500).contains(&status))
+    }
+}
+
+/// A call under way. Dropped, it is recorded if it is to be.
+#[derive(Debug)]
+pub(super) struct Entry {
+    access: Arc<Access>,
+    caller: Caller,
+    method: String,
+    path: String,
+    came: SystemTime,
+    recorded: bool,
+    status: Option<u16>,
+    error: Option<ErrorKind>,
+}
+
+impl Entry {
+    pub(super) fn new(access: &Arc<Access>, caller: Caller, method: &Method, path: &str) -> Entry {
+        Entry {
+            access: Arc::clone(access),
+            caller,
+            method: start_of(method.as_str(), METHOD),
+            path: start_of(path, PATH),
+            came: SystemTime::now(),
+            recorded: false,
+            status: None,
+            error: None,
+        }
+    }
+
+    pub(super) fn record_if_dropped(&mut self, recorded: bool) {
+        self.recorded = recorded;
+    }
+
+    pub(super) fn answered(mut self, status: StatusCode, error: Option<ErrorKind>) {
+        (self.status, self.error) = (Some(status.as_u16()), error);
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let (true, Some(audit)) = (self.recorded, &self.access.audit) else { return };
+        let Caller { uid, gid, pid, role } = self.caller;
+        audit.record(&Line {
+            time: rfc3339(self.came),
+            uid,
+            gid,
+            pid,
+            role: word(role),
+            method: &self.method,
+            path: &self.path,
+            status: self.status,
+            error: self.error,
+        });
+    }
+}
+
+/// At most `most` bytes; `…` stands for the rest.
+fn start_of(text: &str, most: usize) -> String {
+    match text.len() > most {
+        true => format!("{}…", &text[..text.floor_char_boundary(most)]),
+        false => text.to_owned(),
+    }
+}

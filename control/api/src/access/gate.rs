@@ -1,0 +1,69 @@
+//! Before a handler runs: has the caller the role? After it: a line in the audit file.
+
+use std::sync::Arc;
+
+use axum::extract::{ConnectInfo, MatchedPath, Request, State};
+use axum::http::Method;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::audit::Entry;
+use super::{Access, Caller, Role};
+use crate::ErrorKind;
+use crate::log::Why;
+
+/// The role of each call, and who has which.
+#[derive(Clone, Debug)]
+pub(crate) struct Gate {
+    access: Arc<Access>,
+    /// Method, path with its parameters, role.
+    calls: Arc<[(Method, &'static str, Role)]>,
+}
+
+impl Gate {
+    pub(crate) fn new(
+        access: Arc<Access>,
+        calls: impl Iterator<Item = (Method, &'static str, Role)>,
+    ) -> Gate {
+        Gate { access, calls: calls.collect() }
+    }
+
+    /// What this call takes. Paths and methods that are not there take the least, so that those who have no role do not learn
+    /// which there are.
+    fn role(&self, method: &Method, path: Option<&MatchedPath>) -> Role {
+        let Some(path) = path else { return Role::View };
+        // GET's handlers answer HEAD.
+        let method = if method == Method::HEAD { &Method::GET } else { method };
+        let known = self.calls.iter().find(|(m, p, _)| m == method && *p == path.as_str());
+        known.map_or(Role::View, |(_, _, role)| *role)
+    }
+}
+
+/// Refuses a call that the caller's role does not allow; records changes and refusals.
+pub(crate) async fn guard(
+    State(gate): State<Gate>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let needed = gate.role(request.method(), request.extensions().get::<MatchedPath>());
+    let mut entry = Entry::new(&gate.access, caller, request.method(), request.uri().path());
+    // Answered or not: a client that hangs up does not take its change back.
+    entry.record_if_dropped(needed > Role::View);
+    let what = format!("{} {}", request.method(), request.uri().path());
+    let response = match caller.may(needed, &what) {
+        Ok(()) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(refusal) => refusal.into_response(),
+    };
+    let error = response.extensions().get::<Why>().map(|why| why.kind);
+    let refused = error == Some(ErrorKind::Forbidden);
+    if refused {
+        gate.access.tally.refuse(caller.role);
+    }
+    entry.record_if_dropped(refused || needed > Role::View);
+    entry.answered(response.status(), error);
+    response
+}

@@ -1,0 +1,262 @@
+//! Who may do what by the API: a role for each connection, a role for each call, and a record of changes.
+//!
+//! The role of a connection follows from the credentials that the kernel recorded when the peer connected ([`peer`],
+//! [`roles`]); that of a call stands in the table of all calls ([`super::routes::calls`]). [`gate`] compares them
+//! before the handler runs. Handlers ask once more where it depends on the body: [`Caller::may_name_files`].
+//! Not here: what local programs may do with regions (`.attach`), which is for the owner alone.
+
+mod audit;
+mod audit_file;
+mod gate;
+mod peer;
+mod quota;
+mod roles;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::Arc;
+#[cfg(any(test, feature = "fake"))]
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+
+pub(super) use self::gate::{Gate, guard};
+pub(super) use self::peer::Door;
+pub(super) use self::roles::SocketMode;
+
+use self::audit::Audit;
+use self::peer::Credentials;
+use self::roles::Roles;
+use super::ApiError;
+use super::Counters;
+use super::serving::ConnectionTally;
+use config::{AccessSection, AuditSection};
+
+/// What a caller may do; each role includes those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Read state, counters and events.
+    View,
+    /// Change regions, listeners, streams and jobs, and read what is in regions and in frames.
+    Operate,
+    /// Everything, files of the host with the permissions of the appliance too.
+    Admin,
+}
+
+impl Role {
+    /// All of them, the least first.
+    pub const ALL: [Role; 3] = [Role::View, Role::Operate, Role::Admin];
+
+    /// Its word in the configuration and in the API.
+    pub fn word(self) -> &'static str {
+        match self {
+            Role::View => "view",
+            Role::Operate => "operate",
+            Role::Admin => "admin",
+        }
+    }
+}
+
+/// The word for what a caller has.
+fn word(role: Option<Role>) -> &'static str {
+    role.map_or("none", Role::word)
+}
+
+/// Who may use the API, and where it is recorded.
+#[derive(Debug)]
+pub struct Access {
+    roles: Roles,
+    audit: Option<Audit>,
+    tally: Arc<AccessTally>,
+    #[cfg(any(test, feature = "fake"))]
+    pretend: peer::Pretend,
+}
+
+/// Why there is no [`Access`].
+#[derive(Debug, thiserror::Error)]
+pub enum AccessError {
+    /// A user or group that is not there.
+    #[error("management.access.{key}: {sentence}")]
+    Unknown {
+        /// The key in `[management.access]`.
+        key: &'static str,
+        /// What is wrong.
+        sentence: String,
+    },
+    /// The audit file cannot be written.
+    #[error(
+        "management.audit.file: {} cannot be opened: {source}; its directory must exist and be ddpd's to write",
+        file.display()
+    )]
+    Audit {
+        /// The file.
+        file: std::path::PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Access {
+    /// Root and the process's own user may do everything, nobody else anything; nothing is recorded.
+    pub fn owner_only() -> Access {
+        Access::new(Roles::owner_only(), None, Arc::default())
+    }
+
+    /// As configured: looks names up and opens the audit file.
+    ///
+    /// # Errors
+    /// A name that is not there, or a file that cannot be opened.
+    pub fn open(access: &AccessSection, audit: &AuditSection) -> Result<Access, AccessError> {
+        let roles =
+            Roles::of(access).map_err(|(key, sentence)| AccessError::Unknown { key, sentence })?;
+        let tally = Arc::<AccessTally>::default();
+        let open = |file: &std::path::PathBuf| {
+            Audit::open(file, audit, Arc::clone(&tally))
+                .map_err(|source| AccessError::Audit { file: file.clone(), source })
+        };
+        let audit = audit.file.as_ref().map(open).transpose()?;
+        Ok(Access::new(roles, audit, tally))
+    }
+
+    fn new(roles: Roles, audit: Option<Audit>, tally: Arc<AccessTally>) -> Access {
+        Access {
+            roles,
+            audit,
+            tally,
+            #[cfg(any(test, feature = "fake"))]
+            pretend: Arc::default(),
+        }
+    }
+
+    /// Every connection is one of user 1, with the role `view`, whoever runs the test.
+    #[cfg(any(test, feature = "fake"))]
+    pub(crate) fn only_viewers() -> Access {
+        use config::{AccessIds, Ids};
+        let ids =
+            AccessIds { view: Ids { users: [1].into(), ..Ids::default() }, ..AccessIds::default() };
+        let roles = Roles { ids, configured: true, ..Roles::owner_only() };
+        let access = Access::new(roles, None, Arc::default());
+        let user = peer::Credentials { uid: 1, gid: 100, pid: 4321, groups: vec![100] };
+        *access.pretend.lock().unwrap_or_else(PoisonError::into_inner) = Some(user);
+        access
+    }
+
+    /// What it counts.
+    pub fn tally(&self) -> Arc<AccessTally> {
+        Arc::clone(&self.tally)
+    }
+
+    /// Mode and group of the socket.
+    pub(super) fn socket_mode(&self) -> SocketMode {
+        self.roles.socket_mode()
+    }
+
+    fn caller(&self, credentials: Credentials) -> Caller {
+        let role = self.roles.role_of(&credentials);
+        let Credentials { uid, gid, pid, .. } = credentials;
+        Caller { uid, gid, pid, role }
+    }
+}
+
+/// Counters of the management servers: connections, refused roles, lines of the audit file.
+#[derive(Debug, Default)]
+pub struct AccessTally {
+    /// Connections of the API's socket.
+    pub api: ConnectionTally,
+    /// Connections of observers.
+    pub observers: ConnectionTally,
+    /// By what the caller had: nothing, view, operate.
+    refused: [AtomicU64; 3],
+    lines_lost: AtomicU64,
+    lines_left_out: AtomicU64,
+}
+
+impl AccessTally {
+    /// Calls that were refused, by the role of the caller.
+    pub fn refused(&self) -> Counters {
+        let roles = [None, Some(Role::View), Some(Role::Operate)];
+        let counts = self.refused.iter().map(|count| count.load(Ordering::Relaxed));
+        roles.map(|role| word(role).to_owned()).into_iter().zip(counts).collect()
+    }
+
+    /// Lines that the audit file should have and does not have.
+    pub fn lines_lost(&self) -> u64 {
+        self.lines_lost.load(Ordering::Relaxed)
+    }
+
+    /// Calls without effect that the audit has no line of, only their number.
+    pub fn lines_left_out(&self) -> u64 {
+        self.lines_left_out.load(Ordering::Relaxed)
+    }
+
+    fn leave_out_line(&self) {
+        self.lines_left_out.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn refuse(&self, role: Option<Role>) {
+        let at = match role {
+            None => 0,
+            Some(Role::View) => 1,
+            // An admin is refused nothing.
+            Some(Role::Operate | Role::Admin) => 2,
+        };
+        self.refused[at].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn lose_line(&self) {
+        self.lines_lost.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The peer of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Caller {
+    uid: u32,
+    gid: u32,
+    /// 0 where the process is in another PID namespace.
+    pid: i32,
+    role: Option<Role>,
+}
+
+impl Caller {
+    /// Has it this role?
+    ///
+    /// # Errors
+    /// The refusal, with what it has, what it needs and the key that gives it.
+    fn may(&self, needed: Role, what: &str) -> Result<(), ApiError> {
+        if self.role >= Some(needed) {
+            return Ok(());
+        }
+        let (needed, uid) = (needed.word(), self.uid);
+        let has = match self.role {
+            None => "has none".to_owned(),
+            Some(role) => format!("has {}", role.word()),
+        };
+        let message = format!("{what} takes the role {needed}; uid {uid} {has}");
+        let hint = format!(
+            "management.access.{needed} = [\"user:{uid}\"], or one of its groups, gives it, after a restart of ddpd"
+        );
+        Err(ApiError::forbidden(message).with_hint(Some(&hint)))
+    }
+
+    /// May it name files that the appliance opens with its own permissions?
+    ///
+    /// # Errors
+    /// The refusal.
+    pub(super) fn may_name_files(&self, key: &str) -> Result<(), ApiError> {
+        self.may(Role::Admin, &format!("{key}: to name a file of the appliance's host"))
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        let caller = parts.extensions.get::<Caller>().copied();
+        caller.ok_or_else(|| ApiError::internal("a request has no caller"))
+    }
+}

@@ -1,0 +1,90 @@
+//! The other end of a connection, as the kernel recorded it when it connected.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+#[cfg(any(test, feature = "fake"))]
+use std::sync::Mutex;
+
+use tokio::net::{UnixListener, UnixStream};
+
+use super::{Access, Caller, Role};
+use crate::places::Peer;
+use crate::serving;
+
+/// Who a process is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Credentials {
+    /// Its effective user.
+    pub(super) uid: u32,
+    /// Its effective group.
+    pub(super) gid: u32,
+    /// Its number; 0 where it is in another PID namespace.
+    pub(super) pid: i32,
+    /// Its supplementary groups.
+    pub(super) groups: Vec<u32>,
+}
+
+impl Credentials {
+    /// Those of the peer: `SO_PEERCRED` and `SO_PEERGROUPS`.
+    pub(super) fn of(stream: &UnixStream) -> io::Result<Credentials> {
+        let peer = stream.peer_cred()?;
+        let groups = unix_users::peer_groups(stream.as_fd())?;
+        Ok(Credentials { uid: peer.uid(), gid: peer.gid(), pid: peer.pid().unwrap_or(0), groups })
+    }
+}
+
+/// The API's socket, which accepts connections with their callers. Groups are not kept: a connection has its role.
+pub(crate) struct Door {
+    listener: UnixListener,
+    access: Arc<Access>,
+    /// Who connects from now on, in place of who does.
+    #[cfg(any(test, feature = "fake"))]
+    pretend: Pretend,
+}
+
+/// Credentials that tests give connections.
+#[cfg(any(test, feature = "fake"))]
+pub(super) type Pretend = Arc<Mutex<Option<Credentials>>>;
+
+impl Door {
+    pub(crate) fn new(listener: UnixListener, access: Arc<Access>) -> Door {
+        Door {
+            listener,
+            #[cfg(any(test, feature = "fake"))]
+            pretend: Arc::clone(&access.pretend),
+            access,
+        }
+    }
+
+    fn credentials(&self, stream: &UnixStream) -> io::Result<Credentials> {
+        #[cfg(any(test, feature = "fake"))]
+        if let Some(credentials) = self.pretend.lock().unwrap().clone() {
+            return Ok(credentials);
+        }
+        Credentials::of(stream)
+    }
+}
+
+impl serving::Door for Door {
+    type Io = UnixStream;
+    type Caller = Caller;
+
+    /// A connection whose peer cannot be examined is closed.
+    async fn accept(&self) -> io::Result<(UnixStream, Caller)> {
+        loop {
+            let (stream, _) = self.listener.accept().await?;
+            match self.credentials(&stream) {
+                Ok(credentials) => return Ok((stream, self.access.caller(credentials))),
+                Err(error) => {
+                    tracing::warn!("API: a connection is closed, its peer is not known: {error}");
+                }
+            }
+        }
+    }
+
+    /// A user's places; admins have the reserve.
+    fn peer(caller: &Caller) -> Peer {
+        Peer { key: caller.uid.into(), privileged: caller.role == Some(Role::Admin) }
+    }
+}

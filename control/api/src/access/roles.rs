@@ -1,0 +1,70 @@
+//! From credentials to a role.
+
+use super::Role;
+use super::peer::Credentials;
+use config::{AccessIds, AccessSection, Ids, Overflow};
+
+/// Who has which role.
+#[derive(Clone, Debug)]
+pub(super) struct Roles {
+    /// The user that the process runs as.
+    pub(super) own: u32,
+    pub(super) overflow: Overflow,
+    pub(super) ids: AccessIds,
+    /// Somebody may have one but root and the process's own user.
+    pub(super) configured: bool,
+}
+
+/// How the socket is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SocketMode {
+    /// Mode 0600.
+    Owner,
+    /// Mode 0660, with this group or that of the process.
+    Group(Option<u32>),
+}
+
+impl Roles {
+    pub(super) fn owner_only() -> Roles {
+        Roles {
+            own: rustix::process::geteuid().as_raw(),
+            overflow: Overflow::of_machine(),
+            ids: AccessIds::default(),
+            configured: false,
+        }
+    }
+
+    /// As configured; the first error is a key of `[management.access]` and a sentence.
+    pub(super) fn of(section: &AccessSection) -> Result<Roles, (&'static str, String)> {
+        let owner = Roles::owner_only();
+        let ids = section.ids(owner.overflow).map_err(|mut errors| errors.swap_remove(0))?;
+        Ok(Roles { ids, configured: section.is_configured(), ..owner })
+    }
+
+    pub(super) fn socket_mode(&self) -> SocketMode {
+        match self.configured {
+            true => SocketMode::Group(self.ids.socket_group),
+            false => SocketMode::Owner,
+        }
+    }
+
+    /// The highest role of this process. The overflow uid has none, whatever is configured: it stands for every user that this
+    /// user namespace cannot name.
+    pub(super) fn role_of(&self, peer: &Credentials) -> Option<Role> {
+        if peer.uid == self.overflow.uid {
+            return None;
+        }
+        if peer.uid == 0 || peer.uid == self.own {
+            return Some(Role::Admin);
+        }
+        let AccessIds { view, operate, admin, .. } = &self.ids;
+        let lists = [(admin, Role::Admin), (operate, Role::Operate), (view, Role::View)];
+        lists.into_iter().find(|(ids, _)| self.has(ids, peer)).map(|(_, role)| role)
+    }
+
+    fn has(&self, ids: &Ids, peer: &Credentials) -> bool {
+        let mut groups = peer.groups.iter().chain([&peer.gid]);
+        ids.users.contains(&peer.uid)
+            || groups.any(|gid| *gid != self.overflow.gid && ids.groups.contains(gid))
+    }
+}

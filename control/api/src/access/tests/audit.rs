@@ -1,0 +1,216 @@
+//! The audit file.
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use axum::http::{Method, StatusCode};
+
+use super::super::audit::{Entry, refused_path};
+use super::super::audit_file::AuditFile;
+use super::*;
+use crate::{EventLog, Server, channel};
+
+/// A server without a control thread that answers.
+fn lonely(dir: &Path) -> (Server, crate::Inbox, Arc<AccessTally>) {
+    let section = AuditSection { file: Some(dir.join("audit.jsonl")), ..no_audit() };
+    let access = Access::open(&AccessSection::default(), &section).unwrap();
+    let tally = access.tally();
+    let (requester, inbox) = channel().unwrap();
+    let server = Server::start(&dir.join("s"), requester, EventLog::new(1, 1), 1024, access);
+    (server.unwrap(), inbox, tally)
+}
+
+fn post(socket: &Path, path: &str) -> UnixStream {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    stream
+}
+
+/// Waits for what must come soon.
+fn wait_for<T>(mut what: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(found) = what() {
+            return found;
+        }
+        assert!(Instant::now() < end, "it does not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_line_has_who_what_and_the_outcome_and_no_secret() {
+    let appliance = Appliance::start();
+    let body = r#"{"name": "x", "secret": "sesame"}"#;
+    assert_eq!(appliance.request(&user(2), "POST", "/v1/regions?key=sesame", body).0, 400);
+    let long = format!("/v1/regions/{}", "x".repeat(300));
+    assert_eq!(appliance.request(&user(2), "DELETE", &long, "").0, 404);
+    for name in ["audit.jsonl", "audit.jsonl.refused"] {
+        let file = appliance.dir.path().join(name);
+        assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o137, 0);
+    }
+    let lines = appliance.audited();
+    let mut first = lines[0].clone();
+    let time = first.as_object_mut().unwrap().remove("time").unwrap();
+    assert!(humantime::parse_rfc3339(time.as_str().unwrap()).is_ok(), "{time}");
+    let expected = serde_json::json!({
+        "uid": 2, "gid": 100, "pid": 4321, "role": "operate", "method": "POST", "path": "/v1/regions",
+        "status": 400, "error": "bad_request",
+    });
+    assert_eq!(first, expected);
+    let path = lines[1]["path"].as_str().unwrap();
+    assert!(path.len() < 270 && path.ends_with('…'), "{path}");
+    assert_eq!(lines[1]["error"], "not_found");
+}
+
+/// A call as it is recorded, without a socket.
+fn call(access: &Arc<Access>, (uid, role): (u32, Role), path: &str, status: u16) {
+    let caller = Caller { uid, gid: 100, pid: 1, role: Some(role) };
+    let mut entry = Entry::new(access, caller, &Method::POST, path);
+    entry.record_if_dropped(true);
+    entry.answered(StatusCode::from_u16(status).unwrap(), None);
+}
+
+/// Bytes of a file and of those that were renamed.
+fn bytes(path: &Path) -> u64 {
+    let numbered = (0..9).map(|n| match n {
+        0 => path.to_owned(),
+        n => path.with_file_name(format!("{}.{n}", path.file_name().unwrap().to_str().unwrap())),
+    });
+    numbered.filter_map(|path| Some(std::fs::metadata(path).ok()?.len())).sum()
+}
+
+#[test]
+fn calls_without_effect_cost_no_change_its_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a");
+    let section = AuditSection { file: Some(file.clone()), max_size: 64 << 10, keep: 1 };
+    let access = Arc::new(Access::open(&AccessSection::default(), &section).unwrap());
+    let long = format!("/v1/regions/{}", "x".repeat(240));
+    let (changes, refusals) = (200, 500);
+    for n in 0..changes {
+        for _ in 0..refusals {
+            call(&access, (1, Role::View), &long, 403);
+            call(&access, (2, Role::Operate), &long, 404);
+        }
+        call(&access, (3, Role::Admin), &format!("/v1/change/{n}"), 200);
+    }
+    let tally = access.tally();
+    drop(access);
+    let recorded: Vec<_> = lines(&file).iter().map(|line| line["path"].clone()).collect();
+    let expected: Vec<Value> = (0..changes).map(|n| format!("/v1/change/{n}").into()).collect();
+    assert_eq!(recorded, expected);
+    let refused = refused_path(&file);
+    assert!(bytes(&refused) <= 2 * section.max_size, "{} bytes", bytes(&refused));
+    // Each of them has a line, or is in the number of those without.
+    let mut calls = std::collections::BTreeMap::<u64, u64>::new();
+    for line in lines(&refused) {
+        *calls.entry(line["uid"].as_u64().unwrap()).or_default() +=
+            line["left_out"].as_u64().unwrap_or(1);
+    }
+    let each = changes * refusals;
+    assert_eq!(calls, [(1, each), (2, each)].into());
+    assert_eq!((tally.lines_lost(), tally.lines_left_out() > 2 * each - 1000), (0, true));
+}
+
+#[test]
+fn a_call_that_an_overloaded_appliance_refuses_is_recorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, inbox, _) = lonely(dir.path());
+    drop(inbox);
+    let mut answer = String::new();
+    let mut stream = post(server.path(), "/v1/reload");
+    std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
+    drop(server);
+    let line = lines(&dir.path().join("audit.jsonl")).remove(0);
+    let fields = ["role", "path", "status", "error"].map(|key| line[key].clone());
+    let expected: [Value; 4] =
+        ["admin".into(), "/v1/reload".into(), 503.into(), "unavailable".into()];
+    assert_eq!(fields, expected, "{answer}");
+}
+
+#[test]
+fn a_change_whose_client_hangs_up_is_recorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, inbox, _) = lonely(dir.path());
+    let stream = post(server.path(), "/v1/reload");
+    let _call = wait_for(|| inbox.try_recv());
+    drop(stream);
+    let file = dir.path().join("audit.jsonl");
+    let line = wait_for(|| lines(&file).into_iter().next());
+    assert_eq!((&line["path"], &line["status"]), (&"/v1/reload".into(), &Value::Null));
+}
+
+#[test]
+fn lines_that_cannot_be_written_are_counted_and_nothing_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, inbox, tally) = lonely(dir.path());
+    drop(inbox);
+    // Its name is taken by something that is not written to.
+    let file = dir.path().join("audit.jsonl");
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    // A request of a client that has gone before it is read is none.
+    let first = post(server.path(), "/v1/reload");
+    wait_for(|| (tally.lines_lost() == 1).then_some(()));
+    drop(first);
+    std::fs::remove_dir(&file).unwrap();
+    let _second = post(server.path(), "/v1/reload");
+    assert_eq!(wait_for(|| file.exists().then(|| lines(&file)).filter(|l| !l.is_empty())).len(), 1);
+    assert_eq!(tally.lines_lost(), 1);
+}
+
+#[test]
+fn a_file_is_renamed_when_it_is_full_and_so_many_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a");
+    let mut file = AuditFile::open(&path, 20, 2).unwrap();
+    for at in 0..8 {
+        file.write(format!("line {at:3}\n").as_bytes()).unwrap();
+    }
+    let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+    assert_eq!(read("a"), "line   6\nline   7\n");
+    assert_eq!(read("a.1"), "line   4\nline   5\n");
+    assert_eq!(read("a.2"), "line   2\nline   3\n");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3);
+    // Another process goes on where this one ended.
+    let mut file = AuditFile::open(&path, 20, 2).unwrap();
+    file.write(b"x\n").unwrap();
+    file.write(b"longer than twenty bytes is a line\n").unwrap();
+    assert_eq!(read("a.1"), "line   6\nline   7\nx\n");
+}
+
+#[test]
+fn a_file_that_is_moved_away_is_begun_anew_and_a_torn_line_is_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, moved) = (dir.path().join("a"), dir.path().join("b"));
+    std::fs::write(&path, "torn").unwrap();
+    let mut file = AuditFile::open(&path, 1000, 2).unwrap();
+    file.write(b"one\n").unwrap();
+    std::fs::rename(&path, &moved).unwrap();
+    file.write(b"two\n").unwrap();
+    assert_eq!(std::fs::read_to_string(moved).unwrap(), "torn\none\n");
+    assert_eq!(std::fs::read_to_string(path).unwrap(), "two\n");
+}
+
+#[test]
+fn links_and_what_is_no_file_are_not_written_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let (target, link) = (dir.path().join("target"), dir.path().join("link"));
+    std::fs::write(&target, "precious").unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    assert!(AuditFile::open(&link, 1000, 1).is_err());
+    assert!(AuditFile::open(Path::new("/dev/null"), 1000, 1).is_err());
+    assert!(AuditFile::open(dir.path(), 1000, 1).is_err());
+    // A link that takes its place later is not followed either.
+    let path = dir.path().join("a");
+    let mut file = AuditFile::open(&path, 1000, 1).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink(&target, &path).unwrap();
+    assert!(file.write(b"line\n").is_err());
+    assert_eq!(std::fs::read_to_string(&target).unwrap(), "precious");
+}

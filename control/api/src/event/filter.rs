@@ -1,0 +1,48 @@
+//! Which events a reader wants.
+
+use super::{Event, EventKind, Ring, Severity};
+use crate::StreamId;
+
+/// Which events a reader wants: those that meet all of these.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventFilter {
+    /// At least this severe.
+    pub severity: Severity,
+    /// About this stream.
+    pub stream: Option<StreamId>,
+    /// Of this listener or one of its streams.
+    pub listener: Option<String>,
+    /// Not before this time, microseconds since 1970-01-01 UTC.
+    pub since_us: u64,
+    /// Untagged messages alone.
+    pub messages: bool,
+    /// Untagged messages of this queue.
+    pub queue: Option<u32>,
+}
+
+impl EventFilter {
+    /// Whether events of a ring can be among them; others need no look, and their loss is none to this reader.
+    pub(super) fn wants_ring(&self, ring: Ring) -> bool {
+        match ring {
+            Ring::Errors => !self.messages,
+            Ring::Attempts => !self.messages && self.severity <= Severity::Warning,
+            Ring::Deliveries => self.severity == Severity::Info,
+            Ring::Life | Ring::Changes => !self.messages && self.severity == Severity::Info,
+        }
+    }
+
+    /// Whether it is one of them. `listener` is that of the event's stream, if known.
+    pub(super) fn wants(&self, event: &Event, listener: Option<&str>) -> bool {
+        let is_message = |queue: Option<u32>| match &event.kind {
+            EventKind::Message { queue: of, .. } => queue.is_none_or(|wanted| wanted == *of),
+            _ => false,
+        };
+        event.severity >= self.severity
+            && event.time_us >= self.since_us
+            && self.stream.is_none_or(|wanted| event.kind.stream() == Some(wanted))
+            && self.listener.as_deref().is_none_or(|wanted| {
+                event.kind.listener().or(listener).is_some_and(|name| name == wanted)
+            })
+            && (!self.messages && self.queue.is_none() || is_message(self.queue))
+    }
+}

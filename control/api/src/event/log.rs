@@ -1,0 +1,222 @@
+//! The log: one ring for each class of events, one sequence of numbers over all of them.
+//!
+//! | ring | what is in it | who makes it grow |
+//! |---|---|---|
+//! | changes | changes by the operator | the operator |
+//! | errors | errors and warnings | streams that fail |
+//! | attempts | peers that did not become streams | anybody who reaches the port |
+//! | deliveries | messages and tagged messages | peers with a stream |
+//! | life | the rest | streams and jobs |
+//!
+//! Each keeps `max_events` at most, so that a flood of one class overwrites nothing of another. Bytes of messages are in
+//! the deliveries alone.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use super::{Event, EventFilter, EventKind, Ring};
+use crate::StreamId;
+
+/// What a reader gets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EventPage {
+    /// The events, oldest first.
+    pub events: Vec<Event>,
+    /// Pass this as `after` to read on.
+    pub next: u64,
+    /// Events that were overwritten before this reader asked for them; where it wants only some classes of events, at
+    /// most so many of those.
+    pub lost: u64,
+}
+
+/// The log; a handle that is cheap to clone. Appending never blocks on readers.
+#[derive(Clone, Debug)]
+pub struct EventLog {
+    inner: Arc<Mutex<Inner>>,
+    last: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// In the order of [`Ring::ALL`].
+    rings: [Events; Ring::ALL.len()],
+    last: u64,
+    /// Listeners of the streams that are established, for the events that name the stream alone.
+    listeners: HashMap<StreamId, Arc<str>>,
+}
+
+/// One ring.
+#[derive(Debug)]
+struct Events {
+    events: VecDeque<Kept>,
+    /// Bytes of message data in `events`.
+    bytes: u64,
+    max_events: usize,
+    max_bytes: u64,
+    /// Events overwritten so far, and the number of the newest of them.
+    overwritten: u64,
+    newest_overwritten: u64,
+}
+
+/// An event with the listener of its stream.
+#[derive(Debug)]
+struct Kept {
+    event: Event,
+    listener: Option<Arc<str>>,
+}
+
+impl EventLog {
+    /// A log of at most `max_events` events of each class, with at most `max_bytes` bytes of message data; the
+    /// oldest of a class go first. The newest of each is always kept.
+    pub fn new(max_events: usize, max_bytes: u64) -> Self {
+        let inner = Inner {
+            rings: Ring::ALL.map(|_| Events::new(max_events.max(1), max_bytes)),
+            last: 0,
+            listeners: HashMap::new(),
+        };
+        Self { inner: Arc::new(Mutex::new(inner)), last: watch::Sender::new(0) }
+    }
+
+    /// Appends; the time is now. Returns the sequence number.
+    pub fn push(&self, kind: EventKind) -> u64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.push_at(u64::try_from(now.as_micros()).unwrap_or(u64::MAX), kind)
+    }
+
+    /// Appends an event of this time.
+    pub(super) fn push_at(&self, time_us: u64, kind: EventKind) -> u64 {
+        let seq = self.lock().push(time_us, kind);
+        self.last.send_replace(seq);
+        seq
+    }
+
+    /// Sequence number of the newest event, 0 if there was none.
+    pub fn last(&self) -> u64 {
+        self.lock().last
+    }
+
+    /// At most `limit` events after sequence number `after`, of those that `filter` takes.
+    pub fn read(&self, after: u64, limit: usize, filter: &EventFilter) -> EventPage {
+        self.lock().read(after, limit, filter)
+    }
+
+    /// Waits until there is an event after `after`.
+    pub async fn wait(&self, after: u64) {
+        let mut last = self.last.subscribe();
+        // The sender lives in `self`, so this cannot fail.
+        drop(last.wait_for(|&last| last > after).await);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing between lock and unlock can panic halfway through a change.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn push(&mut self, time_us: u64, kind: EventKind) -> u64 {
+        self.last += 1;
+        let listener = self.listener_of(&kind);
+        let (severity, ring) = (kind.severity(), kind.ring());
+        let event = Event { seq: self.last, time_us, severity, kind };
+        self.rings[ring as usize].push(Kept { event, listener });
+        self.last
+    }
+
+    /// The listener of the event's stream, which it may not name itself.
+    fn listener_of(&mut self, kind: &EventKind) -> Option<Arc<str>> {
+        match kind {
+            EventKind::StreamEstablished { stream, listener: Some(listener), .. } => {
+                self.listeners.insert(*stream, Arc::from(listener.as_str()));
+                None
+            }
+            EventKind::StreamClosed { stream, .. } => self.listeners.remove(stream),
+            _ => kind.stream().and_then(|stream| self.listeners.get(&stream).cloned()),
+        }
+    }
+
+    fn read(&self, after: u64, limit: usize, filter: &EventFilter) -> EventPage {
+        let mut page = EventPage { events: Vec::new(), next: self.last, lost: 0 };
+        if after >= self.last {
+            return page;
+        }
+        let wanted = || Ring::ALL.into_iter().filter(|ring| filter.wants_ring(*ring));
+        let mut rings: Vec<_> =
+            wanted().map(|ring| self.rings[ring as usize].after(after).peekable()).collect();
+        // The oldest that is left of all of them.
+        while let Some((_, at)) = (0..rings.len())
+            .filter_map(|at| rings[at].peek().map(|kept| (kept.event.seq, at)))
+            .min()
+        {
+            if page.events.len() == limit {
+                let read = page.events.last().map_or(after, |event: &Event| event.seq);
+                page.next = read;
+                break;
+            }
+            if let Some(kept) = rings[at].next()
+                && filter.wants(&kept.event, kept.listener.as_deref())
+            {
+                page.events.push(kept.event.clone());
+            }
+        }
+        page.lost = self.lost((after, page.next), wanted());
+        page
+    }
+
+    /// Events after `from` and up to `to` that were overwritten, of some rings; exact, if no other ring has lost any
+    /// there, else the most that it can be.
+    fn lost(&self, (from, to): (u64, u64), wanted: impl Iterator<Item = Ring>) -> u64 {
+        let kept = self.rings.iter().map(|ring| ring.count(from, to)).sum::<u64>();
+        let of_all = (to - from).saturating_sub(kept);
+        let rings = wanted.map(|ring| &self.rings[ring as usize]);
+        let of_wanted = rings.filter(|ring| ring.newest_overwritten > from);
+        of_all.min(of_wanted.map(|ring| ring.overwritten).sum())
+    }
+}
+
+impl Events {
+    fn new(max_events: usize, max_bytes: u64) -> Self {
+        Events {
+            events: VecDeque::new(),
+            bytes: 0,
+            max_events,
+            max_bytes,
+            overwritten: 0,
+            newest_overwritten: 0,
+        }
+    }
+
+    fn push(&mut self, kept: Kept) {
+        self.bytes += kept.event.kind.weight();
+        self.events.push_back(kept);
+        while self.events.len() > 1
+            && (self.events.len() > self.max_events || self.bytes > self.max_bytes)
+        {
+            if let Some(old) = self.events.pop_front() {
+                self.bytes -= old.event.kind.weight();
+                self.overwritten += 1;
+                self.newest_overwritten = old.event.seq;
+            }
+        }
+    }
+
+    /// Those with a higher number, oldest first.
+    fn after(&self, seq: u64) -> impl Iterator<Item = &Kept> {
+        self.events.iter().skip(self.until(seq))
+    }
+
+    /// How many have a number after `from` and up to `to`.
+    fn count(&self, from: u64, to: u64) -> u64 {
+        (self.until(to) - self.until(from)) as u64
+    }
+
+    /// How many have a number up to `seq`.
+    fn until(&self, seq: u64) -> usize {
+        self.events.partition_point(|kept| kept.event.seq <= seq)
+    }
+}

@@ -1,0 +1,60 @@
+//! The management API: JSON over HTTP on a Unix socket.
+//!
+//! The server runs in a thread of its own and knows nothing of streams or regions: it turns HTTP into
+//! a [`Request`], hands it to the control thread through a bounded queue, and turns the [`Reply`] into
+//! JSON. Events do not pass that queue: the control thread appends to the [`EventLog`], the server
+//! reads from it. `docs/api.md` describes the protocol.
+
+#![forbid(unsafe_code)]
+
+pub mod accept;
+mod access;
+mod capture;
+mod channel;
+mod client;
+mod config_info;
+mod config_routes;
+mod error;
+mod event;
+#[cfg(any(test, feature = "fake"))]
+#[doc(hidden)]
+#[allow(missing_docs)]
+pub mod fake;
+mod info;
+mod ipsec;
+mod log;
+pub mod metrics;
+mod observe;
+mod openapi;
+mod places;
+pub mod refusal;
+mod routes;
+mod server;
+mod serving;
+mod shape;
+mod spec;
+mod stream_id;
+mod types;
+mod why;
+
+#[cfg(test)]
+mod tests;
+
+pub use access::{Access, AccessError, AccessTally, Role};
+pub use capture::{CaptureSink, CaptureSpec};
+pub use channel::{Answer, Call, CallError, Inbox, Requester, channel};
+pub use client::{Client, ClientError, path_segment};
+pub use config_info::*;
+pub use error::{ApiError, ErrorKind};
+pub use event::{Event, EventFilter, EventKind, EventLog, EventPage, Ring, Severity};
+pub use info::*;
+pub use ipsec::{IpsecPolicyInfo, IpsecSaInfo};
+pub use log::LogInfo;
+pub use observe::{MAX_OBSERVERS, Observer, ObserverError};
+pub use openapi::openapi;
+pub use server::{Bound, MAX_CONNECTIONS, Server, ServerError};
+pub use serving::{ConnectionCounts, ConnectionTally};
+pub use spec::*;
+pub use stream_id::StreamId;
+pub use types::*;
+pub use why::{Flight, FlightEnd, FlightEvent, FlightHeader, Subject, Why};

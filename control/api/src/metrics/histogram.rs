@@ -1,0 +1,39 @@
+//! Histograms that are counted elsewhere.
+
+use std::fmt;
+
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::HistogramInfo;
+
+/// What was counted, with a last bucket for all above the last bound.
+#[derive(Debug)]
+struct Counted {
+    buckets: Vec<(f64, u64)>,
+    sum: f64,
+}
+
+impl EncodeMetric for Counted {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        let count = self.buckets.iter().map(|(_, n)| n).sum();
+        encoder.encode_histogram::<NoLabelSet>(self.sum, count, &self.buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
+}
+
+/// Adds one under its name and unit.
+pub(super) fn register(registry: &mut Registry, histogram: &HistogramInfo) {
+    let HistogramInfo { name, unit, help, buckets, beyond, sum } = histogram;
+    let mut buckets = buckets.clone();
+    buckets.push((f64::INFINITY, *beyond));
+    let unit = match unit.as_str() {
+        "seconds" => Unit::Seconds,
+        other => Unit::Other(other.to_owned()),
+    };
+    registry.register_with_unit(name, help, unit, Counted { buckets, sum: *sum });
+}

@@ -1,0 +1,277 @@
+//! What the calls are for, what they answer, and how they can fail, besides what their signatures tell.
+
+use schemars::{JsonSchema, SchemaGenerator};
+
+use super::inputs::Make;
+use crate::ErrorKind::{self, *};
+use crate::*;
+
+/// What is answered.
+#[derive(Clone, Copy)]
+pub(super) enum Content {
+    /// JSON.
+    Json(Make),
+    /// JSON, or with `follow=true` one object per line, for ever.
+    Lines(Make, Make),
+    /// Text or bytes of one of these types.
+    Raw(&'static [&'static str]),
+}
+
+/// An operation that takes something from an answer: its identifier, its parameter, and the member.
+pub(super) type Link = (&'static str, &'static str, &'static str);
+
+/// A call in words.
+pub(super) struct Words {
+    pub(super) method: &'static str,
+    pub(super) path: &'static str,
+    pub(super) id: &'static str,
+    pub(super) summary: &'static str,
+    pub(super) status: u16,
+    pub(super) content: Content,
+    /// Refusals besides those that any call of its kind has.
+    pub(super) refusals: &'static [ErrorKind],
+    pub(super) links: &'static [Link],
+}
+
+impl Words {
+    fn status(self, status: u16) -> Self {
+        Self { status, ..self }
+    }
+
+    fn may(self, refusals: &'static [ErrorKind]) -> Self {
+        Self { refusals, ..self }
+    }
+
+    fn then(self, links: &'static [Link]) -> Self {
+        Self { links, ..self }
+    }
+}
+
+fn words(call: &'static str, id: &'static str, summary: &'static str, content: Content) -> Words {
+    let (method, path) = call.split_once(' ').unwrap_or((call, ""));
+    Words { method, path, id, summary, status: 200, content, refusals: &[], links: &[] }
+}
+
+fn json<T: JsonSchema>() -> Content {
+    Content::Json(SchemaGenerator::subschema_for::<T>)
+}
+
+/// What a followed line is.
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[allow(dead_code, reason = "only its schema is used")]
+enum EventLine {
+    /// An event.
+    Event(Box<Event>),
+    /// So many events were overwritten before they could be sent.
+    Lost {
+        /// How many.
+        lost: u64,
+    },
+}
+
+fn events() -> Content {
+    Content::Lines(
+        SchemaGenerator::subschema_for::<EventPage>,
+        SchemaGenerator::subschema_for::<EventLine>,
+    )
+}
+
+const STREAM_LINKS: &[Link] =
+    &[("getStream", "id", "/id"), ("closeStream", "id", "/id"), ("why", "what", "/id")];
+const JOB_LINKS: &[Link] = &[("getJob", "id", "/id"), ("cancelJob", "id", "/id")];
+/// What becomes of a connection to a peer.
+const PEER: &[ErrorKind] = &[NotFound, Conflict, PeerRefused, Timeout];
+
+/// All of them, in the order of the table of calls.
+pub(super) fn all() -> Vec<Words> {
+    let mut all = state();
+    all.extend(objects());
+    all.extend(transfers());
+    all.extend(service());
+    all
+}
+
+fn state() -> Vec<Words> {
+    vec![
+        words("GET /v1/status", "getStatus", "The appliance in a few numbers", json::<Status>()),
+        words("GET /v1/ports", "listPorts", "Ports", json::<Vec<PortInfo>>()),
+        words(
+            "GET /v1/ports/{name}/capture",
+            "capture",
+            "Captures frames of a port: a pcapng file that ends at `limit`, by DELETE, or when the client hangs up",
+            Content::Raw(&["application/x-pcapng"]),
+        )
+        .may(&[Conflict]),
+        words(
+            "DELETE /v1/ports/{name}/capture",
+            "endCapture",
+            "Ends the capture of a port; its client gets the rest",
+            json::<Done>(),
+        ),
+        words("GET /v1/workers", "listWorkers", "Workers", json::<Vec<WorkerInfo>>()),
+        words("GET /v1/stats", "getStats", "Counters", json::<Stats>()),
+        words("GET /v1/events", "listEvents", "Events", events()),
+        words("GET /v1/messages", "listMessages", "Events of the kind `message`", events()),
+        words("GET /v1/why/{what}", "why", "What happened to a stream, a job or a peer", json::<Why>())
+            .may(&[BadRequest]),
+        words(
+            "GET /v1/metrics",
+            "getMetrics",
+            "All counters for Prometheus, as OpenMetrics for readers that accept it",
+            Content::Raw(&["text/plain", "application/openmetrics-text"]),
+        ),
+    ]
+}
+
+fn objects() -> Vec<Words> {
+    const LISTENER: &[Link] = &[("removeListener", "name", "/name")];
+    const REGION: &[Link] = &[
+        ("removeRegion", "name", "/name"),
+        ("setRegionAccess", "name", "/name"),
+        ("readRegion", "name", "/name"),
+    ];
+    vec![
+        words("GET /v1/regions", "listRegions", "Regions", json::<Vec<RegionInfo>>()),
+        words("POST /v1/regions", "addRegion", "Registers a region", json::<RegionInfo>())
+            .status(201)
+            .may(&[NotFound, Conflict])
+            .then(REGION),
+        words(
+            "DELETE /v1/regions/{name}",
+            "removeRegion",
+            "Deregisters a region, when every worker has forgotten its STag",
+            json::<Done>(),
+        )
+        .may(&[Conflict]),
+        words(
+            "POST /v1/regions/{name}/access",
+            "setRegionAccess",
+            "Changes what peers may do with a region",
+            json::<RegionInfo>(),
+        )
+        .may(&[Conflict]),
+        words(
+            "GET /v1/regions/{name}/data",
+            "readRegion",
+            "Bytes of a region as they are now",
+            Content::Raw(&["application/octet-stream"]),
+        ),
+        words("GET /v1/listeners", "listListeners", "Listeners", json::<Vec<ListenerInfo>>()),
+        words("POST /v1/listeners", "addListener", "Adds a listener", json::<ListenerInfo>())
+            .status(201)
+            .may(&[NotFound, Conflict])
+            .then(LISTENER),
+        words(
+            "DELETE /v1/listeners/{name}",
+            "removeListener",
+            "Removes a listener; its streams stay",
+            json::<Done>(),
+        )
+        .may(&[Conflict]),
+        words("GET /v1/streams", "listStreams", "Streams", json::<Vec<StreamInfo>>()),
+        words("GET /v1/streams/{id}", "getStream", "A stream", json::<StreamInfo>()),
+        words("DELETE /v1/streams/{id}", "closeStream", "Closes a stream", json::<Done>())
+            .may(&[Conflict, Timeout]),
+        words(
+            "GET /v1/associations",
+            "listAssociations",
+            "SCTP associations",
+            json::<Vec<AssociationInfo>>(),
+        ),
+        words(
+            "GET /v1/associations/{id}",
+            "getAssociation",
+            "An SCTP association",
+            json::<AssociationInfo>(),
+        ),
+        words(
+            "GET /v1/ipsec/sas",
+            "listIpsecSas",
+            "Security associations of IPsec, without their keys",
+            json::<Vec<IpsecSaInfo>>(),
+        ),
+        words(
+            "GET /v1/ipsec/policies",
+            "listIpsecPolicies",
+            "Policies of IPsec, in the order in which they are looked at",
+            json::<Vec<IpsecPolicyInfo>>(),
+        ),
+    ]
+}
+
+fn transfers() -> Vec<Words> {
+    vec![
+        words("POST /v1/connect", "connect", "Opens a stream", json::<StreamInfo>())
+            .status(201)
+            .may(PEER)
+            .then(STREAM_LINKS),
+        words("POST /v1/put", "put", "Sends a file into a peer's region", json::<JobInfo>())
+            .status(202)
+            .may(PEER)
+            .then(JOB_LINKS),
+        words("POST /v1/send", "send", "Sends an untagged message", json::<Sent>()).may(PEER),
+        words(
+            "POST /v1/get",
+            "get",
+            "Reads a peer's memory into a file or a region",
+            json::<JobInfo>(),
+        )
+        .status(202)
+        .may(PEER)
+        .then(JOB_LINKS),
+        words("POST /v1/ping", "ping", "Rounds of rping", json::<PingReport>()).may(PEER),
+        words(
+            "POST /v1/atomic",
+            "atomic",
+            "An atomic operation on a peer's memory",
+            json::<AtomicDone>(),
+        )
+        .may(PEER),
+        words("POST /v1/bench", "bench", "Loads a peer", json::<JobInfo>())
+            .status(202)
+            .may(PEER)
+            .then(JOB_LINKS),
+        words(
+            "GET /v1/jobs",
+            "listJobs",
+            "Jobs, finished ones for a while",
+            json::<Vec<JobInfo>>(),
+        ),
+        words("GET /v1/jobs/{id}", "getJob", "A job", json::<JobInfo>()),
+        words("DELETE /v1/jobs/{id}", "cancelJob", "Gives a job up", json::<JobInfo>())
+            .may(&[Conflict]),
+    ]
+}
+
+fn service() -> Vec<Words> {
+    vec![
+        words(
+            "POST /v1/drain",
+            "drain",
+            "Refuses new streams and jobs from now on",
+            json::<Status>(),
+        ),
+        words("POST /v1/undrain", "undrain", "Takes new streams and jobs again", json::<Status>()),
+        words(
+            "POST /v1/reload",
+            "reload",
+            "Applies the configuration file",
+            json::<ReloadReport>(),
+        )
+        .may(&[Conflict]),
+        words("GET /v1/config", "getConfig", "What runs, key by key", json::<ConfigInfo>()),
+        words(
+            "GET /v1/config/diff",
+            "diffConfig",
+            "What differs from the file as it is now",
+            json::<ConfigDiff>(),
+        )
+        .may(&[Conflict]),
+        words("POST /v1/config/save", "saveConfig", "Writes what runs to a file", json::<Saved>())
+            .may(&[Conflict]),
+        words("GET /v1/log", "getLog", "The log's filter", json::<LogInfo>()),
+        words("POST /v1/log", "setLog", "Another filter from now on", json::<LogInfo>())
+            .may(&[Conflict]),
+    ]
+}

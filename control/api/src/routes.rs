@@ -1,0 +1,599 @@
+//! Paths, methods, bodies and status codes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, State};
+use axum::http::{HeaderMap, Method, StatusCode, header, request::Parts};
+use axum::response::{IntoResponse, Response};
+use axum::routing::MethodRouter;
+use axum::{Extension, Router};
+use futures_util::stream;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+use super::access::{Access, Caller, Gate, Role, guard};
+use super::capture;
+use super::config_routes::{reload, save};
+use super::log;
+use super::openapi::{Inputs, Served, delete, get, post};
+use super::shape::{self, ListenerKeys, RegionKeys};
+use super::why;
+use super::{
+    ApiError, AtomicSpec, BenchSpec, ConnectSpec, ErrorKind, EventFilter, EventLog, GetSink,
+    GetSpec, PingSpec, PutSpec, Reply, Request, Requester, SendSpec, Severity, Stats, StreamId,
+};
+use crate::metrics;
+use config;
+use config::{Backing, Delivery};
+
+/// Longest time that a long poll waits.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+/// Most bytes of a region in one answer.
+const MAX_READ: u64 = 16 * 1024 * 1024;
+/// Time for a request's body.
+const BODY: Duration = Duration::from_secs(30);
+/// Most events in one page.
+const MAX_PAGE: usize = 1000;
+
+/// What every handler needs.
+#[derive(Clone, Debug)]
+pub(super) struct App {
+    requester: Requester,
+    events: EventLog,
+    body_limit: usize,
+    closing: watch::Receiver<bool>,
+}
+
+impl App {
+    pub(super) fn new(
+        requester: Requester,
+        events: EventLog,
+        body_limit: usize,
+        closing: watch::Receiver<bool>,
+    ) -> Self {
+        Self { requester, events, body_limit, closing }
+    }
+
+    /// True when the server ends.
+    pub(super) fn closing(&self) -> watch::Receiver<bool> {
+        self.closing.clone()
+    }
+
+    pub(super) async fn ask(&self, request: Request) -> Result<Reply, ApiError> {
+        self.requester.call(request).await
+    }
+
+    /// Asks, and answers with this status if all is well.
+    async fn answer(&self, status: StatusCode, request: Request) -> Result<Response, ApiError> {
+        Ok((status, axum::Json(self.ask(request).await?)).into_response())
+    }
+
+    pub(super) async fn ok(&self, request: Request) -> Result<Response, ApiError> {
+        self.answer(StatusCode::OK, request).await
+    }
+}
+
+pub(super) type Answer = Result<Response, ApiError>;
+
+/// A call: what is asked for, who may, and who answers.
+pub(super) struct Call {
+    pub(super) method: Method,
+    pub(super) path: &'static str,
+    pub(super) role: Role,
+    /// What its handler reads.
+    pub(super) inputs: Inputs,
+    answer: MethodRouter<App>,
+}
+
+fn call(method: Method, path: &'static str, role: Role, served: Served) -> Call {
+    let Served { inputs, answer } = served;
+    Call { method, path, role, inputs, answer }
+}
+
+/// All calls. `view` reads state; `operate` changes it, or reads what is in frames and regions; `admin` is for what concerns the
+/// whole appliance and for files that it opens with its own permissions. Of three calls that `operate` may make the body can
+/// name a file, which only `admin` may: see [`Caller::may_name_files`].
+pub(super) fn calls() -> Vec<Call> {
+    use Role::{Admin, Operate, View};
+    const GET: Method = Method::GET;
+    const POST: Method = Method::POST;
+    const DELETE: Method = Method::DELETE;
+    vec![
+        call(GET, "/v1/status", View, plain(Request::Status)),
+        call(GET, "/v1/ports", View, plain(Request::Ports)),
+        call(GET, "/v1/ports/{name}/capture", Operate, get(capture::begin)),
+        call(DELETE, "/v1/ports/{name}/capture", Operate, delete(capture::end)),
+        call(GET, "/v1/workers", View, plain(Request::Workers)),
+        call(GET, "/v1/regions", View, plain(Request::Regions)),
+        call(POST, "/v1/regions", Operate, post(add_region)),
+        call(DELETE, "/v1/regions/{name}", Operate, delete(remove_region)),
+        call(POST, "/v1/regions/{name}/access", Operate, post(set_access)),
+        call(GET, "/v1/regions/{name}/data", Operate, get(region_data)),
+        call(GET, "/v1/listeners", View, plain(Request::Listeners)),
+        call(POST, "/v1/listeners", Operate, post(add_listener)),
+        call(DELETE, "/v1/listeners/{name}", Operate, delete(remove_listener)),
+        call(GET, "/v1/streams", View, get(streams)),
+        call(GET, "/v1/streams/{id}", View, get(stream)),
+        call(DELETE, "/v1/streams/{id}", Operate, delete(close_stream)),
+        call(GET, "/v1/associations", View, plain(Request::Associations)),
+        call(GET, "/v1/associations/{id}", View, get(association)),
+        call(GET, "/v1/ipsec/sas", View, plain(Request::IpsecSas)),
+        call(GET, "/v1/ipsec/policies", View, plain(Request::IpsecPolicies)),
+        call(GET, "/v1/stats", View, plain(Request::Stats)),
+        call(GET, "/v1/events", View, get(events)),
+        call(GET, "/v1/messages", View, get(messages)),
+        call(POST, "/v1/connect", Operate, post(connect)),
+        // It always reads a file of the appliance's host.
+        call(POST, "/v1/put", Admin, post(put)),
+        call(POST, "/v1/send", Operate, post(send)),
+        call(POST, "/v1/get", Operate, post(get_bytes)),
+        call(POST, "/v1/ping", Operate, post(ping)),
+        call(POST, "/v1/atomic", Operate, post(atomic)),
+        call(POST, "/v1/bench", Operate, post(bench)),
+        call(GET, "/v1/jobs", View, plain(Request::Jobs)),
+        call(GET, "/v1/jobs/{id}", View, get(job)),
+        call(DELETE, "/v1/jobs/{id}", Operate, delete(cancel_job)),
+        call(GET, "/v1/why/{what}", View, get(why::why)),
+        call(POST, "/v1/drain", Operate, post(drain)),
+        call(POST, "/v1/undrain", Operate, post(undrain)),
+        call(POST, "/v1/reload", Admin, post(reload)),
+        call(GET, "/v1/config", View, plain(Request::Config)),
+        call(GET, "/v1/config/diff", View, plain(Request::ConfigDiff)),
+        call(POST, "/v1/config/save", Admin, post(save)),
+        call(GET, "/v1/log", View, plain(Request::Log)),
+        call(POST, "/v1/log", Admin, post(log::set)),
+        call(GET, "/v1/metrics", View, get(prometheus)),
+    ]
+}
+
+/// All calls, each for those who may: there is no other way to a handler than through the table.
+pub(super) fn router(app: App, access: Arc<Access>) -> Router {
+    let calls = calls();
+    let roles = calls.iter().map(|call| (call.method.clone(), call.path, call.role));
+    let gate = Gate::new(access, roles);
+    let routes =
+        calls.into_iter().fold(Router::new(), |routes, call| routes.route(call.path, call.answer));
+    routes
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(no_such_method)
+        .layer(axum::middleware::from_fn_with_state(gate, guard))
+        .layer(axum::middleware::from_fn(log::requests))
+        .with_state(app)
+}
+
+/// GET of something that needs nothing but the question.
+fn plain(request: Request) -> Served {
+    get(move |State(app): State<App>| async move { app.ok(request).await })
+}
+
+async fn add_region(
+    State(app): State<App>,
+    caller: Caller,
+    Json(RegionKeys(body)): Json<RegionKeys>,
+) -> Answer {
+    let region = config::region_from_json(&body).map_err(bad_body)?;
+    if let Backing::File { .. } = region.backing {
+        caller.may_name_files("path")?;
+    }
+    app.answer(StatusCode::CREATED, Request::AddRegion(region)).await
+}
+
+async fn add_listener(
+    State(app): State<App>,
+    caller: Caller,
+    Json(ListenerKeys(body)): Json<ListenerKeys>,
+) -> Answer {
+    let listener = config::listener_from_json(&body).map_err(bad_body)?;
+    if listener.queues.iter().any(|queue| matches!(queue.deliver_to, Delivery::File { .. })) {
+        caller.may_name_files("queue.path")?;
+    }
+    app.answer(StatusCode::CREATED, Request::AddListener(listener)).await
+}
+
+fn bad_body(errors: config::ConfigErrors) -> ApiError {
+    let sentences: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
+    ApiError::bad_request(sentences.join("; "))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Force {
+    /// Streams that use it are aborted; else it is a conflict.
+    #[serde(default)]
+    force: bool,
+}
+
+async fn remove_region(
+    State(app): State<App>,
+    Name(name): Name<String>,
+    Params(query): Params<Force>,
+) -> Answer {
+    app.ok(Request::RemoveRegion { name, force: query.force }).await
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Rights {
+    /// What peers may do from now on.
+    #[schemars(schema_with = "shape::access_words")]
+    access: String,
+}
+
+async fn set_access(
+    State(app): State<App>,
+    Name(name): Name<String>,
+    Json(rights): Json<Rights>,
+) -> Answer {
+    let access = config::access_from_word(&rights.access).ok_or_else(|| {
+        ApiError::bad_request(format!("access: is not {}", config::ACCESS_CHOICES))
+    })?;
+    app.ok(Request::SetAccess { name, access }).await
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Part {
+    /// The first byte.
+    offset: u64,
+    /// Bytes.
+    #[schemars(range(max = 16_777_216))]
+    length: u64,
+}
+
+async fn region_data(
+    State(app): State<App>,
+    Name(name): Name<String>,
+    Params(part): Params<Part>,
+) -> Answer {
+    if part.length > MAX_READ {
+        let message = format!("at most {MAX_READ} bytes of a region are read at once");
+        return Err(ApiError::bad_request(message));
+    }
+    let request = Request::ReadRegion { name, offset: part.offset, length: part.length };
+    let Reply::Bytes(bytes) = app.ask(request).await? else {
+        return Err(ApiError::internal("the control thread did not answer with bytes"));
+    };
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response())
+}
+
+async fn remove_listener(State(app): State<App>, Name(name): Name<String>) -> Answer {
+    app.ok(Request::RemoveListener { name }).await
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct StreamPage {
+    /// At most so many, those with the lowest numbers.
+    limit: Option<usize>,
+    /// Of the counters only these: names with commas between.
+    counters: Option<String>,
+}
+
+async fn streams(State(app): State<App>, Params(page): Params<StreamPage>) -> Answer {
+    let limit = page.limit.unwrap_or(usize::MAX);
+    let mut reply = app.ask(Request::Streams { limit }).await?;
+    if let (Reply::Streams(streams), Some(wanted)) = (&mut reply, &page.counters) {
+        let wanted: Vec<&str> = wanted.split(',').collect();
+        for stream in streams {
+            stream.counters.retain(|name, _| wanted.contains(&name.as_str()));
+        }
+    }
+    Ok((StatusCode::OK, axum::Json(reply)).into_response())
+}
+
+async fn stream(State(app): State<App>, Name(id): Name<StreamId>) -> Answer {
+    app.ok(Request::Stream(id)).await
+}
+
+async fn association(State(app): State<App>, Name(id): Name<StreamId>) -> Answer {
+    app.ok(Request::Association(id)).await
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Abort {
+    /// By a reset.
+    #[serde(default)]
+    abort: bool,
+}
+
+async fn close_stream(
+    State(app): State<App>,
+    Name(id): Name<StreamId>,
+    Params(query): Params<Abort>,
+) -> Answer {
+    app.ok(Request::CloseStream { id, abort: query.abort }).await
+}
+
+async fn connect(State(app): State<App>, Json(spec): Json<ConnectSpec>) -> Answer {
+    app.answer(StatusCode::CREATED, Request::Connect(spec)).await
+}
+
+async fn put(State(app): State<App>, Json(spec): Json<PutSpec>) -> Answer {
+    if !spec.file.is_absolute() {
+        let message = format!("file: {} must be an absolute path", spec.file.display());
+        return Err(ApiError::bad_request(message));
+    }
+    app.answer(StatusCode::ACCEPTED, Request::Put(spec)).await
+}
+
+async fn send(State(app): State<App>, Json(spec): Json<SendSpec>) -> Answer {
+    app.ok(Request::Send(spec)).await
+}
+
+async fn get_bytes(State(app): State<App>, caller: Caller, Json(spec): Json<GetSpec>) -> Answer {
+    if let GetSink::File(file) = &spec.sink {
+        caller.may_name_files("sink.file")?;
+        if !file.is_absolute() {
+            let message = format!("sink.file: {} must be an absolute path", file.display());
+            return Err(ApiError::bad_request(message));
+        }
+    }
+    app.answer(StatusCode::ACCEPTED, Request::Get(spec)).await
+}
+
+async fn ping(State(app): State<App>, Json(spec): Json<PingSpec>) -> Answer {
+    app.ok(Request::Ping(spec)).await
+}
+
+async fn atomic(State(app): State<App>, Json(spec): Json<AtomicSpec>) -> Answer {
+    app.ok(Request::Atomic(spec)).await
+}
+
+async fn bench(State(app): State<App>, Json(spec): Json<BenchSpec>) -> Answer {
+    app.answer(StatusCode::ACCEPTED, Request::Bench(spec)).await
+}
+
+async fn job(State(app): State<App>, Name(id): Name<u64>) -> Answer {
+    app.ok(Request::Job(id)).await
+}
+
+async fn cancel_job(State(app): State<App>, Name(id): Name<u64>) -> Answer {
+    app.ok(Request::CancelJob(id)).await
+}
+
+async fn drain(State(app): State<App>) -> Answer {
+    app.ok(Request::Drain).await
+}
+
+async fn undrain(State(app): State<App>) -> Answer {
+    app.ok(Request::Undrain).await
+}
+
+async fn prometheus(State(app): State<App>, headers: HeaderMap) -> Answer {
+    let Reply::Stats(stats) = app.ask(Request::Stats).await? else {
+        return Err(ApiError::internal("the control thread did not answer with counters"));
+    };
+    metrics_response(&stats, &headers)
+        .map_err(|error| ApiError::internal(format!("the metrics cannot be written: {error}")))
+}
+
+/// The metrics in the format that the reader accepts.
+pub(super) fn metrics_response(
+    stats: &Stats,
+    headers: &HeaderMap,
+) -> Result<Response, std::fmt::Error> {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let format = metrics::Format::accepted(accept);
+    let text = metrics::render(stats, format)?;
+    Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response())
+}
+
+async fn no_such_path(uri: axum::http::Uri) -> ApiError {
+    let path = uri.path();
+    ApiError::not_found(format!("there is no {path}: docs/api.md lists the paths"))
+}
+
+async fn no_such_method(method: Method, uri: axum::http::Uri) -> ApiError {
+    let message = format!("{method} is not possible on {}: see docs/api.md", uri.path());
+    ApiError::new(ErrorKind::MethodNotAllowed, message)
+}
+
+/// Which events.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct EventQuery {
+    /// After this sequence number.
+    after: u64,
+    /// At most so many.
+    limit: usize,
+    /// Wait so long for the first one, milliseconds.
+    wait_ms: u64,
+    /// Do not end: one event per line as it happens.
+    follow: bool,
+    /// At least this severe.
+    severity: Severity,
+    /// Only events about this stream.
+    stream: Option<StreamId>,
+    /// Only events of this listener and of its streams.
+    listener: Option<String>,
+    /// Only events since this time, microseconds since 1970-01-01 UTC.
+    since_us: u64,
+    /// Only messages of this queue (`/v1/messages`).
+    queue: Option<u32>,
+}
+
+impl Default for EventQuery {
+    fn default() -> Self {
+        Self {
+            after: 0,
+            limit: 100,
+            wait_ms: 0,
+            follow: false,
+            severity: Severity::Info,
+            stream: None,
+            listener: None,
+            since_us: 0,
+            queue: None,
+        }
+    }
+}
+
+/// The same without what selects messages.
+#[derive(Deserialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(transform = without_queue)]
+struct AnyEventQuery(EventQuery);
+
+fn without_queue(schema: &mut schemars::Schema) {
+    if let Some(properties) = schema.get_mut("properties").and_then(|all| all.as_object_mut()) {
+        properties.remove("queue");
+    }
+}
+
+async fn events(
+    State(app): State<App>,
+    Params(AnyEventQuery(query)): Params<AnyEventQuery>,
+) -> Answer {
+    if query.queue.is_some() {
+        let message = "queue selects messages: use it with /v1/messages";
+        return Err(ApiError::bad_request(message));
+    }
+    read_events(app, query, false).await
+}
+
+async fn messages(State(app): State<App>, Params(query): Params<EventQuery>) -> Answer {
+    read_events(app, query, true).await
+}
+
+async fn read_events(app: App, query: EventQuery, messages: bool) -> Answer {
+    let EventQuery { after, limit, wait_ms, follow: for_ever, .. } = query;
+    let EventQuery { severity, stream, listener, since_us, queue, .. } = query;
+    let filter = EventFilter { severity, stream, listener, since_us, messages, queue };
+    let limit = limit.clamp(1, MAX_PAGE);
+    if for_ever {
+        return Ok(follow(app, (after, limit), filter));
+    }
+    let wait = Duration::from_millis(wait_ms).min(MAX_WAIT);
+    let deadline = tokio::time::Instant::now() + wait;
+    let mut page = app.events.read(after, limit, &filter);
+    let mut closing = app.closing.clone();
+    while page.events.is_empty() {
+        let more = tokio::select! {
+            () = app.events.wait(page.next) => true,
+            () = tokio::time::sleep_until(deadline) => false,
+            _ = closing.wait_for(|&closing| closing) => false,
+        };
+        if !more {
+            break;
+        }
+        let lost = page.lost;
+        page = app.events.read(page.next, limit, &filter);
+        page.lost += lost;
+    }
+    Ok(axum::Json(page).into_response())
+}
+
+/// One JSON object per line, for ever: events, and `{"lost": n}` where some were overwritten.
+fn follow(app: App, (after, limit): (u64, usize), filter: EventFilter) -> Response {
+    let lines = stream::unfold((app, after, filter), move |(app, mut after, filter)| async move {
+        let mut closing = app.closing.clone();
+        loop {
+            let page = app.events.read(after, limit, &filter);
+            after = page.next;
+            let mut lines = String::new();
+            if page.lost > 0 {
+                lines = format!("{{\"lost\":{}}}\n", page.lost);
+            }
+            for event in &page.events {
+                match serde_json::to_string(event) {
+                    Ok(line) => lines = lines + &line + "\n",
+                    Err(error) => return Some((Err(error), (app, after, filter))),
+                }
+            }
+            if !lines.is_empty() {
+                return Some((Ok(lines), (app, after, filter)));
+            }
+            tokio::select! {
+                () = app.events.wait(after) => {}
+                _ = closing.wait_for(|&closing| closing) => return None,
+            }
+        }
+    });
+    let kind = [(header::CONTENT_TYPE, "application/x-ndjson")];
+    (kind, Body::from_stream(lines)).into_response()
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.error.status());
+        let why = log::Why { kind: self.error, message: self.message.clone() };
+        let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, Extension(why), axum::Json(self)).into_response()
+    }
+}
+
+/// A JSON body within the limit, whatever its content type says.
+pub(super) struct Json<T>(pub(super) T);
+
+impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(
+        request: axum::extract::Request,
+        app: &App,
+    ) -> Result<Self, Self::Rejection> {
+        let limit = app.body_limit;
+        let announced = request.headers().get(header::CONTENT_LENGTH);
+        let announced = announced.and_then(|len| len.to_str().ok()?.parse::<u64>().ok());
+        let too_large = || {
+            let message = format!(
+                "the body is longer than {limit} bytes: send less, or raise limits.api_body"
+            );
+            ApiError::new(ErrorKind::TooLarge, message)
+        };
+        if announced.is_some_and(|len| len > limit as u64) {
+            return Err(too_large());
+        }
+        let body = tokio::time::timeout(BODY, to_bytes(request.into_body(), limit)).await;
+        let body = body.map_err(|_| {
+            ApiError::bad_request(format!("the body has not come within {} s", BODY.as_secs()))
+        })?;
+        let bytes = body.map_err(|error| match std::error::Error::source(&error) {
+            Some(source) if source.is::<http_body_util::LengthLimitError>() => too_large(),
+            _ => ApiError::bad_request(format!("the body cannot be read: {error}")),
+        })?;
+        let value: serde_json::Value = serde_json::from_slice(&bytes)
+            .map_err(|error| ApiError::bad_request(format!("the body is not JSON: {error}")))?;
+        serde_json::from_value(value)
+            .map(Self)
+            .map_err(|error| ApiError::bad_request(format!("the body cannot be parsed: {error}")))
+    }
+}
+
+/// The query string.
+pub(super) struct Params<T>(pub(super) T);
+
+impl<T: DeserializeOwned> FromRequestParts<App> for Params<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Self::Rejection> {
+        let query = Query::<T>::try_from_uri(&parts.uri).map_err(|error| {
+            ApiError::bad_request(format!("the query cannot be parsed: {}", error.body_text()))
+        })?;
+        Ok(Self(query.0))
+    }
+}
+
+/// The part of the path that names something.
+pub(super) struct Name<T>(pub(super) T);
+
+impl<T: std::str::FromStr> FromRequestParts<App> for Name<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Self::Rejection> {
+        let Path(text) = Path::<String>::from_request_parts(parts, app)
+            .await
+            .map_err(|error| ApiError::not_found(error.body_text()))?;
+        text.parse().map(Self).map_err(|_| {
+            ApiError::not_found(format!(
+                "there is nothing with the number `{}`",
+                text.escape_debug()
+            ))
+        })
+    }
+}

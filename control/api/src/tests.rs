@@ -1,0 +1,429 @@
+//! The server over its real socket, with a fake control thread behind it.
+
+mod observe;
+mod serving;
+
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::pin::Pin;
+use std::sync::mpsc;
+use std::task::{Context, Poll, Waker};
+
+use crate::fake::Fake;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Sends raw bytes, returns status and body.
+pub(super) fn raw(fake: &Fake, request: &str) -> (u16, String) {
+    let mut stream = UnixStream::connect(fake.socket()).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    let body = answer.split_once("\r\n\r\n").unwrap().1.to_owned();
+    (status, body)
+}
+
+pub(super) fn http(fake: &Fake, method: &str, path: &str, body: &str) -> (u16, Value) {
+    let len = body.len();
+    let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
+    let (status, body) = raw(fake, &format!("{head}content-length: {len}\r\n\r\n{body}"));
+    (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
+}
+
+fn poll_once<F: Future>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
+    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn message(answer: &(u16, Value)) -> &str {
+    answer.1["message"].as_str().unwrap_or_else(|| panic!("no message in {answer:?}"))
+}
+
+#[test]
+fn everything_that_can_be_read() {
+    let fake = Fake::start();
+    let lists = ["ports", "workers", "regions", "listeners", "streams", "associations", "jobs"];
+    for path in lists.into_iter().chain(["status", "stats"]) {
+        let (status, body) = http(&fake, "GET", &format!("/v1/{path}"), "");
+        assert_eq!(status, 200, "{path}: {body}");
+        assert_eq!(body.is_object(), matches!(path, "status" | "stats"), "{path}: {body}");
+    }
+    assert_eq!(http(&fake, "GET", "/v1/status", "").1["name"], "fake");
+    let (status, stream) = http(&fake, "GET", "/v1/streams/0001000000000007", "");
+    assert_eq!((status, &stream["id"]), (200, &json!("0001000000000007")));
+    let some = http(&fake, "GET", "/v1/streams?limit=1&counters=sent_bytes,nothing", "");
+    assert_eq!((some.0, &some.1[0]["counters"]), (200, &json!({ "sent_bytes": 4096 })));
+    assert_eq!(http(&fake, "GET", "/v1/streams?limit=0", ""), (200, json!([])));
+    assert_eq!(http(&fake, "GET", "/v1/streams?limit=few", "").0, 400);
+    let (status, metrics) = http(&fake, "GET", "/v1/metrics", "");
+    assert_eq!(status, 200);
+    assert!(metrics.as_str().unwrap().contains("ddpd_worker_rx_frames_total{worker=\"0\"} 7"));
+}
+
+#[test]
+fn only_this_user_may_connect_and_the_socket_goes_away() {
+    let fake = Fake::start();
+    let socket = fake.socket().to_owned();
+    assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    drop(fake);
+    assert!(!socket.exists());
+}
+
+// A program that can write the directory may put a link where the socket was: the mode of what it points to stays.
+#[test]
+fn a_link_in_place_of_the_socket_is_not_followed() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let dir = tempfile::tempdir().unwrap();
+    let (path, victim) = (dir.path().join("s"), dir.path().join("victim"));
+    std::fs::write(&victim, "precious").unwrap();
+    std::fs::set_permissions(&victim, std::fs::Permissions::from_mode(0o444)).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let link = dir.path().join("link");
+            while !done.load(Ordering::Relaxed) {
+                if std::os::unix::fs::symlink(&victim, &link).is_ok() {
+                    // Takes the place of the socket, if there is one.
+                    let _ = std::fs::rename(&link, &path);
+                }
+                let _ = std::fs::remove_file(&path);
+            }
+        });
+        for _ in 0..2000 {
+            // Fails when the link is there first.
+            drop(super::server::bind(&path, super::access::SocketMode::Owner));
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    let mode = std::fs::metadata(&victim).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o444);
+}
+
+#[test]
+fn a_socket_in_use_is_refused_and_a_stale_one_is_replaced() {
+    let fake = Fake::start();
+    let (requester, _inbox) = channel().unwrap();
+    let again = Server::start(
+        fake.socket(),
+        requester.clone(),
+        EventLog::new(1, 1),
+        1,
+        Access::owner_only(),
+    );
+    let error = again.map(|_| ()).unwrap_err();
+    assert!(matches!(error, ServerError::InUse(_)), "{error}");
+    assert_eq!(http(&fake, "GET", "/v1/status", "").0, 200, "the first one still answers");
+
+    let dir = tempfile::tempdir().unwrap();
+    let stale = dir.path().join("s");
+    drop(std::os::unix::net::UnixListener::bind(&stale).unwrap());
+    let server =
+        Server::start(&stale, requester.clone(), EventLog::new(1, 1), 1, Access::owner_only())
+            .unwrap();
+    server.stop().unwrap();
+
+    std::fs::write(&stale, "precious").unwrap();
+    let error = Server::start(&stale, requester, EventLog::new(1, 1), 1, Access::owner_only())
+        .map(|_| ())
+        .unwrap_err();
+    assert!(matches!(error, ServerError::NotASocket(_)), "{error}");
+    assert_eq!(std::fs::read_to_string(&stale).unwrap(), "precious");
+}
+
+#[test]
+fn bytes_of_a_region_are_read() {
+    let fake = Fake::start();
+    http(&fake, "POST", "/v1/regions", r#"{"name": "new", "size": "64 KiB", "access": "rw"}"#);
+    let client = Client::new(fake.socket()).unwrap();
+    let bytes = client.bytes("/v1/regions/new/data?offset=5&length=3").unwrap();
+    assert_eq!(bytes, [5, 6, 7]);
+    let long = http(&fake, "GET", "/v1/regions/new/data?offset=0&length=16777217", "");
+    assert_eq!(long.0, 400, "{long:?}");
+    assert_eq!(http(&fake, "GET", "/v1/regions/old/data?offset=0&length=1", "").0, 404);
+}
+
+#[test]
+fn regions_are_added_and_removed() {
+    let fake = Fake::start();
+    let body = r#"{"name": "new", "size": "64 KiB", "access": "rw"}"#;
+    let (status, region) = http(&fake, "POST", "/v1/regions", body);
+    assert_eq!((status, &region["size"]), (201, &json!(65536)));
+    let again = http(&fake, "POST", "/v1/regions", body);
+    assert_eq!((again.0, &again.1["error"]), (409, &json!("conflict")));
+    let (status, body) = http(&fake, "DELETE", "/v1/regions/new?force=true", "");
+    assert_eq!((status, body), (200, json!({})));
+    assert_eq!(http(&fake, "DELETE", "/v1/regions/new", "").0, 404);
+}
+
+#[test]
+fn bad_bodies_are_400_with_a_sentence() {
+    let fake = Fake::start();
+    let cases = [
+        ("/v1/regions", "{", "the body is not JSON: EOF"),
+        ("/v1/regions", "[]", "the body must be a JSON object with the keys of [[region]]"),
+        ("/v1/regions", "", "the body is not JSON: EOF"),
+        (
+            "/v1/regions",
+            r#"{"name": "a", "size": "big", "access": "w"}"#,
+            "region.size: is \"big\", but must be bytes or a size such as \"64 MiB\"",
+        ),
+        (
+            "/v1/listeners",
+            r#"{"name": "a", "interface": "lan", "port": 0}"#,
+            "listener.port: is 0, but must be from 1 to 65535",
+        ),
+        (
+            "/v1/connect",
+            r#"{"remote": "10.0.0.1:1", "fast": true}"#,
+            "the body cannot be parsed: unknown field `fast`",
+        ),
+        ("/v1/connect", r#"{"remote": "peer:1"}"#, "the body cannot be parsed: "),
+        (
+            "/v1/put",
+            r#"{"file": "x", "via": {"stream": "1"}, "target": {"region": {"name": "r"}}}"#,
+            "file: x must be an absolute path",
+        ),
+        (
+            "/v1/send",
+            r#"{"via": {"stream": "1"}, "data": "%"}"#,
+            "the body cannot be parsed: not base64",
+        ),
+        ("/v1/send", r#"{"via": {"stream": "zz"}, "data": ""}"#, "the body cannot be parsed: `zz`"),
+    ];
+    for (path, body, sentence) in cases {
+        let answer = http(&fake, "POST", path, body);
+        assert_eq!(answer.0, 400, "{path} {body}: {answer:?}");
+        assert!(message(&answer).starts_with(sentence), "{path} {body}: {}", message(&answer));
+    }
+    assert_eq!(fake.asked(), 0, "nothing of it reached the control thread");
+}
+
+#[test]
+fn long_bodies_are_413_whether_announced_or_not() {
+    let fake = Fake::start();
+    let long = " ".repeat(fake::BODY_LIMIT as usize + 1);
+    let answer = http(&fake, "POST", "/v1/regions", &long);
+    assert_eq!((answer.0, &answer.1["error"]), (413, &json!("too_large")));
+    let len = long.len();
+    let head = "POST /v1/regions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n";
+    let chunked = format!("{head}transfer-encoding: chunked\r\n\r\n{len:x}\r\n{long}\r\n0\r\n\r\n");
+    let (status, body) = raw(&fake, &chunked);
+    assert_eq!(status, 413, "{body}");
+    let fits = format!("{:1$}", r#"{"name":"a","size":1,"access":"w"}"#, len - 1);
+    assert_eq!(http(&fake, "POST", "/v1/regions", &fits).0, 201);
+}
+
+#[test]
+fn unknown_paths_methods_names_and_queries() {
+    let fake = Fake::start();
+    let cases = [
+        ("GET", "/", 404, "there is no /"),
+        ("GET", "/v1/regions/x/y", 404, "there is no /v1/regions/x/y"),
+        ("PUT", "/v1/regions", 405, "PUT is not possible on /v1/regions"),
+        ("GET", "/v1/streams/nothex", 404, "there is nothing with the number `nothex`"),
+        ("GET", "/v1/associations/5", 404, "there is no association 0000000000000005"),
+        ("GET", "/v1/streams/5", 404, "there is no stream 0000000000000005"),
+        ("DELETE", "/v1/listeners/none", 404, "there is no listener \"none\""),
+        ("GET", "/v1/jobs/-1", 404, "there is nothing with the number `-1`"),
+        ("GET", "/v1/events?limit=x", 400, "the query cannot be parsed"),
+        ("GET", "/v1/events?severity=loud", 400, "the query cannot be parsed"),
+        ("GET", "/v1/events?colour=red", 400, "the query cannot be parsed"),
+        ("GET", "/v1/events?queue=0", 400, "queue selects messages"),
+    ];
+    for (method, path, status, sentence) in cases {
+        let answer = http(&fake, method, path, "");
+        assert_eq!(answer.0, status, "{method} {path}: {answer:?}");
+        assert!(message(&answer).starts_with(sentence), "{method} {path}: {}", message(&answer));
+    }
+}
+
+#[test]
+fn a_control_thread_that_is_gone_is_503() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    let (requester, inbox) = channel().unwrap();
+    drop(inbox);
+    let _server =
+        Server::start(&socket, requester, EventLog::new(1, 1), 1024, Access::owner_only()).unwrap();
+    let client = Client::new(&socket).unwrap();
+    let error = client.get::<Status>("/v1/status").unwrap_err();
+    let ClientError::Refused(error) = error else { panic!("{error}") };
+    assert_eq!(error.error, ErrorKind::Unavailable);
+}
+
+/// connect(2) of a non-blocking socket fails with EAGAIN while the listener's queue is full.
+#[test]
+fn a_client_waits_for_a_full_listen_queue() {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, accept, bind, listen, socket};
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let listener = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    listen(&listener, 0).unwrap();
+    let _first = UnixStream::connect(&path).unwrap();
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| Client::new(&path).unwrap().get::<Status>("/v1/status"));
+        // It tries while the queue is full. The order of both threads makes no difference to the result.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        drop(accept(&listener).unwrap());
+        let mut fds = [PollFd::new(&listener, PollFlags::IN)];
+        let second = poll(&mut fds, Some(&Timespec { tv_sec: 20, tv_nsec: 0 }));
+        assert_eq!(second, Ok(1), "the client gave up");
+        drop(accept(&listener).unwrap());
+        let error = client.join().unwrap().unwrap_err();
+        assert!(matches!(error, ClientError::Protocol(_)), "{error}");
+    });
+}
+
+#[test]
+fn a_full_queue_is_503_and_a_dropped_call_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    let (requester, inbox) = channel().unwrap();
+    let _server =
+        Server::start(&socket, requester.clone(), EventLog::new(1, 1), 1024, Access::owner_only())
+            .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let mut waiting = Vec::new();
+        loop {
+            let mut call = Box::pin(requester.call(Request::Status));
+            match poll_once(&mut call) {
+                Poll::Pending => waiting.push(call),
+                Poll::Ready(result) => {
+                    assert_eq!(result.unwrap_err().error, ErrorKind::Unavailable);
+                    break;
+                }
+            }
+        }
+        assert_eq!(waiting.len(), 256);
+        drop(inbox.try_recv().unwrap());
+        let dropped = waiting.remove(0).await.unwrap_err();
+        assert_eq!(dropped.error, ErrorKind::Unavailable);
+        inbox.try_recv().unwrap().answer.send(Ok(Reply::DONE));
+        assert_eq!(waiting.remove(0).await, Ok(Reply::DONE));
+        drop(waiting);
+        assert!(inbox.try_recv().unwrap().answer.is_abandoned());
+    });
+}
+
+#[test]
+fn the_inbox_is_readable_exactly_when_there_are_requests() {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let (requester, inbox) = channel().unwrap();
+    let readable = |inbox: &Inbox| {
+        let mut fds = [PollFd::from_borrowed_fd(inbox.fd(), PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+    };
+    assert!(!readable(&inbox));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let mut call = Box::pin(requester.call(Request::Status));
+        assert!(poll_once(&mut call).is_pending());
+        assert!(readable(&inbox));
+        assert!(inbox.try_recv().is_some());
+        assert!(inbox.try_recv().is_none());
+        assert!(!readable(&inbox));
+    });
+}
+
+#[test]
+fn events_are_paged_filtered_and_waited_for() {
+    let fake = Fake::start();
+    fake.events.push(EventKind::Draining);
+    fake.events.push(fake::message("in", 0, b"abc"));
+    fake.events.push(fake::message("in", 5, b"xyz"));
+    let (_, page) = http(&fake, "GET", "/v1/events?limit=2", "");
+    assert_eq!(page["events"][0]["event"], "draining");
+    assert_eq!((&page["next"], &page["lost"]), (&json!(2), &json!(0)));
+    let (_, page) = http(&fake, "GET", "/v1/messages?queue=5", "");
+    assert_eq!(page["events"].as_array().unwrap().len(), 1);
+    assert_eq!(page["events"][0]["data"], "eHl6");
+    let (_, page) = http(&fake, "GET", "/v1/messages?listener=other", "");
+    assert_eq!((&page["events"], &page["next"]), (&json!([]), &json!(3)));
+    let (_, page) = http(&fake, "GET", "/v1/events?after=3", "");
+    assert_eq!(page["events"], json!([]));
+    let (_, page) = http(&fake, "GET", "/v1/events?listener=in&stream=7", "");
+    assert_eq!(
+        (&page["events"][0]["seq"], &page["events"][0]["severity"]),
+        (&json!(2), &json!("info"))
+    );
+    let (_, page) = http(&fake, "GET", "/v1/events?severity=warning", "");
+    assert_eq!((&page["events"], &page["lost"]), (&json!([]), &json!(0)));
+    let (_, page) = http(&fake, "GET", "/v1/events?since_us=9999999999999999", "");
+    assert_eq!(page["events"], json!([]));
+
+    // A long poll ends with the event that it waits for, not with those that it does not want.
+    let (sender, receiver) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let client = Client::new(fake.socket()).unwrap();
+            let page: EventPage = client.get("/v1/messages?after=3&wait_ms=60000&queue=9").unwrap();
+            sender.send(page).unwrap();
+        });
+        fake.events.push(EventKind::Draining);
+        fake.events.push(fake::message("in", 9, b"late"));
+        let page = receiver.recv().unwrap();
+        assert_eq!(page.events[0].kind, fake::message("in", 9, b"late"));
+        assert_eq!(page.next, 5);
+    });
+}
+
+#[test]
+fn events_are_followed_until_the_server_stops() {
+    let fake = Fake::start();
+    fake.events.push(EventKind::Draining);
+    let socket = fake.socket().to_owned();
+    let (sender, receiver) = mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let client = Client::new(&socket).unwrap();
+        client.follow("/v1/events?follow=true", |line| {
+            sender.send(serde_json::from_str::<Event>(line).unwrap()).unwrap();
+            Ok(true)
+        })
+    });
+    assert_eq!(receiver.recv().unwrap().seq, 1);
+    fake.events.push(EventKind::Draining);
+    assert_eq!(receiver.recv().unwrap().seq, 2);
+    drop(fake);
+    reader.join().unwrap().unwrap();
+    assert!(receiver.recv().is_err());
+}
+
+#[test]
+fn stream_numbers() {
+    assert_eq!(StreamId(0x1_0000).to_string(), "0000000000010000");
+    assert_eq!("10000".parse(), Ok(StreamId(0x1_0000)));
+    for bad in ["", "+1", "0x1", "g", "00000000000000001"] {
+        assert!(bad.parse::<StreamId>().is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn path_segments_are_escaped() {
+    assert_eq!(path_segment("a-b_c.d~9"), "a-b_c.d~9");
+    assert_eq!(path_segment("a/b ?%ü"), "a%2Fb%20%3F%25%C3%BC");
+}
+
+#[test]
+fn every_path_in_the_documentation_is_served() {
+    let fake = Fake::start();
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/api.md");
+    let text = std::fs::read_to_string(file).unwrap();
+    let mut checked = 0;
+    for line in text.lines() {
+        let Some((method, rest)) = line.strip_prefix("| ").and_then(|l| l.split_once(" `/v1/"))
+        else {
+            continue;
+        };
+        let path = rest.split(['`', '?']).next().unwrap().replace("NAME", "x").replace("ID", "5");
+        let (status, body) = http(&fake, method, &format!("/v1/{path}"), "");
+        let unknown = body["message"].as_str().is_some_and(|m| m.starts_with("there is no /"));
+        assert!(status != 405 && !unknown, "{method} {path}: {status} {body}");
+        checked += 1;
+    }
+    assert_eq!(checked, 43);
+}

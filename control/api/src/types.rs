@@ -1,0 +1,241 @@
+//! Requests and replies. The JSON objects that replies hold are in `info`.
+//!
+//! The JSON is stable: members may be added, never renamed or removed. Sizes are bytes, times
+//! microseconds unless the name says otherwise.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ddp::Access;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    AssociationInfo, AtomicDone, AtomicSpec, BenchSpec, CaptureSink, CaptureSpec, ConfigDiff,
+    ConfigInfo, ConnectSpec, GetSpec, IpsecPolicyInfo, IpsecSaInfo, JobInfo, ListenerInfo, LogInfo,
+    PingReport, PingSpec, PortInfo, PutSpec, RegionInfo, SendSpec, Sent, Stats, Status, StreamId,
+    StreamInfo, Subject, Why, WorkerInfo,
+};
+use config::beneath::Directories;
+use config::{ListenerSection, RegionSection};
+
+/// A request to the control thread. Each variant names the [`Reply`] that answers it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request {
+    /// [`Reply::Status`].
+    Status,
+    /// [`Reply::Ports`].
+    Ports,
+    /// Begins a capture; [`Reply::Done`] when every worker of the port has begun. The file comes out of the sink.
+    Capture {
+        /// The port.
+        port: String,
+        /// What of it.
+        spec: CaptureSpec,
+        /// Where the file goes.
+        sink: CaptureSink,
+    },
+    /// Ends a capture, the rest of which still comes out of its sink; [`Reply::Done`] when no worker captures.
+    EndCapture {
+        /// The port.
+        port: String,
+    },
+    /// [`Reply::Workers`].
+    Workers,
+    /// [`Reply::Regions`].
+    Regions,
+    /// Registers a region; [`Reply::Region`] when every worker has it.
+    AddRegion(RegionSection),
+    /// Deregisters a region; [`Reply::Done`] when every worker has removed it.
+    RemoveRegion {
+        /// Its name.
+        name: String,
+        /// True: aborts streams that use it. False: a region in use is a conflict.
+        force: bool,
+    },
+    /// Changes what peers may do with a region; [`Reply::Region`] when every worker keeps to it.
+    SetAccess {
+        /// Its name.
+        name: String,
+        /// What they may do from now on.
+        access: Access,
+    },
+    /// Copies bytes out of a region; [`Reply::Bytes`].
+    ReadRegion {
+        /// Its name.
+        name: String,
+        /// Offset of the first byte in the region.
+        offset: u64,
+        /// Bytes, at most 16 MiB.
+        length: u64,
+    },
+    /// [`Reply::Listeners`].
+    Listeners,
+    /// Adds a listener; [`Reply::Listener`].
+    AddListener(ListenerSection),
+    /// Removes a listener, its streams stay; [`Reply::Done`].
+    RemoveListener {
+        /// Its name.
+        name: String,
+    },
+    /// [`Reply::Streams`].
+    Streams {
+        /// At most so many, those with the lowest numbers.
+        limit: usize,
+    },
+    /// [`Reply::Stream`].
+    Stream(StreamId),
+    /// [`Reply::IpsecSas`].
+    IpsecSas,
+    /// [`Reply::IpsecPolicies`].
+    IpsecPolicies,
+    /// [`Reply::Associations`].
+    Associations,
+    /// [`Reply::Association`].
+    Association(StreamId),
+    /// Closes a stream; [`Reply::Done`] when it is gone.
+    CloseStream {
+        /// The stream.
+        id: StreamId,
+        /// True: by a reset. False: gracefully.
+        abort: bool,
+    },
+    /// [`Reply::Stats`].
+    Stats,
+    /// Opens a stream; [`Reply::Stream`] when it is established.
+    Connect(ConnectSpec),
+    /// Starts to send a file into a peer's region; [`Reply::Job`] at once.
+    Put(PutSpec),
+    /// Sends an untagged message; [`Reply::Sent`] when it is acknowledged.
+    Send(SendSpec),
+    /// Starts to read bytes of a peer's memory into a file or a region; [`Reply::Job`] at once.
+    Get(GetSpec),
+    /// Starts to load a peer; [`Reply::Job`] at once.
+    Bench(BenchSpec),
+    /// Rounds of rping; [`Reply::Ping`] after the last one.
+    Ping(PingSpec),
+    /// An atomic operation; [`Reply::Atomic`] when it was done.
+    Atomic(AtomicSpec),
+    /// [`Reply::Jobs`].
+    Jobs,
+    /// [`Reply::Job`].
+    Job(u64),
+    /// Cancels a job; [`Reply::Job`].
+    CancelJob(u64),
+    /// Takes no new streams and jobs from now on; [`Reply::Status`] at once.
+    Drain,
+    /// Takes them again; [`Reply::Status`].
+    Undrain,
+    /// What happened to a stream, a job's streams or a peer's; [`Reply::Why`].
+    Why(Subject),
+    /// Reads the configuration again; [`Reply::Reload`].
+    Reload,
+    /// What that would change, and what not; [`Reply::Reload`].
+    TryReload,
+    /// What runs; [`Reply::Config`].
+    Config,
+    /// What differs from the file; [`Reply::ConfigDiff`].
+    ConfigDiff,
+    /// What runs, as the text of this file; [`Reply::Text`].
+    ConfigText(PathBuf),
+    /// The log's filter; [`Reply::Log`].
+    Log,
+    /// Another one from now on; [`Reply::Log`].
+    SetLog(String),
+}
+
+/// An answer of the control thread. It serialises as its content, without the variant.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Reply {
+    /// To [`Request::Status`], [`Request::Drain`] and [`Request::Undrain`].
+    Status(Status),
+    /// To [`Request::Ports`].
+    Ports(Vec<PortInfo>),
+    /// To [`Request::Workers`].
+    Workers(Vec<WorkerInfo>),
+    /// To [`Request::Regions`].
+    Regions(Vec<RegionInfo>),
+    /// To [`Request::AddRegion`].
+    Region(RegionInfo),
+    /// To [`Request::ReadRegion`]; sent as raw bytes, not as JSON.
+    Bytes(Vec<u8>),
+    /// To [`Request::Listeners`].
+    Listeners(Vec<ListenerInfo>),
+    /// To [`Request::AddListener`].
+    Listener(ListenerInfo),
+    /// To [`Request::Streams`].
+    Streams(Vec<StreamInfo>),
+    /// To [`Request::Stream`] and [`Request::Connect`].
+    Stream(StreamInfo),
+    /// To [`Request::IpsecSas`].
+    IpsecSas(Vec<IpsecSaInfo>),
+    /// To [`Request::IpsecPolicies`].
+    IpsecPolicies(Vec<IpsecPolicyInfo>),
+    /// To [`Request::Associations`].
+    Associations(Vec<AssociationInfo>),
+    /// To [`Request::Association`].
+    Association(AssociationInfo),
+    /// To [`Request::Stats`].
+    Stats(Stats),
+    /// To [`Request::Send`].
+    Sent(Sent),
+    /// To [`Request::Ping`].
+    Ping(PingReport),
+    /// To [`Request::Atomic`].
+    Atomic(AtomicDone),
+    /// To [`Request::Jobs`].
+    Jobs(Vec<JobInfo>),
+    /// To [`Request::Put`], [`Request::Get`], [`Request::Bench`], [`Request::Job`] and [`Request::CancelJob`].
+    Job(JobInfo),
+    /// To [`Request::Why`].
+    Why(Why),
+    /// To [`Request::Reload`] and [`Request::TryReload`].
+    Reload(ReloadReport),
+    /// To [`Request::Config`].
+    Config(ConfigInfo),
+    /// To [`Request::ConfigDiff`].
+    ConfigDiff(ConfigDiff),
+    /// To [`Request::ConfigText`]; it is written to a file and not sent, because it has secrets in it.
+    Text {
+        /// All of it.
+        text: String,
+        /// The file that runs: it may be written.
+        #[serde(skip)]
+        running: PathBuf,
+        /// Where other files may lie.
+        #[serde(skip)]
+        files: Arc<Directories>,
+    },
+    /// To [`Request::Log`] and [`Request::SetLog`].
+    Log(LogInfo),
+    /// To requests without a result; an empty object.
+    Done(Done),
+}
+
+impl Reply {
+    /// Success without a result.
+    pub const DONE: Self = Self::Done(Done {});
+}
+
+/// An empty object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Done {}
+
+/// The effect of a reload.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReloadReport {
+    /// Changes applied, one sentence each.
+    pub applied: Vec<String>,
+    /// Changes in the file that take effect only after a restart, one sentence each.
+    pub needs_restart: Vec<String>,
+    /// What the API made and the file does not have or has otherwise: it stays, one sentence each.
+    #[serde(default)]
+    pub kept: Vec<String>,
+    /// Why nothing would be applied, one sentence each; of a reload that is only tried.
+    #[serde(default)]
+    pub refused: Vec<String>,
+    /// Nothing was applied: `applied` is what would be.
+    #[serde(default)]
+    pub dry_run: bool,
+}

@@ -1,0 +1,284 @@
+//! Opening files below the directories of `[files] paths`, and no others.
+//!
+//! Without that key they are that of the appliance's own files ([`own_directory`]), the files that the configuration names itself, and their directories.
+//!
+//! Each component of a path is opened by itself, from the directory on (`openat(2)`, `O_NOFOLLOW`), and `..` is refused: no
+//! symbolic link leads out, also while directories are renamed. `openat2(2)` has its mode in memory, where no filter of system
+//! calls can refuse set-user-ID bits; so it is not used. The directories themselves are the operator's: they may be symbolic
+//! links.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat};
+use rustix::io::Errno;
+
+pub use self::parent::{NotWritten, Parent};
+
+/// The directory of the appliance's own files, as the packages make it.
+const STATE: &str = "/var/lib/ddpd";
+
+/// Directories that a file in them does not open for others.
+const NOT_BY_A_FILE: [&str; 2] = ["/", "/dev"];
+
+/// What files are opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// To be sent: an ordinary file, or a pipe.
+    Read,
+    /// A region's: read and written, made if it is not there, for its owner alone.
+    ReadWrite,
+    /// A queue's: written at its end, made if it is not there, for its owner alone.
+    Append,
+    /// What was got: made, or emptied.
+    Replace,
+}
+
+/// Why a file is not opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// It does not lie below the directories.
+    #[error("{0}")]
+    Outside(String),
+    /// It may, but cannot be opened.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// The directories.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Directories {
+    paths: Vec<PathBuf>,
+    /// Files that may be opened wherever they are.
+    named: Vec<PathBuf>,
+    /// They are those of the key.
+    by_key: bool,
+    /// `ddpctl` makes its pipes here.
+    pipes: Option<PathBuf>,
+}
+
+/// The directory of the appliance's own files: the service manager's (`StateDirectory=` of systemd; the first, where it has
+/// several), else [`STATE`].
+pub fn own_directory() -> PathBuf {
+    // The tests of other modules have their files there.
+    if cfg!(test) {
+        return std::env::temp_dir();
+    }
+    let given = std::env::var_os("STATE_DIRECTORY").unwrap_or_default();
+    first_of(&given).unwrap_or_else(|| STATE.into())
+}
+
+/// Of paths with colons between them the first, if it is an absolute one.
+fn first_of(paths: &OsStr) -> Option<PathBuf> {
+    std::env::split_paths(paths).next().filter(|path| path.is_absolute())
+}
+
+/// A path's way from a directory that may be used.
+struct Way {
+    directory: PathBuf,
+    rest: PathBuf,
+    /// Only because it lies beside the socket.
+    for_pipes: bool,
+}
+
+impl Directories {
+    /// Those of `[files] paths`, and that of the API's socket for pipes.
+    pub fn listed(paths: &[PathBuf], socket: &Path) -> Directories {
+        let paths = paths.iter().map(|path| absolute(path)).collect();
+        Directories { paths, named: Vec::new(), by_key: true, pipes: for_pipes(socket) }
+    }
+
+    /// Those without `[files] paths`. `named`: the files that the configuration names itself.
+    pub fn by_default<'a>(named: impl Iterator<Item = &'a Path>, socket: &Path) -> Directories {
+        let named: Vec<PathBuf> = named.map(absolute).collect();
+        let mut paths = vec![own_directory()];
+        for directory in named.iter().filter_map(|path| path.parent()) {
+            let real = std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
+            let is_open = paths.iter().any(|path| path == directory);
+            if !is_open && !NOT_BY_A_FILE.map(PathBuf::from).contains(&real) {
+                paths.push(directory.to_owned());
+            }
+        }
+        Directories { paths, named, by_key: false, pipes: for_pipes(socket) }
+    }
+
+    /// Files may lie anywhere.
+    pub fn everywhere() -> Directories {
+        Directories::listed(&["/".into()], Path::new("/"))
+    }
+
+    /// Whether the path may be named; nothing is made, and what is not there may be.
+    ///
+    /// # Errors
+    /// It does not lie below the directories, by its name or by a symbolic link.
+    pub fn admit(&self, path: &Path, usage: Use) -> Result<(), Refused> {
+        let way = self.way(path, usage)?;
+        match self.resolve(path, &way, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+            Err(refused @ Refused::Outside(_)) => Err(refused),
+            // Opening it will say it.
+            Ok(_) | Err(Refused::Failed(_)) => Ok(()),
+        }
+    }
+
+    /// Opens the directory that a file lies in, or would.
+    ///
+    /// # Errors
+    /// One sentence that names the path.
+    pub fn parent(&self, path: &Path) -> Result<Parent, Refused> {
+        let Way { directory, rest, .. } = self.way(path, Use::Replace)?;
+        let name = rest.file_name().ok_or_else(|| self.outside(path, "is no path"))?.to_owned();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = match rest.parent().filter(|between| !between.as_os_str().is_empty()) {
+            None => openat(rustix::fs::CWD, &directory, flags, Mode::empty())
+                .map_err(|error| failed(path, &error.into()))?,
+            Some(between) => {
+                let way = Way { directory, rest: between.to_owned(), for_pipes: false };
+                self.resolve(path, &way, flags, Mode::empty())?
+            }
+        };
+        Ok(Parent::new(opened, name))
+    }
+
+    /// Opens it. Never waits for the other end of a pipe.
+    ///
+    /// # Errors
+    /// One sentence that names the path.
+    pub fn open(&self, path: &Path, usage: Use) -> Result<File, Refused> {
+        let (flags, mode) = match usage {
+            Use::Read => (OFlags::RDONLY, 0),
+            Use::ReadWrite => (OFlags::RDWR | OFlags::CREATE, 0o600),
+            Use::Append => (OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE, 0o600),
+            Use::Replace => (OFlags::WRONLY | OFlags::TRUNC | OFlags::CREATE, 0o666),
+        };
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let way = self.way(path, usage)?;
+        let file = File::from(self.resolve(path, &way, flags, mode.into())?);
+        let metadata = file.metadata().map_err(|error| failed(path, &error))?;
+        if metadata.is_file() && way.for_pipes {
+            return Err(self.outside(path, "is no pipe and does not lie below them"));
+        }
+        // Such as /dev/null, for messages that nobody wants.
+        let device = usage == Use::Append
+            && metadata.file_type().is_char_device()
+            && self.named.contains(&absolute(path));
+        if usage != Use::Read && !metadata.is_file() && !device {
+            let message = format!("{} is not an ordinary file", path.display());
+            return Err(Refused::Failed(message));
+        }
+        Ok(file)
+    }
+
+    /// From the innermost directory: an outer one may be there for others.
+    fn way(&self, path: &Path, usage: Use) -> Result<Way, Refused> {
+        let whole = absolute(path);
+        let names_a_file = !path.as_os_str().as_encoded_bytes().ends_with(b"/");
+        let named = self.named.iter().filter(|named| **named == whole);
+        let directories = named.filter_map(|named| named.parent());
+        let directories = directories.chain(self.paths.iter().map(PathBuf::as_path));
+        let ways = directories.filter_map(|directory| way(directory, &whole, false));
+        let beside = self.pipes.as_deref().filter(|_| usage == Use::Read);
+        // Not below it: only what lies beside the socket.
+        let beside = beside.filter(|pipes| whole.parent() == Some(*pipes));
+        let beside = beside.and_then(|pipes| way(pipes, &whole, true));
+        let found = ways.max_by_key(|way| way.directory.components().count()).or(beside);
+        found.filter(|_| names_a_file).ok_or_else(|| self.outside(path, "does not lie below them"))
+    }
+
+    fn resolve(
+        &self,
+        path: &Path,
+        way: &Way,
+        flags: OFlags,
+        mode: Mode,
+    ) -> Result<OwnedFd, Refused> {
+        let why = |error: Errno| self.why(path, error);
+        let mut at = openat(rustix::fs::CWD, &way.directory, AS_DIRECTORY, Mode::empty())
+            .map_err(|error| failed(path, &error.into()))?;
+        let mut parts = way.rest.components();
+        let last = parts.next_back();
+        for part in parts {
+            at = enter(&at, name_of(part), AS_DIRECTORY, Mode::empty()).map_err(why)?;
+        }
+        let name = last.ok_or_else(|| self.outside(path, "is not a path"))?;
+        enter(&at, name_of(name), flags, mode).map_err(why)
+    }
+
+    fn why(&self, path: &Path, error: Errno) -> Refused {
+        match error {
+            Errno::LOOP => self.outside(path, "is or passes a symbolic link"),
+            error => failed(path, &error.into()),
+        }
+    }
+
+    fn outside(&self, path: &Path, why: &str) -> Refused {
+        let shown: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
+        let allowed = match (shown.is_empty(), self.by_key) {
+            (true, _) => "files.paths is empty".to_owned(),
+            (false, true) => format!("files must lie below {} (files.paths)", shown.join(" or ")),
+            (false, false) => {
+                format!("files must lie below {} (files.paths is not set)", shown.join(" or "))
+            }
+        };
+        let path = path.to_string_lossy();
+        Refused::Outside(format!("\"{}\" {why}: {allowed}", path.escape_debug()))
+    }
+}
+
+const AS_DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// The name of a component. [`way`] has refused `..`; an empty name fails as such.
+fn name_of(part: Component<'_>) -> &OsStr {
+    match part {
+        Component::Normal(name) => name,
+        _ => OsStr::new(""),
+    }
+}
+
+/// Opens one name in a directory. A symbolic link is [`Errno::LOOP`], whatever the flags make of it.
+fn enter(at: impl AsFd, name: &OsStr, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+    let opened = openat(&at, name, flags | OFlags::NOFOLLOW, mode);
+    let may_be_link = match &opened {
+        // O_PATH opens the link itself.
+        Ok(_) => flags.contains(OFlags::PATH) && !flags.contains(OFlags::DIRECTORY),
+        Err(error) => *error == Errno::NOTDIR,
+    };
+    if may_be_link {
+        let stat = match &opened {
+            Ok(opened) => rustix::fs::fstat(opened),
+            Err(_) => statat(&at, name, AtFlags::SYMLINK_NOFOLLOW),
+        };
+        if stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink) {
+            return Err(Errno::LOOP);
+        }
+    }
+    opened
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// `ddpctl` resolves the socket's path in the same way.
+fn for_pipes(socket: &Path) -> Option<PathBuf> {
+    std::fs::canonicalize(absolute(socket).parent()?).ok()
+}
+
+/// A directory that the operator writes may have `..` in it, what follows may not.
+fn way(directory: &Path, whole: &Path, for_pipes: bool) -> Option<Way> {
+    let rest = whole.strip_prefix(directory).ok()?;
+    let goes_up = rest.components().any(|part| part == Component::ParentDir);
+    let names_one = !rest.as_os_str().is_empty() && !goes_up;
+    names_one.then(|| Way { directory: directory.to_owned(), rest: rest.to_owned(), for_pipes })
+}
+
+fn failed(path: &Path, error: &io::Error) -> Refused {
+    Refused::Failed(format!("cannot open {}: {error}", path.display()))
+}
+
+mod parent;
+#[cfg(test)]
+mod tests;

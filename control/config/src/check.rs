@@ -1,0 +1,350 @@
+//! What one section says about another: references, duplicates, and sums that must fit.
+
+use std::net::IpAddr;
+
+use super::errors::{Places, Sink};
+use super::sctp::SctpSection;
+use super::tuning::{Limits, MpaReceiveSection};
+use super::types::*;
+use super::values::show_size;
+use crate::transport::Transport;
+use ddp::advert;
+
+/// What could be read of a file, before the sections are checked against each other. Names are
+/// those of all sections, also of sections with errors: a reference to one is not dangling.
+pub(super) struct Sections {
+    pub(super) ports: Vec<(PortSection, Places)>,
+    pub(super) port_names: Vec<String>,
+    pub(super) interfaces: Vec<(InterfaceSection, Places)>,
+    pub(super) interface_names: Vec<String>,
+    pub(super) regions: Vec<(RegionSection, Places)>,
+    pub(super) region_names: Vec<String>,
+    pub(super) listeners: Vec<(ListenerSection, Places)>,
+    pub(super) limits: (Limits, Places),
+    pub(super) mpa: (MpaReceiveSection, Places),
+    pub(super) sctp: (SctpSection, Places),
+    /// There are policies of IPsec, or may be.
+    pub(super) ipsec: bool,
+}
+
+/// Least memory of one stream of rping and perftest, bytes.
+const MIN_SLOT: u64 = 4096;
+
+/// Reports everything that is wrong between the sections of one file.
+pub(super) fn file(sections: &Sections, sink: &Sink) {
+    unique_names(sections, sink);
+    ports(sections, sink);
+    interfaces(sections, sink);
+    regions(sections, sink);
+    listeners(sections, sink);
+    longest_fpdu(sections, sink);
+    required_protection(sections, sink);
+}
+
+/// A listener that requires IPsec where there is none would take no stream.
+fn required_protection(sections: &Sections, sink: &Sink) {
+    let all = sections.listeners.iter();
+    for (_, places) in all.filter(|(l, _)| l.require.is_some() && !sections.ipsec) {
+        sink.report_at(
+            places,
+            "require",
+            "asks for IPsec, but there is no [[ipsec.policy]], and [ipsec] keys is not \"kernel\": every stream would be \
+             refused",
+        );
+    }
+}
+
+/// An FPDU that fills a segment must be taken.
+fn longest_fpdu(sections: &Sections, sink: &Sink) {
+    let (mpa, places) = &sections.mpa;
+    let longest = sections.interfaces.iter().max_by_key(|(interface, _)| interface.mtu);
+    let Some((interface, _)) = longest else { return };
+    if mpa.max_fpdu < u32::from(interface.mtu) {
+        let (max, mtu, name) = (mpa.max_fpdu, interface.mtu, &interface.name);
+        sink.report_at(
+            places,
+            "max_fpdu",
+            format!("is {max}, less than the MTU of interface \"{name}\" ({mtu}): raise it"),
+        );
+    }
+}
+
+fn unique_names(sections: &Sections, sink: &Sink) {
+    fn check<'a>(sink: &Sink, kind: &str, names: impl Iterator<Item = (&'a str, &'a Places)>) {
+        let mut seen: Vec<&str> = Vec::new();
+        for (name, places) in names {
+            if seen.contains(&name) {
+                sink.report_at(
+                    places,
+                    "name",
+                    format!("\"{name}\" is the name of an earlier {kind} too: choose another"),
+                );
+            }
+            seen.push(name);
+        }
+    }
+    check(sink, "port", sections.ports.iter().map(|(x, p)| (x.name.as_str(), p)));
+    check(sink, "interface", sections.interfaces.iter().map(|(x, p)| (x.name.as_str(), p)));
+    check(sink, "region", sections.regions.iter().map(|(x, p)| (x.name.as_str(), p)));
+    check(sink, "listener", sections.listeners.iter().map(|(x, p)| (x.name.as_str(), p)));
+}
+
+fn ports(sections: &Sections, sink: &Sink) {
+    for (index, (port, places)) in sections.ports.iter().enumerate() {
+        let mut earlier = sections.ports[..index].iter().map(|(port, _)| port);
+        if let Some(other) = earlier.find(|other| other.kind.same_device(&port.kind)) {
+            let device = port.kind.device();
+            sink.report_at(
+                places,
+                port.kind.device_key(),
+                format!("{device} belongs to port \"{}\" already: name another", other.name),
+            );
+        }
+    }
+}
+
+fn interfaces(sections: &Sections, sink: &Sink) {
+    for (index, (interface, places)) in sections.interfaces.iter().enumerate() {
+        if !sections.port_names.contains(&interface.port) {
+            sink.report_at(places, "port", dangling(&interface.port, "port", &sections.port_names));
+        }
+        for (other, _) in &sections.interfaces[..index] {
+            if other.port == interface.port && other.vlan == interface.vlan {
+                let key = if interface.vlan.is_some() { "vlan" } else { "port" };
+                sink.report_at(
+                    places,
+                    key,
+                    format!(
+                        "interface \"{}\" is on the same port and VLAN: add the addresses there, or \
+                         write another vlan",
+                        other.name
+                    ),
+                );
+            }
+        }
+        for (at, net) in interface.addresses.iter().enumerate() {
+            let earlier = sections.interfaces[..index].iter().flat_map(|(i, _)| &i.addresses);
+            let mut earlier = earlier.chain(&interface.addresses[..at]);
+            if earlier.any(|other| other.addr() == net.addr()) {
+                let address = net.addr();
+                sink.report_at(
+                    places,
+                    "addresses",
+                    format!("{address} is there twice: remove one"),
+                );
+            }
+        }
+    }
+}
+
+fn regions(sections: &Sections, sink: &Sink) {
+    let limits = &sections.limits;
+    if sections.regions.len() > limits.0.regions as usize {
+        let (number, limit) = (sections.regions.len(), limits.0.regions);
+        sink.report_at(
+            &limits.1,
+            "regions",
+            format!("is {limit}, but the file has {number} regions: raise it or remove some"),
+        );
+    }
+    let sizes = sections.regions.iter().filter_map(|(region, _)| region.size);
+    let total = sizes.fold(0u64, u64::saturating_add);
+    if total > limits.0.region_memory {
+        sink.report_at(
+            &limits.1,
+            "region_memory",
+            format!(
+                "is {}, but the regions have {} together: raise it or make them smaller",
+                show_size(limits.0.region_memory),
+                show_size(total)
+            ),
+        );
+    }
+    // Those in reserved hugepages may not count.
+    let counted = sections.regions.iter().filter(|(r, _)| r.backing != Backing::Hugepages);
+    let counted = counted.filter_map(|(r, _)| r.size).fold(0u64, u64::saturating_add);
+    if let Some(ceiling) = limits.0.memory.filter(|&ceiling| counted > ceiling) {
+        sink.report_at(
+            &limits.1,
+            "memory",
+            format!(
+                "is {}, but the regions have {} together: raise it or make them smaller",
+                show_size(ceiling),
+                show_size(counted)
+            ),
+        );
+    }
+    for (index, (region, places)) in sections.regions.iter().enumerate() {
+        for (other, _) in &sections.regions[..index] {
+            let key = match (&region.backing, &other.backing) {
+                (Backing::File { path: a, .. }, Backing::File { path: b, .. }) if a == b => "path",
+                (Backing::SharedMemory { object: a }, Backing::SharedMemory { object: b })
+                    if a == b =>
+                {
+                    "object"
+                }
+                _ => continue,
+            };
+            let name = &other.name;
+            sink.report_at(
+                places,
+                key,
+                format!("belongs to region \"{name}\" already: name another"),
+            );
+        }
+    }
+}
+
+fn listeners(sections: &Sections, sink: &Sink) {
+    for (index, (listener, places)) in sections.listeners.iter().enumerate() {
+        let interfaces = &sections.interface_names;
+        if !interfaces.contains(&listener.interface) {
+            let message = dangling(&listener.interface, "interface", interfaces);
+            sink.report_at(places, "interface", message);
+        }
+        for message in listener_regions(listener, &sections.region_names) {
+            sink.report_at(places, "regions", message);
+        }
+        slots(listener, places, sections, sink);
+        listener_address(listener, places, sections, sink);
+        for (other, _) in &sections.listeners[..index] {
+            if overlaps(listener, other) {
+                let (port, name) = (listener.port, &other.name);
+                sink.report_at(
+                    places,
+                    "port",
+                    format!(
+                        "{port} is taken by listener \"{name}\" on the same address: use another"
+                    ),
+                );
+            }
+        }
+        listener_sums(listener, places, &sections.limits.0, sink);
+    }
+}
+
+/// What is wrong with the regions of a listener; also used for listeners that the API adds.
+pub(super) fn listener_regions(listener: &ListenerSection, regions: &[String]) -> Vec<String> {
+    let mut messages = Vec::new();
+    for (index, region) in listener.regions.iter().enumerate() {
+        if !regions.contains(region) {
+            messages.push(dangling(region, "region", regions));
+        }
+        if listener.regions[..index].contains(region) {
+            messages.push(format!("names \"{region}\" twice: remove one"));
+        }
+    }
+    let rdmap = listener.ulp.rdmap();
+    if let Some(rdmap) = rdmap.filter(|rdmap| rdmap.service.has_slots()) {
+        if listener.regions.len() != 1 {
+            let service = rdmap.service.word();
+            messages.push(format!(
+                "must name one region: the streams of service \"{service}\" have a piece of it each"
+            ));
+        }
+        return messages;
+    }
+    let needed = advert::encoded_len(listener.regions.iter().map(String::as_str));
+    let limit = usize::from(listener.mpa.private_data_limit);
+    let frames =
+        listener.transport == Transport::Sctp || listener.mpa.revision_1 || listener.mpa.revision_2;
+    if !listener.regions.is_empty() && frames && needed > limit {
+        messages.push(format!(
+            "need {needed} bytes of private data, but `private_data_limit` is {limit}: list fewer \
+             regions or give them shorter names{}",
+            if limit < advert::MAX_PRIVATE_DATA { ", or raise it" } else { "" }
+        ));
+    }
+    messages
+}
+
+/// The region of a service whose streams have a piece of it each: it serves this listener alone, and the
+/// pieces are worth something.
+fn slots(listener: &ListenerSection, places: &Places, sections: &Sections, sink: &Sink) {
+    if !listener.has_slots() {
+        return;
+    }
+    for name in &listener.regions {
+        let mut others = sections.listeners.iter().map(|(other, _)| other);
+        let other =
+            others.find(|other| other.name != listener.name && other.regions.contains(name));
+        if let Some(other) = other {
+            let message = format!(
+                "\"{name}\" is named by listener \"{}\" too: the pieces of its streams need a region of \
+                 their own",
+                other.name
+            );
+            sink.report_at(places, "regions", message);
+        }
+        let region = sections.regions.iter().map(|(region, _)| region).find(|r| r.name == *name);
+        let (size, streams) = (region.and_then(|r| r.size), u64::from(listener.limits.streams));
+        if let Some(size) = size.filter(|size| size / streams < MIN_SLOT) {
+            let message = format!(
+                "\"{name}\" has {} for {streams} streams: give each {} or more, or lower limits.streams",
+                show_size(size),
+                show_size(MIN_SLOT)
+            );
+            sink.report_at(places, "regions", message);
+        }
+    }
+}
+
+fn listener_address(listener: &ListenerSection, places: &Places, sections: &Sections, sink: &Sink) {
+    let interface = sections.interfaces.iter().find(|(i, _)| i.name == listener.interface);
+    let (Some((interface, _)), Some(address)) = (interface, listener.address) else { return };
+    if !interface.addresses.iter().any(|net| net.addr() == address) {
+        let name = &interface.name;
+        sink.report_at(
+            places,
+            "address",
+            format!(
+                "{address} is not an address of interface \"{name}\": use one, or remove the key"
+            ),
+        );
+    }
+}
+
+fn overlaps(a: &ListenerSection, b: &ListenerSection) -> bool {
+    let same = |a: Option<IpAddr>, b: Option<IpAddr>| a.is_none() || b.is_none() || a == b;
+    let place = |l: &ListenerSection| (l.transport, l.port);
+    a.interface == b.interface && place(a) == place(b) && same(a.address, b.address)
+}
+
+fn listener_sums(listener: &ListenerSection, places: &Places, limits: &Limits, sink: &Sink) {
+    if listener.limits.streams > limits.streams {
+        let (streams, limit) = (listener.limits.streams, limits.streams);
+        sink.report_at(
+            places,
+            "limits",
+            format!(
+                "streams is {streams}, more than limits.streams ({limit}): lower it or raise that"
+            ),
+        );
+    }
+    let buffers = listener.queues.iter().fold(0u64, |sum, queue| {
+        sum.saturating_add(u64::from(queue.buffers) * u64::from(queue.buffer_size))
+    });
+    if buffers > limits.buffers_per_worker {
+        sink.report_at(
+            places,
+            "queue",
+            format!(
+                "one stream's buffers need {}, more than limits.buffers_per_worker ({}): post fewer or \
+                 smaller ones, or raise that",
+                show_size(buffers),
+                show_size(limits.buffers_per_worker)
+            ),
+        );
+    }
+}
+
+fn dangling(name: &str, kind: &str, names: &[String]) -> String {
+    if names.is_empty() {
+        return format!("\"{name}\" does not exist: add a [[{kind}]] with this name");
+    }
+    let names: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+    format!(
+        "\"{name}\" does not exist: add a [[{kind}]] with this name, or use {}",
+        names.join(", ")
+    )
+}

@@ -1,0 +1,243 @@
+//! From the text of a file to a [`Config`], and from an API request to one section.
+
+use std::path::Path;
+
+use toml::de::DeTable;
+
+use super::check::{self, Sections};
+use super::devices::{self, MemorySection};
+use super::errors::{ConfigError, ConfigErrors, Places, Sink};
+use super::files::{self, FilesSection};
+use super::reader::Section;
+use super::source::Source;
+use super::tuning::{self, ManagementSection, TcpSection};
+use super::types::*;
+use super::values;
+use super::{Config, IpsecSection, ipsec, network, objects, ports, sctp};
+use ddp::advert::is_name;
+
+/// A checked configuration that still knows where everything stands in its file.
+#[derive(Debug)]
+pub struct Document {
+    /// The configuration.
+    pub config: Config,
+    pub(super) memory: Places,
+    pub(super) workers: Places,
+    pub(super) ports: Vec<Places>,
+    pub(super) interfaces: Vec<Places>,
+    pub(super) regions: Vec<Places>,
+    pub(super) management: Places,
+    pub(super) root: Places,
+    pub(super) sink: Sink,
+}
+
+impl Document {
+    /// Reads and checks a file.
+    pub fn read(file: &Path) -> Result<Self, ConfigErrors> {
+        match std::fs::read_to_string(file) {
+            Ok(text) => Self::parse(file, &text),
+            Err(error) => Err(ConfigErrors(vec![ConfigError {
+                file: file.to_owned(),
+                line: 0,
+                key: String::new(),
+                message: format!("cannot be read: {error}; check the path and its permissions"),
+            }])),
+        }
+    }
+
+    /// Checks a text as if it had been read from `file`.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigErrors> {
+        let sink = Sink::new(file, text);
+        let (table, syntax) = DeTable::parse_recoverable(text);
+        for error in &syntax {
+            let at = error.span().map_or(0, |span| span.start);
+            let what = error.message().trim_end_matches('.').replace('\n', "; ");
+            sink.report(at, "", format!("is not TOML here: {what}"));
+        }
+        if !syntax.is_empty() {
+            // What the parser made up to go on would only yield errors that are not there.
+            return Err(ConfigErrors(sink.take()));
+        }
+        let draft = Draft::read(file, Section::root(&sink, table.get_ref()), &sink);
+        check::file(&draft.sections, &sink);
+        let errors = sink.take();
+        if errors.is_empty() {
+            let source = Source::new(text, table.get_ref());
+            Ok(draft.into_document(file, sink, source))
+        } else {
+            Err(ConfigErrors(errors))
+        }
+    }
+
+    /// An error of one of this file's keys.
+    pub(super) fn error(&self, places: &Places, key: &str, message: String) -> ConfigError {
+        self.sink.error(places.offset(key), places.full_key(key), message)
+    }
+}
+
+/// Everything that was read; whole if nothing was reported.
+struct Draft {
+    name: String,
+    root: Places,
+    memory: (MemorySection, Places),
+    workers: (Vec<WorkerSection>, Places),
+    tcp: TcpSection,
+    ipsec: (IpsecSection, Places),
+    files: FilesSection,
+    management: (ManagementSection, Places),
+    sections: Sections,
+}
+
+impl Draft {
+    fn read(file: &Path, mut root: Section<'_, '_>, sink: &Sink) -> Self {
+        let name = root.optional("name", values::name).unwrap_or_else(|| default_name(file));
+        let memory = devices::memory(root.table("memory"));
+        let workers = devices::workers(root.table("workers"));
+        let mut port_names = Vec::new();
+        let ports = read_all(&mut root, "port", &mut port_names, |section| {
+            ports::port(section, workers.0.len())
+        });
+        let known_ports: Vec<PortSection> = ports.iter().map(|(port, _)| port.clone()).collect();
+        let mut interface_names = Vec::new();
+        let interfaces = read_all(&mut root, "interface", &mut interface_names, |section| {
+            network::interface(section, &known_ports)
+        });
+        let mut region_names = Vec::new();
+        let regions = read_all(&mut root, "region", &mut region_names, objects::region);
+        let listeners = read_all(&mut root, "listener", &mut Vec::new(), objects::listener);
+        let tcp = tuning::tcp(root.table("tcp"));
+        let mpa = tuning::mpa(root.table("mpa"));
+        let sctp = sctp::sctp(root.table("sctp"));
+        let ipsec = ipsec::ipsec(root.table("ipsec"));
+        let limits = tuning::limits(root.table("limits"));
+        let files = files::files(root.table("files"));
+        let management = tuning::management(root.table("management"));
+        for (key, example) in [
+            ("port", "an appliance needs at least one: add a [[port]] section"),
+            ("interface", "an appliance needs at least one: add an [[interface]] section"),
+        ] {
+            if !root.has(key) || root.is_empty_list(key) {
+                sink.report(0, key, format!("is missing: {example}"));
+            }
+        }
+        let root = root.finish();
+        let sections = Sections {
+            ports,
+            port_names,
+            interfaces,
+            interface_names,
+            regions,
+            region_names,
+            listeners,
+            limits,
+            mpa,
+            sctp,
+            ipsec: ipsec.0.is_on(),
+        };
+        Self { name, root, memory, workers, tcp, ipsec, files, management, sections }
+    }
+
+    fn into_document(self, file: &Path, sink: Sink, source: Source) -> Document {
+        let (ports, port_places) = self.sections.ports.into_iter().unzip();
+        let (interfaces, interface_places) = self.sections.interfaces.into_iter().unzip();
+        let (regions, region_places) = self.sections.regions.into_iter().unzip();
+        let config = Config {
+            file: file.to_owned(),
+            source,
+            name: self.name,
+            memory: self.memory.0,
+            workers: self.workers.0,
+            ports,
+            interfaces,
+            regions,
+            listeners: self.sections.listeners.into_iter().map(|(listener, _)| listener).collect(),
+            tcp: self.tcp,
+            mpa: self.sections.mpa.0,
+            sctp: self.sections.sctp.0,
+            ipsec: self.ipsec.0,
+            limits: self.sections.limits.0,
+            files: self.files,
+            management: self.management.0,
+        };
+        Document {
+            config,
+            memory: self.memory.1,
+            workers: self.workers.1,
+            ports: port_places,
+            interfaces: interface_places,
+            regions: region_places,
+            management: self.management.1,
+            root: self.root,
+            sink,
+        }
+    }
+}
+
+/// Reads an array of tables; leaves out those with errors but takes their names.
+fn read_all<'s, 'i, T>(
+    root: &mut Section<'s, 'i>,
+    key: &'static str,
+    names: &mut Vec<String>,
+    read: impl Fn(Section<'s, 'i>) -> (Option<T>, Places),
+) -> Vec<(T, Places)> {
+    let mut sections = Vec::new();
+    for section in root.tables(key) {
+        names.extend(section.string("name"));
+        let (section, places) = read(section);
+        sections.extend(section.map(|section| (section, places)));
+    }
+    sections
+}
+
+fn default_name(file: &Path) -> String {
+    let stem = file.file_stem().and_then(|stem| stem.to_str());
+    stem.filter(|stem| is_name(stem)).unwrap_or("ddpd").to_owned()
+}
+
+/// A region from an API request: the same keys and sentences as in `[[region]]`.
+pub fn region_from_json(json: &serde_json::Value) -> Result<RegionSection, ConfigErrors> {
+    from_json("region", json, objects::region)
+}
+
+/// A listener from an API request: the same keys and sentences as in `[[listener]]`. Whether its
+/// interface, address and regions exist is for the caller to check.
+pub fn listener_from_json(json: &serde_json::Value) -> Result<ListenerSection, ConfigErrors> {
+    from_json("listener", json, objects::listener)
+}
+
+fn from_json<T>(
+    key: &'static str,
+    json: &serde_json::Value,
+    read: impl Fn(Section<'_, '_>) -> (Option<T>, Places),
+) -> Result<T, ConfigErrors> {
+    let sink = Sink::without_file();
+    let errors = |message: String| ConfigErrors(vec![sink.error(0, "", message)]);
+    let mut object = json.clone();
+    remove_nulls(&mut object);
+    if !object.is_object() {
+        return Err(errors(format!("the body must be a JSON object with the keys of [[{key}]]")));
+    }
+    let text = toml::to_string(&serde_json::json!({ key: [object] }))
+        .map_err(|error| errors(format!("the body cannot be parsed: {error}")))?;
+    let table = DeTable::parse(&text)
+        .map_err(|error| errors(format!("the body cannot be parsed: {}", error.message())))?;
+    let mut root = Section::root(&sink, table.get_ref());
+    let value = root.tables(key).into_iter().next().and_then(|section| read(section).0);
+    let reported = sink.take();
+    match value {
+        Some(value) if reported.is_empty() => Ok(value),
+        _ => Err(ConfigErrors(reported)),
+    }
+}
+
+/// TOML has no null: an absent member and a null one are the same.
+fn remove_nulls(json: &mut serde_json::Value) {
+    match json {
+        serde_json::Value::Object(members) => {
+            members.retain(|_, value| !value.is_null());
+            members.values_mut().for_each(remove_nulls);
+        }
+        serde_json::Value::Array(items) => items.iter_mut().for_each(remove_nulls),
+        _ => {}
+    }
+}

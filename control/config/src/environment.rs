@@ -1,0 +1,264 @@
+//! What the machine lacks for a configuration, as far as it shows without opening DPDK.
+//!
+//! `ddpd check` reports it; `ddpd` itself finds out again when it opens things, since the machine may
+//! change in between. Nothing here changes the machine.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::fs::Access;
+
+use super::document::Document;
+use super::errors::{ConfigError, Places};
+use super::machine::{Finding, Findings, Machine, parent_writable};
+use super::management::Overflow;
+use super::memory::{MachineMemory, machine_memory_at};
+use super::ports;
+use super::types::*;
+use super::values::show_size;
+use crate::beneath::Use;
+use crate::privilege::{self, Capability};
+
+/// Sentence on the first address of an interface that is configured on another device of this host than its TAP, whose
+/// name is the second argument. The error says why the kernel's addresses cannot be read.
+pub type Misplaced<'a> = &'a dyn Fn(&InterfaceSection, &str) -> Result<Option<String>, String>;
+
+impl Document {
+    /// Returns whatever this machine lacks for the configuration. `misplaced` reads addresses from the running kernel.
+    pub fn environment(&self, misplaced: Misplaced<'_>) -> Vec<Finding> {
+        self.environment_at(Path::new("/"), misplaced)
+    }
+
+    /// The same with the machine's `/sys`, `/proc` and `/dev` below another directory.
+    pub(super) fn environment_at(&self, root: &Path, misplaced: Misplaced<'_>) -> Vec<Finding> {
+        let machine = Machine { root: root.to_owned() };
+        let mut findings = Findings { sink: &self.sink, list: Vec::new() };
+        hugepages(&machine, self, &mut findings);
+        cores(&machine, self, &mut findings);
+        for (port, places) in self.config.ports.iter().zip(&self.ports) {
+            ports::check_machine(&machine, port, places, &mut findings);
+        }
+        shared_interfaces(&machine, self, misplaced, &mut findings);
+        for (region, places) in self.config.regions.iter().zip(&self.regions) {
+            region_files(region, places, &mut findings);
+        }
+        paths_of_files(self, &mut findings);
+        locked_memory(&machine, self, &mut findings);
+        memory_of_machine(root, self, &mut findings);
+        management_socket(self, &mut findings);
+        roles(root, self, &mut findings);
+        if let Some(file) = &self.config.management.audit.file {
+            parent_writable(file, "audit.file", &self.management, &mut findings);
+        }
+        findings.list
+    }
+}
+
+fn hugepages(machine: &Machine, document: &Document, findings: &mut Findings<'_>) {
+    const REMEDY: &str = "reserve some: echo 512 > /proc/sys/vm/nr_hugepages";
+    let free = machine.free_hugepages();
+    match document.config.memory.hugepages {
+        Hugepages::Require if free == 0 => findings.error(
+            &document.memory,
+            "hugepages",
+            format!("\"require\", but no hugepage is free: {REMEDY}, or write \"auto\""),
+        ),
+        Hugepages::Auto if free == 0 => findings.note(
+            &document.memory,
+            "hugepages",
+            format!("no hugepage is free, ordinary pages will be used: {REMEDY} for speed"),
+        ),
+        _ => {}
+    }
+    for (region, places) in document.config.regions.iter().zip(&document.regions) {
+        let size = region.size.unwrap_or(0);
+        if region.backing == Backing::Hugepages && size > free {
+            findings.error(
+                places,
+                "backing",
+                format!(
+                    "is \"hugepages\" with {}, but {} are free: {REMEDY}, or write \"anonymous\"",
+                    show_size(size),
+                    show_size(free)
+                ),
+            );
+        }
+    }
+}
+
+fn cores(machine: &Machine, document: &Document, findings: &mut Findings<'_>) {
+    let Some(online) = machine.read("sys/devices/system/cpu/online") else { return };
+    let online = parse_cpu_list(online.trim());
+    for worker in &document.config.workers {
+        if let Some(core) = worker.core.filter(|core| !online.contains(core)) {
+            let have: Vec<String> = online.iter().map(u16::to_string).collect();
+            let have = have.join(", ");
+            findings.error(
+                &document.workers,
+                "cores",
+                format!("core {core} does not exist here: use {have}, or write count = 1"),
+            );
+        }
+    }
+}
+
+fn locked_memory(machine: &Machine, document: &Document, findings: &mut Findings<'_>) {
+    let limits = machine.read("proc/self/limits").unwrap_or_default();
+    let soft = privilege::locked_memory(&limits).unwrap_or(None);
+    let total: u64 = document.config.regions.iter().filter_map(|region| region.size).sum();
+    // With the capability the limit does not count.
+    let unlimited = machine.capabilities().has(Capability::IpcLock);
+    if let Some(soft) = soft.filter(|&soft| total > soft && !unlimited) {
+        findings.note(
+            &document.root,
+            "region",
+            format!(
+                "the regions have {}, but {} may be locked: they may be paged out, raise ulimit -l",
+                show_size(total),
+                show_size(soft)
+            ),
+        );
+    }
+}
+
+/// More than the machine lets the process have; the appliance refuses less than that.
+fn memory_of_machine(root: &Path, document: &Document, findings: &mut Findings<'_>) {
+    let Some(MachineMemory { bytes, source }) = machine_memory_at(root) else { return };
+    let counted = document.config.regions.iter().filter(|r| r.backing != Backing::Hugepages);
+    let total = counted.filter_map(|region| region.size).fold(0u64, u64::saturating_add);
+    if total > bytes {
+        let (total, bytes) = (show_size(total), show_size(bytes));
+        let message =
+            format!("the regions have {total}, but {source} is {bytes}: make them smaller");
+        findings.error(&document.root, "region", message);
+    }
+}
+
+/// The addresses of an interface that is shared with the host stand on its TAP alone.
+fn shared_interfaces(
+    machine: &Machine,
+    document: &Document,
+    misplaced: Misplaced<'_>,
+    findings: &mut Findings<'_>,
+) {
+    for (interface, places) in document.config.interfaces.iter().zip(&document.interfaces) {
+        let Some(name) = &interface.host else { continue };
+        if !machine.capabilities().has(Capability::NetAdmin) {
+            let message = "is \"tap\", which needs CAP_NET_ADMIN: run ddpd as root or give it this capability";
+            findings.error(places, "host", message.to_owned());
+        }
+        match misplaced(interface, name) {
+            Ok(Some(sentence)) => findings.error(places, "addresses", sentence),
+            Ok(None) => {}
+            Err(sentence) => findings.note(places, "addresses", sentence),
+        }
+    }
+}
+
+/// `0-3,8` as Linux writes lists of processors.
+fn parse_cpu_list(list: &str) -> Vec<u16> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse::<u16>().ok()?..=last.parse::<u16>().ok()?)
+    };
+    list.split(',').filter_map(range).flatten().collect()
+}
+
+fn region_files(region: &RegionSection, places: &Places, findings: &mut Findings<'_>) {
+    let Backing::File { path, .. } = &region.backing else { return };
+    match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() => {
+            findings.error(
+                places,
+                "path",
+                format!("{} is no ordinary file: name one", path.display()),
+            );
+        }
+        Ok(metadata) => {
+            if let Err(error) = rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK) {
+                let message =
+                    format!("{} cannot be opened: {error}; change its mode", path.display());
+                findings.error(places, "path", message);
+            }
+            if region.size.is_none() && metadata.len() == 0 {
+                findings.error(places, "size", "is missing and the file is empty: write a size");
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if region.size.is_none() {
+                findings.error(
+                    places,
+                    "size",
+                    "is missing and the file does not exist: write a size",
+                );
+            }
+            parent_writable(path, "path", places, findings);
+        }
+        Err(error) => {
+            let message = format!("{} cannot be examined: {error}; check the path", path.display());
+            findings.error(places, "path", message);
+        }
+    }
+}
+
+/// Files of regions and queues that do not lie below `files.paths`.
+fn paths_of_files(document: &Document, findings: &mut Findings<'_>) {
+    let config = &document.config;
+    let directories = config.directories();
+    let mut admit = |section: &str, of: &[String], path: &Path, usage| {
+        let Err(refused) = directories.admit(path, usage) else { return };
+        let line = config.source.line(section, of, "path").unwrap_or(0);
+        let (file, key) = (config.file.clone(), format!("{section}.path"));
+        let message = refused.to_string();
+        findings.list.push(Finding::Error(ConfigError { file, line, key, message }));
+    };
+    for region in &config.regions {
+        if let Backing::File { path, .. } = &region.backing {
+            admit("region", std::slice::from_ref(&region.name), path, Use::ReadWrite);
+        }
+    }
+    for listener in &config.listeners {
+        for queue in &listener.queues {
+            if let Delivery::File { path } = &queue.deliver_to {
+                let of = [listener.name.clone(), queue.qn.to_string()];
+                admit("listener.queue", &of, path, Use::Append);
+            }
+        }
+    }
+}
+
+fn management_socket(document: &Document, findings: &mut Findings<'_>) {
+    let places = &document.management;
+    let path = &document.config.management.socket;
+    let shown = path.display();
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if !metadata.file_type().is_socket() => findings.error(
+            places,
+            "socket",
+            format!("{shown} exists and is no socket: remove it or choose another path"),
+        ),
+        Ok(_) if UnixStream::connect(path).is_ok() => findings.note(
+            places,
+            "socket",
+            format!(
+                "an appliance answers at {shown} already: stop it first, or choose another path"
+            ),
+        ),
+        _ => parent_writable(path, "socket", places, findings),
+    }
+}
+
+/// Users and groups of `[management.access]`.
+fn roles(root: &Path, document: &Document, findings: &mut Findings<'_>) {
+    const SECTION: &str = "management.access";
+    let overflow = Overflow::below(&root.join("proc/sys/kernel"));
+    let unknown = document.config.management.access.ids(overflow).err().unwrap_or_default();
+    for (key, message) in unknown {
+        let line = document.config.source.line(SECTION, &[], key).unwrap_or(0);
+        let (file, key) = (document.config.file.clone(), format!("{SECTION}.{key}"));
+        findings.list.push(Finding::Error(ConfigError { file, line, key, message }));
+    }
+}

@@ -1,0 +1,151 @@
+//! Descriptors of configuration keys: type, default, range, whether a reload applies it, and help.
+//!
+//! A section whose keys do not depend on each other is one table: the struct, its reading, its descriptors and what
+//! a reload does about a difference are made of it (`section!`); fields that several keys, a list or a table make are
+//! read by a function of their own (`by_hand`). Where the presence or the default of a key depends
+//! on another, the section is read by hand, with the rules of its table (`keys!`).
+
+use super::rule::{Rule, Shape};
+
+/// What is known of one key besides its value.
+#[derive(Clone, Debug)]
+pub struct Key {
+    /// Its section, such as `port` or `listener.limits`; empty for keys of the whole file.
+    pub section: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// What it may be.
+    pub shape: Shape,
+    /// What holds where it is absent, as the file would have it, or in words; empty if it is required or nothing is.
+    pub default: String,
+    /// A reload applies a change; else it is in force after a restart.
+    pub reload: bool,
+    /// Sentences for operators.
+    pub help: String,
+}
+
+impl Key {
+    pub(super) fn of<T: 'static>(
+        (section, name): (&'static str, &'static str),
+        rule: &Rule<T>,
+        default: String,
+        reload: bool,
+        help: &[&str],
+    ) -> Self {
+        let help = help.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ");
+        Self { section, name, shape: rule.shape().clone(), default, reload, help }
+    }
+}
+
+/// True where the marker `[reload]` stands.
+macro_rules! reloads {
+    () => {
+        false
+    };
+    (reload) => {
+        true
+    };
+}
+
+/// A section: its struct, how it is read, its keys, and what a reload does about a difference.
+macro_rules! section {
+    ($(#[$meta:meta])* $vis:vis struct $Section:ident in $path:literal {
+        $($(#[doc = $help:literal])+ $([$reload:ident])? $key:ident: $type:ty = $rule:expr, or $default:expr;)+
+    } $(by_hand {
+        $($(#[$field_meta:meta])+
+            $field:ident: $field_type:ty = $field_read:path, $field_keys:path, $field_written:path;)+
+    })?) => {
+        $(#[$meta])*
+        $vis struct $Section {
+            $($(#[doc = $help])+ pub $key: $type,)+
+            $($($(#[$field_meta])+ pub $field: $field_type,)+)?
+        }
+
+        impl $Section {
+            /// Reads the keys of the section, each by itself.
+            pub(crate) fn read(
+                section: &mut $crate::reader::Section<'_, '_>,
+            ) -> Self {
+                Self {
+                    $($key: section.or(stringify!($key), $default, $rule),)+
+                    $($($field: $field_read(section),)+)?
+                }
+            }
+
+            /// What its keys are.
+            pub(crate) fn keys() -> Vec<$crate::keys::Key> {
+                let keys = vec![$({
+                    let (rule, default): ($crate::rule::Rule<$type>, $type) = ($rule, $default);
+                    $crate::keys::Key::of(
+                        ($path, stringify!($key)),
+                        &rule,
+                        rule.show(&default),
+                        $crate::keys::reloads!($($reload)?),
+                        &[$($help),+],
+                    )
+                },)+];
+                $($(let keys = [keys, $field_keys()].concat();)+)?
+                keys
+            }
+
+            /// Its keys that have a value, as the file has them.
+            pub(crate) fn written(&self) -> $crate::written_keys::Keys {
+                let mut keys = Vec::new();
+                $({
+                    let rule: $crate::rule::Rule<$type> = $rule;
+                    $crate::written_keys::push(&mut keys, stringify!($key), &rule.show(&self.$key));
+                })+
+                $($($field_written(&self.$field, &mut keys);)+)?
+                keys
+            }
+
+            /// Names of the keys whose values differ: of those that a reload applies, or of the others.
+            #[allow(dead_code, reason = "some sections are compared as a whole")]
+            pub(crate) fn differences(&self, other: &Self, reload: bool) -> Vec<&'static str> {
+                let mut names = Vec::new();
+                $(if $crate::keys::reloads!($($reload)?) == reload && self.$key != other.$key {
+                    names.push(stringify!($key));
+                })+
+                $($(if !reload && self.$field != other.$field {
+                    names.push(stringify!($field));
+                })+)?
+                names
+            }
+
+            /// Takes the values of the keys that a reload applies.
+            #[allow(dead_code, reason = "some sections are compared as a whole")]
+            pub(crate) fn apply_reload(&mut self, other: &Self) {
+                $(if $crate::keys::reloads!($($reload)?) {
+                    self.$key = other.$key.clone();
+                })+
+            }
+        }
+    };
+}
+
+/// Rules of keys that are read by hand, each a function of the key's name, and their descriptors.
+macro_rules! keys {
+    ($list:ident in $path:literal, reload: $reload:literal {
+        $($(#[doc = $help:literal])+ $key:ident: $type:ty = $rule:expr, $default:literal;)+
+    }) => {
+        $(
+            $(#[doc = $help])+
+            pub(crate) fn $key() -> $crate::rule::Rule<$type> {
+                $rule
+            }
+        )+
+
+        /// What the keys are.
+        pub(crate) fn $list() -> Vec<$crate::keys::Key> {
+            vec![$($crate::keys::Key::of(
+                ($path, stringify!($key)),
+                &$key(),
+                $default.to_owned(),
+                $reload,
+                &[$($help),+],
+            ),)+]
+        }
+    };
+}
+
+pub(super) use {keys, reloads, section};

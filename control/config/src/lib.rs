@@ -1,0 +1,238 @@
+//! The configuration file: TOML, read raw, then checked into types that cannot be wrong.
+//!
+//! Every error of a file is reported, not only the first one; each is one sentence that names the
+//! file, the line, the key and the remedy. [`Document`] keeps the lines for errors that show later:
+//! [`together`] finds what several files of one process say against each other, and
+//! [`Document::environment`] what the machine lacks (devices, hugepages, permissions).
+
+#![forbid(unsafe_code)]
+
+mod access;
+pub mod beneath;
+mod check;
+mod devices;
+mod document;
+mod edit;
+mod environment;
+mod errors;
+mod files;
+mod impair;
+mod ipsec;
+mod keys;
+mod machine;
+mod management;
+mod memory;
+mod network;
+mod objects;
+mod peers;
+mod ports;
+pub mod privilege;
+mod rdmap;
+mod reader;
+mod reference;
+mod rule;
+mod sandbox;
+mod schema;
+mod sctp;
+mod source;
+mod tables;
+mod together;
+mod transport;
+mod tuning;
+mod types;
+mod values;
+mod written;
+mod written_keys;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+use crate::beneath::Directories;
+
+pub use document::{Document, listener_from_json, region_from_json};
+pub use transport::Transport;
+
+pub use access::{CHOICES as ACCESS_CHOICES, access_from_word, access_word, access_words, rights};
+pub use devices::MemorySection;
+#[cfg(test)]
+pub(crate) use edit::render;
+pub use edit::{file_text, header_of, render_table, toml_of};
+pub use environment::Misplaced;
+pub use errors::{ConfigError, ConfigErrors};
+pub use files::FilesSection;
+pub use ipsec::{IpsecSection, PolicyAction, PolicySection, SaSection, TunnelEnds, algorithm_name};
+pub use keys::Key;
+pub use machine::Finding;
+pub use management::{AccessIds, AccessSection, AuditSection, Ids, Member, Overflow};
+pub use memory::{MachineMemory, free_huge_memory, machine_memory};
+pub use reference::{example, man};
+pub use rule::Shape;
+pub use sandbox::{SandboxMode, SandboxSection};
+pub use schema::{schema, section_schema};
+pub use sctp::SctpSection;
+pub use source::{Place, Source};
+pub use together::{one_ended_links, together};
+pub use tuning::{
+    Limits, ListenSection, LogFormat, ManagementSection, MpaReceiveSection, TcpSection,
+};
+pub use types::*;
+pub use values::{parse_u64, show_size};
+pub use written::{Secrets, Table};
+
+/// The API's default socket, for `ddpd` and for `ddpctl`.
+pub const DEFAULT_SOCKET: &str = "/run/ddpd/ddpd.sock";
+
+/// One appliance, as one file describes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The file it was read from, as given on the command line.
+    pub file: PathBuf,
+    /// What stood in it.
+    pub source: Source,
+    /// Name of the appliance in logs, metrics and the API; by default the file's stem.
+    pub name: String,
+    /// What DPDK may use.
+    pub memory: MemorySection,
+    /// The workers, at least one; other sections name them by index.
+    pub workers: Vec<WorkerSection>,
+    /// The ports, at least one.
+    pub ports: Vec<PortSection>,
+    /// The interfaces on them, at least one.
+    pub interfaces: Vec<InterfaceSection>,
+    /// Memory that peers may be allowed to reach.
+    pub regions: Vec<RegionSection>,
+    /// Where streams are accepted.
+    pub listeners: Vec<ListenerSection>,
+    /// TCP's parameters, for all streams.
+    pub tcp: TcpSection,
+    /// MPA's parameters, for all streams.
+    pub mpa: MpaReceiveSection,
+    /// SCTP's parameters, for all associations.
+    pub sctp: SctpSection,
+    /// IPsec.
+    pub ipsec: IpsecSection,
+    /// Bounds of the whole appliance.
+    pub limits: Limits,
+    /// Where files may lie.
+    pub files: FilesSection,
+    /// Management socket, log and shutdown.
+    pub management: ManagementSection,
+}
+
+impl Config {
+    /// Where files may lie.
+    pub fn directories(&self) -> Directories {
+        self.directories_with(self)
+    }
+
+    /// Where they may while these regions and queues are applied: `[files]` is that of the start.
+    pub fn directories_with(&self, new: &Config) -> Directories {
+        let socket = &self.management.socket;
+        match &self.files.paths {
+            Some(paths) => Directories::listed(paths, socket),
+            None => Directories::by_default(new.files_named(), socket),
+        }
+    }
+
+    /// The files of regions and queues.
+    fn files_named(&self) -> impl Iterator<Item = &Path> {
+        let regions = self.regions.iter().filter_map(|region| match &region.backing {
+            Backing::File { path, .. } => Some(path.as_path()),
+            _ => None,
+        });
+        let queues = self.listeners.iter().flat_map(|listener| &listener.queues);
+        regions.chain(queues.filter_map(|queue| match &queue.deliver_to {
+            Delivery::File { path } => Some(path.as_path()),
+            _ => None,
+        }))
+    }
+
+    /// Takes what a reload applies of the sections that are compared key by key.
+    pub fn apply_reload(&mut self, new: &Config) {
+        self.memory.apply_reload(&new.memory);
+        self.tcp.apply_reload(&new.tcp);
+        self.mpa.apply_reload(&new.mpa);
+        self.sctp.apply_reload(&new.sctp);
+        self.limits.apply_reload(&new.limits);
+        self.management.apply_reload(&new.management);
+        for interface in &mut self.interfaces {
+            let same = new.interfaces.iter().find(|other| other.name == interface.name);
+            interface.peers = same.map_or_else(Default::default, |other| other.peers.clone());
+        }
+    }
+
+    /// Names of the keys of `[[interface]]` that a reload applies, and that differ in an interface that both have.
+    fn interface_differences(&self, new: &Config) -> Vec<&'static str> {
+        let find = |name: &str| new.interfaces.iter().find(|other| other.name == name);
+        let mut both = self.interfaces.iter().filter_map(|own| Some((own, find(&own.name)?)));
+        let (mut allow, mut deny) = (false, false);
+        both.by_ref().for_each(|(own, other)| {
+            allow |= own.peers.allow != other.peers.allow;
+            deny |= own.peers.deny != other.peers.deny;
+        });
+        let names = [("allow", allow), ("deny", deny)].into_iter();
+        names.filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
+    }
+
+    /// Those sections, and the names of their keys that differ: of those that a reload applies, or of the others.
+    pub fn differences(
+        &self,
+        new: &Config,
+        reload: bool,
+    ) -> Vec<(&'static str, Vec<&'static str>)> {
+        let interfaces = if reload { self.interface_differences(new) } else { Vec::new() };
+        let all = [
+            ("interface", interfaces),
+            ("memory", self.memory.differences(&new.memory, reload)),
+            ("tcp", self.tcp.differences(&new.tcp, reload)),
+            ("mpa", self.mpa.differences(&new.mpa, reload)),
+            ("sctp", self.sctp.differences(&new.sctp, reload)),
+            ("limits", self.limits.differences(&new.limits, reload)),
+            ("files", self.files.differences(&new.files, reload)),
+            ("management", self.management.differences(&new.management, reload)),
+        ];
+        all.into_iter().filter(|(_, names)| !names.is_empty()).collect()
+    }
+
+    /// Reads and checks one file.
+    pub fn load(file: &Path) -> Result<Self, ConfigErrors> {
+        Ok(Document::read(file)?.config)
+    }
+}
+
+/// All keys, section by section.
+pub fn keys() -> Vec<Key> {
+    let before = [tables::root::keys_of(), devices::descriptors()].concat();
+    let ports = [tables::port::keys_of(), ports::key::keys_of(), impair::descriptors()];
+    let interfaces = [
+        tables::interface::keys_of(),
+        tables::interface_peers::keys_of(),
+        tables::route::keys_of(),
+    ];
+    let objects = [
+        tables::region::keys_of(),
+        tables::listener::keys_of(),
+        tables::listener_limits::keys_of(),
+        tables::queue::keys_of(),
+    ];
+    let after =
+        [tuning::descriptors(), SctpSection::keys(), ipsec::descriptors(), files::descriptors()];
+    let all = [before].into_iter().chain(ports).chain(interfaces).chain(objects).chain(after);
+    all.flatten().collect()
+}
+
+/// Reads and checks the files of one process, each alone and against each other.
+pub fn load_all<P: AsRef<Path>>(files: &[P]) -> Result<Vec<Document>, ConfigErrors> {
+    let mut documents = Vec::new();
+    let mut errors = Vec::new();
+    for file in files {
+        match Document::read(file.as_ref()) {
+            Ok(document) => documents.push(document),
+            Err(more) => errors.extend(more.0),
+        }
+    }
+    errors.extend(together(&documents));
+    if errors.is_empty() { Ok(documents) } else { Err(ConfigErrors(errors)) }
+}

@@ -1,0 +1,311 @@
+//! `[[region]]` and `[[listener]]`.
+
+use std::time::Duration;
+
+use ddp::Access;
+use toml::de::DeValue;
+
+use super::access;
+use super::errors::Places;
+use super::peers::peers;
+use super::rdmap;
+use super::reader::Section;
+use super::rule::Read;
+use super::tables as key;
+use super::types::*;
+use super::values::*;
+use crate::transport::Transport;
+use ddp::advert::MAX_PRIVATE_DATA;
+
+pub(super) fn region(mut section: Section<'_, '_>) -> (Option<RegionSection>, Places) {
+    let name = section.required("name", "give the region a name, such as name = \"inbox\"", name);
+    let backing = backing(&mut section);
+    let size = region_size(&mut section, backing.as_ref());
+    let base_to = section.or("base_to", 0, u64_or_string);
+    if size.is_some_and(|size| base_to.checked_add(size - 1).is_none()) {
+        section.fail("base_to", "plus `size` is beyond 2^64: lower one of them");
+    }
+    let access = access(&mut section);
+    if access.is_some_and(|access| access.atomic()) && !base_to.is_multiple_of(8) {
+        section.fail("base_to", "must be a multiple of 8 where atomics are allowed");
+    }
+    let shared = section.or("shared", false, key::region::shared());
+    // Only then one stream could read what another one wrote.
+    let readable =
+        access.is_some_and(|access| access.remote_read() && access.remote_write()) && !shared;
+    let clear_between_peers = section.or("clear_between_peers", readable, boolean());
+    if clear_between_peers && !readable && access.is_some() {
+        section.fail(
+            "clear_between_peers",
+            "needs a region that is not `shared` and open to remote reads and writes: remove it",
+        );
+    }
+    let region = name.zip(backing).zip(access).map(|((name, backing), access)| RegionSection {
+        name,
+        size,
+        backing,
+        base_to,
+        remote_write: access.remote_write(),
+        remote_read: access.remote_read(),
+        remote_atomic: access.atomic(),
+        shared,
+        clear_between_peers,
+    });
+    (region, section.finish())
+}
+
+/// One word, or a list of rights.
+fn access(section: &mut Section<'_, '_>) -> Option<Access> {
+    if !section.is_list("access") {
+        let remedy = format!("write what peers may do: {}", access::CHOICES);
+        return section.required("access", &remedy, one_of(&access::WORDS));
+    }
+    let words = [
+        ("remote-read", Access::REMOTE_READ),
+        ("remote-write", Access::REMOTE_WRITE),
+        ("atomic", Access::ATOMIC),
+    ];
+    let given = section.list("access", one_of(&words));
+    let all = given.into_iter().fold(Access::NONE, |all, one| all | one);
+    // An atomic both changes memory and returns the old value.
+    if all.atomic() && !(all.remote_read() && all.remote_write()) {
+        section
+            .fail("access", "has \"atomic\", which needs \"remote-read\" and \"remote-write\" too");
+    }
+    Some(all)
+}
+
+fn region_size(section: &mut Section<'_, '_>, backing: Option<&Backing>) -> Option<u64> {
+    let parse = key::region::size();
+    if matches!(backing, Some(Backing::File { .. })) {
+        return section.optional("size", parse);
+    }
+    section.required("size", "write the region's size, such as size = \"64 MiB\"", parse)
+}
+
+fn backing(section: &mut Section<'_, '_>) -> Option<Backing> {
+    let words = ["anonymous", "hugepages", "shared-memory", "file"].map(|word| (word, word));
+    let default = if section.has("path") { "file" } else { "anonymous" };
+    let word = match section.has("backing") {
+        true => section.optional("backing", one_of(&words)),
+        false => section.optional("backing", one_of(&words)).or(Some(default)),
+    };
+    let Some(word) = word else {
+        section.allow(&["object", "path", "fsync"]);
+        return None;
+    };
+    let backing = match word {
+        "anonymous" => Some(Backing::Anonymous),
+        "hugepages" => Some(Backing::Hugepages),
+        "shared-memory" => section
+            .required("object", "name the object that local programs open", name)
+            .map(|object| Backing::SharedMemory { object }),
+        _ => {
+            let path = section.required("path", "name the file", path);
+            let fsync = section.or("fsync", Fsync::Close, fsync);
+            path.map(|path| Backing::File { path, fsync })
+        }
+    };
+    let reason = format!("for backing \"{word}\"");
+    if word != "shared-memory" {
+        section.only_for(&["object"], &reason);
+    }
+    if word != "file" {
+        section.only_for(&["path", "fsync"], &reason);
+    }
+    backing
+}
+
+fn fsync(value: &toml::de::DeValue<'_>) -> Result<Fsync, String> {
+    match value.as_str() {
+        Some("never") => Ok(Fsync::Never),
+        Some("message") => Ok(Fsync::Message),
+        Some("close") => Ok(Fsync::Close),
+        Some(text) if text.starts_with(|c: char| c.is_ascii_digit()) => {
+            let (min, max) = (Duration::from_millis(10), Duration::from_secs(86_400));
+            duration(min, max).read(value).map(Fsync::Interval)
+        }
+        _ => Err("must be \"never\", \"message\", \"close\" or an interval such as \"5 s\"".into()),
+    }
+}
+
+pub(super) fn listener(mut section: Section<'_, '_>) -> (Option<ListenerSection>, Places) {
+    let name =
+        section.required("name", "give the listener a name, such as name = \"ingest\"", name);
+    let interface = section.required("interface", "name the [[interface]] that it is on", string);
+    let address = section.optional("address", host_ip);
+    let port = section.required(
+        "port",
+        "write a TCP or SCTP port, such as port = 7471",
+        key::listener::port(),
+    );
+    let transport = section.or("transport", Transport::Tcp, key::listener::transport());
+    let dscp = section.optional("dscp", key::listener::dscp());
+    let ttl = section.optional("ttl", key::listener::ttl());
+    let peers = peers(&mut section);
+    let require = section.or("require", None, key::listener::require());
+    let mut ulp = rdmap::ulp(&mut section);
+    if let (Transport::Sctp, Ulp::Rdmap(rdmap)) = (transport, &mut ulp) {
+        // Kinds of peer differ in MPA alone.
+        rdmap.peer = tcp_lite::mpa::Peer::Standard;
+    }
+    let mpa = match transport {
+        Transport::Tcp => mpa(&mut section, &ulp),
+        Transport::Sctp => no_mpa(&mut section),
+    };
+    let regions = section.list("regions", string);
+    let limits = listener_limits(section.table("limits"));
+    let mut queues = queues(&mut section, ulp.rdmap().and_then(|r| r.service.delivery()));
+    if let Ulp::Rdmap(section_of_rdmap) = &ulp {
+        let (markers, limit) = (mpa.markers, mpa.private_data_limit);
+        rdmap::complete(&section, section_of_rdmap, markers, limit, &mut queues);
+    }
+    let listener = name.zip(interface).zip(port).map(|((name, interface), port)| ListenerSection {
+        name,
+        interface,
+        address,
+        port,
+        transport,
+        ip: IpFields { dscp, ttl },
+        peers,
+        require,
+        ulp,
+        mpa,
+        regions,
+        queues,
+        limits,
+    });
+    (listener, section.finish())
+}
+
+/// Over SCTP there is no MPA: of its keys only the limit of private data is left.
+fn no_mpa(section: &mut Section<'_, '_>) -> MpaSection {
+    let max = u16::try_from(MAX_PRIVATE_DATA).unwrap_or(u16::MAX);
+    let reason = "for transport \"sctp\"";
+    section.only_for(&["revisions", "markers", "crc"], reason);
+    if section.has("peer") {
+        section.fail("peer", format!("has no meaning {reason}: remove it"));
+    }
+    MpaSection {
+        revision_0: false,
+        revision_1: false,
+        revision_2: false,
+        markers: false,
+        crc: false,
+        private_data_limit: section.or("private_data_limit", max, int(0, max)),
+    }
+}
+
+fn mpa(section: &mut Section<'_, '_>, ulp: &Ulp) -> MpaSection {
+    let narrow = |limit: usize| u16::try_from(limit).unwrap_or(u16::MAX);
+    let max = narrow(MAX_PRIVATE_DATA);
+    let peer = ulp.rdmap().map_or(max, |rdmap| narrow(rdmap.peer.private_data_limit()));
+    let [revision_0, revision_1, revision_2] = revisions(section, ulp);
+    MpaSection {
+        revision_0,
+        revision_1,
+        revision_2,
+        // The first verbs peers to come, siw among them, know no markers and refuse who asks for them.
+        markers: section.or("markers", *ulp == Ulp::Ddp, boolean()),
+        crc: section.or("crc", true, boolean()),
+        private_data_limit: section.or("private_data_limit", peer, int(0, max)),
+    }
+}
+
+/// Whether revisions 0, 1 and 2 are accepted.
+fn revisions(section: &mut Section<'_, '_>, ulp: &Ulp) -> [bool; 3] {
+    let rdmap = *ulp != Ulp::Ddp;
+    if !section.has("revisions") {
+        section.allow(&["revisions"]);
+        return if rdmap { [false, true, true] } else { [true, true, false] };
+    }
+    let these = if rdmap { "write some of 0, 1 and 2" } else { "write 0, 1 or both" };
+    let list =
+        section.list("revisions", |value: &DeValue<'_>| match int(0u8, u8::MAX).read(value)? {
+            revision @ (0 | 1) => Ok(revision),
+            2 if rdmap => Ok(2),
+            2 => Err(format!("2 is for ulp \"rdmap\" (it negotiates Reads): {these}")),
+            other => Err(format!("{other} is no revision of MPA: {these}")),
+        });
+    if section.is_empty_list("revisions") {
+        section.fail("revisions", format!("is empty, so no peer could connect: {these}"));
+    }
+    [0, 1, 2].map(|revision| list.contains(&revision))
+}
+
+fn listener_limits(mut section: Section<'_, '_>) -> ListenerLimits {
+    let streams = section.or("streams", 64, key::listener_limits::streams());
+    let limits = ListenerLimits {
+        streams,
+        streams_per_peer: section.or(
+            "streams_per_peer",
+            streams,
+            key::listener_limits::streams_per_peer(),
+        ),
+        pending: section.or("pending", streams.min(64), key::listener_limits::pending()),
+        startup_timeout: section.or(
+            "startup_timeout",
+            Duration::from_secs(5),
+            key::listener_limits::startup_timeout(),
+        ),
+        idle_timeout: section
+            .optional("idle_timeout", key::listener_limits::idle_timeout())
+            .flatten(),
+    };
+    for (key, value) in [("streams_per_peer", limits.streams_per_peer), ("pending", limits.pending)]
+    {
+        if value > streams && section.has(key) {
+            section.fail(key, format!("is {value}, more than `streams` ({streams}): lower it"));
+        }
+    }
+    section.finish();
+    limits
+}
+
+/// `default`: where messages go when the file does not say it.
+fn queues(section: &mut Section<'_, '_>, default: Option<Delivery>) -> Vec<QueueSection> {
+    let mut queues: Vec<QueueSection> = Vec::new();
+    for mut table in section.tables("queue") {
+        let qn = table.required("qn", "write the queue's number, such as qn = 0", key::queue::qn());
+        let buffers = table.or("buffers", 16, key::queue::buffers());
+        let buffer_size = table.or("buffer_size", 64 << 10, key::queue::buffer_size());
+        let deliver_to = match &default {
+            Some(default) => {
+                table.only_for(&["deliver_to", "path"], "for this service");
+                Some(default.clone())
+            }
+            None => delivery(&mut table),
+        };
+        if let Some(qn) = qn.filter(|&qn| queues.iter().any(|queue| queue.qn == qn)) {
+            table.fail("qn", format!("{qn} is there twice in this listener: remove one"));
+        }
+        if let (Some(qn), Some(deliver_to)) = (qn, deliver_to) {
+            queues.push(QueueSection { qn, buffers, buffer_size, deliver_to });
+        }
+        table.finish();
+    }
+    queues
+}
+
+fn delivery(table: &mut Section<'_, '_>) -> Option<Delivery> {
+    let words = ["events", "file", "echo", "discard"].map(|word| (word, word));
+    let word = table.required(
+        "deliver_to",
+        "write \"events\", \"file\", \"echo\" or \"discard\"",
+        one_of(&words),
+    );
+    if word == Some("file") {
+        return table
+            .required("path", "name the file that messages are appended to", path)
+            .map(|path| Delivery::File { path });
+    }
+    match word {
+        Some(word) => table.only_for(&["path"], &format!("for deliver_to \"{word}\"")),
+        None => table.allow(&["path"]),
+    }
+    word.map(|word| match word {
+        "events" => Delivery::Events,
+        "echo" => Delivery::Echo,
+        _ => Delivery::Discard,
+    })
+}

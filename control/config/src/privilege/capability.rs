@@ -1,0 +1,98 @@
+//! Linux's capabilities (capabilities(7)): those that an appliance may have a use for, and sets of any.
+
+/// One capability.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum Capability {
+    Chown = 0,
+    NetBindService = 10,
+    NetAdmin = 12,
+    NetRaw = 13,
+    IpcLock = 14,
+    SysRawio = 17,
+    SysAdmin = 21,
+    Bpf = 39,
+}
+
+impl Capability {
+    const ALL: [Capability; 8] = [
+        Capability::Chown,
+        Capability::NetBindService,
+        Capability::NetAdmin,
+        Capability::NetRaw,
+        Capability::IpcLock,
+        Capability::SysRawio,
+        Capability::SysAdmin,
+        Capability::Bpf,
+    ];
+
+    /// `CAP_NET_RAW`, as systemd and the manual pages write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Capability::Chown => "CAP_CHOWN",
+            Capability::NetBindService => "CAP_NET_BIND_SERVICE",
+            Capability::NetAdmin => "CAP_NET_ADMIN",
+            Capability::NetRaw => "CAP_NET_RAW",
+            Capability::IpcLock => "CAP_IPC_LOCK",
+            Capability::SysRawio => "CAP_SYS_RAWIO",
+            Capability::SysAdmin => "CAP_SYS_ADMIN",
+            Capability::Bpf => "CAP_BPF",
+        }
+    }
+
+    fn bit(self) -> u64 {
+        1 << self as u32
+    }
+}
+
+/// A set, bit by bit as the kernel has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities(pub u64);
+
+impl Capabilities {
+    pub fn has(self, capability: Capability) -> bool {
+        self.0 & capability.bit() != 0
+    }
+
+    pub fn with(self, capability: Capability) -> Capabilities {
+        Capabilities(self.0 | capability.bit())
+    }
+
+    /// Names, in the order of their numbers; those without a name here by number.
+    pub fn names(self) -> Vec<String> {
+        let name = |number: u32| {
+            let known = Capability::ALL.into_iter().find(|&known| known as u32 == number);
+            known.map_or_else(|| format!("capability {number}"), |known| known.name().to_owned())
+        };
+        (0..u64::BITS).filter(|number| self.0 >> number & 1 == 1).map(name).collect()
+    }
+
+    /// Those that have a name here, in the order of their numbers.
+    pub fn known(self) -> impl Iterator<Item = Capability> {
+        Capability::ALL.into_iter().filter(move |&known| self.has(known))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_the_kernel() {
+        use rustix::thread::CapabilitySet as Kernel;
+        let all = [
+            (Capability::Chown, Kernel::CHOWN),
+            (Capability::NetBindService, Kernel::NET_BIND_SERVICE),
+            (Capability::NetAdmin, Kernel::NET_ADMIN),
+            (Capability::NetRaw, Kernel::NET_RAW),
+            (Capability::IpcLock, Kernel::IPC_LOCK),
+            (Capability::SysRawio, Kernel::SYS_RAWIO),
+            (Capability::SysAdmin, Kernel::SYS_ADMIN),
+            (Capability::Bpf, Kernel::BPF),
+        ];
+        assert_eq!(all.map(|(ours, _)| ours), Capability::ALL);
+        for (ours, kernel) in all {
+            assert_eq!(Capabilities::default().with(ours).0, kernel.bits(), "{}", ours.name());
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Which privileges ports and the process need, and which the process has.
+//!
+//! `ddpd check`, `ddpd doctor` and the sandbox ask here, so that they agree. Nothing here changes anything.
+
+mod capability;
+mod needs;
+mod process;
+
+pub use capability::{Capabilities, Capability};
+pub use needs::{Need, needs, of_process};
+pub use process::open_files;
+pub use process::{effective, locked_memory};

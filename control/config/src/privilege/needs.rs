@@ -1,0 +1,168 @@
+//! What each kind of port needs, and what the process itself needs for its configuration.
+
+use std::path::Path;
+
+use port_kind::PortKind;
+
+use super::{Capabilities, Capability};
+use crate::Config;
+
+/// One capability that something needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    pub capability: Capability,
+    /// Another one that does as well.
+    pub instead: Option<Capability>,
+    /// It does not start without it. Else it starts, but [`Need::why`] tells what is missed.
+    pub required: bool,
+    /// What it is for.
+    pub why: &'static str,
+}
+
+impl Need {
+    const fn required(capability: Capability, why: &'static str) -> Need {
+        Need { capability, instead: None, required: true, why }
+    }
+
+    const fn wanted(capability: Capability, why: &'static str) -> Need {
+        Need { capability, instead: None, required: false, why }
+    }
+
+    pub fn is_met(&self, by: Capabilities) -> bool {
+        by.has(self.capability) || self.instead.is_some_and(|instead| by.has(instead))
+    }
+}
+
+const AF_PACKET: &[Need] = &[
+    Need::required(Capability::NetRaw, "the packet socket"),
+    Need::wanted(Capability::NetAdmin, "to make the interface promiscuous"),
+];
+
+const AF_XDP: &[Need] = &[
+    Need::required(Capability::NetAdmin, "to attach the XDP program to the interface"),
+    Need::required(Capability::NetRaw, "the AF_XDP socket"),
+    Need {
+        instead: Some(Capability::SysAdmin),
+        ..Need::required(Capability::Bpf, "to load the XDP program")
+    },
+    Need::wanted(
+        Capability::SysAdmin,
+        "for libxdp, which opens programs and maps by number: with libxdp 1.3 the port does not open without it",
+    ),
+];
+
+const TAP: &[Need] = &[Need::required(Capability::NetAdmin, "to make the interface")];
+
+/// Drivers that share the device with the kernel's.
+const SHARED: &[Need] = &[
+    Need::required(Capability::NetRaw, "queues of raw frames of the device"),
+    Need::wanted(Capability::NetAdmin, "to change the device's MTU and flags"),
+    Need::wanted(Capability::IpcLock, "to pin memory beyond RLIMIT_MEMLOCK"),
+];
+
+/// Devices without IOMMU.
+const UIO: &[Need] = &[
+    Need::required(Capability::SysAdmin, "physical addresses of memory, from /proc/self/pagemap"),
+    Need::required(Capability::SysRawio, "the device's I/O ports"),
+];
+
+/// VFIO's groups without IOMMU.
+const NO_IOMMU: &[Need] = &[
+    Need::required(Capability::SysRawio, "VFIO's groups without IOMMU"),
+    Need::required(Capability::SysAdmin, "physical addresses of memory, from /proc/self/pagemap"),
+];
+
+/// What a port of this kind needs on the machine whose `/sys` is below `root`.
+pub fn needs(root: &Path, kind: &PortKind) -> &'static [Need] {
+    match kind {
+        PortKind::AfPacket { .. } => AF_PACKET,
+        PortKind::AfXdp { .. } => AF_XDP,
+        PortKind::Tap { .. } => TAP,
+        PortKind::Pci { address, .. } => pci(root, address),
+        PortKind::Memif { .. }
+        | PortKind::VhostUser { .. }
+        | PortKind::Ring { .. }
+        | PortKind::Pcap { .. } => &[],
+    }
+}
+
+fn pci(root: &Path, address: &str) -> &'static [Need] {
+    let driver = root.join("sys/bus/pci/devices").join(address).join("driver");
+    let driver = std::fs::read_link(driver).ok();
+    let driver = driver.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
+    match driver {
+        Some("mlx4_core" | "mlx5_core" | "mana") => SHARED,
+        Some("uio_pci_generic" | "igb_uio") => UIO,
+        _ => {
+            let unsafe_mode = root.join("sys/module/vfio/parameters/enable_unsafe_noiommu_mode");
+            match std::fs::read_to_string(unsafe_mode) {
+                Ok(mode) if mode.trim() == "Y" => NO_IOMMU,
+                _ => &[],
+            }
+        }
+    }
+}
+
+/// What the process needs whatever its ports are; `limit` is what it may lock.
+pub fn of_process(config: &Config, limit: Option<u64>) -> Vec<Need> {
+    let mut needs = Vec::new();
+    if config.management.access.socket_group.is_some() {
+        let why = "management.access.socket_group, where the process is not in that group";
+        needs.push(Need::wanted(Capability::Chown, why));
+    }
+    if config.management.listen.address.is_some_and(|at| (1..1024).contains(&at.port())) {
+        let why = "management.listen.address, a port below 1024";
+        needs.push(Need::required(Capability::NetBindService, why));
+    }
+    if config.interfaces.iter().any(|interface| interface.host.is_some()) {
+        let why = "interface.host: to make the TAP, and to keep the kernel off the device";
+        needs.push(Need::required(Capability::NetAdmin, why));
+    }
+    if config.ipsec.is_kernels() {
+        let why = "ipsec.keys = \"kernel\": to read the kernel's SAs, and to tell it what of them is used";
+        needs.push(Need::required(Capability::NetAdmin, why));
+    }
+    if limit.is_some() {
+        let why = "to lock regions beyond RLIMIT_MEMLOCK; not needed where that is unlimited";
+        needs.push(Need::wanted(Capability::IpcLock, why));
+    }
+    needs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pci_port_needs_what_its_driver_needs() {
+        let root = tempfile::tempdir().unwrap();
+        let kind = PortKind::Pci { address: "0000:03:00.0".into(), devargs: String::new() };
+        let device = root.path().join("sys/bus/pci/devices/0000:03:00.0");
+        std::fs::create_dir_all(&device).unwrap();
+        let required = |root: &Path| {
+            let needs = needs(root, &kind).iter().filter(|need| need.required);
+            needs.map(|need| need.capability).collect::<Vec<_>>()
+        };
+        assert_eq!(required(root.path()), []);
+        for (driver, expected) in [
+            ("vfio-pci", vec![]),
+            ("mlx5_core", vec![Capability::NetRaw]),
+            ("igb_uio", vec![Capability::SysAdmin, Capability::SysRawio]),
+        ] {
+            std::os::unix::fs::symlink(format!("/x/{driver}"), device.join("driver")).unwrap();
+            assert_eq!(required(root.path()), expected, "{driver}");
+            std::fs::remove_file(device.join("driver")).unwrap();
+        }
+        let mode = root.path().join("sys/module/vfio/parameters");
+        std::fs::create_dir_all(&mode).unwrap();
+        std::fs::write(mode.join("enable_unsafe_noiommu_mode"), "Y\n").unwrap();
+        assert_eq!(required(root.path()), [Capability::SysRawio, Capability::SysAdmin]);
+    }
+
+    #[test]
+    fn a_program_for_xdp_is_loaded_with_either_of_two() {
+        let bpf = AF_XDP.iter().find(|need| need.capability == Capability::Bpf).unwrap();
+        let admin = Capabilities::default().with(Capability::SysAdmin);
+        assert!(bpf.is_met(admin) && !bpf.is_met(Capabilities(0x3000)));
+    }
+}

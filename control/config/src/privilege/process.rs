@@ -1,0 +1,66 @@
+//! What a process has, read from the text of `/proc/PID/status` and `/proc/PID/limits`.
+
+use super::Capabilities;
+
+/// The capabilities in effect, of the text of `/proc/self/status`.
+///
+/// # Errors
+/// A sentence: the text does not have them.
+pub fn effective(status: &str) -> Result<Capabilities, String> {
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let hex = line.ok_or("/proc/self/status has no CapEff")?.trim();
+    u64::from_str_radix(hex, 16).map(Capabilities).map_err(|_| {
+        let shown = hex.chars().take(40).collect::<String>();
+        format!("/proc/self/status: CapEff is \"{}\", no hexadecimal", shown.escape_debug())
+    })
+}
+
+/// Bytes that may be locked at most (the soft limit), of the text of `/proc/self/limits`; `None` for no limit.
+///
+/// # Errors
+/// A sentence: the text does not have it.
+pub fn locked_memory(limits: &str) -> Result<Option<u64>, String> {
+    limit(limits, "Max locked memory", 0)
+        .ok_or_else(|| "/proc/self/limits has no number for locked memory".into())
+}
+
+/// The hard limit of open files, of the text of `/proc/self/limits`; `None` for no limit.
+///
+/// # Errors
+/// A sentence: the text does not have it.
+pub fn open_files(limits: &str) -> Result<Option<u64>, String> {
+    limit(limits, "Max open files", 1)
+        .ok_or_else(|| "/proc/self/limits has no number for open files".into())
+}
+
+/// A column of a limit: 0 for the soft one, 1 for the hard one. `Some(None)` for no limit.
+fn limit(limits: &str, name: &str, column: usize) -> Option<Option<u64>> {
+    let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
+    match line.split_whitespace().nth(column)? {
+        "unlimited" => Some(None),
+        number => number.parse().ok().map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_proc_is_read() {
+        assert_eq!(effective("Name:\tx\nCapEff:\t0000000000003000\n").unwrap().0, 0x3000);
+        assert_eq!(effective("Name:\tx\n").unwrap_err(), "/proc/self/status has no CapEff");
+        assert!(effective("CapEff:\tno\n").unwrap_err().ends_with("is \"no\", no hexadecimal"));
+        let limits = |value: &str| locked_memory(&format!("Max locked memory   {value}  8  bytes"));
+        assert_eq!(limits("65536"), Ok(Some(65536)));
+        assert_eq!(limits("unlimited"), Ok(None));
+        assert!(limits("many").is_err() && locked_memory("").is_err());
+        open_files_are_read();
+    }
+
+    fn open_files_are_read() {
+        let files = |hard: &str| open_files(&format!("Max open files   1024  {hard}  files"));
+        assert_eq!((files("4096"), files("unlimited")), (Ok(Some(4096)), Ok(None)));
+        assert!(files("many").is_err() && open_files("").is_err());
+    }
+}

@@ -1,0 +1,113 @@
+//! The protocol above DDP on a listener, and the parameters of RDMAP.
+
+use tcp_lite::mpa::Peer;
+
+use super::{Delivery, QueueSection};
+
+/// The protocol above DDP on a listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ulp {
+    /// Nothing: bare DDP.
+    Ddp,
+    /// RDMAP (RFC 5040), for verbs programs.
+    Rdmap(RdmapSection),
+}
+
+impl Ulp {
+    /// The word that stands for it in the file and in the API.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Ulp::Ddp => "ddp",
+            Ulp::Rdmap(_) => "rdmap",
+        }
+    }
+
+    /// What RDMAP adds.
+    pub fn rdmap(&self) -> Option<&RdmapSection> {
+        match self {
+            Ulp::Ddp => None,
+            Ulp::Rdmap(section) => Some(section),
+        }
+    }
+}
+
+/// RDMAP parameters of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RdmapSection {
+    /// What the listener does for its peers.
+    pub service: ServiceKind,
+    /// Most Reads and atomics of a peer that await their response at one time, 0 to 1024.
+    pub ird: u16,
+    /// The same of ours, 0 to 1024.
+    pub ord: u16,
+    /// The kind of peer.
+    pub peer: Peer,
+    /// Bytes of the first Write of perftest's write latency test, which names no size.
+    pub message_size: u32,
+}
+
+/// What a listener does for its peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServiceKind {
+    /// Advertises its regions; peers write, read and do atomics.
+    Region,
+    /// Sends every Send back.
+    Echo,
+    /// Throws Sends away.
+    Sink,
+    /// The server of librdmacm's rping.
+    Rping,
+    /// The servers of perftest with `-R`.
+    Perftest,
+}
+
+impl ServiceKind {
+    /// All of them with their words.
+    pub const WORDS: [(&'static str, ServiceKind); 5] = [
+        ("region", ServiceKind::Region),
+        ("echo", ServiceKind::Echo),
+        ("sink", ServiceKind::Sink),
+        ("rping", ServiceKind::Rping),
+        ("perftest", ServiceKind::Perftest),
+    ];
+
+    /// The word that stands for it in the file and in the API.
+    pub fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, kind)| *kind == self).map_or("region", |(word, _)| word)
+    }
+
+    /// Each stream has a piece of the listener's one region for itself, which is not advertised.
+    pub fn has_slots(self) -> bool {
+        match self {
+            ServiceKind::Rping | ServiceKind::Perftest => true,
+            ServiceKind::Region | ServiceKind::Echo | ServiceKind::Sink => false,
+        }
+    }
+
+    /// The receive buffers where the file names none.
+    pub(crate) fn default_queue(self) -> Option<QueueSection> {
+        let (buffers, buffer_size) = match self {
+            ServiceKind::Region => return None,
+            ServiceKind::Echo | ServiceKind::Sink => (64, 64 << 10),
+            ServiceKind::Rping => (8, 64),
+            // As many as the clients of ib_send_bw believe the server has.
+            ServiceKind::Perftest => (512, 64 << 10),
+        };
+        let deliver_to = self.delivery().unwrap_or(Delivery::Discard);
+        Some(QueueSection { qn: 0, buffers, buffer_size, deliver_to })
+    }
+
+    /// Where Sends go, unless the file says it.
+    pub(crate) fn delivery(self) -> Option<Delivery> {
+        match self {
+            ServiceKind::Region => None,
+            ServiceKind::Echo => Some(Delivery::Echo),
+            ServiceKind::Sink | ServiceKind::Rping | ServiceKind::Perftest => {
+                Some(Delivery::Discard)
+            }
+        }
+    }
+}
+
+/// Most Reads either way: each takes a record, and a peer's also a buffer.
+pub const MAX_DEPTH: u16 = 1024;

@@ -1,0 +1,470 @@
+//! TOML values to Rust values. An error is the rest of a sentence that begins with the key.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use port_kind::policy::LocalPorts;
+use toml::de::DeValue;
+
+use super::reader::article;
+use super::rule::{Parsed, Read, Rule, Shape};
+use ddp::advert::is_name;
+
+fn wrong_type<T>(value: &DeValue<'_>, expected: &str) -> Parsed<T> {
+    Err(format!("is {}, but must be {expected}", article(value.type_str())))
+}
+
+fn text<'v>(value: &'v DeValue<'_>, expected: &str) -> Parsed<&'v str> {
+    match value.as_str() {
+        Some(text) => Ok(text),
+        None => wrong_type(value, expected),
+    }
+}
+
+fn integer(value: &DeValue<'_>) -> Option<Parsed<i128>> {
+    let integer = value.as_integer()?;
+    let parsed = i128::from_str_radix(integer.as_str(), integer.radix());
+    Some(parsed.map_err(|_| "is too large a number: write a smaller one".to_owned()))
+}
+
+/// Any string that is not empty.
+pub(super) fn string(value: &DeValue<'_>) -> Parsed<String> {
+    let text = text(value, "a string in quotes")?;
+    if text.is_empty() {
+        return Err("is empty: give it a value or remove it".into());
+    }
+    Ok(text.to_owned())
+}
+
+/// A path. Relative ones are relative to the directory in which the program was started.
+pub(super) fn path(value: &DeValue<'_>) -> Parsed<PathBuf> {
+    let text = string(value)?;
+    if text.contains('\0') {
+        return Err("has a NUL character in it: remove it".into());
+    }
+    Ok(PathBuf::from(text))
+}
+
+/// A string as the file has it.
+pub(super) fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
+/// A path that `sockaddr_un` can hold.
+pub(super) fn socket_path() -> Rule<PathBuf> {
+    const MAX: usize = 107;
+    let show = |path: &PathBuf| quoted(&path.to_string_lossy());
+    Rule::new(Shape::Text("a path of at most 107 bytes"), show, |value| {
+        let path = path(value)?;
+        let len = path.as_os_str().len();
+        if len > MAX {
+            return Err(format!(
+                "has {len} bytes, but a socket's path has at most {MAX}: choose a shorter one"
+            ));
+        }
+        Ok(path)
+    })
+}
+
+/// A value that a function reads, for descriptors.
+pub(super) fn by<T: 'static>(shape: Shape, read: fn(&DeValue<'_>) -> Parsed<T>) -> Rule<T> {
+    Rule::new(shape, |_| String::new(), read)
+}
+
+/// One value or a list of them, for descriptors.
+pub(super) fn one_or_more<T: 'static>(element: Shape) -> Rule<Vec<T>> {
+    list_like(Shape::OneOrMore(Box::new(element)))
+}
+
+/// A list, for descriptors: lists are read element by element, so that errors name the element's line.
+pub(super) fn list<T: 'static>(element: Shape) -> Rule<Vec<T>> {
+    list_like(Shape::List(Box::new(element)))
+}
+
+fn list_like<T: 'static>(shape: Shape) -> Rule<Vec<T>> {
+    Rule::new(shape, |_| String::new(), |_| Err("is read element by element".to_owned()))
+}
+
+/// `true` or `false`.
+pub(super) fn boolean() -> Rule<bool> {
+    Rule::new(Shape::Boolean, bool::to_string, |value| {
+        value.as_bool().map_or_else(|| wrong_type(value, "true or false"), Ok)
+    })
+}
+
+/// A name of ours.
+pub(super) fn name(value: &DeValue<'_>) -> Parsed<String> {
+    let text = text(value, "a name in quotes")?;
+    if is_name(text) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "is \"{}\", which is no name: use 1 to 64 of A-Z a-z 0-9 . _ - and begin with a letter or \
+         digit",
+        text.escape_debug()
+    ))
+}
+
+/// One of several words.
+pub(super) fn one_of<T: Clone + PartialEq + 'static>(words: &[(&'static str, T)]) -> Rule<T> {
+    let shape = Shape::Words(words.iter().map(|(word, _)| *word).collect());
+    let (words, known) = (words.to_vec(), words.to_vec());
+    let show = move |value: &T| {
+        let word = known.iter().find(|(_, known)| known == value).map_or("", |(word, _)| word);
+        format!("\"{word}\"")
+    };
+    Rule::new(shape, show, move |value| {
+        let list: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+        let list = list.join(", ");
+        let text = text(value, &format!("one of {list}"))?;
+        match words.iter().find(|(word, _)| *word == text) {
+            Some((_, value)) => Ok(value.clone()),
+            None => Err(format!("is \"{}\", but must be one of {list}", text.escape_debug())),
+        }
+    })
+}
+
+/// An integer between two bounds, both possible.
+pub(super) fn int<T>(min: T, max: T) -> Rule<T>
+where
+    T: TryFrom<i128> + Into<i128> + Copy + ToString + 'static,
+{
+    let (min, max) = (min.into(), max.into());
+    Rule::new(Shape::Integer { min, max }, T::to_string, move |value| {
+        let Some(number) = integer(value) else {
+            return wrong_type(value, &format!("a number from {min} to {max}, without quotes"));
+        };
+        let number = number?;
+        if number < min || number > max {
+            return Err(format!("is {number}, but must be from {min} to {max}"));
+        }
+        T::try_from(number).map_err(|_| format!("is {number}, but must be from {min} to {max}"))
+    })
+}
+
+/// A power of two between two bounds.
+pub(super) fn power_of_two(min: u16, max: u16) -> Rule<u16> {
+    let within = int(min, max);
+    let shape = Shape::PowerOfTwo { min, max };
+    Rule::new(shape, u16::to_string, move |value| {
+        let number = within.read(value)?;
+        if number.is_power_of_two() {
+            return Ok(number);
+        }
+        let next = number.checked_next_power_of_two().unwrap_or(max).min(max);
+        Err(format!("is {number}, but must be a power of two: write {next}"))
+    })
+}
+
+/// Bytes: a number, or a string with a unit.
+pub(super) fn size(min: u64, max: u64) -> Rule<u64> {
+    Rule::new(
+        Shape::Size { min, max },
+        |size: &u64| written_size(*size),
+        move |value| {
+            const EXAMPLE: &str = "bytes or a size such as \"64 MiB\"";
+            let size = match (integer(value), value) {
+                (Some(number), _) => u64::try_from(number?)
+                    .map_err(|_| format!("is negative or too large, but must be {EXAMPLE}"))?,
+                (None, DeValue::String(text)) => text
+                    .parse::<bytesize::ByteSize>()
+                    .map_err(|_| format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug()))?
+                    .as_u64(),
+                _ => return wrong_type(value, EXAMPLE),
+            };
+            if size < min || size > max {
+                return Err(format!(
+                    "is {}, but must be from {} to {}",
+                    show_size(size),
+                    show_size(min),
+                    show_size(max)
+                ));
+            }
+            Ok(size)
+        },
+    )
+}
+
+/// [`size`] that fits 32 bits.
+pub(super) fn size32(min: u32, max: u32) -> Rule<u32> {
+    let (min, max) = (u64::from(min), u64::from(max));
+    let within = size(min, max);
+    Rule::new(
+        Shape::Size { min, max },
+        |size: &u32| written_size((*size).into()),
+        move |value| Ok(within.read(value)?.min(u32::MAX.into()) as u32),
+    )
+}
+
+/// A size as the file has it.
+fn written_size(size: u64) -> String {
+    match show_size(size) {
+        shown if shown.ends_with("bytes") => size.to_string(),
+        shown => format!("\"{shown}\""),
+    }
+}
+
+/// A size for people: exact in the largest binary unit that divides it.
+pub fn show_size(bytes: u64) -> String {
+    for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        if bytes >= 1 << shift && bytes.trailing_zeros() >= shift {
+            return format!("{} {unit}", bytes >> shift);
+        }
+    }
+    format!("{bytes} bytes")
+}
+
+/// A UDP port, or "off".
+pub(super) fn port_or_off() -> Rule<Option<u16>> {
+    let port = int(1, u16::MAX);
+    let show = |port: &Option<u16>| port.map_or("\"off\"".to_owned(), |port| port.to_string());
+    Rule::new(port.shape().or_off(), show, move |value| match value.as_str() {
+        Some("off") => Ok(None),
+        Some(_) => Err("must be a UDP port without quotes, such as 9899, or \"off\"".into()),
+        None => port.read(value).map(Some).map_err(|message| format!("{message}, or \"off\"")),
+    })
+}
+
+/// The ports from which streams are opened.
+pub(super) fn local_ports() -> Rule<LocalPorts> {
+    const EXAMPLE: &str = "a first and a last port in quotes, such as \"32768-60999\"";
+    let show = |ports: &LocalPorts| quoted(&ports.to_string());
+    Rule::new(Shape::Text(EXAMPLE), show, |value| {
+        let text = text(value, EXAMPLE)?;
+        let wrong = || format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug());
+        let (first, last) = text.split_once('-').ok_or_else(wrong)?;
+        let port = |text: &str| text.trim().parse().map_err(|_| wrong());
+        LocalPorts::new(port(first)?, port(last)?).ok_or_else(|| {
+            let fewest = LocalPorts::FEWEST;
+            format!("is \"{text}\", but must be {fewest} ports or more from 1 to 65535, the smaller first")
+        })
+    })
+}
+
+/// A time with a unit.
+pub(super) fn duration(min: Duration, max: Duration) -> Rule<Duration> {
+    Rule::new(
+        Shape::Duration { min, max },
+        |time: &Duration| written_time(*time),
+        move |value| {
+            const EXAMPLE: &str = "a time with a unit in quotes, such as \"5 s\" or \"200 ms\"";
+            let text = text(value, EXAMPLE)?;
+            let time = humantime::parse_duration(text)
+                .map_err(|_| format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug()))?;
+            if time < min || time > max {
+                return Err(format!(
+                    "is {}, but must be from {} to {}",
+                    humantime::format_duration(time),
+                    humantime::format_duration(min),
+                    humantime::format_duration(max)
+                ));
+            }
+            Ok(time)
+        },
+    )
+}
+
+/// A time as the file has it.
+fn written_time(time: Duration) -> String {
+    format!("\"{}\"", humantime::format_duration(time))
+}
+
+/// A time with a unit, or "off".
+pub(super) fn duration_or_off(min: Duration, max: Duration) -> Rule<Option<Duration>> {
+    let time = duration(min, max);
+    let show = |time: &Option<Duration>| time.map_or("\"off\"".to_owned(), written_time);
+    Rule::new(time.shape().or_off(), show, move |value| match value.as_str() {
+        Some("off") => Ok(None),
+        _ => time.read(value).map(Some).map_err(|message| format!("{message}, or \"off\"")),
+    })
+}
+
+/// A probability: a number from 0 to 1, or a string in per cent.
+pub(super) fn probability() -> Rule<f64> {
+    Rule::new(
+        Shape::Number("a probability from 0 to 1, or in per cent"),
+        f64::to_string,
+        read_probability,
+    )
+}
+
+fn read_probability(value: &DeValue<'_>) -> Parsed<f64> {
+    const EXAMPLE: &str = "a probability from 0 to 1 such as 0.01, or \"1 %\"";
+    let number = match value {
+        DeValue::Float(float) => float.as_str().replace('_', "").parse().ok(),
+        DeValue::Integer(_) => integer(value).and_then(Result::ok).map(|number| number as f64),
+        DeValue::String(text) => {
+            let percent = text.strip_suffix('%').map(str::trim_end).map(str::parse::<f64>);
+            percent.and_then(Result::ok).map(|percent| percent / 100.0)
+        }
+        _ => return wrong_type(value, EXAMPLE),
+    };
+    match number {
+        Some(p) if (0.0..=1.0).contains(&p) => Ok(p),
+        _ => Err(format!("must be {EXAMPLE}")),
+    }
+}
+
+/// Bits per second.
+pub(super) fn rate() -> Rule<u64> {
+    let show = |rate: &u64| format!("\"{rate} bit/s\"");
+    Rule::new(Shape::Text("a rate such as 10 Gbit/s"), show, read_rate)
+}
+
+fn read_rate(value: &DeValue<'_>) -> Parsed<u64> {
+    const EXAMPLE: &str = "a rate such as \"10 Gbit/s\" or \"100 Mbit/s\"";
+    let text = text(value, EXAMPLE)?;
+    let wrong = || format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug());
+    let split = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+    let number: u64 = text[..split].parse().map_err(|_| wrong())?;
+    let unit = match text[split..].trim() {
+        "bit/s" => 1,
+        "kbit/s" => 1_000,
+        "Mbit/s" => 1_000_000,
+        "Gbit/s" => 1_000_000_000,
+        _ => return Err(wrong()),
+    };
+    match number.checked_mul(unit) {
+        Some(rate) if rate > 0 => Ok(rate),
+        _ => Err(wrong()),
+    }
+}
+
+/// An IPv4 or IPv6 address.
+pub(super) fn ip(value: &DeValue<'_>) -> Parsed<IpAddr> {
+    const EXAMPLE: &str = "an address such as \"192.0.2.1\" or \"2001:db8::1\"";
+    let text = text(value, EXAMPLE)?;
+    text.parse().map_err(|_| format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug()))
+}
+
+/// An address that a host can have.
+pub(super) fn host_ip(value: &DeValue<'_>) -> Parsed<IpAddr> {
+    let address = ip(value)?;
+    check_host(address)?;
+    Ok(address)
+}
+
+fn check_host(address: IpAddr) -> Parsed<()> {
+    let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    if address.is_unspecified() || address.is_multicast() || address.is_loopback() || broadcast {
+        return Err(format!("is {address}, which no host on a network can have: choose another"));
+    }
+    Ok(())
+}
+
+/// An address of ours with the length of its prefix.
+pub(super) fn interface_address(value: &DeValue<'_>) -> Parsed<IpNet> {
+    let net = prefix(value)?;
+    check_host(net.addr())?;
+    if net.prefix_len() == 0 {
+        return Err(format!(
+            "is {net}: prefix length 0 is the whole Internet, write the network's"
+        ));
+    }
+    if let IpNet::V4(v4) = net
+        && v4.prefix_len() + 1 < v4.max_prefix_len()
+        && (v4.addr() == v4.network() || v4.addr() == v4.broadcast())
+    {
+        return Err(format!(
+            "is {net}, the network's own address or its broadcast: choose another"
+        ));
+    }
+    Ok(net)
+}
+
+/// A network: address and prefix length, host bits zero.
+pub(super) fn network(value: &DeValue<'_>) -> Parsed<IpNet> {
+    let net = prefix(value)?;
+    if net.addr() != net.network() {
+        return Err(format!("is {net}, which has host bits set: write {}", net.trunc()));
+    }
+    Ok(net)
+}
+
+fn prefix(value: &DeValue<'_>) -> Parsed<IpNet> {
+    const EXAMPLE: &str =
+        "an address with its prefix length, such as \"192.0.2.1/24\" or \"2001:db8::1/64\"";
+    let text = text(value, EXAMPLE)?;
+    text.parse().map_err(|_| format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug()))
+}
+
+/// A unicast hardware address.
+pub(super) fn mac(value: &DeValue<'_>) -> Parsed<[u8; 6]> {
+    const EXAMPLE: &str = "a hardware address such as \"02:00:00:00:00:01\"";
+    let text = text(value, EXAMPLE)?;
+    let wrong = || format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug());
+    let mut mac = [0; 6];
+    let mut parts = text.split(':');
+    for byte in &mut mac {
+        let part = parts.next().filter(|part| part.len() == 2).ok_or_else(wrong)?;
+        *byte = u8::from_str_radix(part, 16).map_err(|_| wrong())?;
+    }
+    if parts.next().is_some() {
+        return Err(wrong());
+    }
+    if mac[0] & 1 != 0 || mac == [0; 6] {
+        return Err(format!("is {text}, which no device can have: choose a unicast address"));
+    }
+    Ok(mac)
+}
+
+/// A PCI address with its domain.
+pub(super) fn pci_address(value: &DeValue<'_>) -> Parsed<String> {
+    const EXAMPLE: &str = "a PCI address as lspci -D prints it, such as \"0000:03:00.0\"";
+    let text = text(value, EXAMPLE)?;
+    let lens: Vec<usize> = text.split([':', '.']).map(str::len).collect();
+    let shape = lens == [4, 2, 2, 1] && text.as_bytes()[10] == b'.';
+    let hex = text.bytes().all(|b| b.is_ascii_hexdigit() || b == b':' || b == b'.');
+    if !(shape && hex) {
+        return Err(format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug()));
+    }
+    Ok(text.to_ascii_lowercase())
+}
+
+/// A name that Linux accepts for a network interface.
+pub(super) fn device(value: &DeValue<'_>) -> Parsed<String> {
+    let text = text(value, "the name of a network interface such as \"eth1\"")?;
+    let fits = (1..=15).contains(&text.len()) && text != "." && text != "..";
+    if fits && text.bytes().all(|b| b.is_ascii_graphic() && b != b'/' && b != b':' && b != b',') {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "is \"{}\", which no network interface can be called: see ip link",
+        text.escape_debug()
+    ))
+}
+
+/// The seed of a random source.
+pub(super) fn seed() -> Rule<u64> {
+    // TOML's numbers end at 2^63 - 1.
+    let show = |seed: &u64| match i64::try_from(*seed) {
+        Ok(seed) => seed.to_string(),
+        Err(_) => format!("\"{seed}\""),
+    };
+    Rule::new(Shape::Number("from 0 to 2^64 - 1"), show, u64_or_string)
+}
+
+/// A 64-bit number, also as a string (TOML's numbers end at 2^63 - 1), decimal or `0x`.
+pub(super) fn u64_or_string(value: &DeValue<'_>) -> Parsed<u64> {
+    const EXAMPLE: &str = "a number from 0 to 2^64 - 1, such as 4096 or \"0xffff000000000000\"";
+    match (integer(value), value) {
+        (Some(number), _) => u64::try_from(number?).map_err(|_| format!("must be {EXAMPLE}")),
+        (None, DeValue::String(text)) => parse_u64(text)
+            .ok_or_else(|| format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug())),
+        _ => wrong_type(value, EXAMPLE),
+    }
+}
+
+/// Decimal digits, or hexadecimal ones after `0x`; no sign.
+pub fn parse_u64(text: &str) -> Option<u64> {
+    let (digits, radix) = match text.strip_prefix("0x") {
+        Some(digits) => (digits, 16),
+        None => (text, 10),
+    };
+    if !digits.starts_with(|c: char| c.is_ascii_hexdigit()) {
+        return None;
+    }
+    u64::from_str_radix(digits, radix).ok()
+}

@@ -1,0 +1,161 @@
+//! `bench`: the appliance loads a peer, and this shows how it gets on and what came of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use indicatif::{ProgressBar, ProgressStyle};
+use signal_hook::consts::SIGINT;
+
+use super::args::{Bench, Load, LoadPeer};
+use super::exit::{Exit, Failure};
+use super::put::POLL;
+use super::{Output, connect_spec};
+use api::{BenchInfo, BenchLoad, BenchPeer, BenchSpec, Client, JobInfo, JobState, RemotePlace};
+
+impl From<Load> for BenchLoad {
+    fn from(load: Load) -> Self {
+        match load {
+            Load::Write => Self::Write,
+            Load::Read => Self::Read,
+            Load::Send => Self::Send,
+            Load::Echo => Self::Echo,
+            Load::Connect => Self::Connect,
+        }
+    }
+}
+
+impl From<LoadPeer> for BenchPeer {
+    fn from(peer: LoadPeer) -> Self {
+        match peer {
+            LoadPeer::Appliance => Self::Appliance,
+            LoadPeer::Perftest => Self::Perftest,
+        }
+    }
+}
+
+/// Has the appliance load a peer, and watches it. An interrupt gives it up.
+pub(super) fn bench(bench: Bench, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+    let Bench { load, to, streams, size, depth, time, rate, queue, peer, opening } = bench;
+    // A verbs program has no other protocol.
+    let to_peer = if peer == LoadPeer::Perftest { to.peer.rdmap() } else { to.peer };
+    let connect = connect_spec(&to_peer, opening, Vec::new())?;
+    let peer = peer.into();
+    let target = to.region.map(|at| RemotePlace::Region { name: at.name, offset: at.offset });
+    let time_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let load = load.into();
+    let spec =
+        BenchSpec { load, connect, target, peer, queue, streams, size, depth, time_us, rate };
+    let job = watch(client.post("/v1/bench", &spec)?, time, client, output)?;
+    let done = job.bench.as_ref().is_some_and(|bench| bench.messages + bench.unfinished > 0);
+    let failed = (job.state != JobState::Done).then(|| {
+        let exit = if job.refused { Exit::Refused } else { Exit::Failed };
+        let reason = job.error.clone().unwrap_or_else(|| "the bench was cancelled".into());
+        let messages = job.bench.as_ref().map_or(0, |bench| bench.messages);
+        let failure = Failure::new(exit, format!("after {messages} messages: {reason}"));
+        failure.with_hint(job.hint.clone())
+    });
+    // What it has found out until then counts.
+    if done || failed.is_none() {
+        output.answer(&job, report)?;
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+/// Shows how far it is, until it is over.
+fn watch(
+    mut job: JobInfo,
+    time: Duration,
+    client: &Client,
+    output: &Output<'_>,
+) -> Result<JobInfo, Failure> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let handler = signal_hook::flag::register(SIGINT, Arc::clone(&interrupted))?;
+    let bar = progress_bar(output, time);
+    let path = format!("/v1/jobs/{}", job.id);
+    let mut cancelled = false;
+    while !job.state.is_final() {
+        bar.set_position((job.seconds * 1e3) as u64);
+        bar.set_message(progress(&job));
+        std::thread::sleep(POLL);
+        job = if interrupted.load(Ordering::Relaxed) && !cancelled {
+            cancelled = true;
+            client.delete(&path)?
+        } else {
+            client.get(&path)?
+        };
+    }
+    bar.finish_and_clear();
+    signal_hook::low_level::unregister(handler);
+    Ok(job)
+}
+
+fn progress_bar(output: &Output<'_>, time: Duration) -> ProgressBar {
+    if !output.progress {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+    match ProgressStyle::with_template("{bar:32} {percent:>3} %  {msg}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+fn progress(job: &JobInfo) -> String {
+    let Some(bench) = &job.bench else { return String::new() };
+    if job.state != JobState::Running {
+        return format!("{:?}, {} of {} streams", job.state, bench.open, bench.streams)
+            .to_lowercase();
+    }
+    format!("{} messages  {}", bench.messages, rates(bench))
+}
+
+fn rates(bench: &BenchInfo) -> String {
+    format!("{:.0} messages/s, {:.3} Gbit/s", bench.messages_per_s, bench.gbit_per_s)
+}
+
+fn report(job: &JobInfo) -> String {
+    let Some(bench) = &job.bench else { return String::new() };
+    let pace = match bench.rate {
+        None => "closed loop".into(),
+        Some(rate) => format!("open loop of {rate}/s"),
+    };
+    let (streams, peer, load) = (bench.streams, &job.remote, bench.load.as_str());
+    let mut text = if load == BenchLoad::Connect.word() {
+        format!(
+            "{load} to {peer}: streams {streams}, {pace}\n  {} streams in {:.3} s: {:.0} streams/s\n",
+            bench.messages, job.seconds, bench.messages_per_s
+        )
+    } else {
+        format!(
+            "{load} to {peer}: streams {streams}, size {}, depth {}, {pace}\n  {} messages, {} in {:.3} s: {}\n",
+            bench.size,
+            bench.depth,
+            bench.messages,
+            ByteSize(job.acknowledged).display().iec(),
+            job.seconds,
+            rates(bench)
+        )
+    };
+    if bench.unfinished > 0 {
+        text +=
+            &format!("  {} were due or under way at the end, and not complete\n", bench.unfinished);
+    }
+    if let Some(times) = &bench.latency {
+        let micros = |nanos: u64| nanos as f64 / 1000.0;
+        text += &format!(
+            "  us: min {:.1}, mean {:.1}, 50 % {:.1}, 90 % {:.1}, 99 % {:.1}, 99.9 % {:.1}, 99.99 % {:.1}, \
+             max {:.1}\n",
+            micros(times.min_ns),
+            micros(times.mean_ns),
+            micros(times.p50_ns),
+            micros(times.p90_ns),
+            micros(times.p99_ns),
+            micros(times.p999_ns),
+            micros(times.p9999_ns),
+            micros(times.max_ns)
+        );
+    }
+    text
+}

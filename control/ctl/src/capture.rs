@@ -1,0 +1,189 @@
+//! `ddpctl capture`: a port's frames into a file or a pipe.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::Args as ClapArgs;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::args::size;
+use super::exit::{Exit, Failure};
+use super::{Output, path_segment};
+use api::{CaptureSpec, Client, Done, StreamId};
+
+/// `ddpctl capture`.
+#[derive(Debug, ClapArgs)]
+pub struct Capture {
+    /// The port
+    pub port: String,
+    /// Only frames of this stream, or of the association that carries it
+    #[arg(long, value_name = "ID")]
+    pub stream: Option<StreamId>,
+    /// Only frames that this expression takes: host, net, port (also behind src, dst), tcp, udp, sctp, icmp, icmp6, arp,
+    /// ip, ip6, proto N, vlan N, in, out, dropped, joined by and, or, not and parentheses
+    #[arg(long, value_name = "EXPR", default_value = "")]
+    pub filter: String,
+    /// Bytes of each frame
+    #[arg(long, value_name = "N", default_value = "65535", value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    pub snap: u32,
+    /// What IPsec protects is recorded as it is inside, decrypted, and not as it is on the wire
+    #[arg(long)]
+    pub inside: bool,
+    /// The capture ends before the file has more bytes than this
+    #[arg(long, value_name = "BYTES", default_value = "100MiB", value_parser = size)]
+    pub limit: u64,
+    /// The file; - for the standard output
+    #[arg(long, short, value_name = "FILE", required_unless_present = "stop")]
+    pub write: Option<PathBuf>,
+    /// End the capture that runs, whose client gets the rest of it
+    #[arg(long, conflicts_with_all = ["stream", "filter", "snap", "inside", "limit", "write"])]
+    pub stop: bool,
+}
+
+pub(super) fn capture(
+    command: &Capture,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    let path = format!("/v1/ports/{}/capture", path_segment(&command.port));
+    let Some(file) = &command.write else {
+        client.delete::<Done>(&path)?;
+        return output.done(format!("port {} is not captured any more", command.port));
+    };
+    let limits = CaptureSpec::LIMITS;
+    if !limits.contains(&command.limit) {
+        let (least, most) = limits.into_inner();
+        let message = format!("--limit is {}, and must be {least} to {most} bytes", command.limit);
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    let mut query = format!("snap={}&limit={}", command.snap, command.limit);
+    if !command.filter.is_empty() {
+        query += &format!("&filter={}", path_segment(&command.filter));
+    }
+    if command.inside {
+        query += "&inside=true";
+    }
+    if let Some(stream) = command.stream {
+        query += &format!("&stream={stream}");
+    }
+    let to_pipe = file.as_os_str() == "-";
+    let failed =
+        |error: &io::Error| Failure::new(Exit::Failed, format!("{}: {error}", file.display()));
+    // Made when the first part comes: a refused capture must not empty an old file.
+    let mut sink: Option<Box<dyn Write + '_>> = None;
+    let (mut error, mut tail) = (None, Tail::default());
+    let stop = Arc::new(AtomicBool::new(false));
+    let handlers =
+        [SIGINT, SIGTERM].map(|signal| signal_hook::flag::register(signal, stop.clone()));
+    let ended = {
+        let out = &mut *output.out;
+        let mut out = Some(out);
+        client.capture((&path, &query), &stop, |part| {
+            let mut write = || -> io::Result<()> {
+                let sink = match &mut sink {
+                    Some(sink) => sink,
+                    none => none.insert(match out.take() {
+                        Some(out) if to_pipe => Box::new(out),
+                        _ => Box::new(File::create(file)?),
+                    }),
+                };
+                tail.push(part);
+                sink.write_all(part)?;
+                sink.flush()
+            };
+            error = write().err();
+            error.is_none()
+        })
+    };
+    for handler in handlers.into_iter().flatten() {
+        signal_hook::low_level::unregister(handler);
+    }
+    drop(sink);
+    ended?;
+    match error {
+        Some(error) if to_pipe && error.kind() == io::ErrorKind::BrokenPipe => {
+            let message = "the reader has closed the pipe: the capture has ended";
+            return Err(Failure::new(Exit::Failed, message));
+        }
+        Some(error) => return Err(failed(&error)),
+        None => {}
+    }
+    let Some(statistics) = tail.statistics() else {
+        let message = "the capture ended before its statistics: is the appliance still there?";
+        return Err(Failure::new(Exit::Failed, message));
+    };
+    report(&statistics, file, to_pipe, output)
+}
+
+/// What the last block of the file counts, in frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+struct Statistics {
+    /// That the port received and sent.
+    seen: u64,
+    /// In the file.
+    captured: u64,
+    /// That the filter took, and that found no room: the file's reader was too slow.
+    lost: u64,
+}
+
+fn report(
+    statistics: &Statistics,
+    file: &std::path::Path,
+    to_pipe: bool,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    let Statistics { seen, captured, lost } = *statistics;
+    let sentence = format!("{captured} of {seen} frames captured, {lost} lost");
+    if to_pipe {
+        // The standard output has the file.
+        let line = match output.json {
+            true => serde_json::to_string(statistics)?,
+            false => format!("ddpctl: {sentence}"),
+        };
+        return Ok(writeln!(output.err, "{line}")?);
+    }
+    output.answer(statistics, |_| format!("{sentence}; {}", file.display()))
+}
+
+/// The last bytes of a file that comes in parts.
+#[derive(Default)]
+struct Tail(Vec<u8>);
+
+impl Tail {
+    /// The longest block of statistics that is understood.
+    const LONGEST: usize = 512;
+
+    fn push(&mut self, part: &[u8]) {
+        self.0.extend_from_slice(&part[part.len().saturating_sub(Self::LONGEST)..]);
+        self.0.drain(..self.0.len().saturating_sub(Self::LONGEST));
+    }
+
+    /// Those of the last block, if it is one of statistics and big-endian.
+    fn statistics(&self) -> Option<Statistics> {
+        let word = |bytes: &[u8]| Some(u32::from_be_bytes(bytes.try_into().ok()?) as usize);
+        let (rest, len) = self.0.split_at_checked(self.0.len().checked_sub(4)?)?;
+        let block = rest.get(rest.len().checked_sub(word(len)?.checked_sub(4)?)?..)?;
+        // Interface Statistics Block.
+        if word(block.get(..4)?)? != 5 {
+            return None;
+        }
+        let (mut statistics, mut options) = (Statistics::default(), block.get(20..)?);
+        while let [a, b, c, d, rest @ ..] = options {
+            let (code, len) =
+                (u16::from_be_bytes([*a, *b]), usize::from(u16::from_be_bytes([*c, *d])));
+            let value = rest.get(..len)?;
+            let number = || Some(u64::from_be_bytes(value.try_into().ok()?));
+            match code {
+                4 => statistics.seen = number()?,
+                7 => statistics.lost = number()?,
+                8 => statistics.captured = number()?,
+                _ => {}
+            }
+            options = rest.get(len.next_multiple_of(4)..)?;
+        }
+        Some(statistics)
+    }
+}

@@ -1,0 +1,178 @@
+//! `config` and `reload`: what runs, what the file says, and what a reload makes of it.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use super::Output;
+use super::exit::{Exit, Failure};
+use api::{
+    Client, ConfigDiff, ConfigInfo, Difference, KeyInfo, ReloadReport, Saved, SectionInfo,
+    ValueOrigin, When,
+};
+use config::{header_of, render_table, toml_of};
+
+/// `ddpctl config`.
+#[derive(Debug, Subcommand)]
+pub enum Config {
+    /// What runs, as TOML, and behind each key where its value came from: the file's line, the default, the command line
+    /// or a request of the API. Secrets are shown as `…`
+    Show {
+        /// Only this section, such as tcp, region or listener.limits
+        section: Option<String>,
+        /// Only values that are not defaults
+        #[arg(long)]
+        changed: bool,
+    },
+    /// What differs between what runs and the file as it is now; exit code 1 if anything does
+    Diff,
+    /// Have the appliance write what runs to a file that brings the same state after a restart. It is for its owner
+    /// alone: secrets are in it
+    Save {
+        /// The file
+        file: PathBuf,
+        /// Replace it if it is there
+        #[arg(long)]
+        overwrite: bool,
+    },
+}
+
+pub(super) fn config(
+    command: Config,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    match command {
+        Config::Show { section, changed } => show(section.as_deref(), changed, client, output),
+        Config::Diff => diff(client, output),
+        Config::Save { file, overwrite } => {
+            let file = std::path::absolute(file)?;
+            let body = json!({ "file": file, "overwrite": overwrite });
+            let saved: Saved = client.post("/v1/config/save", &body)?;
+            output.answer(&saved, |saved| {
+                format!("what runs is in {}, {} bytes\n", saved.file.display(), saved.bytes)
+            })
+        }
+    }
+}
+
+fn show(
+    wanted: Option<&str>,
+    changed: bool,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    let mut info: ConfigInfo = client.get("/v1/config")?;
+    if let Some(wanted) = wanted {
+        let below = format!("{wanted}.");
+        info.sections.retain(|s| s.section == wanted || s.section.starts_with(&below));
+        if info.sections.is_empty() {
+            let message = format!("there is no section \"{wanted}\" in what runs");
+            return Err(Failure::new(Exit::Usage, message));
+        }
+    }
+    if changed {
+        let default = |key: &KeyInfo| key.origin == ValueOrigin::Default;
+        info.sections.iter_mut().for_each(|section| section.keys.retain(|key| !default(key)));
+        info.sections.retain(|section| !section.keys.is_empty());
+    }
+    output.answer(&info, |info| {
+        let mut text = String::new();
+        info.sections.iter().for_each(|section| table(&mut text, section, info));
+        text
+    })
+}
+
+fn table(text: &mut String, section: &SectionInfo, info: &ConfigInfo) {
+    let keys = section.keys.iter().map(|key| {
+        let origin = origin(&key.origin, info);
+        (key.key.as_str(), &key.value, Some(origin))
+    });
+    render_table(text, &section.section, keys);
+}
+
+fn origin(origin: &ValueOrigin, info: &ConfigInfo) -> String {
+    match origin {
+        ValueOrigin::File { line } => format!("{}:{line}", info.file.display()),
+        ValueOrigin::Default => "default".into(),
+        ValueOrigin::CommandLine => "command line".into(),
+        ValueOrigin::Api { call } => format!("api: {call}"),
+    }
+}
+
+fn diff(client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+    let diff: ConfigDiff = client.get("/v1/config/diff")?;
+    output
+        .answer(&diff, |diff| diff.differences.iter().map(|one| difference(one, diff)).collect())?;
+    match diff.differences.len() {
+        0 if output.json => Ok(()),
+        0 => Ok(writeln!(output.out, "what runs is what {} says", diff.file.display())?),
+        n => {
+            let places = if n == 1 { "1 place".to_owned() } else { format!("{n} places") };
+            let file = diff.file.display();
+            let message = format!("what runs and {file} differ in {places}");
+            Err(Failure { error: "differs", ..Failure::new(Exit::Failed, message) })
+        }
+    }
+}
+
+fn difference(one: &Difference, diff: &ConfigDiff) -> String {
+    let mut what = header_of(&one.section);
+    for name in &one.of {
+        what += &format!(" {name}");
+    }
+    let when = match one.when {
+        When::Reload => "a reload applies the file",
+        When::Restart => "a restart applies the file",
+        When::Api => "by the API; a reload leaves it",
+    };
+    let line = one.line.map_or(String::new(), |line| format!(":{line}"));
+    let file = format!("{}{line}", diff.file.display());
+    match (&one.key, &one.running, &one.file) {
+        (None, Some(_), _) => format!("{what} runs and is not in {file} ({when})\n"),
+        (None, None, _) => format!("{what} is in {file} and does not run ({when})\n"),
+        (Some(key), running, theirs) => {
+            let shown = |value: &Option<Value>| {
+                value.as_ref().and_then(toml_of).unwrap_or_else(|| "nothing".into())
+            };
+            format!(
+                "{what} {key}: runs {}, {file} has {} ({when})\n",
+                shown(running),
+                shown(theirs)
+            )
+        }
+    }
+}
+
+/// Has the file read again, or only asks what that would change.
+pub(super) fn reload(
+    dry_run: bool,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    let report: ReloadReport = client.post(&format!("/v1/reload?dry_run={dry_run}"), &json!({}))?;
+    output.answer(&report, reload_text)?;
+    match report.refused.len() {
+        0 => Ok(()),
+        _ => {
+            let message = "a reload would be refused, and nothing applied";
+            Err(Failure { error: "refused", ..Failure::new(Exit::Failed, message) })
+        }
+    }
+}
+
+fn reload_text(report: &ReloadReport) -> String {
+    let applied = if report.dry_run { "now" } else { "applied" };
+    let all = [
+        (applied, &report.applied),
+        ("needs a restart", &report.needs_restart),
+        ("stays", &report.kept),
+        ("refused", &report.refused),
+    ];
+    let lines: String = all
+        .iter()
+        .flat_map(|(what, sentences)| sentences.iter().map(move |s| format!("{what}: {s}\n")))
+        .collect();
+    if lines.is_empty() { "nothing changed\n".into() } else { lines }
+}

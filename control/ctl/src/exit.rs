@@ -1,0 +1,141 @@
+//! How `ddpctl` ends.
+
+use std::io;
+
+use serde::Serialize;
+
+use crate::kernel::KernelError;
+use api::{ClientError, ErrorKind};
+use config::ConfigErrors;
+
+/// Exit codes; they are stable and documented in `--help`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done.
+    Success = 0,
+    /// The operation failed.
+    Failed = 1,
+    /// The command line, or what it asks for, is wrong.
+    Usage = 2,
+    /// The appliance cannot be reached; with `--kernel`, the peer.
+    Unreachable = 3,
+    /// The peer refused: it rejected the connection or ended the stream with an error.
+    Refused = 4,
+    /// The peer's TCP or SCTP has all bytes, and nothing says that they were placed or taken.
+    Unconfirmed = 5,
+    /// The appliance takes connections and does not answer: it is stopped, or hangs.
+    Silent = 6,
+}
+
+/// Why a command failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Failure {
+    #[serde(skip)]
+    pub(super) exit: Exit,
+    /// A stable word.
+    pub(super) error: &'static str,
+    /// One sentence.
+    pub(super) message: String,
+    /// What can be done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) hint: Option<String>,
+}
+
+impl Failure {
+    pub(super) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        let error = match exit {
+            Exit::Success | Exit::Failed => "failed",
+            Exit::Usage => "bad_request",
+            Exit::Unreachable => "unreachable",
+            Exit::Refused => "peer_refused",
+            Exit::Unconfirmed => "unconfirmed",
+            Exit::Silent => "silent",
+        };
+        Self { exit, error, message: message.into(), hint: None }
+    }
+
+    /// All is acknowledged and nothing is confirmed.
+    pub(super) fn unconfirmed(bytes: u64) -> Self {
+        let message = format!(
+            "{bytes} bytes are acknowledged by the peer's TCP or SCTP, and not confirmed by its DDP: no error came"
+        );
+        let hint =
+            "a stream of its own (without --stream) is confirmed by its end, and RDMAP by a Read";
+        Self::new(Exit::Unconfirmed, message).with_hint(Some(hint.to_owned()))
+    }
+
+    pub(super) fn with_hint(self, hint: Option<String>) -> Self {
+        Self { hint, ..self }
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        let exit = match &error {
+            ClientError::Unreachable { .. } => Exit::Unreachable,
+            ClientError::Silent { .. } => Exit::Silent,
+            ClientError::Protocol(_) => Exit::Failed,
+            ClientError::Refused(refusal) => match refusal.error {
+                ErrorKind::PeerRefused => Exit::Refused,
+                ErrorKind::BadRequest | ErrorKind::TooLarge => Exit::Usage,
+                _ => Exit::Failed,
+            },
+        };
+        let mut failure = Self::new(exit, error.to_string());
+        if let ClientError::Refused(refusal) = &error {
+            failure.error = kind_word(refusal.error);
+            failure.hint.clone_from(&refusal.hint);
+        }
+        failure
+    }
+}
+
+fn kind_word(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::BadRequest => "bad_request",
+        ErrorKind::Forbidden => "forbidden",
+        ErrorKind::NotFound => "not_found",
+        ErrorKind::MethodNotAllowed => "method_not_allowed",
+        ErrorKind::Conflict => "conflict",
+        ErrorKind::TooLarge => "too_large",
+        ErrorKind::Internal => "internal",
+        ErrorKind::PeerRefused => "peer_refused",
+        ErrorKind::Unavailable => "unavailable",
+        ErrorKind::Timeout => "timeout",
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::new(Exit::Failed, error.to_string())
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        match error.io_error_kind() {
+            Some(kind) => io::Error::from(kind).into(),
+            None => Self::new(Exit::Failed, error.to_string()),
+        }
+    }
+}
+
+impl From<ConfigErrors> for Failure {
+    fn from(errors: ConfigErrors) -> Self {
+        Self::new(Exit::Usage, errors.to_string())
+    }
+}
+
+impl From<KernelError> for Failure {
+    fn from(error: KernelError) -> Self {
+        let exit = match &error {
+            KernelError::Resolve { .. } | KernelError::Connect { .. } => Exit::Unreachable,
+            KernelError::Rejected { .. } | KernelError::Peer(_) => Exit::Refused,
+            KernelError::NeedsStag => Exit::Usage,
+            _ => Exit::Failed,
+        };
+        let hint = error.hint().map(str::to_owned);
+        Self::new(exit, error.to_string()).with_hint(hint)
+    }
+}

@@ -1,0 +1,61 @@
+//! Shell completions and man pages, made from the command lines themselves.
+
+use std::io::Write;
+use std::path::Path;
+
+use clap::CommandFactory;
+
+use super::Args;
+use super::args::Program;
+use super::exit::{Exit, Failure};
+use config;
+use daemon;
+
+/// A shell's completions of a program.
+pub(super) fn completions(
+    shell: clap_complete::Shell,
+    program: Program,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let (name, mut command) = match program {
+        Program::Ddpctl => ("ddpctl", Args::command()),
+        Program::Ddpd => ("ddpd", daemon::Args::command()),
+    };
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut command, name, &mut text);
+    Ok(out.write_all(&text)?)
+}
+
+/// A page for each command of both programs, and of the configuration file a page, a JSON schema and an example.
+pub(super) fn man(directory: &Path) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::new(Exit::Failed, format!("{}: {error}", directory.display()))
+    };
+    std::fs::create_dir_all(directory).map_err(failed)?;
+    for (command, section) in [(Args::command(), "1"), (daemon::Args::command(), "8")] {
+        let mut command = command.disable_help_subcommand(true);
+        command.build();
+        pages(&command, section, directory).map_err(failed)?;
+    }
+    let keys = config::keys();
+    let files = [
+        ("ddpd.toml.5", config::man(&keys)),
+        ("ddpd.schema.json", format!("{:#}\n", config::schema(&keys))),
+        ("ddpd.reference.toml", config::example(&keys)),
+    ];
+    files
+        .into_iter()
+        .try_for_each(|(name, text)| std::fs::write(directory.join(name), text).map_err(failed))
+}
+
+/// The page of a command and those of its subcommands.
+fn pages(command: &clap::Command, section: &str, directory: &Path) -> std::io::Result<()> {
+    command
+        .get_subcommands()
+        .filter(|subcommand| !subcommand.is_hide_set())
+        .try_for_each(|subcommand| pages(subcommand, section, directory))?;
+    // The subcommands have pages of the same section: the text of each page names them so.
+    let release = concat!("ddpd ", env!("CARGO_PKG_VERSION"));
+    let page = clap_mangen::Man::new(command.clone()).section(section).source(release);
+    page.generate_to(directory).map(drop)
+}

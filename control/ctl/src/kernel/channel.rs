@@ -1,0 +1,256 @@
+//! An MPA connection with its DDP stream, above an ordered stream of bytes. Sans-IO: the owner of the
+//! socket carries the bytes.
+//!
+//! ```text
+//!  input(bytes) --> Startup --> Receiver --> ddp::Stream --> poll_event
+//!  fill(room)    <-- Startup <-- Sender   <-- ddp::Stream <-- post
+//! ```
+
+use ddp::last_message::LastMessage;
+use ddp::{
+    BufferPool, Context, DdpError, Event, Message, PdId, StagTable, Stream, StreamConfig, StreamId,
+    UlpKind, VersionPolicy,
+};
+use tcp_lite::mpa::{
+    AcceptError, Config, Depths, HoldBudget, MpaError, Params, PrivateDataTooLong, Progress,
+    Receiver, Revision, Sender, Startup, StartupError,
+};
+
+use super::{KernelMemory, MpaOptions, Parameters};
+use ddp::advert;
+
+/// Bytes of untagged messages that a peer may have unfinished.
+const BUFFERS: u64 = 1 << 20;
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Channel {
+    config: Config,
+    startup: Startup,
+    operation: Option<Operation>,
+    /// Stream offset of the next byte in.
+    received: u64,
+    /// Stream offset of the next byte out.
+    sent: u64,
+    initiator: bool,
+    budget: HoldBudget,
+}
+
+/// Full Operation.
+#[derive(Debug)]
+struct Operation {
+    params: Params,
+    sender: Sender,
+    receiver: Receiver,
+    stream: Stream<KernelMemory>,
+    buffers: BufferPool,
+}
+
+impl Channel {
+    /// The end that speaks first.
+    pub(super) fn initiator(options: MpaOptions) -> Result<Self, PrivateDataTooLong> {
+        let config = Config {
+            initiate: options.revision,
+            markers: options.markers,
+            crc: options.crc,
+            ..Config::default()
+        };
+        // A Start Key carries nothing; else it says that the stream is bare DDP.
+        let private_data = match options.revision {
+            Revision::Draft => Vec::new(),
+            _ => advert::encode_for(UlpKind::Ddp, &[]),
+        };
+        let startup = Startup::initiator(&config, Depths::NONE, &private_data)?;
+        Ok(Self::new(config, startup, true))
+    }
+
+    /// The end that waits.
+    pub(super) fn responder(config: Config) -> Self {
+        let startup = Startup::responder(&config);
+        Self::new(config, startup, false)
+    }
+
+    fn new(config: Config, startup: Startup, initiator: bool) -> Self {
+        Channel {
+            config,
+            startup,
+            operation: None,
+            received: 0,
+            sent: 0,
+            initiator,
+            // In order, only a partial FPDU is ever held.
+            budget: HoldBudget::new(0),
+        }
+    }
+
+    /// Bytes of the start-up that are still to come, in order. Returns how many of `bytes` belong to
+    /// it, and what they brought.
+    pub(super) fn start_input(
+        &mut self,
+        bytes: &[u8],
+    ) -> Result<(usize, Option<Progress>), StartupError> {
+        let (used, progress) = self.startup.input(bytes)?;
+        self.received += used as u64;
+        Ok((used, progress))
+    }
+
+    /// Responder: agrees; the reply is the next thing that [`fill`](Self::fill) gives.
+    pub(super) fn accept(&mut self, private_data: &[u8]) -> Result<Params, AcceptError> {
+        self.startup.accept(Depths::NONE, private_data)
+    }
+
+    /// Both: Full Operation begins, once the start-up is done. `mss`: bytes of a segment.
+    pub(super) fn operate(&mut self, id: StreamId, pd: PdId, params: Params, mss: usize) {
+        let version = match params.revision {
+            // The first draft belongs with DDP's first drafts, whose version is 0.
+            Revision::Draft => VersionPolicy::V0,
+            Revision::Zero if !self.initiator => VersionPolicy::AdoptFirst,
+            Revision::Zero | Revision::One | Revision::Two => VersionPolicy::V1,
+        };
+        let start = self.startup.output().len() as u64;
+        self.operation = Some(Operation {
+            params,
+            sender: Sender::new(&params, start, mss),
+            receiver: Receiver::new(&self.config, &params, self.received),
+            stream: Stream::new(id, pd, StreamConfig { version, ..StreamConfig::default() }),
+            buffers: BufferPool::new(BUFFERS),
+        });
+    }
+
+    /// True in Full Operation.
+    pub(super) fn is_operating(&self) -> bool {
+        self.operation.is_some()
+    }
+
+    /// Bytes of FPDUs, in order.
+    ///
+    /// # Errors
+    /// The peer broke MPA; nothing is placed any more. What it did wrong in DDP is an event.
+    pub(super) fn input(
+        &mut self,
+        bytes: &[u8],
+        stags: &StagTable<KernelMemory>,
+    ) -> Result<(), MpaError> {
+        let Some(op) = &mut self.operation else { return Ok(()) };
+        let cx = Context { stags, buffers: &mut op.buffers };
+        // In order, everything is taken: at least one FPDU can always be held.
+        op.receiver.span(self.received, bytes, None, &mut op.stream.sink(cx), &mut self.budget);
+        self.received += bytes.len() as u64;
+        op.receiver.error().map_or(Ok(()), Err)
+    }
+
+    /// The peer has closed its direction.
+    ///
+    /// # Errors
+    /// It did so inside an FPDU.
+    pub(super) fn peer_closed(&mut self) -> Result<(), MpaError> {
+        let Some(op) = &mut self.operation else { return Ok(()) };
+        if let Some(error) = op.receiver.closed(&mut self.budget) {
+            return Err(error);
+        }
+        op.stream.peer_closed();
+        Ok(())
+    }
+
+    /// Replaces `room` by the bytes of the next segment, none when there is nothing to send. They
+    /// count as acknowledged by the next call: the kernel keeps them.
+    pub(super) fn fill(&mut self, room: &mut Vec<u8>, mss: usize) {
+        room.clear();
+        let startup = self.startup.output();
+        if self.sent < startup.len() as u64 {
+            room.extend_from_slice(&startup[self.sent as usize..]);
+            self.sent += room.len() as u64;
+            return;
+        }
+        let Some(op) = &mut self.operation else { return };
+        op.sender.acknowledged(&mut op.stream, self.sent);
+        op.sender.emss_changed(mss);
+        if !may_send(self.initiator, op) {
+            return;
+        }
+        room.resize(mss.max(MIN_ROOM), 0);
+        let n = op.sender.fill(&mut op.stream, self.sent, false, room, &mut None);
+        room.truncate(n);
+        self.sent += n as u64;
+    }
+
+    /// Posts a message.
+    pub(super) fn post(&mut self, message: Message<KernelMemory>) -> Result<(), ddp::PostError> {
+        match &mut self.operation {
+            Some(op) => op.stream.post(message),
+            None => Err(ddp::PostError::Closed),
+        }
+    }
+
+    /// Posts the last message about an error of the peer; nothing else is sent after it.
+    pub(super) fn post_last(&mut self, content: &LastMessage) -> Result<(), ddp::PostError> {
+        match &mut self.operation {
+            Some(op) => op.stream.post_last(Stream::<KernelMemory>::message_of(content)),
+            None => Err(ddp::PostError::Closed),
+        }
+    }
+
+    /// The next event of the DDP stream.
+    pub(super) fn poll_event(&mut self) -> Option<Event> {
+        self.operation.as_mut()?.stream.poll_event()
+    }
+
+    /// True when an FPDU may be sent.
+    pub(super) fn may_send(&self) -> bool {
+        self.operation.as_ref().is_some_and(|op| may_send(self.initiator, op))
+    }
+
+    /// Messages that the kernel does not have whole.
+    pub(super) fn outstanding(&self) -> usize {
+        self.operation.as_ref().map_or(0, |op| op.stream.outstanding())
+    }
+
+    /// True while something posted was not yet filled into a segment.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.operation.as_ref().is_some_and(|op| op.sender.has_data(&op.stream))
+    }
+
+    /// What was agreed on.
+    pub(super) fn parameters(&self, mss: usize) -> Option<Parameters> {
+        let op = self.operation.as_ref()?;
+        let Params { revision, markers_tx, markers_rx, crc, .. } = op.params;
+        Some(Parameters {
+            revision,
+            markers_tx,
+            markers_rx,
+            crc,
+            ddp_version: op.stream.version(),
+            mss,
+            mulpdu: op.sender.mulpdu(),
+        })
+    }
+
+    /// FPDUs sent.
+    pub(super) fn fpdus_sent(&self) -> u64 {
+        self.operation.as_ref().map_or(0, |op| op.sender.stats().fpdus)
+    }
+
+    /// Payload bytes placed.
+    pub(super) fn placed(&self) -> u64 {
+        let stats = self.operation.as_ref().map(|op| op.receiver.stats());
+        stats.map_or(0, |s| s.placed_in_order + s.placed_out_of_order)
+    }
+
+    /// Bytes given to TCP.
+    pub(super) fn stream_bytes(&self) -> u64 {
+        self.sent
+    }
+}
+
+/// RFC 5044 §7.1.2 (4): the responder waits for the first FPDU.
+fn may_send(initiator: bool, op: &Operation) -> bool {
+    initiator || op.receiver.stats().fpdus > 0
+}
+
+/// Room for the smallest FPDU, whatever segment size the kernel reports.
+const MIN_ROOM: usize = 256;
+
+/// What the last message says about an error of DDP.
+pub(super) fn last_message(error: &DdpError) -> LastMessage {
+    LastMessage::from(error)
+}

@@ -1,0 +1,500 @@
+//! A peer over kernel sockets that offers one region: it accepts connections one after the other or
+//! together, places what they write, and reports it.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ddp::last_message::LastMessage;
+use ddp::{Access, Event, PdId, Stag, StagEntry, StagTable, StreamId, TaggedOffset, UlpKind};
+use tcp_lite::mpa::{AcceptError, Config, MpaError, Params, Progress, Revision, StartupError};
+
+use super::channel::{Channel, last_message};
+use super::socket::{Arrived, Socket, wait};
+use super::{KernelError, KernelMemory, Parameters};
+use ddp::advert::{self, Advertised};
+
+/// Connections at a time; more wait in the kernel's queue.
+const MAX_CONNECTIONS: usize = 64;
+/// Longest time between two looks at the stop flag.
+const TICK: Duration = Duration::from_millis(100);
+/// Bytes read at once.
+const READ: usize = 256 * 1024;
+/// Reads of one connection before the next one is polled.
+const TURNS: usize = 16;
+
+/// The region that a listener offers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RegionSpec {
+    /// Its name in the advertisement.
+    pub name: String,
+    /// Bytes.
+    pub len: u64,
+    /// STag; `None`: a random one.
+    pub stag: Option<u32>,
+    /// TO of its first byte.
+    pub base_to: u64,
+    /// File behind it; `None`: memory of the process.
+    pub file: Option<PathBuf>,
+}
+
+/// What to listen for.
+#[derive(Clone, Debug)]
+pub struct ListenConfig {
+    /// Where; port 0 lets the kernel choose.
+    pub address: SocketAddr,
+    /// Revisions, markers, CRC and the start-up's time-out.
+    pub mpa: Config,
+    /// What is offered.
+    pub region: RegionSpec,
+    /// Silence after which a connection is given up.
+    pub idle_timeout: Duration,
+    /// End after this many connections; `None`: when stopped.
+    pub connections: Option<usize>,
+}
+
+/// What happens at a listener.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ServeEvent {
+    /// A connection is in Full Operation.
+    Connected {
+        /// The peer.
+        peer: SocketAddr,
+        /// What was agreed on.
+        parameters: Parameters,
+    },
+    /// A tagged message is whole and in its place.
+    Delivered {
+        /// The peer.
+        peer: SocketAddr,
+        /// STag, as sent.
+        stag: u32,
+        /// TO of its first byte.
+        to: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// A connection is over.
+    Closed {
+        /// The peer.
+        peer: SocketAddr,
+        /// Payload bytes placed.
+        placed: u64,
+        /// How it ended.
+        outcome: Outcome,
+    },
+}
+
+/// How a connection ended.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Outcome {
+    /// The peer closed in order and everything was whole.
+    Complete,
+    /// The peer closed within a message.
+    Incomplete,
+    /// The start-up failed.
+    Startup(StartupError),
+    /// The peer broke MPA.
+    Mpa(MpaError),
+    /// The peer made a DDP error.
+    Ddp(ddp::DdpError),
+    /// The connection broke.
+    Broken(io::ErrorKind),
+    /// Silence for too long.
+    Idle,
+}
+
+/// What a listener did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Served {
+    /// Connections accepted by TCP.
+    pub connections: u64,
+    /// Of these, those that ended in order.
+    pub complete: u64,
+    /// Payload bytes placed.
+    pub bytes: u64,
+}
+
+/// A listening socket with its region.
+#[derive(Debug)]
+pub struct Listener {
+    socket: TcpListener,
+    address: SocketAddr,
+    config: ListenConfig,
+    memory: KernelMemory,
+    stag: Stag,
+    stags: StagTable<KernelMemory>,
+    advert: Vec<u8>,
+}
+
+impl Listener {
+    /// Opens the socket and the region.
+    ///
+    /// # Errors
+    /// When the address or the file cannot be used.
+    pub fn bind(config: ListenConfig) -> Result<Self, KernelError> {
+        let region = &config.region;
+        let memory = match &region.file {
+            None => KernelMemory::zeroed(region.len as usize),
+            Some(path) => KernelMemory::create(path, region.len)
+                .map_err(|source| KernelError::File { path: path.clone(), source })?,
+        };
+        let listen = |source| KernelError::Listen { address: config.address, source };
+        let stag = Stag(match region.stag {
+            Some(stag) => stag,
+            None => getrandom::u32().map_err(|e| listen(io::Error::other(e)))?,
+        });
+        let socket = TcpListener::bind(config.address).map_err(listen)?;
+        socket.set_nonblocking(true).map_err(listen)?;
+        let address = socket.local_addr().map_err(listen)?;
+        let mut stags = StagTable::new();
+        stags
+            .insert(StagEntry {
+                stag,
+                pd: PdId(0),
+                stream: None,
+                base_to: TaggedOffset(region.base_to),
+                len: region.len,
+                access: Access::REMOTE_WRITE,
+                memory: memory.clone(),
+                memory_offset: 0,
+            })
+            .map_err(|e| listen(io::Error::other(e)))?;
+        let advert = advert::encode_for(
+            UlpKind::Ddp,
+            &[Advertised {
+                name: region.name.clone(),
+                stag: stag.0,
+                base_to: region.base_to,
+                len: region.len,
+                remote_write: true,
+                remote_read: false,
+                remote_atomic: false,
+                busy: false,
+            }],
+        );
+        Ok(Listener { socket, address, config, memory, stag, stags, advert })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The region's STag.
+    pub fn stag(&self) -> u32 {
+        self.stag.0
+    }
+
+    /// The region's bytes.
+    pub fn memory(&self) -> &KernelMemory {
+        &self.memory
+    }
+
+    /// Serves until `stop` is set or the configured number of connections is over. `on_event` is called
+    /// from this thread.
+    ///
+    /// # Errors
+    /// When the listening socket or the file behind the region fails; what happens to a connection is
+    /// an event.
+    pub fn serve(
+        &mut self,
+        stop: &AtomicBool,
+        on_event: &mut dyn FnMut(ServeEvent),
+    ) -> Result<Served, KernelError> {
+        let mut served = Served::default();
+        let mut connections: Vec<Connection> = Vec::new();
+        let mut buffer = vec![0; READ];
+        while !stop.load(Ordering::Relaxed) {
+            let more = self.wants_more(served.connections) && connections.len() < MAX_CONNECTIONS;
+            if more {
+                self.accept(&mut connections, &mut served)?;
+            }
+            for connection in &mut connections {
+                connection.work(self, &mut buffer, on_event);
+            }
+            connections.retain(|connection| match &connection.outcome {
+                None => true,
+                Some(outcome) => {
+                    served.bytes += connection.channel.placed();
+                    served.complete += u64::from(*outcome == Outcome::Complete);
+                    on_event(connection.closed(outcome.clone()));
+                    false
+                }
+            });
+            self.check_memory()?;
+            if connections.is_empty() && !self.wants_more(served.connections) {
+                break;
+            }
+            self.wait(&connections, more)?;
+        }
+        Ok(served)
+    }
+
+    fn wants_more(&self, so_far: u64) -> bool {
+        self.config.connections.is_none_or(|n| so_far < n as u64)
+    }
+
+    fn accept(
+        &self,
+        connections: &mut Vec<Connection>,
+        served: &mut Served,
+    ) -> Result<(), KernelError> {
+        match self.socket.accept() {
+            Ok((stream, _)) => {
+                served.connections += 1;
+                // A peer that is gone already is no fault of the listener.
+                if let Ok(socket) = Socket::new(stream) {
+                    // docs/protocol.md §6: whatever ends it but an orderly close is a reset, the end of this process too.
+                    // A socket that is gone already needs none.
+                    let _ = socket.set_reset_on_close(true);
+                    let id = StreamId(served.connections);
+                    connections.push(Connection::new(socket, id, &self.config.mpa));
+                }
+                Ok(())
+            }
+            Err(error) if is_transient(&error) => Ok(()),
+            Err(source) => Err(KernelError::Listen { address: self.address, source }),
+        }
+    }
+
+    fn check_memory(&self) -> Result<(), KernelError> {
+        match (self.memory.take_error(), &self.config.region.file) {
+            (Some(source), Some(path)) => Err(KernelError::File { path: path.clone(), source }),
+            _ => Ok(()),
+        }
+    }
+
+    fn wait(&self, connections: &[Connection], more: bool) -> Result<(), KernelError> {
+        use rustix::event::{PollFd, PollFlags};
+        let mut fds: Vec<PollFd<'_>> = connections
+            .iter()
+            .map(|c| c.socket.interest(!c.peer_closed, !c.pending.is_empty()))
+            .collect();
+        if more {
+            fds.push(PollFd::new(&self.socket, PollFlags::IN));
+        }
+        wait(&mut fds, Instant::now() + TICK)
+            .map_err(|source| KernelError::Listen { address: self.address, source })
+    }
+}
+
+/// Errors of `accept` that concern at most one connection.
+fn is_transient(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};
+    matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted | ConnectionReset)
+}
+
+#[derive(Debug)]
+struct Connection {
+    id: StreamId,
+    socket: Socket,
+    channel: Channel,
+    pending: Vec<u8>,
+    pending_at: usize,
+    peer_closed: bool,
+    /// The peer closed within a message.
+    incomplete: bool,
+    /// Our direction is closed.
+    finished: bool,
+    /// An error that is being sent to the peer; input is discarded from then on.
+    dying: Option<Outcome>,
+    outcome: Option<Outcome>,
+    moved: Instant,
+    opened: Instant,
+}
+
+impl Connection {
+    fn new(socket: Socket, id: StreamId, mpa: &Config) -> Self {
+        let now = Instant::now();
+        Connection {
+            id,
+            socket,
+            channel: Channel::responder(mpa.clone()),
+            pending: Vec::new(),
+            pending_at: 0,
+            peer_closed: false,
+            incomplete: false,
+            finished: false,
+            dying: None,
+            outcome: None,
+            moved: now,
+            opened: now,
+        }
+    }
+
+    fn closed(&self, outcome: Outcome) -> ServeEvent {
+        ServeEvent::Closed { peer: self.socket.peer(), placed: self.channel.placed(), outcome }
+    }
+
+    /// Does what can be done now.
+    fn work(
+        &mut self,
+        listener: &Listener,
+        buffer: &mut [u8],
+        on_event: &mut dyn FnMut(ServeEvent),
+    ) {
+        let result = self.read(listener, buffer, on_event).and_then(|()| self.write());
+        match result {
+            Ok(()) => self.check_time(&listener.config),
+            Err(outcome) => self.outcome = Some(outcome),
+        }
+    }
+
+    fn read(
+        &mut self,
+        listener: &Listener,
+        buffer: &mut [u8],
+        on_event: &mut dyn FnMut(ServeEvent),
+    ) -> Result<(), Outcome> {
+        for _ in 0..TURNS {
+            if self.peer_closed {
+                break;
+            }
+            match self.socket.receive(buffer).map_err(|e| self.broken(&e))? {
+                Arrived::Nothing => break,
+                Arrived::End => self.end()?,
+                Arrived::Bytes(n) => {
+                    self.moved = Instant::now();
+                    self.arrived(listener, &buffer[..n], on_event)?;
+                }
+            }
+            self.events(on_event);
+        }
+        Ok(())
+    }
+
+    fn arrived(
+        &mut self,
+        listener: &Listener,
+        mut bytes: &[u8],
+        on_event: &mut dyn FnMut(ServeEvent),
+    ) -> Result<(), Outcome> {
+        if self.dying.is_some() {
+            return Ok(());
+        }
+        if !self.channel.is_operating() {
+            let (used, progress) = self.channel.start_input(bytes).map_err(Outcome::Startup)?;
+            bytes = &bytes[used..];
+            match progress {
+                Some(Progress::Request(request)) => {
+                    // The draft's Start Key carries no advertisement.
+                    let silent = request.revision == Revision::Draft;
+                    let advert: &[u8] = if silent { &[] } else { &listener.advert };
+                    let params = self.channel.accept(advert).map_err(|error| {
+                        Outcome::Startup(match error {
+                            AcceptError::PrivateData(e) => {
+                                StartupError::PrivateData { seen: e.len as u16 }
+                            }
+                            AcceptError::Unsuitable(error) => error,
+                        })
+                    })?;
+                    self.operate(params, on_event);
+                }
+                _ => return Ok(()),
+            }
+        }
+        match self.channel.input(bytes, &listener.stags) {
+            Ok(()) => Ok(()),
+            // The peer cannot be sent its error, and an orderly close would be success to it.
+            Err(error) if !self.channel.may_send() => Err(Outcome::Mpa(error)),
+            Err(error) => {
+                self.die(Outcome::Mpa(error), &LastMessage::llp(MpaError::ETYPE, error.code()));
+                Ok(())
+            }
+        }
+    }
+
+    fn operate(&mut self, params: Params, on_event: &mut dyn FnMut(ServeEvent)) {
+        let mss = self.socket.mss();
+        self.channel.operate(self.id, PdId(0), params, mss);
+        if let Some(parameters) = self.channel.parameters(mss) {
+            on_event(ServeEvent::Connected { peer: self.socket.peer(), parameters });
+        }
+    }
+
+    fn events(&mut self, on_event: &mut dyn FnMut(ServeEvent)) {
+        while let Some(event) = self.channel.poll_event() {
+            match event {
+                Event::TaggedDelivered { stag, to, len, .. } => {
+                    let peer = self.socket.peer();
+                    on_event(ServeEvent::Delivered { peer, stag: stag.0, to: to.0, len });
+                }
+                Event::Error(error) => {
+                    let content = last_message(&error);
+                    self.die(Outcome::Ddp(error), &content);
+                }
+                Event::PeerClosed { incomplete } => self.incomplete = incomplete,
+                _ => {}
+            }
+        }
+    }
+
+    /// RFC 5041 §7.1: the last message, then nothing more; input is discarded.
+    fn die(&mut self, outcome: Outcome, content: &LastMessage) {
+        if self.dying.is_none() {
+            self.dying = Some(outcome);
+            // Posting fails only behind another last message.
+            let _ = self.channel.post_last(content);
+        }
+    }
+
+    fn end(&mut self) -> Result<(), Outcome> {
+        self.peer_closed = true;
+        if self.dying.is_some() {
+            return Ok(());
+        }
+        if !self.channel.is_operating() {
+            return Err(Outcome::Startup(StartupError::Closed));
+        }
+        self.channel.peer_closed().map_err(Outcome::Mpa)
+    }
+
+    fn write(&mut self) -> Result<(), Outcome> {
+        loop {
+            if self.pending.is_empty() {
+                self.channel.fill(&mut self.pending, self.socket.mss());
+                self.pending_at = 0;
+            }
+            if self.pending.is_empty() {
+                break;
+            }
+            let sent = self.socket.send(&self.pending[self.pending_at..]);
+            let Some(n) = sent.map_err(|e| self.broken(&e))? else { return Ok(()) };
+            self.moved = Instant::now();
+            self.pending_at += n;
+            if self.pending_at == self.pending.len() {
+                self.pending.clear();
+            }
+        }
+        if !self.finished && (self.peer_closed || self.dying.is_some()) {
+            self.socket.finish().map_err(|e| self.broken(&e))?;
+            self.finished = true;
+        }
+        if self.finished && self.peer_closed {
+            // Both ends have closed in order.
+            let _ = self.socket.set_reset_on_close(false);
+            let complete = if self.incomplete { Outcome::Incomplete } else { Outcome::Complete };
+            self.outcome = Some(self.dying.take().unwrap_or(complete));
+        }
+        Ok(())
+    }
+
+    fn check_time(&mut self, config: &ListenConfig) {
+        if self.outcome.is_some() {
+            return;
+        }
+        if !self.channel.is_operating() && self.opened.elapsed() >= config.mpa.startup_timeout {
+            // RFC 5044 §7.1.2 (10)
+            self.outcome = Some(Outcome::Startup(StartupError::Timeout));
+        } else if self.moved.elapsed() >= config.idle_timeout {
+            self.outcome = Some(self.dying.take().unwrap_or(Outcome::Idle));
+        }
+    }
+
+    fn broken(&mut self, error: &io::Error) -> Outcome {
+        self.dying.take().unwrap_or(Outcome::Broken(error.kind()))
+    }
+}

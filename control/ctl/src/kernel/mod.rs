@@ -1,0 +1,291 @@
+//! MPA and DDP over ordinary kernel sockets, with no data plane and no DPDK: [`put`] writes a file into
+//! a region of a peer, [`Listener`] is a peer that offers one region.
+//!
+//! The protocol is the appliance's own (`tcp_lite::mpa`, `ddp`); only TCP is the kernel's. So bytes
+//! come in order, and acknowledgement means that the kernel has taken them: a transfer is confirmed by
+//! the peer's orderly close after ours, which follows everything we sent (RFC 5041 §6.2.1).
+//!
+//! FPDUs are made to fit the connection's segments (`TCP_MAXSEG`) and each is given to the kernel as a
+//! record of its own, so that on an idle path every segment begins with an FPDU (RFC 5044 §5.1). The
+//! kernel may still cut and join them when it retransmits.
+//!
+//! Left out: RDMAP, MPA revision 2, reading from a peer.
+
+mod channel;
+mod listen;
+mod memory;
+mod put;
+mod socket;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ddp::DdpVersion;
+use ddp::last_message::LastMessage;
+use tcp_lite::mpa::{MpaError, Revision, StartupError};
+use thiserror::Error;
+
+use api::refusal::{Refusal, RefusalKind};
+use ddp::advert::AdvertError;
+
+pub use listen::{ListenConfig, Listener, Outcome, RegionSpec, ServeEvent, Served};
+pub use memory::KernelMemory;
+pub use put::{Progress, PutRequest, Target, put};
+
+/// What to ask of MPA.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MpaOptions {
+    /// Form of the start-up.
+    pub revision: Revision,
+    /// Ask the peer for markers in what it sends. Whether we send them is the peer's choice.
+    pub markers: bool,
+    /// Ask for CRCs; off takes effect only if the peer agrees (RFC 5044 §4.4).
+    pub crc: bool,
+}
+
+impl Default for MpaOptions {
+    /// Revision 1 with markers and CRC.
+    fn default() -> Self {
+        MpaOptions { revision: Revision::One, markers: true, crc: true }
+    }
+}
+
+/// What the two ends agreed on, and what follows from it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parameters {
+    /// Form of the start-up.
+    pub revision: Revision,
+    /// We send markers.
+    pub markers_tx: bool,
+    /// The peer sends markers.
+    pub markers_rx: bool,
+    /// CRCs are generated and checked.
+    pub crc: bool,
+    /// DDP version; `None`: that of the first segment.
+    pub ddp_version: Option<DdpVersion>,
+    /// Payload bytes of a full TCP segment.
+    pub mss: usize,
+    /// Bytes of the largest ULPDU that we send.
+    pub mulpdu: usize,
+}
+
+/// What a transfer was.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Report {
+    /// The peer's address.
+    pub peer: SocketAddr,
+    /// What was agreed on.
+    pub parameters: Parameters,
+    /// STag written to.
+    pub stag: u32,
+    /// TO of the first byte.
+    pub to: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// From the first FPDU to the peer's close.
+    pub elapsed: Duration,
+    /// FPDUs sent.
+    pub fpdus: u64,
+    /// Bytes given to TCP: start-up, headers, markers, pads and CRCs included.
+    pub stream_bytes: u64,
+}
+
+impl Report {
+    /// Payload in gigabits per second.
+    pub fn gbit_per_s(&self) -> f64 {
+        let seconds = self.elapsed.as_secs_f64();
+        if seconds > 0.0 { self.bytes as f64 * 8e-9 / seconds } else { 0.0 }
+    }
+}
+
+/// The private data of a reject, for people.
+struct Rejection<'a>(Option<&'a Refusal>, usize);
+
+impl fmt::Display for Rejection<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Rejection(Some(refusal), _) => refusal.fmt(f),
+            Rejection(None, len) => write!(f, "{len} bytes of private data"),
+        }
+    }
+}
+
+impl KernelError {
+    /// What the operator can do, where that is known.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            KernelError::Rejected { refusal: Some(refusal), .. } => {
+                refusal.kind.map(RefusalKind::hint_there)
+            }
+            KernelError::Startup(
+                StartupError::Foreign(_) | StartupError::BadKey { .. } | StartupError::Timeout,
+            ) => Some("what answers there may be no RDMA listener: check the address and the port"),
+            KernelError::Startup(StartupError::Revision { .. } | StartupError::Closed) => {
+                Some("ask for another MPA revision: --mpa-rev")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Why a transfer failed or a listener cannot run.
+#[derive(Debug, Error)]
+pub enum KernelError {
+    /// The name has no address.
+    #[error("no address for {host}: {source}")]
+    Resolve {
+        /// What was looked up.
+        host: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// No TCP connection.
+    #[error("cannot connect to {address}: {source}")]
+    Connect {
+        /// The address tried last.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// No listening socket.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The kernel does not have or does not grant this congestion control.
+    #[error("congestion control {name:?}: {source}; see net.ipv4.tcp_available_congestion_control")]
+    Congestion {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The connection broke.
+    #[error("the connection to the peer broke after {bytes} bytes of payload: {source}")]
+    Socket {
+        /// Payload bytes given to TCP so far.
+        bytes: u64,
+        /// Why.
+        source: io::Error,
+    },
+    /// A local file.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// MPA's start-up failed.
+    #[error("MPA start-up: {0}")]
+    Startup(#[from] StartupError),
+    /// The peer does not want the connection.
+    #[error("the peer rejected the connection (MPA reject): {}", Rejection(.refusal.as_ref(), *.private_data))]
+    Rejected {
+        /// Bytes of private data in the reject.
+        private_data: usize,
+        /// What they say, if they are text.
+        refusal: Option<Refusal>,
+    },
+    /// The private data of the reply is no advertisement.
+    #[error("the peer advertises no regions: {0}; name the place with --stag and --to")]
+    Advertisement(#[from] AdvertError),
+    /// No region of this name.
+    #[error("the peer has no region `{name}`; it advertises: {}", list(.known))]
+    NoRegion {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// The region may not be written.
+    #[error("the peer does not allow writing to its region `{name}`")]
+    NotWritable {
+        /// The region.
+        name: String,
+    },
+    /// Another stream has the region.
+    #[error(
+        "region_busy: the peer's region `{name}` is taken by another stream: try again when that has ended"
+    )]
+    Busy {
+        /// The region.
+        name: String,
+    },
+    /// The file does not fit.
+    #[error("{bytes} bytes at offset {offset} do not fit the region's {len} bytes")]
+    TooLarge {
+        /// Bytes of the file.
+        bytes: u64,
+        /// Offset in the region.
+        offset: u64,
+        /// Bytes of the region.
+        len: u64,
+    },
+    /// A pipe does not end where the region does.
+    #[error("the region has {room} bytes from there on, and the pipe has more: the region is full")]
+    Full {
+        /// Bytes from the place to the region's end.
+        room: u64,
+    },
+    /// Revision 0 of the first draft carries no advertisement.
+    #[error(
+        "the start keys of MPA revision 0 carry no private data, so a region cannot be found by its \
+         name; name the place with --stag and --to"
+    )]
+    NeedsStag,
+    /// The peer found an error of ours and said so in its last message.
+    #[error("the peer ended the stream: {}", Reason(.0))]
+    Peer(LastMessage),
+    /// The peer's FPDUs are wrong.
+    #[error("the peer violated MPA: {0}")]
+    Mpa(#[from] MpaError),
+    /// The peer's DDP segments are wrong.
+    #[error("the peer violated DDP: {0}")]
+    Ddp(ddp::DdpError),
+    /// The peer closed before it had everything.
+    #[error("the peer closed the connection after {sent} of {total} bytes")]
+    ClosedEarly {
+        /// Payload bytes given to TCP.
+        sent: u64,
+        /// Bytes of the file.
+        total: u64,
+    },
+    /// Nothing moved for too long.
+    #[error("no progress for {} s: {during}", after.as_secs())]
+    Timeout {
+        /// What was waited for.
+        during: &'static str,
+        /// How long.
+        after: Duration,
+    },
+    /// The source changed while it was sent.
+    #[error("the file became shorter while it was sent")]
+    Truncated,
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".into() } else { names.join(", ") }
+}
+
+/// A last message in words.
+struct Reason<'a>(&'a LastMessage);
+
+impl fmt::Display for Reason<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LastMessage { layer, error_type, code, .. } = self.0;
+        match self.0.ddp_error() {
+            Some(error) => write!(f, "{error} (DDP error {error_type}/{code:02})"),
+            None => write!(f, "layer {layer}, error {error_type}/{code:02}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

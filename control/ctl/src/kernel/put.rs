@@ -1,0 +1,464 @@
+//! Writes a file into a peer's memory over a kernel socket.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ddp::last_message::LastMessage;
+use ddp::{
+    Cookie, ERROR_QUEUE, Event, Message, PdId, RegionMemory, Source, Stag, StagTable, StreamId,
+    TaggedOffset,
+};
+use tcp_lite::mpa::{self, Params, Revision, StartupError};
+
+use super::channel::Channel;
+use super::socket::{Arrived, Socket, wait};
+use super::{KernelError, KernelMemory, MpaOptions, Report};
+use api::refusal::Refusal;
+use ddp::advert;
+
+/// Longest message: a file is sent as several if it is longer.
+const MAX_MESSAGE: u64 = 1 << 30;
+/// Bytes of a pipe in one message.
+const PIPE_MESSAGE: u64 = 1 << 20;
+/// Segments given to the kernel before arrivals and progress are looked at.
+const BURST: usize = 64;
+/// Bytes read at once.
+const READ: usize = 64 * 1024;
+/// Time between two looks at a socket whose FIN is not acknowledged.
+const CLOSE_POLL: Duration = Duration::from_millis(1);
+
+/// Where to write.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// A region by the name in the peer's advertisement.
+    Region {
+        /// Its name.
+        name: String,
+        /// Bytes from its start.
+        offset: u64,
+    },
+    /// A place known beforehand; needs no advertisement.
+    Stag {
+        /// Steering tag.
+        stag: u32,
+        /// Tagged offset of the first byte.
+        to: u64,
+    },
+}
+
+/// What to write where.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PutRequest {
+    /// The file.
+    pub file: PathBuf,
+    /// Name or address of the peer.
+    pub host: String,
+    /// Its TCP port.
+    pub port: u16,
+    /// Where in its memory.
+    pub target: Target,
+    /// What to ask of MPA.
+    pub mpa: MpaOptions,
+    /// Longest time without any progress, in each phase.
+    pub timeout: Duration,
+    /// The kernel's congestion control, such as `cubic`; by default the host's.
+    pub congestion: Option<String>,
+}
+
+/// How far a transfer is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// Bytes given to TCP, headers included and so possibly a little more than the payload.
+    pub sent: u64,
+    /// Bytes of the file.
+    pub total: u64,
+}
+
+/// Sends the file and waits until the peer has confirmed everything by its close. `progress` is called
+/// often, from this thread.
+///
+/// # Errors
+/// See [`KernelError`]. The peer may have part of the file then.
+pub fn put(
+    request: &PutRequest,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report, KernelError> {
+    if request.mpa.revision == Revision::Draft && matches!(request.target, Target::Region { .. }) {
+        return Err(KernelError::NeedsStag);
+    }
+    let file = |source| KernelError::File { path: request.file.clone(), source };
+    let pipe = KernelMemory::open_pipe(&request.file).map_err(file)?;
+    let memory = match pipe {
+        None => KernelMemory::open(&request.file).map_err(file)?,
+        Some(_) => KernelMemory::bytes(Vec::new()),
+    };
+    let socket = Socket::connect(&request.host, request.port, request.timeout)?;
+    if let Some(name) = &request.congestion {
+        let refused = |source| KernelError::Congestion { name: name.clone(), source };
+        socket.set_congestion(name).map_err(refused)?;
+    }
+    let mut transfer = Transfer::new(request, socket, memory)?;
+    transfer.pipe = pipe;
+    let (stag, to) = transfer.start(&request.target)?;
+    transfer.send(stag, to, progress)?;
+    transfer.confirm()?;
+    transfer.report(stag, to)
+}
+
+struct Transfer {
+    socket: Socket,
+    channel: Channel,
+    memory: KernelMemory,
+    /// Where the bytes are from, if not from `memory`.
+    pipe: Option<File>,
+    /// Bytes from the place to the region's end, as far as they are known.
+    room: u64,
+    path: PathBuf,
+    stags: StagTable<KernelMemory>,
+    timeout: Duration,
+    /// When something last moved.
+    moved: Instant,
+    started: Instant,
+    total: u64,
+    /// Payload bytes posted.
+    posted: u64,
+    /// Bytes of a segment that the kernel has not taken yet, from `pending_at` on.
+    pending: Vec<u8>,
+    pending_at: usize,
+    buffer: Vec<u8>,
+    peer_closed: bool,
+}
+
+impl Transfer {
+    fn new(
+        request: &PutRequest,
+        socket: Socket,
+        memory: KernelMemory,
+    ) -> Result<Self, KernelError> {
+        let channel = Channel::initiator(request.mpa)
+            .map_err(|_| KernelError::Startup(StartupError::PrivateData { seen: 0 }))?;
+        let now = Instant::now();
+        Ok(Transfer {
+            socket,
+            channel,
+            total: memory.len(),
+            memory,
+            pipe: None,
+            room: u64::MAX,
+            path: request.file.clone(),
+            stags: StagTable::new(),
+            timeout: request.timeout,
+            moved: now,
+            started: now,
+            posted: 0,
+            pending: Vec::new(),
+            pending_at: 0,
+            buffer: vec![0; READ],
+            peer_closed: false,
+        })
+    }
+
+    /// The start-up; returns STag and TO to write to.
+    fn start(&mut self, target: &Target) -> Result<(Stag, TaggedOffset), KernelError> {
+        loop {
+            self.flush()?;
+            match self.receive()? {
+                Arrived::End => return Err(StartupError::Closed.into()),
+                Arrived::Nothing => self.wait("waiting for the peer's MPA reply")?,
+                Arrived::Bytes(n) => {
+                    let (used, progress) = self.channel.start_input(&self.buffer[..n])?;
+                    let Some(progress) = progress else { continue };
+                    let rest = self.buffer[used..n].to_vec();
+                    let (params, private_data) = accepted(progress)?;
+                    let place = self.place(target, &private_data)?;
+                    self.operate(params);
+                    self.channel.input(&rest, &self.stags)?;
+                    return Ok(place);
+                }
+            }
+        }
+    }
+
+    fn operate(&mut self, params: Params) {
+        self.channel.operate(StreamId(1), PdId(0), params, self.socket.mss());
+        self.started = Instant::now();
+    }
+
+    fn place(
+        &mut self,
+        target: &Target,
+        private_data: &[u8],
+    ) -> Result<(Stag, TaggedOffset), KernelError> {
+        let (name, offset) = match target {
+            Target::Stag { stag, to } => return Ok((Stag(*stag), TaggedOffset(*to))),
+            Target::Region { name, offset } => (name, *offset),
+        };
+        let regions = advert::decode(private_data)?;
+        let Some(region) = regions.iter().find(|r| r.name == *name) else {
+            let known = regions.into_iter().map(|r| r.name).collect();
+            return Err(KernelError::NoRegion { name: name.clone(), known });
+        };
+        if region.busy {
+            return Err(KernelError::Busy { name: name.clone() });
+        }
+        if !region.remote_write {
+            return Err(KernelError::NotWritable { name: name.clone() });
+        }
+        let len = region.len;
+        if offset.checked_add(self.total).is_none_or(|end| end > len) {
+            return Err(KernelError::TooLarge { bytes: self.total, offset, len });
+        }
+        self.room = len - offset;
+        Ok((Stag(region.stag), TaggedOffset(region.base_to.wrapping_add(offset))))
+    }
+
+    /// Gives the whole file to the kernel.
+    fn send(
+        &mut self,
+        stag: Stag,
+        to: TaggedOffset,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), KernelError> {
+        let mut first = true;
+        loop {
+            while self.has_more(first) && self.channel.outstanding() < 2 {
+                self.post(stag, to, first)?;
+                first = false;
+            }
+            let blocked = self.burst()?;
+            self.listen()?;
+            progress(Progress { sent: self.channel.stream_bytes(), total: self.total });
+            let all = self.posted == self.total && self.pipe.is_none();
+            if self.pending.is_empty() && all && !self.channel.has_unsent() {
+                break;
+            }
+            if self.peer_closed {
+                let sent = self.channel.stream_bytes().min(self.total);
+                return Err(KernelError::ClosedEarly { sent, total: self.total });
+            }
+            if blocked {
+                self.wait("waiting for the peer to accept more data")?;
+            }
+        }
+        self.socket.finish().or_else(|source| {
+            self.listen()?;
+            Err(self.broken(source))
+        })
+    }
+
+    fn has_more(&self, first: bool) -> bool {
+        self.pipe.is_some() || self.posted < self.total || first
+    }
+
+    /// The next bytes of a pipe; none at its end, where it is closed. Waits for them.
+    fn read_pipe(&mut self) -> Result<Option<Vec<u8>>, KernelError> {
+        let Some(pipe) = &mut self.pipe else { return Ok(None) };
+        // One more than there is room for tells that it has more.
+        let most = (self.room - self.total).saturating_add(1).min(PIPE_MESSAGE);
+        let mut bytes = Vec::new();
+        let file = |source| KernelError::File { path: self.path.clone(), source };
+        io::Read::take(&mut *pipe, most).read_to_end(&mut bytes).map_err(file)?;
+        self.moved = Instant::now();
+        if bytes.is_empty() {
+            self.pipe = None;
+            return Ok(None);
+        }
+        if bytes.len() as u64 > self.room - self.total {
+            return Err(KernelError::Full { room: self.room });
+        }
+        self.total += bytes.len() as u64;
+        Ok(Some(bytes))
+    }
+
+    fn post(&mut self, stag: Stag, to: TaggedOffset, first: bool) -> Result<(), KernelError> {
+        let of_pipe = self.pipe.is_some();
+        let piece = self.read_pipe()?;
+        if of_pipe && piece.is_none() && !first {
+            return Ok(());
+        }
+        let len = (self.total - self.posted).min(MAX_MESSAGE);
+        let (memory, offset) = match piece {
+            Some(bytes) => (KernelMemory::bytes(bytes), 0),
+            None => (self.memory.clone(), self.posted),
+        };
+        let message = Message::Tagged {
+            stag,
+            to: TaggedOffset(to.0.wrapping_add(self.posted)),
+            rsvd_ulp: 0,
+            source: Source::Region { memory, offset, len: len as u32 },
+            cookie: Cookie::of(self.posted),
+        };
+        // At most two messages are outstanding, so the queue has room; a stream that refuses has been
+        // ended by the peer.
+        self.channel
+            .post(message)
+            .map_err(|_| KernelError::ClosedEarly { sent: self.posted, total: self.total })?;
+        self.posted += len;
+        Ok(())
+    }
+
+    /// Sends some segments; true when the kernel takes no more now.
+    fn burst(&mut self) -> Result<bool, KernelError> {
+        let mss = self.socket.mss();
+        for _ in 0..BURST {
+            if self.pending.is_empty() {
+                self.channel.fill(&mut self.pending, mss);
+                self.pending_at = 0;
+                if let Some(source) = self.memory.take_error() {
+                    return Err(match source.kind() {
+                        io::ErrorKind::UnexpectedEof => KernelError::Truncated,
+                        _ => KernelError::File { path: self.path.clone(), source },
+                    });
+                }
+                if self.pending.is_empty() {
+                    return Ok(false);
+                }
+            }
+            let sent = match self.socket.send(&self.pending[self.pending_at..]) {
+                Ok(sent) => sent,
+                Err(source) => {
+                    // The peer's last message may have come before its reset.
+                    self.listen()?;
+                    return Err(self.broken(source));
+                }
+            };
+            let Some(n) = sent else { return Ok(true) };
+            self.moved = Instant::now();
+            self.pending_at += n;
+            if self.pending_at == self.pending.len() {
+                self.pending.clear();
+            }
+        }
+        Ok(false)
+    }
+
+    fn flush(&mut self) -> Result<(), KernelError> {
+        while self.burst()? {
+            self.wait("waiting for the peer to accept data")?;
+        }
+        Ok(())
+    }
+
+    /// Takes what the peer has sent, and what it means.
+    fn listen(&mut self) -> Result<(), KernelError> {
+        let taken = self.take();
+        // The peer's last message comes before its reset, or before what MPA finds wrong behind it: it is the
+        // cause of both.
+        self.look_at_events()?;
+        taken
+    }
+
+    fn take(&mut self) -> Result<(), KernelError> {
+        while !self.peer_closed {
+            match self.receive()? {
+                Arrived::Nothing => break,
+                Arrived::End => {
+                    self.peer_closed = true;
+                    self.channel.peer_closed()?;
+                }
+                Arrived::Bytes(n) => self.channel.input(&self.buffer[..n], &self.stags)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn look_at_events(&mut self) -> Result<(), KernelError> {
+        while let Some(event) = self.channel.poll_event() {
+            match event {
+                Event::UntaggedDelivered { qn, data, .. } if qn == ERROR_QUEUE => {
+                    return Err(peer_error(&data));
+                }
+                Event::Error(error) => return Err(KernelError::Ddp(error)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the peer's close, and for the acknowledgement of ours: only both together confirm that all is placed
+    /// (docs/protocol.md §6). A peer that closes first resets the connection if an error follows.
+    fn confirm(&mut self) -> Result<(), KernelError> {
+        while !self.peer_closed {
+            self.listen()?;
+            if !self.peer_closed {
+                self.wait("waiting for the peer's close")?;
+            }
+        }
+        let until = self.moved + self.timeout;
+        while !self.checked(self.socket.is_closed())? {
+            if Instant::now() >= until {
+                let during = "waiting for the peer to acknowledge our close";
+                return Err(KernelError::Timeout { during, after: self.timeout });
+            }
+            // poll(2) reports no such event.
+            std::thread::sleep(CLOSE_POLL);
+        }
+        Ok(())
+    }
+
+    fn report(&self, stag: Stag, to: TaggedOffset) -> Result<Report, KernelError> {
+        let elapsed = self.started.elapsed();
+        let mss = self.socket.mss();
+        let closed = KernelError::ClosedEarly { sent: self.posted, total: self.total };
+        Ok(Report {
+            peer: self.socket.peer(),
+            parameters: self.channel.parameters(mss).ok_or(closed)?,
+            stag: stag.0,
+            to: to.0,
+            bytes: self.total,
+            elapsed,
+            fpdus: self.channel.fpdus_sent(),
+            stream_bytes: self.channel.stream_bytes(),
+        })
+    }
+
+    fn receive(&mut self) -> Result<Arrived, KernelError> {
+        let arrived = self.socket.receive(&mut self.buffer);
+        let arrived = self.checked(arrived)?;
+        if matches!(arrived, Arrived::Bytes(_)) {
+            self.moved = Instant::now();
+        }
+        Ok(arrived)
+    }
+
+    /// Until the socket is ready, or nothing has moved for too long.
+    fn wait(&self, during: &'static str) -> Result<(), KernelError> {
+        let until = self.moved + self.timeout;
+        if Instant::now() >= until {
+            return Err(KernelError::Timeout { during, after: self.timeout });
+        }
+        let write = !self.pending.is_empty();
+        let ready = wait(&mut [self.socket.interest(!self.peer_closed, write)], until);
+        self.checked(ready)
+    }
+
+    fn checked<T>(&self, result: io::Result<T>) -> Result<T, KernelError> {
+        result.map_err(|source| self.broken(source))
+    }
+
+    fn broken(&self, source: io::Error) -> KernelError {
+        KernelError::Socket { bytes: self.channel.stream_bytes().min(self.total), source }
+    }
+}
+
+fn accepted(progress: mpa::Progress) -> Result<(Params, Vec<u8>), KernelError> {
+    match progress {
+        mpa::Progress::Accepted { params, private_data } => Ok((params, private_data)),
+        mpa::Progress::Rejected { private_data, .. } => {
+            let (private_data, refusal) = (private_data.len(), Refusal::decode(&private_data));
+            Err(KernelError::Rejected { private_data, refusal })
+        }
+        mpa::Progress::Unsuitable { error, .. } => Err(error.into()),
+        mpa::Progress::Request(_) => Err(StartupError::BothInitiators.into()),
+    }
+}
+
+fn peer_error(data: &[u8]) -> KernelError {
+    match LastMessage::parse(data) {
+        Ok(message) => KernelError::Peer(message),
+        // Not in the layout of docs/protocol.md; that it is on the error queue says enough.
+        Err(_) => KernelError::Peer(LastMessage::llp(0, 0)),
+    }
+}

@@ -1,0 +1,542 @@
+//! `ddpctl`: the API's client for people and scripts, and `put` without an appliance.
+//!
+//! Tables by default, the API's JSON with `--json`. Everything is written to the two writers that
+//! [`run`] is given, so that tests see what a shell would.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod bench;
+mod capture;
+mod config;
+mod drain;
+mod exit;
+mod generate;
+pub mod kernel;
+mod pipe;
+mod put;
+mod section;
+mod serve;
+mod show;
+mod streams;
+mod top;
+mod url;
+mod verbs;
+mod why;
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use clap::Parser;
+use serde::Serialize;
+use serde_json::json;
+
+use api::{
+    AssociationInfo, Client, ConnectSpec, Done, Event, EventPage, IpsecPolicyInfo, IpsecSaInfo,
+    JobInfo, ListenerInfo, LogInfo, MpaChoice, PortInfo, RdmapChoice, RegionInfo, SendSpec, Sent,
+    Severity, Stats, Status, StreamInfo, Via, WorkerInfo, path_segment,
+};
+
+use ::config::Transport;
+pub use args::{Args, Command};
+pub use exit::Exit;
+pub use url::{Peer, RegionAt, Url, UrlError};
+
+use args::{
+    Associations, Connect, Events, Ipsec, Jobs, Listeners, Mpa, MpaRev, Opening, RegionAdd,
+    Regions, Send, SendTo, Streams,
+};
+use exit::Failure;
+
+/// The least time for which an appliance may be silent.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// Runs the command line of this process.
+pub fn main() -> std::process::ExitCode {
+    let terminal = io::stderr().is_terminal();
+    let exit = run(std::env::args_os(), &mut io::stdout().lock(), &mut io::stderr(), terminal);
+    std::process::ExitCode::from(exit as u8)
+}
+
+/// Runs a command line. `terminal`: a progress bar may be drawn on the process's standard error.
+pub fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+    terminal: bool,
+) -> Exit {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // The command line may be wrong, and still asks for errors in JSON.
+    let json = arguments.iter().take_while(|word| *word != "--").any(|word| word == "--json");
+    let args = match Args::try_parse_from(arguments) {
+        Ok(args) => args,
+        Err(error) => return print_usage(&error, json, out, err),
+    };
+    let json = args.json;
+    let mut output = Output { out, err, json, progress: terminal && !json };
+    match dispatch(args, &mut output).and_then(|()| Ok(output.out.flush()?)) {
+        Ok(()) => Exit::Success,
+        Err(failure) => print_failure(failure, json, output.err),
+    }
+}
+
+fn print_failure(failure: Failure, json: bool, err: &mut dyn Write) -> Exit {
+    let text = match (json, &failure.hint) {
+        (true, _) => serde_json::to_string(&failure).unwrap_or(failure.message),
+        (false, Some(hint)) => format!("ddpctl: {}\nhint: {hint}", failure.message),
+        (false, None) => format!("ddpctl: {}", failure.message),
+    };
+    // When the standard error cannot be written either, nothing can be reported.
+    drop(writeln!(err, "{text}"));
+    failure.exit
+}
+
+fn print_usage(error: &clap::Error, json: bool, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
+    // As above: the exit code has to do.
+    if error.use_stderr() && json {
+        let text = error.to_string();
+        let message = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+        print_failure(Failure::new(Exit::Usage, message), json, err)
+    } else if error.use_stderr() {
+        drop(write!(err, "{error}"));
+        Exit::Usage
+    } else {
+        drop(write!(out, "{error}"));
+        Exit::Success
+    }
+}
+
+/// Where answers go, and how.
+struct Output<'w> {
+    out: &'w mut dyn Write,
+    /// For what must not go between the bytes of an answer.
+    err: &'w mut dyn Write,
+    json: bool,
+    progress: bool,
+}
+
+impl Output<'_> {
+    /// One answer: as it came, or for people.
+    fn answer<T: Serialize>(
+        &mut self,
+        value: &T,
+        human: impl FnOnce(&T) -> String,
+    ) -> Result<(), Failure> {
+        if self.json {
+            serde_json::to_writer(&mut *self.out, value)?;
+            writeln!(self.out)?;
+        } else {
+            let text = human(value);
+            self.out.write_all(text.as_bytes())?;
+            if !text.is_empty() && !text.ends_with('\n') {
+                writeln!(self.out)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A sentence for people; an empty object in JSON.
+    fn done(&mut self, sentence: String) -> Result<(), Failure> {
+        self.answer(&Done {}, |_| sentence)
+    }
+}
+
+fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
+    let client = || {
+        let client = Client::new(&args.socket)?;
+        Ok::<_, Failure>(client.with_timeout(args.timeout.max(SHORTEST)))
+    };
+    match args.command {
+        Command::Completions { shell, program } => {
+            generate::completions(shell, program, output.out)
+        }
+        Command::Man { directory } => generate::man(&directory),
+        Command::ServeKernel(serve) => serve::serve(serve, output),
+        Command::Put(put) if put.kernel => put::kernel(put, output),
+        Command::Put(put) => put::appliance(put, &client()?, output),
+        Command::Status => output.answer(&client()?.get::<Status>("/v1/status")?, show::status),
+        Command::Ports => {
+            output.answer(&client()?.get::<Vec<PortInfo>>("/v1/ports")?, |list| show::ports(list))
+        }
+        Command::Workers => output
+            .answer(&client()?.get::<Vec<WorkerInfo>>("/v1/workers")?, |list| show::workers(list)),
+        Command::Regions(command) => regions(command, &client()?, output),
+        Command::Listeners { command } => listeners(command, &client()?, output),
+        Command::Ipsec(command) => ipsec(&command, &client()?, output),
+        Command::Associations(command) => associations(&command, &client()?, output),
+        Command::Streams(command) => streams(command, &client()?, output),
+        Command::Top(command) => top::top(&command, client()?, output),
+        Command::Stats { all } => {
+            output.answer(&client()?.get::<Stats>("/v1/stats")?, |stats| show::stats(stats, all))
+        }
+        Command::Events(command) => events(&command, &client()?, output),
+        Command::Why { what, pcapng } => why::why(&what, pcapng.as_deref(), &client()?, output),
+        Command::Capture(command) => capture::capture(&command, &client()?, output),
+        Command::Connect(command) => connect(command, &client()?, output),
+        Command::Send(command) => send(command, &client()?, output),
+        Command::Get(get) => verbs::get(get, &client()?, output),
+        Command::Ping(ping) => verbs::ping(ping, &client()?, output),
+        Command::Bench(command) => bench::bench(command, &client()?, output),
+        Command::FetchAdd(command) => verbs::fetch_add(command, &client()?, output),
+        Command::CompareSwap(command) => verbs::compare_swap(command, &client()?, output),
+        Command::Jobs { command } => jobs(command, &client()?, output),
+        Command::Drain { wait } => drain::drain(wait, &client()?, output),
+        Command::Undrain => drain::undrain(&client()?, output),
+        Command::Reload { dry_run } => config::reload(dry_run, &client()?, output),
+        Command::Config(command) => config::config(command, &client()?, output),
+        Command::Log { filter } => log(filter, &client()?, output),
+        Command::Metrics => Ok(output.out.write_all(client()?.text("/v1/metrics")?.as_bytes())?),
+    }
+}
+
+fn log(filter: Option<String>, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+    let info: LogInfo = match filter {
+        Some(filter) => client.post("/v1/log", &serde_json::json!({ "filter": filter }))?,
+        None => client.get("/v1/log")?,
+    };
+    output.answer(&info, |log| {
+        let LogInfo { filter, format, suppressed } = log;
+        format!("filter {filter}, written as {format}, {suppressed} lines suppressed\n")
+    })
+}
+
+fn regions(command: Regions, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+    match command {
+        Regions::List => output
+            .answer(&client.get::<Vec<RegionInfo>>("/v1/regions")?, |list| show::regions(list)),
+        Regions::Add(add) => {
+            let body = match &add.file {
+                Some(file) => section::body(file, "region")?,
+                None => region_body(&add)?,
+            };
+            let region: RegionInfo = client.post("/v1/regions", &body)?;
+            output.answer(&region, |region| show::regions(std::slice::from_ref(region)))
+        }
+        Regions::Read { name, offset, length, output: file } => {
+            let copied = read_region(client, &name, offset, length, &file, output.out)?;
+            if file.as_os_str() == "-" {
+                return Ok(());
+            }
+            let file = file.display().to_string();
+            output.answer(&json!({ "region": name, "bytes": copied, "file": file }), |_| {
+                format!("{copied} bytes of region \"{name}\" are in {file}\n")
+            })
+        }
+        Regions::SetAccess { name, access } => {
+            let path = format!("/v1/regions/{}/access", path_segment(&name));
+            let region: RegionInfo = client.post(&path, &json!({ "access": access }))?;
+            output.answer(&region, |region| show::regions(std::slice::from_ref(region)))
+        }
+        Regions::Remove { name, force } => {
+            let path = format!("/v1/regions/{}?force={force}", path_segment(&name));
+            client.delete::<Done>(&path)?;
+            output.done(format!("region \"{name}\" is removed: no byte can be placed in it"))
+        }
+    }
+}
+
+/// Copies bytes of a region; returns how many.
+fn read_region(
+    client: &Client,
+    name: &str,
+    offset: u64,
+    length: Option<u64>,
+    file: &Path,
+    out: &mut dyn Write,
+) -> Result<u64, Failure> {
+    /// Bytes per request, as many as the API gives.
+    const PART: u64 = 16 << 20;
+    let regions: Vec<RegionInfo> = client.get("/v1/regions")?;
+    let region = regions.iter().find(|region| region.name == name);
+    let size = region
+        .map(|region| region.size)
+        .ok_or_else(|| Failure::new(Exit::Failed, format!("there is no region \"{name}\"")))?;
+    let end = length.map_or(size, |length| offset.saturating_add(length));
+    if offset > end || end > size {
+        let message = format!("region \"{name}\" has {size} bytes: ask for a part of them");
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    let mut sink: Box<dyn Write + '_> =
+        match file.as_os_str() == "-" {
+            true => Box::new(out),
+            false => Box::new(std::fs::File::create(file).map_err(|error| {
+                Failure::new(Exit::Failed, format!("{}: {error}", file.display()))
+            })?),
+        };
+    let mut at = offset;
+    while at < end {
+        let length = (end - at).min(PART);
+        let name = path_segment(name);
+        let path = format!("/v1/regions/{name}/data?offset={at}&length={length}");
+        sink.write_all(&client.bytes(&path)?)?;
+        at += length;
+    }
+    sink.flush()?;
+    Ok(end - offset)
+}
+
+/// The keys of `[[region]]`. Paths become absolute: the appliance has another directory.
+fn region_body(add: &RegionAdd) -> Result<serde_json::Value, Failure> {
+    let path = match &add.path {
+        Some(path) => Some(std::path::absolute(path)?.to_string_lossy().into_owned()),
+        None => None,
+    };
+    Ok(json!({
+        "name": add.name, "size": add.size, "access": add.access, "backing": add.backing,
+        "path": path, "fsync": add.fsync, "object": add.object, "base_to": add.base_to,
+        "shared": add.shared,
+    }))
+}
+
+fn listeners(
+    command: Option<Listeners>,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    match command.unwrap_or(Listeners::List) {
+        Listeners::List => {
+            let list = client.get::<Vec<ListenerInfo>>("/v1/listeners")?;
+            output.answer(&list, |list| show::listeners(list))
+        }
+        Listeners::Add { file } => {
+            let body = section::body(&file, "listener")?;
+            let listener: ListenerInfo = client.post("/v1/listeners", &body)?;
+            output.answer(&listener, |listener| show::listeners(std::slice::from_ref(listener)))
+        }
+        Listeners::Remove { name } => {
+            client.delete::<Done>(&format!("/v1/listeners/{}", path_segment(&name)))?;
+            output.done(format!("listener \"{name}\" is removed; its streams stay"))
+        }
+    }
+}
+
+fn ipsec(command: &Ipsec, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+    match command {
+        Ipsec::Sas => {
+            let list = client.get::<Vec<IpsecSaInfo>>("/v1/ipsec/sas")?;
+            output.answer(&list, |list| show::ipsec_sas(list))
+        }
+        Ipsec::Policies => {
+            let list = client.get::<Vec<IpsecPolicyInfo>>("/v1/ipsec/policies")?;
+            output.answer(&list, |list| show::ipsec_policies(list))
+        }
+        Ipsec::Counters => {
+            let counters = show::ipsec_counters(&client.get::<Stats>("/v1/stats")?);
+            output.answer(&counters, show::named_counters)
+        }
+    }
+}
+
+fn associations(
+    command: &Associations,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    match command {
+        Associations::List => {
+            let list = client.get::<Vec<AssociationInfo>>("/v1/associations")?;
+            output.answer(&list, |list| show::associations(list))
+        }
+        Associations::Show { id } => {
+            let one = client.get::<AssociationInfo>(&format!("/v1/associations/{id}"))?;
+            output.answer(&one, show::association)
+        }
+    }
+}
+
+fn streams(command: Streams, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+    match command {
+        Streams::List(selection) => {
+            let list = selection.apply(client.get::<Vec<StreamInfo>>("/v1/streams")?);
+            output.answer(&list, |list| show::streams(list, selection.columns()))
+        }
+        Streams::Show { id } => {
+            output.answer(&client.get::<StreamInfo>(&format!("/v1/streams/{id}"))?, show::stream)
+        }
+        Streams::Close { id, abort } => {
+            client.delete::<Done>(&format!("/v1/streams/{id}?abort={abort}"))?;
+            output.done(format!("stream {id} is closed"))
+        }
+    }
+}
+
+fn jobs(command: Option<Jobs>, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+    let job: JobInfo = match command.unwrap_or(Jobs::List) {
+        Jobs::List => {
+            let list = client.get::<Vec<JobInfo>>("/v1/jobs")?;
+            return output.answer(&list, |list| show::jobs(list));
+        }
+        Jobs::Show { id } => client.get(&format!("/v1/jobs/{id}"))?,
+        Jobs::Cancel { id } => client.delete(&format!("/v1/jobs/{id}"))?,
+    };
+    output.answer(&job, |job| show::jobs(std::slice::from_ref(job)))
+}
+
+fn events(command: &Events, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+    let mut path = format!(
+        "/v1/{}?after={}",
+        if command.messages { "messages" } else { "events" },
+        command.after
+    );
+    if command.severity > Severity::Info {
+        path += &format!("&severity={}", command.severity.name());
+    }
+    if let Some(stream) = command.stream {
+        path += &format!("&stream={stream}");
+    }
+    if let Some(listener) = &command.listener {
+        path += &format!("&listener={}", path_segment(listener));
+    }
+    if let Some(since) = command.since {
+        let since = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        path += &format!("&since_us={}", since.as_micros());
+    }
+    if let Some(queue) = command.queue {
+        path += &format!("&queue={queue}");
+    }
+    let mut left = command.count.unwrap_or(u64::MAX);
+    if command.follow {
+        return follow(client, &path, left, output);
+    }
+    let mut after = command.after;
+    let base = path.replacen(&format!("after={after}"), "", 1);
+    while left > 0 {
+        let limit = left.min(1000);
+        let page: EventPage = client.get(&format!("{base}&after={after}&limit={limit}"))?;
+        if page.lost > 0 && !output.json {
+            writeln!(output.out, "({} earlier events were overwritten)", page.lost)?;
+        }
+        for event in &page.events {
+            output.answer(event, show::event)?;
+        }
+        left -= page.events.len() as u64;
+        if page.next == after || page.events.is_empty() {
+            break;
+        }
+        after = page.next;
+    }
+    Ok(())
+}
+
+fn follow(
+    client: &Client,
+    path: &str,
+    mut left: u64,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    let mut failure = None;
+    client.follow(&format!("{path}&follow=true"), |line| {
+        let result = follow_line(line, output);
+        match result {
+            Ok(is_event) => left -= u64::from(is_event),
+            Err(error) => failure = Some(error),
+        }
+        Ok(failure.is_none() && left > 0)
+    })?;
+    failure.map_or(Ok(()), Err)
+}
+
+/// Prints a line of the stream; true if it was an event.
+fn follow_line(line: &str, output: &mut Output<'_>) -> Result<bool, Failure> {
+    let value: serde_json::Value = serde_json::from_str(line)?;
+    let is_event = value.get("event").is_some();
+    if output.json {
+        writeln!(output.out, "{line}")?;
+    } else if is_event {
+        output.answer(&serde_json::from_value::<Event>(value)?, show::event)?;
+    } else {
+        writeln!(output.out, "({} events were overwritten)", value["lost"])?;
+    }
+    output.out.flush()?;
+    Ok(is_event)
+}
+
+impl From<Mpa> for MpaChoice {
+    fn from(mpa: Mpa) -> Self {
+        let number = |revision| match revision {
+            MpaRev::Zero | MpaRev::StartKey => 0,
+            MpaRev::One => 1,
+            MpaRev::Two => 2,
+        };
+        Self {
+            revision: mpa.mpa_rev.map(number),
+            start_key: mpa.mpa_rev == Some(MpaRev::StartKey),
+            markers: mpa.markers,
+            crc: mpa.crc,
+        }
+    }
+}
+
+/// What the appliance needs to open a stream; names are looked up here.
+fn connect_spec(
+    peer: &Peer,
+    opening: Opening,
+    regions: Vec<String>,
+) -> Result<ConnectSpec, Failure> {
+    let remote = peer.resolve().map_err(|error| {
+        Failure::new(Exit::Failed, format!("the address of {} is not known: {error}", peer.host))
+    })?;
+    let Opening { interface, udp_port, dscp, ttl, mpa, ird, ord, .. } = opening;
+    let Opening { peer_kind, peer_to_peer, retry_rev1, .. } = opening;
+    if udp_port.is_some() && peer.transport != Transport::Sctp {
+        let message = "--udp-port is for SCTP in UDP: write sctp:// or rdmap+sctp://";
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    let (peer_kind, retry_revision_1) = (peer_kind, retry_rev1);
+    let rdmap = RdmapChoice { ird, ord, peer: peer_kind, peer_to_peer, retry_revision_1 };
+    let (transport, ulp, mpa) = (peer.transport, peer.ulp, mpa.into());
+    let to = ConnectSpec::to(remote);
+    Ok(ConnectSpec { interface, transport, udp_port, dscp, ttl, ulp, rdmap, mpa, regions, ..to })
+}
+
+fn connect(command: Connect, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+    let spec = connect_spec(&command.peer, command.opening, command.regions)?;
+    output.answer(&client.post::<StreamInfo>("/v1/connect", &spec)?, show::stream)
+}
+
+fn send(command: Send, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+    let via = match command.to {
+        SendTo::Stream(id) => Via::Stream(id),
+        SendTo::Peer(peer) => Via::Connect(connect_spec(&peer, command.opening, Vec::new())?),
+    };
+    let data = match command.text {
+        Some(text) => text.into_bytes(),
+        None => read_input(command.file.as_ref())?,
+    };
+    let wait_reply_us = command.wait_reply.map_or(0, |time| time.as_micros().max(1));
+    let wait_reply_us = u64::try_from(wait_reply_us).unwrap_or(u64::MAX);
+    let spec = SendSpec { via, queue: command.queue, data, wait_reply_us };
+    let sent: Sent = client.post("/v1/send", &spec)?;
+    output.answer(&sent, show::sent)?;
+    if sent.confirmed { Ok(()) } else { Err(Failure::unconfirmed(sent.bytes)) }
+}
+
+/// A file, or the standard input.
+fn read_input(file: Option<impl AsRef<Path>>) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    match file {
+        None => io::stdin().lock().read_to_end(&mut bytes).map(drop)?,
+        Some(file) => {
+            bytes = std::fs::read(&file).map_err(|error| {
+                Failure::new(Exit::Usage, format!("{}: {error}", file.as_ref().display()))
+            })?;
+        }
+    }
+    Ok(bytes)
+}
+
+/// Bytes as hexadecimal digits, or as text if they are printable.
+fn printable(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if text.chars().all(|c| !c.is_control() || c == '\n' || c == '\t') => text.into(),
+        _ => {
+            let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("0x{}", digits.concat())
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Entry point of ddpctl.
+
+fn main() -> std::process::ExitCode {
+    ctl::main()
+}

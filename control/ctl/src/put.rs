@@ -1,0 +1,277 @@
+//! `put`: a file into a peer's region, through the appliance or over kernel sockets.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use serde_json::json;
+use signal_hook::consts::SIGINT;
+use tcp_lite::mpa::Revision;
+
+use super::args::{Mpa, MpaRev, Put};
+use super::exit::{Exit, Failure};
+use super::pipe;
+use super::{Output, connect_spec};
+use crate::kernel;
+use api::{Client, JobInfo, JobState, PutSpec, RemotePlace, UlpChoice, Via};
+use config::Transport;
+
+/// How a transfer is watched.
+pub(super) struct Transfer {
+    /// Not at all.
+    pub detach: bool,
+    /// From the peer.
+    pub get: bool,
+    /// The region that it goes to, if not a file.
+    pub into: Option<String>,
+}
+
+/// Time between two looks at the appliance's job.
+pub(super) const POLL: Duration = Duration::from_millis(50);
+
+/// What a transfer was; the same members both ways, those that one way does not know are null.
+#[derive(Debug, Serialize)]
+struct Summary {
+    /// `appliance` or `kernel`.
+    via: &'static str,
+    file: String,
+    peer: String,
+    bytes: u64,
+    seconds: f64,
+    gbit_per_s: f64,
+    /// The appliance's number of it.
+    job: Option<u64>,
+    stag: Option<String>,
+    to: Option<String>,
+    mpa: Option<serde_json::Value>,
+    fpdus: Option<u64>,
+    stream_bytes: Option<u64>,
+}
+
+/// Has the appliance send the file, and watches it.
+pub(super) fn appliance(put: Put, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+    let target = match (place(&put)?, put.stag.zip(put.to)) {
+        (_, Some((stag, to))) => RemotePlace::Tagged { stag, to },
+        (Some(region), None) => RemotePlace::Region { name: region.name, offset: region.offset },
+        (None, None) => return Err(no_place(put.url.peer.scheme())),
+    };
+    let via = match put.stream {
+        Some(id) => Via::Stream(id),
+        None => Via::Connect(connect_spec(&put.url.peer, put.opening, Vec::new())?),
+    };
+    let (file, pipe) = match std::fs::canonicalize(pipe::path(&put.file)) {
+        Ok(file) => (file, None),
+        // The standard input's pipe, or the shell's, has no path that the appliance could open.
+        Err(_) if pipe::is_pipe(&put.file) && put.detach => {
+            let message = "--detach needs a file or a FIFO: this pipe ends with ddpctl";
+            return Err(Failure::new(Exit::Usage, message));
+        }
+        Err(_) if pipe::is_pipe(&put.file) => {
+            let pipe = pipe::Pipe::start(&put.file, client.socket())?;
+            (pipe.path().to_owned(), Some(pipe))
+        }
+        Err(error) => return Err(unreadable(&put.file, &error)),
+    };
+    let job: JobInfo = client.post("/v1/put", &PutSpec { file, via, target })?;
+    let watched =
+        watch(job, client, output, Transfer { detach: put.detach, get: false, into: None });
+    // What could not be read is not the end of the bytes.
+    match pipe.and_then(|pipe| pipe.error()) {
+        Some(error) => Err(Failure::new(Exit::Failed, format!("{}: {error}", put.file.display()))),
+        None => watched,
+    }
+}
+
+/// Shows how a job gets on, until it is over. An interrupt gives it up.
+pub(super) fn watch(
+    mut job: JobInfo,
+    client: &Client,
+    output: &mut Output<'_>,
+    transfer: Transfer,
+) -> Result<(), Failure> {
+    if transfer.detach {
+        return output.answer(&job, |job| format!("job {} runs: ddpctl jobs show {0}\n", job.id));
+    }
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let handler = signal_hook::flag::register(SIGINT, Arc::clone(&interrupted))?;
+    let bar = progress_bar(output, job.total);
+    while !job.state.is_final() {
+        if interrupted.load(Ordering::Relaxed) {
+            job = client.delete(&format!("/v1/jobs/{}", job.id))?;
+            break;
+        }
+        bar.set_length(job.total);
+        bar.set_position(job.acknowledged);
+        std::thread::sleep(POLL);
+        job = client.get(&format!("/v1/jobs/{}", job.id))?;
+    }
+    bar.finish_and_clear();
+    signal_hook::low_level::unregister(handler);
+    finish(job, output, transfer)
+}
+
+fn finish(job: JobInfo, output: &mut Output<'_>, transfer: Transfer) -> Result<(), Failure> {
+    if job.state != JobState::Done {
+        let exit = if job.refused { Exit::Refused } else { Exit::Failed };
+        let reason = job.error.unwrap_or_else(|| "the job was cancelled".into());
+        let (done, total) = (job.acknowledged, job.total);
+        let failure = Failure::new(exit, format!("after {done} of {total} bytes: {reason}"));
+        return Err(failure.with_hint(job.hint));
+    }
+    let summary = Summary {
+        via: "appliance",
+        file: job.file.display().to_string(),
+        peer: job.remote,
+        bytes: job.total,
+        seconds: job.seconds,
+        gbit_per_s: gbit_per_s(job.total, job.seconds),
+        job: Some(job.id),
+        stag: None,
+        to: None,
+        mpa: None,
+        fpdus: None,
+        stream_bytes: None,
+    };
+    let what = transfer.into.map_or(summary.file.clone(), |name| format!("region {name}"));
+    let direction = if transfer.get { "from" } else { "to" };
+    output.answer(&summary, |summary| sentence(summary, &what, direction))?;
+    match job.confirmed {
+        Some(false) => Err(Failure::unconfirmed(job.total)),
+        _ => Ok(()),
+    }
+}
+
+/// Sends the file over this host's sockets.
+pub(super) fn kernel(put: Put, output: &mut Output<'_>) -> Result<(), Failure> {
+    let target = match (place(&put)?, put.stag.zip(put.to)) {
+        (_, Some((stag, to))) => kernel::Target::Stag { stag, to },
+        (Some(region), None) => kernel::Target::Region { name: region.name, offset: region.offset },
+        (None, None) => return Err(no_place(put.url.peer.scheme())),
+    };
+    let file = pipe::path(&put.file);
+    let total = std::fs::metadata(file).map_err(|error| unreadable(&put.file, &error))?.len();
+    let request = kernel::PutRequest {
+        file: file.to_owned(),
+        host: put.url.peer.host.clone(),
+        port: put.url.peer.port,
+        target,
+        mpa: kernel_mpa(&put)?,
+        timeout: put.timeout,
+        congestion: put.congestion,
+    };
+    let bar = progress_bar(output, total);
+    let result = kernel::put(&request, &mut |progress| {
+        bar.set_length(progress.total);
+        bar.set_position(progress.sent.min(progress.total));
+    });
+    bar.finish_and_clear();
+    let report = result?;
+    let summary = Summary {
+        via: "kernel",
+        file: put.file.display().to_string(),
+        peer: report.peer.to_string(),
+        bytes: report.bytes,
+        seconds: report.elapsed.as_secs_f64(),
+        gbit_per_s: report.gbit_per_s(),
+        job: None,
+        stag: Some(format!("{:#010x}", report.stag)),
+        to: Some(report.to.to_string()),
+        mpa: Some(parameters(&report.parameters)),
+        fpdus: Some(report.fpdus),
+        stream_bytes: Some(report.stream_bytes),
+    };
+    output.answer(&summary, |summary| sentence(summary, &summary.file, "to"))
+}
+
+/// What MPA agreed on, with the names of the API.
+pub(super) fn parameters(parameters: &kernel::Parameters) -> serde_json::Value {
+    json!({
+        "revision": parameters.revision.number(),
+        "start_key": parameters.revision == Revision::Draft,
+        "markers_tx": parameters.markers_tx,
+        "markers_rx": parameters.markers_rx,
+        "crc": parameters.crc,
+        "mulpdu": parameters.mulpdu,
+    })
+}
+
+impl From<MpaRev> for Revision {
+    fn from(revision: MpaRev) -> Self {
+        match revision {
+            MpaRev::Zero => Self::Zero,
+            MpaRev::One => Self::One,
+            MpaRev::Two => Self::Two,
+            MpaRev::StartKey => Self::Draft,
+        }
+    }
+}
+
+/// MPA over kernel sockets: bare DDP's.
+fn kernel_mpa(put: &Put) -> Result<kernel::MpaOptions, Failure> {
+    let Mpa { mpa_rev, markers, crc } = put.opening.mpa;
+    let revision = mpa_rev.unwrap_or(MpaRev::One);
+    let plain = put.url.peer.ulp == UlpChoice::Ddp && put.url.peer.transport == Transport::Tcp;
+    if !plain || revision == MpaRev::Two {
+        let message = "--kernel has bare DDP only: write tcp://, and revision 0 or 1";
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    Ok(kernel::MpaOptions { revision: revision.into(), markers: markers.unwrap_or(true), crc })
+}
+
+/// The region of the URL; an error if the place is named twice.
+fn place(put: &Put) -> Result<Option<super::RegionAt>, Failure> {
+    match (&put.url.region, put.stag) {
+        (Some(region), Some(_)) => Err(Failure::new(
+            Exit::Usage,
+            format!("region \"{}\" and --stag both name the place: leave one out", region.name),
+        )),
+        (Some(_), None) if put.opening.mpa.mpa_rev == Some(MpaRev::StartKey) => Err(Failure::new(
+            Exit::Usage,
+            "a Start Key carries no region names: name the place with --stag and --to, and write \
+             tcp://HOST:PORT",
+        )),
+        (region, _) => Ok(region.clone()),
+    }
+}
+
+/// Neither a region nor an STag: `scheme` is what a URL with one begins with.
+pub(super) fn no_place(scheme: &str) -> Failure {
+    let sentence =
+        format!("no region is named: write {scheme}HOST:PORT/REGION, or give --stag and --to");
+    Failure::new(Exit::Usage, sentence)
+}
+
+fn unreadable(file: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(Exit::Usage, format!("{}: {error}", file.display()))
+}
+
+fn progress_bar(output: &Output<'_>, total: u64) -> ProgressBar {
+    if !output.progress {
+        return ProgressBar::hidden();
+    }
+    let template = "{bar:32} {percent:>3} %  {binary_bytes} of {binary_total_bytes}  \
+                    {binary_bytes_per_sec}  {eta} left";
+    let bar = ProgressBar::new(total);
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+fn sentence(summary: &Summary, what: &str, direction: &str) -> String {
+    format!(
+        "{what} {direction} {}: {} in {:.3} s, {:.3} Gbit/s\n",
+        summary.peer,
+        ByteSize(summary.bytes).display().iec(),
+        summary.seconds,
+        summary.gbit_per_s
+    )
+}
+
+fn gbit_per_s(bytes: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { bytes as f64 * 8e-9 / seconds } else { 0.0 }
+}

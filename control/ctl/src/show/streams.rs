@@ -1,0 +1,181 @@
+//! Streams and associations: tables, and one of them with all that is known of it.
+
+use super::{bytes, list, or_dash, pairs, seconds, table, yes};
+use crate::streams::{Column, placed};
+use api::{AssociationInfo, FlowInfo, StreamInfo};
+use config::show_size;
+
+/// One row for each stream, with these columns.
+pub(crate) fn streams(streams: &[StreamInfo], columns: &[Column]) -> String {
+    let header: Vec<&str> = columns.iter().map(|column| column.title()).collect();
+    let row = |stream| columns.iter().map(|column| stream_cell(stream, *column)).collect();
+    table(&header, streams.iter().map(row))
+}
+
+/// What a table has of a stream.
+pub(crate) fn stream_cell(stream: &StreamInfo, column: Column) -> String {
+    let flow = stream.flow.as_ref();
+    let counter = |name| stream.counters.get(name).copied().map(bytes);
+    match column {
+        Column::Stream => stream.id.to_string(),
+        Column::Worker => stream.worker.to_string(),
+        Column::Listener => or_dash(stream.listener.as_ref()),
+        Column::Over => stream.transport.word().into(),
+        Column::Local => stream.local.clone(),
+        Column::Remote => stream.remote.clone(),
+        Column::State => stream.state.clone(),
+        Column::Rev => or_dash(stream.mpa.map(|mpa| mpa.revision)),
+        Column::Markers => or_dash(stream.mpa.map(|mpa| match (mpa.markers_tx, mpa.markers_rx) {
+            (true, true) => "both",
+            (true, false) => "sent",
+            (false, true) => "received",
+            (false, false) => "no",
+        })),
+        Column::Crc => or_dash(stream.mpa.map(|mpa| yes(mpa.crc))),
+        Column::Age => seconds(stream.age_seconds),
+        Column::Rtt => or_dash(flow.and_then(|flow| flow.rtt_us).map(time)),
+        Column::Cwnd => or_dash(flow.map(|flow| bytes(flow.cwnd))),
+        Column::InFlight => or_dash(flow.map(|flow| bytes(flow.in_flight))),
+        Column::Rate => or_dash(flow.and_then(|flow| flow.delivery_rate).map(rate)),
+        Column::LimitedBy => or_dash(flow.map(|flow| flow.limited_by.as_str())),
+        Column::Retransmitted => or_dash(counter("retransmitted_bytes")),
+        Column::Placed => or_dash(placed(stream).map(bytes)),
+        Column::Sent => or_dash(counter("sent_bytes")),
+    }
+}
+
+/// One stream with all that is known of it.
+pub(crate) fn stream(stream: &StreamInfo) -> String {
+    let mut text = streams(std::slice::from_ref(stream), &Column::DEFAULT);
+    text += "\n";
+    let regions = ("regions".to_owned(), list(&stream.regions));
+    let mulpdu = stream.mulpdu.or(stream.mpa.map(|mpa| mpa.mulpdu));
+    let mulpdu = ("mulpdu".to_owned(), or_dash(mulpdu));
+    let association = stream.association.map(|id| ("association".to_owned(), id.to_string()));
+    let worker = ("worker".to_owned(), stream.worker.to_string());
+    text += &pairs([worker, mulpdu, regions].into_iter().chain(association));
+    if let Some(info) = &stream.flow {
+        text += "\n";
+        text += &flow(info);
+    }
+    text += "\n";
+    text += &counters(&stream.counters);
+    if !stream.peer_regions.is_empty() {
+        text += "\n";
+        let rows = stream.peer_regions.iter().map(|region| {
+            vec![
+                region.name.clone(),
+                show_size(region.size),
+                if region.busy { "busy".into() } else { region.access.clone() },
+                region.stag.clone(),
+                region.base_to.clone(),
+            ]
+        });
+        text += &table(&["PEER'S REGION", "SIZE", "ACCESS", "STAG", "BASE TO"], rows);
+    }
+    text
+}
+
+/// What `ss -ti` shows of a kernel's connection.
+fn flow(flow: &FlowInfo) -> String {
+    let share = |name: &str| flow.limited.get(name).copied().unwrap_or(0.0);
+    let mut shares: Vec<_> = flow.limited.iter().filter(|(_, share)| **share >= 0.001).collect();
+    shares.sort_by(|a, b| b.1.total_cmp(a.1));
+    let shares = shares.iter().map(|(name, share)| format!("{name} {:.1} %", 100.0 * *share));
+    let rows = [
+        ("rtt", flow.rtt_us.map(|us| format!("{} +- {}", time(us), time(flow.rttvar_us)))),
+        ("min_rtt", flow.min_rtt_us.map(time)),
+        ("rto", Some(time(flow.rto_us))),
+        ("cwnd", Some(bytes(flow.cwnd))),
+        ("ssthresh", flow.ssthresh.map(bytes)),
+        ("in_flight", Some(bytes(flow.in_flight))),
+        ("pacing_rate", flow.pacing_rate.map(rate)),
+        ("delivery_rate", flow.delivery_rate.map(rate)),
+        ("peer_window", Some(bytes(flow.peer_window))),
+        ("own_window", Some(bytes(flow.own_window))),
+        ("path_mtu", Some(flow.path_mtu.to_string())),
+        (
+            "limited_by",
+            Some(format!(
+                "{} ({:.1} % of its time)",
+                flow.limited_by,
+                100.0 * share(&flow.limited_by)
+            )),
+        ),
+        ("limited", Some(shares.collect::<Vec<_>>().join(", "))),
+    ];
+    pairs(rows.into_iter().map(|(name, value)| (name.to_owned(), or_dash(value))))
+}
+
+fn counters(counters: &api::Counters) -> String {
+    pairs(counters.iter().map(|(name, value)| (name.clone(), value.to_string())))
+}
+
+/// Microseconds, in the unit that suits them.
+pub(crate) fn time(us: u64) -> String {
+    match us {
+        0..10_000 => format!("{us} us"),
+        10_000..10_000_000 => format!("{:.1} ms", us as f64 / 1e3),
+        _ => format!("{:.1} s", us as f64 / 1e6),
+    }
+}
+
+/// Bytes per second, as bits.
+pub(crate) fn rate(bytes: u64) -> String {
+    let bits = bytes as f64 * 8.0;
+    match bits {
+        0.0..1e6 => format!("{:.0} kbit/s", bits / 1e3),
+        1e6..1e9 => format!("{:.1} Mbit/s", bits / 1e6),
+        _ => format!("{:.2} Gbit/s", bits / 1e9),
+    }
+}
+
+/// One row for each association.
+pub(crate) fn associations(associations: &[AssociationInfo]) -> String {
+    table(
+        &[
+            "ASSOCIATION",
+            "LOCAL",
+            "REMOTE",
+            "UDP",
+            "STATE",
+            "SESSIONS",
+            "PATH MTU",
+            "RTT",
+            "CWND",
+            "IN FLIGHT",
+            "RETRANSMITTED",
+        ],
+        associations.iter().map(|association| {
+            let retransmitted = association.counters.get("retransmitted_segments");
+            vec![
+                association.id.to_string(),
+                association.local.clone(),
+                association.remote.clone(),
+                or_dash(association.udp.map(|[local, remote]| format!("{local}>{remote}"))),
+                association.state.clone(),
+                format!("{}/{}", association.sessions, association.streams),
+                association.path_mtu.to_string(),
+                or_dash(association.round_trip_us.map(time)),
+                association.cwnd.to_string(),
+                association.in_flight.to_string(),
+                or_dash(retransmitted),
+            ]
+        }),
+    )
+}
+
+/// One association with all that is known of it.
+pub(crate) fn association(association: &AssociationInfo) -> String {
+    let known = [
+        ("worker".to_owned(), association.worker.to_string()),
+        ("unanswered".to_owned(), association.unanswered.to_string()),
+    ];
+    [
+        associations(std::slice::from_ref(association)),
+        pairs(known),
+        flow(&association.flow),
+        counters(&association.counters),
+    ]
+    .join("\n")
+}

@@ -1,0 +1,133 @@
+//! `ddpctl top`: streams, workers, regions, peers and ports, sampled at an interval.
+//!
+//! A [sample](sample) of the API becomes a [table](table), its rates are differences of two samples. The
+//! [state](state) takes samples and keys, the [view](view) draws it, and the [screen](screen) has the terminal, the
+//! loop and the thread that asks, so that a key never waits for the appliance. [once] prints the same tables.
+
+mod columns;
+mod once;
+mod sample;
+mod screen;
+mod state;
+mod table;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, ValueEnum};
+
+use super::Output;
+use super::exit::{Exit, Failure};
+use api::Client;
+use state::State;
+
+/// The times that may pass between two looks.
+const INTERVALS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(60)];
+
+/// `ddpctl top`.
+#[derive(Debug, ClapArgs)]
+pub struct Top {
+    /// Time between two looks, 200ms to 1m
+    #[arg(long, value_name = "TIME", value_parser = interval, default_value = "1s")]
+    interval: Duration,
+    /// The first view, by default streams; with --once the only one, by default all
+    #[arg(long, value_enum)]
+    view: Option<View>,
+    /// Order: busiest, or a column as --once --json names it (rx_rate, rtt, ...); numbers from the largest, words from A
+    #[arg(long, value_name = "COLUMN", default_value = "busiest")]
+    sort: String,
+    /// Only rows in which this text occurs
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    filter: String,
+    /// Look twice, print the tables with the rates of one interval, and end
+    #[arg(long)]
+    once: bool,
+}
+
+/// What is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum View {
+    /// Streams
+    Streams,
+    /// Workers
+    Workers,
+    /// Regions
+    Regions,
+    /// Streams by the address of their peer
+    Peers,
+    /// Ports
+    Ports,
+}
+
+impl View {
+    const ALL: [View; 5] = [View::Streams, View::Workers, View::Regions, View::Peers, View::Ports];
+
+    fn word(self) -> &'static str {
+        match self {
+            View::Streams => "streams",
+            View::Workers => "workers",
+            View::Regions => "regions",
+            View::Peers => "peers",
+            View::Ports => "ports",
+        }
+    }
+
+    /// It needs the list of streams.
+    fn of_streams(self) -> bool {
+        matches!(self, View::Streams | View::Peers)
+    }
+}
+
+pub(super) fn top(args: &Top, client: Client, output: &mut Output<'_>) -> Result<(), Failure> {
+    let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+    check(args, output.json, terminal)?;
+    if args.once {
+        return once::once(args, &client, output);
+    }
+    let mut state = State::new(args.view.unwrap_or(View::Streams), args.interval);
+    state.begin_with(&args.sort, &args.filter);
+    screen::run(state, client, output.out)
+}
+
+/// What clap cannot know.
+fn check(args: &Top, json: bool, terminal: bool) -> Result<(), Failure> {
+    let usage = |message: String| Failure::new(Exit::Usage, message);
+    if json && !args.once {
+        let message = "top with --json prints one object: it needs --once".to_owned();
+        return Err(usage(message).with_hint(Some("ddpctl --json top --once".into())));
+    }
+    if !terminal && !args.once {
+        let message = "top needs a terminal: the standard input or output is none".to_owned();
+        return Err(usage(message).with_hint(Some("ddpctl top --once prints the tables".into())));
+    }
+    let views = match args.view {
+        Some(view) => vec![view],
+        None if args.once => View::ALL.to_vec(),
+        None => vec![View::Streams],
+    };
+    let known = |view: &View| columns::heads(*view).iter().any(|head| head.key == args.sort);
+    if args.sort != table::BUSIEST && !views.iter().any(known) {
+        let keys = views.iter().flat_map(|view| columns::heads(*view)).map(|head| head.key);
+        let mut keys: Vec<&str> = keys.collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let message = format!("--sort is {:?}, which is no column", args.sort);
+        let hint = format!("{}, {}", table::BUSIEST, keys.join(", "));
+        return Err(usage(message).with_hint(Some(hint)));
+    }
+    Ok(())
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let [least, most] = INTERVALS;
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if (least..=most).contains(&time) {
+        return Ok(time);
+    }
+    let [least, most] = INTERVALS.map(humantime::format_duration);
+    Err(format!("must be {least} to {most}"))
+}

@@ -1,0 +1,268 @@
+//! The terminal, the thread that asks the appliance, and the loop between them.
+//!
+//! The terminal is as it was after each end: q, Ctrl-C, SIGTERM, SIGHUP, an error, a panic in any thread. One request
+//! is under way at a time, and at most a third of the time passes with them.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::time::{Duration, Instant};
+
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::{Hide, Show};
+use ratatui::crossterm::event::{self, Event};
+use ratatui::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use ratatui::crossterm::{Command, execute};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::sample::Sample;
+use super::state::{Action, State};
+use super::view;
+use crate::exit::{Exit, Failure};
+use crate::show;
+use api::{Client, StreamId, StreamInfo};
+
+/// How soon an answer or a signal is noticed.
+const LOOK: Duration = Duration::from_millis(100);
+/// After a signal: longer than any turn of the loop.
+const STUCK: Duration = Duration::from_secs(1);
+/// A request that takes longer is reported on the screen.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+pub(super) fn run(mut state: State, client: Client, out: &mut dyn Write) -> Result<(), Failure> {
+    let asker = Asker::start(client)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    on_signals(stop.clone())?;
+    let mut screen = Screen::enter(out)?;
+    let mut pace = Pace::new(Instant::now());
+    while !stop.load(Ordering::Relaxed) {
+        let now = Instant::now();
+        if let Some(answer) = asker.answer()? {
+            pace.answered(now, state.interval, answer.sample.is_ok());
+            state.on_sample(answer.sample);
+            if let Some((stream, text)) = answer.stream {
+                state.on_stream(stream, &text);
+            }
+        }
+        if pace.due(now, state.paused) {
+            pace.asked(now);
+            let (streams, stream) = state.wants();
+            asker.ask(Ask { streams, stream })?;
+        }
+        state.silent = pace.silent(now, state.trouble.is_some());
+        screen.draw(&mut state)?;
+        if !event::poll(Duration::ZERO)? {
+            if !await_key()? {
+                break;
+            }
+            continue;
+        }
+        let Event::Key(key) = event::read()? else { continue };
+        match state.on_key(key) {
+            Action::Draw => {}
+            Action::Look => pace.hurry(),
+            Action::Quit => break,
+        }
+    }
+    Ok(())
+}
+
+/// A signal ends the loop; one that is stuck ends all the same.
+fn on_signals(stop: Arc<AtomicBool>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        if signals.forever().next().is_some() {
+            stop.store(true, Ordering::Relaxed);
+            std::thread::sleep(STUCK);
+            std::process::exit(Exit::Failed as i32);
+        }
+    })?;
+    Ok(())
+}
+
+/// Waits for a key, or a while. False if the terminal is gone: crossterm would read its end for ever.
+fn await_key() -> io::Result<bool> {
+    let input = rustix::stdio::stdin();
+    let mut keys = [PollFd::new(&input, PollFlags::IN)];
+    let pause = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+    match poll(&mut keys, Some(&pause)) {
+        Err(Errno::INTR) => return Ok(true),
+        other => other?,
+    };
+    Ok(!keys[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL))
+}
+
+/// When the appliance is asked.
+#[derive(Debug)]
+pub(super) struct Pace {
+    next: Instant,
+    /// A request is under way since then.
+    asked: Option<Instant>,
+    /// Ask at once, also in a pause.
+    hurry: bool,
+    /// The last answer, or the start.
+    last: Instant,
+}
+
+impl Pace {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { next: now, asked: None, hurry: false, last: now }
+    }
+
+    pub(super) fn due(&self, now: Instant, paused: bool) -> bool {
+        self.asked.is_none() && (self.hurry || (!paused && now >= self.next))
+    }
+
+    pub(super) fn asked(&mut self, now: Instant) {
+        (self.asked, self.hurry) = (Some(now), false);
+    }
+
+    /// The next request is an interval after this one, and not before twice the time that it took.
+    pub(super) fn answered(&mut self, now: Instant, interval: Duration, well: bool) {
+        let asked = self.asked.take().unwrap_or(now);
+        self.next = (asked + interval).max(now + (now - asked) * 2);
+        if !well {
+            // After a time-out the next request does not wait for twice that time.
+            self.next = now + interval;
+        } else {
+            self.last = now;
+        }
+    }
+
+    pub(super) fn hurry(&mut self) {
+        self.hurry = true;
+    }
+
+    /// How long there has been no answer, where one was expected.
+    pub(super) fn silent(&self, now: Instant, trouble: bool) -> Option<Duration> {
+        let late = self.asked.is_some_and(|asked| now - asked >= PATIENCE);
+        (trouble || late).then(|| now - self.last)
+    }
+}
+
+// --- the thread that asks ---
+
+struct Ask {
+    streams: bool,
+    stream: Option<StreamId>,
+}
+
+struct Answer {
+    sample: Result<Sample, String>,
+    /// What is to be shown of the stream.
+    stream: Option<(StreamId, String)>,
+}
+
+struct Asker {
+    asks: Sender<Ask>,
+    answers: Receiver<Answer>,
+}
+
+impl Asker {
+    fn start(client: Client) -> io::Result<Self> {
+        let ((asks, wanted), (found, answers)) = (channel::<Ask>(), channel());
+        std::thread::Builder::new().name("top".into()).spawn(move || {
+            // It ends with the loop.
+            while let Ok(ask) = wanted.recv() {
+                let sample = Sample::fetch(&client, ask.streams);
+                let reached = sample.is_ok();
+                let sample = sample.map_err(|error| error.to_string());
+                let stream = ask.stream.filter(|_| reached).map(|id| (id, about(&client, id)));
+                if found.send(Answer { sample, stream }).is_err() {
+                    break;
+                }
+            }
+        })?;
+        Ok(Self { asks, answers })
+    }
+
+    fn ask(&self, ask: Ask) -> Result<(), Failure> {
+        self.asks.send(ask).map_err(|_| ended())
+    }
+
+    fn answer(&self) -> Result<Option<Answer>, Failure> {
+        match self.answers.try_recv() {
+            Ok(answer) => Ok(Some(answer)),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(ended()),
+        }
+    }
+}
+
+fn ended() -> Failure {
+    Failure::new(Exit::Failed, "the thread that asks the appliance has ended: this is a defect")
+}
+
+fn about(client: &Client, stream: StreamId) -> String {
+    match client.get::<StreamInfo>(&format!("/v1/streams/{stream}")) {
+        Ok(info) => show::stream(&info),
+        Err(error) => format!("{error}\nddpctl why {stream} tells how it ended, unless in order"),
+    }
+}
+
+// --- the terminal ---
+
+struct Screen<'w> {
+    terminal: Terminal<CrosstermBackend<&'w mut dyn Write>>,
+    /// The terminal is as it was: the panic hook has restored it.
+    left: Arc<AtomicBool>,
+}
+
+impl<'w> Screen<'w> {
+    fn enter(out: &'w mut dyn Write) -> io::Result<Self> {
+        let left = Arc::new(AtomicBool::new(false));
+        let (hook, hooked) = (std::panic::take_hook(), left.clone());
+        std::panic::set_hook(Box::new(move |panic| {
+            if !hooked.swap(true, Ordering::Relaxed) {
+                drop(disable_raw_mode());
+                // Not by the standard output's lock: another thread may have it.
+                let _ = rustix::io::write(rustix::stdio::stdout(), leaving().as_bytes());
+            }
+            hook(panic);
+        }));
+        enable_raw_mode()?;
+        let mut screen = match Terminal::new(CrosstermBackend::new(out)) {
+            Ok(terminal) => Self { terminal, left },
+            Err(error) => {
+                drop(disable_raw_mode());
+                return Err(error);
+            }
+        };
+        execute!(screen.terminal.backend_mut(), EnterAlternateScreen, Hide)?;
+        screen.terminal.clear()?;
+        Ok(screen)
+    }
+
+    fn draw(&mut self, state: &mut State) -> io::Result<()> {
+        if self.left.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.terminal.draw(|frame| view::draw(frame, state)).map(drop)
+    }
+}
+
+impl Drop for Screen<'_> {
+    fn drop(&mut self) {
+        if self.left.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        drop(disable_raw_mode());
+        let backend = self.terminal.backend_mut();
+        drop(backend.write_all(leaving().as_bytes()).and_then(|()| Write::flush(backend)));
+    }
+}
+
+/// The escape codes that restore the terminal.
+fn leaving() -> String {
+    let mut text = String::new();
+    // Into a string it does not fail.
+    let _ = LeaveAlternateScreen.write_ansi(&mut text).and_then(|()| Show.write_ansi(&mut text));
+    text
+}

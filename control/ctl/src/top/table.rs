@@ -1,0 +1,196 @@
+//! Tables of any view: cells with what they are sorted by, order and filter.
+//!
+//! No text of a cell has a character that moves the cursor or changes the direction of writing.
+
+use std::cmp::Ordering;
+
+use serde_json::{Map, Value as Json};
+
+use crate::show;
+
+/// The order that needs no column: the busiest row first.
+pub(super) const BUSIEST: &str = "busiest";
+
+/// Most characters of a column.
+const WIDEST: usize = 40;
+
+/// What a cell is worth.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Value {
+    /// Not known: last in any order.
+    None,
+    Number(f64),
+    Word(String),
+}
+
+/// A cell.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Cell {
+    pub(super) text: String,
+    pub(super) value: Value,
+}
+
+impl Cell {
+    pub(super) fn word(text: &str) -> Self {
+        let value = if text == "-" { Value::None } else { Value::Word(text.to_owned()) };
+        Self { text: clean(text), value }
+    }
+
+    /// `text` is what a number reads like.
+    pub(super) fn number(value: Option<f64>, text: &str) -> Self {
+        match value {
+            Some(value) => Self { text: clean(text), value: Value::Number(value) },
+            None => Self { text: "-".into(), value: Value::None },
+        }
+    }
+
+    /// A whole number.
+    pub(super) fn count(value: Option<u64>) -> Self {
+        let text = value.map(|value| value.to_string()).unwrap_or_default();
+        Self::number(value.map(|value| value as f64), &text)
+    }
+
+    /// Things per second.
+    pub(super) fn per_second(value: Option<f64>) -> Self {
+        Self::number(value, &format!("{:.0}", value.unwrap_or_default()))
+    }
+
+    /// Bytes, and bytes that something is worth.
+    pub(super) fn bytes(value: Option<u64>) -> Self {
+        let text = show::bytes(value.unwrap_or_default());
+        Self::number(value.map(|value| value as f64), &text)
+    }
+
+    /// Bytes per second, under a heading that says bit/s.
+    pub(super) fn rate(value: Option<f64>) -> Self {
+        let text = bits(value.unwrap_or_default());
+        Self::number(value, text.strip_suffix("bit/s").unwrap_or(&text))
+    }
+
+    fn json(&self) -> Json {
+        match &self.value {
+            Value::None => Json::Null,
+            Value::Word(text) => text.as_str().into(),
+            Value::Number(number) if number.fract() == 0.0 => (*number as i64).into(),
+            Value::Number(number) => (*number).into(),
+        }
+    }
+}
+
+/// Bytes per second, as bits.
+pub(super) fn bits(rate: f64) -> String {
+    if rate < 0.5 { "0 bit/s".into() } else { show::rate(rate as u64) }
+}
+
+/// The heading of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    /// Its name in JSON and on the command line.
+    pub(super) key: &'static str,
+    pub(super) title: &'static str,
+    /// It has numbers.
+    pub(super) right: bool,
+}
+
+/// A row.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Row {
+    /// What stays the same from one sample to the next.
+    pub(super) id: String,
+    /// How much it has to do.
+    pub(super) busy: f64,
+    pub(super) cells: Vec<Cell>,
+}
+
+/// An order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sort {
+    /// The number of the column; without one, the busiest first.
+    pub(super) column: Option<usize>,
+    pub(super) reverse: bool,
+}
+
+/// A table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Table {
+    pub(super) heads: Vec<Head>,
+    pub(super) rows: Vec<Row>,
+    /// Rows that there are, also those that are not in the table.
+    pub(super) of: usize,
+}
+
+impl Table {
+    /// Takes out the others and sorts.
+    pub(super) fn arrange(&mut self, sort: Sort, filter: &str) {
+        let filter = filter.to_lowercase();
+        let has = |cell: &Cell| cell.text.to_lowercase().contains(&filter);
+        self.rows.retain(|row| filter.is_empty() || row.cells.iter().any(has));
+        self.rows.sort_by(|a, b| {
+            let order = match sort.column {
+                None => turn(b.busy.total_cmp(&a.busy), sort.reverse),
+                Some(column) => match (a.cells.get(column), b.cells.get(column)) {
+                    (Some(a), Some(b)) => compare(&a.value, &b.value, sort.reverse),
+                    _ => Ordering::Equal,
+                },
+            };
+            order.then_with(|| a.id.cmp(&b.id))
+        });
+    }
+
+    /// Characters that each column needs, with a mark of the order behind its title.
+    pub(super) fn widths(&self) -> Vec<usize> {
+        let column = |(i, head): (usize, &Head)| {
+            let cells = self.rows.iter().filter_map(|row| row.cells.get(i));
+            let widest = cells.map(|cell| cell.text.chars().count()).max().unwrap_or(0);
+            widest.clamp(head.title.chars().count() + 1, WIDEST)
+        };
+        self.heads.iter().enumerate().map(column).collect()
+    }
+
+    /// `12`, or `12 of 300`.
+    pub(super) fn count(&self) -> String {
+        let shown = self.rows.len();
+        if shown == self.of { shown.to_string() } else { format!("{shown} of {}", self.of) }
+    }
+
+    pub(super) fn text(&self) -> String {
+        let titles: Vec<&str> = self.heads.iter().map(|head| head.title).collect();
+        let row = |row: &Row| row.cells.iter().map(|cell| cell.text.clone()).collect();
+        show::table(&titles, self.rows.iter().map(row))
+    }
+
+    pub(super) fn json(&self) -> Json {
+        let row = |row: &Row| {
+            let cells = self.heads.iter().zip(&row.cells);
+            let members = cells.map(|(head, cell)| (head.key.to_owned(), cell.json()));
+            Json::Object(members.collect::<Map<_, _>>())
+        };
+        self.rows.iter().map(row).collect()
+    }
+}
+
+/// Numbers from the largest, words from A, what is not known at the end.
+fn compare(a: &Value, b: &Value, reverse: bool) -> Ordering {
+    match (a, b) {
+        (Value::None, Value::None) => Ordering::Equal,
+        (Value::None, _) => Ordering::Greater,
+        (_, Value::None) => Ordering::Less,
+        (Value::Number(a), Value::Number(b)) => turn(b.total_cmp(a), reverse),
+        (Value::Word(a), Value::Word(b)) => turn(a.cmp(b), reverse),
+        (Value::Number(_), Value::Word(_)) => turn(Ordering::Less, reverse),
+        (Value::Word(_), Value::Number(_)) => turn(Ordering::Greater, reverse),
+    }
+}
+
+fn turn(order: Ordering, reverse: bool) -> Ordering {
+    if reverse { order.reverse() } else { order }
+}
+
+/// Without the characters that are not shown but do something to a terminal.
+pub(super) fn clean(text: &str) -> String {
+    let harmless = |c: char| {
+        !c.is_control()
+            && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+    };
+    text.chars().map(|c| if harmless(c) { c } else { '\u{fffd}' }).collect()
+}

@@ -1,0 +1,111 @@
+//! `get`, `ping`, `fetch-add` and `compare-swap`: the appliance as a verbs client.
+
+use serde_json::json;
+
+use super::args::{CompareSwap, FetchAdd, Get, Ping, Place, Verbs};
+use super::exit::{Exit, Failure};
+use super::put::{self, Transfer};
+use super::{Output, connect_spec};
+use api::{
+    AtomicChoice, AtomicDone, AtomicSpec, Client, ConnectSpec, GetSink, GetSpec, PingReport,
+    PingSpec, RemotePlace, UlpChoice, Via,
+};
+
+/// Has the appliance fetch bytes, and watches it.
+pub(super) fn get(get: Get, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+    let Get { place, file, into, length, verbs, detach } = get;
+    let (source, via) = source(&place, &verbs)?;
+    let region = into.as_ref().map(|region| region.name.clone());
+    let sink = match (file, into) {
+        (Some(file), None) => GetSink::File(std::path::absolute(file)?),
+        (None, Some(region)) => GetSink::Region { name: region.name, offset: region.offset },
+        _ => {
+            let message = "write the file that the bytes go to, or --into REGION";
+            return Err(Failure::new(Exit::Usage, message));
+        }
+    };
+    let spec = GetSpec { via, source, length, sink };
+    let job = client.post("/v1/get", &spec)?;
+    put::watch(job, client, output, Transfer { detach, get: true, into: region })
+}
+
+pub(super) fn ping(ping: Ping, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+    let Ping { peer, count, size, timeout, connect } = ping;
+    let timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
+    let connect = connect_spec(&peer.rdmap(), connect, Vec::new())?;
+    let report: PingReport =
+        client.post("/v1/ping", &PingSpec { connect, count, size, timeout_us })?;
+    output.answer(&report, |report| {
+        let micros = |nanos: u64| nanos as f64 / 1000.0;
+        format!(
+            "{} rounds of {} bytes with {}, each byte compared: min {:.1}, mean {:.1}, median {:.1}, \
+             99 % {:.1}, max {:.1} us\n",
+            report.rounds,
+            report.size,
+            report.remote,
+            micros(report.min_ns),
+            micros(report.mean_ns),
+            micros(report.median_ns),
+            micros(report.p99_ns),
+            micros(report.max_ns)
+        )
+    })
+}
+
+pub(super) fn fetch_add(
+    command: FetchAdd,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    let operation = AtomicChoice::FetchAdd { add: command.add };
+    atomic(&command.place, &command.verbs, operation, client, output)
+}
+
+pub(super) fn compare_swap(
+    command: CompareSwap,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    let CompareSwap { place, compare, swap, verbs } = command;
+    atomic(&place, &verbs, AtomicChoice::CompareSwap { compare, swap }, client, output)
+}
+
+fn atomic(
+    place: &Place,
+    verbs: &Verbs,
+    operation: AtomicChoice,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    let (target, via) = source(place, verbs)?;
+    let done: AtomicDone = client.post("/v1/atomic", &AtomicSpec { via, target, operation })?;
+    output.answer(&json!({ "original": done.original, "time_us": done.time_us }), |_| {
+        format!("the memory held {}; {} us\n", done.original, done.time_us)
+    })
+}
+
+/// The place in the peer's memory, and the stream to it.
+fn source(place: &Place, verbs: &Verbs) -> Result<(RemotePlace, Via), Failure> {
+    let url = &place.url;
+    let target = match (&url.region, place.stag.zip(place.to)) {
+        (Some(region), None) => {
+            RemotePlace::Region { name: region.name.clone(), offset: region.offset }
+        }
+        (None, Some((stag, to))) => RemotePlace::Tagged { stag, to },
+        (Some(_), Some(_)) => {
+            let message = "the region and --stag both name the place: leave one out";
+            return Err(Failure::new(Exit::Usage, message));
+        }
+        (None, None) => return Err(put::no_place(url.peer.rdmap().scheme())),
+    };
+    let via = match verbs.stream {
+        Some(id) => Via::Stream(id),
+        None => {
+            let connect: ConnectSpec =
+                connect_spec(&url.peer.rdmap(), verbs.connect.clone(), Vec::new())?;
+            debug_assert_eq!(connect.ulp, UlpChoice::Rdmap);
+            Via::Connect(connect)
+        }
+    };
+    Ok((target, via))
+}

@@ -1,0 +1,96 @@
+//! `ddpctl why`: what happened to a stream, a job or a peer.
+
+mod pcapng;
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use super::exit::{Exit, Failure};
+use super::{Output, path_segment};
+use api::{Client, Flight, Why};
+
+pub(super) fn why(
+    what: &str,
+    file: Option<&Path>,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    let why: Why = client.get(&format!("/v1/why/{}", path_segment(what)))?;
+    if why.sentences.is_empty() && why.streams.is_empty() && !output.json {
+        let message = format!("nothing is recorded of {what}: it ended in order, or long ago");
+        return Err(Failure::new(Exit::Failed, message));
+    }
+    match file {
+        Some(file) => write(what, file, &why, output),
+        None => output.answer(&why, told),
+    }
+}
+
+/// The headers as a file, or to the standard output, which then has nothing else.
+fn write(what: &str, file: &Path, why: &Why, output: &mut Output<'_>) -> Result<(), Failure> {
+    let (bytes, headers) = pcapng::file(why);
+    if headers == 0 {
+        let message = format!(
+            "no header is recorded of {what}: a worker keeps those of retransmissions, probes, resets, FINs and of windows \
+             that close or open"
+        );
+        return Err(Failure::new(Exit::Failed, message));
+    }
+    let sentence = format!("{headers} headers written");
+    if file.as_os_str() == "-" {
+        output.out.write_all(&bytes)?;
+        return Ok(writeln!(output.err, "ddpctl: {sentence}")?);
+    }
+    std::fs::write(file, bytes)
+        .map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", file.display())))?;
+    output.done(format!("{sentence}; {}", file.display()))
+}
+
+fn told(why: &Why) -> String {
+    let mut text = String::new();
+    for sentence in &why.sentences {
+        text += sentence;
+        text += "\n";
+    }
+    for flight in &why.streams {
+        if !text.is_empty() {
+            text += "\n";
+        }
+        text += &of_stream(flight);
+    }
+    text
+}
+
+fn of_stream(flight: &Flight) -> String {
+    let mut text = flight.sentences.join("\n") + "\n";
+    if let Some(key) = flight.end.as_ref().and_then(|end| end.key.as_ref()) {
+        text += &format!("Key: {key}\n");
+    }
+    if flight.recorder_left_out > 0 {
+        text +=
+            &format!("  ({} older events of the worker are left out)\n", flight.recorder_left_out);
+    }
+    let mut of_control = 0;
+    for event in &flight.events {
+        if OF_CONTROL.contains(&event.event.as_str()) {
+            // Where the middle ones are missing.
+            if of_control == KEPT && flight.left_out > 0 {
+                text += &format!("  ({} events are left out)\n", flight.left_out);
+            }
+            of_control += 1;
+        }
+        let seconds = event.after_us as f64 / 1e6;
+        // Into a string nothing fails.
+        let _ = writeln!(text, "  {seconds:>10.6} s  {:<18} {}", event.event, event.detail);
+    }
+    text
+}
+
+/// Events of the control thread; the others are of the worker.
+const OF_CONTROL: [&str; 7] =
+    ["requested", "established", "delivered", "error", "terminate", "peer_closed", "post_failed"];
+/// Of them, those at the beginning of which none is left out.
+const KEPT: usize = 6;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,32 @@
+use super::*;
+use api::{FlightEvent, StreamId};
+
+#[test]
+fn events_of_the_worker_do_not_move_the_place_of_those_that_are_left_out() {
+    let event = |word: &str, after_us| FlightEvent {
+        after_us,
+        event: word.into(),
+        detail: "as it was".into(),
+        header: None,
+    };
+    let mut events = vec![event("timeout", 1), event("retransmission", 2)];
+    events.extend((10..18).map(|at| event("error", at)));
+    let flight = Flight {
+        stream: StreamId(7),
+        listener: None,
+        job: None,
+        local: "10.0.0.1:7471".into(),
+        remote: "10.0.0.9:5000".into(),
+        began_us: 0,
+        end: None,
+        sentences: vec![],
+        events,
+        left_out: 9,
+        recorder_left_out: 0,
+        counters: Default::default(),
+    };
+    let text = of_stream(&flight);
+    let (before, after) = text.split_once("  (9 events are left out)\n").unwrap();
+    let errors = |part: &str| part.lines().filter(|line| line.contains(" error ")).count();
+    assert_eq!((errors(before), errors(after)), (6, 2), "{text}");
+}

@@ -1,0 +1,268 @@
+//! `ddpd`'s command line, and `ddpd check`, which needs no data plane.
+
+#![forbid(unsafe_code)]
+
+mod build_info;
+mod capabilities;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::capabilities::Report;
+use config::{self, Finding, Misplaced};
+
+/// Exit code for errors of the command line or of a configuration file.
+pub const EXIT_CONFIG: u8 = 2;
+
+/// Serves memory to DDP peers through DPDK ports.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ddpd",
+    disable_version_flag = true,
+    args_conflicts_with_subcommands = true,
+    after_help = "Exit codes: 0 ended as asked, 1 failed while running, 2 the command line, a \
+                  configuration file or the machine does not fit.\nSignals: TERM and INT drain and \
+                  end, HUP reads the configuration again."
+)]
+pub struct Args {
+    /// Configuration file; several make several appliances in one process
+    #[arg(long = "config", short = 'c', value_name = "FILE")]
+    pub config: Vec<PathBuf>,
+    /// Log filter instead of management.log, such as debug or info,control=debug
+    #[arg(long, value_name = "FILTER")]
+    pub log: Option<String>,
+    /// Print the versions of ddpd and libdpdk, the commit and the features
+    #[arg(long, short = 'V')]
+    pub version: bool,
+    /// What else to do
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// What else `ddpd` can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Report everything that is wrong with configuration files, and what this machine lacks for them
+    Check {
+        /// The files; several are checked as the appliances of one process
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// Only the files: say nothing of devices, hugepages and permissions
+        #[arg(long)]
+        no_machine: bool,
+        /// Only print which capabilities the ports need, each and together, with lines for a unit of systemd
+        #[arg(long, conflicts_with = "no_machine")]
+        capabilities: bool,
+        /// With --capabilities: print an object
+        #[arg(long, requires = "capabilities")]
+        json: bool,
+    },
+    /// Print the JSON Schema of the configuration file, for editors
+    Schema,
+    /// Print the OpenAPI description of the management API
+    Openapi,
+    /// Examine this host for configuration files, or for none: what is slow, wrong or missing, why, and its remedy
+    #[command(
+        after_help = "Exit codes: 0 no errors were found, 1 there are errors, 2 a configuration file cannot \
+                            be read. Nothing is changed."
+    )]
+    Doctor {
+        /// Configuration file; several are examined as the appliances of one process
+        #[arg(long = "config", short = 'c', value_name = "FILE")]
+        config: Vec<PathBuf>,
+        /// Print a list of objects
+        #[arg(long)]
+        json: bool,
+        /// Print the remedies as a shell script in which every command is commented out
+        #[arg(long, conflicts_with = "json")]
+        script: bool,
+    },
+}
+
+/// How `ddpd doctor` prints what it found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DoctorFormat {
+    /// For people.
+    Text,
+    /// A list of objects.
+    Json,
+    /// A shell script with the remedies.
+    Script,
+}
+
+impl DoctorFormat {
+    /// What the options ask for, which exclude each other.
+    pub fn of(json: bool, script: bool) -> DoctorFormat {
+        match (json, script) {
+            (true, _) => DoctorFormat::Json,
+            (_, true) => DoctorFormat::Script,
+            _ => DoctorFormat::Text,
+        }
+    }
+}
+
+/// Version, commit and features; `dpdk` is libdpdk's version, where it is known.
+pub fn version(dpdk: Option<&str>) -> String {
+    build_info::text(dpdk)
+}
+
+/// Prints every error of the files on `out`, one per line, then notes; exit code 2 if there are errors. Without `machine`
+/// only the files are checked.
+pub fn check(
+    files: &[PathBuf],
+    machine: Option<Misplaced<'_>>,
+    out: &mut dyn Write,
+) -> std::io::Result<ExitCode> {
+    let documents = match config::load_all(files) {
+        Ok(documents) => documents,
+        Err(errors) => {
+            writeln!(out, "{errors}")?;
+            return Ok(ExitCode::from(EXIT_CONFIG));
+        }
+    };
+    for error in config::one_ended_links(&documents) {
+        writeln!(out, "note: {error}")?;
+    }
+    let mut failed = false;
+    if let Some(misplaced) = machine {
+        for finding in documents.iter().flat_map(|document| document.environment(misplaced)) {
+            match finding {
+                Finding::Error(error) => {
+                    failed = true;
+                    writeln!(out, "{error}")?;
+                }
+                Finding::Note(note) => writeln!(out, "note: {note}")?,
+            }
+        }
+    }
+    if failed {
+        return Ok(ExitCode::from(EXIT_CONFIG));
+    }
+    for document in &documents {
+        let config = &document.config;
+        writeln!(
+            out,
+            "{}: right: appliance \"{}\" with {}, {}, {} and {}",
+            config.file.display(),
+            config.name,
+            count(config.workers.len(), "worker"),
+            count(config.ports.len(), "port"),
+            count(config.regions.len(), "region"),
+            count(config.listeners.len(), "listener"),
+        )?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the JSON Schema of the configuration.
+pub fn print_schema(out: &mut dyn Write) -> std::io::Result<()> {
+    writeln!(out, "{:#}", config::schema(&config::keys()))
+}
+
+/// Prints the OpenAPI description of the management API.
+pub fn print_openapi(out: &mut dyn Write) -> std::io::Result<()> {
+    writeln!(out, "{:#}", api::openapi())
+}
+
+/// Prints which capabilities the files' ports need; exit code 2 if a file is wrong.
+pub fn capabilities(
+    files: &[PathBuf],
+    json: bool,
+    out: &mut dyn Write,
+) -> std::io::Result<ExitCode> {
+    let documents = match config::load_all(files) {
+        Ok(documents) => documents,
+        Err(errors) => {
+            writeln!(out, "{errors}")?;
+            return Ok(ExitCode::from(EXIT_CONFIG));
+        }
+    };
+    let configs = documents.iter().map(|document| &document.config);
+    let report = Report::of(Path::new("/"), configs);
+    if json {
+        report.json(out)?
+    } else {
+        report.text(out)?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(files: &[PathBuf]) -> (bool, String) {
+        let mut out = Vec::new();
+        let code = check(files, None, &mut out).unwrap();
+        (code == ExitCode::SUCCESS, String::from_utf8(out).unwrap())
+    }
+
+    fn example(name: &str) -> PathBuf {
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../configs").join(name)
+    }
+
+    #[test]
+    fn right_files_are_called_right() {
+        let (good, text) = run(&[example("demo.toml"), example("demo-peer.toml")]);
+        assert!(good, "{text}");
+        assert!(!text.contains("note:"), "{text}");
+        assert!(
+            text.contains(
+                "right: appliance \"demo\" with 1 worker, 1 port, 1 region and 2 listeners"
+            )
+        );
+    }
+
+    #[test]
+    fn half_of_a_link_is_noted_but_right() {
+        let (good, text) = run(&[example("demo.toml")]);
+        assert!(good, "{text}");
+        assert!(text.contains("port.link: \"demo\" has one end only"), "{text}");
+    }
+
+    #[test]
+    fn all_errors_of_all_files_are_printed() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("bad.toml");
+        std::fs::write(&file, "colour = 1\n[workers]\ncount = 0\n").unwrap();
+        let (good, text) = run(&[dir.path().join("none.toml"), file]);
+        assert!(!good);
+        assert!(text.contains("none.toml: cannot be read: "), "{text}");
+        assert!(text.contains("bad.toml:1: colour: is not a known key"), "{text}");
+        assert!(
+            text.contains("bad.toml:3: workers.count: is 0, but must be from 1 to 128"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn descriptions_are_printed_as_docs_has_them() {
+        let (mut schema, mut openapi) = (Vec::new(), Vec::new());
+        print_schema(&mut schema).unwrap();
+        print_openapi(&mut openapi).unwrap();
+        assert!(schema == include_bytes!("../../../docs/ddpd.schema.json"));
+        assert!(openapi == include_bytes!("../../../docs/openapi.json"));
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Args::command().debug_assert();
+        let args = Args::try_parse_from(["ddpd", "-c", "a", "--config", "b", "--log", "debug"]);
+        assert_eq!(args.unwrap().config.len(), 2);
+        assert!(Args::try_parse_from(["ddpd", "check"]).is_err());
+        assert!(Args::try_parse_from(["ddpd", "schema"]).is_ok());
+        assert!(Args::try_parse_from(["ddpd", "openapi"]).is_ok());
+        assert!(Args::try_parse_from(["ddpd", "doctor"]).is_ok());
+        assert!(Args::try_parse_from(["ddpd", "doctor", "-c", "a", "--json"]).is_ok());
+        assert!(Args::try_parse_from(["ddpd", "doctor", "--script", "--json"]).is_err());
+        assert!(Args::command().render_help().to_string().contains("doctor"));
+    }
+}

@@ -1,0 +1,125 @@
+//! `ddpd`: the appliance.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+use config::{self, Config, Misplaced};
+use control::appliance::process::Process;
+use control::appliance::thread::Signal;
+use control::descriptors;
+use control::doctor;
+use control::host;
+use control::logging;
+use control::notify::watchdog::{self, Feeder};
+use control::notify::{Service, Socket};
+use control::sandbox::Sandbox;
+use daemon::{self, Args, Command, DoctorFormat, EXIT_CONFIG};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match run(args) {
+        Ok(code) => code,
+        Err(sentence) => {
+            // Standard error may be gone: the exit code still says it.
+            let _ = writeln!(std::io::stderr(), "ddpd: {sentence}");
+            ExitCode::from(EXIT_CONFIG)
+        }
+    }
+}
+
+fn run(args: Args) -> Result<ExitCode, String> {
+    let mut out = std::io::stdout();
+    let cannot_print = |error| format!("cannot write to standard output: {error}");
+    if args.version {
+        writeln!(out, "{}", daemon::version(Some(dataplane::eal::version())))
+            .map_err(cannot_print)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    match args.command {
+        Some(Command::Check { files, json, capabilities: true, .. }) => {
+            return daemon::capabilities(&files, json, &mut out).map_err(cannot_print);
+        }
+        Some(Command::Check { files, no_machine, .. }) => {
+            let machine = (!no_machine).then_some(&host::misplaced as Misplaced<'_>);
+            return daemon::check(&files, machine, &mut out).map_err(cannot_print);
+        }
+        Some(Command::Doctor { config, json, script }) => {
+            let format = DoctorFormat::of(json, script);
+            return doctor::run(&config, format, dataplane::eal::version(), &mut out);
+        }
+        Some(Command::Schema) => {
+            daemon::print_schema(&mut out).map_err(cannot_print)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Some(Command::Openapi) => {
+            daemon::print_openapi(&mut out).map_err(cannot_print)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        None => {}
+    }
+    if args.config.is_empty() {
+        return Err("no configuration: name one with --config FILE".into());
+    }
+    let documents = config::load_all(&args.config).map_err(|errors| errors.to_string())?;
+    let mut configs: Vec<Config> = documents.into_iter().map(|document| document.config).collect();
+    if let Some(filter) = &args.log {
+        configs.iter_mut().for_each(|config| config.override_log(filter));
+    }
+    let management = &configs[0].management;
+    logging::start(&management.log, management.log_format)?;
+    serve(configs)
+}
+
+fn serve(configs: Vec<Config>) -> Result<ExitCode, String> {
+    // Before anything is started: a signal during the start is not lost.
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
+        .map_err(|error| format!("cannot take signals: {error}"))?;
+    let service = Service::new(Socket::from_env(), configs.len());
+    descriptors::raise_limit(&configs);
+    // Before anything makes a thread: threads inherit it.
+    let sandbox = Sandbox::enter(&configs)?;
+    let process = Process::start_for(configs, &service, &sandbox)?;
+    let feeder = feeder(&process, service);
+    // For scripts that wait until it serves; nobody need read it.
+    let _ = writeln!(std::io::stdout(), "ready").and_then(|()| std::io::stdout().flush());
+    let controls = process.controls();
+    let handle = signals.handle();
+    let listener = std::thread::Builder::new().name("signals".into()).spawn(move || {
+        let mut asked = false;
+        for signal in signals.forever() {
+            let meaning = match signal {
+                SIGHUP => Signal::Reload,
+                _ if asked => Signal::Abort,
+                _ => {
+                    asked = true;
+                    Signal::Drain
+                }
+            };
+            controls.iter().for_each(|control| control.signal(meaning));
+        }
+    });
+    let listener = listener.map_err(|error| {
+        process.signal(Signal::Abort);
+        format!("cannot start the signal thread: {error}")
+    })?;
+    let sound = process.join();
+    drop(feeder);
+    handle.close();
+    let sound = listener.join().is_ok() && sound;
+    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Feeds the service manager's watchdog, if there is one.
+fn feeder(process: &Process, service: Service) -> Option<Feeder> {
+    let interval = watchdog::interval_from_env().filter(|_| service.has_manager())?;
+    let report = |stuck: &watchdog::Stuck| {
+        tracing::error!("{stuck}: the service manager's watchdog is not fed and will end ddpd");
+    };
+    let started = Feeder::start(service, process.watched(), interval, report);
+    started
+        .inspect_err(|error| tracing::warn!("the watchdog is not fed: no thread for it: {error}"))
+        .ok()
+}

@@ -1,0 +1,72 @@
+//! A region that one stream has for itself, seen by the next peer.
+
+use std::path::Path;
+use std::process::Command;
+
+use api::{Client, EventKind, JobInfo, RegionInfo, StreamInfo};
+use serde_json::json;
+
+use super::common::{Ddpd, Running, SINK, Setup, ddpd, text, wait_for, wait_for_nth};
+use super::{REGION, to_region};
+
+#[test]
+fn who_wants_a_taken_region_is_told_and_has_it_when_the_holder_is_closed() {
+    let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
+    let holder: StreamInfo = ddpd.source.post("/v1/connect", &json!({ "remote": SINK })).unwrap();
+    assert!(!holder.peer_regions[0].busy);
+    let (file, _) = ddpd.file("file", 1000);
+    let job = ddpd.put(to_region(&file, "inbox"));
+    assert!(job.refused);
+    assert!(job.error.unwrap().contains("region_busy: the peer's region `inbox` is taken"));
+    let busy = wait_for(&ddpd.sink, |kind| matches!(kind, EventKind::RegionBusy { .. }));
+    let EventKind::RegionBusy { region, holder: named, .. } = busy else { unreachable!() };
+    let RegionInfo { bound_to, held_for, idle_for, .. } = ddpd.region("inbox");
+    assert_eq!((region.as_str(), named), ("inbox", bound_to));
+    assert!(held_for.unwrap() >= idle_for.unwrap());
+    let id = bound_to.expect("a holder").to_string();
+    let mut command = crate::common::ddpctl();
+    command.arg("--socket").arg(ddpd.path("sink.sock")).args(["streams", "close", &id]);
+    assert!(command.status().unwrap().success());
+    let job = ddpd.put(to_region(&file, "inbox"));
+    assert_eq!(job.error, None);
+}
+
+/// One of two processes that a memif joins. That the link is lost ends no stream.
+fn process(dir: &Path, name: &str, host: u8, role: &str, more: &str) -> (Running, Client) {
+    let port = format!(
+        "kind = \"memif\"\nsocket = \"{}/memif.sock\"\nrole = \"{role}\"\nlink_down_timeout = \"off\"",
+        dir.display()
+    );
+    let file = dir.join(format!("{name}.toml"));
+    let ring = "kind = \"ring\"\nlink = \"wire\"";
+    std::fs::write(&file, text(dir, name, host, "", more).replace(ring, &port)).unwrap();
+    let running = Running::start(ddpd(&[file]), &dir.join(format!("{name}.log")));
+    (running, Client::new(&dir.join(format!("{name}.sock"))).unwrap())
+}
+
+// Nothing of the peer answers any more, no FIN and no RST: only the probes find that out.
+#[test]
+fn a_peer_that_is_killed_frees_its_region_after_the_keepalive() {
+    let dir = tempfile::tempdir().unwrap();
+    let more = format!("[limits]\nexclusive_keepalive = \"1 s\"\n{REGION}")
+        .replace("DIR", dir.path().to_str().unwrap());
+    let (mut holder, sink) = process(dir.path(), "sink", 1, "server", &more);
+    let (mut peer, source) = process(dir.path(), "source", 2, "client", "");
+    let _: StreamInfo = source.post("/v1/connect", &json!({ "remote": SINK })).unwrap();
+    let region = || sink.get::<Vec<RegionInfo>>("/v1/regions").unwrap().remove(0);
+    assert!(region().bound_to.is_some());
+    peer.kill();
+    let closed = wait_for(&sink, |kind| matches!(kind, EventKind::StreamClosed { .. }));
+    let EventKind::StreamClosed { reason, .. } = closed else { unreachable!() };
+    assert_eq!(reason, "TCP connection lost: no answer (MPA error 1)");
+    assert_eq!((region().bound_to, region().idle_for), (None, None));
+    let (_peer, source) = process(dir.path(), "source", 2, "client", "");
+    let file = dir.path().join("file");
+    std::fs::write(&file, [7; 1000]).unwrap();
+    let job: JobInfo = source.post("/v1/put", &to_region(&file, "inbox")).unwrap();
+    let done = wait_for(&source, |kind| matches!(kind, EventKind::JobFinished { .. }));
+    assert_eq!(done, EventKind::JobFinished { job: job.id, error: None });
+    wait_for_nth(&sink, 2, |kind| matches!(kind, EventKind::StreamClosed { .. }));
+    assert_eq!(region().placed, 1000);
+    assert!(holder.lives());
+}

@@ -1,0 +1,134 @@
+//! The ceiling of memory, with a real process: what is beyond it is refused, and the process lives on.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use api::{Client, RegionInfo, Status};
+use serde_json::json;
+
+use super::common::{Ddpd, Running, Setup, ddpd, text};
+
+const SMALL: &str = "[limits]\nmemory = \"256 MiB\"\nbuffers_per_worker = \"8 MiB\"\nheld_per_worker = \"8 MiB\"\n\
+                     kept_per_worker = \"8 MiB\"\n";
+
+fn add(client: &Client, name: &str, size: &str) -> Result<RegionInfo, String> {
+    let region = json!({ "name": name, "size": size, "access": "w" });
+    client.post("/v1/regions", &region).map_err(|error| error.to_string())
+}
+
+#[test]
+fn what_is_beyond_the_key_is_refused_and_what_is_removed_is_free_again() {
+    let ddpd = Ddpd::start(&Setup { sink: SMALL, ..Setup::default() });
+    let refused = add(&ddpd.sink, "big", "12 GiB").unwrap_err();
+    let sentence = "region `big`: 12 GiB asked for, 40 MiB of 256 MiB in use (regions 0 bytes, jobs 0 bytes, buffers \
+                    and streams 40 MiB); the ceiling is limits.memory";
+    assert!(refused.contains(sentence), "{refused}");
+    // Twice as much as fits, in turn.
+    for _ in 0..2 {
+        add(&ddpd.sink, "most", "200 MiB").unwrap();
+        let memory = ddpd.status(&ddpd.sink).memory;
+        assert_eq!((memory.ceiling, memory.in_use), (256 << 20, 240 << 20));
+        let refused = add(&ddpd.sink, "more", "40 MiB").unwrap_err();
+        assert!(refused.contains("40 MiB asked for, 240 MiB of 256 MiB in use"), "{refused}");
+        let _: serde_json::Value = ddpd.sink.delete("/v1/regions/most").unwrap();
+    }
+    let gauges = ddpd.stats(&ddpd.sink).gauges;
+    assert_eq!((gauges["memory_ceiling"], gauges["memory_in_use"]), (256 << 20, 40 << 20));
+    let (status, _) = ddpd.end();
+    assert!(status.success(), "{status}");
+}
+
+/// A control group with a limit, of version 2 or 1; gone when dropped.
+struct Group {
+    place: PathBuf,
+    /// The limit's file.
+    file: &'static str,
+}
+
+impl Group {
+    /// `Err`: why this machine has none.
+    fn new(limit: u64) -> Result<Group, String> {
+        Group::version_2(limit).or_else(|second| {
+            Group::version_1(limit)
+                .map_err(|first| format!("version 2: {second}; version 1: {first}"))
+        })
+    }
+
+    fn version_2(limit: u64) -> Result<Group, String> {
+        let root = Path::new("/sys/fs/cgroup");
+        let file = root.join("cgroup.controllers");
+        let controllers = std::fs::read_to_string(&file).map_err(|error| failed(&file, &error))?;
+        if !controllers.split_whitespace().any(|name| name == "memory") {
+            return Err("it has no memory controller".into());
+        }
+        let file = root.join("cgroup.subtree_control");
+        std::fs::write(&file, "+memory").map_err(|error| failed(&file, &error))?;
+        Group::below(root, "memory.max", limit)
+    }
+
+    fn version_1(limit: u64) -> Result<Group, String> {
+        let root = Path::new("/sys/fs/cgroup/memory");
+        let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let own = own.lines().find_map(|line| line.split_once(":memory:/").map(|(_, path)| path));
+        let own = own.map(|path| root.join(path)).filter(|path| path.exists());
+        let parent = own.as_deref().unwrap_or(root);
+        Group::below(parent, "memory.limit_in_bytes", limit)
+    }
+
+    fn below(parent: &Path, file: &'static str, limit: u64) -> Result<Group, String> {
+        let place = parent.join(format!("ddpd-test-{}", std::process::id()));
+        std::fs::create_dir(&place).map_err(|error| failed(&place, &error))?;
+        let group = Group { place, file };
+        let file = group.place.join(file);
+        std::fs::write(&file, limit.to_string()).map_err(|error| failed(&file, &error))?;
+        Ok(group)
+    }
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> String {
+    format!("{}: {error}", path.display())
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let removed = std::fs::remove_dir(&self.place);
+        assert!(
+            std::thread::panicking() || removed.is_ok(),
+            "{:?} is left: {removed:?}",
+            self.place
+        );
+    }
+}
+
+#[test]
+fn a_cgroup_of_a_gibibyte_is_the_ceiling() {
+    let group = match Group::new(1 << 30) {
+        Ok(group) => group,
+        Err(reason) => {
+            // Not by `eprintln`, which the harness keeps for itself.
+            let mut out = std::io::stderr();
+            return writeln!(out, "LEFT OUT: a cgroup with a limit of memory: {reason}").unwrap();
+        }
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let files = [("a", 1), ("b", 2)].map(|(name, host)| {
+        let file = dir.path().join(format!("{name}.toml"));
+        std::fs::write(&file, text(dir.path(), name, host, "", "")).unwrap();
+        file
+    });
+    let inner = ddpd(&files);
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(group.place.join("cgroup.procs"));
+    command.arg(inner.get_program()).args(inner.get_args());
+    let mut running = Running::start(command, &dir.path().join("ddpd.log"));
+    let client = Client::new(&dir.path().join("a.sock")).unwrap();
+    let refused = add(&client, "big", "12 GiB").unwrap_err();
+    assert!(refused.contains(&format!("75 % of {} of the cgroup /", group.file)), "{refused}");
+    assert!(refused.contains("(1 GiB)"), "{refused}");
+    // As much as the ceiling leaves is taken, every page of it, and the process lives on.
+    let memory = client.get::<Status>("/v1/status").unwrap().memory;
+    add(&client, "most", &(memory.ceiling - memory.in_use).to_string()).unwrap();
+    add(&client, "more", "4096").unwrap_err();
+    assert!(running.lives());
+}

@@ -1,0 +1,262 @@
+//! The sandbox from inside: what each kind of thread may not do, tried in it. A program of its own without test harness,
+//! because what a thread gives up does not come back.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "it has no test harness: what it prints is its report"
+)]
+
+use std::fs::{File, Permissions};
+use std::io::{Error, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+
+use config::{Config, PortKind};
+use control::files::Writer;
+use control::notify::{Sent, Socket};
+use control::sandbox::{Sandbox, state};
+use dataplane::eal::{Eal, EalConfig, Hugepages};
+use dataplane::memory::Memory;
+use dataplane::{Dataplane, DataplaneConfig, Limits, WorkerConfig, WorkerId};
+use port_kind::policy::Idle;
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socket_with, socketpair};
+
+/// What was tried, and whether the kernel refused.
+type Tried = Vec<(&'static str, Result<(), Error>)>;
+
+fn main() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("own").join("t.toml");
+    std::fs::create_dir_all(dir.path().join("own")).unwrap();
+    let outside = dir.path().join("outside");
+    std::fs::write(&outside, "x").unwrap();
+    std::fs::set_permissions(&outside, Permissions::from_mode(0o600)).unwrap();
+    let text = format!(
+        "[memory]\nhugepages = \"never\"\n[[port]]\nname = \"p\"\nkind = \"ring\"\nlink = \"l\"\n[[interface]]\nname = \
+         \"i\"\nport = \"p\"\naddresses = [\"192.0.2.1/24\"]\n[management]\nsocket = \"{}\"\n[management.sandbox]\nmode = \"on\"\n",
+        dir.path().join("own/s").display()
+    );
+    std::fs::write(&file, text).unwrap();
+    let config = Config::load(&file).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let places = Places { outside: outside.clone(), own: dir.path().join("own/mine") };
+    std::fs::write(&places.own, "x").unwrap();
+    let _server = UnixListener::bind(places.server()).unwrap();
+    let _abstract_server = UnixListener::bind_addr(&abstract_name("server")).unwrap();
+    let manager = UnixDatagram::bind_addr(&abstract_name("manager")).unwrap();
+    let notify = Socket::named(Some(format!("@{}", name_of("manager")).as_ref()));
+
+    let sandbox = Sandbox::enter(&[config]).unwrap();
+    match state().landlock {
+        0..6 => eprintln!("LEFT OUT: abstract names, this kernel's Landlock has no scope for them"),
+        // By Landlock alone: calls are not filtered yet.
+        _ => all_refused("main, by Landlock", vec![connection_to_an_abstract_name()]),
+    }
+    let eal = EalConfig { hugepages: Hugepages::Never, memory_mib: 64, ..EalConfig::default() };
+    let eal = Eal::start(&eal).unwrap();
+    sandbox.filter_all();
+    let has_landlock = state().landlock != 0;
+    assert!(state().seccomp, "the kernel has no filters of system calls");
+    if !has_landlock {
+        eprintln!("LEFT OUT: files and TCP, this kernel has no Landlock");
+    }
+
+    let own_places = places.clone();
+    let control = move |outside: &Path| {
+        let mut tried = of_all(&own_places);
+        if has_landlock {
+            tried.extend([
+                ("a file of another", File::open(outside).map(drop)),
+                ("a file of the host", File::open("/etc/shadow").map(drop)),
+                ("a new file elsewhere", File::create(outside.with_extension("new")).map(drop)),
+                ("a file taken away", std::fs::remove_file(outside)),
+                ("a directory elsewhere", std::fs::read_dir("/root").map(drop)),
+                ("memory of another process", File::open("/proc/1/mem").map(drop)),
+                ("a connection by TCP", TcpStream::connect(at).map(drop)),
+                ("a port of TCP", TcpListener::bind("127.0.0.1:0").map(drop)),
+            ]);
+        }
+        tried
+    };
+    all_refused("main", control(&outside));
+    // Its mode is in memory: no filter sees it. Libraries take openat(2) for this error.
+    let set_user_id = Mode::from_raw_mode(0o4755);
+    let hidden = places.own.with_extension("hidden");
+    let flags = OFlags::CREATE | OFlags::WRONLY;
+    let made = rustix::fs::openat2(CWD, &hidden, flags, set_user_id, ResolveFlags::empty());
+    assert_eq!(made.unwrap_err(), rustix::io::Errno::NOSYS);
+    assert_eq!(notify.send("READY=1"), Sent::Done);
+    let mut message = [0; 16];
+    assert_eq!(manager.recv(&mut message).unwrap(), 7, "the manager of an abstract name hears");
+    assert_eq!(std::fs::metadata(&outside).unwrap().permissions().mode() & 0o7777, 0o600);
+
+    let own = dir.path().join("own/region");
+    let mut made = File::create(&own).expect("a file in a directory of the configuration");
+    made.write_all(b"x").unwrap();
+
+    let (elsewhere, of_http) = (outside.clone(), control.clone());
+    all_refused("http", on_thread("http", move || of_http(&elsewhere)));
+    all_refused("files", of_the_writer(&own, move || control(&outside)));
+    all_refused("worker", of_a_worker(&eal, &sandbox, own, places));
+    assert_eq!(state().workers, 1);
+}
+
+/// Files that are tried.
+#[derive(Clone)]
+struct Places {
+    /// In no directory of the configuration.
+    outside: PathBuf,
+    /// In one of them.
+    own: PathBuf,
+}
+
+impl Places {
+    fn server(&self) -> PathBuf {
+        self.outside.with_extension("server")
+    }
+}
+
+fn name_of(what: &str) -> String {
+    format!("ddpd-sandbox-{what}-{}", std::process::id())
+}
+
+fn abstract_name(what: &str) -> SocketAddr {
+    SocketAddr::from_abstract_name(name_of(what)).unwrap()
+}
+
+fn connection_to_an_abstract_name() -> (&'static str, Result<(), Error>) {
+    let connected = UnixStream::connect_addr(&abstract_name("server"));
+    ("a connection to an abstract name", connected.map(drop))
+}
+
+/// Rights that files would have for others, and sockets of other programs.
+fn of_files_and_unix_sockets(places: &Places) -> Tried {
+    let Places { outside, own } = places;
+    let open_to_all = |path| std::fs::set_permissions(path, Permissions::from_mode(0o666));
+    let by_descriptor = || {
+        let read_only = File::open("/proc/self/exe")?;
+        read_only.set_permissions(Permissions::from_mode(0o4777))
+    };
+    let made_with = |mode| {
+        let mut options = File::options();
+        options.write(true).create(true).mode(mode).open(own.with_extension("new"))
+    };
+    let directory = || std::fs::DirBuilder::new().mode(0o2755).create(own.with_extension("dir"));
+    let group = Some(Gid::from_raw(1));
+    let owner = |path| rustix::fs::chownat(CWD, path, None, group, AtFlags::SYMLINK_NOFOLLOW);
+    let datagrams = |flags| socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
+    let pair =
+        || socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).map(drop);
+    vec![
+        ("chmod of a file elsewhere", open_to_all(outside.as_path())),
+        ("chmod of an own file", open_to_all(own.as_path())),
+        ("fchmod", by_descriptor()),
+        ("chown", owner(outside.as_path()).map_err(Error::from)),
+        ("a set-user-ID file", made_with(0o4755).map(drop)),
+        ("a set-group-ID file", made_with(0o2755).map(drop)),
+        ("a set-group-ID directory", directory()),
+        ("a connection to a Unix socket", UnixStream::connect(places.server()).map(drop)),
+        connection_to_an_abstract_name(),
+        (
+            "a Unix socket of datagrams",
+            datagrams(SocketFlags::CLOEXEC).map(drop).map_err(Error::from),
+        ),
+        ("a pair of them", pair().map_err(Error::from)),
+    ]
+}
+
+/// What no thread may do.
+fn of_all(places: &Places) -> Tried {
+    let raw = |family, protocol| {
+        let made = socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, protocol);
+        made.map(drop).map_err(Error::from)
+    };
+    let own = rustix::process::getpid();
+    let unlimited = rustix::process::Rlimit { current: Some(1), maximum: Some(1) };
+    let set = rustix::thread::CapabilitySet::empty();
+    let sets = rustix::thread::CapabilitySets { effective: set, permitted: set, inheritable: set };
+    let mut tried = of_files_and_unix_sockets(places);
+    tried.extend([
+        ("a program", std::process::Command::new("/bin/true").status().map(drop)),
+        ("a packet socket", raw(AddressFamily::PACKET, None)),
+        ("a raw socket", raw(AddressFamily::INET, Some(rustix::net::ipproto::ICMP))),
+        ("a signal", rustix::process::test_kill_process(own).map_err(Error::from)),
+        (
+            "a limit",
+            rustix::process::setrlimit(rustix::process::Resource::Core, unlimited)
+                .map_err(Error::from),
+        ),
+        ("capabilities", rustix::thread::set_capabilities(None, sets).map_err(Error::from)),
+    ]);
+    tried
+}
+
+fn all_refused(thread: &str, tried: Tried) {
+    assert!(!tried.is_empty());
+    for (what, result) in tried {
+        let error = result.expect_err(&format!("{thread}: {what} was allowed"));
+        let kind = error.kind();
+        assert_eq!(kind, std::io::ErrorKind::PermissionDenied, "{thread}: {what}: {error}");
+    }
+    println!("{thread}: all refused");
+}
+
+fn on_thread(name: &str, try_it: impl FnOnce() -> Tried + Send + 'static) -> Tried {
+    std::thread::Builder::new().name(name.into()).spawn(try_it).unwrap().join().unwrap()
+}
+
+/// In the thread that writes regions to files.
+fn of_the_writer(own: &Path, try_it: impl Fn() -> Tried + Send + 'static) -> Tried {
+    let (sender, tried) = channel();
+    // The thread calls this after each report.
+    let wake = move || sender.send(try_it()).unwrap_or_default();
+    let mut writer = Writer::<Memory>::start("files", wake).unwrap();
+    let file = File::options().append(true).open(own).unwrap();
+    let id = writer.open_log(own.to_owned(), file, config::Fsync::Never);
+    assert!(writer.append(id, b"record".to_vec(), 1));
+    tried.recv().unwrap()
+}
+
+/// In a worker, with its own filter; there also what the other threads may do.
+fn of_a_worker(eal: &Eal, sandbox: &Sandbox, own: PathBuf, places: Places) -> Tried {
+    let config = DataplaneConfig {
+        workers: vec![WorkerConfig { id: WorkerId(0), core: None, idle: Idle::Poll }],
+        ports: Vec::new(),
+        interfaces: Vec::new(),
+        limits: Limits::default(),
+        sctp_udp_port: None,
+        ipsec: None,
+        secret: [0; 32].into(),
+    };
+    let (sender, tried): (Sender<Tried>, _) = channel();
+    let sandbox = sandbox.clone();
+    let (handler, _signals) = UnixStream::pair().unwrap();
+    let handler = Arc::new(handler);
+    let confine = move |_: WorkerId| {
+        sandbox.filter_worker(&[PortKind::Ring { link: "l".into() }]);
+        // A signal handler may run in a worker.
+        rustix::net::send(&*handler, b"X", SendFlags::DONTWAIT).expect("signals are not lost");
+        let mut all = of_all(&places);
+        let unix = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+        let memfd = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC);
+        all.extend([
+            ("a file that is allowed", File::open(&own).map(drop)),
+            ("the removal of it", std::fs::remove_file(&own)),
+            ("a Unix socket", unix.map(drop).map_err(Error::from)),
+            ("a memory file", memfd.map(drop).map_err(Error::from)),
+            ("a thread", std::thread::Builder::new().spawn(|| ()).map(drop)),
+        ]);
+        sender.send(all).unwrap();
+    };
+    let dataplane = Dataplane::start_confined(&config, &mut [], eal, confine).unwrap();
+    let tried = tried.recv().unwrap();
+    dataplane.stop(|_, _| ());
+    tried
+}

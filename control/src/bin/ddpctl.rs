@@ -1,5 +1,0 @@
-//! Entry point of ddpctl.
-
-fn main() -> std::process::ExitCode {
-    control::ctl::main()
-}

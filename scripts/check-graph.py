@@ -31,10 +31,14 @@ MAY_USE = {
     "script": {"base", "wire", "sim", "dataplane", "dpdk"},
     "unix-users": set(),
     "xfrm": {"base", "ipsec"},
+    "config": {"base", "ddp", "ipsec", "port-kind", "tcp-lite", "unix-users"},
+    "api": {"base", "config", "ddp", "ipsec", "tcp-lite", "unix-users"},
+    "daemon": {"api", "config", "port-kind"},
+    "ddpctl": {"api", "base", "config", "daemon", "ddp", "ipsec", "tcp-lite"},
     "control": {
-        "base", "wire", "ddp", "link", "port-kind", "tcp-lite", "sctp-lite", "dataplane", "unix-users",
-        "ipsec", "xfrm",
+        "base", "wire", "ddp", "link", "port-kind", "tcp-lite", "sctp-lite", "dataplane", "ipsec", "xfrm", "config", "api", "daemon",
     },
+    "ddpd": {"config", "control", "daemon", "dataplane"},
 }
 
 

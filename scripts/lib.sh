@@ -19,7 +19,7 @@ build_programs() {
         return
     fi
     say "building ddpd and ddpctl (release)"
-    (cd "$repo" && cargo build --release --locked -q -p control --bins) || die "the build failed"
+    (cd "$repo" && cargo build --release --locked -q -p ddpd -p ddpctl --bins) || die "the build failed"
     ddpd=$target/release/ddpd
     ddpctl=$target/release/ddpctl
     export ddpd ddpctl

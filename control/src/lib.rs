@@ -15,3 +15,4 @@ pub mod notify;
 pub mod sandbox;
 pub mod service;
 pub mod shm;
+pub mod waker;

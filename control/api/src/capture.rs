@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 
-use super::routes::{Answer, App, Name, Params};
+use super::app::{Answer, App, Name, Params};
 use super::{Request, StreamId};
 
 /// Parts of the file, each of at most 64 KiB and a frame, that may wait for the client.

@@ -6,7 +6,7 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::routes::{Answer, App, Json, Params};
+use super::app::{Answer, App, Json, Params};
 use super::{ApiError, Reply, Request, Saved};
 use config::beneath::{Directories, NotWritten, Parent, Refused};
 

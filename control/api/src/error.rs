@@ -125,3 +125,10 @@ impl ApiError {
         Self::new(ErrorKind::Timeout, message)
     }
 }
+
+/// Kind and message of an error response, for log and audit.
+#[derive(Clone)]
+pub(crate) struct Failure {
+    pub(crate) kind: ErrorKind,
+    pub(crate) message: String,
+}

@@ -9,6 +9,7 @@
 
 pub mod accept;
 mod access;
+mod app;
 mod capture;
 mod channel;
 mod client;
@@ -21,6 +22,7 @@ mod event;
 #[allow(missing_docs)]
 pub mod fake;
 mod info;
+mod inputs;
 mod ipsec;
 mod log;
 pub mod metrics;

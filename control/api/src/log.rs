@@ -9,8 +9,9 @@ use axum::response::Response;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::routes::{Answer, App, Json};
-use super::{ErrorKind, Request};
+use super::Request;
+use super::app::{Answer, App, Json};
+use super::error::Failure;
 
 /// What of the log is written, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -35,13 +36,6 @@ pub(super) async fn set(State(app): State<App>, Json(new): Json<NewFilter>) -> A
     app.ok(Request::SetLog(new.filter)).await
 }
 
-/// What a response says of why it is none.
-#[derive(Clone)]
-pub(super) struct Why {
-    pub(super) kind: ErrorKind,
-    pub(super) message: String,
-}
-
 /// Writes a line about each request that changes something or is refused, and of others one for those who debug.
 pub(super) async fn requests(request: HttpRequest, next: Next) -> Response {
     let (method, uri) = (request.method().clone(), request.uri().clone());
@@ -49,7 +43,7 @@ pub(super) async fn requests(request: HttpRequest, next: Next) -> Response {
     let response = next.run(request).await;
     let (status, ms) = (response.status().as_u16(), began.elapsed().as_millis() as u64);
     let (what, path) = (method.as_str(), uri.path());
-    match response.extensions().get::<Why>() {
+    match response.extensions().get::<Failure>() {
         Some(why) => {
             tracing::info!(status, ms, "API: {what} {path} refused: {}", shown(&why.message));
         }

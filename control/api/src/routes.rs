@@ -3,28 +3,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
-use axum::extract::{FromRequest, FromRequestParts, Path, Query, State};
-use axum::http::{HeaderMap, Method, StatusCode, header, request::Parts};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
-use axum::{Extension, Router};
 use futures_util::stream;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use tokio::sync::watch;
 
 use super::access::{Access, Caller, Gate, Role, guard};
+use super::app::{Answer, App, Json, Name, Params};
 use super::capture;
 use super::config_routes::{reload, save};
+use super::inputs::{Inputs, Served, delete, get, post};
 use super::log;
-use super::openapi::{Inputs, Served, delete, get, post};
 use super::shape::{self, ListenerKeys, RegionKeys};
 use super::why;
 use super::{
-    ApiError, AtomicSpec, BenchSpec, ConnectSpec, ErrorKind, EventFilter, EventLog, GetSink,
-    GetSpec, PingSpec, PutSpec, Reply, Request, Requester, SendSpec, Severity, Stats, StreamId,
+    ApiError, AtomicSpec, BenchSpec, ConnectSpec, ErrorKind, EventFilter, GetSink, GetSpec,
+    PingSpec, PutSpec, Reply, Request, SendSpec, Severity, Stats, StreamId,
 };
 use crate::metrics;
 use config;
@@ -34,50 +33,8 @@ use config::{Backing, Delivery};
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// Most bytes of a region in one answer.
 const MAX_READ: u64 = 16 * 1024 * 1024;
-/// Time for a request's body.
-const BODY: Duration = Duration::from_secs(30);
 /// Most events in one page.
 const MAX_PAGE: usize = 1000;
-
-/// What every handler needs.
-#[derive(Clone, Debug)]
-pub(super) struct App {
-    requester: Requester,
-    events: EventLog,
-    body_limit: usize,
-    closing: watch::Receiver<bool>,
-}
-
-impl App {
-    pub(super) fn new(
-        requester: Requester,
-        events: EventLog,
-        body_limit: usize,
-        closing: watch::Receiver<bool>,
-    ) -> Self {
-        Self { requester, events, body_limit, closing }
-    }
-
-    /// True when the server ends.
-    pub(super) fn closing(&self) -> watch::Receiver<bool> {
-        self.closing.clone()
-    }
-
-    pub(super) async fn ask(&self, request: Request) -> Result<Reply, ApiError> {
-        self.requester.call(request).await
-    }
-
-    /// Asks, and answers with this status if all is well.
-    async fn answer(&self, status: StatusCode, request: Request) -> Result<Response, ApiError> {
-        Ok((status, axum::Json(self.ask(request).await?)).into_response())
-    }
-
-    pub(super) async fn ok(&self, request: Request) -> Result<Response, ApiError> {
-        self.answer(StatusCode::OK, request).await
-    }
-}
-
-pub(super) type Answer = Result<Response, ApiError>;
 
 /// A call: what is asked for, who may, and who answers.
 pub(super) struct Call {
@@ -471,7 +428,7 @@ async fn read_events(app: App, query: EventQuery, messages: bool) -> Answer {
     let wait = Duration::from_millis(wait_ms).min(MAX_WAIT);
     let deadline = tokio::time::Instant::now() + wait;
     let mut page = app.events.read(after, limit, &filter);
-    let mut closing = app.closing.clone();
+    let mut closing = app.closing().clone();
     while page.events.is_empty() {
         let more = tokio::select! {
             () = app.events.wait(page.next) => true,
@@ -491,7 +448,7 @@ async fn read_events(app: App, query: EventQuery, messages: bool) -> Answer {
 /// One JSON object per line, for ever: events, and `{"lost": n}` where some were overwritten.
 fn follow(app: App, (after, limit): (u64, usize), filter: EventFilter) -> Response {
     let lines = stream::unfold((app, after, filter), move |(app, mut after, filter)| async move {
-        let mut closing = app.closing.clone();
+        let mut closing = app.closing().clone();
         loop {
             let page = app.events.read(after, limit, &filter);
             after = page.next;
@@ -516,84 +473,4 @@ fn follow(app: App, (after, limit): (u64, usize), filter: EventFilter) -> Respon
     });
     let kind = [(header::CONTENT_TYPE, "application/x-ndjson")];
     (kind, Body::from_stream(lines)).into_response()
-}
-
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.error.status());
-        let why = log::Why { kind: self.error, message: self.message.clone() };
-        let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        (status, Extension(why), axum::Json(self)).into_response()
-    }
-}
-
-/// A JSON body within the limit, whatever its content type says.
-pub(super) struct Json<T>(pub(super) T);
-
-impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
-    type Rejection = ApiError;
-
-    async fn from_request(
-        request: axum::extract::Request,
-        app: &App,
-    ) -> Result<Self, Self::Rejection> {
-        let limit = app.body_limit;
-        let announced = request.headers().get(header::CONTENT_LENGTH);
-        let announced = announced.and_then(|len| len.to_str().ok()?.parse::<u64>().ok());
-        let too_large = || {
-            let message = format!(
-                "the body is longer than {limit} bytes: send less, or raise limits.api_body"
-            );
-            ApiError::new(ErrorKind::TooLarge, message)
-        };
-        if announced.is_some_and(|len| len > limit as u64) {
-            return Err(too_large());
-        }
-        let body = tokio::time::timeout(BODY, to_bytes(request.into_body(), limit)).await;
-        let body = body.map_err(|_| {
-            ApiError::bad_request(format!("the body has not come within {} s", BODY.as_secs()))
-        })?;
-        let bytes = body.map_err(|error| match std::error::Error::source(&error) {
-            Some(source) if source.is::<http_body_util::LengthLimitError>() => too_large(),
-            _ => ApiError::bad_request(format!("the body cannot be read: {error}")),
-        })?;
-        let value: serde_json::Value = serde_json::from_slice(&bytes)
-            .map_err(|error| ApiError::bad_request(format!("the body is not JSON: {error}")))?;
-        serde_json::from_value(value)
-            .map(Self)
-            .map_err(|error| ApiError::bad_request(format!("the body cannot be parsed: {error}")))
-    }
-}
-
-/// The query string.
-pub(super) struct Params<T>(pub(super) T);
-
-impl<T: DeserializeOwned> FromRequestParts<App> for Params<T> {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Self::Rejection> {
-        let query = Query::<T>::try_from_uri(&parts.uri).map_err(|error| {
-            ApiError::bad_request(format!("the query cannot be parsed: {}", error.body_text()))
-        })?;
-        Ok(Self(query.0))
-    }
-}
-
-/// The part of the path that names something.
-pub(super) struct Name<T>(pub(super) T);
-
-impl<T: std::str::FromStr> FromRequestParts<App> for Name<T> {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Self::Rejection> {
-        let Path(text) = Path::<String>::from_request_parts(parts, app)
-            .await
-            .map_err(|error| ApiError::not_found(error.body_text()))?;
-        text.parse().map(Self).map_err(|_| {
-            ApiError::not_found(format!(
-                "there is nothing with the number `{}`",
-                text.escape_debug()
-            ))
-        })
-    }
 }

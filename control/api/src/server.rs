@@ -14,8 +14,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::sync::watch;
 
 use super::access::{Door, SocketMode};
+use super::app::App;
 use super::places::Bounds;
-use super::routes::{App, router};
+use super::routes::router;
 use super::serving::{Limits, serve};
 use super::{Access, EventLog, Requester};
 

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 
-use super::routes::{Answer, App, Name};
+use super::app::{Answer, App, Name};
 use super::{ApiError, Counters, Request, StreamId};
 
 /// What is asked about.

@@ -2,7 +2,6 @@
 
 mod opening;
 mod transfers;
-mod values;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,8 +13,7 @@ pub(super) use self::opening::{Connect, Mpa, MpaRev, Opening};
 pub(super) use self::transfers::{
     Bench, CompareSwap, FetchAdd, Get, Load, LoadPeer, Ping, Place, Put, Send, SendTo, Verbs,
 };
-pub(super) use self::values::size;
-use self::values::{number, on_off, region_name, severity, since, stag};
+use crate::values::{number, on_off, region_name, severity, since, size, stag};
 
 use super::capture::Capture;
 use super::config::Config;

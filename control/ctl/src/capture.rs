@@ -9,9 +9,9 @@ use std::sync::atomic::AtomicBool;
 use clap::Args as ClapArgs;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::args::size;
 use super::exit::{Exit, Failure};
 use super::{Output, path_segment};
+use crate::values::size;
 use api::{CaptureSpec, Client, Done, StreamId};
 
 /// `ddpctl capture`.

@@ -21,6 +21,7 @@ mod show;
 mod streams;
 mod top;
 mod url;
+mod values;
 mod verbs;
 mod why;
 

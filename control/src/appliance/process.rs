@@ -20,7 +20,7 @@ use super::ipsec::{self, Ipsec};
 use super::loader::{self, Loaded, Loader, Wanted, Watch};
 use super::ports::{self, PortView};
 use super::start;
-use super::thread::{Control, Driver, Place, Signal, Waker};
+use super::thread::{Control, Driver, Place, Signal};
 use crate::descriptors;
 use crate::dpdk_runtime;
 use crate::files::Writer;
@@ -29,6 +29,7 @@ use crate::notify::watchdog::{Pulse, Watched};
 use crate::notify::{Service, Socket};
 use crate::sandbox::Sandbox;
 use crate::shm;
+use crate::waker::Waker;
 use api::{self, Access, AccessTally, EventLog, Observer, Server};
 use config::{self, Config, RegionSection};
 

@@ -1,13 +1,13 @@
 //! The control thread: joins [`Core`] to the workers, the API and the other threads, and sleeps when there
 //! is nothing to do.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use dataplane::{Dataplane, Full};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::core::Core;
@@ -15,6 +15,7 @@ use super::loader::Loader;
 use crate::log_limit;
 use crate::notify::watchdog::Pulse;
 use crate::notify::{self, Service, Stage};
+use crate::waker::Waker;
 use api::Inbox;
 
 /// Events of one worker, and requests, that are handled before others are scheduled.
@@ -31,32 +32,6 @@ pub enum Signal {
     Abort,
     /// Read the configuration again.
     Reload,
-}
-
-/// Wakes the control thread; cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Waker(Arc<OwnedFd>);
-
-impl Waker {
-    /// A waker without a waiting thread.
-    ///
-    /// # Errors
-    /// The system has no descriptor left.
-    pub fn new() -> std::io::Result<Waker> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(Waker(Arc::new(eventfd(0, flags)?)))
-    }
-
-    /// Wakes.
-    pub fn wake(&self) {
-        // It can only fail when the counter is at its maximum: then the thread is awake anyway.
-        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
-    }
-
-    fn reset(&self) {
-        // AGAIN: it was not set.
-        let _ = rustix::io::read(&*self.0, &mut [0; 8]);
-    }
 }
 
 /// The other side's hold on a control thread.
@@ -257,7 +232,7 @@ impl Driver {
         let mut fds = vec![
             PollFd::from_borrowed_fd(self.dataplane.events_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.inbox.fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.waker.0.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.waker.as_fd(), PollFlags::IN),
         ];
         let (kernel, shm) = self.core.fds();
         fds.extend(kernel.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));

@@ -10,7 +10,7 @@ use dataplane::Counters;
 
 use super::watchdog::{Feeder, Pulse, Watchdog, Watched, interval};
 use super::*;
-use crate::appliance::thread::Waker;
+use crate::waker::Waker;
 
 struct Manager {
     socket: UnixDatagram,

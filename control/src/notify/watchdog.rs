@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use dataplane::Counters;
 
 use super::Service;
-use crate::appliance::thread::Waker;
+use crate::waker::Waker;
 
 /// Looks in one interval while somebody is stuck.
 const LOOKS_WHEN_STUCK: u32 = 20;

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use super::audit::Entry;
 use super::{Access, Caller, Role};
 use crate::ErrorKind;
-use crate::log::Why;
+use crate::error::Failure;
 
 /// The role of each call, and who has which.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ pub(crate) async fn guard(
         }
         Err(refusal) => refusal.into_response(),
     };
-    let error = response.extensions().get::<Why>().map(|why| why.kind);
+    let error = response.extensions().get::<Failure>().map(|why| why.kind);
     let refused = error == Some(ErrorKind::Forbidden);
     if refused {
         gate.access.tally.refuse(caller.role);

@@ -2,8 +2,8 @@
 
 use schemars::{JsonSchema, SchemaGenerator};
 
-use super::inputs::Make;
 use crate::ErrorKind::{self, *};
+use crate::inputs::Make;
 use crate::*;
 
 /// What is answered.

@@ -2,7 +2,6 @@
 //! signatures, objects from the types that are serialised. What only words can tell is in `calls`.
 
 mod calls;
-mod inputs;
 #[cfg(test)]
 mod tests;
 
@@ -14,9 +13,9 @@ use serde_json::{Map, Value, json};
 
 use super::ErrorKind;
 use super::error::ApiError;
+use super::inputs::Inputs;
 use super::routes::{Call, calls as table};
 use calls::{Content, Words};
-pub(super) use inputs::{Inputs, Served, delete, get, post};
 
 /// Where the schemas are that have names.
 const SCHEMAS: &str = "/components/schemas";

@@ -4,13 +4,21 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Capability {
+    /// Change owners of files.
     Chown = 0,
+    /// Bind ports below 1024.
     NetBindService = 10,
+    /// Change interfaces, addresses and IPsec.
     NetAdmin = 12,
+    /// Open packet sockets.
     NetRaw = 13,
+    /// Lock memory beyond RLIMIT_MEMLOCK.
     IpcLock = 14,
+    /// Use I/O ports.
     SysRawio = 17,
+    /// Read physical addresses, and many other things.
     SysAdmin = 21,
+    /// Load BPF programs.
     Bpf = 39,
 }
 
@@ -50,10 +58,12 @@ impl Capability {
 pub struct Capabilities(pub u64);
 
 impl Capabilities {
+    /// True if the set has the capability.
     pub fn has(self, capability: Capability) -> bool {
         self.0 & capability.bit() != 0
     }
 
+    /// The set with one capability more.
     pub fn with(self, capability: Capability) -> Capabilities {
         Capabilities(self.0 | capability.bit())
     }

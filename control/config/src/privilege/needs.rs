@@ -10,6 +10,7 @@ use crate::Config;
 /// One capability that something needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
+    /// The capability.
     pub capability: Capability,
     /// Another one that does as well.
     pub instead: Option<Capability>,
@@ -28,6 +29,7 @@ impl Need {
         Need { capability, instead: None, required: false, why }
     }
 
+    /// True if a process with these capabilities has it, or the alternative.
     pub fn is_met(&self, by: Capabilities) -> bool {
         by.has(self.capability) || self.instead.is_some_and(|instead| by.has(instead))
     }

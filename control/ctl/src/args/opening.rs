@@ -2,8 +2,8 @@
 
 use clap::{ArgAction, Args as ClapArgs, ValueEnum};
 
-use super::values::on_off;
 use crate::url::Peer;
+use crate::values::on_off;
 
 /// MPA as we ask for it.
 #[derive(Clone, Copy, Debug, ClapArgs)]

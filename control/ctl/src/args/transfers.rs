@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, ValueEnum};
 
 use super::opening::Opening;
-use super::values::{number, size32, stag};
 use crate::url::{Peer, RegionAt, Url};
+use crate::values::{number, size32, stag};
 use api::StreamId;
 
 /// The stream of an RDMAP operation.

@@ -1,7 +1,6 @@
 //! A region that one stream has for itself, seen by the next peer.
 
 use std::path::Path;
-use std::process::Command;
 
 use api::{Client, EventKind, JobInfo, RegionInfo, StreamInfo};
 use serde_json::json;

@@ -1,7 +1,7 @@
 //! `ddpctl put` of the standard input, and of a sparse file that is larger than the ceiling of memory.
 
 use std::io::Write as _;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
 use api::{EventKind, JobState};
 

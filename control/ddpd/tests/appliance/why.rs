@@ -1,7 +1,5 @@
 //! The flight recorder of a running appliance: both ends of a stream that failed tell why.
 
-use std::process::Command;
-
 use api::{ClientError, EventKind, Sent, Why};
 use serde_json::json;
 

@@ -5,13 +5,13 @@ use std::time::SystemTime;
 use api::Severity;
 use config::parse_u64;
 
-pub(super) fn severity(text: &str) -> Result<Severity, String> {
+pub(crate) fn severity(text: &str) -> Result<Severity, String> {
     let found = Severity::ALL.into_iter().find(|(word, _)| *word == text);
     found.map(|(_, severity)| severity).ok_or_else(|| "write info, warning or error".into())
 }
 
 /// A duration before now, or a time.
-pub(super) fn since(text: &str) -> Result<SystemTime, String> {
+pub(crate) fn since(text: &str) -> Result<SystemTime, String> {
     let ago = humantime::parse_duration(text).ok();
     let ago = ago.and_then(|ago| SystemTime::now().checked_sub(ago));
     ago.or_else(|| humantime::parse_rfc3339_weak(text).ok()).ok_or_else(|| {
@@ -20,7 +20,7 @@ pub(super) fn since(text: &str) -> Result<SystemTime, String> {
     })
 }
 
-pub(super) fn on_off(text: &str) -> Result<bool, String> {
+pub(crate) fn on_off(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),
         "off" => Ok(false),
@@ -28,11 +28,11 @@ pub(super) fn on_off(text: &str) -> Result<bool, String> {
     }
 }
 
-pub(super) fn number(text: &str) -> Result<u64, String> {
+pub(crate) fn number(text: &str) -> Result<u64, String> {
     parse_u64(text).ok_or_else(|| "write a number, decimal or 0x".into())
 }
 
-pub(super) fn stag(text: &str) -> Result<u32, String> {
+pub(crate) fn stag(text: &str) -> Result<u32, String> {
     let stag = number(text)?;
     u32::try_from(stag).map_err(|_| "a steering tag has 32 bits, such as 0x0badcafe".into())
 }
@@ -43,11 +43,11 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     if size.as_u64() == 0 { Err("must be 1 byte or more".into()) } else { Ok(size.as_u64()) }
 }
 
-pub(super) fn size32(text: &str) -> Result<u32, String> {
+pub(crate) fn size32(text: &str) -> Result<u32, String> {
     u32::try_from(size(text)?).map_err(|_| "must be less than 4GiB".into())
 }
 
-pub(super) fn region_name(text: &str) -> Result<String, String> {
+pub(crate) fn region_name(text: &str) -> Result<String, String> {
     match ddp::advert::is_name(text) {
         true => Ok(text.to_owned()),
         false => Err("use 1 to 64 of A-Z a-z 0-9 . _ -".into()),

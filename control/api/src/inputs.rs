@@ -7,7 +7,7 @@ use axum::routing::{self, MethodRouter};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use crate::access::Caller;
-use crate::routes::{App, Json, Name, Params};
+use crate::app::{App, Json, Name, Params};
 
 /// Makes a schema; those that have a name go to the generator's definitions.
 pub(crate) type Make = fn(&mut SchemaGenerator) -> Schema;
@@ -16,11 +16,11 @@ pub(crate) type Make = fn(&mut SchemaGenerator) -> Schema;
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Inputs {
     /// The part of the path that names something.
-    pub(super) path: Option<Make>,
+    pub(crate) path: Option<Make>,
     /// An object with the parameters of the query.
-    pub(super) query: Option<Make>,
+    pub(crate) query: Option<Make>,
     /// The body.
-    pub(super) body: Option<Make>,
+    pub(crate) body: Option<Make>,
 }
 
 /// A handler with what it reads.

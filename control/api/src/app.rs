@@ -1,0 +1,140 @@
+//! The state that handlers share, and what they extract from a request: JSON body, query, and name in the path.
+
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::to_bytes;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query};
+use axum::http::{StatusCode, header, request::Parts};
+use axum::response::{IntoResponse, Response};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+use super::error::Failure;
+use super::{ApiError, ErrorKind, EventLog, Reply, Request, Requester};
+
+/// Time for a request's body.
+const BODY: Duration = Duration::from_secs(30);
+/// State of every handler.
+#[derive(Clone, Debug)]
+pub(crate) struct App {
+    requester: Requester,
+    pub(crate) events: EventLog,
+    body_limit: usize,
+    closing: watch::Receiver<bool>,
+}
+
+impl App {
+    pub(crate) fn new(
+        requester: Requester,
+        events: EventLog,
+        body_limit: usize,
+        closing: watch::Receiver<bool>,
+    ) -> Self {
+        Self { requester, events, body_limit, closing }
+    }
+
+    /// True when the server ends.
+    pub(crate) fn closing(&self) -> watch::Receiver<bool> {
+        self.closing.clone()
+    }
+
+    pub(crate) async fn ask(&self, request: Request) -> Result<Reply, ApiError> {
+        self.requester.call(request).await
+    }
+
+    /// Asks, and answers with this status if all is well.
+    pub(crate) async fn answer(
+        &self,
+        status: StatusCode,
+        request: Request,
+    ) -> Result<Response, ApiError> {
+        Ok((status, axum::Json(self.ask(request).await?)).into_response())
+    }
+
+    pub(crate) async fn ok(&self, request: Request) -> Result<Response, ApiError> {
+        self.answer(StatusCode::OK, request).await
+    }
+}
+
+pub(crate) type Answer = Result<Response, ApiError>;
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.error.status());
+        let why = Failure { kind: self.error, message: self.message.clone() };
+        let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, Extension(why), axum::Json(self)).into_response()
+    }
+}
+
+/// A JSON body within the limit, whatever its content type says.
+pub(crate) struct Json<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(
+        request: axum::extract::Request,
+        app: &App,
+    ) -> Result<Self, Self::Rejection> {
+        let limit = app.body_limit;
+        let announced = request.headers().get(header::CONTENT_LENGTH);
+        let announced = announced.and_then(|len| len.to_str().ok()?.parse::<u64>().ok());
+        let too_large = || {
+            let message = format!(
+                "the body is longer than {limit} bytes: send less, or raise limits.api_body"
+            );
+            ApiError::new(ErrorKind::TooLarge, message)
+        };
+        if announced.is_some_and(|len| len > limit as u64) {
+            return Err(too_large());
+        }
+        let body = tokio::time::timeout(BODY, to_bytes(request.into_body(), limit)).await;
+        let body = body.map_err(|_| {
+            ApiError::bad_request(format!("the body has not come within {} s", BODY.as_secs()))
+        })?;
+        let bytes = body.map_err(|error| match std::error::Error::source(&error) {
+            Some(source) if source.is::<http_body_util::LengthLimitError>() => too_large(),
+            _ => ApiError::bad_request(format!("the body cannot be read: {error}")),
+        })?;
+        let value: serde_json::Value = serde_json::from_slice(&bytes)
+            .map_err(|error| ApiError::bad_request(format!("the body is not JSON: {error}")))?;
+        serde_json::from_value(value)
+            .map(Self)
+            .map_err(|error| ApiError::bad_request(format!("the body cannot be parsed: {error}")))
+    }
+}
+
+/// The query string.
+pub(crate) struct Params<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequestParts<App> for Params<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Self::Rejection> {
+        let query = Query::<T>::try_from_uri(&parts.uri).map_err(|error| {
+            ApiError::bad_request(format!("the query cannot be parsed: {}", error.body_text()))
+        })?;
+        Ok(Self(query.0))
+    }
+}
+
+/// The part of the path that names something.
+pub(crate) struct Name<T>(pub(crate) T);
+
+impl<T: std::str::FromStr> FromRequestParts<App> for Name<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Self::Rejection> {
+        let Path(text) = Path::<String>::from_request_parts(parts, app)
+            .await
+            .map_err(|error| ApiError::not_found(error.body_text()))?;
+        text.parse().map(Self).map_err(|_| {
+            ApiError::not_found(format!(
+                "there is nothing with the number `{}`",
+                text.escape_debug()
+            ))
+        })
+    }
+}

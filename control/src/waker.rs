@@ -1,0 +1,40 @@
+//! Wakes a thread that polls descriptors.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::{EventfdFlags, eventfd};
+
+/// An event descriptor of a thread; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<OwnedFd>);
+
+impl Waker {
+    /// A waker without a waiting thread.
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub fn new() -> std::io::Result<Waker> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Waker(Arc::new(eventfd(0, flags)?)))
+    }
+
+    /// Wakes the thread.
+    pub fn wake(&self) {
+        // It can only fail when the counter is at its maximum: then the thread is awake anyway.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Clears what [`wake`](Self::wake) set.
+    pub(crate) fn reset(&self) {
+        // AGAIN: it was not set.
+        let _ = rustix::io::read(&*self.0, &mut [0; 8]);
+    }
+}
+
+impl AsFd for Waker {
+    /// Readable while the thread is to wake.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

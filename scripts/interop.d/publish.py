@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Part of scripts/interop: writes the tables of a full run of `scripts/interop siw` or `sctp` into docs/interop.md.
 
-usage: interop-publish.py siw|sctp RESULTS.json DOCUMENT.md
+usage: interop.d/publish.py siw|sctp RESULTS.json DOCUMENT.md
 
 What is between the two marks of the document is made anew; the rest stays. A run that left parts or MTUs out,
 or that has bad rows, is refused: the document shows one whole run.

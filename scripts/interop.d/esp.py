@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Part of scripts/interop ipsec-ike: keys for tshark, and ESP's sequence numbers.
 
-usage: interop-esp.py keys FILE      SAs as `ip xfrm monitor` prints them, as options (-o) of tshark
-       interop-esp.py numbers FILE   a capture (pcap, Ethernet): fails when two packets of ESP with other content have
+usage: interop.d/esp.py keys FILE      SAs as `ip xfrm monitor` prints them, as options (-o) of tshark
+       interop.d/esp.py numbers FILE   a capture (pcap, Ethernet): fails when two packets of ESP with other content have
                                      one SPI and sequence number
 """
 import re

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Accepts connections, reads and ignores what comes, and never closes first; for scripts/interop.
 
-usage: interop-listener.py ADDRESS PORT     prints "ready"; ends with SIGTERM
+usage: interop.d/listener.py ADDRESS PORT     prints "ready"; ends with SIGTERM
 """
 
 import selectors

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A plain socket program that sends its last message and its FIN at once (RFC 5041 §6.2.1).
 
-    interop-close.py HOST PORT KIND COUNT
+    interop.d/close.py HOST PORT KIND COUNT
 
 KIND: `ddp` or `rdmap`: each of COUNT streams gets the echo of its message, then the FIN. `bad-crc`: each of them
 gets a reset (docs/protocol.md §6). Prints one line, and ends with 1 if a stream differs.

@@ -54,7 +54,7 @@ address_in() { ip netns exec "${tag}b$1" ip address add 10.78.0.1/24 dev v; }
 
 start_kernel() { # INDEX
     address_in "$1"
-    run_in "$1" listener '^ready' python3 "$repo/scripts/interop-listener.py" 10.78.0.1 7
+    run_in "$1" listener '^ready' python3 "$repo/scripts/interop.d/listener.py" 10.78.0.1 7
 }
 
 start_serve-kernel() { # INDEX

@@ -27,8 +27,8 @@ front=10.77.0.1 back=10.77.0.2
 vhost_pid='' vhost_mtu=''
 rows=0 failed=0
 
-# shellcheck source=scripts/interop-guest.sh
-. "$repo/scripts/interop-guest.sh"
+# shellcheck source=scripts/interop.d/guest.sh
+. "$repo/scripts/interop.d/guest.sh"
 
 cleanup() {
     guest_halt

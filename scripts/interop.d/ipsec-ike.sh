@@ -482,12 +482,12 @@ check_wire() {
     stop_pid "$capture_pid"
     capture_pid=''
     must b 10 "cat /tmp/keys"
-    mapfile -t keys < <(python3 "$repo/scripts/interop-esp.py" keys "$work/out")
+    mapfile -t keys < <(python3 "$repo/scripts/interop.d/esp.py" keys "$work/out")
     clear=$(tshark -r "$work/wire.pcap" -Y '(tcp or icmp or icmpv6.type == 128 or icmpv6.type == 129) and not esp' -T fields -e frame.number \
         2>/dev/null | wc -l)
     [ "$clear" -eq 0 ] || { mkdir -p "$kept" && cp "$work/wire.pcap" "$kept/clear-$rows.pcap"; }
     if [ "$clear" -eq 0 ]; then row "nothing in clear" ok; else row "nothing in clear" "BAD: $clear frames"; fi
-    if python3 "$repo/scripts/interop-esp.py" numbers "$work/wire.pcap" >"$work/out" 2>&1; then
+    if python3 "$repo/scripts/interop.d/esp.py" numbers "$work/wire.pcap" >"$work/out" 2>&1; then
         row "no number twice: $(cat "$work/out")" ok
     else
         row "no number twice under one key" "BAD: $(tail -n 1 "$work/out")"

@@ -18,8 +18,8 @@ results=$repo/target/interop-sctp.json
 capture_pid='' serve_pid='' mtu=1500 peer='' label='' address=''
 rows=0 failed=0
 
-# shellcheck source=scripts/interop-guest.sh
-. "$repo/scripts/interop-guest.sh"
+# shellcheck source=scripts/interop.d/guest.sh
+. "$repo/scripts/interop.d/guest.sh"
 
 cleanup() {
     guest_halt

@@ -198,7 +198,7 @@ closes_at_once() {
     local kind=$1 mtu=$2 how port result
     for how in ddp:7474 rdmap:7476 bad-crc:7473; do
         port=${how#*:}
-        if ! result=$(in_b python3 "$repo/scripts/interop-close.py" 10.77.0.1 "$port" "${how%:*}" 20 2>&1); then
+        if ! result=$(in_b python3 "$repo/scripts/interop.d/close.py" 10.77.0.1 "$port" "${how%:*}" 20 2>&1); then
             result="FAILED: $(tail -n 1 <<<"$result")"
             failed=$((failed + 1))
         fi

@@ -20,8 +20,8 @@ capture_pid='' rows=0 failed=0 mtu=1500
 algorithm='' mode='' esn='' udp='' family=''
 file_bytes=400000
 
-# shellcheck source=scripts/interop-guest.sh
-. "$repo/scripts/interop-guest.sh"
+# shellcheck source=scripts/interop.d/guest.sh
+. "$repo/scripts/interop.d/guest.sh"
 
 cleanup() {
     guest_halt

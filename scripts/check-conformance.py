@@ -29,7 +29,12 @@ CRATES = {
     "dataplane": "dataplane",
     "tcp-lite": "tcp-lite",
     "sctp-lite": "dataplane/sctp-lite",
+    "config": "control/config",
+    "api": "control/api",
+    "daemon": "control/daemon",
+    "ddpctl": "control/ctl",
     "control": "control",
+    "ddpd": "control/ddpd",
     "xfrm": "control/xfrm",
 }
 REASONS = ("Not met:", "Not ours:", "ULP:", "Out of scope:")

@@ -17,8 +17,8 @@ use crate::service;
 use api::{ConnectSpec, UlpChoice};
 use config::Transport;
 use config::{
-    Config, Delivery, ListenerLimits, ListenerSection, PeerSection, QueueSection, SctpSection,
-    TcpSection, Ulp,
+    Config, Delivery, ListenerLimits, ListenerSection, MpaReceiveSection, PeerSection,
+    QueueSection, SctpSection, TcpSection, Ulp,
 };
 
 /// Buffers of the message queue of streams that are opened from here, and bytes of each.
@@ -133,29 +133,52 @@ fn policy(limits: &ListenerLimits) -> EndpointPolicy {
 }
 
 fn sctp_config(section: &SctpSection, recorder: bool) -> sctp::Config {
+    // Without `..`: a key that is not used here does not compile.
+    let &SctpSection {
+        congestion,
+        initial_rto,
+        min_rto,
+        max_rto,
+        max_init_retransmits,
+        max_retransmits,
+        heartbeat,
+        sack_delay,
+        cookie_life,
+        streams,
+        receive_window,
+        receive_window_limit,
+        send_window,
+        pacing,
+        tail_loss_probe,
+        path_mtu_probing,
+        min_path_mtu,
+        path_mtu_raise,
+        linger: _,
+        udp_encapsulation: _,
+    } = section;
     sctp::Config {
-        streams: section.streams,
-        cookie_life: section.cookie_life,
-        max_init_retransmits: section.max_init_retransmits,
-        max_retransmits: section.max_retransmits,
-        heartbeat_interval: section.heartbeat,
-        path_mtu_probing: section.path_mtu_probing,
-        min_path_mtu: section.min_path_mtu,
-        path_mtu_raise: section.path_mtu_raise,
+        streams,
+        cookie_life,
+        max_init_retransmits,
+        max_retransmits,
+        heartbeat_interval: heartbeat,
+        path_mtu_probing,
+        min_path_mtu,
+        path_mtu_raise,
         receive: Arc::new(sctp::receive::ReceiveConfig {
-            window: section.receive_window,
-            window_limit: section.receive_window_limit,
-            sack_delay: section.sack_delay,
+            window: receive_window,
+            window_limit: receive_window_limit,
+            sack_delay,
             ..sctp::receive::ReceiveConfig::default()
         }),
         send: Arc::new(sctp::send::SendConfig {
-            initial_rto: section.initial_rto,
-            min_rto: section.min_rto,
-            max_rto: section.max_rto,
-            congestion: section.congestion,
-            send_window: u64::from(section.send_window),
-            pacing: section.pacing,
-            tail_loss_probe: section.tail_loss_probe,
+            initial_rto,
+            min_rto,
+            max_rto,
+            congestion,
+            send_window: u64::from(send_window),
+            pacing,
+            tail_loss_probe,
             recorder,
             ..sctp::send::SendConfig::default()
         }),
@@ -264,45 +287,64 @@ pub(super) fn heartbeat_for(config: &Config, regions: &[String]) -> Option<Durat
 
 /// How FPDUs are received, on streams opened from either side.
 fn receiving(config: &Config) -> mpa::Config {
+    let MpaReceiveSection { on_bad_crc, max_fpdu, bad_crc_tries } = config.mpa;
     mpa::Config {
-        max_fpdu: config.mpa.max_fpdu,
+        max_fpdu,
         hold_limit: u32::try_from(config.limits.held_per_stream).unwrap_or(u32::MAX),
-        on_bad_crc: config.mpa.on_bad_crc,
-        bad_crc_tries: config.mpa.bad_crc_tries,
+        on_bad_crc,
+        bad_crc_tries,
         ..mpa::Config::default()
     }
 }
 
 /// TCP parameters of all streams.
 pub(super) fn tcp_config(section: &TcpSection) -> tcp::Config {
+    // Without `..`: a key that is not used here does not compile.
+    let &TcpSection {
+        congestion,
+        initial_rto,
+        min_rto,
+        user_timeout,
+        time_wait,
+        delayed_ack,
+        receive_window,
+        receive_window_limit,
+        send_window,
+        sack,
+        path_mtu_probing,
+        min_path_mtu,
+        path_mtu_raise,
+        timestamps,
+        pacing,
+        tail_loss_probe,
+        ecn,
+        zero_window_timeout,
+        syn_cookies: _,
+        keepalive,
+    } = section;
     tcp::Config {
-        rto: tcp::Rto { initial: section.initial_rto, min: section.min_rto, ..tcp::Rto::default() },
+        rto: tcp::Rto { initial: initial_rto, min: min_rto, ..tcp::Rto::default() },
         limits: tcp::Limits {
-            retransmission: section.user_timeout,
-            zero_window: section.zero_window_timeout,
-            time_wait: section.time_wait,
+            retransmission: user_timeout,
+            zero_window: zero_window_timeout,
+            time_wait,
             ..tcp::Limits::default()
         },
-        extensions: tcp::Extensions {
-            sack: section.sack,
-            timestamps: section.timestamps,
-            ecn: section.ecn,
-            ..tcp::Extensions::default()
-        },
+        extensions: tcp::Extensions { sack, timestamps, ecn, ..tcp::Extensions::default() },
         path_mtu: tcp::PathMtuConfig {
-            probing: section.path_mtu_probing,
-            min: section.min_path_mtu,
-            raise: section.path_mtu_raise,
+            probing: path_mtu_probing,
+            min: min_path_mtu,
+            raise: path_mtu_raise,
         },
-        acks: tcp::AckConfig { pushed: true, delay: section.delayed_ack },
-        congestion: section.congestion,
-        send_window: u64::from(section.send_window),
-        receive_window: section.receive_window,
-        receive_window_limit: section.receive_window_limit,
-        pacing: section.pacing,
-        tail_loss_probe: section.tail_loss_probe,
+        acks: tcp::AckConfig { pushed: true, delay: delayed_ack },
+        congestion,
+        send_window: u64::from(send_window),
+        receive_window,
+        receive_window_limit,
+        pacing,
+        tail_loss_probe,
         push_segments: true,
-        keepalive: section.keepalive,
+        keepalive,
         ..tcp::Config::default()
     }
 }

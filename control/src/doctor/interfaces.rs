@@ -58,7 +58,13 @@ pub(super) fn addresses(host: &Host, subject: &Subject, found: &mut Vec<Finding>
                 }
                 Some(PortKind::Pci { .. }) => Severity::Warning,
                 // Their frames never reach the kernel.
-                _ => Severity::Note,
+                Some(
+                    PortKind::Memif { .. }
+                    | PortKind::VhostUser { .. }
+                    | PortKind::Ring { .. }
+                    | PortKind::Pcap { .. },
+                )
+                | None => Severity::Note,
             };
             for net in &interface.addresses {
                 let Some(device) = kernel.get(&net.addr()) else { continue };

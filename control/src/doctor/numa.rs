@@ -57,7 +57,11 @@ fn device(host: &Host, port: &PortSection) -> Option<String> {
             let path = format!("/sys/class/net/{device}/device");
             host.exists(&path).then(|| format!("{path}/numa_node"))
         }
-        _ => None,
+        PortKind::Tap { .. }
+        | PortKind::Memif { .. }
+        | PortKind::VhostUser { .. }
+        | PortKind::Ring { .. }
+        | PortKind::Pcap { .. } => None,
     }
 }
 

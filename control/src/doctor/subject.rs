@@ -23,7 +23,13 @@ impl Subject {
         self.ports()
             .filter_map(|(_, port)| match &port.kind {
                 PortKind::Pci { address, .. } => Some((address.as_str(), port.name.as_str())),
-                _ => None,
+                PortKind::AfXdp { .. }
+                | PortKind::AfPacket { .. }
+                | PortKind::Tap { .. }
+                | PortKind::Memif { .. }
+                | PortKind::VhostUser { .. }
+                | PortKind::Ring { .. }
+                | PortKind::Pcap { .. } => None,
             })
             .collect()
     }
@@ -35,7 +41,12 @@ impl Subject {
                 PortKind::AfXdp { device, .. } | PortKind::AfPacket { device } => {
                     Some((device.as_str(), port))
                 }
-                _ => None,
+                PortKind::Pci { .. }
+                | PortKind::Tap { .. }
+                | PortKind::Memif { .. }
+                | PortKind::VhostUser { .. }
+                | PortKind::Ring { .. }
+                | PortKind::Pcap { .. } => None,
             })
             .collect()
     }

@@ -170,7 +170,11 @@ fn written(config: &Config) -> Vec<PathBuf> {
     files.extend(config.ports.iter().filter_map(|port| match &port.kind {
         PortKind::Memif { socket, .. } | PortKind::VhostUser { socket } => Some(socket.clone()),
         PortKind::Pcap { tx_file, .. } => tx_file.clone(),
-        _ => None,
+        PortKind::Pci { .. }
+        | PortKind::AfXdp { .. }
+        | PortKind::AfPacket { .. }
+        | PortKind::Tap { .. }
+        | PortKind::Ring { .. } => None,
     }));
     files.extend(config.ipsec.sas.iter().filter_map(|sa| sa.sequence_file.clone()));
     let directories = files.iter().map(|file| parent(file));
@@ -189,7 +193,13 @@ fn read(config: &Config) -> Vec<PathBuf> {
     paths.extend(config.file.canonicalize().ok().map(|file| parent(&file)));
     paths.extend(config.ports.iter().filter_map(|port| match &port.kind {
         PortKind::Pcap { rx_file, .. } => Some(rx_file.clone()),
-        _ => None,
+        PortKind::Pci { .. }
+        | PortKind::AfXdp { .. }
+        | PortKind::AfPacket { .. }
+        | PortKind::Tap { .. }
+        | PortKind::Memif { .. }
+        | PortKind::VhostUser { .. }
+        | PortKind::Ring { .. } => None,
     }));
     paths
 }
@@ -210,7 +220,11 @@ fn devices(kind: &PortKind) -> Vec<PathBuf> {
             paths.extend(uio.map(|entry| entry.path()));
             paths
         }
-        _ => Vec::new(),
+        PortKind::AfPacket { .. }
+        | PortKind::Memif { .. }
+        | PortKind::VhostUser { .. }
+        | PortKind::Ring { .. }
+        | PortKind::Pcap { .. } => Vec::new(),
     }
 }
 

@@ -57,7 +57,14 @@ impl Core {
                 "at the other end of {device}, in the network namespace of {source}, run `ethtool -K PEER tx off gso off \
                  tso off`, where PEER is its interface"
             ),
-            _ => format!("turn its checksum offload off ({source}: `ethtool -K DEVICE tx off`)"),
+            PortKind::Pci { .. }
+            | PortKind::Tap { .. }
+            | PortKind::Memif { .. }
+            | PortKind::VhostUser { .. }
+            | PortKind::Ring { .. }
+            | PortKind::Pcap { .. } => {
+                format!("turn its checksum offload off ({source}: `ethtool -K DEVICE tx off`)")
+            }
         };
         let sentence = format!(
             "port {}: packets of {source} come without checksums, which it leaves to a device: they are dropped and its \

@@ -15,7 +15,7 @@ pub(super) use self::transfers::{
     Bench, CompareSwap, FetchAdd, Get, Load, LoadPeer, Ping, Place, Put, Send, SendTo, Verbs,
 };
 pub(super) use self::values::size;
-use self::values::{number, on_off, region_name, severity, since, stag};
+use self::values::{number, on_off, region_name, severity, since, socket, stag};
 
 use super::capture::Capture;
 use super::config::Config;
@@ -356,6 +356,7 @@ pub struct Events {
 #[derive(Debug, ClapArgs)]
 pub struct ServeKernel {
     /// ADDRESS:PORT to listen on; port 0 lets the kernel choose
+    #[arg(value_parser = socket)]
     pub address: SocketAddr,
     /// The region's name
     #[arg(long, default_value = "inbox", value_parser = region_name)]

@@ -1,6 +1,9 @@
 //! What options may say.
 
+use std::net::SocketAddr;
 use std::time::SystemTime;
+
+use base::address::{self, AddressError};
 
 use crate::api::Severity;
 use crate::config::parse_u64;
@@ -52,4 +55,12 @@ pub(super) fn region_name(text: &str) -> Result<String, String> {
         true => Ok(text.to_owned()),
         false => Err("use 1 to 64 of A-Z a-z 0-9 . _ -".into()),
     }
+}
+
+/// An address and a port of this host's kernel.
+pub(super) fn socket(text: &str) -> Result<SocketAddr, String> {
+    address::parse_socket(text).map_err(|error| match error {
+        AddressError::Syntax => "write ADDRESS:PORT, such as 0.0.0.0:7471 or [::]:7471".into(),
+        named => format!("this is {named}"),
+    })
 }

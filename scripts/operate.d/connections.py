@@ -306,3 +306,64 @@ def peers_that_may_connect(on):
         code, _, err = ddpd.ctl("b", "connect", "tcp://10.79.0.1:7471")
         expect(code == 0, f"the allowed peer: exit {code}: {err.strip()}")
     return refused["detail"]
+
+
+@situation("a name with an address that the appliance cannot reach and one that it can: the stream stands; else each is named")
+def name_with_two_addresses(on):
+    hosts = on.directory / "two-addresses.hosts"
+    hosts.write_text("fd09::2 dual\n10.79.0.1 dual\n")
+    bound = ["unshare", "-m", "sh", "-c", f'mount --bind {hosts} /etc/hosts && exec "$@"', "sh"]
+    if subprocess.run([*bound, "true"], capture_output=True).returncode != 0:
+        raise LeftOut("/etc/hosts cannot be replaced: unshare is not allowed here")
+    (on.directory / "small.bin").write_bytes(bytes(1000))
+    with pair(on, "names") as ddpd:
+        def ctl(*arguments):
+            command = [*bound, on.programs / "ddpctl", "--socket", ddpd.directory / "b.sock", *arguments]
+            ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+            return ran.returncode, ran.stdout, ran.stderr
+        code, out, err = ctl("put", str(on.directory / "small.bin"), "TCP://dual:7471/inbox")
+        expect(code == 0 and "to 10.79.0.1:7471" in out, f"exit {code}: {out} {err}")
+        code, out, err = ctl("--json", "connect", "dual:7471")
+        expect(code == 0 and '"10.79.0.1:7471"' in out, f"exit {code}: {out} {err}")
+        code, _, err = ctl("connect", "dual:9")
+        each = ("[fd09::2]:9 was not tried: no interface has a route to fd09::2", "10.79.0.1:9: TCP connection refused")
+        expect(code == 4 and all(one in err for one in each), f"exit {code}: {err.strip()}")
+        return err.splitlines()[0]
+
+
+@situation("a link-local address: the zone chooses the interface; without, one interface is enough, and of several each is named")
+def zones(on):
+    two = """
+[[port]]
+name = "q"
+kind = "ring"
+link = "other"
+[[interface]]
+name = "side"
+port = "q"
+addresses = ["fd79:1::{host}/64"]
+"""
+    listens = LISTENER.format(access="w", streams=4)
+    def configured(name, host, more):
+        port = f'kind = "ring"\nlink = "own"\nmac = "02:00:00:00:79:0{host}"\n'
+        v6 = f'addresses = ["10.79.0.{host}/24", "fd79::{host}/64"]'
+        return text(name, host, port=port, more=more).replace(f'addresses = ["10.79.0.{host}/24"]', v6)
+    peer = "fe80::ff:fe00:7901"
+    texts = {"a": configured("a", 1, two.format(host=1) + listens), "b": configured("b", 2, two.format(host=2))}
+    with Ddpd(on, on.directory / "zones", texts) as ddpd:
+        for zone in ("%25lan", "%lan"):
+            opened = ddpd.json("b", "connect", f"tcp://[{peer}{zone}]:7471")
+            expect(opened["remote"] == f"[{peer}]:7471", str(opened))
+        for host, sentence in [
+            (f"[{peer}]", "name one of lan, side as its zone"),
+            (f"[{peer}%25back]", "there is no interface `back`: the interfaces are lan, side"),
+            ("[fd79::1%25lan]", "is not a link-local address"),
+            ("[::ffff:10.79.0.1]", "write 10.79.0.1"),
+            ("0x0a4f0001", "an old form of an IPv4 address"),
+        ]:
+            code, _, err = ddpd.ctl("b", "connect", f"tcp://{host}:7471")
+            expect(code == 2 and sentence in err, f"{host}: exit {code}: {err.strip()}")
+    with Ddpd(on, on.directory / "zone", {"a": configured("a", 1, listens), "b": configured("b", 2, "")}) as ddpd:
+        opened = ddpd.json("b", "connect", f"tcp://[{peer}]:7471")
+        expect(opened["remote"] == f"[{peer}]:7471", str(opened))
+        return f"{opened['local']} to {opened['remote']}"

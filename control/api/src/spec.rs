@@ -1,5 +1,6 @@
 //! Bodies of the requests that use streams (connect, put, get, ping, atomic, send) and of their answers.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -68,14 +69,21 @@ impl Default for RdmapChoice {
     }
 }
 
-/// A peer to connect to. Names are resolved by the client: the appliance wants an address.
+/// A peer to connect to. Names are resolved by the client, which passes all addresses of a name: the appliance knows which
+/// of them its interfaces reach.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConnectSpec {
     /// `192.0.2.1:7471` or `[2001:db8::1]:7471`.
     #[schemars(with = "shape::SocketAddress")]
-    pub remote: std::net::SocketAddr,
-    /// Interface to use; by default the one with a route.
+    #[serde(deserialize_with = "address::one")]
+    pub remote: SocketAddr,
+    /// More addresses of the same peer, at most 31. All are tried in turn until a stream stands: those on the link of an
+    /// interface first, then those with a route; others are not tried.
+    #[schemars(with = "Vec<shape::SocketAddress>", length(max = 31))]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "address::several")]
+    pub alternatives: Vec<SocketAddr>,
+    /// Interface to use; by default the one with a route. A link-local address needs it where several interfaces have IPv6.
     #[serde(default)]
     pub interface: Option<String>,
     /// What carries DDP.
@@ -109,9 +117,10 @@ pub struct ConnectSpec {
 
 impl ConnectSpec {
     /// Bare DDP over TCP to this peer, with all defaults.
-    pub fn to(remote: std::net::SocketAddr) -> Self {
+    pub fn to(remote: SocketAddr) -> Self {
         Self {
             remote,
+            alternatives: Vec::new(),
             interface: None,
             transport: Transport::default(),
             udp_port: None,
@@ -122,6 +131,14 @@ impl ConnectSpec {
             mpa: MpaChoice::default(),
             regions: Vec::new(),
         }
+    }
+
+    /// Most addresses of a peer.
+    pub const MOST_ADDRESSES: usize = 32;
+
+    /// All addresses of the peer.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        std::iter::once(self.remote).chain(self.alternatives.iter().copied())
     }
 
     /// Fields of the IP headers.
@@ -413,6 +430,39 @@ pub struct Sent {
     /// The peer has it: it has answered a message or a Read, or has closed in order.
     #[serde(default)]
     pub confirmed: bool,
+}
+
+/// Addresses of peers in JSON, without a zone: zones of this host are not the appliance's (RFC 4007 §6).
+mod address {
+    use std::borrow::Cow;
+    use std::net::SocketAddr;
+
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer};
+
+    pub(super) fn one<'de, D: Deserializer<'de>>(d: D) -> Result<SocketAddr, D::Error> {
+        read(&Cow::<'de, str>::deserialize(d)?).map_err(D::Error::custom)
+    }
+
+    pub(super) fn several<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<SocketAddr>, D::Error> {
+        let texts = Vec::<Cow<'de, str>>::deserialize(d)?;
+        texts.iter().map(|text| read(text)).collect::<Result<_, _>>().map_err(D::Error::custom)
+    }
+
+    fn read(text: &str) -> Result<SocketAddr, String> {
+        if text.contains('%') {
+            let text = text.escape_debug();
+            return Err(format!(
+                "`{text}` has a zone: leave it out, and name the appliance's interface in `interface`"
+            ));
+        }
+        text.parse().map_err(|_| {
+            let text = text.escape_debug();
+            format!(
+                "`{text}` is not an address and a port such as 192.0.2.1:7471 or [2001:db8::1]:7471"
+            )
+        })
+    }
 }
 
 /// Bytes as base64 in JSON.

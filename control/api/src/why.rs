@@ -1,9 +1,10 @@
 //! What happened to a stream, a job's streams or a peer's: the flight recorder's answer.
 
 use axum::extract::State;
+use base::address;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use super::app::{Answer, App, Name};
 use super::{ApiError, Counters, Request, StreamId};
@@ -22,10 +23,11 @@ pub enum Subject {
 impl Subject {
     /// An address, with a port or without; 16 hexadecimal digits are a stream, other numbers a job.
     pub fn parse(text: &str) -> Option<Subject> {
-        if let Ok(address) = text.trim_start_matches('[').trim_end_matches(']').parse() {
+        let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+        if let Ok(address) = address::parse(inner.unwrap_or(text)) {
             return Some(Subject::Peer(address, None));
         }
-        if let Ok(end) = text.parse::<SocketAddr>() {
+        if let Ok(end) = address::parse_socket(text) {
             return Some(Subject::Peer(end.ip(), Some(end.port())));
         }
         match text.len() {
@@ -149,6 +151,9 @@ mod tests {
             ("2001:db8::1", Some(Subject::Peer(address("2001:db8::1"), None))),
             ("[2001:db8::1]", Some(Subject::Peer(address("2001:db8::1"), None))),
             ("[2001:db8::1]:9", Some(Subject::Peer(address("2001:db8::1"), Some(9)))),
+            ("::ffff:10.0.0.2", None),
+            ("10.0.0.02", None),
+            ("[10.0.0.2", None),
             ("ingest", None),
             ("", None),
             ("zzzzzzzzzzzzzzzz", None),

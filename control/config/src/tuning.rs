@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base::address;
+
 use super::errors::Places;
 use super::keys::{Key, keys, section};
 use super::management::{AccessSection, AuditSection, read_access, read_audit};
@@ -289,11 +291,8 @@ fn socket_address() -> Rule<SocketAddr> {
         |address| format!("\"{address}\""),
         |value| {
             let text = string(value)?;
-            text.parse().map_err(|_| {
-                let text = text.escape_debug();
-                format!(
-                    "is \"{text}\", but must be an address and a port such as \"127.0.0.1:9471\""
-                )
+            address::parse_socket(&text).map_err(|error| {
+                not_read(&text, error, "an address and a port such as \"127.0.0.1:9471\"")
             })
         },
     )

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base::address::{self, AddressError};
 use ipnet::IpNet;
 use port_kind::policy::LocalPorts;
 use toml::de::DeValue;
@@ -332,26 +333,26 @@ fn read_rate(value: &DeValue<'_>) -> Parsed<u64> {
     }
 }
 
-/// An IPv4 or IPv6 address.
-pub(super) fn ip(value: &DeValue<'_>) -> Parsed<IpAddr> {
-    const EXAMPLE: &str = "an address such as \"192.0.2.1\" or \"2001:db8::1\"";
-    let text = text(value, EXAMPLE)?;
-    text.parse().map_err(|_| format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug()))
-}
-
 /// An address that a host can have.
 pub(super) fn host_ip(value: &DeValue<'_>) -> Parsed<IpAddr> {
-    let address = ip(value)?;
+    const EXAMPLE: &str = "an address such as \"192.0.2.1\" or \"2001:db8::1\"";
+    let text = text(value, EXAMPLE)?;
+    let address = address::parse(text).map_err(|error| not_read(text, error, EXAMPLE))?;
     check_host(address)?;
     Ok(address)
 }
 
-fn check_host(address: IpAddr) -> Parsed<()> {
-    let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
-    if address.is_unspecified() || address.is_multicast() || address.is_loopback() || broadcast {
-        return Err(format!("is {address}, which no host on a network can have: choose another"));
+/// The sentence on a text that is not an address, a prefix or a socket's address.
+pub(super) fn not_read(text: &str, error: AddressError, example: &str) -> String {
+    let text = text.escape_debug();
+    match error {
+        AddressError::Syntax => format!("is \"{text}\", but must be {example}"),
+        named => format!("is \"{text}\", {named}"),
     }
-    Ok(())
+}
+
+fn check_host(address: IpAddr) -> Parsed<()> {
+    address::check_host(address).map_err(|error| format!("is {address}, {error}: choose another"))
 }
 
 /// An address of ours with the length of its prefix.
@@ -362,6 +363,13 @@ pub(super) fn interface_address(value: &DeValue<'_>) -> Parsed<IpNet> {
         return Err(format!(
             "is {net}: prefix length 0 is the whole Internet, write the network's"
         ));
+    }
+    if let IpNet::V6(v6) = net
+        && v6.prefix_len() + 1 < v6.max_prefix_len()
+        && v6.addr() == v6.network()
+    {
+        // RFC 4291 §2.6.1; of a prefix of 127 bits it is a host's (RFC 6164 §6).
+        return Err(format!("is {net}, the address of any router of the network: choose another"));
     }
     if let IpNet::V4(v4) = net
         && v4.prefix_len() + 1 < v4.max_prefix_len()
@@ -387,7 +395,9 @@ fn prefix(value: &DeValue<'_>) -> Parsed<IpNet> {
     const EXAMPLE: &str =
         "an address with its prefix length, such as \"192.0.2.1/24\" or \"2001:db8::1/64\"";
     let text = text(value, EXAMPLE)?;
-    text.parse().map_err(|_| format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug()))
+    let (address, len) =
+        address::parse_prefix(text).map_err(|error| not_read(text, error, EXAMPLE))?;
+    IpNet::new(address, len).map_err(|_| not_read(text, AddressError::Syntax, EXAMPLE))
 }
 
 /// A unicast hardware address.

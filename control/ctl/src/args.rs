@@ -13,7 +13,8 @@ pub(super) use self::opening::{Connect, Mpa, MpaRev, Opening};
 pub(super) use self::transfers::{
     Bench, CompareSwap, FetchAdd, Get, Load, LoadPeer, Ping, Place, Put, Send, SendTo, Verbs,
 };
-use crate::values::{number, on_off, region_name, severity, since, size, stag};
+pub(super) use self::values::size;
+use self::values::{number, on_off, region_name, severity, since, socket, stag};
 
 use super::capture::Capture;
 use super::config::Config;
@@ -354,6 +355,7 @@ pub struct Events {
 #[derive(Debug, ClapArgs)]
 pub struct ServeKernel {
     /// ADDRESS:PORT to listen on; port 0 lets the kernel choose
+    #[arg(value_parser = socket)]
     pub address: SocketAddr,
     /// The region's name
     #[arg(long, default_value = "inbox", value_parser = region_name)]

@@ -130,7 +130,7 @@ impl From<ConfigErrors> for Failure {
 impl From<KernelError> for Failure {
     fn from(error: KernelError) -> Self {
         let exit = match &error {
-            KernelError::Resolve { .. } | KernelError::Connect { .. } => Exit::Unreachable,
+            KernelError::Resolve { .. } | KernelError::Connect(_) => Exit::Unreachable,
             KernelError::Rejected { .. } | KernelError::Peer(_) => Exit::Refused,
             KernelError::NeedsStag => Exit::Usage,
             _ => Exit::Failed,

@@ -12,7 +12,7 @@ mod config;
 mod drain;
 mod exit;
 mod generate;
-pub mod kernel;
+mod host;
 mod pipe;
 mod put;
 mod section;
@@ -46,6 +46,7 @@ use api::{
 use ::config::Transport;
 pub use args::{Args, Command};
 pub use exit::Exit;
+pub use host::{Host, HostError};
 pub use url::{Peer, RegionAt, Url, UrlError};
 
 use args::{
@@ -479,7 +480,7 @@ fn connect_spec(
     opening: Opening,
     regions: Vec<String>,
 ) -> Result<ConnectSpec, Failure> {
-    let remote = peer.resolve().map_err(|error| {
+    let mut remotes = peer.resolve().map_err(|error| {
         Failure::new(Exit::Failed, format!("the address of {} is not known: {error}", peer.host))
     })?;
     let Opening { interface, udp_port, dscp, ttl, mpa, ird, ord, .. } = opening;
@@ -488,10 +489,19 @@ fn connect_spec(
         let message = "--udp-port is for SCTP in UDP: write sctp:// or rdmap+sctp://";
         return Err(Failure::new(Exit::Usage, message));
     }
+    let interface = match (interface, peer.host.zone()) {
+        (Some(name), Some(zone)) if name != zone => {
+            let message =
+                format!("--interface {name}, and the zone of {} is another one", peer.host);
+            return Err(Failure::new(Exit::Usage, message));
+        }
+        (interface, zone) => interface.or_else(|| zone.map(str::to_owned)),
+    };
     let (peer_kind, retry_revision_1) = (peer_kind, retry_rev1);
     let rdmap = RdmapChoice { ird, ord, peer: peer_kind, peer_to_peer, retry_revision_1 };
     let (transport, ulp, mpa) = (peer.transport, peer.ulp, mpa.into());
-    let to = ConnectSpec::to(remote);
+    let alternatives = remotes.split_off(1);
+    let to = ConnectSpec { alternatives, ..ConnectSpec::to(remotes[0]) };
     Ok(ConnectSpec { interface, transport, udp_port, dscp, ttl, ulp, rdmap, mpa, regions, ..to })
 }
 

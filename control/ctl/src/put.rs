@@ -1,5 +1,6 @@
 //! `put`: a file into a peer's region, through the appliance or over kernel sockets.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +15,7 @@ use tcp_lite::mpa::Revision;
 
 use super::args::{Mpa, MpaRev, Put};
 use super::exit::{Exit, Failure};
+use super::host::Host;
 use super::pipe;
 use super::{Output, connect_spec};
 use crate::kernel;
@@ -152,11 +154,19 @@ pub(super) fn kernel(put: Put, output: &mut Output<'_>) -> Result<(), Failure> {
         (Some(region), None) => kernel::Target::Region { name: region.name, offset: region.offset },
         (None, None) => return Err(no_place(put.url.peer.scheme())),
     };
+    if let Host::Address(IpAddr::V6(address)) = put.url.peer.host
+        && address.is_unicast_link_local()
+    {
+        let message = format!(
+            "{address} is a link-local address: name this host's interface as its zone, such as [{address}%25eth0]"
+        );
+        return Err(Failure::new(Exit::Usage, message));
+    }
     let file = pipe::path(&put.file);
     let total = std::fs::metadata(file).map_err(|error| unreadable(&put.file, &error))?.len();
     let request = kernel::PutRequest {
         file: file.to_owned(),
-        host: put.url.peer.host.clone(),
+        host: put.url.peer.host.node(),
         port: put.url.peer.port,
         target,
         mpa: kernel_mpa(&put)?,

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::net::{IpAddr, SocketAddr};
 
+use base::address::{self, AddressError};
 use clap::{Args as ClapArgs, ValueEnum};
 
 use api::StreamInfo;
@@ -167,9 +168,17 @@ enum Remote {
 }
 
 fn parse_remote(text: &str) -> Result<Remote, String> {
-    let host = text.parse().map(Remote::Host);
-    host.or_else(|_| text.parse().map(Remote::Port))
-        .map_err(|_| "an address, or an address and a port: 192.0.2.1, [2001:db8::1]:7471".into())
+    let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    let found = match address::parse(inner) {
+        Err(AddressError::Syntax) => address::parse_socket(text).map(Remote::Port),
+        host => host.map(Remote::Host),
+    };
+    found.map_err(|error| match error {
+        AddressError::Syntax => {
+            "an address, or an address and a port: 192.0.2.1, [2001:db8::1]:7471".into()
+        }
+        named => format!("this is {named}"),
+    })
 }
 
 fn parse_transport(text: &str) -> Result<Transport, String> {
@@ -258,6 +267,8 @@ mod tests {
         assert_eq!(shown(&["--state", "closing"]), [0u64; 0]);
         assert_eq!(shown(&["--transport", "sctp"]), [0u64; 0]);
         assert!(Line::try_parse_from(["x", "--columns", "rtt,nothing"]).is_err());
-        assert!(Line::try_parse_from(["x", "--remote", "nobody"]).is_err());
+        for remote in ["nobody", "10.1", "::ffff:192.0.2.10", "192.0.2.010:7003", "fe80::1%lan"] {
+            assert!(Line::try_parse_from(["x", "--remote", remote]).is_err(), "{remote}");
+        }
     }
 }

@@ -1,9 +1,12 @@
 //! What options may say.
 
+use std::net::SocketAddr;
 use std::time::SystemTime;
 
-use api::Severity;
-use config::parse_u64;
+use base::address::{self, AddressError};
+
+use crate::api::Severity;
+use crate::config::parse_u64;
 
 pub(crate) fn severity(text: &str) -> Result<Severity, String> {
     let found = Severity::ALL.into_iter().find(|(word, _)| *word == text);
@@ -52,4 +55,12 @@ pub(crate) fn region_name(text: &str) -> Result<String, String> {
         true => Ok(text.to_owned()),
         false => Err("use 1 to 64 of A-Z a-z 0-9 . _ -".into()),
     }
+}
+
+/// An address and a port of this host's kernel.
+pub(super) fn socket(text: &str) -> Result<SocketAddr, String> {
+    address::parse_socket(text).map_err(|error| match error {
+        AddressError::Syntax => "write ADDRESS:PORT, such as 0.0.0.0:7471 or [::]:7471".into(),
+        named => format!("this is {named}"),
+    })
 }

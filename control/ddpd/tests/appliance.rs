@@ -1,5 +1,7 @@
 //! `ddpd` as a whole: two appliances in one process, joined by a link; no root, no hugepages.
 
+#[path = "appliance/addresses.rs"]
+mod addresses;
 #[path = "appliance/bench.rs"]
 mod bench;
 #[path = "appliance/busy.rs"]

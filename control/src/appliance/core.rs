@@ -16,6 +16,7 @@ mod ipsec;
 mod listen;
 mod log;
 mod queries;
+mod reach;
 pub(super) mod reload;
 mod route;
 mod scrapes;

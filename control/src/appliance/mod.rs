@@ -24,6 +24,7 @@
 //! No part calls another. Each takes requests and events and returns values; what a job wants of others is an
 //! `Effect`. `core` routes them.
 
+mod addresses;
 mod attempts;
 pub mod budget;
 mod busy;

@@ -8,6 +8,9 @@ use dataplane::memory::Memory;
 use dataplane::{InterfaceId, ListenerId, WorkerId};
 use ddp::{PdId, StreamId};
 
+use super::addresses::Addresses;
+use crate::api::{Answer, ApiError, ConnectSpec, Subject};
+use crate::config::ServiceKind;
 use crate::service::Slot;
 use api::{Answer, ApiError, ConnectSpec, Subject};
 use config::ServiceKind;
@@ -161,6 +164,8 @@ pub(super) struct ConnectPlan {
     pub start_key: bool,
     /// One of its regions has a file.
     pub stores: bool,
+    /// Other addresses of the peer.
+    pub addresses: Addresses,
 }
 
 /// What a stream is opened for.

@@ -11,8 +11,9 @@
 //! `and` and `or` side by side want parentheses: `tcpdump` gives them one precedence, other languages two.
 //! Expressions are bounded in length and depth.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
+use base::address;
 use ipnet::IpNet;
 
 use super::Direction;
@@ -255,12 +256,13 @@ impl<'a> Parser<'a> {
     fn end(&mut self, end: End) -> Result<Node, FilterError> {
         match self.next() {
             Some("host") => {
-                let address = self.next().and_then(|word| word.parse::<IpAddr>().ok());
+                let address = self.next().and_then(|word| address::parse(word).ok());
                 let address = address.map(|address| Node::Host(end, address.into()));
                 address.ok_or_else(|| self.error("`host` wants an IP address"))
             }
             Some("net") => {
-                let net = self.next().and_then(|word| word.parse::<IpNet>().ok());
+                let net = self.next().and_then(|word| address::parse_prefix(word).ok());
+                let net = net.and_then(|(address, len)| IpNet::new(address, len).ok());
                 let net = net.map(|net| Node::Host(end, net));
                 net.ok_or_else(|| self.error("`net` wants a network such as 192.0.2.0/24"))
             }

@@ -103,6 +103,8 @@ fn what_is_no_expression_is_refused_with_the_word() {
         ("port", "`port` wants a number from 0 to 65535, and it ends here"),
         ("port 65536", "`port` wants a number from 0 to 65535 at `65536`"),
         ("host 10.0.0", "`host` wants an IP address at `10.0.0`"),
+        ("host ::ffff:10.0.0.1", "`host` wants an IP address at `::ffff:10.0.0.1`"),
+        ("net 010.0.0.0/8", "`net` wants a network such as 192.0.2.0/24 at `010.0.0.0/8`"),
         ("net 10.0.0.0/33", "`net` wants a network"),
         ("proto 256", "`proto` wants a number from 0 to 255"),
         ("vlan 4096", "`vlan` wants a number from 0 to 4095"),

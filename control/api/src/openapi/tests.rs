@@ -126,6 +126,8 @@ fn patterns_are_those_of_the_parsers() {
         "[12345::]:9",
         "::1:9",
         "[::1]",
+        "[fe80::1%3]:9",
+        "[fe80::1%lan]:9",
         "",
         "peer:1",
     ];

@@ -539,7 +539,7 @@ fn ipsec() {
         ),
         (
             policy(
-                "action = \"protect\"\nmode = \"tunnel\"\ntunnel_local = \"::1:1\"\ntunnel_remote = \"192.0.2.9\"",
+                "action = \"protect\"\nmode = \"tunnel\"\ntunnel_local = \"fd01::1\"\ntunnel_remote = \"192.0.2.9\"",
             ),
             "of another address family than what it carries",
         ),

@@ -131,6 +131,16 @@ impl KernelError {
     }
 }
 
+/// An address that could not be connected to.
+#[derive(Debug, Error)]
+#[error("{address}: {source}")]
+pub struct Unreached {
+    /// The address.
+    pub address: SocketAddr,
+    /// Why.
+    pub source: io::Error,
+}
+
 /// Why a transfer failed or a listener cannot run.
 #[derive(Debug, Error)]
 pub enum KernelError {
@@ -142,14 +152,9 @@ pub enum KernelError {
         /// Why.
         source: io::Error,
     },
-    /// No TCP connection.
-    #[error("cannot connect to {address}: {source}")]
-    Connect {
-        /// The address tried last.
-        address: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
+    /// No TCP connection to any address, at least one.
+    #[error("cannot connect to {}", .0.iter().map(Unreached::to_string).collect::<Vec<_>>().join("; "))]
+    Connect(Vec<Unreached>),
     /// No listening socket.
     #[error("cannot listen on {address}: {source}")]
     Listen {

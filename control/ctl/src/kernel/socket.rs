@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-use super::KernelError;
+use super::{KernelError, Unreached};
 
 /// MSS where the kernel does not report it (draft-culley-iwarp-mpa-03 §5.1.1).
 const DEFAULT_MSS: usize = 1460;
@@ -32,18 +32,32 @@ pub(super) enum Arrived {
 }
 
 impl Socket {
-    /// Connects to the first address of `host` that answers within `timeout`.
+    /// Connects to the first address of `host` that answers. All attempts together take at most `timeout`, of which a
+    /// silent address has an equal share with those behind it.
     pub(super) fn connect(host: &str, port: u16, timeout: Duration) -> Result<Self, KernelError> {
         let resolve = |source| KernelError::Resolve { host: host.to_owned(), source };
         let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(resolve)?.collect();
-        let mut last = resolve(io::ErrorKind::NotFound.into());
-        for address in addresses {
-            match TcpStream::connect_timeout(&address, timeout).and_then(Self::new) {
+        if addresses.is_empty() {
+            return Err(resolve(io::ErrorKind::NotFound.into()));
+        }
+        Self::connect_any(&addresses, timeout)
+    }
+
+    fn connect_any(addresses: &[SocketAddr], timeout: Duration) -> Result<Self, KernelError> {
+        let until = Instant::now() + timeout;
+        let (mut left, mut failures) = (addresses.len(), Vec::new());
+        for &address in addresses {
+            let share = until.saturating_duration_since(Instant::now());
+            let share = share / u32::try_from(left).unwrap_or(u32::MAX);
+            left -= 1;
+            // A time-out of 0 is not accepted.
+            let share = share.max(Duration::from_millis(1));
+            match TcpStream::connect_timeout(&address, share).and_then(Self::new) {
                 Ok(socket) => return Ok(socket),
-                Err(source) => last = KernelError::Connect { address, source },
+                Err(source) => failures.push(Unreached { address, source }),
             }
         }
-        Err(last)
+        Err(KernelError::Connect(failures))
     }
 
     /// Takes a connected socket over.
@@ -146,5 +160,27 @@ pub(super) fn wait(fds: &mut [PollFd<'_>], until: Instant) -> io::Result<()> {
     match poll(fds, Some(&timeout)) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn all_addresses_are_tried_and_each_failure_is_named() {
+        let listener = || TcpListener::bind("127.0.0.1:0").unwrap();
+        let open = listener();
+        let closed = [listener(), listener()].map(|listener| listener.local_addr().unwrap());
+        let [first, second] = closed;
+        let time = Duration::from_secs(60);
+        let there = open.local_addr().unwrap();
+        let socket = Socket::connect_any(&[first, second, there], time).unwrap();
+        assert_eq!(socket.peer(), there);
+        let error = Socket::connect_any(&closed, time).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("cannot connect to {first}: ")), "{error}");
+        assert!(error.contains(&format!("; {second}: ")), "{error}");
     }
 }

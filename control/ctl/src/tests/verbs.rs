@@ -147,3 +147,39 @@ fn verbs_exit_with_what_went_wrong() {
     let gone = ddpctl(&["--socket", "/nonexistent/s", "ping", "10.0.0.2:7174"]);
     assert_eq!(gone.exit, Exit::Unreachable);
 }
+
+/// A zone chooses the interface of the appliance; it is not sent as a part of the address.
+#[test]
+fn a_zone_is_the_appliances_interface() {
+    let fake = Fake::start();
+    let spec = |arguments: &[&str]| {
+        let line = [&["x"], arguments].concat();
+        let Command::Connect(connect) = Args::try_parse_from(line).unwrap().command else {
+            panic!()
+        };
+        connect_spec(&connect.peer, connect.opening, Vec::new())
+    };
+    let zoned = spec(&["connect", "Tcp://[fe80::9%25front]:7"]).unwrap();
+    assert_eq!(zoned.interface.as_deref(), Some("front"));
+    assert_eq!(json!(zoned)["remote"], "[fe80::9]:7");
+    let same = spec(&["connect", "--interface", "front", "[fe80::9%front]:7"]).unwrap();
+    assert_eq!(same, zoned);
+    let ran = fake.ctl(&["connect", "--interface", "back", "[fe80::9%front]:7"]);
+    assert_eq!(ran.exit, Exit::Usage);
+    assert!(ran.err.contains("--interface back, and the zone of [fe80::9%25front]"), "{}", ran.err);
+    let kernel = ddpctl(&["put", "--kernel", "/dev/null", "tcp://[fe80::9]:7/in"]);
+    assert_eq!(kernel.exit, Exit::Usage);
+    assert!(kernel.err.contains("[fe80::9%25eth0]"), "{}", kernel.err);
+}
+
+/// All addresses of a name are passed to the appliance.
+#[test]
+fn a_name_is_looked_up_to_all_its_addresses() {
+    let addresses = "localhost:7".parse::<Peer>().unwrap().resolve().unwrap();
+    let mut once = addresses.clone();
+    once.dedup();
+    assert_eq!(once, addresses);
+    assert!(addresses.iter().all(|address| address.ip().is_loopback() && address.port() == 7));
+    let literal = "192.0.2.1:7".parse::<Peer>().unwrap().resolve().unwrap();
+    assert_eq!(literal, ["192.0.2.1:7".parse().unwrap()]);
+}

@@ -1,18 +1,21 @@
 //! The active side: streams that are opened from here.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use dataplane::memory::ring::Kind;
 use dataplane::{
     CloseReason, Command, Connect, ConnectError, Event, InterfaceId, Service, Ticket, WorkerId,
 };
 use ddp::{PdId, StreamId, UlpKind, VersionPolicy};
-use ipnet::IpNet;
 use tcp_lite::mpa;
 
 use super::Core;
-use super::failures::{connect_error, is_other_ulp, wrong_ulp_error};
+use super::failures::{connect_error, is_final, is_other_ulp, wrong_ulp_error};
+use super::reach::{check_addresses, order};
+use crate::advert;
+use crate::api::{Answer, ApiError, ConnectSpec, EventKind, RdmapChoice, UlpChoice};
+use crate::appliance::addresses::{Addresses, Candidate};
 use crate::appliance::endpoints::opened_ulp;
 use crate::appliance::env::api_id;
 use crate::appliance::loader::Wanted;
@@ -23,8 +26,6 @@ use config::Transport;
 use config::{MAX_DEPTH, MAX_DSCP};
 use ddp::advert;
 
-/// Time for all of an active open.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 impl Core {
     /// Opens a stream that stands until it is closed.
     pub(super) fn connect(&mut self, spec: ConnectSpec, answer: Answer, now: Instant) {
@@ -40,11 +41,21 @@ impl Core {
         now: Instant,
     ) {
         match self.plan(&spec) {
-            Ok((interface, worker, pd)) => {
+            Ok((first, addresses, worker, pd)) => {
                 let regions = spec.regions.clone();
                 let stores = self.regions.store(&regions);
-                let plan = ConnectPlan { spec, purpose, interface, worker, pd, start_key, stores };
-                let plan = Box::new(plan);
+                let Candidate { remote, interface } = first;
+                let spec = ConnectSpec { remote, alternatives: Vec::new(), ..spec };
+                let plan = Box::new(ConnectPlan {
+                    spec,
+                    purpose,
+                    interface,
+                    worker,
+                    pd,
+                    start_key,
+                    stores,
+                    addresses,
+                });
                 let exclusive = self.regions.reserve(&regions, self.env.now);
                 if exclusive.is_empty() {
                     self.send_connect(*plan);
@@ -84,7 +95,11 @@ impl Core {
         self.regions.bind_written(&mut self.env, exclusive, NOBODY, Then::ConnectReady(plan));
     }
 
-    fn plan(&mut self, spec: &ConnectSpec) -> Result<(InterfaceId, WorkerId, PdId), ApiError> {
+    /// The first address to try, the others, and who opens the stream for which regions.
+    fn plan(
+        &mut self,
+        spec: &ConnectSpec,
+    ) -> Result<(Candidate, Addresses, WorkerId, PdId), ApiError> {
         self.env.may_begin()?;
         if self.streams.len() as u64 >= u64::from(self.env.facts.config.limits.streams) {
             return Err(ApiError::unavailable(
@@ -92,50 +107,22 @@ impl Core {
             ));
         }
         check_spec(spec)?;
-        let interface = self.interface_for(spec)?;
-        if let Some(refusal) = self.links.refuse(&self.env.facts, interface) {
-            return Err(refusal);
-        }
+        let mut addresses = order(&self.env.facts, &self.links, spec)?;
+        let first = addresses.pop().ok_or_else(|| ApiError::internal("the peer has no address"))?;
         let pd = self.regions.domain_of(&spec.regions, self.env.now)?;
+        Ok((first, addresses, self.worker_of(first.interface)?, pd))
+    }
+
+    /// The worker for the next stream on an interface: streams are spread over those of its port.
+    fn worker_of(&self, interface: InterfaceId) -> Result<WorkerId, ApiError> {
         let served = &self.env.facts.served[usize::from(interface.0)];
-        // Streams are spread over the workers of the port.
-        let turn =
-            usize::try_from(self.env.tally.connected + self.env.tally.connect_failed).unwrap_or(0);
+        let turn = self.env.tally.connected + self.env.tally.connect_failed;
+        let turn = usize::try_from(turn).unwrap_or(0);
         let worker = served.get(turn % served.len().max(1)).copied();
-        let worker = worker.ok_or_else(|| ApiError::internal("no worker serves the interface"))?;
-        Ok((interface, worker, pd))
+        worker.ok_or_else(|| ApiError::internal("no worker serves the interface"))
     }
 
-    fn interface_for(&self, spec: &ConnectSpec) -> Result<InterfaceId, ApiError> {
-        if let Some(name) = &spec.interface {
-            return self
-                .env
-                .facts
-                .interface_named(name)
-                .ok_or_else(|| ApiError::bad_request(format!("there is no interface `{name}`")));
-        }
-        let remote = spec.remote.ip();
-        let reach = |interface: &config::InterfaceSection| {
-            let routed = interface.routes.iter().map(|route| &route.to);
-            let nets = interface.addresses.iter().chain(routed);
-            nets.filter(|net| net.contains(&remote)).map(IpNet::prefix_len).max()
-        };
-        let best = self
-            .env
-            .facts
-            .config
-            .interfaces
-            .iter()
-            .enumerate()
-            .filter_map(|(at, i)| Some((reach(i)?, at)));
-        // Of several the longest prefix, and of those the first interface.
-        best.max_by_key(|&(len, at)| (len, std::cmp::Reverse(at)))
-            .and_then(|(_, at)| u16::try_from(at).ok())
-            .map(InterfaceId)
-            .ok_or_else(|| ApiError::bad_request(format!("no interface has a route to {remote}")))
-    }
-
-    pub(super) fn send_connect(&mut self, plan: ConnectPlan) {
+    pub(super) fn send_connect(&mut self, mut plan: ConnectPlan) {
         let advertised = self.regions.advertised(&plan.spec.regions);
         let stags = self.regions.exclusive_stags(&plan.spec.regions);
         let private_data = match plan.spec.ulp {
@@ -168,7 +155,7 @@ impl Core {
             pd: plan.pd,
             stags,
             private_data,
-            timeout: CONNECT_TIMEOUT,
+            timeout: plan.addresses.share(self.env.now),
         };
         let worker = plan.worker;
         connect.ticket = self.env.issue(Then::Connected(Box::new(plan)));
@@ -191,11 +178,32 @@ impl Core {
             return;
         };
         self.env.tally.connect_failed += 1;
-        let ConnectPlan { spec, purpose, .. } = *plan;
+        let mut plan = *plan;
+        let error = connect_error(&plan.spec, &reason);
+        self.log_refused(&plan.spec, &error);
+        plan.addresses.fail(&error);
+        if let Some(next) = self.next_address(&mut plan, &reason) {
+            (plan.spec.remote, plan.interface, plan.worker) = next;
+            return self.send_connect(plan);
+        }
+        let ConnectPlan { spec, purpose, addresses, .. } = plan;
         self.regions.release(&mut self.env, &spec.regions, NOBODY);
-        let error = connect_error(&spec, &reason);
-        self.log_refused(&spec, &error);
+        let error = if is_final(&reason) { error } else { addresses.conclude(error) };
         self.connect_refused(purpose, error, now);
+    }
+
+    /// Where the same open goes on; its regions stay reserved.
+    fn next_address(
+        &self,
+        plan: &mut ConnectPlan,
+        reason: &ConnectError,
+    ) -> Option<(SocketAddr, InterfaceId, WorkerId)> {
+        let is_abandoned = matches!(&plan.purpose, Purpose::Keep(answer) if answer.is_abandoned());
+        if is_final(reason) || is_abandoned || self.env.may_begin().is_err() {
+            return None;
+        }
+        let Candidate { remote, interface } = plan.addresses.pop()?;
+        Some((remote, interface, self.worker_of(interface).ok()?))
     }
 
     /// The peer has accepted a stream that it takes for one of the other kind: it is ended before anything is sent.
@@ -251,6 +259,9 @@ impl Core {
             }
         };
         self.regions.adopt(&mut self.env, &spec.regions, id);
+        if let Purpose::Task(task) = purpose {
+            self.jobs.on_reached(task, remote);
+        }
         let ends = Ends { interface, local, remote };
         self.streams.insert_opened(id, ends, pd, spec, stores, peer_regions);
         if let Purpose::Task(Task::Job(job) | Task::Bench(job, _)) = purpose {
@@ -325,6 +336,7 @@ impl Core {
 
 /// What the interface of the configuration would not have let pass.
 pub(super) fn check_spec(spec: &ConnectSpec) -> Result<(), ApiError> {
+    check_addresses(spec)?;
     let refused = |sentence: String| Err(ApiError::bad_request(sentence));
     let over_sctp = spec.transport == Transport::Sctp;
     if spec.dscp.is_some_and(|dscp| dscp > MAX_DSCP) {
@@ -347,26 +359,5 @@ pub(super) fn check_spec(spec: &ConnectSpec) -> Result<(), ApiError> {
     match mpa::Peer::from_name(peer) {
         Some(_) => Ok(()),
         None => refused(format!("there is no kind of peer `{peer}`")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::IpAddr;
-
-    use super::*;
-
-    #[test]
-    fn prefixes_cover_their_addresses() {
-        let covers = |network: &str, len, address: &str| {
-            let address: IpAddr = address.parse().unwrap();
-            IpNet::new(network.parse().unwrap(), len).unwrap().contains(&address)
-        };
-        assert!(covers("192.0.2.1", 24, "192.0.2.200"));
-        assert!(!covers("192.0.2.1", 24, "192.0.3.1"));
-        assert!(covers("0.0.0.0", 0, "8.8.8.8") && covers("::", 0, "2001:db8::1"));
-        assert!(covers("2001:db8::1", 64, "2001:db8::ffff"));
-        assert!(!covers("2001:db8::1", 128, "2001:db8::2"));
-        assert!(!covers("::", 0, "192.0.2.1"));
     }
 }

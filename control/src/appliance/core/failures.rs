@@ -19,7 +19,8 @@ pub(super) fn connect_error(spec: &ConnectSpec, reason: &ConnectError) -> ApiErr
         ConnectError::Closed { .. } => ApiError::peer_refused(sentence),
         ConnectError::Timeout | ConnectError::Unreachable => ApiError::timeout(sentence),
         ConnectError::Icmp(_) => ApiError::peer_refused(sentence),
-        ConnectError::NoSuchAddress
+        ConnectError::BadPeer
+        | ConnectError::NoSuchAddress
         | ConnectError::NoRoute
         | ConnectError::NoUdpPort
         | ConnectError::PrivateData(_)
@@ -28,6 +29,21 @@ pub(super) fn connect_error(spec: &ConnectSpec, reason: &ConnectError) -> ApiErr
     };
     let kind = refusal.and_then(|refusal| refusal.kind);
     error.with_hint(kind.map(|kind| kind.hint_there()).or_else(|| hint(spec, reason)))
+}
+
+/// True if another address of the peer would not help: its DDP has answered, or the reason lies at this end.
+pub(super) fn is_final(reason: &ConnectError) -> bool {
+    matches!(
+        reason,
+        ConnectError::Closed(
+            CloseReason::Tcp(Ended::RejectedByPeer { .. })
+                | CloseReason::Sctp(Ended::RejectedByPeer { .. })
+        ) | ConnectError::TooManyStreams
+            | ConnectError::NoUdpPort
+            | ConnectError::Draining
+            | ConnectError::PrivateData(_)
+            | ConnectError::Session(_)
+    )
 }
 
 /// The peer's advertisement says that its stream is of the other kind.

@@ -21,6 +21,7 @@ mod results;
 mod run;
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use dataplane::{Command, LoadReport, PostFailure, StreamInfo, Ticket};
@@ -160,6 +161,14 @@ impl Benches {
             return run.add_sink(id, out);
         }
         run.make_memory(env, id);
+    }
+
+    /// A stream goes to this address of the peer, as those that follow do.
+    pub(super) fn on_reached(&mut self, id: u64, remote: SocketAddr) {
+        if let Some(run) = self.runs.get_mut(&id) {
+            run.spec.connect.remote = remote;
+            run.spec.connect.alternatives.clear();
+        }
     }
 
     /// The next stream could not be opened.

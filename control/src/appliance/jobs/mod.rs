@@ -15,6 +15,7 @@ mod staging;
 mod transfers;
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use base::histogram::Counts;
@@ -145,6 +146,16 @@ impl Jobs {
             Task::Bench(id, since) => {
                 self.benches.begin(env, (id, since), stream, regions, now, out);
             }
+        }
+    }
+
+    /// The stream of a task stands: with this address of its peer.
+    pub(super) fn on_reached(&mut self, task: Task, remote: SocketAddr) {
+        match task {
+            Task::Job(id) => self.transfers.on_reached(id, remote),
+            Task::Ping(id) => self.pings.on_reached(id, remote),
+            Task::Bench(id, _) => self.benches.on_reached(id, remote),
+            Task::Send(_) | Task::Atomic(_) => {}
         }
     }
 

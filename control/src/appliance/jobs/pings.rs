@@ -7,6 +7,7 @@
 //! ```
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -85,6 +86,13 @@ impl Pings {
         self.opening.insert(id, pending);
         let (spec, task) = (Box::new(connect), Task::Ping(id));
         out.push(Effect::Open { spec, task, start_key: false });
+    }
+
+    /// Its stream goes to this address.
+    pub(super) fn on_reached(&mut self, id: u64, remote: SocketAddr) {
+        if let Some(pending) = self.opening.get_mut(&id) {
+            pending.remote = remote.to_string();
+        }
     }
 
     /// Its stream could not be opened.

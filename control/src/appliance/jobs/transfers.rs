@@ -9,6 +9,7 @@
 //! message counts when the peer's LLP has acknowledged all of it.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -77,6 +78,13 @@ impl Transfers {
         let id = self.new_job(env, wanted, out)?;
         env.load(Wanted::File(file), Loading::Put { job: id });
         Ok(id)
+    }
+
+    /// The job's stream goes to this address of the peer.
+    pub(super) fn on_reached(&mut self, id: u64, remote: SocketAddr) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.remote = remote.to_string();
+        }
     }
 
     /// A job in its first state.

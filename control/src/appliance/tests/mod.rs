@@ -19,6 +19,7 @@ addresses = ["10.0.0.1/24"]
     };
 }
 
+mod addresses;
 mod attempts;
 mod bench;
 mod drain;

@@ -186,8 +186,26 @@ fn interfaces() {
         ),
         (
             "addresses = [\"224.0.0.1/24\"]",
-            "t.toml:9: interface.addresses: is 224.0.0.1, which no host on a network can have: choose \
-             another",
+            "t.toml:9: interface.addresses: is 224.0.0.1, a multicast address, not that of one host: \
+             choose another",
+        ),
+        (
+            "addresses = [\"010.0.0.1/24\"]",
+            "t.toml:9: interface.addresses: is \"010.0.0.1/24\", an old form of an IPv4 address, which programs read \
+             differently: write four decimal numbers without leading zeros, such as 192.0.2.1",
+        ),
+        (
+            "addresses = [\"::ffff:10.0.0.1/120\"]",
+            "t.toml:9: interface.addresses: is \"::ffff:10.0.0.1/120\", an IPv4-mapped prefix: write 10.0.0.1/24",
+        ),
+        (
+            "addresses = [\"fe80::1%lan/64\"]",
+            "t.toml:9: interface.addresses: is \"fe80::1%lan/64\", an address with a zone, which is the name of an \
+             interface: leave out `%` and what follows it",
+        ),
+        (
+            "addresses = [\"2001:db8::/64\"]",
+            "t.toml:9: interface.addresses: is 2001:db8::/64, the address of any router of the network: choose another",
         ),
         (
             "addresses = [\"10.0.0.1/24\"]\nvlan = 4095",

@@ -1,0 +1,176 @@
+//! HOST of `HOST:PORT`: a name, an IPv4 address, or an IPv6 address in brackets, with its zone or without (RFC 3986 §3.2.2,
+//! RFC 6874).
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+
+use base::address::{self, AddressError};
+
+use crate::api::ConnectSpec;
+
+/// A host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// A name, looked up on this host.
+    Name(String),
+    /// An address of one host.
+    Address(IpAddr),
+    /// A link-local address with its zone: an interface of the appliance, with `--kernel` one of this host.
+    Zoned(Ipv6Addr, String),
+}
+
+/// Why a text is not a host.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HostError {
+    /// Empty, or with impossible characters.
+    #[error("`{0}` is no host: write a name, an IPv4 address, or an IPv6 address in brackets")]
+    Syntax(String),
+    /// Colons without brackets.
+    #[error("`{0}` is no host: write an IPv6 address in brackets, such as [fd00::1]")]
+    Brackets(String),
+    /// RFC 3986 §3.2.2: `IPvFuture`.
+    #[error("`[{0}]` is an address of a later version of IP: write an IPv4 or IPv6 address")]
+    Future(String),
+    /// RFC 3986 §2.1.
+    #[error(
+        "`{0}` has a `%`: percent-encoding is not decoded here, write the characters themselves"
+    )]
+    Percent(String),
+    /// Octets beyond ASCII.
+    #[error(
+        "`{0}` is no host: write an internationalized name in its ASCII form, which begins with xn--"
+    )]
+    Ascii(String),
+    /// A zone without a name, or with impossible characters.
+    #[error(
+        "`[{0}]` has no zone behind its `%`: write the name of an interface, such as [fe80::1%25lan]"
+    )]
+    Zone(String),
+    /// RFC 4007 §11: zones are of link-local addresses.
+    #[error("`[{0}]` has a zone, and is not a link-local address (fe80::/10): leave the zone out")]
+    Global(String),
+    /// Another form than that of RFC 4291, or no address of one host.
+    #[error("`{0}` is {1}")]
+    Address(String, AddressError),
+}
+
+impl Host {
+    /// Its addresses, each once, at most [`ConnectSpec::MOST_ADDRESSES`], in the order of `getaddrinfo`.
+    ///
+    /// Their zones, of names too, are left out: those of this host are not the appliance's (RFC 4007 §6).
+    pub fn lookup(&self, port: u16) -> std::io::Result<Vec<SocketAddr>> {
+        let name = match self {
+            Host::Name(name) => name,
+            Host::Address(address) => return Ok(vec![SocketAddr::new(*address, port)]),
+            Host::Zoned(address, _) => return Ok(vec![SocketAddr::new((*address).into(), port)]),
+        };
+        let mut addresses = Vec::new();
+        for found in (name.as_str(), port).to_socket_addrs()? {
+            let found = SocketAddr::new(found.ip(), port);
+            if !addresses.contains(&found) && addresses.len() < ConnectSpec::MOST_ADDRESSES {
+                addresses.push(found);
+            }
+        }
+        match addresses.is_empty() {
+            true => Err(std::io::Error::other("the name has no address")),
+            false => Ok(addresses),
+        }
+    }
+
+    /// Its zone.
+    pub fn zone(&self) -> Option<&str> {
+        match self {
+            Host::Zoned(_, zone) => Some(zone),
+            Host::Name(_) | Host::Address(_) => None,
+        }
+    }
+
+    /// The text that `getaddrinfo` takes.
+    pub fn node(&self) -> String {
+        match self {
+            Host::Name(name) => name.clone(),
+            Host::Address(address) => address.to_string(),
+            Host::Zoned(address, zone) => format!("{address}%{zone}"),
+        }
+    }
+}
+
+impl FromStr for Host {
+    type Err = HostError;
+
+    fn from_str(text: &str) -> Result<Self, HostError> {
+        if let Some(inner) = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
+            return in_brackets(inner);
+        }
+        let named = || text.to_owned();
+        if text.contains(':') {
+            return Err(HostError::Brackets(named()));
+        }
+        if text.contains('%') {
+            return Err(HostError::Percent(named()));
+        }
+        if let Ok(address) = text.parse::<Ipv4Addr>() {
+            return checked(text, address.into());
+        }
+        // RFC 3986 §7.4: `getaddrinfo` would make an address of it, perhaps another one than is meant.
+        if address::is_number(text) {
+            return Err(HostError::Address(named(), AddressError::OldForm));
+        }
+        if !text.is_ascii() {
+            return Err(HostError::Ascii(named()));
+        }
+        if is_name(text) { Ok(Host::Name(named())) } else { Err(HostError::Syntax(named())) }
+    }
+}
+
+/// Labels of 1 to 63 characters, with a dot at the end or without.
+fn is_name(text: &str) -> bool {
+    let possible = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len()) && !label.starts_with('-') && label.bytes().all(possible)
+    };
+    text.len() <= 253 && text.strip_suffix('.').unwrap_or(text).split('.').all(is_label)
+}
+
+fn in_brackets(text: &str) -> Result<Host, HostError> {
+    let named = || text.to_owned();
+    if text.starts_with(['v', 'V']) {
+        return Err(HostError::Future(named()));
+    }
+    let (address, zone) = match text.split_once('%') {
+        // RFC 6874: `%25` in a URL; the bare `%` of RFC 4007 is what people write.
+        Some((address, zone)) => (address, Some(zone.strip_prefix("25").unwrap_or(zone))),
+        None => (text, None),
+    };
+    let v6: Ipv6Addr = address.parse().map_err(|_| HostError::Syntax(format!("[{text}]")))?;
+    let Some(zone) = zone else { return checked(text, v6.into()) };
+    let possible = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'~');
+    if zone.is_empty() || !zone.bytes().all(possible) {
+        return Err(HostError::Zone(named()));
+    }
+    match v6.is_unicast_link_local() {
+        true => Ok(Host::Zoned(v6, zone.to_owned())),
+        false => Err(HostError::Global(named())),
+    }
+}
+
+fn checked(text: &str, address: IpAddr) -> Result<Host, HostError> {
+    match address::check_host(address) {
+        // Other programs of this host with `--kernel`; an appliance refuses it.
+        Ok(()) | Err(AddressError::Loopback) => Ok(Host::Address(address)),
+        Err(error) => Err(HostError::Address(text.to_owned(), error)),
+    }
+}
+
+/// As it is in a URL.
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Host::Name(name) => f.write_str(name),
+            Host::Address(IpAddr::V4(address)) => write!(f, "{address}"),
+            Host::Address(IpAddr::V6(address)) => write!(f, "[{address}]"),
+            Host::Zoned(address, zone) => write!(f, "[{address}%25{zone}]"),
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! A peer with several addresses, of which the last one answers.
+
+use control::api::JobState;
+use serde_json::json;
+
+use super::REGION;
+use super::common::{Ddpd, SINK, Setup};
+
+#[test]
+fn a_file_goes_to_the_address_that_answers_over_both_transports() {
+    let over_sctp = REGION.replace("port = 7471", "port = 7471\ntransport = \"sctp\"");
+    for (transport, sink) in [("tcp", REGION), ("sctp", &over_sctp)] {
+        let ddpd = Ddpd::start(&Setup { sink, ..Setup::default() });
+        let (file, bytes) = ddpd.file("file", 10_000);
+        // No route; no host; nobody listens; the listener.
+        let job = ddpd.put(json!({
+            "file": file,
+            "via": { "connect": {
+                "remote": "[fd09::1]:7471",
+                "alternatives": ["10.9.0.77:7471", "10.9.0.1:9", SINK],
+                "transport": transport,
+            } },
+            "target": { "region": { "name": "inbox" } },
+        }));
+        assert_eq!((job.state, job.error), (JobState::Done, None), "{transport}");
+        assert_eq!(job.remote, SINK);
+        let (status, dir) = ddpd.end();
+        assert!(status.success());
+        assert_eq!(std::fs::read(dir.path().join("inbox.bin")).unwrap()[..10_000], bytes);
+    }
+}

@@ -1,0 +1,112 @@
+//! The addresses of a peer in an active open: those that are still to be tried, and what became of the others.
+//!
+//! They are tried in turn, each within its share of the time for the whole. RFC 8305 starts attempts side by side 250 ms
+//! apart; a region that serves one stream at a time allows one attempt only.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use dataplane::InterfaceId;
+
+use crate::api::ApiError;
+
+/// Time for all of an active open.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest time for a silent address that others follow: two retransmissions of a SYN, after 1 and 3 s (RFC 6298 §2).
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// An address, and the interface that reaches it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Candidate {
+    pub(super) remote: SocketAddr,
+    pub(super) interface: InterfaceId,
+}
+
+/// The addresses behind the one that is being tried.
+#[derive(Debug, Default)]
+pub(super) struct Addresses {
+    next: VecDeque<Candidate>,
+    /// One sentence for each address that failed, or that no interface reaches.
+    failures: Vec<String>,
+    /// End of the open; set by the first attempt.
+    until: Option<Instant>,
+}
+
+impl Addresses {
+    /// Those to try, in order, and why others are not tried.
+    pub(super) fn new(next: Vec<Candidate>, failures: Vec<String>) -> Self {
+        Self { next: next.into(), failures, until: None }
+    }
+
+    /// Time for the attempt that begins now.
+    pub(super) fn share(&mut self, now: Instant) -> Duration {
+        let until = *self.until.get_or_insert(now + CONNECT_TIMEOUT);
+        let left = until.saturating_duration_since(now);
+        match u32::try_from(self.next.len()) {
+            Ok(0) => left,
+            others => SILENCE.min(left / others.unwrap_or(u32::MAX).saturating_add(1)),
+        }
+    }
+
+    /// The address to try now.
+    pub(super) fn pop(&mut self) -> Option<Candidate> {
+        self.next.pop_front()
+    }
+
+    /// Records why an attempt failed.
+    pub(super) fn fail(&mut self, error: &ApiError) {
+        self.failures.push(error.message.clone());
+    }
+
+    /// The refusal of the open: the last one, with the sentences of the others.
+    pub(super) fn conclude(&self, last: ApiError) -> ApiError {
+        if self.failures.len() < 2 {
+            return last;
+        }
+        let (number, each) = (self.failures.len(), self.failures.join("; "));
+        let message = format!("none of the peer's {number} addresses can be reached: {each}");
+        ApiError { message, ..last }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(number: u16) -> Addresses {
+        let remote = |port| SocketAddr::from(([192, 0, 2, 1], port));
+        let one = |port| Candidate { remote: remote(port), interface: InterfaceId(0) };
+        Addresses::new((0..number).map(one).collect(), Vec::new())
+    }
+
+    #[test]
+    fn silent_addresses_share_the_time_of_the_open() {
+        let start = Instant::now();
+        for (number, first) in [(1, 30_000), (2, 5000), (6, 5000), (10, 3000), (32, 937)] {
+            let (mut addresses, mut now) = (addresses(number), start);
+            let mut shares = Vec::new();
+            while addresses.pop().is_some() {
+                let share = addresses.share(now);
+                now += share;
+                shares.push(share);
+            }
+            assert_eq!(shares[0].as_millis(), first, "{number} addresses");
+            assert!(shares.iter().all(|&share| share >= shares[0]), "{shares:?}");
+            assert_eq!(now - start, CONNECT_TIMEOUT, "the last one has the rest");
+        }
+    }
+
+    #[test]
+    fn a_single_failure_is_reported_as_it_is() {
+        let error = ApiError::timeout("192.0.2.1:0: timed out");
+        let mut addresses = addresses(0);
+        addresses.fail(&error);
+        assert_eq!(addresses.conclude(error.clone()), error);
+        let refused = ApiError::peer_refused("192.0.2.1:1: refused").with_hint(Some("a hint"));
+        addresses.fail(&refused);
+        let all = addresses.conclude(refused);
+        let sentence = "none of the peer's 2 addresses can be reached: 192.0.2.1:0: timed out; 192.0.2.1:1: refused";
+        assert_eq!((all.message.as_str(), all.hint.as_deref()), (sentence, Some("a hint")));
+    }
+}

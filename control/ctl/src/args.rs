@@ -13,8 +13,8 @@ pub(super) use self::opening::{Connect, Mpa, MpaRev, Opening};
 pub(super) use self::transfers::{
     Bench, CompareSwap, FetchAdd, Get, Load, LoadPeer, Ping, Place, Put, Send, SendTo, Verbs,
 };
-pub(super) use self::values::size;
-use self::values::{number, on_off, region_name, severity, since, socket, stag};
+pub(super) use crate::values::size;
+use crate::values::{number, on_off, region_name, severity, since, socket, stag};
 
 use super::capture::Capture;
 use super::config::Config;

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use base::address::{self, AddressError};
 
-use crate::api::ConnectSpec;
+use api::ConnectSpec;
 
 /// A host.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,6 +13,7 @@ mod drain;
 mod exit;
 mod generate;
 mod host;
+pub mod kernel;
 mod pipe;
 mod put;
 mod section;

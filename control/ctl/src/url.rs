@@ -9,10 +9,10 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use super::host::{Host, HostError};
-use crate::advert::is_name;
-use crate::api::UlpChoice;
-use crate::config::parse_u64;
-use crate::transport::Transport;
+use api::UlpChoice;
+use config::Transport;
+use config::parse_u64;
+use ddp::advert::is_name;
 
 /// Schemes, each with its ULP and its transport.
 const SCHEMES: [(&str, UlpChoice, Transport); 4] = [

@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use base::address::{self, AddressError};
 
-use crate::api::Severity;
-use crate::config::parse_u64;
+use api::Severity;
+use config::parse_u64;
 
 pub(crate) fn severity(text: &str) -> Result<Severity, String> {
     let found = Severity::ALL.into_iter().find(|(word, _)| *word == text);

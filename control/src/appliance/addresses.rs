@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use dataplane::InterfaceId;
 
-use crate::api::ApiError;
+use api::ApiError;
 
 /// Time for all of an active open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);

@@ -9,8 +9,6 @@ use dataplane::{InterfaceId, ListenerId, WorkerId};
 use ddp::{PdId, StreamId};
 
 use super::addresses::Addresses;
-use crate::api::{Answer, ApiError, ConnectSpec, Subject};
-use crate::config::ServiceKind;
 use crate::service::Slot;
 use api::{Answer, ApiError, ConnectSpec, Subject};
 use config::ServiceKind;

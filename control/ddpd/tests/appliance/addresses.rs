@@ -1,6 +1,6 @@
 //! A peer with several addresses, of which the last one answers.
 
-use control::api::JobState;
+use api::JobState;
 use serde_json::json;
 
 use super::REGION;

@@ -13,8 +13,6 @@ use tcp_lite::mpa;
 use super::Core;
 use super::failures::{connect_error, is_final, is_other_ulp, wrong_ulp_error};
 use super::reach::{check_addresses, order};
-use crate::advert;
-use crate::api::{Answer, ApiError, ConnectSpec, EventKind, RdmapChoice, UlpChoice};
 use crate::appliance::addresses::{Addresses, Candidate};
 use crate::appliance::endpoints::opened_ulp;
 use crate::appliance::env::api_id;

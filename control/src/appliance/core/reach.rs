@@ -7,11 +7,11 @@ use base::address;
 use dataplane::InterfaceId;
 use ipnet::IpNet;
 
-use crate::api::{ApiError, ConnectSpec};
 use crate::appliance::addresses::{Addresses, Candidate};
 use crate::appliance::env::Facts;
 use crate::appliance::links::Links;
-use crate::config::InterfaceSection;
+use api::{ApiError, ConnectSpec};
+use config::InterfaceSection;
 
 /// Refuses addresses that are of no use, whatever the interfaces are.
 pub(super) fn check_addresses(spec: &ConnectSpec) -> Result<(), ApiError> {

@@ -4,7 +4,7 @@ use dataplane::{Connect, ConnectError};
 
 use super::rdmap::rdmap_spec;
 use super::*;
-use crate::api::{
+use api::{
     BenchLoad, BenchPeer, BenchSpec, ConnectSpec, ErrorKind, JobInfo, PingSpec, PutSpec,
     RemotePlace, Via,
 };

@@ -24,7 +24,7 @@ use super::ports::PortView;
 use super::stores::Stores;
 use super::tickets::{Complete, Tickets};
 use crate::api::{self, AccessTally, ApiError, EventKind, EventLog};
-use crate::beneath::{Directories, Use};
+use crate::beneath::Directories;
 use crate::config::Config;
 use crate::files::Writer;
 use crate::shm;
@@ -111,8 +111,8 @@ pub(super) struct Env {
 
 impl Env {
     /// Whether a file that a request names may be opened.
-    pub(super) fn admit(&self, path: &Path, usage: Use) -> Result<(), ApiError> {
-        let admitted = self.files.admit(path, usage);
+    pub(super) fn admit(&self, path: &Path) -> Result<(), ApiError> {
+        let admitted = self.files.admit(path);
         admitted.map_err(|refused| ApiError::forbidden(refused.to_string()))
     }
 

@@ -24,7 +24,6 @@ use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
 use crate::appliance::loader::Wanted;
 use crate::appliance::pending::{Loading, SinkOf, Task};
-use crate::beneath::Use;
 
 impl Transfers {
     /// Bytes are to be got. `peer`: the peer of the stream that the job uses, if it may.
@@ -42,7 +41,7 @@ impl Transfers {
                 return Err(ApiError::bad_request(format!("`{file}` is not an absolute path")));
             }
             GetSink::File(file) => {
-                env.admit(file, Use::Replace)?;
+                env.admit(file)?;
                 file.clone()
             }
             GetSink::Region { .. } => std::path::PathBuf::new(),

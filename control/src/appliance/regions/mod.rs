@@ -39,7 +39,6 @@ use super::pending::{Loading, Then};
 use super::stags::StagAllocator;
 use crate::advert;
 use crate::api::{Answer, ApiError, EventKind, RegionInfo, Reply};
-use crate::beneath::Use;
 use crate::config::{
     Backing, Limits, ListenerSection, RegionSection, access_word, free_huge_memory,
 };
@@ -133,7 +132,7 @@ impl Regions {
     /// An API client wants a region: its memory is made first, elsewhere.
     pub(super) fn ask(&mut self, env: &mut Env, section: RegionSection, answer: Answer) {
         let admitted = match &section.backing {
-            Backing::File { path, .. } => env.admit(path, Use::ReadWrite),
+            Backing::File { path, .. } => env.admit(path),
             _ => Ok(()),
         };
         match admitted.and_then(|()| self.may_add(env, &section)) {

@@ -33,12 +33,13 @@ MAY_USE = {
     "xfrm": {"base", "ipsec"},
     "config": {"base", "ddp", "ipsec", "port-kind", "tcp-lite", "unix-users"},
     "api": {"base", "config", "ddp", "ipsec", "tcp-lite", "unix-users"},
+    "standard": {"unix-users"},
     "daemon": {"api", "config", "port-kind"},
-    "ddpctl": {"api", "base", "config", "daemon", "ddp", "ipsec", "tcp-lite"},
+    "ddpctl": {"standard", "api", "base", "config", "daemon", "ddp", "ipsec", "tcp-lite"},
     "control": {
-        "base", "wire", "ddp", "link", "port-kind", "tcp-lite", "sctp-lite", "dataplane", "ipsec", "xfrm", "config", "api", "daemon",
+        "base", "wire", "ddp", "link", "port-kind", "tcp-lite", "sctp-lite", "dataplane", "ipsec", "xfrm", "config", "api", "daemon", "standard",
     },
-    "ddpd": {"config", "control", "daemon", "dataplane"},
+    "ddpd": {"standard", "config", "control", "daemon", "dataplane"},
 }
 
 

@@ -199,7 +199,7 @@ impl Pair {
         let via = self.connect()?;
         let arrivals = Program::attach(&self.attach, "inbox")?.watch()?;
         let target = RemotePlace::Region { name: "inbox".into(), offset: 0 };
-        let spec = PutSpec { file, via, target };
+        let spec = PutSpec { file: Some(file), via, target };
         let client = &self.clients[0];
         let mut asked = Times::new()?;
         let (rounds, begin) = (&mut Times::new()?, Instant::now());

@@ -112,7 +112,7 @@ pub fn region(len: u64) -> anyhow::Result<Memory> {
     let json = serde_json::json!({ "name": "bench", "size": len, "access": "rw" });
     let section: RegionSection = region_from_json(&json).map_err(|e| anyhow::anyhow!("{e}"))?;
     let budget = Budget::unlimited();
-    let everywhere = Directories::listed(&["/".into()], std::path::Path::new("/"));
+    let everywhere = Directories::listed(&["/".into()]);
     let loaded = loader::load(&Wanted::Region(section), &budget, &everywhere, &Watch::default())
         .map_err(anyhow::Error::msg)?;
     Ok(loaded.memory)

@@ -1,7 +1,6 @@
 //! The process's log on standard error: what of it is written, and how. The filter can be changed while it runs; with
 //! several appliances in one process it is one for all.
 
-use std::io::IsTerminal;
 use std::sync::OnceLock;
 
 use tracing_subscriber::layer::SubscriberExt;
@@ -11,6 +10,7 @@ use tracing_subscriber::{EnvFilter, fmt, reload};
 
 use crate::log_limit::LogLimit;
 use config::LogFormat;
+use standard::has_colours;
 
 /// The filter of the log that was started.
 static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
@@ -25,7 +25,7 @@ pub fn start(filter: &str, format: LogFormat) -> Result<(), String> {
     let registry = tracing_subscriber::registry().with(filter).with(LogLimit);
     let started = match format {
         LogFormat::Text => {
-            registry.with(lines().with_ansi(std::io::stderr().is_terminal())).try_init()
+            registry.with(lines().with_ansi(has_colours(&std::io::stderr()))).try_init()
         }
         LogFormat::Json => {
             registry.with(lines().json().flatten_event(true).with_current_span(false)).try_init()

@@ -242,7 +242,7 @@ impl Work {
         match self.stream.as_ref().map(|stream| stream.id) {
             Some(id) => {
                 let target = RemotePlace::Region { name: self.name.into(), offset: 0 };
-                let put = PutSpec { file: self.file.clone(), via: Via::Stream(id), target };
+                let put = PutSpec { file: Some(self.file.clone()), via: Via::Stream(id), target };
                 self.finish(self.peer.post("/v1/put", &put).context("put")?)?;
             }
             None => self.kernel()?,

@@ -120,7 +120,7 @@ pub fn work(
 fn put(peer: &Appliance, file: &Path, to: SocketAddr, name: &str) -> anyhow::Result<JobInfo> {
     let region = RemotePlace::Region { name: format!("files-{name}"), offset: 0 };
     let via = Via::Connect(ConnectSpec::to(to));
-    let spec = PutSpec { file: file.to_owned(), via, target: region };
+    let spec = PutSpec { file: Some(file.to_owned()), via, target: region };
     let job: JobInfo = peer.client.post("/v1/put", &spec).context("put")?;
     finish(peer, &format!("/v1/jobs/{}", job.id))
 }

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
+use futures_util::stream::{self, Stream};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
 use hyper::{Method, Response};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
@@ -16,6 +18,16 @@ use super::{ApiError, ErrorKind};
 
 /// Longest line of a followed stream, bytes: one event with the largest message.
 const MAX_LINE: usize = 64 << 20;
+
+/// Most bytes of an upload that are read at once.
+const PART: usize = 256 << 10;
+
+/// Types of bodies.
+const JSON: &str = "application/json";
+const OCTETS: &str = "application/octet-stream";
+
+/// Of a request.
+type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 /// How soon a wish to end a capture is noticed, and a full queue is tried again.
 const LOOK: Duration = Duration::from_millis(100);
@@ -59,6 +71,9 @@ pub enum ClientError {
     /// The appliance refuses.
     #[error("{0}")]
     Refused(#[from] ApiError),
+    /// The request has what JSON cannot carry.
+    #[error("the request cannot be written as JSON: {0}")]
+    Request(#[from] serde_json::Error),
     /// The connection broke, or what answers is no appliance.
     #[error("the appliance's answer cannot be parsed: {0}")]
     Protocol(String),
@@ -110,8 +125,21 @@ impl Client {
         path: &str,
         body: &impl serde::Serialize,
     ) -> Result<T, ClientError> {
-        let body = serde_json::to_vec(body).map_err(protocol)?;
+        let body = serde_json::to_vec(body)?;
         self.call(Method::POST, path, Some(body))
+    }
+
+    /// POST of the bytes of a reader, as they come. A reader that fails breaks the body off. Returns when the appliance has answered,
+    /// which may be before the reader's end.
+    pub fn upload(
+        &self,
+        path: &str,
+        reader: impl io::Read + Send + 'static,
+    ) -> Result<(), ClientError> {
+        let body = StreamBody::new(parts(reader)).boxed_unsync();
+        self.runtime.block_on(async {
+            collect(self.request(Method::POST, path, OCTETS, body).await?).await.map(drop)
+        })
     }
 
     /// GET of text.
@@ -240,6 +268,19 @@ impl Client {
         path: &str,
         body: Option<Vec<u8>>,
     ) -> Result<Response<Incoming>, ClientError> {
+        let kind = if body.is_some() { JSON } else { "" };
+        let body = Full::new(Bytes::from(body.unwrap_or_default()));
+        let body = body.map_err(|never| match never {}).boxed_unsync();
+        self.request(method, path, kind, body).await
+    }
+
+    async fn request(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: Body,
+    ) -> Result<Response<Incoming>, ClientError> {
         let stream = connect(&self.socket)
             .await
             .map_err(|source| ClientError::Unreachable { socket: self.socket.clone(), source })?;
@@ -248,13 +289,41 @@ impl Client {
         // Its errors also come out of the request and of the body.
         tokio::spawn(async move { drop(connection.await) });
         let mut request = hyper::Request::builder().method(method).uri(path).header("host", "ddpd");
-        if body.is_some() {
-            request = request.header("content-type", "application/json");
+        if !kind.is_empty() {
+            request = request.header("content-type", kind);
         }
-        let body = Full::new(Bytes::from(body.unwrap_or_default()));
         let request = request.body(body).map_err(protocol)?;
         sender.send_request(request).await.map_err(protocol)
     }
+}
+
+/// Bytes of a reader, read on a thread of its own: a terminal may have none for long.
+fn parts(
+    reader: impl io::Read + Send + 'static,
+) -> impl Stream<Item = io::Result<Frame<Bytes>>> + Send {
+    stream::unfold(Some(reader), |reader| async {
+        let mut reader = reader?;
+        let read = tokio::task::spawn_blocking(move || {
+            let mut bytes = vec![0; PART];
+            let read = loop {
+                match reader.read(&mut bytes) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    read => break read,
+                }
+            };
+            let part = read.map(|n| {
+                bytes.truncate(n);
+                bytes
+            });
+            (part, reader)
+        });
+        match read.await {
+            Ok((Ok(part), _)) if part.is_empty() => None,
+            Ok((Ok(part), reader)) => Some((Ok(Frame::data(part.into())), Some(reader))),
+            Ok((Err(error), _)) => Some((Err(error), None)),
+            Err(error) => Some((Err(io::Error::other(error)), None)),
+        }
+    })
 }
 
 /// Connects. While the server's queue of new connections is full, for [`QUEUE`] at most, tries again.

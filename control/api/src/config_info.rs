@@ -6,10 +6,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::lossy;
+
 /// What runs, key by key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConfigInfo {
     /// The configuration file, as given to `ddpd`.
+    #[serde(serialize_with = "lossy::serialize")]
+    #[schemars(with = "PathBuf")]
     pub file: PathBuf,
     /// Its tables, in the order of a file.
     pub sections: Vec<SectionInfo>,
@@ -63,6 +67,8 @@ pub enum ValueOrigin {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConfigDiff {
     /// The file.
+    #[serde(serialize_with = "lossy::serialize")]
+    #[schemars(with = "PathBuf")]
     pub file: PathBuf,
     /// Differences; none if both say the same.
     pub differences: Vec<Difference>,
@@ -105,6 +111,8 @@ pub enum When {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Saved {
     /// Where.
+    #[serde(serialize_with = "lossy::serialize")]
+    #[schemars(with = "PathBuf")]
     pub file: PathBuf,
     /// How long it is.
     pub bytes: u64,

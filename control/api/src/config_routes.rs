@@ -89,7 +89,7 @@ mod tests {
 
     /// Files may lie below `in`; `running.toml` beside it runs.
     fn save(dir: &Path, file: &Path, text: &str, overwrite: bool) -> Result<(), ApiError> {
-        let files = Directories::listed(&[dir.join("in")], Path::new("/x/y"));
+        let files = Directories::listed(&[dir.join("in")]);
         write(file, &parent(file, &dir.join("running.toml"), &files)?, text, overwrite)
     }
 

@@ -302,6 +302,7 @@ impl Control {
                 self.polls += 1;
                 Ok(Reply::Job(job(self.polls)))
             }
+            Request::Input { .. } => Ok(Reply::DONE),
             Request::Jobs => Ok(Reply::Jobs(vec![job(1)])),
             Request::Job(id) | Request::CancelJob(id) => {
                 Err(ApiError::not_found(format!("there is no job {id}")))

@@ -11,7 +11,7 @@ use base::metric::Descriptor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::StreamId;
+use super::{StreamId, lossy};
 use config::Transport;
 
 /// The appliance in a few numbers.
@@ -24,6 +24,8 @@ pub struct Status {
     /// Version of libdpdk, if known.
     pub dpdk_version: Option<String>,
     /// The configuration file.
+    #[serde(serialize_with = "lossy::serialize")]
+    #[schemars(with = "PathBuf")]
     pub config: PathBuf,
     /// Process number.
     pub pid: u32,
@@ -567,7 +569,7 @@ pub struct JobInfo {
     pub id: u64,
     /// `put`, `get` or `bench`.
     pub kind: String,
-    /// The file; empty when a region of the appliance takes its place.
+    /// The file; empty when a region of the appliance takes its place, or the client sends the bytes of a put.
     pub file: PathBuf,
     /// That region, into which bytes are got.
     #[serde(default, skip_serializing_if = "Option::is_none")]

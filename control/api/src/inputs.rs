@@ -1,5 +1,6 @@
 //! What a handler reads, from its signature: the description of a call's parameters and body cannot differ from what is read.
 
+use axum::body::Body;
 use axum::extract::State;
 use axum::handler::Handler;
 use axum::http::HeaderMap;
@@ -21,6 +22,8 @@ pub(crate) struct Inputs {
     pub(crate) query: Option<Make>,
     /// The body.
     pub(crate) body: Option<Make>,
+    /// The body is bytes.
+    pub(crate) bytes: bool,
 }
 
 /// A handler with what it reads.
@@ -53,6 +56,12 @@ impl Part for State<App> {}
 impl Part for Caller {}
 // No call depends on a header of its own; `/v1/metrics` follows `Accept`.
 impl Part for HeaderMap {}
+
+impl Part for Body {
+    fn describe(inputs: &mut Inputs) {
+        inputs.bytes = true;
+    }
+}
 
 impl<T: JsonSchema> Part for Name<T> {
     fn describe(inputs: &mut Inputs) {

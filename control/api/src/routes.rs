@@ -17,6 +17,7 @@ use super::access::{Access, Caller, Gate, Role, guard};
 use super::app::{Answer, App, Json, Name, Params};
 use super::capture;
 use super::config_routes::{reload, save};
+use super::input::input;
 use super::inputs::{Inputs, Served, delete, get, post};
 use super::log;
 use super::shape::{self, ListenerKeys, RegionKeys};
@@ -52,7 +53,7 @@ fn call(method: Method, path: &'static str, role: Role, served: Served) -> Call 
 }
 
 /// All calls. `view` reads state; `operate` changes it, or reads what is in frames and regions; `admin` is for what concerns the
-/// whole appliance and for files that it opens with its own permissions. Of three calls that `operate` may make the body can
+/// whole appliance and for files that it opens with its own permissions. Of four calls that `operate` may make the body can
 /// name a file, which only `admin` may: see [`Caller::may_name_files`].
 pub(super) fn calls() -> Vec<Call> {
     use Role::{Admin, Operate, View};
@@ -84,8 +85,7 @@ pub(super) fn calls() -> Vec<Call> {
         call(GET, "/v1/events", View, get(events)),
         call(GET, "/v1/messages", View, get(messages)),
         call(POST, "/v1/connect", Operate, post(connect)),
-        // It always reads a file of the appliance's host.
-        call(POST, "/v1/put", Admin, post(put)),
+        call(POST, "/v1/put", Operate, post(put)),
         call(POST, "/v1/send", Operate, post(send)),
         call(POST, "/v1/get", Operate, post(get_bytes)),
         call(POST, "/v1/ping", Operate, post(ping)),
@@ -94,6 +94,7 @@ pub(super) fn calls() -> Vec<Call> {
         call(GET, "/v1/jobs", View, plain(Request::Jobs)),
         call(GET, "/v1/jobs/{id}", View, get(job)),
         call(DELETE, "/v1/jobs/{id}", Operate, delete(cancel_job)),
+        call(POST, "/v1/jobs/{id}/input", Operate, post(input)),
         call(GET, "/v1/why/{what}", View, get(why::why)),
         call(POST, "/v1/drain", Operate, post(drain)),
         call(POST, "/v1/undrain", Operate, post(undrain)),
@@ -270,10 +271,13 @@ async fn connect(State(app): State<App>, Json(spec): Json<ConnectSpec>) -> Answe
     app.answer(StatusCode::CREATED, Request::Connect(spec)).await
 }
 
-async fn put(State(app): State<App>, Json(spec): Json<PutSpec>) -> Answer {
-    if !spec.file.is_absolute() {
-        let message = format!("file: {} must be an absolute path", spec.file.display());
-        return Err(ApiError::bad_request(message));
+async fn put(State(app): State<App>, caller: Caller, Json(spec): Json<PutSpec>) -> Answer {
+    if let Some(file) = &spec.file {
+        caller.may_name_files("file")?;
+        if !file.is_absolute() {
+            let message = format!("file: {} must be an absolute path", file.display());
+            return Err(ApiError::bad_request(message));
+        }
     }
     app.answer(StatusCode::ACCEPTED, Request::Put(spec)).await
 }

@@ -174,9 +174,11 @@ pub enum Via {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PutSpec {
-    /// Absolute path of an ordinary file or a pipe (FIFO); the appliance opens it.
-    #[schemars(with = "shape::AbsolutePath")]
-    pub file: PathBuf,
+    /// Absolute path of an ordinary file or a pipe (FIFO); the appliance opens it, which takes the role `admin`. Without it, the
+    /// bytes are the body of `POST /v1/jobs/{id}/input`, which must begin within 30 s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<shape::AbsolutePath>")]
+    pub file: Option<PathBuf>,
     /// The stream.
     pub via: Via,
     /// Where in the peer's memory.

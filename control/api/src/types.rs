@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AssociationInfo, AtomicDone, AtomicSpec, BenchSpec, CaptureSink, CaptureSpec, ConfigDiff,
-    ConfigInfo, ConnectSpec, GetSpec, IpsecPolicyInfo, IpsecSaInfo, JobInfo, ListenerInfo, LogInfo,
-    PingReport, PingSpec, PortInfo, PutSpec, RegionInfo, SendSpec, Sent, Stats, Status, StreamId,
-    StreamInfo, Subject, Why, WorkerInfo,
+    ConfigInfo, ConnectSpec, GetSpec, Input, IpsecPolicyInfo, IpsecSaInfo, JobInfo, ListenerInfo,
+    LogInfo, PingReport, PingSpec, PortInfo, PutSpec, RegionInfo, SendSpec, Sent, Stats, Status,
+    StreamId, StreamInfo, Subject, Why, WorkerInfo,
 };
 use config::beneath::Directories;
 use config::{ListenerSection, RegionSection};
@@ -106,6 +106,13 @@ pub enum Request {
     Connect(ConnectSpec),
     /// Starts to send a file into a peer's region; [`Reply::Job`] at once.
     Put(PutSpec),
+    /// The bytes of a put without a file; [`Reply::Done`] at once.
+    Input {
+        /// The job.
+        id: u64,
+        /// Where the bytes come from.
+        input: Input,
+    },
     /// Sends an untagged message; [`Reply::Sent`] when it is acknowledged.
     Send(SendSpec),
     /// Starts to read bytes of a peer's memory into a file or a region; [`Reply::Job`] at once.

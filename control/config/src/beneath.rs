@@ -57,8 +57,6 @@ pub struct Directories {
     named: Vec<PathBuf>,
     /// They are those of the key.
     by_key: bool,
-    /// `ddpctl` makes its pipes here.
-    pipes: Option<PathBuf>,
 }
 
 /// The directory of the appliance's own files: the service manager's (`StateDirectory=` of systemd; the first, where it has
@@ -81,19 +79,17 @@ fn first_of(paths: &OsStr) -> Option<PathBuf> {
 struct Way {
     directory: PathBuf,
     rest: PathBuf,
-    /// Only because it lies beside the socket.
-    for_pipes: bool,
 }
 
 impl Directories {
-    /// Those of `[files] paths`, and that of the API's socket for pipes.
-    pub fn listed(paths: &[PathBuf], socket: &Path) -> Directories {
+    /// Those of `[files] paths`.
+    pub fn listed(paths: &[PathBuf]) -> Directories {
         let paths = paths.iter().map(|path| absolute(path)).collect();
-        Directories { paths, named: Vec::new(), by_key: true, pipes: for_pipes(socket) }
+        Directories { paths, named: Vec::new(), by_key: true }
     }
 
     /// Those without `[files] paths`. `named`: the files that the configuration names itself.
-    pub fn by_default<'a>(named: impl Iterator<Item = &'a Path>, socket: &Path) -> Directories {
+    pub fn by_default<'a>(named: impl Iterator<Item = &'a Path>) -> Directories {
         let named: Vec<PathBuf> = named.map(absolute).collect();
         let mut paths = vec![own_directory()];
         for directory in named.iter().filter_map(|path| path.parent()) {
@@ -103,20 +99,20 @@ impl Directories {
                 paths.push(directory.to_owned());
             }
         }
-        Directories { paths, named, by_key: false, pipes: for_pipes(socket) }
+        Directories { paths, named, by_key: false }
     }
 
     /// Files may lie anywhere.
     pub fn everywhere() -> Directories {
-        Directories::listed(&["/".into()], Path::new("/"))
+        Directories::listed(&["/".into()])
     }
 
     /// Whether the path may be named; nothing is made, and what is not there may be.
     ///
     /// # Errors
     /// It does not lie below the directories, by its name or by a symbolic link.
-    pub fn admit(&self, path: &Path, usage: Use) -> Result<(), Refused> {
-        let way = self.way(path, usage)?;
+    pub fn admit(&self, path: &Path) -> Result<(), Refused> {
+        let way = self.way(path)?;
         match self.resolve(path, &way, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
             Err(refused @ Refused::Outside(_)) => Err(refused),
             // Opening it will say it.
@@ -129,14 +125,14 @@ impl Directories {
     /// # Errors
     /// One sentence that names the path.
     pub fn parent(&self, path: &Path) -> Result<Parent, Refused> {
-        let Way { directory, rest, .. } = self.way(path, Use::Replace)?;
+        let Way { directory, rest } = self.way(path)?;
         let name = rest.file_name().ok_or_else(|| self.outside(path, "is no path"))?.to_owned();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = match rest.parent().filter(|between| !between.as_os_str().is_empty()) {
             None => openat(rustix::fs::CWD, &directory, flags, Mode::empty())
                 .map_err(|error| failed(path, &error.into()))?,
             Some(between) => {
-                let way = Way { directory, rest: between.to_owned(), for_pipes: false };
+                let way = Way { directory, rest: between.to_owned() };
                 self.resolve(path, &way, flags, Mode::empty())?
             }
         };
@@ -155,12 +151,9 @@ impl Directories {
             Use::Replace => (OFlags::WRONLY | OFlags::TRUNC | OFlags::CREATE, 0o666),
         };
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        let way = self.way(path, usage)?;
+        let way = self.way(path)?;
         let file = File::from(self.resolve(path, &way, flags, mode.into())?);
         let metadata = file.metadata().map_err(|error| failed(path, &error))?;
-        if metadata.is_file() && way.for_pipes {
-            return Err(self.outside(path, "is no pipe and does not lie below them"));
-        }
         // Such as /dev/null, for messages that nobody wants.
         let device = usage == Use::Append
             && metadata.file_type().is_char_device()
@@ -173,18 +166,14 @@ impl Directories {
     }
 
     /// From the innermost directory: an outer one may be there for others.
-    fn way(&self, path: &Path, usage: Use) -> Result<Way, Refused> {
+    fn way(&self, path: &Path) -> Result<Way, Refused> {
         let whole = absolute(path);
         let names_a_file = !path.as_os_str().as_encoded_bytes().ends_with(b"/");
         let named = self.named.iter().filter(|named| **named == whole);
         let directories = named.filter_map(|named| named.parent());
         let directories = directories.chain(self.paths.iter().map(PathBuf::as_path));
-        let ways = directories.filter_map(|directory| way(directory, &whole, false));
-        let beside = self.pipes.as_deref().filter(|_| usage == Use::Read);
-        // Not below it: only what lies beside the socket.
-        let beside = beside.filter(|pipes| whole.parent() == Some(*pipes));
-        let beside = beside.and_then(|pipes| way(pipes, &whole, true));
-        let found = ways.max_by_key(|way| way.directory.components().count()).or(beside);
+        let ways = directories.filter_map(|directory| way(directory, &whole));
+        let found = ways.max_by_key(|way| way.directory.components().count());
         found.filter(|_| names_a_file).ok_or_else(|| self.outside(path, "does not lie below them"))
     }
 
@@ -262,17 +251,12 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// `ddpctl` resolves the socket's path in the same way.
-fn for_pipes(socket: &Path) -> Option<PathBuf> {
-    std::fs::canonicalize(absolute(socket).parent()?).ok()
-}
-
 /// A directory that the operator writes may have `..` in it, what follows may not.
-fn way(directory: &Path, whole: &Path, for_pipes: bool) -> Option<Way> {
+fn way(directory: &Path, whole: &Path) -> Option<Way> {
     let rest = whole.strip_prefix(directory).ok()?;
     let goes_up = rest.components().any(|part| part == Component::ParentDir);
     let names_one = !rest.as_os_str().is_empty() && !goes_up;
-    names_one.then(|| Way { directory: directory.to_owned(), rest: rest.to_owned(), for_pipes })
+    names_one.then(|| Way { directory: directory.to_owned(), rest: rest.to_owned() })
 }
 
 fn failed(path: &Path, error: &io::Error) -> Refused {

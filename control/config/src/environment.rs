@@ -19,7 +19,6 @@ use super::memory::{MachineMemory, machine_memory_at};
 use super::ports;
 use super::types::*;
 use super::values::show_size;
-use crate::beneath::Use;
 use crate::privilege::{self, Capability};
 
 /// Sentence on the first address of an interface that is configured on another device of this host than its TAP, whose
@@ -208,8 +207,8 @@ fn region_files(region: &RegionSection, places: &Places, findings: &mut Findings
 fn paths_of_files(document: &Document, findings: &mut Findings<'_>) {
     let config = &document.config;
     let directories = config.directories();
-    let mut admit = |section: &str, of: &[String], path: &Path, usage| {
-        let Err(refused) = directories.admit(path, usage) else { return };
+    let mut admit = |section: &str, of: &[String], path: &Path| {
+        let Err(refused) = directories.admit(path) else { return };
         let line = config.source.line(section, of, "path").unwrap_or(0);
         let (file, key) = (config.file.clone(), format!("{section}.path"));
         let message = refused.to_string();
@@ -217,14 +216,14 @@ fn paths_of_files(document: &Document, findings: &mut Findings<'_>) {
     };
     for region in &config.regions {
         if let Backing::File { path, .. } = &region.backing {
-            admit("region", std::slice::from_ref(&region.name), path, Use::ReadWrite);
+            admit("region", std::slice::from_ref(&region.name), path);
         }
     }
     for listener in &config.listeners {
         for queue in &listener.queues {
             if let Delivery::File { path } = &queue.deliver_to {
                 let of = [listener.name.clone(), queue.qn.to_string()];
-                admit("listener.queue", &of, path, Use::Append);
+                admit("listener.queue", &of, path);
             }
         }
     }

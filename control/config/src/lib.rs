@@ -129,10 +129,9 @@ impl Config {
 
     /// Where they may while these regions and queues are applied: `[files]` is that of the start.
     pub fn directories_with(&self, new: &Config) -> Directories {
-        let socket = &self.management.socket;
         match &self.files.paths {
-            Some(paths) => Directories::listed(paths, socket),
-            None => Directories::by_default(new.files_named(), socket),
+            Some(paths) => Directories::listed(paths),
+            None => Directories::by_default(new.files_named()),
         }
     }
 

@@ -30,7 +30,8 @@ use config::DEFAULT_SOCKET;
     version,
     after_help = "Exit codes: 0 done, 1 the operation failed, 2 the command line or what it asks for \
                   is wrong, 3 the appliance (with --kernel: the peer) cannot be reached, 4 the peer \
-                  refused, 5 delivered but not confirmed, 6 the appliance does not answer."
+                  refused, 5 delivered but not confirmed, 6 the appliance does not answer; a signal ends it as such \
+                  (a shell sees 128 and its number), also SIGPIPE, without a message."
 )]
 pub struct Args {
     /// The appliance's management.socket
@@ -227,7 +228,7 @@ pub struct RegionAdd {
     pub backing: Option<String>,
     /// The file
     #[arg(long)]
-    pub path: Option<String>,
+    pub path: Option<PathBuf>,
     /// When the file is forced to the disk: never, message, close or an interval
     #[arg(long)]
     pub fsync: Option<String>,

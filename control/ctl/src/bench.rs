@@ -1,15 +1,13 @@
 //! `bench`: the appliance loads a peer, and this shows how it gets on and what came of it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytesize::ByteSize;
 use indicatif::{ProgressBar, ProgressStyle};
-use signal_hook::consts::SIGINT;
 
 use super::args::{Bench, Load, LoadPeer};
 use super::exit::{Exit, Failure};
+use super::interrupt::Interrupt;
 use super::put::POLL;
 use super::{Output, connect_spec};
 use api::{BenchInfo, BenchLoad, BenchPeer, BenchSpec, Client, JobInfo, JobState, RemotePlace};
@@ -47,14 +45,15 @@ pub(super) fn bench(bench: Bench, client: &Client, output: &mut Output<'_>) -> R
     let load = load.into();
     let spec =
         BenchSpec { load, connect, target, peer, queue, streams, size, depth, time_us, rate };
-    let job = watch(client.post("/v1/bench", &spec)?, time, client, output)?;
+    let interrupt = Interrupt::watch()?;
+    let job = watch(client.post("/v1/bench", &spec)?, time, client, output, &interrupt)?;
     let done = job.bench.as_ref().is_some_and(|bench| bench.messages + bench.unfinished > 0);
     let failed = (job.state != JobState::Done).then(|| {
         let exit = if job.refused { Exit::Refused } else { Exit::Failed };
         let reason = job.error.clone().unwrap_or_else(|| "the bench was cancelled".into());
         let messages = job.bench.as_ref().map_or(0, |bench| bench.messages);
         let failure = Failure::new(exit, format!("after {messages} messages: {reason}"));
-        failure.with_hint(job.hint.clone())
+        failure.with_hint(job.hint.clone()).ended_by(interrupt.exit())
     });
     // What it has found out until then counts.
     if done || failed.is_none() {
@@ -69,9 +68,8 @@ fn watch(
     time: Duration,
     client: &Client,
     output: &Output<'_>,
+    interrupt: &Interrupt,
 ) -> Result<JobInfo, Failure> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let handler = signal_hook::flag::register(SIGINT, Arc::clone(&interrupted))?;
     let bar = progress_bar(output, time);
     let path = format!("/v1/jobs/{}", job.id);
     let mut cancelled = false;
@@ -79,7 +77,7 @@ fn watch(
         bar.set_position((job.seconds * 1e3) as u64);
         bar.set_message(progress(&job));
         std::thread::sleep(POLL);
-        job = if interrupted.load(Ordering::Relaxed) && !cancelled {
+        job = if interrupt.exit().is_some() && !cancelled {
             cancelled = true;
             client.delete(&path)?
         } else {
@@ -87,7 +85,6 @@ fn watch(
         };
     }
     bar.finish_and_clear();
-    signal_hook::low_level::unregister(handler);
     Ok(job)
 }
 

@@ -13,6 +13,7 @@ use super::exit::{Exit, Failure};
 use super::{Output, path_segment};
 use crate::values::size;
 use api::{CaptureSpec, Client, Done, StreamId};
+use standard;
 
 /// `ddpctl capture`.
 #[derive(Debug, ClapArgs)]
@@ -75,6 +76,9 @@ pub(super) fn capture(
     // Made when the first part comes: a refused capture must not empty an old file.
     let mut sink: Option<Box<dyn Write + '_>> = None;
     let (mut error, mut tail) = (None, Tail::default());
+    if to_pipe {
+        standard::end_with_reader()?;
+    }
     let stop = Arc::new(AtomicBool::new(false));
     let handlers =
         [SIGINT, SIGTERM].map(|signal| signal_hook::flag::register(signal, stop.clone()));
@@ -104,10 +108,7 @@ pub(super) fn capture(
     drop(sink);
     ended?;
     match error {
-        Some(error) if to_pipe && error.kind() == io::ErrorKind::BrokenPipe => {
-            let message = "the reader has closed the pipe: the capture has ended";
-            return Err(Failure::new(Exit::Failed, message));
-        }
+        Some(error) if to_pipe => return Err(error.into()),
         Some(error) => return Err(failed(&error)),
         None => {}
     }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::Output;
 use super::exit::{Exit, Failure};
+use super::{Output, input};
 use api::{
     Client, ConfigDiff, ConfigInfo, Difference, KeyInfo, ReloadReport, Saved, SectionInfo,
     ValueOrigin, When,
@@ -47,7 +47,7 @@ pub(super) fn config(
         Config::Show { section, changed } => show(section.as_deref(), changed, client, output),
         Config::Diff => diff(client, output),
         Config::Save { file, overwrite } => {
-            let file = std::path::absolute(file)?;
+            let file = input::api_path(&file)?;
             let body = json!({ "file": file, "overwrite": overwrite });
             let saved: Saved = client.post("/v1/config/save", &body)?;
             output.answer(&saved, |saved| {

@@ -3,6 +3,7 @@
 use std::io;
 
 use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::kernel::KernelError;
 use api::{ClientError, ErrorKind};
@@ -26,6 +27,24 @@ pub enum Exit {
     Unconfirmed = 5,
     /// The appliance takes connections and does not answer: it is stopped, or hangs.
     Silent = 6,
+    /// A transfer was given up because of SIGHUP.
+    HangUp = 128 + SIGHUP as u8,
+    /// A transfer was given up because of SIGINT.
+    Interrupt = 128 + SIGINT as u8,
+    /// A transfer was given up because of SIGTERM.
+    Terminate = 128 + SIGTERM as u8,
+}
+
+impl Exit {
+    /// The signal by which the process is to end.
+    pub fn signal(self) -> Option<i32> {
+        match self {
+            Exit::HangUp => Some(SIGHUP),
+            Exit::Interrupt => Some(SIGINT),
+            Exit::Terminate => Some(SIGTERM),
+            _ => None,
+        }
+    }
 }
 
 /// Why a command failed.
@@ -51,6 +70,7 @@ impl Failure {
             Exit::Refused => "peer_refused",
             Exit::Unconfirmed => "unconfirmed",
             Exit::Silent => "silent",
+            Exit::HangUp | Exit::Interrupt | Exit::Terminate => "interrupted",
         };
         Self { exit, error, message: message.into(), hint: None }
     }
@@ -68,6 +88,11 @@ impl Failure {
     pub(super) fn with_hint(self, hint: Option<String>) -> Self {
         Self { hint, ..self }
     }
+
+    /// The same, if there was a signal with its exit.
+    pub(super) fn ended_by(self, signal: Option<Exit>) -> Self {
+        Self { exit: signal.unwrap_or(self.exit), ..self }
+    }
 }
 
 impl From<ClientError> for Failure {
@@ -75,6 +100,7 @@ impl From<ClientError> for Failure {
         let exit = match &error {
             ClientError::Unreachable { .. } => Exit::Unreachable,
             ClientError::Silent { .. } => Exit::Silent,
+            ClientError::Request(_) => Exit::Usage,
             ClientError::Protocol(_) => Exit::Failed,
             ClientError::Refused(refusal) => match refusal.error {
                 ErrorKind::PeerRefused => Exit::Refused,
@@ -114,10 +140,7 @@ impl From<io::Error> for Failure {
 
 impl From<serde_json::Error> for Failure {
     fn from(error: serde_json::Error) -> Self {
-        match error.io_error_kind() {
-            Some(kind) => io::Error::from(kind).into(),
-            None => Self::new(Exit::Failed, error.to_string()),
-        }
+        io::Error::from(error).into()
     }
 }
 

@@ -13,8 +13,9 @@ mod drain;
 mod exit;
 mod generate;
 mod host;
+mod input;
+mod interrupt;
 pub mod kernel;
-mod pipe;
 mod put;
 mod section;
 mod serve;
@@ -30,7 +31,7 @@ mod why;
 mod tests;
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -48,6 +49,7 @@ use ::config::Transport;
 pub use args::{Args, Command};
 pub use exit::Exit;
 pub use host::{Host, HostError};
+use standard::{self, Stdout};
 pub use url::{Peer, RegionAt, Url, UrlError};
 
 use args::{
@@ -61,8 +63,11 @@ const SHORTEST: Duration = Duration::from_millis(1);
 
 /// Runs the command line of this process.
 pub fn main() -> std::process::ExitCode {
-    let terminal = io::stderr().is_terminal();
-    let exit = run(std::env::args_os(), &mut io::stdout().lock(), &mut io::stderr(), terminal);
+    let terminal = standard::is_capable(&io::stderr());
+    let exit = run(std::env::args_os(), &mut Stdout::open(), &mut io::stderr(), terminal);
+    if let Some(signal) = exit.signal() {
+        standard::end_by(signal);
+    }
     std::process::ExitCode::from(exit as u8)
 }
 
@@ -100,17 +105,19 @@ fn print_failure(failure: Failure, json: bool, err: &mut dyn Write) -> Exit {
 }
 
 fn print_usage(error: &clap::Error, json: bool, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
-    // As above: the exit code has to do.
     if error.use_stderr() && json {
         let text = error.to_string();
         let message = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
         print_failure(Failure::new(Exit::Usage, message), json, err)
     } else if error.use_stderr() {
+        // As above: the exit code has to do.
         drop(write!(err, "{error}"));
         Exit::Usage
     } else {
-        drop(write!(out, "{error}"));
-        Exit::Success
+        match write!(out, "{error}").and_then(|()| out.flush()) {
+            Ok(()) => Exit::Success,
+            Err(error) => print_failure(error.into(), json, err),
+        }
     }
 }
 
@@ -264,31 +271,30 @@ fn read_region(
         let message = format!("region \"{name}\" has {size} bytes: ask for a part of them");
         return Err(Failure::new(Exit::Usage, message));
     }
-    let mut sink: Box<dyn Write + '_> =
-        match file.as_os_str() == "-" {
-            true => Box::new(out),
-            false => Box::new(std::fs::File::create(file).map_err(|error| {
-                Failure::new(Exit::Failed, format!("{}: {error}", file.display()))
-            })?),
-        };
+    let failed = |error: io::Error| match input::is_stream(file) {
+        true => error.into(),
+        false => Failure::new(Exit::Failed, format!("{}: {error}", file.display())),
+    };
+    let mut sink: Box<dyn Write + '_> = match file.as_os_str() == "-" {
+        true => Box::new(out),
+        false => Box::new(std::fs::File::create(file).map_err(failed)?),
+    };
     let mut at = offset;
     while at < end {
         let length = (end - at).min(PART);
         let name = path_segment(name);
         let path = format!("/v1/regions/{name}/data?offset={at}&length={length}");
-        sink.write_all(&client.bytes(&path)?)?;
+        let bytes = client.bytes(&path)?;
+        sink.write_all(&bytes).map_err(failed)?;
         at += length;
     }
-    sink.flush()?;
+    sink.flush().map_err(failed)?;
     Ok(end - offset)
 }
 
 /// The keys of `[[region]]`. Paths become absolute: the appliance has another directory.
 fn region_body(add: &RegionAdd) -> Result<serde_json::Value, Failure> {
-    let path = match &add.path {
-        Some(path) => Some(std::path::absolute(path)?.to_string_lossy().into_owned()),
-        None => None,
-    };
+    let path = add.path.as_deref().map(input::api_path).transpose()?;
     Ok(json!({
         "name": add.name, "size": add.size, "access": add.access, "backing": add.backing,
         "path": path, "fsync": add.fsync, "object": add.object, "base_to": add.base_to,
@@ -432,6 +438,7 @@ fn follow(
     mut left: u64,
     output: &mut Output<'_>,
 ) -> Result<(), Failure> {
+    standard::end_with_reader()?;
     let mut failure = None;
     client.follow(&format!("{path}&follow=true"), |line| {
         let result = follow_line(line, output);
@@ -518,7 +525,7 @@ fn send(command: Send, client: &Client, output: &mut Output<'_>) -> Result<(), F
     };
     let data = match command.text {
         Some(text) => text.into_bytes(),
-        None => read_input(command.file.as_ref())?,
+        None => input::read(command.file.as_deref().unwrap_or(Path::new("-")))?,
     };
     let wait_reply_us = command.wait_reply.map_or(0, |time| time.as_micros().max(1));
     let wait_reply_us = u64::try_from(wait_reply_us).unwrap_or(u64::MAX);
@@ -526,20 +533,6 @@ fn send(command: Send, client: &Client, output: &mut Output<'_>) -> Result<(), F
     let sent: Sent = client.post("/v1/send", &spec)?;
     output.answer(&sent, show::sent)?;
     if sent.confirmed { Ok(()) } else { Err(Failure::unconfirmed(sent.bytes)) }
-}
-
-/// A file, or the standard input.
-fn read_input(file: Option<impl AsRef<Path>>) -> Result<Vec<u8>, Failure> {
-    let mut bytes = Vec::new();
-    match file {
-        None => io::stdin().lock().read_to_end(&mut bytes).map(drop)?,
-        Some(file) => {
-            bytes = std::fs::read(&file).map_err(|error| {
-                Failure::new(Exit::Usage, format!("{}: {error}", file.as_ref().display()))
-            })?;
-        }
-    }
-    Ok(bytes)
 }
 
 /// Bytes as hexadecimal digits, or as text if they are printable.

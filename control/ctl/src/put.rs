@@ -1,22 +1,20 @@
 //! `put`: a file into a peer's region, through the appliance or over kernel sockets.
 
+use std::io::Read;
 use std::net::IpAddr;
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytesize::ByteSize;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::json;
-use signal_hook::consts::SIGINT;
 use tcp_lite::mpa::Revision;
 
 use super::args::{Mpa, MpaRev, Put};
 use super::exit::{Exit, Failure};
 use super::host::Host;
-use super::pipe;
+use super::input::{self, Source, Upload};
+use super::interrupt::Interrupt;
 use super::{Output, connect_spec};
 use crate::kernel;
 use api::{Client, JobInfo, JobState, PutSpec, RemotePlace, UlpChoice, Via};
@@ -30,6 +28,8 @@ pub(super) struct Transfer {
     pub get: bool,
     /// The region that it goes to, if not a file.
     pub into: Option<String>,
+    /// In messages, what is sent if the appliance has no name for it.
+    pub name: String,
 }
 
 /// Time between two looks at the appliance's job.
@@ -65,44 +65,61 @@ pub(super) fn appliance(put: Put, client: &Client, output: &mut Output<'_>) -> R
         Some(id) => Via::Stream(id),
         None => Via::Connect(connect_spec(&put.url.peer, put.opening, Vec::new())?),
     };
-    let (file, pipe) = match std::fs::canonicalize(pipe::path(&put.file)) {
-        Ok(file) => (file, None),
-        // The standard input's pipe, or the shell's, has no path that the appliance could open.
-        Err(_) if pipe::is_pipe(&put.file) && put.detach => {
-            let message = "--detach needs a file or a FIFO: this pipe ends with ddpctl";
+    let name = input::name(&put.file);
+    let (file, reader) = match input::source(&put.file)? {
+        Source::Appliance(file) => (Some(file), None),
+        Source::Here(_) if put.detach => {
+            let message = format!(
+                "--detach needs a file or a FIFO with a path that is UTF-8: ddpctl itself reads {name}, until it ends"
+            );
             return Err(Failure::new(Exit::Usage, message));
         }
-        Err(_) if pipe::is_pipe(&put.file) => {
-            let pipe = pipe::Pipe::start(&put.file, client.socket())?;
-            (pipe.path().to_owned(), Some(pipe))
-        }
-        Err(error) => return Err(unreadable(&put.file, &error)),
+        Source::Here(reader) => (None, Some(reader)),
     };
-    let job: JobInfo = client.post("/v1/put", &PutSpec { file, via, target })?;
-    let watched =
-        watch(job, client, output, Transfer { detach: put.detach, get: false, into: None });
+    let transfer = Transfer { detach: put.detach, get: false, into: None, name: name.clone() };
+    // Before there is a job: none is left behind.
+    let interrupt = Interrupt::watch()?;
+    let job: Result<JobInfo, _> = client.post("/v1/put", &PutSpec { file, via, target });
+    let job = job.map_err(|error| read_here(error.into()))?;
+    let upload = match reader {
+        Some(reader) => Some(Upload::start(job.id, name, reader, client)?),
+        None => None,
+    };
+    let watched = watch(job, client, output, transfer, &interrupt);
     // What could not be read is not the end of the bytes.
-    match pipe.and_then(|pipe| pipe.error()) {
-        Some(error) => Err(Failure::new(Exit::Failed, format!("{}: {error}", put.file.display()))),
-        None => watched,
+    match upload.and_then(|upload| upload.failure()) {
+        Some(failure) if watched.is_err() && interrupt.exit().is_none() => Err(failure),
+        _ => watched,
     }
 }
 
-/// Shows how a job gets on, until it is over. An interrupt gives it up.
+/// What the appliance may not open, `ddpctl` may.
+fn read_here(failure: Failure) -> Failure {
+    if failure.error != "forbidden" {
+        return failure;
+    }
+    let here = "ddpctl put - <FILE reads the file itself".to_owned();
+    let hint = match &failure.hint {
+        Some(hint) => format!("{here}; or {hint}"),
+        None => here,
+    };
+    failure.with_hint(Some(hint))
+}
+
+/// Shows how a job gets on, until it is over. A signal gives it up.
 pub(super) fn watch(
     mut job: JobInfo,
     client: &Client,
     output: &mut Output<'_>,
     transfer: Transfer,
+    interrupt: &Interrupt,
 ) -> Result<(), Failure> {
     if transfer.detach {
         return output.answer(&job, |job| format!("job {} runs: ddpctl jobs show {0}\n", job.id));
     }
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let handler = signal_hook::flag::register(SIGINT, Arc::clone(&interrupted))?;
     let bar = progress_bar(output, job.total);
     while !job.state.is_final() {
-        if interrupted.load(Ordering::Relaxed) {
+        if interrupt.exit().is_some() {
             job = client.delete(&format!("/v1/jobs/{}", job.id))?;
             break;
         }
@@ -112,8 +129,8 @@ pub(super) fn watch(
         job = client.get(&format!("/v1/jobs/{}", job.id))?;
     }
     bar.finish_and_clear();
-    signal_hook::low_level::unregister(handler);
-    finish(job, output, transfer)
+    let finished = finish(job, output, transfer);
+    finished.map_err(|failure| failure.ended_by(interrupt.exit()))
 }
 
 fn finish(job: JobInfo, output: &mut Output<'_>, transfer: Transfer) -> Result<(), Failure> {
@@ -126,7 +143,10 @@ fn finish(job: JobInfo, output: &mut Output<'_>, transfer: Transfer) -> Result<(
     }
     let summary = Summary {
         via: "appliance",
-        file: job.file.display().to_string(),
+        file: match job.file.as_os_str().is_empty() {
+            true => transfer.name,
+            false => job.file.display().to_string(),
+        },
         peer: job.remote,
         bytes: job.total,
         seconds: job.seconds,
@@ -162,10 +182,17 @@ pub(super) fn kernel(put: Put, output: &mut Output<'_>) -> Result<(), Failure> {
         );
         return Err(Failure::new(Exit::Usage, message));
     }
-    let file = pipe::path(&put.file);
-    let total = std::fs::metadata(file).map_err(|error| unreadable(&put.file, &error))?.len();
+    let name = input::name(&put.file);
+    let failed = |error: std::io::Error| input::unreadable(&put.file, &error);
+    let (input, total): (Option<Box<dyn Read>>, _) = match input::is_stdin(&put.file) {
+        true => (Some(Box::new(input::stdin()?)), 0),
+        false => (None, std::fs::metadata(&put.file).map_err(failed)?.len()),
+    };
     let request = kernel::PutRequest {
-        file: file.to_owned(),
+        file: match input {
+            Some(_) => name.clone().into(),
+            None => put.file.clone(),
+        },
         host: put.url.peer.host.node(),
         port: put.url.peer.port,
         target,
@@ -174,7 +201,7 @@ pub(super) fn kernel(put: Put, output: &mut Output<'_>) -> Result<(), Failure> {
         congestion: put.congestion,
     };
     let bar = progress_bar(output, total);
-    let result = kernel::put(&request, &mut |progress| {
+    let result = kernel::put(&request, input, &mut |progress| {
         bar.set_length(progress.total);
         bar.set_position(progress.sent.min(progress.total));
     });
@@ -182,7 +209,7 @@ pub(super) fn kernel(put: Put, output: &mut Output<'_>) -> Result<(), Failure> {
     let report = result?;
     let summary = Summary {
         via: "kernel",
-        file: put.file.display().to_string(),
+        file: name,
         peer: report.peer.to_string(),
         bytes: report.bytes,
         seconds: report.elapsed.as_secs_f64(),
@@ -253,10 +280,6 @@ pub(super) fn no_place(scheme: &str) -> Failure {
     let sentence =
         format!("no region is named: write {scheme}HOST:PORT/REGION, or give --stag and --to");
     Failure::new(Exit::Usage, sentence)
-}
-
-fn unreadable(file: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(Exit::Usage, format!("{}: {error}", file.display()))
 }
 
 fn progress_bar(output: &Output<'_>, total: u64) -> ProgressBar {

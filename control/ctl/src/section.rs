@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::exit::{Exit, Failure};
-use super::read_input;
+use super::input;
 
 /// Keys that are paths of the appliance's files; relative ones are of this program's directory.
 const PATHS: [&str; 1] = ["path"];
@@ -13,11 +13,8 @@ const PATHS: [&str; 1] = ["path"];
 /// The keys of the one `[[section]]` of a file, or of the standard input (`-`). The header may be left out. JSON is taken,
 /// too.
 pub(super) fn body(file: &Path, section: &str) -> Result<Value, Failure> {
-    let bytes = read_input(Some(file).filter(|file| file.as_os_str() != "-"))?;
-    let shown = match file.as_os_str() == "-" {
-        true => "the standard input".to_owned(),
-        false => file.display().to_string(),
-    };
+    let bytes = input::read(file)?;
+    let shown = input::name(file);
     let wrong = |message: String| Failure::new(Exit::Usage, format!("{shown}: {message}"));
     let text = std::str::from_utf8(&bytes).map_err(|_| wrong("is not UTF-8".into()))?;
     let mut value = match text.trim_start().starts_with('{') {
@@ -68,7 +65,7 @@ fn absolute(value: &mut Value) -> Result<(), Failure> {
             for (key, value) in members {
                 match value {
                     Value::String(path) if PATHS.contains(&key.as_str()) && !path.is_empty() => {
-                        *path = std::path::absolute(&*path)?.to_string_lossy().into_owned();
+                        *path = input::api_path(Path::new(path))?.to_string_lossy().into_owned();
                     }
                     other => absolute(other)?,
                 }

@@ -337,11 +337,19 @@ pub(super) fn jobs(jobs: &[JobInfo]) -> String {
                 bytes(job.total),
                 format!("{:.3}", job.seconds),
                 job.remote.clone(),
-                job.region.clone().unwrap_or_else(|| job.file.display().to_string()),
+                file_or_region(job),
                 or_dash(job.error.as_ref()),
             ]
         }),
     )
+}
+
+fn file_or_region(job: &JobInfo) -> String {
+    match &job.region {
+        Some(region) => region.clone(),
+        None if job.kind == "put" && job.file.as_os_str().is_empty() => "standard input".into(),
+        None => job.file.display().to_string(),
+    }
 }
 
 pub(super) fn sent(sent: &Sent) -> String {

@@ -4,8 +4,9 @@ use serde_json::json;
 
 use super::args::{CompareSwap, FetchAdd, Get, Ping, Place, Verbs};
 use super::exit::{Exit, Failure};
+use super::interrupt::Interrupt;
 use super::put::{self, Transfer};
-use super::{Output, connect_spec};
+use super::{Output, connect_spec, input};
 use api::{
     AtomicChoice, AtomicDone, AtomicSpec, Client, ConnectSpec, GetSink, GetSpec, PingReport,
     PingSpec, RemotePlace, UlpChoice, Via,
@@ -17,7 +18,12 @@ pub(super) fn get(get: Get, client: &Client, output: &mut Output<'_>) -> Result<
     let (source, via) = source(&place, &verbs)?;
     let region = into.as_ref().map(|region| region.name.clone());
     let sink = match (file, into) {
-        (Some(file), None) => GetSink::File(std::path::absolute(file)?),
+        (Some(file), None) if input::is_stream(&file) => {
+            let message = "get writes a file of the appliance's host, and not the standard output";
+            let hint = "get --into REGION, and then ddpctl regions read REGION";
+            return Err(Failure::new(Exit::Usage, message).with_hint(Some(hint.into())));
+        }
+        (Some(file), None) => GetSink::File(input::api_path(&file)?),
         (None, Some(region)) => GetSink::Region { name: region.name, offset: region.offset },
         _ => {
             let message = "write the file that the bytes go to, or --into REGION";
@@ -25,8 +31,10 @@ pub(super) fn get(get: Get, client: &Client, output: &mut Output<'_>) -> Result<
         }
     };
     let spec = GetSpec { via, source, length, sink };
+    let interrupt = Interrupt::watch()?;
     let job = client.post("/v1/get", &spec)?;
-    put::watch(job, client, output, Transfer { detach, get: true, into: region })
+    let transfer = Transfer { detach, get: true, into: region, name: String::new() };
+    put::watch(job, client, output, transfer, &interrupt)
 }
 
 pub(super) fn ping(ping: Ping, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {

@@ -17,9 +17,13 @@ use control::sandbox::Sandbox;
 use daemon::{self, Args, Command, DoctorFormat, EXIT_CONFIG};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use standard::Stdout;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return print_usage(&error),
+    };
     match run(args) {
         Ok(code) => code,
         Err(sentence) => {
@@ -30,33 +34,48 @@ fn main() -> ExitCode {
     }
 }
 
+/// The usage that was asked for, or what is wrong with the command line.
+fn print_usage(error: &clap::Error) -> ExitCode {
+    let mut out = Stdout::open();
+    if error.use_stderr() {
+        let _ = write!(std::io::stderr(), "{error}");
+        return ExitCode::from(EXIT_CONFIG);
+    }
+    printed(write!(out, "{error}").and_then(|()| out.flush()).map(|()| ExitCode::SUCCESS))
+}
+
+/// The exit code of a command that prints; 1 if its output cannot be written.
+fn printed(result: std::io::Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        let _ = writeln!(std::io::stderr(), "ddpd: {error}");
+        ExitCode::FAILURE
+    })
+}
+
 fn run(args: Args) -> Result<ExitCode, String> {
-    let mut out = std::io::stdout();
-    let cannot_print = |error| format!("cannot write to standard output: {error}");
+    let mut out = Stdout::open();
     if args.version {
-        writeln!(out, "{}", daemon::version(Some(dataplane::eal::version())))
-            .map_err(cannot_print)?;
-        return Ok(ExitCode::SUCCESS);
+        let version = daemon::version(Some(dataplane::eal::version()));
+        return Ok(printed(writeln!(out, "{version}").map(|()| ExitCode::SUCCESS)));
     }
     match args.command {
         Some(Command::Check { files, json, capabilities: true, .. }) => {
-            return daemon::capabilities(&files, json, &mut out).map_err(cannot_print);
+            return Ok(printed(daemon::capabilities(&files, json, &mut out)));
         }
         Some(Command::Check { files, no_machine, .. }) => {
             let machine = (!no_machine).then_some(&host::misplaced as Misplaced<'_>);
-            return daemon::check(&files, machine, &mut out).map_err(cannot_print);
+            return Ok(printed(daemon::check(&files, machine, &mut out)));
         }
         Some(Command::Doctor { config, json, script }) => {
             let format = DoctorFormat::of(json, script);
-            return doctor::run(&config, format, dataplane::eal::version(), &mut out);
+            let examined = doctor::run(&config, format, dataplane::eal::version(), &mut out)?;
+            return Ok(printed(examined));
         }
         Some(Command::Schema) => {
-            daemon::print_schema(&mut out).map_err(cannot_print)?;
-            return Ok(ExitCode::SUCCESS);
+            return Ok(printed(daemon::print_schema(&mut out).map(|()| ExitCode::SUCCESS)));
         }
         Some(Command::Openapi) => {
-            daemon::print_openapi(&mut out).map_err(cannot_print)?;
-            return Ok(ExitCode::SUCCESS);
+            return Ok(printed(daemon::print_openapi(&mut out).map(|()| ExitCode::SUCCESS)));
         }
         None => {}
     }

@@ -25,6 +25,8 @@ mod rdmap;
 mod sandbox;
 #[path = "appliance/sctp.rs"]
 mod sctp;
+#[path = "appliance/standard.rs"]
+mod standard;
 #[path = "appliance/why.rs"]
 mod why;
 

@@ -265,8 +265,12 @@ impl Core {
             Request::Connect(spec) => self.connect(spec, answer, now),
             Request::Put(spec) => {
                 let peer = self.peer_of(&spec.via, false);
-                let job = self.start_job(now, |jobs, env, out| jobs.put(env, spec, peer, out));
+                let job = self.start_job(now, |jobs, env, out| jobs.put(env, spec, peer, now, out));
                 answer.send(job.map(Reply::Job));
+            }
+            Request::Input { id, input } => {
+                let taken = self.jobs.take_input(&mut self.env, id, input);
+                answer.send(taken.map(|()| Reply::DONE));
             }
             Request::Get(spec) => {
                 let peer = self.peer_of(&spec.via, true);

@@ -27,7 +27,7 @@ use crate::files::Writer;
 use crate::shm;
 use api::{self, AccessTally, ApiError, EventKind, EventLog};
 use config::Config;
-use config::beneath::{Directories, Use};
+use config::beneath::Directories;
 
 /// What is known from the start on. Only a reload changes any of it: a part of the configuration.
 pub(super) struct Facts {
@@ -111,8 +111,8 @@ pub(super) struct Env {
 
 impl Env {
     /// Whether a file that a request names may be opened.
-    pub(super) fn admit(&self, path: &Path, usage: Use) -> Result<(), ApiError> {
-        let admitted = self.files.admit(path, usage);
+    pub(super) fn admit(&self, path: &Path) -> Result<(), ApiError> {
+        let admitted = self.files.admit(path);
         admitted.map_err(|refused| ApiError::forbidden(refused.to_string()))
     }
 

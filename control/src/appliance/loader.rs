@@ -18,6 +18,7 @@ use rustix::io::Errno;
 
 use super::budget::{Budget, Charge, Of};
 use super::source::{Fill, SourceFile, window};
+use api::Input;
 use config::beneath::{Directories, Use};
 use config::{self, RegionSection};
 
@@ -28,6 +29,8 @@ pub enum Wanted {
     Region(RegionSection),
     /// A file or pipe opened, and memory for a part of it, to be sent. Nothing is read yet.
     File(PathBuf),
+    /// Memory for a part of what a client sends. Nothing is read yet.
+    Input(Input),
     /// A piece of it read.
     Fill(Fill),
     /// So many bytes of zeros that peers may write to, locked if that is possible.
@@ -62,7 +65,7 @@ impl Wanted {
                 }
                 (_, size) => size.unwrap_or(0),
             },
-            Wanted::File(_) | Wanted::Fill(_) => 0,
+            Wanted::File(_) | Wanted::Input(_) | Wanted::Fill(_) => 0,
             Wanted::Scratch(len) | Wanted::Source(len) | Wanted::Save { len, .. } => *len,
             Wanted::Clear(all) => all.iter().map(|(_, bytes)| bytes.end - bytes.start).sum(),
             Wanted::Free(memory) => memory.len(),
@@ -245,15 +248,8 @@ pub fn load(
             let made = region(section, budget, files, watch);
             made.map_err(|error| format!("region {}: {error}", section.name))
         }
-        Wanted::File(path) => {
-            let source = SourceFile::open(files, path)?;
-            let (window, len) = (window(source.size()), source.size().unwrap_or(0));
-            let charge = charge(budget, Of::Job, &path.display().to_string(), window)?;
-            let backing = Backing::Anonymous;
-            let config = MemoryConfig { backing, len: window, remote_write: false, lock: true };
-            let source = Some(Arc::new(source));
-            Ok(Loaded { source, ..made(&config, charge, len, watch)? })
-        }
+        Wanted::File(path) => window_of(SourceFile::open(files, path)?, budget, watch),
+        Wanted::Input(input) => window_of(SourceFile::input(input.clone()), budget, watch),
         Wanted::Fill(fill) => {
             let (memory, len) = (fill.memory.clone(), fill.read()?);
             Ok(Loaded { memory, len, file: None, source: None })
@@ -277,6 +273,16 @@ pub fn load(
         }
         Wanted::Free(_) => nothing(),
     }
+}
+
+/// Memory for a part of what is to be sent.
+fn window_of(source: SourceFile, budget: &Budget, watch: &Watch) -> Result<Loaded, String> {
+    let (window, len) = (window(source.size()), source.size().unwrap_or(0));
+    let charge = charge(budget, Of::Job, source.name(), window)?;
+    let backing = Backing::Anonymous;
+    let config = MemoryConfig { backing, len: window, remote_write: false, lock: true };
+    let source = Some(Arc::new(source));
+    Ok(Loaded { source, ..made(&config, charge, len, watch)? })
 }
 
 /// Stands for the result of a request that makes nothing. Not charged: a full ceiling is no obstacle.
@@ -388,8 +394,8 @@ fn staged(path: &Path, len: u64, remote_write: bool) -> (u64, MemoryConfig) {
 ///
 /// # Errors
 /// One sentence.
-pub fn writable(path: &Path, usage: Use, files: &Directories) -> Result<(), String> {
-    files.admit(path, usage).map_err(|refused| refused.to_string())?;
+pub fn writable(path: &Path, files: &Directories) -> Result<(), String> {
+    files.admit(path).map_err(|refused| refused.to_string())?;
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

@@ -1,11 +1,11 @@
-//! What a job sends: an ordinary file, sparse or not, or a pipe, read piece by piece.
+//! What a job sends: an ordinary file, sparse or not, a pipe, or what its client sends, read piece by piece.
 //!
 //! An ordinary file is read at offsets, by the loader's thread. A pipe is read in its order, each piece by a thread of
 //! its own, because it may have nothing to read for as long as it likes; the thread ends when the job has.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, FileTypeExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use dataplane::memory::Memory;
@@ -13,6 +13,7 @@ use ddp::RegionMemory as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use api::Input;
 use config::beneath::{Directories, Use};
 
 /// Bytes of one piece, and of one message.
@@ -29,10 +30,17 @@ const LINGER: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// An open file or pipe.
 #[derive(Debug)]
 pub struct SourceFile {
-    file: File,
-    path: PathBuf,
+    open: Open,
+    /// In messages.
+    name: String,
     /// Bytes when it was opened; `None` for a pipe.
     size: Option<u64>,
+}
+
+#[derive(Debug)]
+enum Open {
+    File(File),
+    Input(Input),
 }
 
 /// A piece to be read.
@@ -64,7 +72,17 @@ impl SourceFile {
             kind if kind.is_fifo() => None,
             _ => return Err(format!("{} is not an ordinary file or a pipe", path.display())),
         };
-        Ok(SourceFile { file, path: path.to_owned(), size })
+        Ok(SourceFile { open: Open::File(file), name: path.display().to_string(), size })
+    }
+
+    /// What the client of a put sends.
+    pub fn input(input: Input) -> SourceFile {
+        SourceFile { open: Open::Input(input), name: "the input".into(), size: None }
+    }
+
+    /// In messages: its path, or what it is.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Bytes when it was opened; `None` for a pipe, of which nobody knows.
@@ -75,6 +93,24 @@ impl SourceFile {
     /// True for a pipe: reading it may wait.
     pub fn is_pipe(&self) -> bool {
         self.size.is_none()
+    }
+
+    fn file(&self) -> &File {
+        match &self.open {
+            Open::File(file) => file,
+            Open::Input(input) => input.file(),
+        }
+    }
+
+    /// # Errors
+    /// What looks like the end of a pipe is none.
+    fn check_end(&self) -> Result<(), String> {
+        match &self.open {
+            Open::Input(input) if !input.is_complete() => {
+                Err(format!("{} broke off: its client has gone before the end", self.name))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -102,8 +138,8 @@ impl Fill {
         while got < self.len {
             let n = (self.len - got).min(buffer.len() as u64);
             let part = &mut buffer[..n as usize];
-            self.source.file.read_exact_at(part, self.from + got).map_err(|error| {
-                let path = self.source.path.display();
+            self.source.file().read_exact_at(part, self.from + got).map_err(|error| {
+                let path = &self.source.name;
                 match error.kind() {
                     std::io::ErrorKind::UnexpectedEof => format!("{path} became shorter"),
                     _ => format!("{path}: {error}"),
@@ -116,11 +152,11 @@ impl Fill {
     }
 
     fn read_pipe(&self, buffer: &mut [u8]) -> Result<u64, String> {
-        let failed = |error: Errno| format!("{}: {error}", self.source.path.display());
+        let failed = |error: Errno| format!("{}: {error}", self.source.name);
         let mut got = 0;
         while got < self.len {
             let wait = if got == 0 { &LOOK } else { &LINGER };
-            let mut fds = [PollFd::new(&self.source.file, PollFlags::IN)];
+            let mut fds = [PollFd::new(self.source.file(), PollFlags::IN)];
             match poll(&mut fds, Some(wait)) {
                 // A pipe that nobody has opened for writing has no end yet: it is not read before.
                 Ok(0) if got > 0 => break,
@@ -130,8 +166,11 @@ impl Fill {
                 Err(error) => return Err(failed(error)),
             }
             let n = (self.len - got).min(buffer.len() as u64);
-            match rustix::io::read(&self.source.file, &mut buffer[..n as usize]) {
-                Ok(0) => break,
+            match rustix::io::read(self.source.file(), &mut buffer[..n as usize]) {
+                Ok(0) => {
+                    self.source.check_end()?;
+                    break;
+                }
                 Ok(n) => {
                     self.memory.write(self.at + got, &buffer[..n]);
                     got += n as u64;

@@ -24,7 +24,7 @@ mod subject;
 #[cfg(test)]
 mod testing;
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -38,24 +38,23 @@ pub use subject::Subject;
 /// an error.
 ///
 /// # Errors
-/// A configuration that cannot be read, or a closed output.
+/// A configuration that cannot be read; inside, an output that cannot be written.
 pub fn run(
     files: &[PathBuf],
     format: DoctorFormat,
     dpdk: &str,
     out: &mut dyn Write,
-) -> Result<ExitCode, String> {
+) -> Result<io::Result<ExitCode>, String> {
     let documents = config::load_all(files).map_err(|errors| errors.to_string())?;
     let configs = documents.into_iter().map(|document| document.config).collect();
     let findings = examine(&Host::this(), &Subject { configs, dpdk: dpdk.to_owned() });
-    match format {
+    let printed = match format {
         DoctorFormat::Text => report::text(&findings, out),
         DoctorFormat::Json => report::json(&findings, out),
         DoctorFormat::Script => report::script(&findings, out),
-    }
-    .map_err(|error| format!("cannot write to standard output: {error}"))?;
+    };
     let failed = findings.iter().any(|finding| finding.severity == Severity::Error);
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(printed.map(|()| if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }))
 }
 
 /// All checks, in the order in which they are printed.

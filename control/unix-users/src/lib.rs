@@ -1,8 +1,11 @@
 //! Users and groups of Unix: the numbers of names, by the system's name service (NSS: files, LDAP, ...), and the
-//! supplementary groups of a Unix socket's peer (`SO_PEERGROUPS`).
+//! supplementary groups of a Unix socket's peer (`SO_PEERGROUPS`). And which standard streams were closed at the start
+//! ([`streams`]).
 //!
 //! It is the only place of the control side with `unsafe`: the standard library and rustix have neither.
 //! Who may do what is decided by the callers.
+
+pub mod streams;
 
 use std::ffi::CString;
 use std::io;

@@ -150,8 +150,11 @@ impl Worker {
 
     fn put(&mut self, spec: ConnectSpec) -> Result<u64> {
         let bytes = self.fill()?;
-        let put =
-            PutSpec { file: self.file.clone(), via: Via::Connect(spec), target: self.place() };
+        let put = PutSpec {
+            file: Some(self.file.clone()),
+            via: Via::Connect(spec),
+            target: self.place(),
+        };
         let job: JobInfo = self.peer.post("/v1/put", &put)?;
         self.subject = Some(job.id.to_string());
         finish(&self.peer, job)?;
@@ -168,8 +171,11 @@ impl Worker {
                 ..ConnectSpec::to((PEER_V4, SCTP).into())
             },
         };
-        let put =
-            PutSpec { file: self.file.clone(), via: Via::Connect(spec), target: self.place() };
+        let put = PutSpec {
+            file: Some(self.file.clone()),
+            via: Via::Connect(spec),
+            target: self.place(),
+        };
         let job: JobInfo = self.target.post("/v1/put", &put)?;
         (self.subject, self.subject_at_target) = (Some(job.id.to_string()), true);
         finish(&self.target, job)?;
@@ -201,7 +207,7 @@ impl Worker {
         let stream: StreamInfo = self.peer.post("/v1/connect", &spec)?;
         self.subject = Some(stream.id.to_string());
         let via = Via::Stream(stream.id);
-        let put = PutSpec { file: self.file.clone(), via: via.clone(), target: self.place() };
+        let put = PutSpec { file: Some(self.file.clone()), via: via.clone(), target: self.place() };
         finish(&self.peer, self.peer.post("/v1/put", &put)?)?;
         let region = slot(self.thread);
         let get = GetSpec {
@@ -317,7 +323,7 @@ impl Worker {
 
     fn put_scrap(&self, via: Via) -> Result<JobInfo> {
         let target = RemotePlace::Region { name: SCRAP.into(), offset: 0 };
-        Ok(self.peer.post("/v1/put", &PutSpec { file: self.file.clone(), via, target })?)
+        Ok(self.peer.post("/v1/put", &PutSpec { file: Some(self.file.clone()), via, target })?)
     }
 
     /// Region and listener of its own.
@@ -347,7 +353,7 @@ impl Worker {
     fn use_churn(&mut self, name: &str, port: u16) -> Result<(u64, JobInfo)> {
         let bytes = self.fill()?;
         let put = PutSpec {
-            file: self.file.clone(),
+            file: Some(self.file.clone()),
             via: Via::Connect(ConnectSpec::to(bed::target(port))),
             target: RemotePlace::Region { name: name.to_owned(), offset: 0 },
         };

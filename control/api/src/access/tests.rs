@@ -135,6 +135,7 @@ fn only_an_admin_names_files_of_the_host() {
     let appliance = Appliance::start();
     let via = r#""via":{"stream":"0000000000000007"},"source":{"region":{"name":"box"}}"#;
     let listener = r#"{"name":"l","interface":"lan","port":1,"ulp":"ddp","regions":["inbox"]"#;
+    let put = r#""via":{"stream":"0000000000000007"},"target":{"region":{"name":"box"}}"#;
     let with = [
         ("/v1/regions", r#"{"name":"f","access":"r","path":"/etc/shadow"}"#.to_owned(), "path"),
         ("/v1/get", format!(r#"{{{via},"sink":{{"file":"/etc/shadow"}}}}"#), "sink.file"),
@@ -145,11 +146,13 @@ fn only_an_admin_names_files_of_the_host() {
             ),
             "queue.path",
         ),
+        ("/v1/put", format!(r#"{{{put},"file":"/etc/shadow"}}"#), "file"),
     ];
     let without = [
         ("/v1/regions", r#"{"name":"new","access":"rw","size":"64 KiB"}"#.to_owned()),
         ("/v1/get", format!(r#"{{{via},"sink":{{"region":{{"name":"inbox"}}}}}}"#)),
         ("/v1/listeners", format!("{listener}}}")),
+        ("/v1/put", format!("{{{put}}}")),
     ];
     for (path, body, key) in &with {
         let (status, answer) = appliance.request(&user(2), "POST", path, body);
@@ -167,10 +170,10 @@ fn only_an_admin_names_files_of_the_host() {
         let (status, answer) = appliance.request(&user(3), "POST", path, body);
         assert!(status < 300, "{path}: {status} {answer}");
     }
-    assert_eq!(appliance.tally.refused()["operate"], 3);
+    assert_eq!(appliance.tally.refused()["operate"], 4);
     let statuses: Vec<_> =
         appliance.audited().iter().map(|l| l["status"].as_u64().unwrap()).collect();
-    assert_eq!(statuses[6..], [403; 3]);
+    assert_eq!(statuses[8..], [403; 4]);
     assert!(statuses[..6].iter().all(|status| *status < 300), "{statuses:?}");
 }
 

@@ -80,6 +80,8 @@ fn events() -> Content {
 const STREAM_LINKS: &[Link] =
     &[("getStream", "id", "/id"), ("closeStream", "id", "/id"), ("why", "what", "/id")];
 const JOB_LINKS: &[Link] = &[("getJob", "id", "/id"), ("cancelJob", "id", "/id")];
+const PUT_LINKS: &[Link] =
+    &[("getJob", "id", "/id"), ("cancelJob", "id", "/id"), ("sendInput", "id", "/id")];
 /// What becomes of a connection to a peer.
 const PEER: &[ErrorKind] = &[NotFound, Conflict, PeerRefused, Timeout];
 
@@ -206,10 +208,15 @@ fn transfers() -> Vec<Words> {
             .status(201)
             .may(PEER)
             .then(STREAM_LINKS),
-        words("POST /v1/put", "put", "Sends a file into a peer's region", json::<JobInfo>())
-            .status(202)
-            .may(PEER)
-            .then(JOB_LINKS),
+        words(
+            "POST /v1/put",
+            "put",
+            "Sends a file, or the bytes of another call, into a peer's region",
+            json::<JobInfo>(),
+        )
+        .status(202)
+        .may(PEER)
+        .then(PUT_LINKS),
         words("POST /v1/send", "send", "Sends an untagged message", json::<Sent>()).may(PEER),
         words(
             "POST /v1/get",
@@ -241,6 +248,13 @@ fn transfers() -> Vec<Words> {
         words("GET /v1/jobs/{id}", "getJob", "A job", json::<JobInfo>()),
         words("DELETE /v1/jobs/{id}", "cancelJob", "Gives a job up", json::<JobInfo>())
             .may(&[Conflict]),
+        words(
+            "POST /v1/jobs/{id}/input",
+            "sendInput",
+            "The bytes of a put without a file; a body that breaks off fails the job",
+            json::<Done>(),
+        )
+        .may(&[Conflict]),
     ]
 }
 

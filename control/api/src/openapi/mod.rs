@@ -99,6 +99,10 @@ fn operation(
         let content = json!({"application/json": {"schema": body(requests)}});
         operation["requestBody"] = json!({"required": true, "content": content});
     }
+    if inputs.bytes {
+        let content = json!({"application/octet-stream": {}});
+        operation["requestBody"] = json!({"required": true, "content": content});
+    }
     operation["responses"] = responses(call, words, answers, error);
     operation
 }
@@ -182,11 +186,11 @@ fn responses(call: &Call, words: &Words, answers: &mut SchemaGenerator, error: &
 /// How a call can be refused, by status.
 fn refusals(call: &Call, words: &Words) -> Vec<ErrorKind> {
     use ErrorKind::{BadRequest, Forbidden, Internal, NotFound, TooLarge, Unavailable};
-    let Inputs { path, query, body } = call.inputs;
+    let Inputs { path, query, body, bytes } = call.inputs;
     let mut kinds = vec![Forbidden, Internal, Unavailable];
     kinds.extend(words.refusals);
     kinds.extend(path.map(|_| NotFound));
-    kinds.extend((query.is_some() || body.is_some()).then_some(BadRequest));
+    kinds.extend((query.is_some() || body.is_some() || bytes).then_some(BadRequest));
     kinds.extend(body.map(|_| TooLarge));
     let mut seen = BTreeSet::new();
     kinds.retain(|kind| seen.insert(kind.status()));

@@ -14,12 +14,11 @@ struct Tree {
 impl Tree {
     fn new() -> Tree {
         let dir = tempfile::tempdir().unwrap();
-        for made in ["in/sub", "out", "run"] {
+        for made in ["in/sub", "out"] {
             std::fs::create_dir_all(dir.path().join(made)).unwrap();
         }
         std::fs::write(dir.path().join("out/secret"), "secret").unwrap();
-        let socket = dir.path().join("run/ddpd.sock");
-        let only = Directories::listed(&[dir.path().join("in")], &socket);
+        let only = Directories::listed(&[dir.path().join("in")]);
         Tree { dir, only }
     }
 
@@ -29,7 +28,7 @@ impl Tree {
 
     fn refused(&self, path: &Path) {
         for usage in ALL {
-            for result in [self.only.open(path, usage).map(drop), self.only.admit(path, usage)] {
+            for result in [self.only.open(path, usage).map(drop), self.only.admit(path)] {
                 let Err(Refused::Outside(message)) = result else {
                     panic!("{path:?} {usage:?}: {result:?}")
                 };
@@ -54,7 +53,7 @@ fn files_below_are_made_written_and_read() {
     assert_eq!(text, "onetwo");
     assert_eq!(tree.only.open(&path, Use::ReadWrite).unwrap().metadata().unwrap().len(), 6);
     assert_eq!(tree.only.open(&path, Use::Replace).unwrap().metadata().unwrap().len(), 0);
-    assert_eq!(tree.only.admit(&tree.path("in/not-there"), Use::Replace), Ok(()));
+    assert_eq!(tree.only.admit(&tree.path("in/not-there")), Ok(()));
 }
 
 #[test]
@@ -79,7 +78,7 @@ fn symbolic_links_are_not_followed() {
     symlink("sub", tree.path("in/own")).unwrap();
     for path in ["in/link", "in/dangling", "in/parent/secret", "in/parent/new", "in/own/f"] {
         tree.refused(&tree.path(path));
-        let refused = tree.only.admit(&tree.path(path), Use::Read).unwrap_err();
+        let refused = tree.only.admit(&tree.path(path)).unwrap_err();
         let parent = tree.only.parent(&tree.path(path)).map(drop);
         assert!(refused.to_string().contains("is or passes a symbolic link"), "{refused}");
         // The name itself may be a link: it is replaced, not followed.
@@ -108,7 +107,7 @@ fn only_ordinary_files_are_opened_and_nothing_is_waited_for() {
             assert!(matches!(result, Err(Refused::Failed(_))), "{path:?} {usage:?} {result:?}");
         }
     }
-    let devices = Directories::listed(&["/dev".into()], Path::new("/x/y"));
+    let devices = Directories::listed(&["/dev".into()]);
     let refused = devices.open(Path::new("/dev/full"), Use::Append).unwrap_err();
     assert_eq!(refused, Refused::Failed("/dev/full is not an ordinary file".into()));
     let nul = tree.path("in/a\0b");
@@ -116,27 +115,16 @@ fn only_ordinary_files_are_opened_and_nothing_is_waited_for() {
 }
 
 #[test]
-fn pipes_may_lie_beside_the_socket_to_be_read() {
-    let tree = Tree::new();
-    let fifo = tree.path("run/.ddpctl-1.fifo");
-    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).unwrap();
-    assert!(tree.only.open(&fifo, Use::Read).is_ok());
-    assert!(matches!(tree.only.open(&fifo, Use::Append), Err(Refused::Outside(_))));
-    let here = std::fs::canonicalize(".").unwrap();
-    assert_eq!(Directories::listed(&[], Path::new("ddpd.sock")).pipes, Some(here));
-}
-
-#[test]
 fn an_empty_list_admits_nothing() {
     let tree = Tree::new();
-    let none = Directories::listed(&[], Path::new("/x/y"));
+    let none = Directories::listed(&[]);
     let refused = none.open(&tree.path("in/f"), Use::Append).unwrap_err();
     assert!(refused.to_string().ends_with("files.paths is empty"), "{refused}");
 }
 
 /// Without the key, with these files in the configuration. Not below the directory that stands for /var/lib/ddpd here.
 fn by_default(named: &[&Path]) -> Directories {
-    let mut files = Directories::by_default(named.iter().copied(), Path::new("/x/y"));
+    let mut files = Directories::by_default(named.iter().copied());
     assert_eq!(files.paths.remove(0), std::env::temp_dir());
     files.paths.insert(0, STATE.into());
     files
@@ -174,7 +162,7 @@ fn a_file_of_dev_or_of_the_root_opens_itself_alone() {
     let files = by_default(&[full, root]);
     assert_eq!(files.paths, [PathBuf::from(STATE)]);
     assert!(files.open(full, Use::Append).is_ok());
-    assert_eq!(files.admit(root, Use::ReadWrite), Ok(()));
+    assert_eq!(files.admit(root), Ok(()));
     for (path, usage) in
         [("/dev/null", Use::Append), ("/dev/shm/x", Use::Replace), ("/x", Use::Append)]
     {

@@ -60,9 +60,12 @@ impl KernelMemory {
     ///
     /// # Errors
     /// When it cannot be opened.
-    pub(super) fn open_pipe(path: &Path) -> io::Result<Option<File>> {
+    pub(super) fn open_pipe(path: &Path) -> io::Result<Option<Box<dyn io::Read>>> {
         let kind = std::fs::metadata(path)?.file_type();
-        if kind.is_file() || kind.is_dir() { Ok(None) } else { File::open(path).map(Some) }
+        if kind.is_file() || kind.is_dir() {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(File::open(path)?)))
     }
 
     /// A file of `len` bytes, made if it is not there, to be written.

@@ -1,6 +1,5 @@
 //! Writes a file into a peer's memory over a kernel socket.
 
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -51,7 +50,7 @@ pub enum Target {
 /// What to write where.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PutRequest {
-    /// The file.
+    /// The file; of another input its name in messages.
     pub file: PathBuf,
     /// Name or address of the peer.
     pub host: String,
@@ -76,20 +75,24 @@ pub struct Progress {
     pub total: u64,
 }
 
-/// Sends the file and waits until the peer has confirmed everything by its close. `progress` is called
-/// often, from this thread.
+/// Sends the file, or `input` in its place, and waits until the peer has confirmed everything by its close. `progress` is
+/// called often, from this thread.
 ///
 /// # Errors
 /// See [`KernelError`]. The peer may have part of the file then.
 pub fn put(
     request: &PutRequest,
+    input: Option<Box<dyn io::Read>>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, KernelError> {
     if request.mpa.revision == Revision::Draft && matches!(request.target, Target::Region { .. }) {
         return Err(KernelError::NeedsStag);
     }
     let file = |source| KernelError::File { path: request.file.clone(), source };
-    let pipe = KernelMemory::open_pipe(&request.file).map_err(file)?;
+    let pipe = match input {
+        Some(input) => Some(input),
+        None => KernelMemory::open_pipe(&request.file).map_err(file)?,
+    };
     let memory = match pipe {
         None => KernelMemory::open(&request.file).map_err(file)?,
         Some(_) => KernelMemory::bytes(Vec::new()),
@@ -112,7 +115,7 @@ struct Transfer {
     channel: Channel,
     memory: KernelMemory,
     /// Where the bytes are from, if not from `memory`.
-    pipe: Option<File>,
+    pipe: Option<Box<dyn io::Read>>,
     /// Bytes from the place to the region's end, as far as they are known.
     room: u64,
     path: PathBuf,
@@ -259,7 +262,7 @@ impl Transfer {
         let most = (self.room - self.total).saturating_add(1).min(PIPE_MESSAGE);
         let mut bytes = Vec::new();
         let file = |source| KernelError::File { path: self.path.clone(), source };
-        io::Read::take(&mut *pipe, most).read_to_end(&mut bytes).map_err(file)?;
+        io::Read::take(pipe, most).read_to_end(&mut bytes).map_err(file)?;
         self.moved = Instant::now();
         if bytes.is_empty() {
             self.pipe = None;

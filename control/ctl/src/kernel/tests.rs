@@ -112,7 +112,7 @@ fn every_combination_carries_a_file() {
                     _ => region(77),
                 };
                 let options = MpaOptions { revision, markers: ours, crc };
-                put(&request(source, address, target, options), &mut |_| {})
+                put(&request(source, address, target, options), None, &mut |_| {})
             });
             let case = format!("{revision:?} {bits:04b}");
             let report = run.result.unwrap_or_else(|e| panic!("{case}: {e}"));
@@ -147,7 +147,7 @@ fn ipv6_and_a_region_in_a_file() {
     let mut seen = Vec::new();
     let run = with_listener(config, |address, _| {
         let request = request(source, address, region(0), MpaOptions::default());
-        put(&request, &mut |progress| seen.push(progress)).map(|report| (report, seen))
+        put(&request, None, &mut |progress| seen.push(progress)).map(|report| (report, seen))
     });
     let (report, seen) = run.result.expect("sent");
     let (got, wanted) = (std::fs::read(path).expect("readable"), bytes(len));
@@ -164,7 +164,7 @@ fn an_empty_file_is_one_empty_message() {
     let dir = tempfile::tempdir().expect("a directory");
     let source = file(dir.path(), 0);
     let run = with_listener(listen_config(V4, Config::default(), 10), |address, _| {
-        put(&request(source, address, region(10), MpaOptions::default()), &mut |_| {})
+        put(&request(source, address, region(10), MpaOptions::default()), None, &mut |_| {})
     });
     assert_eq!(run.result.expect("sent").bytes, 0);
     assert!(run.events.iter().any(|e| matches!(e, ServeEvent::Delivered { len: 0, .. })));
@@ -177,7 +177,7 @@ fn the_peers_last_message_is_reported() {
     let source = file(dir.path(), 5_000_000);
     let run = with_listener(listen_config(V4, Config::default(), 1000), |address, stag| {
         let wrong = Target::Stag { stag: stag ^ 1, to: BASE_TO };
-        put(&request(source, address, wrong, MpaOptions::default()), &mut |_| {})
+        put(&request(source, address, wrong, MpaOptions::default()), None, &mut |_| {})
     });
     let error = run.result.expect_err("an unknown STag");
     let KernelError::Peer(message) = &error else { panic!("{error}") };
@@ -195,23 +195,23 @@ fn what_cannot_work_is_said_before_anything_is_sent() {
     let config = || listen_config(V4, Config::default(), 1000);
     let name = Target::Region { name: "other".into(), offset: 0 };
     let run = with_listener(config(), |address, _| {
-        put(&request(source.clone(), address, name, mpa), &mut |_| {})
+        put(&request(source.clone(), address, name, mpa), None, &mut |_| {})
     });
     let error = run.result.expect_err("no such region").to_string();
     assert!(error.contains("`other`") && error.contains("ingest"), "{error}");
 
     let run = with_listener(config(), |address, _| {
-        put(&request(source.clone(), address, region(0), mpa), &mut |_| {})
+        put(&request(source.clone(), address, region(0), mpa), None, &mut |_| {})
     });
     assert!(matches!(run.result, Err(KernelError::TooLarge { bytes: 2000, len: 1000, .. })));
 
     let draft = MpaOptions { revision: Revision::Draft, ..mpa };
     let never = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 1);
-    let result = put(&request(source, never, region(0), draft), &mut |_| {});
+    let result = put(&request(source, never, region(0), draft), None, &mut |_| {});
     assert!(matches!(result, Err(KernelError::NeedsStag)));
 
     let missing = request(dir.path().join("missing"), never, region(0), mpa);
-    let error = put(&missing, &mut |_| {}).expect_err("no such file").to_string();
+    let error = put(&missing, None, &mut |_| {}).expect_err("no such file").to_string();
     assert!(error.contains("missing"), "{error}");
 }
 
@@ -223,7 +223,7 @@ fn a_refused_revision_is_a_start_up_error_on_both_sides() {
     let mpa = Config { revisions, ..Config::default() };
     let run = with_listener(listen_config(V4, mpa, 1000), |address, _| {
         let options = MpaOptions { revision: Revision::Zero, ..MpaOptions::default() };
-        put(&request(source, address, region(0), options), &mut |_| {})
+        put(&request(source, address, region(0), options), None, &mut |_| {})
     });
     let closed = matches!(
         run.result,
@@ -261,7 +261,7 @@ fn a_peer_that_does_not_speak_mpa_is_named() {
             let mut rest = Vec::new();
             let _ = stream.read_to_end(&mut rest);
         });
-        put(&request(source, address, region(0), MpaOptions::default()), &mut |_| {})
+        put(&request(source, address, region(0), MpaOptions::default()), None, &mut |_| {})
     });
     assert!(matches!(result, Err(KernelError::Startup(StartupError::BadKey { at: 0 }))));
 }
@@ -274,7 +274,7 @@ fn a_silent_peer_times_out() {
     let address = server.local_addr().expect("an address");
     let mut silent = request(source, address, region(0), MpaOptions::default());
     silent.timeout = Duration::from_millis(50);
-    let error = put(&silent, &mut |_| {}).expect_err("no reply");
+    let error = put(&silent, None, &mut |_| {}).expect_err("no reply");
     assert!(matches!(error, KernelError::Timeout { .. }), "{error}");
 }
 
@@ -288,7 +288,8 @@ fn garbage_after_the_start_up_ends_that_stream_only() {
         let mut bad = TcpStream::connect(address).expect("connected");
         bad.write_all(b"MPA ID Req Frame\x40\x01\x00\x00").expect("written");
         bad.write_all(&[0xFF; 4096]).expect("written");
-        let good = put(&request(source, address, region(0), MpaOptions::default()), &mut |_| {});
+        let good =
+            put(&request(source, address, region(0), MpaOptions::default()), None, &mut |_| {});
         // The reply has come; then not a close, which would be success to the peer.
         (good, bad.read_to_end(&mut Vec::new()).map_err(|error| error.kind()))
     });
@@ -435,7 +436,7 @@ fn the_last_message_is_reported_whatever_follows_it() {
             scope.spawn(|| refuse(&server, reset, behind));
             let mpa = MpaOptions { markers: false, ..MpaOptions::default() };
             let target = Target::Stag { stag: 7, to: BASE_TO };
-            put(&request(source.clone(), address, target, mpa), &mut |_| {})
+            put(&request(source.clone(), address, target, mpa), None, &mut |_| {})
         });
         let error = result.expect_err("refused");
         let KernelError::Peer(message) = &error else { panic!("{reset}: {error}") };
@@ -460,7 +461,7 @@ fn a_pipe_is_put_to_its_end_unless_the_region_is_full_before() {
                     pipe.write_all(&source)
                 });
                 let request = request(path, address, region(0), MpaOptions::default());
-                let report = put(&request, &mut |_| {});
+                let report = put(&request, None, &mut |_| {});
                 (report, writer.join().expect("the writer"))
             });
         let (report, written) = run.result;

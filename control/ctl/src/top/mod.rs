@@ -23,6 +23,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use super::Output;
 use super::exit::{Exit, Failure};
 use api::Client;
+use standard;
 use state::State;
 
 /// The times that may pass between two looks.
@@ -83,7 +84,7 @@ impl View {
 }
 
 pub(super) fn top(args: &Top, client: Client, output: &mut Output<'_>) -> Result<(), Failure> {
-    let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+    let terminal = standard::is_capable(&std::io::stdout()) && std::io::stdin().is_terminal();
     check(args, output.json, terminal)?;
     if args.once {
         return once::once(args, &client, output);

@@ -194,11 +194,16 @@ fn started(mut command: Command, log: &Path) -> Child {
     child
 }
 
-/// `ddpctl`, which is another package's program.
-pub(crate) fn ddpctl() -> Command {
+/// The path of `ddpctl`, which is another package's program.
+pub(crate) fn ddpctl_path() -> PathBuf {
     let program = Path::new(env!("CARGO_BIN_EXE_ddpd")).with_file_name("ddpctl");
     assert!(program.exists(), "not built: run `cargo build -p ddpctl`");
-    Command::new(program)
+    program
+}
+
+/// `ddpctl`.
+pub(crate) fn ddpctl() -> Command {
+    Command::new(ddpctl_path())
 }
 
 /// `ddpd` with these configuration files.

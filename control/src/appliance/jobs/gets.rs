@@ -23,7 +23,6 @@ use crate::appliance::env::Env;
 use crate::appliance::loader::Wanted;
 use crate::appliance::pending::{Loading, SinkOf, Task};
 use api::{ApiError, GetSink, GetSpec, JobState, RemotePlace, UlpChoice, Via};
-use config::beneath::Use;
 use ddp::advert::Advertised;
 
 impl Transfers {
@@ -42,7 +41,7 @@ impl Transfers {
                 return Err(ApiError::bad_request(format!("`{file}` is not an absolute path")));
             }
             GetSink::File(file) => {
-                env.admit(file, Use::Replace)?;
+                env.admit(file)?;
                 file.clone()
             }
             GetSink::Region { .. } => std::path::PathBuf::new(),

@@ -94,6 +94,14 @@ impl Job {
         }
     }
 
+    /// When it stops waiting for its input.
+    pub(super) fn input_until(&self) -> Option<Instant> {
+        match &self.work {
+            Work::Put(staging) if !self.state.is_final() => staging.input_until,
+            _ => None,
+        }
+    }
+
     /// A message of so many bytes is posted.
     pub(super) fn advance(&mut self, len: u64) {
         self.posted += len;

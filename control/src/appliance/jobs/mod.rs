@@ -28,14 +28,16 @@ use self::atomics::Atomics;
 use self::bench::Benches;
 use self::pings::Pings;
 use self::sends::Sends;
-#[cfg(test)]
-pub(super) use self::transfers::MESSAGE;
 use self::transfers::Transfers;
+#[cfg(test)]
+pub(super) use self::transfers::{INPUT_WAIT, MESSAGE};
 use super::effect::Effects;
 use super::env::Env;
 use super::loader::Loaded;
 use super::pending::{SinkOf, Task};
-use api::{Answer, ApiError, AtomicSpec, BenchSpec, GetSpec, JobInfo, PingSpec, PutSpec, SendSpec};
+use api::{
+    Answer, ApiError, AtomicSpec, BenchSpec, GetSpec, Input, JobInfo, PingSpec, PutSpec, SendSpec,
+};
 use ddp::advert::Advertised;
 
 /// All of them.
@@ -57,9 +59,20 @@ impl Jobs {
         env: &mut Env,
         spec: PutSpec,
         peer: Result<String, ApiError>,
+        now: Instant,
         out: &mut Effects,
     ) -> Result<u64, ApiError> {
-        self.transfers.put(env, spec, peer, out)
+        self.transfers.put(env, spec, peer, now, out)
+    }
+
+    /// The bytes of a put without a file.
+    pub(super) fn take_input(
+        &mut self,
+        env: &mut Env,
+        id: u64,
+        input: Input,
+    ) -> Result<(), ApiError> {
+        self.transfers.take_input(env, id, input)
     }
 
     /// As [`put`](Self::put).

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::appliance::source::SourceFile;
 use api::RemotePlace;
@@ -11,6 +12,8 @@ use ddp::advert::Advertised;
 #[derive(Default)]
 pub(super) struct Staging {
     pub(super) source: Option<Arc<SourceFile>>,
+    /// The client sends the bytes, has not begun, and must until then.
+    pub(super) input_until: Option<Instant>,
     /// Bytes from the place on that the peer's region has.
     pub(super) room: u64,
     /// Bytes of the file that were asked for.

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use base::histogram::Durations;
 use dataplane::{Command, StreamStats};
@@ -26,15 +26,18 @@ use crate::appliance::env::Env;
 use crate::appliance::loader::{Loaded, Wanted};
 use crate::appliance::pending::{Loading, Task, has_ended};
 use crate::appliance::source::PIECE;
-use api::{ApiError, Counters, ErrorKind, EventKind, JobInfo, JobState, PutSpec, RemotePlace, Via};
+use api::{
+    ApiError, Counters, ErrorKind, EventKind, Input, JobInfo, JobState, PutSpec, RemotePlace, Via,
+};
 use config::Transport;
-use config::beneath::Use;
 use ddp::advert::Advertised;
 
 /// Bytes of one message.
 pub(in crate::appliance) const MESSAGE: u64 = PIECE;
 /// Messages posted and not acknowledged.
 pub(super) const POSTED: usize = 16;
+/// How long a put without a file waits for its input.
+pub(in crate::appliance) const INPUT_WAIT: Duration = Duration::from_secs(30);
 /// Jobs that are going on.
 const MAX_RUNNING: usize = 16;
 /// Jobs that are remembered, going on or not: who starts many and asks late finds what became of them.
@@ -65,18 +68,24 @@ impl Transfers {
         env: &mut Env,
         spec: PutSpec,
         peer: Result<String, ApiError>,
+        now: Instant,
         out: &mut Effects,
     ) -> Result<u64, ApiError> {
         let PutSpec { file, via, target } = spec;
-        if !file.is_absolute() {
-            let file = file.display();
-            return Err(ApiError::bad_request(format!("`{file}` is not an absolute path")));
+        if let Some(file) = &file {
+            if !file.is_absolute() {
+                let file = file.display();
+                return Err(ApiError::bad_request(format!("`{file}` is not an absolute path")));
+            }
+            env.admit(file)?;
         }
-        env.admit(&file, Use::Read)?;
-        let wanted =
-            NewJob { file: file.clone(), via, target, work: Work::Put(Staging::default()), peer };
-        let id = self.new_job(env, wanted, out)?;
-        env.load(Wanted::File(file), Loading::Put { job: id });
+        let input_until = file.is_none().then(|| now + INPUT_WAIT);
+        let work = Work::Put(Staging { input_until, ..Staging::default() });
+        let shown = file.clone().unwrap_or_default();
+        let id = self.new_job(env, NewJob { file: shown, via, target, work, peer }, out)?;
+        if let Some(file) = file {
+            env.load(Wanted::File(file), Loading::Put { job: id });
+        }
         Ok(id)
     }
 
@@ -85,6 +94,31 @@ impl Transfers {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.remote = remote.to_string();
         }
+    }
+
+    /// The bytes of a put without a file.
+    ///
+    /// # Errors
+    /// There is no such job, or it has its bytes already.
+    pub(super) fn take_input(
+        &mut self,
+        env: &mut Env,
+        id: u64,
+        input: Input,
+    ) -> Result<(), ApiError> {
+        let job = self.jobs.get_mut(&id);
+        let job = job.ok_or_else(|| ApiError::not_found(format!("there is no put {id}")))?;
+        let wait = match &mut job.work {
+            Work::Put(staging) if !job.state.is_final() => staging.input_until.take(),
+            _ => None,
+        };
+        if wait.is_none() {
+            let message =
+                format!("job {id} waits for no input: it has a file or its input, or has ended");
+            return Err(ApiError::conflict(message));
+        }
+        env.load(Wanted::Input(input), Loading::Put { job: id });
+        Ok(())
     }
 
     /// A job in its first state.
@@ -268,11 +302,12 @@ impl Transfers {
         }
     }
 
-    /// When a job stops waiting for an error of its peer.
+    /// When a job stops waiting for an error of its peer, or for its input.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let waits = |job: &Job| match job.confirm {
-            Confirm::Until(at) if !job.state.is_final() => Some(at),
-            _ => None,
+            _ if job.state.is_final() => None,
+            Confirm::Until(at) => Some(at),
+            _ => job.input_until(),
         };
         self.jobs.values().filter_map(waits).min()
     }
@@ -285,6 +320,14 @@ impl Transfers {
             self.jobs.iter().filter(|(_, job)| waited(job)).map(|(&id, _)| id).collect();
         for id in all {
             self.confirmed(id, false, out);
+        }
+        let without_input = |job: &Job| job.input_until().is_some_and(|at| at <= now);
+        let all: Vec<u64> =
+            self.jobs.iter().filter(|(_, job)| without_input(job)).map(|(&id, _)| id).collect();
+        for id in all {
+            let (seconds, path) = (INPUT_WAIT.as_secs(), format!("POST /v1/jobs/{id}/input"));
+            let message = format!("no input came within {seconds} s: {path} sends it");
+            self.fail(id, ApiError::timeout(message), out);
         }
     }
 

@@ -40,7 +40,6 @@ use super::stags::StagAllocator;
 use crate::files::FileId;
 use crate::shm;
 use api::{Answer, ApiError, EventKind, RegionInfo, Reply};
-use config::beneath::Use;
 use config::{Backing, Limits, ListenerSection, RegionSection, access_word, free_huge_memory};
 use ddp::advert;
 
@@ -131,7 +130,7 @@ impl Regions {
     /// An API client wants a region: its memory is made first, elsewhere.
     pub(super) fn ask(&mut self, env: &mut Env, section: RegionSection, answer: Answer) {
         let admitted = match &section.backing {
-            Backing::File { path, .. } => env.admit(path, Use::ReadWrite),
+            Backing::File { path, .. } => env.admit(path),
             _ => Ok(()),
         };
         match admitted.and_then(|()| self.may_add(env, &section)) {

@@ -265,7 +265,7 @@ fn jobs_show_the_address_that_has_answered() {
     std::fs::write(&file, [7; 100]).unwrap();
     let via = Via::Connect(to(&[ON_LINK, BACK]));
     let target = RemotePlace::Tagged { stag: 1, to: 0 };
-    let mut pending = bench.call(Request::Put(PutSpec { file, via, target }));
+    let mut pending = bench.call(Request::Put(PutSpec { file: Some(file), via, target }));
     let Ok(Reply::Job(info)) = answer(&mut pending) else { panic!("no job") };
     bench.load_all();
     let first = opens(&mut bench).unwrap();

@@ -63,7 +63,7 @@ fn a_running_job_is_waited_for() {
     std::fs::write(&file, b"sample").unwrap();
     let via = Via::Stream(api::StreamId(1));
     let target = RemotePlace::Tagged { stag: 1, to: 0 };
-    let _pending = bench.call(Request::Put(PutSpec { file, via, target }));
+    let _pending = bench.call(Request::Put(PutSpec { file: Some(file), via, target }));
     bench.load_all();
     let commands = bench.acknowledge();
     let [Command::Post { ticket, .. }] = commands[..] else { panic!("{commands:?}") };
@@ -169,7 +169,7 @@ fn no_job_begins_while_the_operator_drains() {
     let target = RemotePlace::Tagged { stag: 1, to: 0 };
     let connect = api::ConnectSpec::to(remote("10.0.0.9"));
     let via = Via::Stream(api::StreamId(1));
-    let put = Request::Put(PutSpec { file, via, target });
+    let put = Request::Put(PutSpec { file: Some(file), via, target });
     for request in [put, Request::Connect(connect)] {
         let error = answer(&mut bench.call(request.clone())).unwrap_err();
         assert_eq!(error.error, ErrorKind::Unavailable);

@@ -259,7 +259,7 @@ fn a_put_is_confirmed_by_a_read_of_no_bytes_where_reads_were_agreed_on() {
         let mut bench = bench();
         let file = bench.dir.path().join("file");
         std::fs::write(&file, b"sample").unwrap();
-        let spec = PutSpec { file, via: Via::Connect(rdmap_spec()), target: box_at(0) };
+        let spec = PutSpec { file: Some(file), via: Via::Connect(rdmap_spec()), target: box_at(0) };
         let Ok(Reply::Job(info)) = answer(&mut bench.call(Request::Put(spec))) else {
             panic!("no job")
         };

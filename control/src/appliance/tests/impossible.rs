@@ -20,7 +20,7 @@ fn a_job_over_an_impossible_connection_is_not_begun() {
         let via = Via::Connect(spec.clone());
         let requests = [
             Request::Put(PutSpec {
-                file: "/tmp/none".into(),
+                file: Some("/tmp/none".into()),
                 via: via.clone(),
                 target: place.clone(),
             }),

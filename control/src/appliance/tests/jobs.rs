@@ -16,7 +16,7 @@ fn put_file(bench: &mut Bench, file: PathBuf, target: RemotePlace, mpa: MpaChoic
     let remote = remote("10.0.0.9");
     let connect = ConnectSpec { mpa, ..ConnectSpec::to(remote) };
     let via = Via::Connect(connect);
-    let mut pending = bench.call(Request::Put(PutSpec { file, via, target }));
+    let mut pending = bench.call(Request::Put(PutSpec { file: Some(file), via, target }));
     let Ok(Reply::Job(info)) = answer(&mut pending) else { panic!("no job") };
     assert_eq!(info.state, JobState::Staging);
     bench.load_all();
@@ -183,7 +183,7 @@ fn a_missing_file_and_a_relative_path_are_refused() {
     let info = job(&mut bench, id);
     assert_eq!((info.state, info.refused), (JobState::Failed, false));
     let via = Via::Stream(api::StreamId(1));
-    let spec = PutSpec { file: "relative".into(), via, target: target(0) };
+    let spec = PutSpec { file: Some("relative".into()), via, target: target(0) };
     let mut pending = bench.call(Request::Put(spec));
     assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::BadRequest);
 }
@@ -242,7 +242,7 @@ fn a_standing_stream_is_used_by_one_job_at_a_time_and_stays() {
     let file = bench.dir.path().join("file");
     std::fs::write(&file, b"sample").unwrap();
     let spec = || PutSpec {
-        file: file.clone(),
+        file: Some(file.clone()),
         via: Via::Stream(api::StreamId(1)),
         target: RemotePlace::Tagged { stag: 77, to: 5 },
     };

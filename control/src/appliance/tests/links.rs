@@ -162,7 +162,7 @@ fn a_job_on_a_lost_link_says_so() {
     let target = RemotePlace::Tagged { stag: 9, to: 0 };
     bench.accepted(1, "10.0.0.2");
     let via = Via::Stream(api::StreamId(1));
-    let mut pending = bench.call(Request::Put(PutSpec { file: path, via, target }));
+    let mut pending = bench.call(Request::Put(PutSpec { file: Some(path), via, target }));
     let Ok(Reply::Job(job)) = answer(&mut pending) else { panic!("no job") };
     bench.load_all();
     let ticket = bench.all_commands().into_iter().find_map(|command| match command {

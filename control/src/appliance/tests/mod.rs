@@ -26,6 +26,7 @@ mod drain;
 mod gets;
 mod half_closed;
 mod impossible;
+mod inputs;
 mod jobs;
 mod links;
 mod lists;

@@ -21,7 +21,7 @@ fn requests(file: &std::path::Path) -> [Request; 4] {
         "queue": [{"qn": 0, "deliver_to": "file", "path": file}],
     });
     let (via, place) = (Via::Stream(StreamId(1)), || RemotePlace::Tagged { stag: 1, to: 0 });
-    let put = PutSpec { file: file.into(), via: via.clone(), target: place() };
+    let put = PutSpec { file: Some(file.into()), via: via.clone(), target: place() };
     let sink = GetSink::File(file.into());
     [
         Request::AddRegion(region),

@@ -78,7 +78,7 @@ fn put(rdmap: bool) -> (Bench, u64, Vec<Ticket>) {
     std::fs::write(&file, vec![7; (1 << 20) + 1]).unwrap();
     let connect = if rdmap { rdmap_spec() } else { ConnectSpec::to(remote("10.0.0.9")) };
     let via = Via::Connect(connect);
-    let mut pending = bench.call(Request::Put(PutSpec { file, via, target: target() }));
+    let mut pending = bench.call(Request::Put(PutSpec { file: Some(file), via, target: target() }));
     let Ok(Reply::Job(info)) = answer(&mut pending) else { panic!("no job") };
     bench.load_all();
     establish(&mut bench, &[Advertised { len: 4 << 20, ..offer("theirs", "w") }]);

@@ -14,7 +14,7 @@ use crate::appliance::core::Core;
 use crate::appliance::listeners::{check_advertisement, check_interface_of, stands_in_the_way};
 use crate::appliance::loader::writable;
 use crate::appliance::regions::Regions;
-use config::beneath::{Directories, Use};
+use config::beneath::Directories;
 use config::{Backing, Config, Delivery, Limits, ListenerSection, show_size};
 
 /// The steps of a reload that can fail.
@@ -93,7 +93,7 @@ impl Core {
             }
             if let Backing::File { path, .. } = &section.backing {
                 let region = format!("region {}", section.name);
-                refused(&region, writable(path, Use::ReadWrite, files), refusals);
+                refused(&region, writable(path, files), refusals);
             }
         }
         // Regions that go are freed after the others have come.
@@ -145,7 +145,7 @@ impl Core {
                 && !self.listeners.has_open(name, path)
             {
                 let queue = format!("listener `{name}`, queue {}", queue.qn);
-                refused(&queue, writable(path, Use::Append, files), refusals);
+                refused(&queue, writable(path, files), refusals);
             }
         }
     }

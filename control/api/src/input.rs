@@ -1,0 +1,108 @@
+//! The bytes of a put that the client reads itself: the body of a request, through a pipe of the process to the job.
+//!
+//! ```text
+//!  client ---- body ----> handler ----> pipe(2) ----> job
+//! ```
+//!
+//! The pipe has no name. A body that breaks off is not taken for its end: the job fails.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::body::Body;
+use axum::extract::State;
+use http_body_util::BodyExt;
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::pipe::{self, Sender};
+
+use super::app::{Answer, App, Name};
+use super::{ApiError, ErrorKind, Request};
+
+/// The end of the pipe that the job reads.
+#[derive(Clone, Debug)]
+pub struct Input {
+    file: Arc<File>,
+    complete: Arc<AtomicBool>,
+}
+
+impl Input {
+    /// The open pipe; nonblocking.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// True if all bytes were written. Asked after the pipe's end was read.
+    pub fn is_complete(&self) -> bool {
+        self.complete.load(Ordering::Acquire)
+    }
+}
+
+impl PartialEq for Input {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.file, &other.file)
+    }
+}
+
+/// The end of the pipe that the request's body goes to. Dropped before [`Feed::complete`], the input has broken off.
+#[derive(Debug)]
+pub struct Feed {
+    sender: Sender,
+    complete: Arc<AtomicBool>,
+}
+
+impl Feed {
+    /// Both ends of a pipe. Needs a runtime of tokio.
+    ///
+    /// # Errors
+    /// The process has no descriptors left.
+    pub fn pair() -> io::Result<(Feed, Input)> {
+        let (sender, receiver) = pipe::pipe()?;
+        let complete = Arc::<AtomicBool>::default();
+        let file = Arc::new(File::from(receiver.into_nonblocking_fd()?));
+        Ok((Feed { sender, complete: Arc::clone(&complete) }, Input { file, complete }))
+    }
+
+    /// Writes these bytes; waits for room.
+    ///
+    /// # Errors
+    /// The job reads no more.
+    pub async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.sender.write_all(bytes).await
+    }
+
+    /// The bytes written so far are all.
+    pub fn complete(self) {
+        self.complete.store(true, Ordering::Release);
+    }
+}
+
+/// `POST /v1/jobs/{id}/input`. Answers when the job has room for the last byte.
+pub(super) async fn input(State(app): State<App>, Name(id): Name<u64>, body: Body) -> Answer {
+    let failed = |error| ApiError::unavailable(format!("no pipe for the input: {error}"));
+    let (feed, input) = Feed::pair().map_err(failed)?;
+    let taken = app.ok(Request::Input { id, input }).await?;
+    let mut closing = app.closing();
+    tokio::select! {
+        copied = copy(body, feed, id) => copied.map(|()| taken),
+        _ = closing.wait_for(|&closing| closing) => {
+            Err(ApiError::unavailable("the appliance is shutting down"))
+        }
+    }
+}
+
+async fn copy(mut body: Body, mut feed: Feed, id: u64) -> Result<(), ApiError> {
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            ApiError::bad_request(format!("the input of job {id} broke off: {error}"))
+        })?;
+        let Ok(bytes) = frame.into_data() else { continue };
+        feed.write(&bytes).await.map_err(|_| {
+            let message = format!("job {id} reads no more: GET /v1/jobs/{id} tells why");
+            ApiError::new(ErrorKind::Conflict, message)
+        })?;
+    }
+    feed.complete();
+    Ok(())
+}

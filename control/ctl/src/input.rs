@@ -1,0 +1,165 @@
+//! Bytes that `ddpctl` reads itself: the standard input, pipes of the shell, and files whose path the API cannot carry.
+//!
+//! `ddpctl` reads them with its own permissions. They are sent to the job as the body of a request.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::exit::{Exit, Failure};
+use api::{Client, ClientError, ErrorKind, JobInfo};
+use standard;
+
+/// The file of the command line that is the standard input, or the standard output.
+const STREAM: &str = "-";
+/// Other names of the standard input. They are not opened: it may be closed, or be a socket.
+const STDIN: [&str; 2] = ["/dev/stdin", "/dev/fd/0"];
+/// The standard input in messages.
+const NAME: &str = "standard input";
+/// Files here are descriptors of this process, which have another meaning in the appliance.
+const DESCRIPTORS: [&str; 3] = ["/dev/fd", "/proc/self", "/proc/thread-self"];
+
+/// True if it stands for the standard input or output.
+pub(super) fn is_stream(file: &Path) -> bool {
+    file.as_os_str() == STREAM
+}
+
+/// True if it stands for the standard input.
+pub(super) fn is_stdin(file: &Path) -> bool {
+    is_stream(file) || STDIN.iter().any(|name| file == Path::new(name))
+}
+
+/// The name of a file of the command line in messages.
+pub(super) fn name(file: &Path) -> String {
+    if is_stdin(file) { NAME.into() } else { file.display().to_string() }
+}
+
+/// The standard input.
+///
+/// # Errors
+/// It is closed.
+pub(super) fn stdin() -> Result<standard::Stdin, Failure> {
+    standard::stdin().map_err(|error| unreadable(Path::new(STREAM), &error))
+}
+
+/// All bytes of a file, or of the standard input.
+pub(super) fn read(file: &Path) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let read = match is_stdin(file) {
+        true => stdin()?.read_to_end(&mut bytes),
+        false => File::open(file).and_then(|mut file| file.read_to_end(&mut bytes)),
+    };
+    read.map_err(|error| unreadable(file, &error))?;
+    Ok(bytes)
+}
+
+pub(super) fn unreadable(file: &Path, error: &io::Error) -> Failure {
+    Failure::new(Exit::Usage, format!("{}: {error}", name(file)))
+}
+
+/// Who reads a file.
+pub(super) enum Source {
+    /// The appliance, by this absolute path.
+    Appliance(PathBuf),
+    /// This process.
+    Here(Box<dyn Read + Send>),
+}
+
+/// Finds out who reads a file.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn source(file: &Path) -> Result<Source, Failure> {
+    if is_stdin(file) {
+        return Ok(Source::Here(Box::new(stdin()?)));
+    }
+    let failed = |error| unreadable(file, &error);
+    let kind = std::fs::metadata(file).map_err(failed)?.file_type();
+    let has_name = kind.is_file() || kind.is_dir() || kind.is_fifo();
+    if has_name && !DESCRIPTORS.iter().any(|directory| file.starts_with(directory)) {
+        let whole = std::fs::canonicalize(file).map_err(failed)?;
+        if whole.to_str().is_some() {
+            return Ok(Source::Appliance(whole));
+        }
+    }
+    Ok(Source::Here(Box::new(File::open(file).map_err(failed)?)))
+}
+
+/// A path that the API carries.
+///
+/// # Errors
+/// It is not UTF-8, which JSON takes.
+pub(super) fn api_path(path: &Path) -> Result<PathBuf, Failure> {
+    let whole = std::path::absolute(path)?;
+    if whole.to_str().is_some() {
+        return Ok(whole);
+    }
+    let message = format!("{}: the path is not UTF-8, which the API's JSON takes", whole.display());
+    let hint = "rename the file or the directory that it lies in";
+    Err(Failure::new(Exit::Usage, message).with_hint(Some(hint.into())))
+}
+
+/// Bytes on their way to a job. The thread ends with the process, or when the job takes no more.
+pub(super) struct Upload(Arc<Mutex<Option<Failure>>>);
+
+impl Upload {
+    /// Begins to send what `reader` gives. `name`: of the reader, in messages.
+    pub(super) fn start(
+        job: u64,
+        name: String,
+        reader: Box<dyn Read + Send>,
+        client: &Client,
+    ) -> Result<Upload, Failure> {
+        let client = Client::new(client.socket())?;
+        let failure = Arc::<Mutex<Option<Failure>>>::default();
+        let noted = Noted { reader, name, failure: Arc::clone(&failure) };
+        let upload = Upload(Arc::clone(&failure));
+        std::thread::Builder::new().name("input".into()).spawn(move || {
+            let sent = client.upload(&format!("/v1/jobs/{job}/input"), noted);
+            match sent {
+                // The job takes no more, and tells why.
+                Err(ClientError::Refused(refusal)) if refusal.error == ErrorKind::Conflict => {}
+                Err(refused @ ClientError::Refused(_)) => {
+                    note(&failure, refused.into());
+                    // It may have ended.
+                    drop(client.delete::<JobInfo>(&format!("/v1/jobs/{job}")));
+                }
+                // What broke the connection off ends the job too.
+                _ => {}
+            }
+        })?;
+        Ok(upload)
+    }
+
+    /// Why not all was sent, if the job does not tell.
+    pub(super) fn failure(&self) -> Option<Failure> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// The first one counts.
+fn note(noted: &Mutex<Option<Failure>>, failure: Failure) {
+    noted.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+}
+
+/// A reader whose error is noted before the appliance sees that the body breaks off.
+struct Noted {
+    reader: Box<dyn Read + Send>,
+    name: String,
+    failure: Arc<Mutex<Option<Failure>>>,
+}
+
+impl Read for Noted {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(bytes);
+        if let Err(error) = &read
+            && error.kind() != io::ErrorKind::Interrupted
+        {
+            let message = format!("{}: {error}", self.name);
+            note(&self.failure, Failure::new(Exit::Failed, message));
+        }
+        read
+    }
+}

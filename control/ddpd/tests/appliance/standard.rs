@@ -1,0 +1,376 @@
+//! Both programs keep the habits of Unix with their standard streams, paths and signals, whatever these are connected to.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Output, Stdio};
+
+use api::{JobInfo, JobState};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+use super::common::{Ddpd, Setup, ddpd};
+use super::{REGION, to_region};
+
+const URL: &str = "tcp://10.9.0.1:7471/inbox";
+
+fn start() -> Ddpd {
+    Ddpd::start(&Setup { sink: REGION, ..Setup::default() })
+}
+
+fn ddpctl(ddpd: &Ddpd, arguments: &[&str]) -> Command {
+    let mut command = crate::common::ddpctl();
+    command.arg("--socket").arg(ddpd.path("source.sock")).args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs a line of a shell, in which `$ddpctl` and `$ddpd` are the programs and `$url` is a region.
+fn shell(ddpd: &Ddpd, line: &str) -> Output {
+    let mut command = Command::new("bash");
+    command.args(["-o", "pipefail", "-c", line]).current_dir(ddpd.path(""));
+    command.env("ddpctl", crate::common::ddpctl_path()).env("ddpd", env!("CARGO_BIN_EXE_ddpd"));
+    command.env("DDPD_SOCKET", ddpd.path("source.sock")).env("url", URL);
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn code(output: &Output) -> Option<i32> {
+    output.status.code()
+}
+
+fn last_job(ddpd: &Ddpd) -> JobInfo {
+    ddpd.source.get::<Vec<JobInfo>>("/v1/jobs").unwrap().pop().unwrap()
+}
+
+/// Waits for the end of the last job.
+fn ended(ddpd: &Ddpd) -> JobInfo {
+    loop {
+        let job = last_job(ddpd);
+        if job.state.is_final() {
+            return job;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Waits until the job of a child, which is the only one that runs, has taken this many bytes.
+fn taken(ddpd: &Ddpd, child: &mut Child, bytes: u64) {
+    loop {
+        let jobs: Vec<JobInfo> = ddpd.source.get("/v1/jobs").unwrap();
+        if jobs.iter().any(|job| !job.state.is_final() && job.acknowledged >= bytes) {
+            return;
+        }
+        assert!(child.try_wait().unwrap().is_none(), "it has ended");
+        std::thread::yield_now();
+    }
+}
+
+/// Runs a line of a shell on a terminal, on which this is typed, and then the end of the file. What it shows is the output.
+fn on_terminal(ddpd: &Ddpd, term: &str, line: &str, typed: &str) -> Output {
+    shell(ddpd, &format!("printf '{typed}' | TERM={term} script -qec '{line}' /dev/null"))
+}
+
+/// Nothing with a name is made beside the sockets, and none is shown.
+fn no_fifo(ddpd: &Ddpd) {
+    let entries = std::fs::read_dir(ddpd.path("")).unwrap();
+    let names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+    let strange = names.iter().filter(|name| name.to_string_lossy().contains("fifo"));
+    assert_eq!(strange.count(), 0, "{names:?}");
+}
+
+#[test]
+fn standard_input_of_any_kind_is_put_though_its_file_lies_outside() {
+    let ddpd = start();
+    let outside = tempfile::tempdir().unwrap();
+    let file = outside.path().join("file");
+    std::fs::write(&file, vec![7; 3000]).unwrap();
+    let shown = file.display();
+    ddpd.file("inside", 10);
+    for (line, bytes) in [
+        (format!("$ddpctl put - $url <{shown}"), 3000),
+        (format!("cat {shown} | $ddpctl put - $url"), 3000),
+        (format!("(head -c 1000 >/dev/null; $ddpctl put - $url) <{shown}"), 2000),
+        (format!("exec 3<{shown}; rm {shown}; $ddpctl put - $url <&3"), 3000),
+        ("$ddpctl put - $url <<<hello".to_owned(), 6),
+        ("$ddpctl put - $url </dev/null".to_owned(), 0),
+        (
+            "mkfifo pipe; (echo data >pipe) & $ddpctl put - $url <pipe; x=$?; rm pipe; exit $x"
+                .to_owned(),
+            5,
+        ),
+        ("$ddpctl put /dev/stdin $url <inside".to_owned(), 10),
+        ("$ddpctl put <(echo abc) $url".to_owned(), 4),
+    ] {
+        let output = shell(&ddpd, &line);
+        assert!(output.status.success(), "{line}: {}", said(&output));
+        let job = last_job(&ddpd);
+        assert_eq!((job.state, job.total), (JobState::Done, bytes), "{line}: {:?}", job.error);
+        let out = String::from_utf8(output.stdout).unwrap();
+        assert!(out.starts_with("standard input to 10.9.0.1:7471") || line.contains("<("), "{out}");
+    }
+    let list = shell(&ddpd, "$ddpctl jobs");
+    assert!(String::from_utf8(list.stdout).unwrap().contains("  standard input  "));
+    no_fifo(&ddpd);
+}
+
+#[test]
+fn standard_input_may_be_a_socket_or_a_terminal() {
+    let ddpd = start();
+    for is_nonblocking in [false, true] {
+        let (mut writer, reader) = UnixStream::pair().unwrap();
+        reader.set_nonblocking(is_nonblocking).unwrap();
+        let mut child = ddpctl(&ddpd, &["put", "-", URL])
+            .stdin(Stdio::from(OwnedFd::from(reader)))
+            .spawn()
+            .unwrap();
+        writer.write_all(&[7; 100]).unwrap();
+        taken(&ddpd, &mut child, 100);
+        drop(writer);
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        assert_eq!(last_job(&ddpd).total, 100);
+    }
+    let output = on_terminal(&ddpd, "xterm", "$ddpctl put - $url", "typed\\n");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(last_job(&ddpd).total, 6);
+}
+
+#[test]
+fn standard_input_that_cannot_be_read_is_one_sentence() {
+    let ddpd = start();
+    for (line, sentence) in [
+        ("$ddpctl put - $url <&-", "standard input: it is closed"),
+        ("$ddpctl put --kernel - $url <&-", "standard input: it is closed"),
+        ("$ddpctl put /dev/stdin $url <&-", "standard input: it is closed"),
+        ("$ddpctl send 10.9.0.1:7471 <&-", "standard input: it is closed"),
+        ("$ddpctl regions add --file - <&-", "standard input: it is closed"),
+        ("$ddpctl put - $url </", "standard input: Is a directory"),
+        ("$ddpctl send 10.9.0.1:7471 </", "standard input: Is a directory"),
+        ("$ddpctl put --detach - $url <<<x", "--detach needs a file"),
+    ] {
+        let output = shell(&ddpd, line);
+        assert!(
+            said(&output).starts_with(&format!("ddpctl: {sentence}")),
+            "{line}: {}",
+            said(&output)
+        );
+        assert!(matches!(code(&output), Some(1 | 2)), "{line}: {}", output.status);
+    }
+}
+
+#[test]
+fn a_reader_that_goes_ends_a_program_quietly() {
+    let ddpd = start();
+    let commands = [
+        "$ddpctl metrics",
+        "$ddpctl status",
+        "$ddpctl --json status",
+        "$ddpctl config show",
+        "$ddpctl stats --all",
+        "$ddpctl events",
+        "$ddpctl events --follow",
+        "$ddpctl top --once",
+        "$ddpctl regions read --output - scratch",
+        "$ddpctl capture p --write -",
+        "$ddpctl completions bash",
+        "$ddpctl --help",
+        "$ddpctl put --help",
+        "$ddpd --help",
+        "$ddpd --version",
+        "$ddpd openapi",
+        "$ddpd schema",
+        "$ddpd check --no-machine source.toml",
+        "$ddpd doctor",
+    ];
+    let made = shell(&ddpd, "$ddpctl regions add scratch --size 1MiB");
+    assert!(made.status.success(), "{}", said(&made));
+    for command in commands {
+        // The reader has gone before the first byte.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut child = Command::new("bash");
+        child.args(["-c", &format!("exec {command}")]).current_dir(ddpd.path(""));
+        child.env("ddpctl", crate::common::ddpctl_path()).env("ddpd", env!("CARGO_BIN_EXE_ddpd"));
+        child.env("DDPD_SOCKET", ddpd.path("source.sock"));
+        let output =
+            child.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!(
+            output.status.signal(),
+            Some(Signal::PIPE.as_raw()),
+            "{command}: {}",
+            output.status
+        );
+        assert_eq!(said(&output), "", "{command}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_ends_what_waits_for_more() {
+    let ddpd = start();
+    for arguments in [&["events", "--follow"][..], &["capture", "p", "--write", "-"]] {
+        let mut child = ddpctl(&ddpd, arguments).spawn().unwrap();
+        let mut head = [0; 16];
+        child.stdout.take().unwrap().read_exact(&mut head).unwrap();
+        // Nothing more happens, and it ends all the same.
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.signal(), Some(Signal::PIPE.as_raw()), "{arguments:?}");
+        assert_eq!(said(&output), "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let ddpd = start();
+    let full = "cannot write to the standard output: No space left on device";
+    let closed = "cannot write to the standard output: it is closed";
+    let commands = [
+        "$ddpctl metrics",
+        "$ddpctl status",
+        "$ddpctl config show",
+        "$ddpctl top --once",
+        "$ddpctl events --count 1",
+        "$ddpctl completions bash",
+        "$ddpctl --help",
+        "$ddpd --help",
+        "$ddpd --version",
+        "$ddpd openapi",
+        "$ddpd check --no-machine source.toml",
+    ];
+    for command in commands {
+        for (to, sentence) in [(">/dev/full", full), (">&-", closed)] {
+            let output = shell(&ddpd, &format!("{command} {to}"));
+            assert_eq!(code(&output), Some(1), "{command} {to}: {}", said(&output));
+            let program = &command[1..command.find(' ').unwrap()];
+            assert!(
+                said(&output).starts_with(&format!("{program}: {sentence}")),
+                "{command} {to}: {}",
+                said(&output)
+            );
+        }
+    }
+    let json = shell(&ddpd, "$ddpctl --json status >/dev/full");
+    let error: serde_json::Value = serde_json::from_str(&said(&json)).unwrap();
+    assert!(error["message"].as_str().unwrap().starts_with(full), "{error}");
+    assert!(shell(&ddpd, "$ddpctl metrics >/dev/null").status.success());
+}
+
+#[test]
+fn a_signal_ends_a_transfer_its_job_and_then_the_program_by_itself() {
+    let ddpd = start();
+    for (signal, name) in [(Signal::INT, 2), (Signal::TERM, 15), (Signal::HUP, 1)] {
+        let mut child = ddpctl(&ddpd, &["put", "-", URL]).stdin(Stdio::piped()).spawn().unwrap();
+        child.stdin.as_mut().unwrap().write_all(b"some").unwrap();
+        taken(&ddpd, &mut child, 4);
+        let pid = Pid::from_child(&child);
+        // A stopped program goes on.
+        kill_process(pid, Signal::TSTP).unwrap();
+        let (_, status) = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().unwrap();
+        assert!(status.stopped());
+        kill_process(pid, Signal::CONT).unwrap();
+        child.stdin.as_mut().unwrap().write_all(b" more").unwrap();
+        taken(&ddpd, &mut child, 9);
+        kill_process(pid, signal).unwrap();
+        // Its input is still open: it ends because of the signal.
+        let input = child.stdin.take();
+        let output = child.wait_with_output().unwrap();
+        drop(input);
+        assert_eq!(output.status.signal(), Some(name), "{}", said(&output));
+        assert_eq!(said(&output), "ddpctl: after 9 of 9 bytes: the job was cancelled\n");
+        assert_eq!(ended(&ddpd).state, JobState::Cancelled);
+    }
+    no_fifo(&ddpd);
+}
+
+#[test]
+fn a_killed_client_leaves_nothing_and_its_bytes_are_not_taken_for_all() {
+    let ddpd = start();
+    let mut child = ddpctl(&ddpd, &["put", "-", URL]).stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.as_mut().unwrap().write_all(b"half").unwrap();
+    taken(&ddpd, &mut child, 4);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let job = ended(&ddpd);
+    let sentence = "the input broke off: its client has gone before the end";
+    assert_eq!((job.state, job.error.as_deref()), (JobState::Failed, Some(sentence)));
+    no_fifo(&ddpd);
+}
+
+#[test]
+fn paths_that_are_not_utf_8_work_or_are_refused_for_that_reason() {
+    let ddpd = start();
+    let name = OsStr::from_bytes(b"f\xff");
+    let file = ddpd.path("").join(name);
+    std::fs::write(&file, vec![7; 500]).unwrap();
+    let output = ddpctl(&ddpd, &["put"]).arg(&file).arg(URL).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(last_job(&ddpd).total, 500);
+    let refused = |arguments: &[&str]| {
+        let output = ddpctl(&ddpd, arguments).arg(&file).output().unwrap();
+        assert_eq!(code(&output), Some(2), "{arguments:?}: {}", said(&output));
+        assert!(said(&output).contains("UTF-8"), "{arguments:?}: {}", said(&output));
+    };
+    refused(&["put", "--detach", "--stag", "1", "--to", "0", "tcp://10.9.0.1:7471"]);
+    refused(&["get", "rdmap://10.9.0.1:7471/inbox"]);
+    refused(&["config", "save"]);
+    refused(&["regions", "add", "r", "--size", "1", "--path"]);
+}
+
+/// The configuration, its directory and the socket; what it answers about itself is JSON all the same.
+#[test]
+fn ddpd_has_a_configuration_whose_path_is_not_utf_8() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = dir.path().join(OsStr::from_bytes(b"d\xff"));
+    std::fs::create_dir(&own).unwrap();
+    let files = ["odd", "even"].map(|name| {
+        let file = own.join(OsStr::from_bytes(&[name.as_bytes(), b"\xff.toml"].concat()));
+        let host = name.len() as u8;
+        std::fs::write(&file, super::text(dir.path(), name, host, "", "")).unwrap();
+        file
+    });
+    let mut child = ddpd(&files).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let socket = dir.path().join("odd.sock");
+    let outputs =
+        [&["status"][..], &["--json", "status"], &["config", "show"], &["config", "diff"]].map(
+            |arguments| {
+                let mut command = crate::common::ddpctl();
+                command.arg("--socket").arg(&socket).args(arguments).output().unwrap()
+            },
+        );
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(line, "ready\n");
+    for output in outputs {
+        assert!(output.status.success(), "{}", said(&output));
+    }
+}
+
+#[test]
+fn escape_codes_are_for_terminals_that_want_them() {
+    let ddpd = start();
+    let (file, _) = ddpd.file("file", 100);
+    assert_eq!(ddpd.put(to_region(&file, "inbox")).state, JobState::Done);
+    for command in
+        ["$ddpctl --help", "$ddpctl put - $url <file", "$ddpctl top --once", "$ddpctl jobs"]
+    {
+        let output = shell(&ddpd, command);
+        assert!(output.status.success(), "{command}: {}", said(&output));
+        assert!(!output.stdout.contains(&0x1b) && !output.stderr.contains(&0x1b), "{command}");
+    }
+    // A progress bar is drawn on a terminal, and on none without a cursor.
+    for (term, draws) in [("xterm", true), ("dumb", false)] {
+        let output = on_terminal(&ddpd, term, "$ddpctl put - $url <file", "");
+        let shown = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(shown.contains('\x1b') || shown.contains("left"), draws, "{term}: {shown:?}");
+    }
+    let top = on_terminal(&ddpd, "dumb", "$ddpctl top", "");
+    let shown = String::from_utf8_lossy(&top.stdout);
+    assert!(shown.contains("top needs a terminal") && !shown.contains('\x1b'), "{shown:?}");
+}

@@ -1,0 +1,159 @@
+//! The standard streams of both programs, with the habits of Unix.
+//!
+//! A reader that closes its pipe ends the program, by SIGPIPE and without a message; any other error of a write is an error
+//! of the command. A stream that was closed at the start is an error too, not /dev/null.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, LineWriter, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use signal_hook::consts::SIGPIPE;
+use unix_users::streams::was_closed;
+
+/// The error of a stream that was closed at the start.
+const CLOSED: &str = "it is closed";
+
+/// The standard output was opened.
+static IN_USE: AtomicBool = AtomicBool::new(false);
+
+/// The standard output.
+#[derive(Debug)]
+pub struct Stdout(LineWriter<Raw>);
+
+impl Stdout {
+    /// The standard output of this process. A closed one is reported by the first write.
+    pub fn open() -> Stdout {
+        IN_USE.store(true, Ordering::Relaxed);
+        let file = opened(rustix::stdio::stdout(), 1);
+        Stdout(LineWriter::new(Raw(file.map_err(|error| error.to_string()))))
+    }
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[derive(Debug)]
+struct Raw(Result<File, String>);
+
+impl Write for Raw {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = match &mut self.0 {
+            Ok(file) => write_blocking(file, bytes),
+            Err(sentence) => Err(io::Error::other(sentence.clone())),
+        };
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => end_by(SIGPIPE),
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                let sentence = format!("cannot write to the standard output: {error}");
+                Err(io::Error::new(error.kind(), sentence))
+            }
+            written => written,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Another process may have made the open file nonblocking.
+fn write_blocking(file: &mut File, bytes: &[u8]) -> io::Result<usize> {
+    loop {
+        match file.write(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                wait(file.as_fd(), PollFlags::OUT)?;
+            }
+            written => return written,
+        }
+    }
+}
+
+/// The standard input.
+///
+/// # Errors
+/// It was closed when the process started.
+pub fn stdin() -> io::Result<Stdin> {
+    opened(rustix::stdio::stdin(), 0).map(Stdin)
+}
+
+/// The standard input; see [`stdin`].
+#[derive(Debug)]
+pub struct Stdin(File);
+
+impl io::Read for Stdin {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.0.read(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    wait(self.0.as_fd(), PollFlags::IN)?;
+                }
+                read => return read,
+            }
+        }
+    }
+}
+
+fn opened(stream: BorrowedFd<'_>, number: i32) -> io::Result<File> {
+    if was_closed(number) {
+        return Err(io::Error::other(CLOSED));
+    }
+    Ok(File::from(stream.try_clone_to_owned()?))
+}
+
+fn wait(fd: BorrowedFd<'_>, what: PollFlags) -> io::Result<()> {
+    match poll(&mut [PollFd::from_borrowed_fd(fd, what)], None) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Ends the process as this signal does by default, so that a shell sees 128 + its number.
+pub fn end_by(signal: i32) -> ! {
+    // Of all that are used here it is the end; where the signal is blocked, what follows is.
+    let _ = signal_hook::low_level::emulate_default_handler(signal);
+    std::process::exit(128 + signal)
+}
+
+/// From now on the process ends when the reader of the standard output has closed it, also while there is nothing to write.
+/// Without effect where the standard output is not used: tests give commands another writer.
+///
+/// # Errors
+/// There is no thread for it.
+pub fn end_with_reader() -> io::Result<()> {
+    if !IN_USE.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    std::thread::Builder::new().name("reader".into()).spawn(|| {
+        let output = rustix::stdio::stdout();
+        loop {
+            let mut fds = [PollFd::from_borrowed_fd(output, PollFlags::empty())];
+            match poll(&mut fds, None) {
+                Err(Errno::INTR) => {}
+                Ok(_) if fds[0].revents().contains(PollFlags::ERR) => end_by(SIGPIPE),
+                // A terminal that is gone sends SIGHUP.
+                _ => return,
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// True if escape codes may be written to a stream: it is a terminal that understands them.
+pub fn is_capable(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// True if a stream may have colours: <https://no-color.org>.
+pub fn has_colours(stream: &impl IsTerminal) -> bool {
+    is_capable(stream) && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}

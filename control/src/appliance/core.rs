@@ -219,7 +219,10 @@ impl Core {
             Request::EndCapture { port } => self.captures.end(&mut self.env, &port, answer),
             Request::Workers => answer.send(Ok(Reply::Workers(self.worker_infos()))),
             Request::Regions => answer.send(Ok(Reply::Regions(self.region_infos()))),
-            Request::AddRegion(section) => self.regions.ask(&mut self.env, section, answer),
+            Request::AddRegion(section) => match self.listeners.check_file_of_any(&section) {
+                Ok(()) => self.regions.ask(&mut self.env, section, answer),
+                Err(error) => answer.send(Err(error)),
+            },
             Request::RemoveRegion { name, force } => {
                 self.regions.remove(&mut self.env, &name, force, answer)
             }

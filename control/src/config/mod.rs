@@ -49,6 +49,7 @@ use crate::beneath::Directories;
 pub use document::{Document, listener_from_json, region_from_json};
 
 pub use access::{CHOICES as ACCESS_CHOICES, access_from_word, access_word, access_words, rights};
+pub(crate) use check::unstored;
 pub use devices::MemorySection;
 #[cfg(test)]
 pub(crate) use edit::render;

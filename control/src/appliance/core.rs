@@ -253,7 +253,10 @@ impl Core {
             Request::CloseStream { id, abort } => {
                 let stream = StreamId(id.0);
                 self.streams.close_for(&mut self.env, stream, abort, answer);
-                self.regions.free(&mut self.env, self.streams.regions_of(stream), stream);
+                // The next stream's peer would overwrite data that the file does not have yet.
+                if abort || !self.streams.stores(stream) {
+                    self.regions.free(&mut self.env, self.streams.regions_of(stream), stream);
+                }
             }
             Request::IpsecSas => self.list_sas(answer),
             Request::IpsecPolicies => {
@@ -395,6 +398,8 @@ impl Core {
             }
             Event::PeerClosed { stream, .. } => self.streams.on_peer_closed(&mut self.env, stream),
             Event::ReadHeld { stream } => self.env.confirm(stream, Confirmation::Read),
+            Event::Confirming { stream } => self.env.on_confirming(stream),
+            Event::Idle { stream } => self.streams.close(&mut self.env, stream, false),
             Event::Received { .. }
             | Event::Immediate { .. }
             | Event::Invalidated { .. }
@@ -530,7 +535,7 @@ impl Core {
         for posted in self.streams.expire_refused(&mut self.env, now) {
             self.on_posted(Some(posted), now);
         }
-        let late = self.env.stores.late(now);
+        let late = self.env.stores.late(now, self.env.writer.progress());
         self.streams.fail_stores(&mut self.env, late, "the file was not written in time");
         self.captures.handle_timeout(&mut self.env, now);
         self.look_at_links(now);

@@ -111,6 +111,7 @@ impl<Io: PortIo> Env<Io> {
             }
             endpoint::Event::Ddp(event) => self.ddp(stream, event, now),
             endpoint::Event::Rdmap(event) => self.rdmap(stream, event, now),
+            endpoint::Event::Idle => self.control.send(Event::Idle { stream: stream.conn.id }),
             endpoint::Event::Closed { reason } => {
                 return match self.retries(stream.conn, &reason, now) {
                     Some(again) => Some(EndAction::Retry(again)),

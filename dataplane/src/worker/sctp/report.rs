@@ -131,6 +131,9 @@ impl<Io: PortIo> Env<Io> {
             }
             SessionEvent::Ddp(event) => self.ddp(stream, event, now),
             SessionEvent::Rdmap(event) => self.rdmap(stream, event, now),
+            SessionEvent::Idle => {
+                self.control.send(crate::api::Event::Idle { stream: stream.conn.id })
+            }
             SessionEvent::Closed { reason, stats } => {
                 let association = stream.association.as_ref().map(|a| a.stats());
                 let stats = StreamStats::Sctp(*stats, association.unwrap_or_default());

@@ -269,7 +269,7 @@ impl End {
                     }
                     self.sessions.retain(|other| *other != session);
                 }
-                SessionEvent::Ddp(_) | SessionEvent::Rdmap(_) => {
+                SessionEvent::Ddp(_) | SessionEvent::Rdmap(_) | SessionEvent::Idle => {
                     assert!(
                         self.sessions.contains(&session),
                         "{event:?} of a session that is over"

@@ -93,6 +93,28 @@ def full_disk(on):
         return told[0]
 
 
+@situation("an operator closes a stream before its peer does: the file has all messages first, over TCP and SCTP, of DDP and RDMAP")
+def closed_first(on):
+    directory = on.directory / "closed-first"
+    directory.mkdir(exist_ok=True)
+    with Ddpd(on, directory, {"server": server(directory), "client": text("client", 2)}) as ddpd:
+        for (transport, ulp), (scheme, port) in WAYS.items():
+            code, _, err = ddpd.ctl("client", "connect", f"{scheme}://10.79.0.1:{port}")
+            expect(code == 0, err)
+            stream = ddpd.json("client", "streams", "list")[-1]["id"]
+            for number in range(3):
+                # Bare DDP confirms a message by the stream's end alone.
+                _, _, err = ddpd.ctl("client", "send", str(stream), f"message {number}")
+                expect(err == "" or "are acknowledged" in err, err)
+            code, _, err = ddpd.ctl("server", "streams", "close", str(ddpd.json("server", "streams", "list")[-1]["id"]))
+            expect(code == 0, err)
+            stored = (directory / f"{transport}-{ulp}.log").read_bytes()
+            expect(stored.count(b"message") == 3, f"{transport} {ulp}: {stored}")
+            closed = events(on, directory / "server", "stream_closed")[-1]["reason"]
+            expect(closed == "closed by this end", f"{transport} {ulp}: {closed}")
+        return "three messages in each file, and streams closed in order"
+
+
 @situation("a large region: its preparation is listed, status answers meanwhile, and its removal ends it")
 def large_region(on):
     directory = on.directory / "large"

@@ -206,6 +206,10 @@ fn listeners(sections: &Sections, sink: &Sink) {
             sink.report_at(places, "regions", message);
         }
         slots(listener, places, sections, sink);
+        let regions = sections.regions.iter().map(|(region, _)| region);
+        for message in regions.filter_map(|region| unstored(listener, region)) {
+            sink.report_at(places, "regions", message);
+        }
         listener_address(listener, places, sections, sink);
         for (other, _) in &sections.listeners[..index] {
             if overlaps(listener, other) {
@@ -287,6 +291,24 @@ fn slots(listener: &ListenerSection, places: &Places, sections: &Sections, sink:
             sink.report_at(places, "regions", message);
         }
     }
+}
+
+/// Why a region with a file cannot be one of the listener's: no service but `region` reports the Writes of its peers, so the
+/// file would never have them.
+pub fn unstored(listener: &ListenerSection, region: &RegionSection) -> Option<String> {
+    let service = listener.ulp.rdmap()?.service;
+    let Backing::File { path, .. } = &region.backing else { return None };
+    let writes = service != ServiceKind::Region && (region.remote_write || service.has_slots());
+    let named = listener.regions.contains(&region.name);
+    (writes && named).then(|| {
+        format!(
+            "\"{}\" has the file {}, which never gets what peers of service \"{}\" write: use service \"region\", or a region \
+             without a file",
+            region.name,
+            path.display(),
+            service.word()
+        )
+    })
 }
 
 fn listener_address(listener: &ListenerSection, places: &Places, sections: &Sections, sink: &Sink) {

@@ -55,6 +55,7 @@ pub use document::{Document, listener_from_json, region_from_json};
 pub use transport::Transport;
 
 pub use access::{CHOICES as ACCESS_CHOICES, access_from_word, access_word, access_words, rights};
+pub use check::unstored;
 pub use devices::MemorySection;
 #[cfg(test)]
 pub(crate) use edit::render;

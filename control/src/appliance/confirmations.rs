@@ -10,13 +10,54 @@ use super::stores::{Confirmation, PATIENCE, Wait};
 use crate::files::FileId;
 
 impl Env {
-    /// Bytes that a stream's peer sent are on their way to a file.
+    /// Notes that data of a stream's peer is being written to a file.
     pub(super) fn wrote(&mut self, stream: StreamId, file: FileId) {
         self.stores.written.entry(stream).or_default().insert(file);
     }
 
-    /// Gives a confirmation as soon as the files have what the stream's peer sent before.
+    /// Gives a confirmation as soon as the files have the data that the stream's peer sent before.
     pub(super) fn confirm(&mut self, stream: StreamId, confirmation: Confirmation) {
+        let (files, tags) = self.flush(stream);
+        let (asked, since) = (false, self.now);
+        self.stores.push(Wait { stream, confirmation, asked, files, tags, since });
+        self.give_confirmations(stream);
+        let waits = || self.stores.waits.iter().any(|wait| wait.closes(stream));
+        if confirmation == Confirmation::Close && waits() {
+            // The worker leaves the bound on a half-closed stream to us.
+            self.command(stream.worker(), Command::Confirming { stream });
+        }
+    }
+
+    /// Closes before the peer does: first the worker reports all data so far.
+    pub(super) fn confirm_first(&mut self, stream: StreamId) {
+        let (confirmation, asked, since) = (Confirmation::Close, true, self.now);
+        let (files, tags) = (HashSet::new(), HashSet::new());
+        self.stores.push(Wait { stream, confirmation, asked, files, tags, since });
+        self.command(stream.worker(), Command::Confirming { stream });
+    }
+
+    /// The worker has reported all data before `Command::Confirming`.
+    pub(super) fn on_confirming(&mut self, stream: StreamId) {
+        let is_asked = |wait: &Wait| wait.closes(stream) && wait.asked;
+        let Some(at) = self.stores.waits.iter().position(is_asked) else { return };
+        let (files, tags) = self.flush(stream);
+        let wait = &mut self.stores.waits[at];
+        (wait.asked, wait.tags) = (false, tags);
+        wait.files.extend(files);
+        self.give_confirmations(stream);
+    }
+
+    /// A file has the data that precedes this flush.
+    pub(super) fn on_flushed(&mut self, tag: u64) {
+        let Some(stream) = self.stores.stream_of(tag) else { return };
+        for wait in &mut self.stores.waits {
+            wait.tags.remove(&tag);
+        }
+        self.give_confirmations(stream);
+    }
+
+    /// Flushes the files that a stream has written to; these, and the tags of the flushes.
+    fn flush(&mut self, stream: StreamId) -> (HashSet<FileId>, HashSet<u64>) {
         let files = self.stores.written.remove(&stream).unwrap_or_default();
         let mut tags = HashSet::new();
         for &file in &files {
@@ -26,26 +67,25 @@ impl Env {
                 tags.insert(tag);
             }
         }
-        let until = self.now + PATIENCE;
-        self.stores.waits.push(Wait { stream, confirmation, files, tags, until });
-        self.give_confirmations(stream);
-    }
-
-    /// A file has what came before this flush.
-    pub(super) fn on_flushed(&mut self, tag: u64) {
-        let Some(stream) = self.stores.stream_of(tag) else { return };
-        for wait in &mut self.stores.waits {
-            wait.tags.remove(&tag);
-        }
-        self.give_confirmations(stream);
+        (files, tags)
     }
 
     fn give_confirmations(&mut self, stream: StreamId) {
         loop {
-            let waits = &mut self.stores.waits;
-            let first = waits.iter().position(|wait| wait.stream == stream);
-            let Some(at) = first.filter(|&at| waits[at].tags.is_empty()) else { return };
-            let command = match waits.remove(at).confirmation {
+            let first = self.stores.waits.iter().position(|wait| wait.stream == stream);
+            let is_done = |wait: &Wait| wait.tags.is_empty() && !wait.asked;
+            let Some(at) = first.filter(|&at| is_done(&self.stores.waits[at])) else { return };
+            let wait = &mut self.stores.waits[at];
+            let is_close = wait.confirmation == Confirmation::Close;
+            // More came meanwhile. Data that the worker has not reported turns the close into an error.
+            if is_close
+                && self.stores.written.contains_key(&stream)
+                && self.now < wait.since + PATIENCE
+            {
+                wait.asked = true;
+                return self.command(stream.worker(), Command::Confirming { stream });
+            }
+            let command = match self.stores.waits.remove(at).confirmation {
                 Confirmation::Read => Command::ReleaseRead { stream },
                 Confirmation::Close => Command::Close { stream, abort: false },
             };

@@ -220,7 +220,10 @@ impl Core {
             Request::EndCapture { port } => self.captures.end(&mut self.env, &port, answer),
             Request::Workers => answer.send(Ok(Reply::Workers(self.worker_infos()))),
             Request::Regions => answer.send(Ok(Reply::Regions(self.region_infos()))),
-            Request::AddRegion(section) => self.regions.ask(&mut self.env, section, answer),
+            Request::AddRegion(section) => match self.listeners.check_file_of_any(&section) {
+                Ok(()) => self.regions.ask(&mut self.env, section, answer),
+                Err(error) => answer.send(Err(error)),
+            },
             Request::RemoveRegion { name, force } => {
                 self.regions.remove(&mut self.env, &name, force, answer)
             }
@@ -251,7 +254,10 @@ impl Core {
             Request::CloseStream { id, abort } => {
                 let stream = StreamId(id.0);
                 self.streams.close_for(&mut self.env, stream, abort, answer);
-                self.regions.free(&mut self.env, self.streams.regions_of(stream), stream);
+                // The next stream's peer would overwrite data that the file does not have yet.
+                if abort || !self.streams.stores(stream) {
+                    self.regions.free(&mut self.env, self.streams.regions_of(stream), stream);
+                }
             }
             Request::IpsecSas => self.list_sas(answer),
             Request::IpsecPolicies => {
@@ -397,6 +403,8 @@ impl Core {
             }
             Event::PeerClosed { stream, .. } => self.streams.on_peer_closed(&mut self.env, stream),
             Event::ReadHeld { stream } => self.env.confirm(stream, Confirmation::Read),
+            Event::Confirming { stream } => self.env.on_confirming(stream),
+            Event::Idle { stream } => self.streams.close(&mut self.env, stream, false),
             Event::Received { .. }
             | Event::Immediate { .. }
             | Event::Invalidated { .. }
@@ -532,7 +540,7 @@ impl Core {
         for posted in self.streams.expire_refused(&mut self.env, now) {
             self.on_posted(Some(posted), now);
         }
-        let late = self.env.stores.late(now);
+        let late = self.env.stores.late(now, self.env.writer.progress());
         self.streams.fail_stores(&mut self.env, late, "the file was not written in time");
         self.captures.handle_timeout(&mut self.env, now);
         self.look_at_links(now);

@@ -14,7 +14,7 @@ pub(super) fn lasting(section: &PortSection, can_rebind: bool, is_shared: bool) 
     }
 }
 
-/// One sentence on a fault of a port's interface. `lasting`: see [`lasting`].
+/// Sentence on a fault of a port's interface. `lasting`: see [`lasting`].
 pub(super) fn sentence(
     section: &PortSection,
     fault: &DeviceFault,

@@ -94,7 +94,7 @@ pub(super) struct Env {
     pub handshakes: Handshakes,
     pub notes: Notes,
     pub ipsec: Ipsec,
-    /// Where files may lie.
+    /// Directories that may hold files.
     pub files: Arc<Directories>,
     /// Confirmations that wait for files.
     pub stores: Stores,
@@ -286,7 +286,7 @@ impl Env {
         self.next_number - 1
     }
 
-    /// From now on files may lie here. Those that are written are opened again where their names lead elsewhere.
+    /// Replaces the directories that may hold files. Open files whose names lead elsewhere are opened again.
     pub(super) fn use_directories(&mut self, files: Directories) {
         self.files = Arc::new(files);
         self.writer.follow(Arc::clone(&self.files));

@@ -20,10 +20,10 @@ use config::InterfaceSection;
 /// How often links are looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Between two attempts to bind a port again.
+/// Pause between two attempts to bind a port again.
 const REBIND: Duration = Duration::from_secs(1);
 
-/// What is known of the links, in the ports' order.
+/// States of the links, in the ports' order.
 pub(super) struct Links {
     next: Instant,
     links: Vec<Link>,
@@ -33,9 +33,9 @@ pub(super) struct Links {
 struct Link {
     /// Since when it is down; `None` for up, and before the first look.
     down: Option<Instant>,
-    /// It has been up.
+    /// The link has been up.
     used: bool,
-    /// It has been down for longer than its port's streams survive.
+    /// The link has been down for longer than its port's streams survive.
     lost: bool,
     /// The fault of the port's interface of Linux, and its sentence.
     fault: Option<(DeviceFault, String)>,

@@ -39,7 +39,7 @@ pub enum Wanted {
     Source(u64),
     /// A file with these bytes.
     Save {
-        /// Where they are.
+        /// Place of the bytes.
         memory: Memory,
         /// How many of them.
         len: u64,
@@ -81,7 +81,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// From 0 to 100.
+    /// Percent, 0 to 100.
     pub fn percent(&self) -> u8 {
         self.percent.load(Ordering::Relaxed)
     }
@@ -111,13 +111,13 @@ pub struct Load {
     pub id: u64,
     /// What is to be made.
     pub wanted: Wanted,
-    /// Where files may lie.
+    /// Directories that may hold files.
     pub files: Arc<Directories>,
     /// Its progress.
     pub watch: Arc<Watch>,
 }
 
-/// What was made.
+/// Memory that was made.
 #[derive(Debug)]
 pub struct Loaded {
     /// The bytes.
@@ -135,14 +135,14 @@ pub struct Loaded {
 pub struct Finished {
     /// The request's number.
     pub id: u64,
-    /// What came of it.
+    /// Memory, or the reason for the failure.
     pub result: Result<Loaded, String>,
 }
 
 /// Handle on the thread. Dropping it cancels every request, and waits for the one that the thread is working on.
 #[derive(Debug)]
 pub struct Loader {
-    /// Of requests that may be worked on.
+    /// Watches of the requests in progress.
     watches: RefCell<Vec<Weak<Watch>>>,
     requests: Option<Sender<Load>>,
     finished: Receiver<Finished>,
@@ -214,9 +214,9 @@ impl Drop for Loader {
     }
 }
 
-/// On a thread of its own. Without one the loader's does it.
+/// Serves a request on a thread of its own, or on the loader's where there is none.
 fn spawn(name: &str, load: Load, answer: impl Fn(Load) + Clone + Send + 'static) {
-    // One copy: a request to free memory holds its last handle.
+    // The request exists once: one to free memory holds the last handle.
     let (taken, again) = (Arc::new(Mutex::new(Some(load))), answer.clone());
     let take = |load: &Mutex<Option<Load>>| load.lock().ok().and_then(|mut load| load.take());
     let given = Arc::clone(&taken);

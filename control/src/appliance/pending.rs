@@ -160,7 +160,7 @@ pub(super) struct ConnectPlan {
     pub pd: PdId,
     /// Start Keys instead of frames (the draft's revision 0).
     pub start_key: bool,
-    /// One of its regions has a file.
+    /// A region of the stream has a file.
     pub stores: bool,
     /// Other addresses of the peer.
     pub addresses: Addresses,

@@ -1,14 +1,15 @@
-//! Confirmations that wait until files have what a peer sent.
+//! Confirmations that wait until files have the data that peers sent.
 //!
 //! ```text
-//!  message or Write --> region, queue --dirty, append--> file writer
-//!  peer's close, Read of no bytes  --flush of each file--> written, synced as configured --> our close, the answer
-//!                                                     \--> not written ---------------> the stream fails
+//!  message or Write ------> region, queue --dirty, append--> file writer
+//!  peer's close, Read(0) --flush of each file--> written, synced as configured ---> our close, the answer
+//!  our close ----Confirming--> worker --all events--> flush  \--> not written ---> the stream fails
 //! ```
 //!
-//! A peer takes two things for the confirmation that all it sent has been taken: the end in order of its stream, and with
-//! RDMAP the answer to a Read of no bytes. The control thread closes a stream that reaches a file when the files are written, and
-//! the worker holds the answer back (`StreamConfig::hold_confirmations`). Confirmations of one stream are given in order.
+//! Two things confirm to a peer that all its data was taken: the end of its stream in order, and with RDMAP the answer to a Read
+//! of no bytes. The control thread closes a stream that reaches a file when the files are written, whoever closes first:
+//! the peer, an operator, a drain or the idle time-out. The worker holds answers and closes back
+//! ([`hold_confirmations`](ddp::StreamConfig::hold_confirmations)). Confirmations of one stream are given in order, the close last.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -17,38 +18,62 @@ use ddp::StreamId;
 
 use crate::files::FileId;
 
-/// How long a confirmation waits for the disk, before its stream fails.
+/// Longest wait of a confirmation without any progress of the file writer, before its stream fails.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest wait of a confirmation.
+pub(super) const LIMIT: Duration = Duration::from_secs(600);
+/// Time between two looks at the file writer's progress.
+const LOOK: Duration = Duration::from_secs(1);
 
-/// What a peer takes for a confirmation.
+/// A confirmation to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Confirmation {
     /// The answer to its Read of no bytes.
     Read,
-    /// The end of this direction, after its own.
+    /// The close of our direction.
     Close,
 }
 
-/// What waits for files.
+/// Confirmations that wait, and the files that they will wait for.
 #[derive(Default)]
 pub(super) struct Stores {
     /// Files that streams have written to since their last confirmation.
     pub(super) written: HashMap<StreamId, HashSet<FileId>>,
-    /// The oldest first.
+    /// In the order of each stream's confirmations.
     pub(super) waits: Vec<Wait>,
+    /// The file writer's progress at the last look.
+    progress: u64,
+    /// Last look that found progress.
+    moved: Option<Instant>,
+    looked: Option<Instant>,
 }
 
 /// A confirmation that waits for files.
 pub(super) struct Wait {
     pub(super) stream: StreamId,
     pub(super) confirmation: Confirmation,
+    /// The worker has still to answer `Command::Confirming`.
+    pub(super) asked: bool,
     pub(super) files: HashSet<FileId>,
     /// Flushes that are not reported.
     pub(super) tags: HashSet<u64>,
-    pub(super) until: Instant,
+    pub(super) since: Instant,
+}
+
+impl Wait {
+    /// True for our close of this stream.
+    pub(super) fn closes(&self, stream: StreamId) -> bool {
+        self.stream == stream && self.confirmation == Confirmation::Close
+    }
 }
 
 impl Stores {
+    /// Adds a confirmation: a close last, any other before the close.
+    pub(super) fn push(&mut self, wait: Wait) {
+        let close = self.waits.iter().position(|other| other.closes(wait.stream));
+        self.waits.insert(close.unwrap_or(self.waits.len()), wait);
+    }
+
     /// Streams whose bytes are to be in this file and are not known to be.
     pub(super) fn streams_of(&self, file: FileId) -> HashSet<StreamId> {
         let written = self.written.iter().filter(|(_, files)| files.contains(&file));
@@ -61,17 +86,28 @@ impl Stores {
         self.waits.iter().find(|wait| wait.tags.contains(&tag)).map(|wait| wait.stream)
     }
 
-    /// Streams that have waited too long.
-    pub(super) fn late(&self, now: Instant) -> HashSet<StreamId> {
-        self.waits.iter().filter(|wait| wait.until <= now).map(|wait| wait.stream).collect()
+    /// Streams that have waited too long; `progress` is the file writer's.
+    pub(super) fn late(&mut self, now: Instant, progress: u64) -> HashSet<StreamId> {
+        self.looked = Some(now);
+        if progress != self.progress {
+            (self.progress, self.moved) = (progress, Some(now));
+        }
+        let late = self.waits.iter().filter(|wait| self.deadline(wait) <= now);
+        late.map(|wait| wait.stream).collect()
     }
 
-    /// When [`late`](Self::late) has something.
+    fn deadline(&self, wait: &Wait) -> Instant {
+        let moved = self.moved.map_or(wait.since, |moved| moved.max(wait.since));
+        (moved + PATIENCE).min(wait.since + LIMIT)
+    }
+
+    /// When [`late`](Self::late) is to be called.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.waits.iter().map(|wait| wait.until).min()
+        let deadline = self.waits.iter().map(|wait| self.deadline(wait)).min()?;
+        Some(self.looked.map_or(deadline, |looked| deadline.min(looked + LOOK)))
     }
 
-    /// The stream has ended or fails: nothing of it is confirmed any more.
+    /// The stream has ended or fails: it gets no confirmations any more.
     pub(super) fn forget(&mut self, stream: StreamId) {
         self.written.remove(&stream);
         self.waits.retain(|wait| wait.stream != stream);

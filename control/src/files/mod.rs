@@ -5,6 +5,9 @@
 //! them. Dirty ranges are coalesced and bounded ([`ranges`]); appended messages are bounded by their
 //! sender, which gives the peer a new buffer only when [`Report::Appended`] has come.
 //!
+//! Writes and syncs are done in steps ([`job`]), which [`Writer::progress`] counts: a slow disk
+//! differs from one that hangs.
+//!
 //! A write that fails (no space) is reported, kept and tried again every [`RETRY`]; closing tries once
 //! more and reports the bytes that are then lost.
 //!
@@ -13,6 +16,7 @@
 //!
 //! Messages of a queue are appended as records, each after its length ([`frame`]).
 
+mod job;
 mod place;
 mod ranges;
 #[cfg(test)]
@@ -20,9 +24,9 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -30,6 +34,7 @@ use std::time::{Duration, Instant};
 
 use ddp::memory::RegionMemory;
 
+use self::job::{Done, Job};
 use self::place::Place;
 use self::ranges::Ranges;
 use config::Fsync;
@@ -37,14 +42,11 @@ use config::beneath::{Directories, Use};
 
 /// Pause between attempts after a failure.
 pub const RETRY: Duration = Duration::from_secs(1);
-/// Bytes copied from a region and written at once.
-const CHUNK: usize = 1 << 20;
-
-/// One file that the writer knows.
+/// Number of a file of the writer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FileId(pub u64);
 
-/// What the writer did for one file.
+/// Counts of one file.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct FileStats {
     /// Bytes of regions written; ranges that were joined count once.
@@ -76,10 +78,10 @@ pub enum Report {
         file: FileId,
         /// A sentence with path and reason.
         reason: String,
-        /// It was to be on the disk: its policy is not [`Fsync::Never`].
+        /// True if its policy is not [`Fsync::Never`]: the bytes were to be durable.
         durable: bool,
     },
-    /// What came before [`Writer::flush`] is in the file, and durable unless the policy is [`Fsync::Never`] or an interval,
+    /// Data that precedes [`Writer::flush`] is in the file, and durable unless the policy is [`Fsync::Never`] or an interval,
     /// or it is not.
     Flushed {
         /// The tag given to [`Writer::flush`].
@@ -92,7 +94,7 @@ pub enum Report {
         /// Its path.
         path: PathBuf,
     },
-    /// What had failed was done after all.
+    /// A retry has succeeded.
     Recovered {
         /// Which file.
         file: FileId,
@@ -103,7 +105,7 @@ pub enum Report {
         file: FileId,
         /// Its final counts.
         stats: FileStats,
-        /// What was lost, if the last attempt failed.
+        /// Bytes that are lost, if the last attempt failed.
         result: Result<(), String>,
     },
 }
@@ -120,8 +122,11 @@ pub struct Writer<M: RegionMemory + Send + 'static> {
 impl<M: RegionMemory + Send + 'static> Writer<M> {
     /// Starts the thread. `wake` is called from it after each report.
     pub fn start(name: &str, wake: impl Fn() + Send + 'static) -> io::Result<Writer<M>> {
-        let shared =
-            Arc::new(Shared { state: Mutex::new(State::default()), changed: Condvar::new() });
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            progress: AtomicU64::new(0),
+        });
         let (sender, reports) = channel();
         let worker = Thread { shared: Arc::clone(&shared), reports: sender, wake, buffer: vec![] };
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || worker.run())?;
@@ -133,8 +138,7 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
         self.open(path, file, Some(memory), fsync)
     }
 
-    /// From now on files are opened again where their names lead elsewhere, below these directories; all are looked at
-    /// now.
+    /// Looks up all names now. Files are opened again where their names lead elsewhere, below these directories.
     pub fn follow(&self, files: Arc<Directories>) {
         let mut state = self.shared.lock();
         state.directories = Some(files);
@@ -190,6 +194,17 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
         self.change(file, |slot| slot.closing = true);
     }
 
+    /// Steps of writes and syncs that have succeeded, of all files.
+    pub fn progress(&self) -> u64 {
+        self.shared.progress.load(Ordering::Relaxed)
+    }
+
+    /// Counts a step, as the thread does.
+    #[cfg(test)]
+    pub(crate) fn step(&self) {
+        self.shared.step();
+    }
+
     /// The next report, if there is one.
     pub fn poll_report(&self) -> Option<Report> {
         self.reports.try_recv().ok()
@@ -214,6 +229,7 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
             appends: VecDeque::new(),
             writing: false,
             unsynced: false,
+            unsynced_bytes: 0,
             sync_by: None,
             retry_at: None,
             closing: false,
@@ -247,7 +263,7 @@ impl<M: RegionMemory + Send + 'static> Drop for Writer<M> {
     }
 }
 
-/// One message as it stands in a queue's file: its bytes (u32, big-endian), then the message.
+/// Record of a message in a queue's file: its bytes (u32, big-endian), then the message.
 pub fn frame(message: &[u8]) -> Vec<u8> {
     let mut record = Vec::with_capacity(4 + message.len());
     record.extend_from_slice(&(message.len() as u32).to_be_bytes());
@@ -259,6 +275,7 @@ pub fn frame(message: &[u8]) -> Vec<u8> {
 struct Shared<M> {
     state: Mutex<State<M>>,
     changed: Condvar,
+    progress: AtomicU64,
 }
 
 impl<M> Shared<M> {
@@ -266,12 +283,16 @@ impl<M> Shared<M> {
         // The state is consistent between any two statements that may panic: poisoning says nothing.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn step(&self) {
+        self.progress.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug)]
 struct State<M> {
     files: BTreeMap<FileId, Slot<M>>,
-    /// Where files may be opened again; without them they are not.
+    /// Directories below which files are opened again; none are without.
     directories: Option<Arc<Directories>>,
     stop: bool,
 }
@@ -291,52 +312,19 @@ struct Slot<M> {
     appends: VecDeque<(Vec<u8>, u64)>,
     /// Tags of those who wait for what is here.
     flushes: Vec<u64>,
-    /// The name is to be looked up, also without anything to write.
+    /// The name is to be looked up, with or without bytes to write.
     look: bool,
     /// A job with bytes to write is under way.
     writing: bool,
     /// Something was written since the last sync.
     unsynced: bool,
+    /// Bytes written since the last sync.
+    unsynced_bytes: u64,
     /// When what was written must be durable.
     sync_by: Option<Instant>,
     retry_at: Option<Instant>,
     closing: bool,
     stats: FileStats,
-}
-
-/// What to do next for one file.
-struct Job<M> {
-    id: FileId,
-    place: Place,
-    directories: Option<Arc<Directories>>,
-    memory: Option<M>,
-    ranges: Vec<(u64, u64)>,
-    appends: VecDeque<(Vec<u8>, u64)>,
-    flushes: Vec<u64>,
-    /// The open file has bytes that the policy has promised to make durable.
-    unsynced: bool,
-    /// No sync of the open file has succeeded: its name may not be durable.
-    new: bool,
-    sync: bool,
-    last: bool,
-}
-
-/// What came of a job; what could not be written comes back.
-struct Done {
-    id: FileId,
-    left_ranges: Vec<(u64, u64)>,
-    left_appends: VecDeque<(Vec<u8>, u64)>,
-    appended: Vec<u64>,
-    flushes: Vec<u64>,
-    /// The file was opened again.
-    reopened: Option<Arc<File>>,
-    written_bytes: u64,
-    appended_bytes: u64,
-    synced: bool,
-    /// A sync was due and did not come about.
-    sync_failed: bool,
-    failed: Option<String>,
-    last: bool,
 }
 
 impl<M: RegionMemory> Slot<M> {
@@ -378,7 +366,9 @@ impl<M: RegionMemory> Slot<M> {
             ranges,
             appends,
             flushes,
+            syncs: self.fsync != Fsync::Never,
             unsynced: self.unsynced && self.fsync != Fsync::Never,
+            unsynced_bytes: self.unsynced_bytes,
             new: self.stats.syncs == 0,
             sync,
             last: self.closing,
@@ -400,6 +390,7 @@ impl<M: RegionMemory> Slot<M> {
         let wrote = done.written_bytes + done.appended_bytes > 0;
         self.writing = false;
         self.unsynced = !done.synced && (self.unsynced || wrote);
+        self.unsynced_bytes = done.unsynced_bytes;
         if done.synced {
             self.stats.syncs += 1;
         } else if wrote || done.sync_failed {
@@ -417,102 +408,6 @@ impl<M: RegionMemory> Slot<M> {
     }
 }
 
-impl<M: RegionMemory> Job<M> {
-    fn perform(mut self, buffer: &mut Vec<u8>) -> Done {
-        let mut done = Done {
-            id: self.id,
-            left_ranges: Vec::new(),
-            left_appends: VecDeque::new(),
-            appended: Vec::new(),
-            flushes: std::mem::take(&mut self.flushes),
-            reopened: None,
-            written_bytes: 0,
-            appended_bytes: 0,
-            synced: false,
-            sync_failed: false,
-            failed: None,
-            last: self.last,
-        };
-        let result = self
-            .follow(&mut done)
-            .and_then(|()| self.write(&mut done, buffer))
-            .and_then(|()| self.make_durable(&mut done));
-        done.sync_failed = self.sync && !done.synced;
-        if let Err(error) = result {
-            done.failed = Some(format!("cannot write {}: {error}", self.place.path.display()));
-        }
-        done.left_ranges.append(&mut self.ranges);
-        done.left_appends.append(&mut self.appends);
-        done
-    }
-
-    /// Opens the file again where its name leads elsewhere: a region's bytes are all missing there.
-    fn follow(&mut self, done: &mut Done) -> io::Result<()> {
-        if let Some(directories) = &self.directories
-            && self.place.follow(directories, self.unsynced)?
-        {
-            done.reopened = Some(Arc::clone(&self.place.file));
-            self.ranges = self.memory.iter().map(|memory| (0, memory.len())).collect();
-        }
-        Ok(())
-    }
-
-    /// Writes ranges, then messages. A range that fails half-way stays whole; a message is cut off the
-    /// file again.
-    fn write(&mut self, done: &mut Done, buffer: &mut Vec<u8>) -> io::Result<()> {
-        if let Some(memory) = &self.memory {
-            while let Some(&(start, len)) = self.ranges.last() {
-                write_range(&self.place.file, memory, start, len, buffer)?;
-                done.written_bytes += len;
-                self.ranges.pop();
-            }
-        }
-        while let Some((record, tag)) = self.appends.front() {
-            let file = &self.place.file;
-            let end = file.metadata()?.len();
-            if let Err(error) = (&**file).write_all(record) {
-                // The part that was written would look like a record: take it off. Device files
-                // cannot be cut, and have kept nothing.
-                if file.metadata()?.is_file() {
-                    file.set_len(end)?;
-                }
-                return Err(error);
-            }
-            done.appended_bytes += record.len() as u64;
-            done.appended.push(*tag);
-            self.appends.pop_front();
-        }
-        Ok(())
-    }
-
-    fn make_durable(&self, done: &mut Done) -> io::Result<()> {
-        if self.sync {
-            self.place.sync(self.new || done.reopened.is_some())?;
-            done.synced = true;
-        }
-        Ok(())
-    }
-}
-
-fn write_range<M: RegionMemory>(
-    file: &File,
-    memory: &M,
-    start: u64,
-    len: u64,
-    buffer: &mut Vec<u8>,
-) -> io::Result<()> {
-    let end = start.saturating_add(len).min(memory.len());
-    let mut at = start;
-    while at < end {
-        let n = (end - at).min(CHUNK as u64) as usize;
-        buffer.resize(n, 0);
-        memory.read(at, buffer);
-        file.write_all_at(buffer, at)?;
-        at += n as u64;
-    }
-    Ok(())
-}
-
 struct Thread<M, W> {
     shared: Arc<Shared<M>>,
     reports: Sender<Report>,
@@ -525,7 +420,7 @@ impl<M: RegionMemory, W: Fn()> Thread<M, W> {
         let mut last = FileId(0);
         while let Some(job) = self.next_job(last) {
             last = job.id;
-            let done = job.perform(&mut self.buffer);
+            let done = job.perform(&mut self.buffer, &|| self.shared.step());
             self.settle(done);
         }
     }

@@ -22,13 +22,13 @@ impl Place {
     /// `unsynced`: the one that was open is synced first.
     ///
     /// # Errors
-    /// It cannot be opened: nothing may be written then.
+    /// The file cannot be opened, and must not be written.
     pub(super) fn follow(&mut self, files: &Directories, unsynced: bool) -> io::Result<bool> {
         if !is_elsewhere(&self.file, &self.path)? {
             return Ok(false);
         }
         if unsynced {
-            // It may have another name now.
+            // The old file may have another name now.
             self.sync(false)?;
         }
         let opened = files.open(&self.path, self.usage);

@@ -88,6 +88,24 @@ fn on_message_syncs_after_every_write() {
 }
 
 #[test]
+fn large_writes_are_synced_in_steps_that_count_as_progress() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = writer();
+    let len = 80 << 20;
+    // 80 chunks; a sync after 32 and 64 MiB, and the last one.
+    for (name, fsync, steps) in [("never", Fsync::Never, 80), ("close", Fsync::Close, 83)] {
+        let (path, file) = scratch(&dir, name);
+        let before = writer.progress();
+        let id = writer.open_region(path, file, Bytes::new(len), fsync);
+        writer.dirty(id, 0, len as u64);
+        writer.close(id);
+        let (stats, result) = closed(&writer, id);
+        assert_eq!((stats.written, result), (len as u64, Ok(())));
+        assert_eq!(writer.progress() - before, steps, "{name}");
+    }
+}
+
+#[test]
 fn interval_syncs_later_and_never_does_not() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = writer();

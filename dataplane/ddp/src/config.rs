@@ -75,7 +75,9 @@ pub struct StreamConfig {
     /// Deliveries of tagged messages are reported as [`Event::TaggedDelivered`](crate::Event); counted they are
     /// in any case. A ULP that does not look at them is quicker without.
     pub tagged_events: bool,
-    /// RDMAP's answer to a Read of no bytes, which the peer takes for a confirmation of what it has sent, waits for the ULP.
+    /// The ULP stores received data. The LLP does not confirm it without the ULP: an idle time-out is reported instead of
+    /// closing the stream, and data behind this end's close ends the stream with a local error. For RDMAP's Reads of no
+    /// bytes see [`rdmap::Config::hold_confirmations`](crate::rdmap::Config::hold_confirmations).
     pub hold_confirmations: bool,
 }
 

@@ -143,6 +143,8 @@ pub struct Due {
     pub report: bool,
     /// To reset when the peer closes: the peer does not have the error that ended the stream.
     pub reset: bool,
+    /// To close for [`CloseReason::Idle`]: the idle time-out was reported to the ULP, which closes.
+    pub idle: bool,
 }
 
 /// State, deadline and reason of one stream.
@@ -163,11 +165,13 @@ struct Edge<L> {
     reason: Option<CloseReason<L>>,
     /// The LLP's progress when the deadline was set; if it is higher at the deadline, the teardown gets more time.
     progress: u64,
+    /// [`Ulp::taken`] of what the ULP may confirm by its close.
+    confirmed: Option<u64>,
 }
 
 impl<L> Default for Edge<L> {
     fn default() -> Self {
-        Edge { deadline: None, reason: None, progress: 0 }
+        Edge { deadline: None, reason: None, progress: 0, confirmed: None }
     }
 }
 
@@ -267,6 +271,35 @@ impl<L: LowerReason> Lifecycle<L> {
         }
     }
 
+    /// The ULP of `stream` is about to confirm by its close all data whose events it has taken. It bounds the time to the
+    /// close of a stream that the peer has half closed.
+    pub fn confirming<M: RegionMemory>(&mut self, stream: &Ulp<M>) {
+        if self.state == State::Established {
+            // Each delivery is one event. Other events make the result smaller.
+            let taken = stream.taken().saturating_sub(stream.pending_events() as u64);
+            self.edge().confirmed = Some(taken);
+            self.clear_deadline();
+        }
+    }
+
+    /// This end closes: data that arrives from now on is unconfirmed.
+    pub fn confirmed<M: RegionMemory>(&mut self, stream: &Ulp<M>) {
+        self.edge().confirmed.get_or_insert(stream.taken());
+    }
+
+    /// True when `stream` has data that its ULP does not confirm. This end's close and the acknowledgement of the peer's would
+    /// confirm it (docs/protocol.md §6).
+    pub fn is_unconfirmed<M: RegionMemory>(&self, stream: &Ulp<M>) -> bool {
+        let confirmed = self.edge.as_ref().and_then(|edge| edge.confirmed);
+        stream.holds_confirmations()
+            && confirmed.is_some_and(|confirmed| stream.taken() > confirmed)
+    }
+
+    /// The reason for a close that the owner asks for.
+    pub fn local_reason(&self) -> CloseReason<L> {
+        if self.due.idle { CloseReason::Idle } else { CloseReason::LocalShutdown }
+    }
+
     /// What the peer sends from now on is discarded.
     pub fn fail(&mut self, why: CloseReason<L>) {
         self.set_first_reason(why);
@@ -350,7 +383,7 @@ impl<L: LowerReason> Lifecycle<L> {
     fn clear_deadline(&mut self) {
         if let Some(edge) = &mut self.edge {
             edge.deadline = None;
-            if edge.reason.is_none() {
+            if edge.reason.is_none() && edge.confirmed.is_none() {
                 self.edge = None;
             }
         }

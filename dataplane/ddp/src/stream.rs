@@ -96,7 +96,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         }
     }
 
-    /// What the peer takes for a confirmation waits for the ULP: see [`StreamConfig::hold_confirmations`].
+    /// True when the ULP gives the confirmations: see [`StreamConfig::hold_confirmations`].
     pub fn holds_confirmations(&self) -> bool {
         self.hold_confirmations
     }

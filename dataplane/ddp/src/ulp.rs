@@ -358,6 +358,33 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
+    /// True when the ULP gives the confirmations: see [`StreamConfig::hold_confirmations`].
+    pub fn holds_confirmations(&self) -> bool {
+        match self {
+            Ulp::Ddp(stream) => stream.holds_confirmations(),
+            Ulp::Rdmap(stream) => stream.holds_confirmations(),
+        }
+    }
+
+    /// True while a Read of the peer waits for [`release_read`](Self::release_read).
+    pub fn holds_reads(&self) -> bool {
+        match self {
+            Ulp::Ddp(_) => false,
+            Ulp::Rdmap(stream) => stream.holds_reads(),
+        }
+    }
+
+    /// Messages, Writes and atomics of the peer that were delivered.
+    pub fn taken(&self) -> u64 {
+        match self {
+            Ulp::Ddp(stream) => {
+                let counters = stream.counters();
+                counters.tagged_delivered + counters.untagged_delivered
+            }
+            Ulp::Rdmap(stream) => stream.taken(),
+        }
+    }
+
     /// Queues the last word about [`error`](Self::error): bare DDP's last message. RDMAP has queued its
     /// Terminate when it found the error.
     pub fn post_error(&mut self) {

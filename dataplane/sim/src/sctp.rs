@@ -275,7 +275,8 @@ impl SctpHost {
             }
             // RFC 5041 §6.2.1: the ULP has nothing more to send.
             SessionEvent::Ddp(ddp::Event::PeerClosed { .. })
-            | SessionEvent::Rdmap(ddp::rdmap::Event::PeerClosed { .. }) => {
+            | SessionEvent::Rdmap(ddp::rdmap::Event::PeerClosed { .. })
+            | SessionEvent::Idle => {
                 if let Some(endpoint) = &mut self.endpoint {
                     endpoint.shutdown_session(now, session);
                 }

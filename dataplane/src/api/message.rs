@@ -201,6 +201,13 @@ pub enum Command {
         /// The stream; ignored if it is gone.
         stream: StreamId,
     },
+    /// The control thread is about to close a stream that holds confirmations, and to confirm all data before
+    /// [`Event::Confirming`]. A [`Close`](Self::Close) that would confirm later data is a [`Fail`](Self::Fail). One of them
+    /// follows in time: the `half_closed_timeout` does not end the stream.
+    Confirming {
+        /// The stream; ignored if it is gone.
+        stream: StreamId,
+    },
     /// Answers the oldest [`Event::ReadHeld`] of a stream.
     ReleaseRead {
         /// The stream; ignored if it is gone.
@@ -244,7 +251,8 @@ pub enum Command {
         /// Its link-layer address.
         mac: [u8; 6],
     },
-    /// Takes no new streams and closes those there are; [`Event::Drained`] when none is left.
+    /// Takes no new streams and closes established ones, except those that hold confirmations
+    /// ([`ddp::StreamConfig::hold_confirmations`]): [`Close`](Self::Close) closes these. [`Event::Drained`] when none is left.
     Drain,
     /// Resets all streams and ends the thread; [`Event::Stopped`] is its last event.
     Stop,
@@ -439,6 +447,16 @@ pub enum Event {
     /// The peer asks by a Read of no bytes whether what it sent has been taken. [`Command::ReleaseRead`] answers it; all
     /// events of what the peer sent before precede this one.
     ReadHeld {
+        /// The stream.
+        stream: StreamId,
+    },
+    /// Answers [`Command::Confirming`]. All events of earlier data precede it.
+    Confirming {
+        /// The stream.
+        stream: StreamId,
+    },
+    /// The peer of a stream that holds confirmations has been silent for the idle time-out. [`Command::Close`] closes it.
+    Idle {
         /// The stream.
         stream: StreamId,
     },

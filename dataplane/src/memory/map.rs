@@ -44,7 +44,7 @@ pub(super) const LEAST_STREAMED: usize = 4096;
 /// Readable and writable memory of this process, mapped for as long as the value lives.
 pub(super) struct Mapping {
     start: NonNull<u8>,
-    /// As mapped, at least what was asked for.
+    /// Bytes mapped, at least those requested.
     len: usize,
 }
 
@@ -187,7 +187,7 @@ impl Mapping {
         dpdk::prefetch::read(ahead, len);
     }
 
-    /// As [`read`](Self::read) into `target`, which takes the bytes copied.
+    /// Copies into `target`, as [`read`](Self::read); `target` takes the bytes copied.
     pub(super) fn read_digested(&self, at: usize, target: &mut Target<'_>) {
         let len = target.source_len();
         assert!(len <= self.len && at <= self.len - len);
@@ -243,7 +243,7 @@ impl Mapping {
         mapping
     }
 
-    /// What peers placed is not for those who read core dumps.
+    /// Core dumps leave the bytes of peers out.
     fn leave_out_of_core_dumps(&self) {
         // SAFETY: the range is this mapping; the advice concerns core dumps and changes no byte.
         let asked = unsafe {
@@ -265,7 +265,7 @@ impl Mapping {
     pub(super) fn prefault(&self, go_on: Continue<'_>) -> Result<(), MemoryError> {
         let len = self.len;
         self.populate(&mut |done| {
-            // Where memory is overcommitted, populating more than there is ends in the OOM killer.
+            // The OOM killer ends a process that populates more memory than there is, if memory is overcommitted.
             let left = (len as u64).saturating_sub(done);
             if left > 0 && available().is_some_and(|bytes| bytes < left) {
                 return Err(refused(len, Errno::NOMEM));
@@ -311,7 +311,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // From the end, so that one range is left at any time.
+        // Unmapping from the end leaves one range at any time.
         for piece in pieces(self.len).rev() {
             called(Call::Unmap, piece.len());
             // SAFETY: the range is the last part of what is still mapped, and no pointer into it is kept anywhere.

@@ -31,7 +31,7 @@ pub use map::kernel::CopyKernel;
 use map::{LEAST_STREAMED, Mapping};
 use wire::crc32c::Target;
 
-/// What backs a region.
+/// Backing of a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backing {
     /// Private memory of this process, in transparent hugepages where the kernel has them.
@@ -41,7 +41,7 @@ pub enum Backing {
     /// A memory file that local programs can map through its descriptor; its size is sealed.
     /// `name` shows in `/proc/PID/maps`.
     Shared {
-        /// At most 249 bytes, no NUL.
+        /// Name, at most 249 bytes, no NUL.
         name: String,
     },
     /// Private memory with the content of a file, which somebody else writes back.
@@ -54,7 +54,7 @@ pub enum Backing {
 /// How a region's memory is made.
 #[derive(Clone, Debug)]
 pub struct MemoryConfig {
-    /// What backs it.
+    /// Backing.
     pub backing: Backing,
     /// Bytes, at least 1.
     pub len: u64,
@@ -113,7 +113,7 @@ pub enum MemoryError {
         /// The region's.
         len: u64,
     },
-    /// It is not wanted any more.
+    /// The preparation was cancelled.
     #[error("cancelled while its memory was prepared")]
     Cancelled,
     /// Anything else the system refused.
@@ -134,7 +134,7 @@ type Continue<'a> = &'a mut dyn FnMut(u64) -> Result<(), MemoryError>;
 pub struct Progress {
     /// Done.
     pub done: u64,
-    /// In all, at least 1.
+    /// Bytes in all, at least 1.
     pub of: u64,
 }
 
@@ -148,7 +148,7 @@ struct Inner {
     stable: bool,
     shared: Option<OwnedFd>,
     locked: bool,
-    /// It lies in reserved hugepages.
+    /// True if the mapping is in reserved hugepages.
     huge: bool,
     statements: Vec<String>,
     /// Dropped after the mapping.
@@ -156,7 +156,7 @@ struct Inner {
 }
 
 impl Memory {
-    /// As [`prepare`](Self::prepare), to the end.
+    /// Prepares a region to the end, as [`prepare`](Self::prepare).
     ///
     /// # Errors
     /// As there.
@@ -245,7 +245,7 @@ impl Memory {
         self.0.locked
     }
 
-    /// What was asked for and could not be had (hugepages, locking), one sentence each.
+    /// Requested properties that are missing (hugepages, locking), one sentence each.
     pub fn statements(&self) -> &[String] {
         &self.0.statements
     }
@@ -278,7 +278,7 @@ impl Memory {
 }
 
 impl Inner {
-    /// What has to be freed; a mapping of no bytes is left.
+    /// Takes the mapping, to be freed; a mapping of no bytes is left.
     fn take(&mut self) -> Freed {
         let mapping = std::mem::replace(&mut self.mapping, Mapping::none());
         Freed { mapping, shared: self.shared.take(), charge: self.charge.take() }

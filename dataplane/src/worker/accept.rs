@@ -16,6 +16,7 @@ use super::conn::{Conn, Opening, Origin, Stage, Stream};
 use super::echo::Echoed;
 use super::listen::Progress;
 use super::lower::Lower;
+use super::report::Again;
 use super::schedule::CarrierKind;
 use super::{Core, Env, Phase};
 use crate::api::{
@@ -204,15 +205,26 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Opens a stream, or reports at once why not.
-    pub(super) fn connect(&mut self, mut connect: Connect, now: Instant) {
+    pub(super) fn connect(&mut self, connect: Connect, now: Instant) {
+        let least = Strength::CLEAR;
+        self.connect_again(Again { connect: Box::new(connect), least }, now);
+    }
+
+    /// The same with at least this protection.
+    pub(super) fn connect_again(&mut self, Again { mut connect, least }: Again, now: Instant) {
         let ticket = connect.ticket;
         connect.service.configure(&mut connect.ulp);
-        if let Err(reason) = self.try_connect(connect, now) {
+        if let Err(reason) = self.try_connect(*connect, least, now) {
             self.env.control.send(Event::ConnectFailed { ticket, reason });
         }
     }
 
-    fn try_connect(&mut self, connect: Connect, now: Instant) -> Result<(), ConnectError> {
+    fn try_connect(
+        &mut self,
+        connect: Connect,
+        least: Strength,
+        now: Instant,
+    ) -> Result<(), ConnectError> {
         if self.env.phase != Phase::Running {
             return Err(ConnectError::Draining);
         }
@@ -235,7 +247,7 @@ impl<Io: PortIo> Core<Io> {
             EndpointConfig::Tcp(endpoint) => Arc::clone(endpoint),
             EndpointConfig::Sctp(config) => {
                 let config = Arc::clone(config);
-                return self.connect_over_sctp(connect, config, (at, local), now);
+                return self.connect_over_sctp(connect, config, (at, local), least, now);
             }
         };
         let stream = self.vacancy(now).ok_or(ConnectError::TooManyStreams)?;
@@ -255,7 +267,7 @@ impl<Io: PortIo> Core<Io> {
             .map_err(ConnectError::PrivateData)?;
         let origin = Origin::Opening(Opening { ticket, deadline, retry });
         let flow = FlowKey { interface: at as u16, local, remote };
-        let least = self.env.network.least_of_opened(Transport::Tcp, &flow, None);
+        let least = least.max(self.env.network.least_of_opened(Transport::Tcp, &flow, None));
         let slot = self.begin(flow, endpoint, path, origin, stream, now);
         self.require(CarrierKind::Connection, slot, least);
         self.set_service(stream, service, echoed);

@@ -95,6 +95,15 @@ impl<Io: PortIo> Core<Io> {
                     env.make_ready(&mut stream);
                 }
             }
+            Command::Confirming { stream } => {
+                if let Some((mut stream, env)) = self.find(stream) {
+                    if let Some(mut lower) = stream.lower() {
+                        lower.confirming(now);
+                    }
+                    env.control.send(Event::Confirming { stream: stream.conn.id });
+                    env.make_ready(&mut stream);
+                }
+            }
             Command::ReleaseRead { stream } => {
                 if let Some((mut stream, env)) = self.find(stream) {
                     if let Some(mut lower) = stream.lower() {
@@ -299,8 +308,11 @@ impl<Io: PortIo> Core<Io> {
         self.env.phase = Phase::Draining;
         for slot in self.streams.slots() {
             let Some((mut stream, env)) = self.resolve(slot) else { continue };
+            let holds = stream.lower().is_some_and(|lower| lower.holds_confirmations());
             match stream.conn.stage {
                 Stage::Starting | Stage::Announced => env.close(&mut stream, true, now),
+                // The control thread closes it when files have what came.
+                Stage::Established if holds => {}
                 Stage::Established => env.close(&mut stream, false, now),
                 Stage::Ended => {}
             }
@@ -326,7 +338,10 @@ impl<Io: PortIo> Env<Io> {
         } else if stream.conn.pending.closing {
             // It is closed behind its answers.
         } else if let Some(mut lower) = stream.lower() {
-            lower.shutdown(now);
+            match lower.is_unconfirmed() {
+                true => lower.fail_ulp(now, &mut self.tables.context()),
+                false => lower.shutdown(now),
+            }
         }
         self.make_ready(stream);
     }

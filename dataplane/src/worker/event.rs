@@ -8,7 +8,7 @@
 //! | `ReadHeld` | a peer | its stream's credit; its IRD |
 //! | `Invalidated` | a peer | its stream's credit; the STags bound to it |
 //! | `Sent`, `Completed`, `PostFailed` | our own posts | `max_posts` of each stream, and its credit |
-//! | `Error`, `RdmapError`, `Terminated`, `PeerClosed`, `Closed` | a stream's end | one each for a stream (`Terminated`: two) |
+//! | `Error`, `RdmapError`, `Terminated`, `PeerClosed`, `Idle`, `Closed` | a stream's end | one each for a stream (`Terminated`: two) |
 //! | `Recordings` without a ticket | a stream's end | one each |
 //! | `Incoming` | a peer | the listener's credits, which the control thread grants |
 //! | `HandshakeFailed` | a peer, as fast as it likes | so many a second, and none while the ring is short of room |
@@ -17,6 +17,7 @@
 //! | `Established`, `ConnectFailed`, `Retrying` | `Accept`, `Connect` | one each for a stream or command |
 //! | `AssociationClosed` | a peer | one for an association; none is accepted while the ring is short of room |
 //! | `LoadDone`, `Done`, `Streams`, `Recordings`, `Neighbours` | commands | none is taken while the ring is short of room |
+//! | `Confirming` | commands | one for a command; none is taken while the ring is short of room |
 //! | `Drained`, `Stopped`, `Failed` | commands, a defect | one each |
 //!
 //! *Credit.* A stream may have a quarter of the ring to itself while three quarters of it are not used up, and

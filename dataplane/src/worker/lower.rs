@@ -3,7 +3,7 @@
 
 use base::Instant;
 use ddp::rdmap::WorkRequest;
-use ddp::{Message, PdId, PostError, Qn, Stag, StreamId};
+use ddp::{Message, PdId, PostError, Qn, Stag, StreamId, Ulp};
 use sctp_lite::endpoint::{
     AnswerError as SctpAnswerError, Context as SessionContext, Endpoint as SctpEndpoint, SessionId,
 };
@@ -227,6 +227,31 @@ impl LowerMut<'_> {
         match self {
             LowerMut::Tcp(endpoint) => endpoint.release_read(),
             LowerMut::Sctp(endpoint, session) => endpoint.release_read(*session),
+        }
+    }
+
+    /// True when the control thread gives the confirmations: it closes the stream when files have what came.
+    pub(super) fn holds_confirmations(&self) -> bool {
+        let stream = match self {
+            LowerMut::Tcp(endpoint) => endpoint.stream(),
+            LowerMut::Sctp(endpoint, session) => endpoint.stream(*session),
+        };
+        stream.is_some_and(Ulp::holds_confirmations)
+    }
+
+    /// The control thread is about to confirm, by the close, all data whose events it has taken.
+    pub(super) fn confirming(&mut self, now: Instant) {
+        match self {
+            LowerMut::Tcp(endpoint) => endpoint.confirming(),
+            LowerMut::Sctp(endpoint, session) => endpoint.confirming(now, *session),
+        }
+    }
+
+    /// True when a close would confirm data that came later.
+    pub(super) fn is_unconfirmed(&self) -> bool {
+        match self {
+            LowerMut::Tcp(endpoint) => endpoint.is_unconfirmed(),
+            LowerMut::Sctp(endpoint, session) => endpoint.is_unconfirmed(*session),
         }
     }
 

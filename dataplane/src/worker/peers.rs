@@ -1,7 +1,7 @@
 //! Peers that a listener does not admit: their first packets are dropped without an answer, and counted.
 //!
-//! Looked up for SYNs and returned cookies of TCP; for INITs and COOKIE ECHOs of SCTP, in UDP or not; for packets of an
-//! association from another address than its own; and for each new session of an accepted association. Streams and
+//! Looked up for SYNs and returned cookies of TCP; for INITs and COOKIE ECHOs of SCTP, in UDP or not, also those that restart
+//! an association; for packets of an association from another address than its own; and for each new session of an accepted association. Streams and
 //! associations that are opened from here are not affected.
 
 use std::net::IpAddr;

@@ -328,7 +328,7 @@ impl<Io: PortIo> Core<Io> {
                 self.retry_waiting(now);
             }
             SaChange::Remove(id, direction) => {
-                // Of SAs to peers only their owner knows.
+                // Every worker has the SA. An unknown one is ignored.
                 guard.remove(id, direction);
                 self.env.seals.keepalives.remove(id);
             }

@@ -2,6 +2,7 @@
 
 use base::Instant;
 use ddp::{Cookie, Poster};
+use ipsec::strength::Strength;
 use tcp_lite::endpoint;
 use tcp_lite::mpa::{EnhancedRepr, Revision, StartupError};
 use tcp_lite::tcp::State;
@@ -27,7 +28,14 @@ pub(super) enum EndAction {
     /// Its connection is in TIME-WAIT.
     TimeWait,
     /// It is to be opened again.
-    Retry(Box<Connect>),
+    Retry(Again),
+}
+
+/// A stream that is opened once more.
+pub(super) struct Again {
+    pub(super) connect: Box<Connect>,
+    /// Protection by IPsec that the first attempt required.
+    pub(super) least: Strength,
 }
 
 impl<Io: PortIo> Core<Io> {
@@ -61,7 +69,7 @@ impl<Io: PortIo> Core<Io> {
                     self.streams.add_time_wait(id);
                 }
             }
-            EndAction::Retry(again) => self.connect(*again, now),
+            EndAction::Retry(again) => self.connect_again(again, now),
         }
     }
 }
@@ -103,6 +111,7 @@ impl<Io: PortIo> Env<Io> {
             }
             endpoint::Event::Ddp(event) => self.ddp(stream, event, now),
             endpoint::Event::Rdmap(event) => self.rdmap(stream, event, now),
+            endpoint::Event::Idle => self.control.send(Event::Idle { stream: stream.conn.id }),
             endpoint::Event::Closed { reason } => {
                 return match self.retries(stream.conn, &reason, now) {
                     Some(again) => Some(EndAction::Retry(again)),
@@ -260,7 +269,7 @@ impl<Io: PortIo> Env<Io> {
         conn: &mut Conn,
         reason: &endpoint::CloseReason,
         now: Instant,
-    ) -> Option<Box<Connect>> {
+    ) -> Option<Again> {
         use endpoint::TcpReason as Reason;
         let refused = matches!(
             reason,
@@ -270,25 +279,34 @@ impl<Io: PortIo> Env<Io> {
                     | Reason::Startup(StartupError::Revision { .. })
             )
         );
-        let again = if refused { self.opens_again(conn, now)? } else { return None };
-        let (ticket, reason) = (again.ticket, CloseReason::Tcp(reason.clone()));
+        if !refused {
+            return None;
+        }
+        let least = conn.lower.connection().map(|carrier| carrier.least());
+        let again = self.opens_again(conn, least, now)?;
+        let (ticket, reason) = (again.connect.ticket, CloseReason::Tcp(reason.clone()));
         self.control.send(Event::Retrying { ticket, reason });
         Some(again)
     }
 
-    /// How to open a stream once more, in the time that is left, if it was not answered and may be. What is left of the
-    /// first attempt is not reported.
-    pub(super) fn opens_again(&mut self, conn: &mut Conn, now: Instant) -> Option<Box<Connect>> {
+    /// How to open a stream once more, in the time that is left and with protection of at least that of the first attempt,
+    /// if it was not answered and may be. What is left of the first attempt is not reported.
+    pub(super) fn opens_again(
+        &mut self,
+        conn: &mut Conn,
+        least: Option<Strength>,
+        now: Instant,
+    ) -> Option<Again> {
         if conn.stage != Stage::Starting {
             return None;
         }
         let opening = conn.pending.get_mut()?.opening.as_mut()?;
         let timeout = opening.deadline.saturating_since(now);
-        let mut again = opening.retry.take().filter(|_| !timeout.is_zero())?;
-        again.timeout = timeout;
+        let mut connect = opening.retry.take().filter(|_| !timeout.is_zero())?;
+        connect.timeout = timeout;
         conn.stage = Stage::Ended;
         self.control.stream_ended();
-        Some(again)
+        Some(Again { connect, least: least.unwrap_or(Strength::CLEAR) })
     }
 
     fn closed_tcp(

@@ -31,6 +31,9 @@ pub enum Event {
     Ddp(ddp::Event),
     /// From RDMAP.
     Rdmap(rdmap::Event),
+    /// The peer has been silent for the idle time-out, and the ULP gives the confirmations
+    /// ([`ddp::StreamConfig::hold_confirmations`]): it is to call [`shutdown`](super::Endpoint::shutdown).
+    Idle,
     /// The stream is over; nothing follows. The endpoint is to be kept and driven until
     /// [`is_done`](super::Endpoint::is_done).
     Closed {

@@ -235,6 +235,16 @@ impl<M: RegionMemory> Endpoint<M> {
             self.deadline_passed(now, cx);
         }
         if self.idle_deadline().is_some_and(|deadline| deadline <= now) {
+            self.idle(now);
+        }
+    }
+
+    /// The peer has been silent for the idle time-out. A ULP that gives the confirmations closes by itself.
+    fn idle(&mut self, now: Instant) {
+        if self.stream().is_some_and(Ulp::holds_confirmations) {
+            self.life.due.idle = true;
+            self.queue_event(Event::Idle);
+        } else {
             self.shutdown_for(CloseReason::Idle, now);
         }
     }
@@ -342,7 +352,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Closes gracefully: what is posted is sent, then the FIN; what the peer still sends is placed and
     /// delivered until it closes too.
     pub fn shutdown(&mut self, now: Instant) {
-        self.shutdown_for(CloseReason::LocalShutdown, now);
+        self.shutdown_for(self.life.local_reason(), now);
     }
 
     /// Ends the stream at once, with a reset.
@@ -377,6 +387,19 @@ impl<M: RegionMemory> Endpoint<M> {
             self.life.due.reset = true;
             self.abort_for(why, now, cx);
         }
+    }
+
+    /// The ULP is about to confirm, by its close, all data whose events it has taken. It bounds the time to its close, instead
+    /// of the policy's `half_closed_timeout`.
+    pub fn confirming(&mut self) {
+        if let Some(full) = self.upper.full() {
+            self.life.confirming(&full.stream);
+        }
+    }
+
+    /// True when a [`shutdown`](Self::shutdown) would confirm data that came after [`confirming`](Self::confirming).
+    pub fn is_unconfirmed(&self) -> bool {
+        self.stream().is_some_and(|stream| self.life.is_unconfirmed(stream))
     }
 
     /// The path carries segments of at most `mss` bytes: see [`Connection::path_mtu`].
@@ -442,7 +465,8 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     fn idle_deadline(&self) -> Option<Instant> {
-        let awaits_peer = self.state() == State::Established && !self.life.is_peer_closed();
+        let established = self.state() == State::Established;
+        let awaits_peer = established && !self.life.is_peer_closed() && !self.life.due.idle;
         let timeout = self.config.policy.idle_timeout.filter(|_| awaits_peer)?;
         Some(self.conn.idle_since() + timeout)
     }

@@ -62,6 +62,9 @@ impl<M: RegionMemory> Endpoint<M> {
         if let Some(full) = self.upper.full_mut() {
             full.stream.release_read();
         }
+        if self.life.due.close {
+            self.close_when_sendable();
+        }
     }
 
     /// An STag of the worker's table has ended: a peer's Read from it that is not wholly answered ends the

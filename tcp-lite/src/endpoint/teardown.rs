@@ -46,6 +46,10 @@ impl<M: RegionMemory> Endpoint<M> {
                     return;
                 }
                 full.stream.peer_closed();
+                let closing = self.life.state() == State::Closing;
+                if closing && self.life.is_unconfirmed(&full.stream) {
+                    return self.fail_ulp(now, cx);
+                }
                 // RFC 5041 §6.2.1: the ULP may still answer, and closes.
                 self.wait_for_ulp(now);
             }
@@ -90,6 +94,9 @@ impl<M: RegionMemory> Endpoint<M> {
                 self.close_tcp(now);
             }
             Shutdown::Begins => {
+                if let Some(full) = self.upper.full() {
+                    self.life.confirmed(&full.stream);
+                }
                 self.wait_for_peer(now);
                 self.close_when_sendable();
             }
@@ -99,12 +106,14 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// Gives TCP the close: its FIN follows what the source has. A responder with something to send
     /// waits until it may (RFC 5044 §7.1.2 (4)), if that can still happen; so does who awaits the response
-    /// to a Read, because many peers close both ways when they are closed to.
+    /// to a Read, because many peers close both ways when they are closed to. A Read that the ULP holds is answered first.
     pub(super) fn close_when_sendable(&mut self) {
+        let peer_open = !self.life.is_peer_closed();
         let waits = |full: &Full<M>| {
-            full.stream.awaits_response() || (!full.may_send() && full.stream.has_unsent())
+            let waits = || !full.may_send() && full.stream.has_unsent();
+            full.stream.holds_reads() || peer_open && (full.stream.awaits_response() || waits())
         };
-        self.life.due.close = !self.life.is_peer_closed() && self.upper.full().is_some_and(waits);
+        self.life.due.close = self.upper.full().is_some_and(waits);
         if !self.life.due.close {
             self.conn.close();
         }
@@ -143,6 +152,8 @@ impl<M: RegionMemory> Endpoint<M> {
         let progress = match self.life.state() {
             // The ULP has not taken all that came before the peer's close.
             State::Established if self.pending_events() > 0 => u64::MAX,
+            // The ULP bounds the time for which it holds a Read.
+            State::Closing if self.upper.full().is_some_and(|f| f.stream.holds_reads()) => u64::MAX,
             State::Closing | State::Established => self.moved(),
             _ => 0,
         };

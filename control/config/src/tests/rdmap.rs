@@ -121,6 +121,38 @@ fn what_is_wrong_is_said() {
 }
 
 #[test]
+fn regions_with_files_are_for_services_that_write_them() {
+    let file = |access: &str| {
+        format!(
+            "\n[[region]]\nname = \"scratch\"\nsize = \"1 MiB\"\naccess = \"{access}\"\nshared = true\npath = \"/f\"\n"
+        )
+    };
+    for (service, access, refused) in [
+        ("region", "rw", false),
+        ("echo", "rw", true),
+        ("echo", "r", false),
+        ("sink", "w", true),
+        ("rping", "r", true),
+        ("perftest", "rw", true),
+    ] {
+        let keys = format!("service = \"{service}\"\nregions = [\"scratch\"]");
+        let found = listener(&keys, &file(access));
+        assert_eq!(found.is_err(), refused, "{service} {access}");
+        if let Err(errors) = found {
+            let expected = format!(
+                "listener.regions: \"scratch\" has the file /f, which never gets what peers of service \"{service}\" \
+                 write: use service \"region\", or a region without a file"
+            );
+            assert!(errors.ends_with(&expected), "{errors}");
+        }
+    }
+    // Bare DDP reports all Writes.
+    let text =
+        "[[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 1\nregions = [\"scratch\"]\n";
+    assert!(parse(&with(&format!("{text}{}", file("w")))).is_ok());
+}
+
+#[test]
 fn bare_ddp_has_none_of_it() {
     let text =
         "[[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 1\nservice = \"echo\"\nird = 1\n";

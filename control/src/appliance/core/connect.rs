@@ -15,7 +15,7 @@ use super::failures::{connect_error, is_final, is_other_ulp, wrong_ulp_error};
 use super::reach::{check_addresses, order};
 use crate::appliance::addresses::{Addresses, Candidate};
 use crate::appliance::endpoints::opened_ulp;
-use crate::appliance::env::api_id;
+use crate::appliance::env::{Phase, api_id};
 use crate::appliance::loader::Wanted;
 use crate::appliance::pending::{ConnectPlan, Loading, NOBODY, Purpose, StreamsFor, Task, Then};
 use crate::appliance::streams::{Ends, must_settle};
@@ -298,6 +298,9 @@ impl Core {
             return;
         };
         let listener = listener.and_then(|l| self.listeners.name_of(l)).map(str::to_owned);
+        if matches!(self.env.phase, Phase::Draining { asked: true, .. }) {
+            self.streams.close_stored(&mut self.env);
+        }
         let (stream, remote) = (api_id(id), remote.to_string());
         self.env.log.push(EventKind::StreamEstablished { stream, listener, remote });
         self.regions.announce(&mut self.env, &regions, id, Kind::Opened);
@@ -324,7 +327,7 @@ impl Core {
         match purpose {
             // The client has gone away and will never learn the stream's number.
             Purpose::Keep(answer) if answer.is_abandoned() => {
-                self.env.command(id.worker(), Command::Close { stream: id, abort: false });
+                self.streams.close(&mut self.env, id, false);
             }
             Purpose::Keep(answer) => self.list_streams(StreamsFor::One(id, answer)),
             Purpose::Task(task) => self.begin_task(id, task, now),

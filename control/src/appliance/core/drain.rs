@@ -78,6 +78,8 @@ impl Core {
         {
             *asked = true;
             self.env.command_all(|| Command::Drain);
+            // The workers leave these to us.
+            self.streams.close_stored(&mut self.env);
         }
     }
 

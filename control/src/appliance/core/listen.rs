@@ -38,6 +38,7 @@ impl Core {
         self.listeners.may_add(&self.env, &section)?;
         let (pd, moved) = self.domain_for(&section)?;
         self.regions.check_pieces(&section)?;
+        self.regions.check_files(&section)?;
         let region = self.region_to_cut(&section);
         let listener = self.listeners.make(&mut self.env, section, pd, region, origin)?;
         Ok((listener, moved, pd))
@@ -97,6 +98,7 @@ impl Core {
         if old.serves_otherwise(section) {
             self.regions.check_pieces(section)?;
         }
+        self.regions.check_files(section)?;
         let (pd, moved) = self.domain_for(section)?;
         let files = open_queue_files(&mut self.env, section, Some(old))?;
         let region = self.region_to_cut(section);

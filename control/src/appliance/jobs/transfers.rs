@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use base::histogram::Durations;
-use dataplane::{Command, StreamStats};
+use dataplane::StreamStats;
 use ddp::{Stag, StreamId};
 
 use super::job::{Confirm, ERROR_WAIT, Job, Work};
@@ -219,8 +219,7 @@ impl Transfers {
     ) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         if job.state.is_final() {
-            env.command(stream.worker(), Command::Close { stream, abort: false });
-            return;
+            return out.push(Effect::Close { stream, abort: false });
         }
         if matches!(job.work, Work::Get(_)) {
             return self.begin_get(env, id, stream, peer_regions, out);

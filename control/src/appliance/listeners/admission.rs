@@ -49,7 +49,7 @@ impl Listeners {
         self.by_id(id)?.files.get(&qn).copied()
     }
 
-    /// One of its queues goes to a file.
+    /// True if a queue of the listener goes to a file.
     pub(in crate::appliance) fn stores(&self, id: ListenerId) -> bool {
         self.by_id(id).is_some_and(|listener| !listener.files.is_empty())
     }

@@ -29,7 +29,7 @@ use super::env::{Env, Facts, Origin};
 use super::limits::Ledger;
 use super::pending::Then;
 use api::{Answer, ApiError, EventKind, ListenerInfo, Reply};
-use config::ListenerSection;
+use config::{ListenerSection, RegionSection, unstored};
 use ddp::advert;
 
 /// Every listener.
@@ -79,6 +79,29 @@ impl Listeners {
     pub(super) fn of_api_naming(&self, region: &str) -> Option<&str> {
         let other = |listener: &&Listener| listener.origin == Origin::Api && listener.names(region);
         self.listeners.values().find(other).map(|listener| listener.section.name.as_str())
+    }
+
+    /// A region with a file is added while a listener of the API names it whose peers' Writes would not reach the file.
+    pub(super) fn check_file(&self, region: &RegionSection) -> Result<(), ApiError> {
+        let of_api = self.listeners.values().filter(|listener| listener.origin == Origin::Api);
+        self.unstored(of_api, region)
+    }
+
+    /// The same with any listener.
+    pub(super) fn check_file_of_any(&self, region: &RegionSection) -> Result<(), ApiError> {
+        self.unstored(self.listeners.values(), region)
+    }
+
+    fn unstored<'a>(
+        &self,
+        mut among: impl Iterator<Item = &'a Listener>,
+        region: &RegionSection,
+    ) -> Result<(), ApiError> {
+        let refusal = among.find_map(|listener| {
+            let why = unstored(&listener.section, region)?;
+            Some(format!("region `{}`: listener `{}`: {why}", region.name, listener.section.name))
+        });
+        refusal.map_or(Ok(()), |refusal| Err(ApiError::conflict(refusal)))
     }
 
     /// Whether a listener can be added, but for domains and files.

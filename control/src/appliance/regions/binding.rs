@@ -18,7 +18,7 @@ use api::{ApiError, EventKind};
 use ddp::advert::Advertised;
 
 impl Regions {
-    /// One of these regions has a file.
+    /// True if a region of these has a file.
     pub(in crate::appliance) fn store(&self, names: &[String]) -> bool {
         let regions = names.iter().filter_map(|name| self.regions.get(name));
         regions.into_iter().any(|region| region.file.is_some())

@@ -46,9 +46,9 @@ use ddp::advert;
 /// A region whose memory is being made.
 struct Preparing {
     section: RegionSection,
-    /// Of its addition.
+    /// Client that added it.
     answer: Answer,
-    /// It is to be removed again.
+    /// Client that removes it again.
     removal: Option<Answer>,
 }
 
@@ -255,12 +255,12 @@ impl Regions {
                 section.name, loaded.len
             )));
         }
+        let stag = self.stags.allocate().map_err(|e| ApiError::internal(e.to_string()))?;
         for statement in loaded.memory.statements() {
             let note = format!("region {}: {statement}", section.name);
             tracing::warn!("{note}");
             env.notes.add(Cause::Region(section.name.clone()), note);
         }
-        let stag = self.stags.allocate().map_err(|e| ApiError::internal(e.to_string()))?;
         let pd = self.domains.of_region(&section.name, listener);
         let file = match (&section.backing, loaded.file) {
             (Backing::File { path, fsync }, Some(file)) => {

@@ -11,7 +11,7 @@ use crate::appliance::pending::{Loading, Piece, SinkOf, TakenSlot, Then};
 use crate::service;
 use crate::service::Slot;
 use api::ApiError;
-use config::ListenerSection;
+use config::{ListenerSection, unstored};
 
 /// Memory that the Reads of a job, or a peer's operations for it, go to.
 pub(in crate::appliance) struct Sink {
@@ -37,6 +37,20 @@ impl Regions {
                 section.name
             ))),
             _ => Ok(()),
+        }
+    }
+
+    /// A region with a file serves no listener whose peers' Writes do not reach the file.
+    pub(in crate::appliance) fn check_files(
+        &self,
+        section: &ListenerSection,
+    ) -> Result<(), ApiError> {
+        let named = section.regions.iter().filter_map(|name| self.regions.get(name));
+        match named.filter_map(|region| unstored(section, &region.section)).next() {
+            Some(why) => {
+                Err(ApiError::bad_request(format!("listener `{}`: regions: {why}", section.name)))
+            }
+            None => Ok(()),
         }
     }
 

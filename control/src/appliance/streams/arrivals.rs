@@ -23,6 +23,12 @@ pub(super) struct Appending {
     qn: Qn,
 }
 
+impl Appending {
+    pub(super) fn stream(&self) -> StreamId {
+        self.stream
+    }
+}
+
 impl Streams {
     fn queue(&self, id: StreamId, qn: Qn) -> Option<&QueueSection> {
         self.streams.get(&id)?.queues.iter().find(|queue| queue.qn == qn.0)

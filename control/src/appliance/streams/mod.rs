@@ -93,7 +93,7 @@ pub(super) struct Accepted<'a> {
     pub queues: &'a [QueueSection],
     pub revision: Option<Revision>,
     pub rdmap: bool,
-    /// It reaches a file.
+    /// The stream reaches a file.
     pub stores: bool,
     pub arrival: Arrival,
 }
@@ -370,15 +370,30 @@ impl Streams {
         }
     }
 
-    /// Ends a stream; its end will be reported. An end in order behind the peer's waits until files have what was sent.
+    /// Ends a stream; its end will be reported. An end in order waits until files have the data that the peer sent.
     pub(super) fn close(&mut self, env: &mut Env, id: StreamId, abort: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        let confirms = !abort && stream.end.peer_closed && stream.end.stores;
+        let confirms = !abort && stream.end.stores;
         let before = std::mem::replace(&mut stream.state, State::Closing);
         match confirms {
             true if before == State::Closing => {}
-            true => env.confirm(id, Confirmation::Close),
+            true if stream.end.peer_closed => env.confirm(id, Confirmation::Close),
+            true => env.confirm_first(id),
             false => env.command(id.worker(), Command::Close { stream: id, abort }),
+        }
+    }
+
+    /// True when the stream reaches a file.
+    pub(super) fn stores(&self, id: StreamId) -> bool {
+        self.streams.get(&id).is_some_and(|stream| stream.end.stores)
+    }
+
+    /// Closes all streams that reach a file.
+    pub(super) fn close_stored(&mut self, env: &mut Env) {
+        for id in self.ids() {
+            if self.stores(id) {
+                self.close(env, id, false);
+            }
         }
     }
 
@@ -436,6 +451,7 @@ impl Streams {
             listener, local, remote, state, params, regions, slot, posts, job, end, ..
         } = self.streams.remove(&id)?;
         env.stores.forget(id);
+        self.appending.retain(|_, appending| appending.stream() != id);
         // Its end is the answer to all its posts.
         self.refused.retain(|refused| refused.stream() != id);
         self.counting.on_closed(id, reason, stats);
@@ -517,9 +533,18 @@ impl Streams {
         counting.add_listed(part, |id| streams.contains_key(&id));
     }
 
-    /// They have listed everything: what streams and associations did, per worker, and those there are.
+    /// All workers have answered. Returns their totals and the live streams and associations.
     pub(super) fn finish_counting(&mut self) -> (Vec<Totals>, Present) {
         self.counting.finish()
+    }
+}
+
+/// What tests look at.
+#[cfg(test)]
+impl Streams {
+    /// Messages on their way to a file.
+    pub(super) fn appending(&self) -> usize {
+        self.appending.len()
     }
 }
 

@@ -47,14 +47,14 @@ pub(super) struct Stream {
     pub(super) end: End,
 }
 
-/// What is known of its end.
+/// State of its end.
 #[derive(Default)]
 pub(super) struct End {
-    /// Who waits for it.
+    /// Clients that wait for it.
     pub(super) waiting: Vec<Answer>,
     /// Why the control thread aborts it, one sentence.
     pub(super) abort_reason: Option<String>,
-    /// What the peer's last message said.
+    /// Error in the peer's last message.
     pub(super) peer_error: Option<String>,
     /// The peer has closed its direction.
     pub(super) peer_closed: bool,

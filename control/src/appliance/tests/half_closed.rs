@@ -67,7 +67,7 @@ fn echo_of_rdmap_is_with_the_peer_before_the_close() {
     assert_eq!(closes(&bench.all_commands(), ONE), [false]);
 }
 
-/// What a client confirms by its peer's close is in the file.
+/// The close confirms to the client that the file has its message.
 #[test]
 fn message_for_a_file_is_written_before_the_close() {
     let mut bench = with_queue("deliver_to = \"file\"\npath = \"DIR/queue\"");

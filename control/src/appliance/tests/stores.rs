@@ -4,7 +4,7 @@
 use ddp::{Msn, Qn, TaggedOffset};
 use tcp_lite::endpoint::UlpConfig;
 
-use super::super::stores::PATIENCE;
+use super::super::stores::{LIMIT, PATIENCE};
 use super::*;
 
 const QUEUE: &str = r#"
@@ -53,6 +53,7 @@ fn answers(bench: &mut Bench) -> Vec<&'static str> {
         Command::Close { abort: true, .. } => Some("abort"),
         Command::Fail { .. } => Some("fail"),
         Command::ReleaseRead { .. } => Some("release"),
+        Command::Confirming { .. } => Some("confirming"),
         _ => None,
     });
     words.collect()
@@ -85,7 +86,7 @@ fn the_end_of_a_stream_is_confirmed_when_the_queues_file_has_its_message() {
     let mut bench = queue("DIR/queue");
     message(&mut bench);
     peer_closes(&mut bench);
-    assert!(answers(&mut bench).is_empty(), "the file was not asked yet");
+    assert_eq!(answers(&mut bench), ["confirming"], "the file was not asked yet");
     assert_eq!(wait(&mut bench), ["close"]);
     assert_eq!(std::fs::read(bench.dir.path().join("queue")).unwrap(), b"\0\0\0\x04line");
 }
@@ -97,7 +98,7 @@ fn confirmations_wait_for_the_file_of_a_region_with_every_policy_and_come_in_ord
         write(&mut bench);
         bench.event(Event::ReadHeld { stream: StreamId(1) });
         peer_closes(&mut bench);
-        assert!(answers(&mut bench).is_empty(), "{fsync}");
+        assert_eq!(answers(&mut bench), ["confirming"], "{fsync}");
         let mut seen = wait(&mut bench);
         if seen.len() == 1 {
             seen.extend(wait(&mut bench));
@@ -120,6 +121,7 @@ fn a_message_for_a_full_disk_fails_its_stream_and_is_counted() {
     let mut bench = queue("/dev/full");
     message(&mut bench);
     peer_closes(&mut bench);
+    assert_eq!(answers(&mut bench), ["confirming"]);
     assert_eq!(wait(&mut bench), ["fail"]);
     let reason = file_error(&bench).unwrap();
     assert!(reason.contains("not stored: cannot write /dev/full: No space left"), "{reason}");
@@ -143,11 +145,30 @@ fn a_region_whose_file_cannot_be_written_fails_the_streams_that_wrote_to_it() {
     }
 }
 
-#[test]
-fn a_disk_that_does_not_answer_fails_the_stream_in_the_end() {
+/// A stream whose message is in the queue's file while the writer's reports are not handled: its close waits.
+fn waiting() -> Bench {
     let mut bench = queue("DIR/queue");
     message(&mut bench);
     peer_closes(&mut bench);
+    // Written and synced.
+    steps(&mut bench, 2);
+    assert_eq!(answers(&mut bench), ["confirming"]);
+    bench
+}
+
+/// Waits for so many steps of the writer, and has the control thread look at them.
+fn steps(bench: &mut Bench, steps: u64) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while bench.core.env().writer.progress() < steps {
+        assert!(Instant::now() < deadline, "nothing follows");
+        std::thread::yield_now();
+    }
+    bench.pass(Duration::ZERO);
+}
+
+#[test]
+fn a_disk_that_does_not_answer_fails_the_stream_in_the_end() {
+    let mut bench = waiting();
     bench.pass(PATIENCE - Duration::from_millis(1));
     assert!(answers(&mut bench).is_empty());
     assert!(bench.core.poll_timeout().is_some_and(|at| at <= bench.now + Duration::from_millis(1)));
@@ -156,6 +177,148 @@ fn a_disk_that_does_not_answer_fails_the_stream_in_the_end() {
     // Too late.
     bench.core.handle_reports();
     assert!(answers(&mut bench).is_empty());
+}
+
+#[test]
+fn a_slow_disk_with_progress_fails_no_stream_before_the_limit() {
+    let mut bench = waiting();
+    let step = PATIENCE - Duration::from_millis(1);
+    for _ in 0..5 {
+        bench.pass(step);
+        assert!(answers(&mut bench).is_empty());
+        bench.core.env().writer.step();
+        let next = bench.core.poll_timeout().expect("the next look");
+        assert!(next <= bench.now + Duration::from_secs(1));
+        bench.pass(Duration::from_millis(1));
+    }
+    bench.core.handle_reports();
+    assert_eq!(answers(&mut bench), ["close"]);
+
+    let mut bench = waiting();
+    let end = bench.now + LIMIT;
+    while bench.now + PATIENCE / 2 < end {
+        bench.pass(PATIENCE / 2);
+        bench.core.env().writer.step();
+        assert!(answers(&mut bench).is_empty());
+    }
+    bench.pass(PATIENCE / 2);
+    assert_eq!(answers(&mut bench), ["fail"]);
+}
+
+/// An operator closes the stream.
+fn operator_closes(bench: &mut Bench) -> Pending {
+    bench.call(Request::CloseStream { id: api::StreamId(1), abort: false })
+}
+
+fn confirming(bench: &mut Bench) {
+    bench.event(Event::Confirming { stream: StreamId(1) });
+}
+
+#[test]
+fn an_operators_close_comes_first_and_waits_for_all_data_and_its_file() {
+    for fsync in ["never", "close", "message", "1 h"] {
+        let mut bench = region(fsync);
+        write(&mut bench);
+        let _pending = operator_closes(&mut bench);
+        assert_eq!(answers(&mut bench), ["confirming"], "{fsync}");
+        // Read is answered before, also if it comes now. A second close changes nothing.
+        bench.event(Event::ReadHeld { stream: StreamId(1) });
+        let _second = operator_closes(&mut bench);
+        confirming(&mut bench);
+        let mut seen = wait(&mut bench);
+        if seen.len() == 1 {
+            seen.extend(wait(&mut bench));
+        }
+        assert_eq!(seen, ["release", "close"], "{fsync}");
+        assert_eq!(std::fs::read(bench.dir.path().join("region")).unwrap(), b"sample", "{fsync}");
+    }
+}
+
+#[test]
+fn data_behind_the_flush_is_flushed_before_our_close() {
+    let mut bench = region("close");
+    let _pending = operator_closes(&mut bench);
+    assert_eq!(answers(&mut bench), ["confirming"]);
+    write(&mut bench);
+    confirming(&mut bench);
+    write(&mut bench);
+    assert_eq!(wait(&mut bench), ["confirming"]);
+    confirming(&mut bench);
+    assert_eq!(answers(&mut bench).len() + usize::from(wait(&mut bench) == ["close"]), 1);
+}
+
+#[test]
+fn our_close_becomes_an_error_if_the_file_is_not_written() {
+    // No disk answers.
+    let mut bench = region("close");
+    write(&mut bench);
+    let _pending = operator_closes(&mut bench);
+    steps(&mut bench, 1);
+    bench.pass(PATIENCE);
+    assert_eq!(answers(&mut bench), ["confirming", "fail"]);
+    // The disk is full.
+    let mut bench = queue("/dev/full");
+    message(&mut bench);
+    let _pending = operator_closes(&mut bench);
+    assert_eq!(answers(&mut bench), ["confirming"]);
+    confirming(&mut bench);
+    assert_eq!(wait(&mut bench), ["fail"]);
+}
+
+#[test]
+fn a_drain_and_an_idle_peer_wait_for_files_as_an_operators_close_does() {
+    let drains = [true, false];
+    for drain in drains {
+        let mut bench = region("close");
+        bench.accepted(2, "10.0.0.3");
+        write(&mut bench);
+        match drain {
+            true => bench.core.drain(bench.now),
+            false => bench.event(Event::Idle { stream: StreamId(1) }),
+        }
+        assert_eq!(answers(&mut bench), ["confirming"], "the other stream has no file");
+        confirming(&mut bench);
+        assert_eq!(wait(&mut bench), ["close"]);
+    }
+}
+
+#[test]
+fn a_stream_that_is_established_during_a_drain_is_closed() {
+    let mut bench = region("close");
+    bench.closed(1, CloseReason::PeerShutdown);
+    bench.incoming(2, "10.0.0.2");
+    bench.acknowledge();
+    bench.core.drain(bench.now);
+    bench.acknowledge();
+    bench.established(2, "10.0.0.2", None, &[]);
+    let _ = answers(&mut bench);
+    bench.event(Event::Confirming { stream: StreamId(2) });
+    assert_eq!(answers(&mut bench), ["close"]);
+}
+
+#[test]
+fn a_region_with_a_file_serves_the_next_stream_after_the_flush() {
+    let binds = |bench: &mut Bench| {
+        let commands = bench.acknowledge_all();
+        commands.iter().filter(|c| matches!(c, Command::BindStag { .. })).count()
+    };
+    let mut bench = region("close");
+    write(&mut bench);
+    let _pending = operator_closes(&mut bench);
+    assert_eq!(binds(&mut bench), 0, "its bytes are not in the file");
+    let mut other = super::bench();
+    other.accepted(1, "10.0.0.2");
+    let _pending = operator_closes(&mut other);
+    assert!(binds(&mut other) > 0);
+}
+
+#[test]
+fn messages_of_an_ended_stream_are_forgotten() {
+    let mut bench = queue("DIR/queue");
+    message(&mut bench);
+    assert_eq!(bench.core.streams().appending(), 1);
+    bench.closed(1, CloseReason::PeerShutdown);
+    assert_eq!(bench.core.streams().appending(), 0);
 }
 
 #[test]
@@ -200,4 +363,56 @@ fn a_rotated_file_is_opened_again_by_a_reload_and_reported() {
     assert!(bench.has_logged(|kind| matches!(
         kind, EventKind::Warning { message } if message.contains("opened again")
     )));
+}
+
+#[test]
+fn regions_with_files_are_refused_where_no_write_reaches_the_file() {
+    use config::{Backing, Fsync, RdmapSection, ServiceKind, Ulp};
+    let rdmap = |service| {
+        let peer = tcp_lite::mpa::Peer::Standard;
+        Ulp::Rdmap(RdmapSection { service, ird: 1, ord: 1, peer, message_size: 4096 })
+    };
+    for (service, refused) in [
+        (ServiceKind::Region, false),
+        (ServiceKind::Echo, true),
+        (ServiceKind::Sink, true),
+        (ServiceKind::Rping, true),
+        (ServiceKind::Perftest, true),
+    ] {
+        // The region is there.
+        let mut bench = bench_with(
+            &BASIC.replace("name = \"own\"", "name = \"own\"\npath = \"DIR/region\"").replace(
+                "[[listener]]",
+                "[[region]]\nname = \"other\"\nsize = \"64 KiB\"\naccess = \"rw\"\nshared = true\n[[listener]]",
+            ),
+        );
+        let mut section = bench.core.listeners()["in"].section().clone();
+        section.queues.clear();
+        (section.name, section.port, section.ulp) = ("new".into(), 999, rdmap(service));
+        section.regions = vec!["own".into()];
+        let mut pending = bench.call(Request::AddListener(section.clone()));
+        bench.acknowledge();
+        let error = answer(&mut pending).err().map(|error| error.message);
+        assert_eq!(error.is_some(), refused, "{service:?}: {error:?}");
+        // Else another rule is the first: the region is shared.
+        if let Some(error) = error.filter(|_| !service.has_slots()) {
+            assert!(error.contains("has the file"), "{error}");
+        }
+        // The listener is there, and its region comes back with a file.
+        section.regions = vec!["other".into()];
+        let mut pending = bench.call(Request::AddListener(section));
+        bench.acknowledge();
+        if service == ServiceKind::Region {
+            continue;
+        }
+        answer(&mut pending).unwrap();
+        let mut region = bench.core.regions()["other"].section().clone();
+        let _pending = bench.call(Request::RemoveRegion { name: "other".into(), force: true });
+        bench.acknowledge();
+        let path = bench.dir.path().join("late");
+        region.backing = Backing::File { path, fsync: Fsync::Close };
+        let mut pending = bench.call(Request::AddRegion(region));
+        let error = answer(&mut pending).unwrap_err().message;
+        assert!(error.contains("listener `new`") && error.contains("has the file"), "{error}");
+    }
 }

@@ -39,9 +39,9 @@ pub struct Config {
     /// The peer is siw, whose Terminates have a layout of their own; with any other peer the bits by which that
     /// is recognised are reserved ones, and ignored (RFC 5040 §4.8).
     pub siw: bool,
-    /// As [`StreamConfig::hold_confirmations`]. A Read of no bytes is reported
+    /// As [`StreamConfig::hold_confirmations`]. In addition, a Read of no bytes is reported
     /// ([`Event::ReadHeld`](crate::rdmap::Event::ReadHeld)) and answered when the ULP releases it, as are the requests
-    /// behind it (RFC 5040 §5.5 (20): in order).
+    /// behind it (RFC 5040 §5.5 (20): in order). A close waits for it.
     pub hold_confirmations: bool,
     /// The version of DDP, and with it of RDMAP.
     pub version: VersionPolicy,

@@ -96,6 +96,11 @@ impl<M: RegionMemory> Responses<M> {
         Some(response)
     }
 
+    /// True while the ULP has not released a Read.
+    pub(crate) fn has_held(&self) -> bool {
+        self.waiting.iter().any(|response| matches!(response, Response::Read { held: true, .. }))
+    }
+
     /// The oldest held one may be issued.
     pub(crate) fn release(&mut self) {
         let held = self.waiting.iter_mut().find_map(|response| match response {

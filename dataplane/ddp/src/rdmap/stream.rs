@@ -261,6 +261,22 @@ impl<M: RegionMemory> Stream<M> {
         self.operations.has_requests()
     }
 
+    /// True while a Read of the peer waits for [`release_read`](Self::release_read).
+    pub fn holds_reads(&self) -> bool {
+        self.responses.has_held()
+    }
+
+    /// True when the ULP gives the confirmations: see [`Config::hold_confirmations`].
+    pub fn holds_confirmations(&self) -> bool {
+        self.ddp.holds_confirmations()
+    }
+
+    /// Messages and atomics that have changed this end's memory, or were delivered to its ULP.
+    pub fn taken(&self) -> u64 {
+        let Counters { sends_received, immediates_received, writes_received, .. } = *self.counters;
+        sends_received + immediates_received + writes_received + self.counters.atomics_served
+    }
+
     /// Our Reads and atomics that are with the peer.
     pub fn requests_outstanding(&self) -> usize {
         self.ddp.checks().reads() + self.operations.atomics.len()

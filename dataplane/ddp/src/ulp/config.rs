@@ -23,7 +23,7 @@ impl UlpConfig {
         }
     }
 
-    /// What the peer takes for a confirmation waits for the ULP.
+    /// The ULP stores received data and gives the confirmations: see [`StreamConfig::hold_confirmations`].
     pub fn hold_confirmations(&mut self) {
         match self {
             UlpConfig::Ddp(config) => config.hold_confirmations = true,

@@ -64,6 +64,10 @@ pub enum SessionEvent {
     Ddp(ddp::Event),
     /// From RDMAP.
     Rdmap(rdmap::Event),
+    /// The peer has been silent for the idle time-out, and the ULP gives the confirmations
+    /// ([`ddp::StreamConfig::hold_confirmations`]): it is to call
+    /// [`shutdown_session`](super::Endpoint::shutdown_session).
+    Idle,
     /// The session is over; nothing follows of it.
     Closed {
         /// Why.

@@ -334,9 +334,23 @@ impl<M: RegionMemory> Endpoint<M> {
     pub fn shutdown_session(&mut self, now: Instant, session: SessionId) {
         self.now = now;
         if self.upper.slot(session).is_some() {
-            let why = CloseReason::LocalShutdown;
-            self.upper.with(session.stream, now, |slot, env| slot.shutdown(why, env));
+            self.upper.with(session.stream, now, |slot, env| slot.shutdown_locally(env));
         }
+    }
+
+    /// The ULP of a session is about to confirm, by its close, all data whose events it has taken. It bounds the time to its
+    /// close, instead of the policy's `half_closed_timeout`.
+    pub fn confirming(&mut self, now: Instant, session: SessionId) {
+        self.now = now;
+        if self.upper.slot(session).is_some() {
+            self.upper.with(session.stream, now, |slot, _| slot.confirming());
+        }
+    }
+
+    /// True when a [`shutdown_session`](Self::shutdown_session) would confirm data that came after
+    /// [`confirming`](Self::confirming).
+    pub fn is_unconfirmed(&self, session: SessionId) -> bool {
+        self.upper.slot(session).is_some_and(|slot| slot.is_unconfirmed())
     }
 
     /// Ends a session at once: nothing of what is posted is sent any more, but a Terminate; before an answer
@@ -370,7 +384,8 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Closes all sessions gracefully, and then the association. No session is begun any more.
+    /// Closes all sessions gracefully, and then the association. No session is begun any more. Sessions whose ULP gives the
+    /// confirmations ([`ddp::StreamConfig::hold_confirmations`]) go on until it closes them.
     pub fn shutdown(&mut self, now: Instant) {
         self.now = now;
         self.upper.close(&CloseReason::LocalShutdown, now);

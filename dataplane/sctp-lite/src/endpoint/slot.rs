@@ -140,7 +140,8 @@ impl<M: RegionMemory> SessionSlot<M> {
 
     /// Established, and the peer may send more.
     pub(super) fn awaits_peer(&self) -> bool {
-        self.state() == State::Established && !self.life.is_peer_closed()
+        let established = self.state() == State::Established;
+        established && !self.life.is_peer_closed() && !self.life.due.idle
     }
 
     /// No message is taken: the owner takes no events, and as many wait as may. After an error, or when it is over, what
@@ -230,7 +231,12 @@ impl<M: RegionMemory> SessionSlot<M> {
                 self.session.end();
                 self.over(SctpReason::Cancelled.into());
             }
-            SessionChange::PeerDone => self.peer_done(env),
+            SessionChange::PeerDone => {
+                self.peer_done(env);
+                if self.state() == State::Closing && self.is_unconfirmed() {
+                    self.fail_ulp(env, cx);
+                }
+            }
         }
     }
 
@@ -344,7 +350,7 @@ impl<M: RegionMemory> SessionSlot<M> {
     /// The peer shuts the association down: its direction is over without a Terminate.
     pub(super) fn peer_gone(&mut self, env: &mut Env<'_>) {
         self.peer_done(env);
-        self.shutdown(CloseReason::PeerShutdown, env);
+        self.close(CloseReason::PeerShutdown, env);
     }
 
     /// Closes gracefully.
@@ -354,11 +360,44 @@ impl<M: RegionMemory> SessionSlot<M> {
                 self.session.end();
             }
             Shutdown::Begins => {
+                if let Some(full) = &self.full {
+                    self.life.confirmed(&full.stream);
+                }
                 self.session.close();
                 self.wait_for_peer(env);
             }
             Shutdown::NoChange => {}
         }
+    }
+
+    /// Closes gracefully for its owner.
+    pub(super) fn shutdown_locally(&mut self, env: &Env<'_>) {
+        self.shutdown(self.life.local_reason(), env);
+    }
+
+    /// The association closes. A ULP that gives the confirmations closes its session by itself. It is notified of an idle
+    /// time-out here, of the peer's close by its stream.
+    pub(super) fn close(&mut self, why: CloseReason, env: &mut Env<'_>) {
+        let holds = self.full.as_ref().is_some_and(|full| full.stream.holds_confirmations());
+        if self.state() != State::Established || !holds {
+            return self.shutdown(why, env);
+        }
+        if why == CloseReason::Idle && !self.life.due.idle {
+            self.life.due.idle = true;
+            self.event(SessionEvent::Idle, env);
+        }
+    }
+
+    /// The ULP is about to confirm, by its close, all data whose events it has taken.
+    pub(super) fn confirming(&mut self) {
+        if let Some(full) = &self.full {
+            self.life.confirming(&full.stream);
+        }
+    }
+
+    /// A close would confirm data that the ULP does not.
+    pub(super) fn is_unconfirmed(&self) -> bool {
+        self.full.as_ref().is_some_and(|full| self.life.is_unconfirmed(&full.stream))
     }
 
     /// Ends it at once: what is outstanding still arrives, nothing more is sent but the last message and a Terminate, and
@@ -438,7 +477,9 @@ impl<M: RegionMemory> SessionSlot<M> {
     pub(super) fn deadline_passed(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         let half_closed = self.state() == State::Established;
         // A half-closed session's ULP may not have taken all that came before the peer's Terminate.
-        let progress = match half_closed && self.pending_events() > 0 {
+        // The ULP bounds the time for which it holds a Read.
+        let holds = self.state() == State::Closing && self.holds_reads();
+        let progress = match half_closed && self.pending_events() > 0 || holds {
             true => u64::MAX,
             false => self.session.progress(),
         };
@@ -470,7 +511,9 @@ impl<M: RegionMemory> SessionSlot<M> {
         if self.state() == State::Closed {
             return;
         }
-        let enough = self.session.is_own_done() || self.session.is_peer_done();
+        // RFC 5043 §6.2: one Terminate is enough, unless an ABORT takes the place of the acknowledgement of ours.
+        let aborted = matches!(why, CloseReason::Lower(SctpReason::PeerAbort { .. }));
+        let enough = self.session.is_own_done() || self.session.is_peer_done() && !aborted;
         if self.state() == State::Closing && !(why.is_graceful() || enough) {
             // It had begun gracefully and did not end so.
             self.life.replace_reason(why);
@@ -548,11 +591,18 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.full.as_ref().is_some_and(|full| !full.stream.next_is_stable())
     }
 
-    /// A graceful close waits for the responses of what was posted before it, if they can still come.
+    /// A graceful close waits for the responses of what was posted before it, if they can still come, and for answers that
+    /// the ULP holds.
     pub(super) fn awaits(&self) -> bool {
-        let waits = self.state() == State::Closing && !self.life.is_peer_closed();
-        let full = self.full.as_ref().filter(|_| waits);
-        full.is_some_and(|full| full.stream.awaits_response())
+        let Some(full) = self.full.as_ref().filter(|_| self.state() == State::Closing) else {
+            return false;
+        };
+        let awaits = !self.life.is_peer_closed() && full.stream.awaits_response();
+        awaits || full.stream.holds_reads()
+    }
+
+    fn holds_reads(&self) -> bool {
+        self.full.as_ref().is_some_and(|full| full.stream.holds_reads())
     }
 
     /// Half closed by the peer: the ULP has so long to close, too.

@@ -313,11 +313,12 @@ impl<M: RegionMemory> Upper<M> {
         Ok(PrivateDataTooLong::check(private_data, enhanced)?)
     }
 
-    /// No session is begun any more, and those that there are are closed gracefully.
+    /// No session is begun any more, and those that there are are closed gracefully, by their ULPs where these give the
+    /// confirmations.
     pub(super) fn close(&mut self, why: &CloseReason, now: Instant) {
         self.closing = true;
         for stream in 0..self.slots.len() as u16 {
-            self.with(stream, now, |slot, env| slot.shutdown(why.clone(), env));
+            self.with(stream, now, |slot, env| slot.close(why.clone(), env));
         }
     }
 

@@ -273,6 +273,7 @@ impl Association {
                 }
                 SessionEvent::Ddp(event) => self.events.push(format!("{event:?}")),
                 SessionEvent::Rdmap(event) => self.events.push(format!("{event:?}")),
+                SessionEvent::Idle => self.events.push("Idle".into()),
                 SessionEvent::Established { .. } => self.events.push("Established".into()),
                 SessionEvent::Request { private_data, .. } => {
                     self.events.push(format!("Request {private_data:?}"));

@@ -302,6 +302,7 @@ impl Line {
                     self.endpoint.mpa_accept(now, PD, &[], ulp, cx).expect("a request");
                 }
                 Event::Closed { reason } => self.closed = Some(reason),
+                Event::Idle => self.events.push("Idle".into()),
                 Event::Established { .. } => self.events.push("Established".into()),
                 Event::Ddp(event) => self.events.push(format!("{event:?}")),
                 Event::Rdmap(event) => self.events.push(format!("{event:?}")),

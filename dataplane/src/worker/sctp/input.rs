@@ -178,7 +178,7 @@ impl<Io: PortIo> Core<Io> {
     /// that is another UDP port than the association's packets go to, or none, the answer goes there, and nothing else
     /// does. A peer that has restarted behind a NAT gets its cookie like that.
     ///
-    /// It takes of the limit on INIT ACKs: any host can send an INIT in the peer's name. A peer that the listener does not
+    /// The answer counts against the limit on INIT ACKs: any host can send an INIT in the peer's name. A peer that the listener does not
     /// admit any more cannot restart its association.
     fn answer_unverified(&mut self, at: u32, from: Sender, now: Instant) {
         let udp = self.associations.udp_ports(from.udp);
@@ -340,7 +340,7 @@ impl<Io: PortIo> Core<Io> {
     }
 }
 
-/// What a packet that was taken calls for.
+/// Follow-up of a packet that was taken.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
     /// It is not proven to be the peer's, and is to be answered where it came from.
@@ -352,6 +352,9 @@ struct Taken {
 }
 
 impl Taken {
+    /// A packet that was dropped.
+    const NOTHING: Taken = Taken { unverified: false, reports: false, answer: false };
+
     /// It calls for something.
     #[inline]
     fn calls(self) -> bool {
@@ -395,7 +398,15 @@ impl<Io: PortIo> Env<Io> {
         let carrier = &mut association.carrier;
         if from.strength < carrier.least() {
             self.control.counters().drops.count(DropReason::NotProtected);
-            return Taken { unverified: false, reports: false, answer: false };
+            return Taken::NOTHING;
+        }
+        // RFC 9260 §5.2.4: a cookie restarts the association. It may be older than the lists.
+        if begins_with(packet, chunk_type::COOKIE_ECHO)
+            && let Some(listener) = association.listener
+            && self.admission.listeners().admits(listener, from.flow.remote.ip()).is_err()
+        {
+            self.control.counters().drops.count(DropReason::PeerRefused);
+            return Taken::NOTHING;
         }
         let acknowledged = carrier.bytes_acknowledged();
         let cx = &mut self.tables.session_context();
@@ -418,8 +429,13 @@ impl<Io: PortIo> Env<Io> {
 }
 
 fn begins_with_init(packet: &Packet<'_>) -> bool {
+    begins_with(packet, chunk_type::INIT)
+}
+
+#[inline]
+fn begins_with(packet: &Packet<'_>, kind: u8) -> bool {
     let first = packet.chunks().next().and_then(Result::ok);
-    first.is_some_and(|chunk| chunk.kind == chunk_type::INIT)
+    first.is_some_and(|chunk| chunk.kind == kind)
 }
 
 /// Answers to unknown senders, within a limit: what is not answered takes nothing of it.

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use base::Instant;
+use ipsec::strength::Strength;
 use sctp_lite::endpoint::{Endpoint, Open, OpenError, SessionId};
 use sctp_lite::sctp::{Cookie, Ends};
 use wire::sctp::Packet;
@@ -78,6 +79,7 @@ impl<Io: PortIo> Core<Io> {
         connect: Connect,
         config: Arc<SctpConfig>,
         (at, local): (usize, IpAddr),
+        least: Strength,
         now: Instant,
     ) -> Result<(), ConnectError> {
         let stream = self.vacancy(now).ok_or(ConnectError::TooManyStreams)?;
@@ -109,6 +111,7 @@ impl<Io: PortIo> Core<Io> {
                 self.open_association((at, local, remote), config, path, (stream, open), now)?
             }
         };
+        self.require(CarrierKind::Association, Some(association), least);
         let association_flow = self.associations.get(association).map(|a| a.carrier.flow());
         let flow = association_flow.ok_or(ConnectError::NoPort)?;
         let session = Session { association, id, flow };

@@ -3,12 +3,13 @@
 use base::Instant;
 use sctp_lite::endpoint::{Event, SessionEvent, SessionId};
 
-use crate::api::{CloseReason, Connect, StreamParams, StreamStats};
+use crate::api::{CloseReason, StreamParams, StreamStats};
 use crate::io::PortIo;
 use crate::worker::associations::Counts;
-use crate::worker::conn::{Conn, Origin, Stream};
+use crate::worker::conn::{Origin, Stream};
 use crate::worker::listen::Progress;
 use crate::worker::lower::Session;
+use crate::worker::report::Again;
 use crate::worker::schedule::CarrierKind;
 use crate::worker::{Core, Env, Phase};
 
@@ -40,7 +41,7 @@ impl<Io: PortIo> Core<Io> {
                     {
                         let ended = matches!(event, SessionEvent::Closed { .. });
                         let before = env.control.events_sent();
-                        again = env.reopens(stream.conn, &event, now);
+                        again = env.reopens(&mut stream, &event, now);
                         if again.is_none() {
                             env.report_session(&mut stream, event, now);
                         }
@@ -52,7 +53,7 @@ impl<Io: PortIo> Core<Io> {
                         }
                     }
                     if let Some(again) = again {
-                        self.connect(*again, now);
+                        self.connect_again(again, now);
                     }
                 }
                 // Its sessions have reported it.
@@ -106,10 +107,10 @@ impl<Io: PortIo> Env<Io> {
     /// question: the stream can be opened over another association.
     fn reopens(
         &mut self,
-        conn: &mut Conn,
+        stream: &mut Stream<'_>,
         event: &SessionEvent,
         now: Instant,
-    ) -> Option<Box<Connect>> {
+    ) -> Option<Again> {
         use sctp_lite::endpoint::{CloseReason, SctpReason};
         let SessionEvent::Closed { reason, .. } = event else { return None };
         match reason {
@@ -117,7 +118,8 @@ impl<Io: PortIo> Env<Io> {
             | CloseReason::Lower(SctpReason::PeerAbort { .. } | SctpReason::PeerRestart) => {}
             _ => return None,
         }
-        let again = self.opens_again(conn, now)?;
+        let least = stream.association.as_deref().map(|association| association.carrier.least());
+        let again = self.opens_again(stream.conn, least, now)?;
         self.control.counters().sctp.sessions_reopened.add(1);
         Some(again)
     }
@@ -129,6 +131,9 @@ impl<Io: PortIo> Env<Io> {
             }
             SessionEvent::Ddp(event) => self.ddp(stream, event, now),
             SessionEvent::Rdmap(event) => self.rdmap(stream, event, now),
+            SessionEvent::Idle => {
+                self.control.send(crate::api::Event::Idle { stream: stream.conn.id })
+            }
             SessionEvent::Closed { reason, stats } => {
                 let association = stream.association.as_ref().map(|a| a.stats());
                 let stats = StreamStats::Sctp(*stats, association.unwrap_or_default());

@@ -1,9 +1,10 @@
-//! What a peer takes for a confirmation waits for the control thread, over both transports and with both ULPs.
+//! Confirmations to a peer wait for the control thread, over both transports and with both ULPs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ddp::rdmap::{self, Outcome, WorkRequest};
-use ddp::{Cookie, ERROR_QUEUE, Source, Stag, StreamId, TaggedOffset};
+use ddp::{Cookie, ERROR_QUEUE, EndpointPolicy, Source, Stag, StreamId, TaggedOffset};
 use tcp_lite::endpoint::{EndpointConfig, UlpConfig, UlpKind};
 
 use super::wire_pair::*;
@@ -23,8 +24,14 @@ struct Held {
 
 /// One for each transport and ULP.
 fn all() -> impl Iterator<Item = Held> {
-    let transports: [api::EndpointConfig; 2] =
-        [EndpointConfig::default().into(), super::sctp::config().into()];
+    all_with(EndpointPolicy::default())
+}
+
+fn all_with(policy: EndpointPolicy) -> impl Iterator<Item = Held> {
+    let tcp = EndpointConfig { policy, ..EndpointConfig::default() };
+    let mut sctp = super::sctp::config();
+    Arc::make_mut(&mut sctp.endpoint).policy = policy;
+    let transports: [api::EndpointConfig; 2] = [tcp.into(), sctp.into()];
     transports.into_iter().flat_map(|transport| {
         [UlpKind::Ddp, UlpKind::Rdmap].map(|ulp| Held::open(transport.clone(), ulp))
     })
@@ -98,12 +105,36 @@ impl Held {
         self.net.hosts[1].command(0, |_| command);
     }
 
+    /// The second host closes, before its peer; the first host does not follow.
+    fn close_there(&mut self) {
+        self.net.hosts[0].closes = false;
+        self.tell(|stream| Command::Close { stream, abort: false });
+        self.net.until("the close of the second host", |net| {
+            net.hosts[0].take(|event| matches!(event, Event::PeerClosed { .. }).then_some(()))
+        });
+    }
+
+    fn confirm(&mut self) {
+        self.tell(|stream| Command::Confirming { stream });
+        self.net.until("all events", |net| {
+            net.hosts[1].take(|event| matches!(event, Event::Confirming { .. }).then_some(()))
+        });
+    }
+
     /// How the stream ended on the first host, if it has.
     fn ended(&mut self) -> Option<CloseReason> {
         self.net.hosts[0].take(|event| match event {
             Event::Closed { reason, .. } => Some(reason.clone()),
             _ => None,
         })
+    }
+
+    /// Whether the peer takes the end for a success: it is in order, without a last message (docs/protocol.md §6).
+    fn ends_in_order(&mut self) -> bool {
+        let reason = self.end();
+        let last = self.net.hosts[0]
+            .take(|e| matches!(e, Event::Untagged { qn: ERROR_QUEUE, .. }).then_some(()));
+        reason.is_graceful() && last.is_none()
     }
 
     fn end(&mut self) -> CloseReason {
@@ -180,6 +211,125 @@ fn a_read_of_no_bytes_is_answered_when_it_is_released_and_those_behind_it_wait()
             assert_eq!(answered(&mut held.net), None);
             held.tell(|stream| Command::ReleaseRead { stream });
             assert_eq!(held.net.until("the answer", answered), ticket);
+        }
+    }
+}
+
+#[test]
+fn a_drain_leaves_the_close_to_the_control_thread() {
+    for mut held in all() {
+        held.net.hosts[1].command(0, |_| Command::Drain);
+        held.net.pass(A_WHILE);
+        assert_eq!(held.ended(), None);
+        held.tell(|stream| Command::Close { stream, abort: false });
+        let reason = held.end();
+        assert!(reason.is_graceful(), "{reason:?}");
+        held.net.until("the drain", |net| {
+            net.hosts[1].take(|event| matches!(event, Event::Drained).then_some(()))
+        });
+    }
+}
+
+// docs/protocol.md §6: the acknowledgement of the peer's close would confirm what came behind ours.
+#[test]
+fn data_behind_our_close_ends_the_stream_with_an_error() {
+    for sends in [false, true] {
+        for mut held in all() {
+            held.close_there();
+            if sends {
+                held.send();
+            }
+            let stream = held.here;
+            held.net.hosts[0].command(0, |_| Command::Close { stream, abort: false });
+            assert_eq!(held.ends_in_order(), !sends, "{:?}", held.ulp);
+        }
+    }
+}
+
+#[test]
+fn our_close_waits_for_the_answer_to_a_held_read() {
+    for mut held in all().filter(|held| held.ulp == UlpKind::Rdmap) {
+        held.net.hosts[0].closes = false;
+        let asked = held.read_nothing();
+        held.net.until("the question", |net| {
+            net.hosts[1].take(|event| matches!(event, Event::ReadHeld { .. }).then_some(()))
+        });
+        held.tell(|stream| Command::Close { stream, abort: false });
+        // Longer than the teardown waits for a peer.
+        held.net.pass(4 * A_WHILE);
+        let closed = |net: &mut Net| {
+            net.hosts[0].take(|event| matches!(event, Event::PeerClosed { .. }).then_some(()))
+        };
+        assert_eq!((held.ended(), closed(&mut held.net)), (None, None));
+        held.tell(|stream| Command::ReleaseRead { stream });
+        let answered = held.net.until("the answer", |net| {
+            net.hosts[0].take(|event| match event {
+                Event::Completed { ticket, outcome: Outcome::Read { len: 0 }, .. } => Some(*ticket),
+                _ => None,
+            })
+        });
+        assert_eq!(answered, asked);
+        held.net.until("the close", closed);
+    }
+}
+
+#[test]
+fn the_idle_time_out_is_left_to_the_control_thread() {
+    let idle_timeout = Some(Duration::from_secs(1));
+    for mut held in all_with(EndpointPolicy { idle_timeout, ..EndpointPolicy::default() }) {
+        let stream = held.net.until("the time-out", |net| {
+            net.hosts[1].take(|event| match event {
+                Event::Idle { stream } => Some(*stream),
+                _ => None,
+            })
+        });
+        assert_eq!(stream, held.there);
+        held.net.pass(A_WHILE);
+        assert_eq!(held.ended(), None);
+        // Once.
+        let again = held.net.hosts[1].take(|e| matches!(e, Event::Idle { .. }).then_some(()));
+        assert_eq!(again, None);
+        held.tell(|stream| Command::Close { stream, abort: false });
+        let reason = held.net.until("the end", |net| {
+            net.hosts[1].take(|event| match event {
+                Event::Closed { reason, .. } => Some(reason.clone()),
+                _ => None,
+            })
+        });
+        assert!(reason.to_string().contains("silent"), "{reason}");
+    }
+}
+
+#[test]
+fn the_control_thread_bounds_the_wait_after_the_peers_close() {
+    let minute = Duration::from_secs(60);
+    for bounded_there in [false, true] {
+        let policy = EndpointPolicy { teardown_timeout: 2 * minute, ..EndpointPolicy::default() };
+        for mut held in all_with(policy) {
+            held.close();
+            if bounded_there {
+                held.confirm();
+            }
+            held.net.pass(minute);
+            assert_eq!(held.ended().is_none(), bounded_there, "{:?}", held.ulp);
+        }
+    }
+}
+
+// docs/protocol.md §6: our close would confirm it.
+#[test]
+fn data_behind_the_last_flush_makes_the_close_an_error() {
+    for (sends, peer_closes) in [(false, false), (true, false), (true, true)] {
+        for mut held in all() {
+            held.confirm();
+            if sends {
+                held.send();
+            }
+            if peer_closes {
+                held.close();
+            }
+            held.tell(|stream| Command::Close { stream, abort: false });
+            assert_eq!(held.ends_in_order(), !sends, "{:?}", held.ulp);
         }
     }
 }

@@ -9,12 +9,15 @@ use std::time::Duration;
 
 use ddp::{Access, RegionMemory as _, Stag, StreamId};
 use ipsec::crypto::Algorithm;
-use ipsec::policy::{Spd, Unselected};
+use ipsec::policy::{Action, Policy, Selector, Spd, Unselected};
 
 use super::ipsec::*;
 use super::ipsec_paths::{change, require};
 use super::wire_pair::*;
-use crate::api::{Command, Event, ListenerId, SaChange, SaDirection, SctpConfig, SynCookieMode};
+use crate::api::{
+    Command, Event, ListenerId, Protection, SaChange, SaDirection, SctpConfig, SynCookieMode,
+    WorkerId,
+};
 
 /// Without probes: an outage does not count as a path MTU that has become smaller, for which ESP has no fragments.
 fn sctp() -> SctpConfig {
@@ -271,4 +274,58 @@ fn change_that_one_worker_has_taken_lets_no_packet_of_anothers_stream_pass_in_cl
         assert!(net.hosts[1].count("unsent_not_protected") > 0);
         assert_eq!((clear[0].get() > 0, clear[1].get()), (true, 0));
     }
+}
+
+/// Policies that protect the flows of this local port alone.
+fn of_port(port: u16) -> SaChange {
+    let selector = Selector { protocol: Some(6), local_ports: port..=port, ..selector(false) };
+    let action = Action::Protect(Protection(0));
+    let policies = vec![Policy { direction: None, selector, action }];
+    let policies = Arc::new(Spd::of_others(policies, Unselected::PASS));
+    SaChange::Policies { policies, owners: Arc::from([WorkerId(0)]) }
+}
+
+/// A stream whose second attempt, with MPA revision 1 and from another port, no policy protects any more.
+#[test]
+fn second_attempt_requires_the_protection_of_the_first() {
+    use tcp_lite::mpa;
+    let mut net = net(PLAIN, |_| {});
+    let remote = SocketAddr::new(v4(2), 5000);
+    let revisions = mpa::Revisions { one: true, ..mpa::Revisions::NONE };
+    let responder = mpa::Config { revisions, ..mpa::Config::default() };
+    let endpoint = |mpa| tcp_lite::endpoint::EndpointConfig { mpa, ..Default::default() };
+    net.hosts[1].listen_as(5000, 10, 10, endpoint(responder));
+    net.settle();
+    // The reset is held back.
+    let held: Rc<std::cell::RefCell<Vec<Vec<u8>>>> = Rc::default();
+    let (keep, answers) = (held.clone(), Cell::new(0));
+    net.loses = Box::new(move |from, frame| {
+        let sealed = from == 1 && protocol(frame).is_some_and(|(_, protocol)| protocol == 50);
+        answers.set(answers.get() + u32::from(sealed));
+        let behind_syn = sealed && answers.get() > 1;
+        if behind_syn {
+            keep.borrow_mut().push(frame.to_vec());
+        }
+        behind_syn
+    });
+    let initiate = mpa::Revision::Two;
+    let initiator = mpa::Config { initiate, retry_rev1: true, ..mpa::Config::default() };
+    let ulp = ddp::rdmap::Config::default().into();
+    net.hosts[0].connect_ulp(0, remote, endpoint(initiator).into(), ulp);
+    net.pass(Duration::from_millis(50));
+    assert!(!held.borrow().is_empty());
+    let core = &mut net.hosts[0].cores[0];
+    let slot = core.streams.slots()[0];
+    let port = core.streams.carrier_mut(slot).expect("the first attempt").flow().local.port();
+    change(&mut net, 0, of_port(port));
+    let clear = watch_clear(&mut net);
+    for frame in held.borrow().iter() {
+        net.hosts[0].arrive(TestFrame::new(frame.clone()));
+    }
+    net.until("the second attempt", |net| {
+        net.hosts[0].take(|event| matches!(event, Event::Retrying { .. }).then_some(()))
+    });
+    net.pass(Duration::from_secs(5));
+    assert_eq!(clear[0].get(), 0);
+    assert!(net.hosts[0].count("unsent_not_protected") > 0);
 }

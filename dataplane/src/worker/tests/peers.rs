@@ -309,6 +309,28 @@ fn denied_peer_cannot_restart_its_association() {
 }
 
 #[test]
+fn older_cookie_of_a_denied_peer_restarts_nothing() {
+    for denied in [true, false] {
+        let mut net = listening(SynCookieMode::Auto, &Arc::default());
+        let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
+        let port = list(&mut net, 0)[0].local.port();
+        let (tag, echo) = Raw { address: v4, host: 1, udp: false }.cookie(&mut net, port);
+        if denied {
+            set(&mut net, &denies(&[v4(1)]));
+        }
+        net.loses = Box::new(|from, _| from == 1);
+        let restart = frame(1, 2, (port, PORT), tag, &echo, None);
+        assert_eq!(give(&mut net, restart).1, u64::from(denied));
+        net.loses = Box::new(|_, _| false);
+        let ended = net.hosts[1].take(|e| matches!(e, Event::Closed { .. }).then_some(()));
+        assert_eq!(ended.is_none(), denied);
+        if denied {
+            write(&mut net, here, 5000);
+        }
+    }
+}
+
+#[test]
 fn handshakes_of_a_peer_that_is_denied_end() {
     let mut net = listening(SynCookieMode::Auto, &Arc::default());
     for from in [3, 4] {

@@ -447,7 +447,7 @@ impl Host {
     }
 
     /// The same, with this protocol above the LLP.
-    fn connect_ulp(
+    pub(super) fn connect_ulp(
         &mut self,
         worker: usize,
         remote: SocketAddr,

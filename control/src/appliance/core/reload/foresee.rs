@@ -88,9 +88,9 @@ impl Core {
     ) {
         let limits = &config.limits;
         for section in &difference.regions_added {
-            if let Err(error) = self.regions.may_add_with(&self.env, section, limits) {
-                refusals.push(error.message);
-            }
+            let may_add = self.regions.may_add_with(&self.env, section, limits);
+            let checks = [may_add, self.listeners.check_file(section)];
+            refusals.extend(checks.into_iter().filter_map(Result::err).map(|e| e.message));
             if let Backing::File { path, .. } = &section.backing {
                 let region = format!("region {}", section.name);
                 refused(&region, writable(path, files), refusals);

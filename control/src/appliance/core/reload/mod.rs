@@ -257,7 +257,7 @@ impl Core {
             }
             done.push(old.map_or(Undo::AddListener(name), Undo::old));
         }
-        // In place: no stream ends, but for handshakes of peers that are not admitted any more.
+        // No stream ends. Handshakes of peers that are not admitted any more do.
         awaited.extend(self.listeners.send_peers(&mut self.env).into_iter().map(Added::Peers));
         Ok(())
     }

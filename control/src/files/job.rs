@@ -1,0 +1,175 @@
+//! A batch of work for one file: ranges and messages are written in steps of [`CHUNK`], and synced after [`SYNC_STEP`].
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use ddp::memory::RegionMemory;
+
+use super::FileId;
+use super::place::Place;
+use config::beneath::Directories;
+
+/// Bytes copied from a region and written at once.
+const CHUNK: usize = 1 << 20;
+/// Bytes written at most before they are synced, where the policy has them synced at some time. One call that syncs more
+/// would take long without any progress.
+const SYNC_STEP: u64 = 32 << 20;
+
+/// The next batch of work for one file.
+pub(super) struct Job<M> {
+    pub(super) id: FileId,
+    pub(super) place: Place,
+    pub(super) directories: Option<Arc<Directories>>,
+    pub(super) memory: Option<M>,
+    pub(super) ranges: Vec<(u64, u64)>,
+    pub(super) appends: VecDeque<(Vec<u8>, u64)>,
+    pub(super) flushes: Vec<u64>,
+    /// The policy has written bytes synced at some time.
+    pub(super) syncs: bool,
+    /// The open file has bytes that the policy has promised to make durable.
+    pub(super) unsynced: bool,
+    /// Bytes written since the last sync, of earlier jobs.
+    pub(super) unsynced_bytes: u64,
+    /// No sync of the open file has succeeded: its name may not be durable.
+    pub(super) new: bool,
+    pub(super) sync: bool,
+    pub(super) last: bool,
+}
+
+/// Outcome of a job; unwritten ranges and messages come back.
+pub(super) struct Done {
+    pub(super) id: FileId,
+    pub(super) left_ranges: Vec<(u64, u64)>,
+    pub(super) left_appends: VecDeque<(Vec<u8>, u64)>,
+    pub(super) appended: Vec<u64>,
+    pub(super) flushes: Vec<u64>,
+    /// The file was opened again.
+    pub(super) reopened: Option<Arc<File>>,
+    pub(super) written_bytes: u64,
+    pub(super) appended_bytes: u64,
+    pub(super) synced: bool,
+    /// Bytes written since the last sync.
+    pub(super) unsynced_bytes: u64,
+    /// A sync was due and did not come about.
+    pub(super) sync_failed: bool,
+    pub(super) failed: Option<String>,
+    pub(super) last: bool,
+}
+
+impl<M: RegionMemory> Job<M> {
+    /// Does it. Calls `step` after each step that succeeds.
+    pub(super) fn perform(mut self, buffer: &mut Vec<u8>, step: &dyn Fn()) -> Done {
+        let mut done = Done {
+            id: self.id,
+            left_ranges: Vec::new(),
+            left_appends: VecDeque::new(),
+            appended: Vec::new(),
+            flushes: std::mem::take(&mut self.flushes),
+            reopened: None,
+            written_bytes: 0,
+            appended_bytes: 0,
+            synced: false,
+            unsynced_bytes: self.unsynced_bytes,
+            sync_failed: false,
+            failed: None,
+            last: self.last,
+        };
+        let result = self
+            .follow(&mut done)
+            .and_then(|()| self.write(&mut done, buffer, step))
+            .and_then(|()| self.make_durable(&mut done, step));
+        done.sync_failed = self.sync && !done.synced;
+        if let Err(error) = result {
+            done.failed = Some(format!("cannot write {}: {error}", self.place.path.display()));
+        }
+        done.left_ranges.append(&mut self.ranges);
+        done.left_appends.append(&mut self.appends);
+        done
+    }
+
+    /// Opens the file again where its name leads elsewhere: a region's bytes are all missing there.
+    fn follow(&mut self, done: &mut Done) -> io::Result<()> {
+        if let Some(directories) = &self.directories
+            && self.place.follow(directories, self.unsynced)?
+        {
+            done.reopened = Some(Arc::clone(&self.place.file));
+            self.ranges = self.memory.iter().map(|memory| (0, memory.len())).collect();
+        }
+        Ok(())
+    }
+
+    /// Writes ranges, then messages. A range that fails half-way stays whole; a message is cut off the
+    /// file again.
+    fn write(&mut self, done: &mut Done, buffer: &mut Vec<u8>, step: &dyn Fn()) -> io::Result<()> {
+        if let Some(memory) = &self.memory {
+            while let Some(&(start, len)) = self.ranges.last() {
+                self.write_range(memory, (start, len), done, buffer, step)?;
+                done.written_bytes += len;
+                self.ranges.pop();
+            }
+        }
+        while let Some((record, tag)) = self.appends.front() {
+            let file = &self.place.file;
+            let end = file.metadata()?.len();
+            if let Err(error) = (&**file).write_all(record) {
+                // The part that was written would look like a record: take it off. Device files
+                // cannot be cut, and have kept nothing.
+                if file.metadata()?.is_file() {
+                    file.set_len(end)?;
+                }
+                return Err(error);
+            }
+            let bytes = record.len() as u64;
+            done.appended_bytes += bytes;
+            done.appended.push(*tag);
+            self.appends.pop_front();
+            self.stepped(bytes, done, step)?;
+        }
+        Ok(())
+    }
+
+    fn write_range(
+        &self,
+        memory: &M,
+        (start, len): (u64, u64),
+        done: &mut Done,
+        buffer: &mut Vec<u8>,
+        step: &dyn Fn(),
+    ) -> io::Result<()> {
+        let end = start.saturating_add(len).min(memory.len());
+        let mut at = start;
+        while at < end {
+            let n = (end - at).min(CHUNK as u64) as usize;
+            buffer.resize(n, 0);
+            memory.read(at, buffer);
+            self.place.file.write_all_at(buffer, at)?;
+            at += n as u64;
+            self.stepped(n as u64, done, step)?;
+        }
+        Ok(())
+    }
+
+    /// So many bytes more are written.
+    fn stepped(&self, bytes: u64, done: &mut Done, step: &dyn Fn()) -> io::Result<()> {
+        step();
+        done.unsynced_bytes += bytes;
+        if self.syncs && done.unsynced_bytes >= SYNC_STEP {
+            self.place.sync(false)?;
+            done.unsynced_bytes = 0;
+            step();
+        }
+        Ok(())
+    }
+
+    fn make_durable(&self, done: &mut Done, step: &dyn Fn()) -> io::Result<()> {
+        if self.sync {
+            self.place.sync(self.new || done.reopened.is_some())?;
+            (done.synced, done.unsynced_bytes) = (true, 0);
+            step();
+        }
+        Ok(())
+    }
+}

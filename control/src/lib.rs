@@ -17,6 +17,7 @@ pub mod metrics;
 mod plural;
 mod privilege;
 pub mod refusal;
+mod text;
 mod transport;
 
 pub use transport::Transport;

@@ -15,6 +15,7 @@ use super::types::*;
 use super::values;
 use super::{Config, IpsecSection, ipsec, network, objects, ports, sctp};
 use crate::advert::is_name;
+use crate::text;
 
 /// A checked configuration that still knows where everything stands in its file.
 #[derive(Debug)]
@@ -34,19 +35,20 @@ pub struct Document {
 impl Document {
     /// Reads and checks a file.
     pub fn read(file: &Path) -> Result<Self, ConfigErrors> {
-        match std::fs::read_to_string(file) {
+        match text::read(file) {
             Ok(text) => Self::parse(file, &text),
-            Err(error) => Err(ConfigErrors(vec![ConfigError {
+            Err(message) => Err(ConfigErrors(vec![ConfigError {
                 file: file.to_owned(),
                 line: 0,
                 key: String::new(),
-                message: format!("cannot be read: {error}; check the path and its permissions"),
+                message,
             }])),
         }
     }
 
     /// Checks a text as if it had been read from `file`.
     pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigErrors> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let sink = Sink::new(file, text);
         let (table, syntax) = DeTable::parse_recoverable(text);
         for error in &syntax {

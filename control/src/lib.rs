@@ -12,6 +12,7 @@ mod build_info;
 pub mod config;
 pub mod ctl;
 pub mod daemon;
+mod file_end;
 pub mod kernel;
 pub mod metrics;
 mod plural;

@@ -48,7 +48,6 @@ impl Document {
 
     /// Checks a text as if it had been read from `file`.
     pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigErrors> {
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let sink = Sink::new(file, text);
         let (table, syntax) = DeTable::parse_recoverable(text);
         for error in &syntax {

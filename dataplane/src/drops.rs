@@ -51,6 +51,10 @@ drop_reasons! {
     IpHeader = "ip_header",
     /// IPv4 header checksum is wrong.
     IpChecksum = "ip_checksum",
+    /// An option of IPv4 whose length is below two bytes or beyond the header.
+    IpOptions = "ip_options",
+    /// IPv4 with a loose or strict source route, which RFC 7126 §4.3 and §4.4 have dropped.
+    SourceRoute = "source_route",
     /// Not addressed to an address of the interface.
     NotOurAddress = "not_our_address",
     /// Source address cannot be: unspecified, multicast, broadcast, loopback or our own.

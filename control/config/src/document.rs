@@ -14,6 +14,7 @@ use super::tuning::{self, ManagementSection, TcpSection};
 use super::types::*;
 use super::values;
 use super::{Config, IpsecSection, ipsec, network, objects, ports, sctp};
+use crate::text;
 use ddp::advert::is_name;
 
 /// A checked configuration that still knows where everything stands in its file.
@@ -34,13 +35,13 @@ pub struct Document {
 impl Document {
     /// Reads and checks a file.
     pub fn read(file: &Path) -> Result<Self, ConfigErrors> {
-        match std::fs::read_to_string(file) {
+        match text::read(file) {
             Ok(text) => Self::parse(file, &text),
-            Err(error) => Err(ConfigErrors(vec![ConfigError {
+            Err(message) => Err(ConfigErrors(vec![ConfigError {
                 file: file.to_owned(),
                 line: 0,
                 key: String::new(),
-                message: format!("cannot be read: {error}; check the path and its permissions"),
+                message,
             }])),
         }
     }

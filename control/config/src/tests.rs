@@ -1,6 +1,7 @@
 //! Good files give these values; bad ones give exactly these sentences.
 
 mod bad;
+mod encoding;
 mod good;
 mod machine;
 mod management;

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::exit::{Exit, Failure};
 use super::input;
+use config::text;
 
 /// Keys that are paths of the appliance's files; relative ones are of this program's directory.
 const PATHS: [&str; 1] = ["path"];
@@ -16,7 +17,7 @@ pub(super) fn body(file: &Path, section: &str) -> Result<Value, Failure> {
     let bytes = input::read(file)?;
     let shown = input::name(file);
     let wrong = |message: String| Failure::new(Exit::Usage, format!("{shown}: {message}"));
-    let text = std::str::from_utf8(&bytes).map_err(|_| wrong("is not UTF-8".into()))?;
+    let text = text::decode(&bytes).map_err(wrong)?;
     let mut value = match text.trim_start().starts_with('{') {
         true => serde_json::from_str(text)
             .map_err(|e| Failure::new(Exit::Usage, format!("{shown} is not JSON: {e}")))?,
@@ -74,5 +75,33 @@ fn absolute(value: &mut Value) -> Result<(), Failure> {
         }
         Value::Array(items) => items.iter_mut().try_for_each(absolute),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_is_utf_8_with_a_byte_order_mark_or_without() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("r.toml");
+        for text in [
+            "name = \"in\"\n",
+            "\u{feff}[[region]]\r\nname = \"in\"\r\n",
+            "\u{feff}{\"name\":\"in\"}",
+        ] {
+            std::fs::write(&file, text).unwrap();
+            assert_eq!(
+                body(&file, "region").unwrap(),
+                serde_json::json!({ "name": "in" }),
+                "{text}"
+            );
+        }
+        std::fs::write(&file, b"\xfe\xff\0n").unwrap();
+        let refused = body(&file, "region").unwrap_err();
+        let sentence =
+            "is UTF-16, big-endian, but must be UTF-8: iconv -f UTF-16 -t UTF-8 FILE > NEW";
+        assert_eq!(refused.message, format!("{}: {sentence}", file.display()));
     }
 }

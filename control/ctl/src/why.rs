@@ -16,10 +16,6 @@ pub(super) fn why(
     output: &mut Output<'_>,
 ) -> Result<(), Failure> {
     let why: Why = client.get(&format!("/v1/why/{}", path_segment(what)))?;
-    if why.sentences.is_empty() && why.streams.is_empty() && !output.json {
-        let message = format!("nothing is recorded of {what}: it ended in order, or long ago");
-        return Err(Failure::new(Exit::Failed, message));
-    }
     match file {
         Some(file) => write(what, file, &why, output),
         None => output.answer(&why, told),

@@ -370,7 +370,16 @@ fn region(
             }
             let charge = charged(len)?;
             let (len, config) = staged(path, len, true);
-            return Ok(Loaded { file: Some(file), ..made(&config, charge, len, watch)? });
+            let loaded = made(&config, charge, len, watch)?;
+            // A file that has changed meanwhile would leave zeros at the region's end.
+            let now = file.metadata().map_err(|error| cannot_open(path, &error))?.len();
+            if section.size.is_none() && now != len {
+                return Err(format!(
+                    "{} changed its length from {len} to {now} bytes while it was read: give the region a size, or try again",
+                    path.display()
+                ));
+            }
+            return Ok(Loaded { file: Some(file), ..loaded });
         }
     };
     let len = section.size.ok_or("it has no size")?;

@@ -1,6 +1,7 @@
 //! What a job sends: an ordinary file, sparse or not, a pipe, or what its client sends, read piece by piece.
 //!
-//! An ordinary file is read at offsets, by the loader's thread. A pipe is read in its order, each piece by a thread of
+//! An ordinary file is read at offsets, by the loader's thread; one that has changed its length by the last piece fails the
+//! job. A file of `/proc` or `/sys`, whose length is not that of its metadata, is read as a pipe is. A pipe is read in its order, each piece by a thread of
 //! its own, because it may have nothing to read for as long as it likes; the thread ends when the job has.
 
 use std::fs::File;
@@ -15,6 +16,7 @@ use rustix::io::Errno;
 
 use api::Input;
 use config::beneath::{Directories, Use};
+use config::file_end;
 
 /// Bytes of one piece, and of one message.
 pub const PIECE: u64 = 1 << 20;
@@ -33,7 +35,7 @@ pub struct SourceFile {
     open: Open,
     /// In messages.
     name: String,
-    /// Bytes when it was opened; `None` for a pipe.
+    /// Bytes when it was opened; `None` for what is read to its end.
     size: Option<u64>,
 }
 
@@ -68,7 +70,11 @@ impl SourceFile {
         let file = files.open(path, Use::Read).map_err(|refused| refused.to_string())?;
         let metadata = file.metadata().map_err(failed)?;
         let size = match metadata.file_type() {
-            kind if kind.is_file() => Some(metadata.len()),
+            // Files of /proc and /sys have lengths that say nothing: they are read to their ends.
+            kind if kind.is_file() => {
+                let len = metadata.len();
+                file_end::is_at(&file, len).unwrap_or(false).then_some(len)
+            }
             kind if kind.is_fifo() => None,
             _ => return Err(format!("{} is not an ordinary file or a pipe", path.display())),
         };
@@ -85,12 +91,12 @@ impl SourceFile {
         &self.name
     }
 
-    /// Bytes when it was opened; `None` for a pipe, of which nobody knows.
+    /// Bytes when it was opened; `None` for what is read to its end: a pipe, and a file whose length is wrong.
     pub fn size(&self) -> Option<u64> {
         self.size
     }
 
-    /// True for a pipe: reading it may wait.
+    /// True for what is read in order to its end, such as a pipe: reading it may wait.
     pub fn is_pipe(&self) -> bool {
         self.size.is_none()
     }
@@ -114,7 +120,7 @@ impl SourceFile {
     }
 }
 
-/// Bytes of the memory for a file of this length; `None` for a pipe.
+/// Bytes of the memory for a file of this length; `None`: read to its end.
 pub fn window(len: Option<u64>) -> u64 {
     len.map_or(SLOTS * PIECE, |len| len.min(SLOTS * PIECE)).max(1)
 }
@@ -141,12 +147,20 @@ impl Fill {
             self.source.file().read_exact_at(part, self.from + got).map_err(|error| {
                 let path = &self.source.name;
                 match error.kind() {
-                    std::io::ErrorKind::UnexpectedEof => format!("{path} became shorter"),
+                    std::io::ErrorKind::UnexpectedEof => {
+                        format!("{path} became shorter while it was sent")
+                    }
                     _ => format!("{path}: {error}"),
                 }
             })?;
             self.memory.write(self.at + got, part);
             got += n;
+        }
+        let end = self.from + got;
+        if self.source.size == Some(end)
+            && !file_end::is_at(self.source.file(), end).unwrap_or(true)
+        {
+            return Err(format!("{} {}", self.source.name, file_end::GREW));
         }
         Ok(got)
     }
@@ -220,7 +234,32 @@ mod tests {
         assert_eq!(last.read(), Ok(5));
         assert_eq!(bytes(&last, 5), b"\0\0end");
         file.set_len(10).unwrap();
-        assert!(last.read().unwrap_err().ends_with("became shorter"));
+        assert!(last.read().unwrap_err().ends_with("became shorter while it was sent"));
+    }
+
+    #[test]
+    fn a_file_that_became_longer_fails_at_its_last_piece() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, b"0123456789").unwrap();
+        let source = Arc::new(SourceFile::open(&Directories::everywhere(), &path).unwrap());
+        let (first, last) = (fill(&source, 0, 6), fill(&source, 6, 4));
+        assert_eq!((first.read(), last.read()), (Ok(6), Ok(4)));
+        File::options().append(true).open(&path).unwrap().write_all(b"more").unwrap();
+        assert_eq!(first.read(), Ok(6));
+        assert_eq!(last.read(), Err(format!("{} {}", path.display(), file_end::GREW)));
+    }
+
+    #[test]
+    fn a_file_whose_metadata_has_another_length_is_read_to_its_end() {
+        let path = Path::new("/proc/version");
+        assert_eq!(std::fs::metadata(path).unwrap().len(), 0);
+        let source = Arc::new(SourceFile::open(&Directories::everywhere(), path).unwrap());
+        assert_eq!((source.size(), source.is_pipe()), (None, true));
+        let piece = fill(&source, 0, 1 << 16);
+        let len = piece.read().unwrap();
+        assert!(bytes(&piece, len as usize).starts_with(b"Linux"), "{len} bytes");
+        assert_eq!(piece.read(), Ok(0));
     }
 
     #[test]

@@ -132,3 +132,28 @@ fn with_one_percent_of_loss() {
 fn with_five_percent_of_loss() {
     all(5.0);
 }
+
+/// The least MSS and those around the room of an FPDU: each FPDU takes several segments, and no more are sent than the
+/// peer announced (RFC 9293 §3.7.1, RFC 5044 §4.5).
+#[test]
+fn segments_of_the_least_mss() {
+    for mss in [48, 49, 87, 88, 128, 148] {
+        for (n, markers) in [true, false].into_iter().enumerate() {
+            let cell = Cell {
+                loss_percent: 0.5,
+                reorder: true,
+                duplicate: true,
+                markers,
+                crc: true,
+                revision: Revision::One,
+                mtu: mss + 40,
+            };
+            let seed = 4000 + (2 * mss + n) as u64;
+            let load = |seed| Load { seed, bytes: 64 << 10, ..Load::default() };
+            let (there, back) = (load(seed), load(!seed));
+            let run = transfer::run(config(&cell, seed), &there, &back, Patience::default());
+            let pair = run.unwrap_or_else(|what| panic!("{cell:?}, seed {seed}: {what}"));
+            assert_eq!(pair.client.stats().tcp.path_mtu.reductions, 0, "{cell:?}");
+        }
+    }
+}

@@ -113,6 +113,19 @@ pub enum MemoryError {
         /// The region's.
         len: u64,
     },
+    /// The file's length is not that of its metadata, or it became shorter.
+    #[error(
+        "the file {path} ended after {read} of its {file_len} bytes: it became shorter, or its length says nothing, as in \
+         /proc and /sys; copy it first"
+    )]
+    FileTooShort {
+        /// The file.
+        path: PathBuf,
+        /// Its bytes, as it says.
+        file_len: u64,
+        /// Bytes that were read.
+        read: u64,
+    },
     /// The preparation was cancelled.
     #[error("cancelled while its memory was prepared")]
     Cancelled,
@@ -433,6 +446,10 @@ impl StagedFile<'_> {
             go_on(at as u64)?;
             let n = std::io::Read::read(&mut self.file, &mut buffer)
                 .map_err(|error| MemoryError::File { path: path.to_owned(), error })?;
+            if n == 0 && (at as u64) < self.len {
+                let (path, file_len, read) = (path.to_owned(), self.len, at as u64);
+                return Err(MemoryError::FileTooShort { path, file_len, read });
+            }
             if n == 0 {
                 return Ok(());
             }

@@ -254,6 +254,21 @@ fn a_shared_region_is_one_file_of_a_size_that_nobody_changes() {
 }
 
 #[test]
+fn a_file_that_ends_before_its_length_is_refused() {
+    let path = std::env::temp_dir().join(format!("ddpd-shrunk-{}", std::process::id()));
+    std::fs::write(&path, b"12345").unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    // As of a file of /sys, or of one that was cut in between.
+    let staged = StagedFile { path: &path, file, len: 4096 };
+    let mapping = Mapping::anonymous(4096).unwrap();
+    let error = staged.read_into(&mapping, &mut |_| Ok(())).unwrap_err().to_string();
+    std::fs::remove_file(&path).unwrap();
+    let sentence = "ended after 5 of its 4096 bytes: it became shorter, or its length says nothing, as in /proc and /sys; \
+                    copy it first";
+    assert!(error.ends_with(sentence), "{error}");
+}
+
+#[test]
 fn a_staged_region_begins_as_its_file() {
     let path = std::env::temp_dir().join(format!("ddpd-staged-{}", std::process::id()));
     let content: Vec<u8> = (0..3_000_000u32).map(|i| (i * 31) as u8).collect();

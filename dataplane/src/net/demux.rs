@@ -1,7 +1,10 @@
 //! Demultiplexing of frames: Ethernet, VLAN, IPv4 and IPv6 headers. Read only; returns the kind of packet, or the reason
 //! to drop it.
 //!
-//! Left out: IPv4 options are skipped unread; fragments of packets with TCP or SCTP (also in UDP) are for
+//! Options of IPv4 are read for what forbids processing ([`super::options`]): by [`ip_to_us`] for policies, and here for
+//! what is ours. Packets of other protocols and addresses may be the host's, whose kernel has rules of its own.
+//!
+//! Left out: fragments of packets with TCP or SCTP (also in UDP) are for
 //! [`super::reassembly`], those of others are dropped ([`DropReason::Fragment`]), except the lone ones of
 //! RFC 6946; of IPv6 extension headers at most [`MAX_EXTENSIONS`] are followed. SCTP's own checksum is for SCTP.
 
@@ -16,6 +19,7 @@ use smoltcp::wire::{
 use super::interface::Interface;
 use super::link::Link;
 use super::neighbour::Mac;
+use super::options;
 use super::protocol::{ESP, ICMPV6, SCTP, TCP, UDP, UDP_HEADER};
 use super::reassembly::Fragment;
 use crate::checksum;
@@ -129,13 +133,22 @@ pub fn ip_to_us(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<u
     (to_us && is_intact(frame.get(at..)?)).then_some(at)
 }
 
-/// True unless the checksum of an IPv4 header is wrong.
+/// True unless the checksum of an IPv4 header is wrong, or its options forbid processing.
 pub fn is_intact(packet: &[u8]) -> bool {
     let first = packet.first().copied().unwrap_or_default();
     first >> 4 != 4
         || packet
             .get(..usize::from(first & 15) * 4)
-            .is_some_and(|header| checksum::sum(header) == 0xffff)
+            .is_some_and(|header| checksum::sum(header) == 0xffff && options_of(header).is_ok())
+}
+
+/// Reads the options of an IPv4 header.
+#[inline]
+fn options_of(header: &[u8]) -> Result<(), DropReason> {
+    match header.get(IPV4..) {
+        Some(bytes @ [_, ..]) => options::check(bytes),
+        _ => Ok(()),
+    }
 }
 
 /// True for a fragment that is put together here.
@@ -247,6 +260,10 @@ fn ipv4(
     if !interface.has_v4(destination) {
         return Err(DropReason::NotOurAddress);
     }
+    let options = options_of(&frame[at..at + header]);
+    if interface.guarded {
+        options?; // policies were not asked about it
+    }
     let payload = at + header..at + usize::from(packet.total_len());
     let addresses = (IpAddr::V4(source), IpAddr::V4(destination));
     if packet.more_frags() || packet.frag_offset() != 0 {
@@ -254,6 +271,7 @@ fn ipv4(
         if !is_put_together(protocol, interface) {
             return Err(DropReason::Fragment);
         }
+        options?;
         return Ok(Kind::Fragment(Fragment {
             source: addresses.0,
             destination: addresses.1,
@@ -265,18 +283,19 @@ fn ipv4(
             payload,
         }));
     }
-    match packet.next_header() {
-        IpProtocol::Tcp => tcp(frame, addresses, payload, check),
-        SCTP => sctp(frame, addresses, payload),
-        IpProtocol::Udp => udp(frame, addresses, payload, interface),
+    let kind = match packet.next_header() {
+        IpProtocol::Tcp => tcp(frame, addresses, payload, check)?,
+        SCTP => sctp(frame, addresses, payload)?,
+        IpProtocol::Udp => udp(frame, addresses, payload, interface)?,
         IpProtocol::Icmp => {
             if checksum::sum(&frame[payload.clone()]) != 0xffff {
                 return Err(DropReason::L4Checksum);
             }
-            Ok(Kind::Icmp4 { source, destination, message: payload })
+            Kind::Icmp4 { source, destination, message: payload }
         }
-        _ => Err(DropReason::IpProtocol),
-    }
+        _ => return Err(DropReason::IpProtocol),
+    };
+    options.map(|()| kind)
 }
 
 /// True for a neighbour advertisement (RFC 4861 §4.4).

@@ -17,6 +17,7 @@ pub mod limit;
 pub mod link;
 pub mod nd;
 pub mod neighbour;
+pub mod options;
 pub mod path;
 pub mod path_mtu;
 pub mod presence;

@@ -174,7 +174,8 @@ pub struct Config {
     pub max_ranges: usize,
     /// Probing of idle connections; off by default (RFC 9293 §3.8.4 MUST-25).
     pub keepalive: Option<Keepalive>,
-    /// A smaller MSS of a peer is taken for this, against floods of tiny segments; bytes, ≥ 1 + 12.
+    /// Least MSS, bytes with options, ≥ 1 + 12: a smaller one of a peer or a path is raised to it. It bounds the segments
+    /// per byte that a peer can request.
     pub min_mss: u16,
     /// Challenge acknowledgements per second and connection (RFC 5961 §7).
     pub challenge_acks_per_second: u32,
@@ -184,6 +185,9 @@ pub struct Config {
 
 /// Segments that may be unacknowledged however small the send window is: they may be short.
 const LEAST_RECORDS: u64 = 32 * 1024;
+
+/// Room for all options of TCP and eight bytes of text (RFC 9293 §3.1); Linux's `tcp_min_snd_mss` is the same.
+pub(super) const MIN_MSS: u16 = 40 + 8;
 
 impl Default for Config {
     fn default() -> Self {
@@ -203,7 +207,7 @@ impl Default for Config {
             receive_window_limit: 0,
             max_ranges: 256,
             keepalive: None,
-            min_mss: 88,
+            min_mss: MIN_MSS,
             challenge_acks_per_second: 10,
             recorder: true,
         }

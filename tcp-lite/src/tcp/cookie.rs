@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use transport::seq::SeqNumber;
 
-use super::config::Config;
+use super::config::{Config, MIN_MSS};
 use super::connection::Connection;
 use super::isn::{FourTuple, IsnGenerator, Start};
 use super::receiver::Receiver;
@@ -36,8 +36,9 @@ const HASH_MASK: u32 = (1 << HASH_BITS) - 1;
 const MSS_SHIFT: u32 = HASH_BITS;
 const PERIOD_SHIFT: u32 = 30;
 
-/// The values of the peer's MSS that a cookie can encode; it is rounded down.
-const MSS: [u16; 8] = [88, 536, 1220, 1380, 1440, 1460, 8940, 65_220];
+/// The values of the peer's MSS that a cookie can encode. It is rounded down, never above what the peer announced unless
+/// that is below [`MIN_MSS`].
+const MSS: [u16; 8] = [MIN_MSS, 536, 1220, 1380, 1440, 1460, 8940, 65_220];
 const _: () = assert!(MSS.len() == 1 << (PERIOD_SHIFT - MSS_SHIFT));
 
 const SCALE_MASK: u32 = 0xf;

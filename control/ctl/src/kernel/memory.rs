@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ddp::{AtomicError, RegionMemory, VecMemory};
 
+use config::file_end;
+
 /// Bytes read ahead of a file.
 const READ_AHEAD: usize = 1 << 20;
 
@@ -56,16 +58,20 @@ impl KernelMemory {
         Ok(Self::file(file, len))
     }
 
-    /// The file, if its bytes come one after the other and nobody knows how many.
+    /// The file, if its bytes come one after the other and nobody knows how many: a pipe, a device, or a file whose
+    /// length is not that of its metadata, such as those of `/proc` and `/sys`.
     ///
     /// # Errors
     /// When it cannot be opened.
     pub(super) fn open_pipe(path: &Path) -> io::Result<Option<Box<dyn io::Read>>> {
-        let kind = std::fs::metadata(path)?.file_type();
-        if kind.is_file() || kind.is_dir() {
+        let metadata = std::fs::metadata(path)?;
+        let kind = metadata.file_type();
+        if kind.is_dir() {
             return Ok(None);
         }
-        Ok(Some(Box::new(File::open(path)?)))
+        let file = File::open(path)?;
+        let is_known = kind.is_file() && file_end::is_at(&file, metadata.len()).unwrap_or(false);
+        Ok((!is_known).then(|| Box::new(file) as Box<dyn io::Read>))
     }
 
     /// A file of `len` bytes, made if it is not there, to be written.
@@ -159,6 +165,10 @@ impl FileMemory {
             out[done..done + n].copy_from_slice(&ahead.bytes[skip..skip + n]);
             done += n;
         }
+        let is_last = offset + done as u64 == self.len;
+        if is_last && !file_end::is_at(&self.file, self.len).unwrap_or(true) {
+            self.keep(io::Error::other(file_end::GREW));
+        }
     }
 
     fn keep(&self, error: io::Error) {
@@ -222,5 +232,31 @@ mod tests {
         let error = memory.take_error().expect("an error");
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
         assert!(memory.take_error().is_none());
+    }
+
+    #[test]
+    fn a_file_that_became_longer_is_noticed_at_its_end() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("region");
+        std::fs::write(&path, [7; 5000]).expect("written");
+        let memory = KernelMemory::open(&path).expect("opened");
+        let mut out = [1; 100];
+        memory.read(4900, &mut out);
+        assert!(memory.take_error().is_none());
+        File::options().write(true).open(&path).and_then(|f| f.set_len(5001)).expect("longer");
+        memory.read(4800, &mut out);
+        assert!(memory.take_error().is_none());
+        memory.read(4900, &mut out);
+        assert_eq!(memory.take_error().expect("an error").to_string(), file_end::GREW);
+    }
+
+    #[test]
+    fn what_has_no_length_of_its_own_is_read_as_a_pipe() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("f");
+        std::fs::write(&path, b"").expect("written");
+        let is_pipe = |path: &Path| KernelMemory::open_pipe(path).expect("opened").is_some();
+        assert!(!is_pipe(&path) && !is_pipe(dir.path()));
+        assert!(is_pipe(Path::new("/proc/self/status")) && is_pipe(Path::new("/dev/null")));
     }
 }

@@ -63,9 +63,13 @@ fn what_is_not_recorded_or_no_subject_is_said() {
         (
             "0000000001000007",
             1,
-            "nothing is recorded of stream 0000000001000007\nhint: streams that ended in order",
+            "no stream 0000000001000007 was seen since ddpd started\nhint: `ddpctl streams` lists",
         ),
-        ("192.0.2.1", 1, "nothing is recorded of 192.0.2.1: it ended in order, or long ago"),
+        (
+            "192.0.2.1",
+            1,
+            "no stream with 192.0.2.1 and no attempt of it was seen since ddpd started\nhint: no packet of it came",
+        ),
         ("12", 1, "there is no job 12"),
         ("ingest", 2, "`ingest` is no stream (16 hexadecimal digits), job (a number) or peer"),
     ] {

@@ -46,7 +46,12 @@ impl Core {
             Effect::Begin { task, stream } => self.begin_task(stream, task, now),
             Effect::Claim { stream, job } => self.streams.claim(stream, job),
             Effect::Release { stream } => self.streams.release(stream),
-            Effect::Close { stream, abort } => self.streams.close(&mut self.env, stream, abort),
+            Effect::Close { stream, abort } => {
+                if abort {
+                    self.streams.give_up_for_job(stream);
+                }
+                self.streams.close(&mut self.env, stream, abort);
+            }
             Effect::Send { stream, qn, source, task } => {
                 let post = Post::Task { task, bytes: 0 };
                 self.streams.send(&mut self.env, stream, qn, source, post);

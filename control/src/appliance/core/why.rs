@@ -8,7 +8,9 @@ use ddp::StreamId;
 
 use super::Core;
 use crate::appliance::pending::Then;
-use api::{Answer, ApiError, EventFilter, EventKind, JobState, Reply, Subject, Why};
+use api::{
+    self, Answer, ApiError, Event, EventFilter, EventKind, EventPage, JobState, Reply, Subject, Why,
+};
 
 /// Attempts of a peer that are told, the newest.
 const ATTEMPTS: usize = 16;
@@ -28,11 +30,8 @@ impl Core {
     pub(super) fn why(&self, subject: Subject, now: Instant) -> Result<Why, ApiError> {
         match subject {
             Subject::Stream(id) => {
-                let flight = self.flights.stream(StreamId(id.0), now).ok_or_else(|| {
-                    let message = format!("nothing is recorded of stream {id}");
-                    let hint = self.why_nothing();
-                    ApiError::not_found(message).with_hint(Some(hint.as_str()))
-                })?;
+                let flight = self.flights.stream(StreamId(id.0), now);
+                let flight = flight.ok_or_else(|| self.no_stream(id))?;
                 Ok(Why { sentences: Vec::new(), streams: vec![flight] })
             }
             Subject::Job(id) => {
@@ -56,7 +55,12 @@ impl Core {
             }
             Subject::Peer(ip, port) => {
                 let streams = self.flights.of_peer(ip, port, now);
-                Ok(Why { sentences: self.attempts_of(ip, port), streams })
+                let log = self.log();
+                let sentences = attempts_of(&log.events, ip, port);
+                match streams.is_empty() && sentences.is_empty() {
+                    true => Err(self.no_peer(&log, ip, port)),
+                    false => Ok(Why { sentences, streams }),
+                }
             }
         }
     }
@@ -68,38 +72,103 @@ impl Core {
         (management.recorder_streams as usize, size)
     }
 
-    fn why_nothing(&self) -> String {
+    fn log(&self) -> EventPage {
+        self.env.log.read(0, usize::MAX, &EventFilter::default())
+    }
+
+    /// Nothing is recorded of a stream: the log may have its end.
+    fn no_stream(&self, id: api::StreamId) -> ApiError {
+        let log = self.log();
+        match end_of(&log.events, id) {
+            Some(reason) => self.not_kept(format!("stream {id} ended: {reason}")),
+            None if log.events.iter().any(|event| event.kind.stream() == Some(id)) => {
+                self.not_kept(format!("nothing is recorded of stream {id}"))
+            }
+            None => {
+                let message = format!("no stream {id} was seen {}", within(&log));
+                let hint =
+                    "`ddpctl streams` lists those that have not ended, `ddpctl events` has others";
+                ApiError::not_found(message).with_hint(Some(hint))
+            }
+        }
+    }
+
+    /// Nothing is recorded of a peer's streams, and no attempt: the log may have its last stream.
+    fn no_peer(&self, log: &EventPage, ip: IpAddr, port: Option<u16>) -> ApiError {
+        let peer = port.map_or(ip.to_string(), |port| SocketAddr::new(ip, port).to_string());
+        let last = log.events.iter().rev().find_map(|event| match &event.kind {
+            EventKind::StreamEstablished { stream, remote, .. } if is_of(remote, ip, port) => {
+                Some(*stream)
+            }
+            _ => None,
+        });
+        match last.map(|last| (last, end_of(&log.events, last))) {
+            Some((last, Some(reason))) => {
+                self.not_kept(format!("the last stream with {peer}, {last}, ended: {reason}"))
+            }
+            Some((last, None)) => {
+                self.not_kept(format!("nothing is recorded of the last stream with {peer}, {last}"))
+            }
+            None => {
+                let message =
+                    format!("no stream with {peer} and no attempt of it was seen {}", within(log));
+                let hint = "no packet of it came, or it was dropped before TCP and SCTP: `ddpctl counters` has the \
+                            reasons of drops";
+                ApiError::not_found(message).with_hint(Some(hint))
+            }
+        }
+    }
+
+    fn not_kept(&self, message: String) -> ApiError {
         let management = &self.env.facts.config.management;
-        match management.recorder {
+        let hint = match management.recorder {
             true => format!(
                 "streams that ended in order are not kept, of the others the newest {} ([management] recorder_streams)",
                 management.recorder_streams
             ),
             false => "the recorder is off: set `recorder = true` in [management]".to_owned(),
-        }
-    }
-
-    /// Attempts of a peer, or to it, that did not become streams, as the log has them.
-    fn attempts_of(&self, ip: IpAddr, port: Option<u16>) -> Vec<String> {
-        let is = |remote: &str| {
-            let end: Option<SocketAddr> = remote.parse().ok();
-            end.is_some_and(|end| end.ip() == ip && port.is_none_or(|port| port == end.port()))
         };
-        let page = self.env.log.read(0, usize::MAX, &EventFilter::default());
-        let told = page.events.into_iter().filter_map(|event| match event.kind {
-            EventKind::HandshakeFailed { remote, local, stage, reason, detail, hint, .. }
-                if is(&remote) =>
-            {
-                let hint = hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
-                Some(format!("{remote} to {local}: no stream, {stage} {reason}: {detail}{hint}."))
-            }
-            EventKind::StreamRefused { remote, reason, hint, .. } if is(&remote) => {
-                let hint = hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
-                Some(format!("From here to {remote}: no stream: {reason}{hint}."))
-            }
-            _ => None,
-        });
-        let told: Vec<String> = told.collect();
-        told[told.len().saturating_sub(ATTEMPTS)..].to_vec()
+        ApiError::not_found(message).with_hint(Some(&hint))
     }
+}
+
+/// Why a stream ended, one sentence.
+fn end_of(events: &[Event], id: api::StreamId) -> Option<&str> {
+    events.iter().rev().find_map(|event| match &event.kind {
+        EventKind::StreamClosed { stream, reason, .. } if *stream == id => Some(reason.as_str()),
+        _ => None,
+    })
+}
+
+/// The time that the log is about.
+fn within(log: &EventPage) -> String {
+    match log.lost {
+        0 => "since ddpd started".to_owned(),
+        lost => format!("in the log, which has lost its oldest {lost} events"),
+    }
+}
+
+/// True for an address and port of this host, or only of this port.
+fn is_of(remote: &str, ip: IpAddr, port: Option<u16>) -> bool {
+    let end: Option<SocketAddr> = remote.parse().ok();
+    end.is_some_and(|end| end.ip() == ip && port.is_none_or(|port| port == end.port()))
+}
+
+/// Attempts of a peer, or to it, that did not become streams, one sentence each.
+fn attempts_of(events: &[Event], ip: IpAddr, port: Option<u16>) -> Vec<String> {
+    let told = events.iter().filter_map(|event| match &event.kind {
+        EventKind::HandshakeFailed { remote, local, stage, reason, detail, hint, .. }
+            if is_of(remote, ip, port) =>
+        {
+            let hint = hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+            Some(format!("{remote} to {local}: no stream, {stage} {reason}: {detail}{hint}."))
+        }
+        EventKind::StreamRefused { remote, reason, hint, .. } if is_of(remote, ip, port) => {
+            let hint = hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+            Some(format!("From here to {remote}: no stream: {reason}{hint}."))
+        }
+        _ => None,
+    });
+    let told: Vec<String> = told.collect();
+    told[told.len().saturating_sub(ATTEMPTS)..].to_vec()
 }

@@ -4,6 +4,9 @@ use dataplane::WaitedFor;
 
 use super::flight::{End, Flight, What};
 
+/// What a stream that was aborted without a reason displays.
+const ABORTED: &str = "aborted by this end";
+
 const LINGERS: &str = "This end had closed its direction, and the peer did not close its own in time: look at the peer's program.";
 
 /// One sentence, and the key if one matters.
@@ -28,7 +31,9 @@ pub(super) fn advice(end: &End, flight: &Flight) -> Option<Advice> {
         What::Terminate { numbers: (1, kind, code), .. } => of_ddp((*kind, *code)),
         _ => None,
     });
-    by_error.or_else(|| of_records(end.reason, flight)).or_else(|| of_reason(end.reason))
+    by_error
+        .or_else(|| of_records(end.reason, flight))
+        .or_else(|| of_reason(end.reason, &end.sentence))
 }
 
 /// A time-out whose cause the worker's recorder shows.
@@ -85,7 +90,8 @@ fn of_ddp(code: (u8, u8)) -> Option<Advice> {
     }
 }
 
-fn of_reason(reason: &str) -> Option<Advice> {
+/// `sentence`: the one in which the end is told.
+fn of_reason(reason: &str, sentence: &str) -> Option<Advice> {
     match reason {
         "tcp_timeout" => key(
             "[tcp] user_timeout",
@@ -121,7 +127,99 @@ fn of_reason(reason: &str) -> Option<Advice> {
             "The peer had closed its direction, and this end had not sent all answers, or not stored all messages, in time: \
              look for slow files, and for a peer that takes no answers.",
         ),
-        "local_abort" => plain("The sentence above says why this end gave it up."),
+        // Else the sentence says why.
+        "local_abort" if sentence == ABORTED => plain(
+            "The cause is not recorded. A region that is removed by force, a listener that no longer admits the peer, a reload \
+             and the end of ddpd abort streams: `ddpctl events` has them at that time.",
+        ),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reasons whose sentence says all.
+    const PLAIN: [&str; 4] =
+        ["local_shutdown", "peer_shutdown", "rejected_by_peer", "rejected_here"];
+
+    #[test]
+    fn each_reason_has_its_advice_and_its_key() {
+        for (reason, key, sentence) in [
+            (
+                "tcp_timeout",
+                "[tcp] user_timeout",
+                "The peer acknowledged nothing for [tcp] user_timeout: its host is gone, or the path is cut.",
+            ),
+            (
+                "sctp_timeout",
+                "[sctp] max_retransmits",
+                "The peer acknowledged nothing for [sctp] max_retransmits time-outs: its host is gone, or the path is cut.",
+            ),
+            (
+                "idle",
+                "[[listener]] idle_timeout",
+                "The peer was silent for the listener's idle_timeout: raise it, or turn it off, if silence is as it should be.",
+            ),
+            (
+                "not_protected",
+                "[[listener]] require",
+                "IPsec did not protect the stream as its listener requires, or as when it was opened from here, for 60 s: \
+                 ddpctl ipsec policies and ddpctl ipsec sas show what protects the peer's packets now.",
+            ),
+            (
+                "peer_lingers",
+                "",
+                "This end had closed its direction, and the peer did not close its own in time: look at the peer's program.",
+            ),
+            (
+                "peer_reset",
+                "",
+                "The peer's host reset the connection: its program was killed, or closed with data unread, or a firewall did \
+                 it. The peer's log may say which.",
+            ),
+            (
+                "peer_abort",
+                "",
+                "The peer's host reset the connection: its program was killed, or closed with data unread, or a firewall did \
+                 it. The peer's log may say which.",
+            ),
+            ("peer_restart", "", "The peer's host began the association anew: it was restarted."),
+            (
+                "terminated_by_peer",
+                "",
+                "The peer's message says what it refused: look there for its reason, and here for what was sent to it.",
+            ),
+            (
+                "mpa_error",
+                "[mpa] on_bad_crc",
+                "What arrived is no valid FPDU: memory or a middlebox on the path corrupts it, or the two ends disagree on \
+                 markers or CRC.",
+            ),
+            (
+                "ulp_timeout",
+                "",
+                "The peer had closed its direction, and this end had not sent all answers, or not stored all messages, in \
+                 time: look for slow files, and for a peer that takes no answers.",
+            ),
+        ] {
+            let advice = of_reason(reason, "a sentence").unwrap();
+            assert_eq!((advice.key.unwrap_or(""), advice.sentence), (key, sentence), "{reason}");
+        }
+        for reason in PLAIN {
+            assert_eq!(of_reason(reason, "a sentence"), None, "{reason}");
+        }
+    }
+
+    // The advice must not point to a sentence that says nothing.
+    #[test]
+    fn an_abort_without_a_reason_says_that_none_is_recorded() {
+        let reason = dataplane::CloseReason::Tcp(tcp_lite::endpoint::CloseReason::LocalAbort);
+        assert_eq!((reason.name(), &*reason.to_string()), ("local_abort", ABORTED));
+        assert!(
+            of_reason("local_abort", ABORTED).unwrap().sentence.starts_with("The cause is not")
+        );
+        assert_eq!(of_reason("local_abort", "the link of port `p` is down"), None);
     }
 }

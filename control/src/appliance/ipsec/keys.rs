@@ -8,6 +8,8 @@ use std::path::Path;
 use ipsec::crypto::{Algorithm, Keys};
 use zeroize::Zeroizing;
 
+use config::text;
+
 /// Bytes of such a file at most.
 const MOST: u64 = 1024;
 
@@ -48,11 +50,12 @@ pub(super) fn read(path: &Path, algorithm: Algorithm) -> Result<KeyText, String>
     if facts.uid() != ours && facts.uid() != 0 {
         return Err(format!("{shown} belongs to user {}: it must be ours or root's", facts.uid()));
     }
-    let mut text = Zeroizing::new(String::with_capacity(MOST as usize + 1));
-    file.take(MOST + 1).read_to_string(&mut text).map_err(cannot)?;
-    if text.len() as u64 > MOST {
+    let mut read = Zeroizing::new(Vec::with_capacity(MOST as usize + 1));
+    file.take(MOST + 1).read_to_end(&mut read).map_err(cannot)?;
+    if read.len() as u64 > MOST {
         return Err(format!("{shown} has more than {MOST} bytes: it is no key"));
     }
+    let text = text::decode(&read).map_err(|why| format!("{shown} {why}"))?;
     let wanted = [algorithm.key_len(), algorithm.auth_key_len()];
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let mut keys = Vec::new();

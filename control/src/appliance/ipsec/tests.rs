@@ -134,6 +134,20 @@ fn keys_that_others_read_or_that_do_not_fit_are_refused_without_showing_them() {
         assert!(refusal.contains(why), "{refusal}");
         assert!(!refusal.contains("abab"), "{refusal}");
     }
+    for (bytes, why) in [
+        (
+            b"\xff\xfea\0b\0".to_vec(),
+            "is UTF-16, little-endian, but must be UTF-8: iconv -f UTF-16 -t UTF-8 FILE > NEW",
+        ),
+        (b"abab\xfcab".to_vec(), "is not UTF-8 in line 1"),
+        (b"abab\0".to_vec(), "has a NUL byte in line 1: it is no text"),
+    ] {
+        std::fs::write(bench.path("out.key"), bytes).unwrap();
+        let refusal = bench.refusal();
+        assert!(refusal.contains(why) && !refusal.contains("abab"), "{refusal}");
+    }
+    bench.key("out.key", &("\u{feff}".to_owned() + &"ab".repeat(20) + "\r\n"), 0o600);
+    start(&bench.config()).unwrap();
     bench.key("out.key", &("0x".to_owned() + &"AB".repeat(20) + "\n"), 0o600);
     start(&bench.config()).unwrap();
     // Both directions with one key would use each nonce twice.

@@ -335,12 +335,23 @@ impl Streams {
         match self.streams.get_mut(&id) {
             Some(stream) => {
                 stream.end.waiting.push(answer);
+                if abort {
+                    stream.end.give_up("aborted by a call of the API".to_owned());
+                }
                 self.close(env, id, abort);
             }
             None => {
                 let id = api_id(id);
                 answer.send(Err(ApiError::not_found(format!("there is no stream {id}"))));
             }
+        }
+    }
+
+    /// The job that has it aborts it.
+    pub(super) fn give_up_for_job(&mut self, id: StreamId) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            let job = stream.job.map_or("a job".to_owned(), |job| format!("job {job}"));
+            stream.end.give_up(format!("aborted by {job}, which did not get to its end"));
         }
     }
 

@@ -62,6 +62,13 @@ pub(super) struct End {
     pub(super) stores: bool,
 }
 
+impl End {
+    /// Keeps why the control thread aborts it: the first reason.
+    pub(super) fn give_up(&mut self, reason: String) {
+        self.abort_reason.get_or_insert(reason);
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     Binding,

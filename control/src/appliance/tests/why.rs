@@ -1,7 +1,7 @@
 //! The flight recorder: what is kept of streams, for how long, and what is told.
 
 use super::*;
-use api::{Flight, StreamId as ApiStream, Subject, Why};
+use api::{ErrorKind, EventFilter, EventKind, Flight, StreamId as ApiStream, Subject, Via, Why};
 use dataplane::{Record, RecordKind, Recording, Transport, WaitedFor};
 use ddp::rdmap::Terminate;
 
@@ -123,8 +123,144 @@ fn streams_that_ended_in_order_and_rejected_ones_are_not_kept() {
     bench.accepted(1, PEER);
     bench.closed(1, CloseReason::PeerShutdown);
     let error = bench.why(Subject::Stream(ApiStream(1))).unwrap_err();
-    assert_eq!(error.message, "nothing is recorded of stream 0000000000000001");
+    assert_eq!(error.message, "stream 0000000000000001 ended: closed by the peer");
     assert_eq!(bench.core.flights().archived(), (0, 0, 0));
+}
+
+#[test]
+fn of_what_is_not_recorded_the_log_tells_whether_it_was_seen() {
+    const KEPT: &str = "streams that ended in order are not kept, of the others the newest 256 ([management] \
+                        recorder_streams)";
+    const NO_PACKET: &str = "no packet of it came, or it was dropped before TCP and SCTP: `ddpctl counters` has the \
+                             reasons of drops";
+    let peer = |text: &str, port| Subject::Peer(text.parse().unwrap(), port);
+    let mut bench = bench();
+    let told = |bench: &mut Bench, subject| {
+        let error = bench.why(subject).unwrap_err();
+        assert_eq!(error.error, ErrorKind::NotFound);
+        (error.message, error.hint.unwrap())
+    };
+    assert_eq!(
+        told(&mut bench, peer("192.0.2.1", None)),
+        (
+            "no stream with 192.0.2.1 and no attempt of it was seen since ddpd started".into(),
+            NO_PACKET.into()
+        )
+    );
+    bench.accepted(1, PEER);
+    bench.closed(1, CloseReason::PeerShutdown);
+    for (port, shown) in [(None, "10.0.0.9"), (Some(5000), "10.0.0.9:5000")] {
+        let sentence =
+            format!("the last stream with {shown}, 0000000000000001, ended: closed by the peer");
+        assert_eq!(told(&mut bench, peer(PEER, port)), (sentence, KEPT.into()));
+    }
+    assert_eq!(
+        told(&mut bench, peer("2001:db8::1", Some(9))).0,
+        "no stream with [2001:db8::1]:9 and no attempt of it was seen since ddpd started"
+    );
+    assert_eq!(told(&mut bench, peer(PEER, Some(1))).1, NO_PACKET);
+    assert_eq!(
+        told(&mut bench, Subject::Stream(ApiStream(7))),
+        (
+            "no stream 0000000000000007 was seen since ddpd started".into(),
+            "`ddpctl streams` lists those that have not ended, `ddpctl events` has others".into()
+        )
+    );
+    let error = bench.why(Subject::Job(7)).unwrap_err();
+    assert_eq!(error.message, "there is no job 7");
+}
+
+#[test]
+fn a_log_that_has_lost_events_is_not_taken_for_the_whole_time() {
+    let mut bench = bench_with(&format!("{BASIC}\n[management]\nrecorder = false\n"));
+    bench.accepted(1, PEER);
+    let told = |bench: &mut Bench| {
+        let error = bench.why(Subject::Peer(PEER.parse().unwrap(), None)).unwrap_err();
+        (error.message, error.hint.unwrap())
+    };
+    assert_eq!(
+        told(&mut bench),
+        (
+            "nothing is recorded of the last stream with 10.0.0.9, 0000000000000001".into(),
+            "the recorder is off: set `recorder = true` in [management]".into()
+        )
+    );
+    let stream = bench.why(Subject::Stream(ApiStream(1))).unwrap_err();
+    assert_eq!(stream.message, "nothing is recorded of stream 0000000000000001");
+    while bench.core.env().log.read(0, usize::MAX, &EventFilter::default()).lost == 0 {
+        for _ in 0..10_000 {
+            bench.core.env().log.push(EventKind::Undrained);
+        }
+    }
+    let other = bench.why(Subject::Peer("192.0.2.1".parse().unwrap(), None)).unwrap_err();
+    let message = other.message;
+    assert!(message.contains("was seen in the log, which has lost its oldest "), "{message}");
+}
+
+#[test]
+fn an_abort_says_who_aborted() {
+    let mut bench = bench();
+    let last_two = |bench: &mut Bench, id| {
+        let mut sentences = bench.flight(id).sentences;
+        (sentences.pop().unwrap(), sentences.pop().unwrap())
+    };
+    bench.accepted(1, PEER);
+    let _pending = bench.call(Request::CloseStream { id: ApiStream(1), abort: true });
+    bench.closed(1, CloseReason::LocalAbort);
+    let traffic = "The peer placed 0 bytes, and acknowledged 0 bytes of ours.".to_owned();
+    let sentence = "This end ended it after 0.000 s: aborted by a call of the API.".to_owned();
+    assert_eq!(last_two(&mut bench, 1), (traffic, sentence));
+
+    bench.accepted(2, PEER);
+    bench.closed(2, CloseReason::LocalAbort);
+    let flight = bench.flight(2);
+    assert_eq!(
+        flight.sentences.last().unwrap(),
+        "The cause is not recorded. A region that is removed by force, a listener that no longer admits the peer, a reload \
+         and the end of ddpd abort streams: `ddpctl events` has them at that time."
+    );
+    assert!(flight.sentences.iter().any(|s| s.ends_with(": aborted by this end.")), "{flight:?}");
+}
+
+#[test]
+fn a_job_is_told_in_one_sentence() {
+    let mut bench = bench();
+    let told = |bench: &mut Bench, id| bench.why(Subject::Job(id)).unwrap().sentences;
+    let file = bench.dir.path().join("file");
+    std::fs::write(&file, b"sample").unwrap();
+    let put = |bench: &mut Bench, file: &std::path::Path| {
+        let spec = api::PutSpec {
+            file: Some(file.to_owned()),
+            via: Via::Stream(ApiStream(1)),
+            target: api::RemotePlace::Tagged { stag: 77, to: 5 },
+        };
+        match answer(&mut bench.call(Request::Put(spec))).unwrap() {
+            Reply::Job(job) => job.id,
+            other => panic!("{other:?}"),
+        }
+    };
+    bench.accepted(1, PEER);
+    let id = put(&mut bench, &file);
+    assert_eq!(
+        told(&mut bench, id),
+        [format!("Job {id} (put) with 10.0.0.9:5000 is under way, after 0 of 0 bytes.")]
+    );
+    let _pending = bench.call(Request::CancelJob(id));
+    assert_eq!(
+        told(&mut bench, id),
+        [format!("Job {id} (put) with 10.0.0.9:5000 was cancelled, after 0 of 0 bytes.")]
+    );
+    let none = bench.dir.path().join("none");
+    let id = put(&mut bench, &none);
+    bench.load_all();
+    assert_eq!(
+        told(&mut bench, id),
+        [format!(
+            "Job {id} (put) with 10.0.0.9:5000 failed: cannot open {}: No such file or directory (os error 2), after 0 \
+             of 0 bytes.",
+            none.display()
+        )]
+    );
 }
 
 #[test]
@@ -142,7 +278,7 @@ fn the_archive_is_bounded_and_keeps_the_newest() {
     let told = bench.why(Subject::Peer(PEER.parse().unwrap(), Some(5000))).unwrap();
     let streams: Vec<u64> = told.streams.iter().map(|flight| flight.stream.0).collect();
     assert_eq!(streams, (145..=400).collect::<Vec<_>>());
-    assert!(bench.why(Subject::Peer(PEER.parse().unwrap(), Some(1))).unwrap().streams.is_empty());
+    assert!(bench.why(Subject::Peer(PEER.parse().unwrap(), Some(1))).is_err());
 }
 
 #[test]

@@ -65,17 +65,86 @@ fn ethernet_padding_is_cut_off() {
     assert_eq!(segment_at(&f), 34..54);
 }
 
+/// The frame with these options in its IPv4 header, a multiple of four bytes.
+fn with_options(mut frame: Vec<u8>, options: &[u8]) -> Vec<u8> {
+    frame.splice(34..34, options.iter().copied());
+    frame[14] += options.len() as u8 / 4;
+    frame[17] += options.len() as u8;
+    frame[24..26].fill(0);
+    let sum = !checksum::sum(&frame[14..34 + options.len()]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
 #[test]
 fn ipv4_options_are_skipped_and_covered_by_the_checksum() {
-    let mut f = frame(None, false, IpProtocol::Tcp, &SEGMENT);
-    f.splice(34..34, [7, 3, 4, 0]); // record route, without room
-    f[14] = 0x46;
-    f[17] += 4;
-    assert_eq!(drop_of(&f), DropReason::IpChecksum);
-    f[24..26].fill(0);
-    let sum = !checksum::sum(&f[14..38]);
-    f[24..26].copy_from_slice(&sum.to_be_bytes());
-    assert_eq!(segment_at(&f), 38..58);
+    let plain = || frame(None, false, IpProtocol::Tcp, &SEGMENT);
+    // Record route without room, router alert, a security option, an unknown one.
+    for options in [[7, 3, 4, 0], [148, 4, 0, 0], [130, 3, 1, 1], [222, 2, 0, 9]] {
+        let mut f = with_options(plain(), &options);
+        assert_eq!(segment_at(&f), 38..58, "{options:?}");
+        f[34] ^= 1;
+        assert_eq!(drop_of(&f), DropReason::IpChecksum);
+    }
+    assert_eq!(segment_at(&with_options(plain(), &[1; 40])), 74..94);
+}
+
+// RFC 1122 §3.2.1.8 (c), RFC 7126 §4.3, §4.4: whatever protocol is behind them, in pieces too, and completed or not.
+#[test]
+fn source_routes_and_malformed_options_are_dropped() {
+    let loose = [131, 7, 4, 10, 0, 0, 3, 0];
+    let completed = [137, 7, 8, 10, 0, 0, 3, 0];
+    let mut us = ours();
+    us[0].encapsulation = Some(9899);
+    let udp = [&[0, 7, 0x26, 0xab, 0, 28, 0, 0][..], &SEGMENT].concat();
+    let echo = [8, 0, 0xf7, 0xff, 0, 0, 0, 0];
+    for (protocol, payload, ours) in [
+        (IpProtocol::Tcp, &SEGMENT[..], true),
+        (SCTP, &SEGMENT, true),
+        (IpProtocol::Udp, &udp, true),
+        (IpProtocol::Icmp, &echo, true),
+        // What is the host's is judged by its kernel.
+        (IpProtocol::Udp, &SEGMENT, false),
+        (IpProtocol::Igmp, &SEGMENT, false),
+    ] {
+        let drop_of =
+            |frame: &[u8]| demux(frame, 0, L4Check::Good, &us).map(|p| p.kind).unwrap_err();
+        let plain = frame(None, false, protocol, payload);
+        assert_eq!(demux(&plain, 0, L4Check::Good, &us).is_ok(), ours, "{protocol}");
+        for (options, reason) in [
+            (&loose[..], DropReason::SourceRoute),
+            (&completed, DropReason::SourceRoute),
+            (&[7, 5, 4, 0], DropReason::IpOptions),
+        ] {
+            let whole = with_options(plain.clone(), options);
+            let expected = if ours { reason } else { DropReason::IpProtocol };
+            assert_eq!(drop_of(&whole), expected, "{protocol} {options:?}");
+            let mut piece = plain.clone();
+            piece[20] = 0x20;
+            let piece = with_options(piece, options);
+            let expected = match protocol {
+                IpProtocol::Icmp | IpProtocol::Igmp => DropReason::Fragment,
+                _ => reason,
+            };
+            assert_eq!(drop_of(&piece), expected, "a piece of {protocol} {options:?}");
+            let mut elsewhere = plain.clone();
+            elsewhere[33] = 77;
+            assert_eq!(drop_of(&with_options(elsewhere, options)), DropReason::NotOurAddress);
+        }
+    }
+}
+
+// RFC 4301 §5.2: policies are not asked about packets that are dropped whatever they say.
+#[test]
+fn policies_do_not_see_packets_with_source_routes() {
+    let mut us = ours();
+    us[0].guarded = true;
+    let esp = frame(None, false, ESP, &SEGMENT);
+    assert_eq!(ip_to_us(&esp, 0, &us), Some(14));
+    assert_eq!(ip_to_us(&with_options(esp.clone(), &[7, 3, 4, 0]), 0, &us), Some(14));
+    let routed = with_options(esp, &[131, 3, 4, 0]);
+    assert_eq!(ip_to_us(&routed, 0, &us), None);
+    assert_eq!(demux(&routed, 0, L4Check::Unknown, &us), Err(DropReason::SourceRoute));
 }
 
 #[test]

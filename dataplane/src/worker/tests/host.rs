@@ -66,6 +66,17 @@ fn udp() -> TestFrame {
     packet(9, IpProtocol::Udp, &[0, 7, 0, 53, 0, 12, 0, 0, 1, 2, 3, 4])
 }
 
+/// The frame with these options in its IPv4 header.
+fn with_options(mut frame: TestFrame, options: &[u8]) -> TestFrame {
+    frame.0.splice(34..34, options.iter().copied());
+    frame.0[14] += options.len() as u8 / 4;
+    frame.0[17] += options.len() as u8;
+    frame.0[24..26].fill(0);
+    let sum = !checksum::sum(&frame.0[14..34 + options.len()]);
+    frame.0[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
 /// A packet of the second host, as a router quotes it.
 fn quoted(protocol: u8, port: u16) -> Vec<u8> {
     let mut frame = packet(9, IpProtocol::from(protocol), &[0; 20]).0;
@@ -104,10 +115,11 @@ fn what_is_not_ours_goes_to_the_host() {
         ("an echo reply", echo_reply),
         ("a piece of UDP", fragment(&whole.0, 5, 0..8, true)),
         ("protocol 47", packet(9, IpProtocol::from(47), &[0; 8])),
+        ("UDP with a source route", with_options(udp(), &[131, 3, 4, 0])),
     ] {
         assert_eq!(one(&mut net, frame), (1, 0), "{what}");
     }
-    assert_eq!(given(&net), before + 10);
+    assert_eq!(given(&net), before + 11);
     assert_eq!(net.hosts[1].count("resets_sent") + net.hosts[1].count("sctp_aborts_sent"), 0);
 }
 
@@ -120,6 +132,7 @@ fn what_is_ours_or_damaged_does_not_go_to_the_host() {
     let mut damaged = udp();
     damaged.0[24] ^= 1;
     let mac = [2, 0, 0, 0, 0, 9];
+    let source_route = with_options(forged((9, 1), PORT, Flags::SYN), &[137, 3, 4, 0]);
     for (what, frame, sent) in [
         ("a SYN to a listener", forged((9, 1), PORT, Flags::SYN), 1),
         ("data to a listener", forged((9, 2), PORT, Flags::ACK), 1),
@@ -129,12 +142,15 @@ fn what_is_ours_or_damaged_does_not_go_to_the_host() {
         ("a question for our address", arp(1, v4(9), mac, v4(2)), 1),
         ("another host's frame", elsewhere, 0),
         ("a damaged header", damaged, 0),
+        ("a source route to a listener", source_route, 0),
+        ("an echo request with a false option", with_options(echo(), &[7, 5, 0, 0]), 0),
     ] {
         let (got, out) = one(&mut net, frame);
         assert_eq!(got, 0, "{what}");
-        assert!(out >= sent, "{what}: {out} frames sent");
+        assert!(out >= sent && (sent > 0 || out == 0), "{what}: {out} frames sent");
     }
     assert_eq!((given(&net), net.hosts[1].count("host_copies")), before);
+    assert_eq!((net.hosts[1].count("source_route"), net.hosts[1].count("ip_options")), (1, 1));
 }
 
 #[test]

@@ -183,16 +183,23 @@ fn damaged_packets_do_not_reach_the_host_under_policies() {
         }
         frame
     };
+    let mut routed = with(14, 0x46, false);
+    routed.splice(34..34, [131, 3, 4, 0]);
+    routed[17] += 4;
+    routed[24..26].fill(0);
+    let sum = !checksum::sum(&routed[14..38]);
+    routed[24..26].copy_from_slice(&sum.to_be_bytes());
     for (name, frame) in [
         ("a wrong checksum", with(24, 0x77, false)),
         ("a length beyond the frame", with(16, 0x40, true)),
         ("version 5", with(14, 0x55, true)),
         ("a short header", with(14, 0x44, false)),
         ("a cut header", with(14, 0x45, false)[..30].to_vec()),
+        ("a source route", routed),
     ] {
         assert!(!reaches_kernel(&mut net, &frame), "{name}");
     }
-    assert_eq!(net.hosts[1].count("ipsec_unclassified"), 5);
+    assert_eq!(net.hosts[1].count("ipsec_unclassified"), 6);
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod ipsec_requirements;
 mod keep;
 mod load;
 mod mesh;
+mod outages;
 mod paths;
 mod peers;
 mod pressure;

@@ -54,11 +54,16 @@ pub(super) fn fragment(
     TestFrame::new(out)
 }
 
-/// An ICMP message to the first host that quotes a frame of its.
+/// An ICMP message to the first host that quotes a frame of its: the header and eight bytes (RFC 792).
 pub(super) fn icmp(kind: u8, code: u8, mtu: u16, quoted: &[u8]) -> TestFrame {
+    icmp_about(kind, code, mtu, &quoted[14..42])
+}
+
+/// The same, with so much of the packet.
+pub(super) fn icmp_about(kind: u8, code: u8, mtu: u16, quoted: &[u8]) -> TestFrame {
     let mut message = vec![kind, code, 0, 0, 0, 0];
     message.extend(mtu.to_be_bytes());
-    message.extend(&quoted[14..42]);
+    message.extend(quoted);
     let sum = !checksum::sum(&message);
     message[2..4].copy_from_slice(&sum.to_be_bytes());
     let host = Host::new(&Plan::new(2));

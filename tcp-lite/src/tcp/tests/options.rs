@@ -61,11 +61,13 @@ fn the_default_mss() {
     );
 }
 
-// RFC 9293 §3.7.1 MUST-16: the smaller of the peer's and our interface's, options deducted; a tiny one is
-// raised to the configured minimum.
+// RFC 9293 §3.7.1 MUST-16: the smaller of the peer's and our interface's, options deducted; one below 48 is
+// raised to it.
 #[test]
 fn the_effective_mss() {
-    for (mss, emss) in [(9000, 1000), (700, 700), (1, 88), (0, 88)] {
+    for (mss, emss) in
+        [(9000, 1000), (700, 700), (88, 88), (87, 87), (48, 48), (47, 48), (1, 48), (0, 48)]
+    {
         passive(
             config(),
             &format!("S 0:0(0) win 5000 <mss {mss}>"),
@@ -76,6 +78,23 @@ fn the_effective_mss() {
             ),
         );
     }
+}
+
+// RFC 6691 §2, RFC 7323 §3.2: the peer's MSS counts the options of a segment.
+#[test]
+fn timestamps_are_deducted_from_the_least_mss() {
+    let config = with(config(), |c| c.extensions.timestamps = true);
+    passive(
+        config,
+        "S 0:0(0) win 20000 <mss 48,sackOK,TS val 100 ecr 0>",
+        "0 > S. 0:0(0) ack 1 win 10000 <mss 1000,sackOK,TS val 0 ecr 100>
+         0 < . 1:1(0) ack 1 win 20000 <TS val 100 ecr 0>
+         0 emss 36
+         1 write 80
+         1 > . 1:37(36) ack 1 <TS val 1000 ecr 100>
+         1 > . 37:73(36) ack 1 <TS val 1000 ecr 100>
+         1 > P. 73:81(8) ack 1 <TS val 1000 ecr 100>",
+    );
 }
 
 // RFC 7323 §2.2, §2.3: windows are scaled after the SYNs; a shift above 14 is taken for 14.
@@ -234,7 +253,7 @@ fn a_smaller_path_mtu_cuts_segments() {
          1.4 mtu 9000
          1.4 emss 1000
          1.5 mtu 1
-         1.5 emss 88",
+         1.5 emss 48",
     );
 }
 

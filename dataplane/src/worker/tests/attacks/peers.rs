@@ -180,7 +180,7 @@ fn a_tiny_mss() {
         vec![rewritten(&frame, |s| s.options.mss = s.options.mss.map(|_| 1))]
     });
     let (info, _) = of_attacker(&scene);
-    assert_eq!(info.emss, 88 - 12, "the least that is believed");
+    assert_eq!(info.emss, 48 - 12, "the least that is believed");
 }
 
 #[test]

@@ -1,0 +1,46 @@
+//! Where a file ends. The length of its metadata may be none (`/proc` has 0, `/sys` 4096), and may be old.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// What to do with a file that others write to while it is sent.
+pub const GREW: &str = "became longer while it was sent: send it again, or through a pipe, with cat FILE | ddpctl put - URL";
+
+/// True if `file` has `len` bytes and no more. The position of the file stays.
+///
+/// # Errors
+/// It cannot be read at an offset.
+pub fn is_at(file: &File, len: u64) -> io::Result<bool> {
+    Ok((len == 0 || has(file, len - 1)?) && !has(file, len)?)
+}
+
+/// True if `file` has a byte at `at`.
+fn has(file: &File, at: u64) -> io::Result<bool> {
+    loop {
+        match file.read_at(&mut [0], at) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => return Ok(read? > 0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_ends_where_its_last_byte_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, b"abc").unwrap();
+        let file = File::open(&path).unwrap();
+        for len in 0..6 {
+            assert_eq!(is_at(&file, len).unwrap(), len == 3, "{len}");
+        }
+        std::fs::write(&path, b"").unwrap();
+        assert!(is_at(&file, 0).unwrap());
+        // Its metadata says 0.
+        assert!(!is_at(&File::open("/proc/self/status").unwrap(), 0).unwrap());
+    }
+}

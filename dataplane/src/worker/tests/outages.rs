@@ -1,0 +1,509 @@
+//! What a stream outlives, over TCP and over SCTP alike: paths that are cut for a while, neighbours that change, lost
+//! packets of a handshake, reports of routers.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ddp::StreamId;
+use tcp_lite::endpoint::EndpointConfig;
+
+use super::paths::{divert, icmp, icmp_about};
+use super::sctp::{PORT, config, failure};
+use super::wire_pair::*;
+use crate::api::{
+    CloseReason, Command, Connect, ConnectError, Event, InterfaceId, PortId, Service, Ticket,
+};
+use crate::net::icmp::Unreachable;
+
+const TCP_PORT: u16 = 7472;
+
+/// What carries the stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Way {
+    sctp: bool,
+    v6: bool,
+}
+
+const WAYS: [Way; 4] = [
+    Way { sctp: false, v6: false },
+    Way { sctp: true, v6: false },
+    Way { sctp: false, v6: true },
+    Way { sctp: true, v6: true },
+];
+
+impl Way {
+    fn net(self) -> Net {
+        let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+        net.hosts[1].listen(TCP_PORT);
+        net.hosts[1].listen_as(PORT, 200, 200, config());
+        net.settle();
+        net
+    }
+
+    fn peer(self) -> std::net::IpAddr {
+        if self.v6 { v6(2) } else { v4(2) }
+    }
+
+    /// Host 0 asks for a stream.
+    fn connect(self, net: &mut Net) -> Ticket {
+        match self.sctp {
+            true => net.hosts[0].connect_as(0, (self.peer(), PORT).into(), config()),
+            false => net.hosts[0].connect(0, (self.peer(), TCP_PORT).into()),
+        }
+    }
+
+    /// Two hosts with a stream; its name at both.
+    fn open(self) -> (Net, StreamId, StreamId) {
+        let mut net = self.net();
+        let (here, there) = match self.sctp {
+            true => net.open_as(0, 0, 1, (self.peer(), PORT).into(), config()),
+            false => net.open(0, 0, 1, (self.peer(), TCP_PORT).into()),
+        };
+        let ticket = net.hosts[0].send(here, b"go on");
+        net.wait_sent(0, ticket);
+        net.pass(Duration::from_secs(5));
+        (net, here, there)
+    }
+}
+
+/// True for ARP, and for neighbour discovery of IPv6.
+fn asks_for_neighbours(frame: &[u8]) -> bool {
+    frame[12..14] == [8, 6] || frame[12..14] == [0x86, 0xdd] && matches!(frame[20], 0 | 58)
+}
+
+/// What is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Cut {
+    /// A cable is out.
+    All,
+    /// A path behind the next hop is cut.
+    Behind,
+    /// Nothing of the first host arrives.
+    Forth,
+    /// Nothing of the second host arrives.
+    Back,
+}
+
+impl Cut {
+    fn loses(self, from: usize, frame: &[u8]) -> bool {
+        match self {
+            Cut::All => true,
+            Cut::Behind => !asks_for_neighbours(frame),
+            Cut::Forth => from == 0,
+            Cut::Back => from == 1,
+        }
+    }
+}
+
+/// Both ends send, and everything arrives. Returns how long it took.
+fn both_send(net: &mut Net, sent: [(usize, Ticket); 2]) -> Duration {
+    let begun = net.now;
+    for (host, ticket) in sent {
+        net.wait_sent(host, ticket);
+    }
+    net.now - begun
+}
+
+// RFC 9293 §3.8.3, RFC 9260 §8.1, RFC 4861 §7.3: shorter than user_timeout, and than max_retransmits time-outs.
+#[test]
+fn streams_outlive_a_cut_path() {
+    for way in WAYS {
+        for cut in [Cut::All, Cut::Behind, Cut::Forth, Cut::Back] {
+            for seconds in [1, 100] {
+                let (mut net, here, there) = way.open();
+                net.loses = Box::new(move |from, frame| cut.loses(from, frame));
+                let sent = [
+                    (0, net.hosts[0].send(here, &[7; 4000])),
+                    (1, net.hosts[1].send(there, &[8; 4000])),
+                ];
+                net.pass(Duration::from_secs(seconds));
+                net.loses = Box::new(|_, _| false);
+                let took = both_send(&mut net, sent);
+                // The next time-out is no further away than the outage was long.
+                let most = Duration::from_secs(seconds.min(60) + 2);
+                assert!(took <= most, "{way:?} {cut:?} {seconds} s: {took:?}");
+                let sent = [
+                    (0, net.hosts[0].send(here, &[7; 4000])),
+                    (1, net.hosts[1].send(there, &[8; 4000])),
+                ];
+                let took = both_send(&mut net, sent);
+                assert!(
+                    took < Duration::from_secs(1),
+                    "{way:?} {cut:?} {seconds} s: then {took:?}"
+                );
+            }
+        }
+    }
+}
+
+// The same with nothing to send meanwhile: heartbeats of SCTP go unanswered.
+#[test]
+fn idle_streams_outlive_a_cut_path() {
+    for way in WAYS {
+        for cut in [Cut::All, Cut::Behind, Cut::Forth, Cut::Back] {
+            let (mut net, here, there) = way.open();
+            net.loses = Box::new(move |from, frame| cut.loses(from, frame));
+            net.pass(Duration::from_secs(180));
+            net.loses = Box::new(|_, _| false);
+            let sent = [
+                (0, net.hosts[0].send(here, &[7; 4000])),
+                (1, net.hosts[1].send(there, &[8; 4000])),
+            ];
+            let took = both_send(&mut net, sent);
+            assert!(took < Duration::from_secs(5), "{way:?} {cut:?}: {took:?}");
+        }
+    }
+}
+
+// RFC 9293 §3.8.1, RFC 9260 §5.1.6, RFC 4861 §7.2.2: each packet of both hosts is lost once, neighbour discovery among it.
+#[test]
+fn a_handshake_outlives_the_loss_of_any_packet() {
+    for way in WAYS {
+        let mut lost = 0;
+        for which in 0..24 {
+            let mut net = way.net();
+            net.pass(Duration::from_secs(15));
+            let (mut n, done) = (0, Rc::new(RefCell::new(false)));
+            let seen = done.clone();
+            net.loses = Box::new(move |_, _| {
+                n += 1;
+                let loses = n == which + 1;
+                *seen.borrow_mut() |= loses;
+                loses
+            });
+            let ticket = way.connect(&mut net);
+            let there = net.until("a request", |net| {
+                net.hosts[1].take(|e| match e {
+                    Event::Incoming { stream, .. } => Some(*stream),
+                    _ => None,
+                })
+            });
+            net.accept(1, there);
+            let here = net.until("both ends", |net| {
+                net.hosts[0].take(|e| match e {
+                    Event::Established { stream, ticket: t, .. } if *t == Some(ticket) => {
+                        Some(*stream)
+                    }
+                    Event::ConnectFailed { reason, .. } => panic!("{way:?} {which}: {reason}"),
+                    _ => None,
+                })
+            });
+            let ticket = net.hosts[0].send(here, &[1; 100]);
+            net.wait_sent(0, ticket);
+            lost += usize::from(*done.borrow());
+        }
+        assert!(lost >= 8, "{way:?}: {lost} packets");
+    }
+}
+
+/// The second host gets another link-layer address, and the first one hears it or not.
+#[test]
+fn a_neighbour_may_change_its_address() {
+    for way in WAYS {
+        for hears in [true, false] {
+            let (mut net, here, there) = way.open();
+            let mac = [2, 0, 0, 0, 9, 9];
+            net.loses =
+                Box::new(move |from, frame| from == 1 && !hears && asks_for_neighbours(frame));
+            net.hosts[1].command_all(|_| Command::PortChanged { port: PortId(0), mac });
+            net.pass(Duration::from_millis(10));
+            net.loses = Box::new(|_, _| false);
+            let ticket = net.hosts[0].send(here, &[7; 4000]);
+            let begun = net.now;
+            net.wait_sent(0, ticket);
+            let took = net.now - begun;
+            // Announcements are verified before they are believed (RFC 4861 §7.3.3).
+            let most = Duration::from_secs(if hears { 5 } else { 30 });
+            assert!(took < most, "{way:?} {hears}: {took:?}");
+            let ticket = net.hosts[1].send(there, &[8; 4000]);
+            net.wait_sent(1, ticket);
+        }
+    }
+}
+
+/// Our own address: neighbours hear it, and the stream sends from it.
+#[test]
+fn our_own_address_may_change() {
+    for way in WAYS {
+        let (mut net, here, _) = way.open();
+        let sent = Rc::new(RefCell::new(Vec::new()));
+        let seen = sent.clone();
+        net.loses = Box::new(move |from, frame| {
+            if from == 0 {
+                seen.borrow_mut().push(frame.to_vec());
+            }
+            false
+        });
+        let mac = [2, 0, 0, 0, 7, 7];
+        net.hosts[0].command_all(|_| Command::PortChanged { port: PortId(0), mac });
+        net.pass(Duration::from_secs(5));
+        let ticket = net.hosts[0].send(here, &[7; 4000]);
+        net.wait_sent(0, ticket);
+        assert!(sent.borrow().iter().all(|frame| frame[6..12] == mac), "{way:?}");
+        assert!(sent.borrow().iter().any(|frame| frame.len() > 1000), "{way:?}");
+    }
+}
+
+/// Frames of host 0 that carry the stream, by IPv4's protocol.
+fn is_of(way: Way, frame: &[u8]) -> bool {
+    frame[12..14] == [8, 0] && frame[23] == if way.sctp { 132 } else { 6 }
+}
+
+// RFC 5927 §5.2, RFC 9260 §10 (ICMP2, ICMP3): no report of a router ends a stream that is up, except that the peer's host
+// does not speak SCTP (ICMP8).
+#[test]
+fn reports_of_routers_end_no_stream() {
+    for way in WAYS.into_iter().filter(|way| !way.v6) {
+        let (mut net, here, _) = way.open();
+        let caught = Rc::new(RefCell::new(Vec::new()));
+        let keep = caught.clone();
+        net.loses = Box::new(move |from, frame| {
+            let takes = from == 0 && is_of(way, frame);
+            if takes {
+                keep.borrow_mut().push(frame.to_vec());
+            }
+            takes
+        });
+        let ticket = net.hosts[0].send(here, &[6; 1000]);
+        net.turn();
+        let frame = caught.borrow()[0].clone();
+        net.loses = Box::new(|_, _| false);
+        for code in [0, 1, 3, 5, 9, 10, 13] {
+            net.hosts[0].arrive(icmp(3, code, 0, &frame));
+        }
+        net.turn();
+        assert_eq!(net.hosts[0].count("icmp_soft_errors"), 7, "{way:?}");
+        net.wait_sent(0, ticket);
+    }
+}
+
+/// Connects over a path without a way; each first packet is answered by this ICMP code, up to so many.
+fn refused(way: Way, code: u8, most: usize) -> Result<usize, (ConnectError, usize)> {
+    let mut net = way.net();
+    let first = divert(&mut net, 40);
+    let ticket = way.connect(&mut net);
+    let mut answered = 0;
+    loop {
+        if answered == most {
+            net.loses = Box::new(|_, _| false);
+            net.until("a request", |net| {
+                net.hosts[1].take(|e| matches!(e, Event::Incoming { .. }).then_some(()))
+            });
+            return Ok(answered);
+        }
+        let reason = net.until("an answer", |net| {
+            for frame in first.borrow_mut().drain(..) {
+                if is_of(way, &frame) {
+                    answered += 1;
+                    // RFC 1812 §4.3.2.3: as much as fits. RFC 9260 §10 (ICMP6) needs the initiate tag.
+                    net.hosts[0].arrive(icmp_about(3, code, 0, &frame[14..]));
+                }
+            }
+            net.turn();
+            let failed = net.hosts[0].take(|e| match e {
+                Event::ConnectFailed { ticket: t, reason } if *t == ticket => Some(reason.clone()),
+                _ => None,
+            });
+            failed.map(Some).or((answered == most).then_some(None))
+        });
+        if let Some(reason) = reason {
+            return Err((reason, answered));
+        }
+    }
+}
+
+// RFC 5461 §4.1: a soft error is given a second chance, and what has passed by then goes on.
+#[test]
+fn attempts_outlive_one_soft_error() {
+    for way in WAYS.into_iter().filter(|way| !way.v6) {
+        let unreachable = |what| ConnectError::Icmp(what);
+        assert_eq!(refused(way, 3, 9), Err((unreachable(Unreachable::Port), 1)), "{way:?}");
+        assert_eq!(refused(way, 2, 9), Err((unreachable(Unreachable::Protocol), 1)), "{way:?}");
+        assert_eq!(refused(way, 13, 9), Err((unreachable(Unreachable::Prohibited), 1)), "{way:?}");
+        for code in [0, 1, 5] {
+            assert_eq!(refused(way, code, 1), Ok(1), "{way:?} {code}");
+            assert_eq!(refused(way, code, 9), Err((unreachable(Unreachable::Host), 2)), "{way:?}");
+        }
+    }
+}
+
+// A next hop that is silent while a stream is opened is not asked without end.
+#[test]
+fn attempts_without_a_next_hop_fail_alike() {
+    for way in WAYS {
+        let mut net = way.net();
+        net.loses = Box::new(|_, _| true);
+        let ticket = way.connect(&mut net);
+        let begun = net.now;
+        assert_eq!(failure(&mut net, ticket), ConnectError::Unreachable, "{way:?}");
+        assert!(net.now - begun < Duration::from_secs(5), "{way:?}");
+    }
+}
+
+/// Asks for a stream with as much private data as MPA carries (RFC 5044 §7.1), and answers with as much.
+fn open_with_much(way: Way, net: &mut Net) -> (StreamId, StreamId) {
+    let endpoint = match way.sctp {
+        true => config().into(),
+        false => EndpointConfig::default().into(),
+    };
+    let port = if way.sctp { PORT } else { TCP_PORT };
+    let ticket = net.hosts[0].command(0, |ticket| {
+        Command::Connect(Box::new(Connect {
+            ip: Default::default(),
+            ticket,
+            interface: InterfaceId(0),
+            local: None,
+            remote: (way.peer(), port).into(),
+            endpoint,
+            ulp: stream_config().into(),
+            service: Service::Control,
+            pd: PD,
+            stags: Vec::new(),
+            private_data: vec![7; 512],
+            timeout: Duration::from_secs(60),
+        }))
+    });
+    let there = net.until("a request", |net| {
+        if let Some(reason) = net.hosts[0].take(|e| match e {
+            Event::ConnectFailed { reason, .. } => Some(reason.clone()),
+            _ => None,
+        }) {
+            panic!("{way:?}: {reason}");
+        }
+        net.hosts[1].take(|e| match e {
+            Event::Incoming { stream, .. } => Some(*stream),
+            _ => None,
+        })
+    });
+    let (private_data, service, ulp) = (vec![8; 512], Service::Control, stream_config().into());
+    let accept = Command::Accept { stream: there, pd: PD, private_data, ulp, service };
+    net.hosts[1].command(0, |_| accept);
+    let here = net.until("both ends", |net| {
+        net.hosts[0].take(|e| match e {
+            Event::Established { stream, ticket: t, .. } if *t == Some(ticket) => Some(*stream),
+            Event::ConnectFailed { reason, .. } => panic!("{way:?}: {reason}"),
+            _ => None,
+        })
+    });
+    (here, there)
+}
+
+// RFC 4821 §7.7, RFC 8899 §4.3: no router reports what the path does not carry, from the first packet on.
+#[test]
+fn streams_are_opened_over_a_black_hole() {
+    for way in WAYS {
+        for mtu in [1400, 1280, 1000, 600] {
+            if way.v6 && mtu < 1280 {
+                continue;
+            }
+            let mut net = way.net();
+            net.loses = Box::new(move |_, frame| frame.len() - 14 > mtu);
+            let begun = net.now;
+            let (here, there) = open_with_much(way, &mut net);
+            assert!(
+                net.now - begun < Duration::from_secs(15),
+                "{way:?} {mtu}: {:?}",
+                net.now - begun
+            );
+            let sent = [
+                (0, net.hosts[0].send(here, &[7; 4000])),
+                (1, net.hosts[1].send(there, &[8; 4000])),
+            ];
+            let took = both_send(&mut net, sent);
+            assert!(took < Duration::from_secs(30), "{way:?} {mtu}: {took:?}");
+        }
+    }
+}
+
+fn end(net: &mut Net, host: usize) -> CloseReason {
+    net.until("an end", |net| {
+        net.hosts[host].take(|e| match e {
+            Event::Closed { reason, .. } => Some(reason.clone()),
+            _ => None,
+        })
+    })
+}
+
+// RFC 9293 §3.6, RFC 9260 §9.2: each packet of the end is lost once, whoever closes.
+#[test]
+fn an_end_in_order_outlives_the_loss_of_any_packet() {
+    for way in WAYS {
+        for first in [0, 1] {
+            let mut lost = 0;
+            for which in 0..16 {
+                let (mut net, here, there) = way.open();
+                let (mut n, done) = (0, Rc::new(RefCell::new(false)));
+                let seen = done.clone();
+                net.loses = Box::new(move |_, _| {
+                    n += 1;
+                    let loses = n == which + 1;
+                    *seen.borrow_mut() |= loses;
+                    loses
+                });
+                let stream = [here, there][first];
+                net.hosts[first].command(0, |_| Command::Close { stream, abort: false });
+                for host in [0, 1] {
+                    let reason = end(&mut net, host);
+                    assert!(reason.is_graceful(), "{way:?} {first} {which}: {reason} of {host}");
+                }
+                lost += usize::from(*done.borrow());
+            }
+            assert!(lost >= 3, "{way:?}: {lost} packets");
+        }
+    }
+}
+
+// RFC 9293 §3.5.1, RFC 9260 §8.4: a peer's host that has forgotten the stream says so, and takes another one.
+#[test]
+fn a_peer_that_began_anew_ends_the_stream_at_once() {
+    for way in WAYS {
+        let (mut net, here, _) = way.open();
+        net.hosts[1] = Host::new(&Plan::new(2));
+        net.hosts[1].listen(TCP_PORT);
+        net.hosts[1].listen_as(PORT, 200, 200, config());
+        net.settle();
+        net.hosts[0].send(here, &[7; 100]);
+        let begun = net.now;
+        let reason = end(&mut net, 0);
+        assert_eq!(reason.name(), if way.sctp { "peer_abort" } else { "peer_reset" }, "{way:?}");
+        assert!(net.now - begun < Duration::from_secs(1), "{way:?}");
+        net.hosts[0].events.clear();
+        let (here, _) = open_with_much(way, &mut net);
+        let ticket = net.hosts[0].send(here, &[7; 100]);
+        net.wait_sent(0, ticket);
+    }
+}
+
+// Neither a ring without room nor an empty pool is the peer's fault.
+#[test]
+fn streams_outlive_a_port_that_takes_nothing() {
+    for way in WAYS {
+        for no_buffers in [false, true] {
+            let (mut net, here, there) = way.open();
+            let was = {
+                let io = net.hosts[0].cores[0].port_mut(0);
+                let was = (io.room, io.buffers);
+                if no_buffers {
+                    io.buffers = 0
+                } else {
+                    io.room = 0
+                }
+                was
+            };
+            let sent = [
+                (0, net.hosts[0].send(here, &[7; 4000])),
+                (1, net.hosts[1].send(there, &[8; 4000])),
+            ];
+            let until = net.now + Duration::from_secs(60);
+            while net.now < until {
+                net.turn();
+                net.now += Duration::from_millis(50);
+            }
+            let io = net.hosts[0].cores[0].port_mut(0);
+            (io.room, io.buffers) = was;
+            let took = both_send(&mut net, sent);
+            assert!(took < Duration::from_secs(62), "{way:?} {no_buffers}: {took:?}");
+        }
+    }
+}

@@ -13,7 +13,7 @@ use tcp_lite::mpa::{EnhancedRepr, PrivateDataTooLong, Revision};
 use super::IpFields;
 use super::association::{AssociationInfo, AssociationStats};
 use super::config::ListenerConfig;
-use super::flow::FlowInfo;
+use super::flow::{FlowInfo, Stall};
 use super::handshake::{HandshakeCount, HandshakeFailed};
 use super::ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};
 use super::ipsec::{IpsecNotice, SaChange, SaInfo};
@@ -581,6 +581,18 @@ pub enum Event {
         port: PortId,
         /// The host.
         source: IpAddr,
+    },
+    /// A stream makes no progress: its packets are not answered. [`Event::Resumed`] or [`Event::Closed`] follows.
+    Stalled {
+        /// The stream.
+        stream: StreamId,
+        /// Time-outs so far.
+        stall: Stall,
+    },
+    /// A stream that was reported as stalled makes progress again.
+    Resumed {
+        /// The stream.
+        stream: StreamId,
     },
     /// After [`Command::Drain`]: no stream is left.
     Drained,

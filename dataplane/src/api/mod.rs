@@ -20,7 +20,7 @@ pub use config::{
     DataplaneConfig, InterfaceConfig, Limits, ListenerConfig, PortAttachment, WorkerConfig,
 };
 pub use counters::{Counter, Counters, DropReason, Drops};
-pub use flow::{FlowInfo, Limit, LimitInfo};
+pub use flow::{FlowInfo, Limit, LimitInfo, Stall};
 pub use handle::{Dataplane, Full, StartError, WorkerHandle};
 pub(crate) use handle::{WorkerLink, worker_link};
 pub use handshake::{HandshakeCount, HandshakeFailed, HandshakeFailure};

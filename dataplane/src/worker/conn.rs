@@ -54,6 +54,8 @@ pub(super) struct Pending {
     pub(super) withheld: LazyDeque<Qn>,
     /// The stream is to be closed behind `answers`: the peer has closed.
     pub(super) closing: bool,
+    /// The stream was reported to make no progress.
+    pub(super) stalled: bool,
     /// The events of the stream that the control thread has not taken.
     pub(super) credit: Credit,
 }
@@ -67,6 +69,7 @@ impl Blank for Pending {
             answers: LazyDeque::new(),
             withheld: LazyDeque::new(),
             closing: false,
+            stalled: false,
             credit: Credit::NOTHING,
         };
         &BLANK
@@ -75,13 +78,14 @@ impl Blank for Pending {
 
 impl Pending {
     fn is_empty(&self) -> bool {
-        let Pending { opening, echoed, sources, answers, withheld, closing, credit } = self;
+        let Pending { opening, echoed, sources, answers, withheld, closing, stalled, credit } = self;
         opening.is_none()
             && *echoed == Echoed::NOTHING
             && sources.is_empty()
             && answers.is_empty()
             && withheld.is_empty()
             && !closing
+            && !stalled
             && *credit == Credit::NOTHING
     }
 }

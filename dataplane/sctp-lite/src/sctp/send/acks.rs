@@ -134,6 +134,9 @@ impl Sender {
         let (now, una) = (ack.now, ack.ack);
         self.sack_received = true;
         self.probes_unanswered = 0;
+        if self.probes_window() {
+            self.progress_at = now;
+        }
         self.advance(ack, source);
         let blocks = self.sack(una, sack.gaps(), &mut ack.delivery);
         info.sack_news = blocks.news;
@@ -155,6 +158,7 @@ impl Sender {
             });
             self.recovery.on_progress();
             self.probes_unanswered = 0;
+            self.progress_at = ack.now;
         }
         ack.delivery.highest = ack.delivery.highest.max(self.board.una);
     }

@@ -43,6 +43,7 @@ use transport::ranges::Range;
 use transport::recorder::Recorder;
 use transport::recovery::Phase;
 use transport::seq::{ExtSeq, SeqNumber};
+use transport::stall::Stall;
 use wire::sctp::{COMMON_HEADER_LEN, DATA_HEADER_LEN, SACK_FIXED_LEN, Tsn};
 
 use self::board::Board;
@@ -89,6 +90,9 @@ pub struct Sender {
     reneging: u8,
     /// When data was sent last.
     last_sent: Instant,
+    /// When the peer acknowledged something new last, answered a probe of its closed window, or something was sent with
+    /// nothing in flight.
+    progress_at: Instant,
     round: Round,
     /// Many streams share the port.
     shared: bool,
@@ -145,6 +149,7 @@ impl Sender {
             sack_received: false,
             reneging: 0,
             last_sent: now,
+            progress_at: now,
             round: Round::default(),
             shared: false,
             seen: Seen::default(),
@@ -166,6 +171,20 @@ impl Sender {
     /// Time-outs in a row without progress, and probes of a closed window in a row without an answer.
     pub fn timeouts_in_a_row(&self) -> u32 {
         self.recovery.timeouts_in_a_row().saturating_add(self.probes_unanswered)
+    }
+
+    /// Time-outs in a row without an answer: of retransmissions, or of probes while the peer's window is closed.
+    fn unanswered(&self) -> u32 {
+        match self.probes_window() {
+            true => self.probes_unanswered,
+            false => self.recovery.timeouts_in_a_row(),
+        }
+    }
+
+    /// The association makes no progress. `last`: its next error ends it.
+    pub(in crate::sctp) fn stall(&self, now: Instant, last: bool) -> Option<Stall> {
+        let silent = now.saturating_since(self.progress_at);
+        Stall::of(self.unanswered(), last, silent)
     }
 
     /// True while no chunk is considered lost.

@@ -139,6 +139,7 @@ impl Sender {
         self.timers.persist = None;
         if self.timers.loss.is_none() {
             self.timers.rto_at = now + self.recovery.rtt().rto(&self.config);
+            self.progress_at = now;
         }
         if self.timers.kind != Kind::Reorder || self.timers.loss.is_none() {
             self.schedule(now);

@@ -1,6 +1,7 @@
 //! Bodies of the requests that use streams (connect, put, get, ping, atomic, send) and of their answers.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -105,6 +106,11 @@ pub struct ConnectSpec {
     /// Regions that the peer may reach; our private data advertises them.
     #[serde(default)]
     pub regions: Vec<String>,
+    /// Time for the open, up to a day, microseconds; by default 30 s. Of a put, get, send, ping or atomic on a stream of its
+    /// own, time for all of it.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 86_400_000_000_u64))]
+    pub within_us: Option<u64>,
 }
 
 impl ConnectSpec {
@@ -121,7 +127,13 @@ impl ConnectSpec {
             rdmap: RdmapChoice::default(),
             mpa: MpaChoice::default(),
             regions: Vec::new(),
+            within_us: None,
         }
+    }
+
+    /// Time for the open, and for an operation on a stream of its own.
+    pub fn within(&self) -> Option<Duration> {
+        self.within_us.map(Duration::from_micros)
     }
 
     /// Fields of the IP headers.

@@ -1,6 +1,7 @@
 //! How `ddpctl` ends.
 
 use std::io;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -26,6 +27,8 @@ pub enum Exit {
     Unconfirmed = 5,
     /// The appliance takes connections and does not answer: it is stopped, or hangs.
     Silent = 6,
+    /// The time of --timeout is over.
+    TimedOut = 7,
 }
 
 /// Why a command failed.
@@ -51,6 +54,7 @@ impl Failure {
             Exit::Refused => "peer_refused",
             Exit::Unconfirmed => "unconfirmed",
             Exit::Silent => "silent",
+            Exit::TimedOut => "timeout",
         };
         Self { exit, error, message: message.into(), hint: None }
     }
@@ -65,6 +69,16 @@ impl Failure {
         Self::new(Exit::Unconfirmed, message).with_hint(Some(hint.to_owned()))
     }
 
+    /// After the time of --timeout a failure is that it is over.
+    pub(super) fn after(self, timeout: Duration, elapsed: Duration) -> Self {
+        match self.exit {
+            Exit::Failed if elapsed >= timeout => {
+                Self { exit: Exit::TimedOut, error: "timeout", ..self }
+            }
+            _ => self,
+        }
+    }
+
     pub(super) fn with_hint(self, hint: Option<String>) -> Self {
         Self { hint, ..self }
     }
@@ -75,6 +89,7 @@ impl From<ClientError> for Failure {
         let exit = match &error {
             ClientError::Unreachable { .. } => Exit::Unreachable,
             ClientError::Silent { .. } => Exit::Silent,
+            ClientError::Late { .. } => Exit::TimedOut,
             ClientError::Protocol(_) => Exit::Failed,
             ClientError::Refused(refusal) => match refusal.error {
                 ErrorKind::PeerRefused => Exit::Refused,
@@ -133,6 +148,7 @@ impl From<KernelError> for Failure {
             KernelError::Resolve { .. } | KernelError::Connect { .. } => Exit::Unreachable,
             KernelError::Rejected { .. } | KernelError::Peer(_) => Exit::Refused,
             KernelError::NeedsStag => Exit::Usage,
+            KernelError::Late { .. } => Exit::TimedOut,
             _ => Exit::Failed,
         };
         let hint = error.hint().map(str::to_owned);

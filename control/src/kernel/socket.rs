@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use super::KernelError;
+use super::put::Limit;
 
 /// MSS where the kernel does not report it (draft-culley-iwarp-mpa-03 §5.1.1).
 const DEFAULT_MSS: usize = 1460;
@@ -32,12 +33,23 @@ pub(super) enum Arrived {
 }
 
 impl Socket {
-    /// Connects to the first address of `host` that answers within `timeout`.
-    pub(super) fn connect(host: &str, port: u16, timeout: Duration) -> Result<Self, KernelError> {
+    /// Connects to the first address of `host` that answers within `timeout`, and all within `limit`.
+    pub(super) fn connect(
+        host: &str,
+        port: u16,
+        timeout: Duration,
+        limit: Option<Limit>,
+    ) -> Result<Self, KernelError> {
         let resolve = |source| KernelError::Resolve { host: host.to_owned(), source };
         let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(resolve)?.collect();
         let mut last = resolve(io::ErrorKind::NotFound.into());
         for address in addresses {
+            let left = |limit: Limit| limit.at.saturating_duration_since(Instant::now());
+            let timeout = limit.map_or(timeout, |limit| timeout.min(left(limit)));
+            if let Some(Limit { within, .. }) = limit.filter(|_| timeout.is_zero()) {
+                let during = "waiting for the peer to answer the SYN";
+                return Err(KernelError::Late { during, within });
+            }
             match TcpStream::connect_timeout(&address, timeout).and_then(Self::new) {
                 Ok(socket) => return Ok(socket),
                 Err(source) => last = KernelError::Connect { address, source },

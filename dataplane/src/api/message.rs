@@ -642,8 +642,8 @@ pub enum ConnectError {
     #[error("{0}")]
     Icmp(Unreachable),
     /// The time that the command gave is over.
-    #[error("timed out")]
-    Timeout,
+    #[error("no answer to {0} in time")]
+    Timeout(Awaited),
     /// TCP or MPA start-up failed.
     #[error("{0}")]
     Closed(CloseReason),
@@ -653,6 +653,29 @@ pub enum ConnectError {
     /// Over SCTP no session could be opened: more private data than its Initiate carries.
     #[error("{0}")]
     Session(sctp_lite::endpoint::OpenError),
+}
+
+/// What a stream that is being opened waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Awaited {
+    /// The link-layer address of the peer, or of its gateway.
+    #[error("address resolution")]
+    NextHop,
+    /// A SYN ACK.
+    #[error("the SYN")]
+    SynAck,
+    /// MPA's reply.
+    #[error("the MPA request")]
+    MpaReply,
+    /// SCTP's INIT ACK.
+    #[error("the INIT")]
+    InitAck,
+    /// SCTP's COOKIE ACK.
+    #[error("the COOKIE ECHO")]
+    CookieAck,
+    /// The answer to the Initiate of a session over SCTP.
+    #[error("the session's Initiate")]
+    SessionReply,
 }
 
 /// Why a message could not be posted.

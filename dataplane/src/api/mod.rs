@@ -31,8 +31,8 @@ pub use ipsec::{
 };
 pub use load::{LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, Order, Pace, Window};
 pub use message::{
-    Command, CommandError, Connect, ConnectError, Event, Listed, NeighbourInfo, PostFailure,
-    Service, Sources, StreamInfo,
+    Awaited, Command, CommandError, Connect, ConnectError, Event, Listed, NeighbourInfo,
+    PostFailure, Service, Sources, StreamInfo,
 };
 pub use peers::{PeerFilter, PeerListOwner, PeerLists, PeerRefusal, PeerRule};
 pub use port_kind::Secret;

@@ -4,8 +4,8 @@
 use base::Instant;
 use ipsec::strength::Strength;
 use sctp_lite::endpoint::Endpoint;
-use sctp_lite::seam::TxBatch;
 use sctp_lite::sctp::State;
+use sctp_lite::seam::TxBatch;
 use wire::sctp::fill_checksum;
 
 use super::batch::room_in;

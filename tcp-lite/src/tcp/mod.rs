@@ -70,6 +70,6 @@ pub use segment::{
 pub use state::State;
 pub use stats::{Info, LossStats, PathMtuStats, ReceiverStats, Stats};
 pub use transport::limits::{Limit, LimitInfo};
-pub use transport::stall::Stall;
 pub use transport::recorder::{Kind as RecordKind, RECORDS, Record, WaitedFor};
 pub use transport::seq::SeqNumber;
+pub use transport::stall::Stall;

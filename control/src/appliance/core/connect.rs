@@ -23,8 +23,10 @@ use crate::appliance::streams::{Ends, must_settle};
 use crate::config::{MAX_DEPTH, MAX_DSCP};
 use crate::transport::Transport;
 
-/// Time for all of an active open.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for all of an active open, unless its request says otherwise.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest that a request may give.
+const MAX_WITHIN: Duration = Duration::from_secs(86_400);
 impl Core {
     /// Opens a stream that stands until it is closed.
     pub(super) fn connect(&mut self, spec: ConnectSpec, answer: Answer, now: Instant) {
@@ -93,7 +95,7 @@ impl Core {
         }
         check_spec(spec)?;
         let interface = self.interface_for(spec)?;
-        if let Some(refusal) = self.links.refuse(&self.env.facts, interface) {
+        if let Some(refusal) = self.links.refusal(&self.env.facts, interface) {
             return Err(refusal);
         }
         let pd = self.regions.domain_of(&spec.regions, self.env.now)?;
@@ -168,7 +170,7 @@ impl Core {
             pd: plan.pd,
             stags,
             private_data,
-            timeout: CONNECT_TIMEOUT,
+            timeout: plan.spec.within().unwrap_or(CONNECT_TIMEOUT),
         };
         let worker = plan.worker;
         connect.ticket = self.env.issue(Then::Connected(Box::new(plan)));
@@ -191,9 +193,12 @@ impl Core {
             return;
         };
         self.env.tally.connect_failed += 1;
-        let ConnectPlan { spec, purpose, .. } = *plan;
+        let ConnectPlan { spec, purpose, interface, .. } = *plan;
         self.regions.release(&mut self.env, &spec.regions, NOBODY);
-        let error = connect_error(&spec, &reason);
+        // What did not answer cannot: the link went down meanwhile.
+        let is_silent = matches!(reason, ConnectError::Timeout(_) | ConnectError::Unreachable);
+        let down = self.links.refusal(&self.env.facts, interface).filter(|_| is_silent);
+        let error = down.unwrap_or_else(|| connect_error(&spec, &reason));
         self.log_refused(&spec, &error);
         self.connect_refused(purpose, error, now);
     }
@@ -335,6 +340,9 @@ pub(super) fn check_spec(spec: &ConnectSpec) -> Result<(), ApiError> {
     }
     if spec.udp_port.is_some_and(|port| !over_sctp || port == 0) {
         return refused("udp_port is for transport \"sctp\", 1 to 65535".into());
+    }
+    if spec.within().is_some_and(|within| within.is_zero() || within > MAX_WITHIN) {
+        return refused("within_us is 1 to 86400000000".into());
     }
     let revision = spec.revision();
     if revision > 2 || !over_sctp && revision == 2 && spec.ulp == UlpChoice::Ddp {

@@ -9,6 +9,7 @@
 //! message counts when the peer's LLP has acknowledged all of it.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -393,6 +394,34 @@ impl Transfers {
 
     pub(super) fn cancel(&mut self, id: u64, out: &mut Effects) {
         self.end(id, JobState::Cancelled, None, out);
+    }
+
+    /// It is not at its end.
+    pub(super) fn goes_on(&self, id: u64) -> bool {
+        self.jobs.get(&id).is_some_and(|job| !job.state.is_final())
+    }
+
+    /// A job has taken as long as it may.
+    pub(super) fn expire(&mut self, id: u64, within: &dyn Display, out: &mut Effects) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let sentence = match (job.state, &job.work) {
+            (JobState::Connecting, _) => return,
+            (JobState::Staging, _) => format!("not done within {within}: the file is not open yet"),
+            (_, Work::Get(_)) if job.acknowledged < job.total || job.messages == 0 => {
+                format!("not done within {within}: the peer has not answered all Reads")
+            }
+            (_, Work::Get(_)) => format!("not done within {within}: the file is being written"),
+            (_, Work::Put(_)) if job.outstanding > 0 => {
+                format!("not done within {within}: the peer has not acknowledged all bytes")
+            }
+            (_, Work::Put(_)) if job.ended.is_none() => {
+                format!("not done within {within}: the file's bytes have not all been read")
+            }
+            (_, Work::Put(_)) => {
+                format!("not done within {within}: the peer has not confirmed the bytes")
+            }
+        };
+        self.fail(id, ApiError::timeout(sentence), out);
     }
 
     /// Jobs that are not at their end.

@@ -9,9 +9,9 @@ use ddp::{Access, Stag, StreamId};
 use sctp_lite::sctp;
 use tcp_lite::tcp;
 
-use super::sctp::{config, list};
+use super::sctp::{config, failure, list};
 use super::wire_pair::{Net, Plan, v4, v6};
-use crate::api::{EndpointConfig, Event, Limit, SctpConfig, Stall};
+use crate::api::{Awaited, ConnectError, EndpointConfig, Event, Limit, SctpConfig, Stall};
 
 const PORT: u16 = 7471;
 
@@ -127,5 +127,36 @@ fn path_is_the_limit_while_time_outs_are_in_progress() {
         let (mut net, ..) = silent(&endpoint, is_v6);
         net.pass(Duration::from_secs(5));
         assert_eq!(limit(&mut net), Limit::Path, "{endpoint:?}");
+    }
+}
+
+/// An open whose time is over says what was not answered.
+#[test]
+fn time_out_of_an_open_names_what_was_awaited() {
+    let sctp = EndpointConfig::Sctp(Arc::new(config()));
+    let cases = [
+        (over_tcp(Duration::from_secs(120)), true, Awaited::SynAck),
+        (over_tcp(Duration::from_secs(120)), false, Awaited::MpaReply),
+        (sctp.clone(), true, Awaited::InitAck),
+        (sctp, false, Awaited::SessionReply),
+    ];
+    for ((endpoint, is_silent, awaited), is_v6) in
+        cases.into_iter().flat_map(|case| [(case.clone(), false), (case, true)])
+    {
+        let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+        // The requests of those that are not silent are never answered.
+        match endpoint {
+            EndpointConfig::Tcp(_) => net.hosts[1].listen(PORT),
+            EndpointConfig::Sctp(_) => net.hosts[1].listen_as(PORT, 200, 200, config()),
+        }
+        let of_transport = |frame: &[u8]| match frame[12..14] {
+            [8, 0] => true,
+            _ => frame[12..14] == [0x86, 0xdd] && matches!(frame[20], 6 | 132),
+        };
+        net.loses = Box::new(move |from, frame| from == 1 && is_silent && of_transport(frame));
+        let (to, begin) = (if is_v6 { v6(2) } else { v4(2) }, net.now);
+        let ticket = net.hosts[0].connect_as(0, (to, PORT).into(), endpoint);
+        assert_eq!(failure(&mut net, ticket), ConnectError::Timeout(awaited));
+        assert_eq!(net.now - begin, Duration::from_secs(20), "the time that the command gave");
     }
 }

@@ -10,7 +10,7 @@ from operate import expect, situation, until
 from own import events
 
 # The tenth time-out comes soon.
-SOON = '[tcp]\nmin_rto = "20 ms"\n[mpa]\nmarkers = false\n'
+SOON = '[tcp]\nmin_rto = "20 ms"\n'
 SILENT = """
 import socket, time
 server = socket.create_server(("10.79.0.2", 7471))

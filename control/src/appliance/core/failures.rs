@@ -8,6 +8,7 @@ use super::accept::words;
 use super::connect::CONNECT_TIMEOUT;
 use crate::advert;
 use crate::api::{ApiError, ConnectSpec, UlpChoice};
+use crate::plural::seconds;
 use crate::refusal::{Refusal, RefusalKind};
 use crate::transport::Transport;
 
@@ -17,7 +18,7 @@ pub(super) fn connect_error(spec: &ConnectSpec, reason: &ConnectError) -> ApiErr
     let quoted = refusal.as_ref().map(|refusal| format!(": {refusal}")).unwrap_or_default();
     let sentence = match reason {
         ConnectError::Timeout(awaited) => {
-            let within = humantime::format_duration(spec.within().unwrap_or(CONNECT_TIMEOUT));
+            let within = seconds(spec.within().unwrap_or(CONNECT_TIMEOUT));
             format!("{}: no answer to {awaited} within {within}", spec.remote)
         }
         _ => format!("{}: {reason}{quoted}", spec.remote),
@@ -169,7 +170,7 @@ mod tests {
         assert!(error.hint.is_some_and(|hint| hint.contains("check the address and the port")));
         let error = connect_error(&spec(Transport::Sctp), &ConnectError::Timeout(Awaited::InitAck));
         assert_eq!(error.error, ErrorKind::Timeout);
-        assert_eq!(error.message, "10.0.0.2:7471: no answer to the INIT within 30s");
+        assert_eq!(error.message, "10.0.0.2:7471: no answer to the INIT within 30 s");
         assert!(error.hint.is_some());
     }
 }

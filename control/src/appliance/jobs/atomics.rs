@@ -1,7 +1,6 @@
 //! Atomic operations of API clients (RFC 7306).
 
 use std::collections::HashMap;
-use std::fmt::Display;
 use std::time::Instant;
 
 use ddp::rdmap::{AtomicOp, Outcome, WorkRequest};
@@ -82,7 +81,7 @@ impl Atomics {
     }
 
     /// An operation has taken as long as it may.
-    pub(super) fn expire(&mut self, id: u64, within: &dyn Display, out: &mut Effects) {
+    pub(super) fn expire(&mut self, id: u64, within: &str, out: &mut Effects) {
         let Some(stream) = self.pending.get(&id).and_then(|pending| pending.stream) else { return };
         let Some(pending) = self.pending.remove(&id) else { return };
         let sentence = format!("not done within {within}: the peer has not answered the operation");

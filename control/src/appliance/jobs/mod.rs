@@ -40,6 +40,7 @@ use crate::advert::Advertised;
 use crate::api::{
     Answer, ApiError, AtomicSpec, BenchSpec, GetSpec, JobInfo, PingSpec, PutSpec, SendSpec, Via,
 };
+use crate::plural::seconds;
 
 /// All of them.
 #[derive(Default)]
@@ -406,7 +407,7 @@ impl Jobs {
     /// time.
     pub(super) fn expire_limits(&mut self, now: Instant, out: &mut Effects) {
         for Limit { within, task, .. } in self.limits.expired(now) {
-            let within = humantime::format_duration(within);
+            let within = seconds(within);
             match task {
                 Task::Job(id) => self.transfers.expire(id, &within, out),
                 Task::Send(id) => self.sends.expire(id, &within, out),

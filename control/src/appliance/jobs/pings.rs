@@ -7,7 +7,6 @@
 //! ```
 
 use std::collections::HashMap;
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +20,7 @@ use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
 use crate::appliance::loader::{Loaded, Wanted};
 use crate::appliance::pending::{Loading, SinkOf, Task};
+use crate::plural::seconds;
 use crate::service::Slot;
 use crate::service::ping::{MAX_SIZE, Ping, Step};
 
@@ -101,7 +101,7 @@ impl Pings {
     }
 
     /// A run has taken as long as it may.
-    pub(super) fn expire(&mut self, id: u64, within: &dyn Display, out: &mut Effects) {
+    pub(super) fn expire(&mut self, id: u64, within: &str, out: &mut Effects) {
         let Some((&stream, _)) = self.running.iter().find(|(_, p)| p.id == id) else { return };
         let sentence = format!("not done within {within}: the rounds that are left");
         self.fail(stream, ApiError::timeout(sentence), out);
@@ -271,7 +271,7 @@ impl Pings {
             self.running.iter().filter(|(_, p)| late(p)).map(|(&id, _)| id).collect();
         for id in late {
             let timeout = self.running.get(&id).map(|pending| pending.timeout).unwrap_or_default();
-            let timeout = humantime::format_duration(timeout);
+            let timeout = seconds(timeout);
             let sentence = format!("no answer of the rping server within {timeout}");
             self.fail(id, ApiError::timeout(sentence), out);
         }

@@ -1,7 +1,6 @@
 //! Untagged messages of API clients: post, wait for the acknowledgement, perhaps wait for a message back.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -92,7 +91,7 @@ impl Sends {
     }
 
     /// A message has taken as long as it may.
-    pub(super) fn expire(&mut self, id: u64, within: &dyn Display, out: &mut Effects) {
+    pub(super) fn expire(&mut self, id: u64, within: &str, out: &mut Effects) {
         let Some(stream) = self.pending.get(&id).and_then(|send| send.stream) else { return };
         let Some(send) = self.pending.remove(&id) else { return };
         let awaited = match (&send.sent, send.asked) {

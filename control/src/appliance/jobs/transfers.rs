@@ -9,7 +9,6 @@
 //! message counts when the peer's LLP has acknowledged all of it.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -402,7 +401,7 @@ impl Transfers {
     }
 
     /// A job has taken as long as it may.
-    pub(super) fn expire(&mut self, id: u64, within: &dyn Display, out: &mut Effects) {
+    pub(super) fn expire(&mut self, id: u64, within: &str, out: &mut Effects) {
         let Some(job) = self.jobs.get(&id) else { return };
         let sentence = match (job.state, &job.work) {
             (JobState::Connecting, _) => return,

@@ -60,7 +60,7 @@ fn operation_whose_peer_is_silent_ends_in_time_and_says_what_was_awaited() {
         "the peer has not acknowledged all bytes",
         "the peer has not answered all Reads",
         "the peer has not acknowledged the message",
-        "after 0 of 1 rounds: not done within 3s",
+        "after 0 of 1 rounds: not done within 3 s",
         "the peer has not answered the operation",
     ];
     for (at, awaited) in awaited.into_iter().enumerate() {
@@ -74,7 +74,7 @@ fn operation_whose_peer_is_silent_ends_in_time_and_says_what_was_awaited() {
         assert_eq!(failure(&mut bench, &mut pending, job), None, "{awaited}");
         bench.pass(Duration::from_millis(1));
         let sentence = failure(&mut bench, &mut pending, job).unwrap_or_default();
-        assert!(sentence.contains("within 3s") && sentence.contains(awaited), "{sentence}");
+        assert!(sentence.contains("within 3 s") && sentence.contains(awaited), "{sentence}");
         assert_eq!(closes(&bench.all_commands(), OPENED), [true], "{awaited}");
     }
 }
@@ -82,9 +82,9 @@ fn operation_whose_peer_is_silent_ends_in_time_and_says_what_was_awaited() {
 #[test]
 fn open_of_an_operation_has_its_time_and_says_what_was_awaited() {
     for (awaited, words) in [
-        (Awaited::SynAck, "no answer to the SYN within 3s"),
-        (Awaited::MpaReply, "no answer to the MPA request within 3s"),
-        (Awaited::NextHop, "no answer to address resolution within 3s"),
+        (Awaited::SynAck, "no answer to the SYN within 3 s"),
+        (Awaited::MpaReply, "no answer to the MPA request within 3 s"),
+        (Awaited::NextHop, "no answer to address resolution within 3 s"),
     ] {
         for at in 0..5 {
             let mut bench = bench();

@@ -157,6 +157,6 @@ fn time_out_of_an_open_names_what_was_awaited() {
         let (to, begin) = (if is_v6 { v6(2) } else { v4(2) }, net.now);
         let ticket = net.hosts[0].connect_as(0, (to, PORT).into(), endpoint);
         assert_eq!(failure(&mut net, ticket), ConnectError::Timeout(awaited));
-        assert_eq!(net.now - begin, Duration::from_secs(20), "the time that the command gave");
+        assert_eq!((net.now - begin).as_secs(), 20, "the time that the command gave");
     }
 }

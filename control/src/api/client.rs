@@ -72,7 +72,7 @@ pub enum ClientError {
         timeout: Duration,
     },
     /// The time for the whole command is over.
-    #[error("not done within {}: the appliance answers, and may go on with it", humantime::format_duration(*within))]
+    #[error("not done within {}: the appliance answers, and may go on with it", crate::plural::seconds(*within))]
     Late {
         /// The time.
         within: Duration,

@@ -2,7 +2,7 @@
 //! that is being made ([`Loading`]).
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dataplane::memory::Memory;
 use dataplane::{InterfaceId, ListenerId, WorkerId};
@@ -11,6 +11,9 @@ use ddp::{PdId, StreamId};
 use crate::api::{Answer, ApiError, ConnectSpec, Subject};
 use crate::config::ServiceKind;
 use crate::service::Slot;
+
+/// Time for all of an active open, unless its request says otherwise.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The stream that a region is bound to while no stream may use it. No worker has this number.
 pub(super) const NOBODY: StreamId = StreamId(u64::MAX);

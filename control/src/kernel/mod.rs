@@ -266,7 +266,7 @@ pub enum KernelError {
         after: Duration,
     },
     /// The time for all of it is over.
-    #[error("not done within {}: {during}", humantime::format_duration(*within))]
+    #[error("not done within {}: {during}", crate::plural::seconds(*within))]
     Late {
         /// What was waited for.
         during: &'static str,

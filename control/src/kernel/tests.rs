@@ -280,7 +280,7 @@ fn a_silent_peer_times_out() {
     // Time for all of it, less than that for each step.
     (silent.timeout, silent.within) = (TIMEOUT, Some(Duration::from_millis(50)));
     let error = put(&silent, &mut |_| {}).expect_err("no reply");
-    assert_eq!(error.to_string(), "not done within 50ms: waiting for the peer's MPA reply");
+    assert_eq!(error.to_string(), "not done within 0.05 s: waiting for the peer's MPA reply");
 }
 
 #[test]

@@ -18,13 +18,13 @@ use crate::api::{Answer, ApiError, ConnectSpec, EventKind, RdmapChoice, UlpChoic
 use crate::appliance::endpoints::opened_ulp;
 use crate::appliance::env::api_id;
 use crate::appliance::loader::Wanted;
-use crate::appliance::pending::{ConnectPlan, Loading, NOBODY, Purpose, StreamsFor, Task, Then};
+use crate::appliance::pending::{
+    CONNECT_TIMEOUT, ConnectPlan, Loading, NOBODY, Purpose, StreamsFor, Task, Then,
+};
 use crate::appliance::streams::{Ends, must_settle};
 use crate::config::{MAX_DEPTH, MAX_DSCP};
 use crate::transport::Transport;
 
-/// Time for all of an active open, unless its request says otherwise.
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest that a request may give.
 const MAX_WITHIN: Duration = Duration::from_secs(86_400);
 impl Core {

@@ -5,9 +5,9 @@ use ddp::UlpKind;
 use ddp::lifecycle::CloseReason as Ended;
 
 use super::accept::words;
-use super::connect::CONNECT_TIMEOUT;
 use crate::advert;
 use crate::api::{ApiError, ConnectSpec, UlpChoice};
+use crate::appliance::pending::CONNECT_TIMEOUT;
 use crate::plural::seconds;
 use crate::refusal::{Refusal, RefusalKind};
 use crate::transport::Transport;

@@ -42,7 +42,7 @@ fn a_slow_operation_is_given_up_when_its_time_is_over() {
     fake.answer_reloads_after(1000);
     let ran = fake.ctl(&["--timeout", "50ms", "reload"]);
     assert_eq!(ran.exit, Exit::TimedOut, "{}", ran.err);
-    let sentence = "not done within 50ms: the appliance answers, and may go on with it";
+    let sentence = "not done within 0.05 s: the appliance answers, and may go on with it";
     assert!(ran.err.contains(sentence), "{}", ran.err);
 }
 

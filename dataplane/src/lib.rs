@@ -43,14 +43,14 @@ pub mod eal {
 }
 
 pub use api::{
-    AssociationInfo, AssociationStats, CloseReason, Command, CommandError, Connect, ConnectError,
-    CounterKind, Counters, Dataplane, DataplaneConfig, DropReason, EndpointConfig, Event, FlowInfo,
-    Full, HandshakeCount, HandshakeFailed, HandshakeFailure, Idle, InterfaceConfig, InterfaceId,
-    IpFields, IpsecConfig, IpsecDrop, IpsecNotice, LONGEST_LATENCY, Limit, LimitInfo, Limits,
-    Listed, ListenerConfig, ListenerId, Load, LoadKind, LoadReport, NeighbourInfo, Order, Origin,
-    Pace, PeerFilter, PeerListOwner, PeerLists, PeerRefusal, PeerRule, PortAttachment, PortId,
-    PostFailure, Protection, RECORDINGS, Record, RecordKind, Recording, ReplayWindows, Route,
-    SaChange, SaConfig, SaDirection, SaId, SaInfo, SaWay, SctpConfig, Secret, Service, Sources,
-    StartError, StreamInfo, StreamParams, StreamStats, SynCookieMode, Ticket, Transport, WaitedFor,
-    Window, WorkerConfig, WorkerHandle, WorkerId,
+    AssociationInfo, AssociationStats, Awaited, CloseReason, Command, CommandError, Connect,
+    ConnectError, CounterKind, Counters, Dataplane, DataplaneConfig, DropReason, EndpointConfig,
+    Event, FlowInfo, Full, HandshakeCount, HandshakeFailed, HandshakeFailure, Idle,
+    InterfaceConfig, InterfaceId, IpFields, IpsecConfig, IpsecDrop, IpsecNotice, LONGEST_LATENCY,
+    Limit, LimitInfo, Limits, Listed, ListenerConfig, ListenerId, Load, LoadKind, LoadReport,
+    NeighbourInfo, Order, Origin, Pace, PeerFilter, PeerListOwner, PeerLists, PeerRefusal,
+    PeerRule, PortAttachment, PortId, PostFailure, Protection, RECORDINGS, Record, RecordKind,
+    Recording, ReplayWindows, Route, SaChange, SaConfig, SaDirection, SaId, SaInfo, SaWay,
+    SctpConfig, Secret, Service, Sources, Stall, StartError, StreamInfo, StreamParams, StreamStats,
+    SynCookieMode, Ticket, Transport, WaitedFor, Window, WorkerConfig, WorkerHandle, WorkerId,
 };

@@ -328,7 +328,7 @@ socket = "{self.work}/a.sock"
 
     def put(self, host, file, url):
         """The command that sends `file`: through the appliance (a) or over kernel sockets."""
-        kernel = [] if host == "a" else ["--kernel", "--congestion", "cubic", "--timeout", "30s"]
+        kernel = [] if host == "a" else ["--kernel", "--congestion", "cubic", "--timeout", "300s"]
         return [*self.ctl, "put", *kernel, "--markers", self.args.markers, str(file), url]
 
     def compare(self, file, arrived, what):

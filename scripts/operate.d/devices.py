@@ -37,7 +37,7 @@ class Cable:
 
 
 @contextlib.contextmanager
-def appliance(on, name, offload=False):
+def appliance(on, name, offload=False, more=""):
     """An appliance on a cable."""
     if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("ethtool"):
         raise LeftOut("needs root, ip(8) and ethtool(8), for a network namespace with a veth pair")
@@ -46,7 +46,7 @@ def appliance(on, name, offload=False):
     try:
         cable.plug(offload)
         port = f'kind = "af_packet"\ndevice = "{cable.device}"\n'
-        of = text("a", 1, port=port, more=LISTENER.format(access="w", streams=4))
+        of = text("a", 1, port=port, more=more + LISTENER.format(access="w", streams=4))
         with Ddpd(on, on.directory / name, {"a": of}, wrap=cable.inside) as ddpd:
             yield ddpd, cable
     finally:

@@ -42,7 +42,22 @@ pub struct Client {
     runtime: tokio::runtime::Runtime,
     /// How long the appliance may be silent; without it, for ever.
     timeout: Option<Duration>,
+    /// When all of its requests must be done.
+    limit: Option<Limit>,
 }
+
+/// A bound on a whole command.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    within: Duration,
+    at: Instant,
+}
+
+/// How much longer the answer of an appliance is waited for that keeps to the same bound itself: it says what was awaited.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// How long an appliance may take to show that it answers at all, when the command's time is over.
+const PROBE: Duration = Duration::from_millis(500);
 
 /// Why there is no answer, or a negative one.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +82,12 @@ pub enum ClientError {
         socket: PathBuf,
         /// How long was waited.
         timeout: Duration,
+    },
+    /// The time for the whole command is over.
+    #[error("not done within {}: the appliance answers, and may go on with it", base::plural::seconds(*within))]
+    Late {
+        /// The time.
+        within: Duration,
     },
     /// The appliance refuses.
     #[error("{0}")]
@@ -100,13 +121,34 @@ impl Client {
     /// A client of the appliance at `socket`. Nothing is opened yet.
     pub fn new(socket: &Path) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { socket: socket.to_owned(), runtime, timeout: None })
+        Ok(Self { socket: socket.to_owned(), runtime, timeout: None, limit: None })
     }
 
     /// Gives up when the appliance is silent for so long. A request that takes longer is waited for while the
     /// appliance answers others: whether it does is found out each time that this passes.
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
+    }
+
+    /// Gives up when all requests together have taken this time, from now on.
+    pub fn with_limit(self, within: Duration) -> Self {
+        Self { limit: Some(Limit { within, at: Instant::now() + within }), ..self }
+    }
+
+    /// Time that is left for an operation of the appliance, if there is a limit: at least a microsecond.
+    pub fn left(&self) -> Option<Duration> {
+        let left = self.limit?.at.saturating_duration_since(Instant::now());
+        Some(left.max(Duration::from_micros(1)))
+    }
+
+    /// Returns the error of a command whose time is over, with that of an appliance which does not keep to it.
+    pub fn check_limit(&self) -> Result<(), ClientError> {
+        match self.limit {
+            Some(Limit { within, at }) if Instant::now() >= at + GRACE => {
+                Err(ClientError::Late { within })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// GET.
@@ -248,7 +290,14 @@ impl Client {
         let Some(timeout) = self.timeout else { return Ok(what.await) };
         let mut what = std::pin::pin!(what);
         loop {
-            if let Ok(done) = tokio::time::timeout(timeout, &mut what).await {
+            self.check_limit()?;
+            // With a limit it is all that bounds the wait.
+            let left = |limit: Limit| (limit.at + GRACE).saturating_duration_since(Instant::now());
+            let (wait, patience) = match self.limit {
+                Some(limit) => (left(limit), PROBE),
+                None => (timeout, timeout),
+            };
+            if let Ok(done) = tokio::time::timeout(wait, &mut what).await {
                 return Ok(done);
             }
             let probe = async {
@@ -256,7 +305,7 @@ impl Client {
                 collect(response).await
             };
             // Any answer will do: a refusal is one, too.
-            if tokio::time::timeout(timeout, probe).await.is_err() {
+            if tokio::time::timeout(patience, probe).await.is_err() {
                 return Err(ClientError::Silent { socket: self.socket.clone(), timeout });
             }
         }

@@ -297,8 +297,16 @@ impl Control {
             Request::Connect(spec) if spec.remote.port() == 1 => {
                 Err(ApiError::peer_refused("10.0.0.2:1 rejected the connection"))
             }
-            Request::Connect(_) => Ok(Reply::Stream(stream())),
-            Request::Put(_) | Request::Job(1) => {
+            Request::Connect(spec) => {
+                self.seen(&spec);
+                Ok(Reply::Stream(stream()))
+            }
+            Request::Put(spec) => {
+                self.seen(&spec);
+                self.polls += 1;
+                Ok(Reply::Job(job(self.polls)))
+            }
+            Request::Job(1) => {
                 self.polls += 1;
                 Ok(Reply::Job(job(self.polls)))
             }
@@ -307,12 +315,15 @@ impl Control {
             Request::Job(id) | Request::CancelJob(id) => {
                 Err(ApiError::not_found(format!("there is no job {id}")))
             }
-            Request::Send(spec) => Ok(Reply::Sent(Sent {
-                bytes: spec.data.len() as u64,
-                time_us: 150,
-                reply: (spec.wait_reply_us > 0).then_some(spec.data),
-                confirmed: true,
-            })),
+            Request::Send(spec) => {
+                self.seen(&spec);
+                Ok(Reply::Sent(Sent {
+                    bytes: spec.data.len() as u64,
+                    time_us: 150,
+                    reply: (spec.wait_reply_us > 0).then_some(spec.data),
+                    confirmed: true,
+                }))
+            }
             Request::Reload => Ok(Reply::Reload(ReloadReport {
                 applied: vec!["region \"new\" added".into()],
                 needs_restart: vec!["[workers] changed".into()],

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -113,6 +114,11 @@ pub struct ConnectSpec {
     /// Regions that the peer may reach; our private data advertises them.
     #[serde(default)]
     pub regions: Vec<String>,
+    /// Time for the open, up to a day, microseconds; by default 30 s. Of a put, get, send, ping or atomic on a stream of its
+    /// own, time for all of it.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 86_400_000_000_u64))]
+    pub within_us: Option<u64>,
 }
 
 impl ConnectSpec {
@@ -130,6 +136,7 @@ impl ConnectSpec {
             rdmap: RdmapChoice::default(),
             mpa: MpaChoice::default(),
             regions: Vec::new(),
+            within_us: None,
         }
     }
 
@@ -139,6 +146,11 @@ impl ConnectSpec {
     /// All addresses of the peer.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         std::iter::once(self.remote).chain(self.alternatives.iter().copied())
+    }
+
+    /// Time for the open, and for an operation on a stream of its own.
+    pub fn within(&self) -> Option<Duration> {
+        self.within_us.map(Duration::from_micros)
     }
 
     /// Fields of the IP headers.

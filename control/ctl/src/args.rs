@@ -30,8 +30,9 @@ use config::DEFAULT_SOCKET;
     version,
     after_help = "Exit codes: 0 done, 1 the operation failed, 2 the command line or what it asks for \
                   is wrong, 3 the appliance (with --kernel: the peer) cannot be reached, 4 the peer \
-                  refused, 5 delivered but not confirmed, 6 the appliance does not answer; a signal ends it as such \
-                  (a shell sees 128 and its number), also SIGPIPE, without a message."
+                   refused, 5 delivered but not confirmed, 6 the appliance does not answer, 7 the time of \
+                   --timeout is over; a signal ends it as such (a shell sees 128 and its number), also \
+                   SIGPIPE, without a message."
 )]
 pub struct Args {
     /// The appliance's management.socket
@@ -40,9 +41,11 @@ pub struct Args {
     /// Write stable JSON, one object or list per answer; errors go to stderr, as JSON too
     #[arg(long, global = true)]
     pub json: bool,
-    /// Give up when the appliance has been silent for this time; an operation that takes longer is waited for
-    #[arg(long, global = true, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "5s")]
-    pub timeout: Duration,
+    /// Give up the whole command after this time, connecting and answers of the peer included. Without it an operation is
+    /// waited for while the appliance answers within 5s. Of a command that runs until it is stopped (top, capture, events
+    /// --follow, serve-kernel): how long the appliance may be silent
+    #[arg(long, global = true, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub timeout: Option<Duration>,
     /// What to do
     #[command(subcommand)]
     pub command: Command,

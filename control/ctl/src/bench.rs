@@ -8,9 +8,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::args::{Bench, Load, LoadPeer};
 use super::exit::{Exit, Failure};
 use super::interrupt::Interrupt;
-use super::put::POLL;
+use super::put::{POLL, give_up};
 use super::{Output, connect_spec};
-use api::{BenchInfo, BenchLoad, BenchPeer, BenchSpec, Client, JobInfo, JobState, RemotePlace};
+use api::{
+    BenchInfo, BenchLoad, BenchPeer, BenchSpec, Client, ClientError, JobInfo, JobState, RemotePlace,
+};
 
 impl From<Load> for BenchLoad {
     fn from(load: Load) -> Self {
@@ -38,7 +40,7 @@ pub(super) fn bench(bench: Bench, client: &Client, output: &mut Output<'_>) -> R
     let Bench { load, to, streams, size, depth, time, rate, queue, peer, opening } = bench;
     // A verbs program has no other protocol.
     let to_peer = if peer == LoadPeer::Perftest { to.peer.rdmap() } else { to.peer };
-    let connect = connect_spec(&to_peer, opening, Vec::new())?;
+    let connect = connect_spec(&to_peer, opening, Vec::new(), client)?;
     let peer = peer.into();
     let target = to.region.map(|at| RemotePlace::Region { name: at.name, offset: at.offset });
     let time_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
@@ -77,11 +79,19 @@ fn watch(
         bar.set_position((job.seconds * 1e3) as u64);
         bar.set_message(progress(&job));
         std::thread::sleep(POLL);
-        job = if interrupt.exit().is_some() && !cancelled {
+        let answer = if interrupt.exit().is_some() && !cancelled {
             cancelled = true;
-            client.delete(&path)?
+            client.delete(&path)
         } else {
-            client.get(&path)?
+            client.get(&path)
+        };
+        job = match answer {
+            Err(ClientError::Late { .. }) => {
+                bar.finish_and_clear();
+                let messages = job.bench.as_ref().map_or(0, |bench| bench.messages);
+                return Err(give_up(&job, &format!("{messages} messages"), client));
+            }
+            answer => answer?,
         };
     }
     bar.finish_and_clear();

@@ -1,6 +1,7 @@
 //! How `ddpctl` ends.
 
 use std::io;
+use std::time::Duration;
 
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -27,6 +28,8 @@ pub enum Exit {
     Unconfirmed = 5,
     /// The appliance takes connections and does not answer: it is stopped, or hangs.
     Silent = 6,
+    /// The time of --timeout is over.
+    TimedOut = 7,
     /// A transfer was given up because of SIGHUP.
     HangUp = 128 + SIGHUP as u8,
     /// A transfer was given up because of SIGINT.
@@ -71,6 +74,7 @@ impl Failure {
             Exit::Unconfirmed => "unconfirmed",
             Exit::Silent => "silent",
             Exit::HangUp | Exit::Interrupt | Exit::Terminate => "interrupted",
+            Exit::TimedOut => "timeout",
         };
         Self { exit, error, message: message.into(), hint: None }
     }
@@ -83,6 +87,16 @@ impl Failure {
         let hint =
             "a stream of its own (without --stream) is confirmed by its end, and RDMAP by a Read";
         Self::new(Exit::Unconfirmed, message).with_hint(Some(hint.to_owned()))
+    }
+
+    /// After the time of --timeout a failure is that it is over.
+    pub(super) fn after(self, timeout: Duration, elapsed: Duration) -> Self {
+        match self.exit {
+            Exit::Failed if elapsed >= timeout => {
+                Self { exit: Exit::TimedOut, error: "timeout", ..self }
+            }
+            _ => self,
+        }
     }
 
     pub(super) fn with_hint(self, hint: Option<String>) -> Self {
@@ -101,6 +115,7 @@ impl From<ClientError> for Failure {
             ClientError::Unreachable { .. } => Exit::Unreachable,
             ClientError::Silent { .. } => Exit::Silent,
             ClientError::Request(_) => Exit::Usage,
+            ClientError::Late { .. } => Exit::TimedOut,
             ClientError::Protocol(_) => Exit::Failed,
             ClientError::Refused(refusal) => match refusal.error {
                 ErrorKind::PeerRefused => Exit::Refused,
@@ -156,6 +171,7 @@ impl From<KernelError> for Failure {
             KernelError::Resolve { .. } | KernelError::Connect(_) => Exit::Unreachable,
             KernelError::Rejected { .. } | KernelError::Peer(_) => Exit::Refused,
             KernelError::NeedsStag => Exit::Usage,
+            KernelError::Late { .. } => Exit::TimedOut,
             _ => Exit::Failed,
         };
         let hint = error.hint().map(str::to_owned);

@@ -33,7 +33,7 @@ mod tests;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use clap::Parser;
 use serde::Serialize;
@@ -60,6 +60,8 @@ use exit::Failure;
 
 /// The least time for which an appliance may be silent.
 const SHORTEST: Duration = Duration::from_millis(1);
+/// How long it may be silent by default.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// Runs the command line of this process.
 pub fn main() -> std::process::ExitCode {
@@ -85,12 +87,33 @@ pub fn run(
         Ok(args) => args,
         Err(error) => return print_usage(&error, json, out, err),
     };
-    let json = args.json;
+    let (json, timeout, started) = (args.json, args.timeout, Instant::now());
     let mut output = Output { out, err, json, progress: terminal && !json };
     match dispatch(args, &mut output).and_then(|()| Ok(output.out.flush()?)) {
         Ok(()) => Exit::Success,
-        Err(failure) => print_failure(failure, json, output.err),
+        Err(failure) => {
+            let failure = match timeout {
+                Some(timeout) => failure.after(timeout, started.elapsed()),
+                None => failure,
+            };
+            print_failure(failure, json, output.err)
+        }
     }
+}
+
+/// A client for a command. The time of --timeout bounds the whole command, unless it runs until it is stopped.
+fn client_of(args: &Args) -> Result<Client, Failure> {
+    let silence = args.timeout.unwrap_or(SILENCE).max(SHORTEST);
+    let client = Client::new(&args.socket)?.with_timeout(silence);
+    let is_endless = match &args.command {
+        Command::Top(_) | Command::Capture(_) => true,
+        Command::Events(events) => events.follow,
+        _ => false,
+    };
+    Ok(match args.timeout {
+        Some(timeout) if !is_endless => client.with_limit(timeout.max(SHORTEST)),
+        _ => client,
+    })
 }
 
 fn print_failure(failure: Failure, json: bool, err: &mut dyn Write) -> Exit {
@@ -157,17 +180,15 @@ impl Output<'_> {
 }
 
 fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
-    let client = || {
-        let client = Client::new(&args.socket)?;
-        Ok::<_, Failure>(client.with_timeout(args.timeout.max(SHORTEST)))
-    };
+    let (made, timeout) = (client_of(&args), args.timeout);
+    let client = || made;
     match args.command {
         Command::Completions { shell, program } => {
             generate::completions(shell, program, output.out)
         }
         Command::Man { directory } => generate::man(&directory),
         Command::ServeKernel(serve) => serve::serve(serve, output),
-        Command::Put(put) if put.kernel => put::kernel(put, output),
+        Command::Put(put) if put.kernel => put::kernel(put, timeout, output),
         Command::Put(put) => put::appliance(put, &client()?, output),
         Command::Status => output.answer(&client()?.get::<Status>("/v1/status")?, show::status),
         Command::Ports => {
@@ -487,6 +508,7 @@ fn connect_spec(
     peer: &Peer,
     opening: Opening,
     regions: Vec<String>,
+    client: &Client,
 ) -> Result<ConnectSpec, Failure> {
     let mut remotes = peer.resolve().map_err(|error| {
         Failure::new(Exit::Failed, format!("the address of {} is not known: {error}", peer.host))
@@ -508,20 +530,23 @@ fn connect_spec(
     let (peer_kind, retry_revision_1) = (peer_kind, retry_rev1);
     let rdmap = RdmapChoice { ird, ord, peer: peer_kind, peer_to_peer, retry_revision_1 };
     let (transport, ulp, mpa) = (peer.transport, peer.ulp, mpa.into());
+    let within_us = client.left().map(|left| u64::try_from(left.as_micros()).unwrap_or(u64::MAX));
     let alternatives = remotes.split_off(1);
-    let to = ConnectSpec { alternatives, ..ConnectSpec::to(remotes[0]) };
+    let to = ConnectSpec { alternatives, within_us, ..ConnectSpec::to(remotes[0]) };
     Ok(ConnectSpec { interface, transport, udp_port, dscp, ttl, ulp, rdmap, mpa, regions, ..to })
 }
 
 fn connect(command: Connect, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
-    let spec = connect_spec(&command.peer, command.opening, command.regions)?;
+    let spec = connect_spec(&command.peer, command.opening, command.regions, client)?;
     output.answer(&client.post::<StreamInfo>("/v1/connect", &spec)?, show::stream)
 }
 
 fn send(command: Send, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let via = match command.to {
         SendTo::Stream(id) => Via::Stream(id),
-        SendTo::Peer(peer) => Via::Connect(connect_spec(&peer, command.opening, Vec::new())?),
+        SendTo::Peer(peer) => {
+            Via::Connect(connect_spec(&peer, command.opening, Vec::new(), client)?)
+        }
     };
     let data = match command.text {
         Some(text) => text.into_bytes(),

@@ -17,7 +17,7 @@ use super::input::{self, Source, Upload};
 use super::interrupt::Interrupt;
 use super::{Output, connect_spec};
 use crate::kernel;
-use api::{Client, JobInfo, JobState, PutSpec, RemotePlace, UlpChoice, Via};
+use api::{Client, ClientError, JobInfo, JobState, PutSpec, RemotePlace, UlpChoice, Via};
 use config::Transport;
 
 /// How a transfer is watched.
@@ -31,6 +31,12 @@ pub(super) struct Transfer {
     /// In messages, what is sent if the appliance has no name for it.
     pub name: String,
 }
+
+/// Longest time without progress over kernel sockets.
+const KERNEL_SILENCE: Duration = Duration::from_secs(10);
+
+/// How long the answer to a cancel is waited for, when the time of --timeout is over.
+const CANCEL: Duration = Duration::from_millis(500);
 
 /// Time between two looks at the appliance's job.
 pub(super) const POLL: Duration = Duration::from_millis(50);
@@ -63,7 +69,7 @@ pub(super) fn appliance(put: Put, client: &Client, output: &mut Output<'_>) -> R
     };
     let via = match put.stream {
         Some(id) => Via::Stream(id),
-        None => Via::Connect(connect_spec(&put.url.peer, put.opening, Vec::new())?),
+        None => Via::Connect(connect_spec(&put.url.peer, put.opening, Vec::new(), client)?),
     };
     let name = input::name(&put.file);
     let (file, reader) = match input::source(&put.file)? {
@@ -126,11 +132,33 @@ pub(super) fn watch(
         bar.set_length(job.total);
         bar.set_position(job.acknowledged);
         std::thread::sleep(POLL);
-        job = client.get(&format!("/v1/jobs/{}", job.id))?;
+        job = match client.get(&format!("/v1/jobs/{}", job.id)) {
+            Err(ClientError::Late { .. }) => {
+                bar.finish_and_clear();
+                let done = format!("{} of {} bytes", job.acknowledged, job.total);
+                return Err(give_up(&job, &done, client));
+            }
+            answer => answer?,
+        };
     }
     bar.finish_and_clear();
     let finished = finish(job, output, transfer);
     finished.map_err(|failure| failure.ended_by(interrupt.exit()))
+}
+
+/// Cancels a job when the time of --timeout is over; `done` says how far it has come.
+pub(super) fn give_up(job: &JobInfo, done: &str, client: &Client) -> Failure {
+    let JobInfo { state, id, .. } = job;
+    // The limit of `client` is over.
+    let cancelled = Client::new(client.socket())
+        .map(|client| client.with_timeout(CANCEL))
+        .is_ok_and(|client| client.delete::<JobInfo>(&format!("/v1/jobs/{id}")).is_ok());
+    let what = match cancelled {
+        true => format!("job {id} is cancelled"),
+        false => format!("job {id} may go on: ddpctl jobs cancel {id}"),
+    };
+    let state = format!("{state:?}").to_lowercase();
+    Failure::new(Exit::TimedOut, format!("after {done}: not done in time ({state}); {what}"))
 }
 
 fn finish(job: JobInfo, output: &mut Output<'_>, transfer: Transfer) -> Result<(), Failure> {
@@ -168,7 +196,11 @@ fn finish(job: JobInfo, output: &mut Output<'_>, transfer: Transfer) -> Result<(
 }
 
 /// Sends the file over this host's sockets.
-pub(super) fn kernel(put: Put, output: &mut Output<'_>) -> Result<(), Failure> {
+pub(super) fn kernel(
+    put: Put,
+    timeout: Option<Duration>,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
     let target = match (place(&put)?, put.stag.zip(put.to)) {
         (_, Some((stag, to))) => kernel::Target::Stag { stag, to },
         (Some(region), None) => kernel::Target::Region { name: region.name, offset: region.offset },
@@ -197,7 +229,8 @@ pub(super) fn kernel(put: Put, output: &mut Output<'_>) -> Result<(), Failure> {
         port: put.url.peer.port,
         target,
         mpa: kernel_mpa(&put)?,
-        timeout: put.timeout,
+        timeout: timeout.unwrap_or(KERNEL_SILENCE),
+        within: timeout,
         congestion: put.congestion,
     };
     let bar = progress_bar(output, total);

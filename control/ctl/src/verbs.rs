@@ -1,5 +1,7 @@
 //! `get`, `ping`, `fetch-add` and `compare-swap`: the appliance as a verbs client.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::args::{CompareSwap, FetchAdd, Get, Ping, Place, Verbs};
@@ -12,10 +14,14 @@ use api::{
     PingSpec, RemotePlace, UlpChoice, Via,
 };
 
+/// Time for one round of a ping, and the most that the appliance takes.
+const ROUND: Duration = Duration::from_secs(5);
+const MAX_ROUND: Duration = Duration::from_secs(60);
+
 /// Has the appliance fetch bytes, and watches it.
 pub(super) fn get(get: Get, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let Get { place, file, into, length, verbs, detach } = get;
-    let (source, via) = source(&place, &verbs)?;
+    let (source, via) = source(&place, &verbs, client)?;
     let region = into.as_ref().map(|region| region.name.clone());
     let sink = match (file, into) {
         (Some(file), None) if input::is_stream(&file) => {
@@ -38,9 +44,11 @@ pub(super) fn get(get: Get, client: &Client, output: &mut Output<'_>) -> Result<
 }
 
 pub(super) fn ping(ping: Ping, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
-    let Ping { peer, count, size, timeout, connect } = ping;
-    let timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
-    let connect = connect_spec(&peer.rdmap(), connect, Vec::new())?;
+    let Ping { peer, count, size, connect } = ping;
+    // Where all of it has a limit, that of the rounds is no shorter.
+    let round = client.left().map_or(ROUND, |left| left.min(MAX_ROUND));
+    let timeout_us = u64::try_from(round.as_micros()).unwrap_or(u64::MAX);
+    let connect = connect_spec(&peer.rdmap(), connect, Vec::new(), client)?;
     let report: PingReport =
         client.post("/v1/ping", &PingSpec { connect, count, size, timeout_us })?;
     output.answer(&report, |report| {
@@ -85,7 +93,7 @@ fn atomic(
     client: &Client,
     output: &mut Output<'_>,
 ) -> Result<(), Failure> {
-    let (target, via) = source(place, verbs)?;
+    let (target, via) = source(place, verbs, client)?;
     let done: AtomicDone = client.post("/v1/atomic", &AtomicSpec { via, target, operation })?;
     output.answer(&json!({ "original": done.original, "time_us": done.time_us }), |_| {
         format!("the memory held {}; {} us\n", done.original, done.time_us)
@@ -93,7 +101,7 @@ fn atomic(
 }
 
 /// The place in the peer's memory, and the stream to it.
-fn source(place: &Place, verbs: &Verbs) -> Result<(RemotePlace, Via), Failure> {
+fn source(place: &Place, verbs: &Verbs, client: &Client) -> Result<(RemotePlace, Via), Failure> {
     let url = &place.url;
     let target = match (&url.region, place.stag.zip(place.to)) {
         (Some(region), None) => {
@@ -110,7 +118,7 @@ fn source(place: &Place, verbs: &Verbs) -> Result<(RemotePlace, Via), Failure> {
         Some(id) => Via::Stream(id),
         None => {
             let connect: ConnectSpec =
-                connect_spec(&url.peer.rdmap(), verbs.connect.clone(), Vec::new())?;
+                connect_spec(&url.peer.rdmap(), verbs.connect.clone(), Vec::new(), client)?;
             debug_assert_eq!(connect.ulp, UlpChoice::Rdmap);
             Via::Connect(connect)
         }

@@ -11,8 +11,6 @@ use dataplane::InterfaceId;
 
 use api::ApiError;
 
-/// Time for all of an active open.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest time for a silent address that others follow: two retransmissions of a SYN, after 1 and 3 s (RFC 6298 §2).
 const SILENCE: Duration = Duration::from_secs(5);
 
@@ -39,9 +37,9 @@ impl Addresses {
         Self { next: next.into(), failures, until: None }
     }
 
-    /// Time for the attempt that begins now.
-    pub(super) fn share(&mut self, now: Instant) -> Duration {
-        let until = *self.until.get_or_insert(now + CONNECT_TIMEOUT);
+    /// Time for the attempt that begins now; `whole` is that for all of the open.
+    pub(super) fn share(&mut self, now: Instant, whole: Duration) -> Duration {
+        let until = *self.until.get_or_insert(now + whole);
         let left = until.saturating_duration_since(now);
         match u32::try_from(self.next.len()) {
             Ok(0) => left,
@@ -73,6 +71,7 @@ impl Addresses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::appliance::pending::CONNECT_TIMEOUT;
 
     fn addresses(number: u16) -> Addresses {
         let remote = |port| SocketAddr::from(([192, 0, 2, 1], port));
@@ -87,7 +86,7 @@ mod tests {
             let (mut addresses, mut now) = (addresses(number), start);
             let mut shares = Vec::new();
             while addresses.pop().is_some() {
-                let share = addresses.share(now);
+                let share = addresses.share(now, CONNECT_TIMEOUT);
                 now += share;
                 shares.push(share);
             }

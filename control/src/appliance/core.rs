@@ -290,7 +290,7 @@ impl Core {
                 answer.send(job.map(Reply::Job));
             }
             Request::Ping(spec) => {
-                self.with_jobs(now, |jobs, _, out| jobs.ping(spec, answer, out));
+                self.with_jobs(now, |jobs, _, out| jobs.ping(spec, answer, now, out));
             }
             Request::Atomic(spec) => {
                 let usable = self.peer_of(&spec.via, true).map(drop);
@@ -402,6 +402,12 @@ impl Core {
                 }
             }
             Event::PeerClosed { stream, .. } => self.streams.on_peer_closed(&mut self.env, stream),
+            Event::Stalled { stream, stall } => {
+                let interface = self.streams.interface_of(stream);
+                let down = interface.and_then(|at| self.links.refusal(&self.env.facts, at));
+                self.streams.on_stalled(&mut self.env, stream, &stall, down.map(|e| e.message));
+            }
+            Event::Resumed { stream } => self.streams.on_resumed(&mut self.env, stream),
             Event::ReadHeld { stream } => self.env.confirm(stream, Confirmation::Read),
             Event::Confirming { stream } => self.env.on_confirming(stream),
             Event::Idle { stream } => self.streams.close(&mut self.env, stream, false),
@@ -530,6 +536,7 @@ impl Core {
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.with_jobs(now, |jobs, _, out| jobs.expire_limits(now, out));
         self.with_jobs(now, |jobs, _, out| jobs.expire_sends(now, out));
         self.with_jobs(now, |jobs, _, out| jobs.expire_transfers(now, out));
         let actions = self.listeners.handle_timeout(now);

@@ -14,6 +14,25 @@ pub(super) fn lasting(section: &PortSection, can_rebind: bool, is_shared: bool) 
     }
 }
 
+/// What to do about a link that is down.
+pub(super) fn remedy(section: &PortSection) -> String {
+    let place = section.kind.place();
+    match section.kind {
+        PortKind::Pci { .. } => {
+            format!("check the cable of {place} and the device at its other end, then try again")
+        }
+        PortKind::AfXdp { .. } | PortKind::AfPacket { .. } | PortKind::Tap { .. } => {
+            format!("run `ip link set {place} up`, and check what {place} is connected to")
+        }
+        PortKind::Memif { .. } | PortKind::VhostUser { .. } => {
+            format!("start the process at the other end of {place}, then try again")
+        }
+        PortKind::Ring { .. } | PortKind::Pcap { .. } => {
+            "ddpctl ports shows the port: try again when its link is up".to_owned()
+        }
+    }
+}
+
 /// Sentence on a fault of a port's interface. `lasting`: see [`lasting`].
 pub(super) fn sentence(
     section: &PortSection,

@@ -149,7 +149,7 @@ impl Links {
         let link = &mut self.links[port];
         let was_up = link.down.is_none();
         if up {
-            (link.used, link.down, link.lost) = (true, None, false);
+            (link.down, link.lost) = (None, false);
         } else {
             let since = *link.down.get_or_insert(now);
             let patience = env.facts.config.ports[port].link_down_timeout;
@@ -168,15 +168,20 @@ impl Links {
         link.lost
     }
 
-    /// Why no stream can be opened on an interface: its port's link was lost. One that has not been up yet
-    /// may come up while TCP tries.
-    pub(super) fn refuse(&self, facts: &Facts, InterfaceId(at): InterfaceId) -> Option<ApiError> {
-        let name = &facts.config.interfaces.get(usize::from(at))?.port;
-        let port = facts.config.ports.iter().position(|port| port.name == *name)?;
-        let link = &self.links[port];
+    /// The refusal of a stream on an interface whose port's link is down.
+    pub(super) fn refusal(&self, facts: &Facts, InterfaceId(at): InterfaceId) -> Option<ApiError> {
+        let interface = facts.config.interfaces.get(usize::from(at))?;
+        let at = facts.config.ports.iter().position(|port| port.name == interface.port)?;
+        let link = self.links.get(at)?;
         // What was seen last may be a moment old: a link that has come back since refuses nothing.
-        let is_up = || facts.ports.get(port).is_some_and(|port| port.port.link().up);
-        (link.used && link.lost && !is_up()).then(|| ApiError::unavailable(is_down(name)))
+        let is_up = || facts.ports.get(at).is_some_and(|view| view.port.link().up);
+        if link.down.is_none() || is_up() {
+            return None;
+        }
+        let sentence = format!("{} (interface `{}`)", is_down(&interface.port), interface.name);
+        let fault = link.fault.as_ref().map(|(_, sentence)| sentence.clone());
+        let hint = fault.unwrap_or_else(|| devices::remedy(&facts.config.ports[at]));
+        Some(ApiError::unavailable(sentence).with_hint(Some(&hint)))
     }
 }
 

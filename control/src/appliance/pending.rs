@@ -2,7 +2,7 @@
 //! that is being made ([`Loading`]).
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dataplane::memory::Memory;
 use dataplane::{InterfaceId, ListenerId, WorkerId};
@@ -12,6 +12,9 @@ use super::addresses::Addresses;
 use crate::service::Slot;
 use api::{Answer, ApiError, ConnectSpec, Subject};
 use config::ServiceKind;
+
+/// Time for all of an active open, unless its request says otherwise.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The stream that a region is bound to while no stream may use it. No worker has this number.
 pub(super) const NOBODY: StreamId = StreamId(u64::MAX);

@@ -1,6 +1,7 @@
 //! Numbers with the noun that they count, in messages.
 
 use std::fmt::Display;
+use std::time::Duration;
 
 /// `1 stream`, `2 streams`.
 pub fn counted<N: Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
@@ -14,9 +15,25 @@ pub fn counted_are<N: Display + PartialEq + From<u8>>(number: N, noun: &str) -> 
     format!("{} {verb}", counted(number, noun))
 }
 
+/// `3 s`, `0.25 s`: a time that was given, less what passed on the way.
+pub fn seconds(time: Duration) -> String {
+    let hundredths = (time.as_millis() + 5) / 10;
+    let (whole, part) = (hundredths / 100, hundredths % 100);
+    match part {
+        0 => format!("{whole} s"),
+        _ => format!("{whole}.{part:02} s"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_rounded_to_hundredths_of_a_second() {
+        let times = [1_999_982, 3_000_000, 250_000, 50_001].map(Duration::from_micros);
+        assert_eq!(times.map(seconds), ["2 s", "3 s", "0.25 s", "0.05 s"]);
+    }
 
     #[test]
     fn only_one_is_singular() {

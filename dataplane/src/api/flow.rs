@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-pub use tcp_lite::tcp::{Limit, LimitInfo};
+pub use tcp_lite::tcp::{Limit, LimitInfo, Stall};
 
 /// The two halves of a TCP connection or an SCTP association at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -13,7 +13,7 @@ use tcp_lite::mpa::{EnhancedRepr, PrivateDataTooLong, Revision};
 use super::IpFields;
 use super::association::{AssociationInfo, AssociationStats};
 use super::config::ListenerConfig;
-use super::flow::FlowInfo;
+use super::flow::{FlowInfo, Stall};
 use super::handshake::{HandshakeCount, HandshakeFailed};
 use super::ipsec::{IpsecNotice, SaChange, SaInfo};
 use super::load::{Load, LoadReport};
@@ -602,6 +602,18 @@ pub enum Event {
         /// The host.
         source: IpAddr,
     },
+    /// A stream makes no progress: its packets are not answered. [`Event::Resumed`] or [`Event::Closed`] follows.
+    Stalled {
+        /// The stream.
+        stream: StreamId,
+        /// Time-outs so far.
+        stall: Stall,
+    },
+    /// A stream that was reported as stalled makes progress again.
+    Resumed {
+        /// The stream.
+        stream: StreamId,
+    },
     /// After [`Command::Drain`]: no stream is left.
     Drained,
     /// After [`Command::Stop`]: the thread ends.
@@ -650,8 +662,8 @@ pub enum ConnectError {
     #[error("{0}")]
     Icmp(Unreachable),
     /// The time that the command gave is over.
-    #[error("timed out")]
-    Timeout,
+    #[error("no answer to {0} in time")]
+    Timeout(Awaited),
     /// TCP or MPA start-up failed.
     #[error("{0}")]
     Closed(CloseReason),
@@ -661,6 +673,29 @@ pub enum ConnectError {
     /// Over SCTP no session could be opened: more private data than its Initiate carries.
     #[error("{0}")]
     Session(sctp_lite::endpoint::OpenError),
+}
+
+/// What a stream that is being opened waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Awaited {
+    /// The link-layer address of the peer, or of its gateway.
+    #[error("address resolution")]
+    NextHop,
+    /// A SYN ACK.
+    #[error("the SYN")]
+    SynAck,
+    /// MPA's reply.
+    #[error("the MPA request")]
+    MpaReply,
+    /// SCTP's INIT ACK.
+    #[error("the INIT")]
+    InitAck,
+    /// SCTP's COOKIE ACK.
+    #[error("the COOKIE ECHO")]
+    CookieAck,
+    /// The answer to the Initiate of a session over SCTP.
+    #[error("the session's Initiate")]
+    SessionReply,
 }
 
 /// Why a command could not be done.

@@ -18,7 +18,7 @@ pub use association::{AssociationInfo, AssociationStats};
 pub use base::metric::{Descriptor, Kind as CounterKind};
 pub use config::{DataplaneConfig, Limits, ListenerConfig, PortAttachment, WorkerConfig};
 pub use counters::Counters;
-pub use flow::{FlowInfo, Limit, LimitInfo};
+pub use flow::{FlowInfo, Limit, LimitInfo, Stall};
 pub use handle::{Dataplane, Full, StartError, WorkerHandle};
 pub(crate) use handle::{WorkerLink, worker_link};
 pub use handshake::{HandshakeCount, HandshakeFailed, HandshakeFailure};
@@ -28,8 +28,8 @@ pub use ipsec::{
 };
 pub use load::{LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, Order, Pace, Window};
 pub use message::{
-    Command, CommandError, Connect, ConnectError, Event, Listed, NeighbourInfo, Service, Sources,
-    StreamInfo,
+    Awaited, Command, CommandError, Connect, ConnectError, Event, Listed, NeighbourInfo, Service,
+    Sources, StreamInfo,
 };
 pub use peers::{PeerFilter, PeerListOwner, PeerLists, PeerRefusal, PeerRule};
 pub use port_kind::Secret;

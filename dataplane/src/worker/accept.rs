@@ -20,8 +20,8 @@ use super::report::Again;
 use super::schedule::CarrierKind;
 use super::{Core, Env, Phase};
 use crate::api::{
-    Connect, ConnectError, DropReason, EndpointConfig, Event, HandshakeFailure, ListenerConfig,
-    PostFailure, Service, Ticket, Transport,
+    Awaited, Connect, ConnectError, DropReason, EndpointConfig, Event, HandshakeFailure,
+    ListenerConfig, PostFailure, Service, Ticket, Transport,
 };
 use crate::flow::FlowKey;
 use crate::io::PortIo;
@@ -351,7 +351,8 @@ impl<Io: PortIo> Core<Io> {
             return self.forget(slot);
         }
         if stream.conn.opening_deadline().is_some_and(|at| at <= now) {
-            env.give_up(&mut stream, ConnectError::Timeout);
+            let awaited = stream.awaited();
+            env.give_up(&mut stream, ConnectError::Timeout(awaited));
         }
     }
 
@@ -405,11 +406,12 @@ impl<Io: PortIo> Core<Io> {
 
     /// Takes a stream out of everything. Its end was reported before, or the control thread never knew it.
     pub(super) fn forget(&mut self, slot: u32) {
+        let awaited = self.resolve(slot).map(|(stream, _)| stream.awaited());
         let Some(mut conn) = self.streams.remove(slot) else { return };
         let env = &mut self.env;
         env.ended(&mut conn, |ticket| Event::ConnectFailed {
             ticket,
-            reason: ConnectError::Timeout,
+            reason: ConnectError::Timeout(awaited.unwrap_or(Awaited::NextHop)),
         });
         match &mut conn.lower {
             Lower::Tcp(carrier) => {

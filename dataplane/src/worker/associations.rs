@@ -60,6 +60,8 @@ pub(super) struct Association {
     pub(super) leaving: bool,
     /// A peer opened it, and has not brought a session yet.
     pub(super) awaits_session: bool,
+    /// Its streams were reported to make no progress.
+    pub(super) stalled: bool,
     /// Slots of its streams.
     pub(super) sessions: HashMap<SessionId, u32>,
 }
@@ -76,6 +78,7 @@ impl Association {
             counts: Counts::Nothing,
             leaving: false,
             awaits_session: false,
+            stalled: false,
             sessions: HashMap::new(),
         }
     }

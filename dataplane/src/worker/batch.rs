@@ -5,11 +5,12 @@ use base::Instant;
 use ipsec::strength::Strength;
 use tcp_lite::endpoint::Endpoint;
 use tcp_lite::seam::TxBatch;
+use tcp_lite::tcp::State;
 use wire::crc32c::Sum;
 
 use super::carrier::{CarrierEndpoint, Refusal, Transmit, Transmitted};
 use super::schedule::CarrierKind;
-use crate::api::Counters;
+use crate::api::{Counters, Stall};
 use crate::io::{Frame, PortIo};
 use crate::memory::Memory;
 use crate::net::path::{Path, TxChecksum};
@@ -179,6 +180,14 @@ impl CarrierEndpoint for Endpoint<Memory> {
 
     fn is_timing_out(&self) -> bool {
         self.connection().is_timing_out()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.connection().state() == State::Closed
+    }
+
+    fn stall(&self, now: Instant) -> Option<Stall> {
+        self.connection().stall(now)
     }
 
     fn path_len(&self) -> usize {

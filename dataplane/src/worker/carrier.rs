@@ -10,7 +10,7 @@ use ipsec::strength::Strength;
 use super::keep::{KeepBudget, Kept};
 use super::network::Network;
 use super::schedule::{CarrierKind, NextHop, Schedule, Scheduled};
-use crate::api::Counters;
+use crate::api::{Counters, Stall};
 use crate::flow::FlowKey;
 use crate::io::PortIo;
 use crate::net::fragment::Identifications;
@@ -44,6 +44,13 @@ enum Hop {
     Pinned,
 }
 
+/// A change of whether a carrier makes progress.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Progress {
+    Stalled(Stall),
+    Resumed,
+}
+
 /// What a carrier needs of an endpoint.
 pub(super) trait CarrierEndpoint {
     /// The headers in front of its packets.
@@ -70,6 +77,12 @@ pub(super) trait CarrierEndpoint {
 
     /// Its packets time out.
     fn is_timing_out(&self) -> bool;
+
+    /// It has ended.
+    fn is_closed(&self) -> bool;
+
+    /// It makes no progress.
+    fn stall(&self, now: Instant) -> Option<Stall>;
 
     /// Bytes of a packet without its fixed headers that its path is thought to carry.
     fn path_len(&self) -> usize;
@@ -408,6 +421,16 @@ impl<E: CarrierEndpoint> Carrier<E> {
             && self.endpoint.limit_path(&self.path, mtu, now)
         {
             self.path_len = clamp(self.endpoint.path_len());
+        }
+    }
+
+    /// Its timers were handled: a change of whether it makes progress, where it was `stalled` or not.
+    #[inline]
+    pub(super) fn progress(&self, stalled: bool, now: Instant) -> Option<Progress> {
+        match self.endpoint.stall(now) {
+            Some(stall) if !stalled => Some(Progress::Stalled(stall)),
+            None if stalled && !self.endpoint.is_closed() => Some(Progress::Resumed),
+            _ => None,
         }
     }
 

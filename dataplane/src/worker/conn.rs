@@ -3,6 +3,8 @@
 
 use base::{Blank, Instant, Lazy, LazyDeque, Prefetch};
 use ddp::{Qn, Stag, StreamId};
+use sctp_lite::sctp;
+use tcp_lite::tcp;
 
 use super::associations::Association;
 use super::echo::{Answer, Echoed};
@@ -10,7 +12,7 @@ use super::event::Credit;
 use super::listen::Progress;
 use super::load::Running;
 use super::lower::{Lower, LowerMut};
-use crate::api::{Connect, ListenerId, Service, Ticket};
+use crate::api::{Awaited, Connect, ListenerId, Service, Ticket};
 
 /// A stream of this worker.
 pub(super) struct Conn {
@@ -54,6 +56,8 @@ pub(super) struct Pending {
     pub(super) withheld: LazyDeque<Qn>,
     /// The stream is to be closed behind `answers`: the peer has closed.
     pub(super) closing: bool,
+    /// The stream was reported to make no progress.
+    pub(super) stalled: bool,
     /// The events of the stream that the control thread has not taken.
     pub(super) credit: Credit,
 }
@@ -67,6 +71,7 @@ impl Blank for Pending {
             answers: LazyDeque::new(),
             withheld: LazyDeque::new(),
             closing: false,
+            stalled: false,
             credit: Credit::NOTHING,
         };
         &BLANK
@@ -75,13 +80,15 @@ impl Blank for Pending {
 
 impl Pending {
     fn is_empty(&self) -> bool {
-        let Pending { opening, echoed, sources, answers, withheld, closing, credit } = self;
+        let Pending { opening, echoed, sources, answers, withheld, closing, stalled, credit } =
+            self;
         opening.is_none()
             && *echoed == Echoed::NOTHING
             && sources.is_empty()
             && answers.is_empty()
             && withheld.is_empty()
             && !closing
+            && !stalled
             && *credit == Credit::NOTHING
     }
 }
@@ -218,6 +225,27 @@ impl Stream<'_> {
     #[inline]
     pub(super) fn lower(&mut self) -> Option<LowerMut<'_>> {
         self.conn.lower.as_mut(self.association.as_deref_mut())
+    }
+
+    /// What it waits for, while it is being opened.
+    pub(super) fn awaited(&self) -> Awaited {
+        match (&self.conn.lower, self.association.as_deref()) {
+            (Lower::Tcp(carrier), _) if carrier.is_waiting() => Awaited::NextHop,
+            (Lower::Tcp(carrier), _) => match carrier.endpoint().connection().state() {
+                tcp::State::SynSent | tcp::State::SynReceived => Awaited::SynAck,
+                _ => Awaited::MpaReply,
+            },
+            (Lower::Sctp(_), Some(association)) if association.carrier.is_waiting() => {
+                Awaited::NextHop
+            }
+            (Lower::Sctp(_), association) => {
+                match association.map(|association| association.endpoint().association().state()) {
+                    Some(sctp::State::CookieWait) => Awaited::InitAck,
+                    Some(sctp::State::CookieEchoed) => Awaited::CookieAck,
+                    _ => Awaited::SessionReply,
+                }
+            }
+        }
     }
 
     /// Releases receive buffers.

@@ -10,6 +10,7 @@
 //! | `Sent`, `Completed`, `PostFailed` | our own posts | `max_posts` of each stream, and its credit |
 //! | `Error`, `RdmapError`, `Terminated`, `PeerClosed`, `Idle`, `Closed` | a stream's end | one each for a stream (`Terminated`: two) |
 //! | `Recordings` without a ticket | a stream's end | one each |
+//! | `Stalled`, `Resumed` | a stream's time-outs | its stream's credit; one of each for ten time-outs in a row, or the last that its limits leave |
 //! | `Incoming` | a peer | the listener's credits, which the control thread grants |
 //! | `HandshakeFailed` | a peer, as fast as it likes | so many a second, and none while the ring is short of room |
 //! | `AddressConflict` | another host of the link | one in ten seconds for each address, and none while the ring is short of room |

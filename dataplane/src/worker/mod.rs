@@ -67,6 +67,7 @@ mod report;
 mod schedule;
 mod sctp;
 mod segment;
+mod stall;
 mod streams;
 mod tables;
 pub(crate) mod thread;
@@ -452,17 +453,21 @@ impl<Io: PortIo> Core<Io> {
 
     fn timer(&mut self, slot: u32, now: Instant) {
         let Some(conn) = self.streams.get_mut(slot) else { return };
-        let mut retries = false;
+        let (mut retries, mut handled) = (false, false);
         if let Lower::Tcp(carrier) = &mut conn.lower {
             retries = carrier.timer_fired(now);
             if carrier.endpoint().poll_timeout().is_some_and(|at| at <= now) {
                 carrier.endpoint_mut().handle_timeout(now, &mut self.env.tables.context());
                 carrier.timed_out(&mut self.env.network, now);
+                handled = carrier.endpoint().connection().is_timing_out();
             }
             carrier.check_neighbour(&mut self.env.network, now);
         }
         if retries || conn.opening_deadline().is_some_and(|at| at <= now) {
             self.deadline_reached(slot, now);
+        }
+        if handled {
+            self.check_progress(slot, now);
         }
         if let Some((mut stream, env)) = self.resolve(slot) {
             env.make_ready(&mut stream);

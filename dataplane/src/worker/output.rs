@@ -128,6 +128,9 @@ impl<Io: PortIo> Core<Io> {
         }
         self.env.queue(slot, carrier, turn);
         carrier.set_timer(slot, self.env.schedules.of(CarrierKind::Connection), deadline);
+        if conn.pending.stalled {
+            self.check_progress(slot, now);
+        }
         turn
     }
 }

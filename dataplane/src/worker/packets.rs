@@ -4,13 +4,14 @@
 use base::Instant;
 use ipsec::strength::Strength;
 use sctp_lite::endpoint::Endpoint;
+use sctp_lite::sctp::State;
 use sctp_lite::seam::TxBatch;
 use wire::sctp::fill_checksum;
 
 use super::batch::room_in;
 use super::carrier::{CarrierEndpoint, Refusal, Transmit, Transmitted};
 use super::schedule::CarrierKind;
-use crate::api::Counters;
+use crate::api::{Counters, Stall};
 use crate::io::{Frame, PortIo};
 use crate::memory::Memory;
 use crate::net::fragment::{self, Identifications};
@@ -211,6 +212,14 @@ impl CarrierEndpoint for Endpoint<Memory> {
 
     fn is_timing_out(&self) -> bool {
         self.association().is_timing_out()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.association().state() == State::Closed
+    }
+
+    fn stall(&self, now: Instant) -> Option<Stall> {
+        self.association().stall(now)
     }
 
     fn path_len(&self) -> usize {

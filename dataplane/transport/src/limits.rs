@@ -26,17 +26,20 @@ pub enum Limit {
     Pacing,
     /// The port took no more packets, or other streams had their turn.
     Port,
+    /// The peer acknowledges nothing: time-outs are in progress.
+    Path,
 }
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Limit; 6] = [
+    pub const ALL: [Limit; 7] = [
         Limit::Application,
         Limit::PeerWindow,
         Limit::SendWindow,
         Limit::CongestionWindow,
         Limit::Pacing,
         Limit::Port,
+        Limit::Path,
     ];
 
     /// A stable name for machine-readable output.
@@ -48,6 +51,7 @@ impl Limit {
             Limit::CongestionWindow => "congestion_window",
             Limit::Pacing => "pacing",
             Limit::Port => "port",
+            Limit::Path => "path",
         }
     }
 }
@@ -194,9 +198,9 @@ mod tests {
         limits.note(at(16), Limit::PeerWindow, 0);
         let info = limits.info(at(20));
         let times = info.times.map(|time| time.get() >> TICK);
-        assert_eq!((info.limit, times), (Limit::PeerWindow, [0, 4, 0, 5, 1, 0]));
-        assert_eq!(Limit::ALL.map(|limit| limit as usize), [0, 1, 2, 3, 4, 5]);
-        assert!(size_of::<Limits>() <= 40);
+        assert_eq!((info.limit, times), (Limit::PeerWindow, [0, 4, 0, 5, 1, 0, 0]));
+        assert_eq!(Limit::ALL.map(|limit| limit as usize), [0, 1, 2, 3, 4, 5, 6]);
+        assert!(size_of::<Limits>() <= 44);
     }
 
     // A sender that waits for its application takes no memory for that, and its times stand once there are some.

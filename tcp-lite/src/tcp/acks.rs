@@ -206,9 +206,9 @@ impl Sender {
         let changed = u64::from(self.window.size()) != info.window;
         let opened = self.window.is_closed() && info.window > 0;
         self.window.set(info.seq, info.ack, info.window);
+        self.probes.on_window(self.window.is_closed());
         if self.window.is_closed() {
             self.progress_at = now; // RFC 9293 §3.8.6.1: it answers, so it lives (MUST-37)
-            self.probe_answered = true;
         }
         if opened {
             self.probe_due = false;

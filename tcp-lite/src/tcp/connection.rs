@@ -1,12 +1,14 @@
 //! The connection: what its owner sees of it. What segments do to it is in `input`, what it sends in
 //! `output`, what time does in `timeouts`.
 
+use core::time::Duration;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use base::Instant;
 use transport::limits::LimitInfo;
 use transport::seq::{ExtSeq, SeqNumber};
+use transport::stall::Stall;
 
 use super::config::Config;
 use super::ecn::Ecn;
@@ -331,15 +333,34 @@ impl Connection {
         self.last_received
     }
 
-    /// True while what was retransmitted after a time-out is not acknowledged.
+    /// True while what was retransmitted after a time-out is not acknowledged, or a probe of a closed window not answered.
     pub fn is_timing_out(&self) -> bool {
-        self.send.recovery.timeouts_in_a_row() > 0
+        self.unanswered() > 0
+    }
+
+    /// Time-outs in a row without an answer: of retransmissions, or of probes while the peer's window is closed.
+    pub(super) fn unanswered(&self) -> u32 {
+        match self.send.window.is_closed() && self.state.is_synchronized() {
+            true => self.send.probes.unanswered(),
+            false => self.send.recovery.timeouts_in_a_row(),
+        }
+    }
+
+    /// The connection makes no progress. To be called when its timers were handled.
+    pub fn stall(&self, now: Instant) -> Option<Stall> {
+        let timeouts = self.unanswered();
+        if timeouts == 0 || !self.state.is_synchronized() {
+            return None;
+        }
+        let silent = now.saturating_since(self.send.progress_at);
+        let next = silent + Duration::from(self.send.recovery.rtt().rto(&self.config));
+        Stall::of(timeouts, next >= self.config.limits.retransmission, silent)
     }
 
     /// True after several retransmissions without an answer: the neighbour entry or the route may be
     /// wrong (R1 of RFC 9293 §3.8.3, MUST-20 (b)).
     pub fn path_suspect(&self) -> bool {
-        self.send.recovery.timeouts_in_a_row() >= R1
+        self.unanswered() >= R1
     }
 
     /// In TIME-WAIT, true when `seg` is a SYN that may open the connection anew: replace this connection

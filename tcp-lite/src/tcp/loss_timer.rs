@@ -101,7 +101,8 @@ impl Connection {
         if self.send.out.board.is_empty() {
             return;
         }
-        if core::mem::take(&mut self.send.probe_answered) && self.send.window.is_closed() {
+        let closed = self.send.window.is_closed();
+        if self.send.probes.on_timeout(closed) && closed {
             // RFC 9293 §3.8.6.1 MUST-37: the last probe was answered, however long ago. Silence begins with the next one.
             self.send.progress_at = now;
         }

@@ -72,3 +72,4 @@ pub use stats::{Info, LossStats, PathMtuStats, ReceiverStats, Stats};
 pub use transport::limits::{Limit, LimitInfo};
 pub use transport::recorder::{Kind as RecordKind, RECORDS, Record, WaitedFor};
 pub use transport::seq::SeqNumber;
+pub use transport::stall::Stall;

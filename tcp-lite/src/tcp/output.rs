@@ -132,7 +132,8 @@ impl Connection {
     /// Counts what a transmission was stopped by, unless it is still the application.
     #[inline]
     fn note_limit(&mut self, now: Instant, stopped_by: Sent, has_data: bool) {
-        if has_data || stopped_by != Sent::Declined || self.stats.limits.is_limited() {
+        let waits = has_data || self.unanswered() > 0;
+        if waits || stopped_by != Sent::Declined || self.stats.limits.is_limited() {
             self.note_any_limit(now, stopped_by, has_data);
         }
     }
@@ -145,6 +146,7 @@ impl Connection {
 
     fn limit(&self, stopped_by: Sent, has_data: bool) -> Limit {
         match stopped_by {
+            _ if self.unanswered() > 0 => Limit::Path,
             Sent::CwndFull => Limit::CongestionWindow,
             Sent::Paced(_) => Limit::Pacing,
             Sent::BatchFull => Limit::Port,

@@ -33,8 +33,8 @@ pub(crate) struct Sender {
     pub(crate) loss_timer: LossTimer,
     /// A probe of a closed window, or a small segment against silly window avoidance, is due.
     pub(crate) probe_due: bool,
-    /// The peer has answered, with its window closed, since the last time-out.
-    pub(crate) probe_answered: bool,
+    /// Answers of a peer whose window is closed.
+    pub(crate) probes: Probes,
     /// The window was probed and has not opened since.
     pub(crate) probing: bool,
     /// A FIN follows the data.
@@ -51,6 +51,36 @@ pub(crate) struct Sender {
 }
 
 base::prefetch!(Sender: out, recovery);
+
+/// Answers of a peer whose window is closed: 0 if it has answered since the last time-out, else one more than the
+/// time-outs in a row without an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Probes(u8);
+
+impl Default for Probes {
+    fn default() -> Self {
+        Probes(1)
+    }
+}
+
+impl Probes {
+    /// The peer has set its window.
+    pub(crate) fn on_window(&mut self, closed: bool) {
+        self.0 = if closed { 0 } else { self.0.min(1) };
+    }
+
+    /// A retransmission time-out. Returns whether the peer has answered, with its window closed, since the last one.
+    pub(crate) fn on_timeout(&mut self, closed: bool) -> bool {
+        let before = self.0;
+        self.0 = if closed { before.saturating_add(1) } else { 1 };
+        before == 0
+    }
+
+    /// Time-outs in a row with the window closed and without an answer.
+    pub(crate) fn unanswered(self) -> u32 {
+        self.0.saturating_sub(1).into()
+    }
+}
 
 /// What matters only while something is in flight: it is blank in a connection that is idle.
 #[derive(Clone, Debug)]
@@ -108,7 +138,7 @@ impl Sender {
             sack: false,
             loss_timer: LossTimer::Rto,
             probe_due: false,
-            probe_answered: false,
+            probes: Probes::default(),
             probing: false,
             fin_queued: false,
             fin_sent: false,

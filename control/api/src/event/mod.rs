@@ -139,6 +139,31 @@ pub enum EventKind {
         /// Bytes.
         bytes: u64,
     },
+    /// A stream makes no progress: its tenth time-out in a row, or the last one before its limits end it. Once, until it
+    /// makes progress again.
+    StreamStalled {
+        /// The stream.
+        stream: StreamId,
+        /// Address and port of the peer.
+        remote: String,
+        /// Time-outs in a row.
+        timeouts: u32,
+        /// Seconds since the peer acknowledged something new.
+        seconds: u64,
+        /// What is awaited, one sentence.
+        reason: String,
+        /// What the operator can do.
+        hint: String,
+    },
+    /// A stream that had stalled makes progress again.
+    StreamResumed {
+        /// The stream.
+        stream: StreamId,
+        /// Address and port of the peer.
+        remote: String,
+        /// Seconds without progress.
+        seconds: u64,
+    },
     /// A stream has ended.
     StreamClosed {
         /// The stream.
@@ -356,6 +381,7 @@ impl EventKind {
             EventKind::StreamRefused { .. }
             | EventKind::HandshakeFailed { .. }
             | EventKind::RegionBusy { .. }
+            | EventKind::StreamStalled { .. }
             | EventKind::LinkChanged { up: false, .. }
             | EventKind::AddressConflict { .. }
             | EventKind::IpsecDropped { .. }
@@ -398,6 +424,8 @@ impl EventKind {
             EventKind::StreamEstablished { stream, .. }
             | EventKind::StreamError { stream, .. }
             | EventKind::Terminated { stream, .. }
+            | EventKind::StreamStalled { stream, .. }
+            | EventKind::StreamResumed { stream, .. }
             | EventKind::StreamClosed { stream, .. }
             | EventKind::TaggedDelivered { stream, .. }
             | EventKind::Message { stream, .. } => Some(*stream),

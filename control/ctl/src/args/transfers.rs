@@ -68,9 +68,6 @@ pub struct Ping {
     /// Bytes that the peer reads and writes in each, 1 to 65536
     #[arg(long, short, default_value_t = 64)]
     pub size: u32,
-    /// Time for each round
-    #[arg(long, value_parser = humantime::parse_duration, default_value = "5s", value_name = "TIME")]
-    pub timeout: Duration,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub connect: Opening,
@@ -193,9 +190,6 @@ pub struct Put {
     /// Do not wait: print the job's number
     #[arg(long)]
     pub detach: bool,
-    /// With --kernel: give up after this time without progress
-    #[arg(long, value_parser = humantime::parse_duration, default_value = "10s", value_name = "TIME")]
-    pub timeout: Duration,
     /// With --kernel: the kernel's congestion control, such as cubic
     #[arg(long, requires = "kernel", value_name = "NAME")]
     pub congestion: Option<String>,

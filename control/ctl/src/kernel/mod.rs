@@ -270,6 +270,14 @@ pub enum KernelError {
         /// How long.
         after: Duration,
     },
+    /// The time for all of it is over.
+    #[error("not done within {}: {during}", base::plural::seconds(*within))]
+    Late {
+        /// What was waited for.
+        during: &'static str,
+        /// The time.
+        within: Duration,
+    },
     /// The source changed while it was sent.
     #[error("the file became shorter while it was sent")]
     Truncated,

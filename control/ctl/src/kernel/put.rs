@@ -62,6 +62,8 @@ pub struct PutRequest {
     pub mpa: MpaOptions,
     /// Longest time without any progress, in each phase.
     pub timeout: Duration,
+    /// Time for all of it.
+    pub within: Option<Duration>,
     /// The kernel's congestion control, such as `cubic`; by default the host's.
     pub congestion: Option<String>,
 }
@@ -88,6 +90,7 @@ pub fn put(
     if request.mpa.revision == Revision::Draft && matches!(request.target, Target::Region { .. }) {
         return Err(KernelError::NeedsStag);
     }
+    let limit = request.within.map(|within| Limit { within, at: Instant::now() + within });
     let file = |source| KernelError::File { path: request.file.clone(), source };
     let pipe = match input {
         Some(input) => Some(input),
@@ -97,17 +100,24 @@ pub fn put(
         None => KernelMemory::open(&request.file).map_err(file)?,
         Some(_) => KernelMemory::bytes(Vec::new()),
     };
-    let socket = Socket::connect(&request.host, request.port, request.timeout)?;
+    let socket = Socket::connect(&request.host, request.port, request.timeout, limit)?;
     if let Some(name) = &request.congestion {
         let refused = |source| KernelError::Congestion { name: name.clone(), source };
         socket.set_congestion(name).map_err(refused)?;
     }
     let mut transfer = Transfer::new(request, socket, memory)?;
-    transfer.pipe = pipe;
+    (transfer.pipe, transfer.limit) = (pipe, limit);
     let (stag, to) = transfer.start(&request.target)?;
     transfer.send(stag, to, progress)?;
     transfer.confirm()?;
     transfer.report(stag, to)
+}
+
+/// A bound on all of a transfer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit {
+    pub(super) within: Duration,
+    pub(super) at: Instant,
 }
 
 struct Transfer {
@@ -121,6 +131,7 @@ struct Transfer {
     path: PathBuf,
     stags: StagTable<KernelMemory>,
     timeout: Duration,
+    limit: Option<Limit>,
     /// When something last moved.
     moved: Instant,
     started: Instant,
@@ -153,6 +164,7 @@ impl Transfer {
             path: request.file.clone(),
             stags: StagTable::new(),
             timeout: request.timeout,
+            limit: None,
             moved: now,
             started: now,
             posted: 0,
@@ -389,12 +401,8 @@ impl Transfer {
                 self.wait("waiting for the peer's close")?;
             }
         }
-        let until = self.moved + self.timeout;
         while !self.checked(self.socket.is_closed())? {
-            if Instant::now() >= until {
-                let during = "waiting for the peer to acknowledge our close";
-                return Err(KernelError::Timeout { during, after: self.timeout });
-            }
+            self.until("waiting for the peer to acknowledge our close")?;
             // poll(2) reports no such event.
             std::thread::sleep(CLOSE_POLL);
         }
@@ -428,13 +436,20 @@ impl Transfer {
 
     /// Until the socket is ready, or nothing has moved for too long.
     fn wait(&self, during: &'static str) -> Result<(), KernelError> {
-        let until = self.moved + self.timeout;
-        if Instant::now() >= until {
-            return Err(KernelError::Timeout { during, after: self.timeout });
-        }
+        let until = self.until(during)?;
         let write = !self.pending.is_empty();
         let ready = wait(&mut [self.socket.interest(!self.peer_closed, write)], until);
         self.checked(ready)
+    }
+
+    /// Until when something must move.
+    fn until(&self, during: &'static str) -> Result<Instant, KernelError> {
+        let (now, until) = (Instant::now(), self.moved + self.timeout);
+        match self.limit {
+            Some(Limit { within, at }) if now >= at => Err(KernelError::Late { during, within }),
+            _ if now >= until => Err(KernelError::Timeout { during, after: self.timeout }),
+            limit => Ok(limit.map_or(until, |limit| limit.at.min(until))),
+        }
     }
 
     fn checked<T>(&self, result: io::Result<T>) -> Result<T, KernelError> {

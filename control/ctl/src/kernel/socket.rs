@@ -8,6 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
+use super::put::Limit;
 use super::{KernelError, Unreached};
 
 /// MSS where the kernel does not report it (draft-culley-iwarp-mpa-03 §5.1.1).
@@ -32,15 +33,28 @@ pub(super) enum Arrived {
 }
 
 impl Socket {
-    /// Connects to the first address of `host` that answers. All attempts together take at most `timeout`, of which a
-    /// silent address has an equal share with those behind it.
-    pub(super) fn connect(host: &str, port: u16, timeout: Duration) -> Result<Self, KernelError> {
+    /// Connects to the first address of `host` that answers. All attempts together take at most `timeout`, and end with
+    /// `limit`. A silent address has an equal share with those behind it.
+    pub(super) fn connect(
+        host: &str,
+        port: u16,
+        timeout: Duration,
+        limit: Option<Limit>,
+    ) -> Result<Self, KernelError> {
         let resolve = |source| KernelError::Resolve { host: host.to_owned(), source };
         let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(resolve)?.collect();
         if addresses.is_empty() {
             return Err(resolve(io::ErrorKind::NotFound.into()));
         }
-        Self::connect_any(&addresses, timeout)
+        let left = |limit: Limit| limit.at.saturating_duration_since(Instant::now());
+        let timeout = limit.map_or(timeout, |limit| timeout.min(left(limit)));
+        Self::connect_any(&addresses, timeout).map_err(|error| match limit {
+            Some(limit) if left(limit).is_zero() => KernelError::Late {
+                during: "waiting for the peer to answer the SYN",
+                within: limit.within,
+            },
+            _ => error,
+        })
     }
 
     fn connect_any(addresses: &[SocketAddr], timeout: Duration) -> Result<Self, KernelError> {

@@ -42,6 +42,7 @@ fn request(file: PathBuf, address: SocketAddr, target: Target, mpa: MpaOptions) 
         target,
         mpa,
         timeout: TIMEOUT,
+        within: None,
         congestion: None,
     }
 }
@@ -276,6 +277,10 @@ fn a_silent_peer_times_out() {
     silent.timeout = Duration::from_millis(50);
     let error = put(&silent, None, &mut |_| {}).expect_err("no reply");
     assert!(matches!(error, KernelError::Timeout { .. }), "{error}");
+    // Time for all of it, less than that for each step.
+    (silent.timeout, silent.within) = (TIMEOUT, Some(Duration::from_millis(50)));
+    let error = put(&silent, None, &mut |_| {}).expect_err("no reply");
+    assert_eq!(error.to_string(), "not done within 0.05 s: waiting for the peer's MPA reply");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A stopped appliance, and errors for programs.
 
 use std::os::unix::net::UnixListener;
+use std::time::Duration;
 
 use super::*;
 
@@ -28,9 +29,49 @@ fn a_stopped_appliance_is_not_waited_for_for_ever() {
 fn a_slow_operation_is_waited_for_while_the_appliance_lives() {
     let fake = Fake::start();
     fake.answer_reloads_after(1);
-    let ran = fake.ctl(&["--timeout", "1s", "reload"]);
-    assert_eq!((ran.exit, ran.err.as_str()), (Exit::Success, ""));
+    let client = api::Client::new(fake.socket()).unwrap().with_timeout(Duration::from_millis(300));
+    client.post::<Value>("/v1/reload", &json!({})).unwrap();
     assert_eq!(fake.asked(), 2, "a reload, and whether the appliance lives");
+}
+
+/// The time of --timeout bounds the whole command, also where the appliance answers other requests.
+#[test]
+fn a_slow_operation_is_given_up_when_its_time_is_over() {
+    let fake = Fake::start();
+    fake.answer_reloads_after(1000);
+    let ran = fake.ctl(&["--timeout", "50ms", "reload"]);
+    assert_eq!(ran.exit, Exit::TimedOut, "{}", ran.err);
+    let sentence = "not done within 0.05 s: the appliance answers, and may go on with it";
+    assert!(ran.err.contains(sentence), "{}", ran.err);
+}
+
+/// Every command that opens a stream gives the appliance its time.
+#[test]
+fn requests_have_the_time_that_is_left() {
+    let fake = Fake::start();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, b"x").unwrap();
+    let file = file.to_str().unwrap();
+    for words in [
+        &["connect", "10.0.0.2:7471"][..],
+        &["put", file, "tcp://10.0.0.2:7471/inbox"],
+        &["get", "rdmap://10.0.0.2:7471/box", file],
+        &["send", "10.0.0.2:7471", "text"],
+        &["ping", "10.0.0.2:7174"],
+        &["bench", "send", "--to", "tcp://10.0.0.2:7471"],
+        &["fetch-add", "rdmap://10.0.0.2:7471/box", "1"],
+        &["compare-swap", "rdmap://10.0.0.2:7471/box", "1", "2"],
+    ] {
+        for (timeout, wants) in [(&["--timeout", "30s"][..], true), (&[], false)] {
+            fake.ctl(&[words, timeout].concat());
+            let seen = fake.last();
+            let spec = [&seen, &seen["via"]["connect"], &seen["connect"]];
+            let within = spec.iter().find_map(|spec| spec["within_us"].as_u64());
+            let wanted = if wants { 29_000_000..=30_000_000 } else { 0..=0 };
+            assert!(wanted.contains(&within.unwrap_or(0)), "{words:?}: {seen}");
+        }
+    }
 }
 
 #[test]

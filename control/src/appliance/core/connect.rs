@@ -1,7 +1,7 @@
 //! The active side: streams that are opened from here.
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dataplane::memory::ring::Kind;
 use dataplane::{
@@ -17,13 +17,17 @@ use crate::appliance::addresses::{Addresses, Candidate};
 use crate::appliance::endpoints::opened_ulp;
 use crate::appliance::env::{Phase, api_id};
 use crate::appliance::loader::Wanted;
-use crate::appliance::pending::{ConnectPlan, Loading, NOBODY, Purpose, StreamsFor, Task, Then};
+use crate::appliance::pending::{
+    CONNECT_TIMEOUT, ConnectPlan, Loading, NOBODY, Purpose, StreamsFor, Task, Then,
+};
 use crate::appliance::streams::{Ends, must_settle};
 use api::{Answer, ApiError, ConnectSpec, EventKind, RdmapChoice, UlpChoice};
 use config::Transport;
 use config::{MAX_DEPTH, MAX_DSCP};
 use ddp::advert;
 
+/// The longest that a request may give.
+const MAX_WITHIN: Duration = Duration::from_secs(86_400);
 impl Core {
     /// Opens a stream that stands until it is closed.
     pub(super) fn connect(&mut self, spec: ConnectSpec, answer: Answer, now: Instant) {
@@ -153,7 +157,9 @@ impl Core {
             pd: plan.pd,
             stags,
             private_data,
-            timeout: plan.addresses.share(self.env.now),
+            timeout: plan
+                .addresses
+                .share(self.env.now, plan.spec.within().unwrap_or(CONNECT_TIMEOUT)),
         };
         let worker = plan.worker;
         connect.ticket = self.env.issue(Then::Connected(Box::new(plan)));
@@ -177,7 +183,10 @@ impl Core {
         };
         self.env.tally.connect_failed += 1;
         let mut plan = *plan;
-        let error = connect_error(&plan.spec, &reason);
+        // No answer is possible if the link went down meanwhile.
+        let is_silent = matches!(reason, ConnectError::Timeout(_) | ConnectError::Unreachable);
+        let down = self.links.refusal(&self.env.facts, plan.interface).filter(|_| is_silent);
+        let error = down.unwrap_or_else(|| connect_error(&plan.spec, &reason));
         self.log_refused(&plan.spec, &error);
         plan.addresses.fail(&error);
         if let Some(next) = self.next_address(&mut plan, &reason) {
@@ -348,6 +357,9 @@ pub(super) fn check_spec(spec: &ConnectSpec) -> Result<(), ApiError> {
     }
     if spec.udp_port.is_some_and(|port| !over_sctp || port == 0) {
         return refused("udp_port is for transport \"sctp\", 1 to 65535".into());
+    }
+    if spec.within().is_some_and(|within| within.is_zero() || within > MAX_WITHIN) {
+        return refused("within_us is 1 to 86400000000".into());
     }
     let revision = spec.revision();
     if revision > 2 || !over_sctp && revision == 2 && spec.ulp == UlpChoice::Ddp {

@@ -1,12 +1,14 @@
 //! Why a stream could not be opened from here, for its operator: what was asked, what was found, and what to do.
 
-use dataplane::{CloseReason, ConnectError, HandshakeFailure};
+use dataplane::{Awaited, CloseReason, ConnectError, HandshakeFailure};
 use ddp::UlpKind;
 use ddp::lifecycle::CloseReason as Ended;
 
 use super::accept::words;
+use crate::appliance::pending::CONNECT_TIMEOUT;
 use api::refusal::{Refusal, RefusalKind};
 use api::{ApiError, ConnectSpec, UlpChoice};
+use base::plural::seconds;
 use config::Transport;
 use ddp::advert;
 
@@ -14,10 +16,16 @@ use ddp::advert;
 pub(super) fn connect_error(spec: &ConnectSpec, reason: &ConnectError) -> ApiError {
     let refusal = refusal_of(reason);
     let quoted = refusal.as_ref().map(|refusal| format!(": {refusal}")).unwrap_or_default();
-    let sentence = format!("{}: {reason}{quoted}", spec.remote);
+    let sentence = match reason {
+        ConnectError::Timeout(awaited) => {
+            let within = seconds(spec.within().unwrap_or(CONNECT_TIMEOUT));
+            format!("{}: no answer to {awaited} within {within}", spec.remote)
+        }
+        _ => format!("{}: {reason}{quoted}", spec.remote),
+    };
     let error = match reason {
         ConnectError::Closed { .. } => ApiError::peer_refused(sentence),
-        ConnectError::Timeout | ConnectError::Unreachable => ApiError::timeout(sentence),
+        ConnectError::Timeout(_) | ConnectError::Unreachable => ApiError::timeout(sentence),
         ConnectError::Icmp(_) => ApiError::peer_refused(sentence),
         ConnectError::BadPeer
         | ConnectError::NoSuchAddress
@@ -85,12 +93,17 @@ fn refusal_of(reason: &ConnectError) -> Option<Refusal> {
 fn hint(spec: &ConnectSpec, reason: &ConnectError) -> Option<&'static str> {
     let reason = match reason {
         ConnectError::Closed(reason) => reason,
-        ConnectError::Timeout => {
+        ConnectError::Timeout(Awaited::MpaReply | Awaited::SessionReply) => {
+            return Some(
+                "the peer's transport answers and DDP's start-up does not: it may be no RDMA listener",
+            );
+        }
+        ConnectError::Timeout(Awaited::SynAck | Awaited::InitAck | Awaited::CookieAck) => {
             return Some(
                 "no packet of the peer came in time: check its address, routes and firewalls",
             );
         }
-        ConnectError::Unreachable => {
+        ConnectError::Timeout(Awaited::NextHop) | ConnectError::Unreachable => {
             return Some("no host on the link has this address: check it, and the interface");
         }
         _ => return None,
@@ -171,8 +184,9 @@ mod tests {
         let error = connect_error(&spec(Transport::Tcp), &reason);
         assert!(error.message.ends_with("the peer does not speak MPA but HTTP"), "{error}");
         assert!(error.hint.is_some_and(|hint| hint.contains("check the address and the port")));
-        let error = connect_error(&spec(Transport::Sctp), &ConnectError::Timeout);
+        let error = connect_error(&spec(Transport::Sctp), &ConnectError::Timeout(Awaited::InitAck));
         assert_eq!(error.error, ErrorKind::Timeout);
+        assert_eq!(error.message, "10.0.0.2:7471: no answer to the INIT within 30 s");
         assert!(error.hint.is_some());
     }
 }

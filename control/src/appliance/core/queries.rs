@@ -54,10 +54,17 @@ impl Core {
             streams: self.streams.established() as u32,
             streams_left: (state == "draining").then(|| self.streams.left() as u32),
             memory: self.env.budget.info(),
-            notes: self.drain_note().into_iter().chain(self.env.notes.sentences(now)).collect(),
+            notes: self.notes(now),
             unusable: self.links.unusable(),
             sandbox: sandbox_info(),
         }
+    }
+
+    fn notes(&self, now: Instant) -> Vec<String> {
+        let mut notes: Vec<String> = self.drain_note().into_iter().collect();
+        notes.extend(self.env.notes.sentences(now));
+        notes.extend(self.streams.notes(now));
+        notes
     }
 
     pub(super) fn worker_infos(&self) -> Vec<WorkerInfo> {

@@ -107,7 +107,7 @@ fn judge(
         }));
     };
     check_peer(section, ip)?;
-    match links.refuse(facts, interface) {
+    match links.refusal(facts, interface) {
         Some(refusal) => Err(refusal),
         None => Ok((reach.on_link, Candidate { remote, interface })),
     }

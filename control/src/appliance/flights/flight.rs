@@ -58,6 +58,10 @@ pub(super) enum What {
     Terminate { by_peer: bool, numbers: (u8, u8, u8), reason: Box<str> },
     /// The peer sends nothing more.
     PeerClosed { incomplete: bool },
+    /// Time-outs in a row without an acknowledgement.
+    Stalled { timeouts: u32 },
+    /// The peer acknowledges again.
+    Resumed,
     /// A message of ours could not be sent.
     PostFailed { reason: Box<str> },
 }

@@ -86,6 +86,10 @@ impl Flights {
             Event::PeerClosed { stream, incomplete } => {
                 self.add(*stream, now, What::PeerClosed { incomplete: *incomplete });
             }
+            Event::Stalled { stream, stall } => {
+                self.add(*stream, now, What::Stalled { timeouts: stall.timeouts });
+            }
+            Event::Resumed { stream } => self.add(*stream, now, What::Resumed),
             // The end of the stream itself is told otherwise, and once.
             Event::PostFailed { reason: PostFailure::Flushed | PostFailure::NoStream, .. } => {}
             Event::PostFailed { stream, reason, .. } => {

@@ -148,6 +148,9 @@ fn error(flight: &Flight, entry: &Entry) -> Option<String> {
         What::PeerClosed { incomplete: true } => {
             format!("At {after} the peer closed its direction within a message.")
         }
+        What::Stalled { timeouts } => {
+            format!("At {after} the peer had not answered {timeouts} time-outs in a row.")
+        }
         What::PostFailed { reason } => format!("At {after} a message could not be sent: {reason}."),
         _ => return None,
     })
@@ -199,6 +202,8 @@ fn words(what: &What, after: impl Fn(Instant) -> Duration) -> (&'static str, Str
             "peer_closed",
             if *incomplete { "within a message" } else { "between messages" }.to_owned(),
         ),
+        What::Stalled { timeouts } => ("stalled", format!("{timeouts} time-outs in a row")),
+        What::Resumed => ("resumed", "the peer acknowledges again".to_owned()),
         What::PostFailed { reason } => ("post_failed", reason.to_string()),
     }
 }

@@ -7,7 +7,7 @@ use ddp::rdmap::{AtomicOp, Outcome, WorkRequest};
 use ddp::{Cookie, StreamId, TaggedOffset};
 
 use super::place::{Need, place};
-use super::sends::end_if_opened;
+use super::sends::{abort_if_opened, end_if_opened};
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::pending::Task;
 use api::{
@@ -29,6 +29,8 @@ struct PendingAtomic {
     operation: AtomicOp,
     opened: bool,
     started: Instant,
+    /// Since it was posted.
+    stream: Option<StreamId>,
 }
 
 impl Atomics {
@@ -40,7 +42,7 @@ impl Atomics {
         answer: Answer,
         now: Instant,
         out: &mut Effects,
-    ) {
+    ) -> u64 {
         let AtomicSpec { via, target, operation } = spec;
         let operation = match operation {
             AtomicChoice::FetchAdd { add } => AtomicOp::FetchAdd { add, mask: 0 },
@@ -50,7 +52,8 @@ impl Atomics {
             AtomicChoice::Swap { swap } => AtomicOp::swap(swap),
         };
         let opened = matches!(via, Via::Connect(_));
-        let pending = PendingAtomic { answer, target, operation, opened, started: now };
+        let pending =
+            PendingAtomic { answer, target, operation, opened, started: now, stream: None };
         let id = self.next;
         self.next += 1;
         match (via, usable) {
@@ -69,6 +72,21 @@ impl Atomics {
             }
             (Via::Stream(_), Err(error)) => pending.answer.send(Err(error)),
         }
+        id
+    }
+
+    /// It is not at its end.
+    pub(super) fn goes_on(&self, id: u64) -> bool {
+        self.pending.contains_key(&id)
+    }
+
+    /// An operation has taken as long as it may.
+    pub(super) fn expire(&mut self, id: u64, within: &str, out: &mut Effects) {
+        let Some(stream) = self.pending.get(&id).and_then(|pending| pending.stream) else { return };
+        let Some(pending) = self.pending.remove(&id) else { return };
+        let sentence = format!("not done within {within}: the peer has not answered the operation");
+        pending.answer.send(Err(ApiError::timeout(sentence)));
+        abort_if_opened(stream, pending.opened, out);
     }
 
     /// Its stream could not be opened.
@@ -91,7 +109,7 @@ impl Atomics {
         let placed = place(&pending.target, 8, regions, Need::Atomic);
         match placed.and_then(|(stag, to)| aligned(&pending.target, to).map(|()| (stag, to))) {
             Ok((stag, to)) => {
-                pending.started = now;
+                (pending.started, pending.stream) = (now, Some(stream));
                 let (op, to) = (pending.operation, TaggedOffset(to));
                 let request = WorkRequest::Atomic { op, stag, to, cookie: Cookie::of(0) };
                 let (region, task) = (None, Task::Atomic(id));

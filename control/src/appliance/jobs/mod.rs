@@ -7,6 +7,7 @@ mod atomics;
 mod bench;
 mod gets;
 mod job;
+mod limits;
 mod pings;
 mod place;
 mod puts;
@@ -16,7 +17,7 @@ mod transfers;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use base::histogram::Counts;
 use dataplane::memory::Memory;
@@ -26,6 +27,7 @@ use ddp::{Qn, Stag, StreamId};
 
 use self::atomics::Atomics;
 use self::bench::Benches;
+use self::limits::{Limit, Limits};
 use self::pings::Pings;
 use self::sends::Sends;
 use self::transfers::Transfers;
@@ -37,7 +39,9 @@ use super::loader::Loaded;
 use super::pending::{SinkOf, Task};
 use api::{
     Answer, ApiError, AtomicSpec, BenchSpec, GetSpec, Input, JobInfo, PingSpec, PutSpec, SendSpec,
+    Via,
 };
+use base::plural::seconds;
 use ddp::advert::Advertised;
 
 /// All of them.
@@ -48,6 +52,7 @@ pub(super) struct Jobs {
     pings: Pings,
     atomics: Atomics,
     benches: Benches,
+    limits: Limits,
 }
 
 impl Jobs {
@@ -62,7 +67,10 @@ impl Jobs {
         now: Instant,
         out: &mut Effects,
     ) -> Result<u64, ApiError> {
-        self.transfers.put(env, spec, peer, now, out)
+        let within = within(&spec.via);
+        let id = self.transfers.put(env, spec, peer, now, out)?;
+        self.limit(Task::Job(id), within, now);
+        Ok(id)
     }
 
     /// The bytes of a put without a file.
@@ -83,7 +91,21 @@ impl Jobs {
         peer: Result<String, ApiError>,
         out: &mut Effects,
     ) -> Result<u64, ApiError> {
-        self.transfers.get(env, spec, peer, out)
+        let within = within(&spec.via);
+        let id = self.transfers.get(env, spec, peer, out)?;
+        self.limit(Task::Job(id), within, env.now);
+        Ok(id)
+    }
+
+    fn limit(&mut self, task: Task, within: Option<Duration>, now: Instant) {
+        let Jobs { transfers, sends, pings, atomics, limits, .. } = self;
+        limits.add(task, within, now, |task| match task {
+            Task::Job(id) => transfers.goes_on(id),
+            Task::Send(id) => sends.goes_on(id),
+            Task::Ping(id) => pings.goes_on(id),
+            Task::Atomic(id) => atomics.goes_on(id),
+            Task::Bench(..) => false,
+        });
     }
 
     /// `usable`: whether the stream that it names can take a message.
@@ -95,11 +117,16 @@ impl Jobs {
         now: Instant,
         out: &mut Effects,
     ) {
-        self.sends.request(spec, usable, answer, now, out);
+        let within = within(&spec.via);
+        let id = self.sends.request(spec, usable, answer, now, out);
+        self.limit(Task::Send(id), within, now);
     }
 
-    pub(super) fn ping(&mut self, spec: PingSpec, answer: Answer, out: &mut Effects) {
-        self.pings.request(spec, answer, out);
+    pub(super) fn ping(&mut self, spec: PingSpec, answer: Answer, now: Instant, out: &mut Effects) {
+        let within = spec.connect.within();
+        if let Some(id) = self.pings.request(spec, answer, out) {
+            self.limit(Task::Ping(id), within, now);
+        }
     }
 
     /// `usable`: whether the stream that it names can take an operation.
@@ -111,7 +138,9 @@ impl Jobs {
         now: Instant,
         out: &mut Effects,
     ) {
-        self.atomics.request(spec, usable, answer, now, out);
+        let within = within(&spec.via);
+        let id = self.atomics.request(spec, usable, answer, now, out);
+        self.limit(Task::Atomic(id), within, now);
     }
 
     /// Its number.
@@ -392,8 +421,24 @@ impl Jobs {
             self.pings.poll_timeout(),
             self.benches.poll_timeout(),
             self.transfers.poll_timeout(),
+            self.limits.poll_timeout(),
         ];
         all.into_iter().flatten().min()
+    }
+
+    /// Operations have taken as long as they may. One whose stream is being opened ends when that fails, which is at the same
+    /// time.
+    pub(super) fn expire_limits(&mut self, now: Instant, out: &mut Effects) {
+        for Limit { within, task, .. } in self.limits.expired(now) {
+            let within = seconds(within);
+            match task {
+                Task::Job(id) => self.transfers.expire(id, &within, out),
+                Task::Send(id) => self.sends.expire(id, &within, out),
+                Task::Ping(id) => self.pings.expire(id, &within, out),
+                Task::Atomic(id) => self.atomics.expire(id, &within, out),
+                Task::Bench(..) => {}
+            }
+        }
     }
 
     /// Clients whose messages were acknowledged wait no longer.
@@ -443,6 +488,14 @@ impl Jobs {
     pub(super) fn info(&self, env: &Env, id: u64, now: Instant) -> Result<JobInfo, ApiError> {
         let info = self.transfers.info(id, now).or_else(|| self.benches.info(env, id, now));
         info.ok_or_else(|| ApiError::not_found(format!("there is no job {id}")))
+    }
+}
+
+/// Time for all of an operation on a stream of its own.
+fn within(via: &Via) -> Option<Duration> {
+    match via {
+        Via::Connect(spec) => spec.within(),
+        Via::Stream(_) => None,
     }
 }
 

@@ -23,6 +23,7 @@ use crate::appliance::pending::{Loading, SinkOf, Task};
 use crate::service::Slot;
 use crate::service::ping::{MAX_SIZE, Ping, Step};
 use api::{Answer, ApiError, PingReport, PingSpec, Reply, UlpChoice};
+use base::plural::seconds;
 
 /// Most rounds of one request: their times are kept.
 const MAX_ROUNDS: u32 = 100_000;
@@ -54,7 +55,12 @@ struct PendingPing {
 }
 
 impl Pings {
-    pub(super) fn request(&mut self, spec: PingSpec, answer: Answer, out: &mut Effects) {
+    pub(super) fn request(
+        &mut self,
+        spec: PingSpec,
+        answer: Answer,
+        out: &mut Effects,
+    ) -> Option<u64> {
         let PingSpec { connect, count, size, timeout_us } = spec;
         let timeout = Duration::from_micros(timeout_us);
         let wrong = if connect.ulp != UlpChoice::Rdmap {
@@ -67,7 +73,8 @@ impl Pings {
             None
         };
         if let Some(sentence) = wrong {
-            return answer.send(Err(ApiError::bad_request(sentence)));
+            answer.send(Err(ApiError::bad_request(sentence)));
+            return None;
         }
         let pending = PendingPing {
             id: self.next,
@@ -86,6 +93,19 @@ impl Pings {
         self.opening.insert(id, pending);
         let (spec, task) = (Box::new(connect), Task::Ping(id));
         out.push(Effect::Open { spec, task, start_key: false });
+        Some(id)
+    }
+
+    /// It is not at its end.
+    pub(super) fn goes_on(&self, id: u64) -> bool {
+        self.opening.contains_key(&id) || self.running.values().any(|pending| pending.id == id)
+    }
+
+    /// A run has taken as long as it may.
+    pub(super) fn expire(&mut self, id: u64, within: &str, out: &mut Effects) {
+        let Some((&stream, _)) = self.running.iter().find(|(_, p)| p.id == id) else { return };
+        let sentence = format!("not done within {within}: the rounds that are left");
+        self.fail(stream, ApiError::timeout(sentence), out);
     }
 
     /// Its stream goes to this address.
@@ -258,7 +278,10 @@ impl Pings {
         let late: Vec<StreamId> =
             self.running.iter().filter(|(_, p)| late(p)).map(|(&id, _)| id).collect();
         for id in late {
-            self.fail(id, ApiError::timeout("no answer in time"), out);
+            let timeout = self.running.get(&id).map(|pending| pending.timeout).unwrap_or_default();
+            let timeout = seconds(timeout);
+            let sentence = format!("no answer of the rping server within {timeout}");
+            self.fail(id, ApiError::timeout(sentence), out);
         }
     }
 }

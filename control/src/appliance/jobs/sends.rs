@@ -52,7 +52,7 @@ impl Sends {
         answer: Answer,
         now: Instant,
         out: &mut Effects,
-    ) {
+    ) -> u64 {
         let SendSpec { via, queue, data, wait_reply_us } = spec;
         let send = PendingSend {
             answer,
@@ -82,6 +82,25 @@ impl Sends {
             }
             (Via::Stream(_), Err(error)) => send.answer.send(Err(error)),
         }
+        id
+    }
+
+    /// It is not at its end.
+    pub(super) fn goes_on(&self, id: u64) -> bool {
+        self.pending.contains_key(&id)
+    }
+
+    /// A message has taken as long as it may.
+    pub(super) fn expire(&mut self, id: u64, within: &str, out: &mut Effects) {
+        let Some(stream) = self.pending.get(&id).and_then(|send| send.stream) else { return };
+        let Some(send) = self.pending.remove(&id) else { return };
+        let awaited = match (&send.sent, send.asked) {
+            (None, _) => "the peer has not acknowledged the message",
+            (Some(_), true) => "the message is acknowledged, and the peer has not confirmed it",
+            (Some(_), false) => "the message is acknowledged, and no message came back",
+        };
+        send.answer.send(Err(ApiError::timeout(format!("not done within {within}: {awaited}"))));
+        abort_if_opened(stream, send.opened, out);
     }
 
     /// The stream is there: posts the message.
@@ -221,5 +240,12 @@ impl Sends {
 pub(super) fn end_if_opened(stream: StreamId, opened: bool, out: &mut Effects) {
     if opened {
         out.push(Effect::Close { stream, abort: false });
+    }
+}
+
+/// An operation is given up: a stream that was opened for it is aborted.
+pub(super) fn abort_if_opened(stream: StreamId, opened: bool, out: &mut Effects) {
+    if opened {
+        out.push(Effect::Close { stream, abort: true });
     }
 }

@@ -443,6 +443,34 @@ impl Transfers {
         self.end(id, JobState::Cancelled, None, out);
     }
 
+    /// It is not at its end.
+    pub(super) fn goes_on(&self, id: u64) -> bool {
+        self.jobs.get(&id).is_some_and(|job| !job.state.is_final())
+    }
+
+    /// A job has taken as long as it may.
+    pub(super) fn expire(&mut self, id: u64, within: &str, out: &mut Effects) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let sentence = match (job.state, &job.work) {
+            (JobState::Connecting, _) => return,
+            (JobState::Staging, _) => format!("not done within {within}: the file is not open yet"),
+            (_, Work::Get(_)) if job.acknowledged < job.total || job.messages == 0 => {
+                format!("not done within {within}: the peer has not answered all Reads")
+            }
+            (_, Work::Get(_)) => format!("not done within {within}: the file is being written"),
+            (_, Work::Put(_)) if job.outstanding > 0 => {
+                format!("not done within {within}: the peer has not acknowledged all bytes")
+            }
+            (_, Work::Put(_)) if job.ended.is_none() => {
+                format!("not done within {within}: the file's bytes have not all been read")
+            }
+            (_, Work::Put(_)) => {
+                format!("not done within {within}: the peer has not confirmed the bytes")
+            }
+        };
+        self.fail(id, ApiError::timeout(sentence), out);
+    }
+
     /// Jobs that are not at their end.
     pub(super) fn running(&self) -> usize {
         self.jobs.values().filter(|job| !job.state.is_final()).count()

@@ -99,7 +99,7 @@ pub(in crate::appliance) fn association(info: &dataplane::AssociationInfo) -> As
     }
 }
 
-fn transport(params: Option<&StreamParams>, found: Option<&WorkerStream>) -> Transport {
+pub(super) fn transport(params: Option<&StreamParams>, found: Option<&WorkerStream>) -> Transport {
     let is_sctp = matches!(params, Some(StreamParams::Sctp(_)))
         || found.is_some_and(|found| found.transport == dataplane::Transport::Sctp);
     if is_sctp { Transport::Sctp } else { Transport::Tcp }

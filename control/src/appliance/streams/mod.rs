@@ -11,6 +11,7 @@ mod counting;
 mod info;
 mod opens;
 mod posts;
+mod stalls;
 mod stream;
 
 use std::collections::HashMap;
@@ -35,6 +36,7 @@ use self::opens::Opens;
 pub(super) use self::posts::CAUSE_WAIT;
 pub(super) use self::posts::Posted;
 use self::posts::Refused;
+use self::stalls::Stalls;
 pub(super) use self::stream::Ends;
 use self::stream::{End, State, Stream};
 use super::counters::Totals;
@@ -60,6 +62,8 @@ pub(super) struct Streams {
     settling: Vec<(Instant, StreamId, Purpose)>,
     /// Messages that ending streams refused, and whose posters wait for the cause.
     refused: Vec<Refused>,
+    /// Streams that make no progress.
+    stalls: Stalls,
     /// Untagged messages on their way to a file: tag to stream and queue.
     appending: HashMap<u64, Appending>,
     /// What ended streams did, per worker.
@@ -130,6 +134,7 @@ impl Streams {
             opens: Opens::default(),
             settling: Vec::new(),
             refused: Vec::new(),
+            stalls: Stalls::default(),
             appending: HashMap::new(),
             counting: Counting::new(workers),
         }
@@ -467,7 +472,12 @@ impl Streams {
         self.refused.retain(|refused| refused.stream() != id);
         self.counting.on_closed(id, reason, stats);
         let End { waiting, abort_reason, peer_error, .. } = end;
-        let error = why_ended(reason, abort_reason);
+        let mut error = why_ended(reason, abort_reason);
+        if let Some(silent) =
+            self.end_stall(id, env.now).filter(|_| reason.origin() == Origin::Network)
+        {
+            error.message += &format!("; nothing was acknowledged for {} s", silent.as_secs());
+        }
         let sentence = error.message.clone();
         let in_order = reason.is_graceful() && peer_error.is_none();
         let posted = |ticket| match env.cancel(Ticket(ticket)) {

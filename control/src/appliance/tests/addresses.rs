@@ -113,7 +113,7 @@ fn a_silent_address_leaves_time_for_the_others() {
     let first = opens(&mut bench).unwrap();
     assert_eq!(first.timeout, Duration::from_secs(5));
     bench.pass(Duration::from_secs(5));
-    fail(&mut bench, &first, ConnectError::Timeout);
+    fail(&mut bench, &first, ConnectError::Timeout(dataplane::Awaited::SynAck));
     let second = opens(&mut bench).unwrap();
     assert_eq!((second.remote.to_string().as_str(), second.interface.0), (BACK, 1));
     assert_eq!(second.timeout, Duration::from_secs(25));
@@ -305,7 +305,7 @@ fn a_ping_goes_to_the_second_address_too() {
     let first = opens(&mut bench).unwrap();
     fail(&mut bench, &first, ConnectError::Unreachable);
     let second = opens(&mut bench).unwrap();
-    fail(&mut bench, &second, ConnectError::Timeout);
+    fail(&mut bench, &second, ConnectError::Timeout(dataplane::Awaited::SynAck));
     let error = answer(&mut pending).unwrap_err();
     assert_eq!(error.error, ErrorKind::Timeout);
     let each = format!("{ON_LINK}: no answer to address resolution; {BACK}: timed out");

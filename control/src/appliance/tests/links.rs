@@ -122,34 +122,89 @@ fn a_stream_that_ended_by_itself_keeps_its_reason() {
     assert!(bench.has_logged(logged));
 }
 
+/// Also before the link was up for the first time: nobody waits for a time-out to learn it.
 #[test]
-fn streams_are_opened_on_links_that_may_come_up_and_not_on_lost_ones() {
+fn opens_on_a_link_that_is_down_are_refused_at_once() {
     let mut bench = bench_with(TWO_PORTS);
     let connects = |bench: &mut Bench| {
-        let (remote, mpa) = (remote("10.0.0.9"), MpaChoice::default());
-        let spec = ConnectSpec { mpa, ..ConnectSpec::to(remote) };
-        let mut pending = bench.call(Request::Connect(spec));
-        let asked = bench.all_commands().iter().any(|c| matches!(c, Command::Connect(_)));
-        let refused = match asked {
+        let mut pending = bench.call(Request::Connect(ConnectSpec::to(remote("10.0.0.9"))));
+        match bench.all_commands().iter().any(|c| matches!(c, Command::Connect(_))) {
             true => None,
-            false => Some(answer(&mut pending).unwrap_err().message),
-        };
-        assert_eq!(asked, refused.is_none());
-        refused
+            false => Some(answer(&mut pending).unwrap_err()),
+        }
     };
-    for (up, wait, refused) in [
-        (false, 0, false),
-        (false, 3, false),
-        (true, 0, false),
-        (false, 1, false),
-        (false, 1, true),
-        (true, 0, false),
-    ] {
+    for (up, wait) in [(false, 0), (false, 3), (true, 0), (false, 1), (false, 1), (true, 0)] {
         link(&mut bench, 0, up);
         bench.now += Duration::from_secs(wait);
         link(&mut bench, 0, up);
-        let sentence = "the link of port `p` is down".to_owned();
-        assert_eq!(connects(&mut bench), refused.then_some(sentence), "{up} {wait} s");
+        let refused = connects(&mut bench);
+        assert_eq!(refused.is_none(), up, "{wait} s");
+        if let Some(refused) = refused {
+            assert_eq!(refused.message, "the link of port `p` is down (interface `i`)");
+            assert!(refused.hint.is_some_and(|hint| hint.contains("ddpctl ports")));
+        }
+    }
+    // The port of other interfaces may be down.
+    link(&mut bench, 1, false);
+    assert_eq!(connects(&mut bench), None);
+}
+
+/// A put over either transport and either version of IP.
+#[test]
+fn put_on_a_link_that_is_down_or_goes_down_says_so() {
+    use dataplane::{Awaited, ConnectError};
+    let sentence = "the link of port `p` is down (interface `i`)";
+    for (transport, reason) in [
+        (config::Transport::Tcp, ConnectError::Unreachable),
+        (config::Transport::Sctp, ConnectError::Timeout(Awaited::InitAck)),
+    ] {
+        for goes_down in [false, true] {
+            let mut bench = bench_with(TWO_PORTS);
+            link(&mut bench, 0, goes_down);
+            let path = bench.dir.path().join("payload");
+            std::fs::File::create(&path).unwrap().write_all(&[7; 10]).unwrap();
+            let target = RemotePlace::Tagged { stag: 9, to: 0 };
+            let spec = ConnectSpec { transport, ..ConnectSpec::to(remote("10.0.0.9")) };
+            let put = PutSpec { file: Some(path), via: Via::Connect(spec), target };
+            let mut pending = bench.call(Request::Put(put));
+            let Ok(Reply::Job(job)) = answer(&mut pending) else { panic!("no job") };
+            bench.load_all();
+            let connect = bench.all_commands().into_iter().find_map(|command| match command {
+                Command::Connect(connect) => Some(connect.ticket),
+                _ => None,
+            });
+            assert_eq!(connect.is_some(), goes_down);
+            if let Some(ticket) = connect {
+                // While its peer's address is resolved, or its SYN not answered.
+                link(&mut bench, 0, false);
+                bench.event(Event::ConnectFailed { ticket, reason: reason.clone() });
+            }
+            let info = bench.core.jobs().info(bench.core.env(), job.id, bench.now).unwrap();
+            assert_eq!((info.state, info.error.as_deref()), (JobState::Failed, Some(sentence)));
+            assert!(info.hint.is_some());
+        }
+    }
+}
+
+/// The remedy is that of the kind of port.
+#[test]
+fn remedy_of_a_link_that_is_down_names_the_device() {
+    let remedy = |kind: &str| {
+        let text = TWO_PORTS.replacen("kind = \"ring\"\nlink = \"l\"", kind, 1);
+        let file = std::path::Path::new("t.toml");
+        let config = config::Document::parse(file, &text).unwrap().config;
+        crate::appliance::devices::remedy(&config.ports[0])
+    };
+    for (kind, want) in [
+        ("kind = \"af_packet\"\ndevice = \"eth0\"", "`ip link set eth0 up`"),
+        ("kind = \"af_xdp\"\ndevice = \"eth0\"", "`ip link set eth0 up`"),
+        ("kind = \"tap\"\ndevice = \"eth0\"", "`ip link set eth0 up`"),
+        ("kind = \"memif\"\nsocket = \"/run/m\"\nrole = \"client\"", "the other end of /run/m"),
+        ("kind = \"vhost-user\"\nsocket = \"/run/v\"", "the other end of /run/v"),
+        ("kind = \"pci\"\naddress = \"0000:03:00.0\"", "the cable of 0000:03:00.0"),
+        ("kind = \"ring\"\nlink = \"l\"", "ddpctl ports"),
+    ] {
+        assert!(remedy(kind).contains(want), "{}", remedy(kind));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Accepting, refusing, opening, untagged messages, ending.
 
-use dataplane::ConnectError;
+use dataplane::{Awaited, ConnectError};
 use ddp::{DdpError, ErrorCode, Message, Msn, Qn, Source, VersionPolicy};
 
 use super::super::pending::NOBODY;
@@ -355,7 +355,7 @@ fn connecting_with_an_exclusive_region_takes_it_and_gives_it_back() {
     let connect = connecting(others);
     let mut second = bench.call(Request::Connect(connect_spec(&["own"])));
     assert_eq!(answer(&mut second).unwrap_err().error, ErrorKind::Conflict);
-    let (ticket, reason) = (connect.ticket, ConnectError::Timeout);
+    let (ticket, reason) = (connect.ticket, ConnectError::Timeout(Awaited::SynAck));
     bench.event(Event::ConnectFailed { ticket, reason });
     assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::Timeout);
     bench.acknowledge();
@@ -386,7 +386,8 @@ fn connects_take_turns_with_the_workers() {
         let _pending = bench.call(Request::Connect(connect_spec(&[])));
         let commands = bench.commands(round % WORKERS);
         let ticket = connecting(commands).ticket;
-        bench.event(Event::ConnectFailed { ticket, reason: ConnectError::Timeout });
+        bench
+            .event(Event::ConnectFailed { ticket, reason: ConnectError::Timeout(Awaited::SynAck) });
     }
 }
 
@@ -524,7 +525,7 @@ fn a_second_attempt_with_revision_one_is_told() {
         bench.has_logged(|k| matches!(k, EventKind::Warning { message } if *message == expected))
     );
     assert!(unanswered(&mut pending), "the open goes on");
-    bench.event(Event::ConnectFailed { ticket, reason: ConnectError::Timeout });
+    bench.event(Event::ConnectFailed { ticket, reason: ConnectError::Timeout(Awaited::SynAck) });
     assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::Timeout);
     // Nobody waits for it any more.
     bench

@@ -109,7 +109,7 @@ fn a_peer_that_is_no_server_or_is_silent_or_goes_ends_the_run() {
     bench.pass(Duration::from_millis(999));
     assert!(unanswered(&mut pending));
     bench.pass(Duration::from_millis(1));
-    let sentence = "after 0 of 2 rounds: no answer in time";
+    let sentence = "after 0 of 2 rounds: no answer of the rping server within 1 s";
     assert_eq!(error(&mut pending), (ErrorKind::Timeout, sentence.into()));
     let commands = bench.all_commands();
     assert_eq!(closes(&commands, OPENED), [true]);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use base::Instant;
 use transport::recorder::{Kind, Record, WaitedFor};
+use transport::stall::Stall;
 use wire::sctp::{Cause, InitHeader, Ports, Tag, Tsn, chunk_type};
 
 use super::config::Config;
@@ -410,6 +411,12 @@ impl Association {
     /// True when T3-rtx has expired and nothing was acknowledged since.
     pub fn is_timing_out(&self) -> bool {
         self.sender.timeouts_in_a_row() > 0
+    }
+
+    /// The association makes no progress. To be called when its timers were handled.
+    pub fn stall(&self, now: Instant) -> Option<Stall> {
+        let last = self.errors >= self.config.max_retransmits;
+        (self.state != State::Closed).then(|| self.sender.stall(now, last)).flatten()
     }
 
     /// What it counted.

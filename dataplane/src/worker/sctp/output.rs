@@ -40,6 +40,9 @@ impl<Io: PortIo> Core<Io> {
         }
         self.env.queue(at, &mut association.carrier, turn);
         association.carrier.set_timer(at, self.env.schedules.of(CarrierKind::Association), None);
+        if association.stalled {
+            self.check_progress_of(at, now);
+        }
         turn
     }
 
@@ -54,6 +57,7 @@ impl<Io: PortIo> Core<Io> {
         }
         carrier.check_neighbour(&mut env.network, now);
         carrier.make_ready(at, env.schedules.of(CarrierKind::Association));
+        self.check_progress_of(at, now);
     }
 
     /// There is no way to a next hop now: what is being opened is given up, the rest waits for its own

@@ -33,6 +33,7 @@ mod sctp_offload;
 mod sctp_paths;
 mod sctp_runs;
 mod slow_control;
+mod stall;
 mod streams;
 mod windows;
 mod wire_pair;

@@ -16,8 +16,8 @@ use super::wire_pair::{
     Host, Net, PD, Plan, Rss, TestFrame, bytes_of, list_all, pattern, stream_config, v4, v6,
 };
 use crate::api::{
-    self, Command, Connect, ConnectError, Event, InterfaceConfig, InterfaceId, Limits, Load,
-    LoadKind, PortId, SctpConfig, Service, StreamInfo, Ticket, Transport,
+    self, Awaited, Command, Connect, ConnectError, Event, InterfaceConfig, InterfaceId, Limits,
+    Load, LoadKind, PortId, SctpConfig, Service, StreamInfo, Ticket, Transport,
 };
 
 use crate::net::interface::Interface;
@@ -282,7 +282,7 @@ fn nobody_answers() {
     let mut net = pair();
     net.loses = Box::new(|from, frame| from == 1 && frame[12..14] == [8, 0]);
     let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
-    assert_eq!(failure(&mut net, ticket), ConnectError::Timeout);
+    assert_eq!(failure(&mut net, ticket), ConnectError::Timeout(Awaited::InitAck));
     net.pass(Duration::from_secs(1));
     assert_eq!((net.hosts[0].count("associations"), net.hosts[0].count("streams")), (0, 0));
 }
@@ -689,7 +689,7 @@ fn old_cookies_are_answered_within_the_limit() {
     let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
     net.settle();
     let cookie = taken.borrow().iter().find(|frame| frame[46] == 10).expect("a cookie").clone();
-    assert_eq!(failure(&mut net, ticket), ConnectError::Timeout);
+    assert!(matches!(failure(&mut net, ticket), ConnectError::Timeout(_)));
     net.loses = Box::new(|_, _| false);
     net.pass(Duration::from_secs(90));
     for _ in 0..200 {

@@ -299,7 +299,7 @@ fn connects_fail_with_their_reasons() {
     // A listener whose control thread never answers.
     net.hosts[1].listen(PORT);
     net.hosts[0].connect(0, (v4(2), PORT).into());
-    assert!(matches!(failure(&mut net), ConnectError::Timeout | ConnectError::Closed { .. }));
+    assert!(matches!(failure(&mut net), ConnectError::Timeout(_) | ConnectError::Closed { .. }));
     net.hosts[0].command(0, |_| Command::Drain);
     net.hosts[0].connect(0, (v4(2), PORT).into());
     assert_eq!(failure(&mut net), ConnectError::Draining);

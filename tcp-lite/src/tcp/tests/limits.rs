@@ -5,7 +5,7 @@ use crate::tcp::{Config, Limit};
 use base::Instant;
 
 /// What limits it `ms` after the start, and by [`Limit::ALL`] for how many milliseconds each has, to the nearest ten.
-fn limits(script: &Script, ms: u64) -> (Limit, [u64; 6]) {
+fn limits(script: &Script, ms: u64) -> (Limit, [u64; 7]) {
     let info = script.conn.limits(Instant::ZERO + core::time::Duration::from_millis(ms));
     (info.limit, info.times.map(|time| (time.get() / 1_000_000 + 5) / 10 * 10))
 }
@@ -18,7 +18,7 @@ fn the_application_limits_what_has_nothing_to_send() {
          1.0 > P. 1:501(500) ack 1
          1.1 < . 1:1(0) ack 501 win 5000",
     );
-    assert_eq!(limits(&script, 2000), (Limit::Application, [0; 6]));
+    assert_eq!(limits(&script, 2000), (Limit::Application, [0; 7]));
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn the_peers_window_limits_until_it_opens() {
          1.2 > P. 1001:2001(1000) ack 1
          1.3 < . 1:1(0) ack 2001 win 2000",
     );
-    assert_eq!(limits(&script, 1300), (Limit::Application, [0, 200, 0, 0, 0, 0]));
+    assert_eq!(limits(&script, 1300), (Limit::Application, [0, 200, 0, 0, 0, 0, 0]));
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn our_own_windows_are_told_from_the_peers() {
         limits(&script, 1300)
     };
     let by_window = limited(|config| (config.send_window, config.initial_window) = (2000, 4));
-    assert_eq!(by_window, (Limit::Application, [0, 0, 100, 0, 0, 0]));
+    assert_eq!(by_window, (Limit::Application, [0, 0, 100, 0, 0, 0, 0]));
 }
 
 #[test]
@@ -66,5 +66,5 @@ fn the_congestion_window_limits_what_could_be_sent() {
          1.1 > . 1001:2001(1000) ack 1
          1.1 > P. 2001:3001(1000) ack 1",
     );
-    assert_eq!(limits(&script, 1150), (Limit::Application, [0, 0, 0, 100, 0, 0]));
+    assert_eq!(limits(&script, 1150), (Limit::Application, [0, 0, 0, 100, 0, 0, 0]));
 }

@@ -111,6 +111,10 @@ pub(super) fn established(config: Config, steps: &str) -> Script {
 }
 
 impl Script {
+    pub(super) fn now(&self) -> Instant {
+        self.now
+    }
+
     fn new(conn: Connection) -> Script {
         Script {
             conn,

@@ -1,9 +1,10 @@
 //! RFC 9293 §3.8.6: windows, probes, silly windows.
 
-use super::script::{config, established, passive, with};
+use super::script::{Script, config, established, passive, with};
 use super::upper::Batch;
-use crate::tcp::Config;
+use crate::tcp::{Config, Limit, Limits};
 use base::Instant;
+use std::time::Duration;
 
 // RFC 9293 §3.8.6: no more than the window.
 #[test]
@@ -175,6 +176,34 @@ fn a_peer_that_does_not_answer_probes_is_gone() {
          163.4 state CLOSED
          163.4 event Closed(Timeout)",
     );
+}
+
+/// A closed window is the peer's, until its probes are not answered; the tenth of them is a stall, and an answer ends it.
+#[test]
+fn unanswered_probes_of_a_closed_window_are_a_stall() {
+    let limits = Limits { retransmission: Duration::from_secs(3600), ..Limits::default() };
+    let mut script = established(
+        Config { limits, ..config() },
+        "1.0 < . 1:1(0) ack 1 win 0
+         1.0 write 1
+         1.2 > P. 1:2(1) ack 1
+         1.3 < . 1:1(0) ack 1 win 0",
+    );
+    let limit = |script: &Script| script.conn.limits(script.now()).limit;
+    assert_ne!(limit(&script), Limit::Path);
+    let (mut at, mut interval) = (1.2, 0.2);
+    for probe in 0..=10 {
+        assert_eq!(script.conn.stall(script.now()), None, "{probe} are not answered");
+        at += interval;
+        interval = f64::min(interval * 2.0, 60.0);
+        script.run(&format!("{at:.1} > P. 1:2(1) ack 1"));
+        assert_eq!(limit(&script) == Limit::Path, probe > 0, "{probe} are not answered");
+    }
+    let stall = script.conn.stall(script.now()).expect("a stall");
+    assert_eq!((stall.timeouts, stall.last), (10, false));
+    script.run(&format!("{at:.1} < . 1:1(0) ack 1 win 0"));
+    assert_eq!(script.conn.stall(script.now()), None);
+    assert_ne!(limit(&script), Limit::Path);
 }
 
 // RFC 9293 §3.8.6 MUST-34, SHLD-15, SHLD-16: a window that shrinks; old data goes on as far as it reaches.

@@ -132,8 +132,11 @@ impl Sender {
     fn take_in(&mut self, info: &mut SackInfo, sack: &Sack<'_>, source: &mut impl MessageSource) {
         let ack = &mut info.ack;
         let (now, una) = (ack.now, ack.ack);
-        self.sack_received = true;
-        self.probes_unanswered = 0;
+        self.answers.sack_received = true;
+        self.answers.probes_unanswered = 0;
+        if self.probes_window() {
+            self.answers.progress_at = now;
+        }
         self.advance(ack, source);
         let blocks = self.sack(una, sack.gaps(), &mut ack.delivery);
         info.sack_news = blocks.news;
@@ -154,7 +157,8 @@ impl Sender {
                 source.acknowledged(message);
             });
             self.recovery.on_progress();
-            self.probes_unanswered = 0;
+            self.answers.probes_unanswered = 0;
+            self.answers.progress_at = ack.now;
         }
         ack.delivery.highest = ack.delivery.highest.max(self.board.una);
     }

@@ -43,6 +43,7 @@ use transport::ranges::Range;
 use transport::recorder::Recorder;
 use transport::recovery::Phase;
 use transport::seq::{ExtSeq, SeqNumber};
+use transport::stall::Stall;
 use wire::sctp::{COMMON_HEADER_LEN, DATA_HEADER_LEN, SACK_FIXED_LEN, Tsn};
 
 use self::board::Board;
@@ -81,10 +82,7 @@ pub struct Sender {
     probing: bool,
     /// Packets that may be sent at once: Max.Burst, and as many as were acknowledged since the last one was sent.
     burst: u64,
-    /// Probes of a closed window in a row without any answer.
-    probes_unanswered: u32,
-    /// A SACK came since the last time-out.
-    sack_received: bool,
+    answers: Answers,
     /// SACKs in a row that lacked what had been reported (RFC 9260 §6.2.1 D iii).
     reneging: u8,
     /// When data was sent last.
@@ -95,6 +93,18 @@ pub struct Sender {
     seen: Seen,
     config: Arc<SendConfig>,
     stats: SendStats,
+}
+
+/// Answers of the peer.
+#[derive(Debug)]
+struct Answers {
+    /// Probes of a closed window in a row without any answer.
+    probes_unanswered: u32,
+    /// A SACK came since the last time-out.
+    sack_received: bool,
+    /// When the peer acknowledged something new last, answered a probe of its closed window, or something was sent with
+    /// nothing in flight.
+    progress_at: Instant,
 }
 
 /// What is known of its past, beside the counters.
@@ -141,8 +151,7 @@ impl Sender {
             probe_due: false,
             probing: false,
             burst: u64::from(config.max_burst),
-            probes_unanswered: 0,
-            sack_received: false,
+            answers: Answers { probes_unanswered: 0, sack_received: false, progress_at: now },
             reneging: 0,
             last_sent: now,
             round: Round::default(),
@@ -165,14 +174,28 @@ impl Sender {
 
     /// Time-outs in a row without progress, and probes of a closed window in a row without an answer.
     pub fn timeouts_in_a_row(&self) -> u32 {
-        self.recovery.timeouts_in_a_row().saturating_add(self.probes_unanswered)
+        self.recovery.timeouts_in_a_row().saturating_add(self.answers.probes_unanswered)
+    }
+
+    /// Time-outs in a row without an answer: of retransmissions, or of probes while the peer's window is closed.
+    fn unanswered(&self) -> u32 {
+        match self.probes_window() {
+            true => self.answers.probes_unanswered,
+            false => self.recovery.timeouts_in_a_row(),
+        }
+    }
+
+    /// The association makes no progress. `last`: its next error ends it.
+    pub(in crate::sctp) fn stall(&self, now: Instant, last: bool) -> Option<Stall> {
+        let silent = now.saturating_since(self.answers.progress_at);
+        Stall::of(self.unanswered(), last, silent)
     }
 
     /// True while no chunk is considered lost.
     pub fn is_lossless(&self) -> bool {
         self.state.phase() == Phase::Open
             && !self.board.awaits_retransmission()
-            && self.probes_unanswered == 0
+            && self.answers.probes_unanswered == 0
     }
 
     /// True when the peer has reported messages that are shorter than the oldest one, which it lacks.

@@ -114,7 +114,7 @@ impl Sender {
     #[inline]
     fn note_limit(&mut self, now: Instant, cwnd_limited: bool, has_data: bool) {
         let lost = self.board.awaits_retransmission();
-        if has_data || lost || self.seen.limits.is_limited() {
+        if has_data || lost || self.unanswered() > 0 || self.seen.limits.is_limited() {
             let limit = self.limit(now, cwnd_limited, (has_data, lost));
             self.seen.limits.note(now, limit, self.stats.bytes_acknowledged);
         }
@@ -122,6 +122,7 @@ impl Sender {
 
     fn limit(&self, now: Instant, cwnd_limited: bool, (has_data, lost): (bool, bool)) -> Limit {
         match () {
+            () if self.unanswered() > 0 => Limit::Path,
             () if !has_data && !lost => Limit::Application,
             () if cwnd_limited => Limit::CongestionWindow,
             () if self.timers.pace.is_some_and(|at| at > now) => Limit::Pacing,

@@ -69,7 +69,7 @@ impl Sender {
     fn loss_timeout(&mut self, now: Instant) -> Expired {
         match core::mem::take(&mut self.timers.kind) {
             Kind::Rto => {
-                let answered = core::mem::take(&mut self.sack_received);
+                let answered = core::mem::take(&mut self.answers.sack_received);
                 // What was on its way when the window closed is refused (RFC 9260 §6.2): it probes the window from now on.
                 // With a gap reported, what is missing was lost.
                 self.probing |= self.a_rwnd == 0 && answered && self.board.sacked.is_empty();
@@ -78,7 +78,7 @@ impl Sender {
                     self.probe_due = true;
                     self.recovery.rtt_mut().back_off();
                     // RFC 8899 §4.3: perhaps they are too long for the path.
-                    self.probes_unanswered += u32::from(!answered);
+                    self.answers.probes_unanswered += u32::from(!answered);
                 } else {
                     self.on_timeout(now);
                 }
@@ -139,6 +139,7 @@ impl Sender {
         self.timers.persist = None;
         if self.timers.loss.is_none() {
             self.timers.rto_at = now + self.recovery.rtt().rto(&self.config);
+            self.answers.progress_at = now;
         }
         if self.timers.kind != Kind::Reorder || self.timers.loss.is_none() {
             self.schedule(now);

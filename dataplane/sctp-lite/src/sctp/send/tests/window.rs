@@ -1,6 +1,7 @@
 //! How much is sent (RFC 9260 §6.1, §7.2).
 
 use super::*;
+use transport::limits::Limit;
 
 /// Bytes of the DATA chunks of packets.
 fn bytes(packets: &[Vec<Sent>]) -> usize {
@@ -155,6 +156,31 @@ fn silence_is_an_error_although_the_window_is_closed() {
         assert_eq!(side.expire(), Expired::T3);
         side.numbers();
     }
+}
+
+/// The tenth probe without an answer is a stall, or the last that the association's limits leave; an answer ends it.
+#[test]
+fn unanswered_probes_of_a_closed_window_are_a_stall() {
+    let mut side = in_flight(5);
+    side.wait(10 * MS);
+    side.try_sack(1, 0, &[], &[]).unwrap();
+    assert_eq!(side.expire(), Expired::WindowProbe);
+    side.send();
+    let limit = |side: &Side| side.sender.limits(side.now).limit;
+    for unanswered in 1..=10 {
+        assert_eq!(side.sender.stall(side.now, false), None, "{unanswered}");
+        assert_eq!(side.sender.stall(side.now, true).is_some(), unanswered > 1);
+        assert_eq!(limit(&side) == Limit::Path, unanswered > 1);
+        side.expire();
+        side.send();
+    }
+    let stall = side.sender.stall(side.now, false).expect("a stall");
+    assert_eq!((stall.timeouts, stall.last, limit(&side)), (10, false, Limit::Path));
+    assert!(stall.silent > Duration::from_secs(60), "{stall:?}");
+    side.try_sack(1, 0, &[], &[]).unwrap();
+    side.send();
+    assert_eq!(side.sender.stall(side.now, false), None);
+    assert_ne!(limit(&side), Limit::Path);
 }
 
 // Beyond a gap the peer has taken what came: what it lacks was lost on the way (RFC 9260 §7.2.3).

@@ -1,0 +1,135 @@
+//! Time for the whole of an operation: connecting, and what its peer does not answer then.
+
+use dataplane::{Awaited, ConnectError};
+use ddp::Message;
+
+use super::rdmap::{OPENED, closes, establish, offer, rdmap_spec};
+use super::*;
+use api::{
+    AtomicChoice, AtomicSpec, ConnectSpec, ErrorKind, GetSink, GetSpec, JobState, PingSpec,
+    PutSpec, RemotePlace, SendSpec, Via,
+};
+
+const WITHIN: Duration = Duration::from_secs(3);
+
+fn limited() -> ConnectSpec {
+    ConnectSpec { within_us: Some(3_000_000), ..rdmap_spec() }
+}
+
+fn place() -> RemotePlace {
+    RemotePlace::Region { name: "box".into(), offset: 0 }
+}
+
+/// All operations on a stream of their own.
+fn operations(bench: &Bench) -> Vec<Request> {
+    let file = bench.dir.path().join("file");
+    std::fs::write(&file, [7; 10]).unwrap();
+    let via = || Via::Connect(limited());
+    let sink = GetSink::File(bench.dir.path().join("got"));
+    let operation = AtomicChoice::FetchAdd { add: 1 };
+    vec![
+        Request::Put(PutSpec { file: Some(file), via: via(), target: place() }),
+        Request::Get(GetSpec { via: via(), source: place(), length: Some(8), sink }),
+        Request::Send(SendSpec { via: via(), queue: 0, data: b"x".to_vec(), wait_reply_us: 0 }),
+        Request::Ping(PingSpec { connect: limited(), count: 1, size: 8, timeout_us: 60_000_000 }),
+        Request::Atomic(AtomicSpec { via: via(), target: place(), operation }),
+    ]
+}
+
+/// What became of an operation that was answered, or whose job has ended.
+fn failure(bench: &mut Bench, pending: &mut Pending, job: Option<u64>) -> Option<String> {
+    let Some(id) = job else { return pending.try_recv().ok()?.err().map(|error| error.message) };
+    let info = bench.core.jobs().info(bench.core.env(), id, bench.now).unwrap();
+    (info.state == JobState::Failed).then(|| info.error.unwrap_or_default())
+}
+
+fn start(bench: &mut Bench, request: Request) -> (Pending, Option<u64>) {
+    let is_job = matches!(request, Request::Put(_) | Request::Get(_));
+    let mut pending = bench.call(request);
+    let job = is_job.then(|| match answer(&mut pending) {
+        Ok(Reply::Job(info)) => info.id,
+        other => panic!("{:?}", other.map(|_| ())),
+    });
+    bench.load_all();
+    (pending, job)
+}
+
+#[test]
+fn operation_whose_peer_is_silent_ends_in_time_and_says_what_was_awaited() {
+    let awaited = [
+        "the peer has not acknowledged all bytes",
+        "the peer has not answered all Reads",
+        "the peer has not acknowledged the message",
+        "after 0 of 1 rounds: not done within 3 s",
+        "the peer has not answered the operation",
+    ];
+    for (at, awaited) in awaited.into_iter().enumerate() {
+        let mut bench = bench();
+        let request = operations(&bench).remove(at);
+        let (mut pending, job) = start(&mut bench, request);
+        establish(&mut bench, &[offer("box", "rwa")]);
+        bench.load_all();
+        bench.acknowledge_all();
+        bench.pass(WITHIN - Duration::from_millis(1));
+        assert_eq!(failure(&mut bench, &mut pending, job), None, "{awaited}");
+        bench.pass(Duration::from_millis(1));
+        let sentence = failure(&mut bench, &mut pending, job).unwrap_or_default();
+        assert!(sentence.contains("within 3 s") && sentence.contains(awaited), "{sentence}");
+        assert_eq!(closes(&bench.all_commands(), OPENED), [true], "{awaited}");
+    }
+}
+
+#[test]
+fn open_of_an_operation_has_its_time_and_says_what_was_awaited() {
+    for (awaited, words) in [
+        (Awaited::SynAck, "no answer to the SYN within 3 s"),
+        (Awaited::MpaReply, "no answer to the MPA request within 3 s"),
+        (Awaited::NextHop, "no answer to address resolution within 3 s"),
+    ] {
+        for at in 0..5 {
+            let mut bench = bench();
+            let request = operations(&bench).remove(at);
+            let (mut pending, job) = start(&mut bench, request);
+            let commands = bench.all_commands();
+            let [Command::Connect(connect)] = &commands[..] else { panic!("{commands:?}") };
+            assert_eq!(connect.timeout, WITHIN);
+            bench.pass(WITHIN);
+            assert_eq!(failure(&mut bench, &mut pending, job), None, "the worker says it");
+            let (ticket, reason) = (connect.ticket, ConnectError::Timeout(awaited));
+            bench.event(Event::ConnectFailed { ticket, reason });
+            let sentence = failure(&mut bench, &mut pending, job).unwrap_or_default();
+            assert!(sentence.contains(words), "{sentence}");
+        }
+    }
+}
+
+/// One that ends in time is not disturbed by its limit; limits outside of their range are refused.
+#[test]
+fn limit_ends_with_its_operation_and_has_a_range() {
+    let mut bench = bench();
+    let request = operations(&bench).remove(0);
+    let (mut pending, job) = start(&mut bench, request);
+    establish(&mut bench, &[offer("box", "rwa")]);
+    bench.load_all();
+    let commands = bench.all_commands();
+    let posted = commands.iter().find_map(|command| match command {
+        Command::Post { ticket, message: Message::Tagged { .. }, .. } => Some(*ticket),
+        Command::PostRdmap { ticket, .. } => Some(*ticket),
+        _ => None,
+    });
+    assert!(posted.is_some(), "{commands:?}");
+    let mut cancelled = bench.call(Request::CancelJob(job.unwrap()));
+    assert!(
+        matches!(answer(&mut cancelled), Ok(Reply::Job(job)) if job.state == JobState::Cancelled)
+    );
+    bench.pass(WITHIN);
+    assert_eq!(failure(&mut bench, &mut pending, job), None);
+    for within_us in [0, 86_400_000_001] {
+        let spec = ConnectSpec { within_us: Some(within_us), ..rdmap_spec() };
+        let error = answer(&mut bench.call(Request::Connect(spec))).unwrap_err();
+        assert_eq!(
+            (error.error, error.message.as_str()),
+            (ErrorKind::BadRequest, "within_us is 1 to 86400000000")
+        );
+    }
+}

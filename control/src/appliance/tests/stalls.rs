@@ -1,0 +1,116 @@
+//! Streams that make no progress: what is reported of them.
+
+use dataplane::Stall;
+use ddp::lifecycle::CloseReason as Ended;
+use sctp_lite::endpoint::SctpReason;
+
+use super::*;
+use api::Severity;
+
+fn stall(bench: &mut Bench, id: u64, seconds: u64, last: bool) {
+    let stall = Stall { timeouts: 10, silent: Duration::from_secs(seconds), last };
+    bench.event(Event::Stalled { stream: StreamId(id), stall });
+}
+
+fn notes(bench: &Bench) -> Vec<String> {
+    bench.core.status(bench.now).notes
+}
+
+fn stalls(bench: &Bench) -> Vec<EventKind> {
+    bench.logged(|kind| {
+        matches!(kind, EventKind::StreamStalled { .. } | EventKind::StreamResumed { .. })
+    })
+}
+
+const NOTE: &str = "the peer's host is gone or hangs, or the path is cut: check both; ddpctl why 0000000000000001 shows what \
+     was sent, ddpctl streams close 0000000000000001 --abort ends it";
+
+#[test]
+fn stalled_stream_has_an_event_and_a_note_until_it_goes_on() {
+    let mut bench = bench();
+    bench.now += Duration::from_secs(1000);
+    bench.accepted(1, "10.0.0.2");
+    stall(&mut bench, 1, 30, false);
+    let note = |seconds: u64| {
+        let begin = "stream 0000000000000001 to 10.0.0.2:5000 makes no progress: nothing was acknowledged for";
+        vec![format!("{begin} {seconds} s; {NOTE}")]
+    };
+    assert_eq!(notes(&bench), note(30));
+    bench.now += Duration::from_secs(60);
+    assert_eq!(notes(&bench), note(90), "since the last progress, as of now");
+    bench.event(Event::Resumed { stream: StreamId(1) });
+    assert_eq!(notes(&bench), [""; 0]);
+    let events = stalls(&bench);
+    let [EventKind::StreamStalled { remote, timeouts, seconds, reason, hint, .. }, resumed] =
+        &events[..]
+    else {
+        panic!("{events:?}")
+    };
+    assert_eq!((remote.as_str(), *timeouts, *seconds), ("10.0.0.2:5000", 10, 30));
+    assert_eq!(reason, "nothing was acknowledged for 30 s, 10 time-outs in a row");
+    assert_eq!(hint, NOTE);
+    assert!(matches!(resumed, EventKind::StreamResumed { seconds: 90, .. }), "{resumed:?}");
+    assert_eq!([events[0].severity(), resumed.severity()], [Severity::Warning, Severity::Info]);
+    assert_eq!(events[0].stream(), Some(api::StreamId(1)));
+}
+
+/// The end says for how long nothing was acknowledged, over both transports, and takes the note along.
+#[test]
+fn end_of_a_stalled_stream_says_for_how_long_it_made_no_progress() {
+    let tcp = CloseReason::Lower(TcpReason::TcpTimeout);
+    let sctp = dataplane::CloseReason::Sctp(Ended::Lower(SctpReason::SctpTimeout));
+    for (reason, begin, key) in [
+        (tcp.into(), "TCP connection lost: no answer", "[tcp] user_timeout"),
+        (sctp, "SCTP association lost: no answer", "[sctp] max_retransmits"),
+    ] {
+        let mut bench = bench();
+        bench.now += Duration::from_secs(1000);
+        bench.incoming(1, "10.0.0.2");
+        bench.acknowledge();
+        let params = match &reason {
+            dataplane::CloseReason::Tcp(_) => PARAMS,
+            dataplane::CloseReason::Sctp(_) => {
+                StreamParams::Sctp(sctp_lite::endpoint::StreamParams {
+                    ulp: UlpKind::Ddp,
+                    mulpdu: 1400,
+                    ddp_version: None,
+                    agreed: None,
+                })
+            }
+        };
+        bench.established_with(1, "10.0.0.2", None, &[], params);
+        stall(&mut bench, 1, 102, true);
+        let named = |kind: &EventKind| {
+            matches!(kind, EventKind::StreamStalled { reason, .. }
+                if reason.ends_with(&format!("; the next one ends the stream ({key})")))
+        };
+        assert!(bench.has_logged(named), "{:?}", stalls(&bench));
+        bench.now += Duration::from_secs(100);
+        let (stream, stats) = (StreamId(1), Box::default());
+        bench.event(Event::Closed { stream, reason, stats });
+        assert_eq!(notes(&bench), [""; 0]);
+        let closed = bench.logged(|kind| matches!(kind, EventKind::StreamClosed { .. }));
+        let [EventKind::StreamClosed { reason, .. }] = &closed[..] else { panic!("{closed:?}") };
+        assert!(reason.starts_with(begin), "{reason}");
+        assert!(reason.ends_with("; nothing was acknowledged for 202 s"), "{reason}");
+    }
+}
+
+#[test]
+fn notes_on_many_stalled_streams_are_bounded() {
+    let mut bench = bench();
+    bench.now += Duration::from_secs(1000);
+    for id in 1..=4 {
+        bench.accepted(id, &format!("10.0.0.{}", id + 1));
+        stall(&mut bench, id, 30, false);
+    }
+    // The link explains it.
+    let down = "the link of port `p` is down (interface `i`)";
+    bench.core.on_link(0, false, bench.now);
+    stall(&mut bench, 1, 40, false);
+    assert!(notes(&bench).iter().any(|note| note.contains(down)), "{:?}", notes(&bench));
+    // One that there is not.
+    stall(&mut bench, 99, 30, false);
+    bench.event(Event::Resumed { stream: StreamId(99) });
+    assert_eq!(notes(&bench).len(), 5, "four streams and the link");
+}

@@ -1,0 +1,162 @@
+//! A peer that stops answering: what is reported of its streams, when, and what limits them meanwhile.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ddp::{Access, Stag, StreamId};
+use sctp_lite::sctp;
+use tcp_lite::tcp;
+
+use super::sctp::{config, failure, list};
+use super::wire_pair::{Net, Plan, v4, v6};
+use crate::api::{Awaited, ConnectError, EndpointConfig, Event, Limit, SctpConfig, Stall};
+
+const PORT: u16 = 7471;
+
+/// Without a search for the path's MTU, which makes the first time-outs shorter.
+fn over_tcp(user_timeout: Duration) -> EndpointConfig {
+    let limits = tcp::Limits { retransmission: user_timeout, ..tcp::Limits::default() };
+    let path_mtu = tcp::PathMtuConfig { probing: false, ..tcp::PathMtuConfig::default() };
+    let tcp = tcp::Config { limits, path_mtu, ..tcp::Config::default() };
+    EndpointConfig::Tcp(Arc::new(tcp_lite::endpoint::EndpointConfig {
+        tcp: Arc::new(tcp),
+        ..tcp_lite::endpoint::EndpointConfig::default()
+    }))
+}
+
+fn over_sctp(max_retransmits: u32) -> EndpointConfig {
+    let sctp = sctp::Config { max_retransmits, path_mtu_probing: false, ..sctp::Config::default() };
+    EndpointConfig::Sctp(Arc::new(SctpConfig { sctp: Arc::new(sctp), ..config() }))
+}
+
+/// Two hosts with a stream, on which 1 MiB is being written to a peer that is silent from now on, until it is switched on.
+fn silent(endpoint: &EndpointConfig, is_v6: bool) -> (Net, StreamId, Rc<Cell<bool>>) {
+    let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+    match endpoint {
+        EndpointConfig::Tcp(_) => net.hosts[1].listen(PORT),
+        EndpointConfig::Sctp(_) => net.hosts[1].listen_as(PORT, 200, 200, config()),
+    }
+    let to = if is_v6 { v6(2) } else { v4(2) };
+    let (here, _) = net.open_as(0, 0, 1, (to, PORT).into(), endpoint.clone());
+    let from = net.hosts[0].region(1, 1 << 20, Access::NONE);
+    net.hosts[1].region(2, 1 << 20, Access::REMOTE_WRITE);
+    let answers = Rc::new(Cell::new(false));
+    let on = Rc::clone(&answers);
+    net.loses = Box::new(move |from, _| from == 1 && !on.get());
+    net.hosts[0].write(here, (Stag(1), &from), Stag(2), 1 << 20);
+    (net, here, answers)
+}
+
+fn stalled(net: &mut Net) -> Vec<(StreamId, Stall)> {
+    let mut all = Vec::new();
+    while let Some(one) = net.hosts[0].take(|event| match event {
+        Event::Stalled { stream, stall } => Some((*stream, *stall)),
+        _ => None,
+    }) {
+        all.push(one);
+    }
+    all
+}
+
+fn resumed(net: &mut Net) -> Option<StreamId> {
+    net.hosts[0].take(|event| match event {
+        Event::Resumed { stream } => Some(*stream),
+        _ => None,
+    })
+}
+
+fn limit(net: &mut Net) -> Limit {
+    list(net, 0)[0].flow.limits.limit
+}
+
+fn all_ways() -> impl Iterator<Item = (EndpointConfig, bool)> {
+    let hour = Duration::from_secs(3600);
+    let each = move |is_v6| [(over_tcp(hour), is_v6), (over_sctp(50), is_v6)];
+    [false, true].into_iter().flat_map(each)
+}
+
+#[test]
+fn tenth_timeout_in_a_row_is_reported_once_and_so_is_progress_after_it() {
+    for (endpoint, is_v6) in all_ways() {
+        let (mut net, here, answers) = silent(&endpoint, is_v6);
+        net.pass(Duration::from_secs(60));
+        assert_eq!(stalled(&mut net), [], "fewer than ten");
+        net.pass(Duration::from_secs(400));
+        let reported = stalled(&mut net);
+        let [(stream, stall)] = reported[..] else { panic!("{reported:?}") };
+        assert_eq!((stream, stall.timeouts, stall.last), (here, 10, false));
+        let silent = stall.silent.as_secs();
+        assert!((90..300).contains(&silent), "{silent} s");
+        assert_eq!(resumed(&mut net), None);
+        answers.set(true);
+        net.pass(Duration::from_secs(70));
+        assert_eq!(resumed(&mut net), Some(here));
+        assert_eq!((resumed(&mut net), stalled(&mut net)), (None, vec![]));
+        assert_ne!(limit(&mut net), Limit::Path);
+    }
+}
+
+/// The default user time-out of TCP can end a stream at its tenth time-out: the report comes with the one before.
+#[test]
+fn last_timeout_that_the_limits_leave_is_reported_before_the_end() {
+    for (endpoint, timeouts) in [(over_tcp(Duration::from_secs(120)), 9), (over_sctp(4), 4)] {
+        let (mut net, here, _) = silent(&endpoint, false);
+        let stall = net.until("a stall", |net| {
+            net.hosts[0].take(|event| match event {
+                Event::Stalled { stall, .. } => Some(*stall),
+                Event::Closed { .. } => panic!("ended without a report"),
+                _ => None,
+            })
+        });
+        assert_eq!((stall.timeouts, stall.last), (timeouts, true));
+        net.until("the end", |net| {
+            net.hosts[0].take(|event| match event {
+                Event::Closed { stream, .. } if *stream == here => Some(()),
+                _ => None,
+            })
+        });
+        assert_eq!((resumed(&mut net), stalled(&mut net)), (None, vec![]));
+    }
+}
+
+#[test]
+fn path_is_the_limit_while_time_outs_are_in_progress() {
+    for (endpoint, is_v6) in all_ways() {
+        let (mut net, ..) = silent(&endpoint, is_v6);
+        net.pass(Duration::from_secs(5));
+        assert_eq!(limit(&mut net), Limit::Path, "{endpoint:?}");
+    }
+}
+
+/// An open whose time is over says what was not answered.
+#[test]
+fn time_out_of_an_open_names_what_was_awaited() {
+    let sctp = EndpointConfig::Sctp(Arc::new(config()));
+    let cases = [
+        (over_tcp(Duration::from_secs(120)), true, Awaited::SynAck),
+        (over_tcp(Duration::from_secs(120)), false, Awaited::MpaReply),
+        (sctp.clone(), true, Awaited::InitAck),
+        (sctp, false, Awaited::SessionReply),
+    ];
+    for ((endpoint, is_silent, awaited), is_v6) in
+        cases.into_iter().flat_map(|case| [(case.clone(), false), (case, true)])
+    {
+        let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+        // The requests of those that are not silent are never answered.
+        match endpoint {
+            EndpointConfig::Tcp(_) => net.hosts[1].listen(PORT),
+            EndpointConfig::Sctp(_) => net.hosts[1].listen_as(PORT, 200, 200, config()),
+        }
+        let of_transport = |frame: &[u8]| match frame[12..14] {
+            [8, 0] => true,
+            _ => frame[12..14] == [0x86, 0xdd] && matches!(frame[20], 6 | 132),
+        };
+        net.loses = Box::new(move |from, frame| from == 1 && is_silent && of_transport(frame));
+        let (to, begin) = (if is_v6 { v6(2) } else { v4(2) }, net.now);
+        let ticket = net.hosts[0].connect_as(0, (to, PORT).into(), endpoint);
+        assert_eq!(failure(&mut net, ticket), ConnectError::Timeout(awaited));
+        assert_eq!((net.now - begin).as_secs(), 20, "the time that the command gave");
+    }
+}

@@ -24,7 +24,7 @@ use dataplane::eal::{Eal, EalConfig, Hugepages};
 use dataplane::memory::Memory;
 use dataplane::{Dataplane, DataplaneConfig, Limits, WorkerConfig, WorkerId};
 use port_kind::policy::Idle;
-use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socket_with, socketpair};
 
 /// What was tried, and whether the kernel refused.
@@ -141,7 +141,7 @@ fn of_files_and_unix_sockets(places: &Places) -> Tried {
     let Places { outside, own } = places;
     let open_to_all = |path| std::fs::set_permissions(path, Permissions::from_mode(0o666));
     let by_descriptor = || {
-        let read_only = File::open("/proc/self/exe")?;
+        let read_only = File::open(own)?;
         read_only.set_permissions(Permissions::from_mode(0o4777))
     };
     let made_with = |mode| {
@@ -149,7 +149,8 @@ fn of_files_and_unix_sockets(places: &Places) -> Tried {
         options.write(true).create(true).mode(mode).open(own.with_extension("new"))
     };
     let directory = || std::fs::DirBuilder::new().mode(0o2755).create(own.with_extension("dir"));
-    let group = Some(Gid::from_raw(1));
+    // A file's owner may do this without a capability.
+    let group = Some(rustix::process::getgid());
     let owner = |path| rustix::fs::chownat(CWD, path, None, group, AtFlags::SYMLINK_NOFOLLOW);
     let datagrams = |flags| socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
     let pair =

@@ -3,10 +3,12 @@
 mod association;
 mod config;
 mod counters;
+mod failure;
 mod flow;
 mod handle;
 mod handshake;
 mod ids;
+mod info;
 mod ipsec;
 mod load;
 mod message;
@@ -20,20 +22,19 @@ pub use config::{
     DataplaneConfig, InterfaceConfig, Limits, ListenerConfig, PortAttachment, WorkerConfig,
 };
 pub use counters::{Counter, Counters, DropReason, Drops};
+pub use failure::{CommandError, ConnectError, PostFailure};
 pub use flow::{FlowInfo, Limit, LimitInfo};
 pub use handle::{Dataplane, Full, StartError, WorkerHandle};
 pub(crate) use handle::{WorkerLink, worker_link};
 pub use handshake::{HandshakeCount, HandshakeFailed, HandshakeFailure};
 pub use ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};
+pub use info::{NeighbourInfo, StreamInfo};
 pub use ipsec::{
     IpsecConfig, IpsecDrop, IpsecNotice, Protection, ReplayWindows, SaChange, SaConfig,
     SaDirection, SaId, SaInfo, SaWay,
 };
 pub use load::{LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, Order, Pace, Window};
-pub use message::{
-    Command, CommandError, Connect, ConnectError, Event, Listed, NeighbourInfo, PostFailure,
-    Service, Sources, StreamInfo,
-};
+pub use message::{Command, Connect, Event, Listed, Service, Sources};
 pub use peers::{PeerFilter, PeerListOwner, PeerLists, PeerRefusal, PeerRule};
 pub use port_kind::Secret;
 pub use port_kind::policy::{Idle, IpFields, LocalPorts, Route, SynCookieMode};

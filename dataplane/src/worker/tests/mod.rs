@@ -34,4 +34,6 @@ mod sctp_runs;
 mod slow_control;
 mod streams;
 mod windows;
+mod wire_device;
+mod wire_net;
 mod wire_pair;

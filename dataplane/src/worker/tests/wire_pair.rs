@@ -2,11 +2,9 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
 use base::Instant;
 use ddp::{
     Access, Cookie, Message, PdId, Qn, QueueConfig, RegionMemory, Source, Stag, StagEntry,
@@ -20,9 +18,8 @@ use crate::api::{
     self, Command, Connect, Event, InterfaceConfig, InterfaceId, Limits, Listed, ListenerConfig,
     ListenerId, LocalPorts, PortId, Route, Service, Ticket, WorkerHandle, WorkerId, worker_link,
 };
-use crate::capture::{Direction, Fate, Tap};
 use crate::host::{self, HostEnd};
-use crate::io::{BURST, Frame, PortFacts, PortIo};
+use crate::io::PortFacts;
 use crate::memory::{Backing, Memory, MemoryConfig};
 use crate::mesh::Mesh;
 use crate::net::path::TxChecksum;
@@ -31,160 +28,8 @@ use crate::steering::Steering;
 use crate::wake::Wake;
 use crate::worker::{Core, CoreParts, PortSlot};
 
-/// A frame in a vector, and what its device knows of it.
-#[derive(Clone, Debug)]
-pub(super) struct TestFrame(pub(super) Vec<u8>, Marks);
-
-/// What is between a device and its driver besides the bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Marks {
-    /// On the checksum above IP, of a frame that was received.
-    pub(super) verdict: RxChecksum,
-    /// What is asked for a frame to be sent: which checksums, lengths of both headers, IPv6.
-    asked: Option<(TxChecksum, usize, usize, bool)>,
-}
-
-impl TestFrame {
-    pub(super) fn new(bytes: Vec<u8>) -> TestFrame {
-        TestFrame::judged(bytes, RxChecksum::Unknown)
-    }
-
-    /// With the device's verdict.
-    pub(super) fn judged(bytes: Vec<u8>, verdict: RxChecksum) -> TestFrame {
-        TestFrame(bytes, Marks { verdict, asked: None })
-    }
-
-    /// What a device that knows the checksums of IPv4 and SCTP does before it sends a frame. It is asked for SCTP's in whole
-    /// packets in IP alone, and with the field zero (RFC 9260 §6.8).
-    fn fill_in(&mut self) {
-        let Some((how, l2, l3, v6)) = self.1.asked.take() else { return };
-        let frame = &mut self.0;
-        let tagged = frame[12..14] == [0x81, 0];
-        assert_eq!(l2, if tagged { 18 } else { 14 });
-        assert_eq!(frame[l2 - 2..l2], if v6 { [0x86, 0xdd] } else { [8, 0] });
-        let (protocol, len, offset) = match v6 {
-            true => (frame[l2 + 6], 40, 0),
-            false => (frame[l2 + 9], 20, frame[l2 + 6] & 0x3f | frame[l2 + 7]),
-        };
-        assert_eq!((l3, offset), (len, 0), "no fragment");
-        let (ip, packet) = frame[l2..].split_at_mut(l3);
-        if how.ip_by_device && !v6 {
-            assert_eq!(ip[10..12], [0; 2], "the field is zero");
-            let sum = !crate::net::checksum::sum(ip);
-            ip[10..12].copy_from_slice(&sum.to_be_bytes());
-        }
-        assert_ne!(how.tcp, ChecksumBy::Device);
-        assert_eq!(how.sctp == ChecksumBy::Device, protocol == 132, "{how:?} of {protocol}");
-        if how.sctp == ChecksumBy::Device {
-            assert_eq!(packet[8..12], [0; 4], "the field is zero");
-            wire::sctp::fill_checksum(packet);
-        }
-    }
-}
-
-impl Frame for TestFrame {
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.0
-    }
-    fn truncate(&mut self, len: usize) {
-        self.0.truncate(len);
-    }
-    fn stretch(&mut self, front: usize, back: usize) -> bool {
-        self.0.splice(..0, vec![0xdd; front]);
-        self.0.resize(self.0.len() + back, 0xdd);
-        true
-    }
-    fn cut(&mut self, front: usize, len: usize) {
-        self.0.drain(..front);
-        self.0.truncate(len);
-    }
-    fn hash(&self) -> Option<u32> {
-        None
-    }
-    fn checksum(&self) -> RxChecksum {
-        self.1.verdict
-    }
-    fn offload(&mut self, how: TxChecksum, l2: usize, l3: usize, v6: bool) {
-        self.1.asked = Some((how, l2, l3, v6));
-    }
-}
-
-/// The verdict of a device that verifies SCTP's checksums, of packets that are neither in UDP, nor ESP, nor cut. Of all
-/// others it says that they are wrong: nobody asked it.
-pub(super) fn verdict(frame: &[u8]) -> RxChecksum {
-    let at = if frame[12..14] == [0x81, 0] { 18 } else { 14 };
-    let ip = &frame[at..];
-    let packet = match frame[at - 2..at] {
-        [8, 0] if ip[9] == 132 && ip[6] & 0x3f | ip[7] == 0 => {
-            &ip[20..usize::from(u16::from_be_bytes([ip[2], ip[3]]))]
-        }
-        [0x86, 0xdd] if ip[6] == 132 => &ip[40..],
-        _ => return RxChecksum::Bad,
-    };
-    match wire::sctp::Packet::new(packet).is_ok_and(|packet| packet.checksum_ok()) {
-        true => RxChecksum::Good,
-        false => RxChecksum::Bad,
-    }
-}
-
-/// Queues in vectors; `room` is that of the transmit ring, `buffers` that of the pool.
-#[derive(Debug)]
-pub(super) struct TestIo {
-    pub(super) rx: VecDeque<TestFrame>,
-    pub(super) tx: Vec<TestFrame>,
-    pub(super) room: usize,
-    pub(super) buffers: usize,
-    pub(super) tap: Option<Box<Tap>>,
-    /// Each time that frames were offered ahead of the end of the turn, how many waited.
-    pub(super) offers: Vec<usize>,
-}
-
-impl PortIo for TestIo {
-    type Frame = TestFrame;
-
-    fn receive(&mut self, _: Instant, out: &mut ArrayVec<TestFrame, BURST>) {
-        let n = self.rx.len().min(out.remaining_capacity());
-        out.extend(self.rx.drain(..n));
-    }
-    fn allocate(&mut self, len: usize) -> Option<TestFrame> {
-        (self.tx.len() < self.buffers).then(|| TestFrame::new(vec![0xdd; len]))
-    }
-    fn room(&mut self) -> usize {
-        self.room.saturating_sub(self.tx.len())
-    }
-    fn send(&mut self, mut frame: TestFrame) {
-        assert!(self.room() > 0, "sent without room");
-        if let Some(tap) = &mut self.tap {
-            tap.record(Direction::Out, Fate::Passed, &frame.0);
-        }
-        frame.fill_in();
-        self.tx.push(frame);
-    }
-    fn offer(&mut self) {
-        self.offers.push(self.tx.len());
-    }
-    fn flush(&mut self) -> bool {
-        self.tx.is_empty()
-    }
-    fn can_wake(&self) -> bool {
-        false
-    }
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-    fn poll_timeout(&self) -> Option<Instant> {
-        None
-    }
-    fn tap(&mut self) -> Option<&mut Tap> {
-        self.tap.as_deref_mut()
-    }
-    fn set_tap(&mut self, tap: Option<Box<Tap>>) {
-        self.tap = tap;
-    }
-}
+pub(super) use super::wire_device::*;
+pub(super) use super::wire_net::*;
 
 /// Which queue of a host gets a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -447,7 +292,7 @@ impl Host {
     }
 
     /// The same, with this protocol above the LLP.
-    fn connect_ulp(
+    pub(super) fn connect_ulp(
         &mut self,
         worker: usize,
         remote: SocketAddr,
@@ -582,189 +427,6 @@ pub(super) const PD: PdId = PdId(7);
 pub(super) fn stream_config() -> StreamConfig {
     let queue = QueueConfig { qn: Qn(0), buffers: 1000, buffer_size: 4096 };
     StreamConfig { queues: vec![queue, QueueConfig::error_queue()], ..StreamConfig::default() }
-}
-
-/// Given the sender's place and the frame, returns whether it is lost.
-type Losses = Box<dyn FnMut(usize, &[u8]) -> bool>;
-
-/// Hosts on a wire: every frame reaches the hosts that its destination address names.
-pub(super) struct Net {
-    pub(super) hosts: Vec<Host>,
-    pub(super) now: Instant,
-    /// Frames for which this returns true are lost.
-    pub(super) loses: Losses,
-    /// What a turn takes in which something happens: none, unless the test says so.
-    pub(super) turn_time: Duration,
-}
-
-impl Net {
-    pub(super) fn new(plans: &[Plan]) -> Net {
-        let hosts = plans.iter().map(Host::new).collect();
-        let turn_time = Duration::ZERO;
-        Net { hosts, now: START, loses: Box::new(|_, _| false), turn_time }
-    }
-
-    /// One turn of each worker, and the frames on their way. Returns whether anything happened.
-    pub(super) fn turn(&mut self) -> bool {
-        let mut busy = false;
-        for host in &mut self.hosts {
-            for core in &mut host.cores {
-                busy |= core.turn(self.now);
-            }
-            host.assert_all_accounted();
-            if host.listens {
-                for (worker, handle) in host.handles.iter_mut().enumerate() {
-                    while let Some(event) = handle.poll() {
-                        busy = true;
-                        if let Event::PeerClosed { stream, .. } = event
-                            && host.closes
-                        {
-                            // RFC 5041 §6.2.1: nothing is left to be answered.
-                            handle.send(Command::Close { stream, abort: false }).unwrap();
-                        }
-                        host.events.push((worker, event));
-                    }
-                }
-            }
-        }
-        for from in 0..self.hosts.len() {
-            for frame in self.hosts[from].sent() {
-                busy = true;
-                if (self.loses)(from, &frame.0) {
-                    continue;
-                }
-                for (to, host) in self.hosts.iter_mut().enumerate() {
-                    if to != from {
-                        host.arrive(frame.clone());
-                    }
-                }
-            }
-        }
-        busy
-    }
-
-    /// Lets time pass as fast as things happen, until `done` gives something.
-    pub(super) fn until<T>(
-        &mut self,
-        what: &str,
-        mut done: impl FnMut(&mut Net) -> Option<T>,
-    ) -> T {
-        for _ in 0..200_000 {
-            if let Some(found) = done(self) {
-                return found;
-            }
-            if !self.turn() {
-                let cores = self.hosts.iter().flat_map(|h| &h.cores);
-                match cores.filter_map(Core::next_deadline).min() {
-                    Some(next) => self.now = next.max(self.now + Duration::from_micros(1)),
-                    None => panic!("nothing happens any more; waiting for {what}"),
-                }
-            } else {
-                self.now += self.turn_time;
-            }
-        }
-        panic!("too many turns; waiting for {what}");
-    }
-
-    /// Lets this much time pass.
-    pub(super) fn pass(&mut self, time: Duration) {
-        let end = self.now + time;
-        while self.now < end {
-            if !self.turn() {
-                let cores = self.hosts.iter().flat_map(|h| &h.cores);
-                let next = cores.filter_map(Core::next_deadline).min().unwrap_or(end);
-                self.now = next.max(self.now + Duration::from_micros(10)).min(end);
-            }
-        }
-    }
-
-    /// Waits until all that was asked has been done and no frame is under way.
-    pub(super) fn settle(&mut self) {
-        while self.turn() {}
-    }
-
-    /// Opens a stream from a worker of one host to a listener of another; returns both names.
-    pub(super) fn open(
-        &mut self,
-        from: usize,
-        worker: usize,
-        to: usize,
-        remote: SocketAddr,
-    ) -> (StreamId, StreamId) {
-        self.open_as(from, worker, to, remote, EndpointConfig::default())
-    }
-
-    pub(super) fn open_as(
-        &mut self,
-        from: usize,
-        worker: usize,
-        to: usize,
-        remote: SocketAddr,
-        endpoint: impl Into<api::EndpointConfig>,
-    ) -> (StreamId, StreamId) {
-        let ulp = stream_config().into();
-        self.open_ulp((from, worker), to, remote, endpoint.into(), ulp)
-    }
-
-    /// The same, with this protocol above the LLP.
-    pub(super) fn open_ulp(
-        &mut self,
-        (from, worker): (usize, usize),
-        to: usize,
-        remote: SocketAddr,
-        endpoint: api::EndpointConfig,
-        ulp: UlpConfig,
-    ) -> (StreamId, StreamId) {
-        let ticket = self.hosts[from].connect_ulp(worker, remote, endpoint, ulp.clone());
-        let there = self.until("a request", |net| {
-            net.hosts[to].take(|e| match e {
-                Event::Incoming { stream, .. } => Some(*stream),
-                _ => None,
-            })
-        });
-        self.accept_ulp(to, there, ulp);
-        let here = self.until("both ends", |net| {
-            net.hosts[from].take(|e| match e {
-                Event::Established { stream, ticket: t, .. } if *t == Some(ticket) => Some(*stream),
-                Event::ConnectFailed { reason, .. } => panic!("{reason}"),
-                _ => None,
-            })
-        });
-        (here, there)
-    }
-
-    pub(super) fn accept(&mut self, host: usize, stream: StreamId) {
-        self.accept_ulp(host, stream, stream_config().into());
-    }
-
-    fn accept_ulp(&mut self, host: usize, stream: StreamId, ulp: UlpConfig) {
-        let (private_data, service) = (b"welcome".to_vec(), Service::Control);
-        let accept = Command::Accept { stream, pd: PD, private_data, ulp, service };
-        self.hosts[host].command(stream.worker().into(), |_| accept);
-    }
-
-    pub(super) fn wait_sent(&mut self, host: usize, ticket: Ticket) {
-        self.until("an acknowledgement", |net| {
-            net.hosts[host].take(|e| match e {
-                Event::Sent { ticket: t, .. } if *t == ticket => Some(()),
-                Event::PostFailed { reason, .. } => panic!("{reason}"),
-                _ => None,
-            })
-        });
-    }
-
-    pub(super) fn wait_done(
-        &mut self,
-        host: usize,
-        ticket: Ticket,
-    ) -> Result<(), crate::api::CommandError> {
-        self.until("an answer", |net| {
-            net.hosts[host].take(|e| match e {
-                Event::Done { ticket: t, result } if *t == ticket => Some(result.clone()),
-                _ => None,
-            })
-        })
-    }
 }
 
 /// Bytes that are different everywhere.

@@ -129,13 +129,14 @@ fn behind_tags(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Data that is no IKE, and data that looks like ESP in UDP.
+/// Data that is no IKE: as long as ESP in UDP, and too short for it.
 fn of_port_4500(field: &mut Field<'_>) -> Result<()> {
     for n in 0..ROUND {
         let peer = peer(field);
         let ends = field.station.ends(peer, bed::TARGET_V4.into());
-        let (from, to) = [(4500, 4500), (4500, 9000), (9000, 4500)][n % 3];
-        let mut payload = load::frames::build::random_bytes(64, &mut field.random);
+        let (from, to, len) =
+            [(4500, 4500, 64), (4500, 9000, 64), (9000, 4500, 64), (9000, 4500, 3)][n % 4];
+        let mut payload = load::frames::build::random_bytes(len, &mut field.random);
         payload[0] |= 1;
         let frame = build::udp_frame(&ends, from, to, &payload)?;
         field.hostile(&frame)?;

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from connections import LISTENER
-from operate import LeftOut, expect, situation, until
+from operate import PATIENCE, LeftOut, expect, free_port, situation, until
 from own import Ddpd, text
 
 CONNECT = 'import socket; socket.create_connection(("10.79.0.1", 7471), {timeout}).close()'
@@ -77,6 +77,70 @@ def device_made_again(on):
         return f"{before['mac']} is {after['mac']} now, and peers connect"
 
 
+READY = """
+import sys, urllib.error, urllib.request
+try:
+    print(urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[1]}/readyz", timeout=20).status)
+except urllib.error.HTTPError as error:
+    print(error.code, error.read().decode())
+"""
+# Kind of port, keys of its interface, what its note says of an interface that is gone and of one that was made again.
+LASTING = {
+    "af_xdp": ("af_xdp", "", "a port of kind af_xdp cannot be bound again", "restart ddpd"),
+    "tap": ("tap", "", "restart ddpd, which makes it again", "delete that one and restart ddpd, which makes its own"),
+    "shared": ("af_packet", 'host = "tap"\nlocal_ports = "20000-29999"\n', "a port that is shared with the host cannot be bound again",
+               "restart ddpd"),
+}
+
+
+def made_again(on, which):
+    """The sentence of a port whose interface was made again, which a restart mends."""
+    kind, keys, gone, again = LASTING[which]
+    cable, port = Cable(which), free_port()
+    subprocess.run(["ip", "netns", "add", cable.space], check=True)
+    try:
+        cable.run("ip", "link", "set", "lo", "up")
+        if kind != "tap":
+            cable.plug()
+        of = text("a", 1, port=f'kind = "{kind}"\ndevice = "{cable.device}"\n',
+                  more=LISTENER.format(access="w", streams=4) + f'[management.listen]\naddress = "127.0.0.1:{port}"\n')
+        of = of.replace('addresses = ["10.79.0.1/24"]\n', f'addresses = ["10.79.0.1/24"]\n{keys}')
+
+        def readiness():
+            command = [*cable.inside, sys.executable, "-c", READY, str(port)]
+            return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+        def started():
+            ddpd = Ddpd(on, on.directory / f"lost-{which}", {"a": of}, wrap=cable.inside)
+            cable.run("ip", "link", "set", cable.device, "up")
+            until(lambda: readiness() == "200", f"{which}: it is not ready")
+            return ddpd
+
+        with started() as ddpd:
+            cable.run("ip", "link", "del", cable.device)
+            until(lambda: note(ddpd, gone), f"{which}: no note on the interface that was deleted")
+            cable.plug()
+            sentence = until(lambda: note(ddpd, again), f"{which}: no note on the interface that was made again")
+            until(lambda: sentence in readiness(), f"{which}: /readyz does not say it: {readiness()}")
+            expect(readiness().startswith("503") and not ddpd.json("a", "ports")[0]["up"], readiness())
+            ddpd.process.terminate()
+            ddpd.process.wait(timeout=PATIENCE)
+        if kind == "tap":
+            cable.run("ip", "link", "del", cable.device)
+        with started() as ddpd:
+            expect(not note(ddpd, cable.device), str(ddpd.json("a", "status")["notes"]))
+        return sentence
+    finally:
+        subprocess.run(["ip", "netns", "del", cable.space], check=True)
+
+
+@situation("an interface under an af_xdp, a tap or a shared port that is made again: the port stays down; a note and /readyz say so, with the remedy, which mends it")
+def device_lost(on):
+    if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("ethtool"):
+        raise LeftOut("needs root, ip(8) and ethtool(8), for a network namespace with a veth pair")
+    return "; ".join(made_again(on, which) for which in LASTING)
+
+
 @situation("a veth peer with checksum offload is named in a note, with the command that mends it")
 def unfinished_checksums(on):
     with appliance(on, "checksums", offload=True) as (ddpd, cable):
@@ -87,4 +151,22 @@ def unfinished_checksums(on):
         expect("10.79.0.2" in found, found)
         cable.run("ethtool", "-K", "kernel", "tx", "off", "gso", "off", "tso", "off")
         expect(cable.connects(), "no connection after the remedy")
+        return found
+
+
+# The kernel leaves the checksum of the UDP to the device; what is in it is not looked at.
+DATAGRAM = """
+import socket
+peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for _ in range(3):
+    peer.sendto(bytes(64), ("10.79.0.1", 9899))
+"""
+
+
+@situation("SCTP in UDP of a veth peer with checksum offload is named in the same note")
+def unfinished_checksums_in_udp(on):
+    with appliance(on, "udp-checksums", offload=True, more="[sctp]\nudp_encapsulation = 9899\n") as (ddpd, cable):
+        cable.run(sys.executable, "-c", DATAGRAM)
+        found = until(lambda: note(ddpd, "ethtool -K PEER tx off gso off tso off"), "no note on the checksums")
+        expect("10.79.0.2" in found, found)
         return found

@@ -11,10 +11,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use api::{Client, RegionInfo};
+use control::api::{Client, RegionInfo};
 use load::bed::Appliance;
 use load::frames::Mac;
+
+use crate::guarded;
 
 /// The target's addresses.
 pub(crate) const TARGET_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -68,6 +71,15 @@ pub(crate) fn is_taken(address: IpAddr) -> bool {
 /// A port of the target over IPv4.
 pub(crate) fn target(port: u16) -> SocketAddr {
     (TARGET_V4, port).into()
+}
+
+/// Which target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Setting {
+    /// Without policies, lists and host.
+    Plain,
+    /// With all of them ([`guarded`]).
+    Guarded,
 }
 
 /// Both appliances.
@@ -130,10 +142,10 @@ pub(crate) struct Place<'a> {
 
 impl Bed {
     /// Starts both and waits until their links are up.
-    pub(crate) fn start(place: &Place<'_>) -> Result<Bed> {
+    pub(crate) fn start(place: &Place<'_>, setting: Setting) -> Result<Bed> {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", place.namespace]).arg(place.ddpd);
-        let config = target_config(place);
+        let config = target_config(place, setting)?;
         let target = Appliance::spawn(command, place.directory, "target", &config)?;
         let peer = Appliance::start(place.ddpd, place.directory, "peer", &peer_config(place))?;
         target.wait_for_links()?;
@@ -162,17 +174,28 @@ pub(crate) fn stag(client: &Client, region: &str) -> Result<(u32, u64)> {
 /// Memory that is the same in each run: ordinary pages, so that RSS shows what grows.
 const COMMON: &str = "[memory]\nhugepages = \"never\"\n[workers]\ncount = 1\nidle = \"adaptive\"\n";
 
-fn target_config(place: &Place<'_>) -> String {
+fn target_config(place: &Place<'_>, setting: Setting) -> Result<String> {
+    let (front, sctp, more) = match setting {
+        Setting::Plain => ("", String::new(), String::new()),
+        Setting::Guarded => {
+            ensure!(
+                Path::new("/dev/net/tun").exists(),
+                "there is no /dev/net/tun for a shared port"
+            );
+            let sctp = format!("udp_encapsulation = {}\n", guarded::SCTP_UDP);
+            (guarded::FRONT, sctp, guarded::sections(place.directory)?)
+        }
+    };
     let mut text = format!(
         "name = \"target\"\n{COMMON}\
          [files]\npaths = [\"{directory}\"]\n\
          [management]\nsocket = \"{directory}/target.sock\"\nlog = \"info\"\n\
          [tcp]\ntime_wait = \"1s\"\ninitial_rto = \"200ms\"\n\
-         [sctp]\nreceive_window = \"1 MiB\"\n\
+         [sctp]\nreceive_window = \"1 MiB\"\n{sctp}\
          [limits]\nstreams = 256\nheld_per_stream = \"1 MiB\"\nheld_per_worker = \"{} MiB\"\nneighbours = 256\n\
          [[port]]\nname = \"wire\"\nkind = \"af_packet\"\ndevice = \"{}\"\n\
          [[interface]]\nname = \"front\"\nport = \"wire\"\naddresses = [\"{TARGET_V4}/24\", \"{TARGET_V6}/64\"]\n\
-         gateway = [\"10.77.0.254\", \"fd77::fe\"]\n",
+         gateway = [\"10.77.0.254\", \"fd77::fe\"]\n{front}",
         HELD >> 20,
         place.target_device,
         directory = place.directory.display(),
@@ -225,10 +248,11 @@ fn target_config(place: &Place<'_>) -> String {
     text += &prey("prey-sink", PREY_SINK, "rdmap", keys, "");
     let keys = "transport = \"sctp\"\nregions = [\"prey-s\"]";
     text += &prey("prey-sctp", PREY_SCTP, "ddp", keys, &queue);
-    text + &prey("prey-verbs-sctp", PREY_VERBS_SCTP, "rdmap", keys, "")
+    text += &prey("prey-verbs-sctp", PREY_VERBS_SCTP, "rdmap", keys, "");
+    Ok(text + &more)
 }
 
-fn listener(name: &str, port: u16, ulp: &str, keys: &str) -> String {
+pub(crate) fn listener(name: &str, port: u16, ulp: &str, keys: &str) -> String {
     format!(
         "[[listener]]\nname = \"{name}\"\ninterface = \"front\"\nport = {port}\nulp = \"{ulp}\"\n{keys}\n"
     )

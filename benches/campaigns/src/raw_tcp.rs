@@ -76,6 +76,17 @@ impl RawTcp {
         change: impl FnOnce(&mut TcpHeader),
         payload: &[u8],
     ) -> Result<()> {
+        let frame = self.next_frame(field, change, payload)?;
+        field.station.send(&frame)
+    }
+
+    /// A segment to be sent; moves SND.NXT.
+    pub(crate) fn next_frame(
+        &mut self,
+        field: &Field<'_>,
+        change: impl FnOnce(&mut TcpHeader),
+        payload: &[u8],
+    ) -> Result<Vec<u8>> {
         self.clock += 1;
         let mut flags = 0;
         let frame = self.frame(
@@ -87,7 +98,7 @@ impl RawTcp {
             payload,
         )?;
         self.seq = self.seq.wrapping_add(payload.len() as u32 + flags);
-        field.station.send(&frame)
+        Ok(frame)
     }
 
     /// SYN, SYN-ACK and ACK.
@@ -98,15 +109,7 @@ impl RawTcp {
 
     /// SYN and SYN-ACK.
     pub(crate) fn syn(&mut self, field: &mut Field<'_>) -> Result<Segment> {
-        self.send(
-            field,
-            |header| {
-                header.syn = true;
-                header.ack = false;
-                header.acknowledgment_number = 0;
-            },
-            &[],
-        )?;
+        self.send(field, as_syn, &[])?;
         let answer = self.next(field, PATIENCE).context("no answer to a SYN")?;
         anyhow::ensure!(answer.syn && !answer.rst, "a SYN was answered by {answer:?}");
         Ok(answer)
@@ -114,10 +117,20 @@ impl RawTcp {
 
     /// The next segment that moves something; RCV.NXT moves with it.
     pub(crate) fn next(&mut self, field: &mut Field<'_>, time: Duration) -> Option<Segment> {
+        self.next_of(field, time, parse)
+    }
+
+    /// The same, of answers that `read` finds a segment in.
+    pub(crate) fn next_of(
+        &mut self,
+        field: &mut Field<'_>,
+        time: Duration,
+        mut read: impl FnMut(&Answer, SocketAddr, SocketAddr) -> Option<Segment>,
+    ) -> Option<Segment> {
         let (local, remote) = (self.local, self.remote);
         let (ack, any) = (self.ack, self.ack == 0);
         let segment = field.station.wait(time, |answer| {
-            let segment = parse(answer, local, remote)?;
+            let segment = read(answer, local, remote)?;
             let moves = !segment.payload.is_empty() || segment.fin || segment.syn;
             // Those sent again move nothing.
             (segment.rst || moves && (any || segment.seq == ack)).then_some(segment)
@@ -136,8 +149,15 @@ impl RawTcp {
     }
 }
 
+/// Makes a SYN of a segment.
+pub(crate) fn as_syn(header: &mut TcpHeader) {
+    header.syn = true;
+    header.ack = false;
+    header.acknowledgment_number = 0;
+}
+
 /// A segment from `remote` to `local`.
-fn parse(answer: &Answer, local: SocketAddr, remote: SocketAddr) -> Option<Segment> {
+pub(crate) fn parse(answer: &Answer, local: SocketAddr, remote: SocketAddr) -> Option<Segment> {
     if answer.protocol != IpNumber::TCP || answer.to != local.ip() {
         return None;
     }

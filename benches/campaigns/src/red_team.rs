@@ -8,7 +8,7 @@ use load::watch::Flow;
 use serde::Serialize;
 
 use crate::attacks::{self, Attack};
-use crate::bed::{self, Bed, GUARDS, Place, Where};
+use crate::bed::{self, Bed, GUARDS, Place, Setting, Where};
 use crate::cable::Cable;
 use crate::field::Field;
 use crate::good::{Good, STALL_MS};
@@ -80,8 +80,27 @@ struct Totals {
     attempts: u64,
     frames: u64,
     good_bytes: u64,
+    /// Of the first target.
     memory_first: u64,
     memory_last: u64,
+}
+
+impl Totals {
+    /// `first`: the attack is on the first target.
+    fn add(&mut self, row: &Row, first: bool) {
+        let seen = &row.seen;
+        if self.attacks == 0 {
+            self.memory_first = seen.memory_before;
+        }
+        self.attacks += 1;
+        self.failed += usize::from(!row.wrong.is_empty());
+        self.attempts += seen.attempts;
+        self.frames += seen.sent.frames;
+        self.good_bytes += seen.good.iter().map(|done| done.bytes).sum::<u64>();
+        if first {
+            self.memory_last = seen.memory_after;
+        }
+    }
 }
 
 /// Time without attack, in which good peers show what they can; longer until each has ended two transfers.
@@ -122,23 +141,51 @@ fn chosen(names: &[String]) -> Result<Vec<Attack>> {
 }
 
 fn attack_all(all: &[Attack], place: &Place<'_>, arguments: &Arguments) -> Result<Results> {
-    let bed = Bed::start(place)?;
+    let mut results = Results {
+        seed: arguments.seed,
+        seconds: arguments.seconds,
+        quiet: Vec::new(),
+        totals: Totals::default(),
+        rows: Vec::new(),
+    };
+    // The environment starts once in a process: so does the attacker's port.
+    let mut station = None;
+    for setting in [Setting::Plain, Setting::Guarded] {
+        let of: Vec<_> = all.iter().filter(|attack| attack.setting == setting).collect();
+        if !of.is_empty() {
+            attack_one(setting, &of, place, arguments, (&mut station, &mut results))?;
+        }
+    }
+    Ok(results)
+}
+
+/// Attacks one target.
+fn attack_one(
+    setting: Setting,
+    attacks: &[&Attack],
+    place: &Place<'_>,
+    arguments: &Arguments,
+    (station, results): (&mut Option<Station>, &mut Results),
+) -> Result<()> {
+    let bed = Bed::start(place, setting)?;
     // It watches before the good peers' streams begin.
-    let mut station = Station::open(place.device, bed.mac)?;
+    let station = match station {
+        Some(station) => station,
+        None => station.insert(Station::open(place.device, bed.mac)?),
+    };
     let good = Good::start(&bed, &arguments.whereabouts.ddpctl, place.directory)?;
     let flow = Flow { source: good.tcp.remote.parse()?, destination: good.tcp.local.parse()? };
     let cable = Cable::new(place.device, place.namespace, place.target_device);
     let mut scene = Scene { bed: &bed, good: &good, cable, before: Vec::new(), quiet: Vec::new() };
-    scene.measure_quiet(&mut station)?;
+    scene.measure_quiet(station)?;
     let guards = guards(&bed)?;
-    let mut totals = Totals { attacks: all.len(), ..Totals::default() };
-    let mut rows = Vec::new();
-    for (index, attack) in all.iter().enumerate() {
+    let (seed, first) = (arguments.seed, results.rows.is_empty());
+    for (index, attack) in attacks.iter().enumerate() {
         let mut field = Field {
-            station: &mut station,
+            station: &mut *station,
             target: &bed.target,
             flow,
-            random: fastrand::Rng::with_seed(arguments.seed.wrapping_add(index as u64)),
+            random: fastrand::Rng::with_seed(seed.wrapping_add(results.rows.len() as u64)),
             findings: Vec::new(),
             attempts: 0,
             // Each attack has ports of its own.
@@ -146,18 +193,13 @@ fn attack_all(all: &[Attack], place: &Place<'_>, arguments: &Arguments) -> Resul
         };
         let row = scene.attack(attack, &mut field, arguments.seconds, &guards)?;
         say(&row);
-        totals.failed += usize::from(!row.wrong.is_empty());
-        totals.attempts += row.seen.attempts;
-        totals.frames += row.seen.sent.frames;
-        totals.good_bytes += row.seen.good.iter().map(|done| done.bytes).sum::<u64>();
-        totals.memory_last = row.seen.memory_after;
-        if index == 0 {
-            totals.memory_first = row.seen.memory_before;
-        }
-        rows.push(row);
+        results.totals.add(&row, first);
+        results.rows.push(row);
     }
-    let quiet = scene.quiet;
-    Ok(Results { seed: arguments.seed, seconds: arguments.seconds, quiet, totals, rows })
+    if first {
+        results.quiet = scene.quiet;
+    }
+    Ok(())
 }
 
 /// Progress on the standard error.
@@ -392,8 +434,11 @@ mod tests {
             assert!(attack.source.starts_with("RFC "), "{}", attack.name);
             assert!(!attack.rule.explained_by.is_empty(), "{}", attack.name);
         }
-        // The ports of an attack are those of no other.
-        assert!(20_000 + 500 * all.len() <= 65_000, "{} attacks", all.len());
+        // The ports of an attack are those of no other on its target.
+        for setting in [Setting::Plain, Setting::Guarded] {
+            let count = all.iter().filter(|attack| attack.setting == setting).count();
+            assert!(20_000 + 500 * count <= 65_000, "{count} attacks");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use api::Stats;
 use load::bed::Appliance;
 
 /// Counters that account for a frame each, beside the drops (docs/api.md, stats).
-const ENDS: [&str; 10] = [
+const ENDS: [&str; 12] = [
     "segments",
     "sctp_packets",
     "cookies_sent",
@@ -18,6 +18,8 @@ const ENDS: [&str; 10] = [
     "neighbour_claims",
     "icmp_errors",
     "mesh_out",
+    "host_frames",
+    "nat_keepalives_in",
 ];
 
 /// Frames and messages that workers take.

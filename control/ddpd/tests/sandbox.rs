@@ -46,7 +46,8 @@ fn main() {
     let config = Config::load(&file).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
-    let places = Places { outside: outside.clone(), own: dir.path().join("own/mine") };
+    let group = rustix::process::getgid();
+    let places = Places { outside: outside.clone(), own: dir.path().join("own/mine"), group };
     std::fs::write(&places.own, "x").unwrap();
     let _server = UnixListener::bind(places.server()).unwrap();
     let _abstract_server = UnixListener::bind_addr(&abstract_name("server")).unwrap();
@@ -115,6 +116,8 @@ struct Places {
     outside: PathBuf,
     /// In one of them.
     own: PathBuf,
+    /// Of the process.
+    group: Gid,
 }
 
 impl Places {
@@ -138,10 +141,10 @@ fn connection_to_an_abstract_name() -> (&'static str, Result<(), Error>) {
 
 /// Rights that files would have for others, and sockets of other programs.
 fn of_files_and_unix_sockets(places: &Places) -> Tried {
-    let Places { outside, own } = places;
+    let Places { outside, own, group } = places;
     let open_to_all = |path| std::fs::set_permissions(path, Permissions::from_mode(0o666));
     let by_descriptor = || {
-        let read_only = File::open("/proc/self/exe")?;
+        let read_only = File::open(own)?;
         read_only.set_permissions(Permissions::from_mode(0o4777))
     };
     let made_with = |mode| {
@@ -149,7 +152,8 @@ fn of_files_and_unix_sockets(places: &Places) -> Tried {
         options.write(true).create(true).mode(mode).open(own.with_extension("new"))
     };
     let directory = || std::fs::DirBuilder::new().mode(0o2755).create(own.with_extension("dir"));
-    let group = Some(Gid::from_raw(1));
+    // A file's owner may do this without a capability.
+    let group = Some(*group);
     let owner = |path| rustix::fs::chownat(CWD, path, None, group, AtFlags::SYMLINK_NOFOLLOW);
     let datagrams = |flags| socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
     let pair =

@@ -7,6 +7,7 @@
 //! [`Core::finish_turn`] once; then [`Core::commands`] and [`Core::poll_load`] until they are empty.
 
 mod accept;
+mod added;
 mod attempts;
 mod conflicts;
 mod connect;
@@ -21,6 +22,8 @@ pub(super) mod reload;
 mod route;
 mod scrapes;
 mod stage;
+#[cfg(test)]
+mod views;
 mod why;
 
 use std::collections::VecDeque;
@@ -33,7 +36,7 @@ use dataplane::{Command, Counters, Event, Ticket, WorkerId};
 use ddp::StreamId;
 use ddp::rdmap::Outcome;
 
-use self::reload::{Added, ReloadPlan};
+use self::reload::ReloadPlan;
 use self::scrapes::Scrapes;
 use super::budget::Budget;
 use super::busy::Busy;
@@ -56,9 +59,8 @@ use super::tickets::Complete;
 use crate::files::{Report, Writer};
 use crate::service::Input;
 use crate::shm;
-use api::{
-    AccessTally, Answer, ApiError, Call, EventKind, EventLog, RegionInfo, Reply, Request, Via,
-};
+use api::{AccessTally, ApiError, Call, EventKind, EventLog, Reply, Request, Via};
+use api::{Answer, RegionInfo};
 use config::{Config, RegionSection};
 
 /// What the state machine needs from outside.
@@ -609,107 +611,5 @@ impl Core {
         if last && let Some(complete) = self.env.answer(ticket, Ok(())) {
             self.resume(complete, now);
         }
-    }
-
-    fn on_worker_failed(&mut self, worker: WorkerId, message: &str) {
-        let message = format!("worker {worker} died: {message}");
-        tracing::error!("{message}");
-        self.env.log.push(EventKind::Warning { message });
-        self.stop();
-        // A dead worker answers nothing: it counts as stopped.
-        self.on_stopped();
-    }
-
-    fn on_region_loaded(&mut self, id: u64, result: Result<Loaded, String>) {
-        let Some((section, answer)) = self.regions.take_loading(id) else { return };
-        let added = match result {
-            Ok(loaded) => self.register_region(section, loaded, Origin::Api, Some(answer)),
-            Err(_) if !self.env.is_running() => {
-                return answer.send(Err(ApiError::unavailable("the appliance is draining")));
-            }
-            Err(sentence) => return answer.send(Err(ApiError::bad_request(sentence))),
-        };
-        if let Err(error) = added {
-            tracing::warn!("region not added: {}", error.message);
-        }
-    }
-
-    /// Registers a region, whose memory has been made, with the workers. The answer, if
-    /// there is one, is sent in every case.
-    pub(super) fn register_region(
-        &mut self,
-        section: RegionSection,
-        loaded: Loaded,
-        origin: Origin,
-        answer: Option<Answer>,
-    ) -> Result<(), ApiError> {
-        let pd = self.listeners.pd_naming(&section.name);
-        self.regions.register(&mut self.env, section, loaded, origin, pd, answer)
-    }
-
-    fn on_listener_added(
-        &mut self,
-        name: &str,
-        result: Result<(), String>,
-        answer: Option<Answer>,
-    ) {
-        let reply = self.listeners.on_added(&mut self.env, name, result);
-        let outcome = reply.as_ref().map(|_| ()).map_err(|error| error.message.clone());
-        self.on_added(&Added::Listener(name.to_owned()), outcome);
-        if let Some(answer) = answer {
-            answer.send(reply.map(Reply::Listener));
-        }
-    }
-
-    fn on_region_added(&mut self, name: &str, result: Result<(), String>, answer: Option<Answer>) {
-        let outcome = self.regions.on_added(&mut self.env, name, result);
-        self.on_added(&Added::Region(name.to_owned()), outcome.clone());
-        if let Some(answer) = answer {
-            answer.send(match outcome {
-                Ok(()) => self.region_info(name).map(Reply::Region),
-                Err(reason) => Err(ApiError::internal(reason)),
-            });
-        }
-    }
-
-    fn region_info(&self, name: &str) -> Result<RegionInfo, ApiError> {
-        self.regions.info(name, self.env.now, |region| self.listeners.names_of(region))
-    }
-
-    fn region_infos(&self) -> Vec<RegionInfo> {
-        let listeners = |region: &str| self.listeners.names_of(region);
-        let mut infos = self.regions.infos(self.env.now, listeners);
-        infos.extend(self.regions.preparing(&self.env));
-        infos.extend(self.preparing_for_reload());
-        infos.sort_by(|a, b| a.name.cmp(&b.name));
-        infos
-    }
-}
-
-/// What tests look at.
-#[cfg(test)]
-impl Core {
-    pub(super) fn env(&self) -> &Env {
-        &self.env
-    }
-
-    pub(super) fn regions(&self) -> &Regions {
-        &self.regions
-    }
-
-    pub(super) fn listeners(&self) -> &Listeners {
-        &self.listeners
-    }
-
-    pub(super) fn streams(&self) -> &Streams {
-        &self.streams
-    }
-
-    pub(super) fn jobs(&self) -> &Jobs {
-        &self.jobs
-    }
-
-    pub(super) fn flights(&self) -> &Flights {
-        &self.flights
     }
 }

@@ -58,6 +58,11 @@ pub(super) fn sentence(
             "port {port}: the interface {device} was made again, and the port cannot be bound to it: the port is down; ddpd \
              tries again each second"
         ),
+        // Made as another kind of interface, it keeps ddpd from starting.
+        DeviceFault::Replaced if is_tap => format!(
+            "port {port}: the interface {device} was deleted, and another one has its name: the port is down; delete that one \
+             and restart ddpd, which makes its own"
+        ),
         DeviceFault::Replaced => format!(
             "port {port}: the interface {device} was made again, and {kind} cannot be bound again: the port \
              is down; restart ddpd"

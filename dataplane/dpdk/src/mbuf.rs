@@ -366,3 +366,39 @@ fn rx_checksum(code: c_int) -> RxChecksum {
         _ => RxChecksum::Unknown,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Eal, EalConfig, Hugepages, Mempool, MempoolConfig, Room};
+
+    /// The only test of this program that starts the environment, which starts once.
+    #[test]
+    fn lengths_that_contradict_the_headers_never_reach_the_fields_of_a_buffer() {
+        let eal = EalConfig { hugepages: Hugepages::Never, memory_mib: 64, ..EalConfig::default() };
+        let eal = Eal::start(&eal).unwrap();
+        let config = MempoolConfig { buffers: 63, room: Room::Bytes(2048), numa: None };
+        let pool = Mempool::new(&eal, config).unwrap();
+        let frame = pool.alloc().unwrap();
+        let good = LargePacket {
+            headers: [7; 66].into_iter().collect(),
+            ipv6: false,
+            l2_len: 14,
+            l3_len: 20,
+            segment: 1000,
+            frames: 2,
+        };
+        let head = frame.head_of(&good, Segmentation::NONE).unwrap();
+        assert_eq!(head.data(), [7; 66]);
+        drop(head);
+        let before = pool.available();
+        for (l2_len, l3_len, segment) in
+            [(14, 53, 1000), (u16::MAX, 20, 1000), (14, u16::MAX, 1000), (14, 20, 0)]
+        {
+            let wrong = LargePacket { l2_len, l3_len, segment, ..good.clone() };
+            let head = frame.head_of(&wrong, Segmentation::NONE);
+            assert!(head.is_none(), "{l2_len} {l3_len} {segment}");
+        }
+        assert_eq!(pool.available(), before);
+    }
+}

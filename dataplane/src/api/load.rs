@@ -6,7 +6,7 @@ use std::time::Duration;
 use ddp::{Qn, Stag, TaggedOffset};
 use hdrhistogram::Histogram;
 
-use super::post::PostFailure;
+use super::failure::PostFailure;
 
 /// Longest round trip that a [`LoadReport::latency`] resolves, in nanoseconds; longer ones count as
 /// this.

@@ -5,27 +5,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ddp::rdmap::{self, Outcome, Terminate, WorkRequest};
-use ddp::{Access, Message, Msn, PdId, Qn, Stag, StagEntry, StagError, StreamId, TaggedOffset};
-use ipsec::sa::SaError;
+use ddp::{Access, Message, Msn, PdId, Qn, Stag, StagEntry, StreamId, TaggedOffset};
 use tcp_lite::endpoint::UlpConfig;
-use tcp_lite::mpa::{EnhancedRepr, PrivateDataTooLong, Revision};
+use tcp_lite::mpa::{EnhancedRepr, Revision};
 
 use super::IpFields;
 use super::association::{AssociationInfo, AssociationStats};
 use super::config::ListenerConfig;
-use super::flow::{FlowInfo, Stall};
+use super::failure::{CommandError, ConnectError, PostFailure};
+use super::flow::Stall;
 use super::handshake::{HandshakeCount, HandshakeFailed};
+use super::info::{NeighbourInfo, StreamInfo};
 use super::ipsec::{IpsecNotice, SaChange, SaInfo};
 use super::load::{Load, LoadReport};
 use super::peers::PeerFilter;
-use super::post::PostFailure;
 use super::recording::Recording;
 use super::transport::{CloseReason, EndpointConfig, StreamParams, StreamStats};
 use crate::capture::Tap;
-use crate::ids::Transport;
+
 use crate::ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};
 use crate::memory::Memory;
-use crate::net::icmp::Unreachable;
 
 /// What the control thread asks of one worker. Taken in order, a bounded number per turn of its loop.
 #[derive(Debug)]
@@ -625,141 +624,4 @@ pub enum Event {
         /// What the panic said.
         message: String,
     },
-}
-
-/// Why a stream could not be opened.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// The interface does not exist or this worker has no queue of its port.
-    #[error("the interface is not served by this worker")]
-    NoInterface,
-    /// The peer's address is no other host's: multicast, broadcast, unspecified, loopback, our own, or
-    /// port 0.
-    #[error("the peer's address is not that of another host")]
-    BadPeer,
-    /// The interface has no route to the peer, or no address of its family.
-    #[error("no route to the peer on this interface")]
-    NoRoute,
-    /// The local address is not one of the interface's.
-    #[error("the local address is not on this interface")]
-    NoSuchAddress,
-    /// All source ports towards this peer are in use.
-    #[error("no source port is free towards this peer")]
-    NoPort,
-    /// The worker has as many streams as it may.
-    #[error("the worker has reached its limit of streams")]
-    TooManyStreams,
-    /// SCTP in UDP is wanted, and this end has no UDP port for it.
-    #[error("this end has no UDP port for SCTP")]
-    NoUdpPort,
-    /// The worker is draining.
-    #[error("the worker is draining")]
-    Draining,
-    /// The peer, or its gateway, does not answer ARP or neighbour solicitations.
-    #[error("no answer to address resolution")]
-    Unreachable,
-    /// ICMP says why the peer cannot be reached.
-    #[error("{0}")]
-    Icmp(Unreachable),
-    /// The time that the command gave is over.
-    #[error("no answer to {0} in time")]
-    Timeout(Awaited),
-    /// TCP or MPA start-up failed.
-    #[error("{0}")]
-    Closed(CloseReason),
-    /// More private data than the request carries.
-    #[error("{0}")]
-    PrivateData(PrivateDataTooLong),
-    /// Over SCTP no session could be opened: more private data than its Initiate carries.
-    #[error("{0}")]
-    Session(sctp_lite::endpoint::OpenError),
-}
-
-/// What a stream that is being opened waits for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Awaited {
-    /// The link-layer address of the peer, or of its gateway.
-    #[error("address resolution")]
-    NextHop,
-    /// A SYN ACK.
-    #[error("the SYN")]
-    SynAck,
-    /// MPA's reply.
-    #[error("the MPA request")]
-    MpaReply,
-    /// SCTP's INIT ACK.
-    #[error("the INIT")]
-    InitAck,
-    /// SCTP's COOKIE ACK.
-    #[error("the COOKIE ECHO")]
-    CookieAck,
-    /// The answer to the Initiate of a session over SCTP.
-    #[error("the session's Initiate")]
-    SessionReply,
-}
-
-/// Why a command could not be done.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum CommandError {
-    /// The STag table refused it.
-    #[error("{0}")]
-    Stag(StagError),
-    /// A listener on that address and port exists already.
-    #[error("the address and port are in use by another listener")]
-    ListenerInUse,
-    /// There is no such listener.
-    #[error("no such listener")]
-    NoListener,
-    /// The worker has no queue of the port.
-    #[error("the worker has no queue of this port")]
-    NoPort,
-    /// The dataplane was started without IPsec.
-    #[error("there is no IPsec")]
-    NoIpsec,
-    /// There is no such SA.
-    #[error("no such SA")]
-    NoSa,
-    /// There can be no such SA.
-    #[error("{0}")]
-    Sa(SaError),
-}
-
-/// A stream as the operator sees it.
-#[derive(Clone, Debug)]
-pub struct StreamInfo {
-    /// The stream.
-    pub stream: StreamId,
-    /// Its listener, if it was accepted.
-    pub listener: Option<ListenerId>,
-    /// Its interface.
-    pub interface: InterfaceId,
-    /// Local address and port.
-    pub local: SocketAddr,
-    /// The peer.
-    pub remote: SocketAddr,
-    /// What carries it.
-    pub transport: Transport,
-    /// Over SCTP, the association that it is a session of: a number that other streams of it share.
-    pub association: Option<StreamId>,
-    /// Where it is in its life, in a word.
-    pub state: &'static str,
-    /// Time since the SYN.
-    pub age: Duration,
-    /// Present state of its connection, or of its association.
-    pub flow: FlowInfo,
-    /// What it did.
-    pub stats: StreamStats,
-}
-
-/// An entry of a neighbour cache.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NeighbourInfo {
-    /// The interface.
-    pub interface: InterfaceId,
-    /// The neighbour.
-    pub address: IpAddr,
-    /// Its link-layer address, if known.
-    pub mac: Option<[u8; 6]>,
-    /// incomplete, reachable, stale, delay or probe (RFC 4861 §7.3.2).
-    pub state: &'static str,
 }

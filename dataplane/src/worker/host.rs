@@ -13,7 +13,7 @@ use smoltcp::wire::{ArpOperation, ArpPacket, Icmpv4Message, Icmpv6Message};
 use super::arrival::Arrival;
 use super::backlog::Budget;
 use super::protect::is_classified;
-use super::{Core, Env};
+use super::{Core, Env, unfinished};
 use crate::api::{Counters, DropReason, Transport};
 use crate::host::HostPort;
 use crate::io::{Frame, PortIo};
@@ -108,6 +108,14 @@ impl<Io: PortIo> Core<Io> {
     /// A frame that demultiplexing refused: the host's, if the interface is shared, or dropped.
     #[cold]
     pub(super) fn refused(&mut self, port: usize, frame: &[u8], reason: DropReason) {
+        if reason == DropReason::L4Checksum
+            && let Some(source) = unfinished::sender_of_datagram(frame)
+        {
+            self.env.unfinished_checksum(port as u16, source);
+        }
+        if self.env.host.is_empty() {
+            return self.env.control.counters().drops.count(reason);
+        }
         let interfaces = self.env.network.interfaces();
         let of = may_be_the_hosts(reason).then(|| Link::read(frame).ok()).flatten();
         let of = of.and_then(|link| {

@@ -219,9 +219,6 @@ impl<Io: PortIo> Core<Io> {
         let packet = match demux(frame.bytes(), port, L4Check::Good, self.env.network.interfaces())
         {
             Ok(packet) => packet,
-            Err(reason) if self.env.host.is_empty() => {
-                return self.env.control.counters().drops.count(reason);
-            }
             Err(reason) => return self.refused(port, frame.bytes(), reason),
         };
         match packet.kind {

@@ -1,19 +1,21 @@
 //! Hosts that leave checksums to a device that does not fill them in: the other end of a veth with checksum offload.
 //! All of their packets are dropped, and their connections time out, so the operator is notified.
 //!
-//! The field of such a packet is recognised: TCP's holds the sum of the pseudo-header, SCTP's is zero. Corruption leaves
-//! other values.
+//! The field of such a packet is recognised: that of TCP, and of UDP around SCTP, holds the sum of the pseudo-header; SCTP's is
+//! zero. Corruption leaves other values.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use base::Instant;
+use ipsec::ip;
 
 use super::Env;
 use crate::api::{Event, PortId};
 use crate::checksum;
 use crate::io::PortIo;
-use crate::net::protocol::TCP;
+use crate::net::link;
+use crate::net::protocol::{TCP, UDP, UDP_HEADER};
 
 /// Packets of one host within [`WINDOW`] that make a report: a connect alone repeats its SYN so often.
 const BURST: u32 = 3;
@@ -55,6 +57,17 @@ pub(super) fn of_segment(addresses: u16, segment: &[u8]) -> bool {
 /// The same of an SCTP packet.
 pub(super) fn of_packet(packet: &[u8]) -> bool {
     packet.get(8..12) == Some(&[0; 4])
+}
+
+/// The sender of a frame that was refused for a checksum, if it is UDP whose checksum was left to a device.
+pub(super) fn sender_of_datagram(frame: &[u8]) -> Option<IpAddr> {
+    let packet = frame.get(link::ip_at(frame)?..)?;
+    let upper = ip::upper(packet).filter(|upper| upper.protocol == UDP)?;
+    let (source, destination) = ip::addresses(packet)?;
+    let datagram = packet.get(upper.at..upper.end)?.first_chunk::<UDP_HEADER>()?;
+    let len = u16::from_be_bytes([datagram[4], datagram[5]]);
+    let sum = checksum::pseudo_header(source, destination, UDP, len.into());
+    (datagram[6..] == sum.to_be_bytes()).then_some(source)
 }
 
 impl<Io: PortIo> Env<Io> {

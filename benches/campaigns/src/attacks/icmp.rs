@@ -37,7 +37,7 @@ const fn lies(
     round: fn(&mut Field<'_>) -> Result<()>,
 ) -> Attack {
     let attack = frames(name, source, round, REFUSED);
-    Attack { rule: Rule { never: &["path_mtu_updates"], ..attack.rule }, ..attack }
+    Attack { rule: Rule { most: &[("path_mtu_updates", 0)], ..attack.rule }, ..attack }
 }
 
 /// Messages of a round.

@@ -1,8 +1,10 @@
 //! The attacks, in the order of a run.
 
 mod ddp;
+mod denied;
 mod icmp;
 mod ip;
+mod ipsec;
 mod mpa;
 mod sctp;
 mod sessions;
@@ -10,6 +12,7 @@ mod tcp;
 
 use anyhow::Result;
 
+use crate::bed::Setting;
 use crate::field::Field;
 use crate::verdict::Rule;
 
@@ -22,6 +25,8 @@ pub(crate) struct Attack {
     pub(crate) source: &'static str,
     /// One round of it; rounds follow each other until the time is over.
     pub(crate) round: fn(&mut Field<'_>) -> Result<()>,
+    /// The target that it is for.
+    pub(crate) setting: Setting,
     /// One round is enough.
     pub(crate) once: bool,
     /// What it is expected to come to.
@@ -35,8 +40,8 @@ const fn frames(
     round: fn(&mut Field<'_>) -> Result<()>,
     explained_by: &'static [&'static str],
 ) -> Attack {
-    let rule = Rule { explained_by, share: 0.9, never: &[], amplification: 1.0 };
-    Attack { name, source, round, once: false, rule }
+    let rule = Rule { explained_by, share: 0.9, most: &[], amplification: 1.0 };
+    Attack { name, source, round, setting: Setting::Plain, once: false, rule }
 }
 
 /// What a peer does on streams of its own, once.
@@ -46,8 +51,13 @@ const fn dialogue(
     round: fn(&mut Field<'_>) -> Result<()>,
     explained_by: &'static [&'static str],
 ) -> Attack {
-    let rule = Rule { explained_by, share: 1.0, never: &[], amplification: 3.0 };
-    Attack { name, source, round, once: true, rule }
+    let rule = Rule { explained_by, share: 1.0, most: &[], amplification: 3.0 };
+    Attack { name, source, round, setting: Setting::Plain, once: true, rule }
+}
+
+/// The same against the target with policies and lists.
+const fn guarded(attack: Attack) -> Attack {
+    Attack { setting: Setting::Guarded, ..attack }
 }
 
 /// All of them.
@@ -60,6 +70,8 @@ pub(crate) fn all() -> Vec<Attack> {
         sessions::ATTACKS,
         mpa::ATTACKS,
         ddp::ATTACKS,
+        ipsec::ATTACKS,
+        denied::ATTACKS,
     ]
     .into_iter()
     .flatten()

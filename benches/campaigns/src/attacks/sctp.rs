@@ -27,7 +27,7 @@ const COOKIE: &[&str] = &["sctp_cookies_failed", "drop:sctp_*", "drop:net_overlo
 
 /// INITs in the names of many hosts: each that is named gets one INIT ACK, 2.7 times as long as the INIT; how many one host
 /// gets is limited.
-const OF_MANY: Rule = Rule { explained_by: INIT, share: 0.9, never: &[], amplification: 3.0 };
+const OF_MANY: Rule = Rule { explained_by: INIT, share: 0.9, most: &[], amplification: 3.0 };
 
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
@@ -65,7 +65,7 @@ fn reflection_one(field: &mut Field<'_>) -> Result<()> {
 type Built = std::result::Result<(), wire::sctp::Full>;
 
 /// A packet from anywhere to anywhere.
-fn packet(
+pub(super) fn packet(
     field: &mut Field<'_>,
     (from, to): (SocketAddr, SocketAddr),
     tag: u32,
@@ -93,7 +93,7 @@ fn anybody(field: &mut Field<'_>) -> (SocketAddr, SocketAddr) {
     ((from, field.random.u16(1024..)).into(), bed::target(PREY_SCTP))
 }
 
-fn init_header(field: &mut Field<'_>) -> InitHeader {
+pub(super) fn init_header(field: &mut Field<'_>) -> InitHeader {
     InitHeader {
         tag: Tag(field.random.u32(1..)),
         a_rwnd: 100_000,
@@ -103,7 +103,7 @@ fn init_header(field: &mut Field<'_>) -> InitHeader {
     }
 }
 
-const ADAPTATION: Parameter<'static> = Parameter::Adaptation(ddp::ADAPTATION_DDP);
+pub(super) const ADAPTATION: Parameter<'static> = Parameter::Adaptation(ddp::ADAPTATION_DDP);
 
 fn blind_init(field: &mut Field<'_>) -> Result<()> {
     for _ in 0..ROUND {

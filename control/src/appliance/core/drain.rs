@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use dataplane::Command;
+use dataplane::{Command, WorkerId};
 
 use super::Core;
 use crate::appliance::env::Phase;
@@ -108,5 +108,15 @@ impl Core {
             self.env.warn(format!("{left} streams did not end in time and are aborted"));
             self.stop();
         }
+    }
+
+    /// A worker's thread has died of a defect.
+    pub(super) fn on_worker_failed(&mut self, worker: WorkerId, message: &str) {
+        let message = format!("worker {worker} died: {message}");
+        tracing::error!("{message}");
+        self.env.log.push(EventKind::Warning { message });
+        self.stop();
+        // A dead worker answers nothing: it counts as stopped.
+        self.on_stopped();
     }
 }

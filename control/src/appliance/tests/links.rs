@@ -359,7 +359,10 @@ fn sentence_of_a_fault_names_the_remedy_of_its_port() {
             "a port of kind af_xdp cannot be bound again: the port is down; restart ddpd",
         ),
         (&xdp, false, false, Missing, "make the interface and restart ddpd"),
+        (&packet, true, true, Missing, "a port that is shared with the host cannot be bound again"),
+        (&packet, true, true, Missing, "make the interface and restart ddpd"),
         (&tap, false, false, Missing, "restart ddpd, which makes it again"),
+        (&tap, false, false, Replaced, "delete that one and restart ddpd, which makes its own"),
         (&packet, true, false, Down, "`ip link set eth0 up`"),
         (&packet, true, false, Mtu(1400), "`ip link set eth0 mtu 1500`"),
     ] {

@@ -11,7 +11,8 @@ use super::sctp;
 use super::wire_pair::*;
 use crate::api::{Command, Event, PortId};
 use crate::checksum;
-use crate::net::protocol::TCP;
+use crate::net::protocol::{self, TCP};
+use crate::net::sctp_path::UdpPorts;
 
 const PORT: u16 = 4791;
 /// Where a TCP checksum is in a frame of IPv4.
@@ -69,6 +70,38 @@ fn unfinished_checksums_of_sctp_are_reported_too() {
         net.pass(Duration::from_secs(1));
     }
     assert_eq!(reports(&mut net.hosts[1]), [(PortId(0), v4(9))]);
+}
+
+/// Linux leaves the checksum of the UDP around SCTP to the device as well (RFC 6951 §5.4).
+#[test]
+fn unfinished_checksums_of_sctp_in_udp_are_reported_too() {
+    const UDP: u16 = 9899;
+    for (source, us, sum_at) in [(v4(9), v4(2), 14 + 20 + 6), (v6(9), v6(2), 14 + 40 + 6)] {
+        let mut plan = Plan::new(2);
+        plan.udp = Some(UDP);
+        let mut net = Net::new(&[Plan::new(1), plan]);
+        net.pass(Duration::from_secs(20));
+        let datagram = |damaged: bool| {
+            let ports = Some(UdpPorts { local: 4000, remote: UDP });
+            let ends = (source, us);
+            let init = sctp::init(9);
+            let mut frame = sctp::frame_between((9, 2), ends, (5000, PORT), 0, &init, ports);
+            let len = frame.0.len() - (sum_at - 6);
+            let sum = checksum::pseudo_header(source, us, protocol::UDP, len) ^ u16::from(damaged);
+            frame.0[sum_at..sum_at + 2].copy_from_slice(&sum.to_be_bytes());
+            frame
+        };
+        for damaged in [true, false] {
+            let before = net.hosts[1].count("l4_checksum");
+            for _ in 0..3 {
+                net.hosts[1].arrive(datagram(damaged));
+                net.pass(Duration::from_secs(1));
+            }
+            assert_eq!(net.hosts[1].count("l4_checksum"), before + 3);
+            let expected = if damaged { vec![] } else { vec![(PortId(0), source)] };
+            assert_eq!(reports(&mut net.hosts[1]), expected);
+        }
+    }
 }
 
 /// A stream goes on with the new link-layer address, which neighbours hear at once.

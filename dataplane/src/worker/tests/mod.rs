@@ -36,4 +36,6 @@ mod slow_control;
 mod stall;
 mod streams;
 mod windows;
+mod wire_device;
+mod wire_net;
 mod wire_pair;

@@ -7,6 +7,7 @@ use ddp::{
 
 use super::*;
 use crate::session::MAX_OUTSTANDING;
+use crate::session::message::Control;
 
 /// A source of `messages` small segments.
 fn source(messages: u64) -> Stream<VecMemory> {

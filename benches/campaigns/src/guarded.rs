@@ -1,0 +1,149 @@
+//! The second target: with policies of IPsec, SAs from files, a port that it shares with the host's kernel, and listeners
+//! that do not admit everyone. Good peers are bypassed by the policies and admitted by the lists.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use ipsec::crypto::{Algorithm, Keys};
+use ipsec::sa::{Lifetime, Mode, Parameters};
+
+use crate::bed::listener;
+
+/// A listener that takes streams only under 128 bits of encryption.
+pub(crate) const REQUIRED: u16 = 7491;
+/// Its region, 64 KiB of zeros.
+pub(crate) const REQUIRED_REGION: &str = "required";
+/// A listener that refuses [`DENIED_NET`].
+pub(crate) const DENIED: u16 = 7492;
+/// The same over SCTP, in UDP too.
+pub(crate) const DENIED_SCTP: u16 = 7493;
+/// UDP port of SCTP.
+pub(crate) const SCTP_UDP: u16 = 9899;
+
+/// Peers that a policy protects with 128 bits.
+const PROTECTED_NET: &str = "198.19.0.0/16";
+/// Peers that a policy protects without encryption.
+const WEAK_NET: &str = "198.21.0.0/16";
+/// Peers that lists refuse; policies bypass them.
+pub(crate) const DENIED_NET: &str = "198.20.0.0/16";
+
+/// An SA of the target.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sa {
+    name: &'static str,
+    policy: &'static str,
+    spi: u32,
+    algorithm: (&'static str, Algorithm),
+    to_target: bool,
+}
+
+const STRONG_ALGORITHM: (&str, Algorithm) = ("aes128gcm16", Algorithm::AesGcm128);
+
+const fn inbound(name: &'static str, spi: u32) -> Sa {
+    Sa { name, policy: "protected", spi, algorithm: STRONG_ALGORITHM, to_target: true }
+}
+
+/// From the target.
+pub(crate) const BACK: Sa = Sa { to_target: false, ..inbound("back", 0x1005) };
+/// To the target, with 128 bits. Each attack has one of its own, whose sequence numbers begin at 1.
+pub(crate) const STRONG: Sa = inbound("strong", 0x2001);
+/// To the target, without encryption, of another policy.
+pub(crate) const WEAK: Sa = Sa {
+    policy: "weak",
+    algorithm: ("null-sha256", Algorithm::NullHmacSha256),
+    ..inbound("weak", 0x2002)
+};
+/// From the target, likewise.
+const WEAK_BACK: Sa = Sa { name: "weak-back", spi: 0x1006, to_target: false, ..WEAK };
+/// Of packets that are sent again.
+pub(crate) const REPLAYED: Sa = inbound("replayed", 0x2003);
+/// Of packets that are damaged.
+pub(crate) const DAMAGED: Sa = inbound("damaged", 0x2004);
+
+const SAS: [Sa; 6] = [BACK, STRONG, WEAK, WEAK_BACK, REPLAYED, DAMAGED];
+
+impl Sa {
+    /// Keys of encryption and authentication: no two SAs have the same.
+    fn keys(&self) -> (Vec<u8>, Vec<u8>) {
+        let key = |len| vec![self.spi as u8; len];
+        (key(self.algorithm.1.key_len()), key(self.algorithm.1.auth_key_len()))
+    }
+
+    /// As both ends have them.
+    pub(crate) fn parameters(&self) -> Parameters {
+        let (encryption, authentication) = self.keys();
+        Parameters {
+            spi: self.spi,
+            algorithm: self.algorithm.1,
+            keys: Keys::new(encryption, authentication),
+            mode: Mode::Transport,
+            esn: true,
+            encapsulation: None,
+            soft: Lifetime::default(),
+            hard: Lifetime::default(),
+        }
+    }
+
+    fn section(&self, directory: &Path) -> Result<String> {
+        let (encryption, authentication) = self.keys();
+        let lines: String = [encryption, authentication]
+            .into_iter()
+            .filter(|key| !key.is_empty())
+            .map(|key| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n")
+            .collect();
+        let path = directory.join(format!("{}.key", self.name));
+        // An earlier file keeps its mode.
+        let _ = fs::remove_file(&path);
+        let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+        file.write_all(lines.as_bytes()).with_context(|| path.display().to_string())?;
+        let mut text = format!(
+            "[[ipsec.sa]]\nname = \"{}\"\npolicy = \"{}\"\ndirection = \"{}\"\nspi = {}\nalgorithm = \"{}\"\n\
+             key_file = \"{}\"\n",
+            self.name,
+            self.policy,
+            if self.to_target { "in" } else { "out" },
+            self.spi,
+            self.algorithm.0,
+            path.display()
+        );
+        if !self.to_target {
+            let path = directory.join(format!("{}.sequence", self.name));
+            text += &format!("sequence_file = \"{}\"\n", path.display());
+        }
+        Ok(text)
+    }
+}
+
+/// Keys of the interface `front`.
+pub(crate) const FRONT: &str = "host = \"tap\"\nlocal_ports = \"20000-29999\"\n";
+
+/// What the configuration has beside that of the plain target; writes the files of keys.
+pub(crate) fn sections(directory: &Path) -> Result<String> {
+    let mut text = String::from("[ipsec]\nlaboratory = true\n");
+    for (name, remote, action) in [
+        ("protected", PROTECTED_NET, "protect"),
+        ("weak", WEAK_NET, "protect"),
+        ("rest", "0.0.0.0/0", "bypass"),
+        ("rest-v6", "::/0", "bypass"),
+    ] {
+        text += &format!(
+            "[[ipsec.policy]]\nname = \"{name}\"\nremote = \"{remote}\"\naction = \"{action}\"\n"
+        );
+    }
+    for sa in SAS {
+        text += &sa.section(directory)?;
+    }
+    text += &format!(
+        "[[region]]\nname = \"{REQUIRED_REGION}\"\nsize = \"64 KiB\"\naccess = \"w\"\nshared = true\n"
+    );
+    let keys =
+        format!("markers = false\nregions = [\"{REQUIRED_REGION}\"]\nrequire = \"ipsec-128\"");
+    text += &listener("required", REQUIRED, "ddp", &keys);
+    let keys = format!("regions = [\"prey\"]\ndeny = [\"{DENIED_NET}\"]");
+    text += &listener("denied", DENIED, "ddp", &keys);
+    let keys = format!("transport = \"sctp\"\nregions = [\"prey-s\"]\ndeny = [\"{DENIED_NET}\"]");
+    Ok(text + &listener("denied-sctp", DENIED_SCTP, "ddp", &keys))
+}

@@ -1,0 +1,98 @@
+//! A peer whose packets ESP protects, as the target's SAs want it: it seals what a raw client sends, and opens the answers.
+
+use std::net::IpAddr;
+
+use anyhow::{Context as _, Result, anyhow};
+use base::Instant;
+use etherparse::IpNumber;
+use ipsec::sa::{Inbound, Outbound};
+use load::frames::build;
+
+use crate::bed;
+use crate::field::Field;
+use crate::guarded::{BACK, Sa};
+use crate::raw_tcp::{PATIENCE, RawTcp, Segment, parse};
+use crate::station::Answer;
+
+/// Room around a packet for what ESP adds.
+const ROOM: usize = 128;
+/// Lifetimes have no end.
+const NOW: Instant = Instant::from_nanos(0);
+
+/// Seals packets to the target by one SA, from its first sequence number on.
+pub(crate) struct Sealer(Outbound);
+
+impl Sealer {
+    pub(crate) fn new(sa: Sa) -> Result<Sealer> {
+        Ok(Sealer(Outbound::new(&sa.parameters()).context("an SA to the target")?))
+    }
+
+    /// Goes on behind this sequence number.
+    pub(crate) fn resume(&mut self, sequence: u64) {
+        self.0.resume(sequence);
+    }
+
+    /// The frame with its IP packet sealed.
+    pub(crate) fn frame(&mut self, frame: &[u8]) -> Result<Vec<u8>> {
+        let (link, packet) = frame.split_at(build::ETHERNET_LEN);
+        let mut buffer = vec![0; ROOM];
+        buffer.extend(packet);
+        buffer.resize(buffer.len() + ROOM, 0);
+        let at = ROOM..ROOM + packet.len();
+        let sealed = self.0.seal(&mut buffer, at, NOW);
+        let sealed = sealed.map_err(|refused| anyhow!("a packet is not sealed: {refused:?}"))?;
+        Ok([link, &buffer[sealed.packet]].concat())
+    }
+
+    /// Seals a frame and sends it.
+    pub(crate) fn send(&mut self, field: &mut Field<'_>, frame: &[u8]) -> Result<()> {
+        let sealed = self.frame(frame)?;
+        field.station.send(&sealed)
+    }
+}
+
+/// Opens what the target sends.
+pub(crate) struct Opener(Inbound);
+
+impl Opener {
+    pub(crate) fn new() -> Result<Opener> {
+        Ok(Opener(Inbound::new(&BACK.parameters(), 4096).context("an SA from the target")?))
+    }
+
+    /// The next segment that moves something, as [`RawTcp::next`] has it.
+    pub(crate) fn next(&mut self, field: &mut Field<'_>, client: &mut RawTcp) -> Option<Segment> {
+        client.next_of(field, PATIENCE, |answer, local, remote| {
+            let opened = self.open(answer)?;
+            parse(&opened, local, remote)
+        })
+    }
+
+    /// An answer that was ESP.
+    fn open(&mut self, answer: &Answer) -> Option<Answer> {
+        if answer.protocol != IpNumber::ENCAPSULATING_SECURITY_PAYLOAD {
+            return None;
+        }
+        let from = IpAddr::from(bed::TARGET_V4);
+        let packet =
+            build::packet(from, answer.to, answer.protocol, 64, None, &answer.payload).ok()?;
+        let (len, mut buffer) = (packet.len(), packet);
+        let opened = self.0.open(&mut buffer, 0..len, NOW).ok()?;
+        let packet = buffer.get(opened.packet)?;
+        Some(Answer {
+            to: answer.to,
+            protocol: IpNumber(*packet.get(9)?),
+            payload: packet.get(20..)?.to_vec(),
+        })
+    }
+}
+
+/// An echo request from a peer, 32 bytes of data.
+pub(crate) fn echo(field: &Field<'_>, from: IpAddr, number: u16) -> Result<Vec<u8>> {
+    let header = etherparse::IcmpEchoHeader { id: 0x5a5a, seq: number };
+    let kind = etherparse::Icmpv4Type::EchoRequest(header);
+    let data = [0x5a; 32];
+    let mut bytes = etherparse::Icmpv4Header::with_checksum(kind, &data).to_bytes().to_vec();
+    bytes.extend(data);
+    let ends = field.station.ends(from, bed::TARGET_V4.into());
+    build::ip_frame(&ends, IpNumber::ICMP, &bytes)
+}

@@ -1,0 +1,80 @@
+//! Regions and listeners that are added, by a call, the file or a reload, and regions as the API lists them.
+
+use super::Core;
+use super::reload::Added;
+use crate::appliance::env::Origin;
+use crate::appliance::loader::Loaded;
+use api::{Answer, ApiError, RegionInfo, Reply};
+use config::RegionSection;
+
+impl Core {
+    pub(super) fn on_region_loaded(&mut self, id: u64, result: Result<Loaded, String>) {
+        let Some((section, answer)) = self.regions.take_loading(id) else { return };
+        let added = match result {
+            Ok(loaded) => self.register_region(section, loaded, Origin::Api, Some(answer)),
+            Err(_) if !self.env.is_running() => {
+                return answer.send(Err(ApiError::unavailable("the appliance is draining")));
+            }
+            Err(sentence) => return answer.send(Err(ApiError::bad_request(sentence))),
+        };
+        if let Err(error) = added {
+            tracing::warn!("region not added: {}", error.message);
+        }
+    }
+
+    /// Registers a region, whose memory has been made, with the workers. The answer, if
+    /// there is one, is sent in every case.
+    pub(in crate::appliance) fn register_region(
+        &mut self,
+        section: RegionSection,
+        loaded: Loaded,
+        origin: Origin,
+        answer: Option<Answer>,
+    ) -> Result<(), ApiError> {
+        let pd = self.listeners.pd_naming(&section.name);
+        self.regions.register(&mut self.env, section, loaded, origin, pd, answer)
+    }
+
+    pub(super) fn on_listener_added(
+        &mut self,
+        name: &str,
+        result: Result<(), String>,
+        answer: Option<Answer>,
+    ) {
+        let reply = self.listeners.on_added(&mut self.env, name, result);
+        let outcome = reply.as_ref().map(|_| ()).map_err(|error| error.message.clone());
+        self.on_added(&Added::Listener(name.to_owned()), outcome);
+        if let Some(answer) = answer {
+            answer.send(reply.map(Reply::Listener));
+        }
+    }
+
+    pub(super) fn on_region_added(
+        &mut self,
+        name: &str,
+        result: Result<(), String>,
+        answer: Option<Answer>,
+    ) {
+        let outcome = self.regions.on_added(&mut self.env, name, result);
+        self.on_added(&Added::Region(name.to_owned()), outcome.clone());
+        if let Some(answer) = answer {
+            answer.send(match outcome {
+                Ok(()) => self.region_info(name).map(Reply::Region),
+                Err(reason) => Err(ApiError::internal(reason)),
+            });
+        }
+    }
+
+    pub(super) fn region_info(&self, name: &str) -> Result<RegionInfo, ApiError> {
+        self.regions.info(name, self.env.now, |region| self.listeners.names_of(region))
+    }
+
+    pub(super) fn region_infos(&self) -> Vec<RegionInfo> {
+        let listeners = |region: &str| self.listeners.names_of(region);
+        let mut infos = self.regions.infos(self.env.now, listeners);
+        infos.extend(self.regions.preparing(&self.env));
+        infos.extend(self.preparing_for_reload());
+        infos.sort_by(|a, b| a.name.cmp(&b.name));
+        infos
+    }
+}

@@ -1,0 +1,354 @@
+//! SAs: succession, sequence numbers, anti-replay windows, owners and strength.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ipsec::crypto::{Algorithm, Keys};
+use ipsec::esp::Refused;
+use ipsec::guard::{Direction, Drop, Guard, Incoming, Notice, Outgoing, ReplayWindows, SaId};
+use ipsec::policy::{Action, Flow, Spd};
+use ipsec::sa::{Mode, Parameters};
+use ipsec::strength::Strength;
+
+use super::hosts::*;
+
+#[test]
+fn what_one_protects_the_other_takes() {
+    for mode in [transport, tunnel] {
+        let (mut a, mut b) = pair(mode);
+        for len in [4, 40, 1400] {
+            let clear = packet(6, 1, 2, len);
+            let sealed = send(&mut a, &clear, NOW).unwrap();
+            assert_ne!(sealed, clear);
+            assert_eq!(receive(&mut b, &sealed, NOW), Ok(clear));
+            let back = packet(6, 2, 1, len);
+            let sealed = send(&mut b, &back, NOW).unwrap();
+            assert_eq!(receive(&mut a, &sealed, NOW), Ok(back));
+        }
+        assert_eq!((a.counts().sealed, a.counts().opened), (3, 3));
+        assert_eq!(a.counts().sealed_bytes, 3 * 20 + 4 + 40 + 1400);
+        assert!(!a.has_notices() && !b.has_notices());
+    }
+}
+
+#[test]
+fn replayed_changed_and_unknown_packets_are_told_but_not_too_often() {
+    let (mut a, mut b) = pair(transport);
+    let sealed = send(&mut a, &packet(6, 1, 2, 100), NOW).unwrap();
+    receive(&mut b, &sealed, NOW).unwrap();
+    for _ in 0..100 {
+        assert_eq!(receive(&mut b, &sealed, NOW), Err(Refused::Duplicate.into()));
+    }
+    let mut changed = send(&mut a, &packet(6, 1, 2, 100), NOW).unwrap();
+    changed[60] ^= 1;
+    assert_eq!(receive(&mut b, &changed, NOW), Err(Refused::Integrity.into()));
+    changed[60] ^= 1;
+    receive(&mut b, &changed, NOW).unwrap();
+    changed[23] ^= 1;
+    assert_eq!(receive(&mut b, &changed, NOW), Err(Drop::UnknownSpi));
+    let mut told = Vec::new();
+    while let Some(notice) = b.take_notice() {
+        told.push(notice);
+    }
+    assert_eq!(told.len(), 16);
+    assert!(b.counts().notices_lost >= 86);
+    let Notice::Audit { why, spi, flow: Some(flow), sequence } = &told[0] else { panic!() };
+    assert_eq!((*why, *spi, *sequence), (Refused::Duplicate.into(), Some(1001), Some(1)));
+    assert_eq!((flow.local, flow.remote), (address(2).into(), address(1).into()));
+}
+
+#[test]
+fn the_newest_sa_sends_and_all_receive_until_they_are_removed() {
+    let (mut a, mut b) = pair(transport);
+    let old = send(&mut a, &packet(6, 1, 2, 100), NOW).unwrap();
+    let next = parameters(3001, Mode::Transport);
+    b.add_inbound(id(&next), STRONG, &next, (64, 0)).unwrap();
+    a.add_outbound(id(&next), STRONG, &next, None).unwrap();
+    let new = send(&mut a, &packet(6, 1, 2, 100), NOW).unwrap();
+    assert_eq!(new[20..24], 3001u32.to_be_bytes());
+    receive(&mut b, &new, NOW).unwrap();
+    receive(&mut b, &old, NOW).unwrap();
+    assert_eq!(a.sas().filter(|sa| sa.direction == Direction::Out).count(), 2);
+    assert!(a.remove(SaId(1001), Direction::Out) && !a.remove(SaId(1001), Direction::Out));
+    assert!(b.remove(SaId(1001), Direction::In));
+    assert_eq!(receive(&mut b, &old, NOW), Err(Drop::UnknownSpi));
+    // The last one goes, too: what is to be sent waits for the next.
+    assert!(a.remove(SaId(3001), Direction::Out));
+    assert_eq!(send(&mut a, &packet(6, 1, 2, 100), NOW), Err(Drop::NoSa));
+}
+
+#[test]
+fn another_workers_packets_go_there() {
+    let (mut a, _) = pair(transport);
+    let mut b = guard(1, [0, 0]);
+    let there = parameters(1001, Mode::Transport);
+    b.add_inbound(id(&there), STRONG, &there, (64, 0)).unwrap();
+    let back = parameters(1002, Mode::Transport);
+    b.add_outbound(id(&back), STRONG, &back, None).unwrap();
+    let sealed = send(&mut a, &packet(6, 1, 2, 100), NOW).unwrap();
+    assert_eq!(b.incoming(&sealed, NOW), Ok(Incoming::Elsewhere(0)));
+    assert_eq!(b.outgoing(&packet(6, 2, 1, 100), NOW), Ok(Outgoing::Elsewhere(0)));
+    assert_eq!(b.sas().count(), 0);
+    // It knows how long packets become all the same.
+    let flow = Flow::read(&packet(6, 2, 1, 100), false).unwrap();
+    assert_eq!(b.largest(&flow, 1500, 20, NOW), a.largest(&flow, 1500, 20, NOW));
+    assert!(b.largest(&flow, 1500, 20, NOW).unwrap() < 1500);
+}
+
+#[test]
+fn only_reserved_sequence_numbers_are_used() {
+    let mut a = guard(0, [0, 0]);
+    let there = parameters(1001, Mode::Transport);
+    a.add_outbound(id(&there), STRONG, &there, Some((101, 10))).unwrap();
+    let clear = packet(6, 1, 2, 60);
+    let sequence = |sealed: &[u8]| u32::from_be_bytes(sealed[24..28].try_into().unwrap());
+    for n in 101..=105 {
+        assert_eq!(sequence(&send(&mut a, &clear, NOW).unwrap()), n);
+        assert!(!a.has_notices());
+    }
+    assert_eq!(sequence(&send(&mut a, &clear, NOW).unwrap()), 106);
+    assert_eq!(a.take_notice(), Some(Notice::Reserve(SaId(1001))));
+    for _ in 107..=110 {
+        send(&mut a, &clear, NOW).unwrap();
+    }
+    assert_eq!(send(&mut a, &clear, NOW), Err(Refused::Unreserved.into()));
+    // The SA is not over, and nobody is told that it is.
+    assert_eq!(a.take_notice(), None);
+    a.reserve(SaId(1001), 120);
+    assert_eq!(sequence(&send(&mut a, &clear, NOW).unwrap()), 111);
+}
+
+#[test]
+fn a_flow_knows_its_tunnel() {
+    let (mut a, _) = pair(tunnel);
+    let flow = Flow::read(&packet(6, 1, 2, 40), false).unwrap();
+    assert_eq!(a.tunnel(&flow), Some(IpAddr::from([192, 0, 2, 2])));
+    let udp = Flow::read(&packet(17, 1, 2, 40), false).unwrap();
+    assert_eq!(a.tunnel(&udp), None);
+    assert_eq!(a.largest(&udp, 1500, 20, NOW), Some(1500));
+}
+
+#[test]
+fn a_receiver_goes_on_where_another_was() {
+    let (mut a, _) = pair(transport);
+    let there = parameters(1001, Mode::Transport);
+    let first: Vec<_> =
+        (0..100).map(|_| send(&mut a, &packet(6, 1, 2, 60), NOW).unwrap()).collect();
+    let mut b = guard(0, [0, 0]);
+    b.add_inbound(id(&there), STRONG, &there, (64, 90)).unwrap();
+    for (n, sealed) in (1..).zip(&first) {
+        let taken = receive(&mut b, sealed, NOW);
+        // Left of the window it is taken for one of 2^32 later (RFC 4303 appendix A2.2), whose ICV is another.
+        let why = if n <= 26 { Refused::Integrity } else { Refused::Duplicate };
+        if n <= 90 {
+            assert_eq!(taken, Err(why.into()), "{n}");
+        } else {
+            assert!(taken.is_ok(), "{n}");
+        }
+    }
+}
+
+// RFC 4301 §8.2.1: what a router reports about ESP makes the packets inside shorter.
+#[test]
+fn a_reported_path_mtu_counts_if_the_quoted_packet_may_have_been_ours() {
+    let (mut a, _) = pair(transport);
+    let flow = Flow::read(&packet(6, 1, 2, 40), false).unwrap();
+    let whole = a.largest(&flow, 1500, 20, NOW).unwrap();
+    // Nothing was sent yet: nobody can have seen anything.
+    assert!(!a.too_big(1001, 1, 1400, NOW));
+    (0..3).for_each(|_| drop(send(&mut a, &packet(6, 1, 2, 40), NOW)));
+    for (spi, sequence) in [(1002, 2), (1001, 0), (1001, 4), (1001, u32::MAX)] {
+        assert!(!a.too_big(spi, sequence, 1400, NOW), "{spi} {sequence}");
+    }
+    assert!(a.too_big(1001, 2, 1400, NOW));
+    // A later report of more does not take it back.
+    assert!(a.too_big(1001, 3, 1450, NOW));
+    assert_eq!(a.largest(&flow, 1500, 20, NOW), Some(whole - 100));
+    let Ok(Outgoing::Protect { path_mtu, .. }) = a.outgoing(&packet(6, 1, 2, 40), NOW) else {
+        panic!()
+    };
+    assert_eq!(path_mtu, Some(1400));
+    let later = NOW + Duration::from_secs(600);
+    let Ok(Outgoing::Protect { path_mtu, .. }) = a.outgoing(&packet(6, 1, 2, 40), later) else {
+        panic!()
+    };
+    assert_eq!(path_mtu, None);
+    assert_eq!(a.largest(&flow, 1500, 20, later), Some(whole));
+}
+
+#[test]
+fn a_flow_is_as_strong_as_the_weakest_of_its_sas() {
+    let mut a = guard(0, [0, 0]);
+    let flow = Flow::read(&packet(6, 1, 2, 40), false).unwrap();
+    let of = |spi, algorithm: Algorithm| Parameters {
+        algorithm,
+        keys: Keys::new(vec![7; algorithm.key_len()], vec![7; algorithm.auth_key_len()]),
+        ..parameters(spi, Mode::Transport)
+    };
+    assert_eq!(a.strength(&flow), None);
+    let strong = of(1001, Algorithm::AesGcm256);
+    a.add_outbound(id(&strong), STRONG, &strong, None).unwrap();
+    assert_eq!(a.strength(&flow), None);
+    a.add_inbound(id(&strong), STRONG, &strong, (64, 0)).unwrap();
+    assert_eq!(a.strength(&flow), Some(Strength::of_bits(256)));
+    for (spi, algorithm, bits) in
+        [(1002, Algorithm::AesGcm128, 128), (1003, Algorithm::NullHmacSha256, 0)]
+    {
+        let weaker = of(spi, algorithm);
+        a.add_inbound(id(&weaker), STRONG, &weaker, (64, 0)).unwrap();
+        assert_eq!(a.strength(&flow), Some(Strength::of_bits(bits)));
+    }
+    let udp = Flow::read(&packet(17, 1, 2, 40), false).unwrap();
+    assert_eq!(a.strength(&udp), None);
+}
+
+// RFC 4303 §3.3.3: another SA is asked for before the numbers of this one end.
+#[test]
+fn an_sa_without_esn_is_renewed_before_its_numbers_end() {
+    let mut a = guard(0, [0, 0]);
+    let short = Parameters { esn: false, ..parameters(1001, Mode::Transport) };
+    let last = u64::from(u32::MAX);
+    let near = last / 16 * 15;
+    a.add_outbound(id(&short), STRONG, &short, Some((near, 10))).unwrap();
+    send(&mut a, &packet(6, 1, 2, 40), NOW).unwrap();
+    assert_eq!(a.take_notice(), None);
+    send(&mut a, &packet(6, 1, 2, 40), NOW).unwrap();
+    assert_eq!(a.take_notice(), Some(Notice::Soft(SaId(1001))));
+    send(&mut a, &packet(6, 1, 2, 40), NOW).unwrap();
+    assert_eq!(a.take_notice(), None, "once");
+}
+
+// The kernel seals by an SA that is mirrored: both would use each sequence number.
+#[test]
+fn what_somebody_else_sealed_by_an_sa_of_ours_is_not_sent() {
+    let (mut a, mut other) = pair(transport);
+    let there = parameters(1001, Mode::Transport);
+    other.add_outbound(SaId(9), STRONG, &there, None).unwrap();
+    let sealed = send(&mut other, &packet(6, 1, 2, 60), NOW).unwrap();
+    assert_eq!(a.outgoing(&sealed, NOW), Err(Drop::Twice));
+    let mut in_udp = packet(17, 1, 2, 60);
+    in_udp[20..24].copy_from_slice(&[0x11, 0x94, 0x12, 0x34]);
+    in_udp[28..32].copy_from_slice(&1001u32.to_be_bytes());
+    assert_eq!(a.outgoing(&in_udp, NOW), Err(Drop::Twice));
+    // IKE beside it, and ESP of others, which is not sealed again.
+    in_udp[28..32].fill(0);
+    assert_eq!(a.outgoing(&in_udp, NOW), Ok(Outgoing::Clear));
+    let foreign = parameters(7001, Mode::Transport);
+    other.add_outbound(id(&foreign), STRONG, &foreign, None).unwrap();
+    let sealed = send(&mut other, &packet(6, 1, 2, 60), NOW).unwrap();
+    assert_eq!(a.outgoing(&sealed, NOW), Ok(Outgoing::Clear));
+    // Where all SAs are to be ours it may be one that is on its way here.
+    a.seals_alone();
+    assert_eq!(a.outgoing(&sealed, NOW), Err(Drop::Twice));
+    a.remove(SaId(1001), Direction::Out);
+    assert_eq!(a.outgoing(&packet(6, 1, 2, 60), NOW), Ok(Outgoing::Wait(STRONG)));
+}
+
+#[test]
+fn an_older_sa_may_be_chosen_again() {
+    let (mut a, _) = pair(transport);
+    let next = parameters(3001, Mode::Transport);
+    a.add_outbound(id(&next), STRONG, &next, None).unwrap();
+    let spi = |a: &mut Guard| send(a, &packet(6, 1, 2, 60), NOW).unwrap()[20..24].to_vec();
+    assert_eq!(spi(&mut a), 3001u32.to_be_bytes());
+    a.select(SaId(1001));
+    assert_eq!(spi(&mut a), 1001u32.to_be_bytes());
+    a.remove(SaId(1001), Direction::Out);
+    assert_eq!(spi(&mut a), 3001u32.to_be_bytes());
+}
+
+/// An update of an SA: removed and added, here or at another worker, with a number that was reported some time before.
+#[test]
+fn an_sa_that_comes_back_with_its_keys_opens_no_packet_twice() {
+    // The new owner may hear of it before the old one has removed it.
+    for (owner, late) in [(0, false), (1, false), (1, true)] {
+        let windows = ReplayWindows::default();
+        let mut sender = pair(transport).0;
+        let mut workers = [0, 1].map(|worker| guard(worker, [0, owner]));
+        workers.iter_mut().for_each(|worker| worker.share_windows(windows.clone()));
+        let there = parameters(1001, Mode::Transport);
+        for worker in &mut workers {
+            worker.add_inbound(SaId(1), STRONG, &there, (64, 0)).unwrap();
+        }
+        let clear = packet(6, 1, 2, 100);
+        let mut sealed = || send(&mut sender, &clear, NOW).unwrap();
+        let first: Vec<_> = (0..20).map(|_| sealed()).collect();
+        let missing = sealed();
+        let last = sealed();
+        for packet in first.iter().chain([&last]) {
+            receive(&mut workers[0], packet, NOW).unwrap();
+        }
+        // Policies have changed too, and select the flow for another protection.
+        let list = vec![policy("10.0.0.0/28", None, Action::Protect(OTHER))];
+        for worker in &mut workers {
+            worker.set_policies(Spd::new(list.clone()).unwrap(), [0, owner]);
+        }
+        let add = |worker: &mut Guard| {
+            worker.add_inbound(SaId(2), OTHER, &there, (1024, 7)).unwrap();
+        };
+        if late {
+            add(&mut workers[1]);
+            assert_eq!(receive(&mut workers[1], &sealed(), NOW), Err(Drop::UnknownSpi));
+        }
+        assert!(workers[0].remove(SaId(1), Direction::In));
+        add(&mut workers[0]);
+        if !late {
+            workers[1].remove(SaId(1), Direction::In);
+            add(&mut workers[1]);
+        }
+        let worker = &mut workers[usize::from(owner)];
+        for packet in first.iter().chain([&last]) {
+            assert_eq!(
+                receive(worker, packet, NOW),
+                Err(Refused::Duplicate.into()),
+                "{owner} {late}"
+            );
+        }
+        // A gap stays open, and the next packets are taken.
+        assert_eq!(receive(worker, &missing, NOW).as_ref(), Ok(&clear));
+        assert_eq!(receive(worker, &sealed(), NOW).as_ref(), Ok(&clear));
+        // Other keys are another SA.
+        worker.remove(SaId(2), Direction::In);
+        let keys = Keys::new(vec![8; 20], Vec::new());
+        let renewed = Parameters { keys, ..parameters(1001, Mode::Transport) };
+        worker.add_inbound(SaId(3), OTHER, &renewed, (64, 0)).unwrap();
+        let mut sender = guard(0, [0, 0]);
+        sender.add_outbound(SaId(3), STRONG, &renewed, None).unwrap();
+        let sealed = send(&mut sender, &clear, NOW).unwrap();
+        assert_eq!(receive(worker, &sealed, NOW).as_ref(), Ok(&clear));
+    }
+}
+
+#[test]
+fn a_flow_keeps_its_protection_while_no_policy_or_sa_lets_less_pass() {
+    // The SAs are another worker's.
+    for worker in [0, 1] {
+        let mut a = guard(worker, [0, 0]);
+        let flow = Flow::read(&packet(6, 1, 2, 40), false).unwrap();
+        let of = |spi, algorithm: Algorithm| Parameters {
+            algorithm,
+            keys: Keys::new(vec![7; algorithm.key_len()], vec![7; algorithm.auth_key_len()]),
+            ..parameters(spi, Mode::Transport)
+        };
+        let (strong, weak) = (of(1001, Algorithm::AesGcm256), of(1002, Algorithm::AesGcm128));
+        let least = Strength::of_bits(256);
+        // Without an SA nothing passes.
+        assert!(a.keeps(&flow, least));
+        a.add_outbound(id(&strong), STRONG, &strong, None).unwrap();
+        a.add_inbound(id(&strong), STRONG, &strong, (64, 0)).unwrap();
+        assert!(a.keeps(&flow, least));
+        a.add_inbound(id(&weak), STRONG, &weak, (64, 0)).unwrap();
+        assert!(!a.keeps(&flow, least) && a.keeps(&flow, Strength::of_bits(128)));
+        a.remove(id(&weak), Direction::In);
+        a.add_outbound(id(&weak), STRONG, &weak, None).unwrap();
+        assert!(!a.keeps(&flow, least));
+        a.select(id(&strong));
+        assert!(a.keeps(&flow, least));
+        a.remove(id(&strong), Direction::Out);
+        assert!(!a.keeps(&flow, least));
+        a.remove(id(&weak), Direction::Out);
+        assert!(a.keeps(&flow, least));
+        let clear = Flow::read(&packet(17, 1, 2, 40), false).unwrap();
+        assert!(!a.keeps(&clear, Strength::of_bits(0)));
+    }
+}

@@ -1,0 +1,256 @@
+//! What the peer's messages do to a session: each is judged by its place in the order and the session's phase.
+
+use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
+use wire::sctp::ddp::{DdpSsn, Function, PPID_SEGMENT};
+
+use super::super::data::SessionData;
+use super::super::error::SessionError;
+use super::super::message::{Body, Control, Message};
+use super::{Arrival, Last, Phase, Session, SessionChange};
+use crate::seam::{Received, Taken};
+
+impl Session {
+    /// A message of this pair of streams has come, with its DDP-SSN if it has one. `sink` takes the segments
+    /// of an accepted session; the order up to 1 has been reported as complete.
+    pub fn arrive(
+        &mut self,
+        message: &Result<Message<'_>, SessionError>,
+        ssn: Option<DdpSsn>,
+        sink: Option<&mut impl UlpduSink>,
+    ) -> Arrival {
+        if self.is_superseded_by(message) {
+            return Arrival::Superseded;
+        }
+        if self.phase == Phase::Over {
+            return self.ignore(message, ssn);
+        }
+        let judged = match message {
+            Ok(message) => self.judge(message, sink),
+            Err(error) => Err(*error),
+        };
+        match judged {
+            Ok(Some(change)) => Arrival::Taken(change),
+            Ok(None) => {
+                self.stats.refused += 1;
+                Arrival::Refused
+            }
+            Err(error) => {
+                // The active side knows now that its Initiate has come.
+                self.confirm();
+                self.phase = Phase::Over;
+                self.ignore(message, ssn);
+                Arrival::Illegal(error)
+            }
+        }
+    }
+
+    /// `None`: it is too early for it.
+    fn judge(
+        &mut self,
+        message: &Message<'_>,
+        sink: Option<&mut impl UlpduSink>,
+    ) -> Result<Option<SessionChange>, SessionError> {
+        let ends = |session: &Session| session.last == Last::Sent || session.is_peer_done();
+        if message.initiate().is_some() && ends(self) && !self.is_first_expected() {
+            // As in `ignore`: of the peer's acknowledgements one is missing. Or this end, half closed, still answers.
+            return Ok(None);
+        }
+        let at = self.order.place(message.ssn)?;
+        if let Some(last) = self.peer_final.filter(|last| at > *last) {
+            let (terminate, seen) = (last as u16, message.ssn.0);
+            return Err(SessionError::AfterTerminate { terminate, seen });
+        }
+        if !self.order.has_room(at) {
+            return Ok(None);
+        }
+        match (self.phase, &message.body) {
+            // RFC 5043 §6.1: legality follows the order, so what is behind the answer waits for it.
+            (Phase::Initiating { .. } | Phase::Withdrawn { .. }, _) if at != 0 => Ok(None),
+            (Phase::Initiating { .. } | Phase::Withdrawn { .. }, Body::Segment(_)) => {
+                Err(SessionError::EarlySegment)
+            }
+            (Phase::Initiating { enhanced }, Body::Control(control)) => {
+                self.answered(enhanced, control).map(Some)
+            }
+            (Phase::Withdrawn { enhanced }, Body::Control(control)) => {
+                if let SessionChange::Accepted(_) = self.answered(enhanced, control)? {
+                    // Nobody waits for it any more: RFC 5043 §6.2's other legal end.
+                    (self.phase, self.last) = (Phase::Over, Last::Now);
+                }
+                Ok(Some(SessionChange::Nothing))
+            }
+            (Phase::Deciding { .. }, Body::Control(control))
+                if control.function == Function::Terminate =>
+            {
+                if at != self.order.next() {
+                    return Ok(None); // behind segments that wait for the decision
+                }
+                self.take_control(at);
+                self.peer_final = Some(at);
+                Ok(Some(SessionChange::Cancelled))
+            }
+            // RFC 5043 §6.6: the SACK of its Initiate allows the active side to send segments. They wait for the decision.
+            (Phase::Deciding { .. }, Body::Segment(_)) => Ok(None),
+            (Phase::Open, Body::Segment(pieces)) => self.segment(at, pieces, sink),
+            (Phase::Open, Body::Control(control)) if control.function == Function::Terminate => {
+                self.terminate(at).map(Some)
+            }
+            (_, Body::Control(control)) => Err(SessionError::Control { seen: control.function }),
+            (Phase::Over, Body::Segment(_)) => Ok(Some(SessionChange::Nothing)),
+        }
+    }
+
+    /// The first message of the passive side.
+    fn answered(
+        &mut self,
+        enhanced: bool,
+        control: &Control,
+    ) -> Result<SessionChange, SessionError> {
+        let change = match control.function {
+            Function::Accept if !enhanced => SessionChange::Accepted(SessionData::from(control)),
+            Function::EnhancedAccept if enhanced => {
+                SessionChange::Accepted(SessionData::from(control))
+            }
+            // RFC 6581 §7: the enhanced Reject says that the plain form would have been accepted; so the plain
+            // one may come as well.
+            Function::Reject => SessionChange::Rejected(SessionData::from(control)),
+            Function::EnhancedReject if enhanced => {
+                SessionChange::Rejected(SessionData::from(control))
+            }
+            Function::Terminate => SessionChange::TurnedAway,
+            seen => return Err(SessionError::Control { seen }),
+        };
+        self.confirm();
+        self.take_control(0);
+        if matches!(change, SessionChange::Accepted(_)) {
+            self.phase = Phase::Open;
+        } else {
+            (self.phase, self.last, self.peer_final) = (Phase::Over, Last::Sent, Some(0));
+        }
+        Ok(change)
+    }
+
+    fn segment(
+        &mut self,
+        at: u64,
+        pieces: &[&[u8]],
+        sink: Option<&mut impl UlpduSink>,
+    ) -> Result<Option<SessionChange>, SessionError> {
+        let ulpdu = Ulpdu::new(pieces);
+        let len = ulpdu.len();
+        // RFC 5043 §9
+        if len > self.max_segment {
+            return Err(SessionError::Oversized { limit: self.max_segment, seen: len });
+        }
+        let Some(sink) = sink else { return Ok(None) };
+        let taken = self.hand_up(at, ulpdu, sink);
+        Ok(taken.then(|| self.peer_done()))
+    }
+
+    /// Returns whether DDP takes the segment at this place.
+    #[inline]
+    fn hand_up(&mut self, at: u64, ulpdu: Ulpdu<'_>, sink: &mut impl UlpduSink) -> bool {
+        if sink.ulpdu(OrderKey(at), ulpdu) == Disposition::Refused {
+            return false;
+        }
+        self.order.take(at);
+        sink.order_complete(OrderKey(self.order.next()));
+        self.stats.segments += 1;
+        self.stats.bytes += ulpdu.len() as u64;
+        true
+    }
+
+    /// The segment in a message and its place, if it is legal in an accepted session that the peer has not ended:
+    /// [`take_segment`](Self::take_segment) does with it what [`arrive`](Self::arrive) would do.
+    #[inline]
+    pub fn legal_segment<'a>(&self, received: &Received<'a>) -> Option<(u64, &'a [u8])> {
+        let [whole] = received.pieces else { return None };
+        let (ssn, segment) = whole.split_first_chunk()?;
+        let is_legal = received.ppid == PPID_SEGMENT
+            && received.unordered
+            && self.phase == Phase::Open
+            && self.peer_final.is_none()
+            && (1..=self.max_segment).contains(&segment.len());
+        let ssn = DdpSsn(u16::from_be_bytes(*ssn));
+        Some((self.order.room_for(ssn).filter(|_| is_legal)?, segment))
+    }
+
+    /// Takes the segment of [`legal_segment`](Self::legal_segment), unless DDP refuses it.
+    #[inline]
+    pub fn take_segment(
+        &mut self,
+        (at, segment): (u64, &[u8]),
+        sink: &mut impl UlpduSink,
+    ) -> Taken {
+        if self.hand_up(at, Ulpdu::new(&[segment]), sink) {
+            return Taken::Yes;
+        }
+        self.stats.refused += 1;
+        Taken::No
+    }
+
+    /// The peer's Terminate: the end of its direction, when the order gets there.
+    fn terminate(&mut self, at: u64) -> Result<SessionChange, SessionError> {
+        if self.peer_final.is_some() {
+            return Err(SessionError::Control { seen: Function::Terminate });
+        }
+        let end = self.order.end();
+        if end > at + 1 {
+            let (terminate, seen) = (at as u16, (end - 1) as u16);
+            return Err(SessionError::AfterTerminate { terminate, seen });
+        }
+        self.take_control(at);
+        self.peer_final = Some(at);
+        Ok(self.peer_done())
+    }
+
+    fn take_control(&mut self, at: u64) {
+        self.order.take(at);
+        self.stats.controls += 1;
+    }
+
+    fn peer_done(&self) -> SessionChange {
+        if self.is_peer_done() { SessionChange::PeerDone } else { SessionChange::Nothing }
+    }
+
+    /// What comes after the end is only looked at for whether more may come.
+    fn ignore(
+        &mut self,
+        message: &Result<Message<'_>, SessionError>,
+        ssn: Option<DdpSsn>,
+    ) -> Arrival {
+        let parsed = message.as_ref().ok();
+        if parsed.is_some_and(|message| message.initiate().is_some()) && !self.is_first_expected() {
+            // Another session, before all that this end has sent has been acknowledged.
+            self.stats.refused += 1;
+            return Arrival::Refused;
+        }
+        self.stats.ignored += 1;
+        if let Some(at) = ssn.and_then(|ssn| self.order.place(ssn).ok())
+            && self.order.has_room(at)
+        {
+            self.order.take(at);
+            if parsed.is_some_and(Message::is_terminate) && self.peer_final.is_none() {
+                self.peer_final = Some(at);
+            }
+            let is_segment = parsed.is_some_and(|message| matches!(message.body, Body::Segment(_)));
+            if is_segment && self.in_order {
+                return Arrival::Lost;
+            }
+        }
+        Arrival::Taken(SessionChange::Nothing)
+    }
+
+    /// The peer's first message has not come.
+    fn is_first_expected(&self) -> bool {
+        self.order.next() == 0
+    }
+
+    /// RFC 5043 §6.2: one Terminate is enough, and then the streams may be used again. The peer does so
+    /// without one of its own.
+    fn is_superseded_by(&self, message: &Result<Message<'_>, SessionError>) -> bool {
+        let begins = message.as_ref().is_ok_and(|message| message.initiate().is_some());
+        let done = self.last == Last::Sent && self.is_own_done();
+        begins && done && !self.order.has_gap() && !self.is_first_expected()
+    }
+}

@@ -1,0 +1,125 @@
+//! Why a worker could not do what it was asked for.
+
+use ddp::StagError;
+use ipsec::sa::SaError;
+use tcp_lite::mpa::PrivateDataTooLong;
+
+use super::transport::CloseReason;
+use crate::net::icmp::Unreachable;
+
+/// Why a stream could not be opened.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The interface does not exist or this worker has no queue of its port.
+    #[error("the interface is not served by this worker")]
+    NoInterface,
+    /// The peer's address is no other host's: multicast, broadcast, unspecified, loopback, our own, or
+    /// port 0.
+    #[error("the peer's address is not that of another host")]
+    BadPeer,
+    /// The interface has no route to the peer, or no address of its family.
+    #[error("no route to the peer on this interface")]
+    NoRoute,
+    /// The local address is not one of the interface's.
+    #[error("the local address is not on this interface")]
+    NoSuchAddress,
+    /// All source ports towards this peer are in use.
+    #[error("no source port is free towards this peer")]
+    NoPort,
+    /// The worker has as many streams as it may.
+    #[error("the worker has reached its limit of streams")]
+    TooManyStreams,
+    /// SCTP in UDP is wanted, and this end has no UDP port for it.
+    #[error("this end has no UDP port for SCTP")]
+    NoUdpPort,
+    /// The worker is draining.
+    #[error("the worker is draining")]
+    Draining,
+    /// The peer, or its gateway, does not answer ARP or neighbour solicitations.
+    #[error("no answer to address resolution")]
+    Unreachable,
+    /// ICMP says why the peer cannot be reached.
+    #[error("{0}")]
+    Icmp(Unreachable),
+    /// The time that the command gave is over.
+    #[error("no answer to {0} in time")]
+    Timeout(Awaited),
+    /// TCP or MPA start-up failed.
+    #[error("{0}")]
+    Closed(CloseReason),
+    /// More private data than the request carries.
+    #[error("{0}")]
+    PrivateData(PrivateDataTooLong),
+    /// Over SCTP no session could be opened: more private data than its Initiate carries.
+    #[error("{0}")]
+    Session(sctp_lite::endpoint::OpenError),
+}
+
+/// What a stream that is being opened waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Awaited {
+    /// The link-layer address of the peer, or of its gateway.
+    #[error("address resolution")]
+    NextHop,
+    /// A SYN ACK.
+    #[error("the SYN")]
+    SynAck,
+    /// MPA's reply.
+    #[error("the MPA request")]
+    MpaReply,
+    /// SCTP's INIT ACK.
+    #[error("the INIT")]
+    InitAck,
+    /// SCTP's COOKIE ACK.
+    #[error("the COOKIE ECHO")]
+    CookieAck,
+    /// The answer to the Initiate of a session over SCTP.
+    #[error("the session's Initiate")]
+    SessionReply,
+}
+
+/// Why a message could not be posted.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PostFailure {
+    /// The stream is gone or was never there.
+    #[error("no such stream")]
+    NoStream,
+    /// The region that it names is not in the table.
+    #[error("no such region")]
+    NoRegion,
+    /// The stream has a load already.
+    #[error("the stream has a load already")]
+    Loaded,
+    /// DDP refused it.
+    #[error("{0}")]
+    Refused(ddp::PostError),
+    /// The stream ended before the peer had all of it.
+    #[error("the stream ended before the peer had all of it")]
+    Flushed,
+}
+
+/// Why a command could not be done.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CommandError {
+    /// The STag table refused it.
+    #[error("{0}")]
+    Stag(StagError),
+    /// A listener on that address and port exists already.
+    #[error("the address and port are in use by another listener")]
+    ListenerInUse,
+    /// There is no such listener.
+    #[error("no such listener")]
+    NoListener,
+    /// The worker has no queue of the port.
+    #[error("the worker has no queue of this port")]
+    NoPort,
+    /// The dataplane was started without IPsec.
+    #[error("there is no IPsec")]
+    NoIpsec,
+    /// There is no such SA.
+    #[error("no such SA")]
+    NoSa,
+    /// There can be no such SA.
+    #[error("{0}")]
+    Sa(SaError),
+}

@@ -1,0 +1,196 @@
+//! One wire with hosts on it, which runs in virtual time.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use base::Instant;
+use ddp::StreamId;
+use tcp_lite::endpoint::EndpointConfig;
+use tcp_lite::endpoint::UlpConfig;
+
+use super::wire_pair::*;
+use crate::api::{self, Command, Event, Service, Ticket};
+use crate::worker::Core;
+
+/// Given the sender's place and the frame, returns whether it is lost.
+type Losses = Box<dyn FnMut(usize, &[u8]) -> bool>;
+
+/// Hosts on a wire: every frame reaches the hosts that its destination address names.
+pub(super) struct Net {
+    pub(super) hosts: Vec<Host>,
+    pub(super) now: Instant,
+    /// Frames for which this returns true are lost.
+    pub(super) loses: Losses,
+    /// What a turn takes in which something happens: none, unless the test says so.
+    pub(super) turn_time: Duration,
+}
+
+impl Net {
+    pub(super) fn new(plans: &[Plan]) -> Net {
+        let hosts = plans.iter().map(Host::new).collect();
+        let turn_time = Duration::ZERO;
+        Net { hosts, now: START, loses: Box::new(|_, _| false), turn_time }
+    }
+
+    /// One turn of each worker, and the frames on their way. Returns whether anything happened.
+    pub(super) fn turn(&mut self) -> bool {
+        let mut busy = false;
+        for host in &mut self.hosts {
+            for core in &mut host.cores {
+                busy |= core.turn(self.now);
+            }
+            host.assert_all_accounted();
+            if host.listens {
+                for (worker, handle) in host.handles.iter_mut().enumerate() {
+                    while let Some(event) = handle.poll() {
+                        busy = true;
+                        if let Event::PeerClosed { stream, .. } = event
+                            && host.closes
+                        {
+                            // RFC 5041 §6.2.1: nothing is left to be answered.
+                            handle.send(Command::Close { stream, abort: false }).unwrap();
+                        }
+                        host.events.push((worker, event));
+                    }
+                }
+            }
+        }
+        for from in 0..self.hosts.len() {
+            for frame in self.hosts[from].sent() {
+                busy = true;
+                if (self.loses)(from, &frame.0) {
+                    continue;
+                }
+                for (to, host) in self.hosts.iter_mut().enumerate() {
+                    if to != from {
+                        host.arrive(frame.clone());
+                    }
+                }
+            }
+        }
+        busy
+    }
+
+    /// Lets time pass as fast as things happen, until `done` gives something.
+    pub(super) fn until<T>(
+        &mut self,
+        what: &str,
+        mut done: impl FnMut(&mut Net) -> Option<T>,
+    ) -> T {
+        for _ in 0..200_000 {
+            if let Some(found) = done(self) {
+                return found;
+            }
+            if !self.turn() {
+                let cores = self.hosts.iter().flat_map(|h| &h.cores);
+                match cores.filter_map(Core::next_deadline).min() {
+                    Some(next) => self.now = next.max(self.now + Duration::from_micros(1)),
+                    None => panic!("nothing happens any more; waiting for {what}"),
+                }
+            } else {
+                self.now += self.turn_time;
+            }
+        }
+        panic!("too many turns; waiting for {what}");
+    }
+
+    /// Lets this much time pass.
+    pub(super) fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            if !self.turn() {
+                let cores = self.hosts.iter().flat_map(|h| &h.cores);
+                let next = cores.filter_map(Core::next_deadline).min().unwrap_or(end);
+                self.now = next.max(self.now + Duration::from_micros(10)).min(end);
+            }
+        }
+    }
+
+    /// Waits until all that was asked has been done and no frame is under way.
+    pub(super) fn settle(&mut self) {
+        while self.turn() {}
+    }
+
+    /// Opens a stream from a worker of one host to a listener of another; returns both names.
+    pub(super) fn open(
+        &mut self,
+        from: usize,
+        worker: usize,
+        to: usize,
+        remote: SocketAddr,
+    ) -> (StreamId, StreamId) {
+        self.open_as(from, worker, to, remote, EndpointConfig::default())
+    }
+
+    pub(super) fn open_as(
+        &mut self,
+        from: usize,
+        worker: usize,
+        to: usize,
+        remote: SocketAddr,
+        endpoint: impl Into<api::EndpointConfig>,
+    ) -> (StreamId, StreamId) {
+        let ulp = stream_config().into();
+        self.open_ulp((from, worker), to, remote, endpoint.into(), ulp)
+    }
+
+    /// The same, with this protocol above the LLP.
+    pub(super) fn open_ulp(
+        &mut self,
+        (from, worker): (usize, usize),
+        to: usize,
+        remote: SocketAddr,
+        endpoint: api::EndpointConfig,
+        ulp: UlpConfig,
+    ) -> (StreamId, StreamId) {
+        let ticket = self.hosts[from].connect_ulp(worker, remote, endpoint, ulp.clone());
+        let there = self.until("a request", |net| {
+            net.hosts[to].take(|e| match e {
+                Event::Incoming { stream, .. } => Some(*stream),
+                _ => None,
+            })
+        });
+        self.accept_ulp(to, there, ulp);
+        let here = self.until("both ends", |net| {
+            net.hosts[from].take(|e| match e {
+                Event::Established { stream, ticket: t, .. } if *t == Some(ticket) => Some(*stream),
+                Event::ConnectFailed { reason, .. } => panic!("{reason}"),
+                _ => None,
+            })
+        });
+        (here, there)
+    }
+
+    pub(super) fn accept(&mut self, host: usize, stream: StreamId) {
+        self.accept_ulp(host, stream, stream_config().into());
+    }
+
+    fn accept_ulp(&mut self, host: usize, stream: StreamId, ulp: UlpConfig) {
+        let (private_data, service) = (b"welcome".to_vec(), Service::Control);
+        let accept = Command::Accept { stream, pd: PD, private_data, ulp, service };
+        self.hosts[host].command(stream.worker().into(), |_| accept);
+    }
+
+    pub(super) fn wait_sent(&mut self, host: usize, ticket: Ticket) {
+        self.until("an acknowledgement", |net| {
+            net.hosts[host].take(|e| match e {
+                Event::Sent { ticket: t, .. } if *t == ticket => Some(()),
+                Event::PostFailed { reason, .. } => panic!("{reason}"),
+                _ => None,
+            })
+        });
+    }
+
+    pub(super) fn wait_done(
+        &mut self,
+        host: usize,
+        ticket: Ticket,
+    ) -> Result<(), crate::api::CommandError> {
+        self.until("an answer", |net| {
+            net.hosts[host].take(|e| match e {
+                Event::Done { ticket: t, result } if *t == ticket => Some(result.clone()),
+                _ => None,
+            })
+        })
+    }
+}

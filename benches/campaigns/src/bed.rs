@@ -13,7 +13,6 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use api::{Client, RegionInfo};
-use control::api::{Client, RegionInfo};
 use load::bed::Appliance;
 use load::frames::Mac;
 

@@ -60,7 +60,6 @@ use crate::files::{Report, Writer};
 use crate::service::Input;
 use crate::shm;
 use api::{AccessTally, ApiError, Call, EventKind, EventLog, Reply, Request, Via};
-use api::{Answer, RegionInfo};
 use config::{Config, RegionSection};
 
 /// What the state machine needs from outside.

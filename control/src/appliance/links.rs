@@ -33,8 +33,6 @@ pub(super) struct Links {
 struct Link {
     /// Since when it is down; `None` for up, and before the first look.
     down: Option<Instant>,
-    /// The link has been up.
-    used: bool,
     /// The link has been down for longer than its port's streams survive.
     lost: bool,
     /// The fault of the port's interface of Linux, and its sentence.

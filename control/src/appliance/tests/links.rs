@@ -5,7 +5,7 @@ use std::io::Write;
 use dataplane::PostFailure;
 
 use super::*;
-use api::{ConnectSpec, JobState, MpaChoice, PutSpec, RemotePlace, Via};
+use api::{ConnectSpec, JobState, PutSpec, RemotePlace, Via};
 
 /// Two ports; streams of the first one end after two seconds without link.
 const TWO_PORTS: &str = r#"

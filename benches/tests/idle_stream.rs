@@ -65,7 +65,8 @@ fn an_idle_stream_keeps_to_its_size() {
     println!("an endpoint itself: {ENDPOINT}");
     holds("bare DDP, set up", fresh, 832);
     holds("RDMAP, set up", rdmap, 1040);
-    holds("bare DDP, after writes", used, 1016);
+    // 4 of them count time-outs in a row.
+    holds("bare DDP, after writes", used, 1020);
     let (without, nothing) = after_losses(queues(), false);
     let (with, events) = after_losses(queues(), true);
     assert_eq!(nothing, (0, 0));

@@ -13,6 +13,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Component, Path, PathBuf};
+use std::sync::OnceLock;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
@@ -59,12 +60,20 @@ pub struct Directories {
     by_key: bool,
 }
 
+/// The own directory of a test's appliances.
+static TEMPORARY: OnceLock<PathBuf> = OnceLock::new();
+
+/// Makes the system's directory for temporary files the own one of this process. For tests, whose files are there.
+#[doc(hidden)]
+pub fn use_temporary_directory() {
+    TEMPORARY.get_or_init(std::env::temp_dir);
+}
+
 /// The directory of the appliance's own files: the service manager's (`StateDirectory=` of systemd; the first, where it has
 /// several), else [`STATE`].
 pub fn own_directory() -> PathBuf {
-    // The tests of other modules have their files there.
-    if cfg!(test) {
-        return std::env::temp_dir();
+    if let Some(directory) = TEMPORARY.get() {
+        return directory.clone();
     }
     let given = std::env::var_os("STATE_DIRECTORY").unwrap_or_default();
     first_of(&given).unwrap_or_else(|| STATE.into())

@@ -253,6 +253,7 @@ mod tests {
 
     #[test]
     fn directories_are_those_that_the_configuration_names() {
+        beneath::use_temporary_directory();
         let text = "[memory]\nhugepages = \"never\"\n[[port]]\nname = \"p\"\nkind = \"memif\"\nsocket = \"/run/m/s\"\n\
                     role = \"server\"\n[[interface]]\nname = \"i\"\nport = \"p\"\naddresses = [\"192.0.2.1/24\"]\n\
                     [[region]]\nname = \"r\"\npath = \"/srv/r/file\"\nsize = 1\naccess = \"w\"\n\

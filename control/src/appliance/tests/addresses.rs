@@ -308,6 +308,8 @@ fn a_ping_goes_to_the_second_address_too() {
     fail(&mut bench, &second, ConnectError::Timeout(dataplane::Awaited::SynAck));
     let error = answer(&mut pending).unwrap_err();
     assert_eq!(error.error, ErrorKind::Timeout);
-    let each = format!("{ON_LINK}: no answer to address resolution; {BACK}: timed out");
+    let each = format!(
+        "{ON_LINK}: no answer to address resolution; {BACK}: no answer to the SYN within 30 s"
+    );
     assert!(error.message.ends_with(&each), "{error}");
 }

@@ -129,6 +129,7 @@ fn fresh(text: &str) -> Bench {
     let file = dir.path().join("ddpd.toml");
     let text = text.replace("DIR", dir.path().to_str().unwrap());
     std::fs::write(&file, &text).unwrap();
+    config::beneath::use_temporary_directory();
     let config = Document::parse(&file, &text).unwrap().config;
     let budget = Budget::new(Some(room()), &config.limits, WORKERS);
     let files = config.directories();

@@ -17,6 +17,7 @@ use load::bed::Appliance;
 use load::frames::Mac;
 
 use crate::guarded;
+use crate::section::listener;
 
 /// The target's addresses.
 pub(crate) const TARGET_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -249,12 +250,6 @@ fn target_config(place: &Place<'_>, setting: Setting) -> Result<String> {
     text += &prey("prey-sctp", PREY_SCTP, "ddp", keys, &queue);
     text += &prey("prey-verbs-sctp", PREY_VERBS_SCTP, "rdmap", keys, "");
     Ok(text + &more)
-}
-
-pub(crate) fn listener(name: &str, port: u16, ulp: &str, keys: &str) -> String {
-    format!(
-        "[[listener]]\nname = \"{name}\"\ninterface = \"front\"\nport = {port}\nulp = \"{ulp}\"\n{keys}\n"
-    )
 }
 
 fn peer_config(place: &Place<'_>) -> String {

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use ipsec::crypto::{Algorithm, Keys};
 use ipsec::sa::{Lifetime, Mode, Parameters};
 
-use crate::bed::listener;
+use crate::section::listener;
 
 /// A listener that takes streams only under 128 bits of encryption.
 pub(crate) const REQUIRED: u16 = 7491;

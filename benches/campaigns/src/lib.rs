@@ -16,6 +16,7 @@ mod raw_sctp;
 mod raw_tcp;
 pub mod red_team;
 mod sample;
+mod section;
 pub mod soak;
 mod socket;
 mod station;

@@ -27,7 +27,6 @@ use super::{
     PingSpec, PutSpec, Reply, Request, SendSpec, Severity, Stats, StreamId,
 };
 use crate::metrics;
-use config;
 use config::{Backing, Delivery};
 
 /// Longest time that a long poll waits.

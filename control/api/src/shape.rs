@@ -7,8 +7,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tcp_lite::mpa::Peer;
 
-use config;
-
 /// A type of its own in the description, which is never made.
 macro_rules! shapes {
     ($($(#[doc = $doc:literal])+ $Name:ident = $schema:tt;)+) => {$(

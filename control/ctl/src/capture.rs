@@ -13,7 +13,6 @@ use super::exit::{Exit, Failure};
 use super::{Output, path_segment};
 use crate::values::size;
 use api::{CaptureSpec, Client, Done, StreamId};
-use standard;
 
 /// `ddpctl capture`.
 #[derive(Debug, ClapArgs)]

@@ -8,8 +8,6 @@ use clap::CommandFactory;
 use super::Args;
 use super::args::Program;
 use super::exit::{Exit, Failure};
-use config;
-use daemon;
 
 /// A shell's completions of a program.
 pub(super) fn completions(

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::exit::{Exit, Failure};
 use api::{Client, ClientError, ErrorKind, JobInfo};
-use standard;
 
 /// The file of the command line that is the standard input, or the standard output.
 const STREAM: &str = "-";

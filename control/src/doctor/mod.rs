@@ -28,7 +28,6 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use config;
 use daemon::DoctorFormat;
 pub use finding::{Finding, Severity};
 pub use host::Host;

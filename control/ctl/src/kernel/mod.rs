@@ -12,6 +12,7 @@
 //! Left out: RDMAP, MPA revision 2, reading from a peer.
 
 mod channel;
+mod limit;
 mod listen;
 mod memory;
 mod put;

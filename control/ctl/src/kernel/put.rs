@@ -12,6 +12,7 @@ use ddp::{
 use tcp_lite::mpa::{self, Params, Revision, StartupError};
 
 use super::channel::Channel;
+use super::limit::Limit;
 use super::socket::{Arrived, Socket, wait};
 use super::{KernelError, KernelMemory, MpaOptions, Report};
 use api::refusal::Refusal;
@@ -111,13 +112,6 @@ pub fn put(
     transfer.send(stag, to, progress)?;
     transfer.confirm()?;
     transfer.report(stag, to)
-}
-
-/// A bound on all of a transfer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limit {
-    pub(super) within: Duration,
-    pub(super) at: Instant,
 }
 
 struct Transfer {

@@ -23,7 +23,6 @@ use clap::{Args as ClapArgs, ValueEnum};
 use super::Output;
 use super::exit::{Exit, Failure};
 use api::Client;
-use standard;
 use state::State;
 
 /// The times that may pass between two looks.

@@ -65,14 +65,14 @@ fn an_idle_stream_keeps_to_its_size() {
     println!("an endpoint itself: {ENDPOINT}");
     holds("bare DDP, set up", fresh, 832);
     holds("RDMAP, set up", rdmap, 1040);
-    // 4 of them count time-outs in a row.
+    // 4 bytes count time-outs in a row.
     holds("bare DDP, after writes", used, 1020);
     let (without, nothing) = after_losses(queues(), false);
     let (with, events) = after_losses(queues(), true);
     assert_eq!(nothing, (0, 0));
     assert!(events.1 > 0, "{events:?}: its recorder was full");
-    holds("bare DDP, after losses, without the recorder", without, 1440);
-    holds("bare DDP, after losses, with the recorder", with, 1520);
+    holds("bare DDP, after losses, without the recorder", without, 1444);
+    holds("bare DDP, after losses, with the recorder", with, 1524);
     let plain = Pairing::established_with(1448, true, rdmap::Config::default().into(), false);
     assert_eq!(bytes(plain, SOON), rdmap, "what nothing happens to has no recorder");
     drop(counting);

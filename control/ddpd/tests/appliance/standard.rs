@@ -264,7 +264,12 @@ fn output_that_cannot_be_written_is_an_error() {
 fn a_signal_ends_a_transfer_its_job_and_then_the_program_by_itself() {
     let ddpd = start();
     for (signal, name) in [(Signal::INT, 2), (Signal::TERM, 15), (Signal::HUP, 1)] {
-        let mut child = ddpctl(&ddpd, &["put", "-", URL]).stdin(Stdio::piped()).spawn().unwrap();
+        // A test run in the background, or by nohup, has these signals ignored, and its children have, too.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=HUP,INT,TERM").arg(crate::common::ddpctl_path());
+        command.arg("--socket").arg(ddpd.path("source.sock")).args(["put", "-", URL]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
         child.stdin.as_mut().unwrap().write_all(b"some").unwrap();
         taken(&ddpd, &mut child, 4);
         let pid = Pid::from_child(&child);

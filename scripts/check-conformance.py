@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks docs/conformance.md: every test it names exists, and every row has a test or a reason.
+"""Checks docs/conformance: every test named there exists, every row has a test or a reason, and README.md lists every file.
 
 A row is a table line; its last cell holds tests as `crate: path::to::test` (several, separated by
 commas), a script as `scripts/NAME ...`, or a reason that starts with "Not met:", "Not ours:" or "ULP:".
@@ -9,7 +9,7 @@ the file's name comes first. The function has `#[test]`, or a macro of the same 
 dialogue of `sim` is named by its file, with its directory (`rfc5681-recovery::name`) where the file's name
 alone is ambiguous.
 
-usage: check-conformance.py docs/conformance.md
+usage: check-conformance.py docs/conformance
 """
 
 import pathlib
@@ -156,23 +156,29 @@ def problem_with(name):
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__.strip().splitlines()[-1])
+    directory = pathlib.Path(sys.argv[1])
+    files = sorted(path for path in directory.glob("*.md") if path.name != "README.md")
+    listed = set(re.findall(r"\]\(([^)]+\.md)\)", (directory / "README.md").read_text()))
     problems, rows, tests = [], 0, 0
-    for number, line in enumerate(open(sys.argv[1]), 1):
-        if not line.startswith("|") or re.match(r"^\|[\s|:-]+$", line) or line.startswith("| §"):
-            continue
-        rows += 1
-        last = line.strip().strip("|").split("|")[-1].strip()
-        names = re.findall(r"`([^`]+)`", last)
-        if not names and not last.startswith(REASONS):
-            problems.append(f"{number}: neither a test nor a reason: {last!r}")
-        if last.startswith(REASONS):
-            continue
-        tests += len(names)
-        problems.extend(f"{number}: {problem}" for problem in map(problem_with, names) if problem)
+    for name in sorted(listed ^ {path.name for path in files}):
+        problems.append(f"{directory}/README.md: {name} is {'missing' if name in listed else 'not listed'}")
+    for path in files:
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if not line.startswith("|") or re.match(r"^\|[\s|:-]+$", line) or line.startswith("| §"):
+                continue
+            rows += 1
+            last = line.strip().strip("|").split("|")[-1].strip()
+            names = re.findall(r"`([^`]+)`", last)
+            if not names and not last.startswith(REASONS):
+                problems.append(f"{path}:{number}: neither a test nor a reason: {last!r}")
+            if last.startswith(REASONS):
+                continue
+            tests += len(names)
+            problems.extend(f"{path}:{number}: {problem}" for problem in map(problem_with, names) if problem)
     if rows < 50:
-        problems.append(f"only {rows} rows: the table is not there")
+        problems.append(f"only {rows} rows: the tables are not there")
     for problem in problems:
-        print(f"{sys.argv[1]}:{problem}", file=sys.stderr)
+        print(problem, file=sys.stderr)
     print(f"check-conformance: {rows} requirements, {tests} tests named, {len(problems)} problems", file=sys.stderr)
     sys.exit(1 if problems else 0)
 

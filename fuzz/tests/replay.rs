@@ -1,22 +1,37 @@
 //! Replays the corpora: every input that a fuzzer or a person found worth keeping.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
+
+/// Inputs of a target, sorted: files with a name, and the archive of those that libFuzzer found.
+fn corpus(target: &str) -> Vec<Vec<u8>> {
+    let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+    let folder = corpora.join(target);
+    let entries =
+        std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let named = entries.map(|entry| entry.expect("an entry").path());
+    let mut inputs: Vec<_> =
+        named.map(|path| std::fs::read(path).expect("a readable file")).collect();
+    let archive = corpora.join(format!("{target}.tar"));
+    if archive.exists() {
+        let mut archive = tar::Archive::new(File::open(archive).expect("a readable archive"));
+        for entry in archive.entries().expect("an archive") {
+            let mut input = Vec::new();
+            entry.expect("an entry").read_to_end(&mut input).expect("its bytes");
+            inputs.push(input);
+        }
+    }
+    inputs.sort();
+    inputs
+}
 
 #[test]
 fn every_corpus_replays() {
-    let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     for target in fuzz::TARGETS {
-        let folder = corpora.join(target.name);
-        let mut inputs = 0;
-        let entries = std::fs::read_dir(&folder)
-            .unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-        for entry in entries {
-            let path = entry.expect("a readable folder").path();
-            let data = std::fs::read(&path).expect("a readable file");
-            (target.run)(&data);
-            inputs += 1;
-        }
-        assert!(inputs >= 5, "{}: {inputs} inputs are no corpus", target.name);
+        let inputs = corpus(target.name);
+        inputs.iter().for_each(|input| (target.run)(input));
+        assert!(inputs.len() >= 5, "{}: {} inputs are not a corpus", target.name, inputs.len());
     }
 }
 
@@ -30,13 +45,8 @@ fn damaged_corpora_do_no_harm() {
         state ^= state << 17;
         (state % below.max(1) as u64) as usize
     };
-    let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     for target in fuzz::TARGETS {
-        let mut inputs: Vec<_> = std::fs::read_dir(corpora.join(target.name))
-            .expect("a corpus")
-            .map(|entry| std::fs::read(entry.expect("an entry").path()).expect("a readable file"))
-            .collect();
-        inputs.sort();
+        let inputs = corpus(target.name);
         for _ in 0..2000 {
             let mut data = inputs[random(inputs.len())].clone();
             for _ in 0..=random(4) {

@@ -50,7 +50,8 @@ impl Dataplane {
     /// Starts the workers of a configuration. `ports` are in the order of [`DataplaneConfig::ports`]; their queues
     /// move to the workers, the ports stay with the caller.
     ///
-    /// # Errors Returns the error in the configuration or of a system call. No worker runs then.
+    /// # Errors
+    /// Returns the error in the configuration or of a system call. No worker runs then.
     pub fn start(
         config: &DataplaneConfig,
         ports: &mut [Port],
@@ -62,7 +63,8 @@ impl Dataplane {
     /// Like [`Dataplane::start`]. Each worker's thread calls `confine` after it is pinned and registered and
     /// before its first turn, to drop privileges that a worker does not need.
     ///
-    /// # Errors Those of [`Dataplane::start`].
+    /// # Errors
+    /// Those of [`Dataplane::start`].
     pub fn start_confined(
         config: &DataplaneConfig,
         ports: &mut [Port],

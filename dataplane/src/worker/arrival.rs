@@ -79,7 +79,7 @@ impl<F: Frame> Packet<F> {
         }
     }
 
-    /// As [`Frame::cut`].
+    /// Removes the first `front` bytes and keeps the next `len`, like [`Frame::cut`].
     pub(super) fn cut(&mut self, front: usize, len: usize) {
         match self {
             Packet::Frame(frame) => frame.cut(front, len),

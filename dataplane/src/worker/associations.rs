@@ -84,12 +84,12 @@ impl Association {
         }
     }
 
-    /// Its endpoint.
+    /// The association's endpoint.
     pub(super) fn endpoint(&self) -> &Endpoint<Memory> {
         self.carrier.endpoint()
     }
 
-    /// Its endpoint, mutable.
+    /// The association's endpoint, mutable.
     pub(super) fn endpoint_mut(&mut self) -> &mut Endpoint<Memory> {
         self.carrier.endpoint_mut()
     }

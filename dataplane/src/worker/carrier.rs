@@ -39,7 +39,7 @@ enum Hop {
     /// Not pinned, and no error was reported.
     Untried,
     /// One soft ICMP error was reported while the carrier was being opened. The next one, for another packet of
-    /// the handshake, fails the connect. RFC 1122 §4.2.3.9 requires to wait; see RFC 5461 §4.1.
+    /// the handshake, fails the connect. RFC 1122 §4.2.3.9 requires waiting; see RFC 5461 §4.1.
     SoftError,
     /// The entry in the neighbour cache is pinned for the carrier.
     Pinned,
@@ -233,7 +233,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         self.path.as_ref()
     }
 
-    /// Its flow.
+    /// The flow: interface and both ends.
     #[inline]
     pub(super) fn flow(&self) -> FlowKey {
         let (local, remote) = self.ip_path().addresses();
@@ -417,8 +417,8 @@ impl<E: CarrierEndpoint> Carrier<E> {
         }
     }
 
-    /// To be called once timers were handled: after a time-out, adopts the path MTU that another carrier has
-    /// learned.
+    /// Adopts, after a time-out, the path MTU that another carrier has learned.
+    /// Called once timers were handled.
     pub(super) fn timed_out(&mut self, network: &mut Network, now: Instant) {
         if self.endpoint.is_timing_out()
             && let Some(mtu) = network.path_mtu(self.path_peer(), now)
@@ -428,7 +428,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         }
     }
 
-    /// To be called once timers were handled. Returns the change relative to `stalled`, if any.
+    /// Returns the change of progress relative to `stalled`, if any. Called once timers were handled.
     #[inline]
     pub(super) fn progress(&self, stalled: bool, now: Instant) -> Option<Progress> {
         match self.endpoint.stall(now) {

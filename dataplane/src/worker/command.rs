@@ -175,8 +175,9 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Binds a region to a stream. No other stream of this worker reaches the region from here on. RDMA Reads in
-    /// progress end too: they would return data that the new stream's peer writes.
+    /// Binds a region to a stream, or with `None` to all streams of its domain. Once bound, no other stream of this
+    /// worker reaches it. RDMA Reads of others in progress end: they would return data that the new stream's peer
+    /// writes.
     fn bind_stag(&mut self, stag: Stag, stream: Option<StreamId>, ticket: Ticket, now: Instant) {
         let result = self.rebind(stag, stream, now);
         self.done(ticket, result);

@@ -100,8 +100,8 @@ impl<Io: PortIo> Core<Io> {
     /// valid cookie opened a stream. `Ok(false)`: the segment has no valid cookie.
     ///
     /// # Errors
-    /// The cookie is valid, but there is no room for the stream. The segment is dropped, so the peer
-    /// retransmits.
+    /// The peer is refused (before its cookie is verified), or the cookie is valid and the stream lacks protection, a
+    /// route or room. Only missing protection is answered, with a reset; otherwise the peer retransmits.
     pub(super) fn take_cookie(
         &mut self,
         (flow, strength): (FlowKey, Strength),

@@ -59,7 +59,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// RFC 4301 §8.2.1: a smaller path MTU applies to all flows of the SA. A flow is notified when it sends a
-    /// packet that is too long. Other ICMP errors never end a stream (RFC 5042 §5.4.5).
+    /// packet that is too long. Other errors are ignored: ICMP must not end a protected stream (RFC 5042 §5.4.5).
     fn icmp_for_esp(
         &mut self,
         report: &Report,
@@ -119,7 +119,7 @@ impl<Io: PortIo> Env<Io> {
         Ok(())
     }
 
-    /// Fails a connect. An established stream ends by a reset only (RFC 5927 §5.2).
+    /// Fails a connect after a hard error or the second soft one. Later states only count them (RFC 5927 §5.2).
     fn icmp_unreachable(
         &mut self,
         stream: &mut Stream<'_>,

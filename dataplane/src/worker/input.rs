@@ -278,8 +278,8 @@ impl<Io: PortIo> Core<Io> {
         let follows = same.is_some();
         let hash = match same {
             Some(last) => last.hash,
-            // In request/response traffic the burst's first segment of a stream is often the only frame, so `hash`
-            // remembers the last flow.
+            // In request/response traffic a burst is often a single segment of the previous burst's flow, whose
+            // hash `Streams::hash` remembers.
             None if arrivals.is_empty() => self.streams.hash(&flow),
             None => self.streams.flows().hash(&flow),
         };

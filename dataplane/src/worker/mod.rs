@@ -120,7 +120,7 @@ const IDLE_POLLS: u32 = 8;
 /// Idle turns between two publications of the gauges, which hardly change while idle.
 const IDLE_PUBLISH_INTERVAL: u64 = 64;
 
-/// One worker without its thread.
+/// A worker without its thread.
 pub(crate) struct Core<Io: PortIo> {
     streams: Streams,
     /// The SCTP associations that carry streams.
@@ -162,7 +162,7 @@ pub(crate) struct CoreParts<Io: PortIo> {
     pub(crate) id: WorkerId,
     pub(crate) ports: Vec<Option<PortSlot<Io>>>,
     pub(crate) interfaces: Vec<InterfaceConfig>,
-    /// By interface; `None` for an interface that is not shared with the host.
+    /// The worker's ends by interface; `None` for an interface that is not shared with the host.
     pub(crate) hosts: Vec<Option<HostPort>>,
     pub(crate) mesh: Mesh<Io::Frame>,
     pub(crate) limits: Limits,
@@ -176,7 +176,7 @@ pub(crate) struct CoreParts<Io: PortIo> {
     pub(crate) ipsec: Option<Arc<IpsecConfig>>,
 }
 
-/// Phase of a worker's life.
+/// Phase of a worker, from start to stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Running,
@@ -392,7 +392,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.ports.queues_mut()
     }
 
-    /// One of the ports' queues, into which tests put frames and from which they take them.
+    /// The queues of a port, into which tests put frames and from which they take them.
     #[cfg(test)]
     pub(crate) fn port_mut(&mut self, port: usize) -> &mut Io {
         self.env.ports.get_mut(port).expect("a port of this worker").io.queues_mut()

@@ -51,7 +51,7 @@ impl Dataplane {
     /// move to the workers, the ports stay with the caller.
     ///
     /// # Errors
-    /// Returns the error in the configuration or of a system call. No worker runs then.
+    /// The configuration is invalid, or a system call failed. No worker is left running.
     pub fn start(
         config: &DataplaneConfig,
         ports: &mut [Port],

@@ -215,7 +215,7 @@ fn the_time_to_poll_follows_the_round_trip() {
     for (round_trip, expected) in [(None, 50), (Some(10), 50), (Some(80), 120), (Some(160), 240)] {
         assert_eq!(spin(least, round_trip.map(us), true), us(expected), "{round_trip:?}");
     }
-    // What cannot come while it polls is not waited for.
+    // Responses slower than `SPIN` are not polled for.
     assert_eq!(spin(least, Some(us(1_000)), true), least);
     assert_eq!(spin(least, Some(us(10)), false), SPIN_BLIND);
 }

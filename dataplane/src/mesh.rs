@@ -14,7 +14,7 @@ use crate::wake::Wake;
 /// A message from one worker to another.
 #[derive(Debug)]
 pub enum Message<F> {
-    /// A frame that arrived on this port, to be processed as if received by this worker.
+    /// A frame that arrived on this port, to be processed as if the other worker had received it.
     Frame {
         /// Index of the port.
         port: usize,

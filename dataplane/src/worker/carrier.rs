@@ -202,7 +202,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         self.least
     }
 
-    /// Raises the minimum IPsec protection for the rest of the carrier's life. A requirement is never lowered.
+    /// Raises the minimum IPsec protection until the carrier closes. A requirement is never lowered.
     pub(super) fn require(&mut self, least: Strength) {
         self.least = self.least.max(least);
     }

@@ -64,7 +64,7 @@ impl Dataplane {
     /// before its first turn, to drop privileges that a worker does not need.
     ///
     /// # Errors
-    /// Those of [`Dataplane::start`].
+    /// As for [`Dataplane::start`].
     pub fn start_confined(
         config: &DataplaneConfig,
         ports: &mut [Port],

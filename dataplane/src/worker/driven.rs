@@ -22,7 +22,7 @@ impl<Io: PortIo> Driven<Io> {
     /// Creates the worker with these ports, in the order of the configuration.
     ///
     /// # Errors
-    /// Returns the system's error if a wake-up descriptor cannot be created.
+    /// The configuration has no worker, or the system refuses a descriptor for wake-ups.
     pub fn new(
         config: &DataplaneConfig,
         ports: impl IntoIterator<Item = (PortFacts, Io)>,

@@ -115,7 +115,7 @@ impl<Io: PortIo> Core<Io> {
         carrier.scheduled().taken(queue);
         let turn = self.env.poll(slot, carrier, now);
         if conn.stage == Stage::Ended && carrier.endpoint().is_done() {
-            // The last segment may be a reset that found no room: it may wait for [`LAST_SEGMENT`].
+            // The last segment may be a reset that found no room: it may wait for `LAST_SEGMENT`.
             if !matches!(turn, Turn::More | Turn::Blocked) {
                 self.forget(slot);
                 return Turn::Done;

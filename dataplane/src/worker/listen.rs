@@ -2,7 +2,7 @@
 //! create.
 //!
 //! ```text
-//!   SYN ---> unproven ---ACK---> starting ---MPA request---> announced ---> gone
+//!   SYN ---> unproven ---ACK---> starting ---MPA request---> announced ---> ended
 //!               |                   ^
 //!               | no room           | SYN cookie comes back
 //!               v                   |
@@ -36,7 +36,7 @@ use crate::net::neighbour::KeyedState;
 pub(super) enum Progress {
     /// A SYN was received; the source address may be forged.
     Unproven,
-    /// The TCP handshake is complete: the peer's address is proven.
+    /// The handshake is complete, or an SCTP cookie was returned: the peer's address is proven.
     Starting,
     /// The stream was reported to the control thread.
     Announced,

@@ -11,7 +11,7 @@ use super::report::info;
 use crate::api::{AssociationInfo, Event, Listed, StreamInfo, Ticket};
 use crate::io::PortIo;
 
-/// Streams, and associations, in one [`Event::Streams`], at most of each: about ten microseconds.
+/// Streams in one [`Event::Streams`], at most, and associations likewise: about ten microseconds.
 const MOST: usize = 32;
 /// Slots of one table examined in one turn, at most.
 const PLACES: u32 = 1024;

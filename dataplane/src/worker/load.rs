@@ -154,8 +154,8 @@ impl Running {
         self.ticket
     }
 
-    /// Stops the load: only the notice of a pair whose write is posted still follows, and outstanding messages
-    /// complete first. Due messages of a load with a pace that were not posted have waited until now.
+    /// Stops the load. Outstanding messages complete first, and the notice of a pair whose write is posted still
+    /// follows. Due messages of a load with a pace that were not posted have waited until now.
     pub(super) fn stop(&mut self, now: Instant) {
         if !self.stopping {
             self.stopping = true;

@@ -230,8 +230,8 @@ impl LowerMut<'_> {
         }
     }
 
-    /// Returns true if the control thread gives the confirmations: it closes the stream when received data are in
-    /// files.
+    /// Returns true if the control thread gives the confirmations: it closes the stream once received data are
+    /// written to files.
     pub(super) fn holds_confirmations(&self) -> bool {
         let stream = match self {
             LowerMut::Tcp(endpoint) => endpoint.stream(),
@@ -249,7 +249,7 @@ impl LowerMut<'_> {
         }
     }
 
-    /// Returns true if a close would confirm data that arrived later than those.
+    /// Returns true if a close would confirm data that arrived after [`confirming`](Self::confirming).
     pub(super) fn is_unconfirmed(&self) -> bool {
         match self {
             LowerMut::Tcp(endpoint) => endpoint.is_unconfirmed(),

@@ -42,8 +42,8 @@ pub(super) struct Keys {
     pub(super) identifications: [u8; 16],
 }
 
-/// Divisor of the INIT ACKs per second, for one peer's share. An INIT ACK is up to three times as long as its INIT and
-/// goes to the source address, which may be forged. The whole limit is 32 such shares.
+/// One peer's share of the INIT ACKs per second is the whole limit divided by this. An INIT ACK is up to three times as
+/// long as its INIT, and goes to the source address, which may be forged.
 const INITS_SHARE: u32 = 32;
 
 /// The network stack of one worker.
@@ -106,7 +106,7 @@ impl Network {
         (path.segment_limit(mtu) - HEADER_LEN) as u16
     }
 
-    /// Returns the bytes of a flow's largest IP packet on the path's interface, without the overhead of IPsec.
+    /// Returns the bytes of a flow's largest IP packet on the path's interface, with the overhead of IPsec deducted.
     #[inline]
     pub(super) fn mtu(
         &mut self,
@@ -130,7 +130,7 @@ impl Network {
         let flow =
             policy::Flow { local, remote, protocol, ports: Some(ports), icmp: None, ike: false };
         let largest = guard.largest(&flow, mtu.into(), path.l3_len(), now);
-        // Lower bound: the MTU that ESP's overhead leaves must be usable.
+        // Lower bound: an MTU that leaves less after ESP's overhead is unusable.
         largest.unwrap_or_default().max(path.l3_len() + LEAST) as u16
     }
 

@@ -201,8 +201,8 @@ impl<Io: PortIo> Env<Io> {
             quota: QUOTA,
             keep_limit: u64::MAX,
             shared: self.shared,
-            // Announces the last frames of a pass to the device at once, so that the rest of the turn overlaps with
-            // their transmission.
+            // The last frames of a pass are offered to the device at once: the rest of the turn overlaps with their
+            // transmission.
             offers: self.schedules.get(E::KIND).ready().is_empty(),
             least: carrier.least(),
         };

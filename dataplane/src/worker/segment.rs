@@ -124,7 +124,7 @@ impl<Io: PortIo> Core<Io> {
     #[inline]
     pub(super) fn after_segment(&mut self, slot: u32, taken: Taken, now: Instant) {
         if taken.reports {
-            // A stream without credit is reported no further. This precedes the events of further segments.
+            // Takes the events before further segments cause more: a stream out of credit is paused in time.
             self.report(slot, now);
         }
         if taken.answer

@@ -8,12 +8,6 @@
 //!                                                                        `--> less: ends at its time, unless a later
 //!                                                                             round finds it protected
 //! ```
-//!
-//! ```text
-//!   policies or SAs change --> a round over all carriers, a few in a turn --> protected: nothing
-//!                                                                        `--> less: ends at its time, unless a later
-//!                                                                             round finds it protected
-//! ```
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -40,7 +34,7 @@ type Name = (CarrierKind, StreamId);
 /// The carriers of a worker that require protection.
 #[derive(Default)]
 pub(super) struct Upkeep {
-    /// A carrier has required protection since the start.
+    /// Whether any carrier has required protection so far.
     is_used: bool,
     /// The next slot to check in the current round; `None` between rounds.
     next: Option<usize>,

@@ -7,8 +7,8 @@
 //!               +--- shuts down without having had a session --> Idle
 //! ```
 //!
-//! Shutting down may take minutes if the peer does not answer (RFC 9260 §9.2). Until it is freed, such an association
-//! counts against its peer. The oldest one is evicted when the peer is at its limit of streams, or the worker at its
+//! A shutdown may take minutes if the peer does not answer (RFC 9260 §9.2). The association counts against its peer
+//! until it is freed. The oldest one is evicted when the peer is at its limit of streams, or the worker at its
 //! limit of associations.
 
 use std::net::IpAddr;

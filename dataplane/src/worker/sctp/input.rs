@@ -163,7 +163,7 @@ impl<Io: PortIo> Core<Io> {
             self.answer_unverified(at, from, now);
         }
         if taken.reports {
-            // A session without credit is reported no further. This precedes the events of further packets.
+            // Takes the events before further packets cause more: a session out of credit is paused in time.
             self.report_association(at, now);
         }
         if taken.answer

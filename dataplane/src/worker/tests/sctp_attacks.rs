@@ -56,7 +56,7 @@ fn drain(net: &mut Net, host: usize) {
     assert_eq!(net.hosts[host].count("associations"), 0);
 }
 
-// RFC 9260 §5.2.2, §3.3.2.1.4: one packet that any host can send which knows addresses and ports. The refusal is sent;
+// RFC 9260 §5.2.2, §3.3.2.1.4: one packet from any host that knows addresses and ports. The refusal is sent;
 // the association continues, and can be ended.
 #[test]
 fn a_blind_init_mutes_no_association() {

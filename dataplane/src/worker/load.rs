@@ -302,7 +302,7 @@ impl Running {
         }
         self.posted += 1;
         if self.latency.is_some() {
-            // A message that comes late has waited since it was due.
+            // The latency of a late post counts from its due time.
             self.under_way.push_back(match self.load.pace {
                 Pace::Closed => now,
                 Pace::Open { .. } => self.due,

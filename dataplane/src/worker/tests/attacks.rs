@@ -7,16 +7,16 @@
 //!
 //! | attack | who | test |
 //! |---|---|---|
-//! | blind resets, SYNs, text | off the path, knows the ports and the window | [`blind`] |
+//! | blind resets, SYNs, text | off-path, with ports and window | [`blind`] |
 //! | challenge acknowledgements used up | the same | `blind::challenges_are_used_up` |
-//! | acknowledgements of what was never sent | the same | `blind::optimistic_acknowledgements_in_the_clients_name` |
-//! | SYN flood, half-open and cookies | anybody's addresses | [`floods`] |
-//! | half-open and idle streams | one true address | `floods::handshakes_that_lead_nowhere` |
-//! | streams in TIME-WAIT | one true address | `floods::streams_that_end_at_once` |
-//! | one peer opens too many streams | one true address | `floods::one_peer_opens_stream_after_stream` |
+//! | acknowledgements of data never sent | the same | `blind::optimistic_acknowledgements_in_the_clients_name` |
+//! | SYN flood, half-open and cookies | any host, forged addresses | [`floods`] |
+//! | half-open and idle streams | a peer, its own address | `floods::handshakes_that_lead_nowhere` |
+//! | streams in TIME-WAIT | a peer, its own address | `floods::streams_that_end_at_once` |
+//! | one peer opens too many streams | a peer, its own address | `floods::one_peer_opens_stream_after_stream` |
 //! | ARP and neighbour discovery | on the link | `floods::arp_requests_and_replies`, `floods::neighbour_discovery` |
-//! | forged ICMP | off the path, knows the ports | `floods::forged_icmp` |
-//! | fragments | anybody's addresses | `floods::fragments` |
+//! | forged ICMP | off-path, with ports | `floods::forged_icmp` |
+//! | fragments | any host, forged addresses | `floods::fragments` |
 //! | optimistic and split acknowledgements | a peer with a stream | [`peers`] |
 //! | SACK storm, tiny MSS, silly and closed windows | the same | [`peers`] |
 
@@ -220,7 +220,7 @@ fn beside(
     let alone = make().transfer(quiet);
     let mut scene = make();
     let attacked = scene.transfer(attack);
-    // Done in time / 0.9 at most: nine tenths of the goodput.
+    // At most 10/9 of the time: nine tenths of the goodput.
     assert!(attacked * 9 <= alone * 10, "{attacked:?} instead of {alone:?}");
     (scene, attacked)
 }

@@ -2,16 +2,16 @@
 //! of both families continue, byte for byte; each frame is counted with its outcome ([`Net::turn`]). Each opened frame
 //! is one that the peer sealed, opened once.
 //!
-//! | attack | what is sent |
+//! | attack | frames sent |
 //! |---|---|
-//! | [`Attack::Replay`], [`Attack::Pieces`] | frames that came before, whole or in fragments |
-//! | [`Attack::Cut`], [`Attack::Flip`], [`Attack::Overwrite`], [`Attack::Splice`] | frames that were changed |
+//! | [`Attack::Replay`], [`Attack::Pieces`] | earlier frames, whole or in fragments |
+//! | [`Attack::Cut`], [`Attack::Flip`], [`Attack::Overwrite`], [`Attack::Splice`] | changed frames |
 //! | [`Attack::Jump`] | a later sequence number, which would move the anti-replay window |
 //! | [`Attack::Garbage`], [`Attack::UnknownSpi`] | random ESP of a known SA, and of none |
-//! | [`Attack::OtherSpi`], [`Attack::Reflect`] | what is right for another SA, or for the other host |
-//! | [`Attack::Rewrap`] | ESP in UDP where the SA has none, and the reverse |
-//! | [`Attack::Clear`] | the frames of the same streams in clear: segments, resets, chunks |
-//! | [`Attack::Marker`] | keepalives of NATs, IKE |
+//! | [`Attack::OtherSpi`], [`Attack::Reflect`] | valid ESP of another SA, or of the other direction |
+//! | [`Attack::Rewrap`] | ESP in UDP for an SA without, and the reverse |
+//! | [`Attack::Clear`] | frames of the same streams in clear: segments, resets, chunks |
+//! | [`Attack::Marker`] | NAT keepalives, IKE |
 
 use std::cell::RefCell;
 use std::rc::Rc;

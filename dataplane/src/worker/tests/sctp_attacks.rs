@@ -3,12 +3,12 @@
 //!
 //! | attack | who | test |
 //! |---|---|---|
-//! | an INIT whose refusal is too long to be sent | off the path, knows the ports | `a_blind_init_mutes_no_association` |
+//! | an INIT whose refusal is too long to be sent | off-path, with ports | `a_blind_init_mutes_no_association` |
 //! | an INIT ACK of the same kind | a server | `a_server_cannot_keep_an_association` |
-//! | an INIT from another UDP port | off the path, knows the ports | `a_blind_packet_does_not_move_the_udp_port` |
-//! | INITs in another host's name | anybody | `init_acks_reflect_little` |
+//! | an INIT from another UDP port | off-path, with ports | `a_blind_packet_does_not_move_the_udp_port` |
+//! | INITs in another host's name | any host | `init_acks_reflect_little` |
 //! | associations without streams | a peer | `associations_without_streams_count_against_their_peer` |
-//! | messages in fragments that never end | many peers | `fragments_of_many_associations_stay_within_the_workers_budget` |
+//! | fragmented messages that never end | many peers | `fragments_of_many_associations_stay_within_the_workers_budget` |
 
 use std::sync::Arc;
 use std::time::Duration;

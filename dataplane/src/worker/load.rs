@@ -155,7 +155,7 @@ impl Running {
     }
 
     /// Stops the load. Outstanding messages complete first, and the notice of a pair whose write is posted still
-    /// follows. Due messages of a load with a pace that were not posted have waited until now.
+    /// follows. Due messages of a load with a pace that were not posted count as unfinished, with their wait until now.
     pub(super) fn stop(&mut self, now: Instant) {
         if !self.stopping {
             self.stopping = true;

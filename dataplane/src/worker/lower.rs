@@ -283,7 +283,8 @@ impl LowerMut<'_> {
         }
     }
 
-    /// Stops offering the peer more while at most `most_events` events wait; `None` resumes.
+    /// Offers the peer no further window while the owner takes no events; at most `most_events` events may wait
+    /// meanwhile. `None` resumes.
     pub(super) fn pause(&mut self, most_events: Option<u32>) {
         match self {
             LowerMut::Tcp(endpoint) => endpoint.pause(most_events),

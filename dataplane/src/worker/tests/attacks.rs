@@ -2,8 +2,8 @@
 //! virtual time, and the worker's state stays within its bounds.
 //!
 //! The victim is host 2. A client, host 1, writes 4 MiB to it over a path of 1 ms each way, through a window of 128
-//! KiB: about 5 frames in each step of 100 µs. The attack adds up to [`RATE`] frames per step; the victim processes at
-//! most 32 frames per step.
+//! KiB: about 5 frames in each step of 100 µs. The attack adds up to [`RATE`] frames per step; the victim takes
+//! bursts of at most 32.
 //!
 //! | attack | who | test |
 //! |---|---|---|

@@ -45,7 +45,7 @@ type Judge = Box<dyn FnMut(&[u8]) -> RxChecksum>;
 
 /// A host: workers on one port with one interface.
 pub(super) struct Host {
-    /// IPsec strength that later listeners require, bits.
+    /// Key length, bits, of the encryption by IPsec that later listeners require; 0: integrity only.
     pub(super) require: Option<u16>,
     /// Peers that later listeners admit.
     pub(super) peers: Arc<api::PeerFilter>,

@@ -296,7 +296,7 @@ fn rewrap(frame: &mut Vec<u8>) {
     relength(frame);
 }
 
-/// Records every sent frame; the attacker withholds one in `withholds`.
+/// Records sealed frames, at most [`MEMORY`] of each host; the attacker withholds one in `withholds`.
 fn watch_all(net: &mut Net, withholds: Option<u64>) -> Seen {
     let seen = Seen::default();
     let (keep, mut rng) = (seen.clone(), Rng::new(9));

@@ -190,7 +190,7 @@ fn the_last_segment_of_a_turn_is_offered_at_once() {
     let streams: Vec<_> = (0..3).map(|_| net.open(0, 0, 1, (v4(2), PORT).into()).0).collect();
     net.settle();
     offers(&mut net, 0);
-    // First one stream has data to send, then each of them: only the last one's segment is offered early.
+    // First one stream has data to send, then each of them: frames are offered once, with the last stream's segment.
     net.hosts[0].send(streams[0], &[1; 64]);
     net.turn();
     assert_eq!(offers(&mut net, 0), [1]);
@@ -201,7 +201,7 @@ fn the_last_segment_of_a_turn_is_offered_at_once() {
     }
     net.turn();
     assert_eq!(offers(&mut net, 0), [3]);
-    // Of a burst the last segment is offered, if all of it can be sent.
+    // A burst is offered once, with its last segment, if all of it can be sent.
     net.settle();
     net.hosts[0].send(streams[0], &[3; 3000]);
     net.turn();

@@ -1,5 +1,4 @@
-//! Flows and streams of one worker: the table from four-tuple to stream, and the slab that the streams
-//! live in.
+//! Flows and streams of one worker: the table from flow to slot, and the slab that holds the streams.
 //!
 //! ```text
 //!  StreamId   | worker 16 | generation 24 | slot 24 |
@@ -19,19 +18,19 @@ const WORKER_SHIFT: u32 = 48;
 
 const _: () = assert!(SLOT_BITS + 24 == WORKER_SHIFT);
 
-/// A flow: the interface (the same addresses may be used in several VLANs) and both ends.
+/// A flow: the interface and both ends. Several VLANs may use the same addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowKey {
-    /// Place of the interface.
+    /// Index of the interface.
     pub interface: u16,
-    /// Our end.
+    /// Local end.
     pub local: SocketAddr,
-    /// The peer.
+    /// Remote end.
     pub remote: SocketAddr,
 }
 
 impl FlowKey {
-    /// The key that is hashed, as short as the addresses allow.
+    /// Returns the input of the hash: 15 bytes for IPv4, 39 for IPv6.
     fn bytes(&self) -> ArrayVec<u8, 39> {
         let mut out = [0; 39];
         let [i0, i1] = self.interface.to_be_bytes();
@@ -64,15 +63,15 @@ fn v6(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// From flow to slot, under a keyed hash: peers cannot make their flows collide. An entry is a
-/// hash of four bytes and the slot; the flow itself is kept in the slot.
+/// Map from flow to slot, under a keyed hash, so that peers cannot provoke collisions. An entry holds a 4-byte
+/// hash and the slot. The flow itself is stored with the stream.
 #[derive(Debug)]
 pub struct FlowTable {
     table: HashTable<Entry>,
     key: SipHasher13,
 }
 
-/// The hash of a flow.
+/// Keyed hash of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowHash(u32);
 
@@ -83,47 +82,47 @@ struct Entry {
 }
 
 impl FlowHash {
-    /// For the table, which takes the place from the low bits and a tag from the high ones.
+    /// Widens the hash for the table, which uses the low bits as the position and the high bits as a tag.
     fn spread(self) -> u64 {
         u64::from(self.0) << 32 | u64::from(self.0)
     }
 }
 
 impl FlowTable {
-    /// An empty table; `key` is secret.
+    /// Creates an empty table. `key` must be secret.
     pub fn new(key: [u8; 16]) -> Self {
         FlowTable { table: HashTable::new(), key: SipHasher13::new_with_key(&key) }
     }
 
-    /// The hash for the look-ups of this table.
+    /// Returns the hash of a flow under this table's key.
     pub fn hash(&self, key: &FlowKey) -> FlowHash {
         FlowHash(self.key.hash(&key.bytes()) as u32)
     }
 
-    /// A slot whose flow has this hash: most often that of the flow, if the table has it. Does not access the slot, so
-    /// the caller compares the flow.
+    /// Returns a slot whose flow has this hash, usually the flow in question if the table has it. Does not access
+    /// the slot, so the caller compares the flow.
     pub fn candidate(&self, hash: FlowHash) -> Option<u32> {
         self.find(hash, |_| true)
     }
 
-    /// Whether there is a flow with this hash.
+    /// True if the table has a flow with this hash.
     pub fn has(&self, hash: FlowHash) -> bool {
         self.candidate(hash).is_some()
     }
 
-    /// The slot of a flow with this hash; `is` compares the flow of a slot.
+    /// Returns the slot of the flow with this hash for which `is` returns true.
     pub fn find(&self, hash: FlowHash, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
         let found = self.table.find(hash.spread(), |e| e.hash == hash && is(e.slot));
         found.map(|entry| entry.slot)
     }
 
-    /// Adds a flow that is not there yet.
+    /// Adds a flow, which must not be in the table.
     pub fn insert(&mut self, key: &FlowKey, slot: u32) {
         let hash = self.hash(key);
         self.table.insert_unique(hash.spread(), Entry { hash, slot }, |e| e.hash.spread());
     }
 
-    /// Takes a flow out, if it is this slot's.
+    /// Removes a flow if it maps to this slot.
     pub fn remove(&mut self, key: &FlowKey, slot: u32) {
         let hash = self.hash(key);
         if let Ok(found) = self.table.find_entry(hash.spread(), |e| *e == Entry { hash, slot }) {
@@ -131,31 +130,31 @@ impl FlowTable {
         }
     }
 
-    /// Flows in the table.
+    /// Number of flows in the table.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// True when there are none.
+    /// True if the table is empty.
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
 }
 
-/// The streams of one worker, by slot; an identifier of a stream that is gone finds nothing until its
-/// slot has been used 2^24 times.
+/// The streams of one worker, by slot. The identifier of an ended stream stays invalid until its slot has been
+/// reused 2^24 times.
 #[derive(Debug)]
 pub struct Slab<T> {
     worker: u16,
     limit: u32,
     values: Vec<Option<T>>,
-    /// Of each slot, for the identifier of the stream in it or of the next one.
+    /// Generation of each slot: part of the identifier of its stream, or of the next one if vacant.
     generations: Vec<u32>,
     free: Vec<u32>,
     len: u32,
 }
 
-/// Makes room for one more: of what there is an eighth, where doubling would leave half of it unused.
+/// Reserves room for one more entry by growing an eighth, as doubling would leave up to half of the memory unused.
 pub(crate) fn grow<T>(entries: &mut Vec<T>) {
     if entries.len() == entries.capacity() {
         entries.reserve_exact(entries.len() / 8 + 64);
@@ -163,7 +162,7 @@ pub(crate) fn grow<T>(entries: &mut Vec<T>) {
 }
 
 impl<T> Slab<T> {
-    /// An empty slab of at most `limit` streams, at most 2^24.
+    /// Creates an empty slab of at most `limit` streams, 2^24 - 1 at most.
     pub fn new(worker: u16, limit: u32) -> Self {
         let limit = limit.min(SLOT_MASK as u32);
         Slab {
@@ -176,7 +175,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The slot and the identifier that [`insert`](Self::insert) will use; `None` when full.
+    /// Returns the slot and identifier that [`insert`](Self::insert) uses next; `None` if the slab is full.
     pub fn vacancy(&self) -> Option<(u32, StreamId)> {
         if self.len >= self.limit {
             return None;
@@ -186,10 +185,10 @@ impl<T> Slab<T> {
         Some((slot, self.id(slot, generation)))
     }
 
-    /// Inserts a stream at the [`vacancy`](Self::vacancy); returns it.
+    /// Inserts a stream at the [`vacancy`](Self::vacancy). Returns a reference to it.
     ///
     /// # Panics
-    /// When the slab is full.
+    /// Panics if the slab is full.
     pub fn insert(&mut self, value: T) -> &mut T {
         let (slot, _) = self.vacancy().expect("the caller has asked for a vacancy");
         if self.free.pop().is_none() {
@@ -202,7 +201,7 @@ impl<T> Slab<T> {
         self.values[slot as usize].insert(value)
     }
 
-    /// Takes a stream out.
+    /// Removes a stream.
     pub fn remove(&mut self, slot: u32) -> Option<T> {
         let value = self.values.get_mut(slot as usize)?.take()?;
         let generation = &mut self.generations[slot as usize];
@@ -217,40 +216,40 @@ impl<T> Slab<T> {
         self.values.get(slot as usize)?.as_ref()
     }
 
-    /// The stream in a slot, to be changed.
+    /// The stream in a slot, mutable.
     pub fn get_mut(&mut self, slot: u32) -> Option<&mut T> {
         self.values.get_mut(slot as usize)?.as_mut()
     }
 
-    /// The slot of a stream that is there.
+    /// Returns the slot of a live stream.
     pub fn find(&self, id: StreamId) -> Option<u32> {
         let slot = (id.0 & SLOT_MASK) as u32;
         (self.name(slot)? == id).then_some(slot)
     }
 
-    /// The identifier of the stream in a slot.
+    /// Returns the identifier of the stream in a slot.
     pub fn name(&self, slot: u32) -> Option<StreamId> {
         self.get(slot)?;
         self.generations.get(slot as usize).map(|&generation| self.id(slot, generation))
     }
 
-    /// Slots with streams in them.
+    /// Slots with streams, in ascending order.
     pub fn occupied(&self) -> impl Iterator<Item = u32> + '_ {
         let values = self.values.iter().enumerate();
         values.filter(|(_, value)| value.is_some()).map(|(slot, _)| slot as u32)
     }
 
-    /// Streams.
+    /// Number of streams.
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// True when there are none.
+    /// True if the slab has no streams.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Slots that there are, with streams in them or without.
+    /// Number of slots allocated so far, vacant ones included.
     pub fn places(&self) -> usize {
         self.values.len()
     }
@@ -300,7 +299,7 @@ mod tests {
     fn flows_of_one_hash_are_distinguished_by_their_slots() {
         let mut table = FlowTable::new([3; 16]);
         let flow = key(0, "10.0.0.1:1", "10.0.0.2:2");
-        // As if their hashes were the same.
+        // Simulates two flows with the same hash.
         table.insert(&flow, 5);
         table.insert(&flow, 7);
         let hash = table.hash(&flow);

@@ -1,8 +1,8 @@
-//! Frames between workers and the host's kernel, on interfaces whose port is shared with it (`host = "tap"`).
+//! Frames between workers and the host's kernel, on interfaces that share their port with it (`host = "tap"`).
 //!
-//! A worker copies what is not for its streams and listeners into a ring; a thread of the control side takes it from
-//! there to the kernel. What the kernel sends comes back by another ring to the worker with the port's first queue. Both
-//! are bounded, in frames and in bytes: what does not fit is counted and lost, as on a wire.
+//! A worker copies frames for the host into a ring, from which a control-side thread passes them to the kernel.
+//! The kernel's frames return by another ring to the worker with the port's first queue. Both rings are bounded in
+//! frames and in bytes; overflow is counted and lost, as on a wire.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::ids::InterfaceId;
 use crate::net::neighbour::Mac;
 use crate::wake::Wake;
 
-/// Frames that wait in one ring at most.
+/// Capacity of a ring, in frames.
 const FRAMES: usize = 1024;
-/// Bytes of them at most.
+/// Capacity of a ring, in bytes of frames.
 const BYTES: usize = 4 << 20;
 
 /// A frame, Ethernet header first, without a VLAN tag.
@@ -33,17 +33,17 @@ fn way() -> (Sender, Receiver) {
 #[derive(Debug)]
 struct Sender {
     frames: Producer<Bytes>,
-    /// Bytes of what waits.
+    /// Bytes of the frames in the ring.
     bytes: Arc<AtomicUsize>,
 }
 
 impl Sender {
-    /// Whether a frame of so many bytes fits now. Only the sender makes it fuller.
+    /// True if a frame of `len` bytes fits. Stays true until the next push, as only the sender adds bytes.
     fn has_room(&self, len: usize) -> bool {
         !self.frames.is_full() && self.bytes.load(Ordering::Relaxed) + len <= BYTES
     }
 
-    /// Returns whether it fitted.
+    /// Pushes a frame. Returns whether it fitted.
     fn push(&mut self, frame: Bytes) -> bool {
         let len = frame.len();
         if !self.has_room(len) {
@@ -73,20 +73,20 @@ impl Receiver {
     }
 }
 
-/// What the host's thread lost, for the worker to count.
+/// Losses of the host's thread, for the worker's counters.
 #[derive(Debug, Default)]
 struct Lost {
-    /// Frames that the kernel did not take.
+    /// Frames that the kernel refused.
     to_host: AtomicU64,
     /// Frames of the kernel that found the ring full.
     from_host: AtomicU64,
 }
 
-/// One worker's ends for one interface.
+/// One worker's ends of the rings for one interface.
 #[derive(Debug)]
 pub(crate) struct HostPort {
     to: Sender,
-    /// Only of the worker with the port's first queue.
+    /// Present only at the worker with the port's first queue.
     from: Option<Receiver>,
     lost: Arc<Lost>,
     wake: Arc<Wake>,
@@ -94,7 +94,7 @@ pub(crate) struct HostPort {
 }
 
 impl HostPort {
-    /// Copies a frame for the host, without its VLAN tag. False when there is no room.
+    /// Copies a frame for the host, without its VLAN tag. Returns false if the ring is full.
     pub(crate) fn give(&mut self, frame: &[u8]) -> bool {
         let tag = frame.get(12..14) == Some(&[0x81, 0x00]) && frame.len() >= 18;
         let copy = match tag {
@@ -107,17 +107,17 @@ impl HostPort {
         taken
     }
 
-    /// Bytes of the host's next frame, if one waits here.
+    /// Length of the host's next frame, if one waits for this worker.
     pub(crate) fn next_len(&self) -> Option<usize> {
         self.from.as_ref()?.next_len()
     }
 
-    /// The host's next frame.
+    /// Takes the host's next frame.
     pub(crate) fn take(&mut self) -> Option<Box<[u8]>> {
         self.from.as_mut()?.pop()
     }
 
-    /// Frames that the host's thread lost since the last time: for the kernel, and of it.
+    /// Returns the frames lost by the host's thread since the last call: to the kernel, from the kernel.
     pub(crate) fn take_lost(&self) -> (u64, u64) {
         if self.from.is_none() {
             return (0, 0);
@@ -129,7 +129,7 @@ impl HostPort {
         (take(&self.lost.to_host), take(&self.lost.from_host))
     }
 
-    /// Wakes the host's thread if something was given to it.
+    /// Wakes the host's thread if a frame was given since the last call.
     pub(crate) fn wake(&mut self) {
         if core::mem::take(&mut self.pushed) {
             self.wake.notify();
@@ -137,15 +137,15 @@ impl HostPort {
     }
 }
 
-/// The host's ends for one interface, for the thread that serves its kernel.
+/// The host's ends of the rings for one interface, for the thread that serves the kernel.
 #[derive(Debug)]
 pub struct HostEnd {
-    /// The interface.
+    /// The shared interface.
     pub interface: InterfaceId,
     /// The port's link-layer address.
     pub mac: Mac,
     from_workers: Vec<Receiver>,
-    /// Where the next round of reading begins, so that no worker starves another.
+    /// Next ring to read, round robin over the workers.
     next: usize,
     to_worker: Sender,
     worker: Arc<Wake>,
@@ -154,23 +154,24 @@ pub struct HostEnd {
 }
 
 impl HostEnd {
-    /// Becomes readable when a worker gave a frame, once armed: see [`arm`](Self::arm).
+    /// Descriptor that is readable once a worker gave a frame; requires [`arm`](Self::arm).
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.wake.fd()
     }
 
-    /// To be called before sleeping on [`fd`](Self::fd). False when there are frames already: take them instead.
+    /// Arms the wake-up before a sleep on [`fd`](Self::fd). Returns false if frames already wait: take them
+    /// instead.
     pub fn arm(&self) -> bool {
         self.wake.arm();
         self.from_workers.iter().all(|ring| ring.frames.is_empty())
     }
 
-    /// To be called after waking: makes [`fd`](Self::fd) quiet again.
+    /// Disarms the wake-up after a sleep: [`fd`](Self::fd) is no longer readable.
     pub fn disarm(&self) {
         self.wake.disarm();
     }
 
-    /// The next frame for the kernel.
+    /// Takes the next frame for the kernel.
     pub fn take(&mut self) -> Option<Box<[u8]>> {
         for _ in 0..self.from_workers.len() {
             let at = self.next;
@@ -182,13 +183,13 @@ impl HostEnd {
         None
     }
 
-    /// The kernel did not take a frame: it is counted as `host_lost`.
+    /// Counts a frame that the kernel refused, as `host_lost`.
     pub fn lost(&self) {
         self.lost.to_host.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Gives a frame of the kernel to the worker that sends it. One that finds the ring full is counted as
-    /// `host_sent_lost`.
+    /// Gives a frame of the kernel to the worker that transmits it. A frame that finds the ring full is lost and
+    /// counted as `host_sent_lost`.
     pub fn give(&mut self, frame: &[u8]) {
         if !self.to_worker.has_room(frame.len()) || !self.to_worker.push(frame.into()) {
             self.lost.from_host.fetch_add(1, Ordering::Relaxed);
@@ -196,13 +197,14 @@ impl HostEnd {
         self.worker.notify();
     }
 
-    /// True when all workers of the port have ended: nothing comes any more.
+    /// True once all workers of the port have ended; no frame arrives any more.
     pub fn is_abandoned(&self) -> bool {
         self.from_workers.iter().all(|ring| ring.frames.is_abandoned())
     }
 }
 
-/// Both ends for an interface on a port with this address that these workers poll, in the order of its queues.
+/// Creates both ends for an interface on a port with this address. `workers` are those with a queue of the port,
+/// in queue order.
 pub(crate) fn ends(
     interface: InterfaceId,
     mac: Mac,

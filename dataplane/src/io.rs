@@ -1,5 +1,5 @@
-//! Frames as a worker gets and gives them. Two implementations: the queues of a DPDK port, and vectors
-//! in tests, where the same worker runs without EAL and in virtual time.
+//! Frames and queues as a worker uses them. Two implementations: the queues of a DPDK port, and vectors in tests,
+//! which run the same worker without EAL and in virtual time.
 
 use std::os::fd::BorrowedFd;
 
@@ -16,115 +16,119 @@ use crate::steering::Steering;
 
 mod queue;
 
-/// Frames taken from a queue at a time.
+/// Maximum frames received from a queue at once.
 pub use crate::port::BURST;
 
 /// A packet buffer with a frame in it, Ethernet header first.
 pub trait Frame: Send {
-    /// The frame.
+    /// The frame's bytes.
     fn bytes(&self) -> &[u8];
 
-    /// The frame, to be written.
+    /// The frame's bytes, mutable.
     fn bytes_mut(&mut self) -> &mut [u8];
 
     /// Keeps the first `len` bytes.
     fn truncate(&mut self, len: usize);
 
-    /// Adds this many bytes of arbitrary content in front and behind. False, and nothing has changed, without so much
-    /// room.
+    /// Extends the frame by `front` and `back` bytes of arbitrary content. Returns false, and changes nothing, if
+    /// the buffer has no room.
     fn stretch(&mut self, front: usize, back: usize) -> bool;
 
-    /// Takes the first `front` bytes away and keeps `len` of those behind them.
+    /// Removes the first `front` bytes and keeps the next `len`.
     fn cut(&mut self, front: usize, len: usize);
 
     /// Prefetches the frame, which will be read soon.
     fn prefetch(&self) {}
 
-    /// Prefetches its headers only, which are read while earlier frames are still unhandled.
+    /// Prefetches only the headers, which are parsed while earlier frames are still to be processed.
     fn prefetch_headers(&self) {}
 
-    /// The device's RSS hash, under the key of the port's steering.
+    /// RSS hash reported by the device, computed with the key of the port's steering.
     fn hash(&self) -> Option<u32>;
 
-    /// The device's verdict on the checksum of TCP or SCTP, where [`PortFacts`] say that it verifies that protocol's.
+    /// Result of the device's TCP or SCTP checksum verification. Valid for the protocols that it verifies
+    /// according to [`PortFacts`].
     fn checksum(&self) -> RxChecksum;
 
-    /// The device is to fill in these checksums, of one protocol above IP at most, behind headers of these lengths.
+    /// Requests checksum offload, for one protocol above IP at most. `l2` and `l3` are header lengths in bytes;
+    /// `v6`: IPv6.
     fn offload(&mut self, how: TxChecksum, l2: usize, l3: usize, v6: bool);
 }
 
 /// One worker's queues of one port.
 pub trait PortIo {
-    /// Its packet buffers. They may be freed by any worker.
+    /// Packet buffer. Any worker may free it.
     type Frame: Frame;
 
-    /// Takes what has arrived, at most what `out` has room for.
+    /// Receives frames, at most as many as `out` has room for.
     fn receive(&mut self, now: Instant, out: &mut ArrayVec<Self::Frame, BURST>);
 
-    /// A buffer of `len` bytes of arbitrary content, or `None` when the pool is empty.
+    /// Allocates a buffer of `len` bytes of arbitrary content; `None` if the pool is empty.
     fn allocate(&mut self, len: usize) -> Option<Self::Frame>;
 
-    /// Frames that [`send`](Self::send) will take now. Zero: the transmit ring is full.
+    /// Returns how many frames [`send`](Self::send) accepts now; 0 if the transmit ring is full.
     fn room(&mut self) -> usize;
 
-    /// Queues a frame, for which there is [`room`](Self::room).
+    /// Queues a frame for transmission. Requires [`room`](Self::room).
     fn send(&mut self, frame: Self::Frame);
 
-    /// The same for a frame that is sent under at least this protection by IPsec, or dropped. Queues that seal nothing have no
-    /// such frames.
+    /// Queues a frame that must be sent under at least this IPsec protection, or dropped. The default suits queues
+    /// without IPsec, which never get such frames.
     #[inline]
     fn send_under(&mut self, frame: Self::Frame, _: Strength) {
         self.send(frame);
     }
 
-    /// Gives what is queued to the device ahead of the next [`flush`](Self::flush), as far as it takes it.
+    /// Passes queued frames to the device ahead of the next [`flush`](Self::flush), as many as it accepts.
     fn offer(&mut self) {}
 
-    /// Gives what is queued to the device, as far as it takes it. Returns false when something is left.
+    /// Passes queued frames to the device. Returns false if the device did not accept all of them.
     fn flush(&mut self) -> bool;
 
-    /// An idle worker learns of what arrives: [`descriptor`](Self::descriptor) is not `None` for ever.
+    /// True if arriving frames can end a sleep: [`descriptor`](Self::descriptor) is not always `None`.
     fn can_wake(&self) -> bool;
 
-    /// The worker is about to sleep: from now to [`rested`](Self::rested), what arrives makes
-    /// [`descriptor`](Self::descriptor) readable. What came before may not, so the worker polls once more.
+    /// Arms the wake-up before a sleep: until [`rested`](Self::rested), arriving frames make
+    /// [`descriptor`](Self::descriptor) readable. Frames that arrived earlier may not, so the worker polls once
+    /// more.
     fn rest(&mut self) {}
 
-    /// Readable when frames have arrived; `None` when the device has no such thing.
+    /// Descriptor that is readable once frames have arrived; `None` if the device has none.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// The worker has waited for [`descriptor`](Self::descriptor), or not, and will poll.
+    /// Disarms the wake-up; the worker polls again. Called whether or not the worker slept.
     fn rested(&mut self) {}
 
-    /// When frames arrive by themselves next: those that an impaired link holds back.
+    /// Time at which held-back frames of an impaired link arrive next, if there are any.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// The capture of this queue, while one runs. What is sent is recorded here, what is received by the worker, which
-    /// knows what becomes of it.
+    /// The capture that runs on this queue, if any. Sent frames are recorded by the queue, received frames by the
+    /// worker, which knows the drop reason.
     #[inline]
     fn tap(&mut self) -> Option<&mut Tap> {
         None
     }
 
-    /// Begins a capture, or ends it.
+    /// Starts a capture, or ends it with `None`.
     fn set_tap(&mut self, _: Option<Box<Tap>>) {}
 }
 
-/// What is the same for all workers of a port.
+/// Properties of a port that are the same for all of its workers.
 #[derive(Clone, Debug)]
 pub struct PortFacts {
     /// Link-layer address.
     pub mac: Mac,
-    /// Who fills in checksums on the way out.
+    /// Checksum offload for transmitted frames.
     pub tx_checksum: TxChecksum,
-    /// Who verifies TCP checksums of received frames.
+    /// Verifier of TCP checksums of received frames.
     pub rx_checksum: ChecksumBy,
-    /// Who verifies SCTP checksums of received frames: never nobody. Those of packets in UDP are always software's.
+    /// Verifier of SCTP checksums of received frames, never [`ChecksumBy::Nobody`]. SCTP in UDP is always verified
+    /// in software.
     pub rx_sctp_checksum: ChecksumBy,
-    /// [`Frame::hash`] is that of the steering.
+    /// True if [`Frame::hash`] is the hash that `steering` uses.
     pub device_hash: bool,
-    /// Which worker owns which flow.
+    /// Map from flow to owning worker.
     pub steering: Steering,
-    /// The workers that have a queue, in the order of the queues.
+    /// Workers with a queue of this port, in queue order.
     pub workers: Vec<WorkerId>,
 }

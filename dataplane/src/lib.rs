@@ -1,10 +1,10 @@
-//! What one core runs: worker loop, ports, network stack, memory regions.
+//! The data plane of one core: worker loop, ports, network stack, memory regions.
 //!
-//! The way of a frame: a port's queue ([`io`]), [`net::demux`], the [`flow`] table, `tcp_lite::endpoint`,
-//! and from there straight into a region's [`memory`]. [`api`] is what the control thread sees, also
-//! under the crate's own name.
+//! Path of a received frame: a port's queue ([`io`]), [`net::demux`], the [`flow`] table, `tcp_lite::endpoint`,
+//! then directly into a region's [`memory`]. [`api`] is the interface to the control thread; its types are also
+//! exported from the crate root.
 //!
-//! Unsafe code is in [`memory`] alone.
+//! Unsafe code is confined to [`memory`].
 #![deny(unsafe_code)]
 
 pub mod api;
@@ -19,7 +19,7 @@ pub mod port;
 mod wake;
 mod worker;
 
-// What a worker is made of: fuzz targets and benchmarks drive it. Nothing else outside this crate should.
+// Parts of a worker, public for fuzz targets and benchmarks only; other crates must not use them.
 #[doc(hidden)]
 pub use worker::driven::Driven;
 #[doc(hidden)]
@@ -37,7 +37,7 @@ pub mod steering;
 #[doc(hidden)]
 pub mod timer;
 
-/// DPDK's environment, which ports and workers need.
+/// DPDK's environment abstraction layer, which ports and workers require.
 pub mod eal {
     pub use dpdk::{Eal, EalConfig, EalError, Hugepages, LogLevel, version};
 }

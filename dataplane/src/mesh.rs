@@ -1,6 +1,5 @@
-//! Rings from each worker to each other: for frames that arrived at a worker that does not own their
-//! flow, and for what one worker learned and others need to know. Bounded: what does not fit is counted
-//! and lost, as on a wire.
+//! Rings between all pairs of workers. They carry frames that arrived at a worker that does not own their flow,
+//! and reports for other workers. The rings are bounded; overflow is counted and lost, as on a wire.
 
 use std::sync::Arc;
 
@@ -15,52 +14,52 @@ use crate::wake::Wake;
 /// A message from one worker to another.
 #[derive(Debug)]
 pub enum Message<F> {
-    /// A frame that arrived on this port, to be taken as if it had arrived there.
+    /// A frame that arrived on this port, to be processed as if the other worker had received it.
     Frame {
-        /// Place of the port.
+        /// Index of the port.
         port: usize,
-        /// The buffer itself moves.
+        /// The packet buffer, moved without a copy.
         frame: F,
-        /// How it is protected.
+        /// IPsec protection of the frame.
         cover: Cover,
     },
     /// An announcement by a neighbour.
     Neighbour {
-        /// Place of the interface.
+        /// Index of the interface.
         interface: usize,
-        /// Its content.
+        /// Announced IP and link-layer address, and the kind of packet.
         claim: Claim,
     },
-    /// A packet put together from fragments that arrived on this port.
+    /// A packet reassembled from fragments that arrived on this port.
     Whole {
-        /// Place of the port.
+        /// Index of the port.
         port: usize,
-        /// A frame as it would have come uncut.
+        /// The packet as an unfragmented frame.
         bytes: Vec<u8>,
-        /// As of frames.
+        /// IPsec protection of the packet.
         cover: Cover,
     },
-    /// A frame to be sealed by an SA of the other worker, and sent by this port.
+    /// A frame to be sealed by an SA of the other worker and sent on this port.
     Seal {
-        /// Place of the port.
+        /// Index of the port.
         port: usize,
-        /// The buffer itself moves.
+        /// The packet buffer, moved without a copy.
         frame: F,
-        /// Sent under at least this protection, or dropped.
+        /// Minimum IPsec protection; the frame is dropped otherwise.
         least: Strength,
     },
-    /// A report about a flow by a router or the peer (ICMP).
+    /// An ICMP error about a flow, from a router or the peer.
     Icmp(Report),
-    /// A frame that was to be sealed here is too long then: what its flow is to know.
+    /// Report to a flow that its frame exceeds the path MTU once sealed.
     TooLong(Report),
 }
 
-/// Protection by IPsec of a frame that another worker received.
+/// IPsec state of a frame received by another worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cover {
-    /// ESP, to be opened by an SA of the receiving worker.
+    /// ESP, to be opened by an SA of the worker that gets the message.
     Sealed,
-    /// The policies let it pass: opened by an SA of this strength, or in clear.
+    /// Accepted by the policies: opened by an SA of this strength, or in clear.
     Passed(Strength),
 }
 
@@ -68,7 +67,7 @@ pub enum Cover {
 pub struct Mesh<F> {
     to: Vec<Option<Way<F>>>,
     from: Vec<Consumer<Message<F>>>,
-    /// Where the next round of reading begins, so that no worker starves another.
+    /// Next ring to read, round robin, so that no worker starves another.
     next: usize,
 }
 
@@ -79,7 +78,7 @@ struct Way<F> {
 }
 
 impl<F> Mesh<F> {
-    /// The meshes of as many workers as there are wakes, with rings of `entries` messages.
+    /// Creates the meshes of one worker per element of `wakes`, with rings of `entries` messages.
     pub(crate) fn all(wakes: &[Arc<Wake>], entries: usize) -> Vec<Mesh<F>> {
         let empty = |_| Mesh { to: Vec::new(), from: Vec::new(), next: 0 };
         let mut meshes: Vec<Mesh<F>> = (0..wakes.len()).map(empty).collect();
@@ -96,7 +95,7 @@ impl<F> Mesh<F> {
         meshes
     }
 
-    /// Sends a message to another worker, or loses it.
+    /// Sends a message to another worker. A full ring loses it, which is counted.
     pub fn send(&mut self, worker: usize, message: Message<F>, counters: &Counters) {
         let Some(way) = self.to.get_mut(worker).and_then(Option::as_mut) else { return };
         let of_sealing = matches!(message, Message::Seal { .. } | Message::TooLong(_));
@@ -117,19 +116,19 @@ impl<F> Mesh<F> {
         }
     }
 
-    /// There is no other worker.
+    /// True if there is only one worker.
     pub fn is_alone(&self) -> bool {
         self.from.is_empty()
     }
 
-    /// Sends a message to each other worker.
+    /// Sends a message to every other worker.
     pub fn send_all(&mut self, mut message: impl FnMut() -> Message<F>, counters: &Counters) {
         for worker in 0..self.to.len() {
             self.send(worker, message(), counters);
         }
     }
 
-    /// The next message from any other worker.
+    /// Returns the next message from any other worker, round robin.
     pub fn receive(&mut self) -> Option<Message<F>> {
         for _ in 0..self.from.len() {
             let at = self.next;
@@ -141,12 +140,12 @@ impl<F> Mesh<F> {
         None
     }
 
-    /// True when [`receive`](Self::receive) would give something.
+    /// True if [`receive`](Self::receive) would return a message.
     pub fn is_waiting(&self) -> bool {
         self.from.iter().any(|ring| !ring.is_empty())
     }
 
-    /// Wakes the workers that were sent messages. To be called at the end of each turn.
+    /// Wakes the workers that were sent messages. Called at the end of each turn.
     pub fn wake(&mut self) {
         for way in self.to.iter_mut().flatten() {
             if core::mem::take(&mut way.pushed) {

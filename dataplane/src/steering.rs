@@ -1,7 +1,7 @@
-//! Which worker owns a flow: the Toeplitz hash of the flow as it arrives, then a table. The device
-//! computes it for its RSS queues; software computes the very same for ports whose device does not, to
-//! find the owner of a flow that an ICMP error names, and to choose source ports whose answers come
-//! back to the worker that chose them.
+//! The map from flow to owning worker: a Toeplitz hash of the received packet's flow, then a table. The device
+//! computes the hash for its RSS queues. Software computes the same hash for ports without device RSS, to find the
+//! owner of a flow that an ICMP error quotes, and to choose source ports whose inbound packets reach the worker
+//! that chose them.
 //!
 //! ```text
 //!  hash input (IPv4, TCP)   source address 4 | destination address 4 | source port 2 | destination port 2
@@ -12,13 +12,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::ids::WorkerId;
 
-/// Bytes of an RSS key.
+/// Length of an RSS key, in bytes.
 pub const KEY_LEN: usize = 40;
 
-/// Bytes of the longest hash input.
+/// Length of the longest hash input, in bytes.
 const INPUT_LEN: usize = 36;
 
-/// A key under which both directions of a flow have the same hash: all its 16-bit words are alike.
+/// A key with equal 16-bit words, under which both directions of a flow have the same hash.
 pub const SYMMETRIC_KEY: [u8; KEY_LEN] = {
     let mut key = [0; KEY_LEN];
     let mut i = 0;
@@ -29,20 +29,20 @@ pub const SYMMETRIC_KEY: [u8; KEY_LEN] = {
     key
 };
 
-/// Key and table of one port.
+/// RSS key and redirection table of one port.
 #[derive(Clone, Debug)]
 pub struct Steering {
-    /// `[position][byte]`: what that byte at that place of the input adds to the hash.
+    /// `[position][byte]`: contribution of a byte value at that position of the input to the hash.
     terms: Box<[[u32; 256]]>,
     /// Indexed by the hash modulo its length.
     table: Box<[WorkerId]>,
-    /// The one worker in it, if there is but one.
+    /// The only worker in `table`, if there is just one.
     only: Option<WorkerId>,
 }
 
 impl Steering {
-    /// Steering by a device's key and redirection table, `table` giving the worker of each entry's
-    /// queue. `table` must not be empty.
+    /// Creates steering by a device's key and redirection table. `table` has the worker of each entry's queue and
+    /// must not be empty.
     pub fn new(key: &[u8; KEY_LEN], table: Vec<WorkerId>) -> Self {
         assert!(!table.is_empty(), "a port has at least one worker");
         let first = table[0];
@@ -50,24 +50,24 @@ impl Steering {
         Steering { terms: terms(key), table: table.into(), only }
     }
 
-    /// Steering in software: the symmetric key, and the workers in turn over 128 entries as devices
-    /// have them.
+    /// Creates steering in software: the symmetric key, and a table of 128 entries, as devices have them, over the
+    /// workers round robin.
     pub fn software(workers: &[WorkerId]) -> Self {
         Steering::new(&SYMMETRIC_KEY, workers.iter().copied().cycle().take(128).collect())
     }
 
-    /// The one worker of all flows, if there is but one: nothing need be hashed.
+    /// The owner of all flows, if the port has a single worker; no hash is needed then.
     pub fn only(&self) -> Option<WorkerId> {
         self.only
     }
 
-    /// The owner of the flow whose packets arrive from `source` to `destination`.
+    /// Returns the owner of the flow whose packets arrive from `source` at `destination`.
     pub fn owner(&self, source: SocketAddr, destination: SocketAddr) -> WorkerId {
         self.owner_of_hash(self.hash(source, destination))
     }
 
-    /// The owner of an SCTP association whose packets arrive from `source` to `destination`: the same
-    /// whichever of its addresses the peer sends from.
+    /// Returns the owner of the SCTP association whose packets arrive from `source` at `destination`, independent
+    /// of the peer's address.
     pub fn owner_by_ports(&self, source: SocketAddr, destination: SocketAddr) -> WorkerId {
         let nowhere: IpAddr = match destination.ip() {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -76,13 +76,13 @@ impl Steering {
         self.owner(SocketAddr::new(nowhere, source.port()), destination)
     }
 
-    /// The owner of the flows with this hash.
+    /// Returns the owner of the flows with this hash.
     pub fn owner_of_hash(&self, hash: u32) -> WorkerId {
         self.table[hash as usize % self.table.len()]
     }
 
-    /// The Toeplitz hash of a packet from `source` to `destination`. Addresses of different families
-    /// do not occur in a packet; they hash to 0.
+    /// Returns the Toeplitz hash of a packet from `source` to `destination`; 0 for addresses of different
+    /// families, which packets do not have.
     pub fn hash(&self, source: SocketAddr, destination: SocketAddr) -> u32 {
         let mut input = [0; INPUT_LEN];
         let len = match (source.ip(), destination.ip()) {
@@ -105,8 +105,8 @@ impl Steering {
     }
 }
 
-/// For each bit of the input that is set, the hash is xored with the 32 bits of the key that begin at
-/// the bit's place.
+/// Returns the terms of the hash. Each set bit of the input xors the 32 bits of the key that begin at the bit's
+/// position.
 fn terms(key: &[u8; KEY_LEN]) -> Box<[[u32; 256]]> {
     (0..INPUT_LEN)
         .map(|position| {
@@ -127,8 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// The key and the sums of Microsoft's "Verifying the RSS Hash Calculation", which devices and
-    /// DPDK's own tests use.
+    /// Key and hashes of Microsoft's "Verifying the RSS Hash Calculation", which devices and DPDK's own tests use.
     const VERIFY_KEY: [u8; KEY_LEN] = [
         0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f,
         0xb0, 0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30,
@@ -156,9 +155,10 @@ mod tests {
         }
     }
 
-    /// A rule has the device hash destination address and ports (RTE_ETH_RSS_L3_DST_ONLY). All words of the key are alike, so the
-    /// hash is that of a source address of zeros in front of them, by which an association's owner is found: whichever of its
-    /// addresses the peer sends from, and wherever the device has the fields in its input.
+    /// A device rule hashes destination address and ports only (RTE_ETH_RSS_L3_DST_ONLY). All words of the key are
+    /// alike, so this equals the hash with a source address of zeros, by which the owner of an association is
+    /// found. The result depends neither on the peer's address nor on the position of the fields in the device's
+    /// input.
     #[test]
     fn the_hash_of_destination_and_ports_is_that_of_an_associations_owner() {
         let workers: Vec<_> = (0..128).map(WorkerId).collect();
@@ -182,7 +182,7 @@ mod tests {
             assert_eq!(owner, steering.owner_by_ports(from(a), to));
             assert_eq!(owner, steering.owner_by_ports(from(b), to));
             owners.insert(owner.0);
-            // RSS over all four fields is that of TCP, and finds another one.
+            // RSS over all four fields is the hash of TCP and gives another owner.
             let all = [words(from(a).ip()), words(to.ip()), ports].concat();
             assert_eq!(dpdk::softrss(&all, &SYMMETRIC_KEY), steering.hash(from(a), to));
             assert_ne!(steering.owner(from(a), to), owner);

@@ -1,39 +1,39 @@
-//! A hierarchical timer wheel: one timer per token (a stream's place in the slab), O(1) to set, to
-//! clear and to fire, whatever the number of timers.
+//! A hierarchical timer wheel. It has one timer per token (a stream's slot) and takes O(1) to set, clear and fire,
+//! whatever the number of timers.
 //!
-//! Six levels of 64 slots; a slot of level `n` spans `64^n` ticks of 65.536 µs, so the wheel spans
-//! 52 days; later deadlines are examined again then. A timer sits at the level of the highest group of six bits in
-//! which its tick differs from the wheel's own, and falls to lower levels as time passes:
+//! Six levels of 64 slots. A slot of level `n` spans `64^n` ticks of 65.536 µs, so the wheel spans 52 days; later
+//! deadlines are reinserted after that. A timer's level is the highest group of six bits in which its tick differs
+//! from the wheel's own tick. It moves to lower levels as time passes:
 //!
 //! ```text
 //!  tick of the deadline   ....|110101|000000|001110|    differs from `elapsed` first here
 //!  elapsed                ....|110101|000000|000011|                          ^ level 0, slot 14
 //! ```
 //!
-//! Timers never fire early and fire at most one tick late, plus what the caller waits between calls.
+//! Timers never fire early. They fire at most one tick late, plus the time between two calls.
 
 use base::Instant;
 
 const LEVELS: usize = 6;
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
-/// Nanoseconds of a tick, as a power of two.
+/// Length of a tick as a power of two, in nanoseconds: 65.536 µs.
 const TICK_BITS: u32 = 16;
-/// The farthest distance from the wheel's time, in ticks, that it can represent.
+/// Farthest representable distance from the wheel's time, in ticks.
 const SPAN: u64 = 1 << (SLOT_BITS * LEVELS as u32);
 const NIL: u32 = u32::MAX;
 
-/// The wheel. Tokens are small integers: the wheel keeps 16 bytes for each up to the largest.
+/// The wheel. Tokens are small integers: memory is 16 bytes per token up to the largest one.
 #[derive(Debug)]
 pub struct TimerWheel {
-    /// Ticks up to which everything has fired.
+    /// Wheel time: all slots up to this tick have been emptied.
     elapsed: u64,
     nodes: Vec<Node>,
     levels: [Level; LEVELS],
-    /// Head of the list of timers that are due and not yet popped.
+    /// Head of the list of expired timers that are not yet popped.
     due: u32,
     armed: usize,
-    /// Before this tick there is nothing to do.
+    /// Tick before which no slot needs to be emptied.
     quiet_until: u64,
 }
 
@@ -47,14 +47,14 @@ struct Node {
 
 const _: () = assert!(size_of::<Node>() == 16);
 
-/// A tick; those that instants lie in fit, low bytes first.
+/// A tick in six bytes, low bytes first. Every `Instant` fits.
 #[derive(Clone, Copy, Debug)]
 struct Tick([u16; 3]);
 
 const _: () = assert!(u64::MAX >> TICK_BITS <= Tick::LAST);
 
 impl Tick {
-    /// The last one that fits.
+    /// Largest tick that fits.
     const LAST: u64 = (1 << 48) - 1;
 
     fn new(tick: u64) -> Tick {
@@ -67,7 +67,7 @@ impl Tick {
     }
 }
 
-/// Where a timer is: in a slot of a level, or one of the values below.
+/// Position of a timer: a slot of a level, or one of the constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     level: u8,
@@ -90,7 +90,7 @@ struct Level {
 }
 
 impl TimerWheel {
-    /// An empty wheel whose time is `now`.
+    /// Creates an empty wheel at time `now`.
     pub fn new(now: Instant) -> Self {
         TimerWheel {
             elapsed: now.as_nanos() >> TICK_BITS,
@@ -102,7 +102,7 @@ impl TimerWheel {
         }
     }
 
-    /// Sets the timer of `token`, which replaces an earlier one.
+    /// Sets the timer of `token`, replacing an earlier one.
     pub fn set(&mut self, token: u32, deadline: Instant) {
         self.clear(token);
         let index = token as usize;
@@ -115,7 +115,7 @@ impl TimerWheel {
         self.insert(token);
     }
 
-    /// Makes room for tokens up to `index`, and for an eighth more.
+    /// Allocates nodes for tokens up to `index`, with capacity for an eighth more.
     #[cold]
     fn make_room(&mut self, index: usize) {
         let empty = Node { prev: NIL, next: NIL, tick: Tick::new(0), place: Place::NOWHERE };
@@ -133,17 +133,17 @@ impl TimerWheel {
         }
     }
 
-    /// When the timer of `token` is set to fire, rounded up to a tick.
+    /// Returns the deadline of `token`, rounded up to a tick.
     pub fn deadline(&self, token: u32) -> Option<Instant> {
         let node = self.nodes.get(token as usize)?;
         (node.place != Place::NOWHERE).then(|| Instant::from_nanos(node.tick.get() << TICK_BITS))
     }
 
-    /// Takes one timer that is due at `now`. To be called until it returns `None`.
+    /// Removes and returns one timer expired at `now`. Call until it returns `None`.
     #[inline]
     pub fn pop(&mut self, now: Instant) -> Option<u32> {
         let now = now.as_nanos() >> TICK_BITS;
-        // What a worker asks in each turn.
+        // Fast path of a worker's turn.
         if now < self.quiet_until { None } else { self.pop_due(now) }
     }
 
@@ -167,8 +167,8 @@ impl TimerWheel {
         Some(token)
     }
 
-    /// A time before which no timer fires, and until which a caller may sleep. It can be before the
-    /// first deadline (timers that still have to fall to a lower level), never after it.
+    /// Returns a time before which no timer fires, so that the caller may sleep until then. It may be earlier than
+    /// the first deadline (a timer still has to move to a lower level), never later.
     pub fn next(&self) -> Option<Instant> {
         if self.due != NIL {
             return Some(Instant::from_nanos(self.elapsed << TICK_BITS));
@@ -176,20 +176,20 @@ impl TimerWheel {
         self.next_slot().map(|(at, ..)| Instant::from_nanos(at << TICK_BITS))
     }
 
-    /// Timers set.
+    /// Number of timers set.
     pub fn len(&self) -> usize {
         self.armed
     }
 
-    /// True when no timer is set.
+    /// True if no timer is set.
     pub fn is_empty(&self) -> bool {
         self.armed == 0
     }
 
-    /// The occupied slot that comes first, and the tick at which it begins.
+    /// Returns the earliest occupied slot and the tick at which it begins.
     fn next_slot(&self) -> Option<(u64, usize, usize)> {
-        // A lower level always comes before a higher one: its timers share the higher group of bits
-        // with `elapsed`.
+        // A lower level always precedes a higher one, because its timers share the higher groups of bits with
+        // `elapsed`.
         for (level, l) in self.levels.iter().enumerate() {
             if l.occupied == 0 {
                 continue;
@@ -199,7 +199,7 @@ impl TimerWheel {
             let ahead = l.occupied.rotate_right(here).trailing_zeros();
             let slot = (here + ahead) as usize % SLOTS;
             let begin = ((self.elapsed >> shift) + u64::from(ahead)) << shift;
-            // At the top level the slot of `elapsed` itself stands for one whole turn later.
+            // At the top level the slot of `elapsed` itself may hold timers of one whole revolution later.
             let wrapped = level == LEVELS - 1 && ahead == 0 && self.slot_is_later(level, slot);
             return Some((if wrapped { begin + SPAN } else { begin }, level, slot));
         }
@@ -212,7 +212,7 @@ impl TimerWheel {
         self.nodes[head as usize].tick.get() >> shift != self.elapsed >> shift
     }
 
-    /// Fires or lets fall what is in a slot that time has reached.
+    /// Empties a slot whose time has come: its timers expire or move to lower levels.
     fn empty_slot(&mut self, level: usize, slot: usize) {
         let mut token = core::mem::replace(&mut self.levels[level].heads[slot], NIL);
         self.levels[level].occupied &= !(1 << slot);
@@ -272,7 +272,7 @@ impl TimerWheel {
     }
 }
 
-/// The first tick that begins at or after `at`; after the last one there is none, and it stands for "never".
+/// Returns the first tick that begins at or after `at`, at most [`Tick::LAST`], which means "never".
 fn tick_after(at: Instant) -> u64 {
     at.as_nanos().div_ceil(1 << TICK_BITS).min(Tick::LAST)
 }

@@ -1,13 +1,13 @@
 //! An event descriptor that wakes a thread: the control thread, a worker, or the worker that receives from a ring.
 //!
-//! It is written to only while its reader has said that it is about to sleep ([`Doorbell`]).
+//! Writes are skipped unless the reader has announced that it is about to sleep ([`Doorbell`]).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use base::Doorbell;
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
-/// The descriptor and whether it must be written to.
+/// The descriptor, and the flag whether it must be written to.
 #[derive(Debug)]
 pub(crate) struct Wake {
     fd: OwnedFd,
@@ -24,7 +24,7 @@ impl Wake {
         self.fd.as_fd()
     }
 
-    /// From now on `notify` writes. The caller looks at its rings once more before it sleeps.
+    /// Makes `notify` write from here on. The caller checks its rings once more before it sleeps.
     pub(crate) fn arm(&self) {
         self.bell.arm();
     }
@@ -37,23 +37,23 @@ impl Wake {
     pub(crate) fn disarm(&self) {
         self.bell.disarm();
         let mut count = [0; 8];
-        // Nothing to read is the usual case: it was a port or the time that ended the sleep.
+        // Usually not readable (EAGAIN): a port or the time-out ended the sleep.
         let _ = rustix::io::read(&self.fd, &mut count);
     }
 
-    /// Something was pushed: wakes the reader if it sleeps.
+    /// Wakes the reader if it sleeps. Called after a push.
     #[inline]
     pub(crate) fn notify(&self) {
         if self.bell.must_ring() {
-            // Cannot fail but for a count of 2^64 - 2, which is readable already.
+            // Fails only at a count of 2^64 - 2, with which the descriptor is readable anyway.
             let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
         }
     }
 
-    /// Sleeps until notified, or for as long as `limit` says.
+    /// Sleeps until notified, at most for `limit`.
     pub(crate) fn wait(&self, limit: Option<&Timespec>) {
         let mut fds = [rustix::event::PollFd::new(&self.fd, rustix::event::PollFlags::IN)];
-        // An interruption is as good as a notification: the caller looks again.
+        // An interruption counts as a wake-up: the caller polls again.
         let _ = rustix::event::poll(&mut fds, limit);
     }
 }

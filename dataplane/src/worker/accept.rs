@@ -1,4 +1,5 @@
-//! Streams begin and end: SYNs of peers, connects of the control thread, and the taking apart.
+//! Start and end of streams: received SYNs, connects of the control thread, and the release of a stream's
+//! resources.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -31,14 +32,15 @@ use crate::net::path::Path;
 use crate::net::protocol::TCP;
 use crate::net::sctp_path::UdpPorts;
 
-/// Source ports that are tried at most; with `n` workers one of `n` fits.
+/// Maximum source ports tried. With `n` workers, about one port in `n` maps to this worker.
 const PORT_TRIES: u32 = 4096;
-/// After this a stream resolves a next hop again that did not answer.
+/// Interval at which a stream resolves an unanswered next hop again.
 const RETRY: Duration = Duration::from_secs(1);
 
 impl<Io: PortIo> Core<Io> {
-    /// A segment that belongs to no stream, from this link-layer address and under this protection: a SYN may begin one, beyond
-    /// `last` if the flow had one before.
+    /// Handles a segment without a stream, received from this link-layer address under this IPsec protection. A
+    /// SYN may open a stream; its ISS is then beyond `last`, the last sequence number of the flow's previous
+    /// incarnation.
     pub(super) fn no_stream(
         &mut self,
         flow: FlowKey,
@@ -84,7 +86,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// A peer that wants a stream was refused, because IPsec does not protect it as its listener requires.
+    /// Reports a handshake refused because its IPsec protection is below the listener's minimum.
     #[cold]
     pub(super) fn not_protected(
         &mut self,
@@ -105,7 +107,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.handshake_failed((transport, flow), listener, failure, detail, now);
     }
 
-    /// A peer that wants a stream was refused, because nothing listens there.
+    /// Reports a handshake refused because no listener matches.
     #[cold]
     pub(super) fn no_listener(&mut self, transport: Transport, flow: &FlowKey, now: Instant) {
         let failure = HandshakeFailure::new(transport.name(), "no_listener");
@@ -113,8 +115,8 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.handshake_failed((transport, flow), None, failure, detail, now);
     }
 
-    /// RFC 9293 §3.10.7.2: LISTEN gets a SYN. Past a bound it is answered with a cookie, or not at all, so
-    /// that the peer tries again later.
+    /// RFC 9293 §3.10.7.2: a SYN in LISTEN. Beyond a bound the response is a SYN cookie, or the SYN is dropped so
+    /// that the peer retransmits it.
     fn syn(
         &mut self,
         flow: FlowKey,
@@ -167,7 +169,7 @@ impl<Io: PortIo> Core<Io> {
         let (listener, ip, least) = (listener.id, listener.ip, listener.least());
         let stream = self.vacancy(now).ok_or(DropReason::StreamLimit)?;
         self.env.admission.listeners_mut().take(listener, peer, stream, progress)?;
-        // Last: most SYNs of a flood do not come so far.
+        // Last, because most SYNs of a flood fail earlier.
         let at = usize::from(flow.interface);
         let Some(path) = self.env.network.path(at, TCP, local, remote) else {
             self.env.admission.listeners_mut().gone(listener, peer, stream, progress);
@@ -177,7 +179,8 @@ impl<Io: PortIo> Core<Io> {
         let ports = (local.port(), remote.port());
         let (tuple, mss) = (FourTuple { local, remote }, self.env.network.mss(&path, ports, now));
         let mut start = self.env.admission.start(&tuple, now);
-        // RFC 9293 §3.6.1: beyond what the last incarnation used, which may have run ahead of the clock.
+        // RFC 9293 §3.6.1: beyond the previous incarnation's last sequence number, which may be ahead of the ISN
+        // clock.
         if let Some(last) = last.filter(|last| !start.iss.after(*last)) {
             start.iss = last.add(1 << 16);
         }
@@ -190,27 +193,27 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// The name of a stream that begins now. When all places are taken the oldest one in TIME-WAIT gives
-    /// way: a peer that makes us close first could fill them all otherwise, at no cost.
+    /// Returns the id for a new stream. With all slots taken, the oldest stream in TIME-WAIT is evicted: otherwise
+    /// a peer that makes this side close first could fill all slots at no cost.
     pub(super) fn vacancy(&mut self, now: Instant) -> Option<StreamId> {
         if self.streams.vacancy().is_none()
             && let Some(slot) = self.streams.oldest_time_wait()
         {
             self.env.control.counters().streams.time_wait_recycled.add(1);
-            // Its end is not reported yet if this burst brought it.
+            // The end is still unreported if this burst brought it.
             self.report_all(slot, now);
             self.forget(slot);
         }
         self.streams.vacancy().map(|(_, id)| id)
     }
 
-    /// Opens a stream, or reports at once why not.
+    /// Opens a stream, or reports the failure at once.
     pub(super) fn connect(&mut self, connect: Connect, now: Instant) {
         let least = Strength::CLEAR;
         self.connect_again(Again { connect: Box::new(connect), least }, now);
     }
 
-    /// The same with at least this protection.
+    /// Like [`connect`](Self::connect), with a minimum IPsec protection.
     pub(super) fn connect_again(&mut self, Again { mut connect, least }: Again, now: Instant) {
         let ticket = connect.ticket;
         connect.service.configure(&mut connect.ulp);
@@ -271,15 +274,15 @@ impl<Io: PortIo> Core<Io> {
         let slot = self.begin(flow, endpoint, path, origin, stream, now);
         self.require(CarrierKind::Connection, slot, least);
         self.set_service(stream, service, echoed);
-        // RFC 5041 §8.2: from the first byte on for this stream, and for no other.
+        // RFC 5041 §8.2: accessible to this stream only, from the first byte on.
         for stag in stags {
             self.bind_for_stream(stag, pd, stream, now);
         }
         Ok(())
     }
 
-    /// A source port whose answers arrive at this worker, in an unpredictable order
-    /// (RFC 6056 §3.3.1). Streams in TIME-WAIT keep theirs.
+    /// Chooses a local port whose inbound packets are steered to this worker. The choice starts at a random port
+    /// (RFC 6056 §3.3.1) and skips ports in use with the same peer, TIME-WAIT included.
     pub(super) fn choose_port(
         &mut self,
         transport: Transport,
@@ -310,7 +313,7 @@ impl<Io: PortIo> Core<Io> {
         })
     }
 
-    /// Puts a stream in its place; returns the slot.
+    /// Inserts a stream. Returns its slot.
     pub(super) fn begin(
         &mut self,
         key: FlowKey,
@@ -321,7 +324,7 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> Option<u32> {
         let (slot, _) = self.streams.vacancy()?;
-        // RFC 1191 §3.1: a smaller path MTU does not make the MSS smaller that we offer.
+        // RFC 1191 §3.1: a smaller path MTU limits what is sent, not the MSS option.
         if let Some(mtu) = self.env.network.path_mtu((path.interface(), key.remote.ip()), now) {
             endpoint.path_mtu(now, mtu.saturating_sub(path.tcp_headers()));
         }
@@ -342,11 +345,11 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// A time that the worker set for a stream has come.
+    /// Handles a deadline that the worker set for a stream.
     pub(super) fn deadline_reached(&mut self, slot: u32, now: Instant) {
         let Some((mut stream, env)) = self.resolve(slot) else { return };
         if stream.conn.is_done() {
-            // Its reset found no room in the time that it had.
+            // The transmit ring had no room for its reset in time.
             env.control.counters().frames.answers_lost.add(1);
             return self.forget(slot);
         }
@@ -356,8 +359,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// A next hop does not answer: streams that begin are given up, others wait for their own
-    /// time-outs and ask again.
+    /// Handles a next hop that does not answer. Streams that are being opened fail; others resolve again until
+    /// their own time-outs.
     pub(super) fn neighbour_failed(&mut self, interface: usize, address: IpAddr, now: Instant) {
         let next_hop = (interface, address);
         for at in self.env.schedules.of(CarrierKind::Association).take_waiting(next_hop) {
@@ -374,7 +377,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// A next hop answers: what waits for it goes on.
+    /// Resumes the streams and associations that waited for this next hop.
     pub(super) fn neighbour_found(&mut self, interface: usize, address: IpAddr) {
         let next_hop = (interface, address);
         for at in self.env.schedules.of(CarrierKind::Association).take_waiting(next_hop) {
@@ -391,12 +394,12 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// There is no way to a next hop now.
+    /// Handles a stream whose next hop is unreachable now.
     pub(super) fn unreachable(&mut self, slot: u32, now: Instant) {
         let Some((mut stream, env)) = self.resolve(slot) else { return };
         if stream.conn.stage == Stage::Starting {
             env.give_up(&mut stream, ConnectError::Unreachable);
-            // Its reset cannot be sent either.
+            // A reset cannot be sent either.
             self.forget(slot);
         } else if let Some(carrier) = stream.conn.lower.connection() {
             carrier.retry_at(now + RETRY);
@@ -404,7 +407,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Takes a stream out of everything. Its end was reported before, or the control thread never knew it.
+    /// Removes a stream and releases all it holds. A stream known to the control thread was reported as ended
+    /// before.
     pub(super) fn forget(&mut self, slot: u32) {
         let awaited = self.resolve(slot).map(|(stream, _)| stream.awaited());
         let Some(mut conn) = self.streams.remove(slot) else { return };
@@ -429,14 +433,14 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Ends a stream at once.
+    /// Aborts a stream.
     pub(super) fn abort(&mut self, stream: &mut Stream<'_>) {
         if let Some(mut lower) = stream.lower() {
             lower.abort(self.now, &mut self.tables.context());
         }
     }
 
-    /// Ends a stream that the control thread does not know, or has only requested.
+    /// Fails a connect, or a stream that is not yet reported to the control thread.
     pub(super) fn give_up(&mut self, stream: &mut Stream<'_>, reason: ConnectError) {
         let failure = HandshakeFailure::new(stream.conn.lower.transport().name(), "unreachable");
         self.attempt_failed(stream.conn, failure, &reason);
@@ -445,8 +449,9 @@ impl<Io: PortIo> Env<Io> {
         self.make_ready(stream);
     }
 
-    /// A stream is over for the control thread: reports that if it knows the stream, with `failed` if it
-    /// was being opened. What is left of it may be TIME-WAIT.
+    /// Ends a stream for the control thread. A pending connect is reported as `failed`, posts with a source region
+    /// as flushed. Only TIME-WAIT may remain. Returns whether the end of an announced or established stream is to
+    /// be reported.
     pub(super) fn ended(&mut self, conn: &mut Conn, failed: impl FnOnce(Ticket) -> Event) -> bool {
         self.flush_load(conn);
         let stage = core::mem::replace(&mut conn.stage, Stage::Ended);
@@ -475,7 +480,8 @@ impl<Io: PortIo> Env<Io> {
     }
 }
 
-/// RFC 6581 §10: a peer without revision 2 closes the connection, and revision 1 may be tried then.
+/// Returns the parameters of a second attempt: a peer without revision 2 closes the connection, and revision 1 may
+/// be tried then (RFC 6581 §10).
 fn second_attempt(connect: &Connect, config: &endpoint::EndpointConfig) -> Option<Connect> {
     let mpa = &config.mpa;
     let is_rdmap = matches!(connect.ulp, UlpConfig::Rdmap(_));
@@ -487,7 +493,7 @@ fn second_attempt(connect: &Connect, config: &endpoint::EndpointConfig) -> Optio
     Some(Connect { endpoint: endpoint.into(), ..connect.clone() })
 }
 
-/// True for what can be a host's end of a stream (RFC 9293 §3.9.2.3).
+/// True if the address and port can be a stream's remote end (RFC 9293 §3.9.2.3).
 fn is_host(end: SocketAddr) -> bool {
     let broadcast = matches!(end.ip(), IpAddr::V4(ip) if ip.is_broadcast());
     let ip = end.ip();

@@ -1,5 +1,5 @@
-//! What the beginning of streams needs: listeners and their bounds, SYN cookies, initial sequence numbers, and
-//! unpredictable numbers.
+//! Resources for opening streams: listeners with their bounds, SYN cookies, initial sequence numbers and random
+//! numbers.
 
 use base::Instant;
 use siphasher::sip::SipHasher13;
@@ -17,8 +17,8 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// `isn`: with the secret that is the same for all workers (RFC 9293 §3.4.1: a stream that moves to another worker
-    /// keeps its numbers' order). `random`: the key of this worker's numbers.
+    /// Creates the resources. `isn` uses the secret shared by all workers, so that sequence numbers stay ordered
+    /// when a flow moves to another worker (RFC 9293 §3.4.1). `random` is the key of this worker's random numbers.
     pub(super) fn new(
         listeners: Listeners,
         cookies: Cookies,
@@ -34,7 +34,7 @@ impl Admission {
         &self.listeners
     }
 
-    /// The listeners, to count.
+    /// The listeners, mutable.
     pub(super) fn listeners_mut(&mut self) -> &mut Listeners {
         &mut self.listeners
     }
@@ -44,23 +44,23 @@ impl Admission {
         &self.cookies
     }
 
-    /// The SYN cookies, to send one.
+    /// The SYN cookies, mutable.
     pub(super) fn cookies_mut(&mut self) -> &mut Cookies {
         &mut self.cookies
     }
 
-    /// The first sequence number of a stream (RFC 9293 §3.4.1), and its clock.
+    /// Returns the ISS of a stream (RFC 9293 §3.4.1) and its timestamp clock.
     pub(super) fn start(&self, tuple: &FourTuple, now: Instant) -> Start {
         self.isn.start(tuple, now)
     }
 
-    /// A number that is unpredictable without the secret.
+    /// Returns a random number, unpredictable without the secret.
     pub(super) fn random(&mut self) -> u64 {
         self.random.next()
     }
 }
 
-/// Numbers that are unpredictable without the secret.
+/// Generator of random numbers, unpredictable without the secret.
 #[derive(Debug)]
 struct Random {
     key: SipHasher13,

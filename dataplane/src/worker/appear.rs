@@ -1,5 +1,5 @@
-//! Interfaces that appear on their links: at the start of a worker, when a link comes up, when the device of a port is
-//! made again, and when its link-layer address changes. Neighbours learn of the address at once (RFC 5227 §2.3, RFC 4861
+//! Announcements of interfaces: at the start of a worker, when a link comes up, when a port's device was
+//! recreated, and when its MAC address changes. Neighbours learn the address at once (RFC 5227 §2.3, RFC 4861
 //! §7.2.6).
 
 use base::Instant;
@@ -18,7 +18,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// A port's link has come up, its device was made again, or it has another link-layer address.
+    /// Handles a port whose link came up, whose device was recreated, or whose MAC address changed.
     #[cold]
     pub(super) fn port_changed(&mut self, PortId(port): PortId, mac: Mac, now: Instant) {
         let is_new = |interface: &crate::net::interface::Interface| interface.mac != mac;
@@ -31,13 +31,13 @@ impl<Io: PortIo> Core<Io> {
                 self.env.network.set_mac(at, mac);
                 self.readdress(at, mac);
             }
-            // The neighbours may have been replaced as well.
+            // The neighbours may have changed as well.
             self.env.network.doubt_all(at, now);
             self.announce(at, now);
         }
     }
 
-    /// Announces an interface, if this worker speaks for its port: the one with the first queue does.
+    /// Announces an interface, if this worker has the first queue of its port.
     fn announce(&mut self, at: usize, now: Instant) {
         let port = self.env.network.interface(at).port;
         let first =
@@ -47,7 +47,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Streams and associations of an interface send from this link-layer address.
+    /// Sets the source MAC address of the streams and associations of an interface.
     fn readdress(&mut self, at: usize, mac: Mac) {
         let readdress = |path: &mut Path| {
             if path.interface() == at {

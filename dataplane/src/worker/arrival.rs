@@ -1,4 +1,4 @@
-//! Received packets between the stages of a burst: parsed, with their flow and its hash, and then looked up.
+//! Received packets between the stages of a burst: parsed, with flow and hash, later with the slot from the table.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::net::ecn;
 use crate::net::neighbour::Mac;
 use crate::port::{ChecksumBy, RxChecksum};
 
-/// A frame as it came, or what fragments were put together to.
+/// A received frame, or a packet reassembled from fragments.
 pub(super) enum Packet<F> {
     Frame(F),
     Whole(Vec<u8>),
@@ -33,7 +33,7 @@ impl<F: Frame> Packet<F> {
         }
     }
 
-    /// What the device reports of the checksum: nothing of a packet that was put together here.
+    /// Returns the device's checksum result; unknown for a reassembled packet.
     pub(super) fn checksum(&self) -> RxChecksum {
         match self {
             Packet::Frame(frame) => frame.checksum(),
@@ -41,7 +41,8 @@ impl<F: Frame> Packet<F> {
         }
     }
 
-    /// Whether a checksum that is verified so is to be verified in software; `None`: the device has found it wrong.
+    /// Returns whether software must verify a checksum whose verifier is `by`; `None` if the device found it
+    /// wrong.
     #[inline]
     pub(super) fn is_unverified(&self, by: ChecksumBy) -> Option<bool> {
         match by {
@@ -62,7 +63,7 @@ impl<F: Frame> Packet<F> {
         }
     }
 
-    /// To be taken, or opened, by another worker.
+    /// Converts the packet into a message to the worker that owns its flow or its SA.
     pub(super) fn message(self, port: usize, cover: Cover) -> Message<F> {
         match self {
             Packet::Frame(frame) => Message::Frame { port, frame, cover },
@@ -70,7 +71,7 @@ impl<F: Frame> Packet<F> {
         }
     }
 
-    /// The bytes, to be opened.
+    /// The bytes, mutable for decryption in place.
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
             Packet::Frame(frame) => frame.bytes_mut(),
@@ -78,7 +79,7 @@ impl<F: Frame> Packet<F> {
         }
     }
 
-    /// As [`Frame::cut`].
+    /// Removes the first `front` bytes and keeps the next `len`, like [`Frame::cut`].
     pub(super) fn cut(&mut self, front: usize, len: usize) {
         match self {
             Packet::Frame(frame) => frame.cut(front, len),
@@ -90,40 +91,40 @@ impl<F: Frame> Packet<F> {
     }
 }
 
-/// A segment or an SCTP packet on its way through the stages.
+/// A TCP segment or an SCTP packet between the stages.
 pub(super) struct Arrival<F> {
     pub(super) frame: Packet<F>,
-    /// The port it came in by.
+    /// Receiving port.
     pub(super) port: u16,
     pub(super) flow: FlowKey,
     pub(super) hash: FlowHash,
-    /// Where in the frame it is.
+    /// Range of the segment or SCTP packet within the frame.
     pub(super) span: Range<usize>,
     pub(super) source_mac: Mac,
     pub(super) carries: Carries,
-    /// It is of the same flow as the arrival before it.
+    /// True if the previous arrival is of the same flow.
     pub(super) follows: bool,
-    /// Of its stream or association.
+    /// Slot of the stream or association; `None` if unmatched.
     pub(super) slot: Option<u32>,
-    /// Protection by IPsec under which it came.
+    /// IPsec protection under which the packet was received.
     pub(super) strength: Strength,
 }
 
-/// What an arrival is.
+/// Transport of an arrival.
 #[derive(Clone, Copy)]
 pub(super) enum Carries {
     /// A TCP segment.
     Segment {
-        /// Its packet was marked on the way (RFC 3168).
+        /// Marked CE by a router (RFC 3168).
         ce: bool,
-        /// Its checksum is to be verified in software.
+        /// Software must verify the checksum.
         unverified: bool,
     },
     /// An SCTP packet.
     Packet {
-        /// The peer's UDP port, if it came in UDP.
+        /// The peer's UDP port, if encapsulated in UDP.
         udp: Option<u16>,
-        /// Its checksum is to be verified in software.
+        /// Software must verify the checksum.
         unverified: bool,
     },
 }
@@ -136,9 +137,9 @@ impl<F> Arrival<F> {
 
 pub(super) type Arrivals<F> = ArrayVec<Arrival<F>, BURST>;
 
-/// Takes a frame whose headers are the same as those of the last arrival, from the same port: it is of the same flow
-/// then, and this worker owns it still. Returns any other. `unverified`: its checksum if it is TCP's; `strength`: its protection
-/// by IPsec; `sctp`: who verifies SCTP's.
+/// Header prediction within a burst: takes a frame whose headers match those of the last arrival on the same port,
+/// so that flow and owner are the same. Returns any other frame. `unverified`: its checksum if it is TCP's;
+/// `strength`: its IPsec protection; `sctp`: the verifier of SCTP checksums.
 #[inline]
 pub(super) fn take_alike<F: Frame>(
     port: usize,
@@ -147,7 +148,7 @@ pub(super) fn take_alike<F: Frame>(
     sctp: ChecksumBy,
     arrivals: &mut Arrivals<F>,
 ) -> Option<Packet<F>> {
-    // Frames from other workers are of any port, and the port identifies the interface.
+    // Frames from other workers may be of any port, and the port determines the interface.
     let alike = arrivals.last().filter(|last| usize::from(last.port) == port).and_then(|last| {
         if last.is_sctp() && !has_ports_of(&frame, last) {
             return None;
@@ -160,10 +161,10 @@ pub(super) fn take_alike<F: Frame>(
         Carries::Segment { .. } => {
             Carries::Segment { ce: ecn::is_marked(frame.bytes()), unverified }
         }
-        // Not in UDP: what is in it begins elsewhere.
+        // `udp` is `None` here: encapsulated SCTP begins at another offset and does not match.
         Carries::Packet { udp, .. } => match frame.is_unverified(sctp) {
             Some(unverified) => Carries::Packet { udp, unverified },
-            // It is dropped where all such are.
+            // Dropped and counted with all other bad checksums by the slow path.
             None => return Some(frame),
         },
     };
@@ -183,7 +184,8 @@ pub(super) fn take_alike<F: Frame>(
     None
 }
 
-/// Where an SCTP packet not in UDP has its ports, those of `last` are. In a flood they differ, and no more is compared.
+/// True if the frame has the ports of `last` where an SCTP packet outside UDP has them. In a flood the ports
+/// differ, and the comparison ends here.
 #[inline]
 fn has_ports_of<F: Frame>(frame: &Packet<F>, last: &Arrival<F>) -> bool {
     let ports = |bytes: &[u8]| bytes.get(last.span.start..)?.first_chunk::<4>().copied();

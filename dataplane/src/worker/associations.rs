@@ -1,4 +1,5 @@
-//! The SCTP associations of one worker: by slot, flow and tag, and those that shut down by age.
+//! The SCTP associations of one worker: by slot, by flow and by verification tag; those that shut down also by
+//! age.
 
 use std::sync::Arc;
 
@@ -23,51 +24,51 @@ use crate::net::sctp_path::UdpPorts;
 pub(super) struct Associations {
     all: Slab<Box<Association>>,
     flows: FlowTable,
-    /// By our tag: for packets that a peer with several addresses sends from another one.
+    /// By local verification tag, for packets that a multi-homed peer sends from another address.
     tags: HashMap<Tag, u32>,
-    /// Makes tags and cookies; any worker knows the cookies of another.
+    /// Generates tags and cookies. Cookies are valid at every worker.
     secrets: Arc<Secrets>,
-    /// Our UDP port (RFC 6951).
+    /// Local UDP port for encapsulation (RFC 6951).
     udp_port: Option<u16>,
-    /// Those that shut down and have no session: they are evicted when all places are taken.
+    /// Associations without sessions that are shutting down, evicted when all slots are taken.
     leaving: ByAge,
 }
 
-/// What an association counts as at its listener.
+/// Accounting of an association at its listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Counts {
-    /// Nothing: it was opened from here, or has sessions, which count themselves.
+    /// Not counted: opened locally, or its sessions are counted instead.
     Nothing,
-    /// A stream in the backlog: its first session is awaited, and takes its place.
+    /// A stream in the backlog. The first session, still to come, takes over this place.
     Place,
-    /// A stream of its peer: it has no session any more, or will have none.
+    /// A stream of its peer: the association has lost its last session, or will not have one.
     Idle,
 }
 
 /// An association.
 pub(super) struct Association {
     pub(super) carrier: Carrier<Endpoint<Memory>>,
-    /// When it was opened or accepted.
+    /// Time of connect or accept.
     since: Instant,
-    /// Ours, as it stands in `tags`.
+    /// Local verification tag, the key in `tags`.
     tag: Tag,
-    /// What it was opened with; `None` for accepted ones.
+    /// Configuration of a locally opened association; `None` if accepted.
     pub(super) opened: Option<Arc<SctpConfig>>,
-    /// The listener that took it.
+    /// Listener that accepted the association.
     pub(super) listener: Option<ListenerId>,
     pub(super) counts: Counts,
-    /// It is among those that are evicted for new ones, by age.
+    /// True if listed for eviction by age.
     pub(super) leaving: bool,
-    /// A peer opened it, and has not brought a session yet.
+    /// True if accepted and still without a first session.
     pub(super) awaits_session: bool,
-    /// Its streams were reported to make no progress.
+    /// True if its streams were reported as stalled.
     pub(super) stalled: bool,
-    /// Slots of its streams.
+    /// Stream slot of each session.
     pub(super) sessions: HashMap<SessionId, u32>,
 }
 
 impl Association {
-    /// One without a listener, sessions and configuration of its own.
+    /// Creates an association without a listener, sessions or a configuration.
     pub(super) fn new(carrier: Carrier<Endpoint<Memory>>, now: Instant) -> Self {
         Association {
             tag: carrier.endpoint().association().local_tag(),
@@ -83,27 +84,27 @@ impl Association {
         }
     }
 
-    /// Its endpoint.
+    /// The association's endpoint.
     pub(super) fn endpoint(&self) -> &Endpoint<Memory> {
         self.carrier.endpoint()
     }
 
-    /// Its endpoint, to use it.
+    /// The association's endpoint, mutable.
     pub(super) fn endpoint_mut(&mut self) -> &mut Endpoint<Memory> {
         self.carrier.endpoint_mut()
     }
 
-    /// Its handshake is not over.
+    /// True until the handshake is complete.
     pub(super) fn is_opening(&self) -> bool {
         self.endpoint().association().state().is_opening()
     }
 
-    /// It shuts down, or waits for room for its last packet, and has no session.
+    /// True without sessions while it shuts down or waits for room to send its last packet.
     pub(super) fn is_leaving(&self) -> bool {
         self.sessions.is_empty() && self.endpoint().state().is_closing()
     }
 
-    /// What it did.
+    /// Counters of the endpoint and of both directions.
     pub(super) fn stats(&self) -> AssociationStats {
         let sctp = self.endpoint().association();
         AssociationStats {
@@ -113,7 +114,7 @@ impl Association {
         }
     }
 
-    /// Its present state.
+    /// Current state of the path and of congestion control.
     pub(super) fn flow_info(&self, now: Instant) -> FlowInfo {
         flow_info::of_association(&self.carrier, now)
     }
@@ -138,7 +139,7 @@ impl Association {
 }
 
 impl Associations {
-    /// None yet. `key` seeds the hash of flows, `secret`, the same for all workers, the cookies.
+    /// Creates an empty table. `key` seeds the hash of flows. `secret`, the same for all workers, signs cookies.
     pub(super) fn new(
         worker: u16,
         limit: u32,
@@ -164,7 +165,7 @@ impl Associations {
         self.all.is_empty()
     }
 
-    /// The association with this flow, whose hash is `hash`: most often the one of `candidate`.
+    /// Finds the association with this flow and its `hash`. `candidate` is tried first and usually matches.
     pub(super) fn find_from(
         &self,
         candidate: Option<u32>,
@@ -184,29 +185,29 @@ impl Associations {
         self.all.get(at).map(|association| &**association)
     }
 
-    /// The same, to change it.
+    /// The association in a slot, mutable.
     pub(super) fn get_mut(&mut self, at: u32) -> Option<&mut Association> {
         self.all.get_mut(at).map(|association| &mut **association)
     }
 
-    /// All of them, with their slots.
+    /// All associations with their slots.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Association)> {
         self.all.occupied().filter_map(|at| Some((at, self.get(at)?)))
     }
 
-    /// Slot and name of the next one; `None` when all places are taken.
+    /// Slot and name for the next association; `None` if the table is full.
     pub(super) fn vacancy(&self) -> Option<(u32, StreamId)> {
         self.all.vacancy()
     }
 
-    /// Puts an association in the vacant slot, for which the caller has asked.
+    /// Inserts an association at the slot that [`vacancy`](Self::vacancy) returned.
     pub(super) fn insert(&mut self, at: u32, association: Association) -> &mut Association {
         self.flows.insert(&association.carrier.flow(), at);
         self.tags.insert(association.tag, at);
         self.all.insert(Box::new(association))
     }
 
-    /// Takes an association out.
+    /// Removes an association.
     pub(super) fn remove(&mut self, at: u32) -> Option<Box<Association>> {
         let association = self.all.remove(at)?;
         self.flows.remove(&association.carrier.flow(), at);
@@ -214,29 +215,29 @@ impl Associations {
         Some(association)
     }
 
-    /// What makes tags and cookies.
+    /// The generator of tags and cookies.
     pub(super) fn secrets(&self) -> Arc<Secrets> {
         Arc::clone(&self.secrets)
     }
 
-    /// The slot of an association by its name.
+    /// Finds the slot of an association by name.
     pub(super) fn find_name(&self, name: StreamId) -> Option<u32> {
         self.all.find(name)
     }
 
-    /// One begins to shut down, or will have no session.
+    /// Lists an association for eviction: it shuts down, or will not have a session.
     pub(super) fn add_leaving(&mut self, name: StreamId) {
         let all = &self.all;
         self.leaving.add(name, |name| all.find(name).is_some());
     }
 
-    /// Its slot, if an association of this name has no session and shuts down.
+    /// Finds the slot of an association by name, if it has no session and shuts down.
     pub(super) fn find_leaving(&self, name: StreamId) -> Option<u32> {
         let leaves = |at: &u32| self.get(*at).is_some_and(Association::is_leaving);
         self.all.find(name).filter(leaves)
     }
 
-    /// Takes out the one that has been shutting down for longest; its slot.
+    /// Unlists the association that has been shutting down longest and returns its slot.
     pub(super) fn oldest_leaving(&mut self) -> Option<u32> {
         let mut leaving = core::mem::take(&mut self.leaving);
         let oldest = leaving.oldest(|name| self.find_leaving(name));
@@ -244,22 +245,23 @@ impl Associations {
         oldest
     }
 
-    /// The one in a place, as operators see it.
+    /// Listing of the association in a slot.
     pub(super) fn info(&self, at: u32, now: Instant) -> Option<AssociationInfo> {
         Some(self.all.get(at)?.info(self.all.name(at)?, now))
     }
 
-    /// Places that are taken, or were.
+    /// Slots allocated so far, vacant ones included.
     pub(super) fn places(&self) -> usize {
         self.all.places()
     }
 
-    /// What operators see it by.
+    /// Name of the association in a slot, as in listings.
     pub(super) fn name(&self, at: u32) -> Option<StreamId> {
         self.all.name(at)
     }
 
-    /// The association with our tag, if the ends are those of the packet but for the peer's address.
+    /// Finds an association by local verification tag, if interface, local end and remote port match. The peer's
+    /// address may differ.
     pub(super) fn by_tag(&self, flow: &FlowKey, tag: Tag) -> Option<u32> {
         let at = *self.tags.get(&tag)?;
         let key = self.all.get(at)?.carrier.flow();
@@ -269,13 +271,13 @@ impl Associations {
         same.then_some(at)
     }
 
-    /// The UDP ports for a peer that is reached at this one, or that came from it.
+    /// UDP ports for encapsulation to or from this remote port.
     pub(super) fn udp_ports(&self, peer: Option<u16>) -> Option<UdpPorts> {
         let (remote, local) = peer.zip(self.udp_port)?;
         Some(UdpPorts { local, remote })
     }
 
-    /// The slots of all of them.
+    /// Slots of all associations.
     pub(super) fn slots(&self) -> Vec<u32> {
         self.all.occupied().collect()
     }

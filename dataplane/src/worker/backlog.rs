@@ -1,8 +1,9 @@
-//! How many frames of hosts that have no stream are examined of a full burst, behind which more may wait.
+//! Budget of unmatched frames per full burst.
 //!
-//! SYNs, cookies that come back, SCTP packets of no association and frames for the host make work that the streams wait
-//! for, so of a full burst few are examined. But a peer that opens many streams at once sends hundreds of SYNs together,
-//! and each that is dropped comes again only after a second: so some more are examined at a rate that a flood soon spends.
+//! SYNs, returned cookies, SCTP packets without an association and frames for the host delay the streams, so few
+//! of them are examined while full bursts show that more frames wait. A peer that opens many streams at once sends
+//! hundreds of SYNs together, and a dropped SYN is retransmitted only after a second. Further frames are therefore
+//! examined at a limited rate, which a flood soon exhausts.
 
 use base::Instant;
 
@@ -10,19 +11,20 @@ use super::Core;
 use crate::io::PortIo;
 use crate::net::limit::RateLimit;
 
-/// Frames of one kind that are examined of any full burst.
+/// Frames of one kind examined in every full burst.
 const ANY_BURST: usize = 8;
 
-/// Those that are examined besides, per second, and a tenth of it at once. SYNs and INITs take 1 % of a core or less.
+/// Further frames per second, with bursts of a tenth of that. SYNs and INITs at this rate take 1 % of a core or
+/// less.
 const MORE: u32 = 10_000;
 
-/// How many frames of one kind may still make work.
+/// Budget for unmatched frames of one kind.
 #[derive(Debug)]
 pub(super) struct Budget {
-    /// Of this burst.
+    /// Frames left in this burst before `more` is used.
     left: usize,
     more: RateLimit,
-    /// What this burst took from `more`.
+    /// Frames of this burst charged to `more`.
     taken: usize,
 }
 
@@ -31,14 +33,14 @@ impl Budget {
         Budget { left: usize::MAX, more: RateLimit::new(MORE, now), taken: 0 }
     }
 
-    /// A burst begins, of which `few` are examined, or as many as there are.
+    /// Begins a burst. If `few`, its unmatched frames are limited.
     #[inline]
     pub(super) fn begin(&mut self, few: bool) {
         self.left = if few { ANY_BURST } else { usize::MAX };
         self.taken = 0;
     }
 
-    /// True when one more may be examined; it is then counted.
+    /// Takes one frame from the budget. Returns false if it is used up.
     #[inline]
     pub(super) fn take(&mut self, now: Instant) -> bool {
         match self.left.checked_sub(1) {
@@ -54,13 +56,13 @@ impl Budget {
         }
     }
 
-    /// The burst took more than twice as many as any may.
+    /// True if the burst used more than twice the frames that every burst may use.
     #[inline]
     pub(super) fn is_heavy(&self) -> bool {
         self.taken > ANY_BURST
     }
 
-    /// Full bursts get no more than a few, as in a flood.
+    /// Uses up the rate, as a flood does: full bursts get [`ANY_BURST`] frames only.
     #[cfg(test)]
     pub(super) fn exhaust(&mut self, now: Instant) {
         self.more = RateLimit::new(0, now);
@@ -68,7 +70,8 @@ impl Budget {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// A burst begins. If it is full, more may wait behind it, and streams wait meanwhile, if there are any.
+    /// Begins a burst. The budget is limited if the burst is full, so that more frames may wait, and there are
+    /// streams to serve.
     #[inline]
     pub(super) fn begin_burst(&mut self, full: bool) {
         let few = full && self.has_streams();
@@ -76,7 +79,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.host.budget.begin(few);
     }
 
-    /// The burst made so much work for others that the streams are served before the next one.
+    /// True if unmatched frames took so much work that the streams are served before the next burst.
     #[inline]
     pub(super) fn was_heavy(&self) -> bool {
         self.env.strangers.is_heavy() || self.env.host.budget.is_heavy()

@@ -1,5 +1,5 @@
-//! Segments of one flow, written in place: room behind the headers in a packet buffer, then headers and
-//! checksum when the segment is complete.
+//! Segments of one flow, written in place: the payload behind room for headers in a packet buffer, then the
+//! headers and the checksum once the segment is complete.
 
 use base::Instant;
 use ipsec::strength::Strength;
@@ -16,30 +16,31 @@ use crate::memory::Memory;
 use crate::net::path::{Path, TxChecksum};
 use crate::port::ChecksumBy;
 
-/// The segments of one flow on their way into a port's transmit queue, while the flow is served.
+/// Writes the segments of one flow into a port's transmit queue. Exists while the flow is served.
 pub(super) struct Batch<'a, Io: PortIo> {
     io: &'a mut Io,
     path: &'a Path,
     how: TxChecksum,
     counters: &'a Counters,
     frame: Option<Io::Frame>,
-    /// The segment being written is ECN-capable.
+    /// True if the segment being written is ECN-capable.
     ect: bool,
-    /// It is the last one.
+    /// True if the segment being written is the last one.
     last: bool,
-    /// The last one is offered to the device at once.
+    /// True if the last segment is offered to the device at once.
     offers: bool,
     quota: usize,
     /// See [`TxBatch::keep_limit`].
     keep_limit: u64,
     /// See [`TxBatch::is_shared`].
     shared: bool,
-    /// Protection by IPsec that the segments require.
+    /// Minimum IPsec protection of the segments.
     least: Strength,
     refused: Option<Refusal>,
 }
 
-/// `len` bytes behind room for headers, in `frame` if it is long enough and else in a new one from `io`, if it has one.
+/// Returns `len` bytes behind room for headers: in `frame` if it is long enough, else in a new buffer from `io`.
+/// `None` if the pool is empty.
 #[inline]
 pub(super) fn room_in<'f, Io: PortIo>(
     frame: &'f mut Option<Io::Frame>,
@@ -53,7 +54,7 @@ pub(super) fn room_in<'f, Io: PortIo>(
 }
 
 impl<'a, Io: PortIo> Batch<'a, Io> {
-    /// Up to `quota` segments along `path`.
+    /// Creates a batch of up to `quota` segments along `path`.
     pub(super) fn new(
         io: &'a mut Io,
         path: &'a Path,

@@ -1,24 +1,24 @@
-//! Eviction by age when the tables are full, of streams in TIME-WAIT (RFC 9293 §3.4.2 keeps them; a bound on
-//! memory limits their number), and of associations that are shutting down.
+//! Eviction by age when the tables are full: streams in TIME-WAIT, which RFC 9293 §3.4.2 would keep and a bound on
+//! memory limits, and associations that are shutting down.
 
 use std::collections::VecDeque;
 
 use ddp::StreamId;
 
-/// Names, oldest first. Some of them may be gone: at most twice as many are kept as were there when they were last
-/// looked through, and a few.
+/// Names, oldest first. Some may be stale: the queue is compacted when it has twice the names that the last
+/// compaction left, or [`FEW`].
 #[derive(Debug, Default)]
 pub(super) struct ByAge {
     names: VecDeque<StreamId>,
-    /// So many, and those that are gone are taken out.
+    /// Length at which stale names are removed.
     look_at: usize,
 }
 
-/// That many cost nothing.
+/// Queue length below which compaction is not worthwhile.
 const FEW: usize = 16;
 
 impl ByAge {
-    /// The newest one. `is_there` is false for those that are gone.
+    /// Appends the newest name. `is_there` is false for a stale name.
     pub(super) fn add(&mut self, name: StreamId, is_there: impl Fn(StreamId) -> bool) {
         while self.names.front().is_some_and(|&s| !is_there(s)) {
             self.names.pop_front();
@@ -30,7 +30,7 @@ impl ByAge {
         self.names.push_back(name);
     }
 
-    /// Takes the oldest one out that is still there; its slot.
+    /// Removes the oldest name that is not stale. Returns its slot.
     pub(super) fn oldest(&mut self, find: impl Fn(StreamId) -> Option<u32>) -> Option<u32> {
         while let Some(name) = self.names.pop_front() {
             if let Some(slot) = find(name) {
@@ -40,7 +40,7 @@ impl ByAge {
         None
     }
 
-    /// True when none was ever added that was not taken out.
+    /// True if the queue is empty; stale names count as entries.
     pub(super) fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
@@ -54,7 +54,7 @@ mod tests {
     fn the_oldest_that_is_there_comes_first_and_the_rest_is_bounded() {
         let mut waiting = ByAge::default();
         for n in 0..100 {
-            // Every other one ends by itself at once, the first never.
+            // All but two become stale: the first is always valid, the odd ones end soon after.
             waiting.add(StreamId(n), |s| s.0 == 0 || s.0 % 2 == 1 && s.0 + 2 > n);
         }
         assert!(waiting.names.len() <= FEW + 2, "{waiting:?}");
@@ -62,7 +62,7 @@ mod tests {
         assert!(first.is_some_and(|n| n > 80), "{first:?}");
         assert_eq!(waiting.oldest(|_| None), None);
         assert!(waiting.is_empty());
-        // Many that are all there are all kept.
+        // Valid names are never dropped, however many.
         for n in 0..1000 {
             waiting.add(StreamId(n), |_| true);
         }

@@ -1,6 +1,6 @@
-//! What carries streams: an endpoint, of a TCP connection or an SCTP association, with the path of its packets, its
-//! place in the schedule, and what the worker knows of its progress. A connection carries one stream, an association
-//! as many as it has sessions; nothing here knows what they carry.
+//! Carriers of streams: the endpoint of a TCP connection or an SCTP association, with the path of its packets, its
+//! place in the schedule and its progress as the worker tracks it. A connection carries one stream, an association
+//! one per session. This module does not depend on the payload.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,80 +17,81 @@ use crate::net::fragment::Identifications;
 use crate::net::path::{Path, TxChecksum};
 use crate::net::path_mtu::Peer;
 
-/// Segments of a burst after which a carrier acknowledges at once. A window that came in one burst and is answered
-/// once would wait for a time-out if that one answer is lost.
+/// Packets of a burst after which a carrier acknowledges at once. With a single acknowledgement for a whole
+/// window, the loss of that one would cost a time-out.
 const ANSWER: u8 = 8;
 
-/// How often a carrier's progress confirms its next hop to the neighbour cache: a second, in [`ticks`].
+/// Shortest interval at which progress of a carrier confirms its next hop to the neighbour cache: one second, in
+/// [`ticks`].
 const CONFIRM: u32 = (1_000_000_000_u64 >> TICK) as u32;
 
-/// A tick is two to the power of this, in nanoseconds: about a millisecond.
+/// Length of a tick as a power of two, in nanoseconds: about a millisecond.
 const TICK: u32 = 20;
 
-/// Time in four bytes. It begins anew after 52 days: only differences count.
+/// Time in ticks, in four bytes. Wraps after 52 days, so only differences are meaningful.
 fn ticks(now: Instant) -> u32 {
     (now.as_nanos() >> TICK) as u32
 }
 
-/// The next hop of a carrier, in one byte.
+/// State of a carrier's next hop, in one byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Hop {
-    /// No error was reported.
+    /// Not pinned, and no error was reported.
     Untried,
-    /// While the carrier was being opened, one soft ICMP error was reported. With the next one, for another packet of the
-    /// handshake, it is given up. RFC 1122 §4.2.3.9 would have it wait: see RFC 5461 §4.1.
+    /// One soft ICMP error was reported while the carrier was being opened. The next one, for another packet of
+    /// the handshake, fails the connect. RFC 1122 §4.2.3.9 requires waiting; see RFC 5461 §4.1.
     SoftError,
-    /// Its place in the neighbour cache is kept for the carrier.
+    /// The entry in the neighbour cache is pinned for the carrier.
     Pinned,
 }
 
-/// A change of whether a carrier makes progress.
+/// Change between progress and stall.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Progress {
     Stalled(Stall),
     Resumed,
 }
 
-/// What a carrier needs of an endpoint.
+/// Operations on an endpoint that a carrier requires.
 pub(super) trait CarrierEndpoint {
-    /// The headers in front of its packets.
+    /// Headers of the endpoint's packets.
     type Path: AsRef<Path> + AsMut<Path>;
-    /// What it is an endpoint of.
+    /// TCP connection or SCTP association.
     const KIND: CarrierKind;
-    /// Its timers wait while its next hop does not answer.
+    /// True if the endpoint's timers are suspended while the next hop does not answer.
     const TIMERS_WAIT: bool;
 
-    /// Our port and the peer's.
+    /// Local port, remote port.
     fn ports(&self) -> (u16, u16);
 
-    /// When it has something to do.
+    /// Earliest timer of the endpoint.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Bytes that it keeps of what it has sent.
+    /// Memory for copies of sent data, in bytes.
     fn kept(&self) -> u64;
 
-    /// Bytes that the peer has acknowledged.
+    /// Bytes acknowledged by the peer so far.
     fn bytes_acknowledged(&self) -> u64;
 
-    /// Its packets may not arrive: RFC 9293 §3.8.3 R1.
+    /// True if packets may not arrive: threshold R1 of RFC 9293 §3.8.3.
     fn path_suspect(&self) -> bool;
 
-    /// Its packets time out.
+    /// True after time-outs that no acknowledgement has answered.
     fn is_timing_out(&self) -> bool;
 
-    /// It has ended.
+    /// True if the endpoint has ended.
     fn is_closed(&self) -> bool;
 
-    /// It makes no progress.
+    /// The reason why the endpoint makes no progress, if it makes none.
     fn stall(&self, now: Instant) -> Option<Stall>;
 
-    /// Bytes of a packet without its fixed headers that its path is thought to carry.
+    /// Estimate of the path's capacity: bytes of a packet without its fixed headers.
     fn path_len(&self) -> usize;
 
-    /// What its path is known to carry, and not only guessed: as `path_len`, and as MTU.
+    /// Capacity of the path if it is confirmed and not only estimated: as `path_len`, and as MTU.
     fn known_path(&self, path: &Self::Path) -> Option<(usize, u16)>;
 
-    /// Its path carries no more than `mtu`. Returns whether that is less than was thought.
+    /// Limits packets to `mtu`. Returns whether that lowers the estimate.
     fn limit_path(&mut self, path: &Self::Path, mtu: u16, now: Instant) -> bool;
 
     /// Writes packets along `path`.
@@ -102,42 +103,42 @@ pub(super) trait CarrierEndpoint {
     ) -> Transmitted;
 }
 
-/// What a carrier borrows to transmit.
+/// Context of [`CarrierEndpoint::transmit`].
 pub(super) struct Transmit<'a, Io: PortIo> {
     pub(super) io: &'a mut Io,
     pub(super) checksum: TxChecksum,
     pub(super) counters: &'a Counters,
-    /// For packets that are sent in fragments.
+    /// IP identifications of packets that are sent in fragments.
     pub(super) identifications: &'a mut Identifications,
-    /// Packets that it may send.
+    /// Maximum packets to send.
     pub(super) quota: usize,
-    /// Bytes that it may keep of what it sends.
+    /// Limit of bytes that the endpoint may keep as copies of sent data.
     pub(super) keep_limit: u64,
-    /// Many streams share the port.
+    /// True if many streams share the port.
     pub(super) shared: bool,
-    /// The last packet is offered to the device at once: nothing else is to be sent.
+    /// True if the last packet is offered to the device at once because no other carrier waits.
     pub(super) offers: bool,
-    /// Protection by IPsec that the packets require.
+    /// Minimum IPsec protection of the packets.
     pub(super) least: Strength,
 }
 
-/// What came of it.
+/// Result of [`CarrierEndpoint::transmit`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transmitted {
-    /// Some packet was sent.
+    /// True if at least one packet was sent.
     pub(super) any: bool,
-    /// Why another one was refused, if one was: there may be more to send.
+    /// Reason why a further packet was refused; more may then be ready to send.
     pub(super) refused: Option<Refusal>,
 }
 
-/// Why a packet was refused.
+/// Reason why a packet was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
     /// The quota is used up.
     Quota,
     /// The transmit ring is full.
     RingFull,
-    /// There is no packet buffer.
+    /// The packet buffer pool is empty.
     NoBuffer,
 }
 
@@ -146,25 +147,26 @@ pub(super) struct Carrier<E: CarrierEndpoint> {
     endpoint: E,
     path: E::Path,
     scheduled: Scheduled,
-    /// Packets since it was last polled for its own.
+    /// Packets received since the endpoint was last polled for packets to send.
     unanswered: u8,
     hop: Hop,
-    /// Protection by IPsec that each of its packets requires, in both directions.
+    /// Minimum IPsec protection of packets in both directions.
     least: Strength,
-    /// When its progress last confirmed its next hop, in [`ticks`].
+    /// Time at which progress last confirmed the next hop, in [`ticks`].
     confirmed: u32,
-    /// What the other carriers know of its path: as [`CarrierEndpoint::path_len`].
+    /// Path capacity that this carrier last shared with or took from the worker's other carriers; unit of
+    /// [`CarrierEndpoint::path_len`].
     path_len: u16,
-    /// Bytes kept of what it has sent, as the worker's budget has it.
+    /// Copies of sent data as counted in the worker's budget.
     kept: Kept,
-    /// For when its timer is set in the wheel; the true deadline may be later, never earlier.
+    /// Time set in the timer wheel. The true deadline may be later, never earlier.
     timer: MaybeInstant,
-    /// When the worker tries again to reach the next hop, or gives up to send a last packet.
+    /// Time at which the worker retries the next hop, or abandons a last packet.
     retry_at: MaybeInstant,
 }
 
 impl<E: CarrierEndpoint> Carrier<E> {
-    /// Along `path`.
+    /// Creates a carrier whose packets take `path`.
     pub(super) fn new(endpoint: E, path: E::Path, now: Instant) -> Self {
         let path_len = clamp(endpoint.path_len());
         Carrier {
@@ -188,41 +190,41 @@ impl<E: CarrierEndpoint> Carrier<E> {
         &self.endpoint
     }
 
-    /// The endpoint, to use it.
+    /// The endpoint, mutable.
     #[inline]
     pub(super) fn endpoint_mut(&mut self) -> &mut E {
         &mut self.endpoint
     }
 
-    /// Protection by IPsec that each of its packets requires.
+    /// Minimum IPsec protection of packets in both directions.
     #[inline]
     pub(super) fn least(&self) -> Strength {
         self.least
     }
 
-    /// Requires at least this protection from now on, as long as the carrier is open. A requirement is never lowered.
+    /// Raises the minimum IPsec protection until the carrier closes. A requirement is never lowered.
     pub(super) fn require(&mut self, least: Strength) {
         self.least = self.least.max(least);
     }
 
-    /// Requires nothing any more.
+    /// Drops the IPsec requirement.
     #[cfg(test)]
     pub(super) fn require_nothing(&mut self) {
         self.least = Strength::CLEAR;
     }
 
-    /// The headers in front of its packets.
+    /// Headers of the carrier's packets.
     #[inline]
     pub(super) fn path(&self) -> &E::Path {
         &self.path
     }
 
-    /// The same, to change them.
+    /// Headers of the carrier's packets, mutable.
     pub(super) fn path_mut(&mut self) -> &mut E::Path {
         &mut self.path
     }
 
-    /// Endpoint and path at once.
+    /// Splits the borrow: endpoint and path.
     pub(super) fn parts(&mut self) -> (&mut E, &E::Path) {
         (&mut self.endpoint, &self.path)
     }
@@ -231,7 +233,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         self.path.as_ref()
     }
 
-    /// Its flow.
+    /// The flow: interface and both ends.
     #[inline]
     pub(super) fn flow(&self) -> FlowKey {
         let (local, remote) = self.ip_path().addresses();
@@ -249,7 +251,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         self.ip_path().addresses().1
     }
 
-    /// The peer, as path MTUs are remembered.
+    /// Key of the peer in the path MTU cache.
     fn path_peer(&self) -> Peer {
         (self.ip_path().interface(), self.peer())
     }
@@ -258,43 +260,43 @@ impl<E: CarrierEndpoint> Carrier<E> {
         (self.ip_path().interface(), self.ip_path().next_hop())
     }
 
-    /// Queues it to be served in this turn, if it is not queued yet.
+    /// Queues the carrier to transmit in this turn, unless it is already queued.
     #[inline]
     pub(super) fn make_ready(&mut self, slot: u32, schedule: &mut Schedule) {
         schedule.make_ready(slot, &mut self.scheduled);
     }
 
-    /// Queues it until there is room in the transmit ring of its port.
+    /// Queues the carrier until the transmit ring of its port has room.
     pub(super) fn block(&mut self, slot: u32, schedule: &mut Schedule) {
         let port = self.ip_path().port();
         schedule.block(slot, &mut self.scheduled, port);
     }
 
-    /// It waits for the link-layer address of its next hop.
+    /// Queues the carrier until the link-layer address of its next hop is resolved.
     pub(super) fn wait(&mut self, slot: u32, schedule: &mut Schedule) {
         let next_hop = self.next_hop();
         schedule.wait(slot, &mut self.scheduled, next_hop);
     }
 
-    /// Its place in the schedule.
+    /// The carrier's place in the schedule.
     #[inline]
     pub(super) fn scheduled(&mut self) -> &mut Scheduled {
         &mut self.scheduled
     }
 
-    /// True while it waits for the link-layer address of its next hop.
+    /// True while the link-layer address of the next hop is being resolved.
     #[inline]
     pub(super) fn is_waiting(&self) -> bool {
         self.scheduled.is_waiting()
     }
 
-    /// True while it is queued for room in the transmit ring.
+    /// True while the carrier is queued for room in the transmit ring.
     #[inline]
     pub(super) fn is_blocked(&self) -> bool {
         self.scheduled.is_blocked()
     }
 
-    /// Sets its timer, at the latest for `deadline`.
+    /// Sets the timer to the earliest of the endpoint's timer, the retry time and `deadline`.
     #[inline]
     pub(super) fn set_timer(
         &mut self,
@@ -303,7 +305,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         deadline: Option<Instant>,
     ) {
         let retry = self.retry_at.get();
-        // What cannot be sent now would be due again and again.
+        // Retransmissions that cannot be sent now would expire again at once.
         let waits = self.is_waiting() || (E::TIMERS_WAIT && retry.is_some());
         let endpoint = if waits { None } else { self.endpoint.poll_timeout() };
         if let Some(at) = endpoint.into_iter().chain(retry).chain(deadline).min() {
@@ -311,7 +313,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         }
     }
 
-    /// Its timer has fired. Returns whether the time to try again has come.
+    /// Records that the timer has fired. Returns whether the retry time has come.
     #[inline]
     pub(super) fn timer_fired(&mut self, now: Instant) -> bool {
         self.timer = MaybeInstant::NONE;
@@ -322,24 +324,25 @@ impl<E: CarrierEndpoint> Carrier<E> {
         retries
     }
 
-    /// The worker is to serve it again.
+    /// True if a retry is planned.
     pub(super) fn is_to_retry(&self) -> bool {
         self.retry_at.get().is_some()
     }
 
-    /// The worker serves it again at `at`, or earlier.
+    /// Plans a retry at `at` or earlier.
     pub(super) fn retry_at(&mut self, at: Instant) {
         let at = self.retry_at.get().map_or(at, |set| set.min(at));
         self.retry_at = Some(at).into();
     }
 
-    /// Bytes that the peer has acknowledged.
+    /// Bytes acknowledged by the peer so far.
     #[inline]
     pub(super) fn bytes_acknowledged(&self) -> u64 {
         self.endpoint.bytes_acknowledged()
     }
 
-    /// A packet has come, before which the peer had acknowledged so many bytes. Returns whether it is time to answer.
+    /// Records a received packet; `acknowledged` is [`bytes_acknowledged`](Self::bytes_acknowledged) before it.
+    /// Returns whether an acknowledgement is due at once.
     #[inline]
     pub(super) fn packet_taken(
         &mut self,
@@ -349,22 +352,22 @@ impl<E: CarrierEndpoint> Carrier<E> {
     ) -> bool {
         let progress = self.endpoint.bytes_acknowledged() != acknowledged;
         if progress && ticks(now).wrapping_sub(self.confirmed) >= CONFIRM {
-            // RFC 4861 §7.3.1: what we send arrives.
+            // RFC 4861 §7.3.1: forward progress confirms reachability.
             self.confirmed = ticks(now);
             network.confirm(self.ip_path(), now);
         }
         self.unanswered = self.unanswered.saturating_add(1);
-        // One that waits for its next hop answers nothing, whatever comes.
+        // A carrier that waits for its next hop cannot acknowledge.
         self.unanswered >= ANSWER && !self.is_waiting()
     }
 
-    /// It is polled for packets, which answer what has come.
+    /// Records that the endpoint was polled for packets, which acknowledge all received data.
     #[inline]
     pub(super) fn answered(&mut self) {
         self.unanswered = 0;
     }
 
-    /// There is no way to the peer, to which it is being opened. Returns whether to give up.
+    /// Records a soft ICMP error while the carrier is being opened. Returns whether the connect fails.
     pub(super) fn soft_error(&mut self) -> bool {
         let is_second = self.hop == Hop::SoftError;
         if self.hop == Hop::Untried {
@@ -373,7 +376,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         is_second
     }
 
-    /// Writes its packets, up to a quota and within the budget for what it keeps of them.
+    /// Transmits the endpoint's packets, up to the quota and within the budget for copies of sent data.
     #[inline]
     pub(super) fn transmit<Io: PortIo>(
         &mut self,
@@ -395,15 +398,15 @@ impl<E: CarrierEndpoint> Carrier<E> {
         self.path.as_mut().set_mac(mac);
     }
 
-    /// Keeps its next hop in the neighbour cache.
+    /// Pins the next hop in the neighbour cache.
     pub(super) fn pin(&mut self, network: &mut Network) {
         if self.hop != Hop::Pinned && network.pin(self.ip_path()) {
             self.hop = Hop::Pinned;
         }
     }
 
-    /// Its path carries less, or again more, than it was known to: new carriers use that. Not a guess: a peer that is
-    /// away for a while looks like a black hole.
+    /// Shares a changed path MTU, smaller or larger, with new carriers. Estimates are not shared: a peer that is
+    /// down for a while looks like a PMTU black hole.
     #[inline]
     pub(super) fn share_path_mtu(&mut self, network: &mut Network, now: Instant) {
         if let Some((len, mtu)) = self.endpoint.known_path(&self.path)
@@ -414,7 +417,8 @@ impl<E: CarrierEndpoint> Carrier<E> {
         }
     }
 
-    /// Its timers were handled: if it times out, perhaps another one knows what the path carries.
+    /// Adopts, after a time-out, the path MTU that another carrier has learned.
+    /// Called once timers were handled.
     pub(super) fn timed_out(&mut self, network: &mut Network, now: Instant) {
         if self.endpoint.is_timing_out()
             && let Some(mtu) = network.path_mtu(self.path_peer(), now)
@@ -424,7 +428,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         }
     }
 
-    /// Its timers were handled: a change of whether it makes progress, where it was `stalled` or not.
+    /// Returns the change of progress relative to `stalled`, if any. Called once timers were handled.
     #[inline]
     pub(super) fn progress(&self, stalled: bool, now: Instant) -> Option<Progress> {
         match self.endpoint.stall(now) {
@@ -434,7 +438,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         }
     }
 
-    /// RFC 9293 §3.8.3 R1: perhaps the neighbour has moved.
+    /// Has the neighbour probed if the path is suspect: it may have moved (RFC 9293 §3.8.3 R1).
     #[inline]
     pub(super) fn check_neighbour(&self, network: &mut Network, now: Instant) {
         if self.endpoint.path_suspect() {
@@ -442,7 +446,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         }
     }
 
-    /// Takes it out of everything that it is in.
+    /// Removes the carrier from the schedule, the neighbour cache's pins and the budget for copies.
     pub(super) fn release(
         &mut self,
         slot: u32,

@@ -1,4 +1,4 @@
-//! What the control thread asks for.
+//! Commands of the control thread.
 
 use base::Instant;
 use ddp::rdmap::WorkRequest;
@@ -73,7 +73,7 @@ impl<Io: PortIo> Core<Io> {
             }
             Command::PeerIsReady { stream } => {
                 if let Some((mut stream, env)) = self.find(stream) {
-                    // RFC 5043 §6.2: over SCTP nothing is waited for once the Accept is acknowledged.
+                    // RFC 5043 §6.2: over SCTP the acknowledged Accept suffices; no message of the peer is awaited.
                     if let Some(carrier) = stream.conn.lower.connection() {
                         carrier.endpoint_mut().peer_is_ready();
                     }
@@ -136,7 +136,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.send(Event::Done { ticket, result });
     }
 
-    /// Answers a peer's request. One that cannot be answered like that is over.
+    /// Answers a peer's request. The stream fails if the answer is too long.
     fn answer(
         &mut self,
         stream: StreamId,
@@ -153,8 +153,8 @@ impl<Io: PortIo> Core<Io> {
         env.make_ready(&mut found);
     }
 
-    /// From here on nothing is placed in the region by this worker; the answer waits for messages that
-    /// are being sent from it.
+    /// Removes a region. This worker places no data in it from here on. `Done` waits for messages that are being
+    /// sent from the region.
     fn remove_stag(&mut self, stag: Stag, sources: Sources, ticket: Ticket, now: Instant) {
         let removed = self.env.tables.remove_stag(stag);
         self.revoke(stag, |_| true, now);
@@ -175,15 +175,17 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// From here on no other stream of this worker reaches the region, by a Read that is under way neither:
-    /// it would go on to what the new one's peer writes.
+    /// Binds a region to a stream, or with `None` to all streams of its domain. Once bound, no other stream of this
+    /// worker reaches it. RDMA Reads of others in progress end: they would return data that the new stream's peer
+    /// writes.
     fn bind_stag(&mut self, stag: Stag, stream: Option<StreamId>, ticket: Ticket, now: Instant) {
         let result = self.rebind(stag, stream, now);
         self.done(ticket, result);
     }
 
-    /// Binds a region of the domain that is bound already to a stream that is being opened. One that has
-    /// gone, or that all streams of its domain share by now, is no longer the one that was meant.
+    /// Binds a region to a stream that is being opened, if the region is already bound to a stream in domain `pd`.
+    /// A region that was removed, or is shared by all streams of its domain by now, is not the one that the
+    /// connect meant.
     pub(super) fn bind_for_stream(
         &mut self,
         stag: Stag,
@@ -192,7 +194,7 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) {
         if self.env.tables.is_bound(stag, pd) {
-            // It is there.
+            // Cannot fail: the STag exists.
             let _ = self.rebind(stag, Some(stream), now);
         }
     }
@@ -214,8 +216,8 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// RFC 5041 §8.3.1 (5), (6): placement and atomics look at the right for each segment and request; a Read that is
-    /// being answered has looked, and ends with its stream.
+    /// RFC 5041 §8.3.1 (5), (6): placement and atomics check the access rights for each segment and request. A
+    /// Read in progress was checked at its start, so losing the right to read ends its stream.
     fn set_access(&mut self, stag: Stag, access: Access, now: Instant) -> Result<(), CommandError> {
         let before = self.env.tables.set_access(stag, access)?;
         if before.remote_read() && !access.remote_read() {
@@ -224,7 +226,7 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// No Read of these streams' peers goes on from a region that has ended for them.
+    /// Terminates each stream selected by `whose` whose peer has a Read from this region in progress.
     fn revoke(&mut self, stag: Stag, whose: impl Fn(StreamId) -> bool, now: Instant) {
         for slot in self.streams.slots() {
             let Some((mut stream, env)) = self.resolve(slot) else { continue };
@@ -311,7 +313,7 @@ impl<Io: PortIo> Core<Io> {
             let holds = stream.lower().is_some_and(|lower| lower.holds_confirmations());
             match stream.conn.stage {
                 Stage::Starting | Stage::Announced => env.close(&mut stream, true, now),
-                // The control thread closes it when files have what came.
+                // The control thread closes the stream once files hold the received data.
                 Stage::Established if holds => {}
                 Stage::Established => env.close(&mut stream, false, now),
                 Stage::Ended => {}
@@ -336,7 +338,7 @@ impl<Io: PortIo> Env<Io> {
         if abort {
             self.abort(stream);
         } else if stream.conn.pending.closing {
-            // It is closed behind its answers.
+            // The stream closes after its Echo's answers.
         } else if let Some(mut lower) = stream.lower() {
             match lower.is_unconfirmed() {
                 true => lower.fail_ulp(now, &mut self.tables.context()),
@@ -346,7 +348,7 @@ impl<Io: PortIo> Env<Io> {
         self.make_ready(stream);
     }
 
-    /// A stream has taken what it was asked to send, from this region.
+    /// Records a posted message and the region that it is sent from.
     fn posted(&mut self, stream: &mut Stream<'_>, region: Option<Stag>, ticket: Ticket) {
         if let Some(stag) = region {
             stream.conn.pending.sources.push_back((ticket, stag));

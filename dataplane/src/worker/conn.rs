@@ -1,5 +1,5 @@
-//! A stream as its worker holds it: its lower layer, and what concerns its ULP and the control thread. What concerns
-//! its packets is in the [`Carrier`](super::carrier::Carrier) of its connection or association.
+//! A stream in its worker: the lower layer, and the state for its ULP and the control thread. The state of its
+//! packets is in the [`Carrier`](super::carrier::Carrier) of its connection or association.
 
 use base::{Blank, Instant, Lazy, LazyDeque, Prefetch};
 use ddp::{Qn, Stag, StreamId};
@@ -21,14 +21,14 @@ pub(super) struct Conn {
     pub(super) accepted: Accepted,
     pub(super) stage: Stage,
     pub(super) since: Instant,
-    /// Which service takes what arrives.
+    /// Service that handles received messages.
     pub(super) service: Service,
     pub(super) pending: Lazy<Pending>,
-    /// The load that the worker makes on it.
+    /// Load generator on this stream.
     pub(super) load: Option<Box<Running>>,
 }
 
-// Of 1024 bytes that an idle stream may take with what it has in tables and behind pointers.
+// Part of the 1024 bytes allowed per idle stream, tables and boxed state included.
 const _: () = assert!(size_of::<Conn>() == 592);
 
 impl Prefetch for Conn {
@@ -41,24 +41,24 @@ impl Prefetch for Conn {
     }
 }
 
-/// What waits for something, or is seldom there.
+/// Rare or temporary state of a stream, allocated on demand.
 #[derive(Clone)]
 pub(super) struct Pending {
-    /// The stream is being opened, or was and failed.
+    /// The connect in progress, or one that failed.
     pub(super) opening: Option<Opening>,
-    /// The answers of an Echo that were posted.
+    /// Unacknowledged answers of an Echo.
     pub(super) echoed: Echoed,
     /// Posted messages whose source is a region, in the order of posting.
     pub(super) sources: LazyDeque<(Ticket, Stag)>,
-    /// Answers of an Echo that the stream has no room for, at most as many as it has buffers.
+    /// Answers of an Echo for which the stream has no room, at most the number of its buffers.
     pub(super) answers: LazyDeque<Answer>,
-    /// Queues of the buffers that come back when answers are acknowledged, at most as many as it has buffers.
+    /// Queues of buffers to be reposted when answers are acknowledged, at most the number of buffers.
     pub(super) withheld: LazyDeque<Qn>,
-    /// The stream is to be closed behind `answers`: the peer has closed.
+    /// True if the stream closes after `answers`, because the peer has closed.
     pub(super) closing: bool,
-    /// The stream was reported to make no progress.
+    /// True if the stream was reported as stalled.
     pub(super) stalled: bool,
-    /// The events of the stream that the control thread has not taken.
+    /// Events of the stream that the control thread has not read.
     pub(super) credit: Credit,
 }
 
@@ -93,16 +93,16 @@ impl Pending {
     }
 }
 
-/// How a stream came to be.
+/// Origin of a stream.
 pub(super) enum Origin {
-    /// A peer opened it.
+    /// Opened by a peer.
     Accepted { listener: ListenerId, progress: Progress },
-    /// The control thread opens it.
+    /// Opened by the control thread.
     Opening(Opening),
 }
 
-/// The listener of a stream that a peer opened, and how far it has come. Five bytes, which need no alignment: beside them
-/// there is room for what else of a [`Conn`] is small.
+/// Listener and progress of a stream opened by a peer. Five bytes with alignment 1 leave room for the other small
+/// fields of a [`Conn`].
 pub(super) struct Accepted {
     listener: [u8; 4],
     progress: Option<Progress>,
@@ -111,25 +111,25 @@ pub(super) struct Accepted {
 const _: () = assert!(size_of::<Accepted>() == 5);
 
 impl Accepted {
-    /// A stream that was opened from here.
+    /// A locally opened stream.
     const NOT: Accepted = Accepted { listener: [0; 4], progress: None };
 
     fn by(listener: ListenerId, progress: Progress) -> Accepted {
         Accepted { listener: listener.0.to_ne_bytes(), progress: Some(progress) }
     }
 
-    /// Its listener, and how far it has come, if a peer opened it.
+    /// Returns listener and progress if a peer opened the stream.
     pub(super) fn get(&self) -> Option<(ListenerId, Progress)> {
         Some((ListenerId(u32::from_ne_bytes(self.listener)), self.progress?))
     }
 
-    /// A peer opened it, whose address may be forged.
+    /// True if a peer opened the stream and its address may still be forged.
     #[inline]
     pub(super) fn is_unproven(&self) -> bool {
         self.progress == Some(Progress::Unproven)
     }
 
-    /// It has come so far. Only of one that a peer opened.
+    /// Advances to `progress`. Valid only for a stream that a peer opened.
     pub(super) fn advance(&mut self, progress: Progress) {
         debug_assert!(self.progress.is_some());
         self.progress = Some(progress);
@@ -141,25 +141,26 @@ impl Accepted {
 pub(super) struct Opening {
     pub(super) ticket: Ticket,
     pub(super) deadline: Instant,
-    /// How to try again: with MPA revision 1, if that is wanted; over another association, if this one was shared.
+    /// Parameters of a second attempt: with MPA revision 1 if allowed, or over another association if this one was
+    /// shared.
     pub(super) retry: Option<Box<Connect>>,
 }
 
-/// What the control thread knows of a stream.
+/// State of a stream as reported to the control thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
-    /// Nothing yet (accepted), or that it asked for it (opened).
+    /// Accepted streams: not yet reported. Opened streams: the connect is pending.
     Starting,
-    /// The peer's request was reported.
+    /// The peer's MPA or session request was reported.
     Announced,
-    /// Messages flow.
+    /// Established: messages flow.
     Established,
-    /// The end was reported; what is left is TIME-WAIT.
+    /// The end was reported. Only TIME-WAIT may remain.
     Ended,
 }
 
 impl Conn {
-    /// A stream that the control thread does not know yet, and serves.
+    /// Creates a stream that is not yet reported to the control thread, and served by it.
     pub(super) fn new(id: StreamId, lower: Lower, origin: Origin, now: Instant) -> Conn {
         let mut pending: Lazy<Pending> = Lazy::new();
         let accepted = match origin {
@@ -173,7 +174,7 @@ impl Conn {
         Conn { id, lower, accepted, stage, since: now, service, pending, load: None }
     }
 
-    /// When it is given up, while it is being opened.
+    /// Deadline of the connect, while it is in progress.
     #[inline]
     pub(super) fn opening_deadline(&self) -> Option<Instant> {
         match self.stage {
@@ -182,14 +183,14 @@ impl Conn {
         }
     }
 
-    /// It is over, and its connection has nothing more to send.
+    /// True if the end was reported and the TCP connection has no more to send.
     pub(super) fn is_done(&self) -> bool {
         let done = matches!(&self.lower, Lower::Tcp(carrier) if carrier.endpoint().is_done());
         self.stage == Stage::Ended && done
     }
 
-    /// Frees the memory of empty queues, and of all of this if all are empty. The
-    /// control thread has taken the events up to number `taken`.
+    /// Frees the memory of empty queues, and the whole pending state if all are empty. The control thread has read
+    /// the events up to number `taken`.
     pub(super) fn shrink(&mut self, taken: u64) {
         let pending = self.pending.get_mut();
         let Some(Pending { sources, answers, withheld, credit, .. }) = pending else { return };
@@ -200,20 +201,20 @@ impl Conn {
         self.release_pending();
     }
 
-    /// Frees the memory of what is pending if nothing is.
+    /// Frees the pending state if it is empty.
     pub(super) fn release_pending(&mut self) {
         if self.pending.is_empty() {
             self.pending.release();
         }
     }
 
-    /// The listener that took it.
+    /// Listener that accepted the stream.
     pub(super) fn listener(&self) -> Option<ListenerId> {
         self.accepted.get().map(|(listener, _)| listener)
     }
 }
 
-/// A stream with the association that carries it, if it has no connection of its own: for the time of one call.
+/// A stream with the association that carries it, if it runs over SCTP. Borrowed for one call.
 pub(super) struct Stream<'a> {
     pub(super) slot: u32,
     pub(super) conn: &'a mut Conn,
@@ -221,13 +222,13 @@ pub(super) struct Stream<'a> {
 }
 
 impl Stream<'_> {
-    /// Its lower layer.
+    /// The lower layer, TCP or SCTP.
     #[inline]
     pub(super) fn lower(&mut self) -> Option<LowerMut<'_>> {
         self.conn.lower.as_mut(self.association.as_deref_mut())
     }
 
-    /// What it waits for, while it is being opened.
+    /// Returns the step of the handshake that is awaited. Valid only while the stream is being opened.
     pub(super) fn awaited(&self) -> Awaited {
         match (&self.conn.lower, self.association.as_deref()) {
             (Lower::Tcp(carrier), _) if carrier.is_waiting() => Awaited::NextHop,
@@ -248,10 +249,10 @@ impl Stream<'_> {
         }
     }
 
-    /// Releases receive buffers.
+    /// Releases receive buffers to the lower layer.
     pub(super) fn post_buffers(&mut self, qn: Qn, buffers: u32) {
         if let Some(mut lower) = self.lower() {
-            // A stream that is ending needs no buffers any more.
+            // A stream that is ending refuses buffers and needs none.
             let _ = lower.post_buffers(qn, buffers);
         }
     }

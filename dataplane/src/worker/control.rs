@@ -1,4 +1,4 @@
-//! The worker's link to the control thread: commands in, events out, counters beside them.
+//! The worker's link to the control thread: the command ring, the event ring and the counters.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) struct ControlLink {
     commands: Consumer<Command>,
     events: Events,
     counters: Arc<Counters>,
-    /// Streams whose end has not been reported yet.
+    /// Streams whose end is not yet reported.
     open_streams: u32,
     handshakes: Box<Handshakes>,
 }
@@ -37,7 +37,7 @@ impl ControlLink {
         &self.counters
     }
 
-    /// The next command.
+    /// Takes the next command.
     #[inline]
     pub(super) fn next_command(&mut self) -> Option<Command> {
         let command = self.commands.pop().ok()?;
@@ -45,19 +45,18 @@ impl ControlLink {
         Some(command)
     }
 
-    /// True when there is a command.
+    /// True if a command waits.
     #[inline]
     pub(super) fn has_commands(&self) -> bool {
         !self.commands.is_empty()
     }
 
-    /// Sends an event; what does not fit in the ring waits here.
+    /// Sends an event. Events that do not fit into the ring are queued here.
     pub(super) fn send(&mut self, event: Event) {
         self.events.push(event, &self.counters);
     }
 
-    /// Called at the begin of a turn: moves waiting events to the ring, and reads how many the control thread has
-    /// taken.
+    /// Moves queued events to the ring and updates the number of events read. Called at the start of a turn.
     #[inline]
     pub(super) fn begin_turn(&mut self) {
         self.events.begin_turn(&self.counters);
@@ -69,19 +68,19 @@ impl ControlLink {
         self.events.notify();
     }
 
-    /// True when the ring has no more than the room that is kept for live streams.
+    /// True if only the reserved part of the ring is free.
     #[inline]
     pub(super) fn is_short(&self) -> bool {
         self.events.is_short()
     }
 
-    /// True when no event waits for room in the ring.
+    /// True if all events are in the ring.
     pub(super) fn is_flushed(&self) -> bool {
         self.events.is_flushed()
     }
 
-    /// True when events wait for room, or streams for credit: the control thread does not wake the worker when it takes
-    /// events.
+    /// True if events wait for room or streams for credit. The worker must poll then: the control thread does not
+    /// wake it after reading events.
     pub(super) fn awaits_room(&self) -> bool {
         !self.events.is_flushed() || self.events.are_awaited()
     }
@@ -92,19 +91,19 @@ impl ControlLink {
         self.events.sent()
     }
 
-    /// Number of the newest event that the control thread has taken.
+    /// Number of the newest event read by the control thread.
     pub(super) fn events_taken(&self) -> u64 {
         self.events.taken()
     }
 
-    /// Charges a stream for the events since number `before`. True when its credit is used up: it must
-    /// [`wait`](Self::wait).
+    /// Charges the events after number `before` to a stream. Returns whether its credit is used up; the stream
+    /// must then [`wait`](Self::wait).
     pub(super) fn charge(&mut self, credit: &mut Credit, before: u64) -> bool {
         self.events.charge(credit, before)
     }
 
-    /// A stream, which has so many events in its endpoint, is among the [`waiting_streams`](Self::waiting_streams). If
-    /// it was not yet, it must be paused, and may have as many there as this returns.
+    /// Adds a stream with `pending` events in its endpoint to the [`waiting_streams`](Self::waiting_streams).
+    /// Returns how many events the endpoint may hold while paused; `None` if the stream waits already.
     pub(super) fn wait(
         &mut self,
         stream: StreamId,
@@ -117,35 +116,35 @@ impl ControlLink {
         Some(most)
     }
 
-    /// Streams that wait for credit, if the control thread has taken events since they were examined last. Those that
-    /// still have none come back by [`keep_waiting`](Self::keep_waiting).
+    /// Returns the streams that wait for credit, if the control thread has read events since the last call. Those
+    /// still without credit must return by [`keep_waiting`](Self::keep_waiting).
     #[inline]
     pub(super) fn waiting_streams(&mut self) -> Option<Vec<Waiting>> {
         self.events.take_waiting()
     }
 
-    /// These streams wait on.
+    /// Puts back streams that still wait for credit.
     pub(super) fn keep_waiting(&mut self, streams: Vec<Waiting>) {
         self.counters.run.streams_waiting.set(streams.len() as u64);
         self.events.put_waiting(streams);
     }
 
-    /// True when a stream may send another event.
+    /// True if a stream may send another event.
     pub(super) fn has_credit(&self, credit: &Credit) -> bool {
         self.events.has_credit(credit)
     }
 
-    /// A stream begins.
+    /// Counts a new stream.
     pub(super) fn stream_begins(&mut self) {
         self.open_streams += 1;
     }
 
-    /// A stream's end was reported, or the control thread never knew the stream.
+    /// Counts the end of a stream, reported or never announced.
     pub(super) fn stream_ended(&mut self) {
         self.open_streams -= 1;
     }
 
-    /// A peer did not become a stream: it is counted, and reported if there is room for it.
+    /// Counts a failed handshake, and reports it if the limits and the ring allow.
     #[cold]
     pub(super) fn handshake_failed(
         &mut self,
@@ -173,17 +172,17 @@ impl ControlLink {
         })));
     }
 
-    /// How often handshakes failed since this was called last.
+    /// Returns and clears the counts of failed handshakes.
     pub(super) fn take_handshakes(&mut self) -> Vec<HandshakeCount> {
         self.handshakes.take_counts()
     }
 
-    /// True when the control thread knows of the end of every stream.
+    /// True if the end of every stream is reported.
     pub(super) fn knows_all_ends(&self) -> bool {
         self.open_streams == 0
     }
 
-    /// Events that wait for room in the ring.
+    /// Events queued because the ring is full.
     #[cfg(test)]
     pub(super) fn backlog(&self) -> usize {
         self.events.backlog()

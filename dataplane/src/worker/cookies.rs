@@ -1,5 +1,5 @@
-//! SYN cookies at the worker (RFC 4987 §3.6): when to answer a SYN without keeping anything, and what becomes
-//! of a cookie that comes back.
+//! SYN cookies of a worker (RFC 4987 §3.6): when a SYN is answered without state, and how a returned cookie opens
+//! a stream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,10 +24,10 @@ use crate::net::neighbour::Mac;
 use crate::net::path::Path;
 use crate::net::protocol::TCP;
 
-/// Acknowledgements without a stream are checked for cookies until this long after the last cookie was sent.
+/// Time after the last cookie sent during which unmatched acknowledgements are checked for cookies.
 const LOOK_FOR: Duration = Duration::from_secs(130);
 
-/// The cookies of one worker.
+/// SYN cookie state of one worker.
 #[derive(Debug)]
 pub(super) struct Cookies {
     codec: SynCookies,
@@ -36,24 +36,24 @@ pub(super) struct Cookies {
 }
 
 impl Cookies {
-    /// `secret` is the same for all workers.
+    /// Creates the state. `secret` must be the same for all workers.
     pub(super) fn new(secret: [u8; 16], starts: IsnGenerator, mode: SynCookieMode) -> Self {
         Cookies { codec: SynCookies::new(secret, starts), mode, last_sent: None }
     }
 
-    /// True when cookies that were sent may come back.
+    /// True if cookies that were sent may still return.
     pub(super) fn are_awaited(&self, now: Instant) -> bool {
         self.last_sent.is_some_and(|at| now.saturating_since(at) <= LOOK_FOR)
     }
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Whether a SYN is answered with a cookie whatever room there is.
+    /// True if every SYN is answered with a cookie, whatever room there is.
     pub(super) fn only_cookies(&self) -> bool {
         self.env.admission.cookies().mode == SynCookieMode::Always
     }
 
-    /// A SYN found no room: whether it gets a cookie instead.
+    /// True if a cookie is sent for a SYN that was refused for `reason`.
     pub(super) fn cookie_helps(
         &self,
         listener: &ListenerConfig,
@@ -64,8 +64,8 @@ impl<Io: PortIo> Core<Io> {
             && self.env.admission.listeners().is_crowded(listener.id, flow.remote.ip(), reason)
     }
 
-    /// Answers a SYN with a cookie, to the link-layer address that it came from. One answer for one SYN and
-    /// no longer than it could have been: a forged SYN makes us send its victim no more than it cost.
+    /// Answers a SYN with a cookie, to its source MAC address. There is one SYN-ACK per SYN and no longer than an
+    /// ordinary one, so a forged SYN is hardly amplified.
     pub(super) fn send_cookie(
         &mut self,
         (endpoint, ip): (&EndpointConfig, IpFields),
@@ -96,11 +96,12 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// An acknowledgement without a stream, under this protection by IPsec. `Ok(true)`: it brought a cookie back and has a stream now;
-    /// `Ok(false)`: it has nothing to do with cookies.
+    /// Checks an unmatched acknowledgement, received under this IPsec protection, for a cookie. `Ok(true)`: a
+    /// valid cookie opened a stream. `Ok(false)`: the segment has no valid cookie.
     ///
     /// # Errors
-    /// The cookie is good, but there is no room: no answer is sent, so that the peer tries again.
+    /// The peer is refused (before its cookie is verified), or the cookie is valid and the stream lacks protection, a
+    /// route or room. Only missing protection is answered, with a reset; otherwise the peer retransmits.
     pub(super) fn take_cookie(
         &mut self,
         (flow, strength): (FlowKey, Strength),
@@ -116,7 +117,7 @@ impl<Io: PortIo> Core<Io> {
         let listener = listeners.find(Transport::Tcp, interface.id, flow.local).cloned();
         let Some(listener) = listener else { return Ok(false) };
         let OverTransport::Tcp(endpoint) = &listener.endpoint else { return Ok(false) };
-        // Before the cookie is verified: a peer that is not admitted costs no more than this.
+        // Checked before the cookie is verified, so that a refused peer costs no cryptography.
         if listener.peers.check(flow.remote.ip()).is_err() {
             return Err(DropReason::PeerRefused);
         }

@@ -1,11 +1,11 @@
-//! Streams pause while the control thread has not taken their events ([`super::event`]).
+//! Pauses streams whose events the control thread has not read ([`super::event`]).
 
 use super::conn::Stream;
 use super::{Core, Env};
 use crate::io::PortIo;
 
 impl<Io: PortIo> Core<Io> {
-    /// Streams for whose events the control thread has made room go on.
+    /// Resumes the streams that have credit again.
     pub(super) fn resume_streams(&mut self) {
         let Some(mut waiting) = self.env.control.waiting_streams() else { return };
         waiting.retain(|waiting| {
@@ -26,7 +26,7 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// The events since number `before` are of this stream, which is paused if it may send no more.
+    /// Charges the events after number `before` to the stream, and pauses it if its credit is used up.
     pub(super) fn charge(&mut self, stream: &mut Stream<'_>, before: u64) {
         let stopping = self.is_stopping();
         let exhausted = self.control.charge(&mut stream.conn.pending.credit, before);
@@ -35,7 +35,7 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// The stream waits for credit.
+    /// Pauses the stream until it has credit.
     #[cold]
     fn wait(&mut self, stream: &mut Stream<'_>) {
         let pending = stream.lower().map_or(0, |lower| lower.pending_events());
@@ -47,7 +47,7 @@ impl<Io: PortIo> Env<Io> {
 }
 
 impl Stream<'_> {
-    /// The worker takes no events of the stream, of which so many may wait, or does again.
+    /// Pauses the endpoint's events, of which it may hold `most_events`, or resumes them with `None`.
     fn pause(&mut self, most_events: Option<u32>) {
         if let Some(mut lower) = self.lower() {
             lower.pause(most_events);

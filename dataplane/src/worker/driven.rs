@@ -1,4 +1,4 @@
-//! A worker without a thread and a clock, for benchmarks and counts of instructions: its caller gives it frames and the
+//! A worker without thread and clock, for benchmarks and instruction counts: the caller provides frames and the
 //! time.
 
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use crate::io::{PortFacts, PortIo};
 use crate::mesh::Mesh;
 use crate::wake::Wake;
 
-/// The first worker of a configuration.
+/// The first worker of a configuration, driven by its caller.
 pub struct Driven<Io: PortIo> {
     core: Core<Io>,
-    /// The control thread's end of its rings.
+    /// The control thread's end of the worker's rings.
     pub handle: WorkerHandle,
 }
 
 impl<Io: PortIo> Driven<Io> {
-    /// One with these ports, in the order of the configuration.
+    /// Creates the worker with these ports, in the order of the configuration.
     ///
     /// # Errors
-    /// What the system refuses.
+    /// The configuration has no worker, or the system refuses a descriptor for wake-ups.
     pub fn new(
         config: &DataplaneConfig,
         ports: impl IntoIterator<Item = (PortFacts, Io)>,
@@ -50,12 +50,12 @@ impl<Io: PortIo> Driven<Io> {
         Ok(Driven { core: Core::new(parts, now), handle })
     }
 
-    /// One turn. Returns whether there was anything to do.
+    /// Runs one turn. Returns whether there was work.
     pub fn turn(&mut self, now: Instant) -> bool {
         self.core.turn(now)
     }
 
-    /// The queue of the port at a place.
+    /// Returns the worker's queue of a port.
     pub fn port(&mut self, port: usize) -> Option<&mut Io> {
         self.core.env.ports.get_mut(port).map(|slot| slot.io.queues_mut())
     }

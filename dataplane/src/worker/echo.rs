@@ -1,4 +1,4 @@
-//! What an Echo has to send back, and how many of its answers are not acknowledged.
+//! Answers of an Echo service, and the number of unacknowledged ones.
 
 use ddp::rdmap::WorkRequest;
 use ddp::{Message, Qn};
@@ -6,28 +6,28 @@ use tcp_lite::endpoint::UlpConfig;
 
 use crate::memory::Memory;
 
-/// What an Echo sends back.
+/// A message to send back.
 #[derive(Clone)]
 pub(super) enum Answer {
     /// Over RDMAP.
     Rdmap(WorkRequest<Memory>),
-    /// Over bare DDP, to a message of this queue.
+    /// Over bare DDP, to a message received on this queue.
     Ddp(Qn, Message<Memory>),
 }
 
-/// The answers of an Echo that are not acknowledged: they hold what the peer sent.
+/// Count of unacknowledged Echo answers. Each of them holds the payload of a received message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Echoed {
-    /// Buffers of all queues, which is how many answers hold their bytes beside them.
+    /// Receive buffers of all queues. With up to this many unacknowledged answers, buffers are reposted at once.
     buffers: u32,
     unacknowledged: u32,
 }
 
 impl Echoed {
-    /// Of a stream without an Echo.
+    /// Value for a stream without an Echo.
     pub(super) const NOTHING: Echoed = Echoed { buffers: 0, unacknowledged: 0 };
 
-    /// Of a stream with the queues of `ulp`.
+    /// Creates the count for a stream with the queues of `ulp`.
     pub(super) fn of(ulp: &UlpConfig) -> Echoed {
         let buffers = match ulp {
             UlpConfig::Ddp(config) => {
@@ -38,13 +38,13 @@ impl Echoed {
         Echoed { buffers, ..Echoed::NOTHING }
     }
 
-    /// An answer is posted; returns whether to post a buffer again at once.
+    /// Counts a posted answer. Returns whether to repost a receive buffer at once.
     pub(super) fn posted(&mut self) -> bool {
         self.unacknowledged += 1;
         self.unacknowledged <= self.buffers
     }
 
-    /// The oldest is acknowledged.
+    /// Counts an acknowledged answer.
     pub(super) fn acknowledged(&mut self) {
         self.unacknowledged = self.unacknowledged.saturating_sub(1);
     }

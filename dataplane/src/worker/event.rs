@@ -1,37 +1,37 @@
-//! The worker's end of the event ring. No event is lost, and no peer stops the worker: frames are processed even when
-//! the control thread is slow. Events that do not fit into the ring are queued here, within these bounds:
+//! The worker's end of the event ring. Events are never lost, and a slow control thread does not stop the worker:
+//! frames are always processed. Events that do not fit into the ring are queued here, within these bounds:
 //!
-//! | events | made by | bound on those that the control thread has not taken |
+//! | events | caused by | bound on events that the control thread has not read |
 //! |---|---|---|
-//! | `TaggedDelivered` | a peer, as fast as it likes | its stream's credit |
-//! | `Untagged`, `Received`, `Immediate` | a peer | its stream's credit; the buffers of the queue, which the control thread posts again |
+//! | `TaggedDelivered` | a peer, at any rate | its stream's credit |
+//! | `Untagged`, `Received`, `Immediate` | a peer | its stream's credit; the buffers of the queue, which the control thread reposts |
 //! | `ReadHeld` | a peer | its stream's credit; its IRD |
 //! | `Invalidated` | a peer | its stream's credit; the STags bound to it |
-//! | `Sent`, `Completed`, `PostFailed` | our own posts | `max_posts` of each stream, and its credit |
+//! | `Sent`, `Completed`, `PostFailed` | local posts | `max_posts` of each stream, and its credit |
 //! | `Error`, `RdmapError`, `Terminated`, `PeerClosed`, `Idle`, `Closed` | a stream's end | one each for a stream (`Terminated`: two) |
 //! | `Recordings` without a ticket | a stream's end | one each |
-//! | `Stalled`, `Resumed` | a stream's time-outs | its stream's credit; one of each for ten time-outs in a row, or the last that its limits leave |
+//! | `Stalled`, `Resumed` | a stream's time-outs | its stream's credit; one of each per ten successive time-outs, or at the last time-out within the limits |
 //! | `Incoming` | a peer | the listener's credits, which the control thread grants |
-//! | `HandshakeFailed` | a peer, as fast as it likes | so many a second, and none while the ring is short of room |
-//! | `AddressConflict` | another host of the link | one in ten seconds for each address, and none while the ring is short of room |
-//! | `UnfinishedChecksums` | a peer | one in ten seconds for each host, and none while the ring is short of room |
+//! | `HandshakeFailed` | a peer, at any rate | a number per second; none while the ring is short of room |
+//! | `AddressConflict` | another host of the link | one in ten seconds for each address; none while the ring is short of room |
+//! | `UnfinishedChecksums` | a peer | one in ten seconds for each host; none while the ring is short of room |
 //! | `Established`, `ConnectFailed`, `Retrying` | `Accept`, `Connect` | one each for a stream or command |
 //! | `AssociationClosed` | a peer | one for an association; none is accepted while the ring is short of room |
-//! | `LoadDone`, `Done`, `Streams`, `Recordings`, `Neighbours` | commands | none is taken while the ring is short of room |
-//! | `Confirming` | commands | one for a command; none is taken while the ring is short of room |
+//! | `LoadDone`, `Done`, `Streams`, `Recordings`, `Neighbours` | commands | none is read while the ring is short of room |
+//! | `Confirming` | commands | one for a command; none is read while the ring is short of room |
 //! | `Drained`, `Stopped`, `Failed` | commands, a defect | one each |
 //!
-//! *Credit.* A stream may have a quarter of the ring to itself while three quarters of it are not used up, and
-//! [`LEAST`] events in any case: so those that do not flood go on beside those that do. One without credit waits:
-//! its events stay in its endpoint, which is paused until the control thread has taken enough of them. Its peer is
-//! offered nothing more: TCP's window closes as the peer uses what it was offered (RFC 9293 §3.8.6); SCTP's is that of
-//! the association (RFC 9260 §6.2), whose other sessions wait with it. What was offered is taken, as far as there is
-//! room for its events ([`Events::wait`]). Beyond that it is refused, as if it had been lost: peers that send messages of
-//! a few bytes see time-outs. Then the peer is sent an open window.
+//! *Credit.* A stream may occupy a quarter of the ring while more than a quarter is free, and [`LEAST`] events in any
+//! case. A stream that floods the ring therefore does not stop the others. A stream without credit is paused until
+//! the control thread has read enough of its events; further events stay in its endpoint. Its peer's window is not
+//! extended. Over TCP it closes as the peer uses it (RFC 9293 §3.8.6). Over SCTP the window is the association's
+//! (RFC 9260 §6.2), so all of its sessions wait. Data within the offered window is accepted while there is room
+//! for its events ([`Events::wait`]). Data beyond that room is dropped as if lost, so peers that send messages of
+//! a few bytes see time-outs. The window opens again after the pause.
 //!
-//! *Bound.* Beyond the ring, [`LEAST`] events for each stream, those of its end, and of commands what 64 of them
-//! make. In paused endpoints, as many as the ring has entries in each, [`KEPT`] times as many in all, and in each
-//! [`MANY`] events and those of one segment, over SCTP those of one packet.
+//! *Bound.* Beyond the ring: [`LEAST`] events and those of its end for each stream, and the events of 64 commands.
+//! In paused endpoints: as many events as the ring has entries in each, [`KEPT`] times as many in all, and in each
+//! [`MANY`] events and those of one segment (over SCTP: of one packet).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -42,34 +42,35 @@ use rtrb::{Producer, PushError};
 use crate::api::{Counters, Event};
 use crate::wake::Wake;
 
-/// Events that any stream may have that the control thread has not taken.
+/// Unread events that any stream may have.
 pub(super) const LEAST: u32 = 16;
-/// Events in an endpoint that are taken out before its next segment.
+/// Events accumulated in an endpoint at which they are taken out before its next segment.
 pub(super) const MANY: usize = 64;
-/// Events that all paused endpoints together may have, for each entry of the ring.
+/// Events that all paused endpoints together may hold, per entry of the ring.
 const KEPT: usize = 32;
-/// An endpoint that is paused gets one part of this many of what the others leave.
+/// Divisor: a paused endpoint gets one part in this many of the capacity that other paused endpoints leave.
 const PARTS: usize = 16;
 
-/// The event ring.
+/// The worker's end of the event ring, with the queue behind it.
 pub(super) struct Events {
     ring: Producer<Event>,
     backlog: VecDeque<Event>,
     capacity: usize,
-    /// Entries that streams leave free, but for [`LEAST`] of each.
+    /// Ring entries that streams leave free, except for [`LEAST`] events of each.
     reserve: usize,
     control: Arc<Wake>,
     pushed: bool,
-    /// Events sent so far: the number of the newest.
+    /// Events sent so far, which is the number of the newest.
     sent: u64,
-    /// Number of the newest that the control thread has taken, and entries that may be used, as this turn began.
+    /// Number of the newest event read by the control thread, and `room`, the usable entries, both as of the
+    /// turn's start.
     taken: u64,
     room: usize,
-    /// Streams that wait for credit, each once.
+    /// Streams that wait for credit, without duplicates.
     waiting: Vec<Waiting>,
-    /// Events that they may have in their endpoints, and those that waited when the control thread took the last.
+    /// Events that paused endpoints may hold; updated when waiting streams are examined.
     kept: usize,
-    /// `taken` when they were last examined.
+    /// Value of `taken` when the waiting streams were last examined.
     looked: u64,
 }
 
@@ -77,25 +78,24 @@ pub(super) struct Events {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub(super) stream: StreamId,
-    /// Events that it may have in its endpoint.
+    /// Events that its endpoint may hold.
     keeps: u32,
 }
 
-/// Events of a stream that the control thread may not have taken: two lots of them, each with the number of its
-/// newest.
+/// Upper bound of a stream's unread events: two groups, each with the number of its newest event and its size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Credit {
     older: (u64, u32),
     newer: (u64, u32),
-    /// Its stream waits for credit.
+    /// True while the stream waits for credit.
     pub(super) waits: bool,
 }
 
 impl Credit {
-    /// All is taken.
+    /// No unread events.
     pub(super) const NOTHING: Credit = Credit { older: (0, 0), newer: (0, 0), waits: false };
 
-    /// One more, with this number; so far the control thread has taken those up to `taken`.
+    /// Adds the event with this number. The control thread has read events up to `taken`.
     fn add(&mut self, number: u64, taken: u64) {
         if taken >= self.older.0 {
             self.older = core::mem::take(&mut self.newer);
@@ -103,14 +103,14 @@ impl Credit {
         self.newer = (number, self.newer.1 + 1);
     }
 
-    /// Forgets what is taken, if that is all.
+    /// Resets the credit if all events are read and the stream does not wait.
     pub(super) fn forget(&mut self, taken: u64) {
         if !self.waits && self.untaken(taken) == 0 {
             *self = Credit::NOTHING;
         }
     }
 
-    /// So many at most are not taken.
+    /// Returns an upper bound of the unread events.
     fn untaken(&self, taken: u64) -> u32 {
         let left = |(number, events): (u64, u32)| if number > taken { events } else { 0 };
         left(self.older) + left(self.newer)
@@ -149,8 +149,7 @@ impl Events {
         }
     }
 
-    /// Called at the begin of a turn: moves waiting events to the ring, and reads how many the control thread has
-    /// taken.
+    /// Moves queued events to the ring and updates the number of events read. Called at the start of a turn.
     pub(super) fn begin_turn(&mut self, counters: &Counters) {
         while let Some(event) = self.backlog.pop_front() {
             if let Err(PushError::Full(event)) = self.ring.push(event) {
@@ -169,18 +168,18 @@ impl Events {
         counters.run.events_waiting.set(self.backlog.len() as u64);
     }
 
-    /// True when the ring has no more than the room that is kept for live streams.
+    /// True if only the reserved part of the ring is free.
     #[inline]
     pub(super) fn is_short(&self) -> bool {
         self.room == 0
     }
 
-    /// True when nothing waits for room.
+    /// True if all events are in the ring.
     pub(super) fn is_flushed(&self) -> bool {
         self.backlog.is_empty()
     }
 
-    /// Wakes the control thread if there is something new for it.
+    /// Wakes the control thread if events were pushed since the last call.
     #[inline]
     pub(super) fn notify(&mut self) {
         if core::mem::take(&mut self.pushed) {
@@ -188,7 +187,7 @@ impl Events {
         }
     }
 
-    /// Number of the newest event that the control thread has taken.
+    /// Number of the newest event read by the control thread.
     pub(super) fn taken(&self) -> u64 {
         self.taken
     }
@@ -199,7 +198,7 @@ impl Events {
         self.sent
     }
 
-    /// The events since number `before` are of this stream. Returns whether its credit is used up.
+    /// Charges the events after number `before` to a stream. Returns whether its credit is used up.
     pub(super) fn charge(&self, credit: &mut Credit, before: u64) -> bool {
         for number in before + 1..=self.sent {
             credit.add(number, self.taken);
@@ -207,8 +206,8 @@ impl Events {
         !self.has_credit(credit)
     }
 
-    /// A stream, which has so many events in its endpoint, waits for credit. If it did not yet, returns how many it may
-    /// have there: what there is room for of the window that its peer was offered.
+    /// Has a stream wait for credit; `pending` is the number of events in its endpoint. Returns how many events
+    /// the endpoint may hold for data within the offered window; `None` if the stream waits already.
     pub(super) fn wait(
         &mut self,
         stream: StreamId,
@@ -226,40 +225,41 @@ impl Events {
         Some(most as u32)
     }
 
-    /// Streams that wait for credit.
+    /// Number of streams that wait for credit.
     pub(super) fn streams_waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// They, if the control thread has taken events since they were asked for last.
+    /// Returns the waiting streams if the control thread has read events since the last call.
     #[inline]
     pub(super) fn take_waiting(&mut self) -> Option<Vec<Waiting>> {
         if self.waiting.is_empty() || self.looked == self.taken {
             return None;
         }
         self.looked = self.taken;
-        // Those that go on now have their events still: they count until the next time.
+        // Resumed streams still hold their events, so they count until the next call.
         self.kept = self.waiting.iter().map(|waiting| waiting.keeps as usize).sum();
         Some(core::mem::take(&mut self.waiting))
     }
 
-    /// These wait on.
+    /// Puts back streams that still wait.
     pub(super) fn put_waiting(&mut self, streams: Vec<Waiting>) {
         self.waiting = streams;
     }
 
-    /// True when the stream may send another event.
+    /// True if the stream may send another event.
     pub(super) fn has_credit(&self, credit: &Credit) -> bool {
         let untaken = credit.untaken(self.taken);
         untaken < LEAST || (self.room > 0 && (untaken as usize) < self.reserve)
     }
 
-    /// True when streams wait for credit: the control thread does not wake the worker when it takes events.
+    /// True if streams wait for credit. The worker must poll then: the control thread does not wake it after
+    /// reading events.
     pub(super) fn are_awaited(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Events that wait for room in the ring.
+    /// Events queued because the ring is full.
     #[cfg(test)]
     pub(super) fn backlog(&self) -> usize {
         self.backlog.len()

@@ -1,4 +1,4 @@
-//! The present state of connections and associations, gathered for operators.
+//! Snapshots of connections and associations for operators.
 
 use base::Instant;
 
@@ -7,7 +7,7 @@ use super::packets::path_mtu;
 use crate::api::FlowInfo;
 use crate::memory::Memory;
 
-/// Of a TCP connection.
+/// Returns the state of a TCP connection.
 pub(super) fn of_connection(
     carrier: &Carrier<tcp_lite::endpoint::Endpoint<Memory>>,
     now: Instant,
@@ -31,7 +31,7 @@ pub(super) fn of_connection(
     }
 }
 
-/// Of an association.
+/// Returns the state of an SCTP association.
 pub(super) fn of_association(
     carrier: &Carrier<sctp_lite::endpoint::Endpoint<Memory>>,
     now: Instant,

@@ -1,8 +1,8 @@
-//! Peers that did not become streams: all are counted, and so many in a second are reported one by one.
+//! Failed handshakes of peers. All are counted, and a limited number per second is reported singly.
 //!
-//! Anybody who reaches a port makes them, at any rate. What is reported is bounded here, before it takes room in the event
-//! ring; the counts are bounded by the listeners and the ways to fail, and go to the control thread with the answer to
-//! [`Command::ListStreams`](crate::api::Command::ListStreams).
+//! Any host that reaches a port can cause them, at any rate. Reports are limited before they take room in the
+//! event ring. The counts are bounded by the listeners and the kinds of failure. The control thread receives them
+//! with the answer to [`Command::ListStreams`](crate::api::Command::ListStreams).
 
 use core::time::Duration;
 
@@ -11,30 +11,31 @@ use hashbrown::HashMap;
 
 use crate::api::{HandshakeCount, HandshakeFailure, ListenerId};
 
-/// Reports of one worker in a second.
+/// Maximum reports of one worker per second.
 const REPORTS: u32 = 32;
-/// Of these, for one reason, so that a flood of one kind leaves room for others.
+/// Maximum of these for one reason, so that a flood of one kind leaves room for others.
 const REPORTS_OF_A_KIND: u32 = 8;
 const PERIOD: Duration = Duration::from_secs(1);
-/// Pairs of listener and failure that are counted. Beyond, failures are counted without their listener.
+/// Maximum pairs of listener and failure counted separately. Beyond it, failures are counted without their
+/// listener.
 const COUNTS: usize = 4096;
 
 /// The failed handshakes of one worker.
 #[derive(Debug, Default)]
 pub(super) struct Handshakes {
-    /// Since they were taken last.
+    /// Failures since the counts were last taken.
     counts: HashMap<(Option<ListenerId>, HandshakeFailure), u64>,
-    /// Begin of the period, and what was reported in it.
+    /// Begin of the period. The next two fields count its reports.
     since: Instant,
     reported: u32,
     of_kinds: HashMap<HandshakeFailure, u32>,
-    /// Not reported since the last report.
+    /// Failures since the last report that were not reported.
     unreported: u64,
 }
 
 impl Handshakes {
-    /// Counts one. If it is to be reported, returns how many were not since the last report; `may_report` is false when
-    /// there is no room for it.
+    /// Counts a failure. If it is to be reported, returns the number of unreported failures since the last report.
+    /// `may_report` is false while the event ring has no room.
     pub(super) fn failed(
         &mut self,
         listener: Option<ListenerId>,
@@ -56,7 +57,7 @@ impl Handshakes {
         Some(core::mem::take(&mut self.unreported))
     }
 
-    /// The counts since they were taken last.
+    /// Returns and clears the counts.
     pub(super) fn take_counts(&mut self) -> Vec<HandshakeCount> {
         let counts = self.counts.drain();
         counts
@@ -86,7 +87,7 @@ mod tests {
         let (now, listener) = (Instant::ZERO + Duration::from_secs(9), Some(ListenerId(1)));
         let reported = (0..100).filter(|_| all.failed(listener, RESET, true, now).is_some());
         assert_eq!(reported.count(), REPORTS_OF_A_KIND as usize);
-        // Another kind has room, and its report has what was left out.
+        // Another kind still has room; its report includes the number suppressed so far.
         assert_eq!(all.failed(listener, HTTP, true, now), Some(92));
         assert_eq!(all.failed(listener, HTTP, false, now), None, "the ring is short of room");
         let later = now + PERIOD;

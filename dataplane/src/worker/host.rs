@@ -1,9 +1,9 @@
-//! What is not for this worker goes to the host's kernel, on interfaces that share their port with it; what the kernel
-//! sends goes out by the port, after the frames of streams.
+//! Traffic shared with the host's kernel. On an interface that shares its port, unmatched traffic goes to the
+//! host's kernel, and the kernel's frames are sent by the port, after those of streams.
 //!
-//! Ours are: TCP and SCTP of streams and associations, to the ports of listeners and to the ports from which streams are
-//! opened; ICMP errors about these; echo requests; what asks for our addresses. What neighbours and routers say of
-//! themselves concerns both. All else is the host's.
+//! The worker takes: TCP and SCTP of streams and associations, to the ports of listeners and to the local ports of
+//! opened streams; ICMP errors about these; echo requests; ARP requests and neighbour solicitations for its
+//! addresses. Announcements of neighbours and routers go to both. All other traffic is the host's.
 
 use std::net::SocketAddr;
 
@@ -22,14 +22,14 @@ use crate::net::icmp::{self, Icmp, Quote, Report};
 use crate::net::interface::Interface;
 use crate::net::link::Link;
 
-/// Frames of the host that are sent in a turn at most.
+/// Maximum frames of the host sent per interface and turn.
 const SENT: usize = 32;
 
-/// The host's ends, by interface.
+/// The worker's ends of the rings to the host, by interface.
 #[derive(Debug)]
 pub(super) struct Hosts {
     ports: Vec<Option<HostPort>>,
-    /// Frames that may still be given.
+    /// Budget of frames that may still be given to the host.
     pub(super) budget: Budget,
 }
 
@@ -40,7 +40,7 @@ impl Hosts {
         Hosts { ports, budget: Budget::new(now) }
     }
 
-    /// No interface is shared.
+    /// True if no interface is shared.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.ports.is_empty()
@@ -50,13 +50,14 @@ impl Hosts {
         self.ports.get(interface).is_some_and(Option::is_some)
     }
 
-    /// The host has sent something.
+    /// True if frames from the host wait.
     #[inline]
     pub(super) fn is_waiting(&self) -> bool {
         self.ports.iter().flatten().any(|port| port.next_len().is_some())
     }
 
-    /// The end of a turn.
+    /// Wakes the host's thread if it was given frames, and adds its losses to the counters. Called at the end of a
+    /// turn.
     #[inline]
     pub(super) fn end_turn(&mut self, counters: &Counters) {
         for port in self.ports.iter_mut().flatten() {
@@ -79,18 +80,18 @@ impl Hosts {
     }
 }
 
-/// Who gets a packet that is neither TCP's nor SCTP's.
+/// Recipient of a packet other than TCP and SCTP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum For {
-    /// We alone.
+    /// The worker alone.
     Us,
-    /// We, and the host a copy.
+    /// The worker, with a copy for the host.
     Both,
     /// The host alone.
     Host,
 }
 
-/// A frame that demultiplexing refuses for this reason is not malformed: the host may have a use for it.
+/// True if a frame that demultiplexing refused for this reason is well-formed and may be for the host.
 fn may_be_the_hosts(reason: DropReason) -> bool {
     matches!(
         reason,
@@ -105,7 +106,8 @@ fn may_be_the_hosts(reason: DropReason) -> bool {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// A frame that demultiplexing refused: the host's, if the interface is shared, or dropped.
+    /// Handles a frame that demultiplexing refused: gives it to the host if the interface is shared, else drops
+    /// it.
     #[cold]
     pub(super) fn refused(&mut self, port: usize, frame: &[u8], reason: DropReason) {
         if reason == DropReason::L4Checksum
@@ -123,7 +125,7 @@ impl<Io: PortIo> Core<Io> {
             self.env.host.is_shared(interface).then_some((interface, link.destination))
         });
         let reason = match of {
-            // What is for another host's unicast address only passes by.
+            // Unicast frames for other hosts' MAC addresses are not for this host.
             Some((interface, mac)) if mac == interfaces[interface].mac || mac[0] & 1 != 0 => {
                 if !self.env.network.is_guarded() || is_classified(frame) {
                     return self.env.give_host(interface, frame);
@@ -135,7 +137,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.counters().drops.count(reason);
     }
 
-    /// Whether a packet that no stream and no association takes is the host's.
+    /// True if an unmatched packet is for the host.
     pub(super) fn is_the_hosts(&self, arrival: &Arrival<Io::Frame>) -> bool {
         let transport = if arrival.is_sctp() { Transport::Sctp } else { Transport::Tcp };
         let interface = usize::from(arrival.flow.interface);
@@ -143,7 +145,7 @@ impl<Io: PortIo> Core<Io> {
             && !self.env.is_our_port(transport, interface, arrival.flow.local)
     }
 
-    /// Who gets what is neither TCP's nor SCTP's.
+    /// Returns the recipient of a packet.
     pub(super) fn whose(&self, found: &demux::Packet, frame: &[u8]) -> For {
         if !self.env.host.is_shared(found.interface) {
             return For::Us;
@@ -152,7 +154,7 @@ impl<Io: PortIo> Core<Io> {
         match &found.kind {
             Kind::Tcp { .. } | Kind::Sctp { .. } | Kind::Fragment(_) => For::Us,
             Kind::Arp(range) => match ArpPacket::new_checked(&frame[range.clone()]) {
-                // The kernel may have more addresses than we.
+                // The kernel may have further addresses.
                 Ok(packet) if packet.operation() == ArpOperation::Request => {
                     if asks_for_us(interface, packet.target_protocol_addr()) {
                         For::Us
@@ -191,12 +193,12 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// An ICMP error follows what it quotes.
+    /// Returns the recipient of an ICMP error: the owner of the quoted packet.
     fn whose_error(&self, parsed: Result<Icmp, DropReason>) -> For {
         match parsed {
             Ok(Icmp::Error(report)) if !self.is_about_us(&report) => For::Host,
             Ok(_) | Err(DropReason::Icmp) => For::Us,
-            // Of a protocol that is not ours, of a later piece, or of no use to us.
+            // Quotes another protocol, a later fragment, or has a code that the worker ignores.
             Err(_) => For::Host,
         }
     }
@@ -205,13 +207,13 @@ impl<Io: PortIo> Core<Io> {
         let transport = match report.quote {
             Quote::Tcp(_) => Transport::Tcp,
             Quote::Sctp(_) | Quote::SctpInit(_) => Transport::Sctp,
-            // Nobody else seals.
+            // Only workers send ESP on a shared port.
             Quote::Esp(..) => return true,
         };
         self.env.is_our_port(transport, report.interface, report.local)
     }
 
-    /// Sends what the host's kernel has sent, as far as there is room. Returns whether there was anything.
+    /// Transmits the frames of the host's kernel while the transmit rings have room. Returns whether any was sent.
     pub(super) fn send_for_host(&mut self) -> bool {
         if !self.env.host.is_waiting() {
             return false;
@@ -221,7 +223,7 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// A port of ours: of a listener, or from which streams are opened.
+    /// True for the port of a listener and for the local ports of opened streams.
     fn is_our_port(&self, transport: Transport, at: usize, local: SocketAddr) -> bool {
         let interface = self.network.interface(at);
         interface.local_ports.contains(local.port())
@@ -240,7 +242,7 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// Gives the host a copy of what we take ourselves.
+    /// Gives the host a copy of a frame that the worker also processes.
     pub(super) fn copy_to_host(&mut self, interface: usize, frame: &[u8]) {
         let counters = self.control.counters();
         match self.host.give(interface, frame, self.now) {
@@ -249,7 +251,7 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// Reports something to the host about a frame of its.
+    /// Gives the host an ICMP report about one of its own frames.
     pub(super) fn report_to_host(&mut self, interface: usize, frame: &[u8]) {
         let counters = self.control.counters();
         match self.host.give(interface, frame, self.now) {
@@ -290,17 +292,17 @@ impl<Io: PortIo> Env<Io> {
     }
 }
 
-/// Whether an ARP request is for an address of this interface.
+/// True if an ARP request is for an address of this interface.
 fn asks_for_us(interface: &Interface, target: &[u8]) -> bool {
     <[u8; 4]>::try_from(target).is_ok_and(|target| interface.has(target.into()))
 }
 
 const ETHERNET: usize = 14;
 const TAG: usize = 4;
-/// Bytes of both MAC addresses, behind which a tag is.
+/// Length of both MAC addresses; a VLAN tag follows them.
 const ADDRESSES: usize = 12;
 
-/// The frame as it goes out; `out` is as long as it with its tag.
+/// Writes the frame to `out`, with the tag if given. `out` has the length of the result.
 fn write(out: &mut [u8], frame: &[u8], tag: Option<u16>) {
     let (addresses, rest) = frame.split_at(ADDRESSES.min(frame.len()));
     let begin = match tag {

@@ -1,4 +1,4 @@
-//! What routers and peers report by ICMP about streams (RFC 5927).
+//! ICMP errors that routers and peers send about streams (RFC 5927).
 
 use base::Instant;
 use tcp_lite::tcp::{SeqNumber, State, TooBig};
@@ -12,14 +12,14 @@ use crate::io::PortIo;
 use crate::mesh::Message;
 use crate::net::icmp::{Quote, Report, Trouble, Unreachable};
 
-/// A report about ESP of less than this is taken for this: what every host takes (RFC 1122 §3.3.2), and what every link of
-/// IPv6 carries (RFC 8200 §5).
+/// Lower bound of the MTU in reports about ESP: every IPv4 host accepts 576 bytes (RFC 1122 §3.3.2), every IPv6
+/// link carries 1280 (RFC 8200 §5).
 const LEAST_MTU_V4: u16 = 576;
 /// See [`LEAST_MTU_V4`].
 const LEAST_MTU_V6: u16 = 1280;
 
 impl<Io: PortIo> Core<Io> {
-    /// An ICMP error about a flow of this worker. It is accepted only of a segment or packet that is under way
+    /// Handles an ICMP error about a flow of this worker. Accepted only if it quotes a segment or packet in flight
     /// (RFC 5927 §4.1).
     pub(super) fn icmp(&mut self, report: &Report, now: Instant) {
         match self.reported(report, now) {
@@ -28,10 +28,10 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// What a router, or this host itself, reports about a flow.
+    /// Applies a report about a flow, from a router or from this host itself.
     ///
     /// # Errors
-    /// Why it is not believed.
+    /// Returns the reason for which the report is ignored.
     pub(super) fn reported(&mut self, report: &Report, now: Instant) -> Result<(), DropReason> {
         match report.quote {
             Quote::Tcp(seq) => self.icmp_for_connection(report, SeqNumber(seq), now),
@@ -40,12 +40,12 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// A report about ESP, whose SA any of the workers may have.
+    /// Handles a report about ESP. Any worker may have the SA.
     pub(super) fn icmp_for_sa(&mut self, report: &Report, now: Instant) {
         if self.reported(report, now).is_ok() {
             return self.env.control.counters().ip.icmp_errors.add(1);
         }
-        // Only its owner can judge; who it is the SPI alone does not tell.
+        // Only the SA's owner can verify the report, and the SPI alone does not identify the owner.
         let Quote::Esp(spi, _) = report.quote else { return };
         let ours = self.env.network.guard().is_some_and(|guard| guard.sends_by(spi));
         let limited = !self.env.network.may_pass_on(now);
@@ -58,8 +58,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// RFC 4301 §8.2.1: what the path carries less counts for all flows of the SA, which are told when they send what is
-    /// too long. Nothing else ends a stream (RFC 5042 §5.4.5).
+    /// RFC 4301 §8.2.1: a smaller path MTU applies to all flows of the SA. A flow is notified when it sends a
+    /// packet that is too long. Other errors are ignored: ICMP must not end a protected stream (RFC 5042 §5.4.5).
     fn icmp_for_esp(
         &mut self,
         report: &Report,
@@ -68,7 +68,7 @@ impl<Io: PortIo> Core<Io> {
     ) -> Result<(), DropReason> {
         let guard = self.env.network.guard().ok_or(DropReason::IcmpNoStream)?;
         let Trouble::TooBig(mtu) = report.trouble else { return Err(DropReason::IcmpIgnored) };
-        // Who has seen one packet must not silence all flows of its SA.
+        // An attacker who has seen one packet must not stall all flows of its SA.
         let least = if report.local.is_ipv4() { LEAST_MTU_V4 } else { LEAST_MTU_V6 };
         if !guard.too_big(spi, sequence, mtu.max(least), now) {
             return Err(DropReason::IcmpNoStream);
@@ -119,7 +119,7 @@ impl<Io: PortIo> Env<Io> {
         Ok(())
     }
 
-    /// Ends an attempt to connect; nothing more than a reset ends a stream (RFC 5927 §5.2).
+    /// Fails a connect after a hard error or the second soft one. Later states only count them (RFC 5927 §5.2).
     fn icmp_unreachable(
         &mut self,
         stream: &mut Stream<'_>,

@@ -1,4 +1,4 @@
-//! The receive half of a turn: frames from the ports and from other workers, a burst at a time in stages.
+//! The receive half of a turn: frames from ports and from other workers, processed in bursts and stages.
 
 use std::net::SocketAddr;
 
@@ -20,19 +20,19 @@ use crate::net::icmp::Quote;
 use crate::net::neighbour::{Claim, ClaimOutcome};
 use crate::net::reassembly::{Fragment, Outcome};
 
-/// Frames that go through the stages together: their look-ups overlap, and their bytes stay in the cache.
+/// Frames per stage. Their look-ups overlap, and their bytes stay in the cache.
 const STAGE: usize = 8;
 
-/// A frame is prefetched this many frames before it is handled.
+/// Prefetch distance, in frames.
 const AHEAD: usize = 2;
 
-/// Bursts of a port in a turn at most, and frames for streams in one of them with which it is the last.
+/// Maximum bursts of a port per turn. A burst with at least `FEW` matched frames is the last one.
 const BURSTS: usize = 4;
 const FEW: usize = BURST / 4;
 
 impl<Io: PortIo> Core<Io> {
-    /// A burst of each port, and more of a port that is flooded: the streams are served after it, and what that takes
-    /// is better spread over many frames of theirs. Returns whether there was any frame.
+    /// Receives a burst from each port, and further bursts from a flooded port: serving the streams has a fixed
+    /// cost per turn, which should cover several of their frames. Returns whether there were any frames.
     pub(super) fn take_frames(&mut self, now: Instant) -> bool {
         let mut busy = false;
         for port in 0..self.env.ports.places() {
@@ -56,7 +56,7 @@ impl<Io: PortIo> Core<Io> {
         busy
     }
 
-    /// Returns how many of the frames were for streams and associations.
+    /// Processes a burst. Returns the number of frames that matched a stream or an association.
     #[inline]
     fn take_burst(
         &mut self,
@@ -70,7 +70,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Where there is IPsec. Apart, so that it costs nothing where there is none.
+    /// The variant with IPsec, out of line so that other configurations do not pay for it.
     #[inline(never)]
     fn take_guarded_burst(
         &mut self,
@@ -105,7 +105,7 @@ impl<Io: PortIo> Core<Io> {
             if GUARDED {
                 for _ in 0..STAGE {
                     let Some(frame) = frames.next() else { break };
-                    // They are opened now, so that their bytes are prefetched now.
+                    // Decryption reads the whole frame in this stage, so its bytes are prefetched here.
                     frames.as_slice().get(AHEAD - 1).into_iter().for_each(Frame::prefetch);
                     self.admit(port, Packet::Frame(frame), now, &mut arrivals);
                 }
@@ -126,7 +126,7 @@ impl<Io: PortIo> Core<Io> {
         known
     }
 
-    /// True when there is input for the next turn. Received frames are kept for it.
+    /// True if the next turn has input. Received frames are kept for it.
     pub(super) fn sees_input(&mut self, now: Instant) -> bool {
         self.env.control.has_commands()
             || self.mesh.is_waiting()
@@ -134,7 +134,7 @@ impl<Io: PortIo> Core<Io> {
             || self.env.ports.look(now)
     }
 
-    /// What other workers sent. Returns whether there was anything.
+    /// Processes messages from other workers. Returns whether there were any.
     pub(super) fn take_messages(&mut self, now: Instant) -> bool {
         if !self.mesh.is_waiting() {
             return false;
@@ -163,7 +163,7 @@ impl<Io: PortIo> Core<Io> {
                 Message::Seal { port, frame, least } => self.env.hold_for_seal(port, frame, least),
                 Message::Neighbour { interface, claim } => self.claim(interface, &claim, now),
                 Message::Icmp(report) => self.icmp(&report, now),
-                // A flow that has gone need not know.
+                // An unmatched report needs no error: its flow has ended, or another worker has the SA.
                 Message::TooLong(report) => drop(self.reported(&report, now)),
             }
         }
@@ -176,7 +176,7 @@ impl<Io: PortIo> Core<Io> {
         taken > 0
     }
 
-    /// A packet that another worker received.
+    /// Processes a packet that another worker received.
     #[inline]
     fn take_covered(
         &mut self,
@@ -192,8 +192,9 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// First stage: reads the headers of a packet, which came under protection by IPsec of this strength, and computes the hash. What is neither TCP's nor SCTP's is dealt with at
-    /// once; what `may_forward` and belongs to another worker goes there.
+    /// First stage: parses the headers of a packet, which was received under IPsec protection `strength`, and
+    /// computes the flow hash. Packets other than TCP and SCTP are handled at once. A packet of another worker's
+    /// flow is forwarded to it if `may_forward`.
     #[inline]
     pub(super) fn sort(
         &mut self,
@@ -206,7 +207,7 @@ impl<Io: PortIo> Core<Io> {
         let Some(slot) = self.env.ports.get(port) else {
             return self.env.control.counters().drops.count(DropReason::NoPort);
         };
-        // Only the headers are read here; a segment's checksum is verified when the segment is handled.
+        // Only the headers are read here. The checksum of a segment is verified in the last stage.
         let sctp = slot.facts.rx_sctp_checksum;
         let unverified = match frame.is_unverified(slot.facts.rx_checksum) {
             Some(unverified) => unverified,
@@ -238,7 +239,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// True for what is understood and is not TCP: what a device that verifies TCP's checksums says of it is no verdict.
+    /// True if the frame parses and is not TCP. The device's checksum flag applies to TCP only and is ignored.
     #[cold]
     #[inline(never)]
     fn is_no_segment(&self, port: usize, frame: &[u8]) -> bool {
@@ -246,7 +247,7 @@ impl<Io: PortIo> Core<Io> {
         found.is_ok_and(|packet| !matches!(packet.kind, Kind::Tcp { .. }))
     }
 
-    /// A segment that demultiplexing found.
+    /// Appends a demultiplexed TCP segment to the arrivals, or forwards it to its owner.
     #[inline]
     fn sort_segment(
         &mut self,
@@ -272,12 +273,13 @@ impl<Io: PortIo> Core<Io> {
         }
         let interface = found.interface as u16;
         let flow = FlowKey { interface, local: destination, remote: source };
-        // Frames of one flow often follow each other.
+        // Successive frames are often of one flow.
         let same = arrivals.last().filter(|last| last.flow == flow && !last.is_sctp());
         let follows = same.is_some();
         let hash = match same {
             Some(last) => last.hash,
-            // A stream with requests and replies has one segment in a burst, and is often alone.
+            // In request/response traffic a burst is often a single segment of the previous burst's flow, whose
+            // hash `Streams::hash` remembers.
             None if arrivals.is_empty() => self.streams.hash(&flow),
             None => self.streams.flows().hash(&flow),
         };
@@ -299,8 +301,8 @@ impl<Io: PortIo> Core<Io> {
         });
     }
 
-    /// A piece of a packet, of a port and an interface: the whole goes through the stages once the last piece has
-    /// come.
+    /// Reassembles a fragment from a port and an interface. The whole packet passes through the stages after its
+    /// last fragment.
     fn sort_fragment(
         &mut self,
         (port, interface): (usize, usize),
@@ -312,13 +314,13 @@ impl<Io: PortIo> Core<Io> {
     ) {
         let Some(slot) = self.env.ports.get(port) else { return };
         let (source, destination) = (fragment.source, fragment.destination);
-        // Pieces have no ports: those of one packet meet at the owner of the addresses.
+        // Fragments have no ports, so all fragments of a packet go to the owner of the address pair.
         let (source, destination) = (SocketAddr::new(source, 0), SocketAddr::new(destination, 0));
         let steering = &slot.facts.steering;
         if may_forward && steering.only().is_none() {
             let owner = steering.owner(source, destination);
             if owner.0 != self.env.index {
-                // Those of tunnels are not taken.
+                // Fragments inside tunnels are not accepted, so this one is in clear.
                 let message = frame.message(port, Cover::Passed(Strength::CLEAR));
                 return self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
             }
@@ -338,7 +340,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// What no stream and no association takes.
+    /// Handles packets other than TCP, SCTP and fragments: ARP, ICMP, neighbour discovery.
     fn sort_rest(
         &mut self,
         port: usize,
@@ -363,8 +365,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Second and third stage. What belongs to no stream and no association is left for the end of the burst; returns
-    /// how many others there were.
+    /// Second and third stage: looks up and processes the arrivals. Unmatched ones move to `strangers` for the end
+    /// of the burst. Returns the number of matched ones.
     pub(super) fn look_up_and_input(
         &mut self,
         arrivals: &mut Arrivals<Io::Frame>,
@@ -416,7 +418,7 @@ impl<Io: PortIo> Core<Io> {
         known
     }
 
-    /// What was left of a burst, in its order.
+    /// Processes the unmatched packets of a burst in order of arrival.
     fn input_strangers(&mut self, strangers: &Arrivals<Io::Frame>, now: Instant) {
         for arrival in strangers {
             self.input_stranger(arrival, now);
@@ -446,7 +448,7 @@ impl<Io: PortIo> Core<Io> {
                     let message = || Message::Neighbour { interface, claim };
                     self.mesh.send_all(message, self.env.control.counters());
                 } else {
-                    // Those that wait for it solicit again.
+                    // The streams of other workers that wait for this neighbour solicit again.
                     self.env.control.counters().frames.mesh_news_limited.add(1);
                 }
                 self.claim(interface, &claim, now);
@@ -468,7 +470,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// What a neighbour sends of itself; streams may have waited for it.
+    /// Updates the neighbour cache with an announcement and resumes the streams that waited for the address.
     fn claim(&mut self, interface: usize, claim: &Claim, now: Instant) {
         match self.env.network.claim(interface, claim, now) {
             Ok(outcome) => {

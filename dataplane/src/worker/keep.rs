@@ -1,56 +1,58 @@
-//! The budget of one worker for bytes that its streams keep of what they have sent: copies of what was read from
-//! sources that may change before the peer acknowledges it. A peer that reads and does not acknowledge decides how
-//! long they are kept; the send window bounds them per stream or association, and this budget all of them together.
+//! One worker's budget for copies of sent data: bytes from sources that may change before the peer acknowledges
+//! them. A peer that reads without acknowledging decides how long the copies are kept. The send window bounds them
+//! per stream or association, this budget bounds their sum.
 //!
-//! Peers share it by the rule of the untagged buffers ([`ddp::share_of`]): a peer, and a flow of what its peer may have,
-//! gets more only while what is left is as much as it then has. `ddp::BufferPool` reserves whole buffers before they
-//! are filled; here a call that sends is given a limit, and what it kept is counted after it. A flow that has reached its
-//! share sends nothing that would be kept until some of it is acknowledged; one that keeps nothing may always send one
-//! segment. So the bound is the budget and one segment of each flow. What is kept for other reasons (an FPDU that is cut,
-//! what a session that ends leaves outstanding) counts as well and is not refused: the send window bounds it. Counted is the
-//! memory, which is in blocks ([`transport::kept`]); the 8 KiB that may stay with a flow that keeps nothing are not.
+//! Peers share the budget by the rule of the untagged buffers ([`ddp::share_of`]). A peer, and a flow within its
+//! peer's share, gets more only while the rest is at least what it then has. `ddp::BufferPool` reserves whole
+//! buffers before they are filled; here a send call gets a limit, and its copies are counted afterwards. A flow at
+//! its limit sends no more data that needs a copy until part of it is acknowledged. A flow without copies may
+//! always send one segment. The bound is therefore the budget plus one segment per flow.
+//!
+//! Copies made for other reasons (an FPDU that is cut, data that a closing session leaves outstanding) are counted
+//! and not refused; the send window bounds them. Memory is counted in whole blocks ([`transport::kept`]), except
+//! for up to 8 KiB that a flow may retain without any copies.
 
 use std::net::IpAddr;
 
 use ddp::PeerId;
 use hashbrown::HashMap;
 
-/// The budget, in bytes.
+/// Budget for copies of sent data, in bytes.
 #[derive(Debug)]
 pub(super) struct KeepBudget {
     capacity: u64,
     used: u64,
     high_water: u64,
-    /// Peers for which anything is kept.
+    /// Bytes kept per peer, without peers at 0.
     peers: HashMap<PeerId, u64>,
 }
 
-/// What is kept for one flow, as the budget has counted it.
+/// Bytes kept for one flow, as last counted in the budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Kept(u32);
 
 impl Kept {
-    /// Nothing is kept.
+    /// 0 bytes.
     pub(super) const NOTHING: Kept = Kept(0);
 }
 
 impl KeepBudget {
-    /// Of `capacity` bytes.
+    /// Creates a budget of `capacity` bytes.
     pub(super) fn new(capacity: u64) -> Self {
         KeepBudget { capacity, used: 0, high_water: 0, peers: HashMap::new() }
     }
 
-    /// Bytes that are kept.
+    /// Bytes kept now.
     pub(super) fn used(&self) -> u64 {
         self.used
     }
 
-    /// The most that has been kept at a time.
+    /// Largest number of bytes kept at a time.
     pub(super) fn high_water(&self) -> u64 {
         self.high_water
     }
 
-    /// A flow with this peer, for which `kept` was counted, keeps `now` bytes. Returns what is counted for it now.
+    /// Updates the count of a flow with this peer from `kept` to `now` bytes. Returns the new count.
     #[inline]
     pub(super) fn count(&mut self, peer: IpAddr, kept: Kept, now: u64) -> Kept {
         // A flow keeps no more than its send window, which is below 4 GiB.
@@ -74,12 +76,12 @@ impl KeepBudget {
         }
     }
 
-    /// The most that a flow with this peer may keep now.
+    /// Returns the bytes that a flow with this peer may keep now, including `kept`.
     #[inline]
     pub(super) fn limit(&self, peer: IpAddr, kept: Kept) -> u64 {
         let kept = u64::from(kept.0);
         let left = self.capacity.saturating_sub(self.used);
-        // A peer keeps no more than all of them do: enough for any, without a look-up of the peer.
+        // A peer keeps at most what all peers do. That bound suffices here and saves the look-up.
         if self.used <= self.capacity / 4 {
             return kept + (left - 2 * self.used) / 2;
         }
@@ -100,7 +102,7 @@ mod tests {
         Ipv4Addr::new(10, 0, 0, n).into()
     }
 
-    /// Lets a flow keep as much as it may, in steps of at most `step`; how much that is.
+    /// Fills a flow to its limit, in steps of at most `step`. Returns the bytes kept.
     fn fill(budget: &mut KeepBudget, who: IpAddr, kept: &mut Kept, step: u64) -> u64 {
         for _ in 0..10_000 {
             let room = budget.limit(who, *kept).saturating_sub(kept.0.into());
@@ -129,7 +131,7 @@ mod tests {
     }
 
     proptest! {
-        // Any streams take any amounts within their limits: never more than there is.
+        // Streams take arbitrary amounts within their limits. Together they never exceed the budget.
         #[test]
         fn limits_keep_to_the_budget(steps in prop::collection::vec((0usize..20, any::<bool>(), 1u64..5000), 1..300)) {
             let mut budget = KeepBudget::new(50_000);

@@ -1,8 +1,8 @@
-//! Keys of a worker's keyed hashes, all derived from the secret of the data plane.
+//! Keys of a worker's keyed hashes and generators, all derived from the data plane's secret.
 
 use siphasher::sip::SipHasher13;
 
-/// What a key is for. No two purposes share a key.
+/// Purpose of a key. Each purpose has a key of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
     /// The flow table of streams.
@@ -11,17 +11,17 @@ pub(super) enum Purpose {
     Associations,
     /// The neighbour caches.
     Neighbours,
-    /// The table of peers and what they have open.
+    /// The table of peers with their open streams.
     Peers,
     /// The table that limits resets per peer.
     ResetLimit,
     /// The table that limits INIT ACKs per peer.
     InitLimit,
-    /// Fragments that are put together, and the peers that they are from.
+    /// The reassembly table and its peers.
     Fragments,
-    /// Identifications of fragments (RFC 7739).
+    /// IP identifications of sent fragments (RFC 7739).
     Identifications,
-    /// Random numbers.
+    /// The worker's random numbers.
     Random,
     /// Initial sequence numbers (RFC 6528).
     SequenceNumbers,
@@ -32,7 +32,7 @@ pub(super) enum Purpose {
 }
 
 impl Purpose {
-    /// Input of the derivation; different for each.
+    /// Derivation label, distinct for each purpose.
     fn label(self) -> u8 {
         match self {
             Purpose::Flows => b'f',
@@ -50,7 +50,7 @@ impl Purpose {
         }
     }
 
-    /// Whether all workers have the same key: what one of them sent may be answered to another.
+    /// True if all workers have the same key, because the response to one worker's packet may arrive at another.
     fn is_shared(self) -> bool {
         match self {
             Purpose::SequenceNumbers | Purpose::SynCookies | Purpose::SctpSecrets => true,
@@ -67,7 +67,7 @@ impl Purpose {
     }
 }
 
-/// The key for one purpose of the worker with this index.
+/// Derives the key for a purpose of the worker with this index.
 pub(super) fn derive(secret: &[u8; 32], worker: u16, purpose: Purpose) -> [u8; 16] {
     let worker = if purpose.is_shared() { 0 } else { worker };
     let (a, b) = secret.split_at(16);

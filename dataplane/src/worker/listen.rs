@@ -1,19 +1,20 @@
-//! Listeners of one worker: which of them takes a SYN, and the bounds on the state that unknown senders can create.
+//! Listeners of one worker: they select the listener of a SYN or INIT, and bound the state that unknown senders can
+//! create.
 //!
 //! ```text
-//!   SYN ---> unproven ---ACK---> starting ---MPA request---> announced ---> gone
+//!   SYN ---> unproven ---ACK---> starting ---MPA request---> announced ---> ended
 //!               |                   ^
 //!               | no room           | SYN cookie comes back
 //!               v                   |
 //!         (nothing kept) -----------+
 //! ```
 //!
-//! An unproven stream's peer address may be forged. It takes a credit and a place like the others, but
-//! is evicted for a peer that has proven its address with a SYN cookie, and what is counted against an
-//! address that may be forged never keeps its true owner out.
+//! An unproven stream's source address may be forged. It takes a credit and a backlog place as other streams do, but
+//! is evicted for a peer that has proven its address with a SYN cookie. Streams counted against an address that may be
+//! forged never exclude its true owner.
 //!
-//! An association over SCTP without a session counts as a stream of its peer until it is gone, so that a peer has no
-//! more of them than it may have streams. One that is shutting down is evicted for a new one of the same peer.
+//! An SCTP association without a session counts as a stream of its peer until it is freed, so that a peer has at most
+//! as many of them as streams. An association that is shutting down is evicted for a new one of the same peer.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -30,22 +31,22 @@ use crate::api::{
 };
 use crate::net::neighbour::KeyedState;
 
-/// How far an accepted stream has come.
+/// Progress of an accepted stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Progress {
-    /// It sent a SYN.
+    /// A SYN was received; the source address may be forged.
     Unproven,
-    /// TCP is up: its address is its own.
+    /// The handshake is complete, or an SCTP cookie was returned: the peer's address is proven.
     Starting,
-    /// The control thread knows it.
+    /// The stream was reported to the control thread.
     Announced,
 }
 
-/// The listeners, with the half-open streams that they have.
+/// The listeners, with their half-open streams.
 #[derive(Debug)]
 pub(super) struct Listeners {
     listeners: Vec<Listener>,
-    /// Streams by peer, an address or a /64; entries go with their last stream.
+    /// Stream counts by peer (an address or a /64). An entry is removed with its last stream.
     peers: HashMap<PeerId, OfPeer, KeyedState>,
     /// Unproven streams, oldest first.
     unproven: VecDeque<(ListenerId, StreamId)>,
@@ -69,9 +70,9 @@ struct OfPeer {
     unproven: u32,
     starting: u32,
     announced: u32,
-    /// Associations that had a session and have none, or will have none.
+    /// Associations that lost their last session, or that shut down before the first.
     idle: u32,
-    /// Of these, those that shut down.
+    /// The idle associations that are shutting down, oldest first.
     leaving: ByAge,
 }
 
@@ -90,7 +91,7 @@ impl OfPeer {
 }
 
 impl Listeners {
-    /// None yet. `key` seeds the hash of peers' addresses.
+    /// Creates an empty set of listeners. `key` seeds the hash of peers' addresses.
     pub(super) fn new(limits: &Limits, key: [u8; 16]) -> Self {
         Listeners {
             listeners: Vec::new(),
@@ -136,10 +137,10 @@ impl Listeners {
         Ok(())
     }
 
-    /// Whether a listener admits a peer. One that is removed refuses no one.
+    /// Checks whether a listener admits a peer. A removed listener refuses no one.
     ///
     /// # Errors
-    /// The list that refuses it.
+    /// The peer list that refuses the peer.
     pub(super) fn admits(&self, id: ListenerId, peer: IpAddr) -> Result<(), PeerRefusal> {
         let listener = self.listeners.iter().find(|l| l.config.id == id);
         listener.map_or(Ok(()), |listener| listener.config.peers.check(peer))
@@ -151,7 +152,7 @@ impl Listeners {
         }
     }
 
-    /// The listener for a SYN, or an INIT, to `local`: the most specific one.
+    /// Returns the most specific listener for a SYN, or an INIT, to `local`.
     pub(super) fn find(
         &self,
         transport: Transport,
@@ -168,11 +169,11 @@ impl Listeners {
         Some(&self.listeners.iter().filter(fits).max_by_key(detail)?.config)
     }
 
-    /// Takes a credit and a place in the backlog for `stream` of `peer`, which begins unproven, or starting
-    /// when its address is proven.
+    /// Takes a credit and a backlog place for `stream` of `peer`. `progress` is unproven, or starting if the peer's
+    /// address is proven.
     ///
     /// # Errors
-    /// Which bound is reached; nothing is taken then.
+    /// The bound that is reached; nothing is taken then.
     pub(super) fn take(
         &mut self,
         id: ListenerId,
@@ -186,7 +187,7 @@ impl Listeners {
         let of_peer = self.peers.get(&PeerId::of(peer));
         let (forged, starting, others) =
             of_peer.map_or((0, 0, 0), |of| (of.unproven, of.starting, of.announced + of.idle));
-        // What may be forged in the peer's name does not count against it once it has proven itself.
+        // A proven peer's own limit leaves out unproven streams: their source address may be forged.
         let unproven = if progress == Progress::Unproven { forged } else { 0 };
         if unproven + starting >= self.half_open_per_peer {
             return Err(DropReason::PeerLimit);
@@ -211,8 +212,8 @@ impl Listeners {
         Ok(())
     }
 
-    /// Whether a SYN that was refused for `reason` should be answered with a cookie: some unproven stream is in its
-    /// way, or an association that shuts down, so that its sender may take that one's place.
+    /// Returns whether a SYN refused for `reason` should be answered with a cookie: an unproven stream, or an
+    /// association that is shutting down, can be evicted for its sender.
     pub(super) fn is_crowded(&self, id: ListenerId, peer: IpAddr, reason: DropReason) -> bool {
         let of_peer = || self.peers.get(&PeerId::of(peer));
         match reason {
@@ -226,15 +227,15 @@ impl Listeners {
         }
     }
 
-    /// The unproven stream that a proven one replaces: the listener's oldest, or any listener's when
-    /// the whole worker has too many.
+    /// Returns the unproven stream that a proven one replaces: the listener's oldest, or the oldest of all listeners
+    /// if the worker is at its limit.
     pub(super) fn oldest_unproven(&self, id: ListenerId) -> Option<StreamId> {
         let own = self.unproven.iter().find(|&&(l, _)| l == id);
         let full = || self.unproven.front().filter(|_| self.half_open >= self.limit);
         own.or_else(full).map(|&(_, stream)| stream)
     }
 
-    /// The peer of an unproven stream has acknowledged our SYN.
+    /// Moves a stream from unproven to starting: its peer has acknowledged our SYN.
     pub(super) fn proven(&mut self, peer: IpAddr, stream: StreamId) {
         self.unproven.retain(|&(_, s)| s != stream);
         let of_peer = self.peers.entry(PeerId::of(peer)).or_default();
@@ -242,7 +243,7 @@ impl Listeners {
         of_peer.starting += 1;
     }
 
-    /// A starting stream leaves the backlog: the control thread knows it now.
+    /// Moves a stream from starting to announced: it leaves the backlog and was reported to the control thread.
     pub(super) fn announced(&mut self, id: ListenerId, peer: IpAddr) {
         self.leave_backlog(id, 0);
         let of_peer = self.peers.entry(PeerId::of(peer)).or_default();
@@ -250,7 +251,7 @@ impl Listeners {
         of_peer.announced += 1;
     }
 
-    /// A stream is gone. If the control thread never knew it, its credit is free again.
+    /// Removes a stream that has ended. Its credit is returned if the control thread was never notified of the stream.
     pub(super) fn gone(
         &mut self,
         id: ListenerId,
@@ -273,12 +274,12 @@ impl Listeners {
         }
     }
 
-    /// An association of this peer has no session any more, or will have none: it counts by itself.
+    /// Counts an association of this peer that has no session any more, or will have none.
     pub(super) fn idle(&mut self, peer: IpAddr) {
         self.peers.entry(PeerId::of(peer)).or_default().idle += 1;
     }
 
-    /// One that counted is gone, or has a session again.
+    /// Removes an idle association from the count: it is freed, or has a session again.
     pub(super) fn idle_no_more(&mut self, peer: IpAddr) {
         if let Some(of_peer) = self.peers.get_mut(&PeerId::of(peer)) {
             of_peer.idle = of_peer.idle.saturating_sub(1);
@@ -288,7 +289,7 @@ impl Listeners {
         }
     }
 
-    /// One that counts shuts down. `is_there` is false for those that are gone.
+    /// Queues an idle association of this peer that shuts down. `is_there` returns false for a freed one.
     pub(super) fn leaving(
         &mut self,
         peer: IpAddr,
@@ -298,7 +299,8 @@ impl Listeners {
         self.peers.entry(PeerId::of(peer)).or_default().leaving.add(association, is_there);
     }
 
-    /// The one of this peer that has been shutting down for longest, and where `find` finds it.
+    /// Takes the association of this peer that has been shutting down for longest. `find` returns its slot, `None`
+    /// once freed.
     pub(super) fn oldest_leaving(
         &mut self,
         peer: IpAddr,

@@ -1,5 +1,5 @@
-//! Streams and associations as operators see them, listed a few in each turn: a worker with thousands of them has packets
-//! to take meanwhile.
+//! Lists of streams and associations for operators. Each turn reports a few of them, because a worker with thousands
+//! also has packets to process.
 
 use std::collections::VecDeque;
 
@@ -11,23 +11,23 @@ use super::report::info;
 use crate::api::{AssociationInfo, Event, Listed, StreamInfo, Ticket};
 use crate::io::PortIo;
 
-/// Streams, or associations, in one [`Event::Streams`]: about ten microseconds.
+/// Streams in one [`Event::Streams`], at most, and associations likewise: about ten microseconds.
 const MOST: usize = 32;
-/// Places that are looked at for them in one turn.
+/// Slots of one table examined in one turn, at most.
 const PLACES: u32 = 1024;
 
-/// Lists that have been asked for, oldest first. The control thread has few under way.
+/// Requested lists, oldest first. The control thread has few outstanding.
 #[derive(Debug, Default)]
 pub(super) struct Listings(VecDeque<Listing>);
 
-/// How far one is.
+/// Progress of one list.
 #[derive(Clone, Copy, Debug)]
 struct Listing {
     which: Listed,
     ticket: Ticket,
-    /// The streams are through.
+    /// All streams were listed; associations follow.
     streams: bool,
-    /// The next place.
+    /// The next slot to examine.
     next: u32,
 }
 
@@ -39,7 +39,7 @@ impl Listings {
 }
 
 impl Listing {
-    /// The streams, or associations, in the next places; true when there are no more.
+    /// Collects the streams, or associations, in the next slots. The second value is true at the end of the table.
     fn next_of<T>(&mut self, places: u32, get: impl Fn(u32) -> Option<T>) -> (Vec<T>, bool) {
         let end = places.min(self.next.saturating_add(PLACES));
         let mut some = Vec::new();
@@ -57,7 +57,7 @@ impl<Io: PortIo> Core<Io> {
         self.listings.0.push_back(Listing { which, ticket, streams, next: 0 });
     }
 
-    /// Goes on with the oldest list. True if there was one.
+    /// Continues the oldest list. Returns whether there was one.
     #[cold]
     #[inline(never)]
     pub(super) fn list_more(&mut self, now: Instant) -> bool {
@@ -111,7 +111,7 @@ impl<Io: PortIo> Core<Io> {
         (streams, associations, last)
     }
 
-    /// The stream in a place, as operators see it.
+    /// Returns the stream in a slot as operators see it.
     fn stream_at(&self, at: u32, now: Instant) -> Option<StreamInfo> {
         let conn = self.streams.get(at).filter(|conn| conn.stage != Stage::Ended)?;
         Some(info(conn, &self.associations, now))

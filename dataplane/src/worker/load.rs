@@ -1,12 +1,12 @@
-//! Load on a stream that the worker makes by itself ([`crate::api::Load`]).
+//! Load on a stream that the worker generates itself ([`crate::api::Load`]).
 //!
-//! A load posts in the turn in which something of it completes, as far as its depth and the stream allow. One
-//! with a pace ([`Pace::Open`]) posts when a message is due; due messages are polled once a turn ([`Paced`]).
-//! It ends when all that it has posted is complete and it posts no more: because it has reached its
-//! count, because it was stopped, or because something was refused. A stream has at most one.
+//! A load posts in the turn in which one of its messages completes, as far as its depth and the stream allow. A load
+//! with a pace ([`Pace::Open`]) posts when a message is due; due messages are polled once a turn ([`Paced`]). A load
+//! ends when all posted messages are complete and it posts no more: its count is reached, it was stopped, or a post
+//! was refused. A stream has at most one.
 //!
-//! Messages whose completion counts carry [`Cookie::LOAD`]; those whose answer counts carry
-//! [`Cookie::STACK`].
+//! Messages that complete when they are acknowledged carry [`Cookie::LOAD`]; messages that complete with the peer's
+//! answer carry [`Cookie::STACK`].
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -25,29 +25,29 @@ use crate::api::{
 };
 use crate::memory::Memory;
 
-/// When the loads with a pace want to post next: an entry for each at most, besides those of loads that have ended
+/// Times at which loads with a pace post next: at most one entry for each, plus stale entries of loads that ended
 /// before their time.
 #[derive(Default)]
 pub(super) struct Paced(BinaryHeap<Reverse<(Instant, u32)>>);
 
 impl Paced {
-    /// The earliest moment.
+    /// Returns the earliest time.
     pub(super) fn next(&self) -> Option<Instant> {
         self.0.peek().map(|&Reverse((at, _))| at)
     }
 
-    /// Something is due.
+    /// Returns true if an entry is due.
     #[inline]
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.next().is_some_and(|at| at <= now)
     }
 
-    /// The stream in a slot is to post at `at`.
+    /// Adds an entry: the stream in `slot` posts at `at`.
     pub(super) fn push(&mut self, at: Instant, slot: u32) {
         self.0.push(Reverse((at, slot)));
     }
 
-    /// Takes out the earliest, if it is due.
+    /// Removes and returns the earliest entry, if it is due.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<(Instant, u32)> {
         if !self.is_due(now) {
             return None;
@@ -56,34 +56,34 @@ impl Paced {
     }
 }
 
-/// A load under way.
+/// A running load.
 pub(super) struct Running {
     ticket: Ticket,
     load: Load,
     rdmap: bool,
-    /// What writes are read from.
+    /// The region that writes are read from.
     memory: Option<Memory>,
-    /// Offset of the window in it.
+    /// Offset of the window in `memory`, bytes.
     offset: u64,
-    /// What untagged messages hold.
+    /// Payload of untagged messages.
     bytes: Arc<[u8]>,
     begun: Instant,
-    /// Of the newest completion.
+    /// Time of the newest completion; `begun` before the first.
     last: Instant,
     posted: u64,
     complete: u64,
-    /// Bytes from the window's begin to the next message.
+    /// Bytes from the start of the window to the next message.
     next: u64,
-    /// When those were posted, or were due, that are not complete; empty where no times are recorded.
+    /// Times at which the outstanding messages were posted or due, oldest first; empty if no latency is recorded.
     under_way: VecDeque<Instant>,
     latency: Option<Histogram<u64>>,
-    /// When the next message is due; of a load with a pace.
+    /// Due time of the next message; of a load with a pace.
     due: Instant,
-    /// The moment of its entry in [`Paced`], if it has one.
+    /// Time of its entry in [`Paced`], if it has one.
     armed: Option<Instant>,
-    /// State of the generator of random places.
+    /// State of the generator of random window positions.
     random: u64,
-    /// The write of the next pair is posted, its notice not.
+    /// The write of the current pair is posted, its notice is not.
     half: bool,
     stopping: bool,
     /// See [`LoadReport::unfinished`].
@@ -91,7 +91,7 @@ pub(super) struct Running {
     failure: Option<PostFailure>,
 }
 
-/// Steps in which the waits of due messages that were never posted are recorded: the work is bounded, and each step
+/// Steps in which the waits of due messages that were never posted are recorded. This bounds the work; each step
 /// counts with its longest wait.
 const OWED_STEPS: u64 = 256;
 
@@ -102,8 +102,8 @@ fn histogram() -> Histogram<u64> {
 }
 
 impl Running {
-    /// A load that begins now. `source`: what its writes are read from, and the offset of its window there; `seed`
-    /// begins its random places.
+    /// Creates a load that begins now. The pair is the region that writes are read from and the offset of the window
+    /// in it; `seed` starts the generator of random positions.
     pub(super) fn new(
         ticket: Ticket,
         load: Load,
@@ -144,18 +144,18 @@ impl Running {
         }
     }
 
-    /// The region that it reads from or writes to, if there is one.
+    /// Returns the local region that the load reads from or writes to, if any.
     pub(super) fn region(&self) -> Option<Stag> {
         self.load.kind.window().map(|window| window.local)
     }
 
-    /// What the control thread knows it by.
+    /// Returns the control thread's identifier of the load.
     pub(super) fn ticket(&self) -> Ticket {
         self.ticket
     }
 
-    /// Nothing more is posted; what is under way completes first. Messages with a pace that are due and not posted
-    /// have waited until now.
+    /// Stops the load. Outstanding messages complete first, and the notice of a pair whose write is posted still
+    /// follows. Due messages of a load with a pace that were not posted count as unfinished, with their wait until now.
     pub(super) fn stop(&mut self, now: Instant) {
         if !self.stopping {
             self.stopping = true;
@@ -163,14 +163,14 @@ impl Running {
         }
     }
 
-    /// A message will never be complete.
+    /// Stops the load because its oldest outstanding message will never complete.
     pub(super) fn flushed(&mut self, now: Instant) {
         self.stop(now);
         self.drop_oldest(now);
         self.fail(PostFailure::Flushed);
     }
 
-    /// Nothing of it will be complete any more.
+    /// Stops the load because none of its outstanding messages will complete.
     pub(super) fn abandon(&mut self, now: Instant) {
         self.stop(now);
         while self.posted > self.complete {
@@ -179,7 +179,8 @@ impl Running {
         self.fail(PostFailure::Flushed);
     }
 
-    /// The oldest message that is under way will not be complete. With a pace, the time that it has waited counts.
+    /// Drops the oldest outstanding message, which will not complete. With a pace, the time that it has waited is
+    /// recorded.
     fn drop_oldest(&mut self, now: Instant) {
         if self.posted == self.complete {
             return;
@@ -194,7 +195,7 @@ impl Running {
         }
     }
 
-    /// Records the waits of messages with a pace that are due and not posted.
+    /// Counts messages of a load with a pace that are due and not posted as unfinished, and records their waits.
     fn count_owed(&mut self, now: Instant) {
         let Pace::Open { every, .. } = self.load.pace else { return };
         let every = every.max(Duration::from_nanos(1));
@@ -214,13 +215,13 @@ impl Running {
         }
     }
 
-    /// It waits for an untagged message.
+    /// Returns true while a message awaits an untagged answer.
     pub(super) fn awaits_answer(&self) -> bool {
         let waits = matches!(self.load.kind, LoadKind::Echo { .. } | LoadKind::Notify { .. });
         waits && !self.under_way.is_empty()
     }
 
-    /// Posts what may be posted now.
+    /// Posts all messages that may be posted now.
     pub(super) fn post_all(&mut self, lower: &mut LowerMut<'_>, now: Instant) {
         while self.wants_more() && self.is_due(now) {
             match self.post(lower, now) {
@@ -231,7 +232,7 @@ impl Running {
         }
     }
 
-    /// The entry in [`Paced`] that it had for `at` is taken out. Returns whether it had one.
+    /// Clears the load's entry in [`Paced`] for `at`, which was taken out. Returns whether it had one.
     pub(super) fn disarm(&mut self, at: Instant) -> bool {
         let armed = self.armed == Some(at);
         if armed {
@@ -242,20 +243,20 @@ impl Running {
 
     fn wants_more(&self) -> bool {
         let under_way = self.posted - self.complete;
-        // The notice of a pair whose write is posted follows whatever happens, or its answer never comes.
+        // A posted write is always followed by its notice; otherwise the answer never comes.
         self.half
             || (!self.stopping
                 && self.posted < self.load.count
                 && under_way < u64::from(self.load.depth))
     }
 
-    /// The next message may be posted by now, as far as its pace goes. The second half of a pair may always.
+    /// Returns whether the pace allows the next message by now. The second half of a pair is always due.
     fn is_due(&self, now: Instant) -> bool {
         self.half || matches!(self.load.pace, Pace::Closed) || self.due <= now
     }
 
-    /// The moment at which it wants to be asked again, if it has a pace and is not held back by its depth: then
-    /// a completion makes it go on.
+    /// Returns the time at which to poll the load again, if only its pace holds it back. A load at its depth is
+    /// resumed by a completion.
     pub(super) fn arms(&mut self, now: Instant) -> Option<Instant> {
         let waits = self.armed.is_none() && self.wants_more() && !self.is_due(now);
         self.armed = if waits { Some(self.due) } else { self.armed };
@@ -301,7 +302,7 @@ impl Running {
         }
         self.posted += 1;
         if self.latency.is_some() {
-            // A message that comes late has waited since it was due.
+            // The latency of a late post counts from its due time.
             self.under_way.push_back(match self.load.pace {
                 Pace::Closed => now,
                 Pace::Open { .. } => self.due,
@@ -313,7 +314,7 @@ impl Running {
         Ok(())
     }
 
-    /// Where in the window the next message goes.
+    /// Returns the offset in the window of the next message.
     fn place(&mut self, window: Window) -> u64 {
         if let Order::Random { stags } = window.order {
             let (part, len) = (window.part(), u64::from(self.load.len));
@@ -324,8 +325,8 @@ impl Running {
         if fits { self.next } else { 0 }
     }
 
-    /// A number below `bound`: splitmix64, scaled. The bounds here are far below 2^32, so that no number is
-    /// preferred by more than a part in 2^32.
+    /// Returns a number below `bound`: splitmix64, scaled. The bounds here are far below 2^32, so the bias is at most
+    /// one part in 2^32.
     fn draw(&mut self, bound: u64) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
@@ -378,7 +379,7 @@ impl Running {
         }
     }
 
-    /// So many messages are complete; returns their bytes.
+    /// Records the completion of `messages` messages; returns their bytes.
     pub(super) fn completed(&mut self, messages: u32, now: Instant) -> u64 {
         self.complete = self.posted.min(self.complete + u64::from(messages));
         self.last = now;
@@ -402,5 +403,5 @@ impl Running {
     }
 }
 
-/// The queue of RDMAP's Sends, as loads name it.
+/// The queue of RDMAP's Sends, for loads.
 pub(super) const SENDS: Qn = MESSAGE_QUEUE;

@@ -1,4 +1,4 @@
-//! Loads of streams: how they begin, go on with each completion, and end. What a load is: [`super::load`].
+//! Loads of streams: start, continuation with each completion, and end. The load itself is in [`super::load`].
 
 use base::Instant;
 use ddp::{PostError, Qn, Stag, StreamId};
@@ -10,11 +10,11 @@ use super::{Core, Env};
 use crate::api::{Event, Load, LoadReport, PostFailure, Ticket};
 use crate::io::PortIo;
 
-/// Messages that are posted as due in one turn, at most; the rest are posted in the next, and their latencies show it.
+/// Due messages posted in one turn, at most. The rest are posted in the next turn, and their latencies show it.
 const DUE: usize = 256;
 
 impl<Io: PortIo> Core<Io> {
-    /// Begins a load. Whatever comes of it, an [`Event::LoadDone`] follows.
+    /// Begins a load. An [`Event::LoadDone`] follows in any case.
     pub(super) fn load(&mut self, stream: StreamId, load: Load, ticket: Ticket, now: Instant) {
         let begun = match self.find(stream) {
             Some((mut stream, env)) => env.begin_load(&mut stream, load, ticket, now),
@@ -34,7 +34,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Nothing more is posted; what is under way completes first.
+    /// Stops a stream's load; outstanding messages complete first.
     pub(super) fn stop_load(&mut self, stream: StreamId, now: Instant) {
         if let Some((mut stream, env)) = self.find(stream)
             && let Some(load) = &mut stream.conn.load
@@ -44,7 +44,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Stops what reads from a region that goes.
+    /// Stops the loads that read from or write to a region that is being removed.
     pub(super) fn stop_loads_from(&mut self, stag: Stag, now: Instant) {
         for slot in self.streams.slots() {
             let Some((mut stream, env)) = self.resolve(slot) else { continue };
@@ -57,14 +57,14 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Posts what is due on streams whose load has a pace. Returns whether there was something.
+    /// Posts due messages of loads with a pace. Returns whether an entry was due.
     pub(super) fn post_due(&mut self, now: Instant) -> bool {
         let mut posted = 0;
         while posted < DUE {
             let Some((at, slot)) = self.env.paced.take_due(now) else { break };
             posted += 1;
             let Some((mut stream, env)) = self.resolve(slot) else { continue };
-            // The load that it was for may have ended, and another may run there.
+            // The entry may be stale: its load has ended, and the slot may have another one.
             if stream.conn.load.as_mut().is_some_and(|load| load.disarm(at)) {
                 env.go_on_with_load(&mut stream, now);
             }
@@ -74,7 +74,7 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl Conn {
-    /// True while a load reads from the region or writes to it.
+    /// Returns true while a load reads from the region or writes to it.
     pub(super) fn loads_from(&self, stag: Stag) -> bool {
         self.load.as_ref().is_some_and(|load| load.region() == Some(stag))
     }
@@ -118,7 +118,7 @@ impl<Io: PortIo> Env<Io> {
         Ok(())
     }
 
-    /// So many messages of the stream's load are complete.
+    /// Records the completion of `messages` messages of the stream's load.
     pub(super) fn load_completed(&mut self, stream: &mut Stream<'_>, messages: u32, now: Instant) {
         if let Some(load) = &mut stream.conn.load {
             let bytes = load.completed(messages, now);
@@ -129,7 +129,7 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// A message of the stream's load will never be complete.
+    /// Stops the stream's load because one of its messages will never complete.
     pub(super) fn load_flushed(&mut self, stream: &mut Stream<'_>, now: Instant) {
         if let Some(load) = &mut stream.conn.load {
             load.flushed(now);
@@ -137,7 +137,7 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// True when the stream's load waits for this untagged message; it has been dealt with then.
+    /// Returns true if the stream's load awaited this untagged message, which is then consumed.
     pub(super) fn load_answered(&mut self, stream: &mut Stream<'_>, qn: Qn, now: Instant) -> bool {
         if !stream.conn.load.as_ref().is_some_and(|load| load.awaits_answer()) {
             return false;
@@ -147,7 +147,7 @@ impl<Io: PortIo> Env<Io> {
         true
     }
 
-    /// Posts what may be posted, and ends the load if nothing is left to do.
+    /// Posts what the load may post now, and ends the load if it is over.
     pub(super) fn go_on_with_load(&mut self, stream: &mut Stream<'_>, now: Instant) {
         let Some(mut load) = stream.conn.load.take() else { return };
         let Some(mut lower) = stream.lower() else { return };
@@ -163,7 +163,7 @@ impl<Io: PortIo> Env<Io> {
         self.make_ready(stream);
     }
 
-    /// The stream is over, and with it its load.
+    /// Ends the load of a stream that has ended.
     pub(super) fn flush_load(&mut self, conn: &mut Conn) {
         if let Some(mut load) = conn.load.take() {
             load.abandon(self.now);

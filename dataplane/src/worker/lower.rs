@@ -1,5 +1,5 @@
-//! The lower layer of a stream: a TCP connection of its own, or a session of an SCTP association that it shares
-//! with others. The verbs that do not depend on which are those of [`LowerMut`].
+//! The lower layer of a stream: a TCP connection of its own, or a session of a shared SCTP association. Operations
+//! that do not depend on the transport are methods of [`LowerMut`].
 
 use base::Instant;
 use ddp::rdmap::WorkRequest;
@@ -16,27 +16,27 @@ use crate::api::{FlowInfo, StreamParams, StreamStats, Transport};
 use crate::flow::FlowKey;
 use crate::memory::Memory;
 
-/// The lower layer of a stream. A connection is stored inline: no pointer between a segment and it.
+/// The lower layer of a stream. A connection is stored inline: no pointer between the stream's slot and its state.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Lower {
     /// A TCP connection.
     Tcp(Carrier<Endpoint<Memory>>),
-    /// A session.
+    /// A session of an SCTP association.
     Sctp(Session),
 }
 
-/// A session as its stream knows it.
+/// A stream's reference to its session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Session {
     /// The association's slot.
     pub(super) association: u32,
-    /// Which of its sessions.
+    /// Identifies the session within the association.
     pub(super) id: SessionId,
     /// The association's flow.
     pub(super) flow: FlowKey,
 }
 
-/// Why a request could not be answered as asked.
+/// The error of an answer that could not be given as requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum AnswerError {
     /// No request awaits a decision.
@@ -45,16 +45,16 @@ pub(super) enum AnswerError {
     TooLong,
 }
 
-/// The endpoint below a stream, to use it.
+/// A mutable reference to the endpoint below a stream.
 pub(super) enum LowerMut<'a> {
-    /// Its connection.
+    /// The stream's own connection.
     Tcp(&'a mut Endpoint<Memory>),
-    /// Its association, and which session.
+    /// The association's endpoint, and the session.
     Sctp(&'a mut SctpEndpoint<Memory>, SessionId),
 }
 
 impl Lower {
-    /// To use it, given the association of a session.
+    /// Borrows the endpoint mutably; a session needs its association.
     #[inline]
     pub(super) fn as_mut<'a>(
         &'a mut self,
@@ -66,7 +66,7 @@ impl Lower {
         }
     }
 
-    /// The flow of its packets.
+    /// Returns the flow of the stream's packets.
     #[inline]
     pub(super) fn flow(&self) -> FlowKey {
         match self {
@@ -75,7 +75,7 @@ impl Lower {
         }
     }
 
-    /// Its connection, if it has one of its own.
+    /// Returns the stream's own connection, `None` over SCTP.
     #[inline]
     pub(super) fn connection(&mut self) -> Option<&mut Carrier<Endpoint<Memory>>> {
         match self {
@@ -84,7 +84,7 @@ impl Lower {
         }
     }
 
-    /// Which it is.
+    /// Returns the transport.
     pub(super) fn transport(&self) -> Transport {
         match self {
             Lower::Tcp(_) => Transport::Tcp,
@@ -92,7 +92,7 @@ impl Lower {
         }
     }
 
-    /// The name of its association.
+    /// Returns the name of the stream's association, `None` over TCP.
     pub(super) fn association(&self, associations: &Associations) -> Option<StreamId> {
         match self {
             Lower::Tcp(_) => None,
@@ -100,7 +100,7 @@ impl Lower {
         }
     }
 
-    /// What all layers did.
+    /// Returns the statistics of all layers.
     pub(super) fn stats(&self, associations: &Associations) -> StreamStats {
         match self {
             Lower::Tcp(carrier) => StreamStats::Tcp(carrier.endpoint().stats()),
@@ -113,7 +113,7 @@ impl Lower {
         }
     }
 
-    /// Present state of its connection, or of its association.
+    /// Returns the present state of the connection, or of the association.
     pub(super) fn flow_info(&self, associations: &Associations, now: Instant) -> FlowInfo {
         match self {
             Lower::Tcp(carrier) => flow_info::of_connection(carrier, now),
@@ -124,7 +124,7 @@ impl Lower {
         }
     }
 
-    /// Where the stream is in its life, in a word.
+    /// Returns the state's name.
     pub(super) fn state(&self, associations: &Associations) -> &'static str {
         match self {
             Lower::Tcp(carrier) => carrier.endpoint().state().name(),
@@ -145,7 +145,7 @@ impl LowerMut<'_> {
         }
     }
 
-    /// The same with a region that is only lent.
+    /// Posts a message whose region is only borrowed.
     pub(super) fn post_lent(&mut self, message: Message<&Memory>) -> Result<(), PostError> {
         match self {
             LowerMut::Tcp(endpoint) => endpoint.post_lent(message),
@@ -167,7 +167,7 @@ impl LowerMut<'_> {
         }
     }
 
-    /// What was agreed on.
+    /// Returns the negotiated parameters, once negotiated.
     pub(super) fn params(&self) -> Option<StreamParams> {
         match self {
             LowerMut::Tcp(endpoint) => endpoint.params().map(StreamParams::Tcp),
@@ -194,7 +194,7 @@ impl LowerMut<'_> {
         }
     }
 
-    /// Rejects it.
+    /// Rejects the peer's request.
     pub(super) fn reject(&mut self, now: Instant, private_data: &[u8]) -> Result<(), AnswerError> {
         match self {
             LowerMut::Tcp(endpoint) => Ok(endpoint.mpa_reject(now, private_data)?),
@@ -204,7 +204,7 @@ impl LowerMut<'_> {
         }
     }
 
-    /// This end cannot go on for a reason of its own.
+    /// Ends the stream because of a failure at this end.
     pub(super) fn fail(&mut self, now: Instant, cx: &mut Context<'_, Memory>) {
         match self {
             LowerMut::Tcp(endpoint) => endpoint.fail(now, cx),
@@ -214,7 +214,7 @@ impl LowerMut<'_> {
         }
     }
 
-    /// This end's ULP cannot do what it was sent for.
+    /// Ends the stream because this end's ULP cannot do what it was requested to do.
     pub(super) fn fail_ulp(&mut self, now: Instant, cx: &mut Context<'_, Memory>) {
         match self {
             LowerMut::Tcp(endpoint) => endpoint.fail_ulp(now, cx),
@@ -222,7 +222,7 @@ impl LowerMut<'_> {
         }
     }
 
-    /// Answers the peer's oldest Read that is held.
+    /// Answers the peer's oldest held Read.
     pub(super) fn release_read(&mut self) {
         match self {
             LowerMut::Tcp(endpoint) => endpoint.release_read(),
@@ -230,7 +230,8 @@ impl LowerMut<'_> {
         }
     }
 
-    /// True when the control thread gives the confirmations: it closes the stream when files have what came.
+    /// Returns true if the control thread gives the confirmations: it closes the stream once received data are
+    /// written to files.
     pub(super) fn holds_confirmations(&self) -> bool {
         let stream = match self {
             LowerMut::Tcp(endpoint) => endpoint.stream(),
@@ -239,7 +240,8 @@ impl LowerMut<'_> {
         stream.is_some_and(Ulp::holds_confirmations)
     }
 
-    /// The control thread is about to confirm, by the close, all data whose events it has taken.
+    /// Notifies the endpoint that the control thread is about to close, which confirms all data whose events it has
+    /// taken.
     pub(super) fn confirming(&mut self, now: Instant) {
         match self {
             LowerMut::Tcp(endpoint) => endpoint.confirming(),
@@ -247,7 +249,7 @@ impl LowerMut<'_> {
         }
     }
 
-    /// True when a close would confirm data that came later.
+    /// Returns true if a close would confirm data that arrived after [`confirming`](Self::confirming).
     pub(super) fn is_unconfirmed(&self) -> bool {
         match self {
             LowerMut::Tcp(endpoint) => endpoint.is_unconfirmed(),
@@ -255,7 +257,7 @@ impl LowerMut<'_> {
         }
     }
 
-    /// Closes gracefully.
+    /// Closes the stream gracefully.
     pub(super) fn shutdown(&mut self, now: Instant) {
         match self {
             LowerMut::Tcp(endpoint) => endpoint.shutdown(now),
@@ -263,7 +265,7 @@ impl LowerMut<'_> {
         }
     }
 
-    /// Ends the stream at once; of an association that session alone.
+    /// Ends the stream at once. Other sessions of an association continue.
     pub(super) fn abort(&mut self, now: Instant, cx: &mut Context<'_, Memory>) {
         match self {
             LowerMut::Tcp(endpoint) => endpoint.abort(now, cx),
@@ -273,7 +275,7 @@ impl LowerMut<'_> {
         }
     }
 
-    /// Events of its ULP that were not taken.
+    /// Returns the number of ULP events not taken yet.
     pub(super) fn pending_events(&self) -> usize {
         match self {
             LowerMut::Tcp(endpoint) => endpoint.pending_events(),
@@ -281,7 +283,8 @@ impl LowerMut<'_> {
         }
     }
 
-    /// Offers the peer no more, while at most so many events wait, or goes on.
+    /// Offers the peer no further window while the owner takes no events; at most `most_events` events may wait
+    /// meanwhile. `None` resumes.
     pub(super) fn pause(&mut self, most_events: Option<u32>) {
         match self {
             LowerMut::Tcp(endpoint) => endpoint.pause(most_events),
@@ -289,7 +292,7 @@ impl LowerMut<'_> {
         }
     }
 
-    /// An STag has ended for the stream: see [`Endpoint::revoked`].
+    /// Notifies the stream that an STag is no longer valid for it: see [`Endpoint::revoked`].
     pub(super) fn revoked(
         &mut self,
         now: Instant,
@@ -323,7 +326,7 @@ impl From<SctpAnswerError> for AnswerError {
     }
 }
 
-/// What a session needs of what a connection is lent.
+/// Borrows the part of a connection's context that a session requires.
 fn below<'a>(cx: &'a mut Context<'_, Memory>) -> SessionContext<'a, Memory> {
     SessionContext { stags: cx.stags, buffers: cx.buffers, hold: cx.hold }
 }

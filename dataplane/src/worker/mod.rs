@@ -1,27 +1,27 @@
-//! The worker: the loop of one core over its ports, its streams and its rings. One iteration is a *turn*.
+//! The worker: one core's loop over its ports, streams and rings. One iteration is a *turn*.
 //!
-//! [`Core`] is all of it but the thread: it takes frames from a [`PortIo`] and the time from its caller,
-//! so that tests run it on vectors in virtual time. [`thread`] gives it a core, a clock and a sleep.
+//! [`Core`] is the worker without its thread. It takes frames from a [`PortIo`] and the time from its caller, so
+//! tests run it on vectors in virtual time. [`thread`] adds the core, the clock and the sleep.
 //!
 //! ```text
 //!  one turn   commands -> mesh -> ports: parse+hash | look up | input -> timers -> neighbours
 //!                      -> streams that may send, round robin -> transmit rings -> events, mesh, wake-ups
 //! ```
 //!
-//! A burst is taken in stages, so that the table look-ups of its frames overlap; then each stream that
-//! has something to send is polled for segments once, so that it acknowledges once. A stream with more to send
-//! than its quota is queued again. All loops of a turn are bounded; the rest is done in the next turn.
+//! A burst passes through stages so that the table look-ups of its frames overlap. Each stream with data or an
+//! acknowledgement to send is then polled once, so one acknowledgement covers the burst. A stream that exceeds its
+//! quota is requeued. Every loop of a turn is bounded; the remaining work waits for the next turn.
 //!
-//! Floods: of a burst, frames of streams and associations are handled first. While a burst is full, at most a few of
-//! the others are examined, and if few frames in it were for streams another one is taken in the same turn.
+//! Floods: frames of known streams and associations come first in a burst. While bursts are full, few unmatched
+//! frames are examined. If few frames of a full burst matched, the same turn takes another burst.
 //!
-//! State: [`streams`] and [`associations`] have the flows, [`carrier`] the sending of either, [`schedule`] the queue of
-//! flows that may send, [`network`] the layers below, [`tables`] the state lent to endpoints, [`admission`] the start of
-//! flows, [`control`] the link to the control thread. The other modules are operations on these.
+//! State: [`streams`] and [`associations`] hold the flows, [`carrier`] their send side, [`schedule`] the queue of
+//! flows that may send, [`network`] the layers below, [`tables`] the state lent to endpoints, [`admission`] the
+//! start of flows, [`control`] the link to the control thread. The other modules are operations on these.
 //!
-//! Back-pressure: while the event ring is nearly full no commands are read, and streams that have used up their
-//! credit of events are paused ([`event`]); frames and the mesh are read always. While a transmit ring is full,
-//! its streams wait in its queue.
+//! Back-pressure: while the event ring is nearly full, the worker reads no commands. Streams that have used up
+//! their event credit are paused ([`event`]). Frames and mesh messages are always read. While a transmit ring is
+//! full, its streams stay queued.
 
 mod accept;
 mod admission;
@@ -109,18 +109,18 @@ use crate::io::{Frame, PortIo};
 use crate::memory::Memory;
 use crate::mesh::Mesh;
 
-/// Most commands taken in one turn.
+/// Maximum commands per turn.
 const COMMANDS: usize = 64;
-/// Most mesh messages taken in one turn.
+/// Maximum mesh messages per turn.
 const MESSAGES: usize = 64;
-/// Most timers of each [`CarrierKind`] handled in one turn.
+/// Maximum timers of each [`CarrierKind`] per turn.
 const TIMERS: usize = 256;
 /// Polls for input between two idle turns.
 const IDLE_POLLS: u32 = 8;
-/// Idle turns between two publications of the gauges, which hardly change then.
+/// Idle turns between two publications of the gauges, which hardly change while idle.
 const IDLE_PUBLISH_INTERVAL: u64 = 64;
 
-/// One worker without its thread.
+/// A worker without its thread.
 pub(crate) struct Core<Io: PortIo> {
     streams: Streams,
     /// The SCTP associations that carry streams.
@@ -131,8 +131,8 @@ pub(crate) struct Core<Io: PortIo> {
     env: Env<Io>,
 }
 
-/// What streams and associations use of a worker: everything but the tables that hold them, so that one of these can
-/// be borrowed beside it.
+/// The part of a worker that streams and associations use. The tables that hold them are separate, so that an
+/// entry and the environment can be borrowed together.
 struct Env<Io: PortIo> {
     index: u16,
     phase: Phase,
@@ -143,56 +143,56 @@ struct Env<Io: PortIo> {
     tables: Tables,
     admission: Admission,
     host: Hosts,
-    /// Frames of no stream and no association that may still make work.
+    /// Budget of unmatched frames that may still cause work.
     strangers: Budget,
-    /// Frames that wait for an SA, and what else sealing keeps.
+    /// Frames that wait for an SA, and the other state of sealing.
     seals: Seals<Io::Frame>,
-    /// Hosts whose packets come without checksums.
+    /// Hosts that send packets with unfinished checksums.
     unfinished: unfinished::Unfinished,
-    /// When load generators with a rate post next.
+    /// Next post of each load generator with a rate.
     paced: load::Paced,
-    /// Many streams share the ports.
+    /// True if many streams share the ports.
     shared: bool,
     /// The time of this turn.
     now: Instant,
 }
 
-/// What a worker is built from.
+/// Arguments of [`Core::new`].
 pub(crate) struct CoreParts<Io: PortIo> {
     pub(crate) id: WorkerId,
     pub(crate) ports: Vec<Option<PortSlot<Io>>>,
     pub(crate) interfaces: Vec<InterfaceConfig>,
-    /// By interface; `None` for those that are not shared with the host.
+    /// The worker's ends by interface; `None` for an interface that is not shared with the host.
     pub(crate) hosts: Vec<Option<HostPort>>,
     pub(crate) mesh: Mesh<Io::Frame>,
     pub(crate) limits: Limits,
-    /// The UDP port at which SCTP is expected in UDP (RFC 6951).
+    /// UDP port for SCTP encapsulated in UDP (RFC 6951).
     pub(crate) sctp_udp_port: Option<u16>,
     pub(crate) link: WorkerLink,
-    /// Root of all keys ([`keys`]). The same for all workers: any of them may get the segment that follows a
-    /// SYN cookie.
+    /// Root of all keys ([`keys`]), the same for all workers: the segment that returns a SYN cookie may arrive at
+    /// any of them.
     pub(crate) secret: [u8; 32],
-    /// What is protected, if anything may be.
+    /// IPsec policies and SAs; `None` without IPsec.
     pub(crate) ipsec: Option<Arc<IpsecConfig>>,
 }
 
-/// Phase of a worker's life.
+/// Phase of a worker, from start to stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Running,
-    /// No new streams; [`Event::Drained`] follows the end of the last one.
+    /// New streams are refused. [`Event::Drained`] follows the end of the last one.
     Draining,
     Drained,
-    /// With the turns that are left to send the resets.
+    /// Resets are being sent, for this many more turns at most.
     Stopping(u8),
     Stopped,
 }
 
-/// Turns after a stop in which resets may still be sent.
+/// Turns after a stop during which resets may still be sent.
 const LAST_TURNS: u8 = 32;
 
 impl<Io: PortIo> Core<Io> {
-    /// A worker without streams, with the announcements of its addresses queued.
+    /// Creates a worker without streams and queues the announcements of its addresses.
     pub(crate) fn new(parts: CoreParts<Io>, now: Instant) -> Self {
         let CoreParts {
             id: WorkerId(index),
@@ -221,7 +221,7 @@ impl<Io: PortIo> Core<Io> {
             fragments: key(Purpose::Fragments),
             identifications: key(Purpose::Identifications),
         };
-        // Any worker may get the acknowledgement that returns a cookie.
+        // The acknowledgement that returns a cookie may arrive at any worker.
         let isn = IsnGenerator::new(key(Purpose::SequenceNumbers));
         let cookies = Cookies::new(key(Purpose::SynCookies), isn.clone(), limits.syn_cookies);
         let listeners = Listeners::new(&limits, key(Purpose::Peers));
@@ -263,7 +263,7 @@ impl<Io: PortIo> Core<Io> {
         core
     }
 
-    /// One turn. Returns whether there was anything to do.
+    /// Runs one turn. Returns whether there was work.
     pub(crate) fn turn(&mut self, now: Instant) -> bool {
         self.env.now = now;
         self.env.control.counters().run.turns.add(1);
@@ -281,7 +281,7 @@ impl<Io: PortIo> Core<Io> {
         busy |= self.take_messages(now);
         let came = self.take_frames(now);
         if came {
-            // What came is answered before anything else is looked for.
+            // Responses to received frames precede other work.
             self.transmit_connections(now);
         }
         let due = self.fire_timers(now) | self.post_due(now);
@@ -316,8 +316,8 @@ impl<Io: PortIo> Core<Io> {
         busy
     }
 
-    /// After a turn with nothing to do: polls a few times for input, without timers and the rest of a turn. Returns
-    /// when the next turn begins.
+    /// Polls a few times for input after an idle turn, without timers and the other steps. Returns the start of
+    /// the next turn.
     pub(crate) fn poll_idle(&mut self, mut at: Instant, now: &impl Fn() -> Instant) -> Instant {
         for _ in 0..IDLE_POLLS {
             if self.sees_input(at) || self.env.paced.is_due(at) {
@@ -330,7 +330,7 @@ impl<Io: PortIo> Core<Io> {
         at
     }
 
-    /// When the next turn is due although nothing arrives; `None` when nothing is planned.
+    /// Returns when the next turn is due without input; `None` if no timer runs.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let timers = [
             self.env.schedules.next_timer(),
@@ -342,8 +342,7 @@ impl<Io: PortIo> Core<Io> {
         timers.into_iter().flatten().chain(ports).min()
     }
 
-    /// The last look before a sleep, once everything that ends it is asked to: true when the next turn has something to
-    /// do at once.
+    /// Checks for work before a sleep, once all wake-ups are armed. True if the next turn must begin at once.
     pub(crate) fn must_stay(&mut self, now: Instant) -> bool {
         self.env.control.awaits_room() || self.sees_input(now)
     }
@@ -353,7 +352,7 @@ impl<Io: PortIo> Core<Io> {
         self.ports().all(PortIo::can_wake)
     }
 
-    /// The round trip of the stream or the association that was served last, the shorter of the two, once it is
+    /// Returns the round-trip time of the stream or the association served last, whichever is shorter, once
     /// measured.
     pub(crate) fn round_trip(&mut self) -> Option<Duration> {
         let schedules = &self.env.schedules;
@@ -367,13 +366,13 @@ impl<Io: PortIo> Core<Io> {
         connection.into_iter().chain(association).min()
     }
 
-    /// True once [`Command::Stop`](crate::api::Command::Stop) is carried out: every stream has been reset and every event
-    /// sent.
+    /// True once [`Command::Stop`](crate::api::Command::Stop) is complete: every stream was reset or the turns for
+    /// that ran out, and every event was sent.
     pub(crate) fn is_stopped(&self) -> bool {
         self.env.phase == Phase::Stopped && self.env.control.is_flushed()
     }
 
-    /// Counts the time of a turn in which there was something to do.
+    /// Counts the duration of a turn that had work.
     pub(crate) fn count_busy(&self, time: core::time::Duration) {
         self.env.control.counters().run.busy_nanoseconds.add(time.as_nanos() as u64);
     }
@@ -388,18 +387,18 @@ impl<Io: PortIo> Core<Io> {
         self.env.ports.queues()
     }
 
-    /// The same, to put them to rest.
+    /// The ports' queues, mutable, to arm and disarm their wake-ups.
     pub(crate) fn ports_mut(&mut self) -> impl Iterator<Item = &mut Io> {
         self.env.ports.queues_mut()
     }
 
-    /// The ports' queues, for tests to put frames in and take them out.
+    /// The queues of a port, into which tests put frames and from which they take them.
     #[cfg(test)]
     pub(crate) fn port_mut(&mut self, port: usize) -> &mut Io {
         self.env.ports.get_mut(port).expect("a port of this worker").io.queues_mut()
     }
 
-    /// The streams' endpoints, for tests to look at.
+    /// The TCP endpoints of the streams, for tests.
     #[cfg(test)]
     pub(crate) fn streams(&self) -> impl Iterator<Item = &tcp_lite::endpoint::Endpoint<Memory>> {
         self.streams.iter().filter_map(|conn| match &conn.lower {
@@ -408,7 +407,7 @@ impl<Io: PortIo> Core<Io> {
         })
     }
 
-    /// The endpoint of the first stream with this peer.
+    /// The endpoint of the first stream with this peer, if it runs over TCP.
     #[cfg(test)]
     pub(crate) fn stream_with(
         &self,
@@ -474,11 +473,11 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Sends the solicitations that are due, and fails the streams that wait for neighbours without an answer. Returns
-    /// whether there were any.
+    /// Sends the solicitations that are due, and fails the streams whose next hop did not answer. Returns whether
+    /// there were any of either.
     fn poll_neighbours(&mut self, now: Instant) -> bool {
-        // Bounded by the entries of the neighbour caches. All are handled: streams that wait for one left out would
-        // never end.
+        // Bounded by the size of the neighbour caches. Every failure is handled: a stream left out would wait
+        // forever.
         let mut failed = Vec::new();
         let solicited = self.env.network.poll(now, |interface, address| {
             failed.push((interface, address));
@@ -514,7 +513,7 @@ impl<Io: PortIo> Core<Io> {
         true
     }
 
-    /// Goes to the next phase when a drain or a stop is complete.
+    /// Enters the next phase when a drain or a stop is complete.
     fn wind_down(&mut self) {
         match self.env.phase {
             Phase::Draining
@@ -547,7 +546,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.network.publish(counters);
     }
 
-    /// The stream in a slot, and the environment it uses.
+    /// Returns the stream in a slot with the environment it uses.
     #[inline]
     fn resolve(&mut self, slot: u32) -> Option<(Stream<'_>, &mut Env<Io>)> {
         let conn = self.streams.get_mut(slot)?;
@@ -558,19 +557,19 @@ impl<Io: PortIo> Core<Io> {
         Some((Stream { slot, conn, association }, &mut self.env))
     }
 
-    /// The stream with this id, and the environment it uses.
+    /// Returns the stream with this id and the environment it uses.
     fn find(&mut self, stream: StreamId) -> Option<(Stream<'_>, &mut Env<Io>)> {
         self.resolve(self.streams.find(stream)?)
     }
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// True once the worker stops: streams' last events are then taken whatever their credit.
+    /// True once the worker stops: last events of streams are then sent regardless of credit.
     fn is_stopping(&self) -> bool {
         matches!(self.phase, Phase::Stopping(_) | Phase::Stopped)
     }
 
-    /// Queues a stream's carrier to be served in this turn, if it is not queued yet.
+    /// Queues the stream's carrier to transmit in this turn, unless it is already queued.
     fn make_ready(&mut self, stream: &mut Stream<'_>) {
         match (&mut stream.conn.lower, &mut stream.association) {
             (Lower::Tcp(carrier), _) => {

@@ -1,5 +1,5 @@
-//! The network stack of one worker with its state: neighbours, packets in reassembly, path MTUs, and rate limits on
-//! what the worker sends because of unknown hosts.
+//! The network stack of one worker and its state: neighbours, packets in reassembly, path MTUs, and rate limits on
+//! packets that unknown hosts cause the worker to send.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,26 +23,27 @@ use crate::net::reassembly::{Fragment, Outcome, Reassembly};
 use crate::net::sctp_path::{SctpPath, UdpPorts};
 use crate::net::{Notice, Outbox, Stack};
 
-/// Announcements of neighbours that are forwarded to the other workers, at most, per second.
+/// Neighbours' announcements forwarded to the other workers, per second, at most.
 const NEWS: u32 = 2000;
 
-/// Bytes of a packet behind its IP header that an MTU leaves at least: an MSS of 536 (RFC 9293 §3.7.1).
+/// Payload bytes that an IP packet carries at least, whatever its MTU: a TCP header and an MSS of 536 (RFC 9293
+/// §3.7.1).
 const LEAST: usize = HEADER_LEN + 536;
 
-/// Hash keys for tables that unknown hosts fill.
+/// Keys of hash tables that unknown hosts fill.
 pub(super) struct Keys {
     /// For the limit on resets by peer.
     pub(super) resets: [u8; 16],
     /// For the limit on INIT ACKs by peer.
     pub(super) inits: [u8; 16],
-    /// For fragments that are put together.
+    /// For fragments in reassembly.
     pub(super) fragments: [u8; 16],
     /// For the IP identifications of fragments.
     pub(super) identifications: [u8; 16],
 }
 
-/// What of the INIT ACKs one peer may cause: each is up to three times as long as its INIT, and goes to the host that the
-/// sender claims to be. One peer in so many fits a second of the whole.
+/// One peer's share of the INIT ACKs per second is the whole limit divided by this. An INIT ACK is up to three times as
+/// long as its INIT, and goes to the source address, which may be forged.
 const INITS_SHARE: u32 = 32;
 
 /// The network stack of one worker.
@@ -52,11 +53,11 @@ pub(super) struct Network {
     reassembly: Reassembly,
     identifications: Identifications,
     path_mtus: PathMtus,
-    /// Limits announcements of neighbours that are forwarded to the other workers.
+    /// Limits neighbours' announcements forwarded to the other workers.
     news: RateLimit,
     resets: PeerLimit,
     inits: PeerLimit,
-    /// IPsec, where there is some.
+    /// IPsec, if configured.
     guard: Option<Box<Guard>>,
 }
 
@@ -85,27 +86,27 @@ impl Network {
         }
     }
 
-    /// The interfaces, by index.
+    /// Returns the interfaces, by index.
     #[inline]
     pub(super) fn interfaces(&self) -> &[Interface] {
         &self.stack.interfaces
     }
 
-    /// The interface at this index, which is that of a frame or a stream.
+    /// Returns the interface at an index, as stored in a frame's or a stream's flow.
     #[inline]
     pub(super) fn interface(&self, at: usize) -> &Interface {
         &self.stack.interfaces[at]
     }
 
-    /// Bytes of the largest segment payload that a packet of the path's interface can carry (RFC 9293 §3.7.1), of a
-    /// connection between these ports.
+    /// Returns the MSS, bytes, of a connection between these ports: the largest segment payload that a packet of the
+    /// path's interface carries (RFC 9293 §3.7.1).
     #[inline]
     pub(super) fn mss(&mut self, path: &Path, ports: (u16, u16), now: Instant) -> u16 {
         let mtu = self.mtu(path, TCP, ports, now);
         (path.segment_limit(mtu) - HEADER_LEN) as u16
     }
 
-    /// Bytes of the largest IP packet of a flow that goes out by the path's interface: what IPsec adds is deducted.
+    /// Returns the bytes of a flow's largest IP packet on the path's interface, with the overhead of IPsec deducted.
     #[inline]
     pub(super) fn mtu(
         &mut self,
@@ -129,11 +130,12 @@ impl Network {
         let flow =
             policy::Flow { local, remote, protocol, ports: Some(ports), icmp: None, ike: false };
         let largest = guard.largest(&flow, mtu.into(), path.l3_len(), now);
-        // An MTU of which ESP leaves less than this is no MTU.
+        // Lower bound: an MTU that leaves less after ESP's overhead is unusable.
         largest.unwrap_or_default().max(path.l3_len() + LEAST) as u16
     }
 
-    /// The way from `local` to `remote` by the interface at this place: to the end of the tunnel, if there is one.
+    /// Returns the path from `local` to `remote` by the interface at `at`. For a flow in tunnel mode, the next hop is
+    /// that of the tunnel's far end.
     #[inline]
     pub(super) fn path(
         &mut self,
@@ -158,7 +160,7 @@ impl Network {
         Path::by(at, interface, local.ip(), remote.ip(), next_hop)
     }
 
-    /// The way of an association, and bytes of the largest SCTP packet along it.
+    /// Returns an association's path, and the bytes of the largest SCTP packet along it.
     pub(super) fn sctp_path(
         &mut self,
         at: usize,
@@ -180,8 +182,8 @@ impl Network {
         Some((path, room))
     }
 
-    /// True unless a listener requires more protection by IPsec than a flow has, or the packet had that asks for a stream; of
-    /// SCTP in UDP these are the UDP ports.
+    /// Returns whether a packet may open a stream at a listener: the listener requires no protection by IPsec, or the
+    /// flow and the packet both have at least the required strength. For SCTP in UDP, `udp` are the ports of the flow.
     #[inline]
     pub(super) fn protects(
         &mut self,
@@ -197,7 +199,7 @@ impl Network {
         packet >= least && self.strength(transport, flow, udp).is_some_and(|has| has >= least)
     }
 
-    /// See [`Guard::keeps`]. Of SCTP in UDP these are the UDP ports.
+    /// See [`Guard::keeps`]. For SCTP in UDP, `udp` are the ports of the flow.
     pub(super) fn keeps(
         &mut self,
         transport: Transport,
@@ -209,8 +211,8 @@ impl Network {
         self.guard.as_mut().is_some_and(|guard| guard.keeps(&flow, least))
     }
 
-    /// Protection by IPsec that a stream opened from here requires: one that begins protected never goes on in clear. Of SCTP in
-    /// UDP these are the UDP ports.
+    /// Returns the protection by IPsec that a locally opened stream requires: any, if its flow is protected now, so
+    /// that it never continues in clear. For SCTP in UDP, `udp` are the ports of the flow.
     pub(super) fn least_of_opened(
         &mut self,
         transport: Transport,
@@ -221,7 +223,7 @@ impl Network {
         if self.keeps(transport, flow, udp, least) { least } else { Strength::CLEAR }
     }
 
-    /// The weakest protection of a flow by IPsec; `None` where nothing protects it.
+    /// Returns the weakest protection of a flow by IPsec; `None` if it is not protected.
     pub(super) fn strength(
         &mut self,
         transport: Transport,
@@ -231,19 +233,19 @@ impl Network {
         self.guard.as_mut()?.strength(&selected(transport, flow, udp))
     }
 
-    /// There is IPsec.
+    /// Returns true if IPsec is configured.
     #[inline]
     pub(super) fn is_guarded(&self) -> bool {
         self.guard.is_some()
     }
 
-    /// The interfaces, and IPsec beside them.
+    /// Borrows the interfaces, and IPsec mutably.
     #[inline]
     pub(super) fn interfaces_and_guard(&mut self) -> (&[Interface], Option<&mut Guard>) {
         (&self.stack.interfaces, self.guard.as_deref_mut())
     }
 
-    /// IPsec, where there is some.
+    /// Returns IPsec, if configured.
     pub(super) fn guard(&mut self) -> Option<&mut Guard> {
         self.guard.as_deref_mut()
     }
@@ -251,7 +253,7 @@ impl Network {
     /// Processes a packet that is neither TCP nor SCTP. The second value is the number of frames queued in answer.
     ///
     /// # Errors
-    /// Why it was dropped; there may be an answer even so.
+    /// The drop reason. Frames may be queued in answer even so.
     pub(super) fn control(
         &mut self,
         packet: &Packet,
@@ -266,7 +268,7 @@ impl Network {
     /// Processes an announcement by a neighbour that this or another worker received.
     ///
     /// # Errors
-    /// Why it is ignored.
+    /// The reason for which it is ignored.
     pub(super) fn claim(
         &mut self,
         interface: usize,
@@ -276,38 +278,38 @@ impl Network {
         self.stack.claim(interface, claim, now)
     }
 
-    /// True when one more announcement may be forwarded to the other workers now; it is then counted.
+    /// Counts one more announcement to forward to the other workers. Returns whether the rate limit allows it.
     pub(super) fn may_pass_on(&mut self, now: Instant) -> bool {
         self.news.take(now)
     }
 
-    /// The limit, by peer, on answers to packets that belong to no stream.
+    /// Returns the limit, by peer, on answers to packets without a stream.
     pub(super) fn resets(&mut self) -> &mut PeerLimit {
         &mut self.resets
     }
 
-    /// The limit, by peer, on answers to INITs.
+    /// Returns the limit, by peer, on answers to INITs.
     pub(super) fn inits(&mut self) -> &mut PeerLimit {
         &mut self.inits
     }
 
-    /// The link-layer address of a path's next hop; solicits it if need be.
+    /// Returns the link-layer address of a path's next hop; solicits it if necessary.
     #[inline]
     pub(super) fn resolve(&mut self, path: &Path, now: Instant) -> Resolution {
         self.stack.resolve(path.interface(), path.next_hop(), now, &mut self.outbox)
     }
 
-    /// RFC 4861 §7.3.1: forward progress; the next hop of this path is reachable.
+    /// RFC 4861 §7.3.1: notes forward progress, which confirms that this path's next hop is reachable.
     pub(super) fn confirm(&mut self, path: &Path, now: Instant) {
         self.stack.interfaces[path.interface()].neighbours.confirm(path.next_hop(), now);
     }
 
-    /// RFC 9293 §3.8.3 R1: many retransmissions; the next hop of this path is to be verified.
+    /// RFC 9293 §3.8.3 R1: requests verification of this path's next hop after many retransmissions.
     pub(super) fn doubt(&mut self, path: &Path, now: Instant) {
         self.stack.interfaces[path.interface()].neighbours.doubt(path.next_hop(), now);
     }
 
-    /// Protects the neighbour cache entry of a path's next hop from eviction; false if there is none.
+    /// Protects the neighbour cache entry of a path's next hop from eviction; returns false if there is no entry.
     pub(super) fn pin(&mut self, path: &Path) -> bool {
         self.stack.interfaces[path.interface()].neighbours.pin(path.next_hop())
     }
@@ -317,10 +319,10 @@ impl Network {
         self.stack.interfaces[path.interface()].neighbours.unpin(path.next_hop());
     }
 
-    /// Takes a fragment of a packet. The second value is the number of packets dropped to make room.
+    /// Adds a fragment to its packet. The second value is the number of packets dropped to make room.
     ///
     /// # Errors
-    /// Why it was dropped.
+    /// The reason for which the fragment was dropped.
     pub(super) fn reassemble(
         &mut self,
         interface: usize,
@@ -337,12 +339,12 @@ impl Network {
         self.reassembly.expire(now)
     }
 
-    /// IP identifications for packets sent in fragments.
+    /// Returns the IP identifications for packets sent in fragments.
     pub(super) fn identifications(&mut self) -> &mut Identifications {
         &mut self.identifications
     }
 
-    /// The path MTU to a peer, bytes, if known.
+    /// Returns the path MTU to a peer, bytes, if known.
     pub(super) fn path_mtu(&self, peer: Peer, now: Instant) -> Option<u16> {
         self.path_mtus.get(peer, now)
     }
@@ -359,40 +361,40 @@ impl Network {
         self.stack.poll(now, &mut self.outbox, failed)
     }
 
-    /// The earliest deadline of neighbours and reassembly.
+    /// Returns the earliest deadline of neighbours and reassembly.
     #[inline]
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let timers = [self.stack.poll_timeout(), self.reassembly.poll_timeout()];
         timers.into_iter().flatten().min()
     }
 
-    /// Makes an interface known on its link, and looks for other hosts with its addresses.
+    /// Announces an interface on its link, and probes for other hosts with its addresses.
     pub(super) fn appear(&mut self, interface: usize, now: Instant) {
         self.stack.appear(interface, now);
     }
 
-    /// An interface has another link-layer address. Its link-local address of IPv6 stays.
+    /// Changes the link-layer address of an interface. Its IPv6 link-local address stays.
     pub(super) fn set_mac(&mut self, interface: usize, mac: Mac) {
         self.stack.interfaces[interface].mac = mac;
     }
 
-    /// The neighbours of an interface may be others than before: those in use are verified.
+    /// Requests verification of an interface's neighbours that are in use, because they may have changed.
     pub(super) fn doubt_all(&mut self, interface: usize, now: Instant) {
         self.stack.interfaces[interface].neighbours.doubt_all(now);
     }
 
-    /// Frames to send, with their ports.
+    /// Returns the frames to send, with their ports.
     #[inline]
     pub(super) fn outbox(&self) -> &Outbox {
         &self.outbox
     }
 
-    /// Removes all frames, after they were sent or dropped.
+    /// Clears the outbox, after its frames were sent or dropped.
     pub(super) fn clear_outbox(&mut self) {
         self.outbox.clear();
     }
 
-    /// A solicitation for an address, from the first interface.
+    /// Returns a solicitation for an address, from the first interface.
     #[cfg(test)]
     pub(super) fn solicitation(&mut self, address: IpAddr, now: Instant) -> Vec<u8> {
         let mut out = Outbox::default();
@@ -400,7 +402,7 @@ impl Network {
         out.iter().next().expect("a solicitation").1.to_vec()
     }
 
-    /// What IPsec has done so far.
+    /// Publishes IPsec's counts.
     pub(super) fn publish_guard(&self, counters: &Counters) {
         let Some(guard) = &self.guard else { return };
         let (counts, counters) = (guard.counts(), &counters.ipsec);
@@ -420,7 +422,7 @@ impl Network {
     }
 }
 
-/// A flow as policies select it; of SCTP in UDP these are the UDP ports.
+/// Converts a flow to the form that policies select by. For SCTP in UDP, the ports are the UDP ports.
 fn selected(transport: Transport, flow: &FlowKey, udp: Option<UdpPorts>) -> policy::Flow {
     let (local, remote) = (flow.local, flow.remote);
     let (protocol, ports) = match (transport, udp) {
@@ -432,7 +434,7 @@ fn selected(transport: Transport, flow: &FlowKey, udp: Option<UdpPorts>) -> poli
     policy::Flow { local, remote, protocol, ports: Some(ports), icmp: None, ike: false }
 }
 
-/// The interfaces of a configuration. `mac` gives a port's link-layer address.
+/// Builds the interfaces of a configuration. `mac` returns a port's link-layer address.
 pub(super) fn interfaces(
     configs: &[InterfaceConfig],
     limits: &Limits,

@@ -1,5 +1,5 @@
-//! Where a worker's frames leave by a port. Where there are policies of IPsec they are held in clear until the streams
-//! of a turn have been served, and are protected then, in one place and whoever sends them.
+//! The transmit side of a worker's port. If IPsec policies are configured, frames are held in clear until the turn's
+//! streams were served. They are then protected in one place, whoever sends them.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -11,43 +11,43 @@ use ipsec::strength::Strength;
 use crate::capture::Tap;
 use crate::io::{BURST, PortIo};
 
-/// Frames that are held at most.
+/// Frames held, at most.
 const HELD: usize = 1024;
 
 /// The queues of a port.
 pub(crate) struct Outlet<Io: PortIo> {
     io: Io,
-    /// `None`: nothing is held.
+    /// Frames awaiting protection, oldest first; `None` if frames are not held.
     held: Option<VecDeque<(Io::Frame, Strength)>>,
 }
 
 impl<Io: PortIo> Outlet<Io> {
-    /// These queues; nothing is held.
+    /// Wraps a port's queues; frames are not held.
     pub(super) fn new(io: Io) -> Self {
         Outlet { io, held: None }
     }
 
-    /// What is sent is held from now on.
+    /// Holds all frames sent from now on.
     pub(super) fn hold(&mut self) {
         self.held.get_or_insert_default();
     }
 
-    /// The frame that has been held longest, with the protection that it requires.
+    /// Takes the frame that has been held longest, with the protection that it requires.
     pub(super) fn take_held(&mut self) -> Option<(Io::Frame, Strength)> {
         self.held.as_mut()?.pop_front()
     }
 
-    /// Sends a frame that was held.
+    /// Sends a frame that was held, or needs no protection.
     pub(super) fn pass(&mut self, frame: Io::Frame) {
         self.io.send(frame);
     }
 
-    /// The queues.
+    /// Returns the queues.
     pub(super) fn queues(&self) -> &Io {
         &self.io
     }
 
-    /// The same, to change them.
+    /// Returns the queues mutably.
     pub(super) fn queues_mut(&mut self) -> &mut Io {
         &mut self.io
     }
@@ -70,7 +70,7 @@ impl<Io: PortIo> PortIo for Outlet<Io> {
     fn room(&mut self) -> usize {
         match &self.held {
             None => self.io.room(),
-            // What is held has its room.
+            // Held frames count against the room.
             Some(held) => self.io.room().min(HELD).saturating_sub(held.len()),
         }
     }

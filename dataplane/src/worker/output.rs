@@ -1,6 +1,6 @@
-//! The transmit half of a turn: carriers that may have something to send are polled round robin, each for a quota of
-//! segments, while the transmit rings have room. A carrier that finds its ring full is moved to the queue of the port,
-//! which is not scanned until the ring has room: the cost of a turn does not grow with the number that wait.
+//! The transmit half of a turn. Carriers that may have something to send are polled round robin, each for a quota of
+//! segments, while the transmit rings have room. A carrier that finds its ring full moves to the port's queue, which
+//! is not scanned until the ring has room. The cost of a turn does not grow with the number of blocked carriers.
 
 use std::time::Duration;
 
@@ -17,34 +17,35 @@ use crate::net::neighbour::Resolution;
 
 /// Segments that a carrier may send before the next one is served.
 const QUOTA: usize = 32;
-/// Segments of all carriers of one kind in one turn of the worker.
+/// Segments that all carriers of one kind may send in one pass of [`Core::transmit`]; the last carrier served may
+/// exceed it by less than its quota.
 const FRAMES: u64 = 256;
 
-/// A stream's last segment waits this long for room in the transmit ring, then the stream is removed without it: a
-/// reset that is lost is not retransmitted either.
+/// Time that a stream's last segment waits for room in the transmit ring. The stream is then removed without it: a
+/// lost reset is not retransmitted either.
 const LAST_SEGMENT: Duration = Duration::from_secs(5);
 
-/// From so many connections and associations on, ports count as shared among many.
+/// Number of connections and associations from which ports count as shared among many.
 const MANY: usize = 64;
 
-/// How serving a carrier ended.
+/// Outcome of serving a carrier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Turn {
-    /// It has nothing more to send now.
+    /// The carrier has nothing more to send now.
     Done,
-    /// It has used up its quota, may have more to send, and is queued again.
+    /// The carrier has used up its quota, may have more to send, and is requeued.
     More,
-    /// The port's transmit ring was full: it waits in the port's queue.
+    /// The port's transmit ring was full: the carrier waits in the port's queue.
     Blocked,
-    /// It waits for the link-layer address of its next hop.
+    /// The carrier waits for the link-layer address of its next hop.
     Waiting,
-    /// Its next hop does not answer.
+    /// The carrier's next hop does not answer.
     Unreachable,
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Serves the carriers of one kind that are queued: first those that found no room before, each port's in their
-    /// order, then those to which something has happened. Returns whether there was one.
+    /// Serves the queued carriers of one kind: first blocked ones, by port in their order, then ready ones. Returns
+    /// whether there was one.
     #[inline(always)]
     pub(super) fn transmit(&mut self, kind: CarrierKind, now: Instant) -> bool {
         let before = self.env.control.counters().frames.tx_frames.get();
@@ -83,7 +84,7 @@ impl<Io: PortIo> Core<Io> {
         busy
     }
 
-    /// Serves the connections that are queued. Returns whether there was one.
+    /// Serves the queued connections. Returns whether there was one.
     pub(super) fn transmit_connections(&mut self, now: Instant) -> bool {
         self.transmit(CarrierKind::Connection, now)
     }
@@ -99,7 +100,8 @@ impl<Io: PortIo> Core<Io> {
     #[inline]
     fn serve_connection(&mut self, slot: u32, queue: Queue, now: Instant) -> Turn {
         let Some(mut conn) = self.streams.get_mut(slot) else { return Turn::Done };
-        // Received data first: a service's answer to it is then sent in this turn, with the acknowledgement.
+        // Received data are reported first: a service's answer to them is then sent in this turn, with the
+        // acknowledgement.
         if let Some(ended) = self.env.report(slot, conn, now) {
             self.stream_ended(slot, ended, now);
             self.report(slot, now);
@@ -113,7 +115,7 @@ impl<Io: PortIo> Core<Io> {
         carrier.scheduled().taken(queue);
         let turn = self.env.poll(slot, carrier, now);
         if conn.stage == Stage::Ended && carrier.endpoint().is_done() {
-            // Its last segment may be a reset that found no room; for a while.
+            // The last segment may be a reset that found no room: it may wait for `LAST_SEGMENT`.
             if !matches!(turn, Turn::More | Turn::Blocked) {
                 self.forget(slot);
                 return Turn::Done;
@@ -147,7 +149,7 @@ impl<Io: PortIo> Env<Io> {
         let turn = if carrier.is_waiting() {
             Turn::Waiting
         } else if carrier.is_blocked() {
-            // Others were before it.
+            // Other blocked carriers of the port are served before it.
             Turn::Blocked
         } else {
             self.send(slot, carrier, now)
@@ -156,7 +158,7 @@ impl<Io: PortIo> Env<Io> {
         turn
     }
 
-    /// Queues a carrier again that has more to send than its quota.
+    /// Requeues a carrier according to the outcome of serving it.
     #[inline]
     pub(super) fn queue<E: CarrierEndpoint>(
         &mut self,
@@ -171,7 +173,7 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// Polls a carrier for segments. It is queued, so that nothing more need be done here.
+    /// Polls a carrier for segments. Does not requeue it: the carrier is queued already, or the caller requeues it.
     pub(super) fn send<E: CarrierEndpoint>(
         &mut self,
         slot: u32,
@@ -199,7 +201,8 @@ impl<Io: PortIo> Env<Io> {
             quota: QUOTA,
             keep_limit: u64::MAX,
             shared: self.shared,
-            // What is left to be done after the last packet of a turn is done while it is on its way.
+            // The last frames of a pass are offered to the device at once: the rest of the turn overlaps with their
+            // transmission.
             offers: self.schedules.get(E::KIND).ready().is_empty(),
             least: carrier.least(),
         };

@@ -1,5 +1,5 @@
-//! Packets of one association, written in place: room behind the headers in a packet buffer, then headers when the
-//! packet is complete. What the path does not carry is cut (RFC 9260 §6.9).
+//! Packets of one association, written in place: the packet is built behind the room for headers in a packet buffer,
+//! then the headers are filled in. Packets that exceed the path MTU are fragmented by IP (RFC 9260 §6.9).
 
 use base::Instant;
 use ipsec::strength::Strength;
@@ -20,17 +20,17 @@ use crate::net::protocol::UDP_HEADER;
 use crate::net::sctp_path::SctpPath;
 use crate::port::ChecksumBy;
 
-/// The packets of one association on their way into a port's transmit queue, while it is served.
+/// Writes the packets of one association into a port's transmit queue while it is served.
 pub(super) struct Packets<'a, Io: PortIo> {
     io: &'a mut Io,
     path: &'a SctpPath,
     how: TxChecksum,
     counters: &'a Counters,
-    /// Bytes of the longest packet that goes whole.
+    /// Bytes of the longest packet sent without fragmentation.
     whole: usize,
-    /// For those that do not.
+    /// Identifications for fragmented packets.
     ids: Option<&'a mut Identifications>,
-    /// The packet being written goes whole whatever it is.
+    /// The current packet is a path MTU probe, which is not fragmented at any length.
     probe: bool,
     frame: Option<Io::Frame>,
     sent: usize,
@@ -45,7 +45,7 @@ pub(super) struct Packets<'a, Io: PortIo> {
 }
 
 impl<'a, Io: PortIo> Packets<'a, Io> {
-    /// Up to `quota` packets along `path`.
+    /// Creates a batch of up to `quota` packets along `path`.
     pub(super) fn new(
         io: &'a mut Io,
         path: &'a SctpPath,
@@ -74,36 +74,36 @@ impl<'a, Io: PortIo> Packets<'a, Io> {
         }
     }
 
-    /// Packets of more than `whole` bytes are cut: the path does not carry them (RFC 9260 §6.9).
+    /// Fragments packets of more than `whole` bytes, the most that the path carries (RFC 9260 §6.9).
     fn cut_above(mut self, whole: usize, ids: &'a mut Identifications) -> Self {
         self.whole = whole;
         self.ids = Some(ids);
         self
     }
 
-    /// They are sent under at least this protection by IPsec, or dropped.
+    /// Requires at least this protection by IPsec; packets without it are dropped.
     pub(super) fn require(&mut self, least: Strength) {
         self.least = least;
     }
 
-    /// True when some packet was sent.
+    /// Returns true if a packet was sent.
     pub(super) fn has_sent(&self) -> bool {
         self.sent > 0
     }
 
-    /// Frames that a packet of `len` bytes takes at most: one, but for what is cut. Pieces are of whole units of
-    /// eight bytes, and one has the UDP header, each that of a fragment.
+    /// Returns the frames that a packet of `len` bytes takes at most: one, unless it is fragmented. Fragments are
+    /// multiples of eight bytes, each may have an IPv6 fragment header, and the first one contains the UDP header.
     fn frames(&self, len: usize) -> usize {
         let least = self.whole.saturating_sub(15).max(8);
         if len <= self.whole { 1 } else { (len + UDP_HEADER).div_ceil(least) }
     }
 
-    /// Sends a packet in pieces. Without a buffer for one of them it is lost, as on the way.
+    /// Sends a packet in fragments. Without a buffer for one of them the packet is lost, as in the network.
     #[cold]
     fn send_cut(&mut self, mut frame: Io::Frame) {
         let path = &self.path.path;
         let Some(ids) = &mut self.ids else { return };
-        // RFC 9260 §6.8: a device would need the whole packet.
+        // RFC 9260 §6.8: the checksum covers the whole packet, so a device cannot compute it over fragments.
         if self.how.sctp == ChecksumBy::Device {
             fill_checksum(&mut frame.bytes_mut()[path.header_len()..]);
         }
@@ -258,7 +258,7 @@ impl CarrierEndpoint for Endpoint<Memory> {
     }
 }
 
-/// Bytes of the largest IP packet that an association's path is thought to carry.
+/// Returns the bytes of the largest IP packet that an association's path is assumed to carry.
 pub(super) fn path_mtu(endpoint: &Endpoint<Memory>, path: &SctpPath) -> u16 {
     let len = path.ip_len() + endpoint.association().path_len();
     u16::try_from(len).unwrap_or(u16::MAX)

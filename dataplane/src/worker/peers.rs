@@ -1,8 +1,13 @@
 //! Peers that a listener does not admit: their first packets are dropped without an answer, and counted.
 //!
-//! Looked up for SYNs and returned cookies of TCP; for INITs and COOKIE ECHOs of SCTP, in UDP or not, also those that restart
-//! an association; for packets of an association from another address than its own; and for each new session of an accepted association. Streams and
-//! associations that are opened from here are not affected.
+//! Listeners' peer lists are consulted for:
+//!
+//! * SYNs and returned SYN cookies of TCP;
+//! * INITs and COOKIE ECHOs of SCTP, in UDP or not, also those that restart an association;
+//! * packets of an association from an address other than its own;
+//! * each new session of an accepted association.
+//!
+//! Locally opened streams and associations are not affected.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,7 +21,7 @@ use crate::flow::FlowKey;
 use crate::io::PortIo;
 
 impl<Io: PortIo> Core<Io> {
-    /// The listener of a flow and the list by which it refuses the peer, if it does.
+    /// Returns the listener of a flow and the list by which it refuses the peer, if it does.
     #[cold]
     pub(super) fn refuses_peer(
         &self,
@@ -28,7 +33,7 @@ impl<Io: PortIo> Core<Io> {
         Some((listener.id, listener.peers.check(flow.remote.ip()).err()?))
     }
 
-    /// A peer that is not admitted sent a SYN or an INIT.
+    /// Reports a SYN or an INIT of a peer that the listener does not admit.
     #[cold]
     pub(super) fn peer_refused(&mut self, transport: Transport, flow: &FlowKey, now: Instant) {
         let Some((listener, refusal)) = self.refuses_peer(transport, flow) else { return };
@@ -37,7 +42,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.handshake_failed(at, Some(listener), failure, detail, now);
     }
 
-    /// Whether the listener of an accepted association refuses this address of its peer.
+    /// Returns whether the listener of an accepted association refuses this address of its peer.
     #[cold]
     pub(super) fn refuses_address(&self, association: u32, address: IpAddr) -> bool {
         let association = self.associations.get(association);
@@ -46,7 +51,7 @@ impl<Io: PortIo> Core<Io> {
         listener.is_some_and(|listener| listeners.admits(listener, address).is_err())
     }
 
-    /// Replaces the peers that a listener admits. Handshakes with peers that it does not admit any more end.
+    /// Replaces the peers that a listener admits. Handshakes with peers that are no longer admitted are aborted.
     pub(super) fn set_peers(
         &mut self,
         listener: ListenerId,

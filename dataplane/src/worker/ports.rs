@@ -1,4 +1,4 @@
-//! The ports of one worker: its queues of each, and frames that have arrived.
+//! The ports of one worker: its receive and transmit queues, and received frames.
 
 use std::sync::Arc;
 
@@ -12,28 +12,28 @@ use crate::net::icmp::{Quote, Report};
 
 /// A port of this worker.
 pub(crate) struct PortSlot<Io: PortIo> {
-    /// Its queues.
+    /// This worker's queues.
     pub(crate) io: Outlet<Io>,
-    /// What is the same for all workers.
+    /// Facts common to all workers.
     pub(crate) facts: Arc<PortFacts>,
     /// Frames received for the next turn.
     arrived: ArrayVec<Io::Frame, BURST>,
 }
 
 impl<Io: PortIo> PortSlot<Io> {
-    /// These queues of a port.
+    /// Creates the slot of a port from this worker's queues.
     pub(crate) fn new(io: Io, facts: Arc<PortFacts>) -> Self {
         PortSlot { io: Outlet::new(io), facts, arrived: ArrayVec::new() }
     }
 
-    /// Looks for frames. Returns whether there are any.
+    /// Receives frames. Returns whether there are any for the next turn.
     #[inline]
     pub(super) fn receive(&mut self, now: Instant) -> bool {
         self.io.receive(now, &mut self.arrived);
         !self.arrived.is_empty()
     }
 
-    /// The frames that have arrived.
+    /// Takes the received frames.
     #[inline]
     pub(super) fn take_arrived(&mut self) -> ArrayVec<Io::Frame, BURST> {
         core::mem::take(&mut self.arrived)
@@ -44,40 +44,40 @@ impl<Io: PortIo> PortSlot<Io> {
 pub(super) struct Ports<Io: PortIo>(Vec<Option<PortSlot<Io>>>);
 
 impl<Io: PortIo> Ports<Io> {
-    /// `None` for ports that this worker has no queue of.
+    /// Stores the ports by place; `None` for ports of which this worker has no queue.
     pub(super) fn new(ports: Vec<Option<PortSlot<Io>>>) -> Self {
         Ports(ports)
     }
 
-    /// All ports, those without a queue of this worker included.
+    /// Returns the number of ports, including those without a queue of this worker.
     #[inline]
     pub(super) fn places(&self) -> usize {
         self.0.len()
     }
 
-    /// The port at a place, if this worker has a queue of it.
+    /// Returns the port at a place, if this worker has a queue of it.
     #[inline]
     pub(super) fn get(&self, port: usize) -> Option<&PortSlot<Io>> {
         self.0.get(port)?.as_ref()
     }
 
-    /// The same, to send.
+    /// Returns the port at a place mutably.
     #[inline]
     pub(super) fn get_mut(&mut self, port: usize) -> Option<&mut PortSlot<Io>> {
         self.0.get_mut(port)?.as_mut()
     }
 
-    /// The queues of this worker.
+    /// Returns this worker's queues.
     pub(super) fn queues(&self) -> impl Iterator<Item = &Io> {
         self.0.iter().flatten().map(|slot| slot.io.queues())
     }
 
-    /// The same, to change them.
+    /// Returns this worker's queues mutably.
     pub(super) fn queues_mut(&mut self) -> impl Iterator<Item = &mut Io> {
         self.0.iter_mut().flatten().map(|slot| slot.io.queues_mut())
     }
 
-    /// Polls for frames and keeps them for the next turn. Returns whether there are any.
+    /// Receives frames and keeps them for the next turn. Returns whether there are any.
     pub(super) fn look(&mut self, now: Instant) -> bool {
         let mut arrived = false;
         for slot in self.0.iter_mut().flatten() {
@@ -86,7 +86,7 @@ impl<Io: PortIo> Ports<Io> {
         arrived
     }
 
-    /// The worker of the flow that a report is about, as far as its ports tell.
+    /// Returns the worker that owns the flow of an ICMP report, according to the port's steering.
     pub(super) fn owner_of(&self, port: usize, report: &Report) -> Option<WorkerId> {
         let steering = &self.get(port)?.facts.steering;
         Some(match report.quote {
@@ -97,12 +97,12 @@ impl<Io: PortIo> Ports<Io> {
         })
     }
 
-    /// What is sent is held from now on, to be protected.
+    /// Holds all frames sent from now on, so that they can be protected.
     pub(super) fn hold(&mut self) {
         self.0.iter_mut().flatten().for_each(|slot| slot.io.hold());
     }
 
-    /// Passes what was sent to the devices. Returns whether they took all.
+    /// Passes sent frames to the devices. Returns whether they took all.
     #[inline]
     pub(super) fn flush(&mut self) -> bool {
         let mut flushed = true;

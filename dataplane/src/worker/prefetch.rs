@@ -1,20 +1,20 @@
-//! Prefetches streams over TCP before they are served. The state of many streams does not fit into the second-level
-//! cache, and each stream's is a chain of allocations: without prefetch each of them is a cache miss, one after the
-//! other. Sessions over SCTP share their association's state and are not prefetched.
+//! Prefetches TCP streams before they are served. The state of many streams exceeds the second-level cache, and each
+//! stream's state is a chain of allocations. Without prefetch these are cache misses in sequence. SCTP sessions share
+//! their association's state and are not prefetched.
 
 use std::collections::VecDeque;
 
 use super::streams::Streams;
 
-/// Pointers from a stream's slot to the furthest allocation that serving a stream mostly touches.
+/// Pointers from a stream's slot to the furthest allocation that serving it usually touches.
 const STEPS: u32 = 4;
-/// Streams of a queue that are prefetched at once: one at each step, and the one that is served.
+/// Streams of a queue prefetched at the same time: one at each step, and the one being served.
 const AHEAD: usize = STEPS as usize + 1;
-/// With at most this many streams nothing is prefetched: their state stays in the second-level cache.
+/// Number of streams up to which nothing is prefetched: their state stays in the second-level cache.
 pub(super) const FEW: usize = 256;
 
 impl Streams {
-    /// To be called before the segments of a burst are handled, with the streams they belong to.
+    /// Prefetches the streams of a burst's segments. Call it before the segments are handled.
     #[inline]
     pub(super) fn prefetch(&self, slots: impl Iterator<Item = u32> + Clone) {
         if self.len() > FEW {
@@ -22,7 +22,7 @@ impl Streams {
         }
     }
 
-    /// To be called before the first streams of a queue are served.
+    /// Prefetches the first streams of a queue completely. Call it before they are served.
     #[inline]
     pub(super) fn prefetch_first(&self, queue: &VecDeque<u32>) {
         if self.len() > FEW {
@@ -30,8 +30,8 @@ impl Streams {
         }
     }
 
-    /// To be called before the first stream of a queue is served: prefetches those behind it, each one step further
-    /// than the one behind it.
+    /// Prefetches the streams behind the first of a queue, each one step further than its successor. Call it before
+    /// the first stream is served.
     #[inline]
     pub(super) fn prefetch_next(&self, queue: &VecDeque<u32>) {
         if self.len() > FEW {
@@ -39,7 +39,7 @@ impl Streams {
         }
     }
 
-    /// Successive segments are often of one stream, which is prefetched once.
+    /// Prefetches each stream once for successive segments of it, which are frequent.
     #[inline(never)]
     fn prefetch_all(&self, slots: impl Iterator<Item = u32> + Clone) {
         for steps in 0..=STEPS {
@@ -65,7 +65,7 @@ impl Streams {
     }
 }
 
-/// The streams behind the first of a queue, and how far each is to be prefetched now.
+/// Returns the streams behind the first of a queue, and the step to prefetch of each now.
 fn behind_the_first(queue: &VecDeque<u32>) -> impl Iterator<Item = (u32, u32)> {
     queue.iter().skip(1).copied().zip((0..=STEPS).rev())
 }
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn each_of_a_queue_is_prefetched_step_by_step_before_it_is_served() {
         let mut queue: VecDeque<u32> = (0..20).collect();
-        // The step that comes next; the first ones are there.
+        // The next step of each stream; the first streams are prefetched completely.
         let mut next = [0; 20];
         next[..AHEAD].fill(STEPS + 1);
         while !queue.is_empty() {

@@ -1,8 +1,9 @@
-//! IPsec in the worker: a received frame is opened before anything else looks at it, and what is sent is sealed after
-//! everything else is done with it. What a policy protects never passes in clear, whoever sent it.
+//! IPsec in the worker: a received frame is opened before any other processing, and a frame to send is sealed after
+//! all other processing. Packets that a policy protects never pass in clear, whoever sent them.
 //!
-//! An SA belongs to one worker. ESP for another's goes there by the mesh, as do frames that another is to seal; the flow
-//! of what was opened may belong to a third. A frame for which there is no SA yet waits for one for a moment.
+//! An SA belongs to one worker. ESP for another worker's SA is forwarded to it by the mesh, as are frames that another
+//! worker is to seal. The flow of an opened packet may belong to a third worker. A frame without an SA yet waits for
+//! one for at most [`waiting::LONGEST`].
 
 mod keepalive;
 mod upkeep;
@@ -33,12 +34,12 @@ use crate::net::link::{self, Link};
 const IPV4: [u8; 2] = [0x08, 0x00];
 const IPV6: [u8; 2] = [0x86, 0xdd];
 
-/// What a worker keeps of frames that it seals.
+/// A worker's state for frames to seal.
 pub(super) struct Seals<F> {
-    /// Those that wait for an SA.
+    /// Frames that wait for an SA, with the protection that they require.
     waiting: Waiting<(F, Strength)>,
     keepalives: Keepalives,
-    /// Streams that require protection.
+    /// Carriers that require protection.
     upkeep: Upkeep,
 }
 
@@ -51,7 +52,7 @@ impl<F: Frame> Seals<F> {
         }
     }
 
-    /// When something is due.
+    /// Returns the earliest deadline.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let timers = [
             self.waiting.poll_timeout(),
@@ -62,7 +63,7 @@ impl<F: Frame> Seals<F> {
     }
 }
 
-/// A worker's part of a configuration.
+/// Creates a worker's guard from a configuration, and adds its SAs.
 pub(super) fn guard<F: Frame>(
     worker: u16,
     config: &IpsecConfig,
@@ -76,7 +77,8 @@ pub(super) fn guard<F: Frame>(
         guard.seals_alone();
     }
     for sa in &config.sas {
-        // They were checked; what is refused all the same is not there, and nothing passes by it.
+        // Configured SAs were checked. An SA that is refused nevertheless is missing: frames that require it do not
+        // pass.
         let _ = add(&mut guard, seals, sa, now);
     }
     guard
@@ -101,8 +103,9 @@ fn add<F: Frame>(
     added.map_err(CommandError::Sa)
 }
 
-/// True for a received frame that the host's kernel may get under policies: an IP packet that [`Core::admit`] has looked up, or
-/// a protocol that passes them. The kernel has a parser of its own, which must not find another packet.
+/// Returns true if a received frame may be passed to the host's kernel under policies: an IP packet that
+/// [`Core::admit`] has looked up, or a protocol that passes policies. The kernel has its own parser, which must not
+/// find another packet.
 #[cold]
 pub(super) fn is_classified(frame: &[u8]) -> bool {
     let Ok(link) = Link::read(frame) else { return false };
@@ -112,14 +115,14 @@ pub(super) fn is_classified(frame: &[u8]) -> bool {
     }
 }
 
-/// Writes the EtherType in front of the packet at `at`, which may be of the other version by now.
+/// Writes the EtherType in front of the packet at `at`, whose IP version may have changed.
 fn retype(frame: &mut [u8], at: usize) {
     let kind = if frame[at] >> 4 == 6 { IPV6 } else { IPV4 };
     frame[at - 2..at].copy_from_slice(&kind);
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// A frame, or a packet that was put together, to be looked up if there are policies, and sorted.
+    /// Sorts a frame or a reassembled packet, after looking it up if there are policies.
     pub(super) fn take(
         &mut self,
         port: usize,
@@ -133,7 +136,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// A frame from the wire, or for an SA of this worker: what is protected is opened, what passes is sorted.
+    /// Admits a frame from the wire, or for an SA of this worker: a protected packet is opened, and packets that pass
+    /// are sorted.
     #[inline(never)]
     pub(super) fn admit(
         &mut self,
@@ -166,7 +170,7 @@ impl<Io: PortIo> Core<Io> {
                     Err(why) => Err(why),
                 }
             }
-            // It has done what it is for.
+            // A NAT keepalive needs no further processing.
             Ok(Incoming::Keepalive) => return counters.ipsec.nat_keepalives_in.add(1),
             Ok(Incoming::Elsewhere(owner)) => {
                 let message = packet.message(port, Cover::Sealed);
@@ -188,7 +192,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Protects what is to be sent, and passes it to the ports. What policies and SAs refuse is counted.
+    /// Protects the frames to send, and passes them to the ports. Frames that policies and SAs refuse are counted.
     #[inline(never)]
     pub(super) fn protect(&mut self, now: Instant) {
         for port in 0..self.env.ports.places() {
@@ -204,7 +208,8 @@ impl<Io: PortIo> Core<Io> {
         self.tell_notices();
     }
 
-    /// Protects one frame, which is sent under at least this protection; one that has waited already waits until `until` at most.
+    /// Protects one frame, under at least the strength `least`. `until` bounds the wait for an SA of a frame that has
+    /// waited already.
     #[inline]
     fn protect_frame(
         &mut self,
@@ -252,8 +257,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// The sender of a frame that would be too long once it is sealed is told how long it may be, as by a router that sees it
-    /// in clear (RFC 4301 §8.2.1): a flow of ours, or the host's kernel.
+    /// Reports the largest packet length to the sender of a frame that would be too long once sealed, as would a
+    /// router that sees it in clear (RFC 4301 §8.2.1). The sender is a flow of ours, or the host's kernel.
     #[cold]
     fn report_too_long(&mut self, port: usize, told: TooLong, frame: &Io::Frame, now: Instant) {
         let TooLong { interface, mtu, ends, flow } = told;
@@ -264,7 +269,7 @@ impl<Io: PortIo> Core<Io> {
                     let message = Message::TooLong(report);
                     self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
                 }
-                // A flow that has gone need not know.
+                // The flow may have ended meanwhile; the report is ignored then.
                 None => drop(self.reported(&report, now)),
             }
         } else if shared {
@@ -276,14 +281,14 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// There may be an SA now for frames that wait.
+    /// Retries waiting frames after a change of SAs or policies.
     fn retry_waiting(&mut self, now: Instant) {
         for (port, frame, until) in self.env.seals.waiting.take() {
             self.protect_frame(port, frame, now, Some(until));
         }
     }
 
-    /// Keeps the ports of NATs on the way.
+    /// Sends due NAT keepalives.
     fn send_keepalives(&mut self, now: Instant) {
         while let Some((port, bytes)) = self.env.seals.keepalives.due(now) {
             let Some(slot) = self.env.ports.get_mut(port) else { continue };
@@ -299,7 +304,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Tells the control thread what it is to know, as far as its ring has room.
+    /// Sends the guard's notices to the control thread, as far as its ring has room.
     fn tell_notices(&mut self) {
         let Some(guard) = self.env.network.guard() else { return };
         if !guard.has_notices() {
@@ -315,7 +320,7 @@ impl<Io: PortIo> Core<Io> {
     /// Changes policies or SAs.
     ///
     /// # Errors
-    /// Why they are as they were.
+    /// The reason for which they are unchanged.
     pub(super) fn change_sa(&mut self, change: SaChange, now: Instant) -> Result<(), CommandError> {
         let guard = self.env.network.guard().ok_or(CommandError::NoIpsec)?;
         match change {
@@ -349,28 +354,28 @@ impl<Io: PortIo> Core<Io> {
     }
 }
 
-/// What becomes of a frame that is to be sent.
+/// Outcome for a frame to send.
 enum Way {
     Clear,
     /// Neither an IP packet nor a protocol that passes policies.
     Unclassified,
-    /// It has been sealed.
+    /// The frame has been sealed.
     Sealed(Protection),
-    /// There is no SA yet.
+    /// No SA of the protection exists yet.
     Wait(Protection),
     Elsewhere(u16),
-    /// It would be longer than the path carries.
+    /// The sealed packet would exceed the path MTU.
     TooLong(TooLong),
 }
 
-/// What the sender of a frame is to know.
+/// Report to the sender of a frame that is too long.
 struct TooLong {
     interface: usize,
-    /// Bytes that its packets may have.
+    /// Length limit of the sender's IP packets in clear, bytes.
     mtu: u16,
     /// Our address and the peer's.
     ends: (IpAddr, IpAddr),
-    /// If it is TCP or SCTP, as a stream of ours is told.
+    /// Path MTU report for our stream, if the packet is TCP or SCTP.
     flow: Option<Report>,
 }
 
@@ -410,7 +415,7 @@ fn out<F: Frame>(
             }
             let bytes = frame.bytes_mut();
             bytes.copy_within(ahead..ahead + at, 0);
-            // The IP header is copied by the sealing.
+            // Sealing copies the IP header.
             let range = guard.seal(protection, bytes, at + ahead..ahead + len, now)?;
             retype(bytes, at);
             frame.cut(0, at + range.len());
@@ -419,7 +424,7 @@ fn out<F: Frame>(
     }
 }
 
-/// A packet of which the path takes `mtu` bytes once it is sealed.
+/// Builds the report for a packet whose sealed form exceeds `mtu`, bytes.
 #[cold]
 fn too_long(
     guard: &mut Guard,
@@ -451,7 +456,7 @@ fn too_long(
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// A frame of another worker that goes by an SA of this one.
+    /// Queues a frame of another worker, to be sealed with an SA of this one.
     pub(super) fn hold_for_seal(&mut self, port: usize, frame: Io::Frame, least: Strength) {
         let slot = self.ports.get_mut(port);
         match slot.and_then(|slot| (slot.io.room() > 0).then_some(slot)) {

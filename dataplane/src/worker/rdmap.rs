@@ -1,10 +1,10 @@
-//! RDMAP events of one stream for the control thread, and the services (Sink, Echo) that the worker does by itself, over
-//! RDMAP and over bare DDP.
+//! RDMAP events of one stream for the control thread, and the services (Sink, Echo) that the worker provides itself,
+//! over RDMAP and over bare DDP.
 //!
-//! A service releases the buffer of a message when a Sink has counted it, or when the answer of an Echo is
-//! posted. Once as many answers as there are buffers are unacknowledged, each further buffer is released only when an
-//! answer is acknowledged: a peer that acknowledges nothing holds at most twice the number of buffers. Answers that
-//! find no room wait here, at most as many as there are buffers. After the peer's close the stream is closed behind them.
+//! A service releases the buffer of a message when a Sink has counted it, or when an Echo's answer is posted. Once as
+//! many answers as there are buffers are unacknowledged, each further buffer is released only when an answer is
+//! acknowledged: a peer that acknowledges nothing holds at most twice the number of buffers. Answers that find no room
+//! wait here, at most as many as there are buffers. After the peer's close, this end's close follows the last answer.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::api::{Event, RecordKind, Service, Ticket};
 use crate::io::PortIo;
 
 impl<Io: PortIo> Env<Io> {
-    /// One event of a stream's RDMAP.
+    /// Handles one event of a stream's RDMAP.
     pub(super) fn rdmap(&mut self, of: &mut Stream<'_>, event: RdmapEvent, now: Instant) {
         let (stream, service) = (of.conn.id, of.conn.service);
         let event = match event {
@@ -87,7 +87,7 @@ impl<Io: PortIo> Env<Io> {
             },
             RdmapEvent::Flushed { cookie } => return self.flushed(of, cookie, now),
             RdmapEvent::Error(error) => {
-                // A Terminate that cannot be read has no numbers.
+                // An unreadable Terminate has no layer, type and code.
                 if let Some(it) = error.terminate() {
                     let code = (it.layer, it.error_type, it.code);
                     note_session(of, RecordKind::ErrorFound, code, now);
@@ -113,8 +113,7 @@ impl<Io: PortIo> Env<Io> {
         self.control.send(event);
     }
 
-    /// An untagged message of bare DDP that is not the control thread's business; returns it if it
-    /// is.
+    /// Handles an untagged message of bare DDP; returns its data if the message is for the control thread.
     pub(super) fn untagged(
         &mut self,
         stream: &mut Stream<'_>,
@@ -141,7 +140,7 @@ impl<Io: PortIo> Env<Io> {
         None
     }
 
-    /// A message of a stream that the worker serves itself. Only an Echo makes an `answer`.
+    /// Serves a message of an Echo or a Sink stream. `answer` is called for an Echo only.
     fn serve_message(&mut self, stream: &mut Stream<'_>, qn: Qn, answer: impl FnOnce() -> Answer) {
         if stream.conn.service == Service::Echo {
             stream.conn.pending.answers.push_back(answer());
@@ -151,8 +150,8 @@ impl<Io: PortIo> Env<Io> {
         self.make_ready(stream);
     }
 
-    /// The peer has closed its direction. A stream that the worker serves is closed when all its answers are posted
-    /// (RFC 5041 §6.2.1); others are closed by the control thread.
+    /// Handles the peer's close of its direction. A stream that the worker serves is closed when all its answers are
+    /// posted (RFC 5041 §6.2.1); other streams are closed by the control thread.
     #[cold]
     pub(super) fn peer_closed(&mut self, stream: &mut Stream<'_>, now: Instant) {
         if !matches!(stream.conn.service, Service::Echo | Service::Sink) {
@@ -166,7 +165,7 @@ impl<Io: PortIo> Env<Io> {
         self.make_ready(stream);
     }
 
-    /// The oldest answers of an Echo are acknowledged.
+    /// Handles acknowledgements of an Echo's oldest answers.
     pub(super) fn answered(&mut self, stream: &mut Stream<'_>, answers: u32) {
         for _ in 0..answers {
             let Some(pending) = stream.conn.pending.get_mut() else { break };
@@ -178,7 +177,7 @@ impl<Io: PortIo> Env<Io> {
         self.post_answers(stream);
     }
 
-    /// Posts the answers of an Echo that the stream takes now.
+    /// Posts the answers of an Echo that the stream accepts now.
     pub(super) fn post_answers(&mut self, stream: &mut Stream<'_>) {
         let Stream { conn, association, .. } = stream;
         let Conn { lower, pending, .. } = &mut **conn;
@@ -193,7 +192,7 @@ impl<Io: PortIo> Env<Io> {
                 match posted {
                     Ok(()) => {
                         if pending.echoed.posted() {
-                            // A stream that is ending needs no buffers any more.
+                            // A stream that is ending no longer requires buffers.
                             let _ = lower.post_buffers(qn, 1);
                         } else {
                             pending.withheld.push_back(qn);
@@ -217,7 +216,7 @@ impl<Io: PortIo> Env<Io> {
 }
 
 impl Service {
-    /// Events that the service does not use are not made.
+    /// Disables events that the service does not use.
     pub(super) fn configure(self, ulp: &mut UlpConfig) {
         if let (Service::Echo | Service::Sink, UlpConfig::Ddp(config)) = (self, ulp) {
             config.tagged_events = false;

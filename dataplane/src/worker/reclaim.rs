@@ -1,7 +1,8 @@
-//! Frees empty allocations of streams that have been idle for a while (state of segments in flight, held or awaited). Not
-//! at once, because a stream with requests and replies needs them again for the next request.
+//! Frees empty allocations of streams that have been idle for a while (state of segments in flight, held or awaited).
+//! Not at once, because a stream with requests and replies uses them again for the next request.
 //!
-//! A cursor visits a thousandth of the streams each millisecond, so that the cost is spread evenly over time.
+//! A cursor visits at most a thousandth of the slots each millisecond, one at least, so that the cost is spread evenly
+//! over time.
 
 use std::time::Duration;
 
@@ -11,14 +12,14 @@ use super::Core;
 use super::lower::Lower;
 use crate::io::PortIo;
 
-/// Time from one step to the next, at least.
+/// Interval between steps, at least.
 const STEP: Duration = Duration::from_millis(1);
-/// Steps of one round, at least.
+/// Steps of one round, at most.
 const ROUND: usize = 1000;
-/// Silence of the peer after which a stream releases what it does not need.
+/// Time without input after which a TCP endpoint frees unused allocations.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Where the round is.
+/// Position in the current round.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cursor {
     next: usize,
@@ -26,7 +27,7 @@ pub(super) struct Cursor {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Moves the cursor, if it is time.
+    /// Moves the cursor, if a step is due.
     pub(super) fn reclaim(&mut self, now: Instant) {
         if now < self.reclaim.moves_at {
             return;
@@ -40,8 +41,8 @@ impl<Io: PortIo> Core<Io> {
             let slot = self.reclaim.next % places;
             self.reclaim.next = slot + 1;
             let Some(conn) = self.streams.get_mut(slot as u32) else { continue };
-            // What is in flight over SCTP is the association's. How long the session has been silent is not known:
-            // what it wants again at once costs an allocation, once in a round.
+            // State in flight over SCTP belongs to the association, and a session's idle time is unknown. A busy
+            // session allocates its queues again, at most once a round.
             if let Lower::Tcp(carrier) = &mut conn.lower {
                 let endpoint = carrier.endpoint_mut();
                 if now.saturating_since(endpoint.idle_since()) < SILENCE {

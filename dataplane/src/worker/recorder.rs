@@ -1,5 +1,5 @@
-//! What the flight recorders of connections and associations have, for the control thread: at the end of a stream that did
-//! not end in order, and when it asks.
+//! Flight recordings of connections and associations for the control thread: at the end of a stream that did not end
+//! gracefully, and on request.
 
 use base::Instant;
 use ddp::StreamId;
@@ -12,7 +12,7 @@ use crate::api::{CloseReason, Event, RECORDINGS, Record, RecordKind, Recording, 
 use crate::io::PortIo;
 
 impl<Io: PortIo> Core<Io> {
-    /// Answers the command.
+    /// Reports the recordings of live streams, of at most [`RECORDINGS`] of `streams`.
     pub(super) fn list_recordings(&mut self, streams: &[StreamId], ticket: Ticket, now: Instant) {
         let (all, associations) = (&self.streams, &self.associations);
         let found = streams.iter().take(RECORDINGS).filter_map(|id| all.get(all.find(*id)?));
@@ -23,7 +23,8 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// A stream that the control thread knows ends: what led to it, unless it ends in order.
+    /// Reports the recording of a stream that ends, if the control thread was notified of the stream and it does not
+    /// end gracefully.
     pub(super) fn report_records(&mut self, stream: &Stream<'_>, reason: &CloseReason) {
         let known = matches!(stream.conn.stage, Stage::Announced | Stage::Established);
         if !known || reason.is_graceful() {
@@ -36,7 +37,8 @@ impl<Io: PortIo> Env<Io> {
     }
 }
 
-/// Records an error that DDP or RDMAP found on a stream over SCTP, or a Terminate. A connection does it by itself.
+/// Records an error that DDP or RDMAP found on a stream over SCTP, or a Terminate. A TCP endpoint records these
+/// itself.
 #[cold]
 pub(super) fn note_session(
     stream: &mut Stream<'_>,

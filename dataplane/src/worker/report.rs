@@ -1,4 +1,4 @@
-//! What endpoints report, translated for the control thread.
+//! Events of endpoints, translated for the control thread.
 
 use base::Instant;
 use ddp::{Cookie, Poster};
@@ -20,18 +20,18 @@ use crate::api::{
 use crate::flow::FlowKey;
 use crate::io::PortIo;
 
-/// The state of a stream that waits until the control thread has taken its events.
+/// State of a stream that waits until the control thread has taken its events.
 const PAUSED: &str = "paused";
 
-/// What the worker does when a stream over TCP ends.
+/// Follow-up when a stream over TCP ends.
 pub(super) enum EndAction {
-    /// Its connection is in TIME-WAIT.
+    /// Keep the connection in TIME-WAIT.
     TimeWait,
-    /// It is to be opened again.
+    /// Open the stream again.
     Retry(Again),
 }
 
-/// A stream that is opened once more.
+/// A stream to open once more.
 pub(super) struct Again {
     pub(super) connect: Box<Connect>,
     /// Protection by IPsec that the first attempt required.
@@ -39,7 +39,7 @@ pub(super) struct Again {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Takes all events of a stream that ends now, whatever its credit is.
+    /// Takes all events of a stream that ends now, regardless of its credit.
     pub(super) fn report_all(&mut self, slot: u32, now: Instant) {
         while let Some(conn) = self.streams.get_mut(slot) {
             if conn.pending.credit.waits {
@@ -60,7 +60,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// A stream over TCP has ended in one of these ways.
+    /// Carries out the follow-up of a stream over TCP that has ended.
     #[cold]
     pub(super) fn stream_ended(&mut self, slot: u32, ended: EndAction, now: Instant) {
         match ended {
@@ -163,7 +163,7 @@ impl<Io: PortIo> Env<Io> {
         conn.stage = Stage::Established;
         let took = self.now.nanos_since(conn.since);
         self.control.counters().handshake_nanoseconds.record(took.get());
-        // That of an association was pinned when it came up.
+        // An association's neighbour entry was pinned when it came up.
         if let Lower::Tcp(carrier) = &mut conn.lower {
             carrier.pin(&mut self.network);
         }
@@ -206,7 +206,7 @@ impl<Io: PortIo> Env<Io> {
             ddp::Event::Error(error) => {
                 let code = (1, error.code.error_type(), error.code.code());
                 note_session(of, RecordKind::ErrorFound, code, now);
-                // Of RDMAP's Terminate there is an event.
+                // A Terminate of RDMAP has an event of its own.
                 let endpoint = of.association.as_deref().map(Association::endpoint);
                 if endpoint.is_some_and(|endpoint| endpoint.sends_last_messages()) {
                     note_session(of, RecordKind::TerminateSent, code, now);
@@ -219,7 +219,7 @@ impl<Io: PortIo> Env<Io> {
         self.control.send(event);
     }
 
-    /// So many messages with this cookie are acknowledged.
+    /// Handles the acknowledgement of `messages` messages with this cookie.
     fn sent(&mut self, stream: &mut Stream<'_>, cookie: Cookie, messages: u32, now: Instant) {
         match cookie.poster() {
             Poster::User(number) => {
@@ -236,7 +236,7 @@ impl<Io: PortIo> Env<Io> {
         self.go_on_with_load(stream, now);
     }
 
-    /// What was posted with this cookie will not be sent, or not whole.
+    /// Handles a post with this cookie that will not be sent, or not completely.
     pub(super) fn flushed(&mut self, of: &mut Stream<'_>, cookie: Cookie, now: Instant) {
         match cookie.poster() {
             Poster::User(number) => {
@@ -251,10 +251,10 @@ impl<Io: PortIo> Env<Io> {
         self.go_on_with_load(of, now);
     }
 
-    /// A message is not being sent any more; its region may wait for that.
+    /// Releases the source region of a message that is no longer being sent; a removal may wait for that.
     pub(super) fn sent_from(&mut self, stream: &mut Stream<'_>, ticket: Ticket) {
         let pending = &mut stream.conn.pending;
-        // Completions come in the order of posting, so it is the first.
+        // Completions arrive in the order of posting, so it is the first.
         let Some(at) = pending.sources.iter().position(|&(t, _)| t == ticket) else { return };
         if let Some((_, stag)) = pending.sources.remove(at) {
             self.tables.release_source(stag);
@@ -262,8 +262,8 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// The attempt of a stream with MPA revision 2 has ended. If the peer closed it and that is wanted, returns how to
-    /// open the stream once more with revision 1, in the time that is left.
+    /// Handles the end of an attempt with MPA revision 2. If the peer closed it and a retry is allowed, returns how to
+    /// open the stream once more with revision 1, in the remaining time.
     fn retries(
         &mut self,
         conn: &mut Conn,
@@ -289,8 +289,8 @@ impl<Io: PortIo> Env<Io> {
         Some(again)
     }
 
-    /// How to open a stream once more, in the time that is left and with protection of at least that of the first attempt,
-    /// if it was not answered and may be. What is left of the first attempt is not reported.
+    /// Returns how to open a stream once more, if it was not answered and a retry is allowed: in the remaining time,
+    /// with at least the first attempt's protection. The end of the first attempt is not reported as a close.
     pub(super) fn opens_again(
         &mut self,
         conn: &mut Conn,
@@ -321,13 +321,13 @@ impl<Io: PortIo> Env<Io> {
         self.report_records(stream, &reason);
         self.closed(stream.conn, reason, stats);
         if let Some(carrier) = stream.conn.lower.connection() {
-            // TIME-WAIT needs little.
+            // TIME-WAIT needs little state.
             carrier.endpoint_mut().shrink(now);
         }
         time_wait.then_some(EndAction::TimeWait)
     }
 
-    /// A stream is over, after having done this.
+    /// Reports the end of a stream.
     pub(super) fn closed(&mut self, conn: &mut Conn, reason: CloseReason, stats: StreamStats) {
         self.attempt_failed(conn, HandshakeFailure::of(&reason), &reason);
         let known = self.ended(conn, |ticket| Event::ConnectFailed {
@@ -342,8 +342,8 @@ impl<Io: PortIo> Env<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// If the stream is a peer's attempt that the control thread does not know yet, it has failed. One whose address may
-    /// be forged is none.
+    /// Reports a failed handshake, if the stream is a peer's attempt that the control thread was not notified of.
+    /// Attempts whose address may be forged are not reported.
     #[cold]
     pub(super) fn attempt_failed(
         &mut self,
@@ -352,7 +352,7 @@ impl<Io: PortIo> Env<Io> {
         why: &dyn core::fmt::Display,
     ) {
         let Some((listener, progress)) = conn.accepted.get() else { return };
-        // The segment that ends the handshake may bring what MPA refuses.
+        // The segment that completes the handshake may contain the request that MPA refuses.
         let proven = progress == Progress::Starting || failure.is_of_start_up();
         if conn.stage != Stage::Starting || !proven {
             return;
@@ -366,8 +366,8 @@ impl<Io: PortIo> Env<Io> {
         self.control.handshake_failed(at, listener, failure, || why.to_string(), now);
     }
 
-    /// The reason for which this end aborts a handshake: the worker stops, the listener does not admit the peer any more,
-    /// or is removed.
+    /// Returns the reason for which this end aborts a handshake: the worker stops, the listener no longer admits the
+    /// peer, or the listener was removed.
     pub(super) fn why_aborted(&self, listener: ListenerId, flow: &FlowKey) -> HandshakeFailure {
         let admits = self.admission.listeners().admits(listener, flow.remote.ip());
         let reason = match (self.phase, admits) {
@@ -379,7 +379,7 @@ impl<Io: PortIo> Env<Io> {
     }
 }
 
-/// The stream as an operator sees it.
+/// Returns the stream as operators see it.
 pub(super) fn info(conn: &Conn, associations: &Associations, now: Instant) -> StreamInfo {
     let flow = conn.lower.flow();
     StreamInfo {

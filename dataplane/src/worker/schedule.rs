@@ -1,8 +1,8 @@
-//! When the carriers of streams are polled for what they send: connections, or associations; one schedule for each.
+//! Scheduling of carriers for transmission: connections and associations have a schedule each.
 //!
 //! A carrier is *ready* when something has happened to it, *blocked* when it found no room in its port's transmit
-//! ring, *waiting* when it has no link-layer address of its next hop. Blocked ones are queued by port and cost nothing
-//! until there is room.
+//! ring, and *waiting* while its next hop's link-layer address is unknown. Blocked carriers are queued by port and
+//! cost nothing until there is room.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -12,10 +12,10 @@ use hashbrown::HashMap;
 
 use crate::timer::TimerWheel;
 
-/// Place of the interface, and the address.
+/// Index of the interface, and the next hop's address.
 pub(super) type NextHop = (usize, IpAddr);
 
-/// What a carrier's endpoint is of: streams over TCP are served before those over SCTP.
+/// Kind of a carrier's endpoint. Connections are served before associations.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum CarrierKind {
     /// A TCP connection.
@@ -31,13 +31,13 @@ pub(super) struct Schedules {
 }
 
 impl Schedules {
-    /// Of a worker with so many ports.
+    /// Creates the schedules of a worker with `ports` ports.
     pub(super) fn new(ports: usize, now: Instant) -> Self {
         let schedule = || Schedule::new(ports, now);
         Schedules { connections: schedule(), associations: schedule() }
     }
 
-    /// That of one kind.
+    /// Returns the schedule of one kind.
     #[inline]
     pub(super) fn get(&self, kind: CarrierKind) -> &Schedule {
         match kind {
@@ -46,7 +46,7 @@ impl Schedules {
         }
     }
 
-    /// The same, to change it.
+    /// Returns the schedule of one kind mutably.
     #[inline]
     pub(super) fn of(&mut self, kind: CarrierKind) -> &mut Schedule {
         match kind {
@@ -55,12 +55,12 @@ impl Schedules {
         }
     }
 
-    /// True when no carrier is ready or blocked.
+    /// Returns true when no carrier is ready or blocked.
     pub(super) fn are_empty(&self) -> bool {
         self.connections.is_empty() && self.associations.is_empty()
     }
 
-    /// When the next timer is due.
+    /// Returns the earliest timer.
     #[inline]
     pub(super) fn next_timer(&self) -> Option<Instant> {
         let timers = [self.connections.wheel.next(), self.associations.wheel.next()];
@@ -68,12 +68,12 @@ impl Schedules {
     }
 }
 
-/// A queue that a carrier was taken out of to be served.
+/// The queue that a carrier was taken out of to be served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Queue {
-    /// Of those that are ready.
+    /// Ready carriers.
     Ready,
-    /// Of those that are blocked at a port.
+    /// Carriers blocked at a port.
     Blocked,
 }
 
@@ -81,17 +81,16 @@ pub(super) enum Queue {
 pub(super) struct Schedule {
     /// Carriers that may have something to send, each once, in the order of service.
     ready: VecDeque<u32>,
-    /// Carriers that have something to send and found no room, each once, in the order of service: a queue for each
-    /// port.
+    /// Carriers that have something to send and found no room, each once, in the order of service; by port.
     blocked: Vec<VecDeque<u32>>,
     /// Carriers that wait for the link-layer address of a neighbour.
     waiting: HashMap<NextHop, Vec<u32>>,
     wheel: TimerWheel,
-    /// The carrier that was served last, or one that was never served.
+    /// Slot of the carrier taken last from the ready queue; 0 at first.
     last: u32,
 }
 
-/// What the schedule keeps in a carrier.
+/// A carrier's membership in the schedule's queues.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Scheduled {
     ready: bool,
@@ -99,23 +98,23 @@ pub(super) struct Scheduled {
     waiting: bool,
 }
 
-// It is in every stream, where a larger one would be padded.
+// Every stream contains it, where a larger type would be padded.
 const _: () = assert!(size_of::<Scheduled>() == 3);
 
 impl Scheduled {
-    /// It waits for its next hop's link-layer address and is not polled.
+    /// Returns true while the carrier waits for its next hop's link-layer address. It is not polled then.
     #[inline]
     pub(super) fn is_waiting(&self) -> bool {
         self.waiting
     }
 
-    /// It is queued for room in the transmit ring of its port.
+    /// Returns true while the carrier is queued for room in its port's transmit ring.
     #[inline]
     pub(super) fn is_blocked(&self) -> bool {
         self.blocked
     }
 
-    /// It was taken out of a queue.
+    /// Notes that the carrier was taken out of a queue.
     #[inline]
     pub(super) fn taken(&mut self, queue: Queue) {
         match queue {
@@ -124,7 +123,7 @@ impl Scheduled {
         }
     }
 
-    /// It was taken out of those that wait for a next hop.
+    /// Notes that the carrier no longer waits for its next hop.
     pub(super) fn waiting_taken(&mut self) {
         self.waiting = false;
     }
@@ -154,7 +153,7 @@ impl Schedule {
         }
     }
 
-    /// Queues a carrier until there is room in the transmit ring of `port`.
+    /// Queues a carrier until there is room in the transmit ring of `port`, if it is not queued there yet.
     pub(super) fn block(&mut self, slot: u32, carrier: &mut Scheduled, port: usize) {
         if !carrier.blocked {
             carrier.blocked = true;
@@ -162,24 +161,24 @@ impl Schedule {
         }
     }
 
-    /// A carrier waits for a link-layer address.
+    /// Suspends a carrier until its next hop's link-layer address is known.
     pub(super) fn wait(&mut self, slot: u32, carrier: &mut Scheduled, next_hop: NextHop) {
         carrier.waiting = true;
         self.waiting.entry(next_hop).or_default().push(slot);
     }
 
-    /// Takes out the carriers that wait for a next hop.
+    /// Removes and returns the carriers that wait for a next hop.
     pub(super) fn take_waiting(&mut self, next_hop: NextHop) -> Vec<u32> {
         self.waiting.remove(&next_hop).unwrap_or_default()
     }
 
-    /// Those that are ready, in the order of service.
+    /// Returns the ready carriers, in the order of service.
     #[inline]
     pub(super) fn ready(&self) -> &VecDeque<u32> {
         &self.ready
     }
 
-    /// Takes out the first that is ready.
+    /// Removes and returns the first ready carrier.
     #[inline]
     pub(super) fn take_ready(&mut self) -> Option<u32> {
         let slot = self.ready.pop_front()?;
@@ -187,38 +186,38 @@ impl Schedule {
         Some(slot)
     }
 
-    /// The carrier that was taken out last of those that are ready, if it is still there.
+    /// Returns the slot of the carrier taken last from the ready queue. The slot may be free or reused by now.
     pub(super) fn last(&self) -> u32 {
         self.last
     }
 
-    /// Ports with a queue of blocked carriers.
+    /// Returns the number of ports.
     #[inline]
     pub(super) fn ports(&self) -> usize {
         self.blocked.len()
     }
 
-    /// Those that are blocked at a port, in the order of service.
+    /// Returns the carriers blocked at a port, in the order of service.
     #[inline]
     pub(super) fn blocked(&self, port: usize) -> &VecDeque<u32> {
         &self.blocked[port]
     }
 
-    /// Takes out the first that is blocked at a port.
+    /// Removes and returns the first carrier blocked at a port.
     #[inline]
     pub(super) fn take_blocked(&mut self, port: usize) -> Option<u32> {
         self.blocked[port].pop_front()
     }
 
-    /// The carrier that was blocked last at a port is served first: it was before, and found no room again.
+    /// Moves the last blocked carrier of a port to the front: it was served first and found no room again.
     pub(super) fn keep_first(&mut self, port: usize) {
         if let Some(slot) = self.blocked[port].pop_back() {
             self.blocked[port].push_front(slot);
         }
     }
 
-    /// Sets a carrier's timer in the wheel. One that is set for an earlier time, by `timer`, stays: it finds
-    /// nothing to do when it fires, which is cheaper than to move it with every acknowledgement.
+    /// Sets a carrier's timer in the wheel. An earlier time already set there, recorded in `timer`, stays: the timer
+    /// then fires without effect, which is cheaper than moving it with every acknowledgement.
     #[inline]
     pub(super) fn set_timer(&mut self, slot: u32, timer: &mut MaybeInstant, at: Instant) {
         if timer.get().is_none_or(|set| at < set) {
@@ -227,23 +226,23 @@ impl Schedule {
         }
     }
 
-    /// Takes out a carrier whose timer is due.
+    /// Removes and returns a carrier whose timer is due.
     #[inline]
     pub(super) fn take_due(&mut self, now: Instant) -> Option<u32> {
         self.wheel.pop(now)
     }
 
-    /// Sets a timer for a slot that has no carrier of its own.
+    /// Sets a timer for a slot without a carrier of its own: a session's.
     pub(super) fn set_deadline(&mut self, slot: u32, at: Instant) {
         self.wheel.set(slot, at);
     }
 
-    /// Clears it.
+    /// Clears the timer of a slot without a carrier of its own.
     pub(super) fn clear_deadline(&mut self, slot: u32) {
         self.wheel.clear(slot);
     }
 
-    /// Takes a carrier out of everything. Its port and next hop are those of its path.
+    /// Removes a carrier from the wheel and all queues. `port` and `next_hop` are those of its path.
     pub(super) fn remove(&mut self, slot: u32, carrier: Scheduled, port: usize, next_hop: NextHop) {
         self.wheel.clear(slot);
         let others = |&other: &u32| other != slot;

@@ -1,4 +1,4 @@
-//! Received TCP segments: for a stream, for a listener, or answered with a reset.
+//! Received TCP segments: input of a stream, SYN for a listener, or answered with a reset.
 
 use base::Instant;
 use tcp_lite::mpa::looks_like_one_fpdu;
@@ -24,8 +24,9 @@ use crate::net::path::Path;
 use crate::net::protocol::TCP;
 
 impl<Io: PortIo> Core<Io> {
-    /// Segments of one flow that came one behind the other, looked up, at least one. `ahead` is called before each, with its
-    /// number. Returns how many were handled: those behind one that its stream answers at once, or that ends it, are not.
+    /// Handles successive segments of one flow, at least one, after their look-up. `ahead` is called before each, with
+    /// its index. Returns the number handled: processing stops after a segment that its stream answers at once, that
+    /// produces many events or that ends the stream.
     pub(super) fn segments(
         &mut self,
         run: &[Arrival<Io::Frame>],
@@ -35,7 +36,7 @@ impl<Io: PortIo> Core<Io> {
         let Some(first) = run.first() else { return 0 };
         let (source, destination) = (first.flow.remote.ip(), first.flow.local.ip());
         let addresses = checksum::addresses(source, destination);
-        // The burst itself may have opened or ended the stream meanwhile, and another's hash may be the same.
+        // The burst may have opened or ended the stream meanwhile, and flows may share a hash.
         let found = self.streams.connection(first.slot, first.hash, &first.flow);
         let Some((slot, conn)) = found else {
             ahead(0);
@@ -54,8 +55,8 @@ impl<Io: PortIo> Core<Io> {
                 continue;
             }
             if carrier.endpoint().connection().may_reopen(&segment) {
-                // RFC 9293 §3.6.1: a new incarnation may take TIME-WAIT's place. The burst that brought this
-                // SYN may have ended the old one, which is not reported yet.
+                // RFC 9293 §3.6.1: a new incarnation may replace a connection in TIME-WAIT. The burst with this SYN
+                // may have ended the old one, whose end is then not reported yet.
                 let last = carrier.endpoint().connection().snd_nxt();
                 self.report_all(slot, now);
                 self.forget(slot);
@@ -72,7 +73,7 @@ impl<Io: PortIo> Core<Io> {
         run.len()
     }
 
-    /// A segment whose flow has no stream.
+    /// Handles a segment whose flow has no stream.
     fn segment_of_nobody(&mut self, arrival: &Arrival<Io::Frame>, addresses: u16, now: Instant) {
         let mut segment = Segment::default();
         if !self.env.read(&mut segment, arrival, addresses) {
@@ -85,8 +86,8 @@ impl<Io: PortIo> Core<Io> {
         self.no_stream(arrival.flow, from, &segment, None, now);
     }
 
-    /// A segment that had no stream when it was looked up. It is examined if it may begin one, while the burst may
-    /// still give work, or if it may be answered with a reset.
+    /// Handles a segment that had no stream when it was looked up. It is examined if it may open one, within the
+    /// budget for unmatched frames, or if it may be answered with a reset.
     pub(super) fn strange_segment(&mut self, arrival: &Arrival<Io::Frame>, now: Instant) {
         let flags = Segment::flags_of(&arrival.frame.bytes()[arrival.span.clone()]);
         // The burst may have opened its stream meanwhile.
@@ -108,7 +109,8 @@ impl<Io: PortIo> Core<Io> {
         self.segments(core::slice::from_ref(arrival), |_| {}, now);
     }
 
-    /// A segment without a stream with these flags may begin one: a SYN, or what may bring a cookie back.
+    /// Returns whether a segment without a stream, with these flags, may open one: a SYN, or an ACK that may return a
+    /// cookie.
     fn may_open(&self, flags: Flags, now: Instant) -> bool {
         if flags.has(Flags::SYN) {
             return !flags.any(Flags::ACK.with(Flags::RST).with(Flags::FIN));
@@ -118,11 +120,11 @@ impl<Io: PortIo> Core<Io> {
             && self.env.admission.cookies().are_awaited(now)
     }
 
-    /// What a segment that was taken calls for at once.
+    /// Carries out the follow-up of an accepted segment.
     #[inline]
     pub(super) fn after_segment(&mut self, slot: u32, taken: Taken, now: Instant) {
         if taken.reports {
-            // Of a stream without credit nothing more is taken, before it has more of them.
+            // Takes the events before further segments cause more: a stream out of credit is paused in time.
             self.report(slot, now);
         }
         if taken.answer
@@ -132,8 +134,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Answers a segment without a stream with a reset, to the link-layer address that it came from. Returns whether it
-    /// did.
+    /// Answers a segment without a stream with a reset, to the link-layer address that it came from. Returns whether
+    /// the reset was queued.
     pub(super) fn refuse(
         &mut self,
         flow: &FlowKey,
@@ -166,9 +168,9 @@ impl<Io: PortIo> Core<Io> {
     }
 }
 
-/// Verifies the checksum of a segment; `addresses` is the part of both in it. Besides, the CRC of its text but the last four
-/// bytes, where the text looks like an FPDU so long that both in one pass take less time than one after the other. Nothing is
-/// known of the stream yet: if it has no CRCs, or the segment is not the next, that was for nothing.
+/// Verifies a segment's checksum; `addresses` is the sum of source and destination address. Returns the CRC of the
+/// text without its last four bytes, if the text looks like one FPDU, long enough that one pass for both costs less
+/// than two. The stream is not known yet: the CRC is unused if the stream has no CRCs, or the segment is not the next.
 #[inline]
 fn verify(addresses: u16, bytes: &[u8]) -> Result<Option<u32>, DropReason> {
     let (crc, sum) = match Digest::is_one_pass(bytes.len()).then(|| fpdu_in(bytes)).flatten() {
@@ -184,7 +186,7 @@ fn verify(addresses: u16, bytes: &[u8]) -> Result<Option<u32>, DropReason> {
     }
 }
 
-/// A segment whose text looks like one long FPDU: its header, that text, and the last four bytes.
+/// Splits a segment whose text looks like one long FPDU: header, text without the CRC field, CRC field.
 fn fpdu_in(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (head, text) = bytes.split_at_checked(Segment::header_len_of(bytes)?)?;
     if !Digest::is_one_pass(text.len()) || !looks_like_one_fpdu(text) {
@@ -194,17 +196,17 @@ fn fpdu_in(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((head, text, field))
 }
 
-/// What a segment that was taken calls for.
+/// Follow-up of an accepted segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken {
-    /// Its stream has many events.
+    /// The stream has at least [`MANY`] events.
     reports: bool,
-    /// Its stream is to answer now.
+    /// The stream is to answer now: enough segments are unanswered.
     answer: bool,
 }
 
 impl Taken {
-    /// It calls for something.
+    /// Returns true if there is a follow-up.
     #[inline]
     fn calls(self) -> bool {
         self.reports || self.answer
@@ -212,8 +214,9 @@ impl Taken {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Reads the segment of an arrival into a new one, and verifies its checksum if nobody has; `addresses` is the part of both in
-    /// it. Returns false, and counts it, if it is no segment or its checksum is wrong.
+    /// Reads the segment of an arrival into `segment`, a new one, and verifies its checksum unless that is done
+    /// already; `addresses` is the sum of both addresses. Returns false, and counts the drop, if the segment is
+    /// malformed or its checksum wrong.
     #[inline]
     fn read<'a>(
         &mut self,
@@ -243,7 +246,7 @@ impl<Io: PortIo> Env<Io> {
         true
     }
 
-    /// Gives a segment to its stream.
+    /// Passes a segment to its stream.
     #[inline]
     pub(super) fn take_segment(
         &mut self,
@@ -279,7 +282,7 @@ mod tests {
 
     use super::*;
 
-    /// A segment with that data offset whose text says that it is an FPDU of `ulpdu` bytes.
+    /// Builds a segment with that data offset, whose text has the header of an FPDU of `ulpdu` bytes.
     fn segment(ends: (IpAddr, IpAddr), offset: u8, ulpdu: u16, text: usize) -> Vec<u8> {
         let mut bytes: Vec<u8> = (0..20 + text).map(|i| (i * 31 + i / 7) as u8).collect();
         bytes[12] = offset << 4;
@@ -293,7 +296,8 @@ mod tests {
         bytes
     }
 
-    /// Both ways take the same segments, whatever is flipped, and a CRC that comes along is that of the text.
+    /// Verification with and without CRC accepts the same segments, whatever bit is flipped. A CRC that is returned is
+    /// that of the text.
     #[test]
     fn segments_are_verified_alike_with_a_crc_and_without() {
         let v4 = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));

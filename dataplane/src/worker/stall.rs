@@ -1,4 +1,4 @@
-//! Streams whose packets are not answered: one report when they stall, and one when they go on.
+//! Streams whose packets are not answered: one report when they stall, and one when they resume.
 
 use base::Instant;
 
@@ -10,7 +10,7 @@ use crate::api::Event;
 use crate::io::PortIo;
 
 impl<Io: PortIo> Core<Io> {
-    /// Reports whether a connection has stalled, or goes on.
+    /// Reports that a connection has stalled or resumed, if that is new.
     #[cold]
     pub(super) fn check_progress(&mut self, slot: u32, now: Instant) {
         let Some(conn) = self.streams.get(slot) else { return };
@@ -20,7 +20,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Reports whether the streams of an association have stalled, or go on.
+    /// Reports that the streams of an association have stalled or resumed, if that is new.
     #[cold]
     pub(super) fn check_progress_of(&mut self, at: u32, now: Instant) {
         let Some(association) = self.associations.get_mut(at) else { return };
@@ -33,7 +33,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// A stream has stalled, or goes on: reported if the control thread has it as established.
+    /// Reports that a stream has stalled or resumed, if the control thread has it as established.
     fn report_progress(&mut self, slot: u32, progress: Progress) {
         let Some((mut of, env)) = self.resolve(slot) else { return };
         let stalls = progress != Progress::Resumed;

@@ -14,15 +14,15 @@ use crate::memory::Memory;
 /// The streams.
 pub(super) struct Streams {
     slab: Slab<Box<Conn>>,
-    /// Those over TCP.
+    /// Flows of streams over TCP.
     flows: FlowTable,
-    /// A flow that has been hashed, and its hash.
+    /// The flow hashed last, and its hash.
     hashed: Option<(FlowKey, FlowHash)>,
     time_wait: ByAge,
 }
 
 impl Streams {
-    /// At most `limit` streams of a worker. `key` seeds the hash of flows.
+    /// Creates the table for at most `limit` streams of a worker. `key` seeds the hash of flows.
     pub(super) fn new(worker: u16, limit: u32, key: [u8; 16]) -> Self {
         Streams {
             slab: Slab::new(worker, limit),
@@ -32,19 +32,19 @@ impl Streams {
         }
     }
 
-    /// Streams, those in TIME-WAIT included.
+    /// Returns the number of streams, including those in TIME-WAIT.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// Slots that have ever been used.
+    /// Returns the number of slots that have ever been used.
     #[inline]
     pub(super) fn places(&self) -> usize {
         self.slab.places()
     }
 
-    /// The stream in a slot.
+    /// Returns the stream in a slot.
     #[inline]
     pub(super) fn get(&self, slot: u32) -> Option<&Conn> {
         self.slab.get(slot).map(|conn| &**conn)
@@ -63,7 +63,7 @@ impl Streams {
         }
     }
 
-    /// The connection with this flow, whose hash is `hash`, and its slot: most often the one of `candidate`.
+    /// Returns the slot and the connection of this flow, whose hash is `hash`. Most often that is slot `candidate`.
     #[inline]
     pub(super) fn connection(
         &mut self,
@@ -76,39 +76,39 @@ impl Streams {
         self.get_mut(slot).map(|conn| (slot, conn))
     }
 
-    /// The same, to change it.
+    /// Returns the stream in a slot mutably.
     #[inline]
     pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut Conn> {
         self.slab.get_mut(slot).map(|conn| &mut **conn)
     }
 
-    /// The connection of the stream in a slot, if it has one of its own.
+    /// Returns the connection of the stream in a slot, `None` over SCTP.
     pub(super) fn carrier_mut(&mut self, slot: u32) -> Option<&mut Carrier<Endpoint<Memory>>> {
         self.get_mut(slot)?.lower.connection()
     }
 
-    /// The slot of a stream.
+    /// Returns the slot of a stream.
     pub(super) fn find(&self, stream: StreamId) -> Option<u32> {
         self.slab.find(stream)
     }
 
-    /// All streams.
+    /// Returns all streams.
     #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = &Conn> {
         self.slab.occupied().filter_map(|slot| self.get(slot))
     }
 
-    /// The slots of all streams.
+    /// Returns the slots of all streams.
     pub(super) fn slots(&self) -> Vec<u32> {
         self.slab.occupied().collect()
     }
 
-    /// Slot and name of the next stream; `None` when all places are taken.
+    /// Returns slot and name of the next stream; `None` when all slots are taken.
     pub(super) fn vacancy(&self) -> Option<(u32, StreamId)> {
         self.slab.vacancy()
     }
 
-    /// Puts a stream in the vacant slot, for which the caller has asked.
+    /// Inserts a stream in the vacant slot, which [`vacancy`](Self::vacancy) returned.
     pub(super) fn insert(&mut self, slot: u32, conn: Conn) -> &mut Conn {
         if let Lower::Tcp(carrier) = &conn.lower {
             self.flows.insert(&carrier.flow(), slot);
@@ -116,7 +116,7 @@ impl Streams {
         self.slab.insert(Box::new(conn))
     }
 
-    /// Takes a stream out.
+    /// Removes a stream.
     pub(super) fn remove(&mut self, slot: u32) -> Option<Box<Conn>> {
         let conn = self.slab.remove(slot)?;
         if let Lower::Tcp(carrier) = &conn.lower {
@@ -125,13 +125,13 @@ impl Streams {
         Some(conn)
     }
 
-    /// The table of the flows of connections.
+    /// Returns the table of the connections' flows.
     #[inline]
     pub(super) fn flows(&self) -> &FlowTable {
         &self.flows
     }
 
-    /// The hash of a flow; it is not computed again for the flow of the call before.
+    /// Returns the hash of a flow; the hash of the previous call's flow is cached.
     #[inline]
     pub(super) fn hash(&mut self, flow: &FlowKey) -> FlowHash {
         match self.hashed {
@@ -144,7 +144,7 @@ impl Streams {
         }
     }
 
-    /// True when the flow is that of the stream in this slot.
+    /// Returns true if the flow is that of the stream in this slot.
     #[inline]
     fn is_flow(&self, slot: u32, flow: &FlowKey) -> bool {
         self.get(slot).is_some_and(|conn| conn.lower.flow() == *flow)
@@ -154,13 +154,13 @@ impl Streams {
         self.flows.find(hash, |slot| self.is_flow(slot, flow))
     }
 
-    /// A stream has come to TIME-WAIT.
+    /// Adds a stream that has entered TIME-WAIT.
     pub(super) fn add_time_wait(&mut self, stream: StreamId) {
         let slab = &self.slab;
         self.time_wait.add(stream, |id| slab.find(id).is_some());
     }
 
-    /// Takes out the stream that is in TIME-WAIT for longest; its slot.
+    /// Takes the stream that has been in TIME-WAIT for longest out of the queue; returns its slot.
     pub(super) fn oldest_time_wait(&mut self) -> Option<u32> {
         let slab = &self.slab;
         self.time_wait.oldest(|id| slab.find(id))

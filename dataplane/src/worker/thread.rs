@@ -1,8 +1,8 @@
 //! The thread around a [`Core`]: pinned, registered with DPDK, with a clock and a way to sleep.
 //!
-//! A worker that finds nothing to do polls on, or (`adaptive`) polls for a bounded time ([`spin`]) and then sleeps
-//! until a command, another worker, a port or the next timer wakes it: at most 1 ms, and 50 µs if one of
-//! its ports has no descriptor. A panic ends the thread and is reported; it is never silent.
+//! An idle worker keeps polling or (`adaptive`) polls for a bounded time ([`spin`]) and then sleeps. A command,
+//! another worker, a port or the next timer ends the sleep, which lasts 1 ms at most, 50 µs if one of the worker's
+//! ports has no descriptor. A panic ends the thread and is reported to the control thread.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,33 +25,33 @@ use crate::mesh::Mesh;
 use crate::port::Port;
 use crate::wake::Wake;
 
-/// Longest sleep, and longest with a port that cannot wake us.
+/// Longest sleep; `SLEEP_BLIND` applies if a port cannot wake the worker.
 const SLEEP: Duration = Duration::from_millis(1);
 const SLEEP_BLIND: Duration = Duration::from_micros(50);
 
-/// A timer that is due within this time is polled for: to sleep and to wake takes about as long.
+/// Timers due within this time are polled for, because a sleep with its wake-up takes about as long.
 const SOON: Duration = Duration::from_micros(20);
 
-/// Longest time to poll for what the peer of the stream that was served last answers.
+/// Longest time to poll for a response of the peer that was served last.
 const SPIN: Duration = Duration::from_micros(250);
-/// The time to poll while a port cannot wake the worker, whatever the round trip.
+/// Time to poll if a port cannot wake the worker, whatever the round-trip time.
 const SPIN_BLIND: Duration = Duration::from_millis(1);
 
-/// A port with its queues, one per worker that is attached to it.
+/// A port with its queues, one for each attached worker.
 pub(crate) struct StartPort<Io> {
     pub(crate) facts: PortFacts,
     pub(crate) queues: Vec<Io>,
 }
 
-/// Keeps a thread's registration with DPDK until it ends.
+/// Holds a thread's registration with DPDK; unregisters on drop.
 pub(crate) type Registration = Box<dyn Any>;
 
 impl Dataplane {
-    /// Starts the workers of a configuration. The queues of `ports`, which are in the order of
-    /// [`DataplaneConfig::ports`], go to them; the ports themselves stay with the caller.
+    /// Starts the workers of a configuration. `ports` are in the order of [`DataplaneConfig::ports`]; their queues
+    /// move to the workers, the ports stay with the caller.
     ///
     /// # Errors
-    /// What is wrong with the configuration, or what the system refuses. Nothing runs then.
+    /// The configuration is invalid, or a system call failed. No worker is left running.
     pub fn start(
         config: &DataplaneConfig,
         ports: &mut [Port],
@@ -60,11 +60,11 @@ impl Dataplane {
         Dataplane::start_confined(config, ports, eal, |_| ())
     }
 
-    /// The same. `confine` is called in each worker's thread when it is pinned and registered, before its first turn: it
-    /// gives up what a worker does not need.
+    /// Like [`Dataplane::start`]. Each worker's thread calls `confine` after it is pinned and registered and
+    /// before its first turn, to drop privileges that a worker does not need.
     ///
     /// # Errors
-    /// Those of [`Dataplane::start`].
+    /// As for [`Dataplane::start`].
     pub fn start_confined(
         config: &DataplaneConfig,
         ports: &mut [Port],
@@ -98,8 +98,7 @@ impl Dataplane {
     }
 }
 
-/// Starts the workers of a checked configuration on these ports. `register` is called in each thread, after it
-/// is pinned.
+/// Starts the workers of a checked configuration on these ports. Each thread calls `register` after it is pinned.
 pub(crate) fn start<Io: PortIo + Send + 'static>(
     config: &DataplaneConfig,
     ports: Vec<StartPort<Io>>,
@@ -120,9 +119,9 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
     let (hosts, host_ends) = share(config, &macs, &wakes)?;
     let queues = distribute(config, ports);
     let clock = std::time::Instant::now();
-    // Asked before any thread is pinned: a pinned one may use but one.
+    // Queried before any thread is pinned: afterwards the pinned thread's single CPU would be counted.
     let alone = std::thread::available_parallelism().is_ok_and(|n| n.get() == 1);
-    // Dropping it stops the threads that have started, should a later one fail.
+    // Dropped on an error below, which stops the threads started so far.
     let mut dataplane = Dataplane::new(handles, config, control);
     dataplane.hosts = host_ends;
     let parts = links.into_iter().zip(meshes).zip(queues.into_iter().zip(hosts));
@@ -143,7 +142,8 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
         };
         let (thread, ready) = spawn(worker.clone(), parts, (clock, alone), register.clone())?;
         handle.attach(thread);
-        // A thread that drops its sender unused has panicked before it was ready; its handle reports that.
+        // A sender dropped unused means that the thread panicked before it was ready; its handle reports the
+        // panic.
         ready.recv().unwrap_or(Ok(()))?;
     }
     Ok(dataplane)
@@ -185,10 +185,11 @@ fn check(config: &DataplaneConfig) -> Result<(), StartError> {
     Ok(())
 }
 
-/// The ends of what interfaces share with the host's kernel.
+/// Workers' ends by worker and interface, and the host's ends.
 type Shared = (Vec<Vec<Option<HostPort>>>, Vec<HostEnd>);
 
-/// For each worker its ends of the interfaces that are shared with the host, by place; and the host's.
+/// Creates the rings of the interfaces shared with the host. Returns each worker's ends by interface, and the
+/// host's ends.
 fn share(
     config: &DataplaneConfig,
     macs: &[[u8; 6]],
@@ -213,7 +214,7 @@ fn share(
     Ok((ports, ends))
 }
 
-/// For each worker its ports, by place.
+/// Distributes the queues: for each worker its ports, by port number.
 fn distribute<Io: PortIo>(
     config: &DataplaneConfig,
     ports: Vec<StartPort<Io>>,
@@ -277,7 +278,7 @@ fn run<Io: PortIo>(
     let registration = match prepared {
         Ok(registration) => registration,
         Err(error) => {
-            // Who started us waits for it.
+            // The starting thread waits for this result.
             let _ = ready.send(Err(error));
             return;
         }
@@ -316,26 +317,26 @@ fn text_of(panic: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "a panic without a message".to_owned())
 }
 
-/// What the worker does between turns.
+/// Idle behaviour of a worker between turns.
 struct IdleLoop {
     idle: Idle,
     last_busy: Instant,
-    /// How long to poll from then on; chosen in the first turn without work.
+    /// Time to poll after the last work, chosen in the first idle turn.
     spin: Option<Duration>,
-    /// There is only one processor: the threads and peers that produce our input cannot run while we poll.
+    /// True with a single CPU: local peers and producers of input cannot run while the worker polls.
     alone: bool,
 }
 
 impl IdleLoop {
     fn new(idle: Idle, alone: bool, now: Instant) -> Self {
         if matches!(idle, Idle::Adaptive { .. }) {
-            // Without it the kernel adds 50 µs to each sleep; if it is refused, it does.
+            // The default timer slack adds 50 µs to each sleep. Best effort: on failure sleeps are longer.
             let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
         }
         IdleLoop { idle, last_busy: now, spin: None, alone }
     }
 
-    /// What follows a turn that has just ended, at `at`; returns when the next one begins.
+    /// Polls, yields or sleeps after a turn that ended at `at`. Returns the start of the next turn.
     fn after<Io: PortIo>(
         &mut self,
         busy: bool,
@@ -369,20 +370,20 @@ impl IdleLoop {
     }
 }
 
-/// How long to poll after the last work: until the peer can have answered, if that is soon. Else polling would only be
-/// in vain.
+/// Returns how long to poll after the last work: until the peer's response can arrive if that is soon, else for
+/// the configured minimum.
 fn spin(least: Duration, round_trip: Option<Duration>, can_be_woken: bool) -> Duration {
     if !can_be_woken {
         return least.max(SPIN_BLIND);
     }
-    // Half as much for its variance.
+    // The round-trip time plus half of it for variance.
     let answer = round_trip.map(|round_trip| round_trip + round_trip / 2);
     answer.filter(|&answer| answer <= SPIN).unwrap_or(least).max(least)
 }
 
-/// Sleeps, unless there is something to do.
+/// Sleeps until a wake-up, the next timer or the longest sleep, unless there is work.
 fn sleep<Io: PortIo>(core: &mut Core<Io>, wake: &Wake, at: Instant, until: Option<Duration>) {
-    // First all that may wake us is asked to, then the last look: what comes later finds us armed.
+    // Wake-ups are armed before the last check for work, so later input ends the sleep.
     wake.arm();
     core.ports_mut().for_each(PortIo::rest);
     if !core.must_stay(at) {
@@ -405,15 +406,16 @@ fn wait<Io: PortIo>(core: &Core<Io>, wake: &Wake, until: Option<Duration>) {
     }
     let until = until.map_or(longest, |until| until.min(longest));
     let limit = Timespec { tv_sec: 0, tv_nsec: until.subsec_nanos().into() };
-    // Woken, interrupted or timed out: the next turn polls everything.
+    // The result is irrelevant: the next turn polls every source.
     let _ = poll(&mut fds, Some(&limit));
     if fds[1..].iter().any(|fd| is_broken(fd.revents())) {
-        // An interface that is down or gone makes poll(2) return at once, again and again: sleep without it.
+        // The descriptor of an interface that is down or removed makes poll(2) return at once every time. Sleep
+        // without it.
         let _ = poll(&mut fds[..1], Some(&limit));
     }
 }
 
-/// The descriptor reports an error and no frames.
+/// True if the descriptor reports an error and no frames.
 fn is_broken(events: PollFlags) -> bool {
     let errors = PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
     events.intersects(errors) && !events.contains(PollFlags::IN)

@@ -1,8 +1,8 @@
 //! Hosts that leave checksums to a device that does not fill them in: the other end of a veth with checksum offload.
 //! All of their packets are dropped, and their connections time out, so the operator is notified.
 //!
-//! The field of such a packet is recognised: that of TCP, and of UDP around SCTP, holds the sum of the pseudo-header; SCTP's is
-//! zero. Corruption leaves other values.
+//! The checksum field identifies such a packet: TCP's, and that of UDP around SCTP, contains the pseudo-header's sum;
+//! SCTP's is zero. Corruption leaves other values.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::io::PortIo;
 use crate::net::link;
 use crate::net::protocol::{TCP, UDP, UDP_HEADER};
 
-/// Packets of one host within [`WINDOW`] that make a report: a connect alone repeats its SYN so often.
+/// Packets of one host within [`WINDOW`] that cause a report: a single connect repeats its SYN that often.
 const BURST: u32 = 3;
-/// Time in which they come, and between two reports.
+/// Window in which the packets are counted. A host is reported at most once in a window.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// The last host that was seen.
+/// The host seen last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unfinished(Option<Seen>);
 
@@ -35,7 +35,7 @@ struct Seen {
 }
 
 impl Unfinished {
-    /// Counts a packet. Returns whether it makes a report.
+    /// Counts a packet. Returns whether it causes a report.
     fn count(&mut self, port: u16, source: IpAddr, now: Instant) -> bool {
         let new = Seen { port, source, since: now, packets: 0 };
         let seen = self.0.get_or_insert(new);
@@ -48,18 +48,18 @@ impl Unfinished {
     }
 }
 
-/// True if the checksum of a TCP segment, which is wrong, was left to a device; `addresses` is the part of both in it.
+/// Returns true if a TCP segment with a wrong checksum left it to a device; `addresses` is the sum of both addresses.
 pub(super) fn of_segment(addresses: u16, segment: &[u8]) -> bool {
     let sum = checksum::pseudo_header_between(addresses, TCP, segment.len());
     segment.get(16..18) == Some(&sum.to_be_bytes())
 }
 
-/// The same of an SCTP packet.
+/// Returns true if an SCTP packet with a wrong checksum left it to a device.
 pub(super) fn of_packet(packet: &[u8]) -> bool {
     packet.get(8..12) == Some(&[0; 4])
 }
 
-/// The sender of a frame that was refused for a checksum, if it is UDP whose checksum was left to a device.
+/// Returns the sender of a frame dropped for its checksum, if it is UDP that left the checksum to a device.
 pub(super) fn sender_of_datagram(frame: &[u8]) -> Option<IpAddr> {
     let packet = frame.get(link::ip_at(frame)?..)?;
     let upper = ip::upper(packet).filter(|upper| upper.protocol == UDP)?;
@@ -71,7 +71,7 @@ pub(super) fn sender_of_datagram(frame: &[u8]) -> Option<IpAddr> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// A packet was dropped whose checksum was left to a device.
+    /// Notes a dropped packet whose checksum was left to a device, and reports its sender if it recurs.
     #[cold]
     pub(super) fn unfinished_checksum(&mut self, port: u16, source: IpAddr) {
         if self.unfinished.count(port, source, self.now) && !self.control.is_short() {

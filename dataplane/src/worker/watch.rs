@@ -1,5 +1,5 @@
-//! Input while a capture runs: frame by frame, so that what becomes of each is known. Only the queues of the captured port
-//! come here.
+//! Input while a capture runs: frame by frame, so that each frame's outcome is known. Only queues of the captured port
+//! take this path.
 
 use arrayvec::ArrayVec;
 use base::Instant;
@@ -11,7 +11,7 @@ use crate::capture::Tap;
 use crate::io::{BURST, Frame, PortIo};
 
 impl<Io: PortIo> Core<Io> {
-    /// Begins a capture of a port, or ends it: the tap that there was is dropped.
+    /// Starts or ends a capture of a port: `tap` replaces the previous tap, which is dropped.
     ///
     /// # Errors
     /// This worker has no queue of the port.
@@ -25,8 +25,8 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// As a burst is taken without a capture, with the same bounds: known frames first, then the others. Returns how many
-    /// were for streams and associations.
+    /// Processes a burst with the same bounds as without a capture: matched frames first, then the others. Returns the
+    /// number of frames for streams and associations.
     #[cold]
     #[inline(never)]
     pub(super) fn take_watched(
@@ -47,7 +47,7 @@ impl<Io: PortIo> Core<Io> {
             let mut arrivals = Arrivals::new();
             self.take(port, Packet::Frame(frame), now, &mut arrivals);
             known += self.look_up_and_input(&mut arrivals, &[], &mut strangers, now);
-            // A packet that fragments were put together to is not a frame: its last fragment is recorded now.
+            // A reassembled packet is not a frame: its last fragment is recorded now.
             let later = strangers.get(left).is_some_and(|a| matches!(a.frame, Packet::Frame(_)));
             if !later {
                 let forwarded = self.env.control.counters().frames.mesh_out.get() > meshed;
@@ -67,7 +67,7 @@ impl<Io: PortIo> Core<Io> {
         known
     }
 
-    /// A received frame that was opened, as it is inside.
+    /// Adds a received frame's content, once opened, to the capture.
     pub(super) fn watch_opened(&mut self, port: usize, frame: &[u8]) {
         if let Some(tap) = self.env.ports.get_mut(port).and_then(|slot| slot.io.tap()) {
             tap.hold_inside(frame);

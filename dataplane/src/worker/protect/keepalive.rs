@@ -1,5 +1,5 @@
-//! What keeps the ports that a NAT on the way has given to ESP in UDP (RFC 3948 §2.3, §4): a datagram of one byte where
-//! nothing else was sent for a while.
+//! NAT keepalives of ESP in UDP (RFC 3948 §2.3, §4): a datagram of one byte, sent when an SA was silent for its
+//! interval. It keeps the port mapping of a NAT on the path.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use ipsec::sa::UDP_HEADER;
 
 use crate::net::link::ip_at;
 
-/// Bytes of the headers before what UDP carries: of Ethernet with a tag, IPv6 and UDP.
+/// Bytes of the headers before the UDP payload, at most: Ethernet with a tag, IPv6 and UDP.
 const HEADERS: usize = 18 + ip::IPV6_HEADER + UDP_HEADER;
-/// RFC 3948 §2.3.
+/// Payload of a NAT keepalive (RFC 3948 §2.3).
 const CONTENT: u8 = 0xff;
 
-/// SAs for which somebody is to send, and none else does: that of an IKE daemon sends its own.
+/// SAs for which the worker sends keepalives. For other SAs an IKE daemon sends them itself.
 #[derive(Default)]
 pub(super) struct Keepalives(HashMap<SaId, Kept>);
 
 struct Kept {
     every: Duration,
-    /// When something was sent last, or is to be looked at again.
+    /// Time of the last frame sealed or keepalive sent; at first, time of addition.
     last: Instant,
-    /// Where: the port, and the headers of what was sent first. Nothing is kept alive before.
+    /// Port and headers of the last frame sealed. `None` before the first: no keepalives are sent until then.
     headers: Option<(usize, ArrayVec<u8, HEADERS>)>,
 }
 
@@ -38,7 +38,7 @@ impl Keepalives {
         self.0.remove(&id);
     }
 
-    /// A frame was sealed by the newest SA of a protection.
+    /// Notes a frame that was sealed by the newest SA of a protection.
     #[inline]
     pub(super) fn sent(
         &mut self,
@@ -54,13 +54,13 @@ impl Keepalives {
             return;
         };
         kept.last = now;
-        // Those of the last frame: link-layer addresses change with a port or a next hop.
+        // Headers are stored again for each frame: link-layer addresses change with a port or a next hop.
         if let Some(headers) = headers(frame) {
             kept.headers = Some((port, headers));
         }
     }
 
-    /// A frame that is to be sent now, and its port.
+    /// Returns a keepalive frame that is due now, and its port.
     pub(super) fn due(&mut self, now: Instant) -> Option<(usize, Vec<u8>)> {
         let is_due = |kept: &&mut Kept| kept.headers.is_some() && now >= kept.last + kept.every;
         let kept = self.0.values_mut().find(is_due)?;
@@ -75,7 +75,7 @@ impl Keepalives {
     }
 }
 
-/// Those of a frame with ESP in UDP.
+/// Returns the headers of a frame with ESP in UDP.
 fn headers(frame: &[u8]) -> Option<ArrayVec<u8, HEADERS>> {
     let at = ip_at(frame)?;
     let header = ip::Header::read(&frame[at..]).ok().filter(|ip| ip.protocol == ip::UDP)?;

@@ -1,9 +1,10 @@
-//! Streams that require protection by IPsec keep it. Each of their packets is checked where it is received and where it is
-//! sealed: packets with less are dropped, in both directions. Here the wait is bounded: a stream whose policies or SAs let
-//! less pass ends after [`TIMEOUT`]. A missing SA alone ends no stream: nothing passes then, and IKE makes the next one.
+//! Streams that require protection by IPsec keep it. Each of their packets is checked at reception and at sealing:
+//! packets with less protection are dropped, in both directions. This module bounds the outage: a stream whose
+//! policies or SAs allow weaker packets ends after [`TIMEOUT`]. A missing SA alone ends no stream: no packet passes
+//! then, and IKE creates the next SA.
 //!
 //! ```text
-//!   policies or SAs change --> a round over all carriers, a few in a turn --> protected: nothing
+//!   policies or SAs change --> a round over all carriers, a few in a turn --> protected: no action
 //!                                                                        `--> less: ends at its time, unless a later
 //!                                                                             round finds it protected
 //! ```
@@ -22,9 +23,9 @@ use crate::worker::conn::Stage;
 use crate::worker::lower::Lower;
 use crate::worker::schedule::CarrierKind;
 
-/// A stream without the protection that it requires ends after this. Restarts of an IKE daemon take less.
+/// Time after which a stream without its required protection ends. Restarts of an IKE daemon take less.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Places that a round checks in a turn, and carriers that end in one.
+/// Slots that a round checks in a turn, and carriers that end in a turn, at most.
 const STEP: usize = 64;
 
 /// A connection or an association.
@@ -33,20 +34,20 @@ type Name = (CarrierKind, StreamId);
 /// The carriers of a worker that require protection.
 #[derive(Default)]
 pub(super) struct Upkeep {
-    /// Some carrier has required protection.
+    /// Whether any carrier has required protection so far.
     is_used: bool,
-    /// The next place that the round in progress checks.
+    /// The next slot to check in the current round; `None` between rounds.
     next: Option<usize>,
-    /// Policies or SAs have changed since the round began: another one follows.
+    /// Policies or SAs have changed during the current round: another one follows.
     again: bool,
-    /// Carriers without the protection that they require, and when they end.
+    /// End times of carriers without their required protection.
     ends: HashMap<Name, Instant>,
-    /// Not later than the first of these.
+    /// Lower bound of the end times.
     earliest: Option<Instant>,
 }
 
 impl Upkeep {
-    /// Policies or SAs have changed.
+    /// Begins a round after a change of policies or SAs, or requests another one after the current round.
     pub(super) fn begin(&mut self) {
         match self.next {
             None => self.next = self.is_used.then_some(0),
@@ -54,7 +55,7 @@ impl Upkeep {
         }
     }
 
-    /// When the next carrier ends.
+    /// Returns when the next carrier may end.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.earliest
     }
@@ -68,7 +69,7 @@ impl Upkeep {
         }
     }
 
-    /// Removes some of those that end now.
+    /// Removes and returns some of the carriers that end now.
     fn take_due(&mut self, now: Instant) -> Vec<Name> {
         let due = self.ends.iter().filter(|(_, at)| **at <= now).take(STEP);
         let due: Vec<Name> = due.map(|(name, _)| *name).collect();
@@ -81,7 +82,7 @@ impl Upkeep {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Each packet of a connection or an association requires this protection from now on, as long as it lives.
+    /// Requires this protection of each packet of a connection or an association, for the rest of its lifetime.
     pub(in crate::worker) fn require(
         &mut self,
         kind: CarrierKind,
@@ -101,7 +102,8 @@ impl<Io: PortIo> Core<Io> {
         self.env.seals.upkeep.is_used = true;
     }
 
-    /// Goes on with a round, and ends what has been without protection for too long. Returns whether there was anything to do.
+    /// Continues a round, and ends carriers that were without protection for too long. Returns whether there was
+    /// anything to do.
     pub(in crate::worker) fn check_protection(&mut self, now: Instant) -> bool {
         let upkeep = &mut self.env.seals.upkeep;
         let (next, is_due) = (upkeep.next, upkeep.earliest.is_some_and(|at| at <= now));
@@ -141,7 +143,8 @@ impl<Io: PortIo> Core<Io> {
         };
     }
 
-    /// Whether no packet of a carrier may pass with less protection than it requires; `None` if it requires none.
+    /// Returns whether policies and SAs allow a carrier's packets only with the protection that it requires; `None` if
+    /// it requires none.
     fn is_protected(&mut self, (kind, id): Name) -> Option<bool> {
         let (transport, flow, udp, least) = match kind {
             CarrierKind::Connection => {

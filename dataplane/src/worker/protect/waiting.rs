@@ -1,4 +1,4 @@
-//! Frames that wait for an SA. TCP and SCTP send again what is lost, so few are kept, for a short time.
+//! Frames that wait for an SA. TCP and SCTP retransmit lost packets, so few frames are kept, for a short time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use base::Instant;
 use ipsec::guard::Protection;
 
-/// Frames that wait at most, and those of one protection.
+/// Waiting frames of the worker, and of one protection, at most.
 const MOST: usize = 64;
 const EACH: usize = 16;
-/// A frame waits for so long at most: IKE takes a few round trips.
+/// Time that a frame waits, at most: IKE takes a few round trips.
 pub(super) const LONGEST: Duration = Duration::from_secs(2);
 
-/// The frames of a worker, the oldest first.
+/// Waiting frames of a worker, oldest first.
 pub(super) struct Waiting<F>(VecDeque<Waiter<F>>);
 
 struct Waiter<F> {
@@ -27,7 +27,7 @@ impl<F> Waiting<F> {
         Waiting(VecDeque::new())
     }
 
-    /// Keeps a frame, unless there are too many.
+    /// Keeps a frame, unless a bound is reached. Returns whether it was kept.
     pub(super) fn push(
         &mut self,
         protection: Protection,
@@ -42,13 +42,13 @@ impl<F> Waiting<F> {
         room
     }
 
-    /// All of them, each with its port and how long it may wait.
+    /// Removes and returns all frames, each with its port and the end of its wait.
     pub(super) fn take(&mut self) -> impl Iterator<Item = (usize, F, Instant)> + use<F> {
         let all = std::mem::take(&mut self.0);
         all.into_iter().map(|waiter| (waiter.port, waiter.frame, waiter.until))
     }
 
-    /// Drops those that have waited too long; returns how many.
+    /// Drops expired frames; returns their number.
     pub(super) fn expire(&mut self, now: Instant) -> u64 {
         let before = self.0.len();
         if before > 0 {
@@ -57,7 +57,7 @@ impl<F> Waiting<F> {
         (before - self.0.len()) as u64
     }
 
-    /// When the next one has waited too long.
+    /// Returns when the next frame expires.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.0.iter().map(|waiter| waiter.until).min()
     }

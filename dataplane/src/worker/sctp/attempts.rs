@@ -1,4 +1,4 @@
-//! Associations of peers that did not bring a session: they are handshakes that failed.
+//! Peers' associations that ended without a session: they are reported as failed handshakes.
 
 use base::Instant;
 use sctp_lite::endpoint::CloseReason as Reason;
@@ -12,7 +12,7 @@ use crate::worker::schedule::CarrierKind;
 use crate::worker::{Core, Phase};
 
 impl<Io: PortIo> Core<Io> {
-    /// An INIT was refused with an ABORT. One that is not answered comes again, and is none.
+    /// Reports an INIT that was refused with an ABORT. An unanswered INIT is not reported: the peer retransmits it.
     #[cold]
     pub(super) fn init_refused(
         &mut self,
@@ -45,7 +45,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.handshake_failed(at, Some(listener.id), failure, || detail, now);
     }
 
-    /// There is no place for a session of a peer's association.
+    /// Reports a session of a peer's association that was refused.
     #[cold]
     pub(super) fn session_refused(&mut self, at: u32, now: Instant) {
         let Some(association) = self.associations.get_mut(at) else { return };
@@ -65,7 +65,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.handshake_failed(at, listener, failure, || detail, now);
     }
 
-    /// An association shuts down, and has had no session. What its peer does from here on may take minutes.
+    /// Reports an association that shuts down without having had a session. Its shutdown may take the peer minutes.
     #[cold]
     pub(super) fn no_session_came(&mut self, at: u32) {
         let Some(association) = self.associations.get(at) else { return };
@@ -74,21 +74,21 @@ impl<Io: PortIo> Core<Io> {
             State::ShutdownReceived | State::ShutdownAckSent => {
                 ("closed", "the peer closed the association without an Initiate")
             }
-            // Its reason follows.
+            // The end of the association is reported with its reason later.
             _ => return,
         };
         let failure = HandshakeFailure::new("session", reason);
         self.session_missed(at, failure, || detail.to_owned(), self.env.now);
     }
 
-    /// An association has ended. Without having had a session it is an attempt that failed.
+    /// Reports an association that has ended, if it had no session: a failed handshake.
     #[cold]
     pub(super) fn association_down(&mut self, at: u32, reason: &Reason, now: Instant) {
         let failure = HandshakeFailure::of(&CloseReason::Sctp(reason.clone()));
         self.session_missed(at, failure, || reason.to_string(), now);
     }
 
-    /// An association ends because its packets are no longer protected as its listener requires.
+    /// Ends an association whose packets are no longer protected as it requires.
     #[cold]
     pub(in crate::worker) fn association_unprotected(&mut self, at: u32, now: Instant) {
         let reason = Reason::NotProtected;
@@ -98,7 +98,7 @@ impl<Io: PortIo> Core<Io> {
         association.carrier.make_ready(at, self.env.schedules.of(CarrierKind::Association));
     }
 
-    /// Likewise for one that is taken out before it has reported its end.
+    /// Reports an association that is removed before it has reported its end, if it had no session.
     #[cold]
     pub(super) fn association_evicted(&mut self, at: u32) {
         let detail = || "evicted, without a session, for a new association".to_owned();
@@ -132,7 +132,7 @@ impl<Io: PortIo> Core<Io> {
     }
 }
 
-/// The adaptation indication of an INIT.
+/// Returns the adaptation indication of an INIT.
 fn adaptation(packet: &Packet<'_>) -> Option<u32> {
     let first = packet.chunks().next()?.ok()?;
     let Ok(Chunk::Init(init)) = Chunk::parse(first) else { return None };

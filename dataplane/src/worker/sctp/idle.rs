@@ -1,15 +1,15 @@
-//! Associations without a session: what they count as, and which of them are evicted for new ones.
+//! Associations without a session: how they are counted, and which are evicted for new ones.
 //!
 //! ```text
-//!   accepted: Place --first session--> Nothing --last session ends--> Idle --> gone
+//!   accepted: Place --first session--> Nothing --last session ends--> Idle --> freed
 //!               |                         ^                            |
 //!               |                         +------- another session ----+
 //!               +--- shuts down without having had a session --> Idle
 //! ```
 //!
-//! One that shuts down may take minutes for it if its peer does not answer (RFC 9260 §9.2). Until it is gone it counts
-//! against its peer; the oldest one is evicted when the peer has as many streams as it may, or the worker as many
-//! associations.
+//! A shutdown may take minutes if the peer does not answer (RFC 9260 §9.2). The association counts against its peer
+//! until it is freed. The oldest one is evicted when the peer is at its limit of streams, or the worker at its
+//! limit of associations.
 
 use std::net::IpAddr;
 
@@ -23,11 +23,11 @@ use crate::worker::associations::{Association, Counts};
 use crate::worker::listen::Progress;
 
 impl<Io: PortIo> Core<Io> {
-    /// Takes a credit and a place in the backlog for a stream or an association of a peer whose address is its own.
-    /// When the peer has as many streams as it may, its oldest association that shuts down is evicted.
+    /// Takes a credit and a backlog place for a stream or an association of a peer with a proven address. When the
+    /// peer is at its limit of streams, its oldest association that is shutting down is evicted.
     ///
     /// # Errors
-    /// Which bound is reached; nothing is taken then.
+    /// The bound that is reached; nothing is taken then.
     pub(in crate::worker) fn take_place(
         &mut self,
         listener: ListenerId,
@@ -43,7 +43,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.admission.listeners_mut().take(listener, peer, name, Progress::Starting)
     }
 
-    /// An association has lost a session: without any it counts by itself.
+    /// Counts an accepted association by itself, if it has lost its last session.
     pub(super) fn count_if_idle(&mut self, at: u32) {
         if let Some(association) = self.associations.get_mut(at)
             && association.listener.is_some()
@@ -55,7 +55,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Removes an association from the counts; returns what it was counted as.
+    /// Removes an association from the counts; returns its previous count.
     pub(super) fn uncount(&mut self, at: u32) -> Counts {
         let name = self.associations.name(at);
         let Some(association) = self.associations.get_mut(at) else { return Counts::Nothing };
@@ -71,8 +71,8 @@ impl<Io: PortIo> Core<Io> {
         counted
     }
 
-    /// Whether an association has begun to shut down, or to close: it may be evicted then. One without a session so far
-    /// will have none, and leaves its listener's backlog.
+    /// Checks whether an association has begun to shut down or to close; it may be evicted then. An association that
+    /// awaited its first session leaves its listener's backlog.
     pub(super) fn check_leaving(&mut self, at: u32) {
         let Some(association) = self.associations.get_mut(at) else { return };
         let leaves = association.is_leaving();
@@ -96,7 +96,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Aborts the association without a session that has been shutting down for longest, of this peer or of all;
-    /// returns whether there was one. It is gone at once: its ABORT is sent if there is room now.
+    /// returns whether there was one. It is freed at once: its ABORT is sent if there is room now.
     pub(super) fn evict_association(&mut self, peer: Option<IpAddr>, now: Instant) -> bool {
         let found = match peer {
             Some(peer) => {
@@ -111,8 +111,8 @@ impl<Io: PortIo> Core<Io> {
         true
     }
 
-    /// Likewise for a new association that is opened from here, when all places are taken: if none shuts down, the one
-    /// opened from here that has not had a packet for longest and has no session.
+    /// Makes room for a locally opened association when all slots are taken. If no association is shutting down, the
+    /// locally opened one without a session that has been silent for longest is evicted.
     pub(super) fn evict_for_open(&mut self, now: Instant) {
         if self.associations.vacancy().is_some() || self.evict_association(None, now) {
             return;

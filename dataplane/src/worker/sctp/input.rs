@@ -1,4 +1,4 @@
-//! Received SCTP packets: for an association, for a listener, or out of the blue (RFC 9260 §8.4).
+//! Received SCTP packets: input of an association, handshake with a listener, or out of the blue (RFC 9260 §8.4).
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -27,14 +27,14 @@ use crate::worker::schedule::CarrierKind;
 use crate::worker::unfinished;
 use crate::worker::{Core, Env, Phase};
 
-/// Where a packet without an association came from.
+/// Origin of a packet.
 #[derive(Clone, Copy)]
 pub(super) struct Sender {
     pub(super) flow: FlowKey,
     pub(super) mac: Mac,
-    /// Its UDP port, if it came in UDP.
+    /// The sender's UDP port, if the packet arrived in UDP.
     pub(super) udp: Option<u16>,
-    /// Protection by IPsec under which the packet came.
+    /// Protection by IPsec of the received packet.
     pub(super) strength: Strength,
 }
 
@@ -45,9 +45,9 @@ impl Sender {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// A packet that demultiplexing found: what belongs to another worker goes there. It is found by the
-    /// ports and our address alone, so that a peer with several addresses finds its association from each.
-    /// A device may have [rules](crate::port::RssTable::sctp_rules) to do the same; what it hashes does not matter here.
+    /// Sorts a demultiplexed packet: one that belongs to another worker is forwarded. The owner follows from the ports
+    /// and our address alone, so that a peer with several addresses reaches its association from each. A device may
+    /// have [rules](crate::port::RssTable::sctp_rules) for the same; its hash is not used here.
     pub(in crate::worker) fn sort_sctp(
         &mut self,
         port: usize,
@@ -59,7 +59,7 @@ impl<Io: PortIo> Core<Io> {
     ) {
         let Kind::Sctp { ref packet, udp, .. } = found.kind else { return };
         let Some(slot) = self.env.ports.get(port) else { return };
-        // A device looks neither into UDP nor at whole packets that come in fragments.
+        // A device checks neither packets in UDP nor reassembled ones.
         let by = if udp.is_some() { ChecksumBy::Software } else { slot.facts.rx_sctp_checksum };
         let Some(unverified) = frame.is_unverified(by) else {
             return self.env.control.counters().drops.count_sctp(Refused::BadChecksum);
@@ -94,9 +94,9 @@ impl<Io: PortIo> Core<Io> {
         });
     }
 
-    /// Packets of one flow that came one behind the other, looked up, at least one. `ahead` is called before each, with its
-    /// number. Returns how many were handled: those behind one that its association reports, answers at once, or that
-    /// ends it, are not.
+    /// Handles successive packets of one flow, at least one, after their look-up. `ahead` is called before each, with
+    /// its index. Returns the number handled: processing stops after a packet that its association reports, answers at
+    /// once, or that ends it.
     pub(in crate::worker) fn sctp_packets(
         &mut self,
         run: &[Arrival<Io::Frame>],
@@ -104,7 +104,7 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> usize {
         let Some(first) = run.first() else { return 0 };
-        // The burst itself may have opened or ended the association meanwhile.
+        // The burst may have opened or ended the association meanwhile.
         let found = self.associations.find_from(first.slot, first.hash, &first.flow);
         let Some((slot, association)) =
             found.and_then(|at| Some((at, self.associations.get_mut(at)?)))
@@ -125,7 +125,7 @@ impl<Io: PortIo> Core<Io> {
         run.len()
     }
 
-    /// A packet whose flow has no association: the peer may have sent it from another of its addresses.
+    /// Handles a packet whose flow has no association: the peer may have sent it from another of its addresses.
     fn sctp_from_elsewhere(&mut self, arrival: &Arrival<Io::Frame>, now: Instant) {
         let Some((from, packet)) = self.env.read_packet(arrival) else { return };
         match self.associations.by_tag(&from.flow, packet.tag()) {
@@ -140,8 +140,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// A packet that had no association when it was looked up. It is examined while the burst
-    /// may still give work.
+    /// Handles a packet that had no association when it was looked up, within the budget for unmatched frames.
     pub(in crate::worker) fn strange_packet(&mut self, arrival: &Arrival<Io::Frame>, now: Instant) {
         // The burst may have opened its association meanwhile.
         if !self.associations.flows().has(arrival.hash) && !self.env.strangers.take(now) {
@@ -150,21 +149,21 @@ impl<Io: PortIo> Core<Io> {
         self.sctp_packets(core::slice::from_ref(arrival), |_| {}, now);
     }
 
-    /// A packet, its checksum verified, for the association in `at`.
+    /// Passes a packet with a verified checksum to the association in `at`.
     pub(super) fn take_packet(&mut self, at: u32, from: Sender, packet: &Packet<'_>, now: Instant) {
         let Some(association) = self.associations.get_mut(at) else { return };
         let taken = self.env.take_packet(at, association, from, packet, now);
         self.after_packet(at, from, taken, now);
     }
 
-    /// What a packet that was taken calls for at once.
+    /// Carries out the follow-up of an accepted packet.
     #[inline]
     fn after_packet(&mut self, at: u32, from: Sender, taken: Taken, now: Instant) {
         if taken.unverified {
             self.answer_unverified(at, from, now);
         }
         if taken.reports {
-            // Of a session without credit nothing more is taken, before it has the events of another packet.
+            // Takes the events before further packets cause more: a session out of credit is paused in time.
             self.report_association(at, now);
         }
         if taken.answer
@@ -174,12 +173,12 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// A packet from an unproven address, an INIT most often, is answered where it came from (RFC 9260 §5.1 B): if
-    /// that is another UDP port than the association's packets go to, or none, the answer goes there, and nothing else
-    /// does. A peer that has restarted behind a NAT gets its cookie like that.
+    /// Answers a packet from an unproven address, mostly an INIT, where it came from (RFC 9260 §5.1 B). If the
+    /// sender's UDP port differs from that of the association's packets, or only one of them uses UDP, this answer
+    /// alone goes there. A peer that has restarted behind a NAT receives its cookie like that.
     ///
-    /// The answer counts against the limit on INIT ACKs: any host can send an INIT in the peer's name. A peer that the listener does not
-    /// admit any more cannot restart its association.
+    /// The answer counts against the limit on INIT ACKs: any host can send an INIT in the peer's name. A peer that the
+    /// listener no longer admits cannot restart its association.
     fn answer_unverified(&mut self, at: u32, from: Sender, now: Instant) {
         let udp = self.associations.udp_ports(from.udp);
         let refused = self.refuses_address(at, from.flow.remote.ip());
@@ -206,8 +205,9 @@ impl<Io: PortIo> Core<Io> {
         endpoint.poll_reply(now, &mut packets);
     }
 
-    /// A packet of no association (RFC 9260 §5.1, §8.4): an INIT gets a cookie, a cookie an association,
-    /// others are answered as §8.4 requires. All answers go to the link-layer address that the packet came from.
+    /// Handles a packet without an association (RFC 9260 §5.1, §8.4): an INIT is answered with a cookie, a returned
+    /// cookie creates an association, others are answered as §8.4 requires. All answers go to the link-layer address
+    /// that the packet came from.
     fn sctp_unknown(&mut self, from: Sender, packet: &Packet<'_>, now: Instant) {
         let at = usize::from(from.flow.interface);
         let interface = self.env.network.interface(at);
@@ -236,8 +236,8 @@ impl<Io: PortIo> Core<Io> {
                 }
                 _ => None,
             });
-        // Answers to unknown senders are bounded by address. Those to INITs have a bound of their own, which leaves room
-        // for many honest peers: an INIT that is not answered comes again.
+        // Answers to unknown senders are limited by address. Answers to INITs have a limit of their own with room for
+        // many honest peers: an unanswered INIT is retransmitted.
         let begins = jar.is_some() && begins_with_init(packet);
         let path = path.with_fields(listener.as_ref().map_or_else(IpFields::default, |l| l.ip));
         let mut path = SctpPath::new(path, self.associations.udp_ports(from.udp));
@@ -265,7 +265,7 @@ impl<Io: PortIo> Core<Io> {
                     self.env.control.counters().drops.count(why);
                 }
             }
-            // An INIT past the limit: it comes again.
+            // An INIT above the limit: the peer retransmits it.
             Arrived::Dropped(Refused::NoRoom) if refused => {
                 self.env.control.counters().drops.count(DropReason::RateLimited);
             }
@@ -282,7 +282,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// An ICMP error about a packet of an association (RFC 9260 §10).
+    /// Handles an ICMP error about a packet of an association (RFC 9260 §10).
     pub(in crate::worker) fn icmp_for_association(
         &mut self,
         report: &Report,
@@ -318,7 +318,7 @@ impl<Io: PortIo> Core<Io> {
                     return Err(DropReason::IcmpNoNews);
                 }
             }
-            // RFC 9260 §10, ICMP8: as an ABORT.
+            // RFC 9260 §10, ICMP8: handled as an ABORT.
             Trouble::Unreachable(Unreachable::Protocol) if !association.is_opening() => {
                 let of_init = matches!(quote, Quote::SctpInit(_));
                 let cx = &mut self.env.tables.session_context();
@@ -340,22 +340,22 @@ impl<Io: PortIo> Core<Io> {
     }
 }
 
-/// Follow-up of a packet that was taken.
+/// Follow-up of an accepted packet.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
-    /// It is not proven to be the peer's, and is to be answered where it came from.
+    /// The packet is not proven to be the peer's, and its answer goes to where it came from.
     unverified: bool,
-    /// Its association may have events.
+    /// The association may have events.
     reports: bool,
-    /// Its association is to answer now.
+    /// The association is to answer now: enough packets are unanswered.
     answer: bool,
 }
 
 impl Taken {
-    /// A packet that was dropped.
+    /// No follow-up: the packet was dropped.
     const NOTHING: Taken = Taken { unverified: false, reports: false, answer: false };
 
-    /// It calls for something.
+    /// Returns true if there is a follow-up.
     #[inline]
     fn calls(self) -> bool {
         self.unverified || self.reports || self.answer
@@ -363,8 +363,8 @@ impl Taken {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// The packet of an arrival and where it came from. `None`, and counted, if it is none or its checksum is wrong
-    /// (RFC 9260 §6.8), which the device may have found right already.
+    /// Reads the packet of an arrival and its origin. Returns `None`, and counts the drop, if it is malformed or its
+    /// checksum wrong (RFC 9260 §6.8). The device may have verified the checksum already.
     #[inline]
     fn read_packet<'a>(&mut self, arrival: &'a Arrival<Io::Frame>) -> Option<(Sender, Packet<'a>)> {
         let Carries::Packet { udp, unverified } = arrival.carries else { return None };
@@ -385,7 +385,7 @@ impl<Io: PortIo> Env<Io> {
         None
     }
 
-    /// Gives a packet to its association.
+    /// Passes a packet to its association.
     #[inline]
     fn take_packet(
         &mut self,
@@ -400,7 +400,7 @@ impl<Io: PortIo> Env<Io> {
             self.control.counters().drops.count(DropReason::NotProtected);
             return Taken::NOTHING;
         }
-        // RFC 9260 §5.2.4: a cookie restarts the association. It may be older than the lists.
+        // RFC 9260 §5.2.4: a cookie may restart the association, and may be older than the peer lists.
         if begins_with(packet, chunk_type::COOKIE_ECHO)
             && let Some(listener) = association.listener
             && self.admission.listeners().admits(listener, from.flow.remote.ip()).is_err()
@@ -415,7 +415,7 @@ impl<Io: PortIo> Env<Io> {
             Ok(()) => self.control.counters().sctp.sctp_packets.add(1),
             Err(reason) => self.control.counters().drops.count_sctp(reason),
         }
-        // RFC 6951 §5.4: once the verification tag was checked.
+        // RFC 6951 §5.4: the peer's UDP port is updated once the verification tag was checked.
         if accepted.verified
             && let Some(port) = from.udp
         {
@@ -438,13 +438,13 @@ fn begins_with(packet: &Packet<'_>, kind: u8) -> bool {
     first.is_some_and(|chunk| chunk.kind == kind)
 }
 
-/// Answers to unknown senders, within a limit: what is not answered takes nothing of it.
+/// Sends answers to unknown senders within a limit. Packets that need no answer do not count.
 struct Limited<'a, 'b, Io: PortIo> {
     packets: Packets<'a, Io>,
     limit: &'b mut PeerLimit,
-    /// Who would be answered, and when.
+    /// Peer that would be answered, and the present time.
     peer: (IpAddr, Instant),
-    /// An answer was past the limit.
+    /// An answer exceeded the limit.
     refused: bool,
 }
 

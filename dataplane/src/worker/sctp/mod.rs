@@ -1,15 +1,15 @@
-//! What a worker does with SCTP associations. A stream over SCTP is a session of an association: its [`Conn`] is as that
-//! of a stream over TCP, its packets go through the association's [`Carrier`], which the sessions share.
+//! SCTP associations of a worker. A stream over SCTP is a session of an association. Its [`Conn`] is the same as over
+//! TCP; its packets go through the association's [`Carrier`], which the sessions share.
 //!
 //! ```text
-//!   INIT ---> (nothing kept: a cookie goes back) ---COOKIE ECHO---> association ---Initiate---> stream
-//!   connect: a session of an association that there is to that peer, with the same configuration and
+//!   INIT ---> (stateless: a cookie is returned) ---COOKIE ECHO---> association ---Initiate---> stream
+//!   connect: a session of an existing association to that peer, with the same configuration and
 //!            room, else of a new one
 //! ```
 //!
-//! Bounds: as many associations as streams; a peer's associations that have no session yet count as its half-open
-//! streams, those that have none any more or shut down as its streams, and each session takes a credit of its
-//! listener as a TCP connection does. Nothing is remembered of an INIT.
+//! Bounds: at most as many associations as streams. A peer's associations without a session so far count as its
+//! half-open streams; those that lost their sessions or shut down count as its streams. Each session takes a credit of
+//! its listener as a TCP connection does. No state is kept for an INIT.
 //!
 //! [`Carrier`]: super::carrier::Carrier
 //! [`Conn`]: super::conn::Conn

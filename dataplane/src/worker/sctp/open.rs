@@ -1,4 +1,4 @@
-//! Associations begin and end: cookies of peers, connects of the control thread, and the taking apart.
+//! Start and end of associations: returned cookies of peers, connects of the control thread, removal.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -27,8 +27,8 @@ use crate::worker::schedule::CarrierKind;
 use crate::worker::{Core, Phase};
 
 impl<Io: PortIo> Core<Io> {
-    /// A cookie of ours came back in `packet`: an association is up (RFC 9260 §5.1.5). Past a
-    /// bound nothing is answered, so that the peer tries again.
+    /// Accepts an association whose cookie the peer has returned in `packet` (RFC 9260 §5.1.5). If a bound is reached
+    /// the packet is not answered, so that the peer retransmits it.
     pub(super) fn accept_association(
         &mut self,
         listener: &ListenerConfig,
@@ -44,7 +44,7 @@ impl<Io: PortIo> Core<Io> {
             return Err(DropReason::StreamLimit);
         }
         if self.env.control.is_short() {
-            // Each association makes an event when it ends, which costs an unknown sender three packets.
+            // Each association causes an event when it ends, at a cost of three packets to an unknown sender.
             return Err(DropReason::EventRing);
         }
         let at = usize::from(from.flow.interface);
@@ -71,9 +71,9 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Opens a stream over SCTP: a session of an association to that peer, if there is one of the same
-    /// configuration with room for it, else of a new one. An association that is shared may end before the answer,
-    /// because the peer closes it at this moment or is gone: then another one is opened.
+    /// Opens a stream over SCTP: a session of an existing association to that peer with the same configuration and
+    /// room for it, else of a new one. A shared association may end before the answer, because the peer closes it at
+    /// that moment or has failed. Another one is opened then.
     pub(in crate::worker) fn connect_over_sctp(
         &mut self,
         connect: Connect,
@@ -124,7 +124,7 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// The association that a new stream to `remote` can share.
+    /// Returns the association that a new stream to `remote` can share.
     fn association_for(
         &self,
         interface: usize,
@@ -144,7 +144,7 @@ impl<Io: PortIo> Core<Io> {
         found.map(|(at, _)| at)
     }
 
-    /// `None` when the association takes no more.
+    /// Opens a session of an association. Returns `None` if the association accepts no more sessions.
     fn open_session(
         &mut self,
         at: u32,
@@ -159,7 +159,7 @@ impl<Io: PortIo> Core<Io> {
                 Ok(Some((at, id)))
             }
             Err(error @ OpenError::PrivateData(_)) => Err(ConnectError::Session(error)),
-            // It gets an association of its own.
+            // The stream gets an association of its own.
             Err(OpenError::NoStream | OpenError::Closed) => Ok(None),
         }
     }
@@ -190,7 +190,8 @@ impl<Io: PortIo> Core<Io> {
         Ok((at, id))
     }
 
-    /// An association whose flow policies protect now requires protection, also if it was opened before them.
+    /// Requires protection of an association whose flow is protected by policies now, even if it was opened before
+    /// them.
     fn require_of_opened(&mut self, slot: u32) {
         let Some(association) = self.associations.get(slot) else { return };
         let (flow, udp) = (association.carrier.flow(), association.carrier.path().udp());
@@ -198,7 +199,7 @@ impl<Io: PortIo> Core<Io> {
         self.require(CarrierKind::Association, Some(slot), least);
     }
 
-    /// Puts an association in its place, for which there is room; returns the slot.
+    /// Inserts an association in the vacant slot, which must exist; returns the slot.
     fn begin_association(
         &mut self,
         key: FlowKey,
@@ -207,7 +208,7 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> u32 {
         endpoint.set_headers(path.ip_len() as u16);
-        // RFC 9260 §7.3, RFC 1191 §3: what is known of the path is used from the beginning.
+        // RFC 9260 §7.3, RFC 1191 §3: a known path MTU is used from the beginning.
         let peer = (path.path.interface(), key.remote.ip());
         if let Some(mtu) = self.env.network.path_mtu(peer, now) {
             endpoint.path_mtu(now, path.packet_limit(mtu));
@@ -219,7 +220,7 @@ impl<Io: PortIo> Core<Io> {
         at
     }
 
-    /// Makes the stream of a session; there is room for it. Returns its slot.
+    /// Creates the stream of a session, for which there must be room. Returns its slot.
     pub(super) fn begin_session(
         &mut self,
         session: Session,
@@ -239,7 +240,7 @@ impl<Io: PortIo> Core<Io> {
         Some(slot)
     }
 
-    /// A stream is forgotten; its association may go on.
+    /// Ends the session of a stream that is being removed; its association may continue.
     pub(in crate::worker) fn session_gone(&mut self, session: Session) {
         let now = self.env.now;
         let Some(association) = self.associations.get_mut(session.association) else { return };
@@ -248,7 +249,7 @@ impl<Io: PortIo> Core<Io> {
         let cx = &mut self.env.tables.session_context();
         association.endpoint_mut().abort_session(now, session.id, cx);
         if leaves_nothing {
-            // What it was opened for is given up.
+            // An association that is still opening has no further purpose.
             association.endpoint_mut().abort(now, cx);
         }
         let schedule = self.env.schedules.of(CarrierKind::Association);
@@ -256,7 +257,7 @@ impl<Io: PortIo> Core<Io> {
         self.count_if_idle(session.association);
     }
 
-    /// Reports to all streams that are being opened over an association why that failed.
+    /// Aborts an association that is opening, and reports the reason to all of its streams.
     pub(super) fn give_up_association(&mut self, at: u32, reason: &ConnectError) {
         let Some(association) = self.associations.get_mut(at) else { return };
         let slots: Vec<u32> = association.sessions.values().copied().collect();
@@ -271,7 +272,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Takes an association out of everything, with the streams that it still has.
+    /// Removes an association and its remaining streams.
     pub(super) fn forget_association(&mut self, at: u32) {
         let Some(association) = self.associations.get(at) else { return };
         let slots: Vec<u32> = association.sessions.values().copied().collect();
@@ -291,7 +292,7 @@ impl<Io: PortIo> Core<Io> {
         association.carrier.release(at, schedule, &mut env.network, env.tables.keep());
     }
 
-    /// Aborts the associations of a listener that have had no session, of peers that `ends` selects.
+    /// Aborts a listener's associations that have had no session, of peers that `ends` selects.
     pub(in crate::worker) fn abort_associations_of(
         &mut self,
         listener: ListenerId,
@@ -309,7 +310,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// The worker drains: associations end when their sessions have.
+    /// Shuts down all associations: each ends after its last session.
     pub(in crate::worker) fn drain_associations(&mut self, now: Instant) {
         for at in self.associations.slots() {
             if let Some(association) = self.associations.get_mut(at) {
@@ -319,7 +320,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// All associations end at once.
+    /// Aborts all associations.
     pub(in crate::worker) fn abort_associations(&mut self) {
         for at in self.associations.slots() {
             self.abort_association(at);
@@ -333,7 +334,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Nothing of them is left.
+    /// Removes all associations.
     pub(in crate::worker) fn forget_associations(&mut self) {
         for at in self.associations.slots() {
             self.forget_association(at);

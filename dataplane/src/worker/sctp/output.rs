@@ -1,4 +1,4 @@
-//! Serving an association: as a connection, and what follows for its sessions.
+//! Serving an association, and the follow-up for its sessions.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::worker::Core;
 use crate::worker::output::Turn;
 use crate::worker::schedule::{CarrierKind, Queue};
 
-/// After this an association resolves a next hop again that did not answer.
+/// Time after which an association resolves an unreachable next hop again.
 const RETRY: Duration = Duration::from_secs(1);
 
 impl<Io: PortIo> Core<Io> {
@@ -21,7 +21,7 @@ impl<Io: PortIo> Core<Io> {
         queue: Queue,
         now: Instant,
     ) -> Turn {
-        // First what has come, so that what its owner answers at once goes with the acknowledgement.
+        // Received data are reported first: a service's answer to them is then sent with the acknowledgement.
         self.report_association(at, now);
         let Some(association) = self.associations.get_mut(at) else { return Turn::Done };
         association.carrier.scheduled().taken(queue);
@@ -29,7 +29,7 @@ impl<Io: PortIo> Core<Io> {
         self.report_association(at, now);
         self.check_leaving(at);
         let Some(association) = self.associations.get_mut(at) else { return Turn::Done };
-        // Its last packet was sent, or found no room for too long.
+        // The last packet was sent, or found no room for too long.
         if association.endpoint().is_done() {
             self.forget_association(at);
             return Turn::Done;
@@ -46,7 +46,7 @@ impl<Io: PortIo> Core<Io> {
         turn
     }
 
-    /// The timer of an association is due.
+    /// Handles an association's timer that is due.
     pub(in crate::worker) fn association_timer(&mut self, at: u32, now: Instant) {
         let Some(association) = self.associations.get_mut(at) else { return };
         let (carrier, env) = (&mut association.carrier, &mut self.env);
@@ -60,13 +60,13 @@ impl<Io: PortIo> Core<Io> {
         self.check_progress_of(at, now);
     }
 
-    /// There is no way to a next hop now: what is being opened is given up, the rest waits for its own
-    /// time-outs and asks again.
+    /// Handles a next hop that does not answer: an association that is opening is given up; an established one waits
+    /// for its own time-outs, and its next hop is resolved again after [`RETRY`].
     pub(in crate::worker) fn association_unreachable(&mut self, at: u32, now: Instant) {
         let Some(association) = self.associations.get_mut(at) else { return };
         if association.is_opening() {
             self.give_up_association(at, &ConnectError::Unreachable);
-            // Its ABORT cannot be sent either.
+            // The ABORT cannot be sent either.
             return self.forget_association(at);
         }
         association.carrier.retry_at(now + RETRY);

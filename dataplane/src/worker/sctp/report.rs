@@ -1,4 +1,4 @@
-//! What associations report, translated for their streams.
+//! Events of associations, translated for their streams.
 
 use base::Instant;
 use sctp_lite::endpoint::{Event, SessionEvent, SessionId};
@@ -14,7 +14,7 @@ use crate::worker::schedule::CarrierKind;
 use crate::worker::{Core, Env, Phase};
 
 impl<Io: PortIo> Core<Io> {
-    /// Takes the events of an association, but for those of sessions that have no credit for them.
+    /// Takes the events of an association, except those of sessions without credit for them.
     pub(in crate::worker) fn report_association(&mut self, at: u32, now: Instant) {
         while let Some(association) = self.associations.get_mut(at)
             && let Some(event) = association.endpoint_mut().poll_event()
@@ -35,7 +35,7 @@ impl<Io: PortIo> Core<Io> {
                 }
                 Event::Session(id, event) => {
                     let mut again = None;
-                    // Else the stream was forgotten.
+                    // Without an entry the stream was removed already.
                     if let Some(&slot) = association.sessions.get(&id)
                         && let Some((mut stream, env)) = self.resolve(slot)
                     {
@@ -46,7 +46,7 @@ impl<Io: PortIo> Core<Io> {
                             env.report_session(&mut stream, event, now);
                         }
                         if ended {
-                            // RFC 5043 §6: nothing of a session outlives it here.
+                            // RFC 5043 §6: a session leaves no state behind.
                             self.forget(slot);
                         } else if env.control.events_sent() != before {
                             env.charge(&mut stream, before);
@@ -56,13 +56,13 @@ impl<Io: PortIo> Core<Io> {
                         self.connect_again(again, now);
                     }
                 }
-                // Its sessions have reported it.
+                // The sessions have reported their end themselves.
                 Event::Down { reason } => self.association_down(at, &reason, now),
             }
         }
     }
 
-    /// A peer's Initiate takes the place that its association has, or one of its own.
+    /// Accepts a peer's Initiate: the session takes the association's backlog place, or a new one.
     fn take_session(&mut self, at: u32, id: SessionId, now: Instant) -> Option<u32> {
         let association = self.associations.get(at)?;
         let (listener, peer) = (association.listener?, association.carrier.peer());
@@ -78,7 +78,7 @@ impl<Io: PortIo> Core<Io> {
         if association.counts == Counts::Place {
             association.counts = Counts::Nothing;
         } else {
-            // From here on the session counts, and not the association.
+            // The session counts from here on, instead of the association.
             self.uncount(at);
             if self.take_place(listener, peer, stream, now).is_err() {
                 self.count_if_idle(at);
@@ -89,7 +89,7 @@ impl<Io: PortIo> Core<Io> {
         self.begin_session(Session { association: at, id, flow }, origin, now)
     }
 
-    /// RFC 5043 §6.4: a request that there is no room for gets a Terminate.
+    /// RFC 5043 §6.4: answers a request without room for it with a Terminate.
     fn refuse_session(&mut self, at: u32, id: SessionId, now: Instant) {
         self.env.control.counters().sctp.sessions_refused.add(1);
         self.session_refused(at, now);
@@ -102,9 +102,9 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// The association that a stream was to share has ended before the peer answered. A peer that shuts down has no
-    /// answer under way (RFC 9260 §9.2: it waits until its own are acknowledged), and one that aborts has forgotten the
-    /// question: the stream can be opened over another association.
+    /// Returns how to reopen a stream whose shared association has ended before the peer answered. A peer that shuts
+    /// down has no answer in flight (RFC 9260 §9.2: it waits until its own data are acknowledged), and a peer that
+    /// aborts has discarded the request: the stream can be opened over another association.
     fn reopens(
         &mut self,
         stream: &mut Stream<'_>,

@@ -1,5 +1,5 @@
-//! Every frame that a worker takes is counted once by what became of it: frames of all kinds, whole and damaged, beside
-//! a stream over TCP and one over SCTP. [`Net::turn`] compares the sums after each turn.
+//! Each frame taken by a worker is counted once with its outcome: frames of all kinds, valid and damaged, beside a
+//! stream over TCP and one over SCTP. [`Net::turn`] compares the sums after each turn.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ use crate::net::path;
 
 const PORT: u16 = 4791;
 
-/// Numbers that are the same in each run.
+/// A deterministic pseudo-random generator.
 struct Noise(u64);
 
 impl Noise {
@@ -34,7 +34,7 @@ impl Noise {
     }
 }
 
-/// A packet of host `from` to host 2.
+/// Builds a packet of host `from` to host 2.
 pub(super) fn packet(from: u8, protocol: IpProtocol, bytes: &[u8]) -> TestFrame {
     let host = Host::new(&Plan::new(from));
     let interface = host.cores[0].env.network.interface(0);
@@ -53,10 +53,10 @@ pub(super) fn echo() -> TestFrame {
     packet(9, IpProtocol::Icmp, &message)
 }
 
-/// Everything that arrives, prepared once.
+/// All arriving frames, prepared once.
 struct Frames {
     fixed: Vec<TestFrame>,
-    /// What the first host sent last.
+    /// Frames recently sent by the first host.
     seen: Rc<RefCell<Vec<Vec<u8>>>>,
 }
 
@@ -86,7 +86,7 @@ impl Frames {
         Frames { fixed, seen: Rc::default() }
     }
 
-    /// A frame, and the host that gets it.
+    /// Returns a frame, and the index of the host that receives it.
     fn pick(&self, noise: &mut Noise) -> (usize, TestFrame) {
         let seen = self.seen.borrow();
         let live = &seen[noise.below(seen.len())];
@@ -100,7 +100,7 @@ impl Frames {
             1 if live[12..14] == [8, 0] => {
                 let (kind, code) = [(3, 4), (3, 1), (3, 3), (11, 0)][noise.below(4)];
                 let mut quoted = live.clone();
-                // Of another stream, or of another place in it.
+                // The quote is of another stream, or of another position in it.
                 let at = [35, 39, 60][noise.below(3)];
                 quoted[at.min(live.len() - 1)] ^= 1;
                 (0, icmp(kind, code, 1200 - noise.below(40) as u16, &quoted))
@@ -126,7 +126,7 @@ impl Frames {
     }
 }
 
-/// Four thousand frames beside a stream over TCP and one over SCTP; the hosts, to look at.
+/// Delivers four thousand frames beside a stream over TCP and one over SCTP; returns the hosts.
 fn run(workers: u16, limits: Limits, room: usize, seed: u64) -> Net {
     let plan = |n| Plan { workers, limits, rss: Rss::None, ..Plan::new(n) };
     let mut net = Net::new(&[plan(1), plan(2)]);
@@ -180,7 +180,7 @@ fn every_frame_is_counted_once() {
             seen.extend(handle.counters().drops.iter().filter(|d| d.2 > 0).map(|d| d.1));
         }
     }
-    // Each way in which a frame may end was taken.
+    // Each outcome of a frame occurred.
     for name in [
         "segments",
         "sctp_packets",
@@ -235,7 +235,7 @@ fn answers_that_find_no_room_are_counted_beside() {
     assert!(net.hosts[1].count("no_listener") > 0);
 }
 
-/// Gauges of a host, but those of what is remembered of neighbours and paths, which is bounded.
+/// Returns the gauges of a host, except the bounded ones of stored neighbours and paths.
 fn gauges(host: &Host) -> Vec<(&'static str, u64)> {
     let mut all = Vec::new();
     host.handles[0].counters().for_each(|c, n| {
@@ -245,7 +245,7 @@ fn gauges(host: &Host) -> Vec<(&'static str, u64)> {
     all
 }
 
-/// What a message of some segments takes: frames of either host, and time.
+/// Measures the cost of a message of some segments: frames of either host, and time.
 fn effort(net: &mut Net, stream: ddp::StreamId) -> (u64, u64, Duration) {
     let sent = |net: &Net| [0, 1].map(|host: usize| net.hosts[host].count("tx_frames"));
     let (before, begin) = (sent(net), net.now);
@@ -267,7 +267,7 @@ fn a_flood_leaves_everything_as_it_was() {
         net.open_as(0, 0, 1, (v4(2), SCTP_PORT).into(), config()).0,
     ];
     for stream in streams {
-        // The first ones find the path's time and window.
+        // The first messages measure the path's round trip and open the window.
         for _ in 0..20 {
             effort(&mut net, stream);
         }
@@ -290,7 +290,7 @@ fn a_flood_leaves_everything_as_it_was() {
         }
     }
     net.settle();
-    // What nobody asked for is no event, but for reports of refused connections, of which there are so many a second.
+    // Unsolicited frames cause no events, except rate-limited reports of refused connections.
     let is_report = |e: &crate::api::Event| matches!(e, crate::api::Event::HandshakeFailed(_));
     let reports = net.hosts[1].events[events..].iter().filter(|(_, e)| is_report(e)).count();
     assert!(reports <= 8, "{reports}");
@@ -301,7 +301,7 @@ fn a_flood_leaves_everything_as_it_was() {
     net.pass(Duration::from_secs(1));
     let after = streams.map(|stream| effort(&mut net, stream));
     assert_eq!(after, alone, "a second after");
-    // What waits for its time-out has gone, too.
+    // State that ends by time-out is freed as well.
     net.pass(Duration::from_secs(60));
     assert_eq!(gauges(&net.hosts[1]), before);
     let strange = |e: &crate::api::Event| !matches!(e, crate::api::Event::Untagged { .. });

@@ -1,22 +1,22 @@
-//! Attacks, beside the same run without: an established stream keeps at least nine tenths of its goodput
-//! in virtual time, and what the worker remembers stays within its bounds.
+//! Attacks, compared with the same run without: an established stream keeps at least nine tenths of its goodput in
+//! virtual time, and the worker's state stays within its bounds.
 //!
-//! The victim is host 2. A client, host 1, writes 4 MiB to it over a path of 1 ms each way, through a
-//! window of 128 KiB: about 5 frames in each step of 100 µs. The attack adds up to [`RATE`] frames in each,
-//! of which the victim takes no more than 32.
+//! The victim is host 2. A client, host 1, writes 4 MiB to it over a path of 1 ms each way, through a window of 128
+//! KiB: about 5 frames in each step of 100 µs. The attack adds up to [`RATE`] frames per step; the victim takes
+//! bursts of at most 32.
 //!
 //! | attack | who | test |
 //! |---|---|---|
-//! | blind resets, SYNs, text | off the path, knows the ports and the window | [`blind`] |
+//! | blind resets, SYNs, text | off-path, with ports and window | [`blind`] |
 //! | challenge acknowledgements used up | the same | `blind::challenges_are_used_up` |
-//! | acknowledgements of what was never sent | the same | `blind::optimistic_acknowledgements_in_the_clients_name` |
-//! | SYN flood, half-open and cookies | anybody's addresses | [`floods`] |
-//! | half-open and idle streams | one true address | `floods::handshakes_that_lead_nowhere` |
-//! | streams in TIME-WAIT | one true address | `floods::streams_that_end_at_once` |
-//! | one peer opens too many streams | one true address | `floods::one_peer_opens_stream_after_stream` |
+//! | acknowledgements of data never sent | the same | `blind::optimistic_acknowledgements_in_the_clients_name` |
+//! | SYN flood, half-open and cookies | any host, forged addresses | [`floods`] |
+//! | half-open and idle streams | a peer, its own address | `floods::handshakes_that_lead_nowhere` |
+//! | streams in TIME-WAIT | a peer, its own address | `floods::streams_that_end_at_once` |
+//! | one peer opens too many streams | a peer, its own address | `floods::one_peer_opens_stream_after_stream` |
 //! | ARP and neighbour discovery | on the link | `floods::arp_requests_and_replies`, `floods::neighbour_discovery` |
-//! | forged ICMP | off the path, knows the ports | `floods::forged_icmp` |
-//! | fragments | anybody's addresses | `floods::fragments` |
+//! | forged ICMP | off-path, with ports | `floods::forged_icmp` |
+//! | fragments | any host, forged addresses | `floods::fragments` |
 //! | optimistic and split acknowledgements | a peer with a stream | [`peers`] |
 //! | SACK storm, tiny MSS, silly and closed windows | the same | [`peers`] |
 
@@ -49,13 +49,13 @@ const STEP: Duration = Duration::from_micros(100);
 const DELAY: Duration = Duration::from_millis(1);
 /// Frames of the attack in each step.
 const RATE: usize = 10;
-/// Steps after which the stream is taken to be dead.
+/// Steps after which the stream counts as dead.
 const PATIENCE: usize = 20_000;
 const CLIENT: usize = 0;
 const VICTIM: usize = 1;
 const ATTACKER: usize = 2;
 
-/// What the client sent last, which an off-path attacker does not know.
+/// Header fields of the client's last segment, unknown to an off-path attacker.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     port: u16,
@@ -64,13 +64,13 @@ struct Seen {
     stamps: Option<tcp::Timestamps>,
 }
 
-/// Given the sender's place and a frame, returns what is sent instead.
+/// Returns the frames sent instead of one, given the sender's index and the frame.
 type Mangler = Box<dyn FnMut(usize, TestFrame) -> Vec<TestFrame>>;
 
 /// The hosts, the path between them and the clock.
 struct Scene {
     net: Net,
-    /// Frames on their way: when they arrive, from whom.
+    /// Frames in flight: arrival time, sender, frame.
     air: VecDeque<(Instant, usize, TestFrame)>,
     mangle: Mangler,
     stream: StreamId,
@@ -85,7 +85,7 @@ impl Scene {
         Scene::with(limits, v4(2))
     }
 
-    /// With the client's stream to this address of the victim.
+    /// Opens the client's stream to this address of the victim.
     fn with(limits: Limits, victim: IpAddr) -> Scene {
         let plan = Plan { limits, ..Plan::new(2) };
         let mut net = Net::new(&[Plan::new(1), plan, Plan::new(3)]);
@@ -101,7 +101,7 @@ impl Scene {
         Scene { net, air, mangle, stream, seen, forger, n: 0 }
     }
 
-    /// Time for the client's write to arrive while `attack` goes on.
+    /// Measures the time of the client's write while `attack` runs.
     fn transfer(&mut self, mut attack: impl FnMut(&mut Scene) -> Vec<TestFrame>) -> Duration {
         let source = self.net.hosts[CLIENT].region(SOURCE.0, LEN, Access::NONE);
         source.write(0, &pattern(LEN));
@@ -129,7 +129,7 @@ impl Scene {
         while self.air.front().is_some_and(|(at, ..)| *at <= now) {
             let Some((_, from, frame)) = self.air.pop_front() else { break };
             for (to, host) in self.net.hosts.iter_mut().enumerate() {
-                // A switch: the last byte of a link-layer address is the host's number.
+                // Switching: the last byte of a link-layer address is the host's number.
                 let named = frame.0[0] & 1 != 0 || usize::from(frame.0[5]) == to + 1;
                 if to != from && named {
                     host.arrive(frame.clone());
@@ -151,7 +151,7 @@ impl Scene {
                 let mangled = (self.mangle)(from, frame);
                 sent.extend(mangled.into_iter().map(|frame| (now + DELAY, from, frame)));
             }
-            // Its line is no faster than that of the other attackers.
+            // The attacker's line is no faster than that of the other attackers.
             sent.truncate(if from == ATTACKER { RATE } else { usize::MAX });
             self.air.extend(sent);
         }
@@ -171,7 +171,7 @@ impl Scene {
         self.net.hosts[VICTIM].count(name)
     }
 
-    /// A segment of anybody to the victim.
+    /// Builds a segment to the victim from a forged address.
     fn forge(&self, from: IpAddr, segment: &Segment<'_>) -> TestFrame {
         self.packet(from, IpProtocol::Tcp, segment.wire_len(), |p| {
             segment.emit(p);
@@ -180,7 +180,7 @@ impl Scene {
         })
     }
 
-    /// A packet of anybody to the victim.
+    /// Builds a packet to the victim from a forged address.
     fn packet(
         &self,
         from: IpAddr,
@@ -195,24 +195,24 @@ impl Scene {
         TestFrame::new(out)
     }
 
-    /// A number that differs from step to step and frame to frame.
+    /// Returns a number that differs from step to step and frame to frame.
     fn noise(&self, n: usize) -> u32 {
         let seed = self.n.wrapping_mul(31).wrapping_add(n as u64);
         (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
     }
 }
 
-/// Where the TCP segment of a frame over IPv4 without a tag begins, and where its IP header does.
+/// Returns the offsets of the TCP segment and of the IP header of an untagged IPv4 frame.
 fn tcp_at(frame: &[u8]) -> Option<(usize, usize)> {
     (frame.len() >= 54 && frame[12..14] == [8, 0] && frame[23] == 6).then_some((34, 14))
 }
 
-/// Nothing but the client's stream.
+/// No attack: the client's stream alone.
 fn quiet(_: &mut Scene) -> Vec<TestFrame> {
     Vec::new()
 }
 
-/// Runs the client's write without and with an attack; the second scene is returned to look at.
+/// Runs the client's write without and with an attack; returns the second scene and its time.
 fn beside(
     make: impl Fn() -> Scene,
     attack: impl FnMut(&mut Scene) -> Vec<TestFrame>,
@@ -220,7 +220,7 @@ fn beside(
     let alone = make().transfer(quiet);
     let mut scene = make();
     let attacked = scene.transfer(attack);
-    // Done in time / 0.9 at most: nine tenths of the goodput.
+    // At most 10/9 of the time: nine tenths of the goodput.
     assert!(attacked * 9 <= alone * 10, "{attacked:?} instead of {alone:?}");
     (scene, attacked)
 }

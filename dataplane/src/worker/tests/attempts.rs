@@ -1,4 +1,4 @@
-//! Peers that connect and do not become streams: each is reported, with its stage and reason, and counted.
+//! Peers whose connection attempts do not become streams: each is reported, with its stage and reason, and counted.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
@@ -45,7 +45,7 @@ fn counts(net: &mut Net) -> Vec<HandshakeCount> {
     })
 }
 
-/// Where the segment of a frame begins, and its addresses.
+/// Returns the offset of a frame's TCP segment, and its addresses.
 fn segment_of(frame: &[u8]) -> Option<(usize, IpAddr, IpAddr)> {
     let v4 = |at: usize| IpAddr::from(<[u8; 4]>::try_from(&frame[at..at + 4]).unwrap());
     let v6 = |at: usize| IpAddr::from(<[u8; 16]>::try_from(&frame[at..at + 16]).unwrap());
@@ -56,7 +56,7 @@ fn segment_of(frame: &[u8]) -> Option<(usize, IpAddr, IpAddr)> {
     }
 }
 
-/// The frame with another segment in it.
+/// Replaces the segment of a frame with a changed one.
 fn rewritten(frame: &[u8], change: impl FnOnce(&mut Segment<'_>)) -> TestFrame {
     let (at, from, to) = segment_of(frame).unwrap();
     let bytes = frame[at..].to_vec();
@@ -80,7 +80,7 @@ fn rewritten(frame: &[u8], change: impl FnOnce(&mut Segment<'_>)) -> TestFrame {
     TestFrame::new(out)
 }
 
-/// Host 0's connection is up, and instead of its MPA request this arrives. Nothing of it comes after that.
+/// Replaces host 0's MPA request, once its connection is up, with a changed segment. Its later frames are lost.
 fn instead_of_the_request(net: &mut Net, to: IpAddr, change: impl FnOnce(&mut Segment<'_>)) {
     let taken: Rc<RefCell<Option<Vec<u8>>>> = Rc::default();
     let keep = taken.clone();
@@ -188,7 +188,7 @@ fn a_port_without_a_listener_is_reported_for_both_transports() {
         let refused = failed(&mut net);
         assert_eq!(refused.failure, HandshakeFailure::new("tcp", "no_listener"));
         assert_eq!((refused.listener, refused.local), (None, wrong));
-        // A SYN with ECN that is refused comes again without.
+        // A refused SYN with ECN is followed by one without.
         net.settle();
         let is_report = |e: &Event| matches!(e, Event::HandshakeFailed(_)).then_some(());
         while net.hosts[1].take(is_report).is_some() {}
@@ -200,7 +200,7 @@ fn a_port_without_a_listener_is_reported_for_both_transports() {
     }
 }
 
-/// A SYN alone is no attempt: its address may be forged.
+/// A SYN alone does not count as an attempt: its address may be forged.
 #[test]
 fn half_open_connections_are_no_attempts() {
     let mut net = listening();
@@ -247,7 +247,7 @@ fn over_sctp(to: IpAddr, with: SctpConfig) -> Net {
     net
 }
 
-/// The type of the first chunk.
+/// Returns the type of the first chunk.
 fn chunk_of(frame: &[u8]) -> Option<u8> {
     match frame[12..14] {
         [8, 0] if frame[23] == 132 => Some(frame[46]),
@@ -266,10 +266,10 @@ fn an_association_without_the_adaptation_or_without_a_session_is_reported() {
         assert_eq!((refused.failure, refused.listener), (failure, Some(ListenerId(7471))));
         assert_eq!(refused.detail, "adaptation indication 0x00000007 of the peer is not DDP's");
 
-        // The association comes up, and no Initiate.
+        // The association comes up, and no Initiate follows.
         for (abort, failure) in [(false, "timeout"), (true, "reset")] {
             let mut net = over_sctp(to, config());
-            // Neither DATA, with which a session begins, nor the ABORT of who gives up.
+            // DATA, with which a session begins, is lost, and so is the ABORT of a peer that gives up.
             net.loses = Box::new(move |from, frame| {
                 let chunk = chunk_of(frame);
                 from == 0 && (chunk == Some(0) || !abort && chunk == Some(6))
@@ -293,7 +293,7 @@ fn an_association_without_the_adaptation_or_without_a_session_is_reported() {
     }
 }
 
-/// One that had a session is no failed attempt, whatever ends it.
+/// An association that had a session is not a failed attempt, whatever ends it.
 #[test]
 fn an_association_that_had_a_session_is_no_failed_attempt() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
@@ -305,7 +305,7 @@ fn an_association_that_had_a_session_is_no_failed_attempt() {
     assert_eq!(counts(&mut net), []);
 }
 
-/// Its listener goes while the peer has its handshake.
+/// The listener is removed during the peer's handshake.
 #[test]
 fn what_ends_with_its_listener_is_reported() {
     let mut net = listening();
@@ -316,7 +316,7 @@ fn what_ends_with_its_listener_is_reported() {
     assert_eq!(failed(&mut net).failure, HandshakeFailure::new("admission", "listener_removed"));
 }
 
-/// An association whose peer opens more sessions than there is room for.
+/// The peer opens more sessions of an association than there is room for.
 #[test]
 fn a_session_without_a_place_is_reported() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);

@@ -1,5 +1,5 @@
-//! A capture of a worker's port: every frame once, with what became of it; and the worker does the same with one and
-//! without.
+//! A capture of a worker's port: every frame once, with its outcome. The worker behaves the same with and without a
+//! capture.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -28,7 +28,7 @@ fn tap(filter: &str) -> (Option<Box<Tap>>, Reader) {
     (Some(Box::new(tap)), reader)
 }
 
-/// Gives the first worker of a host a tap, or takes it.
+/// Sets or removes the tap of a host's first worker.
 fn set(net: &mut Net, host: usize, port: u16, tap: Option<Box<Tap>>) -> Result<(), CommandError> {
     let port = PortId(port);
     let ticket = net.hosts[host].command(0, |ticket| Command::Capture { port, tap, ticket });
@@ -45,7 +45,7 @@ fn records(reader: &mut Reader) -> Vec<Record> {
     std::iter::from_fn(|| reader.next_record()).collect()
 }
 
-/// The reasons for which frames were dropped, as counters name them.
+/// Returns the drop reasons of frames, with their counters' names.
 fn reasons(net: &Net, records: &[Record]) -> Vec<Option<&'static str>> {
     let name = |fate| match fate {
         Fate::Dropped(reason) => {
@@ -177,7 +177,7 @@ fn a_port_that_is_not_there_is_refused() {
     assert!(reader.is_over());
 }
 
-/// What IPsec protects is either in the file as it is on the wire, or as it is inside.
+/// A capture of an IPsec flow has either the sealed frames or their content.
 #[test]
 fn what_is_sealed_is_captured_outside_or_inside() {
     use super::ipsec;

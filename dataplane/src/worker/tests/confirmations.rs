@@ -11,10 +11,10 @@ use super::wire_pair::*;
 use crate::api::{self, CloseReason, Command, Event, Ticket};
 
 const PORT: u16 = 4793;
-/// Shorter than the teardown of the peer.
+/// A time shorter than the peer's teardown time-out.
 const A_WHILE: Duration = Duration::from_secs(2);
 
-/// A stream from the first host to the second one, which holds confirmations.
+/// A stream from the first host to the second, which holds confirmations.
 struct Held {
     net: Net,
     ulp: UlpKind,
@@ -22,7 +22,7 @@ struct Held {
     there: StreamId,
 }
 
-/// One for each transport and ULP.
+/// Opens a stream for each combination of transport and ULP.
 fn all() -> impl Iterator<Item = Held> {
     all_with(EndpointPolicy::default())
 }
@@ -53,7 +53,7 @@ impl Held {
         held
     }
 
-    /// A message of the first host arrives.
+    /// Delivers a message of the first host.
     fn send(&mut self) {
         match self.ulp {
             UlpKind::Ddp => {
@@ -105,7 +105,7 @@ impl Held {
         self.net.hosts[1].command(0, |_| command);
     }
 
-    /// The second host closes, before its peer; the first host does not follow.
+    /// Closes at the second host, before its peer; the first host does not follow.
     fn close_there(&mut self) {
         self.net.hosts[0].closes = false;
         self.tell(|stream| Command::Close { stream, abort: false });
@@ -121,7 +121,7 @@ impl Held {
         });
     }
 
-    /// How the stream ended on the first host, if it has.
+    /// Returns how the stream ended on the first host, if it has.
     fn ended(&mut self) -> Option<CloseReason> {
         self.net.hosts[0].take(|event| match event {
             Event::Closed { reason, .. } => Some(reason.clone()),
@@ -129,7 +129,7 @@ impl Held {
         })
     }
 
-    /// Whether the peer takes the end for a success: it is in order, without a last message (docs/protocol.md §6).
+    /// Returns whether the peer considers the end a success: graceful, without a last message (docs/protocol.md §6).
     fn ends_in_order(&mut self) -> bool {
         let reason = self.end();
         let last = self.net.hosts[0]
@@ -230,7 +230,7 @@ fn a_drain_leaves_the_close_to_the_control_thread() {
     }
 }
 
-// docs/protocol.md §6: the acknowledgement of the peer's close would confirm what came behind ours.
+// docs/protocol.md §6: the acknowledgement of the peer's close would confirm data received after ours.
 #[test]
 fn data_behind_our_close_ends_the_stream_with_an_error() {
     for sends in [false, true] {
@@ -286,7 +286,7 @@ fn the_idle_time_out_is_left_to_the_control_thread() {
         assert_eq!(stream, held.there);
         held.net.pass(A_WHILE);
         assert_eq!(held.ended(), None);
-        // Once.
+        // The event is reported once.
         let again = held.net.hosts[1].take(|e| matches!(e, Event::Idle { .. }).then_some(()));
         assert_eq!(again, None);
         held.tell(|stream| Command::Close { stream, abort: false });
@@ -316,7 +316,7 @@ fn the_control_thread_bounds_the_wait_after_the_peers_close() {
     }
 }
 
-// docs/protocol.md §6: our close would confirm it.
+// docs/protocol.md §6: our close would confirm these data.
 #[test]
 fn data_behind_the_last_flush_makes_the_close_an_error() {
     for (sends, peer_closes) in [(false, false), (true, false), (true, true)] {

@@ -1,4 +1,4 @@
-//! SYN cookies (RFC 4987 §3.6): which peers are accepted when unproven ones have used up the backlog.
+//! SYN cookies (RFC 4987 §3.6): peers that are accepted while unproven ones have used up the backlog.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn crowded(mode: SynCookieMode, half_open: u32) -> Net {
     Net::new(&[Plan::new(1), plan])
 }
 
-/// SYNs from `n` unknown addresses.
+/// Sends SYNs from `n` unknown addresses.
 fn strangers(net: &mut Net, n: u8) {
     for from in 3..3 + n {
         net.hosts[1].arrive(forged((from, 2000), PORT, Flags::SYN));
@@ -34,7 +34,7 @@ fn a_client_gets_in_past_a_full_backlog_and_its_stream_works() {
     assert_eq!(net.hosts[1].count("cookies_sent"), 40);
     let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
     assert_eq!(net.hosts[1].count("cookies_accepted"), 1);
-    // RFC 4987 §3.6: it took the place of the oldest of those who never answered.
+    // RFC 4987 §3.6: it replaced the oldest stream whose peer never answered.
     assert_eq!(net.hosts[1].count("half_open_evicted"), 1);
     let ticket = net.hosts[0].send(here, &[5; 2000]);
     net.wait_sent(0, ticket);
@@ -50,7 +50,7 @@ fn strangers_cannot_use_up_the_credits() {
         net.open(0, 0, 1, (v4(2), PORT).into());
     }
     assert_eq!(net.hosts[1].count("half_open_evicted"), 4);
-    // Now streams have the credits, and a cookie would promise what cannot be kept.
+    // Streams now hold the credits, so that a cookie could not be honoured.
     let sent = net.hosts[1].count("cookies_sent");
     net.hosts[0].connect(0, (v4(2), PORT).into());
     net.pass(Duration::from_millis(100));
@@ -64,7 +64,7 @@ fn syns_in_a_clients_name_do_not_keep_it_out() {
     plan.limits.half_open_per_peer = 4;
     let mut net = Net::new(&[Plan::new(1), plan]);
     net.hosts[1].listen(PORT);
-    // The host that they claim to be from never receives the answers, else it would reset them.
+    // The host with the forged address never receives the answers; otherwise it would reset them.
     net.loses = Box::new(|from, frame| from == 1 && frame.len() > 47 && frame[47] == 0x12);
     for port in 0..4 {
         net.hosts[1].arrive(forged((1, 100 + port), PORT, Flags::SYN));
@@ -96,7 +96,7 @@ fn a_request_that_comes_instead_of_a_lost_acknowledgement_is_enough() {
     net.hosts[1].listen(PORT);
     let mut bare = 0;
     net.loses = Box::new(move |from, frame| {
-        // The first acknowledgement, which has no text.
+        // The first acknowledgement, without text.
         let lost = from == 0 && frame[23] == 6 && frame[47] == 0x10 && bare == 0;
         bare += u32::from(lost);
         lost

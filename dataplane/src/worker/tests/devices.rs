@@ -15,10 +15,10 @@ use crate::net::protocol::{self, TCP};
 use crate::net::sctp_path::UdpPorts;
 
 const PORT: u16 = 4791;
-/// Where a TCP checksum is in a frame of IPv4.
+/// Position of the TCP checksum in an IPv4 frame.
 const SUM: std::ops::Range<usize> = 14 + 20 + 16..14 + 20 + 18;
 
-/// A SYN whose checksum the sender leaves to a device, as Linux does.
+/// Builds a SYN whose checksum is left to a device, as Linux does.
 fn unfinished(from: (u8, u16)) -> TestFrame {
     let mut frame = forged(from, PORT, Flags::SYN);
     let len = frame.0.len() - 34;
@@ -49,7 +49,7 @@ fn burst_of_unfinished_checksums_is_reported_once_in_ten_seconds() {
     }
     assert_eq!(reports(&mut net.hosts[1]), [(PortId(0), v4(9)); 3]);
     assert_eq!(net.hosts[1].count("l4_checksum"), 30);
-    // Damage in transit leaves another value.
+    // Corruption in transit leaves other values.
     for n in 0..30 {
         let mut frame = unfinished((8, 5000 + n));
         frame.0[SUM.start] ^= 0x10;
@@ -104,7 +104,7 @@ fn unfinished_checksums_of_sctp_in_udp_are_reported_too() {
     }
 }
 
-/// A stream goes on with the new link-layer address, which neighbours hear at once.
+/// A stream continues with the new link-layer address, which is announced to neighbours at once.
 #[test]
 fn port_with_another_address_announces_it_and_its_streams_send_from_it() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);

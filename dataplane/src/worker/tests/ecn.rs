@@ -15,7 +15,7 @@ const SINK: Stag = Stag(0x1234);
 const SOURCE: Stag = Stag(0x77);
 const LEN: usize = 1 << 20;
 
-/// The ECN field of a frame without a tag, and bytes of its TCP text.
+/// Returns the ECN field of an untagged frame, and the bytes of its TCP text.
 fn field_and_text(frame: &[u8]) -> Option<(u8, usize)> {
     let (field, tcp, end) = match frame[12..14] {
         [8, 0] if frame[23] == 6 => {
@@ -29,7 +29,7 @@ fn field_and_text(frame: &[u8]) -> Option<(u8, usize)> {
     Some((field, end - tcp - usize::from(frame[tcp + 12] >> 4) * 4))
 }
 
-/// A router with a long queue marks what it may.
+/// Marks a frame, as does a router with a long queue.
 fn mark(frame: &mut [u8]) {
     if frame[12..14] == [8, 0] {
         frame[15] |= 3;
@@ -41,14 +41,14 @@ fn mark(frame: &mut [u8]) {
     }
 }
 
-/// Marks a frame with text, if it may be.
+/// Marks a frame with text, if it is ECN-capable.
 pub(super) fn mark_data(frame: &mut [u8]) {
     if field_and_text(frame).is_some_and(|(field, text)| field == 0b10 && text > 0) {
         mark(frame);
     }
 }
 
-/// Writes a megabyte through that router; returns marked frames, and reductions of the sender's window.
+/// Writes a megabyte through that router; returns the numbers of marked frames and of the sender's window reductions.
 fn through_a_full_router(remote: IpAddr) -> (u64, u64) {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
@@ -65,7 +65,7 @@ fn through_a_full_router(remote: IpAddr) -> (u64, u64) {
             net.hosts[from].cores[0].turn(net.now);
             for mut frame in net.hosts[from].sent() {
                 if let Some((field, text)) = field_and_text(&frame.0) {
-                    // RFC 3168 §6.1.4: nothing but data is capable.
+                    // RFC 3168 §6.1.4: only data segments are ECN-capable.
                     assert_eq!(field, if text > 0 { 0b10 } else { 0 });
                     if text > 0 && from == 0 {
                         mark(&mut frame.0);
@@ -98,7 +98,7 @@ fn marks_slow_a_stream_down_over_both_versions_of_ip() {
     }
 }
 
-/// DSCP and TTL of a TCP or SCTP packet without a tag.
+/// Returns DSCP and TTL of an untagged TCP or SCTP packet.
 fn dscp_and_ttl(frame: &[u8]) -> Option<(u8, u8)> {
     match frame[12..14] {
         [8, 0] if matches!(frame[23], 6 | 132) => Some((frame[15] >> 2, frame[22])),
@@ -109,8 +109,8 @@ fn dscp_and_ttl(frame: &[u8]) -> Option<(u8, u8)> {
     }
 }
 
-// RFC 9293 §3.9.1 MUST-48, §3.9.2 MUST-49: all packets of a listener and of a stream that was opened, the answers before
-// there is a connection included.
+// RFC 9293 §3.9.1 MUST-48, §3.9.2 MUST-49: all packets of a listener and of a locally opened stream have these fields,
+// including answers before there is a connection.
 #[test]
 fn each_end_sends_its_own_dscp_and_ttl() {
     for (remote, over_sctp) in [(v4(2), false), (v6(2), false), (v4(2), true), (v6(2), true)] {

@@ -1,4 +1,4 @@
-//! A peer that makes events faster than the control thread takes them is paused, and no other stream is.
+//! A peer that causes events faster than the control thread takes them is paused, and no other stream is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,10 +27,10 @@ const RING: usize = 64;
 /// Messages of the flood.
 const FLOOD: usize = 4000;
 
-/// What floods.
+/// Kind of flood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flood {
-    /// Tagged messages without bytes of bare DDP, which name any STag.
+    /// Tagged messages of bare DDP without bytes, with any STag.
     Ddp(Transport),
     /// RDMA Writes to a region of a listener with a service.
     Rdmap(Transport),
@@ -110,7 +110,7 @@ fn scene(ring: usize) -> Net {
     net
 }
 
-/// Opens a stream to the victim, which deals with it so.
+/// Opens a stream to the victim, which serves it with this service.
 fn open(
     net: &mut Net,
     from: usize,
@@ -157,7 +157,7 @@ fn open(
     })
 }
 
-/// An ARP request and an echo request of host 3, as they are on the wire.
+/// Builds an ARP request and an echo request of host 3, as on the wire.
 fn asks() -> [TestFrame; 2] {
     let mut arp = vec![0xff; 6];
     arp.extend([2, 0, 0, 0, 0, 3, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
@@ -173,14 +173,14 @@ fn asks() -> [TestFrame; 2] {
     [TestFrame::new(arp), TestFrame::new(frame)]
 }
 
-/// What is delivered of messages of this length, so far.
+/// Counts the delivered messages of this length so far.
 fn delivered(net: &Net, wanted: u64) -> usize {
     let found =
         |e: &&(usize, Event)| matches!(e.1, Event::TaggedDelivered { len, .. } if len == wanted);
     net.hosts[VICTIM].events.iter().filter(found).count()
 }
 
-/// Posts messages of the flood as far as the stream takes them, until so many are posted.
+/// Posts messages of the flood as far as the stream accepts them, [`FLOOD`] in all.
 fn feed(net: &mut Net, stream: StreamId, flood: Flood, posted: &mut usize, sent: &mut usize) {
     while *posted < FLOOD && *posted - *sent < 200 {
         flood.post(net, stream);
@@ -196,7 +196,7 @@ fn feed(net: &mut Net, stream: StreamId, flood: Flood, posted: &mut usize, sent:
     }
 }
 
-/// Writes `len` bytes from the other host, over a stream that stands, and has them acknowledged.
+/// Writes `len` bytes from the other host over an established stream, and waits for their acknowledgement.
 fn write(net: &mut Net, stream: StreamId, source: &Memory, to: Stag, len: usize) {
     let ticket = net.hosts[OTHER].write(stream, (SOURCE, source), to, len as u32);
     net.wait_sent(OTHER, ticket);
@@ -234,7 +234,7 @@ fn a_flood_of_messages_pauses_only_its_own_stream() {
             write(&mut net, stream, &source, Stag(n as u32 + 1), len);
             assert!(bytes_of(&sinks[n]) == pattern(len), "{flood:?}");
         }
-        // What the flood has made is bounded.
+        // The flood's events are bounded.
         assert_eq!(net.hosts[VICTIM].count("streams_waiting"), 1, "{flood:?}");
         assert!(sent < FLOOD / 4, "{flood:?}: the peer is slowed, {sent}");
         let core = &net.hosts[VICTIM].cores[0];
@@ -244,7 +244,7 @@ fn a_flood_of_messages_pauses_only_its_own_stream() {
         net.pass(Duration::from_secs(3));
         assert!(net.hosts[VICTIM].cores[0].env.control.backlog() <= LEAST as usize + 2);
 
-        // Nothing is lost, and the flood goes on.
+        // No message is lost, and the flood continues.
         net.hosts[VICTIM].listens = true;
         net.until("the rest", |net| {
             feed(net, flooding, flood, &mut posted, &mut sent);
@@ -257,8 +257,8 @@ fn a_flood_of_messages_pauses_only_its_own_stream() {
     }
 }
 
-/// Of two sessions of one association the one that floods is paused. It closes the window that both share
-/// (RFC 9260 §6.2), and what is refused of it fills the peer's congestion window: both go on when the control thread does.
+/// Of two sessions of one association the flooding one is paused. It closes the receive window that both share (RFC
+/// 9260 §6.2), and its refused data fill the peer's congestion window. Both continue when the control thread does.
 #[test]
 fn a_session_that_floods_goes_on_with_the_others_of_its_association() {
     let mut net = scene(RING);
@@ -281,7 +281,7 @@ fn a_session_that_floods_goes_on_with_the_others_of_its_association() {
     }
     assert_eq!(net.hosts[VICTIM].count("streams_waiting"), 1);
     net.hosts[FLOODER].write(streams[1], (SOURCE, &source), Stag(1), len as u32);
-    // Time passes whatever happens: without any delay on the wire what is refused is sent again at once.
+    // Time advances in each turn: without any delay on the wire, refused data are retransmitted at once.
     for _ in 0..20_000 {
         net.turn();
         net.now += Duration::from_micros(100);
@@ -295,7 +295,7 @@ fn a_session_that_floods_goes_on_with_the_others_of_its_association() {
     assert!(bytes_of(&sink) == pattern(len));
 }
 
-/// A stream that waits ends like any other: all of its events come, and its end is the last of them.
+/// A paused stream ends like any other: all of its events are delivered, its end last.
 #[test]
 fn a_stream_that_ends_while_it_waits_has_all_its_events_delivered() {
     for (transport, abort) in
@@ -327,7 +327,8 @@ fn a_stream_that_ends_while_it_waits_has_all_its_events_delivered() {
     }
 }
 
-/// Unknown hosts that open associations and end them make events; none is accepted while there is no room for more.
+/// Unknown hosts that open and end associations cause events; associations are refused while the ring has no room for
+/// more.
 #[test]
 fn associations_that_come_and_go_do_not_fill_the_ring() {
     let mut net = scene(RING);

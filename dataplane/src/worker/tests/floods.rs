@@ -1,4 +1,4 @@
-//! Floods by unknown hosts: nothing grows past its bound, and streams that are up go on.
+//! Floods by unknown hosts: state stays within its bounds, and established streams continue.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use smoltcp::wire::IpProtocol;
 
 const PORT: u16 = 4791;
 
-/// A segment as anybody on the link could send it to host 2.
+/// Builds a segment to host 2 as any host on the link could send it.
 pub(super) fn forged(from: (u8, u16), port: u16, flags: Flags) -> TestFrame {
     forged_at(from, port, flags, 7)
 }
@@ -25,7 +25,7 @@ fn forged_at(from: (u8, u16), port: u16, flags: Flags, seq: u32) -> TestFrame {
     forged_from((v4(from.0), from.1), port, flags, seq)
 }
 
-/// The same from any address of either family.
+/// Builds such a segment from any address of either family.
 pub(super) fn forged_from(from: (IpAddr, u16), port: u16, flags: Flags, seq: u32) -> TestFrame {
     let number = match from.0 {
         IpAddr::V4(ip) => ip.octets()[3],
@@ -64,7 +64,7 @@ pub(super) fn forged_from(from: (IpAddr, u16), port: u16, flags: Flags, seq: u32
     TestFrame::new(out)
 }
 
-/// A pair with a stream between them, on which `check` proves that it works.
+/// Two hosts with a stream between them; `check` proves that it works.
 struct Established {
     net: Net,
     stream: StreamId,
@@ -88,7 +88,7 @@ impl Established {
         self.net.settle();
     }
 
-    /// Floods before have spent what full bursts may take.
+    /// Exhausts the budget for full bursts, as earlier floods do.
     fn spent(mut self) -> Self {
         self.net.settle();
         self.net.hosts[1].exhaust();
@@ -115,14 +115,14 @@ fn syns_beyond_the_bounds_are_forgotten() {
     assert_eq!(e.net.hosts[1].count("half_open"), 40);
     assert_eq!(e.net.hosts[1].count("backlog"), 68);
     e.check();
-    // No host answers for those addresses: resolution fails, and the entries are free again.
+    // The addresses do not answer: resolution fails, and their entries are free again.
     e.net.pass(Duration::from_secs(4));
     assert_eq!(e.net.hosts[1].count("half_open"), 0);
     assert_eq!(e.net.hosts[1].count("streams"), 1);
     e.check();
 }
 
-// RFC 9293 §3.10.7.4, first: off-path segments outside the window leave half-open streams of either family alone.
+// RFC 9293 §3.10.7.4, first: off-path segments outside the window do not affect half-open streams of either family.
 #[test]
 fn half_open_streams_outlive_what_is_outside_their_window() {
     let mut e = Established::new(Plan::new(2), 1000);
@@ -143,7 +143,7 @@ fn half_open_streams_outlive_what_is_outside_their_window() {
     e.check();
 }
 
-// Any number of addresses of one /64 is one peer; the next /64 is another one.
+// All addresses of one /64 are one peer; the next /64 is another one.
 #[test]
 fn half_open_streams_are_bounded_by_prefix() {
     let mut plan = Plan::new(2);
@@ -154,7 +154,7 @@ fn half_open_streams_are_bounded_by_prefix() {
         let address = IpAddr::from([0x2001, 0xdb8, 0, prefix, 0, 0, 0, n]);
         forged_from((address, 2000), PORT, Flags::SYN, 7)
     };
-    // On the link, so that there is a route without a gateway.
+    // Addresses on the link have a route without a gateway.
     e.flood((10..60).map(|n| from(0, n)));
     assert_eq!(e.net.hosts[1].count("half_open"), 8);
     assert_eq!(e.net.hosts[1].count("peer_limit"), 42);
@@ -186,7 +186,7 @@ fn no_credit_no_stream_until_there_is_more() {
 #[test]
 fn a_handshake_that_ends_early_gives_its_credit_back() {
     let mut e = Established::new(Plan::new(2), 2);
-    // The host that the SYNs claim to be from does not know them and resets.
+    // The host whose address was forged has no such connection and resets it.
     for n in 0..5 {
         e.flood(std::iter::once(forged((1, 3000 + n), PORT, Flags::SYN)));
         assert_eq!(e.net.hosts[1].count("half_open"), 0);
@@ -202,7 +202,7 @@ fn strangers_are_reset_at_a_bounded_rate() {
     let mut e = Established::new(plan, 100);
     e.flood((0..200).map(|n| forged((3, 2000 + n), 7, Flags::SYN)));
     assert_eq!(e.net.hosts[1].count("no_listener"), 200);
-    // One address has a quarter of the rate, a tenth of a second at once; all together have the whole.
+    // One address has a quarter of the rate, with a burst of a tenth of a second; all together have the whole.
     assert_eq!(e.net.hosts[1].count("resets_sent"), 2);
     assert_eq!(e.net.hosts[1].count("answers_limited"), 198);
     e.flood((4..250).map(|n| forged((n, 2000), 7, Flags::SYN)));
@@ -263,13 +263,13 @@ fn garbage_is_counted_and_harms_no_stream() {
     let damaged: Vec<_> = damaged.collect();
     let n = damaged.len() as u64;
     e.flood(damaged.into_iter());
-    // Each is refused by a checksum or a header check: not one opened a stream.
+    // Each is dropped by a checksum or a header check, and opens no stream.
     assert_eq!(e.net.hosts[1].handles[0].counters().drops.total() - before, n);
     assert_eq!(e.net.hosts[1].count("streams"), 1);
     e.check();
 }
 
-/// Frames with text that a client has sent, all lost.
+/// Takes frames with a client's text off the wire.
 fn text(e: &mut Established, n: usize) -> Vec<TestFrame> {
     let lost = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
     let keep = lost.clone();
@@ -292,7 +292,7 @@ fn text(e: &mut Established, n: usize) -> Vec<TestFrame> {
     frames
 }
 
-/// Segments of a flow that come one behind the other are handled together, and each is judged by itself.
+/// Successive segments of a flow are handled together, and each is checked by itself.
 #[test]
 fn a_damaged_segment_among_those_of_a_stream_is_dropped_alone() {
     for damaged in [0, 2, 5] {
@@ -328,12 +328,12 @@ fn streams_come_before_strangers_in_a_full_burst_and_few_of_those_make_work() {
     e.net.hosts[1].cores[0].turn(now);
     e.net.hosts[1].assert_all_accounted();
     let sent = e.net.hosts[1].sent();
-    // The eighth segment is answered at once, before any of the SYNs that came earlier.
+    // The eighth segment is answered at once, before any of the SYNs that arrived earlier.
     assert_eq!(sent[0].0[5], 1, "the first frame is for the client");
     assert!(sent[1..].iter().filter(|frame| frame.0[5] == 3).count() == few);
     assert_eq!(e.net.hosts[1].count("segments") - before, 8);
     assert_eq!(e.net.hosts[1].count("overload"), n - few as u64);
-    // A burst that is not full is answered whole.
+    // A burst that is not full is answered completely.
     let cookies = e.net.hosts[1].count("cookies_sent");
     e.flood((0..16).map(|n| forged((4, 2000 + n), PORT, Flags::SYN)));
     assert_eq!(e.net.hosts[1].count("cookies_sent") - cookies, 16);
@@ -341,7 +341,7 @@ fn streams_come_before_strangers_in_a_full_burst_and_few_of_those_make_work() {
     e.check();
 }
 
-/// How many of these frames, which arrive together, are dropped as too many, and how many the first turn takes.
+/// Delivers these frames together; returns how many are dropped as overload, and how many the first turn takes.
 fn dropped(e: &mut Established, frames: Vec<TestFrame>) -> (u64, u64) {
     let host = |e: &Established, name| e.net.hosts[1].count(name);
     let (overload, taken) = (host(e, "overload"), host(e, "rx_frames"));
@@ -370,11 +370,11 @@ fn hundreds_that_connect_at_once_lose_nothing_and_a_flood_does() {
         for _ in 0..3 {
             let (lost, first) = dropped(&mut e, (0..500).map(make).collect());
             assert_eq!(lost, 0);
-            // Streams wait for one burst of them in a turn. All belong to one worker, or some are passed on.
+            // A turn takes one burst of them. With two workers some are forwarded.
             assert!(first == burst || workers == 2, "{first} frames");
             e.net.pass(Duration::from_millis(100));
         }
-        // Of what does not end, eight of each burst are examined, and a thousand besides.
+        // In an endless flood eight frames of each burst are examined, and a thousand in addition.
         let (lost, _) = dropped(&mut e, (0..3200).map(make).collect());
         assert!(lost > 0);
         if workers == 1 {
@@ -391,7 +391,7 @@ fn a_flooded_port_is_polled_a_few_times_in_a_turn() {
     let text = text(&mut e, 2);
     let nobodys = |n: usize| forged((3, 2000 + n as u16), PORT, Flags::RST);
     let before = e.net.hosts[1].count("rx_frames");
-    // Four bursts, the last two frames of which are a stream's, and a fifth.
+    // Four bursts of unmatched frames, of which the last two frames are a stream's, and a fifth.
     let flood = (0..4 * burst - 2).map(nobodys).chain(text).chain((0..burst).map(nobodys));
     flood.for_each(|frame| e.net.hosts[1].arrive(frame));
     let (now, segments) = (e.net.now, e.net.hosts[1].count("segments"));
@@ -399,10 +399,10 @@ fn a_flooded_port_is_polled_a_few_times_in_a_turn() {
     e.net.hosts[1].assert_all_accounted();
     assert_eq!(e.net.hosts[1].count("rx_frames") - before, 4 * burst as u64);
     assert_eq!(e.net.hosts[1].count("segments") - segments, 2);
-    // Both are acknowledged together.
+    // One acknowledgement covers both.
     assert_eq!(e.net.hosts[1].sent().len(), 1);
     e.check();
-    // Streams that fill a good part of a burst are served behind it.
+    // Streams that fill a good part of a burst are served after it.
     let mut e = Established::new(Plan::new(2), 100);
     e.net.settle();
     let text = super::floods::text(&mut e, 8);
@@ -419,7 +419,7 @@ fn a_stream_that_a_burst_opens_gets_what_follows_in_it() {
     let mut e = Established::new(Plan::new(2), 100).spent();
     let strangers =
         |from: u16, n: usize| (0..n as u16).map(move |n| forged((3, from + n), PORT, Flags::SYN));
-    // Nothing is left for others behind these, but the stream of the first one is there.
+    // The budget is exhausted behind these, but the first one has opened its stream.
     let first = forged((4, 2000), PORT, Flags::SYN);
     let rest = std::iter::once(first).chain(strangers(3000, crate::io::BURST - 2));
     let frames: Vec<_> = rest.chain([forged_at((4, 2000), PORT, Flags::RST, 8)]).collect();
@@ -433,7 +433,7 @@ fn a_stream_that_a_burst_opens_gets_what_follows_in_it() {
 
 #[test]
 fn time_wait_gives_way_to_a_new_stream_of_the_same_flow() {
-    // RFC 9293 §3.6.1 MAY-2: a SYN beyond what was received last may open the connection anew.
+    // RFC 9293 §3.6.1 MAY-2: a SYN beyond the last sequence number received may reopen the connection.
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
     let ticket = net.hosts[0].connect(0, (v4(2), PORT).into());
@@ -450,10 +450,10 @@ fn time_wait_gives_way_to_a_new_stream_of_the_same_flow() {
             _ => None,
         })
     });
-    // What the client sends last is remembered on its way.
+    // The client's last sequence number is recorded on the wire.
     let last = std::rc::Rc::new(std::cell::Cell::new(0));
     let seen = last.clone();
-    // And what the victim sends, its numbers in order.
+    // The victim's sequence numbers are recorded in order.
     let numbers = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
     let noted = numbers.clone();
     net.loses = Box::new(move |from, frame| {
@@ -480,7 +480,7 @@ fn time_wait_gives_way_to_a_new_stream_of_the_same_flow() {
     net.hosts[1].arrive(new);
     net.turn();
     assert_eq!((net.hosts[1].count("half_open"), net.hosts[1].count("streams")), (1, 1));
-    // RFC 9293 §3.6.1: its numbers begin beyond those of the old one.
+    // RFC 9293 §3.6.1: the new initial sequence number is beyond those of the old connection.
     let numbers = numbers.borrow();
     let [.., before, anew] = numbers[..] else { panic!("{numbers:?}") };
     assert!(anew.after(before), "{before:?} {anew:?}");
@@ -489,7 +489,7 @@ fn time_wait_gives_way_to_a_new_stream_of_the_same_flow() {
 #[test]
 fn many_neighbours_that_fail_at_once_give_all_their_places_back() {
     let mut e = Established::new(Plan::new(2), 1000);
-    // More than a handful of addresses on the link that no host has, all resolved at the same time.
+    // Many addresses on the link without a host, all in resolution at the same time.
     e.flood((4..103).map(|n| forged((n, 2000), PORT, Flags::SYN)));
     assert_eq!(e.net.hosts[1].count("half_open"), 99);
     e.net.pass(Duration::from_secs(5));
@@ -502,7 +502,7 @@ fn many_neighbours_that_fail_at_once_give_all_their_places_back() {
 #[test]
 fn a_peer_may_talk_while_its_address_is_asked_for() {
     let mut e = Established::new(Plan::new(2), 1000);
-    // No host answers for the address, so the stream waits for resolution and sends nothing.
+    // No host has the address, so the stream waits for resolution and sends nothing.
     let syn = std::iter::once(forged((9, 2000), PORT, Flags::SYN));
     e.flood(syn.chain((0..600).map(|_| forged((9, 2000), PORT, Flags::ACK))));
     e.check();
@@ -552,7 +552,7 @@ fn streams_in_time_wait_do_not_keep_new_ones_out() {
     assert_eq!(net.hosts[1].count("streams"), 3, "in TIME-WAIT");
     let streams: Vec<_> = (0..3).map(|_| net.open(0, 0, 1, (v4(2), PORT).into())).collect();
     assert_eq!(net.hosts[1].count("stream_limit"), 0);
-    // Streams that are up keep their places.
+    // Established streams keep their places.
     net.hosts[0].connect(0, (v4(2), PORT).into());
     net.pass(Duration::from_millis(100));
     assert_eq!(net.hosts[1].count("stream_limit"), 1);

@@ -1,5 +1,5 @@
-//! Streams whose peer has closed its direction: what came before is answered (RFC 5041 §6.2.1). With the default policy, which
-//! is `ddpd`'s, over both transports.
+//! Streams whose peer has closed its direction: earlier messages are answered (RFC 5041 §6.2.1). With the default
+//! policy, which is `ddpd`'s, over both transports.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ fn with_policy(policy: EndpointPolicy) -> [EndpointConfig; 2] {
     [tcp.into(), sctp.into()]
 }
 
-/// Opens a stream that the second host serves so, posting at most `posts` answers at once.
+/// Opens a stream that the second host serves with `service`, posting at most `posts` answers at once.
 fn open(config: &EndpointConfig, service: Service, posts: usize) -> (Net, StreamId, StreamId) {
     open_with(config, config, service, posts)
 }
 
-/// The same; the first host opens it with the configuration `client`.
+/// Opens such a stream; the first host uses the configuration `client`.
 fn open_with(
     config: &EndpointConfig,
     client: &EndpointConfig,
@@ -57,7 +57,7 @@ fn open_with(
     (net, here, there)
 }
 
-/// The first host sends everything and closes at once.
+/// Sends all messages from the first host and closes at once.
 fn ask_and_close(net: &mut Net, here: StreamId) {
     for n in 0..QUESTIONS {
         net.hosts[0].send(here, &[n; 10]);
@@ -88,7 +88,7 @@ fn echo_answers_what_came_before_the_peers_close() {
         // With room for all answers, and for one at a time.
         for posts in [1024, 1] {
             let (mut net, here, _) = open(&config, Service::Echo, posts);
-            // The worker closes by itself.
+            // The worker closes without the control thread.
             net.hosts[1].closes = false;
             ask_and_close(&mut net, here);
             let ends = [end(&mut net, 0).name(), end(&mut net, 1).name()];
@@ -126,7 +126,7 @@ fn control_thread_answers_after_the_peers_close() {
     }
 }
 
-/// A control thread that never closes costs a bounded time, and the peer sees a failure.
+/// A control thread that never closes delays the end for a bounded time, and the peer sees a failure.
 #[test]
 fn service_that_does_not_close_ends_in_a_failure() {
     let teardown_timeout = 2 * HALF_CLOSED_TIMEOUT;

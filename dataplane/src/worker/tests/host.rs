@@ -1,4 +1,4 @@
-//! A port that is shared with the host's kernel: who gets what, and that its traffic costs streams nothing.
+//! A port shared with the host's kernel: assignment of frames, and no cost to streams.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,35 +17,35 @@ use crate::checksum;
 use crate::io::BURST;
 
 const PORT: u16 = 4791;
-/// A port of the host's.
+/// A port of the host's own services.
 const SSH: u16 = 22;
-/// One of those from which streams are opened.
+/// A port of the range from which streams are opened.
 const LOCAL: u16 = 40_000;
 
 fn plan(number: u8) -> Plan {
     Plan { shared: number == 2, ..Plan::new(number) }
 }
 
-/// Two hosts, the second of which shares its port and listens.
+/// Creates two hosts, the second of which shares its port and listens.
 fn net(change: impl Fn(&mut Plan)) -> Net {
     let mut plans = [plan(1), plan(2)];
     plans.iter_mut().for_each(change);
     let mut net = Net::new(&plans);
     net.hosts[1].listen(PORT);
     net.hosts[1].listen_as(SCTP_PORT, 100, 100, config());
-    // With what the first one says of itself.
+    // Drains the first host's announcements as well.
     net.pass(Duration::from_secs(5));
     got(&mut net);
     net
 }
 
-/// What the kernel of the second host got.
+/// Takes the frames that the second host's kernel received.
 fn got(net: &mut Net) -> Vec<Box<[u8]>> {
     let end = net.hosts[1].kernel.as_mut().unwrap();
     std::iter::from_fn(|| end.take()).collect()
 }
 
-/// What the kernel gets of one frame, and what the second host sends.
+/// Delivers one frame; returns the number of frames that the kernel receives, and that the second host sends.
 fn one(net: &mut Net, frame: TestFrame) -> (usize, usize) {
     let before = net.hosts[1].count("tx_frames");
     net.hosts[1].arrive(frame.clone());
@@ -57,7 +57,7 @@ fn one(net: &mut Net, frame: TestFrame) -> (usize, usize) {
     (got.len(), (net.hosts[1].count("tx_frames") - before) as usize)
 }
 
-/// Frames that the kernel got.
+/// Returns the number of frames passed to the kernel.
 fn given(net: &Net) -> u64 {
     net.hosts[1].count("host_frames")
 }
@@ -66,7 +66,7 @@ fn udp() -> TestFrame {
     packet(9, IpProtocol::Udp, &[0, 7, 0, 53, 0, 12, 0, 0, 1, 2, 3, 4])
 }
 
-/// The frame with these options in its IPv4 header.
+/// Adds these options to the IPv4 header of a frame.
 fn with_options(mut frame: TestFrame, options: &[u8]) -> TestFrame {
     frame.0.splice(34..34, options.iter().copied());
     frame.0[14] += options.len() as u8 / 4;
@@ -77,13 +77,13 @@ fn with_options(mut frame: TestFrame, options: &[u8]) -> TestFrame {
     frame
 }
 
-/// A packet of the second host, as a router quotes it.
+/// Builds a packet of the second host, as quoted by a router.
 fn quoted(protocol: u8, port: u16) -> Vec<u8> {
     let mut frame = packet(9, IpProtocol::from(protocol), &[0; 20]).0;
     let port = port.to_be_bytes();
     frame[26..34].copy_from_slice(&[10, 0, 0, 2, 10, 0, 0, 9]);
     frame[34..36].copy_from_slice(&port);
-    // A verification tag, or a sequence number.
+    // Verification tag, or sequence number.
     frame[38..42].copy_from_slice(&[1, 2, 3, 4]);
     frame
 }
@@ -163,7 +163,7 @@ fn what_neighbours_say_is_for_both() {
     assert_eq!(one(&mut net, arp(1, v4(9), mac, v4(9))).0, 1, "an announcement");
     assert_eq!(one(&mut net, arp(1, v4(9), mac, v4(3))).0, 1, "a question for another address");
     assert_eq!(net.hosts[1].count("host_copies"), copies + 3);
-    // It had not asked for them.
+    // The worker had not solicited them.
     assert_eq!(net.hosts[1].count("neighbour_ignored"), ignored + 3);
 }
 
@@ -172,7 +172,7 @@ fn an_icmp_error_follows_what_it_quotes() {
     let mut net = net(|_| {});
     let error = |quoted: Vec<u8>| {
         let mut frame = icmp(3, 3, 0, &quoted);
-        // To the second host, from the ninth.
+        // From the ninth host to the second.
         frame.0[5] = 2;
         frame.0[11] = 9;
         frame.0[26..34].copy_from_slice(&[10, 0, 0, 9, 10, 0, 0, 2]);
@@ -216,7 +216,7 @@ fn any_worker_gives_and_the_first_one_sends() {
         let mut net = net(|plan| {
             (plan.workers, plan.vlan) = (2, vlan);
         });
-        // The flows of some of these belong to the second worker.
+        // Some of these flows belong to the second worker.
         for port in 0..16 {
             let mut frame = forged((9, port), SSH, Flags::SYN);
             let plain = frame.0.clone();
@@ -279,7 +279,7 @@ fn a_flood_towards_the_host_costs_a_stream_nothing() {
     while bytes_of(&memory) != pattern(LEN) {
         rounds += 1;
         assert!(rounds < 10_000, "the stream stands still");
-        // More than the kernel takes: nobody reads.
+        // More frames than the kernel's queue holds, which is not read.
         (0..BURST).for_each(|_| net.hosts[1].arrive(udp()));
         net.turn();
         net.now += Duration::from_micros(50);
@@ -290,6 +290,6 @@ fn a_flood_towards_the_host_costs_a_stream_nothing() {
     assert!(given > 0 && full > 0, "{given} given, {full} not");
     assert_eq!(given + full, rounds * BURST as u64);
     assert!(got(&mut net).len() as u64 <= given);
-    // No segment was lost to it.
+    // The sender's transmit ring never filled up.
     assert_eq!(net.hosts[0].count("tx_stalls"), 0);
 }

@@ -1,5 +1,5 @@
-//! Streams under IPsec: nothing of them passes in clear, nothing that is damaged, replayed or injected is placed, and
-//! whole frames stay whole.
+//! Streams under IPsec: none of their packets passes in clear, no damaged, replayed or injected byte is placed, and
+//! full-sized frames are not fragmented.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) const PORT: u16 = 4791;
 const TCP: u8 = 6;
 const SCTP: u8 = 132;
 
-/// How the hosts are protected.
+/// Protection of the hosts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Suite {
     pub(super) algorithm: Algorithm,
@@ -32,7 +32,7 @@ pub(super) struct Suite {
 pub(super) const PLAIN: Suite =
     Suite { algorithm: Algorithm::AesGcm128, tunnel: false, udp: false };
 
-/// The SPI of packets of a host, the `n`th of a family.
+/// Returns the SPI of the `n`th SA of packets from a host, in one family.
 pub(super) fn spi(from: u8, v6: bool, n: u32) -> u32 {
     0x1000 * u32::from(from) + if v6 { 0x100 } else { 0 } + n
 }
@@ -64,7 +64,7 @@ fn parameters(suite: Suite, from: u8, to: u8, v6: bool, n: u32) -> Parameters {
     }
 }
 
-/// The `n`th pair of SAs of a host with another.
+/// Builds the `n`th pair of SAs of a host with another.
 pub(super) fn sas(suite: Suite, host: u8, peer: u8, v6: bool, n: u32) -> [SaConfig; 2] {
     let protection = Protection(u16::from(v6));
     let sa = |way, from, to| SaConfig {
@@ -77,7 +77,7 @@ pub(super) fn sas(suite: Suite, host: u8, peer: u8, v6: bool, n: u32) -> [SaConf
     [sa(SaWay::In { window: 1024, top: 0 }, peer, host), sa(way, host, peer)]
 }
 
-/// All packets of a family.
+/// Builds a selector of all packets of a family.
 pub(super) fn selector(v6: bool) -> Selector {
     let net = if v6 { "::/0" } else { "0.0.0.0/0" };
     Selector {
@@ -89,7 +89,7 @@ pub(super) fn selector(v6: bool) -> Selector {
     }
 }
 
-/// TCP and SCTP of both families with the other host are protected, ICMP passes.
+/// Protects TCP and SCTP of both families with the other host; ICMP passes.
 pub(super) fn config(suite: Suite, host: u8, workers: u16) -> Arc<IpsecConfig> {
     let peer = 3 - host;
     let policy = |v6: bool, protocol, action| {
@@ -134,7 +134,7 @@ pub(super) fn open(net: &mut Net, sctp_too: bool, v6: bool) -> StreamId {
     }
 }
 
-/// Writes `len` bytes from host 0 to a region of host 1, and compares.
+/// Writes `len` bytes from host 0 to a region of host 1, and compares them.
 pub(super) fn write(net: &mut Net, stream: StreamId, stag: u32, len: usize) {
     let from = net.hosts[0].region(stag, len, Access::NONE);
     let to = net.hosts[1].region(stag + 1, len, Access::REMOTE_WRITE);
@@ -145,7 +145,7 @@ pub(super) fn write(net: &mut Net, stream: StreamId, stag: u32, len: usize) {
     assert!(bytes_of(&to) == pattern(len), "other bytes");
 }
 
-/// Where the IP packet of a frame begins, and the protocol in it, if it is IP.
+/// Returns the offset of a frame's IP packet and its protocol, if the frame is IP.
 pub(super) fn protocol(frame: &[u8]) -> Option<(usize, u8)> {
     let at = if frame[12..14] == [0x81, 0] { 18 } else { 14 };
     match frame[at - 2..at] {
@@ -155,7 +155,7 @@ pub(super) fn protocol(frame: &[u8]) -> Option<(usize, u8)> {
     }
 }
 
-/// What of a net goes in clear is seen: the longest ESP packet is returned in `longest`.
+/// Checks that no protected packet passes in clear; the returned cell has the length of the longest ESP packet.
 pub(super) fn watch(net: &mut Net, udp: bool) -> std::rc::Rc<std::cell::Cell<usize>> {
     let longest = std::rc::Rc::new(std::cell::Cell::new(0));
     let seen = longest.clone();
@@ -184,7 +184,7 @@ fn every_algorithm_mode_family_and_transport_carries_streams() {
                 longest.set(0);
                 let stream = open(&mut net, over_sctp, v6);
                 write(&mut net, stream, stag, 60_000);
-                // The MSS deducts exactly what ESP adds: one block more would not fit.
+                // The MSS deducts exactly ESP's overhead: one block more would not fit.
                 let longest = longest.get();
                 assert!(longest <= 1500, "{algorithm:?} {longest}");
                 let least = 1500 - algorithm.block() - if over_sctp { 32 } else { 3 };
@@ -223,7 +223,7 @@ fn loss_reordering_and_copies_are_repaired() {
     }
 }
 
-/// SAs belong to one worker, flows to any, and frames come in by any queue.
+/// SAs belong to one worker, flows to any worker, and frames arrive at any queue.
 #[test]
 fn sas_of_one_worker_carry_flows_of_others() {
     for rss in [Rss::Device, Rss::None] {
@@ -266,14 +266,14 @@ fn clear_damaged_replayed_and_unknown_frames_place_nothing() {
         net.settle();
     }
     assert_eq!(drops(&net, "esp_replay"), frames.len() as u64);
-    // Every bit of a packet's ESP matters; what is in front of it is the IP header's business.
+    // ESP's integrity check covers each of its bits, and none in front of it.
     let one = frames.iter().find(|frame| frame.0.len() > 200).unwrap();
     let before = [drops(&net, "esp_integrity"), drops(&net, "esp_unknown_spi")];
     for byte in (34..one.0.len()).step_by(7) {
         let mut frame = one.clone();
         frame.0[byte] ^= 1 << (byte % 8);
         if (38..42).contains(&byte) {
-            // Another sequence number is not yet refused as a copy.
+            // Another sequence number is not yet dropped as a replay.
             frame.0[38] ^= 0x10;
         } else {
             frame.0[40] ^= 0x40;
@@ -302,7 +302,7 @@ fn clear_damaged_replayed_and_unknown_frames_place_nothing() {
     net.settle();
     assert!(drops(&net, "ipsec_unprotected") >= 1);
     assert_eq!(net.hosts[1].count("segments"), segments);
-    // The auditor hears of some of each.
+    // Audit events report some packets of each kind.
     let mut audits = 0;
     while net.hosts[1]
         .take(|event| match event {
@@ -322,7 +322,7 @@ fn a_stream_goes_on_while_its_sas_are_replaced_and_waits_where_there_is_none() {
     let mut net = net(PLAIN, |plan| plan.workers = 2);
     let (stream, _) = net.open(0, 1, 1, (v4(2), PORT).into());
     write(&mut net, stream, 10, 50_000);
-    // As IKE does: both ends can receive by the new ones before either sends by them.
+    // As in IKE, both ends can receive with the new SAs before either sends with them.
     let change = |net: &mut Net, host: usize, change: SaChange| {
         net.hosts[host].command_all(|ticket| Command::Sa { change: change.clone(), ticket });
         net.settle();
@@ -344,7 +344,7 @@ fn a_stream_goes_on_while_its_sas_are_replaced_and_waits_where_there_is_none() {
         write(&mut net, stream, 10 * n + 2, 50_000);
     }
     assert_eq!(net.hosts[0].count("unsent_no_sa") + net.hosts[1].count("esp_unknown_spi"), 0);
-    // Now there is none: the stream waits, and one is asked for.
+    // Without an SA the stream waits, and one is requested.
     change(&mut net, 0, SaChange::Remove(SaId(u64::from(spi(1, false, 5))), SaDirection::Out));
     let from = net.hosts[0].region(100, 5000, Access::NONE);
     let to = net.hosts[1].region(101, 5000, Access::REMOTE_WRITE);
@@ -369,11 +369,11 @@ fn a_stream_goes_on_while_its_sas_are_replaced_and_waits_where_there_is_none() {
     assert!(bytes_of(&to) == pattern(5000));
 }
 
-/// The next SA adds more to each packet than the MSS was made for.
+/// The next SA has more overhead per packet than the MSS allowed for.
 #[test]
 fn a_longer_algorithm_makes_segments_shorter() {
     for v6 in [false, true] {
-        // The SAs of IPv6 are the last worker's, the stream is the first's.
+        // IPv6's SAs belong to the last worker, the stream to the first.
         let mut net = net(PLAIN, |plan| plan.workers = 2);
         let stream = open(&mut net, false, v6);
         write(&mut net, stream, 10, 50_000);
@@ -414,7 +414,7 @@ fn the_operator_sees_sas_without_keys() {
     assert!(used.sequence == used.used.packets && used.used.bytes > 20_000);
 }
 
-/// A router cuts ESP, which has no ports: the pieces meet at one worker, and the packet is opened by its SA's.
+/// A router fragments ESP, which has no ports: one worker reassembles the packet, and the SA's owner opens it.
 #[test]
 fn esp_that_was_cut_on_the_way_is_put_together() {
     let mut net = net(PLAIN, |plan| plan.workers = 2);

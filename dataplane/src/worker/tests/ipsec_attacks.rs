@@ -1,17 +1,17 @@
-//! Attacks on ESP by an attacker who is on the path, sees every frame, and has no key. Streams over TCP and SCTP of both
-//! families go on meanwhile, byte by byte; of each frame it is counted what became of it ([`Net::turn`]); and what is
-//! opened are the frames that the peer sealed, each once.
+//! Attacks on ESP by an attacker on the path who sees every frame, and has no key. Meanwhile streams over TCP and SCTP
+//! of both families continue, byte for byte; each frame is counted with its outcome ([`Net::turn`]). Each opened frame
+//! is one that the peer sealed, opened once.
 //!
-//! | attack | what is sent |
+//! | attack | frames sent |
 //! |---|---|
-//! | [`Attack::Replay`], [`Attack::Pieces`] | frames that came before, whole or in fragments |
-//! | [`Attack::Cut`], [`Attack::Flip`], [`Attack::Overwrite`], [`Attack::Splice`] | frames that were changed |
+//! | [`Attack::Replay`], [`Attack::Pieces`] | earlier frames, whole or in fragments |
+//! | [`Attack::Cut`], [`Attack::Flip`], [`Attack::Overwrite`], [`Attack::Splice`] | changed frames |
 //! | [`Attack::Jump`] | a later sequence number, which would move the anti-replay window |
 //! | [`Attack::Garbage`], [`Attack::UnknownSpi`] | random ESP of a known SA, and of none |
-//! | [`Attack::OtherSpi`], [`Attack::Reflect`] | what is right for another SA, or for the other host |
-//! | [`Attack::Rewrap`] | ESP in UDP where the SA has none, and the reverse |
-//! | [`Attack::Clear`] | the frames of the same streams in clear: segments, resets, chunks |
-//! | [`Attack::Marker`] | keepalives of NATs, IKE |
+//! | [`Attack::OtherSpi`], [`Attack::Reflect`] | valid ESP of another SA, or of the other direction |
+//! | [`Attack::Rewrap`] | ESP in UDP for an SA without, and the reverse |
+//! | [`Attack::Clear`] | frames of the same streams in clear: segments, resets, chunks |
+//! | [`Attack::Marker`] | NAT keepalives, IKE |
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -31,7 +31,7 @@ const ESP: u8 = 50;
 const UDP: u8 = 17;
 /// Frames of the attack to each host in a turn.
 const RATE: usize = 12;
-/// Frames of each direction that the attacker remembers.
+/// Frames of each direction that the attacker stores.
 const MEMORY: usize = 600;
 const TURN: Duration = Duration::from_micros(50);
 const LEN: usize = 60_000;
@@ -73,14 +73,14 @@ impl Attack {
     ];
 }
 
-/// The frames of each host.
+/// Recorded frames, by sending host.
 type Seen = Rc<RefCell<[Vec<Vec<u8>>; 2]>>;
 
 struct Attacker {
     rng: Rng,
-    /// Sealed ones.
+    /// Sealed frames.
     seen: Seen,
-    /// Those of the same streams on a network without IPsec.
+    /// Frames of the same streams on a network without IPsec.
     clear: [Vec<Vec<u8>>; 2],
     sent: [u64; Attack::ALL.len()],
 }
@@ -89,22 +89,22 @@ fn is_v6(frame: &[u8]) -> bool {
     frame[12] == 0x86
 }
 
-/// Where what IP carries begins.
+/// Returns the offset of the IP payload.
 fn body(frame: &[u8]) -> usize {
     ETHERNET + if is_v6(frame) { 40 } else { 20 }
 }
 
-/// Where the protocol stands.
+/// Returns the offset of the protocol field.
 fn protocol_at(frame: &[u8]) -> usize {
     ETHERNET + if is_v6(frame) { 6 } else { 9 }
 }
 
-/// Where ESP begins.
+/// Returns the offset of ESP.
 fn esp(frame: &[u8]) -> usize {
     body(frame) + if frame[protocol_at(frame)] == UDP { 8 } else { 0 }
 }
 
-/// The IP header says how long the frame is.
+/// Sets the IP header's length to that of the frame.
 fn relength(frame: &mut [u8]) {
     if is_v6(frame) {
         let len = (frame.len() - body(frame)) as u16;
@@ -132,14 +132,14 @@ impl Attacker {
         (0..n).map(|_| self.rng.next_u64() as u8).collect()
     }
 
-    /// A sealed frame of this host.
+    /// Returns a recorded sealed frame of this host.
     fn of(&mut self, host: usize) -> Option<Vec<u8>> {
         let known = self.seen.borrow()[host].len();
         let at = if known == 0 { return None } else { self.below(known) };
         Some(self.seen.borrow()[host][at].clone())
     }
 
-    /// What the attack sends to this host.
+    /// Returns the frames of an attack on this host.
     fn forge(&mut self, attack: Attack, to: usize) -> Option<Vec<Vec<u8>>> {
         let mut frame = self.of(1 - to)?;
         let esp = esp(&frame);
@@ -231,12 +231,12 @@ impl Attacker {
             frame[bit / 8] ^= 1 << (bit % 8);
         }
         if !is_v6(frame) && self.below(2) == 0 {
-            // A host before us would not have passed it on with a wrong checksum.
+            // A router before the victim would drop a wrong header checksum.
             ipsec::ip::write_checksum(&mut frame[ETHERNET..ETHERNET + 20]);
         }
     }
 
-    /// IPv4 in fragments, of which one may be missing or changed.
+    /// Cuts an IPv4 frame into fragments, of which one may be missing or changed.
     fn pieces(&mut self, frame: &[u8]) -> Option<Vec<Vec<u8>>> {
         let whole = frame.len() - body(frame);
         if is_v6(frame) || whole < 100 {
@@ -259,7 +259,7 @@ impl Attacker {
         Some(pieces)
     }
 
-    /// Sends to both hosts.
+    /// Attacks both hosts.
     fn attack(&mut self, net: &mut Net) {
         for to in 0..2 {
             for _ in 0..RATE {
@@ -296,7 +296,7 @@ fn rewrap(frame: &mut Vec<u8>) {
     relength(frame);
 }
 
-/// Every frame that is sent is remembered; the attacker withholds one of `withholds`.
+/// Records sealed frames, at most [`MEMORY`] of each host; the attacker withholds one in `withholds`.
 fn watch_all(net: &mut Net, withholds: Option<u64>) -> Seen {
     let seen = Seen::default();
     let (keep, mut rng) = (seen.clone(), Rng::new(9));
@@ -314,13 +314,13 @@ fn watch_all(net: &mut Net, withholds: Option<u64>) -> Seen {
     seen
 }
 
-/// Streams over TCP and SCTP, of both families.
+/// Opens streams over TCP and SCTP, of both families.
 fn streams(net: &mut Net) -> Vec<StreamId> {
     let kinds = [(false, false), (false, true), (true, false), (true, true)];
     kinds.map(|(over_sctp, v6)| open(net, over_sctp, v6)).into()
 }
 
-/// What the streams send in clear, host by host.
+/// Records the frames of the streams in clear, by host.
 fn in_clear() -> [Vec<Vec<u8>>; 2] {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
@@ -345,7 +345,7 @@ fn in_clear() -> [Vec<Vec<u8>>; 2] {
     all
 }
 
-/// Writes over all streams in turn while the attacker sends; returns what he sent.
+/// Writes over all streams in turn while the attacker sends; returns the hosts and the attacker.
 fn under_attack(suite: Suite, seed: u64, withholds: Option<u64>, writes: u32) -> (Net, Attacker) {
     let mut net = net(suite, |_| {});
     let streams = streams(&mut net);
@@ -400,7 +400,7 @@ fn nothing_of_an_attacker_is_opened_and_streams_go_on() {
         assert!(attacker.sent.iter().all(|&sent| sent > 50), "{:?}", attacker.sent);
         for (host, peer) in [(0, 1), (1, 0)] {
             let count = |name| net.hosts[host].count(name);
-            // What is opened is what the peer sealed.
+            // Opened frames equal the peer's sealed ones.
             assert_eq!(count("ipsec_opened"), net.hosts[peer].count("ipsec_sealed"), "{suite:?}");
             for reason in [
                 "esp_replay",
@@ -416,7 +416,8 @@ fn nothing_of_an_attacker_is_opened_and_streams_go_on() {
     }
 }
 
-/// What the attacker withholds may be opened from a changed IP header, and counts as received then: the stream repairs it.
+/// A withheld frame may be opened from a copy with a changed IP header, and counts as received then: the stream
+/// repairs it.
 #[test]
 fn what_an_attacker_withholds_and_changes_is_sent_again() {
     for (seed, suite) in (100..).zip(SUITES) {

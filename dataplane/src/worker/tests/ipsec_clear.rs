@@ -1,5 +1,5 @@
-//! A port under policies that is shared with the host's kernel: frames that `ddpd` cannot classify pass in neither direction,
-//! because the kernel may read another packet in them than the policies have seen.
+//! A port under policies, shared with the host's kernel. Frames that `ddpd` cannot classify pass in neither direction,
+//! because the kernel may find another packet in them than the policies have seen.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ fn plain() -> Vec<u8> {
     packet(1, IpProtocol::Udp, &UDP).0
 }
 
-/// The same in IPv6: its checksum is not verified on the way to the host.
+/// Builds the same datagram in IPv6: its checksum is not verified on the path to the host.
 fn plain_v6() -> Vec<u8> {
     let mut frame = plain()[..12].to_vec();
     frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 12, 17, 64]);
@@ -32,19 +32,19 @@ fn plain_v6() -> Vec<u8> {
     frame
 }
 
-/// These bytes in front of the EtherType.
+/// Inserts these bytes in front of the EtherType.
 fn behind(headers: &[u8], mut frame: Vec<u8>) -> Vec<u8> {
     frame.splice(12..12, headers.iter().copied());
     frame
 }
 
-/// These bytes instead of the EtherType.
+/// Replaces the EtherType by these bytes.
 fn instead(headers: &[u8], mut frame: Vec<u8>) -> Vec<u8> {
     frame.splice(12..14, headers.iter().copied());
     frame
 }
 
-/// Tags that Linux removes, and headers in which it finds IP, with the modules for it.
+/// Hides a packet behind tags that Linux removes, or headers in which it finds IP with the corresponding modules.
 fn disguised(plain: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let (tag, service) = ([0x81, 0, 0, 0], [0x88, 0xa8, 0, 0]);
     let plain = || plain.to_vec();
@@ -70,7 +70,7 @@ fn disguised(plain: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// ARP, LLDP and EAPOL, also with a priority.
+/// Builds ARP, LLDP and EAPOL frames, also with a priority tag.
 fn beside_ip() -> Vec<(&'static str, Vec<u8>)> {
     let lldp = || [&[1, 0x80, 0xc2, 0, 0, 14, 2, 0, 0, 0, 0, 9, 0x88, 0xcc][..], &[2; 40]].concat();
     let eapol = [&[1, 0x80, 0xc2, 0, 0, 3, 2, 0, 0, 0, 0, 9, 0x88, 0x8e][..], &[1; 40]].concat();
@@ -82,7 +82,7 @@ fn beside_ip() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// What the kernel of the second host gets of a frame: true if there is anything.
+/// Returns whether the second host's kernel receives anything of a frame.
 fn reaches_kernel(net: &mut Net, frame: &[u8]) -> bool {
     let end = net.hosts[1].kernel.as_mut().unwrap();
     while end.take().is_some() {}
@@ -92,7 +92,7 @@ fn reaches_kernel(net: &mut Net, frame: &[u8]) -> bool {
     std::iter::from_fn(|| end.take()).count() > 0
 }
 
-/// What goes out of a frame of the second host's kernel.
+/// Returns the frames sent for a frame of the second host's kernel.
 fn sent(net: &mut Net, frame: &[u8]) -> Vec<Vec<u8>> {
     let seen = Rc::new(RefCell::new(Vec::new()));
     let keep = seen.clone();
@@ -112,7 +112,7 @@ fn shared(plan: &mut Plan) {
     plan.shared = plan.number == 2;
 }
 
-/// Linux removes priority tags, 802.1Q's and 802.1ad's, two of them too, and takes the packet behind them.
+/// Linux removes priority tags of 802.1Q and 802.1ad, also two of them, and accepts the packet behind them.
 #[test]
 fn clear_packets_behind_unread_headers_do_not_reach_the_host() {
     for (plain, destination) in [
@@ -129,7 +129,7 @@ fn clear_packets_behind_unread_headers_do_not_reach_the_host() {
             assert!(!reaches_kernel(&mut net, &frame), "{name} to {destination:x?}");
             assert_eq!(net.hosts[1].count("ipsec_unclassified"), before + 1, "{name}");
         }
-        // Frames that are read have reasons of their own.
+        // Classified frames have drop reasons of their own.
         let before = net.hosts[1].count("ipsec_unclassified");
         for (name, headers, reason) in [
             ("no tag", &[][..], "ipsec_unprotected"),
@@ -159,7 +159,7 @@ fn clear_packets_behind_a_second_tag_do_not_reach_the_host_of_a_vlan() {
     }
     let lldp = behind(&[0x81, 0, 0, 5], beside_ip().remove(1).1);
     assert!(reaches_kernel(&mut net, &lldp));
-    // The kernel's own tag would be a second one.
+    // Tags of the kernel would be a second tag.
     for (name, frame) in disguised(&plain()) {
         let before = net.hosts[1].count("unsent_unclassified");
         assert!(sent(&mut net, &frame).is_empty(), "{name}");
@@ -168,7 +168,7 @@ fn clear_packets_behind_a_second_tag_do_not_reach_the_host_of_a_vlan() {
     assert!(sent(&mut net, &behind(&[0x81, 0, 0, 0], plain())).is_empty());
 }
 
-/// A damaged packet to a group, to which `ddpd` does not belong, is dropped here and not left to the kernel's checks.
+/// A damaged packet to a group to which `ddpd` does not belong is dropped here, and not left to the kernel's checks.
 #[test]
 fn damaged_packets_do_not_reach_the_host_under_policies() {
     let mut net = net(PLAIN, shared);
@@ -225,7 +225,7 @@ fn frames_of_the_host_that_no_policy_can_see_are_not_sent() {
         assert!(sent(&mut net, &frame).is_empty(), "{name}");
         assert_eq!(net.hosts[1].count("unsent_unclassified"), before + 1, "{name}");
     }
-    // A tag that is read hides nothing: the packet behind it is sealed.
+    // A tag that is parsed hides nothing: the packet behind it is sealed.
     let mut tagged = behind(&[0x81, 0, 0, 0], plain());
     tagged[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
     tagged[6..12].copy_from_slice(&US);

@@ -1,4 +1,4 @@
-//! What is around SAs: frames that wait for one, the ports of NATs, path MTUs, listeners that require protection, and the
+//! Interactions of SAs: frames that wait for one, NAT ports, path MTUs, listeners that require protection, and the
 //! host's kernel on a shared port.
 
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ fn add_out(net: &mut Net, n: u32) {
     change(net, 0, SaChange::Add(outbound));
 }
 
-// Make-before-break is the daemons'; where they delete first, nothing is lost all the same.
+// Make-before-break is up to the daemons. Where they delete first, nothing is lost either.
 #[test]
 fn frames_wait_for_the_next_sa_but_not_for_long() {
     let mut net = net(PLAIN, |_| {});
@@ -52,10 +52,10 @@ fn frames_wait_for_the_next_sa_but_not_for_long() {
     add_out(&mut net, 2);
     net.wait_sent(0, ticket);
     assert!(bytes_of(&to) == pattern(8000));
-    // What waited was sent as soon as it could be: TCP had nothing to repair.
+    // Waiting frames were sent with the new SA: TCP had no loss to repair.
     assert_eq!(net.hosts[0].count("retransmitted_segments"), retransmitted);
     assert_eq!(net.hosts[0].count("unsent_no_sa"), 0);
-    // For long it does not wait, and TCP repairs it.
+    // The wait is bounded, and TCP repairs the loss.
     remove_out(&mut net, 0, 2);
     let to = net.hosts[1].region(22, 8000, Access::REMOTE_WRITE);
     let ticket = net.hosts[0].write(stream, (Stag(20), &from), Stag(22), 8000);
@@ -66,7 +66,7 @@ fn frames_wait_for_the_next_sa_but_not_for_long() {
     assert!(bytes_of(&to) == pattern(8000));
 }
 
-// RFC 3948 §4: a NAT forgets a port by which nothing goes.
+// RFC 3948 §4: a NAT drops the mapping of a port without traffic.
 #[test]
 fn the_ports_of_nats_are_kept() {
     for v6 in [false, true] {
@@ -98,12 +98,12 @@ fn the_ports_of_nats_are_kept() {
             assert_eq!(net.hosts[host].count("nat_keepalives_in"), sent);
             assert_eq!(net.hosts[host].count("drops"), 0);
         }
-        // Each frame of the stream does, too.
+        // Each frame of the stream keeps the mapping as well.
         write(&mut net, stream, 20, 50_000);
     }
 }
 
-// RFC 4301 §8.2.1: a router sees ESP alone.
+// RFC 4301 §8.2.1: a router's report quotes ESP only.
 #[test]
 fn a_router_reports_that_esp_is_too_long_for_the_path() {
     for workers in [1, 2] {
@@ -132,7 +132,7 @@ fn a_router_reports_that_esp_is_too_long_for_the_path() {
         net.wait_sent(0, ticket);
         assert!(bytes_of(&to) == pattern(100_000));
         assert_eq!(net.hosts[0].count("ipsec_path_mtu_updates"), 1);
-        // What follows fits at once.
+        // Subsequent packets fit at once.
         *long.borrow_mut() = None;
         write(&mut net, stream, 30, 100_000);
         assert!(long.borrow().is_none());
@@ -172,7 +172,7 @@ fn a_listener_that_requires_protection_takes_no_other_streams() {
             }
             refused(&mut net, remote, over_sctp, name);
         }
-        // Without any policy, too.
+        // The requirement applies without any policy as well.
         let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
         require(&mut net, port, over_sctp, 0);
         refused(&mut net, remote, over_sctp, name);
@@ -201,7 +201,7 @@ fn refused(net: &mut Net, remote: SocketAddr, over_sctp: bool, name: &'static st
     assert!(!matches!(failed, ConnectError::Timeout(_)), "{failed}");
 }
 
-// The lists of an IKE daemon: at first there are none, and nothing passes in clear meanwhile.
+// Policies of an IKE daemon: at first there are none, and no packet passes in clear meanwhile.
 #[test]
 fn policies_come_and_change_while_streams_run() {
     let empty = |_: u8| {
@@ -236,7 +236,7 @@ fn policies_come_and_change_while_streams_run() {
     }
     let (stream, _) = net.open(0, 0, 1, (v4(2), PORT).into());
     write(&mut net, stream, 10, 50_000);
-    // A rekey whose loser is taken back: the older SA is chosen again (RFC 7296 §2.8.1).
+    // A rekey whose losing SA is removed: the older SA is selected again (RFC 7296 §2.8.1).
     let [inbound, outbound] =
         [sas(PLAIN, 2, 1, false, 2)[0].clone(), sas(PLAIN, 1, 2, false, 2)[1].clone()];
     change(&mut net, 1, SaChange::Add(inbound));
@@ -251,7 +251,7 @@ fn policies_come_and_change_while_streams_run() {
     assert_eq!(net.hosts[1].count("esp_unknown_spi"), 0);
 }
 
-/// What the kernel of a shared port sends is sealed, or it is told why not.
+/// Packets of a shared port's kernel are sealed, or their rejection is reported to it.
 #[test]
 fn the_host_of_a_shared_port_is_protected_too() {
     let mut net = net(PLAIN, |plan| plan.shared = plan.number == 1);
@@ -279,7 +279,7 @@ fn the_host_of_a_shared_port_is_protected_too() {
     net.settle();
     assert_eq!(net.hosts[0].count("ipsec_sealed"), sealed + 1);
     assert!(got(&mut net).is_empty());
-    // One that does not fit any more once it is sealed: as by a router.
+    // A packet too long once sealed is reported as by a router.
     net.hosts[0].kernel.as_mut().unwrap().give(&udp(1472));
     net.settle();
     assert_eq!(net.hosts[0].count("unsent_too_long"), 1);
@@ -292,7 +292,7 @@ fn the_host_of_a_shared_port_is_protected_too() {
     net.hosts[0].kernel.as_mut().unwrap().give(&udp(usize::from(mtu) - 28));
     net.settle();
     assert_eq!(net.hosts[0].count("ipsec_sealed"), sealed + 2);
-    // What its kernel sealed itself by an SA of ours must not go out.
+    // ESP that the kernel sealed with an SA of ours must not be sent.
     let mut esp = udp(100);
     esp[23] = 50;
     esp[34..38].copy_from_slice(&spi(1, false, 1).to_be_bytes());
@@ -304,7 +304,7 @@ fn the_host_of_a_shared_port_is_protected_too() {
     assert_eq!(net.hosts[0].count("unsent_twice"), 1);
 }
 
-/// What other hosts send each other is none of our policies' business.
+/// Traffic between other hosts is outside our policies.
 #[test]
 fn frames_for_others_are_neither_opened_nor_told() {
     let mut net = net(PLAIN, |_| {});
@@ -315,7 +315,7 @@ fn frames_for_others_are_neither_opened_nor_told() {
     net.settle();
     assert_eq!(net.hosts[1].count("ipsec_unprotected"), 0);
     assert_eq!(net.hosts[1].count("not_our_mac"), before + 1);
-    // A damaged header is not repaired by what opens the rest.
+    // An IP header with a wrong checksum is dropped: the guard does not correct it.
     let mut damaged = super::floods::forged((1, 4000), PORT, tcp_lite::tcp::Flags::SYN);
     damaged.0[22] ^= 1;
     net.hosts[1].arrive(damaged);
@@ -340,10 +340,10 @@ fn an_sa_of_no_protection_is_refused() {
     assert!(result.is_err());
 }
 
-/// Packets are kept, the SA is updated with a number that was reported before them, and the packets come once more.
+/// Replays packets after an update of the SA with a sequence number reported before them.
 #[test]
 fn an_sa_that_is_updated_opens_no_packet_twice() {
-    // The second SA, in the place of the first, may be of another worker; an update may move the peer's port.
+    // The second SA, which replaces the first, may belong to another worker; an update may change the peer's port.
     for (workers, moves, udp) in [(1, false, false), (2, true, false), (1, false, true)] {
         let mut net = net(Suite { udp, ..PLAIN }, |plan| plan.workers = workers);
         let stream = open(&mut net, false, false);
@@ -360,7 +360,7 @@ fn an_sa_that_is_updated_opens_no_packet_twice() {
         write(&mut net, stream, 20, 30_000);
         net.loses = Box::new(|_, _| false);
         if moves {
-            // What the policies protect is another worker's from now on.
+            // The flows that policies protect belong to another worker from now on.
             let of = config(PLAIN, 2, workers);
             let policies = Arc::new(Spd::of_others(
                 vec![ipsec::policy::Policy {

@@ -1,5 +1,5 @@
-//! Streams that require protection by IPsec: whatever becomes of policies and SAs, none of their bytes is sent or placed with
-//! less, and a stream without it ends with that reason.
+//! Streams that require protection by IPsec. Whatever happens to policies and SAs, none of their bytes is sent or
+//! placed with less, and a stream without it ends with that reason.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -19,14 +19,14 @@ use crate::api::{
     WorkerId,
 };
 
-/// Without probes: an outage does not count as a path MTU that has become smaller, for which ESP has no fragments.
+/// SCTP without probes: otherwise an outage counts as a smaller path MTU, for which ESP has no fragments.
 fn sctp() -> SctpConfig {
     let config = super::sctp::config();
     let probing = sctp_lite::sctp::Config { path_mtu_probing: false, ..(*config.sctp).clone() };
     SctpConfig { sctp: Arc::new(probing), ..config }
 }
 
-/// A policy change: `None` removes all policies, so that packets pass in clear.
+/// Builds a policy change: `None` removes all policies, so that packets pass in clear.
 fn policies(suite: Option<Suite>, host: usize, workers: u16) -> SaChange {
     match suite {
         None => {
@@ -41,7 +41,7 @@ fn policies(suite: Option<Suite>, host: usize, workers: u16) -> SaChange {
     }
 }
 
-/// The peer's host is one that goes on as its own policies let it.
+/// Removes the requirement of the peer's host, which then sends as its own policies allow.
 fn require_nothing_of_the_peer(net: &mut Net) {
     for core in &mut net.hosts[0].cores {
         for slot in core.streams.slots() {
@@ -57,7 +57,7 @@ fn require_nothing_of_the_peer(net: &mut Net) {
     }
 }
 
-/// Counts the frames in clear of TCP or SCTP that each host sends.
+/// Counts the TCP or SCTP frames that each host sends in clear.
 fn watch_clear(net: &mut Net) -> Rc<[Cell<u64>; 2]> {
     let clear = Rc::new([Cell::new(0), Cell::new(0)]);
     let seen = clear.clone();
@@ -79,7 +79,7 @@ fn begin_write(net: &mut Net, stream: StreamId, stag: u32) -> crate::memory::Mem
     to
 }
 
-/// Removes the reason with which a stream of a host ended.
+/// Takes the reason with which a stream of a host ended.
 fn take_end(net: &mut Net, host: usize) -> Option<&'static str> {
     net.hosts[host].take(|event| match event {
         Event::Closed { reason, .. } => Some(reason.name()),
@@ -91,9 +91,9 @@ fn take_end(net: &mut Net, host: usize) -> Option<&'static str> {
 struct Case {
     over_sctp: bool,
     workers: u16,
-    /// The flow's family decides whose its SAs are: IPv6's are the last worker's.
+    /// The flow's family selects the owner of its SAs: IPv6's belong to the last worker.
     v6: bool,
-    /// The peer goes on in clear.
+    /// The peer continues in clear.
     lenient: bool,
     cookies: bool,
 }
@@ -109,7 +109,7 @@ impl Case {
         })
     }
 
-    /// A stream to a listener that requires encryption with this suite's keys.
+    /// Opens a stream to a listener that requires encryption with this suite's keys.
     fn open(&self, suite: Suite, bits: u16) -> (Net, StreamId, StreamId) {
         let mut net = net(suite, |plan| {
             (plan.workers, plan.rss) = (self.workers, Rss::None);
@@ -151,7 +151,7 @@ fn stream_without_its_policies_carries_nothing_in_clear_and_ends_with_that_reaso
         let unsent = |net: &Net, host: usize| net.hosts[host].count("unsent_not_protected");
         assert_eq!(net.hosts[1].count("not_protected") > 0, case.lenient, "{n}");
         assert_eq!(unsent(&net, 0) > 0, !case.lenient, "{n}");
-        // The peer's host may give up earlier by its own time-outs.
+        // The peer's host may end earlier by its own time-outs.
         net.pass(Duration::from_secs(58));
         assert_eq!(take_end(&mut net, 1), None, "{n}");
         net.pass(Duration::from_secs(2));
@@ -215,7 +215,7 @@ fn rekey_to_a_weaker_algorithm_carries_nothing_and_ends_the_stream_unless_it_is_
     }
 }
 
-// A missing SA lets nothing pass: IKE makes the next one, however long that takes.
+// Without an SA no packet passes: IKE creates the next one, however long that takes.
 #[test]
 fn idle_stream_outlives_a_missing_sa() {
     for case in Case::all().filter(|case| !case.cookies && !case.lenient) {
@@ -238,12 +238,12 @@ fn idle_stream_outlives_a_missing_sa() {
     }
 }
 
-/// Workers take a change at different times: one that has taken it passes frames in clear to, and is to seal frames of, one that
-/// has not.
+/// Workers apply a change at different times. A worker that has applied it passes frames in clear to one that has not,
+/// and is to seal frames for it.
 #[test]
 fn change_that_one_worker_has_taken_lets_no_packet_of_anothers_stream_pass_in_clear() {
     for over_sctp in [false, true] {
-        // The SAs are worker 0's, and all frames arrive at it.
+        // The SAs belong to worker 0, which receives all frames.
         let case = Case { over_sctp, workers: 2, v6: false, lenient: true, cookies: false };
         let (mut net, mut stream, mut there) = case.open(PLAIN, 128);
         let mut stag = 30;
@@ -266,7 +266,7 @@ fn change_that_one_worker_has_taken_lets_no_packet_of_anothers_stream_pass_in_cl
         net.hosts[1].command(0, |ticket| Command::Sa { change: gone, ticket });
         net.settle();
         let to = begin_write(&mut net, stream, 900);
-        // This end has to say something too.
+        // This end also has data to send.
         net.hosts[1].send(there, b"a message");
         net.pass(Duration::from_secs(2));
         assert!(bytes_of(&to).iter().all(|byte| *byte == 0));
@@ -276,7 +276,7 @@ fn change_that_one_worker_has_taken_lets_no_packet_of_anothers_stream_pass_in_cl
     }
 }
 
-/// Policies that protect the flows of this local port alone.
+/// Builds policies that protect only the flows of this local port.
 fn of_port(port: u16) -> SaChange {
     let selector = Selector { protocol: Some(6), local_ports: port..=port, ..selector(false) };
     let action = Action::Protect(Protection(0));
@@ -285,7 +285,7 @@ fn of_port(port: u16) -> SaChange {
     SaChange::Policies { policies, owners: Arc::from([WorkerId(0)]) }
 }
 
-/// A stream whose second attempt, with MPA revision 1 and from another port, no policy protects any more.
+/// The second attempt of a stream, with MPA revision 1 and from another port, is not protected by any policy.
 #[test]
 fn second_attempt_requires_the_protection_of_the_first() {
     use tcp_lite::mpa;

@@ -1,5 +1,5 @@
-//! What is kept of what was sent, because its source may change, is bounded per worker; a peer that does not
-//! acknowledge takes no other stream's share.
+//! Copies of sent data, kept because their source may change, are bounded per worker. A peer that does not acknowledge
+//! takes no other stream's share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::api::{EndpointConfig, Event, Limits, SctpConfig, Ticket};
 use crate::memory::Memory;
 
 const PORT: u16 = 4791;
-/// A region that the peer may write: what is sent from it is kept.
+/// A region that the peer may write: data sent from it are copied.
 const SOURCE: Stag = Stag(8);
 const SINK: Stag = Stag(100);
 const LEN: usize = 1 << 20;
@@ -27,7 +27,7 @@ fn sctp() -> EndpointConfig {
     SctpConfig { sctp, endpoint, udp: None }.into()
 }
 
-/// Host 0 writes from an unstable region, to hosts 1 and on.
+/// Creates hosts, of which host 0 writes from an unstable region to the others.
 fn net(hosts: u8, endpoint: fn() -> EndpointConfig, keep_bytes: usize) -> (Net, Memory) {
     let limits = Limits { keep_bytes, ..Limits::default() };
     let writer = Plan { limits, ..Plan::new(1) };
@@ -42,17 +42,17 @@ fn net(hosts: u8, endpoint: fn() -> EndpointConfig, keep_bytes: usize) -> (Net, 
     (net, source)
 }
 
-/// Writes all of the source over one stream; the ticket and where it goes.
+/// Writes the whole source over one stream; returns the ticket and the destination.
 fn write(net: &mut Net, source: &Memory, to: usize, stream: StreamId, n: u32) -> (Ticket, Memory) {
     let stag = Stag(SINK.0 + n);
     let sink = net.hosts[to].region(stag.0, LEN, Access::REMOTE_WRITE);
     (net.hosts[0].write(stream, (SOURCE, source), stag, LEN as u32), sink)
 }
 
-/// Four flows to one peer with this budget; the most that was kept, and how often one had to wait.
+/// Runs four flows to one peer with this budget; returns the most bytes kept, and how often a flow waited.
 fn transfer(endpoint: fn() -> EndpointConfig, keep_bytes: usize) -> (u64, u64) {
     let (mut net, source) = net(2, endpoint, keep_bytes);
-    // Each with a configuration of its own, so that each has an association of its own.
+    // Each has its own configuration, hence its own association.
     let streams: Vec<_> =
         (0..4).map(|_| net.open_as(0, 0, 1, (v4(2), PORT).into(), endpoint()).0).collect();
     let writes: Vec<_> =
@@ -71,7 +71,7 @@ fn what_streams_keep_is_bounded_and_everything_arrives() {
         let (most, waits) = transfer(endpoint, BUDGET);
         assert!(most <= BUDGET as u64 + 4 * SEGMENT, "{most}");
         assert!(waits > 0);
-        // It is the budget that bounds it.
+        // A larger budget allows more: the budget is the binding limit.
         let (most, waits) = transfer(endpoint, 64 << 20);
         assert!(most > BUDGET as u64 + 4 * SEGMENT && waits == 0, "{most} {waits}");
     }
@@ -100,7 +100,7 @@ fn a_peer_that_does_not_acknowledge_leaves_the_others_their_share() {
         let most = net.hosts[0].count("kept_bytes_max");
         assert!(most <= BUDGET as u64 + 21 * SEGMENT, "{most}");
         assert!(net.hosts[0].count("kept_bytes") > 0, "the silent peer's");
-        // It is released when they end.
+        // The copies are released when the streams end.
         net.until("the end of all streams with the silent peer", |net| {
             let closed = |e: &&(usize, Event)| matches!(e.1, Event::Closed { .. });
             (net.hosts[0].events.iter().filter(closed).count() == 20).then_some(())

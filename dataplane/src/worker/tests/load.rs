@@ -1,4 +1,4 @@
-//! Load that workers make by themselves, and the echo that answers it.
+//! Load that workers generate themselves, and the echo that answers it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn rdmap_config() -> UlpConfig {
     rdmap::Config { recv_buffers: 8, max_operations: 16, ..rdmap::Config::default() }.into()
 }
 
-/// Two hosts with a region each and a stream between them, whose accepting end is served so.
+/// Creates two hosts with a region each and a stream between them, whose accepting end has this service.
 fn scene(ulp: UlpConfig, service: Service) -> Scene {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     let local = net.hosts[0].region(LOCAL.0, LEN, Access::NONE);
@@ -77,7 +77,7 @@ fn scene(ulp: UlpConfig, service: Service) -> Scene {
 }
 
 impl Scene {
-    /// While a load runs there is always something to do, and time stands still.
+    /// Runs turns in zero time: a running load always has work.
     fn turns(&mut self, turns: usize) {
         for _ in 0..turns {
             self.net.turn();
@@ -122,7 +122,7 @@ fn writes_fill_the_window_one_after_the_other_and_are_counted() {
     for ulp in [ddp(), rdmap_config()] {
         let mut s = scene(ulp, Service::Sink);
         s.local.write(0, &pattern(LEN));
-        // Seven messages fit into the window, the eighth goes to its beginning again.
+        // Seven messages fit into the window; the eighth goes to its beginning again.
         let report = s.run(LoadKind::Write(window(7500)), 1000, 50, 300);
         assert!(report.latency.is_none());
         let placed = bytes_of(&s.remote);
@@ -131,7 +131,7 @@ fn writes_fill_the_window_one_after_the_other_and_are_counted() {
         s.net.settle();
         assert_eq!(s.net.hosts[0].count("load_messages"), 50);
         assert_eq!(s.net.hosts[0].count("load_bytes"), 50_000);
-        // Neither control thread was sent an event for one.
+        // Neither control thread received an event for a message.
         assert!(s.net.hosts.iter().all(|h| h.events.iter().all(|(_, e)| !is_message(e))));
     }
 }
@@ -193,7 +193,7 @@ fn a_load_stops_on_command() {
     let report = s.done(ticket);
     assert_eq!(report.failure, None);
     assert!(report.messages > 8 && report.bytes == report.messages * 1000, "{report:?}");
-    // The stream is free for another.
+    // The stream accepts another load.
     s.run(LoadKind::Write(window(LEN as u64)), 10, 10, 1);
 }
 
@@ -251,7 +251,7 @@ fn reads_that_are_flushed_end_their_load() {
     assert_eq!(s.done(load).failure, Some(PostFailure::Flushed));
 }
 
-/// Posting stops for 10 ms in the middle; each message counts from the moment at which it was due.
+/// Posting stops for 10 ms in the middle; the latency of each message counts from its due time.
 #[test]
 fn an_open_loop_does_not_omit_what_a_stall_delays() {
     let mut s = scene(ddp(), Service::Echo);
@@ -261,7 +261,7 @@ fn an_open_loop_does_not_omit_what_a_stall_delays() {
     let begun = s.net.now;
     let ticket = s.begin(load);
     s.net.pass(Duration::from_millis(10));
-    // No worker runs for 10 ms: a hundred messages are due then, and are sent one after the other.
+    // No worker runs for 10 ms: a hundred messages become due then, and are sent in succession.
     s.net.now += Duration::from_millis(10);
     let report = s.done(ticket);
     assert_eq!((report.messages, report.failure), (300, None));
@@ -269,20 +269,20 @@ fn an_open_loop_does_not_omit_what_a_stall_delays() {
     assert!((Duration::from_micros(29_900)..Duration::from_millis(32)).contains(&took), "{took:?}");
     let latency = report.latency.expect("round trips");
     assert_eq!(latency.len(), 300);
-    // A hundred of them waited 0 to 10 ms, evenly.
+    // A hundred of them waited 0 to 10 ms, evenly distributed.
     let late = latency.count_between(1_000_000, 20_000_000);
     assert!((80..=95).contains(&late), "{late} of 300 came late");
     assert!(latency.value_at_quantile(0.5) < 200_000, "{}", latency.value_at_quantile(0.5));
 }
 
-/// The peer answers nothing from the begin on, and the load ends after 10 ms: each message that was due has waited, and is
-/// in the distribution, posted or not.
+/// The peer answers nothing from the start, and the load ends after 10 ms. Each due message has waited and is in the
+/// distribution, posted or not.
 #[test]
 fn an_open_loop_that_ends_while_its_peer_stalls_counts_what_was_due() {
     let mut s = scene(ddp(), Service::Sink);
     let (every, phase) = (Duration::from_micros(10), Duration::ZERO);
     let kind = LoadKind::Echo { qn: QN };
-    // A Sink sends nothing back.
+    // A Sink does not answer.
     let ticket = s.begin(Load { pace: Pace::Open { every, phase }, ..Load::closed(kind, 64, 4) });
     s.net.pass(Duration::from_millis(10));
     let stream = s.here;
@@ -295,7 +295,7 @@ fn an_open_loop_that_ends_while_its_peer_stalls_counts_what_was_due() {
     let latency = report.latency.expect("waits");
     assert_eq!(latency.len(), report.unfinished, "four posted, the others due");
     assert!((10_000_000..11_000_000).contains(&latency.max()), "{}", latency.max());
-    // They were due evenly over the 10 ms.
+    // The due times are evenly distributed over the 10 ms.
     let half = latency.value_at_quantile(0.5);
     assert!((4_900_000..5_200_000).contains(&half), "{half}");
 }
@@ -323,7 +323,7 @@ fn many_streams_keep_their_pace_and_a_load_that_has_ended_leaves_nothing_behind(
     s.net.hosts[0].command(0, |_| Command::StopLoad { stream });
     let report = s.done(stopped);
     assert!((90..=102).contains(&report.messages), "{}", report.messages);
-    // The next one on the stream is not hurried by what the first was still waiting for.
+    // A stale entry of the first load does not advance the next one on the stream.
     let slow = Pace::Open { every: Duration::from_millis(1), phase: Duration::from_millis(1) };
     let begun = s.net.now;
     let ticket = s.begin(Load { pace: slow, count: 5, ..write });
@@ -369,6 +369,6 @@ fn random_writes_reach_every_stag_in_its_own_part() {
         let hit = there[range.clone()].iter().filter(|&&byte| byte != 0).count();
         assert!(hit > range.len() / 2, "part {part}: {hit} bytes");
     }
-    // What was written lies where it was read.
+    // The written bytes equal those of the source at the same positions.
     assert!(here.iter().zip(&there).all(|(a, b)| *b == 0 || a == b));
 }

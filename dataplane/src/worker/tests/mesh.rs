@@ -1,4 +1,4 @@
-//! Several workers: who owns a flow, and what happens to frames that arrive elsewhere.
+//! Several workers: ownership of flows, and frames that arrive at another worker.
 
 use std::collections::BTreeSet;
 
@@ -46,7 +46,7 @@ fn with_rss_only_what_has_no_flow_crosses_the_mesh() {
     let mut net = net(Rss::Device, 3);
     write_from_all(&mut net, v4(2));
     write_from_all_v6(&mut net);
-    // The mesh carries ARP and neighbour discovery, a few times each; no segment.
+    // The mesh carries ARP and neighbour discovery, a few times each, and no segment.
     let crossed = |what| (0..2).map(|h| net.hosts[h].count(what)).sum::<u64>();
     assert_eq!(crossed("mesh_in"), 0);
     let news = crossed("mesh_news_in");
@@ -67,13 +67,13 @@ fn write_from_all_v6(net: &mut Net) {
 fn without_rss_frames_find_their_workers_through_the_mesh() {
     let mut net = net(Rss::None, 2);
     write_from_all(&mut net, v4(2));
-    // The flow of one stream at least lives at the second worker of either host.
+    // At least one stream's flow belongs to the second worker of either host.
     for host in 0..2 {
         let moved = net.hosts[host].count("mesh_in");
         assert!(moved > 5, "host {host}: {moved} messages");
         assert_eq!(net.hosts[host].count("mesh_full"), 0);
     }
-    // Streams of each worker have been served, whichever worker received the frames.
+    // Each worker has served its stream, whichever worker received the frames.
     for core in &net.hosts[0].cores {
         assert_eq!(core.streams.len(), 1);
     }
@@ -95,7 +95,7 @@ fn a_full_mesh_ring_loses_and_counts() {
     let mut net = Net::new(&[Plan { workers: 2, ..Plan::new(1) }, plan]);
     net.hosts[1].listen(PORT);
     let len = 200_000;
-    // TCP makes up for it, as for any loss.
+    // TCP repairs it, as any loss.
     for worker in 0..2 {
         let stag = Stag(SINK.0 + worker as u32);
         let sink = net.hosts[1].region(stag.0, len, Access::REMOTE_WRITE);
@@ -133,7 +133,7 @@ fn a_frame_is_like_the_last_one_only_if_it_came_by_the_same_port() {
         slot: None,
         strength: Strength::CLEAR,
     });
-    // As it comes from another worker, in one burst with those of other ports.
+    // As from another worker, in one burst with frames of other ports.
     assert!(
         take_alike(
             0,

@@ -1,5 +1,5 @@
-//! Workers joined in memory, in virtual time: whole streams from ARP to placed bytes, and what floods
-//! and faults do to them.
+//! Tests of workers joined in memory, in virtual time: whole streams from ARP to placed bytes, and the effects of
+//! floods and faults on them.
 
 mod accounting;
 mod attacks;

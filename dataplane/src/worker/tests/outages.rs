@@ -1,4 +1,4 @@
-//! What a stream outlives, over TCP and over SCTP alike: paths that are cut for a while, neighbours that change, lost
+//! Outages that streams survive, over TCP and over SCTP alike: paths cut for a while, neighbours that change, lost
 //! packets of a handshake, reports of routers.
 
 use std::cell::RefCell;
@@ -18,7 +18,7 @@ use crate::net::icmp::Unreachable;
 
 const TCP_PORT: u16 = 7472;
 
-/// What carries the stream.
+/// Variant of the stream: transport and family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Way {
     sctp: bool,
@@ -45,7 +45,7 @@ impl Way {
         if self.v6 { v6(2) } else { v4(2) }
     }
 
-    /// Host 0 asks for a stream.
+    /// Requests a stream from host 0.
     fn connect(self, net: &mut Net) -> Ticket {
         match self.sctp {
             true => net.hosts[0].connect_as(0, (self.peer(), PORT).into(), config()),
@@ -53,7 +53,7 @@ impl Way {
         }
     }
 
-    /// Two hosts with a stream; its name at both.
+    /// Creates two hosts with a stream; returns its names at both.
     fn open(self) -> (Net, StreamId, StreamId) {
         let mut net = self.net();
         let (here, there) = match self.sctp {
@@ -67,21 +67,21 @@ impl Way {
     }
 }
 
-/// True for ARP, and for neighbour discovery of IPv6.
+/// Returns true for ARP and IPv6 neighbour discovery.
 fn asks_for_neighbours(frame: &[u8]) -> bool {
     frame[12..14] == [8, 6] || frame[12..14] == [0x86, 0xdd] && matches!(frame[20], 0 | 58)
 }
 
-/// What is lost.
+/// Kind of outage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cut {
-    /// A cable is out.
+    /// Everything is lost: a cable is unplugged.
     All,
-    /// A path behind the next hop is cut.
+    /// All but neighbour discovery is lost: the path is cut behind the next hop.
     Behind,
-    /// Nothing of the first host arrives.
+    /// Frames of the first host are lost.
     Forth,
-    /// Nothing of the second host arrives.
+    /// Frames of the second host are lost.
     Back,
 }
 
@@ -96,7 +96,7 @@ impl Cut {
     }
 }
 
-/// Both ends send, and everything arrives. Returns how long it took.
+/// Waits until both ends' messages were delivered. Returns the time it took.
 fn both_send(net: &mut Net, sent: [(usize, Ticket); 2]) -> Duration {
     let begun = net.now;
     for (host, ticket) in sent {
@@ -105,7 +105,8 @@ fn both_send(net: &mut Net, sent: [(usize, Ticket); 2]) -> Duration {
     net.now - begun
 }
 
-// RFC 9293 §3.8.3, RFC 9260 §8.1, RFC 4861 §7.3: shorter than user_timeout, and than max_retransmits time-outs.
+// RFC 9293 §3.8.3, RFC 9260 §8.1, RFC 4861 §7.3: outages shorter than user_timeout, and than max_retransmits
+// time-outs.
 #[test]
 fn streams_outlive_a_cut_path() {
     for way in WAYS {
@@ -120,7 +121,7 @@ fn streams_outlive_a_cut_path() {
                 net.pass(Duration::from_secs(seconds));
                 net.loses = Box::new(|_, _| false);
                 let took = both_send(&mut net, sent);
-                // The next time-out is no further away than the outage was long.
+                // The next time-out is at most one outage away.
                 let most = Duration::from_secs(seconds.min(60) + 2);
                 assert!(took <= most, "{way:?} {cut:?} {seconds} s: {took:?}");
                 let sent = [
@@ -137,7 +138,7 @@ fn streams_outlive_a_cut_path() {
     }
 }
 
-// The same with nothing to send meanwhile: heartbeats of SCTP go unanswered.
+// Idle streams during the same outages: heartbeats of SCTP are not answered.
 #[test]
 fn idle_streams_outlive_a_cut_path() {
     for way in WAYS {
@@ -156,7 +157,8 @@ fn idle_streams_outlive_a_cut_path() {
     }
 }
 
-// RFC 9293 §3.8.1, RFC 9260 §5.1.6, RFC 4861 §7.2.2: each packet of both hosts is lost once, neighbour discovery among it.
+// RFC 9293 §3.8.1, RFC 9260 §5.1.6, RFC 4861 §7.2.2: each packet of both hosts is lost once, including neighbour
+// discovery.
 #[test]
 fn a_handshake_outlives_the_loss_of_any_packet() {
     for way in WAYS {
@@ -197,7 +199,7 @@ fn a_handshake_outlives_the_loss_of_any_packet() {
     }
 }
 
-/// The second host gets another link-layer address, and the first one hears it or not.
+/// The second host's link-layer address changes, with and without an announcement to the first.
 #[test]
 fn a_neighbour_may_change_its_address() {
     for way in WAYS {
@@ -213,7 +215,7 @@ fn a_neighbour_may_change_its_address() {
             let begun = net.now;
             net.wait_sent(0, ticket);
             let took = net.now - begun;
-            // Announcements are verified before they are believed (RFC 4861 §7.3.3).
+            // Announcements are verified before use (RFC 4861 §7.3.3).
             let most = Duration::from_secs(if hears { 5 } else { 30 });
             assert!(took < most, "{way:?} {hears}: {took:?}");
             let ticket = net.hosts[1].send(there, &[8; 4000]);
@@ -222,7 +224,7 @@ fn a_neighbour_may_change_its_address() {
     }
 }
 
-/// Our own address: neighbours hear it, and the stream sends from it.
+/// Our own link-layer address changes: it is announced to neighbours, and the stream sends from it.
 #[test]
 fn our_own_address_may_change() {
     for way in WAYS {
@@ -245,13 +247,13 @@ fn our_own_address_may_change() {
     }
 }
 
-/// Frames of host 0 that carry the stream, by IPv4's protocol.
+/// Returns true for IPv4 frames of host 0's stream, by IP protocol.
 fn is_of(way: Way, frame: &[u8]) -> bool {
     frame[12..14] == [8, 0] && frame[23] == if way.sctp { 132 } else { 6 }
 }
 
-// RFC 5927 §5.2, RFC 9260 §10 (ICMP2, ICMP3): no report of a router ends a stream that is up, except that the peer's host
-// does not speak SCTP (ICMP8).
+// RFC 5927 §5.2, RFC 9260 §10 (ICMP2, ICMP3): no router's report ends an established stream. The exception is that the
+// peer's host has no SCTP (ICMP8).
 #[test]
 fn reports_of_routers_end_no_stream() {
     for way in WAYS.into_iter().filter(|way| !way.v6) {
@@ -278,7 +280,7 @@ fn reports_of_routers_end_no_stream() {
     }
 }
 
-/// Connects over a path without a way; each first packet is answered by this ICMP code, up to so many.
+/// Connects over a path on which each first packet is answered by this ICMP code, up to `most` of them.
 fn refused(way: Way, code: u8, most: usize) -> Result<usize, (ConnectError, usize)> {
     let mut net = way.net();
     let first = divert(&mut net, 40);
@@ -296,7 +298,7 @@ fn refused(way: Way, code: u8, most: usize) -> Result<usize, (ConnectError, usiz
             for frame in first.borrow_mut().drain(..) {
                 if is_of(way, &frame) {
                     answered += 1;
-                    // RFC 1812 §4.3.2.3: as much as fits. RFC 9260 §10 (ICMP6) needs the initiate tag.
+                    // RFC 1812 §4.3.2.3: quotes as much as fits. RFC 9260 §10 (ICMP6) requires the initiate tag.
                     net.hosts[0].arrive(icmp_about(3, code, 0, &frame[14..]));
                 }
             }
@@ -313,7 +315,7 @@ fn refused(way: Way, code: u8, most: usize) -> Result<usize, (ConnectError, usiz
     }
 }
 
-// RFC 5461 §4.1: a soft error is given a second chance, and what has passed by then goes on.
+// RFC 5461 §4.1: a connect survives one soft error, and proceeds if the trouble has passed.
 #[test]
 fn attempts_outlive_one_soft_error() {
     for way in WAYS.into_iter().filter(|way| !way.v6) {
@@ -328,7 +330,7 @@ fn attempts_outlive_one_soft_error() {
     }
 }
 
-// A next hop that is silent while a stream is opened is not asked without end.
+// A next hop that is silent during an open is not solicited without end.
 #[test]
 fn attempts_without_a_next_hop_fail_alike() {
     for way in WAYS {
@@ -341,7 +343,7 @@ fn attempts_without_a_next_hop_fail_alike() {
     }
 }
 
-/// Asks for a stream with as much private data as MPA carries (RFC 5044 §7.1), and answers with as much.
+/// Opens a stream with the maximum of private data in request and reply (RFC 5044 §7.1).
 fn open_with_much(way: Way, net: &mut Net) -> (StreamId, StreamId) {
     let endpoint = match way.sctp {
         true => config().into(),
@@ -389,7 +391,7 @@ fn open_with_much(way: Way, net: &mut Net) -> (StreamId, StreamId) {
     (here, there)
 }
 
-// RFC 4821 §7.7, RFC 8899 §4.3: no router reports what the path does not carry, from the first packet on.
+// RFC 4821 §7.7, RFC 8899 §4.3: no router reports packets that exceed the path MTU, from the first packet on.
 #[test]
 fn streams_are_opened_over_a_black_hole() {
     for way in WAYS {
@@ -425,7 +427,7 @@ fn end(net: &mut Net, host: usize) -> CloseReason {
     })
 }
 
-// RFC 9293 §3.6, RFC 9260 §9.2: each packet of the end is lost once, whoever closes.
+// RFC 9293 §3.6, RFC 9260 §9.2: each packet of a close by either side is lost once.
 #[test]
 fn an_end_in_order_outlives_the_loss_of_any_packet() {
     for way in WAYS {
@@ -454,7 +456,7 @@ fn an_end_in_order_outlives_the_loss_of_any_packet() {
     }
 }
 
-// RFC 9293 §3.5.1, RFC 9260 §8.4: a peer's host that has forgotten the stream says so, and takes another one.
+// RFC 9293 §3.5.1, RFC 9260 §8.4: a peer's host that was restarted rejects the old stream, and accepts a new one.
 #[test]
 fn a_peer_that_began_anew_ends_the_stream_at_once() {
     for way in WAYS {
@@ -475,7 +477,7 @@ fn a_peer_that_began_anew_ends_the_stream_at_once() {
     }
 }
 
-// Neither a ring without room nor an empty pool is the peer's fault.
+// A ring without room and an empty pool are not the peer's fault.
 #[test]
 fn streams_outlive_a_port_that_takes_nothing() {
     for way in WAYS {

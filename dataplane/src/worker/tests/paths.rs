@@ -54,12 +54,12 @@ pub(super) fn fragment(
     TestFrame::new(out)
 }
 
-/// An ICMP message to the first host that quotes a frame of its: the header and eight bytes (RFC 792).
+/// Builds an ICMP message to the first host that quotes one of its frames: the header and eight bytes (RFC 792).
 pub(super) fn icmp(kind: u8, code: u8, mtu: u16, quoted: &[u8]) -> TestFrame {
     icmp_about(kind, code, mtu, &quoted[14..42])
 }
 
-/// The same, with so much of the packet.
+/// Builds an ICMP message to the first host that quotes these bytes of a packet.
 pub(super) fn icmp_about(kind: u8, code: u8, mtu: u16, quoted: &[u8]) -> TestFrame {
     let mut message = vec![kind, code, 0, 0, 0, 0];
     message.extend(mtu.to_be_bytes());
@@ -91,7 +91,7 @@ fn emss(net: &Net, host: usize) -> usize {
     }
 }
 
-// RFC 791 §3.2: fragments arrive at any worker, in any order; whole again they find the stream's owner.
+// RFC 791 §3.2: fragments arrive at any worker, in any order; the reassembled packet reaches the stream's owner.
 #[test]
 fn a_path_that_cuts_every_packet_is_no_obstacle() {
     for workers in [1, 2, 3] {
@@ -135,7 +135,7 @@ fn a_flood_of_fragments_stays_in_its_bound_and_hurts_no_stream() {
     net.loses = Box::new(|_, _| false);
     let bound = Plan::new(2).limits.reassembly_bytes as u64;
     for n in 0..5000u32 {
-        // From a hundred strangers, at any place, never whole.
+        // Fragments from a hundred unknown hosts, at any offset, never complete.
         let mut piece = fragment(&frame, n as u16, 24..1424, true).0;
         piece[29] = 100 + (n % 100) as u8;
         piece[24..26].fill(0);
@@ -151,13 +151,13 @@ fn a_flood_of_fragments_stays_in_its_bound_and_hurts_no_stream() {
         net.hosts[1].take(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
     });
     assert!(net.hosts[1].count("reassembly_evicted") > 1000);
-    // What is left goes by itself.
+    // The remaining fragments expire.
     net.pass(Duration::from_secs(20));
     assert_eq!(net.hosts[1].count("reassembly_bytes"), 0);
     assert!(net.hosts[1].count("reassembly_timeouts") > 0);
 }
 
-/// A pair with a stream whose first host has a long segment under way, which is returned.
+/// Creates two hosts with a stream, of which the first has a long segment in flight; returns that segment.
 fn under_way() -> (Net, StreamId, Vec<u8>) {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
@@ -173,13 +173,13 @@ fn under_way() -> (Net, StreamId, Vec<u8>) {
     (net, here, frame)
 }
 
-// RFC 5927 §4.1, §7.2: who does not know what is under way changes nothing, who knows it no more while data
-// gets through.
+// RFC 5927 §4.1, §7.2: a forged report needs the sequence numbers in flight. With them it still changes nothing while
+// data get through.
 #[test]
 fn forged_reports_change_nothing() {
     let (mut net, _, frame) = under_way();
     let full = emss(&net, 0);
-    // The segments were only late.
+    // The segments were only delayed.
     net.loses = Box::new(|_, _| false);
     net.hosts[1].arrive(TestFrame::new(frame.clone()));
     net.hosts[0].arrive(icmp(3, 4, 576, &frame));
@@ -201,7 +201,7 @@ fn forged_reports_change_nothing() {
     assert!(emss(&net, 0) >= full.min(524), "{} of {full}", emss(&net, 0));
 }
 
-// RFC 5927 §5.2: hard errors are soft once the connection is synchronized.
+// RFC 5927 §5.2: hard errors are soft errors once the connection is synchronized.
 #[test]
 fn unreachable_ends_no_stream_that_is_up() {
     let (mut net, here, frame) = under_way();
@@ -242,11 +242,11 @@ fn unreachable_ends_an_attempt_to_connect_with_its_reason() {
     assert_eq!(refused(3), (ConnectError::Icmp(Unreachable::Port), 1));
     assert_eq!(refused(2), (ConnectError::Icmp(Unreachable::Protocol), 1));
     assert_eq!(refused(13), (ConnectError::Icmp(Unreachable::Prohibited), 1));
-    // What may pass is given a second chance.
+    // A soft error is allowed once.
     assert_eq!(refused(1), (ConnectError::Icmp(Unreachable::Host), 2));
 }
 
-// RFC 1191 §3, §6.3: later streams to the peer begin with what is known.
+// RFC 1191 §3, §6.3: later streams to the peer begin with the known path MTU.
 #[test]
 fn a_path_is_remembered_for_later_streams() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
@@ -273,7 +273,8 @@ fn a_path_is_remembered_for_later_streams() {
     assert_eq!(taken.borrow().len(), long, "no long segment was tried");
 }
 
-/// Another host has an address of ours, for a while: it is reported every ten seconds, and once only by each worker.
+/// Another host claims an address of ours for a while: the conflict is reported every ten seconds, and every claim is
+/// counted.
 #[test]
 fn an_address_that_another_host_has_is_reported() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
@@ -301,7 +302,7 @@ fn an_address_that_another_host_has_is_reported() {
     }
     assert_eq!(reported, [0, 10, 20]);
     assert_eq!(net.hosts[0].count("address_conflict"), 25);
-    // Of ourselves it is none.
+    // Our own announcement does not conflict.
     net.hosts[0].arrive(claim(1));
     net.pass(Duration::from_secs(20));
     assert_eq!(net.hosts[0].count("address_conflict"), 25);

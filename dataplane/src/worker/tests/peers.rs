@@ -1,5 +1,5 @@
-//! Peers that `allow` and `deny` refuse, frame by frame: they get no answer and make no state, whatever they send. Those
-//! that are admitted connect, lists change at run time, and streams that are opened from here are not affected.
+//! Peers that `allow` and `deny` refuse, frame by frame: they receive no answer and cause no state, whatever they
+//! send. Admitted peers connect, lists change at run time, and locally opened streams are not affected.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -40,7 +40,7 @@ fn allows(peers: &[IpAddr]) -> Arc<PeerFilter> {
     Arc::new(PeerFilter { listener, ..PeerFilter::default() })
 }
 
-/// Hosts 1 and 2; host 2 has a listener for each transport, with these peers.
+/// Creates hosts 1 and 2; host 2 has a listener for each transport, with this peer list.
 fn listening(mode: SynCookieMode, peers: &Arc<PeerFilter>) -> Net {
     let mut plan = Plan { udp: Some(UDP), workers: 2, ..Plan::new(2) };
     plan.limits.syn_cookies = mode;
@@ -52,7 +52,7 @@ fn listening(mode: SynCookieMode, peers: &Arc<PeerFilter>) -> Net {
     net
 }
 
-/// Both listeners have these peers from now on.
+/// Replaces the peer list of both listeners.
 fn set(net: &mut Net, peers: &Arc<PeerFilter>) {
     for port in [PORT - 1, PORT] {
         let listener = ListenerId(port.into());
@@ -65,7 +65,7 @@ fn set(net: &mut Net, peers: &Arc<PeerFilter>) {
     net.settle();
 }
 
-/// Gives host 2 a frame; returns how many it sent, and how many it dropped because of its sender.
+/// Delivers a frame to host 2; returns how many frames it sent, and how many it dropped because of their sender.
 fn give(net: &mut Net, frame: TestFrame) -> (u64, u64) {
     let counts = |net: &Net| (net.hosts[1].count("tx_frames"), net.hosts[1].count("peer_refused"));
     let before = counts(net);
@@ -105,7 +105,7 @@ fn refused_syn_is_dropped_without_answer_and_state() {
                 assert_eq!(reports[0].remote, (address(3), 2000).into());
                 let list = ["`allow` of the listener", "`deny` of the interface"];
                 assert!(list.iter().any(|list| reports[0].detail.starts_with(list)), "{reports:?}");
-                // One that is admitted is answered, after a solicitation for its address.
+                // An admitted peer is answered, after a solicitation for its address.
                 let (answers, refused) = give(&mut net, syn(4));
                 assert!(answers > 0 && refused == 0, "{mode:?} {}", address(4));
             }
@@ -122,7 +122,7 @@ fn refused_peer_gets_no_reset_for_segments_without_a_stream() {
             let segment = |from, port| forged_from((address(from), 2000), port, flags, 7);
             assert_eq!(give(&mut net, segment(3, PORT - 1)), (0, 1), "{flags:?}");
             assert_eq!(give(&mut net, segment(4, PORT - 1)), (1, 0), "{flags:?}");
-            // Lists are those of listeners: other ports answer all.
+            // Lists belong to listeners: other ports answer all peers.
             assert_eq!(give(&mut net, segment(3, 80)), (1, 0), "{flags:?}");
         }
     }
@@ -134,7 +134,7 @@ fn returned_cookie_of_a_refused_peer_opens_nothing() {
         let mut net = listening(SynCookieMode::Always, &Arc::default());
         let held: Rc<RefCell<Vec<Vec<u8>>>> = Rc::default();
         let keep = held.clone();
-        // Host 0's segments behind its SYN.
+        // Host 0's segments after its SYN.
         net.loses = Box::new(move |from, frame| {
             let at = if frame[12..14] == [8, 0] { 14 + 20 } else { 14 + 40 };
             let tcp = frame[if at == 34 { 23 } else { 20 }] == 6;
@@ -157,7 +157,7 @@ fn returned_cookie_of_a_refused_peer_opens_nothing() {
     }
 }
 
-/// Frames to host 2 over SCTP from a host that is not there.
+/// Frames to host 2 over SCTP from a host that does not exist.
 #[derive(Clone, Copy)]
 struct Raw {
     address: fn(u8) -> IpAddr,
@@ -216,7 +216,7 @@ fn refused_init_is_dropped_without_answer_and_state() {
         for peers in [denies(&[refused]), allows(&[(raw.address)(4)])] {
             let mut net = listening(SynCookieMode::Auto, &peers);
             assert_eq!(give(&mut net, raw.frame(9, 0, &init(5))), (0, 1), "{refused}");
-            // Other packets of it get no ABORT, ERROR or SHUTDOWN COMPLETE.
+            // Other packets of the refused peer are not answered with ABORT, ERROR or SHUTDOWN COMPLETE.
             let shutdown_ack = [chunk_type::SHUTDOWN_ACK, 0, 0, 4];
             assert_eq!(give(&mut net, raw.frame(9, 5, &shutdown_ack)), (0, 1), "{refused}");
             let data = [0, 3, 0, 20, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 16, 1, 2, 3, 4];
@@ -274,7 +274,7 @@ fn established_streams_stay_when_their_peer_is_denied() {
             let (here, _) = net.open_as(0, 0, 1, remote, endpoint.clone());
             set(&mut net, &denies(&[v4(1), v6(1)]));
             write(&mut net, here, 50_000);
-            // A new stream is refused, over the same association too.
+            // A new stream is refused, over the same association as well.
             let ticket = net.hosts[0].connect_as(0, remote, endpoint.clone());
             if over_sctp {
                 let turned_away = CloseReason::Lower(SctpReason::TurnedAway);

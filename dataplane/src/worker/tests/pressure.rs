@@ -1,4 +1,4 @@
-//! What is full makes others wait; nothing is lost.
+//! Full resources make streams wait; no data are lost.
 
 use std::time::Duration;
 
@@ -41,8 +41,8 @@ fn a_control_thread_that_does_not_listen_slows_the_peer_down_and_misses_nothing(
     }
 }
 
-/// So many streams at once through a port with so little room; returns how often it was full and empty, and the
-/// longest line before it.
+/// Runs `streams` streams at once through a port with `room` and `buffers`; returns how often its ring was full and
+/// its pool empty, and the longest queue of blocked streams.
 fn squeeze(streams: u32, room: usize, buffers: usize) -> (u64, u64, usize) {
     let plan = |n| Plan { room, ..Plan::new(n) };
     let mut net = Net::new(&[plan(1), plan(2)]);
@@ -80,7 +80,7 @@ fn a_small_transmit_ring_only_slows_streams_down() {
     assert!(stalls > 0);
 }
 
-/// More of them than the worker leaves to its caches.
+/// More streams than [`FEW`], so that they are prefetched.
 #[test]
 fn many_streams_wait_in_line_for_a_small_transmit_ring() {
     let many = FEW as u32 + 44;
@@ -111,7 +111,7 @@ fn streams_are_served_round_robin() {
     for (n, &stream) in streams.iter().enumerate() {
         net.hosts[0].write(stream, (SOURCE, &source), Stag(SINK.0 + n as u32), len as u32);
     }
-    // When the first is through, the others are not far behind.
+    // When the first is delivered, the others are nearly done.
     net.until("the first", |net| {
         net.hosts[1].take(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
     });
@@ -134,7 +134,7 @@ fn a_packet_too_big_report_makes_segments_smaller() {
     let source = net.hosts[0].region(SOURCE.0, len, Access::NONE);
     let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
     net.settle();
-    // From now on a hop in the middle carries 1000 bytes only, and reports the first packet that it drops.
+    // From now on a hop on the path carries only 1000 bytes, and reports the first packet that it drops.
     net.loses = Box::new(|from, frame| from == 0 && frame.len() > 1014);
     net.hosts[0].write(here, (SOURCE, &source), SINK, len as u32);
     net.hosts[0].cores[0].turn(net.now);
@@ -163,7 +163,7 @@ fn a_packet_too_big_report_makes_segments_smaller() {
         );
         TestFrame::new(out)
     };
-    // RFC 5927 §4.1: a report about a segment that is not under way is ignored.
+    // RFC 5927 §4.1: a report about a segment that is not in flight is ignored.
     let mut never = big.0.clone();
     never[38] ^= 0x40;
     net.hosts[0].arrive(report(1000, &never));

@@ -1,5 +1,4 @@
-//! RDMAP between two workers: operations, services that the worker does by itself, and how streams begin
-//! and end.
+//! RDMAP between two workers: operations, services that the worker provides itself, start and end of streams.
 
 mod regions;
 mod services;
@@ -34,12 +33,12 @@ fn endpoint(mpa: mpa::Config) -> EndpointConfig {
     EndpointConfig { mpa, ..EndpointConfig::default() }
 }
 
-/// Two hosts with a region each, and what is in the second one's.
+/// Two hosts with a region each, and the content of the second's.
 struct Bench {
     net: Net,
     local: Memory,
     remote: Memory,
-    /// What streams that are opened from now on are lent.
+    /// STags lent to the streams opened next.
     stags: Vec<Stag>,
 }
 
@@ -47,7 +46,7 @@ fn bench() -> Bench {
     bench_with(Limits::default())
 }
 
-/// The second host with these limits.
+/// Creates the bench; the second host has these limits.
 fn bench_with(limits: Limits) -> Bench {
     let mut net = Net::new(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
     let rights = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::ATOMIC;
@@ -81,7 +80,7 @@ fn connect_with(net: &mut Net, mpa: mpa::Config, stags: &[Stag]) -> Ticket {
 }
 
 impl Bench {
-    /// Opens a stream; the second host's end is served so.
+    /// Opens a stream; the second host's end has this service.
     fn open(&mut self, service: Service) -> (StreamId, StreamId) {
         self.open_with(mpa(), service)
     }
@@ -140,7 +139,7 @@ impl Bench {
         })
     }
 
-    /// The next Send that a host reports.
+    /// Waits for the next Send that a host reports.
     fn received(&mut self, host: usize) -> Vec<u8> {
         self.net.until("a Send", |net| {
             net.hosts[host].take(|e| match e {
@@ -176,7 +175,7 @@ fn read(len: u32) -> WorkRequest<Memory> {
     }
 }
 
-// The response to a Read is kept whatever its region: a peer that reads decides how much of it, and the worker's budget
+// Responses to Reads are kept whatever their region: the peer's Reads determine their amount, and the worker's budget
 // bounds it.
 #[test]
 fn what_is_kept_of_responses_is_bounded() {
@@ -235,7 +234,7 @@ fn every_operation_between_two_workers() {
     });
     assert_eq!(found, (there, [5; 8], true));
     assert_eq!(b.received(1), b"all of it");
-    // A Write is no concern of this service.
+    // This service does not report Writes.
     assert!(!b.net.hosts[1].events.iter().any(|(_, e)| matches!(e, Event::TaggedDelivered { .. })));
     let back = b.post(here, read(LEN as u32));
     assert_eq!(b.finished(back), Outcome::Read { len: LEN as u32 });

@@ -1,4 +1,4 @@
-//! The flight recorder: what happens to a stream leaves a record, over TCP and over SCTP; what does not, nothing.
+//! The flight recorder: events of a stream leave a record, over TCP and over SCTP; an uneventful stream leaves none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const PORT: u16 = 4791;
 const SINK: Stag = Stag(100);
 const SOURCE: Stag = Stag(8);
 
-/// Bytes of headers in front of TCP's or SCTP's, without a tag, over IPv4.
+/// Bytes of Ethernet and IPv4 headers in front of TCP or SCTP, without a tag.
 const FRONT: usize = 34;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +58,7 @@ impl Over {
         }
     }
 
-    /// The frame has data.
+    /// Returns true if the frame has data.
     fn is_data(self, frame: &[u8]) -> bool {
         match self {
             Over::Tcp => frame.len() > 300,
@@ -81,7 +81,7 @@ impl Default for Settings {
     }
 }
 
-/// Two hosts, a stream from the first to the second, and its names there.
+/// Creates two hosts with a stream; returns its names at both.
 fn opened(endpoint: EndpointConfig) -> (Net, StreamId, StreamId) {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen_as(PORT, 100, 100, endpoint.clone());
@@ -104,7 +104,7 @@ fn write(net: &mut Net, stream: StreamId, len: usize) {
     assert!(bytes_of(&sink) == pattern(len));
 }
 
-/// What a worker answers.
+/// Requests a stream's recording from a worker.
 fn asked(net: &mut Net, host: usize, stream: StreamId) -> Recording {
     let streams = vec![stream, StreamId(0xdead)];
     let ticket = net.hosts[host].command(0, |ticket| Command::ListRecordings { streams, ticket });
@@ -120,7 +120,7 @@ fn asked(net: &mut Net, host: usize, stream: StreamId) -> Recording {
     recordings.remove(0)
 }
 
-/// What comes with the end of a stream.
+/// Returns the recording reported at the end of a stream.
 fn at_the_end(net: &mut Net, host: usize) -> Recording {
     net.until("the end", |net| {
         net.hosts[host].take(|event| match event {
@@ -228,13 +228,13 @@ fn a_time_out_is_recorded_with_the_one_that_follows() {
     let timeouts = recording.records.iter().filter(|record| record.kind() == Kind::Timeout);
     let seen: Vec<(Duration, u32)> =
         timeouts.map(|record| (record.at().saturating_since(START), record.answer)).collect();
-    // Later what is sent again bit by bit sets the timer anew.
+    // Later retransmissions in small pieces restart the timer.
     for pair in seen.windows(2).take(3) {
         let [(before, next), (at, _)] = pair else { panic!() };
         let waited = (*at - *before).as_millis() as u32;
         assert!(waited.abs_diff(*next) <= 5, "{over:?}: {waited} in {seen:?}");
     }
-    // The path became narrower: its back-off was forgotten.
+    // The path MTU was reduced, which reset the back-off.
     assert!(!seen.is_sorted_by(|a, b| a.1 < b.1), "{over:?}: {seen:?}");
 }
 
@@ -256,7 +256,7 @@ fn a_lost_tail_gives_a_probe() {
     }
 }
 
-// Over SCTP in `sctp-lite`.
+// SCTP's case is tested in `sctp-lite`.
 #[test]
 fn a_peer_that_does_not_read_gives_a_closed_window_probes_and_an_open_one() {
     let (mut net, here, _) = opened(Over::Tcp.endpoint(|_| {}));
@@ -279,7 +279,7 @@ fn a_peer_that_does_not_read_gives_a_closed_window_probes_and_an_open_one() {
     assert!(opened.window > 0 && opened.at() > probe.at());
 }
 
-/// Carries frames between two hosts so many times, with this time between, each as `change` makes it.
+/// Carries frames between two hosts `times` times, at this interval, each as changed by `change`.
 fn carry(net: &mut Net, time: Duration, times: u32, mut change: impl FnMut(usize, &mut [u8])) {
     for _ in 0..times {
         net.now += time;
@@ -293,8 +293,8 @@ fn carry(net: &mut Net, time: Duration, times: u32, mut change: impl FnMut(usize
     }
 }
 
-/// Writes a closed window into a header of TCP, and the checksum that follows from it (RFC 1624 §3). False if the frame
-/// has no such header.
+/// Writes a closed window into a TCP header, and updates the checksum (RFC 1624 §3). Returns false if the frame has no
+/// TCP header.
 fn close_window(frame: &mut [u8]) -> bool {
     if frame[12..14] != [8, 0] || frame[23] != 6 {
         return false;
@@ -325,7 +325,7 @@ fn an_idle_peer_that_is_gone_gives_unanswered_probes() {
 
 #[test]
 fn a_reset_is_recorded_where_it_is_sent_and_where_it_comes() {
-    // Over SCTP one stream's end ends the association of both with an orderly shutdown.
+    // Over SCTP the end of one stream ends the association of both with a graceful shutdown.
     let (mut net, here, _) = opened(Over::Tcp.endpoint(|_| {}));
     net.hosts[0].command(0, |_| Command::Close { stream: here, abort: true });
     let sent = find(&at_the_end(&mut net, 0), Kind::ResetSent);
@@ -339,7 +339,7 @@ fn a_reset_is_recorded_where_it_is_sent_and_where_it_comes() {
 fn an_error_and_the_message_about_it_are_recorded_at_both_ends() {
     for over in BOTH {
         let (mut net, here, _) = opened(over.endpoint(|_| {}));
-        // No such region.
+        // The region does not exist.
         let source = net.hosts[0].region(SOURCE.0, 100, Access::NONE);
         net.settle();
         net.hosts[0].write(here, (SOURCE, &source), Stag(0x999), 100);
@@ -350,7 +350,7 @@ fn an_error_and_the_message_about_it_are_recorded_at_both_ends() {
         let sent = find(&recording, Kind::TerminateSent);
         assert_eq!((sent.answer, sent.number), (found.answer, found.number), "{over:?}");
         if over == Over::Tcp {
-            // What came after the first record.
+            // Records after the first one.
             find(&recording, Kind::FinSent);
             find(&recording, Kind::State);
         }
@@ -369,7 +369,7 @@ fn an_error_of_rdmap_is_recorded_with_the_terminates() {
         let request = WorkRequest::Read {
             sink_stag: SOURCE,
             sink_to: TaggedOffset(0),
-            // No such region.
+            // The region does not exist.
             source_stag: Stag(0x999),
             source_to: TaggedOffset(0),
             len: 100,
@@ -401,7 +401,7 @@ fn open_rdmap(net: &mut Net, endpoint: EndpointConfig) -> StreamId {
 #[test]
 fn a_narrower_path_is_recorded_with_both_sizes() {
     let (mut net, here, _) = opened(Over::Tcp.endpoint(|_| {}));
-    // Long segments vanish, and no router says so.
+    // Long segments are lost without a report.
     net.loses = Box::new(|_, frame| frame.len() > 1300);
     write(&mut net, here, 50_000);
     let change = find(&asked(&mut net, 0, here), Kind::PathMtu);

@@ -1,5 +1,5 @@
-//! Streams over SCTP between workers: what a lost or reordered frame, a second stream, a second worker, UDP and
-//! an end of either side do to them.
+//! Streams over SCTP between workers: loss and reordering, several streams and workers, UDP encapsulation, and a close
+//! or abort at either side.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) fn config() -> SctpConfig {
     SctpConfig { sctp: Arc::new(sctp), endpoint: Arc::new(EndpointConfig::default()), udp: None }
 }
 
-/// Two hosts, of which the second listens.
+/// Creates hosts, of which the second listens.
 pub(super) fn net(plans: &[Plan]) -> Net {
     let mut net = Net::new(plans);
     net.hosts[1].listen_as(PORT, 200, 200, config());
@@ -48,7 +48,7 @@ fn open(net: &mut Net) -> (StreamId, StreamId) {
     net.open_as(0, 0, 1, (v4(2), PORT).into(), config())
 }
 
-/// Writes `len` bytes from host 0 to a region of host 1, and compares.
+/// Writes `len` bytes from host 0 to a region of host 1, and compares them.
 pub(super) fn write(net: &mut Net, stream: StreamId, len: usize) {
     let from = net.hosts[0].region(1, len, Access::NONE);
     let to = net.hosts[1].region(2, len, Access::REMOTE_WRITE);
@@ -71,7 +71,7 @@ pub(super) fn list(net: &mut Net, host: usize) -> Vec<StreamInfo> {
     lists(net, host).concat()
 }
 
-/// The streams of a worker, part by part.
+/// Returns the streams of a worker, by event.
 pub(super) fn lists(net: &mut Net, host: usize) -> Vec<Vec<StreamInfo>> {
     let ticket = net.hosts[host].command(0, list_all);
     let mut parts = Vec::new();
@@ -127,7 +127,7 @@ fn loss_and_reordering_are_repaired() {
     write(&mut net, here, 1 << 20);
 }
 
-// RFC 5043 §6.2: the streams end, and without one the association goes.
+// RFC 5043 §6.2: the streams end, and an association without one is shut down.
 #[test]
 fn a_stream_is_closed_from_either_side() {
     for closer in [0, 1] {
@@ -186,7 +186,7 @@ fn streams_of_one_configuration_share_an_association() {
     }
 }
 
-/// The association that a new stream would share ends in any moment of its opening: the stream gets another one.
+/// The association that a new stream shares ends at any moment of the open: the stream is opened over another one.
 #[test]
 fn a_stream_outlives_the_end_of_the_association_that_it_would_share() {
     let remote = (v4(2), PORT).into();
@@ -213,7 +213,7 @@ fn a_stream_outlives_the_end_of_the_association_that_it_would_share() {
     assert!(turns > 3 && retried > 0, "{turns} turns, {retried} crossed");
 }
 
-/// The peer's process was killed and started again: it has forgotten the association that a new stream would share.
+/// The peer's process was killed and restarted: the association that a new stream would share is unknown there.
 #[test]
 fn a_stream_outlives_the_peers_new_start() {
     let mut net = pair();
@@ -223,7 +223,7 @@ fn a_stream_outlives_the_peers_new_start() {
     net.hosts[1] = Host::new(&Plan::new(2));
     net.hosts[1].listen_as(PORT, 200, 200, config());
     let (here, _) = net.open_as(0, 0, 1, remote, shared);
-    // The stream of before has ended, and says why.
+    // The stream before the restart has ended, with its reason.
     let why = CloseReason::Lower(SctpReason::PeerAbort { cause: None });
     assert_eq!(closed(&mut net, 0), why);
     assert_eq!(net.hosts[0].count("sessions_reopened"), 1);
@@ -271,7 +271,7 @@ fn nobody_listens() {
     assert_eq!(net.hosts[1].count("sctp_aborts_sent"), 1);
     net.settle();
     assert_eq!(net.hosts[0].count("associations"), 0);
-    // A listener of the other transport is none.
+    // A listener of the other transport does not match.
     net.hosts[1].listen(8);
     let ticket = net.hosts[0].connect_as(0, (v4(2), 8).into(), config());
     assert_eq!(failure(&mut net, ticket), ConnectError::Closed(CloseReason::ConnectRefused.into()));
@@ -318,8 +318,8 @@ fn a_rejected_stream_leaves_nothing() {
     }
 }
 
-/// Wherever the device puts its packets, an association lives at the worker that its ports name; opens
-/// choose ports that come back.
+/// An association belongs to the worker that its ports select, whichever queue receives its packets. Opens choose
+/// ports that select the opening worker.
 #[test]
 fn workers_forward_what_is_anothers() {
     for rss in [Rss::Device, Rss::None] {
@@ -336,7 +336,7 @@ fn workers_forward_what_is_anothers() {
     }
 }
 
-// RFC 6951: in UDP, to the port of the peer that is named, from our own.
+// RFC 6951: packets in UDP are sent to the configured port of the peer, from our own.
 #[test]
 fn packets_go_in_udp_where_that_is_wanted() {
     let udp = |n, port| Plan { udp: Some(port), ..Plan::new(n) };
@@ -348,7 +348,7 @@ fn packets_go_in_udp_where_that_is_wanted() {
     let encapsulated = SctpConfig { udp: Some(9899), ..config() };
     let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), encapsulated);
     write(&mut net, here, 50_000);
-    // Without a port of our own there is no UDP.
+    // Without a UDP port of our own the open fails.
     let mut net = pair();
     let encapsulated = SctpConfig { udp: Some(9899), ..config() };
     let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), encapsulated);
@@ -443,7 +443,7 @@ fn rdmap_reads_and_sends() {
     });
     assert_eq!(outcome, Outcome::Read { len: len as u32 });
     assert_eq!(bytes_of(&sink), pattern(len));
-    // The Echo sends back what it gets.
+    // The Echo returns the message.
     let data = Source::Bytes(b"there and back".as_slice().into());
     let request = WorkRequest::Send {
         source: data,
@@ -526,8 +526,8 @@ fn a_worker_has_as_many_associations_as_streams_at_most() {
     assert_eq!(failure(&mut net, ticket), ConnectError::TooManyStreams);
 }
 
-// RFC 9260 §10 (ICMP3, ICMP6, ICMP8): a port that is unreachable ends nothing, a host without SCTP does; both
-// only for who has seen a packet.
+// RFC 9260 §10 (ICMP3, ICMP6, ICMP8): an unreachable port ends nothing, a host without SCTP ends the association. Both
+// need a quote with the verification tag.
 #[test]
 fn a_host_that_does_not_speak_sctp() {
     let mut net = pair();
@@ -551,12 +551,12 @@ fn a_host_that_does_not_speak_sctp() {
     assert_eq!(net.hosts[0].count("associations"), 0);
 }
 
-/// A frame from host 1 to host 2 with an SCTP packet from this port.
+/// Builds a frame from host 1 to host 2 with an SCTP packet from this port.
 fn packet(port: u16, tag: u32, chunk: &[u8]) -> TestFrame {
     frame(1, 2, (port, PORT), tag, chunk, None)
 }
 
-/// A frame from one host to another with an SCTP packet of these ports, in UDP if there are ports for it.
+/// Builds a frame from one host to another with an SCTP packet of these ports, in UDP if UDP ports are given.
 pub(super) fn frame(
     from: u8,
     to: u8,
@@ -568,7 +568,7 @@ pub(super) fn frame(
     frame_between((from, to), (v4(from), v4(to)), ports, tag, chunk, udp)
 }
 
-/// The same between addresses of either family; `hosts` have them.
+/// Builds such a frame between addresses of either family, which belong to `hosts`.
 pub(super) fn frame_between(
     hosts: (u8, u8),
     ends: (IpAddr, IpAddr),
@@ -607,7 +607,7 @@ pub(super) fn frame_between(
     TestFrame::new(frame)
 }
 
-/// An INIT with this tag and the adaptation indication of DDP.
+/// Builds an INIT with this tag and the adaptation indication of DDP.
 pub(super) fn init(tag: u32) -> Vec<u8> {
     let mut chunk = vec![1, 0, 0, 28];
     chunk.extend_from_slice(&tag.to_be_bytes());
@@ -617,7 +617,7 @@ pub(super) fn init(tag: u32) -> Vec<u8> {
     chunk
 }
 
-// RFC 9260 §5.1: no state is kept for any INIT before the cookie has come back.
+// RFC 9260 §5.1: no state is kept for an INIT before its cookie is returned.
 #[test]
 fn a_flood_of_inits_keeps_nothing() {
     let limits = Limits { inits_per_second: 1_000_000, ..Limits::default() };
@@ -636,7 +636,7 @@ fn a_flood_of_inits_keeps_nothing() {
     write(&mut net, here, 50_000);
 }
 
-// RFC 9260 §8.4, §8.5: strangers' packets are answered within a limit, and guessed tags end nothing.
+// RFC 9260 §8.4, §8.5: out-of-the-blue packets are answered within a limit, and guessed tags end nothing.
 #[test]
 fn packets_out_of_the_blue_end_nothing() {
     let limits = Limits { resets_per_second: 10, ..Limits::default() };
@@ -644,7 +644,7 @@ fn packets_out_of_the_blue_end_nothing() {
     let (here, _) = open(&mut net);
     let local = list(&mut net, 0)[0].local.port();
     for n in 0..500u32 {
-        // DATA from nowhere, ABORTs and SHUTDOWN COMPLETEs that guess at the association's tag.
+        // DATA without an association; ABORTs and SHUTDOWN COMPLETEs with guessed tags of the association.
         net.hosts[1].arrive(packet(
             9,
             n,
@@ -679,8 +679,8 @@ fn a_wrong_checksum_is_no_packet() {
     );
 }
 
-// RFC 9260 §5.1.5, §8.4: of what a listener's port answers strangers, the answers to INITs have another limit;
-// a good cookie takes nothing from it.
+// RFC 9260 §5.1.5, §8.4: a listener's answers to unknown senders are limited, those to INITs separately. A good cookie
+// does not count against the limit.
 #[test]
 fn old_cookies_are_answered_within_the_limit() {
     let limits = Limits { resets_per_second: 10, ..Limits::default() };
@@ -698,7 +698,7 @@ fn old_cookies_are_answered_within_the_limit() {
     }
     let answered = net.hosts[1].count("sctp_aborts_sent");
     assert!((1..=20).contains(&answered), "{answered}");
-    // Nothing is left of the limit, and peers with good cookies come in.
+    // The limit is exhausted, and peers with good cookies still connect.
     for _ in 0..5 {
         open(&mut net);
     }

@@ -1,13 +1,14 @@
-//! What an off-path attacker who knows addresses and ports, or a hostile peer, can do to associations: nothing lasting.
+//! Attacks on associations by an off-path attacker who knows addresses and ports, or by a hostile peer: none has a
+//! lasting effect.
 //!
 //! | attack | who | test |
 //! |---|---|---|
-//! | an INIT whose refusal is too long to be sent | off the path, knows the ports | `a_blind_init_mutes_no_association` |
+//! | an INIT whose refusal is too long to be sent | off-path, with ports | `a_blind_init_mutes_no_association` |
 //! | an INIT ACK of the same kind | a server | `a_server_cannot_keep_an_association` |
-//! | an INIT from another UDP port | off the path, knows the ports | `a_blind_packet_does_not_move_the_udp_port` |
-//! | INITs in another host's name | anybody | `init_acks_reflect_little` |
+//! | an INIT from another UDP port | off-path, with ports | `a_blind_packet_does_not_move_the_udp_port` |
+//! | INITs in another host's name | any host | `init_acks_reflect_little` |
 //! | associations without streams | a peer | `associations_without_streams_count_against_their_peer` |
-//! | messages in fragments that never end | many peers | `fragments_of_many_associations_stay_within_the_workers_budget` |
+//! | fragmented messages that never end | many peers | `fragments_of_many_associations_stay_within_the_workers_budget` |
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use super::wire_pair::*;
 use crate::api::{self, Command, ConnectError, Event, Limits, SctpConfig};
 use crate::net::sctp_path::UdpPorts;
 
-/// INIT or INIT ACK with a Host Name parameter of this many bytes in all.
+/// Builds an INIT or INIT ACK with a Host Name parameter of `len` bytes in all.
 fn with_host_name(kind: u8, tag: u32, len: u16) -> Vec<u8> {
     let mut chunk = init(tag);
     chunk[0] = kind;
@@ -35,18 +36,18 @@ fn with_host_name(kind: u8, tag: u32, len: u16) -> Vec<u8> {
     chunk
 }
 
-/// The kind of the first chunk of a frame with SCTP in IPv4 without a tag.
+/// Returns the type of the first chunk of an untagged IPv4 frame with SCTP.
 fn first_chunk(frame: &[u8]) -> Option<u8> {
     (frame[12..14] == [8, 0] && frame[23] == 132).then(|| frame[14 + 20 + 12])
 }
 
-/// The server's side of an association.
+/// Returns the configuration of the server's side of an association.
 fn serves(linger: Duration) -> SctpConfig {
     let endpoint = EndpointConfig { linger, ..EndpointConfig::default() };
     SctpConfig { endpoint: Arc::new(endpoint), ..config() }
 }
 
-/// Drains a host, and waits for the end of it.
+/// Drains a host, and waits for the end of the drain.
 fn drain(net: &mut Net, host: usize) {
     net.hosts[host].command(0, |_| Command::Drain);
     net.until("the end of the drain", |net| {
@@ -55,8 +56,8 @@ fn drain(net: &mut Net, host: usize) {
     assert_eq!(net.hosts[host].count("associations"), 0);
 }
 
-// RFC 9260 §5.2.2, §3.3.2.1.4: one packet that anybody can send who knows addresses and ports. Its refusal is sent,
-// and the association goes on, and ends.
+// RFC 9260 §5.2.2, §3.3.2.1.4: one packet from any host that knows addresses and ports. The refusal is sent;
+// the association continues, and can be ended.
 #[test]
 fn a_blind_init_mutes_no_association() {
     for len in [8, 400, 484, 490, 492, 600, 1400] {
@@ -79,8 +80,8 @@ fn a_blind_init_mutes_no_association() {
     }
 }
 
-// RFC 9260 §5.1: an INIT ACK that cannot be accepted, whatever its refusal would repeat: the open fails, nothing is
-// left of it, and a drain ends.
+// RFC 9260 §5.1: an unacceptable INIT ACK, whatever its refusal would repeat. The open fails, no state is left, and a
+// drain ends.
 #[test]
 fn a_server_cannot_keep_an_association() {
     for len in [8, 484, 492, 600, 1400] {
@@ -104,13 +105,13 @@ fn a_server_cannot_keep_an_association() {
     }
 }
 
-/// The UDP port that packets of the association of host 1 go to.
+/// Returns the UDP port that packets of host 1's association are sent to.
 fn udp_port_of_peer(net: &mut Net) -> u16 {
     let info = net.hosts[1].cores[0].associations.info(0, net.now);
     info.and_then(|info| info.udp).expect("in UDP").1
 }
 
-/// Two hosts with a stream in UDP, and the port of its association at host 0.
+/// Opens a stream in UDP between two hosts; returns it and its association's port at host 0.
 fn in_udp() -> (Net, ddp::StreamId, u16) {
     let udp = |n| Plan { udp: Some(9899), ..Plan::new(n) };
     let mut net = net(&[udp(1), udp(2)]);
@@ -120,7 +121,7 @@ fn in_udp() -> (Net, ddp::StreamId, u16) {
     (net, here, local)
 }
 
-// RFC 6951 §5.4: the peer's UDP port is learned from packets whose verification tag was checked, and from no other.
+// RFC 6951 §5.4: the peer's UDP port is learned only from packets whose verification tag was checked.
 #[test]
 fn a_blind_packet_does_not_move_the_udp_port() {
     let udp = Some(UdpPorts { local: 6666, remote: 9899 });
@@ -139,7 +140,7 @@ fn a_blind_packet_does_not_move_the_udp_port() {
         net.hosts[1].cores[0].turn(net.now);
         let answers = net.hosts[1].sent();
         assert_eq!(udp_port_of_peer(&mut net), 9899, "{chunk:?}");
-        // What is answered is answered where it came from.
+        // An answer goes to the sender's port.
         let is_init = chunk[0] == chunk_type::INIT;
         assert_eq!(answers.len(), usize::from(is_init), "{chunk:?}");
         assert_eq!(net.hosts[1].count("tx_frames") - before, u64::from(is_init));
@@ -152,8 +153,8 @@ fn a_blind_packet_does_not_move_the_udp_port() {
     }
 }
 
-// RFC 6951 §5.4: a peer whose NAT has forgotten it comes from another port, and is answered there, whatever becomes of
-// the packet.
+// RFC 6951 §5.4: a peer whose NAT mapping expired sends from another port. It is answered there, whatever the outcome
+// of the packet.
 #[test]
 fn the_peers_own_packet_moves_the_udp_port() {
     let (mut net, here, _) = in_udp();
@@ -179,8 +180,8 @@ fn open_and_close(net: &mut Net) {
     net.settle();
 }
 
-/// Two hosts, of which the second listens within these limits, and its associations never come to their end: nothing
-/// that ends one arrives there.
+/// Creates two hosts, of which the second listens within these limits. Its associations never end by shutdown: packets
+/// that would end one do not arrive there.
 fn endless(limits: Limits, linger: Duration) -> Net {
     let mut net = Net::new(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
     net.hosts[1].listen_as(PORT, 200, 200, serves(linger));
@@ -197,8 +198,8 @@ fn endless(limits: Limits, linger: Duration) -> Net {
     net
 }
 
-// A peer has as many streams and associations without one as it may have streams. The oldest one that shuts down
-// is evicted for a new one.
+// A peer's streams and its associations without one share the limit of streams. The oldest association that is
+// shutting down is evicted for a new one.
 #[test]
 fn associations_without_streams_count_against_their_peer() {
     let mut net = endless(Limits { streams_per_peer: 2, ..Limits::default() }, Duration::ZERO);
@@ -216,14 +217,14 @@ fn associations_without_streams_count_against_their_peer() {
     assert!(matches!(failure(&mut net, ticket), ConnectError::Timeout(_)));
     assert!(net.hosts[1].count("peer_streams") > 0);
     assert_eq!(net.hosts[1].count("associations"), 2);
-    // By themselves all of them go, after which nothing is counted any more.
+    // Without further packets all of them end, and the counts are zero.
     net.hosts[0].command(0, |_| Command::Stop);
     net.pass(Duration::from_secs(1500));
     assert_eq!((net.hosts[1].count("associations"), net.hosts[1].count("half_open")), (0, 0));
 }
 
-// One that lingers for another stream is not evicted: the new one is refused, and counted. A stream over it takes
-// its place.
+// An association that lingers for another stream is not evicted: the new one is refused, and counted. A stream over
+// the lingering association takes its place.
 #[test]
 fn associations_that_linger_count_and_take_streams() {
     let mut net =
@@ -242,19 +243,19 @@ fn associations_that_linger_count_and_take_streams() {
     assert!(net.hosts[1].count("peer_streams") > 0);
     assert_eq!((net.hosts[1].count("associations"), net.hosts[1].count("half_open")), (1, 0));
     assert_eq!(net.hosts[1].count("associations_evicted"), 0);
-    // Over TCP, too, a peer has what it has.
+    // The limit covers TCP as well.
     net.hosts[1].listen(9);
     let ticket = net.hosts[0].connect(0, (v4(2), 9).into());
     assert!(matches!(failure(&mut net, ticket), ConnectError::Timeout(_)));
 }
 
-// One that never had a stream leaves the backlog when it is given up, and counts until it is gone.
+// An association that never had a stream leaves the backlog when it is given up, and counts until it is freed.
 #[test]
 fn associations_that_never_had_a_stream_leave_the_backlog() {
     let limits = Limits { streams_per_peer: 2, half_open_per_peer: 1, ..Limits::default() };
     let mut net = endless(limits, Duration::ZERO);
     let mut ends = std::mem::replace(&mut net.loses, Box::new(|_, _| false));
-    // Nor does data, with which the first session begins.
+    // DATA, with which the first session begins, does not arrive either.
     net.loses = Box::new(move |from, frame| {
         ends(from, frame) || from == 0 && first_chunk(frame) == Some(chunk_type::DATA)
     });
@@ -269,7 +270,8 @@ fn associations_that_never_had_a_stream_leave_the_backlog() {
     }
 }
 
-// When a worker has as many associations as it may, those that shut down are evicted for new ones, from either side.
+// When a worker is at its limit of associations, one that is shutting down is evicted for a new one, accepted or
+// locally opened.
 #[test]
 fn associations_that_shut_down_block_no_others() {
     let mut net = endless(Limits { streams: 3, ..Limits::default() }, Duration::ZERO);
@@ -278,7 +280,7 @@ fn associations_that_shut_down_block_no_others() {
         assert!(net.hosts[1].count("associations") <= 3);
     }
     assert_eq!(net.hosts[1].count("associations_evicted"), 7);
-    // Opened from there, likewise.
+    // The same for locally opened associations.
     net.hosts[0].listen_as(PORT, 200, 200, config());
     net.settle();
     for _ in 0..3 {
@@ -295,12 +297,12 @@ fn associations_that_shut_down_block_no_others() {
     assert_eq!(refused, ConnectError::TooManyStreams);
 }
 
-// An association that was opened from here and has no stream any more is evicted for a new one.
+// A locally opened association that has lost its last stream is evicted for a new one.
 #[test]
 fn idle_associations_of_ours_block_no_others() {
     let limits = Limits { streams: 2, ..Limits::default() };
     let mut net = Net::new(&[Plan { limits, ..Plan::new(1) }, Plan::new(2)]);
-    // Neither side ends what may carry another stream.
+    // Neither side ends an association that can have another stream.
     let hour = Duration::from_secs(3600);
     net.hosts[1].listen_as(PORT, 200, 200, serves(hour));
     net.settle();
@@ -314,11 +316,11 @@ fn idle_associations_of_ours_block_no_others() {
         net.now += Duration::from_secs(1);
     }
     assert_eq!(net.hosts[0].count("associations_evicted"), 4);
-    // Their peer was sent an ABORT or a SHUTDOWN.
+    // The peers were sent an ABORT or a SHUTDOWN.
     assert_eq!(net.hosts[1].count("associations"), 2);
 }
 
-/// Turns of the first host alone, without room in its transmit ring, until `done` or the time is over.
+/// Runs the first host alone, without room in its transmit ring, until `done` or the end of `time`.
 fn without_room(net: &mut Net, time: Duration, mut done: impl FnMut(&mut Host) -> bool) {
     net.hosts[0].cores[0].port_mut(0).room = 0;
     let end = net.now + time;
@@ -336,7 +338,7 @@ fn without_room(net: &mut Net, time: Duration, mut done: impl FnMut(&mut Host) -
     panic!("it takes more than {time:?}");
 }
 
-// A port that never takes a frame again keeps nothing: last packets are given up, and a drain ends.
+// A port that accepts no more frames keeps no association: last packets are given up, and a drain ends.
 #[test]
 fn a_port_without_room_keeps_no_association() {
     let mut net = pair();
@@ -347,7 +349,7 @@ fn a_port_without_room_keeps_no_association() {
         host.take(|e| matches!(e, Event::Drained).then_some(())).is_some()
     });
     assert_eq!((net.hosts[0].count("streams"), net.hosts[0].count("associations")), (0, 0));
-    // One that is aborted takes no more than its last packet may wait.
+    // An aborted association ends when its last packet has waited for its maximum.
     let mut net = pair();
     net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
     net.until("a request", |net| {
@@ -357,7 +359,7 @@ fn a_port_without_room_keeps_no_association() {
     without_room(&mut net, Duration::from_secs(6), |host| host.count("associations") == 0);
 }
 
-// The same without a link-layer address of the peer.
+// The peer's link-layer address is unknown, with the same result.
 #[test]
 fn a_silent_next_hop_keeps_no_association() {
     let mut net = pair();
@@ -370,9 +372,9 @@ fn a_silent_next_hop_keeps_no_association() {
     net.until("the end of the drain", |net| {
         net.hosts[0].take(|e| matches!(e, Event::Drained).then_some(()))
     });
-    // It is given up after some silence, before its shutdown would be.
+    // The association is given up after silence, before its shutdown would be.
     assert!(net.now < START + Duration::from_secs(400), "{:?}", net.now);
-    // One that is aborted while the next hop is unresolved takes no more than its last packet may wait.
+    // An association aborted while its next hop is unresolved ends when its last packet has waited for its maximum.
     let mut net = pair();
     let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
     net.settle();
@@ -386,22 +388,23 @@ fn a_silent_next_hop_keeps_no_association() {
     assert_eq!((net.hosts[0].count("streams"), net.hosts[0].count("associations")), (0, 0));
 }
 
-// TCP's last segment likewise.
+// The last segment of TCP has the same bound.
 #[test]
 fn a_port_without_room_keeps_no_reset() {
     let mut net = pair();
     net.hosts[1].listen(9);
     net.settle();
     let (here, _) = net.open(0, 0, 1, (v4(2), 9).into());
-    // No probe for its addresses is to be lost besides.
+    // Probes for its own addresses are finished first, so that none is lost.
     net.pass(Duration::from_secs(10));
     net.hosts[0].command(0, |_| Command::Close { stream: here, abort: true });
     without_room(&mut net, Duration::from_secs(7), |host| host.count("streams") == 0);
     assert_eq!(net.hosts[0].count("answers_lost"), 1);
 }
 
-// INITs in the name of a victim: what it gets is bounded by the second, with an association of its own or not, and no INIT
-// ACK is more than three times as long as an INIT. Peers at other addresses are served, and so is the victim a little later.
+// INITs in the name of a victim: the answers to it are bounded per second, with an association of its own or not. No
+// INIT ACK is more than three times as long as an INIT. Peers at other addresses are served, and so is the victim a
+// little later.
 #[test]
 fn init_acks_reflect_little() {
     let limits = Limits { inits_per_second: 3200, ..Limits::default() };
@@ -426,28 +429,28 @@ fn init_acks_reflect_little() {
         }
         net.settle();
     }
-    // A share of a 32nd, and a tenth of a second of it at once.
+    // A share of 1/32, with a burst of a tenth of a second.
     let answers = heard.borrow().len();
     assert!((5..=12).contains(&answers), "{answers}");
     assert!(net.hosts[1].count("answers_limited") > 1900);
-    // Those of no association say so; those of the association are counted as its own.
+    // INITs without an association count as rate limited; INITs to the association count as its own packets.
     assert!(net.hosts[1].count("rate_limited") > 980, "{}", net.hosts[1].count("rate_limited"));
     assert_eq!(net.hosts[1].count("no_room"), 0);
     assert!(heard.borrow().iter().all(|frame| frame.len() <= 3 * sent));
-    // Others are not kept out, and the victim's own INIT is answered when it comes again.
+    // Other peers are served, and the victim's own retransmitted INIT is answered.
     net.open_as(2, 0, 1, (v4(2), PORT).into(), config());
     net.loses = Box::new(|_, _| false);
     net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
 }
 
-/// A stranger's association, frame by frame.
+/// A raw SCTP peer's association, driven frame by frame.
 struct Raw {
     host: u8,
     port: u16,
     tag: u32,
 }
 
-/// Host 2's packets, none of which arrives.
+/// Packets sent by host 2, all lost.
 type Heard = std::rc::Rc<std::cell::RefCell<Vec<Vec<u8>>>>;
 
 impl Raw {
@@ -481,7 +484,7 @@ impl Raw {
         net.settle();
     }
 
-    /// A fragment of 1000 bytes of an unordered message.
+    /// Sends a fragment of 1000 bytes of an unordered message.
     fn fragment(&self, net: &mut Net, tsn: u32, begin_end: u8) {
         let mut chunk = vec![0, 4 | begin_end, (1016u16 >> 8) as u8, 1016u16 as u8];
         chunk.extend_from_slice(&tsn.to_be_bytes());
@@ -489,7 +492,7 @@ impl Raw {
         self.give(net, &chunk);
     }
 
-    /// The last cumulative TSN that was sent to it.
+    /// Returns the last cumulative TSN that was acknowledged to it.
     fn acknowledged(&self, heard: &Heard) -> Option<u32> {
         let heard = heard.borrow();
         let to = |frame: &&Vec<u8>| {
@@ -500,8 +503,8 @@ impl Raw {
     }
 }
 
-// RFC 5042 §6.4.3, RFC 9260 §6.2: fragments of all associations together stay within `limits.held_per_worker`, in order or
-// not. What is refused is sent again, and completes when others have gone.
+// RFC 5042 §6.4.3, RFC 9260 §6.2: fragments of all associations together stay within `limits.held_per_worker`, in
+// order or out of order. Refused fragments are retransmitted, and complete when others were freed.
 #[test]
 fn fragments_of_many_associations_stay_within_the_workers_budget() {
     const BUDGET: u64 = 512 << 10;
@@ -521,7 +524,7 @@ fn fragments_of_many_associations_stay_within_the_workers_budget() {
         |net: &mut Net, n: u16| Raw::open(net, &heard, [1, 3, 4][usize::from(n % 3)], 5000 + n);
     let peers: Vec<Raw> = (0..36).map(|n| open(&mut net, n)).collect();
     let last = peers.last().unwrap();
-    // Each begins a message, and has the end of another one beyond a gap: 1.4 MB in all.
+    // Each peer begins a message, and sends the end of another one beyond a gap: 1.4 MB in all.
     for n in 0..20 {
         for peer in &peers {
             peer.fragment(&mut net, 1 + n, if n == 0 { 2 } else { 0 });
@@ -534,7 +537,7 @@ fn fragments_of_many_associations_stay_within_the_workers_budget() {
     assert_eq!(net.hosts[1].count("associations"), 36, "slowed, not ended");
     let so_far = last.acknowledged(&heard).expect("a SACK");
     assert!(so_far < 20, "{so_far}");
-    // The others go, by an ABORT; the last one sends again what was not acknowledged, and is done.
+    // The others end with an ABORT; the last one retransmits its unacknowledged fragments, and completes.
     for peer in &peers[..35] {
         peer.give(&mut net, &[chunk_type::ABORT, 0, 0, 4]);
     }
@@ -549,7 +552,7 @@ fn fragments_of_many_associations_stay_within_the_workers_budget() {
     assert_eq!(net.hosts[1].count("held_bytes"), 0);
 }
 
-// RFC 9260 §3.3.10.4: a message in fragments that not even an idle worker could hold ends its association.
+// RFC 9260 §3.3.10.4: a fragmented message that exceeds even an idle worker's budget ends its association.
 #[test]
 fn a_message_that_never_fits_the_budget_is_out_of_resource() {
     let limits = Limits { hold_bytes: 64 << 10, ..Limits::default() };

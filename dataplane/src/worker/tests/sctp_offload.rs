@@ -1,5 +1,5 @@
-//! SCTP checksums by the device (RFC 9260 §6.8): asked for where it can, believed where it was asked, and by software
-//! everywhere else.
+//! SCTP checksums by the device (RFC 9260 §6.8): requested where it can compute them, trusted where it verifies them,
+//! and computed by software everywhere else.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ use crate::port::RxChecksum;
 
 const UDP: u16 = 9899;
 
-/// A host with such a device.
+/// Plans a host whose device computes SCTP checksums.
 fn device(n: u8) -> Plan {
     Plan { sums_sctp: true, ..Plan::new(n) }
 }
@@ -23,30 +23,30 @@ fn open(net: &mut Net, remote: SocketAddr) -> (StreamId, StreamId) {
     net.open_as(0, 0, 1, remote, config())
 }
 
-/// An INIT to host 2, in UDP if it is to be.
+/// Builds an INIT to host 2, optionally in UDP.
 fn request(udp: bool) -> TestFrame {
     let udp = udp.then_some(UdpPorts { local: 4000, remote: UDP });
     frame(1, 2, (9, PORT), 0, &init(1), udp)
 }
 
-/// The same with a wrong checksum, and nothing else that is wrong.
+/// Builds the same INIT with a wrong SCTP checksum as its only error.
 fn wrong(udp: bool) -> TestFrame {
     let mut frame = request(udp).0;
     let at = 14 + 20 + if udp { 8 } else { 0 };
     frame[at + 8] ^= 1;
     if udp {
-        // RFC 768: without a checksum of UDP.
+        // RFC 768: zero means no UDP checksum.
         frame[at - 2..at].fill(0);
     }
     TestFrame::new(frame)
 }
 
-/// How many cookies a host has sent, and packets that it dropped for their checksum.
+/// Returns the cookies that a host has sent, and the packets that it dropped for their checksum.
 fn seen(host: &Host) -> (u64, u64) {
     (host.count("sctp_cookies_sent"), host.count("bad_checksum"))
 }
 
-// The device asserts what it is asked for; a host without one verifies what it made of it.
+// The device asserts that requests are valid; a host without offload verifies its checksums.
 #[test]
 fn data_flow_with_the_devices_checksums() {
     for (vlan, remote) in [(None, v4(2)), (None, v6(2)), (Some(7), v4(2))] {
@@ -57,7 +57,7 @@ fn data_flow_with_the_devices_checksums() {
             write(&mut net, here, 200_000);
             let ticket = net.hosts[1].send(there, &[7; 3000]);
             net.wait_sent(1, ticket);
-            // TCP segments of the same port are asked for as before.
+            // TCP checksum requests on the same port are unchanged.
             net.hosts[1].listen(4791);
             net.settle();
             let (segments, _) = net.open(0, 0, 1, (remote, 4791).into());
@@ -73,7 +73,7 @@ fn data_flow_with_the_devices_checksums() {
     }
 }
 
-// Answers to strangers, too, are left to the device: the refusal of an INIT to a port where nobody listens.
+// Answers to unknown senders use the device's checksum as well: the refusal of an INIT to a port without a listener.
 #[test]
 fn answers_to_strangers_have_the_devices_checksum() {
     let mut net = net(&[Plan::new(1), device(2)]);
@@ -90,7 +90,7 @@ fn a_verdict_is_believed_and_without_one_software_looks() {
     use RxChecksum::{Bad, Good, Unknown};
     for (verdict, is_wrong, taken) in [
         (Good, false, true),
-        // Nothing is computed: what is wrong all the same is not found.
+        // Software does not verify: a wrong checksum with a good verdict is not found.
         (Good, true, true),
         (Bad, false, false),
         (Bad, true, false),
@@ -100,7 +100,7 @@ fn a_verdict_is_believed_and_without_one_software_looks() {
         let mut net = net(&[Plan::new(1), device(2)]);
         net.hosts[1].judges = Box::new(|_| Unknown);
         let frame = if is_wrong { wrong(false) } else { request(false) };
-        // The second is compared with the first.
+        // The second frame is looked up by comparison with the first.
         for _ in 0..2 {
             net.hosts[1].arrive(TestFrame::judged(frame.0.clone(), verdict));
         }
@@ -110,7 +110,7 @@ fn a_verdict_is_believed_and_without_one_software_looks() {
     }
 }
 
-// Each packet of a burst has its own verdict, also those that have the headers of the one before them.
+// Each packet of a burst has its own verdict, including those with the headers of their predecessor.
 #[test]
 fn packets_that_the_device_finds_wrong_are_dropped_and_sent_again() {
     let mut net = net(&[device(1), device(2)]);
@@ -126,7 +126,7 @@ fn packets_that_the_device_finds_wrong_are_dropped_and_sent_again() {
     assert!(bad > 10 && taken > before + 200, "{bad} of {taken}");
 }
 
-// RFC 6951: the device does not look into UDP, whatever it says.
+// RFC 6951: the device does not parse packets in UDP; its verdict is ignored.
 #[test]
 fn packets_in_udp_are_softwares() {
     let plan = |n, udp| Plan { udp: Some(udp), ..device(n) };
@@ -143,7 +143,7 @@ fn packets_in_udp_are_softwares() {
     assert_eq!(seen(&net.hosts[1]), (before.0 + 2, before.1 + 2));
 }
 
-// RFC 4303: what the device sees is ESP, in both directions.
+// RFC 4303: the device sees only ESP, in both directions.
 #[test]
 fn packets_in_esp_are_softwares() {
     for udp in [false, true] {
@@ -158,7 +158,7 @@ fn packets_in_esp_are_softwares() {
     }
 }
 
-// A packet that is put together has no verdict: those of its pieces are none.
+// A reassembled packet has no verdict: those on its fragments do not apply.
 #[test]
 fn a_packet_in_fragments_is_softwares() {
     for verdict in [RxChecksum::Good, RxChecksum::Bad] {
@@ -183,7 +183,7 @@ fn a_packet_in_fragments_is_softwares() {
     }
 }
 
-// What a device that verifies TCP's checksums says of SCTP is no verdict.
+// The verdict of a device that verifies TCP checksums only does not apply to SCTP.
 #[test]
 fn a_device_that_knows_tcp_alone_is_not_believed_about_sctp() {
     for sums_sctp in [false, true] {
@@ -197,10 +197,10 @@ fn a_device_that_knows_tcp_alone_is_not_believed_about_sctp() {
             }
         }
         net.settle();
-        // One that knows both is.
+        // A device that verifies both is trusted.
         assert_eq!(seen(&net.hosts[1]), if sums_sctp { (3, 3) } else { (4, 2) });
         assert_eq!(net.hosts[1].count("l4_checksum"), before);
-        // Its verdict on TCP is what it was.
+        // The verdict on TCP applies as before.
         net.hosts[1].listen(4791);
         net.settle();
         net.hosts[1].judges = Box::new(|_| RxChecksum::Bad);

@@ -1,4 +1,4 @@
-//! Associations over paths that become narrower while data is under way.
+//! Associations over paths that become narrower while data are in flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +21,13 @@ const PORT: u16 = 7471;
 const TCP_PORT: u16 = 7472;
 const UDP: u16 = 9899;
 
-/// Which way the association goes.
+/// Variant of the association.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Way {
     v6: bool,
     udp: bool,
     workers: u16,
-    /// The devices compute SCTP's checksums.
+    /// The devices compute SCTP checksums.
     device: bool,
 }
 
@@ -47,7 +47,7 @@ impl Way {
         SctpConfig { sctp: Arc::new(sctp), endpoint: Arc::new(EndpointConfig::default()), udp }
     }
 
-    /// Two hosts with a stream.
+    /// Creates two hosts with a stream.
     fn open(self, sctp: sctp::Config) -> (Net, StreamId) {
         let plan = |n| {
             let udp = self.udp.then_some(UDP);
@@ -63,8 +63,7 @@ impl Way {
     }
 }
 
-/// Takes what is longer than a path of `mtu` off the wire, in the direction from host 0: returns the frames, and
-/// all that had fitted.
+/// Removes frames from host 0 that exceed a path of `mtu` from the wire: returns those, and all others.
 fn narrow(net: &mut Net, mtu: usize) -> (Taken, Taken) {
     let (long, short) = (Taken::default(), Taken::default());
     let (l, s) = (long.clone(), short.clone());
@@ -79,13 +78,13 @@ fn narrow(net: &mut Net, mtu: usize) -> (Taken, Taken) {
     (long, short)
 }
 
-/// A router's report on a frame of the first host that a path of `mtu` does not carry.
+/// Builds a router's report on a frame of host 0 that exceeds a path of `mtu`.
 fn report(mtu: u16, frame: &[u8]) -> TestFrame {
     let v6 = frame[12..14] != [8, 0];
     assert!(v6 || frame[20] & 0x40 == 0x40, "a router cuts what it may");
     let mut message = if v6 { vec![2, 0, 0, 0, 0, 0] } else { vec![3, 4, 0, 0, 0, 0] };
     message.extend(mtu.to_be_bytes());
-    // More than eight bytes behind IP's header, so that of what is in UDP SCTP's are among them.
+    // More than eight bytes behind the IP header, so that the quote of a packet in UDP includes SCTP's header.
     message.extend(&frame[14..][..if v6 { 1000 } else { 20 + 32 }]);
     let host = Host::new(&Plan::new(2));
     let (interface, mac) = (host.cores[0].env.network.interface(0), [2, 0, 0, 0, 0, 1]);
@@ -100,7 +99,7 @@ fn report(mtu: u16, frame: &[u8]) -> TestFrame {
     TestFrame::new(out)
 }
 
-/// Begins to write `len` bytes from host 0 to a region of host 1.
+/// Begins a write of `len` bytes from host 0 to a region of host 1.
 fn begin(net: &mut Net, stream: StreamId, len: usize) -> Memory {
     let from = net.hosts[0].region(1, len, Access::NONE);
     let to = net.hosts[1].region(2, len, Access::REMOTE_WRITE);
@@ -109,7 +108,7 @@ fn begin(net: &mut Net, stream: StreamId, len: usize) -> Memory {
     to
 }
 
-/// Runs until the message is there.
+/// Runs until the message is delivered.
 fn delivered(net: &mut Net, mut each: impl FnMut(&mut Net)) {
     net.until("delivery", |net| {
         each(net);
@@ -120,8 +119,8 @@ fn delivered(net: &mut Net, mut each: impl FnMut(&mut Net)) {
     });
 }
 
-// RFC 9260 §6.9, §7.3: what was sent before a router reported a narrower path goes again in IP fragments, what is
-// new in packets that fit; the peer takes both, and the association goes on.
+// RFC 9260 §6.9, §7.3: data sent before a router reported a narrower path are retransmitted in IP fragments, new data
+// in packets that fit. The peer accepts both, and the association continues.
 #[test]
 fn what_is_under_way_when_the_path_narrows_is_cut_by_ip() {
     for way in WAYS {
@@ -138,7 +137,7 @@ fn what_is_under_way_when_the_path_narrows_is_cut_by_ip() {
         let (cut, whole) = (net.hosts[0].count("tx_cut"), net.hosts[1].count("reassembled"));
         assert!(cut > 0 && whole == cut, "{way:?}: {whole} of {cut}");
         assert_eq!(net.hosts[0].count("path_mtu_updates"), 1);
-        // Only what was older: the first window, and what the report crossed.
+        // Only older packets: the first window, and those in flight when the report arrived.
         let full = short.borrow().iter().filter(|f| f.len() > 1250).count();
         assert!(full > 200 && cut < 30, "{way:?}: {full} whole, {cut} cut");
         net.settle();
@@ -146,7 +145,7 @@ fn what_is_under_way_when_the_path_narrows_is_cut_by_ip() {
     }
 }
 
-// RFC 8899 §4.6.1, RFC 9260 §10: who does not know the verification tag changes nothing.
+// RFC 8899 §4.6.1, RFC 9260 §10: a report without the right verification tag changes nothing.
 #[test]
 fn a_report_of_another_association_is_ignored() {
     for way in WAYS {
@@ -161,7 +160,7 @@ fn a_report_of_another_association_is_ignored() {
             let mut guess = frame.clone();
             guess[tag + bit / 8] ^= 1 << (bit % 8);
             net.hosts[0].arrive(report(1300, &guess));
-            // As many as are listened to in this time.
+            // As many reports as the rate limit accepts in this time.
             net.pass(Duration::from_millis(1));
         }
         net.settle();
@@ -176,7 +175,7 @@ fn a_report_of_another_association_is_ignored() {
     }
 }
 
-// Fragments that are lost are sent again with their packet, in new ones.
+// Lost fragments are repaired by retransmission of their packet, in new fragments.
 #[test]
 fn lost_fragments_are_repaired() {
     for v6 in [false, true] {
@@ -200,7 +199,7 @@ fn lost_fragments_are_repaired() {
     }
 }
 
-// A ring that has room for one frame at a time is waited for.
+// A packet in fragments waits for a ring with room for one frame at a time.
 #[test]
 fn pieces_wait_for_room() {
     let plan = |n, room| Plan { room, ..Plan::new(n) };
@@ -220,7 +219,7 @@ fn pieces_wait_for_room() {
     assert!(net.hosts[0].count("tx_cut") > 0);
 }
 
-/// The size of packets that the association of host 0 uses.
+/// Returns the packet size that host 0's association uses.
 fn path_len(net: &Net) -> usize {
     let all = &net.hosts[0].cores[0].associations;
     let mut slots = (0..16).filter_map(|at| Some(all.get(at)?.endpoint()));
@@ -229,7 +228,8 @@ fn path_len(net: &Net) -> usize {
     len
 }
 
-// RFC 8899 §4.3, §5: without reports the association detects it, goes on, and finds what passes.
+// RFC 8899 §4.3, §5: without reports the association detects the black hole, continues, and finds the size that
+// passes.
 #[test]
 fn a_black_hole_is_left() {
     for way in WAYS {
@@ -240,14 +240,14 @@ fn a_black_hole_is_left() {
         delivered(&mut net, |_| ());
         assert!(bytes_of(&to) == pattern(300_000), "{way:?}");
         let around = if way.v6 { 40 } else { 20 } + if way.udp { 8 } else { 0 };
-        // It takes the session's next words to search to the end.
+        // The search ends with the session's next messages.
         for _ in 0..8 {
             let ticket = net.hosts[0].send(here, &[7; 3000]);
             net.wait_sent(0, ticket);
             net.pass(Duration::from_millis(100));
         }
         assert_eq!(path_len(&net), mtu - around, "{way:?}");
-        // RFC 9260 §7.3, RFC 1191 §3: another association to that peer knows it, and so does TCP.
+        // RFC 9260 §7.3, RFC 1191 §3: another association to that peer uses the result, and so does TCP.
         assert_eq!(net.hosts[0].count("path_mtus"), 1);
         if !way.udp && way.workers == 1 {
             let peer = if way.v6 { v6(2) } else { v4(2) };
@@ -265,7 +265,7 @@ fn a_black_hole_is_left() {
     }
 }
 
-/// The size of segments that a stream of host 0 over TCP takes its path to carry.
+/// Returns the MSS that host 0 assumes for the path of a TCP stream.
 fn path_mss(net: &Net, stream: StreamId) -> usize {
     let conns = &net.hosts[0].cores[0].streams;
     let conn = conns.find(stream).and_then(|slot| conns.get(slot)).expect("it is there");
@@ -275,8 +275,8 @@ fn path_mss(net: &Net, stream: StreamId) -> usize {
     }
 }
 
-// RFC 8899 §4.3: a peer that is away for a while looks like a black hole. A sender to it when it is back
-// begins with what the interface carries.
+// RFC 8899 §4.3: a peer that is unreachable for a while looks like a black hole. After its return a sender begins with
+// the interface's MTU.
 #[test]
 fn a_peer_that_was_away_has_no_narrow_path() {
     for (v6, lasts) in [(false, 1), (true, 1), (false, 240), (true, 240)] {
@@ -288,7 +288,7 @@ fn a_peer_that_was_away_has_no_narrow_path() {
         let (over_tcp, _) = net.open(0, 0, 1, (peer, TCP_PORT).into());
         net.settle();
         let (full_len, full_mss) = (path_len(&net), path_mss(&net, over_tcp));
-        // The next hop is there, the peer is not.
+        // The next hop answers, the peer does not.
         net.loses = Box::new(move |_, frame| {
             let asks_for_neighbours = frame[12..14] == [8, 6] || (v6 && frame[20] == 58);
             !asks_for_neighbours
@@ -299,7 +299,7 @@ fn a_peer_that_was_away_has_no_narrow_path() {
         net.until("and the other", |net| (path_mss(net, over_tcp) < full_mss).then_some(()));
         net.pass(Duration::from_secs(lasts));
         assert_eq!(net.hosts[0].count("path_mtus"), 0, "{way:?}");
-        // The longer time was too long for the association.
+        // The longer outage exceeded the association's limit.
         assert_eq!(net.hosts[0].count("associations"), u64::from(lasts == 1));
         net.loses = Box::new(|_, _| false);
         let (_, _) = net.open_as(0, 0, 1, (peer, PORT).into(), way.config(sctp::Config::default()));
@@ -314,7 +314,8 @@ fn a_peer_that_was_away_has_no_narrow_path() {
     }
 }
 
-// RFC 5043 §9: what TCP has learned of a narrow path stays known, though no association goes below its least.
+// RFC 5043 §9: a narrow path that TCP has discovered stays stored, although no association goes below its least
+// packet.
 #[test]
 fn a_path_below_the_least_packet_stays_known() {
     let way = WAYS[0];
@@ -332,8 +333,8 @@ fn a_path_below_the_least_packet_stays_known() {
     assert_eq!((stats.path_mtu_reductions, stats.path_mtu_black_holes), (1, 0));
 }
 
-// RFC 8899 §6.2.1.4, §4.6.2: a report about a probe ends the search there, one that asks for more than the probe
-// had is none.
+// RFC 8899 §6.2.1.4, §4.6.2: a report about a probe ends the search there. A report of an MTU larger than the probe is
+// ignored.
 #[test]
 fn probes_are_never_cut_and_may_be_reported() {
     let (mut net, here) = WAYS[0].open(sctp::Config::default());
@@ -341,7 +342,7 @@ fn probes_are_never_cut_and_may_be_reported() {
     let to = begin(&mut net, here, 100_000);
     delivered(&mut net, |net| {
         for frame in long.borrow_mut().drain(..).collect::<Vec<_>>() {
-            // Those of the probes alone.
+            // Reports answer the probes alone.
             if frame[14 + 20 + 12] == 4 {
                 net.hosts[0].arrive(report(1300, &frame));
             }
@@ -356,7 +357,7 @@ fn probes_are_never_cut_and_may_be_reported() {
             net.hosts[0].arrive(report(1300, &frame));
         }
     }
-    // What is left up to the reported size is not worth another probe.
+    // The remainder up to the reported size does not justify another probe.
     assert_eq!(path_len(&net), 1280 - 20);
     let association = net.hosts[0].cores[0].associations.get(0).expect("it is there");
     let stats = association.endpoint().association().stats();

@@ -1,5 +1,4 @@
-//! Packets of an association that come one behind the other are looked up once. What becomes of them is the same as when
-//! each is looked up by itself.
+//! Successive packets of an association are looked up once, with the same result as a look-up of each.
 
 use std::time::Duration;
 
@@ -20,10 +19,10 @@ const LEN: usize = 8000;
 /// Entries of the event ring: few, so that sessions pause.
 const EVENTS: usize = 64;
 
-/// What peers post, what happens to the packets on their way, and whether the control thread takes events.
+/// Messages that peers post, changes of packets in flight, and whether the control thread takes events.
 #[derive(Clone, Debug)]
 struct Burst {
-    /// The stream, and the length of a write or of a message.
+    /// Stream, whether it is a write (else a message), and length.
     posts: Vec<(usize, bool, usize)>,
     changes: Vec<(Change, prop::sample::Index)>,
     listens: bool,
@@ -35,15 +34,15 @@ enum Change {
     Swap,
     Repeat,
     Lose,
-    /// Another verification tag.
+    /// A wrong verification tag.
     Tag,
 }
 
-/// Two peers of a third host: two streams over one association, and one over another.
+/// A host with two peers: two streams over one association, and one over another.
 struct Three {
     net: Net,
     streams: [(usize, StreamId); 3],
-    /// Of each of the streams.
+    /// Source region of each stream.
     sources: [Memory; 3],
     sink: Memory,
 }
@@ -72,7 +71,7 @@ impl Three {
         Three { net, streams, sources, sink }
     }
 
-    /// The packets that the peers send now, in turns.
+    /// Takes the packets that the peers send now, alternating between them.
     fn sent(&mut self) -> Vec<TestFrame> {
         let now = self.net.now;
         let [mut one, mut other] = [0, 2].map(|peer| {
@@ -86,8 +85,8 @@ impl Three {
         frames
     }
 
-    /// The burst as the third host takes it, with what it makes of it: all together, or each packet read in full, looked up by
-    /// itself, and followed by a look at what it has brought.
+    /// Delivers the burst to the third host and returns the resulting state. The packets are handled together, or
+    /// (`alone`) each is read in full, looked up by itself, and followed by a report of its events.
     fn take(&mut self, burst: &Burst, alone: bool) -> String {
         let now = self.net.now;
         for &(stream, write, len) in &burst.posts {
@@ -156,7 +155,7 @@ impl Three {
         seen
     }
 
-    /// Associations, counters and what was placed.
+    /// Returns associations, counters and placed bytes.
     fn state(&self) -> String {
         let core = &self.net.hosts[1].cores[0];
         let associations: Vec<_> = core
@@ -177,7 +176,7 @@ impl Three {
     }
 }
 
-/// Gives an SCTP packet in IPv4 another tag, and the checksum that is right then.
+/// Changes the tag of an SCTP packet in IPv4, and corrects its checksum.
 fn retag(frame: &mut [u8]) {
     let packet = &mut frame[34..];
     packet[4] ^= 1;
@@ -214,7 +213,7 @@ proptest! {
     }
 }
 
-/// A session without credit takes no more than it may, also in the midst of packets that came together.
+/// A session without credit exceeds it by no event, even among packets that arrived together.
 #[test]
 fn a_session_pauses_between_packets_that_came_together() {
     let posts = || (0..120).map(|_| (0, false, 1200)).collect();
@@ -231,7 +230,7 @@ fn a_session_pauses_between_packets_that_came_together() {
     assert!(paused);
 }
 
-/// Frames with the headers of an association's packet before them are of it; what is in UDP is read in full.
+/// Frames with the headers of an association's preceding packet belong to it; packets in UDP are parsed in full.
 #[test]
 fn packets_with_the_same_headers_follow_each_other() {
     let mut three = Three::new();

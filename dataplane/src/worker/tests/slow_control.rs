@@ -1,4 +1,4 @@
-//! A worker whose control thread takes no events for a while: its peers find the window closed, and lose nothing.
+//! A worker whose control thread takes no events for a while: its peers find the window closed, and lose no data.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,15 +32,15 @@ fn sctp() -> EndpointConfig {
     SctpConfig { sctp: Arc::new(sctp), endpoint: Arc::default(), udp: None }.into()
 }
 
-/// What the sender saw, and what the receiver refused.
+/// Counts of the sender, and bytes that the receiver refused.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct Seen {
     timeouts: u64,
     lost: u64,
     black_holes: u64,
-    /// But for probes of the closed window.
+    /// Bytes, without probes of the closed window.
     refused: u64,
-    /// The sender found the window closed.
+    /// The sender has probed a closed window.
     probed: bool,
 }
 
@@ -73,8 +73,8 @@ fn delivered(net: &Net) -> usize {
     net.hosts[1].events.iter().filter(is).count()
 }
 
-// RFC 9293 §3.8.6, RFC 9260 §6.2: what is offered is taken, and the window closes as it is used; when there is room again
-// the peer is sent the window, and need not find out.
+// RFC 9293 §3.8.6, RFC 9260 §6.2: offered window is honoured, and closes as it is used. When there is room again a
+// window update is sent, so that the peer need not probe.
 #[test]
 fn the_window_closes_while_nobody_takes_events_and_opens_again() {
     for endpoint in [tcp, sctp] {
@@ -132,11 +132,11 @@ fn events_in_paused_endpoints_are_bounded_together() {
     };
     let first = wait(&mut events, 0..1000, 0);
     assert!(first <= most && first > most / 2, "{first}");
-    // They go on, with what they have, while others begin to wait.
+    // These streams continue with their remaining credit, while others begin to wait.
     assert_eq!(take(&mut events), 1000);
     let more = wait(&mut events, 1000..2000, 0);
     assert!(first + more <= most, "{more}");
-    // What they have left counts, whatever they may have.
+    // The remaining credit counts, not the maximum.
     assert_eq!(take(&mut events), 1000);
     wait(&mut events, 0..1000, 2);
     assert_eq!(wait(&mut events, 1000..1001, 0), 0);
@@ -146,8 +146,8 @@ fn events_in_paused_endpoints_are_bounded_together() {
     assert_eq!(wait(&mut events, 3000..3001, 0), RING as u32);
 }
 
-// RFC 9260 §6.1 A, RFC 9293 §3.8.6.1: a control thread that is late for longer than a peer's silence is borne costs no stream.
-// What its worker refuses meanwhile is answered, and goes again when the window opens.
+// RFC 9260 §6.1 A, RFC 9293 §3.8.6.1: a control thread that is late for longer than the limit on a peer's silence
+// costs no stream. Packets with refused data are answered, and the data are retransmitted when the window opens.
 #[test]
 fn a_control_thread_that_is_late_for_long_costs_no_stream() {
     let patience = Duration::from_secs(5);
@@ -174,7 +174,7 @@ fn a_control_thread_that_is_late_for_long_costs_no_stream() {
         let (stream, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), endpoint);
         net.settle();
         net.hosts[1].listens = false;
-        // More than may wait, in a window that has room for them.
+        // More messages than may wait, in a window with room for them.
         for _ in 0..MESSAGES {
             net.hosts[0].write(stream, (SOURCE, &source), SINK, LEN as u32);
         }

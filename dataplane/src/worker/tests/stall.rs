@@ -1,4 +1,4 @@
-//! A peer that stops answering: what is reported of its streams, when, and what limits them meanwhile.
+//! A peer that stops answering: reports about its streams, their times, and the limits meanwhile.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use crate::api::{Awaited, ConnectError, EndpointConfig, Event, Limit, SctpConfig
 
 const PORT: u16 = 7471;
 
-/// Without a search for the path's MTU, which makes the first time-outs shorter.
+/// TCP without path MTU probing, which shortens the first time-outs.
 fn over_tcp(user_timeout: Duration) -> EndpointConfig {
     let limits = tcp::Limits { retransmission: user_timeout, ..tcp::Limits::default() };
     let path_mtu = tcp::PathMtuConfig { probing: false, ..tcp::PathMtuConfig::default() };
@@ -33,7 +33,8 @@ fn over_sctp(max_retransmits: u32) -> EndpointConfig {
     EndpointConfig::Sctp(Arc::new(SctpConfig { sctp: Arc::new(sctp), ..config() }))
 }
 
-/// Two hosts with a stream, on which 1 MiB is being written to a peer that is silent from now on, until it is switched on.
+/// Creates two hosts with a stream on which 1 MiB is being written. The peer is silent from now on, until the returned
+/// cell is set.
 fn silent(endpoint: &EndpointConfig, is_v6: bool) -> (Net, StreamId, Rc<Cell<bool>>) {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     match endpoint {
@@ -100,7 +101,7 @@ fn tenth_timeout_in_a_row_is_reported_once_and_so_is_progress_after_it() {
     }
 }
 
-/// The default user time-out of TCP can end a stream at its tenth time-out: the report comes with the one before.
+/// TCP's default user time-out can end a stream at its tenth time-out: the report precedes it by one.
 #[test]
 fn last_timeout_that_the_limits_leave_is_reported_before_the_end() {
     for (endpoint, timeouts) in [(over_tcp(Duration::from_secs(120)), 9), (over_sctp(4), 4)] {
@@ -132,12 +133,12 @@ fn path_is_the_limit_while_time_outs_are_in_progress() {
     }
 }
 
-/// An open whose time is over says what was not answered.
+/// An expired open names the answer that it awaited.
 #[test]
 fn time_out_of_an_open_names_what_was_awaited() {
     let sctp = EndpointConfig::Sctp(Arc::new(config()));
     let tcp = || over_tcp(Duration::from_secs(120));
-    // So many packets of the peer arrive.
+    // Packets of the peer that arrive.
     let cases = [
         (tcp(), 0, Awaited::SynAck),
         (tcp(), 1, Awaited::MpaReply),

@@ -1,5 +1,4 @@
-//! The main job, from ARP to bytes in their place, over each kind of network layer; and the ways in
-//! which streams begin and end.
+//! The main function, from ARP to placed bytes, over each kind of network layer; and the start and end of streams.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -179,7 +178,7 @@ fn untagged_messages_arrive_in_order_and_echo() {
     assert_eq!(back, b"back");
 }
 
-/// The numbers of frames that a host has offered ahead of the end of a turn, since this was asked last.
+/// Takes the numbers of frames that a host has offered before the end of a turn, since the last call.
 fn offers(net: &mut Net, host: usize) -> Vec<usize> {
     std::mem::take(&mut net.hosts[host].cores[0].port_mut(0).offers)
 }
@@ -191,7 +190,7 @@ fn the_last_segment_of_a_turn_is_offered_at_once() {
     let streams: Vec<_> = (0..3).map(|_| net.open(0, 0, 1, (v4(2), PORT).into()).0).collect();
     net.settle();
     offers(&mut net, 0);
-    // One stream has something to send, then each of them has: only the last one's segment has nothing behind it.
+    // First one stream has data to send, then each of them: frames are offered once, with the last stream's segment.
     net.hosts[0].send(streams[0], &[1; 64]);
     net.turn();
     assert_eq!(offers(&mut net, 0), [1]);
@@ -202,7 +201,7 @@ fn the_last_segment_of_a_turn_is_offered_at_once() {
     }
     net.turn();
     assert_eq!(offers(&mut net, 0), [3]);
-    // Of a burst it is the last segment, if all of it can be sent.
+    // A burst is offered once, with its last segment, if all of it can be sent.
     net.settle();
     net.hosts[0].send(streams[0], &[3; 3000]);
     net.turn();
@@ -247,7 +246,7 @@ fn a_closed_stream_is_reported_on_both_sides_and_leaves_nothing() {
             })
         });
     }
-    // TIME-WAIT keeps the flow, then goes.
+    // TIME-WAIT keeps the flow, then expires.
     net.pass(Duration::from_secs(150));
     assert_eq!(net.hosts[0].count("streams") + net.hosts[1].count("streams"), 0);
 }
@@ -284,7 +283,7 @@ fn connects_fail_with_their_reasons() {
     net.hosts[0].connect(0, (v4(2), 9).into());
     let refused = ConnectError::Closed(CloseReason::ConnectRefused.into());
     assert_eq!(failure(&mut net), refused, "nobody listens");
-    // RFC 3168 §6.1.1.1: refused with ECN, it asks once more without.
+    // RFC 3168 §6.1.1.1: after a refused SYN with ECN, a SYN without ECN follows.
     assert_eq!(net.hosts[1].count("resets_sent"), 2);
     let begin = net.now;
     net.hosts[0].connect(0, (v4(77), PORT).into());
@@ -296,7 +295,7 @@ fn connects_fail_with_their_reasons() {
         net.hosts[0].connect(0, peer.parse().unwrap());
         assert_eq!(failure(&mut net), ConnectError::BadPeer, "{peer}");
     }
-    // A listener whose control thread never answers.
+    // The listener's control thread never answers.
     net.hosts[1].listen(PORT);
     net.hosts[0].connect(0, (v4(2), PORT).into());
     assert!(matches!(failure(&mut net), ConnectError::Timeout(_) | ConnectError::Closed { .. }));
@@ -314,7 +313,7 @@ fn a_region_is_gone_at_once_and_answered_when_nothing_is_sent_from_it() {
     let source = net.hosts[0].region(SOURCE.0, len, Access::NONE);
     let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
     net.settle();
-    // The wire breaks, so that the message stays unacknowledged.
+    // All frames are lost, so that the message stays unacknowledged.
     net.loses = Box::new(|_, _| true);
     net.hosts[0].write(here, (SOURCE, &source), SINK, len as u32);
     let remove = |sources| move |ticket| Command::RemoveStag { stag: SOURCE, sources, ticket };
@@ -324,7 +323,7 @@ fn a_region_is_gone_at_once_and_answered_when_nothing_is_sent_from_it() {
         net.hosts[0].take(|e| matches!(e, Event::Done { ticket, .. } if *ticket == t).then_some(()))
     };
     assert!(done(&mut net, waits).is_none());
-    // No stream can send from it any more.
+    // No stream can send from the region any more.
     let late = net.hosts[0].write(here, (SOURCE, &source), SINK, 10);
     net.until("a refusal", |net| {
         net.hosts[0].take(|e| match e {
@@ -379,8 +378,8 @@ fn a_region_without_an_entry_any_more_takes_nothing() {
     assert!(bytes_of(&sink) == [0; 1000]);
 }
 
-/// RFC 5041 §8.3.1 (5): a right that was taken back is not there once the worker has answered, and is there again when
-/// it is given back.
+/// RFC 5041 §8.3.1 (5): a revoked access right is absent once the worker has answered, and present again when it is
+/// restored.
 #[test]
 fn a_right_can_be_taken_back_and_given_again() {
     let mut net = pair();
@@ -445,7 +444,7 @@ fn lists_name_every_stream_and_neighbour() {
     let mut expected: Vec<_> =
         (0..150).map(|_| net.open(0, 0, 1, (v4(2), PORT).into()).1).collect();
     let parts = lists(&mut net, 1);
-    // One part in a turn: packets are taken in between.
+    // One event per turn: packets are processed in between.
     let sizes: Vec<usize> = parts.iter().map(Vec::len).collect();
     assert_eq!(sizes, [32, 32, 32, 32, 22]);
     let mut found: Vec<_> = parts.concat().iter().map(|info| info.stream).collect();
@@ -488,7 +487,7 @@ fn drain_ends_streams_gracefully_and_stop_by_force() {
     let (stays, _) = net.open(0, 0, 1, (v4(2), PORT).into());
     let ticket = net.hosts[0].write(here, (SOURCE, &source), SINK, len as u32);
     net.hosts[0].command(0, |_| Command::Drain);
-    // What was posted still arrives.
+    // Posted messages are still delivered.
     net.wait_sent(0, ticket);
     net.until("the peer's close", |net| {
         let closed = |e: &Event| matches!(e, Event::PeerClosed { stream, .. } if *stream == there);
@@ -539,7 +538,7 @@ fn a_silent_stream_keeps_no_memory_for_what_waits() {
     }
 }
 
-// RFC 6056 §3.2: the ports from which streams are opened are the configured ones, and all of them serve.
+// RFC 6056 §3.2: streams are opened from the configured ports, and all of these are used.
 #[test]
 fn streams_are_opened_from_the_configured_ports() {
     let local_ports = LocalPorts::new(2000, 2063).expect("64 ports");
@@ -560,10 +559,10 @@ fn streams_are_opened_from_the_configured_ports() {
     }
     let all: BTreeSet<_> = (2000..=2063).map(|port| (6, port)).collect();
     assert_eq!(*seen.lock().expect("not poisoned"), all);
-    // None is left towards this peer.
+    // No port is left for this peer.
     let ticket = net.hosts[0].connect(0, (v4(2), PORT).into());
     assert_eq!(super::sctp::failure(&mut net, ticket), ConnectError::NoPort);
-    // Another port of the peer is another flow; SCTP's ports are its own.
+    // Another port of the peer makes another flow; SCTP has its own ports.
     net.hosts[1].listen(PORT + 1);
     net.open(0, 0, 1, (v4(2), PORT + 1).into());
     net.open_as(0, 0, 1, (v4(2), PORT + 2).into(), super::sctp::config());

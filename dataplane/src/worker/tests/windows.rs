@@ -1,4 +1,4 @@
-//! Receive windows that grow by themselves take no more together than the worker's budget, and give it back.
+//! Auto-tuned receive windows together take at most the worker's budget, and release it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const SOURCE: Stag = Stag(8);
 const SINK: Stag = Stag(100);
 const LEN: usize = 1 << 20;
 const STREAMS: u32 = 8;
-/// Windows begin with this size.
+/// Initial window, bytes.
 const WINDOW: u32 = 16 << 10;
 const LIMIT: u32 = 512 << 10;
 
@@ -38,8 +38,8 @@ fn sctp() -> EndpointConfig {
     SctpConfig { sctp: Arc::new(sctp), endpoint: Arc::default(), udp: None }.into()
 }
 
-/// Eight streams at once to a worker with this budget; the most that their windows had grown by together, and how often
-/// one was not allowed to.
+/// Runs eight streams at once to a worker with this budget; returns the most bytes by which their windows had grown
+/// together, and how often one was not allowed to grow.
 fn transfer(endpoint: fn() -> EndpointConfig, window_bytes: usize) -> (u64, u64) {
     let limits = Limits { window_bytes, ..Limits::default() };
     let mut net = Net::new(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
@@ -48,7 +48,7 @@ fn transfer(endpoint: fn() -> EndpointConfig, window_bytes: usize) -> (u64, u64)
     let source = net.hosts[0].region(SOURCE.0, LEN, Access::NONE);
     source.write(0, &pattern(LEN));
     net.settle();
-    // Each with a configuration of its own, so that each has an association of its own.
+    // Each has its own configuration, hence its own association.
     let streams: Vec<_> =
         (0..STREAMS).map(|_| net.open_as(0, 0, 1, (v4(2), PORT).into(), endpoint()).0).collect();
     let writes: Vec<(Ticket, Memory)> = (0..)
@@ -80,7 +80,7 @@ fn windows_of_many_streams_stay_within_their_budget() {
         let (most, refusals) = transfer(endpoint, budget);
         assert!(most > budget as u64 / 4 && most <= budget as u64, "{most}");
         assert!(refusals > 0);
-        // It is the budget that bounds it.
+        // A larger budget allows more: the budget is the binding limit.
         let (most, _) = transfer(endpoint, 64 << 20);
         assert!(most > budget as u64, "{most}");
     }

@@ -11,16 +11,16 @@ use crate::io::{BURST, Frame, PortIo};
 use crate::net::path::TxChecksum;
 use crate::port::{ChecksumBy, RxChecksum};
 
-/// A frame in a vector, and what its device knows of it.
+/// A frame in a vector, with its device metadata.
 #[derive(Clone, Debug)]
 pub(super) struct TestFrame(pub(super) Vec<u8>, pub(super) Marks);
 
-/// What is between a device and its driver besides the bytes.
+/// Metadata between a device and its driver.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Marks {
-    /// On the checksum above IP, of a frame that was received.
+    /// Verdict on the checksum above IP of a received frame.
     pub(super) verdict: RxChecksum,
-    /// What is asked for a frame to be sent: which checksums, lengths of both headers, IPv6.
+    /// Offload request of a frame to send: checksums, lengths of link and IP headers, IPv6.
     asked: Option<(TxChecksum, usize, usize, bool)>,
 }
 
@@ -29,13 +29,13 @@ impl TestFrame {
         TestFrame::judged(bytes, RxChecksum::Unknown)
     }
 
-    /// With the device's verdict.
+    /// Creates a received frame with the device's verdict.
     pub(super) fn judged(bytes: Vec<u8>, verdict: RxChecksum) -> TestFrame {
         TestFrame(bytes, Marks { verdict, asked: None })
     }
 
-    /// What a device that knows the checksums of IPv4 and SCTP does before it sends a frame. It is asked for SCTP's in whole
-    /// packets in IP alone, and with the field zero (RFC 9260 §6.8).
+    /// Fills in the requested checksums, as a device with offload of IPv4 and SCTP does. SCTP's is requested only for
+    /// unfragmented packets directly in IP, and with the field zero (RFC 9260 §6.8).
     fn fill_in(&mut self) {
         let Some((how, l2, l3, v6)) = self.1.asked.take() else { return };
         let frame = &mut self.0;
@@ -92,8 +92,8 @@ impl Frame for TestFrame {
     }
 }
 
-/// The verdict of a device that verifies SCTP's checksums, of packets that are neither in UDP, nor ESP, nor cut. Of all
-/// others it says that they are wrong: nobody asked it.
+/// Returns the verdict of a device that verifies SCTP checksums of packets that are neither in UDP nor ESP nor
+/// fragmented. Its verdict on all other packets is "wrong", which a driver must ignore.
 pub(super) fn verdict(frame: &[u8]) -> RxChecksum {
     let at = if frame[12..14] == [0x81, 0] { 18 } else { 14 };
     let ip = &frame[at..];
@@ -110,7 +110,7 @@ pub(super) fn verdict(frame: &[u8]) -> RxChecksum {
     }
 }
 
-/// Queues in vectors; `room` is that of the transmit ring, `buffers` that of the pool.
+/// Device queues in vectors. `room` is the room of the transmit ring, `buffers` that of the pool.
 #[derive(Debug)]
 pub(super) struct TestIo {
     pub(super) rx: VecDeque<TestFrame>,
@@ -118,7 +118,7 @@ pub(super) struct TestIo {
     pub(super) room: usize,
     pub(super) buffers: usize,
     pub(super) tap: Option<Box<Tap>>,
-    /// Each time that frames were offered ahead of the end of the turn, how many waited.
+    /// Number of frames waiting at each call of `offer`, before the end of the turn.
     pub(super) offers: Vec<usize>,
 }
 

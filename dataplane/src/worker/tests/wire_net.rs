@@ -1,4 +1,4 @@
-//! One wire with hosts on it, which runs in virtual time.
+//! One wire with hosts, in virtual time.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use super::wire_pair::*;
 use crate::api::{self, Command, Event, Service, Ticket};
 use crate::worker::Core;
 
-/// Given the sender's place and the frame, returns whether it is lost.
+/// Returns whether a frame is lost, given the sender's index and the frame.
 type Losses = Box<dyn FnMut(usize, &[u8]) -> bool>;
 
-/// Hosts on a wire: every frame reaches the hosts that its destination address names.
+/// Hosts on a wire: a frame reaches the hosts that its destination address selects.
 pub(super) struct Net {
     pub(super) hosts: Vec<Host>,
     pub(super) now: Instant,
-    /// Frames for which this returns true are lost.
+    /// Selects frames that are lost.
     pub(super) loses: Losses,
-    /// What a turn takes in which something happens: none, unless the test says so.
+    /// Duration of a turn that did work; zero unless the test sets it.
     pub(super) turn_time: Duration,
 }
 
@@ -32,7 +32,7 @@ impl Net {
         Net { hosts, now: START, loses: Box::new(|_, _| false), turn_time }
     }
 
-    /// One turn of each worker, and the frames on their way. Returns whether anything happened.
+    /// Runs one turn of each worker, and delivers the frames in flight. Returns whether anything happened.
     pub(super) fn turn(&mut self) -> bool {
         let mut busy = false;
         for host in &mut self.hosts {
@@ -47,7 +47,7 @@ impl Net {
                         if let Event::PeerClosed { stream, .. } = event
                             && host.closes
                         {
-                            // RFC 5041 §6.2.1: nothing is left to be answered.
+                            // RFC 5041 §6.2.1: no answer is left to be sent.
                             handle.send(Command::Close { stream, abort: false }).unwrap();
                         }
                         host.events.push((worker, event));
@@ -71,7 +71,7 @@ impl Net {
         busy
     }
 
-    /// Lets time pass as fast as things happen, until `done` gives something.
+    /// Advances time as fast as events allow, until `done` returns a value.
     pub(super) fn until<T>(
         &mut self,
         what: &str,
@@ -94,7 +94,7 @@ impl Net {
         panic!("too many turns; waiting for {what}");
     }
 
-    /// Lets this much time pass.
+    /// Advances time by this much.
     pub(super) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
@@ -106,7 +106,7 @@ impl Net {
         }
     }
 
-    /// Waits until all that was asked has been done and no frame is under way.
+    /// Runs turns until no worker has work and no frame is in flight.
     pub(super) fn settle(&mut self) {
         while self.turn() {}
     }
@@ -134,7 +134,7 @@ impl Net {
         self.open_ulp((from, worker), to, remote, endpoint.into(), ulp)
     }
 
-    /// The same, with this protocol above the LLP.
+    /// Opens a stream with this protocol above the LLP.
     pub(super) fn open_ulp(
         &mut self,
         (from, worker): (usize, usize),

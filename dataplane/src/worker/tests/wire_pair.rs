@@ -1,4 +1,4 @@
-//! Hosts of some workers each, on one wire.
+//! Test hosts with several workers each, joined by one wire.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -31,12 +31,12 @@ use crate::worker::{Core, CoreParts, PortSlot};
 pub(super) use super::wire_device::*;
 pub(super) use super::wire_net::*;
 
-/// Which queue of a host gets a frame.
+/// Selection of a host's receive queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rss {
-    /// The one that steering selects; what is not TCP goes to the first.
+    /// The queue that steering selects; frames other than TCP arrive at the first.
     Device,
-    /// Always the first.
+    /// The first queue for all frames.
     None,
 }
 
@@ -45,29 +45,29 @@ type Judge = Box<dyn FnMut(&[u8]) -> RxChecksum>;
 
 /// A host: workers on one port with one interface.
 pub(super) struct Host {
-    /// What its listeners require of IPsec from now on.
+    /// Key length, bits, of the encryption by IPsec that later listeners require; 0: integrity only.
     pub(super) require: Option<u16>,
-    /// Peers that its listeners admit from now on.
+    /// Peers that later listeners admit.
     pub(super) peers: Arc<api::PeerFilter>,
     pub(super) cores: Vec<Core<TestIo>>,
     pub(super) handles: Vec<WorkerHandle>,
     pub(super) events: Vec<(usize, Event)>,
-    /// The control thread takes events.
+    /// Whether the control thread takes events.
     pub(super) listens: bool,
-    /// The control thread closes streams as soon as their peers have.
+    /// Whether the control thread closes a stream as soon as its peer has.
     pub(super) closes: bool,
-    /// Of its listeners, and of the streams that it opens.
+    /// IP fields of its listeners, and of the streams that it opens.
     pub(super) ip: crate::api::IpFields,
-    /// The kernel's end, where the port is shared with it.
+    /// The kernel's end, if the port is shared with it.
     pub(super) kernel: Option<HostEnd>,
-    /// The device's verdict on a frame that arrives.
+    /// The device's verdict on a received frame.
     pub(super) judges: Judge,
     steering: Steering,
     rss: Rss,
     tickets: u64,
 }
 
-/// How to make a [`Host`].
+/// Parameters of a [`Host`].
 #[derive(Clone)]
 pub(super) struct Plan {
     pub(super) number: u8,
@@ -80,12 +80,12 @@ pub(super) struct Plan {
     /// See [`CoreParts::sctp_udp_port`].
     pub(super) udp: Option<u16>,
     pub(super) local_ports: LocalPorts,
-    /// The port is shared with the host.
+    /// The port is shared with the host's kernel.
     pub(super) shared: bool,
     pub(super) ipsec: Option<Arc<api::IpsecConfig>>,
-    /// The device verifies TCP's checksums.
+    /// The device verifies TCP checksums.
     pub(super) verifies_tcp: bool,
-    /// The device verifies SCTP's checksums and fills in those and IPv4's.
+    /// The device verifies SCTP checksums, and fills in SCTP and IPv4 checksums.
     pub(super) sums_sctp: bool,
 }
 
@@ -109,7 +109,7 @@ impl Plan {
         }
     }
 
-    /// What all workers know of the port, as where a dataplane starts.
+    /// Returns the facts of the port, common to all workers, as at the start of a dataplane.
     fn facts(&self, ids: &[WorkerId]) -> PortFacts {
         let by = |device| if device { ChecksumBy::Device } else { ChecksumBy::Software };
         let facts = PortFacts {
@@ -137,7 +137,7 @@ pub(super) fn v6(n: u8) -> IpAddr {
     Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, n.into()).into()
 }
 
-/// Asks for all streams and associations.
+/// Builds the command that lists all streams and associations.
 pub(super) fn list_all(ticket: Ticket) -> Command {
     Command::ListStreams { which: Listed::Everything, ticket }
 }
@@ -206,7 +206,7 @@ impl Host {
         }
     }
 
-    /// Gives a command to a worker; returns its ticket.
+    /// Sends a command to a worker; returns its ticket.
     pub(super) fn command(
         &mut self,
         worker: usize,
@@ -218,7 +218,7 @@ impl Host {
         ticket
     }
 
-    /// Gives a command to each worker.
+    /// Sends a command to each worker.
     pub(super) fn command_all(&mut self, make: impl Fn(Ticket) -> Command) {
         for worker in 0..self.handles.len() {
             self.command(worker, &make);
@@ -291,7 +291,7 @@ impl Host {
         self.connect_ulp(worker, remote, endpoint.into(), stream_config().into())
     }
 
-    /// The same, with this protocol above the LLP.
+    /// Opens a stream with this protocol above the LLP.
     pub(super) fn connect_ulp(
         &mut self,
         worker: usize,
@@ -352,12 +352,12 @@ impl Host {
         })
     }
 
-    /// The frames that the host sent.
+    /// Takes the frames that the host sent.
     pub(super) fn sent(&mut self) -> Vec<TestFrame> {
         self.cores.iter_mut().flat_map(|core| std::mem::take(&mut core.port_mut(0).tx)).collect()
     }
 
-    /// Puts a frame where the device would.
+    /// Puts a frame in the queue that the device selects.
     pub(super) fn arrive(&mut self, mut frame: TestFrame) {
         if frame.1.verdict == RxChecksum::Unknown {
             frame.1.verdict = (self.judges)(&frame.0);
@@ -369,7 +369,8 @@ impl Host {
         self.cores[queue].port_mut(0).rx.push_back(frame);
     }
 
-    /// As in a flood: of a full burst few frames without a stream are examined.
+    /// Exhausts the budget for unmatched frames, as a flood does: few frames without a stream are then examined in a
+    /// full burst.
     pub(super) fn exhaust(&mut self) {
         for core in &mut self.cores {
             core.env.strangers.exhaust(START);
@@ -395,14 +396,14 @@ impl Host {
         self.steering.owner(ends.0, ends.1).0.into()
     }
 
-    /// Of each frame and message that a worker took it is counted what became of it, and only once.
+    /// Checks that each frame and message taken by a worker was counted with its outcome exactly once.
     pub(super) fn assert_all_accounted(&self) {
         for handle in &self.handles {
             assert_eq!(handle.counters().unaccounted(), 0);
         }
     }
 
-    /// Everything that every worker counted under this name.
+    /// Returns the sum of a counter over all workers.
     pub(super) fn count(&self, name: &str) -> u64 {
         let mut total = 0;
         for handle in &self.handles {
@@ -413,7 +414,7 @@ impl Host {
         total
     }
 
-    /// Takes the first event that `pick` wants.
+    /// Takes the first event that `pick` selects.
     pub(super) fn take<T>(&mut self, mut pick: impl FnMut(&Event) -> Option<T>) -> Option<T> {
         let at = self.events.iter().position(|(_, e)| pick(e).is_some())?;
         let (_, event) = self.events.remove(at);
@@ -429,7 +430,7 @@ pub(super) fn stream_config() -> StreamConfig {
     StreamConfig { queues: vec![queue, QueueConfig::error_queue()], ..StreamConfig::default() }
 }
 
-/// Bytes that are different everywhere.
+/// Returns `len` bytes of a pseudo-random pattern.
 pub(super) fn pattern(len: usize) -> Vec<u8> {
     (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }

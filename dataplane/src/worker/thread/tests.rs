@@ -1,4 +1,4 @@
-//! Real threads on ports of nothing: starting, sleeping, waking, dying.
+//! Workers as real threads on simulated ports: start, sleep, wake-up, panic.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -38,7 +38,7 @@ impl Frame for NoFrame {
     fn offload(&mut self, _: TxChecksum, _: usize, _: usize, _: bool) {}
 }
 
-/// A port on which nothing arrives but, perhaps, a defect.
+/// A port without traffic; an injected defect makes its worker panic.
 struct Silent {
     turns_until_panic: Option<u32>,
     fd: Option<std::os::fd::OwnedFd>,
@@ -75,7 +75,7 @@ impl PortIo for Silent {
     }
 }
 
-/// A port to which a frame comes each time that the worker is about to sleep, after it looked last.
+/// A port to which a frame arrives between the last check and each sleep.
 struct Late {
     rests: Arc<AtomicU32>,
     arrived: bool,
@@ -156,7 +156,7 @@ fn registered(_: WorkerId) -> Result<Registration, String> {
     Ok(Box::new(()))
 }
 
-/// The next event of any worker, asleep until there is one.
+/// Returns the next event of any worker; sleeps until there is one.
 fn next(dataplane: &mut Dataplane) -> Event {
     loop {
         if let Some(event) = dataplane.workers.iter_mut().find_map(WorkerHandle::poll) {
@@ -170,7 +170,8 @@ fn next(dataplane: &mut Dataplane) -> Event {
     }
 }
 
-/// Waits until the worker has slept once more: on a busy machine the next command may come before it has gone to sleep.
+/// Waits until the worker has slept once more. On a busy machine the next command may arrive before the sleep
+/// begins.
 fn slept(worker: &WorkerHandle) {
     let (before, begin) = (worker.counters().run.sleeps.get(), std::time::Instant::now());
     while worker.counters().run.sleeps.get() == before {
@@ -214,7 +215,7 @@ fn the_time_to_poll_follows_the_round_trip() {
     for (round_trip, expected) in [(None, 50), (Some(10), 50), (Some(80), 120), (Some(160), 240)] {
         assert_eq!(spin(least, round_trip.map(us), true), us(expected), "{round_trip:?}");
     }
-    // What cannot come while it polls is not waited for.
+    // Responses slower than `SPIN` are not polled for.
     assert_eq!(spin(least, Some(us(1_000)), true), least);
     assert_eq!(spin(least, Some(us(10)), false), SPIN_BLIND);
 }

@@ -1,11 +1,11 @@
-//! Off the path: who knows both ends of a stream and even where its window is, but not its exact numbers
+//! Off-path attackers who know both ends of a stream and even the position of its window, but not its exact numbers
 //! (RFC 5961).
 
 use tcp_lite::tcp::{Flags, Options, SeqNumber};
 
 use super::*;
 
-/// Segments in the client's name that lie in the victim's window, but not at its left edge.
+/// Returns segments in the client's name inside the victim's window, but not at its left edge.
 fn in_the_clients_name(
     scene: &Scene,
     make: impl Fn(&Scene, usize, Segment<'static>) -> Segment<'static>,
@@ -27,7 +27,7 @@ fn in_the_clients_name(
     (0..RATE).map(|n| scene.forge(v4(1), &segment(n))).collect()
 }
 
-/// The challenge acknowledgements of the client's stream.
+/// Returns the challenge acknowledgements of the client's stream.
 fn challenges(scene: &Scene) -> u64 {
     let mut streams = scene.net.hosts[VICTIM].cores[0].streams();
     streams.next().expect("it lives").stats().tcp.challenge_acks
@@ -36,7 +36,7 @@ fn challenges(scene: &Scene) -> u64 {
 fn survives(make: impl Fn(&Scene, usize, Segment<'static>) -> Segment<'static>) -> Scene {
     let attack = |scene: &mut Scene| in_the_clients_name(scene, &make);
     let (scene, time) = beside(|| Scene::new(Limits::default()), attack);
-    // RFC 5961 §7: ten in a second.
+    // RFC 5961 §7: at most ten per second.
     let most = 10 * (time.as_secs() + 1);
     assert!((1..=most).contains(&challenges(&scene)), "{}", challenges(&scene));
     assert_eq!(scene.count("streams"), 1);
@@ -55,7 +55,7 @@ fn syns() {
     assert!(scene.count("unexpected_syn") > 1000);
 }
 
-// RFC 5961 §5: text that an acknowledgement out of range comes with is not taken.
+// RFC 5961 §5: text with an acknowledgement out of range is dropped.
 #[test]
 fn text() {
     let scene = survives(|scene, n, s| {
@@ -75,7 +75,7 @@ fn optimistic_acknowledgements_in_the_clients_name() {
     assert!(scene.count("bad_ack") > 1000);
 }
 
-// RFC 5961 §7, CVE-2016-5696: what one stream's attacker uses up is that stream's.
+// RFC 5961 §7, CVE-2016-5696: an attack on one stream uses up that stream's challenge acknowledgements only.
 #[test]
 fn challenges_are_used_up() {
     let mut scene = Scene::new(Limits::default());
@@ -86,7 +86,7 @@ fn challenges_are_used_up() {
         .transfer(|scene| in_the_clients_name(scene, |_, _, s| Segment { flags: Flags::RST, ..s }));
     let used = challenges(&scene);
     assert!(used >= 10);
-    // The other stream's peer has begun anew and does not know the stream any more.
+    // The other stream's peer has restarted and has no such stream any more.
     let syn = Segment { src_port: port, dst_port: PORT, flags: Flags::SYN, ..Segment::default() };
     let frame = scene.forge(v4(3), &syn);
     scene.net.hosts[VICTIM].arrive(frame);
@@ -99,7 +99,7 @@ fn challenges_are_used_up() {
 
 #[test]
 fn anything_at_all() {
-    // Numbers from all of the space, all flags: what a flood without any knowledge sends.
+    // Sequence numbers from the whole space and all flags: a flood without knowledge of the stream.
     let attack = |scene: &mut Scene| {
         let segment = |n: usize| Segment {
             src_port: scene.seen.port,

@@ -1,4 +1,4 @@
-//! Floods: what anybody can send, and what a peer with a true address can make us remember.
+//! Floods: packets that any host can send, and state that a peer with its true address can cause.
 
 use tcp_lite::tcp::{Flags, Options, SeqNumber};
 
@@ -17,7 +17,7 @@ fn limits() -> Limits {
     }
 }
 
-/// Addresses on the link and behind the gateway, of which none answers.
+/// Returns an address on the link or behind the gateway that does not answer.
 fn anybody(scene: &Scene, n: usize) -> IpAddr {
     match scene.noise(n) {
         far if far & 1 == 0 => [198, 51, (far >> 8) as u8, (far >> 16) as u8].into(),
@@ -50,14 +50,14 @@ fn within_bounds(scene: &Scene, limits: &Limits) {
     assert!(scene.count("neighbours") <= limits.neighbours as u64);
 }
 
-// RFC 4987: real clients still get in.
+// RFC 4987: legitimate clients still connect.
 #[test]
 fn syns_from_anybody() {
     for mode in [SynCookieMode::Auto, SynCookieMode::Always, SynCookieMode::Never] {
         let limits = Limits { syn_cookies: mode, ..limits() };
         let (mut scene, _) = beside(|| Scene::new(limits), syns);
         within_bounds(&scene, &limits);
-        // No amplification: one answer for one SYN, and few again.
+        // No amplification: one answer per SYN, and few retransmissions.
         let answers = scene.count("cookies_sent") + scene.count("half_open") * 6;
         assert!(answers <= scene.n * RATE as u64 + 32 * 6);
         if mode == SynCookieMode::Never {
@@ -100,12 +100,12 @@ fn acknowledgements_and_resets_from_anybody() {
     let limits = limits();
     let (scene, time) = beside(|| Scene::new(limits), attack);
     within_bounds(&scene, &limits);
-    // About a thousand resets in a second, and what a tenth of one may bring at once.
+    // About a thousand resets per second, and a burst of a tenth of a second.
     let most = 1000.0 * time.as_secs_f64() * 1.5 + 250.0;
     assert!(scene.count("resets_sent") as f64 <= most, "{}", scene.count("resets_sent"));
 }
 
-/// The attacker's host is a true one; its stream is opened again and again.
+/// Opens the stream of the attacker, whose address is true, again and again.
 fn connects(scene: &mut Scene) {
     if scene.n.is_multiple_of(5) {
         scene.net.hosts[ATTACKER].connect(0, (v4(2), PORT).into());
@@ -121,7 +121,7 @@ fn incoming(scene: &mut Scene) -> Option<StreamId> {
 
 #[test]
 fn handshakes_that_lead_nowhere() {
-    // TCP comes up, and then nothing: the MPA request never arrives.
+    // The TCP handshake completes, but the MPA request never arrives.
     let make = || {
         let mut scene = Scene::new(limits());
         scene.mangle = Box::new(|from, frame| match from {
@@ -137,7 +137,7 @@ fn handshakes_that_lead_nowhere() {
     within_bounds(&scene, &limits());
     assert!(scene.count("half_open") <= 8, "one peer has its share");
     assert!(scene.count("peer_limit") > 0);
-    // A cookie would only let it fill its share again.
+    // A cookie would only allow the attacker to fill its share again.
     assert!(scene.count("cookies_sent") < scene.count("peer_limit"));
 }
 
@@ -148,7 +148,7 @@ fn streams_that_end_at_once() {
         || Scene::new(limits),
         |scene| {
             connects(scene);
-            // Rejecting closes from the victim's end, which has to remember it.
+            // A reject closes from the victim's end, which then holds TIME-WAIT.
             if let Some(stream) = incoming(scene) {
                 let reject = Command::Reject { stream, private_data: Vec::new() };
                 scene.net.hosts[VICTIM].command(0, |_| reject);
@@ -174,12 +174,12 @@ fn one_peer_opens_stream_after_stream() {
         },
     );
     within_bounds(&scene, &limits());
-    // Sixteen of the peer and the client's.
+    // Sixteen streams of the peer and one of the client.
     assert_eq!(scene.count("streams"), 17);
     assert!(scene.count("peer_streams") > 0);
 }
 
-/// A neighbour's request, or its announcement, in a frame of its own.
+/// Builds a frame with an ARP request or announcement of a neighbour.
 pub(in crate::worker::tests) fn arp(
     operation: u16,
     sender: IpAddr,
@@ -207,7 +207,7 @@ fn arp_requests_and_replies() {
         let frame = |n: usize| match n % 3 {
             0 => arp(1, v4(scene.noise(n + 3) as u8), mac(n), v4(2)),
             1 => arp(2, v4(scene.noise(n + 3) as u8), mac(n), v4(2)),
-            // It claims to be the client, asked and unasked.
+            // The attacker claims the client's address, solicited and unsolicited.
             _ => arp(1 + (n / 3 % 2) as u16, v4(1), mac(n), v4(1)),
         };
         (0..RATE).map(frame).collect()
@@ -216,7 +216,7 @@ fn arp_requests_and_replies() {
     let (scene, time) = beside(|| Scene::new(limits), attack);
     within_bounds(&scene, &limits);
     let answers = scene.count("neighbour_answers") as f64;
-    // And one with which the victim defends its address.
+    // One more announcement defends the victim's address.
     assert!(answers <= 1001.0 + 10_000.0 * time.as_secs_f64(), "{answers} in {time:?}");
     let interface = scene.net.hosts[VICTIM].cores[0].env.network.interface(0);
     assert_eq!(interface.neighbours.get(v4(1)), Some([2, 0, 0, 0, 0, 1]));
@@ -224,7 +224,7 @@ fn arp_requests_and_replies() {
 
 #[test]
 fn neighbour_discovery() {
-    // Each frame is a true solicitation of a host whose number is its own.
+    // Each frame is a genuine solicitation of a host whose number is its own.
     let questions: Vec<TestFrame> = (10..250)
         .map(|n| {
             let mut host = Host::new(&Plan::new(n));
@@ -244,7 +244,7 @@ fn neighbour_discovery() {
     assert!(answers > 100.0 && answers <= 1000.0 + 10_000.0 * time.as_secs_f64(), "{answers}");
 }
 
-// RFC 5927: a message about a segment that is not under way changes nothing.
+// RFC 5927: an ICMP error about a segment that is not in flight changes nothing.
 #[test]
 fn forged_icmp() {
     let attack = |scene: &mut Scene| {
@@ -283,7 +283,7 @@ fn fragments() {
             let mut frame = scene.packet(anybody(scene, n), IpProtocol::Tcp, 1400, |p| p.fill(9));
             let ip = &mut frame.0[14..34];
             ip[4..6].copy_from_slice(&(scene.noise(n) as u16).to_be_bytes());
-            // First, middle and last parts of packets that are never whole.
+            // First, middle and last fragments of packets that are never complete.
             let field = [0x2000u16, 0x2000 + 175 * (n as u16 % 30), 175 * 4][n % 3];
             ip[6..8].copy_from_slice(&field.to_be_bytes());
             ip[10..12].fill(0);

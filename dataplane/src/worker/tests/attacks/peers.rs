@@ -1,4 +1,4 @@
-//! Peers with a stream of their own who break the rules of TCP on it: they harm no other stream.
+//! Peers that violate TCP on their own stream: other streams are not affected.
 
 use tcp_lite::tcp::{Flags, SeqNumber};
 
@@ -7,7 +7,7 @@ use super::*;
 /// Bytes that the victim sends to the attacker meanwhile.
 const BAIT: usize = 8 << 20;
 
-/// Writes the segment of a frame anew.
+/// Replaces the segment of a frame with a changed one.
 pub(super) fn rewritten(frame: &TestFrame, change: impl FnOnce(&mut Segment<'_>)) -> TestFrame {
     let Some((at, ip)) = tcp_at(&frame.0) else { return frame.clone() };
     let bytes = frame.0[at..].to_vec();
@@ -26,15 +26,15 @@ pub(super) fn rewritten(frame: &TestFrame, change: impl FnOnce(&mut Segment<'_>)
     TestFrame::new(out)
 }
 
-/// True for an acknowledgement and nothing else.
+/// Returns true for a pure acknowledgement.
 fn is_ack(frame: &TestFrame) -> bool {
     tcp_at(&frame.0).is_some_and(|(at, _)| {
         Segment::parse(&frame.0[at..]).is_ok_and(|s| s.flags == Flags::ACK && s.payload.is_empty())
     })
 }
 
-/// The victim sends to the attacker, whose segments `mangle` writes anew once it has its stream, and its
-/// SYN too if `from_the_start`.
+/// Runs the attack: the victim sends to the attacker, whose segments `mangle` rewrites once its stream is open. With
+/// `from_the_start` its SYN is rewritten too.
 fn misbehaves(
     from_the_start: bool,
     mut mangle: impl FnMut(TestFrame) -> Vec<TestFrame> + 'static,
@@ -73,7 +73,7 @@ fn misbehaves(
         let there = stream.expect("the victim's end");
         scene.net.hosts[VICTIM].write(there, (SOURCE, &source), SINK, BAIT as u32);
     };
-    // Alone: the attacker keeps the rules.
+    // Baseline: the attacker complies.
     let mut scene = make();
     bait(&mut scene);
     let alone = scene.transfer(quiet);
@@ -95,7 +95,7 @@ fn misbehaves(
     scene
 }
 
-/// The victim's end of the attacker's stream.
+/// Returns information about the victim's end of the attacker's stream.
 fn of_attacker(scene: &Scene) -> (tcp::Info, tcp::Stats) {
     let stream = scene.net.hosts[VICTIM].cores[0].stream_with(v4(3)).expect("it lives");
     (stream.connection().info(), stream.stats().tcp)
@@ -103,7 +103,7 @@ fn of_attacker(scene: &Scene) -> (tcp::Info, tcp::Stats) {
 
 #[test]
 fn optimistic_acknowledgements() {
-    // Each acknowledgement runs ahead of what has arrived: by so much that it is of what was never sent.
+    // Each acknowledgement is 64 MiB ahead of the received data: it acknowledges data never sent.
     let scene = misbehaves(false, |frame| {
         vec![rewritten(&frame, |s| s.ack = SeqNumber(s.ack.0.wrapping_add(64 << 20)))]
     });
@@ -114,7 +114,8 @@ fn optimistic_acknowledgements() {
 
 #[test]
 fn split_acknowledgements() {
-    // RFC 3465 §1: five acknowledgements instead of one. Bytes are counted, not acknowledgements.
+    // RFC 3465 §1: five acknowledgements instead of one. The window grows by bytes acknowledged, not by
+    // acknowledgements.
     let mut last = None;
     let scene = misbehaves(false, move |frame| {
         let mut ack = 0;
@@ -140,7 +141,7 @@ fn a_storm_of_sack_blocks() {
                 s.options.sack.clear();
                 for _ in 0..3 {
                     n = n.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                    // One byte here and there in the window, sometimes outside of it or the wrong way.
+                    // Blocks of single bytes spread over the window, some outside of it or reversed.
                     let left = s.ack.0.wrapping_add(n >> 12);
                     let block = (SeqNumber(left), SeqNumber(left.wrapping_add(n % 3)));
                     s.options.sack.push(block);
@@ -154,8 +155,7 @@ fn a_storm_of_sack_blocks() {
 
 #[test]
 fn sacked_data_is_taken_back() {
-    // RFC 2018 §8: blocks in every other acknowledgement only; nothing is freed before it is
-    // acknowledged cumulatively.
+    // RFC 2018 §8: blocks in every other acknowledgement only; data are freed only after cumulative acknowledgement.
     let mut n = 0;
     let scene = misbehaves(false, move |frame| {
         n += 1;
@@ -185,7 +185,7 @@ fn a_tiny_mss() {
 
 #[test]
 fn silly_windows() {
-    // RFC 9293 §3.8.6.2.1: one byte at a time is not sent.
+    // RFC 9293 §3.8.6.2.1: the sender does not send one byte at a time.
     let scene = misbehaves(false, |frame| {
         vec![rewritten(&frame, |s| s.window = if s.flags.has(Flags::SYN) { s.window } else { 1 })]
     });
@@ -198,6 +198,6 @@ fn a_window_that_never_opens() {
     let scene = misbehaves(false, |frame| vec![rewritten(&frame, |s| s.window = 0)]);
     let (info, stats) = of_attacker(&scene);
     assert_eq!(info.send_window, 0);
-    // RFC 9293 §3.8.6.1: probes, further and further apart.
+    // RFC 9293 §3.8.6.1: window probes at increasing intervals.
     assert!(stats.segments_out < 3000, "{stats:?}");
 }

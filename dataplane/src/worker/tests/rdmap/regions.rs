@@ -63,7 +63,7 @@ fn a_region_that_goes_ends_the_reads_from_it() {
     assert_eq!(flushed, Some(PostFailure::Flushed));
 }
 
-/// RFC 5041 §8.3.1 (5), (6): no Read goes on with a right that was taken back; other rights end no Read.
+/// RFC 5041 §8.3.1 (5), (6): no Read continues with a revoked access right; other rights end no Read.
 #[test]
 fn a_right_that_is_taken_back_ends_the_reads_under_way() {
     for access in [Access::REMOTE_READ, Access::REMOTE_WRITE] {
@@ -93,7 +93,7 @@ fn a_right_that_is_taken_back_ends_the_reads_under_way() {
     }
 }
 
-/// A Read that is under way when the region goes to another stream would see what that one's peer writes.
+/// A Read in flight when the region is bound to another stream would expose data that the other stream's peer writes.
 #[test]
 fn a_region_that_is_bound_to_another_stream_ends_the_reads_from_it() {
     let nobody = StreamId(u64::MAX);
@@ -129,7 +129,7 @@ fn a_region_that_is_bound_to_another_stream_ends_the_reads_from_it() {
     }
 }
 
-// RFC 5041 §8.2: while a stream is being opened no stream reaches its memory, and then it alone.
+// RFC 5041 §8.2: while a stream is being opened no stream can access its memory; afterwards it alone can.
 #[test]
 fn a_region_is_lent_to_the_stream_that_is_being_opened_and_to_no_other() {
     let mut b = bench();
@@ -141,10 +141,10 @@ fn a_region_is_lent_to_the_stream_that_is_being_opened_and_to_no_other() {
         ticket,
     });
     let (first, other) = b.open(Service::Control);
-    // One that has gone is passed over.
+    // A removed STag is skipped.
     b.stags = vec![Stag(0x4400), Stag(0x4300)];
     let (second, own) = b.open(Service::Control);
-    // The accepting side speaks after the other one.
+    // The accepting side sends only after the other one.
     for stream in [first, second] {
         b.post(stream, send(b"begin"));
         b.received(1);

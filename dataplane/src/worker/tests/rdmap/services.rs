@@ -1,4 +1,4 @@
-//! What the worker and the control thread do with what a stream delivers.
+//! Processing of delivered data by the services of worker and control thread.
 
 use super::*;
 
@@ -50,12 +50,12 @@ fn the_worker_echoes_by_itself() {
         })
     });
     assert_eq!(back, ([9; 8], true));
-    // The control thread there was sent no event but the stream's.
+    // The second host's control thread received no events but the stream's own.
     let quiet = |e: &Event| matches!(e, Event::Established { .. } | Event::Done { .. });
     assert!(b.net.hosts[1].events.iter().all(|(_, e)| quiet(e)), "{:?}", b.net.hosts[1].events);
 }
 
-/// What a peer makes an Echo hold is bounded by its buffers, whatever it acknowledges.
+/// The memory that a peer can make an Echo hold is bounded by its buffers, whatever it acknowledges.
 #[test]
 fn a_peer_that_acknowledges_no_answer_gets_no_more_buffers_than_twice_what_there_are() {
     let mut b = bench();
@@ -63,7 +63,7 @@ fn a_peer_that_acknowledges_no_answer_gets_no_more_buffers_than_twice_what_there
     b.post(here, send(b"first"));
     assert_eq!(b.received(0), b"first");
     b.net.pass(Duration::from_secs(1));
-    // No answer arrives from here on, but for acknowledgements.
+    // Answers are lost from here on, acknowledgements arrive.
     b.net.loses = Box::new(|from, frame| from == 1 && frame.len() > 100);
     for n in 0..40 {
         b.post(here, send(&[n; 400]));
@@ -103,7 +103,7 @@ fn the_worker_takes_what_goes_into_a_sink() {
     let mut last = None;
     for n in 0..100_u8 {
         let ticket = b.post(here, send(&[n; 4000]));
-        // No more than it has buffers for.
+        // At most as many as it has buffers for.
         if n % 8 == 7 {
             b.finished(ticket);
         }

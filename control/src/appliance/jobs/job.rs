@@ -45,7 +45,7 @@ pub(super) struct Job {
 pub(super) enum Confirm {
     /// Bytes are not yet acknowledged.
     NotYet,
-    /// The answer to a Read is awaited, or the stream's end.
+    /// The response to a Read, or the end of the stream, is awaited.
     Asked,
     /// The stream cannot ask. An error of the peer is awaited until this time.
     Until(Instant),

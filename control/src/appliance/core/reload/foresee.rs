@@ -1,9 +1,9 @@
 //! Predicts the failures of a reload, and orders its steps, before anything is changed.
 //!
-//! A listener needs an address and port that no other listener holds. Removed listeners therefore go first where they
-//! block another one, and changed listeners are ordered so that each finds its address free. The protection domains of
-//! the regions are followed step by step, as [`Regions::domain_for`](crate::appliance::regions::Regions) will assign
-//! them.
+//! A listener needs an address and port, and for pieces a region, that no other listener uses. Removed listeners
+//! therefore go first where they block another one, and changed listeners are ordered so that each finds its
+//! address and region free. The protection domains of the regions are followed step by step, as
+//! [`Regions::domain_for`](crate::appliance::regions::Regions) will assign them.
 
 use std::collections::HashMap;
 
@@ -151,7 +151,7 @@ impl Core {
         }
     }
 
-    /// Orders the listeners so that each finds its address free and its regions in one domain.
+    /// Orders the listeners so that each finds its address and region free, and its regions in one domain.
     fn order(
         &self,
         mut standing: Vec<ListenerSection>,

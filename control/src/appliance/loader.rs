@@ -125,9 +125,9 @@ pub struct Loaded {
     pub memory: Memory,
     /// Valid bytes of the memory. The memory of an empty file has one more.
     pub len: u64,
-    /// A file region's file, open for writing.
+    /// The file of a file region, open for writing.
     pub file: Option<File>,
-    /// A file that is to be sent.
+    /// The file, pipe or input that will be sent.
     pub source: Option<Arc<SourceFile>>,
 }
 

@@ -33,7 +33,7 @@ impl Core {
             return;
         };
         let ends = Ends { interface, local, remote };
-        // Only requests over TCP have an MPA revision.
+        // `None`: SCTP has no MPA revision.
         let transport = revision.map_or(Transport::Sctp, |_| Transport::Tcp);
         let asked = Asked { stream, transport, ends };
         if !self.listeners.contains(listener) {

@@ -1,7 +1,7 @@
 //! Regions: registering, binding to one stream, deregistering.
 //!
 //! ```text
-//!             memory made          all workers have it        RemoveStag sent      all workers gone
+//!             memory made          all workers have it        RemoveStag sent      all released
 //!  (loading) ------------> Adding -----------------> Active ----------------> Removing --------------> freed
 //!                                                                            (file regions: Closing, until
 //!                                                                             the file is written)

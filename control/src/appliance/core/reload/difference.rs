@@ -74,8 +74,8 @@ fn interfaces_differ(old: &Config, new: &Config) -> bool {
     !old.interfaces.iter().map(without_peers).eq(new.interfaces.iter().map(without_peers))
 }
 
-/// Names a section without the keys that a reload applies: `[limits] other than streams, regions
-/// and region_memory`.
+/// Names a section without the keys that a reload applies:
+/// `[limits] other than streams, regions and region_memory`.
 fn by_key_name(section: &str) -> String {
     let keys = config::keys();
     let applied = keys.iter().filter(|key| key.section == section && key.reload);

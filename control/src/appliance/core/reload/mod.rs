@@ -10,7 +10,6 @@
 //! 1. The running part of the file is compared with the file on disk ([`difference`]).
 //! 2. Every foreseeable failure is checked before anything is changed ([`foresee`]).
 //! 3. The memory of new regions is made.
-//! 3. The memory of new regions is made.
 //! 4. Regions and listeners are added and changed on the workers. If a worker refuses, or a file cannot be opened
 //!    after all, the steps so far are undone.
 //! 5. Steps that cannot fail come last: listeners and regions that the file no longer has are removed, and the file

@@ -122,7 +122,7 @@ impl Core {
     /// Reserves the stream's piece of the listener's region and queues the commands that bind it.
     ///
     /// # Errors
-    /// [`RefusalKind::NoMemory`], or the refusal of a listener whose pieces are all in use.
+    /// The listener or the machine has no memory for another stream.
     fn take_slot(
         &mut self,
         id: StreamId,

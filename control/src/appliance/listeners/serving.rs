@@ -41,7 +41,7 @@ impl Serving {
         Some((self.free.pop()?, self.each))
     }
 
-    /// Returns a slot to the free ones.
+    /// Frees a slot.
     pub(super) fn free(&mut self, number: u32) {
         self.free.push(number);
     }

@@ -558,7 +558,7 @@ impl Streams {
         counting.add_listed(part, |id| streams.contains_key(&id));
     }
 
-    /// All workers have answered. Returns their totals and the live streams and associations.
+    /// Ends the count when all workers have answered. Returns the totals per worker and the live streams and associations.
     pub(super) fn finish_counting(&mut self) -> (Vec<Totals>, Present) {
         self.counting.finish()
     }

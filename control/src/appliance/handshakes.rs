@@ -38,8 +38,8 @@ impl Handshakes {
         *self.counts.entry(key).or_default() += count;
     }
 
-    /// Requests permission for one more report. Returns the number of failures that were not
-    /// reported since the last one.
+    /// Counts one more report. Returns the number of failures that were not reported since the last
+    /// one, or `None` if the period has its maximum of reports.
     pub(super) fn report(&mut self, now: Instant) -> Option<u64> {
         if self.since.is_none_or(|since| now.saturating_duration_since(since) >= PERIOD) {
             (self.since, self.reported) = (Some(now), 0);

@@ -141,8 +141,8 @@ impl Core {
         self.streams.close_if_answered(&mut self.env, stream);
     }
 
-    /// Passes the result of a service's operation to the service. A failed operation may never
-    /// complete.
+    /// Handles the end of a service's operation: a success is reported to the service, a failure ends
+    /// the stream.
     fn on_service_posted(
         &mut self,
         id: StreamId,

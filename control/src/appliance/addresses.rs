@@ -1,7 +1,7 @@
-//! The addresses of a peer in an active open: those that are still to be tried, and what became of the others.
+//! The addresses of a peer in an active open: the remaining ones, and the failures of the others.
 //!
-//! They are tried in turn, each within its share of the time for the whole. RFC 8305 starts attempts side by side 250 ms
-//! apart; a region that serves one stream at a time allows one attempt only.
+//! They are tried one after the other, each within its share of the time for the whole open. RFC 8305 starts parallel
+//! attempts 250 ms apart; a region that serves one stream at a time allows one attempt only.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -11,7 +11,8 @@ use dataplane::InterfaceId;
 
 use api::ApiError;
 
-/// Longest time for a silent address that others follow: two retransmissions of a SYN, after 1 and 3 s (RFC 6298 §2).
+/// Longest time for a silent address that is followed by others: two retransmissions of a SYN,
+/// after 1 and 3 s (RFC 6298 §2).
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// An address, and the interface that reaches it.
@@ -21,23 +22,24 @@ pub(super) struct Candidate {
     pub(super) interface: InterfaceId,
 }
 
-/// The addresses behind the one that is being tried.
+/// Addresses that remain after the current one.
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
     next: VecDeque<Candidate>,
-    /// One sentence for each address that failed, or that no interface reaches.
+    /// Failures, one sentence for each address that failed or that no interface reaches.
     failures: Vec<String>,
-    /// End of the open; set by the first attempt.
+    /// Deadline of the open, set by the first attempt.
     until: Option<Instant>,
 }
 
 impl Addresses {
-    /// Those to try, in order, and why others are not tried.
+    /// Creates the list of addresses in the order of attempts. `failures`: why others are not
+    /// tried.
     pub(super) fn new(next: Vec<Candidate>, failures: Vec<String>) -> Self {
         Self { next: next.into(), failures, until: None }
     }
 
-    /// Time for the attempt that begins now; `whole` is that for all of the open.
+    /// Returns the time for the attempt that begins now. `whole`: time for the entire open.
     pub(super) fn share(&mut self, now: Instant, whole: Duration) -> Duration {
         let until = *self.until.get_or_insert(now + whole);
         let left = until.saturating_duration_since(now);
@@ -47,7 +49,7 @@ impl Addresses {
         }
     }
 
-    /// The address to try now.
+    /// Takes the next address.
     pub(super) fn pop(&mut self) -> Option<Candidate> {
         self.next.pop_front()
     }
@@ -57,7 +59,7 @@ impl Addresses {
         self.failures.push(error.message.clone());
     }
 
-    /// The refusal of the open: the last one, with the sentences of the others.
+    /// Returns the error of the open: `last`, with the sentences of the other failures.
     pub(super) fn conclude(&self, last: ApiError) -> ApiError {
         if self.failures.len() < 2 {
             return last;

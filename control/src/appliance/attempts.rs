@@ -1,4 +1,4 @@
-//! What operators are told of peers that did not become streams.
+//! Reports to the operator on failed passive handshakes.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -9,9 +9,9 @@ use super::env::Env;
 use api::EventKind;
 use api::refusal::{Refusal, RefusalKind};
 
-/// An attempt of a peer that the control thread knows of.
+/// A peer's attempt that the control thread has seen.
 pub(super) struct Attempt<'a> {
-    /// The listener's name.
+    /// Name of the listener, if there is one.
     pub listener: Option<&'a str>,
     pub transport: Transport,
     pub local: SocketAddr,
@@ -19,14 +19,14 @@ pub(super) struct Attempt<'a> {
 }
 
 impl Env {
-    /// This end refuses a peer.
+    /// Reports a peer that this end refuses.
     pub(super) fn refused(&mut self, attempt: &Attempt<'_>, refusal: &Refusal, now: Instant) {
         let reason = refusal.kind.map_or("other", RefusalKind::word);
         let failure = HandshakeFailure::new("admission", reason);
         self.attempt_failed(attempt, failure, &refusal.sentence, now);
     }
 
-    /// A stream has ended before it was established.
+    /// Reports a stream that has ended before it was established.
     pub(super) fn not_established(
         &mut self,
         attempt: &Attempt<'_>,
@@ -49,8 +49,8 @@ impl Env {
         }
     }
 
-    /// A worker reports a handshake that failed, and has counted it. `elsewhere`: a listener that has the port over
-    /// another transport.
+    /// Reports a failed handshake that a worker has counted. `elsewhere`: a listener with the port
+    /// on the other transport.
     pub(super) fn handshake_failed(
         &mut self,
         listener: Option<&str>,
@@ -95,7 +95,7 @@ impl Env {
     }
 }
 
-/// What the operator of the passive end can do about a failure.
+/// Returns the advice to the operator of the passive end.
 fn hint(failure: HandshakeFailure) -> Option<&'static str> {
     if let Some(kind) = RefusalKind::ALL.into_iter().find(|kind| kind.word() == failure.reason) {
         return Some(kind.hint_here());

@@ -1,18 +1,21 @@
-//! The ceiling of the appliance's memory: regions, what jobs stage, the workers' buffers, and the streams.
+//! The memory ceiling of the appliance: regions, memory of jobs, the workers' buffers, and the
+//! streams.
 //!
 //! ```text
 //!   0                                                       ceiling
 //!   | buffers and streams (fixed) | regions | jobs |   free   |
 //! ```
 //!
-//! The ceiling is `limits.memory`, or a share of what the machine lets the process have. The bounds of the workers'
-//! buffers are set aside at the start, and what `limits.streams` streams take besides; the bounds are lowered so that
-//! both are half of the ceiling where they are more. A region or a job is charged before its memory is mapped, and the
-//! charge goes with the last handle on the memory.
+//! The ceiling is `limits.memory`, or a share of the memory that the machine grants the process.
+//! The bounds of the workers' buffers and the memory of `limits.streams` streams are reserved at
+//! the start. If both exceed half of the ceiling, the buffers' bounds are lowered, to an eighth of
+//! the ceiling at least. A region or a job is charged before its memory is mapped. The charge ends
+//! with the last handle on the memory.
 //!
-//! All of a region counts: anonymous and file-backed ones are private memory, shared ones a memory file, and all are
-//! populated at once. A region in reserved hugepages does not: its pages were taken from RAM when they were reserved.
-//! Not counted: packet pools, which are subtracted from the machine's memory beforehand, and the program itself.
+//! A region counts with all its bytes: anonymous and file-backed ones are private memory, shared
+//! ones a memory file, and all are populated at once. A region in reserved hugepages does not
+//! count, because its pages were taken from RAM when they were reserved. Packet pools, which are
+//! subtracted from the machine's memory beforehand, and the program itself do not count either.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,37 +24,37 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use api::MemoryInfo;
 use config::{Limits, MachineMemory, show_size};
 
-/// Without `limits.memory`, of what the machine lets the process have: per cent.
+/// Ceiling without `limits.memory`, per cent of the memory that the machine grants the process.
 const SHARE: u64 = 75;
-/// What a stream takes besides its buffers, in its worker and in the control thread: about 1 KiB and at most 416 bytes of
-/// records in the worker, as much for the copy of the records and some 100 bytes for each event of the flight recorder in
-/// the control thread. A stream whose posts fail again and again may take up to 14 KiB: 32 events with sentences of 240
-/// bytes.
+/// Bytes of a stream besides its buffers, in its worker and in the control thread. Worker: about 1
+/// KiB, and at most 416 bytes of records. Control thread: a copy of the records, and about 100
+/// bytes for each event of the flight recorder. A stream whose posts fail repeatedly may take up to
+/// 14 KiB: 32 events with sentences of 240 bytes.
 const STREAM: u64 = 4096;
 const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
 
-/// What the machine has for one appliance.
+/// Memory of the machine for the appliances of this process.
 #[derive(Clone, Debug)]
 pub struct Room {
-    /// What one process may have.
+    /// Memory that one process may use, and its source.
     pub machine: MachineMemory,
     /// Bytes of packet pools in it.
     pub pools: u64,
-    /// Appliances of the process.
+    /// Number of appliances in the process.
     pub appliances: u64,
 }
 
-/// What memory is charged for.
+/// Purpose of a charge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Of {
     /// A region.
     Region,
-    /// What a job stages.
+    /// Memory of a job.
     Job,
 }
 
-/// The ceiling, and what is in use. A handle that is cheap to clone, for all threads.
+/// The ceiling, and the bytes in use. A cheaply cloned handle, shared by all threads.
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<Inner>);
 
@@ -59,19 +62,19 @@ pub struct Budget(Arc<Inner>);
 struct Inner {
     room: Option<Room>,
     workers: usize,
-    /// Of their buffers; fixed.
+    /// Bounds of the workers' buffers, bytes; fixed.
     buffers: u64,
-    /// Of their streams.
+    /// Memory reserved for the workers' streams, bytes.
     streams: AtomicU64,
     ceiling: AtomicU64,
-    /// True when it is `limits.memory` and nothing less.
+    /// True if the ceiling is `limits.memory`.
     by_key: AtomicBool,
-    /// Regions and jobs together: what is compared with the ceiling.
+    /// Bytes charged for regions and jobs.
     charged: AtomicU64,
     regions: AtomicU64,
 }
 
-/// Bytes that are in use until this is dropped.
+/// Bytes that stay in use until this is dropped.
 #[derive(Debug)]
 pub struct Charge {
     budget: Budget,
@@ -79,7 +82,7 @@ pub struct Charge {
     bytes: u64,
 }
 
-/// More than the ceiling leaves.
+/// A request that exceeds the free bytes below the ceiling.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Over {
     what: String,
@@ -88,7 +91,8 @@ pub struct Over {
 }
 
 impl Budget {
-    /// For an appliance with `workers` workers. `room`: what the machine has; without it only the key counts.
+    /// Creates the budget of an appliance with `workers` workers. `room`: the machine's memory;
+    /// without it only the key counts.
     pub fn new(room: Option<Room>, limits: &Limits, workers: usize) -> Budget {
         let (ceiling, by_key) = ceiling(room.as_ref(), limits.memory);
         Budget(Arc::new(Inner {
@@ -103,7 +107,7 @@ impl Budget {
         }))
     }
 
-    /// Without a bound, for tests and benchmarks of parts.
+    /// Creates a budget without a bound, for tests and benchmarks of parts.
     pub fn unlimited() -> Budget {
         Budget(Arc::new(Inner {
             room: None,
@@ -117,7 +121,8 @@ impl Budget {
         }))
     }
 
-    /// The bounds of one worker's buffers that fit, and a sentence if they are less than configured.
+    /// Returns the bounds of one worker's buffers that fit, and a sentence if they are less than
+    /// configured.
     pub fn buffers(&self, limits: &Limits, workers: usize) -> (Buffers, Option<String>) {
         let half = self.0.ceiling.load(Ordering::Relaxed) / 2;
         let (asked, given) = (Buffers::of(limits), scaled(limits, workers, half));
@@ -135,7 +140,7 @@ impl Budget {
         (given, note)
     }
 
-    /// From now on these limits hold: the ceiling, and as many streams. What is in use stays.
+    /// Applies new limits: the ceiling and the number of streams. Bytes in use stay charged.
     pub fn follow(&self, limits: &Limits) {
         let inner = &self.0;
         let (bytes, by_key) = ceiling(inner.room.as_ref(), limits.memory);
@@ -144,7 +149,7 @@ impl Budget {
         inner.streams.store(structures(limits, inner.workers), Ordering::Relaxed);
     }
 
-    /// Whether so many bytes more would fit; under these limits, if there are to be others.
+    /// Checks that `asked` more bytes fit, under `limits` if they are given.
     pub fn check(&self, what: &str, asked: u64, limits: Option<&Limits>) -> Result<(), Over> {
         let mut used = self.info();
         if let Some(limits) = limits {
@@ -163,7 +168,7 @@ impl Budget {
     /// Charges bytes before they are mapped.
     ///
     /// # Errors
-    /// They do not fit; nothing is charged.
+    /// The bytes do not fit; nothing is charged.
     pub fn charge(&self, of: Of, what: &str, asked: u64) -> Result<Charge, Over> {
         let bytes = rounded(asked);
         let inner = &self.0;
@@ -182,7 +187,7 @@ impl Budget {
         Ok(Charge { budget: self.clone(), of, bytes })
     }
 
-    /// As operators see it.
+    /// Describes the budget for the API.
     pub fn info(&self) -> MemoryInfo {
         let inner = &self.0;
         let charged = inner.charged.load(Ordering::Relaxed);
@@ -198,12 +203,12 @@ impl Budget {
         }
     }
 
-    /// For buffers and streams of the workers.
+    /// Returns the bytes reserved for buffers and streams of the workers.
     fn set_aside(&self) -> u64 {
         self.0.buffers.saturating_add(self.0.streams.load(Ordering::Relaxed))
     }
 
-    /// Where the ceiling is from.
+    /// Returns the source of the ceiling, in words.
     fn source(&self, by_key: bool) -> String {
         match &self.0.room {
             Some(Room { machine, pools, appliances }) if !by_key => {
@@ -246,13 +251,14 @@ impl Buffers {
     }
 }
 
-/// What as many streams take as the workers may have, without their buffers.
+/// Returns the bytes of the most streams that the workers may have, without their buffers.
 fn structures(limits: &Limits, workers: usize) -> u64 {
     u64::from(limits.streams).saturating_mul(workers as u64).saturating_mul(STREAM)
 }
 
-/// The bounds as configured, or in the same proportion as much as `most` bytes hold for all workers beside the streams; a
-/// quarter of that, however many streams there may be.
+/// Returns the bounds as configured, if they fit into `most` bytes for all workers beside the
+/// streams. Otherwise they are scaled down in proportion. A quarter of `most` remains for them,
+/// however many streams are allowed.
 fn scaled(limits: &Limits, workers: usize, most: u64) -> Buffers {
     let most = most.saturating_sub(structures(limits, workers)).max(most / 4);
     let asked = Buffers::of(limits);
@@ -262,17 +268,18 @@ fn scaled(limits: &Limits, workers: usize, most: u64) -> Buffers {
     }
     let part = |bytes: u64| {
         let part = u128::from(bytes) * u128::from(most) / u128::from(total);
-        // Whole pages, as all that is charged.
+        // Whole pages, as everything that is charged.
         u64::try_from(part).unwrap_or(u64::MAX) / PAGE * PAGE
     };
     Buffers { buffers: part(asked.buffers), held: part(asked.held), kept: part(asked.kept) }
 }
 
-/// The ceiling, whole MiB where it is that large, and whether the key alone says it.
+/// Returns the ceiling, and true if the key determines it. A share of one MiB or more is rounded
+/// down to whole MiB.
 fn ceiling(room: Option<&Room>, key: Option<u64>) -> (u64, bool) {
     let Some(room) = room else { return (key.unwrap_or(u64::MAX), true) };
     let rest = room.machine.bytes.saturating_sub(room.pools) / room.appliances.max(1);
-    // More than the machine has is no ceiling.
+    // A key beyond the machine's memory is ignored.
     if let Some(key) = key.filter(|&key| key <= room.machine.bytes) {
         return (key, true);
     }

@@ -1,13 +1,13 @@
-//! How busy workers are: the share of the last second in which they had work.
+//! Load of the workers: the share of the last second in which they had work.
 
 use std::time::{Duration, Instant};
 
 use dataplane::Counters;
 
-/// Time between two looks.
+/// Interval between measurements.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What was seen last, and the shares between the last two looks.
+/// Counters at the last measurement, and the shares since the one before.
 #[derive(Debug)]
 pub(super) struct Busy {
     looked_at: Instant,
@@ -20,12 +20,12 @@ impl Busy {
         Busy { looked_at: now, nanoseconds: vec![0; workers], shares: vec![None; workers] }
     }
 
-    /// When to look again.
+    /// Returns when the next measurement is due.
     pub(super) fn poll_timeout(&self) -> Instant {
         self.looked_at + EVERY
     }
 
-    /// Looks, if it is time to.
+    /// Measures the shares, if that is due.
     pub(super) fn handle_timeout<'a>(
         &mut self,
         counters: impl Iterator<Item = &'a Counters>,
@@ -46,7 +46,7 @@ impl Busy {
         }
     }
 
-    /// Of one worker, 0 to 1; none in the first second.
+    /// Returns the share of one worker, 0 to 1; `None` in the first second.
     pub(super) fn share(&self, worker: usize) -> Option<f64> {
         self.shares.get(worker).copied().flatten()
     }

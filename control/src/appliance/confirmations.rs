@@ -1,4 +1,4 @@
-//! Gives the confirmations of [`stores`](super::stores) when the files have been flushed.
+//! Gives the confirmations of [`stores`](super::stores) once the files are flushed.
 
 use std::collections::HashSet;
 
@@ -10,12 +10,12 @@ use super::stores::{Confirmation, PATIENCE, Wait};
 use crate::files::FileId;
 
 impl Env {
-    /// Notes that data of a stream's peer is being written to a file.
+    /// Records that data of a stream's peer is being written to a file.
     pub(super) fn wrote(&mut self, stream: StreamId, file: FileId) {
         self.stores.written.entry(stream).or_default().insert(file);
     }
 
-    /// Gives a confirmation as soon as the files have the data that the stream's peer sent before.
+    /// Gives a confirmation when the files have all earlier data of the stream's peer.
     pub(super) fn confirm(&mut self, stream: StreamId, confirmation: Confirmation) {
         let (files, tags) = self.flush(stream);
         let (asked, since) = (false, self.now);
@@ -23,12 +23,12 @@ impl Env {
         self.give_confirmations(stream);
         let waits = || self.stores.waits.iter().any(|wait| wait.closes(stream));
         if confirmation == Confirmation::Close && waits() {
-            // The worker leaves the bound on a half-closed stream to us.
+            // The control thread bounds the time of the half-closed stream, instead of the worker.
             self.command(stream.worker(), Command::Confirming { stream });
         }
     }
 
-    /// Closes before the peer does: first the worker reports all data so far.
+    /// Closes before the peer does. First the worker reports all data so far.
     pub(super) fn confirm_first(&mut self, stream: StreamId) {
         let (confirmation, asked, since) = (Confirmation::Close, true, self.now);
         let (files, tags) = (HashSet::new(), HashSet::new());
@@ -36,7 +36,7 @@ impl Env {
         self.command(stream.worker(), Command::Confirming { stream });
     }
 
-    /// The worker has reported all data before `Command::Confirming`.
+    /// Continues a close when the worker has reported all data before `Command::Confirming`.
     pub(super) fn on_confirming(&mut self, stream: StreamId) {
         let is_asked = |wait: &Wait| wait.closes(stream) && wait.asked;
         let Some(at) = self.stores.waits.iter().position(is_asked) else { return };
@@ -47,7 +47,7 @@ impl Env {
         self.give_confirmations(stream);
     }
 
-    /// A file has the data that precedes this flush.
+    /// Records that a file has the data that precedes this flush.
     pub(super) fn on_flushed(&mut self, tag: u64) {
         let Some(stream) = self.stores.stream_of(tag) else { return };
         for wait in &mut self.stores.waits {
@@ -56,13 +56,14 @@ impl Env {
         self.give_confirmations(stream);
     }
 
-    /// Flushes the files that a stream has written to; these, and the tags of the flushes.
+    /// Flushes the files that a stream has written to. Returns the files and the tags of the
+    /// flushes.
     fn flush(&mut self, stream: StreamId) -> (HashSet<FileId>, HashSet<u64>) {
         let files = self.stores.written.remove(&stream).unwrap_or_default();
         let mut tags = HashSet::new();
         for &file in &files {
             let tag = self.number();
-            // A file that is closed has been written to its end.
+            // A closed file has been written to its end.
             if self.writer.flush(file, tag) {
                 tags.insert(tag);
             }
@@ -77,7 +78,8 @@ impl Env {
             let Some(at) = first.filter(|&at| is_done(&self.stores.waits[at])) else { return };
             let wait = &mut self.stores.waits[at];
             let is_close = wait.confirmation == Confirmation::Close;
-            // More came meanwhile. Data that the worker has not reported turns the close into an error.
+            // More data arrived meanwhile. Data that the worker has not reported turns the close
+            // into an error.
             if is_close
                 && self.stores.written.contains_key(&stream)
                 && self.now < wait.since + PATIENCE

@@ -1,6 +1,7 @@
-//! The control thread's state machine: requests, workers' events and time in; commands, answers and
-//! events for the log out. It owns no worker and makes no system call of the data path, so that tests
-//! drive it with scripted events; [`super::thread`] joins it to the workers.
+//! The control thread's state machine. Its inputs are API requests, workers' events and time; its
+//! outputs are commands, answers and log events. The machine owns no worker and makes no system
+//! call of the data path, so tests drive it with scripted events. [`super::thread`] connects it to
+//! the workers.
 //!
 //! Verbs, in the order of one turn: any of [`Core::handle_event`], [`Core::handle_call`],
 //! [`Core::handle_loaded`], [`Core::handle_reports`], [`Core::handle_timeout`]; then
@@ -62,7 +63,7 @@ use crate::shm;
 use api::{AccessTally, ApiError, Call, EventKind, EventLog, Reply, Request, Via};
 use config::{Config, RegionSection};
 
-/// What the state machine needs from outside.
+/// Inputs that [`Core::new`] takes from outside.
 pub struct Setup {
     /// The configuration.
     pub config: Config,
@@ -72,32 +73,32 @@ pub struct Setup {
     pub served: Vec<Vec<WorkerId>>,
     /// The ports, for queries.
     pub ports: Vec<PortView>,
-    /// Where events go.
+    /// The event log that the API serves.
     pub log: EventLog,
     /// The file writer.
     pub writer: Writer<Memory>,
     /// The attach socket.
     pub shm: shm::Server,
-    /// What the operator should know, one sentence each.
+    /// Notes for the operator, one sentence each.
     pub notes: Vec<String>,
     /// Version of libdpdk.
     pub dpdk_version: Option<String>,
-    /// Packet pools are in hugepages.
+    /// True if packet pools are in hugepages.
     pub hugepages: bool,
-    /// The ceiling of memory; the regions are charged already.
+    /// The memory ceiling. The regions are charged already.
     pub budget: Budget,
-    /// What the API counts of callers.
+    /// Counters of the management servers: connections, refused roles.
     pub access_tally: Arc<AccessTally>,
     /// SAs with keys from files.
     pub ipsec: Ipsec,
 }
 
-/// Reloads of the file.
+/// Reloads of the configuration file.
 #[derive(Default)]
 struct Reloads {
-    /// The one under way.
+    /// The reload in progress.
     plan: Option<Box<ReloadPlan>>,
-    /// How many were begun, also those that were refused.
+    /// Reloads that were started, including refused ones.
     begun: u64,
 }
 
@@ -114,16 +115,16 @@ pub struct Core {
     scrapes: Scrapes,
     flights: Flights,
     reloads: Reloads,
-    /// Where the values of the file stood.
+    /// Lines of the configuration file at which the values are set.
     lines: Lines,
 }
 
 impl Core {
-    /// The state machine of an appliance whose regions have been made. Commands to register them and
-    /// to listen wait in [`commands`](Self::commands).
+    /// Creates the state machine of an appliance whose regions have been made. Commands to register
+    /// them and to listen wait in [`commands`](Self::commands).
     ///
     /// # Errors
-    /// One sentence: no random numbers, or a file that cannot be opened.
+    /// One sentence: random numbers are unavailable, or a file cannot be opened.
     pub fn new(
         setup: Setup,
         regions: Vec<(RegionSection, Loaded)>,
@@ -170,44 +171,47 @@ impl Core {
         Ok(core)
     }
 
-    /// Commands for one worker, oldest first. What its ring does not take stays.
+    /// Returns the commands for one worker, oldest first. Commands that its ring does not take stay
+    /// queued.
     pub fn commands(&mut self, worker: usize) -> &mut VecDeque<Command> {
         self.env.commands(worker)
     }
 
-    /// Every worker has acknowledged all its commands. At the start: regions and listeners of the configuration.
+    /// Returns true if every worker has acknowledged all its commands and IPsec is ready. After the
+    /// start, the configuration's regions and listeners are then in place.
     pub fn is_set_up(&self) -> bool {
         self.env.is_answered() && self.env.ipsec.is_ready()
     }
 
-    /// Memory that is to be made.
+    /// Returns the next memory request for the loader thread.
     pub fn poll_load(&mut self) -> Option<Load> {
         self.env.poll_load()
     }
 
-    /// What to wait on besides: the kernel's socket of IPsec, and the descriptors of local programs.
+    /// Returns further descriptors to wait on: the kernel's IPsec socket, and those of local
+    /// programs.
     pub fn fds(&self) -> (Option<BorrowedFd<'_>>, &shm::Server) {
         (self.env.ipsec.fd(), &self.env.shm)
     }
 
-    /// The attach socket, to wait on.
+    /// Returns the attach socket, to wait on.
     pub fn shm(&mut self) -> &mut shm::Server {
         &mut self.env.shm
     }
 
-    /// Wakes local programs, and takes the next step of a drain if it is due; once per turn, before commands are
-    /// taken.
+    /// Wakes local programs and takes the next step of a drain if it is due. Called once per turn,
+    /// before commands are taken.
     pub fn finish_turn(&mut self, now: Instant) {
         self.env.shm.signal();
         self.drain_step(now);
     }
 
-    /// True when every worker has stopped or died.
+    /// Returns true when every worker has stopped or died.
     pub fn is_stopped(&self) -> bool {
         matches!(self.env.phase, Phase::Stopping { stopped } if stopped >= self.env.workers())
     }
 
-    /// A request of the API.
+    /// Handles a request of the API.
     pub fn handle_call(&mut self, call: Call, now: Instant) {
         self.env.now = now;
         let Call { request, answer } = call;
@@ -255,7 +259,7 @@ impl Core {
             Request::CloseStream { id, abort } => {
                 let stream = StreamId(id.0);
                 self.streams.close_for(&mut self.env, stream, abort, answer);
-                // The next stream's peer would overwrite data that the file does not have yet.
+                // The next stream's peer would overwrite data that is not yet in the file.
                 if abort || !self.streams.stores(stream) {
                     self.regions.free(&mut self.env, self.streams.regions_of(stream), stream);
                 }
@@ -323,7 +327,7 @@ impl Core {
         }
     }
 
-    /// An event of a worker.
+    /// Handles an event of a worker.
     pub fn handle_event(&mut self, event: Event, now: Instant) {
         self.env.now = now;
         if self.env.facts.config.management.recorder {
@@ -376,7 +380,7 @@ impl Core {
             Event::AssociationClosed { association, stats } => {
                 self.streams.on_association_closed(association, &stats);
             }
-            // What comes at the end of a stream was observed.
+            // The flight recorder observed the final recording of a stream above.
             Event::Recordings { ticket: None, .. } => {}
             Event::Recordings { ticket: Some(ticket), .. } => {
                 if let Some(complete) = self.env.answer(ticket, Ok(())) {
@@ -427,7 +431,7 @@ impl Core {
         }
     }
 
-    /// Memory that was asked for by [`poll_load`](Self::poll_load).
+    /// Handles memory that was requested through [`poll_load`](Self::poll_load).
     pub fn handle_loaded(&mut self, finished: Finished, now: Instant) {
         self.env.now = now;
         let Finished { id, result } = finished;
@@ -504,7 +508,7 @@ impl Core {
         }
     }
 
-    /// When [`look_at_workers`](Self::look_at_workers) is due.
+    /// Returns when [`look_at_workers`](Self::look_at_workers) is due.
     pub fn next_look(&self) -> Instant {
         self.busy.poll_timeout()
     }
@@ -514,7 +518,7 @@ impl Core {
         self.busy.handle_timeout(self.env.facts.counters.iter().map(|counters| &**counters), now);
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let drain = match self.env.phase {
             Phase::Draining { deadline, .. } => Some(deadline),
@@ -535,7 +539,7 @@ impl Core {
         .min()
     }
 
-    /// Time has passed.
+    /// Handles all timers that have expired at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.with_jobs(now, |jobs, _, out| jobs.expire_limits(now, out));
         self.with_jobs(now, |jobs, _, out| jobs.expire_sends(now, out));
@@ -555,7 +559,7 @@ impl Core {
         self.drain_timeout(now);
     }
 
-    /// Every worker has answered a ticket: continues what waited for it.
+    /// Continues the request behind a ticket that every worker has answered.
     fn resume(&mut self, complete: Complete<Then>, now: Instant) {
         let Complete { then, result } = complete;
         match then {
@@ -596,7 +600,7 @@ impl Core {
             Then::Neighbours { found, answer } => self.on_neighbours(&found, answer),
             Then::Sas { found, answer } => self.on_sas(&found, answer),
             Then::SasUsed(found) => self.on_sas_used(&found),
-            // Answered by other events than `Done`.
+            // Events other than `Done` answer these tickets.
             Then::Connected(_) | Then::Posted { .. } => self.env.tally.unexpected_events += 1,
         }
     }

@@ -1,11 +1,12 @@
-//! Interfaces of Linux under ports, as operators read of them: the fault, what it means and what to do.
+//! Sentences for operators on Linux interfaces under ports: the fault, its meaning and the remedy.
 
 use dataplane::port::DeviceFault;
 
 use config::{PortKind, PortSection};
 
-/// Returns the kind of port for which binding again is not possible; `None` for one that is bound again by itself.
-/// `is_shared`: the host's kernel uses the port by a TAP, which has the link-layer address of the old interface.
+/// Returns the kind of a port that cannot be bound again after its interface was recreated; `None`
+/// if it is bound again automatically. `is_shared`: the host's kernel uses the port through a TAP,
+/// which has the link-layer address of the old interface.
 pub(super) fn lasting(section: &PortSection, can_rebind: bool, is_shared: bool) -> Option<String> {
     match (can_rebind, is_shared) {
         (true, false) => None,
@@ -14,7 +15,7 @@ pub(super) fn lasting(section: &PortSection, can_rebind: bool, is_shared: bool) 
     }
 }
 
-/// What to do about a link that is down.
+/// Returns the remedy for a link that is down.
 pub(super) fn remedy(section: &PortSection) -> String {
     let place = section.kind.place();
     match section.kind {
@@ -33,7 +34,7 @@ pub(super) fn remedy(section: &PortSection) -> String {
     }
 }
 
-/// Sentence on a fault of a port's interface. `lasting`: see [`lasting`].
+/// Returns the sentence on a fault of a port's interface. `lasting`: see [`lasting`].
 pub(super) fn sentence(
     section: &PortSection,
     fault: &DeviceFault,
@@ -58,7 +59,7 @@ pub(super) fn sentence(
             "port {port}: the interface {device} was made again, and the port cannot be bound to it: the port is down; ddpd \
              tries again each second"
         ),
-        // Made as another kind of interface, it keeps ddpd from starting.
+        // An interface of another kind with this name prevents a restart of ddpd.
         DeviceFault::Replaced if is_tap => format!(
             "port {port}: the interface {device} was deleted, and another one has its name: the port is down; delete that one \
              and restart ddpd, which makes its own"

@@ -1,4 +1,4 @@
-//! What jobs want of the other parts. [`Core`](super::core::Core) routes it, in order.
+//! Requests of jobs to the other parts. [`Core`](super::core::Core) routes them in order.
 
 use dataplane::memory::Memory;
 use ddp::rdmap::WorkRequest;
@@ -7,21 +7,21 @@ use ddp::{Access, Qn, Source, Stag, StreamId, TaggedOffset};
 use super::pending::{SinkOf, Task};
 use api::{ConnectSpec, EventKind};
 
-/// One wish.
+/// One request.
 pub(super) enum Effect {
-    /// A stream for a task; `start_key`: with the draft's Start Keys.
+    /// Opens a stream for a task. `start_key`: with the draft's Start Keys.
     Open { spec: Box<ConnectSpec>, task: Task, start_key: bool },
-    /// The task has a stream: it begins as soon as it knows what the peer offers.
+    /// Gives a task its stream. The task begins when the peer's advertisement is known.
     Begin { task: Task, stream: StreamId },
-    /// A job has a stream for itself that was not opened for it.
+    /// Reserves an existing stream for a job.
     Claim { stream: StreamId, job: u64 },
-    /// It does not need it any more.
+    /// Releases a reserved stream.
     Release { stream: StreamId },
     /// Ends a stream.
     Close { stream: StreamId, abort: bool },
     /// Posts a message, a Send on an RDMAP stream.
     Send { stream: StreamId, qn: Qn, source: Source<Memory>, task: Task },
-    /// Posts a tagged message, a Write on an RDMAP stream. `bytes` of the job are in it.
+    /// Posts a tagged message, a Write on an RDMAP stream, with `bytes` of the job.
     Write {
         stream: StreamId,
         stag: Stag,
@@ -30,7 +30,7 @@ pub(super) enum Effect {
         task: Task,
         bytes: u64,
     },
-    /// Posts an operation of RDMAP; `region`: the STag whose memory it uses.
+    /// Posts an RDMAP operation. `region`: the STag of the memory that it uses.
     Post {
         stream: StreamId,
         request: WorkRequest<Memory>,
@@ -38,12 +38,13 @@ pub(super) enum Effect {
         task: Task,
         bytes: u64,
     },
-    /// Asks the peer whether it has all that the task posted, with a Read of no bytes (RFC 5040 §5.5: what was sent before
-    /// is delivered before the response is made). The task is told where that cannot be.
+    /// Confirms that the peer has everything that the task posted, by a Read of no bytes: earlier
+    /// messages are delivered before the response is made (RFC 5040 §5.5). The task is notified if
+    /// the stream cannot do that.
     Confirm { stream: StreamId, task: Task },
-    /// Asks for the memory of a region that a job gets something into.
+    /// Requests the memory of a region that is the destination of a job.
     UseRegion { job: u64, name: String, offset: u64, total: u64 },
-    /// Registers memory for one stream, from TO `base_to` on.
+    /// Registers memory for one stream, at TOs from `base_to`.
     AddSink {
         of: SinkOf,
         stream: StreamId,
@@ -53,15 +54,15 @@ pub(super) enum Effect {
         len: u64,
         access: Access,
     },
-    /// Ends that.
+    /// Ends such a registration.
     RemoveSink(Stag),
-    /// A job has written to a region.
+    /// Records that a job has written to a region.
     Fetched { region: String, offset: u64, bytes: u64 },
-    /// Asks the workers how far the streams of a bench are.
+    /// Requests the progress of a bench's streams from the workers.
     LookAt { job: u64 },
-    /// For the log.
+    /// Writes an event to the log.
     Log(EventKind),
 }
 
-/// In the order in which they are to be routed.
+/// Effects in the order in which they are routed.
 pub(super) type Effects = Vec<Effect>;

@@ -1,4 +1,5 @@
-//! Endpoint configurations of the layers below, from the configuration file and from requests to connect.
+//! Endpoint configurations for the layers below, from the configuration file and from connect
+//! requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +22,10 @@ use config::{
     QueueSection, SctpSection, TcpSection, Ulp,
 };
 
-/// Buffers of the message queue of streams that are opened from here, and bytes of each.
+/// Receive buffers of the message queue of active opens, and bytes of each.
 const OWN_QUEUE: (u32, u32) = (32, 64 << 10);
 
-/// A listener as each of `workers` workers has it.
+/// Returns a listener's configuration for each of `workers` workers.
 pub fn listener_config(
     config: &Config,
     section: &ListenerSection,
@@ -47,7 +48,7 @@ pub fn listener_config(
     }
 }
 
-/// Peers that a listener admits: by its own lists and its interface's.
+/// Returns the peers that a listener admits, by its own lists and its interface's.
 pub(super) fn peer_filter(config: &Config, section: &ListenerSection) -> PeerFilter {
     let lists = |peers: &PeerSection| PeerLists::new(&peers.allow, &peers.deny);
     let interface = config.interfaces.iter().find(|i| i.name == section.interface);
@@ -57,7 +58,8 @@ pub(super) fn peer_filter(config: &Config, section: &ListenerSection) -> PeerFil
     }
 }
 
-/// The protocol above DDP on a listener's streams, and the service that handles received messages.
+/// Returns the protocol above DDP of a listener's streams, and the service that handles received
+/// messages.
 pub fn accepted_ulp(
     ulp: Option<&Ulp>,
     queues: &[QueueSection],
@@ -72,7 +74,7 @@ pub fn accepted_ulp(
     }
 }
 
-/// The protocol above DDP on a stream that is opened from here.
+/// Returns the protocol above DDP of an active open.
 pub fn opened_ulp(spec: &ConnectSpec, version: VersionPolicy) -> UlpConfig {
     match spec.ulp {
         UlpChoice::Ddp => stream_config(&own_queues(), version).into(),
@@ -82,7 +84,7 @@ pub fn opened_ulp(spec: &ConnectSpec, version: VersionPolicy) -> UlpConfig {
     }
 }
 
-/// Configuration of a listener's streams.
+/// Returns the endpoint configuration of a listener's streams.
 pub fn listener_endpoint(config: &Config, section: &ListenerSection) -> dataplane::EndpointConfig {
     match section.transport {
         Transport::Tcp => tcp_listener(config, section).into(),
@@ -110,7 +112,7 @@ fn sctp_listener(config: &Config, section: &ListenerSection) -> SctpConfig {
     }
 }
 
-/// Configuration of an association that is opened from here, with the UDP port of `spec` if any.
+/// Returns the configuration of an actively opened association, with the UDP port of `spec` if any.
 pub fn connect_sctp(config: &Config, spec: &ConnectSpec) -> SctpConfig {
     let defaults = sctp_lite::session::Config::default();
     let peer_to_peer = spec.rdmap.peer_to_peer;
@@ -133,7 +135,7 @@ fn policy(limits: &ListenerLimits) -> EndpointPolicy {
 }
 
 fn sctp_config(section: &SctpSection, recorder: bool) -> sctp::Config {
-    // Without `..`: a key that is not used here does not compile.
+    // Exhaustive pattern without `..`: a key that is not used here does not compile.
     let &SctpSection {
         congestion,
         initial_rto,
@@ -195,7 +197,8 @@ fn tcp_listener(config: &Config, section: &ListenerSection) -> EndpointConfig {
                 draft: mpa.revision_0,
                 zero: mpa.revision_0,
                 one: mpa.revision_1,
-                // Of a listener for bare DDP it is taken to be rejected with a reason: the peer speaks RDMAP.
+                // A listener for bare DDP accepts revision 2 in order to reject it with a reason:
+                // the peer speaks RDMAP.
                 two: mpa.revision_2 || section.ulp == Ulp::Ddp && mpa.revision_1,
             },
             peer: section.ulp.rdmap().map_or(mpa::Peer::Standard, |rdmap| rdmap.peer),
@@ -208,7 +211,7 @@ fn tcp_listener(config: &Config, section: &ListenerSection) -> EndpointConfig {
     }
 }
 
-/// Configuration of a stream that is opened from here. `start_key`: the draft's revision 0.
+/// Returns the configuration of an active open over TCP. `start_key`: the draft's revision 0.
 pub fn connect_endpoint(
     config: &Config,
     spec: &ConnectSpec,
@@ -239,10 +242,11 @@ pub fn connect_endpoint(
     }
 }
 
-/// Longest time between probes of a silent peer that has an exclusive region, and how many of them.
+/// Longest interval between probes of a silent peer with an exclusive region, and their number.
 const PROBES: (Duration, u8) = (Duration::from_secs(10), 5);
 
-/// True when one of these regions serves one stream at a time; one that the file does not have may.
+/// Returns true if one of these regions serves one stream at a time. A region that the file does
+/// not declare may.
 pub(super) fn serve_one(config: &Config, regions: &[String]) -> bool {
     let is_shared = |name: &String| {
         let region = config.regions.iter().find(|region| region.name == *name);
@@ -251,12 +255,14 @@ pub(super) fn serve_one(config: &Config, regions: &[String]) -> bool {
     !regions.iter().all(is_shared)
 }
 
-/// The same of a listener's streams. Where they have pieces of a region, nobody waits for one.
+/// Returns true if a listener's streams use such a region. Pieces of a region do not count: no
+/// other stream waits for them.
 fn listens_for_one(config: &Config, section: &ListenerSection) -> bool {
     !section.has_slots() && serve_one(config, &section.regions)
 }
 
-/// TCP, with keepalive where one stream's end frees a region for others.
+/// Returns TCP's configuration. Keepalive is enabled if the end of a stream frees a region for
+/// others.
 fn tcp_probed(config: &Config, serves_one: bool) -> tcp::Config {
     let recorder = config.management.recorder;
     let tcp = tcp::Config { recorder, ..tcp_config(&config.tcp) };
@@ -268,24 +274,24 @@ fn tcp_probed(config: &Config, serves_one: bool) -> tcp::Config {
     tcp::Config { keepalive: Some(keepalive), ..tcp }
 }
 
-/// The same with SCTP's heartbeats.
+/// Returns SCTP's configuration. Heartbeats replace keepalive.
 fn sctp_probed(config: &Config, serves_one: bool) -> sctp::Config {
     let heartbeat_interval = heartbeat(config, serves_one);
     sctp::Config { heartbeat_interval, ..sctp_config(&config.sctp, config.management.recorder) }
 }
 
-/// Time between heartbeats.
+/// Returns the heartbeat interval.
 fn heartbeat(config: &Config, serves_one: bool) -> Option<Duration> {
     let of_region = config.limits.exclusive_keepalive.filter(|_| serves_one);
     config.sctp.heartbeat.into_iter().chain(of_region).min()
 }
 
-/// Time between heartbeats of an association for these regions.
+/// Returns the heartbeat interval of an association for these regions.
 pub(super) fn heartbeat_for(config: &Config, regions: &[String]) -> Option<Duration> {
     heartbeat(config, serve_one(config, regions))
 }
 
-/// How FPDUs are received, on streams opened from either side.
+/// Returns the reception parameters of FPDUs, for streams of either side.
 fn receiving(config: &Config) -> mpa::Config {
     let MpaReceiveSection { on_bad_crc, max_fpdu, bad_crc_tries } = config.mpa;
     mpa::Config {
@@ -297,9 +303,9 @@ fn receiving(config: &Config) -> mpa::Config {
     }
 }
 
-/// TCP parameters of all streams.
+/// Returns the TCP parameters of all streams.
 pub(super) fn tcp_config(section: &TcpSection) -> tcp::Config {
-    // Without `..`: a key that is not used here does not compile.
+    // Exhaustive pattern without `..`: a key that is not used here does not compile.
     let &TcpSection {
         congestion,
         initial_rto,
@@ -349,7 +355,7 @@ pub(super) fn tcp_config(section: &TcpSection) -> tcp::Config {
     }
 }
 
-/// RDMAP of a stream with these receive buffers.
+/// Returns RDMAP's configuration of a stream with these receive buffers.
 pub(super) fn rdmap_config(
     (ird, ord): (u16, u16),
     queues: &[config::QueueSection],
@@ -366,14 +372,14 @@ pub(super) fn rdmap_config(
     }
 }
 
-/// The message queue of streams that are opened from here.
+/// Returns the message queue of active opens.
 pub(super) fn own_queues() -> Vec<QueueSection> {
     let (buffers, buffer_size) = OWN_QUEUE;
     let qn = ddp::MESSAGE_QUEUE.0;
     vec![QueueSection { qn, buffers, buffer_size, deliver_to: Delivery::Events }]
 }
 
-/// Queues as DDP wants them; the error queue is always there.
+/// Returns DDP's configuration with these queues, besides the error queue, which is always present.
 pub(super) fn stream_config(queues: &[QueueSection], version: VersionPolicy) -> StreamConfig {
     let mut config = StreamConfig { version, ..StreamConfig::default() };
     for queue in queues {
@@ -400,7 +406,7 @@ mod tests {
         Document::parse(std::path::Path::new("t.toml"), &text).unwrap().config
     }
 
-    // A peer that has crashed does not lock a region for ever.
+    // A peer that has crashed must not hold a region forever.
     #[test]
     fn streams_with_an_exclusive_region_are_probed() {
         let minute = Duration::from_secs(60);
@@ -434,7 +440,7 @@ mod tests {
         }
     }
 
-    // Nobody who asks for a second waits for the better part of a minute.
+    // With a time-out of one second, detection must not take most of a minute.
     #[test]
     fn probes_are_no_further_apart_than_the_silence_before_them() {
         for (key, interval) in [("1 s", 1), ("10 s", 10), ("1 min", 10)] {

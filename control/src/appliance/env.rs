@@ -1,8 +1,8 @@
-//! What every part uses: the facts of the set-up, the outputs (commands to workers, memory to be made, events for the
-//! log, files, local programs) and the tickets that workers have not answered yet.
+//! State that all parts share: the facts of the set-up, the outputs (commands to workers, memory
+//! requests, log events, files, local programs) and the tickets that workers have not yet answered.
 //!
-//! The parts get it with each call. It knows none of them: what comes back for a ticket or a number is a value
-//! ([`Then`], [`Loading`]) that [`super::core::Core`] routes.
+//! Each part receives it with every call. The environment depends on no part: the continuation of a ticket or a request
+//! is a value ([`Then`], [`Loading`]) that [`super::core::Core`] routes.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -29,7 +29,8 @@ use api::{self, AccessTally, ApiError, EventKind, EventLog};
 use config::Config;
 use config::beneath::Directories;
 
-/// What is known from the start on. Only a reload changes any of it: a part of the configuration.
+/// Facts that are fixed at the start. Only a reload changes some of them: parts of the
+/// configuration.
 pub(super) struct Facts {
     pub config: Config,
     /// The workers' counters.
@@ -50,46 +51,47 @@ impl Facts {
     }
 }
 
-/// Where a region or a listener was declared.
+/// Source of the declaration of a region or a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Origin {
-    /// In the configuration file.
+    /// The configuration file.
     Configuration,
-    /// By a request of the API.
+    /// A request of the API.
     Api,
 }
 
-/// Phase of the appliance's life.
+/// Phase of the appliance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     Running,
-    /// No new streams; jobs and then streams end until the deadline.
+    /// No new streams. Jobs, then streams, end until the deadline.
     Draining {
         deadline: Instant,
-        /// The workers have been sent the command to drain.
+        /// True once the workers have received the command to drain.
         asked: bool,
         /// Workers without streams.
         drained: usize,
     },
-    /// Workers have been sent the command to stop.
+    /// The workers have received the command to stop.
     Stopping {
         /// Workers that have stopped or died.
         stopped: usize,
     },
 }
 
-/// What every part is passed with each call; see the module.
+/// State that every part receives with each call; see the module.
 pub(super) struct Env {
     pub facts: Facts,
     pub phase: Phase,
-    /// The operator wants no new streams and jobs; those that are there go on.
+    /// True while the operator's drain is in force: no new streams and jobs, existing ones
+    /// continue.
     pub drained_by_operator: bool,
     pub log: EventLog,
     pub writer: Writer<Memory>,
     pub shm: shm::Server,
     pub tally: Tally,
     pub budget: Budget,
-    /// Of this turn.
+    /// Time of this turn.
     pub now: Instant,
     pub handshakes: Handshakes,
     pub notes: Notes,
@@ -99,18 +101,18 @@ pub(super) struct Env {
     /// Confirmations that wait for files.
     pub stores: Stores,
     tickets: Tickets<Then>,
-    /// Commands that the rings have not taken yet, per worker.
+    /// Commands that the rings have not yet taken, per worker.
     commands: Vec<VecDeque<Command>>,
-    /// Requests that the loader has not taken yet.
+    /// Requests that the loader has not yet taken.
     loads: VecDeque<Load>,
-    /// Purpose and progress of each request, by its number.
+    /// Purpose and progress of each load request, by its number.
     loading: HashMap<u64, (Loading, Arc<Watch>)>,
-    /// Of [`number`](Env::number), from 1.
+    /// Next result of [`number`](Env::number), from 1.
     next_number: u64,
 }
 
 impl Env {
-    /// Whether a file that a request names may be opened.
+    /// Checks that a file that a request names may be opened.
     pub(super) fn admit(&self, path: &Path) -> Result<(), ApiError> {
         let admitted = self.files.admit(path);
         admitted.map_err(|refused| ApiError::forbidden(refused.to_string()))
@@ -152,10 +154,10 @@ impl Env {
         self.phase == Phase::Running
     }
 
-    /// Whether streams and jobs may begin here.
+    /// Checks that new streams and jobs are allowed.
     ///
     /// # Errors
-    /// The refusal: the appliance ends, or the operator drains it.
+    /// The refusal: the appliance is ending, or the operator's drain is in force.
     pub(super) fn may_begin(&self) -> Result<(), ApiError> {
         if !self.is_running() {
             return Err(ApiError::unavailable("the appliance is draining"));
@@ -172,7 +174,7 @@ impl Env {
         self.commands.len()
     }
 
-    /// Commands for one worker, oldest first.
+    /// Returns the commands for one worker, oldest first.
     pub(super) fn commands(&mut self, worker: usize) -> &mut VecDeque<Command> {
         &mut self.commands[worker]
     }
@@ -183,7 +185,7 @@ impl Env {
         self.commands.iter_mut().for_each(|queue| queue.push_back(command(ticket)));
     }
 
-    /// Sends several commands to every worker under one ticket; they are carried out in order.
+    /// Sends several commands to every worker under one ticket. The workers execute them in order.
     pub(super) fn broadcast_all(&mut self, then: Then, commands: &[&dyn Fn(Ticket) -> Command]) {
         let ticket = Ticket(self.tickets.issue(self.commands.len() * commands.len(), then));
         for queue in &mut self.commands {
@@ -191,7 +193,7 @@ impl Env {
         }
     }
 
-    /// Sends a command to every worker that has no answer.
+    /// Sends a command without an answer to every worker.
     pub(super) fn command_all(&mut self, command: impl Fn() -> Command) {
         self.commands.iter_mut().for_each(|queue| queue.push_back(command()));
     }
@@ -204,17 +206,17 @@ impl Env {
         }
     }
 
-    /// A ticket that one worker will answer.
+    /// Issues a ticket that one worker will answer.
     pub(super) fn issue(&mut self, then: Then) -> Ticket {
         Ticket(self.tickets.issue(1, then))
     }
 
-    /// A ticket that so many workers, at least one, will answer.
+    /// Issues a ticket that `workers` workers, at least one, will answer.
     pub(super) fn issue_to(&mut self, workers: usize, then: Then) -> Ticket {
         Ticket(self.tickets.issue(workers, then))
     }
 
-    /// One worker's answer: what follows, when it was the last one.
+    /// Records one worker's answer. Returns the continuation if it was the last one.
     pub(super) fn answer(
         &mut self,
         ticket: Ticket,
@@ -223,7 +225,7 @@ impl Env {
         self.tickets.answer(ticket.0, result)
     }
 
-    /// What waits for a ticket, to be changed while answers come in.
+    /// Returns the continuation of a ticket, to be updated while answers arrive.
     pub(super) fn waiting(&mut self, ticket: Ticket) -> Option<&mut Then> {
         self.tickets.get_mut(ticket.0)
     }
@@ -233,17 +235,17 @@ impl Env {
         self.tickets.cancel(ticket.0)
     }
 
-    /// Workers have answered all tickets.
+    /// Returns true if the workers have answered all tickets.
     pub(super) fn is_answered(&self) -> bool {
         self.tickets.is_empty()
     }
 
-    /// Requests memory from the loader. The result has the number that is returned.
+    /// Requests memory from the loader and returns the request's number, which its result carries.
     pub(super) fn load(&mut self, wanted: Wanted, loading: Loading) -> u64 {
         self.load_below(Arc::clone(&self.files), wanted, loading)
     }
 
-    /// The same with files in other directories.
+    /// Requests memory as [`load`](Self::load) does, with files in other directories.
     pub(super) fn load_below(
         &mut self,
         files: Arc<Directories>,
@@ -257,12 +259,12 @@ impl Env {
         id
     }
 
-    /// Progress of the memory with this number, until it has come.
+    /// Returns the progress of a load request, until its result has been taken.
     pub(super) fn watch(&self, id: u64) -> Option<&Arc<Watch>> {
         self.loading.get(&id).map(|(_, watch)| watch)
     }
 
-    /// Ends the preparation of all regions: the appliance ends.
+    /// Cancels the preparation of all regions, because the appliance is ending.
     pub(super) fn cancel_regions(&self) {
         let of_region = |(loading, _): &&(Loading, Arc<Watch>)| {
             matches!(loading, Loading::Region | Loading::Reload)
@@ -270,23 +272,24 @@ impl Env {
         self.loading.values().filter(of_region).for_each(|(_, watch)| watch.cancel());
     }
 
-    /// Memory that is to be made.
+    /// Returns the next load request.
     pub(super) fn poll_load(&mut self) -> Option<Load> {
         self.loads.pop_front()
     }
 
-    /// What the memory with this number is for.
+    /// Takes the purpose of a finished load request.
     pub(super) fn take_loading(&mut self, id: u64) -> Option<Loading> {
         self.loading.remove(&id).map(|(loading, _)| loading)
     }
 
-    /// A number that was not used before in this run.
+    /// Returns a number that is unique in this run.
     pub(super) fn number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number - 1
     }
 
-    /// Replaces the directories that may hold files. Open files whose names lead elsewhere are opened again.
+    /// Replaces the directories that may hold files. Open files whose names now resolve elsewhere
+    /// are reopened.
     pub(super) fn use_directories(&mut self, files: Directories) {
         self.files = Arc::new(files);
         self.writer.follow(Arc::clone(&self.files));
@@ -298,7 +301,7 @@ impl Env {
     }
 }
 
-/// A stream's number, or an association's, as the API has it.
+/// Returns the number of a stream or an association as the API shows it.
 pub(super) fn api_id(stream: StreamId) -> api::StreamId {
     api::StreamId(stream.0)
 }

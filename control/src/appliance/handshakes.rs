@@ -1,8 +1,8 @@
-//! Peers that did not become streams: what operators are told of each, and the counts of all.
+//! Failed passive handshakes: events for operators, and counts of all.
 //!
-//! A worker reports so many of them in a second and counts the rest; its counts come with the lists of its streams.
-//! What the control thread refuses is counted, and limited, here. The words of [`HandshakeFailure`] and the names of the
-//! listeners bound the number of counters.
+//! A worker reports a limited number per second and counts the rest; its counts arrive with the lists of its streams. The
+//! control thread counts and limits its own refusals here. The number of counters is bounded by the values of
+//! [`HandshakeFailure`] and the names of the listeners.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,25 +11,25 @@ use dataplane::HandshakeFailure;
 
 use api::HandshakeInfo;
 
-/// Counters that there are at most; beyond, failures are counted as those of no listener.
+/// Most counters. Beyond, failures are counted without their listener.
 const COUNTERS: usize = 4096;
-/// Failures that the control thread finds itself and reports, in a second.
+/// Most failures per second that the control thread finds and reports.
 const REPORTS: u32 = 32;
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// How often handshakes failed, by listener and failure.
+/// Failed handshakes, by listener and failure.
 #[derive(Default)]
 pub(super) struct Handshakes {
     counts: BTreeMap<(String, HandshakeFailure), u64>,
-    /// Begin of the period, and what was reported in it.
+    /// Begin of the period; `reported` is the number of reports in it.
     since: Option<Instant>,
     reported: u32,
-    /// Not reported since the last report.
+    /// Failures since the last report that were not reported.
     unreported: u64,
 }
 
 impl Handshakes {
-    /// Counts `count` more of a listener; those without one have none's name.
+    /// Adds `count` failures of a listener. Failures without a listener have an empty name.
     pub(super) fn count(&mut self, listener: Option<&str>, failure: HandshakeFailure, count: u64) {
         let mut key = (listener.unwrap_or_default().to_owned(), failure);
         if self.counts.len() >= COUNTERS && !self.counts.contains_key(&key) {
@@ -38,7 +38,8 @@ impl Handshakes {
         *self.counts.entry(key).or_default() += count;
     }
 
-    /// If one more may be reported now, how many were not since the last one that was.
+    /// Counts one more report. Returns the number of failures that were not reported since the last
+    /// one, or `None` if the period has its maximum of reports.
     pub(super) fn report(&mut self, now: Instant) -> Option<u64> {
         if self.since.is_none_or(|since| now.saturating_duration_since(since) >= PERIOD) {
             (self.since, self.reported) = (Some(now), 0);
@@ -51,7 +52,7 @@ impl Handshakes {
         Some(std::mem::take(&mut self.unreported))
     }
 
-    /// All counts.
+    /// Describes all counts for the API.
     pub(super) fn infos(&self) -> Vec<HandshakeInfo> {
         let counts = self.counts.iter();
         let info = |((listener, failure), &count): (&(String, HandshakeFailure), &u64)| {

@@ -1,34 +1,34 @@
 //! Limits on streams: per listener, per peer address, and on pending handshakes.
 //!
-//! A stream is counted from the moment the control thread learns of it until its worker reports that it is
-//! closed. A stream above a limit is refused with a reason that operators read in `ddpctl events`.
+//! A stream counts from the moment the control thread receives its request until its worker reports
+//! its end. A stream above a limit is refused with a reason that `ddpctl events` shows.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use ddp::PeerId;
 
-/// The bounds of one listener. Each is at least 1.
+/// Limits of one listener, each at least 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Streams of the listener.
+    /// Most streams of the listener.
     pub streams: u32,
-    /// Streams of one peer, an IPv4 address or a /64 of IPv6, with the listener.
+    /// Most streams of one peer, an IPv4 address or a /64 of IPv6, with the listener.
     pub streams_per_peer: u32,
 }
 
-/// Why a stream is refused.
+/// Reason for which a stream is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
-    /// The listener has all the streams it may have.
+    /// The listener has its maximum of streams.
     #[error("the listener has reached its limit of {0} streams")]
     Listener(u32),
-    /// The peer has all the streams it may have.
+    /// The peer has its maximum of streams.
     #[error("the peer has reached its limit of {0} streams")]
     Peer(u32),
 }
 
-/// Counts of one listener.
+/// Numbers of a listener's streams, in all and by peer.
 #[derive(Debug, Default)]
 pub struct Ledger {
     streams: u32,
@@ -36,7 +36,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Counts one more stream of `peer`, or says why it is refused; a refused one is not counted.
+    /// Counts a stream of `peer`. A refused stream is not counted.
     pub fn admit(&mut self, peer: IpAddr, limits: &Limits) -> Result<(), Refusal> {
         if self.streams >= limits.streams {
             return Err(Refusal::Listener(limits.streams));
@@ -49,7 +49,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Counts one stream of `peer` less.
+    /// Releases a stream of `peer`.
     pub fn release(&mut self, peer: IpAddr) {
         let peer = PeerId::of(peer);
         let Some(count) = self.peers.get_mut(&peer) else {
@@ -63,12 +63,12 @@ impl Ledger {
         self.streams -= 1;
     }
 
-    /// Streams of the listener.
+    /// Returns the number of the listener's streams.
     pub fn streams(&self) -> u32 {
         self.streams
     }
 
-    /// Streams of one peer.
+    /// Returns the number of one peer's streams.
     pub fn of_peer(&self, peer: IpAddr) -> u32 {
         self.peers.get(&PeerId::of(peer)).copied().unwrap_or(0)
     }
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(ledger.of_peer(peer(1)), 1);
     }
 
-    // A host chooses any address of its /64.
+    // A host may use any address of its /64.
     #[test]
     fn a_prefix_is_one_peer() {
         let mut ledger = Ledger::default();

@@ -1,10 +1,12 @@
-//! Links of ports: their changes are reported, and streams end when one stays down for too long.
+//! Links of ports: reports changes, and ends the streams of a port whose link stays down for too
+//! long.
 //!
-//! Not every driver reports changes, so links are polled [ten times a second](LOOK). TCP alone would
-//! wait: a sender for `tcp.user_timeout`, a receiver for ever, with its region bound to a peer that is gone
-//! (RFC 9293 §3.8.4 has keepalives off by default). How long to wait is the port's `link_down_timeout`.
+//! Some drivers do not report changes, so links are polled [ten times a second](LOOK). Without
+//! this, TCP would detect a lost link late: a sender after `tcp.user_timeout`, a receiver never,
+//! with its region bound to a peer that is unreachable (RFC 9293 §3.8.4 has keepalives off by
+//! default). The time until streams end is the port's `link_down_timeout`.
 //!
-//! The same look finds what became of a port's interface of Linux: see [`devices`](super::devices).
+//! The same poll detects faults of a port's Linux interface: see [`devices`](super::devices).
 
 use std::time::{Duration, Instant};
 
@@ -17,13 +19,13 @@ use super::notes::Cause;
 use api::{ApiError, EventKind};
 use config::InterfaceSection;
 
-/// How often links are looked at.
+/// Interval between polls of the links.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Pause between two attempts to bind a port again.
+/// Interval between attempts to bind a port again.
 const REBIND: Duration = Duration::from_secs(1);
 
-/// States of the links, in the ports' order.
+/// States of the links, in the order of the ports.
 pub(super) struct Links {
     next: Instant,
     links: Vec<Link>,
@@ -31,28 +33,29 @@ pub(super) struct Links {
 
 #[derive(Clone, Default)]
 struct Link {
-    /// Since when it is down; `None` for up, and before the first look.
+    /// When the link went down; `None` if it is up, or not yet polled.
     down: Option<Instant>,
-    /// The link has been down for longer than its port's streams survive.
+    /// True if the link has been down for longer than the port's `link_down_timeout`.
     lost: bool,
-    /// The fault of the port's interface of Linux, and its sentence.
+    /// Fault of the port's Linux interface, and its sentence.
     fault: Option<(DeviceFault, String)>,
-    /// When the port may be bound again the next time.
+    /// Earliest time of the next attempt to bind the port again.
     rebind: Option<Instant>,
 }
 
 impl Links {
-    /// All are taken to be up until they are looked at.
+    /// Creates the states. All links count as up until they are polled.
     pub(super) fn new(ports: usize, now: Instant) -> Links {
         Links { next: now, links: vec![Link::default(); ports] }
     }
 
-    /// When [`look`](Self::look) is due; `None` without ports.
+    /// Returns when [`look`](Self::look) is due; `None` without ports.
     pub(super) fn poll_timeout(&self, facts: &Facts) -> Option<Instant> {
         (!facts.ports.is_empty()).then_some(self.next)
     }
 
-    /// Asks the ports, if it is time to. Those whose streams end, as [`on_link`](Self::on_link) says.
+    /// Polls the ports, if that is due. Returns those whose streams end, as
+    /// [`on_link`](Self::on_link) decides.
     pub(super) fn look(&mut self, env: &mut Env, now: Instant) -> Vec<usize> {
         let mut lost = Vec::new();
         if now < self.next {
@@ -67,8 +70,8 @@ impl Links {
         lost
     }
 
-    /// Looks at one port: binds it again if its interface was made again, and has its workers announce it when
-    /// neighbours may have forgotten it. True when its streams end.
+    /// Polls one port. Binds it again if its interface was recreated, and has its workers announce
+    /// it if neighbours may have lost its entry. Returns true if the port's streams end.
     fn look_at(&mut self, env: &mut Env, at: usize, now: Instant) -> bool {
         let view = &env.facts.ports[at];
         let mut seen = view.port.look();
@@ -110,7 +113,7 @@ impl Links {
         lost
     }
 
-    /// A port's interface of Linux was found like this.
+    /// Records a fault of a port's Linux interface, or its end.
     pub(super) fn on_fault(
         &mut self,
         env: &mut Env,
@@ -136,13 +139,13 @@ impl Links {
         self.links[port].fault = fault;
     }
 
-    /// Why ports neither receive nor send although they are configured: one sentence for each.
+    /// Returns the faults for which configured ports neither receive nor send, one sentence each.
     pub(super) fn unusable(&self) -> Vec<String> {
         let faults = self.links.iter().filter_map(|link| link.fault.as_ref());
         faults.filter(|(fault, _)| fault.is_fatal()).map(|(_, sentence)| sentence.clone()).collect()
     }
 
-    /// A port's link, by its place in the configuration, was found like this. True when its streams end.
+    /// Records the link state of the port with this index. Returns true if the port's streams end.
     pub(super) fn on_link(&mut self, env: &mut Env, port: usize, up: bool, now: Instant) -> bool {
         let link = &mut self.links[port];
         let was_up = link.down.is_none();
@@ -166,12 +169,12 @@ impl Links {
         link.lost
     }
 
-    /// The refusal of a stream on an interface whose port's link is down.
+    /// Returns the refusal of a stream on an interface whose port's link is down.
     pub(super) fn refusal(&self, facts: &Facts, InterfaceId(at): InterfaceId) -> Option<ApiError> {
         let interface = facts.config.interfaces.get(usize::from(at))?;
         let at = facts.config.ports.iter().position(|port| port.name == interface.port)?;
         let link = self.links.get(at)?;
-        // What was seen last may be a moment old: a link that has come back since refuses nothing.
+        // The last poll may be outdated: a link that has come up since does not refuse.
         let is_up = || facts.ports.get(at).is_some_and(|view| view.port.link().up);
         if link.down.is_none() || is_up() {
             return None;
@@ -183,7 +186,7 @@ impl Links {
     }
 }
 
-/// Why streams of a port end.
+/// Returns the sentence for the streams of a port whose link is down.
 pub(super) fn is_down(port: &str) -> String {
     format!("the link of port `{port}` is down")
 }

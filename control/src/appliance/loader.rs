@@ -1,5 +1,6 @@
-//! Making memory, on a thread of its own: mapping, pre-faulting and reading a file take time that the
-//! control thread does not have. A request for much memory has a thread for itself, so that no other one waits for it.
+//! The loader thread makes memory: mapping, pre-faulting and reading a file would block the control
+//! thread too long. A request for much memory runs on a separate thread, so that no other request
+//! waits for it.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -22,41 +23,41 @@ use api::Input;
 use config::beneath::{Directories, Use};
 use config::{self, RegionSection};
 
-/// What is to be made.
+/// Work for the loader.
 #[derive(Clone, Debug)]
 pub enum Wanted {
     /// A region's memory.
     Region(RegionSection),
-    /// A file or pipe opened, and memory for a part of it, to be sent. Nothing is read yet.
+    /// Open a file or pipe to send, and make memory for a part of it. Nothing is read yet.
     File(PathBuf),
-    /// Memory for a part of what a client sends. Nothing is read yet.
+    /// Make memory for a part of a client's input. Nothing is read yet.
     Input(Input),
-    /// A piece of it read.
+    /// Read a piece of a file, a pipe or a client's input.
     Fill(Fill),
-    /// So many bytes of zeros that peers may write to, locked if that is possible.
+    /// Make this many zero bytes that peers may write to, locked if possible.
     Scratch(u64),
-    /// So many bytes to be sent, which nobody changes.
+    /// Make this many bytes to send, which stay unchanged.
     Source(u64),
-    /// A file with these bytes.
+    /// Write bytes to a file.
     Save {
-        /// Place of the bytes.
+        /// Memory that holds the bytes.
         memory: Memory,
-        /// How many of them.
+        /// Number of bytes.
         len: u64,
-        /// The file; made anew.
+        /// The file; an existing one is replaced.
         path: PathBuf,
     },
-    /// Zeros in these bytes of these.
+    /// Zero these ranges of the memories.
     Clear(Vec<(Memory, Range<u64>)>),
-    /// The handle dropped. The result comes when the memory is free, if it was the last handle.
+    /// Drop the handle. The result arrives when the memory is free, if the handle was the last one.
     Free(Memory),
 }
 
-/// A request for so many bytes and more has a thread of its own.
+/// Requests of this many bytes or more run on a separate thread.
 pub const LARGE: u64 = 64 << 20;
 
 impl Wanted {
-    /// Bytes to be made, copied or freed; 0 where a piece bounds them.
+    /// Returns the bytes to be made, copied or freed; 0 for requests that a piece bounds.
     fn bytes(&self) -> u64 {
         match self {
             Wanted::Region(section) => match (&section.backing, section.size) {
@@ -73,7 +74,7 @@ impl Wanted {
     }
 }
 
-/// Progress of a request, and whether its result is still wanted.
+/// Progress of a request, and its cancellation.
 #[derive(Debug, Default)]
 pub struct Watch {
     percent: AtomicU8,
@@ -81,12 +82,12 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Percent, 0 to 100.
+    /// Returns the progress, 0 to 100 percent.
     pub fn percent(&self) -> u8 {
         self.percent.load(Ordering::Relaxed)
     }
 
-    /// Ends the request after the piece that is being made; its result is an error.
+    /// Cancels the request after the current piece. Its result is an error.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
@@ -104,45 +105,46 @@ impl Watch {
     }
 }
 
-/// A request, numbered by the control thread.
+/// A request, with a number from the control thread.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Comes back with the result.
+    /// Number that the result carries.
     pub id: u64,
-    /// What is to be made.
+    /// The work.
     pub wanted: Wanted,
     /// Directories that may hold files.
     pub files: Arc<Directories>,
-    /// Its progress.
+    /// Progress and cancellation of the request.
     pub watch: Arc<Watch>,
 }
 
-/// Memory that was made.
+/// Result of a successful request.
 #[derive(Debug)]
 pub struct Loaded {
-    /// The bytes.
+    /// The memory.
     pub memory: Memory,
-    /// Bytes of it that count; the memory of an empty file has one more.
+    /// Valid bytes of the memory. The memory of an empty file has one more.
     pub len: u64,
-    /// A file region's file, open for writing.
+    /// The file of a file region, open for writing.
     pub file: Option<File>,
-    /// A file that is to be sent.
+    /// The file, pipe or input that will be sent.
     pub source: Option<Arc<SourceFile>>,
 }
 
-/// A request's result; the failure is a sentence.
+/// Result of a request. A failure is one sentence.
 #[derive(Debug)]
 pub struct Finished {
-    /// The request's number.
+    /// Number of the request.
     pub id: u64,
-    /// Memory, or the reason for the failure.
+    /// The memory, or the reason for the failure.
     pub result: Result<Loaded, String>,
 }
 
-/// Handle on the thread. Dropping it cancels every request, and waits for the one that the thread is working on.
+/// Handle on the loader thread. Dropping it cancels every request, and waits for the one that the
+/// thread is processing.
 #[derive(Debug)]
 pub struct Loader {
-    /// Watches of the requests in progress.
+    /// Watches of the requests in progress. Ended ones are removed with the next request.
     watches: RefCell<Vec<Weak<Watch>>>,
     requests: Option<Sender<Load>>,
     finished: Receiver<Finished>,
@@ -150,7 +152,7 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// Starts the thread. `wake` is called from it after each result.
+    /// Starts the thread. The loader calls `wake` after each result.
     pub fn start(
         name: &str,
         budget: Budget,
@@ -172,9 +174,9 @@ impl Loader {
                     wake();
                 };
                 match &load.wanted {
-                    // It may wait for long; a job has one of these at a time.
+                    // A pipe may block for long. A job has one such request at a time.
                     Wanted::Fill(fill) if fill.source.is_pipe() => spawn("pipe", load, answer),
-                    // Each of these belongs to a region or a job of that size, which bounds their number.
+                    // A region or a job of that size bounds the number of these threads.
                     wanted if wanted.bytes() >= LARGE => spawn("memory", load, answer),
                     _ => answer(load),
                 }
@@ -196,7 +198,7 @@ impl Loader {
         }
     }
 
-    /// The next result, if there is one.
+    /// Returns the next result, if there is one.
     pub fn poll(&self) -> Option<Finished> {
         self.finished.try_recv().ok()
     }
@@ -214,9 +216,9 @@ impl Drop for Loader {
     }
 }
 
-/// Serves a request on a thread of its own, or on the loader's where there is none.
+/// Serves a request on a new thread, or on the loader's if the thread cannot be started.
 fn spawn(name: &str, load: Load, answer: impl Fn(Load) + Clone + Send + 'static) {
-    // The request exists once: one to free memory holds the last handle.
+    // The request has one owner: a request to free memory holds the last handle.
     let (taken, again) = (Arc::new(Mutex::new(Some(load))), answer.clone());
     let take = |load: &Mutex<Option<Load>>| load.lock().ok().and_then(|mut load| load.take());
     let given = Arc::clone(&taken);
@@ -233,7 +235,7 @@ fn spawn(name: &str, load: Load, answer: impl Fn(Load) + Clone + Send + 'static)
     }
 }
 
-/// Makes what is wanted. Blocks.
+/// Performs a request. Blocks.
 ///
 /// # Errors
 /// One sentence that names the region or file and the reason.
@@ -275,7 +277,7 @@ pub fn load(
     }
 }
 
-/// Memory for a part of what is to be sent.
+/// Makes memory for a part of the source.
 fn window_of(source: SourceFile, budget: &Budget, watch: &Watch) -> Result<Loaded, String> {
     let (window, len) = (window(source.size()), source.size().unwrap_or(0));
     let charge = charge(budget, Of::Job, source.name(), window)?;
@@ -285,7 +287,8 @@ fn window_of(source: SourceFile, budget: &Budget, watch: &Watch) -> Result<Loade
     Ok(Loaded { source, ..made(&config, charge, len, watch)? })
 }
 
-/// Stands for the result of a request that makes nothing. Not charged: a full ceiling is no obstacle.
+/// Returns a placeholder result for requests that make nothing. The memory is not charged, so these
+/// requests work at a full ceiling.
 fn nothing() -> Result<Loaded, String> {
     let backing = Backing::Anonymous;
     let config = MemoryConfig { backing, len: 1, remote_write: true, lock: false };
@@ -309,7 +312,7 @@ fn charge(budget: &Budget, of: Of, what: &str, len: u64) -> Result<Charge, Strin
     budget.charge(of, what, len).map_err(|over| over.to_string())
 }
 
-/// Maps memory that has been charged. The charge goes with it.
+/// Maps memory that has been charged. The charge ends with the memory.
 fn made(config: &MemoryConfig, charge: Charge, len: u64, watch: &Watch) -> Result<Loaded, String> {
     let memory = prepared(config, watch)?;
     Ok(Loaded { memory: memory.charged(charge), len, file: None, source: None })
@@ -319,7 +322,7 @@ fn prepared(config: &MemoryConfig, watch: &Watch) -> Result<Memory, String> {
     Memory::prepare(config, &mut |at| watch.goes_on(at)).map_err(|error| error.to_string())
 }
 
-/// Bytes that are copied at a time.
+/// Bytes copied at a time.
 const COPY: usize = 1 << 20;
 
 fn save(memory: &Memory, len: u64, mut file: File, watch: &Watch) -> std::io::Result<()> {
@@ -336,7 +339,7 @@ fn save(memory: &Memory, len: u64, mut file: File, watch: &Watch) -> std::io::Re
     file.sync_all()
 }
 
-/// Writes `with` over these bytes again and again.
+/// Fills these bytes with repetitions of `with`.
 fn fill(memory: &Memory, bytes: &Range<u64>, with: &[u8], watch: &Watch) -> Result<(), String> {
     let mut at = bytes.start;
     while at < bytes.end {
@@ -348,8 +351,8 @@ fn fill(memory: &Memory, bytes: &Range<u64>, with: &[u8], watch: &Watch) -> Resu
     Ok(())
 }
 
-/// A region may change at any time, also where peers may not write: Reads and atomic operations put their
-/// answers there, and it is cleared.
+/// Makes a region's memory. It is marked as changing even if peers may not write: Reads and atomic
+/// operations store their results in it, and it is cleared.
 fn region(
     section: &RegionSection,
     budget: &Budget,
@@ -371,7 +374,7 @@ fn region(
             let charge = charged(len)?;
             let (len, config) = staged(path, len, true);
             let loaded = made(&config, charge, len, watch)?;
-            // A file that has changed meanwhile would leave zeros at the region's end.
+            // A file that was truncated meanwhile would leave zeros at the region's end.
             let now = file.metadata().map_err(|error| cannot_open(path, &error))?.len();
             if section.size.is_none() && now != len {
                 return Err(format!(
@@ -389,7 +392,7 @@ fn region(
         return made(&config, charged(len)?, len, watch);
     }
     let memory = prepared(&config, watch)?;
-    // Somebody else may have taken the hugepages in between.
+    // Another process may have taken the hugepages meanwhile.
     let memory = if memory.is_huge() { memory } else { memory.charged(charged(len)?) };
     Ok(Loaded { memory, len, file: None, source: None })
 }
@@ -399,10 +402,10 @@ fn staged(path: &Path, len: u64, remote_write: bool) -> (u64, MemoryConfig) {
     (len, MemoryConfig { backing, len: len.max(1), remote_write, lock: true })
 }
 
-/// Whether a file can be opened for writing, or made; nothing is made.
+/// Checks that a file can be opened for writing, or created. Nothing is created.
 ///
 /// # Errors
-/// One sentence.
+/// One sentence that names the file and the reason.
 pub fn writable(path: &Path, files: &Directories) -> Result<(), String> {
     files.admit(path).map_err(|refused| refused.to_string())?;
     let parent = match path.parent() {
@@ -410,7 +413,7 @@ pub fn writable(path: &Path, files: &Directories) -> Result<(), String> {
         _ => Path::new("."),
     };
     let (may_write, may_add) = (Access::WRITE_OK, Access::WRITE_OK | Access::EXEC_OK);
-    // Not by opening: that would wait on a pipe.
+    // Opening would block on a pipe.
     let checked = match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => Err(Errno::ISDIR),
         Ok(_) => access(path, may_write),
@@ -465,8 +468,8 @@ mod tests {
         assert_eq!(loaded.memory.len(), 100);
     }
 
-    /// The slots of rping and what `get` fetches into change with what is read, atomics change what they
-    /// name: what was sent from there has to be kept until it is acknowledged.
+    /// The slots of rping and the destinations of `get` change with reads, and atomics change their
+    /// targets. Data sent from such memory has to be kept until it is acknowledged.
     #[test]
     fn a_region_is_never_stable() {
         let dir = tempfile::tempdir().unwrap();
@@ -494,7 +497,7 @@ mod tests {
         assert!(refused.starts_with("cannot open "), "{refused}");
     }
 
-    // Else nobody who comes after a peer would be accepted.
+    // Otherwise the next peer of a cleared region could not be accepted.
     #[test]
     fn what_is_cleared_needs_no_room_under_the_ceiling() {
         let budget = Budget::unlimited();
@@ -506,7 +509,7 @@ mod tests {
         assert!(load(&Wanted::Clear(Vec::new())).is_ok());
     }
 
-    /// A started loader, and a request to it.
+    /// Returns a started loader, the channel of its wake-ups, and a constructor of requests.
     fn started() -> (Loader, Receiver<()>, impl Fn(u64, Wanted) -> Load) {
         let (woken, wakes) = channel();
         // The test may have ended.
@@ -533,7 +536,7 @@ mod tests {
         assert!(loader.poll().is_none());
     }
 
-    /// Clears `memory` for as long as the test takes: a request that never ends by itself.
+    /// Returns a request that runs until it is cancelled: it clears `memory` 2^20 times.
     fn endless(memory: &Memory) -> Wanted {
         Wanted::Clear(vec![(memory.clone(), 0..memory.len()); 1 << 20])
     }
@@ -560,7 +563,7 @@ mod tests {
         let memory = made_of(&Wanted::Scratch(1 << 20)).unwrap().memory;
         loader.request(load(1, endless(&memory)));
         drop(loader);
-        // Its result has nowhere to go.
+        // The result is dropped with the loader.
         wakes.recv().unwrap();
     }
 

@@ -1,4 +1,4 @@
-//! The appliance: its control thread and what that keeps.
+//! The appliance: the control thread and the state that it owns.
 //!
 //! ```text
 //!  API thread --requests--> control thread --commands--> workers
@@ -15,14 +15,14 @@
 //! | `listeners` | listeners, their limits, queue files and services |
 //! | `streams` | streams, their posts, what ended streams did |
 //! | `jobs` | operations of API clients on streams: put, get, send, ping, atomics, bench |
-//! | `links` | how long links of ports have been down, interfaces of Linux that were made again |
-//! | `devices` | sentences on interfaces of Linux under ports |
-//! | `budget` | the ceiling of memory, and what is in use |
-//! | `handshakes` | counts of peers that did not become streams |
-//! | `env` | what all of them use: facts, commands, tickets, log, files |
+//! | `links` | how long each port's link has been down, recreated Linux interfaces |
+//! | `devices` | sentences on the Linux interfaces under ports |
+//! | `budget` | the memory ceiling and the bytes in use |
+//! | `handshakes` | counts of failed passive handshakes |
+//! | `env` | state that all parts use: facts, commands, tickets, log, files |
 //!
-//! No part calls another. Each takes requests and events and returns values; what a job wants of others is an
-//! `Effect`. `core` routes them.
+//! No part calls another. Each takes requests and events and returns values. A job's request to
+//! another part is an `Effect`, which `core` routes.
 
 mod addresses;
 mod attempts;

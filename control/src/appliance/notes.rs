@@ -1,4 +1,4 @@
-//! What the operator should know at this moment: one sentence for each cause, which goes with its cause.
+//! Current notes for the operator: sentences that are removed together with their cause.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -7,48 +7,48 @@ use dataplane::InterfaceId;
 
 use crate::files::FileId;
 
-/// What a sentence is about. There are as many at most as the appliance has of these things.
+/// Cause of a note. The number of causes is bounded by the number of such objects in the appliance.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Cause {
-    /// What was found at the start, and stays.
+    /// A finding at the start; it stays.
     Start,
-    /// The memory of a region, while there is the region.
+    /// The memory of a region; removed with the region.
     Region(String),
     /// A port whose link is down.
     Link(String),
-    /// A port whose interface of Linux is not as it was.
+    /// A port whose Linux interface has changed or disappeared.
     Device(String),
-    /// A host whose frames come in by a port without checksums.
+    /// A host whose frames arrive at a port without checksums.
     Checksums(IpAddr),
     /// Keys of the configuration file that need a restart, until they are in force or no longer in the file.
     Restart,
     /// A file that cannot be written.
     File(FileId),
-    /// Another host has an address of an interface.
+    /// Another host that uses an interface's address.
     Conflict(InterfaceId, IpAddr),
 }
 
-/// Hosts that have a note at a time, at most.
+/// Most hosts with a note at a time.
 const HOSTS: usize = 8;
 
-/// All sentences, the oldest first.
+/// All notes, the oldest first.
 #[derive(Default)]
 pub(super) struct Notes(Vec<Note>);
 
 struct Note {
     cause: Cause,
     sentence: String,
-    /// When it goes by itself.
+    /// Expiry of the note, if it has one.
     until: Option<Instant>,
 }
 
 impl Notes {
-    /// Adds a sentence.
+    /// Adds a note without an expiry.
     pub(super) fn add(&mut self, cause: Cause, sentence: String) {
         self.0.push(Note { cause, sentence, until: None });
     }
 
-    /// The one sentence about this, instead of those before. It goes at `until`, if not before.
+    /// Sets the only note of a cause, in place of an earlier one. The note expires at `until`.
     pub(super) fn set(&mut self, cause: Cause, sentence: String, until: Option<Instant>) {
         match self.0.iter_mut().find(|note| note.cause == cause) {
             Some(note) => (note.sentence, note.until) = (sentence, until),
@@ -56,7 +56,8 @@ impl Notes {
         }
     }
 
-    /// As [`set`](Self::set) for hosts, of which there may be any number: [`HOSTS`] notes are kept.
+    /// Sets a note as [`set`](Self::set) does. Unfinished checksums have at most [`HOSTS`] notes,
+    /// because the number of hosts is unbounded.
     pub(super) fn set_bounded(&mut self, cause: Cause, sentence: String, until: Instant) {
         let hosts = self.0.iter().filter(|note| matches!(note.cause, Cause::Checksums(_)));
         if hosts.count() < HOSTS || self.0.iter().any(|note| note.cause == cause) {
@@ -64,18 +65,18 @@ impl Notes {
         }
     }
 
-    /// True if there is a sentence about this now. Forgets those that are over.
+    /// Returns true if the cause has a note. Removes expired notes.
     pub(super) fn has(&mut self, cause: &Cause, now: Instant) -> bool {
         self.0.retain(|note| note.until.is_none_or(|until| now < until));
         self.0.iter().any(|note| note.cause == *cause)
     }
 
-    /// The cause is gone.
+    /// Removes the notes of a cause.
     pub(super) fn clear(&mut self, cause: &Cause) {
         self.0.retain(|note| note.cause != *cause);
     }
 
-    /// Those that hold now.
+    /// Returns the notes that have not expired.
     pub(super) fn sentences(&self, now: Instant) -> Vec<String> {
         let holds = |note: &&Note| note.until.is_none_or(|until| now < until);
         self.0.iter().filter(holds).map(|note| note.sentence.clone()).collect()

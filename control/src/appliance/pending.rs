@@ -1,5 +1,5 @@
-//! What the control thread waits for, and whose it is: answers of workers ([`Then`], [`Post`]) and memory
-//! that is being made ([`Loading`]).
+//! Pending operations of the control thread and their owners: answers of workers ([`Then`],
+//! [`Post`]) and memory that is being made ([`Loading`]).
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use crate::service::Slot;
 use api::{Answer, ApiError, ConnectSpec, Subject};
 use config::ServiceKind;
 
-/// Time for all of an active open, unless its request says otherwise.
+/// Time for an entire active open, unless its request sets one.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The stream that a region is bound to while no stream may use it. No worker has this number.
+/// Stream to which a region is bound while no stream may use it. No worker assigns this number.
 pub(super) const NOBODY: StreamId = StreamId(u64::MAX);
 
-/// What follows when all workers have answered.
+/// Continuation when all workers have answered.
 pub(super) enum Then {
     RegionAdded {
         name: String,
@@ -29,7 +29,7 @@ pub(super) enum Then {
         name: String,
         answer: Option<Answer>,
     },
-    /// Every worker keeps to the rights that a region has now.
+    /// Every worker applies a region's current rights.
     AccessSet {
         name: String,
         answer: Answer,
@@ -38,7 +38,7 @@ pub(super) enum Then {
         name: String,
         answer: Option<Answer>,
     },
-    /// Every worker admits the peers that the listener admits now.
+    /// Every worker admits the listener's current peers.
     PeersSet {
         name: String,
     },
@@ -47,32 +47,32 @@ pub(super) enum Then {
         name: String,
         answer: Option<Answer>,
     },
-    /// A stream's regions are bound to it: it can be accepted.
+    /// A stream's regions are bound: the stream can be accepted.
     Bound {
         stream: StreamId,
     },
-    /// A stream that an operator closes reaches these regions no more.
+    /// A stream that an operator closes can no longer reach these regions.
     Freed {
         stream: StreamId,
         regions: Vec<String>,
     },
-    /// No worker knows a slot's STag any more.
+    /// No worker has a slot's STag.
     SlotFreed {
         taken: TakenSlot,
     },
-    /// All workers know the STag that a job's or a client's Reads go to.
+    /// All workers have the STag that a job's or a client's Reads write to.
     SinkReady(SinkOf),
-    /// A sink is no longer used; its memory is freed.
+    /// A sink is no longer used. Its memory can be freed.
     SinkRemoved {
         stag: ddp::Stag,
     },
-    /// Nothing follows.
+    /// No continuation.
     Nothing,
-    /// The regions of an active open can be reached.
+    /// The regions of an active open are bound: the open can be sent.
     ConnectReady(Box<ConnectPlan>),
-    /// An active open.
+    /// A worker has answered an active open.
     Connected(Box<ConnectPlan>),
-    /// A message was posted.
+    /// A worker has answered the post of a message.
     Posted {
         stream: StreamId,
         post: Post,
@@ -81,16 +81,16 @@ pub(super) enum Then {
         wanted: StreamsFor,
         found: Found,
     },
-    /// The workers of this port capture it.
+    /// The port's workers have begun to capture.
     CaptureBegun {
         port: String,
         answer: Answer,
     },
-    /// None of them does.
+    /// The port's workers have ended a capture.
     CaptureEnded {
         answer: Option<Answer>,
     },
-    /// What the workers' recorders have of live streams has come.
+    /// The workers' recordings of live streams have arrived.
     Why {
         subject: Subject,
         answer: Answer,
@@ -99,7 +99,7 @@ pub(super) enum Then {
         found: Vec<dataplane::SaInfo>,
         answer: Answer,
     },
-    /// What of the kernel's SAs was used.
+    /// The workers have reported their use of the kernel's SAs.
     SasUsed(Vec<dataplane::SaInfo>),
     Neighbours {
         found: Vec<dataplane::NeighbourInfo>,
@@ -107,7 +107,7 @@ pub(super) enum Then {
     },
 }
 
-/// What the workers have.
+/// Streams and associations that the workers have listed.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub streams: HashMap<StreamId, dataplane::StreamInfo>,
@@ -123,63 +123,63 @@ impl Found {
         Found { streams, associations }
     }
 
-    /// Adds what a worker has besides.
+    /// Adds the list of another worker.
     pub(super) fn add(&mut self, other: Found) {
         self.streams.extend(other.streams);
         self.associations.extend(other.associations);
     }
 }
 
-/// Whose memory is registered for the Reads of a peer or of ours.
+/// Owner of memory that is registered for Reads of a peer or of this host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SinkOf {
-    /// A job that gets.
+    /// A get job.
     Job(u64),
     /// A run of pings on this stream.
     Ping(StreamId),
-    /// A bench with this number, on this stream of it.
+    /// A stream of the bench with this number.
     Bench(u64, StreamId),
 }
 
-/// Who wanted a list of streams, or of what carries them.
+/// Requester of a list of streams, or of their connections.
 pub(super) enum StreamsFor {
-    /// At most so many, those with the lowest numbers.
+    /// At most this many, those with the lowest numbers.
     List(usize, Answer),
     One(StreamId, Answer),
     Associations(Answer),
     Association(StreamId, Answer),
-    /// For the counters, which are summed as the parts come.
+    /// The counters. Parts are summed as they arrive.
     Stats,
-    /// A bench at its end, with this number.
+    /// A bench at its end, by number.
     Bench(u64),
 }
 
-/// An active open on its way.
+/// An active open in progress.
 pub(super) struct ConnectPlan {
     pub spec: ConnectSpec,
     pub purpose: Purpose,
     pub interface: InterfaceId,
     pub worker: WorkerId,
     pub pd: PdId,
-    /// Start Keys instead of frames (the draft's revision 0).
+    /// True for Start Keys instead of request frames (the draft's revision 0).
     pub start_key: bool,
-    /// A region of the stream has a file.
+    /// True if a region of the stream has a file.
     pub stores: bool,
-    /// Other addresses of the peer.
+    /// Remaining addresses of the peer.
     pub addresses: Addresses,
 }
 
-/// What a stream is opened for.
+/// Purpose of an active open.
 pub(super) enum Purpose {
-    /// An API client that keeps it.
+    /// An API client that keeps the stream.
     Keep(Answer),
     Task(Task),
 }
 
-/// A task of the jobs, by its number.
+/// A task of the jobs, by number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Task {
-    /// A file that is put or fetched.
+    /// A put or get.
     Job(u64),
     /// A message of an API client.
     Send(u64),
@@ -187,96 +187,97 @@ pub(super) enum Task {
     Ping(u64),
     /// An atomic operation of an API client.
     Atomic(u64),
-    /// A stream of the bench with this number, which wants it since this moment.
+    /// A stream of the bench with this number, whose time counts from this instant.
     Bench(u64, Instant),
 }
 
-/// Whose message was posted.
+/// Owner of a posted message.
 pub(super) enum Post {
-    /// An echo of a message of this queue, whose buffer goes back.
+    /// An echo of a message of this queue, whose buffer is posted again.
     Echo { qn: u32 },
-    /// A task's; `bytes` of a job are in it.
+    /// A message of a task, with `bytes` of a job.
     Task { task: Task, bytes: u64 },
     /// An operation of a listener's service.
     Service(AfterPost),
 }
 
-/// The end of a stream, for operations that wait for it.
+/// Returns the error for operations that wait on a stream that has ended.
 pub(super) fn has_ended(error: ApiError) -> ApiError {
     ApiError { message: format!("the stream has ended: {}", error.message), ..error }
 }
 
-/// What memory is being made for.
+/// Purpose of memory that is being made.
 pub(super) enum Loading {
-    /// A region that the API asked for.
+    /// A region that the API requested.
     Region,
     Put {
         job: u64,
     },
-    /// A piece of a file that is put.
+    /// A piece of a put's file.
     Fill {
         job: u64,
     },
-    /// What a job gets.
+    /// The sink of a get.
     Get {
         job: u64,
     },
-    /// What a job got is on its way to its file.
+    /// A get is writing its file.
     Save {
         job: u64,
     },
     /// Buffers of a run of pings.
     Ping(StreamId),
-    /// What a bench writes from, or reads to.
+    /// Memory that a bench writes from, or reads into.
     Bench {
         job: u64,
     },
-    /// A stream's regions are cleared before they are advertised.
+    /// A stream's regions are being cleared before they are advertised.
     Clear {
         stream: StreamId,
         exclusive: Vec<String>,
     },
-    /// A slot is cleared before another stream gets it.
+    /// A slot is being cleared before another stream uses it.
     ClearSlot(TakenSlot),
-    /// The regions of an active open are cleared before they are advertised to its peer.
+    /// The regions of an active open are being cleared before they are advertised to its peer.
     ClearFor(Box<ConnectPlan>),
     Reload,
-    /// A region's memory is being freed; the removal is answered with this result.
+    /// A region's memory is being freed. The removal is then answered with this result.
     Freed {
         result: Result<(), String>,
         answer: Answer,
     },
 }
 
-/// A piece of a listener's region that a stream is to have.
+/// A piece of a listener's region for a new stream.
 pub(super) struct Piece {
     pub listener: ListenerId,
     pub number: u32,
-    /// Bytes of each piece of the region.
+    /// Bytes of each piece.
     pub each: u64,
     pub kind: ServiceKind,
     pub region: String,
 }
 
-/// A piece of a listener's region, and the stream that has it.
+/// A piece of a listener's region, and the stream that holds it.
 #[derive(Clone, Debug)]
 pub(super) struct TakenSlot {
     pub number: u32,
     pub slot: Slot,
     pub listener: ListenerId,
-    /// Not looked up: the listener, and the region, may be gone by the time it is cleared.
+    /// A handle of its own: the listener and the region may have been removed before the slot is
+    /// cleared.
     pub memory: Memory,
     pub region: String,
     pub stream: StreamId,
 }
 
-/// What follows when an operation of a service is complete.
+/// Continuation when an operation of a service is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AfterPost {
     Nothing,
-    /// The receive buffer that it answers is posted again.
+    /// The receive buffer of the answered message is posted again.
     GiveBack,
-    /// The service is notified.
+    /// The service is notified of a complete Read.
     Read,
     Write,
 }

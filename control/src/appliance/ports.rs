@@ -1,4 +1,4 @@
-//! Ports as operators see them.
+//! Ports in the form of the API.
 
 use dataplane::port::{ChecksumBy, Port};
 use dataplane::{InterfaceId, NeighbourInfo};
@@ -17,7 +17,7 @@ pub struct PortView {
 }
 
 impl PortView {
-    /// All about it, with what its interfaces' neighbours are.
+    /// Describes the port, with the neighbours of its interfaces.
     pub(super) fn info(&self, config: &Config, neighbours: &[NeighbourInfo]) -> api::PortInfo {
         let info = self.port.info();
         let link = self.port.link();
@@ -53,7 +53,7 @@ impl PortView {
         }
     }
 
-    /// Its counters.
+    /// Returns the port's counters.
     pub(super) fn stats(&self) -> PortStats {
         PortStats { port: self.section.name.clone(), counters: self.counters() }
     }
@@ -89,7 +89,7 @@ impl PortView {
     }
 }
 
-/// Who computes TCP checksums: the least that is done decides the word.
+/// Returns who computes TCP checksums. The weaker of the two directions determines the word.
 pub(super) fn checksum(port: &Port) -> &'static str {
     let sums = port.info().checksums;
     match (sums.rx_tcp, sums.tx_tcp) {

@@ -1,7 +1,6 @@
 //! The appliances of one process: started together, over one EAL, and ended together.
 //!
-//! What can fail at the start fails before anything serves, with one sentence; what has been opened by
-//! then is closed again.
+//! Failures at the start occur before any appliance serves, and give one sentence. Resources opened by then are closed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,7 +32,7 @@ use crate::waker::Waker;
 use api::{self, Access, AccessTally, EventLog, Observer, Server};
 use config::{self, Config, RegionSection};
 
-/// How long the workers may take to set up the regions and listeners of the configuration.
+/// Longest time for the workers to set up the configured regions and listeners.
 const SET_UP: Duration = Duration::from_secs(60);
 
 /// Running appliances.
@@ -48,29 +47,30 @@ struct Running {
     control: Control,
     thread: JoinHandle<()>,
     server: Server,
-    /// For observers, if one is configured.
+    /// Server for observers, if one is configured.
     observer: Option<Observer>,
     set_up: Receiver<()>,
     watched: Watched,
-    /// Of the host's kernel, on ports that it shares.
+    /// Threads of the interfaces that ports share with the host's kernel.
     hosts: Hosts,
 }
 
 impl Process {
-    /// Starts the EAL and the appliances of these configurations. When it returns, every worker has the configured
-    /// regions and listens.
+    /// Starts the EAL and the appliances of these configurations. On return, every worker has the
+    /// configured regions and listens.
     ///
     /// # Errors
-    /// One sentence for the operator. Nothing runs then.
+    /// One sentence for the operator. No appliance runs then.
     pub fn start(configs: Vec<Config>) -> Result<Process, String> {
         let service = Service::new(Socket::named(None), configs.len());
         Process::start_for(configs, &service, &Sandbox::none())
     }
 
-    /// The same, tells a service manager, and restricts the system calls of all threads.
+    /// Starts as [`start`](Self::start) does, notifies a service manager, and restricts the system
+    /// calls of all threads.
     ///
     /// # Errors
-    /// One sentence for the operator. Nothing runs then.
+    /// One sentence for the operator. No appliance runs then.
     pub fn start_for(
         configs: Vec<Config>,
         service: &Service,
@@ -83,14 +83,14 @@ impl Process {
         let eal = Eal::start(&start::eal_config(&references)?).map_err(|e| e.to_string())?;
         tracing::info!("{}", eal.statement());
         let ports = Ports::new(eal);
-        // All ports first: the ends of a ring find each other.
+        // All ports are opened first, so that both ends of a ring exist.
         let mut opened = Vec::new();
         for config in &configs {
             let ports = open_ports(config, &ports)?;
             let macs: Vec<_> = ports.iter().map(|port| port.info().mac).collect();
-            // While the process may make sockets.
+            // Before the filter forbids sockets.
             let shared = host::share(config, &macs)?;
-            // While it may connect, and change modes and owners.
+            // Before the filter forbids connecting, and changes of modes and owners.
             let sockets = Sockets::open(config)
                 .map_err(|error| format!("appliance {}: {error}", config.name))?;
             opened.push(Opened { ports, shared, sockets });
@@ -100,7 +100,7 @@ impl Process {
                 "ring link {link:?} has one end only: start ddpd with the file of the other end too"
             ));
         }
-        // No worker has a filter of its own yet: then all threads can be given one.
+        // No worker has its own filter yet, so all threads can be given one.
         sandbox.filter_all();
         let mut process = Process { running: Vec::new() };
         let room = room(&references, ports.eal())?;
@@ -121,34 +121,34 @@ impl Process {
         Ok(process)
     }
 
-    /// Ends what has been started, because an appliance cannot be.
+    /// Ends the started appliances, because another one cannot be started. Returns the error.
     fn give_up(self, name: &str, error: &str) -> String {
         self.signal(Signal::Abort);
         self.join();
         format!("appliance {name}: {error}")
     }
 
-    /// What reaches every control thread, also from another thread.
+    /// Returns the handles of all control threads, for use from any thread.
     pub fn controls(&self) -> Vec<Control> {
         self.running.iter().map(|running| running.control.clone()).collect()
     }
 
-    /// Tells every control thread something.
+    /// Sends a signal to every control thread.
     pub fn signal(&self, signal: Signal) {
         self.running.iter().for_each(|running| running.control.signal(signal));
     }
 
-    /// The API's sockets, in the order of the configurations.
+    /// Returns the paths of the API's sockets, in the order of the configurations.
     pub fn sockets(&self) -> Vec<&Path> {
         self.running.iter().map(|running| running.server.path()).collect()
     }
 
-    /// The threads that the watchdog looks at.
+    /// Returns the threads that the watchdog monitors.
     pub fn watched(&self) -> Vec<Watched> {
         self.running.iter().map(|running| running.watched.clone()).collect()
     }
 
-    /// Waits for all of them to end. False if one ended by a defect.
+    /// Waits for the end of all appliances. Returns false if one ended by a defect.
     pub fn join(self) -> bool {
         let mut sound = true;
         for Running { name, thread, server, observer, hosts, .. } in self.running {
@@ -170,7 +170,7 @@ impl Process {
     }
 }
 
-/// Where local programs attach: beside the API's socket.
+/// Returns the path of the socket at which local programs attach: the API's with `.attach`.
 pub fn attach_path(socket: &Path) -> PathBuf {
     let mut path = socket.as_os_str().to_owned();
     path.push(".attach");
@@ -190,9 +190,9 @@ fn open_ports(config: &Config, ports: &Ports) -> Result<Vec<Port>, String> {
     Ok(opened)
 }
 
-/// What the machine has for each of the appliances.
+/// Returns the machine's memory for the appliances; `None` if it is unknown.
 fn room(configs: &[&Config], eal: &Eal) -> Result<Option<Room>, String> {
-    // Without hugepages the pools are ordinary memory; what a memif shares always is.
+    // Without hugepages the pools are ordinary memory. Memory shared by a memif always is.
     let mut pools = match eal.has_hugepages() {
         true => 0,
         false => u64::from(start::eal_config(configs)?.memory_mib) << 20,
@@ -206,14 +206,14 @@ fn room(configs: &[&Config], eal: &Eal) -> Result<Option<Room>, String> {
     Ok(config::machine_memory().map(|machine| Room { machine, pools, appliances }))
 }
 
-/// What an appliance opens before system calls are restricted.
+/// Resources that an appliance opens before system calls are restricted.
 struct Opened {
     ports: Vec<Port>,
     shared: Vec<Shared>,
     sockets: Sockets,
 }
 
-/// Its management sockets, which listen and are not served yet.
+/// Management sockets that listen and are not yet served.
 struct Sockets {
     access: Access,
     api: api::Bound,
@@ -223,7 +223,8 @@ struct Sockets {
 impl Sockets {
     fn open(config: &Config) -> Result<Sockets, String> {
         let management = &config.management;
-        // Names of users and groups are looked up here: that may take connections to their directories.
+        // User and group names are resolved here, which may require connections to directory
+        // services.
         let access =
             Access::open(&management.access, &management.audit).map_err(|e| e.to_string())?;
         let api = api::Bound::new(&management.socket, &access).map_err(|e| e.to_string())?;
@@ -267,7 +268,7 @@ fn start_one(
     report(&config, &ports, &regions);
     let access_tally = access.tally();
     let observers_tally = access.tally();
-    // The workers have their keys.
+    // The workers have copies of the keys.
     drop(dataplane_config);
     let parts = Parts { log: log.clone(), writer, shm, budget, note, access_tally, ipsec };
     let setup = setup(config, ports, &dataplane, all.eal(), parts);
@@ -291,7 +292,7 @@ fn start_one(
     Ok(Running { name, control, thread, server, observer, set_up, watched, hosts })
 }
 
-/// What each worker does before its first turn.
+/// Returns the function that each worker's thread runs before its first turn.
 fn confine(config: &Config, sandbox: &Sandbox) -> impl Fn(WorkerId) + Clone + Send + use<> {
     let ports = config.ports.iter().map(|port| (port.workers.clone(), port.kind.clone()));
     let (ports, sandbox) = (Arc::new(ports.collect::<Vec<_>>()), sandbox.clone());
@@ -302,13 +303,13 @@ fn confine(config: &Config, sandbox: &Sandbox) -> impl Fn(WorkerId) + Clone + Se
     }
 }
 
-/// What a core owns besides its configuration.
+/// Inputs of a core besides its configuration.
 struct Parts {
     log: EventLog,
     writer: Writer<Memory>,
     shm: shm::Server,
     budget: Budget,
-    /// What the ceiling lowers.
+    /// Sentence on bounds that the memory ceiling has lowered.
     note: Option<String>,
     access_tally: Arc<AccessTally>,
     ipsec: Ipsec,
@@ -367,7 +368,7 @@ fn attach_socket(socket: &Path) -> Result<shm::Server, String> {
     })
 }
 
-/// What was found, in a few lines.
+/// Logs the detected ports and regions, a few lines.
 fn report(config: &Config, ports: &[Port], regions: &[(RegionSection, Loaded)]) {
     let name = &config.name;
     for (section, port) in config.ports.iter().zip(ports) {

@@ -1,4 +1,4 @@
-//! What runs, as a configuration; where each of its values came from; and what differs from the file.
+//! The running configuration, the origin of each value, and the differences from the file.
 
 use std::collections::HashMap;
 
@@ -7,23 +7,23 @@ use serde_json::Value;
 use api::{ConfigDiff, ConfigInfo, Difference, KeyInfo, SectionInfo, ValueOrigin, When};
 use config::{self, Config, Place, Secrets, Source, Table};
 
-/// What the API has done to a region or a listener.
+/// Change of a region or a listener by the API.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ByApi {
-    /// It declared it.
+    /// The API added it.
     Added,
-    /// It changed what peers may do with it.
+    /// The API changed the rights of its peers.
     Access,
 }
 
 /// The running configuration.
 pub(super) struct Running {
     pub config: Config,
-    /// What of it the API did: sections `region` and `listener`, and names.
+    /// Changes by the API: section `region` or `listener`, and name.
     pub by_api: HashMap<(&'static str, String), ByApi>,
 }
 
-/// The lines from which the values of the file that run were taken.
+/// Lines of the file from which the running values were taken.
 #[derive(Debug, Default)]
 pub(super) struct Lines(HashMap<Place, u32>);
 
@@ -44,14 +44,15 @@ fn value<'t>(table: &'t Table, key: &str) -> Option<&'t Value> {
 }
 
 impl Lines {
-    /// All values were taken from this file.
+    /// Returns the lines of a configuration whose values all come from its file.
     pub(super) fn of(config: &Config) -> Lines {
         let mut lines = Lines::default();
         lines.update(config, config);
         lines
     }
 
-    /// `running` is what runs after a reload of `file`: values that are the file's were taken from it.
+    /// Updates the lines after a reload of `file`: values of `running` that equal the file's come
+    /// from it.
     pub(super) fn update(&mut self, running: &Config, file: &Config) {
         let theirs = file.written(Secrets::Written);
         let mut lines = HashMap::new();
@@ -91,7 +92,7 @@ impl Running {
         self.by_api.get(&(section, table.of.first()?.clone())).copied()
     }
 
-    /// The request that a value came from.
+    /// Returns the API request that set a value.
     fn call(&self, table: &Table, key: &str) -> Option<String> {
         if self.config.is_set_by_api(table.section, key) {
             return Some("POST /v1/log".into());
@@ -105,7 +106,7 @@ impl Running {
         }
     }
 
-    /// Every key with its value and its origin.
+    /// Returns every key with its value and its origin.
     pub(super) fn info(&self, lines: &Lines) -> ConfigInfo {
         let tables = self.config.written(Secrets::Hidden);
         let section = |table: &Table| {
@@ -126,7 +127,7 @@ impl Running {
         }
     }
 
-    /// What differs from the file.
+    /// Returns the differences from the file.
     pub(super) fn diff(&self, lines: &Lines, file: &Config) -> ConfigDiff {
         let running = self.config.written(Secrets::Written);
         let theirs = file.written(Secrets::Written);
@@ -193,7 +194,7 @@ impl Running {
         let section = table.section.split('.').next().unwrap_or_default();
         match (section, key, self.by_api(table)) {
             ("region" | "listener", _, Some(ByApi::Added)) => When::Api,
-            // A right that was taken back is shown by this key, too.
+            // A revoked right is reported with this key, too.
             ("region", Some("access" | "clear_between_peers"), Some(ByApi::Access)) => When::Api,
             ("region", None, _) | ("listener", _, _) => When::Reload,
             ("region", Some(_), _) => When::Restart,
@@ -208,7 +209,7 @@ impl Running {
     }
 }
 
-/// A table as one value.
+/// Returns a table as one value.
 fn object(table: &Table) -> Value {
     let keys = table.keys.iter().map(|(key, value)| ((*key).to_owned(), hidden(key, value)));
     Value::Object(keys.collect())

@@ -1,8 +1,9 @@
-//! What a job sends: an ordinary file, sparse or not, a pipe, or what its client sends, read piece by piece.
+//! Sources of a put: an ordinary file, sparse or not, a pipe, or the client's input, read piece by
+//! piece.
 //!
-//! An ordinary file is read at offsets, by the loader's thread; one that has changed its length by the last piece fails the
-//! job. A file of `/proc` or `/sys`, whose length is not that of its metadata, is read as a pipe is. A pipe is read in its order, each piece by a thread of
-//! its own, because it may have nothing to read for as long as it likes; the thread ends when the job has.
+//! The loader's thread reads an ordinary file at offsets. A file whose length has changed by the last piece fails the job.
+//! A file of `/proc` or `/sys`, whose metadata has a wrong length, is read as a pipe is. A pipe is read in order, each
+//! piece by a separate thread, because the pipe may stay empty indefinitely. The thread ends with the job.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, FileTypeExt};
@@ -22,20 +23,20 @@ use config::file_end;
 pub const PIECE: u64 = 1 << 20;
 /// Most pieces that the memory of one put holds.
 pub const SLOTS: u64 = 32;
-/// Bytes that are copied at a time.
+/// Bytes copied at a time.
 const COPY: usize = 1 << 18;
-/// A pipe's thread asks after this time whether its job still wants the bytes.
+/// Interval at which a pipe's thread checks that its job still needs the bytes.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
-/// What a pipe has given is sent when nothing follows for this time.
+/// Idle time after which the bytes read from a pipe are sent.
 const LINGER: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// An open file or pipe.
 #[derive(Debug)]
 pub struct SourceFile {
     open: Open,
-    /// In messages.
+    /// Name in messages.
     name: String,
-    /// Bytes when it was opened; `None` for what is read to its end.
+    /// Bytes when the file was opened; `None` for sources that are read to their end.
     size: Option<u64>,
 }
 
@@ -45,23 +46,23 @@ enum Open {
     Input(Input),
 }
 
-/// A piece to be read.
+/// A request to read one piece.
 #[derive(Clone, Debug)]
 pub struct Fill {
-    /// What from.
+    /// Source of the bytes.
     pub source: Arc<SourceFile>,
-    /// Where to.
+    /// Destination of the bytes.
     pub memory: Memory,
     /// Offset in the memory.
     pub at: u64,
-    /// Offset in the file; of no meaning for a pipe.
+    /// Offset in the file; unused for a pipe.
     pub from: u64,
-    /// Most bytes; all of them for a file.
+    /// Most bytes to read; exactly as many for a file.
     pub len: u64,
 }
 
 impl SourceFile {
-    /// Opens it. Never waits for the other end of a pipe.
+    /// Opens the file. Never waits for the other end of a pipe.
     ///
     /// # Errors
     /// One sentence.
@@ -70,7 +71,7 @@ impl SourceFile {
         let file = files.open(path, Use::Read).map_err(|refused| refused.to_string())?;
         let metadata = file.metadata().map_err(failed)?;
         let size = match metadata.file_type() {
-            // Files of /proc and /sys have lengths that say nothing: they are read to their ends.
+            // The length of files of /proc and /sys is meaningless: they are read to their end.
             kind if kind.is_file() => {
                 let len = metadata.len();
                 file_end::is_at(&file, len).unwrap_or(false).then_some(len)
@@ -81,22 +82,24 @@ impl SourceFile {
         Ok(SourceFile { open: Open::File(file), name: path.display().to_string(), size })
     }
 
-    /// What the client of a put sends.
+    /// Returns the client's input of a put as a source.
     pub fn input(input: Input) -> SourceFile {
         SourceFile { open: Open::Input(input), name: "the input".into(), size: None }
     }
 
-    /// In messages: its path, or what it is.
+    /// Returns the name in messages: the path, or the kind of source.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Bytes when it was opened; `None` for what is read to its end: a pipe, and a file whose length is wrong.
+    /// Returns the bytes when the file was opened. `None` for sources that are read to their end: a
+    /// pipe, or a file with a wrong length.
     pub fn size(&self) -> Option<u64> {
         self.size
     }
 
-    /// True for what is read in order to its end, such as a pipe: reading it may wait.
+    /// Returns true for sources that are read in order to their end, such as a pipe. Reading them
+    /// may block.
     pub fn is_pipe(&self) -> bool {
         self.size.is_none()
     }
@@ -109,7 +112,7 @@ impl SourceFile {
     }
 
     /// # Errors
-    /// What looks like the end of a pipe is none.
+    /// The input ended before its client had sent all of it.
     fn check_end(&self) -> Result<(), String> {
         match &self.open {
             Open::Input(input) if !input.is_complete() => {
@@ -120,13 +123,13 @@ impl SourceFile {
     }
 }
 
-/// Bytes of the memory for a file of this length; `None`: read to its end.
+/// Returns the bytes of memory for a file of this length; `None`: read to its end.
 pub fn window(len: Option<u64>) -> u64 {
     len.map_or(SLOTS * PIECE, |len| len.min(SLOTS * PIECE)).max(1)
 }
 
 impl Fill {
-    /// Reads the piece; returns its bytes, of a pipe 0 at the end only.
+    /// Reads the piece and returns its bytes. A pipe returns 0 only at its end.
     ///
     /// # Errors
     /// One sentence.
@@ -172,7 +175,8 @@ impl Fill {
             let wait = if got == 0 { &LOOK } else { &LINGER };
             let mut fds = [PollFd::new(self.source.file(), PollFlags::IN)];
             match poll(&mut fds, Some(wait)) {
-                // A pipe that nobody has opened for writing has no end yet: it is not read before.
+                // A pipe that has not been opened for writing has no end yet: it is not read
+                // before.
                 Ok(0) if got > 0 => break,
                 Ok(0) if Arc::strong_count(&self.source) == 1 => return Err("given up".into()),
                 Ok(0) | Err(Errno::INTR) => continue,

@@ -1,32 +1,32 @@
 //! Choice of STags: random, nonzero, not guessable and not reused soon.
 //!
-//! A peer that learned an STag may go on using it after the region is gone; were the number given to
-//! another region at once, its bytes would land there. Released numbers therefore rest in a quarantine
-//! and come back only after many others have been released.
+//! A peer may continue to use an STag after the region has been removed. If another region had the
+//! number at once, the peer's bytes would be placed there. Released numbers are therefore
+//! quarantined, and available again only after many other releases.
 
 use std::collections::{HashSet, VecDeque};
 
 use wire::ddp::Stag;
 
-/// How many released STags are kept out of use.
+/// Number of released STags that stay in quarantine.
 pub const QUARANTINE: usize = 65_536;
 
-/// Draws before giving up. With 2^32 numbers and at most a few hundred thousand unavailable, even one
-/// repetition is rare.
+/// Most draws for one STag. With 2^32 numbers and at most a few hundred thousand unavailable, even
+/// one repetition is rare.
 const MAX_DRAWS: usize = 64;
 
-/// Why there is no STag.
+/// Reason for which no STag was allocated.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum NoStag {
     /// The system's random source failed.
     #[error("the system's random source cannot be read: {0}")]
     Random(String),
-    /// The random source repeats itself.
+    /// The random source repeats its values.
     #[error("no unused STag in {MAX_DRAWS} draws")]
     Exhausted,
 }
 
-/// The STags in use and those in quarantine.
+/// Live STags, and those in quarantine.
 #[derive(Debug, Default)]
 pub struct StagAllocator {
     live: HashSet<u32>,
@@ -35,12 +35,12 @@ pub struct StagAllocator {
 }
 
 impl StagAllocator {
-    /// A number from the system's random source that is neither live nor resting.
+    /// Returns a number from the system's random source that is neither live nor quarantined.
     pub fn allocate(&mut self) -> Result<Stag, NoStag> {
         self.allocate_from(|| getrandom::u32().map_err(|error| NoStag::Random(error.to_string())))
     }
 
-    /// Puts a live STag into quarantine. False if it was not live.
+    /// Puts a live STag into quarantine. Returns false if it was not live.
     pub fn release(&mut self, stag: Stag) -> bool {
         if !self.live.remove(&stag.0) {
             return false;
@@ -55,7 +55,7 @@ impl StagAllocator {
         true
     }
 
-    /// STags in use.
+    /// Returns the number of live STags.
     pub fn live(&self) -> usize {
         self.live.len()
     }
@@ -66,7 +66,8 @@ impl StagAllocator {
     ) -> Result<Stag, NoStag> {
         for _ in 0..MAX_DRAWS {
             let candidate = draw()?;
-            // Zero is left out: initiators use it as "none" (RFC 5042 §6.4 wants unpredictable values).
+            // Zero is excluded: initiators use it as "none" (RFC 5042 §6.4 requires unpredictable
+            // values).
             if candidate != 0 && !self.resting.contains(&candidate) && self.live.insert(candidate) {
                 return Ok(Stag(candidate));
             }
@@ -120,7 +121,8 @@ mod tests {
         assert_eq!(stags.allocate_from(scripted(&[3])), Ok(Stag(3)));
     }
 
-    // RFC 5040 §8.1.1 (8): "hard to predict". No counter, no constant step, no sequence that begins anew.
+    // RFC 5040 §8.1.1 (8): "hard to predict". A counter, a constant step or a repeated sequence
+    // would be predictable.
     #[test]
     fn numbers_of_the_system_are_not_predictable() {
         let draw = || {
@@ -129,7 +131,7 @@ mod tests {
         };
         let (numbers, again) = (draw(), draw());
         for bit in 0..32 {
-            // Ten standard deviations around one half.
+            // Ten standard deviations from one half.
             let ones = numbers.iter().filter(|number| *number >> bit & 1 == 1).count();
             assert!((340..=660).contains(&ones), "bit {bit} is 1 in {ones} of 1000 numbers");
         }

@@ -1,4 +1,4 @@
-//! From checked configuration to what the layers below take.
+//! Translation of a checked configuration to the layers below.
 
 use std::num::NonZeroU64;
 
@@ -11,13 +11,14 @@ use dataplane::{
 use super::budget::Buffers;
 use config::{self, Config, Idle, Impairment, PortSection};
 
-/// Memory that DPDK needs besides pools, MiB.
+/// Memory that DPDK requires besides pools, MiB.
 const EAL_EXTRA_MIB: u64 = 64;
 
-/// The EAL's configuration for all appliances of the process; their `[memory]` sections are the same.
+/// Returns the EAL's configuration for all appliances of the process. Their `[memory]` sections are
+/// equal.
 ///
 /// # Errors
-/// An impairment that no link can have.
+/// An impairment that no link can emulate.
 pub fn eal_config(configs: &[&Config]) -> Result<EalConfig, String> {
     let memory = configs.first().map(|config| &config.memory);
     let mut pci = Vec::new();
@@ -51,10 +52,10 @@ fn dpdk_log(level: LogLevel, line: &str) {
     }
 }
 
-/// A port's configuration.
+/// Returns a port's configuration.
 ///
 /// # Errors
-/// An impairment that no link can have.
+/// An impairment that no link can emulate.
 pub fn port_config(config: &Config, section: &PortSection) -> Result<PortConfig, String> {
     let impair = match &section.impair {
         Some(impairment) => Some(
@@ -85,7 +86,7 @@ pub fn port_config(config: &Config, section: &PortSection) -> Result<PortConfig,
 fn link_config(impairment: &Impairment) -> Result<link::Config, link::ConfigError> {
     use link::{BurstLoss, Loss, Probability, Rate, Reorder};
     let loss = match impairment.burst_loss {
-        // The random loss is that of the good state: it is on top of the bursts.
+        // Random loss is the loss of the good state, in addition to the bursts.
         Some(burst) => Loss::Burst(BurstLoss {
             good_to_bad: Probability::new(burst.enter)?,
             bad_to_good: Probability::new(burst.leave)?,
@@ -106,7 +107,7 @@ fn link_config(impairment: &Impairment) -> Result<link::Config, link::ConfigErro
         },
         delay: impairment.delay,
         jitter: impairment.jitter,
-        // The configuration counts frames, the link bytes: full frames are meant.
+        // The configuration counts frames, the link bytes: each frame counts as a full one.
         rate: rate.map(|bits_per_second| Rate { bits_per_second, queue_bytes: queue * 1518 }),
         mark_bytes: None,
         duplicate: Probability::new(impairment.duplicate)?,
@@ -116,10 +117,10 @@ fn link_config(impairment: &Impairment) -> Result<link::Config, link::ConfigErro
     })
 }
 
-/// The workers, ports and interfaces of one appliance.
+/// Returns the workers, ports and interfaces of one appliance.
 ///
 /// # Errors
-/// The system's random source fails.
+/// The system's random source cannot be read.
 pub fn dataplane_config(config: &Config, buffers: &Buffers) -> Result<DataplaneConfig, String> {
     let mut secret = [0; 32];
     getrandom::fill(&mut secret)
@@ -138,7 +139,7 @@ pub fn dataplane_config(config: &Config, buffers: &Buffers) -> Result<DataplaneC
         local_ports: section.local_ports,
         host: section.host.is_some(),
         name: section.name.clone(),
-        // The configuration has been checked: the port is there.
+        // The configuration has been checked: the port exists.
         port: PortId(port_of(&section.port).unwrap_or(usize::from(u16::MAX)) as u16),
         vlan: section.vlan,
         addresses: section.addresses.clone(),
@@ -163,7 +164,7 @@ fn worker_limits(config: &Config, of: &Buffers) -> Limits {
         config.listeners.iter().fold(0, |sum, l| sum.saturating_add(l.limits.pending));
     let defaults = Limits::default();
     Limits {
-        // Streams in TIME-WAIT take a place too.
+        // Streams in TIME-WAIT take an entry too.
         streams: limits.streams.saturating_mul(2),
         half_open: pending.max(defaults.half_open),
         streams_per_peer: limits.streams_per_peer.unwrap_or(u32::MAX),

@@ -1,4 +1,4 @@
-//! Confirmations that wait until files have the data that peers sent.
+//! Confirmations that wait until files have the peers' data.
 //!
 //! ```text
 //!  message or Write ------> region, queue --dirty, append--> file writer
@@ -6,10 +6,12 @@
 //!  our close ----Confirming--> worker --all events--> flush  \--> not written ---> the stream fails
 //! ```
 //!
-//! Two things confirm to a peer that all its data was taken: the end of its stream in order, and with RDMAP the answer to a Read
-//! of no bytes. The control thread closes a stream that reaches a file when the files are written, whoever closes first:
-//! the peer, an operator, a drain or the idle time-out. The worker holds answers and closes back
-//! ([`hold_confirmations`](ddp::StreamConfig::hold_confirmations)). Confirmations of one stream are given in order, the close last.
+//! Two signals confirm to a peer that all its data was stored: the orderly end of its stream, and
+//! with RDMAP the response to a Read of no bytes. The control thread closes a stream that writes to
+//! a file when the files are written, whoever closes first: the peer, an operator, a drain or the
+//! idle time-out. The worker holds back responses and closes
+//! ([`hold_confirmations`](ddp::StreamConfig::hold_confirmations)). Confirmations of one stream are
+//! given in order, the close last.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -22,28 +24,28 @@ use crate::files::FileId;
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest wait of a confirmation.
 pub(super) const LIMIT: Duration = Duration::from_secs(600);
-/// Time between two looks at the file writer's progress.
+/// Interval between checks of the file writer's progress.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A confirmation to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Confirmation {
-    /// The answer to its Read of no bytes.
+    /// The response to the peer's Read of no bytes.
     Read,
-    /// The close of our direction.
+    /// The close of this end's direction.
     Close,
 }
 
-/// Confirmations that wait, and the files that they will wait for.
+/// Waiting confirmations, and the files that later ones will wait for.
 #[derive(Default)]
 pub(super) struct Stores {
     /// Files that streams have written to since their last confirmation.
     pub(super) written: HashMap<StreamId, HashSet<FileId>>,
-    /// In the order of each stream's confirmations.
+    /// Waiting confirmations; those of one stream are in order.
     pub(super) waits: Vec<Wait>,
-    /// The file writer's progress at the last look.
+    /// The file writer's progress at the last check.
     progress: u64,
-    /// Last look that found progress.
+    /// Last check that found progress.
     moved: Option<Instant>,
     looked: Option<Instant>,
 }
@@ -52,41 +54,41 @@ pub(super) struct Stores {
 pub(super) struct Wait {
     pub(super) stream: StreamId,
     pub(super) confirmation: Confirmation,
-    /// The worker has still to answer `Command::Confirming`.
+    /// True while the worker has not yet answered `Command::Confirming`.
     pub(super) asked: bool,
     pub(super) files: HashSet<FileId>,
-    /// Flushes that are not reported.
+    /// Tags of flushes that are not yet reported.
     pub(super) tags: HashSet<u64>,
     pub(super) since: Instant,
 }
 
 impl Wait {
-    /// True for our close of this stream.
+    /// Returns true for the close of this stream.
     pub(super) fn closes(&self, stream: StreamId) -> bool {
         self.stream == stream && self.confirmation == Confirmation::Close
     }
 }
 
 impl Stores {
-    /// Adds a confirmation: a close last, any other before the close.
+    /// Adds a confirmation. A close is last; any other precedes the close of its stream.
     pub(super) fn push(&mut self, wait: Wait) {
         let close = self.waits.iter().position(|other| other.closes(wait.stream));
         self.waits.insert(close.unwrap_or(self.waits.len()), wait);
     }
 
-    /// Streams whose bytes are to be in this file and are not known to be.
+    /// Returns the streams whose data is not yet confirmed to be in this file.
     pub(super) fn streams_of(&self, file: FileId) -> HashSet<StreamId> {
         let written = self.written.iter().filter(|(_, files)| files.contains(&file));
         let waiting = self.waits.iter().filter(|wait| wait.files.contains(&file));
         written.map(|(&stream, _)| stream).chain(waiting.map(|wait| wait.stream)).collect()
     }
 
-    /// The stream that waits for this flush.
+    /// Returns the stream that waits for this flush.
     pub(super) fn stream_of(&self, tag: u64) -> Option<StreamId> {
         self.waits.iter().find(|wait| wait.tags.contains(&tag)).map(|wait| wait.stream)
     }
 
-    /// Streams that have waited too long; `progress` is the file writer's.
+    /// Returns the streams that have waited too long. `progress`: the file writer's.
     pub(super) fn late(&mut self, now: Instant, progress: u64) -> HashSet<StreamId> {
         self.looked = Some(now);
         if progress != self.progress {
@@ -101,13 +103,13 @@ impl Stores {
         (moved + PATIENCE).min(wait.since + LIMIT)
     }
 
-    /// When [`late`](Self::late) is to be called.
+    /// Returns when [`late`](Self::late) is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let deadline = self.waits.iter().map(|wait| self.deadline(wait)).min()?;
         Some(self.looked.map_or(deadline, |looked| deadline.min(looked + LOOK)))
     }
 
-    /// The stream has ended or fails: it gets no confirmations any more.
+    /// Drops all confirmations of a stream that has ended or failed.
     pub(super) fn forget(&mut self, stream: StreamId) {
         self.written.remove(&stream);
         self.waits.retain(|wait| wait.stream != stream);

@@ -1,5 +1,5 @@
-//! The control thread: joins [`Core`] to the workers, the API and the other threads, and sleeps when there
-//! is nothing to do.
+//! The control thread: connects [`Core`] to the workers, the API and the other threads, and sleeps
+//! when idle.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::notify::{self, Service, Stage};
 use crate::waker::Waker;
 use api::Inbox;
 
-/// Events of one worker, and requests, that are handled before others are scheduled.
+/// Most events of one worker, and most requests, that are handled before other inputs are.
 const BATCH: usize = 256;
-/// How soon a full command ring is tried again.
+/// Interval between attempts to fill a full command ring.
 const FULL_RETRY: Duration = Duration::from_millis(1);
 
-/// Commands of the process to its control threads.
+/// A command of the process to its control threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Signal {
     /// End in order.
@@ -34,7 +34,7 @@ pub enum Signal {
     Reload,
 }
 
-/// The other side's hold on a control thread.
+/// Handle on a control thread.
 #[derive(Clone, Debug)]
 pub struct Control {
     signals: Sender<Signal>,
@@ -42,25 +42,25 @@ pub struct Control {
 }
 
 impl Control {
-    /// Tells the control thread something. One that has ended does not mind.
+    /// Sends a signal to the control thread. A thread that has ended ignores it.
     pub fn signal(&self, signal: Signal) {
         let _ = self.signals.send(signal);
         self.waker.wake();
     }
 }
 
-/// The appliance's place in the process, as the service manager knows it.
+/// The appliance's identity for the service manager and the watchdog.
 #[derive(Debug)]
 pub struct Place {
     /// The process.
     pub service: Service,
-    /// Which of its appliances this is.
+    /// Index of the appliance in the process.
     pub appliance: usize,
-    /// What the watchdog looks at.
+    /// Liveness signal that the watchdog checks.
     pub pulse: Arc<Pulse>,
 }
 
-/// Everything that the control thread runs.
+/// The control thread with everything that it runs.
 pub struct Driver {
     core: Core,
     dataplane: Dataplane,
@@ -68,18 +68,19 @@ pub struct Driver {
     loader: Loader,
     signals: Receiver<Signal>,
     waker: Waker,
-    /// When suppressed log lines are reported next.
+    /// When suppressed log lines are next reported.
     report_at: Option<Instant>,
-    /// Sent to once, when the workers have set up the configuration.
+    /// Notified once, when the workers have set up the configuration.
     set_up: Option<Sender<()>>,
     place: Place,
-    /// What the service manager was told last, and when it is told the numbers again.
+    /// State last reported to the service manager, and when the numbers are due again.
     told: Option<((Stage, u64, bool), Instant)>,
 }
 
 impl Driver {
-    /// Joins the parts. `waker` is the one that the loader and the file writer were given; `set_up` is sent to when
-    /// every worker has the configured regions and listeners, and the service manager is told then.
+    /// Connects the parts. `waker`: shared with the loader and the file writer. `set_up` is
+    /// notified when every worker has the configured regions and listeners. The service manager is
+    /// notified then, too.
     pub fn new(
         core: Core,
         dataplane: Dataplane,
@@ -108,7 +109,7 @@ impl Driver {
         (driver, control)
     }
 
-    /// Runs until every worker has stopped. Dropping what is left writes files to their end.
+    /// Runs until every worker has stopped. Dropping the parts writes files to their end.
     pub fn run(mut self) {
         let mut programs = true;
         while !self.core.is_stopped() {
@@ -127,7 +128,7 @@ impl Driver {
             if self.core.is_set_up()
                 && let Some(set_up) = self.set_up.take()
             {
-                // The start may have been given up.
+                // The receiver is closed if the start has failed.
                 let _ = set_up.send(());
             }
             self.tell_manager(now);
@@ -135,8 +136,8 @@ impl Driver {
             while let Some(load) = self.core.poll_load() {
                 self.loader.request(load);
             }
-            // Programs are looked after at least as often as nothing else is to be done. Stopped
-            // workers wake nobody: do not wait for them.
+            // Local programs are served at least once per idle turn. Stopped workers wake no one:
+            // do not wait for them.
             programs = !busy && !self.core.is_stopped() && self.sleep(full);
         }
         self.tell_manager(Instant::now());
@@ -146,7 +147,7 @@ impl Driver {
         drop(core);
     }
 
-    /// Workers' events. True when there may be more.
+    /// Handles the workers' events. Returns true if more may be pending.
     fn take_events(&mut self, now: Instant) -> bool {
         let mut more = false;
         for worker in &mut self.dataplane.workers {
@@ -161,7 +162,7 @@ impl Driver {
         more
     }
 
-    /// Requests, results and signals. True when there may be more.
+    /// Handles requests, results and signals. Returns true if more may be pending.
     fn take_requests(&mut self, now: Instant) -> bool {
         self.waker.reset();
         while let Ok(signal) = self.signals.try_recv() {
@@ -184,7 +185,8 @@ impl Driver {
         true
     }
 
-    /// Tells the service manager what has changed: numbers once a second, which is how often a sleep ends.
+    /// Reports changes to the service manager. Numbers are reported once a second, which is how
+    /// often a sleep ends.
     fn tell_manager(&mut self, now: Instant) {
         if self.set_up.is_some() || !self.place.service.has_manager() {
             return;
@@ -196,7 +198,7 @@ impl Driver {
         }
     }
 
-    /// Gives the workers their commands. True when a ring did not take all of them.
+    /// Moves commands to the workers' rings. Returns true if a ring was full.
     fn give_commands(&mut self) -> bool {
         let mut full = false;
         for (at, worker) in self.dataplane.workers.iter_mut().enumerate() {
@@ -212,7 +214,7 @@ impl Driver {
         full
     }
 
-    /// Sleeps until something happens. True when a local program wants something.
+    /// Sleeps until an event. Returns true if a local program needs service.
     fn sleep(&mut self, full: bool) -> bool {
         if !self.dataplane.arm() {
             self.dataplane.disarm();
@@ -246,7 +248,7 @@ impl Driver {
         match polled {
             Ok(_) | Err(Errno::INTR) => programs,
             Err(error) => {
-                // Without poll there is only looking: slow down rather than spin.
+                // Without poll only polling by time is left: sleep rather than spin.
                 tracing::error!("poll: {error}");
                 std::thread::sleep(FULL_RETRY);
                 true

@@ -1,11 +1,11 @@
-//! Commands that several workers must acknowledge before something may follow.
+//! Commands that several workers must acknowledge before their continuation may run.
 //!
-//! One ticket goes to every worker concerned. When the last of them has answered, the table returns
-//! what was waiting: deregistration, for example, frees a region's memory only then.
+//! One ticket is sent to every worker concerned. When the last one has answered, the table returns
+//! the continuation. Deregistration, for example, frees a region's memory only then.
 
 use std::collections::HashMap;
 
-/// Outstanding tickets, each with what is to follow.
+/// Outstanding tickets with their continuations.
 #[derive(Debug)]
 pub struct Tickets<T> {
     next: u64,
@@ -19,12 +19,12 @@ struct Waiting<T> {
     then: T,
 }
 
-/// All workers have answered.
+/// The continuation of a ticket that all workers have answered.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Complete<T> {
-    /// What was waiting.
+    /// The continuation.
     pub then: T,
-    /// The first failure that a worker reported, if any did.
+    /// The first failure that a worker reported, if any.
     pub result: Result<(), String>,
 }
 
@@ -35,7 +35,7 @@ impl<T> Default for Tickets<T> {
 }
 
 impl<T> Tickets<T> {
-    /// A new ticket that `workers` workers will answer. `workers` is at least 1.
+    /// Issues a ticket that `workers` workers will answer. `workers` is at least 1.
     pub fn issue(&mut self, workers: usize, then: T) -> u64 {
         debug_assert!(workers > 0, "a ticket that nobody answers never completes");
         let ticket = self.next;
@@ -44,8 +44,8 @@ impl<T> Tickets<T> {
         ticket
     }
 
-    /// One worker's answer. Gives back what was waiting when it was the last one; `None` while others
-    /// are outstanding and for tickets that are not known.
+    /// Records one worker's answer. Returns the continuation if it was the last one; `None` while
+    /// others are outstanding, and for unknown tickets.
     pub fn answer(&mut self, ticket: u64, result: Result<(), String>) -> Option<Complete<T>> {
         let waiting = self.waiting.get_mut(&ticket)?;
         if let Err(reason) = result {
@@ -59,7 +59,7 @@ impl<T> Tickets<T> {
         Some(Complete { then, result: failed.map_or(Ok(()), Err) })
     }
 
-    /// What waits for `ticket`, to be changed while answers come in.
+    /// Returns the continuation of `ticket`, to be updated while answers arrive.
     pub fn get_mut(&mut self, ticket: u64) -> Option<&mut T> {
         self.waiting.get_mut(&ticket).map(|waiting| &mut waiting.then)
     }
@@ -69,12 +69,12 @@ impl<T> Tickets<T> {
         self.waiting.remove(&ticket).map(|waiting| waiting.then)
     }
 
-    /// Outstanding tickets.
+    /// Returns the number of outstanding tickets.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// True when nothing is outstanding.
+    /// Returns true if no ticket is outstanding.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

@@ -1,4 +1,4 @@
-//! With a machine of any size.
+//! Budgets on machines of chosen sizes.
 
 use super::*;
 use config::Document;
@@ -15,7 +15,7 @@ fn room(gib: u64) -> Option<Room> {
     Some(Room { machine, pools: 0, appliances: 1 })
 }
 
-/// Three bounds of 64 MiB, and 4096 streams.
+/// Bytes reserved for one worker: three bounds of 64 MiB, and 4096 streams.
 const WORKER: u64 = (3 * 64 + 16) << 20;
 
 #[test]
@@ -74,7 +74,7 @@ fn workers_buffers_follow_the_ceiling() {
     let limits = limits("memory = \"384 MiB\"\nkept_per_worker = \"32 MiB\"");
     let budget = Budget::new(room(4), &limits, 4);
     let (buffers, note) = budget.buffers(&limits, 4);
-    // 4 * 160 MiB are 640 MiB; 192 MiB less those of 4 * 4096 streams may be.
+    // 4 * 160 MiB are 640 MiB; allowed are 192 MiB less the memory of 4 * 4096 streams.
     assert_eq!(buffers.buffers, (64 << 20) * 128 / 640 / PAGE * PAGE);
     assert_eq!(buffers.kept, (32 << 20) * 128 / 640 / PAGE * PAGE);
     assert!(budget.info().workers <= 192 << 20);
@@ -97,7 +97,7 @@ fn a_reload_moves_the_ceiling_and_takes_nothing_away() {
     assert!(budget.charge(Of::Region, "r", 1).is_ok());
 }
 
-/// A million streams of one worker take 4000000 KiB, whatever their buffers do.
+/// A million streams of one worker take 4000000 KiB, whatever their buffers take.
 #[test]
 fn streams_count_before_they_come() {
     let few = limits("memory = \"3 GiB\"");

@@ -1,7 +1,7 @@
 //! A capture as pcapng: section header, one interface, its frames, its statistics.
 //!
-//! Big-endian, whatever the machine is: `pcap-file` writes times of statistics as one number of 64 bits, and the format
-//! wants the upper half first.
+//! The file is big-endian on every machine: `pcap-file` writes times of statistics as one number of
+//! 64 bits, and the format requires the upper half first.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -20,40 +20,40 @@ use pcap_file::pcapng::blocks::interface_statistics::{
 use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
 use pcap_file::{DataLink, Endianness};
 
-/// Bytes of the file that are kept for the statistics at its end.
+/// Bytes reserved for the statistics at the end of the file.
 const RESERVE: u64 = 256;
-/// Bytes of a frame's block around the frame, with the longest comment.
+/// Most bytes of a frame's block besides the frame, with the longest comment.
 const AROUND: u64 = 256;
 /// Times are in nanoseconds: ten to the minus nine.
 const NANOSECONDS: u8 = 9;
 
-/// What the file is about.
+/// Description of a capture.
 pub(super) struct About {
     /// The port.
     pub(super) name: String,
-    /// What kind of port.
+    /// Kind of the port.
     pub(super) description: String,
-    /// The expression.
+    /// The filter expression.
     pub(super) filter: String,
-    /// Bytes of each frame.
+    /// Most bytes of each frame.
     pub(super) snap: u32,
-    /// Bytes of the file.
+    /// Most bytes of the file.
     pub(super) limit: u64,
-    /// When it began, nanoseconds since 1970.
+    /// Begin of the capture, nanoseconds since 1970.
     pub(super) began: u64,
 }
 
-/// The part of the file that has not been taken yet.
+/// The part of the file that has not yet been taken.
 pub(super) struct File {
     writer: PcapNgWriter<Part>,
     began: u64,
-    /// Bytes that may still be written.
+    /// Bytes that may still be written, without the reserve.
     left: u64,
-    /// Names of the reasons for drops.
+    /// Names of the drop reasons.
     reasons: Vec<String>,
 }
 
-/// Bytes in memory.
+/// Bytes in memory that have not been taken.
 #[derive(Default)]
 struct Part(Vec<u8>);
 
@@ -84,7 +84,7 @@ impl File {
             InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
         ];
         if !about.filter.is_empty() {
-            // The first byte: what follows is text.
+            // A first byte of 0: the filter follows as text.
             let filter = [&[0], about.filter.as_bytes()].concat();
             options.push(InterfaceDescriptionOption::IfFilter(Cow::Owned(filter)));
         }
@@ -100,7 +100,7 @@ impl File {
         File { reasons: reasons.collect(), began: about.began, left, writer }
     }
 
-    /// Adds a frame; false when the file has no room for it.
+    /// Adds a frame. Returns false if the file has no room for it.
     pub(super) fn add(&mut self, record: &Record) -> bool {
         let most = record.bytes.len() as u64 + AROUND;
         if most > self.left {
@@ -126,7 +126,7 @@ impl File {
         true
     }
 
-    /// What became of a frame, where that is worth a comment.
+    /// Returns a comment on the frame's fate, unless it was passed.
     fn comment(&self, fate: Fate) -> Option<Cow<'static, str>> {
         Some(match fate {
             Fate::Passed => return None,
@@ -143,7 +143,8 @@ impl File {
         })
     }
 
-    /// The last block: frames of the port, those of them that were lost, and those that are in the file.
+    /// Adds the last block: frames of the port, those of them that were lost, and those in the
+    /// file.
     pub(super) fn end(&mut self, now: u64, seen: u64, lost: u64, delivered: u64) {
         let block = InterfaceStatisticsBlock {
             interface_id: 0,
@@ -161,17 +162,17 @@ impl File {
         write(&mut self.writer, block);
     }
 
-    /// Bytes that have not been taken.
+    /// Returns the number of bytes that have not been taken.
     pub(super) fn len(&self) -> usize {
         self.writer.get_ref().0.len()
     }
 
-    /// Takes them.
+    /// Takes the bytes.
     pub(super) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.writer.get_mut().0)
     }
 
-    /// Nobody wants them.
+    /// Discards the bytes, because the client has disconnected.
     pub(super) fn discard(&mut self) {
         self.writer.get_mut().0.clear();
     }

@@ -1,12 +1,14 @@
-//! Captures of ports: one per port, from the workers' taps through a thread of its own to a client of the API.
+//! Captures of ports: one per port, from the workers' taps through a dedicated thread to a client
+//! of the API.
 //!
 //! ```text
 //!  worker: Tap ──ring──> thread "capture": pcapng ──bounded channel──> API: body of the answer ──> client
 //! ```
 //!
-//! Nobody waits for a client that does not read: its thread does, then the rings are full, and the workers count what is
-//! lost. A capture ends when it is told to, at its limit, or when the client is gone; then the workers are told to drop
-//! their taps, the thread writes what is left and the statistics, and only after that the port can be captured again.
+//! A client that does not read blocks only its capture's thread. The rings then fill up, and the
+//! workers count the lost frames. A capture ends on request, at its limit, or when the client
+//! disconnects. The workers then drop their taps, and the thread writes the remaining frames and
+//! the statistics. Only after that can the port be captured again.
 
 mod file;
 mod thread;
@@ -24,10 +26,10 @@ use super::env::Env;
 use super::pending::Then;
 use api::{Answer, ApiError, CaptureSink, CaptureSpec, Reply};
 
-/// How soon the end of a capture by its client, or by its limit, is noticed.
+/// Interval at which captures are checked for the end of their client or their limit.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The captures that run.
+/// Running captures.
 #[derive(Default)]
 pub(super) struct Captures {
     running: HashMap<String, Running>,
@@ -37,17 +39,17 @@ pub(super) struct Captures {
 struct Running {
     port: PortId,
     workers: Vec<u16>,
-    /// Set by the thread: it wants no more frames.
+    /// Set by the thread when it takes no more frames.
     enough: Arc<AtomicBool>,
     thread: JoinHandle<()>,
-    /// The workers have been sent the command to end it.
+    /// True once the workers have received the command to end the capture.
     ending: bool,
 }
 
-/// Taps, each with the worker that it is for.
+/// Taps, each with its worker.
 type Taps = Vec<(u16, Box<capture::Tap>)>;
 
-/// A request, checked.
+/// A checked request.
 struct Wanted {
     port: PortId,
     workers: Vec<u16>,
@@ -55,8 +57,8 @@ struct Wanted {
 }
 
 impl Captures {
-    /// Begins a capture, and answers when every worker of the port has it. `stream` is that of the specification, if it
-    /// names one that exists.
+    /// Begins a capture. The answer follows when every worker of the port has its tap. `stream`:
+    /// the filter of the stream that the request names, if it exists.
     pub(super) fn begin(
         &mut self,
         env: &mut Env,
@@ -160,7 +162,7 @@ impl Captures {
         Ok(Wanted { port: PortId(at as u16), workers, filter })
     }
 
-    /// Every worker of the port has its tap, or one could not take it.
+    /// Answers the client: every worker of the port has its tap, or one could not take it.
     pub(super) fn on_begun(
         &mut self,
         env: &mut Env,
@@ -174,7 +176,7 @@ impl Captures {
         answer.send(result.map(|()| Reply::DONE).map_err(ApiError::internal));
     }
 
-    /// Ends a capture, and answers when no worker captures any more.
+    /// Ends a capture. The answer follows when no worker captures any more.
     pub(super) fn end(&mut self, env: &mut Env, name: &str, answer: Answer) {
         match self.running.contains_key(name) {
             true => self.stop(env, name, Some(answer)),
@@ -185,7 +187,7 @@ impl Captures {
         }
     }
 
-    /// Has the workers drop their taps. Done again, it does no harm.
+    /// Has the workers drop their taps. A repetition is harmless.
     fn stop(&mut self, env: &mut Env, name: &str, answer: Option<Answer>) {
         let Some(running) = self.running.get_mut(name) else { return };
         running.ending = true;
@@ -196,12 +198,12 @@ impl Captures {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.look_at
     }
 
-    /// Ends captures that have enough, and forgets those whose thread is through.
+    /// Ends captures whose thread takes no more frames, and removes those whose thread has ended.
     pub(super) fn handle_timeout(&mut self, env: &mut Env, now: Instant) {
         if self.look_at.is_none_or(|at| now < at) {
             return;

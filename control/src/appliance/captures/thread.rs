@@ -1,4 +1,4 @@
-//! The thread of one capture: rings to pcapng to the client.
+//! The thread of one capture: from the rings to pcapng to the client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,14 +11,15 @@ use super::file::{About, File};
 use super::nanos_since_1970;
 use api::CaptureSink;
 
-/// Rings are looked at this often while they are empty.
+/// Interval between polls of empty rings.
 const LOOK: Duration = Duration::from_millis(5);
-/// Frames that are taken out of each ring at a time, to be put in the order of their times.
+/// Most frames that are taken from each ring before they are sorted by time.
 const BATCH: usize = 1024;
-/// Bytes at which a part of the file goes to the client.
+/// Bytes of the file that are sent to the client in one part.
 const PART: usize = 64 << 10;
 
-/// Starts it. It ends when every reader is over. `enough` is set when no more frames are wanted.
+/// Starts the thread. It ends when all readers are over. It sets `enough` when it takes no more
+/// frames.
 pub(super) fn start(
     about: About,
     readers: Vec<Reader>,
@@ -35,7 +36,7 @@ pub(super) fn start(
 
 struct Capture {
     readers: Vec<Reader>,
-    /// None: the client is gone, or the file is full.
+    /// `None` if the client has disconnected.
     sink: Option<CaptureSink>,
     file: File,
     /// Frames in the file.
@@ -47,7 +48,7 @@ impl Capture {
     fn run(mut self) {
         self.pass_on(0);
         loop {
-            // Looked at first: what comes afterwards would be missed.
+            // Checked before `take`: a reader that ends later may still leave frames.
             let over = self.readers.iter().all(Reader::is_over);
             let taken = self.take();
             self.pass_on(0);
@@ -64,7 +65,7 @@ impl Capture {
         self.pass_on(0);
     }
 
-    /// Frames of all rings, into the file; returns how many there were.
+    /// Moves frames of all rings to the file. Returns their number.
     fn take(&mut self) -> usize {
         let mut records: Vec<Record> = Vec::new();
         for reader in &mut self.readers {
@@ -73,7 +74,7 @@ impl Capture {
         let taken = records.len();
         records.sort_by_key(|record| record.time);
         for record in records {
-            // Of what nobody wants any more the rings are emptied all the same.
+            // The rings are emptied even if no more frames are taken.
             if self.enough.load(Ordering::Relaxed) {
                 continue;
             }
@@ -87,7 +88,8 @@ impl Capture {
         taken
     }
 
-    /// Sends the client what the file has grown by, if that is at least so much; notices when it is gone.
+    /// Sends the client the new part of the file if it exceeds `least` bytes. Detects that the
+    /// client has disconnected.
     fn pass_on(&mut self, least: usize) {
         let Some(sink) = &self.sink else { return self.file.discard() };
         let part = if self.file.len() > least { self.file.take() } else { Vec::new() };

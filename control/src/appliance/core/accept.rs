@@ -1,4 +1,4 @@
-//! The passive side: streams that peers ask for are accepted within limits, or refused.
+//! The passive side: peers' requests for streams are accepted within the limits, or refused.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -33,7 +33,7 @@ impl Core {
             return;
         };
         let ends = Ends { interface, local, remote };
-        // Over SCTP there is no revision.
+        // `None`: SCTP has no MPA revision.
         let transport = revision.map_or(Transport::Sctp, |_| Transport::Tcp);
         let asked = Asked { stream, transport, ends };
         if !self.listeners.contains(listener) {
@@ -62,7 +62,7 @@ impl Core {
             || self.regions.store(&regions)
             || self.regions.store(&cut);
         let waits = has_slot || !exclusive.is_empty();
-        // The peer's ORD: it will issue Reads.
+        // A peer with ORD > 0 will issue RDMA Reads.
         let peer_reads = enhanced.is_some_and(|enhanced| enhanced.ord > 0);
         self.streams.insert_accepting(
             stream,
@@ -89,7 +89,8 @@ impl Core {
         }
     }
 
-    /// The peer's protocol above the LLP, if its request tells it, is the listener's.
+    /// Refuses a request for another protocol above the LLP than the listener's. Requests that do
+    /// not name one pass.
     fn check_ulp(&self, listener: ListenerId, theirs: Option<UlpKind>) -> Result<(), Refusal> {
         let ours = match self.listeners.ulp_of(listener) {
             Some(ulp) if ulp.rdmap().is_some() => UlpKind::Rdmap,
@@ -105,7 +106,7 @@ impl Core {
         }
     }
 
-    /// A peer's stream is counted, if the limits allow it.
+    /// Counts a peer's stream against the limits.
     fn admit(&mut self, listener: ListenerId, remote: SocketAddr) -> Result<Admitted, Refusal> {
         let streams = self.streams.len() as u64;
         if self.env.may_begin().is_err() {
@@ -118,10 +119,10 @@ impl Core {
         self.listeners.admit(listener, remote.ip())
     }
 
-    /// A new stream gets its piece of the listener's region; the commands are on their way.
+    /// Reserves the stream's piece of the listener's region and queues the commands that bind it.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// The listener or the machine has no memory for another stream.
     fn take_slot(
         &mut self,
         id: StreamId,
@@ -137,8 +138,8 @@ impl Core {
         taken.map(Some).map_err(|reason| Refusal::new(RefusalKind::NoMemory, reason))
     }
 
-    /// Binds exclusive regions to the stream; before that, those in which it could read what another
-    /// stream wrote are cleared.
+    /// Binds exclusive regions to the stream. Regions in which the stream could read another
+    /// stream's data are cleared first.
     fn clear_and_bind(&mut self, id: StreamId, exclusive: Vec<String>, rdmap: bool) {
         let dirty = self.regions.dirty(&exclusive, rdmap);
         if dirty.is_empty() {
@@ -155,9 +156,9 @@ impl Core {
         result: Result<(), String>,
     ) {
         if !self.streams.contains(id) {
-            return; // it has gone meanwhile, and left nothing behind
+            return; // the stream has ended and released its regions
         }
-        // A region that was removed meanwhile leaves nothing to bind, and nobody who would go on.
+        // A region that was removed while it was cleared cannot be bound: the stream is refused.
         let gone = self.regions.lost(exclusive, id);
         let gone = gone.map_or(Ok(()), |name| Err(format!("region {name} was removed")));
         match result.and(gone) {
@@ -173,18 +174,18 @@ impl Core {
         self.regions.bind_written(&mut self.env, exclusive, id, Then::Bound { stream: id });
     }
 
-    /// All workers know what the stream may reach: it is accepted.
+    /// Accepts the stream once all workers have its bindings.
     pub(super) fn accept(&mut self, id: StreamId) {
         let Some(accepted) = self.streams.accept(id) else { return };
         let mut advertised = self.regions.advertised(accepted.regions);
         advertised.extend(self.regions.advertised_busy(accepted.busy));
         let (revision, pd) = (accepted.revision, accepted.pd);
-        // The draft's Start Key carries no private data: its peers know the STags otherwise.
+        // The draft's Start Key carries no private data: its peers learn the STags by other means.
         let silent = advertised.is_empty() || revision == Some(Revision::Draft);
         let kind = if accepted.rdmap { UlpKind::Rdmap } else { UlpKind::Ddp };
         let private_data = if silent { vec![] } else { advert::encode_for(kind, &advertised) };
         let version = match revision {
-            // RFC 5043 §3 knows no other over SCTP.
+            // RFC 5043 §3 defines no other version for SCTP.
             Some(Revision::One | Revision::Two) | None => VersionPolicy::V1,
             // RFC 5044 appendix C: either version may follow a revision 0 frame.
             Some(Revision::Zero) => VersionPolicy::AdoptFirst,
@@ -220,7 +221,8 @@ impl Core {
     }
 }
 
-/// The protocol above the LLP that a request tells: its Reads are RDMAP's (RFC 6581), and an advertisement says it.
+/// Returns the protocol above the LLP that a request names. A revision 2 request with ORD and IRD
+/// is RDMAP's (RFC 6581); an advertisement names its protocol.
 fn ulp_of_request(
     revision: Option<Revision>,
     enhanced: bool,
@@ -232,7 +234,7 @@ fn ulp_of_request(
     }
 }
 
-/// The protocol for people.
+/// Returns the protocol's name in messages.
 pub(super) fn words(ulp: UlpKind) -> &'static str {
     match ulp {
         UlpKind::Ddp => "bare DDP",

@@ -1,4 +1,4 @@
-//! Regions and listeners that are added, by a call, the file or a reload, and regions as the API lists them.
+//! Adding regions and listeners, by a call, the file or a reload, and listing regions for the API.
 
 use super::Core;
 use super::reload::Added;
@@ -22,8 +22,8 @@ impl Core {
         }
     }
 
-    /// Registers a region, whose memory has been made, with the workers. The answer, if
-    /// there is one, is sent in every case.
+    /// Registers a region, whose memory has been made, with the workers. The answer, if any, is
+    /// always sent.
     pub(in crate::appliance) fn register_region(
         &mut self,
         section: RegionSection,

@@ -1,11 +1,11 @@
-//! Handshakes of peers that failed: what workers report of them.
+//! Failed passive handshakes, as reported by the workers.
 
 use dataplane::{HandshakeCount, HandshakeFailed};
 
 use super::Core;
 
 impl Core {
-    /// A worker reports one.
+    /// Logs a failed handshake.
     pub(super) fn on_handshake_failed(&mut self, failed: &HandshakeFailed) {
         let listener = failed.listener.and_then(|id| self.listeners.name_of(id));
         let elsewhere = match failed.listener {
@@ -15,7 +15,7 @@ impl Core {
         self.env.handshake_failed(listener, failed, elsewhere);
     }
 
-    /// A worker's counts.
+    /// Adds a worker's counts of failed handshakes.
     pub(super) fn count_handshakes(&mut self, counts: &[HandshakeCount]) {
         for HandshakeCount { listener, failure, count } in counts {
             let listener = listener.and_then(|id| self.listeners.name_of(id));

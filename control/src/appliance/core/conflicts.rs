@@ -1,4 +1,4 @@
-//! Other hosts with our addresses, and hosts that send without checksums, as workers report them.
+//! Address conflicts, and hosts that send without checksums, as reported by the workers.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -11,14 +11,16 @@ use crate::appliance::ports::mac;
 use api::EventKind;
 use config::PortKind;
 
-/// Workers look again every 10 s as long as another host has an address: without a sign of it for so long, it is gone.
+/// Lifetime of a reported address conflict. Workers repeat the report every 10 s while another host
+/// has the address.
 const CONFLICT: Duration = Duration::from_secs(35);
 
-/// Workers report a host again every 10 s as long as its packets have no checksums.
+/// Lifetime of a reported checksum fault. Workers repeat the report every 10 s while the host's
+/// packets lack checksums.
 const UNFINISHED: Duration = Duration::from_secs(35);
 
 impl Core {
-    /// A worker reports another host with an address of ours.
+    /// Records that another host uses one of the interface's addresses.
     pub(super) fn on_address_conflict(
         &mut self,
         at: InterfaceId,
@@ -41,7 +43,7 @@ impl Core {
         let address = address.to_string();
         self.env.log.push(EventKind::AddressConflict { interface, address, other });
     }
-    /// A worker reports a host that leaves checksums to a device that does not fill them in.
+    /// Records a host that leaves checksums to a device that does not fill them in.
     pub(super) fn on_unfinished_checksums(
         &mut self,
         PortId(at): PortId,

@@ -1,4 +1,4 @@
-//! The active side: streams that are opened from here.
+//! The active side: streams that this host opens.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -26,15 +26,15 @@ use config::Transport;
 use config::{MAX_DEPTH, MAX_DSCP};
 use ddp::advert;
 
-/// The longest that a request may give.
+/// Upper bound of a request's time-out, one day.
 const MAX_WITHIN: Duration = Duration::from_secs(86_400);
 impl Core {
-    /// Opens a stream that stands until it is closed.
+    /// Opens a stream that stays open until it is closed by request.
     pub(super) fn connect(&mut self, spec: ConnectSpec, answer: Answer, now: Instant) {
         self.open(spec, Purpose::Keep(answer), false, now);
     }
 
-    /// Opens a stream; its purpose gets a failure.
+    /// Opens a stream. A failure goes to its purpose.
     pub(super) fn open(
         &mut self,
         spec: ConnectSpec,
@@ -91,13 +91,15 @@ impl Core {
         self.bind_for_peer(plan, &exclusive);
     }
 
-    /// Lets the peer of an active open reach its regions.
+    /// Binds the regions of an active open, so that the peer can reach them.
     fn bind_for_peer(&mut self, plan: Box<ConnectPlan>, exclusive: &[String]) {
-        // Its number is not known yet: nobody may use the region until the worker has given it one.
+        // The worker assigns the stream's number later. Until then the region is bound to no
+        // stream.
         self.regions.bind_written(&mut self.env, exclusive, NOBODY, Then::ConnectReady(plan));
     }
 
-    /// The first address to try, the others, and who opens the stream for which regions.
+    /// Checks an open and chooses the first address, the remaining ones, the worker and the
+    /// protection domain.
     fn plan(
         &mut self,
         spec: &ConnectSpec,
@@ -115,7 +117,8 @@ impl Core {
         Ok((first, addresses, self.worker_of(first.interface)?, pd))
     }
 
-    /// The worker for the next stream on an interface: streams are spread over those of its port.
+    /// Returns the worker for the next stream on an interface. Streams are spread round-robin over
+    /// the workers of its port.
     fn worker_of(&self, interface: InterfaceId) -> Result<WorkerId, ApiError> {
         let served = &self.env.facts.served[usize::from(interface.0)];
         let turn = self.env.tally.connected + self.env.tally.connect_failed;
@@ -128,11 +131,11 @@ impl Core {
         let advertised = self.regions.advertised(&plan.spec.regions);
         let stags = self.regions.exclusive_stags(&plan.spec.regions);
         let private_data = match plan.spec.ulp {
-            // It says of which kind the stream is; a Start Key carries nothing.
+            // The advertisement names DDP as the ULP. A Start Key carries no private data.
             UlpChoice::Ddp if !plan.start_key || !advertised.is_empty() => {
                 advert::encode_for(UlpKind::Ddp, &advertised)
             }
-            // Its peers may be any verbs program.
+            // The peer may be any verbs program: private data only if regions are advertised.
             UlpChoice::Rdmap if !advertised.is_empty() => {
                 advert::encode_for(UlpKind::Rdmap, &advertised)
             }
@@ -166,7 +169,8 @@ impl Core {
         self.env.command(worker.0, Command::Connect(Box::new(connect)));
     }
 
-    /// The peer does not speak MPA revision 2 (RFC 6581 §10); the same open goes on with revision 1.
+    /// Logs that the peer does not support MPA revision 2 (RFC 6581 §10). The same open continues
+    /// with revision 1.
     pub(super) fn on_retrying(&mut self, ticket: Ticket, reason: &CloseReason) {
         let Some(Then::Connected(plan)) = self.env.waiting(ticket) else {
             self.env.tally.unexpected_events += 1;
@@ -183,7 +187,7 @@ impl Core {
         };
         self.env.tally.connect_failed += 1;
         let mut plan = *plan;
-        // No answer is possible if the link went down meanwhile.
+        // With the link down, a time-out says nothing about the peer: the link is reported instead.
         let is_silent = matches!(reason, ConnectError::Timeout(_) | ConnectError::Unreachable);
         let down = self.links.refusal(&self.env.facts, plan.interface).filter(|_| is_silent);
         let error = down.unwrap_or_else(|| connect_error(&plan.spec, &reason));
@@ -199,7 +203,8 @@ impl Core {
         self.connect_refused(purpose, error, now);
     }
 
-    /// Where the same open goes on; its regions stay reserved.
+    /// Returns the next address, interface and worker of the same open, if another attempt is
+    /// worthwhile. Its regions stay reserved.
     fn next_address(
         &self,
         plan: &mut ConnectPlan,
@@ -213,7 +218,7 @@ impl Core {
         Some((remote, interface, self.worker_of(interface).ok()?))
     }
 
-    /// The peer has accepted a stream that it takes for one of the other kind: it is ended before anything is sent.
+    /// Aborts a stream that the peer has accepted as one of the other ULP, before anything is sent.
     fn wrong_ulp(&mut self, id: StreamId, plan: ConnectPlan, ends: Ends, now: Instant) {
         self.env.tally.connect_failed += 1;
         self.streams.insert_rejected(id, None, ends);
@@ -236,7 +241,7 @@ impl Core {
         });
     }
 
-    /// There is no stream: its user is notified.
+    /// Reports to the purpose of an open that there is no stream.
     pub(super) fn connect_refused(&mut self, purpose: Purpose, error: ApiError, now: Instant) {
         match purpose {
             Purpose::Keep(answer) => answer.send(Err(error)),
@@ -246,7 +251,7 @@ impl Core {
         }
     }
 
-    /// A stream that was opened from here stands: it gets its entry and its regions.
+    /// Registers an established active stream with its regions.
     fn adopt(
         &mut self,
         id: StreamId,
@@ -331,10 +336,10 @@ impl Core {
         }
     }
 
-    /// Does what a stream was opened for.
+    /// Starts the purpose for which the stream was opened.
     fn begin(&mut self, id: StreamId, purpose: Purpose, now: Instant) {
         match purpose {
-            // The client has gone away and will never learn the stream's number.
+            // The client has disconnected and cannot learn the stream's number.
             Purpose::Keep(answer) if answer.is_abandoned() => {
                 self.streams.close(&mut self.env, id, false);
             }
@@ -344,7 +349,7 @@ impl Core {
     }
 }
 
-/// What the interface of the configuration would not have let pass.
+/// Refuses values that the configuration of an interface would not allow either.
 pub(super) fn check_spec(spec: &ConnectSpec) -> Result<(), ApiError> {
     check_addresses(spec)?;
     let refused = |sentence: String| Err(ApiError::bad_request(sentence));

@@ -1,5 +1,7 @@
-//! The end: no new streams, jobs and streams end in order, then the workers stop; or at once. And the operator's drain,
-//! which ends nothing: no stream and no job begins until it is taken back.
+//! The end of the appliance, in order or at once, and the operator's drain.
+//!
+//! In order: new streams are refused, jobs and then streams end, then the workers stop. The operator's drain ends nothing:
+//! no stream or job begins until it is revoked.
 
 use std::time::Instant;
 
@@ -11,7 +13,7 @@ use api::{ApiError, EventKind, Reply};
 use base::plural::counted_are;
 
 impl Core {
-    /// Ends in order within the configured time. A second call changes nothing.
+    /// Starts an orderly end within the configured time. A second call has no effect.
     pub fn drain(&mut self, now: Instant) {
         if !self.env.is_running() {
             return;
@@ -24,12 +26,12 @@ impl Core {
             self.listeners.remove(&mut self.env, &name, None);
         }
         self.env.cancel_regions();
-        // It would go on until its time is over.
+        // A bench would run until its duration has elapsed.
         self.with_jobs(now, |jobs, _, out| jobs.cancel_benches(out));
         self.drain_step(now);
     }
 
-    /// Begins or ends the operator's drain. Again changes nothing.
+    /// Begins or ends the operator's drain. Repeating a state has no effect.
     pub(super) fn set_drained(&mut self, drained: bool, now: Instant) -> Result<Reply, ApiError> {
         if !self.env.is_running() {
             return Err(ApiError::unavailable("the appliance is ending"));
@@ -47,7 +49,7 @@ impl Core {
         Ok(Reply::Status(self.status(now)))
     }
 
-    /// The note about the operator's drain.
+    /// Returns the note about the operator's drain while it is in force.
     pub(super) fn drain_note(&self) -> Option<String> {
         if !self.env.is_running() || !self.env.drained_by_operator {
             return None;
@@ -59,7 +61,7 @@ impl Core {
         ))
     }
 
-    /// Ends now: streams are reset.
+    /// Stops at once: streams are reset.
     pub fn stop(&mut self) {
         if !matches!(self.env.phase, Phase::Stopping { .. }) {
             self.env.phase = Phase::Stopping { stopped: 0 };
@@ -69,7 +71,7 @@ impl Core {
         }
     }
 
-    /// Jobs have ended: streams may be closed.
+    /// Closes the streams when all jobs have ended.
     pub(super) fn drain_step(&mut self, now: Instant) {
         let jobs = self.jobs.running();
         if let Phase::Draining { deadline, asked, .. } = &mut self.env.phase
@@ -78,12 +80,12 @@ impl Core {
         {
             *asked = true;
             self.env.command_all(|| Command::Drain);
-            // The workers leave these to us.
+            // The workers do not close streams whose data must still reach a file.
             self.streams.close_stored(&mut self.env);
         }
     }
 
-    /// A worker has no stream left.
+    /// Counts a worker without streams.
     pub(super) fn on_drained(&mut self) {
         let workers = self.env.workers();
         if let Phase::Draining { drained, .. } = &mut self.env.phase {
@@ -110,13 +112,13 @@ impl Core {
         }
     }
 
-    /// A worker's thread has died of a defect.
+    /// Reports a worker's panic and stops the appliance.
     pub(super) fn on_worker_failed(&mut self, worker: WorkerId, message: &str) {
         let message = format!("worker {worker} died: {message}");
         tracing::error!("{message}");
         self.env.log.push(EventKind::Warning { message });
         self.stop();
-        // A dead worker answers nothing: it counts as stopped.
+        // A dead worker answers no command: it counts as stopped.
         self.on_stopped();
     }
 }

@@ -1,4 +1,4 @@
-//! Why a stream could not be opened from here, for its operator: what was asked, what was found, and what to do.
+//! Explains to the operator why an active open failed: the request, the finding and the remedy.
 
 use dataplane::{Awaited, CloseReason, ConnectError, HandshakeFailure};
 use ddp::UlpKind;
@@ -12,7 +12,7 @@ use base::plural::seconds;
 use config::Transport;
 use ddp::advert;
 
-/// The refusal of an open. A peer's reject is quoted.
+/// Returns the error of a failed open. A peer's reject is quoted.
 pub(super) fn connect_error(spec: &ConnectSpec, reason: &ConnectError) -> ApiError {
     let refusal = refusal_of(reason);
     let quoted = refusal.as_ref().map(|refusal| format!(": {refusal}")).unwrap_or_default();
@@ -39,7 +39,8 @@ pub(super) fn connect_error(spec: &ConnectSpec, reason: &ConnectError) -> ApiErr
     error.with_hint(kind.map(|kind| kind.hint_there()).or_else(|| hint(spec, reason)))
 }
 
-/// True if another address of the peer would not help: its DDP has answered, or the reason lies at this end.
+/// Returns true if another address of the peer would not help: the peer's DDP has rejected the
+/// stream, or the cause is local.
 pub(super) fn is_final(reason: &ConnectError) -> bool {
     matches!(
         reason,
@@ -54,12 +55,12 @@ pub(super) fn is_final(reason: &ConnectError) -> bool {
     )
 }
 
-/// The peer's advertisement says that its stream is of the other kind.
+/// Returns true if the peer's advertisement names the other ULP.
 pub(super) fn is_other_ulp(spec: &ConnectSpec, private_data: &[u8]) -> bool {
     advert::ulp(private_data).is_some_and(|theirs| theirs != kind(spec))
 }
 
-/// The refusal of an open that such a peer has accepted.
+/// Returns the error of an open that a peer of the other ULP has accepted.
 pub(super) fn wrong_ulp_error(spec: &ConnectSpec) -> ApiError {
     let ours = kind(spec);
     let theirs = match ours {
@@ -79,7 +80,7 @@ fn kind(spec: &ConnectSpec) -> UlpKind {
     }
 }
 
-/// What the private data of the peer's reject say.
+/// Returns the refusal in the private data of the peer's reject.
 fn refusal_of(reason: &ConnectError) -> Option<Refusal> {
     let ConnectError::Closed(reason) = reason else { return None };
     let private_data = match reason {

@@ -1,4 +1,4 @@
-//! What workers tell of IPsec, and questions about it.
+//! IPsec events of the workers, and answers to queries about SAs and policies.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::appliance::pending::Then;
 use api::{Answer, EventKind, IpsecPolicyInfo, IpsecSaInfo, Reply};
 use config::{PolicyAction, PolicySection, algorithm_name};
 
-/// `192.0.2.1:4791`, or the address alone where there are no ports.
+/// Returns `192.0.2.1:4791`, or the address alone if the flow has no ports.
 fn end(address: std::net::IpAddr, port: Option<u16>) -> String {
     port.map_or_else(
         || address.to_string(),
@@ -34,7 +34,7 @@ fn direction_word(direction: SaDirection) -> &'static str {
 }
 
 impl Core {
-    /// A worker tells something of IPsec.
+    /// Handles an IPsec event of a worker.
     pub(super) fn on_ipsec(&mut self, notice: IpsecNotice) {
         match notice {
             IpsecNotice::Reserve(id) => self.reserve(id),
@@ -58,7 +58,7 @@ impl Core {
         }
     }
 
-    /// A lifetime of bytes or packets, or the sequence numbers, are used up.
+    /// Reports an SA whose byte or packet lifetime, or whose sequence numbers, are used up.
     fn lifetime(&mut self, id: SaId, hard: bool) {
         if let Some(kernel) = self.env.ipsec.kernel() {
             kernel.over(id, hard);
@@ -67,14 +67,14 @@ impl Core {
     }
 
     fn sa_event(&mut self, id: SaId, state: &str) {
-        // It may have gone meanwhile.
+        // The SA may have been deleted meanwhile.
         let Some((spi, direction, name)) = self.env.ipsec.sa(id) else { return };
         let direction = direction_word(direction).to_owned();
         tracing::info!("ipsec: SA {name} {spi:#010x} {direction}: {state}");
         self.env.log.push(EventKind::IpsecSa { spi, direction, name, state: state.to_owned() });
     }
 
-    /// Takes what the kernel has changed, and gives it to the workers. True when there may be more.
+    /// Applies the kernel's changes to the workers. Returns true if more may be pending.
     pub fn take_kernels(&mut self, now: Instant) -> bool {
         let Some(kernel) = self.env.ipsec.kernel() else { return false };
         let (events, more) = kernel.turn();
@@ -85,13 +85,13 @@ impl Core {
         more
     }
 
-    /// Requests what the workers have used of the SAs: see [`Core::on_sas_used`].
+    /// Requests the workers' use of the SAs: see [`Core::on_sas_used`].
     fn request_use(&mut self) {
         self.env.broadcast(Then::SasUsed(Vec::new()), |ticket| Command::ListSas { ticket });
     }
 
-    /// The workers are about to stop: the kernel gets the last sequence numbers of its SAs, so that after a restart no packet
-    /// is opened twice.
+    /// Requests the last sequence numbers of the kernel's SAs before the workers stop. With them, a
+    /// restart accepts no packet twice.
     pub(super) fn report_last_use(&mut self) {
         if self.env.ipsec.kernels().is_some() {
             self.request_use();
@@ -104,7 +104,7 @@ impl Core {
             Event::Policies { mut list, unselected, .. } => {
                 let behind = self.env.facts.config.ipsec.behind_the_kernels();
                 let unselected = if behind.is_empty() { unselected } else { Unselected::DROP };
-                // It was checked at the start.
+                // The configuration's owners were checked at the start.
                 let Ok(owners) = Owners::of(&self.env.facts.config) else { return };
                 let owners: Arc<[WorkerId]> = owners.first(protections(&list)).into();
                 list.extend(behind);
@@ -114,7 +114,7 @@ impl Core {
             Event::AddSa { id, direction: _, protection, parameters, sequence } => {
                 let way = match sequence {
                     Sequence::Inbound { top, window } => SaWay::In { window, top },
-                    // Its daemon keeps the ports of NATs.
+                    // The IKE daemon sends the NAT keepalives.
                     Sequence::Outbound { first, numbers } => {
                         SaWay::Out { reserve: Some((first, numbers)), keepalive: None }
                     }
@@ -167,7 +167,7 @@ impl Core {
         self.env.log.push(EventKind::IpsecDropped { why, spi, sequence, local, remote });
     }
 
-    /// More sequence numbers for an SA.
+    /// Reserves further sequence numbers for an SA.
     fn reserve(&mut self, id: SaId) {
         if let Some(kernel) = self.env.ipsec.kernel() {
             return kernel.reserve(id);
@@ -190,7 +190,7 @@ impl Core {
         names.nth(usize::from(protection.0)).map(|policy| policy.name.clone()).unwrap_or_default()
     }
 
-    /// Asks the workers for their SAs.
+    /// Requests the SAs from the workers.
     pub(super) fn list_sas(&mut self, answer: Answer) {
         let then = Then::Sas { found: Vec::new(), answer };
         self.env.broadcast(then, |ticket| Command::ListSas { ticket });
@@ -205,7 +205,7 @@ impl Core {
         answer.send(Ok(Reply::IpsecSas(sas)));
     }
 
-    /// What the workers have used is told to the kernel.
+    /// Reports the workers' use of the SAs to the kernel.
     pub(super) fn on_sas_used(&mut self, found: &[SaInfo]) {
         if let Some(kernel) = self.env.ipsec.kernel() {
             kernel.used(found);
@@ -246,7 +246,7 @@ impl Core {
     }
 }
 
-/// One of the configuration.
+/// Describes a policy of the configuration.
 fn configured(policy: &PolicySection) -> IpsecPolicyInfo {
     let (action, tunnel) = match policy.action {
         PolicyAction::Protect(None) => ("protect", None),
@@ -276,7 +276,7 @@ fn shown(selector: &Selector, action: &str) -> IpsecPolicyInfo {
     }
 }
 
-/// One of the kernel.
+/// Describes a policy of the kernel.
 fn of_kernel(policy: PolicyInfo, kernel: &Kernel) -> IpsecPolicyInfo {
     let (action, protection) = match policy.action {
         Some(Action::Protect(protection)) => ("protect", kernel.protection(protection)),
@@ -304,7 +304,7 @@ fn of_kernel(policy: PolicyInfo, kernel: &Kernel) -> IpsecPolicyInfo {
     }
 }
 
-/// An SA of the kernel that no worker has.
+/// Describes an SA of the kernel that no worker uses.
 fn not_ours(sa: xfrm::SaInfo) -> IpsecSaInfo {
     let shown =
         |address: Option<IpAddr>| address.map(|address| address.to_string()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Listeners and the regions that they name: added, changed and started in one step.
+//! Listeners and their regions: added, changed and started in one step.
 
 use ddp::PdId;
 
@@ -8,11 +8,12 @@ use crate::appliance::listeners::{Changed, Listener, open_queue_files};
 use api::{Answer, ApiError};
 use config::ListenerSection;
 
-/// A refusal, with the answer that was not used.
+/// A refusal, with the answer channel if it is unused.
 type Refused = (ApiError, Option<Answer>);
 
 impl Core {
-    /// Listens. The answer comes back with a refusal; otherwise it is used when all workers listen.
+    /// Adds a listener. A refusal returns the answer channel; otherwise it is used when all workers
+    /// listen.
     pub(super) fn add_listener(
         &mut self,
         section: ListenerSection,
@@ -29,7 +30,8 @@ impl Core {
         }
     }
 
-    /// Checks everything and opens the files. Besides the listener, regions whose domain must change.
+    /// Checks the section and opens its files. Returns the listener, the regions whose domain must
+    /// change, and the domain.
     fn make_listener(
         &mut self,
         section: ListenerSection,
@@ -48,14 +50,14 @@ impl Core {
         self.regions.domain_for(section, |region| self.listeners.is_listed(region))
     }
 
-    /// Bytes of the region that is cut into pieces where streams have pieces.
+    /// Returns the bytes of the region that is divided into pieces, one per stream.
     fn region_to_cut(&self, section: &ListenerSection) -> u64 {
         section.regions.first().map_or(0, |name| self.regions.len_of(name))
     }
 
-    /// Applies a changed section: limits at once, regions and queues for new streams. What the workers
-    /// must know gives the listener a new number with them; half-open streams are reset then. True when they will
-    /// answer.
+    /// Applies a changed section: limits at once, regions and queues for new streams. A change that
+    /// the workers must apply gives the listener a new number, and half-open streams are reset.
+    /// Returns true if the workers will answer.
     pub(in crate::appliance) fn change_listener(
         &mut self,
         section: ListenerSection,

@@ -1,4 +1,4 @@
-//! The log's filter: that of the file or the command line, or another one that a request has set until the next reload.
+//! The log's filter: from the file or the command line, or from a request until the next reload.
 
 use super::Core;
 use crate::log_limit;
@@ -22,9 +22,9 @@ impl Core {
         Ok(self.log_info())
     }
 
-    /// The configuration has perhaps another filter now.
+    /// Applies the filter of a configuration that may have changed.
     pub(super) fn follow_log(&mut self) {
-        // It was checked as part of the file.
+        // The filter was checked with the file.
         if let Err(error) = logging::set_filter(&self.env.facts.config.management.log) {
             tracing::warn!("{error}");
         }

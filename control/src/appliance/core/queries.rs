@@ -1,4 +1,4 @@
-//! Answers to questions: status, ports, workers, streams, counters.
+//! Answers to queries: status, ports, workers, streams, counters.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -18,7 +18,7 @@ use api::{
     StreamInfo, WorkerInfo, WorkerStats,
 };
 
-/// Totals of streams that [`Stats::control`] always has.
+/// Totals of streams that [`Stats::control`] always includes.
 const STREAM_TOTALS: [&str; 9] = [
     "retransmitted_bytes",
     "retransmitted_segments",
@@ -82,7 +82,7 @@ impl Core {
             .collect()
     }
 
-    /// Ports with the neighbours that their workers know.
+    /// Lists the ports with the neighbours that their workers have resolved.
     pub(super) fn list_ports(&mut self, answer: Answer) {
         let then = Then::Neighbours { found: Vec::new(), answer };
         self.env.broadcast(then, |ticket| Command::ListNeighbours { ticket });
@@ -99,7 +99,7 @@ impl Core {
         answer.send(Ok(Reply::Ports(ports)));
     }
 
-    /// Asks the workers for their streams.
+    /// Requests the live streams from the workers.
     pub(super) fn list_streams(&mut self, wanted: StreamsFor) {
         let which = match &wanted {
             StreamsFor::List(..) | StreamsFor::Stats | StreamsFor::Bench(_) => Listed::Everything,
@@ -111,7 +111,8 @@ impl Core {
         self.env.broadcast(then, |ticket| Command::ListStreams { which, ticket });
     }
 
-    /// Asks them for what their streams did. They are asked once at a time, however many clients wait.
+    /// Requests the stream totals from the workers. One count runs at a time, however many clients
+    /// wait.
     pub(super) fn count_streams(&mut self, answer: Answer) {
         if self.scrapes.add(answer) {
             self.begin_count();

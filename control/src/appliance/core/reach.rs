@@ -1,4 +1,5 @@
-//! Which interface reaches which address of a peer, and the order in which an active open tries them.
+//! Interfaces that reach a peer's addresses, and the order in which an active open tries the
+//! addresses.
 
 use std::cmp::Reverse;
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +14,7 @@ use crate::appliance::links::Links;
 use api::{ApiError, ConnectSpec};
 use config::InterfaceSection;
 
-/// Refuses addresses that are of no use, whatever the interfaces are.
+/// Refuses addresses that no interface could use.
 pub(super) fn check_addresses(spec: &ConnectSpec) -> Result<(), ApiError> {
     let number = spec.addresses().count();
     if number > ConnectSpec::MOST_ADDRESSES {
@@ -35,8 +36,8 @@ fn check(remote: IpAddr) -> Result<(), ApiError> {
         .map_err(|error| ApiError::bad_request(format!("{remote} is {error}")))
 }
 
-/// The addresses that an interface reaches: those on its link first, then those with a route; among equals the order of
-/// the request.
+/// Returns the reachable addresses: those on an interface's link first, then those with a route.
+/// Equal ones keep the order of the request.
 pub(super) fn order(
     facts: &Facts,
     links: &Links,
@@ -73,7 +74,7 @@ fn list<'a>(interfaces: impl Iterator<Item = &'a InterfaceSection>) -> String {
     names.join(", ")
 }
 
-/// True for an address on the link, and the interface.
+/// Returns the interface for an address, and true if the address is on its link.
 fn judge(
     facts: &Facts,
     links: &Links,
@@ -95,7 +96,7 @@ fn judge(
              [{ip}%25{first}]"
         )));
     }
-    // Of several the longest prefix, and of those the first interface.
+    // The longest prefix wins, then the first interface.
     let best = reached.iter().max_by_key(|(_, at, reach)| (reach.prefix_len, Reverse(at.0)));
     let Some(&(section, interface, reach)) = best else {
         return Err(ApiError::bad_request(match named {
@@ -113,7 +114,8 @@ fn judge(
     }
 }
 
-/// How an interface reaches an address.
+/// Route of an interface to an address: prefix length in bits, and whether the address is on the
+/// link.
 #[derive(Clone, Copy)]
 struct Reach {
     prefix_len: u8,
@@ -136,7 +138,7 @@ fn reach(interface: &InterfaceSection, remote: IpAddr) -> Option<Reach> {
     Some(Reach { prefix_len, on_link: direct.is_some() })
 }
 
-/// Refuses what is not another host on the interface's own networks.
+/// Refuses the own addresses of the interface and the broadcast addresses of its networks.
 fn check_peer(interface: &InterfaceSection, remote: IpAddr) -> Result<(), ApiError> {
     let name = &interface.name;
     let refused = |sentence| Err(ApiError::bad_request(sentence));

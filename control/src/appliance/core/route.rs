@@ -1,4 +1,4 @@
-//! What goes from one part to another: what jobs want, what becomes of messages, and the end of streams.
+//! Routing between the parts: effects of jobs, results of messages, and the end of streams.
 
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ use api::{ApiError, EventKind, JobInfo, Reply, Via};
 impl Core {
     // --- jobs ---
 
-    /// Calls the jobs, and does what they want.
+    /// Calls the jobs and applies their effects.
     pub(super) fn with_jobs<T>(
         &mut self,
         now: Instant,
@@ -75,7 +75,7 @@ impl Core {
                 self.with_jobs(now, |jobs, _, out| jobs.on_sink_made(job, made, out));
             }
             Effect::AddSink { of, stream, memory, offset, base_to, len, access } => {
-                // Without its stream, it has been given up.
+                // The stream has ended, and the request with it.
                 let Some(pd) = self.streams.pd_of(stream) else { return };
                 let sink = Sink { of, stream, pd, memory, offset, base_to, len, access };
                 let added = self.regions.add_sink(&mut self.env, sink);
@@ -92,13 +92,14 @@ impl Core {
         }
     }
 
-    /// A task has its stream.
+    /// Begins a task on its stream.
     pub(super) fn begin_task(&mut self, stream: StreamId, task: Task, now: Instant) {
         let regions = self.streams.peer_regions(stream).to_vec();
         self.with_jobs(now, |jobs, env, out| jobs.begin(env, task, stream, &regions, now, out));
     }
 
-    /// The peer of the stream that a job is to use, if it may. `rdmap`: it must be an RDMAP stream.
+    /// Returns the peer of the stream that a job is to use, if it may use it. `rdmap`: the stream
+    /// must be an RDMAP stream.
     pub(super) fn peer_of(&self, via: &Via, rdmap: bool) -> Result<String, ApiError> {
         match via {
             Via::Connect(spec) => check_spec(spec).map(|()| spec.remote.to_string()),
@@ -106,7 +107,7 @@ impl Core {
         }
     }
 
-    /// Starts a job; what is known of it then.
+    /// Starts a job and returns its state.
     pub(super) fn start_job(
         &mut self,
         now: Instant,
@@ -124,7 +125,7 @@ impl Core {
 
     // --- messages ---
 
-    /// A message is complete: its poster is notified.
+    /// Notifies the poster of a message that is complete or has failed.
     pub(super) fn on_posted(&mut self, posted: Option<Posted>, now: Instant) {
         let Some(Posted { stream, post, result }) = posted else { return };
         match post {
@@ -140,7 +141,8 @@ impl Core {
         self.streams.close_if_answered(&mut self.env, stream);
     }
 
-    /// An operation of a service is complete, or will not be.
+    /// Handles the end of a service's operation: a success is reported to the service, a failure ends
+    /// the stream.
     fn on_service_posted(
         &mut self,
         id: StreamId,
@@ -164,7 +166,8 @@ impl Core {
         self.env.tally.untagged_bytes += data.len() as u64;
     }
 
-    /// Passes a message to the client that awaits it and posts its buffer again; returns the message if no client does.
+    /// Passes a message to the client that awaits it and posts its buffer again. Returns the
+    /// message if no client awaits it.
     fn take_reply(&mut self, id: StreamId, qn: Qn, data: Vec<u8>, now: Instant) -> Option<Vec<u8>> {
         let rest = self.with_jobs(now, |jobs, _, out| jobs.take_reply(id, qn, data, now, out));
         if rest.is_none() {
@@ -173,7 +176,7 @@ impl Core {
         rest
     }
 
-    /// An untagged message of bare DDP.
+    /// Handles an untagged message of bare DDP.
     pub(super) fn on_untagged(
         &mut self,
         id: StreamId,
@@ -197,7 +200,7 @@ impl Core {
         self.streams.on_untagged(&mut self.env, id, message, data, to);
     }
 
-    /// An event of an RDMAP stream.
+    /// Handles an event of an RDMAP stream.
     pub(super) fn on_rdmap(&mut self, event: Event, now: Instant) {
         match event {
             Event::Received { stream, data, invalidated, .. } => {
@@ -220,7 +223,8 @@ impl Core {
         }
     }
 
-    /// A Send goes to the client that awaits it, to the stream's service, or where its queue says.
+    /// Passes a Send to the client that awaits it, to the stream's service, or to the sink of its
+    /// queue.
     fn on_received(&mut self, id: StreamId, data: Vec<u8>, now: Instant) {
         self.count_untagged(&data);
         if self.with_jobs(now, |jobs, env, out| jobs.on_received(env, id, &data, now, out)) {
@@ -240,7 +244,7 @@ impl Core {
 
     // --- services ---
 
-    /// Tells the stream's service, and does what it asks for.
+    /// Passes an input to the stream's service and applies the returned actions.
     pub(super) fn serve(&mut self, id: StreamId, input: Input, now: Instant) {
         if let Some(listener) = self.streams.listener_of(id) {
             let actions = self.listeners.service_input(listener, id, input, now);
@@ -260,16 +264,16 @@ impl Core {
         }
     }
 
-    // --- the end ---
+    // --- end of streams ---
 
-    /// Asks the ports for their links, if it is time to.
+    /// Polls the ports for their link state if that is due.
     pub(super) fn look_at_links(&mut self, now: Instant) {
         for port in self.links.look(&mut self.env, now) {
             self.end_streams_of(port);
         }
     }
 
-    /// A port's link, by its place in the configuration, was found like this.
+    /// Records the link state of the port with this index in the configuration.
     #[cfg(test)]
     pub(in crate::appliance) fn on_link(&mut self, port: usize, up: bool, now: Instant) {
         if self.links.on_link(&mut self.env, port, up, now) {
@@ -277,7 +281,7 @@ impl Core {
         }
     }
 
-    /// A port's interface of Linux was found like this.
+    /// Records a fault, or its end, of a port's Linux interface.
     #[cfg(test)]
     pub(in crate::appliance) fn on_fault(
         &mut self,
@@ -287,7 +291,7 @@ impl Core {
         self.links.on_fault(&mut self.env, port, fault);
     }
 
-    /// A port's link has been down for too long.
+    /// Aborts the streams of a port whose link has been down for too long.
     fn end_streams_of(&mut self, port: usize) {
         let name = self.env.facts.config.ports[port].name.clone();
         self.streams.abort_on(&mut self.env, &is_down(&name), |env, interface| {
@@ -309,7 +313,7 @@ impl Core {
         };
         let Ended { listener, remote, regions, slot, job, posts, waiting, error, .. } = ended;
         if ended.rejected {
-            // A rejected stream took a credit; it is gone now.
+            // A rejected stream used a credit of the listener; its end returns it.
             if let Some(listener) = listener {
                 self.env.command(id.worker(), Command::Credits { listener, more: 1 });
             }
@@ -356,8 +360,8 @@ impl Core {
         }
         self.jobs.on_stream_ended(id, ended.in_order, &error);
         if let Some(job) = job {
-            // An acknowledgement says that the peer's TCP has the bytes, not that they were placed: only
-            // an end in order without a last message does.
+            // An acknowledgement shows that the peer's TCP has the bytes, not that they were
+            // placed. Without a last message only an orderly end shows placement.
             let failed = (!ended.in_order).then_some(error);
             self.with_jobs(now, |jobs, _, out| {
                 jobs.on_job_stream_closed(job, id, failed, stats, now, out);

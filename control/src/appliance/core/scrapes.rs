@@ -1,19 +1,20 @@
-//! Clients that wait for the counters. The workers count once at a time; a client that asks meanwhile is answered from the
-//! next count, because the one under way may lack what happened just before it asked.
+//! Clients that wait for the counters. One count of the workers runs at a time. A client that
+//! requests meanwhile is answered from the next count, because the current one may lack recent
+//! events.
 
 use api::Answer;
 
-/// Those that wait.
+/// Waiting clients.
 #[derive(Default)]
 pub(super) struct Scrapes {
-    /// For the count that is under way.
+    /// Clients of the count in progress.
     now: Vec<Answer>,
-    /// For the next one.
+    /// Clients of the next count.
     next: Vec<Answer>,
 }
 
 impl Scrapes {
-    /// One more. True if a count is to begin for it.
+    /// Adds a client. Returns true if a count must begin for it.
     pub(super) fn add(&mut self, answer: Answer) -> bool {
         let first = self.now.is_empty();
         let waiting = if first { &mut self.now } else { &mut self.next };
@@ -21,7 +22,7 @@ impl Scrapes {
         first
     }
 
-    /// A count is complete: those that waited for it, and whether the next one is to begin.
+    /// Ends a count. Returns the clients that waited for it, and whether the next count must begin.
     pub(super) fn finish(&mut self) -> (Vec<Answer>, bool) {
         let next = std::mem::take(&mut self.next);
         let answers = std::mem::replace(&mut self.now, next);

@@ -1,11 +1,12 @@
-//! What the appliance is doing, for the service manager.
+//! The appliance's stage, for the service manager.
 
 use super::Core;
 use crate::appliance::env::Phase;
 use crate::notify::{Stage, State};
 
 impl Core {
-    /// What changes seldom and is sent at once: cheap enough for every turn.
+    /// Returns the stage, the number of reloads and whether one is in progress. Changes are rare
+    /// and reported at once, so every turn calls this.
     pub fn stage(&self) -> (Stage, u64, bool) {
         let stage = match self.env.phase {
             Phase::Running if self.env.drained_by_operator => Stage::Draining,
@@ -16,7 +17,7 @@ impl Core {
         (stage, self.reloads.begun, self.reloads.plan.is_some())
     }
 
-    /// The same with its numbers.
+    /// Returns the stage with the numbers of listeners and streams.
     pub fn state(&self) -> State {
         let (stage, reloads, reloading) = self.stage();
         let (listeners, streams) = (self.listeners.len(), self.streams.left());

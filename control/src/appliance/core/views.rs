@@ -1,4 +1,4 @@
-//! Parts of the state that tests look at.
+//! State that tests inspect.
 
 use super::Core;
 use crate::appliance::env::Env;

@@ -1,4 +1,4 @@
-//! What happened, for operators: records of streams, what became of a job, and a peer's attempts.
+//! Explanations for operators: records of streams, the result of a job, and a peer's attempts.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -12,11 +12,11 @@ use api::{
     self, Answer, ApiError, Event, EventFilter, EventKind, EventPage, JobState, Reply, Subject, Why,
 };
 
-/// Attempts of a peer that are told, the newest.
+/// Most attempts of a peer that are reported: the newest.
 const ATTEMPTS: usize = 16;
 
 impl Core {
-    /// Asks the workers what they have of the streams that live, and tells all of it then.
+    /// Requests the workers' records of live streams. The answer follows when all have come.
     pub(super) fn ask_why(&mut self, subject: Subject, answer: Answer, now: Instant) {
         let live = self.flights.live(subject);
         if live.is_empty() {
@@ -65,7 +65,7 @@ impl Core {
         }
     }
 
-    /// Streams that have ended of which the recorder keeps what happened, and their bytes.
+    /// Returns the recorder's bounds: ended streams that are kept, and their bytes.
     pub(super) fn recorder_bounds(&self) -> (usize, usize) {
         let management = &self.env.facts.config.management;
         let size = usize::try_from(management.recorder_size).unwrap_or(usize::MAX);
@@ -76,7 +76,7 @@ impl Core {
         self.env.log.read(0, usize::MAX, &EventFilter::default())
     }
 
-    /// Nothing is recorded of a stream: the log may have its end.
+    /// Builds the error for a stream without a record. The log may still hold its end.
     fn no_stream(&self, id: api::StreamId) -> ApiError {
         let log = self.log();
         match end_of(&log.events, id) {
@@ -93,7 +93,8 @@ impl Core {
         }
     }
 
-    /// Nothing is recorded of a peer's streams, and no attempt: the log may have its last stream.
+    /// Builds the error for a peer without a recorded stream or attempt. The log may still hold its
+    /// last stream.
     fn no_peer(&self, log: &EventPage, ip: IpAddr, port: Option<u16>) -> ApiError {
         let peer = port.map_or(ip.to_string(), |port| SocketAddr::new(ip, port).to_string());
         let last = log.events.iter().rev().find_map(|event| match &event.kind {
@@ -132,7 +133,7 @@ impl Core {
     }
 }
 
-/// Why a stream ended, one sentence.
+/// Returns why a stream ended, one sentence.
 fn end_of(events: &[Event], id: api::StreamId) -> Option<&str> {
     events.iter().rev().find_map(|event| match &event.kind {
         EventKind::StreamClosed { stream, reason, .. } if *stream == id => Some(reason.as_str()),
@@ -140,7 +141,7 @@ fn end_of(events: &[Event], id: api::StreamId) -> Option<&str> {
     })
 }
 
-/// The time that the log is about.
+/// Returns the period that the log covers, in words.
 fn within(log: &EventPage) -> String {
     match log.lost {
         0 => "since ddpd started".to_owned(),
@@ -148,13 +149,13 @@ fn within(log: &EventPage) -> String {
     }
 }
 
-/// True for an address and port of this host, or only of this port.
+/// Returns true for an address of this host, at `port` if one is given.
 fn is_of(remote: &str, ip: IpAddr, port: Option<u16>) -> bool {
     let end: Option<SocketAddr> = remote.parse().ok();
     end.is_some_and(|end| end.ip() == ip && port.is_none_or(|port| port == end.port()))
 }
 
-/// Attempts of a peer, or to it, that did not become streams, one sentence each.
+/// Returns the failed attempts from or to a peer, one sentence each.
 fn attempts_of(events: &[Event], ip: IpAddr, port: Option<u16>) -> Vec<String> {
     let told = events.iter().filter_map(|event| match &event.kind {
         EventKind::HandshakeFailed { remote, local, stage, reason, detail, hint, .. }

@@ -1,10 +1,10 @@
-//! What the control thread counts, and what it knows of the whole appliance now.
+//! Counters and gauges of the control thread and the appliance.
 
 use super::table::counters;
 use crate::shm::ShmCounters;
 use api::AccessTally;
 
-/// What the control thread counts.
+/// Counters of the control thread.
 #[derive(Clone, Copy, Default, Debug)]
 pub(in crate::appliance) struct Tally {
     pub accepted: u64,
@@ -92,7 +92,7 @@ counters! { LOSSES, fn put_losses(ports: &[api::PortStats]) {
         ports.iter().filter_map(|port| port.counters.get("link_lost_total")).sum(),
 }}
 
-/// What the appliance holds now.
+/// Current objects of the appliance.
 pub(in crate::appliance) struct Present {
     pub sandbox: crate::sandbox::SandboxState,
     pub streams: usize,

@@ -1,7 +1,7 @@
-//! From what the layers count to the API's counters. Names are stable.
+//! Translation of the layers' statistics to the API's counters. Names are stable.
 //!
-//! Each counter is one line in a table (`counters!`, or `dataplane`'s for workers): its name, whether it is summed or
-//! a maximum, its unit, its help and where its value is read.
+//! Each counter is one line in a table (`counters!`, or `dataplane`'s for workers): name, sum or
+//! maximum, unit, help, and the source of its value.
 
 mod control;
 mod objects;
@@ -30,7 +30,7 @@ use api::{Counters, Described};
 /// MPA's number for a TCP connection that is lost, reset or closed too early.
 const CONNECTION_LOST: (u8, u8, u8) = (MpaError::LAYER, MpaError::ETYPE, 1);
 
-/// What streams did in all: sums, and of maxima the largest.
+/// Totals of streams: sums, or the largest value of maxima.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Totals {
     sums: Sums,
@@ -43,8 +43,8 @@ impl Totals {
     pub(super) fn add(&mut self, stats: &StreamStats, reason: &CloseReason) {
         self.sums.add_stream(stats);
         *self.ends.entry(reason.name().to_owned()).or_default() += 1;
-        // A connection that was reset, lost or closed has a number too (RFC 5044 §8, code 1). It is no error of a
-        // protocol: clients that are aborted end so.
+        // A connection that was reset, lost or closed has a number too (RFC 5044 §8, code 1). It
+        // does not count as a protocol error, because aborted clients end with it.
         if let Some(numbers) = reason.numbers().filter(|numbers| *numbers != CONNECTION_LOST) {
             *self.errors.entry(error_name(reason.transport(), numbers)).or_default() += 1;
         }
@@ -55,7 +55,7 @@ impl Totals {
         self.sums.add_association(stats);
     }
 
-    /// What streams and associations did, to be changed.
+    /// Returns the sums, to be changed.
     pub(super) fn sums_mut(&mut self) -> &mut Sums {
         &mut self.sums
     }
@@ -70,27 +70,27 @@ impl Totals {
         }
     }
 
-    /// The sums by name, without what only holds now.
+    /// Returns the sums by name, without gauges.
     pub(super) fn counters(&self) -> Counters {
         self.sums.counters()
     }
 
-    /// Ends of streams by the protocol error that ended them.
+    /// Returns the number of ended streams by protocol error.
     pub(super) fn errors(&self) -> &Counters {
         &self.errors
     }
 
-    /// Ends of streams by reason.
+    /// Returns the number of ended streams by reason.
     pub(super) fn ends(&self) -> &Counters {
         &self.ends
     }
 }
 
-/// Tables of what streams and associations count.
+/// Tables of the counters of streams and associations.
 const STREAMS: [&[Descriptor]; 6] =
     [tcp::TCP, ulp::DDP, ulp::RDMAP, sctp::SESSION, sctp::ASSOCIATION, HELD];
 
-/// What all counters are, for the metrics.
+/// Returns the descriptors of all counters, for the metrics.
 pub(super) fn described() -> Described {
     let streams = || STREAMS.into_iter().flatten();
     Described {
@@ -107,7 +107,7 @@ pub(super) fn described() -> Described {
     }
 }
 
-/// All counters of one stream; over SCTP its association's, too.
+/// Returns all counters of one stream; over SCTP with those of its association.
 pub(super) fn stream_counters(stats: &StreamStats) -> Counters {
     match stats {
         StreamStats::Tcp(stats) => tcp_counters(stats),
@@ -119,7 +119,7 @@ pub(super) fn stream_counters(stats: &StreamStats) -> Counters {
     }
 }
 
-/// The same of a stream that lives, with what goes up and down.
+/// Returns all counters of one live stream, including gauges.
 pub(super) fn live_counters(stats: &StreamStats) -> Counters {
     let mut counters = stream_counters(stats);
     put_held(&mut counters, &held(stats));
@@ -136,16 +136,16 @@ counters! { HELD, fn put_held(held: &Held) {
 /// Bytes that streams hold now.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Held {
-    /// Beyond a gap.
+    /// Bytes received beyond a gap.
     pub held: u64,
-    /// Of these, such that could not be located.
+    /// Bytes of these that cannot be located.
     pub unlocatable: u64,
-    /// Of what was sent, for retransmissions.
+    /// Sent bytes that are kept for retransmission.
     pub kept: u64,
 }
 
 impl Held {
-    /// Adds what another stream holds.
+    /// Adds the bytes that another stream holds.
     pub(super) fn add(&mut self, other: &Held) {
         self.held += other.held;
         self.unlocatable += other.unlocatable;
@@ -153,7 +153,8 @@ impl Held {
     }
 }
 
-/// What a stream holds; over SCTP everything is placed when it arrives.
+/// Returns the bytes that a stream holds. Over SCTP data is placed on arrival, so no bytes are
+/// held.
 pub(super) fn held(stats: &StreamStats) -> Held {
     match stats {
         StreamStats::Tcp(stats) => Held {
@@ -167,7 +168,7 @@ pub(super) fn held(stats: &StreamStats) -> Held {
     }
 }
 
-/// A worker's values: what only grows, and what goes up and down.
+/// Returns a worker's values: counters, then gauges.
 pub(super) fn worker_values(counters: &WorkerCounters) -> (Counters, Counters) {
     let (mut growing, mut gauges) = (Counters::new(), Counters::new());
     counters.for_each(|counter, value| {
@@ -203,7 +204,7 @@ mod tests {
         assert_eq!((sum.ends()["peer_reset"], sum.errors().len()), (1, 0));
     }
 
-    /// A client that is aborted closes its connection anywhere, also inside an FPDU.
+    /// Aborted clients close their connections anywhere, even inside an FPDU.
     #[test]
     fn aborts_of_clients_are_no_protocol_errors() {
         use tcp_lite::endpoint::{CloseReason, TcpReason};
@@ -221,7 +222,7 @@ mod tests {
         assert_eq!(ends(at(Fault::Crc { expected: 1, seen: 2 })), (4, 1));
     }
 
-    /// Every counter is described once per owner, and those that count bytes have that unit.
+    /// Every counter is described once per owner. Counters of bytes have that unit.
     #[test]
     fn descriptors_fit_their_names() {
         let described = described();
@@ -249,7 +250,7 @@ mod tests {
         assert_eq!(error_name(Sctp, (2, 0, 3)), "session_3");
     }
 
-    /// Every figure about placement that a stream has reaches its operator.
+    /// All placement statistics of a stream are visible to the operator.
     #[test]
     fn a_living_stream_shows_where_its_bytes_are() {
         let mut stats = EndpointStats::default();
@@ -270,11 +271,11 @@ mod tests {
             "placed_out_of_order_bytes",
         ];
         assert_eq!(shown.map(|name| counters[name]), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
-        // A total of what goes up and down is meaningless.
+        // A total of gauges is meaningless.
         assert!(!stream_counters(&StreamStats::Tcp(stats)).contains_key("held_bytes"));
     }
 
-    /// Every figure of RDMAP reaches its operator too.
+    /// All RDMAP statistics are visible to the operator.
     #[test]
     fn what_a_stream_did_with_rdmap_is_shown() {
         let mut errors = [0; rdmap::ErrorCode::ALL.len()];

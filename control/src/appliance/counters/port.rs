@@ -1,11 +1,11 @@
-//! Counters of ports: of our queues, of what an impairment did, and of the device.
+//! Counters of ports: of the appliance's queues, of impairments, and of the device.
 
 use dataplane::port::{DeviceStats, Port, QueueCounters};
 
 use super::table::{Merged, counters};
 use api::Counters;
 
-/// What a port did, all queues together.
+/// Returns the counters of a port, all queues together.
 pub(in crate::appliance) fn port_counters(port: &Port) -> Counters {
     let mut counters = Counters::new();
     for (queue, link) in port.queue_counters() {
@@ -15,7 +15,7 @@ pub(in crate::appliance) fn port_counters(port: &Port) -> Counters {
             put_link(&mut all, link);
         }
     }
-    // A device that keeps no counters has none to show.
+    // A device without counters has none to add.
     if let Ok(device) = port.device_stats() {
         put_device(&mut counters, &device);
     }

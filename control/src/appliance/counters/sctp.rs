@@ -1,5 +1,5 @@
-//! SCTP's counters under the names that the API has for them. A session's are its own; an association's are
-//! those of all of its sessions and are summed once.
+//! SCTP's counters under their names in the API. A session has its own; the counters of an
+//! association cover all its sessions and are summed once.
 
 use dataplane::AssociationStats;
 use sctp_lite::endpoint::SessionStats;
@@ -8,7 +8,7 @@ use super::table::counters;
 use super::ulp::put_ulp;
 use api::Counters;
 
-/// What a session did.
+/// Returns the counters of a session.
 pub(super) fn of_session(stats: &SessionStats) -> Counters {
     let mut counters = Counters::new();
     put_session(&mut counters, stats);
@@ -16,7 +16,7 @@ pub(super) fn of_session(stats: &SessionStats) -> Counters {
     counters
 }
 
-/// What an association did.
+/// Returns the counters of an association.
 pub(in crate::appliance) fn of_association(stats: &AssociationStats) -> Counters {
     let mut counters = Counters::new();
     put_association(&mut counters, stats);

@@ -1,5 +1,5 @@
-//! What many streams did together: numbers in the order of the tables, without names, because there may be thousands
-//! of streams.
+//! Sums of many streams' counters, in the order of the tables and without names, because there may
+//! be thousands of streams.
 
 use base::metric::{Descriptor, Kind};
 use dataplane::{AssociationStats, StreamStats};
@@ -11,7 +11,7 @@ use super::tcp::{TCP, put_tcp};
 use super::ulp::{DDP, RDMAP, put_ddp, put_errors, put_rdmap};
 use api::Counters;
 
-/// Counters of streams and associations together; of maxima the largest.
+/// Counters of streams and associations together: sums, or the largest value of maxima.
 #[derive(Clone, Debug)]
 pub(in crate::appliance) struct Sums {
     tcp: Block,
@@ -38,7 +38,7 @@ impl Default for Sums {
 }
 
 impl Sums {
-    /// Adds what a stream did, without its association.
+    /// Adds a stream's counters, without its association's.
     pub(in crate::appliance) fn add_stream(&mut self, stats: &StreamStats) {
         let (ddp, rdmap) = match stats {
             StreamStats::Tcp(stats) => {
@@ -56,7 +56,7 @@ impl Sums {
         add(&mut self.rdmap_errors, rdmap.errors);
     }
 
-    /// Adds what an association did.
+    /// Adds an association's counters.
     pub(in crate::appliance) fn add_association(&mut self, stats: &AssociationStats) {
         put_association(&mut self.association.adder(), stats);
     }
@@ -70,7 +70,7 @@ impl Sums {
         add(&mut self.rdmap_errors, other.rdmap_errors);
     }
 
-    /// Takes out sums that have been added; maxima stay.
+    /// Subtracts sums that have been added. Maxima stay.
     pub(in crate::appliance) fn subtract(&mut self, other: &Sums) {
         for (own, others) in self.blocks_mut().into_iter().zip(other.blocks()) {
             own.subtract(others);
@@ -79,7 +79,8 @@ impl Sums {
         subtract(&mut self.rdmap_errors, other.rdmap_errors);
     }
 
-    /// By name. What connections and associations count under one name is one number.
+    /// Returns the sums by name. Connections and associations share a number if they use the same
+    /// name.
     pub(in crate::appliance) fn counters(&self) -> Counters {
         let mut counters = Counters::new();
         for block in self.blocks() {
@@ -105,7 +106,7 @@ impl Sums {
 #[derive(Clone, Debug)]
 struct Block {
     table: &'static [Descriptor],
-    /// One for each counter of the table.
+    /// Values, one for each counter of the table.
     values: Box<[u64]>,
 }
 
@@ -164,7 +165,7 @@ mod tests {
     use super::*;
     use crate::appliance::counters::stream_counters;
 
-    /// Each of its numbers another one.
+    /// Returns statistics in which every number is different.
     fn tcp() -> StreamStats {
         let mut stats = EndpointStats::default();
         stats.tcp.segments_in = 3;

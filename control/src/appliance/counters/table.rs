@@ -1,10 +1,11 @@
-//! One line per counter: name, kind, unit where it is not things, help, and where its value is read.
+//! The macro for tables of counters. One line per counter: name, kind, unit unless it counts
+//! objects, help, and the source of its value.
 
 use base::metric::Kind;
 
 use api::Counters;
 
-/// Takes the counters of a table, in their order.
+/// Receives the counters of a table, in their order.
 pub(in crate::appliance) trait Sink {
     fn put(&mut self, name: &'static str, kind: Kind, value: u64);
 }
@@ -25,7 +26,8 @@ impl Sink for Merged<'_> {
     }
 }
 
-/// A table of descriptors, and a function that gives the values of its counters to a [`Sink`].
+/// Declares a table of descriptors, and a function that passes the values of its counters to a
+/// [`Sink`].
 macro_rules! counters {
     ($table:ident, fn $put:ident($($source:ident: $type:ty),+) {
         $($(#[doc = $help:literal])+ $name:ident: $kind:ident $($unit:ident)? = $value:expr,)+

@@ -1,4 +1,4 @@
-//! TCP's and MPA's counters under the names that the API has for them.
+//! Counters of TCP and MPA under their names in the API.
 
 use tcp_lite::endpoint::EndpointStats;
 
@@ -6,7 +6,7 @@ use super::table::counters;
 use super::ulp::put_ulp;
 use api::Counters;
 
-/// What a stream over TCP did.
+/// Returns the counters of a stream over TCP.
 pub(super) fn tcp_counters(stats: &EndpointStats) -> Counters {
     let mut counters = Counters::new();
     put_tcp(&mut counters, stats);

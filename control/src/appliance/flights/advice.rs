@@ -1,15 +1,15 @@
-//! What an operator can do about the end of a stream, and the key of the configuration that matters.
+//! Advice to the operator on the end of a stream, and the configuration key that matters.
 
 use dataplane::WaitedFor;
 
 use super::flight::{End, Flight, What};
 
-/// What a stream that was aborted without a reason displays.
+/// Sentence of a stream that was aborted without a recorded reason.
 const ABORTED: &str = "aborted by this end";
 
 const LINGERS: &str = "This end had closed its direction, and the peer did not close its own in time: look at the peer's program.";
 
-/// One sentence, and the key if one matters.
+/// One sentence of advice, and the configuration key if one matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Advice {
     pub(super) key: Option<&'static str>,
@@ -24,7 +24,7 @@ const fn plain(sentence: &'static str) -> Option<Advice> {
     Some(Advice { key: None, sentence })
 }
 
-/// About the end, or about the error that led to it.
+/// Returns the advice on the end, or on the error that led to it.
 pub(super) fn advice(end: &End, flight: &Flight) -> Option<Advice> {
     let by_error = flight.entries().iter().find_map(|entry| match &entry.what {
         What::Error { layer: "ddp", code, .. } => of_ddp(*code),
@@ -36,7 +36,7 @@ pub(super) fn advice(end: &End, flight: &Flight) -> Option<Advice> {
         .or_else(|| of_reason(end.reason, &end.sentence))
 }
 
-/// A time-out whose cause the worker's recorder shows.
+/// Advises on a time-out whose cause the worker's recorder shows.
 fn of_records(reason: &str, flight: &Flight) -> Option<Advice> {
     match (reason, flight.recorded.as_deref()?.waited_for()?) {
         ("tcp_timeout", WaitedFor::Window) => key(
@@ -57,7 +57,7 @@ fn of_records(reason: &str, flight: &Flight) -> Option<Advice> {
     }
 }
 
-/// RFC 5041 §7.2.
+/// Advises on a DDP error (RFC 5041 §7.2).
 fn of_ddp(code: (u8, u8)) -> Option<Advice> {
     match code {
         (1, 0) => key(
@@ -90,7 +90,7 @@ fn of_ddp(code: (u8, u8)) -> Option<Advice> {
     }
 }
 
-/// `sentence`: the one in which the end is told.
+/// Advises on the reason of an end. `sentence`: the sentence that reports the end.
 fn of_reason(reason: &str, sentence: &str) -> Option<Advice> {
     match reason {
         "tcp_timeout" => key(
@@ -127,7 +127,7 @@ fn of_reason(reason: &str, sentence: &str) -> Option<Advice> {
             "The peer had closed its direction, and this end had not sent all answers, or not stored all messages, in time: \
              look for slow files, and for a peer that takes no answers.",
         ),
-        // Else the sentence says why.
+        // Otherwise the sentence gives the reason.
         "local_abort" if sentence == ABORTED => plain(
             "The cause is not recorded. A region that is removed by force, a listener that no longer admits the peer, a reload \
              and the end of ddpd abort streams: `ddpctl events` has them at that time.",
@@ -140,7 +140,7 @@ fn of_reason(reason: &str, sentence: &str) -> Option<Advice> {
 mod tests {
     use super::*;
 
-    /// Reasons whose sentence says all.
+    /// Reasons whose sentence needs no advice.
     const PLAIN: [&str; 4] =
         ["local_shutdown", "peer_shutdown", "rejected_by_peer", "rejected_here"];
 
@@ -212,7 +212,7 @@ mod tests {
         }
     }
 
-    // The advice must not point to a sentence that says nothing.
+    // The advice must not refer to a sentence without a reason.
     #[test]
     fn an_abort_without_a_reason_says_that_none_is_recorded() {
         let reason = dataplane::CloseReason::Tcp(tcp_lite::endpoint::CloseReason::LocalAbort);

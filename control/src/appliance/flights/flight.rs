@@ -11,28 +11,28 @@ use super::recorded::{Recorded, Told};
 use super::{ENTRIES, Ending};
 use api::Counters;
 
-/// Entries at the beginning that are never left out.
+/// First entries, which are never dropped.
 const FIRST: usize = 6;
-/// Bytes of one sentence, at most.
+/// Longest sentence, bytes.
 const SENTENCE: usize = 240;
-/// Bytes of a header, at most: DDP's and RDMAP's have 40.
+/// Longest header, bytes: DDP's and RDMAP's have 40.
 const HEADER: usize = 40;
 
-/// RFC 5040 §4.8: the layers of an error by their numbers.
+/// Layers of an error by number (RFC 5040 §4.8).
 const LAYERS: [&str; 3] = ["rdmap", "ddp", "mpa"];
 
-/// What happened to one stream.
+/// The record of one stream.
 #[derive(Debug)]
 pub(super) struct Flight {
     stream: StreamId,
     local: SocketAddr,
     remote: SocketAddr,
-    /// The peer opened it.
+    /// True if the peer opened the stream.
     pub(super) accepted: bool,
     pub(super) began: Instant,
     entries: Vec<Entry>,
     pub(super) left_out: u64,
-    /// What its worker's recorder had when it was asked last, or at the end.
+    /// The worker's recording, as of the last query or the end.
     pub(super) recorded: Option<Box<Recorded>>,
     pub(super) end: Option<Box<End>>,
 }
@@ -43,30 +43,30 @@ pub(super) struct Entry {
     pub(super) what: What,
 }
 
-/// What can happen.
+/// A recorded event.
 #[derive(Debug)]
 pub(super) enum What {
-    /// The peer asked for it; MPA's revision, none over SCTP.
+    /// The peer requested the stream. `revision`: of MPA, `None` over SCTP.
     Requested { revision: Option<u8> },
     /// Messages can flow.
     Established { transport: &'static str, ulp: UlpKind, mulpdu: u32 },
-    /// Messages arrived, since the entry before.
+    /// Messages arrived after the previous entry.
     Delivered { messages: u64, bytes: u64, last: Instant },
-    /// DDP or RDMAP refused something.
+    /// DDP or RDMAP found an error.
     Error { layer: &'static str, code: (u8, u8), reason: Box<str>, header: Box<[u8]> },
     /// RDMAP's Terminate.
     Terminate { by_peer: bool, numbers: (u8, u8, u8), reason: Box<str> },
-    /// The peer sends nothing more.
+    /// The peer closed its direction.
     PeerClosed { incomplete: bool },
-    /// Time-outs in a row without an acknowledgement.
+    /// Consecutive time-outs without an acknowledgement.
     Stalled { timeouts: u32 },
     /// The peer acknowledges again.
     Resumed,
-    /// A message of ours could not be sent.
+    /// A message of this end could not be sent.
     PostFailed { reason: Box<str> },
 }
 
-/// How it ended.
+/// The end of a stream.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) at: Option<Instant>,
@@ -98,7 +98,7 @@ impl What {
         What::PostFailed { reason: cut(reason) }
     }
 
-    /// Layer, type and code of an error or a Terminate, as a worker records them.
+    /// Returns kind, layer, type and code of an error or a Terminate, as a worker records them.
     pub(super) fn error_of(&self) -> Option<(Told, (u8, u8, u8))> {
         match self {
             What::Error { layer, code: (kind, code), .. } => {
@@ -169,7 +169,8 @@ impl Flight {
         &self.entries
     }
 
-    /// Adds an entry; of the middle ones the oldest is left out when there are too many.
+    /// Adds an entry. Beyond [`ENTRIES`](super::ENTRIES) the oldest entry after the first ones is
+    /// dropped.
     pub(super) fn add(&mut self, at: Instant, what: What) {
         if self.entries.len() == ENTRIES {
             self.entries.remove(FIRST);
@@ -187,7 +188,7 @@ impl Flight {
         self.add(now, What::Established { transport, ulp, mulpdu });
     }
 
-    /// A message was delivered: one entry for all that nothing else is between.
+    /// Records a delivered message. Consecutive deliveries share one entry.
     pub(super) fn delivered(&mut self, len: u64, now: Instant) {
         match self.entries.last_mut() {
             Some(Entry { what: What::Delivered { messages, bytes, last }, .. }) => {
@@ -204,9 +205,9 @@ impl Flight {
         self.end = Some(Box::new(End { at: Some(now), ..end }));
     }
 
-    /// Memory that it takes, roughly.
+    /// Returns the approximate memory of the record, bytes.
     pub(super) fn bytes(&self) -> usize {
-        /// Of a counter: its name, its number, its place in the tree.
+        /// Bytes of a counter: its name, its number, its place in the tree.
         const COUNTER: usize = 64;
         let entries = self.entries.capacity() * size_of::<Entry>();
         let texts: usize = self.entries.iter().map(|entry| entry.what.bytes()).sum();
@@ -219,7 +220,7 @@ impl Flight {
     }
 }
 
-/// The layer of an error, and its numbers there.
+/// Returns the layer of an error, and its type and code there.
 pub(in crate::appliance) fn rdmap_code(error: &rdmap::Error) -> (&'static str, (u8, u8)) {
     match error {
         rdmap::Error::Ddp(error) => ("ddp", (error.code.error_type(), error.code.code())),
@@ -229,7 +230,7 @@ pub(in crate::appliance) fn rdmap_code(error: &rdmap::Error) -> (&'static str, (
     }
 }
 
-/// The header of the segment that it is about.
+/// Returns the header of the segment that caused the error.
 pub(super) fn header(error: &rdmap::Error) -> &[u8] {
     match error {
         rdmap::Error::Ddp(error) => &error.header,

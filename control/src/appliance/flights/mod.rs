@@ -1,13 +1,16 @@
-//! The flight recorder: what happened to each stream, and an archive of those that did not end in order.
+//! The flight recorder: the events of each stream, and an archive of streams that did not end in
+//! order.
 //!
-//! On unless `management.recorder` is false. A stream that lives has a few entries: its beginning, errors, the ends of its
-//! directions; deliveries are counted in one entry, so that an idle stream has two and a busy one no more. Of more than
-//! [`ENTRIES`] the middle ones are left out and counted. When a stream ends by an error, a Terminate, a reset or a
-//! time-out, its record goes to the archive, which is bounded by count and by bytes, the oldest first out.
+//! The recorder is on unless `management.recorder` is false. A live stream has a few entries: its
+//! beginning, errors, and the ends of its directions. Consecutive deliveries share one entry, so
+//! idle and busy streams have two. Beyond [`ENTRIES`] the middle entries are dropped and counted.
+//! The record of a stream that ends by an error, a Terminate, a reset or a time-out goes to the
+//! archive, which is bounded by count and bytes; the oldest record is dropped first.
 //!
-//! Headers are kept of segments that DDP or RDMAP refused, payload never. It learns from the workers' events. What happens
-//! below, in TCP or SCTP, the workers keep in a small ring for each connection ([`dataplane::Record`]), which comes here
-//! when a stream ends otherwise than in order, or when it is asked for.
+//! Headers are kept of segments that DDP or RDMAP refused, payload never. The entries come from the
+//! workers' events. The workers keep TCP's and SCTP's events in a small ring per connection
+//! ([`dataplane::Record`]). A worker sends the ring when a stream does not end in order, or on
+//! request.
 
 mod advice;
 mod flight;
@@ -28,30 +31,30 @@ use self::recorded::Recorded;
 use super::counters;
 use api::{self, Subject};
 
-/// Entries of one stream, at most.
+/// Most entries of one stream.
 const ENTRIES: usize = 32;
 
-/// The recorder.
+/// The flight recorder.
 #[derive(Default)]
 pub(super) struct Flights {
     live: HashMap<StreamId, Flight>,
-    /// The newest last.
+    /// Records of ended streams, the newest last.
     archive: VecDeque<Flight>,
     bytes: usize,
 }
 
-/// What only the control thread knows of the end of a stream.
+/// The control thread's knowledge of the end of a stream.
 pub(super) struct Ending<'a> {
     pub listener: Option<&'a str>,
     pub job: Option<u64>,
-    /// Why, one sentence.
+    /// Cause, one sentence.
     pub sentence: &'a str,
-    /// Nothing went wrong.
+    /// True if the stream ended in order.
     pub in_order: bool,
 }
 
 impl Flights {
-    /// An event of a worker, before it is handled.
+    /// Records an event of a worker, before it is handled.
     pub(super) fn observe(&mut self, event: &Event, now: Instant) {
         match event {
             Event::Incoming { stream, local, remote, revision, .. } => {
@@ -90,7 +93,7 @@ impl Flights {
                 self.add(*stream, now, What::Stalled { timeouts: stall.timeouts });
             }
             Event::Resumed { stream } => self.add(*stream, now, What::Resumed),
-            // The end of the stream itself is told otherwise, and once.
+            // The end of the stream is recorded once, elsewhere.
             Event::PostFailed { reason: PostFailure::Flushed | PostFailure::NoStream, .. } => {}
             Event::PostFailed { stream, reason, .. } => {
                 self.add(*stream, now, What::post_failed(reason.to_string()));
@@ -106,7 +109,8 @@ impl Flights {
         }
     }
 
-    /// Streams that live of those that are asked about: the newest, as many as a worker may be asked about.
+    /// Returns the live streams of a subject: the newest, at most as many as one request to the
+    /// workers may name.
     pub(super) fn live(&self, subject: Subject) -> Vec<StreamId> {
         let mut live: Vec<&Flight> = match subject {
             Subject::Stream(id) => self.live.get(&StreamId(id.0)).into_iter().collect(),
@@ -131,7 +135,7 @@ impl Flights {
         }
     }
 
-    /// A stream has ended. It is archived, unless that was in order.
+    /// Ends the record of a stream. It is archived unless the end was orderly.
     pub(super) fn ended(
         &mut self,
         stream: StreamId,
@@ -156,7 +160,8 @@ impl Flights {
         self.trim(bounds);
     }
 
-    /// Removes the oldest record of a peer that has more than half of the archive, so that one peer cannot push out all others.
+    /// Removes the oldest record of a peer with more than half of the archive, so that one peer
+    /// cannot displace all others.
     fn make_room_of(&mut self, peer: IpAddr, streams: usize) {
         let of_peer = |flight: &Flight| flight.remote().ip() == peer;
         let held = self.archive.iter().filter(|flight| of_peer(flight)).count();
@@ -168,7 +173,7 @@ impl Flights {
         }
     }
 
-    /// Keeps so many streams that have ended, of so many bytes together: the newest.
+    /// Trims the archive to `streams` records and `bytes` bytes. The newest stay.
     pub(super) fn trim(&mut self, (streams, bytes): (usize, usize)) {
         while self.archive.len() > streams || self.bytes > bytes {
             let Some(oldest) = self.archive.pop_front() else { break };
@@ -176,24 +181,24 @@ impl Flights {
         }
     }
 
-    /// A stream that never was.
+    /// Drops the record of a stream that was rejected.
     pub(super) fn forget(&mut self, stream: StreamId) {
         self.live.remove(&stream);
     }
 
-    /// A stream, dead or alive.
+    /// Returns the record of a live or ended stream.
     pub(super) fn stream(&self, id: StreamId, now: Instant) -> Option<api::Flight> {
         let ended = self.archive.iter().rev().find(|flight| flight.stream() == id);
         self.live.get(&id).or(ended).map(|flight| story::tell(flight, clock(now)))
     }
 
-    /// Streams of a job that have ended.
+    /// Returns the records of a job's ended streams.
     pub(super) fn of_job(&self, job: u64, now: Instant) -> Vec<api::Flight> {
         let flights = self.archive.iter().filter(|flight| flight.job() == Some(job));
         flights.map(|flight| story::tell(flight, clock(now))).collect()
     }
 
-    /// Streams with a peer, at any of its ports or at one: those that have ended, then those that live.
+    /// Returns the records of a peer, at any of its ports or at one: ended streams, then live ones.
     pub(super) fn of_peer(&self, ip: IpAddr, port: Option<u16>, now: Instant) -> Vec<api::Flight> {
         let mut live: Vec<&Flight> =
             self.live.values().filter(|flight| is_with(flight, ip, port)).collect();
@@ -202,26 +207,26 @@ impl Flights {
         ended.chain(live).map(|flight| story::tell(flight, clock(now))).collect()
     }
 
-    /// Bytes that a live stream takes.
+    /// Returns the bytes of a live stream's record.
     #[cfg(test)]
     pub(super) fn live_bytes(&self, id: StreamId) -> usize {
         self.live[&id].bytes()
     }
 
-    /// Records, and their bytes.
+    /// Returns the number of live records, of archived ones, and the archive's bytes.
     #[cfg(test)]
     pub(super) fn archived(&self) -> (usize, usize, usize) {
         (self.live.len(), self.archive.len(), self.bytes)
     }
 }
 
-/// It was with this host, at any of its ports or at one.
+/// Returns true if the stream's peer is this host, at any of its ports or at one.
 fn is_with(flight: &Flight, ip: IpAddr, port: Option<u16>) -> bool {
     let end = flight.remote();
     end.ip() == ip && port.is_none_or(|port| port == end.port())
 }
 
-/// Microseconds since 1970 of a moment.
+/// Returns a conversion of instants to microseconds since 1970.
 fn clock(now: Instant) -> impl Fn(Instant) -> u64 {
     let today = SystemTime::now();
     move |at| {

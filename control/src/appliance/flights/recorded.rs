@@ -1,4 +1,5 @@
-//! What a worker's recorder had of a stream's connection, or of the association that it shared: in words and sentences.
+//! The worker's recording of a stream's connection, or of the association that the stream shared,
+//! as words and sentences.
 
 use std::time::{Duration, Instant};
 
@@ -8,20 +9,20 @@ use tcp_lite::tcp::State;
 use super::words::{layer_name, seconds};
 use api::FlightHeader;
 
-/// What the control thread is told of, too.
+/// Events that reach the control thread by another path, too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Told {
-    /// An error in what the peer sent.
+    /// An error in data of the peer.
     Error,
     /// A Terminate.
     Terminate { by_peer: bool },
 }
 
-/// Records with the moment when they came.
+/// A worker's recording, with the time of its arrival.
 #[derive(Debug)]
 pub(super) struct Recorded {
     transport: Transport,
-    /// The worker's time, and ours, at one moment.
+    /// The worker's time and the control thread's at the same moment.
     clocks: (base::Instant, Instant),
     records: Vec<Record>,
     pub(super) left_out: u64,
@@ -37,12 +38,12 @@ impl Recorded {
         }
     }
 
-    /// Memory that it takes.
+    /// Returns the memory of the recording, bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Recorded>() + self.records.capacity() * size_of::<Record>()
     }
 
-    /// The records, each with when it was made.
+    /// Returns the records with their times.
     pub(super) fn records(&self) -> impl DoubleEndedIterator<Item = (Instant, &Record)> {
         let (theirs, ours) = self.clocks;
         let at = move |record: &Record| {
@@ -59,19 +60,20 @@ impl Recorded {
         self.records().find(|(_, record)| record.kind() == kind)
     }
 
-    /// The peer had closed its window, and did not open it again.
+    /// Returns true if the peer closed its receive window and did not open it again.
     fn window_is_closed(&self) -> bool {
         let mut windows = self.records.iter().rev().map(Record::kind);
         windows.find(|kind| matches!(kind, Kind::WindowClosed | Kind::WindowOpened))
             == Some(Kind::WindowClosed)
     }
 
-    /// What did not come, if it was given up.
+    /// Returns the awaited segment or chunk, if the connection was given up.
     pub(super) fn waited_for(&self) -> Option<WaitedFor> {
         self.last(Kind::GaveUp)?.1.waited_for()
     }
 
-    /// What matters of it, a sentence each. `after` gives the time since the stream began.
+    /// Returns the significant events, one sentence each. `after`: time since the beginning of the
+    /// stream.
     pub(super) fn sentences(&self, after: impl Fn(Instant) -> Duration) -> Vec<String> {
         let mut told = Vec::new();
         let when = |at| seconds(after(at));
@@ -107,7 +109,7 @@ impl Recorded {
             && let Some((at, _)) = self.last(Kind::WindowClosed)
         {
             let why = match self.waited_for() {
-                // It may be gone.
+                // The peer's host may be down.
                 Some(WaitedFor::Acknowledgement | WaitedFor::ProbeAnswer) => "",
                 _ => ": its program does not read",
             };
@@ -129,7 +131,7 @@ impl Recorded {
         told
     }
 
-    /// A record's word, and what is known of it.
+    /// Returns a record's word and its detail.
     pub(super) fn words(&self, record: &Record) -> (&'static str, String) {
         let (number, answer, count) = (record.number, record.answer, record.count);
         match record.kind() {
@@ -181,11 +183,11 @@ impl Recorded {
         }
     }
 
-    /// The header that a record has.
+    /// Returns the header in a record.
     pub(super) fn header(&self, record: &Record) -> Option<FlightHeader> {
         let from_peer = record.kind().header()?;
         let is_reset = matches!(record.kind(), Kind::ResetSent | Kind::ResetReceived);
-        // That of an ABORT is its cause.
+        // The answer field of an ABORT is its cause.
         let acknowledges =
             if is_reset && self.transport == Transport::Sctp { 0 } else { record.answer };
         Some(FlightHeader {
@@ -199,7 +201,7 @@ impl Recorded {
         })
     }
 
-    /// Layer, type and code of an error; and whether it is of a Terminate, by the peer or not.
+    /// Returns the kind, layer, type and code of a recorded error or Terminate.
     pub(super) fn error(record: &Record) -> Option<(Told, (u8, u8, u8))> {
         let told = match record.kind() {
             Kind::ErrorFound => Told::Error,
@@ -241,7 +243,7 @@ impl Recorded {
         }
     }
 
-    /// What a segment or packet carries since a change of the path MTU, and carried before.
+    /// Returns the payload or packet size before and after a change of the path MTU, in words.
     fn sizes(&self, record: &Record) -> String {
         let (before, now) = (record.number, record.answer);
         match self.transport {

@@ -12,7 +12,7 @@ use super::words::{layer_name, seconds};
 use crate::appliance::env::api_id;
 use api::{self, Counters, FlightEnd, FlightEvent};
 
-/// All of a record. `clock` gives microseconds since 1970.
+/// Returns the whole record. `clock`: microseconds since 1970 of an instant.
 pub(super) fn tell(flight: &Flight, clock: impl Fn(Instant) -> u64) -> api::Flight {
     let end = flight.end.as_deref();
     let advice = end.and_then(|end| advice(end, flight));
@@ -38,8 +38,8 @@ pub(super) fn tell(flight: &Flight, clock: impl Fn(Instant) -> u64) -> api::Flig
     }
 }
 
-/// What the control thread saw and what the worker recorded, in order. What both have is one event, with the control
-/// thread's detail at the worker's time.
+/// Merges the control thread's entries with the worker's records, in order of time. An event that
+/// both have appears once, with the control thread's detail and the worker's time.
 fn events(flight: &Flight) -> Vec<FlightEvent> {
     let after = |at: Instant| at.saturating_duration_since(flight.began);
     let micros = |at: Instant| u64::try_from(after(at).as_micros()).unwrap_or(u64::MAX);
@@ -126,7 +126,7 @@ fn beginning(flight: &Flight) -> String {
     format!("Stream {id} with {remote}: {whence}{job}, {established}.")
 }
 
-/// What a layer found wrong, or said.
+/// Returns a sentence on an error or Terminate.
 fn error(flight: &Flight, entry: &Entry) -> Option<String> {
     let after = seconds(entry.at.saturating_duration_since(flight.began));
     Some(match &entry.what {
@@ -177,7 +177,7 @@ fn traffic(counters: &Counters) -> String {
     sentence + "."
 }
 
-/// An entry's word, and what is known of it.
+/// Returns an entry's word and its detail.
 fn words(what: &What, after: impl Fn(Instant) -> Duration) -> (&'static str, String) {
     match what {
         What::Requested { revision: Some(revision) } => {

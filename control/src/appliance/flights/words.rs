@@ -1,8 +1,8 @@
-//! Words that several parts of a record need.
+//! Words that several parts of a record use.
 
 use std::time::Duration;
 
-/// RFC 5040 §4.8: layers of a Terminate.
+/// Returns the layer of a Terminate (RFC 5040 §4.8).
 pub(super) fn layer_name(layer: u8, kind: u8) -> &'static str {
     match (layer, kind) {
         (0, _) => "RDMAP",

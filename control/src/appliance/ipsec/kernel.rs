@@ -1,4 +1,5 @@
-//! The kernel's policies and SAs, which IKE daemons install: the workers get them, and the kernel learns what is used.
+//! The kernel's policies and SAs, which IKE daemons install. The workers receive them, and the
+//! kernel learns of their use.
 //!
 //! ```text
 //!   IKE daemon ── XFRM ── kernel ── netlink ── [`Kernel`] ── commands ──> workers
@@ -16,29 +17,29 @@ use xfrm::{Event, Mirror, MirrorConfig, PolicyInfo, ProtectionInfo};
 
 use super::socket::{Received, Socket};
 
-/// Datagrams that are taken before others are scheduled.
+/// Most datagrams that are taken before other inputs are handled.
 const BATCH: usize = 256;
-/// The kernel answers at once; a defect shall not stop the start for ever.
+/// Longest wait for the kernel's first answer: a defect must not block the start forever.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often the time is looked at meanwhile.
+/// Interval at which the time is checked during the wait.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-/// How often the kernel is told what of the SAs was used.
+/// Interval between reports on the use of SAs to the kernel.
 const TELL: Duration = Duration::from_secs(1);
-/// Sequence numbers that are reserved at a time: a second's worth and more.
+/// Sequence numbers reserved at a time, enough for more than a second.
 const AT_A_TIME: u64 = 1 << 24;
 
-/// The mirror with its socket.
+/// The mirror of the kernel's state, with its socket.
 pub(in crate::appliance) struct Kernel {
     socket: Socket,
     mirror: Mirror,
     sas: HashMap<SaId, Sa>,
     protections: Vec<ProtectionInfo>,
-    /// Of the first answer.
+    /// Events of the first answer.
     first: Vec<Event>,
     tell_at: Option<Instant>,
-    /// The workers have been asked what they used.
+    /// True while the workers' answer on the use of SAs is outstanding.
     asked: bool,
-    /// The socket failed: told once.
+    /// True after the socket has failed, so that the failure is logged once.
     broken: bool,
 }
 
@@ -48,7 +49,7 @@ pub(in crate::appliance) struct Sa {
     pub(in crate::appliance) spi: u32,
     pub(in crate::appliance) direction: SaDirection,
     pub(in crate::appliance) protection: Protection,
-    /// Packets that the kernel was told of.
+    /// Packets that the kernel has been notified of.
     told: u64,
 }
 
@@ -59,10 +60,10 @@ impl std::fmt::Debug for Kernel {
 }
 
 impl Kernel {
-    /// Asks the kernel for what it has.
+    /// Requests the kernel's current state.
     ///
     /// # Errors
-    /// A sentence: there is no socket, or no answer.
+    /// One sentence: no socket, or no answer.
     pub(super) fn open(window: u16) -> Result<Kernel, String> {
         let mirror = Mirror::new(MirrorConfig { min_window: window, chunk: AT_A_TIME });
         let mut kernel = Kernel {
@@ -80,7 +81,7 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Waits for the first answer, whose events the first turn returns.
+    /// Waits for the first answer. The first turn returns its events.
     fn first_answer(&mut self) -> Result<(), String> {
         let (mut events, until) = (Vec::new(), Instant::now() + PATIENCE);
         while !self.mirror.is_synced() {
@@ -98,7 +99,7 @@ impl Kernel {
             if !self.mirror.is_synced() {
                 self.mirror.retry();
                 let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
-                // A signal, or nothing yet: the time is looked at again.
+                // After a signal or a time-out the time is checked again.
                 let _ = poll(&mut fds, Some(&LOOK));
             }
         }
@@ -106,17 +107,18 @@ impl Kernel {
         Ok(())
     }
 
-    /// To wait on.
+    /// Returns the socket, to wait on.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// What the kernel had at first is on its way to the workers.
+    /// Returns true if the events of the first answer have been taken.
     pub(super) fn is_ready(&self) -> bool {
         self.first.is_empty()
     }
 
-    /// Takes what the kernel has sent, sends what it is to know, and returns what has changed. True when there may be more.
+    /// Handles the kernel's datagrams, sends requests, and returns the changes. Returns true if
+    /// more may be pending.
     pub(in crate::appliance) fn turn(&mut self) -> (Vec<Event>, bool) {
         let mut more = true;
         for _ in 0..BATCH {
@@ -150,7 +152,7 @@ impl Kernel {
         while let Some(request) = self.mirror.poll_transmit() {
             let sent = self.socket.send(&request);
             if self.checked(sent).is_none() {
-                // It counts as sent: all is asked again.
+                // The mirror counts the request as sent: synchronize again.
                 return self.mirror.restart();
             }
         }
@@ -183,38 +185,38 @@ impl Kernel {
         }
     }
 
-    /// An SA that the workers have, or are about to lose.
+    /// Returns an SA that the workers have, or are about to lose.
     pub(in crate::appliance) fn sa(&self, id: SaId) -> Option<&Sa> {
         self.sas.get(&id)
     }
 
-    /// An SA has gone.
+    /// Drops an SA that has been deleted.
     pub(in crate::appliance) fn forget(&mut self, id: SaId) -> Option<Sa> {
         self.sas.remove(&id)
     }
 
-    /// A packet needs an SA: the IKE daemons are asked.
+    /// Requests an SA for a packet from the IKE daemons.
     pub(in crate::appliance) fn wanted(&mut self, protection: Protection, flow: &Flow) {
         self.mirror.wanted(protection, flow);
     }
 
-    /// A lifetime is over.
+    /// Reports the end of a lifetime to the kernel.
     pub(in crate::appliance) fn over(&mut self, id: SaId, hard: bool) {
         self.mirror.over(id, hard);
     }
 
-    /// An SA needs more sequence numbers.
+    /// Reserves further sequence numbers for an SA.
     pub(in crate::appliance) fn reserve(&mut self, id: SaId) {
         self.mirror.reserve(id);
     }
 
-    /// When the use of SAs is to be asked for.
+    /// Returns when the use of SAs is next requested.
     pub(in crate::appliance) fn poll_timeout(&self) -> Option<Instant> {
         self.tell_at
     }
 
-    /// True if it is time to ask what was used, and the time after that begins. What the kernel refused to list is asked
-    /// for again, too.
+    /// Returns true if the use of SAs is to be requested now, and schedules the next time. Lists
+    /// that the kernel refused are requested again, too.
     pub(in crate::appliance) fn is_time(&mut self, now: Instant) -> bool {
         let due = self.tell_at.is_none_or(|at| now >= at);
         if due {
@@ -222,13 +224,13 @@ impl Kernel {
             self.mirror.retry();
             self.transmit();
         }
-        // One question at a time.
+        // One outstanding request at a time.
         let asks = due && !self.asked && !self.sas.is_empty();
         self.asked |= asks;
         asks
     }
 
-    /// What the workers have used.
+    /// Reports the workers' use of SAs to the kernel.
     pub(in crate::appliance) fn used(&mut self, all: &[SaInfo]) {
         self.asked = false;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -241,11 +243,11 @@ impl Kernel {
                 self.mirror.used(info.id, packets, bytes, info.sequence, now);
             }
         }
-        // At the end no turn follows.
+        // At the end of the process no further turn sends it.
         self.transmit();
     }
 
-    /// What policies ask for by this number.
+    /// Returns the requirements of the policies with this protection.
     pub(in crate::appliance) fn protection(
         &self,
         protection: Protection,
@@ -253,23 +255,23 @@ impl Kernel {
         self.protections.iter().find(|known| known.protection == protection)
     }
 
-    /// What a protection is called.
+    /// Returns the name of a protection.
     pub(in crate::appliance) fn name(&self, protection: Protection) -> Option<String> {
         self.protection(protection).map(ToString::to_string)
     }
 
-    /// The kernel's policies as an operator sees them.
+    /// Returns the kernel's policies for the API.
     pub(in crate::appliance) fn policies(&self) -> impl Iterator<Item = PolicyInfo> {
         self.mirror.policies()
     }
 
-    /// SAs of the kernel that no worker has, with the reason.
+    /// Returns the kernel's SAs that no worker has, with the reason.
     pub(in crate::appliance) fn others(&self) -> impl Iterator<Item = xfrm::SaInfo> {
         self.mirror.sas().filter(|sa| sa.id.is_none())
     }
 }
 
-/// What the policies ask for, the owner of each to be chosen: the highest number of a protection and one.
+/// Returns the number of protections in the policies: the highest one plus 1.
 pub(in crate::appliance) fn protections(list: &[ipsec::policy::Policy<Protection>]) -> usize {
     let numbers = list.iter().filter_map(|policy| match policy.action {
         Action::Protect(protection) => Some(usize::from(protection.0) + 1),

@@ -1,4 +1,4 @@
-//! Keys of SAs from files.
+//! Reads keys of SAs from files.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -10,17 +10,17 @@ use zeroize::Zeroizing;
 
 use config::text;
 
-/// Bytes of such a file at most.
+/// Longest key file, bytes.
 const MOST: u64 = 1024;
 
-/// The keys as bytes, wiped in the end.
+/// Keys as bytes, wiped on drop.
 pub(super) struct KeyText {
     encryption: Zeroizing<Vec<u8>>,
     authentication: Zeroizing<Vec<u8>>,
 }
 
 impl KeyText {
-    /// Another SA has the key of the encryption, too.
+    /// Returns true if another SA has the same encryption key.
     pub(super) fn is_same_key(&self, other: &KeyText) -> bool {
         !self.encryption.is_empty() && self.encryption == other.encryption
     }
@@ -30,11 +30,11 @@ impl KeyText {
     }
 }
 
-/// Reads a file that others than its owner cannot read: a line for the encryption with its salt, a line for the
-/// authentication, whichever the algorithm has, in hexadecimal.
+/// Reads a file that only its owner may read: in hexadecimal, a line with the encryption key and
+/// its salt, and a line with the authentication key, as the algorithm requires.
 ///
 /// # Errors
-/// One sentence, without anything of the keys.
+/// One sentence, without any part of the keys.
 pub(super) fn read(path: &Path, algorithm: Algorithm) -> Result<KeyText, String> {
     let shown = path.display();
     let cannot = |error: std::io::Error| format!("{shown} cannot be read: {error}");

@@ -1,5 +1,5 @@
-//! SAs with keys from files: what the workers get of them at the start, and their sequence numbers, which are reserved
-//! ahead.
+//! SAs with keys from files: the workers' configuration at the start, and the sequence numbers,
+//! which are reserved ahead.
 
 mod kernel;
 mod keys;
@@ -24,10 +24,10 @@ use config::{Config, PolicyAction, PolicySection, SaSection};
 
 /// UDP port of ESP in UDP (RFC 3948 §2.1).
 const NAT_PORT: u16 = 4500;
-/// Time to live of outer packets.
+/// TTL of outer packets.
 const TTL: u8 = 64;
 
-/// Where the SAs come from that are in force.
+/// Source of the SAs in force: files or the kernel.
 #[derive(Debug, Default)]
 pub struct Ipsec {
     sas: Vec<Static>,
@@ -40,10 +40,11 @@ struct Static {
     sequence: Option<Sequence>,
 }
 
-/// What the workers get, and what stays here; nothing of either without policies.
+/// Returns the workers' configuration and the control thread's state. Without policies both are
+/// empty.
 ///
 /// # Errors
-/// A sentence about a file that cannot be used.
+/// One sentence about a file that cannot be used.
 pub(super) fn start(config: &Config) -> Result<(Option<Arc<IpsecConfig>>, Ipsec), String> {
     let section = &config.ipsec;
     if !section.is_on() {
@@ -52,7 +53,7 @@ pub(super) fn start(config: &Config) -> Result<(Option<Arc<IpsecConfig>>, Ipsec)
     if section.is_kernels() {
         Owners::of(config)?;
         let kernel = Some(Kernel::open(section.keys.window)?);
-        // Until the kernel has answered nothing passes but IKE and neighbour discovery.
+        // Until the kernel has answered, only IKE and neighbour discovery pass.
         let policies = Spd::of_others(Vec::new(), Unselected::DROP);
         let (owners, sas, windows) = (Vec::new(), Vec::new(), ReplayWindows::default());
         let config = IpsecConfig { policies, owners, sas, alone: true, windows };
@@ -94,14 +95,14 @@ pub(super) fn start(config: &Config) -> Result<(Option<Arc<IpsecConfig>>, Ipsec)
     Ok((Some(Arc::new(IpsecConfig { policies, owners, sas, alone: false, windows })), ipsec))
 }
 
-/// The workers that may have SAs: what they seal and open passes any port.
+/// Workers that may own SAs: they send and receive at every port.
 pub(super) struct Owners(Vec<u16>);
 
 impl Owners {
-    /// Those that have a queue of each port.
+    /// Selects the workers with a queue of each port.
     ///
     /// # Errors
-    /// There is none: a sentence.
+    /// One sentence: no worker has a queue of each port.
     pub(super) fn of(config: &Config) -> Result<Owners, String> {
         let all = 0..config.workers.len();
         let everywhere =
@@ -113,13 +114,13 @@ impl Owners {
         }
     }
 
-    /// One for each of so many protections.
+    /// Returns an owner for each protection, round-robin.
     pub(super) fn first(&self, protections: usize) -> Vec<WorkerId> {
         (0..protections).map(|at| WorkerId(self.0[at % self.0.len()])).collect()
     }
 }
 
-/// The policy with this name and its place among those that protect.
+/// Returns the policy with this name and its index among the protecting policies.
 fn protection<'c>(config: &'c Config, name: &str) -> Option<(Protection, &'c PolicySection)> {
     let mut all = (0..).map(Protection).zip(config.ipsec.protecting());
     all.find(|(_, policy)| policy.name == name)
@@ -149,32 +150,34 @@ fn parameters(sa: &SaSection, policy: &PolicySection, keys: &KeyText) -> Paramet
     }
 }
 
-/// SAs of files are named by their place.
+/// Returns the number of an SA from a file: its index.
 fn id_of(at: usize) -> SaId {
     SaId(at as u64)
 }
 
 impl Ipsec {
-    /// Reserves more sequence numbers for an SA; `None` if it has no file. Returns the last that may be used.
+    /// Reserves more sequence numbers for an SA. Returns the last one that may be used; `None` if
+    /// the SA has no file.
     ///
     /// # Errors
-    /// A sentence: the file cannot be written.
+    /// One sentence: the file cannot be written.
     pub(super) fn reserve(&mut self, id: SaId) -> Option<Result<u64, String>> {
         let sequence = self.sas.get_mut(usize::try_from(id.0).ok()?)?.sequence.as_mut()?;
         Some(sequence.more().map(|(first, numbers)| first + numbers - 1))
     }
 
-    /// The kernel's, if SAs are its.
+    /// Returns the kernel's mirror, if SAs come from the kernel.
     pub(super) fn kernel(&mut self) -> Option<&mut Kernel> {
         self.kernel.as_mut()
     }
 
-    /// The same, to look at.
+    /// Returns the kernel's mirror for reading.
     pub(super) fn kernels(&self) -> Option<&Kernel> {
         self.kernel.as_ref()
     }
 
-    /// SPI, direction and name of an SA: that of the configuration, or what it protects.
+    /// Returns SPI, direction and name of an SA. The name is the configured one, or that of the
+    /// protection.
     pub(super) fn sa(&self, id: SaId) -> Option<(u32, SaDirection, String)> {
         if let Some(kernel) = &self.kernel {
             let sa = kernel.sa(id)?;
@@ -183,17 +186,17 @@ impl Ipsec {
         self.section(id).map(|section| (section.spi, section.direction, section.name.clone()))
     }
 
-    /// To wait on.
+    /// Returns the kernel's socket, to wait on.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.kernel.as_ref().map(Kernel::fd)
     }
 
-    /// The workers have, or are about to get, what is in force.
+    /// Returns true if the SAs and policies in force have been passed to the workers.
     pub(super) fn is_ready(&self) -> bool {
         self.kernel.as_ref().is_none_or(Kernel::is_ready)
     }
 
-    /// An SA as the configuration has it.
+    /// Returns the section of a configured SA.
     pub(super) fn section(&self, id: SaId) -> Option<&SaSection> {
         self.sas.get(usize::try_from(id.0).ok()?).map(|sa| &sa.section)
     }

@@ -1,6 +1,7 @@
-//! Sequence numbers that a file remembers. The file says up to where they may have been used, before they are: whatever
-//! ends the program, none is used twice (RFC 4106 §2). A file that was moved or removed is made again with what it said: the
-//! next start must not find less.
+//! Sequence numbers that are recorded in a file. The file contains the upper bound of the numbers
+//! in use before they are used, so that none is used twice, however the program ends (RFC 4106 §2).
+//! A file that was moved or removed is recreated with its bound: the next start must not find a
+//! lower one.
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
@@ -9,25 +10,25 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-/// Sequence numbers that are reserved at a time: a second's worth and more. A receiver's window is found again over a
-/// gap of less than 2^31 (RFC 4303 appendix A2).
+/// Sequence numbers reserved at a time, enough for more than a second. A receiver resynchronizes
+/// its window over a gap of less than 2^31 (RFC 4303 appendix A2).
 const AT_A_TIME: u64 = 1 << 24;
 
-/// Bytes of what the file says, which are written at once.
+/// Bytes of the file, written in one call.
 const LEN: usize = 32;
 
-/// The file of one SA.
+/// The sequence file of one SA.
 #[derive(Debug)]
 pub(super) struct Sequence {
     path: PathBuf,
     file: File,
     spi: u32,
-    /// The last that may have been used.
+    /// Upper bound of the numbers that may have been used.
     reserved: u64,
 }
 
 impl Sequence {
-    /// Opens the file, or makes it. Nobody else has it as long as we have.
+    /// Opens or creates the file, and locks it against other processes.
     ///
     /// # Errors
     /// One sentence.
@@ -60,10 +61,10 @@ impl Sequence {
         Ok(Sequence { path: path.to_owned(), file, spi, reserved })
     }
 
-    /// Reserves more. Returns the first and how many.
+    /// Reserves more numbers. Returns the first one and their count.
     ///
     /// # Errors
-    /// One sentence: they must not be used.
+    /// One sentence; no further number may be used.
     pub(super) fn more(&mut self) -> Result<(u64, u64), String> {
         let shown = self.path.display().to_string();
         let next = self.reserved.checked_add(AT_A_TIME).ok_or_else(|| {
@@ -80,10 +81,10 @@ impl Sequence {
 }
 
 impl Sequence {
-    /// Makes the file again where its name leads to none.
+    /// Recreates the file if its name no longer exists.
     ///
     /// # Errors
-    /// It cannot be made, or its name leads to another file, which is not overwritten.
+    /// The file cannot be created, or its name leads to another file, which is not overwritten.
     fn follow(&mut self) -> std::io::Result<()> {
         match std::fs::metadata(&self.path) {
             Ok(there) => {
@@ -106,7 +107,7 @@ impl Sequence {
     }
 }
 
-/// A new file's name is to survive a loss of power, too.
+/// Syncs the directory, so that a new file's name survives a loss of power.
 fn sync_directory(path: &Path) -> std::io::Result<()> {
     match path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
         Some(directory) => File::open(directory)?.sync_all(),

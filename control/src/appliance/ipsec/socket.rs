@@ -1,4 +1,5 @@
-//! A netlink socket to the kernel's XFRM. What it brings may hold keys: the buffer is kept out of swap and wiped after each use.
+//! A netlink socket to the kernel's XFRM. Its datagrams may hold keys: the buffer is kept out of
+//! swap and wiped after each use.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,41 +13,42 @@ use rustix::net::{
 };
 use zeroize::Zeroize as _;
 
-/// Bytes of a datagram at most: a dump's have up to 32 KiB.
+/// Longest datagram, bytes: those of a dump have up to 32 KiB.
 const DATAGRAM: usize = 64 << 10;
-/// Bytes that the kernel may keep for us.
+/// Receive buffer of the socket in the kernel, bytes.
 const KEPT: usize = 4 << 20;
 /// Groups: expiries, SAs, policies, reports and migrations (`linux/xfrm.h`).
 ///
-/// Joining them takes `CAP_NET_ADMIN` in the network namespace, and `/proc/net/netlink` lists them for each socket. So this set
-/// is also the mark by which another appliance is found. Reports are in it for that alone: IKE daemons join other sets.
+/// Joining them requires `CAP_NET_ADMIN` in the network namespace, and `/proc/net/netlink` lists
+/// them for each socket. This set therefore also marks the socket of another appliance. Reports are
+/// included only for the mark: IKE daemons join other sets.
 const GROUPS: u32 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6;
 /// Netlink sockets of the calling thread's network namespace.
 const SOCKETS: &str = "/proc/thread-self/net/netlink";
 
-/// What came.
+/// Result of a receive call.
 pub(super) enum Received<'a> {
     /// A datagram of the kernel.
     Datagram(&'a [u8]),
-    /// The kernel has lost messages for us.
+    /// The kernel has lost messages for this socket.
     Lost,
-    /// Nothing more.
+    /// No datagram is pending.
     Nothing,
 }
 
-/// The socket.
+/// The XFRM socket.
 pub(super) struct Socket {
     fd: OwnedFd,
     buffer: Box<[u8]>,
-    /// Dropped before the buffer is freed; `None` where the limit forbids it.
+    /// Unlocked before the buffer is freed; `None` if the limit forbids locking.
     _locked: Option<region::LockGuard>,
 }
 
 impl Socket {
-    /// One that hears of changes from now on.
+    /// Opens a socket that receives changes from now on.
     ///
     /// # Errors
-    /// A sentence.
+    /// One sentence.
     pub(super) fn open() -> Result<Socket, String> {
         let failed = |error: Errno| {
             format!(
@@ -56,12 +58,12 @@ impl Socket {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(XFRM));
         let fd = fd.map_err(failed)?;
-        // The second needs no capability, but has a bound.
+        // The second call requires no capability, but is bounded by `rmem_max`.
         if set_socket_recv_buffer_size_force(&fd, KEPT).is_err() {
             set_socket_recv_buffer_size(&fd, KEPT).map_err(failed)?;
         }
         bind(&fd, &SocketAddrNetlink::new(0, GROUPS)).map_err(failed)?;
-        // After bind(2): of two appliances at once, at least one finds the other's.
+        // After bind(2): of two concurrent starts, at least one finds the other's socket.
         refuse_second(rustix::fs::fstat(&fd).map_err(failed)?.st_ino)?;
         let buffer = vec![0; DATAGRAM].into_boxed_slice();
         let locked = region::lock(buffer.as_ptr(), buffer.len());
@@ -71,7 +73,7 @@ impl Socket {
         Ok(Socket { fd, buffer, _locked: locked.ok() })
     }
 
-    /// The next datagram is given to `take`, and wiped.
+    /// Passes the next datagram to `take`, and wipes it.
     pub(super) fn receive<T>(&mut self, take: impl FnOnce(Received<'_>) -> T) -> io::Result<T> {
         let (len, whole, from) = match recvfrom(&self.fd, &mut self.buffer[..], RecvFlags::TRUNC) {
             Ok(received) => received,
@@ -82,7 +84,7 @@ impl Socket {
         let kernel = from.and_then(|from| SocketAddrNetlink::try_from(from).ok());
         let kernels = kernel.is_some_and(|from| from.pid() == 0);
         let taken = take(match whole > len || !kernels {
-            // A datagram that was cut off, as if it had been lost; other processes have nothing to say.
+            // A truncated datagram counts as lost. Datagrams of other processes are ignored.
             true if kernels => Received::Lost,
             true => Received::Datagram(&[]),
             false => Received::Datagram(&self.buffer[..len]),
@@ -91,15 +93,15 @@ impl Socket {
         Ok(taken)
     }
 
-    /// Sends a request to the kernel, which carries it out at once.
+    /// Sends a request to the kernel, which executes it at once.
     pub(super) fn send(&self, request: &[u8]) -> io::Result<()> {
         sendto(&self.fd, request, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
         Ok(())
     }
 }
 
-/// Refuses a second appliance of the network namespace: two that use the kernel's SAs would use each sequence number twice.
-/// `own`: inode of our socket.
+/// Refuses a second appliance in the network namespace: two that use the kernel's SAs would use
+/// each sequence number twice. `own`: inode of this socket.
 fn refuse_second(own: u64) -> Result<(), String> {
     let listed = std::fs::read_to_string(SOCKETS)
         .map_err(|error| format!("[ipsec] keys = \"kernel\": {SOCKETS}: {error}"))?;
@@ -112,8 +114,8 @@ fn refuse_second(own: u64) -> Result<(), String> {
     }
 }
 
-/// Netlink port and inode of a socket that has the mark. Columns: sk, Eth (the protocol), Pid, Groups (hexadecimal), Rmem, Wmem,
-/// Dump, Locks, Drops, Inode.
+/// Returns the netlink port and inode of a socket that has the mark. Columns: sk, Eth (the
+/// protocol), Pid, Groups (hexadecimal), Rmem, Wmem, Dump, Locks, Drops, Inode.
 fn port_of_mark(line: &str) -> Option<(u32, u64)> {
     let columns: Vec<&str> = line.split_ascii_whitespace().collect();
     let [_, protocol, port, groups, .., inode] = columns[..] else { return None };

@@ -90,7 +90,7 @@ fn sequence_numbers_go_on_over_restarts_and_are_never_used_twice() {
         assert_eq!(config.sas[1].direction(), SaDirection::In);
         let last = ipsec.reserve(config.sas[0].id).unwrap().unwrap();
         assert_eq!(last, first + 2 * numbers - 1);
-        // Whoever comes now begins behind what was reserved, used or not.
+        // The next start begins after the reserved numbers, used or not.
         next = last + 1;
         assert!(ipsec.reserve(config.sas[1].id).is_none());
         assert_eq!(ipsec.section(config.sas[0].id).unwrap().name, "to-b");
@@ -157,7 +157,7 @@ fn keys_that_others_read_or_that_do_not_fit_are_refused_without_showing_them() {
     assert!(bench.refusal().contains("cannot be read"), "{}", bench.refusal());
 }
 
-/// Asks this host's kernel, whatever policies it has.
+/// Uses this host's kernel, whatever its policies are.
 #[test]
 fn the_kernels_first_answer_comes_before_anything_serves() {
     let text = r#"
@@ -176,14 +176,14 @@ fn the_kernels_first_answer_comes_before_anything_serves() {
     match start(&config) {
         Ok((given, mut ipsec)) => {
             let given = given.unwrap();
-            // Until then the workers let nothing pass.
+            // Until then the workers drop all packets.
             assert_eq!(given.policies, Spd::of_others(Vec::new(), Unselected::DROP));
             assert!(!ipsec.is_ready());
             let (events, _) = ipsec.kernel().unwrap().turn();
             assert!(events.iter().any(|event| matches!(event, xfrm::Event::Policies { .. })));
             assert!(ipsec.is_ready());
         }
-        // Without root, or without XFRM, it is said why; nothing starts then.
+        // Without root, or without XFRM, the start fails with the reason.
         Err(error) => assert!(error.contains("[ipsec] keys = \"kernel\""), "{error}"),
     }
 }

@@ -15,7 +15,7 @@ use api::{
 };
 use ddp::advert::Advertised;
 
-/// Operations on their way.
+/// Pending operations.
 #[derive(Default)]
 pub(super) struct Atomics {
     pending: HashMap<u64, PendingAtomic>,
@@ -29,12 +29,12 @@ struct PendingAtomic {
     operation: AtomicOp,
     opened: bool,
     started: Instant,
-    /// Since it was posted.
+    /// The stream, once the operation is posted.
     stream: Option<StreamId>,
 }
 
 impl Atomics {
-    /// `usable`: whether the stream can take an operation, where it names one.
+    /// Starts an operation. `usable`: the stream can take an operation, if the request names one.
     pub(super) fn request(
         &mut self,
         spec: AtomicSpec,
@@ -75,12 +75,12 @@ impl Atomics {
         id
     }
 
-    /// It is not at its end.
+    /// Returns true while the operation is pending.
     pub(super) fn goes_on(&self, id: u64) -> bool {
         self.pending.contains_key(&id)
     }
 
-    /// An operation has taken as long as it may.
+    /// Fails an operation whose time limit has expired.
     pub(super) fn expire(&mut self, id: u64, within: &str, out: &mut Effects) {
         let Some(stream) = self.pending.get(&id).and_then(|pending| pending.stream) else { return };
         let Some(pending) = self.pending.remove(&id) else { return };
@@ -89,14 +89,14 @@ impl Atomics {
         abort_if_opened(stream, pending.opened, out);
     }
 
-    /// Its stream could not be opened.
+    /// Fails an operation whose stream could not be opened.
     pub(super) fn on_refused(&mut self, id: u64, error: ApiError) {
         if let Some(pending) = self.pending.remove(&id) {
             pending.answer.send(Err(error));
         }
     }
 
-    /// The stream is there: posts the operation.
+    /// Posts the operation on its stream.
     pub(super) fn begin(
         &mut self,
         id: u64,
@@ -123,7 +123,7 @@ impl Atomics {
         }
     }
 
-    /// The operation is complete, or will not be.
+    /// Answers the client of an operation that is complete or has failed.
     pub(super) fn on_posted(
         &mut self,
         id: u64,
@@ -147,8 +147,8 @@ impl Atomics {
     }
 }
 
-/// RFC 7306 §5: the memory of an atomic operation is 64-bit aligned. What a bare TO stands for only the peer
-/// knows; an advertised region begins where memory is aligned, or its TOs are addresses.
+/// Checks the alignment: atomic operations use 64-bit aligned memory (RFC 7306 §5). Only the peer
+/// can check a bare TO. An advertised region begins at aligned memory, or its TOs are addresses.
 fn aligned(target: &RemotePlace, to: u64) -> Result<(), ApiError> {
     match target {
         RemotePlace::Region { name, offset }

@@ -1,18 +1,19 @@
-//! Benches: load that the workers make on streams of their own, one run at a time.
+//! Benches: load that the workers generate on dedicated streams. One run is active at a time.
 //!
 //! ```text
 //!  Connecting (one stream after the other; with the first one of writes and reads:
-//!      Staging (memory made); with each: its STag known to all workers)
-//!    -> Running (the workers post by themselves) -- time is over --> Stopping (what is posted completes,
+//!      Staging (memory made); with each: its STag registered with all workers)
+//!    -> Running (the workers post by themselves) -- time is over --> Stopping (posted messages complete,
 //!      streams are closed) -> Done
-//!      while Stopping, streams are looked at every 5 s: when no byte moved, or after a minute, they are given up
-//!  at any time: an error, DELETE, or nobody asks any more -> Stopping (streams are reset) -> Failed, Cancelled
+//!      while Stopping, progress is checked every 5 s: without progress, or after a minute, the run fails
+//!  at any time: an error, DELETE, or an expired lease -> Stopping (streams are reset) -> Failed, Cancelled
 //! ```
 //!
-//! The numbers of a run come from the workers' reports at its end, and before that from the workers' counters.
+//! The results of a run come from the workers' reports at its end. Before that, the workers'
+//! counters give its progress.
 //!
-//! *Bounds* are in `limits`; memory: as many bytes to write from or to read to as are used of the peer's region, a
-//! message per stream, and a histogram of about 200 KiB per stream. [`KEPT`] runs are remembered.
+//! *Bounds* are in `limits`. Memory: as many bytes to write from, or to read into, as the run uses of the peer's region;
+//! one message per stream; a histogram of about 200 KiB per stream. The last [`KEPT`] runs are kept.
 
 mod connects;
 mod limits;
@@ -37,7 +38,7 @@ use crate::appliance::pending::has_ended;
 use api::{ApiError, BenchLoad, BenchPeer, BenchSpec, EventKind, JobInfo, JobState};
 use ddp::advert::Advertised;
 
-/// The run that goes on, and some that have ended.
+/// The active run and recent ended ones.
 #[derive(Default)]
 pub(super) struct Benches {
     runs: BTreeMap<u64, Run>,
@@ -46,7 +47,7 @@ pub(super) struct Benches {
 impl Benches {
     // --- requests ---
 
-    /// Its number.
+    /// Starts a run and returns its number.
     pub(super) fn request(
         &mut self,
         env: &mut Env,
@@ -111,7 +112,7 @@ impl Benches {
 
     // --- set-up ---
 
-    /// The next stream stands.
+    /// Adds an established stream to its run.
     pub(super) fn begin(
         &mut self,
         env: &mut Env,
@@ -122,7 +123,7 @@ impl Benches {
         out: &mut Effects,
     ) {
         let run = self.runs.get_mut(&id).filter(|run| run.ending.is_none());
-        // Without it, it has been given up.
+        // The run has ended meanwhile: the stream is not needed.
         let Some(run) = run else { return out.push(Effect::Close { stream, abort: true }) };
         run.opening -= 1;
         let fresh = (Stag(0), 0);
@@ -163,7 +164,7 @@ impl Benches {
         run.make_memory(env, id);
     }
 
-    /// A stream goes to this address of the peer, as those that follow do.
+    /// Records the peer's address of the first established stream. Later streams use the same one.
     pub(super) fn on_reached(&mut self, id: u64, remote: SocketAddr) {
         if let Some(run) = self.runs.get_mut(&id) {
             run.spec.connect.remote = remote;
@@ -171,7 +172,7 @@ impl Benches {
         }
     }
 
-    /// The next stream could not be opened.
+    /// Retries or fails a run whose next stream could not be opened.
     pub(super) fn on_refused(&mut self, id: u64, error: ApiError, now: Instant, out: &mut Effects) {
         if let Some(run) = self.runs.get_mut(&id)
             && run.may_try_again(&error, now)
@@ -193,7 +194,7 @@ impl Benches {
         }
     }
 
-    /// A stream's name for the memory.
+    /// Records the STag of a stream's local memory.
     pub(super) fn on_sink_added(&mut self, id: u64, stream: StreamId, stag: Stag) {
         if let Some(part) = self.runs.get_mut(&id).and_then(|run| run.part(stream)) {
             part.stag = Some(stag);
@@ -214,7 +215,7 @@ impl Benches {
         }
     }
 
-    /// A stream is ready: the next one is opened, or the loads begin.
+    /// Continues the set-up: opens the next stream or starts the loads.
     fn go_on(&mut self, env: &mut Env, id: u64, now: Instant, out: &mut Effects) {
         let Some(run) = self.runs.get_mut(&id).filter(|run| run.ending.is_none()) else { return };
         let connects = run.spec.load == BenchLoad::Connect;
@@ -243,7 +244,7 @@ impl Benches {
         }));
     }
 
-    // --- the end ---
+    // --- end of a run ---
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let going = self.runs.values().filter(|run| run.ending.is_none());
@@ -306,7 +307,8 @@ impl Benches {
         self.fail(id, ApiError::timeout(sentence), out);
     }
 
-    /// The time is over and messages are under way: streams on which bytes move are given more time.
+    /// Checks the progress of a run whose time is over. Progress extends the deadline; without
+    /// progress the run fails.
     pub(super) fn on_looked_at(
         &mut self,
         id: u64,
@@ -316,7 +318,7 @@ impl Benches {
     ) {
         let run = self.runs.get_mut(&id).filter(|run| run.ending.is_none());
         let Some(run) = run else { return };
-        // All is complete, and a server of perftest is told so.
+        // All loads are complete, and the perftest server has been notified.
         if run.awaits_perftest() || run.is_done_with_perftest() {
             return;
         }
@@ -334,7 +336,7 @@ impl Benches {
         self.fail(id, ApiError::timeout(sentence), out);
     }
 
-    /// A load has ended.
+    /// Records the end of a load.
     pub(super) fn on_load_done(
         &mut self,
         id: u64,
@@ -349,7 +351,7 @@ impl Benches {
         run.results.add(report);
         match &report.failure {
             None => {}
-            // The stream ends, which will be reported with its cause.
+            // The stream is ending, and its end will be reported with the cause.
             Some(
                 PostFailure::Flushed
                 | PostFailure::NoStream
@@ -365,7 +367,7 @@ impl Benches {
         }
     }
 
-    /// A stream is gone; `failed` says why if not in order.
+    /// Handles the end of a stream. `failed`: the cause of a disorderly end.
     pub(super) fn on_closed(
         &mut self,
         id: u64,
@@ -383,7 +385,8 @@ impl Benches {
         }
         let Some(part) = run.part(stream) else { return };
         part.open = false;
-        // Its server closes both streams as soon as it has what it needs; the other one says so.
+        // A perftest server closes both streams when it has the report. The control stream decides
+        // the result.
         let expected = part.reported && failed.is_none() && !part.control;
         if expected && run.perftest.is_some() {
             return self.finish(id, out);
@@ -399,7 +402,7 @@ impl Benches {
                 let error = run.explain(error);
                 self.fail(id, error, out);
             }
-            // What the peer refused at the end was not placed.
+            // Data that the peer refused at the end was not placed.
             (Some((state @ JobState::Done, error)), Some(failed)) => {
                 *state = JobState::Failed;
                 *error = Some(has_ended(failed.clone()));
@@ -413,7 +416,7 @@ impl Benches {
         self.end(id, JobState::Failed, Some(error), out);
     }
 
-    /// It will end so: streams are closed, in order if all is well.
+    /// Begins the end of a run: its streams are closed, or aborted unless the state is `Done`.
     fn end(&mut self, id: u64, state: JobState, error: Option<ApiError>, out: &mut Effects) {
         let Some(run) = self.runs.get_mut(&id).filter(|run| run.ending.is_none()) else { return };
         run.ending = Some((state, error));
@@ -424,7 +427,7 @@ impl Benches {
         self.finish(id, out);
     }
 
-    /// Streams are opened no more, and all have been.
+    /// Ends a `connect` run whose time is over once no stream is open or being opened.
     fn done_if_idle(&mut self, id: u64, out: &mut Effects) {
         let Some(run) = self.runs.get(&id) else { return };
         let connects = run.spec.load == BenchLoad::Connect;
@@ -433,7 +436,7 @@ impl Benches {
         }
     }
 
-    /// It has ended if no stream is left.
+    /// Completes the end of a run once all its streams have ended.
     fn finish(&mut self, id: u64, out: &mut Effects) {
         let Some(run) = self.runs.get_mut(&id).filter(|run| !run.state.is_final()) else { return };
         let Some((state, error)) = &run.ending else { return };

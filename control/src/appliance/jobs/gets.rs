@@ -1,12 +1,12 @@
-//! Jobs that get: a peer's bytes by RDMA Reads, into a file or into a region of the appliance.
+//! Get jobs: a peer's bytes by RDMA Reads, into a file or into a region of the appliance.
 //!
 //! ```text
-//!  Connecting -> Staging (memory made, its STag known to all workers) -> Running (Reads of 1 MiB)
+//!  Connecting -> Staging (memory made, its STag registered with all workers) -> Running (Reads of 1 MiB)
 //!      -> [Saving to the file] -> [close] -> Done
 //! ```
 //!
-//! The STag of the sink is the job's own, for its stream alone: also with a region as the sink no peer
-//! can reach it otherwise.
+//! The sink's STag belongs to the job and is valid on its stream only. If the sink is a region,
+//! other peers cannot reach it through this STag.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -26,7 +26,8 @@ use api::{ApiError, GetSink, GetSpec, JobState, RemotePlace, UlpChoice, Via};
 use ddp::advert::Advertised;
 
 impl Transfers {
-    /// Bytes are to be got. `peer`: the peer of the stream that the job uses, if it may.
+    /// Starts a get. `peer`: the peer of the stream that the job uses, or the refusal of that
+    /// stream.
     pub(super) fn get(
         &mut self,
         env: &mut Env,
@@ -72,7 +73,7 @@ impl Transfers {
         Ok(id)
     }
 
-    /// The stream stands: how much is to be fetched is known, and memory for it is made.
+    /// Determines the length on the job's established stream, and requests the memory.
     pub(super) fn begin_get(
         &mut self,
         env: &mut Env,
@@ -117,7 +118,7 @@ impl Transfers {
         }
     }
 
-    /// There is memory for what is to be got, or none.
+    /// Registers the memory of the sink, or fails the job without it.
     pub(super) fn on_sink_made(
         &mut self,
         id: u64,
@@ -132,7 +133,7 @@ impl Transfers {
 
     fn add_sink(&mut self, id: u64, memory: Memory, offset: u64, out: &mut Effects) {
         let job = self.jobs.get_mut(&id).filter(|job| !job.state.is_final());
-        // Without it, it was given up meanwhile.
+        // The job has ended meanwhile.
         let Some(job) = job else { return };
         let Some(stream) = job.stream else { return };
         job.memory = Some(memory.clone());
@@ -143,7 +144,7 @@ impl Transfers {
         out.push(Effect::AddSink { of, stream, memory, offset, base_to: 0, len, access });
     }
 
-    /// The memory's name.
+    /// Records the STag of the sink.
     pub(super) fn on_sink_added(&mut self, id: u64, stag: Stag) {
         if let Some(Work::Get(fetch)) = self.jobs.get_mut(&id).map(|job| &mut job.work) {
             fetch.stag = Some(stag);
@@ -187,7 +188,7 @@ impl Transfers {
         out.push(Effect::Post { stream, request, region, task, bytes: len });
     }
 
-    /// All bytes have been received: starts to write the file, if the sink is one.
+    /// Starts to write the received bytes to the file. Returns false if the sink is not a file.
     pub(super) fn save_if_file(&mut self, env: &mut Env, id: u64) -> bool {
         let Some(job) = self.jobs.get_mut(&id) else { return false };
         let Work::Get(Fetch { sink: GetSink::File(path), .. }) = &job.work else { return false };
@@ -199,7 +200,7 @@ impl Transfers {
         true
     }
 
-    /// The file is written, or could not be.
+    /// Ends the job when its file has been written, or the write has failed.
     pub(super) fn on_saved(&mut self, id: u64, result: Result<(), String>, out: &mut Effects) {
         let saving = |job: &&mut Job| job.state == JobState::Saving;
         if self.jobs.get_mut(&id).filter(saving).is_none() {
@@ -211,7 +212,7 @@ impl Transfers {
         }
     }
 
-    /// The job is over: its name for the memory goes, and the bytes of a region are known to have changed.
+    /// Ends the sink: removes its STag, and records that the bytes of a region have changed.
     pub(super) fn end_fetch(&mut self, id: u64, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Work::Get(fetch) = &mut job.work else { return };

@@ -1,4 +1,4 @@
-//! A job: what it moves, how far it has come.
+//! A job: the transfer that it makes, and its progress.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::staging::Staging;
 use crate::appliance::loader::Watch;
 use api::{ApiError, Counters, ErrorKind, GetSink, JobInfo, JobState, RemotePlace, Via};
 
-/// A file on its way.
+/// A put or get of a file or region.
 pub(super) struct Job {
     pub(super) work: Work,
     pub(super) file: PathBuf,
@@ -22,7 +22,7 @@ pub(super) struct Job {
     pub(super) remote: String,
     pub(super) stream: Option<StreamId>,
     pub(super) memory: Option<Memory>,
-    /// The request for memory, or the writing of the file, that the job waits for.
+    /// Cancellation of the memory request, or of the file write, that the job waits for.
     pub(super) watch: Option<Arc<Watch>>,
     pub(super) total: u64,
     pub(super) posted: u64,
@@ -30,7 +30,7 @@ pub(super) struct Job {
     pub(super) outstanding: usize,
     /// Messages posted so far.
     pub(super) messages: u64,
-    /// Where the peer's memory begins: its STag, and the TO of the first byte.
+    /// Begin of the peer's memory: its STag, and the TO of the first byte.
     pub(super) place: (Stag, u64),
     pub(super) started: Option<Instant>,
     pub(super) ended: Option<Instant>,
@@ -39,23 +39,25 @@ pub(super) struct Job {
     pub(super) confirm: Confirm,
 }
 
-/// Whether the peer has what was put: its acknowledgement says that its TCP or SCTP has the bytes, and no more.
+/// Evidence that the peer has the bytes of a put. An acknowledgement alone shows only that the
+/// peer's TCP or SCTP has them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Confirm {
-    /// Not all is acknowledged.
+    /// Bytes are not yet acknowledged.
     NotYet,
-    /// The answer to a Read is awaited, or the stream's end.
+    /// The response to a Read, or the end of the stream, is awaited.
     Asked,
-    /// There is no way to ask. An error of the peer is awaited until then.
+    /// The stream cannot ask. An error of the peer is awaited until this time.
     Until(Instant),
-    /// It is confirmed, or is not.
+    /// The wait is over: true if the peer has confirmed the bytes.
     Known(bool),
 }
 
-/// How long an error of the peer is awaited on a stream that goes on, when all is acknowledged and nothing else can tell.
+/// Wait for an error of the peer on a stream that stays open, if all is acknowledged and the stream
+/// cannot confirm.
 pub(super) const ERROR_WAIT: Duration = Duration::from_millis(250);
 
-/// Which way the bytes go.
+/// Direction of the transfer.
 pub(super) enum Work {
     /// From a file into the peer's memory.
     Put(Staging),
@@ -63,20 +65,20 @@ pub(super) enum Work {
     Get(Fetch),
 }
 
-/// What a job that gets has besides other jobs.
+/// State of a get job.
 pub(super) struct Fetch {
     pub(super) sink: GetSink,
     pub(super) length: Option<u64>,
-    /// The job's own name for the memory that the Reads go to.
+    /// The job's own STag of the memory that the Reads write to.
     pub(super) stag: Option<Stag>,
     /// Offset of the first byte in that memory.
     pub(super) offset: u64,
-    /// When the Reads that are not complete were posted.
+    /// Post times of the incomplete Reads, oldest first.
     pub(super) posted: VecDeque<Instant>,
 }
 
 impl Fetch {
-    /// The region that the bytes go to, if it is one.
+    /// Returns the name of the destination region, if the sink is a region.
     pub(super) fn region(&self) -> Option<&str> {
         match &self.sink {
             GetSink::Region { name, .. } => Some(name),
@@ -86,7 +88,7 @@ impl Fetch {
 }
 
 impl Job {
-    /// The source has more than the place takes.
+    /// Returns the error of a source with more bytes than the destination can hold.
     pub(super) fn excess(&self) -> Option<ApiError> {
         match &self.work {
             Work::Put(staging) => staging.excess.clone().map(ApiError::bad_request),
@@ -94,7 +96,7 @@ impl Job {
         }
     }
 
-    /// When it stops waiting for its input.
+    /// Returns when the wait for the job's input ends.
     pub(super) fn input_until(&self) -> Option<Instant> {
         match &self.work {
             Work::Put(staging) if !self.state.is_final() => staging.input_until,
@@ -102,7 +104,7 @@ impl Job {
         }
     }
 
-    /// A message of so many bytes is posted.
+    /// Records a posted message of `len` bytes.
     pub(super) fn advance(&mut self, len: u64) {
         self.posted += len;
         self.outstanding += 1;

@@ -1,10 +1,10 @@
-//! How long operations may take in all, where their requests say so.
+//! Time limits of whole operations, where requests set one.
 
 use std::time::{Duration, Instant};
 
 use crate::appliance::pending::Task;
 
-/// Operations with a bound that are not at their end.
+/// Time limits of unfinished operations.
 #[derive(Default)]
 pub(super) struct Limits(Vec<Limit>);
 
@@ -16,7 +16,7 @@ pub(super) struct Limit {
 }
 
 impl Limits {
-    /// Bounds an operation. Those that have ended, of which `goes_on` is false, are forgotten.
+    /// Limits an operation. Ended operations, for which `goes_on` returns false, are removed.
     pub(super) fn add(
         &mut self,
         task: Task,
@@ -29,12 +29,12 @@ impl Limits {
         self.0.push(Limit { at: now + within, within, task });
     }
 
-    /// When the next one is over.
+    /// Returns when the next limit expires.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.0.iter().map(|limit| limit.at).min()
     }
 
-    /// Takes those that are over.
+    /// Removes and returns the expired limits.
     pub(super) fn expired(&mut self, now: Instant) -> Vec<Limit> {
         self.0.extract_if(.., |limit| limit.at <= now).collect()
     }

@@ -1,6 +1,7 @@
-//! Operations of API clients on streams: put and get of files, messages, rounds of rping, atomics, benches.
+//! Operations of API clients on streams: put and get of files, messages, rounds of rping, atomics,
+//! benches.
 //!
-//! Requests, and events of their streams, memory and messages, come in; requests to the other parts go out as
+//! Inputs are requests and the events of their streams, memory and messages. Requests to the other parts are returned as
 //! [`Effects`].
 
 mod atomics;
@@ -44,7 +45,7 @@ use api::{
 use base::plural::seconds;
 use ddp::advert::Advertised;
 
-/// All of them.
+/// The operations of all kinds, and their time limits.
 #[derive(Default)]
 pub(super) struct Jobs {
     transfers: Transfers,
@@ -58,7 +59,8 @@ pub(super) struct Jobs {
 impl Jobs {
     // --- requests ---
 
-    /// Its number. `peer`: the peer of the stream that it uses, if it may.
+    /// Starts a put and returns its number. `peer`: the peer of the stream that the put uses, or
+    /// the refusal of that stream.
     pub(super) fn put(
         &mut self,
         env: &mut Env,
@@ -73,7 +75,7 @@ impl Jobs {
         Ok(id)
     }
 
-    /// The bytes of a put without a file.
+    /// Takes the bytes of a put without a file.
     pub(super) fn take_input(
         &mut self,
         env: &mut Env,
@@ -83,7 +85,7 @@ impl Jobs {
         self.transfers.take_input(env, id, input)
     }
 
-    /// As [`put`](Self::put).
+    /// Starts a get, as [`put`](Self::put) starts a put.
     pub(super) fn get(
         &mut self,
         env: &mut Env,
@@ -108,7 +110,7 @@ impl Jobs {
         });
     }
 
-    /// `usable`: whether the stream that it names can take a message.
+    /// Sends a message. `usable`: the named stream can take a message.
     pub(super) fn send(
         &mut self,
         spec: SendSpec,
@@ -129,7 +131,7 @@ impl Jobs {
         }
     }
 
-    /// `usable`: whether the stream that it names can take an operation.
+    /// Starts an atomic operation. `usable`: the named stream can take an operation.
     pub(super) fn atomic(
         &mut self,
         spec: AtomicSpec,
@@ -143,7 +145,7 @@ impl Jobs {
         self.limit(Task::Atomic(id), within, now);
     }
 
-    /// Its number.
+    /// Starts a bench and returns its number.
     pub(super) fn bench(
         &mut self,
         env: &mut Env,
@@ -163,14 +165,14 @@ impl Jobs {
         self.benches.cancel_all(out);
     }
 
-    /// A client has asked for a job.
+    /// Renews the lease of a bench whose client has requested its job.
     pub(super) fn on_asked(&mut self, id: u64, now: Instant) {
         self.benches.on_asked(id, now);
     }
 
     // --- streams ---
 
-    /// A task has its stream, whose peer offers these regions.
+    /// Begins a task on its stream. `regions`: the peer's advertised regions.
     pub(super) fn begin(
         &mut self,
         env: &mut Env,
@@ -191,7 +193,7 @@ impl Jobs {
         }
     }
 
-    /// The stream of a task stands: with this address of its peer.
+    /// Records the peer's address of a task's established stream.
     pub(super) fn on_reached(&mut self, task: Task, remote: SocketAddr) {
         match task {
             Task::Job(id) => self.transfers.on_reached(id, remote),
@@ -201,7 +203,7 @@ impl Jobs {
         }
     }
 
-    /// A task gets no stream.
+    /// Ends a task whose stream could not be opened.
     pub(super) fn on_refused(
         &mut self,
         task: Task,
@@ -218,7 +220,7 @@ impl Jobs {
         }
     }
 
-    /// What a task posted is complete, or will not be.
+    /// Handles a task's message that is complete or has failed.
     pub(super) fn on_posted(
         &mut self,
         env: &mut Env,
@@ -239,12 +241,12 @@ impl Jobs {
                     self.pings.fail(stream, error, out);
                 }
             }
-            // The workers post its load; of what a server of perftest is sent, the answer counts.
+            // The workers post the load. In a perftest exchange only the server's answer counts.
             Task::Bench(..) => {}
         }
     }
 
-    /// The stream of a task has no way to ask whether the peer has everything.
+    /// Handles a stream that cannot ask the peer whether it has everything.
     pub(super) fn on_unconfirmable(&mut self, task: Task, now: Instant, out: &mut Effects) {
         match task {
             Task::Job(id) => self.transfers.on_unconfirmable(id, now, out),
@@ -253,7 +255,8 @@ impl Jobs {
         }
     }
 
-    /// A Send of the peer; false if it is neither for a run of pings nor for a bench.
+    /// Handles a Send of the peer. Returns false if the stream belongs to neither a run of pings
+    /// nor a bench.
     pub(super) fn on_received(
         &mut self,
         env: &mut Env,
@@ -266,7 +269,8 @@ impl Jobs {
             || self.benches.on_received(env, stream, data, now, out)
     }
 
-    /// Passes a message to the first client that awaits one on its queue; returns it if no client does.
+    /// Passes a message to the first client that awaits one on its queue. Returns it if no client
+    /// does.
     pub(super) fn take_reply(
         &mut self,
         stream: StreamId,
@@ -278,17 +282,18 @@ impl Jobs {
         self.sends.take_reply(stream, qn, data, now, out)
     }
 
-    /// Gives a run of pings up, if there is one on this stream.
+    /// Fails the run of pings on this stream, if there is one.
     pub(super) fn fail_ping(&mut self, stream: StreamId, error: ApiError, out: &mut Effects) {
         self.pings.fail(stream, error, out);
     }
 
-    /// A stream has ended, in order or not: no message will come back on it.
+    /// Ends the sends of a stream that has ended: no reply can arrive. `in_order`: the end was
+    /// orderly.
     pub(super) fn on_stream_ended(&mut self, stream: StreamId, in_order: bool, error: &ApiError) {
         self.sends.on_stream_ended(stream, in_order, error);
     }
 
-    /// The stream that a job has is gone; `failed` says why if not in order.
+    /// Handles the end of a job's stream. `failed`: the cause of a disorderly end.
     pub(super) fn on_job_stream_closed(
         &mut self,
         id: u64,
@@ -302,7 +307,7 @@ impl Jobs {
         self.transfers.on_closed(id, failed, stats, now, out);
     }
 
-    /// The load of a bench on one of its streams has ended.
+    /// Handles the end of a bench's load on one stream.
     pub(super) fn on_load_done(
         &mut self,
         id: u64,
@@ -314,7 +319,7 @@ impl Jobs {
         self.benches.on_load_done(id, stream, report, now, out);
     }
 
-    /// How far streams are, those of this bench among them.
+    /// Checks the progress of a bench. `streams`: the counters of all streams.
     pub(super) fn on_looked_at(
         &mut self,
         id: u64,
@@ -327,12 +332,12 @@ impl Jobs {
 
     // --- memory ---
 
-    /// The file that a job puts is open, or cannot be opened.
+    /// Handles the opened file of a put, or the failure to open it.
     pub(super) fn on_staged(&mut self, id: u64, result: Result<Loaded, String>, out: &mut Effects) {
         self.transfers.on_staged(id, result, out);
     }
 
-    /// A piece of that file is in memory, or could not be read.
+    /// Handles a piece of that file in memory, or a failed read.
     pub(super) fn on_filled(
         &mut self,
         env: &mut Env,
@@ -344,7 +349,7 @@ impl Jobs {
         self.transfers.on_filled(env, id, result, now, out);
     }
 
-    /// There is memory, and the offset in it, for what a job gets; or none.
+    /// Handles the memory of a get's sink and the offset in it, or the failure to provide it.
     pub(super) fn on_sink_made(
         &mut self,
         id: u64,
@@ -354,12 +359,12 @@ impl Jobs {
         self.transfers.on_sink_made(id, result, out);
     }
 
-    /// What a job got is in its file, or could not be written.
+    /// Handles the saved file of a get, or a failed write.
     pub(super) fn on_saved(&mut self, id: u64, result: Result<(), String>, out: &mut Effects) {
         self.transfers.on_saved(id, result, out);
     }
 
-    /// Buffers of a run of pings were made.
+    /// Handles the buffers of a run of pings.
     pub(super) fn on_ping_memory(
         &mut self,
         stream: StreamId,
@@ -369,7 +374,7 @@ impl Jobs {
         self.pings.on_memory(stream, result, out);
     }
 
-    /// Memory of a bench was made.
+    /// Handles the memory of a bench.
     pub(super) fn on_bench_memory(
         &mut self,
         id: u64,
@@ -379,7 +384,8 @@ impl Jobs {
         self.benches.on_memory(id, result, out);
     }
 
-    /// Memory has an STag, which the workers do not know yet; or there is none.
+    /// Handles the STag of a sink, which is still being registered with the workers, or its
+    /// refusal.
     pub(super) fn on_sink_added(
         &mut self,
         of: SinkOf,
@@ -396,7 +402,7 @@ impl Jobs {
         }
     }
 
-    /// All workers know the STag, or one of them refused it.
+    /// Handles a sink's STag that all workers have registered, or that one of them refused.
     pub(super) fn on_sink_ready(
         &mut self,
         env: &mut Env,
@@ -414,7 +420,7 @@ impl Jobs {
 
     // --- time ---
 
-    /// When the next client stops waiting.
+    /// Returns when the next time limit expires.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let all = [
             self.sends.poll_timeout(),
@@ -426,8 +432,8 @@ impl Jobs {
         all.into_iter().flatten().min()
     }
 
-    /// Operations have taken as long as they may. One whose stream is being opened ends when that fails, which is at the same
-    /// time.
+    /// Fails the operations whose time limit has expired. An operation whose stream is still being
+    /// opened ends with the failure of that open, which has the same limit.
     pub(super) fn expire_limits(&mut self, now: Instant, out: &mut Effects) {
         for Limit { within, task, .. } in self.limits.expired(now) {
             let within = seconds(within);
@@ -441,39 +447,39 @@ impl Jobs {
         }
     }
 
-    /// Clients whose messages were acknowledged wait no longer.
+    /// Ends the sends whose reply or error did not arrive in time.
     pub(super) fn expire_sends(&mut self, now: Instant, out: &mut Effects) {
         self.sends.handle_timeout(now, out);
     }
 
-    /// Jobs whose peers have said nothing of an error in time.
+    /// Ends the transfers whose wait for a peer's error, or for their input, has expired.
     pub(super) fn expire_transfers(&mut self, now: Instant, out: &mut Effects) {
         self.transfers.handle_timeout(now, out);
     }
 
-    /// Rounds of rping take too long.
+    /// Fails the runs of pings whose current round has expired.
     pub(super) fn expire_pings(&mut self, now: Instant, out: &mut Effects) {
         self.pings.handle_timeout(now, out);
     }
 
-    /// Benches end, or nobody asks for them any more.
+    /// Advances benches whose deadlines have expired, and cancels those whose lease has.
     pub(super) fn bench_timeout(&mut self, env: &mut Env, now: Instant, out: &mut Effects) {
         self.benches.handle_timeout(env, now, out);
     }
 
     // --- queries ---
 
-    /// Nanoseconds from the post of a message to the one that came back.
+    /// Returns the times from the post of a message to its reply, nanoseconds.
     pub(super) fn echoes(&self) -> Counts {
         self.sends.echoes.counts()
     }
 
-    /// Nanoseconds from the post of a Read to its last byte.
+    /// Returns the times from the post of a Read to its last byte, nanoseconds.
     pub(super) fn reads(&self) -> Counts {
         self.transfers.reads.counts()
     }
 
-    /// Jobs that are not at their end.
+    /// Returns the number of unfinished jobs.
     pub(super) fn running(&self) -> usize {
         self.transfers.running() + self.benches.running()
     }
@@ -491,7 +497,7 @@ impl Jobs {
     }
 }
 
-/// Time for all of an operation on a stream of its own.
+/// Returns the time limit of an operation that opens its own stream.
 fn within(via: &Via) -> Option<Duration> {
     match via {
         Via::Connect(spec) => spec.within(),
@@ -499,7 +505,7 @@ fn within(via: &Via) -> Option<Duration> {
     }
 }
 
-/// What tests look at.
+/// State that tests inspect.
 #[cfg(test)]
 impl Jobs {
     pub(super) fn is_empty(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Rounds of rping as its client.
 //!
-//! A run of pings has a stream of its own, with memory that only this stream may use:
+//! A run of pings has its own stream, with memory that only this stream may use:
 //!
 //! ```text
 //!  Connect -> memory made -> AddStag -> rounds -> answer, Close, RemoveStag
@@ -25,17 +25,17 @@ use crate::service::ping::{MAX_SIZE, Ping, Step};
 use api::{Answer, ApiError, PingReport, PingSpec, Reply, UlpChoice};
 use base::plural::seconds;
 
-/// Most rounds of one request: their times are kept.
+/// Most rounds of one request: the time of each round is kept.
 const MAX_ROUNDS: u32 = 100_000;
-/// Longest time that a client may give to one round.
+/// Longest time-out of a round.
 const MAX_ROUND_TIME: Duration = Duration::from_secs(60);
 
 /// Runs of pings.
 #[derive(Default)]
 pub(super) struct Pings {
-    /// Whose stream is being opened.
+    /// Runs whose stream is being opened, by run number.
     opening: HashMap<u64, PendingPing>,
-    /// By their stream.
+    /// Runs with a stream, by stream.
     running: HashMap<StreamId, PendingPing>,
     next: u64,
 }
@@ -96,33 +96,33 @@ impl Pings {
         Some(id)
     }
 
-    /// It is not at its end.
+    /// Returns true while the run is pending.
     pub(super) fn goes_on(&self, id: u64) -> bool {
         self.opening.contains_key(&id) || self.running.values().any(|pending| pending.id == id)
     }
 
-    /// A run has taken as long as it may.
+    /// Fails a run whose time limit has expired.
     pub(super) fn expire(&mut self, id: u64, within: &str, out: &mut Effects) {
         let Some((&stream, _)) = self.running.iter().find(|(_, p)| p.id == id) else { return };
         let sentence = format!("not done within {within}: the rounds that are left");
         self.fail(stream, ApiError::timeout(sentence), out);
     }
 
-    /// Its stream goes to this address.
+    /// Records the peer's address of the run's established stream.
     pub(super) fn on_reached(&mut self, id: u64, remote: SocketAddr) {
         if let Some(pending) = self.opening.get_mut(&id) {
             pending.remote = remote.to_string();
         }
     }
 
-    /// Its stream could not be opened.
+    /// Fails a run whose stream could not be opened.
     pub(super) fn on_refused(&mut self, id: u64, error: ApiError) {
         if let Some(pending) = self.opening.remove(&id) {
             pending.answer.send(Err(error));
         }
     }
 
-    /// The stream is there: memory is made.
+    /// Requests the memory of a run on its established stream.
     pub(super) fn begin(&mut self, env: &mut Env, id: u64, stream: StreamId) {
         let Some(pending) = self.opening.remove(&id) else { return };
         let bytes = 2 * u64::from(pending.size);
@@ -130,7 +130,7 @@ impl Pings {
         env.load(Wanted::Scratch(bytes), Loading::Ping(stream));
     }
 
-    /// Memory was made: all workers are to know it.
+    /// Registers the run's memory with the workers.
     pub(super) fn on_memory(
         &mut self,
         stream: StreamId,
@@ -147,7 +147,7 @@ impl Pings {
         out.push(Effect::AddSink { of, stream, memory, offset: 0, base_to: 0, len, access });
     }
 
-    /// The memory's name.
+    /// Records the STag of the run's memory.
     pub(super) fn on_sink_added(&mut self, stream: StreamId, stag: Stag) {
         if let Some(pending) = self.running.get_mut(&stream) {
             pending.stag = Some(stag);
@@ -173,7 +173,7 @@ impl Pings {
         self.step(id, step, now, out);
     }
 
-    /// A Send of the peer; false if it is not for a run of pings.
+    /// Handles a Send of the peer. Returns false if the stream does not belong to a run of pings.
     pub(super) fn on_received(
         &mut self,
         id: StreamId,
@@ -251,7 +251,7 @@ impl Pings {
         })));
     }
 
-    /// Gives a run of pings up, if there is one on this stream.
+    /// Fails the run of pings on this stream, if there is one.
     pub(super) fn fail(&mut self, id: StreamId, error: ApiError, out: &mut Effects) {
         if let Some(pending) = self.end(id, true, out) {
             let rounds = pending.session.as_ref().map_or(0, Ping::rounds);

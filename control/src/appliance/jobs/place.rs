@@ -1,11 +1,11 @@
-//! Where bytes go, or come from, in the peer's memory.
+//! Places in the peer's memory: destinations and sources of bytes.
 
 use ddp::Stag;
 
 use api::{ApiError, RemotePlace};
 use ddp::advert::Advertised;
 
-/// What must be possible at a place.
+/// Access that an operation requires at a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Need {
     Write,
@@ -13,7 +13,8 @@ pub(super) enum Need {
     Atomic,
 }
 
-/// Where `total` bytes go in the peer's memory.
+/// Returns the STag and TO of `total` bytes in the peer's memory, if the advertised region allows
+/// the access.
 pub(super) fn place(
     target: &RemotePlace,
     total: u64,

@@ -1,4 +1,4 @@
-//! The file of a put, on its way through a bounded window of memory.
+//! The file of a put, read through a bounded window of memory.
 //!
 //! ```text
 //!           fill                post               acknowledged
@@ -6,8 +6,8 @@
 //!           <------------- slots of 1 MiB, a ring ------------->
 //! ```
 //!
-//! A slot is filled again when the message in it is acknowledged: until then a retransmission is framed from it. A
-//! stream completes its messages in order, so the oldest slot is free first.
+//! A slot is filled again when its message is acknowledged, because retransmissions are framed from
+//! the slot. A stream completes its messages in order, so the oldest slot becomes free first.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,11 +23,12 @@ use crate::appliance::pending::{Loading, Task};
 use crate::appliance::source::{Fill, SLOTS};
 use api::{ApiError, JobState, RemotePlace};
 
-/// Pieces of a file that are asked for at a time; other jobs use the same thread.
+/// Most pieces of a file that are requested at a time. Other jobs use the same thread.
 const FILLING: u64 = 4;
 
 impl Transfers {
-    /// Asks for as much of the file as the memory holds, and posts what has been read.
+    /// Requests as many pieces of the file as the memory holds, and posts the pieces that have been
+    /// read.
     pub(super) fn feed_put(&mut self, env: &mut Env, id: u64, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.state == JobState::Running) else {
             return;
@@ -44,7 +45,7 @@ impl Transfers {
         }
     }
 
-    /// A piece of the file is in memory, or could not be read.
+    /// Handles a piece of the file in memory, or a failed read.
     pub(super) fn on_filled(
         &mut self,
         env: &mut Env,
@@ -60,7 +61,7 @@ impl Transfers {
         match result {
             Err(sentence) => return self.fail(id, ApiError::bad_request(sentence), out),
             Ok(loaded) if pipe && loaded.len > staging.room - job.total => {
-                // What fits arrives, and then the job fails.
+                // The bytes before the excess arrive, and then the job fails.
                 let sentence = full(&job.target, job.total, staging.room);
                 if job.total == 0 {
                     return self.fail(id, ApiError::bad_request(sentence), out);
@@ -75,7 +76,7 @@ impl Transfers {
                 }
             }
             Ok(loaded) => {
-                // Pieces are read in the order in which they are asked for.
+                // Pieces are read in the order of their requests.
                 let slot = (staging.fills - staging.filling - 1) % SLOTS;
                 staging.ready.push_back((slot * MESSAGE, loaded.len));
                 if pipe {
@@ -88,7 +89,7 @@ impl Transfers {
     }
 }
 
-/// The next piece, if there is a slot for it.
+/// Returns the request for the next piece, if a slot is free.
 fn next_fill(job: &mut Job) -> Option<Fill> {
     let acknowledged = job.messages - job.outstanding as u64;
     let (total, memory) = (job.total, job.memory.clone()?);
@@ -100,14 +101,14 @@ fn next_fill(job: &mut Job) -> Option<Fill> {
     }
     let (at, from) = (staging.fills % SLOTS * MESSAGE, staging.asked);
     let len = if source.is_pipe() {
-        // Where the region is full, one byte more tells whether the pipe has ended.
+        // If the region is full, one more byte shows whether the pipe has ended.
         (staging.room - total).clamp(1, MESSAGE)
     } else {
         let len = (total - staging.asked).min(MESSAGE);
         staging.asked += len;
         staging.ended = staging.asked == total;
         if len == 0 {
-            // A file without bytes is one message without bytes.
+            // An empty file is one message without bytes.
             staging.ready.push_back((0, 0));
             return None;
         }
@@ -118,7 +119,7 @@ fn next_fill(job: &mut Job) -> Option<Fill> {
     Some(Fill { source, memory, at, from, len })
 }
 
-/// What is posted next: the memory, the stream, offset and bytes.
+/// Returns the next message: its memory, stream, offset and length in bytes.
 fn next_message(job: &mut Job) -> Option<(dataplane::memory::Memory, ddp::StreamId, u64, u64)> {
     if job.outstanding >= POSTED {
         return None;

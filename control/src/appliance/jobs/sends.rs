@@ -1,4 +1,5 @@
-//! Untagged messages of API clients: post, wait for the acknowledgement, perhaps wait for a message back.
+//! Untagged messages of API clients: post, wait for the acknowledgement, optionally wait for a
+//! reply.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,14 +13,14 @@ use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::pending::{Task, has_ended};
 use api::{Answer, ApiError, ErrorKind, Reply, SendSpec, Sent, Via};
 
-/// Messages on their way, and those whose answer from the peer is awaited.
+/// Messages in flight, and messages whose reply is awaited.
 #[derive(Default)]
 pub(super) struct Sends {
     pending: BTreeMap<u64, PendingSend>,
     next: u64,
-    /// Messages posted and acknowledged so far: their order.
+    /// Posts and acknowledgements so far. They order the messages.
     steps: u64,
-    /// From the post of a message to the one that comes back, nanoseconds.
+    /// Times from the post of a message to its reply, nanoseconds.
     pub(super) echoes: Durations,
 }
 
@@ -28,23 +29,23 @@ struct PendingSend {
     data: Arc<[u8]>,
     queue: Qn,
     wait: Option<Duration>,
-    /// The stream was opened for it and ends with it.
+    /// True if the stream was opened for the message and ends with it.
     opened: bool,
     started: Instant,
-    /// Since it was posted.
+    /// The stream, once the message is posted.
     stream: Option<StreamId>,
-    /// When it was posted, and later when it was acknowledged, in [`Sends::steps`].
+    /// Value of [`Sends::steps`] at the post, and later at the acknowledgement.
     step: u64,
     sent: Option<Sent>,
-    /// No message is awaited, but whether the peer has this one.
+    /// True while confirmation by the peer, not a reply, is awaited.
     asked: bool,
-    /// The message from the peer, when it came before the acknowledgement.
+    /// Reply of the peer that arrived before the acknowledgement.
     reply: Option<Vec<u8>>,
     deadline: Option<Instant>,
 }
 
 impl Sends {
-    /// `usable`: whether the stream can take a message, where it names one.
+    /// Starts a send. `usable`: the stream can take a message, if the request names one.
     pub(super) fn request(
         &mut self,
         spec: SendSpec,
@@ -85,12 +86,12 @@ impl Sends {
         id
     }
 
-    /// It is not at its end.
+    /// Returns true while the send is pending.
     pub(super) fn goes_on(&self, id: u64) -> bool {
         self.pending.contains_key(&id)
     }
 
-    /// A message has taken as long as it may.
+    /// Fails a send whose time limit has expired.
     pub(super) fn expire(&mut self, id: u64, within: &str, out: &mut Effects) {
         let Some(stream) = self.pending.get(&id).and_then(|send| send.stream) else { return };
         let Some(send) = self.pending.remove(&id) else { return };
@@ -103,7 +104,7 @@ impl Sends {
         abort_if_opened(stream, send.opened, out);
     }
 
-    /// The stream is there: posts the message.
+    /// Posts the message on its stream.
     pub(super) fn begin(&mut self, id: u64, stream: StreamId, now: Instant, out: &mut Effects) {
         self.steps += 1;
         let Some(send) = self.pending.get_mut(&id) else { return };
@@ -114,14 +115,14 @@ impl Sends {
         out.push(Effect::Send { stream, qn, source, task: Task::Send(id) });
     }
 
-    /// Its stream could not be opened.
+    /// Fails a send whose stream could not be opened.
     pub(super) fn on_refused(&mut self, id: u64, error: ApiError) {
         if let Some(send) = self.pending.remove(&id) {
             send.answer.send(Err(error));
         }
     }
 
-    /// The message was acknowledged, or will not be.
+    /// Handles a message that is acknowledged or has failed.
     pub(super) fn on_posted(
         &mut self,
         id: u64,
@@ -162,8 +163,8 @@ impl Sends {
         self.pending.insert(id, send);
     }
 
-    /// The peer cannot be asked whether it has the message. On a stream of the message's own its end tells, else an error
-    /// of the peer is awaited.
+    /// Handles a stream that cannot confirm the message. The message's own stream is closed, and an
+    /// orderly end confirms it. On another stream an error of the peer is awaited.
     pub(super) fn on_unconfirmable(&mut self, id: u64, now: Instant, out: &mut Effects) {
         let Some(send) = self.pending.get_mut(&id) else { return };
         match send.stream.filter(|_| send.opened) {
@@ -172,8 +173,8 @@ impl Sends {
         }
     }
 
-    /// Passes a message to the first client that awaits one on its queue, or on queue 0, where echoes come; returns it
-    /// if no client does.
+    /// Passes a message to the first client that awaits one on its queue, or on queue 0, which
+    /// echoes use. Returns it if no client does.
     pub(super) fn take_reply(
         &mut self,
         stream: StreamId,
@@ -182,7 +183,8 @@ impl Sends {
         now: Instant,
         out: &mut Effects,
     ) -> Option<Vec<u8>> {
-        // The answer may overtake the acknowledgement of what it answers: those come second.
+        // A reply may overtake the acknowledgement of its request, so unacknowledged messages are
+        // second choice.
         let here = self
             .pending
             .iter()
@@ -203,7 +205,7 @@ impl Sends {
         None
     }
 
-    /// When the next client stops waiting.
+    /// Returns when the next client's wait ends.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.pending.values().filter_map(|send| send.deadline).min()
     }
@@ -222,7 +224,8 @@ impl Sends {
         }
     }
 
-    /// A stream has ended: no message will come back on it. An end in order says that the peer has what was sent.
+    /// Ends the sends of a stream that has ended: no reply can arrive. An orderly end confirms the
+    /// acknowledged messages.
     pub(super) fn on_stream_ended(&mut self, stream: StreamId, in_order: bool, error: &ApiError) {
         let waits =
             |_: &u64, send: &mut PendingSend| send.stream == Some(stream) && send.sent.is_some();
@@ -236,14 +239,14 @@ impl Sends {
     }
 }
 
-/// An operation is over: a stream that was opened for it ends.
+/// Closes the stream of a finished operation if it was opened for the operation.
 pub(super) fn end_if_opened(stream: StreamId, opened: bool, out: &mut Effects) {
     if opened {
         out.push(Effect::Close { stream, abort: false });
     }
 }
 
-/// An operation is given up: a stream that was opened for it is aborted.
+/// Aborts the stream of a failed operation if it was opened for the operation.
 pub(super) fn abort_if_opened(stream: StreamId, opened: bool, out: &mut Effects) {
     if opened {
         out.push(Effect::Close { stream, abort: true });

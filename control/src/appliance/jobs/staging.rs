@@ -1,4 +1,4 @@
-//! How far the file of a put is read; [`puts`](super::puts) moves it on.
+//! Read progress of a put's file. [`puts`](super::puts) advances it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,51 +8,51 @@ use crate::appliance::source::SourceFile;
 use api::RemotePlace;
 use ddp::advert::Advertised;
 
-/// How far a file is read.
+/// Read progress of a file.
 #[derive(Default)]
 pub(super) struct Staging {
     pub(super) source: Option<Arc<SourceFile>>,
-    /// The client sends the bytes, has not begun, and must until then.
+    /// Deadline of the client's input, while the client has not begun to send it.
     pub(super) input_until: Option<Instant>,
-    /// Bytes from the place on that the peer's region has.
+    /// Bytes of the peer's region from the destination on.
     pub(super) room: u64,
-    /// Bytes of the file that were asked for.
+    /// Bytes of the file that were requested; of a pipe, that were read.
     pub(super) asked: u64,
-    /// Slots that were used so far.
+    /// Slots used so far, counted without wrap.
     pub(super) fills: u64,
     /// Pieces that are being read.
     pub(super) filling: u64,
-    /// Read and not posted: offset in the memory, bytes.
+    /// Pieces that are read and not posted: offset in the memory, length in bytes.
     pub(super) ready: VecDeque<(u64, u64)>,
-    /// Nothing more is to be read.
+    /// True once no more bytes are to be read.
     pub(super) ended: bool,
-    /// A pipe has more than the place takes: one sentence.
+    /// Error of a pipe with more bytes than the destination can hold, one sentence.
     pub(super) excess: Option<String>,
 }
 
 impl Staging {
-    /// The file is open.
+    /// Records the opened file.
     pub(super) fn opened(&mut self, source: Option<Arc<SourceFile>>) {
         self.source = source;
     }
 
-    /// The place stands.
+    /// Records the room at the destination, bytes.
     pub(super) fn placed(&mut self, room: u64) {
         self.room = room;
     }
 
-    /// Everything is read and posted.
+    /// Returns true if everything is read and posted.
     pub(super) fn is_done(&self) -> bool {
         self.ended && self.ready.is_empty()
     }
 
-    /// The file is closed; a thread that waits for a pipe ends.
+    /// Closes the file. A thread that waits for a pipe ends.
     pub(super) fn close(&mut self) {
         self.source = None;
     }
 }
 
-/// Bytes of the region from the place on.
+/// Returns the bytes of the peer's region from the destination on.
 pub(super) fn room(target: &RemotePlace, regions: &[Advertised]) -> u64 {
     match target {
         RemotePlace::Tagged { to, .. } => u64::MAX - to,

@@ -4,9 +4,10 @@
 //!  Staging (file opened) -> Connecting -> Running (tagged messages of 1 MiB) -> [close] -> Done
 //! ```
 //!
-//! The place is checked before the file is read. A bounded part of the file is in memory ([`puts`](super::puts)), which
-//! does not change while a message from it may be sent again. A bounded number of messages is posted at a time; a
-//! message counts when the peer's LLP has acknowledged all of it.
+//! The destination is checked before the file is read. A bounded part of the file is in memory
+//! ([`puts`](super::puts)), and stays unchanged while a message from it may be retransmitted. A
+//! bounded number of messages is posted at a time. A message counts when the peer's LLP has
+//! acknowledged all of it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -32,37 +33,39 @@ use api::{
 use config::Transport;
 use ddp::advert::Advertised;
 
-/// Bytes of one message.
+/// Longest message of a transfer, bytes.
 pub(in crate::appliance) const MESSAGE: u64 = PIECE;
-/// Messages posted and not acknowledged.
+/// Most messages of a job that are posted and not acknowledged.
 pub(super) const POSTED: usize = 16;
-/// How long a put without a file waits for its input.
+/// Wait for the input of a put without a file.
 pub(in crate::appliance) const INPUT_WAIT: Duration = Duration::from_secs(30);
-/// Jobs that are going on.
+/// Most unfinished jobs.
 const MAX_RUNNING: usize = 16;
-/// Jobs that are remembered, going on or not: who starts many and asks late finds what became of them.
+/// Most jobs that are kept, unfinished or ended. A client that starts many and queries late still
+/// finds their results.
 const MAX_JOBS: usize = 512;
 
-/// Jobs that go on, and some that have ended.
+/// Unfinished jobs and recent ended ones.
 #[derive(Default)]
 pub(super) struct Transfers {
     pub(super) jobs: BTreeMap<u64, Job>,
-    /// From the post of a Read to its last byte, nanoseconds.
+    /// Times from the post of a Read to its last byte, nanoseconds.
     pub(super) reads: Durations,
 }
 
-/// A job that is asked for.
+/// A requested job.
 pub(super) struct NewJob {
     pub(super) file: PathBuf,
     pub(super) via: Via,
     pub(super) target: RemotePlace,
     pub(super) work: Work,
-    /// Who is at the other end of its stream, if it may use that.
+    /// The peer of the job's stream, or the refusal of that stream.
     pub(super) peer: Result<String, ApiError>,
 }
 
 impl Transfers {
-    /// A file is to be put. `peer`: the peer of the stream that the job uses, if it may.
+    /// Starts a put. `peer`: the peer of the stream that the job uses, or the refusal of that
+    /// stream.
     pub(super) fn put(
         &mut self,
         env: &mut Env,
@@ -89,17 +92,17 @@ impl Transfers {
         Ok(id)
     }
 
-    /// The job's stream goes to this address of the peer.
+    /// Records the peer's address of the job's established stream.
     pub(super) fn on_reached(&mut self, id: u64, remote: SocketAddr) {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.remote = remote.to_string();
         }
     }
 
-    /// The bytes of a put without a file.
+    /// Takes the bytes of a put without a file.
     ///
     /// # Errors
-    /// There is no such job, or it has its bytes already.
+    /// The job does not exist, or already has its bytes.
     pub(super) fn take_input(
         &mut self,
         env: &mut Env,
@@ -121,7 +124,7 @@ impl Transfers {
         Ok(())
     }
 
-    /// A job in its first state.
+    /// Creates a job in its first state.
     pub(super) fn new_job(
         &mut self,
         env: &mut Env,
@@ -174,7 +177,7 @@ impl Transfers {
         Ok(id)
     }
 
-    /// The file is open and there is memory for a part of it, or neither.
+    /// Handles the opened file and the memory for a part of it, or the failure of either.
     pub(super) fn on_staged(&mut self, id: u64, result: Result<Loaded, String>, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         if job.state.is_final() {
@@ -193,7 +196,8 @@ impl Transfers {
                     (Some(stream), _) => out.push(Effect::Begin { task: Task::Job(id), stream }),
                     (None, Via::Connect(spec)) => {
                         let tagged = matches!(job.target, RemotePlace::Tagged { .. });
-                        // The draft's revision 0 has no private data to find a region by name with.
+                        // The draft's revision 0 has no private data that could advertise a region
+                        // by name.
                         let over_tcp = spec.transport == Transport::Tcp;
                         let start_key = over_tcp && spec.revision() == 0 && tagged;
                         let (spec, task) = (Box::new(spec), Task::Job(id));
@@ -207,7 +211,7 @@ impl Transfers {
         }
     }
 
-    /// The stream stands: finds the place and begins.
+    /// Finds the destination and starts the transfer on the established stream.
     pub(super) fn begin(
         &mut self,
         env: &mut Env,
@@ -242,7 +246,7 @@ impl Transfers {
         }
     }
 
-    /// Posts what may be posted; at the end, closes.
+    /// Posts messages up to the limits. Ends the transfer when all bytes are acknowledged.
     pub(super) fn feed(&mut self, env: &mut Env, id: u64, now: Instant, out: &mut Effects) {
         loop {
             let Some(job) = self.jobs.get_mut(&id) else { return };
@@ -253,7 +257,7 @@ impl Transfers {
                 self.feed_put(env, id, out);
                 break;
             }
-            // Nothing to get is one Read of no bytes.
+            // An empty get is one Read of no bytes.
             let complete = job.total == job.posted && job.messages > 0;
             if job.state != JobState::Running || job.outstanding >= POSTED || complete {
                 break;
@@ -272,7 +276,7 @@ impl Transfers {
         }
         job.ended = Some(now);
         if matches!(job.work, Work::Get(_)) {
-            // Every response has come: the peer has nothing more to say about it.
+            // Every response has arrived: the peer's errors can no longer concern this job.
             if !self.save_if_file(env, id) {
                 self.end(id, JobState::Done, None, out);
             }
@@ -283,7 +287,8 @@ impl Transfers {
         out.push(Effect::Confirm { stream, task: Task::Job(id) });
     }
 
-    /// The peer cannot be asked whether it has everything. On a stream of the job's own its end tells.
+    /// Handles a stream that cannot confirm the bytes. The job's own stream is closed, and an
+    /// orderly end confirms them. On another stream an error of the peer is awaited.
     pub(super) fn on_unconfirmable(&mut self, id: u64, now: Instant, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.state.is_final()) else { return };
         match (job.stream, &job.via) {
@@ -301,7 +306,7 @@ impl Transfers {
         }
     }
 
-    /// When a job stops waiting for an error of its peer, or for its input.
+    /// Returns when a job's wait for its peer's error, or for its input, ends.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let waits = |job: &Job| match job.confirm {
             _ if job.state.is_final() => None,
@@ -330,7 +335,7 @@ impl Transfers {
         }
     }
 
-    /// A message is acknowledged, or will not be.
+    /// Handles a message that is acknowledged or has failed.
     pub(super) fn on_posted(
         &mut self,
         env: &mut Env,
@@ -366,7 +371,7 @@ impl Transfers {
         }
     }
 
-    /// The job's stream is gone; `failed` says why if not in order.
+    /// Handles the end of the job's stream. `failed`: the cause of a disorderly end.
     pub(super) fn on_closed(
         &mut self,
         id: u64,
@@ -377,17 +382,17 @@ impl Transfers {
     ) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.counters = stream_counters(stats);
-        // What is being saved needs the stream no more.
+        // Saving does not use the stream.
         if job.state.is_final() || job.state == JobState::Saving {
             return;
         }
         let all_sent = job.state == JobState::Running && job.ended.is_some();
         job.ended = job.ended.or(Some(now));
         match failed {
-            // What was confirmed is not taken back.
+            // A confirmation remains valid after the stream has failed.
             _ if job.confirm == Confirm::Known(true) => self.confirmed(id, true, out),
             None if all_sent => self.confirmed(id, true, out),
-            // All was acknowledged, and then the peer was not heard of any more.
+            // Everything was acknowledged, and then the peer stopped responding.
             Some(error) if all_sent && error.error == ErrorKind::Timeout => {
                 self.confirmed(id, false, out);
             }
@@ -398,7 +403,8 @@ impl Transfers {
         }
     }
 
-    /// Ends a job with an error; a stream that was opened for it is aborted.
+    /// Ends a job with an error. A stream that was opened for it is aborted, unless the peer has
+    /// confirmed the bytes.
     pub(super) fn fail(&mut self, id: u64, error: ApiError, out: &mut Effects) {
         self.end(id, JobState::Failed, Some(error), out);
     }
@@ -443,12 +449,12 @@ impl Transfers {
         self.end(id, JobState::Cancelled, None, out);
     }
 
-    /// It is not at its end.
+    /// Returns true while the job is unfinished.
     pub(super) fn goes_on(&self, id: u64) -> bool {
         self.jobs.get(&id).is_some_and(|job| !job.state.is_final())
     }
 
-    /// A job has taken as long as it may.
+    /// Fails a job whose time limit has expired.
     pub(super) fn expire(&mut self, id: u64, within: &str, out: &mut Effects) {
         let Some(job) = self.jobs.get(&id) else { return };
         let sentence = match (job.state, &job.work) {
@@ -471,7 +477,7 @@ impl Transfers {
         self.fail(id, ApiError::timeout(sentence), out);
     }
 
-    /// Jobs that are not at their end.
+    /// Returns the number of unfinished jobs.
     pub(super) fn running(&self) -> usize {
         self.jobs.values().filter(|job| !job.state.is_final()).count()
     }

@@ -1,4 +1,4 @@
-//! Streams of listeners: admitted within limits, counted until they end, served.
+//! Streams of listeners: admission within limits, accounting until they end, and services.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -15,11 +15,11 @@ use crate::service::{Actions, Arrival, Input, Service};
 use api::refusal::{Refusal, RefusalKind};
 use config::{QueueSection, Ulp};
 
-/// What an accepted stream has of its listener.
+/// The listener's settings for an accepted stream.
 pub(in crate::appliance) struct Admitted {
     pub pd: PdId,
     pub queues: Vec<QueueSection>,
-    /// Regions that may be advertised to it; none where streams have pieces of a region.
+    /// Regions that may be advertised to the stream; none if streams have pieces of a region.
     pub regions: Vec<String>,
     pub rdmap: bool,
 }
@@ -33,7 +33,7 @@ impl Listeners {
         self.by_id(id).map(|listener| listener.section.name.as_str())
     }
 
-    /// A listener that has this port over the other transport.
+    /// Returns a listener with this port on the other transport.
     pub(in crate::appliance) fn elsewhere(&self, port: u16, not: Transport) -> Option<&str> {
         let mut all = self.listeners.values().map(|listener| &listener.section);
         let found = all.find(|s| s.port == port && s.transport.word() != not.name());
@@ -44,20 +44,20 @@ impl Listeners {
         self.by_id(id).map(|listener| &listener.section.ulp)
     }
 
-    /// The file that takes what arrives on a queue.
+    /// Returns the file for messages that arrive on a queue.
     pub(in crate::appliance) fn file_of(&self, id: ListenerId, qn: u32) -> Option<FileId> {
         self.by_id(id)?.files.get(&qn).copied()
     }
 
-    /// True if a queue of the listener goes to a file.
+    /// Returns true if a queue of the listener delivers to a file.
     pub(in crate::appliance) fn stores(&self, id: ListenerId) -> bool {
         self.by_id(id).is_some_and(|listener| !listener.files.is_empty())
     }
 
-    /// A stream within the listener's limits is counted.
+    /// Counts a stream within the listener's limits.
     ///
     /// # Errors
-    /// Which limit it would exceed.
+    /// The limit that the stream would exceed.
     pub(in crate::appliance) fn admit(
         &mut self,
         id: ListenerId,
@@ -82,7 +82,7 @@ impl Listeners {
         })
     }
 
-    /// There was no memory for an admitted stream.
+    /// Reverts the admission of a stream for which there was no memory.
     pub(in crate::appliance) fn undo_admission(&mut self, id: ListenerId, peer: IpAddr) {
         if let Some(found) = self.by_id_mut(id) {
             found.accepted -= 1;
@@ -90,14 +90,14 @@ impl Listeners {
         }
     }
 
-    /// A stream is refused. The listener's name.
+    /// Counts a refused stream. Returns the listener's name.
     pub(in crate::appliance) fn count_refused(&mut self, id: ListenerId) -> Option<String> {
         let found = self.by_id_mut(id)?;
         found.refused += 1;
         Some(found.section.name.clone())
     }
 
-    /// An admitted stream is gone.
+    /// Releases the admission of a stream that has ended.
     pub(in crate::appliance) fn on_stream_closed(
         &mut self,
         env: &mut Env,
@@ -113,10 +113,11 @@ impl Listeners {
 
     // --- services ---
 
-    /// The piece of the region that a new stream is to have; none where streams have no pieces.
+    /// Takes a piece of the region for a new stream; `None` if the listener's streams have no
+    /// pieces.
     ///
     /// # Errors
-    /// All are in use.
+    /// All pieces are in use.
     pub(in crate::appliance) fn take_piece(
         &mut self,
         id: ListenerId,
@@ -143,7 +144,7 @@ impl Listeners {
         }
     }
 
-    /// Its service answers what arrives.
+    /// Returns true if the listener's service answers messages.
     pub(in crate::appliance) fn serves(&mut self, id: ListenerId) -> bool {
         self.serving(id).is_some_and(|serving| !matches!(serving.service, Service::Passive))
     }
@@ -186,7 +187,7 @@ impl Listeners {
         actions
     }
 
-    /// When the next service is to be called.
+    /// Returns when the next service timer expires.
     pub(in crate::appliance) fn poll_timeout(&self) -> Option<Instant> {
         self.all().filter_map(|listener| listener.serving.as_ref()?.service.poll_timeout()).min()
     }
@@ -201,7 +202,7 @@ impl Listeners {
     }
 }
 
-/// A peer connected while the listener was removed.
+/// Returns the refusal of a peer that connected while the listener was removed.
 pub(in crate::appliance) fn listener_removed() -> Refusal {
     Refusal::new(RefusalKind::ListenerRemoved, "the listener was removed")
 }

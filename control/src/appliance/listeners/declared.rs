@@ -1,4 +1,4 @@
-//! Listeners as a configuration has them.
+//! Listeners in the form of the configuration.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use api::ApiError;
 use config::{Delivery, ListenerSection};
 
 impl Listeners {
-    /// Sections and who declared them.
+    /// Returns the sections with their origin.
     pub(in crate::appliance) fn declared(
         &self,
     ) -> impl Iterator<Item = (&ListenerSection, Origin)> {
@@ -23,7 +23,7 @@ impl Listeners {
         self.listeners.get(name).map(|listener| listener.section.clone())
     }
 
-    /// Whether the listener of this name, if there is one, can take this section.
+    /// Checks that an existing listener of this name can change to this section.
     pub(in crate::appliance) fn may_become(
         &self,
         section: &ListenerSection,
@@ -31,12 +31,12 @@ impl Listeners {
         self.listeners.get(&section.name).map_or(Ok(()), |old| old.may_become(section))
     }
 
-    /// The listener of this name has another service, or other pieces.
+    /// Returns true if the section changes the service or the pieces of the listener of this name.
     pub(in crate::appliance) fn serves_otherwise(&self, section: &ListenerSection) -> bool {
         self.listeners.get(&section.name).is_some_and(|old| old.serves_otherwise(section))
     }
 
-    /// The listener has the file open for one of its queues.
+    /// Returns true if the listener has the file open for one of its queues.
     pub(in crate::appliance) fn has_open(&self, name: &str, file: &Path) -> bool {
         let is_it =
             |delivery: &Delivery| matches!(delivery, Delivery::File { path } if path == file);

@@ -1,4 +1,4 @@
-//! A listener: its section of the configuration, its numbers with the workers, and what it counts.
+//! A listener: its section of the configuration, its numbers on the workers, and its counts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,9 +14,10 @@ use api::{ApiError, ListenerInfo, QueueInfo};
 use config::beneath::{Refused, Use};
 use config::{Config, Delivery, Fsync, ListenerSection, QueueSection};
 
-/// A listener.
+/// State of a listener.
 pub(in crate::appliance) struct Listener {
-    /// Its numbers with the workers. The last one is in force; streams may have come by earlier ones.
+    /// Numbers of the listener on the workers. The last one is in force; streams may have arrived
+    /// under earlier ones.
     pub(super) ids: Vec<ListenerId>,
     pub(super) section: ListenerSection,
     pub(super) pd: PdId,
@@ -28,12 +29,12 @@ pub(in crate::appliance) struct Listener {
     pub(super) accepted: u64,
     pub(super) refused: u64,
     pub(super) origin: Origin,
-    /// Peers that it admits on the workers.
+    /// Peers that the workers admit for this listener.
     pub(super) peers: Arc<PeerFilter>,
 }
 
 impl Listener {
-    /// The number in force.
+    /// Returns the number in force.
     pub(super) fn id(&self) -> ListenerId {
         self.ids.last().copied().unwrap_or(ListenerId(0))
     }
@@ -47,7 +48,7 @@ impl Listener {
         self.section.regions.iter().any(|name| name == region)
     }
 
-    /// Whether the section can take the place of its own.
+    /// Checks that the section can replace the listener's own.
     pub(in crate::appliance) fn may_become(
         &self,
         section: &ListenerSection,
@@ -62,12 +63,12 @@ impl Listener {
         Ok(())
     }
 
-    /// What its streams have of it would not hold any more.
+    /// Returns true if the section would invalidate what live streams use of the listener.
     pub(in crate::appliance) fn serves_otherwise(&self, section: &ListenerSection) -> bool {
         serves_otherwise(&self.section, section)
     }
 
-    /// Applies a changed section. Its number with the workers, if the difference must be sent to them.
+    /// Applies a changed section. Returns the number to replace, if the workers need the change.
     pub(in crate::appliance) fn change(
         &mut self,
         env: &mut Env,
@@ -86,7 +87,7 @@ impl Listener {
         differs_for_workers(&old, &self.section).then(|| self.id())
     }
 
-    /// As operators see it.
+    /// Describes the listener for the API.
     pub(super) fn info(&self, config: &Config) -> ListenerInfo {
         let section = &self.section;
         let interface = config.interfaces.iter().find(|i| i.name == section.interface);
@@ -122,15 +123,15 @@ impl Listener {
     }
 }
 
-/// What a changed section brings.
+/// Parts of a changed section that were prepared.
 pub(in crate::appliance) struct Changed {
     pub pd: PdId,
     pub files: HashMap<u32, FileId>,
-    /// Bytes of the region that is cut into pieces.
+    /// Bytes of the region that is divided into pieces.
     pub region: u64,
 }
 
-/// Opens the files of its queues; those that `old` has open already are taken over.
+/// Opens the files of the section's queues. Files that `old` has open are reused.
 pub(in crate::appliance) fn open_queue_files(
     env: &mut Env,
     section: &ListenerSection,
@@ -181,7 +182,7 @@ fn queue(queue: &QueueSection) -> QueueInfo {
     }
 }
 
-/// What streams of the listener have of it would not hold any more.
+/// Returns true if service, message size or pieces differ, which live streams use.
 fn serves_otherwise(old: &ListenerSection, new: &ListenerSection) -> bool {
     let service = |s: &ListenerSection| s.ulp.rdmap().map(|r| (r.service, r.message_size));
     service(old) != service(new)
@@ -189,7 +190,7 @@ fn serves_otherwise(old: &ListenerSection, new: &ListenerSection) -> bool {
             && (&old.regions, old.limits.streams) != (&new.regions, new.limits.streams)
 }
 
-/// The difference must be sent to the workers.
+/// Returns true if the workers need the difference.
 fn differs_for_workers(old: &ListenerSection, new: &ListenerSection) -> bool {
     let place = |s: &ListenerSection| (s.interface.clone(), s.address, s.transport, s.port);
     place(old) != place(new)
@@ -200,7 +201,7 @@ fn differs_for_workers(old: &ListenerSection, new: &ListenerSection) -> bool {
         || old.require != new.require
 }
 
-/// What tests look at.
+/// State that tests inspect.
 #[cfg(test)]
 impl Listener {
     pub(in crate::appliance) fn number(&self) -> ListenerId {

@@ -1,13 +1,14 @@
 //! Listeners: on every worker, with credits, limits and protection domains.
 //!
-//! *Protection domains.* Streams of a listener may use its regions: they have one domain. Listeners that
-//! share a region share the domain. A region that no listener names has a domain of its own until
-//! one does; then it is registered again, with the listener's domain, in the same step in which the
-//! listener starts. A listener whose regions already serve two different domains is refused.
+//! *Protection domains.* Streams of a listener may use its regions, so these have one domain.
+//! Listeners that share a region share the domain. A region that no listener names has a domain of
+//! its own. When a listener names it, the region is registered again in the listener's domain, in
+//! the same step that starts the listener. A listener whose regions already serve two different
+//! domains is refused.
 //!
-//! *Credits.* Each worker may have its part of `limits.pending` handshakes; a credit goes back to the
-//! worker as soon as the control thread has decided about the stream. How many streams there may be in
-//! all is decided then, by the [`Ledger`].
+//! *Credits.* Each worker has a share of `limits.pending` for handshakes. A credit returns to the
+//! worker when the control thread has decided about the stream. The total number of streams is
+//! bounded at that decision, by the [`Ledger`].
 
 mod admission;
 mod declared;
@@ -32,10 +33,10 @@ use api::{Answer, ApiError, EventKind, ListenerInfo, Reply};
 use config::{ListenerSection, RegionSection, unstored};
 use ddp::advert;
 
-/// Every listener.
+/// All listeners of the appliance.
 pub(super) struct Listeners {
     listeners: BTreeMap<String, Listener>,
-    /// Those that take no new streams and still have some.
+    /// Removed listeners that still have streams.
     retired: Vec<Listener>,
     next: u32,
 }
@@ -53,41 +54,42 @@ impl Listeners {
         self.listeners.keys().cloned().collect()
     }
 
-    /// Some listener names the region.
+    /// Returns true if a listener names the region.
     pub(super) fn is_listed(&self, region: &str) -> bool {
         self.listeners.values().any(|listener| listener.names(region))
     }
 
-    /// Names of the listeners that name the region.
+    /// Returns the names of the listeners that name the region.
     pub(super) fn names_of(&self, region: &str) -> Vec<String> {
         let all = self.listeners.values().filter(|listener| listener.names(region));
         all.map(|listener| listener.section.name.clone()).collect()
     }
 
-    /// The listener whose streams get pieces of the region.
+    /// Returns the listener that divides the region into pieces.
     pub(super) fn that_cuts(&self, region: &str) -> Option<String> {
         let cuts = |listener: &&Listener| listener.section.has_slots() && listener.names(region);
         self.listeners.values().find(cuts).map(|listener| listener.section.name.clone())
     }
 
-    /// The domain of a listener that names the region.
+    /// Returns the domain of a listener that names the region.
     pub(super) fn pd_naming(&self, region: &str) -> Option<PdId> {
         self.listeners.values().find(|listener| listener.names(region)).map(|listener| listener.pd)
     }
 
-    /// A listener of the API that names the region.
+    /// Returns a listener of the API that names the region.
     pub(super) fn of_api_naming(&self, region: &str) -> Option<&str> {
         let other = |listener: &&Listener| listener.origin == Origin::Api && listener.names(region);
         self.listeners.values().find(other).map(|listener| listener.section.name.as_str())
     }
 
-    /// A region with a file is added while a listener of the API names it whose peers' Writes would not reach the file.
+    /// Refuses a region with a file if a listener of the API names it and its peers' Writes would
+    /// not reach the file.
     pub(super) fn check_file(&self, region: &RegionSection) -> Result<(), ApiError> {
         let of_api = self.listeners.values().filter(|listener| listener.origin == Origin::Api);
         self.unstored(of_api, region)
     }
 
-    /// The same with any listener.
+    /// Checks as [`check_file`](Self::check_file), for listeners of any origin.
     pub(super) fn check_file_of_any(&self, region: &RegionSection) -> Result<(), ApiError> {
         self.unstored(self.listeners.values(), region)
     }
@@ -104,7 +106,7 @@ impl Listeners {
         refusal.map_or(Ok(()), |refusal| Err(ApiError::conflict(refusal)))
     }
 
-    /// Whether a listener can be added, but for domains and files.
+    /// Checks that a listener can be added, except for domains and files.
     pub(super) fn may_add(&self, env: &Env, section: &ListenerSection) -> Result<(), ApiError> {
         let name = &section.name;
         if !env.is_running() {
@@ -126,14 +128,14 @@ impl Listeners {
         check_advertisement(section)
     }
 
-    /// The listener, of those that `which` takes, that has the section's place.
+    /// Returns the listener, among those that `which` selects, at the section's address and port.
     fn at(&self, section: &ListenerSection, which: impl Fn(&Listener) -> bool) -> Option<&str> {
         let same = |other: &&Listener| which(other) && same_place(section, &other.section);
         self.listeners.values().find(same).map(|other| other.section.name.as_str())
     }
 
-    /// A listener that has been checked; opens its files. `region`: bytes of the region that is cut into
-    /// pieces.
+    /// Creates a listener from a checked section and opens its files. `region`: bytes of the region
+    /// that is divided into pieces.
     pub(super) fn make(
         &mut self,
         env: &mut Env,
@@ -163,17 +165,17 @@ impl Listeners {
         ListenerId(self.next - 1)
     }
 
-    /// Takes a listener out, to be changed.
+    /// Removes a listener temporarily, to change it.
     pub(super) fn take(&mut self, name: &str) -> Option<Listener> {
         self.listeners.remove(name)
     }
 
-    /// Puts a listener back that need not be sent to the workers.
+    /// Restores a listener whose change the workers do not need.
     pub(super) fn put_back(&mut self, listener: Listener) {
         self.listeners.insert(listener.section.name.clone(), listener);
     }
 
-    /// Starts a changed listener under a new number, in the place of the old one.
+    /// Starts a changed listener under a new number, which replaces the old one.
     pub(super) fn restart(
         &mut self,
         env: &mut Env,
@@ -185,8 +187,8 @@ impl Listeners {
         self.start(env, listener, moved, Some(replaces), None);
     }
 
-    /// Sends what makes the workers listen; first, in the same step, what moves regions and stops the
-    /// listener that this one replaces.
+    /// Sends the commands that start the listener. The same step first stops the listener that it
+    /// replaces and moves regions.
     pub(super) fn start(
         &mut self,
         env: &mut Env,
@@ -217,8 +219,8 @@ impl Listeners {
         env.broadcast_all(Then::ListenerAdded { name, answer }, &steps);
     }
 
-    /// Sends the peers that listeners admit by the configuration of now, where the workers have others. Returns the names of
-    /// these listeners; the workers answer with [`Then::PeersSet`].
+    /// Sends the peers that listeners admit under the current configuration, if the workers have
+    /// others. Returns the names of these listeners; the workers answer with [`Then::PeersSet`].
     pub(super) fn send_peers(&mut self, env: &mut Env) -> Vec<String> {
         let mut sent = Vec::new();
         for (name, listener) in &mut self.listeners {
@@ -238,7 +240,7 @@ impl Listeners {
         sent
     }
 
-    /// All workers listen, or one of them refused it; then it goes.
+    /// Records that all workers listen. If one of them refused, the listener is removed.
     pub(super) fn on_added(
         &mut self,
         env: &mut Env,
@@ -258,7 +260,7 @@ impl Listeners {
         }
     }
 
-    /// Stops listening; streams stay.
+    /// Stops listening. Existing streams continue.
     pub(super) fn remove(&mut self, env: &mut Env, name: &str, answer: Option<Answer>) {
         if self.listeners.contains_key(name) {
             self.retire(env, name, answer);
@@ -289,7 +291,7 @@ impl Listeners {
         }
     }
 
-    /// Forgets a retired listener that has no stream left, and closes its files.
+    /// Removes a retired listener without streams, and closes its files.
     fn forget_retired(&mut self, env: &mut Env, id: ListenerId) {
         let done = |l: &Listener| l.ids.contains(&id) && l.ledger.streams() == 0;
         if let Some(at) = self.retired.iter().position(done) {
@@ -334,7 +336,7 @@ fn worker_config(env: &Env, listener: &Listener) -> ListenerConfig {
     listener_config(&facts.config, &listener.section, listener.id(), interface, workers)
 }
 
-/// The interface is there and has the address.
+/// Checks that the interface exists and has the address.
 pub(super) fn check_interface_of(env: &Env, section: &ListenerSection) -> Result<(), ApiError> {
     let name = &section.interface;
     let interface = env
@@ -350,7 +352,7 @@ pub(super) fn check_interface_of(env: &Env, section: &ListenerSection) -> Result
     }
 }
 
-/// Both cannot listen at one time.
+/// Returns true if the two cannot listen at the same time.
 fn same_place(a: &ListenerSection, b: &ListenerSection) -> bool {
     a.interface == b.interface
         && a.port == b.port
@@ -358,7 +360,7 @@ fn same_place(a: &ListenerSection, b: &ListenerSection) -> bool {
         && (a.address.is_none() || b.address.is_none() || a.address == b.address)
 }
 
-/// They share a region that one of them cuts into pieces.
+/// Returns true if they share a region that one of them divides into pieces.
 fn cuts(a: &ListenerSection, b: &ListenerSection) -> bool {
     (a.has_slots() || b.has_slots()) && a.regions.iter().any(|name| b.regions.contains(name))
 }
@@ -370,7 +372,7 @@ fn needs_its_own(name: &str, other: &str) -> String {
     )
 }
 
-/// Why a listener cannot be there beside another one.
+/// Returns why a listener cannot exist together with another one.
 pub(super) fn stands_in_the_way(
     section: &ListenerSection,
     other: &ListenerSection,
@@ -385,7 +387,7 @@ pub(super) fn stands_in_the_way(
     cuts(section, other).then(|| needs_its_own(name, &other.name))
 }
 
-/// The advertisement of its regions fits into the private data.
+/// Checks that the advertisement of the listener's regions fits into the private data.
 pub(super) fn check_advertisement(section: &ListenerSection) -> Result<(), ApiError> {
     if section.has_slots() {
         return match section.regions.len() {
@@ -409,7 +411,7 @@ pub(super) fn check_advertisement(section: &ListenerSection) -> Result<(), ApiEr
     Ok(())
 }
 
-/// What tests look at.
+/// State that tests inspect.
 #[cfg(test)]
 impl Listeners {
     pub(super) fn is_empty(&self) -> bool {

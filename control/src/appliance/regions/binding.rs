@@ -1,4 +1,4 @@
-//! Which streams a region serves: bound to one, advertised to several, cleared between them.
+//! Regions and their streams: bound to one, advertised to several, cleared between them.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -18,19 +18,20 @@ use api::{ApiError, EventKind};
 use ddp::advert::Advertised;
 
 impl Regions {
-    /// True if a region of these has a file.
+    /// Returns true if one of the regions has a file.
     pub(in crate::appliance) fn store(&self, names: &[String]) -> bool {
         let regions = names.iter().filter_map(|name| self.regions.get(name));
         regions.into_iter().any(|region| region.file.is_some())
     }
 
-    /// What is advertised of these regions.
+    /// Returns the advertisements of the regions.
     pub(in crate::appliance) fn advertised(&self, names: &[String]) -> Vec<Advertised> {
         let regions = names.iter().filter_map(|name| self.regions.get(name));
         regions.map(|region| region.advertised()).collect()
     }
 
-    /// The available ones of a listener's regions, now used by `stream`; and of them the exclusive ones.
+    /// Marks the available regions of a listener as used by `stream`. Returns them, and the
+    /// exclusive ones among them.
     pub(in crate::appliance) fn take(
         &mut self,
         listed: &[String],
@@ -52,7 +53,8 @@ impl Regions {
         (taken, exclusive)
     }
 
-    /// Of a listener's regions those that were not `taken`, because another stream has them. Logged.
+    /// Logs and returns the regions of a listener that were not `taken`, because another stream
+    /// holds them.
     pub(in crate::appliance) fn note_busy(
         &self,
         env: &mut Env,
@@ -77,7 +79,7 @@ impl Regions {
         busy
     }
 
-    /// What is advertised of regions that another stream has: no STag, no rights.
+    /// Returns the advertisements of regions that another stream holds: no STag, no rights.
     pub(in crate::appliance) fn advertised_busy(&self, names: &[String]) -> Vec<Advertised> {
         let regions = names.iter().filter_map(|name| self.regions.get(name));
         let busy = |region: &Region| Advertised {
@@ -93,7 +95,7 @@ impl Regions {
         regions.map(busy).collect()
     }
 
-    /// Why an exclusive region cannot be had now.
+    /// Returns the error for an exclusive region that is in use.
     pub(in crate::appliance) fn busy(&self, name: &str, now: Instant) -> ApiError {
         let holder = self.regions.get(name).and_then(|region| region.holder(now));
         let sentence = match holder {
@@ -111,8 +113,8 @@ impl Regions {
         ApiError::conflict(sentence)
     }
 
-    /// An operator closes the stream: its exclusive regions serve others as soon as no worker lets it write there, also if
-    /// its peer never answers.
+    /// Frees the exclusive regions of a stream that an operator closes. They serve others once no
+    /// worker lets the stream write to them, even if its peer never answers.
     pub(in crate::appliance) fn free(&self, env: &mut Env, names: &[String], stream: StreamId) {
         let holds = |name: &&String| {
             let region = self.regions.get(*name);
@@ -122,7 +124,8 @@ impl Regions {
         self.bind(env, &regions.clone(), Some(NOBODY), Then::Freed { stream, regions });
     }
 
-    /// It does not any more. It may also have ended meanwhile, and another may have the region.
+    /// Marks the regions as free once all workers have unbound them. The stream may have ended
+    /// meanwhile, and another may hold a region.
     pub(in crate::appliance) fn on_freed(&mut self, names: &[String], stream: StreamId) {
         for name in names {
             let region = self.regions.get_mut(name).filter(|region| region.bound == Some(stream));
@@ -132,7 +135,7 @@ impl Regions {
         }
     }
 
-    /// Marks exclusive regions as taken until the stream's number is known.
+    /// Reserves exclusive regions until the stream's number is known. Returns their names.
     pub(in crate::appliance) fn reserve(&mut self, names: &[String], now: Instant) -> Vec<String> {
         let mut reserved = Vec::new();
         for name in names {
@@ -144,7 +147,7 @@ impl Regions {
         reserved
     }
 
-    /// The stream for which regions were [reserved](Self::reserve) stands.
+    /// Binds [reserved](Self::reserve) regions to their established stream.
     pub(in crate::appliance) fn adopt(
         &mut self,
         env: &mut Env,
@@ -163,7 +166,8 @@ impl Regions {
         self.bind(env, &exclusive, Some(stream), Then::Nothing);
     }
 
-    /// Of these regions, those in which the next stream's peer could read what another one wrote.
+    /// Returns the memory of the regions in which the next stream's peer could read another
+    /// stream's data.
     pub(in crate::appliance) fn dirty(
         &self,
         exclusive: &[String],
@@ -171,14 +175,14 @@ impl Regions {
     ) -> Vec<(Memory, Range<u64>)> {
         let dirty = |name: &String| {
             let region = self.regions.get(name)?;
-            // Bare DDP cannot read.
+            // Bare DDP has no Reads.
             let clears = rdmap && region.section.clear_between_peers && region.written;
             clears.then(|| (region.memory.clone(), 0..region.len))
         };
         exclusive.iter().filter_map(dirty).collect()
     }
 
-    /// Of these regions, the first one that is not live and bound to the stream any more.
+    /// Returns the first of the regions that is no longer live and bound to the stream.
     pub(in crate::appliance) fn lost<'a>(
         &self,
         names: &'a [String],
@@ -190,7 +194,8 @@ impl Regions {
         names.iter().find(|name| !is_its(name)).map(String::as_str)
     }
 
-    /// From now on a peer may write to these regions; `then` follows when they are bound.
+    /// Binds regions to a peer that may write to them. `then` follows when all workers have bound
+    /// them.
     pub(in crate::appliance) fn bind_written(
         &mut self,
         env: &mut Env,
@@ -206,7 +211,7 @@ impl Regions {
         self.bind(env, exclusive, Some(stream), then);
     }
 
-    /// A job of ours has written these bytes.
+    /// Records bytes that a job of this host has written.
     pub(in crate::appliance) fn on_fetched(
         &mut self,
         env: &mut Env,
@@ -222,7 +227,7 @@ impl Regions {
         env.log.push(EventKind::RegionFetched { region: name, offset, bytes });
     }
 
-    /// The peer has ended an STag of its own. The region goes on with another one, for other streams.
+    /// Replaces an STag that the peer has invalidated. The region stays available to other streams.
     pub(in crate::appliance) fn on_invalidated(&mut self, env: &mut Env, stag: Stag) {
         let Some(name) = self.by_stag.get(&stag).cloned() else { return };
         let fresh = match self.stags.allocate() {
@@ -249,13 +254,13 @@ impl Regions {
         env.log.push(EventKind::StagInvalidated { region: name });
     }
 
-    /// The STags of those of the regions that serve one stream at a time.
+    /// Returns the STags of the exclusive regions among `names`.
     pub(in crate::appliance) fn exclusive_stags(&self, names: &[String]) -> Vec<Stag> {
         let regions = names.iter().filter_map(|name| self.regions.get(name));
         regions.filter(|region| region.is_exclusive()).map(|region| region.stag).collect()
     }
 
-    /// Binds exclusive regions to `stream` on all workers; `then` follows when all have done it.
+    /// Binds exclusive regions to `stream` on all workers. `then` follows when all have done it.
     pub(in crate::appliance) fn bind(
         &self,
         env: &mut Env,
@@ -275,7 +280,7 @@ impl Regions {
         }
     }
 
-    /// A tagged message has been delivered.
+    /// Records a delivered tagged message.
     pub(in crate::appliance) fn on_tagged(
         &mut self,
         env: &mut Env,
@@ -289,8 +294,8 @@ impl Regions {
         env.tally.tagged_bytes += len;
         let Some(name) = self.by_stag.get(&stag).cloned() else { return };
         let Some(region) = self.regions.get_mut(&name) else { return };
-        // A message without bytes names its STag unchecked (RFC 5041 §5.2.1): it may be any number,
-        // also that of a region of others, whose programs it must not reach.
+        // The STag of a message without bytes is unchecked (RFC 5041 §5.2.1). It may be that of
+        // another stream's region, whose local programs the message must not reach.
         if len == 0 && !region.users.contains(&stream) {
             return;
         }
@@ -313,7 +318,7 @@ impl Regions {
         env.log.push(EventKind::TaggedDelivered { stream, region: name, to: to.0, len });
     }
 
-    /// Tells local programs that a stream begins or ends to write.
+    /// Notifies local programs that a stream begins or ends to write.
     pub(in crate::appliance) fn announce(
         &self,
         env: &mut Env,
@@ -332,7 +337,7 @@ impl Regions {
         }
     }
 
-    /// A stream has ended: its regions serve others.
+    /// Releases the regions of a stream that has ended.
     pub(in crate::appliance) fn release(
         &mut self,
         env: &mut Env,
@@ -353,7 +358,7 @@ impl Regions {
                 env.writer.stream_closed(file);
             }
         }
-        // Commands are carried out in order: a stream that gets the region next is bound after this.
+        // Workers execute commands in order: the next stream of a region is bound after this.
         self.bind(env, &freed, Some(NOBODY), Then::Nothing);
     }
 }

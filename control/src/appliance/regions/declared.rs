@@ -1,4 +1,4 @@
-//! Regions as a configuration has them.
+//! Regions in the form of the configuration.
 
 use ddp::PdId;
 
@@ -8,7 +8,8 @@ use crate::appliance::env::Origin;
 use config::RegionSection;
 
 impl Regions {
-    /// Sections, who declared them, and whether peers have all the rights that they name.
+    /// Returns the sections with their origin, and whether peers currently have all the rights that
+    /// the section grants.
     pub(in crate::appliance) fn declared(
         &self,
     ) -> impl Iterator<Item = (&RegionSection, Origin, bool)> {
@@ -19,7 +20,7 @@ impl Regions {
         })
     }
 
-    /// A section with the rights that peers have now.
+    /// Returns a section with the current rights of peers.
     pub(in crate::appliance) fn as_it_runs(&self, section: &RegionSection) -> RegionSection {
         let Some(region) = self.regions.get(&section.name) else { return section.clone() };
         let access = region.access;
@@ -28,13 +29,13 @@ impl Regions {
             remote_write: write,
             remote_read: read,
             remote_atomic: access.atomic(),
-            // It means something only where peers write and read.
+            // The key has meaning only if peers may both write and read.
             clear_between_peers: section.clear_between_peers && write && read,
             ..section.clone()
         }
     }
 
-    /// The domain of a region, if there is one.
+    /// Returns the domain of a live region.
     pub(in crate::appliance) fn pd_of(&self, name: &str) -> Option<PdId> {
         self.regions.get(name).filter(|region| region.is_live()).map(|region| region.pd)
     }

@@ -1,5 +1,6 @@
-//! Protection domains: streams of a listener may use its regions, so they have one domain; listeners that share
-//! a region share the domain. A region that no listener names has a domain of its own until one does.
+//! Protection domains. Streams of a listener may use its regions, so these have one domain.
+//! Listeners that share a region share the domain. A region that no listener names has its own
+//! domain until one does.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -14,14 +15,15 @@ use crate::appliance::pending::Then;
 use api::ApiError;
 use config::ListenerSection;
 
-/// Domains that have been given, and those of the configured regions.
+/// Allocator of domains, and the domains of the configured regions.
 pub(super) struct Domains {
     planned: HashMap<String, PdId>,
     next: u32,
 }
 
 impl Domains {
-    /// Domains of the configured regions: one for listeners that share regions, directly or through others.
+    /// Plans the domains of the configured regions: one for all listeners that share regions,
+    /// directly or indirectly.
     pub(super) fn new(listeners: &[ListenerSection]) -> Domains {
         let mut domains = Domains { planned: HashMap::new(), next: 1 };
         for listener in listeners {
@@ -32,21 +34,21 @@ impl Domains {
                 Some(&pd) => pd,
                 None => domains.next(),
             };
-            // Groups that this listener joins become one.
+            // This listener merges the groups that it joins.
             domains.planned.values_mut().filter(|p| known.contains(p)).for_each(|p| *p = pd);
             domains.planned.extend(listener.regions.iter().map(|region| (region.clone(), pd)));
         }
         domains
     }
 
-    /// One that nothing has.
+    /// Allocates an unused domain.
     pub(super) fn next(&mut self) -> PdId {
         self.next += 1;
         PdId(self.next - 1)
     }
 
-    /// The domain that a new region gets: that of the configured listeners that name it, of a listener that
-    /// names it already, or its own.
+    /// Returns the domain of a new region: the planned one, that of a listener that names the
+    /// region, or an unused one.
     pub(super) fn of_region(&mut self, name: &str, listener: Option<PdId>) -> PdId {
         match self.planned.get(name).copied().or(listener) {
             Some(pd) => pd,
@@ -56,14 +58,14 @@ impl Domains {
 }
 
 impl Regions {
-    /// The domain of a listener and those of its regions that must be moved into it. `is_listed`: another
-    /// listener names the region.
+    /// Returns the domain of a listener, and its regions that must be moved into it. `is_listed`:
+    /// another listener names the region.
     pub(in crate::appliance) fn domain_for(
         &mut self,
         section: &ListenerSection,
         is_listed: impl Fn(&str) -> bool,
     ) -> Result<(PdId, Vec<String>), ApiError> {
-        // Regions that other listeners name come first: their domain is fixed.
+        // Regions that other listeners name take precedence: their domain is fixed.
         let mut fixed: Option<(PdId, &str)> = None;
         let mut free: Option<PdId> = None;
         for name in &section.regions {
@@ -93,7 +95,7 @@ impl Regions {
         Ok((pd, section.regions.iter().filter(moved).cloned().collect()))
     }
 
-    /// The domain of regions that a stream that is opened from here is to reach together.
+    /// Returns the common domain of an active open's regions.
     pub(in crate::appliance) fn domain_of(
         &mut self,
         regions: &[String],
@@ -115,7 +117,7 @@ impl Regions {
         Ok(domain.unwrap_or_else(|| self.domains.next()))
     }
 
-    /// Gives regions another domain; what the workers are to have of them.
+    /// Assigns another domain to regions. Returns their new entries for the workers.
     pub(in crate::appliance) fn moved(
         &mut self,
         names: &[String],
@@ -131,7 +133,7 @@ impl Regions {
         entries
     }
 
-    /// Registers regions again, with another domain.
+    /// Registers regions again, in another domain.
     pub(in crate::appliance) fn move_to(&mut self, env: &mut Env, names: &[String], pd: PdId) {
         for entry in self.moved(names, pd) {
             let stag = entry.stag;

@@ -1,18 +1,19 @@
 //! Regions: registering, binding to one stream, deregistering.
 //!
 //! ```text
-//!             memory made          all workers have it        RemoveStag sent      all workers gone
+//!             memory made          all workers have it        RemoveStag sent      all released
 //!  (loading) ------------> Adding -----------------> Active ----------------> Removing --------------> freed
 //!                                                                            (file regions: Closing, until
 //!                                                                             the file is written)
 //! ```
 //!
-//! While its memory is being made a region is listed with its progress, and its removal ends the preparation.
+//! A region is listed with its progress while its memory is being made. Its removal cancels the
+//! preparation.
 //!
-//! One random STag per region. A region that peers may write and that is not `shared` is *exclusive*: its
-//! STag is always bound, to the stream that it was advertised to or to none, so that any other
-//! stream gets error 1/02 even if it knows the number (RFC 5041 §8.2). Bytes are placed only while
-//! every check passes on the worker; memory is freed when all of them have released it.
+//! Each region has one random STag. A region that peers may write and that is not `shared` is
+//! *exclusive*. Its STag is always bound, to the stream that it was advertised to or to none. Any
+//! other stream gets error 1/02 even if it knows the number (RFC 5041 §8.2). Bytes are placed only
+//! while every check passes on the worker. Memory is freed when all workers have released it.
 
 mod binding;
 mod declared;
@@ -43,29 +44,30 @@ use api::{Answer, ApiError, EventKind, RegionInfo, Reply};
 use config::{Backing, Limits, ListenerSection, RegionSection, access_word, free_huge_memory};
 use ddp::advert;
 
-/// A region whose memory is being made.
+/// A region of the API whose memory is being made.
 struct Preparing {
     section: RegionSection,
     /// Client that added it.
     answer: Answer,
-    /// Client that removes it again.
+    /// Client that removes the region before it is ready.
     removal: Option<Answer>,
 }
 
-/// Every region, and every STag that the workers know.
+/// All regions, and all STags that the workers know.
 pub(super) struct Regions {
     regions: BTreeMap<String, Region>,
     by_stag: HashMap<Stag, String>,
     stags: StagAllocator,
     domains: Domains,
-    /// Regions that the API asked for and whose memory is being made, by number of the request.
+    /// Regions of the API whose memory is being made, by number of the load request.
     loading: HashMap<u64, Preparing>,
-    /// Files being written to their end, with the region that goes with them.
+    /// Files being written to their end, with their removed region and the client that waits.
     closing: HashMap<FileId, (String, Option<Answer>)>,
 }
 
 impl Regions {
-    /// None yet; domains are planned for those that the configuration's listeners name.
+    /// Creates an empty set. Domains are planned for the regions that the configuration's listeners
+    /// name.
     pub(super) fn new(listeners: &[ListenerSection]) -> Regions {
         Regions {
             regions: BTreeMap::new(),
@@ -81,17 +83,17 @@ impl Regions {
         self.regions.len()
     }
 
-    /// Bytes of all.
+    /// Returns the bytes of all regions.
     pub(super) fn memory(&self) -> u64 {
         self.regions.values().map(|region| region.len).sum()
     }
 
-    /// Bytes of one; 0 without it.
+    /// Returns the bytes of a region; 0 if it does not exist.
     pub(super) fn len_of(&self, name: &str) -> u64 {
         self.regions.get(name).map_or(0, |region| region.len)
     }
 
-    /// How many streams it was advertised to.
+    /// Returns the number of streams that the region was advertised to.
     pub(super) fn users_of(&self, name: &str) -> usize {
         self.regions.get(name).map_or(0, |region| region.users.len())
     }
@@ -105,7 +107,7 @@ impl Regions {
         region.ok_or_else(|| ApiError::not_found(format!("there is no region `{name}`")))
     }
 
-    /// A region, with the listeners that name it as `listeners` knows them.
+    /// Describes a region for the API. `listeners`: returns the listeners that name it.
     pub(super) fn info(
         &self,
         name: &str,
@@ -118,7 +120,7 @@ impl Regions {
         Ok(region.info(now, listeners(name)))
     }
 
-    /// All of them, as [`info`](Self::info).
+    /// Describes all regions, as [`info`](Self::info).
     pub(super) fn infos(
         &self,
         now: Instant,
@@ -127,7 +129,7 @@ impl Regions {
         self.regions.iter().map(|(name, region)| region.info(now, listeners(name))).collect()
     }
 
-    /// An API client wants a region: its memory is made first, elsewhere.
+    /// Starts to add a region for an API client: the loader makes its memory.
     pub(super) fn ask(&mut self, env: &mut Env, section: RegionSection, answer: Answer) {
         let admitted = match &section.backing {
             Backing::File { path, .. } => env.admit(path),
@@ -142,12 +144,12 @@ impl Regions {
         }
     }
 
-    /// Whether a region of this name and size can be added, but for the memory itself.
+    /// Checks that a region of this name and size can be added, except for the memory itself.
     pub(super) fn may_add(&self, env: &Env, section: &RegionSection) -> Result<(), ApiError> {
         self.may_add_with(env, section, &env.facts.config.limits)
     }
 
-    /// The same under other bounds.
+    /// Checks as [`may_add`](Self::may_add), under other limits.
     pub(super) fn may_add_with(
         &self,
         env: &Env,
@@ -189,7 +191,7 @@ impl Regions {
             .map_err(|over| ApiError::unavailable(over.to_string()))
     }
 
-    /// Of those that are asked for, the bytes that count.
+    /// Returns the bytes of a requested region that count against the memory ceiling.
     pub(super) fn counted(section: &RegionSection) -> u64 {
         match section.backing {
             Backing::Hugepages if section.size.unwrap_or(0) <= free_huge_memory() => 0,
@@ -208,8 +210,8 @@ impl Regions {
         Ok(())
     }
 
-    /// Gives a region whose memory has been made to the workers. `listener`: the domain of a listener that
-    /// names it. The answer, if there is one, is sent in every case.
+    /// Registers a region, whose memory has been made, with the workers. `listener`: the domain of
+    /// a listener that names it. The answer, if any, is always sent.
     pub(super) fn register(
         &mut self,
         env: &mut Env,
@@ -289,7 +291,7 @@ impl Regions {
         })
     }
 
-    /// All workers have it, or one of them refused it; then it goes.
+    /// Records that all workers have the region. If one of them refused, the region is removed.
     pub(super) fn on_added(
         &mut self,
         env: &mut Env,
@@ -327,8 +329,8 @@ impl Regions {
         Ok(())
     }
 
-    /// The region that the API asked for under this number, and who waits for it. One that was removed meanwhile is
-    /// answered here.
+    /// Takes the loading region with this number and its client. If the region was removed
+    /// meanwhile, both clients are answered here.
     pub(super) fn take_loading(&mut self, number: u64) -> Option<(RegionSection, Answer)> {
         let Preparing { section, answer, removal } = self.loading.remove(&number)?;
         let Some(removal) = removal else { return Some((section, answer)) };
@@ -340,7 +342,7 @@ impl Regions {
         None
     }
 
-    /// Regions that the API asked for and whose memory is being made, with their progress.
+    /// Describes the regions of the API whose memory is being made, with their progress.
     pub(super) fn preparing(&self, env: &Env) -> Vec<RegionInfo> {
         let info = |(&number, preparing): (&u64, &Preparing)| {
             region::preparing(env, number, &preparing.section, Origin::Api)
@@ -348,7 +350,7 @@ impl Regions {
         self.loading.iter().map(info).collect()
     }
 
-    /// Ends the preparation of a region. The removal is answered when it has ended.
+    /// Cancels the preparation of a region. The removal is answered when the preparation has ended.
     fn cancel(&mut self, env: &Env, name: &str, answer: Answer) {
         let found = self.loading.iter_mut().find(|(_, preparing)| preparing.section.name == name);
         match found {
@@ -364,7 +366,7 @@ impl Regions {
         }
     }
 
-    /// True when memory for a region of this name is being made.
+    /// Returns true if memory for a region of this name is being made.
     fn is_loading(&self, name: &str) -> bool {
         self.being_loaded().any(|section| section.name == name)
     }
@@ -373,7 +375,7 @@ impl Regions {
         self.loading.values().map(|preparing| &preparing.section)
     }
 
-    /// Bytes of a region as they are now; peers may be writing them.
+    /// Returns the current bytes of a region, which peers may be writing.
     pub(super) fn read(&self, name: &str, offset: u64, length: u64) -> Result<Vec<u8>, ApiError> {
         let region = self.live(name)?;
         if offset.checked_add(length).is_none_or(|end| end > region.len) {
@@ -387,7 +389,7 @@ impl Regions {
         Ok(bytes)
     }
 
-    /// Removes a region. Its use is a conflict, unless `force`: then its streams are aborted.
+    /// Removes a region. A region in use is refused, unless `force`: then its streams are aborted.
     pub(super) fn remove(&mut self, env: &mut Env, name: &str, force: bool, answer: Answer) {
         let refused = match self.regions.get(name) {
             None => return self.cancel(env, name, answer),
@@ -413,9 +415,9 @@ impl Regions {
         }
     }
 
-    /// Changes what peers may do with a region, within what it was registered with: whether it serves one stream or
-    /// several, and how what is sent from it is kept, follow from that (RFC 5041 §8.3.1 (5)). Answered when every
-    /// worker keeps to it.
+    /// Changes the rights of peers, within those that the region was registered with: exclusive or
+    /// shared use, and the keeping of sent data, depend on the registered rights (RFC 5041 §8.3.1
+    /// (5)). The answer follows when every worker applies the rights.
     pub(super) fn set_access(
         &mut self,
         env: &mut Env,
@@ -456,12 +458,13 @@ impl Regions {
                 "region `{name}` is cut into pieces for the streams{whose}: remove the region instead"
             )));
         }
-        // What is advertised, and the entry of a new STag, have it from now on: commands are carried out in order.
+        // Commands are executed in order: advertisements and the entry of a new STag can use the
+        // rights from now on.
         region.access = access;
         Ok(region.stag)
     }
 
-    /// Every worker keeps to the region's rights, or one could not.
+    /// Answers the client: every worker applies the region's rights, or one could not.
     pub(super) fn on_access_set(
         &self,
         env: &mut Env,
@@ -476,7 +479,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Takes the region from all workers; its streams are aborted.
+    /// Removes the region from all workers and aborts its streams.
     pub(super) fn deregister(
         &mut self,
         env: &mut Env,
@@ -495,8 +498,8 @@ impl Regions {
         env.broadcast(then, |ticket| Command::RemoveStag { stag, sources, ticket });
     }
 
-    /// No worker places anything in it any more. A worker that did not know it (a failed registration)
-    /// has released it as well.
+    /// Continues a removal when no worker places data in the region. A worker that did not know it
+    /// (a failed registration) has acknowledged as well.
     pub(super) fn on_removed(&mut self, env: &mut Env, name: &str, answer: Option<Answer>) {
         let Some(region) = self.regions.get_mut(name) else { return };
         region.state = RegionState::Closing;
@@ -519,7 +522,7 @@ impl Regions {
         }
     }
 
-    /// A file has been written to its end: of a region that goes, or of a listener that went.
+    /// Completes the removal of a region or a listener whose file has been written to its end.
     pub(super) fn on_file_closed(
         &mut self,
         env: &mut Env,
@@ -534,8 +537,8 @@ impl Regions {
         }
     }
 
-    /// Forgets a region that no worker can reach. The answer is sent when its memory is free, so that a region of the same
-    /// size can be added next.
+    /// Drops a region that no worker can reach. The answer is sent when its memory is free, so that
+    /// a region of the same size can be added next.
     fn forget(
         &mut self,
         env: &mut Env,
@@ -554,7 +557,7 @@ impl Regions {
     }
 }
 
-/// What two regions would both lie in: its kind, its name, and the name of the second region.
+/// Returns what both regions would use: its kind, its name, and the name of region `b`.
 fn in_common<'a>(
     a: &RegionSection,
     b: &'a RegionSection,
@@ -585,14 +588,14 @@ fn completion(
     Completion { kind, rsvd_ulp, stag: stag.0, offset, len, stream: stream.0, unix_nanos }
 }
 
-/// What tests look at.
+/// State that tests inspect.
 #[cfg(test)]
 impl Regions {
     pub(super) fn contains_key(&self, name: &str) -> bool {
         self.regions.contains_key(name)
     }
 
-    /// The region that has the STag.
+    /// Returns the region with the STag.
     pub(super) fn named(&self, stag: Stag) -> Option<&str> {
         self.by_stag.get(&stag).map(String::as_str)
     }

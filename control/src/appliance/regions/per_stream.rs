@@ -1,4 +1,4 @@
-//! STags for one stream alone: pieces of a listener's region, and memory of jobs.
+//! STags that are valid on one stream: pieces of a listener's region, and memory of jobs.
 
 use dataplane::memory::Memory;
 use dataplane::{Command, Sources};
@@ -13,7 +13,7 @@ use crate::service::Slot;
 use api::ApiError;
 use config::{ListenerSection, unstored};
 
-/// Memory that the Reads of a job, or a peer's operations for it, go to.
+/// Memory that the Reads of a job, or a peer's operations for it, write to.
 pub(in crate::appliance) struct Sink {
     pub of: SinkOf,
     pub stream: StreamId,
@@ -26,7 +26,7 @@ pub(in crate::appliance) struct Sink {
 }
 
 impl Regions {
-    /// A region that is to be cut into pieces has no users: their pieces would be others.
+    /// Refuses to divide a region that is in use: its streams share the whole.
     pub(in crate::appliance) fn check_pieces(
         &self,
         section: &ListenerSection,
@@ -40,7 +40,7 @@ impl Regions {
         }
     }
 
-    /// A region with a file serves no listener whose peers' Writes do not reach the file.
+    /// Refuses a region with a file for a listener whose peers' Writes do not reach the file.
     pub(in crate::appliance) fn check_files(
         &self,
         section: &ListenerSection,
@@ -54,11 +54,11 @@ impl Regions {
         }
     }
 
-    /// A new stream gets a piece of its listener's region; the commands are on their way, and the stream is
-    /// bound then.
+    /// Registers a piece of the listener's region for a new stream. The commands are queued; the
+    /// stream is bound when they are acknowledged.
     ///
     /// # Errors
-    /// One sentence: there is no memory for it. The piece goes back.
+    /// One sentence: there is no memory for the piece. The caller returns it.
     pub(in crate::appliance) fn take_piece(
         &mut self,
         env: &mut Env,
@@ -99,7 +99,7 @@ impl Regions {
         Ok(TakenSlot { number, slot, listener, memory, region: name, stream })
     }
 
-    /// A stream with a slot is gone: no worker may use it any more, then it is cleared.
+    /// Removes the STag of a slot whose stream has ended. The slot is cleared afterwards.
     pub(in crate::appliance) fn release_slot(&self, env: &mut Env, taken: TakenSlot) {
         let (stag, sources) = (taken.slot.stag, Sources::Wait);
         env.broadcast(Then::SlotFreed { taken }, |ticket| Command::RemoveStag {
@@ -116,7 +116,7 @@ impl Regions {
         env.load(Wanted::Clear(vec![(taken.memory.clone(), bytes)]), Loading::ClearSlot(taken));
     }
 
-    /// True when the piece can be given to another stream.
+    /// Returns true if the cleared piece can be used by another stream.
     pub(in crate::appliance) fn on_slot_cleared(
         &mut self,
         env: &mut Env,
@@ -137,7 +137,7 @@ impl Regions {
         true
     }
 
-    /// Memory of a region that is to take `total` bytes from `offset` on.
+    /// Returns the memory of a region that is to receive `total` bytes at `offset`.
     pub(in crate::appliance) fn sink_memory(
         &self,
         name: &str,
@@ -154,7 +154,7 @@ impl Regions {
         }
     }
 
-    /// Gives memory that one stream may use for one purpose to the workers.
+    /// Registers memory for one purpose on one stream with the workers.
     pub(in crate::appliance) fn add_sink(
         &mut self,
         env: &mut Env,
@@ -179,7 +179,7 @@ impl Regions {
         Ok(stag)
     }
 
-    /// Takes memory that was registered for one use from all workers.
+    /// Removes such memory from all workers.
     pub(in crate::appliance) fn remove_sink(&self, env: &mut Env, stag: Stag) {
         let sources = Sources::Wait;
         env.broadcast(Then::SinkRemoved { stag }, |ticket| Command::RemoveStag {
@@ -189,7 +189,7 @@ impl Regions {
         });
     }
 
-    /// A sink is no longer used.
+    /// Releases the STag of a removed sink.
     pub(in crate::appliance) fn on_sink_removed(&mut self, stag: Stag) {
         self.stags.release(stag);
     }

@@ -1,4 +1,4 @@
-//! A region: what the workers know of it, and what it serves.
+//! A region: its entry on the workers, and its streams.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -13,26 +13,26 @@ use api::{self, RegionInfo};
 use config::{Backing, RegionSection, access_word};
 use ddp::advert::Advertised;
 
-/// A region that workers know.
+/// A region that the workers know.
 pub(in crate::appliance) struct Region {
     pub(super) section: RegionSection,
-    /// What peers may do now: what the section says, or less.
+    /// Current rights of peers: those of the section, or fewer.
     pub(super) access: Access,
-    /// Streams have STags of their own to pieces of it.
+    /// Number of pieces for which streams have their own STags.
     pub(super) pieces: u32,
     pub(super) memory: Memory,
     pub(super) len: u64,
     pub(super) stag: Stag,
     pub(super) pd: PdId,
     pub(super) state: RegionState,
-    /// The stream that an exclusive region serves.
+    /// The stream that holds an exclusive region.
     pub(super) bound: Option<StreamId>,
-    /// Since when, and when that stream was last seen to write.
+    /// When the stream was bound, and when its last write was seen.
     pub(super) held: Option<(Instant, Instant)>,
-    /// Streams that it was advertised to.
+    /// Streams that the region was advertised to.
     pub(super) users: HashSet<StreamId>,
     pub(super) file: Option<FileId>,
-    /// A stream may have written to it since it was made or cleared.
+    /// True if a stream may have written to the region since it was made or cleared.
     pub(super) written: bool,
     pub(super) placed: u64,
     pub(super) messages: u64,
@@ -48,18 +48,19 @@ pub(super) enum RegionState {
 }
 
 impl Region {
-    /// Serves one stream at a time.
+    /// Returns true if the region serves one stream at a time.
     pub(super) fn is_exclusive(&self) -> bool {
         self.section.remote_write && !self.section.shared
     }
 
-    /// It serves this stream alone, from now on.
+    /// Binds the region to one stream.
     pub(super) fn bind(&mut self, stream: StreamId, now: Instant) {
         self.bound = Some(stream);
         self.held = Some((now, now));
     }
 
-    /// The stream that has it, if it has a number, and the time since it last did something.
+    /// Returns the stream that holds the region, if its number is known, and the time since its
+    /// last activity.
     pub(super) fn holder(&self, now: Instant) -> Option<(Option<StreamId>, Duration)> {
         let bound = self.bound.filter(|_| self.is_exclusive())?;
         let idle =
@@ -67,12 +68,12 @@ impl Region {
         Some((Some(bound).filter(|stream| *stream != NOBODY), idle))
     }
 
-    /// May be given to one more stream.
+    /// Returns true if the region can serve one more stream.
     pub(super) fn is_available(&self) -> bool {
         self.is_live() && !(self.is_exclusive() && self.bound.is_some())
     }
 
-    /// Workers know it or are about to, and it is not going.
+    /// Returns true if the workers know the region, or soon will, and it is not being removed.
     pub(super) fn is_live(&self) -> bool {
         matches!(self.state, RegionState::Adding | RegionState::Active)
     }
@@ -90,7 +91,7 @@ impl Region {
         }
     }
 
-    /// What peers may do with a region at most.
+    /// Returns the most rights that peers can have in a region.
     pub(super) fn registered(section: &RegionSection) -> Access {
         let rights = [
             (section.remote_write, Access::REMOTE_WRITE),
@@ -114,7 +115,7 @@ impl Region {
         }
     }
 
-    /// Name of the shared-memory object, if it is one.
+    /// Returns the name of the shared-memory object, if the region is one.
     pub(super) fn object(&self) -> Option<&str> {
         match &self.section.backing {
             Backing::SharedMemory { object } => Some(object),
@@ -122,7 +123,7 @@ impl Region {
         }
     }
 
-    /// As operators see it, with the listeners that name it.
+    /// Describes the region for the API. `listeners`: names of those that name it.
     pub(super) fn info(&self, now: Instant, listeners: Vec<String>) -> RegionInfo {
         let held = self.held.filter(|_| self.bound.is_some());
         let since = |at: Instant| now.saturating_duration_since(at).as_secs_f64();
@@ -142,7 +143,7 @@ impl Region {
     }
 }
 
-/// A region whose memory is being made under this number.
+/// Describes a region whose memory is being made under this number.
 pub(in crate::appliance) fn preparing(
     env: &Env,
     number: u64,
@@ -153,7 +154,7 @@ pub(in crate::appliance) fn preparing(
     RegionInfo { preparing, ..declared(section, origin) }
 }
 
-/// A region as its section has it.
+/// Describes a region as its section declares it.
 fn declared(section: &RegionSection, origin: Origin) -> RegionInfo {
     let (backing, path) = match &section.backing {
         Backing::Anonymous => ("anonymous", None),
@@ -175,7 +176,7 @@ fn declared(section: &RegionSection, origin: Origin) -> RegionInfo {
     }
 }
 
-/// What tests look at.
+/// State that tests inspect.
 #[cfg(test)]
 impl Region {
     pub(in crate::appliance) fn section(&self) -> &RegionSection {
@@ -202,7 +203,7 @@ impl Region {
         self.messages
     }
 
-    /// As the workers have it.
+    /// Returns the rights that the workers have.
     pub(in crate::appliance) fn known_access(&self) -> Access {
         self.entry().access
     }

@@ -1,4 +1,4 @@
-//! What arrives on a stream: untagged messages, errors, and what its listener's service wants done.
+//! Arrivals on a stream: untagged messages, errors, and actions of its listener's service.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::service::{Action, Place};
 use api::EventKind;
 use config::{Delivery, QueueSection};
 
-/// A message on its way to a file.
+/// A message that is being appended to a file.
 pub(super) struct Appending {
     stream: StreamId,
     qn: Qn,
@@ -34,12 +34,14 @@ impl Streams {
         self.streams.get(&id)?.queues.iter().find(|queue| queue.qn == qn.0)
     }
 
-    /// The queue is one that the stream was given; only the error queue is posted without being configured.
+    /// Returns true if the queue is configured for the stream. The error queue has buffers without
+    /// being configured.
     pub(in crate::appliance) fn has_queue(&self, id: StreamId, qn: Qn) -> bool {
         self.queue(id, qn).is_some()
     }
 
-    /// An untagged message goes where its queue says; its buffer goes back when it has got there.
+    /// Delivers an untagged message as its queue is configured. Its buffer is posted again after
+    /// the delivery.
     pub(in crate::appliance) fn on_untagged(
         &mut self,
         env: &mut Env,
@@ -52,8 +54,8 @@ impl Streams {
         match self.queue(id, qn).map(|queue| &queue.deliver_to) {
             Some(Delivery::Echo) => {
                 let source = Source::Bytes(Arc::from(data));
-                // docs/protocol.md §4: on queue 0, the only one that a client is sure to have, with the sender's
-                // RsvdULP.
+                // docs/protocol.md §4: echoes go to queue 0, the only one that every client has,
+                // with the sender's RsvdULP.
                 let (cookie, answer) = (Cookie::of(0), MESSAGE_QUEUE);
                 let echo = Message::Untagged { qn: answer, rsvd_ulp, source, cookie };
                 self.post(env, id, echo, Post::Echo { qn: qn.0 });
@@ -62,7 +64,7 @@ impl Streams {
         }
     }
 
-    /// A Send of RDMAP goes where the first queue says.
+    /// Delivers an RDMAP Send as the first queue is configured.
     pub(in crate::appliance) fn on_send(
         &mut self,
         env: &mut Env,
@@ -84,14 +86,14 @@ impl Streams {
         }
     }
 
-    /// Counts a Send of RDMAP: its number on the stream.
+    /// Counts an RDMAP Send and returns its number on the stream, from 1.
     pub(in crate::appliance) fn count_send(&mut self, id: StreamId) -> Option<u32> {
         let stream = self.streams.get_mut(&id)?;
         stream.received = stream.received.wrapping_add(1);
         Some(stream.received)
     }
 
-    /// To the log, a file, or nowhere; the buffer goes back.
+    /// Delivers a message to the log or a file, or discards it. The buffer is posted again.
     fn deliver(
         &mut self,
         env: &mut Env,
@@ -104,7 +106,7 @@ impl Streams {
             return;
         }
         match self.queue(id, qn).map_or(Delivery::Discard, |queue| queue.deliver_to.clone()) {
-            // An echo has been posted before.
+            // The echo is already posted.
             Delivery::Discard | Delivery::Echo => {
                 env.tally.discarded += 1;
                 self.repost_buffer(env, id, qn);
@@ -127,7 +129,7 @@ impl Streams {
                 env.wrote(id, file);
                 self.appending.insert(tag, Appending { stream: id, qn });
             }
-            // A reload took the queue's file away.
+            // A reload removed the queue's file.
             _ => {
                 env.tally.discarded += 1;
                 self.fail_stores(env, [id], "its queue has no file any more");
@@ -135,7 +137,7 @@ impl Streams {
         }
     }
 
-    /// A message is in its file.
+    /// Reposts the buffer of a message that has been appended to its file.
     pub(in crate::appliance) fn on_appended(&mut self, env: &mut Env, tag: u64) {
         if let Some(Appending { stream, qn }) = self.appending.remove(&tag) {
             self.repost_buffer(env, stream, qn);
@@ -150,7 +152,7 @@ impl Streams {
         }
     }
 
-    /// The peer sends the reason for the stream's end.
+    /// Handles the peer's last message, which gives the reason for the stream's end.
     pub(in crate::appliance) fn on_last_message(
         &mut self,
         env: &mut Env,
@@ -165,7 +167,7 @@ impl Streams {
         env.log.push(EventKind::StreamError { stream, layer, code, reason });
     }
 
-    /// The peer has ended the stream with RDMAP's Terminate, or the worker has.
+    /// Handles RDMAP's Terminate, from the peer or from the worker.
     pub(in crate::appliance) fn on_terminated(
         &mut self,
         env: &mut Env,
@@ -183,7 +185,7 @@ impl Streams {
         env.log.push(EventKind::Terminated { stream, by_peer, code, reason });
     }
 
-    /// Does what a service wants done on a stream.
+    /// Performs an action of a service on its stream.
     pub(in crate::appliance) fn act(&mut self, env: &mut Env, id: StreamId, action: Action) {
         let Some(stream) = self.streams.get(&id) else { return };
         let own = stream.slot.as_ref().map(|taken| (taken.slot, taken.memory.clone()));
@@ -228,7 +230,7 @@ impl Streams {
         }
     }
 
-    /// An operation of a service will not be complete.
+    /// Ends a stream whose service operation has failed.
     pub(in crate::appliance) fn fail_service(
         &mut self,
         env: &mut Env,
@@ -240,7 +242,7 @@ impl Streams {
         }
     }
 
-    /// The peer's program violates the protocol of the service.
+    /// Ends a stream whose peer violates the protocol of the service.
     fn end_service(&mut self, env: &mut Env, id: StreamId, reason: String) {
         if self.streams.get(&id).is_none_or(|stream| stream.state == State::Closing) {
             return;
@@ -256,16 +258,16 @@ impl Streams {
 pub(in crate::appliance) struct Untagged {
     pub qn: Qn,
     pub msn: Msn,
-    /// As the sender has it.
+    /// Bytes as sent by the peer.
     pub rsvd_ulp: [u8; 5],
 }
 
-/// What a stream's listener does with messages.
+/// Destination of a stream's messages, from its listener.
 #[derive(Clone, Copy)]
 pub(in crate::appliance) struct Destination<'a> {
-    /// The listener's name.
+    /// Name of the listener, if the stream has one.
     pub name: Option<&'a str>,
-    /// The file of the queue.
+    /// File of the queue, if it delivers to a file.
     pub file: Option<FileId>,
 }
 
@@ -273,10 +275,10 @@ fn write(source: Source<Memory>, at: Place) -> WorkRequest<Memory> {
     WorkRequest::Write { stag: at.stag, to: TaggedOffset(at.to), source, cookie: Cookie::of(0) }
 }
 
-/// RDMAP's version, in the two highest bits of what is RsvdULP to DDP (RFC 5040 §4.1).
+/// RDMAP's version, in the two highest bits of the byte that is RsvdULP to DDP (RFC 5040 §4.1).
 const RDMAP_VERSION: u8 = 1;
 
-/// A DDP error that ended a stream.
+/// Logs a DDP error that ended a stream.
 pub(in crate::appliance) fn on_ddp_error(env: &mut Env, id: StreamId, error: &ddp::DdpError) {
     let code = format!("{}/{:02}", error.code.error_type(), error.code.code());
     let rdmap = error.header.get(1).is_some_and(|control| control >> 6 == RDMAP_VERSION);
@@ -285,11 +287,11 @@ pub(in crate::appliance) fn on_ddp_error(env: &mut Env, id: StreamId, error: &dd
     on_error(env, id, "ddp", code, format!("{error}{hint}"));
 }
 
-/// An error of an RDMAP stream.
+/// Logs an error that ended an RDMAP stream.
 pub(in crate::appliance) fn on_rdmap_error(env: &mut Env, id: StreamId, error: &rdmap::Error) {
     let (layer, numbers) = rdmap_code(error);
     let code = format!("{}/{:02x}", numbers.0, numbers.1);
-    // Bare DDP leaves the field zero that RDMAP begins with (docs/protocol.md §3, §4).
+    // The byte that holds RDMAP's version is zero in bare DDP (docs/protocol.md §3, §4).
     let bare = matches!(error, rdmap::Error::Rdmap(error)
         if error.code == rdmap::ErrorCode::InvalidVersion
             && error.header.get(1).is_some_and(|control| *control == 0));

@@ -1,5 +1,5 @@
-//! What streams and associations did in all: those that have ended, and those that the workers list. Listing goes on
-//! while streams come and end; each is counted once.
+//! Totals of streams and associations, ended and live. Streams may begin and end while the workers
+//! list the live ones; each is counted once.
 
 use std::collections::HashSet;
 
@@ -12,29 +12,29 @@ use crate::appliance::pending::Found;
 /// Counts of streams and associations.
 #[derive(Debug)]
 pub(super) struct Counting {
-    /// Of those that have ended, per worker.
+    /// Totals of ended streams and associations, per worker.
     ended: Vec<Totals>,
-    /// Of those that have been listed.
+    /// Totals of the list in progress.
     live: Option<Live>,
 }
 
-/// What a list brings.
+/// Totals of listed streams and associations.
 #[derive(Debug)]
 struct Live {
-    /// Per worker.
+    /// Sums of the listed, per worker.
     sums: Vec<Sums>,
-    /// Listed, and counted among the ended since.
+    /// Sums of those that were listed and have ended since, per worker: counted twice otherwise.
     twice: Vec<Sums>,
     listed: HashSet<StreamId>,
     present: Present,
 }
 
-/// What streams and associations there are now.
+/// Live streams and associations.
 #[derive(Clone, Copy, Default, Debug)]
 pub(in crate::appliance) struct Present {
-    /// Associations.
+    /// Number of associations.
     pub associations: usize,
-    /// What streams hold.
+    /// Bytes that streams hold.
     pub held: Held,
 }
 
@@ -43,7 +43,7 @@ impl Counting {
         Counting { ended: vec![Totals::default(); workers], live: None }
     }
 
-    /// The workers begin to list.
+    /// Begins a count.
     pub(super) fn begin(&mut self) {
         let none = || vec![Sums::default(); self.ended.len()];
         let (sums, twice) = (none(), none());
@@ -51,7 +51,8 @@ impl Counting {
         self.live = Some(Live { sums, twice, listed, present });
     }
 
-    /// A part of the list. A stream that is not `known` waits for its last segments, and was counted when it ended.
+    /// Adds a part of the list. A stream that is not `known` waits for its last segments, and was
+    /// counted when it ended.
     pub(super) fn add_listed(&mut self, part: &Found, known: impl Fn(StreamId) -> bool) {
         let Some(live) = &mut self.live else { return };
         for info in part.streams.values() {
@@ -72,7 +73,7 @@ impl Counting {
         }
     }
 
-    /// A stream has ended.
+    /// Adds a stream that has ended.
     pub(super) fn on_closed(&mut self, id: StreamId, reason: &CloseReason, stats: &StreamStats) {
         if let Some(totals) = self.ended.get_mut(usize::from(id.worker())) {
             totals.add(stats, reason);
@@ -82,7 +83,7 @@ impl Counting {
         }
     }
 
-    /// An association has ended.
+    /// Adds an association that has ended.
     pub(super) fn on_association_closed(&mut self, id: StreamId, stats: &AssociationStats) {
         if let Some(totals) = self.ended.get_mut(usize::from(id.worker())) {
             totals.add_association(stats);
@@ -92,13 +93,14 @@ impl Counting {
         }
     }
 
-    /// Where the end of what has been listed before is noted.
+    /// Returns the sums for an ended stream or association, if the current count has already listed
+    /// it.
     fn twice(&mut self, id: StreamId) -> Option<&mut Sums> {
         let live = self.live.as_mut().filter(|live| live.listed.contains(&id))?;
         live.twice.get_mut(usize::from(id.worker()))
     }
 
-    /// The workers have listed all: totals per worker.
+    /// Ends the count. Returns the totals per worker, and the live streams and associations.
     pub(super) fn finish(&mut self) -> (Vec<Totals>, Present) {
         let mut totals = self.ended.clone();
         let Some(Live { sums, twice, present, .. }) = self.live.take() else {

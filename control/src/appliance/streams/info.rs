@@ -1,4 +1,4 @@
-//! Streams and associations as operators see them.
+//! Streams and associations in the form of the API.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use config::Transport;
 use config::{access_word, rights};
 use ddp::advert::Advertised;
 
-/// A stream: what the control thread and, where it has been asked, what the worker knows.
+/// Describes a stream from the control thread's state and, if requested, the worker's.
 pub(super) fn stream(
     id: ddp::StreamId,
     known: &Stream,
@@ -43,11 +43,11 @@ pub(super) fn stream(
     }
 }
 
-/// `age`: what the shares of time are parts of.
+/// Describes the flow of a stream. `age`: the whole for the shares of time.
 fn flow(info: &dataplane::FlowInfo, age: Duration) -> FlowInfo {
     let limits = &info.limits;
     let times = limits.times.map(|time| Duration::from(time).as_secs_f64());
-    // What was not counted was the application's.
+    // Time without another limit is limited by the application.
     let others: f64 = times.iter().sum();
     let whole = age.as_secs_f64().max(others).max(1e-9);
     let share = |limit: Limit, time: f64| match limit {
@@ -128,7 +128,7 @@ fn peer_region(region: &Advertised) -> PeerRegion {
     }
 }
 
-/// Code and sentence of bare DDP's last message.
+/// Returns code and sentence of bare DDP's last message.
 pub(super) fn last_message(bytes: &[u8]) -> (String, String) {
     match LastMessage::parse(bytes) {
         Ok(message) => {

@@ -1,9 +1,9 @@
-//! Streams: what the control thread knows of them, and their way from set-up to end.
+//! Streams: the control thread's state of each, and the lifecycle from set-up to end.
 //!
 //! ```text
-//!  accepted:  Incoming -> [Binding ->] Accepting -> Established -> gone
-//!                 \-> Rejecting -> gone
-//!  opened:    [bind ->] Connect -> Established -> gone
+//!  accepted:  Incoming -> [Binding ->] Accepting -> Established -> ended
+//!                 \-> Rejecting -> ended
+//!  opened:    [bind ->] Connect -> Established -> ended
 //! ```
 
 mod arrivals;
@@ -50,33 +50,34 @@ use config::Transport;
 use config::{Config, QueueSection};
 use ddp::advert::Advertised;
 
-/// How long a fresh stream to siw is left alone. A responding siw does not notice an FPDU that comes while it
-/// moves the socket from start-up to Full Operation: it lies there until another one follows.
+/// Delay before the first FPDU to siw. A responding siw misses an FPDU that arrives while it moves
+/// the socket from start-up to Full Operation: the FPDU stays in the socket until another one
+/// follows.
 const SETTLING: Duration = Duration::from_millis(50);
 
-/// Every stream.
+/// All streams of the appliance.
 pub(super) struct Streams {
     streams: HashMap<StreamId, Stream>,
     opens: Opens,
-    /// Streams that are left alone until a moment, and what they are for then.
+    /// Streams in their settling time: its end, and the purpose that begins then.
     settling: Vec<(Instant, StreamId, Purpose)>,
-    /// Messages that ending streams refused, and whose posters wait for the cause.
+    /// Messages that ending streams refused. Their posters wait for the cause.
     refused: Vec<Refused>,
     /// Streams that make no progress.
     stalls: Stalls,
-    /// Untagged messages on their way to a file: tag to stream and queue.
+    /// Untagged messages that are being appended to files: tag to stream and queue.
     appending: HashMap<u64, Appending>,
-    /// What ended streams did, per worker.
+    /// Totals of streams, per worker.
     counting: Counting,
 }
 
-/// A stream that is accepted as soon as its regions are bound.
+/// A stream that is accepted once its regions are bound.
 pub(super) struct Accepting {
     pub listener: ListenerId,
     pub ends: Ends,
     pub pd: PdId,
     pub regions: Vec<String>,
-    /// Regions that another stream has.
+    /// Regions that another stream holds.
     pub busy: Vec<String>,
     pub queues: Vec<QueueSection>,
     pub revision: Option<Revision>,
@@ -84,11 +85,11 @@ pub(super) struct Accepting {
     pub slot: Option<TakenSlot>,
     pub stores: bool,
     pub peer_reads: bool,
-    /// Something must be bound first.
+    /// True if regions must be bound before the stream can be accepted.
     pub waits: bool,
 }
 
-/// What an answer to a peer's request is made of.
+/// Parts of the answer to a peer's request.
 pub(super) struct Accepted<'a> {
     pub listener: Option<ListenerId>,
     pub pd: PdId,
@@ -97,7 +98,7 @@ pub(super) struct Accepted<'a> {
     pub queues: &'a [QueueSection],
     pub revision: Option<Revision>,
     pub rdmap: bool,
-    /// The stream reaches a file.
+    /// True if the stream writes to a file.
     pub stores: bool,
     pub arrival: Arrival,
 }
@@ -106,24 +107,24 @@ pub(super) struct Accepted<'a> {
 pub(super) struct Ended {
     pub listener: Option<ListenerId>,
     pub remote: SocketAddr,
-    /// The peer never had it.
+    /// True if the stream was refused.
     pub rejected: bool,
-    /// It was accepted, and ended before messages could flow.
+    /// True if the stream was accepted, and ended before messages could flow.
     pub never_established: bool,
-    /// Our end.
+    /// Local address and port.
     pub local: SocketAddr,
     pub regions: Vec<String>,
     pub slot: Option<TakenSlot>,
     pub job: Option<u64>,
-    /// What was posted and is not acknowledged.
+    /// Posted messages that are not acknowledged.
     pub posts: Vec<Post>,
-    /// Who waited for its end.
+    /// Clients that wait for the end.
     pub waiting: Vec<Answer>,
-    /// Why it ended.
+    /// Cause of the end, one sentence.
     pub sentence: String,
     /// The cause, for operations that wait for it.
     pub error: ApiError,
-    /// In order, and without an error of the peer.
+    /// True if the stream ended in order, without an error of the peer.
     pub in_order: bool,
 }
 
@@ -144,7 +145,7 @@ impl Streams {
         self.streams.len()
     }
 
-    /// Without those that are being refused.
+    /// Returns the number of streams, without those that are being refused.
     pub(super) fn left(&self) -> usize {
         self.streams.values().filter(|stream| stream.state != State::Rejecting).count()
     }
@@ -165,12 +166,12 @@ impl Streams {
         self.streams.get(&id).map(|stream| stream.pd)
     }
 
-    /// Regions that its peer advertised.
+    /// Returns the regions that the stream's peer advertised.
     pub(super) fn peer_regions(&self, id: StreamId) -> &[Advertised] {
         self.streams.get(&id).map(|stream| stream.peer_regions.as_slice()).unwrap_or_default()
     }
 
-    /// It has a piece of its listener's region.
+    /// Returns true if the stream has a piece of its listener's region.
     pub(super) fn has_slot(&self, id: StreamId) -> bool {
         self.streams.get(&id).is_some_and(|stream| stream.slot.is_some())
     }
@@ -199,7 +200,8 @@ impl Streams {
         self.streams.insert(id, Stream { listener, ..fresh });
     }
 
-    /// All workers know what the stream may reach.
+    /// Moves a stream to `Accepting` when all workers have its bindings. Returns the parts of the
+    /// answer.
     pub(super) fn accept(&mut self, id: StreamId) -> Option<Accepted<'_>> {
         let stream = self.streams.get_mut(&id)?;
         if stream.state == State::Binding {
@@ -219,14 +221,14 @@ impl Streams {
         })
     }
 
-    /// Regions that were advertised to its peer.
+    /// Returns the regions that were advertised to the stream's peer.
     pub(super) fn regions_of(&self, id: StreamId) -> &[String] {
         self.streams.get(&id).map(|stream| stream.regions.as_slice()).unwrap_or_default()
     }
 
     // --- opened ---
 
-    /// Configuration of a stream that is opened from here.
+    /// Returns the endpoint configuration of an active open.
     pub(super) fn endpoint(
         &mut self,
         config: &Config,
@@ -236,7 +238,7 @@ impl Streams {
         self.opens.endpoint(config, spec, start_key)
     }
 
-    /// A stream that was opened from here stands.
+    /// Adds an established, actively opened stream.
     pub(super) fn insert_opened(
         &mut self,
         id: StreamId,
@@ -262,7 +264,7 @@ impl Streams {
         );
     }
 
-    /// A stream stands. Its regions and its listener.
+    /// Records that a stream is established. Returns its regions and its listener.
     pub(super) fn on_established(
         &mut self,
         id: StreamId,
@@ -278,12 +280,12 @@ impl Streams {
         Some((stream.regions.clone(), stream.listener))
     }
 
-    /// Uses a stream a moment later.
+    /// Begins a purpose on the stream after the settling time.
     pub(super) fn settle(&mut self, id: StreamId, purpose: Purpose, now: Instant) {
         self.settling.push((now + SETTLING, id, purpose));
     }
 
-    /// Streams whose moment has come; some may have ended.
+    /// Returns the streams whose settling time is over. Some may have ended.
     pub(super) fn settled(&mut self, now: Instant) -> Vec<(StreamId, Purpose)> {
         let settled = self.settling.extract_if(.., |(at, ..)| *at <= now);
         settled.map(|(_, id, purpose)| (id, purpose)).collect()
@@ -291,7 +293,7 @@ impl Streams {
 
     // --- users ---
 
-    /// A message can be posted on it.
+    /// Checks that a message can be posted on the stream.
     pub(super) fn is_open(&self, id: StreamId) -> Result<(), ApiError> {
         match self.streams.get(&id).map(|stream| stream.state) {
             Some(State::Established) => Ok(()),
@@ -300,7 +302,8 @@ impl Streams {
         }
     }
 
-    /// The peer of an established stream that no job uses. `rdmap`: it must be an RDMAP stream.
+    /// Returns the peer of an established stream that no job uses. `rdmap`: the stream must be an
+    /// RDMAP stream.
     pub(super) fn usable(&self, id: StreamId, rdmap: bool) -> Result<String, ApiError> {
         let shown = api_id(id);
         let conflict = |sentence: String| Err(ApiError::conflict(sentence));
@@ -319,23 +322,23 @@ impl Streams {
         }
     }
 
-    /// A job has it for itself.
+    /// Reserves a stream for a job.
     pub(super) fn claim(&mut self, id: StreamId, job: u64) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.job = Some(job);
         }
     }
 
-    /// No job has it any more.
+    /// Releases a stream from its job.
     pub(super) fn release(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.job = None;
         }
     }
 
-    // --- the end ---
+    // --- end of a stream ---
 
-    /// Ends a stream for an API client, which is answered when it has ended.
+    /// Ends a stream for an API client. The client is answered when the stream has ended.
     pub(super) fn close_for(&mut self, env: &mut Env, id: StreamId, abort: bool, answer: Answer) {
         match self.streams.get_mut(&id) {
             Some(stream) => {
@@ -352,7 +355,7 @@ impl Streams {
         }
     }
 
-    /// The job that has it aborts it.
+    /// Records that the stream's job aborts it.
     pub(super) fn give_up_for_job(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
             let job = stream.job.map_or("a job".to_owned(), |job| format!("job {job}"));
@@ -360,8 +363,8 @@ impl Streams {
         }
     }
 
-    /// The peer sends nothing more. Its stream is closed when all that it has sent is answered (RFC 5041 §6.2.1); the worker
-    /// bounds the wait.
+    /// Handles the end of the peer's direction. The stream is closed when everything received has
+    /// been answered (RFC 5041 §6.2.1). The worker bounds the wait.
     pub(super) fn on_peer_closed(&mut self, env: &mut Env, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.end.peer_closed = true;
@@ -369,8 +372,8 @@ impl Streams {
         self.close_if_answered(env, id);
     }
 
-    /// Closes a half-closed stream whose peer has all answers, and whose messages are in their files. A Read of a service is
-    /// not awaited: the peer cannot answer it.
+    /// Closes a half-closed stream whose peer has all answers, and whose messages are in their
+    /// files. A service's Read is not awaited, because the peer cannot answer it.
     pub(super) fn close_if_answered(&mut self, env: &mut Env, id: StreamId) {
         let half_closed = |s: &&Stream| s.end.peer_closed && s.state == State::Established;
         let Some(stream) = self.streams.get(&id).filter(half_closed) else { return };
@@ -386,7 +389,8 @@ impl Streams {
         }
     }
 
-    /// Ends a stream; its end will be reported. An end in order waits until files have the data that the peer sent.
+    /// Ends a stream; the worker will report its end. An orderly end waits until files have the
+    /// data that the peer sent.
     pub(super) fn close(&mut self, env: &mut Env, id: StreamId, abort: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let confirms = !abort && stream.end.stores;
@@ -399,12 +403,12 @@ impl Streams {
         }
     }
 
-    /// True when the stream reaches a file.
+    /// Returns true if the stream writes to a file.
     pub(super) fn stores(&self, id: StreamId) -> bool {
         self.streams.get(&id).is_some_and(|stream| stream.end.stores)
     }
 
-    /// Closes all streams that reach a file.
+    /// Closes all streams that write to files.
     pub(super) fn close_stored(&mut self, env: &mut Env) {
         for id in self.ids() {
             if self.stores(id) {
@@ -413,7 +417,7 @@ impl Streams {
         }
     }
 
-    /// Aborts the streams of some interfaces, except those for which that was done.
+    /// Aborts the streams of matching interfaces, unless they are already being aborted.
     pub(super) fn abort_on(
         &mut self,
         env: &mut Env,
@@ -431,8 +435,8 @@ impl Streams {
         }
     }
 
-    /// Ends streams whose files do not have what their peers sent, so that the peers know. The writes are tried again all
-    /// the same.
+    /// Ends streams whose files lack data that their peers sent, so that the peers learn of it. The
+    /// writes are retried nevertheless.
     pub(super) fn fail_stores(
         &mut self,
         env: &mut Env,
@@ -455,7 +459,7 @@ impl Streams {
         }
     }
 
-    /// Forgets a stream that has ended, and everything that waited for its messages.
+    /// Removes a stream that has ended, and everything that waited for its messages.
     pub(super) fn on_closed(
         &mut self,
         env: &mut Env,
@@ -468,7 +472,7 @@ impl Streams {
         } = self.streams.remove(&id)?;
         env.stores.forget(id);
         self.appending.retain(|_, appending| appending.stream() != id);
-        // Its end is the answer to all its posts.
+        // The end of the stream answers all its posts.
         self.refused.retain(|refused| refused.stream() != id);
         self.counting.on_closed(id, reason, stats);
         let End { waiting, abort_reason, peer_error, .. } = end;
@@ -496,7 +500,7 @@ impl Streams {
             posts: posts.into_iter().filter_map(posted).collect(),
             waiting,
             sentence,
-            // The peer's error is the cause of all that came after it.
+            // The peer's error is the cause of all later failures.
             error: peer_error.map_or(error, ApiError::peer_refused),
             in_order,
         })
@@ -506,7 +510,7 @@ impl Streams {
         self.counting.on_association_closed(id, stats);
     }
 
-    /// When something is due.
+    /// Returns when the next settling time or wait for a cause ends.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let settled = self.settling.iter().map(|(at, ..)| *at).min();
         [settled, self.next_refused_deadline()].into_iter().flatten().min()
@@ -520,7 +524,7 @@ impl Streams {
         ids
     }
 
-    /// A stream as operators see it; `listener`: its listener's name.
+    /// Describes a stream for the API. `listener`: its listener's name.
     pub(super) fn info(
         &self,
         id: StreamId,
@@ -533,7 +537,7 @@ impl Streams {
         Some(info::stream(id, known, found, listener, now))
     }
 
-    /// The frames of a stream.
+    /// Returns the capture filter for the frames of a stream.
     pub(super) fn filter_of(&self, id: StreamId) -> Option<StreamFilter> {
         let Stream { local, remote, params, .. } = self.streams.get(&id)?;
         let transport = match params {
@@ -543,40 +547,41 @@ impl Streams {
         Some(StreamFilter { transport, local: *local, remote: *remote })
     }
 
-    /// The workers begin to list what there is.
+    /// Begins a count of the live streams.
     pub(super) fn begin_counting(&mut self) {
         self.counting.begin();
     }
 
-    /// A part of what they list.
+    /// Adds a part of the workers' list to the count.
     pub(super) fn count(&mut self, part: &Found) {
         let Streams { streams, counting, .. } = self;
         counting.add_listed(part, |id| streams.contains_key(&id));
     }
 
-    /// All workers have answered. Returns their totals and the live streams and associations.
+    /// Ends the count when all workers have answered. Returns the totals per worker and the live streams and associations.
     pub(super) fn finish_counting(&mut self) -> (Vec<Totals>, Present) {
         self.counting.finish()
     }
 }
 
-/// What tests look at.
+/// State that tests inspect.
 #[cfg(test)]
 impl Streams {
-    /// Messages on their way to a file.
+    /// Returns the number of messages that are being appended to files.
     pub(super) fn appending(&self) -> usize {
         self.appending.len()
     }
 }
 
-/// The peer needs a moment before the first FPDU.
+/// Returns true if the peer requires a delay before the first FPDU.
 pub(super) fn must_settle(spec: &ConnectSpec) -> bool {
     spec.transport == Transport::Tcp
         && spec.ulp == UlpChoice::Rdmap
         && spec.rdmap.peer == Peer::Siw.name()
 }
 
-/// The end of a stream as reported to its users; `abort_reason` is why the control thread aborted it.
+/// Returns the error that reports the end of a stream. `abort_reason`: why the control thread
+/// aborted the stream.
 fn why_ended(reason: &CloseReason, abort_reason: Option<String>) -> ApiError {
     match abort_reason {
         Some(abort_reason) if reason.origin() == Origin::Local => {

@@ -1,5 +1,5 @@
-//! How streams are opened from here: those that are opened in the same way share a configuration, as those of
-//! a listener do.
+//! Endpoint configurations of active opens. Streams that are opened with the same options share
+//! one, as the streams of a listener do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use api::ConnectSpec;
 use config::Transport;
 use config::{Config, IpFields};
 
-/// Ways to open streams that are remembered, and as many to open associations.
+/// Most configurations that are kept, for TCP and for SCTP each.
 const KINDS: usize = 16;
 
-/// The configurations of the ways that were asked for.
+/// Configurations of active opens, by their options.
 #[derive(Default)]
 pub(super) struct Opens {
     tcp: Vec<(TcpKind, Arc<tcp_lite::endpoint::EndpointConfig>)>,
@@ -23,8 +23,8 @@ pub(super) struct Opens {
 }
 
 impl Opens {
-    /// How a stream is opened. Over SCTP the same object for the same wishes, so that streams to one peer share
-    /// associations.
+    /// Returns the configuration for an open. Over SCTP the same options give the same object, so
+    /// that streams to one peer share associations.
     pub(super) fn endpoint(
         &mut self,
         config: &Config,
@@ -46,7 +46,7 @@ impl Opens {
     }
 }
 
-/// The configuration of this kind; the oldest one makes room for a new one.
+/// Returns the configuration for these options. A new one replaces the oldest.
 fn shared<K: PartialEq, C>(
     known: &mut Vec<(K, Arc<C>)>,
     kind: K,
@@ -63,46 +63,46 @@ fn shared<K: PartialEq, C>(
     config
 }
 
-/// What ways to open an association differ in.
+/// Options that distinguish configurations for SCTP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct SctpKind {
     /// The peer's UDP port; `None` without encapsulation.
     udp_port: Option<u16>,
     /// The peer-to-peer model of RFC 6581.
     peer_to_peer: bool,
-    /// Fields of the IP headers: streams that share an association have the same.
+    /// Fields of the IP headers. Streams that share an association share them.
     ip: IpFields,
-    /// Time between heartbeats: less where the peer has a region for itself.
+    /// Heartbeat interval: shorter if the peer has exclusive use of a region.
     heartbeat: Option<Duration>,
 }
 
 impl SctpKind {
     fn of(config: &Config, spec: &ConnectSpec) -> SctpKind {
-        // Where the heartbeats are the same, streams with and without such a region share associations.
+        // With equal heartbeats, streams with and without such a region share associations.
         let heartbeat = heartbeat_for(config, &spec.regions);
         let (udp_port, peer_to_peer) = (spec.udp_port, spec.rdmap.peer_to_peer);
         SctpKind { udp_port, peer_to_peer, ip: spec.ip_fields(), heartbeat }
     }
 }
 
-/// What ways to open a connection differ in.
+/// Options that distinguish configurations for TCP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct TcpKind {
-    /// MPA's revision that is asked for first.
+    /// MPA revision that is requested first.
     revision: u8,
-    /// Start Keys of the draft instead of frames.
+    /// True for the draft's Start Keys instead of request frames.
     start_key: bool,
-    /// Markers are asked for.
+    /// True if markers are requested.
     markers: bool,
-    /// CRC is asked for.
+    /// True if CRCs are requested.
     crc: bool,
-    /// What kind of peer it is.
+    /// Implementation that the peer runs.
     peer: mpa::Peer,
     /// The peer-to-peer model of RFC 6581.
     peer_to_peer: bool,
-    /// A second attempt with revision 1.
+    /// True if a second attempt uses revision 1.
     retry_revision_1: bool,
-    /// A silent peer is probed because it has a region for itself.
+    /// True if a silent peer is probed, because it has exclusive use of a region.
     serves_one: bool,
 }
 

@@ -1,14 +1,14 @@
-//! Messages that are posted, until they are acknowledged or will not be.
+//! Posted messages, until they are acknowledged or fail.
 //!
-//! A message that a stream did not take or did not send whole, because it is ending, waits for the cause:
+//! A message that an ending stream did not take, or did not send whole, waits for the cause of the end:
 //!
 //! ```text
 //!  PostFailed ---> waits --- Closed ------------> the poster gets the cause of the stream's end
 //!                     \----- CAUSE_WAIT passes -> the poster gets the peer's error, or the plain reason
 //! ```
 //!
-//! The peer's FIN, its last message or Terminate, and our next post race: that a stream takes no more is
-//! known before its cause is. *Bound:* one entry for each outstanding ticket.
+//! The peer's FIN, last message or Terminate race with our next post: the refusal of the post is known before
+//! its cause. *Bound:* one entry for each outstanding ticket.
 
 use std::time::{Duration, Instant};
 
@@ -22,11 +22,11 @@ use crate::appliance::env::Env;
 use crate::appliance::pending::{Post, Then};
 use api::ApiError;
 
-/// How long the cause of a stream's end is waited for. The worker ends a stream that makes no progress after
-/// 5 s (`teardown_timeout`).
+/// Longest wait for the cause of a stream's end. The worker ends a stream that makes no progress
+/// after 5 s (`teardown_timeout`).
 pub(in crate::appliance) const CAUSE_WAIT: Duration = Duration::from_secs(10);
 
-/// A message whose poster does not know of it yet.
+/// A failed message whose poster is not yet notified.
 pub(super) struct Refused {
     stream: StreamId,
     ticket: Ticket,
@@ -34,7 +34,7 @@ pub(super) struct Refused {
     deadline: Instant,
 }
 
-/// A message that is done with.
+/// A completed or failed message.
 pub(in crate::appliance) struct Posted {
     pub stream: StreamId,
     pub post: Post,
@@ -48,7 +48,7 @@ impl Refused {
 }
 
 impl Streams {
-    /// Posts a message and remembers whose it is.
+    /// Posts a message and records its poster.
     pub(in crate::appliance) fn post(
         &mut self,
         env: &mut Env,
@@ -60,7 +60,7 @@ impl Streams {
         env.command(id.worker(), Command::Post { stream: id, message, region: None, ticket });
     }
 
-    /// Starts an operation of RDMAP and remembers whose it is.
+    /// Posts an RDMAP operation and records its poster.
     pub(in crate::appliance) fn post_rdmap(
         &mut self,
         env: &mut Env,
@@ -73,8 +73,8 @@ impl Streams {
         env.command(id.worker(), Command::PostRdmap { stream: id, request, region, ticket });
     }
 
-    /// Posts a Read of no bytes, for which no right is needed (RFC 5040 §5.2.1). False where the peer may not answer it: on
-    /// bare DDP, and where the ends have not agreed that this one may Read.
+    /// Posts a Read of no bytes, which requires no access right (RFC 5040 §5.2.1). Returns false if
+    /// the peer may not answer it: on bare DDP, or with an agreed ORD of 0.
     pub(in crate::appliance) fn confirm(
         &mut self,
         env: &mut Env,
@@ -141,8 +141,8 @@ impl Streams {
         ticket
     }
 
-    /// A posted message was acknowledged, or could not be posted. `None`: its stream is gone, and it was
-    /// given up then.
+    /// Takes the ticket of a message that was acknowledged or has failed. `None`: the stream has
+    /// ended, and the message failed with it.
     pub(in crate::appliance) fn on_posted(
         &mut self,
         env: &mut Env,
@@ -158,7 +158,8 @@ impl Streams {
         Some(Posted { stream, post, result })
     }
 
-    /// A message could not be posted, or was not acknowledged.
+    /// Handles a message that could not be posted, or was not acknowledged. Returns it unless it
+    /// waits for the cause.
     pub(in crate::appliance) fn on_post_failed(
         &mut self,
         env: &mut Env,
@@ -167,7 +168,7 @@ impl Streams {
         reason: PostFailure,
         now: Instant,
     ) -> Option<Posted> {
-        // The stream is about to end: the reasons that its end explains.
+        // Failures of an ending stream: the end explains them.
         let ends = matches!(
             reason,
             PostFailure::Flushed | PostFailure::NoStream | PostFailure::Refused(PostError::Closed)
@@ -180,7 +181,8 @@ impl Streams {
         self.fail_post(env, stream, ticket, &reason)
     }
 
-    /// The peer's error, if it is known, is the cause of whatever came after it.
+    /// Fails a post with the peer's error, if known: it is the cause of all later failures.
+    /// Otherwise with `reason`.
     fn fail_post(
         &mut self,
         env: &mut Env,
@@ -198,7 +200,7 @@ impl Streams {
         self.refused.iter().map(|refused| refused.deadline).min()
     }
 
-    /// Messages whose streams have not ended in time.
+    /// Fails messages whose streams have not ended in time.
     pub(in crate::appliance) fn expire_refused(
         &mut self,
         env: &mut Env,

@@ -1,4 +1,4 @@
-//! Streams that make no progress: an event when one stalls and when it goes on, and a note meanwhile.
+//! Streams without progress: an event when one stalls and when it resumes, and a note meanwhile.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,27 +14,28 @@ use api::{EventKind, StreamId as ApiId};
 use base::plural::counted;
 use config::Transport;
 
-/// Stalled streams with a note of their own, at most. One more note counts the others.
+/// Most stalled streams with a note of their own. One more note counts the others.
 const NOTES: usize = 8;
 
-/// The stalled streams.
+/// Stalled streams, by number.
 #[derive(Default)]
 pub(super) struct Stalls(BTreeMap<StreamId, Stalled>);
 
 struct Stalled {
     remote: SocketAddr,
-    /// When it made progress last.
+    /// Time of the last progress.
     since: Instant,
     hint: String,
 }
 
 impl Streams {
-    /// The interface of a stream.
+    /// Returns the interface of a stream.
     pub(in crate::appliance) fn interface_of(&self, id: StreamId) -> Option<InterfaceId> {
         Some(self.streams.get(&id)?.interface)
     }
 
-    /// A worker reports that a stream makes no progress. `cause`: what is known of its port, if that explains it.
+    /// Records a stall that a worker reports. `cause`: the state of the stream's port, if it
+    /// explains the stall.
     pub(in crate::appliance) fn on_stalled(
         &mut self,
         env: &mut Env,
@@ -69,7 +70,7 @@ impl Streams {
         self.stalls.0.insert(id, Stalled { remote, since, hint });
     }
 
-    /// It makes progress again.
+    /// Ends a stall whose stream makes progress again.
     pub(in crate::appliance) fn on_resumed(&mut self, env: &mut Env, id: StreamId) {
         let Some(Stalled { remote, since, .. }) = self.stalls.0.remove(&id) else { return };
         let seconds = env.now.saturating_duration_since(since).as_secs();
@@ -77,12 +78,13 @@ impl Streams {
         env.log.push(EventKind::StreamResumed { stream, remote, seconds });
     }
 
-    /// It has ended: returns for how long it had made no progress, if it was stalled.
+    /// Ends the stall of a stream that has ended. Returns how long the stream had made no progress,
+    /// if it was stalled.
     pub(super) fn end_stall(&mut self, id: StreamId, now: Instant) -> Option<Duration> {
         Some(now.saturating_duration_since(self.stalls.0.remove(&id)?.since))
     }
 
-    /// Notes on the streams that make no progress.
+    /// Returns the notes on stalled streams.
     pub(in crate::appliance) fn notes(&self, now: Instant) -> Vec<String> {
         let note = |(&id, stalled): (&StreamId, &Stalled)| {
             let Stalled { remote, since, hint } = stalled;

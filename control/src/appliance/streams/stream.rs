@@ -1,4 +1,4 @@
-//! A stream as the control thread knows it.
+//! The control thread's state of one stream.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use api::Answer;
 use config::QueueSection;
 use ddp::advert::Advertised;
 
-/// What is known of a stream.
+/// State of a stream.
 pub(super) struct Stream {
     pub(super) listener: Option<ListenerId>,
     pub(super) interface: InterfaceId,
@@ -22,48 +22,49 @@ pub(super) struct Stream {
     pub(super) state: State,
     /// Regions that were advertised to the peer.
     pub(super) regions: Vec<String>,
-    /// Regions that were advertised as busy: another stream has them.
+    /// Regions that were advertised as busy, because another stream holds them.
     pub(super) busy: Vec<String>,
     /// Regions that the peer advertised.
     pub(super) peer_regions: Vec<Advertised>,
     pub(super) queues: Vec<QueueSection>,
     pub(super) pd: PdId,
-    /// Its protocol above DDP.
+    /// True for RDMAP above DDP, false for bare DDP.
     pub(super) rdmap: bool,
-    /// The piece of its listener's region that it has.
+    /// The stream's piece of its listener's region.
     pub(super) slot: Option<TakenSlot>,
-    /// The peer announced that it will issue Reads.
+    /// True if the peer announced that it will issue Reads.
     pub(super) peer_reads: bool,
-    /// Sends of RDMAP that arrived.
+    /// Number of received RDMAP Sends.
     pub(super) received: u32,
-    /// MPA's form of the peer's request; none over SCTP, or for streams that were opened from here.
+    /// MPA's form of the peer's request. `None` over SCTP, and for active opens.
     pub(super) revision: Option<Revision>,
     pub(super) params: Option<StreamParams>,
     pub(super) since: Instant,
-    /// Tickets of messages that are posted and not acknowledged.
+    /// Tickets of posted messages that are not acknowledged.
     pub(super) posts: HashSet<u64>,
-    /// A job has it for itself.
+    /// The job that has reserved the stream.
     pub(super) job: Option<u64>,
     pub(super) end: End,
 }
 
-/// State of its end.
+/// State of the stream's end.
 #[derive(Default)]
 pub(super) struct End {
-    /// Clients that wait for it.
+    /// Clients that wait for the end.
     pub(super) waiting: Vec<Answer>,
-    /// Why the control thread aborts it, one sentence.
+    /// Reason for which the control thread aborts the stream, one sentence.
     pub(super) abort_reason: Option<String>,
     /// Error in the peer's last message.
     pub(super) peer_error: Option<String>,
-    /// The peer has closed its direction.
+    /// True if the peer has closed its direction.
     pub(super) peer_closed: bool,
-    /// The stream reaches a file: its end confirms to the peer that the file has what was sent.
+    /// True if the stream writes to a file. Its orderly end confirms that the file has the received
+    /// data.
     pub(super) stores: bool,
 }
 
 impl End {
-    /// Keeps why the control thread aborts it: the first reason.
+    /// Records why the control thread aborts the stream. The first reason is kept.
     pub(super) fn give_up(&mut self, reason: String) {
         self.abort_reason.get_or_insert(reason);
     }
@@ -89,7 +90,7 @@ impl State {
     }
 }
 
-/// Where a stream lies.
+/// Interface and addresses of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::appliance) struct Ends {
     pub interface: InterfaceId,

@@ -1,4 +1,5 @@
-//! Several addresses of a peer: which are tried, in which order, and what the operator reads.
+//! Several addresses of a peer: the addresses that are tried, their order, and the operator's
+//! report.
 
 use dataplane::{Connect, ConnectError};
 
@@ -9,7 +10,7 @@ use api::{
     RemotePlace, Via,
 };
 
-/// Two interfaces, each with IPv6; the first one has a route.
+/// Two interfaces with IPv6; the first one has a route.
 const TWO: &str = r#"
 [workers]
 count = 2
@@ -49,7 +50,7 @@ fn to(addresses: &[&str]) -> ConnectSpec {
     ConnectSpec { alternatives: addresses.collect(), ..ConnectSpec::to(first) }
 }
 
-/// The one open that workers were asked for since the last call.
+/// Returns the only open that was sent to the workers since the last call.
 fn opens(bench: &mut Bench) -> Option<Box<Connect>> {
     let all = bench.acknowledge().into_iter().filter_map(|command| match command {
         Command::Connect(connect) => Some(connect),
@@ -68,7 +69,8 @@ fn refused() -> ConnectError {
     ConnectError::Closed(CloseReason::ConnectRefused.into())
 }
 
-/// The attempts of an open whose addresses all fail: address and interface; and the refusal.
+/// Returns the attempts of an open whose addresses all fail, as address and interface, and the
+/// error.
 fn attempts(bench: &mut Bench, spec: ConnectSpec) -> (Vec<(String, u16)>, ApiError) {
     let mut pending = bench.call(Request::Connect(spec));
     let mut tried = Vec::new();
@@ -98,7 +100,7 @@ fn addresses_on_a_link_come_first_then_those_with_a_route_and_others_are_named()
     assert_eq!(error.error, ErrorKind::PeerRefused);
     assert!(error.hint.is_some());
     assert_eq!(bench.core.env().tally.connect_failed, 3);
-    // One refusal is reported as ever.
+    // A single refusal is reported unchanged.
     let (tried, error) = attempts(&mut bench, to(&[ON_LINK]));
     assert_eq!((tried.len(), error.message), (1, refused(ON_LINK)));
     let (tried, error) = attempts(&mut bench, to(&[NOWHERE]));
@@ -203,7 +205,7 @@ fn a_link_local_address_needs_its_interface_where_several_have_ipv6() {
     assert_eq!(attempts(&mut one, to(&[PEER])).0, [(PEER.to_owned(), 0)]);
     let error = attempts(&mut one, of("back")).1;
     assert_eq!(error.message, "interface `back` has no route to fe80::9");
-    // Another address of the same peer does.
+    // Another address of the same peer works.
     assert_eq!(attempts(&mut bench, to(&[PEER, ON_LINK])).0, [(ON_LINK.to_owned(), 0)]);
 }
 
@@ -227,7 +229,8 @@ fn addresses_of_no_other_host_are_refused_by_name() {
         assert_eq!((tried.len(), error.error), (0, ErrorKind::BadRequest), "{address}");
         assert_eq!(error.message, sentence);
     }
-    // A name of this host, as distributions write it into /etc/hosts, does not keep from the others.
+    // A name of this host, as distributions write it into /etc/hosts, does not prevent the other
+    // attempts.
     let (tried, error) = attempts(&mut bench, to(&["127.0.1.1:7471", ON_LINK]));
     assert_eq!(tried, [(ON_LINK.to_owned(), 0)]);
     assert!(
@@ -239,7 +242,7 @@ fn addresses_of_no_other_host_are_refused_by_name() {
     assert_eq!(error.message, "the peer has 33 addresses: at most 32 are taken");
 }
 
-/// The stream that was asked for last, with this number.
+/// Establishes the last open with this stream number.
 fn stands(bench: &mut Bench, id: u64) -> String {
     let connect = opens(bench).unwrap();
     bench.event(Event::Established {

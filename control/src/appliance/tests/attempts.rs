@@ -1,4 +1,4 @@
-//! Peers that do not become streams: the event, its hint, and the counters.
+//! Failed passive handshakes: the event, its hint, and the counters.
 
 use dataplane::{HandshakeCount, HandshakeFailed, HandshakeFailure, Transport};
 use tcp_lite::mpa::StartupError;
@@ -17,7 +17,7 @@ fn attempts(bench: &Bench) -> Vec<EventKind> {
     bench.logged(|kind| matches!(kind, EventKind::HandshakeFailed { .. }))
 }
 
-/// What `/v1/stats` has: listener, stage, reason and count.
+/// Returns the handshake counts of `/v1/stats`: listener, stage, reason and count.
 fn counted(bench: &mut Bench) -> Vec<(String, String, String, u64)> {
     let mut answer_of_stats = bench.call(Request::Stats);
     for command in bench.all_commands() {
@@ -81,7 +81,7 @@ fn a_workers_report_is_an_event_with_a_hint() {
     assert!(hint.contains("ddpctl listeners"), "{hint}");
 }
 
-/// The port is right, and the transport is not.
+/// The port matches, the transport does not.
 #[test]
 fn a_listener_over_the_other_transport_is_named() {
     let sctp = LISTENER.replace("port = 7471", "port = 7471\ntransport = \"sctp\"");
@@ -106,7 +106,7 @@ fn workers_counts_are_added_up_by_the_listeners_name() {
         }
     }
     drop(answer(&mut asked));
-    // Two workers; what was taken once is not counted again.
+    // Two workers report. Counts that were taken once are not added again.
     let expected = [("", 4), ("in", 10)]
         .map(|(listener, count)| (listener.into(), "mpa".into(), "http".into(), count));
     assert_eq!(counted(&mut bench), expected);
@@ -139,7 +139,7 @@ fn a_stream_that_ends_before_it_is_established_is_one_too() {
     assert_eq!(attempts(&bench).len(), 1);
 }
 
-/// Peers that are refused as fast as they come are all counted, and a bounded number of them are events.
+/// A flood of refused peers is counted in full, and logged as a bounded number of events.
 #[test]
 fn refusals_are_limited_in_the_log_and_always_counted() {
     let mut bench = one();
@@ -157,7 +157,7 @@ fn refusals_are_limited_in_the_log_and_always_counted() {
     };
 }
 
-/// docs/protocol.md §1: the peer is sent why, as text; its operator reads it.
+/// docs/protocol.md §1: the reject carries the reason as text, which the peer's operator sees.
 #[test]
 fn a_reject_carries_its_reason_and_an_open_reports_it() {
     use api::refusal::{Refusal, RefusalKind};
@@ -174,7 +174,7 @@ fn a_reject_carries_its_reason_and_an_open_reports_it() {
     let text = "listener_full: the listener has reached its limit of 1 streams";
     assert_eq!(private_data, text.as_bytes());
 
-    // The same reject, seen from the other side.
+    // The same reject on the initiator.
     let mut other = one();
     let spec = ConnectSpec::to(remote("10.0.0.9"));
     let mut pending = other.call(Request::Connect(spec));
@@ -251,7 +251,8 @@ fn the_wrong_ulp_is_refused_by_name() {
     }
 }
 
-/// A peer whose request does not tell is told by the listener's advertisement, before anything is sent.
+/// If the request does not name the ULP, the listener's advertisement does, before anything is
+/// sent.
 #[test]
 fn an_open_finds_the_wrong_ulp_in_the_answer() {
     for (ours, theirs) in [(UlpChoice::Ddp, UlpKind::Rdmap), (UlpChoice::Rdmap, UlpKind::Ddp)] {

@@ -1,4 +1,4 @@
-//! `bench`: what it refuses, what the workers are sent, and how it ends.
+//! `bench`: refused specifications, commands to the workers, and the end of a run.
 
 use dataplane::{Load, LoadKind, LoadReport, Order, Pace, PostFailure, Window};
 use ddp::rdmap::WorkRequest;
@@ -46,7 +46,7 @@ fn job(bench: &mut Bench, id: u64) -> (JobInfo, BenchInfo) {
     (info, of)
 }
 
-/// The next stream is opened and stands as this one.
+/// Establishes the next open with this stream number.
 fn stands(bench: &mut Bench, id: u64, offers: &[Advertised]) {
     let commands = bench.acknowledge();
     let connects: Vec<Ticket> = commands
@@ -76,21 +76,22 @@ fn stops(commands: &[Command]) -> Vec<u64> {
     stops.collect()
 }
 
-/// The time is over; streams are looked at for the first time. Those whose loads are stopped.
+/// Ends the time of a run and answers its first progress check. Returns the streams whose loads are
+/// stopped.
 fn ends(bench: &mut Bench, moved: u64) -> Vec<u64> {
     let commands = bench.all_commands();
     looked_at(bench, &commands, moved, 0);
     stops(&commands)
 }
 
-/// Streams are looked at: so many bytes have moved.
+/// Answers a progress check: `moved` bytes on the run's stream.
 fn looks(bench: &mut Bench, moved: u64) {
     let commands = bench.all_commands();
-    // What moves on other streams does not count.
+    // Bytes on other streams do not count.
     looked_at(bench, &commands, moved, 1 << 40);
 }
 
-/// Stream 5, and one that is not the bench's.
+/// Reports stream 5, and one that is not the run's.
 fn looked_at(bench: &mut Bench, commands: &[Command], moved: u64, others: u64) {
     let mut asked = 0;
     for command in commands {
@@ -102,7 +103,7 @@ fn looked_at(bench: &mut Bench, commands: &[Command], moved: u64, others: u64) {
     assert!(asked > 0, "nobody looked: {commands:?}");
 }
 
-/// What a worker knows of a stream whose peer has acknowledged so many bytes.
+/// Returns a worker's view of a stream whose peer has acknowledged this many bytes.
 pub(super) fn seen(id: u64, acknowledged: u64) -> dataplane::StreamInfo {
     let mut stats = EndpointStats::default();
     stats.tcp.bytes_acknowledged = acknowledged;
@@ -121,7 +122,7 @@ pub(super) fn seen(id: u64, acknowledged: u64) -> dataplane::StreamInfo {
     }
 }
 
-/// A load has ended after so many messages, each after 1 µs.
+/// Ends a load after this many messages, each of 1 µs.
 fn done(bench: &mut Bench, job: u64, id: u64, messages: u64, failure: Option<PostFailure>) {
     let mut latency = hdrhistogram::Histogram::new_with_bounds(1, 10_000_000_000, 3).unwrap();
     latency.record_n(1000, messages).unwrap();
@@ -136,7 +137,7 @@ fn done(bench: &mut Bench, job: u64, id: u64, messages: u64, failure: Option<Pos
     bench.event(Event::LoadDone { stream: StreamId(id), ticket: Ticket(job), report });
 }
 
-/// Two streams load.
+/// Returns a run with loads on two streams.
 fn running(load: BenchLoad) -> (Bench, u64) {
     let mut bench = on();
     let id = ask(&mut bench, spec(load)).unwrap().id;
@@ -342,7 +343,7 @@ fn nobody_who_asks_any_more_cancels_it() {
         bench.pass(Duration::from_secs(9));
         assert_eq!(job(&mut bench, id).0.state, JobState::Running);
     }
-    // A list of all jobs is no question for this one.
+    // A list of all jobs does not renew the lease of this one.
     bench.pass(Duration::from_secs(9));
     assert!(answer(&mut bench.call(Request::Jobs)).is_ok());
     assert_eq!(bench.core.poll_timeout(), Some(bench.now + Duration::from_secs(1)));
@@ -369,7 +370,7 @@ fn a_stream_that_comes_too_late_is_closed() {
     assert!(ask(&mut bench, spec(BenchLoad::Echo)).is_ok());
 }
 
-/// Tickets of streams that are being opened.
+/// Returns the tickets of streams that are being opened.
 fn connects(commands: &[Command]) -> Vec<Ticket> {
     let connects = commands.iter().filter_map(|command| match command {
         Command::Connect(connect) => Some(connect.ticket),
@@ -416,7 +417,7 @@ fn streams_that_are_due_count_from_then() {
     let id = ask(&mut bench, paced).unwrap().id;
     let first = connects(&bench.all_commands());
     assert_eq!(first.len(), 1, "due at once");
-    // It stands after 450 ms: four more were due meanwhile.
+    // The stream is established after 450 ms: four more were due meanwhile.
     bench.pass(Duration::from_millis(450));
     assert!(connects(&bench.all_commands()).is_empty(), "one at a time");
     let mut next = first[0];
@@ -433,19 +434,20 @@ fn streams_that_are_due_count_from_then() {
     assert_eq!(bench.core.poll_timeout(), Some(bench.now + Duration::from_millis(50)));
     bench.pass(Duration::from_millis(50));
     assert_eq!(connects(&bench.all_commands()).len(), 1);
-    // The peer answers no more until the end, and 5 s beyond it.
+    // The peer stops answering until the end of the time, and 5 s beyond it.
     bench.pass(Duration::from_millis(500));
     bench.pass(Duration::from_secs(5));
     let (info, of) = job(&mut bench, id);
     assert_eq!(info.state, JobState::Failed);
     assert_eq!(info.error.as_deref(), Some("1 streams did not stand within 5 s"));
     assert_eq!((of.messages, of.unfinished), (5, 6));
-    // 450, 350, 250, 150 and 50 ms; then 400 to 0 ms of those that were due and not opened.
+    // 450, 350, 250, 150 and 50 ms for the opened streams; 400 to 0 ms for those that were due and
+    // not opened.
     let times = of.latency.unwrap();
     assert_eq!((times.count, times.max_ns / 1_000_000), (10, 450));
 }
 
-/// Sends that are posted, of this stream.
+/// Returns the Sends that are posted on this stream.
 fn sends(commands: &[Command], stream: u64) -> Vec<Vec<u8>> {
     let sends = commands.iter().filter_map(|command| match command {
         Command::PostRdmap {
@@ -458,13 +460,13 @@ fn sends(commands: &[Command], stream: u64) -> Vec<Vec<u8>> {
     sends.collect()
 }
 
-/// The server answers what it was sent on stream 5, so that the next message comes.
+/// Receives an answer of the server on stream 5, after which the next message is sent.
 fn answers(bench: &mut Bench, data: Vec<u8>) {
     let (stream, solicited) = (StreamId(5), false);
     bench.event(Event::Received { stream, data, solicited, invalidated: None });
 }
 
-/// A server of perftest has answered until the data stream is to be opened.
+/// Returns a perftest run whose server has answered until the data stream is to be opened.
 fn greeted() -> (Bench, u64) {
     let mut bench = on();
     let tested = BenchSpec { peer: BenchPeer::Perftest, streams: 1, ..spec(BenchLoad::Write) };
@@ -478,7 +480,7 @@ fn greeted() -> (Bench, u64) {
     (bench, id)
 }
 
-/// And until it loads.
+/// Returns a perftest run whose load has started.
 fn loading() -> (Bench, u64) {
     let (mut bench, id) = greeted();
     stands(&mut bench, 6, &[]);
@@ -506,7 +508,7 @@ fn a_perftest_server_is_greeted_loaded_and_told_the_result() {
     let commands = bench.all_commands();
     assert_eq!(stops(&commands), [6]);
     done(&mut bench, id, 6, 20, None);
-    // Nothing moves while the server is told: that is not what is awaited.
+    // No byte moves during the report to the server: progress is not awaited then.
     looked_at(&mut bench, &commands, 0, 0);
     let mut reported = Vec::new();
     for _ in 10..=16 {
@@ -516,7 +518,7 @@ fn a_perftest_server_is_greeted_loaded_and_told_the_result() {
         answers(&mut bench, sent.remove(0));
     }
     assert_eq!(reported[2], 20u64.to_be_bytes());
-    // The server has to see that its last answer is sent.
+    // The server must see that its last answer has been sent.
     bench.pass(Duration::from_millis(499));
     assert!(closes(&bench.all_commands(), StreamId(5)).is_empty());
     bench.pass(Duration::from_millis(1));
@@ -536,7 +538,7 @@ fn a_perftest_server_that_ends_its_data_stream_first_has_still_to_answer() {
     done(&mut bench, id, 6, 20, None);
     bench.closed(6, CloseReason::PeerShutdown);
     assert_eq!(job(&mut bench, id).0.state, JobState::Stopping);
-    // Its silence ends it.
+    // A silent server ends the run.
     bench.pass(Duration::from_secs(9));
     assert_eq!(job(&mut bench, id).0.state, JobState::Stopping);
     bench.pass(Duration::from_secs(1));
@@ -560,7 +562,7 @@ fn what_is_no_perftest_server_is_said_so() {
     let sentence = "the peer is no perftest server: a Send of 5 bytes, 16 are expected; is it \
                     `ib_read_bw -R -s 100`?";
     assert_eq!((info.refused, info.error.as_deref()), (true, Some(sentence)));
-    // One that is silent.
+    // A silent server.
     let (mut bench, id) = greeted();
     stands(&mut bench, 6, &[]);
     bench.pass(Duration::from_secs(9));

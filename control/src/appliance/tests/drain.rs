@@ -1,4 +1,4 @@
-//! The end of an appliance.
+//! The end of an appliance, and the operator's drain.
 
 use super::*;
 use api::{ErrorKind, PutSpec, RemotePlace, Via};
@@ -70,7 +70,7 @@ fn a_running_job_is_waited_for() {
     bench.core.drain(bench.now);
     assert_eq!(count(&bench.acknowledge(), |c| matches!(c, Command::Drain)), 0);
     bench.event(Event::Sent { stream: StreamId(1), ticket });
-    // An error of the peer may still come.
+    // The peer may still send an error.
     assert_eq!(count(&bench.acknowledge(), |c| matches!(c, Command::Drain)), 0);
     bench.pass(Duration::from_millis(250));
     assert_eq!(count(&bench.acknowledge(), |c| matches!(c, Command::Drain)), WORKERS);
@@ -116,7 +116,7 @@ fn word_of(commands: &[Command]) -> Option<String> {
     })
 }
 
-// docs/protocol.md §1: over TCP and over SCTP the same word.
+// docs/protocol.md §1: the same word over TCP and SCTP.
 #[test]
 fn the_operators_drain_refuses_new_streams_and_keeps_those_that_are_there() {
     for revision in [Some(Revision::One), None] {
@@ -141,7 +141,7 @@ fn the_operators_drain_refuses_new_streams_and_keeps_those_that_are_there() {
         bench.event(second);
         let refused = word_of(&bench.acknowledge()).expect("a reject");
         assert!(refused.starts_with("draining: "), "{refused}");
-        // The one that is being refused is none that is left.
+        // A stream that is being refused is not counted as left.
         let status = bench.core.status(bench.now);
         assert_eq!((status.streams, status.streams_left), (1, Some(1)));
         assert_eq!(bench.core.listeners().len(), 1, "the listener stays");
@@ -179,7 +179,7 @@ fn no_job_begins_while_the_operator_drains() {
         assert!(!refused(bench.call(request).try_recv()), "undrain did not end it");
         bench.call(Request::Drain);
     }
-    // The end goes on from there.
+    // The appliance can end from this state.
     bench.core.drain(bench.now);
     let error = answer(&mut bench.call(Request::Undrain)).unwrap_err();
     assert_eq!(error.error, ErrorKind::Unavailable);

@@ -38,7 +38,8 @@ fn job(bench: &mut Bench, id: u64) -> JobInfo {
     info
 }
 
-/// The sink is made and known to all workers; its entry, and what is posted then.
+/// Makes the sink and registers it with all workers. Returns its entry, and the commands that
+/// follow.
 fn sink_ready(bench: &mut Bench) -> (StagEntry<Memory>, Vec<Command>) {
     bench.load_all();
     let commands = bench.all_commands();
@@ -54,7 +55,7 @@ fn sink_ready(bench: &mut Bench) -> (StagEntry<Memory>, Vec<Command>) {
     (entry, posted)
 }
 
-/// Reads: ticket, offset in the sink, TO at the peer, bytes.
+/// Returns the posted Reads: ticket, offset in the sink, TO at the peer, bytes.
 fn reads(commands: &[Command], sink: Stag) -> Vec<(Ticket, u64, u64, u32)> {
     let read = |(request, ticket): (&WorkRequest<Memory>, Ticket)| match request {
         WorkRequest::Read { sink_stag, sink_to, source_stag, source_to, len, .. } => {
@@ -197,7 +198,7 @@ fn what_the_peer_or_a_region_has_no_room_for_fails_the_job() {
 
 #[test]
 fn a_stream_that_ends_meanwhile_fails_the_job_and_takes_the_sink_with_it() {
-    // While memory is made.
+    // While memory is being made.
     let mut bench = bench();
     let spec = to_file(&bench, box_at(0), None);
     let id = get(&mut bench, spec.clone()).unwrap().id;
@@ -252,7 +253,7 @@ fn a_stream_that_stands_stays_and_a_stag_names_the_place() {
     assert!(closes(&bench.all_commands(), OPENED).is_empty());
 }
 
-// RFC 5040 §5.5: the response to a Read is made after what was sent before was delivered.
+// RFC 5040 §5.5: the response to a Read is made after earlier messages have been delivered.
 #[test]
 fn a_put_is_confirmed_by_a_read_of_no_bytes_where_reads_were_agreed_on() {
     for agreed in [false, true] {
@@ -278,7 +279,7 @@ fn a_put_is_confirmed_by_a_read_of_no_bytes_where_reads_were_agreed_on() {
             };
             assert_eq!(closes(&commands, OPENED), [false; 0]);
             bench.completed(OPENED, read, Outcome::Read { len: 0 });
-            // That the peer never closes takes nothing back.
+            // The confirmation stays valid although the peer never closes.
             assert_eq!(closes(&bench.all_commands(), OPENED), [false]);
             bench.closed(OPENED.0, CloseReason::PeerLingers);
         } else {

@@ -1,4 +1,5 @@
-//! Streams whose peer has closed its direction: they are closed when what has come is answered (RFC 5041 §6.2.1).
+//! Streams whose peer has closed its direction: they are closed when all received messages are
+//! answered (RFC 5041 §6.2.1).
 
 use ddp::rdmap::Outcome;
 use ddp::{Msn, Qn};
@@ -18,7 +19,7 @@ fn untagged(data: &[u8]) -> Event {
     Event::Untagged { stream: ONE, qn, msn, data: data.to_vec(), rsvd_ulp: [0; 5] }
 }
 
-/// A listener for bare DDP with a queue like that.
+/// Returns a core whose listener for bare DDP has a queue with these keys.
 fn with_queue(keys: &str) -> Bench {
     let queue = "[[listener.queue]]\nqn = 0\nbuffers = 4\nbuffer_size = \"1 KiB\"\n";
     let mut bench = bench_with(&format!("{BASIC}{queue}{keys}"));
@@ -84,7 +85,7 @@ fn message_for_a_file_is_written_before_the_close() {
     assert_eq!(std::fs::read(bench.dir.path().join("queue")).unwrap(), b"\0\0\0\x04line");
 }
 
-/// rping's Write and Send are awaited; a Read is not, since the peer cannot answer it.
+/// rping's Write and Send are awaited. A Read is not, since the peer cannot answer it.
 #[test]
 fn service_is_done_before_the_close() {
     let rping = |bench: &mut Bench| {

@@ -1,4 +1,5 @@
-//! What a run of schemathesis found: calls that were taken, or refused as a defect, and should have been refused for what they are.
+//! Calls that a run of schemathesis found accepted, or refused as a defect, although the request
+//! itself was wrong.
 
 use super::rdmap::rdmap_spec;
 use super::*;
@@ -7,7 +8,7 @@ use api::{
     RemotePlace, Via,
 };
 
-/// A job with it was begun, and failed.
+/// Formerly such a job was started, and failed.
 #[test]
 fn a_job_over_an_impossible_connection_is_not_begun() {
     let mut bench = bench_with(&format!("{BASIC}\n[management]\nbench = true\n"));
@@ -52,7 +53,8 @@ fn a_job_over_an_impossible_connection_is_not_begun() {
     assert!(jobs.is_empty(), "{jobs:?}");
 }
 
-/// A listener advertises a region that was removed: no file says that. It is the state, and no defect.
+/// A listener of the API advertises a region that was removed. No file can declare this state; it
+/// is a conflict, not a defect.
 #[test]
 fn what_no_file_can_say_is_a_conflict() {
     let mut bench = bench();

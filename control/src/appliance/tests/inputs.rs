@@ -1,10 +1,10 @@
-//! `put` of bytes that the client sends: its end, and all that is none.
+//! `put` of bytes that the client sends: the end of the input, and inputs that break off.
 
 use super::super::jobs::INPUT_WAIT;
 use super::*;
 use api::{ConnectSpec, ErrorKind, Feed, Input, JobInfo, JobState, PutSpec, RemotePlace, Via};
 
-/// A job that waits for its input.
+/// Returns a job that waits for its input.
 fn put(bench: &mut Bench) -> u64 {
     let target = RemotePlace::Region { name: "theirs".into(), offset: 0 };
     let via = Via::Connect(ConnectSpec::to(remote("10.0.0.9")));
@@ -26,7 +26,7 @@ fn send(bench: &mut Bench, id: u64, input: Input) -> Result<Reply, ApiError> {
     taken
 }
 
-/// An input of these bytes.
+/// Returns an input of these bytes.
 fn input(bytes: &[u8], is_complete: bool) -> Input {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -39,7 +39,7 @@ fn input(bytes: &[u8], is_complete: bool) -> Input {
     })
 }
 
-/// The connect that the job asked for is established.
+/// Establishes the job's open.
 fn connect(bench: &mut Bench) {
     let commands = bench.all_commands();
     let connect = commands.iter().find_map(|command| match command {

@@ -32,7 +32,7 @@ fn job(bench: &mut Bench, id: u64) -> JobInfo {
     info
 }
 
-/// The connect that the job asked for is established; the peer offers 64 MiB.
+/// Establishes the job's open. The peer advertises 64 MiB.
 fn connect(bench: &mut Bench) {
     let offer = Advertised {
         name: "theirs".into(),
@@ -53,7 +53,7 @@ fn connect(bench: &mut Bench) {
     bench.load_all();
 }
 
-/// Posted messages: ticket, TO, bytes.
+/// Returns the posted messages: ticket, TO, bytes.
 fn posted(commands: &[Command]) -> Vec<(Ticket, u64, u32)> {
     let post = |command: &Command| match command {
         Command::Post { message, ticket, .. } => match message {
@@ -158,7 +158,7 @@ fn a_stream_that_ends_early_fails_the_job() {
     assert!(bench.core.env().is_answered(), "nothing waits for what is gone");
 }
 
-// RFC 5041 §5.4: delivery is the peer's; an acknowledgement of its LLP says nothing about it.
+// RFC 5041 §5.4: the peer's DDP delivers. An acknowledgement of its LLP does not show delivery.
 #[test]
 fn a_last_message_after_the_last_acknowledgement_fails_the_job() {
     let mut bench = bench();
@@ -254,7 +254,7 @@ fn a_standing_stream_is_used_by_one_job_at_a_time_and_stays() {
     let posts = posted(&bench.all_commands());
     bench.event(Event::Sent { stream: StreamId(1), ticket: posts[0].0 });
     assert!(bench.all_commands().is_empty(), "the stream stays open");
-    // Nothing can tell that the peer has it but that no error comes.
+    // Only the absence of an error shows that the peer has the bytes.
     bench.pass(Duration::from_millis(249));
     assert_eq!(job(&mut bench, info.id).state, JobState::Running);
     bench.pass(Duration::from_millis(1));
@@ -264,7 +264,8 @@ fn a_standing_stream_is_used_by_one_job_at_a_time_and_stays() {
     assert!(answer(&mut third).is_ok());
 }
 
-// draft-culley-iwarp-mpa §13.3.1: Start Keys carry no private data, so the place is known otherwise.
+// draft-culley-iwarp-mpa §13.3.1: Start Keys carry no private data, so the STag and TO come from
+// the request.
 #[test]
 fn revision_0_with_a_known_stag_speaks_the_drafts_start_key() {
     for (target, initiate) in
@@ -282,7 +283,8 @@ fn revision_0_with_a_known_stag_speaks_the_drafts_start_key() {
     }
 }
 
-// What a put holds of its file is bounded, whatever the file's length; the place is checked before.
+// The memory for a put's file is bounded, whatever the file's length. The destination is checked
+// first.
 #[test]
 fn a_file_of_any_size_goes_through_a_bounded_window() {
     let mut bench = bench();
@@ -307,7 +309,8 @@ fn a_file_of_any_size_goes_through_a_bounded_window() {
     assert_eq!((bytes, job(&mut bench, id).acknowledged), (len, len));
     bench.closed(5, CloseReason::LocalShutdown);
     assert_eq!(bench.budget.info().jobs, before, "its memory is free again");
-    // A tebibyte, most of it a hole, takes no more; it does not fit, which is seen before it is read.
+    // A tebibyte, most of it a hole, takes no more memory. It does not fit the region, which is
+    // detected before any read.
     std::fs::File::options().write(true).open(&file).unwrap().set_len(1 << 40).unwrap();
     let id = put_file(&mut bench, file, target(0), MpaChoice::default());
     connect(&mut bench);
@@ -315,7 +318,7 @@ fn a_file_of_any_size_goes_through_a_bounded_window() {
     assert!(error.contains("1099511627776 bytes at offset 0 do not fit"), "{error}");
 }
 
-// The bytes themselves: no slot is read into before its message is acknowledged.
+// Checks the bytes: no slot is read into before its message is acknowledged.
 #[test]
 fn a_slot_is_filled_again_only_when_its_message_is_acknowledged() {
     let mut bench = bench();
@@ -327,7 +330,7 @@ fn a_slot_is_filled_again_only_when_its_message_is_acknowledged() {
     let mut waiting = bench.all_commands();
     let (mut n, mut checked) = (0u8, 0);
     while checked < waiting.len() {
-        // All that may be sent again still has its bytes.
+        // All messages that may be retransmitted still have their bytes.
         for command in &waiting[checked..] {
             let Command::Post { message, .. } = command else { continue };
             let Message::Tagged { to, source: Source::Region { memory, offset, .. }, .. } = message
@@ -395,7 +398,7 @@ fn a_pipe_with_more_than_the_region_takes_fails_and_says_so() {
         });
         connect(&mut bench);
         writer.join().unwrap();
-        // What fits arrives in any case.
+        // The bytes before the excess arrive in any case.
         let posts = posted(&bench.all_commands());
         assert_eq!(posts.iter().map(|post| post.2).sum::<u32>(), 10);
         posts.iter().for_each(|post| sent(&mut bench, post.0));

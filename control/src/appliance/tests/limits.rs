@@ -1,4 +1,4 @@
-//! Time for the whole of an operation: connecting, and what its peer does not answer then.
+//! Time limits of whole operations: while connecting, and while the peer does not answer.
 
 use dataplane::{Awaited, ConnectError};
 use ddp::Message;
@@ -20,7 +20,7 @@ fn place() -> RemotePlace {
     RemotePlace::Region { name: "box".into(), offset: 0 }
 }
 
-/// All operations on a stream of their own.
+/// Returns one request for each operation that opens its own stream.
 fn operations(bench: &Bench) -> Vec<Request> {
     let file = bench.dir.path().join("file");
     std::fs::write(&file, [7; 10]).unwrap();
@@ -36,7 +36,7 @@ fn operations(bench: &Bench) -> Vec<Request> {
     ]
 }
 
-/// What became of an operation that was answered, or whose job has ended.
+/// Returns the error of an operation that was answered, or whose job has ended.
 fn failure(bench: &mut Bench, pending: &mut Pending, job: Option<u64>) -> Option<String> {
     let Some(id) = job else { return pending.try_recv().ok()?.err().map(|error| error.message) };
     let info = bench.core.jobs().info(bench.core.env(), id, bench.now).unwrap();
@@ -103,7 +103,7 @@ fn open_of_an_operation_has_its_time_and_says_what_was_awaited() {
     }
 }
 
-/// One that ends in time is not disturbed by its limit; limits outside of their range are refused.
+/// A limit does not affect an operation that ends in time. Limits out of range are refused.
 #[test]
 fn limit_ends_with_its_operation_and_has_a_range() {
     let mut bench = bench();

@@ -1,4 +1,4 @@
-//! Links that go down: what is reported, and which streams end.
+//! Links that go down: the reports, and the streams that end.
 
 use std::io::Write;
 
@@ -122,7 +122,7 @@ fn a_stream_that_ended_by_itself_keeps_its_reason() {
     assert!(bench.has_logged(logged));
 }
 
-/// Also before the link was up for the first time: nobody waits for a time-out to learn it.
+/// Even before the link is up for the first time: no client waits for a time-out.
 #[test]
 fn opens_on_a_link_that_is_down_are_refused_at_once() {
     let mut bench = bench_with(TWO_PORTS);
@@ -149,7 +149,7 @@ fn opens_on_a_link_that_is_down_are_refused_at_once() {
     assert_eq!(connects(&mut bench), None);
 }
 
-/// A put over either transport and either version of IP.
+/// A put over each transport and each version of IP.
 #[test]
 fn put_on_a_link_that_is_down_or_goes_down_says_so() {
     use dataplane::{Awaited, ConnectError};
@@ -175,7 +175,7 @@ fn put_on_a_link_that_is_down_or_goes_down_says_so() {
             });
             assert_eq!(connect.is_some(), goes_down);
             if let Some(ticket) = connect {
-                // While its peer's address is resolved, or its SYN not answered.
+                // During address resolution, or while the SYN is unanswered.
                 link(&mut bench, 0, false);
                 bench.event(Event::ConnectFailed { ticket, reason: reason.clone() });
             }
@@ -186,7 +186,7 @@ fn put_on_a_link_that_is_down_or_goes_down_says_so() {
     }
 }
 
-/// The remedy is that of the kind of port.
+/// The remedy depends on the kind of port.
 #[test]
 fn remedy_of_a_link_that_is_down_names_the_device() {
     let remedy = |kind: &str| {
@@ -208,7 +208,8 @@ fn remedy_of_a_link_that_is_down_names_the_device() {
     }
 }
 
-/// The job waits for the stream's end to learn the reason, and it is not the peer's refusal.
+/// The job waits for the end of the stream, which has the cause. The cause is not a refusal by the
+/// peer.
 #[test]
 fn a_job_on_a_lost_link_says_so() {
     let mut bench = bench_with(TWO_PORTS);
@@ -242,7 +243,7 @@ fn a_job_on_a_lost_link_says_so() {
     assert!(bench.core.env().is_answered(), "nothing waits for what is gone");
 }
 
-/// Another host with an address of ours: a note for as long as workers see it, and an event each time.
+/// Another host with our address: a note while workers report it, and an event each time.
 #[test]
 fn conflicts_of_addresses_are_noted_while_they_last() {
     let mut bench = bench_with(TWO_PORTS);
@@ -270,7 +271,7 @@ fn conflicts_of_addresses_are_noted_while_they_last() {
     assert_eq!(notes(&bench), 1);
     bench.now += Duration::from_secs(1);
     assert_eq!(notes(&bench), 0);
-    // An interface that there is not.
+    // An interface that does not exist.
     bench.event(conflict(9));
     assert_eq!(notes(&bench), 0);
     link(&mut bench, 1, false);
@@ -279,7 +280,7 @@ fn conflicts_of_addresses_are_noted_while_they_last() {
     assert_eq!(notes(&bench), 0);
 }
 
-/// A fatal fault of an interface is a note, an event and a reason not to be ready, for as long as it lasts.
+/// A fatal fault of an interface causes a note and an event, and clears readiness, while it lasts.
 #[test]
 fn port_without_its_interface_is_noted_and_not_ready() {
     use dataplane::port::DeviceFault;
@@ -303,7 +304,8 @@ fn port_without_its_interface_is_noted_and_not_ready() {
     assert_eq!(told.len(), 2, "once for each fault");
 }
 
-/// Reports of workers keep a note alive, which names the remedy; any number of hosts makes a bounded number of notes.
+/// Reports of workers keep a note with the remedy alive. The number of notes is bounded for any
+/// number of hosts.
 #[test]
 fn unfinished_checksums_are_noted_while_they_last_and_bounded() {
     let mut bench = bench_with(TWO_PORTS);
@@ -326,7 +328,7 @@ fn unfinished_checksums_are_noted_while_they_last_and_bounded() {
     assert_eq!(bench.core.status(bench.now).notes.len(), 8);
 }
 
-/// Ports that cannot be bound again say so, with what to do.
+/// Faults of ports that cannot be bound again name the remedy.
 #[test]
 fn sentence_of_a_fault_names_the_remedy_of_its_port() {
     use dataplane::port::DeviceFault::{Down, Missing, Mtu, Replaced};

@@ -1,4 +1,4 @@
-//! What streams did is summed while the workers list them; each is counted once.
+//! Streams' counters are summed while the workers list the streams; each stream is counted once.
 
 use dataplane::{AssociationInfo, AssociationStats, FlowInfo};
 
@@ -11,7 +11,7 @@ fn stats(pending: &mut Pending) -> Stats {
     stats
 }
 
-/// What worker 0's streams did.
+/// Returns a sum of worker 0's streams.
 fn counted(stats: &Stats, name: &str) -> u64 {
     stats.workers[0].counters[name]
 }
@@ -30,7 +30,7 @@ fn a_stream_that_ends_while_the_others_are_listed_is_counted_once() {
     let mut pending = bench.call(Request::Stats);
     let lists = bench.lists();
     assert!(lists.iter().all(|(_, which)| *which == Listed::Everything), "{lists:?}");
-    // 1 is listed and ends, 2 ends before it is listed, 3 goes on.
+    // Stream 1 is listed and ends, 2 ends before it is listed, 3 continues.
     bench.listed(lists[0].0, vec![seen(1, 10)], false);
     ends(&mut bench, 1, 11);
     ends(&mut bench, 2, 200);
@@ -38,7 +38,7 @@ fn a_stream_that_ends_while_the_others_are_listed_is_counted_once() {
     bench.listed(lists[1].0, vec![], true);
     assert_eq!(counted(&stats(&mut pending), "tcp_bytes_acknowledged"), 3210);
 
-    // What the first one did at its end comes with the next count.
+    // The final counts of stream 1 appear in the next count.
     let mut pending = bench.call(Request::Stats);
     let lists = bench.lists();
     bench.listed(lists[0].0, vec![seen(3, 3000)], true);
@@ -46,7 +46,7 @@ fn a_stream_that_ends_while_the_others_are_listed_is_counted_once() {
     assert_eq!(counted(&stats(&mut pending), "tcp_bytes_acknowledged"), 3211);
 }
 
-/// One that has received so many packets.
+/// Returns an association that has received this many packets.
 fn association(packets: u64) -> AssociationInfo {
     let mut stats = AssociationStats::default();
     stats.endpoint.sctp.packets_in = packets;
@@ -81,7 +81,8 @@ fn an_association_that_ends_while_others_are_listed_is_counted_once() {
     assert_eq!(counted(&stats(&mut pending), "sctp_packets_in"), 4);
 }
 
-/// The workers list once for all clients that ask meanwhile, and once more, because these may know of something later.
+/// The workers list once for all clients that request meanwhile, and once more, because these may
+/// be aware of later events.
 #[test]
 fn clients_that_ask_at_the_same_time_share_a_count() {
     let mut bench = bench();

@@ -1,5 +1,5 @@
-//! The control thread's state machine against scripted workers: commands are looked at, answers and events
-//! are made up. No worker, port or EAL.
+//! The control thread's state machine against scripted workers: tests inspect the commands and
+//! supply answers and events. No worker, port or EAL runs.
 
 /// A port with one interface, and two workers.
 macro_rules! host {
@@ -72,10 +72,10 @@ use api::{Answer, ApiError, Call, EventFilter, EventKind, EventLog, Reply, Reque
 use config::{self, Config, Document, MachineMemory, RegionSection};
 use ddp::advert::{self, Advertised};
 
-/// Where an answer will arrive.
+/// Receiver of an answer.
 type Pending = Receiver<Result<Reply, ApiError>>;
 
-/// A core with `WORKERS` workers that this test plays.
+/// A core with `WORKERS` scripted workers.
 struct Bench {
     core: Core,
     now: Instant,
@@ -116,14 +116,14 @@ fn bench() -> Bench {
     bench_with(BASIC)
 }
 
-/// A core whose workers know everything that the configuration says.
+/// Returns a core whose workers have acknowledged the configuration.
 fn bench_with(text: &str) -> Bench {
     let mut bench = fresh(text);
     bench.acknowledge();
     bench
 }
 
-/// A core whose workers have not answered anything.
+/// Returns a core whose workers have not answered any command.
 fn fresh(text: &str) -> Bench {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("ddpd.toml");
@@ -145,7 +145,7 @@ fn fresh(text: &str) -> Bench {
     Bench { core, now, log, dir, file, budget }
 }
 
-/// A machine of 4 GiB.
+/// Returns the memory of a machine with 4 GiB.
 fn room() -> Room {
     let machine = MachineMemory { bytes: 4 << 30, source: "RAM".into() };
     Room { machine, pools: 0, appliances: 1 }
@@ -181,7 +181,7 @@ impl Bench {
         self.core.handle_event(event, self.now);
     }
 
-    /// All commands that one worker is sent.
+    /// Takes all commands for one worker.
     fn commands(&mut self, worker: usize) -> Vec<Command> {
         self.core.commands(worker).drain(..).collect()
     }
@@ -194,7 +194,7 @@ impl Bench {
         self.event(Event::Done { ticket, result: Ok(()) });
     }
 
-    /// Says yes to all commands that are answered by `Done`, until there are none; returns the others.
+    /// Acknowledges all commands that `Done` answers, until there are none. Returns the others.
     fn acknowledge(&mut self) -> Vec<Command> {
         let mut others = Vec::new();
         loop {
@@ -212,7 +212,7 @@ impl Bench {
         }
     }
 
-    /// Makes the memory that was asked for.
+    /// Makes the requested memory.
     fn load_all(&mut self) {
         while let Some(load) = self.core.poll_load() {
             let finished = Finished {
@@ -228,7 +228,7 @@ impl Bench {
         self.core.handle_timeout(self.now);
     }
 
-    /// What the log has of these kinds, newest last.
+    /// Returns the logged events of these kinds, newest last.
     fn logged(&self, wanted: impl Fn(&EventKind) -> bool) -> Vec<EventKind> {
         let page = self.log.read(0, usize::MAX, &EventFilter::default());
         page.events.into_iter().map(|event| event.kind).filter(wanted).collect()
@@ -238,12 +238,12 @@ impl Bench {
         !self.logged(wanted).is_empty()
     }
 
-    /// The listener's number with the workers.
+    /// Returns the listener's number on the workers.
     fn listener(&self, name: &str) -> ListenerId {
         self.core.listeners()[name].number()
     }
 
-    /// A peer asks for a stream.
+    /// Receives a peer's request for a stream.
     fn incoming(&mut self, id: u64, peer: &str) {
         let listener = self.listener("in");
         self.event(Event::Incoming {
@@ -258,7 +258,8 @@ impl Bench {
         });
     }
 
-    /// Asks, acknowledges the workers' commands, and has it established.
+    /// Receives a request, acknowledges the workers' commands, and establishes the stream. Returns
+    /// the other commands.
     fn accepted(&mut self, id: u64, peer: &str) -> Vec<Command> {
         self.incoming(id, peer);
         let commands = self.acknowledge();
@@ -289,13 +290,13 @@ impl Bench {
         });
     }
 
-    /// A part of a worker's list.
+    /// Receives a part of a worker's list.
     fn listed(&mut self, ticket: Ticket, streams: Vec<dataplane::StreamInfo>, last: bool) {
         let (associations, handshakes) = (vec![], vec![]);
         self.event(Event::Streams { ticket, streams, associations, handshakes, last });
     }
 
-    /// The lists that the workers are asked for.
+    /// Returns the lists that were requested from the workers.
     fn lists(&mut self) -> Vec<(Ticket, Listed)> {
         let asked = self.all_commands().into_iter().filter_map(|command| match command {
             Command::ListStreams { which, ticket } => Some((ticket, which)),
@@ -327,7 +328,7 @@ fn remote(peer: &str) -> SocketAddr {
     SocketAddr::new(peer.parse().unwrap(), 5000)
 }
 
-/// The ticket of a command that is answered by `Done`.
+/// Returns the ticket of a command that `Done` answers.
 fn ticket(command: &Command) -> Option<Ticket> {
     match command {
         Command::AddStag { ticket, .. }
@@ -349,7 +350,7 @@ fn added(commands: &[Command]) -> Vec<&StagEntry<Memory>> {
     entries.collect()
 }
 
-/// Names in the advertisement of the first `Accept`, without busy ones.
+/// Returns the names in the advertisement of the first `Accept`, without busy ones.
 fn offered(commands: &[Command]) -> Option<Vec<String>> {
     commands.iter().find_map(|command| match command {
         Command::Accept { private_data, .. } if private_data.is_empty() => Some(Vec::new()),
@@ -362,7 +363,7 @@ fn offered(commands: &[Command]) -> Option<Vec<String>> {
     })
 }
 
-/// The answer, which must be there.
+/// Returns the answer, which must have arrived.
 fn answer(pending: &mut Pending) -> Result<Reply, ApiError> {
     pending.try_recv().expect("an answer")
 }

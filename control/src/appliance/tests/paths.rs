@@ -1,4 +1,4 @@
-//! Requests that name files, where `files.paths` says which may be named.
+//! Requests that name files, and the directories that `files.paths` permits.
 
 use super::*;
 use api::{ErrorKind, GetSink, GetSpec, PutSpec, RemotePlace, StreamId, Via};
@@ -11,7 +11,7 @@ fn confined() -> Bench {
     bench
 }
 
-/// Each request that names a file.
+/// Returns one request of each kind that names a file.
 fn requests(file: &std::path::Path) -> [Request; 4] {
     let region = serde_json::json!({"name": "f", "size": 64, "access": "w", "path": file});
     let region = region_from_json(&region).unwrap();
@@ -61,7 +61,7 @@ fn a_file_below_is_not_refused_for_its_path() {
 
 #[test]
 fn without_the_key_only_directories_of_the_file_are_open_also_after_a_reload() {
-    // Not below the directory of temporary files, which stands for /var/lib/ddpd in tests.
+    // Outside of the directory of temporary files, which replaces /var/lib/ddpd in tests.
     let place = tempfile::tempdir_in("/dev/shm").unwrap();
     let place = place.path();
     let mut bench = bench();
@@ -74,7 +74,7 @@ fn without_the_key_only_directories_of_the_file_are_open_also_after_a_reload() {
         let path = place.join("named");
         format!("{BASIC}[[region]]\nname = \"named\"\npath = {path:?}\naccess = \"r\"\n{size}")
     };
-    // Refused for want of a size: nothing is open, and nothing is left.
+    // Refused for lack of a size: no directory is admitted, and no file remains.
     assert!(bench.reload(&region("")).is_err());
     assert!(refused(&mut bench) && !place.join("named").exists());
     bench.reload(&region("size = 64\n")).unwrap();

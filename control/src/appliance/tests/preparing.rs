@@ -12,12 +12,12 @@ fn regions(bench: &mut Bench) -> Vec<RegionInfo> {
     }
 }
 
-/// Progress of region `late`, if it is listed as one that is being prepared.
+/// Returns the progress of region `late`, if it is listed as being prepared.
 fn preparing(bench: &mut Bench) -> Option<u8> {
     regions(bench).into_iter().find(|region| region.name == "late")?.preparing
 }
 
-/// Region `late` is asked for; its memory is not made yet.
+/// Requests region `late`. Its memory is not made yet.
 fn asked(bench: &mut Bench, size: u64) -> (Pending, Load) {
     let pending = bench.call(Request::AddRegion(section("late", size)));
     let load = bench.core.poll_load().expect("a request for memory");
@@ -58,7 +58,7 @@ fn a_region_that_is_removed_while_it_is_prepared_is_cancelled_and_both_are_answe
     assert!(error.message.contains("`late` was removed while its memory was prepared"), "{error}");
     assert!(answer(&mut removed).is_ok());
     assert_eq!(bench.budget.info().regions, 2 * 65536, "the two of the configuration");
-    // The name is free.
+    // The name is free again.
     let (_, load) = asked(&mut bench, 4096);
     finish(&mut bench, &load);
 }

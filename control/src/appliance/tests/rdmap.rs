@@ -1,4 +1,4 @@
-//! What the tests of RDMAP's parts share: a listener for a service, a stream to a peer, and what is posted.
+//! Helpers of the RDMAP tests: a listener for a service, a stream to a peer, and posted operations.
 
 use ddp::enhanced::{Agreed, Depths, Readiness};
 use ddp::rdmap::{Outcome, WorkRequest};
@@ -6,10 +6,10 @@ use ddp::rdmap::{Outcome, WorkRequest};
 use super::*;
 use api::{ConnectSpec, UlpChoice};
 
-/// The stream that [`connected`] has opened.
+/// The stream that [`connected`] opens.
 pub(super) const OPENED: StreamId = StreamId(5);
 
-/// A listener `in` with `keys`, and a region `scratch` of four pages of 16 KiB.
+/// Returns a core with a listener `in` with `keys`, and a region `scratch` of four pages of 16 KiB.
 pub(super) fn serving(keys: &str) -> Bench {
     let text = format!(
         r#"
@@ -41,7 +41,7 @@ pub(super) fn rdmap_spec() -> ConnectSpec {
     ConnectSpec { ulp: UlpChoice::Rdmap, ..ConnectSpec::to(remote("10.0.0.9")) }
 }
 
-/// A region of the peer, 1 KiB from TO 4096 on.
+/// Returns the advertisement of a peer's region, 1 KiB from TO 4096 on.
 pub(super) fn offer(name: &str, rights: &str) -> Advertised {
     Advertised {
         name: name.into(),
@@ -55,12 +55,12 @@ pub(super) fn offer(name: &str, rights: &str) -> Advertised {
     }
 }
 
-/// The `Connect` that waits among the commands is established as [`OPENED`]; the peer offers this.
+/// Establishes the pending `Connect` as [`OPENED`]. The peer advertises `offers`.
 pub(super) fn establish(bench: &mut Bench, offers: &[Advertised]) {
     establish_agreed(bench, offers, false);
 }
 
-/// The same; with an agreement on Reads (RFC 6581 §9) or without one.
+/// Establishes it with or without an agreement on Reads (RFC 6581 §9).
 pub(super) fn establish_agreed(bench: &mut Bench, offers: &[Advertised], agreed: bool) {
     let commands = bench.all_commands();
     let ticket = commands.iter().find_map(|command| match command {
@@ -75,7 +75,7 @@ pub(super) fn establish_agreed(bench: &mut Bench, offers: &[Advertised], agreed:
     bench.established_with(OPENED.0, "10.0.0.9", ticket, offers, StreamParams::Tcp(params));
 }
 
-/// A bench with a stream that stands.
+/// Returns a core with an established stream.
 pub(super) fn connected(offers: &[Advertised]) -> Bench {
     let mut bench = bench();
     let _pending = bench.call(Request::Connect(rdmap_spec()));
@@ -88,7 +88,7 @@ pub(super) fn connected(offers: &[Advertised]) -> Bench {
     bench
 }
 
-/// What is posted, with its ticket, in order.
+/// Returns the posted operations and their tickets, in order.
 pub(super) fn posts(commands: &[Command]) -> Vec<(&WorkRequest<Memory>, Ticket)> {
     let posts = commands.iter().filter_map(|command| match command {
         Command::PostRdmap { request, ticket, .. } => Some((request, *ticket)),
@@ -97,7 +97,7 @@ pub(super) fn posts(commands: &[Command]) -> Vec<(&WorkRequest<Memory>, Ticket)>
     posts.collect()
 }
 
-/// The bytes of a posted Send.
+/// Returns the bytes of a posted Send.
 pub(super) fn sent(request: &WorkRequest<Memory>) -> &[u8] {
     match request {
         WorkRequest::Send { source: ddp::Source::Bytes(bytes), .. } => bytes,
@@ -105,7 +105,7 @@ pub(super) fn sent(request: &WorkRequest<Memory>) -> &[u8] {
     }
 }
 
-/// STags that are taken from the workers.
+/// Returns the STags that are removed from the workers.
 pub(super) fn removed(commands: &[Command]) -> Vec<ddp::Stag> {
     let stags = commands.iter().filter_map(|command| match command {
         Command::RemoveStag { stag, .. } => Some(*stag),
@@ -114,7 +114,7 @@ pub(super) fn removed(commands: &[Command]) -> Vec<ddp::Stag> {
     stags.collect()
 }
 
-/// How a stream is closed: `abort`.
+/// Returns the closes of a stream: `abort`.
 pub(super) fn closes(commands: &[Command], id: StreamId) -> Vec<bool> {
     let closes = commands.iter().filter_map(|command| match command {
         Command::Close { stream, abort } if *stream == id => Some(*abort),
@@ -128,13 +128,13 @@ impl Bench {
         self.event(Event::Completed { stream: id, ticket, outcome });
     }
 
-    /// A Send of the peer.
+    /// Receives a Send of the peer.
     pub(super) fn received(&mut self, id: StreamId, data: &[u8]) {
         let data = data.to_vec();
         self.event(Event::Received { stream: id, data, solicited: false, invalidated: None });
     }
 
-    /// Says yes to all that is answered by `Done`; returns all commands, answered or not.
+    /// Acknowledges all commands that `Done` answers. Returns all commands.
     pub(super) fn acknowledge_all(&mut self) -> Vec<Command> {
         let mut all = Vec::new();
         loop {

@@ -13,25 +13,25 @@ use api::{
     RemotePlace, SendSpec, Via,
 };
 
-/// What happens at the worker, beside the end that follows.
+/// An event at the worker before the stream's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Seen {
     /// The peer's last message, or its Terminate.
     Error,
-    /// Its FIN, or the end of its session.
+    /// The peer's FIN, or the end of its session.
     Fin,
-    /// A post that the stream does not take any more.
+    /// A post that the stream no longer takes.
     Post,
 }
 
-/// All orders that a worker can report them in: the peer's error comes before its FIN.
+/// All orders in which a worker can report them: the peer's error precedes its FIN.
 const ORDERS: [[Seen; 3]; 3] = [
     [Seen::Error, Seen::Fin, Seen::Post],
     [Seen::Error, Seen::Post, Seen::Fin],
     [Seen::Post, Seen::Error, Seen::Fin],
 ];
 
-/// Why a worker does not take, or not finish, a post of a stream that is ending.
+/// Returns the reasons for which a worker refuses, or does not finish, a post on an ending stream.
 fn reasons() -> [PostFailure; 3] {
     [PostFailure::Refused(PostError::Closed), PostFailure::NoStream, PostFailure::Flushed]
 }
@@ -71,7 +71,7 @@ fn tickets(commands: &[Command]) -> Vec<Ticket> {
     commands.iter().filter_map(ticket).collect()
 }
 
-/// A `put` of two messages that are posted.
+/// Returns a `put` with two posted messages.
 fn put(rdmap: bool) -> (Bench, u64, Vec<Ticket>) {
     let mut bench = bench();
     let file = bench.dir.path().join("file");
@@ -88,7 +88,7 @@ fn put(rdmap: bool) -> (Bench, u64, Vec<Ticket>) {
     (bench, info.id, posted)
 }
 
-/// A `get` whose Read is posted.
+/// Returns a `get` with a posted Read.
 fn get() -> (Bench, u64, Vec<Ticket>) {
     let mut bench = bench();
     let sink = GetSink::File(bench.dir.path().join("got"));
@@ -102,7 +102,7 @@ fn get() -> (Bench, u64, Vec<Ticket>) {
     (bench, info.id, posted)
 }
 
-// RFC 5041 §7.1, RFC 5040 §4.8: the job says what the peer refused, whatever is seen first.
+// RFC 5041 §7.1, RFC 5040 §4.8: the job reports the peer's refusal, whichever event comes first.
 #[test]
 fn a_job_reports_the_refusal_in_whatever_order_it_is_seen() {
     for (kind, order, reason) in (0..3).flat_map(|kind| {
@@ -140,7 +140,7 @@ fn a_job_whose_peer_closes_without_a_word_is_refused_as_well() {
     assert!(info.error.as_ref().unwrap().contains("closed by the peer"), "{:?}", info.error);
 }
 
-/// A stream that does not end in time fails the job: with the peer's error if there was one.
+/// A stream that does not end in time fails the job, with the peer's error if there was one.
 #[test]
 fn the_end_is_awaited_for_a_bounded_time() {
     for refused in [false, true] {
@@ -162,7 +162,7 @@ fn the_end_is_awaited_for_a_bounded_time() {
     }
 }
 
-/// The other users of streams: a client's message, over bare DDP and RDMAP, and an atomic operation.
+/// Other users of streams: a client's message, over bare DDP and RDMAP, and an atomic operation.
 #[test]
 fn clients_get_the_refusal_in_whatever_order_it_is_seen() {
     for (kind, order) in (0..3).flat_map(|kind| ORDERS.into_iter().map(move |o| (kind, o))) {

@@ -43,7 +43,7 @@ fn every_worker_gets_the_same_stag_and_exclusive_regions_belong_to_nobody() {
     assert!(a[1].access.remote_write() && a[1].access.remote_read());
 }
 
-// What "ready" means: a peer that connects then is not refused by a worker that does not listen yet.
+// Readiness means that no worker refuses a peer because it does not listen yet.
 #[test]
 fn it_is_set_up_when_the_last_worker_has_the_regions_and_listens() {
     let mut bench = fresh(BASIC);
@@ -101,8 +101,8 @@ fn set_access(name: &str, access: Access) -> Request {
     Request::SetAccess { name: name.to_owned(), access }
 }
 
-/// RFC 5041 §8.3.1 (5): answered when the last worker keeps to it; advertised so from then on; and never more than the
-/// region was registered with.
+/// RFC 5041 §8.3.1 (5): the answer follows when the last worker applies the rights, and
+/// advertisements then have them. Rights never exceed those that the region was registered with.
 #[test]
 fn rights_are_changed_when_the_last_worker_keeps_to_them() {
     let mut bench = bench();
@@ -135,7 +135,7 @@ fn rights_are_changed_when_the_last_worker_keeps_to_them() {
         let advertised = bench.core.regions().advertised(&["own".to_owned()]);
         assert_eq!(advertised[0].remote_write, access.remote_write());
         assert!(!advertised[0].remote_read && !advertised[0].remote_atomic);
-        // Who is served is as it was registered.
+        // Exclusive use stays as registered.
         assert!(bench.core.regions()["own"].serves_one_stream());
     }
     let mut more = bench.call(set_access("own", Access::REMOTE_READ));
@@ -235,7 +235,8 @@ fn bounds_and_names_are_refused_before_memory_is_made() {
     assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::Unavailable);
 }
 
-// RFC 5042 §6.3.6: no byte can be written by two STags, also while the first region is being made.
+// RFC 5042 §6.3.6: no byte can be written through two STags, even while the first region is being
+// made.
 #[test]
 fn an_object_or_a_file_belongs_to_one_region() {
     let mut bench = bench();
@@ -379,7 +380,7 @@ fn a_file_region_is_written_to_its_end_before_it_is_gone() {
     assert_eq!(bytes, b"\0\0\0\0\0\0\0\0\0\0sample");
 }
 
-// RFC 5041 §8.2: while a stream is being opened no other one reaches the region that it is to have.
+// RFC 5041 §8.2: while a stream is being opened, no other stream reaches its region.
 #[test]
 fn an_exclusive_region_is_nobodys_until_the_stream_that_is_opened_has_a_number() {
     let mut bench = bench();
@@ -414,7 +415,7 @@ fn an_exclusive_region_is_nobodys_until_the_stream_that_is_opened_has_a_number()
     assert_eq!(bench.core.regions()["own"].bound(), Some(StreamId(1)));
 }
 
-/// What one peer wrote no other one reads, whichever side opens the streams.
+/// One peer's data is never readable by another peer, whichever side opens the streams.
 #[test]
 fn an_exclusive_region_is_cleared_before_a_peer_that_we_open_to_can_read_it() {
     let mut bench = bench();
@@ -461,7 +462,8 @@ fn an_exclusive_region_is_cleared_before_a_peer_that_we_open_to_can_read_it() {
     }
 }
 
-/// The region goes while it is being cleared for a stream: the stream does not wait for it for ever.
+/// The region is removed while it is being cleared for a stream: the stream does not wait for it
+/// forever.
 #[test]
 fn a_stream_whose_region_is_removed_while_it_is_cleared_is_aborted() {
     let mut bench = super::rdmap::serving("regions = [\"own\"]");
@@ -511,7 +513,7 @@ fn memory_of_a_region_is_free_again_when_the_last_worker_has_released_it() {
     assert_eq!(bench.budget.info(), before);
 }
 
-/// What the first `Accept` advertises as busy.
+/// Returns the regions that the first `Accept` advertises as busy.
 fn busy(commands: &[Command]) -> Vec<Advertised> {
     let accept = commands.iter().find_map(|command| match command {
         Command::Accept { private_data, .. } => Some(advert::decode(private_data).unwrap()),
@@ -587,7 +589,8 @@ fn closing_a_stream_frees_its_region_at_once() {
         })
         .collect();
     assert_eq!(unbound.len(), WORKERS, "its peer cannot write any more");
-    // Until all workers know that, what it writes could come after the region was cleared for the next one.
+    // Until all workers have unbound the region, the old peer could write after the region was
+    // cleared for the next stream.
     bench.done(unbound[0]);
     assert_eq!(busy(&bench.accepted(9, "10.0.0.9")).len(), 1);
     bench.done(unbound[1]);

@@ -1,4 +1,4 @@
-//! What a changed file changes.
+//! Reloads of a changed file.
 
 use super::super::core::reload::difference;
 use super::*;
@@ -24,7 +24,8 @@ impl Bench {
     pub(super) fn reload(&mut self, text: &str) -> Result<ReloadReport, ApiError> {
         std::fs::write(&self.file, text).unwrap();
         let mut pending = self.start_reload();
-        // It is answered when every worker has what was added, or at once where none is sent anything.
+        // The reload is answered when every worker has the additions, or at once if no worker is
+        // sent any.
         let answered = pending.try_recv().unwrap_or_else(|_| {
             self.acknowledge();
             answer(&mut pending)
@@ -32,7 +33,7 @@ impl Bench {
         report(answered)
     }
 
-    /// The commands are on their way.
+    /// Starts a reload up to the commands, which are not yet acknowledged.
     pub(super) fn start_reload(&mut self) -> Pending {
         let pending = self.call(Request::Reload);
         self.load_all();
@@ -221,7 +222,7 @@ fn a_reload_moves_the_ceiling_but_not_below_what_is_in_use() {
     assert_eq!(bench.budget.info().ceiling, 1 << 30);
 }
 
-/// The listeners that are sent other peers, and whether they admit 10.0.0.9.
+/// Returns the listeners that are sent new peers, and whether they admit 10.0.0.9.
 fn peers_set(commands: &[Command]) -> Vec<(ListenerId, bool)> {
     let of = |command: &Command| match command {
         Command::SetPeers { listener, peers, .. } => {
@@ -232,7 +233,7 @@ fn peers_set(commands: &[Command]) -> Vec<(ListenerId, bool)> {
     commands.iter().filter_map(of).collect()
 }
 
-// Nothing is restarted: streams and handshakes of admitted peers go on.
+// No listener is restarted: streams and handshakes of admitted peers continue.
 #[test]
 fn allow_and_deny_change_in_place_when_all_workers_have_them() {
     let mut bench = bench();

@@ -1,4 +1,4 @@
-//! A reload applies whole or not at all, and a dry run says beforehand what it would do.
+//! A reload applies whole or not at all, and a dry run reports beforehand what it would do.
 
 use dataplane::CommandError;
 
@@ -7,7 +7,7 @@ use super::*;
 use api::ReloadReport;
 
 impl Bench {
-    /// What a reload of this text would do; nothing is done.
+    /// Returns the report of a reload of this text without applying it.
     fn dry_run(&mut self, text: &str) -> ReloadReport {
         std::fs::write(&self.file, text).unwrap();
         let mut pending = self.call(Request::TryReload);
@@ -18,7 +18,7 @@ impl Bench {
         }
     }
 
-    /// A dry run says it, and the reload refuses it with the same words.
+    /// Returns the refusals of a dry run, which the reload must repeat in the same words.
     fn refused(&mut self, text: &str) -> Vec<String> {
         let refused = self.dry_run(text).refused;
         assert_eq!(self.reload(text).unwrap_err().message, refused.join("\n"));
@@ -26,7 +26,7 @@ impl Bench {
         refused
     }
 
-    /// Acknowledges everything but what `refuses` takes, which one worker refuses.
+    /// Acknowledges all commands. One worker refuses the first that `refuses` selects.
     fn refuse(&mut self, refuses: impl Fn(&Command) -> bool) {
         let mut refused = false;
         loop {
@@ -77,7 +77,7 @@ fn what_one_worker_refuses_is_undone_on_all() {
         let limits_now = bench.core.env().facts.config.limits.streams;
         assert_eq!(limits_now, 4096);
         assert_eq!(bench.core.listeners()["in"].section().limits.streams_per_peer, 2);
-        // It is not kept as if it ran: the same file is a change again.
+        // The refused value does not count as running: the same file is a change again.
         let report = bench.reload(&limits).unwrap();
         assert_eq!(
             report.applied,
@@ -191,7 +191,7 @@ fn everything_that_can_be_known_is_refused_before_anything_is_done() {
             "{sentence}: {refused:?}"
         );
     }
-    // A bound that the same file raises counts.
+    // A limit that the same file raises counts.
     let more = format!(
         "{base}[limits]\nregions = 6\n[[region]]\nname = \"n\"\nsize = 4096\naccess = \"r\"\n\
          [[region]]\nname = \"m\"\nsize = 4096\naccess = \"r\"\n"
@@ -202,7 +202,7 @@ fn everything_that_can_be_known_is_refused_before_anything_is_done() {
     assert_eq!(bench.has("n", "second"), (false, true));
 }
 
-/// Each finds the place free that another one leaves.
+/// Each listener takes an address that another one frees.
 #[test]
 fn listeners_change_in_an_order_in_which_they_can() {
     let mut bench = bench_with(&format!("{BASIC}{MORE}"));
@@ -210,7 +210,7 @@ fn listeners_change_in_an_order_in_which_they_can() {
     bench.reload(&moved).unwrap();
     let port = |bench: &Bench, name| bench.core.listeners()[name].section().port;
     assert_eq!((port(&bench, "in"), port(&bench, "second")), (7472, 7473));
-    // One that goes leaves its place, too.
+    // A removed listener frees its address, too.
     let renamed = moved.replace("name = \"second\"", "name = \"third\"");
     let report = bench.reload(&renamed).unwrap();
     assert_eq!(report.applied, ["listener `second` removed", "listener `third` added"]);

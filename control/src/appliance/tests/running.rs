@@ -1,4 +1,4 @@
-//! What runs, where it came from, what differs from the file, and a file of it.
+//! The running configuration: origins of its values, differences from the file, and its text.
 
 use ddp::Access;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ impl Bench {
         }
     }
 
-    /// Section, what of it, key and when.
+    /// Returns the differences: section, name, key and when they apply.
     fn diff(&mut self) -> Vec<(String, String, Option<String>, When)> {
         let mut pending = self.call(Request::ConfigDiff);
         let diff: ConfigDiff = match answer(&mut pending).unwrap() {
@@ -50,7 +50,7 @@ fn value(info: &ConfigInfo, section: &str, of: &[&str], key: &str) -> Option<(Va
     Some((key.value.clone(), key.origin.clone()))
 }
 
-/// The number of the first line that is this.
+/// Returns the origin of the first line with this text.
 fn line(text: &str, wanted: &str) -> ValueOrigin {
     let at = text.lines().position(|line| line == wanted).unwrap();
     ValueOrigin::File { line: at as u32 + 1 }
@@ -180,7 +180,7 @@ fn a_saved_file_brings_the_same_state() {
     assert_eq!(config.name, "ddpd", "another file's name is not the appliance's");
     let mut restarted = bench_with(&text);
     assert_eq!(values(restarted.config()), runs);
-    // Written over the file that it is of, there is no drift left.
+    // Written over the file, it has no differences left.
     let text = bench.text("ddpd.toml");
     std::fs::write(&bench.file, text).unwrap();
     assert_eq!(bench.diff(), []);

@@ -13,7 +13,7 @@ fn send(bench: &mut Bench, wait: Duration) -> (Pending, Ticket) {
     (pending, posted(bench))
 }
 
-/// On a stream that is opened for it.
+/// Sends on a stream that is opened for the message.
 fn send_alone(bench: &mut Bench) -> (Pending, Ticket) {
     let via = Via::Connect(spec());
     let spec = SendSpec { via, queue: 0, data: b"once".to_vec(), wait_reply_us: 0 };
@@ -34,7 +34,7 @@ fn posted(bench: &mut Bench) -> Ticket {
     *ticket
 }
 
-/// With stream 5 open to a peer.
+/// Returns a core with stream 5 open to a peer.
 fn connected() -> Bench {
     let mut bench = bench();
     let _pending = bench.call(Request::Connect(spec()));
@@ -72,7 +72,7 @@ fn a_message_is_answered_when_it_is_acknowledged() {
     assert!(unanswered(&mut pending));
     bench.now += Duration::from_millis(3);
     bench.event(Event::Sent { stream: StreamId(5), ticket });
-    // On bare DDP nothing but the absence of an error tells that the peer took it.
+    // On bare DDP only the absence of an error shows that the peer took the message.
     bench.pass(Duration::from_millis(249));
     assert!(unanswered(&mut pending));
     bench.pass(Duration::from_millis(1));
@@ -103,7 +103,7 @@ fn an_awaited_message_comes_after_or_before_the_acknowledgement() {
     }
 }
 
-// docs/protocol.md §4: an echo comes on queue 0, whatever queue the message went to.
+// docs/protocol.md §4: an echo arrives on queue 0, whichever queue the message used.
 #[test]
 fn a_message_to_another_queue_is_answered_on_queue_0() {
     let mut bench = connected();
@@ -183,7 +183,7 @@ fn a_message_that_the_peer_refuses_after_its_acknowledgement_is_not_sent() {
     }
 }
 
-/// The peer acknowledges everything, and then neither closes nor says anything.
+/// The peer acknowledges everything, and then neither closes nor sends an error.
 #[test]
 fn a_peer_that_never_closes_has_confirmed_nothing() {
     let mut bench = bench();

@@ -10,12 +10,12 @@ use super::*;
 const ONE: StreamId = StreamId(1);
 const RPING: &str = "service = \"rping\"\nregions = [\"scratch\"]";
 
-/// rping's message: where its buffer is.
+/// Returns rping's message with the place of its buffer.
 fn buffer(to: u64, stag: u32, len: u32) -> Vec<u8> {
     [&to.to_be_bytes()[..], &stag.to_be_bytes(), &len.to_be_bytes()].concat()
 }
 
-/// A stream of the listener stands; its slot's entry, if it has one.
+/// Establishes a stream of the listener. Returns its slot's entry, if it has one.
 fn arrived(bench: &mut Bench, id: u64) -> Option<StagEntry<Memory>> {
     bench.incoming(id, "10.0.0.2");
     let commands = bench.acknowledge_all();
@@ -103,7 +103,7 @@ fn a_stream_without_a_piece_is_refused_until_one_is_free() {
     assert_eq!((all[0].streams, all[0].accepted, all[0].refused), (4, 5, 1));
 }
 
-/// What a stream of a listener that is gone had is nobody's until it is cleared.
+/// The slot of a stream of a removed listener stays unused until it is cleared.
 #[test]
 fn a_region_is_cut_into_pieces_anew_when_the_last_stream_of_before_is_forgotten() {
     let mut bench = serving("service = \"perftest\"\nregions = [\"scratch\"]");
@@ -256,7 +256,8 @@ fn sends_to_a_region_listener_go_where_its_queue_says() {
     assert!(gives_back(&bench.all_commands()));
 }
 
-// RFC 5040 §5.5 note 20: the STag ends before the Send is delivered; the region goes on under another.
+// RFC 5040 §5.5 note 20: the STag is invalidated before the Send is delivered. The region continues
+// under another one.
 #[test]
 fn an_invalidated_region_has_another_stag_and_nobody_may_use_it() {
     for with_send in [true, false] {

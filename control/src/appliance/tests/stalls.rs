@@ -1,4 +1,4 @@
-//! Streams that make no progress: what is reported of them.
+//! Streams without progress: events and notes.
 
 use dataplane::Stall;
 use ddp::lifecycle::CloseReason as Ended;
@@ -54,7 +54,8 @@ fn stalled_stream_has_an_event_and_a_note_until_it_goes_on() {
     assert_eq!(events[0].stream(), Some(api::StreamId(1)));
 }
 
-/// The end says for how long nothing was acknowledged, over both transports, and takes the note along.
+/// The end reports for how long nothing was acknowledged, over both transports, and removes the
+/// note.
 #[test]
 fn end_of_a_stalled_stream_says_for_how_long_it_made_no_progress() {
     let tcp = CloseReason::Lower(TcpReason::TcpTimeout);
@@ -104,12 +105,12 @@ fn notes_on_many_stalled_streams_are_bounded() {
         bench.accepted(id, &format!("10.0.0.{}", id + 1));
         stall(&mut bench, id, 30, false);
     }
-    // The link explains it.
+    // The link state explains the stall.
     let down = "the link of port `p` is down (interface `i`)";
     bench.core.on_link(0, false, bench.now);
     stall(&mut bench, 1, 40, false);
     assert!(notes(&bench).iter().any(|note| note.contains(down)), "{:?}", notes(&bench));
-    // One that there is not.
+    // A stream that does not exist.
     stall(&mut bench, 99, 30, false);
     bench.event(Event::Resumed { stream: StreamId(99) });
     assert_eq!(notes(&bench).len(), 5, "four streams and the link");

@@ -1,5 +1,5 @@
-//! Confirmations of streams that reach files: given when the files have what the peer sent, and not at all when they
-//! cannot.
+//! Confirmations of streams that write to files: given when the files have the peer's data, and
+//! never if they cannot have it.
 
 use ddp::{Msn, Qn, TaggedOffset};
 use tcp_lite::endpoint::UlpConfig;
@@ -14,14 +14,14 @@ deliver_to = "file"
 path = "PATH"
 "#;
 
-/// A listener with a queue that goes to this file, and one established stream.
+/// Returns a core with a queue that delivers to this file, and one established stream.
 fn queue(path: &str) -> Bench {
     let mut bench = bench_with(&format!("{BASIC}{}", QUEUE.replace("PATH", path)));
     bench.accepted(1, "10.0.0.2");
     bench
 }
 
-/// A listener whose region `own` has a file, and one established stream.
+/// Returns a core whose region `own` has a file, and one established stream.
 fn region(fsync: &str) -> Bench {
     let own = format!("name = \"own\"\npath = \"DIR/region\"\nfsync = \"{fsync}\"");
     let mut bench = bench_with(&BASIC.replace("name = \"own\"", &own));
@@ -46,7 +46,7 @@ fn peer_closes(bench: &mut Bench) {
     bench.event(Event::PeerClosed { stream: StreamId(1), incomplete: false });
 }
 
-/// Commands about the stream's end and confirmations.
+/// Returns the commands about the stream's end and confirmations.
 fn answers(bench: &mut Bench) -> Vec<&'static str> {
     let words = bench.acknowledge().into_iter().filter_map(|command| match command {
         Command::Close { abort: false, .. } => Some("close"),
@@ -59,7 +59,7 @@ fn answers(bench: &mut Bench) -> Vec<&'static str> {
     words.collect()
 }
 
-/// The next of them; the writer works meanwhile.
+/// Waits for the next of these commands while the writer works.
 fn wait(bench: &mut Bench) -> Vec<&'static str> {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
@@ -134,7 +134,7 @@ fn a_region_whose_file_cannot_be_written_fails_the_streams_that_wrote_to_it() {
     for fsync in ["never", "close", "message", "1 h"] {
         let mut bench = region(fsync);
         bench.accepted(2, "10.0.0.3");
-        // The name leads nowhere, and cannot.
+        // The name is that of a directory, so the file cannot be written.
         let (file, inner) = (bench.dir.path().join("region"), bench.dir.path().join("region/x"));
         std::fs::remove_file(&file).unwrap();
         std::fs::create_dir_all(inner).unwrap();
@@ -145,7 +145,8 @@ fn a_region_whose_file_cannot_be_written_fails_the_streams_that_wrote_to_it() {
     }
 }
 
-/// A stream whose message is in the queue's file while the writer's reports are not handled: its close waits.
+/// Returns a stream whose message is in the queue's file while the writer's reports are not
+/// handled: its close waits.
 fn waiting() -> Bench {
     let mut bench = queue("DIR/queue");
     message(&mut bench);
@@ -156,7 +157,7 @@ fn waiting() -> Bench {
     bench
 }
 
-/// Waits for so many steps of the writer, and has the control thread look at them.
+/// Waits for this many steps of the writer, and has the control thread check its progress.
 fn steps(bench: &mut Bench, steps: u64) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while bench.core.env().writer.progress() < steps {
@@ -174,7 +175,7 @@ fn a_disk_that_does_not_answer_fails_the_stream_in_the_end() {
     assert!(bench.core.poll_timeout().is_some_and(|at| at <= bench.now + Duration::from_millis(1)));
     bench.pass(Duration::from_millis(1));
     assert_eq!(answers(&mut bench), ["fail"]);
-    // Too late.
+    // The report comes too late.
     bench.core.handle_reports();
     assert!(answers(&mut bench).is_empty());
 }
@@ -205,7 +206,7 @@ fn a_slow_disk_with_progress_fails_no_stream_before_the_limit() {
     assert_eq!(answers(&mut bench), ["fail"]);
 }
 
-/// An operator closes the stream.
+/// Closes the stream for an operator.
 fn operator_closes(bench: &mut Bench) -> Pending {
     bench.call(Request::CloseStream { id: api::StreamId(1), abort: false })
 }
@@ -221,7 +222,8 @@ fn an_operators_close_comes_first_and_waits_for_all_data_and_its_file() {
         write(&mut bench);
         let _pending = operator_closes(&mut bench);
         assert_eq!(answers(&mut bench), ["confirming"], "{fsync}");
-        // Read is answered before, also if it comes now. A second close changes nothing.
+        // The Read is answered before the close, even if it arrives now. A second close has no
+        // effect.
         bench.event(Event::ReadHeld { stream: StreamId(1) });
         let _second = operator_closes(&mut bench);
         confirming(&mut bench);
@@ -249,7 +251,7 @@ fn data_behind_the_flush_is_flushed_before_our_close() {
 
 #[test]
 fn our_close_becomes_an_error_if_the_file_is_not_written() {
-    // No disk answers.
+    // The disk does not answer.
     let mut bench = region("close");
     write(&mut bench);
     let _pending = operator_closes(&mut bench);
@@ -332,7 +334,7 @@ fn only_streams_that_reach_a_file_hold_confirmations() {
         accepted.expect("it is accepted")
     };
     assert!(holds(&mut queue("DIR/queue"), 5));
-    // The region is free again, or another stream has it.
+    // While another stream holds the region, the new stream does not write to its file.
     let mut bench = region("close");
     assert!(!holds(&mut bench, 5), "another stream has the region");
     bench.closed(1, CloseReason::PeerShutdown);
@@ -350,7 +352,7 @@ fn a_rotated_file_is_opened_again_by_a_reload_and_reported() {
     let mut bench = queue("DIR/queue");
     let (path, moved) = (bench.dir.path().join("queue"), bench.dir.path().join("queue.1"));
     std::fs::rename(&path, moved).unwrap();
-    // Also when the configuration is refused.
+    // Even if the configuration is refused.
     std::fs::write(&bench.file, "nonsense").unwrap();
     bench.core.reload_from_file(None);
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -379,7 +381,7 @@ fn regions_with_files_are_refused_where_no_write_reaches_the_file() {
         (ServiceKind::Rping, true),
         (ServiceKind::Perftest, true),
     ] {
-        // The region is there.
+        // Case 1: the region with the file exists, and the listener is added.
         let mut bench = bench_with(
             &BASIC.replace("name = \"own\"", "name = \"own\"\npath = \"DIR/region\"").replace(
                 "[[listener]]",
@@ -394,11 +396,11 @@ fn regions_with_files_are_refused_where_no_write_reaches_the_file() {
         bench.acknowledge();
         let error = answer(&mut pending).err().map(|error| error.message);
         assert_eq!(error.is_some(), refused, "{service:?}: {error:?}");
-        // Else another rule is the first: the region is shared.
+        // Otherwise another rule applies first: the region is shared.
         if let Some(error) = error.filter(|_| !service.has_slots()) {
             assert!(error.contains("has the file"), "{error}");
         }
-        // The listener is there, and its region comes back with a file.
+        // Case 2: the listener exists, and its region is added again with a file.
         section.regions = vec!["other".into()];
         let mut pending = bench.call(Request::AddListener(section));
         bench.acknowledge();

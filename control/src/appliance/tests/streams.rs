@@ -73,7 +73,7 @@ fn connect_spec(regions: &[&str]) -> ConnectSpec {
     }
 }
 
-/// The `Connect` among the commands.
+/// Returns the `Connect` among the commands.
 fn connecting(commands: Vec<Command>) -> Box<dataplane::Connect> {
     let connect = commands.into_iter().find_map(|command| match command {
         Command::Connect(connect) => Some(connect),
@@ -134,14 +134,14 @@ fn workers_share_the_pending_handshakes() {
     assert_eq!((listener.credits, listener.backlog), (2, 2), "3 pending, 2 workers, rounded up");
 }
 
-// RFC 5044 appendix C: after a revision 0 frame either DDP version may come.
+// RFC 5044 appendix C: after a revision 0 frame either DDP version may follow.
 #[test]
 fn the_ddp_version_follows_the_revision() {
     for (revision, expected) in [
         (Some(Revision::One), VersionPolicy::V1),
         (Some(Revision::Zero), VersionPolicy::AdoptFirst),
         (Some(Revision::Draft), VersionPolicy::V0),
-        // RFC 5043 §3: over SCTP there is but one.
+        // RFC 5043 §3: SCTP has only one version.
         (None, VersionPolicy::V1),
     ] {
         let mut bench = bench();
@@ -192,7 +192,7 @@ fn an_echo_goes_back_on_queue_0_with_the_senders_rsvd_ulp_and_its_buffer_when_it
     }
 }
 
-// docs/protocol.md §4: to the program that reads the events, as it came.
+// docs/protocol.md §4: RsvdULP reaches the program that reads the events unchanged.
 #[test]
 fn the_log_has_the_senders_rsvd_ulp() {
     let mut bench = with_queues();
@@ -268,7 +268,7 @@ fn an_error_of_the_peer_is_logged_with_its_number() {
 
 pub(super) fn sample_error() -> DdpError {
     let mut found = None;
-    // Only DDP makes errors: let it find one.
+    // Only DDP can construct errors: cause one.
     let mut stags = ddp::StagTable::<ddp::VecMemory>::new();
     let entry = ddp::StagEntry {
         stag: ddp::Stag(7),
@@ -485,8 +485,8 @@ fn a_removed_listener_keeps_its_streams() {
     assert_eq!(bench.core.listeners().retired(), 0);
 }
 
-// RFC 5042 §3, §6.1.1: streams are taken to trust each other only where the operator gave their listeners a
-// region in common.
+// RFC 5042 §3, §6.1.1: streams trust each other only if the operator gave their listeners a common
+// region.
 #[test]
 fn listeners_without_a_region_in_common_have_domains_of_their_own() {
     let second = r#"
@@ -527,13 +527,14 @@ fn a_second_attempt_with_revision_one_is_told() {
     assert!(unanswered(&mut pending), "the open goes on");
     bench.event(Event::ConnectFailed { ticket, reason: ConnectError::Timeout(Awaited::SynAck) });
     assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::Timeout);
-    // Nobody waits for it any more.
+    // No request waits for this ticket any more.
     bench
         .event(Event::Retrying { ticket, reason: CloseReason::Lower(TcpReason::PeerReset).into() });
     assert_eq!(bench.core.env().tally.unexpected_events, 1);
 }
 
-/// A disk that is full: the operator sees it while it lasts, and the peer whose message is not stored loses its stream.
+/// A full disk: the operator sees it while it lasts, and the peer whose message is not stored loses
+/// its stream.
 #[test]
 fn a_file_that_cannot_be_written_is_seen_by_the_operator_and_the_peer() {
     let queues = QUEUES.replace("DIR/queue", "/dev/full");

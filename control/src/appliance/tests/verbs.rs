@@ -14,7 +14,8 @@ fn ping_spec(count: u32, size: u32) -> PingSpec {
     PingSpec { connect: rdmap_spec(), count, size, timeout_us: 1_000_000 }
 }
 
-/// A run of pings whose stream stands and whose memory all workers know; the first Send is posted.
+/// Returns a run of pings with an established stream and registered memory. The first Send is
+/// posted.
 fn pinging(count: u32, size: u32) -> (Bench, Pending, StagEntry<Memory>) {
     let mut bench = bench();
     let pending = bench.call(Request::Ping(ping_spec(count, size)));
@@ -28,7 +29,7 @@ fn pinging(count: u32, size: u32) -> (Bench, Pending, StagEntry<Memory>) {
     (bench, pending, entry)
 }
 
-/// What the appliance has sent: TO, STag, bytes.
+/// Returns the buffer that the appliance has sent: TO, STag, bytes.
 fn advertised(bench: &mut Bench) -> (u64, u32, u32) {
     let commands = bench.all_commands();
     let posted = posts(&commands);
@@ -136,7 +137,7 @@ fn a_send_that_comes_before_the_first_round_is_not_rping() {
     assert_eq!(kind, ErrorKind::PeerRefused);
     assert!(sentence.ends_with("a Send before the first round"), "{sentence}");
     assert_eq!(closes(&bench.all_commands(), OPENED), [true]);
-    // Its memory comes too late for anybody.
+    // The memory arrives after the end of the run.
     bench.load_all();
     assert!(bench.all_commands().is_empty());
 }
@@ -196,7 +197,7 @@ fn atomics_are_posted_to_their_place_and_answered_with_what_was_there() {
         bench.now += Duration::from_micros(12);
         bench.completed(OPENED, ticket, Outcome::Atomic { original: u64::MAX });
         let Ok(Reply::Atomic(done)) = answer(&mut pending) else { panic!("no answer") };
-        // More than a double holds: digits.
+        // The value exceeds the integers of a double: it is a string of digits.
         let original = "18446744073709551615".to_owned();
         assert_eq!(done, AtomicDone { original, time_us: 12 });
         assert!(bench.all_commands().is_empty(), "a stream that stood stays");
@@ -273,11 +274,11 @@ fn a_stream_opened_for_one_atomic_is_closed_after_it() {
     }
 }
 
-// RFC 7306 §8.2: a misaligned atomic ends the stream; its requester gets the reason.
+// RFC 7306 §8.2: a misaligned atomic operation ends the stream; its requester gets the reason.
 #[test]
 fn the_peers_terminate_is_the_answer_to_what_it_refused() {
     let mut bench = connected(&[offer("counter", "rwa")]);
-    // What a bare TO stands for only the peer knows.
+    // Only the peer can check the alignment of a bare TO.
     let target = RemotePlace::Tagged { stag: 77, to: 4100 };
     let mut pending = atomic(&mut bench, target, AtomicChoice::FetchAdd { add: 1 });
     let ticket = posts(&bench.all_commands())[0].1;

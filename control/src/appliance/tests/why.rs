@@ -1,4 +1,4 @@
-//! The flight recorder: what is kept of streams, for how long, and what is told.
+//! The flight recorder: records of streams, their lifetime, and their reports.
 
 use super::*;
 use api::{ErrorKind, EventFilter, EventKind, Flight, StreamId as ApiStream, Subject, Via, Why};
@@ -12,7 +12,7 @@ impl Bench {
         self.why_with(subject, |_| None)
     }
 
-    /// Workers have these records of the streams that they are asked about.
+    /// Queries a subject. The workers answer with these records.
     fn why_with(
         &mut self,
         subject: Subject,
@@ -327,7 +327,7 @@ fn micros(at: u64) -> base::Instant {
     base::Instant::from_micros(at)
 }
 
-/// What a worker has, whose clock shows ten seconds.
+/// Returns a worker's recording. The worker's clock shows ten seconds.
 fn recording(id: u64, transport: Transport, records: Vec<Record>) -> Recording {
     let now = micros(10_000_000);
     Recording { stream: StreamId(id), transport, now, records, left_out: 3 }
@@ -338,7 +338,7 @@ fn what_a_worker_recorded_is_told_in_order_with_headers_and_sentences() {
     let mut bench = bench();
     bench.accepted(1, PEER);
     bench.pass(Duration::from_secs(5));
-    // Five seconds ago by the worker's clock: when it began.
+    // Five seconds ago by the worker's clock: when the stream began.
     let records = vec![
         Record::new(micros(6_000_000), RecordKind::Recovery, 4000, 8000),
         Record::new(micros(6_000_001), RecordKind::Resent, 77, 88).with(0x18, 5, 1448).counted(12),
@@ -367,7 +367,7 @@ fn what_a_worker_recorded_is_told_in_order_with_headers_and_sentences() {
         assert!(told.contains(part), "{part} is not in:\n{told}");
     }
 
-    // It ends, and its worker sends all that it has by then.
+    // The stream ends, and its worker sends its recording.
     bench.event(Event::Recordings { ticket: None, recordings: vec![live] });
     bench.closed(1, timeout());
     let flight = bench.flight(1);
@@ -385,7 +385,7 @@ fn a_time_out_has_the_key_of_its_cause() {
         (vec![], Some("[tcp] user_timeout"), true),
         (vec![gave_up(WaitedFor::Acknowledgement)], Some("[tcp] user_timeout"), true),
         (vec![closed, gave_up(WaitedFor::Window)], Some("[tcp] zero_window_timeout"), false),
-        // It closed its window, and died.
+        // The peer closed its window, and then stopped responding.
         (vec![closed, gave_up(WaitedFor::Acknowledgement)], Some("[tcp] user_timeout"), true),
         (vec![gave_up(WaitedFor::ProbeAnswer)], Some("[tcp] keepalive"), true),
         (vec![gave_up(WaitedFor::Fin)], None, true),
@@ -437,7 +437,7 @@ fn what_the_control_thread_and_the_worker_saw_is_told_once() {
     let records = vec![
         record(7_000_000, RecordKind::Recovery, 4000),
         record(7_000_001, RecordKind::ErrorFound, 0x0001_0102),
-        // Another error than those that the control thread knows.
+        // An error that the control thread has not seen.
         record(7_000_002, RecordKind::ErrorFound, 0x0001_0103),
         record(7_000_003, RecordKind::TerminateSent, 0x0000_0205),
         record(7_000_004, RecordKind::TerminateReceived, 0x0000_0205),
@@ -524,7 +524,7 @@ fn details_are_those_of_what_carries_the_stream() {
         assert_eq!(seen, details);
         let told = flight.sentences.join("\n");
         assert!(told.contains(lost) && told.contains(details[1]), "{told}");
-        // An ABORT's cause acknowledges nothing.
+        // The cause of an ABORT is not an acknowledgement number.
         let reset = flight.events[5].header.as_ref().unwrap();
         assert_eq!(reset.acknowledges, cause, "{reset:?}");
     }

@@ -1,8 +1,8 @@
-//! What a changed file changes.
+//! Differences between two configuration files.
 
 use config::{self, Config, InterfaceSection, ListenerSection, PeerSection, RegionSection};
 
-/// What is different in the file.
+/// Differences that a reload applies, and those that need a restart.
 #[derive(Debug, Default, PartialEq)]
 pub(in crate::appliance) struct Difference {
     pub regions_added: Vec<RegionSection>,
@@ -11,7 +11,7 @@ pub(in crate::appliance) struct Difference {
     pub listeners_removed: Vec<String>,
     pub listeners_changed: Vec<ListenerSection>,
     pub limits_changed: bool,
-    /// Sentences.
+    /// Sections and keys that need a restart, one sentence each.
     pub needs_restart: Vec<String>,
 }
 
@@ -65,7 +65,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     changed.map(|(name, _)| format!("{name} has changed: in force after a restart")).collect()
 }
 
-/// Keys of interfaces that need a restart differ.
+/// Returns true if keys of interfaces that need a restart differ.
 fn interfaces_differ(old: &Config, new: &Config) -> bool {
     let without_peers = |interface: &InterfaceSection| InterfaceSection {
         peers: PeerSection::default(),
@@ -74,7 +74,8 @@ fn interfaces_differ(old: &Config, new: &Config) -> bool {
     !old.interfaces.iter().map(without_peers).eq(new.interfaces.iter().map(without_peers))
 }
 
-/// A section without the keys that a reload applies: `[limits] other than streams, regions and region_memory`.
+/// Names a section without the keys that a reload applies:
+/// `[limits] other than streams, regions and region_memory`.
 fn by_key_name(section: &str) -> String {
     let keys = config::keys();
     let applied = keys.iter().filter(|key| key.section == section && key.reload);

@@ -1,9 +1,9 @@
-//! What would go wrong with a reload, and the order of its steps, before anything is done.
+//! Predicts the failures of a reload, and orders its steps, before anything is changed.
 //!
-//! A listener can take its place only when nobody else has it: listeners that go are removed first where they are in
-//! the way, and those that change are taken in an order in which each finds its place free. The protection domains that
-//! regions would have are followed step by step, as [`Regions::domain_for`](crate::appliance::regions::Regions) will
-//! give them.
+//! A listener needs an address and port, and for pieces a region, that no other listener uses. Removed listeners
+//! therefore go first where they block another one, and changed listeners are ordered so that each finds its
+//! address and region free. The protection domains of the regions are followed step by step, as
+//! [`Regions::domain_for`](crate::appliance::regions::Regions) will assign them.
 
 use std::collections::HashMap;
 
@@ -20,11 +20,11 @@ use config::{Backing, Config, Delivery, Limits, ListenerSection, show_size};
 /// The steps of a reload that can fail.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
-    /// Listeners that go before others come.
+    /// Removed listeners that block a changed or added one.
     pub removed_first: Vec<String>,
-    /// Listeners that change or come.
+    /// Changed and added listeners, in the order of their steps.
     pub order: Vec<ListenerSection>,
-    /// What cannot be done, all of it.
+    /// All reasons for which the reload must be refused, one sentence each.
     pub refusals: Vec<String>,
 }
 
@@ -64,7 +64,8 @@ impl Core {
         }
     }
 
-    /// All new regions and as many streams as there may be are to fit under the ceiling that is to be.
+    /// Returns a refusal unless all new regions and the allowed streams fit under the new memory
+    /// ceiling.
     fn over_memory(&self, config: &Config, difference: &Difference) -> Option<String> {
         let added = difference.regions_added.iter().map(Regions::counted);
         let added = added.fold(0u64, u64::saturating_add);
@@ -96,7 +97,7 @@ impl Core {
                 refused(&region, writable(path, files), refusals);
             }
         }
-        // Regions that go are freed after the others have come.
+        // Removed regions are freed after the new ones have been added.
         let added = difference.regions_added.len();
         let (number, most) = (self.regions.len() + added, limits.regions);
         if added > 1 && number > most as usize {
@@ -115,7 +116,7 @@ impl Core {
         }
     }
 
-    /// What can be said of a listener without the others.
+    /// Checks a listener independently of the others.
     fn listener_alone(
         &self,
         difference: &Difference,
@@ -150,7 +151,7 @@ impl Core {
         }
     }
 
-    /// Puts the listeners into an order in which each finds its place free and its regions in one domain.
+    /// Orders the listeners so that each finds its address and region free, and its regions in one domain.
     fn order(
         &self,
         mut standing: Vec<ListenerSection>,
@@ -175,7 +176,7 @@ impl Core {
         }
     }
 
-    /// Gives the listener's regions one domain, or says why they cannot have one.
+    /// Puts the listener's regions into one domain, or reports why they cannot share one.
     fn domain(
         &self,
         section: &ListenerSection,
@@ -186,7 +187,7 @@ impl Core {
         let mut free = None;
         for name in &section.regions {
             let known = domains.get(name).copied();
-            // One that is added has a domain of its own until a listener names it.
+            // A new region has a domain of its own until a listener names it.
             let domain = known
                 .or_else(|| self.regions.pd_of(name).map(Domain::Known))
                 .unwrap_or(Domain::New(domains.len()));
@@ -210,7 +211,7 @@ impl Core {
     }
 }
 
-/// A protection domain as it would be.
+/// A predicted protection domain: an existing one, or the n-th new one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Domain {
     Known(PdId),

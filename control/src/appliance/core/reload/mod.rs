@@ -7,17 +7,18 @@
 //!                               nothing is changed, and the answer says all that is wrong
 //! ```
 //!
-//! 1. What runs of the file is compared with the file as it is now ([`difference`]).
-//! 2. Everything that can be known to fail is looked for before anything is done ([`foresee`]).
+//! 1. The running part of the file is compared with the file on disk ([`difference`]).
+//! 2. Every foreseeable failure is checked before anything is changed ([`foresee`]).
 //! 3. The memory of new regions is made.
-//! 4. Regions and listeners are added and changed on the workers. When one of them refuses, or a file cannot be opened
-//!    after all, what was done is undone.
-//! 5. What cannot fail comes last: listeners and regions that are gone from the file are removed, and the file counts as
-//!    what runs. Keys that need a restart do not: what they were when the appliance started is what runs, and the next
-//!    reload names them again.
+//! 4. Regions and listeners are added and changed on the workers. If a worker refuses, or a file cannot be opened
+//!    after all, the steps so far are undone.
+//! 5. Steps that cannot fail come last: listeners and regions that the file no longer has are removed, and the file
+//!    becomes the running configuration. Keys that need a restart keep their running values, and the next reload
+//!    reports them again.
 //!
-//! At run time change: regions (added, removed when unused), listeners (added, removed, changed), the peers that interfaces
-//! admit and the bounds on streams, regions and region memory. What the API added stays.
+//! A reload applies regions (added, removed when unused), listeners (added, removed, changed), the
+//! peers that interfaces admit, and the bounds on streams, regions and region memory. Objects that
+//! the API added stay.
 
 mod difference;
 mod foresee;
@@ -41,7 +42,7 @@ use api::{Answer, ApiError, EventKind, RegionInfo, ReloadReport, Reply};
 use config::beneath::{Directories, Parent};
 use config::{Backing, Config, ListenerSection, RegionSection};
 
-/// A reload on its way.
+/// A reload in progress.
 pub(super) struct ReloadPlan {
     config: Config,
     difference: Difference,
@@ -53,38 +54,38 @@ pub(super) struct ReloadPlan {
 }
 
 enum Stage {
-    /// Memory is being made.
+    /// The loader makes memory.
     Loading {
-        /// By the number of the request.
+        /// Regions whose memory is awaited, by the number of the load request.
         waiting: HashMap<u64, RegionSection>,
         loaded: Vec<(RegionSection, Loaded)>,
-        /// Files of regions that were not there before.
+        /// Files of new regions that did not exist before.
         new_files: Vec<Parent>,
     },
-    /// The workers have been sent what was added and changed.
+    /// The workers have received the additions and changes.
     Applying {
-        /// What they have not answered.
+        /// Additions and changes that are not yet acknowledged.
         awaited: HashSet<Added>,
-        /// How to go back, the last step last.
+        /// Undo steps, in the order of the steps that they undo.
         done: Vec<Undo>,
     },
 }
 
-/// What workers acknowledge.
+/// An addition or change that the workers acknowledge.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Added {
     Region(String),
     Listener(String),
-    /// Peers of a listener.
+    /// The admitted peers of a listener.
     Peers(String),
 }
 
-/// Takes one step back.
+/// Undoes one step.
 enum Undo {
     Limits(Box<Config>),
     AddRegion(String),
     AddListener(String),
-    /// The listener as it was before it was changed or removed.
+    /// Restores a listener that was changed or removed.
     OldListener(Box<ListenerSection>),
 }
 
@@ -92,7 +93,7 @@ impl Core {
     /// Reads the configuration file again and applies what can change.
     pub fn reload_from_file(&mut self, answer: Option<Answer>) {
         self.reloads.begun += 1;
-        // Also when the configuration is refused: the signal follows a rotation.
+        // Even if the configuration is refused: the signal may follow a log rotation.
         self.env.writer.follow(Arc::clone(&self.env.files));
         match self.read_file() {
             Ok(config) => self.reload(config, answer),
@@ -100,7 +101,7 @@ impl Core {
         }
     }
 
-    /// The file as it is now, with what the command line says instead of it.
+    /// Reads the file from disk. Values of the command line override it.
     pub(super) fn read_file(&self) -> Result<Config, ApiError> {
         let running = &self.env.facts.config;
         let mut config = Config::load(&running.file)
@@ -109,7 +110,7 @@ impl Core {
         Ok(config)
     }
 
-    /// What a reload would do.
+    /// Returns the report of a reload without applying it.
     pub(super) fn try_reload(&self) -> ReloadReport {
         let planned = self.read_file().and_then(|config| {
             self.may_reload()?;
@@ -127,7 +128,7 @@ impl Core {
         ReloadReport { dry_run: true, ..report }
     }
 
-    /// Where files may lie when this file runs.
+    /// Returns the directories that may hold files under this configuration.
     fn files_of(&self, config: &Config) -> Directories {
         self.env.facts.config.directories_with(config)
     }
@@ -142,7 +143,7 @@ impl Core {
         Ok(())
     }
 
-    /// Applies what can change.
+    /// Applies the differences that need no restart.
     pub(in crate::appliance) fn reload(&mut self, config: Config, answer: Option<Answer>) {
         if let Err(error) = self.may_reload() {
             return self.refuse_reload(answer, error);
@@ -158,7 +159,7 @@ impl Core {
         let files = Arc::new(self.files_of(&config));
         for section in &difference.regions_added {
             if let Backing::File { path, .. } = &section.backing {
-                // Loading says why it cannot be opened.
+                // The load reports why the directory cannot be opened.
                 let parent = files.parent(path).ok();
                 new_files.extend(parent.filter(|parent| parent.is_there().is_ok_and(|is| !is)));
             }
@@ -184,7 +185,7 @@ impl Core {
         self.apply_if_loaded();
     }
 
-    /// Regions whose memory a reload is making.
+    /// Lists the regions whose memory a reload is making.
     pub(super) fn preparing_for_reload(&self) -> Vec<RegionInfo> {
         let Some(plan) = &self.reloads.plan else { return Vec::new() };
         let Stage::Loading { waiting, .. } = &plan.stage else { return Vec::new() };
@@ -225,7 +226,7 @@ impl Core {
         self.commit_if_answered();
     }
 
-    /// Everything that can fail, one step after the other until one does.
+    /// Performs the steps that can fail, in order, until one fails.
     fn apply(
         &mut self,
         plan: &mut ReloadPlan,
@@ -257,17 +258,18 @@ impl Core {
             }
             done.push(old.map_or(Undo::AddListener(name), Undo::old));
         }
-        // No stream ends. Handshakes of peers that are not admitted any more do.
+        // No stream ends. Handshakes of peers that are no longer admitted are aborted.
         awaited.extend(self.listeners.send_peers(&mut self.env).into_iter().map(Added::Peers));
         Ok(())
     }
 
-    /// All workers admit the peers of a listener, or one refused.
+    /// Records that all workers have the peers of a listener, or that one refused them.
     pub(super) fn on_peers_set(&mut self, listener: String, outcome: Result<(), String>) {
         self.on_added(&Added::Peers(listener), outcome);
     }
 
-    /// All workers have a region or a listener, or one refused it; then it is gone.
+    /// Records that all workers have a region or a listener. If one refused it, it has been
+    /// removed.
     pub(super) fn on_added(&mut self, added: &Added, outcome: Result<(), String>) {
         let Some(plan) = &mut self.reloads.plan else { return };
         let Stage::Applying { awaited, .. } = &mut plan.stage else { return };
@@ -275,7 +277,7 @@ impl Core {
             plan.refusals.extend(outcome.err().map(|reason| match added {
                 Added::Region(name) => format!("region `{name}`: {reason}"),
                 Added::Peers(name) => format!("listener `{name}`, allow and deny: {reason}"),
-                // The reason names it.
+                // The reason includes the listener's name.
                 Added::Listener(_) => reason,
             }));
             self.commit_if_answered();
@@ -369,7 +371,7 @@ impl Undo {
     }
 }
 
-/// What was made for a region that is not to be.
+/// Removes the empty file of a region whose addition was refused.
 fn remove_if_empty(file: &Parent) {
     if let Err(error) = file.remove_if_empty() {
         tracing::warn!("a file that was made for a refused reload cannot be removed: {error}");

@@ -1,4 +1,4 @@
-//! What a reload says, and what counts as running afterwards.
+//! The report of a reload, and the configuration that counts as running afterwards.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use api::{ApiError, ConfigDiff, ConfigInfo, ReloadReport, Reply, When};
 use config::{self, Config};
 
 impl Core {
-    /// What of the file runs: as declared, without what the API did.
+    /// Returns the running part of the file as declared, without the changes of the API.
     pub(super) fn running_of_file(&self) -> Config {
         let known = &self.env.facts.config;
         let ours = |origin: Origin| origin == Origin::Configuration;
@@ -23,7 +23,7 @@ impl Core {
         }
     }
 
-    /// All that runs.
+    /// Returns the whole running configuration, including the changes of the API.
     fn running(&self) -> Running {
         let mut config = self.env.facts.config.clone();
         let mut running = Vec::new();
@@ -54,9 +54,10 @@ impl Core {
         Running { config, by_api }
     }
 
-    /// The file counts as what runs, but for the keys that need a restart.
+    /// Takes the file as the running configuration, except for keys that need a restart.
     pub(super) fn took_file(&mut self, file: Config) {
-        // The order is the file's; what of it does not run as the file has it stays as it was.
+        // The file gives the order. A region keeps its running values where the reload did not
+        // apply the file's.
         let running = self.running_of_file();
         let facts = &mut self.env.facts.config;
         facts.regions = file
@@ -81,7 +82,7 @@ impl Core {
         Ok(self.running().diff(&self.lines, &self.read_file()?))
     }
 
-    /// What runs, as the text of a file with this name.
+    /// Returns the running configuration as the text of a file with this name.
     pub(in crate::appliance::core) fn config_text(
         &self,
         file: &std::path::Path,
@@ -130,7 +131,7 @@ impl Core {
         report
     }
 
-    /// What the API made and the file does not have.
+    /// Lists the API's changes that the file lacks and the reload keeps.
     fn kept(&self, config: &Config) -> Vec<String> {
         let diff = self.running().diff(&self.lines, config);
         let by_api = diff.differences.iter().filter(|difference| difference.when == When::Api);

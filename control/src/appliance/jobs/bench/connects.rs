@@ -1,5 +1,6 @@
-//! The load `connect`: streams are opened and, as soon as they stand, reset, again and again. The time of each is that from
-//! the request, or from when it was due, until this thread knows that the stream stands.
+//! The load `connect`: streams are opened repeatedly and reset once established. The time of each
+//! runs from the request, or from its due time, until the control thread learns that the stream is
+//! established.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use crate::appliance::pending::Task;
 use api::{BenchLoad, JobState};
 
 impl Run {
-    /// Opens what may be opened now.
+    /// Opens the streams that are due.
     pub(super) fn open_more(&mut self, id: u64, now: Instant, out: &mut Effects) {
         while self.has_room() {
             let since = match self.every() {
@@ -25,19 +26,19 @@ impl Run {
         }
     }
 
-    /// Opens a stream, which is wanted since a moment.
+    /// Opens a stream whose time counts from `since`.
     pub(super) fn open_one(&mut self, id: u64, since: Instant, out: &mut Effects) {
         self.opening += 1;
         let (spec, task) = (Box::new(self.spec.connect.clone()), Task::Bench(id, since));
         out.push(Effect::Open { spec, task, start_key: false });
     }
 
-    /// When the next stream is due, if it may be opened then.
+    /// Returns when the next stream is due, if the run has room for it.
     pub(super) fn next_open(&self) -> Option<Instant> {
         self.every().filter(|_| self.has_room()).map(|_| self.due)
     }
 
-    /// A stream stands.
+    /// Counts an established stream.
     pub(super) fn count_open(&mut self, since: Instant, now: Instant) {
         self.results.messages += 1;
         self.results.record(now.saturating_duration_since(since), 1);
@@ -46,7 +47,7 @@ impl Run {
         }
     }
 
-    /// No more streams are opened: those that were due and were not have waited until now.
+    /// Counts the streams that were due but not opened at the end. Each has waited until `now`.
     pub(super) fn count_owed(&mut self, now: Instant) {
         let Some(every) = self.every() else { return };
         let Some(longest) = now.checked_duration_since(self.due) else { return };
@@ -60,7 +61,7 @@ impl Run {
         }
     }
 
-    /// Streams that are being opened or have not ended.
+    /// Returns true if no stream is open or being opened.
     pub(super) fn is_idle(&self) -> bool {
         self.opening == 0 && self.streams.is_empty()
     }
@@ -71,7 +72,7 @@ impl Run {
         connects && self.state == JobState::Running && here < self.spec.streams
     }
 
-    /// From one stream to the next, of an open loop.
+    /// Returns the interval between streams of an open loop.
     fn every(&self) -> Option<Duration> {
         let rate = self.spec.rate.filter(|_| self.spec.load == BenchLoad::Connect)?;
         Some(Duration::from_secs(1) / u32::try_from(rate).unwrap_or(u32::MAX))

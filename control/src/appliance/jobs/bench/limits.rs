@@ -1,4 +1,4 @@
-//! What a bench may be.
+//! Limits of a bench.
 
 use std::time::Duration;
 
@@ -6,45 +6,46 @@ use api::{BenchLoad, BenchPeer, BenchSpec, UlpChoice};
 
 /// Most streams of a run.
 const MAX_STREAMS: u32 = 256;
-/// Most messages of a stream that are posted and not complete, as many as DDP and RDMAP keep.
+/// Most posted, incomplete messages of a stream: the depth of DDP's and RDMAP's queues.
 const MAX_DEPTH: u32 = 1024;
-/// The same of echoes: the buffers of a stream that is opened from here.
+/// Most outstanding echoes: the receive buffers of an actively opened stream.
 const MAX_ECHO_DEPTH: u32 = 32;
 /// Longest write or read, bytes.
 const MAX_TAGGED: u32 = 16 << 20;
-/// Longest send.
+/// Longest send, bytes.
 const MAX_SEND: u32 = 1 << 20;
-/// Longest echo: a buffer of a stream that is opened from here.
+/// Longest echo, bytes: a receive buffer of an actively opened stream.
 const MAX_ECHO: u32 = 64 << 10;
-/// Bytes of the peer's region that are used, and of our memory, unless a message is longer.
+/// Bytes used of the peer's region and of local memory, unless a message is longer.
 pub(super) const MAX_WINDOW: u64 = 16 << 20;
-/// Longest time.
+/// Longest run.
 const MAX_TIME: Duration = Duration::from_secs(3600);
-/// Most messages a second.
+/// Highest rate, messages per second.
 const MAX_RATE: u64 = 1_000_000_000;
-/// How long the end waits for messages that are posted while nothing moves.
+/// Wait for posted messages at the end while no byte moves.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
-/// How long it waits while bytes move: on a slow path as much as 1 GiB may be under way.
+/// Longest wait at the end while bytes move: a slow path may have up to 1 GiB in flight.
 pub(super) const LONGEST_END: Duration = Duration::from_secs(60);
-/// A run is cancelled when nobody has asked for its job for so long: its client is gone.
+/// Lease of a run: without a request for its job for this long, the run is cancelled because its
+/// client has disconnected.
 pub(super) const LEASE: Duration = Duration::from_secs(10);
-/// How long a server of perftest may take for an answer.
+/// Longest wait for an answer of a perftest server.
 pub(super) const ANSWER: Duration = Duration::from_secs(10);
-/// How long streams to it stand after its last answer, unless it closes them: it fails when it has not seen by then that
-/// the answer is sent.
+/// Time for which streams to a perftest server stay open after its last answer, unless the server
+/// closes them. The server fails if its answer has not completed by then.
 pub(super) const LINGER: Duration = Duration::from_millis(500);
-/// From one attempt to the next to open a stream to it.
+/// Interval between attempts to open a stream to a perftest server.
 pub(super) const AGAIN: Duration = Duration::from_millis(200);
-/// Runs that are remembered, going on or not.
+/// Runs that are kept, active or ended.
 pub(super) const KEPT: usize = 16;
 
-/// What a bench may be, one sentence if it may not.
+/// Checks a bench against the limits. The error is one sentence.
 pub(super) fn check(spec: &BenchSpec) -> Result<(), String> {
     let (most, depth) = match spec.load {
         BenchLoad::Write | BenchLoad::Read => (MAX_TAGGED, MAX_DEPTH),
         BenchLoad::Send => (MAX_SEND, MAX_DEPTH),
         BenchLoad::Echo => (MAX_ECHO, MAX_ECHO_DEPTH),
-        // It sends nothing.
+        // `connect` sends no message.
         BenchLoad::Connect => (u32::MAX, u32::MAX),
     };
     let load = spec.load.word();
@@ -81,7 +82,7 @@ pub(super) fn check(spec: &BenchSpec) -> Result<(), String> {
     }
 }
 
-/// What a server of perftest can be used for.
+/// Checks that a perftest server supports the load.
 fn check_perftest(spec: &BenchSpec) -> Result<(), String> {
     if !spec.load.is_tagged() {
         let load = spec.load.word();

@@ -1,4 +1,4 @@
-//! Loads of a server of perftest: what it is told before and after them, on a stream of its own.
+//! Loads of a perftest server: the exchange before and after the load, on a control stream.
 //!
 //! ```text
 //!  control stream -> greeting -> data stream -> place of its memory -> (as any run) -> report, end -> a moment -> Done
@@ -20,7 +20,7 @@ use crate::service::perftest::client::{CYCLE, Client, Next, Report};
 use api::{ApiError, BenchLoad, ErrorKind, JobState, RemotePlace};
 
 impl Benches {
-    /// One of the two streams stands, the newest one.
+    /// Continues the exchange when one of the two streams, the newest one, is established.
     pub(super) fn begin_perftest(&mut self, id: u64, now: Instant, out: &mut Effects) {
         let Some(run) = self.runs.get_mut(&id) else { return };
         let next = match &mut run.perftest {
@@ -33,7 +33,7 @@ impl Benches {
         self.go_on_with_perftest(None, id, next, now, out);
     }
 
-    /// A Send of a peer; false if it is not for a bench.
+    /// Handles a Send of a peer. Returns false if the stream is not a bench's control stream.
     pub(in crate::appliance::jobs) fn on_received(
         &mut self,
         env: &mut Env,
@@ -51,7 +51,7 @@ impl Benches {
         true
     }
 
-    /// The load is over: the server is told what came of it.
+    /// Reports the results to the server after the load.
     pub(super) fn end_perftest(&mut self, id: u64, now: Instant, out: &mut Effects) {
         let Some(run) = self.runs.get_mut(&id) else { return };
         run.state = JobState::Stopping;
@@ -65,7 +65,7 @@ impl Benches {
         self.go_on_with_perftest(None, id, next, now, out);
     }
 
-    /// An answer of the server did not come.
+    /// Fails a run whose server has not answered in time.
     pub(super) fn perftest_is_late(&mut self, id: u64, out: &mut Effects) {
         let Some(run) = self.runs.get(&id) else { return };
         let error = ApiError::timeout(format!("no answer within {} s", ANSWER.as_secs()));
@@ -73,7 +73,8 @@ impl Benches {
         self.fail(id, error, out);
     }
 
-    /// `env` is there after an answer of the server.
+    /// Performs the next step of the exchange. `env` is present if the step follows an answer of
+    /// the server.
     fn go_on_with_perftest(
         &mut self,
         env: Option<&mut Env>,
@@ -102,7 +103,7 @@ impl Benches {
             }
             Next::Load(place) => {
                 let Some(env) = env else { return };
-                // Its buffer has a page at least, and no more than a message.
+                // The server's buffer has at least a page, and at most a message.
                 run.window = u64::from(run.spec.size.max(CYCLE)).min(MAX_WINDOW);
                 run.spec.target = Some(RemotePlace::Tagged { stag: place.stag.0, to: place.to });
                 if let Some(part) = run.streams.last_mut() {
@@ -121,12 +122,13 @@ impl Benches {
 }
 
 impl Run {
-    /// An answer of a server of perftest is awaited.
+    /// Returns true while an answer of the perftest server is awaited.
     pub(super) fn awaits_perftest(&self) -> bool {
         self.perftest.as_ref().is_some_and(Client::awaits)
     }
 
-    /// A stream was refused, and will be tried again: the server listens anew for each.
+    /// Schedules a retry of a refused stream and returns true, if time is left: the server listens
+    /// anew for each stream.
     pub(super) fn may_try_again(&mut self, error: &ApiError, now: Instant) -> bool {
         let refused = error.error == ErrorKind::PeerRefused && self.ending.is_none();
         let may = refused && self.again_until.is_some_and(|until| now < until);
@@ -134,12 +136,12 @@ impl Run {
         may
     }
 
-    /// A server of perftest has answered all.
+    /// Returns true if the perftest exchange is complete.
     pub(super) fn is_done_with_perftest(&self) -> bool {
         self.perftest.as_ref().is_some_and(Client::is_done)
     }
 
-    /// The program whose server is loaded.
+    /// Returns the perftest program that the server must run.
     pub(super) fn program(&self) -> &'static str {
         if self.spec.load == BenchLoad::Read { "ib_read_bw" } else { "ib_write_bw" }
     }

@@ -1,4 +1,4 @@
-//! What a bench has found out.
+//! Results of a bench.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use hdrhistogram::Histogram;
 
 use api::LatencyInfo;
 
-/// What the loads have reported.
+/// Sums of the loads' reports.
 pub(super) struct Results {
     pub(super) messages: u64,
     pub(super) bytes: u64,
     pub(super) unfinished: u64,
-    /// Of the load that took longest.
+    /// Duration of the longest load.
     pub(super) nanoseconds: u64,
     latency: Histogram<u64>,
 }
@@ -35,7 +35,7 @@ impl Results {
         }
     }
 
-    /// So many times of this length.
+    /// Records `count` messages of this latency.
     pub(super) fn record(&mut self, time: Duration, count: u64) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.latency.saturating_record_n(nanos, count);

@@ -1,4 +1,4 @@
-//! One run: its streams, their loads, and how far it is.
+//! One run of a bench: its streams, their loads, and its progress.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -20,37 +20,38 @@ use api::{
 };
 use ddp::advert::Advertised;
 
-/// A run.
+/// A run of a bench.
 pub(super) struct Run {
     pub(super) spec: BenchSpec,
     pub(super) state: JobState,
-    /// How it will end, once that is certain, and why.
+    /// Final state and cause, once the run is ending.
     pub(super) ending: Option<(JobState, Option<ApiError>)>,
     pub(super) streams: Vec<Part>,
-    /// What is written from, or read to, of all streams.
+    /// Local memory that the writes of all streams send from, or the reads write into.
     pub(super) memory: Option<Memory>,
-    /// Bytes of it, and of the peer's region.
+    /// Bytes used of local memory and of the peer's region.
     pub(super) window: u64,
-    /// When somebody asked for it.
+    /// When a client last requested the job: begin of the lease.
     pub(super) asked: Instant,
-    /// When the loads began.
+    /// When the loads started.
     pub(super) started: Option<Instant>,
-    /// When no more is posted; then, when streams that have not moved meanwhile are given up.
+    /// When posting stops; then, when the run fails unless bytes have moved meanwhile.
     pub(super) deadline: Option<Instant>,
-    /// When they are given up even if they move.
+    /// When the run fails even if bytes move.
     pub(super) last_end: Option<Instant>,
-    /// Bytes that had moved on the streams when they were looked at, after the time was over.
+    /// Bytes moved at the last progress check after the end of the time.
     pub(super) moved: Option<u64>,
-    /// The workers' counters of messages and bytes at its begin.
+    /// The workers' counts of load messages and bytes at the start of the loads.
     pub(super) before: (u64, u64),
     /// Streams that are being opened.
     pub(super) opening: u32,
-    /// When the next stream is due; of `connect` with a rate.
+    /// When the next stream of `connect` with a rate is due.
     pub(super) due: Instant,
     pub(super) results: Results,
-    /// Of a run against a server of perftest: what is exchanged on its first stream.
+    /// Exchange on the control stream of a perftest server.
     pub(super) perftest: Option<Client>,
-    /// Its server does not listen all the time: when a stream that it refused is tried again, and until when.
+    /// When a stream that the perftest server refused is retried, and until when: the server does
+    /// not listen all the time.
     pub(super) again: Option<Instant>,
     pub(super) again_until: Option<Instant>,
 }
@@ -58,14 +59,14 @@ pub(super) struct Run {
 /// A stream of a run.
 pub(super) struct Part {
     pub(super) id: StreamId,
-    /// Its name for our memory.
+    /// STag of the local memory for this stream.
     pub(super) stag: Option<Stag>,
-    /// The place in the peer's memory.
+    /// STag and TO in the peer's memory.
     pub(super) remote: (Stag, u64),
     pub(super) loaded: bool,
     pub(super) reported: bool,
     pub(super) open: bool,
-    /// It has no load: it is perftest's control stream.
+    /// True for perftest's control stream, which has no load.
     pub(super) control: bool,
 }
 
@@ -74,7 +75,8 @@ impl Run {
         self.streams.iter_mut().find(|part| part.id == stream)
     }
 
-    /// The place in the memory of the newest stream's peer; with the first stream also how much of it is used.
+    /// Returns the STag and TO in the memory of the newest stream's peer. The first stream also
+    /// sets the window.
     pub(super) fn find_place(&mut self, regions: &[Advertised]) -> Result<(Stag, u64), ApiError> {
         let target = match &self.spec.target {
             Some(target) => target.clone(),
@@ -103,7 +105,7 @@ impl Run {
         Ok(found)
     }
 
-    /// Has the memory made that is written from, or read to.
+    /// Requests the local memory that is written from or read into.
     pub(super) fn make_memory(&mut self, env: &mut Env, id: u64) {
         self.state = JobState::Staging;
         let wanted = match self.spec.load {
@@ -113,7 +115,7 @@ impl Run {
         env.load(wanted, Loading::Bench { job: id });
     }
 
-    /// Gives our memory to the newest stream.
+    /// Registers the local memory for the newest stream.
     pub(super) fn add_sink(&self, id: u64, out: &mut Effects) {
         let (Some(part), Some(memory)) = (self.streams.last(), self.memory.clone()) else { return };
         out.push(Effect::AddSink {
@@ -127,7 +129,7 @@ impl Run {
         });
     }
 
-    /// The load of a stream, if the workers make it.
+    /// Returns the load for the stream's worker. Perftest's control stream and `connect` have none.
     pub(super) fn load(&self, slot: usize) -> Option<Load> {
         let spec = &self.spec;
         let part = &self.streams[slot];
@@ -156,7 +158,7 @@ impl Run {
         Some(Load { pace, timed: true, ..Load::closed(kind, spec.size, spec.depth) })
     }
 
-    /// Bytes that have moved on its streams: what the peer has acknowledged, and what has been placed here.
+    /// Returns the bytes moved on the run's streams: acknowledged by the peer, and placed here.
     pub(super) fn bytes_moved(&self, streams: &HashMap<StreamId, StreamInfo>) -> u64 {
         let moved = |stats: &StreamStats| {
             let ddp = stats.ddp();
@@ -166,18 +168,19 @@ impl Run {
         own.map(|info| moved(&info.stats)).sum()
     }
 
-    /// Begin of the sentence about messages that are under way at the end.
+    /// Begins the sentence about incomplete messages at the end.
     pub(super) fn incomplete(&self) -> String {
         let left = self.streams.iter().filter(|part| !part.reported).count();
         format!("on {left} streams messages did not complete")
     }
 
-    /// Streams that have a load, or will have.
+    /// Returns the number of streams with a load, present or future.
     pub(super) fn loaded_streams(&self) -> usize {
         self.streams.iter().filter(|part| !part.control).count()
     }
 
-    /// A peer that takes no message has no service for it.
+    /// Adds a hint to an error: a peer that takes no message lacks the service, or is not the right
+    /// perftest program.
     pub(super) fn explain(&self, error: ApiError) -> ApiError {
         if self.perftest.is_some() {
             let (program, size) = (self.program(), self.spec.size);
@@ -189,7 +192,7 @@ impl Run {
             BenchLoad::Echo => "echo",
             BenchLoad::Write | BenchLoad::Read | BenchLoad::Connect => return error,
         };
-        // The peer's host may have acknowledged the first ones before it refused them.
+        // The peer's host may have acknowledged the first messages before the peer refused them.
         let first = u64::from(self.spec.streams * self.spec.depth);
         if error.error != ErrorKind::PeerRefused || self.results.messages > first {
             return error;
@@ -204,7 +207,7 @@ impl Run {
 
     pub(super) fn info(&self, env: &Env, id: u64, now: Instant) -> JobInfo {
         let (spec, results) = (&self.spec, &self.results);
-        // Reports are complete when the run is; before that, counters show how far it is.
+        // Reports are complete at the end of a run. Before that, counters give the progress.
         let (messages, bytes, seconds) = match self.started {
             _ if self.state.is_final() => {
                 (results.messages, results.bytes, results.nanoseconds as f64 * 1e-9)
@@ -254,7 +257,7 @@ impl Run {
     }
 }
 
-/// Messages and bytes of loads that the workers have counted.
+/// Returns the messages and bytes of loads that the workers have counted.
 pub(super) fn counted(env: &Env) -> (u64, u64) {
     let runs = env.facts.counters.iter().map(|counters| &counters.run);
     runs.fold((0, 0), |(messages, bytes), run| {
@@ -262,7 +265,7 @@ pub(super) fn counted(env: &Env) -> (u64, u64) {
     })
 }
 
-/// The only region that the peer offers.
+/// Returns the name of the only region that the peer advertises.
 fn only(regions: &[Advertised]) -> Result<String, ApiError> {
     match regions {
         [region] => Ok(region.name.clone()),

@@ -273,8 +273,8 @@ fn a_signal_ends_a_transfer_its_job_and_then_the_program_by_itself() {
         child.stdin.as_mut().unwrap().write_all(b"some").unwrap();
         taken(&ddpd, &mut child, 4);
         let pid = Pid::from_child(&child);
-        // A stopped program goes on.
-        kill_process(pid, Signal::TSTP).unwrap();
+        // A stopped program goes on. TSTP would not stop an orphaned process group, such as that of a CI runner.
+        kill_process(pid, Signal::STOP).unwrap();
         let (_, status) = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().unwrap();
         assert!(status.stopped());
         kill_process(pid, Signal::CONT).unwrap();

@@ -205,9 +205,9 @@ impl Mapping {
     pub(super) fn read_digested(&self, at: usize, target: &mut Target<'_>) {
         let len = target.source_len();
         assert!(len <= self.len && at <= self.len - len);
-        // SAFETY: as in `read`. Each byte is loaded once, stored, and digested from that load, so the digest is
-        // that of the copy even if others write meanwhile. A mismatch would only give the peer a wrong CRC and
-        // put no memory at risk.
+        // SAFETY: as in `read`. Each byte that counts is loaded once and digested as it was stored, so the digest is
+        // that of the copy even if others write meanwhile. A mismatch would only give the peer a wrong CRC and put no
+        // memory at risk.
         unsafe { target.copy_from(self.start.as_ptr().add(at)) };
         let (ahead, len) = self.ahead(at, len);
         dpdk::prefetch::read(ahead, len);

@@ -1,4 +1,5 @@
-//! Which segments become one large packet: consecutive ones of one flow that a device makes of it again, byte for byte.
+//! Merges consecutive TCP segments of one flow into a large packet that a device cuts into the same segments
+//! again, byte for byte.
 //!
 //! ```text
 //!  segments       seq 0, n bytes | seq n, n bytes | seq 2n, m <= n bytes, PSH or FIN

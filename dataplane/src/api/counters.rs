@@ -1,4 +1,4 @@
-//! What a worker counts. Written by its worker alone with relaxed stores; read by anybody at any time.
+//! Counters of a worker. The worker writes them with relaxed stores; any thread may read them at any time.
 
 use base::histogram::{Durations, Histogram};
 use base::metric::Descriptor;

@@ -123,8 +123,8 @@ impl Presence {
         self.plan();
     }
 
-    /// Processes the use of our `address` by another host. Returns true if it is to be reported, at most once per
-    /// [`LATER`] for each address.
+    /// Processes the use of our `address` by another host. Returns true if it is to be reported: every ten seconds
+    /// at most for each address.
     #[cold]
     pub fn conflict(
         &mut self,

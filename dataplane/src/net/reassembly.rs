@@ -37,8 +37,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Most fragments of a packet: enough for the longest one in fragments of 576 bytes.
 const MAX_PIECES: usize = 128;
-/// Least packet limit assumed for the compaction of stale queue entries, so that a small limit does not compact
-/// often.
+/// Stale queue entries tolerated before compaction, if the packet limit is smaller.
 const FEW: usize = 16;
 /// One peer may have at most one part in this many of all packets and bytes.
 const SHARE: usize = 4;

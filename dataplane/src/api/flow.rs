@@ -29,6 +29,6 @@ pub struct FlowInfo {
     pub own_window: u64,
     /// Estimated path MTU: largest IP packet in bytes.
     pub path_mtu: u16,
-    /// What limits the sender, and its delivery rate.
+    /// Limiting factors of the sender, and its delivery rate.
     pub limits: LimitInfo,
 }

@@ -8,8 +8,8 @@
 //! creates the ring and touches its pages. The [`Reader`] frees its memory and must outlive the tap. Times are
 //! those of the tap's own clock, since the rest of a worker has no wall clock.
 //!
-//! Left out: frames that the device itself drops, and their processing by another worker that owns the flow: a
-//! frame is recorded where it arrives.
+//! Left out: frames that the device itself drops, and results at another worker: a frame whose flow another worker
+//! owns is recorded where it arrives.
 
 mod filter;
 mod headers;

@@ -37,8 +37,8 @@ impl Recipe {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes the driver's sockets behind the copies: otherwise the copies would keep them, and their fanout
-    /// group, alive in the kernel.
+    /// Redirects the copies to a descriptor that never signals. Otherwise they would keep the driver's sockets and
+    /// their fanout group alive in the kernel.
     pub(crate) fn release(&self) -> Result<(), Error> {
         let never = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| failed("eventfd", e))?;
         self.sockets().iter_mut().try_for_each(|copy| redirect(copy, never.as_fd()))

@@ -268,7 +268,7 @@ impl Mbuf {
         head.append(packet.headers.len())?.copy_from_slice(&packet.headers);
         let v6 = if packet.ipv6 { sys::DDPD_CUT_IPV6 } else { 0 };
         let virtio = if how.virtio { sys::DDPD_CUT_VIRTIO } else { 0 };
-        // SAFETY: the buffer is valid and ours; its data are so many bytes of headers.
+        // SAFETY: the buffer is valid and ours; its data are the headers of these lengths.
         unsafe {
             sys::ddpd_mbuf_set_tx_cut(
                 head.raw(),
@@ -374,7 +374,7 @@ mod tests {
     use super::*;
     use crate::{Eal, EalConfig, Hugepages, Mempool, MempoolConfig, Room};
 
-    /// The only test of this program that starts the environment, which starts once.
+    /// The only test of this binary that starts the environment: it can be started once per process.
     #[test]
     fn lengths_that_contradict_the_headers_never_reach_the_fields_of_a_buffer() {
         let eal = EalConfig { hugepages: Hugepages::Never, memory_mib: 64, ..EalConfig::default() };

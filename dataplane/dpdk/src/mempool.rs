@@ -139,7 +139,7 @@ impl Mempool {
         if let Some(mut inner) = Arc::into_inner(self.0)
             && let Some(pool) = inner.pool.take()
         {
-            // SAFETY: this was the last owner, and the caller's promise.
+            // SAFETY: this was the last owner, and the caller guarantees that no buffer is in use.
             unsafe { pool.free() };
         }
     }

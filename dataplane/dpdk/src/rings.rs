@@ -35,7 +35,7 @@ impl Rings {
 impl Drop for Rings {
     fn drop(&mut self) {
         for ring in &self.0 {
-            // SAFETY: both devices over the ring are gone; the buffers still in it have no owner.
+            // SAFETY: both devices over the ring are removed; the buffers still in it have no owner.
             unsafe { sys::ddpd_ring_free_with_mbufs(ring.as_ptr()) }
         }
     }

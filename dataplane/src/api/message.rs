@@ -310,9 +310,9 @@ pub struct Connect {
     pub service: Service,
     /// Protection domain.
     pub pd: PdId,
-    /// Regions that are bound to the stream as soon as it has a number: the peer may use what the private
-    /// data advertise from the first byte on, and no other stream may meanwhile. Only such of its domain
-    /// that are bound to some stream already; to one that there is not, as a rule.
+    /// Regions that are bound to the stream as soon as it has a number. The peer may use regions advertised in the
+    /// private data from the first byte on, and no other stream may use them meanwhile. Only regions of the stream's
+    /// domain that are bound to a stream already, as a rule to one that does not exist; others are ignored.
     pub stags: Vec<Stag>,
     /// Private data for the peer, at most 512 bytes.
     pub private_data: Vec<u8>,
@@ -439,8 +439,7 @@ pub enum Event {
         /// True if the peer requests a solicited event.
         solicited: bool,
     },
-    /// The peer of a stream that the worker serves itself has invalidated a region, as in
-    /// [`Event::Received`].
+    /// The peer has invalidated a region, as in [`Event::Received`], on a stream whose service is the worker.
     Invalidated {
         /// The stream.
         stream: StreamId,

@@ -162,7 +162,7 @@ impl Mapping {
             };
         }
         // SAFETY: the destination lies inside the mapping, checked above; `bytes` cannot overlap it, because no
-        // reference into a mapping is ever made. Other copies may race: bytes have no invalid values, and no
+        // slice of a mapping is ever made. Other copies may race: bytes have no invalid values, and no
         // caller relies on an atomic copy.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr().add(at), bytes.len());
@@ -193,7 +193,7 @@ impl Mapping {
     pub(super) fn read(&self, at: usize, out: &mut [u8]) {
         assert!(out.len() <= self.len && at <= self.len - out.len());
         // SAFETY: the source lies inside the mapping, checked above; `out` cannot overlap it, because no
-        // reference into a mapping is ever made. Other copies may race, as in `write`.
+        // slice of a mapping is ever made. Other copies may race, as in `write`.
         unsafe {
             ptr::copy_nonoverlapping(self.start.as_ptr().add(at), out.as_mut_ptr(), out.len());
         }

@@ -7,7 +7,7 @@
 //! on a thread of its own, so that the rest of the process is not blocked.
 //!
 //! Peers, local programs and other workers may access the same bytes at the same time. So there are no references
-//! into a mapping, only copies through raw pointers, with both ends checked first.
+//! into a mapping except to atomics, only copies through raw pointers, with both ends checked first.
 //!
 //! All `unsafe` code of the crate is in this module. Left out: access rights of peers (`ddp`), and writing a
 //! staged file back (`control`).

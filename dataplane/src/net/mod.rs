@@ -278,7 +278,7 @@ impl Stack {
         match (interface.asking_for(address), address) {
             (Some(IpAddr::V4(s)), IpAddr::V4(t)) => arp::ask(interface, s, t, mac, out),
             (Some(IpAddr::V6(s)), IpAddr::V6(t)) => nd::ask(interface, s, t, mac, out),
-            // Without an address of its family there is no route to it, and it is never resolved.
+            // An interface without an address of the family has no route to the neighbour, which is never resolved.
             _ => {}
         }
     }

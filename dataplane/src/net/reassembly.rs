@@ -248,7 +248,7 @@ impl Reassembly {
         self.begun.front().map(|p| p.deadline)
     }
 
-    /// Returns the number of incomplete packets.
+    /// Returns the number of incomplete and discarded packets in memory.
     pub fn len(&self) -> usize {
         self.packets.len()
     }

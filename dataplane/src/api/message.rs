@@ -49,9 +49,8 @@ pub enum Command {
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Removes a region from the worker's replica of the STag table: from now on this worker places no bytes in
-    /// it. Answered by [`Event::Done`] once no stream has unacknowledged messages whose source is the region
-    /// either.
+    /// Removes a region from the worker's replica of the STag table: from now on this worker places no bytes in it.
+    /// Answered by [`Event::Done`] once all messages whose source is the region are acknowledged as well.
     RemoveStag {
         /// The region.
         stag: Stag,

@@ -1,4 +1,4 @@
-//! A device: found or made, set up, started, asked, removed.
+//! Life cycle of a device: lookup or creation, set-up, start, queries, removal.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_int};
@@ -24,19 +24,20 @@ use crate::types::{
 /// A device that is not started yet.
 pub struct Device {
     handle: Handle,
-    /// The arguments of a virtual device.
+    /// Arguments of a virtual device.
     args: String,
     /// Sockets of the process from before the device was made, by family.
     sockets_before: [BTreeMap<RawFd, u64>; 2],
 }
 
 impl Device {
-    /// Makes a virtual device. `name` begins with its driver's (`net_tap0`), `args` are the driver's.
+    /// Creates a virtual device. `name` begins with the driver's name (`net_tap0`); `args` are the driver's
+    /// arguments.
     pub fn virtual_device(eal: &Eal, name: &str, args: &str) -> Result<Device, Error> {
         Device::hotplug(eal, "vdev", name, args)
     }
 
-    /// Takes over a PCI device that [`EalConfig::pci`](crate::EalConfig::pci) named.
+    /// Opens a PCI device that [`EalConfig::pci`](crate::EalConfig::pci) named.
     pub fn pci(eal: &Eal, address: &str) -> Result<Device, Error> {
         let lock = eal.lock_devices();
         // The bus was scanned and probed when the environment started.
@@ -61,12 +62,12 @@ impl Device {
         Device { handle, args: String::new(), sockets_before: Default::default() }
     }
 
-    /// Its capabilities.
+    /// Returns the device's capabilities.
     pub fn info(&self) -> Result<DeviceInfo, Error> {
         self.handle.info()
     }
 
-    /// Its MAC address.
+    /// Returns the device's MAC address.
     pub fn mac(&self) -> Result<[u8; 6], Error> {
         let mut mac = [0; 6];
         // SAFETY: the port is ours and valid; the function fills six bytes.
@@ -75,7 +76,7 @@ impl Device {
         Ok(mac)
     }
 
-    /// Makes its pool, sets it up and starts it. Returns what can be asked of it later, and its queues.
+    /// Creates the device's pool, sets the device up and starts it. Returns the started device and its queues.
     pub fn start(
         mut self,
         config: &DeviceConfig,
@@ -93,8 +94,8 @@ impl Device {
         if let Err(error) = set_up {
             drop(lock);
             drop(self);
-            // SAFETY: only this device's driver ever had the pool, and the device is gone. What the
-            // driver took and did not return (AF_XDP's does not) is no longer used.
+            // SAFETY: only this device's driver ever had the pool, and the device is removed. Buffers that the
+            // driver took and did not return (AF_XDP's does not) are no longer used.
             unsafe { pool.free_with_all_buffers() };
             return Err(StartError::Device(error));
         }
@@ -121,7 +122,7 @@ impl Device {
         Ok((Started { handle, pool }, rx, tx))
     }
 
-    /// Returns what an idle worker can wait on.
+    /// Sets the device up. Returns the descriptor on which an idle worker can wait.
     fn set_up(&mut self, config: &DeviceConfig, pool: &Mempool) -> Result<IdleFd, Error> {
         let port = self.handle.port();
         let name = self.handle.name().to_owned();
@@ -156,24 +157,24 @@ impl Device {
         self.handle.start(config.reconnect)
     }
 
-    /// The large packets that the device cuts by itself.
+    /// Returns the segmentation by the device itself.
     fn segmentation(&self, config: &DeviceConfig) -> Segmentation {
         if !(config.tx.tcp_segmentation && config.tx.multi_segments) {
             return Segmentation::NONE;
         }
         let most = self.handle.raw_info().map_or(0, |info| info.tx_segments_max);
-        // One buffer has the headers. A packet that takes the whole ring would never find room.
+        // One buffer holds the headers. A packet as large as the ring would never find room.
         let segments = most.saturating_sub(1).min(config.tx_descriptors / 4);
-        // librte_gso, by which the tap driver cuts, does not know IPv6.
+        // librte_gso, which the TAP driver uses, does not support IPv6.
         let ipv6 = !self.handle.name().starts_with("net_tap");
         Segmentation { ipv4: true, ipv6, segments, virtio: false }
     }
 
-    /// A descriptor per queue, or `None` where it is not certain which it is.
+    /// Returns a descriptor per queue, or `None` if its assignment is uncertain.
     fn idle_fds(&self, config: &DeviceConfig) -> Vec<Option<RawFd>> {
         let queues = config.queues;
         let new = match config.idle {
-            // A frontend's descriptors come and go with it, see `Vhost`.
+            // A frontend's descriptors change with it, see `Vhost`.
             IdleFd::None | IdleFd::VhostKick | IdleFd::RxInterrupt => {
                 return vec![None; queues as usize];
             }
@@ -191,17 +192,17 @@ impl Device {
     }
 }
 
-/// The sockets that a driver has opened, by queue; `None` where it is not certain which is which.
+/// Returns the sockets that a driver has opened, by queue; `None` if their order is uncertain.
 pub(crate) fn by_queue(mut new: Vec<(RawFd, u64)>, queues: u16) -> Vec<Option<RawFd>> {
     if new.len() != usize::from(queues) {
         return vec![None; usize::from(queues)];
     }
-    // The driver opens them in the queues' order, and inodes are given out upwards.
+    // The driver opens them in the order of queues, and inode numbers ascend.
     new.sort_unstable_by_key(|&(_, inode)| inode);
     new.into_iter().map(|(fd, _)| Some(fd)).collect()
 }
 
-/// Makes a device and returns DPDK's number of it. The devices are locked.
+/// Makes a device and returns DPDK's number of it. The caller holds the lock of devices.
 pub(crate) fn plug(bus: &str, name: &str, args: &str) -> Result<u16, Error> {
     log::forget_recent();
     let what = || format!("device {name} ({}) cannot be made", log::without_secrets(args));
@@ -214,26 +215,27 @@ pub(crate) fn plug(bus: &str, name: &str, args: &str) -> Result<u16, Error> {
     port_by_name(name)
 }
 
-/// Has a device receive what goes to groups.
+/// Enables reception of multicast frames.
 pub(crate) fn receive_groups(port: u16, config: &DeviceConfig) {
-    // Drivers without these filters receive everything anyway and say "not supported".
+    // Drivers without these filters receive all frames anyway and return "not supported".
     // SAFETY: the port is ours.
     let groups = config.all_multicast && unsafe { sys::rte_eth_allmulticast_enable(port) } == 0;
-    // Of af_packet and af_xdp only all frames can be had, and neighbour solicitations go to groups (RFC 4861 §4.3).
+    // af_packet and af_xdp support only promiscuous mode, and neighbour solicitations are multicast (RFC 4861
+    // §4.3).
     if config.promiscuous || config.all_multicast && !groups {
         // SAFETY: the port is ours.
         unsafe { sys::rte_eth_promiscuous_enable(port) };
     }
 }
 
-/// Sets a device up, which is not started.
+/// Sets up a device that is not started.
 pub(crate) fn configure(
     handle: &Handle,
     config: &DeviceConfig,
     pool: &Mempool,
 ) -> Result<(), Error> {
     let (port, name) = (handle.port(), handle.name());
-    // Without a rule SCTP packets are spread at least: not all of them are received by one worker.
+    // Without a rule, SCTP packets are at least spread, so that one worker does not receive all of them.
     let functions = sys::DDPD_RSS_IPV4
         | sys::DDPD_RSS_IPV6
         | sys::DDPD_RSS_TCP4
@@ -260,14 +262,14 @@ pub(crate) fn configure(
         rss_functions: u64::from(functions) & offered,
     };
     let numa = pool.config().numa.map_or(-1, |node| node as c_int);
-    // SAFETY: the port is ours and not started; the structure and its key outlive the call; the pool
-    // is kept by the handle for as long as the device.
+    // SAFETY: the port is ours and not started; the structure and its key outlive the call; the handle keeps the
+    // pool as long as the device.
     let code = unsafe { sys::ddpd_port_configure(port, &mut conf, pool.raw(), numa) };
     check(format!("device {name} refuses its set-up"), code)?;
     if config.set_mtu {
         // SAFETY: the port is ours.
         let code = unsafe { sys::ddpd_port_set_mtu(port, config.mtu) };
-        // Not every driver has the call; the size was in the set-up already.
+        // Some drivers lack the call; the set-up contained the MTU already.
         if code != 0 && code != -ENOTSUP {
             return Err(Error::new(format!("device {name} refuses MTU {}", config.mtu), code));
         }
@@ -277,7 +279,7 @@ pub(crate) fn configure(
 
 const ENOTSUP: c_int = 95;
 
-/// A started device, to be asked. It stays open while this or one of its queues lives.
+/// A started device. It stays open as long as this value or one of its queues.
 #[derive(Clone)]
 pub struct Started {
     pub(crate) handle: Arc<Handle>,
@@ -285,27 +287,27 @@ pub struct Started {
 }
 
 impl Started {
-    /// The pool that its driver allocates from, and that frames to be sent may come from.
+    /// Returns the pool that the driver allocates from. Sent frames may come from it too.
     pub fn pool(&self) -> &Mempool {
         &self.pool
     }
 
-    /// Its name with DPDK.
+    /// Returns DPDK's name of the device.
     pub fn name(&self) -> &str {
         self.handle.name()
     }
 
-    /// Which rules it has taken, if it was [asked](crate::Rss::sctp_rules) for them.
+    /// Returns the accepted SCTP rules, if they were [requested](crate::Rss::sctp_rules).
     pub fn sctp_rules(&self) -> SctpRules {
         self.handle.sctp_rules()
     }
 
-    /// The link's state now.
+    /// Returns the link's present state.
     pub fn link(&self) -> LinkState {
         self.handle.link()
     }
 
-    /// Its counters now.
+    /// Returns the device's present counters.
     pub fn stats(&self) -> Result<DeviceStats, Error> {
         let mut stats = sys::ddpd_port_stats::default();
         // SAFETY: the port is ours and valid; the structure is filled.

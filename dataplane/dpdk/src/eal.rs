@@ -1,9 +1,9 @@
-//! DPDK's environment: started once in a process, and there until the process ends. DPDK could end it
-//! before, but unmaps its memory then while its interrupt thread may still be at work in it.
+//! DPDK's environment (EAL): started once per process, and never stopped. DPDK could stop it, but would unmap its
+//! memory while its interrupt thread may still use it.
 //!
-//! The environment wants a "main lcore" and gives it to the thread that starts it. That thread is one of
-//! ours, made for this and gone afterwards: no thread of the caller's is pinned, renamed or registered.
-//! Workers register themselves after they have pinned themselves.
+//! The environment makes the thread that starts it the "main lcore". That is a temporary thread, made for this
+//! purpose: no thread of the caller is pinned, renamed or registered. Workers register themselves after they have
+//! pinned themselves.
 
 use std::ffi::{CString, c_char, c_int};
 use std::fmt;
@@ -19,25 +19,24 @@ use crate::error::{EalError, Error, check};
 use crate::log::{self, LogLevel};
 use crate::pool::Pool;
 
-/// How the environment is started.
+/// Parameters of the environment.
 #[derive(Clone, Debug)]
 pub struct EalConfig {
     /// Hugepages or ordinary memory.
     pub hugepages: Hugepages,
-    /// MiB for all pools and rings together. Ordinary memory is limited to this; with hugepages more is
-    /// taken when needed.
+    /// MiB for all pools and rings together. A limit with ordinary memory; with hugepages more is allocated when
+    /// needed.
     pub memory_mib: u32,
-    /// Addresses of the PCI devices that may be used, as in `0000:01:00.0`, each with its driver's
-    /// arguments behind a comma if it has any. The bus is not even looked at
-    /// when there are none.
+    /// Addresses of the usable PCI devices, as `0000:01:00.0`, each with its driver's arguments behind a comma if
+    /// it has any. If empty, the bus is not scanned.
     pub pci: Vec<String>,
-    /// DPDK answers on its telemetry socket.
+    /// Enable DPDK's telemetry socket.
     pub telemetry: bool,
-    /// More arguments for `rte_eal_init`, as they are.
+    /// More arguments for `rte_eal_init`, passed unchanged.
     pub extra: Vec<String>,
     /// Lines of DPDK's log at this level or worse go to `log`.
     pub log_level: LogLevel,
-    /// Where they go: any thread, never at the same time as under a lock of DPDK's own queues.
+    /// Receiver of these lines. Any thread may call it, never under a lock of DPDK's own queues.
     pub log: fn(LogLevel, &str),
 }
 
@@ -55,7 +54,7 @@ impl Default for EalConfig {
     }
 }
 
-/// The running environment. Clones are the same one.
+/// The running environment. Clones refer to the same one.
 #[derive(Clone)]
 pub struct Eal(Arc<Inner>);
 
@@ -63,32 +62,32 @@ struct Inner {
     hugepages: bool,
     statement: String,
     registered: AtomicUsize,
-    /// Pools without owner, whose buffers may still be in use.
+    /// Retired pools: without owner, with buffers that may still be in use.
     retired: Mutex<Vec<Pool>>,
-    /// Device creation and removal, which DPDK does not guard against itself.
+    /// Serialises making and removal of devices, which DPDK does not.
     devices: Mutex<()>,
 }
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 static NEXT_ID: AtomicU32 = AtomicU32::new(0);
 
-/// A number that no name in this process has been made of yet. DPDK's names are of the whole process.
+/// Returns a number that is unique in this process, for DPDK's process-wide names.
 pub fn next_id() -> u32 {
     NEXT_ID.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The version of libdpdk that runs, such as `DPDK 22.11.6`. Needs no environment.
+/// Returns the version of the loaded libdpdk, such as `DPDK 22.11.6`. Requires no environment.
 pub fn version() -> &'static str {
     // SAFETY: DPDK returns a NUL-terminated string that lives as long as the process.
     let version = unsafe { std::ffi::CStr::from_ptr(sys::rte_version()) };
     version.to_str().unwrap_or("DPDK")
 }
 
-/// The year and month of the headers that the bindings were made of.
+/// Year and month of the release whose headers the bindings were made from.
 const HEADERS: (u32, u32) = (sys::DDPD_HEADERS_YEAR, sys::DDPD_HEADERS_MONTH);
 
-/// Refuses a libdpdk of another release than the headers: its structures may lie otherwise. Only the bugfix
-/// number may differ.
+/// Refuses a libdpdk of another release than the headers, since the layout of its structures may differ. Only the
+/// bugfix number may differ.
 fn check_release(running: &str) -> Result<(), EalError> {
     let mut numbers = running.trim_start_matches("DPDK ").split(['.', '-', '~']).map(str::parse);
     match (numbers.next(), numbers.next()) {
@@ -101,8 +100,7 @@ fn check_release(running: &str) -> Result<(), EalError> {
 }
 
 impl Eal {
-    /// Starts the environment. It can be done once in the life of a process, and needs no privilege
-    /// unless PCI devices are named.
+    /// Starts the environment. Possible once per process; requires no privilege unless PCI devices are named.
     pub fn start(config: &EalConfig) -> Result<Eal, EalError> {
         check_release(version())?;
         let free = free_hugepage_bytes();
@@ -138,21 +136,21 @@ impl Eal {
         })))
     }
 
-    /// True when its memory is in hugepages.
+    /// Returns true if its memory is in hugepages.
     pub fn has_hugepages(&self) -> bool {
         self.0.hugepages
     }
 
-    /// One sentence on what memory it has and why.
+    /// Returns one sentence on the kind of its memory and the reason.
     pub fn statement(&self) -> &str {
         &self.0.statement
     }
 
-    /// Registers the calling thread, so that pools give it a cache of buffers. Do it after pinning. At
-    /// most 127 threads can be registered at a time.
+    /// Registers the calling thread, so that pools give it a cache of buffers. Call it after pinning the thread.
+    /// At most 127 threads can be registered at a time.
     pub fn register_thread(&self) -> Result<ThreadRegistration, Error> {
         log::forget_recent();
-        // Counted before the first call that can fill a cache, uncounted after the last.
+        // Counted before the first call that can fill a cache, uncounted after the last one.
         self.0.registered.fetch_add(1, Ordering::SeqCst);
         // SAFETY: may be called by any thread, once or again.
         if unsafe { sys::rte_thread_register() } != 0 {
@@ -169,7 +167,7 @@ impl Eal {
         self.0.sweep();
     }
 
-    /// Pools that have no owner and still buffers in use somewhere.
+    /// Returns the number of retired pools with buffers still in use.
     pub fn retired_pools(&self) -> usize {
         self.0.retired().len()
     }
@@ -179,14 +177,14 @@ impl Eal {
         self.0.sweep();
     }
 
-    /// Held while devices are made or removed.
+    /// Locks making and removal of devices.
     pub(crate) fn lock_devices(&self) -> DeviceLock<'_> {
         let guard = self.0.devices.lock().unwrap_or_else(PoisonError::into_inner);
         log::set_quiet(true);
         DeviceLock { _guard: guard }
     }
 
-    /// The same, if it is not held.
+    /// Locks making and removal of devices, unless locked already.
     pub(crate) fn try_lock_devices(&self) -> Option<DeviceLock<'_>> {
         let guard = self.0.devices.try_lock().ok()?;
         log::set_quiet(true);
@@ -194,7 +192,7 @@ impl Eal {
     }
 }
 
-/// Held while devices are made or removed, with the log quiet.
+/// Lock of making and removal of devices. The log is quiet while it is held.
 pub(crate) struct DeviceLock<'a> {
     _guard: MutexGuard<'a, ()>,
 }
@@ -218,8 +216,8 @@ impl Inner {
 
     fn sweep(&self) {
         let mut retired = self.retired();
-        // A registered thread frees into its cache, whose count moves before its content does. Others go
-        // through the pool's ring, whose count changes last: once all buffers are counted, they have left.
+        // A registered thread frees into its cache, whose count changes before its content. Other threads free
+        // into the pool's ring, whose count changes last: once all buffers are counted, these threads have left.
         if self.registered.load(Ordering::SeqCst) != 0 {
             return;
         }
@@ -235,14 +233,14 @@ impl Inner {
     }
 }
 
-/// A thread that DPDK knows, until this is dropped. Stays in the thread that made it.
+/// Registration of a thread with DPDK until dropped. Must be dropped on the same thread.
 pub struct ThreadRegistration {
     eal: Eal,
     not_send: PhantomData<*mut ()>,
 }
 
 impl ThreadRegistration {
-    /// The number DPDK gave the thread.
+    /// Returns DPDK's number of the thread.
     pub fn lcore(&self) -> u32 {
         // SAFETY: reads a number of this thread.
         u32::try_from(unsafe { sys::ddpd_lcore_id() }).expect("the thread is registered")
@@ -265,7 +263,7 @@ impl Drop for ThreadRegistration {
 
 fn init(args: Vec<CString>) -> Result<(), EalError> {
     let count = args.len() as c_int;
-    // DPDK keeps pointers to its arguments and permutes the array: both stay for the process's life.
+    // DPDK keeps pointers to its arguments and permutes the array, so both are leaked.
     let args: &'static mut [*mut c_char] =
         Vec::leak(args.into_iter().map(CString::into_raw).collect::<Vec<_>>());
     // SAFETY: `count` NUL-terminated strings in an array, all of static lifetime.
@@ -284,12 +282,12 @@ fn init(args: Vec<CString>) -> Result<(), EalError> {
 }
 
 fn arguments(config: &EalConfig, hugepages: bool) -> Vec<String> {
-    // The main lcore floats over what this process may run on.
+    // The main lcore may run on all processors of this process.
     let mut args = vec!["ddpd".to_owned(), "--lcores".into(), format!("0@({})", allowed_cpus())];
     if !config.telemetry {
         args.push("--no-telemetry".into());
     }
-    // Nothing is shared through files, so all may have the same directory.
+    // No memory is shared through files, so all processes may use the same directory.
     args.push("--file-prefix=ddpd".into());
     if hugepages {
         args.push("--in-memory".into());
@@ -307,7 +305,8 @@ fn arguments(config: &EalConfig, hugepages: bool) -> Vec<String> {
     args
 }
 
-/// The processors that this process may use, as DPDK lists them; all that it can name if unknown.
+/// Returns the processors that this process may use, in DPDK's list format; all that the format can name if
+/// unknown.
 fn allowed_cpus() -> String {
     std::fs::read_to_string("/proc/self/status")
         .ok()
@@ -330,7 +329,7 @@ fn statement(config: &EalConfig, hugepages: bool, free: u64) -> String {
     format!("packet buffers are in ordinary memory, at most {} MiB ({why})", config.memory_mib)
 }
 
-/// Bytes in hugepages that are free, of all sizes and nodes.
+/// Returns the bytes in free hugepages of all sizes and nodes.
 fn free_hugepage_bytes() -> u64 {
     let Ok(sizes) = std::fs::read_dir("/sys/kernel/mm/hugepages") else { return 0 };
     sizes

@@ -1,18 +1,18 @@
-//! Where DPDK's return codes become errors.
+//! Conversion of DPDK's return codes to errors.
 
 use std::ffi::{CStr, c_int};
 
 use crate::log;
 
-/// A call of DPDK that failed.
+/// A failed call of DPDK.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{what}: {} ({errno}){}", strerror(*.errno), appendix(.logged))]
 pub struct Error {
-    /// What was being done, in words.
+    /// The attempted action, in words.
     pub what: String,
-    /// A positive `errno`, or 0 when DPDK gave none.
+    /// A positive `errno`, or 0 if DPDK gave none.
     pub errno: i32,
-    /// What DPDK logged meanwhile at warning level or worse, the latest last.
+    /// DPDK's log lines of the call at warning level or worse, the latest last.
     pub logged: Vec<String>,
 }
 
@@ -22,7 +22,7 @@ impl Error {
     }
 }
 
-/// Turns "0 or a count, or a negative errno" into a result.
+/// Converts a return code (0 or a count, or a negative errno) to a result.
 pub(crate) fn check(what: impl Into<String>, code: c_int) -> Result<u32, Error> {
     u32::try_from(code).map_err(|_| Error::new(what, code))
 }
@@ -40,23 +40,23 @@ fn appendix(lines: &[String]) -> String {
     if lines.is_empty() { String::new() } else { format!("; DPDK says: {}", lines.join(" / ")) }
 }
 
-/// Why the environment cannot start. Each is one sentence for the operator.
+/// Reason why the environment cannot start. Each is one sentence for the operator.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum EalError {
-    /// It can be started once in the life of a process.
+    /// The environment was started before: it can be started once per process.
     #[error(
         "DPDK's environment is already running in this process, or was; it can be started once"
     )]
     AlreadyStarted,
-    /// The library is not the one that this program was built for.
+    /// The library is of another release than this program was built for.
     #[error(
         "this program was built with the headers of DPDK {headers}, and the library is {running}: build it anew \
          (cargo clean -p dpdk-sys)"
     )]
     OtherRelease {
-        /// The release of the headers.
+        /// Release of the headers.
         headers: String,
-        /// What the library says of itself.
+        /// Release reported by the library.
         running: String,
     },
     /// Hugepages were required.
@@ -65,24 +65,24 @@ pub enum EalError {
          hugetlbfs, or let the configuration do without"
     )]
     NoHugepages,
-    /// DPDK takes arguments that end with a NUL.
+    /// A string contains a NUL byte, but DPDK's arguments are NUL-terminated.
     #[error("a string for DPDK holds a NUL byte: {0:?}")]
     Nul(String),
     /// `rte_eal_init` failed.
     #[error("DPDK's environment does not start: {0}")]
     Init(Error),
-    /// The thread that starts it could not be made.
+    /// The thread that starts the environment could not be created.
     #[error("the thread that starts DPDK's environment cannot be made: {0}")]
     Thread(String),
 }
 
-/// Why a device does not start.
+/// Reason why a device does not start.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StartError {
-    /// Its packet buffers do not fit into the environment's memory.
+    /// The device's packet buffers do not fit into the environment's memory.
     #[error("{0}")]
     Pool(Error),
-    /// The device refuses.
+    /// The device or its driver refuses.
     #[error("{0}")]
     Device(Error),
 }

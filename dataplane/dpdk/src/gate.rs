@@ -1,58 +1,58 @@
-//! What keeps queues out of a memif driver while its device is stopped and started anew, and while memory that it shared
-//! with its peer is unmapped. Each poll of a queue passes a [`Gate`].
+//! Excludes queues from a driver: memif's while its device is restarted or memory shared with its peer is unmapped,
+//! and `af_packet`'s while its device is made again. Each poll of a queue passes a [`Gate`].
 //!
-//! Only a device that reconnects (a client) is stopped and started anew. A connection that was made gets
-//! [a while](PATIENCE) to come up. The server may be starting, and its driver ends its process (`rte_panic`) over a
-//! connection that is closed before it has been greeted.
+//! Only a device that reconnects (a client) is restarted. A new connection gets [some time](PATIENCE) to come up:
+//! the server may be starting, and its driver ends its process (`rte_panic`) if a connection is closed before the
+//! greeting.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock, TryLockError};
 
 use dpdk_sys as sys;
 
-/// Times that a started device is found without link before it is started anew: 5 s.
+/// Checks without a link after which a started device is restarted: 5 s.
 const PATIENCE: u32 = 20;
 
-/// Open while the device is started.
+/// A gate, open while the device is started.
 pub(crate) struct Gate {
     started: RwLock<bool>,
-    /// How often the link may still be found down before the device is started anew.
+    /// Remaining checks without a link before the device is restarted.
     patience: AtomicU32,
 }
 
 impl Gate {
-    /// Of a device that is not started.
+    /// Creates the gate of a device that is not started.
     pub(crate) fn new() -> Gate {
         Gate { started: RwLock::new(false), patience: AtomicU32::new(0) }
     }
 
-    /// Of a device that is started.
+    /// Creates the gate of a started device.
     pub(crate) fn open() -> Gate {
         Gate { started: RwLock::new(true), ..Gate::new() }
     }
 
-    /// Runs `poll` if the device is started, and keeps it so meanwhile.
+    /// Runs `poll` if the device is started, which cannot be stopped meanwhile.
     pub(crate) fn pass<T>(&self, poll: impl FnOnce() -> T) -> Option<T> {
         match self.started.try_read() {
             Ok(started) if *started => Some(poll()),
             Ok(_) | Err(TryLockError::WouldBlock) => None,
-            // Nothing that panics runs with the gate closed.
+            // The gate is closed only by code that does not panic.
             Err(TryLockError::Poisoned(_)) => None,
         }
     }
 
-    /// Returns once each poll that has begun is over. Polls that come meanwhile are turned away, so that it is soon.
+    /// Waits until each poll that has begun is over. New polls are refused meanwhile, so the wait is short.
     pub(crate) fn wait_for_polls(&self) {
         self.closed(|_| ());
     }
 
-    /// The link was found up: when it is down the next time, the peer is gone.
+    /// Notes that the link is up: when it is down the next time, the peer has disconnected.
     pub(crate) fn is_up(&self) {
         self.patience.store(0, Ordering::Relaxed);
     }
 
-    /// The link was found down. If the device is started and the peer has had its time, it is stopped. If
-    /// it is not started then, it is started; that fails without a peer.
+    /// Processes a link that is down. Once the peer's time is over, a started device is stopped. A stopped device
+    /// is started, which fails without a peer.
     pub(crate) fn restart(&self, port: u16) {
         let left = self.patience.load(Ordering::Relaxed);
         if left > 0 {
@@ -72,7 +72,7 @@ impl Gate {
         });
     }
 
-    /// Runs `change` while no queue is polled. It may change whether the device is started.
+    /// Runs `change` while no queue is polled. It gets, and may change, whether the device is started.
     pub(crate) fn closed<T>(&self, change: impl FnOnce(&mut bool) -> T) -> T {
         change(&mut self.started.write().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,7 +1,7 @@
-//! A device of DPDK that is open, shared by what asks it and by its queues; closed and removed on drop.
+//! An open device of DPDK, shared by [`Started`](crate::Started) and its queues; closed and removed on drop.
 //!
-//! A device that reconnects (a memif client) is looked after by an alarm in the environment's interrupt thread, every
-//! quarter of a second: its driver does not try again by itself when it found no peer or lost it. The driver notices a
+//! For a device that reconnects (a memif client), an alarm in the environment's interrupt thread checks the link
+//! every quarter of a second: its driver does not retry when it found no peer or lost it. The driver detects a
 //! lost peer in the same thread, so the two never run at the same time.
 //!
 //! An `af_packet` device may be removed and made again while its queues are in use, see [`crate::remake`].
@@ -34,43 +34,44 @@ const ENOTSUP: c_int = 95;
 /// DPDK's number of a device that could not be made again.
 pub(crate) const NO_PORT: u16 = u16::MAX;
 
-/// How often a device that reconnects is polled.
+/// Interval in microseconds at which the link of a device that reconnects is checked.
 const INTERVAL_US: u64 = 250_000;
 
 /// A device of DPDK, closed and removed on drop. Queues share it.
 pub(crate) struct Handle {
-    /// DPDK's number of the device, which changes when it is made again; [`NO_PORT`] while there is none. Stable while
-    /// the gate is passed.
+    /// DPDK's number of the device, which changes when it is made again; [`NO_PORT`] while there is none. Stable
+    /// while the gate is passed.
     port: AtomicU16,
     name: String,
     started: bool,
     eal: Eal,
-    /// What the driver allocates from; set when the device is started.
+    /// Pool that the driver allocates from; set when the device is started.
     pool: Option<Mempool>,
-    /// What a ring device sends to and receives from.
+    /// Rings that a ring device sends to and receives from.
     rings: Option<Arc<Rings>>,
     /// AF_XDP sockets that the driver opened: descriptor and inode.
     xdp_sockets: Vec<(RawFd, u64)>,
     guard: Guard,
-    /// Which rules the device has, to be destroyed before it stops.
+    /// SCTP rules of the device, which are destroyed before it stops.
     sctp_rules: SctpRules,
-    /// The driver works in the interrupt thread, and wants to be started, stopped and removed there.
+    /// True if the driver works in the interrupt thread, and must be started, stopped and removed there.
     by_interrupts: bool,
-    /// Of a device that can be made again.
+    /// Arguments of a device that can be made again.
     recipe: Option<Recipe>,
 }
 
-/// What keeps workers out of the driver.
+/// Excludes workers from the driver.
 enum Guard {
     Open,
-    /// Of a device whose driver works in the interrupt thread; it knows whether the device is started.
+    /// For a device whose driver works in the interrupt thread, or that can be made again. Contains whether the
+    /// device is started.
     Gate(Arc<Gate>),
-    /// Of a vhost-user port; it knows whether there is a frontend.
+    /// For a vhost-user port. Contains the connected frontend.
     Vhost(Box<Vhost>),
 }
 
 impl Handle {
-    /// A port that is not set up yet. `rings`: what a ring device sends to and receives from.
+    /// Creates the handle of a port that is not set up yet. `rings` are those of a ring device.
     pub(crate) fn new(eal: &Eal, port: u16, name: &str, rings: Option<Arc<Rings>>) -> Handle {
         Handle {
             port: AtomicU16::new(port),
@@ -87,7 +88,7 @@ impl Handle {
         }
     }
 
-    /// The device, which is not started yet, can be made again.
+    /// Stores the recipe of a device that can be made again. The device is not started yet.
     pub(crate) fn keep_recipe(&mut self, recipe: Recipe) {
         self.recipe = Some(recipe);
     }
@@ -100,17 +101,17 @@ impl Handle {
         &self.eal
     }
 
-    /// The driver allocates from this pool for as long as the device is open.
+    /// Keeps the pool that the driver allocates from as long as the device is open.
     pub(crate) fn keep_pool(&mut self, pool: Mempool) {
         self.pool = Some(pool);
     }
 
-    /// Sockets that the driver opened and forgets to close.
+    /// Takes over sockets that the driver opened and does not close.
     pub(crate) fn own_xdp_sockets(&mut self, sockets: Vec<(RawFd, u64)>) {
         self.xdp_sockets = sockets;
     }
 
-    /// Asks the device, which is started, for [`Rss::sctp_rules`].
+    /// Requests [`Rss::sctp_rules`] of the started device.
     pub(crate) fn ask_for_sctp_rules(&mut self, rss: &Rss) {
         let (key, table) = (&rss.key, &rss.table);
         let ask = |ipv6: bool| {
@@ -134,7 +135,7 @@ impl Handle {
         self.sctp_rules
     }
 
-    /// Begins to follow the frontends of a started vhost-user port.
+    /// Starts to follow the frontends of a started vhost-user port.
     pub(crate) fn watch_frontends(&mut self, queues: u16) -> Result<(), Error> {
         let what = || format!("the frontends of device {} cannot be followed", self.name);
         let vhost = Vhost::new(self.port(), queues).map_err(|code| Error::new(what(), code))?;
@@ -162,7 +163,7 @@ impl Handle {
         &self.xdp_sockets
     }
 
-    /// Starts the device. One that reconnects may find no peer yet, and is tried again from [`Handle::watch`] on.
+    /// Starts the device. A device that reconnects may find no peer yet; [`Handle::watch`] starts its retries.
     pub(crate) fn start(&mut self, reconnect: bool) -> Result<(), Error> {
         let port = self.port();
         if self.by_interrupts && !unmapping::is_guarded() {
@@ -189,7 +190,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Starts a device that is set up and has no user.
+    /// Starts a device that is set up and not in use.
     pub(crate) fn start_driver(&self) -> Result<(), Error> {
         let port = self.port();
         // SAFETY: the port is ours, set up, and has no user yet.
@@ -203,9 +204,9 @@ impl Handle {
         self.guard = Guard::Gate(gate);
     }
 
-    /// Begins to look after a device that reconnects. The alarm is cancelled when the device is dropped.
+    /// Starts the link checks of a device that reconnects. The alarm is cancelled when the device is dropped.
     pub(crate) fn watch(self: &Arc<Self>) -> Result<(), Error> {
-        // SAFETY: the handle stays where it is in its `Arc`, and cancels the alarm when it is dropped.
+        // SAFETY: the `Arc` does not move the handle, which cancels the alarm when it is dropped.
         let code = unsafe { sys::rte_eal_alarm_set(INTERVAL_US, Some(ring), self.as_argument()) };
         check(format!("no timer for device {}", self.name), code).map(|_| ())
     }
@@ -216,11 +217,11 @@ impl Handle {
 
     #[inline]
     pub(crate) fn port(&self) -> u16 {
-        // The gate orders it.
+        // Ordered by the gate.
         self.port.load(Ordering::Relaxed)
     }
 
-    /// The device was removed, or made again. The gate is closed.
+    /// Sets the device's number after its removal or remake. The gate is closed.
     pub(crate) fn set_port(&self, port: u16) {
         self.port.store(port, Ordering::Relaxed);
     }
@@ -229,13 +230,13 @@ impl Handle {
         &self.name
     }
 
-    /// Runs a change of the device's state where its driver can bear it.
+    /// Runs a change of the device's state on the thread that its driver requires.
     fn on_driver_thread<T: Send>(&self, change: impl FnOnce() -> T + Send) -> T {
         if self.by_interrupts { interrupts::run(change) } else { change() }
     }
 
-    /// Polls a queue, unless the device is stopped or without a frontend at the moment. `burst` gets DPDK's number of
-    /// the device.
+    /// Polls a queue, unless the device is stopped or has no frontend at the moment. `burst` gets DPDK's number
+    /// of the device.
     #[inline]
     pub(crate) fn poll(&self, queue: u16, burst: impl FnOnce(u16) -> u16) -> usize {
         let burst = || burst(self.port());
@@ -246,8 +247,8 @@ impl Handle {
         }
     }
 
-    /// As [`poll`](Self::poll); `burst` is told which large packets are cut, by the frontend of a vhost-user port and else
-    /// by the `device`.
+    /// Polls a queue as [`poll`](Self::poll) does. `burst` also gets the segmentation: the frontend's on a
+    /// vhost-user port, else `device`.
     pub(crate) fn poll_cutting(
         &self,
         queue: u16,
@@ -272,7 +273,7 @@ impl Handle {
         }
     }
 
-    /// Starts anew a device whose link is down. When devices are being made it is for the next time.
+    /// Restarts a device whose link is down. While other devices are being made it waits for the next alarm.
     fn reconnect(&self) {
         let Some(gate) = self.gate() else { return };
         if self.link().up {
@@ -290,8 +291,8 @@ impl Handle {
         Ok(info)
     }
 
-    /// The AF_XDP driver of 22.11 forgets its sockets when it is removed: the interface's queue would stay
-    /// taken for as long as this process lives.
+    /// Closes the sockets of the AF_XDP driver. The driver of 22.11 leaks them when it is removed: the
+    /// interface's queue would stay in use as long as this process runs.
     fn close_xdp_sockets(&self) {
         let open = host::sockets(AF_XDP);
         for (fd, inode) in &self.xdp_sockets {
@@ -342,21 +343,22 @@ impl Drop for Handle {
     fn drop(&mut self) {
         let gate = self.gate().cloned();
         if gate.is_some() {
-            // SAFETY: cancels what `watch` and `ring` set; waits for one that is ringing, unless it is this thread.
+            // SAFETY: cancels the alarm that `watch` and `ring` set; waits for a running one, unless on this
+            // thread.
             unsafe { sys::rte_eal_alarm_cancel(Some(ring), self.as_argument()) };
         }
         let _lock = self.eal.lock_devices();
         let started = gate.as_ref().map_or(self.started, |gate| gate.is_started());
-        // No worker is left that would have to know.
+        // All queues are dropped, so no worker has to be notified.
         if let Guard::Vhost(vhost) = std::mem::replace(&mut self.guard, Guard::Open)
             && !vhost.unwatch()
         {
-            // DPDK may call it for ever.
+            // DPDK may call it at any later time.
             let _: &mut Vhost = Box::leak(vhost);
         }
         let port = self.port();
         let has_rules = self.sctp_rules != SctpRules::default();
-        // SAFETY: the last user is gone: queues share this handle. The port is ours and valid.
+        // SAFETY: the last user is dropped: queues share this handle. The port is ours and valid.
         self.on_driver_thread(|| unsafe {
             if has_rules {
                 sys::ddpd_port_flush_rules(port);
@@ -378,16 +380,16 @@ impl Drop for Handle {
     }
 }
 
-/// The alarm of a device that reconnects.
+/// Alarm callback of a device that reconnects.
 unsafe extern "C" fn ring(argument: *mut c_void) {
-    // SAFETY: the alarm is cancelled before the handle goes, see `Handle::watch`.
+    // SAFETY: the alarm is cancelled before the handle is dropped, see `Handle::watch`.
     let handle = unsafe { &*argument.cast::<Handle>() };
     handle.reconnect();
-    // SAFETY: as in `watch`. Should it fail, the device stays as it is.
+    // SAFETY: as in `watch`. If it fails, the device stays in its state.
     unsafe { sys::rte_eal_alarm_set(INTERVAL_US, Some(ring), argument) };
 }
 
-/// Sockets of a family that were opened since `before`: descriptor and inode.
+/// Returns the sockets of a family that were opened since `before`: descriptor and inode.
 pub(crate) fn new_sockets(family: c_int, before: &BTreeMap<RawFd, u64>) -> Vec<(RawFd, u64)> {
     let mut now = host::sockets(family);
     now.retain(|fd, inode| before.get(fd) != Some(inode));

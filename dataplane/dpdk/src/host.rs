@@ -1,5 +1,5 @@
-//! What the host has, as far as ports must know before they ask a driver: interfaces, privileges, and the
-//! file descriptors that drivers open without reporting them.
+//! Properties of the host that ports check before they call a driver: interfaces, privileges, and file
+//! descriptors that drivers open without reporting them.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_int};
@@ -17,22 +17,22 @@ pub const CAP_SYS_ADMIN: u32 = 21;
 /// Number of CAP_BPF.
 pub const CAP_BPF: u32 = 39;
 
-/// A network interface of Linux in this network namespace.
+/// A Linux network interface in this network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its MTU in bytes.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// Its index. An interface that is deleted and made again has another one.
+    /// Interface index. A recreated interface has another one.
     pub index: u32,
-    /// It is administratively up.
+    /// True if administratively up.
     pub up: bool,
-    /// It is up and has a carrier.
+    /// True if up and with a carrier.
     pub running: bool,
-    /// Its hardware address.
+    /// Hardware address.
     pub mac: [u8; 6],
 }
 
-/// Looks an interface up by name; `None` if there is none.
+/// Looks up an interface by name. Returns `None` if it does not exist.
 pub fn interface(name: &str) -> Option<Interface> {
     let name = CString::new(name).ok()?;
     let mut raw = sys::ddpd_interface::default();
@@ -47,10 +47,11 @@ pub fn interface(name: &str) -> Option<Interface> {
     })
 }
 
-/// Opens a packet socket (packet(7)) that is bound to an interface and receives frames of one protocol number only.
+/// Opens a packet socket (packet(7)) that is bound to an interface and receives frames of one protocol number
+/// only.
 ///
 /// # Errors
-/// There is no such interface in this network namespace, or the process lacks CAP_NET_RAW.
+/// The interface does not exist in this network namespace, or the process lacks CAP_NET_RAW.
 pub fn packet_socket(interface: &str, protocol: u16) -> io::Result<OwnedFd> {
     let name = CString::new(interface)?;
     // SAFETY: a NUL-terminated string, which the call only reads.
@@ -62,7 +63,7 @@ pub fn packet_socket(interface: &str, protocol: u16) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Returns the name of the interface with this index; `None` if there is none in this network namespace.
+/// Returns the name of the interface with this index; `None` if it does not exist in this network namespace.
 pub fn interface_name(index: u32) -> Option<String> {
     let mut name = [0; 16];
     // SAFETY: the array has the 16 bytes that are written, the last of them zero.
@@ -74,22 +75,22 @@ pub fn interface_name(index: u32) -> Option<String> {
 /// Returns whether a packet socket is bound to the interface with this index. The kernel unbinds the sockets of an
 /// interface that is deleted or moved to another network namespace.
 pub(crate) fn is_bound_to(fd: BorrowedFd<'_>, index: u32) -> bool {
-    // SAFETY: an open descriptor; the kernel is only asked about it.
+    // SAFETY: an open descriptor; the call only queries the kernel about it.
     let bound = unsafe { sys::ddpd_packet_socket_index(fd.as_raw_fd()) };
     u32::try_from(bound) == Ok(index)
 }
 
-/// True when the process has the capability in effect.
+/// Returns true if the process has the capability in effect.
 pub fn has_capability(number: u32) -> bool {
     let effective = std::fs::read_to_string("/proc/self/status").ok().and_then(|status| {
         let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
         u64::from_str_radix(line.trim(), 16).ok()
     });
-    // Unknown: let the kernel decide later.
+    // If unknown, the kernel decides later.
     effective.is_none_or(|bits| bits >> number & 1 == 1)
 }
 
-/// Open sockets of an address family in this process: inode by descriptor.
+/// Returns the open sockets of an address family in this process: inode by descriptor.
 pub(crate) fn sockets(family: c_int) -> BTreeMap<RawFd, u64> {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return BTreeMap::new() };
     entries
@@ -98,7 +99,7 @@ pub(crate) fn sockets(family: c_int) -> BTreeMap<RawFd, u64> {
             let fd: RawFd = entry.file_name().to_str()?.parse().ok()?;
             let link = std::fs::read_link(entry.path()).ok()?;
             let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()?;
-            // SAFETY: only asks the kernel about a number; any number is allowed.
+            // SAFETY: only queries the kernel about a number; any number is allowed.
             let same = unsafe { sys::ddpd_socket_family(fd) } == family;
             same.then_some((fd, inode))
         })

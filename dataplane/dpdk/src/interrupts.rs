@@ -1,8 +1,8 @@
-//! Work for the environment's interrupt thread.
+//! Execution of work on the environment's interrupt thread.
 //!
-//! The memif driver does half of its work there (connections, lost peers), and does not guard that against
-//! a device that is started, stopped or removed elsewhere at the same time: 22.11 frees things twice then. In
-//! that thread one comes after the other.
+//! The memif driver does half of its work there (connections, lost peers) and does not synchronise it with a
+//! device that is started, stopped or removed on another thread: 22.11 then frees memory twice. On the interrupt
+//! thread the two are serialised.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -14,12 +14,12 @@ thread_local! {
     static IS_HERE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this is the interrupt thread. It is known once [`run`] has run something in it.
+/// Returns true on the interrupt thread, once [`run`] has run work there.
 pub(crate) fn is_here() -> bool {
     IS_HERE.get()
 }
 
-/// From now on this thread is taken for the interrupt thread.
+/// Treats this thread as the interrupt thread from now on.
 #[cfg(test)]
 pub(crate) fn pretend() {
     IS_HERE.set(true);
@@ -30,13 +30,13 @@ struct Job<F, T> {
     done: SyncSender<T>,
 }
 
-/// Runs `work` in the interrupt thread and returns what it returns. Must not be called from that thread. Where
-/// DPDK has no memory for it, `work` runs here.
+/// Runs `work` on the interrupt thread and returns its result. Must not be called on that thread. If DPDK has no
+/// memory for the alarm, `work` runs on the calling thread.
 pub(crate) fn run<T: Send, F: FnOnce() -> T + Send>(work: F) -> T {
     let (done, result) = sync_channel(1);
     let job = Box::into_raw(Box::new(Job { work, done }));
-    // SAFETY: `ring` is called once with the job, which is its own then. What the job borrows lives on, since
-    // this function does not return before.
+    // SAFETY: `ring` is called once with the job and owns it then. Borrows of the job stay valid, since this
+    // function does not return before.
     let code = unsafe { sys::rte_eal_alarm_set(1, Some(ring::<F, T>), job.cast()) };
     if code != 0 {
         // SAFETY: the alarm was not set, so the job is still ours.
@@ -47,13 +47,13 @@ pub(crate) fn run<T: Send, F: FnOnce() -> T + Send>(work: F) -> T {
 
 unsafe extern "C" fn ring<F: FnOnce() -> T, T>(job: *mut c_void) {
     IS_HERE.set(true);
-    // SAFETY: as of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { carry_out::<F, T>(job) };
 }
 
-/// `job` is what `run` made, and is used up.
+/// Runs and frees `job`, which `run` made.
 unsafe fn carry_out<F: FnOnce() -> T, T>(job: *mut c_void) {
-    // SAFETY: made by `Box::into_raw` in `run`, and given up there.
+    // SAFETY: made by `Box::into_raw` in `run`, which gave up its ownership.
     let Job { work, done } = *unsafe { Box::from_raw(job.cast::<Job<F, T>>()) };
     let result = work();
     // The receiver waits.

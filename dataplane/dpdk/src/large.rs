@@ -1,12 +1,13 @@
-//! Frames that are sent as parts of large packets, which the device cuts into the same frames again.
+//! Transmission of frames merged into large packets, which the device segments into the same frames again.
 //!
 //! ```text
 //!  frames         | headers | payload |  | headers | payload |  | headers | payl |
 //!  large packet   | headers' |----------> payload |-----------> payload |------> payl |
 //! ```
 //!
-//! A large packet has a buffer of its own for its headers, and what the frames have behind theirs. It is made when the
-//! device is asked to take it, and taken apart when it does not: what waits for a device are always frames.
+//! A large packet has a buffer of its own for its headers; the rest is the payload of the frames. It is made when
+//! it is offered to the device, and taken apart if the device does not accept it: frames that wait for a device
+//! are never merged.
 
 use arrayvec::ArrayVec;
 use dpdk_sys as sys;
@@ -14,39 +15,40 @@ use dpdk_sys as sys;
 use crate::mbuf::Mbuf;
 use crate::types::{LargePacket, Segmentation};
 
-/// Most packets that are offered at a time.
+/// Most packets offered at a time.
 const PACKETS: usize = 32;
 
-/// After so many offers of which the device took nothing it gets a frame as it is: it may have room for no large packet
-/// ever, as a frontend with small buffers.
+/// Consecutive offers without an accepted packet after which a frame is offered unmerged. The device may never
+/// have room for a large packet, as a frontend with small buffers.
 const PATIENCE: u32 = 64;
 
-/// What a device took.
+/// Result of a burst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Frames.
+    /// Frames accepted.
     pub frames: usize,
-    /// Large packets that some of them went in.
+    /// Large packets among them.
     pub large: usize,
 }
 
-/// How a queue makes large packets.
+/// Merges a queue's frames into large packets.
 #[derive(Debug)]
 pub(crate) struct Maker {
-    /// For a device; a frontend of a vhost-user port says so itself.
+    /// The device's segmentation; a vhost-user frontend negotiates its own.
     pub(crate) by_device: Segmentation,
-    /// The device refused one that should have been right: it gets no more.
+    /// True once the device refused a packet that should be valid: it gets no more large packets.
     refused: bool,
-    /// Offers of which the device took nothing, one after the other. Then it is offered one packet before others are made.
+    /// Consecutive offers without an accepted packet. While above 0, a single packet is offered before others are
+    /// made.
     vain: u32,
 }
 
-/// A packet on its way to the driver.
+/// A packet offered to the driver.
 #[derive(Clone, Copy)]
 struct Offer {
-    /// Its frames.
+    /// Number of its frames; above 1 for a large packet.
     frames: u16,
-    /// Bytes of headers of a large one.
+    /// Header bytes of a large packet.
     headers: u16,
 }
 
@@ -55,11 +57,11 @@ impl Maker {
         Maker { by_device, refused: false, vain: 0 }
     }
 
-    /// Offers the `count` frames at `frames`; the first of them are the driver's afterwards, as many as are returned, and the
-    /// others as they were.
+    /// Offers the `count` frames at `frames`. The driver owns the first `Sent::frames` of them afterwards; the
+    /// others are unchanged.
     ///
     /// # Safety
-    /// The frames are valid and the caller's, and the queue is.
+    /// The frames are valid and the caller's, and the queue is valid.
     pub(crate) unsafe fn burst(
         &mut self,
         (port, queue): (u16, u16),
@@ -77,7 +79,7 @@ impl Maker {
             let mut offers = ArrayVec::<Offer, PACKETS>::new();
             let mut next = sent.frames;
             while next < count && heads.len() < most {
-                // SAFETY: by the caller's promise; the frames from `next` on are not part of a packet.
+                // SAFETY: guaranteed by the caller; the frames from `next` on are not part of a packet.
                 let (head, offer) = unsafe {
                     let rest = std::slice::from_raw_parts(frames.add(next), count - next);
                     match plain {
@@ -113,7 +115,7 @@ impl Maker {
         sent
     }
 
-    /// The packet that is made of the first of `frames`.
+    /// Merges the first of `frames` into a packet, or returns the first frame alone.
     ///
     /// # Safety
     /// The frames are the caller's, and are not used before the packet is taken apart.
@@ -129,7 +131,7 @@ impl Maker {
             return plain;
         }
         let Some(packet) = plan(frames, how) else { return plain };
-        // An empty pool makes no large packets, nor does a plan whose lengths contradict each other.
+        // An empty pool prevents large packets, as does a plan with contradictory lengths.
         let Some(head) = frames[0].head_of(&packet, how) else { return plain };
         let offer = Offer { frames: packet.frames, headers: packet.headers.len() as u16 };
         let whole = (frames.get(..usize::from(offer.frames)))
@@ -140,7 +142,8 @@ impl Maker {
         }
         let head = head.into_raw();
         let first = frames.as_ptr().cast_mut();
-        // SAFETY: each of the frames is one buffer with so many headers, and the caller's; `Mbuf` is a transparent pointer.
+        // SAFETY: each of the frames is one buffer with that many header bytes, and the caller's; `Mbuf` is a
+        // transparent pointer.
         unsafe { sys::ddpd_mbuf_join(head, first.cast(), offer.frames, offer.headers) };
         // SAFETY: the packet is valid.
         if !how.virtio && unsafe { sys::ddpd_tx_prepare(port, queue, head) } == 0 {
@@ -153,7 +156,7 @@ impl Maker {
     }
 }
 
-/// Dropped by a panic only: frames that are parts of packets would be freed twice.
+/// Aborts on a panic, after which frames that are parts of packets would be freed twice.
 struct Whole;
 
 impl Drop for Whole {
@@ -162,7 +165,7 @@ impl Drop for Whole {
     }
 }
 
-/// The first frame alone.
+/// Returns the first frame unmerged.
 fn as_it_is(frames: &[Mbuf]) -> (*mut sys::rte_mbuf, Offer) {
     (frames[0].raw(), Offer { frames: 1, headers: 0 })
 }
@@ -171,11 +174,11 @@ fn is_part(frame: &Mbuf, packet: &LargePacket) -> bool {
     frame.segments() == 1 && frame.data().len() >= packet.headers.len()
 }
 
-/// Takes a packet apart.
+/// Takes a large packet apart.
 ///
 /// # Safety
-/// It was made of the frames from `first` on, and is not the driver's.
+/// It was made of the frames from `first` on, and the driver does not own it.
 unsafe fn part(head: *mut sys::rte_mbuf, first: *mut Mbuf, offer: Offer) {
-    // SAFETY: by the caller's promise; `Mbuf` is a transparent pointer.
+    // SAFETY: guaranteed by the caller; `Mbuf` is a transparent pointer.
     unsafe { sys::ddpd_mbuf_part(head, first.cast(), offer.frames, offer.headers) }
 }

@@ -1,12 +1,12 @@
 //! Safe wrappers of DPDK: environment, packet buffers, pools, devices and their queues.
 //!
-//! Each value owns its resource and releases it when dropped. A return code of C becomes a typed
-//! error at one place ([`Error`]). Queues are `Send` and not `Sync`: one thread at a time uses one, as
-//! DPDK asks. Threads are the caller's; those that touch packet buffers often register themselves
-//! ([`Eal::register_thread`]) so that pools give them a cache.
+//! Each value owns its resource and releases it on drop. C return codes become typed errors at one place
+//! ([`Error`]). Queues are `Send` and not `Sync`, since DPDK requires that one thread at a time uses a queue. The
+//! caller creates the threads. Threads that use packet buffers often register themselves
+//! ([`Eal::register_thread`]), so that pools give them a cache.
 //!
-//! Not here: what a port of the appliance is, and how one is described (`dataplane::port`); DPDK's own
-//! threads, multi-process, timers and flow rules.
+//! Left out: ports of the appliance and their configuration (`dataplane::port`); DPDK's own threads,
+//! multi-process, timers and flow rules other than for SCTP.
 
 mod device;
 mod eal;

@@ -1,9 +1,9 @@
-//! DPDK's log: silent by default, but the messages before a failure are kept for the error.
+//! DPDK's log: silent by default, with the messages before a failure kept for the error.
 //!
-//! DPDK writes to one stream of the process, from any thread. Lines at warning level or worse go into a
-//! short list, which [`Error`](crate::Error) takes; lines that the chosen level lets through go to the
-//! sink of [`EalConfig`](crate::EalConfig). While a device is made or removed, drivers cry "error" over what
-//! they then do without: those lines count as details, and if the device fails they are in its error.
+//! DPDK writes to one stream of the process, from any thread. Lines at warning level or worse go into a short
+//! list, which [`Error`](crate::Error) takes. Lines that the chosen level admits go to the sink of
+//! [`EalConfig`](crate::EalConfig). While a device is made or removed, drivers report errors about optional
+//! features: those lines count as details, and appear in the error if the device fails.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -11,18 +11,18 @@ use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// How much a line of DPDK's log matters.
+/// Severity of a line of DPDK's log.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum LogLevel {
-    /// Something failed.
+    /// A failure.
     Error,
-    /// Something may go wrong.
+    /// A possible problem.
     Warning,
-    /// Normal but worth knowing.
+    /// Normal but significant.
     Notice,
-    /// What happens.
+    /// Informational.
     Info,
-    /// Every detail.
+    /// Debugging details.
     Debug,
 }
 
@@ -48,7 +48,7 @@ impl LogLevel {
     }
 }
 
-/// Where lines go, and from which level on.
+/// Receiver of log lines.
 pub(crate) type Sink = fn(LogLevel, &str);
 
 const RECENT: usize = 8;
@@ -62,12 +62,12 @@ static STATE: Mutex<State> = Mutex::new(State { sink: None, recent: VecDeque::ne
 
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Sets whether messages count as details from now on.
+/// Sets whether further messages count as details.
 pub(crate) fn set_quiet(quiet: bool) {
     QUIET.store(quiet, Ordering::Relaxed);
 }
 
-/// Takes over DPDK's log. Called once, before the environment starts.
+/// Redirects DPDK's log. Called once, before the environment starts.
 pub(crate) fn capture(level: LogLevel, sink: Sink) -> c_int {
     STATE.lock().unwrap_or_else(PoisonError::into_inner).sink = Some((level, sink));
     // SAFETY: `emit` is a static function that any thread may call, and that does not unwind.
@@ -77,14 +77,14 @@ pub(crate) fn capture(level: LogLevel, sink: Sink) -> c_int {
     }
 }
 
-/// Takes over what libbpf and libxdp would write to standard error, if the AF_XDP driver is there. Called
-/// after [`capture`], when drivers are loaded.
+/// Redirects the standard error output of libbpf and libxdp, if the AF_XDP driver is present. Called after
+/// [`capture`], once drivers are loaded.
 pub(crate) fn capture_xdp() {
     // SAFETY: `emit` was given before; the libraries stay loaded, as their driver does.
     unsafe { dpdk_sys::ddpd_log_capture_xdp() }
 }
 
-/// The lines at warning level or worse since the last call, the latest last, at most eight.
+/// Takes the lines at warning level or worse since the last call, the latest last, at most eight.
 pub(crate) fn take_recent() -> Vec<String> {
     let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
     state.recent.drain(..).collect()
@@ -105,10 +105,10 @@ unsafe extern "C" fn emit(text: *const c_char, len: usize, level: c_int) {
     }
 }
 
-/// What drivers call the values that are in no message and no log line.
+/// Prefix of secrets in drivers' arguments. Their values are removed from messages and log lines.
 const SECRET: &str = "secret=";
 
-/// A driver's arguments, or a line that may quote them, without the values of secrets.
+/// Returns a driver's arguments, or a line that may quote them, without the values of secrets.
 pub(crate) fn without_secrets(text: &str) -> Cow<'_, str> {
     if !text.contains(SECRET) {
         return Cow::Borrowed(text);
@@ -136,7 +136,7 @@ fn take_line(level: LogLevel, line: &str) {
         state.sink
     };
     let level = if QUIET.load(Ordering::Relaxed) { LogLevel::Debug } else { level };
-    // Not under the lock: the sink may log, wait, or fail by itself.
+    // Called without the lock: the sink may log, wait, or panic.
     if let Some((limit, sink)) = sink
         && level <= limit
     {

@@ -5,8 +5,8 @@
 //!  |<------ headroom ------>|<-------- data, data_len ------->|<-- tailroom -->|
 //! ```
 //!
-//! One segment is all that the data path uses: pools are sized so that a frame fits, and a chain that a
-//! driver makes all the same is made one by [`Mbuf::linearize`].
+//! The data path uses buffers of one segment: pools are sized so that a frame fits. [`Mbuf::linearize`] joins a
+//! chain that a driver makes nevertheless.
 
 use std::ffi::c_int;
 use std::fmt;
@@ -17,12 +17,12 @@ use dpdk_sys as sys;
 use crate::prefetch;
 use crate::types::{LargePacket, Segmentation};
 
-/// Bytes in front of the data of a fresh buffer.
+/// Bytes of headroom in a fresh buffer.
 pub const HEADROOM: usize = sys::DDPD_HEADROOM as usize;
 
-/// A packet buffer of one segment or more; goes back to its pool when dropped, from any thread.
+/// A packet buffer of one or more segments. Dropping it, on any thread, returns it to its pool.
 ///
-/// All bytes of its room are initialised, fresh ones with what the last user left.
+/// All bytes of its room are initialised; a fresh buffer contains those of its previous use.
 #[repr(transparent)]
 pub struct Mbuf(NonNull<sys::rte_mbuf>);
 
@@ -33,22 +33,22 @@ unsafe impl Send for Mbuf {}
 /// A device's verdict on a checksum of a received frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RxChecksum {
-    /// It has not looked.
+    /// Not verified.
     Unknown,
-    /// Right.
+    /// Correct.
     Good,
     /// Wrong.
     Bad,
 }
 
-/// Which checksums the device is to fill in, and where the headers are.
+/// Request of checksum offloads for a sent frame, with the offsets of its headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TxChecksums {
-    /// IPv6, else IPv4.
+    /// True for IPv6, false for IPv4.
     pub ipv6: bool,
     /// Fill in the IPv4 header checksum (ignored for IPv6).
     pub ip: bool,
-    /// Fill in the checksum of the packet in it.
+    /// Fill in the checksum of the protocol above IP.
     pub l4: TxL4,
     /// Bytes of the link header, tags included.
     pub l2_len: u16,
@@ -56,7 +56,7 @@ pub struct TxChecksums {
     pub l3_len: u16,
 }
 
-/// Of which protocol above IP a checksum is filled in. A buffer has room for one of them.
+/// The protocol above IP whose checksum is filled in. A buffer can request one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TxL4 {
     /// None.
@@ -68,7 +68,7 @@ pub enum TxL4 {
 }
 
 impl Mbuf {
-    /// Takes over a buffer from C.
+    /// Takes ownership of a buffer from C.
     ///
     /// # Safety
     /// `raw` is a valid packet buffer that no other code will use or free.
@@ -76,50 +76,50 @@ impl Mbuf {
         Mbuf(raw)
     }
 
-    /// Bytes of the whole frame.
+    /// Returns the bytes of the whole frame.
     pub fn len(&self) -> usize {
         // SAFETY: the offset is that of the u32 field `pkt_len` in the installed headers.
         unsafe { self.field::<u32>(sys::DDPD_MBUF_PKT_LEN) as usize }
     }
 
-    /// True when the frame has no bytes.
+    /// Returns true if the frame has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Segments in the chain, 1 for all that this crate makes.
+    /// Returns the number of segments in the chain: 1 for buffers made by this crate.
     pub fn segments(&self) -> u16 {
         // SAFETY: the offset is that of the u16 field `nb_segs`.
         unsafe { self.field(sys::DDPD_MBUF_NB_SEGS) }
     }
 
-    /// The bytes of the first segment.
+    /// Returns the bytes of the first segment.
     pub fn data(&self) -> &[u8] {
         // SAFETY: `start` and `data_len` describe initialised bytes inside the buffer's room, which is
         // ours alone while `self` is borrowed.
         unsafe { std::slice::from_raw_parts(self.start(), self.data_len() as usize) }
     }
 
-    /// The bytes of the first segment, to be changed.
+    /// Returns the bytes of the first segment, mutably.
     pub fn data_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `data`, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.start(), self.data_len() as usize) }
     }
 
-    /// Free bytes before the data.
+    /// Returns the free bytes in front of the data.
     pub fn headroom(&self) -> usize {
         self.data_off() as usize
     }
 
-    /// Free bytes after the data of the first segment.
+    /// Returns the free bytes behind the data of the first segment.
     pub fn tailroom(&self) -> usize {
         // SAFETY: the offset is that of the u16 field `buf_len`.
         let room = unsafe { self.field::<u16>(sys::DDPD_MBUF_BUF_LEN) } as usize;
         room.saturating_sub(self.headroom() + self.data_len() as usize)
     }
 
-    /// Adds `len` bytes at the end and returns them; their content is arbitrary. `None` when there is
-    /// not so much tailroom, or the frame is a chain.
+    /// Appends `len` bytes and returns them, with arbitrary content. Returns `None` if the tailroom is too small
+    /// or the frame is a chain.
     pub fn append(&mut self, len: usize) -> Option<&mut [u8]> {
         if len > self.tailroom() || self.segments() != 1 {
             return None;
@@ -129,8 +129,8 @@ impl Mbuf {
         Some(&mut self.data_mut()[at..])
     }
 
-    /// Adds `len` bytes in front and returns them; their content is arbitrary. `None` when there is
-    /// not so much headroom.
+    /// Prepends `len` bytes and returns them, with arbitrary content. Returns `None` if the headroom is too small
+    /// or the frame is a chain.
     pub fn prepend(&mut self, len: usize) -> Option<&mut [u8]> {
         if len > self.headroom() || self.segments() != 1 {
             return None;
@@ -140,7 +140,8 @@ impl Mbuf {
         Some(&mut self.data_mut()[..len])
     }
 
-    /// Takes `len` bytes away at the front; false, and nothing done, when the first segment has fewer.
+    /// Removes `len` bytes at the front. Returns false and changes nothing if the first segment is shorter or the
+    /// frame is a chain.
     #[must_use]
     pub fn trim_front(&mut self, len: usize) -> bool {
         if len > self.data_len() as usize || self.segments() != 1 {
@@ -151,21 +152,21 @@ impl Mbuf {
         true
     }
 
-    /// Keeps the first `len` bytes; does nothing when there are fewer.
+    /// Keeps the first `len` bytes. Does nothing if the frame is shorter or a chain.
     pub fn truncate(&mut self, len: usize) {
         if len < self.data_len() as usize && self.segments() == 1 {
             self.set_len(len);
         }
     }
 
-    /// Makes a chain one segment; false when the first one has not the room.
+    /// Joins a chain to one segment. Returns false if the first segment has too little room.
     #[must_use]
     pub fn linearize(&mut self) -> bool {
         // SAFETY: the buffer is valid and ours.
         self.segments() == 1 || unsafe { sys::ddpd_mbuf_linearize(self.raw()) } == 0
     }
 
-    /// The device's RSS hash of the frame, if it computed one.
+    /// Returns the device's RSS hash of the frame, if it computed one.
     pub fn rss_hash(&self) -> Option<u32> {
         let mut hash = 0;
         // SAFETY: the buffer is valid; the function only reads it.
@@ -173,20 +174,20 @@ impl Mbuf {
         (has != 0).then_some(hash)
     }
 
-    /// The device's verdict on the IPv4 header checksum.
+    /// Returns the device's verdict on the IPv4 header checksum.
     pub fn rx_ip_checksum(&self) -> RxChecksum {
         // SAFETY: the buffer is valid; the function only reads it.
         rx_checksum(unsafe { sys::ddpd_mbuf_rx_ip_checksum(self.raw()) })
     }
 
-    /// The device's verdict on the checksum of TCP, UDP or SCTP: of what a frame carries, if the device was asked to verify
-    /// that. Of other protocols it may say anything.
+    /// Returns the device's verdict on the checksum of TCP, UDP or SCTP. It is valid only for protocols that the
+    /// device was set up to verify; for others it may be anything.
     pub fn rx_l4_checksum(&self) -> RxChecksum {
         // SAFETY: the buffer is valid; the function only reads it.
         rx_checksum(unsafe { sys::ddpd_mbuf_rx_l4_checksum(self.raw()) })
     }
 
-    /// Gives the verdict as a driver does. For tests.
+    /// Sets the verdict as a driver does. For tests.
     pub fn set_rx_l4_checksum(&mut self, verdict: RxChecksum) {
         let verdict = match verdict {
             RxChecksum::Unknown => 0,
@@ -203,8 +204,9 @@ impl Mbuf {
         prefetch::line(self.raw().cast(), 0);
     }
 
-    /// Prefetches the rest of the `rte_mbuf`, which is read when it is freed, and `len` bytes from where the data begin in most
-    /// buffers: behind it and the headroom. That does not wait for the line that says where they do begin.
+    /// Prefetches the rest of the `rte_mbuf`, which is read when it is freed, and `len` bytes from the usual
+    /// begin of the data, behind the `rte_mbuf` and the headroom. Does not wait for the cache line with the
+    /// actual begin.
     #[inline]
     pub fn prefetch_usual(&self, len: usize) {
         let usual = sys::DDPD_MBUF_SIZE as usize + HEADROOM;
@@ -212,7 +214,7 @@ impl Mbuf {
         prefetch::read(self.raw().cast::<u8>().wrapping_add(usual), len);
     }
 
-    /// Prefetches its data, at most `most` bytes.
+    /// Prefetches at most `most` bytes of the data.
     #[inline]
     pub fn prefetch_data(&self, most: usize) {
         prefetch::read(self.start(), most.min(self.data_len() as usize));
@@ -225,7 +227,7 @@ impl Mbuf {
         prefetch::write(at, len.min(self.tailroom()));
     }
 
-    /// Asks the device to fill in checksums. Only for a device that was opened with these offloads.
+    /// Requests checksums of the device, which must be set up with these offloads.
     pub fn set_tx_checksums(&mut self, sums: TxChecksums) {
         let l4 = match sums.l4 {
             TxL4::None => sys::DDPD_L4_NONE,
@@ -245,7 +247,7 @@ impl Mbuf {
         }
     }
 
-    /// The protocol above IP of which the device is asked to fill in the checksum.
+    /// Returns the protocol above IP whose checksum the device is to fill in.
     pub fn tx_l4(&self) -> TxL4 {
         // SAFETY: the buffer is valid; the function only reads it.
         match unsafe { sys::ddpd_mbuf_tx_l4(self.raw()) } {
@@ -255,8 +257,8 @@ impl Mbuf {
         }
     }
 
-    /// A new buffer of the same pool with the headers of `packet`, which is to be cut; `None` when the pool is empty, or the
-    /// lengths in `packet` are not those of its headers.
+    /// Allocates a buffer of the same pool with the headers of the large packet `packet`. Returns `None` if the
+    /// pool is empty or the lengths in `packet` contradict its headers.
     pub(crate) fn head_of(&self, packet: &LargePacket, how: Segmentation) -> Option<Mbuf> {
         let l4_len = packet.l4_len()?;
         // SAFETY: the buffer is valid, and so is its pool, which outlives its buffers.
@@ -266,7 +268,7 @@ impl Mbuf {
         head.append(packet.headers.len())?.copy_from_slice(&packet.headers);
         let v6 = if packet.ipv6 { sys::DDPD_CUT_IPV6 } else { 0 };
         let virtio = if how.virtio { sys::DDPD_CUT_VIRTIO } else { 0 };
-        // SAFETY: the buffer is valid and ours; its data are so many bytes of headers.
+        // SAFETY: the buffer is valid and ours; its data are the headers of these lengths.
         unsafe {
             sys::ddpd_mbuf_set_tx_cut(
                 head.raw(),
@@ -280,8 +282,8 @@ impl Mbuf {
         Some(head)
     }
 
-    /// A new buffer of the same pool with the same bytes; `None` when the pool is empty or the frame
-    /// is a chain.
+    /// Copies the frame to a new buffer of the same pool. Returns `None` if the pool is empty or the frame is a
+    /// chain.
     pub fn copy(&self) -> Option<Mbuf> {
         if self.segments() != 1 {
             return None;
@@ -322,7 +324,7 @@ impl Mbuf {
         unsafe { self.set_field(sys::DDPD_MBUF_DATA_OFF, off) }
     }
 
-    /// Sets the length of a frame of one segment. Callers keep it inside the room, which is below 64 Ki.
+    /// Sets the length of a frame of one segment. The caller keeps it inside the room, which is below 64 KiB.
     fn set_len(&mut self, len: usize) {
         // SAFETY: the offsets are those of the u16 field `data_len` and the u32 field `pkt_len`.
         unsafe {
@@ -348,7 +350,7 @@ impl Mbuf {
 
 impl Drop for Mbuf {
     fn drop(&mut self) {
-        // SAFETY: the buffer is ours and is not used again; its pool lives as long as any of its buffers.
+        // SAFETY: the buffer is ours and is not used again; its pool outlives its buffers.
         unsafe { sys::ddpd_mbuf_free(self.raw()) }
     }
 }
@@ -372,7 +374,7 @@ mod tests {
     use super::*;
     use crate::{Eal, EalConfig, Hugepages, Mempool, MempoolConfig, Room};
 
-    /// The only test of this program that starts the environment, which starts once.
+    /// The only test of this binary that starts the environment: it can be started once per process.
     #[test]
     fn lengths_that_contradict_the_headers_never_reach_the_fields_of_a_buffer() {
         let eal = EalConfig { hugepages: Hugepages::Never, memory_mib: 64, ..EalConfig::default() };

@@ -1,8 +1,8 @@
 //! Pools of packet buffers.
 //!
-//! A pool must outlive its buffers, and those travel: a buffer that was sent through a ring belongs to
-//! the receiver, perhaps long after the sending port is gone. So a dropped pool retires, and the
-//! environment frees it when all its buffers are back ([`Eal::sweep`]).
+//! A pool must outlive its buffers, which may leave the port: a buffer sent through a ring belongs to the
+//! receiver, perhaps long after the sending port has closed. So a dropped pool is retired, and the environment
+//! frees it when all its buffers have returned ([`Eal::sweep`]).
 
 use std::ffi::CString;
 use std::fmt;
@@ -18,56 +18,56 @@ use crate::log;
 use crate::mbuf::{HEADROOM, Mbuf};
 use crate::pool::Pool;
 
-/// How a pool is made.
+/// Parameters of a pool.
 #[derive(Clone, Debug)]
 pub struct MempoolConfig {
-    /// Buffers in it.
+    /// Number of buffers.
     pub buffers: u32,
-    /// Bytes of a frame that fit.
+    /// Room of each buffer.
     pub room: Room,
-    /// NUMA node, or none in particular.
+    /// NUMA node; `None` for any.
     pub numa: Option<u32>,
 }
 
-/// Bytes of a frame that fit into a buffer, without headroom.
+/// Room of a buffer: bytes of the largest frame, without headroom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// So many, at most 65,407.
+    /// This many bytes, at most 65,407.
     Bytes(u16),
-    /// What is left of a page of 4096 bytes, which the buffer and its headers fill. The AF_XDP driver
-    /// hands the pool to the kernel and miscounts unless buffers lie exactly as far apart as they are long;
-    /// in ordinary memory that is so for whole pages only.
+    /// The rest of a page of 4096 bytes that the buffer and its headers fill. The AF_XDP driver passes the pool
+    /// to the kernel and miscalculates addresses unless the distance of buffers equals their size. In ordinary
+    /// memory this holds for whole pages only.
     Page,
 }
 
 impl Room {
-    /// As a number.
+    /// Returns the room in bytes.
     pub fn bytes(self) -> u16 {
         match self {
             Room::Bytes(bytes) => bytes,
-            // Headers of the pool's and the buffer's own, 64 and 128.
+            // The headers of the pool's element and of the buffer have 64 and 128 bytes.
             Room::Page => 4096 - 64 - 128 - HEADROOM as u16,
         }
     }
 }
 
-/// A pool of packet buffers, to be used from any thread. Clones are the same pool.
+/// A pool of packet buffers for use by any thread. Clones refer to the same pool.
 #[derive(Clone)]
 pub struct Mempool(Arc<Inner>);
 
 struct Inner {
-    /// Taken only while the value goes.
+    /// `None` only during the drop.
     pool: Option<Pool>,
     config: MempoolConfig,
     eal: Eal,
 }
 
 impl Mempool {
-    /// Buffers that a registered thread keeps for itself, at most. Pools are sized for this many more per queue. Few,
-    /// for those that go round between two threads lie in the caches of both.
+    /// Most buffers in a registered thread's cache. Pools are sized for this many more per queue. The cache is
+    /// small, since buffers that alternate between two threads occupy the CPU caches of both.
     pub const CACHE: u32 = 64;
 
-    /// Makes a pool; every byte of it is touched, so that no later use faults.
+    /// Creates a pool and touches all its bytes, so that no later use faults.
     pub fn new(eal: &Eal, config: MempoolConfig) -> Result<Mempool, Error> {
         log::forget_recent();
         let name = CString::new(format!("ddpd_pool_{}", next_id())).expect("no NUL in it");
@@ -96,15 +96,15 @@ impl Mempool {
         Ok(Mempool(Arc::new(Inner { pool: Some(pool), config, eal: eal.clone() })))
     }
 
-    /// A buffer with no data, or `None` when all are in use.
+    /// Allocates a buffer without data. Returns `None` if all are in use.
     pub fn alloc(&self) -> Option<Mbuf> {
-        // SAFETY: the pool is valid; what comes back is null or a buffer of ours alone.
+        // SAFETY: the pool is valid; the result is null or a buffer that is ours alone.
         let raw = NonNull::new(unsafe { sys::ddpd_mbuf_alloc(self.raw()) })?;
         // SAFETY: see above.
         Some(unsafe { Mbuf::from_raw(raw) })
     }
 
-    /// Fills `out` with fresh buffers, all or none; false when there are not so many.
+    /// Fills `out` with fresh buffers, all or none. Returns false if too few are free.
     #[must_use]
     pub fn alloc_bulk<const N: usize>(&self, out: &mut ArrayVec<Mbuf, N>) -> bool {
         let old = out.len();
@@ -121,17 +121,17 @@ impl Mempool {
         true
     }
 
-    /// Buffers that are free now, those in caches included; an instant's guess while others run.
+    /// Returns the number of free buffers, those in caches included; approximate while other threads run.
     pub fn available(&self) -> u32 {
         self.0.pool.map_or(0, Pool::available)
     }
 
-    /// How it was made.
+    /// Returns the pool's parameters.
     pub fn config(&self) -> &MempoolConfig {
         &self.0.config
     }
 
-    /// Frees the pool, its buffers with it, unless there are other clones.
+    /// Frees the pool with its buffers, unless there are other clones.
     ///
     /// # Safety
     /// No buffer of the pool is in use or will be used.
@@ -139,7 +139,7 @@ impl Mempool {
         if let Some(mut inner) = Arc::into_inner(self.0)
             && let Some(pool) = inner.pool.take()
         {
-            // SAFETY: this was the last owner, and the caller's promise.
+            // SAFETY: this was the last owner, and the caller guarantees that no buffer is in use.
             unsafe { pool.free() };
         }
     }

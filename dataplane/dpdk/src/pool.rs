@@ -1,24 +1,24 @@
-//! A pool of C, by its pointer. [`crate::Mempool`] owns it, and the environment after that.
+//! A C pool by its pointer, owned by [`crate::Mempool`] and, once retired, by the environment.
 
 use std::ptr::NonNull;
 
 use dpdk_sys as sys;
 
-/// A pool of C and how many buffers it has.
+/// A C pool and its number of buffers.
 #[derive(Clone, Copy)]
 pub(crate) struct Pool {
     raw: NonNull<sys::rte_mempool>,
     buffers: u32,
 }
 
-// SAFETY: pools are multi-producer and multi-consumer; nothing in them belongs to a thread but the
-// caches, which DPDK picks by the calling thread's registration.
+// SAFETY: pools are multi-producer and multi-consumer; no part of them belongs to a thread except the caches,
+// which DPDK selects by the calling thread's registration.
 unsafe impl Send for Pool {}
 // SAFETY: as above.
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// A pool as DPDK made it, of `buffers`.
+    /// Wraps a pool made by DPDK with `buffers` buffers.
     pub(crate) fn new(raw: NonNull<sys::rte_mempool>, buffers: u32) -> Pool {
         Pool { raw, buffers }
     }
@@ -27,9 +27,9 @@ impl Pool {
         self.raw.as_ptr()
     }
 
-    /// Buffers that are free now, those in caches included.
+    /// Returns the number of free buffers, those in caches included.
     pub(crate) fn available(self) -> u32 {
-        // SAFETY: the pool is valid until it is freed, which consumes the last copy of this.
+        // SAFETY: the pool is valid until it is freed, which consumes the last copy of this value.
         unsafe { sys::rte_mempool_avail_count(self.raw.as_ptr()) }
     }
 
@@ -37,10 +37,12 @@ impl Pool {
         self.available() == self.buffers
     }
 
+    /// Frees the pool.
+    ///
     /// # Safety
-    /// All buffers are back and no thread is inside a call on the pool; no copy of this is used again.
+    /// All buffers are back and no thread is inside a call on the pool; no copy of this value is used again.
     pub(crate) unsafe fn free(self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { sys::rte_mempool_free(self.raw.as_ptr()) }
     }
 }

@@ -1,22 +1,22 @@
-//! Hints to the CPU that memory is wanted soon. A hint never faults, whatever the address, and changes
-//! nothing but time; where there is no instruction for it, it is nothing.
+//! Prefetch hints to the CPU. A hint never faults, whatever the address, and affects only timing. Without a
+//! suitable instruction it does nothing.
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// The line that holds the byte `offset` behind `at`.
+/// Prefetches the line that contains the byte at `offset` behind `at`.
 #[inline]
 pub fn line(at: *const u8, offset: usize) {
     hint::<false>(at.wrapping_add(offset));
 }
 
-/// The lines of `len` bytes that will be read.
+/// Prefetches the lines of `len` bytes for reading.
 #[inline]
 pub fn read(at: *const u8, len: usize) {
     lines::<false>(at, len);
 }
 
-/// The lines of `len` bytes that will be written: they become this core's own.
+/// Prefetches the lines of `len` bytes for writing, exclusively for this core.
 #[inline]
 pub fn write(at: *const u8, len: usize) {
     lines::<true>(at, len);

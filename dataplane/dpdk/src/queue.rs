@@ -1,4 +1,4 @@
-//! The two halves of a device's queue pair, as one worker uses them.
+//! The receiving and the sending half of a device's queue pair, each used by one worker.
 
 use std::fmt;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -14,13 +14,13 @@ use crate::mbuf::Mbuf;
 use crate::rx_interrupt::RxInterrupt;
 use crate::types::{LargePacket, Segmentation};
 
-/// Of so many frames at once the first [`SHORT`] bytes are prefetched before it is known where they are: nothing else is
-/// there to do meanwhile.
+/// Bursts of at most this many frames prefetch the first [`SHORT`] bytes from their usual place, before the
+/// actual one is known: there is no other work meanwhile.
 const FEW: usize = 2;
 /// Bytes of a frame with a short message.
 const SHORT: usize = 192;
 
-/// Receives from one queue of a device. Keeps the device open.
+/// Receiving half of a queue pair. Keeps the device open.
 pub struct RxQueue {
     device: Arc<Handle>,
     queue: u16,
@@ -28,7 +28,7 @@ pub struct RxQueue {
     interrupt: Option<RxInterrupt>,
 }
 
-/// Sends to one queue of a device. Keeps the device open.
+/// Sending half of a queue pair. Keeps the device open.
 pub struct TxQueue {
     device: Arc<Handle>,
     queue: u16,
@@ -48,26 +48,26 @@ impl RxQueue {
         self
     }
 
-    /// True if the device has a receive interrupt for the queue, and was set up for it.
+    /// Returns true if the queue has a receive interrupt and was set up for it.
     pub fn has_interrupt(&self) -> bool {
         self.interrupt.is_some()
     }
 
-    /// Which queue of the device it is, from 0.
+    /// Returns the queue's number in the device, from 0.
     pub fn index(&self) -> u16 {
         self.queue
     }
 
-    /// True if [`fd`](Self::fd) can be a descriptor.
+    /// Returns true if [`fd`](Self::fd) can return a descriptor.
     pub fn can_wake(&self) -> bool {
         self.fd.is_some() || self.interrupt.is_some() || self.device.vhost().is_some()
     }
 
-    /// A descriptor that polls readable when frames have arrived, if the device has one for the queue.
-    /// Only to be polled: reading or closing it is the driver's.
+    /// Returns a descriptor that polls readable when frames have arrived, if the queue has one. For polling only:
+    /// the driver reads and closes it.
     ///
-    /// A vhost-user port's frontend is asked to write to it from this call to [`rested`](Self::rested); there is none
-    /// while frames wait.
+    /// On a vhost-user port this call requests notifications of the frontend until [`rested`](Self::rested). It
+    /// returns `None` while frames wait.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         if let Some(vhost) = self.device.vhost() {
             return vhost.arm(self.queue);
@@ -75,19 +75,19 @@ impl RxQueue {
         if let Some(interrupt) = &self.interrupt {
             return interrupt.fd();
         }
-        // SAFETY: open while the device runs, which this value sees to (see `new`).
+        // SAFETY: open while the device runs, which this value keeps open (see `new`).
         self.fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// Turns the device's receive interrupt on: from now to [`rested`](Self::rested), [`fd`](Self::fd) reports what
-    /// arrives. Frames that have arrived by now may not be reported: poll once more.
+    /// Enables the device's receive interrupt: until [`rested`](Self::rested), [`fd`](Self::fd) signals arriving
+    /// frames. Frames that arrived before may not be signalled, so the caller polls once more.
     pub fn rest(&mut self) {
         if let Some(interrupt) = &mut self.interrupt {
             interrupt.turn_on();
         }
     }
 
-    /// Ends what [`fd`](Self::fd) and [`rest`](Self::rest) began.
+    /// Ends the notifications that [`fd`](Self::fd) and [`rest`](Self::rest) requested.
     pub fn rested(&mut self) {
         if let Some(interrupt) = &mut self.interrupt {
             interrupt.turn_off();
@@ -97,7 +97,7 @@ impl RxQueue {
         }
     }
 
-    /// Takes what has arrived, as far as `out` has room; returns how many frames.
+    /// Receives frames, as far as `out` has room. Returns how many.
     pub fn burst<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
         let old = out.len();
         let room = (N - old).min(u16::MAX as usize) as u16;
@@ -110,7 +110,7 @@ impl RxQueue {
             let n = self.device.poll(queue, |port| sys::ddpd_rx_burst(port, queue, at, room));
             debug_assert!((0..n).all(|i| NonNull::new(*at.add(i)).is_some()));
             out.set_len(old + n);
-            // Who sent them wrote to their descriptions last, on another core perhaps.
+            // The sender, perhaps on another core, was the last to write to the buffers' headers.
             out[old..].iter().for_each(Mbuf::prefetch);
             if n <= FEW {
                 out[old..].iter().for_each(|frame| frame.prefetch_usual(SHORT));
@@ -121,18 +121,18 @@ impl RxQueue {
 }
 
 impl TxQueue {
-    /// `cuts`: what the device does with large packets.
+    /// Creates the half. `cuts` describes the device's segmentation.
     pub(crate) fn new(device: Arc<Handle>, queue: u16, cuts: Segmentation) -> TxQueue {
         TxQueue { device, queue, maker: Maker::new(cuts) }
     }
 
-    /// Which queue of the device it is, from 0.
+    /// Returns the queue's number in the device, from 0.
     pub fn index(&self) -> u16 {
         self.queue
     }
 
-    /// Offers all frames to the device. Those that it accepts leave the front of `frames`; the rest
-    /// stays, in order. Returns how many were accepted.
+    /// Offers all frames to the device. Accepted ones are removed from the front of `frames`; the rest stays, in
+    /// order. Returns how many were accepted.
     pub fn burst<const N: usize>(&mut self, frames: &mut ArrayVec<Mbuf, N>) -> usize {
         let offered = frames.len().min(u16::MAX as usize) as u16;
         if offered == 0 {
@@ -154,8 +154,9 @@ impl TxQueue {
 }
 
 impl TxQueue {
-    /// As [`burst`](Self::burst), with large packets for a device or a frontend that cuts them. `plan` says which of the
-    /// frames are one, from the first on: all are of one buffer, and have the same number of bytes of headers.
+    /// Offers frames as [`burst`](Self::burst) does, merged into large packets for a device or a frontend that
+    /// segments them. `plan` merges the first of the given frames: each must be one buffer with the same number
+    /// of header bytes.
     pub fn burst_large<const N: usize>(
         &mut self,
         frames: &mut ArrayVec<Mbuf, N>,
@@ -180,7 +181,8 @@ impl TxQueue {
                 }
             };
         });
-        // SAFETY: the first are the driver's: they are moved out without being dropped, and the others to the front.
+        // SAFETY: the driver owns the first `sent.frames` buffers: they are moved out without being dropped, and
+        // the others to the front.
         unsafe {
             std::ptr::copy(at.add(sent.frames), at, count - sent.frames);
             frames.set_len(count - sent.frames);

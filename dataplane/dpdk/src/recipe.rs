@@ -1,4 +1,4 @@
-//! What it takes to make an `af_packet` device again: its arguments, its set-up, and copies of its sockets.
+//! State needed to make an `af_packet` device again: its arguments, its set-up, and copies of its sockets.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,13 +9,13 @@ use rustix::io::{DupFlags, dup3, fcntl_dupfd_cloexec};
 use crate::error::Error;
 use crate::types::DeviceConfig;
 
-/// How an `af_packet` device was made and set up.
+/// Arguments and set-up of an `af_packet` device.
 pub(crate) struct Recipe {
     /// The driver's arguments.
     pub(crate) args: String,
-    /// Its set-up.
+    /// The device's set-up.
     pub(crate) config: DeviceConfig,
-    /// Copies of the driver's sockets, by queue; empty where it is not certain which they are.
+    /// Duplicates of the driver's sockets, by queue; empty if their order is uncertain.
     sockets: Mutex<Vec<OwnedFd>>,
 }
 
@@ -24,7 +24,7 @@ impl Recipe {
         Recipe { args, config, sockets: Mutex::default() }
     }
 
-    /// Copies the driver's sockets. Returns descriptors that are valid as long as this value.
+    /// Duplicates the driver's sockets. Returns descriptors that are valid as long as this value.
     pub(crate) fn copy(&self, sockets: Vec<Option<RawFd>>) -> Vec<Option<RawFd>> {
         let copies: Option<Vec<OwnedFd>> = sockets.iter().map(|fd| copy((*fd)?)).collect();
         let Some(copies) = copies else { return vec![None; sockets.len()] };
@@ -37,7 +37,8 @@ impl Recipe {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Releases the driver's sockets: the kernel would keep them, and their fanout group, for the copies.
+    /// Redirects the copies to a descriptor that never signals. Otherwise they would keep the driver's sockets and
+    /// their fanout group alive in the kernel.
     pub(crate) fn release(&self) -> Result<(), Error> {
         let never = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| failed("eventfd", e))?;
         self.sockets().iter_mut().try_for_each(|copy| redirect(copy, never.as_fd()))
@@ -58,7 +59,7 @@ fn copy(fd: RawFd) -> Option<OwnedFd> {
     fcntl_dupfd_cloexec(unsafe { BorrowedFd::borrow_raw(fd) }, 0).ok()
 }
 
-/// Makes `copy` lead to `to`. Its number stays.
+/// Redirects `copy` to `to`. Its number stays the same.
 fn redirect(copy: &mut OwnedFd, to: BorrowedFd<'_>) -> Result<(), Error> {
     dup3(to, copy, DupFlags::CLOEXEC).map_err(|error| failed("dup3", error))
 }

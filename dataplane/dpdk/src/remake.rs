@@ -1,10 +1,10 @@
-//! Packet sockets that are bound again: the interface of Linux under an `af_packet` device was deleted and made again,
-//! or moved to another network namespace and back.
+//! Rebinding of packet sockets after the Linux interface under an `af_packet` device was recreated, or moved to
+//! another network namespace and back.
 //!
-//! The kernel unbinds the sockets of such an interface for ever, and a member of a fanout group cannot be bound a second
-//! time. So DPDK's device is removed and made again with the same arguments and the same pool, behind a closed
-//! [`Gate`](crate::gate::Gate). Its queues stay valid: they ask the handle for DPDK's number of the device in each burst,
-//! and an idle worker polls a descriptor of ours, which leads to the new socket from then on.
+//! The kernel unbinds the sockets of such an interface for good, and a member of a fanout group cannot be bound a
+//! second time. So DPDK's device is removed and made again with the same arguments and the same pool, behind a
+//! closed [`Gate`](crate::gate::Gate). Its queues stay valid: they read DPDK's number of the device from the
+//! handle in each burst. An idle worker polls a descriptor of ours, which is redirected to the new socket.
 
 use std::os::fd::AsFd;
 
@@ -18,25 +18,26 @@ use crate::host;
 const ENOTSUP: i32 = 95;
 
 impl Started {
-    /// True if [`remake`](Self::remake) is possible: an `af_packet` device.
+    /// Returns true if [`remake`](Self::remake) is possible: for an `af_packet` device.
     pub fn can_remake(&self) -> bool {
         self.handle.recipe().is_some()
     }
 
-    /// Whether the sockets of an `af_packet` device are bound to the interface with this index; true where that is not
-    /// known, and false while there is no device.
+    /// Returns true if the sockets of an `af_packet` device are bound to the interface with this index, or if
+    /// that is not known. Returns false while there is no device.
     pub fn is_bound_to(&self, index: u32) -> bool {
         let Some(recipe) = self.handle.recipe() else { return true };
         self.handle.port() != NO_PORT
             && recipe.sockets().iter().all(|fd| host::is_bound_to(fd.as_fd(), index))
     }
 
-    /// Removes an `af_packet` device and makes it again under the same name: its sockets are bound to the interface
-    /// that has the name now. Workers receive and send nothing meanwhile. Counters of the device begin at 0.
+    /// Removes an `af_packet` device and makes it again under the same name: its sockets are bound to the
+    /// interface that has the name now. Workers receive and send no frames meanwhile. The device's counters
+    /// restart at 0.
     ///
     /// # Errors
-    /// The device is of another kind, or DPDK or the kernel refuses. There is no device then, the queues receive and
-    /// send nothing, and the call may be repeated.
+    /// The device is of another kind, or DPDK or the kernel refuses. There is no device then, the queues receive
+    /// and send no frames, and the call may be repeated.
     pub fn remake(&self) -> Result<(), Error> {
         let handle = &*self.handle;
         let what = || format!("device {} cannot be made again", handle.name());
@@ -67,7 +68,7 @@ impl Started {
     }
 }
 
-/// Removes DPDK's device, if there is one.
+/// Removes DPDK's device, if it exists.
 fn remove(handle: &Handle, started: bool) {
     let port = handle.port();
     if port == NO_PORT {

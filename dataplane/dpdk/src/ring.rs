@@ -1,11 +1,11 @@
-//! Two devices of one process that are joined back to back by rings.
+//! Two devices of one process, connected back to back by rings.
 //!
 //! ```text
 //!  left   TX queue i ──> ring ──> RX queue i   right
 //!         RX queue i <── ring <── TX queue i
 //! ```
 //!
-//! A buffer that is sent belongs to the receiver afterwards; nothing is copied.
+//! A sent buffer belongs to the receiver afterwards; no bytes are copied.
 
 use std::ffi::CString;
 use std::ptr::NonNull;
@@ -19,8 +19,8 @@ use crate::error::{Error, check};
 use crate::log;
 use crate::rings::Rings;
 
-/// Makes two devices with `queues` queue pairs each, at most 16, joined by rings of `slots` frames (a
-/// power of two; one slot stays empty).
+/// Creates two devices with `queues` queue pairs each, at most 16, connected by rings of `slots` frames (a power
+/// of two; one slot stays empty).
 pub fn ring_pair(eal: &Eal, queues: u16, slots: u32) -> Result<(Device, Device), Error> {
     log::forget_recent();
     let id = next_id();

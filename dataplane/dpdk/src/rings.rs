@@ -1,4 +1,4 @@
-//! The rings that join two devices of one process.
+//! Rings that connect two devices of one process.
 
 use std::ffi::CString;
 use std::ptr::NonNull;
@@ -7,19 +7,19 @@ use dpdk_sys as sys;
 
 use crate::error::Error;
 
-/// Rings of one pair, shared by both of its devices and emptied with the last of them.
+/// The rings of a pair, shared by its two devices. Freed with the last of them, with their frames.
 pub(crate) struct Rings(Vec<NonNull<sys::rte_ring>>);
 
-// SAFETY: the rings are made for one producer and one consumer each, which are the queues over them;
-// this value only keeps and finally frees them.
+// SAFETY: the rings are made for one producer and one consumer each, which are the queues over them; this value
+// only keeps and finally frees them.
 unsafe impl Send for Rings {}
 // SAFETY: as above; nothing is done through a shared reference.
 unsafe impl Sync for Rings {}
 
 impl Rings {
-    /// `count` rings of `slots` frames, whose names begin with `name`.
+    /// Creates `count` rings of `slots` frames, whose names begin with `name`.
     pub(crate) fn new(name: &str, count: u16, slots: u32) -> Result<Rings, Error> {
-        // Dropped with what it has when one cannot be made.
+        // If one ring cannot be made, the drop frees those made before.
         let mut rings = Rings(Vec::new());
         for i in 0..count {
             rings.0.push(ring(&format!("{name}_{i}"), slots)?);
@@ -35,7 +35,7 @@ impl Rings {
 impl Drop for Rings {
     fn drop(&mut self) {
         for ring in &self.0 {
-            // SAFETY: both devices over the ring are gone; the buffers still in it have no owner.
+            // SAFETY: both devices over the ring are removed; the buffers still in it have no owner.
             unsafe { sys::ddpd_ring_free_with_mbufs(ring.as_ptr()) }
         }
     }

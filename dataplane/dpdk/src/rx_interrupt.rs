@@ -1,7 +1,7 @@
-//! A receive interrupt of a device: an epoll descriptor with it, and whether it is on.
+//! The receive interrupt of a queue: an epoll descriptor that contains it, and whether it is enabled.
 //!
-//! The kinds of interrupts (VFIO, UIO, verbs, virtual devices) are acknowledged in different ways, which DPDK knows: its
-//! descriptor is never read here, but cleared by `rte_epoll_wait` without waiting.
+//! Kinds of interrupts (VFIO, UIO, verbs, virtual devices) differ in their acknowledgement, which DPDK
+//! implements. So its descriptor is never read here, but cleared by `rte_epoll_wait` without waiting.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use rustix::event::epoll;
 
 use crate::handle::Handle;
 
-/// That of one queue.
+/// The receive interrupt of one queue.
 pub(crate) struct RxInterrupt {
     device: Arc<Handle>,
     queue: u16,
@@ -20,7 +20,7 @@ pub(crate) struct RxInterrupt {
 }
 
 impl RxInterrupt {
-    /// `None` where the driver has none for the queue.
+    /// Returns `None` if the driver has no interrupt for the queue.
     pub(crate) fn new(device: Arc<Handle>, queue: u16) -> Option<RxInterrupt> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).ok()?;
         // SAFETY: the device is started, and its queue is set up.
@@ -29,30 +29,30 @@ impl RxInterrupt {
             return None;
         }
         let mut interrupt = RxInterrupt { device, queue, epoll, on: false };
-        // Some drivers give a descriptor and cannot turn it on.
+        // Some drivers have a descriptor that they cannot enable.
         interrupt.turn_on();
         let works = interrupt.on;
         interrupt.turn_off();
         works.then_some(interrupt)
     }
 
-    /// What arrives from now on makes [`fd`](Self::fd) readable.
+    /// Enables the interrupt: frames that arrive from now on make [`fd`](Self::fd) readable.
     pub(crate) fn turn_on(&mut self) {
         // SAFETY: the device is started and stays so while its handle lives.
         self.on = unsafe { sys::rte_eth_dev_rx_intr_enable(self.device.port(), self.queue) } == 0;
     }
 
-    /// The queue is polled.
+    /// Disables the interrupt, since the queue is polled.
     pub(crate) fn turn_off(&mut self) {
         if std::mem::take(&mut self.on) {
-            // SAFETY: as above. Should it fail, the descriptor reports too much.
+            // SAFETY: as above. If it fails, the descriptor signals spuriously.
             unsafe { sys::rte_eth_dev_rx_intr_disable(self.device.port(), self.queue) };
         }
-        // SAFETY: the descriptor has only the interrupt in it, whose record the device keeps.
+        // SAFETY: the descriptor contains only the interrupt, whose record the device keeps.
         unsafe { sys::ddpd_epoll_clear(self.epoll.as_raw_fd()) }
     }
 
-    /// `None` while it is off.
+    /// Returns the epoll descriptor, or `None` while the interrupt is disabled.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.on.then(|| self.epoll.as_fd())
     }
@@ -61,7 +61,7 @@ impl RxInterrupt {
 impl Drop for RxInterrupt {
     fn drop(&mut self) {
         let (port, epoll) = (self.device.port(), self.epoll.as_raw_fd());
-        // SAFETY: as above. The device must forget the descriptor before it is closed.
+        // SAFETY: as above. The device must release the descriptor before it is closed.
         unsafe { sys::ddpd_port_rx_epoll(port, self.queue, epoll, 0) };
     }
 }

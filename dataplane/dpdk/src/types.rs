@@ -1,23 +1,23 @@
-//! How a device is described, set up and counted.
+//! Description, set-up and counters of a device.
 
 use arrayvec::ArrayVec;
 use dpdk_sys as sys;
 
-/// Which file descriptor signals that a queue has received something.
+/// The file descriptor that signals received frames of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum IdleFd {
-    /// None is known.
+    /// No descriptor is known.
     #[default]
     None,
     /// The packet socket that the driver opened for the queue.
     PacketSocket,
     /// The AF_XDP socket that the driver opened for the queue.
     XdpSocket,
-    /// What the driver gives as the queue's interrupt.
+    /// The driver's interrupt of the queue.
     QueueInterrupt,
-    /// What the frontend of a vhost-user port writes to when it has sent.
+    /// The descriptor that a vhost-user frontend writes to after it has sent.
     VhostKick,
-    /// The device's receive interrupt, on while the worker rests; none where the device does not start with it.
+    /// The device's receive interrupt, enabled while the worker rests; none if the device does not start with it.
     RxInterrupt,
 }
 
@@ -28,13 +28,13 @@ pub struct DeviceInfo {
     pub driver: String,
     /// NUMA node, if it has one.
     pub numa: Option<u32>,
-    /// Buffers of a packet to be sent, at most.
+    /// Most buffers of a packet to be sent.
     pub max_tx_segments: u16,
     /// Most receive queues.
     pub max_rx_queues: u16,
     /// Most send queues.
     pub max_tx_queues: u16,
-    /// Longest frame that it reports to receive, in bytes; many virtual devices report too little.
+    /// Longest frame in bytes that the driver reports to receive; many virtual devices report too little.
     pub max_rx_packet: u32,
     /// Largest MTU in bytes.
     pub max_mtu: u16,
@@ -44,11 +44,11 @@ pub struct DeviceInfo {
     pub reta_size: u16,
     /// Bytes of the RSS key, 0 without one.
     pub hash_key_len: u8,
-    /// It can hash TCP over IPv4 and IPv6 by addresses and ports.
+    /// True if it can hash TCP over IPv4 and IPv6 by addresses and ports.
     pub rss_tcp: bool,
-    /// Receive offloads it has.
+    /// Supported receive offloads.
     pub rx: RxOffloads,
-    /// Send offloads it has.
+    /// Supported send offloads.
     pub tx: TxOffloads,
 }
 
@@ -61,7 +61,7 @@ pub struct RxOffloads {
     pub tcp_checksum: bool,
     /// Verifies the SCTP checksum.
     pub sctp_checksum: bool,
-    /// Gives the RSS hash with the frame.
+    /// Delivers the RSS hash with the frame.
     pub rss_hash: bool,
 }
 
@@ -76,52 +76,53 @@ pub struct TxOffloads {
     pub sctp_checksum: bool,
     /// Sends packets of several buffers.
     pub multi_segments: bool,
-    /// Cuts large TCP packets into segments.
+    /// Segments large TCP packets (TSO).
     pub tcp_segmentation: bool,
 }
 
-/// Packets that a device cuts into TCP segments of one size.
+/// Segmentation of large TCP packets by a device or a frontend, into segments of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segmentation {
-    /// Over IPv4.
+    /// Supported over IPv4.
     pub ipv4: bool,
-    /// Over IPv6.
+    /// Supported over IPv6.
     pub ipv6: bool,
-    /// Segments of one packet, at most.
+    /// Most segments of one packet.
     pub segments: u16,
-    /// As a frontend of virtio wants the headers: IPv4's checksum filled in, and the length in the sum of TCP's
-    /// pseudo-header (virtio 1.2 §5.1.6.2). A device has the first filled in, and the second without a length.
+    /// Headers as a virtio frontend requires: IPv4's checksum filled in, and the length included in the
+    /// pseudo-header's sum (virtio 1.2 §5.1.6.2). A device fills in the former itself and requires the latter
+    /// without a length.
     pub virtio: bool,
 }
 
 impl Segmentation {
-    /// None at all.
+    /// No segmentation.
     pub const NONE: Segmentation =
         Segmentation { ipv4: false, ipv6: false, segments: 0, virtio: false };
 
-    /// True if there is any.
+    /// Returns true if packets of either IP version are segmented.
     pub fn is_any(self) -> bool {
         (self.ipv4 || self.ipv6) && self.segments > 1
     }
 }
 
-/// Bytes of headers of a large packet, at most.
+/// Most bytes of headers of a large packet.
 pub const LARGE_HEADERS: usize = 128;
 
-/// A packet that a device is to cut.
+/// A packet that a device segments.
 #[derive(Clone, Debug)]
 pub struct LargePacket {
-    /// Its headers, TCP's options included. Each frame has as many bytes in front of its payload.
+    /// Headers, TCP's options included. Each merged frame has as many bytes of headers.
     pub headers: ArrayVec<u8, LARGE_HEADERS>,
-    /// IPv6, else IPv4.
+    /// True for IPv6, false for IPv4.
     pub ipv6: bool,
     /// Bytes of the link header, tags included.
     pub l2_len: u16,
     /// Bytes of the IP header.
     pub l3_len: u16,
-    /// Bytes of payload of each segment but the last.
+    /// Payload bytes of each segment but the last.
     pub segment: u16,
-    /// The frames that it is made of.
+    /// Number of merged frames.
     pub frames: u16,
 }
 
@@ -131,8 +132,9 @@ const LEAST_L3: [u16; 2] = [20, 40];
 const LEAST_L4: u16 = 20;
 
 impl LargePacket {
-    /// Bytes of the TCP header. `None` if no device could cut such a packet: lengths that are not those of its headers, or
-    /// nothing to cut. Within [`LARGE_HEADERS`] the lengths fit the fields of an `rte_mbuf` (7, 9 and 8 bits).
+    /// Returns the bytes of the TCP header. Returns `None` if no device could segment the packet: the lengths
+    /// contradict its headers, or there is nothing to cut. Within [`LARGE_HEADERS`] the lengths fit the fields of
+    /// an `rte_mbuf` (7, 9 and 8 bits).
     pub(crate) fn l4_len(&self) -> Option<u16> {
         let ip = self.l2_len.checked_add(self.l3_len)?;
         let l4_len = (self.headers.len() as u16).checked_sub(ip)?;
@@ -143,19 +145,19 @@ impl LargePacket {
     }
 }
 
-/// Receive-side scaling: which hash and which queue.
+/// Parameters of receive-side scaling: hash key and redirection table.
 #[derive(Clone, Debug)]
 pub struct Rss {
-    /// As long as [`DeviceInfo::hash_key_len`].
+    /// Hash key, [`DeviceInfo::hash_key_len`] bytes.
     pub key: Vec<u8>,
-    /// Queue by the low bits of the hash, [`DeviceInfo::reta_size`] entries.
+    /// Queues, indexed by the low bits of the hash; [`DeviceInfo::reta_size`] entries.
     pub table: Vec<u16>,
-    /// Ask the device for rules that bring SCTP packets to the queues of this table, too, but by the hash of their destination
-    /// address and both ports: [`SctpRules`] say what it answered.
+    /// Request rules that steer SCTP packets to the queues of this table by the hash of destination address and
+    /// both ports. [`SctpRules`] has the device's answer.
     pub sctp_rules: bool,
 }
 
-/// For which packets a device has taken [rules](Rss::sctp_rules).
+/// Packets for which a device has accepted [rules](Rss::sctp_rules).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SctpRules {
     /// SCTP in IPv4.
@@ -164,34 +166,35 @@ pub struct SctpRules {
     pub v6: bool,
 }
 
-/// How a device is set up.
+/// Set-up of a device.
 #[derive(Clone, Debug)]
 pub struct DeviceConfig {
     /// Queue pairs.
     pub queues: u16,
-    /// Receive descriptors per queue, rounded to what the device takes.
+    /// Receive descriptors per queue, rounded to a number that the device supports.
     pub rx_descriptors: u16,
-    /// Send descriptors per queue, rounded to what the device takes.
+    /// Transmit descriptors per queue, rounded to a number that the device supports.
     pub tx_descriptors: u16,
     /// MTU in bytes.
     pub mtu: u16,
-    /// Set the MTU in the driver. Some virtual devices set the kernel's interface to it, others have none.
+    /// Set the MTU in the driver. False for virtual devices that would set the kernel interface's MTU or have
+    /// none.
     pub set_mtu: bool,
-    /// Receive offloads to turn on; only what the device has.
+    /// Receive offloads to enable; the device must support them.
     pub rx: RxOffloads,
-    /// Send offloads to turn on; only what the device has.
+    /// Send offloads to enable; the device must support them.
     pub tx: TxOffloads,
-    /// Spread flows over the queues.
+    /// Spread flows over the queues; `None` without RSS.
     pub rss: Option<Rss>,
     /// Receive frames for all addresses.
     pub promiscuous: bool,
-    /// Receive all multicast frames (neighbour discovery needs some).
+    /// Receive all multicast frames (neighbour discovery requires some).
     pub all_multicast: bool,
-    /// What an idle worker can wait on.
+    /// Descriptor on which an idle worker waits.
     pub idle: IdleFd,
-    /// Start even without a peer at the other end, and try again while the link is down (memif clients).
+    /// Start even without a peer, and retry while the link is down (memif clients).
     pub reconnect: bool,
-    /// Files and sockets that the driver makes are for this process's user only.
+    /// Restrict files and sockets that the driver makes to this process's user.
     pub private_files: bool,
 }
 
@@ -206,20 +209,20 @@ pub struct DeviceStats {
     pub tx_frames: u64,
     /// Bytes sent.
     pub tx_bytes: u64,
-    /// Frames that came while no descriptor was free.
+    /// Frames lost because no descriptor was free.
     pub rx_missed: u64,
-    /// Frames received damaged.
+    /// Damaged frames received.
     pub rx_errors: u64,
     /// Frames that could not be sent.
     pub tx_errors: u64,
-    /// Times that the pool was empty.
+    /// Failed buffer allocations on receipt.
     pub rx_no_buffer: u64,
 }
 
 /// State of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkState {
-    /// There is a peer at the other end, as far as the driver knows.
+    /// True if there is a peer at the other end, as far as the driver knows.
     pub up: bool,
     /// Mbit/s, if known.
     pub mbit_per_s: Option<u32>,
@@ -290,7 +293,7 @@ mod tests {
         for wrong in wrong {
             assert_eq!(wrong.l4_len(), None, "{wrong:?}");
         }
-        // The longest headers fit the fields.
+        // The longest possible headers fit the fields.
         let headers: ArrayVec<u8, LARGE_HEADERS> = [0; LARGE_HEADERS].into_iter().collect();
         for (l2_len, l3_len) in [(88, 20), (14, 94), (14, 20)] {
             let most = LargePacket { headers: headers.clone(), l2_len, l3_len, ..good.clone() };

@@ -1,9 +1,10 @@
-//! Shared memory is unmapped when no worker is in a burst.
+//! Unmapping of shared memory waits for the workers' bursts.
 //!
-//! The memif driver unmaps the memory of a peer that is gone in the interrupt thread, whatever the workers do, and a
-//! worker that is in the middle of a burst would end the process. The driver marks the port as not connected before,
-//! so it is enough to wait for the bursts that have begun. It offers no place to do so but its call of `munmap`: this
-//! program's own definition, which comes before the C library's for all that is loaded, waits there.
+//! The memif driver unmaps the memory of a disconnected peer in the interrupt thread, without regard to workers.
+//! An access by a worker in the middle of a burst would end the process. The driver marks the port as
+//! disconnected before, so it is enough to wait for the bursts that have begun. Its only hook for that is the
+//! call of `munmap`. So this program defines `munmap` itself, which takes precedence over the C library's for all
+//! loaded libraries, and waits there.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -14,25 +15,25 @@ use dpdk_sys as sys;
 use crate::gate::Gate;
 use crate::interrupts;
 
-/// The gates of all devices whose driver unmaps memory.
+/// Gates of all devices whose driver unmaps memory.
 static GATES: Mutex<Vec<Arc<Gate>>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// This thread closes a gate itself, and what is unmapped is that device's.
+    /// True while this thread closes a gate itself, and unmaps memory of that gate's device.
     static CLOSES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on unmapping waits for those who pass this gate.
+/// Registers a gate: unmapping waits for polls that have passed it.
 pub(crate) fn waits_for(gate: &Arc<Gate>) {
     GATES.lock().unwrap_or_else(PoisonError::into_inner).push(gate.clone());
 }
 
-/// The device is gone.
+/// Unregisters the gate of a removed device.
 pub(crate) fn no_longer_waits_for(gate: &Arc<Gate>) {
     GATES.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| !Arc::ptr_eq(one, gate));
 }
 
-/// Runs `change`, which closes the gate of its device: what it unmaps is not waited for.
+/// Runs `change`, which closes its device's gate itself: its unmapping does not wait.
 pub(crate) fn without_waiting<T>(change: impl FnOnce() -> T) -> T {
     let before = CLOSES.replace(true);
     let result = change();
@@ -40,8 +41,8 @@ pub(crate) fn without_waiting<T>(change: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Whether drivers call the function below. A program that is linked so that it keeps its symbols to itself
-/// would have them call the C library's.
+/// Returns true if drivers call the function below. In a program linked without exporting its symbols they would
+/// call the C library's.
 pub(crate) fn is_guarded() -> bool {
     let ours: unsafe extern "C" fn(*mut c_void, usize) -> c_int = munmap;
     // SAFETY: looks up a name.
@@ -49,7 +50,7 @@ pub(crate) fn is_guarded() -> bool {
     theirs == ours as *mut c_void
 }
 
-/// Waits for the bursts that have begun in the interrupt thread, for nothing elsewhere; then unmaps.
+/// Unmaps memory. In the interrupt thread it first waits for the bursts that have begun, elsewhere for none.
 ///
 /// # Safety
 ///
@@ -60,7 +61,7 @@ unsafe extern "C" fn munmap(start: *mut c_void, bytes: usize) -> c_int {
         let gates = GATES.lock().unwrap_or_else(PoisonError::into_inner);
         gates.iter().for_each(|gate| gate.wait_for_polls());
     }
-    // SAFETY: as of the caller.
+    // SAFETY: the caller guarantees it.
     unsafe { sys::ddpd_munmap(start, bytes) }
 }
 
@@ -88,7 +89,7 @@ mod tests {
         start.unwrap() as usize
     }
 
-    /// Unmaps as a driver does, which finds the function by its name.
+    /// Unmaps as a driver does, which looks the function up by its name.
     fn unmap(page: usize) {
         // SAFETY: looks up a name.
         let found = unsafe { sys::ddpd_munmap_of_drivers() };
@@ -104,7 +105,7 @@ mod tests {
         assert!(is_guarded());
     }
 
-    // Without the guard the reader below meets memory that is gone, and the process ends.
+    // Without the guard, the reader below would access unmapped memory and end the process.
     #[test]
     fn memory_stays_until_the_burst_is_over() {
         let gate = Arc::new(Gate::open());

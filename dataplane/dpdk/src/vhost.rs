@@ -1,18 +1,19 @@
-//! How workers use the frontend of a vhost-user port, and wait for it when they are idle.
+//! Use of a vhost-user port's frontend by workers, and notifications while they are idle.
 //!
-//! A frontend brings a descriptor per queue, to which it writes ("kicks") after sending, if it was asked to. It closes
-//! them when it goes and may replace them at any time. So each queue has an epoll descriptor for as long as the
-//! device, with a duplicate of the frontend's in it. Edge-triggered: the frontend's is never read, because it could be
-//! anything.
+//! A frontend provides a descriptor per queue, to which it writes ("kicks") after sending, if notifications are
+//! enabled. It closes them when it disconnects and may replace them at any time. So each queue has an epoll
+//! descriptor as long as the device is open, which contains a duplicate of the frontend's. Edge-triggered: the
+//! frontend's descriptor is never read, because it could be of any kind.
 //!
-//! DPDK frees a frontend in its vhost thread, without regard to who asks for notifications in another one
-//! (`rte_eth_dev_rx_intr_enable` would use it after that); and of 22.11 `net_vhost` waits for bursts with a store and a
-//! load that the processor may exchange, so that a burst may touch memory that is no longer mapped (seen once in some
-//! thousand frontends). So a worker uses its queue under a lock, which the vhost thread takes when a frontend comes or
-//! goes. A worker does not wait for it: there is no frontend then.
+//! DPDK frees a frontend in its vhost thread, without regard to other threads that request notifications
+//! (`rte_eth_dev_rx_intr_enable` would use it after that). In addition, 22.11's `net_vhost` waits for bursts with
+//! a store and a load that the processor may reorder, so that a burst may access unmapped memory (seen once in
+//! some thousand frontends). So a worker uses its queue under a lock, which the vhost thread takes when a
+//! frontend connects or disconnects. A worker does not wait for the lock, and treats the queue as without a
+//! frontend.
 //!
-//! What a frontend agreed to is known under the same lock: large packets are made for the frontend that takes them, and
-//! none is left for the next one.
+//! The frontend's negotiated features are read under the same lock: large packets are made only for the frontend
+//! that supports them, and none is left for the next one.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -26,50 +27,50 @@ use rustix::event::{Timespec, epoll};
 
 use crate::types::Segmentation;
 
-/// A negative EAGAIN.
+/// `-EAGAIN`.
 const AGAIN: c_int = -11;
 
 /// The frontends of a port.
 pub(crate) struct Vhost {
     port: u16,
     watch: sys::ddpd_vhost_watch,
-    /// How often one came or went or changed its queues.
+    /// Number of connects, disconnects and queue changes of frontends.
     changes: AtomicU64,
     queues: Vec<Queue>,
 }
 
-/// What a queue's worker uses; the lines of the cache are its own.
+/// State of one queue, used by its worker, on cache lines of its own.
 #[repr(align(128))]
 struct Queue {
-    /// The frontend that is connected.
+    /// The connected frontend.
     frontend: RwLock<Option<Frontend>>,
-    /// What it waits on.
+    /// The descriptor on which an idle worker waits.
     epoll: OwnedFd,
     kick: Mutex<Kick>,
 }
 
 #[derive(Clone, Copy)]
 struct Frontend {
-    /// DPDK's number of it.
+    /// DPDK's number of the frontend.
     id: c_int,
-    /// The large packets that it takes.
+    /// Large packets that the frontend accepts.
     segmentation: Segmentation,
 }
 
 struct Kick {
-    /// A duplicate of the frontend's descriptor.
+    /// A duplicate of the frontend's kick descriptor.
     fd: Option<OwnedFd>,
-    /// [`Vhost::changes`] when it was made.
+    /// Value of [`Vhost::changes`] when it was duplicated.
     as_of: u64,
 }
 
-// SAFETY: the only pointers in it are of `watch`: they are those of functions, and of the value itself.
+// SAFETY: the only pointers in it are those of `watch`: pointers to functions, and to the value itself.
 unsafe impl Send for Vhost {}
 // SAFETY: as above; `watch` is only read.
 unsafe impl Sync for Vhost {}
 
 impl Vhost {
-    /// For a port that is not watched yet. Fails with an error number.
+    /// Creates the state of a port that is not watched yet. Fails with an error number.
     pub(crate) fn new(port: u16, queues: u16) -> Result<Box<Vhost>, c_int> {
         let queues = (0..queues)
             .map(|_| {
@@ -93,22 +94,23 @@ impl Vhost {
         Ok(vhost)
     }
 
-    /// Begins to follow the port's frontends; returns an error code of DPDK.
+    /// Starts to follow the port's frontends. Returns an error code of DPDK.
     ///
     /// # Safety
-    /// The port is started, and this value does not go before [`Vhost::unwatch`] succeeds.
+    /// The port is started, and this value is not dropped before [`Vhost::unwatch`] succeeds.
     pub(crate) unsafe fn watch(&self) -> c_int {
-        // SAFETY: by the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let code = unsafe { sys::ddpd_vhost_watch(self.port, &self.watch) };
-        // One may have come before.
+        // A frontend may have connected before.
         self.look();
         code
     }
 
-    /// Ends it; false if that is impossible. Waits for a call that is under way, a second at most.
+    /// Stops following frontends. Returns false if that is impossible. Waits at most a second for a callback in
+    /// progress.
     pub(crate) fn unwatch(&self) -> bool {
         for _ in 0..1000 {
-            // SAFETY: the port is valid; this is what `watch` handed over.
+            // SAFETY: the port is valid; `watch` passed the same value.
             match unsafe { sys::ddpd_vhost_unwatch(self.port, &self.watch) } {
                 AGAIN => std::thread::sleep(Duration::from_millis(1)),
                 code => return code == 0,
@@ -117,13 +119,13 @@ impl Vhost {
         false
     }
 
-    /// Runs `poll` on a queue if there is a frontend, and keeps it meanwhile.
+    /// Runs `poll` on a queue if there is a frontend, which cannot be freed meanwhile.
     pub(crate) fn pass<T>(&self, queue: u16, poll: impl FnOnce() -> T) -> Option<T> {
         let frontend = self.queues[usize::from(queue)].frontend.try_read().ok()?;
         frontend.is_some().then(poll)
     }
 
-    /// As [`pass`](Self::pass); `burst` is told which large packets the frontend takes.
+    /// Runs `burst` as [`pass`](Self::pass) does, with the segmentation that the frontend supports.
     pub(crate) fn pass_cutting<T>(
         &self,
         queue: u16,
@@ -133,23 +135,23 @@ impl Vhost {
         frontend.map(|frontend| burst(frontend.segmentation))
     }
 
-    /// Asks the frontend to report what it sends, and returns what to wait on. `None`: look again soon, because frames
-    /// wait, or because the frontend reports nothing or just changes.
+    /// Enables notifications of the frontend and returns the descriptor to wait on. Returns `None` if the worker
+    /// must poll again soon: frames wait, the frontend does not notify, or it is just changing.
     pub(crate) fn arm(&self, queue: u16) -> Option<BorrowedFd<'_>> {
         let own = &self.queues[usize::from(queue)];
         let frontend = own.frontend.try_read().ok()?;
         let mut kick = own.kick.try_lock().ok()?;
         let changes = self.changes.load(Ordering::Acquire);
         if kick.as_of != changes {
-            // SAFETY: DPDK closes the descriptor after it has reported the change. Should it be another one by now,
-            // this one reports too much until the next change is seen.
+            // SAFETY: DPDK closes the descriptor after it has reported the change. If the number belongs to
+            // another descriptor by now, the duplicate signals spuriously until the next change is seen.
             let fd = frontend.and_then(|frontend| unsafe { duplicate(frontend.id, queue) });
             kick.replace(&own.epoll, fd, changes);
         }
         own.forget_kicks();
         let Some(Frontend { id, .. }) = *frontend else { return Some(own.epoll.as_fd()) };
         kick.fd.as_ref()?;
-        // SAFETY: the frontend is not freed before its leaving is noted, which the lock does not allow now.
+        // SAFETY: the frontend is not freed before its disconnect is noted, which the lock prevents now.
         let waiting = unsafe {
             sys::ddpd_vhost_notify(id, queue, 1);
             sys::ddpd_vhost_waiting(id, queue)
@@ -157,7 +159,7 @@ impl Vhost {
         (waiting == 0).then(|| own.epoll.as_fd())
     }
 
-    /// The frontend need not report any more: the queue is polled.
+    /// Disables notifications of the frontend, since the queue is polled.
     pub(crate) fn disarm(&self, queue: u16) {
         if let Ok(frontend) = self.queues[usize::from(queue)].frontend.try_read()
             && let Some(Frontend { id, .. }) = *frontend
@@ -167,7 +169,7 @@ impl Vhost {
         }
     }
 
-    /// Looks which frontend there is.
+    /// Updates the connected frontend of all queues.
     fn look(&self) {
         let mut queues: Vec<_> = (self.queues.iter())
             .map(|queue| queue.frontend.write().unwrap_or_else(PoisonError::into_inner))
@@ -176,7 +178,8 @@ impl Vhost {
         let number = unsafe { sys::ddpd_vhost_frontend(self.port) };
         for (queue, frontend) in (0..).zip(&mut queues) {
             **frontend = (number >= 0).then(|| {
-                // SAFETY: DPDK's functions take any number; what a frontend that has gone meanwhile agreed to is nothing.
+                // SAFETY: DPDK's functions accept any number, and return no features for a frontend that has
+                // disconnected meanwhile.
                 let features = unsafe { sys::ddpd_vhost_features(number) };
                 // SAFETY: as above.
                 let ring = unsafe { sys::ddpd_vhost_ring_size(number, queue) };
@@ -190,13 +193,13 @@ impl Vhost {
 impl Queue {
     fn forget_kicks(&self) {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); 1];
-        // One descriptor at most is in it.
+        // The epoll descriptor contains at most one other descriptor.
         let _ = epoll::wait(&self.epoll, &mut events, Some(&Timespec::default()));
     }
 }
 
 impl Kick {
-    /// Without a descriptor that can be waited for there is none.
+    /// Replaces the duplicate in `epoll`. A descriptor that cannot be polled is dropped.
     fn replace(&mut self, epoll: &OwnedFd, fd: Option<OwnedFd>, as_of: u64) {
         if let Some(old) = self.fd.take() {
             let deleted = epoll::delete(epoll, &old);
@@ -209,11 +212,11 @@ impl Kick {
     }
 }
 
-/// The large packets that a frontend with these features takes on a ring of so many descriptors.
+/// Returns the large packets that a frontend with these features accepts on a ring of `ring` descriptors.
 ///
-/// It needs to merge buffers of its ring: else each of them would have to take the largest packet. One packet takes a
-/// quarter of the ring at most: it is stuck while it finds no room. A descriptor is that of a segment at least, as all
-/// frontends have them that do not split a plain frame.
+/// The frontend must merge receive buffers: otherwise each buffer would need room for the largest packet. One
+/// packet uses at most a quarter of the ring, since it is stuck until it finds room. A descriptor is assumed to
+/// hold at least a segment, as with every frontend that does not split an ordinary frame.
 fn segmentation(features: u64, ring: u16) -> Segmentation {
     let has = |bit: sys::ddpd_virtio_net| features >> bit & 1 == 1;
     let merges = has(sys::DDPD_VIRTIO_GUEST_CSUM) && has(sys::DDPD_VIRTIO_MRG_RXBUF);
@@ -228,19 +231,19 @@ fn segmentation(features: u64, ring: u16) -> Segmentation {
 /// # Safety
 /// The frontend is valid.
 unsafe fn duplicate(frontend: c_int, queue: u16) -> Option<OwnedFd> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let fd = unsafe { sys::ddpd_vhost_kick_fd(frontend, queue) };
-    // SAFETY: it is borrowed for the call; one that is closed meanwhile is an error.
+    // SAFETY: borrowed for the call only; if it is closed meanwhile, the call fails.
     (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned().ok())?
 }
 
 unsafe extern "C" fn changed(argument: *mut c_void) {
-    // SAFETY: the value stays where it is until nobody calls, see `unwatch`.
+    // SAFETY: the value is not moved or freed until the last callback, see `unwatch`.
     unsafe { &*argument.cast::<Vhost>() }.look();
 }
 
 unsafe extern "C" fn queues_changed(argument: *mut c_void) {
-    // SAFETY: as above. DPDK holds locks that a worker in `arm` may wait for: nothing to wait for is done here.
+    // SAFETY: as above. DPDK holds locks that a worker in `arm` may wait for, so this callback must not block.
     unsafe { &*argument.cast::<Vhost>() }.changes.fetch_add(1, Ordering::Release);
 }
 
@@ -248,7 +251,7 @@ unsafe extern "C" fn queues_changed(argument: *mut c_void) {
 mod tests {
     use super::*;
 
-    // Virtio 1.2 §5.1.3.1: segmentation needs checksums, and here buffers that are merged.
+    // Virtio 1.2 §5.1.3.1: segmentation requires checksums, and here mergeable buffers.
     #[test]
     fn a_frontend_takes_what_it_agreed_to() {
         let [csum, tso4, tso6, merged] = [1, 7, 8, 15].map(|bit| 1_u64 << bit);

@@ -1,8 +1,8 @@
-//! What a port can be: kinds, roles and checksum modes, with the words and the limits of each; and in [`policy`] what
-//! else the configuration chooses.
+//! Kinds, roles and checksum modes of a port, with the configuration words and limits of each. [`policy`] has the
+//! other choices of the configuration.
 //!
-//! The configuration reads these types and the data plane opens ports from them. Nothing here needs DPDK,
-//! so `ddpd check` and `ddpctl` build without it. Lengths are bytes; an MTU is that of an IP packet.
+//! The configuration reads these types and the data plane opens ports from them. The crate does not depend on
+//! DPDK, so `ddpd check` and `ddpctl` build without it. Lengths are bytes; an MTU is that of an IP packet.
 #![forbid(unsafe_code)]
 
 pub mod pcap;
@@ -15,48 +15,50 @@ pub use secret::Secret;
 
 /// Smallest MTU of a port.
 pub const MIN_MTU: u16 = 576;
-/// Largest MTU of any port. One packet buffer of DPDK's takes little more.
+/// Largest MTU of any port in bytes: a frame of that size fits into one DPDK packet buffer ([`MAX_ROOM`]).
 pub const MAX_MTU: u16 = 65_280;
-/// Largest MTU of a port with a device, a Linux interface or a file behind it: what DPDK's drivers agree on.
+/// Largest MTU in bytes of a port with a device, a Linux interface or a file: the least maximum of DPDK's drivers
+/// for these.
 const DEVICE_MAX_MTU: u16 = 9000;
-/// Bytes of a frame around its IP packet, VLAN tag included.
+/// Bytes of a frame besides its IP packet: Ethernet header and VLAN tag.
 pub const FRAME_OVERHEAD: usize = 18;
-/// Largest room of a packet buffer: DPDK counts it in 16 bits, 128 bytes of headroom included. Whole cache lines.
+/// Largest room of a packet buffer in bytes, a multiple of a cache line. DPDK counts room and 128 bytes of
+/// headroom in 16 bits.
 pub const MAX_ROOM: usize = 65_344;
 
-/// Bytes of a packet buffer for frames of this MTU, where the kind of the port asks for nothing else: rounded so that drivers
-/// which count in KiB see a whole frame.
+/// Returns the bytes of a packet buffer for frames of this MTU, unless the port's kind requires another size. The
+/// result is rounded up to whole KiB, because some drivers count in KiB, and is 2048 to [`MAX_ROOM`].
 pub fn buffer_room(mtu: u16) -> u16 {
     (usize::from(mtu) + FRAME_OVERHEAD).next_multiple_of(1024).clamp(2048, MAX_ROOM) as u16
 }
 
-/// Most buffers that a memif can share: DPDK's driver counts them in 16 bits. Of the largest ones they are within the 4 GiB
-/// that its descriptors can name.
+/// Most buffers that a memif can share: DPDK's driver counts them in 16 bits. That many buffers of the largest
+/// room fit into the 4 GiB that a memif descriptor can address.
 pub const MEMIF_MAX_BUFFERS: u32 = 1 << 16;
 const _: () = assert!((MEMIF_MAX_BUFFERS as u64) * (MAX_ROOM as u64) < u32::MAX as u64 - (8 << 20));
 
-/// What an AF_XDP port carries: a page of 4096 bytes less XDP's headroom (256), the kernel's
-/// `skb_shared_info` (320), the Ethernet header with a VLAN tag (18) and the frame check (4). veth
+/// Largest MTU of an AF_XDP port in bytes: a page of 4096 bytes less XDP's headroom (256), the kernel's
+/// `skb_shared_info` (320), the Ethernet header with a VLAN tag (18) and the frame check sequence (4). veth
 /// refuses an XDP program at a larger MTU.
 pub const AF_XDP_MAX_MTU: u16 = 3498;
 
-/// What a port is.
+/// The kind of a port, with the parameters of its driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortKind {
     /// A PCI device bound to a driver that DPDK can use.
     Pci {
-        /// `0000:03:00.0`; the EAL must have been started with it ([`PortKind::eal_device`]).
+        /// PCI address, as `0000:03:00.0`. The EAL must have been started with it ([`PortKind::eal_device`]).
         address: String,
-        /// Driver arguments, handed on as they are; empty for none.
+        /// Driver arguments, passed through unchanged; empty for none.
         devargs: String,
     },
     /// A Linux interface through AF_XDP sockets.
     AfXdp {
         /// Linux's name of the interface.
         device: String,
-        /// First device queue to use.
+        /// First device queue to use, from 0.
         first_queue: u16,
-        /// Copy mode even if the driver could do zero-copy.
+        /// Use copy mode even if the driver supports zero-copy.
         force_copy: bool,
     },
     /// A Linux interface through packet sockets.
@@ -64,38 +66,39 @@ pub enum PortKind {
         /// Linux's name of the interface.
         device: String,
     },
-    /// A TAP interface that is made for this port.
+    /// A TAP interface, created for this port.
     Tap {
         /// Linux's name of the interface.
         device: String,
     },
-    /// Shared memory with another process.
+    /// Shared memory with another process (DPDK's `net_memif`).
     Memif {
         /// Path of the rendezvous socket.
         socket: PathBuf,
-        /// Which side of it.
+        /// This port's side of the connection.
         role: MemifRole,
-        /// Both sides' number of this pair: several may share a socket.
+        /// Number of the interface pair, the same on both sides. Several pairs may share a socket.
         id: u32,
         /// Both sides' shared secret, at most 24 bytes.
         secret: Option<Secret<String>>,
     },
-    /// A virtual machine or a DPDK process (`net_virtio_user`) through shared memory, DPDK's `net_vhost`: the port
-    /// serves the socket, and its frontend comes and goes.
+    /// Shared memory with a virtual machine or a DPDK process (`net_virtio_user`), through DPDK's `net_vhost`.
+    /// The port listens on the socket; the frontend may disconnect and reconnect.
     VhostUser {
-        /// Path of the socket, which only the user that runs this process can connect to.
+        /// Path of the socket. Only the user of this process can connect to it.
         socket: PathBuf,
     },
-    /// One end of a pair inside this process: two ring ports with the same `link` are joined.
+    /// One end of a pair inside this process. Two ring ports with the same `link` are connected to each other.
     Ring {
         /// Name of the pair.
         link: String,
     },
-    /// Capture files (DPDK's `net_pcap`): frames come from one and go to another. One queue.
+    /// Capture files (DPDK's `net_pcap`): received frames are read from one and sent frames are written to the
+    /// other. One queue.
     Pcap {
-        /// Frames that are received, as fast as the worker takes them.
+        /// File that received frames are read from, as fast as the worker takes them.
         rx_file: PathBuf,
-        /// Where sent frames are written; `None` throws them away.
+        /// File that sent frames are written to; `None` discards them.
         tx_file: Option<PathBuf>,
     },
 }
@@ -103,18 +106,18 @@ pub enum PortKind {
 /// Side of a memif.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemifRole {
-    /// Makes the socket and waits.
+    /// Creates the socket and listens.
     Server,
-    /// Connects to it, again and again until somebody is there.
+    /// Connects to the socket, and retries until the server accepts.
     Client,
 }
 
 impl MemifRole {
-    /// All of them with their words.
+    /// All roles with their configuration words.
     pub const WORDS: [(&'static str, MemifRole); 2] =
         [("server", MemifRole::Server), ("client", MemifRole::Client)];
 
-    /// The word that stands for it in the file and in the driver's arguments.
+    /// Returns the role's word in the configuration file and in the driver's arguments.
     pub fn word(self) -> &'static str {
         match self {
             MemifRole::Server => "server",
@@ -123,20 +126,20 @@ impl MemifRole {
     }
 }
 
-/// Who computes a port's checksums.
+/// The part that computes a port's checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumMode {
-    /// The device where it can, else the worker.
+    /// The device for what it supports, the worker for the rest.
     Offload,
-    /// The worker.
+    /// The worker computes and verifies all checksums.
     Software,
-    /// Neither: TCP checksums are neither written (zero is sent) nor verified. For ports that never leave the
+    /// TCP checksums are neither computed (zero is sent) nor verified. For ports whose frames never leave the
     /// host.
     Trusted,
 }
 
 impl ChecksumMode {
-    /// All of them with their words.
+    /// All modes with their configuration words.
     pub const WORDS: [(&'static str, ChecksumMode); 3] = [
         ("offload", ChecksumMode::Offload),
         ("software", ChecksumMode::Software),
@@ -144,27 +147,27 @@ impl ChecksumMode {
     ];
 }
 
-/// Who cuts data into TCP segments.
+/// The part that segments large sends into TCP segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentationMode {
-    /// The device, or the virtual machine, where it can; else the worker.
+    /// The device or the vhost-user frontend if it supports this, else the worker.
     Offload,
-    /// The worker.
+    /// The worker segments.
     Software,
 }
 
 impl SegmentationMode {
-    /// Both with their words.
+    /// Both modes with their configuration words.
     pub const WORDS: [(&'static str, SegmentationMode); 2] =
         [("offload", SegmentationMode::Offload), ("software", SegmentationMode::Software)];
 }
 
 impl PortKind {
-    /// Who cuts data into segments if nothing else is said.
+    /// Returns the segmentation mode of this kind when the configuration has none.
     pub fn usual_segmentation(&self) -> SegmentationMode {
         match self {
             Self::VhostUser { .. } => SegmentationMode::Offload,
-            // A PCI device's has not been measured.
+            // Segmentation by PCI devices has not been measured.
             Self::Pci { .. }
             | Self::AfXdp { .. }
             | Self::AfPacket { .. }
@@ -175,11 +178,11 @@ impl PortKind {
         }
     }
 
-    /// The words of all kinds, in the order in which errors list them.
+    /// The configuration words of all kinds, in the order in which errors list them.
     pub const WORDS: [&'static str; 8] =
         ["pci", "af_xdp", "af_packet", "tap", "memif", "vhost-user", "ring", "pcap"];
 
-    /// The word that stands for it in the file and in the API.
+    /// Returns the kind's word in the configuration file and in the API.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Pci { .. } => "pci",
@@ -193,7 +196,7 @@ impl PortKind {
         }
     }
 
-    /// The device address, interface, socket, link or file, as the API shows it.
+    /// Returns the device address, interface, socket, link or file, as the API shows it.
     pub fn place(&self) -> String {
         match self {
             Self::Pci { address, .. } => address.clone(),
@@ -206,7 +209,8 @@ impl PortKind {
         }
     }
 
-    /// What no two ports of a process can share, for errors; [`PortKind::device_key`] is the key that names it.
+    /// Returns the resource that no two ports of a process can share, for errors. [`PortKind::device_key`] is the
+    /// configuration key that names it.
     pub fn device(&self) -> String {
         match self {
             Self::Memif { id, .. } => format!("{}#{id}", self.place()),
@@ -215,7 +219,7 @@ impl PortKind {
         }
     }
 
-    /// The configuration key that names the device.
+    /// Returns the configuration key that names the device.
     pub fn device_key(&self) -> &'static str {
         match self {
             Self::Pci { .. } => "address",
@@ -227,7 +231,8 @@ impl PortKind {
         }
     }
 
-    /// True if two ports cannot both be opened. The two ends of a ring name the same link.
+    /// Returns true if the two ports cannot both be open. The two ends of a ring name the same link and do not
+    /// conflict.
     pub fn same_device(&self, other: &PortKind) -> bool {
         use PortKind::*;
         match (self, other) {
@@ -241,7 +246,7 @@ impl PortKind {
             }
             (VhostUser { socket: a }, VhostUser { socket: b } | Memif { socket: b, .. })
             | (Memif { socket: a, .. }, VhostUser { socket: b }) => a == b,
-            // Several may read a file that none writes.
+            // Several ports may read a file that no port writes.
             (Pcap { rx_file: a, tx_file: out }, Pcap { rx_file: b, tx_file: other }) => {
                 let wrote = |out: &Option<PathBuf>, file| out.as_ref() == Some(file);
                 wrote(out, b) || wrote(other, a) || (out.is_some() && out == other)
@@ -250,14 +255,14 @@ impl PortKind {
         }
     }
 
-    /// The device's argument to the EAL, for kinds that it must be started with.
+    /// Returns the device's EAL argument; `None` for kinds that need none at the EAL's start.
     pub fn eal_device(&self) -> Option<String> {
         let Self::Pci { address, devargs } = self else { return None };
         let separator = if devargs.is_empty() { "" } else { "," };
         Some(format!("{address}{separator}{devargs}"))
     }
 
-    /// Largest MTU that the kind can carry at all; the device may set a lower limit.
+    /// Returns the largest MTU of the kind in bytes; the device may have a lower limit.
     pub fn max_mtu(&self) -> u16 {
         match self {
             Self::Ring { .. } | Self::Memif { .. } | Self::VhostUser { .. } => MAX_MTU,
@@ -268,8 +273,8 @@ impl PortKind {
         }
     }
 
-    /// Buffers that a port with so many queues and transmit descriptors makes for both sides, besides its own: a memif
-    /// client, whose descriptors are those of both directions.
+    /// Returns how many buffers the port allocates for both sides, besides its own pool. Only a memif client has
+    /// such buffers: its transmit descriptors count for both directions.
     pub fn shared_buffers(&self, queues: u16, tx_descriptors: u16) -> u32 {
         match self {
             Self::Memif { role: MemifRole::Client, .. } => {
@@ -279,12 +284,12 @@ impl PortKind {
         }
     }
 
-    /// True if it has one queue only, so that one worker can use it.
+    /// Returns true if the kind has a single queue, so that only one worker can use it.
     pub fn has_one_queue(&self) -> bool {
         matches!(self, Self::Pcap { .. })
     }
 
-    /// True if its frames leave the host, where TCP checksums are needed.
+    /// Returns true if frames leave the host, so that TCP checksums are required.
     pub fn leaves_host(&self) -> bool {
         match self {
             Self::Pci { .. } | Self::AfXdp { .. } | Self::AfPacket { .. } => true,

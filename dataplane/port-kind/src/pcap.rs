@@ -1,25 +1,25 @@
-//! Capture files of a `pcap` port: what a file must be so that DPDK's `net_pcap` reads or writes it.
+//! Checks the capture files of a `pcap` port before DPDK's `net_pcap` opens them.
 //!
-//! The driver reports only that it cannot be made, so the files are looked at before. A reason is the end of a
-//! sentence and names the remedy.
+//! The driver reports only that a device cannot be made, so these checks find the reason. A reason is the end of
+//! a sentence and names the remedy.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::path::Path;
 
-/// Magic numbers of pcap in the file's own byte order: microseconds and nanoseconds.
+/// Magic numbers of pcap in the file's own byte order: timestamps in microseconds and in nanoseconds.
 const MAGIC: [u32; 2] = [0xa1b2_c3d4, 0xa1b2_3c4d];
-/// Type of pcapng's first block, the same in both byte orders.
+/// Block type of pcapng's section header, a palindrome in both byte orders.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 /// `LINKTYPE_ETHERNET`.
 const ETHERNET: u32 = 1;
 /// Bytes of pcap's file header.
 const HEADER: usize = 24;
 
-/// Why frames cannot be read from `path`.
+/// Checks that frames can be read from `path`.
 ///
 /// # Errors
-/// The reason.
+/// The reason why they cannot.
 pub fn check_input(path: &Path) -> Result<(), String> {
     let mut file = File::open(path).map_err(|error| format!("it cannot be read: {error}"))?;
     if !file.metadata().is_ok_and(|meta| meta.is_file()) {
@@ -48,7 +48,7 @@ fn check_header(header: &[u8]) -> Result<(), String> {
         .into_iter()
         .find(|read| MAGIC.contains(&read(magic)))
         .ok_or("it is neither pcap nor pcapng: write one with tcpdump -w")?;
-    // The upper bits are about the frame check sequence.
+    // The upper 16 bits describe the frame check sequence.
     match read(link_type) & 0xffff {
         ETHERNET => Ok(()),
         other => Err(format!(
@@ -57,10 +57,10 @@ fn check_header(header: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Why frames cannot be written to `path`, which is made, or emptied, when the port opens.
+/// Checks that frames can be written to `path`, which is created or truncated when the port opens.
 ///
 /// # Errors
-/// The reason.
+/// The reason why they cannot.
 pub fn check_output(path: &Path) -> Result<(), String> {
     match fs::metadata(path) {
         Ok(meta) if !meta.is_file() => Err("it is no ordinary file".to_owned()),
@@ -96,7 +96,7 @@ mod tests {
             header([0xd4, 0xc3, 0xb2, 0xa1], [1, 0, 0, 0]),
             header([0xa1, 0xb2, 0xc3, 0xd4], [0, 0, 0, 1]),
             header([0x4d, 0x3c, 0xb2, 0xa1], [1, 0, 0, 0]),
-            // With the length of the frame check sequence.
+            // A link type whose upper bits give the length of the frame check sequence.
             header([0xd4, 0xc3, 0xb2, 0xa1], [1, 0, 0, 0x24]),
             PCAPNG.to_vec(),
         ];

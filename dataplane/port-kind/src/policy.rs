@@ -1,5 +1,5 @@
-//! What the configuration chooses besides ports, and the data plane does: where memory is, what a worker without
-//! work does, when a SYN is answered with a cookie, and routes.
+//! Configuration choices other than ports that the data plane obeys: hugepages, behaviour of idle workers, SYN
+//! cookies, routes, the host's share of a port, local ports, IP header fields.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,47 +7,48 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-/// Whether DPDK's memory is in hugepages.
+/// Use of hugepages for DPDK's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Hugepages {
-    /// If enough are free, else ordinary memory; said at start-up.
+    /// Hugepages if enough are free, else ordinary memory; the choice is reported at start-up.
     #[default]
     Auto,
-    /// Or do not start.
+    /// Hugepages; without enough of them the start fails.
     Require,
-    /// Never (`--no-huge`).
+    /// Ordinary memory (`--no-huge`).
     Never,
 }
 
 impl Hugepages {
-    /// All of them with their words.
+    /// All choices with their configuration words.
     pub const WORDS: [(&'static str, Hugepages); 3] =
         [("auto", Hugepages::Auto), ("require", Hugepages::Require), ("never", Hugepages::Never)];
 }
 
-/// What a worker does when a turn of its loop found no work.
+/// Behaviour of a worker after a turn of its loop without work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Idle {
-    /// Polls on: lowest latency, one whole core.
+    /// Keep polling: lowest latency, one whole core.
     Poll,
-    /// Polls on for a while, then sleeps until a port or a command wakes it or the next timer is due, at
-    /// most 1 ms (50 µs if one of its ports cannot wake it).
+    /// Poll for a while, then sleep until a port or a command wakes the worker or the next timer is due. A sleep
+    /// lasts at most 1 ms, or 50 µs if one of the worker's ports cannot wake it.
     Adaptive {
-        /// How long to poll before sleeping, at least; a few tens of microseconds. It is one and a half round trips of
-        /// the stream that was served last, where that is short, and 1 ms if one of the ports cannot wake the worker.
+        /// Minimum time to poll before sleeping, a few tens of microseconds. The actual time is one and a half
+        /// round trips of the stream served last, if that is short, and 1 ms if one of the ports cannot wake the
+        /// worker.
         spin: Duration,
     },
 }
 
 impl Idle {
-    /// With the time to poll that the word stands for.
+    /// `Adaptive` with the spin time of the configuration word, 50 µs.
     pub const ADAPTIVE: Idle = Idle::Adaptive { spin: Duration::from_micros(50) };
 
-    /// All of them with their words.
+    /// All behaviours with their configuration words.
     pub const WORDS: [(&'static str, Idle); 2] =
         [("poll", Idle::Poll), ("adaptive", Idle::ADAPTIVE)];
 
-    /// The word that stands for it in the file and in the API.
+    /// Returns the word in the configuration file and in the API.
     pub fn word(self) -> &'static str {
         match self {
             Idle::Poll => "poll",
@@ -56,20 +57,20 @@ impl Idle {
     }
 }
 
-/// When a SYN is answered with a cookie, which keeps nothing (RFC 4987 §3.6).
+/// The condition under which a SYN is answered with a cookie instead of state (RFC 4987 §3.6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SynCookieMode {
-    /// When there is no room to remember the SYN.
+    /// Only if there is no room for the half-open stream.
     #[default]
     Auto,
-    /// Always.
+    /// Every SYN.
     Always,
-    /// Never: what finds no room is dropped.
+    /// No SYN; a SYN without room is dropped.
     Never,
 }
 
 impl SynCookieMode {
-    /// All of them with their words.
+    /// All modes with their configuration words.
     pub const WORDS: [(&'static str, SynCookieMode); 3] = [
         ("auto", SynCookieMode::Auto),
         ("always", SynCookieMode::Always),
@@ -80,28 +81,28 @@ impl SynCookieMode {
 /// A route of one interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Route {
-    /// Destinations; a prefix of length 0 for the default route.
+    /// Destination prefix; length 0 for the default route.
     pub to: IpNet,
-    /// The router: in a connected prefix of the interface and of the destination's family.
+    /// The router, in a connected prefix of the interface and of the destination's address family.
     pub via: IpAddr,
 }
 
-/// Whether the host's kernel has a part in the port of an interface.
+/// Sharing of an interface's port with the host's kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Host {
-    /// No: the port is ours alone.
+    /// Not shared: the appliance alone uses the port.
     #[default]
     Off,
-    /// By a TAP, which gets what is not ours.
+    /// Shared through a TAP, which receives the frames that are not for the appliance.
     Tap,
 }
 
 impl Host {
-    /// All of them with their words.
+    /// All choices with their configuration words.
     pub const WORDS: [(&'static str, Host); 2] = [("off", Host::Off), ("tap", Host::Tap)];
 }
 
-/// The ports from which streams and associations are opened: `first` to `last`, both included (RFC 6056 §3.2).
+/// The local port range of connects and outgoing associations: `first` to `last`, both included (RFC 6056 §3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LocalPorts {
     first: u16,
@@ -109,38 +110,38 @@ pub struct LocalPorts {
 }
 
 impl LocalPorts {
-    /// Fewer ports cannot be chosen: with n workers, one in n of them leads answers to the right one.
+    /// Fewest ports of a range. With n workers only about one port in n steers the answers to the right worker.
     pub const FEWEST: u32 = 64;
 
-    /// At least [`LocalPorts::FEWEST`] ports, none of them 0.
+    /// Returns the range, or `None` if it has fewer than [`LocalPorts::FEWEST`] ports or contains port 0.
     pub fn new(first: u16, last: u16) -> Option<Self> {
         let ports = LocalPorts { first, last };
         (first > 0 && first <= last && ports.count() >= LocalPorts::FEWEST).then_some(ports)
     }
 
-    /// How many there are.
+    /// Returns the number of ports.
     pub fn count(self) -> u32 {
         u32::from(self.last - self.first) + 1
     }
 
-    /// All of them.
+    /// Returns all ports in ascending order.
     pub fn iter(self) -> impl Iterator<Item = u16> {
         self.first..=self.last
     }
 
-    /// Whether this is one of them.
+    /// Returns true if the range contains `port`.
     pub fn contains(self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }
 
-    /// The port at a place; after the last comes the first again.
+    /// Returns the port at `place` in the range, modulo the number of ports.
     pub fn at(self, place: u32) -> u16 {
         self.first + (place % self.count()) as u16
     }
 }
 
 impl Default for LocalPorts {
-    /// 32768 to 60999, as most hosts have it.
+    /// 32768 to 60999, the default of Linux.
     fn default() -> Self {
         LocalPorts { first: 32_768, last: 60_999 }
     }
@@ -152,12 +153,13 @@ impl fmt::Display for LocalPorts {
     }
 }
 
-/// What the IP headers of TCP and SCTP packets carry besides addresses and ECN, which is the transport's (RFC 9293
-/// §3.9.2 MUST-48, MUST-49).
+/// IP header fields of TCP and SCTP packets. ECN is not among them: it belongs to the transport (RFC 9293 §3.9.2
+/// MUST-48, MUST-49).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IpFields {
-    /// Differentiated services codepoint, 0 to 63 (RFC 2474 §3); `None` for the interface's, or 0.
+    /// Differentiated services codepoint, 0 to 63 (RFC 2474 §3). `None` is the interface's value, 0 if that has
+    /// none.
     pub dscp: Option<u8>,
-    /// Time to live, hop limit, 1 to 255; `None` for the interface's, or 64.
+    /// Time to live or hop limit, 1 to 255. `None` is the interface's value, 64 if that has none.
     pub ttl: Option<u8>,
 }

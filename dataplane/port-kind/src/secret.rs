@@ -1,13 +1,13 @@
-//! Values that are in no message.
+//! Secret values that no log line or error message contains.
 
 use std::fmt;
 
-/// A secret, of the operator's or of the appliance's own. Its `Debug` form has not its value.
+/// A secret of the operator or of the appliance. Its `Debug` form hides the value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret<T>(T);
 
 impl<T> Secret<T> {
-    /// The value, to be used and not to be written.
+    /// Returns the value. Callers must not log it or put it into a message.
     pub fn expose(&self) -> &T {
         &self.0
     }

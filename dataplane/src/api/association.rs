@@ -1,4 +1,4 @@
-//! SCTP's associations, which streams share, as the control thread sees them.
+//! SCTP associations, which streams share: state and statistics for the control thread.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,42 +8,42 @@ use ddp::StreamId;
 use super::flow::FlowInfo;
 use crate::ids::InterfaceId;
 
-/// An SCTP association as the operator sees it.
+/// State of an SCTP association, for the operator.
 #[derive(Clone, Debug)]
 pub struct AssociationInfo {
-    /// Its name, as [`StreamInfo::association`](super::StreamInfo::association) has it.
+    /// Identifier of the association, as in [`StreamInfo::association`](super::StreamInfo::association).
     pub association: StreamId,
-    /// Its interface.
+    /// Interface of the association.
     pub interface: InterfaceId,
     /// Local address and SCTP port.
     pub local: SocketAddr,
     /// The peer.
     pub remote: SocketAddr,
-    /// UDP ports, ours and the peer's, where it goes in UDP (RFC 6951).
+    /// UDP ports, ours and the peer's, if encapsulated in UDP (RFC 6951).
     pub udp: Option<(u16, u16)>,
     /// State of RFC 9260 §4.
     pub state: &'static str,
-    /// Its streams now.
+    /// Number of its present streams.
     pub sessions: u32,
-    /// Pairs of streams that it has, so many sessions at most.
+    /// SCTP stream pairs of the association: most sessions at a time.
     pub streams: u16,
-    /// Time since it was opened or accepted.
+    /// Time since the association was opened or accepted.
     pub age: Duration,
-    /// The state of its two halves.
+    /// Present state of its two halves.
     pub flow: FlowInfo,
-    /// Retransmissions and heartbeats in a row that went unanswered (RFC 9260 §8.1).
+    /// Consecutive retransmissions and heartbeats without an answer (RFC 9260 §8.1).
     pub unanswered: u32,
-    /// What it did.
+    /// Statistics of the association.
     pub stats: AssociationStats,
 }
 
-/// What an association did, without what its sessions did.
+/// Statistics of an association, without those of its sessions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AssociationStats {
-    /// SCTP's handshakes, heartbeats and packets, and what of the DDP adaptation belongs to no session.
+    /// SCTP handshakes, heartbeats and packets, and events of the DDP adaptation that belong to no session.
     pub endpoint: sctp_lite::endpoint::EndpointStats,
-    /// SCTP's receive half.
+    /// SCTP's receive statistics.
     pub receive: sctp_lite::sctp::receive::ReceiveStats,
-    /// SCTP's send half.
+    /// SCTP's send statistics.
     pub send: sctp_lite::sctp::send::SendStats,
 }

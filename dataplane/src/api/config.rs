@@ -1,4 +1,4 @@
-//! Parameters of the dataplane at start. All have been checked by the reader of the configuration.
+//! Parameters of the dataplane at start. The reader of the configuration has checked them all.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,44 +18,44 @@ use crate::net::interface::InterfaceConfig;
 pub struct DataplaneConfig {
     /// The workers, at least one; `workers[i].id` is `WorkerId(i)`.
     pub workers: Vec<WorkerConfig>,
-    /// Which workers poll which port; [`PortId`] is the place in this list, and the ports given to
+    /// The workers of each port. [`PortId`] is the index in this list, and the ports given to
     /// [`super::Dataplane::start`] are in the same order.
     pub ports: Vec<PortAttachment>,
-    /// The interfaces; [`InterfaceId`] is the place in this list.
+    /// The interfaces; [`InterfaceId`] is the index in this list.
     pub interfaces: Vec<InterfaceConfig>,
-    /// Bounds of memory and of work, the same for each worker.
+    /// Bounds of memory and work, per worker.
     pub limits: Limits,
-    /// The UDP port at which SCTP is expected in UDP, besides IP (RFC 6951); SCTP in UDP goes out from it.
+    /// UDP port of SCTP in UDP (RFC 6951), for both receipt and sending; `None` for SCTP directly in IP only.
     pub sctp_udp_port: Option<u16>,
-    /// IPsec, where there is some.
+    /// IPsec policies and SAs; `None` without IPsec.
     pub ipsec: Option<Arc<IpsecConfig>>,
-    /// Seeds every keyed hash and random choice of the workers (initial sequence numbers, flow table,
-    /// source ports). From the system's random source, never logged.
+    /// Seed of every keyed hash and random choice of the workers (initial sequence numbers, flow table, source
+    /// ports). From the system's random source, never logged.
     pub secret: Secret<[u8; 32]>,
 }
 
-/// Which workers poll a port.
+/// The workers that poll a port.
 #[derive(Clone, Debug)]
 pub struct PortAttachment {
-    /// Queue `i` of the port belongs to `workers[i]`. No worker stands here twice.
+    /// Queue `i` of the port belongs to `workers[i]`. A worker occurs at most once.
     pub workers: Vec<WorkerId>,
 }
 
 /// One worker thread.
 #[derive(Clone, Debug)]
 pub struct WorkerConfig {
-    /// Its name in commands, events and counters.
+    /// Identifier in commands, events and counters.
     pub id: WorkerId,
-    /// The core to pin the thread to; `None` leaves it to the scheduler.
+    /// Core that the thread is pinned to; `None` leaves it to the scheduler.
     pub core: Option<usize>,
-    /// What it does when there is nothing to do.
+    /// Behaviour when idle.
     pub idle: Idle,
 }
 
-/// A listener. Every worker has it; the one that gets the SYN, or the cookie, owns the stream.
+/// A listener. Every worker has it; the worker that receives the SYN, or the cookie, owns the stream.
 #[derive(Clone, Debug)]
 pub struct ListenerConfig {
-    /// Its name in commands and events.
+    /// Identifier in commands and events.
     pub id: ListenerId,
     /// The interface it is bound to; `None` for all.
     pub interface: Option<InterfaceId>,
@@ -65,22 +65,22 @@ pub struct ListenerConfig {
     pub port: u16,
     /// LLP and parameters of its streams.
     pub endpoint: EndpointConfig,
-    /// What the IP headers of its streams carry, where that is not the interface's.
+    /// IP header fields of its streams that differ from the interface's.
     pub ip: IpFields,
-    /// Streams must be protected by IPsec as long as they live, their content encrypted with keys of so many bits; 0: integrity
-    /// is enough.
+    /// Minimum protection of streams by IPsec: encryption with keys of at least this many bits; 0 requires
+    /// integrity only. `None` requires no protection.
     pub require: Option<u16>,
     /// Peers that may connect. [`super::Command::SetPeers`] replaces them.
     pub peers: Arc<PeerFilter>,
-    /// Most streams per worker between SYN and [`super::Event::Incoming`]; SYNs beyond are answered with
+    /// Most streams per worker between SYN and [`super::Event::Incoming`]. Further SYNs are answered with
     /// cookies, or dropped.
     pub backlog: u32,
-    /// Streams that each worker may take before it is given more by [`super::Command::Credits`].
+    /// Streams that each worker may accept before [`super::Command::Credits`] grants more.
     pub credits: u32,
 }
 
 impl ListenerConfig {
-    /// Protection by IPsec that each packet of its streams requires.
+    /// Returns the IPsec protection that each packet of its streams requires.
     pub fn least(&self) -> Strength {
         self.require.map_or(Strength::CLEAR, Strength::of_bits)
     }
@@ -89,44 +89,44 @@ impl ListenerConfig {
 /// Bounds of one worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Streams in all states, TIME-WAIT included.
+    /// Most streams in all states, TIME-WAIT included.
     pub streams: u32,
-    /// Streams between SYN and [`super::Event::Incoming`], over all listeners.
+    /// Most streams between SYN and [`super::Event::Incoming`], over all listeners.
     pub half_open: u32,
-    /// Half-open streams of one peer address.
+    /// Most half-open streams of one peer address.
     pub half_open_per_peer: u32,
-    /// Accepted streams of one peer address.
+    /// Most accepted streams of one peer address.
     pub streams_per_peer: u32,
-    /// When SYNs are answered with cookies (RFC 4987 §3.6).
+    /// Condition for answering SYNs with cookies (RFC 4987 §3.6).
     pub syn_cookies: SynCookieMode,
-    /// Neighbour cache entries per interface.
+    /// Most neighbour cache entries per interface.
     pub neighbours: usize,
-    /// Bytes of untagged receive buffers.
+    /// Most bytes of untagged receive buffers.
     pub untagged_bytes: usize,
-    /// Bytes that streams may hold because they cannot be located yet.
+    /// Most bytes that streams hold because their FPDUs cannot be located yet.
     pub hold_bytes: usize,
-    /// Bytes of what was sent that streams may keep until they are acknowledged, because their source may change:
-    /// regions that peers or programs write, responses to Reads.
+    /// Most bytes of sent data that streams keep until acknowledged, because the source may change: regions that
+    /// peers or programs write, and Read responses.
     pub keep_bytes: usize,
-    /// Bytes by which receive windows may grow together.
+    /// Most bytes by which all receive windows together may grow.
     pub window_bytes: usize,
-    /// Resets sent per second for segments without a stream.
+    /// Most resets sent per second for segments without a stream.
     pub resets_per_second: u32,
-    /// INIT ACKs sent per second to hosts that may have forged their address; to one peer a small part of them.
+    /// Most INIT ACKs sent per second to hosts whose address may be forged; one peer gets a small part of them.
     pub inits_per_second: u32,
-    /// ICMP messages sent per second.
+    /// Most ICMP messages sent per second.
     pub icmp_per_second: u32,
-    /// Packets that arrive in fragments, unfinished at a time.
+    /// Most incomplete fragmented packets at a time.
     pub reassembly_packets: usize,
-    /// Bytes that they take together.
+    /// Most bytes of incomplete packets.
     pub reassembly_bytes: usize,
-    /// Peers whose path MTU is remembered.
+    /// Most peers whose path MTU is remembered.
     pub path_mtus: usize,
     /// Entries of the command ring.
     pub commands: usize,
-    /// Entries of the event ring; at least 64.
+    /// Entries of the event ring, at least 64.
     pub events: usize,
-    /// Entries of the ring from one worker to another.
+    /// Entries of each ring from one worker to another.
     pub mesh: usize,
 }
 

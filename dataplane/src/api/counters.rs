@@ -1,4 +1,4 @@
-//! What a worker counts. Written by its worker alone with relaxed stores; read by anybody at any time.
+//! Counters of a worker. The worker writes them with relaxed stores; any thread may read them at any time.
 
 use base::histogram::{Durations, Histogram};
 use base::metric::Descriptor;
@@ -16,7 +16,7 @@ macro_rules! counters {
             $($(#[doc = $of])+ pub $group: $type,)+
             /// Frames and segments dropped, by reason.
             pub drops: Drops,
-            /// Frames that a port gave at once, up to a burst.
+            /// Frames per receive call of a port, up to a burst.
             pub burst_frames: Histogram<1, 7>,
             /// Nanoseconds from the first packet of a stream, or from the command to open it, until messages can flow.
             pub handshake_nanoseconds: Durations,
@@ -29,11 +29,11 @@ macro_rules! counters {
         })+
 
         impl Counters {
-            /// What each of them is, but the drops.
+            /// Descriptors of all counters except the drops.
             pub const DESCRIPTORS: &'static [Descriptor] =
                 &[$($(base::descriptor!($name, $kind, [$($unit)?], $($doc)+),)+)+];
 
-            /// Calls `f` with each and its value, but the drops.
+            /// Calls `f` with each counter and its value, except the drops.
             pub fn for_each(&self, mut f: impl FnMut(&'static Descriptor, u64)) {
                 let values = [$($(self.$group.$name.get(),)+)+];
                 Self::DESCRIPTORS.iter().zip(values).for_each(|(counter, value)| f(counter, value));
@@ -276,8 +276,8 @@ counters! {
 }
 
 impl Counters {
-    /// Frames and messages taken less those of which it is counted what became of them: zero between two turns, since
-    /// each is counted once.
+    /// Returns the frames and messages taken minus those with a counted result: zero between two turns, since each is
+    /// counted once.
     ///
     /// ```text
     /// rx_frames + mesh_in + mesh_news_in

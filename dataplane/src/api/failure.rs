@@ -1,4 +1,4 @@
-//! Why a worker could not do what it was asked for.
+//! Reasons why a worker could not process a command.
 
 use ddp::StagError;
 use ipsec::sa::SaError;
@@ -7,14 +7,14 @@ use tcp_lite::mpa::PrivateDataTooLong;
 use super::transport::CloseReason;
 use crate::net::icmp::Unreachable;
 
-/// Why a stream could not be opened.
+/// Reason why a stream could not be opened.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The interface does not exist or this worker has no queue of its port.
     #[error("the interface is not served by this worker")]
     NoInterface,
-    /// The peer's address is no other host's: multicast, broadcast, unspecified, loopback, our own, or
-    /// port 0.
+    /// The peer's address cannot be another host's: multicast, broadcast, unspecified, loopback, our own, or port
+    /// 0.
     #[error("the peer's address is not that of another host")]
     BadPeer,
     /// The interface has no route to the peer, or no address of its family.
@@ -26,10 +26,10 @@ pub enum ConnectError {
     /// All source ports towards this peer are in use.
     #[error("no source port is free towards this peer")]
     NoPort,
-    /// The worker has as many streams as it may.
+    /// The worker has reached its limit of streams.
     #[error("the worker has reached its limit of streams")]
     TooManyStreams,
-    /// SCTP in UDP is wanted, and this end has no UDP port for it.
+    /// SCTP in UDP is requested, but this end has no UDP port for it.
     #[error("this end has no UDP port for SCTP")]
     NoUdpPort,
     /// The worker is draining.
@@ -38,24 +38,24 @@ pub enum ConnectError {
     /// The peer, or its gateway, does not answer ARP or neighbour solicitations.
     #[error("no answer to address resolution")]
     Unreachable,
-    /// ICMP says why the peer cannot be reached.
+    /// An ICMP error reports the peer as unreachable.
     #[error("{0}")]
     Icmp(Unreachable),
-    /// The time that the command gave is over.
+    /// The command's time-out has expired.
     #[error("no answer to {0} in time")]
     Timeout(Awaited),
     /// TCP or MPA start-up failed.
     #[error("{0}")]
     Closed(CloseReason),
-    /// More private data than the request carries.
+    /// The private data exceed the request's capacity.
     #[error("{0}")]
     PrivateData(PrivateDataTooLong),
-    /// Over SCTP no session could be opened: more private data than its Initiate carries.
+    /// Over SCTP, a session could not be opened: the private data exceed the Initiate's capacity.
     #[error("{0}")]
     Session(sctp_lite::endpoint::OpenError),
 }
 
-/// What a stream that is being opened waits for.
+/// The answer that a connect waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Awaited {
     /// The link-layer address of the peer, or of its gateway.
@@ -78,36 +78,36 @@ pub enum Awaited {
     SessionReply,
 }
 
-/// Why a message could not be posted.
+/// Reason why a message could not be posted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PostFailure {
-    /// The stream is gone or was never there.
+    /// The stream has ended or never existed.
     #[error("no such stream")]
     NoStream,
-    /// The region that it names is not in the table.
+    /// The message's region is not in the STag table.
     #[error("no such region")]
     NoRegion,
-    /// The stream has a load already.
+    /// The stream already has a load.
     #[error("the stream has a load already")]
     Loaded,
     /// DDP refused it.
     #[error("{0}")]
     Refused(ddp::PostError),
-    /// The stream ended before the peer had all of it.
+    /// The stream ended before the peer had received the whole message.
     #[error("the stream ended before the peer had all of it")]
     Flushed,
 }
 
-/// Why a command could not be done.
+/// Reason why a command failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CommandError {
-    /// The STag table refused it.
+    /// The STag table refused the command.
     #[error("{0}")]
     Stag(StagError),
     /// A listener on that address and port exists already.
     #[error("the address and port are in use by another listener")]
     ListenerInUse,
-    /// There is no such listener.
+    /// The listener does not exist.
     #[error("no such listener")]
     NoListener,
     /// The worker has no queue of the port.
@@ -116,10 +116,10 @@ pub enum CommandError {
     /// The dataplane was started without IPsec.
     #[error("there is no IPsec")]
     NoIpsec,
-    /// There is no such SA.
+    /// The SA does not exist.
     #[error("no such SA")]
     NoSa,
-    /// There can be no such SA.
+    /// The SA's parameters are invalid.
     #[error("{0}")]
     Sa(SaError),
 }

@@ -1,4 +1,4 @@
-//! The present state of a connection or an association, for people who ask why it is slow.
+//! Present state of a connection or an association, to diagnose why it is slow.
 
 use std::time::Duration;
 
@@ -7,28 +7,28 @@ pub use tcp_lite::tcp::{Limit, LimitInfo, Stall};
 /// The two halves of a TCP connection or an SCTP association at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlowInfo {
-    /// Smoothed round trip (RFC 6298 §2), once measured.
+    /// Smoothed round-trip time (RFC 6298 §2), once measured.
     pub rtt: Option<Duration>,
-    /// Its variation; zero before the first measurement.
+    /// Round-trip time variation (RFC 6298 §2); zero before the first measurement.
     pub rttvar: Duration,
-    /// The shortest round trip of the last minutes, once measured.
+    /// Minimum round-trip time of the last minutes, once measured.
     pub min_rtt: Option<Duration>,
-    /// Retransmission time-out with its present backing off.
+    /// Retransmission time-out, including the present back-off.
     pub rto: Duration,
-    /// Congestion window, bytes.
+    /// Congestion window in bytes.
     pub cwnd: u64,
-    /// Slow-start threshold, bytes; none before the first loss.
+    /// Slow-start threshold in bytes; `None` before the first loss.
     pub ssthresh: Option<u64>,
-    /// Bytes that are thought to be in the network: sent, and neither acknowledged nor lost.
+    /// Estimated bytes in flight: sent, and neither acknowledged nor considered lost.
     pub in_flight: u64,
-    /// Bytes per second at which bursts leave, while they are paced.
+    /// Pacing rate in bytes per second; `None` without pacing.
     pub pacing_rate: Option<u64>,
-    /// Window that the peer offered last, bytes.
+    /// Last window advertised by the peer, in bytes.
     pub peer_window: u64,
-    /// Window that was offered to the peer last, bytes.
+    /// Last window advertised to the peer, in bytes.
     pub own_window: u64,
-    /// Bytes of the largest IP packet that the path is thought to carry.
+    /// Estimated path MTU: largest IP packet in bytes.
     pub path_mtu: u16,
-    /// What limits the sender, and its delivery rate.
+    /// Limiting factors of the sender, and its delivery rate.
     pub limits: LimitInfo,
 }

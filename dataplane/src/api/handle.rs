@@ -1,5 +1,5 @@
-//! The control thread's end of a worker: a ring for commands, a ring for events, counters, and the
-//! descriptors that wake either side.
+//! The control thread's end of a worker: a ring for commands, a ring for events, counters, and the descriptors
+//! that wake either side.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use crate::host::HostEnd;
 use crate::ids::{InterfaceId, WorkerId};
 use crate::wake::Wake;
 
-/// How soon the command to stop is sent again to a worker whose command ring was full.
+/// Interval at which the stop command is retried for a worker whose command ring was full.
 const TRY_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// The running workers.
@@ -25,27 +25,27 @@ const TRY_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 pub struct Dataplane {
     /// The control thread's ends, `workers[i]` for `WorkerId(i)`.
     pub workers: Vec<WorkerHandle>,
-    /// The host's ends of the interfaces that are shared with its kernel, for the threads that serve it.
+    /// The host's ends of interfaces shared with its kernel, for the threads that serve them.
     pub hosts: Vec<HostEnd>,
     served: Vec<Vec<WorkerId>>,
     wake: Arc<Wake>,
 }
 
-/// Why the dataplane could not start.
+/// Reason why the dataplane could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// No worker is configured.
     #[error("at least one worker is needed")]
     NoWorkers,
-    /// A worker's number is not its place.
+    /// A worker's number is not its index.
     #[error("worker {0} is not at the place of its number")]
     WorkerOrder(WorkerId),
     /// A port's list of workers does not fit it.
     #[error("port {port}: {reason}")]
     Attachment {
-        /// Its place.
+        /// Index of the port.
         port: usize,
-        /// What is wrong.
+        /// The problem.
         reason: &'static str,
     },
     /// An interface names a port that does not exist.
@@ -54,12 +54,12 @@ pub enum StartError {
     /// Two interfaces share port and VLAN.
     #[error("interface {0}: another interface has the same port and VLAN")]
     InterfaceTwice(String),
-    /// An event descriptor or a thread could not be made.
+    /// An event descriptor or a thread could not be created.
     #[error("cannot make {what}: {error}")]
     System {
-        /// What.
+        /// The descriptor or thread.
         what: &'static str,
-        /// The system's answer.
+        /// The system's error.
         error: std::io::Error,
     },
     /// The thread could not be pinned.
@@ -72,12 +72,12 @@ pub enum StartError {
         /// The core.
         core: usize,
     },
-    /// DPDK would not register the thread.
+    /// DPDK refused to register the thread.
     #[error("worker {worker}: {reason}")]
     Register {
         /// The worker.
         worker: WorkerId,
-        /// What DPDK says.
+        /// DPDK's message.
         reason: String,
     },
 }
@@ -88,8 +88,8 @@ impl StartError {
     }
 }
 
-/// The command ring is full: the worker is busy or waits for events to be taken. The command comes
-/// back; take events, then try again.
+/// The command ring is full: the worker is busy or waits for its events to be taken. Contains the command. The
+/// caller takes events, then retries.
 #[derive(Debug)]
 pub struct Full(pub Command);
 
@@ -106,24 +106,23 @@ pub struct WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Which worker this is.
+    /// Returns the worker's identifier.
     pub fn id(&self) -> WorkerId {
         self.id
     }
 
-    /// Gives the worker a command and wakes it if it sleeps.
+    /// Sends the worker a command and wakes it if it sleeps.
     ///
     /// # Errors
-    /// [`Full`] with the command when the ring has no room: take events first, because a worker whose
-    /// event ring is nearly full takes no commands.
+    /// [`Full`] with the command if the ring has no room. Take events first: a worker whose event ring is nearly
+    /// full takes no commands.
     pub fn send(&mut self, command: Command) -> Result<(), Full> {
         let pushed = self.commands.push(command);
         self.wake.notify();
         pushed.map_err(|rtrb::PushError::Full(command)| Full(command))
     }
 
-    /// The next event, in the order in which the worker gave them. A worker that died says so after
-    /// everything that it had to say before.
+    /// Returns the next event, in the worker's order. [`Event::Failed`] of a panicked worker is its last event.
     pub fn poll(&mut self) -> Option<Event> {
         if let Ok(event) = self.events.pop() {
             return Some(event);
@@ -131,7 +130,7 @@ impl WorkerHandle {
         if self.reported || !self.is_finished() {
             return None;
         }
-        // Between the look at the ring and the end of the thread there may have been one more.
+        // The thread may have pushed another event between the first look at the ring and its end.
         if let Ok(event) = self.events.pop() {
             return Some(event);
         }
@@ -140,17 +139,17 @@ impl WorkerHandle {
         Some(Event::Failed { worker: self.id, message })
     }
 
-    /// True when [`poll`](Self::poll) may give an event at once.
+    /// Returns true if [`poll`](Self::poll) may return an event at once.
     pub fn has_events(&self) -> bool {
         !self.events.is_empty() || (!self.reported && self.thread.is_some() && self.is_finished())
     }
 
-    /// What the worker has counted; may be read by any thread.
+    /// Returns the worker's counters, which any thread may read.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
 
-    /// True when the thread has ended, of itself or by a defect, or was never started.
+    /// Returns true if the thread has ended, regularly or by a panic, or was never started.
     pub fn is_finished(&self) -> bool {
         self.exit.has_ended() || self.thread.is_none()
     }
@@ -174,30 +173,30 @@ impl Dataplane {
         Dataplane { workers, hosts: Vec::new(), served, wake }
     }
 
-    /// The workers that have a queue of the interface's port, and so can open streams on it.
+    /// Returns the workers with a queue of the interface's port, which can open streams on it.
     pub fn workers_of(&self, interface: InterfaceId) -> &[WorkerId] {
         self.served.get(interface.0 as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Becomes readable when a worker has events, once armed: see [`arm`](Self::arm).
+    /// Returns the descriptor that polls readable when a worker has events, once armed: see [`arm`](Self::arm).
     pub fn events_fd(&self) -> BorrowedFd<'_> {
         self.wake.fd()
     }
 
-    /// To be called before sleeping on [`events_fd`](Self::events_fd). False when there are events
-    /// already: take them instead.
+    /// Arms [`events_fd`](Self::events_fd) before a sleep. Returns false if there are events already: the caller
+    /// takes them instead.
     pub fn arm(&self) -> bool {
         self.wake.arm();
         !self.workers.iter().any(WorkerHandle::has_events)
     }
 
-    /// To be called after waking: makes [`events_fd`](Self::events_fd) quiet again.
+    /// Disarms [`events_fd`](Self::events_fd) after a wake-up.
     pub fn disarm(&self) {
         self.wake.disarm();
     }
 
-    /// Sends [`Command::Stop`] to each worker and waits for the threads; events that come meanwhile
-    /// are given to `event`. Streams are reset.
+    /// Sends [`Command::Stop`] to each worker and waits for the threads. Calls `event` with events that arrive
+    /// meanwhile. Streams are reset.
     pub fn stop(mut self, mut event: impl FnMut(WorkerId, Event)) {
         self.stop_all(&mut event);
     }
@@ -213,7 +212,7 @@ impl Dataplane {
                     event(worker.id, e);
                 }
             }
-            // Who has ended by now will not wake us; nor does room in a command ring.
+            // Workers that have ended by now do not wake this thread; nor does room in a command ring.
             if self.arm() && self.workers.iter().any(|w| !w.is_finished()) {
                 let notified = self.workers.iter().zip(&asked).all(|(w, &a)| a || w.is_finished());
                 self.wake.wait(if notified { None } else { Some(&TRY_AGAIN) });
@@ -222,7 +221,7 @@ impl Dataplane {
         }
         for worker in &mut self.workers {
             if let Some(thread) = worker.thread.take() {
-                // A panic was caught in the thread and reported by `poll`: there is no other result.
+                // A panic was caught in the thread and reported by `poll`; `join` has no other result.
                 let _ = thread.join();
             }
         }
@@ -235,7 +234,7 @@ impl Drop for Dataplane {
     }
 }
 
-/// How a worker's thread ended.
+/// Result of a worker's thread.
 #[derive(Debug, Default)]
 pub(crate) struct Exit {
     ended: AtomicBool,
@@ -243,7 +242,7 @@ pub(crate) struct Exit {
 }
 
 impl Exit {
-    /// The last thing that a worker does; with a panic's message, if it was one.
+    /// Marks the thread as ended, with the message of a panic. The worker's last action.
     pub(crate) fn end(&self, failure: Option<String>) {
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
         self.ended.store(true, Ordering::Release);
@@ -258,7 +257,7 @@ impl Exit {
     }
 }
 
-/// The worker's end.
+/// The worker's end of its rings.
 pub(crate) struct WorkerLink {
     pub(crate) commands: Consumer<Command>,
     pub(crate) events: Producer<Event>,
@@ -270,7 +269,7 @@ pub(crate) struct WorkerLink {
     pub(crate) exit: Arc<Exit>,
 }
 
-/// Makes both ends of a worker, with rings of `commands` and `events` entries.
+/// Creates both ends of a worker, with rings of `commands` and `events` entries.
 pub(crate) fn worker_link(
     id: WorkerId,
     commands: usize,
@@ -309,7 +308,7 @@ mod tests {
         let control = Arc::new(Wake::new().unwrap());
         let (mut handle, mut link) = worker_link(WorkerId(0), 1, 64, &control).unwrap();
         handle.send(Command::Drain).unwrap();
-        // Makes room, without an event to wake anybody, once the control thread is about to sleep.
+        // Makes room without an event that would wake a thread, once the control thread is about to sleep.
         let worker = std::thread::spawn(move || {
             let patience = Instant::now() + Duration::from_secs(10);
             while !link.control.is_armed() && Instant::now() < patience {

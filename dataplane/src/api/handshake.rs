@@ -1,4 +1,4 @@
-//! Peers that connected and did not become streams: what the worker reports of them, and what it counts.
+//! Failed handshakes: peers that connected without becoming streams, as the worker reports and counts them.
 
 use std::net::SocketAddr;
 
@@ -9,59 +9,61 @@ use super::transport::CloseReason;
 use crate::ids::Transport;
 use crate::ids::{InterfaceId, ListenerId};
 
-/// How far a peer came and why no further, in two words of closed sets: a counter may have them as labels.
+/// Stage and reason of a failed handshake. Both words are of closed sets, so that counters may use them as
+/// labels.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct HandshakeFailure {
-    /// The layer at which it ended: `tcp`, `mpa`, `sctp`, `session`, `ddp`, `rdmap`, or `admission` if this end refused.
+    /// Stage of the failure: `tcp`, `mpa`, `sctp`, `session`, `ddp`, `rdmap`, or `admission` if this end refused.
     pub stage: &'static str,
-    /// Why, such as `timeout`.
+    /// Reason of the failure, such as `timeout`.
     pub reason: &'static str,
 }
 
-/// A peer that did not become a stream.
+/// A handshake that did not result in a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HandshakeFailed {
-    /// The listener that it connected to, if there is one.
+    /// The listener, if one was matched.
     pub listener: Option<ListenerId>,
-    /// The interface that it came in by.
+    /// The interface on which the peer's packets arrived.
     pub interface: InterfaceId,
-    /// What was to carry the stream.
+    /// The stream's lower layer.
     pub transport: Transport,
     /// Our address and port.
     pub local: SocketAddr,
     /// The peer's.
     pub remote: SocketAddr,
-    /// How far it came, and why no further.
+    /// Stage and reason of the failure.
     pub failure: HandshakeFailure,
-    /// What was expected and seen, one sentence.
+    /// Expected and received value, one sentence.
     pub detail: String,
-    /// Failures that were counted and not reported since the last one that was, because there were too many.
+    /// Failures counted but not reported since the previous report, because of the rate limit.
     pub unreported: u64,
 }
 
-/// How often peers of a listener failed in one way.
+/// Number of failures of one kind at a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HandshakeCount {
-    /// The listener, if there is one.
+    /// The listener, if one was matched.
     pub listener: Option<ListenerId>,
-    /// In which way.
+    /// Stage and reason of the failures.
     pub failure: HandshakeFailure,
-    /// How often since the last report of these counts.
+    /// Failures since the previous report of these counts.
     pub count: u64,
 }
 
 impl HandshakeFailure {
-    /// MPA has judged what the peer sent over a connection that was up.
+    /// Returns true if MPA has rejected the peer's start-up over an established connection.
     pub(crate) fn is_of_start_up(&self) -> bool {
         self.stage == "mpa" && !matches!(self.reason, "reset" | "local_abort" | "connect_refused")
     }
 
-    /// This stage and reason.
+    /// Creates a failure from a stage and a reason.
     pub const fn new(stage: &'static str, reason: &'static str) -> Self {
         HandshakeFailure { stage, reason }
     }
 
-    /// That of a connection, or of an association or session, which ended like this before its stream was established.
+    /// Returns the failure of a connection, association or session that ended for this reason before its stream
+    /// was established.
     pub fn of(reason: &CloseReason) -> Self {
         match reason {
             CloseReason::Tcp(reason) => of_tcp(reason),
@@ -101,7 +103,7 @@ fn of_sctp(reason: &sctp_lite::endpoint::CloseReason) -> HandshakeFailure {
     HandshakeFailure { stage, reason }
 }
 
-/// The protocol above the LLP at which a stream ended.
+/// Returns the protocol above the LLP in which a stream ended.
 fn stage_above<L>(reason: &ddp::lifecycle::CloseReason<L>) -> Option<&'static str> {
     use ddp::lifecycle::CloseReason as Reason;
     match reason {

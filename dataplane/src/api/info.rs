@@ -1,4 +1,4 @@
-//! Streams and neighbours as a worker lists them.
+//! Lists of streams and neighbours.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -9,12 +9,12 @@ use super::flow::FlowInfo;
 use super::transport::StreamStats;
 use crate::ids::{InterfaceId, ListenerId, Transport};
 
-/// A stream as the operator sees it.
+/// State of a stream, for the operator.
 #[derive(Clone, Debug)]
 pub struct StreamInfo {
     /// The stream.
     pub stream: StreamId,
-    /// Its listener, if it was accepted.
+    /// Its listener; `None` if it was opened by this end.
     pub listener: Option<ListenerId>,
     /// Its interface.
     pub interface: InterfaceId,
@@ -22,17 +22,17 @@ pub struct StreamInfo {
     pub local: SocketAddr,
     /// The peer.
     pub remote: SocketAddr,
-    /// What carries it.
+    /// The lower layer.
     pub transport: Transport,
-    /// Over SCTP, the association that it is a session of: a number that other streams of it share.
+    /// Over SCTP, the identifier of the association, which its other streams share.
     pub association: Option<StreamId>,
-    /// Where it is in its life, in a word.
+    /// State of the stream, one word.
     pub state: &'static str,
     /// Time since the SYN.
     pub age: Duration,
-    /// Present state of its connection, or of its association.
+    /// Present state of its connection or association.
     pub flow: FlowInfo,
-    /// What it did.
+    /// Statistics of the stream.
     pub stats: StreamStats,
 }
 
@@ -45,6 +45,6 @@ pub struct NeighbourInfo {
     pub address: IpAddr,
     /// Its link-layer address, if known.
     pub mac: Option<[u8; 6]>,
-    /// incomplete, reachable, stale, delay or probe (RFC 4861 §7.3.2).
+    /// State: incomplete, reachable, stale, delay or probe (RFC 4861 §7.3.2).
     pub state: &'static str,
 }

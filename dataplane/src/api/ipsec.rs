@@ -1,4 +1,4 @@
-//! IPsec as the control thread configures and sees it.
+//! Configuration and events of IPsec for the control thread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,56 +12,57 @@ use ipsec::sa::Parameters;
 
 use crate::ids::WorkerId;
 
-/// What is protected, and how. The same for all workers.
+/// Policies and security associations, the same for all workers.
 #[derive(Debug)]
 pub struct IpsecConfig {
-    /// The policies. What none of them names is dropped.
+    /// The policies. Packets that match none are dropped.
     pub policies: Spd<Protection>,
-    /// The worker that has the SAs of each [`Protection`], by place.
+    /// The worker that owns the SAs of each [`Protection`], by index.
     pub owners: Vec<WorkerId>,
-    /// SAs that there are from the beginning.
+    /// SAs installed at the start.
     pub sas: Vec<SaConfig>,
-    /// Nobody else seals: what the host of a shared port has sealed is not sent.
+    /// True if no other part of the host encrypts: frames of a shared port that the host has sealed are not sent.
     pub alone: bool,
-    /// Anti-replay windows of SAs that end, for those that come back with their keys.
+    /// Anti-replay windows of ended SAs, for SAs that are added again with the same keys.
     pub windows: ReplayWindows,
 }
 
-/// An SA. Each worker gets it; its owner uses it.
+/// A security association. Each worker receives it; its owner uses it.
 #[derive(Clone, Debug)]
 pub struct SaConfig {
-    /// Which it is.
+    /// Identifier of the SA.
     pub id: SaId,
-    /// Whose it is.
+    /// The protection that it belongs to.
     pub protection: Protection,
-    /// What both ends agreed on.
+    /// Parameters negotiated with the peer.
     pub parameters: Arc<Parameters>,
-    /// What its direction needs.
+    /// Parameters of its direction.
     pub way: SaWay,
 }
 
-/// What an SA of one direction needs.
+/// Parameters of an SA that depend on its direction.
 #[derive(Clone, Copy, Debug)]
 pub enum SaWay {
-    /// From the peer.
+    /// Inbound, from the peer.
     In {
-        /// Packets of the anti-replay window, 64 to 4096.
+        /// Size of the anti-replay window in packets, 64 to 4096.
         window: u16,
-        /// All sequence numbers up to this were received before, and those that an SA with the same SPI and keys received
-        /// that ended.
+        /// Highest sequence number considered received: it and all below are replays, as are those that an ended
+        /// SA with the same SPI and keys has received.
         top: u64,
     },
-    /// To the peer.
+    /// Outbound, to the peer.
     Out {
-        /// The first sequence number that may be used, and how many from there are reserved; `None`: all.
+        /// First usable sequence number, and how many from there are reserved; `None` for all.
         reserve: Option<(u64, u64)>,
-        /// Without a packet for so long one is sent that keeps the ports of NATs on the way (RFC 3948 §4), if it goes in UDP.
+        /// Idle time after which a keepalive is sent that preserves NAT mappings (RFC 3948 §4), if encapsulated
+        /// in UDP.
         keepalive: Option<Duration>,
     },
 }
 
 impl SaConfig {
-    /// Which way it carries packets.
+    /// Returns the direction of the SA.
     pub fn direction(&self) -> SaDirection {
         match self.way {
             SaWay::In { .. } => SaDirection::In,
@@ -70,22 +71,22 @@ impl SaConfig {
     }
 }
 
-/// A change of what is protected.
+/// A change of policies or SAs.
 #[derive(Clone, Debug)]
 pub enum SaChange {
-    /// Other policies; `owners` as in [`IpsecConfig`], of which those that were there stay as they are.
+    /// Replaces the policies. `owners` as in [`IpsecConfig`]; the entries of existing protections stay the same.
     Policies {
         /// The policies.
         policies: Arc<Spd<Protection>>,
-        /// The worker that has the SAs of each [`Protection`], by place.
+        /// The worker that owns the SAs of each [`Protection`], by index.
         owners: Arc<[WorkerId]>,
     },
-    /// One more SA. On the way out it is used from now on.
+    /// Adds an SA. An outbound one is used from now on.
     Add(SaConfig),
-    /// This one to the peer is used, although it is not the newest.
+    /// Uses this outbound SA, although it is not the newest.
     Select(SaId),
-    /// An SA ends.
+    /// Removes an SA.
     Remove(SaId, SaDirection),
-    /// Of this one to the peer, sequence numbers up to this may be used.
+    /// Allows sequence numbers up to this one for an outbound SA.
     Reserve(SaId, u64),
 }

@@ -26,87 +26,89 @@ use crate::capture::Tap;
 use crate::ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};
 use crate::memory::Memory;
 
-/// What the control thread asks of one worker. Taken in order, a bounded number per turn of its loop.
+/// A command of the control thread to one worker. Commands are processed in order, a bounded number per turn of
+/// the worker's loop.
 #[derive(Debug)]
 pub enum Command {
     /// Puts a region into the worker's replica of the STag table. Answered by [`Event::Done`].
     AddStag {
-        /// The region as peers may reach it.
+        /// The region with its access rights.
         entry: StagEntry<Memory>,
-        /// For the answer.
+        /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Changes the SAs of IPsec. Answered by [`Event::Done`].
+    /// Changes the security associations of IPsec. Answered by [`Event::Done`].
     Sa {
-        /// How.
+        /// The change.
         change: SaChange,
-        /// For the answer.
+        /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Asks for the SAs that the worker has: [`Event::Sas`].
+    /// Requests the worker's security associations. Answered by [`Event::Sas`].
     ListSas {
-        /// For the answer.
+        /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Takes a region out: from now on nothing is placed in it by this worker. [`Event::Done`] comes
-    /// when, besides, no stream has unacknowledged messages whose source is the region.
+    /// Removes a region from the worker's replica of the STag table: from now on this worker places no bytes in it.
+    /// Answered by [`Event::Done`] once all messages whose source is the region are acknowledged as well.
     RemoveStag {
         /// The region.
         stag: Stag,
-        /// What to do with streams that have such messages.
+        /// Treatment of streams that have such messages.
         sources: Sources,
-        /// For the answer.
+        /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Lets only this stream use the region, or (`None`) every stream of its protection domain.
+    /// Restricts the region to one stream, or (`None`) opens it to every stream of its protection domain.
+    /// Answered by [`Event::Done`].
     BindStag {
         /// The region.
         stag: Stag,
-        /// The stream, of any worker.
+        /// The stream, of any worker; `None` for all of the protection domain.
         stream: Option<StreamId>,
-        /// For the answer.
+        /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Changes what peers may do with a region. Answered by [`Event::Done`]: from then on this worker does nothing
-    /// for a peer that it may not do any more, and what it was doing has ended.
+    /// Changes the access rights of peers to a region. Answered by [`Event::Done`]: from then on this worker
+    /// serves no operation that the new rights forbid, and earlier ones have ended.
     SetAccess {
         /// The region.
         stag: Stag,
-        /// What they may do from now on.
+        /// The new access rights.
         access: Access,
-        /// For the answer.
+        /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Listens. Answered by [`Event::Done`].
+    /// Starts to listen. Answered by [`Event::Done`].
     AddListener {
         /// The listener, shared with the other workers.
         listener: Arc<ListenerConfig>,
-        /// For the answer.
+        /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Stops listening; streams that it has accepted go on, half-open ones are reset.
+    /// Stops listening. Accepted streams continue, half-open ones are reset. Answered by [`Event::Done`].
     RemoveListener {
         /// The listener.
         listener: ListenerId,
-        /// For the answer.
+        /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Replaces the peers that a listener admits. Its half-open streams of peers that are not admitted any more are
-    /// reset; streams that are established stay. Answered by [`Event::Done`].
+    /// Replaces the peers that a listener admits. Half-open streams of peers that are no longer admitted are
+    /// reset; established streams continue. Answered by [`Event::Done`].
     SetPeers {
         /// The listener.
         listener: ListenerId,
-        /// From now on.
+        /// The new lists.
         peers: Arc<PeerFilter>,
-        /// For the answer.
+        /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Lets the worker take this many more streams of the listener. A stream takes a credit at its
-    /// SYN and gives it back only if it ends before [`Event::Incoming`].
+    /// Grants the worker this many more streams of the listener. A stream takes a credit at its SYN and returns
+    /// it only if it ends before [`Event::Incoming`].
     Credits {
         /// The listener; unknown ones are ignored.
         listener: ListenerId,
-        /// How many more.
+        /// Additional credits, in streams.
         more: u32,
     },
     /// Accepts the stream of an [`Event::Incoming`]: [`Event::Established`] follows, or
@@ -118,7 +120,7 @@ pub enum Command {
         pd: PdId,
         /// Private data for the peer, at most 512 bytes less what the revision and the peer take.
         private_data: Vec<u8>,
-        /// Its protocol above the LLP, with its queues and its Reads.
+        /// Protocol above the LLP (DDP or RDMAP), with its untagged queues and Read limits.
         ulp: UlpConfig,
         /// The service that handles received messages.
         service: Service,
@@ -137,127 +139,127 @@ pub enum Command {
     Post {
         /// The stream.
         stream: StreamId,
-        /// The message; its cookie is not used, the ticket is what comes back.
+        /// The message. Its cookie is ignored: the answer carries the ticket.
         message: Message<Memory>,
-        /// The region that it is read from, for [`Command::RemoveStag`] to wait for.
+        /// The source region, which [`Command::RemoveStag`] waits for.
         region: Option<Stag>,
-        /// For the answer.
+        /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Starts an operation of RDMAP. Answered by [`Event::Completed`] or [`Event::PostFailed`].
+    /// Starts an RDMAP operation. Answered by [`Event::Completed`] or [`Event::PostFailed`].
     PostRdmap {
-        /// The stream, an RDMAP stream.
+        /// The stream, which must use RDMAP.
         stream: StreamId,
-        /// The operation; its cookie is not used, the ticket is what comes back.
+        /// The operation. Its cookie is ignored: the answer carries the ticket.
         request: WorkRequest<Memory>,
-        /// The region that it is read from, or that a Read goes to, for [`Command::RemoveStag`] to wait
-        /// for.
+        /// The source region, or a Read's sink region, which [`Command::RemoveStag`] waits for.
         region: Option<Stag>,
-        /// For the answer.
+        /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Gives untagged receive buffers back to a queue; of RDMAP's, to queue 0.
+    /// Returns untagged receive buffers to a queue; on an RDMAP stream to queue 0.
     PostBuffers {
-        /// The stream; ignored if it is gone.
+        /// The stream; ignored if it has ended.
         stream: StreamId,
-        /// The queue.
+        /// The untagged queue.
         qn: Qn,
-        /// How many.
+        /// Number of buffers.
         buffers: u32,
     },
-    /// Lets an accepted stream send before its peer's first FPDU has come: the service knows from elsewhere
-    /// that the peer has the reply.
+    /// Lets an accepted stream send before the peer's first FPDU arrives. The service has other evidence that the
+    /// peer has received the MPA reply.
     PeerIsReady {
-        /// The stream; ignored if it is gone.
+        /// The stream; ignored if it has ended.
         stream: StreamId,
     },
-    /// Makes load on a stream, at the worker's own pace. Answered by [`Event::LoadDone`], in any case.
+    /// Generates load on a stream, paced by the worker. Always answered by [`Event::LoadDone`].
     Load {
-        /// The stream; one load at a time.
+        /// The stream; it runs at most one load at a time.
         stream: StreamId,
-        /// What to do.
+        /// The operations of the load.
         load: Load,
-        /// For the answer.
+        /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Ends a load early: nothing more is posted, and [`Event::LoadDone`] follows when what is under way
-    /// is complete.
+    /// Ends a load early: the worker posts no more operations. [`Event::LoadDone`] follows when those in flight
+    /// are complete.
     StopLoad {
         /// The stream; ignored if it has no load.
         stream: StreamId,
     },
     /// Ends a stream. [`Event::Closed`] follows.
     Close {
-        /// The stream; ignored if it is gone.
+        /// The stream; ignored if it has ended.
         stream: StreamId,
-        /// With a reset, instead of after what was posted has been sent.
+        /// True to reset the stream; false to close it after all posted data has been sent.
         abort: bool,
     },
-    /// Ends a stream because this end cannot do what the peer sent something for: the peer gets a local catastrophic
-    /// error (RDMAP's Terminate 0/0/00, bare DDP's last message 1/0/00), or a reset where nothing can be sent any more.
+    /// Ends a stream because this end cannot process received data. The peer receives a local catastrophic error
+    /// (RDMAP's Terminate 0/0/00, bare DDP's last message 1/0/00), or a reset if the stream can no longer send.
     /// [`Event::Closed`] follows.
     Fail {
-        /// The stream; ignored if it is gone.
+        /// The stream; ignored if it has ended.
         stream: StreamId,
     },
-    /// The control thread is about to close a stream that holds confirmations, and to confirm all data before
-    /// [`Event::Confirming`]. A [`Close`](Self::Close) that would confirm later data is a [`Fail`](Self::Fail). One of them
-    /// follows in time: the `half_closed_timeout` does not end the stream.
+    /// Announces the close of a stream that holds confirmations: the control thread will confirm all data before
+    /// [`Event::Confirming`]. A [`Close`](Self::Close) that would confirm later data acts as a
+    /// [`Fail`](Self::Fail). One of the two must follow, since `half_closed_timeout` no longer ends the stream.
     Confirming {
-        /// The stream; ignored if it is gone.
+        /// The stream; ignored if it has ended.
         stream: StreamId,
     },
     /// Answers the oldest [`Event::ReadHeld`] of a stream.
     ReleaseRead {
-        /// The stream; ignored if it is gone.
+        /// The stream; ignored if it has ended.
         stream: StreamId,
     },
-    /// Asks for streams and associations: one or more [`Event::Streams`], a part in each turn, so that many streams do
-    /// not hold up the data of any.
+    /// Requests streams and associations. Answered by one or more [`Event::Streams`], one part per turn, so that
+    /// a long list does not delay data.
     ListStreams {
-        /// Which.
+        /// The requested streams and associations.
         which: Listed,
-        /// For the answer.
+        /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Asks for what the flight recorders of these streams have: one [`Event::Recordings`].
+    /// Requests the flight recordings of these streams. Answered by one [`Event::Recordings`].
     ListRecordings {
-        /// The streams, at most [`RECORDINGS`](super::RECORDINGS); those that are gone are left out of the answer.
+        /// The streams, at most [`RECORDINGS`](super::RECORDINGS). Ended ones are left out of the answer.
         streams: Vec<StreamId>,
-        /// For the answer.
+        /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Asks for the neighbour caches: one [`Event::Neighbours`].
+    /// Requests the neighbour caches. Answered by one [`Event::Neighbours`].
     ListNeighbours {
-        /// For the answer.
+        /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Begins a capture of what this worker receives and sends by a port, instead of the one there was, or ends it.
-    /// Answered by [`Event::Done`]: from then on the old tap is gone.
+    /// Starts a capture of this worker's frames on a port, replacing the previous one, or ends it. Answered by
+    /// [`Event::Done`]: from then on the previous tap is freed.
     Capture {
         /// The port.
         port: PortId,
-        /// Where frames go; `None` ends the capture.
+        /// Destination of captured frames; `None` ends the capture.
         tap: Option<Box<Tap>>,
-        /// For the answer.
+        /// Identifies the answer.
         ticket: Ticket,
     },
-    /// The link of a port has come up, its device was made again, or it has another link-layer address: the interfaces on
-    /// it have this address from now on, and are announced. Ignored by workers without a queue of the port.
+    /// Reports that a port's link came up, its device was made again, or its link-layer address changed. The
+    /// port's interfaces take this address and are announced. Ignored by workers without a queue of the port.
     PortChanged {
         /// The port.
         port: PortId,
         /// Its link-layer address.
         mac: [u8; 6],
     },
-    /// Takes no new streams and closes established ones, except those that hold confirmations
-    /// ([`ddp::StreamConfig::hold_confirmations`]): [`Close`](Self::Close) closes these. [`Event::Drained`] when none is left.
+    /// Refuses new streams and closes established ones, except streams that hold confirmations
+    /// ([`ddp::StreamConfig::hold_confirmations`]): these end with [`Close`](Self::Close). [`Event::Drained`]
+    /// follows when no stream is left.
     Drain,
     /// Resets all streams and ends the thread; [`Event::Stopped`] is its last event.
     Stop,
 }
 
-/// What to do with messages that are being sent from a region that goes.
+/// Treatment of messages in flight whose source region is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sources {
     /// Wait for their acknowledgement.
@@ -266,57 +268,58 @@ pub enum Sources {
     Abort,
 }
 
-/// Who deals with what arrives over a stream. Of RDMAP's operations bare DDP has Sends (its untagged
-/// messages) and Writes (the tagged ones).
+/// The handler of received messages. Bare DDP has two of RDMAP's operations: Sends (its untagged messages) and
+/// Writes (its tagged messages).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Service {
-    /// The control thread: it gets Sends and Immediate Data ([`Event::Received`],
-    /// [`Event::Immediate`]) and releases the buffers. It gets no events of the peer's
-    /// Writes, Reads and atomics, but of bare DDP's tagged messages.
+    /// The control thread receives Sends and Immediate Data ([`Event::Received`], [`Event::Immediate`]) and
+    /// releases their buffers. It receives events of bare DDP's tagged messages, but not of RDMAP's Writes, Reads
+    /// and atomics.
     Control,
-    /// As `Control`; besides it gets an event of each Write and atomic ([`Event::TaggedDelivered`]).
+    /// As `Control`, with an event of each Write and atomic as well ([`Event::TaggedDelivered`]).
     Region,
-    /// The worker sends each Send back as a Send (bare DDP's to the queue that it came in by), and
-    /// Immediate Data as such. The control thread gets events of invalidated STags alone.
+    /// The worker returns each Send as a Send (bare DDP's on the queue that it arrived on) and Immediate Data as
+    /// Immediate Data. The control thread receives only events of invalidated STags.
     Echo,
-    /// The worker takes Sends and Immediate Data, and releases the buffers. Likewise.
+    /// The worker discards Sends and Immediate Data and releases their buffers. The control thread receives only
+    /// events of invalidated STags.
     Sink,
 }
 
-/// How to open a stream.
+/// Parameters of a connect.
 #[derive(Clone, Debug)]
 pub struct Connect {
-    /// For the answer.
+    /// Identifies the answer.
     pub ticket: Ticket,
-    /// The interface to go out of; the worker must have a queue of its port.
+    /// The outgoing interface. The worker must have a queue of its port.
     pub interface: InterfaceId,
-    /// Local address; `None` lets the worker choose one of the interface.
+    /// Local address; `None` lets the worker choose one of the interface's.
     pub local: Option<IpAddr>,
     /// The peer.
     pub remote: SocketAddr,
-    /// LLP and parameters. Streams over SCTP to one peer whose configuration is the same object
-    /// share associations.
+    /// LLP and its parameters. SCTP streams to one peer share associations if their configurations are the same
+    /// object.
     pub endpoint: EndpointConfig,
-    /// What its IP headers carry, where that is not the interface's. A stream that shares an association has the
-    /// association's: other fields need another configuration object.
+    /// IP header fields that differ from the interface's. A stream that shares an association uses the
+    /// association's fields; other fields require another configuration object.
     pub ip: IpFields,
-    /// Its protocol above the LLP, with its queues and its Reads.
+    /// Protocol above the LLP (DDP or RDMAP), with its untagged queues and Read limits.
     pub ulp: UlpConfig,
     /// The service that handles received messages.
     pub service: Service,
     /// Protection domain.
     pub pd: PdId,
-    /// Regions that are bound to the stream as soon as it has a number: the peer may use what the private
-    /// data advertise from the first byte on, and no other stream may meanwhile. Only such of its domain
-    /// that are bound to some stream already; to one that there is not, as a rule.
+    /// Regions that are bound to the stream as soon as it has a number. The peer may use regions advertised in the
+    /// private data from the first byte on, and no other stream may use them meanwhile. Only regions of the stream's
+    /// domain that are bound to a stream already, as a rule to one that does not exist; others are ignored.
     pub stags: Vec<Stag>,
     /// Private data for the peer, at most 512 bytes.
     pub private_data: Vec<u8>,
-    /// Time for all of TCP's and MPA's start-up.
+    /// Time limit of the start-up of LLP and MPA together.
     pub timeout: Duration,
 }
 
-/// What [`Command::ListStreams`] asks for.
+/// The streams and associations that [`Command::ListStreams`] requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Listed {
     /// All streams and all associations.
@@ -329,122 +332,121 @@ pub enum Listed {
     Association(StreamId),
 }
 
-/// What a worker reports. Nothing is lost: when the ring is nearly full the worker takes no commands, and streams
-/// that have many events in it wait; see `worker/event.rs` for what bounds each.
+/// An event of a worker. No event is lost: while the ring is nearly full the worker takes no commands, and
+/// streams with many events in it are paused. `worker/event.rs` has the bound of each kind.
 #[derive(Debug)]
 pub enum Event {
-    /// A peer has asked for a stream; it waits for [`Command::Accept`] or [`Command::Reject`].
+    /// A peer has requested a stream, which waits for [`Command::Accept`] or [`Command::Reject`].
     Incoming {
         /// The stream.
         stream: StreamId,
-        /// The listener that took it.
+        /// The listener.
         listener: ListenerId,
-        /// The interface it came in by.
+        /// The interface on which the request arrived.
         interface: InterfaceId,
         /// Local address and port.
         local: SocketAddr,
         /// The peer.
         remote: SocketAddr,
-        /// What the peer sent along.
+        /// The peer's private data.
         private_data: Vec<u8>,
         /// MPA's form of the peer's request; `None` over SCTP.
         revision: Option<Revision>,
         /// Its enhanced data, if any: IRD, ORD and the side that sends first (RFC 6581 §9).
         enhanced: Option<EnhancedRepr>,
     },
-    /// A peer did not become a stream: it failed before its request was reported. Not all are reported; all are in the
-    /// counts of [`Event::Streams`].
+    /// A handshake failed before the peer's request was reported. Only some are reported; [`Event::Streams`]
+    /// counts all.
     HandshakeFailed(Box<HandshakeFailed>),
-    /// What IPsec tells, of which not all is reported.
+    /// A notice of IPsec. Notices are rate-limited.
     Ipsec(Box<IpsecNotice>),
-    /// The SAs of a worker.
+    /// A worker's security associations. Answers [`Command::ListSas`].
     Sas {
-        /// That of the [`Command::ListSas`].
+        /// The ticket of the [`Command::ListSas`].
         ticket: Ticket,
-        /// Them, without keys.
+        /// The security associations, without keys.
         sas: Vec<SaInfo>,
     },
     /// Messages can flow in both directions.
     Established {
         /// The stream.
         stream: StreamId,
-        /// That of the [`Command::Connect`]; `None` for accepted streams.
+        /// The ticket of the [`Command::Connect`]; `None` for accepted streams.
         ticket: Option<Ticket>,
-        /// What the accepting peer sent along.
+        /// The private data of the accepting peer.
         private_data: Vec<u8>,
-        /// What was agreed on.
+        /// The negotiated parameters.
         params: StreamParams,
         /// Local address and port.
         local: SocketAddr,
         /// The peer.
         remote: SocketAddr,
     },
-    /// A stream could not be opened.
+    /// A connect has failed.
     ConnectFailed {
-        /// That of the [`Command::Connect`].
+        /// The ticket of the [`Command::Connect`].
         ticket: Ticket,
-        /// Why.
+        /// The reason.
         reason: ConnectError,
     },
-    /// A tagged message is complete in its region, as is everything that the peer sent before it.
+    /// A tagged message is completely placed, as is all data that the peer sent before it.
     TaggedDelivered {
         /// The stream.
         stream: StreamId,
         /// The region of its last segment.
         stag: Stag,
-        /// Where the message begins.
+        /// Tagged offset of the message's first byte.
         to: TaggedOffset,
-        /// Bytes.
+        /// Length of the message in bytes.
         len: u64,
         /// The ULP's field of the last segment.
         rsvd_ulp: u8,
     },
-    /// An untagged message has been delivered; the buffer it took comes back by
-    /// [`Command::PostBuffers`].
+    /// An untagged message has been delivered. [`Command::PostBuffers`] returns its buffer.
     Untagged {
         /// The stream.
         stream: StreamId,
         /// The queue.
         qn: Qn,
-        /// Its number in the queue.
+        /// The message's number in the queue (MSN).
         msn: Msn,
         /// The message.
         data: Vec<u8>,
         /// The ULP's field: first byte and the 32 bits after it.
         rsvd_ulp: [u8; 5],
     },
-    /// A Send of RDMAP is there, as is everything that the peer sent before it; the buffer it took comes
-    /// back by [`Command::PostBuffers`].
+    /// An RDMAP Send has been delivered, as has all data that the peer sent before it. [`Command::PostBuffers`]
+    /// returns its buffer.
     Received {
         /// The stream.
         stream: StreamId,
         /// The message.
         data: Vec<u8>,
-        /// The peer asks for an event.
+        /// True if the peer requests a solicited event.
         solicited: bool,
-        /// The region that the peer has invalidated: to be removed from all workers. Nothing is placed
-        /// in it by this one any more.
+        /// The region that the peer has invalidated. This worker no longer places bytes in it; the control thread
+        /// removes it from all workers.
         invalidated: Option<Stag>,
     },
-    /// Immediate Data of RDMAP, likewise.
+    /// RDMAP Immediate Data has been delivered, as has all data before it. [`Command::PostBuffers`] returns its
+    /// buffer.
     Immediate {
         /// The stream.
         stream: StreamId,
         /// The bytes.
         data: [u8; 8],
-        /// The peer asks for an event.
+        /// True if the peer requests a solicited event.
         solicited: bool,
     },
-    /// The peer of a stream that the worker serves itself has invalidated a region, as in
-    /// [`Event::Received`].
+    /// The peer has invalidated a region, as in [`Event::Received`], on a stream whose service is the worker.
     Invalidated {
         /// The stream.
         stream: StreamId,
         /// The region.
         stag: Stag,
     },
-    /// The peer asks by a Read of no bytes whether what it sent has been taken. [`Command::ReleaseRead`] answers it; all
-    /// events of what the peer sent before precede this one.
+    /// The peer requests, by a zero-length Read, confirmation that its data has been processed.
+    /// [`Command::ReleaseRead`] answers it. All events of earlier data precede this event.
     ReadHeld {
         /// The stream.
         stream: StreamId,
@@ -454,138 +456,140 @@ pub enum Event {
         /// The stream.
         stream: StreamId,
     },
-    /// The peer of a stream that holds confirmations has been silent for the idle time-out. [`Command::Close`] closes it.
+    /// The peer of a stream that holds confirmations has been silent for the idle time-out. The control thread
+    /// ends the stream by [`Command::Close`].
     Idle {
         /// The stream.
         stream: StreamId,
     },
-    /// An operation of RDMAP is complete.
+    /// An RDMAP operation is complete.
     Completed {
         /// The stream.
         stream: StreamId,
-        /// That of the [`Command::PostRdmap`].
+        /// The ticket of the [`Command::PostRdmap`].
         ticket: Ticket,
-        /// How.
+        /// The result.
         outcome: Outcome,
     },
-    /// RDMAP or a layer below found an error; the stream will end, earlier messages have been delivered.
+    /// RDMAP or a lower layer detected an error. The stream will end; earlier messages have been delivered.
     RdmapError {
         /// The stream.
         stream: StreamId,
-        /// Layer, type and code with what was expected and seen.
+        /// Layer, type and code, with the expected and the received value.
         error: rdmap::Error,
     },
     /// The stream's one Terminate was sent or received; [`Event::Closed`] follows.
     Terminated {
         /// The stream.
         stream: StreamId,
-        /// True when it came from the peer.
+        /// True if the peer sent it.
         by_peer: bool,
-        /// What it says.
+        /// The Terminate message.
         terminate: Terminate,
     },
-    /// An open with MPA revision 2 ended with the connection; it is tried again with revision 1. The
+    /// A connect with MPA revision 2 ended when the connection closed. The worker retries with revision 1; the
     /// answer to the [`Command::Connect`] is still to come.
     Retrying {
-        /// That of the [`Command::Connect`].
+        /// The ticket of the [`Command::Connect`].
         ticket: Ticket,
-        /// How the first attempt ended.
+        /// The reason why the first attempt ended.
         reason: CloseReason,
     },
     /// The peer's LLP has acknowledged the whole message.
     Sent {
         /// The stream.
         stream: StreamId,
-        /// That of the [`Command::Post`].
+        /// The ticket of the [`Command::Post`].
         ticket: Ticket,
     },
-    /// A message could not be posted, or will not be sent whole any more.
+    /// A message could not be posted, or will not be sent completely.
     PostFailed {
         /// The stream.
         stream: StreamId,
-        /// That of the [`Command::Post`] or [`Command::PostRdmap`].
+        /// The ticket of the [`Command::Post`] or [`Command::PostRdmap`].
         ticket: Ticket,
-        /// Why.
+        /// The reason.
         reason: PostFailure,
     },
-    /// DDP found the peer in error; the stream will end, earlier messages have been delivered.
+    /// DDP detected an error of the peer. The stream will end; earlier messages have been delivered.
     Error {
         /// The stream.
         stream: StreamId,
-        /// Layer, type and code with what was expected and seen.
+        /// Layer, type and code, with the expected and the received value.
         error: ddp::DdpError,
     },
-    /// The peer sends nothing more (RFC 5041 §6.2.1). What the peer awaits may still be posted, and [`Command::Close`] or
-    /// [`Command::Fail`] ends the stream, within [`half_closed_timeout`](ddp::EndpointPolicy::half_closed_timeout).
-    /// [`Service::Sink`] and [`Service::Echo`] close by themselves.
+    /// The peer has closed its direction (RFC 5041 §6.2.1). Messages to the peer may still be posted.
+    /// [`Command::Close`] or [`Command::Fail`] must end the stream within
+    /// [`half_closed_timeout`](ddp::EndpointPolicy::half_closed_timeout). [`Service::Sink`] and [`Service::Echo`]
+    /// close by themselves.
     PeerClosed {
         /// The stream.
         stream: StreamId,
-        /// True when it closed within a message.
+        /// True if the peer closed in the middle of a message.
         incomplete: bool,
     },
-    /// A stream is gone. Not sent for streams that ended before [`Event::Incoming`] or
+    /// A stream has ended. Not reported for streams that ended before [`Event::Incoming`] or
     /// [`Event::Established`].
     Closed {
         /// The stream.
         stream: StreamId,
-        /// The first cause.
+        /// The first cause of the end.
         reason: CloseReason,
-        /// What it did.
+        /// The stream's final statistics.
         stats: Box<StreamStats>,
     },
-    /// An SCTP association is gone, with all its streams.
+    /// An SCTP association has ended, with all its streams.
     AssociationClosed {
-        /// Its name.
+        /// The association's identifier.
         association: StreamId,
-        /// What it did.
+        /// The association's final statistics.
         stats: Box<AssociationStats>,
     },
     /// A load has ended.
     LoadDone {
         /// The stream.
         stream: StreamId,
-        /// That of the [`Command::Load`].
+        /// The ticket of the [`Command::Load`].
         ticket: Ticket,
-        /// What it did.
+        /// The results of the load.
         report: Box<LoadReport>,
     },
     /// Answers a command that has no other answer.
     Done {
-        /// That of the command.
+        /// The ticket of the command.
         ticket: Ticket,
-        /// How it went.
+        /// The result of the command.
         result: Result<(), CommandError>,
     },
     /// A part of the answer to [`Command::ListStreams`].
     Streams {
-        /// That of the command.
+        /// The ticket of the command.
         ticket: Ticket,
-        /// Some streams.
+        /// Streams of this part.
         streams: Vec<StreamInfo>,
-        /// Some associations.
+        /// Associations of this part.
         associations: Vec<AssociationInfo>,
-        /// Failed handshakes since the last answer to this command, in the last part.
+        /// Failed handshakes since the previous answer to this command; only in the last part.
         handshakes: Vec<HandshakeCount>,
         /// True in the last part.
         last: bool,
     },
-    /// What flight recorders have: answers [`Command::ListRecordings`], or comes right before the [`Event::Closed`] of a
-    /// stream that did not end in order, if there is any record of it.
+    /// Flight recordings. Answers [`Command::ListRecordings`], or directly precedes the [`Event::Closed`] of a
+    /// stream that failed, if it has a recording.
     Recordings {
-        /// That of the command, if it is an answer.
+        /// The ticket of the command; `None` if it is not an answer.
         ticket: Option<Ticket>,
-        /// The records.
+        /// The recordings.
         recordings: Vec<Recording>,
     },
     /// Answers [`Command::ListNeighbours`].
     Neighbours {
-        /// That of the command.
+        /// The ticket of the command.
         ticket: Ticket,
-        /// The cache entries of the worker.
+        /// The worker's cache entries.
         neighbours: Vec<NeighbourInfo>,
     },
-    /// Another host uses an address of an interface: every ten seconds, for as long as it does.
+    /// Another host uses an address of an interface. Repeated every ten seconds while the conflict lasts.
     AddressConflict {
         /// The interface.
         interface: InterfaceId,
@@ -594,18 +598,19 @@ pub enum Event {
         /// The other host's link-layer address.
         mac: [u8; 6],
     },
-    /// A host leaves checksums to a device that does not fill them in: its frames are dropped.
+    /// A host relies on a device to fill in checksums, but the device does not. The host's frames are dropped.
     UnfinishedChecksums {
-        /// The port that they come in by.
+        /// The port that receives the frames.
         port: PortId,
         /// The host.
         source: IpAddr,
     },
-    /// A stream makes no progress: its packets are not answered. [`Event::Resumed`] or [`Event::Closed`] follows.
+    /// A stream makes no progress: its packets are not answered. [`Event::Resumed`] or [`Event::Closed`]
+    /// follows.
     Stalled {
         /// The stream.
         stream: StreamId,
-        /// Time-outs so far.
+        /// The time-outs so far.
         stall: Stall,
     },
     /// A stream that was reported as stalled makes progress again.
@@ -613,15 +618,15 @@ pub enum Event {
         /// The stream.
         stream: StreamId,
     },
-    /// After [`Command::Drain`]: no stream is left.
+    /// Answers [`Command::Drain`]: no stream is left.
     Drained,
-    /// After [`Command::Stop`]: the thread ends.
+    /// Answers [`Command::Stop`]: the thread ends.
     Stopped,
-    /// The thread has died of a defect; its streams are lost. Its last event.
+    /// The thread has panicked; its streams are lost. Last event of the worker.
     Failed {
         /// The worker.
         worker: WorkerId,
-        /// What the panic said.
+        /// The panic message.
         message: String,
     },
 }

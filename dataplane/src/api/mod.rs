@@ -1,4 +1,4 @@
-//! What the control thread sees of the dataplane: configuration, commands, events, counters.
+//! Interface between the control thread and the dataplane: configuration, commands, events, counters.
 
 mod association;
 mod config;

@@ -1,35 +1,35 @@
-//! Peers that may connect: prefixes that an interface and a listener allow and deny.
+//! Admission of peers: address prefixes that an interface and a listener allow and deny.
 //!
-//! A peer is admitted if neither `deny` list has its address and each `allow` list that is not empty has it. Only the first
-//! packets of peers are looked up: an address is found by binary search, in at most 11 steps for the longest list.
+//! A peer is admitted if neither `deny` list contains its address and each non-empty `allow` list does. Only a
+//! peer's first packets are looked up, by binary search in at most 11 steps for the longest list.
 
 use core::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// Peers of a listener: the lists of its interface, and its own.
+/// Admission lists of a listener and of its interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerFilter {
-    /// The interface's.
+    /// The interface's lists.
     pub interface: PeerLists,
-    /// The listener's.
+    /// The listener's lists.
     pub listener: PeerLists,
 }
 
-/// `allow` and `deny` of one section. Without entries they admit all.
+/// `allow` and `deny` of one section. Empty lists admit all peers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerLists {
     allow: Prefixes,
     deny: Prefixes,
 }
 
-/// Why a peer is not admitted.
+/// Refusal of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerRefusal {
     /// The section whose lists refuse it.
     pub by: PeerListOwner,
-    /// The rule.
+    /// The rule that refuses it.
     pub rule: PeerRule,
 }
 
@@ -42,22 +42,23 @@ pub enum PeerListOwner {
     Listener,
 }
 
-/// The rule by which a peer is refused.
+/// The rule that refuses a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerRule {
-    /// `deny` has the address.
+    /// `deny` contains the address.
     Denied,
-    /// `allow` has entries, and none with the address.
+    /// `allow` has entries, and none contains the address.
     NotAllowed,
-    /// An IPv4-mapped source on IPv6 belongs to no host (RFC 4291 §2.5.5.2), and would evade IPv4 prefixes.
+    /// The source is an IPv4-mapped address on IPv6, which belongs to no host (RFC 4291 §2.5.5.2) and would
+    /// bypass IPv4 prefixes.
     Mapped,
 }
 
 impl PeerFilter {
-    /// Whether the peer may connect.
+    /// Checks whether the peer may connect.
     ///
     /// # Errors
-    /// The list that refuses it.
+    /// The refusal with the list that causes it.
     #[inline]
     pub fn check(&self, peer: IpAddr) -> Result<(), PeerRefusal> {
         if self.interface.is_open() && self.listener.is_open() {
@@ -69,12 +70,12 @@ impl PeerFilter {
 }
 
 impl PeerLists {
-    /// From the prefixes of a section.
+    /// Creates the lists from the prefixes of a section.
     pub fn new(allow: &[IpNet], deny: &[IpNet]) -> PeerLists {
         PeerLists { allow: Prefixes::new(allow), deny: Prefixes::new(deny) }
     }
 
-    /// True if all peers are admitted.
+    /// Returns true if all peers are admitted.
     #[inline]
     fn is_open(&self) -> bool {
         self.allow.is_empty() && self.deny.is_empty()
@@ -117,7 +118,7 @@ impl fmt::Display for PeerRefusal {
     }
 }
 
-/// Prefixes as disjoint ranges in ascending order: first and last address, both included.
+/// Prefixes as disjoint ranges of addresses in ascending order: first and last address, both included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Prefixes {
     v4: Vec<(u32, u32)>,
@@ -149,7 +150,8 @@ impl Prefixes {
     }
 }
 
-/// Prefixes either contain each other or are disjoint: of those that overlap, the longest range stays.
+/// Removes overlaps. Prefixes either contain each other or are disjoint, so the longest range of overlapping ones
+/// stays.
 fn disjoint<T: Ord + Copy>(mut ranges: Vec<(T, T)>) -> Vec<(T, T)> {
     ranges.sort_unstable_by_key(|&(first, last)| (first, core::cmp::Reverse(last)));
     ranges.dedup_by(|next, kept| next.1 <= kept.1);
@@ -197,7 +199,7 @@ mod tests {
         assert_eq!(rule(&both, "192.0.2.255"), None);
         assert_eq!(rule(&both, "192.0.2.7"), Some(PeerRule::Denied));
         assert_eq!(rule(&both, "192.0.3.0"), Some(PeerRule::NotAllowed));
-        // A family without entries in `allow` is not admitted.
+        // A family without entries in `allow` is refused.
         assert_eq!(rule(&both, "2001:db8::1"), Some(PeerRule::NotAllowed));
     }
 

@@ -1,4 +1,4 @@
-//! What the flight recorder of a connection or an association has, for the control thread.
+//! Flight recordings of a connection or an association, for the control thread.
 
 use base::Instant;
 use ddp::StreamId;
@@ -6,7 +6,7 @@ pub use tcp_lite::tcp::{Record, RecordKind, WaitedFor};
 
 use crate::ids::Transport;
 
-/// Streams that one command may ask about.
+/// Most streams per command.
 pub const RECORDINGS: usize = 64;
 
 /// The records of a stream's connection, or of the association that it shares.
@@ -14,12 +14,12 @@ pub const RECORDINGS: usize = 64;
 pub struct Recording {
     /// The stream.
     pub stream: StreamId,
-    /// What carries it.
+    /// The lower layer.
     pub transport: Transport,
-    /// The worker's time when this was sent: the clock of the records.
+    /// The worker's time when this was sent, by the clock of the records.
     pub now: Instant,
-    /// The oldest first.
+    /// The records, oldest first.
     pub records: Vec<Record>,
-    /// Older ones, which had no room.
+    /// Number of older records that were overwritten.
     pub left_out: u64,
 }

@@ -1,4 +1,4 @@
-//! Common types for the two LLPs, TCP and SCTP, as users of streams see them.
+//! Common types of the two LLPs, TCP and SCTP.
 
 use core::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tcp_lite::mpa::Revision;
 use super::association::AssociationStats;
 use crate::ids::Transport;
 
-/// How streams behave, down to the packets: the parameters of a listener or an active open.
+/// Parameters of a listener or an active open, for all layers of its streams.
 #[derive(Clone, Debug)]
 pub enum EndpointConfig {
     /// TCP, MPA and DDP.
@@ -20,20 +20,20 @@ pub enum EndpointConfig {
     Sctp(Arc<SctpConfig>),
 }
 
-/// What is chosen for associations.
+/// Parameters of associations.
 #[derive(Clone, Debug)]
 pub struct SctpConfig {
-    /// SCTP.
+    /// Parameters of SCTP.
     pub sctp: Arc<sctp_lite::sctp::Config>,
-    /// Sessions and their DDP.
+    /// Parameters of sessions and their DDP.
     pub endpoint: Arc<sctp_lite::endpoint::EndpointConfig>,
-    /// Of an active open: the peer's UDP port, if packets are encapsulated in UDP (RFC 6951). A listener uses the
-    /// encapsulation of the peer.
+    /// Peer's UDP port of an active open with UDP encapsulation (RFC 6951). A listener uses the peer's
+    /// encapsulation.
     pub udp: Option<u16>,
 }
 
 impl EndpointConfig {
-    /// The lower layer.
+    /// Returns the lower layer.
     pub fn transport(&self) -> Transport {
         match self {
             EndpointConfig::Tcp(_) => Transport::Tcp,
@@ -54,7 +54,7 @@ impl From<SctpConfig> for EndpointConfig {
     }
 }
 
-/// What the two ends of a stream have agreed on.
+/// Negotiated parameters of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamParams {
     /// Over TCP.
@@ -64,7 +64,7 @@ pub enum StreamParams {
 }
 
 impl StreamParams {
-    /// The protocol above the lower layer.
+    /// Returns the protocol above the lower layer.
     pub fn ulp(&self) -> UlpKind {
         match self {
             StreamParams::Tcp(params) => params.ulp,
@@ -72,7 +72,7 @@ impl StreamParams {
         }
     }
 
-    /// The largest ULPDU to send, in bytes, when the stream was established.
+    /// Returns the largest ULPDU to send, in bytes, as of the stream's establishment.
     pub fn mulpdu(&self) -> usize {
         match self {
             StreamParams::Tcp(params) => params.mulpdu,
@@ -80,7 +80,7 @@ impl StreamParams {
         }
     }
 
-    /// DDP's version, once it is known.
+    /// Returns DDP's version, once it is known.
     pub fn ddp_version(&self) -> Option<DdpVersion> {
         match self {
             StreamParams::Tcp(params) => params.ddp_version,
@@ -88,7 +88,7 @@ impl StreamParams {
         }
     }
 
-    /// Read depths and ready-to-receive message, if they were negotiated (RFC 6581 §9).
+    /// Returns Read depths and ready-to-receive message, if negotiated (RFC 6581 §9).
     pub fn agreed(&self) -> Option<Agreed> {
         match self {
             StreamParams::Tcp(params) => params.agreed,
@@ -96,7 +96,7 @@ impl StreamParams {
         }
     }
 
-    /// MPA's form and revision.
+    /// Returns MPA's form and revision.
     pub fn revision(&self) -> Option<Revision> {
         match self {
             StreamParams::Tcp(params) => Some(params.revision),
@@ -105,12 +105,12 @@ impl StreamParams {
     }
 }
 
-/// What a stream did, in all its layers.
+/// Statistics of a stream in all its layers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamStats {
     /// Over TCP.
     Tcp(tcp_lite::endpoint::EndpointStats),
-    /// Over SCTP: the session's own, and what its association did for all of its sessions.
+    /// Over SCTP: statistics of the session, and of its association for all sessions.
     Sctp(sctp_lite::endpoint::SessionStats, AssociationStats),
 }
 
@@ -121,7 +121,7 @@ impl Default for StreamStats {
 }
 
 impl StreamStats {
-    /// DDP's.
+    /// Returns DDP's counters.
     pub fn ddp(&self) -> &ddp::Counters {
         match self {
             StreamStats::Tcp(stats) => &stats.ddp,
@@ -129,7 +129,7 @@ impl StreamStats {
         }
     }
 
-    /// Bytes that the peer's lower layer has acknowledged; over SCTP those of all sessions of the
+    /// Returns the bytes acknowledged by the peer's lower layer; over SCTP those of all sessions of the
     /// association.
     pub fn bytes_acknowledged(&self) -> u64 {
         match self {
@@ -138,7 +138,7 @@ impl StreamStats {
         }
     }
 
-    /// RDMAP's counters; zero on bare DDP.
+    /// Returns RDMAP's counters; zero on bare DDP.
     pub fn rdmap(&self) -> &rdmap::Counters {
         match self {
             StreamStats::Tcp(stats) => &stats.rdmap,
@@ -147,7 +147,7 @@ impl StreamStats {
     }
 }
 
-/// Why a stream ended: the first cause, whatever followed from it.
+/// Reason of a stream's end: the first cause, without its consequences.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CloseReason {
     /// A stream over TCP.
@@ -169,7 +169,7 @@ impl From<sctp_lite::endpoint::CloseReason> for CloseReason {
 }
 
 impl CloseReason {
-    /// The lower layer of the stream.
+    /// Returns the lower layer of the stream.
     pub fn transport(&self) -> Transport {
         match self {
             CloseReason::Tcp(_) => Transport::Tcp,
@@ -177,8 +177,8 @@ impl CloseReason {
         }
     }
 
-    /// Layer, error type and error code, where the specifications have numbers for it: layer 1 is DDP
-    /// (RFC 5041 §7.2), layer 2 the LLP (RFC 5044 §8, RFC 6581 §8), layer 0 RDMAP (RFC 5040 §4.8).
+    /// Returns layer, error type and error code, if the specifications define them: layer 0 is RDMAP (RFC 5040
+    /// §4.8), layer 1 DDP (RFC 5041 §7.2), layer 2 the LLP (RFC 5044 §8, RFC 6581 §8).
     pub fn numbers(&self) -> Option<(u8, u8, u8)> {
         match self {
             CloseReason::Tcp(reason) => reason.numbers(),
@@ -186,7 +186,7 @@ impl CloseReason {
         }
     }
 
-    /// Whose doing it was.
+    /// Returns the side that caused the end.
     pub fn origin(&self) -> Origin {
         match self {
             CloseReason::Tcp(reason) => reason.origin(),
@@ -194,7 +194,7 @@ impl CloseReason {
         }
     }
 
-    /// True when both ends closed and nothing was lost.
+    /// Returns true if both ends closed and no data was lost.
     pub fn is_graceful(&self) -> bool {
         match self {
             CloseReason::Tcp(reason) => reason.is_graceful(),
@@ -202,14 +202,14 @@ impl CloseReason {
         }
     }
 
-    /// True when the owner of the stream aborted it.
+    /// Returns true if the owner of the stream aborted it.
     pub fn is_local_abort(&self) -> bool {
         use sctp_lite::endpoint::CloseReason as OfSctp;
         use tcp_lite::endpoint::CloseReason as OfTcp;
         matches!(self, CloseReason::Tcp(OfTcp::LocalAbort) | CloseReason::Sctp(OfSctp::LocalAbort))
     }
 
-    /// True when this end closed in order and the peer did not do so in time.
+    /// Returns true if this end closed gracefully and the peer did not do so in time.
     pub fn is_lingering(&self) -> bool {
         use sctp_lite::endpoint::CloseReason as OfSctp;
         use tcp_lite::endpoint::CloseReason as OfTcp;
@@ -219,7 +219,7 @@ impl CloseReason {
         )
     }
 
-    /// A stable name for counters and machine-readable output.
+    /// Returns a stable name for counters and machine-readable output.
     pub fn name(&self) -> &'static str {
         match self {
             CloseReason::Tcp(reason) => reason.name(),

@@ -1,4 +1,4 @@
-//! Which frames a capture takes: an expression of a few words, a part of what `tcpdump` understands.
+//! Capture filters: expressions in a subset of `tcpdump`'s language.
 //!
 //! ```text
 //!  expression := part { "and" part } | part { "or" part }
@@ -8,8 +8,8 @@
 //!              | "vlan" NUMBER | "in" | "out" | "dropped"
 //! ```
 //!
-//! `and` and `or` side by side want parentheses: `tcpdump` gives them one precedence, other languages two.
-//! Expressions are bounded in length and depth.
+//! Mixing `and` and `or` requires parentheses: `tcpdump` gives them the same precedence, other languages
+//! different ones. Expressions are bounded in length and depth.
 
 use std::net::SocketAddr;
 
@@ -20,9 +20,9 @@ use super::Direction;
 use super::headers::{ARP, Headers, IPV4, IPV6, SCTP, TCP, UDP};
 use crate::ids::Transport;
 
-/// Bytes of the longest expression.
+/// Most bytes of an expression.
 const LONGEST: usize = 1024;
-/// Parentheses and negations inside each other, at most.
+/// Most nested parentheses and negations.
 const DEEPEST: usize = 16;
 
 /// A checked expression.
@@ -44,7 +44,7 @@ enum Node {
     Flow(StreamFilter),
 }
 
-/// Which end of a packet a test is about.
+/// The end of a packet that a test examines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Source,
@@ -62,23 +62,23 @@ impl End {
     }
 }
 
-/// The frames of one stream, or of the association that carries it.
+/// Matches the frames of one stream, or of the association that carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamFilter {
-    /// What carries it. SCTP in UDP is taken, too (RFC 6951).
+    /// The lower layer. SCTP in UDP matches too (RFC 6951).
     pub transport: Transport,
-    /// One end.
+    /// Our address and port.
     pub local: SocketAddr,
-    /// The other.
+    /// The peer's address and port.
     pub remote: SocketAddr,
 }
 
-/// What is wrong with an expression.
+/// Error in an expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("filter: {what}{}", near(at))]
 pub struct FilterError {
     what: String,
-    /// The word at which it was found; `None` at the end.
+    /// The word at the error; `None` at the end.
     at: Option<String>,
 }
 
@@ -87,15 +87,15 @@ fn near(at: &Option<String>) -> String {
 }
 
 impl Filter {
-    /// Everything.
+    /// Returns a filter that matches all frames.
     pub fn all() -> Filter {
         Filter(Node::All(Vec::new()))
     }
 
-    /// An expression; an empty one takes everything.
+    /// Parses an expression; an empty one matches all frames.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// The error and its place.
     pub fn parse(text: &str) -> Result<Filter, FilterError> {
         if text.len() > LONGEST {
             let what = format!("is of {} bytes, at most {LONGEST} are taken", text.len());
@@ -115,12 +115,12 @@ impl Filter {
         }
     }
 
-    /// What this one takes, of one stream only.
+    /// Restricts the filter to one stream.
     pub fn of_stream(self, stream: StreamFilter) -> Filter {
         Filter(Node::All(vec![Node::Flow(stream), self.0]))
     }
 
-    /// True for a frame with these headers.
+    /// Returns true if a frame with these headers matches.
     pub(super) fn takes(&self, headers: &Headers, direction: Direction, dropped: bool) -> bool {
         self.0.takes(headers, direction, dropped)
     }
@@ -182,7 +182,7 @@ impl<'a> Parser<'a> {
         self.words.get(self.at).copied()
     }
 
-    /// About the word that was taken last.
+    /// Returns an error at the last word.
     fn error(&self, what: impl Into<String>) -> FilterError {
         let at = self.words.get(self.at - 1).map(|&word| word.to_owned());
         let end = if at.is_none() { ", and it ends here" } else { "" };

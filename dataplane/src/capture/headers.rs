@@ -1,4 +1,4 @@
-//! The headers of a captured frame, as far as filters ask for them.
+//! Headers of a captured frame that filters examine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,33 +9,33 @@ const VLAN: [u16; 2] = [0x8100, 0x88a8];
 pub(super) const TCP: u8 = 6;
 pub(super) const UDP: u8 = 17;
 pub(super) const SCTP: u8 = 132;
-/// IPv6 extension headers that are passed over, at most.
+/// Most IPv6 extension headers that are skipped.
 const EXTENSIONS: usize = 8;
 
-/// What a frame says of itself; nothing of what it is too short for.
+/// Header fields of a frame; empty for headers beyond its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Headers {
-    /// Behind VLAN tags.
+    /// EtherType, behind VLAN tags.
     pub(super) ethertype: u16,
-    /// Of the outer tag.
+    /// Identifier of the outer VLAN tag.
     pub(super) vlan: Option<u16>,
-    /// Of IP, or the protocol addresses of ARP.
+    /// IP addresses, or the protocol addresses of ARP.
     pub(super) source: Option<IpAddr>,
     pub(super) destination: Option<IpAddr>,
-    /// IP's protocol.
+    /// IP's protocol number.
     pub(super) protocol: Option<u8>,
-    /// Source and destination of TCP, UDP or SCTP; of the first fragment only.
+    /// Source and destination port of TCP, UDP or SCTP; only in the first fragment.
     pub(super) ports: Option<(u16, u16)>,
-    /// The same of what UDP carries, as if it were SCTP (RFC 6951).
+    /// Ports of an SCTP packet in UDP (RFC 6951), assuming that UDP carries one.
     pub(super) inner: Option<(u16, u16)>,
 }
 
-/// ESP's number (RFC 4303 §2), and the port of ESP in UDP (RFC 3948 §2.1).
+/// ESP's protocol number (RFC 4303 §2), and the UDP port of ESP (RFC 3948 §2.1).
 const ESP: u8 = 50;
 const ESP_PORT: u16 = 4500;
 
 impl Headers {
-    /// ESP, also in UDP; IKE, which has the same port, too.
+    /// Returns true for ESP, also in UDP, and for IKE, which uses the same port.
     pub(super) fn is_sealed(&self) -> bool {
         let in_udp = self.ports.is_some_and(|(from, to)| from == ESP_PORT || to == ESP_PORT);
         self.protocol == Some(ESP) || self.protocol == Some(UDP) && in_udp
@@ -43,7 +43,7 @@ impl Headers {
 
     pub(super) fn of(frame: &[u8]) -> Headers {
         let mut headers = Headers::default();
-        // What is cut short leaves the rest as it is.
+        // A truncated frame leaves the remaining fields empty.
         let _ = headers.read(frame);
         headers
     }
@@ -62,7 +62,7 @@ impl Headers {
         let packet = frame.get(at..)?;
         match self.ethertype {
             ARP => {
-                // Ethernet and IPv4 alone: RFC 826.
+                // Offsets for Ethernet and IPv4 only: RFC 826.
                 self.source = Some(v4(packet, 14)?);
                 self.destination = Some(v4(packet, 24)?);
             }

@@ -1,15 +1,15 @@
-//! Capture: copies of the frames of a port's queue, on their way to the control thread while somebody wants them.
+//! Capture: copies of the frames of a port's queue, for the control thread.
 //!
 //! ```text
 //!  worker: Tap ── at most `snap` bytes of each frame that the filter takes ──> ring of bytes ──> Reader: any thread
 //! ```
 //!
-//! The worker owns the [`Tap`] and never waits: what the ring has no room for is counted and lost. The ring is made, and
-//! its pages are touched, by [`pair`]; its memory is freed by the [`Reader`], which must outlive the tap. Times are the
-//! tap's own clock's: the rest of a worker reads none.
+//! The worker owns the [`Tap`] and never waits: frames without room in the ring are counted and lost. [`pair`]
+//! creates the ring and touches its pages. The [`Reader`] frees its memory and must outlive the tap. Times are
+//! those of the tap's own clock, since the rest of a worker has no wall clock.
 //!
-//! Left out: what the device itself drops, which no frame tells of, and what another worker that owns a flow makes of a
-//! frame: it is recorded where it arrives.
+//! Left out: frames that the device itself drops, and results at another worker: a frame whose flow another worker
+//! owns is recorded where it arrives.
 
 mod filter;
 mod headers;
@@ -28,12 +28,12 @@ use crate::drops::Drops;
 
 /// Bytes of one tap's ring.
 pub const RING: usize = 4 << 20;
-/// Most bytes of one frame that are captured.
+/// Most bytes captured of one frame.
 pub const MAX_SNAP: usize = 65_535;
-/// Bytes in front of each frame in the ring.
+/// Bytes of the header in front of each frame in the ring.
 const HEADER: usize = 24;
 
-/// Which way a frame went.
+/// Direction of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// The port received it.
@@ -42,23 +42,23 @@ pub enum Direction {
     Out,
 }
 
-/// What became of a frame, as far as its worker knows.
+/// Result of a frame's processing, as far as its worker knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// It was taken, or given to the device.
+    /// The frame was processed, or accepted by the device.
     Passed,
-    /// The worker dropped it, for the reason at this place of [`Drops::iter`].
+    /// The worker dropped it, for the reason at this index of [`Drops::iter`].
     Dropped(u16),
     /// Another worker owns its flow.
     Forwarded,
-    /// The device takes no frames, and the queue in front of it is full.
+    /// The device accepts no frames, and the queue in front of it is full.
     QueueFull,
     /// The link is down.
     LinkDown,
 }
 
 impl Fate {
-    /// True unless the frame went on.
+    /// Returns true unless the frame was passed on.
     pub fn is_drop(self) -> bool {
         !matches!(self, Fate::Passed | Fate::Forwarded)
     }
@@ -84,7 +84,7 @@ impl Fate {
     }
 }
 
-/// What a tap did so far. The worker writes, anybody reads.
+/// Counters of a tap. The worker writes them, any thread may read them.
 #[derive(Debug, Default)]
 pub struct TapCounters {
     seen: AtomicU64,
@@ -92,72 +92,73 @@ pub struct TapCounters {
 }
 
 impl TapCounters {
-    /// Frames of the queue while the tap was there.
+    /// Returns the frames of the queue since the start of the capture.
     pub fn seen(&self) -> u64 {
         self.seen.load(Ordering::Relaxed)
     }
 
-    /// Frames that the filter took and the ring did not.
+    /// Returns the frames that matched the filter but had no room in the ring.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
     fn add(counter: &AtomicU64) {
-        // The worker alone writes.
+        // The worker is the only writer.
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }
 
-/// The worker's end: part of one queue while a capture runs.
+/// The worker's end of a capture, part of one queue while it runs.
 pub struct Tap {
     ring: Producer<u8>,
     filter: Arc<Filter>,
     snap: usize,
     counters: Arc<TapCounters>,
-    /// What IPsec protects is recorded as it is inside.
+    /// True to record frames protected by IPsec as plaintext.
     inside: bool,
-    /// Nanoseconds since 1970-01-01 UTC.
+    /// Returns the wall clock in nanoseconds since 1970-01-01 UTC.
     clock: fn() -> u64,
     held: Held,
-    /// The worker's drops when a frame was held, in the order of [`Drops::iter`].
+    /// The worker's drop counts at the time a frame was held, in the order of [`Drops::iter`].
     drops: Vec<u64>,
 }
 
-/// A received frame whose fate is not known yet.
+/// A received frame whose result is not known yet.
 struct Held {
     headers: Headers,
     time: u64,
-    /// Bytes of the frame.
+    /// Length of the frame in bytes.
     len: usize,
-    /// At most `snap` of them; empty when the filter wants none of them, whatever becomes of the frame.
+    /// First bytes of the frame, at most `snap`; empty if the filter rejects it whatever the result.
     bytes: Vec<u8>,
 }
 
-/// A frame out of a ring.
+/// A captured frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// Nanoseconds since 1970-01-01 UTC.
+    /// Time of the capture, in nanoseconds since 1970-01-01 UTC.
     pub time: u64,
-    /// Which way it went.
+    /// Direction of the frame.
     pub direction: Direction,
-    /// What became of it.
+    /// Result of its processing.
     pub fate: Fate,
-    /// Bytes of the whole frame.
+    /// Length of the frame in bytes.
     pub len: u32,
-    /// The first of them.
+    /// Captured bytes, from the first.
     pub bytes: Vec<u8>,
 }
 
-/// The end at which frames come out.
+/// The reading end of a capture.
 pub struct Reader {
     ring: Consumer<u8>,
     counters: Arc<TapCounters>,
 }
 
-/// Both ends, for frames that `filter` takes, of each at most `snap` bytes. `ring` is the bytes of the ring.
+/// Creates both ends of a capture of frames that match `filter`, at most `snap` bytes of each. `ring` is the
+/// ring's size in bytes.
 pub fn pair(filter: Arc<Filter>, snap: usize, ring: usize, clock: fn() -> u64) -> (Tap, Reader) {
     let (mut producer, mut consumer) = RingBuffer::new(ring);
-    // The worker must not be the first who touches these pages.
+    // The worker must not be the first to touch these pages.
     if let Ok(all) = producer.write_chunk(ring) {
         all.commit_all();
     }
@@ -174,29 +175,29 @@ pub fn pair(filter: Arc<Filter>, snap: usize, ring: usize, clock: fn() -> u64) -
 }
 
 impl Tap {
-    /// What IPsec protects is recorded as it is inside, and not as it is on the wire.
+    /// Records frames protected by IPsec as plaintext instead of as on the wire.
     #[must_use]
     pub fn inside(self) -> Tap {
         Tap { inside: true, ..self }
     }
 
-    /// A frame that the port sent, with what became of it.
+    /// Records a sent frame with its result.
     pub(crate) fn record(&mut self, direction: Direction, fate: Fate, frame: &[u8]) {
-        // It was recorded before it was sealed.
+        // The plaintext was recorded before it was sealed.
         if self.inside && Headers::of(frame).is_sealed() {
             return;
         }
         self.keep(direction, fate, frame);
     }
 
-    /// A frame that is about to be sealed.
+    /// Records the plaintext of a frame that is about to be sealed.
     pub(crate) fn record_inside(&mut self, frame: &[u8]) {
         if self.inside {
             self.keep(Direction::Out, Fate::Passed, frame);
         }
     }
 
-    /// The frame that is held was opened, and is this one inside.
+    /// Replaces the held frame by its plaintext.
     pub(crate) fn hold_inside(&mut self, frame: &[u8]) {
         if self.inside {
             self.take(frame);
@@ -214,7 +215,8 @@ impl Tap {
         }
     }
 
-    /// A received frame, before it is handled: [`release`](Self::release) follows, or it is held again later.
+    /// Holds a received frame before it is processed. [`release`](Self::release) follows, or it is held again
+    /// later.
     pub(crate) fn hold(&mut self, frame: &[u8], drops: &Drops) {
         self.take(frame);
         let counts = drops.iter().map(|(_, _, count)| count);
@@ -233,7 +235,7 @@ impl Tap {
         }
     }
 
-    /// The frame that was held has been handled; `drops` says whether it was dropped.
+    /// Records the held frame after its processing; `drops` shows whether it was dropped.
     pub(crate) fn release(&mut self, drops: &Drops, forwarded: bool) {
         TapCounters::add(&self.counters.seen);
         if self.held.bytes.is_empty() {
@@ -262,7 +264,7 @@ impl std::fmt::Debug for Tap {
     }
 }
 
-/// Returns whether there was room.
+/// Writes a frame to the ring. Returns false if there is no room.
 fn push(
     ring: &mut Producer<u8>,
     (time, direction, fate, len): (u64, Direction, Fate, usize),
@@ -283,7 +285,7 @@ fn push(
     true
 }
 
-/// Copies to two slices, one behind the other; returns how many bytes went to the second.
+/// Copies to two consecutive slices. Returns how many bytes went to the second.
 fn copy(from: &[u8], first: &mut [u8], second: &mut [u8]) -> usize {
     let (a, b) = from.split_at(from.len().min(first.len()));
     first[..a.len()].copy_from_slice(a);
@@ -292,24 +294,24 @@ fn copy(from: &[u8], first: &mut [u8], second: &mut [u8]) -> usize {
 }
 
 impl Reader {
-    /// What the tap did so far.
+    /// Returns the tap's counters.
     pub fn counters(&self) -> &TapCounters {
         &self.counters
     }
 
-    /// The tap is gone: what is in the ring now is the last of it.
+    /// Returns true if the tap is dropped: the ring's present content is the last.
     pub fn is_over(&self) -> bool {
         self.ring.is_abandoned()
     }
 
-    /// The next frame.
+    /// Returns the next frame.
     pub fn next_record(&mut self) -> Option<Record> {
         let mut header = [0; HEADER];
         self.ring.pop_entire_slice(&mut header).ok()?;
         let word =
             |at: usize| u32::from_ne_bytes(header[at..at + 4].try_into().unwrap_or_default());
         let mut bytes = vec![0; word(0) as usize];
-        // The header and its frame were written at once.
+        // The header and its frame were committed together.
         self.ring.pop_entire_slice(&mut bytes).ok()?;
         Some(Record {
             time: u64::from_ne_bytes(header[8..16].try_into().unwrap_or_default()),

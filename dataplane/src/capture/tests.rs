@@ -1,4 +1,4 @@
-//! Filters, headers and the ring.
+//! Filters, headers and the ring of captures.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::ids::Transport;
 const A: [u8; 4] = [10, 0, 0, 1];
 const B: [u8; 4] = [10, 0, 0, 2];
 
-/// An Ethernet frame with an IPv4 packet of this protocol from A to B, with these first bytes behind its header.
+/// Returns an Ethernet frame with an IPv4 packet of this protocol from A to B, with these first payload bytes.
 fn v4(protocol: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; 12];
     frame.extend([0x08, 0x00, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0]);
@@ -22,7 +22,7 @@ fn v4(protocol: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The same with IPv6 and these extension headers, the first of type `first`.
+/// Returns an Ethernet frame with an IPv6 packet and these extension headers, the first of type `first`.
 fn v6(first: u8, rest: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; 12];
     frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, first, 64]);
@@ -33,7 +33,7 @@ fn v6(first: u8, rest: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// From port 1000 to port 7471.
+/// Source port 1000, destination port 7471.
 const PORTS: [u8; 4] = [0x03, 0xe8, 0x1d, 0x2f];
 
 fn takes(filter: &str, frame: &[u8]) -> bool {
@@ -184,7 +184,7 @@ fn tap(filter: &str, snap: usize, ring: usize) -> (Tap, Reader) {
 fn a_frame_comes_out_as_it_went_in_cut_to_the_snap_length() {
     let (mut tap, mut reader) = tap("", 16, 200);
     let frame: Vec<u8> = (0..60).collect();
-    // More than once round the ring, so that frames lie over its end.
+    // More than one lap, so that frames wrap around the ring's end.
     for turn in 0..50 {
         let (direction, fate) = match turn % 3 {
             0 => (Direction::In, Fate::Passed),
@@ -260,7 +260,7 @@ fn only_what_is_dropped_is_taken_by_dropped() {
 }
 
 proptest! {
-    /// Frames and expressions are what anybody sends.
+    /// Arbitrary frames and expressions.
     #[test]
     fn nothing_panics(frame in prop::collection::vec(any::<u8>(), 0..200), text in "[ a-z0-9().!&|:/]{0,60}") {
         let headers = Headers::of(&frame);

@@ -1,4 +1,4 @@
-//! Freeing large memory on a thread of its own: unmapping takes about a second for some GiB, and the last handle may be
+//! Frees large memory on its own thread. Unmapping several GiB takes about a second, and the last handle may be
 //! dropped by a worker or by the control thread.
 
 use std::any::Any;
@@ -8,13 +8,13 @@ use std::sync::mpsc::{Sender, channel};
 
 use super::map::Mapping;
 
-/// Memory of so many bytes and more is freed by the thread.
+/// Memory of at least this many bytes is freed on the thread.
 pub(super) const LARGE: usize = 64 << 20;
 
-/// The thread's inbox, one for the process. `None` where it cannot be started.
+/// Channel to the thread, one per process. `None` if the thread cannot be started.
 static INBOX: OnceLock<Option<Sender<Freed>>> = OnceLock::new();
 
-/// Everything that a memory holds.
+/// All resources of a memory.
 pub(super) struct Freed {
     pub(super) mapping: Mapping,
     pub(super) shared: Option<OwnedFd>,
@@ -22,7 +22,7 @@ pub(super) struct Freed {
 }
 
 impl Freed {
-    /// Frees it: the pages of a memory file with the last mapping and descriptor, and then the charge.
+    /// Frees the resources: pages are released with the last mapping and descriptor, then the charge is dropped.
     pub(super) fn free(self) {
         let Freed { mapping, shared, charge } = self;
         drop(mapping);
@@ -31,7 +31,7 @@ impl Freed {
     }
 }
 
-/// Starts the thread, where it does not run yet. To be called when large memory is made, which no worker does.
+/// Starts the thread unless it runs. Called when large memory is made, which no worker does.
 pub(super) fn start() {
     INBOX.get_or_init(|| {
         let (outbox, inbox) = channel::<Freed>();
@@ -40,7 +40,7 @@ pub(super) fn start() {
     });
 }
 
-/// Frees the memory on its own thread; at once without a thread.
+/// Frees the memory on the thread, or at once if there is no thread.
 pub(super) fn hand_over(freed: Freed) {
     match INBOX.get() {
         Some(Some(inbox)) => match inbox.send(freed) {

@@ -1,5 +1,5 @@
-//! One mapping: made, pre-faulted, locked, copied to and from, unmapped. The crate's only unsafe code.
-//! Lengths and offsets are bytes; the caller has checked them, debug builds check again.
+//! A mapping of region memory: creation, pre-faulting, locking, copies in and out, unmapping. Lengths and offsets
+//! are bytes. Each copy asserts that it lies inside the mapping, in release builds too.
 
 pub(super) mod kernel;
 pub(super) mod pieces;
@@ -20,28 +20,31 @@ use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
 use self::pieces::{Call, called, pieces};
 use super::{Continue, MemoryError};
 
-/// The size of a page in bytes that a length is rounded up to with reserved hugepages.
+/// Bytes of a reserved hugepage. Lengths in reserved hugepages are rounded up to this.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// The memory behind a piece is most often copied next, so each copy prefetches as many bytes as the piece has.
+/// Bytes from the begin of a copied piece to the begin of the prefetch that follows the copy. For a longer piece
+/// the prefetch begins at its end.
 ///
-/// They begin this many bytes behind the piece's begin, or at its end if that lies further. The gap between the end of
-/// a small piece and there was prefetched by the pieces before it, if these are of the same message or of a message
-/// that lies before it in memory; otherwise nothing prefetches it.
+/// The memory behind a piece is most often copied next, so each copy prefetches as many bytes as the piece has.
+/// For small pieces the gap between piece and prefetch was prefetched by earlier pieces of the same or a
+/// preceding message. If there were none, the gap is not prefetched.
 const AHEAD: usize = 4096;
 
-/// The most bytes that are prefetched for one piece: the CPU has few fill buffers and stalls when they are full, and
-/// its own prefetcher loads the rest of a long copy.
+/// Most bytes prefetched for one piece. The CPU stalls when its few fill buffers are full, and its own prefetcher
+/// loads the rest of a long copy.
 const MOST: usize = 1536;
 
-/// Mappings of so many bytes and more do not stay in a core's caches while peers fill them: long pieces are written past
-/// the caches. A program that reads them finds them in memory, as with a NIC that does not write to a cache.
+/// Mappings of at least this many bytes do not stay in a core's caches while peers fill them, so long pieces are
+/// written by non-temporal stores. Programs then read the data from memory, as with a NIC that does not write to
+/// a cache.
 const STREAMED: usize = 8 << 20;
 
-/// The fewest bytes that are written so: of a short piece the part lines at its ends cost more than the others save.
+/// Shortest piece in bytes that is written by non-temporal stores. In shorter ones the partial lines at both ends
+/// cost more than the whole lines save.
 pub(super) const LEAST_STREAMED: usize = 4096;
 
-/// Readable and writable memory of this process, mapped for as long as the value lives.
+/// Readable and writable memory of this process, unmapped on drop.
 pub(super) struct Mapping {
     start: NonNull<u8>,
     /// Bytes mapped, at least those requested.
@@ -55,7 +58,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Private zeroed memory, in transparent hugepages where there are any. No page is present yet.
+    /// Maps private zeroed memory, in transparent hugepages where available. No page is present yet.
     pub(super) fn anonymous(len: usize) -> Result<Mapping, MemoryError> {
         let mapping =
             Mapping::map_anonymous(len, MapFlags::PRIVATE).map_err(|e| refused(len, e))?;
@@ -63,8 +66,9 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Private zeroed memory in reserved hugepages, populated: a reserved page that is missing would kill on first touch.
-    /// `None` where not enough are free.
+    /// Maps and populates private zeroed memory in reserved hugepages. Without populating, a first touch without
+    /// a free page would end the process with SIGBUS. Returns `None` and adds a statement if too few hugepages
+    /// are free.
     pub(super) fn huge(
         len: usize,
         go_on: Continue<'_>,
@@ -88,17 +92,18 @@ impl Mapping {
         Ok(None)
     }
 
-    /// A mapping of no bytes.
+    /// Returns an empty mapping.
     pub(super) fn none() -> Mapping {
         Mapping { start: NonNull::dangling(), len: 0 }
     }
 
-    /// Bytes, as mapped.
+    /// Returns the mapped bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// A memory file whose size is sealed, mapped; local programs map it through the descriptor. No page is present yet.
+    /// Creates and maps a memory file with a sealed size, which local programs map through the descriptor. No
+    /// page is present yet.
     pub(super) fn shared(name: &str, len: usize) -> Result<(Mapping, OwnedFd), MemoryError> {
         let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(|error| match error {
@@ -108,8 +113,8 @@ impl Mapping {
         rustix::fs::ftruncate(&fd, len as u64).map_err(|e| refused(len, e))?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&fd, seals).map_err(|e| system("sealing a memory file", e))?;
-        // SAFETY: no address is asked for, so nothing that exists is replaced; the file is `len` long
-        // and sealed, so no access inside the mapping can meet its end.
+        // SAFETY: no address is requested, so no existing mapping is replaced; the file is `len` long and sealed,
+        // so no access inside the mapping passes its end.
         let start = unsafe {
             rustix::mm::mmap(ptr::null_mut(), len, rw(), MapFlags::SHARED, fd.as_fd(), 0)
         }
@@ -119,8 +124,8 @@ impl Mapping {
         Ok((mapping, fd))
     }
 
-    /// Locks the pages that are present and those to come; where the limit forbids it, adds a statement and returns
-    /// false. To be called before the pages are made: then the call is short.
+    /// Locks present and future pages. If the limit forbids it, adds a statement and returns false. Call it
+    /// before the pages are populated: then the call is short.
     pub(super) fn lock(&self, statements: &mut Vec<String>) -> bool {
         called(Call::Lock, self.len);
         // SAFETY: the range is this mapping, which stays mapped; locking changes no byte.
@@ -139,23 +144,26 @@ impl Mapping {
         locked.is_ok()
     }
 
-    /// True if pieces of [`LEAST_STREAMED`] bytes and more are written past the caches.
+    /// Returns true if pieces of at least [`LEAST_STREAMED`] bytes are written by non-temporal stores.
     pub(super) fn is_streamed(&self) -> bool {
         self.len >= STREAMED
     }
 
-    /// Copies `bytes` to `at`, and expects as many to follow there.
+    /// Copies `bytes` to `at` and prefetches the memory behind for the next write.
+    ///
+    /// # Panics
+    /// If the bytes do not lie inside the mapping.
     pub(super) fn write(&self, at: usize, bytes: &[u8]) {
         assert!(bytes.len() <= self.len && at <= self.len - bytes.len());
         if bytes.len() >= LEAST_STREAMED && self.is_streamed() {
-            // SAFETY: as below.
+            // SAFETY: as in the copy below.
             return unsafe {
                 stream::copy(bytes.as_ptr(), self.start.as_ptr().add(at), bytes.len())
             };
         }
-        // SAFETY: the destination lies inside the mapping, checked above; `bytes` cannot overlap it,
-        // because no reference into a mapping is ever made. Others may race: bytes have no
-        // invalid values, and the copy is not relied on to be one.
+        // SAFETY: the destination lies inside the mapping, checked above; `bytes` cannot overlap it, because no
+        // slice of a mapping is ever made. Other copies may race: bytes have no invalid values, and no
+        // caller relies on an atomic copy.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr().add(at), bytes.len());
         }
@@ -163,7 +171,10 @@ impl Mapping {
         dpdk::prefetch::write(ahead, len);
     }
 
-    /// Copies `pieces`, one behind the other, past the caches to `at`, where there is `room` for them.
+    /// Copies the concatenated `pieces` to `at` by non-temporal stores; they have at most `room` bytes.
+    ///
+    /// # Panics
+    /// If `room` bytes at `at` do not lie inside the mapping, or the pieces are longer.
     pub(super) fn write_streamed<'a>(
         &self,
         at: usize,
@@ -175,11 +186,14 @@ impl Mapping {
         unsafe { stream::copy_pieces(self.start.as_ptr().add(at), room, pieces) };
     }
 
-    /// Copies from `at` into all of `out`, and expects as many to be wanted next.
+    /// Fills `out` from `at` and prefetches the memory behind for the next read.
+    ///
+    /// # Panics
+    /// If the bytes do not lie inside the mapping.
     pub(super) fn read(&self, at: usize, out: &mut [u8]) {
         assert!(out.len() <= self.len && at <= self.len - out.len());
-        // SAFETY: the source lies inside the mapping, checked above; `out` cannot overlap it, because
-        // no reference into a mapping is ever made. Others may race, as in `write`.
+        // SAFETY: the source lies inside the mapping, checked above; `out` cannot overlap it, because no
+        // slice of a mapping is ever made. Other copies may race, as in `write`.
         unsafe {
             ptr::copy_nonoverlapping(self.start.as_ptr().add(at), out.as_mut_ptr(), out.len());
         }
@@ -187,32 +201,32 @@ impl Mapping {
         dpdk::prefetch::read(ahead, len);
     }
 
-    /// Copies into `target`, as [`read`](Self::read); `target` takes the bytes copied.
+    /// Copies into `target` as [`read`](Self::read) does; `target` computes the digest of the copied bytes.
     pub(super) fn read_digested(&self, at: usize, target: &mut Target<'_>) {
         let len = target.source_len();
         assert!(len <= self.len && at <= self.len - len);
-        // SAFETY: as in `read`. Each byte that counts is loaded once, stored and digested from there, so the digest is of
-        // the copy, also if others write meanwhile; were it not, the peer would find a wrong CRC and no memory be at risk.
+        // SAFETY: as in `read`. Each byte that counts is loaded once and digested as it was stored, so the digest is
+        // that of the copy even if others write meanwhile. A mismatch would only give the peer a wrong CRC and put no
+        // memory at risk.
         unsafe { target.copy_from(self.start.as_ptr().add(at)) };
         let (ahead, len) = self.ahead(at, len);
         dpdk::prefetch::read(ahead, len);
     }
 
-    /// What to prefetch when `len` bytes at `at` have been copied: as many, [`MOST`] at most.
+    /// Returns the range to prefetch after a copy of `len` bytes at `at`: as many bytes, at most [`MOST`].
     fn ahead(&self, at: usize, len: usize) -> (*const u8, usize) {
         let from = (at + len.max(AHEAD)).min(self.len);
         (self.start.as_ptr().wrapping_add(from), len.min(self.len - from).min(MOST))
     }
 
-    /// Replaces the 64 bits at `at`, a multiple of 8, by what `update` makes of them, in one step for
-    /// all who do so; returns what they were.
+    /// Atomically replaces the 64 bits at `at`, a multiple of 8, by `update` of the old value. Returns the old
+    /// value.
     pub(super) fn fetch_update(&self, at: usize, update: impl Fn(u64) -> u64) -> u64 {
         assert!(at.is_multiple_of(8) && self.len >= 8 && at <= self.len - 8);
-        // SAFETY: the eight bytes lie inside the mapping, checked above, which outlives the reference;
-        // a mapping begins at a page, so they are aligned. Who else changes them through an atomic is
-        // in order with this one. Plain copies may race as they do among themselves (see `Sync`): a
-        // peer that mixes them with atomics gets a mix of bytes (RFC 7306 §5), and an atomic has no
-        // invalid values.
+        // SAFETY: the eight bytes lie inside the mapping, checked above, which outlives the reference; a mapping
+        // begins at a page, so they are aligned. Other atomic accesses are ordered with this one. Plain copies
+        // may race as they do among themselves (see `Sync`): a peer that mixes them with atomics gets a mix of
+        // bytes (RFC 7306 §5), and an atomic has no invalid values.
         let value = unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) };
         let mut original = value.load(Ordering::Relaxed);
         loop {
@@ -230,7 +244,7 @@ impl Mapping {
     }
 
     fn map_anonymous(len: usize, flags: MapFlags) -> Result<Mapping, Errno> {
-        // SAFETY: no address is asked for, so nothing that exists is replaced.
+        // SAFETY: no address is requested, so no existing mapping is replaced.
         let start = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, rw(), flags)? };
         Ok(Mapping::from_raw(start, len))
     }
@@ -243,7 +257,7 @@ impl Mapping {
         mapping
     }
 
-    /// Core dumps leave the bytes of peers out.
+    /// Excludes the mapping, which holds peers' bytes, from core dumps.
     fn leave_out_of_core_dumps(&self) {
         // SAFETY: the range is this mapping; the advice concerns core dumps and changes no byte.
         let asked = unsafe {
@@ -252,7 +266,7 @@ impl Mapping {
         debug_assert!(asked.is_ok(), "{asked:?}");
     }
 
-    /// Asks for transparent hugepages; a kernel without them says no, and nothing is lost.
+    /// Requests transparent hugepages. A kernel without them refuses, which is harmless.
     fn advise_huge(&self) {
         // SAFETY: the range is this mapping; the advice changes how it is backed and no byte.
         let asked = unsafe {
@@ -261,11 +275,12 @@ impl Mapping {
         debug_assert!(matches!(asked, Ok(()) | Err(Errno::INVAL)), "{asked:?}");
     }
 
-    /// Makes every page present and writable, so that no later access faults for want of memory.
+    /// Makes every page present and writable, so that no later access faults for lack of memory.
     pub(super) fn prefault(&self, go_on: Continue<'_>) -> Result<(), MemoryError> {
         let len = self.len;
         self.populate(&mut |done| {
-            // The OOM killer ends a process that populates more memory than there is, if memory is overcommitted.
+            // With overcommitted memory, the OOM killer would end a process that populates more than is
+            // available.
             let left = (len as u64).saturating_sub(done);
             if left > 0 && available().is_some_and(|bytes| bytes < left) {
                 return Err(refused(len, Errno::NOMEM));
@@ -274,7 +289,7 @@ impl Mapping {
         })
     }
 
-    /// `go_on` is called before each piece, and at the end.
+    /// Populates all pieces. Calls `go_on` with the populated bytes before each piece and at the end.
     fn populate(&self, go_on: Continue<'_>) -> Result<(), MemoryError> {
         for piece in pieces(self.len) {
             go_on(piece.start as u64)?;
@@ -292,7 +307,7 @@ impl Mapping {
         };
         match populated {
             Ok(()) => Ok(()),
-            // Before Linux 5.14.
+            // Kernels before Linux 5.14 lack MADV_POPULATE_WRITE.
             Err(Errno::INVAL) => {
                 self.touch(at, len);
                 Ok(())
@@ -303,7 +318,7 @@ impl Mapping {
 
     fn touch(&self, from: usize, len: usize) {
         for at in (from..from + len).step_by(4096) {
-            // SAFETY: `at` lies inside the mapping; it is new, nobody else has its bytes yet.
+            // SAFETY: `at` lies inside the mapping; it is new, so no one else accesses its bytes yet.
             unsafe { self.start.as_ptr().add(at).write_volatile(0) };
         }
     }
@@ -311,10 +326,11 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // Unmapping from the end leaves one range at any time.
+        // Unmapping from the end keeps the rest one contiguous range.
         for piece in pieces(self.len).rev() {
             called(Call::Unmap, piece.len());
-            // SAFETY: the range is the last part of what is still mapped, and no pointer into it is kept anywhere.
+            // SAFETY: the range is the last part of the remaining mapping, and no pointer into it is kept
+            // anywhere.
             let unmapped = unsafe {
                 let start = self.start.as_ptr().add(piece.start).cast();
                 rustix::mm::munmap(start, piece.len())
@@ -341,7 +357,8 @@ fn refused(len: usize, error: Errno) -> MemoryError {
     }
 }
 
-/// Bytes that the kernel thinks can be had without swapping, if it reports that.
+/// Returns the bytes that the kernel estimates to be available without swapping (`MemAvailable`), if it reports
+/// them.
 fn available() -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
     meminfo

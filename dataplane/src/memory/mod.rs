@@ -1,16 +1,16 @@
-//! Memory of regions: what peers place into and read from.
+//! Region memory: the memory that peers write to and read from.
 //!
-//! A [`Memory`] is a handle on one mapping, cheap to clone and shared by all workers' replicas of the
-//! STag table; the mapping goes when the last handle does. It is pre-faulted when it is made, so that a
-//! worker never faults, and locked as far as the limit allows; [`Memory::statements`] says what could not
-//! be had. It never grows, shrinks or moves. Pages are made and freed piece by piece, and large memory is freed by a
-//! thread of its own: the rest of the process goes on meanwhile.
+//! A [`Memory`] is a handle on one mapping, cheap to clone and shared by all workers' replicas of the STag table.
+//! The mapping is freed with the last handle. It is pre-faulted when it is made, so that a worker never faults,
+//! and locked as far as the limit allows. [`Memory::statements`] lists requested properties that are missing. The
+//! mapping never grows, shrinks or moves. Pages are populated and freed piece by piece, and large memory is freed
+//! on a thread of its own, so that the rest of the process is not blocked.
 //!
-//! Peers, local programs and other workers may touch the same bytes at the same moment. So there is no
-//! reference to them anywhere, only copies through raw pointers, with both ends checked first.
+//! Peers, local programs and other workers may access the same bytes at the same time. So there are no references
+//! into a mapping except to atomics, only copies through raw pointers, with both ends checked first.
 //!
-//! All `unsafe` code of the crate is in this module. Not here: which peer may touch what (`ddp`), and
-//! writing a staged file back (`control`).
+//! All `unsafe` code of the crate is in this module. Left out: access rights of peers (`ddp`), and writing a
+//! staged file back (`control`).
 
 mod freed;
 mod map;
@@ -34,86 +34,86 @@ use wire::crc32c::Target;
 /// Backing of a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backing {
-    /// Private memory of this process, in transparent hugepages where the kernel has them.
+    /// Private memory of this process, in transparent hugepages where available.
     Anonymous,
-    /// Private memory in reserved hugepages; without any, as `Anonymous`, and the statement says so.
+    /// Private memory in reserved hugepages. If too few are free, as `Anonymous`, with a statement.
     Huge,
-    /// A memory file that local programs can map through its descriptor; its size is sealed.
-    /// `name` shows in `/proc/PID/maps`.
+    /// A memory file with a sealed size, which local programs can map through its descriptor. `name` appears in
+    /// `/proc/PID/maps`.
     Shared {
         /// Name, at most 249 bytes, no NUL.
         name: String,
     },
-    /// Private memory with the content of a file, which somebody else writes back.
+    /// Private memory initialised from a file. The caller of this crate writes it back.
     Staged {
-        /// The file; one that is shorter than the region is as if zeros followed.
+        /// The file. If it is shorter than the region, zeros fill the rest.
         path: PathBuf,
     },
 }
 
-/// How a region's memory is made.
+/// Parameters of a region's memory.
 #[derive(Clone, Debug)]
 pub struct MemoryConfig {
-    /// Backing.
+    /// Backing of the pages.
     pub backing: Backing,
     /// Bytes, at least 1.
     pub len: u64,
-    /// True when peers may write to it, or what they answer may be put there. With `Shared`, or with this,
-    /// its bytes can change under a message that is being sent from it.
+    /// True if peers may write to it, or if it is a sink of Reads and atomics. Bytes of such a region, and of a
+    /// `Shared` one, can change while a message is being sent from it.
     pub remote_write: bool,
-    /// Lock it in memory (`mlock`).
+    /// Lock the pages in memory (`mlock`).
     pub lock: bool,
 }
 
-/// Why memory could not be had. Each is one sentence for the operator.
+/// Reason why memory could not be prepared. Each is one sentence for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// A region needs bytes.
+    /// The requested length is 0.
     #[error("a region of 0 bytes cannot be made; give it a size of at least 1")]
     Empty,
-    /// More than an address space holds.
+    /// The length exceeds the address space.
     #[error("a region of {len} bytes is larger than this machine can address")]
     TooLarge {
-        /// Bytes asked for.
+        /// Bytes requested.
         len: u64,
     },
-    /// More than the machine has.
+    /// The machine has too little memory.
     #[error(
         "{len} bytes of memory are not to be had (available: {available}); make the region smaller or add memory"
     )]
     NoMemory {
-        /// Bytes asked for.
+        /// Bytes requested.
         len: u64,
-        /// Bytes that `/proc/meminfo` calls available.
+        /// Available bytes (`MemAvailable` of `/proc/meminfo`).
         available: u64,
     },
-    /// The name of the shared object is not one.
+    /// The name of the memory file is invalid.
     #[error("the shared memory name {name:?} is too long or holds a NUL byte")]
     Name {
-        /// The name.
+        /// The rejected name.
         name: String,
     },
-    /// The file cannot be read.
+    /// The file of a staged region cannot be read.
     #[error("the file {path} cannot be read: {error}")]
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// The file does not fit.
+    /// The file is longer than the region.
     #[error(
         "the file {path} has {file_len} bytes, more than the region's {len}; make the region larger"
     )]
     FileTooLong {
         /// The file.
         path: PathBuf,
-        /// Its bytes.
+        /// Length of the file in bytes.
         file_len: u64,
-        /// The region's.
+        /// Length of the region in bytes.
         len: u64,
     },
-    /// The file's length is not that of its metadata, or it became shorter.
+    /// The file ended before the length in its metadata.
     #[error(
         "the file {path} ended after {read} of its {file_len} bytes: it became shorter, or its length says nothing, as in \
          /proc and /sys; copy it first"
@@ -121,37 +121,38 @@ pub enum MemoryError {
     FileTooShort {
         /// The file.
         path: PathBuf,
-        /// Its bytes, as it says.
+        /// Length in bytes from its metadata.
         file_len: u64,
-        /// Bytes that were read.
+        /// Bytes read before the end.
         read: u64,
     },
-    /// The preparation was cancelled.
+    /// The caller cancelled the preparation.
     #[error("cancelled while its memory was prepared")]
     Cancelled,
-    /// Anything else the system refused.
+    /// Another system call failed.
     #[error("{what} failed: {error}")]
     System {
         /// The call, in words.
         what: &'static str,
-        /// Why.
+        /// The system's error.
         error: std::io::Error,
     },
 }
 
-/// Called with the bytes that are ready, before each piece of the memory and at the end; an error ends the preparation.
+/// Callback with the bytes that are ready, before each piece of the memory and at the end. An error ends the
+/// preparation.
 type Continue<'a> = &'a mut dyn FnMut(u64) -> Result<(), MemoryError>;
 
-/// Progress of a preparation: bytes of work done, and bytes in all.
+/// Progress of a preparation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// Done.
+    /// Bytes of work done.
     pub done: u64,
-    /// Bytes in all, at least 1.
+    /// Bytes of work in total, at least 1.
     pub of: u64,
 }
 
-/// A handle on a region's bytes. Clones are the same memory.
+/// A handle on a region's bytes. Clones refer to the same memory.
 #[derive(Clone)]
 pub struct Memory(Arc<Inner>);
 
@@ -169,19 +170,20 @@ struct Inner {
 }
 
 impl Memory {
-    /// Prepares a region to the end, as [`prepare`](Self::prepare).
+    /// Prepares a region without progress reports or cancellation; see [`prepare`](Self::prepare).
     ///
     /// # Errors
-    /// As there.
+    /// As [`prepare`](Self::prepare).
     pub fn new(config: &MemoryConfig) -> Result<Memory, MemoryError> {
         Memory::prepare(config, &mut |_| true)
     }
 
-    /// Maps, locks, pre-faults and fills the memory. Blocks, for seconds if it is large: never call it on a worker.
-    /// `go_on` is called for each piece of at most 16 MiB; when it returns false the preparation ends.
+    /// Maps, locks, pre-faults and fills the memory. Blocks, for seconds if it is large: never call it on a
+    /// worker. `go_on` is called for each piece of at most 16 MiB; the preparation ends when it returns false.
     ///
     /// # Errors
-    /// The memory or the file is not to be had, or `go_on` has ended it ([`MemoryError::Cancelled`]).
+    /// The memory is not available, the file cannot be read, or `go_on` has ended it
+    /// ([`MemoryError::Cancelled`]).
     pub fn prepare(
         config: &MemoryConfig,
         go_on: &mut dyn FnMut(Progress) -> bool,
@@ -227,54 +229,54 @@ impl Memory {
         Ok(Memory(Arc::new(inner)))
     }
 
-    /// Drops `charge` when the last handle is gone and the memory is unmapped. Memory has one charge: a second one is
-    /// dropped at once.
+    /// Attaches `charge`, which is dropped after the last handle is dropped and the memory unmapped. Memory has
+    /// one charge: a second one is dropped at once.
     pub fn charged(self, charge: impl Any + Send + Sync) -> Memory {
-        // The first one stays, as documented.
+        // The first charge stays, as documented.
         let _ = self.0.charge.set(Box::new(charge));
         self
     }
 
-    /// Drops this handle; if it is the last one, the memory is free when the call returns. Blocks: never call it on a
-    /// worker.
+    /// Drops this handle. If it is the last one, the memory is free when the call returns. Blocks: never call it
+    /// on a worker.
     pub fn free(self) {
         if let Some(mut inner) = Arc::into_inner(self.0) {
             inner.take().free();
         }
     }
 
-    /// True when it lies in hugepages that were reserved before.
+    /// Returns true if the memory is in reserved hugepages.
     pub fn is_huge(&self) -> bool {
         self.0.huge
     }
 
-    /// The memory file of a `Shared` region, to be sent to a local program. Its size is sealed.
+    /// Returns the memory file of a `Shared` region, to be passed to local programs. Its size is sealed.
     pub fn shared_fd(&self) -> Option<BorrowedFd<'_>> {
         self.0.shared.as_ref().map(AsFd::as_fd)
     }
 
-    /// True when its bytes cannot be paged out.
+    /// Returns true if the bytes cannot be paged out.
     pub fn is_locked(&self) -> bool {
         self.0.locked
     }
 
-    /// Requested properties that are missing (hugepages, locking), one sentence each.
+    /// Returns the requested properties that are missing (hugepages, locking), one sentence each.
     pub fn statements(&self) -> &[String] {
         &self.0.statements
     }
 
-    /// True when `offset..offset + len` lies inside.
+    /// Returns true if `offset..offset + len` lies inside.
     pub fn contains(&self, offset: u64, len: u64) -> bool {
         offset.checked_add(len).is_some_and(|end| end <= self.0.len)
     }
 
-    /// [`RegionMemory::write`] by this kernel, which the CPU has; for benchmarks.
+    /// Writes as [`RegionMemory::write`] does, by this copy kernel, which the CPU must support. For benchmarks.
     pub fn write_by(&self, kernel: CopyKernel, offset: u64, bytes: &[u8]) {
         let at = self.check(offset, bytes.len());
         self.0.mapping.write_by(kernel, at, bytes);
     }
 
-    /// [`RegionMemory::read`] by this kernel, which the CPU has; for benchmarks.
+    /// Reads as [`RegionMemory::read`] does, by this copy kernel, which the CPU must support. For benchmarks.
     pub fn read_by(&self, kernel: CopyKernel, offset: u64, out: &mut [u8]) {
         let at = self.check(offset, out.len());
         self.0.mapping.read_by(kernel, at, out);
@@ -291,7 +293,7 @@ impl Memory {
 }
 
 impl Inner {
-    /// Takes the mapping, to be freed; a mapping of no bytes is left.
+    /// Takes the mapping to be freed and leaves an empty one.
     fn take(&mut self) -> Freed {
         let mapping = std::mem::replace(&mut self.mapping, Mapping::none());
         Freed { mapping, shared: self.shared.take(), charge: self.charge.take() }
@@ -300,7 +302,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // The last handle may be a worker's or the control thread's.
+        // The last handle may be dropped by a worker or by the control thread.
         if self.mapping.len() >= freed::LARGE {
             freed::hand_over(self.take());
         }
@@ -370,24 +372,24 @@ impl RegionMemory for Memory {
     }
 }
 
-/// From so many bytes on, pieces are put together and copied as one. So long a copy is a string instruction on some CPUs,
-/// which takes the lines that it fills without fetching them first; that is worth more than another copy in the first
-/// cache costs. Of shorter copies it is not, nor where stores pass the caches by.
+/// Messages of at least this many bytes are gathered and copied as one. On some CPUs so long a copy is a string
+/// instruction, which fills lines without fetching them first. That saves more than the additional copy in the
+/// first-level cache costs; for shorter copies, and with non-temporal stores, it does not.
 const TOGETHER: usize = 8192;
 
-/// Most bytes that are put together: a jumbo frame's.
+/// Most bytes that are gathered: a jumbo frame's.
 const MOST_TOGETHER: usize = 9216;
 
 impl Memory {
-    /// Writes `pieces`, of [`MOST_TOGETHER`] bytes at most, in one copy. Not inlined: its room on the stack is
-    /// nothing for the ways that do not want it.
+    /// Writes `pieces`, at most [`MOST_TOGETHER`] bytes in total, in one copy. Not inlined, so that other paths
+    /// do not reserve its stack buffer.
     #[inline(never)]
     fn write_together<'a>(&self, offset: u64, pieces: impl Iterator<Item = &'a [u8]>) {
         let mut whole = ArrayVec::<u8, MOST_TOGETHER>::new();
         let mut at = offset;
         for piece in pieces {
             if whole.try_extend_from_slice(piece).is_err() {
-                // More than was given, which is allowed.
+                // The pieces are longer than announced, which is allowed.
                 self.write(at, &whole);
                 at += whole.len() as u64;
                 whole.clear();
@@ -417,11 +419,11 @@ fn checked_len(len: u64) -> Result<usize, MemoryError> {
     }
 }
 
-/// A file whose content a region begins with.
+/// A file with the initial content of a region.
 struct StagedFile<'a> {
     path: &'a Path,
     file: std::fs::File,
-    /// Bytes, when it was opened; at most the region's.
+    /// Length in bytes when it was opened, at most the region's.
     len: u64,
 }
 
@@ -437,7 +439,7 @@ impl StagedFile<'_> {
         Ok(StagedFile { path, file, len: file_len })
     }
 
-    /// `go_on` is called with the bytes read, before each piece.
+    /// Reads the file into `mapping`. Calls `go_on` with the bytes read before each piece.
     fn read_into(mut self, mapping: &Mapping, go_on: Continue<'_>) -> Result<(), MemoryError> {
         let (path, len) = (self.path, mapping.len());
         let mut buffer = vec![0; 1 << 20];

@@ -1,5 +1,5 @@
-//! The completion ring that local programs map: how they learn what has been delivered into a shared
-//! region. `docs/shared-memory.md` gives the layout to the byte; this file and that page agree.
+//! The completion ring that local programs map to learn of deliveries into a shared region.
+//! `docs/shared-memory.md` specifies the layout to the byte; keep this file and that page in agreement.
 //!
 //! ```text
 //!   0        64       128                                   256
@@ -7,14 +7,14 @@
 //!              ^ records published so far (u64)               ^ record n is in slot n mod capacity
 //! ```
 //!
-//! One producer (the control thread) and any number of consumers, which map the object read-only: it is
-//! sealed against any further writable mapping, so no program can disturb another or the appliance.
-//! The producer never waits. A consumer that falls more than `capacity` records behind loses the oldest
-//! ones and knows exactly how many, because records are numbered.
+//! One producer (the control thread) and any number of consumers, which map the object read-only. The object is
+//! sealed against further writable mappings, so no program can disturb another or the appliance. The producer
+//! never waits. A consumer that falls more than `capacity` records behind loses the oldest ones. It can tell how
+//! many, because records are numbered.
 //!
-//! Ordering: the bytes that a record describes were written before the record was published; the
-//! sequence word is stored with release order and read with acquire order, so a reader of the record
-//! sees the bytes. All fields are little-endian 64-bit words and are only accessed as atomics.
+//! Ordering: the bytes that a record describes are written before the record is published. The sequence word is
+//! stored with release order and loaded with acquire order, so a reader of the record sees the bytes. All fields
+//! are little-endian 64-bit words and are only accessed as atomics.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -29,7 +29,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"DDPRING1");
 pub const VERSION: u64 = 1;
 /// Bytes of one slot.
 pub const SLOT: usize = 64;
-/// Where slot 0 starts.
+/// Offset of slot 0 in bytes.
 pub const SLOTS_AT: usize = 256;
 /// Largest number of slots (64 MiB of ring).
 pub const MAX_CAPACITY: u64 = 1 << 20;
@@ -50,17 +50,17 @@ const SLOT_TIME: usize = 40;
 const _: () =
     assert!(SLOT_TIME + 8 <= SLOT && HEAD_AT + 8 <= SLOTS_AT && SLOTS_AT.is_multiple_of(SLOT));
 
-/// What a record says.
+/// The event that a record reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub enum Kind {
-    /// A tagged message was delivered: `len` bytes ending where the message ended, from `offset`.
+    /// A tagged message was delivered: `len` bytes from `offset` to the end of the message.
     Data = 1,
     /// A stream that may write the region was accepted.
     Opened = 2,
-    /// A stream that could write the region has ended; nothing more comes from it.
+    /// A stream that could write the region has ended. No more data comes from it.
     Closed = 3,
-    /// The region is gone from the network; the mapping stays valid until the program drops it.
+    /// The region is no longer reachable from the network. The mapping stays valid until the program unmaps it.
     Removed = 4,
 }
 
@@ -72,26 +72,26 @@ impl Kind {
     }
 }
 
-/// One record.
+/// A record of the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// What happened.
+    /// The event.
     pub kind: Kind,
     /// The RsvdULP byte of the message (RFC 5041 §4.2).
     pub rsvd_ulp: u8,
     /// The STag that was written through.
     pub stag: u32,
-    /// Bytes from the start of the region.
+    /// Offset of the first byte from the start of the region.
     pub offset: u64,
     /// Bytes delivered.
     pub len: u64,
-    /// The stream, as `ddpctl streams list` numbers it.
+    /// Number of the stream, as in `ddpctl streams list`.
     pub stream: u64,
     /// Nanoseconds since 1970-01-01 UTC.
     pub unix_nanos: u64,
 }
 
-/// Why a ring could not be made or mapped.
+/// Reason why a ring could not be created or mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum RingError {
     /// The number of slots is not a power of two within `2..=MAX_CAPACITY`.
@@ -105,14 +105,14 @@ pub enum RingError {
     /// A system call failed.
     #[error("cannot {what} the completion ring: {errno}")]
     System {
-        /// The verb.
+        /// The failed action, a verb.
         what: &'static str,
         /// The reason.
         errno: rustix::io::Errno,
     },
 }
 
-/// The writing end, held by the appliance.
+/// The writing end, owned by the appliance.
 #[derive(Debug)]
 pub struct Producer {
     map: Map,
@@ -122,7 +122,7 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// Makes a sealed ring of `capacity` slots for a region of `region_len` bytes.
+    /// Creates a sealed ring of `capacity` slots for a region of `region_len` bytes.
     pub fn create(name: &str, capacity: u64, region_len: u64) -> Result<Producer, RingError> {
         if !(2..=MAX_CAPACITY).contains(&capacity) || !capacity.is_power_of_two() {
             return Err(RingError::Capacity(capacity));
@@ -142,30 +142,30 @@ impl Producer {
         Ok(Producer { map, fd, capacity, head: 0 })
     }
 
-    /// The descriptor that programs map; it can no longer be mapped writable.
+    /// Returns the descriptor that programs map. Further writable mappings of it are refused.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Number of slots.
+    /// Returns the number of slots.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Records published so far.
+    /// Returns the number of records published so far.
     pub fn published(&self) -> u64 {
         self.head
     }
 
-    /// Publishes one record; never waits. What the region's bytes hold at this point is visible to
-    /// the record's reader.
+    /// Publishes one record and never waits. The region's bytes written before this call are visible to the
+    /// record's reader.
     pub fn publish(&mut self, record: &Completion) {
         publish(&self.map, self.capacity, self.head, record);
         self.head += 1;
     }
 }
 
-/// A reading end: what a local program does, in Rust.
+/// A reading end, as in a local program.
 #[derive(Debug)]
 pub struct Consumer {
     map: Map,
@@ -176,7 +176,7 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// Maps a ring read-only. Starts with the oldest record that is still there.
+    /// Maps a ring read-only. The first record read is the oldest one still in the ring.
     pub fn open(fd: BorrowedFd<'_>) -> Result<Consumer, RingError> {
         let fail = |what| move |errno| RingError::System { what, errno };
         let size = rustix::fs::fstat(fd).map_err(fail("look at"))?.st_size as usize;
@@ -198,17 +198,17 @@ impl Consumer {
         Ok(ring)
     }
 
-    /// Bytes in the region that the ring belongs to.
+    /// Returns the length of the ring's region in bytes.
     pub fn region_len(&self) -> u64 {
         self.region_len
     }
 
-    /// Records that were overwritten before this consumer read them.
+    /// Returns the number of records that were overwritten before this consumer read them.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// The next record with its number, or `None` when all have been read.
+    /// Returns the next record with its number, or `None` if all have been read.
     pub fn poll(&mut self) -> Option<(u64, Completion)> {
         poll(&self.map, self.capacity, &mut self.next, &mut self.lost)
     }
@@ -218,19 +218,19 @@ impl Consumer {
     }
 }
 
-/// The words of a ring, by their offset in bytes. Either end is written against this, so that `model.rs` tries the
-/// interleavings of the code that runs.
+/// Access to the words of a ring by byte offset. Both ends use this trait, so that `model.rs` tests the
+/// interleavings of the product's code.
 trait Words {
     fn load(&self, at: usize, order: Ordering) -> u64;
     fn store(&self, at: usize, value: u64, order: Ordering);
     fn fence(&self, order: Ordering);
 }
 
-/// Writes record number `number` and then the head.
+/// Writes record `number`, then the head.
 fn publish(words: &impl Words, capacity: u64, number: u64, record: &Completion) {
     let at = slot(number, capacity);
     let put = |field: usize, value: u64| words.store(at + field, value, Ordering::Relaxed);
-    // Odd: being written. The fence keeps the field stores behind it.
+    // An odd sequence marks a slot being written. The fence keeps the field stores behind it.
     put(SLOT_SEQUENCE, number * 2 + 1);
     words.fence(Ordering::Release);
     put(SLOT_OFFSET, record.offset);
@@ -246,7 +246,7 @@ fn head(words: &impl Words) -> u64 {
     words.load(HEAD_AT, Ordering::Acquire)
 }
 
-/// Record number `next` or the oldest behind it that is still there.
+/// Returns record `next`, or the oldest later one still in the ring.
 fn poll(
     words: &impl Words,
     capacity: u64,
@@ -297,7 +297,7 @@ fn read(words: &impl Words, capacity: u64, number: u64) -> Option<Completion> {
     })
 }
 
-/// Bits 0..32 STag, 32..48 kind, 48..56 RsvdULP.
+/// Packs bits 0..32 STag, 32..48 kind, 48..56 RsvdULP.
 fn kind_and_stag(record: &Completion) -> u64 {
     u64::from(record.stag) | u64::from(record.kind as u16) << 32 | u64::from(record.rsvd_ulp) << 48
 }
@@ -321,7 +321,7 @@ unsafe impl Sync for Map {}
 
 impl Map {
     fn new(fd: &impl AsFd, len: usize, prot: ProtFlags) -> rustix::io::Result<Map> {
-        // SAFETY: a fresh mapping at an address the kernel chooses; it aliases nothing of this program.
+        // SAFETY: a new mapping at an address that the kernel chooses; it aliases no other memory of the process.
         let start =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, 0) }?;
         // SAFETY: the range is the new mapping; the advice concerns core dumps and changes no byte.
@@ -331,7 +331,7 @@ impl Map {
         Ok(Map { start, len })
     }
 
-    /// The word at byte `at`.
+    /// Returns the word at byte offset `at`.
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.len, "offset {at} outside the ring");
         // SAFETY: within the mapping (checked above), aligned to 8 since mappings are page-aligned, and

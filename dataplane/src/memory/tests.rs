@@ -1,4 +1,5 @@
-//! Memory of every backing: what is written is read, bounds hold, names and limits are refused in words.
+//! Memory of every backing: written bytes are read back, bounds are enforced, and invalid names and limits give
+//! readable errors.
 
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -26,7 +27,7 @@ fn all(memory: &Memory) -> Vec<u8> {
     out
 }
 
-/// KiB that this process has locked.
+/// Returns the KiB that this process has locked.
 fn locked() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
     let value = text.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap();
@@ -64,7 +65,7 @@ proptest! {
         prop_assert_eq!(all(&memory), model);
     }
 
-    /// However many pieces there are and however they are copied.
+    /// Any number of pieces, however they are copied.
     #[test]
     fn pieces_land_one_behind_the_other(
         offset in 0u64..500,
@@ -89,8 +90,8 @@ proptest! {
     }
 }
 
-/// Regions that are written past the caches have what others have, at every alignment and on both sides of the length
-/// from which on it is done.
+/// Regions written by non-temporal stores get the same content as others, at every alignment and on both sides of
+/// the least length.
 #[test]
 fn large_regions_are_as_small_ones() {
     let (large, small) = (anonymous(8 << 20), anonymous(20_000));
@@ -112,14 +113,14 @@ fn large_regions_are_as_small_ones() {
         }
         same(at, len);
     }
-    // Right before the end, and nothing behind.
+    // Directly before the end; no byte behind is written.
     large.write(large.len() - 9007, &bytes);
     let mut end = vec![0; 9007];
     large.read(large.len() - 9007, &mut end);
     assert!(end[..9000] == bytes && end[9000..] == [0; 7]);
 }
 
-/// Not one byte of them is behind the region, whatever length was given.
+/// No byte is written behind the region, whatever length was announced.
 #[test]
 #[should_panic(expected = "outside a region")]
 fn pieces_across_the_end_of_a_large_region_panic() {
@@ -146,7 +147,7 @@ fn the_rest_of_the_last_page_is_outside() {
     anonymous(10).read(10, &mut [0]);
 }
 
-/// What is read with its digest is what is read without, and the digest is of these bytes.
+/// A read with a digest gives the same bytes as one without, and the digest is of these bytes.
 #[test]
 fn a_read_with_its_digest() {
     let memory = anonymous(3000);
@@ -165,7 +166,7 @@ fn a_read_with_its_digest() {
     }
 }
 
-/// What is read with words between its bytes ends with the region.
+/// A read with inserted words ends at the end of the region.
 #[test]
 fn a_read_with_words_between() {
     let memory = anonymous(3000);
@@ -204,12 +205,12 @@ fn memory_is_there_before_it_is_used() {
         for page in 0..8192 {
             memory.write(page * 4096, &[1]);
         }
-        // Reading the count may fault; 8192 pages did not.
+        // Reading the counter may fault; the 8192 pages did not.
         assert!(faults() < before + 100, "{before}, then {}", faults());
     }
 }
 
-/// Minor page faults of this thread so far.
+/// Returns the minor page faults of this thread so far.
 fn faults() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
     // After the name in brackets: state, ppid, pgrp, session, tty, tpgid, flags, minflt.
@@ -232,7 +233,7 @@ fn a_shared_region_is_one_file_of_a_size_that_nobody_changes() {
     let name = "ddpd-seal".to_owned();
     let memory = Memory::new(&config(Backing::Shared { name }, 5000)).unwrap();
     let fd = memory.shared_fd().unwrap();
-    // A local program opens or is sent the descriptor: the same bytes.
+    // A local program that opens or receives the descriptor reads the same bytes.
     let file = std::fs::File::options()
         .read(true)
         .write(true)
@@ -258,7 +259,7 @@ fn a_file_that_ends_before_its_length_is_refused() {
     let path = std::env::temp_dir().join(format!("ddpd-shrunk-{}", std::process::id()));
     std::fs::write(&path, b"12345").unwrap();
     let file = std::fs::File::open(&path).unwrap();
-    // As of a file of /sys, or of one that was cut in between.
+    // A file of /sys, or one truncated while it is read.
     let staged = StagedFile { path: &path, file, len: 4096 };
     let mapping = Mapping::anonymous(4096).unwrap();
     let error = staged.read_into(&mapping, &mut |_| Ok(())).unwrap_err().to_string();
@@ -293,7 +294,7 @@ fn impossible_memory_is_refused_in_words() {
         |backing, len| Memory::new(&config(backing, len)).expect_err("impossible").to_string();
     assert!(error(Backing::Anonymous, 0).contains("0 bytes"));
     assert!(error(Backing::Anonymous, u64::MAX).contains("larger than this machine can address"));
-    // Virtual addresses would do, memory would not: refused before anything is killed for it.
+    // The address space suffices, but not the memory: refused before the OOM killer ends a process.
     let text = error(Backing::Anonymous, 1 << 45);
     assert!(text.contains("not to be had"), "{text}");
     let text = error(Backing::Shared { name: "big".to_owned() }, 1 << 45);
@@ -328,7 +329,7 @@ fn locking_is_done_or_its_absence_said() {
     }
 }
 
-// RFC 7306 §5.3: across cores; each change is there once, from any core.
+// RFC 7306 §5.3: atomic across cores; each change is applied once, from any core.
 #[test]
 fn atomics_of_several_cores_lose_nothing() {
     let memory = anonymous(64);
@@ -362,7 +363,7 @@ fn an_atomic_is_aligned_and_inside_or_not_done() {
     assert_eq!(all(&memory)[8..16], [!9; 8]);
 }
 
-/// The flags of the kernel's mapping that holds an address, as /proc/self/smaps has them.
+/// Returns the kernel's flags of the mapping at an address, as in /proc/self/smaps.
 fn flags_at(address: usize) -> String {
     let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut inside = false;

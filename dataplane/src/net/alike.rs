@@ -8,20 +8,20 @@
 //!                                    length, identification, hop limit, ECN, checksum
 //! ```
 //!
-//! Headers of other lengths take the long way, [`demux`](super::demux), and so do frames of less than 64 bytes: what
-//! is compared is always as many.
+//! Headers of other lengths take the slow path, [`demux`](super::demux), and so do frames of less than 64 bytes:
+//! the comparison always covers 64 bytes.
 
 use core::ops::Range;
 
 use crate::checksum;
 
-/// Bytes that are compared at once: no headers up to the ports are longer.
+/// Bytes compared at once: headers up to the ports are never longer.
 const WINDOW: usize = 64;
 const PORTS: usize = 4;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
 
-/// What has to be the same, bit by bit.
+/// The bits that must be equal.
 type Mask = [u8; WINDOW];
 
 const fn ipv4(l3: usize) -> Mask {
@@ -61,9 +61,10 @@ const fn clear(mask: &mut Mask, at: usize, len: usize) {
 
 static MASKS: [[Mask; 2]; 2] = [[ipv4(14), ipv4(18)], [ipv6(14), ipv6(18)]];
 
-/// Where the TCP segment or the SCTP packet in `frame` lies, if its headers equal those of `last`: a frame, or a packet put
-/// together with the headers of one, in which one of the same protocol begins at `start`. Then interface and flow are the
-/// same too. `None`: the frame must be parsed in full, which also finds what is wrong with it.
+/// Returns the range of the TCP segment or SCTP packet in `frame` if its headers equal those of `last`. `last` is
+/// a frame, or a reassembled packet with a frame's headers, with a segment or packet of the same protocol at
+/// `start`. Interface and flow are then equal too. `None`: the frame must be parsed in full, which also finds
+/// errors.
 pub fn segment(frame: &[u8], last: &[u8], start: usize) -> Option<Range<usize>> {
     let (new, old) = (frame.first_chunk::<WINDOW>()?, last.first_chunk::<WINDOW>()?);
     let tagged = old[12..14] == [0x81, 0];
@@ -102,7 +103,7 @@ mod tests {
     use crate::net::path::{Path, TxChecksum};
     use crate::net::sctp_path::SctpPath;
 
-    /// A frame to the interface that comes with it.
+    /// Returns a frame with the interface that receives it.
     fn frame(vlan: bool, v6: bool, ect: bool, payload: &[u8]) -> (Vec<u8>, Interface) {
         let vlan = vlan.then_some(42);
         let a = Interface::with_addresses(vlan, [2, 0, 0, 0, 0, 1], ["10.0.0.1", "2001:db8::1"]);
@@ -129,7 +130,7 @@ mod tests {
         (frame, b)
     }
 
-    /// The same with an SCTP packet: ports, tag, checksum and `chunks`.
+    /// Returns a frame with an SCTP packet: ports, tag, checksum and `chunks`.
     fn sctp_frame(vlan: bool, v6: bool, chunks: &[u8]) -> (Vec<u8>, Interface) {
         let (like, own) = frame(vlan, v6, false, &[]);
         let (from, to) = if v6 { ("2001:db8::1", "2001:db8::2") } else { ("10.0.0.1", "10.0.0.2") };
@@ -153,7 +154,7 @@ mod tests {
             let (next, _) = sctp_frame(vlan, v6, &[2; 1000]);
             assert_eq!(segment(&next, &last, start), Some(start..next.len()));
             as_demux_says(&next, &last, start..next.len(), &[own]);
-            // In UDP it begins later.
+            // In UDP the packet begins later.
             assert_eq!(segment(&next, &last, start + 8), None);
             let (tcp, _) = frame(vlan, v6, false, &[1; 20]);
             assert_eq!((segment(&next, &tcp, start), segment(&tcp, &last, start)), (None, None));
@@ -179,14 +180,14 @@ mod tests {
         }
     }
 
-    /// Makes the checksum of the IPv4 header between `l3` and `start` right.
+    /// Corrects the checksum of the IPv4 header between `l3` and `start`.
     fn mend(frame: &mut [u8], l3: usize, start: usize) {
         frame[l3 + 10..l3 + 12].fill(0);
         let sum = !checksum::sum(&frame[l3..start]);
         frame[l3 + 10..l3 + 12].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// The full parse of `next` gives the result of `last`, except for the segment's range.
+    /// Asserts that the full parse of `next` gives the result of `last`, except for the segment's range.
     fn as_demux_says(next: &[u8], last: &[u8], found: Range<usize>, own: &[Interface; 1]) {
         let mut expected = demux(last, 0, L4Check::Good, own).unwrap();
         match &mut expected.kind {
@@ -210,7 +211,7 @@ mod tests {
                 let mut next = last.clone();
                 next[at] ^= 1 << (bit % 8);
                 if !v6 && (l3..start).contains(&at) && !(l3 + 10..l3 + 12).contains(&at) {
-                    // Else the checksum alone would give it away.
+                    // Otherwise the checksum alone would reveal the difference.
                     mend(&mut next, l3, start);
                 }
                 if let Some(found) = segment(&next, &last, start) {
@@ -221,7 +222,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the fast path recognises, the full parse gives the same.
+        /// The full parse gives the result of the fast path for every frame that the fast path accepts.
         #[test]
         fn the_long_way_agrees(
             vlan: bool,

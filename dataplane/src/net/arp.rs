@@ -13,11 +13,11 @@ use crate::drops::DropReason;
 /// Bytes of an ARP packet.
 const LEN: usize = 28;
 
-/// Processes an ARP packet: answers a request for our address if `may_answer` allows, and returns what its sender
-/// announces, or that it uses our address.
+/// Processes an ARP packet. Answers a request for our address if `may_answer` allows. Returns the sender's
+/// announcement, or the conflict if the sender uses our address.
 ///
 /// # Errors
-/// Why it is of no use.
+/// The reason why it is ignored.
 pub fn input(
     interface: &Interface,
     bytes: &[u8],
@@ -76,7 +76,7 @@ pub fn input(
     Ok(Claim { address: IpAddr::V4(sender), mac, kind })
 }
 
-/// Sends a request for `target`: to all, or to the host that had it.
+/// Sends a request for `target`: by broadcast, or to the host that had the address.
 pub fn ask(
     interface: &Interface,
     source: Ipv4Addr,
@@ -88,13 +88,13 @@ pub fn ask(
     write(interface, ArpOperation::Request, source, ([0; 6], target), to, out);
 }
 
-/// Asks whether another host uses our address (RFC 5227 §2.1.1).
+/// Sends a probe for other users of our address (RFC 5227 §2.1.1).
 pub fn probe(interface: &Interface, address: Ipv4Addr, out: &mut Outbox) {
     let nobody = Ipv4Addr::UNSPECIFIED;
     write(interface, ArpOperation::Request, nobody, ([0; 6], address), BROADCAST, out);
 }
 
-/// Announces our address (RFC 5227 §3).
+/// Sends an announcement of our address (RFC 5227 §3).
 pub fn announce(interface: &Interface, address: Ipv4Addr, out: &mut Outbox) {
     write(interface, ArpOperation::Request, address, ([0; 6], address), BROADCAST, out);
 }

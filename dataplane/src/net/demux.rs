@@ -1,12 +1,13 @@
-//! Demultiplexing of frames: Ethernet, VLAN, IPv4 and IPv6 headers. Read only; returns the kind of packet, or the reason
-//! to drop it.
+//! Demultiplexing of frames: Ethernet, VLAN, IPv4 and IPv6 headers. Read only; returns the kind of packet, or the
+//! reason of the drop.
 //!
-//! Options of IPv4 are read for what forbids processing ([`super::options`]): by [`ip_to_us`] for policies, and here for
-//! what is ours. Packets of other protocols and addresses may be the host's, whose kernel has rules of its own.
+//! IPv4 options are checked for those that forbid processing ([`super::options`]): by [`ip_to_us`] for policies,
+//! and here for packets to our addresses. Packets of other protocols and addresses may be the host's, whose
+//! kernel has its own rules.
 //!
-//! Left out: fragments of packets with TCP or SCTP (also in UDP) are for
-//! [`super::reassembly`], those of others are dropped ([`DropReason::Fragment`]), except the lone ones of
-//! RFC 6946; of IPv6 extension headers at most [`MAX_EXTENSIONS`] are followed. SCTP's own checksum is for SCTP.
+//! Left out: fragments with TCP or SCTP (also in UDP) are left to [`super::reassembly`]. Other fragments are
+//! dropped ([`DropReason::Fragment`]), except atomic fragments (RFC 6946). At most [`MAX_EXTENSIONS`] IPv6
+//! extension headers are followed. SCTP's checksum is verified by SCTP.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
@@ -25,7 +26,7 @@ use super::reassembly::Fragment;
 use crate::checksum;
 use crate::drops::DropReason;
 
-/// IPv6 extension headers that are followed in one packet, and options in each.
+/// Most IPv6 extension headers followed in one packet, and most options in each.
 pub const MAX_EXTENSIONS: usize = 8;
 const MAX_OPTIONS: usize = 16;
 
@@ -33,26 +34,26 @@ const ETHERNET: usize = 14;
 /// Bytes of IPv4's header without options, and of TCP's ports.
 const IPV4: usize = 20;
 const PORTS: usize = 4;
-/// In the field of IPv4's header that says what was cut.
+/// Don't Fragment, in IPv4's field of flags and fragment offset.
 const DONT_FRAGMENT: u16 = 0x4000;
 
-/// What a frame is. Ranges are bytes of the frame.
+/// A classified frame. Ranges are bytes of the frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet {
-    /// Place of the interface that takes it.
+    /// Index of the interface that receives it.
     pub interface: usize,
-    /// Its source MAC address.
+    /// Source MAC address.
     pub source_mac: Mac,
-    /// What is in it.
+    /// Kind and location of the packet.
     pub kind: Kind,
 }
 
-/// The layers that take frames.
+/// Kinds of packets that the stack processes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// An ARP packet.
     Arp(Range<usize>),
-    /// A TCP segment with the right checksum.
+    /// A TCP segment whose checksum is correct or not to be verified.
     Tcp {
         /// The peer.
         source: SocketAddr,
@@ -61,7 +62,7 @@ pub enum Kind {
         /// The segment.
         segment: Range<usize>,
     },
-    /// An SCTP packet to one of our addresses; its checksum is not verified.
+    /// An SCTP packet to one of our addresses. Its checksum is not verified yet.
     Sctp {
         /// The peer, with its SCTP port.
         source: SocketAddr,
@@ -69,23 +70,23 @@ pub enum Kind {
         destination: SocketAddr,
         /// The packet, from its common header on.
         packet: Range<usize>,
-        /// The peer's UDP port, where it came in UDP (RFC 6951).
+        /// The peer's UDP port if encapsulated in UDP (RFC 6951).
         udp: Option<u16>,
     },
-    /// A piece of a packet with a TCP segment or an SCTP packet, to one of our addresses.
+    /// A fragment with a part of a TCP segment or an SCTP packet, to one of our addresses.
     Fragment(Fragment),
-    /// An ICMPv4 message with the right checksum, to one of our addresses.
+    /// An ICMPv4 message with a correct checksum, to one of our addresses.
     Icmp4 {
-        /// Who sent it.
+        /// The sender.
         source: Ipv4Addr,
         /// One of our addresses.
         destination: Ipv4Addr,
         /// The message.
         message: Range<usize>,
     },
-    /// An ICMPv6 message with the right checksum, to one of our addresses or groups.
+    /// An ICMPv6 message with a correct checksum, to one of our addresses or groups.
     Icmp6 {
-        /// Who sent it; may be unspecified.
+        /// The sender; may be unspecified.
         source: Ipv6Addr,
         /// One of our addresses or groups.
         destination: Ipv6Addr,
@@ -96,19 +97,19 @@ pub enum Kind {
     },
 }
 
-/// What is known about the checksum of the layer above IP.
+/// State of the transport checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum L4Check {
-    /// The device found it right, or the port is trusted: it is not examined.
+    /// Correct according to the device, or not verified because the port is trusted.
     Good,
-    /// Software has to look.
+    /// To be verified in software.
     Unknown,
 }
 
 /// Classifies `frame`, received on `port`.
 ///
 /// # Errors
-/// Why it is dropped.
+/// The reason of the drop.
 pub fn demux(
     frame: &[u8],
     port: usize,
@@ -123,8 +124,9 @@ pub fn demux(
     any_frame(frame, port, check, interfaces)
 }
 
-/// Offset of the IP packet in a frame that a host with these interfaces processes: to its link-layer address or a group, of a
-/// VLAN that it has, and with an intact IPv4 header. Policies do not concern other hosts' frames.
+/// Returns the offset of the IP packet in a frame that a host with these interfaces processes: to its link-layer
+/// address or a group, on one of its VLANs, with an intact IPv4 header. IPsec policies do not apply to other
+/// hosts' frames.
 pub fn ip_to_us(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<usize> {
     let link = Link::read(frame).ok()?;
     let at = link.ip()?;
@@ -133,7 +135,7 @@ pub fn ip_to_us(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<u
     (to_us && is_intact(frame.get(at..)?)).then_some(at)
 }
 
-/// True unless the checksum of an IPv4 header is wrong, or its options forbid processing.
+/// Returns true unless an IPv4 header has a wrong checksum or options that forbid processing.
 pub fn is_intact(packet: &[u8]) -> bool {
     let first = packet.first().copied().unwrap_or_default();
     first >> 4 != 4
@@ -151,7 +153,7 @@ fn options_of(header: &[u8]) -> Result<(), DropReason> {
     }
 }
 
-/// True for a fragment that is put together here.
+/// Returns true for a fragment that is reassembled here.
 #[cold]
 #[inline(never)]
 pub fn is_put_together_here(frame: &[u8], port: usize, interfaces: &[Interface]) -> bool {
@@ -159,7 +161,7 @@ pub fn is_put_together_here(frame: &[u8], port: usize, interfaces: &[Interface])
     found.is_ok_and(|packet| matches!(packet.kind, Kind::Fragment(_)))
 }
 
-/// The long way. As part of its caller, whoever else calls it: 25 instructions of each frame less.
+/// The slow path. Inlined into the fast path's caller, which saves 25 instructions per frame.
 #[inline(always)]
 fn any_frame(
     frame: &[u8],
@@ -187,8 +189,8 @@ fn any_frame(
     Ok(Packet { interface: index, source_mac: link.source, kind })
 }
 
-/// What most frames are: a TCP segment in IPv4 without a tag, options and cuts, from a host to one of our addresses.
-/// `None` for all others and whenever anything is wrong, which the long way finds out.
+/// The fast path: an unfragmented TCP segment in IPv4 without tag and options, from a host to one of our
+/// addresses. Returns `None` for all other frames and for errors, whose reason the slow path finds.
 #[inline]
 fn plain_segment(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<Packet> {
     let headers = frame.first_chunk::<{ ETHERNET + IPV4 + PORTS }>()?;
@@ -225,7 +227,7 @@ fn plain_segment(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<
     Some(Packet { interface: index, source_mac: *source_mac, kind })
 }
 
-/// No other host has this address.
+/// Returns true if the address cannot be another host's.
 #[inline]
 fn is_no_host(source: Ipv4Addr, interface: &Interface) -> bool {
     source.is_unspecified()
@@ -298,7 +300,7 @@ fn ipv4(
     options.map(|()| kind)
 }
 
-/// True for a neighbour advertisement (RFC 4861 §4.4).
+/// Returns true for a neighbour advertisement (RFC 4861 §4.4).
 fn is_advertisement(protocol: IpProtocol, payload: &[u8]) -> bool {
     let advertisement = u8::from(Icmpv6Message::NeighborAdvert);
     protocol == IpProtocol::Icmpv6 && payload.first() == Some(&advertisement)
@@ -315,7 +317,7 @@ fn ipv6(
         return Err(DropReason::IpHeader);
     }
     let (source, destination) = (packet.src_addr(), packet.dst_addr());
-    // From one of our addresses comes only what tells that another host has it, too.
+    // The only legitimate packet from one of our addresses is an advertisement of another host that has it too.
     let spoofed =
         interface.has(source.into()) && !is_advertisement(packet.next_header(), &frame[at + 40..]);
     if source.is_loopback() || source.is_multicast() || spoofed {
@@ -330,7 +332,7 @@ fn ipv6(
     let addresses = (IpAddr::V6(source), IpAddr::V6(destination));
     let (protocol, begin) = match chain {
         Chain::Upper(protocol, begin) => (protocol, begin),
-        // RFC 8200 §4.5. Groups are not spoken to by TCP and SCTP.
+        // RFC 8200 §4.5. TCP and SCTP do not use groups.
         Chain::Cut { protocol, id, offset, more, begin }
             if unicast
                 && !source.is_unspecified()
@@ -369,8 +371,8 @@ fn ipv6(
     }
 }
 
-/// Packets of this protocol are put together from fragments. What is behind an extension header in the cut part is
-/// not.
+/// Returns true if fragments of this protocol are reassembled. Fragments whose fragmentable part begins with an
+/// extension header are not.
 fn is_put_together(protocol: IpProtocol, interface: &Interface) -> bool {
     match protocol {
         IpProtocol::Tcp | SCTP => true,
@@ -391,7 +393,7 @@ fn sctp(
     Ok(Kind::Sctp { source, destination, packet, udp: None })
 }
 
-/// RFC 6951 §5.4: SCTP in UDP to the configured port; other UDP is not supported.
+/// RFC 6951 §5.4: SCTP in UDP, to the configured port. Other UDP is not supported.
 fn udp(
     frame: &[u8],
     addresses: (IpAddr, IpAddr),
@@ -405,7 +407,7 @@ fn udp(
     }
     let len = usize::from(u16::from_be_bytes([l0, l1]));
     let bytes = bytes.get(..len).filter(|o| o.len() > UDP_HEADER).ok_or(DropReason::Truncated)?;
-    // RFC 768: zero is no checksum; RFC 8200 §8.1: not over IPv6.
+    // RFC 768: zero means no checksum. RFC 8200 §8.1: not allowed over IPv6.
     let unused = [c0, c1] == [0, 0];
     let wrong = match unused {
         true => addresses.0.is_ipv6(),
@@ -439,15 +441,15 @@ fn tcp(
     Ok(Kind::Tcp { source, destination, segment })
 }
 
-/// What a chain of extension headers leads to.
+/// The end of a chain of extension headers.
 enum Chain {
-    /// A protocol, and where it begins.
+    /// An upper-layer protocol, and its offset.
     Upper(IpProtocol, usize),
-    /// A piece of a packet, which begins here.
+    /// A fragment, and the offset of its data.
     Cut { protocol: u8, id: u32, offset: usize, more: bool, begin: usize },
 }
 
-/// What is behind the extension headers that begin at `at` (RFC 8200 §4).
+/// Follows the extension headers that begin at `at` (RFC 8200 §4).
 fn skip_extensions(
     packet: &[u8],
     mut next: IpProtocol,
@@ -463,13 +465,13 @@ fn skip_extensions(
                 if next != IpProtocol::Ipv6Route {
                     may_skip_options(header.payload())?;
                 } else if header.payload().get(1) != Some(&0) {
-                    // RFC 8200 §4.4: we are no router, so nothing may be left of the route.
+                    // RFC 8200 §4.4: a host is not a router, so no segments of the route may be left.
                     return Err(DropReason::ExtensionHeader);
                 }
                 8 * (usize::from(header.header_len()) + 1)
             }
             IpProtocol::Ipv6Frag => {
-                // RFC 6946: a fragment that is the whole packet is none.
+                // RFC 6946: an atomic fragment, the whole packet, is processed as unfragmented.
                 let header = rest.get(2..8).ok_or(DropReason::Truncated)?;
                 let header =
                     Ipv6FragmentHeader::new_checked(header).map_err(|_| DropReason::Truncated)?;

@@ -19,7 +19,7 @@ const ETHERNET: usize = 14;
 const TAG: usize = 4;
 const TAGGED: [u8; 2] = [0x81, 0];
 
-/// True when the IP packet in this Ethernet frame is marked CE.
+/// Returns true if the IP packet in this Ethernet frame is marked CE.
 pub fn is_marked(frame: &[u8]) -> bool {
     let tag = if frame.get(12..14) == Some(&TAGGED) { TAG } else { 0 };
     match frame.get(ETHERNET + tag..) {
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
     use smoltcp::wire::{Ipv4Packet, Ipv6Packet};
 
-    // RFC 3168 §5, §9.1: in both IP versions another implementation reads the field at the same place.
+    // RFC 3168 §5, §9.1: for both IP versions, an independent implementation reads the field at the same bits.
     #[test]
     fn the_field_is_the_low_bits_of_the_class() {
         let mut v4 = [0; 20];

@@ -1,12 +1,12 @@
-//! Packets that are longer than their path are cut by us, as IP's sender may (RFC 791 §3.2, RFC 8200 §4.5): for
-//! what cannot be made smaller any more, SCTP's messages from before the path had narrowed (RFC 9260 §6.9).
+//! Fragmentation of our own packets that exceed the path MTU, as a sender may (RFC 791 §3.2, RFC 8200 §4.5). Only
+//! for SCTP messages segmented before the path MTU decreased, which cannot be segmented again (RFC 9260 §6.9).
 //!
 //! ```text
 //!  | Ethernet, VLAN | IPv4: identification, DF clear | 8n bytes ...
 //!  | Ethernet, VLAN | IPv6 | fragment header 8       | 8n bytes ...
 //! ```
 //!
-//! Left out: nothing is put together here, see [`super::reassembly`].
+//! Left out: reassembly, see [`super::reassembly`].
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -28,20 +28,20 @@ const IPV4_MORE: u16 = 0x2000;
 const IPV6_LEN: Range<usize> = 4..6;
 const IPV6_NEXT: usize = 6;
 
-/// One piece of a packet.
+/// A fragment of a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Piece {
-    /// Its bytes of the packet's payload.
+    /// Its range of the packet's payload, in bytes.
     pub range: Range<usize>,
-    /// Others follow.
+    /// True if more fragments follow.
     pub more: bool,
 }
 
-/// The pieces of a packet with `len` bytes behind its IP header, along `path`, which carries IP packets of `mtu`
+/// Returns the fragments of a packet with `len` bytes behind its IP header, for a `path` with an MTU of `mtu`
 /// bytes, at least 68.
 pub fn pieces(path: &Path, len: usize, mtu: usize) -> impl Iterator<Item = Piece> + use<> {
     let room = mtu.saturating_sub(path.l3_len() + extra(path));
-    // RFC 791 §3.2, RFC 8200 §4.5: all but the last are whole units of eight bytes.
+    // RFC 791 §3.2, RFC 8200 §4.5: all fragments but the last have whole units of eight bytes.
     let step = (room & !7).max(8);
     (0..len).step_by(step).map(move |start| {
         let end = (start + step).min(len);
@@ -49,13 +49,13 @@ pub fn pieces(path: &Path, len: usize, mtu: usize) -> impl Iterator<Item = Piece
     })
 }
 
-/// Bytes of the frame with `piece`.
+/// Returns the bytes of the frame with `piece`.
 pub fn frame_len(path: &Path, piece: &Piece) -> usize {
     path.header_len() + extra(path) + piece.range.len()
 }
 
-/// Writes the frame with `piece` of `whole`, a complete frame along `path`, to `out`, as long as
-/// [`frame_len`] says.
+/// Writes the frame with `piece` of `whole`, a complete frame for `path`, to `out`, which has the length
+/// [`frame_len`] returns.
 pub fn emit(path: &Path, whole: &[u8], piece: &Piece, id: u32, out: &mut [u8]) {
     let at = path.header_len();
     out[..at].copy_from_slice(&whole[..at]);
@@ -74,7 +74,7 @@ pub fn emit(path: &Path, whole: &[u8], piece: &Piece, id: u32, out: &mut [u8]) {
         let len = (ip.len() + rest.len()) as u16;
         ip[IPV4_LEN].copy_from_slice(&len.to_be_bytes());
         ip[IPV4_ID].copy_from_slice(&(id as u16).to_be_bytes());
-        // DF is clear: a narrower path behind this one may cut it again (RFC 1191 §6).
+        // DF is clear, so a later router may fragment it again (RFC 1191 §6).
         ip[IPV4_FLAGS].copy_from_slice(&((start / 8) | more).to_be_bytes());
         ip[IPV4_CHECKSUM].fill(0);
         let sum = !checksum::sum(ip);
@@ -100,12 +100,12 @@ pub struct Identifications {
 }
 
 impl Identifications {
-    /// `key` is secret, and another one for each worker.
+    /// Creates a generator. `key` is secret, and different for each worker.
     pub fn new(key: [u8; 16]) -> Self {
         Identifications { key: SipHasher13::new_with_key(&key), cut: 0 }
     }
 
-    /// That of the next packet from `source` to `destination`.
+    /// Returns the identification of the next packet from `source` to `destination`.
     pub fn next(&mut self, (source, destination): (IpAddr, IpAddr)) -> u32 {
         let mut bytes = [0; 32];
         for (out, address) in bytes.chunks_exact_mut(16).zip([source, destination]) {
@@ -151,8 +151,8 @@ mod tests {
         carrier
     }
 
-    // RFC 791 §3.2, RFC 8200 §4.5: what was cut here comes out of the reassembly as it was, and no piece is
-    // longer than the path.
+    // RFC 791 §3.2, RFC 8200 §4.5: reassembly of the fragments gives the original packet, and no fragment exceeds
+    // the path MTU.
     #[test]
     fn what_is_cut_is_put_together() {
         let udp = UdpPorts { local: 4000, remote: 9899 };
@@ -198,7 +198,7 @@ mod tests {
         }
     }
 
-    // RFC 791 §2.3: a router on the way may cut it again.
+    // RFC 791 §2.3: a router on the path may fragment it again.
     #[test]
     fn pieces_of_ipv4_may_be_cut_again() {
         let carrier = carrier(None, false, None);
@@ -226,7 +226,8 @@ mod tests {
         assert_ne!(first, other.next(ends(2)), "nor of all workers");
     }
 
-    // RFC 8200 §4.5: what is not TCP's or SCTP's is not put together, UDP only where SCTP is expected in it.
+    // RFC 8200 §4.5: protocols other than TCP and SCTP are not reassembled, UDP only where SCTP is expected in
+    // it.
     #[test]
     fn udp_is_put_together_where_it_may_hold_sctp() {
         let udp = UdpPorts { local: 4000, remote: 9899 };

@@ -1,5 +1,5 @@
-//! ICMP (RFC 792, RFC 4443) of a host: echo is answered, and errors are passed on if they are about a
-//! packet that could have been ours; everything else is counted.
+//! ICMP (RFC 792, RFC 4443) of a host. Echo requests are answered, and errors about packets that may be ours are
+//! reported. All other messages are counted.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -19,45 +19,45 @@ use crate::drops::DropReason;
 /// An ICMP error about a segment or packet of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Report {
-    /// Place of the interface.
+    /// Index of the interface.
     pub interface: usize,
     /// Our end of the flow.
     pub local: SocketAddr,
     /// The peer.
     pub remote: SocketAddr,
-    /// What it quotes of the packet.
+    /// The quoted part of the packet that proves its origin.
     pub quote: Quote,
-    /// What happened to it.
+    /// The reported problem.
     pub trouble: Trouble,
 }
 
-/// The part of a quoted packet that proves that its sender has seen a packet of ours: an off-path attacker would
-/// have to guess it.
+/// The field of a quoted packet that an off-path attacker would have to guess: it proves that the sender has seen
+/// a packet of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Quote {
-    /// A TCP segment with this sequence number.
+    /// Sequence number of a TCP segment.
     Tcp(u32),
-    /// An SCTP packet with this verification tag, the peer's.
+    /// Verification tag of an SCTP packet, chosen by the peer.
     Sctp(u32),
-    /// SCTP's INIT with this initiate tag, our own.
+    /// Initiate tag of an SCTP INIT, chosen by us.
     SctpInit(u32),
-    /// ESP of this SPI, with the low half of its sequence number. The flow inside is not known.
+    /// SPI of an ESP packet, with the low half of its sequence number. The flow inside is not known.
     Esp(u32, u32),
 }
 
-/// Why a segment did not arrive.
+/// The problem that an ICMP error reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trouble {
-    /// A path carries no more than this many bytes of an IP packet.
+    /// Path MTU: largest IP packet in bytes.
     TooBig(u16),
-    /// The peer cannot be reached, or not in this way.
+    /// The destination cannot be reached, or not by this protocol or port.
     Unreachable(Unreachable),
 }
 
-/// What cannot be reached (RFC 792, RFC 1812 §5.2.7.1; RFC 4443 §3.1, §3.4).
+/// The unreachable part (RFC 792, RFC 1812 §5.2.7.1; RFC 4443 §3.1, §3.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unreachable {
-    /// The network or the host: it may be there again in a moment.
+    /// The network or the host; this may be transient.
     #[error("a router reports by ICMP that it has no route to the peer")]
     Host,
     /// The host does not support the protocol.
@@ -72,33 +72,34 @@ pub enum Unreachable {
 }
 
 impl Unreachable {
-    /// False for what RFC 1122 §4.2.3.9 calls a soft error.
+    /// Returns false for soft errors of RFC 1122 §4.2.3.9.
     pub fn is_hard(self) -> bool {
         self != Unreachable::Host
     }
 }
 
-/// The least MTU that a router may report (RFC 791 §3.2; RFC 8200 §5). TCP decides how far to follow the report.
+/// Least MTU in bytes that a router may report (RFC 791 §3.2; RFC 8200 §5). TCP decides how far to follow the
+/// report.
 const MIN_MTU_V4: u16 = 68;
 const MIN_MTU_V6: u16 = 1280;
 const HOP_LIMIT: u8 = 64;
 
-/// MTUs of links, for routers that report none (RFC 1191 §7.1).
+/// Common link MTUs in bytes, assumed when a router reports none (RFC 1191 §7.1).
 const PLATEAUS: [u16; 10] = [32000, 17914, 8166, 4352, 2002, 1492, 1006, 508, 296, 68];
 
-/// What an ICMP message means to us.
+/// A parsed ICMP message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Icmp {
-    /// Asks for an echo.
+    /// An echo request.
     Echo,
-    /// Reports what became of a packet of ours.
+    /// An error about a packet of ours.
     Error(Report),
 }
 
-/// Reads an ICMPv4 message whose checksum is right.
+/// Parses an ICMPv4 message with a correct checksum.
 ///
 /// # Errors
-/// Why it is of no use.
+/// The reason why it is ignored.
 pub fn parse_v4(index: usize, interface: &Interface, message: &[u8]) -> Result<Icmp, DropReason> {
     let packet = Icmpv4Packet::new_checked(message).map_err(|_| DropReason::Icmp)?;
     let code = packet.msg_code();
@@ -117,13 +118,13 @@ pub fn parse_v4(index: usize, interface: &Interface, message: &[u8]) -> Result<I
         _ => return Err(DropReason::IcmpIgnored),
     };
     let inner = message.get(8..).ok_or(DropReason::Icmp)?;
-    // `new_checked` would want all of it; a router sends the header and eight bytes.
+    // `new_checked` requires the complete packet, but a router quotes the header and eight bytes.
     let header = inner.first().map_or(0, |b| usize::from(b & 15) * 4);
     if header < 20 || inner.len() < header + 8 {
         return Err(DropReason::Icmp);
     }
     let ip = Ipv4Packet::new_unchecked(inner);
-    // Only a first piece has ports; later pieces of what we cut are ignored.
+    // Only the first fragment has ports; errors about our later fragments are ignored.
     if ip.version() != 4 || ip.frag_offset() != 0 {
         return Err(DropReason::IcmpNotBelieved);
     }
@@ -143,10 +144,10 @@ pub fn parse_v4(index: usize, interface: &Interface, message: &[u8]) -> Result<I
     report(index, interface, ends, (ip.next_header(), &inner[header..]), trouble)
 }
 
-/// Reads an ICMPv6 message whose checksum is right, other than neighbour discovery.
+/// Parses an ICMPv6 message with a correct checksum, other than neighbour discovery.
 ///
 /// # Errors
-/// Why it is of no use.
+/// The reason why it is ignored.
 pub fn parse_v6(index: usize, interface: &Interface, message: &[u8]) -> Result<Icmp, DropReason> {
     let packet = Icmpv6Packet::new_checked(message).map_err(|_| DropReason::Icmp)?;
     let unreachable = match (packet.msg_type(), packet.msg_code()) {
@@ -160,7 +161,7 @@ pub fn parse_v6(index: usize, interface: &Interface, message: &[u8]) -> Result<I
     };
     let inner = message.get(8..).filter(|inner| inner.len() >= 48).ok_or(DropReason::Icmp)?;
     let ip = Ipv6Packet::new_unchecked(inner);
-    // What we send has no extension headers but that of what we have cut ourselves.
+    // Our packets have no extension headers except the fragment header.
     let first = inner[42..44] == [0, 0] || inner[42..44] == [0, 1];
     let (protocol, at) = match ip.next_header() {
         IpProtocol::Ipv6Frag if first => (IpProtocol::from(inner[40]), 48),
@@ -180,7 +181,7 @@ pub fn parse_v6(index: usize, interface: &Interface, message: &[u8]) -> Result<I
     report(index, interface, ends, (protocol, &inner[at..]), trouble)
 }
 
-/// RFC 5927 §7.2: an MTU that the packet would have fitted, or larger than ours, reports nothing.
+/// RFC 5927 §7.2: an MTU that the packet did not exceed, or not below ours, is ignored.
 fn too_big(interface: &Interface, mtu: u32, sent: u32, min: u16) -> Result<Trouble, DropReason> {
     match u16::try_from(mtu) {
         Ok(mtu) if mtu >= min && mtu < interface.mtu && u32::from(mtu) < sent => {
@@ -190,8 +191,8 @@ fn too_big(interface: &Interface, mtu: u32, sent: u32, min: u16) -> Result<Troub
     }
 }
 
-/// Who the packet was from and to, by its first eight bytes of TCP, SCTP or ESP. The owner of the flow, or of the SA, checks
-/// the sequence number (RFC 5927 §4.1) or the tag (RFC 9260 §10).
+/// Returns the report on a packet with these addresses, from its first eight bytes of TCP, SCTP or ESP. The owner
+/// of the flow, or of the SA, checks the sequence number (RFC 5927 §4.1) or the tag (RFC 9260 §10).
 fn report(
     index: usize,
     interface: &Interface,
@@ -200,7 +201,7 @@ fn report(
     trouble: Trouble,
 ) -> Result<Icmp, DropReason> {
     let (protocol, bytes) = match protocol {
-        // RFC 6951 §5.5: of what is in UDP, if the router quotes that much.
+        // RFC 6951 §5.5: the report is about the packet in UDP, if the router quotes that much.
         IpProtocol::Udp
             if interface
                 .encapsulation
@@ -244,7 +245,7 @@ fn report(
     }))
 }
 
-/// RFC 9260 §10 (ICMP6): of a packet with an INIT, if the router quotes that much of it.
+/// RFC 9260 §10 (ICMP6): returns the initiate tag of a packet with an INIT, if the router quotes that much of it.
 fn initiate_tag(packet: &[u8]) -> Option<u32> {
     const COMMON_HEADER: usize = 12;
     const INIT: u8 = 1;
@@ -254,13 +255,14 @@ fn initiate_tag(packet: &[u8]) -> Option<u32> {
     }
 }
 
-/// Bytes of a packet that a report quotes, so that it fits in what every path carries (RFC 1812 §4.3.2.3, RFC 4443 §2.4).
+/// Most bytes of a packet that a report quotes, so that every path carries the report (RFC 1812 §4.3.2.3, RFC
+/// 4443 §2.4).
 const QUOTED_V4: usize = 548;
-/// See [`QUOTED_V4`].
+/// As [`QUOTED_V4`], over IPv6.
 const QUOTED_V6: usize = 1232;
 
-/// Writes the frame by which a router tells the sender of `packet` how many bytes its packets may have (RFC 1191 §4,
-/// RFC 4443 §3.2): to our own address, from the packet's destination.
+/// Writes the report of a router that informs the sender of `packet` of the path MTU (RFC 1191 §4, RFC 4443
+/// §3.2): to our own address, from the packet's destination.
 pub fn packet_too_big(
     interface: &Interface,
     packet: &[u8],
@@ -291,7 +293,7 @@ pub fn packet_too_big(
     });
 }
 
-/// Answers an echo request with its own bytes, to the link-layer address that it came from.
+/// Answers an echo request with its own bytes, to the source link-layer address.
 pub fn echo(
     interface: &Interface,
     mac: Mac,

@@ -1,4 +1,4 @@
-//! An IP interface as one worker sees it: a port, a VLAN, addresses, routes and neighbours.
+//! An IP interface of one worker: a port, a VLAN, addresses, routes and neighbours.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,56 +13,56 @@ use port_kind::policy::{IpFields, LocalPorts, Route};
 pub struct InterfaceConfig {
     /// Name in the configuration.
     pub name: String,
-    /// Its port.
+    /// Port that carries the interface.
     pub port: PortId,
     /// VLAN identifier 1 to 4094; `None` for untagged (and priority-tagged) frames.
     pub vlan: Option<u16>,
-    /// Addresses in their prefixes. An IPv6 interface gets its link-local address besides.
+    /// Addresses with their prefixes. An IPv6 interface gets its link-local address as well.
     pub addresses: Vec<IpNet>,
-    /// Routes through gateways; connected prefixes need none.
+    /// Routes through gateways. Connected prefixes need none.
     pub routes: Vec<Route>,
-    /// Bytes of an IP packet, at least 576 (IPv4) or 1280 (IPv6), at most the port's.
+    /// MTU in bytes, at least 576 (IPv4) or 1280 (IPv6), at most the port's.
     pub mtu: u16,
-    /// What the IP headers of its TCP and SCTP packets carry.
+    /// IP header fields of its TCP and SCTP packets.
     pub ip: IpFields,
-    /// From which of its ports streams and associations are opened.
+    /// Local port range of outgoing streams and associations.
     pub local_ports: LocalPorts,
-    /// The port is shared with the host's kernel: [`crate::Dataplane::hosts`] has an end for it.
+    /// True if the port is shared with the host's kernel: [`crate::Dataplane::hosts`] has an end for it.
     pub host: bool,
 }
 
-/// An interface.
+/// An interface with its state.
 #[derive(Debug)]
 pub struct Interface {
-    /// Its number.
+    /// Number of the interface.
     pub id: InterfaceId,
-    /// Its port's place.
+    /// Index of its port.
     pub port: usize,
     /// VLAN identifier, if tagged.
     pub vlan: Option<u16>,
     /// The port's link-layer address.
     pub mac: Mac,
-    /// Bytes of an IP packet.
+    /// MTU in bytes.
     pub mtu: u16,
-    /// The UDP port at which SCTP is expected in UDP, besides IP (RFC 6951).
+    /// UDP port of SCTP in UDP (RFC 6951), besides SCTP directly in IP.
     pub encapsulation: Option<u16>,
-    /// What the IP headers of TCP and SCTP packets carry.
+    /// IP header fields of TCP and SCTP packets.
     pub ip: IpFields,
-    /// From which ports streams and associations are opened.
+    /// Local port range of outgoing streams and associations.
     pub local_ports: LocalPorts,
-    /// There are policies of IPsec: packets are looked up whole, and so put together before.
+    /// True if IPsec policies apply. They are looked up by whole packets, so fragments are reassembled first.
     pub guarded: bool,
     /// Neighbours on the link.
     pub neighbours: NeighbourCache,
     addresses: Vec<IpNet>,
-    /// Those of IPv4, and the broadcast addresses of their links: each packet is compared with them.
+    /// IPv4 addresses and broadcast addresses, with which each packet is compared.
     v4: Vec<u32>,
     broadcasts: Vec<u32>,
     routes: Vec<Route>,
 }
 
 impl Interface {
-    /// The interface `id` as configured, on a port with this address; `neighbours` is the bound of its
+    /// Creates the interface `id` as configured, on a port with link-layer address `mac`. `neighbours` bounds its
     /// cache and `key` seeds it.
     pub fn new(
         id: InterfaceId,
@@ -105,12 +105,12 @@ impl Interface {
         }
     }
 
-    /// The addresses, the link-local one included.
+    /// Returns the addresses, the link-local one included.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.addresses.iter().map(IpNet::addr)
     }
 
-    /// True for one of the interface's own addresses.
+    /// Returns true for one of the interface's own addresses.
     pub fn has(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => self.has_v4(address),
@@ -118,20 +118,20 @@ impl Interface {
         }
     }
 
-    /// The same of an IPv4 address.
+    /// Returns true for one of the interface's own IPv4 addresses.
     #[inline]
     pub fn has_v4(&self, address: Ipv4Addr) -> bool {
         self.v4.contains(&u32::from(address))
     }
 
-    /// True when the address is on this link: in a connected prefix, or link-local.
+    /// Returns true if the address is on this link: in a connected prefix, or link-local.
     pub fn on_link(&self, address: IpAddr) -> bool {
         matches!(address, IpAddr::V6(a) if a.is_unicast_link_local() && self.has_v6())
             || self.addresses.iter().any(|net| net.contains(&address))
     }
 
-    /// The neighbour through which packets for `destination` go: itself when it is on the link, else
-    /// the gateway of the longest route.
+    /// Returns the next hop for `destination`: itself if it is on the link, else the gateway of the longest
+    /// matching route.
     pub fn next_hop(&self, destination: IpAddr) -> Option<IpAddr> {
         if self.on_link(destination) {
             return Some(destination);
@@ -139,8 +139,8 @@ impl Interface {
         self.routes.iter().find(|route| route.to.contains(&destination)).map(|route| route.via)
     }
 
-    /// The source address for `destination`: the one in the prefix of the next hop, else the
-    /// first of the family; a link-local one only for link-local destinations.
+    /// Returns the source address for `destination`: the one in the prefix of the next hop, else the first of the
+    /// family. A link-local one is used only for link-local destinations.
     pub fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
         let hop = self.next_hop(destination)?;
         let global = |a: &IpAddr| {
@@ -151,20 +151,20 @@ impl Interface {
         same_prefix.map(IpNet::addr).or_else(|| self.addresses().find(global))
     }
 
-    /// An address to ask for `neighbour` from.
+    /// Returns a source address for solicitations of `neighbour`.
     pub fn asking_for(&self, neighbour: IpAddr) -> Option<IpAddr> {
         self.source_for(neighbour)
             .or_else(|| self.addresses().find(|a| a.is_ipv4() == neighbour.is_ipv4()))
     }
 
-    /// True for the link's broadcast addresses.
+    /// Returns true for the link's broadcast addresses.
     #[inline]
     pub fn is_broadcast(&self, address: Ipv4Addr) -> bool {
         self.broadcasts.contains(&u32::from(address))
     }
 
-    /// True for the multicast groups that the interface is in: all nodes, and the solicited-node groups
-    /// of its addresses (RFC 4291 §2.8).
+    /// Returns true for the multicast groups of the interface: all nodes, and the solicited-node groups of its
+    /// addresses (RFC 4291 §2.8).
     pub fn in_group(&self, group: Ipv6Addr) -> bool {
         self.has_v6()
             && (group == ALL_NODES
@@ -173,7 +173,7 @@ impl Interface {
                     .any(|a| matches!(a, IpAddr::V6(a) if solicited_node(a) == group)))
     }
 
-    /// True when a frame with this destination is for the interface.
+    /// Returns true if a frame with this destination is for the interface.
     pub fn takes(&self, mac: Mac) -> bool {
         mac == self.mac
             || mac == BROADCAST
@@ -196,19 +196,19 @@ pub const BROADCAST: Mac = [0xff; 6];
 /// ff02::1 (RFC 4291 §2.7.1).
 pub const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// The group that is asked for `address` (RFC 4291 §2.7.1).
+/// Returns the solicited-node group of `address` (RFC 4291 §2.7.1).
 pub fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     let [.., x, y, z] = address.octets();
     Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, x, y, z])
 }
 
-/// The link-layer address of a multicast group (RFC 2464 §7).
+/// Returns the link-layer address of a multicast group (RFC 2464 §7).
 pub fn group_mac(group: Ipv6Addr) -> Mac {
     let [.., w, x, y, z] = group.octets();
     [0x33, 0x33, w, x, y, z]
 }
 
-/// The link-local address from the link-layer address (RFC 4291 appendix A).
+/// Returns the link-local address of a link-layer address (RFC 4291 appendix A).
 pub fn link_local(mac: Mac) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac;
     Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
@@ -220,7 +220,7 @@ fn is_link_local(address: &IpAddr) -> bool {
 
 #[cfg(test)]
 impl Interface {
-    /// One with addresses in prefixes of 24 and 64 bits, and an MTU of 1500.
+    /// Returns an interface with addresses in prefixes of 24 and 64 bits, and an MTU of 1500.
     pub(crate) fn with_addresses(vlan: Option<u16>, mac: Mac, addresses: [&str; 2]) -> Interface {
         let addresses = addresses
             .map(|a| IpNet::new_assert(a.parse().unwrap(), if a.contains(':') { 64 } else { 24 }));

@@ -1,8 +1,9 @@
-//! How often something may happen.
+//! Rate limits.
 //!
-//! A rate limit that all peers share is a side channel: an attacker who counts the answers that it gets learns
-//! whether another address, perhaps one that it forged, was answered too (CVE-2016-5696 on TCP's challenge ACKs).
-//! So each peer has a limit of its own, by a keyed hash of its address or, in IPv6, of its /64, and the common limit is randomised.
+//! A rate limit shared by all peers is a side channel: by counting the answers that it gets, an attacker learns
+//! whether another address, perhaps a forged one, was answered too (CVE-2016-5696 on TCP's challenge ACKs). So
+//! each peer has its own limit, by a keyed hash of its address (in IPv6 of its /64), and the common limit is
+//! randomised.
 
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
@@ -11,26 +12,26 @@ use base::Instant;
 use ddp::PeerId;
 use siphasher::sip::SipHasher13;
 
-/// A token bucket: `per_second` on average, at most a tenth of that (but one at least) at once.
+/// A token bucket of `per_second` events on average, with bursts of at most a tenth of that, but at least one.
 #[derive(Clone, Debug)]
 pub struct RateLimit {
-    /// Nanoseconds that one takes; zero when there is none at all.
+    /// Nanoseconds of credit per event; zero if no event is allowed.
     cost: u64,
-    /// Nanoseconds saved at most.
+    /// Most nanoseconds of credit.
     depth: u64,
     saved: u64,
     last: Instant,
 }
 
 impl RateLimit {
-    /// A full bucket.
+    /// Creates a full bucket.
     pub fn new(per_second: u32, now: Instant) -> Self {
         let cost = 1_000_000_000u64.checked_div(u64::from(per_second)).unwrap_or(0);
         let depth = cost.max(100_000_000).max(cost);
         RateLimit { cost, depth, saved: depth, last: now }
     }
 
-    /// True when it may happen now; it is then counted.
+    /// Takes a token. Returns true if the event may happen now.
     pub fn take(&mut self, now: Instant) -> bool {
         self.take_for(self.cost, now)
     }
@@ -54,12 +55,12 @@ impl RateLimit {
     }
 }
 
-/// Buckets for peers; addresses share them by a keyed hash.
+/// Number of per-peer buckets. Addresses share them by a keyed hash.
 const SHARES: usize = 256;
-/// What one peer may have of the whole.
+/// One peer may have at most one part in this many of the whole.
 const SHARE: u32 = 4;
 
-/// A limit on what peers together cause, with a bound for each of them.
+/// A rate limit on all peers together, with a bound for each of them.
 #[derive(Debug)]
 pub struct PeerLimit {
     all: RateLimit,
@@ -69,12 +70,13 @@ pub struct PeerLimit {
 }
 
 impl PeerLimit {
-    /// About `per_second` in all, and at most a quarter of it for one peer. `key` is secret.
+    /// Creates a limit of about `per_second` events in all, and at most a quarter of it for one peer. `key` is
+    /// secret.
     pub fn new(per_second: u32, key: [u8; 16], now: Instant) -> Self {
         Self::with_share(per_second, SHARE, key, now)
     }
 
-    /// Likewise, with one part in `share` of it for one peer at most.
+    /// Creates a limit as [`new`](Self::new) does, with at most one part in `share` for one peer.
     pub fn with_share(per_second: u32, share: u32, key: [u8; 16], now: Instant) -> Self {
         let share = if per_second == 0 { 0 } else { (per_second / share.max(1)).max(1) };
         PeerLimit {
@@ -85,14 +87,14 @@ impl PeerLimit {
         }
     }
 
-    /// True when [`take`](Self::take) would be false for every peer: the common bucket has not even the least that one
-    /// may take.
+    /// Returns true if [`take`](Self::take) would return false for every peer: the common bucket has less than
+    /// the least cost of an event.
     #[inline]
     pub fn is_exhausted(&self, now: Instant) -> bool {
         self.all.cost == 0 || self.all.saved_at(now) < self.all.cost / 2
     }
 
-    /// True when it may happen for `peer` now; it is then counted.
+    /// Takes a token for `peer`. Returns true if the event may happen now.
     pub fn take(&mut self, peer: IpAddr, now: Instant) -> bool {
         let mut hasher = self.key;
         PeerId::of(peer).hash(&mut hasher);
@@ -100,7 +102,8 @@ impl PeerLimit {
         if !share.take(now) {
             return false;
         }
-        // Each takes between half and one and a half of the average: an attacker cannot distinguish one answer from none.
+        // Each event costs a random half to one and a half of the average, so that an attacker cannot distinguish
+        // one answer from none.
         self.taken += 1;
         let chance = self.key.hash(&self.taken.to_be_bytes()) % 1024;
         let cost = self.all.cost / 2 + self.all.cost * chance / 1024;
@@ -157,7 +160,7 @@ mod tests {
         assert!(!PeerLimit::new(0, [1; 16], Instant::ZERO).take(peer(1), Instant::ZERO));
     }
 
-    // A host chooses any address of its /64: all of them have one share.
+    // A host may choose any address of its /64, so these share one bucket.
     #[test]
     fn one_prefix_has_one_share() {
         let of = |prefix: u16, n: u32| {
@@ -171,7 +174,7 @@ mod tests {
         assert!(others >= 34, "{others} of 38 other prefixes");
     }
 
-    // CVE-2016-5696: when the common bucket runs out is not the same number every time.
+    // CVE-2016-5696: the number of events that empty the common bucket varies.
     #[test]
     fn what_is_left_for_others_cannot_be_counted() {
         let mut seen: Vec<usize> = (0..20)

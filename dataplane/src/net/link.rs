@@ -5,8 +5,9 @@
 //!  | destination 6 | source 6 | 0x8100 | priority 3, DEI 1, identifier 12 | EtherType 2 | payload ...
 //! ```
 //!
-//! Demultiplexing, IPsec and the host's port all use this parse: a frame is the same to each of them. Left out: 802.1ad
-//! and other outer tags, second tags, and IEEE 802.3 lengths with LLC or SNAP. Their EtherTypes are unknown ones.
+//! Demultiplexing, IPsec and the host's port all use this parser, so that they interpret a frame in the same way.
+//! Left out: 802.1ad and other outer tags, second tags, and IEEE 802.3 lengths with LLC or SNAP. Their EtherTypes
+//! are unknown ones.
 
 use smoltcp::wire::{EthernetFrame, EthernetProtocol};
 
@@ -41,10 +42,11 @@ pub struct Link {
 }
 
 impl Link {
-    /// Reads the header of `frame`.
+    /// Parses the header of `frame`.
     ///
     /// # Errors
-    /// [`DropReason::Truncated`], [`DropReason::BadSourceMac`] for a group address, [`DropReason::Vlan`] for two tags.
+    /// [`DropReason::Truncated`], [`DropReason::BadSourceMac`] for a group address, [`DropReason::Vlan`] for two
+    /// tags.
     #[inline(always)]
     pub fn read(frame: &[u8]) -> Result<Link, DropReason> {
         let ethernet = EthernetFrame::new_checked(frame).map_err(|_| DropReason::Truncated)?;
@@ -56,32 +58,33 @@ impl Link {
         Ok(Link { destination, source, vlan, protocol, payload })
     }
 
-    /// The interface that receives and sends such frames on `port`.
+    /// Returns the interface of such frames on `port`.
     #[inline(always)]
     pub fn interface(&self, port: usize, interfaces: &[Interface]) -> Option<usize> {
         interfaces.iter().position(|i| i.port == port && i.vlan == self.vlan)
     }
 
-    /// Offset of the IP packet in the frame; `None` unless the EtherType is IPv4's or IPv6's.
+    /// Returns the offset of the IP packet in the frame, or `None` unless the EtherType is IPv4's or IPv6's.
     #[inline]
     pub fn ip(&self) -> Option<usize> {
         matches!(self.protocol, EthernetProtocol::Ipv4 | EthernetProtocol::Ipv6)
             .then_some(self.payload)
     }
 
-    /// True for the protocols beside IP that pass IPsec's policies: ARP, LLDP and EAPOL, which Linux never decapsulates. Any other
-    /// EtherType may hide an IP packet: stacked tags, PPPoE, MPLS, MACsec, batman-adv, HSR.
+    /// Returns true for the protocols besides IP that pass IPsec's policies: ARP, LLDP and EAPOL, which Linux
+    /// never decapsulates. Any other EtherType may hide an IP packet: stacked tags, PPPoE, MPLS, MACsec,
+    /// batman-adv, HSR.
     pub fn passes_policies(&self) -> bool {
         matches!(self.protocol, EthernetProtocol::Arp | EthernetProtocol::Unknown(LLDP | EAPOL))
     }
 }
 
-/// Offset of the IP packet in `frame`, by its EtherType.
+/// Returns the offset of the IP packet in `frame`, by its EtherType.
 pub fn ip_at(frame: &[u8]) -> Option<usize> {
     Link::read(frame).ok()?.ip()
 }
 
-/// VLAN identifier, EtherType behind the tag and offset of the payload.
+/// Returns VLAN identifier, EtherType behind the tag and offset of the payload.
 #[inline(always)]
 fn untag(
     frame: &[u8],
@@ -91,7 +94,7 @@ fn untag(
         return Ok((None, outer, ETHERNET));
     }
     let tag = frame.get(ETHERNET..ETHERNET + TAG).ok_or(DropReason::Truncated)?;
-    // IEEE 802.1Q §9.6: identifier 0 is a priority without a VLAN.
+    // IEEE 802.1Q §9.6: identifier 0 is a priority tag without a VLAN.
     let identifier = u16::from_be_bytes([tag[0], tag[1]]) & IDENTIFIER;
     let inner = u16::from_be_bytes([tag[2], tag[3]]);
     if inner == VLAN {

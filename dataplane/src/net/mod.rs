@@ -1,10 +1,10 @@
 //! The network stack of one worker below TCP and SCTP, sans-IO over frames: Ethernet, VLAN, ARP, IPv4, IPv6,
 //! neighbour discovery, ICMP.
 //!
-//! [`demux::demux`] classifies a frame. TCP and SCTP go to the worker's flow tables; the rest is for
-//! [`Stack::control`], which answers by itself and returns what concerns the worker (or another worker:
-//! caches and streams belong to each of them). Frames to send are left in an [`Outbox`]; segments of
-//! streams are not: they are written in place behind the headers of a [`path::Path`].
+//! [`demux::demux`] classifies a frame. TCP segments and SCTP packets go to the worker's flow tables, all others
+//! to [`Stack::control`]. It answers by itself and returns a [`Notice`] for this worker or another one, since
+//! each worker has its own caches and streams. Frames to send are left in an [`Outbox`], except segments of
+//! streams: these are written in place behind the headers of a [`path::Path`].
 
 pub mod alike;
 pub mod arp;
@@ -39,14 +39,14 @@ use self::neighbour::{Action, Claim, ClaimKind, ClaimOutcome, Mac, Resolution};
 use self::presence::Presence;
 use crate::drops::DropReason;
 
-/// ARP replies and neighbour advertisements that are sent, and queries for groups that are answered, in a second at most:
-/// enough for every host of a large link, too few to fill it.
+/// Most ARP replies, neighbour advertisements and answers to group queries in a second: enough for every host of
+/// a large link, too few to fill it.
 const ANSWERS: u32 = 10_000;
 
-/// Interfaces with their neighbours, and the bounds on what is answered.
+/// The worker's interfaces with their neighbours, and the rate limits of answers.
 #[derive(Debug)]
 pub struct Stack {
-    /// The interfaces, by place.
+    /// The interfaces, by index.
     pub interfaces: Vec<Interface>,
     icmp: RateLimit,
     errors: RateLimit,
@@ -55,23 +55,23 @@ pub struct Stack {
     presence: Presence,
 }
 
-/// What a frame that is not TCP's means to the workers.
+/// A control packet's effect on the workers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// An announcement by a neighbour of the interface at this place, for every worker.
+    /// An announcement by a neighbour of the interface at this index, for every worker.
     Neighbour(usize, Claim),
-    /// For the worker that owns the flow.
+    /// An ICMP error, for the worker that owns the flow.
     Icmp(Report),
-    /// An echo was answered.
+    /// An echo request was answered.
     Echoed,
-    /// A query for multicast groups, which is answered later.
+    /// A multicast group query (MLD), answered later.
     Query,
-    /// Another host, with this link-layer address, uses an address of the interface at this place. The last is whether
-    /// that is to be reported.
+    /// Another host with this link-layer address uses an address of the interface at this index. The bool is true
+    /// if the conflict is to be reported.
     Conflict(usize, IpAddr, Mac, bool),
 }
 
-/// Frames to send, one behind the other in one buffer that is used again and again.
+/// Frames to send, stored consecutively in one reused buffer.
 #[derive(Debug, Default)]
 pub struct Outbox {
     bytes: Vec<u8>,
@@ -79,29 +79,29 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Adds the frame that `write` puts behind what is in its buffer, to be sent by `port`.
+    /// Appends the frame that `write` appends to the buffer, to be sent on `port`.
     pub fn frame(&mut self, port: usize, write: impl FnOnce(&mut Vec<u8>)) {
         let begin = self.bytes.len();
         write(&mut self.bytes);
         self.frames.push((port, begin..self.bytes.len()));
     }
 
-    /// The frames with their ports.
+    /// Returns the frames with their ports.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &[u8])> + '_ {
         self.frames.iter().map(|(port, range)| (*port, &self.bytes[range.clone()]))
     }
 
-    /// Frames to send.
+    /// Returns the number of frames.
     pub fn len(&self) -> usize {
         self.frames.len()
     }
 
-    /// True when there is nothing to send.
+    /// Returns true if there are no frames.
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
 
-    /// Forgets what was in it.
+    /// Removes all frames and keeps the buffer.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.frames.clear();
@@ -109,8 +109,8 @@ impl Outbox {
 }
 
 impl Stack {
-    /// A stack of these interfaces that sends at most so many ICMP messages a second, and accepts at most
-    /// as many.
+    /// Creates a stack of these interfaces that sends at most `icmp_per_second` echo replies and accepts at most
+    /// as many ICMP errors a second.
     pub fn new(interfaces: Vec<Interface>, icmp_per_second: u32, now: Instant) -> Self {
         let limit = || RateLimit::new(icmp_per_second, now);
         let presence = Presence::new(&interfaces);
@@ -118,10 +118,10 @@ impl Stack {
         Stack { interfaces, icmp: limit(), errors: limit(), answers, presence }
     }
 
-    /// Takes a packet that is neither TCP's nor SCTP's.
+    /// Processes a packet other than TCP's and SCTP's.
     ///
     /// # Errors
-    /// Why it was dropped; it may have been answered all the same.
+    /// The reason of the drop. The packet may have been answered nevertheless.
     pub fn control(
         &mut self,
         packet: &Packet,
@@ -165,7 +165,7 @@ impl Stack {
                     self.presence.query(index, interface, from, message, may, now)?;
                     return Ok(Notice::Query);
                 }
-                // Echo requests to groups are not answered (RFC 4443 §4.2 allows it, SHOULD-less).
+                // RFC 4443 §4.2: a reply to a multicast echo request is only a SHOULD; groups are not answered.
                 if destination.is_multicast() || source.is_unspecified() {
                     return Err(DropReason::IcmpIgnored);
                 }
@@ -207,7 +207,7 @@ impl Stack {
     /// Processes an announcement by a neighbour that this or another worker received.
     ///
     /// # Errors
-    /// Why it was ignored.
+    /// The reason why it was ignored.
     pub fn claim(
         &mut self,
         interface: usize,
@@ -221,7 +221,7 @@ impl Stack {
         }
     }
 
-    /// Where to send what goes to the neighbour `address`; asks for it if need be.
+    /// Resolves the neighbour `address` and sends the first solicitation if needed.
     pub fn resolve(
         &mut self,
         interface: usize,
@@ -236,14 +236,14 @@ impl Stack {
         resolution
     }
 
-    /// When [`poll`](Self::poll) is to be called next.
+    /// Returns the time of the next [`poll`](Self::poll).
     pub fn poll_timeout(&self) -> Option<Instant> {
         let neighbours = self.interfaces.iter().filter_map(|i| i.neighbours.poll_timeout());
         neighbours.chain(self.presence.poll_timeout()).min()
     }
 
-    /// Asks again for neighbours; calls `failed` with interface and address of those that do not
-    /// answer. Returns how many were asked for.
+    /// Retransmits solicitations and calls `failed` with interface and address of neighbours that do not answer.
+    /// Returns the number of solicitations.
     pub fn poll(
         &mut self,
         now: Instant,
@@ -268,7 +268,7 @@ impl Stack {
         asked
     }
 
-    /// Makes the interface at this place known on its link, and looks for other hosts with its addresses.
+    /// Announces the interface at this index on its link and probes for other hosts with its addresses.
     pub fn appear(&mut self, interface: usize, now: Instant) {
         self.presence.begin(interface, now);
     }
@@ -278,7 +278,7 @@ impl Stack {
         match (interface.asking_for(address), address) {
             (Some(IpAddr::V4(s)), IpAddr::V4(t)) => arp::ask(interface, s, t, mac, out),
             (Some(IpAddr::V6(s)), IpAddr::V6(t)) => nd::ask(interface, s, t, mac, out),
-            // Without an address of its family there is no route to it, and it is never resolved.
+            // An interface without an address of the family has no route to the neighbour, which is never resolved.
             _ => {}
         }
     }

@@ -15,14 +15,14 @@ use super::protocol::ICMPV6;
 use crate::checksum;
 use crate::drops::DropReason;
 
-/// The hop limit that proves that a message comes from this link (RFC 4861 §7.1).
+/// Hop limit that proves that a message comes from this link (RFC 4861 §7.1).
 const HOP_LIMIT: u8 = 255;
 
-/// Processes a solicitation or an advertisement in a frame from `sender`: answers one for our address if `may_answer`
-/// allows, and returns what its sender announces, or that it uses our address.
+/// Processes a solicitation or an advertisement in a frame from `sender`. Answers a solicitation of our address
+/// if `may_answer` allows. Returns the sender's announcement, or the conflict if the sender uses our address.
 ///
 /// # Errors
-/// Why it is of no use.
+/// The reason why it is ignored.
 pub fn input(
     interface: &Interface,
     sender: Mac,
@@ -129,7 +129,7 @@ fn advertisement(
     Ok(Claim { address: target.into(), mac, kind })
 }
 
-/// Asks for `target`: its group, or the one that had it.
+/// Sends a solicitation of `target`: to its group, or to the host that had the address.
 pub fn ask(
     interface: &Interface,
     source: Ipv6Addr,
@@ -144,14 +144,14 @@ pub fn ask(
     write(interface, &repr, source, destination, to, out);
 }
 
-/// Asks whether another host uses our address (RFC 4862 §5.4.2).
+/// Sends a probe for other users of our address (RFC 4862 §5.4.2).
 pub fn probe(interface: &Interface, address: Ipv6Addr, out: &mut Outbox) {
     let group = solicited_node(address);
     let repr = NdiscRepr::NeighborSolicit { target_addr: address, lladdr: None };
     write(interface, &repr, Ipv6Addr::UNSPECIFIED, group, group_mac(group), out);
 }
 
-/// Announces our address to all nodes (RFC 4861 §7.2.6).
+/// Sends an announcement of our address to all nodes (RFC 4861 §7.2.6).
 pub fn announce(interface: &Interface, address: Ipv6Addr, out: &mut Outbox) {
     advertise(interface, address, (ALL_NODES, group_mac(ALL_NODES)), false, out);
 }

@@ -1,5 +1,5 @@
-//! The neighbour cache of one interface, for ARP and for neighbour discovery alike, with the states of
-//! RFC 4861 §7.3.2.
+//! The neighbour cache of one interface, for both ARP and neighbour discovery, with the states of RFC 4861
+//! §7.3.2.
 //!
 //! ```text
 //!            resolve                 answer               30 s            use            5 s
@@ -9,16 +9,17 @@
 //!     +------- 1 s --- failed  <--- 3 x 1 s -- incomplete <--------|------ 3 x 1 s unanswered -----+
 //! ```
 //!
-//! Unsolicited announcements are not trusted, because every host on the link can forge them. They never make
-//! an entry, except that a peer that asks for *our* address becomes a stale one. They never change a known
-//! link-layer address: the old one is probed at once and, if it does not answer, resolved afresh. So a move of an
-//! address costs a few seconds, and a forged ARP reply has no effect.
+//! Unsolicited announcements are not trusted, because every host on the link can forge them. They create no
+//! entry, except that a peer which solicits *our* address gets a stale one. They never change a known link-layer
+//! address: the old one is probed at once and, without an answer, resolved again. So a moved address costs a few
+//! seconds, and a forged ARP reply has no effect.
 //!
-//! No packets are queued here: streams are polled for segments only once the next hop is known.
-//! Sans-IO: solicitations to send come out of [`NeighbourCache::resolve`] and [`NeighbourCache::poll`].
-//! Bounds: the number of entries; of these at most a quarter incomplete, and at most half *strangers* (hosts that
-//! asked for our address and to which we never sent). A new stranger evicts only strangers, and neighbours of streams are
-//! pinned: no flood evicts them.
+//! Packets are not queued here: streams are polled for segments only once the next hop is known. Sans-IO:
+//! [`NeighbourCache::resolve`] and [`NeighbourCache::poll`] return the solicitations to send.
+//!
+//! Bounds: the number of entries. At most a quarter of them are incomplete, and at most half are *strangers*:
+//! hosts that solicited our address and to which no packet was ever sent. A new stranger evicts only strangers,
+//! and neighbours of streams are pinned, so no flood evicts them.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;
@@ -39,14 +40,14 @@ const DELAY: Duration = Duration::from_secs(5);
 const RETRANS: Duration = Duration::from_secs(1);
 /// MAX_MULTICAST_SOLICIT and MAX_UNICAST_SOLICIT.
 const TRIES: u8 = 3;
-/// How long a failure is remembered: requests for one address are not sent more often.
+/// Time for which a failure is remembered: the least interval of resolutions of one address.
 const FAILED: Duration = Duration::from_secs(1);
-/// The least time between two scans of all entries.
+/// Least interval of scans of all entries.
 const SCAN: Duration = Duration::from_millis(10);
-/// Entries that are examined to find one to evict.
+/// Entries examined to find one to evict.
 const EVICT_LOOKS: usize = 16;
 
-/// The cache.
+/// The neighbour cache of one interface.
 #[derive(Debug)]
 pub struct NeighbourCache {
     entries: Vec<Entry>,
@@ -56,9 +57,9 @@ pub struct NeighbourCache {
     incomplete: usize,
     strangers: usize,
     hand: usize,
-    /// No entry needs attention before this.
+    /// Earliest time at which an entry needs attention.
     next: Option<Instant>,
-    /// Where `poll` goes on in the scan that it is in.
+    /// Index at which `poll` continues an unfinished scan.
     scanning: Option<usize>,
 }
 
@@ -68,9 +69,9 @@ struct Entry {
     mac: Mac,
     state: State,
     used: Instant,
-    /// Nothing was ever sent to it.
+    /// True if no packet was ever sent to this neighbour.
     stranger: bool,
-    /// Streams that keep it here.
+    /// Streams that use this neighbour. The entry is not evicted while it is above 0.
     pins: u32,
 }
 
@@ -84,17 +85,18 @@ enum State {
     Failed { until: Instant },
 }
 
-/// What [`NeighbourCache::resolve`] knows.
+/// Result of [`NeighbourCache::resolve`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resolution {
-    /// Send there.
+    /// Send to this link-layer address.
     Known(Mac),
-    /// Not yet known. With `solicit`, the caller sends the first solicitation now, to all.
+    /// Resolution is in progress. If `solicit` is true, the caller sends the first solicitation now, by broadcast
+    /// or multicast.
     Wait {
-        /// True the first time.
+        /// True for the first request.
         solicit: bool,
     },
-    /// Resolution has failed a moment ago.
+    /// Resolution failed less than a second ago.
     Failed,
     /// The cache has no room.
     Full,
@@ -103,15 +105,15 @@ pub enum Resolution {
 /// An announcement by a neighbour: ARP, or a neighbour advertisement or solicitation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claim {
-    /// Its address.
+    /// The neighbour's IP address.
     pub address: IpAddr,
-    /// Its link-layer address; never a group's.
+    /// The neighbour's link-layer address, never a group.
     pub mac: Mac,
-    /// What kind of packet carried it.
+    /// Kind of the packet.
     pub kind: ClaimKind,
 }
 
-/// How a [`Claim`] came.
+/// Kind of the packet that carried a [`Claim`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClaimKind {
     /// An ARP reply to us, or a neighbour advertisement with the Solicited flag.
@@ -119,38 +121,38 @@ pub enum ClaimKind {
         /// The Override flag (RFC 4861 §4.4); true for ARP.
         overrides: bool,
     },
-    /// It asked for one of our addresses.
+    /// A solicitation of one of our addresses.
     Question,
-    /// Unsolicited: gratuitous ARP, unsolicited advertisement.
+    /// Unsolicited: gratuitous ARP, or an unsolicited advertisement.
     Announcement,
-    /// Of an address of ours, by another host: of no use for the cache.
+    /// Another host announces one of our addresses. Does not change the cache.
     Conflict,
 }
 
-/// What became of a [`Claim`].
+/// Result of a [`Claim`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClaimOutcome {
-    /// A stream was waiting for it.
+    /// The address was being resolved: waiting streams can send.
     Resolved,
-    /// Taken note of.
+    /// The cache has processed it; no stream was waiting.
     Noted,
     /// Invalid, or not trusted.
     Ignored,
-    /// There is no room for it.
+    /// The cache has no room for it.
     Full,
 }
 
-/// What is to be done now.
+/// An action that is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Send a request for the address: to all, or to the host that had it.
+    /// Send a solicitation of the address: to all, or to the last known host.
     Solicit(IpAddr, Option<Mac>),
-    /// No host answers for the address.
+    /// Resolution of the address has failed.
     Failed(IpAddr),
 }
 
 impl NeighbourCache {
-    /// An empty cache of at most `capacity` entries, at least 4. `key` seeds the hash.
+    /// Creates an empty cache of at most `capacity` entries, at least 4. `key` seeds the hash.
     pub fn new(capacity: usize, key: [u8; 16]) -> Self {
         NeighbourCache {
             entries: Vec::new(),
@@ -165,7 +167,8 @@ impl NeighbourCache {
         }
     }
 
-    /// Where to send what is for `address`, which is on this link. Counts as use.
+    /// Returns the link-layer address of `address`, which is on this link, or starts its resolution. Counts as
+    /// use.
     pub fn resolve(&mut self, address: IpAddr, now: Instant) -> Resolution {
         let Some(at) = self.find(address) else { return self.begin(address, now) };
         let entry = &mut self.entries[at];
@@ -187,18 +190,18 @@ impl NeighbourCache {
         }
     }
 
-    /// The link-layer address, if known; does not count as use.
+    /// Returns the link-layer address, if known. Does not count as use.
     pub fn get(&self, address: IpAddr) -> Option<Mac> {
         let entry = &self.entries[self.find(address)?];
         entry.state.has_mac().then_some(entry.mac)
     }
 
-    /// Processes an announcement by a neighbour. The caller has checked that the address can be a
-    /// neighbour's and is not our own.
+    /// Processes an announcement by a neighbour. The caller has checked that the address can be a neighbour's and
+    /// is not ours.
     pub fn claim(&mut self, claim: &Claim, now: Instant) -> ClaimOutcome {
         let Some(at) = self.find(claim.address) else {
             return match claim.kind {
-                // RFC 826's "target is me" and RFC 4861 §7.2.3: it will want to be answered.
+                // RFC 826, RFC 4861 §7.2.3: a host that solicits us will expect an answer.
                 ClaimKind::Question => match self.insert(claim.address, true, now) {
                     Some(at) => {
                         self.learn(at, claim.mac, State::Stale);
@@ -214,7 +217,7 @@ impl NeighbourCache {
         let reachable = State::Reachable { until: now + REACHABLE };
         let answered = matches!(claim.kind, ClaimKind::Answer { .. });
         match self.entries[at].state {
-            // RFC 4861 §7.2.5: unless it is an answer, the other direction is unproven.
+            // RFC 4861 §7.2.5: except for an answer, reachability is unproven.
             State::Incomplete { .. } | State::Failed { .. } => {
                 self.learn(at, claim.mac, if answered { reachable } else { State::Stale });
                 ClaimOutcome::Resolved
@@ -225,8 +228,9 @@ impl NeighbourCache {
                 }
                 ClaimOutcome::Noted
             }
-            // The known link-layer address is being probed. Answers from others are ignored until the probes have
-            // failed, or a flood of forged answers would take the address over (RFC 4861 §7.2.5 allows it).
+            // The known link-layer address is being probed. Answers from other hosts are ignored until the probes
+            // have failed, although RFC 4861 §7.2.5 allows them: otherwise a flood of forged answers would take
+            // over the address.
             State::Probe { .. } => ClaimOutcome::Ignored,
             State::Reachable { .. } | State::Stale | State::Delay { .. } => {
                 self.enter(at, State::Probe { tries: 0, next: now });
@@ -235,7 +239,7 @@ impl NeighbourCache {
         }
     }
 
-    /// A stream has proof that its segments arrive (RFC 4861 §7.3.1).
+    /// Confirms reachability: a stream has proof that its segments arrive (RFC 4861 §7.3.1).
     pub fn confirm(&mut self, address: IpAddr, now: Instant) {
         if let Some(at) = self.find(address)
             && matches!(self.entries[at].state, State::Delay { .. } | State::Probe { .. })
@@ -244,14 +248,14 @@ impl NeighbourCache {
         }
     }
 
-    /// A stream's segments are probably not arriving: the neighbour is probed.
+    /// Probes the neighbour: a stream's segments probably do not arrive.
     pub fn doubt(&mut self, address: IpAddr, now: Instant) {
         if let Some(at) = self.find(address) {
             self.doubt_at(at, now);
         }
     }
 
-    /// All neighbours in use are probed: the link may be another one.
+    /// Probes all neighbours in use, since the link may be another one.
     pub fn doubt_all(&mut self, now: Instant) {
         for at in 0..self.entries.len() {
             let entry = &self.entries[at];
@@ -269,8 +273,8 @@ impl NeighbourCache {
         }
     }
 
-    /// Keeps the place of a neighbour that has a stream until [`unpin`](Self::unpin), once for each stream.
-    /// Returns false when it has none.
+    /// Pins a neighbour's entry until [`unpin`](Self::unpin), once for each stream. Returns false if it has no
+    /// entry.
     pub fn pin(&mut self, address: IpAddr) -> bool {
         let at = self.find(address);
         if let Some(at) = at {
@@ -279,19 +283,19 @@ impl NeighbourCache {
         at.is_some()
     }
 
-    /// A stream that was pinned is gone.
+    /// Releases the pin of an ended stream.
     pub fn unpin(&mut self, address: IpAddr) {
         if let Some(at) = self.find(address) {
             self.entries[at].pins = self.entries[at].pins.saturating_sub(1);
         }
     }
 
-    /// When [`poll`](Self::poll) is to be called next.
+    /// Returns the time of the next [`poll`](Self::poll).
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.next
     }
 
-    /// One thing to do now. To be called until it returns `None`.
+    /// Returns one action that is due. To be called until it returns `None`.
     pub fn poll(&mut self, now: Instant) -> Option<Action> {
         if self.scanning.is_none() {
             if self.next.is_none_or(|next| next > now) {
@@ -312,17 +316,17 @@ impl NeighbourCache {
         None
     }
 
-    /// Address, link-layer address and state of each entry.
+    /// Returns address, link-layer address and state of each entry.
     pub fn iter(&self) -> impl Iterator<Item = (IpAddr, Option<Mac>, &'static str)> + '_ {
         self.entries.iter().map(|e| (e.address, e.state.has_mac().then_some(e.mac), e.state.name()))
     }
 
-    /// Entries in the cache.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// True when there are none.
+    /// Returns true if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -400,7 +404,8 @@ impl NeighbourCache {
         found.map(|&at| at as usize)
     }
 
-    /// A place for a new entry, which is stale until the caller changes it.
+    /// Inserts an entry, which is stale until the caller changes it. Returns its index, or `None` if there is no
+    /// room.
     fn insert(&mut self, address: IpAddr, stranger: bool, now: Instant) -> Option<usize> {
         let (mac, state) = ([0; 6], State::Stale);
         let entry = Entry { address, mac, state, used: now, stranger, pins: 0 };
@@ -422,8 +427,8 @@ impl NeighbourCache {
         Some(at)
     }
 
-    /// Removes an entry that was not used for a while from the index: of those examined a stranger, or
-    /// else, without `strangers_only`, the oldest.
+    /// Removes an entry without recent use from the index: among the examined ones a stranger, else the oldest
+    /// unless `strangers_only`.
     fn evict(&mut self, strangers_only: bool, now: Instant) -> Option<usize> {
         let mut oldest: Option<usize> = None;
         for _ in 0..EVICT_LOOKS.min(self.entries.len()) {

@@ -1,5 +1,4 @@
-//! The way of a flow's frames: the headers in front of every segment, written once and patched per
-//! frame.
+//! The headers in front of a flow's segments, written once and patched per frame.
 //!
 //! ```text
 //!  | Ethernet 14 | VLAN 4, if any | IPv4 20 or IPv6 40 | TCP segment ...
@@ -22,12 +21,12 @@ use crate::port::ChecksumBy;
 use port_kind::policy::IpFields;
 use wire::crc32c::Sum;
 
-/// Most bytes of headers in front of a segment.
+/// Most bytes of headers in front of a segment: Ethernet, VLAN tag, IPv6.
 pub const MAX_HEADERS: usize = 14 + 4 + 40;
-/// The same over IPv4.
+/// Most bytes of headers in front of a segment over IPv4.
 const V4_HEADERS: usize = 14 + 4 + 20;
 
-/// Where a TCP header has its checksum (RFC 9293 §3.1).
+/// Offset of the checksum in a TCP header (RFC 9293 §3.1).
 const TCP_CHECKSUM: core::ops::Range<usize> = 16..18;
 /// Bytes of a TCP header without options.
 const TCP_HEADER_LEN: u16 = 20;
@@ -40,50 +39,51 @@ const IPV4_TTL: usize = 8;
 const IPV6_HOP_LIMIT: usize = 7;
 const HOP_LIMIT: u8 = 64;
 
-/// Who fills in the checksums of what is sent.
+/// The part that fills in the checksums of sent packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TxChecksum {
-    /// The device fills in that of the IPv4 header, else we do.
+    /// True if the device fills in IPv4's header checksum, false if the worker does.
     pub ip_by_device: bool,
-    /// Who fills in TCP's.
+    /// The part that fills in TCP's.
     pub tcp: ChecksumBy,
-    /// Who fills in SCTP's, where it is not in UDP: never nobody.
+    /// The part that fills in SCTP's, unless encapsulated in UDP. Never `Nobody`.
     pub sctp: ChecksumBy,
 }
 
 impl TxChecksum {
-    /// All of them by software.
+    /// All checksums in software.
     pub const SOFTWARE: TxChecksum =
         TxChecksum { ip_by_device: false, tcp: ChecksumBy::Software, sctp: ChecksumBy::Software };
 
-    /// For TCP segments: what a frame asks of a device is for one protocol.
+    /// Returns the offload for TCP segments: a frame can request one protocol's checksum only.
     #[must_use]
     #[inline]
     pub fn of_tcp(self) -> TxChecksum {
         TxChecksum { sctp: ChecksumBy::Nobody, ..self }
     }
 
-    /// For SCTP packets, in UDP or not: a device that fills in SCTP's checksum does not look into UDP.
+    /// Returns the offload for SCTP packets, encapsulated in UDP or not. A device that fills in SCTP's checksum
+    /// does not look into UDP.
     #[must_use]
     pub fn of_sctp(self, in_udp: bool) -> TxChecksum {
         let sctp = if in_udp { ChecksumBy::Software } else { self.sctp };
         TxChecksum { tcp: ChecksumBy::Nobody, sctp, ..self }
     }
 
-    /// True when the device has something to do for a TCP segment.
+    /// Returns true if the device fills in a checksum of a TCP segment.
     #[inline]
     pub fn needs_device(self) -> bool {
         self.ip_by_device || self.tcp == ChecksumBy::Device
     }
 
-    /// True when the device has something to do for an SCTP packet.
+    /// Returns true if the device fills in a checksum of an SCTP packet.
     #[inline]
     pub fn needs_device_for_sctp(self) -> bool {
         self.ip_by_device || self.sctp == ChecksumBy::Device
     }
 }
 
-/// The headers of one flow.
+/// The headers of one flow in front of its segments, with the next hop.
 #[derive(Clone, Debug)]
 pub struct Path {
     headers: Headers,
@@ -91,12 +91,11 @@ pub struct Path {
     port: u16,
     len: u8,
     l3: u8,
-    /// Sum of both addresses, for the pseudo-header.
+    /// Ones' complement sum of both addresses, for the pseudo-header.
     addresses: u16,
 }
 
-/// The headers in front of segments, and the next hop's neighbour entry. Every stream keeps one: IPv4's are
-/// no longer than they must be.
+/// The headers and the next hop's address. Every stream keeps one, so IPv4's buffer is no longer than IPv4 needs.
 #[derive(Clone, Debug)]
 enum Headers {
     V4 { next_hop: Ipv4Addr, bytes: [u8; V4_HEADERS] },
@@ -126,7 +125,8 @@ impl AsMut<Path> for Path {
 }
 
 impl Path {
-    /// The way from `local` to `remote` by the interface at place `index`, or `None` without a route.
+    /// Creates the path from `local` to `remote` through the interface at `index`. Returns `None` without a
+    /// route.
     pub fn new(
         index: usize,
         interface: &Interface,
@@ -137,7 +137,7 @@ impl Path {
         Path::by(index, interface, local.ip(), remote.ip(), next_hop)
     }
 
-    /// As [`new`](Self::new), through a neighbour that is known already.
+    /// Creates a path as [`new`](Self::new) does, through a given neighbour.
     pub fn by(
         index: usize,
         interface: &Interface,
@@ -177,12 +177,11 @@ impl Path {
         Some(path)
     }
 
-    /// With other fields of the IP header, where there are some; ECN is not among them (RFC 9293 §3.9.2 MUST-48,
-    /// MUST-49).
+    /// Replaces the IP header fields that `fields` has. ECN is not among them (RFC 9293 §3.9.2 MUST-48, MUST-49).
     #[must_use]
     #[inline]
     pub fn with_fields(mut self, fields: IpFields) -> Path {
-        // Without any the sum is what it was.
+        // Without new fields the checksum is unchanged.
         if fields.dscp.is_some() || fields.ttl.is_some() {
             self.set_other_fields(fields);
         }
@@ -194,7 +193,7 @@ impl Path {
         self.set_fields(fields);
     }
 
-    /// Sets these fields, and the sum.
+    /// Sets the given fields and updates the checksum.
     #[inline(always)]
     fn set_fields(&mut self, IpFields { dscp, ttl }: IpFields) {
         let (l3, is_v6) = (self.l2_len(), self.is_v6());
@@ -208,8 +207,8 @@ impl Path {
         self.set_sum();
     }
 
-    /// The field of IPv4's checksum holds the sum of all that is the same in every frame: the length is zero, the
-    /// field too, and the sum is not complemented.
+    /// Stores in IPv4's checksum field the uncomplemented sum of all constant header bytes, with zero for length
+    /// and checksum.
     fn set_sum(&mut self) {
         if let Headers::V4 { bytes, .. } = &mut self.headers {
             let ip = &mut bytes[self.l3.into()..self.len.into()];
@@ -220,22 +219,22 @@ impl Path {
         }
     }
 
-    /// Sets the link-layer address that frames are sent from.
+    /// Sets the source link-layer address.
     pub fn set_source_mac(&mut self, mac: Mac) {
         EthernetFrame::new_unchecked(self.headers.bytes_mut()).set_src_addr(EthernetAddress(mac));
     }
 
-    /// Place of the interface.
+    /// Returns the index of the interface.
     pub fn interface(&self) -> usize {
         self.interface.into()
     }
 
-    /// Place of its port.
+    /// Returns the index of the interface's port.
     pub fn port(&self) -> usize {
         self.port.into()
     }
 
-    /// The neighbour that gets the frames.
+    /// Returns the address of the next hop.
     pub fn next_hop(&self) -> IpAddr {
         match &self.headers {
             Headers::V4 { next_hop, .. } => (*next_hop).into(),
@@ -243,7 +242,7 @@ impl Path {
         }
     }
 
-    /// The same way for another protocol than TCP.
+    /// Returns the same path for a protocol other than TCP.
     pub fn carrying(mut self, protocol: IpProtocol) -> Path {
         let at = self.l2_len() + if self.is_v6() { IPV6_PROTOCOL } else { IPV4_PROTOCOL };
         self.headers.bytes_mut()[at] = protocol.into();
@@ -251,7 +250,7 @@ impl Path {
         self
     }
 
-    /// The addresses, ours first.
+    /// Returns local and remote address.
     pub fn addresses(&self) -> (IpAddr, IpAddr) {
         let ip = &self.headers.bytes()[self.l2_len()..];
         let v4 = |at: usize| IpAddr::from(<[u8; 4]>::try_from(&ip[at..at + 4]).unwrap_or_default());
@@ -268,38 +267,38 @@ impl Path {
         self.headers.bytes_mut()[..6].copy_from_slice(&mac);
     }
 
-    /// Bytes in front of a segment.
+    /// Returns the bytes in front of a segment.
     pub fn header_len(&self) -> usize {
         self.len.into()
     }
 
-    /// Bytes of the Ethernet header, its VLAN tag included.
+    /// Returns the bytes of the Ethernet header, its VLAN tag included.
     pub fn l2_len(&self) -> usize {
         self.l3.into()
     }
 
-    /// Bytes of the IP header.
+    /// Returns the bytes of the IP header.
     pub fn l3_len(&self) -> usize {
         usize::from(self.len - self.l3)
     }
 
-    /// Bytes of an MTU that a TCP segment does not count: the IP header and the fixed TCP header.
+    /// Returns the bytes of an MTU outside the TCP payload: the IP header and the fixed TCP header.
     pub fn tcp_headers(&self) -> u16 {
         self.l3_len() as u16 + TCP_HEADER_LEN
     }
 
-    /// True for IPv6.
+    /// Returns true for IPv6.
     pub fn is_v6(&self) -> bool {
         matches!(self.headers, Headers::V6(_))
     }
 
-    /// Bytes of the largest segment, TCP header included, in packets of `mtu` bytes.
+    /// Returns the bytes of the largest segment, TCP header included, in IP packets of `mtu` bytes.
     pub fn segment_limit(&self, mtu: u16) -> usize {
         usize::from(mtu) - self.l3_len()
     }
 
-    /// Completes `frame`, which has room for the headers in front and a TCP segment with a checksum of
-    /// zero in the rest. `ect`: it is sent as ECN-capable (RFC 3168 §5). `sum`: of the segment, if it is known.
+    /// Completes `frame`: room for the headers, then a TCP segment with a zero checksum. `ect`: send as
+    /// ECN-capable (RFC 3168 §5). `sum`: the segment's ones' complement sum, if known.
     pub fn finish(&self, frame: &mut [u8], how: TxChecksum, ect: bool, sum: Option<Sum>) {
         self.finish_ip(frame, how, ect);
         let at = self.header_len();
@@ -309,14 +308,14 @@ impl Path {
                 let sum = sum.map_or_else(|| checksum::sum(&frame[at..]), Sum::value);
                 checksum::segment_of(self.addresses, TCP, len, sum)
             }
-            // The device adds the rest to what it finds in the field.
+            // The device adds the segment's sum to the pseudo-header's in the field.
             ChecksumBy::Device => checksum::pseudo_header_between(self.addresses, TCP, len),
             ChecksumBy::Nobody => return,
         };
         frame[at..][TCP_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// Completes the headers of `frame`, which has room for them in front, and the rest whole.
+    /// Completes the headers of `frame`: room for the headers, then a complete payload.
     pub fn finish_ip(&self, frame: &mut [u8], how: TxChecksum, ect: bool) {
         let at = self.header_len();
         frame[..at].copy_from_slice(&self.headers.bytes()[..at]);
@@ -332,7 +331,7 @@ impl Path {
             ip[IPV4_LEN].copy_from_slice(&len.to_be_bytes());
             let sum = match how.ip_by_device {
                 true => 0,
-                // RFC 1624 §2: what is added to the header is added to its sum.
+                // RFC 1624 §2: length and ECN are added to the constant header's sum.
                 false => {
                     let known = &self.headers.bytes()[self.l2_len()..][IPV4_CHECKSUM];
                     let known = u16::from_be_bytes([known[0], known[1]]);
@@ -362,7 +361,7 @@ impl Headers {
     }
 }
 
-/// Writes the Ethernet header and tag of a frame to `destination` and returns their length.
+/// Writes a frame's Ethernet header and tag. Returns their length.
 pub fn ethernet(
     frame: &mut [u8],
     interface: &Interface,
@@ -382,8 +381,7 @@ pub fn ethernet(
     18
 }
 
-/// Writes a whole IP packet with Ethernet header into `out` behind what is there: `fill` writes the
-/// payload of `len` bytes.
+/// Appends a complete IP packet with its Ethernet header to `out`. `fill` writes the payload of `len` bytes.
 pub fn ip_frame(
     out: &mut Vec<u8>,
     interface: &Interface,
@@ -425,7 +423,7 @@ pub fn ip_frame(
             ip.set_dst_addr(d);
             40
         }
-        // The caller answers a packet: its addresses are of one family.
+        // Both addresses come from the packet being answered, so they have the same family.
         _ => 0,
     };
     fill(&mut frame[l3 + header_len..][..len]);
@@ -475,7 +473,7 @@ mod tests {
                 let at = path.header_len();
                 let sum = Sum::default().with(&frame[at..]);
                 path.finish(&mut frame, TxChecksum::SOFTWARE, vlan.is_some(), None);
-                // A sum that is known gives the same frame.
+                // A given sum results in the same frame.
                 let summed = frame.clone();
                 segment.emit(&mut frame[at..]);
                 path.finish(&mut frame, TxChecksum::SOFTWARE, vlan.is_some(), Some(sum));
@@ -490,8 +488,8 @@ mod tests {
         }
     }
 
-    // RFC 9293 §3.9.1 MUST-48, §3.9.2 MUST-49, RFC 2474 §3, RFC 3168 §5: DSCP and TTL are as told, of the interface or of
-    // the stream; ECN stays the transport's, and IPv4's checksum is right.
+    // RFC 9293 §3.9.1 MUST-48, §3.9.2 MUST-49, RFC 2474 §3, RFC 3168 §5: DSCP and TTL are those of the interface
+    // or of the stream. ECN stays the transport's, and IPv4's checksum is correct.
     #[test]
     fn dscp_and_ttl_are_configured_and_ecn_is_not() {
         let mut a =
@@ -538,10 +536,10 @@ mod tests {
         let trusted = TxChecksum { ip_by_device: false, tcp: ChecksumBy::Nobody, sctp };
         let (ip, tcp) = written(trusted);
         assert_eq!(tcp, [0, 0]);
-        // Software fills in both, and the IP header's is the same in either way of software.
+        // Software fills in both checksums. The IP header's is the same however TCP's is computed.
         let (software, tcp) = written(TxChecksum::SOFTWARE);
         assert_eq!(software, ip);
-        // RFC 1071 §3: what the device adds to the pseudo-header is the sum of the segment.
+        // RFC 1071 §3: the device adds the segment's sum to the pseudo-header's.
         let segment = checksum::sum(&[0; 30]);
         assert_eq!(tcp, (!checksum::add(pseudo, segment)).to_be_bytes());
     }

@@ -1,5 +1,5 @@
-//! What the streams and associations of one worker have found out about the paths to their peers (RFC 1191 §3,
-//! RFC 8201 §5.2), for those that come after: bounded, and forgotten after a while, since paths change.
+//! Path MTUs discovered by the streams and associations of one worker (RFC 1191 §3, RFC 8201 §5.2), for later
+//! ones. Bounded, and entries expire, since paths change.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use std::time::Duration;
 use base::Instant;
 use hashbrown::HashMap;
 
-/// How long a path MTU is remembered (RFC 1191 §6.3, RFC 8201 §5.3: ten minutes are suggested).
+/// Time for which a path MTU is remembered (RFC 1191 §6.3, RFC 8201 §5.3 suggest ten minutes).
 pub const AGE: Duration = Duration::from_secs(600);
 
-/// Place of the interface, and the peer.
+/// Index of the interface, and the peer's address.
 pub type Peer = (usize, IpAddr);
 
-/// MTUs by peer.
+/// Path MTUs in bytes, by peer.
 #[derive(Debug)]
 pub struct PathMtus {
     known: HashMap<Peer, (u16, Instant)>,
@@ -21,12 +21,12 @@ pub struct PathMtus {
 }
 
 impl PathMtus {
-    /// Remembers at most `limit` peers.
+    /// Creates a cache of at most `limit` peers.
     pub fn new(limit: usize) -> Self {
         PathMtus { known: HashMap::new(), limit }
     }
 
-    /// Stores a path MTU that a stream has found. When the cache is full the oldest entry is replaced.
+    /// Stores a path MTU that a stream has discovered. In a full cache the oldest entry is replaced.
     pub fn learn(&mut self, peer: Peer, mtu: u16, now: Instant) {
         if self.known.len() >= self.limit && !self.known.contains_key(&peer) {
             self.known.retain(|_, (_, until)| *until > now);
@@ -39,17 +39,17 @@ impl PathMtus {
         self.known.insert(peer, (mtu, now + AGE));
     }
 
-    /// What the path to this peer carries, if that is known and not too old.
+    /// Returns the path MTU of this peer, unless unknown or expired.
     pub fn get(&self, peer: Peer, now: Instant) -> Option<u16> {
         self.known.get(&peer).filter(|(_, until)| *until > now).map(|(mtu, _)| *mtu)
     }
 
-    /// Peers remembered, those that are too old included.
+    /// Returns the number of peers, expired ones included.
     pub fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// True when there are none.
+    /// Returns true if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
     }

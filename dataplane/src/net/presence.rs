@@ -1,10 +1,10 @@
-//! Being a host of a link: its own addresses are announced, other hosts that use them are found (RFC 5227; duplicate
-//! address detection of RFC 4862 §5.4), and the multicast groups that neighbour discovery needs are reported
-//! ([`groups`]).
+//! Presence on a link: announcing the interface's addresses, detecting other hosts that use them (RFC 5227;
+//! duplicate address detection of RFC 4862 §5.4), and reporting the multicast groups that neighbour discovery
+//! needs ([`groups`]).
 //!
-//! Addresses are configured by hand and used at once. RFC 5227 §2.1 and RFC 4862 §5.4 would have a host wait for
-//! seconds at each start; here the probes go out beside the traffic, and a conflict is told to the operator, as long as
-//! it lasts: after each sign of one the probes are repeated.
+//! Addresses are configured by hand and used at once. RFC 5227 §2.1 and RFC 4862 §5.4 require a host to wait for
+//! seconds at each start; here the probes are sent beside the traffic. A conflict is reported to the operator
+//! while it lasts: each sign of one repeats the probes.
 
 mod groups;
 
@@ -22,51 +22,52 @@ pub use self::groups::is_query;
 
 /// Rounds of probes (RFC 5227 §1.1: PROBE_NUM).
 const ROUNDS: u8 = 3;
-/// Between two of them at the start, and at most as much again (PROBE_MIN, PROBE_MAX).
+/// Least interval of two rounds of probes at the start; a random time up to as much again is added (PROBE_MIN,
+/// PROBE_MAX).
 const FIRST: Duration = Duration::from_secs(1);
-/// Rounds of announcements (RFC 4861 §10: MAX_NEIGHBOR_ADVERTISEMENT), of which IPv4 has two (RFC 5227 §1.1:
+/// Rounds of announcements (RFC 4861 §10: MAX_NEIGHBOR_ADVERTISEMENT). IPv4 has two (RFC 5227 §1.1:
 /// ANNOUNCE_NUM).
 const ANNOUNCEMENTS: u8 = 3;
 const ANNOUNCEMENTS_V4: u8 = 2;
-/// Between two of them (RFC 5227 §1.1: ANNOUNCE_INTERVAL; RFC 4861 §7.2.6: at least RetransTimer).
+/// Interval of announcements (RFC 5227 §1.1: ANNOUNCE_INTERVAL; RFC 4861 §7.2.6: at least RetransTimer).
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(2);
-/// Between two of them after a conflict, between two announcements that defend an address, and between two reports of
-/// it (RFC 5227 §1.1: DEFEND_INTERVAL).
+/// Interval after a conflict: of probes, of announcements that defend the address, and of reports of the conflict
+/// (RFC 5227 §1.1: DEFEND_INTERVAL).
 const LATER: Duration = Duration::from_secs(10);
 
-/// What is due on the links, by the interface's place.
+/// Actions due on the links, by interface index.
 #[derive(Debug, Default)]
 pub struct Presence {
     links: Vec<Link>,
-    /// The earliest of all.
+    /// The earliest due time of all links.
     next: MaybeInstant,
 }
 
 #[derive(Debug, Default)]
 struct Link {
-    /// When the next round of probes is due.
+    /// Due time of the next round of probes.
     probe: MaybeInstant,
-    /// Rounds that were made, since the start or the last conflict.
+    /// Rounds of probes since the start or the last conflict.
     rounds: u8,
-    /// When the next round of announcements is due.
+    /// Due time of the next round of announcements.
     announce: MaybeInstant,
-    /// Rounds of announcements that were made.
+    /// Rounds of announcements sent.
     announced: u8,
-    /// When it last began.
+    /// Time of the last [`begin`](Presence::begin).
     begun: MaybeInstant,
-    /// The groups that are reported.
+    /// The reported multicast groups.
     groups: Groups,
-    /// The addresses that were seen elsewhere, and when that was reported, and they were defended, the last time.
+    /// Addresses in conflict, with the time at which the conflict was last reported and the address defended.
     conflicts: Vec<(IpAddr, Instant)>,
     jitter: Jitter,
 }
 
-/// Makes the times of this host differ from those of others.
+/// Randomises the times of this host against those of other hosts.
 #[derive(Debug, Default)]
 struct Jitter(u32);
 
 impl Jitter {
-    /// Less than `most`, another one each time.
+    /// Returns a pseudo-random time below `most`.
     fn below(&mut self, most: Duration) -> Duration {
         self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         most.mul_f64(f64::from(self.0 >> 8) / f64::from(1 << 24))
@@ -74,7 +75,7 @@ impl Jitter {
 }
 
 impl Presence {
-    /// Nothing is due on so many links.
+    /// Creates the state of these interfaces, with no action due.
     pub fn new(interfaces: &[Interface]) -> Self {
         let link = |interface: &Interface| {
             let [.., b, c, d, e] = interface.mac;
@@ -83,8 +84,8 @@ impl Presence {
         Presence { links: interfaces.iter().map(link).collect(), next: MaybeInstant::NONE }
     }
 
-    /// Probes and announces the addresses of this interface and reports its groups, from now on: at the start, and
-    /// when its link comes up. A link that flaps makes one round a second at most.
+    /// Starts to probe and announce the addresses of this interface and to report its groups: at the start, and
+    /// when its link comes up. A flapping link makes at most one round a second.
     pub fn begin(&mut self, at: usize, now: Instant) {
         let Some(link) = self.links.get_mut(at) else { return };
         let start = match link.begun.get() {
@@ -93,7 +94,7 @@ impl Presence {
             None => now,
         };
         link.begun = Some(start).into();
-        // A conflict that is over does not keep addresses from being announced.
+        // Conflicts that are over do not prevent announcements.
         link.conflicts.retain(|(_, last)| now.saturating_since(*last) < LATER);
         (link.probe, link.rounds) = (Some(start).into(), 0);
         (link.announce, link.announced) = (Some(start).into(), 0);
@@ -101,13 +102,13 @@ impl Presence {
         self.plan();
     }
 
-    /// When [`poll`](Self::poll) is to be called next.
+    /// Returns the time of the next [`poll`](Self::poll).
     #[inline]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.next.get()
     }
 
-    /// Sends what is due.
+    /// Sends all packets that are due.
     #[cold]
     pub fn poll(&mut self, interfaces: &[Interface], now: Instant, out: &mut Outbox) {
         for (link, interface) in self.links.iter_mut().zip(interfaces) {
@@ -122,7 +123,8 @@ impl Presence {
         self.plan();
     }
 
-    /// Another host uses `address`, which is ours. Returns whether that is to be reported: once in a while for each.
+    /// Processes the use of our `address` by another host. Returns true if it is to be reported: every ten seconds
+    /// at most for each address.
     #[cold]
     pub fn conflict(
         &mut self,
@@ -139,7 +141,7 @@ impl Presence {
             None => link.conflicts.push((address, now)),
         }
         if let IpAddr::V4(address) = address {
-            // RFC 5227 §2.4 (b), (c): it is defended, and not given up.
+            // RFC 5227 §2.4 (b), (c): the address is defended and kept.
             arp::announce(interface, address, out);
         }
         (link.probe, link.rounds) = (Some(now + LATER).into(), 0);
@@ -148,10 +150,10 @@ impl Presence {
         true
     }
 
-    /// A query of MLD, with its source and hop limit: it is answered later, if it `may` be.
+    /// Processes an MLD query with its source and hop limit. It is answered later, if `may` allows.
     ///
     /// # Errors
-    /// It is none, or is not for us, or there are too many.
+    /// It is not a query, is not for us, or exceeds the rate limit.
     #[cold]
     pub fn query(
         &mut self,
@@ -182,7 +184,7 @@ impl Presence {
 }
 
 impl Link {
-    /// One round: a probe for each address. At the start besides the groups, unless another host has an address.
+    /// Sends a probe for each address. Reports the groups too, unless an address is in conflict.
     fn round(&mut self, interface: &Interface, now: Instant, out: &mut Outbox) {
         for address in interface.addresses() {
             match address {
@@ -201,7 +203,7 @@ impl Link {
         self.probe = (self.rounds < ROUNDS).then_some(now + pause).into();
     }
 
-    /// One round of announcements, unless another host has an address (RFC 5227 §2.3, RFC 4861 §7.2.6).
+    /// Sends one round of announcements, unless an address is in conflict (RFC 5227 §2.3, RFC 4861 §7.2.6).
     fn announce(&mut self, interface: &Interface, now: Instant, out: &mut Outbox) {
         self.announce = MaybeInstant::NONE;
         if !self.conflicts.is_empty() {

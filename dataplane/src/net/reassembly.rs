@@ -1,5 +1,5 @@
-//! Packets that were cut on their way are put together again (RFC 791 §3.2, RFC 8200 §4.5), within a small
-//! bound: TCP and SCTP avoid fragments where they can, so legitimate ones are few, and attackers can send any number.
+//! Reassembly of fragmented packets (RFC 791 §3.2, RFC 8200 §4.5) within small bounds. TCP and SCTP avoid
+//! fragments where they can, so legitimate ones are few, while attackers can send any number.
 //!
 //! ```text
 //!  0        8                                          total
@@ -7,16 +7,16 @@
 //!    the first one brings the headers     the last one brings the end
 //! ```
 //!
-//! Invariants: at most so many packets and bytes, of one peer (a /64 of IPv6) at most a quarter of either; every packet
-//! goes after its time-out, whole or not. When there is no room the oldest packet is dropped. Pieces that
-//! overlap are never merged: the whole packet is thrown away, and what comes of it later (RFC 5722, for
-//! IPv4 too); a piece that comes twice is no overlap (RFC 8200 §4.5).
+//! Invariants: packets and bytes are bounded, and one peer (a /64 of IPv6) has at most a quarter of either. Every
+//! packet is freed at its time-out, complete or not. Without room, the oldest packet is dropped. Overlapping
+//! fragments are never merged: the whole packet is discarded, with all its later fragments (RFC 5722, applied to
+//! IPv4 too). A duplicate fragment is not an overlap (RFC 8200 §4.5).
 //!
-//! A piece costs the same however many packets and pieces there are: packets and peers are found by keyed hashes, and
-//! what they cost is counted as it changes.
+//! The cost per fragment is independent of the number of packets and fragments: packets and peers are found by
+//! keyed hashes, and their sizes are counted as they change.
 //!
-//! Left out: no ICMP time exceeded is sent; only TCP's and SCTP's packets, SCTP's also in UDP, are put together,
-//! since nothing else that is used here is ever larger than a frame.
+//! Left out: ICMP time exceeded is not sent. Only packets of TCP and SCTP, the latter also in UDP, are
+//! reassembled: no other protocol used here exceeds a frame.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -32,24 +32,24 @@ use super::protocol::{TCP, UDP, UDP_HEADER};
 use crate::checksum;
 use crate::drops::DropReason;
 
-/// Time for all pieces of a packet to come.
+/// Reassembly time-out of a packet.
 pub const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Pieces of one packet: the longest one in packets of 576 bytes.
+/// Most fragments of a packet: enough for the longest one in fragments of 576 bytes.
 const MAX_PIECES: usize = 128;
-/// Entries of packets that are gone, of which that many cost nothing.
+/// Stale queue entries tolerated before compaction, if the packet limit is smaller.
 const FEW: usize = 16;
-/// What one peer may take of all.
+/// One peer may have at most one part in this many of all packets and bytes.
 const SHARE: usize = 4;
-/// What a piece and a packet take besides their bytes.
+/// Bytes accounted for a fragment and for a packet, besides their data.
 const PIECE_COST: usize = 64;
 const PACKET_COST: usize = 256;
-/// Bytes of the shortest TCP header: a piece that begins or ends inside it hides flags and ports from
-/// filters (RFC 1858 §3, RFC 3128, RFC 7112).
+/// Bytes of the shortest TCP header. A fragment that begins or ends inside it hides flags and ports from filters
+/// (RFC 1858 §3, RFC 3128, RFC 7112).
 const TCP_HEADER: usize = 20;
-/// SCTP's common header and the header of a chunk (RFC 9260 §3).
+/// Bytes of SCTP's common header and one chunk header (RFC 9260 §3).
 const SCTP_HEADERS: usize = 16;
-/// Bytes of an IP packet's payload (RFC 791 §3.1, RFC 8200 §3).
+/// Largest payload of an IP packet in bytes (RFC 791 §3.1, RFC 8200 §3).
 const MAX_PAYLOAD: usize = 65_535;
 
 const IPV6_HEADER: usize = 40;
@@ -57,44 +57,46 @@ const IPV6_HEADER: usize = 40;
 const NOT_ECT: u8 = 0;
 const CE: u8 = 3;
 
-/// A piece of a packet, as [`demux`](super::demux::demux) finds it.
+/// A fragment, as [`demux`](super::demux::demux) finds it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fragment {
-    /// Who sent it.
+    /// The sender.
     pub source: IpAddr,
     /// One of our addresses.
     pub destination: IpAddr,
-    /// What is in the packet: TCP, SCTP, or UDP.
+    /// Protocol of the packet: TCP, SCTP, or UDP.
     pub protocol: u8,
-    /// Its packet's identification; 16 bits in IPv4.
+    /// The packet's identification; 16 bits in IPv4.
     pub id: u32,
-    /// Bytes of the packet's payload before it.
+    /// Offset in the packet's payload, in bytes.
     pub offset: usize,
-    /// More pieces follow.
+    /// True if more fragments follow.
     pub more: bool,
-    /// Where its IP header begins in the frame.
+    /// Offset of the IP header in the frame.
     pub ip: usize,
-    /// Its own bytes in the frame.
+    /// The fragment's data in the frame.
     pub payload: Range<usize>,
 }
 
-/// What became of a piece.
+/// Result of adding a fragment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// Others are missing.
+    /// Other fragments are missing.
     Waiting,
-    /// The packet is whole: a frame without trace of the cuts. The checksum of what is in it has not been verified.
+    /// The packet is complete: a frame as if it had not been fragmented. The checksum of its payload has not been
+    /// verified.
     Whole(Vec<u8>),
 }
 
-/// Packets of which not all pieces have come, of one worker.
+/// One worker's incomplete packets.
 #[derive(Debug)]
 pub struct Reassembly {
     packets: HashTable<Packet>,
     peers: HashTable<Peer>,
-    /// In the order in which they began, and so of their deadlines. The first one is there; others may be gone.
+    /// Packets in the order of their first fragments and so of their deadlines. The first entry is live; later
+    /// ones may be stale.
     begun: VecDeque<Begun>,
-    /// Packets begun so far.
+    /// Number of packets begun so far.
     serial: u64,
     hash: SipHasher13,
     max_packets: usize,
@@ -102,7 +104,7 @@ pub struct Reassembly {
     bytes: usize,
 }
 
-/// Where a packet is, if it is there still.
+/// Queue entry of a packet, which may have been freed.
 #[derive(Clone, Copy, Debug)]
 struct Begun {
     hash: u64,
@@ -110,7 +112,7 @@ struct Begun {
     deadline: Instant,
 }
 
-/// What a peer takes.
+/// Packets and bytes of a peer.
 #[derive(Debug)]
 struct Peer {
     id: PeerId,
@@ -124,18 +126,18 @@ struct Packet {
     key: Key,
     hash: u64,
     serial: u64,
-    /// Bytes that its pieces and it take.
+    /// Bytes accounted for the packet and its fragments.
     cost: usize,
-    /// Bytes of its pieces.
+    /// Bytes of data received.
     have: usize,
-    /// Frame up to the payload, of the first piece.
+    /// The first fragment's frame up to the payload.
     head: Option<Box<[u8]>>,
-    /// By offset, no two of them overlapping.
+    /// Fragments by offset, without overlap.
     pieces: Vec<(usize, Box<[u8]>)>,
     total: Option<usize>,
-    /// Codepoints of RFC 3168 that its pieces had, one bit for each.
+    /// ECN codepoints of the fragments (RFC 3168), one bit for each.
     ecn: u8,
-    /// Thrown away; stays to catch what comes late.
+    /// True if the packet was discarded. The entry stays to catch late fragments.
     spoilt: bool,
 }
 
@@ -178,8 +180,8 @@ fn v6(address: IpAddr) -> [u8; 16] {
 }
 
 impl Reassembly {
-    /// Room for so many packets and bytes; the bytes count what keeping them costs. `key` is secret: peers cannot choose
-    /// packets whose hashes collide.
+    /// Creates a reassembly bounded by packets and bytes; the bytes include the cost of bookkeeping. `key` is
+    /// secret, so that peers cannot choose packets whose hashes collide.
     pub fn new(packets: usize, bytes: usize, key: [u8; 16]) -> Self {
         Reassembly {
             packets: HashTable::new(),
@@ -193,11 +195,11 @@ impl Reassembly {
         }
     }
 
-    /// Takes a piece out of a frame that arrived on the interface at this place. Returns what became of
-    /// it, and how many packets were dropped.
+    /// Adds a fragment of a frame that arrived on the interface at this index. Returns the result and how many
+    /// packets were evicted.
     ///
     /// # Errors
-    /// Why it was dropped, perhaps with its whole packet.
+    /// The reason of the drop, perhaps of the whole packet.
     pub fn input(
         &mut self,
         interface: usize,
@@ -212,7 +214,7 @@ impl Reassembly {
         let known = self.packets.find(hash, |p| p.key == key).is_some();
         let cost = fragment.payload.len() + PIECE_COST + PACKET_COST;
         let evicted = self.make_room(peer, cost, !known)?;
-        // It may be among those that were dropped.
+        // The packet may be among the evicted ones.
         if !known || evicted > 0 && self.packets.find(hash, |p| p.key == key).is_none() {
             self.begin(key, hash, peer, now + TIMEOUT);
         }
@@ -231,7 +233,7 @@ impl Reassembly {
         whole.map(|frame| (Outcome::Whole(frame), evicted)).ok_or(DropReason::FragmentBad)
     }
 
-    /// Throws away what is too old; returns how many packets.
+    /// Frees packets past their deadline. Returns how many.
     pub fn expire(&mut self, now: Instant) -> u64 {
         let mut expired = 0;
         while self.begun.front().is_some_and(|p| p.deadline <= now) {
@@ -241,34 +243,34 @@ impl Reassembly {
         expired
     }
 
-    /// When [`expire`](Self::expire) has something to do.
+    /// Returns the time of the next [`expire`](Self::expire).
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.begun.front().map(|p| p.deadline)
     }
 
-    /// Packets begun.
+    /// Returns the number of incomplete and discarded packets in memory.
     pub fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// True when there are none.
+    /// Returns true if there are no packets.
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }
 
-    /// Bytes in use, at most the limit given to [`new`](Self::new).
+    /// Returns the bytes in use, at most the limit given to [`new`](Self::new).
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Who sent a packet, with the hash of it.
+    /// Returns the peer that sent a packet, with its hash.
     fn peer(&self, source: IpAddr) -> (u64, PeerId) {
         let id = PeerId::of(source);
         (self.hash.hash(&id.bytes()), id)
     }
 
-    /// A peer past its share is refused, so that it cannot drive others out; the oldest packets are dropped
-    /// to the rest.
+    /// Evicts the oldest packets until there is room. A peer past its share is refused, so that it cannot evict
+    /// others.
     fn make_room(
         &mut self,
         (peer, id): (u64, PeerId),
@@ -298,7 +300,7 @@ impl Reassembly {
         self.serial += 1;
         let serial = self.serial;
         self.packets.insert_unique(hash, Packet::new(key, hash, serial), |p| p.hash);
-        // Those that became whole leave their entries behind.
+        // Completed packets leave stale entries behind.
         if self.begun.len() >= 2 * self.max_packets.max(FEW) {
             let packets = &self.packets;
             self.begun.retain(|b| packets.find(b.hash, |p| p.serial == b.serial).is_some());
@@ -307,7 +309,7 @@ impl Reassembly {
         self.count(peer, (0, 0), (1, PACKET_COST));
     }
 
-    /// A peer takes other packets and bytes than before.
+    /// Updates the accounts of a peer and of all.
     fn count(&mut self, (hash, id): (u64, PeerId), before: (usize, usize), after: (usize, usize)) {
         if before == after {
             return;
@@ -340,7 +342,7 @@ impl Reassembly {
         self.forget_gone();
     }
 
-    /// The oldest entry is of a packet that is there.
+    /// Removes stale entries from the front, so that the oldest one is live.
     fn forget_gone(&mut self) {
         while let Some(oldest) = self.begun.front()
             && self.packets.find(oldest.hash, |p| p.serial == oldest.serial).is_none()
@@ -350,10 +352,10 @@ impl Reassembly {
     }
 }
 
-/// The requirements on a single fragment.
+/// Checks the requirements on a single fragment.
 fn check(fragment: &Fragment) -> Result<(), DropReason> {
     let (start, len) = (fragment.offset, fragment.payload.len());
-    // RFC 791 §3.2, RFC 8200 §4.5: all but the last are whole units of eight bytes.
+    // RFC 791 §3.2, RFC 8200 §4.5: all fragments but the last have whole units of eight bytes.
     if len == 0 || fragment.more && !len.is_multiple_of(8) || start + len > MAX_PAYLOAD {
         return Err(DropReason::FragmentBad);
     }
@@ -426,7 +428,8 @@ impl Packet {
         self.head.is_some() && self.total == Some(self.have)
     }
 
-    /// The frame as it would have come uncut; `None` when its marks contradict each other (RFC 3168 §5.3).
+    /// Joins the fragments to the original frame. Returns `None` if their ECN codepoints are contradictory (RFC
+    /// 3168 §5.3).
     fn join(self) -> Option<Vec<u8>> {
         let (head, total) = (self.head?, self.total?);
         let marked = self.ecn & 1 << CE != 0;
@@ -458,12 +461,13 @@ impl Packet {
     }
 }
 
-/// The ECN field of an IP header.
+/// Returns the ECN field of an IP header.
 fn ecn(ip: &[u8]) -> u8 {
     if ip[0] >> 4 == 4 { ip[1] & 3 } else { ip[1] >> 4 & 3 }
 }
 
-/// Where the IPv4 header begins that ends this piece of a frame, with or without a VLAN tag before it.
+/// Returns the offset of the IPv4 header at the end of `head`, behind an Ethernet header with or without a VLAN
+/// tag.
 fn ipv4_at(head: &[u8]) -> Option<usize> {
     let tagged = head.get(12..14) == Some(&[0x81, 0]);
     Some(if tagged { 18 } else { 14 }).filter(|&at| at < head.len())

@@ -1,4 +1,5 @@
-//! How SCTP's packets go: in IP, or in UDP (RFC 6951) where middleboxes know nothing else.
+//! The headers in front of SCTP packets: directly in IP, or in UDP (RFC 6951) to pass middleboxes that do not
+//! support SCTP.
 //!
 //! ```text
 //!  | Ethernet, VLAN | IP | SCTP packet ...
@@ -16,16 +17,16 @@ use port_kind::policy::IpFields;
 /// UDP ports of an encapsulated association.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UdpPorts {
-    /// Ours.
+    /// Our UDP port.
     pub local: u16,
-    /// The peer's; that of the last packet that was its own (RFC 6951 §5.4).
+    /// The peer's UDP port: that of its last accepted packet (RFC 6951 §5.4).
     pub remote: u16,
 }
 
-/// The way of one association's packets.
+/// The path of one association's packets.
 #[derive(Clone, Debug)]
 pub struct SctpPath {
-    /// The way of IP packets.
+    /// Path of the IP packets.
     pub path: Path,
     udp: Option<UdpPorts>,
 }
@@ -45,24 +46,24 @@ impl AsMut<Path> for SctpPath {
 }
 
 impl SctpPath {
-    /// SCTP along `path`, in UDP if there are ports for it.
+    /// Creates the SCTP path over `path`, in UDP if `udp` has ports.
     pub fn new(path: Path, udp: Option<UdpPorts>) -> Self {
         let protocol = if udp.is_some() { IpProtocol::Udp } else { SCTP };
         SctpPath { path: path.carrying(protocol), udp }
     }
 
-    /// As [`Path::with_fields`].
+    /// Replaces IP header fields as [`Path::with_fields`] does.
     #[must_use]
     pub fn with_fields(self, fields: IpFields) -> Self {
         SctpPath { path: self.path.with_fields(fields), ..self }
     }
 
-    /// The UDP ports.
+    /// Returns the UDP ports, if encapsulated.
     pub fn udp(&self) -> Option<UdpPorts> {
         self.udp
     }
 
-    /// The peer's UDP port has changed: it is behind a NAT (RFC 6951 §5.4).
+    /// Sets the peer's UDP port, which a NAT has changed (RFC 6951 §5.4).
     pub fn set_peer_port(&mut self, port: u16) {
         if let Some(udp) = &mut self.udp {
             udp.remote = port;
@@ -74,23 +75,23 @@ impl SctpPath {
         self.path.set_mac(mac);
     }
 
-    /// Bytes in front of an SCTP packet.
+    /// Returns the bytes in front of an SCTP packet.
     pub fn header_len(&self) -> usize {
         self.path.header_len() + self.udp_len()
     }
 
-    /// Of these, those that an MTU counts.
+    /// Returns the header bytes that an MTU includes.
     pub fn ip_len(&self) -> usize {
         self.path.l3_len() + self.udp_len()
     }
 
-    /// Bytes of the largest SCTP packet in IP packets of `mtu` bytes.
+    /// Returns the bytes of the largest SCTP packet in IP packets of `mtu` bytes.
     pub fn packet_limit(&self, mtu: u16) -> usize {
         self.path.segment_limit(mtu).saturating_sub(self.udp_len())
     }
 
-    /// Completes `frame`, which has room for the headers in front and an SCTP packet, checksum and all unless the device
-    /// fills it in, in the rest.
+    /// Completes `frame`: room for the headers, then an SCTP packet, with its checksum unless the device fills it
+    /// in.
     pub fn finish(&self, frame: &mut [u8], how: TxChecksum) {
         if let Some(UdpPorts { local, remote }) = self.udp {
             let datagram = &mut frame[self.path.header_len()..];
@@ -99,7 +100,8 @@ impl SctpPath {
             datagram[2..4].copy_from_slice(&remote.to_be_bytes());
             datagram[4..6].copy_from_slice(&len.to_be_bytes());
             datagram[6..8].fill(0);
-            // RFC 6951 §5.3: computed also where IPv4 would let it out; the device would take it for TCP's.
+            // RFC 6951 §5.3: computed although IPv4 allows to omit it. In software, since the device would take
+            // UDP for TCP.
             let (source, destination) = self.path.addresses();
             let sum = match checksum::segment(source, destination, UDP, datagram) {
                 0 => u16::MAX,
@@ -110,7 +112,7 @@ impl SctpPath {
         self.path.finish_ip(frame, how, false);
     }
 
-    /// Who fills in which checksum of a packet.
+    /// Returns the part that fills in each checksum of a packet.
     pub fn offload(&self, how: TxChecksum) -> TxChecksum {
         how.of_sctp(self.udp.is_some())
     }
@@ -180,7 +182,7 @@ mod tests {
             let mut bad = frame.clone();
             *bad.last_mut().unwrap() ^= 1;
             assert_eq!(read(&bad, Some(9899)), Err(DropReason::L4Checksum));
-            // RFC 768, RFC 8200 §8.1: no checksum is one over IPv4 alone.
+            // RFC 768, RFC 8200 §8.1: no checksum is allowed over IPv4 only.
             let mut none = frame;
             let at = none.len() - PACKET.len() - 2;
             none[at..at + 2].fill(0);

@@ -1,4 +1,4 @@
-//! Dialogues of two stacks without TCP: resolution, echo, ICMP errors, and what is ignored.
+//! Dialogues of two stacks without TCP: resolution, echo, ICMP errors, and ignored packets.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -14,7 +14,7 @@ use smoltcp::wire::IpProtocol;
 
 const NOW: Instant = Instant::from_millis(1000);
 
-/// An interface of host `n`: 10.0.0.n and 2001:db8::n.
+/// Returns an interface of host `n`: 10.0.0.n and 2001:db8::n.
 pub(super) fn config(n: u8, vlan: Option<u16>) -> InterfaceConfig {
     InterfaceConfig {
         ip: Default::default(),
@@ -53,7 +53,7 @@ impl Host {
         frames
     }
 
-    /// Takes a frame as a worker does, claims included.
+    /// Processes a frame as a worker does, including claims.
     fn input(&mut self, frame: &[u8]) -> Result<Notice, DropReason> {
         let packet = demux(frame, 0, L4Check::Unknown, &self.stack.interfaces)?;
         let notice = self.stack.control(&packet, frame, NOW, &mut self.out)?;
@@ -88,7 +88,7 @@ fn two_hosts_find_each_other() {
             assert_eq!(a.resolve(b_addr), Resolution::Wait { solicit: true });
             let [question] = &a.take()[..] else { panic!("one question") };
             assert!(matches!(b.input(question), Ok(Notice::Neighbour(..))));
-            // Who asks will be answered: B knows A without asking.
+            // A host that solicits will be answered: B has learned A from A's solicitation.
             assert_eq!(b.known(a_addr), Some(mac(1)));
             let [answer] = &b.take()[..] else { panic!("one answer") };
             assert!(a.input(answer).is_ok());
@@ -144,7 +144,7 @@ fn a_forged_advertisement_neither_makes_nor_moves_an_entry() {
         b.input(&question).unwrap();
         mallory.input(&question).unwrap();
         a.input(&b.take()[0]).unwrap();
-        // The same answer, from another host, late.
+        // The same answer, late, from another host.
         assert!(a.input(&mallory.take()[0]).is_ok());
         assert_eq!(a.known(address), Some(mac(2)));
     }
@@ -194,7 +194,7 @@ fn echo_is_answered_byte_for_byte_up_to_the_rate_limit() {
         assert_eq!(reply[header], if v6 { 129 } else { 0 });
         assert_eq!(reply[header + 4..], request[header + 4..]);
         assert_eq!((&reply[..6], &reply[6..12]), (&mac(1)[..], &mac(2)[..]));
-        // It arrives whole: the checksums are right, and it was not requested.
+        // The reply arrives intact, with correct checksums, but was not requested.
         let mut a = a;
         assert_eq!(a.input(reply), Err(DropReason::IcmpIgnored));
         assert_eq!(b.input(&request), Ok(Notice::Echoed));
@@ -202,12 +202,12 @@ fn echo_is_answered_byte_for_byte_up_to_the_rate_limit() {
     }
 }
 
-/// A report that a packet of 1500 bytes from 10.0.0.2 (or its IPv6 like) port 7 did not pass.
+/// Returns a report that a packet of 1500 bytes from 10.0.0.2 (or its IPv6 equivalent) port 7 was too big.
 fn too_big(v6: bool, mtu: u32) -> Vec<u8> {
     report(v6, mtu, IpProtocol::Tcp, &[0, 7, 0, 8, 1, 2, 3, 4])
 }
 
-/// Such a report that quotes these bytes of what was in the packet.
+/// Returns a report that quotes these bytes of the packet's payload.
 fn report(v6: bool, mtu: u32, quoted: IpProtocol, quote: &[u8]) -> Vec<u8> {
     let a = Host::new(1, None);
     let (us, peer) = if v6 { (self::v6(2), self::v6(1)) } else { (v4(2), v4(1)) };
@@ -259,15 +259,16 @@ fn too_big_is_believed_within_reason() {
             trouble: Trouble::TooBig(1400),
         };
         assert_eq!(b.input(&too_big(v6, 1400)), Ok(Notice::Icmp(expected)));
-        // RFC 5927 §7: neither an increase nor an absurdity, nor what would have let it pass.
+        // RFC 5927 §7: neither an increased MTU, nor an impossible one, nor one that the packet would have
+        // fitted.
         for mtu in [1500, 9000, least - 1, 1480 + if v6 { 20 } else { 0 }] {
             assert_eq!(b.input(&too_big(v6, mtu)), Err(DropReason::IcmpSize), "{mtu}");
         }
     }
 }
 
-// RFC 9260 §10: the tag of the packet stands where TCP has its sequence number, and an INIT's own in it;
-// RFC 6951 §5.5: in UDP all of that comes eight bytes later.
+// RFC 9260 §10: the packet's verification tag is at the offset of TCP's sequence number, and an INIT's own tag in
+// the INIT. RFC 6951 §5.5: in UDP all offsets are eight bytes larger.
 #[test]
 fn reports_about_sctp_bring_the_tag() {
     let packet = [0, 7, 0, 8, 1, 2, 3, 4];

@@ -1,10 +1,10 @@
-//! One user for each network interface of Linux among the ports that use packet sockets: each socket receives all frames, and
-//! both would answer. (Of AF_XDP the kernel refuses a second socket itself.)
+//! Exclusive use of a Linux interface by ports with packet sockets. Each packet socket receives all frames, so
+//! two ports on one interface would both answer. For AF_XDP the kernel itself refuses a second socket.
 //!
-//! A claim is a packet socket (packet(7)) with a protocol number of ours, bound to the interface. The kernel lists it in
-//! `/proc/net/packet` to all processes of the network namespace, also those of other users and containers, and closes it with
-//! the process. Opening one takes `CAP_NET_RAW`, as the port does. Abstract socket names and lock files that several users can
-//! open do not serve: a user without privileges could hold them.
+//! A claim is a packet socket (packet(7)) with a protocol number of ours, bound to the interface. The kernel
+//! lists it in `/proc/net/packet` for all processes of the network namespace, including those of other users and
+//! containers, and closes it with the process. Opening one requires `CAP_NET_RAW`, as the port does. Abstract
+//! socket names and lock files that several users can open are unsuitable: an unprivileged user could hold them.
 
 use std::fs;
 use std::io;
@@ -12,21 +12,21 @@ use std::os::fd::OwnedFd;
 
 use super::{PortConfig, PortError, PortKind};
 
-/// Protocol number of claims. No frame has one below 0x0600 apart from the few of `linux/if_ether.h`, so the socket receives
-/// nothing.
+/// Protocol number of claims. Frames below 0x0600 have only the few numbers of `linux/if_ether.h`, so the socket
+/// receives no frames.
 const PROTOCOL: u16 = 0x00dd;
 
 /// Packet sockets of the calling thread's network namespace.
 const SOCKETS: &str = "/proc/thread-self/net/packet";
 
-/// Held while the interface is in use.
+/// A claim on an interface, held until it is dropped.
 #[derive(Debug)]
 pub(super) struct Claim(#[expect(dead_code, reason = "held, not read")] OwnedFd);
 
-/// Claims the interface of a port, if it has one.
+/// Claims the interface of a port. Returns `None` if the port has none to claim.
 ///
 /// # Errors
-/// Another process, or another port of this one, has it; or packet sockets cannot be opened or listed.
+/// Another process, or another port of this one, holds the claim; or packet sockets cannot be opened or listed.
 pub(super) fn claim(config: &PortConfig) -> Result<Option<Claim>, PortError> {
     let PortKind::AfPacket { device } = &config.kind else { return Ok(None) };
     if config.shares_interface {
@@ -53,7 +53,7 @@ pub(super) fn claim_interface(port: &str, device: &str) -> Result<Claim, PortErr
     }
 }
 
-/// Opens a claim, and looks for another one afterwards: of two processes at once, at least one finds the other's.
+/// Opens a claim, then looks for another one. Of two concurrent processes at least one finds the other's.
 fn open(device: &str) -> io::Result<(Claim, Option<Listed>)> {
     let socket = dpdk::packet_socket(device, PROTOCOL)?;
     let own = rustix::fs::fstat(&socket)?.st_ino;
@@ -66,7 +66,7 @@ fn open(device: &str) -> io::Result<(Claim, Option<Listed>)> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Listed {
     protocol: u16,
-    /// Index of the interface that it is bound to.
+    /// Index of the interface that the socket is bound to.
     interface: i32,
     user: u32,
     inode: u64,
@@ -85,14 +85,15 @@ impl Listed {
     }
 }
 
-/// The claim of another socket on the interface of ours.
+/// Returns the claim of another socket on the interface of socket `own` (inode).
 fn other(listed: &str, own: u64) -> Option<Listed> {
     let claims = || listed.lines().filter_map(Listed::parse).filter(|at| at.protocol == PROTOCOL);
     let interface = claims().find(|claim| claim.inode == own)?.interface;
     claims().find(|claim| claim.interface == interface && claim.inode != own)
 }
 
-/// The process that has a claim. By its user where `/proc` does not show its descriptors (other users', and in the sandbox).
+/// Returns a description of the process that holds a claim: its user if `/proc` does not show its descriptors
+/// (other users' processes, and in the sandbox).
 fn holder(claim: &Listed) -> String {
     match process_of(claim.inode) {
         Some(pid) if pid == std::process::id() => "another port of this process".into(),

@@ -1,9 +1,9 @@
-//! The interface of Linux under a port. Its properties change while the port is open: the host's administrator, a
-//! container runtime or a reloaded driver deletes it, makes it again, renames it, or changes its address, MTU and state.
+//! The Linux interface under a port. It may change while the port is open: the host's administrator, a container
+//! runtime or a reloaded driver deletes, recreates or renames it, or changes its address, MTU and state.
 //!
 //! [`Port::look`] compares the interface with the one that the port is bound to. An `af_packet` port can be
-//! [bound again](Port::rebind); the drivers of `af_xdp` and `tap` do not return all of their buffers and queues, so
-//! such a port stays down until the process restarts.
+//! [bound again](Port::rebind). The drivers of `af_xdp` and `tap` do not return all of their buffers and queues,
+//! so such a port stays down until the process restarts.
 
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -12,23 +12,23 @@ use dpdk::LinkState;
 
 use super::{Port, PortError, PortKind, claim};
 
-/// A difference between a port and its interface of Linux.
+/// A difference between a port and its Linux interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DeviceFault {
-    /// This network namespace has no interface of that name.
+    /// The network namespace has no interface of that name.
     Missing,
-    /// The interface was deleted and made again; the port is not bound to the new one.
+    /// The interface was deleted and recreated; the port is not bound to the new one.
     Replaced,
-    /// The interface has another name. The port still works.
+    /// The interface has this name now. The port still works.
     Renamed(String),
     /// The interface is administratively down.
     Down,
-    /// The interface carries shorter packets than the port: its MTU, bytes.
+    /// The interface's MTU in bytes, which is smaller than the port's.
     Mtu(u32),
 }
 
 impl DeviceFault {
-    /// True if the port neither receives nor sends before it is bound again.
+    /// Returns true if the port neither receives nor sends until it is bound again.
     pub fn is_fatal(&self) -> bool {
         match self {
             DeviceFault::Missing | DeviceFault::Replaced => true,
@@ -37,27 +37,27 @@ impl DeviceFault {
     }
 }
 
-/// A port's link and interface at one moment.
+/// State of a port's link and interface at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceView {
-    /// The link. It is down while the interface has a fatal fault.
+    /// The link, down while the interface has a fatal fault.
     pub link: LinkState,
     /// The most serious fault.
     pub fault: Option<DeviceFault>,
-    /// The link-layer address that the port should have: the interface's, unless the configuration has one.
+    /// The link-layer address that the port should have: the configured one, else the interface's.
     pub mac: [u8; 6],
 }
 
-/// What a port remembers of its interface.
+/// State of a port's binding to its interface.
 #[derive(Debug)]
 pub(super) struct Binding {
     /// Index of the interface that the port is bound to; 0 without an interface.
     index: AtomicU32,
-    /// The interface was found missing since the port was bound.
+    /// True if the interface was missing at some time since the port was bound.
     missed: AtomicBool,
     /// The port's link-layer address in the low 48 bits.
     mac: AtomicU64,
-    /// The port has the interface's link-layer address.
+    /// True if the port takes the interface's link-layer address.
     follows_mac: bool,
 }
 
@@ -68,7 +68,7 @@ impl Binding {
             index: AtomicU32::new(interface.map_or(0, |interface| interface.index)),
             missed: AtomicBool::new(false),
             mac: AtomicU64::new(0),
-            // That of a TAP is the kernel's end.
+            // A TAP interface's address is that of the kernel's end.
             follows_mac: !is_configured && !matches!(kind, PortKind::Tap { .. }),
         };
         binding.set_mac(mac);
@@ -85,7 +85,7 @@ impl Binding {
     }
 }
 
-/// The interface of Linux that a port of this kind uses.
+/// Returns the Linux interface of a port of this kind.
 fn name_of(kind: &PortKind) -> Option<&str> {
     match kind {
         PortKind::AfPacket { device }
@@ -100,8 +100,8 @@ fn name_of(kind: &PortKind) -> Option<&str> {
 }
 
 impl Port {
-    /// Looks at link and interface. The queues learn of the link: while it was found down they drop what the device does
-    /// not take.
+    /// Reads the state of link and interface, and publishes the link's to the queues. While the link is down the
+    /// queues drop frames that the device does not accept.
     pub fn look(&self) -> DeviceView {
         let view = match name_of(&self.info.kind) {
             Some(name) => self.look_at(name),
@@ -139,7 +139,7 @@ impl Port {
         };
         let up = match self.info.kind {
             PortKind::Tap { .. } => self.device.link().up,
-            // These drivers say "up" for ever.
+            // These drivers always report the link as up.
             _ => interface.running,
         };
         let follows = self.binding.follows_mac && super::usable(&interface.mac);
@@ -147,27 +147,27 @@ impl Port {
         DeviceView { mac, ..view(up, fault) }
     }
 
-    /// The port's link-layer address.
+    /// Returns the port's link-layer address.
     pub fn mac(&self) -> [u8; 6] {
         self.binding.mac()
     }
 
-    /// The port has another link-layer address from now on. Workers are notified by
-    /// [`Command::PortChanged`](crate::Command::PortChanged).
+    /// Sets the port's link-layer address. [`Command::PortChanged`](crate::Command::PortChanged) notifies the
+    /// workers.
     pub fn set_mac(&self, mac: [u8; 6]) {
         self.binding.set_mac(mac);
     }
 
-    /// True if [`rebind`](Self::rebind) is possible.
+    /// Returns true if [`rebind`](Self::rebind) is possible.
     pub fn can_rebind(&self) -> bool {
         self.device.can_remake()
     }
 
-    /// Binds an `af_packet` port to the interface that has its name now. Queues stay valid; frames that waited in the
+    /// Binds an `af_packet` port to the interface that has its name now. Queues stay valid; frames waiting in the
     /// sockets are lost. Blocks for some milliseconds.
     ///
     /// # Errors
-    /// There is no such interface, or the kernel refuses. The port is down then, and the call may be repeated.
+    /// The interface does not exist, or the kernel refuses. The port is down then, and the call may be repeated.
     pub fn rebind(&self) -> Result<(), PortError> {
         let port = || self.info.name.clone();
         let name = name_of(&self.info.kind).unwrap_or_default();

@@ -1,30 +1,30 @@
-//! Why a port does not open: one sentence each, for the operator.
+//! Reasons why a port cannot be opened: one sentence each, for the operator.
 
 use std::path::PathBuf;
 
-/// Why a port does not open.
+/// Reason why a port cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
-    /// A ring's descriptor for a worker that sleeps could not be made.
+    /// An event descriptor that wakes a sleeping worker of a ring port could not be created.
     #[error("port {port:?}: an event descriptor cannot be made: {error}")]
     Descriptor {
         /// The port.
         port: String,
-        /// The system's answer.
+        /// The system's error.
         error: rustix::io::Errno,
     },
-    /// The kind or the device does not carry the MTU.
+    /// The kind or the device does not support the MTU.
     #[error("port {port:?}: MTU {mtu} is not possible: {why} carries {min} to {max} bytes")]
     Mtu {
         /// The port.
         port: String,
-        /// Asked for.
+        /// The requested MTU in bytes.
         mtu: u16,
-        /// Smallest.
+        /// Smallest possible MTU in bytes.
         min: u16,
-        /// Largest.
+        /// Largest possible MTU in bytes.
         max: u16,
-        /// What sets the limit.
+        /// The kind or device that sets the limit.
         why: &'static str,
     },
     /// The Linux interface under the port has a smaller MTU.
@@ -34,61 +34,61 @@ pub enum PortError {
     InterfaceMtu {
         /// The port.
         port: String,
-        /// Asked for.
+        /// The requested MTU in bytes.
         mtu: u16,
-        /// Linux's name.
+        /// Linux's name of the interface.
         interface: String,
-        /// What it has.
+        /// MTU of the interface in bytes.
         interface_mtu: u32,
     },
-    /// The Linux interface has a larger MTU than AF_XDP carries.
+    /// The Linux interface's MTU is larger than AF_XDP supports.
     #[error(
         "port {port:?}: interface {interface} has MTU {interface_mtu}, and AF_XDP carries at most {max}; run `ip link set {interface} mtu {max}` or less, or use kind = \"af_packet\""
     )]
     InterfaceMtuForXdp {
         /// The port.
         port: String,
-        /// Linux's name.
+        /// Linux's name of the interface.
         interface: String,
-        /// What it has.
+        /// MTU of the interface in bytes.
         interface_mtu: u32,
-        /// Most that is possible.
+        /// Largest possible MTU in bytes.
         max: u16,
     },
-    /// More queues than there are, or none.
+    /// The number of queues is 0 or above the maximum.
     #[error(
         "port {port:?}: {queues} queues are out of reach: it has 1 to {max}; let fewer workers use it"
     )]
     Queues {
         /// The port.
         port: String,
-        /// Asked for.
+        /// The requested number of queues.
         queues: u16,
-        /// Most.
+        /// Most queues.
         max: u16,
     },
-    /// Both ends of a ring need as many queues.
+    /// The two ends of a ring have different numbers of queues.
     #[error(
         "port {port:?}: it has {queues} queues and the other end of link {link:?} has {other}; give both ends as many workers"
     )]
     RingQueues {
         /// The port.
         port: String,
-        /// The pair.
+        /// Name of the ring pair.
         link: String,
-        /// This end's.
+        /// Queues of this end.
         queues: u16,
-        /// The other end's.
+        /// Queues of the other end.
         other: u16,
     },
-    /// A ring size that is none.
+    /// The number of descriptors is not a power of two in the allowed range.
     #[error(
         "port {port:?}: {descriptors} descriptors are impossible: a power of two from 64 to 16384 is needed"
     )]
     Descriptors {
         /// The port.
         port: String,
-        /// Asked for.
+        /// The requested number of descriptors.
         descriptors: u16,
     },
     /// A memif shares more buffers than its driver can count.
@@ -99,67 +99,68 @@ pub enum PortError {
     MemifBuffers {
         /// The port.
         port: String,
-        /// Of all queues and both directions.
+        /// Buffers of all queues and both directions.
         shared: u32,
-        /// Most.
+        /// Most buffers.
         max: u32,
     },
-    /// Only ring ports can be impaired.
+    /// An impairment is configured for a port other than a ring.
     #[error("port {port:?}: only a port of kind \"ring\" can be impaired; remove its impair table")]
     Impair {
         /// The port.
         port: String,
     },
-    /// There is no such interface.
+    /// The Linux interface does not exist.
     #[error(
         "port {port:?}: there is no network interface {interface} here; `ip link` lists those that are"
     )]
     NoInterface {
         /// The port.
         port: String,
-        /// Linux's name.
+        /// Linux's name of the interface.
         interface: String,
     },
-    /// There is such an interface already.
+    /// The TAP interface exists already.
     #[error(
         "port {port:?}: there is an interface {interface} already; choose another name for the tap"
     )]
     InterfaceExists {
         /// The port.
         port: String,
-        /// Linux's name.
+        /// Linux's name of the interface.
         interface: String,
     },
-    /// Another port, here or in another process, receives its frames.
+    /// Another port, of this or another process, already receives the interface's frames.
     #[error(
         "port {port:?}: interface {interface} is used by {holder}; stop that one or choose another interface"
     )]
     InterfaceTaken {
         /// The port.
         port: String,
-        /// Linux's name.
+        /// Linux's name of the interface.
         interface: String,
-        /// Who has it.
+        /// The process or user that holds the interface.
         holder: String,
     },
-    /// A name that Linux does not take, one that cannot be handed on, or a file that cannot be used.
+    /// A value is invalid: a name that Linux rejects, one that a driver's argument list cannot contain, or an
+    /// unusable file.
     #[error("port {port:?}: {value:?} cannot be used as its {key}: {why}")]
     Value {
         /// The port.
         port: String,
         /// The configuration key.
         key: &'static str,
-        /// Its value.
+        /// The rejected value.
         value: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// A secret that cannot be handed on; its value is not told.
+    /// A driver's argument list cannot contain the secret. The message hides its value.
     #[error("port {port:?}: its secret cannot be used: {why}")]
     Secret {
         /// The port.
         port: String,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
     /// A privilege is missing.
@@ -169,79 +170,79 @@ pub enum PortError {
     NoPermission {
         /// The port.
         port: String,
-        /// What was to be done.
+        /// The action that requires the privilege.
         what: &'static str,
-        /// Which privilege, as in capabilities(7).
+        /// The missing capability, as in capabilities(7).
         capability: &'static str,
     },
-    /// No AF_XDP socket on the interface.
+    /// An AF_XDP socket could not be created on the interface.
     #[error(
         "port {port:?}: there is no AF_XDP socket to be had on interface {interface}: another socket or XDP program holds its queues (`ip link show {interface}` names the program), or its driver has not so many of them: {error}"
     )]
     Xdp {
         /// The port.
         port: String,
-        /// Linux's name.
+        /// Linux's name of the interface.
         interface: String,
-        /// What DPDK says.
+        /// DPDK's error.
         error: dpdk::Error,
     },
-    /// Somebody else has it.
+    /// Another process or port uses the resource.
     #[error("port {port:?}: {what} is in use; {remedy}")]
     Busy {
         /// The port.
         port: String,
         /// The device, socket or interface.
         what: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: &'static str,
     },
-    /// The directory of a memif's or vhost-user port's socket.
+    /// The directory of a memif's or vhost-user port's socket cannot be used.
     #[error("port {port:?}: the directory of socket {} cannot be used: {why}", socket.display())]
     Socket {
         /// The port.
         port: String,
         /// The socket.
         socket: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// Not enough memory for the packet buffers.
+    /// The memory is too small for the packet buffers.
     #[error(
         "port {port:?}: {mib} MiB of packet buffers do not fit into DPDK's memory; give it more (memory.size, or hugepages), or the port fewer descriptors: {error}"
     )]
     NoMemory {
         /// The port.
         port: String,
-        /// Needed.
+        /// MiB needed.
         mib: u64,
-        /// What DPDK says.
+        /// DPDK's error.
         error: dpdk::Error,
     },
-    /// The PCI device is not there or not ours.
+    /// The PCI device does not exist, or its driver is not usable by DPDK.
     #[error(
         "port {port:?}: PCI device {address} cannot be used: it must exist and be bound to vfio-pci (`dpdk-devbind.py -b vfio-pci {address}`), or have a driver that DPDK shares (mlx5): {error}"
     )]
     Pci {
         /// The port.
         port: String,
-        /// Its address.
+        /// PCI address of the device.
         address: String,
-        /// What DPDK says.
+        /// DPDK's error.
         error: dpdk::Error,
     },
-    /// Anything else.
+    /// Another DPDK call failed.
     #[error("port {port:?}: {error}")]
     Device {
         /// The port.
         port: String,
-        /// What DPDK says.
+        /// DPDK's error.
         error: dpdk::Error,
     },
 }
 
 impl PortError {
-    /// The key of the port's table that the operator should look at.
+    /// Returns the key in the port's configuration table that the operator should check.
     pub fn key(&self) -> &'static str {
         match self {
             PortError::Mtu { .. }

@@ -1,4 +1,4 @@
-//! What differs between the kinds of ports: limits, what the host must have, drivers' arguments.
+//! Differences between the kinds of ports: limits, requirements on the host, drivers' arguments.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -12,11 +12,11 @@ use port_kind::{AF_XDP_MAX_MTU, MemifRole, PortKind, buffer_room, pcap};
 
 use super::{ChecksumBy, Checksums, Cuts, FRAME_OVERHEAD, PortConfig, PortError};
 
-/// Said of a PCI device that cannot wake an idle worker.
+/// Statement on a PCI device that cannot wake an idle worker.
 pub(super) const NO_INTERRUPT: &str = "the device has no receive interrupts with this driver: an idle worker polls longer \
      before it sleeps, and looks again every 50 us";
 
-/// Bytes that a packet socket's ring puts before a frame: its header and alignment, rounded up.
+/// Bytes in front of each frame in a packet socket's ring: its header and alignment, rounded up.
 const PACKET_RING_HEADER: usize = 112;
 
 /// Bytes of a page.
@@ -24,7 +24,7 @@ const PAGE: usize = 4096;
 
 const _: () = assert!(port_kind::MAX_ROOM + dpdk::HEADROOM <= u16::MAX as usize);
 
-/// Room of a buffer of the port: one frame of the MTU, and what the driver wants.
+/// Returns the room of the port's buffers: one frame of the MTU, and the driver's minimum.
 pub(super) fn room(config: &PortConfig) -> Room {
     match config.kind {
         // The driver refuses a buffer smaller than the ring's frame.
@@ -34,19 +34,19 @@ pub(super) fn room(config: &PortConfig) -> Room {
     }
 }
 
-/// Bytes of one frame of a packet socket's ring.
+/// Returns the bytes of one frame slot of a packet socket's ring.
 fn packet_frame(mtu: u16) -> usize {
     let need = usize::from(mtu) + FRAME_OVERHEAD + PACKET_RING_HEADER;
     if need <= PAGE { need.next_power_of_two().max(2048) } else { need.next_multiple_of(1024) }
 }
 
-/// Bytes of one block of a packet socket's ring: whole pages that hold whole frames.
+/// Returns the bytes of one block of a packet socket's ring: whole pages that hold whole frame slots.
 fn packet_block(frame: usize) -> usize {
     (1..).map(|n| n * frame).find(|bytes| bytes.is_multiple_of(PAGE)).expect("frames are KiB")
 }
 
-/// Looks for what would make the driver fail without saying why. `ours` are the memif sockets that this
-/// process serves: several ports may share one.
+/// Checks conditions of the host under which the driver would fail without a reason. `ours` are the memif sockets
+/// of this process: several ports may share one.
 pub(super) fn check_host(config: &PortConfig, ours: &BTreeSet<PathBuf>) -> Result<(), PortError> {
     match &config.kind {
         PortKind::AfPacket { device } => {
@@ -126,7 +126,7 @@ fn need(
     capability: &'static str,
     number: u32,
 ) -> Result<(), PortError> {
-    // CAP_SYS_ADMIN was the right to load programs before there was CAP_BPF, and still is.
+    // CAP_SYS_ADMIN includes the right to load programs, which CAP_BPF took over.
     let has = dpdk::has_capability(number)
         || (number == dpdk::CAP_BPF && dpdk::has_capability(dpdk::CAP_SYS_ADMIN));
     if has {
@@ -147,7 +147,7 @@ fn mtu_at_most(config: &PortConfig, device: &str, interface_mtu: u32) -> Result<
     })
 }
 
-/// A value that goes into a driver's argument list, where some characters have a meaning.
+/// Checks a value for a driver's argument list, in which some characters are special.
 fn check_value(
     config: &PortConfig,
     key: &'static str,
@@ -160,13 +160,13 @@ fn check_value(
     unfit(value, most).map_or(Ok(()), |why| Err(refuse(why)))
 }
 
-/// The same of the secret, which is not in the error.
+/// Checks the secret in the same way; the error does not contain it.
 fn check_secret(config: &PortConfig, secret: &str) -> Result<(), PortError> {
     let port = config.name.clone();
     unfit(secret, 24).map_or(Ok(()), |why| Err(PortError::Secret { port, why }))
 }
 
-/// Why a value cannot be in a driver's argument list.
+/// Returns the reason why a value cannot be in a driver's argument list.
 fn unfit(value: &str, most: usize) -> Option<&'static str> {
     if value.is_empty() {
         Some("it is empty")
@@ -198,12 +198,12 @@ fn check_socket(
     if !meta.is_dir() {
         return Err(refuse("it is not a directory".to_owned()));
     }
-    // A dangling link is in the way, too.
+    // A dangling symbolic link blocks the path too.
     if !serves || ours.contains(socket) || std::fs::symlink_metadata(socket).is_err() {
         return Ok(());
     }
-    // A socket that somebody serves must stay, and says that this is the wrong type of connection; one that
-    // a killed process left is in the way.
+    // A served socket must stay; it refuses this type of connection with another error. The leftover of a killed
+    // process refuses the connection and is removed.
     match UnixStream::connect(socket) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused && is_socket(socket) => {
             std::fs::remove_file(socket).map_err(|error| refuse(error.to_string()))
@@ -216,7 +216,7 @@ fn check_socket(
     }
 }
 
-/// The path of a socket as the drivers take it, which look up no directory that is relative.
+/// Returns the absolute path of a socket: the drivers do not resolve relative directories.
 fn from_the_root(socket: &Path) -> PathBuf {
     std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned())
 }
@@ -225,16 +225,16 @@ fn is_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
 }
 
-/// DPDK's name and arguments of a virtual device. The kind is none of `Pci` and `Ring`.
+/// Returns DPDK's name and arguments of a virtual device. The kind is neither `Pci` nor `Ring`.
 pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
     let queues = config.queues;
-    // Names must be unique, and within DPDK's 63 bytes.
+    // Names must be unique, and have at most DPDK's 63 bytes.
     let id = dpdk::next_id();
     match &config.kind {
         PortKind::AfPacket { device } => {
             let frame = packet_frame(config.mtu);
             let block = packet_block(frame);
-            // Whole blocks only.
+            // The ring consists of whole blocks.
             let per_block = block / frame;
             let count = usize::from(config.rx_descriptors).next_multiple_of(per_block);
             (
@@ -246,7 +246,7 @@ pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
         }
         PortKind::AfXdp { device, first_queue, force_copy } => (
             format!("net_af_xdp{id}"),
-            // Without preferred busy polling: its descriptors must wake an idle worker.
+            // Without preferred busy polling, since its descriptors must wake an idle worker.
             format!(
                 "iface={device},start_queue={first_queue},queue_count={queues},busy_budget=0,force_copy={}",
                 u8::from(*force_copy)
@@ -259,7 +259,7 @@ pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
                 "role={role},id={pair},socket={},socket-abstract=no,bsize={},rsize={}",
                 from_the_root(socket).display(),
                 room(config).bytes(),
-                // The client's say: both rings have this size.
+                // The client decides the size of both rings.
                 config.tx_descriptors.ilog2().min(14),
             );
             if let Some(secret) = secret {
@@ -282,7 +282,7 @@ pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
     }
 }
 
-/// How the device is set up.
+/// Returns the device's set-up.
 pub(super) fn device_config(
     config: &PortConfig,
     checksums: Checksums,
@@ -311,7 +311,7 @@ pub(super) fn device_config(
             tcp_segmentation: cuts == Some(Cuts::Device),
         },
         rss,
-        // With an address of its own the port must receive more than the interface's frames.
+        // With a configured address the port must receive more than the interface's frames.
         promiscuous: config.mac.is_some(),
         all_multicast: true,
         reconnect: matches!(config.kind, PortKind::Memif { role: MemifRole::Client, .. }),
@@ -322,7 +322,7 @@ pub(super) fn device_config(
             PortKind::Tap { .. } => IdleFd::QueueInterrupt,
             PortKind::VhostUser { .. } => IdleFd::VhostKick,
             PortKind::Pci { .. } if config.may_sleep => IdleFd::RxInterrupt,
-            // A ring's is not DPDK's; the memif driver has none.
+            // A ring's descriptor is not DPDK's; the memif driver has none.
             PortKind::Pci { .. }
             | PortKind::Memif { .. }
             | PortKind::Ring { .. }
@@ -331,7 +331,7 @@ pub(super) fn device_config(
     }
 }
 
-/// What deserves to be known once the port is open.
+/// Adds statements on the open port.
 pub(super) fn observe(config: &PortConfig, statements: &mut Vec<String>) {
     if let PortKind::AfPacket { device } | PortKind::AfXdp { device, .. } = &config.kind
         && dpdk::interface(device).is_some_and(|interface| !interface.up)
@@ -348,12 +348,12 @@ pub(super) fn observe(config: &PortConfig, statements: &mut Vec<String>) {
     }
 }
 
-/// The sentence for what DPDK could not do.
+/// Returns the port's error for a DPDK error.
 pub(super) fn explain(config: &PortConfig, error: dpdk::Error) -> PortError {
     let port = config.name.clone();
     match &config.kind {
         PortKind::Pci { address, .. } => PortError::Pci { port, address: address.clone(), error },
-        // The driver answers "invalid argument" to all of it.
+        // The driver returns EINVAL for every failure.
         PortKind::AfXdp { device, .. } => PortError::Xdp { port, interface: device.clone(), error },
         _ => PortError::Device { port, error },
     }
@@ -363,7 +363,7 @@ pub(super) fn explain(config: &PortConfig, error: dpdk::Error) -> PortError {
 mod tests {
     use super::*;
 
-    // Neither the error of a bad secret nor the debug form of a port has it.
+    // Neither the error about a bad secret nor the debug form of a port contains the secret.
     #[test]
     fn no_message_has_the_secret() {
         let secret = "s3cr3t, of course";

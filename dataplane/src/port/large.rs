@@ -1,14 +1,16 @@
-//! Which segments become one large packet: consecutive ones of one flow that a device makes of it again, byte for byte.
+//! Merges consecutive TCP segments of one flow into a large packet that a device cuts into the same segments
+//! again, byte for byte.
 //!
 //! ```text
 //!  segments       seq 0, n bytes | seq n, n bytes | seq 2n, m <= n bytes, PSH or FIN
 //!  large packet   seq 0, 2n + m bytes, PSH or FIN, to be cut every n bytes
 //! ```
 //!
-//! A cut is where a segment began, so each segment on the wire begins with an FPDU as before (RFC 5044 §5.1). A device
-//! counts up sequence number and IPv4 identification, sets lengths and checksums, and keeps PSH and FIN for the last
-//! segment. All else must be the same in all of them. Without fragments, IP options and extension headers, CWR, SYN, RST and
-//! urgent data.
+//! Cuts are at the original segment boundaries, so each segment on the wire begins with an FPDU as before (RFC
+//! 5044 §5.1). A device increments sequence number and IPv4 identification, sets lengths and checksums, and keeps
+//! PSH and FIN for the last segment. All other header bytes must be the same in all segments.
+//!
+//! Not merged: fragments, packets with IP options or extension headers, and segments with CWR, SYN, RST or URG.
 
 use arrayvec::ArrayVec;
 use core::ops::Range;
@@ -17,46 +19,46 @@ use dpdk::{LARGE_HEADERS, LargePacket, Segmentation};
 
 use crate::checksum;
 
-/// Bytes of payload of the segments that are merged, at least: some devices cut no smaller ones.
+/// Least payload bytes of merged segments: some devices cut no smaller ones.
 const MIN_SEGMENT: usize = 256;
-/// Bytes of a large packet with its headers, at most: lengths are 16 bits, and devices have limits of about that.
+/// Most bytes of a large packet with its headers: lengths are 16 bits, and devices have limits near that.
 const MAX_BYTES: usize = 65_535;
 
 const TCP: u8 = 6;
 const ACK: u8 = 0x10;
-/// PSH and FIN, of the last segment only.
+/// PSH and FIN: set in the last segment only.
 const ENDS: u8 = 0x09;
-/// PSH, ACK, FIN and ECE: others have a meaning for one segment only (RFC 9293 §3.1, RFC 3168 §6.1.2).
+/// PSH, ACK, FIN and ECE. Other flags apply to a single segment (RFC 9293 §3.1, RFC 3168 §6.1.2).
 const PLAIN: u8 = 0x59;
 
-// Places in a TCP header (RFC 9293 §3.1).
+// Offsets in a TCP header (RFC 9293 §3.1).
 const SEQ: Range<usize> = 4..8;
 const DATA_OFFSET: usize = 12;
 const FLAGS: usize = 13;
 const TCP_CHECKSUM: Range<usize> = 16..18;
-// Places in an IPv4 header (RFC 791 §3.1).
+// Offsets in an IPv4 header (RFC 791 §3.1).
 const V4_LEN: Range<usize> = 2..4;
 const V4_FRAGMENT: Range<usize> = 6..8;
 const V4_PROTOCOL: usize = 9;
 const V4_CHECKSUM: Range<usize> = 10..12;
-// Places in an IPv6 header (RFC 8200 §3).
+// Offsets in an IPv6 header (RFC 8200 §3).
 const V6_LEN: Range<usize> = 4..6;
 const V6_NEXT: usize = 6;
 
-/// The headers of a segment.
+/// Offsets of a segment's headers in its frame.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     v6: bool,
-    /// Bytes in front of the IP header.
+    /// Length of the link header: offset of the IP header.
     l2: usize,
-    /// Bytes in front of the TCP header.
+    /// Offset of the TCP header.
     l4: usize,
-    /// Bytes in front of the payload.
+    /// Offset of the payload.
     end: usize,
 }
 
-/// The large packet that is made of the first of `frames`, if more than one can be. `bytes`: those of a frame that may be
-/// part of one.
+/// Merges the first of `frames` into a large packet. `bytes` returns the content of a frame that may be merged,
+/// and `None` for others. Returns `None` if fewer than two frames can be merged.
 pub fn plan<F>(
     frames: &[F],
     bytes: impl Fn(&F) -> Option<&[u8]>,
@@ -98,14 +100,14 @@ pub fn plan<F>(
 }
 
 impl Layout {
-    /// Of a TCP segment that may be part of a large packet.
+    /// Returns the layout of a TCP segment that may be merged, `None` for other frames.
     fn of(frame: &[u8]) -> Option<Layout> {
         let tag = frame.get(12..14)? == [0x81, 0];
         let l2 = if tag { 18 } else { 14 };
         let ip = frame.get(l2..)?;
         let (v6, l3, len, protocol) = match frame[l2 - 2..l2] {
             [0x08, 0x00] if ip.len() >= 20 => {
-                // Without options; not to be fragmented, so that its identification has no meaning (RFC 6864 §4.1).
+                // No options. DF must be set, so that the identification has no meaning (RFC 6864 §4.1).
                 if ip[0] != 0x45 || ip[V4_FRAGMENT] != [0x40, 0] {
                     return None;
                 }
@@ -122,13 +124,13 @@ impl Layout {
         }
         let end = l2 + l3 + usize::from(tcp[DATA_OFFSET] >> 4) * 4;
         let flags = tcp[FLAGS];
-        // The low bits of the data offset's byte are flags as well (RFC 9768 §3.1.1).
+        // The low bits of the data offset's byte are flags too (RFC 9768 §3.1.1).
         let plain = flags & ACK != 0 && flags & !PLAIN == 0 && tcp[DATA_OFFSET] & 0x0f == 0;
         let fits = end >= l2 + l3 + 20 && end <= frame.len() && end <= LARGE_HEADERS;
         (plain && fits).then_some(Layout { v6, l2, l4: l2 + l3, end })
     }
 
-    /// True if `next` is what a device makes of a packet with the headers of `first` behind `offset` bytes of payload.
+    /// Returns true if a device would produce `next` from the headers of `first` at `offset` bytes of payload.
     fn continues(self, first: &[u8], next: &[u8], offset: usize) -> bool {
         if Layout::of(next).is_none() {
             return false;
@@ -146,7 +148,7 @@ impl Layout {
             frame[l4..][SEQ].iter().fold(0_u32, |seq, byte| seq << 8 | u32::from(*byte))
         };
         let flags = |frame: &[u8]| frame[l4 + FLAGS] & !ENDS;
-        // Equal bytes make an equal layout.
+        // Equal header bytes imply an equal layout.
         ip && same(l4..l4 + SEQ.start)
             && same(l4 + SEQ.end..l4 + FLAGS)
             && flags(first) == flags(next)
@@ -155,7 +157,7 @@ impl Layout {
             && seq(next) == seq(first).wrapping_add(offset as u32)
     }
 
-    /// The headers of a packet with `payload` bytes behind those of `first`.
+    /// Returns the headers of a large packet with `payload` bytes, derived from those of `first`.
     fn headers(
         self,
         first: &[u8],

@@ -1,8 +1,8 @@
 //! Ports: the devices that receive and send frames, behind one interface.
 //!
-//! [`Ports::open`] turns a [`PortConfig`] into a [`Port`], which the control thread keeps, and one
-//! [`PortQueue`] per worker, which the worker owns. [`PortInfo`] lists the offloads of the
-//! device (checksums, RSS); the layers above do the rest in software.
+//! [`Ports::open`] turns a [`PortConfig`] into a [`Port`], which the control thread owns, and one [`PortQueue`]
+//! per worker, which the worker owns. [`PortInfo`] lists the offloads of the device (checksums, RSS,
+//! segmentation); the layers above do the rest in software.
 //!
 //! ```text
 //!  control thread           worker 0          worker 1
@@ -50,70 +50,73 @@ use device::Binding;
 use ring::{RingEnds, RingSide};
 use shared::SharedQueueState;
 
-/// How a port is opened.
+/// Parameters of a port.
 #[derive(Clone, Debug)]
 pub struct PortConfig {
-    /// Its name, for people and in errors.
+    /// Name of the port in errors and reports.
     pub name: String,
-    /// What it is.
+    /// Kind of the port, with its driver's parameters.
     pub kind: PortKind,
-    /// Largest IP packet in bytes, [`MIN_MTU`] to [`MAX_MTU`] and what the kind carries.
+    /// MTU: largest IP packet in bytes, from [`MIN_MTU`] to [`PortKind::max_mtu`].
     pub mtu: u16,
-    /// Who computes checksums.
+    /// The part that computes checksums.
     pub checksum: ChecksumMode,
-    /// Who cuts data into segments.
+    /// The part that cuts data into TCP segments.
     pub segmentation: SegmentationMode,
-    /// Hardware address; by default the device's, or a random local one where it has none.
+    /// Hardware address. `None` is the device's, or a random local one if it has none.
     pub mac: Option<[u8; 6]>,
     /// Queue pairs, one per worker that uses the port; 1 to 16.
     pub queues: u16,
-    /// Receive descriptors per queue, a power of two.
+    /// Receive descriptors per queue, a power of two from 64 to 16384.
     pub rx_descriptors: u16,
-    /// Send descriptors per queue, a power of two.
+    /// Transmit descriptors per queue, a power of two from 64 to 16384.
     pub tx_descriptors: u16,
-    /// Packet buffers of the port; `None` is enough for full rings and as much again.
+    /// Packet buffers of the port. `None` is twice the number that full rings, worker caches and queues hold,
+    /// plus the frames of an impairment.
     pub buffers: Option<u32>,
-    /// NUMA node of the buffers; `None` is the device's.
+    /// NUMA node of the buffers; `None` is the device's node.
     pub numa: Option<u32>,
-    /// What frames suffer that this port receives. Only `Ring`.
+    /// Impairment of received frames (loss, reordering, …). Only for `Ring`.
     pub impair: Option<link::Config>,
-    /// A worker that uses it sleeps when it is idle: a PCI device is set up with receive interrupts, if it has any.
+    /// True if workers of the port may sleep when idle. A PCI device is then set up with receive interrupts, if
+    /// it has any.
     pub may_sleep: bool,
-    /// Another port may receive the frames of its Linux interface too. Only `AfPacket`; for tools beside an appliance.
+    /// True if another port may also receive the frames of its Linux interface. Only for `AfPacket`; for tools
+    /// that run beside an appliance.
     pub shares_interface: bool,
 }
 
-/// Who does one kind of checksum on an open port.
+/// The part that does one kind of checksum on an open port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumBy {
-    /// The device. On receipt the packet buffer says what it found; where that is
-    /// [`RxChecksum::Unknown`], the worker does it.
+    /// The device. Packet buffers carry its verdict on received frames; the worker verifies those with
+    /// [`RxChecksum::Unknown`].
     Device,
     /// The worker.
     Software,
-    /// Nobody.
+    /// Neither: the checksum is not computed and not verified.
     Nobody,
 }
 
-/// Who does which checksum on an open port. ICMP checksums are always the worker's.
+/// Assignment of each checksum on an open port. ICMP checksums are always the worker's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checksums {
     /// IPv4 header, received. Never `Nobody`.
     pub rx_ip: ChecksumBy,
     /// TCP, received.
     pub rx_tcp: ChecksumBy,
-    /// SCTP, received and not in UDP. Never `Nobody`.
+    /// SCTP, received, not encapsulated in UDP. Never `Nobody`.
     pub rx_sctp: ChecksumBy,
     /// IPv4 header, sent. Never `Nobody`.
     pub tx_ip: ChecksumBy,
     /// TCP, sent.
     pub tx_tcp: ChecksumBy,
-    /// SCTP, sent and not in UDP. Never `Nobody`.
+    /// SCTP, sent, not encapsulated in UDP. Never `Nobody`.
     pub tx_sctp: ChecksumBy,
 }
 
 impl Checksums {
-    /// All of them by the worker.
+    /// All checksums by the worker.
     const SOFTWARE: Checksums = Checksums {
         rx_ip: ChecksumBy::Software,
         rx_tcp: ChecksumBy::Software,
@@ -124,40 +127,40 @@ impl Checksums {
     };
 }
 
-/// What an open port is; does not change.
+/// Properties of an open port, constant while it is open.
 #[derive(Clone, Debug)]
 pub struct PortInfo {
-    /// Its name.
+    /// Name of the port.
     pub name: String,
-    /// What it is.
+    /// Kind of the port, with its driver's parameters.
     pub kind: PortKind,
     /// The driver's name.
     pub driver: String,
-    /// Its hardware address when it was opened; [`Port::mac`] has the present one.
+    /// Hardware address at the time of opening; [`Port::mac`] returns the present one.
     pub mac: [u8; 6],
-    /// Its MTU in bytes.
+    /// MTU in bytes.
     pub mtu: u16,
-    /// Its queue pairs.
+    /// Queue pairs.
     pub queues: u16,
-    /// Who does checksums.
+    /// The part that does each checksum.
     pub checksums: Checksums,
-    /// Who cuts large packets into segments, if anybody does.
+    /// The part that cuts large packets into segments; `None` if none does.
     pub cuts: Option<Cuts>,
-    /// Which queue a flow belongs to.
+    /// The queue of each flow.
     pub rss: RssTable,
     /// Packet buffers of the port.
     pub buffers: u32,
-    /// What was asked for and could not be had, or deserves to be known: one sentence each.
+    /// Requested properties that are missing, and other facts for the operator: one sentence each.
     pub statements: Vec<String>,
 }
 
-/// All ports of the process are opened through one of these; clones are the same.
+/// The factory of all ports of the process. Clones share its state.
 #[derive(Clone, Debug)]
 pub struct Ports {
     eal: Eal,
-    /// Ends of ring pairs whose other end is open, by link name.
+    /// Ends of ring pairs whose other end is open already, by link name.
     waiting: Arc<Mutex<HashMap<String, WaitingEnd>>>,
-    /// Sockets that memif ports of this process serve.
+    /// Sockets of memif servers in this process.
     served: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
@@ -168,7 +171,7 @@ struct WaitingEnd {
     ends: Arc<RingEnds>,
 }
 
-/// An open port, as the control thread sees it. The device closes when this and all queues are gone.
+/// The control thread's part of an open port. The device closes when the port and all its queues are dropped.
 #[derive(Debug)]
 pub struct Port {
     info: Arc<PortInfo>,
@@ -178,26 +181,26 @@ pub struct Port {
     shared: Vec<Arc<SharedQueueState>>,
     ring: Option<RingSide>,
     binding: Binding,
-    /// True if the port claims its interface.
+    /// True if the port holds a claim on its interface.
     claims: bool,
-    /// Bound to the interface's index, so a port that is bound again has a new one.
+    /// The claim, on an interface index: a port that is bound again gets a new claim.
     claim: Mutex<Option<Claim>>,
 }
 
 impl Ports {
-    /// Ports of the environment.
+    /// Creates the factory for ports of this EAL.
     pub fn new(eal: Eal) -> Ports {
         Ports { eal, waiting: Arc::default(), served: Arc::default() }
     }
 
-    /// The environment.
+    /// Returns the EAL.
     pub fn eal(&self) -> &Eal {
         &self.eal
     }
 
-    /// Opens a port: makes or takes the device, its pool and its queues, and starts it. Blocks, up to a
-    /// second if an AF_XDP socket is not to be had: the kernel releases the queues of a closed one, or of a
-    /// killed process, some time later.
+    /// Opens a port: creates the device, its pool and its queues, and starts it. Blocks for up to a second if an
+    /// AF_XDP socket is unavailable: the kernel releases the queues of a closed socket, or of a killed process,
+    /// with a delay.
     pub fn open(&self, config: &PortConfig) -> Result<Port, PortError> {
         for _ in 0..20 {
             match self.try_open(config) {
@@ -223,9 +226,10 @@ impl Ports {
         let (rss, mut table) = rss::choose(config, &device_info, &mut statements);
         let mac = match (config.mac, &config.kind) {
             (Some(mac), _) => mac,
-            // The driver gives the kernel's interface and the port one address; two hosts need two.
+            // The driver gives the kernel's interface and the port the same address, but two hosts need different
+            // ones.
             (None, PortKind::Tap { .. }) => random_mac(),
-            // The driver gives those of all processes the same ones.
+            // The driver gives the ports of all processes the same addresses.
             (None, PortKind::VhostUser { .. }) => random_mac(),
             (None, _) => device.mac().ok().filter(usable).unwrap_or_else(random_mac),
         };
@@ -294,7 +298,7 @@ impl Ports {
         })
     }
 
-    /// Links of ring ports of which only one end is open.
+    /// Returns the links of ring ports with only one open end, sorted.
     pub fn unjoined(&self) -> Vec<String> {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut links: Vec<String> = waiting.keys().cloned().collect();
@@ -346,23 +350,23 @@ impl Ports {
 }
 
 impl Port {
-    /// What it is.
+    /// Returns the port's properties.
     pub fn info(&self) -> &Arc<PortInfo> {
         &self.info
     }
 
-    /// The queues, in order, to be given to the workers; nothing the second time.
+    /// Takes the queues, in order, for the workers. Returns none the second time.
     pub fn take_queues(&mut self) -> Vec<PortQueue> {
         std::mem::take(&mut self.queues)
     }
 
-    /// The link's state now. A memif or vhost-user port is up while a peer is connected, a ring while both ends are open.
-    /// See [`look`](Self::look).
+    /// Returns the link's present state. A memif or vhost-user port is up while a peer is connected, a ring while
+    /// both ends are open. See [`look`](Self::look).
     pub fn link(&self) -> LinkState {
         self.look().link
     }
 
-    /// The link of a device that is not an interface of Linux.
+    /// Returns the link of a device that is not a Linux interface.
     fn device_link(&self) -> LinkState {
         match &self.ring {
             Some(ring) => LinkState { up: ring.is_joined(), mbit_per_s: None },
@@ -370,17 +374,19 @@ impl Port {
         }
     }
 
-    /// The device's own counters, as far as its driver keeps them; those of the queues are beside them.
+    /// Returns the device's own counters, as far as the driver keeps them. Counters of the queues are separate:
+    /// [`queue_counters`](Self::queue_counters).
     pub fn device_stats(&self) -> Result<DeviceStats, dpdk::Error> {
         self.device.stats()
     }
 
-    /// What each queue, and the impairment of what it receives, did until its worker's last turn.
+    /// Returns the counters of each queue, and of the impairment of its received frames, as of the worker's last
+    /// turn.
     pub fn queue_counters(&self) -> Vec<(QueueCounters, Option<link::Counters>)> {
         self.shared.iter().map(|queue| queue.load_counters()).collect()
     }
 
-    /// Packet buffers of the port that are free now, roughly.
+    /// Returns the approximate number of free packet buffers.
     pub fn free_buffers(&self) -> u32 {
         self.pool.available()
     }
@@ -395,7 +401,7 @@ impl Drop for Port {
 }
 
 impl PortConfig {
-    /// A port with usual descriptors, one queue, MTU 1500 and the device's checksums.
+    /// Returns the defaults: 1024 descriptors, one queue, MTU 1500, checksums by the device.
     pub fn new(name: impl Into<String>, kind: PortKind) -> PortConfig {
         PortConfig {
             name: name.into(),
@@ -415,16 +421,17 @@ impl PortConfig {
         }
     }
 
-    /// Bytes that the port's packet buffers take; [`dpdk::EalConfig::memory_mib`] must hold those of all
+    /// Returns the bytes of the port's packet buffers. [`dpdk::EalConfig::memory_mib`] must hold those of all
     /// ports.
     pub fn pool_bytes(&self) -> u64 {
-        // A buffer's header and the pool's, rounded up to whole cache lines and spread over channels.
+        // Headers of the buffer and of the pool's element, rounded up to whole cache lines and spread over memory
+        // channels.
         const PER_BUFFER: u64 = 320;
         u64::from(self.pool_buffers())
             * (PER_BUFFER + dpdk::HEADROOM as u64 + u64::from(kind::room(self).bytes()))
     }
 
-    /// Bytes of the buffers that the port makes for both sides, besides its packet buffers.
+    /// Returns the bytes of buffers that the port allocates for both sides, besides its packet buffers.
     pub fn shared_bytes(&self) -> u64 {
         let buffers = self.kind.shared_buffers(self.queues, self.tx_descriptors);
         u64::from(buffers) * u64::from(kind::room(self).bytes())
@@ -440,7 +447,7 @@ impl PortConfig {
         })
     }
 
-    /// What can be checked without looking at the machine.
+    /// Checks the configuration itself, without looking at the machine.
     fn check(&self) -> Result<(), PortError> {
         let port = || self.name.clone();
         let max = self.kind.max_mtu();
@@ -471,16 +478,17 @@ impl PortConfig {
         Ok(())
     }
 
-    /// What the device must be asked.
+    /// Checks the configuration against the device's capabilities.
     fn check_device(&self, device: &DeviceInfo) -> Result<(), PortError> {
         let max = device.max_rx_queues.min(device.max_tx_queues);
         if self.queues > max {
             return Err(PortError::Queues { port: self.name.clone(), queues: self.queues, max });
         }
-        // The others say too little of themselves; what they carry was looked at before.
+        // Other drivers report their limits incompletely; their MTU was checked before.
         let max = match self.kind {
             PortKind::Pci { .. } => device.max_mtu,
-            // Frames with header, tag and checksum; the driver of 22.11 refuses jumbo frames.
+            // The driver's limit is of frames with header, tag and frame check sequence; the driver of DPDK 22.11
+            // refuses jumbo frames.
             PortKind::Tap { .. } => device
                 .max_rx_packet
                 .saturating_sub(FRAME_OVERHEAD as u32 + 4)
@@ -502,7 +510,7 @@ impl PortConfig {
 
 fn checksums(config: &PortConfig, device: &DeviceInfo, statements: &mut Vec<String>) -> Checksums {
     use ChecksumBy::{Device, Nobody, Software};
-    // What net_vhost offers is what a frontend agreed to, and the next one may not.
+    // net_vhost offers what the present frontend negotiated, which the next frontend may not support.
     let lasts = !matches!(config.kind, PortKind::VhostUser { .. });
     let by = |can| if can && lasts { Device } else { Software };
     match config.checksum {
@@ -534,7 +542,8 @@ fn checksums(config: &PortConfig, device: &DeviceInfo, statements: &mut Vec<Stri
     }
 }
 
-/// Who cuts large packets. Both ways need what `checksum = "offload"` is: checksums that are not the workers'.
+/// Returns the part that cuts large packets. Device and frontend both require `checksum = "offload"`: checksums
+/// that the worker does not compute.
 fn cuts(
     config: &PortConfig,
     checksums: Checksums,
@@ -544,11 +553,11 @@ fn cuts(
     let wanted = config.segmentation == SegmentationMode::Offload
         && config.checksum == ChecksumMode::Offload;
     match config.kind {
-        // What the frontend agrees to is not known yet, and the driver does not tell.
+        // The frontend's features are not negotiated yet, and the driver does not report them.
         PortKind::VhostUser { .. } => {
             (wanted && device.tx.multi_segments).then_some(Cuts::Frontend)
         }
-        // tap's is software of DPDK (librte_gso): for tests, which have it as an oracle.
+        // The TAP driver cuts in software (librte_gso). It serves as an oracle in tests.
         PortKind::Pci { .. } | PortKind::Tap { .. } if wanted => {
             let sums = [checksums.tx_ip, checksums.tx_tcp] == [ChecksumBy::Device; 2];
             let can = sums && device.tx.tcp_segmentation && device.tx.multi_segments;
@@ -570,12 +579,12 @@ fn cuts(
     }
 }
 
-/// True for an address that can stand for a host: not zero, not a group.
+/// Returns true if the address can be a host's: neither zero nor a group.
 fn usable(mac: &[u8; 6]) -> bool {
     *mac != [0; 6] && mac[0] & 1 == 0
 }
 
-/// A random locally administered address.
+/// Returns a random locally administered address.
 fn random_mac() -> [u8; 6] {
     let [mut first, rest @ ..] = RandomState::new().hash_one("mac").to_be_bytes();
     first = (first & !1) | 2;
@@ -588,7 +597,7 @@ mod tests {
 
     use super::*;
 
-    /// A device with all offloads.
+    /// Returns a device with all offloads.
     pub(super) fn device() -> DeviceInfo {
         DeviceInfo {
             driver: "net_any".into(),
@@ -623,14 +632,15 @@ mod tests {
         PortConfig::new("lan", PortKind::Pci { address, devargs: String::new() })
     }
 
-    /// Who does SCTP's checksum on receipt and on sending, and the statements.
+    /// Returns the assignment of SCTP's checksum on receipt and on sending, and the statements.
     fn sctp(config: &PortConfig, device: &DeviceInfo) -> (ChecksumBy, ChecksumBy, Vec<String>) {
         let mut statements = Vec::new();
         let sums = checksums(config, device, &mut statements);
         (sums.rx_sctp, sums.tx_sctp, statements)
     }
 
-    // Each direction and protocol by itself, and never a device whose peer decides what it has.
+    // Each direction and protocol is decided by itself. A device whose peer decides its features never does
+    // checksums.
     #[test]
     fn a_device_computes_the_checksums_that_it_knows() {
         use ChecksumBy::{Device, Software};

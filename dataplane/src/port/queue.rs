@@ -1,4 +1,4 @@
-//! One worker's half of a port.
+//! A worker's half of a port: one queue pair.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -16,52 +16,51 @@ use super::shared::{QueueCounters, SharedQueueState};
 use super::watch::Watch;
 use crate::capture::Tap;
 
-/// Most frames that one [`PortQueue::rx_burst`] gives.
+/// Most frames that one [`PortQueue::rx_burst`] returns.
 pub const BURST: usize = 32;
 
-/// Bytes of a buffer that are prefetched, at most.
+/// Most bytes of a buffer that are prefetched.
 const MOST_AHEAD: usize = 1536;
 
-/// A buffer is prefetched this many buffers before its use.
+/// Distance of the prefetch, in buffers before their use.
 const AHEAD: usize = 2;
 
-/// Received frames.
+/// A burst of received frames.
 pub type RxBatch = ArrayVec<Mbuf, BURST>;
 
-/// One queue pair of a port. Belongs to one worker; the order of calls in a round is
-/// [`rx_burst`](Self::rx_burst), any number of [`alloc`](Self::alloc) and [`tx`](Self::tx),
-/// [`flush`](Self::flush).
+/// One queue pair of a port, owned by one worker. The order of calls in a round is [`rx_burst`](Self::rx_burst),
+/// any number of [`alloc`](Self::alloc) and [`tx`](Self::tx), then [`flush`](Self::flush).
 pub struct PortQueue {
     info: Arc<PortInfo>,
     rx: RxQueue,
     tx: TxQueue,
     pool: Mempool,
     pending: ArrayVec<Mbuf, { Self::PENDING }>,
-    /// Bytes of those.
+    /// Bytes of the pending frames.
     pending_bytes: u64,
-    /// Buffers for the next frames, on their way into this core's cache.
+    /// Buffers for the next frames, prefetched into this core's cache.
     fresh: ArrayVec<Mbuf, { Self::FRESH }>,
-    /// Bytes of a buffer that the next frame will use, estimated from the last one.
+    /// Estimated bytes of the next frame, from the last one.
     typical: usize,
     impaired: Option<Box<FaultyLink<Travelling>>>,
-    /// Of a ring.
+    /// Doorbells of a ring port.
     bells: Option<Bells>,
     counters: QueueCounters,
-    /// As they were published last.
+    /// Counters as last published.
     last_published: QueueCounters,
     shared: Arc<SharedQueueState>,
-    /// While a capture runs.
+    /// The capture, while one runs.
     watch: Option<Watch>,
-    /// Frames may go as parts of large packets.
+    /// The part that cuts large packets, if frames may be merged into them.
     cuts: Option<Cuts>,
 }
 
-/// Who cuts large packets.
+/// The part that cuts large packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cuts {
-    /// The device, which fills in TCP checksums as well: of frames that ask it to.
+    /// The device, which also fills in TCP checksums. Only frames with a TCP checksum request are merged.
     Device,
-    /// The frontend of a vhost-user port, if it agreed to.
+    /// The frontend of a vhost-user port, if it has negotiated this.
     Frontend,
 }
 
@@ -80,7 +79,7 @@ impl PortQueue {
         bells: Option<Bells>,
     ) -> PortQueue {
         let impaired = impair.map(|config| {
-            // Queues must not repeat each other's fate.
+            // Each queue gets its own seed, so that queues do not repeat each other's impairments.
             let seed = config.seed.wrapping_add(u64::from(rx.index()));
             Box::new(FaultyLink::new(link::Config { seed, ..config.clone() }))
         });
@@ -106,18 +105,18 @@ impl PortQueue {
         }
     }
 
-    /// The port.
+    /// Returns the port's properties.
     pub fn info(&self) -> &Arc<PortInfo> {
         &self.info
     }
 
-    /// Which of the port's queues it is, from 0.
+    /// Returns the queue's number in the port, from 0.
     pub fn index(&self) -> u16 {
         self.rx.index()
     }
 
-    /// Adds received frames to `out`, as far as there is room, and returns how many. Each is in one
-    /// segment. Never blocks.
+    /// Appends received frames to `out`, as far as there is room. Returns how many were appended. Each frame is
+    /// in one segment. Never blocks.
     pub fn rx_burst(&mut self, now: Instant, out: &mut RxBatch) -> usize {
         let old = out.len();
         match &mut self.impaired {
@@ -128,7 +127,7 @@ impl PortQueue {
                 let mut arrived = RxBatch::new();
                 self.rx.burst(&mut arrived);
                 for frame in arrived {
-                    // What becomes of it is in the link's counters.
+                    // The link's counters record the frame's fate.
                     let _: link::Fate = link.push(now, Travelling(frame));
                 }
                 while !out.is_full() {
@@ -145,11 +144,11 @@ impl PortQueue {
         out.len() - old
     }
 
-    /// A buffer for a frame to be sent: no data, at least 128 bytes of headroom, and room for the port's
-    /// MTU with all link headers. `None` when none is free: come back later.
+    /// Allocates a buffer for a frame to be sent: no data, at least 128 bytes of headroom, and room for the
+    /// port's MTU with all link headers. Returns `None` if no buffer is free; the caller retries later.
     pub fn alloc(&mut self) -> Option<Mbuf> {
         if self.fresh.is_empty() && !self.pool.alloc_bulk(&mut self.fresh) {
-            // Fewer are left than are taken at a time.
+            // The pool has fewer free buffers than are taken at a time.
             let buffer = self.pool.alloc();
             self.counters.no_buffer += u64::from(buffer.is_none());
             return buffer;
@@ -161,8 +160,8 @@ impl PortQueue {
         buffer
     }
 
-    /// Takes a frame to be sent. It goes with the next [`flush`](Self::flush) at the latest; if neither
-    /// the device nor the queue has room, it is dropped and counted.
+    /// Queues a frame for transmission. It is sent by the next [`flush`](Self::flush) at the latest. If neither
+    /// the device nor the queue has room, the frame is dropped and counted.
     pub fn tx(&mut self, frame: Mbuf) {
         if self.pending.is_full() {
             self.offer();
@@ -182,8 +181,8 @@ impl PortQueue {
         }
     }
 
-    /// Offers the device what waits, once. What it does not take stays for the next time, or is dropped and
-    /// counted if the link was found down. Publishes the counters.
+    /// Offers the pending frames to the device once and publishes the counters. Frames that the device does not
+    /// accept stay pending, or are dropped and counted if the link is down.
     pub fn flush(&mut self) {
         self.offer();
         if self.counters != self.last_published || self.impaired.is_some() {
@@ -192,29 +191,29 @@ impl PortQueue {
         }
     }
 
-    /// What the control thread sees of the queue, and the queue of it.
+    /// Returns the state shared with the control thread.
     pub(super) fn shared(&self) -> &Arc<SharedQueueState> {
         &self.shared
     }
 
-    /// Frames that wait for the device.
+    /// Returns the number of frames that wait for the device.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// Frames that can be given to [`tx`](Self::tx) before the device must take some.
+    /// Returns how many frames [`tx`](Self::tx) accepts before the device must take some.
     pub fn room(&self) -> usize {
         self.pending.remaining_capacity()
     }
 
-    /// True unless an idle worker must look for frames again and again: of a port with a descriptor for them, and of a
-    /// ring.
+    /// Returns true if arriving frames can wake an idle worker: the port has a descriptor for them or is a ring.
+    /// Otherwise the worker must poll.
     pub fn can_wake(&self) -> bool {
         self.bells.is_some() || self.rx.can_wake()
     }
 
-    /// Asks for what makes [`fd`](Self::fd) readable, until [`rested`](Self::rested): a ring's sender, or the
-    /// device's receive interrupt. Frames that have arrived by now may not; the caller polls once more.
+    /// Arms [`fd`](Self::fd) until [`rested`](Self::rested): enables a ring's doorbell or the device's receive
+    /// interrupt. Frames that arrived before may not signal it, so the caller polls once more.
     pub fn rest(&mut self) {
         match &self.bells {
             Some(bells) => bells.own.arm(),
@@ -222,10 +221,10 @@ impl PortQueue {
         }
     }
 
-    /// A descriptor that polls readable when frames have arrived, level-triggered (that of a vhost-user port: when
-    /// they arrived after this call; of a ring or a PCI device: after [`rest`](Self::rest)); `None` where the
-    /// device has none and an idle worker must look again soon. It may also report an error (interface
-    /// down): that is no reason to stop looking.
+    /// Returns a descriptor that polls readable (level-triggered) when frames have arrived. On a vhost-user port
+    /// only frames after this call signal it; on a ring or a PCI device, frames after [`rest`](Self::rest).
+    /// `None` if the device has no descriptor: an idle worker must poll again soon. The descriptor may also
+    /// report an error (interface down), which is not a reason to stop polling.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.bells {
             Some(bells) => Some(bells.own.fd()),
@@ -233,7 +232,7 @@ impl PortQueue {
         }
     }
 
-    /// Ends what [`rest`](Self::rest), or [`fd`](Self::fd) of a vhost-user port, asked for.
+    /// Disarms the descriptor after [`rest`](Self::rest), or after [`fd`](Self::fd) of a vhost-user port.
     pub fn rested(&mut self) {
         match &self.bells {
             Some(bells) => bells.own.disarm(),
@@ -241,33 +240,33 @@ impl PortQueue {
         }
     }
 
-    /// When an impaired port next has a frame by itself.
+    /// Returns the time of the next frame that an impairment delays.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.impaired.as_ref().and_then(|link| link.next_time())
     }
 
-    /// The capture of what it receives and sends, while one runs; it records what is sent.
+    /// Returns the capture of this queue, while one runs. It records sent frames.
     #[inline]
     pub(crate) fn tap(&mut self) -> Option<&mut Tap> {
         self.watch.as_mut().map(Watch::tap)
     }
 
-    /// Begins a capture, or ends it.
+    /// Starts a capture, or ends it (`None`).
     pub(crate) fn set_tap(&mut self, tap: Option<Box<Tap>>) {
         self.watch = tap.map(Watch::new);
     }
 
-    /// What it did so far.
+    /// Returns the queue's counters.
     pub fn counters(&self) -> &QueueCounters {
         &self.counters
     }
 
-    /// What the impairment did so far, if there is one.
+    /// Returns the impairment's counters, if there is one.
     pub fn link_counters(&self) -> Option<&link::Counters> {
         self.impaired.as_ref().map(|link| link.counters())
     }
 
-    /// The same ahead of [`flush`](Self::flush), without the counters.
+    /// Offers the pending frames to the device once, without publishing the counters; see [`flush`](Self::flush).
     pub fn offer(&mut self) {
         if self.pending.is_empty() {
             return;
@@ -296,7 +295,8 @@ impl PortQueue {
             self.pending_bytes = left;
         }
         if !self.pending.is_empty() && self.shared.device_link_is_down() {
-            // What would wait for another peer is of no use to it, and its buffers are to others.
+            // Frames for the previous peer are useless to the next one, while other ports and streams need the
+            // buffers.
             self.counters.tx_dropped += self.pending.len() as u64;
             self.pending.clear();
             self.pending_bytes = 0;
@@ -306,7 +306,7 @@ impl PortQueue {
         }
     }
 
-    /// Makes chains one buffer each; those that do not fit are dropped.
+    /// Linearizes chains. Frames that do not fit into one buffer are dropped and counted.
     fn join_segments(&mut self, old: usize, out: &mut RxBatch) {
         let mut i = old;
         while i < out.len() {
@@ -320,7 +320,7 @@ impl PortQueue {
     }
 }
 
-/// Offers the device all frames, where it cuts large packets as parts of those.
+/// Offers all frames to the device, merged into large packets if the device or the frontend cuts these.
 fn burst<const N: usize>(
     device: &mut TxQueue,
     pending: &mut ArrayVec<Mbuf, N>,

@@ -1,5 +1,4 @@
-//! The two ends of a link of `ring` ports: which of them are open, and the descriptors that wake the worker that
-//! receives from a queue of either.
+//! The two ends of a `ring` link: their open state, and the descriptors that wake the receiving workers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,29 +12,29 @@ pub(super) struct RingEnds([RingEnd; 2]);
 #[derive(Debug)]
 struct RingEnd {
     open: AtomicBool,
-    /// For each of its queues what wakes the worker that receives from it.
+    /// Wakes the receiving worker, for each queue.
     wakes: Vec<Arc<Wake>>,
 }
 
-/// One of the two.
+/// One end of the link.
 #[derive(Debug)]
 pub(super) struct RingSide {
     ends: Arc<RingEnds>,
-    /// Which.
+    /// Index of this end, 0 or 1.
     side: usize,
 }
 
-/// What one queue of a ring port sleeps on and rings.
+/// The descriptors of one queue of a ring port: its own and its peer's.
 #[derive(Debug)]
 pub(super) struct Bells {
-    /// Wakes the worker that receives from the queue.
+    /// Wakes the worker that receives from this queue.
     pub(super) own: Arc<Wake>,
-    /// Wakes the one that receives what is sent.
+    /// Wakes the worker that receives from the peer's queue.
     pub(super) other: Arc<Wake>,
 }
 
 impl RingEnds {
-    /// Neither end is open.
+    /// Returns two closed ends of `queues` queues.
     pub(super) fn new(queues: u16) -> rustix::io::Result<RingEnds> {
         let end = || {
             let wakes = (0..queues).map(|_| Wake::new().map(Arc::new)).collect::<Result<_, _>>()?;
@@ -54,12 +53,12 @@ impl RingSide {
         self.ends.0[self.side].open.store(open, Ordering::Relaxed);
     }
 
-    /// True when both ends are open.
+    /// Returns true if both ends are open.
     pub(super) fn is_joined(&self) -> bool {
         self.ends.0.iter().all(|end| end.open.load(Ordering::Relaxed))
     }
 
-    /// Those of queue `queue`.
+    /// Returns the descriptors of queue `queue`.
     pub(super) fn bells(&self, queue: u16) -> Bells {
         let wake = |side: usize| self.ends.0[side].wakes[usize::from(queue)].clone();
         Bells { own: wake(self.side), other: wake(1 - self.side) }

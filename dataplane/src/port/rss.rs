@@ -1,33 +1,34 @@
-//! How a device spreads flows over its queues. The hash itself is [`crate::steering`]'s: the device gets
-//! its key, and its table is the one in [`RssTable`].
+//! Distribution of flows over a device's queues (RSS). The device gets the hash key of [`crate::steering`] and
+//! the table of [`RssTable`].
 
 use dpdk::{DeviceInfo, Rss, SctpRules};
 
 use super::{PortConfig, PortKind};
 use crate::steering::SYMMETRIC_KEY;
 
-/// Drivers that read "of the addresses the destination alone" as "and no ports": all SCTP packets to one of our addresses would
-/// come to one worker. Without a rule they are spread.
+/// Drivers that interpret "only the destination address" as "and no ports": all SCTP packets to one of our
+/// addresses would arrive on one queue. Without a rule they are spread.
 const WITHOUT_PORTS: [&str; 2] = ["net_ice", "net_iavf"];
 
-/// Entries of a table that is software's alone.
+/// Entries of a software-only table.
 const SOFTWARE_ENTRIES: usize = 128;
 
-/// Which of a port's queues a flow belongs to.
+/// The queue of each flow of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RssTable {
-    /// Queue by the hash modulo the table's length. The hash is Toeplitz's under
+    /// Queue numbers, indexed by the hash modulo the table's length. The hash is Toeplitz's under
     /// [`SYMMETRIC_KEY`](crate::steering::SYMMETRIC_KEY).
     pub queues: Vec<u16>,
-    /// True when the device itself brings every unfragmented TCP segment to that queue. Otherwise any
-    /// queue may get it, and it must be passed on.
+    /// True if the device itself delivers every unfragmented TCP segment to that queue. Otherwise a segment may
+    /// arrive on any queue and must be passed to its owner.
     pub in_device: bool,
-    /// True when the device has rules to bring SCTP packets, in neither UDP nor ESP nor fragments, to their owner's queue. What
-    /// it hashes for that is not known for certain: of each packet the owner is looked up all the same.
+    /// True if the device has rules that deliver SCTP packets to their owner's queue (except in UDP, ESP and
+    /// fragments). The fields that it hashes are not known for certain, so the owner of each packet is looked up
+    /// all the same.
     pub sctp_rules: bool,
 }
 
-/// What the device is asked to do, and what comes of it.
+/// Returns the RSS request for the device and the resulting table.
 pub(super) fn choose(
     config: &PortConfig,
     device: &DeviceInfo,
@@ -36,7 +37,7 @@ pub(super) fn choose(
     if config.queues == 1 {
         return (None, RssTable { queues: vec![0], in_device: true, sctp_rules: false });
     }
-    // Only PCI devices take a key and a table and keep to them; some virtual drivers say they do.
+    // Only PCI devices apply a key and a table; some virtual drivers claim to.
     let able = matches!(config.kind, PortKind::Pci { .. })
         && device.rss_tcp
         && usize::from(device.hash_key_len) >= SYMMETRIC_KEY.len()
@@ -56,18 +57,18 @@ pub(super) fn choose(
             },
         );
     }
-    // Longer keys go on as they begin; a TCP flow's hash does not reach so far.
+    // Longer keys repeat the key. A TCP flow's hash input does not reach the repetition.
     let key = SYMMETRIC_KEY.iter().copied().cycle().take(device.hash_key_len.into()).collect();
     let queues = spread(device.reta_size.into(), config.queues);
-    // RSS itself does not find an association's owner, who is the same for all addresses of the peer.
+    // RSS alone does not find an association's owner, which is the same for all addresses of the peer.
     let sctp_rules = !WITHOUT_PORTS.iter().any(|driver| device.driver.starts_with(driver));
     let rss = Rss { key, table: queues.clone(), sctp_rules };
     (Some(rss), RssTable { queues, in_device: true, sctp_rules: false })
 }
 
-/// What the device has answered, once it is started.
+/// Enters the device's answer into the table, once it is started.
 pub(super) fn answered(table: &mut RssTable, rules: SctpRules, statements: &mut Vec<String>) {
-    // Others are not asked, and have another statement, or one queue.
+    // Devices without RSS were not requested and have another statement; one queue needs no rules.
     if !table.in_device || table.queues.iter().all(|&queue| queue == 0) {
         return;
     }
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
     use crate::port::PortConfig;
 
-    /// What is asked of such a device, and what is said once it has answered.
+    /// Returns the request to such a device, and the result once it has answered.
     fn chosen(
         config: &PortConfig,
         device: &DeviceInfo,
@@ -104,7 +105,7 @@ mod tests {
         let (rss, mut table) = choose(config, device, &mut statements);
         let (before, in_device) = (statements.len(), table.in_device);
         answered(&mut table, rules, &mut statements);
-        // Of TCP it says nothing.
+        // TCP does not depend on the rules.
         assert_eq!(table.in_device, in_device);
         (rss.map(|rss| rss.sctp_rules), table.sctp_rules, statements.split_off(before))
     }
@@ -126,13 +127,13 @@ mod tests {
             let expected = (Some(true), false, statement(which));
             assert_eq!(chosen(&port, &device(), rules(v4, v6)), expected);
         }
-        // Who would bring all of them to one worker is not.
+        // Drivers that would deliver all packets to one worker get no request.
         for driver in ["net_ice", "net_iavf"] {
             let device = DeviceInfo { driver: driver.into(), ..device() };
             let expected = (Some(false), false, statement(""));
             assert_eq!(chosen(&port, &device, SctpRules::default()), expected);
         }
-        // With one queue there is nothing to choose, and others than PCI devices are not asked.
+        // One queue leaves no choice, and only PCI devices get a request.
         assert_eq!(chosen(&pci(), &device(), SctpRules::default()), (None, false, vec![]));
         let tap = PortConfig { kind: PortKind::Tap { device: "t".into() }, ..port };
         assert_eq!(chosen(&tap, &device(), SctpRules::default()), (None, false, vec![]));

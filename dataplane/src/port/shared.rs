@@ -1,32 +1,32 @@
-//! What the worker that owns a queue and the control thread share about it, in relaxed atomics. The worker writes the
-//! counters once per turn, of the queue and of the impairment of what it receives; the control thread writes whether
-//! the device's link is down.
+//! State of a queue shared by its worker and the control thread, in relaxed atomics. Once per turn the worker
+//! stores the counters of the queue and of its impairment. The control thread stores whether the device's link is
+//! down.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What one queue did, in frames unless the name says bytes.
+/// Counters of one queue, in frames unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounters {
-    /// Received.
+    /// Frames received.
     pub rx_frames: u64,
-    /// Bytes of those.
+    /// Bytes received.
     pub rx_bytes: u64,
-    /// Received in several buffers that do not fit into one, and dropped.
+    /// Frames received in several buffers that do not fit into one, and dropped.
     pub rx_too_long: u64,
-    /// Accepted by the device for sending.
+    /// Frames that the device accepted.
     pub tx_frames: u64,
-    /// Bytes of those.
+    /// Bytes of the frames that the device accepted.
     pub tx_bytes: u64,
-    /// Dropped because the device did not take frames, and the queue in front of it was full or the link
-    /// down.
+    /// Frames dropped because the device accepted none and the queue was full or the link down.
     pub tx_dropped: u64,
-    /// Times that no packet buffer was free.
+    /// Allocations that failed because no packet buffer was free.
     pub no_buffer: u64,
-    /// Large packets of several frames each, which the device or the frontend cuts; the frames are counted as sent.
+    /// Large packets of several frames each, which the device or the frontend cuts. Their frames are counted in
+    /// `tx_frames`.
     pub tx_large: u64,
 }
 
-/// The shared state of one queue. Counters are loaded one by one: some may be a turn newer than others.
+/// Shared state of one queue. Counters are loaded one by one: some may be one turn newer than others.
 #[derive(Debug)]
 pub(super) struct SharedQueueState {
     queue: [AtomicU64; QUEUE_COUNTERS],
@@ -34,13 +34,13 @@ pub(super) struct SharedQueueState {
     device_link_down: AtomicBool,
 }
 
-/// Fields of [`QueueCounters`].
+/// Number of fields of [`QueueCounters`].
 const QUEUE_COUNTERS: usize = 8;
-/// Fields of [`link::Counters`].
+/// Number of fields of [`link::Counters`].
 const LINK_COUNTERS: usize = 14;
 
 impl SharedQueueState {
-    /// All zero, the link up; `impaired`: with the counters of an impairment.
+    /// Returns the state with zero counters and the link up. `impaired` adds the counters of an impairment.
     pub(super) fn new(impaired: bool) -> SharedQueueState {
         SharedQueueState {
             queue: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -49,7 +49,7 @@ impl SharedQueueState {
         }
     }
 
-    /// Stores the counters as they are now.
+    /// Stores the present counters.
     pub(super) fn store_counters(
         &self,
         queue: &QueueCounters,
@@ -66,17 +66,17 @@ impl SharedQueueState {
         }
     }
 
-    /// Stores whether the device's link is up.
+    /// Stores the state of the device's link.
     pub(super) fn set_device_link(&self, up: bool) {
         self.device_link_down.store(!up, Ordering::Relaxed);
     }
 
-    /// True when the device's link was down when it was last polled.
+    /// Returns true if the device's link was down when it was last polled.
     pub(super) fn device_link_is_down(&self) -> bool {
         self.device_link_down.load(Ordering::Relaxed)
     }
 
-    /// The counters of the queue and of its impairment, as stored last.
+    /// Returns the last stored counters of the queue and of its impairment.
     pub(super) fn load_counters(&self) -> (QueueCounters, Option<link::Counters>) {
         let queue = self.queue.each_ref().map(|cell| cell.load(Ordering::Relaxed));
         let impairment = self
@@ -116,7 +116,7 @@ fn queue_from(values: [u64; QUEUE_COUNTERS]) -> QueueCounters {
     }
 }
 
-// A field that is added to the counters must be added here: the patterns and literals name all of them.
+// A new counter must be added here: the patterns and literals name all fields.
 
 fn link_values(c: &link::Counters) -> [u64; LINK_COUNTERS] {
     let &link::Counters {

@@ -1,4 +1,4 @@
-//! The capture of what a queue sends: each frame once, when it is first offered to the device.
+//! Capture of a queue's sent frames. Each frame is recorded once, when it is first offered to the device.
 
 use dpdk::Mbuf;
 
@@ -8,7 +8,7 @@ use crate::capture::{Direction, Fate, Tap};
 /// A capture of one queue.
 pub(super) struct Watch {
     tap: Box<Tap>,
-    /// Frames that wait for the device and have been recorded: the first ones.
+    /// Number of frames at the front of the pending ones that have been recorded.
     recorded: usize,
 }
 
@@ -21,9 +21,9 @@ impl Watch {
         &mut self.tap
     }
 
-    /// Records what is about to be offered to the device and was not before. What the device takes is its own then, so
-    /// frames are recorded before; while the link is down, as dropped. Parts of a large packet are recorded as the
-    /// segments that they are on the wire.
+    /// Records the pending frames that were not offered before. The device owns the frames that it accepts, so
+    /// they are recorded first; while the link is down, as dropped. Frames merged into a large packet are
+    /// recorded as the segments on the wire.
     #[cold]
     pub(super) fn record(&mut self, pending: &[Mbuf], shared: &SharedQueueState) {
         let fate = if shared.device_link_is_down() { Fate::LinkDown } else { Fate::Passed };
@@ -32,18 +32,18 @@ impl Watch {
         }
     }
 
-    /// The device was offered all that waited; `pending` is left.
+    /// Notes that all pending frames have been offered; `pending` are those that the device left.
     pub(super) fn offered(&mut self, pending: &[Mbuf]) {
         self.recorded = pending.len();
     }
 
-    /// A frame that found no room.
+    /// Records a frame that was dropped because the queue was full.
     #[cold]
     pub(super) fn queue_full(&mut self, frame: &Mbuf) {
         self.tap.record(Direction::Out, Fate::QueueFull, frame.data());
     }
 
-    /// What waited was dropped.
+    /// Notes that all pending frames were dropped.
     pub(super) fn cleared(&mut self) {
         self.recorded = 0;
     }

@@ -1,6 +1,6 @@
-//! Ways to copy bytes into a mapping and out of it, to find the fastest: the benchmark's
-//! hand-off takes the best of them at each length. The product copies as [`CopyKernel::LibraryAhead`], and long pieces
-//! into large mappings as [`CopyKernel::Streaming`].
+//! Copy kernels for region memory, compared by the benchmark's hand-off, which takes the fastest at each length.
+//! The product copies by [`CopyKernel::LibraryAhead`], and long pieces into large mappings by
+//! [`CopyKernel::Streaming`].
 //!
 //! Lengths and offsets are bytes, checked as in [`Mapping::write`].
 
@@ -8,25 +8,25 @@ use std::ptr;
 
 use super::Mapping;
 
-/// A way to copy.
+/// An implementation of the copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CopyKernel {
-    /// The C library's memcpy, and a prefetch of what follows: as regions are copied.
+    /// The C library's memcpy, with a prefetch of the following bytes. The product's kernel.
     LibraryAhead,
-    /// The C library's memcpy alone.
+    /// The C library's memcpy without prefetch.
     Library,
-    /// `rep movsb`.
+    /// `rep movsb` without prefetch.
     String,
-    /// `rep movsb`, and a prefetch of what follows.
+    /// `rep movsb`, with a prefetch of the following bytes.
     StringAhead,
-    /// Registers of 64 bytes (AVX-512), and a prefetch of what follows.
+    /// 64-byte registers (AVX-512), with a prefetch of the following bytes.
     Wide,
-    /// Stores that pass the caches by.
+    /// Non-temporal stores, which bypass the caches.
     Streaming,
 }
 
 impl CopyKernel {
-    /// All of them.
+    /// All kernels.
     pub const ALL: [CopyKernel; 6] = [
         CopyKernel::LibraryAhead,
         CopyKernel::Library,
@@ -36,7 +36,7 @@ impl CopyKernel {
         CopyKernel::Streaming,
     ];
 
-    /// A stable name.
+    /// Returns the kernel's stable name.
     pub fn name(self) -> &'static str {
         match self {
             CopyKernel::LibraryAhead => "memcpy, prefetch",
@@ -48,7 +48,7 @@ impl CopyKernel {
         }
     }
 
-    /// This CPU has it.
+    /// Returns true if this CPU supports the kernel.
     pub fn is_available(self) -> bool {
         match self {
             CopyKernel::LibraryAhead | CopyKernel::Library => true,
@@ -66,11 +66,11 @@ impl CopyKernel {
 }
 
 impl Mapping {
-    /// [`Mapping::write`], so.
+    /// Writes as [`Mapping::write`] does, by `kernel`.
     pub(in crate::memory) fn write_by(&self, kernel: CopyKernel, at: usize, bytes: &[u8]) {
         assert!(bytes.len() <= self.len && at <= self.len - bytes.len());
         assert!(kernel.is_available());
-        // SAFETY: as in `write`, and the CPU has the kernel.
+        // SAFETY: as in `write`, and the CPU supports the kernel.
         unsafe { copy(kernel, bytes.as_ptr(), self.start.as_ptr().add(at), bytes.len()) };
         if kernel.prefetches() {
             let (ahead, len) = self.ahead(at, bytes.len());
@@ -78,11 +78,11 @@ impl Mapping {
         }
     }
 
-    /// [`Mapping::read`], so.
+    /// Reads as [`Mapping::read`] does, by `kernel`.
     pub(in crate::memory) fn read_by(&self, kernel: CopyKernel, at: usize, out: &mut [u8]) {
         assert!(out.len() <= self.len && at <= self.len - out.len());
         assert!(kernel.is_available());
-        // SAFETY: as in `read`, and the CPU has the kernel.
+        // SAFETY: as in `read`, and the CPU supports the kernel.
         unsafe { copy(kernel, self.start.as_ptr().add(at), out.as_mut_ptr(), out.len()) };
         if kernel.prefetches() {
             let (ahead, len) = self.ahead(at, out.len());
@@ -103,9 +103,9 @@ fn has_wide() -> bool {
 }
 
 /// # Safety
-/// `len` bytes can be read at `from` and written at `to`, they do not overlap, and the CPU has the kernel.
+/// `len` bytes can be read at `from` and written at `to`, they do not overlap, and the CPU supports the kernel.
 unsafe fn copy(kernel: CopyKernel, from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's promise is that of each of them.
+    // SAFETY: the caller's guarantees are those of each kernel.
     unsafe {
         match kernel {
             CopyKernel::LibraryAhead | CopyKernel::Library => {
@@ -149,18 +149,18 @@ mod x86 {
     }
 
     /// # Safety
-    /// As [`super::copy`]; the CPU has AVX-512 F and BW.
+    /// As [`super::copy`]; the CPU supports AVX-512 F and BW.
     #[target_feature(enable = "avx512f,avx512bw")]
     pub(super) unsafe fn wide(mut from: *const u8, mut to: *mut u8, mut len: usize) {
-        // Stores begin at a line: none of them crosses one.
+        // Stores begin at a cache line, so that none crosses one.
         let first = to.align_offset(LINE).min(len);
         // SAFETY: `first <= len`.
         unsafe { piece(from, to, first) };
         len -= first;
-        // SAFETY: inside of the caller's bytes, or one behind them.
+        // SAFETY: inside the caller's bytes, or one past their end.
         unsafe { (from, to) = (from.add(first), to.add(first)) };
         while len >= LINE {
-            // SAFETY: a whole line is left on both sides, and `to` is at a line's begin.
+            // SAFETY: at least one line is left on both sides, and `to` is line-aligned.
             unsafe {
                 let line = _mm512_loadu_si512(from.cast::<__m512i>());
                 _mm512_storeu_si512(to.cast::<__m512i>(), line);
@@ -168,18 +168,18 @@ mod x86 {
             }
             len -= LINE;
         }
-        // SAFETY: what is left is less than a line.
+        // SAFETY: less than one line is left.
         unsafe { piece(from, to, len) };
     }
 
-    /// Less than a line.
+    /// Copies less than a line.
     ///
     /// # Safety
     /// As [`wide`]; `len` is below 64.
     #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn piece(from: *const u8, to: *mut u8, len: usize) {
         let mask = (1u64 << len) - 1;
-        // SAFETY: bytes that the mask leaves out are neither read nor written.
+        // SAFETY: bytes outside the mask are neither read nor written.
         unsafe {
             let bytes = _mm512_maskz_loadu_epi8(mask, from.cast());
             _mm512_mask_storeu_epi8(to.cast(), mask, bytes);

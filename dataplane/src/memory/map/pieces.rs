@@ -1,12 +1,13 @@
-//! Bounded kernel calls on a mapping. Each call that populates or unmaps pages holds the process's `mmap_lock` for as
-//! long as it takes; malloc, mmap and thread creation of every other thread wait for it. Between two pieces it is free.
+//! Bounded kernel calls on a mapping. Each call that populates or unmaps pages holds the process's `mmap_lock`
+//! throughout; malloc, mmap and thread creation of every other thread wait for it. The lock is free between two
+//! pieces.
 
 use std::ops::Range;
 
-/// Most bytes of one call, a multiple of the hugepage size: some milliseconds of zeroing.
+/// Most bytes of one call, a multiple of the hugepage size. Zeroing them takes some milliseconds.
 pub(in crate::memory) const PIECE: usize = 16 << 20;
 
-/// The pieces of `len` bytes, in order.
+/// Returns the pieces of `len` bytes, in ascending order.
 pub(super) fn pieces(len: usize) -> impl DoubleEndedIterator<Item = Range<usize>> {
     (0..len.div_ceil(PIECE)).map(move |n| n * PIECE..len.min((n + 1) * PIECE))
 }
@@ -40,7 +41,7 @@ mod counted {
         CALLS.with_borrow_mut(|calls| calls.push((call, len)));
     }
 
-    /// Calls of this thread since the last question, with their bytes.
+    /// Returns the kernel calls of this thread since the previous query, with their bytes.
     pub(in crate::memory) fn calls() -> Vec<(Call, usize)> {
         CALLS.take()
     }

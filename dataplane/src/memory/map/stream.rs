@@ -1,42 +1,43 @@
-//! Copies whose stores pass the caches by: memory is filled without being read into a cache first.
+//! Copies with non-temporal stores, which fill memory without reading it into a cache first.
 //!
-//! Of a store that misses, the CPU reads the line before it changes it. Where the bytes that a peer places do not stay in
-//! a cache anyway, that read is for nothing, and stores wait for it.
+//! On a store miss, the CPU reads the line before it changes it. If the placed bytes do not stay in a cache
+//! anyway, that read is wasted and delays the stores.
 //!
-//! What is copied is visible to other cores before anything that this core stores afterwards, and its last byte after all others:
-//! programs that wait for it may rely on no more than that of a memcpy, but find no less.
+//! Copied bytes are visible to other cores before any later store of this core, and the last byte after all
+//! others. Programs that poll for the last byte may rely on the guarantees of a memcpy only, and get at least
+//! these.
 
 use std::ptr;
 
-/// A line, which such stores fill whole.
+/// Bytes of a cache line, which a non-temporal store fills completely.
 const LINE: usize = 64;
 
-/// Copies `len` bytes.
+/// Copies `len` bytes by non-temporal stores.
 ///
 /// # Safety
 /// `len` bytes can be read at `from` and written at `to`, and they do not overlap.
 pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // Up to a line's begin.
+    // Ordinary stores up to the first line boundary.
     let first = to.align_offset(LINE).min(len);
-    // At least one byte is left for the end.
+    // At least one byte is left for the last, ordinary store.
     let whole = len.saturating_sub(first + 1) / LINE * LINE;
     let end = first + whole;
-    // SAFETY: `first` is at most `len`.
+    // SAFETY: `first <= len`.
     unsafe { ptr::copy_nonoverlapping(from, to, first) };
-    // SAFETY: these lines are inside of the caller's bytes, and begin at `to`'s.
+    // SAFETY: `first + whole <= len`; `to + first` is line-aligned unless `whole` is 0.
     unsafe { lines(from.wrapping_add(first), to.wrapping_add(first), whole) };
     fence();
-    // SAFETY: `end` is at most `len`.
+    // SAFETY: `end <= len`.
     unsafe { ptr::copy_nonoverlapping(from.add(end), to.add(end), len - end) };
 }
 
-/// Copies `pieces`, one behind the other. A line that two of them share is put together and stored once.
+/// Copies the concatenated `pieces`. A line shared by two pieces is assembled first and stored once.
 ///
 /// # Panics
-/// If they have more than `room` bytes together.
+/// If the pieces have more than `room` bytes in total.
 ///
 /// # Safety
-/// `room` bytes can be written at `to`, and the pieces are not among them.
+/// `room` bytes can be written at `to`, and the pieces do not overlap them.
 pub(super) unsafe fn copy_pieces<'a>(
     mut to: *mut u8,
     mut room: usize,
@@ -47,14 +48,15 @@ pub(super) unsafe fn copy_pieces<'a>(
         assert!(piece.len() <= room, "pieces go on outside a region");
         room -= piece.len();
         let mut left = piece;
-        // Fewer than a line only before the first that is filled.
+        // Less than a line only before the first aligned line.
         let line = LINE - to.addr() % LINE;
         if held.len > 0 || line < LINE {
             left = held.take(left, line);
             if left.is_empty() {
                 continue;
             }
-            // SAFETY: the bytes held are the caller's next ones, and with more than a line's begin they are a line.
+            // SAFETY: the held bytes are the caller's next ones and fit into `room`. A whole line of them is
+            // line-aligned.
             unsafe {
                 match line {
                     LINE => lines(held.line().as_ptr(), to, LINE),
@@ -64,9 +66,9 @@ pub(super) unsafe fn copy_pieces<'a>(
             }
             held.len = 0;
         }
-        // At least one byte is left for the end, or for the line that the next piece shares.
+        // At least one byte is left for the end, or for the line shared with the next piece.
         let whole = left.len().saturating_sub(1) / LINE * LINE;
-        // SAFETY: these are the caller's next bytes, and `to` begins a line.
+        // SAFETY: these are the caller's next bytes, and `to` is line-aligned.
         unsafe {
             lines(left.as_ptr(), to, whole);
             to = to.add(whole);
@@ -74,26 +76,26 @@ pub(super) unsafe fn copy_pieces<'a>(
         held.hold_end(piece, left.len() - whole);
     }
     fence();
-    // SAFETY: the last of the caller's bytes.
+    // SAFETY: these are the last of the caller's bytes.
     unsafe { ptr::copy_nonoverlapping(held.line().as_ptr(), to, held.len) };
 }
 
-/// The first bytes of a line. In front of it and behind it there is room for another, so that nearly all are put there by copies that
-/// are as long as a line.
+/// The first bytes of an incomplete line. The buffer has room for one line before and after it, so that nearly
+/// all bytes can be copied in units of a whole line.
 struct Held {
     bytes: [u8; 3 * LINE],
-    /// At most a line.
+    /// Bytes held, at most a line.
     len: usize,
 }
 
 impl Held {
-    /// The line; its first bytes are those that are held.
+    /// Returns the line; only its first `len` bytes are held ones.
     #[inline]
     fn line(&self) -> &[u8] {
         &self.bytes[LINE..2 * LINE]
     }
 
-    /// Holds the last `len` bytes of `piece`, at most a line; nothing is held before.
+    /// Holds the last `len` bytes of `piece`, at most a line. No bytes are held before the call.
     #[inline]
     fn hold_end(&mut self, piece: &[u8], len: usize) {
         self.len = len;
@@ -103,7 +105,7 @@ impl Held {
         }
     }
 
-    /// Takes the first bytes of `piece` until `line` are held, and returns the others.
+    /// Takes the first bytes of `piece` until `line` bytes are held. Returns the rest.
     #[inline]
     fn take<'a>(&mut self, piece: &'a [u8], line: usize) -> &'a [u8] {
         let at = LINE + self.len;
@@ -117,11 +119,11 @@ impl Held {
     }
 }
 
-/// Copies whole lines, in no order with later stores before a [`fence`].
+/// Copies whole lines by stores that are unordered with later stores until a [`fence`].
 ///
 /// # Safety
-/// `len`, a multiple of a line, bytes can be read at `from` and written at `to`, where a line begins unless there are none, and they do
-/// not overlap.
+/// `len` is a multiple of a line. `len` bytes can be read at `from` and written at `to`, and they do not overlap.
+/// `to` is line-aligned unless `len` is 0.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn lines(from: *const u8, to: *mut u8, len: usize) {
@@ -129,7 +131,7 @@ unsafe fn lines(from: *const u8, to: *mut u8, len: usize) {
 
     const PART: usize = size_of::<__m128i>();
     for at in (0..len).step_by(LINE) {
-        // SAFETY: a line from `at` on is inside of the caller's bytes, and begins one at `to`.
+        // SAFETY: `at + 64 <= len`; `to + at` is line-aligned.
         unsafe {
             let (from, to) = (from.add(at).cast::<__m128i>(), to.add(at).cast::<__m128i>());
             let parts: [__m128i; LINE / PART] =
@@ -139,19 +141,19 @@ unsafe fn lines(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// The same without such stores.
+/// Copies whole lines by ordinary stores.
 ///
 /// # Safety
-/// As above.
+/// As the x86-64 variant.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn lines(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { ptr::copy_nonoverlapping(from, to, len) };
 }
 
 fn fence() {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 CPU has it.
+    // SAFETY: every x86-64 CPU has the instruction.
     unsafe {
         std::arch::x86_64::_mm_sfence();
     }
@@ -164,7 +166,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Pieces of any length come where one copy of them would, and nothing beside them is written.
+        /// Pieces of any length arrive as in a single copy, and no byte beside them is written.
         #[test]
         fn pieces_are_copied_as_one(
             at in 0usize..130,
@@ -174,10 +176,10 @@ mod tests {
             let mut rest = &bytes[..];
             let pieces: Vec<&[u8]> = lens.iter().map(|len| rest.split_off(..*len).unwrap_or_default()).collect();
             let (mut one, mut many) = (vec![0xee; 300 + bytes.len()], vec![0xee; 300 + bytes.len()]);
-            // The same place in a line.
+            // The same offset within a line.
             let begin = |room: &[u8]| room.as_ptr().align_offset(LINE) + at;
             let (to_one, to_many) = (begin(&one), begin(&many));
-            // SAFETY: both have room for the bytes and for what is in front of them.
+            // SAFETY: both have room for the bytes and for those in front of them.
             unsafe {
                 copy(bytes.as_ptr(), one.as_mut_ptr().add(to_one), bytes.len());
                 copy_pieces(many.as_mut_ptr().add(to_many), bytes.len(), pieces.into_iter());

@@ -1,4 +1,5 @@
-//! The two ends of a ring in ordinary memory, in two threads: what Miri can run, which knows no memory files.
+//! The two ends of a ring in ordinary memory, on two threads. Miri runs this test, since it does not support
+//! memory files.
 
 use std::sync::atomic::AtomicU64;
 

@@ -1,6 +1,6 @@
-//! All interleavings of the two ends of a completion ring, and all values that the memory model lets a load see: the
-//! functions that run, over loom's atomics. A ring of two slots is lapped once by three records; of a record's fields
-//! two are modelled, and one byte of the region.
+//! Model of the completion ring: all interleavings of its two ends and all values that the memory model allows a
+//! load to return. The product's functions run over loom's atomics. Three records lap a ring of two slots once.
+//! Two fields of a record are modelled, and one byte of the region.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,13 +13,13 @@ use super::*;
 const CAPACITY: u64 = 2;
 const RECORDS: u64 = 3;
 
-/// What is left out of the ring's orderings.
+/// The weakened part of the ring's memory orderings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Weaker {
     Nothing,
     /// Stores of the sequence words and of the head are relaxed, or only those at this offset.
     Stores(Option<usize>),
-    /// Loads, likewise.
+    /// Loads of the sequence words and of the head are relaxed, or only those at this offset.
     Loads(Option<usize>),
     ReleaseFence,
     AcquireFence,
@@ -27,7 +27,7 @@ enum Weaker {
 
 struct Ring {
     words: BTreeMap<usize, AtomicU64>,
-    /// A byte of the region: as many as were written before their records were published.
+    /// A byte of the region: the number of writes before the records were published.
     region: AtomicU64,
     weaker: Weaker,
 }
@@ -46,7 +46,7 @@ impl Words for Ring {
         let weaker =
             matches!(self.weaker, Weaker::Loads(only) if only.is_none_or(|only| only == at));
         let order = if weaker { Ordering::Relaxed } else { order };
-        // A field that is not modelled is that of every record.
+        // A field that is not modelled has the same value in every record.
         self.words.get(&at).map_or(1 << 32, |word| word.load(order))
     }
 
@@ -70,7 +70,7 @@ impl Words for Ring {
     }
 }
 
-/// The consumer's state, and what must hold of each record that it reads.
+/// The consumer's state, with assertions on each record that it reads.
 #[derive(Default)]
 struct Reader {
     next: u64,

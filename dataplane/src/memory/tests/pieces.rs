@@ -1,4 +1,4 @@
-//! The kernel calls by which memory is made and freed, as they are recorded of this thread.
+//! Kernel calls that make and free memory, as recorded on this thread.
 
 use std::sync::mpsc::{Sender, channel};
 
@@ -17,7 +17,7 @@ impl Drop for Charge {
     }
 }
 
-/// A file of more than a piece, for as long as the value lives.
+/// A file of more than one piece, removed on drop.
 struct Content(PathBuf);
 
 impl Content {
@@ -60,7 +60,7 @@ fn memory_of_each_backing_is_made_and_freed_in_pieces() {
         );
         assert!(bytes(&made, Call::Populate) >= LEN as usize, "{backing:?}: {made:?}");
         assert!(bytes(&freed, Call::Unmap) >= LEN as usize, "{backing:?}: {freed:?}");
-        // A lock of present pages visits them all in one call.
+        // A lock of present pages would visit them all in one call.
         if backing != Backing::Huge {
             assert_eq!(made[0], (Call::Lock, LEN as usize), "{backing:?}");
         }

@@ -17,7 +17,7 @@ fn ours() -> [Interface; 2] {
     [interface(None, US, 1), interface(Some(9), US, 1)]
 }
 
-/// A frame from the peer with this payload behind the IP header.
+/// Returns a frame from the peer with this payload behind the IP header.
 fn frame(vlan: Option<u16>, v6: bool, protocol: IpProtocol, payload: &[u8]) -> Vec<u8> {
     let peer = interface(vlan, PEER, 2);
     let addresses = if v6 {
@@ -32,7 +32,7 @@ fn frame(vlan: Option<u16>, v6: bool, protocol: IpProtocol, payload: &[u8]) -> V
     out
 }
 
-/// Ports 7 and 8, the rest zero; the checksum is not right.
+/// A segment of ports 7 and 8, the rest zero, with a wrong checksum.
 const SEGMENT: [u8; 20] = [0, 7, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0, 0, 0, 0, 0, 0, 0];
 
 fn drop_of(frame: &[u8]) -> DropReason {
@@ -65,7 +65,7 @@ fn ethernet_padding_is_cut_off() {
     assert_eq!(segment_at(&f), 34..54);
 }
 
-/// The frame with these options in its IPv4 header, a multiple of four bytes.
+/// Returns the frame with these options in its IPv4 header, a multiple of four bytes.
 fn with_options(mut frame: Vec<u8>, options: &[u8]) -> Vec<u8> {
     frame.splice(34..34, options.iter().copied());
     frame[14] += options.len() as u8 / 4;
@@ -89,7 +89,8 @@ fn ipv4_options_are_skipped_and_covered_by_the_checksum() {
     assert_eq!(segment_at(&with_options(plain(), &[1; 40])), 74..94);
 }
 
-// RFC 1122 §3.2.1.8 (c), RFC 7126 §4.3, §4.4: whatever protocol is behind them, in pieces too, and completed or not.
+// RFC 1122 §3.2.1.8 (c), RFC 7126 §4.3, §4.4: whatever the protocol behind them, also in fragments, completed or
+// not.
 #[test]
 fn source_routes_and_malformed_options_are_dropped() {
     let loose = [131, 7, 4, 10, 0, 0, 3, 0];
@@ -103,7 +104,7 @@ fn source_routes_and_malformed_options_are_dropped() {
         (SCTP, &SEGMENT, true),
         (IpProtocol::Udp, &udp, true),
         (IpProtocol::Icmp, &echo, true),
-        // What is the host's is judged by its kernel.
+        // The host's kernel judges the host's packets.
         (IpProtocol::Udp, &SEGMENT, false),
         (IpProtocol::Igmp, &SEGMENT, false),
     ] {
@@ -134,7 +135,7 @@ fn source_routes_and_malformed_options_are_dropped() {
     }
 }
 
-// RFC 4301 §5.2: policies are not asked about packets that are dropped whatever they say.
+// RFC 4301 §5.2: policies are not looked up for packets that are dropped in any case.
 #[test]
 fn policies_do_not_see_packets_with_source_routes() {
     let mut us = ours();
@@ -165,7 +166,7 @@ fn wrong_headers_are_distinguished() {
     assert_eq!(with(6, &[3]), DropReason::BadSourceMac);
     assert_eq!(with(12, &[0x88, 0xcc]), DropReason::EtherType);
     assert_eq!(with(14, &[0x55]), DropReason::IpHeader);
-    // Of what is not TCP, no fragments are put together.
+    // Fragments of protocols other than TCP are not reassembled.
     assert_eq!(with(20, &[0x20, 0, 64, 1]), DropReason::Fragment);
     assert_eq!(with(20, &[0, 1, 64, 17]), DropReason::Fragment);
     assert_eq!(with(23, &[17]), DropReason::IpProtocol);
@@ -177,7 +178,7 @@ fn wrong_headers_are_distinguished() {
     assert_eq!(demux(&good, 0, L4Check::Unknown, &ours()), Err(DropReason::L4Checksum));
 }
 
-/// An IPv6 frame whose TCP segment stands behind these extension headers.
+/// Returns an IPv6 frame with a TCP segment behind these extension headers.
 fn extended(first: u8, headers: &[u8]) -> Vec<u8> {
     let payload = [headers, &SEGMENT].concat();
     frame(None, true, IpProtocol::from(first), &payload)
@@ -195,12 +196,12 @@ fn extension_headers_are_followed_within_a_bound() {
         let f = extended(60, &header(6, [kind, 4, 0, 0, 0, 0]));
         assert_eq!(drop_of(&f), DropReason::ExtensionHeader);
     }
-    // Routing with nothing left (§4.4), and with something.
+    // Routing headers with no segments left (§4.4), and with some.
     assert_eq!(segment_at(&extended(43, &header(6, [0; 6]))), 62..82);
     assert_eq!(drop_of(&extended(43, &header(6, [0, 1, 0, 0, 0, 0]))), DropReason::ExtensionHeader);
-    // RFC 6946: an atomic fragment is none.
+    // RFC 6946: an atomic fragment is not treated as a fragment.
     assert_eq!(segment_at(&extended(44, &[6, 0x77, 0, 0, 1, 2, 3, 4])), 62..82);
-    // Others are for reassembly, if they are of a segment.
+    // Other fragments are reassembled, if they belong to a segment.
     let packet = demux(&extended(44, &[6, 0, 0, 9, 1, 2, 3, 4]), 0, L4Check::Unknown, &ours());
     let Kind::Fragment(fragment) = packet.unwrap().kind else { panic!("a fragment") };
     assert_eq!((fragment.id, fragment.offset, fragment.more), (0x01020304, 8, true));
@@ -209,7 +210,7 @@ fn extension_headers_are_followed_within_a_bound() {
     // RFC 8200 §4.1: hop-by-hop options come first or not at all.
     let late = [header(0, PAD6), header(6, PAD6)].concat();
     assert_eq!(drop_of(&extended(60, &late)), DropReason::HopByHop);
-    // A chain at the bound, and beyond.
+    // A chain of the maximum length, and a longer one.
     let chain = |n: usize| {
         let links: Vec<u8> =
             (0..n).flat_map(|i| header(if i + 1 == n { 6 } else { 60 }, PAD6)).collect();
@@ -217,7 +218,7 @@ fn extension_headers_are_followed_within_a_bound() {
     };
     assert_eq!(segment_at(&chain(MAX_EXTENSIONS)).len(), 20);
     assert_eq!(drop_of(&chain(MAX_EXTENSIONS + 1)), DropReason::ExtensionHeader);
-    // A header whose length is more than the packet's.
+    // A header longer than the packet.
     assert_eq!(drop_of(&extended(60, &[6, 9, 1, 4, 0, 0, 0, 0])), DropReason::Truncated);
 }
 
@@ -238,7 +239,7 @@ fn a_plain_segment_is_found_the_short_way() {
 }
 
 proptest! {
-    // What the short way finds is what the long way finds, whatever is changed.
+    // The slow path gives the result of the fast path, whatever bytes are changed.
     #[test]
     fn both_ways_agree(changes in prop::collection::vec((0usize..54, any::<u8>()), 0..4), cut in 0usize..8, right: bool) {
         let mut frame = frame(None, false, IpProtocol::Tcp, &SEGMENT);
@@ -258,7 +259,7 @@ proptest! {
 
     #[test]
     fn no_bytes_make_it_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..120), shape in 0u8..6) {
-        // Without a likely beginning nearly everything ends at the MAC address.
+        // Without a plausible beginning nearly every frame is dropped at the MAC address.
         let likely = match shape {
             0 => Vec::new(),
             1 => frame(None, false, IpProtocol::Tcp, &SEGMENT)[..14].to_vec(),

@@ -31,7 +31,7 @@ fn state(cache: &NeighbourCache, n: u16) -> &'static str {
     cache.iter().find(|(a, ..)| *a == ip(n)).map_or("none", |(.., s)| s)
 }
 
-/// A cache that has resolved neighbour 1 to `A` at time 0.
+/// Returns a cache that has resolved neighbour 1 to `A` at time 0.
 fn resolved() -> NeighbourCache {
     let mut cache = cache(8);
     assert_eq!(cache.resolve(ip(1), secs(0)), Resolution::Wait { solicit: true });
@@ -107,7 +107,7 @@ fn an_unsolicited_announcement_makes_and_changes_no_entry() {
         let mut cache = resolved();
         claim(&mut cache, 1, B, kind, secs(1));
         assert_eq!(cache.get(ip(1)), Some(A), "{kind:?}");
-        // It casts doubt: the old address is probed at once, and keeps its place by answering.
+        // The announcement causes a probe of the old address, which keeps its entry by answering.
         assert_eq!(all(&mut cache, secs(1)), [Action::Solicit(ip(1), Some(A))]);
         claim(&mut cache, 1, A, ANSWER, secs(1));
         assert_eq!(state(&cache, 1), "reachable");
@@ -132,7 +132,7 @@ fn another_hosts_answer_does_not_replace_an_address_under_probe() {
         assert_eq!(claim(&mut cache, 1, B, answer, secs(1)), ClaimOutcome::Ignored);
     }
     assert_eq!(cache.get(ip(1)), Some(A));
-    // Once it has been silent for three seconds the request is broadcast, and the address may move.
+    // After three seconds without an answer the solicitation is broadcast, and the address may move.
     for s in 2..=4 {
         all(&mut cache, secs(s));
     }
@@ -151,7 +151,7 @@ fn a_flood_of_unknown_destinations_is_bounded_and_spares_what_is_in_use() {
         .count();
     assert_eq!(waiting, 16);
     assert_eq!(cache.resolve(ip(0xffff), secs(1)), Resolution::Known(A));
-    // Failures make room again.
+    // Failed entries are evicted.
     for s in 2..8 {
         all(&mut cache, secs(s));
     }
@@ -166,7 +166,7 @@ fn a_flood_of_questions_evicts_the_oldest_idle_entries_only() {
     for n in 0..10_000 {
         assert_eq!(claim(&mut cache, n, B, ClaimKind::Question, secs(1)), ClaimOutcome::Noted);
     }
-    // Strangers have half of the places.
+    // Strangers have half of the entries.
     assert_eq!(cache.len(), 33);
     assert_eq!(cache.get(ip(0xffff)), Some(A));
     assert_eq!(cache.get(ip(9_999)), Some(B));
@@ -175,7 +175,7 @@ fn a_flood_of_questions_evicts_the_oldest_idle_entries_only() {
 #[test]
 fn strangers_never_take_the_place_of_a_neighbour_we_spoke_to() {
     let mut cache = cache(64);
-    // 64 neighbours that were spoken to once, long ago.
+    // 64 neighbours with traffic long ago.
     for n in 0..64 {
         cache.resolve(ip(n), secs(0));
         claim(&mut cache, n, A, ANSWER, secs(0));

@@ -1,6 +1,6 @@
-//! The multicast groups that neighbour discovery needs, those of the solicited node, are reported to the link's routers, so
-//! that switches that look into MLD pass them on: in version 2 (RFC 3810), and in version 1 (RFC 2710) while there is a
-//! querier that knows no other (RFC 3810 §8.2.1).
+//! Reports the solicited-node multicast groups that neighbour discovery needs to the link's routers, so that
+//! switches with MLD snooping forward them. Version 2 (RFC 3810) is used, and version 1 (RFC 2710) while a
+//! querier supports only that (RFC 3810 §8.2.1).
 //!
 //! ```text
 //!                 query of 24 bytes
@@ -9,11 +9,11 @@
 //!         +---- time-out since the last ----+-------+
 //! ```
 //!
-//! Left out: Done, and its like of version 2. The groups are those of the addresses of the configuration, which the
-//! interface has as long as the worker runs. A report of version 1 by another host suppresses none of ours: a switch that
-//! looks into MLD would not know our port.
+//! Left out: Done, and its equivalent of version 2, since the groups are those of configured addresses, which the
+//! interface has as long as the worker runs. A version 1 report by another host does not suppress ours: a switch
+//! with MLD snooping would not learn our port.
 //!
-//! There is a timer for the interface, and one for each group. That a query came with a router alert is not verified.
+//! The interface has one timer, and each group another one. The router alert of a query is not verified.
 
 use core::time::Duration;
 use std::net::{IpAddr, Ipv6Addr};
@@ -28,12 +28,12 @@ use crate::net::interface::{Interface, group_mac, solicited_node};
 use crate::net::protocol::ICMPV6;
 use crate::net::{Outbox, path};
 
-/// How often groups are reported unasked, and queries of a querier before it counts as gone (RFC 3810 §9.1: Robustness
+/// Number of unsolicited reports, and of missed queries after which a querier expires (RFC 3810 §9.1: Robustness
 /// Variable).
 const ROBUSTNESS: u8 = 2;
-/// Between two queries of a querier that does not tell (RFC 3810 §9.2: Query Interval).
+/// Assumed interval of queries if the querier does not state one (RFC 3810 §9.2: Query Interval).
 const QUERY_INTERVAL: Duration = Duration::from_secs(125);
-/// The longest time after which a query is answered, of those that a querier may ask for.
+/// Longest delay of an answer, whatever a querier allows.
 const LONGEST_DELAY: Duration = Duration::from_secs(10);
 
 /// All routers that speak MLDv2 (RFC 3810 §5.2.14).
@@ -42,45 +42,45 @@ const REPORTS_TO: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
 const QUERY: u8 = 130;
 const REPORT: u8 = 143;
 const REPORT_1: u8 = 131;
-/// Bytes of a query, and of a report, of version 1, and the least of a query of version 2 (RFC 3810 §8.1).
+/// Bytes of a version 1 query or report, and least bytes of a version 2 query (RFC 3810 §8.1).
 const LEN_1: usize = 24;
 const QUERY_LEN: usize = 28;
-/// Where in them the time within which to answer is, in milliseconds, and the group.
+/// Offsets of the maximum response delay, in milliseconds, and of the group.
 const DELAY: usize = 4;
 const GROUP: usize = 8;
-/// Records of a report: the state, and that it has changed to this (RFC 3810 §5.2.12): to exclude no source.
+/// Record types of a report (RFC 3810 §5.2.12): the state EXCLUDE with no source, and a change to it.
 const MODE_IS_EXCLUDE: u8 = 2;
 const CHANGE_TO_EXCLUDE: u8 = 4;
 /// IPv6's hop-by-hop header with a router alert for MLD (RFC 2711), padded to eight bytes; the next header is ICMPv6.
 const ROUTER_ALERT: [u8; 8] = [ICMPV6, 0, 5, 2, 0, 0, 1, 0];
 
-/// What is reported on one link, and when.
+/// State of the reports on one link.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    /// Reports still to be sent unasked.
+    /// Unsolicited reports still to be sent.
     unasked: u8,
-    /// Until when version 1 is used (RFC 3810 §8.2.1: Older Version Querier Present timer).
+    /// End of version 1 mode (RFC 3810 §8.2.1: Older Version Querier Present timer).
     older_until: MaybeInstant,
-    /// Version 2: when all groups are reported.
+    /// Version 2: due time of the report of all groups.
     answer: MaybeInstant,
-    /// Version 1: when each group is reported, at most one entry for each.
+    /// Version 1: due time of each group's report, at most one entry per group.
     answers: Vec<(Ipv6Addr, Instant)>,
 }
 
 impl Groups {
-    /// The interface appears on its link.
+    /// Starts to report the groups: the interface appears on its link.
     pub(super) fn begin(&mut self, now: Instant) {
         self.expire(now);
         self.unasked = ROBUSTNESS;
     }
 
-    /// When [`poll`](Self::poll) is to be called next.
+    /// Returns the time of the next [`poll`](Self::poll).
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let answers = self.answers.iter().map(|(_, at)| *at);
         answers.chain(self.answer.get()).min()
     }
 
-    /// Sends the answers that are due.
+    /// Sends the reports that are due.
     pub(super) fn poll(&mut self, interface: &Interface, now: Instant, out: &mut Outbox) {
         self.expire(now);
         self.answers.retain(|&(group, at)| {
@@ -95,7 +95,7 @@ impl Groups {
         }
     }
 
-    /// Reports the groups unasked, as often as need be (RFC 3810 §6.1, RFC 2710 §4).
+    /// Sends the unsolicited reports, as often as necessary (RFC 3810 §6.1, RFC 2710 §4).
     pub(super) fn announce(&mut self, interface: &Interface, now: Instant, out: &mut Outbox) {
         self.expire(now);
         let Some(left) = self.unasked.checked_sub(1) else { return };
@@ -108,10 +108,10 @@ impl Groups {
         }
     }
 
-    /// A query is answered at a random time within what it allows.
+    /// Schedules the answer to a query at a random time within its delay.
     ///
     /// # Errors
-    /// It is for a group that the interface is not in.
+    /// The query is for a group that the interface is not in.
     pub(super) fn query(
         &mut self,
         interface: &Interface,
@@ -137,7 +137,7 @@ impl Groups {
         for group in asked {
             let at = now + jitter.below(most);
             match self.answers.iter_mut().find(|(waits, _)| *waits == group) {
-                // RFC 2710 §4: a timer that runs is set again only if it has more left than the query allows.
+                // RFC 2710 §4: a running timer is reset only if more time is left than the query allows.
                 Some((_, before)) if *before > now + most => *before = at,
                 Some(_) => {}
                 None => self.answers.push((group, at)),
@@ -146,8 +146,7 @@ impl Groups {
         Ok(())
     }
 
-    /// There is a querier of version 1, which counts as gone at `until` (RFC 3810 §8.2.1, §9.12). What was to be sent in
-    /// version 2 is not.
+    /// Enters version 1 mode until `until` (RFC 3810 §8.2.1, §9.12). Pending version 2 reports are discarded.
     fn older_querier(&mut self, until: Instant) {
         if self.older_until.get().is_none() {
             (self.answer, self.unasked) = (MaybeInstant::NONE, 0);
@@ -155,7 +154,7 @@ impl Groups {
         self.older_until = Some(until).into();
     }
 
-    /// Goes back to version 2 when it is time. What was to be sent in version 1 is not.
+    /// Returns to version 2 when the mode expires. Pending version 1 reports are discarded.
     fn expire(&mut self, now: Instant) {
         if self.older_until.get().is_some_and(|until| until <= now) {
             self.older_until = MaybeInstant::NONE;
@@ -165,19 +164,19 @@ impl Groups {
     }
 }
 
-/// A query of MLD.
+/// A parsed MLD query.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Query {
-    /// It is one of version 1.
+    /// True for version 1.
     older: bool,
-    /// Within what time it is to be answered.
+    /// Longest delay of the answer.
     delay: Duration,
-    /// About which group; unspecified for all.
+    /// The queried group; unspecified for all.
     group: Ipv6Addr,
 }
 
 impl Query {
-    /// A query with this source and hop limit (RFC 3810 §6.2, §8.1).
+    /// Parses a query with this source and hop limit (RFC 3810 §6.2, §8.1).
     pub(super) fn read(
         (source, hop_limit): (Ipv6Addr, u8),
         message: &[u8],
@@ -189,18 +188,19 @@ impl Query {
         }
         let mut group = [0; 16];
         group.copy_from_slice(&message[GROUP..LEN_1]);
-        // In version 2 it is no plain number from 32.768 s on: it is longer then, and than what is made use of.
+        // From 32.768 s on, version 2 encodes an exponent. Read as a plain number it is still longer than
+        // [`LONGEST_DELAY`].
         let delay = u16::from_be_bytes([message[DELAY], message[DELAY + 1]]);
         Ok(Query { older, delay: Duration::from_millis(delay.into()), group: group.into() })
     }
 }
 
-/// True for a query of MLD.
+/// Returns true for an MLD query.
 pub fn is_query(message: &[u8]) -> bool {
     message.first() == Some(&QUERY)
 }
 
-/// The groups that the interface is in, but for that of all nodes, which is never reported (RFC 3810 §6).
+/// Returns the groups of the interface, except all nodes, which is never reported (RFC 3810 §6).
 fn groups(interface: &Interface) -> Vec<Ipv6Addr> {
     let mut groups: Vec<Ipv6Addr> = addresses(interface).map(solicited_node).collect();
     groups.sort_unstable();
@@ -215,9 +215,9 @@ fn addresses(interface: &Interface) -> impl Iterator<Item = Ipv6Addr> + '_ {
     })
 }
 
-/// Reports all groups in version 2, with records of this kind (RFC 3810 §5.2).
+/// Sends a version 2 report of all groups, with this record type (RFC 3810 §5.2).
 fn report(interface: &Interface, record: u8, out: &mut Outbox) {
-    // As many as fit into the smallest packet of IPv6.
+    // As many groups as fit into the smallest IPv6 packet.
     for groups in groups(interface).chunks(60) {
         let mut message = vec![REPORT, 0, 0, 0, 0, 0];
         message.extend_from_slice(&(groups.len() as u16).to_be_bytes());
@@ -229,7 +229,7 @@ fn report(interface: &Interface, record: u8, out: &mut Outbox) {
     }
 }
 
-/// Reports a group in version 1, to the group (RFC 2710 §3, §4).
+/// Sends a version 1 report of a group to the group (RFC 2710 §3, §4).
 fn report_1(interface: &Interface, group: Ipv6Addr, out: &mut Outbox) {
     let mut message = vec![0; LEN_1];
     message[0] = REPORT_1;
@@ -237,8 +237,8 @@ fn report_1(interface: &Interface, group: Ipv6Addr, out: &mut Outbox) {
     send(interface, group, message, out);
 }
 
-/// Sends a message of MLD, whose checksum is zero so far: from a link-local address, with hop limit 1 and a router alert
-/// (RFC 3810 §5).
+/// Sends an MLD message whose checksum field is zero: from a link-local address, with hop limit 1 and a router
+/// alert (RFC 3810 §5).
 fn send(interface: &Interface, destination: Ipv6Addr, mut message: Vec<u8>, out: &mut Outbox) {
     let Some(source) = addresses(interface).find(Ipv6Addr::is_unicast_link_local) else { return };
     let ends = (IpAddr::V6(source), IpAddr::V6(destination));

@@ -1,4 +1,4 @@
-//! Hosts on a link that begin, meet another one with their address, and are asked for their groups.
+//! Hosts on a link that appear, meet another host with their address, and receive group queries.
 
 mod groups;
 
@@ -34,7 +34,7 @@ impl Host {
         Host { stack, out: Outbox::default(), now: START }
     }
 
-    /// The frames that are due until `end`, with their times.
+    /// Returns the frames that are due until `end`, with their times.
     fn until(&mut self, end: Instant) -> Vec<(Duration, Vec<u8>)> {
         let mut all = Vec::new();
         while let Some(at) = self.stack.poll_timeout().filter(|at| *at <= end) {
@@ -61,7 +61,7 @@ impl Host {
 const HERE: Mac = [2, 0, 0, 0, 0, 1];
 const THERE: Mac = [2, 0, 0, 0, 0, 9];
 
-/// What a frame is, for comparison.
+/// Kind of a frame, for comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Seen {
     Probe(IpAddr),
@@ -111,7 +111,7 @@ fn addresses() -> [IpAddr; 3] {
     [V4.parse().unwrap(), V6.parse().unwrap(), link_local(HERE).into()]
 }
 
-/// When frames of one kind were sent, without the frames of the others.
+/// Returns the times of frames of one kind.
 fn times(frames: &[(Duration, Vec<u8>)], which: impl Fn(Seen) -> bool) -> Vec<Duration> {
     let mut times: Vec<_> =
         frames.iter().filter(|(_, frame)| which(seen(frame))).map(|(at, _)| *at).collect();
@@ -145,8 +145,8 @@ fn addresses_are_probed_three_times_and_announced_two_seconds_apart() {
     assert_ne!(last(&other), last(&frames), "hosts that start at once do not go on at once");
 }
 
-/// A neighbour that hears nothing at the start, because the link is down, hears the address when it comes up; a link
-/// that flaps makes one round a second.
+/// A neighbour that misses the start because the link is down receives the announcement when the link comes up. A
+/// flapping link makes one round a second.
 #[test]
 fn link_that_comes_up_announces_its_addresses_again_and_is_bounded() {
     let mut host = Host::new(HERE);
@@ -183,19 +183,19 @@ fn a_host_with_the_same_address_is_found_by_either() {
         let answers = twin.take();
         let [answer] = &answers[..] else { panic!("{}", answers.len()) };
         assert_eq!(host.input(answer), Ok(Notice::Conflict(0, address, THERE, true)));
-        // It is defended, once in ten seconds, and reported as often.
+        // The address is defended, and the conflict reported, once in ten seconds.
         let defended = host.take();
         assert_eq!(defended.len(), usize::from(address.is_ipv4()));
         assert_eq!(host.input(answer), Ok(Notice::Conflict(0, address, THERE, false)));
         assert!(host.take().is_empty());
-        // The probes are repeated, without announcements, until nobody answers.
+        // The probes are repeated, without announcements, until they are not answered.
         let again = host.until(START + Duration::from_secs(100));
         assert!(again.iter().all(|(_, frame)| matches!(seen(frame), Seen::Probe(_))));
         let mut times: Vec<_> = again.iter().map(|(at, _)| at.as_secs()).collect();
         times.dedup();
         assert_eq!(times, [10, 20, 30]);
         assert_eq!(host.input(answer), Ok(Notice::Conflict(0, address, THERE, true)));
-        // The twin has heard nothing but a probe, which is answered, and takes the defence for a conflict.
+        // The twin has received only a probe, which it answers, and takes the defence for a conflict.
         if let [announcement] = &defended[..] {
             assert_eq!(twin.input(announcement), Ok(Notice::Conflict(0, address, HERE, true)));
         }
@@ -207,7 +207,7 @@ fn our_own_frames_are_no_conflict() {
     let mut host = Host::new(HERE);
     for (_, frame) in host.until(START + Duration::from_secs(60)) {
         match seen(&frame) {
-            // To a group that this host is not in.
+            // Sent to a group that this host is not in.
             Seen::Report => assert!(host.input(&frame).is_err()),
             seen => assert_eq!(host.input(&frame), Err(DropReason::NeighbourIgnored), "{seen:?}"),
         }

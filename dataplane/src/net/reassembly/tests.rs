@@ -15,7 +15,7 @@ fn interface(vlan: Option<u16>, host: u8) -> Interface {
     Interface::new(InterfaceId(0), &config(host, vlan), [2, 0, 0, 0, 0, host], 16, [0; 16])
 }
 
-/// A segment of `len` bytes with the right checksum from `peer` to host 1, in one frame.
+/// Returns a segment of `len` bytes with a correct checksum from `peer` to host 1, in one frame.
 fn whole(vlan: Option<u16>, v6: bool, peer: u8, len: usize) -> Vec<u8> {
     let sender = interface(vlan, peer);
     let pick = |i: &Interface| i.addresses().find(|a| a.is_ipv6() == v6).unwrap();
@@ -41,7 +41,7 @@ fn header_len(frame: &[u8]) -> usize {
     if frame[ip_at(frame)] >> 4 == 6 { 40 } else { 20 }
 }
 
-/// One piece of a frame: bytes `range` of its payload.
+/// Returns a fragment of a frame: bytes `range` of its payload.
 fn piece(frame: &[u8], id: u16, range: Range<usize>, more: bool) -> Vec<u8> {
     let ip = ip_at(frame);
     let payload = &frame[ip + header_len(frame)..];
@@ -65,7 +65,7 @@ fn piece(frame: &[u8], id: u16, range: Range<usize>, more: bool) -> Vec<u8> {
     out
 }
 
-/// Makes the IPv4 header's checksum right.
+/// Corrects the IPv4 header's checksum.
 fn fix(frame: &mut [u8]) {
     let ip = ip_at(frame);
     frame[ip + 10..ip + 12].fill(0);
@@ -88,7 +88,7 @@ fn reassembly() -> Reassembly {
     Reassembly::new(16, 256 * 1024, [1; 16])
 }
 
-/// The reason why the second of two pieces is refused; afterwards nothing of the packet is used.
+/// Asserts that the second of two fragments is refused and the whole packet discarded.
 fn spoils(v6: bool, first: (Range<usize>, bool), second: (Range<usize>, bool)) {
     let (mut r, frame) = (reassembly(), whole(None, v6, 2, 400));
     let one = |(range, more): (Range<usize>, bool)| piece(&frame, 9, range, more);
@@ -108,14 +108,14 @@ fn overlapping_pieces_spoil_the_packet() {
         spoils(v6, (200..400, false), (0..208, true));
         spoils(v6, (0..200, true), (0..208, true));
         spoils(v6, (80..160, true), (88..96, true));
-        // Contradictions about the end are as bad.
+        // Contradictory ends are refused in the same way.
         spoils(v6, (80..160, false), (160..200, true));
         spoils(v6, (80..160, false), (200..400, false));
         spoils(v6, (200..400, false), (80..160, false));
     }
 }
 
-// RFC 8200 §4.5: an exact duplicate may be ignored, and the rest used.
+// RFC 8200 §4.5: an exact duplicate may be ignored and the rest be used.
 #[test]
 fn a_duplicate_is_no_overlap() {
     let (mut r, frame) = (reassembly(), whole(None, true, 2, 400));
@@ -129,7 +129,8 @@ fn a_duplicate_is_no_overlap() {
     assert_eq!(give(&mut r, &other), Err(DropReason::FragmentOverlap), "same place, other bytes");
 }
 
-// RFC 1858 §3, RFC 3128, RFC 7112 §5: flags and ports are in the first piece, and no later piece rewrites them.
+// RFC 1858 §3, RFC 3128, RFC 7112 §5: flags and ports are in the first fragment, and no later one overwrites
+// them.
 #[test]
 fn tiny_pieces_are_refused() {
     for v6 in [false, true] {
@@ -161,14 +162,14 @@ fn pieces_are_of_eight_bytes_and_end_within_64_kib() {
     }
 }
 
-/// As SCTP's, of 400 bytes.
+/// Returns the fragment as SCTP's.
 fn of_sctp(mut piece: Vec<u8>) -> Vec<u8> {
     piece[23] = 132;
     fix(&mut piece);
     piece
 }
 
-// RFC 791 §3.2: the protocol is a part of what names a packet. RFC 9260 §6.10 lets peers' packets be cut.
+// RFC 791 §3.2: the protocol is a part of a packet's identity. RFC 9260 §6.10 allows peers to fragment.
 #[test]
 fn sctp_is_put_together_by_itself() {
     let (mut r, frame) = (reassembly(), whole(None, false, 2, 400));
@@ -213,7 +214,7 @@ fn what_is_not_whole_in_time_goes() {
     assert_eq!(r.expire(NOW + TIMEOUT / 2), 0);
     assert_eq!(r.expire(NOW + TIMEOUT), 1);
     assert_eq!(r.poll_timeout(), Some(later + TIMEOUT));
-    // Its rest begins a packet that is never completed.
+    // The rest begins a packet that is never completed.
     assert_eq!(give(&mut r, &piece(&frame, 1, 200..400, false)), Ok(Outcome::Waiting));
 }
 
@@ -227,7 +228,7 @@ fn no_flood_takes_more_than_its_bound_or_anothers_share() {
         assert!(r.bytes() <= 64 * 1024 / SHARE && r.len() <= 16 / SHARE);
     }
     assert_eq!(refused, 996);
-    // Others have their room, and where there is none left the oldest are dropped.
+    // Other peers have their share, and without room the oldest packets are dropped.
     for peer in 2..=60 {
         let frame = whole(None, false, peer, 1400);
         give(&mut r, &piece(&frame, 1, 0..1000, true)).unwrap();
@@ -238,7 +239,7 @@ fn no_flood_takes_more_than_its_bound_or_anothers_share() {
     assert!(matches!(last, Ok(Outcome::Whole(_))));
 }
 
-// A host chooses any address of its /64: all of them have one share, and those of the next /64 another one.
+// A host may choose any address of its /64: they share one bound, and those of the next /64 have another one.
 #[test]
 fn one_prefix_has_one_share() {
     let mut r = Reassembly::new(16, 64 * 1024, [1; 16]);
@@ -271,7 +272,7 @@ fn packets_that_became_whole_leave_nothing_behind() {
     assert_eq!(r.poll_timeout(), None);
 }
 
-/// As a path of 576 bytes makes them.
+/// Fragments of a path with an MTU of 576 bytes.
 #[test]
 fn the_longest_packet_in_the_shortest_pieces() {
     const LEN: usize = 65_280 - 20;
@@ -297,7 +298,8 @@ fn a_packet_in_too_many_pieces_is_given_up() {
     assert_eq!(r.bytes(), PACKET_COST);
 }
 
-// RFC 3168 §5.3: a mark on any piece is one of the packet; pieces of unlike senders are none of one.
+// RFC 3168 §5.3: a mark on any fragment is one on the packet; fragments of different codepoints do not form a
+// packet.
 #[test]
 fn marks_on_pieces_are_kept() {
     for v6 in [false, true] {
@@ -324,7 +326,7 @@ fn marks_on_pieces_are_kept() {
 }
 
 proptest! {
-    // Any cuts in any order, some of them twice: the packet is what it was, and nothing is left.
+    // Any fragments in any order, some of them duplicated: the packet is the original, and no state is left.
     #[test]
     fn any_cuts_in_any_order_are_put_together(
         v6: bool,

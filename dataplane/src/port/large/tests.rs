@@ -1,5 +1,5 @@
-//! A device that cuts gives back the segments that were merged. The device is [`cut`], which knows the rules of
-//! segmentation offload and nothing of [`plan`].
+//! A device that cuts a large packet returns the merged segments. The model of the device is [`cut`], which
+//! implements segmentation offload independently of [`plan`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,7 +8,7 @@ use super::*;
 const DEVICE: Segmentation = Segmentation { ipv4: true, ipv6: true, segments: 64, virtio: false };
 const VIRTIO: Segmentation = Segmentation { virtio: true, ..DEVICE };
 
-/// A segment as a worker writes it.
+/// A segment as a worker writes it, with variations.
 #[derive(Clone, Debug)]
 struct Spec {
     v6: bool,
@@ -112,7 +112,7 @@ impl Spec {
         frame
     }
 
-    /// It may be part of a large packet.
+    /// Returns true if it may be part of a large packet.
     fn is_fit(&self) -> bool {
         self.flags & !0x59 == 0
             && self.flags & 0x10 != 0
@@ -121,7 +121,7 @@ impl Spec {
             && (self.v6 || self.fragment == [0x40, 0] && !self.ipv4_options)
     }
 
-    /// How many of `all`, of which this is the first, make one packet, by the definition.
+    /// Returns how many segments of `all`, beginning with this one, form one packet by the definition.
     fn run(&self, all: &[Spec], most: usize) -> usize {
         if !self.is_fit() || self.flags & 0x09 != 0 || self.len < MIN_SEGMENT {
             return 1;
@@ -147,7 +147,7 @@ impl Spec {
     }
 }
 
-/// What a device makes of a large packet.
+/// Returns the segments that a device makes of a large packet.
 fn cut(packet: &LargePacket, payload: &[u8], virtio: bool) -> Vec<Vec<u8>> {
     let (l2, l4) = (usize::from(packet.l2_len), usize::from(packet.l2_len + packet.l3_len));
     let size = usize::from(packet.segment);
@@ -163,7 +163,7 @@ fn cut(packet: &LargePacket, payload: &[u8], virtio: bool) -> Vec<Vec<u8>> {
     }
     let at = l4 + 16;
     let pseudo = u16::from_be_bytes([packet.headers[at], packet.headers[at + 1]]);
-    // Ones' complement: what is added can be taken away again.
+    // Ones' complement: an added sum can be subtracted again.
     let without = if virtio { checksum::add(pseudo, !whole) } else { pseudo };
     let cuts = payload.chunks(size).enumerate().map(|(i, payload)| {
         let mut frame = [&packet.headers, payload].concat();
@@ -191,7 +191,7 @@ fn cut(packet: &LargePacket, payload: &[u8], virtio: bool) -> Vec<Vec<u8>> {
     cuts.collect()
 }
 
-/// The frame with IPv4's identification and checksum zero; the checksum was right.
+/// Returns the frame with zero for IPv4's identification and checksum; asserts that the checksum was correct.
 fn plain(frame: &[u8], spec: &Spec) -> Vec<u8> {
     let mut frame = frame.to_vec();
     if !spec.v6 {
@@ -204,7 +204,7 @@ fn plain(frame: &[u8], spec: &Spec) -> Vec<u8> {
     frame
 }
 
-/// Merges, cuts, and compares; returns of how many segments each packet was.
+/// Merges, cuts, and compares. Returns the number of segments in each packet.
 fn there_and_back(specs: &[Spec], cuts: Segmentation) -> Vec<usize> {
     let frames: Vec<Vec<u8>> = specs.iter().map(Spec::emit).collect();
     let (mut at, mut runs) = (0, Vec::new());
@@ -234,7 +234,7 @@ fn there_and_back(specs: &[Spec], cuts: Segmentation) -> Vec<usize> {
     runs
 }
 
-/// Numbers of a fixed seed (SplitMix64).
+/// Pseudo-random numbers of a fixed seed (SplitMix64).
 struct Numbers(u64);
 
 impl Numbers {
@@ -247,7 +247,7 @@ impl Numbers {
     }
 }
 
-/// Changes that a segment may have against the one before it; how many there are.
+/// Number of changes that a segment may have relative to the one before it.
 const CHANGES: u64 = 24;
 
 fn change(spec: &mut Spec, which: u64) {
@@ -299,7 +299,7 @@ fn what_is_merged_is_cut_into_the_same_segments() {
                 if !(spec.options.is_empty() && (4..6).contains(&which)) {
                     change(&mut this, which);
                 }
-                // It lasts, or is over with the segment.
+                // The change persists, or ends with the segment.
                 if numbers.below(2) == 0 && (2..5).contains(&which) {
                     spec = this.clone();
                 }
@@ -312,7 +312,7 @@ fn what_is_merged_is_cut_into_the_same_segments() {
         alone += runs.iter().filter(|run| **run == 1).count();
         ended += runs.iter().filter(|run| **run > 20).count();
     }
-    // The property is worth nothing where nothing happens.
+    // The property is only meaningful if packets are merged often.
     assert!(merged > 50_000 && alone > 5000 && ended > 500, "{merged} {alone} {ended}");
 }
 
@@ -324,7 +324,7 @@ fn each_change_ends_a_packet() {
             let mut specs = vec![first.clone(), first.next(), first.next().next()];
             change(&mut specs[1], which);
             let runs = there_and_back(&specs, VIRTIO);
-            // PSH, FIN and a shorter payload are of a last segment; IPv6 has no such fragments.
+            // PSH, FIN and a shorter payload mark a last segment; IPv6 has no fragment field.
             let expected = match which {
                 6 | 7 | 18 => vec![2, 1],
                 21 if v6 => vec![3],
@@ -345,13 +345,13 @@ fn bounds_are_kept() {
     assert_eq!(there_and_back(&sequence(usual.clone(), 100), DEVICE), [45, 45, 10]);
     let jumbo = Spec::new(true, Some(5), 8948);
     assert_eq!(there_and_back(&sequence(jumbo, 16), VIRTIO), [7, 7, 2]);
-    // What the device says.
+    // The device's limit of segments.
     let few = Segmentation { segments: 8, ..DEVICE };
     assert_eq!(there_and_back(&sequence(usual.clone(), 20), few), [8, 8, 4]);
-    // Small segments are not worth it.
+    // Small segments are not merged.
     let small = Spec { len: MIN_SEGMENT - 1, ..usual.clone() };
     assert_eq!(there_and_back(&sequence(small, 3), DEVICE), [1, 1, 1]);
-    // A frame with padding, or with IP options, is not written by us.
+    // The worker writes no frames with padding or IP options.
     for change in [|s: &mut Spec| s.padding = 2, |s: &mut Spec| s.ipv4_options = true] {
         let mut specs = sequence(usual.clone(), 3);
         specs.iter_mut().for_each(change);
@@ -369,7 +369,7 @@ fn a_family_that_the_device_does_not_cut_is_left_alone() {
         assert_eq!(merges(Segmentation { ipv4: false, ..DEVICE }), v6);
         assert_eq!(merges(Segmentation { ipv6: false, ..DEVICE }), !v6);
         assert!(!merges(Segmentation::NONE));
-        // Neither are frames of others.
+        // Frames of other kinds are not merged either.
         let others = |which: usize| {
             let all: Vec<_> = (0..2).map(|i| (i, frames[i].clone())).collect();
             let ours = |f: &(usize, Vec<u8>)| f.0 != which;
@@ -387,10 +387,10 @@ fn frames_cut_short_are_no_segments() {
         for len in 0..frame.len() {
             assert!(Layout::of(&frame[..len]).is_none(), "{len}");
         }
-        // Options, behind which what is no header looks like one.
+        // Options that make other bytes look like a header.
         let options = Spec { ipv4_options: true, ack: 0x5010_0000, ..Spec::new(v6, vlan, 300) };
         assert_eq!(Layout::of(&options.emit()).is_some(), v6);
-        // A header that is longer than the segment, or shorter than a header.
+        // A header longer than the segment, or shorter than the minimum.
         let at = frame.len() - 300 - 32 + DATA_OFFSET;
         for offset in [0, 0x40, 0x50 | 1] {
             let mut frame = frame.clone();

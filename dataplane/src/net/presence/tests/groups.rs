@@ -1,4 +1,4 @@
-//! A host that is asked for its groups, by queriers of both versions.
+//! A host that receives group queries of both versions.
 
 use smoltcp::wire::Icmpv6Message;
 
@@ -13,16 +13,16 @@ const REPORTS_TO: &str = "ff02::16";
 /// Bytes of a query of version 1, and of version 2.
 const OLDER: usize = 24;
 const NEWER: usize = 28;
-/// About all groups.
+/// Group of a general query.
 const ALL: Ipv6Addr = Ipv6Addr::UNSPECIFIED;
-/// The groups of a host with [`TWO`], those of its link-local address among them.
+/// The groups of a host with [`TWO`], including that of its link-local address.
 const GROUPS: [&str; 2] = ["ff02::1:ff00:1", "ff02::1:ff00:aa"];
 const TWO: [&str; 2] = ["2001:db8::1", "2001:db8::aa"];
-/// How long a querier is remembered that allows a delay of 2 s: two times 125 s, and the delay (RFC 3810 §9.12).
+/// Life time of a querier that allows a delay of 2 s: two times 125 s, and the delay (RFC 3810 §9.12).
 const REMEMBERED: Duration = Duration::from_secs(252);
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// A query in a frame: type 130, with this delay.
+/// Returns a query in a frame: type 130, with this delay.
 fn query(hop_limit: u8, source: Ipv6Addr, delay: u16, about: Ipv6Addr, len: usize) -> Vec<u8> {
     let other = Interface::with_addresses(None, THERE, ["10.0.0.9", "2001:db8::9"]);
     let all: Ipv6Addr = "ff02::1".parse().unwrap();
@@ -42,12 +42,12 @@ fn query(hop_limit: u8, source: Ipv6Addr, delay: u16, about: Ipv6Addr, len: usiz
     frame
 }
 
-/// The router asks, and allows so many milliseconds.
+/// Sends the host a query of the router with a maximum delay in milliseconds.
 fn ask(host: &mut Host, delay: u16, about: Ipv6Addr, len: usize) -> Result<Notice, DropReason> {
     host.input(&query(1, link_local(THERE), delay, about, len))
 }
 
-/// A host that has begun: nothing is due any more.
+/// Returns a host after its start, with no action due.
 fn settled(addresses: [&str; 2]) -> Host {
     let mut host = Host::with(HERE, addresses);
     host.until(START + Duration::from_secs(60));
@@ -55,14 +55,14 @@ fn settled(addresses: [&str; 2]) -> Host {
     host
 }
 
-/// What is reported in the time to come, with the delays, in order: the group in version 1, none in version 2.
+/// Returns the reports within `time`, with their delays, in order: the group in version 1, `None` in version 2.
 fn reported(host: &mut Host, time: Duration) -> Vec<(Duration, Option<Ipv6Addr>)> {
     let began = host.now.saturating_since(START);
     let frames = host.until(host.now + time);
     frames.iter().map(|(at, frame)| (*at - began, version_1(frame))).collect()
 }
 
-/// The group that a report of version 1 is about, which is verified; none of version 2.
+/// Returns the group of a version 1 report, which is verified; `None` for version 2.
 fn version_1(frame: &[u8]) -> Option<Ipv6Addr> {
     let ip = Ipv6Packet::new_checked(&frame[14..]).unwrap();
     assert_eq!((ip.hop_limit(), ip.src_addr()), (1, link_local(HERE)));
@@ -86,7 +86,7 @@ fn groups() -> Vec<Option<Ipv6Addr>> {
     GROUPS.map(|group| Some(group.parse().unwrap())).to_vec()
 }
 
-/// The groups that were reported, sorted.
+/// Returns the reported groups, sorted.
 fn sorted(reports: &[(Duration, Option<Ipv6Addr>)]) -> Vec<Option<Ipv6Addr>> {
     let mut groups: Vec<_> = reports.iter().map(|(_, group)| *group).collect();
     groups.sort_unstable();
@@ -116,7 +116,7 @@ fn queriers_are_told_the_groups_within_their_time() {
     assert_eq!(message[6..8], [0, 1]);
     assert_eq!(message[8..12], [2, 0, 0, 0], "MODE_IS_EXCLUDE");
     assert_eq!(message[12..], group.octets());
-    // What no querier of this link sends, and lengths that are those of neither version (§8.1).
+    // Queries that are not from a querier of this link, and lengths of neither version (§8.1).
     let elsewhere = "2001:db8::9".parse().unwrap();
     for bad in [query(2, router, 1, ALL, NEWER), query(1, elsewhere, 1, ALL, NEWER)] {
         assert_eq!(host.input(&bad), Err(DropReason::IcmpIgnored));
@@ -127,7 +127,7 @@ fn queriers_are_told_the_groups_within_their_time() {
     assert_eq!(host.stack.poll_timeout(), None);
 }
 
-// RFC 3810 §6.2 (1): the one that is due first counts.
+// RFC 3810 §6.2 (1): the earlier of two due times counts.
 #[test]
 fn a_querier_in_a_hurry_is_answered_in_its_time() {
     for len in [NEWER, OLDER] {
@@ -140,14 +140,14 @@ fn a_querier_in_a_hurry_is_answered_in_its_time() {
     }
 }
 
-// RFC 3810 §8.2.1, RFC 2710 §4: each group has a delay of its own.
+// RFC 3810 §8.2.1, RFC 2710 §4: each group has its own delay.
 #[test]
 fn an_older_querier_is_answered_in_its_version_within_its_time() {
     let mut host = settled(TWO);
     let mut delays = Vec::new();
     for _ in 0..10 {
         assert_eq!(ask(&mut host, 2000, ALL, OLDER), Ok(Notice::Query));
-        // A second one changes nothing: what is due comes within its time, too.
+        // A second query has no effect: the pending reports are due within its delay too.
         assert_eq!(ask(&mut host, 2000, ALL, OLDER), Ok(Notice::Query));
         let reports = reported(&mut host, Duration::from_secs(2));
         assert_eq!(sorted(&reports), groups());
@@ -158,12 +158,12 @@ fn an_older_querier_is_answered_in_its_version_within_its_time() {
     delays.dedup();
     assert_eq!(delays.len(), 20);
     assert!(delays[0] < Duration::from_millis(500) && delays[19] > Duration::from_millis(1500));
-    // At once.
+    // A delay of 0: answered at once.
     ask(&mut host, 0, ALL, OLDER).unwrap();
     assert_eq!(sorted(&reported(&mut host, Duration::ZERO)), groups());
 }
 
-// RFC 2710 §4, RFC 3810 §6.2: a query about a group is answered by those that are in it.
+// RFC 2710 §4, RFC 3810 §6.2: only members of a group answer a query for it.
 #[test]
 fn a_query_about_one_group_is_answered_for_that_one() {
     for len in [OLDER, NEWER] {
@@ -184,12 +184,12 @@ fn an_older_querier_is_remembered_until_its_time_out() {
     let mut host = settled(TWO);
     ask(&mut host, 2000, ALL, OLDER).unwrap();
     assert_eq!(reported(&mut host, REMEMBERED - MOMENT).len(), 2);
-    // A query of version 2 is answered in version 1, and prolongs nothing.
+    // A version 2 query is answered in version 1 and does not prolong the mode.
     ask(&mut host, 0, ALL, NEWER).unwrap();
     assert_eq!(sorted(&reported(&mut host, MOMENT)), groups());
     ask(&mut host, 0, ALL, NEWER).unwrap();
     assert_eq!(sorted(&reported(&mut host, Duration::from_secs(60))), [None]);
-    // One of version 1 does.
+    // A version 1 query prolongs it.
     ask(&mut host, 2000, ALL, OLDER).unwrap();
     reported(&mut host, REMEMBERED - MOMENT);
     ask(&mut host, 2000, ALL, OLDER).unwrap();
@@ -205,7 +205,7 @@ fn what_is_due_is_not_sent_in_another_version() {
     ask(&mut host, 10_000, ALL, NEWER).unwrap();
     ask(&mut host, 2000, ALL, OLDER).unwrap();
     assert_eq!(sorted(&reported(&mut host, REMEMBERED - MOMENT)), groups());
-    // And back: these are due after the time-out.
+    // Back to version 2: these are due after the time-out.
     let mut late = 0;
     while late < 2 {
         ask(&mut host, 2000, ALL, OLDER).unwrap();
@@ -214,7 +214,7 @@ fn what_is_due_is_not_sent_in_another_version() {
         late = 2 - reported(&mut host, 2 * MOMENT).len();
         assert!(reported(&mut host, Duration::from_secs(10)).is_empty());
     }
-    // The second report at the start.
+    // The second report of the start.
     let mut host = Host::with(HERE, TWO);
     host.until(START);
     ask(&mut host, 100, ALL, OLDER).unwrap();
@@ -225,7 +225,7 @@ fn what_is_due_is_not_sent_in_another_version() {
     let reports: Vec<_> = frames.iter().filter(is_report).map(|(_, f)| version_1(f)).collect();
     assert_eq!(reports.len(), 2, "{reports:?}");
     assert!(reports.iter().all(Option::is_some), "{reports:?}");
-    // An interface that appears again is known to the older querier.
+    // The older querier is still remembered when an interface reappears.
     host.stack.appear(0, host.now);
     let frames = host.until(host.now + Duration::from_secs(60));
     let reports: Vec<_> = frames.iter().filter(is_report).map(|(_, f)| version_1(f)).collect();
@@ -246,6 +246,6 @@ fn a_flood_of_queries_makes_no_flood_of_reports() {
         }
     }
     assert!(refused > 5000, "{refused}");
-    // One timer for each group, however many there are.
+    // One timer per group, whatever the number of queries.
     assert_eq!(reported(&mut host, Duration::from_secs(1)).len(), 2);
 }

@@ -1,7 +1,7 @@
-//! File descriptors: the process's limit, and how many its configuration may take.
+//! File descriptors: the limit of the process, and the number that its configuration may use.
 //!
-//! Each server bounds its connections. These bounds keep descriptors free for the rest only if the limit of the process is larger
-//! than their sum.
+//! Each server bounds its connections. Descriptors remain for the other users only if the limit of
+//! the process exceeds the sum of these bounds.
 
 use std::sync::OnceLock;
 
@@ -17,7 +17,7 @@ const PROCESS: usize = 64;
 const APPLIANCE: usize = 128;
 /// Devices and control descriptors of a port.
 const PORT: usize = 16;
-/// Of a port, for each of its workers.
+/// Descriptors of a port for each of its workers.
 const QUEUE: usize = 8;
 /// Event descriptors of a worker.
 const WORKER: usize = 8;
@@ -26,7 +26,7 @@ const REGION: usize = 3;
 /// A queue's file.
 const QUEUE_FILE: usize = 1;
 
-/// The sentence of [`raise_limit`].
+/// The warning of [`raise_limit`], one sentence.
 static SHORTAGE: OnceLock<String> = OnceLock::new();
 
 /// Returns how many descriptors these appliances of one process may take.

@@ -1,8 +1,9 @@
-//! The log's limit: many lines are caused by what peers and local programs do, and a peer can do it at any rate.
+//! The rate limit of the log. Peers and local programs cause many of its lines, a peer at any rate.
 //!
-//! It is one for all of the process and needs nothing of the place that writes a line: each place (a `tracing` callsite)
-//! writes at most [`LINES_PER_SECOND`] in a second. The rest is counted, and once a second one line says how many there were
-//! and where most of them come from. What a line would have said is in the events and counters all the same.
+//! One limit holds for the whole process, without code at the places that write. Each place (a
+//! `tracing` callsite) writes at most [`LINES_PER_SECOND`] per second. Further lines are counted,
+//! and once a second one line reports their number and their most frequent source. Events and
+//! counters carry the same information without a limit.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,16 +18,16 @@ use tracing_subscriber::layer::Context;
 /// Lines of one place in a second; few enough for a disk, many enough for a start with many ports.
 pub const LINES_PER_SECOND: u32 = 50;
 
-/// How long suppressed lines are counted before one line reports them.
+/// Period between two reports of suppressed lines.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// The process's limit.
 static LIMIT: LazyLock<Limit> = LazyLock::new(|| Limit::new(LINES_PER_SECOND));
 
-/// What was counted, as a sum over all places.
+/// Suppressed lines of all places.
 static SUPPRESSED: AtomicU64 = AtomicU64::new(0);
 
-/// The layer of the log's subscriber that leaves lines out.
+/// The layer of the log's subscriber that suppresses lines.
 #[derive(Debug)]
 pub struct LogLimit;
 
@@ -70,7 +71,7 @@ struct Place {
     line: u32,
     since: Instant,
     written: u32,
-    /// Since the last report.
+    /// Lines suppressed since the last report.
     suppressed: u64,
 }
 
@@ -147,7 +148,7 @@ mod tests {
         }
     }
 
-    /// A limit of its own, at a time that stands still.
+    /// A private limit with a frozen clock.
     struct Frozen(std::sync::Arc<Limit>, Instant);
 
     impl<S: Subscriber> Layer<S> for Frozen {
@@ -156,7 +157,8 @@ mod tests {
         }
     }
 
-    /// What is written of so many lines of one place, and one of another, in a moment.
+    /// Writes `lines` lines of one place and one of another at the same instant, and returns the
+    /// output.
     fn write(limit: &std::sync::Arc<Limit>, now: Instant, lines: usize) -> usize {
         let written = Written::default();
         let sink = written.clone();

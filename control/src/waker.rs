@@ -10,7 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 pub struct Waker(Arc<OwnedFd>);
 
 impl Waker {
-    /// A waker without a waiting thread.
+    /// Creates a waker without a waiting thread.
     ///
     /// # Errors
     /// The system has no descriptor left.
@@ -21,7 +21,7 @@ impl Waker {
 
     /// Wakes the thread.
     pub fn wake(&self) {
-        // It can only fail when the counter is at its maximum: then the thread is awake anyway.
+        // The write fails only if the counter is at its maximum: then the thread is awake anyway.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 

@@ -13,7 +13,7 @@ const CLOCK: Check = Check(
     "Workers read the clock in every turn of their loop, and a clock other than tsc may cost a system call each time.",
 );
 
-/// At most so many cores are looked at.
+/// Most cores that are examined.
 const MOST_CORES: usize = 1024;
 
 pub(super) fn governor(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {

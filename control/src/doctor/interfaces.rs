@@ -1,4 +1,4 @@
-//! Linux interfaces that ports use: their MTU, and addresses that the kernel has, too.
+//! Linux interfaces that ports use: their MTU, and addresses that the kernel owns as well.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -104,7 +104,7 @@ fn kernel_addresses(host: &Host) -> Result<BTreeMap<IpAddr, Option<(String, u8)>
             all.insert(IpAddr::V4(address), None);
         }
     }
-    // Not there in kernels without IPv6.
+    // Kernels without IPv6 lack this file.
     let path = "/proc/net/if_inet6";
     if host.exists(path) {
         for line in host.text(path)?.lines() {

@@ -1,10 +1,12 @@
-//! `ddpd doctor`: what of this host does not fit a configuration, or an appliance in general.
+//! `ddpd doctor`: checks this host against a configuration, or for an appliance in general.
 //!
-//! Unlike `ddpd check`, which reports what keeps an appliance from starting, it also looks at what makes one slow or
-//! wrong: cores, NUMA nodes, offloads, clocks. It opens no device and changes nothing: remedies are printed only.
+//! `ddpd check` reports errors that keep an appliance from starting. `ddpd doctor` also reports
+//! causes of slow or wrong operation: cores, NUMA nodes, offloads, clocks. It opens no device and
+//! changes nothing: remedies are printed only.
 //!
-//! Every look at `/proc` and `/sys` goes through [`Host`], with a bound on its length. What cannot be read or does not
-//! read as expected is a finding of severity [`Severity::Unknown`], never [`Severity::Ok`].
+//! Every read of `/proc` and `/sys` goes through [`Host`], with a bound on its length. An
+//! unreadable or unexpected file is a finding of severity [`Severity::Unknown`], never
+//! [`Severity::Ok`].
 
 mod cores;
 mod cpu;

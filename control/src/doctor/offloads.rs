@@ -1,5 +1,5 @@
-//! Offloads of Linux interfaces by which frames reach a packet or XDP socket otherwise than they would be on a cable:
-//! longer than the MTU, or without their checksums.
+//! Offloads of Linux interfaces that alter frames before a packet or XDP socket receives them:
+//! frames longer than the MTU, or without checksums.
 
 use std::collections::BTreeSet;
 
@@ -12,9 +12,9 @@ const OFFLOADS: Check = Check(
     "The kernel leaves checksums out and joins segments on links inside the host: such frames are dropped here.",
 );
 
-/// Of the interface itself: received frames are joined.
+/// Offloads of the interface itself: received frames are coalesced.
 const OWN: [&str; 2] = ["generic-receive-offload", "large-receive-offload"];
-/// Of the other end of a veth: it sends without checksums, and segments of 64 KiB.
+/// Offloads of a veth's peer: it sends without checksums, and segments of 64 KiB.
 const PEER: [&str; 3] =
     ["tx-checksumming", "tcp-segmentation-offload", "generic-segmentation-offload"];
 
@@ -73,7 +73,7 @@ fn one(host: &Host, device: &str, what: &str, harmful: &[&str], found: &mut Vec<
 
 /// The other end of a veth.
 enum Peer {
-    /// It is no veth.
+    /// The interface is not a veth.
     None,
     Here(String),
     Elsewhere,
@@ -93,7 +93,7 @@ fn peer(host: &Host, device: &str) -> Result<Peer, Unknown> {
         return Ok(Peer::None);
     }
     for name in host.names("/sys/class/net")? {
-        // Not all that is in this directory is an interface.
+        // Some entries of this directory are not interfaces.
         let ends = of(&name, "ifindex").and_then(|index| Ok((index, of(&name, "iflink")?)));
         if ends.is_ok_and(|ends| ends == (link, own)) {
             return Ok(Peer::Here(name));

@@ -1,4 +1,5 @@
-//! PCI devices: drivers, VFIO and IOMMU groups. Only where a `pci` port is configured, or a network card is there.
+//! PCI devices: drivers, VFIO and IOMMU groups. Examined only if a `pci` port is configured, or
+//! without configuration if the host has a network card.
 
 use super::finding::{Check, Finding};
 use super::host::{Host, Unknown, listed};
@@ -107,7 +108,8 @@ pub(super) fn iommu(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     }
 }
 
-/// The group of a device, and those in it that keep VFIO from it: neither bridges nor bound to VFIO.
+/// Returns the IOMMU group of a device, and its members that block VFIO: neither bridges nor bound
+/// to VFIO.
 fn others(host: &Host, address: &str) -> Result<(String, Vec<String>), Unknown> {
     let path = format!("{DEVICES}/{address}/iommu_group");
     let group = host.link(&path).ok_or_else(|| format!("{path} names no group"))?;
@@ -124,9 +126,10 @@ fn others(host: &Host, address: &str) -> Result<(String, Vec<String>), Unknown> 
     Ok((group, others))
 }
 
-/// A `pci` port is configured, or without configuration a network card is there.
+/// Returns true if a `pci` port is configured, or without configuration if the host has a network
+/// card.
 fn concerns(host: &Host, subject: &Subject) -> bool {
-    // What cannot be listed is told by `drivers`.
+    // `drivers` reports a failure to list the cards.
     let any_card = || cards(host).is_ok_and(|cards| !cards.is_empty());
     !subject.pci().is_empty() || (subject.configs.is_empty() && any_card())
 }

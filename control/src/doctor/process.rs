@@ -1,4 +1,4 @@
-//! What the process may do: capabilities and locked memory.
+//! Privileges and limits of the process: capabilities and locked memory.
 
 use super::finding::{Check, Finding, Severity};
 use super::host::{Host, Unknown, listed};

@@ -1,4 +1,4 @@
-//! Whether the sockets of the management API are free.
+//! Checks that the sockets of the management API are free.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -17,7 +17,7 @@ const LISTEN: Check =
 /// State of a listening socket in `/proc/net/tcp`.
 const TCP_LISTEN: &str = "0A";
 
-/// What became of a connection to the management socket.
+/// The result of a connection to the management socket.
 enum Answer {
     Nobody,
     Taken,
@@ -29,7 +29,7 @@ fn answer(host: &Host, config: &Config) -> Answer {
         Ok(_) => Answer::Taken,
         Err(error) => match error.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => Answer::Nobody,
-            // Its owner is another user.
+            // The socket belongs to another user.
             _ => Answer::Unknown(error.to_string()),
         },
     }
@@ -81,7 +81,7 @@ pub(super) fn listen(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
 fn clash(a: SocketAddr, b: SocketAddr) -> bool {
     let covers = |a: IpAddr, b: IpAddr| match a {
         IpAddr::V4(any) => any.is_unspecified() && b.is_ipv4(),
-        // As a rule it takes IPv4, too.
+        // An IPv6 socket accepts IPv4 as well, unless the host's `bindv6only` is set.
         IpAddr::V6(any) => any.is_unspecified(),
     };
     let (x, y) = (a.ip(), b.ip());

@@ -1,10 +1,10 @@
-//! What the host is examined for.
+//! The configurations that the host is checked against.
 
 use std::collections::BTreeMap;
 
 use config::{Config, Idle, PortKind, PortSection};
 
-/// The appliances of one process; none for the host alone.
+/// The appliances of one process; empty to check the host alone.
 #[derive(Clone, Debug, Default)]
 pub struct Subject {
     /// Their configurations.
@@ -57,7 +57,7 @@ impl Subject {
         workers.filter_map(|worker| Some((worker.core?, worker.idle == Idle::Poll))).collect()
     }
 
-    /// How many workers are not pinned.
+    /// Returns the number of workers without a pinned core.
     pub(super) fn floating(&self) -> usize {
         let workers = self.configs.iter().flat_map(|config| &config.workers);
         workers.filter(|worker| worker.core.is_none()).count()

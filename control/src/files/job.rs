@@ -1,4 +1,5 @@
-//! A batch of work for one file: ranges and messages are written in steps of [`CHUNK`], and synced after [`SYNC_STEP`].
+//! A batch of writes to one file. Ranges and messages are written in steps of [`CHUNK`], with a
+//! sync after every [`SYNC_STEP`] bytes.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,8 +15,8 @@ use config::beneath::Directories;
 
 /// Bytes copied from a region and written at once.
 const CHUNK: usize = 1 << 20;
-/// Bytes written at most before they are synced, where the policy has them synced at some time. One call that syncs more
-/// would take long without any progress.
+/// Most bytes written between two syncs, if the policy syncs at all. A sync of more bytes would
+/// take long without visible progress.
 const SYNC_STEP: u64 = 32 << 20;
 
 /// The next batch of work for one file.
@@ -33,7 +34,7 @@ pub(super) struct Job<M> {
     pub(super) unsynced: bool,
     /// Bytes written since the last sync, of earlier jobs.
     pub(super) unsynced_bytes: u64,
-    /// No sync of the open file has succeeded: its name may not be durable.
+    /// True until the open file is synced for the first time: its name may not be durable.
     pub(super) new: bool,
     pub(super) sync: bool,
     pub(super) last: bool,
@@ -53,7 +54,7 @@ pub(super) struct Done {
     pub(super) synced: bool,
     /// Bytes written since the last sync.
     pub(super) unsynced_bytes: u64,
-    /// A sync was due and did not come about.
+    /// A due sync failed.
     pub(super) sync_failed: bool,
     pub(super) failed: Option<String>,
     pub(super) last: bool,
@@ -115,8 +116,8 @@ impl<M: RegionMemory> Job<M> {
             let file = &self.place.file;
             let end = file.metadata()?.len();
             if let Err(error) = (&**file).write_all(record) {
-                // The part that was written would look like a record: take it off. Device files
-                // cannot be cut, and have kept nothing.
+                // A partial write would look like a record, so it is truncated. Device files cannot
+                // be truncated and keep nothing.
                 if file.metadata()?.is_file() {
                     file.set_len(end)?;
                 }

@@ -1,18 +1,19 @@
-//! Writing regions and message queues to files, on a thread of its own.
+//! Writes regions and message queues to files on a separate thread.
 //!
-//! Workers place bytes in memory and never touch a file; the control thread is notified of deliveries and must
-//! not wait for a disk. It marks ranges as dirty, or appends messages, and this thread writes and syncs
-//! them. Dirty ranges are coalesced and bounded ([`ranges`]); appended messages are bounded by their
-//! sender, which gives the peer a new buffer only when [`Report::Appended`] has come.
+//! Workers place bytes in memory and never touch a file. The control thread is notified of
+//! deliveries and must not wait for a disk. It marks ranges as dirty or appends messages; this
+//! thread writes and syncs them. Dirty ranges are coalesced and bounded ([`ranges`]). Appended
+//! messages are bounded by the caller, which posts a new receive buffer to the peer only after
+//! [`Report::Appended`].
 //!
-//! Writes and syncs are done in steps ([`job`]), which [`Writer::progress`] counts: a slow disk
-//! differs from one that hangs.
+//! Writes and syncs proceed in steps ([`job`]), counted by [`Writer::progress`]: this tells a slow
+//! disk from one that hangs.
 //!
-//! A write that fails (no space) is reported, kept and tried again every [`RETRY`]; closing tries once
-//! more and reports the bytes that are then lost.
+//! A failed write (no space) is reported, kept and retried every [`RETRY`]. Closing retries once
+//! more and reports the lost bytes.
 //!
-//! Before each batch the file's name is looked up. Where it leads elsewhere ([`place`]), the file is opened again; a region
-//! is written there as a whole.
+//! The file's name is resolved before each batch. If it leads to another file ([`place`]), the file
+//! is opened again and a region is written there as a whole.
 //!
 //! Messages of a queue are appended as records, each after its length ([`frame`]).
 
@@ -72,7 +73,7 @@ pub enum Report {
         /// Which file.
         file: FileId,
     },
-    /// A write or sync failed; it will be tried again.
+    /// A write or sync failed; it will be retried.
     Failed {
         /// Which file.
         file: FileId,
@@ -91,17 +92,17 @@ pub enum Report {
     },
     /// The file's name led to another file, or to none: it was opened again.
     Reopened {
-        /// Its path.
+        /// Path of the file, as configured.
         path: PathBuf,
     },
-    /// A retry has succeeded.
+    /// A retry succeeded.
     Recovered {
         /// Which file.
         file: FileId,
     },
     /// All is written and the file closed.
     Closed {
-        /// Which file.
+        /// Identifies the file, as in [`Writer`]'s calls.
         file: FileId,
         /// Its final counts.
         stats: FileStats,
@@ -152,7 +153,8 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
         self.open(path, file, None, fsync)
     }
 
-    /// `len` bytes from `offset` of the region were delivered. Nothing happens for unknown files.
+    /// Marks `len` bytes from `offset` of the region as delivered and dirty. Unknown files are
+    /// ignored.
     pub fn dirty(&self, file: FileId, offset: u64, len: u64) {
         self.change(file, |slot| slot.dirty.insert(offset, len));
     }
@@ -179,7 +181,7 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
         taken
     }
 
-    /// A stream that wrote the file has closed: with [`Fsync::Close`] what it wrote is made durable.
+    /// Handles the close of a stream that wrote the file: [`Fsync::Close`] makes its bytes durable.
     pub fn stream_closed(&self, file: FileId) {
         self.change(file, |slot| {
             let pending = !slot.dirty.is_empty() || !slot.appends.is_empty();
@@ -314,7 +316,7 @@ struct Slot<M> {
     flushes: Vec<u64>,
     /// The name is to be looked up, with or without bytes to write.
     look: bool,
-    /// A job with bytes to write is under way.
+    /// A job with bytes to write is in progress.
     writing: bool,
     /// Something was written since the last sync.
     unsynced: bool,
@@ -488,7 +490,7 @@ impl<M: RegionMemory, W: Fn()> Thread<M, W> {
     }
 
     fn report(&self, report: Report) {
-        // A closed channel means that the handle is being dropped: nobody wants to know any more.
+        // A closed channel means that the handle is being dropped: no reader is left.
         if self.reports.send(report).is_ok() {
             (self.wake)();
         }

@@ -1,4 +1,4 @@
-//! Which files the process may use: Landlock's rules, made of the configuration.
+//! Landlock rules for the files of the process, derived from the configuration.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,14 +29,14 @@ impl fmt::Display for Files {
     }
 }
 
-/// What may be done below a directory, or with a file.
+/// Access to a directory and everything below it, or to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum May {
     /// Read files and list directories.
     Read,
-    /// Besides, write, make, rename and remove files, sockets and directories.
+    /// Also write, create, rename and remove files, sockets and directories.
     Write,
-    /// Besides, call ioctl(2) of devices.
+    /// Also call ioctl(2) of devices.
     Device,
 }
 
@@ -53,7 +53,8 @@ impl May {
     }
 }
 
-/// What libraries, the log and DPDK read on any host. Of `/etc` only what names users, hosts and libraries.
+/// Paths that libraries, the log and DPDK read on any host. Of `/etc` only files that name users,
+/// hosts and libraries.
 const READ: [&str; 17] = [
     "/usr",
     "/lib",
@@ -102,7 +103,7 @@ pub(super) fn restrict(configs: &[Config]) -> Result<Files, String> {
         }
     }
     for (path, may) in list(configs) {
-        // Not there, not needed: who needs it says so when it opens it.
+        // A missing path needs no rule: its user reports the error on opening it.
         let Ok(fd) = PathFd::new(&path) else { continue };
         let mut access = may.access();
         if !path.is_dir() {
@@ -185,11 +186,12 @@ fn written(config: &Config) -> Vec<PathBuf> {
     directories.chain(others).chain(config.management.sandbox.paths.iter().cloned()).collect()
 }
 
-/// What a configuration reads: the directory of its file, for reloads, and captures.
+/// Returns the paths that a configuration reads: the directory of its file for reloads, keys and
+/// captures.
 fn read(config: &Config) -> Vec<PathBuf> {
     let mut paths = vec![parent(&config.file)];
     paths.extend(config.ipsec.sas.iter().map(|sa| sa.key_file.clone()));
-    // A link's target, as it is now.
+    // A symbolic link's present target.
     paths.extend(config.file.canonicalize().ok().map(|file| parent(&file)));
     paths.extend(config.ports.iter().filter_map(|port| match &port.kind {
         PortKind::Pcap { rx_file, .. } => Some(rx_file.clone()),
@@ -228,7 +230,7 @@ fn devices(kind: &PortKind) -> Vec<PathBuf> {
     }
 }
 
-/// Where hugetlbfs is mounted.
+/// Returns the mount points of hugetlbfs.
 fn hugetlbfs() -> Vec<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let place = |line: &str| {

@@ -1,7 +1,7 @@
-//! What the process denies itself, so that an error in it is worth less to an attacker.
+//! The sandbox: privileges that the process gives up, to limit the damage of an exploited error.
 //!
-//! Capabilities, no-new-privileges, Landlock and seccomp belong to threads, and threads inherit them from the one that
-//! makes them. DPDK makes threads. So the order is:
+//! Capabilities, no-new-privileges, Landlock and seccomp belong to threads, and a new thread
+//! inherits them from its creator. DPDK creates threads, hence this order:
 //!
 //! ```text
 //!  main thread, before any other:  capabilities, no_new_privs, Landlock         [`Sandbox::enter`]
@@ -11,8 +11,8 @@
 //!  each worker, before its turns:  narrower filter by its kinds of port         [`Sandbox::filter_worker`]
 //! ```
 //!
-//! What the kernel does not have is left out, and the log says so once. A refused call fails with `EPERM` (a file:
-//! `EACCES`); nothing is killed, so that no data in flight is lost by an error in the rules.
+//! Features that the kernel lacks are skipped, and logged once. A refused call fails with `EPERM`
+//! (a file: `EACCES`). No thread is killed, so that an error in the rules loses no data in flight.
 
 mod files;
 mod filter;
@@ -34,7 +34,7 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// None: nothing is denied.
+    /// Returns a sandbox that denies nothing.
     pub fn none() -> Sandbox {
         Sandbox { on: false, ports: filter::Ports::default(), journald: false }
     }

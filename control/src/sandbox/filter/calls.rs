@@ -1,14 +1,14 @@
-//! The system calls that are listed. Conditions on their arguments (clone, ioctl, mmap, open, prctl, prlimit64, sendto, socket,
-//! tgkill and their like) are in the parent module.
+//! The system calls that are listed. Conditions on their arguments (clone, ioctl, mmap, open,
+//! prctl, prlimit64, sendto, socket, tgkill and their like) are in the parent module.
 //!
-//! Left out on purpose: chmod(2), chown(2) and their like, which reach all files of the user that ddpd runs as, as Landlock does
-//! not restrict them; openat2(2), whose mode is in memory.
+//! Two groups are left out on purpose. chmod(2), chown(2) and their like reach all files of ddpd's
+//! user, because Landlock does not restrict them. openat2(2) has its mode in memory.
 
 use std::collections::BTreeSet;
 
 use libc::*;
 
-/// Of every worker: memory, sleeping, waking, ending.
+/// Calls of every worker: memory, sleeping, waking, ending.
 pub(super) const WORKER: &[c_long] = &[
     SYS_read,
     SYS_write,
@@ -40,16 +40,17 @@ pub(super) const WORKER: &[c_long] = &[
     SYS_membarrier,
     SYS_getrandom,
     SYS_tgkill,
-    // Without an address: to wake a driver, and of the signal handler, which runs in any thread.
+    // Without an address: wakes a driver, and is called by the signal handler, which runs in any
+    // thread.
     SYS_sendto,
     SYS_exit,
     SYS_exit_group,
 ];
 
-/// Of a worker that logs to systemd's journal.
+/// Additional calls of a worker that logs to systemd's journal.
 pub(super) const JOURNALD: &[c_long] = &[SYS_sendmsg, SYS_memfd_create, SYS_fcntl, SYS_lseek];
 
-/// Of all other threads besides: files, sockets, threads, and what the EAL does in its own.
+/// Additional calls of all other threads: files, sockets, threads, and the EAL's own threads.
 pub(super) const CONTROL: &[c_long] = &[
     // Files.
     SYS_openat,
@@ -135,7 +136,7 @@ pub(super) const CONTROL: &[c_long] = &[
     SYS_sched_getscheduler,
     SYS_prctl,
     SYS_seccomp,
-    // What is read of the process and the host.
+    // Queries about the process and the host.
     SYS_getppid,
     SYS_getuid,
     SYS_geteuid,
@@ -187,14 +188,14 @@ pub(super) const CONTROL: &[c_long] = &[
     SYS_time,
 ];
 
-/// Of ports that connect to a Unix socket, also again after it was closed.
+/// Additional calls of ports that connect to a Unix socket, and connect again after a close.
 pub(super) const CONNECT: &[c_long] = &[SYS_connect];
 
-/// Of a kind of port: in its workers, and besides in the other threads.
+/// Returns the additional calls of a kind of port: in its workers, and in the other threads.
 pub(super) fn of_kind(kind: &str) -> (&'static [c_long], &'static [c_long]) {
     match kind {
         "af_packet" => (&[], &[]),
-        // Its program is loaded, changed and removed by bpf(2).
+        // bpf(2) loads, changes and removes its program.
         "af_xdp" => (&[SYS_recvfrom, SYS_getsockopt], &[SYS_bpf]),
         "tap" => (&[SYS_readv], &[]),
         "memif" => (&[], &[]),

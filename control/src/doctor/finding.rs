@@ -8,7 +8,7 @@ use serde::Serialize;
 pub enum Severity {
     /// The host fits.
     Ok,
-    /// Good to know.
+    /// For information only.
     Note,
     /// Slower than it could be, or wrong under some conditions.
     Warning,
@@ -38,9 +38,9 @@ impl Severity {
 /// The result of one examination of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Severity: the worst findings are printed first.
+    /// Impact on the appliance.
     pub severity: Severity,
-    /// Name of the check, as in the documentation.
+    /// Name of the check, one lowercase word such as `cores`.
     pub check: &'static str,
     /// The observation, with numbers, or the reason why it failed.
     pub seen: String,
@@ -48,7 +48,7 @@ pub struct Finding {
     pub why: &'static str,
     /// The remedy, one sentence.
     pub remedy: Option<String>,
-    /// The shell command that does it, one line.
+    /// The shell command that applies the remedy, one line.
     pub command: Option<String>,
 }
 

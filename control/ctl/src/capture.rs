@@ -1,4 +1,4 @@
-//! `ddpctl capture`: a port's frames into a file or a pipe.
+//! `ddpctl capture`: writes a port's frames to a file or a pipe.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -118,14 +118,14 @@ pub(super) fn capture(
     report(&statistics, file, to_pipe, output)
 }
 
-/// What the last block of the file counts, in frames.
+/// Counters of the file's last block, in frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 struct Statistics {
-    /// That the port received and sent.
+    /// Frames that the port received and sent.
     seen: u64,
-    /// In the file.
+    /// Frames in the file.
     captured: u64,
-    /// That the filter took, and that found no room: the file's reader was too slow.
+    /// Frames that matched the filter and were dropped because the file's reader was too slow.
     lost: u64,
 }
 
@@ -161,7 +161,7 @@ impl Tail {
         self.0.drain(..self.0.len().saturating_sub(Self::LONGEST));
     }
 
-    /// Those of the last block, if it is one of statistics and big-endian.
+    /// Returns the counters of the last block, if it is a statistics block and big-endian.
     fn statistics(&self) -> Option<Statistics> {
         let word = |bytes: &[u8]| Some(u32::from_be_bytes(bytes.try_into().ok()?) as usize);
         let (rest, len) = self.0.split_at_checked(self.0.len().checked_sub(4)?)?;

@@ -1,4 +1,4 @@
-//! `drain` and `undrain`: no new streams, and new ones again.
+//! `drain` and `undrain`: refuse new streams, and accept them again.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! How `ddpctl` ends.
+//! Exit codes of `ddpctl`, and the failures behind them.
 
 use std::io;
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The signal by which the process is to end.
+    /// Returns the signal by which the process is to end.
     pub fn signal(self) -> Option<i32> {
         match self {
             Exit::HangUp => Some(SIGHUP),
@@ -55,11 +55,11 @@ impl Exit {
 pub(super) struct Failure {
     #[serde(skip)]
     pub(super) exit: Exit,
-    /// A stable word.
+    /// Kind of the error, stable for scripts.
     pub(super) error: &'static str,
-    /// One sentence.
+    /// The error, one sentence.
     pub(super) message: String,
-    /// What can be done.
+    /// Possible remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) hint: Option<String>,
 }
@@ -103,7 +103,7 @@ impl Failure {
         Self { hint, ..self }
     }
 
-    /// The same, if there was a signal with its exit.
+    /// Returns the failure with the exit of a signal, if one came.
     pub(super) fn ended_by(self, signal: Option<Exit>) -> Self {
         Self { exit: signal.unwrap_or(self.exit), ..self }
     }

@@ -1,6 +1,7 @@
-//! Bytes that `ddpctl` reads itself: the standard input, pipes of the shell, and files whose path the API cannot carry.
+//! Input that `ddpctl` reads itself: the standard input, pipes of the shell, and files whose path
+//! the API cannot carry.
 //!
-//! `ddpctl` reads them with its own permissions. They are sent to the job as the body of a request.
+//! `ddpctl` reads it with its own permissions and sends it to the job as the body of a request.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::exit::{Exit, Failure};
 use api::{Client, ClientError, ErrorKind, JobInfo};
 
-/// The file of the command line that is the standard input, or the standard output.
+/// The command line's name of the standard input or output.
 const STREAM: &str = "-";
 /// Other names of the standard input. They are not opened: it may be closed, or be a socket.
 const STDIN: [&str; 2] = ["/dev/stdin", "/dev/fd/0"];
@@ -20,17 +21,17 @@ const NAME: &str = "standard input";
 /// Files here are descriptors of this process, which have another meaning in the appliance.
 const DESCRIPTORS: [&str; 3] = ["/dev/fd", "/proc/self", "/proc/thread-self"];
 
-/// True if it stands for the standard input or output.
+/// Returns true if the name means the standard input or output.
 pub(super) fn is_stream(file: &Path) -> bool {
     file.as_os_str() == STREAM
 }
 
-/// True if it stands for the standard input.
+/// Returns true if the name means the standard input.
 pub(super) fn is_stdin(file: &Path) -> bool {
     is_stream(file) || STDIN.iter().any(|name| file == Path::new(name))
 }
 
-/// The name of a file of the command line in messages.
+/// Returns a file's name for messages.
 pub(super) fn name(file: &Path) -> String {
     if is_stdin(file) { NAME.into() } else { file.display().to_string() }
 }
@@ -58,11 +59,11 @@ pub(super) fn unreadable(file: &Path, error: &io::Error) -> Failure {
     Failure::new(Exit::Usage, format!("{}: {error}", name(file)))
 }
 
-/// Who reads a file.
+/// The reader of a file.
 pub(super) enum Source {
     /// The appliance, by this absolute path.
     Appliance(PathBuf),
-    /// This process.
+    /// This process reads it.
     Here(Box<dyn Read + Send>),
 }
 
@@ -86,10 +87,10 @@ pub(super) fn source(file: &Path) -> Result<Source, Failure> {
     Ok(Source::Here(Box::new(File::open(file).map_err(failed)?)))
 }
 
-/// A path that the API carries.
+/// Returns the absolute path, in a form that the API carries.
 ///
 /// # Errors
-/// It is not UTF-8, which JSON takes.
+/// The path is not UTF-8, which JSON requires.
 pub(super) fn api_path(path: &Path) -> Result<PathBuf, Failure> {
     let whole = std::path::absolute(path)?;
     if whole.to_str().is_some() {
@@ -118,14 +119,14 @@ impl Upload {
         std::thread::Builder::new().name("input".into()).spawn(move || {
             let sent = client.upload(&format!("/v1/jobs/{job}/input"), noted);
             match sent {
-                // The job takes no more, and tells why.
+                // The job accepts no more input and reports the reason itself.
                 Err(ClientError::Refused(refusal)) if refusal.error == ErrorKind::Conflict => {}
                 Err(refused @ ClientError::Refused(_)) => {
                     note(&failure, refused.into());
-                    // It may have ended.
+                    // The job may have ended.
                     drop(client.delete::<JobInfo>(&format!("/v1/jobs/{job}")));
                 }
-                // What broke the connection off ends the job too.
+                // A broken connection ends the job as well.
                 _ => {}
             }
         })?;
@@ -143,7 +144,7 @@ fn note(noted: &Mutex<Option<Failure>>, failure: Failure) {
     noted.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
 }
 
-/// A reader whose error is noted before the appliance sees that the body breaks off.
+/// A reader whose error is recorded before the appliance sees the truncated body.
 struct Noted {
     reader: Box<dyn Read + Send>,
     name: String,

@@ -1,4 +1,4 @@
-//! `serve-kernel`: one region offered over kernel sockets, for hosts without an appliance and for
+//! `serve-kernel`: offers one region over kernel sockets, for hosts without an appliance and for
 //! tests of one.
 
 use std::sync::Arc;
@@ -112,7 +112,7 @@ fn outcome_sentence(outcome: &Outcome) -> String {
     }
 }
 
-/// One line per event, written at once: others wait for it.
+/// Prints one line per event and flushes it: other programs wait for it.
 fn print(output: &mut Output<'_>, event: &serde_json::Value) -> Result<(), Failure> {
     output.answer(event, |event| {
         let mut line = event["event"].as_str().unwrap_or("?").to_owned();

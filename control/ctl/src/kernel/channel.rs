@@ -1,4 +1,4 @@
-//! An MPA connection with its DDP stream, above an ordered stream of bytes. Sans-IO: the owner of the
+//! An MPA connection with its DDP stream, above an ordered byte stream. Sans-IO: the owner of the
 //! socket carries the bytes.
 //!
 //! ```text
@@ -22,7 +22,7 @@ use ddp::advert;
 /// Bytes of untagged messages that a peer may have unfinished.
 const BUFFERS: u64 = 1 << 20;
 
-/// One connection.
+/// One MPA connection, initiator or responder.
 #[derive(Debug)]
 pub(super) struct Channel {
     config: Config,
@@ -47,7 +47,7 @@ struct Operation {
 }
 
 impl Channel {
-    /// The end that speaks first.
+    /// Creates the initiator, which sends the first start-up frame.
     pub(super) fn initiator(options: MpaOptions) -> Result<Self, PrivateDataTooLong> {
         let config = Config {
             initiate: options.revision,
@@ -55,7 +55,8 @@ impl Channel {
             crc: options.crc,
             ..Config::default()
         };
-        // A Start Key carries nothing; else it says that the stream is bare DDP.
+        // The draft's Start Key carries no private data. Otherwise the private data announces bare
+        // DDP.
         let private_data = match options.revision {
             Revision::Draft => Vec::new(),
             _ => advert::encode_for(UlpKind::Ddp, &[]),
@@ -64,7 +65,7 @@ impl Channel {
         Ok(Self::new(config, startup, true))
     }
 
-    /// The end that waits.
+    /// Creates the responder, which waits for the initiator's start-up frame.
     pub(super) fn responder(config: Config) -> Self {
         let startup = Startup::responder(&config);
         Self::new(config, startup, false)
@@ -78,7 +79,7 @@ impl Channel {
             received: 0,
             sent: 0,
             initiator,
-            // In order, only a partial FPDU is ever held.
+            // Bytes arrive in order: only a partial FPDU is ever held.
             budget: HoldBudget::new(0),
         }
     }
@@ -122,10 +123,10 @@ impl Channel {
         self.operation.is_some()
     }
 
-    /// Bytes of FPDUs, in order.
+    /// Handles bytes of FPDUs, in order.
     ///
     /// # Errors
-    /// The peer broke MPA; nothing is placed any more. What it did wrong in DDP is an event.
+    /// The peer violated MPA; nothing is placed any more. The peer's DDP errors are events.
     pub(super) fn input(
         &mut self,
         bytes: &[u8],
@@ -133,7 +134,7 @@ impl Channel {
     ) -> Result<(), MpaError> {
         let Some(op) = &mut self.operation else { return Ok(()) };
         let cx = Context { stags, buffers: &mut op.buffers };
-        // In order, everything is taken: at least one FPDU can always be held.
+        // Bytes arrive in order and are all accepted: at least one FPDU can always be held.
         op.receiver.span(self.received, bytes, None, &mut op.stream.sink(cx), &mut self.budget);
         self.received += bytes.len() as u64;
         op.receiver.error().map_or(Ok(()), Err)
@@ -210,7 +211,7 @@ impl Channel {
         self.operation.as_ref().is_some_and(|op| op.sender.has_data(&op.stream))
     }
 
-    /// What was agreed on.
+    /// Returns the negotiated parameters.
     pub(super) fn parameters(&self, mss: usize) -> Option<Parameters> {
         let op = self.operation.as_ref()?;
         let Params { revision, markers_tx, markers_rx, crc, .. } = op.params;
@@ -250,7 +251,7 @@ fn may_send(initiator: bool, op: &Operation) -> bool {
 /// Room for the smallest FPDU, whatever segment size the kernel reports.
 const MIN_ROOM: usize = 256;
 
-/// What the last message says about an error of DDP.
+/// Returns the last message that reports a DDP error.
 pub(super) fn last_message(error: &DdpError) -> LastMessage {
     LastMessage::from(error)
 }

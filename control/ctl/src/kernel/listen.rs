@@ -1,5 +1,5 @@
-//! A peer over kernel sockets that offers one region: it accepts connections one after the other or
-//! together, places what they write, and reports it.
+//! A peer over kernel sockets that offers one region. It accepts connections one after the other or
+//! concurrently, places their writes and reports them.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -28,7 +28,7 @@ const TURNS: usize = 16;
 /// The region that a listener offers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RegionSpec {
-    /// Its name in the advertisement.
+    /// Name of the region in the advertisement.
     pub name: String,
     /// Bytes.
     pub len: u64,
@@ -40,32 +40,32 @@ pub struct RegionSpec {
     pub file: Option<PathBuf>,
 }
 
-/// What to listen for.
+/// Configuration of a listener.
 #[derive(Clone, Debug)]
 pub struct ListenConfig {
-    /// Where; port 0 lets the kernel choose.
+    /// Local address; port 0 lets the kernel choose.
     pub address: SocketAddr,
     /// Revisions, markers, CRC and the start-up's time-out.
     pub mpa: Config,
-    /// What is offered.
+    /// The offered region.
     pub region: RegionSpec,
-    /// Silence after which a connection is given up.
+    /// Silence after which a connection is closed.
     pub idle_timeout: Duration,
     /// End after this many connections; `None`: when stopped.
     pub connections: Option<usize>,
 }
 
-/// What happens at a listener.
+/// An event of a listener.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ServeEvent {
-    /// A connection is in Full Operation.
+    /// A connection entered Full Operation.
     Connected {
         /// The peer.
         peer: SocketAddr,
-        /// What was agreed on.
+        /// The negotiated parameters.
         parameters: Parameters,
     },
-    /// A tagged message is whole and in its place.
+    /// A tagged message is placed completely.
     Delivered {
         /// The peer.
         peer: SocketAddr,
@@ -76,13 +76,13 @@ pub enum ServeEvent {
         /// Bytes.
         len: u64,
     },
-    /// A connection is over.
+    /// A connection ended.
     Closed {
         /// The peer.
         peer: SocketAddr,
         /// Payload bytes placed.
         placed: u64,
-        /// How it ended.
+        /// The outcome of the connection.
         outcome: Outcome,
     },
 }
@@ -106,12 +106,12 @@ pub enum Outcome {
     Idle,
 }
 
-/// What a listener did.
+/// Totals of a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Served {
     /// Connections accepted by TCP.
     pub connections: u64,
-    /// Of these, those that ended in order.
+    /// Connections of these that ended in order.
     pub complete: u64,
     /// Payload bytes placed.
     pub bytes: u64,
@@ -178,7 +178,7 @@ impl Listener {
         Ok(Listener { socket, address, config, memory, stag, stags, advert })
     }
 
-    /// Where it listens.
+    /// Returns the local address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -245,10 +245,10 @@ impl Listener {
         match self.socket.accept() {
             Ok((stream, _)) => {
                 served.connections += 1;
-                // A peer that is gone already is no fault of the listener.
+                // A peer that has already disconnected is not a fault of the listener.
                 if let Ok(socket) = Socket::new(stream) {
-                    // docs/protocol.md §6: whatever ends it but an orderly close is a reset, the end of this process too.
-                    // A socket that is gone already needs none.
+                    // docs/protocol.md §6: any end but an orderly close is a reset, also the end of
+                    // this process. A socket that is already closed needs none.
                     let _ = socket.set_reset_on_close(true);
                     let id = StreamId(served.connections);
                     connections.push(Connection::new(socket, id, &self.config.mpa));
@@ -299,7 +299,8 @@ struct Connection {
     incomplete: bool,
     /// Our direction is closed.
     finished: bool,
-    /// An error that is being sent to the peer; input is discarded from then on.
+    /// Outcome of a connection whose error is being sent to the peer; input is discarded from then
+    /// on.
     dying: Option<Outcome>,
     outcome: Option<Outcome>,
     moved: Instant,

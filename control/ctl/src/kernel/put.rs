@@ -29,17 +29,17 @@ const READ: usize = 64 * 1024;
 /// Time between two looks at a socket whose FIN is not acknowledged.
 const CLOSE_POLL: Duration = Duration::from_millis(1);
 
-/// Where to write.
+/// The destination in the peer's memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
     /// A region by the name in the peer's advertisement.
     Region {
-        /// Its name.
+        /// Name of the region.
         name: String,
         /// Bytes from its start.
         offset: u64,
     },
-    /// A place known beforehand; needs no advertisement.
+    /// An STag and offset known beforehand; needs no advertisement.
     Stag {
         /// Steering tag.
         stag: u32,
@@ -48,18 +48,18 @@ pub enum Target {
     },
 }
 
-/// What to write where.
+/// A transfer to a peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PutRequest {
     /// The file; of another input its name in messages.
     pub file: PathBuf,
     /// Name or address of the peer.
     pub host: String,
-    /// Its TCP port.
+    /// TCP port of the peer.
     pub port: u16,
-    /// Where in its memory.
+    /// Destination in its memory.
     pub target: Target,
-    /// What to ask of MPA.
+    /// Requested MPA parameters.
     pub mpa: MpaOptions,
     /// Longest time without any progress, in each phase.
     pub timeout: Duration,
@@ -69,7 +69,7 @@ pub struct PutRequest {
     pub congestion: Option<String>,
 }
 
-/// How far a transfer is.
+/// Progress of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     /// Bytes given to TCP, headers included and so possibly a little more than the payload.
@@ -118,7 +118,7 @@ struct Transfer {
     socket: Socket,
     channel: Channel,
     memory: KernelMemory,
-    /// Where the bytes are from, if not from `memory`.
+    /// Source of the bytes, if not `memory`.
     pipe: Option<Box<dyn io::Read>>,
     /// Bytes from the place to the region's end, as far as they are known.
     room: u64,
@@ -264,7 +264,7 @@ impl Transfer {
     /// The next bytes of a pipe; none at its end, where it is closed. Waits for them.
     fn read_pipe(&mut self) -> Result<Option<Vec<u8>>, KernelError> {
         let Some(pipe) = &mut self.pipe else { return Ok(None) };
-        // One more than there is room for tells that it has more.
+        // One byte more than fits: shows that the pipe has more than the region has room.
         let most = (self.room - self.total).saturating_add(1).min(PIPE_MESSAGE);
         let mut bytes = Vec::new();
         let file = |source| KernelError::File { path: self.path.clone(), source };
@@ -299,8 +299,8 @@ impl Transfer {
             source: Source::Region { memory, offset, len: len as u32 },
             cookie: Cookie::of(self.posted),
         };
-        // At most two messages are outstanding, so the queue has room; a stream that refuses has been
-        // ended by the peer.
+        // At most two messages are outstanding, so the queue has room. A stream that refuses the
+        // message was ended by the peer.
         self.channel
             .post(message)
             .map_err(|_| KernelError::ClosedEarly { sent: self.posted, total: self.total })?;
@@ -428,7 +428,7 @@ impl Transfer {
         Ok(arrived)
     }
 
-    /// Until the socket is ready, or nothing has moved for too long.
+    /// Waits until the socket is ready, or the time-out expires.
     fn wait(&self, during: &'static str) -> Result<(), KernelError> {
         let until = self.until(during)?;
         let write = !self.pending.is_empty();
@@ -436,7 +436,7 @@ impl Transfer {
         self.checked(ready)
     }
 
-    /// Until when something must move.
+    /// Returns the deadline for the next progress.
     fn until(&self, during: &'static str) -> Result<Instant, KernelError> {
         let (now, until) = (Instant::now(), self.moved + self.timeout);
         match self.limit {
@@ -470,7 +470,8 @@ fn accepted(progress: mpa::Progress) -> Result<(Params, Vec<u8>), KernelError> {
 fn peer_error(data: &[u8]) -> KernelError {
     match LastMessage::parse(data) {
         Ok(message) => KernelError::Peer(message),
-        // Not in the layout of docs/protocol.md; that it is on the error queue says enough.
+        // The data does not follow docs/protocol.md, but its arrival on the error queue reports an
+        // error.
         Err(_) => KernelError::Peer(LastMessage::llp(0, 0)),
     }
 }

@@ -1,4 +1,4 @@
-//! The few things that are asked of a kernel socket.
+//! The operations of a kernel socket that `ddpctl` uses.
 
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -21,12 +21,12 @@ pub(super) struct Socket {
     peer: SocketAddr,
 }
 
-/// What a read brought.
+/// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Arrived {
-    /// This many bytes.
+    /// Bytes read.
     Bytes(usize),
-    /// Nothing now.
+    /// No bytes available yet.
     Nothing,
     /// The peer has closed its direction.
     End,
@@ -64,7 +64,7 @@ impl Socket {
             let share = until.saturating_duration_since(Instant::now());
             let share = share / u32::try_from(left).unwrap_or(u32::MAX);
             left -= 1;
-            // A time-out of 0 is not accepted.
+            // `connect_timeout` rejects a time-out of 0.
             let share = share.max(Duration::from_millis(1));
             match TcpStream::connect_timeout(&address, share).and_then(Self::new) {
                 Ok(socket) => return Ok(socket),
@@ -133,7 +133,7 @@ impl Socket {
         }
     }
 
-    /// Whether closing the socket resets the connection instead of ending it in order.
+    /// Sets whether closing the socket resets the connection instead of ending it in order.
     pub(super) fn set_reset_on_close(&self, resets: bool) -> io::Result<()> {
         socket2::SockRef::from(&self.stream).set_linger(resets.then_some(Duration::ZERO))
     }
@@ -155,7 +155,7 @@ impl Socket {
         }
     }
 
-    /// What to wait for in a [`wait`].
+    /// Returns the events to wait for in a [`wait`].
     pub(super) fn interest(&self, read: bool, write: bool) -> PollFd<'_> {
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::IN, read);

@@ -1,9 +1,9 @@
-//! IPsec: SAs and policies.
+//! Tables of IPsec SAs and policies.
 
 use super::{or_dash, pairs, table};
 use api::{Counters, IpsecPolicyInfo, IpsecSaInfo, Stats};
 
-/// One row for each SA.
+/// Returns a table with one row per SA.
 pub(crate) fn ipsec_sas(sas: &[IpsecSaInfo]) -> String {
     table(
         &[
@@ -40,7 +40,7 @@ fn mode(tunnel: Option<&[String; 2]>, udp: bool) -> String {
     if udp { mode + ", UDP" } else { mode }
 }
 
-/// One row for each policy.
+/// Returns a table with one row per policy.
 pub(crate) fn ipsec_policies(policies: &[IpsecPolicyInfo]) -> String {
     let ports = |ports: [u16; 2]| match ports {
         [0, u16::MAX] => "any".to_owned(),

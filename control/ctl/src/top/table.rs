@@ -1,6 +1,6 @@
-//! Tables of any view: cells with what they are sorted by, order and filter.
+//! Tables of any view: cells with their sort keys, order and filter.
 //!
-//! No text of a cell has a character that moves the cursor or changes the direction of writing.
+//! Cells contain no characters that move the cursor or change the direction of writing.
 
 use std::cmp::Ordering;
 
@@ -8,22 +8,22 @@ use serde_json::{Map, Value as Json};
 
 use crate::show;
 
-/// The order that needs no column: the busiest row first.
+/// The order without a column: the busiest row first.
 pub(super) const BUSIEST: &str = "busiest";
 
 /// Most characters of a column.
 const WIDEST: usize = 40;
 
-/// What a cell is worth.
+/// The sort key of a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
-    /// Not known: last in any order.
+    /// Unknown: last in any order.
     None,
     Number(f64),
     Word(String),
 }
 
-/// A cell.
+/// The text of a cell and its sort key.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Cell {
     pub(super) text: String,
@@ -44,7 +44,7 @@ impl Cell {
         }
     }
 
-    /// A whole number.
+    /// Returns the cell of an integer.
     pub(super) fn count(value: Option<u64>) -> Self {
         let text = value.map(|value| value.to_string()).unwrap_or_default();
         Self::number(value.map(|value| value as f64), &text)
@@ -85,32 +85,32 @@ pub(super) fn bits(rate: f64) -> String {
 /// The heading of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
-    /// Its name in JSON and on the command line.
+    /// Name of the column in JSON and on the command line.
     pub(super) key: &'static str,
     pub(super) title: &'static str,
-    /// It has numbers.
+    /// True for a column of numbers, aligned to the right.
     pub(super) right: bool,
 }
 
-/// A row.
+/// A row with its identity and load.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
-    /// What stays the same from one sample to the next.
+    /// Identity of the row, the same in all samples.
     pub(super) id: String,
-    /// How much it has to do.
+    /// Load of the row, for the order without a column.
     pub(super) busy: f64,
     pub(super) cells: Vec<Cell>,
 }
 
-/// An order.
+/// The order of a table's rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sort {
-    /// The number of the column; without one, the busiest first.
+    /// Index of the column; `None` sorts the busiest first.
     pub(super) column: Option<usize>,
     pub(super) reverse: bool,
 }
 
-/// A table.
+/// The rows of a view.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Table {
     pub(super) heads: Vec<Head>,
@@ -186,7 +186,7 @@ fn turn(order: Ordering, reverse: bool) -> Ordering {
     if reverse { order.reverse() } else { order }
 }
 
-/// Without the characters that are not shown but do something to a terminal.
+/// Removes invisible characters that control a terminal.
 pub(super) fn clean(text: &str) -> String {
     let harmless = |c: char| {
         !c.is_control()

@@ -1,6 +1,7 @@
-//! Recorded headers as pcapng. The frames are made up around them: Ethernet and IP headers that fit, no options, checksums of
-//! zero but for IPv4's. Payload was not recorded: TCP's is left out (the original length says what there was), that of
-//! a DATA chunk is zeros, because Wireshark shows no chunk that is cut short.
+//! Recorded headers as pcapng. The frames around them are synthetic: matching Ethernet and IP
+//! headers, no options, checksums of zero except for IPv4's. Payload was not recorded: TCP's is
+//! left out, and the original length includes it. That of a DATA chunk is zeros, because Wireshark
+//! does not decode a truncated chunk.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +19,7 @@ use api::{Flight, FlightHeader, Why};
 
 /// Times are in nanoseconds: ten to the minus nine.
 const NANOSECONDS: u8 = 9;
-/// The direction of a frame, in its flags.
+/// The direction of a frame, in its flags (`epb_flags`).
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 const TCP: u8 = 6;
@@ -66,7 +67,7 @@ pub(super) fn file(why: &Why) -> (Vec<u8>, usize) {
     (writer.into_inner(), headers)
 }
 
-/// A recorded header as a frame.
+/// A synthetic frame around a recorded header.
 struct Frame {
     at: Duration,
     from_peer: bool,
@@ -75,7 +76,8 @@ struct Frame {
     comment: String,
 }
 
-/// The frames of a stream, each with the events since the one before; the last one also has those after it.
+/// Returns the frames of a stream, each with the events since the previous one. The last frame also
+/// has the events after it.
 fn frames(flight: &Flight) -> Vec<Frame> {
     let mut frames: Vec<Frame> = Vec::new();
     let beginning = format!("stream {}", flight.stream);
@@ -94,7 +96,7 @@ fn frames(flight: &Flight) -> Vec<Frame> {
     frames
 }
 
-/// A frame, and its length with the payload that is left out.
+/// Returns a frame, and its length including the omitted payload.
 fn frame(flight: &Flight, header: &FlightHeader) -> Option<(Vec<u8>, u32)> {
     let local: SocketAddr = flight.local.parse().ok()?;
     let remote: SocketAddr = flight.remote.parse().ok()?;

@@ -1,7 +1,8 @@
 //! Back-off of servers whose accept(2) fails, and their log line.
 //!
-//! A process without descriptors (`EMFILE`), or a host without (`ENFILE`), leaves the connection in the listener's queue: the
-//! listener stays readable. A server that waited for it to be readable would spin. All servers of the process use this.
+//! If the process (`EMFILE`) or the host (`ENFILE`) has no descriptor left, the connection remains
+//! in the listener's queue and the listener stays readable. A server that polls it for reading
+//! would spin. All servers of the process use this back-off.
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -26,13 +26,13 @@ const PART: usize = 256 << 10;
 const JSON: &str = "application/json";
 const OCTETS: &str = "application/octet-stream";
 
-/// Of a request.
+/// The body of a request.
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// How soon a wish to end a capture is noticed, and a full queue is tried again.
+/// Interval for checking the stop request of a capture, and for retrying a full queue.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long a full queue of the appliance's socket is waited for.
+/// Longest wait for a full queue of the appliance's socket.
 const QUEUE: Duration = Duration::from_secs(10);
 
 /// A client of one appliance.
@@ -40,26 +40,27 @@ const QUEUE: Duration = Duration::from_secs(10);
 pub struct Client {
     socket: PathBuf,
     runtime: tokio::runtime::Runtime,
-    /// How long the appliance may be silent; without it, for ever.
+    /// Longest silence of the appliance; `None` for no limit.
     timeout: Option<Duration>,
     /// When all of its requests must be done.
     limit: Option<Limit>,
 }
 
-/// A bound on a whole command.
+/// A deadline for a whole command.
 #[derive(Clone, Copy, Debug)]
 struct Limit {
     within: Duration,
     at: Instant,
 }
 
-/// How much longer the answer of an appliance is waited for that keeps to the same bound itself: it says what was awaited.
+/// Additional wait for the answer of an appliance that observes the same deadline: its answer names
+/// the pending step.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// How long an appliance may take to show that it answers at all, when the command's time is over.
+/// Longest wait for a sign of life of the appliance, after the command's deadline.
 const PROBE: Duration = Duration::from_millis(500);
 
-/// Why there is no answer, or a negative one.
+/// The reason for a missing or negative answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No server answers at the socket.
@@ -80,10 +81,10 @@ pub enum ClientError {
     Silent {
         /// The socket.
         socket: PathBuf,
-        /// How long was waited.
+        /// The time-out.
         timeout: Duration,
     },
-    /// The time for the whole command is over.
+    /// The deadline of the whole command passed.
     #[error("not done within {}: the appliance answers, and may go on with it", base::plural::seconds(*within))]
     Late {
         /// The time.
@@ -95,7 +96,7 @@ pub enum ClientError {
     /// The request has what JSON cannot carry.
     #[error("the request cannot be written as JSON: {0}")]
     Request(#[from] serde_json::Error),
-    /// The connection broke, or what answers is no appliance.
+    /// The connection broke, or the server is not an appliance.
     #[error("the appliance's answer cannot be parsed: {0}")]
     Protocol(String),
 }
@@ -113,12 +114,12 @@ fn hint(error: &io::Error) -> &'static str {
 }
 
 impl Client {
-    /// Where the appliance answers.
+    /// Returns the path of the appliance's socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// A client of the appliance at `socket`. Nothing is opened yet.
+    /// Creates a client of the appliance at `socket`. Nothing is opened yet.
     pub fn new(socket: &Path) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         Ok(Self { socket: socket.to_owned(), runtime, timeout: None, limit: None })
@@ -229,8 +230,8 @@ impl Client {
         })
     }
 
-    /// GET of a capture: calls `part` with each part until there are no more, or until it returns false. Once `stop` is
-    /// set, the appliance is asked to end the capture, and what is left of it still comes.
+    /// Requests a capture and calls `part` with each part, until the end or until it returns false.
+    /// Once `stop` is set, it requests the end of the capture and still receives the rest.
     pub fn capture(
         &self,
         (path, query): (&str, &str),
@@ -248,7 +249,7 @@ impl Client {
             loop {
                 if !stopped && stop.load(Ordering::Relaxed) {
                     stopped = true;
-                    // It may have ended by itself: then there is none to end.
+                    // The capture may have ended by itself: then there is none to end.
                     let ended = self.patient(self.send(Method::DELETE, path, None)).await??;
                     drop(collect(ended).await);
                 }
@@ -285,13 +286,13 @@ impl Client {
         }))?
     }
 
-    /// Waits while the appliance lives.
+    /// Awaits a result as long as the appliance answers.
     async fn patient<T>(&self, what: impl Future<Output = T>) -> Result<T, ClientError> {
         let Some(timeout) = self.timeout else { return Ok(what.await) };
         let mut what = std::pin::pin!(what);
         loop {
             self.check_limit()?;
-            // With a limit it is all that bounds the wait.
+            // With a deadline, only the deadline bounds the wait; the time-out of silence does not.
             let left = |limit: Limit| (limit.at + GRACE).saturating_duration_since(Instant::now());
             let (wait, patience) = match self.limit {
                 Some(limit) => (left(limit), PROBE),
@@ -335,7 +336,7 @@ impl Client {
             .map_err(|source| ClientError::Unreachable { socket: self.socket.clone(), source })?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(protocol)?;
-        // Its errors also come out of the request and of the body.
+        // Errors of the connection also appear in the request and in the body.
         tokio::spawn(async move { drop(connection.await) });
         let mut request = hyper::Request::builder().method(method).uri(path).header("host", "ddpd");
         if !kind.is_empty() {
@@ -406,7 +407,7 @@ fn protocol(error: impl std::fmt::Display) -> ClientError {
     ClientError::Protocol(error.to_string())
 }
 
-/// One segment of a path: everything but letters, digits and `-._~` is escaped.
+/// Escapes one segment of a path: all bytes but letters, digits and `-._~`.
 pub fn path_segment(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,10 +1,11 @@
-//! The bytes of a put that the client reads itself: the body of a request, through a pipe of the process to the job.
+//! Input of a put that the client reads itself: the body of a request, passed to the job through a
+//! pipe of the process.
 //!
 //! ```text
 //!  client ---- body ----> handler ----> pipe(2) ----> job
 //! ```
 //!
-//! The pipe has no name. A body that breaks off is not taken for its end: the job fails.
+//! The pipe has no name. A truncated body differs from a complete one: the job fails.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +21,7 @@ use tokio::net::unix::pipe::{self, Sender};
 use super::app::{Answer, App, Name};
 use super::{ApiError, ErrorKind, Request};
 
-/// The end of the pipe that the job reads.
+/// The reading end of the pipe, for the job.
 #[derive(Clone, Debug)]
 pub struct Input {
     file: Arc<File>,
@@ -45,7 +46,8 @@ impl PartialEq for Input {
     }
 }
 
-/// The end of the pipe that the request's body goes to. Dropped before [`Feed::complete`], the input has broken off.
+/// The writing end of the pipe, for the request's body. A drop before [`Feed::complete`] marks the
+/// input as truncated.
 #[derive(Debug)]
 pub struct Feed {
     sender: Sender,

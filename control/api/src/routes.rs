@@ -36,12 +36,12 @@ const MAX_READ: u64 = 16 * 1024 * 1024;
 /// Most events in one page.
 const MAX_PAGE: usize = 1000;
 
-/// A call: what is asked for, who may, and who answers.
+/// A call: method, path, required role and handler.
 pub(super) struct Call {
     pub(super) method: Method,
     pub(super) path: &'static str,
     pub(super) role: Role,
-    /// What its handler reads.
+    /// Inputs of the handler, for the API's description.
     pub(super) inputs: Inputs,
     answer: MethodRouter<App>,
 }
@@ -107,7 +107,7 @@ pub(super) fn calls() -> Vec<Call> {
     ]
 }
 
-/// All calls, each for those who may: there is no other way to a handler than through the table.
+/// Routes all calls, each with its role. Handlers are reachable through this table only.
 pub(super) fn router(app: App, access: Arc<Access>) -> Router {
     let calls = calls();
     let roles = calls.iter().map(|call| (call.method.clone(), call.path, call.role));
@@ -332,7 +332,7 @@ async fn prometheus(State(app): State<App>, headers: HeaderMap) -> Answer {
         .map_err(|error| ApiError::internal(format!("the metrics cannot be written: {error}")))
 }
 
-/// The metrics in the format that the reader accepts.
+/// Returns the metrics in the format that the reader accepts.
 pub(super) fn metrics_response(
     stats: &Stats,
     headers: &HeaderMap,
@@ -448,7 +448,8 @@ async fn read_events(app: App, query: EventQuery, messages: bool) -> Answer {
     Ok(axum::Json(page).into_response())
 }
 
-/// One JSON object per line, for ever: events, and `{"lost": n}` where some were overwritten.
+/// Streams one JSON object per line without end: events, and `{"lost": n}` where some were
+/// overwritten.
 fn follow(app: App, (after, limit): (u64, usize), filter: EventFilter) -> Response {
     let lines = stream::unfold((app, after, filter), move |(app, mut after, filter)| async move {
         let mut closing = app.closing().clone();

@@ -1,4 +1,4 @@
-//! What the calls are for, what they answer, and how they can fail, besides what their signatures tell.
+//! Descriptions, answers and errors of the calls, as far as their signatures do not show them.
 
 use schemars::{JsonSchema, SchemaGenerator};
 
@@ -6,7 +6,7 @@ use crate::ErrorKind::{self, *};
 use crate::inputs::Make;
 use crate::*;
 
-/// What is answered.
+/// The content of an answer.
 #[derive(Clone, Copy)]
 pub(super) enum Content {
     /// JSON.
@@ -17,10 +17,11 @@ pub(super) enum Content {
     Raw(&'static [&'static str]),
 }
 
-/// An operation that takes something from an answer: its identifier, its parameter, and the member.
+/// A link to an operation that uses a member of the answer: its identifier, its parameter, and the
+/// member.
 pub(super) type Link = (&'static str, &'static str, &'static str);
 
-/// A call in words.
+/// The description of a call.
 pub(super) struct Words {
     pub(super) method: &'static str,
     pub(super) path: &'static str,
@@ -82,10 +83,10 @@ const STREAM_LINKS: &[Link] =
 const JOB_LINKS: &[Link] = &[("getJob", "id", "/id"), ("cancelJob", "id", "/id")];
 const PUT_LINKS: &[Link] =
     &[("getJob", "id", "/id"), ("cancelJob", "id", "/id"), ("sendInput", "id", "/id")];
-/// What becomes of a connection to a peer.
+/// Errors of a connection to a peer.
 const PEER: &[ErrorKind] = &[NotFound, Conflict, PeerRefused, Timeout];
 
-/// All of them, in the order of the table of calls.
+/// Returns all descriptions in the order of the table of calls.
 pub(super) fn all() -> Vec<Words> {
     let mut all = state();
     all.extend(objects());

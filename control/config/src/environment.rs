@@ -1,7 +1,7 @@
-//! What the machine lacks for a configuration, as far as it shows without opening DPDK.
+//! Checks the machine against a configuration without opening DPDK: devices, memory, permissions.
 //!
-//! `ddpd check` reports it; `ddpd` itself finds out again when it opens things, since the machine may
-//! change in between. Nothing here changes the machine.
+//! `ddpd check` reports the results. `ddpd` itself checks again when it opens devices and files,
+//! since the machine may change in between. Nothing here changes the machine.
 
 use std::fs;
 use std::io;
@@ -21,8 +21,9 @@ use super::types::*;
 use super::values::show_size;
 use crate::privilege::{self, Capability};
 
-/// Sentence on the first address of an interface that is configured on another device of this host than its TAP, whose
-/// name is the second argument. The error says why the kernel's addresses cannot be read.
+/// Finds the first address of an interface that the host has on another device than its TAP, whose
+/// name is the second argument. Returns it as a sentence. The error is the reason why the kernel's
+/// addresses cannot be read.
 pub type Misplaced<'a> = &'a dyn Fn(&InterfaceSection, &str) -> Result<Option<String>, String>;
 
 impl Document {
@@ -31,7 +32,7 @@ impl Document {
         self.environment_at(Path::new("/"), misplaced)
     }
 
-    /// The same with the machine's `/sys`, `/proc` and `/dev` below another directory.
+    /// Checks the machine whose `/sys`, `/proc` and `/dev` are below another directory.
     pub(super) fn environment_at(&self, root: &Path, misplaced: Misplaced<'_>) -> Vec<Finding> {
         let machine = Machine { root: root.to_owned() };
         let mut findings = Findings { sink: &self.sink, list: Vec::new() };
@@ -108,7 +109,7 @@ fn locked_memory(machine: &Machine, document: &Document, findings: &mut Findings
     let limits = machine.read("proc/self/limits").unwrap_or_default();
     let soft = privilege::locked_memory(&limits).unwrap_or(None);
     let total: u64 = document.config.regions.iter().filter_map(|region| region.size).sum();
-    // With the capability the limit does not count.
+    // CAP_IPC_LOCK overrides the limit.
     let unlimited = machine.capabilities().has(Capability::IpcLock);
     if let Some(soft) = soft.filter(|&soft| total > soft && !unlimited) {
         findings.note(
@@ -136,7 +137,7 @@ fn memory_of_machine(root: &Path, document: &Document, findings: &mut Findings<'
     }
 }
 
-/// The addresses of an interface that is shared with the host stand on its TAP alone.
+/// Checks that the addresses of an interface that is shared with the host are on its TAP only.
 fn shared_interfaces(
     machine: &Machine,
     document: &Document,

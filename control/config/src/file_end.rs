@@ -1,10 +1,11 @@
-//! Where a file ends. The length of its metadata may be none (`/proc` has 0, `/sys` 4096), and may be old.
+//! Detects the end of a file. The length in its metadata may be wrong (`/proc` has 0, `/sys` 4096)
+//! or outdated.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// What to do with a file that others write to while it is sent.
+/// Remedy for a file that other processes write while it is sent.
 pub const GREW: &str = "became longer while it was sent: send it again, or through a pipe, with cat FILE | ddpctl put - URL";
 
 /// True if `file` has `len` bytes and no more. The position of the file stays.
@@ -40,7 +41,7 @@ mod tests {
         }
         std::fs::write(&path, b"").unwrap();
         assert!(is_at(&file, 0).unwrap());
-        // Its metadata says 0.
+        // The length in its metadata is 0.
         assert!(!is_at(&File::open("/proc/self/status").unwrap(), 0).unwrap());
     }
 }

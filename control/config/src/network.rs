@@ -54,7 +54,7 @@ pub(super) fn interface(
     (interface, section.finish())
 }
 
-/// The name of the TAP, where the port is shared with the host.
+/// Returns the name of the TAP, if the port is shared with the host.
 fn host(
     section: &mut Section<'_, '_>,
     name: Option<&str>,

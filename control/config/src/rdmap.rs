@@ -1,4 +1,4 @@
-//! What `ulp = "rdmap"` adds to a `[[listener]]`: how it is read.
+//! Reads the keys that `ulp = "rdmap"` adds to a `[[listener]]`.
 
 use tcp_lite::mpa::Peer;
 

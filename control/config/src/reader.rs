@@ -1,8 +1,8 @@
-//! Reads a TOML table key by key and reports everything that is wrong with it.
+//! Reads a TOML table key by key and reports all of its errors.
 //!
-//! serde stops at the first error; an operator wants all of them. So each section is read by hand:
-//! [`Section::optional`] and its siblings take a key and a function from [`super::values`], and
-//! [`Section::finish`] reports unknown keys.
+//! serde stops at the first error, but an operator needs all of them. Each section is therefore
+//! read explicitly: [`Section::optional`] and its siblings take a key and a function from
+//! [`super::values`], and [`Section::finish`] reports unknown keys.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 use super::errors::{Places, Sink};
 use super::rule::Read;
 
-/// One table of the file.
+/// One table of the file, and the keys read so far.
 pub(super) struct Section<'s, 'i> {
     sink: &'s Sink,
     table: Option<&'s DeTable<'i>>,
@@ -72,7 +72,7 @@ impl<'s, 'i> Section<'s, 'i> {
         self.optional(key, rule)
     }
 
-    /// The elements of an array; errors name the element's own line.
+    /// Reads the elements of an array; errors name the element's own line.
     pub(super) fn list<T>(&mut self, key: &'static str, rule: impl Read<T>) -> Vec<T> {
         let Some(value) = self.take(key) else { return Vec::new() };
         let Some(array) = value.get_ref().as_array() else {
@@ -92,7 +92,7 @@ impl<'s, 'i> Section<'s, 'i> {
         items
     }
 
-    /// A sub-table, empty if it is not there.
+    /// Returns a sub-table, empty if missing.
     pub(super) fn table(&mut self, key: &'static str) -> Section<'s, 'i> {
         let path = self.places.full_key(key);
         let at = self.places.offset(key);
@@ -108,7 +108,7 @@ impl<'s, 'i> Section<'s, 'i> {
         Section::of(self.sink, table, path, at)
     }
 
-    /// The tables of an array of tables.
+    /// Returns the tables of an array of tables.
     pub(super) fn tables(&mut self, key: &'static str) -> Vec<Section<'s, 'i>> {
         let path = self.places.full_key(key);
         let wrong =

@@ -7,10 +7,11 @@ use toml::de::{DeTable, DeValue};
 
 use super::Config;
 
-/// A key of a table, or with an empty name the table: section, [`Table::of`](super::Table), name.
+/// A key of a table, or the table itself if the name is empty: section,
+/// [`Table::of`](super::Table), name.
 pub type Place = (String, Vec<String>, String);
 
-/// The text of a file, and where each key stands in it.
+/// The text of a file and the lines of its keys.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
     text: Arc<str>,
@@ -47,13 +48,13 @@ impl Source {
         &self.text
     }
 
-    /// The line of a key, from 1; `None` where the file does not have it.
+    /// Returns the line of a key, from 1; `None` if the file lacks the key.
     pub fn line(&self, section: &str, of: &[String], key: &str) -> Option<u32> {
         let line = |section: &str, of: &[String], key: &str| {
             self.lines.get(&(section.to_owned(), of.to_vec(), key.to_owned())).copied()
         };
         line(section, of, key).or_else(|| {
-            // A default route may be written as a route, too.
+            // A default route may also be written as a route.
             let default = ["0.0.0.0/0", "::/0"].into_iter().filter(|_| key == "gateway");
             let mut routes = default.map(|to| [of, &[to.to_owned()]].concat());
             routes.find_map(|of| line("interface.routes", &of, "to"))
@@ -136,7 +137,7 @@ impl Walk {
     }
 }
 
-/// What tells one table of a list from the others.
+/// Returns the value that identifies a table of a list.
 fn identity(section: &str, table: &DeTable<'_>) -> String {
     let key = identity_key(section);
     match table.get(key).map(|value| value.get_ref()) {
@@ -146,7 +147,7 @@ fn identity(section: &str, table: &DeTable<'_>) -> String {
     }
 }
 
-/// The key that tells one table of a list from the others.
+/// Returns the key that identifies a table of a list.
 pub(super) fn identity_key(section: &str) -> &'static str {
     match section {
         "interface.routes" => "to",

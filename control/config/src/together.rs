@@ -1,6 +1,6 @@
-//! What the configuration files of one process say against each other.
+//! Conflicts between the configuration files of one process.
 //!
-//! The appliances of one process share the EAL, and ring ports join them.
+//! The appliances of one process share the EAL, and ring ports connect them.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ fn pair(document: &Document, other: &Document, errors: &mut Vec<ConfigError>) {
 
 type Ends = Vec<(usize, usize)>;
 
-/// Every ring link with the ports (document, port) at its ends.
+/// Returns every ring link with the ports (document, port) at its ends.
 fn links(documents: &[Document]) -> BTreeMap<&str, Ends> {
     let mut links: BTreeMap<&str, Ends> = BTreeMap::new();
     for (d, document) in documents.iter().enumerate() {

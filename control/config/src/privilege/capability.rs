@@ -1,6 +1,6 @@
-//! Linux's capabilities (capabilities(7)): those that an appliance may have a use for, and sets of any.
+//! Linux capabilities (capabilities(7)): names of those that an appliance may use, and sets of any.
 
-/// One capability.
+/// A capability, by its number in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Capability {
@@ -53,7 +53,7 @@ impl Capability {
     }
 }
 
-/// A set, bit by bit as the kernel has it.
+/// A set of capabilities, one bit each as in the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities(pub u64);
 
@@ -77,7 +77,7 @@ impl Capabilities {
         (0..u64::BITS).filter(|number| self.0 >> number & 1 == 1).map(name).collect()
     }
 
-    /// Those that have a name here, in the order of their numbers.
+    /// Returns the capabilities of the set that have a name here, in the order of their numbers.
     pub fn known(self) -> impl Iterator<Item = Capability> {
         Capability::ALL.into_iter().filter(move |&known| self.has(known))
     }

@@ -1,11 +1,11 @@
-//! What a process has, read from the text of `/proc/PID/status` and `/proc/PID/limits`.
+//! Privileges of a process, read from the text of `/proc/PID/status` and `/proc/PID/limits`.
 
 use super::Capabilities;
 
-/// The capabilities in effect, of the text of `/proc/self/status`.
+/// Returns the effective capabilities from the text of `/proc/self/status`.
 ///
 /// # Errors
-/// A sentence: the text does not have them.
+/// A sentence: the text lacks them.
 pub fn effective(status: &str) -> Result<Capabilities, String> {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let hex = line.ok_or("/proc/self/status has no CapEff")?.trim();
@@ -33,7 +33,7 @@ pub fn open_files(limits: &str) -> Result<Option<u64>, String> {
         .ok_or_else(|| "/proc/self/limits has no number for open files".into())
 }
 
-/// A column of a limit: 0 for the soft one, 1 for the hard one. `Some(None)` for no limit.
+/// Returns a column of a limit: 0 for the soft one, 1 for the hard one. `Some(None)` for no limit.
 fn limit(limits: &str, name: &str, column: usize) -> Option<Option<u64>> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     match line.split_whitespace().nth(column)? {

@@ -43,7 +43,8 @@ pub(crate) fn needed(configs: &[Config]) -> u64 {
     (PROCESS + configs.iter().map(of).sum::<usize>()) as u64
 }
 
-/// Raises the process's soft limit to its hard limit. The log, and the notes of the appliances, say if that is too small for them.
+/// Raises the process's soft limit to its hard limit. If that is too small, the log and the notes
+/// of the appliances report it.
 pub fn raise_limit(configs: &[Config]) {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -65,7 +66,7 @@ pub(crate) fn shortage() -> Option<&'static str> {
     SHORTAGE.get().map(String::as_str)
 }
 
-/// `limit`: `None` for no limit.
+/// Returns the warning about a limit below the need. `limit`: `None` for no limit.
 fn shortage_of(limit: Option<u64>, needed: u64) -> Option<String> {
     let limit = limit.filter(|limit| *limit < needed)?;
     Some(format!(

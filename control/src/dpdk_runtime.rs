@@ -42,7 +42,7 @@ pub(crate) fn make(directory: &Path) -> Result<(), String> {
     }
 }
 
-/// Why a directory is another user's, seen from the user `own`.
+/// Returns why user `own` must not trust a directory, if another user can write to it.
 fn why_foreign(found: &std::fs::Metadata, own: u32) -> Option<String> {
     if !found.is_dir() {
         Some("is not a directory".into())

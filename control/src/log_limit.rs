@@ -80,7 +80,8 @@ impl Limit {
         Limit { per_second, places: Mutex::default() }
     }
 
-    /// True when a line of this place may be written now; it is then counted.
+    /// Returns true if this place may write a line now, and counts the line as written or
+    /// suppressed.
     fn allows(&self, place: &'static Metadata<'static>, now: Instant) -> bool {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = places.places.entry(place.callsite()).or_insert_with(|| Place {
@@ -104,13 +105,13 @@ impl Limit {
         false
     }
 
-    /// When the next report is due.
+    /// Returns the time of the next report.
     fn due(&self) -> Option<Instant> {
         let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         places.since.map(|since| since + PERIOD)
     }
 
-    /// The report, if it is due.
+    /// Returns the report, if it is due.
     fn sentence(&self, now: Instant) -> Option<String> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let since = places.since?;

@@ -18,7 +18,7 @@ static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 /// Starts the log.
 ///
 /// # Errors
-/// The filter is none, journald is not there, or there is a log already: one sentence.
+/// One sentence: the filter is invalid, journald is missing, or a log has been started already.
 pub fn start(filter: &str, format: LogFormat) -> Result<(), String> {
     let (filter, handle) = reload::Layer::new(parse(filter)?);
     let lines = || fmt::layer().with_writer(std::io::stderr).with_target(false);

@@ -33,7 +33,7 @@ impl Waker {
 }
 
 impl AsFd for Waker {
-    /// Readable while the thread is to wake.
+    /// Returns the descriptor to poll, readable after a wake-up.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

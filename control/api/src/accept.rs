@@ -47,7 +47,7 @@ impl Backoff {
         self.until
     }
 
-    /// Accept failures that concern the server, so far.
+    /// Returns the number of accept failures that concern the server.
     pub fn failures(&self) -> u64 {
         self.failures
     }
@@ -80,7 +80,8 @@ impl Backoff {
     }
 }
 
-/// accept(2) passes errors of the connection that it took from the queue, and may be interrupted.
+/// Returns true for errors of a single connection, which accept(2) passes on from the queue, and
+/// for interruptions.
 fn concerns_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted | WouldBlock)

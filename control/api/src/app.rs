@@ -34,7 +34,7 @@ impl App {
         Self { requester, events, body_limit, closing }
     }
 
-    /// True when the server ends.
+    /// Returns a receiver that is true when the server ends.
     pub(crate) fn closing(&self) -> watch::Receiver<bool> {
         self.closing.clone()
     }
@@ -43,7 +43,7 @@ impl App {
         self.requester.call(request).await
     }
 
-    /// Asks, and answers with this status if all is well.
+    /// Sends a request to the control thread and returns the reply with this status.
     pub(crate) async fn answer(
         &self,
         status: StatusCode,

@@ -111,12 +111,12 @@ impl Requester {
 }
 
 impl Inbox {
-    /// Readable when there may be requests.
+    /// Returns the descriptor to poll, readable if there may be requests.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// The next request, if there is one. Take all of them before waiting on [`Inbox::fd`] again.
+    /// Returns the next request, if any. All must be taken before polling [`Inbox::fd`] again.
     pub fn try_recv(&self) -> Option<Call> {
         if let Ok(call) = self.receiver.try_recv() {
             return Some(call);

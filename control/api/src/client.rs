@@ -71,7 +71,7 @@ pub enum ClientError {
         /// Why.
         source: io::Error,
     },
-    /// The socket takes connections and nothing answers.
+    /// The socket accepts connections, but no answer arrives.
     #[error(
         "the appliance at {} does not answer: nothing came for {}; is ddpd stopped (state T of ps)? A longer \
          wait: --timeout",
@@ -125,8 +125,8 @@ impl Client {
         Ok(Self { socket: socket.to_owned(), runtime, timeout: None, limit: None })
     }
 
-    /// Gives up when the appliance is silent for so long. A request that takes longer is waited for while the
-    /// appliance answers others: whether it does is found out each time that this passes.
+    /// Sets the longest silence of the appliance. A request that takes longer goes on while the
+    /// appliance answers others, which is checked each time that this time passes.
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
     }
@@ -136,7 +136,8 @@ impl Client {
         Self { limit: Some(Limit { within, at: Instant::now() + within }), ..self }
     }
 
-    /// Time that is left for an operation of the appliance, if there is a limit: at least a microsecond.
+    /// Returns the time left for an operation of the appliance, if there is a deadline: at least a
+    /// microsecond.
     pub fn left(&self) -> Option<Duration> {
         let left = self.limit?.at.saturating_duration_since(Instant::now());
         Some(left.max(Duration::from_micros(1)))
@@ -152,17 +153,17 @@ impl Client {
         }
     }
 
-    /// GET.
+    /// Sends GET and returns the JSON answer.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.call(Method::GET, path, None)
     }
 
-    /// DELETE.
+    /// Sends DELETE and returns the JSON answer.
     pub fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.call(Method::DELETE, path, None)
     }
 
-    /// POST with a JSON body.
+    /// Sends POST with a JSON body and returns the JSON answer.
     pub fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -172,8 +173,8 @@ impl Client {
         self.call(Method::POST, path, Some(body))
     }
 
-    /// POST of the bytes of a reader, as they come. A reader that fails breaks the body off. Returns when the appliance has answered,
-    /// which may be before the reader's end.
+    /// Sends POST with the bytes of a reader as they arrive. An error of the reader truncates the
+    /// body. Returns with the appliance's answer, possibly before the reader's end.
     pub fn upload(
         &self,
         path: &str,
@@ -185,18 +186,18 @@ impl Client {
         })
     }
 
-    /// GET of text.
+    /// Sends GET and returns text.
     pub fn text(&self, path: &str) -> Result<String, ClientError> {
         String::from_utf8(self.bytes(path)?).map_err(protocol)
     }
 
-    /// GET of bytes.
+    /// Sends GET and returns bytes.
     pub fn bytes(&self, path: &str) -> Result<Vec<u8>, ClientError> {
         let bytes = self.exchange(Method::GET, path, None)?;
         Ok(bytes.to_vec())
     }
 
-    /// GET of a body that does not end: calls `line` with each line until it returns false or the
+    /// Sends GET for an endless body: calls `line` with each line until it returns false or the
     /// appliance stops.
     pub fn follow(
         &self,
@@ -376,7 +377,7 @@ fn parts(
     })
 }
 
-/// Connects. While the server's queue of new connections is full, for [`QUEUE`] at most, tries again.
+/// Connects. Retries for [`QUEUE`] at most while the server's queue of new connections is full.
 async fn connect(socket: &Path) -> io::Result<UnixStream> {
     let end = Instant::now() + QUEUE;
     loop {

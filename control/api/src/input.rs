@@ -29,12 +29,12 @@ pub struct Input {
 }
 
 impl Input {
-    /// The open pipe; nonblocking.
+    /// Returns the open pipe; nonblocking.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// True if all bytes were written. Asked after the pipe's end was read.
+    /// Returns true if all bytes were written. Valid after the end of the pipe was read.
     pub fn is_complete(&self) -> bool {
         self.complete.load(Ordering::Acquire)
     }
@@ -55,7 +55,7 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// Both ends of a pipe. Needs a runtime of tokio.
+    /// Creates both ends of a pipe. Requires a runtime of tokio.
     ///
     /// # Errors
     /// The process has no descriptors left.
@@ -74,13 +74,13 @@ impl Feed {
         self.sender.write_all(bytes).await
     }
 
-    /// The bytes written so far are all.
+    /// Marks the bytes written so far as the complete input.
     pub fn complete(self) {
         self.complete.store(true, Ordering::Release);
     }
 }
 
-/// `POST /v1/jobs/{id}/input`. Answers when the job has room for the last byte.
+/// Handles `POST /v1/jobs/{id}/input`. Answers when the job has room for the last byte.
 pub(super) async fn input(State(app): State<App>, Name(id): Name<u64>, body: Body) -> Answer {
     let failed = |error| ApiError::unavailable(format!("no pipe for the input: {error}"));
     let (feed, input) = Feed::pair().map_err(failed)?;

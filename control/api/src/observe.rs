@@ -147,7 +147,7 @@ async fn scrape(State(requester): State<Requester>, headers: HeaderMap) -> Respo
         .unwrap_or_else(|error| unavailable(&format!("the metrics cannot be written: {error}")))
 }
 
-/// The control thread answers.
+/// Reports whether the control thread answers.
 async fn live(State(requester): State<Requester>) -> Response {
     match ask(&requester, Request::Status).await {
         Ok(_) => "ok\n".into_response(),

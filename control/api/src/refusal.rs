@@ -47,7 +47,7 @@ impl RefusalKind {
         RefusalKind::NoMemory,
     ];
 
-    /// The word on the wire, in events and in counters.
+    /// Returns the word on the wire, in events and in counters.
     pub fn word(self) -> &'static str {
         match self {
             RefusalKind::ListenerFull => "listener_full",

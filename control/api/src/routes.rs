@@ -51,9 +51,10 @@ fn call(method: Method, path: &'static str, role: Role, served: Served) -> Call 
     Call { method, path, role, inputs, answer }
 }
 
-/// All calls. `view` reads state; `operate` changes it, or reads what is in frames and regions; `admin` is for what concerns the
-/// whole appliance and for files that it opens with its own permissions. Of four calls that `operate` may make the body can
-/// name a file, which only `admin` may: see [`Caller::may_name_files`].
+/// Returns all calls. `view` reads state. `operate` changes it, or reads the contents of frames and
+/// regions. `admin` is for the whole appliance and for files that it opens with its own
+/// permissions. Four calls of `operate` can name a file in the body, which requires `admin`: see
+/// [`Caller::may_name_files`].
 pub(super) fn calls() -> Vec<Call> {
     use Role::{Admin, Operate, View};
     const GET: Method = Method::GET;
@@ -122,7 +123,7 @@ pub(super) fn router(app: App, access: Arc<Access>) -> Router {
         .with_state(app)
 }
 
-/// GET of something that needs nothing but the question.
+/// Serves a GET without parameters by a request to the control thread.
 fn plain(request: Request) -> Served {
     get(move |State(app): State<App>| async move { app.ok(request).await })
 }

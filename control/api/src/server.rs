@@ -89,7 +89,7 @@ impl Server {
         Bound::new(path, &access)?.serve(requester, events, body_limit, access)
     }
 
-    /// The socket.
+    /// Returns the path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -116,9 +116,9 @@ impl Drop for Server {
     }
 }
 
-/// The listening socket before it is served: connections wait. Dropped, it is removed.
+/// The listening socket before it is served: connections wait. A drop removes it.
 ///
-/// The sandbox refuses connect(2), chmod(2) and chown(2), which making it takes: it is made before.
+/// The socket is created before the sandbox, which refuses connect(2), chmod(2) and chown(2).
 #[derive(Debug)]
 pub struct Bound {
     path: PathBuf,
@@ -126,10 +126,10 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Makes the socket, open to those whom `access` admits.
+    /// Creates the socket, accessible to the users that `access` admits.
     ///
     /// # Errors
-    /// Another appliance has it, or it cannot be made.
+    /// Another appliance serves it, or it cannot be created.
     pub fn new(path: &Path, access: &Access) -> Result<Bound, ServerError> {
         let listener = Some(bind(path, access.socket_mode())?);
         Ok(Bound { path: path.to_owned(), listener })
@@ -230,7 +230,7 @@ fn open_to_group(path: &Path, group: Option<u32>) -> io::Result<()> {
     if let Some(group) = group {
         rustix::fs::chownat(&name, "", None, Some(Gid::from_raw(group)), AtFlags::EMPTY_PATH)?;
     }
-    // fchmod(2) takes no O_PATH descriptor.
+    // fchmod(2) rejects an O_PATH descriptor.
     let link = format!("/proc/self/fd/{}", name.as_raw_fd());
     rustix::fs::chmod(link, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP)?;
     Ok(())

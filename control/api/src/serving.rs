@@ -47,7 +47,7 @@ pub(super) trait Door: Send + 'static {
     /// Accepts one connection. Safe to cancel.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Io, Self::Caller)>> + Send;
 
-    /// Returns whose places a connection takes.
+    /// Returns the peer that a connection is counted for.
     fn peer(caller: &Self::Caller) -> Peer;
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Limits {
     pub(super) places: Bounds,
     /// Time-out from the accept, or the end of a response, to the end of the next request's header.
     pub(super) header: Duration,
-    /// Time in which a client takes no byte of a response.
+    /// Longest time in which a client reads no byte of a response.
     pub(super) write: Duration,
 }
 

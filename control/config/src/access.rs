@@ -25,7 +25,7 @@ pub const fn rights(read: bool, write: bool, atomic: bool) -> Access {
     }
 }
 
-/// All words.
+/// Returns all words.
 pub fn access_words() -> Vec<&'static str> {
     WORDS.iter().map(|(word, _)| *word).collect()
 }

@@ -114,7 +114,7 @@ impl Directories {
         Directories { paths, named, by_key: false }
     }
 
-    /// Files may lie anywhere.
+    /// Allows files anywhere.
     pub fn everywhere() -> Directories {
         Directories::listed(&["/".into()])
     }
@@ -127,12 +127,12 @@ impl Directories {
         let way = self.way(path)?;
         match self.resolve(path, &way, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
             Err(refused @ Refused::Outside(_)) => Err(refused),
-            // Opening it will say it.
+            // Opening the file will report the error.
             Ok(_) | Err(Refused::Failed(_)) => Ok(()),
         }
     }
 
-    /// Opens the directory that a file lies in, or would.
+    /// Opens the parent directory of a file, which need not exist.
     ///
     /// # Errors
     /// One sentence that names the path.
@@ -241,7 +241,7 @@ fn name_of(part: Component<'_>) -> &OsStr {
     }
 }
 
-/// Opens one name in a directory. A symbolic link is [`Errno::LOOP`], whatever the flags make of it.
+/// Opens one name in a directory. A symbolic link is [`Errno::LOOP`] with any flags.
 fn enter(at: impl AsFd, name: &OsStr, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let opened = openat(&at, name, flags | OFlags::NOFOLLOW, mode);
     let may_be_link = match &opened {

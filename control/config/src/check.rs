@@ -294,8 +294,8 @@ fn slots(listener: &ListenerSection, places: &Places, sections: &Sections, sink:
     }
 }
 
-/// Why a region with a file cannot be one of the listener's: no service but `region` reports the Writes of its peers, so the
-/// file would never have them.
+/// Returns why a region with a file cannot belong to the listener: only the service `region`
+/// reports the peers' Writes, so the file would not receive them.
 pub fn unstored(listener: &ListenerSection, region: &RegionSection) -> Option<String> {
     let service = listener.ulp.rdmap()?.service;
     let Backing::File { path, .. } = &region.backing else { return None };

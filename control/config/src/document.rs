@@ -174,7 +174,7 @@ impl Draft {
     }
 }
 
-/// Reads an array of tables; leaves out those with errors but takes their names.
+/// Reads an array of tables; leaves out those with errors but keeps their names.
 fn read_all<'s, 'i, T>(
     root: &mut Section<'s, 'i>,
     key: &'static str,
@@ -231,7 +231,7 @@ fn from_json<T>(
     }
 }
 
-/// TOML has no null: an absent member and a null one are the same.
+/// Removes null members: TOML has no null, so they count as absent.
 fn remove_nulls(json: &mut serde_json::Value) {
     match json {
         serde_json::Value::Object(members) => {

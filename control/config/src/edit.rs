@@ -35,7 +35,7 @@ pub fn file_text(config: &Config, file: &Path, text: &str) -> Result<String, Str
     }
 }
 
-/// The tables as a file.
+/// Returns the tables as a file.
 pub(crate) fn render(tables: &[Table]) -> String {
     let mut text = String::new();
     for table in tables {
@@ -75,12 +75,12 @@ pub fn toml_of(json: &Json) -> Option<String> {
     value(json).map(|value| value.to_string())
 }
 
-/// `[tcp]`, `[[port]]`, or nothing for the whole file.
+/// Returns `[tcp]` or `[[port]]`; for the keys of the whole file, `the file's`.
 pub fn header_of(section: &str) -> String {
     if section.is_empty() { "the file's".to_owned() } else { header(section) }
 }
 
-/// `text`, changed where it says something else; `None` if it is not in the usual form.
+/// Returns `text` with the differing values changed; `None` if it is not in the usual form.
 fn edited(file: &Path, text: &str, config: &Config, wanted: &[Table]) -> Option<String> {
     let have = Document::parse(file, text).ok()?.config.written(Secrets::Written);
     let mut document: DocumentMut = text.parse().ok()?;
@@ -157,12 +157,12 @@ fn is_called(table: &TomlTable, key: &str, name: &str) -> bool {
     })
 }
 
-/// The table with this section and these names, if it is there.
+/// Returns the table with this section and these names, if it exists.
 fn find<'t>(root: &'t mut TomlTable, section: &str, of: &[String]) -> Option<&'t mut TomlTable> {
     walk(root, section, of, false)
 }
 
-/// The table with this section and these names, made if it is not there.
+/// Returns the table with this section and these names, created if missing.
 fn open<'t>(root: &'t mut TomlTable, section: &str, of: &[String]) -> Option<&'t mut TomlTable> {
     walk(root, section, of, true)
 }

@@ -124,7 +124,7 @@ fn locked_memory(machine: &Machine, document: &Document, findings: &mut Findings
     }
 }
 
-/// More than the machine lets the process have; the appliance refuses less than that.
+/// Reports a demand above the memory of the machine. The appliance's own limit is lower.
 fn memory_of_machine(root: &Path, document: &Document, findings: &mut Findings<'_>) {
     let Some(MachineMemory { bytes, source }) = machine_memory_at(root) else { return };
     let counted = document.config.regions.iter().filter(|r| r.backing != Backing::Hugepages);
@@ -158,7 +158,7 @@ fn shared_interfaces(
     }
 }
 
-/// `0-3,8` as Linux writes lists of processors.
+/// Parses `0-3,8`, Linux' format for lists of processors.
 fn parse_cpu_list(list: &str) -> Vec<u16> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -204,7 +204,7 @@ fn region_files(region: &RegionSection, places: &Places, findings: &mut Findings
     }
 }
 
-/// Files of regions and queues that do not lie below `files.paths`.
+/// Reports files of regions and queues outside of `files.paths`.
 fn paths_of_files(document: &Document, findings: &mut Findings<'_>) {
     let config = &document.config;
     let directories = config.directories();

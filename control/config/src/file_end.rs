@@ -8,15 +8,15 @@ use std::os::unix::fs::FileExt;
 /// Remedy for a file that other processes write while it is sent.
 pub const GREW: &str = "became longer while it was sent: send it again, or through a pipe, with cat FILE | ddpctl put - URL";
 
-/// True if `file` has `len` bytes and no more. The position of the file stays.
+/// Returns true if `file` has exactly `len` bytes. The position of the file remains.
 ///
 /// # Errors
-/// It cannot be read at an offset.
+/// The file cannot be read at an offset.
 pub fn is_at(file: &File, len: u64) -> io::Result<bool> {
     Ok((len == 0 || has(file, len - 1)?) && !has(file, len)?)
 }
 
-/// True if `file` has a byte at `at`.
+/// Returns true if `file` has a byte at `at`.
 fn has(file: &File, at: u64) -> io::Result<bool> {
     loop {
         match file.read_at(&mut [0], at) {

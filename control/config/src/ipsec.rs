@@ -141,12 +141,12 @@ pub fn algorithm_name(algorithm: Algorithm) -> &'static str {
 }
 
 impl IpsecSection {
-    /// Some packets are protected or dropped, or may be.
+    /// Returns true if packets are protected or dropped, or may be.
     pub fn is_on(&self) -> bool {
         self.is_kernels() || !self.policies.is_empty()
     }
 
-    /// SAs and policies are the kernel's.
+    /// Returns true if SAs and policies are the kernel's.
     pub fn is_kernels(&self) -> bool {
         self.keys.keys == KeySource::Kernel
     }
@@ -170,10 +170,10 @@ impl IpsecSection {
         self.policies.iter().filter(|p| matches!(p.action, PolicyAction::Protect(_)))
     }
 
-    /// The policies as workers have them, which were checked.
+    /// Returns the checked policies in the form that workers use.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// All errors of the policies.
     pub fn database(&self) -> Result<Spd<Protection>, Vec<PolicyError>> {
         let mut next = (0..).map(Protection);
         let policies = self.policies.iter().map(|policy| Policy {
@@ -322,7 +322,7 @@ const NETWORK: Shape = Shape::Text("an address with its prefix length, such as 1
 const ADDRESS: Shape = Shape::Text("an IP address");
 const PORTS: Shape = Shape::Text("a port, or the first and the last, such as \"1-1023\"");
 
-/// All keys.
+/// Returns all keys.
 pub(super) fn descriptors() -> Vec<Key> {
     [IpsecKeys::keys(), policy::keys_of(), sa::keys_of()].concat()
 }

@@ -90,7 +90,7 @@ pub const DEFAULT_SOCKET: &str = "/run/ddpd/ddpd.sock";
 /// One appliance, described by one file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The file it was read from, as given on the command line.
+    /// Path of the file, as given on the command line.
     pub file: PathBuf,
     /// Text of the file, and the lines of its keys.
     pub source: Source,
@@ -206,7 +206,7 @@ impl Config {
     }
 }
 
-/// All keys, section by section.
+/// Returns all keys, section by section.
 pub fn keys() -> Vec<Key> {
     let before = [tables::root::keys_of(), devices::descriptors()].concat();
     let ports = [tables::port::keys_of(), ports::key::keys_of(), impair::descriptors()];

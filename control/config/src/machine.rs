@@ -59,7 +59,7 @@ impl Machine {
         privilege::effective(&self.read("proc/self/status").unwrap_or_default()).unwrap_or_default()
     }
 
-    /// Free hugepages, bytes.
+    /// Returns the free hugepages, bytes.
     pub(super) fn free_hugepages(&self) -> u64 {
         let Ok(sizes) = fs::read_dir(self.root.join("sys/kernel/mm/hugepages")) else { return 0 };
         let mut total = 0u64;

@@ -202,10 +202,10 @@ impl AccessSection {
         [&self.view, &self.operate, &self.admin].iter().any(|list| !list.is_empty())
     }
 
-    /// Looks the names up.
+    /// Resolves the names.
     ///
     /// # Errors
-    /// Each key of `[management.access]` with the sentence that says what is wrong with it.
+    /// Each wrong key of `[management.access]` with a sentence about its error.
     pub fn ids(&self, overflow: Overflow) -> Result<AccessIds, Vec<(&'static str, String)>> {
         let mut errors = Vec::new();
         let mut ids = AccessIds::default();

@@ -18,7 +18,7 @@ pub fn machine_memory() -> Option<MachineMemory> {
     machine_memory_at(Path::new("/"))
 }
 
-/// Free reserved hugepages of 2 MiB, bytes.
+/// Returns the free reserved hugepages of 2 MiB, bytes.
 pub fn free_huge_memory() -> u64 {
     let file = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
     let pages = std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse::<u64>().ok());
@@ -33,7 +33,7 @@ pub(super) fn machine_memory_at(root: &Path) -> Option<MachineMemory> {
     limits.min_by_key(|limit| limit.bytes)
 }
 
-/// RAM that is not reserved for hugepages, whole MiB.
+/// Returns the RAM that is not reserved for hugepages, in whole MiB.
 fn ram(machine: &Machine) -> Option<MachineMemory> {
     let text = machine.read("proc/meminfo")?;
     let value = |name: &str| {
@@ -44,7 +44,7 @@ fn ram(machine: &Machine) -> Option<MachineMemory> {
     Some(MachineMemory { bytes: (total / 1024).saturating_mul(1 << 20), source: "RAM".into() })
 }
 
-/// Limits of the process's control group and of those above it, in both versions.
+/// Returns the limits of the process's control group and of its ancestors, in both versions.
 fn cgroups(machine: &Machine) -> Vec<MachineMemory> {
     let text = machine.read("proc/self/cgroup").unwrap_or_default();
     let mut found = Vec::new();

@@ -263,7 +263,7 @@ fn listener_limits(mut section: Section<'_, '_>) -> ListenerLimits {
     limits
 }
 
-/// `default`: where messages go when the file does not say it.
+/// Reads the queues. `default`: destination of the messages if the file does not set it.
 fn queues(section: &mut Section<'_, '_>, default: Option<Delivery>) -> Vec<QueueSection> {
     let mut queues: Vec<QueueSection> = Vec::new();
     for mut table in section.tables("queue") {

@@ -245,7 +245,7 @@ fn check_mtu(section: &Section<'_, '_>, kind: &PortKind, mtu: u16) {
     section.fail("mtu", text);
 }
 
-/// DPDK's driver counts the buffers of a memif in 16 bits.
+/// Checks the buffers of a memif, which DPDK's driver counts in 16 bits.
 fn check_shared(section: &Section<'_, '_>, shared: u32) {
     if shared > MEMIF_MAX_BUFFERS {
         section.fail(

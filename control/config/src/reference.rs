@@ -69,7 +69,7 @@ fn sections(keys: &[Key]) -> Vec<(&'static str, Vec<&Key>)> {
     sections
 }
 
-/// The man page `ddpd.toml(5)`, in roff.
+/// Returns the man page `ddpd.toml(5)`, in roff.
 pub fn man(keys: &[Key]) -> String {
     let escape = |text: &str| text.replace('\\', "\\e").replace('-', "\\-");
     let mut page = String::from(

@@ -86,7 +86,7 @@ impl<T: 'static> Rule<T> {
         &self.shape
     }
 
-    /// The value as the file has it.
+    /// Formats the value as in the file.
     pub(super) fn show(&self, value: &T) -> String {
         (self.show)(value)
     }

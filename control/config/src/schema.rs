@@ -19,7 +19,7 @@ const REQUIRED: [(&str, &[&str]); 7] = [
     ("listener.queue", &["qn"]),
 ];
 
-/// The whole file.
+/// Returns the schema of the whole file.
 pub fn schema(keys: &[Key]) -> Value {
     let mut root = table("");
     root["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");

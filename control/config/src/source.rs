@@ -22,7 +22,7 @@ pub struct Source {
     log_by_api: bool,
 }
 
-/// Configurations are compared by what they say, not by where they say it.
+/// Sources are always equal: the comparison of configurations ignores text and lines.
 impl PartialEq for Source {
     fn eq(&self, _: &Source) -> bool {
         true
@@ -43,7 +43,7 @@ impl Source {
         }
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -63,37 +63,37 @@ impl Source {
 }
 
 impl Config {
-    /// The log filter of the command line, which the file's does not replace.
+    /// Sets the log filter of the command line, which takes precedence over the file's.
     pub fn override_log(&mut self, filter: &str) {
         self.management.log = filter.to_owned();
         self.source.log_override = Some(filter.to_owned());
     }
 
-    /// The log filter of a request of the API, until a reload.
+    /// Sets the log filter of an API request, valid until a reload.
     pub fn set_log(&mut self, filter: String) {
         self.management.log = filter;
         self.source.log_by_api = true;
     }
 
-    /// Keeps what the command line says.
+    /// Keeps the values of the command line.
     pub fn keep_overridden(&mut self, running: &Config) {
         if let Some(filter) = &running.source.log_override {
             self.override_log(filter);
         }
     }
 
-    /// Keeps what the command line said before another file was read.
+    /// Keeps the values of the command line that were set before another file was read.
     pub fn keep_override_of(&mut self, before: &Source) {
         self.source.log_override.clone_from(&before.log_override);
     }
 
-    /// The key's value is that of the command line.
+    /// Returns true if the key's value is that of the command line.
     pub fn is_overridden(&self, section: &str, key: &str) -> bool {
         let Source { log_override, log_by_api, .. } = &self.source;
         (section, key) == ("management", "log") && log_override.is_some() && !log_by_api
     }
 
-    /// The key's value is that of a request of the API.
+    /// Returns true if the key's value is that of an API request.
     pub fn is_set_by_api(&self, section: &str, key: &str) -> bool {
         (section, key) == ("management", "log") && self.source.log_by_api
     }

@@ -20,7 +20,7 @@ const MOST: u64 = 16 << 20;
 /// Reads a text file.
 ///
 /// # Errors
-/// The end of a sentence that begins with the file.
+/// The end of a sentence that begins with the file's name.
 pub fn read(file: &Path) -> Result<String, String> {
     let cannot = |error: io::Error| match error.kind() {
         io::ErrorKind::IsADirectory => "is a directory: name a file".to_owned(),

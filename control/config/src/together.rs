@@ -97,7 +97,8 @@ fn crowded_links(documents: &[Document]) -> Vec<ConfigError> {
     errors
 }
 
-/// Ring links with one end: such a process does not start, but a file alone may well be right.
+/// Reports ring links with one end: such a process does not start, but a single file may be
+/// correct.
 pub fn one_ended_links(documents: &[Document]) -> Vec<ConfigError> {
     let mut errors = Vec::new();
     for (link, ends) in links(documents) {

@@ -67,7 +67,7 @@ pub struct PeerSection {
 /// Most entries of `allow` or `deny`.
 pub const MAX_PEERS: usize = 1024;
 
-/// `[[region]]`: memory with a name. The API's "add region" takes the same keys.
+/// `[[region]]`: named memory. The API's "add region" takes the same keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionSection {
     /// Unique name, at most 64 of `[A-Za-z0-9._-]`.
@@ -140,7 +140,7 @@ pub struct ListenerSection {
     pub transport: Transport,
     /// DSCP and TTL of its streams, where they are not the interface's.
     pub ip: IpFields,
-    /// Peers that it admits, of those that its interface admits.
+    /// Admitted peers, among those that its interface admits.
     pub peers: PeerSection,
     /// IPsec must protect its streams, with encryption by keys of so many bits; 0: with integrity alone.
     pub require: Option<u16>,
@@ -172,9 +172,9 @@ pub struct MpaSection {
     pub revision_1: bool,
     /// Revision 2 is accepted (RFC 6581); only with RDMAP.
     pub revision_2: bool,
-    /// We ask the peer for markers (our M).
+    /// Requests markers of the peer (our M).
     pub markers: bool,
-    /// We ask for CRCs (our C). They are on if either side asks.
+    /// Requests CRCs (our C). They are used if either side requests them.
     pub crc: bool,
     /// Most private data we send, bytes, at most 512.
     pub private_data_limit: u16,
@@ -254,7 +254,7 @@ impl RegionSection {
         rights(self.remote_read, self.remote_write, self.remote_atomic)
     }
 
-    /// `rw`, `rwa`, `r`, `w` or `-`, as the API shows it.
+    /// Returns `rw`, `rwa`, `r`, `w` or `-`, as the API shows it.
     pub fn access_word(&self) -> &'static str {
         access_word(self.access())
     }

@@ -31,7 +31,7 @@ fn integer(value: &DeValue<'_>) -> Option<Parsed<i128>> {
     Some(parsed.map_err(|_| "is too large a number: write a smaller one".to_owned()))
 }
 
-/// Any string that is not empty.
+/// Parses any string that is not empty.
 pub(super) fn string(value: &DeValue<'_>) -> Parsed<String> {
     let text = text(value, "a string in quotes")?;
     if text.is_empty() {
@@ -90,7 +90,7 @@ fn list_like<T: 'static>(shape: Shape) -> Rule<Vec<T>> {
     Rule::new(shape, |_| String::new(), |_| Err("is read element by element".to_owned()))
 }
 
-/// `true` or `false`.
+/// Parses `true` or `false`.
 pub(super) fn boolean() -> Rule<bool> {
     Rule::new(Shape::Boolean, bool::to_string, |value| {
         value.as_bool().map_or_else(|| wrong_type(value, "true or false"), Ok)
@@ -161,7 +161,7 @@ pub(super) fn power_of_two(min: u16, max: u16) -> Rule<u16> {
     })
 }
 
-/// Bytes: a number, or a string with a unit.
+/// Parses a number of bytes: a number, or a string with a unit.
 pub(super) fn size(min: u64, max: u64) -> Rule<u64> {
     Rule::new(
         Shape::Size { min, max },
@@ -190,7 +190,7 @@ pub(super) fn size(min: u64, max: u64) -> Rule<u64> {
     )
 }
 
-/// [`size`] that fits 32 bits.
+/// Parses a [`size`] that fits 32 bits.
 pub(super) fn size32(min: u32, max: u32) -> Rule<u32> {
     let (min, max) = (u64::from(min), u64::from(max));
     let within = size(min, max);
@@ -230,7 +230,7 @@ pub(super) fn port_or_off() -> Rule<Option<u16>> {
     })
 }
 
-/// The ports from which streams are opened.
+/// Parses the local ports of outgoing streams.
 pub(super) fn local_ports() -> Rule<LocalPorts> {
     const EXAMPLE: &str = "a first and a last port in quotes, such as \"32768-60999\"";
     let show = |ports: &LocalPorts| quoted(&ports.to_string());
@@ -344,7 +344,7 @@ pub(super) fn host_ip(value: &DeValue<'_>) -> Parsed<IpAddr> {
     Ok(address)
 }
 
-/// The sentence on a text that is not an address, a prefix or a socket's address.
+/// Returns the error for a text that is not an address, a prefix or a socket's address.
 pub(super) fn not_read(text: &str, error: AddressError, example: &str) -> String {
     let text = text.escape_debug();
     match error {
@@ -469,7 +469,7 @@ pub(super) fn u64_or_string(value: &DeValue<'_>) -> Parsed<u64> {
     }
 }
 
-/// Decimal digits, or hexadecimal ones after `0x`; no sign.
+/// Parses decimal digits, or hexadecimal ones after `0x`, without a sign.
 pub fn parse_u64(text: &str) -> Option<u64> {
     let (digits, radix) = match text.strip_prefix("0x") {
         Some(digits) => (digits, 16),

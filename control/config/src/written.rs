@@ -43,7 +43,7 @@ pub enum Secrets {
 }
 
 impl Config {
-    /// All tables, in the order in which a file has them.
+    /// Returns all tables, in the order of a file.
     pub fn written(&self, secrets: Secrets) -> Vec<Table> {
         let one = |section, keys| Table { section, of: Vec::new(), keys };
         let mut tables = vec![
@@ -91,7 +91,7 @@ fn size(bytes: u64) -> Value {
     }
 }
 
-/// TOML's numbers end at 2^63 - 1.
+/// Formats a number; as a string beyond 2^63 - 1, where TOML's numbers end.
 fn number(value: u64) -> Value {
     if i64::try_from(value).is_ok() { json!(value) } else { json!(value.to_string()) }
 }

@@ -35,7 +35,7 @@ impl From<LoadPeer> for BenchPeer {
     }
 }
 
-/// Has the appliance load a peer, and watches it. An interrupt gives it up.
+/// Has the appliance load a peer, and watches the job. An interrupt cancels it.
 pub(super) fn bench(bench: Bench, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let Bench { load, to, streams, size, depth, time, rate, queue, peer, opening } = bench;
     // Verbs programs speak RDMAP only.

@@ -72,7 +72,7 @@ pub(super) fn capture(
     let to_pipe = file.as_os_str() == "-";
     let failed =
         |error: &io::Error| Failure::new(Exit::Failed, format!("{}: {error}", file.display()));
-    // Made when the first part comes: a refused capture must not empty an old file.
+    // Created with the first part: a refused capture must not truncate an old file.
     let mut sink: Option<Box<dyn Write + '_>> = None;
     let (mut error, mut tail) = (None, Tail::default());
     if to_pipe {
@@ -148,7 +148,7 @@ fn report(
     output.answer(statistics, |_| format!("{sentence}; {}", file.display()))
 }
 
-/// The last bytes of a file that comes in parts.
+/// The last bytes of a file that is received in parts.
 #[derive(Default)]
 struct Tail(Vec<u8>);
 

@@ -10,7 +10,7 @@ use super::exit::{Exit, Failure};
 use api::{Client, Status};
 use base::plural::counted_are;
 
-/// Time between two looks at how many streams are left.
+/// Interval between two queries of the remaining streams.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Refuses new streams; with `wait`, returns when no stream is left or so many seconds have passed.

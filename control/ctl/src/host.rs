@@ -60,8 +60,8 @@ impl Host {
     /// Returns the host's distinct addresses in the order of `getaddrinfo`, at most
     /// [`ConnectSpec::MOST_ADDRESSES`].
     ///
-    /// Their zones are left out, also for names: this host's zones differ from the appliance's (RFC
-    /// 4007 §6).
+    /// Their zones are left out, also for names: this host's zones differ from the appliance's
+    /// (RFC 4007 §6).
     pub fn lookup(&self, port: u16) -> std::io::Result<Vec<SocketAddr>> {
         let name = match self {
             Host::Name(name) => name,
@@ -116,7 +116,8 @@ impl FromStr for Host {
         if let Ok(address) = text.parse::<Ipv4Addr>() {
             return checked(text, address.into());
         }
-        // RFC 3986 §7.4: `getaddrinfo` would make an address of it, perhaps another one than is meant.
+        // RFC 3986 §7.4: `getaddrinfo` would parse it as an address, perhaps another one than
+        // intended.
         if address::is_number(text) {
             return Err(HostError::Address(named(), AddressError::OldForm));
         }

@@ -36,7 +36,7 @@ pub(super) fn name(file: &Path) -> String {
     if is_stdin(file) { NAME.into() } else { file.display().to_string() }
 }
 
-/// The standard input.
+/// Returns the standard input.
 ///
 /// # Errors
 /// It is closed.
@@ -44,7 +44,7 @@ pub(super) fn stdin() -> Result<standard::Stdin, Failure> {
     standard::stdin().map_err(|error| unreadable(Path::new(STREAM), &error))
 }
 
-/// All bytes of a file, or of the standard input.
+/// Reads all bytes of a file, or of the standard input.
 pub(super) fn read(file: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = match is_stdin(file) {
@@ -101,11 +101,12 @@ pub(super) fn api_path(path: &Path) -> Result<PathBuf, Failure> {
     Err(Failure::new(Exit::Usage, message).with_hint(Some(hint.into())))
 }
 
-/// Bytes on their way to a job. The thread ends with the process, or when the job takes no more.
+/// The transmission of input to a job. Its thread ends with the process, or when the job accepts no
+/// more.
 pub(super) struct Upload(Arc<Mutex<Option<Failure>>>);
 
 impl Upload {
-    /// Begins to send what `reader` gives. `name`: of the reader, in messages.
+    /// Starts to send the bytes of `reader`. `name`: of the reader, in messages.
     pub(super) fn start(
         job: u64,
         name: String,
@@ -133,13 +134,13 @@ impl Upload {
         Ok(upload)
     }
 
-    /// Why not all was sent, if the job does not tell.
+    /// Returns the reason for an incomplete transmission, if the job does not report it.
     pub(super) fn failure(&self) -> Option<Failure> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// The first one counts.
+/// Keeps the first failure.
 fn note(noted: &Mutex<Option<Failure>>, failure: Failure) {
     noted.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
 }

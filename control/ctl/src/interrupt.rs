@@ -17,7 +17,8 @@ pub(super) struct Interrupt {
 }
 
 impl Interrupt {
-    /// Takes the signals over, but for those that the caller of the program ignores (`nohup`, `&` of a script).
+    /// Installs handlers of the signals, except for those that the caller of the program ignores
+    /// (`nohup`, `&` of a script).
     pub(super) fn watch() -> io::Result<Interrupt> {
         let (signal, second) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
         let mut handlers = Vec::new();

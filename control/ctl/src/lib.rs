@@ -281,7 +281,7 @@ fn read_region(
     file: &Path,
     out: &mut dyn Write,
 ) -> Result<u64, Failure> {
-    /// Bytes per request, as many as the API gives.
+    /// Bytes per request: the API's maximum.
     const PART: u64 = 16 << 20;
     let regions: Vec<RegionInfo> = client.get("/v1/regions")?;
     let region = regions.iter().find(|region| region.name == name);

@@ -38,7 +38,7 @@ const KERNEL_SILENCE: Duration = Duration::from_secs(10);
 /// Longest wait for the answer to a cancel, after the time limit of --timeout expired.
 const CANCEL: Duration = Duration::from_millis(500);
 
-/// Time between two looks at the appliance's job.
+/// Interval between two queries of the appliance's job.
 pub(super) const POLL: Duration = Duration::from_millis(50);
 
 /// Summary of a transfer, with the same members for `appliance` and `kernel`. Members that do not
@@ -52,7 +52,7 @@ struct Summary {
     bytes: u64,
     seconds: f64,
     gbit_per_s: f64,
-    /// The appliance's number of it.
+    /// The appliance's number of the job.
     job: Option<u64>,
     stag: Option<String>,
     to: Option<String>,
@@ -84,7 +84,7 @@ pub(super) fn appliance(put: Put, client: &Client, output: &mut Output<'_>) -> R
         Source::Here(reader) => (None, Some(reader)),
     };
     let transfer = Transfer { detach: put.detach, get: false, into: None, name: name.clone() };
-    // Before there is a job: none is left behind.
+    // Before the job exists, so that an interrupt leaves none behind.
     let interrupt = Interrupt::watch()?;
     let job: Result<JobInfo, _> = client.post("/v1/put", &PutSpec { file, via, target });
     let job = job.map_err(|error| read_here(error.into()))?;
@@ -113,7 +113,7 @@ fn read_here(failure: Failure) -> Failure {
     failure.with_hint(Some(hint))
 }
 
-/// Shows how a job gets on, until it is over. A signal gives it up.
+/// Shows the progress of a job until its end. A signal cancels it.
 pub(super) fn watch(
     mut job: JobInfo,
     client: &Client,
@@ -147,7 +147,7 @@ pub(super) fn watch(
     finished.map_err(|failure| failure.ended_by(interrupt.exit()))
 }
 
-/// Cancels a job when the time of --timeout is over; `done` says how far it has come.
+/// Cancels a job after the time limit of --timeout; `done` is its progress, as text.
 pub(super) fn give_up(job: &JobInfo, done: &str, client: &Client) -> Failure {
     let JobInfo { state, id, .. } = job;
     // The deadline of `client` has expired.
@@ -281,7 +281,7 @@ impl From<MpaRev> for Revision {
     }
 }
 
-/// MPA over kernel sockets: bare DDP's.
+/// Returns the MPA options over kernel sockets: those of bare DDP.
 fn kernel_mpa(put: &Put) -> Result<kernel::MpaOptions, Failure> {
     let Mpa { mpa_rev, markers, crc } = put.opening.mpa;
     let revision = mpa_rev.unwrap_or(MpaRev::One);
@@ -309,7 +309,7 @@ fn place(put: &Put) -> Result<Option<super::RegionAt>, Failure> {
     }
 }
 
-/// Neither a region nor an STag: `scheme` is what a URL with one begins with.
+/// Returns the error for a URL without region and STag. `scheme`: the scheme of the URL to suggest.
 pub(super) fn no_place(scheme: &str) -> Failure {
     let sentence =
         format!("no region is named: write {scheme}HOST:PORT/REGION, or give --stag and --to");

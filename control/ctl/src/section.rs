@@ -59,7 +59,7 @@ fn of_toml(text: &str, section: &str) -> Result<Value, String> {
     }
 }
 
-/// The appliance has another directory.
+/// Makes paths absolute: the appliance has another working directory.
 fn absolute(value: &mut Value) -> Result<(), Failure> {
     match value {
         Value::Object(members) => {

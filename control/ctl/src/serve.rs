@@ -62,7 +62,7 @@ fn config(serve: &ServeKernel) -> ListenConfig {
             draft: speaks(MpaRev::StartKey),
             zero: speaks(MpaRev::Zero),
             one: speaks(MpaRev::One),
-            // Bare DDP needs none of it.
+            // Bare DDP has no use for revision 2.
             two: false,
         },
         markers: serve.markers,

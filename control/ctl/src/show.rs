@@ -70,7 +70,7 @@ fn list(items: &[String]) -> String {
     if items.is_empty() { "-".into() } else { items.join(" ") }
 }
 
-/// Prefixes of peers that may connect, a minus before those that may not.
+/// Formats the admitted prefixes of peers, and the denied ones with a minus.
 fn peers(allow: &[String], deny: &[String]) -> String {
     let allowed = if allow.is_empty() { "all".to_owned() } else { allow.join(" ") };
     deny.iter().fold(allowed, |shown, prefix| format!("{shown} -{prefix}"))
@@ -108,7 +108,8 @@ pub(super) fn status(status: &Status) -> String {
     pairs(rows)
 }
 
-/// `1 GiB of 3 GiB (75 % of RAM): regions 832 MiB, jobs 0 bytes, buffers and streams 192 MiB`.
+/// Formats `1 GiB of 3 GiB (75 % of RAM): regions 832 MiB, jobs 0 bytes, buffers and streams 192
+/// MiB`.
 fn memory(memory: &MemoryInfo) -> String {
     format!(
         "{} of {} ({}): regions {}, jobs {}, buffers and streams {}",

@@ -106,7 +106,7 @@ impl Peer {
         scheme.map_or(SCHEMES[0].0, |scheme| scheme.0)
     }
 
-    /// The peer's addresses; a name is looked up on this host.
+    /// Returns the peer's addresses; this host resolves names.
     pub fn resolve(&self) -> std::io::Result<Vec<SocketAddr>> {
         self.host.lookup(self.port)
     }
@@ -136,7 +136,7 @@ fn scheme(text: &str) -> Option<(UlpChoice, Transport, &str)> {
     })
 }
 
-/// Host and port, and the path behind them, if it is not empty.
+/// Splits host and port from the path behind them, if it is not empty.
 fn split(text: &str) -> Result<(&str, Option<&str>), UrlError> {
     match text.find(['?', '#']) {
         Some(at) if text[at..].starts_with('?') => return Err(UrlError::Query(text.to_owned())),

@@ -14,7 +14,7 @@ use api::{
     PingSpec, RemotePlace, UlpChoice, Via,
 };
 
-/// Time for one round of a ping, and the most that the appliance takes.
+/// Default time limit of one round of a ping, and the appliance's maximum.
 const ROUND: Duration = Duration::from_secs(5);
 const MAX_ROUND: Duration = Duration::from_secs(60);
 

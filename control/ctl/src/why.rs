@@ -22,7 +22,7 @@ pub(super) fn why(
     }
 }
 
-/// The headers as a file, or to the standard output, which then has nothing else.
+/// Writes the headers to a file, or to the standard output, which then contains nothing else.
 fn write(what: &str, file: &Path, why: &Why, output: &mut Output<'_>) -> Result<(), Failure> {
     let (bytes, headers) = pcapng::file(why);
     if headers == 0 {

@@ -54,7 +54,7 @@ pub(super) fn space(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     }
 }
 
-/// Bytes that a user other than root may take.
+/// Returns the bytes available to a user other than root.
 fn free(host: &Host, directory: &Path) -> Result<u64, Unknown> {
     let space = rustix::fs::statvfs(host.path(directory)).map_err(|error| {
         format!("{}: the file system does not tell: {error}", directory.display())

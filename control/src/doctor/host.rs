@@ -91,7 +91,7 @@ impl Host {
         Ok(names)
     }
 
-    /// The last component of what a symbolic link names; `None` where there is none.
+    /// Returns the last component of a symbolic link's target; `None` if there is no link.
     pub(super) fn link(&self, path: &str) -> Option<String> {
         let target = std::fs::read_link(self.path(path)).ok()?;
         Some(target.file_name()?.to_string_lossy().into_owned())
@@ -116,7 +116,7 @@ impl Host {
         privilege::effective(&self.text("/proc/self/status")?)
     }
 
-    /// The other end of a device, such as a veth, is in another network namespace.
+    /// Returns whether the other end of a device, such as a veth, is in another network namespace.
     pub(super) fn has_end_elsewhere(&self, device: &str) -> Result<bool, Unknown> {
         match &self.offloads {
             Offloads::Ethtool => crate::host::has_end_elsewhere(device),

@@ -21,7 +21,7 @@ struct Pages {
     total: u64,
 }
 
-/// A node's number, `None` where the kernel knows none, and its pages.
+/// A node's number, `None` if the kernel has none, and its pages.
 type Node = (Option<u16>, Vec<Pages>);
 
 /// Regions are mapped with pages of this size.

@@ -86,7 +86,7 @@ pub(super) fn addresses(host: &Host, subject: &Subject, found: &mut Vec<Finding>
     }
 }
 
-/// The kernel's own addresses; those of IPv6 with interface and prefix.
+/// Returns the kernel's own addresses; those of IPv6 with interface and prefix.
 fn kernel_addresses(host: &Host) -> Result<BTreeMap<IpAddr, Option<(String, u8)>>, Unknown> {
     let mut all = BTreeMap::new();
     let trie = host.text("/proc/net/fib_trie")?;

@@ -35,11 +35,11 @@ pub use finding::{Finding, Severity};
 pub use host::Host;
 pub use subject::Subject;
 
-/// Examines this host for the files, or alone if there are none, and prints the findings on `out`. Exit code 1 if one is
-/// an error.
+/// Examines this host for the configuration files, or in general if there are none, and prints the
+/// findings on `out`. The exit code is 1 if a finding is an error.
 ///
 /// # Errors
-/// A configuration that cannot be read; inside, an output that cannot be written.
+/// The outer error is an unreadable configuration, the inner one a failed write of the output.
 pub fn run(
     files: &[PathBuf],
     format: DoctorFormat,
@@ -58,7 +58,7 @@ pub fn run(
     Ok(printed.map(|()| if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }))
 }
 
-/// All checks, in the order in which they are printed.
+/// Runs all checks, in the order in which they are printed.
 pub fn examine(host: &Host, subject: &Subject) -> Vec<Finding> {
     let mut found = Vec::new();
     dpdk::version(subject, &mut found);

@@ -68,7 +68,7 @@ fn device(host: &Host, port: &PortSection) -> Option<String> {
 /// A core, its node, and the distance of that node.
 type Far = (u16, u16, u16);
 
-/// The device's node, and the cores on others, each with its node and the distance.
+/// Returns the device's node, and the cores on other nodes, each with its node and the distance.
 fn far(
     host: &Host,
     device: &str,

@@ -80,7 +80,7 @@ enum Peer {
 }
 
 fn peer(host: &Host, device: &str) -> Result<Peer, Unknown> {
-    // Other interfaces that lie on one have a type: vlan, macvlan.
+    // Interfaces on top of another one have a type: vlan, macvlan.
     let has_type = host.text(&format!("/sys/class/net/{device}/uevent"))?.contains("DEVTYPE=");
     // Both ends may have one number: each namespace counts its own.
     if !has_type && host.has_end_elsewhere(device)? {

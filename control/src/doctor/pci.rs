@@ -14,7 +14,7 @@ const IOMMU: Check = Check(
 );
 
 const DEVICES: &str = "/sys/bus/pci/devices";
-/// Kernel drivers with which DPDK takes a device.
+/// Kernel drivers through which DPDK accesses a device.
 const USABLE: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
 /// Kernel drivers beside which DPDK's works: nothing is bound anew.
 const BESIDE: [&str; 3] = ["mlx4_core", "mlx5_core", "mana"];
@@ -145,7 +145,7 @@ fn driver(host: &Host, address: &str) -> Option<String> {
     host.link(&format!("{DEVICES}/{address}/driver"))
 }
 
-/// Network controllers, each with its driver; empty without a PCI bus.
+/// Returns the network controllers, each with its driver; empty without a PCI bus.
 fn cards(host: &Host) -> Result<Vec<String>, Unknown> {
     if !host.exists(DEVICES) {
         return Ok(Vec::new());
@@ -168,7 +168,7 @@ mod tests {
 
     const CARD: &str = "sys/bus/pci/devices/0000:03:00.0";
 
-    /// A machine with the card, bound to this driver.
+    /// Builds a machine with the card, bound to this driver.
     fn card(driver: Option<&str>) -> Tree {
         let tree = Tree::new(&[(&format!("{CARD}/class"), "0x020000\n")]);
         if let Some(driver) = driver {

@@ -95,7 +95,7 @@ pub(super) fn open_files(host: &Host, subject: &Subject, found: &mut Vec<Finding
     });
 }
 
-/// The soft limit of locked memory in bytes; `None` for no limit.
+/// Returns the soft limit of locked memory in bytes; `None` for no limit.
 fn limit(host: &Host) -> Result<Option<u64>, Unknown> {
     privilege::locked_memory(&host.text("/proc/self/limits")?)
 }

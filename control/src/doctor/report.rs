@@ -115,7 +115,8 @@ mod tests {
         assert!(list[2]["command"].is_null());
     }
 
-    /// The script and what it is once all commands are in force are scripts; as it is, it does nothing.
+    /// The script is valid as printed and with all commands enabled; as printed it executes
+    /// nothing.
     #[test]
     fn the_script_executes_nothing_and_is_a_script() {
         let script = printed(super::script);

@@ -77,7 +77,7 @@ pub(super) fn listen(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     }
 }
 
-/// Both cannot listen: the same port, and one address, or any of one.
+/// Returns true if both cannot listen: same port, and the same address or one of them unspecified.
 fn clash(a: SocketAddr, b: SocketAddr) -> bool {
     let covers = |a: IpAddr, b: IpAddr| match a {
         IpAddr::V4(any) => any.is_unspecified() && b.is_ipv4(),
@@ -109,7 +109,7 @@ fn listening(host: &Host) -> Result<Vec<SocketAddr>, Unknown> {
     Ok(all)
 }
 
-/// `0100007F:1F90`: each four bytes of the address as a number in the order of the machine.
+/// Parses `0100007F:1F90`: each four bytes of the address are a number in the machine's byte order.
 fn socket_address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let word =

@@ -18,7 +18,7 @@ impl Subject {
         self.configs.iter().flat_map(|config| config.ports.iter().map(move |port| (config, port)))
     }
 
-    /// PCI addresses of ports, with the ports' names.
+    /// Returns the PCI addresses of ports, with the ports' names.
     pub(super) fn pci(&self) -> Vec<(&str, &str)> {
         self.ports()
             .filter_map(|(_, port)| match &port.kind {
@@ -34,7 +34,7 @@ impl Subject {
             .collect()
     }
 
-    /// Linux interfaces that ports use through sockets.
+    /// Returns the Linux interfaces that ports use through sockets.
     pub(super) fn linux(&self) -> Vec<(&str, &PortSection)> {
         self.ports()
             .filter_map(|(_, port)| match &port.kind {
@@ -51,7 +51,7 @@ impl Subject {
             .collect()
     }
 
-    /// Cores of pinned workers; true for those that poll for ever.
+    /// Returns the cores of pinned workers; true for those that poll continuously.
     pub(super) fn cores(&self) -> BTreeMap<u16, bool> {
         let workers = self.configs.iter().flat_map(|config| &config.workers);
         workers.filter_map(|worker| Some((worker.core?, worker.idle == Idle::Poll))).collect()

@@ -40,7 +40,7 @@ pub(super) struct Job<M> {
     pub(super) last: bool,
 }
 
-/// Outcome of a job; unwritten ranges and messages come back.
+/// Outcome of a job, with the unwritten ranges and messages.
 pub(super) struct Done {
     pub(super) id: FileId,
     pub(super) left_ranges: Vec<(u64, u64)>,
@@ -153,7 +153,7 @@ impl<M: RegionMemory> Job<M> {
         Ok(())
     }
 
-    /// So many bytes more are written.
+    /// Counts `bytes` as written, and syncs if due.
     fn stepped(&self, bytes: u64, done: &mut Done, step: &dyn Fn()) -> io::Result<()> {
         step();
         done.unsynced_bytes += bytes;

@@ -268,7 +268,8 @@ impl<M: RegionMemory + Send + 'static> Drop for Writer<M> {
     }
 }
 
-/// Record of a message in a queue's file: its bytes (u32, big-endian), then the message.
+/// Returns the record of a message in a queue's file: its length (u32, big-endian), then the
+/// message.
 pub fn frame(message: &[u8]) -> Vec<u8> {
     let mut record = Vec::with_capacity(4 + message.len());
     record.extend_from_slice(&(message.len() as u32).to_be_bytes());

@@ -30,7 +30,7 @@ impl Ranges {
         }
     }
 
-    /// True when nothing is to be written.
+    /// Returns true if there is nothing to write.
     pub(super) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }

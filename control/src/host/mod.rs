@@ -29,11 +29,11 @@ use config::{Config, InterfaceSection, PortKind};
 
 use self::tap::elsewhere;
 
-/// Returns whether the other end of an interface, such as a veth, is in another network namespace. Numbers of interfaces
-/// do not tell: each namespace counts its own.
+/// Returns whether the other end of an interface, such as a veth, is in another network namespace.
+/// Interface numbers do not show this: each namespace has its own.
 ///
 /// # Errors
-/// A sentence: the kernel does not tell.
+/// A sentence: the kernel cannot be queried.
 pub(crate) fn has_end_elsewhere(device: &str) -> Result<bool, String> {
     let mut socket = netlink::Socket::open(netlink::Protocol::Route)
         .map_err(|error| format!("no netlink socket: {error}"))?;
@@ -130,10 +130,10 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// Starts them. `ends` are the data plane's.
+    /// Starts one thread per shared interface. `ends` are the data plane's ends of the rings.
     ///
     /// # Errors
-    /// The system gives no thread: a sentence.
+    /// A sentence: a thread cannot be started.
     pub(crate) fn start(
         shared: Vec<Shared>,
         ends: Vec<HostEnd>,

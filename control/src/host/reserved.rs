@@ -17,7 +17,7 @@ pub(super) struct Reserved {
 }
 
 impl Reserved {
-    /// Reserves them. `None` where the kernel does not let us: the log says what to do.
+    /// Reserves the ports. `None` if the kernel denies it: the log names the remedy.
     pub(super) fn hold(ports: LocalPorts) -> Option<Reserved> {
         Reserved::hold_at(Path::new(FILE), ports)
             .inspect_err(|error| {

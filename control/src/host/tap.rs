@@ -22,7 +22,7 @@ impl fmt::Debug for Tap {
 }
 
 impl Tap {
-    /// Makes the device, gives it link-layer address, MTU and addresses, and takes it up.
+    /// Creates the device, sets its link-layer address, MTU and addresses, and sets it up.
     pub(super) fn make(
         name: &str,
         mac: [u8; 6],
@@ -104,7 +104,8 @@ const IFLA_ADDRESS: u16 = libc::IFLA_ADDRESS;
 const IFLA_MTU: u16 = libc::IFLA_MTU;
 const IFF_UP: u32 = libc::IFF_UP as u32;
 
-/// The kernel answers questions about devices by any socket; the sandbox refuses datagrams of this family.
+/// Opens a socket for the kernel's requests about devices, which accept any socket. The sandbox
+/// refuses datagram sockets of this family.
 fn any_socket() -> rustix::io::Result<OwnedFd> {
     rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)
 }

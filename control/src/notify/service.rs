@@ -40,9 +40,9 @@ pub struct State {
     pub stage: Stage,
     /// Listeners.
     pub listeners: usize,
-    /// Streams, those included that are being set up.
+    /// Streams, including those being set up.
     pub streams: usize,
-    /// Reloads begun so far, also those that were refused.
+    /// Reloads so far, including refused ones.
     pub reloads: u64,
     /// A reload is in progress.
     pub reloading: bool,
@@ -177,7 +177,7 @@ impl Told {
         self.appliances.iter().any(|state| state.stage == stage)
     }
 
-    /// The status.
+    /// Returns the status line.
     fn sentence(&self) -> String {
         let listeners = self.appliances.iter().map(|state| state.listeners).sum::<usize>();
         let streams =

@@ -131,7 +131,8 @@ struct Seen {
 }
 
 impl Seen {
-    /// Looks: how long it has made no turn, if it has made none since the last feed.
+    /// Updates the observation. Returns the time without a turn, if the thread has made none since
+    /// the last feed.
     fn look(&mut self, turns: u64, now: Instant) -> Option<Duration> {
         if turns != self.turns {
             (self.turns, self.at) = (turns, now);

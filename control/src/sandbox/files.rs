@@ -13,7 +13,8 @@ use crate::dpdk_runtime;
 use config::beneath;
 use config::{Backing, Config, Delivery, Hugepages, PortKind};
 
-/// The newest version whose rights are handled; those that an older kernel lacks are left out.
+/// Newest version of Landlock whose rights are handled; rights unknown to an older kernel are left
+/// out.
 const NEWEST: ABI = ABI::V7;
 
 /// Landlock's version that restricts files, 0 for none.
@@ -75,10 +76,11 @@ const READ: [&str; 17] = [
     "/run/systemd/userdb",
 ];
 
-/// Restricts the calling thread, and those that it makes.
+/// Restricts the calling thread, and the threads that it creates.
 ///
 /// # Errors
-/// A directory of `management.sandbox.paths` cannot be opened, or the kernel refuses a rule: a sentence.
+/// A sentence: a directory of `management.sandbox.paths` cannot be opened, or the kernel refuses a
+/// rule.
 pub(super) fn restrict(configs: &[Config]) -> Result<Files, String> {
     let failed = |error: landlock::RulesetError| format!("Landlock refuses the sandbox: {error}");
     let mut rules = Ruleset::default()
@@ -95,7 +97,7 @@ pub(super) fn restrict(configs: &[Config]) -> Result<Files, String> {
             })?;
         }
         if config.management.dpdk_telemetry {
-            // DPDK makes it later; a rule takes a directory that is there.
+            // DPDK creates it later, but a rule requires an existing directory.
             dpdk_runtime::make(&dpdk_runtime::directory())?;
         }
         if let Some(at) = config.management.listen.address {

@@ -86,7 +86,8 @@ fn worker_rules<'k>(kinds: impl Iterator<Item = &'k str>, journald: bool) -> Res
     Ok(rules)
 }
 
-/// Unix sockets of streams. Datagrams would reach any socket of the host without connect(2).
+/// Allows stream sockets of the Unix family. A datagram socket would reach any socket of the host
+/// without connect(2).
 fn unix_stream() -> Result<SeccompRule, String> {
     /// `SOCK_TYPE_MASK` of Linux: the others are flags.
     const TYPE: u64 = 0xf;
@@ -140,7 +141,7 @@ fn rule(argument: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompRule, Strin
     all(&[(argument, op, value)])
 }
 
-/// Several of them at once.
+/// Compares several 32-bit arguments; all must match.
 fn all(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, String> {
     let conditions = conditions.iter().map(|(argument, op, value)| {
         SeccompCondition::new(*argument, SeccompCmpArgLen::Dword, op.clone(), *value)
@@ -160,7 +161,7 @@ fn allowing(rules: Rules) -> Result<BpfProgram, String> {
     compiled(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
 }
 
-/// `matched` for the calls of the rules, `other` for all others.
+/// Compiles a filter: `matched` for the calls of the rules, `other` for all others.
 fn compiled(
     rules: Rules,
     other: SeccompAction,

@@ -39,12 +39,12 @@ impl Sandbox {
         Sandbox { on: false, ports: filter::Ports::default(), journald: false }
     }
 
-    /// Gives up capabilities, new privileges and files that no appliance of the process needs. To be called while the
-    /// process has one thread.
+    /// Gives up the capabilities, new privileges and files that no appliance of the process needs.
+    /// Must be called while the process has a single thread.
     ///
     /// # Errors
-    /// The configurations differ in whether there is a sandbox, a directory of theirs cannot be opened, or the kernel
-    /// refuses what it has: one sentence.
+    /// One sentence: the configurations differ in the mode of the sandbox, a directory of theirs
+    /// cannot be opened, or the kernel refuses a restriction that it supports.
     pub fn enter(configs: &[Config]) -> Result<Sandbox, String> {
         let modes: Vec<SandboxMode> =
             configs.iter().map(|config| config.management.sandbox.mode).collect();
@@ -90,7 +90,7 @@ impl Sandbox {
         }
     }
 
-    /// Restricts the system calls of the calling worker to what ports of these kinds take.
+    /// Restricts the system calls of the calling worker to those of these kinds of port.
     pub fn filter_worker(&self, kinds: &[PortKind]) {
         if !self.on || !state::state().seccomp {
             return;

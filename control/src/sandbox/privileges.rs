@@ -46,8 +46,9 @@ fn kept(root: &Path, configs: &[Config], limit: Option<u64>, own: Capabilities) 
     kept
 }
 
-/// Removes the others from the bounding set as well, which takes `CAP_SETPCAP`. Without it they stay there, and mean
-/// nothing: the process executes no program and has no_new_privs.
+/// Removes the other capabilities from the bounding set as well, which requires `CAP_SETPCAP`.
+/// Without it they remain there without effect: the process executes no program and has
+/// no_new_privs.
 fn bound(kept: Capabilities) {
     for number in 0..u64::BITS {
         let one = CapabilitySet::from_bits_retain(1 << number);

@@ -49,7 +49,7 @@ pub(super) fn worker_filtered() {
     locked(|state| state.workers += 1);
 }
 
-/// Names, or `none`.
+/// Returns the names, or `none`.
 pub(super) fn listed(set: Capabilities) -> String {
     match set.names() {
         names if names.is_empty() => "none".into(),

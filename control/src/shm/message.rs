@@ -19,7 +19,7 @@ const ACCESS_READ: u32 = 2;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Status {
-    /// Attached; three descriptors come with the reply.
+    /// Attached; the reply carries three descriptors.
     Attached = 0,
     /// No object has that name.
     NoSuchObject = 1,

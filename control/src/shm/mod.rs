@@ -74,7 +74,7 @@ pub struct ShmCounters {
     pub attached: u64,
     /// Requests refused.
     pub refused: u64,
-    /// Connections closed because their request did not come in time.
+    /// Connections closed because their request was not complete in time.
     pub expired: u64,
     /// Failures of accept(2).
     pub accept_failures: u64,

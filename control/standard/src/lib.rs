@@ -25,7 +25,7 @@ static IN_USE: AtomicBool = AtomicBool::new(false);
 pub struct Stdout(LineWriter<Raw>);
 
 impl Stdout {
-    /// The standard output of this process. A closed one is reported by the first write.
+    /// Returns the standard output of this process. The first write reports a closed one.
     pub fn open() -> Stdout {
         IN_USE.store(true, Ordering::Relaxed);
         let file = opened(rustix::stdio::stdout(), 1);
@@ -79,7 +79,7 @@ fn write_blocking(file: &mut File, bytes: &[u8]) -> io::Result<usize> {
     }
 }
 
-/// The standard input.
+/// Returns the standard input.
 ///
 /// # Errors
 /// It was closed when the process started.
@@ -151,12 +151,12 @@ pub fn end_with_reader() -> io::Result<()> {
     Ok(())
 }
 
-/// True if escape codes may be written to a stream: it is a terminal that understands them.
+/// Returns true if a stream is a terminal that understands escape codes.
 pub fn is_capable(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// True if a stream may have colours: <https://no-color.org>.
+/// Returns true if a stream may have colours: <https://no-color.org>.
 pub fn has_colours(stream: &impl IsTerminal) -> bool {
     is_capable(stream) && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

@@ -236,8 +236,8 @@ struct Line<'e> {
 }
 
 impl Line<'_> {
-    /// True if the call changed nothing: it was refused, or was wrong. A call without an answer, or with an error of the appliance,
-    /// may have changed something.
+    /// Returns true if the call changed nothing: it was refused, or was wrong. A call without an
+    /// answer, or with an error of the appliance, may have changed state.
     fn is_without_effect(&self) -> bool {
         self.status.is_some_and(|status| (400..500).contains(&status))
     }

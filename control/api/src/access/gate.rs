@@ -48,7 +48,7 @@ pub(crate) async fn guard(
 ) -> Response {
     let needed = gate.role(request.method(), request.extensions().get::<MatchedPath>());
     let mut entry = Entry::new(&gate.access, caller, request.method(), request.uri().path());
-    // Answered or not: a client that hangs up does not take its change back.
+    // Recorded without an answer as well: a disconnect of the client does not undo the change.
     entry.record_if_dropped(needed > Role::View);
     let what = format!("{} {}", request.method(), request.uri().path());
     let response = match caller.may(needed, &what) {

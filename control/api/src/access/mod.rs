@@ -154,7 +154,7 @@ impl Access {
         Arc::clone(&self.tally)
     }
 
-    /// Mode and group of the socket.
+    /// Returns mode and group of the socket.
     pub(super) fn socket_mode(&self) -> SocketMode {
         self.roles.socket_mode()
     }
@@ -227,10 +227,10 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// Has it this role?
+    /// Checks that the caller has this role.
     ///
     /// # Errors
-    /// The refusal, with what it has, what it needs and the key that gives it.
+    /// The refusal, with the present role, the required role and the key that grants it.
     fn may(&self, needed: Role, what: &str) -> Result<(), ApiError> {
         if self.role >= Some(needed) {
             return Ok(());
@@ -247,7 +247,7 @@ impl Caller {
         Err(ApiError::forbidden(message).with_hint(Some(&hint)))
     }
 
-    /// May it name files that the appliance opens with its own permissions?
+    /// Checks that the caller may name files that the appliance opens with its own permissions.
     ///
     /// # Errors
     /// The refusal.

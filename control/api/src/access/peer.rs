@@ -43,7 +43,7 @@ pub(crate) struct Door {
     pretend: Pretend,
 }
 
-/// Credentials that tests give connections.
+/// Credentials that tests set for new connections.
 #[cfg(any(test, feature = "fake"))]
 pub(super) type Pretend = Arc<Mutex<Option<Credentials>>>;
 

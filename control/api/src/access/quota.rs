@@ -79,7 +79,7 @@ impl Quota {
         self.buckets.entry(own.then_some(uid)).or_insert_with(full)
     }
 
-    /// When [`report`](Self::report) is due; `None` while no bucket is in use.
+    /// Returns the time at which [`report`](Self::report) is due; `None` while no bucket is in use.
     pub(super) fn due(&self) -> Option<Instant> {
         (!self.buckets.is_empty()).then(|| self.reported + REPORT_EVERY)
     }

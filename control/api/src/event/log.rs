@@ -82,7 +82,7 @@ impl EventLog {
         Self { inner: Arc::new(Mutex::new(inner)), last: watch::Sender::new(0) }
     }
 
-    /// Appends; the time is now. Returns the sequence number.
+    /// Appends an event with the present time and returns its sequence number.
     pub fn push(&self, kind: EventKind) -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.push_at(u64::try_from(now.as_micros()).unwrap_or(u64::MAX), kind)
@@ -95,7 +95,7 @@ impl EventLog {
         seq
     }
 
-    /// Sequence number of the newest event, 0 if there was none.
+    /// Returns the sequence number of the newest event, 0 if there is none.
     pub fn last(&self) -> u64 {
         self.lock().last
     }
@@ -105,7 +105,7 @@ impl EventLog {
         self.lock().read(after, limit, filter)
     }
 
-    /// Waits until there is an event after `after`.
+    /// Waits until an event after `after` exists.
     pub async fn wait(&self, after: u64) {
         let mut last = self.last.subscribe();
         // The sender belongs to `self`, so this cannot fail.

@@ -51,7 +51,7 @@ pub const OTHERS: &str = "(others)";
 type Labels = Vec<(&'static str, String)>;
 type CounterFamily = Family<Labels, Counter>;
 
-/// The snapshot as text.
+/// Returns the snapshot as text.
 pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
     let described = &stats.described;
     let mut all = Registry::default();

@@ -43,7 +43,8 @@ impl Meaning {
     }
 }
 
-/// The name without its unit; what is not a letter or digit becomes `_`. A total of ours is not the suffix of counters.
+/// Returns the name without its unit, with `_` for other characters than letters and digits. The
+/// word `total` becomes `all`, because counters have that suffix.
 fn base_name(name: &str) -> String {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric());
     let kept = words.filter(|word| !matches!(*word, "bytes" | "nanoseconds" | ""));

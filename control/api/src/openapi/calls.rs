@@ -29,7 +29,7 @@ pub(super) struct Words {
     pub(super) summary: &'static str,
     pub(super) status: u16,
     pub(super) content: Content,
-    /// Refusals besides those that any call of its kind has.
+    /// Refusals in addition to those of any call of its kind.
     pub(super) refusals: &'static [ErrorKind],
     pub(super) links: &'static [Link],
 }

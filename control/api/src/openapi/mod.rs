@@ -21,7 +21,7 @@ use calls::{Content, Words};
 /// Path of the named schemas.
 const SCHEMAS: &str = "/components/schemas";
 
-/// The description, OpenAPI 3.1.
+/// Returns the description, OpenAPI 3.1.
 pub fn openapi() -> Value {
     let mut requests = generator(Contract::Deserialize);
     let mut answers = generator(Contract::Serialize);

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 /// Names that are tried for a temporary file.
 const TRIES: u32 = 100;
 
-/// Bits that open(2) gives: not set-user-ID and the like, which the sandbox refuses.
+/// Mode bits that open(2) can set: without set-user-ID and the like, which the sandbox refuses.
 const PERMISSIONS: Mode = Mode::RWXU.union(Mode::RWXG).union(Mode::RWXO);
 
 /// The directory, open, and the file's name in it.
@@ -113,7 +113,7 @@ impl Parent {
         let written = fill(&mut file, bytes, mode);
         let written = written.and_then(|()| self.give_name(&temporary, overwrite));
         if written.is_err() {
-            // The first error is the one to tell.
+            // The first error is the one to report.
             let _ = unlinkat(&self.directory, &temporary, AtFlags::empty());
         }
         written?;

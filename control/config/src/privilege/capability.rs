@@ -34,7 +34,7 @@ impl Capability {
         Capability::Bpf,
     ];
 
-    /// `CAP_NET_RAW`, as systemd and the manual pages write it.
+    /// Returns the name as in `CAP_NET_RAW`, the form of systemd and the manual pages.
     pub fn name(self) -> &'static str {
         match self {
             Capability::Chown => "CAP_CHOWN",
@@ -58,17 +58,18 @@ impl Capability {
 pub struct Capabilities(pub u64);
 
 impl Capabilities {
-    /// True if the set has the capability.
+    /// Returns true if the set has the capability.
     pub fn has(self, capability: Capability) -> bool {
         self.0 & capability.bit() != 0
     }
 
-    /// The set with one capability more.
+    /// Returns the set with one more capability.
     pub fn with(self, capability: Capability) -> Capabilities {
         Capabilities(self.0 | capability.bit())
     }
 
-    /// Names, in the order of their numbers; those without a name here by number.
+    /// Returns the names, in the order of their numbers; a capability without a name here by its
+    /// number.
     pub fn names(self) -> Vec<String> {
         let name = |number: u32| {
             let known = Capability::ALL.into_iter().find(|&known| known as u32 == number);

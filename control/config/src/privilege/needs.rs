@@ -30,7 +30,7 @@ impl Need {
         Need { capability, instead: None, required: false, why }
     }
 
-    /// True if a process with these capabilities has it, or the alternative.
+    /// Returns true if the set contains the capability or its alternative.
     pub fn is_met(&self, by: Capabilities) -> bool {
         by.has(self.capability) || self.instead.is_some_and(|instead| by.has(instead))
     }

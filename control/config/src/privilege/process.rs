@@ -24,10 +24,10 @@ pub fn locked_memory(limits: &str) -> Result<Option<u64>, String> {
         .ok_or_else(|| "/proc/self/limits has no number for locked memory".into())
 }
 
-/// The hard limit of open files, of the text of `/proc/self/limits`; `None` for no limit.
+/// Returns the hard limit of open files from the text of `/proc/self/limits`; `None` for no limit.
 ///
 /// # Errors
-/// A sentence: the text does not have it.
+/// A sentence: the text lacks it.
 pub fn open_files(limits: &str) -> Result<Option<u64>, String> {
     limit(limits, "Max open files", 1)
         .ok_or_else(|| "/proc/self/limits has no number for open files".into())

@@ -85,7 +85,7 @@ impl ServiceKind {
         }
     }
 
-    /// The receive buffers where the file names none.
+    /// Returns the receive buffers if the file names none.
     pub(crate) fn default_queue(self) -> Option<QueueSection> {
         let (buffers, buffer_size) = match self {
             ServiceKind::Region => return None,
@@ -110,5 +110,5 @@ impl ServiceKind {
     }
 }
 
-/// Most Reads either way: each takes a record, and a peer's also a buffer.
+/// Most outstanding Reads in either direction: each takes a record, and a peer's also a buffer.
 pub const MAX_DEPTH: u16 = 1024;

@@ -84,8 +84,8 @@ impl Channel {
         }
     }
 
-    /// Bytes of the start-up that are still to come, in order. Returns how many of `bytes` belong to
-    /// it, and what they brought.
+    /// Handles bytes of the start-up in order. Returns how many of `bytes` belong to it, and its
+    /// progress.
     pub(super) fn start_input(
         &mut self,
         bytes: &[u8],
@@ -95,12 +95,13 @@ impl Channel {
         Ok((used, progress))
     }
 
-    /// Responder: agrees; the reply is the next thing that [`fill`](Self::fill) gives.
+    /// Accepts the request as responder; [`fill`](Self::fill) returns the reply next.
     pub(super) fn accept(&mut self, private_data: &[u8]) -> Result<Params, AcceptError> {
         self.startup.accept(Depths::NONE, private_data)
     }
 
-    /// Both: Full Operation begins, once the start-up is done. `mss`: bytes of a segment.
+    /// Starts Full Operation after the start-up, as initiator or responder. `mss`: bytes of a
+    /// segment.
     pub(super) fn operate(&mut self, id: StreamId, pd: PdId, params: Params, mss: usize) {
         let version = match params.revision {
             // The first draft belongs with DDP's first drafts, whose version is 0.
@@ -118,7 +119,7 @@ impl Channel {
         });
     }
 
-    /// True in Full Operation.
+    /// Returns true in Full Operation.
     pub(super) fn is_operating(&self) -> bool {
         self.operation.is_some()
     }
@@ -140,10 +141,10 @@ impl Channel {
         op.receiver.error().map_or(Ok(()), Err)
     }
 
-    /// The peer has closed its direction.
+    /// Handles the peer's close of its direction.
     ///
     /// # Errors
-    /// It did so inside an FPDU.
+    /// The peer closed inside an FPDU.
     pub(super) fn peer_closed(&mut self) -> Result<(), MpaError> {
         let Some(op) = &mut self.operation else { return Ok(()) };
         if let Some(error) = op.receiver.closed(&mut self.budget) {
@@ -153,8 +154,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Replaces `room` by the bytes of the next segment, none when there is nothing to send. They
-    /// count as acknowledged by the next call: the kernel keeps them.
+    /// Replaces `room` by the bytes of the next segment; empty if there is nothing to send. The
+    /// next call counts them as acknowledged: the kernel keeps them.
     pub(super) fn fill(&mut self, room: &mut Vec<u8>, mss: usize) {
         room.clear();
         let startup = self.startup.output();
@@ -191,12 +192,12 @@ impl Channel {
         }
     }
 
-    /// The next event of the DDP stream.
+    /// Returns the next event of the DDP stream.
     pub(super) fn poll_event(&mut self) -> Option<Event> {
         self.operation.as_mut()?.stream.poll_event()
     }
 
-    /// True when an FPDU may be sent.
+    /// Returns true if an FPDU may be sent.
     pub(super) fn may_send(&self) -> bool {
         self.operation.as_ref().is_some_and(|op| may_send(self.initiator, op))
     }
@@ -206,7 +207,7 @@ impl Channel {
         self.operation.as_ref().map_or(0, |op| op.stream.outstanding())
     }
 
-    /// True while something posted was not yet filled into a segment.
+    /// Returns true if posted data has not been filled into a segment yet.
     pub(super) fn has_unsent(&self) -> bool {
         self.operation.as_ref().is_some_and(|op| op.sender.has_data(&op.stream))
     }
@@ -226,24 +227,25 @@ impl Channel {
         })
     }
 
-    /// FPDUs sent.
+    /// Returns the number of FPDUs sent.
     pub(super) fn fpdus_sent(&self) -> u64 {
         self.operation.as_ref().map_or(0, |op| op.sender.stats().fpdus)
     }
 
-    /// Payload bytes placed.
+    /// Returns the number of payload bytes placed.
     pub(super) fn placed(&self) -> u64 {
         let stats = self.operation.as_ref().map(|op| op.receiver.stats());
         stats.map_or(0, |s| s.placed_in_order + s.placed_out_of_order)
     }
 
-    /// Bytes given to TCP.
+    /// Returns the number of bytes passed to TCP.
     pub(super) fn stream_bytes(&self) -> u64 {
         self.sent
     }
 }
 
-/// RFC 5044 §7.1.2 (4): the responder waits for the first FPDU.
+/// Returns true if an FPDU may be sent. RFC 5044 §7.1.2 (4): the responder waits for the first
+/// FPDU.
 fn may_send(initiator: bool, op: &Operation) -> bool {
     initiator || op.receiver.stats().fpdus > 0
 }

@@ -18,7 +18,7 @@ use ddp::advert::{self, Advertised};
 
 /// Connections at a time; more wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 64;
-/// Longest time between two looks at the stop flag.
+/// Longest interval between two checks of the stop flag.
 const TICK: Duration = Duration::from_millis(100);
 /// Bytes read at once.
 const READ: usize = 256 * 1024;
@@ -183,12 +183,12 @@ impl Listener {
         self.address
     }
 
-    /// The region's STag.
+    /// Returns the region's STag.
     pub fn stag(&self) -> u32 {
         self.stag.0
     }
 
-    /// The region's bytes.
+    /// Returns the region's memory.
     pub fn memory(&self) -> &KernelMemory {
         &self.memory
     }
@@ -433,7 +433,7 @@ impl Connection {
         }
     }
 
-    /// RFC 5041 §7.1: the last message, then nothing more; input is discarded.
+    /// Sends the last message and ends sending (RFC 5041 §7.1); input is discarded.
     fn die(&mut self, outcome: Outcome, content: &LastMessage) {
         if self.dying.is_none() {
             self.dying = Some(outcome);

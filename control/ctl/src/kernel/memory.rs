@@ -38,7 +38,7 @@ struct Ahead {
 }
 
 impl KernelMemory {
-    /// `len` zero bytes.
+    /// Returns a region of `len` zero bytes.
     pub fn zeroed(len: usize) -> Self {
         KernelMemory::Bytes(VecMemory::new(len))
     }
@@ -90,7 +90,7 @@ impl KernelMemory {
         KernelMemory::File(Arc::new(FileMemory { file, len, ahead, error: Mutex::new(None) }))
     }
 
-    /// The first error of the file, once.
+    /// Returns the first error of the file, once.
     pub fn take_error(&self) -> Option<io::Error> {
         match self {
             KernelMemory::Bytes(_) => None,

@@ -44,12 +44,12 @@ pub struct MpaOptions {
     pub revision: Revision,
     /// Ask the peer for markers in what it sends. Whether we send them is the peer's choice.
     pub markers: bool,
-    /// Ask for CRCs; off takes effect only if the peer agrees (RFC 5044 §4.4).
+    /// Request CRCs; off takes effect only if the peer agrees (RFC 5044 §4.4).
     pub crc: bool,
 }
 
 impl Default for MpaOptions {
-    /// Revision 1 with markers and CRC.
+    /// Returns revision 1 with markers and CRC.
     fn default() -> Self {
         MpaOptions { revision: Revision::One, markers: true, crc: true }
     }
@@ -91,12 +91,12 @@ pub struct Report {
     pub elapsed: Duration,
     /// FPDUs sent.
     pub fpdus: u64,
-    /// Bytes given to TCP: start-up, headers, markers, pads and CRCs included.
+    /// Bytes passed to TCP, including start-up, headers, markers, pads and CRCs.
     pub stream_bytes: u64,
 }
 
 impl Report {
-    /// Payload in gigabits per second.
+    /// Returns the payload rate in gigabits per second.
     pub fn gbit_per_s(&self) -> f64 {
         let seconds = self.elapsed.as_secs_f64();
         if seconds > 0.0 { self.bytes as f64 * 8e-9 / seconds } else { 0.0 }
@@ -176,7 +176,7 @@ pub enum KernelError {
     /// The connection broke.
     #[error("the connection to the peer broke after {bytes} bytes of payload: {source}")]
     Socket {
-        /// Payload bytes given to TCP so far.
+        /// Payload bytes passed to TCP so far.
         bytes: u64,
         /// Why.
         source: io::Error,
@@ -192,7 +192,7 @@ pub enum KernelError {
     /// MPA's start-up failed.
     #[error("MPA start-up: {0}")]
     Startup(#[from] StartupError),
-    /// The peer does not want the connection.
+    /// The peer rejects the connection.
     #[error("the peer rejected the connection (MPA reject): {}", Rejection(.refusal.as_ref(), *.private_data))]
     Rejected {
         /// Bytes of private data in the reject.
@@ -247,7 +247,7 @@ pub enum KernelError {
          name; name the place with --stag and --to"
     )]
     NeedsStag,
-    /// The peer found an error of ours and said so in its last message.
+    /// The peer reports an error of ours in its last message.
     #[error("the peer ended the stream: {}", Reason(.0))]
     Peer(LastMessage),
     /// The peer's FPDUs are wrong.
@@ -259,7 +259,7 @@ pub enum KernelError {
     /// The peer closed before it had everything.
     #[error("the peer closed the connection after {sent} of {total} bytes")]
     ClosedEarly {
-        /// Payload bytes given to TCP.
+        /// Payload bytes passed to TCP.
         sent: u64,
         /// Bytes of the file.
         total: u64,

@@ -22,11 +22,11 @@ use ddp::advert;
 const MAX_MESSAGE: u64 = 1 << 30;
 /// Bytes of a pipe in one message.
 const PIPE_MESSAGE: u64 = 1 << 20;
-/// Segments given to the kernel before arrivals and progress are looked at.
+/// Most segments sent between two checks for arrivals and progress.
 const BURST: usize = 64;
 /// Bytes read at once.
 const READ: usize = 64 * 1024;
-/// Time between two looks at a socket whose FIN is not acknowledged.
+/// Interval between two checks of a socket whose FIN is not acknowledged.
 const CLOSE_POLL: Duration = Duration::from_millis(1);
 
 /// The destination in the peer's memory.
@@ -63,7 +63,7 @@ pub struct PutRequest {
     pub mpa: MpaOptions,
     /// Longest time without any progress, in each phase.
     pub timeout: Duration,
-    /// Time for all of it.
+    /// Time limit of the whole transfer.
     pub within: Option<Duration>,
     /// The kernel's congestion control, such as `cubic`; by default the host's.
     pub congestion: Option<String>,
@@ -72,7 +72,7 @@ pub struct PutRequest {
 /// Progress of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// Bytes given to TCP, headers included and so possibly a little more than the payload.
+    /// Bytes passed to TCP, including headers, so possibly slightly more than the payload.
     pub sent: u64,
     /// Bytes of the file.
     pub total: u64,
@@ -169,7 +169,7 @@ impl Transfer {
         })
     }
 
-    /// The start-up; returns STag and TO to write to.
+    /// Performs the start-up and returns the destination's STag and TO.
     fn start(&mut self, target: &Target) -> Result<(Stag, TaggedOffset), KernelError> {
         loop {
             self.flush()?;
@@ -261,7 +261,7 @@ impl Transfer {
         self.pipe.is_some() || self.posted < self.total || first
     }
 
-    /// The next bytes of a pipe; none at its end, where it is closed. Waits for them.
+    /// Waits for the next bytes of a pipe and returns them. `None` at its end, where it is closed.
     fn read_pipe(&mut self) -> Result<Option<Vec<u8>>, KernelError> {
         let Some(pipe) = &mut self.pipe else { return Ok(None) };
         // One byte more than fits: shows that the pipe has more than the region has room.
@@ -308,7 +308,7 @@ impl Transfer {
         Ok(())
     }
 
-    /// Sends some segments; true when the kernel takes no more now.
+    /// Sends some segments; true if the kernel accepts no more for now.
     fn burst(&mut self) -> Result<bool, KernelError> {
         let mss = self.socket.mss();
         for _ in 0..BURST {
@@ -328,7 +328,7 @@ impl Transfer {
             let sent = match self.socket.send(&self.pending[self.pending_at..]) {
                 Ok(sent) => sent,
                 Err(source) => {
-                    // The peer's last message may have come before its reset.
+                    // The peer's last message may have arrived before its reset.
                     self.listen()?;
                     return Err(self.broken(source));
                 }
@@ -353,8 +353,8 @@ impl Transfer {
     /// Takes what the peer has sent, and what it means.
     fn listen(&mut self) -> Result<(), KernelError> {
         let taken = self.take();
-        // The peer's last message comes before its reset, or before what MPA finds wrong behind it: it is the
-        // cause of both.
+        // The peer's last message precedes its reset, or an MPA error behind it, and is the cause
+        // of both.
         self.look_at_events()?;
         taken
     }

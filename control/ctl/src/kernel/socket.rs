@@ -33,8 +33,8 @@ pub(super) enum Arrived {
 }
 
 impl Socket {
-    /// Connects to the first address of `host` that answers. All attempts together take at most `timeout`, and end with
-    /// `limit`. A silent address has an equal share with those behind it.
+    /// Connects to the first address of `host` that answers. All attempts together take at most
+    /// `timeout`, and end with `limit`. The time is shared equally among the remaining addresses.
     pub(super) fn connect(
         host: &str,
         port: u16,
@@ -83,12 +83,12 @@ impl Socket {
         Ok(Socket { stream, peer })
     }
 
-    /// The other end.
+    /// Returns the peer's address.
     pub(super) fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// Payload bytes of a full segment now: options are deducted.
+    /// Returns the payload bytes of a full segment at present: options are deducted.
     pub(super) fn mss(&self) -> usize {
         let mss = socket2::SockRef::from(&self.stream).tcp_mss();
         mss.ok().and_then(|mss| usize::try_from(mss).ok()).filter(|&m| m > 0).unwrap_or(DEFAULT_MSS)
@@ -99,7 +99,8 @@ impl Socket {
         socket2::SockRef::from(&self.stream).set_tcp_congestion(name.as_bytes())
     }
 
-    /// Sends as much as the kernel takes, as a record that it joins with nothing; `None`: nothing now.
+    /// Sends as many bytes as the kernel accepts, as a record that is not coalesced with the next
+    /// one. `None`: the send buffer is full.
     pub(super) fn send(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | SendFlags::EOR;
         loop {
@@ -125,7 +126,7 @@ impl Socket {
         }
     }
 
-    /// We send nothing more.
+    /// Closes our direction.
     pub(super) fn finish(&self) -> io::Result<()> {
         match self.stream.shutdown(std::net::Shutdown::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
@@ -138,7 +139,8 @@ impl Socket {
         socket2::SockRef::from(&self.stream).set_linger(resets.then_some(Duration::ZERO))
     }
 
-    /// True once both directions are closed and the peer's TCP has acknowledged everything, our FIN too.
+    /// Returns true once both directions are closed and the peer's TCP has acknowledged everything,
+    /// including our FIN.
     ///
     /// # Errors
     /// The connection was reset before that.
@@ -164,7 +166,7 @@ impl Socket {
     }
 }
 
-/// Waits until one of `fds` is ready or `until` has come.
+/// Waits until one of `fds` is ready, or until `until`.
 pub(super) fn wait(fds: &mut [PollFd<'_>], until: Instant) -> io::Result<()> {
     let left = until.saturating_duration_since(Instant::now());
     let timeout = Timespec {

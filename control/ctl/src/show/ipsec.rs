@@ -79,7 +79,7 @@ pub(crate) fn ipsec_policies(policies: &[IpsecPolicyInfo]) -> String {
     )
 }
 
-/// Counters of IPsec, of all workers together: those of frames that are dropped as `drop_` and the reason.
+/// Returns the IPsec counters of all workers together; dropped frames as `drop_` and the reason.
 pub(crate) fn ipsec_counters(stats: &Stats) -> Counters {
     let mut sums = Counters::new();
     let is_ours = |name: &str| {

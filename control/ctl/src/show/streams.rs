@@ -111,7 +111,7 @@ fn counters(counters: &api::Counters) -> String {
     pairs(counters.iter().map(|(name, value)| (name.clone(), value.to_string())))
 }
 
-/// Microseconds, in the unit that suits them.
+/// Formats microseconds in a suitable unit.
 pub(crate) fn time(us: u64) -> String {
     match us {
         0..10_000 => format!("{us} us"),

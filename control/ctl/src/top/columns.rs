@@ -41,7 +41,7 @@ pub(super) fn heads(view: View) -> Vec<Head> {
     }
 }
 
-/// All rows, in no order. `before`: an earlier sample of the same process.
+/// Returns all rows, unordered. `before`: an earlier sample of the same process.
 pub(super) fn table(view: View, now: &Sample, before: Option<&Sample>) -> Table {
     let rows = match view {
         View::Streams => rows(&streams_columns(), &stream_rows(now, before), |row| {
@@ -64,13 +64,13 @@ pub(super) fn table(view: View, now: &Sample, before: Option<&Sample>) -> Table 
     Table { heads: heads(view), rows, of }
 }
 
-/// Streams that there are: the list may have been cut.
+/// Returns the number of streams: the list may be truncated.
 fn all_streams(now: &Sample) -> usize {
     let listed = now.streams.as_ref().map_or(0, |streams| streams.of.len());
     if listed < MOST_STREAMS { listed } else { listed.max(now.status.streams as usize) }
 }
 
-/// `of` gives what stays the same of an entry from one sample to the next, and how much it has to do.
+/// Builds the rows. `of` returns an entry's identity, the same in all samples, and its load.
 fn rows<R>(columns: &[Column<R>], entries: &[R], of: fn(&R) -> (String, f64)) -> Vec<Row> {
     let row = |entry: &R| {
         let (id, busy) = of(entry);

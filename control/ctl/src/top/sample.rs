@@ -65,7 +65,8 @@ impl Sample {
         })
     }
 
-    /// `before` is of the same process: numbers and counters can be compared.
+    /// Returns true if `before` is of the same process, so that numbers and counters can be
+    /// compared.
     pub(super) fn continues(&self, before: &Sample) -> bool {
         self.status.pid == before.status.pid
             && self.status.uptime_seconds >= before.status.uptime_seconds

@@ -125,7 +125,8 @@ impl Pace {
         (self.asked, self.hurry) = (Some(now), false);
     }
 
-    /// The next request is an interval after this one, and not before twice the time that it took.
+    /// Schedules the next request: an interval after the last one began, with a pause of at least
+    /// twice the time that it took.
     pub(super) fn answered(&mut self, now: Instant, interval: Duration, well: bool) {
         let asked = self.asked.take().unwrap_or(now);
         self.next = (asked + interval).max(now + (now - asked) * 2);
@@ -260,7 +261,7 @@ impl Drop for Screen<'_> {
     }
 }
 
-/// The escape codes that restore the terminal.
+/// Returns the escape codes that restore the terminal.
 fn leaving() -> String {
     let mut text = String::new();
     // Into a string it does not fail.

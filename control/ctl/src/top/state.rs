@@ -42,7 +42,7 @@ const HELP: &[&str] = &[
 pub(super) enum Action {
     /// Draw.
     Draw,
-    /// Draw, and look at the appliance now.
+    /// Draw, and take a sample now.
     Look,
     Quit,
 }
@@ -117,7 +117,7 @@ impl State {
         }
     }
 
-    /// The order and the filter of the first view.
+    /// Sets order and filter of the first view.
     pub(super) fn begin_with(&mut self, sort: &str, filter: &str) {
         let column = columns::heads(self.view).iter().position(|head| head.key == sort);
         self.own_mut().sort.column = column;
@@ -138,7 +138,7 @@ impl State {
         self.own().at.min(self.table.rows.len().saturating_sub(1))
     }
 
-    /// The next look is for these: the list of streams, and a stream.
+    /// Returns what the next sample must include: the list of streams, and a single stream.
     pub(super) fn wants(&self) -> (bool, Option<StreamId>) {
         let stream = match self.overlay {
             Some(Overlay::Stream(id, _)) => Some(id),
@@ -341,7 +341,7 @@ impl State {
         Action::Look
     }
 
-    /// The busiest first, then each column.
+    /// Selects the next order: the busiest first, then each column.
     fn step_sort(&mut self, by: usize) {
         let orders = self.table.heads.len() + 1;
         let sort = &mut self.own_mut().sort;

@@ -36,7 +36,7 @@ impl Cell {
         Self { text: clean(text), value }
     }
 
-    /// `text` is what a number reads like.
+    /// Returns the cell of a number with its text.
     pub(super) fn number(value: Option<f64>, text: &str) -> Self {
         match value {
             Some(value) => Self { text: clean(text), value: Value::Number(value) },
@@ -55,13 +55,13 @@ impl Cell {
         Self::number(value, &format!("{:.0}", value.unwrap_or_default()))
     }
 
-    /// Bytes, and bytes that something is worth.
+    /// Returns the cell of a number of bytes.
     pub(super) fn bytes(value: Option<u64>) -> Self {
         let text = show::bytes(value.unwrap_or_default());
         Self::number(value.map(|value| value as f64), &text)
     }
 
-    /// Bytes per second, under a heading that says bit/s.
+    /// Returns the cell of a rate in bytes per second, shown in bit/s.
     pub(super) fn rate(value: Option<f64>) -> Self {
         let text = bits(value.unwrap_or_default());
         Self::number(value, text.strip_suffix("bit/s").unwrap_or(&text))
@@ -115,7 +115,7 @@ pub(super) struct Sort {
 pub(super) struct Table {
     pub(super) heads: Vec<Head>,
     pub(super) rows: Vec<Row>,
-    /// Rows that there are, also those that are not in the table.
+    /// Total number of rows, including those that are filtered out.
     pub(super) of: usize,
 }
 
@@ -147,7 +147,7 @@ impl Table {
         self.heads.iter().enumerate().map(column).collect()
     }
 
-    /// `12`, or `12 of 300`.
+    /// Returns the number of rows as `12`, or `12 of 300`.
     pub(super) fn count(&self) -> String {
         let shown = self.rows.len();
         if shown == self.of { shown.to_string() } else { format!("{shown} of {}", self.of) }

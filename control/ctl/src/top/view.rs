@@ -179,7 +179,7 @@ fn aligned(text: String, right: bool) -> Cell<'static> {
     Cell::from(if right { text.right_aligned() } else { text })
 }
 
-/// The first column, that of the order, and of the others those that come first, as far as they fit.
+/// Selects the columns that fit: the first, the one of the order, then the others from the left.
 fn fitting(table: &Table, widths: &[usize], sort: Option<usize>, mut room: usize) -> Vec<usize> {
     let mut columns = Vec::new();
     let order = [Some(0), sort].into_iter().flatten().chain(0..table.heads.len());

@@ -29,8 +29,9 @@ const DATA: u8 = 0;
 const SACK: u8 = 3;
 const SHUTDOWN: u8 = 7;
 
-/// The file, in the order of time, and how many headers are in it. Events without a header are in the comment of the next frame, those after the
-/// last header in that of the last frame.
+/// Returns the file, in order of time, and the number of its headers. An event without a header is
+/// in the comment of the next frame; events after the last header are in the comment of the last
+/// frame.
 pub(super) fn file(why: &Why) -> (Vec<u8>, usize) {
     let application = concat!("ddpctl ", env!("CARGO_PKG_VERSION"));
     let section = SectionHeaderBlock {
@@ -118,7 +119,7 @@ fn frame(flight: &Flight, header: &FlightHeader) -> Option<(Vec<u8>, u32)> {
     Some((data, whole))
 }
 
-/// RFC 9293 §3.1, behind the ports.
+/// Appends the TCP header behind the ports (RFC 9293 §3.1).
 fn tcp(header: &FlightHeader, out: &mut Vec<u8>) {
     const WORDS: u8 = 5;
     out.extend(header.number.to_be_bytes());
@@ -128,7 +129,7 @@ fn tcp(header: &FlightHeader, out: &mut Vec<u8>) {
     out.extend([0; 4]);
 }
 
-/// RFC 9260 §3, behind the ports: tag and checksum, and one chunk.
+/// Appends the SCTP header behind the ports (RFC 9260 §3): tag and checksum, and one chunk.
 fn sctp(header: &FlightHeader, out: &mut Vec<u8>) {
     out.extend([0; 8]);
     let chunk = header.flags;
@@ -159,7 +160,7 @@ fn sctp(header: &FlightHeader, out: &mut Vec<u8>) {
     }
 }
 
-/// Ethernet's and IP's headers in front of `len` bytes.
+/// Returns the Ethernet and IP headers in front of `len` bytes.
 fn ip(from: IpAddr, to: IpAddr, protocol: u8, len: usize) -> Option<Vec<u8>> {
     const TTL: u8 = 64;
     let mut out = vec![0; 12];
@@ -188,11 +189,11 @@ fn ip(from: IpAddr, to: IpAddr, protocol: u8, len: usize) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// RFC 791 §3.1.
+/// Returns the checksum of an IPv4 header (RFC 791 §3.1).
 fn checksum(header: &[u8]) -> u16 {
     let words = header.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
     let mut sum: u32 = words.sum();
-    // Twice: the first carry may give another one.
+    // Twice: the first addition may carry again.
     for _ in 0..2 {
         sum = (sum & 0xffff) + (sum >> 16);
     }

@@ -224,7 +224,8 @@ pub(super) fn families(kinds: &BTreeSet<&str>) -> Vec<c_int> {
     let mut families = vec![AF_INET, AF_INET6, AF_NETLINK];
     families.extend(kinds.contains("af_packet").then_some(AF_PACKET));
     families.extend(kinds.contains("af_xdp").then_some(AF_XDP));
-    // if_indextoname(3) of the C library, by which mlx5 finds its device, takes a Unix socket of datagrams.
+    // mlx5 finds its device with if_indextoname(3) of the C library, which opens a Unix datagram
+    // socket.
     families.extend(kinds.contains("pci").then_some(AF_UNIX));
     families
 }

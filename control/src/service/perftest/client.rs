@@ -70,7 +70,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// True once the last answer has arrived.
+    /// Returns true once the last answer has arrived.
     pub fn is_done(&self) -> bool {
         self.sent == END && self.awaited == 0
     }

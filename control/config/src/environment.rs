@@ -124,7 +124,7 @@ fn locked_memory(machine: &Machine, document: &Document, findings: &mut Findings
     }
 }
 
-/// Reports a demand above the memory of the machine. The appliance's own limit is lower.
+/// Reports regions that exceed the memory of the machine. The appliance refuses at a lower limit.
 fn memory_of_machine(root: &Path, document: &Document, findings: &mut Findings<'_>) {
     let Some(MachineMemory { bytes, source }) = machine_memory_at(root) else { return };
     let counted = document.config.regions.iter().filter(|r| r.backing != Backing::Hugepages);

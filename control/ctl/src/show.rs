@@ -108,8 +108,8 @@ pub(super) fn status(status: &Status) -> String {
     pairs(rows)
 }
 
-/// Formats `1 GiB of 3 GiB (75 % of RAM): regions 832 MiB, jobs 0 bytes, buffers and streams 192
-/// MiB`.
+/// Formats memory use and its limit, such as
+/// `1 GiB of 3 GiB (75 % of RAM): regions 832 MiB, jobs 0 bytes, buffers and streams 192 MiB`.
 fn memory(memory: &MemoryInfo) -> String {
     format!(
         "{} of {} ({}): regions {}, jobs {}, buffers and streams {}",

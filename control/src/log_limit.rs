@@ -188,7 +188,7 @@ mod tests {
         let sentence = limit.sentence(later).expect("due");
         assert!(sentence.starts_with("980 log lines suppressed, 980 of them of "), "{sentence}");
         assert_eq!((limit.sentence(later + PERIOD), limit.due()), (None, None));
-        // The next second has its own.
+        // The next second has its own budget.
         assert_eq!(write(&limit, later, 5), 5);
         assert_eq!(write(&limit, later, 100), 15);
     }

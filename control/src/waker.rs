@@ -25,7 +25,7 @@ impl Waker {
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 
-    /// Clears what [`wake`](Self::wake) set.
+    /// Clears the notification of [`wake`](Self::wake).
     pub(crate) fn reset(&self) {
         // AGAIN: it was not set.
         let _ = rustix::io::read(&*self.0, &mut [0; 8]);

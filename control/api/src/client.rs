@@ -93,7 +93,7 @@ pub enum ClientError {
     /// The appliance refuses.
     #[error("{0}")]
     Refused(#[from] ApiError),
-    /// The request has what JSON cannot carry.
+    /// JSON cannot carry the request.
     #[error("the request cannot be written as JSON: {0}")]
     Request(#[from] serde_json::Error),
     /// The connection broke, or the server is not an appliance.
@@ -131,7 +131,7 @@ impl Client {
         Self { timeout: Some(timeout), ..self }
     }
 
-    /// Gives up when all requests together have taken this time, from now on.
+    /// Sets a deadline for all requests together, this time from now.
     pub fn with_limit(self, within: Duration) -> Self {
         Self { limit: Some(Limit { within, at: Instant::now() + within }), ..self }
     }

@@ -27,7 +27,8 @@ use crate::privilege::{self, Capability};
 pub type Misplaced<'a> = &'a dyn Fn(&InterfaceSection, &str) -> Result<Option<String>, String>;
 
 impl Document {
-    /// Returns whatever this machine lacks for the configuration. `misplaced` reads addresses from the running kernel.
+    /// Returns the requirements that this machine lacks. `misplaced` reads addresses from the
+    /// running kernel.
     pub fn environment(&self, misplaced: Misplaced<'_>) -> Vec<Finding> {
         self.environment_at(Path::new("/"), misplaced)
     }

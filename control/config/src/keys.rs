@@ -7,18 +7,18 @@
 
 use super::rule::{Rule, Shape};
 
-/// What is known of one key besides its value.
+/// The descriptor of one key.
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// Its section, such as `port` or `listener.limits`; empty for keys of the whole file.
+    /// Section, such as `port` or `listener.limits`; empty for keys of the whole file.
     pub section: &'static str,
-    /// Its name.
+    /// Name of the key.
     pub name: &'static str,
-    /// What it may be.
+    /// Permitted values.
     pub shape: Shape,
-    /// What holds where it is absent, as the file would have it, or in words; empty if it is required or nothing is.
+    /// Default, as written in the file or in words; empty if the key is required or has no default.
     pub default: String,
-    /// A reload applies a change; else it is in force after a restart.
+    /// True if a reload applies a change; otherwise it requires a restart.
     pub reload: bool,
     /// Sentences for operators.
     pub help: String,
@@ -37,7 +37,7 @@ impl Key {
     }
 }
 
-/// True where the marker `[reload]` stands.
+/// True if the marker `[reload]` is present.
 macro_rules! reloads {
     () => {
         false
@@ -47,7 +47,7 @@ macro_rules! reloads {
     };
 }
 
-/// A section: its struct, how it is read, its keys, and what a reload does about a difference.
+/// Defines a section: its struct, its reader, its keys, and the effect of a reload on a difference.
 macro_rules! section {
     ($(#[$meta:meta])* $vis:vis struct $Section:ident in $path:literal {
         $($(#[doc = $help:literal])+ $([$reload:ident])? $key:ident: $type:ty = $rule:expr, or $default:expr;)+

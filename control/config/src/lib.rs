@@ -152,7 +152,7 @@ impl Config {
         }))
     }
 
-    /// Takes what a reload applies of the sections that are compared key by key.
+    /// Applies the changes of a reload to the sections that are compared key by key.
     pub fn apply_reload(&mut self, new: &Config) {
         self.memory.apply_reload(&new.memory);
         self.tcp.apply_reload(&new.tcp);

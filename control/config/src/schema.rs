@@ -8,7 +8,7 @@ use super::keys::Key;
 use super::reference::LISTS;
 use super::rule::Shape;
 
-/// Keys without which their section is refused, whatever else is in it.
+/// Keys that their section always requires.
 const REQUIRED: [(&str, &[&str]); 7] = [
     ("", &["port", "interface"]),
     ("port", &["name", "kind"]),

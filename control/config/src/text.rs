@@ -60,7 +60,7 @@ pub fn decode(bytes: &[u8]) -> Result<&str, String> {
     })
 }
 
-/// Texts in Latin letters have a NUL beside each in UTF-16.
+/// Recognises UTF-16: Latin letters have a NUL in every second byte.
 fn with_nul(bytes: &[u8], at: usize) -> String {
     let nuls = |from: usize| bytes.iter().skip(from).step_by(2).filter(|byte| **byte == 0).count();
     let half = bytes.len() / 2;

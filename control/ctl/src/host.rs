@@ -143,7 +143,7 @@ fn in_brackets(text: &str) -> Result<Host, HostError> {
         return Err(HostError::Future(named()));
     }
     let (address, zone) = match text.split_once('%') {
-        // RFC 6874: `%25` in a URL; the bare `%` of RFC 4007 is what people write.
+        // RFC 6874: `%25` in a URL. People also write the bare `%` of RFC 4007.
         Some((address, zone)) => (address, Some(zone.strip_prefix("25").unwrap_or(zone))),
         None => (text, None),
     };

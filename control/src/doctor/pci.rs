@@ -16,7 +16,7 @@ const IOMMU: Check = Check(
 const DEVICES: &str = "/sys/bus/pci/devices";
 /// Kernel drivers through which DPDK accesses a device.
 const USABLE: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
-/// Kernel drivers beside which DPDK's works: nothing is bound anew.
+/// Kernel drivers that DPDK's driver works on top of, without rebinding the device.
 const BESIDE: [&str; 3] = ["mlx4_core", "mlx5_core", "mana"];
 
 pub(super) fn drivers(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {

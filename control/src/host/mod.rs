@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The interface's addresses are assigned to the TAP, which has the port's link-layer address. If
-//! the kernel reads the port's device as well, it would answer besides the data plane. An nftables
+//! the kernel reads the port's device as well, it would answer like the data plane. An nftables
 //! table therefore drops frames received on the device, before the kernel's protocols and after
 //! packet sockets. A socket of this process owns the table: both table and TAP disappear with the
 //! process.

@@ -152,7 +152,7 @@ impl Shared {
         told.waiting.drain(..sent);
     }
 
-    /// Sends the status if it is another one. Not later than what waits.
+    /// Sends the status if it has changed, unless other messages are queued.
     fn status(&self, told: &mut Told, at_once: bool, now: Instant) {
         let due = told.status_at.is_none_or(|at| now >= at + STATUS_EVERY);
         if !(due || at_once) || !told.waiting.is_empty() {

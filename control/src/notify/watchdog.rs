@@ -141,7 +141,7 @@ impl Seen {
     }
 }
 
-/// All threads and what was seen of them.
+/// All watched threads and their last observations.
 #[derive(Debug)]
 pub struct Watchdog {
     watched: Vec<(Watched, Seen, Vec<Seen>)>,

@@ -122,7 +122,7 @@ pub(super) fn restrict(configs: &[Config]) -> Result<Files, String> {
     Ok(Files(version))
 }
 
-/// Files and directories with what may be done there; of several rights to one the largest.
+/// Returns files and directories with the granted access, the widest one if granted repeatedly.
 fn list(configs: &[Config]) -> BTreeMap<PathBuf, May> {
     let mut list = BTreeMap::new();
     let mut add = |path: &Path, may: May| {

@@ -76,7 +76,8 @@ impl Sandbox {
         Ok(Sandbox { on: true, ports, journald })
     }
 
-    /// Restricts the system calls of all threads. To be called when the ports are open: what follows needs fewer.
+    /// Restricts the system calls of all threads. Must be called after the ports are open: later
+    /// operations need fewer calls.
     pub fn filter_all(&self) {
         if !self.on {
             return;

@@ -29,6 +29,6 @@ pub struct PortSection {
     /// Streams of the port are aborted when its link has been down for this long; `None` for never. Zero
     /// for `memif` and `vhost-user`, where a lost link is a peer that has ended.
     pub link_down_timeout: Option<Duration>,
-    /// Impairment of what this port receives; only `ring`.
+    /// Impairment of received frames; only `ring`.
     pub impair: Option<Impairment>,
 }

@@ -330,7 +330,7 @@ impl Connection {
         ServeEvent::Closed { peer: self.socket.peer(), placed: self.channel.placed(), outcome }
     }
 
-    /// Does what can be done now.
+    /// Makes progress without blocking.
     fn work(
         &mut self,
         listener: &Listener,

@@ -42,7 +42,7 @@ pub use put::{Progress, PutRequest, Target, put};
 pub struct MpaOptions {
     /// Form of the start-up.
     pub revision: Revision,
-    /// Ask the peer for markers in what it sends. Whether we send them is the peer's choice.
+    /// Request markers from the peer. Whether we send them is the peer's choice.
     pub markers: bool,
     /// Request CRCs; off takes effect only if the peer agrees (RFC 5044 §4.4).
     pub crc: bool,

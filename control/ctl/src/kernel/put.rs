@@ -350,7 +350,7 @@ impl Transfer {
         Ok(())
     }
 
-    /// Takes what the peer has sent, and what it means.
+    /// Reads received bytes and handles their events.
     fn listen(&mut self) -> Result<(), KernelError> {
         let taken = self.take();
         // The peer's last message precedes its reset, or an MPA error behind it, and is the cause

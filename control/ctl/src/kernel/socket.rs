@@ -113,7 +113,7 @@ impl Socket {
         }
     }
 
-    /// Reads what is there.
+    /// Reads the available bytes.
     pub(super) fn receive(&mut self, out: &mut [u8]) -> io::Result<Arrived> {
         loop {
             return match self.stream.read(out) {

@@ -325,7 +325,7 @@ impl State {
         self.show(View::ALL[(self.view as usize + by) % View::ALL.len()])
     }
 
-    /// Looks at once where the last sample lacks what the view needs.
+    /// Takes a sample at once if the last one lacks the view's data.
     fn show(&mut self, view: View) -> Action {
         self.view = view;
         self.rebuild();

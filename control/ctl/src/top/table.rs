@@ -169,7 +169,7 @@ impl Table {
     }
 }
 
-/// Numbers from the largest, words from A, what is not known at the end.
+/// Orders numbers from the largest, words from A, unknown values last.
 fn compare(a: &Value, b: &Value, reverse: bool) -> Ordering {
     match (a, b) {
         (Value::None, Value::None) => Ordering::Equal,

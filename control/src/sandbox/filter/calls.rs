@@ -175,7 +175,8 @@ pub(super) const CONTROL: &[c_long] = &[
     SYS_pipe,
     #[cfg(target_arch = "x86_64")]
     SYS_select,
-    // DPDK's interrupt thread makes an epoll of its own when its sources change, and ends the process if it cannot.
+    // DPDK's interrupt thread creates a new epoll when its sources change, and ends the process if
+    // that fails.
     #[cfg(target_arch = "x86_64")]
     SYS_epoll_create,
     #[cfg(target_arch = "x86_64")]
@@ -218,7 +219,8 @@ pub(super) fn of_kind(kind: &str) -> (&'static [c_long], &'static [c_long]) {
     }
 }
 
-/// Families of sockets that a process with these kinds of port makes, besides Unix sockets of streams.
+/// Returns the families of sockets that a process with these kinds of port creates, in addition to
+/// Unix stream sockets.
 pub(super) fn families(kinds: &BTreeSet<&str>) -> Vec<c_int> {
     // AF_INET and AF_INET6: metrics, and ioctl(2) of interfaces. AF_NETLINK: interfaces.
     let mut families = vec![AF_INET, AF_INET6, AF_NETLINK];

@@ -60,7 +60,7 @@ const SOURCES: [(&str, KeySource); 2] =
 pub struct IpsecSection {
     /// Keys of the section itself.
     pub keys: IpsecKeys,
-    /// `[[ipsec.policy]]` in their order; empty without IPsec.
+    /// `[[ipsec.policy]]` in their order. IPsec is off if empty, unless keys are the kernel's.
     pub policies: Vec<PolicySection>,
     /// `[[ipsec.sa]]`.
     pub sas: Vec<SaSection>,

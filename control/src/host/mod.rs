@@ -75,7 +75,7 @@ struct Held {
 /// capabilities and may make sockets.
 ///
 /// # Errors
-/// One sentence for the operator: what the kernel refuses.
+/// One sentence for the operator: the request that the kernel refused.
 pub(crate) fn share(config: &Config, macs: &[[u8; 6]]) -> Result<Vec<Shared>, String> {
     let (mut all, mut devices): (Vec<Shared>, Vec<&str>) = (Vec::new(), Vec::new());
     for (interface, section) in config.interfaces.iter().enumerate() {

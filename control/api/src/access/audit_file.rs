@@ -30,7 +30,7 @@ impl AuditFile {
     /// Opens the file, or makes it with mode 0640.
     ///
     /// # Errors
-    /// Those of `open(2)`; it is a link or no ordinary file.
+    /// An error of `open(2)`; the path is a link or not an ordinary file.
     pub(super) fn open(path: &Path, max_size: u64, keep: u32) -> io::Result<AuditFile> {
         let mut file = AuditFile { path: path.to_owned(), max_size, keep, open: None };
         file.current()?;

@@ -59,7 +59,7 @@ impl Bounded {
         Bounded { address, tally, waiting, closing, thread: Some(thread) }
     }
 
-    /// A connection on which this has been sent.
+    /// Returns a connection on which `text` was sent.
     fn send(&self, text: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

@@ -51,7 +51,7 @@ impl Answer {
 /// The reason why the control thread sends no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// Its queue is full.
+    /// The queue of the control thread is full.
     #[error("the appliance is busy: too many requests wait, try again")]
     Busy,
     /// The control thread has stopped, or dropped the request.

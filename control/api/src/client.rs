@@ -42,7 +42,7 @@ pub struct Client {
     runtime: tokio::runtime::Runtime,
     /// Longest silence of the appliance; `None` for no limit.
     timeout: Option<Duration>,
-    /// When all of its requests must be done.
+    /// Deadline for all requests.
     limit: Option<Limit>,
 }
 
@@ -306,7 +306,7 @@ impl Client {
                 let response = self.send(Method::GET, "/v1/status", None).await?;
                 collect(response).await
             };
-            // Any answer will do: a refusal is one, too.
+            // Any answer suffices, also a refusal.
             if tokio::time::timeout(patience, probe).await.is_err() {
                 return Err(ClientError::Silent { socket: self.socket.clone(), timeout });
             }

@@ -131,7 +131,7 @@ impl Refusal {
 
     /// Decodes the private data of a peer's reject. `None` if they are empty or not text.
     pub fn decode(private_data: &[u8]) -> Option<Refusal> {
-        // Some peers fill up with zeros.
+        // Some peers pad with zeros.
         let end = private_data.iter().rposition(|byte| *byte != 0)? + 1;
         let text = std::str::from_utf8(&private_data[..end]).ok()?;
         if text.chars().any(char::is_control) {

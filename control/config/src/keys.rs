@@ -72,7 +72,7 @@ macro_rules! section {
                 }
             }
 
-            /// What its keys are.
+            /// Returns the descriptors of its keys.
             pub(crate) fn keys() -> Vec<$crate::keys::Key> {
                 let keys = vec![$({
                     let (rule, default): ($crate::rule::Rule<$type>, $type) = ($rule, $default);
@@ -88,7 +88,7 @@ macro_rules! section {
                 keys
             }
 
-            /// Its keys that have a value, as the file has them.
+            /// Returns its keys with a value, formatted as in a file.
             pub(crate) fn written(&self) -> $crate::written_keys::Keys {
                 let mut keys = Vec::new();
                 $({
@@ -135,7 +135,7 @@ macro_rules! keys {
             }
         )+
 
-        /// What the keys are.
+        /// Returns the descriptors of the keys.
         pub(crate) fn $list() -> Vec<$crate::keys::Key> {
             vec![$($crate::keys::Key::of(
                 ($path, stringify!($key)),

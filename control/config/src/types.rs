@@ -107,19 +107,19 @@ pub enum Backing {
     File {
         /// The file; made if it is not there.
         path: PathBuf,
-        /// When it is forced to the disk.
+        /// Policy for syncing the file.
         fsync: Fsync,
     },
 }
 
-/// When a file region is forced to the disk.
+/// Policy for syncing the file of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fsync {
     /// Left to the kernel.
     Never,
     /// After each delivered message.
     Message,
-    /// When the stream that wrote it closes.
+    /// On the close of a stream that wrote it.
     Close,
     /// Sync at least this often while there are changes.
     Interval(Duration),
@@ -142,7 +142,7 @@ pub struct ListenerSection {
     pub ip: IpFields,
     /// Admitted peers, among those that its interface admits.
     pub peers: PeerSection,
-    /// IPsec must protect its streams, with encryption by keys of so many bits; 0: with integrity alone.
+    /// IPsec required for its streams: least key size for encryption, bits; 0 for integrity alone.
     pub require: Option<u16>,
     /// The protocol above DDP.
     pub ulp: Ulp,

@@ -13,7 +13,7 @@ use base::plural::counted_are;
 /// Interval between two queries of the remaining streams.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Refuses new streams; with `wait`, returns when no stream is left or so many seconds have passed.
+/// Refuses new streams. With `wait`, returns when no stream is left or after this many seconds.
 pub(super) fn drain(
     wait: Option<u64>,
     client: &Client,

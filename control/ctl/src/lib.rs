@@ -123,7 +123,7 @@ fn print_failure(failure: Failure, json: bool, err: &mut dyn Write) -> Exit {
         (false, Some(hint)) => format!("ddpctl: {}\nhint: {hint}", failure.message),
         (false, None) => format!("ddpctl: {}", failure.message),
     };
-    // When the standard error cannot be written either, nothing can be reported.
+    // Without a writable standard error nothing can be reported.
     drop(writeln!(err, "{text}"));
     failure.exit
 }

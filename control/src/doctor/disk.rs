@@ -20,7 +20,7 @@ pub(super) fn space(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        // Blocks that the file has are not taken again.
+        // Blocks that the file already has need no more room.
         let has =
             std::fs::metadata(host.path(path)).map_or(0, |file| file.blocks().saturating_mul(512));
         let more = region.size.unwrap_or(0).saturating_sub(has);

@@ -40,11 +40,11 @@ impl Severity {
 pub struct Finding {
     /// Impact on the appliance.
     pub severity: Severity,
-    /// Name of the check, one lowercase word such as `cores`.
+    /// Name of the check, such as `cores` or `pci driver`.
     pub check: &'static str,
-    /// The observation, with numbers, or the reason why it failed.
+    /// Observation, with numbers, or the reason why the check failed.
     pub seen: String,
-    /// Why it matters, one sentence.
+    /// Consequence for the appliance, one sentence.
     pub why: &'static str,
     /// The remedy, one sentence.
     pub remedy: Option<String>,
@@ -66,7 +66,7 @@ impl Finding {
     }
 }
 
-/// A check: its name and why it matters.
+/// A check: its name, and the consequence of its findings.
 pub(super) struct Check(pub(super) &'static str, pub(super) &'static str);
 
 impl Check {

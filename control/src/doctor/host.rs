@@ -20,7 +20,7 @@ const MOST_ENTRIES: usize = 4096;
 const ETHTOOL: [&str; 4] =
     ["/usr/sbin/ethtool", "/sbin/ethtool", "/usr/bin/ethtool", "/usr/local/sbin/ethtool"];
 
-/// Why something is not known.
+/// The reason why a value is unknown.
 pub(super) type Unknown = String;
 
 /// A host, seen through the files below its root directory.
@@ -184,7 +184,7 @@ fn shown(text: &str) -> String {
 /// Parses a list of numbers and ranges in Linux' format.
 pub(super) fn cpu_list(text: &str) -> Option<BTreeSet<u16>> {
     let text = text.trim();
-    // Older kernels print a list that was never set so.
+    // Older kernels print an unset list this way.
     if text.is_empty() || text == "(null)" {
         return Some(BTreeSet::new());
     }
@@ -200,7 +200,7 @@ pub(super) fn cpu_list(text: &str) -> Option<BTreeSet<u16>> {
     Some(all)
 }
 
-/// Numbers as people read them: `2, 3`.
+/// Formats numbers for people: `2, 3`.
 pub(super) fn listed<T: std::fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }

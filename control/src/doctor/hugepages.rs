@@ -148,7 +148,7 @@ mod tests {
     use super::*;
     use crate::doctor::testing::{PCI, RING, Tree, one, subject};
 
-    /// Nodes with so many free pages of 2 MiB.
+    /// Builds a machine whose nodes have this many free pages of 2 MiB.
     fn tree(free: &[u64]) -> Tree {
         let tree = Tree::new(&[]);
         tree.file("sys/devices/system/node/online", &format!("0-{}\n", free.len() - 1));

@@ -57,7 +57,7 @@ pub(super) fn addresses(host: &Host, subject: &Subject, found: &mut Vec<Finding>
                     Severity::Error
                 }
                 Some(PortKind::Pci { .. }) => Severity::Warning,
-                // Their frames never reach the kernel.
+                // Frames of these ports never reach the kernel.
                 Some(
                     PortKind::Memif { .. }
                     | PortKind::VhostUser { .. }

@@ -20,7 +20,7 @@ const PEER: [&str; 3] =
 
 pub(super) fn check(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     for (device, port) in subject.linux() {
-        // Told with the MTU.
+        // The check of the MTU reports a missing interface.
         if !host.exists(&format!("/sys/class/net/{device}")) {
             continue;
         }
@@ -82,7 +82,7 @@ enum Peer {
 fn peer(host: &Host, device: &str) -> Result<Peer, Unknown> {
     // Interfaces on top of another one have a type: vlan, macvlan.
     let has_type = host.text(&format!("/sys/class/net/{device}/uevent"))?.contains("DEVTYPE=");
-    // Both ends may have one number: each namespace counts its own.
+    // Both ends may have the same number: each namespace has its own numbers.
     if !has_type && host.has_end_elsewhere(device)? {
         return Ok(Peer::Elsewhere);
     }

@@ -7,7 +7,7 @@ use config::{Config, Idle, PortKind, PortSection};
 /// The appliances of one process; empty to check the host alone.
 #[derive(Clone, Debug, Default)]
 pub struct Subject {
-    /// Their configurations.
+    /// Configurations of the appliances.
     pub configs: Vec<Config>,
     /// libdpdk's version, as it names itself.
     pub dpdk: String,

@@ -12,7 +12,8 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, sendto, socket_with,
 };
 
-/// The kernel answers at once; a defect shall not stop the start for ever.
+/// Longest wait for an answer. The kernel answers at once; the bound keeps a defect from blocking
+/// the start.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of one answer at most.
 const ANSWER: usize = 64 << 10;

@@ -78,7 +78,7 @@ struct Told {
 }
 
 impl Service {
-    /// Returns the state of a process that starts so many appliances.
+    /// Returns the state of a process that starts this many appliances.
     pub fn new(socket: Socket, appliances: usize) -> Service {
         let told = Told { appliances: vec![State::default(); appliances], ..Told::default() };
         let service = Service(Arc::new(Shared { socket, told: Mutex::new(told) }));

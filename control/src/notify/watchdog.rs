@@ -126,7 +126,7 @@ struct Seen {
     /// Turns at the last feed.
     fed: u64,
     turns: u64,
-    /// When this number was seen first.
+    /// Time at which this number of turns was first observed.
     at: Instant,
 }
 

@@ -221,7 +221,7 @@ fn rfc3339(time: SystemTime) -> String {
 /// The record of one call.
 #[derive(Debug, Serialize)]
 struct Line<'e> {
-    /// When it came, RFC 3339.
+    /// Time of the call, RFC 3339.
     time: String,
     uid: u32,
     gid: u32,

@@ -11,7 +11,7 @@ use crate::*;
 pub(super) enum Content {
     /// JSON.
     Json(Make),
-    /// JSON, or with `follow=true` one object per line, for ever.
+    /// JSON, or with `follow=true` one object per line without end.
     Lines(Make, Make),
     /// Text or bytes of one of these types.
     Raw(&'static [&'static str]),

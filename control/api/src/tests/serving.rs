@@ -91,7 +91,7 @@ fn get_line(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n")
 }
 
-/// Reads until the server closes; a reset is an end, too.
+/// Reads until the server closes or resets the connection.
 fn rest(mut stream: TcpStream) -> String {
     let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
     loop {

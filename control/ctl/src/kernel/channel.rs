@@ -250,7 +250,7 @@ fn may_send(initiator: bool, op: &Operation) -> bool {
     initiator || op.receiver.stats().fpdus > 0
 }
 
-/// Room for the smallest FPDU, whatever segment size the kernel reports.
+/// Least bytes of a segment: room for the smallest FPDU, regardless of the kernel's segment size.
 const MIN_ROOM: usize = 256;
 
 /// Returns the last message that reports a DDP error.

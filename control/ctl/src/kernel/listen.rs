@@ -87,7 +87,7 @@ pub enum ServeEvent {
     },
 }
 
-/// How a connection ended.
+/// The outcome of a connection.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Outcome {
     /// The peer closed in order and everything was whole.

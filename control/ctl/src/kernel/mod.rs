@@ -168,7 +168,7 @@ pub enum KernelError {
     /// The kernel does not have or does not grant this congestion control.
     #[error("congestion control {name:?}: {source}; see net.ipv4.tcp_available_congestion_control")]
     Congestion {
-        /// Its name.
+        /// Name of the congestion control algorithm.
         name: String,
         /// Why.
         source: io::Error,

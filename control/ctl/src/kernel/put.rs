@@ -126,7 +126,7 @@ struct Transfer {
     stags: StagTable<KernelMemory>,
     timeout: Duration,
     limit: Option<Limit>,
-    /// When something last moved.
+    /// Time of the last progress.
     moved: Instant,
     started: Instant,
     total: u64,
@@ -386,8 +386,9 @@ impl Transfer {
         Ok(())
     }
 
-    /// Waits for the peer's close, and for the acknowledgement of ours: only both together confirm that all is placed
-    /// (docs/protocol.md §6). A peer that closes first resets the connection if an error follows.
+    /// Waits for the peer's close, and for the acknowledgement of ours. Only both together confirm
+    /// that all bytes are placed (docs/protocol.md §6): a peer that closes first resets the
+    /// connection if an error follows.
     fn confirm(&mut self) -> Result<(), KernelError> {
         while !self.peer_closed {
             self.listen()?;

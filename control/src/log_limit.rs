@@ -37,12 +37,12 @@ impl<S: Subscriber> Layer<S> for LogLimit {
     }
 }
 
-/// Lines that were left out so far.
+/// Returns the number of suppressed lines so far.
 pub fn suppressed() -> u64 {
     SUPPRESSED.load(Ordering::Relaxed)
 }
 
-/// Writes the line about suppressed lines if it is due. Returns when the next one is, if any.
+/// Writes the line about suppressed lines if it is due. Returns the time of the next one, if any.
 pub fn report(now: Instant) -> Option<Instant> {
     if let Some(sentence) = LIMIT.sentence(now) {
         tracing::warn!("{sentence}");

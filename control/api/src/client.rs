@@ -348,7 +348,7 @@ impl Client {
     }
 }
 
-/// Bytes of a reader, read on a thread of its own: a terminal may have none for long.
+/// Returns the bytes of a reader, read on a separate thread: a terminal may block for long.
 fn parts(
     reader: impl io::Read + Send + 'static,
 ) -> impl Stream<Item = io::Result<Frame<Bytes>>> + Send {

@@ -88,7 +88,8 @@ mod tests {
     use super::*;
     use crate::ErrorKind;
 
-    /// Files may lie below `in`; `running.toml` beside it runs.
+    /// Saves `text`: files are allowed below `in`, and `running.toml` next to it is the running
+    /// file.
     fn save(dir: &Path, file: &Path, text: &str, overwrite: bool) -> Result<(), ApiError> {
         let files = Directories::listed(&[dir.join("in")]);
         write(file, &parent(file, &dir.join("running.toml"), &files)?, text, overwrite)

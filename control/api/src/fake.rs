@@ -118,7 +118,7 @@ impl Fake {
         self.slow.store(others, Ordering::Relaxed);
     }
 
-    /// Requests that reached the control thread.
+    /// Returns the number of requests that reached the control thread.
     pub fn asked(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
     }

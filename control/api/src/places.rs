@@ -37,7 +37,7 @@ pub(super) struct Activity(Mutex<State>);
 struct State {
     /// Requests whose response is not complete.
     open: usize,
-    /// Requests so far.
+    /// Returns the number of requests so far.
     requests: u64,
     /// End of the last response, or the accept.
     idle_since: Instant,
@@ -60,7 +60,7 @@ impl Activity {
         Busy(Arc::clone(self))
     }
 
-    /// Requests so far.
+    /// Returns the number of requests so far.
     fn requests(&self) -> u64 {
         self.with(|state| state.requests)
     }

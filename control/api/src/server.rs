@@ -205,7 +205,8 @@ pub(super) fn bind(path: &Path, mode: SocketMode) -> Result<UnixListener, Server
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-        // Set on the descriptor: at the path, a link could have replaced the socket.
+        // The mode is set before bind: afterwards a link could have replaced the socket at its
+        // path.
         rustix::net::bind(&socket, &address)?;
         Ok(socket)
     };

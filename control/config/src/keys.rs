@@ -99,7 +99,8 @@ macro_rules! section {
                 keys
             }
 
-            /// Names of the keys whose values differ: of those that a reload applies, or of the others.
+            /// Returns the names of differing keys: only keys that a reload applies, or only the
+            /// others.
             #[allow(dead_code, reason = "some sections are compared as a whole")]
             pub(crate) fn differences(&self, other: &Self, reload: bool) -> Vec<&'static str> {
                 let mut names = Vec::new();

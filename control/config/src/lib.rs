@@ -166,7 +166,8 @@ impl Config {
         }
     }
 
-    /// Names of the keys of `[[interface]]` that a reload applies, and that differ in an interface that both have.
+    /// Returns the names of `[[interface]]` keys that a reload applies and that differ in a common
+    /// interface.
     fn interface_differences(&self, new: &Config) -> Vec<&'static str> {
         let find = |name: &str| new.interfaces.iter().find(|other| other.name == name);
         let mut both = self.interfaces.iter().filter_map(|own| Some((own, find(&own.name)?)));

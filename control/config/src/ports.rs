@@ -59,7 +59,7 @@ pub(super) mod key {
     }}
 }
 
-/// Names of the keys that only some kinds have.
+/// Returns the names of the keys that apply to some kinds only.
 fn keys_of_kinds() -> Vec<&'static str> {
     key::keys_of().into_iter().map(|key| key.name).chain(["impair"]).collect()
 }

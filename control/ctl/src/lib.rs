@@ -562,7 +562,7 @@ fn send(command: Send, client: &Client, output: &mut Output<'_>) -> Result<(), F
     if sent.confirmed { Ok(()) } else { Err(Failure::unconfirmed(sent.bytes)) }
 }
 
-/// Bytes as hexadecimal digits, or as text if they are printable.
+/// Formats bytes as text if they are printable, else as hexadecimal digits.
 fn printable(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if text.chars().all(|c| !c.is_control() || c == '\n' || c == '\t') => text.into(),

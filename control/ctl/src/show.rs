@@ -37,7 +37,7 @@ pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     trim(&table.to_string())
 }
 
-/// Names left, values right.
+/// Returns a table with names on the left and values on the right.
 fn pairs(rows: impl IntoIterator<Item = (String, String)>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);

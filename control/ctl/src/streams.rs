@@ -126,7 +126,8 @@ impl Column {
     }
 }
 
-/// Bytes that the peer has placed here, in order or not; none while its worker does not know the stream.
+/// Returns the bytes that the peer placed here, in order or out of order; `None` until the worker
+/// reports the stream.
 pub(super) fn placed(stream: &StreamInfo) -> Option<u64> {
     let part = |name| stream.counters.get(name).copied();
     Some(part("placed_in_order_bytes")? + part("placed_out_of_order_bytes")?)

@@ -1,5 +1,5 @@
-//! The cores of pinned workers: whether they exist, are isolated, and are shared with another
-//! worker.
+//! The cores of pinned workers: whether they are usable, are isolated, and share a physical core
+//! with another worker.
 
 use std::collections::BTreeSet;
 

@@ -88,7 +88,7 @@ fn clash(a: SocketAddr, b: SocketAddr) -> bool {
     a.port() == b.port() && (x == y || covers(x, y) || covers(y, x))
 }
 
-/// Addresses on which some program of this network namespace listens.
+/// Returns the addresses on which programs of this network namespace listen.
 fn listening(host: &Host) -> Result<Vec<SocketAddr>, Unknown> {
     let mut all = Vec::new();
     // The second is not there in kernels without IPv6.

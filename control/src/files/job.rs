@@ -91,7 +91,7 @@ impl<M: RegionMemory> Job<M> {
         done
     }
 
-    /// Opens the file again where its name leads elsewhere: a region's bytes are all missing there.
+    /// Opens the file again if its name leads elsewhere. A region is then written as a whole.
     fn follow(&mut self, done: &mut Done) -> io::Result<()> {
         if let Some(directories) = &self.directories
             && self.place.follow(directories, self.unsynced)?
@@ -102,8 +102,8 @@ impl<M: RegionMemory> Job<M> {
         Ok(())
     }
 
-    /// Writes ranges, then messages. A range that fails half-way stays whole; a message is cut off the
-    /// file again.
+    /// Writes ranges, then messages. After a partial write a range remains to be written as a
+    /// whole, and a message is truncated from the file.
     fn write(&mut self, done: &mut Done, buffer: &mut Vec<u8>, step: &dyn Fn()) -> io::Result<()> {
         if let Some(memory) = &self.memory {
             while let Some(&(start, len)) = self.ranges.last() {

@@ -71,8 +71,8 @@ struct Held {
     _reserved: Option<reserved::Reserved>,
 }
 
-/// Makes the TAPs of a configuration, whose ports have these link-layer addresses. To be called while the process has its
-/// capabilities and may make sockets.
+/// Creates the TAPs of a configuration, whose ports have these link-layer addresses. Must be called while the process has
+/// its capabilities and may create sockets.
 ///
 /// # Errors
 /// One sentence for the operator: the request that the kernel refused.

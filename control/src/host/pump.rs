@@ -41,7 +41,7 @@ pub(super) fn run(name: &str, device: &impl Device, mut end: HostEnd) {
     }
 }
 
-/// Returns whether there was anything.
+/// Moves frames of the workers to the kernel and returns whether there were any.
 fn to_kernel(device: &impl Device, end: &mut HostEnd) -> bool {
     for n in 0..ROUND {
         let Some(frame) = end.take() else { return n > 0 };

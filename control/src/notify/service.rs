@@ -14,7 +14,8 @@ use base::plural::counted;
 
 /// Time between two lines that differ in numbers only.
 pub const STATUS_EVERY: Duration = Duration::from_secs(1);
-/// Messages that wait while the manager's socket is full; the oldest go first.
+/// Most messages queued while the manager's socket is full, sent in order; further ones are
+/// dropped.
 const WAITING: usize = 16;
 
 /// The life-cycle stage of an appliance.

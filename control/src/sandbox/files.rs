@@ -157,7 +157,8 @@ fn list(configs: &[Config]) -> BTreeMap<PathBuf, May> {
     list
 }
 
-/// Directories whose files a configuration reads and writes: of sockets, regions, queues, captures and the audit file.
+/// Returns the directories whose files a configuration reads and writes: of sockets, regions,
+/// queues, captures and the audit file.
 fn written(config: &Config) -> Vec<PathBuf> {
     let mut files = vec![config.management.socket.clone()];
     files.extend(config.management.audit.file.clone());

@@ -273,7 +273,7 @@ impl Perftest {
         }
     }
 
-    /// Starts the silence timer, unless the client reads or has sent already.
+    /// Stops the silence timer if the client reads or has sent already.
     fn wait_for_silence(&mut self, stream: StreamId) {
         let Some(control) = self.control_of(stream) else { return };
         let data = control.data;

@@ -180,19 +180,19 @@ pub struct AccessTally {
 }
 
 impl AccessTally {
-    /// Calls that were refused, by the role of the caller.
+    /// Returns the number of refused calls by the caller's role.
     pub fn refused(&self) -> Counters {
         let roles = [None, Some(Role::View), Some(Role::Operate)];
         let counts = self.refused.iter().map(|count| count.load(Ordering::Relaxed));
         roles.map(|role| word(role).to_owned()).into_iter().zip(counts).collect()
     }
 
-    /// Lines that the audit file should have and does not have.
+    /// Returns the number of lines that the audit file lacks after a full queue or a failed write.
     pub fn lines_lost(&self) -> u64 {
         self.lines_lost.load(Ordering::Relaxed)
     }
 
-    /// Calls without effect that the audit has no line of, only their number.
+    /// Returns the number of calls without effect that the audit only counts.
     pub fn lines_left_out(&self) -> u64 {
         self.lines_left_out.load(Ordering::Relaxed)
     }

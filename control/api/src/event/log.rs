@@ -168,8 +168,8 @@ impl Inner {
         page
     }
 
-    /// Events after `from` and up to `to` that were overwritten, of some rings; exact, if no other ring has lost any
-    /// there, else the most that it can be.
+    /// Returns the number of overwritten events after `from` and up to `to` in some rings. Exact if
+    /// no other ring lost events in that range, else an upper bound.
     fn lost(&self, (from, to): (u64, u64), wanted: impl Iterator<Item = Ring>) -> u64 {
         let kept = self.rings.iter().map(|ring| ring.count(from, to)).sum::<u64>();
         let of_all = (to - from).saturating_sub(kept);

@@ -15,10 +15,10 @@ pub fn effective(status: &str) -> Result<Capabilities, String> {
     })
 }
 
-/// Bytes that may be locked at most (the soft limit), of the text of `/proc/self/limits`; `None` for no limit.
+/// Returns the soft limit of locked memory in bytes, from the text of `/proc/self/limits`; `None` for no limit.
 ///
 /// # Errors
-/// A sentence: the text does not have it.
+/// A sentence: the text lacks it.
 pub fn locked_memory(limits: &str) -> Result<Option<u64>, String> {
     limit(limits, "Max locked memory", 0)
         .ok_or_else(|| "/proc/self/limits has no number for locked memory".into())

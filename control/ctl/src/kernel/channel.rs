@@ -202,7 +202,7 @@ impl Channel {
         self.operation.as_ref().is_some_and(|op| may_send(self.initiator, op))
     }
 
-    /// Messages that the kernel does not have whole.
+    /// Returns the number of messages that are not completely passed to the kernel.
     pub(super) fn outstanding(&self) -> usize {
         self.operation.as_ref().map_or(0, |op| op.stream.outstanding())
     }

@@ -101,7 +101,7 @@ pub(crate) fn ipsec_counters(stats: &Stats) -> Counters {
     sums
 }
 
-/// Names and values.
+/// Returns a table of names and values.
 pub(crate) fn named_counters(counters: &Counters) -> String {
     pairs(counters.iter().map(|(name, value)| (name.clone(), value.to_string())))
 }

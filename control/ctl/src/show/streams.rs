@@ -120,7 +120,7 @@ pub(crate) fn time(us: u64) -> String {
     }
 }
 
-/// Bytes per second, as bits.
+/// Formats a rate in bytes per second as bit/s.
 pub(crate) fn rate(bytes: u64) -> String {
     let bits = bytes as f64 * 8.0;
     match bits {

@@ -92,7 +92,7 @@ fn total(ports: &[PortInfo], name: &str) -> u64 {
     ports.iter().filter_map(|port| port.counters.get(name)).sum()
 }
 
-/// Frames that workers and ports dropped.
+/// Returns the number of frames that workers and ports dropped.
 fn drops(stats: &Stats) -> u64 {
     let workers: u64 = stats.workers.iter().flat_map(|worker| worker.drops.values()).sum();
     let ports = stats.ports.iter();

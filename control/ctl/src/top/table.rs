@@ -50,7 +50,7 @@ impl Cell {
         Self::number(value.map(|value| value as f64), &text)
     }
 
-    /// Things per second.
+    /// Returns the cell of a rate per second.
     pub(super) fn per_second(value: Option<f64>) -> Self {
         Self::number(value, &format!("{:.0}", value.unwrap_or_default()))
     }
@@ -77,7 +77,7 @@ impl Cell {
     }
 }
 
-/// Bytes per second, as bits.
+/// Formats a rate in bytes per second as bit/s.
 pub(super) fn bits(rate: f64) -> String {
     if rate < 0.5 { "0 bit/s".into() } else { show::rate(rate as u64) }
 }
@@ -137,7 +137,7 @@ impl Table {
         });
     }
 
-    /// Characters that each column needs, with a mark of the order behind its title.
+    /// Returns the width of each column in characters, including the order mark behind its title.
     pub(super) fn widths(&self) -> Vec<usize> {
         let column = |(i, head): (usize, &Head)| {
             let cells = self.rows.iter().filter_map(|row| row.cells.get(i));

@@ -1,7 +1,7 @@
-//! File descriptors: the process's limit, and how many its configuration may take.
+//! File descriptors: the limit of the process, and the number that its configuration may use.
 //!
-//! Each server bounds its connections. These bounds keep descriptors free for the rest only if the limit of the process is larger
-//! than their sum.
+//! Each server bounds its connections. Descriptors remain for the other users only if the limit of
+//! the process exceeds the sum of these bounds.
 
 use std::sync::OnceLock;
 
@@ -17,7 +17,7 @@ const PROCESS: usize = 64;
 const APPLIANCE: usize = 128;
 /// Devices and control descriptors of a port.
 const PORT: usize = 16;
-/// Of a port, for each of its workers.
+/// Descriptors of a port for each of its workers.
 const QUEUE: usize = 8;
 /// Event descriptors of a worker.
 const WORKER: usize = 8;
@@ -26,7 +26,7 @@ const REGION: usize = 3;
 /// A queue's file.
 const QUEUE_FILE: usize = 1;
 
-/// The sentence of [`raise_limit`].
+/// The warning of [`raise_limit`], one sentence.
 static SHORTAGE: OnceLock<String> = OnceLock::new();
 
 /// Returns how many descriptors these appliances of one process may take.
@@ -43,7 +43,8 @@ pub(crate) fn needed(configs: &[Config]) -> u64 {
     (PROCESS + configs.iter().map(of).sum::<usize>()) as u64
 }
 
-/// Raises the process's soft limit to its hard limit. The log, and the notes of the appliances, say if that is too small for them.
+/// Raises the process's soft limit to its hard limit. If that is too small, the log and the notes
+/// of the appliances report it.
 pub fn raise_limit(configs: &[Config]) {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -65,7 +66,7 @@ pub(crate) fn shortage() -> Option<&'static str> {
     SHORTAGE.get().map(String::as_str)
 }
 
-/// `limit`: `None` for no limit.
+/// Returns the warning about a limit below the need. `limit`: `None` for no limit.
 fn shortage_of(limit: Option<u64>, needed: u64) -> Option<String> {
     let limit = limit.filter(|limit| *limit < needed)?;
     Some(format!(

@@ -1,12 +1,12 @@
-//! DPDK's runtime directory, in which it makes the socket of its telemetry. For a user without a directory of its own that is
-//! `/tmp/dpdk`, a name which any user of the host can take first.
+//! DPDK's runtime directory, which holds its telemetry socket. The default of an unprivileged user
+//! is `/tmp/dpdk`, a name that any user of the host can create first.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-/// Its path, as DPDK chooses it.
+/// Returns the path as DPDK chooses it.
 pub(crate) fn directory() -> PathBuf {
     choose(rustix::process::geteuid().is_root(), |name| std::env::var_os(name))
 }
@@ -42,7 +42,7 @@ pub(crate) fn make(directory: &Path) -> Result<(), String> {
     }
 }
 
-/// Why a directory is another user's, seen from the user `own`.
+/// Returns why user `own` must not trust a directory, if another user can write to it.
 fn why_foreign(found: &std::fs::Metadata, own: u32) -> Option<String> {
     if !found.is_dir() {
         Some("is not a directory".into())

@@ -1,6 +1,8 @@
-//! The appliance: its control thread, and what it has of threads, files and privileges besides the data plane.
+//! The control side of the appliance: its control thread, and its threads, files and privileges
+//! outside of the data plane.
 //!
-//! Configuration and management API are crates below this one (`config`, `api`); the programs `ddpd` and `ddpctl` are above.
+//! Configuration and management API are crates below this one (`config`, `api`); the programs
+//! `ddpd` and `ddpctl` are above.
 #![forbid(unsafe_code)]
 
 pub mod appliance;

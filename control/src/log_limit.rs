@@ -1,8 +1,9 @@
-//! The log's limit: many lines are caused by what peers and local programs do, and a peer can do it at any rate.
+//! The rate limit of the log. Peers and local programs cause many of its lines, a peer at any rate.
 //!
-//! It is one for all of the process and needs nothing of the place that writes a line: each place (a `tracing` callsite)
-//! writes at most [`LINES_PER_SECOND`] in a second. The rest is counted, and once a second one line says how many there were
-//! and where most of them come from. What a line would have said is in the events and counters all the same.
+//! One limit holds for the whole process, without code at the places that write. Each place (a
+//! `tracing` callsite) writes at most [`LINES_PER_SECOND`] per second. Further lines are counted,
+//! and once a second one line reports their number and their most frequent source. Events and
+//! counters carry the same information without a limit.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,16 +18,16 @@ use tracing_subscriber::layer::Context;
 /// Lines of one place in a second; few enough for a disk, many enough for a start with many ports.
 pub const LINES_PER_SECOND: u32 = 50;
 
-/// How long suppressed lines are counted before one line reports them.
+/// Period between two reports of suppressed lines.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// The process's limit.
 static LIMIT: LazyLock<Limit> = LazyLock::new(|| Limit::new(LINES_PER_SECOND));
 
-/// What was counted, as a sum over all places.
+/// Suppressed lines of all places.
 static SUPPRESSED: AtomicU64 = AtomicU64::new(0);
 
-/// The layer of the log's subscriber that leaves lines out.
+/// The layer of the log's subscriber that suppresses lines.
 #[derive(Debug)]
 pub struct LogLimit;
 
@@ -36,12 +37,12 @@ impl<S: Subscriber> Layer<S> for LogLimit {
     }
 }
 
-/// Lines that were left out so far.
+/// Returns the number of suppressed lines so far.
 pub fn suppressed() -> u64 {
     SUPPRESSED.load(Ordering::Relaxed)
 }
 
-/// Writes the line about suppressed lines if it is due. Returns when the next one is, if any.
+/// Writes the line about suppressed lines if it is due. Returns the time of the next one, if any.
 pub fn report(now: Instant) -> Option<Instant> {
     if let Some(sentence) = LIMIT.sentence(now) {
         tracing::warn!("{sentence}");
@@ -70,7 +71,7 @@ struct Place {
     line: u32,
     since: Instant,
     written: u32,
-    /// Since the last report.
+    /// Lines suppressed since the last report.
     suppressed: u64,
 }
 
@@ -79,7 +80,8 @@ impl Limit {
         Limit { per_second, places: Mutex::default() }
     }
 
-    /// True when a line of this place may be written now; it is then counted.
+    /// Returns true if this place may write a line now, and counts the line as written or
+    /// suppressed.
     fn allows(&self, place: &'static Metadata<'static>, now: Instant) -> bool {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = places.places.entry(place.callsite()).or_insert_with(|| Place {
@@ -103,13 +105,13 @@ impl Limit {
         false
     }
 
-    /// When the next report is due.
+    /// Returns the time of the next report.
     fn due(&self) -> Option<Instant> {
         let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         places.since.map(|since| since + PERIOD)
     }
 
-    /// The report, if it is due.
+    /// Returns the report, if it is due.
     fn sentence(&self, now: Instant) -> Option<String> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let since = places.since?;
@@ -147,7 +149,7 @@ mod tests {
         }
     }
 
-    /// A limit of its own, at a time that stands still.
+    /// A private limit with a frozen clock.
     struct Frozen(std::sync::Arc<Limit>, Instant);
 
     impl<S: Subscriber> Layer<S> for Frozen {
@@ -156,7 +158,8 @@ mod tests {
         }
     }
 
-    /// What is written of so many lines of one place, and one of another, in a moment.
+    /// Writes `lines` lines of one place and one of another at the same instant, and returns the
+    /// output.
     fn write(limit: &std::sync::Arc<Limit>, now: Instant, lines: usize) -> usize {
         let written = Written::default();
         let sink = written.clone();
@@ -185,7 +188,7 @@ mod tests {
         let sentence = limit.sentence(later).expect("due");
         assert!(sentence.starts_with("980 log lines suppressed, 980 of them of "), "{sentence}");
         assert_eq!((limit.sentence(later + PERIOD), limit.due()), (None, None));
-        // The next second has its own.
+        // The next second has its own budget.
         assert_eq!(write(&limit, later, 5), 5);
         assert_eq!(write(&limit, later, 100), 15);
     }

@@ -1,5 +1,5 @@
-//! The process's log on standard error: what of it is written, and how. The filter can be changed while it runs; with
-//! several appliances in one process it is one for all.
+//! The log of the process on standard error: its filter and its format. The filter can be changed
+//! at run time. All appliances of a process share it.
 
 use std::sync::OnceLock;
 
@@ -12,13 +12,13 @@ use crate::log_limit::LogLimit;
 use config::LogFormat;
 use standard::has_colours;
 
-/// The filter of the log that was started.
+/// The filter of the running log.
 static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 
 /// Starts the log.
 ///
 /// # Errors
-/// The filter is none, journald is not there, or there is a log already: one sentence.
+/// One sentence: the filter is invalid, journald is missing, or a log has been started already.
 pub fn start(filter: &str, format: LogFormat) -> Result<(), String> {
     let (filter, handle) = reload::Layer::new(parse(filter)?);
     let lines = || fmt::layer().with_writer(std::io::stderr).with_target(false);

@@ -10,7 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 pub struct Waker(Arc<OwnedFd>);
 
 impl Waker {
-    /// A waker without a waiting thread.
+    /// Creates a waker without a waiting thread.
     ///
     /// # Errors
     /// The system has no descriptor left.
@@ -21,11 +21,11 @@ impl Waker {
 
     /// Wakes the thread.
     pub fn wake(&self) {
-        // It can only fail when the counter is at its maximum: then the thread is awake anyway.
+        // The write fails only if the counter is at its maximum: then the thread is awake anyway.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 
-    /// Clears what [`wake`](Self::wake) set.
+    /// Clears the notification of [`wake`](Self::wake).
     pub(crate) fn reset(&self) {
         // AGAIN: it was not set.
         let _ = rustix::io::read(&*self.0, &mut [0; 8]);
@@ -33,7 +33,7 @@ impl Waker {
 }
 
 impl AsFd for Waker {
-    /// Readable while the thread is to wake.
+    /// Returns the descriptor to poll, readable after a wake-up.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -1,7 +1,8 @@
 //! Back-off of servers whose accept(2) fails, and their log line.
 //!
-//! A process without descriptors (`EMFILE`), or a host without (`ENFILE`), leaves the connection in the listener's queue: the
-//! listener stays readable. A server that waited for it to be readable would spin. All servers of the process use this.
+//! If the process (`EMFILE`) or the host (`ENFILE`) has no descriptor left, the connection remains
+//! in the listener's queue and the listener stays readable. A server that polls it for reading
+//! would spin. All servers of the process use this back-off.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -46,7 +47,7 @@ impl Backoff {
         self.until
     }
 
-    /// Accept failures that concern the server, so far.
+    /// Returns the number of accept failures that concern the server.
     pub fn failures(&self) -> u64 {
         self.failures
     }
@@ -79,7 +80,8 @@ impl Backoff {
     }
 }
 
-/// accept(2) passes errors of the connection that it took from the queue, and may be interrupted.
+/// Returns true for errors of a single connection, which accept(2) passes on from the queue, and
+/// for interruptions.
 fn concerns_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted | WouldBlock)

@@ -1,4 +1,4 @@
-//! The state that handlers share, and what they extract from a request: JSON body, query, and name in the path.
+//! The state that handlers share, and their extractors: JSON body, query, and name in the path.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl App {
         Self { requester, events, body_limit, closing }
     }
 
-    /// True when the server ends.
+    /// Returns a receiver that is true when the server ends.
     pub(crate) fn closing(&self) -> watch::Receiver<bool> {
         self.closing.clone()
     }
@@ -43,7 +43,7 @@ impl App {
         self.requester.call(request).await
     }
 
-    /// Asks, and answers with this status if all is well.
+    /// Sends a request to the control thread and returns the reply with this status.
     pub(crate) async fn answer(
         &self,
         status: StatusCode,
@@ -68,7 +68,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// A JSON body within the limit, whatever its content type says.
+/// A JSON body within the limit, regardless of its content type.
 pub(crate) struct Json<T>(pub(crate) T);
 
 impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
@@ -120,7 +120,7 @@ impl<T: DeserializeOwned> FromRequestParts<App> for Params<T> {
     }
 }
 
-/// The part of the path that names something.
+/// The part of the path that names an object.
 pub(crate) struct Name<T>(pub(crate) T);
 
 impl<T: std::str::FromStr> FromRequestParts<App> for Name<T> {

@@ -1,4 +1,4 @@
-//! Captures of a port: what is asked for, and the body that does not end by itself.
+//! Captures of a port: the request, and the endless body of its answer.
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -35,9 +35,9 @@ pub struct CaptureSpec {
 }
 
 impl CaptureSpec {
-    /// What [`CaptureSpec::limit`] may be.
+    /// Range of [`CaptureSpec::limit`].
     pub const LIMITS: std::ops::RangeInclusive<u64> = 4096..=1 << 40;
-    /// What [`CaptureSpec::snap`] may be.
+    /// Range of [`CaptureSpec::snap`].
     pub const SNAPS: std::ops::RangeInclusive<u32> = 1..=65_535;
 }
 
@@ -47,23 +47,23 @@ impl Default for CaptureSpec {
     }
 }
 
-/// Where the parts of the file go. The client is gone when it is closed.
+/// The queue of the file's parts. Closed when the client disconnects.
 #[derive(Clone, Debug)]
 pub struct CaptureSink(mpsc::Sender<Vec<u8>>);
 
 impl CaptureSink {
-    /// A sink, and the end at which the parts come out.
+    /// Creates a sink and the receiver of its parts.
     pub fn pair() -> (CaptureSink, mpsc::Receiver<Vec<u8>>) {
         let (sender, receiver) = mpsc::channel(DEPTH);
         (CaptureSink(sender), receiver)
     }
 
-    /// Waits for room. False: the client is gone.
+    /// Waits for room and sends a part. Returns false if the client has disconnected.
     pub fn send(&self, part: Vec<u8>) -> bool {
         self.0.blocking_send(part).is_ok()
     }
 
-    /// The client is gone.
+    /// Returns true if the client has disconnected.
     pub fn is_closed(&self) -> bool {
         self.0.is_closed()
     }
@@ -90,7 +90,7 @@ pub(super) async fn end(State(app): State<App>, Name(port): Name<String>) -> Ans
     app.ok(Request::EndCapture { port }).await
 }
 
-/// Parts as they come, until there are no more or the server ends.
+/// Returns a body of the parts as they arrive, until the last one or the server's end.
 fn body(parts: mpsc::Receiver<Vec<u8>>, closing: watch::Receiver<bool>) -> Response {
     let parts = stream::unfold((parts, closing), |(mut parts, mut closing)| async move {
         let part = tokio::select! {

@@ -1,7 +1,7 @@
 //! The queue between the API's thread and the control thread.
 //!
-//! Bounded: when the control thread does not keep up, requests are refused and not piled up. The
-//! control thread waits on [`Inbox::fd`] among its other descriptors.
+//! The queue is bounded: if the control thread cannot keep up, requests are refused instead of
+//! queued. The control thread polls [`Inbox::fd`] among its other descriptors.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use super::{ApiError, Reply, Request};
 /// Requests that may wait for the control thread.
 const DEPTH: usize = 256;
 
-/// A request and where its answer goes.
+/// A request and the channel of its answer.
 #[derive(Debug)]
 pub struct Call {
-    /// What is asked.
+    /// The request.
     pub request: Request,
-    /// Where the answer goes. It may be kept and used later (`connect` answers when the stream
-    /// stands); dropped without an answer, the client gets an error.
+    /// Channel of the answer. It may be kept for later (`connect` answers when the stream is
+    /// established). If it is dropped without an answer, the client gets an error.
     pub answer: Answer,
 }
 
@@ -30,31 +30,31 @@ pub struct Call {
 pub struct Answer(oneshot::Sender<Result<Reply, ApiError>>);
 
 impl Answer {
-    /// An answer and the end at which it arrives, for a request that does not pass the queue.
+    /// Creates an answer and its receiver, for a request that bypasses the queue.
     pub fn pair() -> (Answer, oneshot::Receiver<Result<Reply, ApiError>>) {
         let (sender, receiver) = oneshot::channel();
         (Answer(sender), receiver)
     }
 
-    /// Gives the answer. A client that has gone away is no error.
+    /// Sends the answer. A client that has disconnected is not an error.
     pub fn send(self, result: Result<Reply, ApiError>) {
-        // The receiver is gone when the client hung up.
+        // The receiver is dropped when the client disconnects.
         drop(self.0.send(result));
     }
 
-    /// The client has hung up: a long operation may be given up.
+    /// Returns true if the client has disconnected: a long operation may be cancelled.
     pub fn is_abandoned(&self) -> bool {
         self.0.is_closed()
     }
 }
 
-/// Why there is no answer from the control thread.
+/// The reason why the control thread sends no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// Its queue is full.
+    /// The queue of the control thread is full.
     #[error("the appliance is busy: too many requests wait, try again")]
     Busy,
-    /// It has stopped, or dropped the request.
+    /// The control thread has stopped, or dropped the request.
     #[error("the appliance is shutting down")]
     Stopped,
 }
@@ -79,7 +79,7 @@ pub struct Inbox {
     wake: Arc<OwnedFd>,
 }
 
-/// A queue of requests.
+/// Creates a queue of requests.
 pub fn channel() -> std::io::Result<(Requester, Inbox)> {
     let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
     let (sender, receiver) = sync_channel(DEPTH);
@@ -111,12 +111,12 @@ impl Requester {
 }
 
 impl Inbox {
-    /// Readable when there may be requests.
+    /// Returns the descriptor to poll, readable if there may be requests.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// The next request, if there is one. Take all of them before waiting on [`Inbox::fd`] again.
+    /// Returns the next request, if any. All must be taken before polling [`Inbox::fd`] again.
     pub fn try_recv(&self) -> Option<Call> {
         if let Ok(call) = self.receiver.try_recv() {
             return Some(call);

@@ -26,13 +26,13 @@ const PART: usize = 256 << 10;
 const JSON: &str = "application/json";
 const OCTETS: &str = "application/octet-stream";
 
-/// Of a request.
+/// The body of a request.
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// How soon a wish to end a capture is noticed, and a full queue is tried again.
+/// Interval for checking the stop request of a capture, and for retrying a full queue.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long a full queue of the appliance's socket is waited for.
+/// Longest wait for a full queue of the appliance's socket.
 const QUEUE: Duration = Duration::from_secs(10);
 
 /// A client of one appliance.
@@ -40,26 +40,27 @@ const QUEUE: Duration = Duration::from_secs(10);
 pub struct Client {
     socket: PathBuf,
     runtime: tokio::runtime::Runtime,
-    /// How long the appliance may be silent; without it, for ever.
+    /// Longest silence of the appliance; `None` for no limit.
     timeout: Option<Duration>,
-    /// When all of its requests must be done.
+    /// Deadline for all requests.
     limit: Option<Limit>,
 }
 
-/// A bound on a whole command.
+/// A deadline for a whole command.
 #[derive(Clone, Copy, Debug)]
 struct Limit {
     within: Duration,
     at: Instant,
 }
 
-/// How much longer the answer of an appliance is waited for that keeps to the same bound itself: it says what was awaited.
+/// Additional wait for the answer of an appliance that observes the same deadline: its answer names
+/// the pending step.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// How long an appliance may take to show that it answers at all, when the command's time is over.
+/// Longest wait for a sign of life of the appliance, after the command's deadline.
 const PROBE: Duration = Duration::from_millis(500);
 
-/// Why there is no answer, or a negative one.
+/// The reason for a missing or negative answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No server answers at the socket.
@@ -70,7 +71,7 @@ pub enum ClientError {
         /// Why.
         source: io::Error,
     },
-    /// The socket takes connections and nothing answers.
+    /// The socket accepts connections, but no answer arrives.
     #[error(
         "the appliance at {} does not answer: nothing came for {}; is ddpd stopped (state T of ps)? A longer \
          wait: --timeout",
@@ -80,10 +81,10 @@ pub enum ClientError {
     Silent {
         /// The socket.
         socket: PathBuf,
-        /// How long was waited.
+        /// The time-out.
         timeout: Duration,
     },
-    /// The time for the whole command is over.
+    /// The deadline of the whole command passed.
     #[error("not done within {}: the appliance answers, and may go on with it", base::plural::seconds(*within))]
     Late {
         /// The time.
@@ -92,10 +93,10 @@ pub enum ClientError {
     /// The appliance refuses.
     #[error("{0}")]
     Refused(#[from] ApiError),
-    /// The request has what JSON cannot carry.
+    /// JSON cannot carry the request.
     #[error("the request cannot be written as JSON: {0}")]
     Request(#[from] serde_json::Error),
-    /// The connection broke, or what answers is no appliance.
+    /// The connection broke, or the server is not an appliance.
     #[error("the appliance's answer cannot be parsed: {0}")]
     Protocol(String),
 }
@@ -113,29 +114,30 @@ fn hint(error: &io::Error) -> &'static str {
 }
 
 impl Client {
-    /// Where the appliance answers.
+    /// Returns the path of the appliance's socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// A client of the appliance at `socket`. Nothing is opened yet.
+    /// Creates a client of the appliance at `socket`. Nothing is opened yet.
     pub fn new(socket: &Path) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         Ok(Self { socket: socket.to_owned(), runtime, timeout: None, limit: None })
     }
 
-    /// Gives up when the appliance is silent for so long. A request that takes longer is waited for while the
-    /// appliance answers others: whether it does is found out each time that this passes.
+    /// Sets the longest silence of the appliance. A request that takes longer goes on while the
+    /// appliance answers others, which is checked each time that this time passes.
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
     }
 
-    /// Gives up when all requests together have taken this time, from now on.
+    /// Sets a deadline for all requests together, this time from now.
     pub fn with_limit(self, within: Duration) -> Self {
         Self { limit: Some(Limit { within, at: Instant::now() + within }), ..self }
     }
 
-    /// Time that is left for an operation of the appliance, if there is a limit: at least a microsecond.
+    /// Returns the time left for an operation of the appliance, if there is a deadline: at least a
+    /// microsecond.
     pub fn left(&self) -> Option<Duration> {
         let left = self.limit?.at.saturating_duration_since(Instant::now());
         Some(left.max(Duration::from_micros(1)))
@@ -151,17 +153,17 @@ impl Client {
         }
     }
 
-    /// GET.
+    /// Sends GET and returns the JSON answer.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.call(Method::GET, path, None)
     }
 
-    /// DELETE.
+    /// Sends DELETE and returns the JSON answer.
     pub fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.call(Method::DELETE, path, None)
     }
 
-    /// POST with a JSON body.
+    /// Sends POST with a JSON body and returns the JSON answer.
     pub fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -171,8 +173,8 @@ impl Client {
         self.call(Method::POST, path, Some(body))
     }
 
-    /// POST of the bytes of a reader, as they come. A reader that fails breaks the body off. Returns when the appliance has answered,
-    /// which may be before the reader's end.
+    /// Sends POST with the bytes of a reader as they arrive. An error of the reader truncates the
+    /// body. Returns with the appliance's answer, possibly before the reader's end.
     pub fn upload(
         &self,
         path: &str,
@@ -184,18 +186,18 @@ impl Client {
         })
     }
 
-    /// GET of text.
+    /// Sends GET and returns text.
     pub fn text(&self, path: &str) -> Result<String, ClientError> {
         String::from_utf8(self.bytes(path)?).map_err(protocol)
     }
 
-    /// GET of bytes.
+    /// Sends GET and returns bytes.
     pub fn bytes(&self, path: &str) -> Result<Vec<u8>, ClientError> {
         let bytes = self.exchange(Method::GET, path, None)?;
         Ok(bytes.to_vec())
     }
 
-    /// GET of a body that does not end: calls `line` with each line until it returns false or the
+    /// Sends GET for an endless body: calls `line` with each line until it returns false or the
     /// appliance stops.
     pub fn follow(
         &self,
@@ -229,8 +231,8 @@ impl Client {
         })
     }
 
-    /// GET of a capture: calls `part` with each part until there are no more, or until it returns false. Once `stop` is
-    /// set, the appliance is asked to end the capture, and what is left of it still comes.
+    /// Requests a capture and calls `part` with each part, until the end or until it returns false.
+    /// Once `stop` is set, it requests the end of the capture and still receives the rest.
     pub fn capture(
         &self,
         (path, query): (&str, &str),
@@ -248,7 +250,7 @@ impl Client {
             loop {
                 if !stopped && stop.load(Ordering::Relaxed) {
                     stopped = true;
-                    // It may have ended by itself: then there is none to end.
+                    // The capture may have ended by itself: then there is none to end.
                     let ended = self.patient(self.send(Method::DELETE, path, None)).await??;
                     drop(collect(ended).await);
                 }
@@ -285,13 +287,13 @@ impl Client {
         }))?
     }
 
-    /// Waits while the appliance lives.
+    /// Awaits a result as long as the appliance answers.
     async fn patient<T>(&self, what: impl Future<Output = T>) -> Result<T, ClientError> {
         let Some(timeout) = self.timeout else { return Ok(what.await) };
         let mut what = std::pin::pin!(what);
         loop {
             self.check_limit()?;
-            // With a limit it is all that bounds the wait.
+            // With a deadline, only the deadline bounds the wait; the time-out of silence does not.
             let left = |limit: Limit| (limit.at + GRACE).saturating_duration_since(Instant::now());
             let (wait, patience) = match self.limit {
                 Some(limit) => (left(limit), PROBE),
@@ -304,7 +306,7 @@ impl Client {
                 let response = self.send(Method::GET, "/v1/status", None).await?;
                 collect(response).await
             };
-            // Any answer will do: a refusal is one, too.
+            // Any answer suffices, also a refusal.
             if tokio::time::timeout(patience, probe).await.is_err() {
                 return Err(ClientError::Silent { socket: self.socket.clone(), timeout });
             }
@@ -335,7 +337,7 @@ impl Client {
             .map_err(|source| ClientError::Unreachable { socket: self.socket.clone(), source })?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(protocol)?;
-        // Its errors also come out of the request and of the body.
+        // Errors of the connection also appear in the request and in the body.
         tokio::spawn(async move { drop(connection.await) });
         let mut request = hyper::Request::builder().method(method).uri(path).header("host", "ddpd");
         if !kind.is_empty() {
@@ -346,7 +348,7 @@ impl Client {
     }
 }
 
-/// Bytes of a reader, read on a thread of its own: a terminal may have none for long.
+/// Returns the bytes of a reader, read on a separate thread: a terminal may block for long.
 fn parts(
     reader: impl io::Read + Send + 'static,
 ) -> impl Stream<Item = io::Result<Frame<Bytes>>> + Send {
@@ -375,7 +377,7 @@ fn parts(
     })
 }
 
-/// Connects. While the server's queue of new connections is full, for [`QUEUE`] at most, tries again.
+/// Connects. Retries for [`QUEUE`] at most while the server's queue of new connections is full.
 async fn connect(socket: &Path) -> io::Result<UnixStream> {
     let end = Instant::now() + QUEUE;
     loop {
@@ -406,7 +408,7 @@ fn protocol(error: impl std::fmt::Display) -> ClientError {
     ClientError::Protocol(error.to_string())
 }
 
-/// One segment of a path: everything but letters, digits and `-._~` is escaped.
+/// Escapes one segment of a path: all bytes but letters, digits and `-._~`.
 pub fn path_segment(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

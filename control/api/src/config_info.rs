@@ -1,4 +1,4 @@
-//! The configuration that runs, as the API shows it, and what differs from its file.
+//! The running configuration as the API shows it, and its differences from the file.
 
 use std::path::PathBuf;
 

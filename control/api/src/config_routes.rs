@@ -52,7 +52,8 @@ pub(super) async fn save(State(app): State<App>, Json(save): Json<Save>) -> Answ
     Ok(axum::response::IntoResponse::into_response(axum::Json(saved)))
 }
 
-/// Where a configuration may be written: the file that runs, where the operator's links lead to, or below `files.paths`.
+/// Returns the directory in which a configuration may be written: that of the running file, its
+/// links resolved, or one below `files.paths`.
 fn parent(file: &Path, running: &Path, files: &Directories) -> Result<Parent, ApiError> {
     let real =
         |path: &Path| std::fs::canonicalize(path).or_else(|_| std::path::absolute(path)).ok();
@@ -87,7 +88,8 @@ mod tests {
     use super::*;
     use crate::ErrorKind;
 
-    /// Files may lie below `in`; `running.toml` beside it runs.
+    /// Saves `text`: files are allowed below `in`, and `running.toml` next to it is the running
+    /// file.
     fn save(dir: &Path, file: &Path, text: &str, overwrite: bool) -> Result<(), ApiError> {
         let files = Directories::listed(&[dir.join("in")]);
         write(file, &parent(file, &dir.join("running.toml"), &files)?, text, overwrite)

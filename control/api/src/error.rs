@@ -1,4 +1,4 @@
-//! Refusals: what goes wrong is a kind, which is the HTTP status, one sentence, and what to do where that is known.
+//! Refusals: a kind, which determines the HTTP status, one sentence, and a remedy if known.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -61,7 +61,7 @@ impl ErrorKind {
 }
 
 impl ErrorKind {
-    /// When it is answered.
+    /// Returns a description of the cases in which this error is returned.
     pub fn sentence(self) -> &'static str {
         match self {
             Self::BadRequest => "The body or the query is wrong",
@@ -81,30 +81,30 @@ impl ErrorKind {
 }
 
 impl ApiError {
-    /// A refusal of this kind with this sentence.
+    /// Creates a refusal of this kind with this sentence.
     pub fn new(error: ErrorKind, message: impl Into<String>) -> Self {
         Self { error, message: message.into(), hint: None }
     }
 
-    /// The same with what people can do.
+    /// Adds a remedy for the operator.
     #[must_use]
     pub fn with_hint(self, hint: Option<&str>) -> Self {
         Self { hint: hint.map(str::to_owned), ..self }
     }
 
-    /// 400.
+    /// Creates a refusal with status 400.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::BadRequest, message)
     }
-    /// 403.
+    /// Creates a refusal with status 403.
     pub fn forbidden(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Forbidden, message)
     }
-    /// 404.
+    /// Creates a refusal with status 404.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::NotFound, message)
     }
-    /// 409.
+    /// Creates a refusal with status 409.
     pub fn conflict(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Conflict, message)
     }

@@ -1,4 +1,4 @@
-//! A control thread that answers from a table, behind the real server.
+//! A fake control thread that answers from a table, behind the real server.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use config::beneath::Directories;
 
 pub const BODY_LIMIT: u64 = 4096;
 
-/// Every caller has the role `view`, whoever runs the test.
+/// Returns access rights under which every caller has the role `view`.
 pub fn only_viewers() -> Access {
     Access::only_viewers()
 }
@@ -38,7 +38,7 @@ impl Fake {
         Self::start_for(Access::owner_only())
     }
 
-    /// For these callers.
+    /// Starts a server with these access rights.
     pub fn start_for(access: Access) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("api.sock");
@@ -94,7 +94,7 @@ impl Fake {
         }
     }
 
-    /// What asks its control thread.
+    /// Returns a requester of its control thread.
     pub fn requester(&self) -> Requester {
         self.requester.clone()
     }
@@ -103,22 +103,22 @@ impl Fake {
         self.server.as_ref().unwrap().path()
     }
 
-    /// A directory for the test's files.
+    /// Returns a directory for the test's files.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The body of the last verb that reached the control thread.
+    /// Returns the body of the last verb that reached the control thread.
     pub fn last(&self) -> Value {
         self.seen.lock().unwrap().clone()
     }
 
-    /// A reload is answered when so many other requests have been.
+    /// Delays the answer to a reload until `others` more requests were answered.
     pub fn answer_reloads_after(&self, others: u64) {
         self.slow.store(others, Ordering::Relaxed);
     }
 
-    /// Requests that reached the control thread.
+    /// Returns the number of requests that reached the control thread.
     pub fn asked(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
     }
@@ -138,11 +138,11 @@ struct Control {
     asked: Arc<AtomicU64>,
     seen: Arc<Mutex<Value>>,
     regions: Vec<RegionInfo>,
-    /// Times that job 1 was asked for: it is done after a few.
+    /// Number of requests for job 1: it is done after a few.
     polls: u64,
 }
 
-/// The port of the peer that a new stream goes to.
+/// Returns the peer's port of a new stream.
 fn port_of(via: &Via) -> Option<u16> {
     match via {
         Via::Connect(connect) => Some(connect.remote.port()),

@@ -481,12 +481,12 @@ pub struct HistogramInfo {
 }
 
 impl HistogramInfo {
-    /// Of nanoseconds.
+    /// Converts counts of nanoseconds to a histogram of seconds.
     pub fn seconds(name: &str, help: &str, counts: &Counts) -> Self {
         Self::of(name, "seconds", help, counts, 1e9)
     }
 
-    /// Of frames.
+    /// Converts counts of frames to a histogram.
     pub fn frames(name: &str, help: &str, counts: &Counts) -> Self {
         Self::of(name, "frames", help, counts, 1.0)
     }
@@ -517,7 +517,7 @@ pub struct HandshakeInfo {
     pub count: u64,
 }
 
-/// Descriptors of counters, by whose they are.
+/// Descriptors of counters, by owner.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Described {
     /// Of workers.
@@ -680,7 +680,7 @@ pub enum JobState {
 }
 
 impl JobState {
-    /// Nothing changes any more.
+    /// Returns true if the state is final.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Done | Self::Failed | Self::Cancelled)
     }

@@ -1,10 +1,11 @@
-//! The bytes of a put that the client reads itself: the body of a request, through a pipe of the process to the job.
+//! Input of a put that the client reads itself: the body of a request, passed to the job through a
+//! pipe of the process.
 //!
 //! ```text
 //!  client ---- body ----> handler ----> pipe(2) ----> job
 //! ```
 //!
-//! The pipe has no name. A body that breaks off is not taken for its end: the job fails.
+//! The pipe has no name. A truncated body differs from a complete one: the job fails.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +21,7 @@ use tokio::net::unix::pipe::{self, Sender};
 use super::app::{Answer, App, Name};
 use super::{ApiError, ErrorKind, Request};
 
-/// The end of the pipe that the job reads.
+/// The reading end of the pipe, for the job.
 #[derive(Clone, Debug)]
 pub struct Input {
     file: Arc<File>,
@@ -28,12 +29,12 @@ pub struct Input {
 }
 
 impl Input {
-    /// The open pipe; nonblocking.
+    /// Returns the open pipe; nonblocking.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// True if all bytes were written. Asked after the pipe's end was read.
+    /// Returns true if all bytes were written. Valid after the end of the pipe was read.
     pub fn is_complete(&self) -> bool {
         self.complete.load(Ordering::Acquire)
     }
@@ -45,7 +46,8 @@ impl PartialEq for Input {
     }
 }
 
-/// The end of the pipe that the request's body goes to. Dropped before [`Feed::complete`], the input has broken off.
+/// The writing end of the pipe, for the request's body. A drop before [`Feed::complete`] marks the
+/// input as truncated.
 #[derive(Debug)]
 pub struct Feed {
     sender: Sender,
@@ -53,7 +55,7 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// Both ends of a pipe. Needs a runtime of tokio.
+    /// Creates both ends of a pipe. Requires a runtime of tokio.
     ///
     /// # Errors
     /// The process has no descriptors left.
@@ -72,13 +74,13 @@ impl Feed {
         self.sender.write_all(bytes).await
     }
 
-    /// The bytes written so far are all.
+    /// Marks the bytes written so far as the complete input.
     pub fn complete(self) {
         self.complete.store(true, Ordering::Release);
     }
 }
 
-/// `POST /v1/jobs/{id}/input`. Answers when the job has room for the last byte.
+/// Handles `POST /v1/jobs/{id}/input`. Answers when the job has room for the last byte.
 pub(super) async fn input(State(app): State<App>, Name(id): Name<u64>, body: Body) -> Answer {
     let failed = |error| ApiError::unavailable(format!("no pipe for the input: {error}"));
     let (feed, input) = Feed::pair().map_err(failed)?;

@@ -1,4 +1,5 @@
-//! What a handler reads, from its signature: the description of a call's parameters and body cannot differ from what is read.
+//! Inputs of handlers, derived from their signatures: the description of a call's parameters and
+//! body cannot differ from the code.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -10,23 +11,23 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use crate::access::Caller;
 use crate::app::{App, Json, Name, Params};
 
-/// Makes a schema; those that have a name go to the generator's definitions.
+/// Generates a schema; named ones are added to the generator's definitions.
 pub(crate) type Make = fn(&mut SchemaGenerator) -> Schema;
 
-/// What a call reads.
+/// The inputs of a call.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Inputs {
-    /// The part of the path that names something.
+    /// The part of the path that names an object.
     pub(crate) path: Option<Make>,
     /// An object with the parameters of the query.
     pub(crate) query: Option<Make>,
     /// The body.
     pub(crate) body: Option<Make>,
-    /// The body is bytes.
+    /// True if the body is raw bytes.
     pub(crate) bytes: bool,
 }
 
-/// A handler with what it reads.
+/// A handler with its inputs.
 pub(crate) struct Served {
     pub(crate) inputs: Inputs,
     pub(crate) answer: MethodRouter<App>,
@@ -48,7 +49,7 @@ methods! { get post delete }
 
 /// An argument of a handler.
 pub(crate) trait Part {
-    /// Adds what it reads.
+    /// Adds the inputs of this argument.
     fn describe(_: &mut Inputs) {}
 }
 
@@ -81,9 +82,9 @@ impl<T: JsonSchema> Part for Json<T> {
     }
 }
 
-/// A function of such arguments.
+/// A function with such arguments.
 pub(crate) trait Reads<P> {
-    /// What it reads.
+    /// Returns the inputs of the function.
     fn inputs() -> Inputs;
 }
 

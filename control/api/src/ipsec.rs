@@ -1,4 +1,4 @@
-//! What the API says of IPsec.
+//! IPsec in the API: SAs and policies.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

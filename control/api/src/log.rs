@@ -36,7 +36,7 @@ pub(super) async fn set(State(app): State<App>, Json(new): Json<NewFilter>) -> A
     app.ok(Request::SetLog(new.filter)).await
 }
 
-/// Writes a line about each request that changes something or is refused, and of others one for those who debug.
+/// Logs each request that changes state or is refused; other requests at level debug.
 pub(super) async fn requests(request: HttpRequest, next: Next) -> Response {
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let began = Instant::now();
@@ -53,7 +53,7 @@ pub(super) async fn requests(request: HttpRequest, next: Next) -> Response {
     response
 }
 
-/// Most characters of a reason in a line: what a client sent may be in it.
+/// Most characters of a reason in a line: it may contain the client's input.
 const SHOWN: usize = 500;
 
 fn shown(why: &str) -> String {

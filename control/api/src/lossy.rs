@@ -1,4 +1,5 @@
-//! Paths in answers. JSON is UTF-8: of a path that is not, each wrong sequence is U+FFFD. Requests take no such path.
+//! Paths in answers. JSON is UTF-8: in a path that is not, U+FFFD replaces each invalid sequence.
+//! Requests accept no such path.
 
 use std::path::Path;
 

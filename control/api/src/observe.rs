@@ -1,5 +1,5 @@
-//! The HTTP server for observers: metrics and health over TCP, and nothing else. It changes nothing and tells nothing that the
-//! metrics do not tell, so that it may listen where the management API must not.
+//! The HTTP server for observers: metrics and health over TCP only. It changes nothing and reveals
+//! nothing beyond the metrics, so that it may listen where the management API must not.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -29,7 +29,7 @@ const LIMITS: Limits = Limits {
     write: Duration::from_secs(10),
 };
 
-/// A control thread that has not answered for this long is taken for stuck.
+/// A control thread without an answer for this long counts as stuck.
 const ANSWER: Duration = Duration::from_secs(2);
 
 /// The running server. Dropped, it stops.
@@ -40,7 +40,7 @@ pub struct Observer {
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// There is no server at this address.
+/// The server cannot listen on this address.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "management.listen.address {address}: cannot be listened on: {source}; choose an address of this machine and a \
@@ -80,7 +80,7 @@ impl Observer {
         Ok(Observer { address, closing, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Returns the local address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -108,7 +108,7 @@ impl Door for tokio::net::TcpListener {
     fn peer(caller: &SocketAddr) -> Peer {
         let key = match caller.ip().to_canonical() {
             IpAddr::V4(address) => address.to_bits().into(),
-            // A host has its /64.
+            // An IPv6 host owns its /64.
             IpAddr::V6(address) => address.to_bits() >> 64 << 64,
         };
         Peer { key, privileged: false }
@@ -147,7 +147,7 @@ async fn scrape(State(requester): State<Requester>, headers: HeaderMap) -> Respo
         .unwrap_or_else(|error| unavailable(&format!("the metrics cannot be written: {error}")))
 }
 
-/// The control thread answers.
+/// Reports whether the control thread answers.
 async fn live(State(requester): State<Requester>) -> Response {
     match ask(&requester, Request::Status).await {
         Ok(_) => "ok\n".into_response(),
@@ -155,7 +155,7 @@ async fn live(State(requester): State<Requester>) -> Response {
     }
 }
 
-/// It takes new streams, on all of its ports.
+/// Reports whether the appliance accepts new streams on all of its ports.
 async fn ready(State(requester): State<Requester>) -> Response {
     match ask(&requester, Request::Status).await {
         Ok(Reply::Status(status)) if !status.unusable.is_empty() => {

@@ -1,7 +1,8 @@
-//! Places of a server's connections: how many there are, and which connection makes room for a new one.
+//! Bounds of a server's connections, and the choice of the connection that is closed for a new one.
 //!
-//! A client that connects and sends no request must not keep others out. When the places are taken, the connection that has waited
-//! longest without a request is closed for the new one. If all of them have requests, the new one is refused.
+//! A client that connects and sends no request must not lock out others. At the bound, the
+//! connection that has been idle longest is closed for the new one. If all of them have requests,
+//! the new one is refused.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -13,7 +14,7 @@ use std::time::Instant;
 pub(super) struct Bounds {
     /// Connections in total.
     pub(super) total: usize,
-    /// Of `total`, those that only privileged peers may take.
+    /// Connections of `total` that are reserved for privileged peers.
     pub(super) reserved: usize,
     /// Connections of one peer that is not privileged.
     pub(super) per_peer: usize,
@@ -22,13 +23,13 @@ pub(super) struct Bounds {
 /// Identity of a peer for [`Bounds::per_peer`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Peer {
-    /// A user, or the prefix of an address.
+    /// User id, or address prefix.
     pub(super) key: u128,
-    /// Only [`Bounds::total`] bounds its connections.
+    /// True if only [`Bounds::total`] bounds its connections.
     pub(super) privileged: bool,
 }
 
-/// Whether a connection has requests, and since when it has none.
+/// Open requests of a connection, or the time since which it has been idle.
 #[derive(Debug)]
 pub(super) struct Activity(Mutex<State>);
 
@@ -36,13 +37,13 @@ pub(super) struct Activity(Mutex<State>);
 struct State {
     /// Requests whose response is not complete.
     open: usize,
-    /// Requests so far.
+    /// Returns the number of requests so far.
     requests: u64,
     /// End of the last response, or the accept.
     idle_since: Instant,
 }
 
-/// A request until its response is complete.
+/// An open request. Its drop marks the response as complete.
 #[derive(Debug)]
 pub(super) struct Busy(Arc<Activity>);
 
@@ -59,7 +60,7 @@ impl Activity {
         Busy(Arc::clone(self))
     }
 
-    /// Requests so far.
+    /// Returns the number of requests so far.
     fn requests(&self) -> u64 {
         self.with(|state| state.requests)
     }
@@ -83,7 +84,7 @@ impl Drop for Busy {
     }
 }
 
-/// The connections of a server: by an identifier each, with a handle by which they are closed.
+/// The connections of a server by identifier, each with a handle to close it.
 #[derive(Debug)]
 pub(super) struct Places<I, H> {
     bounds: Bounds,
@@ -97,7 +98,7 @@ struct Place<H> {
     handle: H,
 }
 
-/// Whether a peer's connections count for a bound.
+/// Returns whether a peer's connections count towards a bound.
 type Counts<'c> = &'c dyn Fn(&Peer) -> bool;
 
 /// Result of [`Places::make_room`].

@@ -1,12 +1,12 @@
-//! Why a stream is refused, as the private data of the reject carry it: UTF-8 text, a word and a sentence
-//! (`docs/protocol.md` §1).
+//! Reasons for refusing a stream, as carried in the private data of the reject: UTF-8 text, a word
+//! and a sentence (`docs/protocol.md` §1).
 //!
 //! ```text
 //!   listener_full: the listener has 64 streams, the most that limits.streams allows
 //!   ^ word         ^ sentence
 //! ```
 //!
-//! A peer's text is shown to people only without what a terminal would act upon, and cut to [`MAX_LEN`].
+//! A peer's text is shown without characters that control a terminal, and cut to [`MAX_LEN`].
 
 use std::fmt;
 
@@ -22,20 +22,20 @@ pub enum RefusalKind {
     PeerFull,
     /// The appliance has as many streams as it may.
     ApplianceFull,
-    /// What the stream would have of a region belongs to other streams.
+    /// Other streams use the part of a region that the stream needs.
     RegionTaken,
-    /// No new streams are taken.
+    /// The appliance accepts no new streams.
     Draining,
     /// The peer speaks bare DDP and the listener RDMAP, or the reverse.
     WrongUlp,
     /// The listener was removed while the peer connected.
     ListenerRemoved,
-    /// There is no memory for the stream.
+    /// Memory for the stream is exhausted.
     NoMemory,
 }
 
 impl RefusalKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [RefusalKind; 8] = [
         RefusalKind::ListenerFull,
         RefusalKind::PeerFull,
@@ -47,7 +47,7 @@ impl RefusalKind {
         RefusalKind::NoMemory,
     ];
 
-    /// The word on the wire, in events and in counters.
+    /// Returns the word on the wire, in events and in counters.
     pub fn word(self) -> &'static str {
         match self {
             RefusalKind::ListenerFull => "listener_full",
@@ -61,7 +61,7 @@ impl RefusalKind {
         }
     }
 
-    /// What the operator of the end that refuses can do.
+    /// Returns the remedy for the operator of the refusing end.
     pub fn hint_here(self) -> &'static str {
         match self {
             RefusalKind::ListenerFull => {
@@ -87,7 +87,7 @@ impl RefusalKind {
         }
     }
 
-    /// What the operator of the end that was refused can do.
+    /// Returns the remedy for the operator of the refused end.
     pub fn hint_there(self) -> &'static str {
         match self {
             RefusalKind::ListenerFull | RefusalKind::ApplianceFull => {
@@ -112,26 +112,26 @@ impl RefusalKind {
 /// Why a stream is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
-    /// Its kind, if it is a known one.
+    /// The kind, if known.
     pub kind: Option<RefusalKind>,
-    /// One sentence; of a peer without a known kind, all of its text.
+    /// One sentence; the whole text if the kind is unknown.
     pub sentence: String,
 }
 
 impl Refusal {
-    /// A refusal of ours.
+    /// Creates a refusal of this appliance.
     pub fn new(kind: RefusalKind, sentence: impl Into<String>) -> Self {
         Refusal { kind: Some(kind), sentence: sentence.into() }
     }
 
-    /// As private data.
+    /// Encodes the refusal as private data.
     pub fn encode(&self) -> Vec<u8> {
         cut(&self.to_string()).as_bytes().to_vec()
     }
 
-    /// What the private data of a peer's reject say. None if they are empty or no text.
+    /// Decodes the private data of a peer's reject. `None` if they are empty or not text.
     pub fn decode(private_data: &[u8]) -> Option<Refusal> {
-        // Some peers fill up with zeros.
+        // Some peers pad with zeros.
         let end = private_data.iter().rposition(|byte| *byte != 0)? + 1;
         let text = std::str::from_utf8(&private_data[..end]).ok()?;
         if text.chars().any(char::is_control) {
@@ -155,7 +155,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// At most [`MAX_LEN`] bytes of it, and no half character.
+/// Returns at most [`MAX_LEN`] bytes of a text, cut between characters.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_LEN)]
 }

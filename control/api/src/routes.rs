@@ -36,12 +36,12 @@ const MAX_READ: u64 = 16 * 1024 * 1024;
 /// Most events in one page.
 const MAX_PAGE: usize = 1000;
 
-/// A call: what is asked for, who may, and who answers.
+/// A call: method, path, required role and handler.
 pub(super) struct Call {
     pub(super) method: Method,
     pub(super) path: &'static str,
     pub(super) role: Role,
-    /// What its handler reads.
+    /// Inputs of the handler, for the API's description.
     pub(super) inputs: Inputs,
     answer: MethodRouter<App>,
 }
@@ -51,9 +51,10 @@ fn call(method: Method, path: &'static str, role: Role, served: Served) -> Call 
     Call { method, path, role, inputs, answer }
 }
 
-/// All calls. `view` reads state; `operate` changes it, or reads what is in frames and regions; `admin` is for what concerns the
-/// whole appliance and for files that it opens with its own permissions. Of four calls that `operate` may make the body can
-/// name a file, which only `admin` may: see [`Caller::may_name_files`].
+/// Returns all calls. `view` reads state. `operate` changes it, or reads the contents of frames and
+/// regions. `admin` is for the whole appliance and for files that it opens with its own
+/// permissions. Four calls of `operate` can name a file in the body, which requires `admin`: see
+/// [`Caller::may_name_files`].
 pub(super) fn calls() -> Vec<Call> {
     use Role::{Admin, Operate, View};
     const GET: Method = Method::GET;
@@ -107,7 +108,7 @@ pub(super) fn calls() -> Vec<Call> {
     ]
 }
 
-/// All calls, each for those who may: there is no other way to a handler than through the table.
+/// Routes all calls, each with its role. Handlers are reachable through this table only.
 pub(super) fn router(app: App, access: Arc<Access>) -> Router {
     let calls = calls();
     let roles = calls.iter().map(|call| (call.method.clone(), call.path, call.role));
@@ -122,7 +123,7 @@ pub(super) fn router(app: App, access: Arc<Access>) -> Router {
         .with_state(app)
 }
 
-/// GET of something that needs nothing but the question.
+/// Serves a GET without parameters by a request to the control thread.
 fn plain(request: Request) -> Served {
     get(move |State(app): State<App>| async move { app.ok(request).await })
 }
@@ -332,7 +333,7 @@ async fn prometheus(State(app): State<App>, headers: HeaderMap) -> Answer {
         .map_err(|error| ApiError::internal(format!("the metrics cannot be written: {error}")))
 }
 
-/// The metrics in the format that the reader accepts.
+/// Returns the metrics in the format that the reader accepts.
 pub(super) fn metrics_response(
     stats: &Stats,
     headers: &HeaderMap,
@@ -448,7 +449,8 @@ async fn read_events(app: App, query: EventQuery, messages: bool) -> Answer {
     Ok(axum::Json(page).into_response())
 }
 
-/// One JSON object per line, for ever: events, and `{"lost": n}` where some were overwritten.
+/// Streams one JSON object per line without end: events, and `{"lost": n}` where some were
+/// overwritten.
 fn follow(app: App, (after, limit): (u64, usize), filter: EventFilter) -> Response {
     let lines = stream::unfold((app, after, filter), move |(app, mut after, filter)| async move {
         let mut closing = app.closing().clone();

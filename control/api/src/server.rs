@@ -1,4 +1,5 @@
-//! The HTTP server: a thread of its own with a Unix socket, mode 0600, or 0660 where others than the owner have roles.
+//! The HTTP server: a thread with a Unix socket. The socket has mode 0600, or 0660 if other users
+//! than the owner have roles.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -26,7 +27,8 @@ const BACKLOG: i32 = MAX_CONNECTIONS as i32;
 /// Connections at a time. Of these a quarter is for admins, and another user has a quarter at most.
 pub const MAX_CONNECTIONS: usize = 256;
 
-/// A client that stops reading, such as a pager behind `ddpctl events --follow`, has ten minutes.
+/// A client that stops reading, such as a pager behind `ddpctl events --follow`, is disconnected
+/// after ten minutes.
 const LIMITS: Limits = Limits {
     places: Bounds {
         total: MAX_CONNECTIONS,
@@ -45,17 +47,17 @@ pub struct Server {
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// Why there is no server.
+/// The reason why the server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// Another appliance has the socket.
+    /// Another appliance serves the socket.
     #[error("{}: another appliance answers there already: stop it, or give this one another \
              management.socket", .0.display())]
     InUse(PathBuf),
     /// Something else is in its place.
     #[error("{}: exists and is no socket: remove it, or choose another management.socket", .0.display())]
     NotASocket(PathBuf),
-    /// Its group cannot be given to it.
+    /// The socket's group cannot be set.
     #[error("{}: the management socket cannot be opened to its group: {source}; ddpd must run as root or be a member of \
              management.access.socket_group", path.display())]
     Group {
@@ -64,7 +66,7 @@ pub enum ServerError {
         /// Why.
         source: io::Error,
     },
-    /// It cannot be made.
+    /// The socket cannot be created.
     #[error("{}: the management socket cannot be made: {source}; check its directory and \
              management.socket", path.display())]
     Io {
@@ -87,7 +89,7 @@ impl Server {
         Bound::new(path, &access)?.serve(requester, events, body_limit, access)
     }
 
-    /// The socket.
+    /// Returns the path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -114,9 +116,9 @@ impl Drop for Server {
     }
 }
 
-/// The listening socket before it is served: connections wait. Dropped, it is removed.
+/// The listening socket before it is served: connections wait. A drop removes it.
 ///
-/// The sandbox refuses connect(2), chmod(2) and chown(2), which making it takes: it is made before.
+/// The socket is created before the sandbox, which refuses connect(2), chmod(2) and chown(2).
 #[derive(Debug)]
 pub struct Bound {
     path: PathBuf,
@@ -124,19 +126,19 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Makes the socket, open to those whom `access` admits.
+    /// Creates the socket, accessible to the users that `access` admits.
     ///
     /// # Errors
-    /// Another appliance has it, or it cannot be made.
+    /// Another appliance serves it, or it cannot be created.
     pub fn new(path: &Path, access: &Access) -> Result<Bound, ServerError> {
         let listener = Some(bind(path, access.socket_mode())?);
         Ok(Bound { path: path.to_owned(), listener })
     }
 
-    /// Serves it. `body_limit` bounds request bodies, bytes.
+    /// Serves the API on the socket. `body_limit` bounds request bodies, bytes.
     ///
     /// # Errors
-    /// There is no thread, or no runtime for it.
+    /// The thread or its runtime cannot be started.
     pub fn serve(
         mut self,
         requester: Requester,
@@ -182,7 +184,8 @@ impl Drop for Bound {
     }
 }
 
-/// A listening socket. It has mode 0600 before its name exists, and more before it listens.
+/// Creates the listening socket. It has mode 0600 before its name exists, and its final mode before
+/// it listens.
 pub(super) fn bind(path: &Path, mode: SocketMode) -> Result<UnixListener, ServerError> {
     let failed = |source: io::Error| ServerError::Io { path: path.to_owned(), source };
     match std::fs::symlink_metadata(path) {
@@ -192,7 +195,7 @@ pub(super) fn bind(path: &Path, mode: SocketMode) -> Result<UnixListener, Server
         Ok(_) if UnixStream::connect(path).is_ok() => {
             return Err(ServerError::InUse(path.to_owned()));
         }
-        // Left by an appliance that was killed: nobody answers.
+        // Left by an appliance that was killed: no process listens on it.
         Ok(_) => std::fs::remove_file(path).map_err(failed)?,
         Err(_) => {}
     }
@@ -202,7 +205,8 @@ pub(super) fn bind(path: &Path, mode: SocketMode) -> Result<UnixListener, Server
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-        // Not by path afterwards, where a link could have taken its place.
+        // The mode is set before bind: afterwards a link could have replaced the socket at its
+        // path.
         rustix::net::bind(&socket, &address)?;
         Ok(socket)
     };
@@ -227,7 +231,7 @@ fn open_to_group(path: &Path, group: Option<u32>) -> io::Result<()> {
     if let Some(group) = group {
         rustix::fs::chownat(&name, "", None, Some(Gid::from_raw(group)), AtFlags::EMPTY_PATH)?;
     }
-    // fchmod(2) takes no O_PATH descriptor.
+    // fchmod(2) rejects an O_PATH descriptor.
     let link = format!("/proc/self/fd/{}", name.as_raw_fd());
     rustix::fs::chmod(link, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP)?;
     Ok(())

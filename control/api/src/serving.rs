@@ -1,8 +1,9 @@
-//! Serving HTTP until it is stopped: common to the API's server and that for observers.
+//! An HTTP server with bounded connections, common to the API and to observers.
 //!
-//! Connections are bounded ([`Places`]), and so is the time that a client may let the server wait: for a request's header (which
-//! includes an idle connection between two requests), and for space to write a response. A connection that waits for the appliance,
-//! such as an event stream without events, has no time-out.
+//! Connections are bounded ([`Places`]), and so is the time that the server waits for a client: for
+//! a request's header (which includes an idle connection between two requests), and for space to
+//! write a response. A connection that waits for the appliance, such as an event stream without
+//! events, has no time-out.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -31,22 +32,22 @@ use tokio_io_timeout::TimeoutStream;
 use super::places::{Activity, Bounds, Busy, Peer, Places, Room};
 use crate::accept::Backoff;
 
-/// How long requests may go on after the server was stopped.
+/// Time for open requests to finish after the server was stopped.
 const GRACE: Duration = Duration::from_secs(1);
 /// Most bytes of a request's header, and of a part of a body, that are buffered.
 const BUFFER: usize = 64 << 10;
 
 /// Accepts connections.
 pub(super) trait Door: Send + 'static {
-    /// A connection.
+    /// A connection's byte stream.
     type Io: AsyncRead + AsyncWrite + Send + 'static;
-    /// Its other end, which handlers read as `ConnectInfo`.
+    /// The peer of a connection, which handlers read as `ConnectInfo`.
     type Caller: Clone + Send + Sync + 'static;
 
     /// Accepts one connection. Safe to cancel.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Io, Self::Caller)>> + Send;
 
-    /// Returns whose places a connection takes.
+    /// Returns the peer that a connection is counted for.
     fn peer(caller: &Self::Caller) -> Peer;
 }
 
@@ -55,9 +56,9 @@ pub(super) trait Door: Send + 'static {
 pub(super) struct Limits {
     /// Connections.
     pub(super) places: Bounds,
-    /// From the accept, or the end of a response, to the end of the next request's header.
+    /// Time-out from the accept, or the end of a response, to the end of the next request's header.
     pub(super) header: Duration,
-    /// Time in which a client takes no byte of a response.
+    /// Longest time in which a client reads no byte of a response.
     pub(super) write: Duration,
 }
 
@@ -92,8 +93,8 @@ impl ConnectionTally {
     }
 }
 
-/// Serves until `closing` is true or its sender is gone, then for [`GRACE`] at most. `name` is the server's in the log.
-/// Requests have the `ConnectInfo` of their connection.
+/// Serves until `closing` is true or its sender is dropped, then for [`GRACE`] at most. `name` is
+/// the server's name in the log. Handlers find the `ConnectInfo` of their connection.
 pub(super) async fn serve<D: Door>(
     (name, door): (String, D),
     router: Router,
@@ -112,7 +113,7 @@ pub(super) async fn serve<D: Door>(
     let mut backoff = Backoff::new(name);
     loop {
         tokio::select! {
-            // An error means that the handle is gone, which ends the server too.
+            // An error means that the handle was dropped, which ends the server as well.
             _ = closing.wait_for(|&closing| closing) => break,
             Some(ended) = server.tasks.join_next_with_id() => server.ended(ended),
             accepted = accept(&door, &backoff) => match accepted {
@@ -183,7 +184,7 @@ impl Connections<'_> {
         let expired = match ended {
             Ok((id, result)) => {
                 let requests = self.places.free(&id).unwrap_or_default();
-                // The end of a connection that is idle after its requests is in order.
+                // A time-out of an idle connection after its requests is a normal end.
                 result.is_err_and(|error| match error.is_timeout() {
                     true => requests == 0,
                     false => is_write_timeout(&error),

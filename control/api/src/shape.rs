@@ -1,4 +1,4 @@
-//! What the types of bodies do not say of their strings: schemas for the description of the API.
+//! Schemas of strings in bodies, which their types do not describe.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tcp_lite::mpa::Peer;
 
-/// A type of its own in the description, which is never made.
+/// Defines a type that exists for its schema only.
 macro_rules! shapes {
     ($($(#[doc = $doc:literal])+ $Name:ident = $schema:tt;)+) => {$(
         $(#[doc = $doc])+
@@ -46,12 +46,13 @@ shapes! {
     };
 }
 
-/// An address of IPv4 and a port, as a pattern.
+/// Pattern of an IPv4 address and a port.
 const V4: &str = concat!(
     r"^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])\.){3}(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])",
     r":(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3}|0)$"
 );
-/// An address of IPv6 (RFC 4291 §2.2; the form with an address of IPv4 at its end is left out) and a port.
+/// Pattern of an IPv6 address (RFC 4291 §2.2, without the form with an IPv4 address at its end) and
+/// a port.
 const V6: &str = concat!(
     r"^\[(([0-9A-Fa-f]{1,4}:){7}[0-9A-Fa-f]{1,4}",
     r"|::([0-9A-Fa-f]{1,4}(:[0-9A-Fa-f]{1,4}){0,6})?",
@@ -65,7 +66,7 @@ const V6: &str = concat!(
     r":(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3}|0)$"
 );
 
-/// What peers may do with a region.
+/// Returns the schema of the rights of peers on a region.
 pub(super) fn access_words(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": config::access_words() })
 }
@@ -75,7 +76,7 @@ pub(super) fn peers(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": Peer::ALL.map(Peer::name) })
 }
 
-/// The body of a call that takes the keys of a section of the configuration.
+/// Defines the body of a call that takes the keys of a section of the configuration.
 macro_rules! sections {
     ($($(#[doc = $doc:literal])+ $Name:ident = $section:literal, example $example:tt;)+) => {$(
         $(#[doc = $doc])+

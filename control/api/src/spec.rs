@@ -122,7 +122,7 @@ pub struct ConnectSpec {
 }
 
 impl ConnectSpec {
-    /// Bare DDP over TCP to this peer, with all defaults.
+    /// Returns a request for bare DDP over TCP to this peer, with all defaults.
     pub fn to(remote: SocketAddr) -> Self {
         Self {
             remote,
@@ -143,22 +143,22 @@ impl ConnectSpec {
     /// Most addresses of a peer.
     pub const MOST_ADDRESSES: usize = 32;
 
-    /// All addresses of the peer.
+    /// Returns all addresses of the peer.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         std::iter::once(self.remote).chain(self.alternatives.iter().copied())
     }
 
-    /// Time for the open, and for an operation on a stream of its own.
+    /// Returns the time limit of the open, and of an operation on a stream of its own.
     pub fn within(&self) -> Option<Duration> {
         self.within_us.map(Duration::from_micros)
     }
 
-    /// Fields of the IP headers.
+    /// Returns the fields of the IP headers.
     pub fn ip_fields(&self) -> IpFields {
         IpFields { dscp: self.dscp, ttl: self.ttl }
     }
 
-    /// MPA's revision.
+    /// Returns MPA's revision: by default 1 for DDP and 2 for RDMAP.
     pub fn revision(&self) -> u8 {
         self.mpa.revision.unwrap_or(match self.ulp {
             UlpChoice::Ddp => 1,
@@ -166,7 +166,7 @@ impl ConnectSpec {
         })
     }
 
-    /// The peer is asked for markers.
+    /// Returns whether markers are requested of the peer: by default for DDP only.
     pub fn markers(&self) -> bool {
         self.mpa.markers.unwrap_or(self.ulp == UlpChoice::Ddp)
     }
@@ -329,7 +329,7 @@ pub enum BenchLoad {
 }
 
 impl BenchLoad {
-    /// The word that stands for it.
+    /// Returns the word of the load.
     pub fn word(self) -> &'static str {
         match self {
             Self::Write => "write",
@@ -340,7 +340,7 @@ impl BenchLoad {
         }
     }
 
-    /// It needs memory of the peer.
+    /// Returns true if the load needs memory of the peer.
     pub fn is_tagged(self) -> bool {
         matches!(self, Self::Write | Self::Read)
     }
@@ -446,7 +446,8 @@ pub struct Sent {
     pub confirmed: bool,
 }
 
-/// Addresses of peers in JSON, without a zone: zones of this host are not the appliance's (RFC 4007 §6).
+/// Addresses of peers in JSON, without a zone: this host's zones differ from the appliance's
+/// (RFC 4007 §6).
 mod address {
     use std::borrow::Cow;
     use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! The number of a stream, as requests and replies write it.
+//! The number of a stream in requests and replies.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// A stream's number. On the wire and for people 16 hexadecimal digits; the first four are the worker.
+/// A stream's number. In the API and in text 16 hexadecimal digits; the first four are the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
 

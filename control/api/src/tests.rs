@@ -71,7 +71,8 @@ fn only_this_user_may_connect_and_the_socket_goes_away() {
     assert!(!socket.exists());
 }
 
-// A program that can write the directory may put a link where the socket was: the mode of what it points to stays.
+// A program with write access to the directory may replace the socket by a link: the mode of the
+// link's target remains.
 #[test]
 fn a_link_in_place_of_the_socket_is_not_followed() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,7 +86,7 @@ fn a_link_in_place_of_the_socket_is_not_followed() {
             let link = dir.path().join("link");
             while !done.load(Ordering::Relaxed) {
                 if std::os::unix::fs::symlink(&victim, &link).is_ok() {
-                    // Takes the place of the socket, if there is one.
+                    // Replaces the socket, if one exists.
                     let _ = std::fs::rename(&link, &path);
                 }
                 let _ = std::fs::remove_file(&path);
@@ -266,7 +267,8 @@ fn a_client_waits_for_a_full_listen_queue() {
     let _first = UnixStream::connect(&path).unwrap();
     std::thread::scope(|scope| {
         let client = scope.spawn(|| Client::new(&path).unwrap().get::<Status>("/v1/status"));
-        // It tries while the queue is full. The order of both threads makes no difference to the result.
+        // The client retries while the queue is full. The order of both threads does not affect the
+        // result.
         std::thread::sleep(std::time::Duration::from_millis(50));
         drop(accept(&listener).unwrap());
         let mut fds = [PollFd::new(&listener, PollFlags::IN)];
@@ -356,7 +358,7 @@ fn events_are_paged_filtered_and_waited_for() {
     let (_, page) = http(&fake, "GET", "/v1/events?since_us=9999999999999999", "");
     assert_eq!(page["events"], json!([]));
 
-    // A long poll ends with the event that it waits for, not with those that it does not want.
+    // A long poll ends with a matching event only.
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -26,18 +26,18 @@ pub enum Request {
     Status,
     /// [`Reply::Ports`].
     Ports,
-    /// Begins a capture; [`Reply::Done`] when every worker of the port has begun. The file comes out of the sink.
+    /// Begins a capture into the sink; [`Reply::Done`] when every worker of the port has begun.
     Capture {
-        /// The port.
+        /// Name of the port.
         port: String,
-        /// What of it.
+        /// Selection of frames and bounds of the file.
         spec: CaptureSpec,
-        /// Where the file goes.
+        /// Receives the file.
         sink: CaptureSink,
     },
-    /// Ends a capture, the rest of which still comes out of its sink; [`Reply::Done`] when no worker captures.
+    /// Ends a capture; its sink still receives the rest. [`Reply::Done`] when no worker captures.
     EndCapture {
-        /// The port.
+        /// Name of the port.
         port: String,
     },
     /// [`Reply::Workers`].
@@ -48,21 +48,21 @@ pub enum Request {
     AddRegion(RegionSection),
     /// Deregisters a region; [`Reply::Done`] when every worker has removed it.
     RemoveRegion {
-        /// Its name.
+        /// Name of the region.
         name: String,
         /// True: aborts streams that use it. False: a region in use is a conflict.
         force: bool,
     },
-    /// Changes what peers may do with a region; [`Reply::Region`] when every worker keeps to it.
+    /// Changes the rights of peers on a region; [`Reply::Region`] when every worker applies them.
     SetAccess {
-        /// Its name.
+        /// Name of the region.
         name: String,
-        /// What they may do from now on.
+        /// New rights of peers.
         access: Access,
     },
     /// Copies bytes out of a region; [`Reply::Bytes`].
     ReadRegion {
-        /// Its name.
+        /// Name of the region.
         name: String,
         /// Offset of the first byte in the region.
         offset: u64,
@@ -73,14 +73,14 @@ pub enum Request {
     Listeners,
     /// Adds a listener; [`Reply::Listener`].
     AddListener(ListenerSection),
-    /// Removes a listener, its streams stay; [`Reply::Done`].
+    /// Removes a listener, but not its streams; [`Reply::Done`].
     RemoveListener {
-        /// Its name.
+        /// Name of the listener.
         name: String,
     },
     /// [`Reply::Streams`].
     Streams {
-        /// At most so many, those with the lowest numbers.
+        /// Most streams; those with the lowest numbers are listed.
         limit: usize,
     },
     /// [`Reply::Stream`].
@@ -93,7 +93,7 @@ pub enum Request {
     Associations,
     /// [`Reply::Association`].
     Association(StreamId),
-    /// Closes a stream; [`Reply::Done`] when it is gone.
+    /// Closes a stream; [`Reply::Done`] when it has ended.
     CloseStream {
         /// The stream.
         id: StreamId,
@@ -106,11 +106,11 @@ pub enum Request {
     Connect(ConnectSpec),
     /// Starts to send a file into a peer's region; [`Reply::Job`] at once.
     Put(PutSpec),
-    /// The bytes of a put without a file; [`Reply::Done`] at once.
+    /// Passes the input of a put without a file; [`Reply::Done`] at once.
     Input {
         /// The job.
         id: u64,
-        /// Where the bytes come from.
+        /// Source of the bytes.
         input: Input,
     },
     /// Sends an untagged message; [`Reply::Sent`] when it is acknowledged.
@@ -119,9 +119,9 @@ pub enum Request {
     Get(GetSpec),
     /// Starts to load a peer; [`Reply::Job`] at once.
     Bench(BenchSpec),
-    /// Rounds of rping; [`Reply::Ping`] after the last one.
+    /// Performs rounds of rping; [`Reply::Ping`] after the last one.
     Ping(PingSpec),
-    /// An atomic operation; [`Reply::Atomic`] when it was done.
+    /// Performs an atomic operation; [`Reply::Atomic`] on completion.
     Atomic(AtomicSpec),
     /// [`Reply::Jobs`].
     Jobs,
@@ -129,25 +129,26 @@ pub enum Request {
     Job(u64),
     /// Cancels a job; [`Reply::Job`].
     CancelJob(u64),
-    /// Takes no new streams and jobs from now on; [`Reply::Status`] at once.
+    /// Refuses new streams and jobs from now on; [`Reply::Status`] at once.
     Drain,
-    /// Takes them again; [`Reply::Status`].
+    /// Accepts new streams and jobs again; [`Reply::Status`].
     Undrain,
-    /// What happened to a stream, a job's streams or a peer's; [`Reply::Why`].
+    /// Returns the recorded history of a stream, of a job's streams or of a peer's; [`Reply::Why`].
     Why(Subject),
-    /// Reads the configuration again; [`Reply::Reload`].
+    /// Reloads the configuration; [`Reply::Reload`].
     Reload,
-    /// What that would change, and what not; [`Reply::Reload`].
+    /// Returns the effect that a reload would have; [`Reply::Reload`].
     TryReload,
-    /// What runs; [`Reply::Config`].
+    /// Returns the running configuration; [`Reply::Config`].
     Config,
-    /// What differs from the file; [`Reply::ConfigDiff`].
+    /// Returns the differences between the running configuration and its file;
+    /// [`Reply::ConfigDiff`].
     ConfigDiff,
-    /// What runs, as the text of this file; [`Reply::Text`].
+    /// Returns the running configuration as the text of this file; [`Reply::Text`].
     ConfigText(PathBuf),
-    /// The log's filter; [`Reply::Log`].
+    /// Returns the log's filter; [`Reply::Log`].
     Log,
-    /// Another one from now on; [`Reply::Log`].
+    /// Sets the log's filter; [`Reply::Log`].
     SetLog(String),
 }
 
@@ -163,7 +164,7 @@ pub enum Reply {
     Workers(Vec<WorkerInfo>),
     /// To [`Request::Regions`].
     Regions(Vec<RegionInfo>),
-    /// To [`Request::AddRegion`].
+    /// To [`Request::AddRegion`] and [`Request::SetAccess`].
     Region(RegionInfo),
     /// To [`Request::ReadRegion`]; sent as raw bytes, not as JSON.
     Bytes(Vec<u8>),
@@ -203,14 +204,14 @@ pub enum Reply {
     Config(ConfigInfo),
     /// To [`Request::ConfigDiff`].
     ConfigDiff(ConfigDiff),
-    /// To [`Request::ConfigText`]; it is written to a file and not sent, because it has secrets in it.
+    /// To [`Request::ConfigText`]; written to a file and not sent, because it contains secrets.
     Text {
-        /// All of it.
+        /// The whole text.
         text: String,
-        /// The file that runs: it may be written.
+        /// File of the running configuration, which may be overwritten.
         #[serde(skip)]
         running: PathBuf,
-        /// Where other files may lie.
+        /// Allowed directories for other files.
         #[serde(skip)]
         files: Arc<Directories>,
     },

@@ -1,4 +1,4 @@
-//! What happened to a stream, a job's streams or a peer's: the flight recorder's answer.
+//! The flight recorder's answer: the history of a stream, of a job's streams or of a peer's.
 
 use axum::extract::State;
 use base::address;
@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use super::app::{Answer, App, Name};
 use super::{ApiError, Counters, Request, StreamId};
 
-/// What is asked about.
+/// The subject of the question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// A stream.
@@ -21,7 +21,8 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// An address, with a port or without; 16 hexadecimal digits are a stream, other numbers a job.
+    /// Parses an address with or without a port, a stream (16 hexadecimal digits) or a job (any
+    /// other number).
     pub fn parse(text: &str) -> Option<Subject> {
         let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
         if let Ok(address) = address::parse(inner.unwrap_or(text)) {

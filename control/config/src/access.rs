@@ -1,4 +1,4 @@
-//! What peers may do with a region, in one word.
+//! Rights of peers on a region, in one word.
 
 use ddp::Access;
 
@@ -11,10 +11,10 @@ pub(super) const WORDS: [(&str, Access); 5] = [
     ("none", Access::NONE),
 ];
 
-/// The words in a sentence that asks for one of them.
+/// The words, for an error message.
 pub const CHOICES: &str = "\"r\", \"w\", \"rw\", \"rwa\" (with atomics) or \"none\"";
 
-/// The rights to read, to write and to do atomic operations.
+/// Returns the given rights to read, to write and to do atomic operations.
 pub const fn rights(read: bool, write: bool, atomic: bool) -> Access {
     let bits = if read { Access::REMOTE_READ.bits() } else { 0 }
         | if write { Access::REMOTE_WRITE.bits() } else { 0 }
@@ -25,24 +25,25 @@ pub const fn rights(read: bool, write: bool, atomic: bool) -> Access {
     }
 }
 
-/// All words.
+/// Returns all words.
 pub fn access_words() -> Vec<&'static str> {
     WORDS.iter().map(|(word, _)| *word).collect()
 }
 
-/// What such a word lets peers do.
+/// Returns the rights that a word stands for.
 pub fn access_from_word(word: &str) -> Option<Access> {
     WORDS.iter().find(|(known, _)| *known == word).map(|(_, access)| *access)
 }
 
-/// The word for these rights, or the nearest one with fewer rights: atomics need both others.
+/// Returns the word for these rights, or the nearest one with fewer rights: atomics require both
+/// others.
 pub(super) fn word_of(access: Access) -> &'static str {
     let without = rights(access.remote_read(), access.remote_write(), false);
     let word = |of| WORDS.iter().find(|(_, access)| *access == of).map(|(word, _)| *word);
     word(access).or(word(without)).unwrap_or("none")
 }
 
-/// The same as the API shows it: `-` for no right at all.
+/// Returns the word as the API shows it: `-` for no rights.
 pub fn access_word(access: Access) -> &'static str {
     match word_of(access) {
         "none" => "-",
@@ -63,7 +64,7 @@ mod tests {
         assert_eq!(WORDS.map(|(_, access)| access_word(access)), ["rw", "r", "w", "rwa", "-"]);
         assert_eq!(access_from_word("-"), None);
         assert_eq!(access_from_word("rwa").map(Access::bits), Some(7));
-        // What no word stands for.
+        // Rights without a word of their own.
         assert_eq!(word_of(rights(true, false, true)), "r");
         assert_eq!(word_of(Access::ATOMIC), "none");
     }

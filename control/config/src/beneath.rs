@@ -1,10 +1,12 @@
-//! Opening files below the directories of `[files] paths`, and no others.
+//! Opens files below the directories of `[files] paths` only.
 //!
-//! Without that key they are that of the appliance's own files ([`own_directory`]), the files that the configuration names itself, and their directories.
+//! Without that key they are the appliance's own directory ([`own_directory`]), the files named in
+//! the configuration, and their directories.
 //!
-//! Each component of a path is opened by itself, from the directory on (`openat(2)`, `O_NOFOLLOW`), and `..` is refused: no
-//! symbolic link leads out, also while directories are renamed. `openat2(2)` has its mode in memory, where no filter of system
-//! calls can refuse set-user-ID bits; so it is not used. The directories themselves are the operator's: they may be symbolic
+//! Each component of a path is opened separately from the directory on (`openat(2)`, `O_NOFOLLOW`),
+//! and `..` is refused: no symbolic link leads out, also while directories are renamed.
+//! `openat2(2)` is not used: it has its mode in memory, where a filter of system calls cannot
+//! refuse set-user-ID bits. The directories themselves are the operator's and may be symbolic
 //! links.
 
 use std::ffi::OsStr;
@@ -20,32 +22,32 @@ use rustix::io::Errno;
 
 pub use self::parent::{NotWritten, Parent};
 
-/// The directory of the appliance's own files, as the packages make it.
+/// Directory of the appliance's own files, as the packages create it.
 const STATE: &str = "/var/lib/ddpd";
 
 /// Directories that a file in them does not open for others.
 const NOT_BY_A_FILE: [&str; 2] = ["/", "/dev"];
 
-/// What files are opened for.
+/// The purpose of opening a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// To be sent: an ordinary file, or a pipe.
+    /// Source of a transfer: an ordinary file, or a pipe.
     Read,
-    /// A region's: read and written, made if it is not there, for its owner alone.
+    /// File of a region: read and written, created with mode 0600 if missing.
     ReadWrite,
-    /// A queue's: written at its end, made if it is not there, for its owner alone.
+    /// File of a queue: appended, created with mode 0600 if missing.
     Append,
-    /// What was got: made, or emptied.
+    /// Destination of a get: created, or truncated.
     Replace,
 }
 
 /// Why a file is not opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// It does not lie below the directories.
+    /// The path is outside of the directories.
     #[error("{0}")]
     Outside(String),
-    /// It may, but cannot be opened.
+    /// The path is allowed, but cannot be opened.
     #[error("{0}")]
     Failed(String),
 }
@@ -56,7 +58,7 @@ pub struct Directories {
     paths: Vec<PathBuf>,
     /// Files that may be opened wherever they are.
     named: Vec<PathBuf>,
-    /// They are those of the key.
+    /// True for the directories of `[files] paths`.
     by_key: bool,
 }
 
@@ -69,8 +71,8 @@ pub fn use_temporary_directory() {
     TEMPORARY.get_or_init(std::env::temp_dir);
 }
 
-/// The directory of the appliance's own files: the service manager's (`StateDirectory=` of systemd; the first, where it has
-/// several), else [`STATE`].
+/// Returns the directory of the appliance's own files: the service manager's (`StateDirectory=` of
+/// systemd, the first of several), else [`STATE`].
 pub fn own_directory() -> PathBuf {
     if let Some(directory) = TEMPORARY.get() {
         return directory.clone();
@@ -79,25 +81,26 @@ pub fn own_directory() -> PathBuf {
     first_of(&given).unwrap_or_else(|| STATE.into())
 }
 
-/// Of paths with colons between them the first, if it is an absolute one.
+/// Returns the first of several colon-separated paths, if it is absolute.
 fn first_of(paths: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(paths).next().filter(|path| path.is_absolute())
 }
 
-/// A path's way from a directory that may be used.
+/// A path, split into an allowed directory and the rest.
 struct Way {
     directory: PathBuf,
     rest: PathBuf,
 }
 
 impl Directories {
-    /// Those of `[files] paths`.
+    /// Returns the directories of `[files] paths`.
     pub fn listed(paths: &[PathBuf]) -> Directories {
         let paths = paths.iter().map(|path| absolute(path)).collect();
         Directories { paths, named: Vec::new(), by_key: true }
     }
 
-    /// Those without `[files] paths`. `named`: the files that the configuration names itself.
+    /// Returns the directories without `[files] paths`. `named`: the files that the configuration
+    /// names.
     pub fn by_default<'a>(named: impl Iterator<Item = &'a Path>) -> Directories {
         let named: Vec<PathBuf> = named.map(absolute).collect();
         let mut paths = vec![own_directory()];
@@ -111,25 +114,25 @@ impl Directories {
         Directories { paths, named, by_key: false }
     }
 
-    /// Files may lie anywhere.
+    /// Allows files anywhere.
     pub fn everywhere() -> Directories {
         Directories::listed(&["/".into()])
     }
 
-    /// Whether the path may be named; nothing is made, and what is not there may be.
+    /// Checks whether the path is allowed, without creating anything. A missing file is allowed.
     ///
     /// # Errors
-    /// It does not lie below the directories, by its name or by a symbolic link.
+    /// The path is outside of the directories, by its name or by a symbolic link.
     pub fn admit(&self, path: &Path) -> Result<(), Refused> {
         let way = self.way(path)?;
         match self.resolve(path, &way, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
             Err(refused @ Refused::Outside(_)) => Err(refused),
-            // Opening it will say it.
+            // Opening the file will report the error.
             Ok(_) | Err(Refused::Failed(_)) => Ok(()),
         }
     }
 
-    /// Opens the directory that a file lies in, or would.
+    /// Opens the parent directory of a file, which need not exist.
     ///
     /// # Errors
     /// One sentence that names the path.
@@ -163,7 +166,7 @@ impl Directories {
         let way = self.way(path)?;
         let file = File::from(self.resolve(path, &way, flags, mode.into())?);
         let metadata = file.metadata().map_err(|error| failed(path, &error))?;
-        // Such as /dev/null, for messages that nobody wants.
+        // For instance /dev/null, to discard messages.
         let device = usage == Use::Append
             && metadata.file_type().is_char_device()
             && self.named.contains(&absolute(path));
@@ -174,7 +177,8 @@ impl Directories {
         Ok(file)
     }
 
-    /// From the innermost directory: an outer one may be there for others.
+    /// Splits a path at the innermost allowed directory: an outer one may be allowed for other
+    /// files.
     fn way(&self, path: &Path) -> Result<Way, Refused> {
         let whole = absolute(path);
         let names_a_file = !path.as_os_str().as_encoded_bytes().ends_with(b"/");
@@ -228,7 +232,8 @@ impl Directories {
 
 const AS_DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// The name of a component. [`way`] has refused `..`; an empty name fails as such.
+/// Returns the name of a component. [`way`] has refused `..`; an empty name fails in the system
+/// call.
 fn name_of(part: Component<'_>) -> &OsStr {
     match part {
         Component::Normal(name) => name,
@@ -236,7 +241,7 @@ fn name_of(part: Component<'_>) -> &OsStr {
     }
 }
 
-/// Opens one name in a directory. A symbolic link is [`Errno::LOOP`], whatever the flags make of it.
+/// Opens one name in a directory. A symbolic link is [`Errno::LOOP`] with any flags.
 fn enter(at: impl AsFd, name: &OsStr, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let opened = openat(&at, name, flags | OFlags::NOFOLLOW, mode);
     let may_be_link = match &opened {
@@ -260,7 +265,7 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// A directory that the operator writes may have `..` in it, what follows may not.
+/// Splits a path at a directory. The operator's directory may contain `..`, the rest may not.
 fn way(directory: &Path, whole: &Path) -> Option<Way> {
     let rest = whole.strip_prefix(directory).ok()?;
     let goes_up = rest.components().any(|part| part == Component::ParentDir);

@@ -1,4 +1,4 @@
-//! What one section says about another: references, duplicates, and sums that must fit.
+//! Checks between sections: references, duplicates, and sums against limits.
 
 use std::net::IpAddr;
 
@@ -10,8 +10,8 @@ use super::values::show_size;
 use crate::transport::Transport;
 use ddp::advert;
 
-/// What could be read of a file, before the sections are checked against each other. Names are
-/// those of all sections, also of sections with errors: a reference to one is not dangling.
+/// The readable sections of a file, before the checks between them. Names include those of sections
+/// with errors: a reference to one is not dangling.
 pub(super) struct Sections {
     pub(super) ports: Vec<(PortSection, Places)>,
     pub(super) port_names: Vec<String>,
@@ -23,7 +23,7 @@ pub(super) struct Sections {
     pub(super) limits: (Limits, Places),
     pub(super) mpa: (MpaReceiveSection, Places),
     pub(super) sctp: (SctpSection, Places),
-    /// There are policies of IPsec, or may be.
+    /// True if IPsec policies exist or may exist.
     pub(super) ipsec: bool,
 }
 
@@ -41,7 +41,8 @@ pub(super) fn file(sections: &Sections, sink: &Sink) {
     required_protection(sections, sink);
 }
 
-/// A listener that requires IPsec where there is none would take no stream.
+/// Checks that IPsec exists if a listener requires it: otherwise the listener would accept no
+/// stream.
 fn required_protection(sections: &Sections, sink: &Sink) {
     let all = sections.listeners.iter();
     for (_, places) in all.filter(|(l, _)| l.require.is_some() && !sections.ipsec) {
@@ -54,7 +55,7 @@ fn required_protection(sections: &Sections, sink: &Sink) {
     }
 }
 
-/// An FPDU that fills a segment must be taken.
+/// Checks that `max_fpdu` admits an FPDU that fills a segment: at least the largest MTU.
 fn longest_fpdu(sections: &Sections, sink: &Sink) {
     let (mpa, places) = &sections.mpa;
     let longest = sections.interfaces.iter().max_by_key(|(interface, _)| interface.mtu);
@@ -160,7 +161,7 @@ fn regions(sections: &Sections, sink: &Sink) {
             ),
         );
     }
-    // Those in reserved hugepages may not count.
+    // Reserved hugepages do not count towards the limit.
     let counted = sections.regions.iter().filter(|(r, _)| r.backing != Backing::Hugepages);
     let counted = counted.filter_map(|(r, _)| r.size).fold(0u64, u64::saturating_add);
     if let Some(ceiling) = limits.0.memory.filter(|&ceiling| counted > ceiling) {
@@ -227,7 +228,7 @@ fn listeners(sections: &Sections, sink: &Sink) {
     }
 }
 
-/// What is wrong with the regions of a listener; also used for listeners that the API adds.
+/// Returns the errors of a listener's regions; also used for listeners that the API adds.
 pub(super) fn listener_regions(listener: &ListenerSection, regions: &[String]) -> Vec<String> {
     let mut messages = Vec::new();
     for (index, region) in listener.regions.iter().enumerate() {
@@ -262,8 +263,8 @@ pub(super) fn listener_regions(listener: &ListenerSection, regions: &[String]) -
     messages
 }
 
-/// The region of a service whose streams have a piece of it each: it serves this listener alone, and the
-/// pieces are worth something.
+/// Checks the region of a service whose streams have a slot each: it serves this listener alone,
+/// and the slots have the minimum size.
 fn slots(listener: &ListenerSection, places: &Places, sections: &Sections, sink: &Sink) {
     if !listener.has_slots() {
         return;
@@ -293,8 +294,8 @@ fn slots(listener: &ListenerSection, places: &Places, sections: &Sections, sink:
     }
 }
 
-/// Why a region with a file cannot be one of the listener's: no service but `region` reports the Writes of its peers, so the
-/// file would never have them.
+/// Returns why a region with a file cannot belong to the listener: only the service `region`
+/// reports the peers' Writes, so the file would not receive them.
 pub fn unstored(listener: &ListenerSection, region: &RegionSection) -> Option<String> {
     let service = listener.ulp.rdmap()?.service;
     let Backing::File { path, .. } = &region.backing else { return None };

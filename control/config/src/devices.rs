@@ -75,7 +75,7 @@ pub(super) fn workers(mut section: Section<'_, '_>) -> (Vec<WorkerSection>, Plac
     (workers, section.finish())
 }
 
-/// The keys of these sections.
+/// Returns the keys of these sections.
 pub(super) fn descriptors() -> Vec<Key> {
     [MemorySection::keys(), worker_keys()].concat()
 }

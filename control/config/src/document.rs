@@ -1,4 +1,4 @@
-//! From the text of a file to a [`Config`], and from an API request to one section.
+//! Converts the text of a file to a [`Config`], and an API request to one section.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use super::{Config, IpsecSection, ipsec, network, objects, ports, sctp};
 use crate::text;
 use ddp::advert::is_name;
 
-/// A checked configuration that still knows where everything stands in its file.
+/// A checked configuration with the positions of its sections in the file.
 #[derive(Debug)]
 pub struct Document {
     /// The configuration.
@@ -56,7 +56,7 @@ impl Document {
             sink.report(at, "", format!("is not TOML here: {what}"));
         }
         if !syntax.is_empty() {
-            // What the parser made up to go on would only yield errors that are not there.
+            // The parser's recovery would cause spurious errors.
             return Err(ConfigErrors(sink.take()));
         }
         let draft = Draft::read(file, Section::root(&sink, table.get_ref()), &sink);
@@ -70,7 +70,7 @@ impl Document {
         }
     }
 
-    /// An error of one of this file's keys.
+    /// Returns an error of one of this file's keys.
     pub(super) fn error(&self, places: &Places, key: &str, message: String) -> ConfigError {
         self.sink.error(places.offset(key), places.full_key(key), message)
     }
@@ -174,7 +174,7 @@ impl Draft {
     }
 }
 
-/// Reads an array of tables; leaves out those with errors but takes their names.
+/// Reads an array of tables; leaves out those with errors but keeps their names.
 fn read_all<'s, 'i, T>(
     root: &mut Section<'s, 'i>,
     key: &'static str,
@@ -195,13 +195,13 @@ fn default_name(file: &Path) -> String {
     stem.filter(|stem| is_name(stem)).unwrap_or("ddpd").to_owned()
 }
 
-/// A region from an API request: the same keys and sentences as in `[[region]]`.
+/// Reads a region from an API request: the same keys and error messages as in `[[region]]`.
 pub fn region_from_json(json: &serde_json::Value) -> Result<RegionSection, ConfigErrors> {
     from_json("region", json, objects::region)
 }
 
-/// A listener from an API request: the same keys and sentences as in `[[listener]]`. Whether its
-/// interface, address and regions exist is for the caller to check.
+/// Reads a listener from an API request: the same keys and error messages as in `[[listener]]`. The
+/// caller checks that its interface, address and regions exist.
 pub fn listener_from_json(json: &serde_json::Value) -> Result<ListenerSection, ConfigErrors> {
     from_json("listener", json, objects::listener)
 }
@@ -231,7 +231,7 @@ fn from_json<T>(
     }
 }
 
-/// TOML has no null: an absent member and a null one are the same.
+/// Removes null members: TOML has no null, so they count as absent.
 fn remove_nulls(json: &mut serde_json::Value) {
     match json {
         serde_json::Value::Object(members) => {

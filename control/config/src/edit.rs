@@ -1,4 +1,5 @@
-//! Texts of files from tables: a whole one, or one that is edited so that its comments and its order stay.
+//! Generates the text of a file from tables: from scratch, or by editing a text so that its
+//! comments and order remain.
 
 use std::path::Path;
 
@@ -12,10 +13,11 @@ use super::written::{Secrets, Table};
 use super::written_keys::Keys;
 use super::{Config, ListenerSection, RegionSection};
 
-/// A text that `file` could have and that is read as this configuration. `text`: one that is edited.
+/// Returns a text for `file` that reads as this configuration. `text`: the present text, which is
+/// edited if possible.
 ///
 /// # Errors
-/// One sentence: the configuration is one that no file describes.
+/// One sentence: no file describes this configuration.
 pub fn file_text(config: &Config, file: &Path, text: &str) -> Result<String, String> {
     let wanted = config.written(Secrets::Written);
     let is_it = |text: &str| {
@@ -33,7 +35,7 @@ pub fn file_text(config: &Config, file: &Path, text: &str) -> Result<String, Str
     }
 }
 
-/// The tables as a file.
+/// Returns the tables as a file.
 pub(crate) fn render(tables: &[Table]) -> String {
     let mut text = String::new();
     for table in tables {
@@ -68,17 +70,17 @@ pub fn render_table<'k>(
     *text += &lines;
 }
 
-/// A value as TOML; `None` if it has none there.
+/// Returns a value as TOML; `None` if TOML cannot express it.
 pub fn toml_of(json: &Json) -> Option<String> {
     value(json).map(|value| value.to_string())
 }
 
-/// `[tcp]`, `[[port]]`, or nothing for the whole file.
+/// Returns `[tcp]` or `[[port]]`; for the keys of the whole file, `the file's`.
 pub fn header_of(section: &str) -> String {
     if section.is_empty() { "the file's".to_owned() } else { header(section) }
 }
 
-/// `text`, changed where it says something else; `None` if it is not in the usual form.
+/// Returns `text` with the differing values changed; `None` if it is not in the usual form.
 fn edited(file: &Path, text: &str, config: &Config, wanted: &[Table]) -> Option<String> {
     let have = Document::parse(file, text).ok()?.config.written(Secrets::Written);
     let mut document: DocumentMut = text.parse().ok()?;
@@ -117,7 +119,7 @@ fn change(root: &mut TomlTable, was: &Table, table: &Table) -> Option<()> {
     Some(())
 }
 
-/// Gives a key a value; what stands around it stays.
+/// Sets the value of a key; its surroundings remain.
 fn set(place: &mut TomlTable, key: &str, json: &Json) -> Option<()> {
     let mut new = value(json)?;
     if let Some(old) = place.get(key).and_then(Item::as_value) {
@@ -130,7 +132,7 @@ fn set(place: &mut TomlTable, key: &str, json: &Json) -> Option<()> {
 fn remove(root: &mut TomlTable, gone: &Table) -> Option<()> {
     let (outer, name) = gone.section.rsplit_once('.').unwrap_or(("", gone.section));
     if !LISTS.contains(&gone.section) {
-        // What it was in may have been removed itself.
+        // The enclosing table may have been removed itself.
         if let Some(place) = find(root, outer, &gone.of) {
             place.remove(name);
         }
@@ -155,12 +157,12 @@ fn is_called(table: &TomlTable, key: &str, name: &str) -> bool {
     })
 }
 
-/// The table with this section and these names, if it is there.
+/// Returns the table with this section and these names, if it exists.
 fn find<'t>(root: &'t mut TomlTable, section: &str, of: &[String]) -> Option<&'t mut TomlTable> {
     walk(root, section, of, false)
 }
 
-/// The table with this section and these names, made if it is not there.
+/// Returns the table with this section and these names, created if missing.
 fn open<'t>(root: &'t mut TomlTable, section: &str, of: &[String]) -> Option<&'t mut TomlTable> {
     walk(root, section, of, true)
 }
@@ -214,7 +216,8 @@ fn value(json: &Json) -> Option<Value> {
     }
 }
 
-/// The keys of a new table: of a region or a listener those that are not by default as they are.
+/// Returns the keys of a new table; of a region or a listener only those that differ from the
+/// default.
 fn of_new(config: &Config, table: &Table) -> Keys {
     let name = table.of.first();
     let region = config.regions.iter().find(|region| Some(&region.name) == name);
@@ -229,7 +232,7 @@ fn of_new(config: &Config, table: &Table) -> Keys {
     table.keys.iter().filter(|(key, _)| needed(key)).cloned().collect()
 }
 
-/// Without the key it would be another region, or none.
+/// Returns true if the region differs or is invalid without the key.
 fn region_needs(region: &RegionSection, key: &str) -> bool {
     let alone = Config::tables_of_region(region);
     region_from_json(&body(&[alone], "region", "", key)).ok().as_ref() != Some(region)
@@ -242,7 +245,7 @@ fn listener_needs(listener: &ListenerSection, table: &Table, key: &str) -> bool 
     listener_from_json(&body).ok().as_ref() != Some(listener)
 }
 
-/// The tables of one region or listener as the API takes them, without one key.
+/// Returns the tables of one region or listener as the API accepts them, without one key.
 fn body(tables: &[Table], section: &str, queue: &str, without: &str) -> Json {
     let mut body = serde_json::Map::new();
     for table in tables {

@@ -1,7 +1,7 @@
-//! What the machine lacks for a configuration, as far as it shows without opening DPDK.
+//! Checks the machine against a configuration without opening DPDK: devices, memory, permissions.
 //!
-//! `ddpd check` reports it; `ddpd` itself finds out again when it opens things, since the machine may
-//! change in between. Nothing here changes the machine.
+//! `ddpd check` reports the results. `ddpd` itself checks again when it opens devices and files,
+//! since the machine may change in between. Nothing here changes the machine.
 
 use std::fs;
 use std::io;
@@ -21,17 +21,19 @@ use super::types::*;
 use super::values::show_size;
 use crate::privilege::{self, Capability};
 
-/// Sentence on the first address of an interface that is configured on another device of this host than its TAP, whose
-/// name is the second argument. The error says why the kernel's addresses cannot be read.
+/// Finds the first address of an interface that the host has on another device than its TAP, whose
+/// name is the second argument. Returns it as a sentence. The error is the reason why the kernel's
+/// addresses cannot be read.
 pub type Misplaced<'a> = &'a dyn Fn(&InterfaceSection, &str) -> Result<Option<String>, String>;
 
 impl Document {
-    /// Returns whatever this machine lacks for the configuration. `misplaced` reads addresses from the running kernel.
+    /// Returns the requirements that this machine lacks. `misplaced` reads addresses from the
+    /// running kernel.
     pub fn environment(&self, misplaced: Misplaced<'_>) -> Vec<Finding> {
         self.environment_at(Path::new("/"), misplaced)
     }
 
-    /// The same with the machine's `/sys`, `/proc` and `/dev` below another directory.
+    /// Checks the machine whose `/sys`, `/proc` and `/dev` are below another directory.
     pub(super) fn environment_at(&self, root: &Path, misplaced: Misplaced<'_>) -> Vec<Finding> {
         let machine = Machine { root: root.to_owned() };
         let mut findings = Findings { sink: &self.sink, list: Vec::new() };
@@ -108,7 +110,7 @@ fn locked_memory(machine: &Machine, document: &Document, findings: &mut Findings
     let limits = machine.read("proc/self/limits").unwrap_or_default();
     let soft = privilege::locked_memory(&limits).unwrap_or(None);
     let total: u64 = document.config.regions.iter().filter_map(|region| region.size).sum();
-    // With the capability the limit does not count.
+    // CAP_IPC_LOCK overrides the limit.
     let unlimited = machine.capabilities().has(Capability::IpcLock);
     if let Some(soft) = soft.filter(|&soft| total > soft && !unlimited) {
         findings.note(
@@ -123,7 +125,7 @@ fn locked_memory(machine: &Machine, document: &Document, findings: &mut Findings
     }
 }
 
-/// More than the machine lets the process have; the appliance refuses less than that.
+/// Reports regions that exceed the memory of the machine. The appliance refuses at a lower limit.
 fn memory_of_machine(root: &Path, document: &Document, findings: &mut Findings<'_>) {
     let Some(MachineMemory { bytes, source }) = machine_memory_at(root) else { return };
     let counted = document.config.regions.iter().filter(|r| r.backing != Backing::Hugepages);
@@ -136,7 +138,7 @@ fn memory_of_machine(root: &Path, document: &Document, findings: &mut Findings<'
     }
 }
 
-/// The addresses of an interface that is shared with the host stand on its TAP alone.
+/// Checks that the addresses of an interface that is shared with the host are on its TAP only.
 fn shared_interfaces(
     machine: &Machine,
     document: &Document,
@@ -157,7 +159,7 @@ fn shared_interfaces(
     }
 }
 
-/// `0-3,8` as Linux writes lists of processors.
+/// Parses `0-3,8`, Linux' format for lists of processors.
 fn parse_cpu_list(list: &str) -> Vec<u16> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -203,7 +205,7 @@ fn region_files(region: &RegionSection, places: &Places, findings: &mut Findings
     }
 }
 
-/// Files of regions and queues that do not lie below `files.paths`.
+/// Reports files of regions and queues outside of `files.paths`.
 fn paths_of_files(document: &Document, findings: &mut Findings<'_>) {
     let config = &document.config;
     let directories = config.directories();

@@ -13,7 +13,7 @@ pub struct ConfigError {
     pub line: u32,
     /// The key with its section, such as `port.mtu`; empty if the error belongs to none.
     pub key: String,
-    /// What is wrong, and what to do about it.
+    /// The error and its remedy, one sentence.
     pub message: String,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for ConfigErrors {
 
 impl std::error::Error for ConfigErrors {}
 
-/// Where a section and its keys stand in the file, for errors that are found later.
+/// Positions of a section and its keys in the file, for errors found later.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places {
     /// The section as errors name it, such as `port`.
@@ -86,14 +86,14 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    /// For a file with this text.
+    /// Creates a sink for a file with this text.
     pub(super) fn new(file: &Path, text: &str) -> Self {
         let newlines = text.bytes().enumerate().filter(|&(_, b)| b == b'\n').map(|(at, _)| at + 1);
         let lines = std::iter::once(0).chain(newlines).collect();
         Self { file: file.to_owned(), lines, errors: RefCell::default() }
     }
 
-    /// For values that come from no file.
+    /// Creates a sink for values without a file.
     pub(super) fn without_file() -> Self {
         Self { file: PathBuf::new(), lines: Vec::new(), errors: RefCell::default() }
     }
@@ -121,7 +121,7 @@ impl Sink {
         }
     }
 
-    /// What was reported, by line, each once.
+    /// Returns the distinct errors, ordered by line.
     pub(super) fn take(&self) -> Vec<ConfigError> {
         let mut errors = self.errors.take();
         errors.sort();

@@ -1,21 +1,22 @@
-//! Where a file ends. The length of its metadata may be none (`/proc` has 0, `/sys` 4096), and may be old.
+//! Detects the end of a file. The length in its metadata may be wrong (`/proc` has 0, `/sys` 4096)
+//! or outdated.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// What to do with a file that others write to while it is sent.
+/// Remedy for a file that other processes write while it is sent.
 pub const GREW: &str = "became longer while it was sent: send it again, or through a pipe, with cat FILE | ddpctl put - URL";
 
-/// True if `file` has `len` bytes and no more. The position of the file stays.
+/// Returns true if `file` has exactly `len` bytes. The position of the file remains.
 ///
 /// # Errors
-/// It cannot be read at an offset.
+/// The file cannot be read at an offset.
 pub fn is_at(file: &File, len: u64) -> io::Result<bool> {
     Ok((len == 0 || has(file, len - 1)?) && !has(file, len)?)
 }
 
-/// True if `file` has a byte at `at`.
+/// Returns true if `file` has a byte at `at`.
 fn has(file: &File, at: u64) -> io::Result<bool> {
     loop {
         match file.read_at(&mut [0], at) {
@@ -40,7 +41,7 @@ mod tests {
         }
         std::fs::write(&path, b"").unwrap();
         assert!(is_at(&file, 0).unwrap());
-        // Its metadata says 0.
+        // The length in its metadata is 0.
         assert!(!is_at(&File::open("/proc/self/status").unwrap(), 0).unwrap());
     }
 }

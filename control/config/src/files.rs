@@ -1,4 +1,4 @@
-//! `[files]`: where files of regions, queues and jobs may lie.
+//! `[files]`: allowed directories for files of regions, queues and jobs.
 
 use std::path::PathBuf;
 

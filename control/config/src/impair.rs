@@ -1,4 +1,4 @@
-//! `[port.impair]`: what a link inside one process does to frames.
+//! `[port.impair]`: impairments of a link inside one process.
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ fn read_burst_loss(impair: &mut Section<'_, '_>) -> Option<BurstLoss> {
     Some(burst)
 }
 
-/// The keys of both tables.
+/// Returns the keys of both tables.
 pub(super) fn descriptors() -> Vec<Key> {
     Impairment::keys()
 }

@@ -1,4 +1,4 @@
-//! `[ipsec]`: which packets are protected, and SAs for laboratories.
+//! `[ipsec]`: the policies for packets, and SAs for laboratories.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -43,12 +43,12 @@ section! {
     }
 }
 
-/// Where keys come from.
+/// Source of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeySource {
-    /// Of files, for laboratories.
+    /// Key files, for laboratories.
     Files,
-    /// Of the kernel's XFRM.
+    /// SAs and policies of the kernel's XFRM.
     Kernel,
 }
 
@@ -58,33 +58,33 @@ const SOURCES: [(&str, KeySource); 2] =
 /// `[ipsec]` with its policies and SAs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IpsecSection {
-    /// Its own keys.
+    /// Keys of the section itself.
     pub keys: IpsecKeys,
-    /// `[[ipsec.policy]]`, in their order; without any there is no IPsec.
+    /// `[[ipsec.policy]]` in their order. IPsec is off if empty, unless keys are the kernel's.
     pub policies: Vec<PolicySection>,
     /// `[[ipsec.sa]]`.
     pub sas: Vec<SaSection>,
 }
 
-/// `[[ipsec.policy]]`: what becomes of some packets.
+/// `[[ipsec.policy]]`: the treatment of selected packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicySection {
     /// Unique name.
     pub name: String,
-    /// Which packets.
+    /// Selects the packets.
     pub selector: Selector,
-    /// What becomes of them.
+    /// Treatment of the selected packets.
     pub action: PolicyAction,
 }
 
-/// What becomes of packets.
+/// Treatment of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyAction {
-    /// They are protected, in transport mode or in a tunnel.
+    /// Protect: in a tunnel with these ends, or in transport mode.
     Protect(Option<TunnelEnds>),
-    /// They pass in clear.
+    /// Pass in clear.
     Bypass,
-    /// They are dropped.
+    /// Drop.
     Discard,
 }
 
@@ -104,9 +104,9 @@ pub struct SaSection {
     pub name: String,
     /// Name of the policy that it serves.
     pub policy: String,
-    /// Which way it carries packets.
+    /// Direction of its packets.
     pub direction: Direction,
-    /// Its name at its receiver.
+    /// SPI, unique at the receiver.
     pub spi: u32,
     /// The algorithm.
     pub algorithm: Algorithm,
@@ -114,9 +114,9 @@ pub struct SaSection {
     pub key_file: PathBuf,
     /// Sequence numbers have 64 bits.
     pub esn: bool,
-    /// In UDP, at port 4500 on both sides.
+    /// ESP in UDP, at port 4500 on both sides.
     pub udp: bool,
-    /// Where sequence numbers are reserved.
+    /// File in which sequence numbers are reserved ahead.
     pub sequence_file: Option<PathBuf>,
 }
 
@@ -135,23 +135,24 @@ const ALGORITHMS: [(&str, Algorithm); 11] = [
     ("null-sha1", Algorithm::NullHmacSha1),
 ];
 
-/// What an algorithm is called.
+/// Returns the name of an algorithm.
 pub fn algorithm_name(algorithm: Algorithm) -> &'static str {
     ALGORITHMS.iter().find(|(_, known)| *known == algorithm).map_or("", |(name, _)| name)
 }
 
 impl IpsecSection {
-    /// Some packets are protected or dropped, or may be.
+    /// Returns true if packets are protected or dropped, or may be.
     pub fn is_on(&self) -> bool {
         self.is_kernels() || !self.policies.is_empty()
     }
 
-    /// SAs and policies are the kernel's.
+    /// Returns true if SAs and policies are the kernel's.
     pub fn is_kernels(&self) -> bool {
         self.keys.keys == KeySource::Kernel
     }
 
-    /// What becomes of packets that no policy of the kernel selects: what is to be protected is dropped.
+    /// Returns the policies for packets that no policy of the kernel selects. Packets that require
+    /// protection are dropped.
     pub fn behind_the_kernels(&self) -> Vec<Policy<Protection>> {
         let policies = self.policies.iter().map(|policy| Policy {
             direction: None,
@@ -164,15 +165,15 @@ impl IpsecSection {
         policies.collect()
     }
 
-    /// The policies that protect, by [`Protection`].
+    /// Returns the policies that protect, indexed by [`Protection`].
     pub fn protecting(&self) -> impl Iterator<Item = &PolicySection> {
         self.policies.iter().filter(|p| matches!(p.action, PolicyAction::Protect(_)))
     }
 
-    /// The policies as workers have them, which were checked.
+    /// Returns the checked policies in the form that workers use.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// All errors of the policies.
     pub fn database(&self) -> Result<Spd<Protection>, Vec<PolicyError>> {
         let mut next = (0..).map(Protection);
         let policies = self.policies.iter().map(|policy| Policy {
@@ -321,7 +322,7 @@ const NETWORK: Shape = Shape::Text("an address with its prefix length, such as 1
 const ADDRESS: Shape = Shape::Text("an IP address");
 const PORTS: Shape = Shape::Text("a port, or the first and the last, such as \"1-1023\"");
 
-/// All keys.
+/// Returns all keys.
 pub(super) fn descriptors() -> Vec<Key> {
     [IpsecKeys::keys(), policy::keys_of(), sa::keys_of()].concat()
 }
@@ -394,7 +395,7 @@ pub(super) fn ipsec(mut section: Section<'_, '_>) -> (IpsecSection, Places) {
     (all, section.finish())
 }
 
-/// What shows only when all is read.
+/// Checks that require the whole section.
 fn check(all: &IpsecSection, places: &[Section<'_, '_>], incomplete: bool) {
     if incomplete {
         return;

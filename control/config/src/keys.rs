@@ -7,18 +7,18 @@
 
 use super::rule::{Rule, Shape};
 
-/// What is known of one key besides its value.
+/// The descriptor of one key.
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// Its section, such as `port` or `listener.limits`; empty for keys of the whole file.
+    /// Section, such as `port` or `listener.limits`; empty for keys of the whole file.
     pub section: &'static str,
-    /// Its name.
+    /// Name of the key.
     pub name: &'static str,
-    /// What it may be.
+    /// Permitted values.
     pub shape: Shape,
-    /// What holds where it is absent, as the file would have it, or in words; empty if it is required or nothing is.
+    /// Default, as written in the file or in words; empty if the key is required or has no default.
     pub default: String,
-    /// A reload applies a change; else it is in force after a restart.
+    /// True if a reload applies a change; otherwise it requires a restart.
     pub reload: bool,
     /// Sentences for operators.
     pub help: String,
@@ -37,7 +37,7 @@ impl Key {
     }
 }
 
-/// True where the marker `[reload]` stands.
+/// True if the marker `[reload]` is present.
 macro_rules! reloads {
     () => {
         false
@@ -47,7 +47,7 @@ macro_rules! reloads {
     };
 }
 
-/// A section: its struct, how it is read, its keys, and what a reload does about a difference.
+/// Defines a section: its struct, its reader, its keys, and the effect of a reload on a difference.
 macro_rules! section {
     ($(#[$meta:meta])* $vis:vis struct $Section:ident in $path:literal {
         $($(#[doc = $help:literal])+ $([$reload:ident])? $key:ident: $type:ty = $rule:expr, or $default:expr;)+
@@ -72,7 +72,7 @@ macro_rules! section {
                 }
             }
 
-            /// What its keys are.
+            /// Returns the descriptors of its keys.
             pub(crate) fn keys() -> Vec<$crate::keys::Key> {
                 let keys = vec![$({
                     let (rule, default): ($crate::rule::Rule<$type>, $type) = ($rule, $default);
@@ -88,7 +88,7 @@ macro_rules! section {
                 keys
             }
 
-            /// Its keys that have a value, as the file has them.
+            /// Returns its keys with a value, formatted as in a file.
             pub(crate) fn written(&self) -> $crate::written_keys::Keys {
                 let mut keys = Vec::new();
                 $({
@@ -99,7 +99,8 @@ macro_rules! section {
                 keys
             }
 
-            /// Names of the keys whose values differ: of those that a reload applies, or of the others.
+            /// Returns the names of differing keys: only keys that a reload applies, or only the
+            /// others.
             #[allow(dead_code, reason = "some sections are compared as a whole")]
             pub(crate) fn differences(&self, other: &Self, reload: bool) -> Vec<&'static str> {
                 let mut names = Vec::new();
@@ -135,7 +136,7 @@ macro_rules! keys {
             }
         )+
 
-        /// What the keys are.
+        /// Returns the descriptors of the keys.
         pub(crate) fn $list() -> Vec<$crate::keys::Key> {
             vec![$($crate::keys::Key::of(
                 ($path, stringify!($key)),

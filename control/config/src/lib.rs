@@ -1,9 +1,9 @@
-//! The configuration file: TOML, read raw, then checked into types that cannot be wrong.
+//! The configuration file: TOML, parsed raw, then checked into types without invalid values.
 //!
-//! Every error of a file is reported, not only the first one; each is one sentence that names the
-//! file, the line, the key and the remedy. [`Document`] keeps the lines for errors that show later:
-//! [`together`] finds what several files of one process say against each other, and
-//! [`Document::environment`] what the machine lacks (devices, hugepages, permissions).
+//! All errors of a file are reported together. Each is one sentence that names the file, the line,
+//! the key and the remedy. [`Document`] keeps the lines for errors found later: [`together`] finds
+//! conflicts between several files of one process, and [`Document::environment`] finds missing
+//! parts of the machine (devices, hugepages, permissions).
 
 #![forbid(unsafe_code)]
 
@@ -87,16 +87,16 @@ pub use written::{Secrets, Table};
 /// The API's default socket, for `ddpd` and for `ddpctl`.
 pub const DEFAULT_SOCKET: &str = "/run/ddpd/ddpd.sock";
 
-/// One appliance, as one file describes it.
+/// One appliance, described by one file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The file it was read from, as given on the command line.
+    /// Path of the file, as given on the command line.
     pub file: PathBuf,
-    /// What stood in it.
+    /// Text of the file, and the lines of its keys.
     pub source: Source,
     /// Name of the appliance in logs, metrics and the API; by default the file's stem.
     pub name: String,
-    /// What DPDK may use.
+    /// Memory and other resources for DPDK.
     pub memory: MemorySection,
     /// The workers, at least one; other sections name them by index.
     pub workers: Vec<WorkerSection>,
@@ -106,7 +106,7 @@ pub struct Config {
     pub interfaces: Vec<InterfaceSection>,
     /// Memory that peers may be allowed to reach.
     pub regions: Vec<RegionSection>,
-    /// Where streams are accepted.
+    /// Ports and addresses on which streams are accepted.
     pub listeners: Vec<ListenerSection>,
     /// TCP's parameters, for all streams.
     pub tcp: TcpSection,
@@ -118,19 +118,20 @@ pub struct Config {
     pub ipsec: IpsecSection,
     /// Bounds of the whole appliance.
     pub limits: Limits,
-    /// Where files may lie.
+    /// Allowed directories for files.
     pub files: FilesSection,
     /// Management socket, log and shutdown.
     pub management: ManagementSection,
 }
 
 impl Config {
-    /// Where files may lie.
+    /// Returns the allowed directories for files.
     pub fn directories(&self) -> Directories {
         self.directories_with(self)
     }
 
-    /// Where they may while these regions and queues are applied: `[files]` is that of the start.
+    /// Returns the allowed directories while the regions and queues of `new` are applied: `[files]`
+    /// remains that of the start.
     pub fn directories_with(&self, new: &Config) -> Directories {
         match &self.files.paths {
             Some(paths) => Directories::listed(paths),
@@ -138,7 +139,7 @@ impl Config {
         }
     }
 
-    /// The files of regions and queues.
+    /// Returns the files of regions and queues.
     fn files_named(&self) -> impl Iterator<Item = &Path> {
         let regions = self.regions.iter().filter_map(|region| match &region.backing {
             Backing::File { path, .. } => Some(path.as_path()),
@@ -151,7 +152,7 @@ impl Config {
         }))
     }
 
-    /// Takes what a reload applies of the sections that are compared key by key.
+    /// Applies the changes of a reload to the sections that are compared key by key.
     pub fn apply_reload(&mut self, new: &Config) {
         self.memory.apply_reload(&new.memory);
         self.tcp.apply_reload(&new.tcp);
@@ -165,7 +166,8 @@ impl Config {
         }
     }
 
-    /// Names of the keys of `[[interface]]` that a reload applies, and that differ in an interface that both have.
+    /// Returns the names of `[[interface]]` keys that a reload applies and that differ in a common
+    /// interface.
     fn interface_differences(&self, new: &Config) -> Vec<&'static str> {
         let find = |name: &str| new.interfaces.iter().find(|other| other.name == name);
         let mut both = self.interfaces.iter().filter_map(|own| Some((own, find(&own.name)?)));
@@ -178,7 +180,8 @@ impl Config {
         names.filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
 
-    /// Those sections, and the names of their keys that differ: of those that a reload applies, or of the others.
+    /// Returns the sections with differing keys and the names of these keys: only keys that a
+    /// reload applies, or only the others.
     pub fn differences(
         &self,
         new: &Config,
@@ -204,7 +207,7 @@ impl Config {
     }
 }
 
-/// All keys, section by section.
+/// Returns all keys, section by section.
 pub fn keys() -> Vec<Key> {
     let before = [tables::root::keys_of(), devices::descriptors()].concat();
     let ports = [tables::port::keys_of(), ports::key::keys_of(), impair::descriptors()];

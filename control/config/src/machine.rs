@@ -1,4 +1,4 @@
-//! The machine as it describes itself, and what was found wrong with it.
+//! The machine's description of itself, and findings about it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use crate::privilege::{self, Capabilities};
 pub enum Finding {
     /// The appliance would not start.
     Error(ConfigError),
-    /// It would start, but the operator should know.
+    /// The appliance would start, but the operator should know.
     Note(ConfigError),
 }
 
-/// Where the machine describes itself; another root in tests.
+/// Root directory of the machine's description; another one in tests.
 pub(super) struct Machine {
     pub(super) root: PathBuf,
 }
@@ -54,12 +54,12 @@ impl Machine {
         self.root.join(path).exists()
     }
 
-    /// The capabilities in effect; none where the machine does not tell them.
+    /// Returns the effective capabilities; none if they cannot be read.
     pub(super) fn capabilities(&self) -> Capabilities {
         privilege::effective(&self.read("proc/self/status").unwrap_or_default()).unwrap_or_default()
     }
 
-    /// Free hugepages, bytes.
+    /// Returns the free hugepages, bytes.
     pub(super) fn free_hugepages(&self) -> u64 {
         let Ok(sizes) = fs::read_dir(self.root.join("sys/kernel/mm/hugepages")) else { return 0 };
         let mut total = 0u64;

@@ -1,6 +1,8 @@
-//! `[management.access]` and `[management.audit]`: who may do what by the management API, and where changes are recorded.
+//! `[management.access]` and `[management.audit]`: roles of the management API, and the record of
+//! changes.
 //!
-//! Names of users and groups are kept as the file has them; [`AccessSection::ids`] looks them up on this machine.
+//! Names of users and groups are kept as written in the file; [`AccessSection::ids`] resolves them
+//! on this machine.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -60,7 +62,7 @@ pub(super) fn read_audit(management: &mut Section<'_, '_>) -> AuditSection {
     audit
 }
 
-/// A member of a list.
+/// A user or group with a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Member {
     /// `user:NAME`.
@@ -89,7 +91,7 @@ impl Member {
     }
 }
 
-/// A name that a user or a group may have, or a number.
+/// Returns true for a possible name or number of a user or group.
 fn is_account(name: &str) -> bool {
     (1..=256).contains(&name.len()) && !name.contains(|c: char| c.is_control() || c == ':')
 }
@@ -144,7 +146,7 @@ fn user_or_group(what: &'static str) -> Rule<String> {
     )
 }
 
-/// The numbers of a list's members.
+/// The ids of a list's members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ids {
     /// Users.
@@ -153,25 +155,26 @@ pub struct Ids {
     pub groups: BTreeSet<u32>,
 }
 
-/// The numbers of all members.
+/// The ids of all members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessIds {
-    /// Of `view`.
+    /// Members of `view`.
     pub view: Ids,
-    /// Of `operate`.
+    /// Members of `operate`.
     pub operate: Ids,
-    /// Of `admin`.
+    /// Members of `admin`.
     pub admin: Ids,
-    /// Of `socket_group`.
+    /// Group id of `socket_group`.
     pub socket_group: Option<u32>,
 }
 
-/// The numbers that stand for users and groups that this user namespace does not have: `/proc/sys/kernel/overflowuid`.
+/// The ids that represent users and groups unknown to this user namespace:
+/// `/proc/sys/kernel/overflowuid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overflow {
-    /// Of users.
+    /// Overflow user id.
     pub uid: u32,
-    /// Of groups.
+    /// Overflow group id.
     pub gid: u32,
 }
 
@@ -179,7 +182,7 @@ impl Overflow {
     /// The kernel's number where it cannot be read.
     const DEFAULT: u32 = 65_534;
 
-    /// As this machine has them.
+    /// Reads the overflow ids of this machine.
     pub fn of_machine() -> Overflow {
         Overflow::below(Path::new("/proc/sys/kernel"))
     }
@@ -194,15 +197,15 @@ impl Overflow {
 }
 
 impl AccessSection {
-    /// Somebody but root and the user that runs the process has a role.
+    /// Returns true if a user other than root and the one that runs the process has a role.
     pub fn is_configured(&self) -> bool {
         [&self.view, &self.operate, &self.admin].iter().any(|list| !list.is_empty())
     }
 
-    /// Looks the names up.
+    /// Resolves the names.
     ///
     /// # Errors
-    /// Each key of `[management.access]` with the sentence that says what is wrong with it.
+    /// Each wrong key of `[management.access]` with a sentence about its error.
     pub fn ids(&self, overflow: Overflow) -> Result<AccessIds, Vec<(&'static str, String)>> {
         let mut errors = Vec::new();
         let mut ids = AccessIds::default();
@@ -238,7 +241,7 @@ fn group(name: &str, overflow: u32) -> Result<u32, String> {
     number("group", name, overflow, unix_users::group_id)
 }
 
-/// A number as it is written, or that of the name.
+/// Returns the id: the number as written, or that of the name.
 fn number(
     what: &str,
     name: &str,

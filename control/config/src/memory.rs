@@ -1,39 +1,39 @@
-//! How much memory the machine lets this process have: RAM, and the control group's limit.
+//! Memory available to this process: RAM, and the control group's limit.
 
 use std::path::{Path, PathBuf};
 
 use super::machine::Machine;
 
-/// What one process may take at most, before the kernel reclaims it or ends the process.
+/// The most that one process can use before the kernel reclaims memory or kills it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineMemory {
     /// Bytes.
     pub bytes: u64,
-    /// Where the number is from, such as `RAM` or `memory.max of the cgroup /user.slice`.
+    /// Source of the number, such as `RAM` or `memory.max of the cgroup /user.slice`.
     pub source: String,
 }
 
-/// Of RAM or of the cgroup's limit, whichever is less; `None` where the machine tells of neither.
+/// Returns the smaller one of RAM and the cgroup's limit; `None` if neither can be read.
 pub fn machine_memory() -> Option<MachineMemory> {
     machine_memory_at(Path::new("/"))
 }
 
-/// Free reserved hugepages of 2 MiB, bytes.
+/// Returns the free reserved hugepages of 2 MiB, bytes.
 pub fn free_huge_memory() -> u64 {
     let file = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
     let pages = std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse::<u64>().ok());
     pages.unwrap_or(0).saturating_mul(2 << 20)
 }
 
-/// The same with the machine's `/proc` and `/sys` below another directory.
+/// Reads the memory of a machine whose `/proc` and `/sys` are below another directory.
 pub(super) fn machine_memory_at(root: &Path) -> Option<MachineMemory> {
     let machine = Machine { root: root.to_owned() };
     let limits = ram(&machine).into_iter().chain(cgroups(&machine));
-    // Of equal ones the first: RAM.
+    // On equality the first one: RAM.
     limits.min_by_key(|limit| limit.bytes)
 }
 
-/// RAM that is not reserved for hugepages, whole MiB.
+/// Returns the RAM that is not reserved for hugepages, in whole MiB.
 fn ram(machine: &Machine) -> Option<MachineMemory> {
     let text = machine.read("proc/meminfo")?;
     let value = |name: &str| {
@@ -44,7 +44,7 @@ fn ram(machine: &Machine) -> Option<MachineMemory> {
     Some(MachineMemory { bytes: (total / 1024).saturating_mul(1 << 20), source: "RAM".into() })
 }
 
-/// Limits of the process's control group and of those above it, in both versions.
+/// Returns the limits of the process's control group and of its ancestors, in both versions.
 fn cgroups(machine: &Machine) -> Vec<MachineMemory> {
     let text = machine.read("proc/self/cgroup").unwrap_or_default();
     let mut found = Vec::new();
@@ -67,13 +67,13 @@ fn cgroups(machine: &Machine) -> Vec<MachineMemory> {
     found
 }
 
-/// The limits in `file` of a group and of all above it. In a container the path may be the host's, which is not
-/// there: then the mount's own files are those of the container.
+/// Adds the limits in `file` of a group and of all its ancestors. In a container the path may be
+/// the host's and not exist: then the mount's own files are those of the container.
 fn limits(machine: &Machine, mount: &str, path: &Path, file: &str, to: &mut Vec<MachineMemory>) {
     for group in path.ancestors() {
         let place: PathBuf = Path::new(mount).join(group).join(file);
         let text = place.to_str().and_then(|place| machine.read(place));
-        // "max" is no number, and version 1 has a huge one for no limit.
+        // "max" is not a number, and version 1 writes a huge one for no limit.
         let bytes = text.and_then(|text| text.trim().parse::<u64>().ok());
         if let Some(bytes) = bytes.filter(|&bytes| bytes < 1 << 62) {
             let source = format!("{file} of the cgroup /{}", group.display());
@@ -86,7 +86,7 @@ fn limits(machine: &Machine, mount: &str, path: &Path, file: &str, to: &mut Vec<
 mod tests {
     use super::*;
 
-    /// A machine with these files.
+    /// Returns the memory of a machine with these files.
     fn machine(files: &[(&str, &str)]) -> Option<MachineMemory> {
         let dir = tempfile::tempdir().unwrap();
         for (path, text) in files {

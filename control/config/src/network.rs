@@ -16,7 +16,7 @@ const IPV6_MIN_MTU: u16 = 1280;
 /// Bytes of a device's name at most, Linux's IFNAMSIZ without the zero.
 const MOST_OF_DEVICE: usize = 15;
 
-/// `ports` are the ports that could be read, for the default and the bound of the MTU.
+/// Reads an interface. `ports`: the readable ports, for the default and the bound of the MTU.
 pub(super) fn interface(
     mut section: Section<'_, '_>,
     ports: &[PortSection],
@@ -54,7 +54,7 @@ pub(super) fn interface(
     (interface, section.finish())
 }
 
-/// The name of the TAP, where the port is shared with the host.
+/// Returns the name of the TAP, if the port is shared with the host.
 fn host(
     section: &mut Section<'_, '_>,
     name: Option<&str>,

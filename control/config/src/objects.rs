@@ -30,7 +30,7 @@ pub(super) fn region(mut section: Section<'_, '_>) -> (Option<RegionSection>, Pl
         section.fail("base_to", "must be a multiple of 8 where atomics are allowed");
     }
     let shared = section.or("shared", false, key::region::shared());
-    // Only then one stream could read what another one wrote.
+    // Only these rights let one stream read the data of another one.
     let readable =
         access.is_some_and(|access| access.remote_read() && access.remote_write()) && !shared;
     let clear_between_peers = section.or("clear_between_peers", readable, boolean());
@@ -54,7 +54,7 @@ pub(super) fn region(mut section: Section<'_, '_>) -> (Option<RegionSection>, Pl
     (region, section.finish())
 }
 
-/// One word, or a list of rights.
+/// Reads the rights: one word, or a list of rights.
 fn access(section: &mut Section<'_, '_>) -> Option<Access> {
     if !section.is_list("access") {
         let remedy = format!("write what peers may do: {}", access::CHOICES);
@@ -178,7 +178,7 @@ pub(super) fn listener(mut section: Section<'_, '_>) -> (Option<ListenerSection>
     (listener, section.finish())
 }
 
-/// Over SCTP there is no MPA: of its keys only the limit of private data is left.
+/// Reads the keys of MPA for SCTP, which has no MPA: only the limit of private data applies.
 fn no_mpa(section: &mut Section<'_, '_>) -> MpaSection {
     let max = u16::try_from(MAX_PRIVATE_DATA).unwrap_or(u16::MAX);
     let reason = "for transport \"sctp\"";
@@ -205,14 +205,15 @@ fn mpa(section: &mut Section<'_, '_>, ulp: &Ulp) -> MpaSection {
         revision_0,
         revision_1,
         revision_2,
-        // The first verbs peers to come, siw among them, know no markers and refuse who asks for them.
+        // Common verbs peers, siw among them, support no markers and refuse peers that request
+        // them.
         markers: section.or("markers", *ulp == Ulp::Ddp, boolean()),
         crc: section.or("crc", true, boolean()),
         private_data_limit: section.or("private_data_limit", peer, int(0, max)),
     }
 }
 
-/// Whether revisions 0, 1 and 2 are accepted.
+/// Returns whether revisions 0, 1 and 2 are accepted.
 fn revisions(section: &mut Section<'_, '_>, ulp: &Ulp) -> [bool; 3] {
     let rdmap = *ulp != Ulp::Ddp;
     if !section.has("revisions") {
@@ -262,7 +263,7 @@ fn listener_limits(mut section: Section<'_, '_>) -> ListenerLimits {
     limits
 }
 
-/// `default`: where messages go when the file does not say it.
+/// Reads the queues. `default`: destination of the messages if the file does not set it.
 fn queues(section: &mut Section<'_, '_>, default: Option<Delivery>) -> Vec<QueueSection> {
     let mut queues: Vec<QueueSection> = Vec::new();
     for mut table in section.tables("queue") {

@@ -1,4 +1,4 @@
-//! `[[port]]`: what a port of each kind is written with, and what the machine must have for it.
+//! `[[port]]`: the keys of each kind of port, and its requirements of the machine.
 
 use std::fs;
 use std::path::Path;
@@ -59,7 +59,7 @@ pub(super) mod key {
     }}
 }
 
-/// Names of the keys that only some kinds have.
+/// Returns the names of the keys that apply to some kinds only.
 fn keys_of_kinds() -> Vec<&'static str> {
     key::keys_of().into_iter().map(|key| key.name).chain(["impair"]).collect()
 }
@@ -92,8 +92,8 @@ pub(super) fn port(mut section: Section<'_, '_>, workers: usize) -> (Option<Port
         }
         _ => None,
     };
-    // A memif is lost with the process at its other end, a vhost-user port with its virtual machine, and that one's
-    // streams are gone with it. A cable may be put back: TCP waits.
+    // A memif or vhost-user port loses its link when the process or virtual machine at the other
+    // end ends, and the peer's streams end with it. A cable may be plugged in again: TCP waits.
     let patience = matches!(kind, Some(PortKind::Memif { .. } | PortKind::VhostUser { .. }))
         .then_some(Duration::ZERO);
     let patience = section.or("link_down_timeout", patience, tables::port::link_down_timeout());
@@ -195,7 +195,7 @@ fn memif(section: &mut Section<'_, '_>) -> Option<PortKind> {
     );
     let id = section.or("id", 0, key::id());
     let secret = section.optional("secret", |value: &DeValue<'_>| {
-        // No error has the value.
+        // The error message must not contain the secret.
         let unfit = |_| String::from("must be a string in quotes that is not empty");
         let secret = string(value).map_err(unfit)?;
         if secret.len() > 24 || secret.contains(',') {
@@ -245,7 +245,7 @@ fn check_mtu(section: &Section<'_, '_>, kind: &PortKind, mtu: u16) {
     section.fail("mtu", text);
 }
 
-/// DPDK's driver counts the buffers of a memif in 16 bits.
+/// Checks the buffers of a memif, which DPDK's driver counts in 16 bits.
 fn check_shared(section: &Section<'_, '_>, shared: u32) {
     if shared > MEMIF_MAX_BUFFERS {
         section.fail(
@@ -308,7 +308,7 @@ fn port_workers(
     list
 }
 
-/// What this machine lacks for a port.
+/// Checks the machine for a port's requirements.
 pub(super) fn check_machine(
     machine: &Machine,
     port: &PortSection,
@@ -332,7 +332,7 @@ pub(super) fn check_machine(
     capabilities(machine, &port.kind, places, findings);
 }
 
-/// The capabilities that the port needs and the process does not have.
+/// Reports the capabilities that the port requires and the process lacks.
 fn capabilities(machine: &Machine, kind: &PortKind, places: &Places, findings: &mut Findings<'_>) {
     let has = machine.capabilities();
     let needs = privilege::needs(&machine.root, kind);

@@ -1,4 +1,4 @@
-//! What `ulp = "rdmap"` adds to a `[[listener]]`: how it is read.
+//! Reads the keys that `ulp = "rdmap"` adds to a `[[listener]]`.
 
 use tcp_lite::mpa::Peer;
 
@@ -6,7 +6,7 @@ use super::reader::Section;
 use super::tables::listener;
 use super::types::*;
 
-/// Reads `ulp` and what belongs to it.
+/// Reads `ulp` and the keys of RDMAP.
 pub(super) fn ulp(section: &mut Section<'_, '_>) -> Ulp {
     let word = section.or("ulp", "ddp", listener::ulp());
     if word == "ddp" {

@@ -1,8 +1,8 @@
-//! Reads a TOML table key by key and reports everything that is wrong with it.
+//! Reads a TOML table key by key and reports all of its errors.
 //!
-//! serde stops at the first error; an operator wants all of them. So each section is read by hand:
-//! [`Section::optional`] and its siblings take a key and a function from [`super::values`], and
-//! [`Section::finish`] reports unknown keys.
+//! serde stops at the first error, but an operator needs all of them. Each section is therefore
+//! read explicitly: [`Section::optional`] and its siblings take a key and a function from
+//! [`super::values`], and [`Section::finish`] reports unknown keys.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 use super::errors::{Places, Sink};
 use super::rule::Read;
 
-/// One table of the file.
+/// One table of the file, and the keys read so far.
 pub(super) struct Section<'s, 'i> {
     sink: &'s Sink,
     table: Option<&'s DeTable<'i>>,
@@ -19,7 +19,7 @@ pub(super) struct Section<'s, 'i> {
 }
 
 impl<'s, 'i> Section<'s, 'i> {
-    /// The whole document.
+    /// Creates the reader of the whole document.
     pub(super) fn root(sink: &'s Sink, table: &'s DeTable<'i>) -> Self {
         Self::of(sink, Some(table), String::new(), 0)
     }
@@ -35,12 +35,12 @@ impl<'s, 'i> Section<'s, 'i> {
         self.table?.get(key)
     }
 
-    /// True if the key is there.
+    /// Returns true if the key is present.
     pub(super) fn has(&self, key: &str) -> bool {
         self.table.is_some_and(|table| table.contains_key(key))
     }
 
-    /// The key's value; `None` if it is not there, or wrong and reported.
+    /// Returns the key's value; `None` if it is absent, or wrong and reported.
     pub(super) fn optional<T>(&mut self, key: &'static str, rule: impl Read<T>) -> Option<T> {
         let value = self.take(key)?;
         match rule.read(value.get_ref()) {
@@ -52,12 +52,13 @@ impl<'s, 'i> Section<'s, 'i> {
         }
     }
 
-    /// The key's value, or `default` if it is not there (or wrong and reported).
+    /// Returns the key's value, or `default` if it is absent (or wrong and reported).
     pub(super) fn or<T>(&mut self, key: &'static str, default: T, rule: impl Read<T>) -> T {
         self.optional(key, rule).unwrap_or(default)
     }
 
-    /// The key's value; a missing key is reported with `remedy`, an imperative without full stop.
+    /// Returns the key's value; a missing key is reported with `remedy`, an imperative without full
+    /// stop.
     pub(super) fn required<T>(
         &mut self,
         key: &'static str,
@@ -72,7 +73,7 @@ impl<'s, 'i> Section<'s, 'i> {
         self.optional(key, rule)
     }
 
-    /// The elements of an array; errors name the element's own line.
+    /// Reads the elements of an array; errors name the element's own line.
     pub(super) fn list<T>(&mut self, key: &'static str, rule: impl Read<T>) -> Vec<T> {
         let Some(value) = self.take(key) else { return Vec::new() };
         let Some(array) = value.get_ref().as_array() else {
@@ -92,7 +93,7 @@ impl<'s, 'i> Section<'s, 'i> {
         items
     }
 
-    /// A sub-table, empty if it is not there.
+    /// Returns a sub-table, empty if missing.
     pub(super) fn table(&mut self, key: &'static str) -> Section<'s, 'i> {
         let path = self.places.full_key(key);
         let at = self.places.offset(key);
@@ -108,7 +109,7 @@ impl<'s, 'i> Section<'s, 'i> {
         Section::of(self.sink, table, path, at)
     }
 
-    /// The tables of an array of tables.
+    /// Returns the tables of an array of tables.
     pub(super) fn tables(&mut self, key: &'static str) -> Vec<Section<'s, 'i>> {
         let path = self.places.full_key(key);
         let wrong =
@@ -139,27 +140,28 @@ impl<'s, 'i> Section<'s, 'i> {
         self.sink.report_at(&self.places, key, message);
     }
 
-    /// Makes keys known without reading them: another error already says why they are of no use.
+    /// Marks keys as known without reading them: another error already explains why they do not
+    /// apply.
     pub(super) fn allow(&mut self, keys: &[&'static str]) {
         self.known.extend_from_slice(keys);
     }
 
-    /// True if the key's value is a list without elements.
+    /// Returns true if the key's value is a list without elements.
     pub(super) fn is_empty_list(&self, key: &str) -> bool {
         self.value(key).and_then(DeValue::as_array).is_some_and(|array| array.is_empty())
     }
 
-    /// True if the key's value is a list.
+    /// Returns true if the key's value is a list.
     pub(super) fn is_list(&self, key: &str) -> bool {
         self.value(key).is_some_and(|value| value.as_array().is_some())
     }
 
-    /// True if the key's value is a string.
+    /// Returns true if the key's value is a string.
     pub(super) fn is_string(&self, key: &str) -> bool {
         self.value(key).is_some_and(DeValue::is_str)
     }
 
-    /// The key's value if it is a string, checked or not.
+    /// Returns the key's value if it is a string, checked or not.
     pub(super) fn string(&self, key: &str) -> Option<String> {
         self.value(key).and_then(DeValue::as_str).map(str::to_owned)
     }
@@ -196,13 +198,13 @@ impl<'s, 'i> Section<'s, 'i> {
     }
 }
 
-/// `an integer`, `a string`.
+/// Adds the article: `an integer`, `a string`.
 pub(super) fn article(kind: &str) -> String {
     let an = kind.starts_with(['a', 'e', 'i', 'o', 'u']);
     format!("{} {kind}", if an { "an" } else { "a" })
 }
 
-/// The known key that the unknown one was most likely meant to be.
+/// Returns the known key that is most similar to the unknown one, if close enough.
 fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     let limit = (key.len() / 3).max(1);
     let near = known.iter().map(|&k| (strsim::osa_distance(key, k), k)).min()?;

@@ -46,13 +46,13 @@ impl fmt::Display for Shape {
 }
 
 impl Key {
-    /// The default in words, if there is one.
+    /// Returns the default as a sentence, if there is one.
     pub(super) fn default_sentence(&self) -> String {
         if self.default.is_empty() { String::new() } else { format!(" Default: {}.", self.default) }
     }
 }
 
-/// As the file has it: `[tcp]`, `[[port]]`.
+/// Returns the header as in a file: `[tcp]`, `[[port]]`.
 pub(super) fn header(section: &str) -> String {
     if LISTS.contains(&section) { format!("[[{section}]]") } else { format!("[{section}]") }
 }
@@ -69,7 +69,7 @@ fn sections(keys: &[Key]) -> Vec<(&'static str, Vec<&Key>)> {
     sections
 }
 
-/// The man page `ddpd.toml(5)`, in roff.
+/// Returns the man page `ddpd.toml(5)`, in roff.
 pub fn man(keys: &[Key]) -> String {
     let escape = |text: &str| text.replace('\\', "\\e").replace('-', "\\-");
     let mut page = String::from(
@@ -91,7 +91,7 @@ pub fn man(keys: &[Key]) -> String {
     page
 }
 
-/// A file with all keys as comments.
+/// Returns a file with all keys as comments.
 pub fn example(keys: &[Key]) -> String {
     let mut file = String::from(
         "# All keys of ddpd.toml with their defaults. Made from the program's descriptors; see configs/ for files to \

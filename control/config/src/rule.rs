@@ -1,25 +1,25 @@
-//! How a value is written in the file: what it may be, how it is read, and how it is shown again.
+//! The syntax of a value in the file: permitted values, a parser and a formatter.
 
 use std::time::Duration;
 
 use toml::de::DeValue;
 
-/// What was read, or the rest of a sentence that begins with the key.
+/// The parsed value, or the rest of a sentence that begins with the key.
 pub(super) type Parsed<T> = Result<T, String>;
 
-/// What a value may be.
+/// The permitted values of a key.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
     /// `true` or `false`.
     Boolean,
-    /// A whole number.
+    /// An integer.
     Integer {
         /// Smallest.
         min: i128,
         /// Largest.
         max: i128,
     },
-    /// A whole number that is a power of two.
+    /// An integer that is a power of two.
     PowerOfTwo {
         /// Smallest.
         min: u16,
@@ -40,19 +40,19 @@ pub enum Shape {
         /// Longest.
         max: Duration,
     },
-    /// One of several words.
+    /// One of these words.
     Words(Vec<&'static str>),
-    /// A name of ours: 1 to 64 of A-Z a-z 0-9 . _ -, the first a letter or a digit.
+    /// A name of a section: 1 to 64 of A-Z a-z 0-9 . _ -, the first a letter or a digit.
     Name,
-    /// A string that the text describes.
+    /// A string; the text describes its values.
     Text(&'static str),
-    /// A number that the text describes, or a string.
+    /// A number or a string; the text describes its values.
     Number(&'static str),
-    /// A list.
+    /// A list of values.
     List(Box<Shape>),
-    /// One, or a list.
+    /// One value, or a list of them.
     OneOrMore(Box<Shape>),
-    /// That, or `"off"`.
+    /// The value, or `"off"`.
     OrOff(Box<Shape>),
 }
 
@@ -65,7 +65,7 @@ impl Shape {
 type Show<T> = Box<dyn Fn(&T) -> String>;
 type ReadValue<T> = Box<dyn Fn(&DeValue<'_>) -> Parsed<T>>;
 
-/// How a value of one key is read and shown.
+/// Parser and formatter of a key's value.
 pub(super) struct Rule<T> {
     shape: Shape,
     show: Show<T>,
@@ -81,17 +81,17 @@ impl<T: 'static> Rule<T> {
         Self { shape, show: Box::new(show), read: Box::new(read) }
     }
 
-    /// What the value may be.
+    /// Returns the permitted values.
     pub(super) fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// The value as the file has it.
+    /// Formats the value as in the file.
     pub(super) fn show(&self, value: &T) -> String {
         (self.show)(value)
     }
 
-    /// The same for a key that may be absent, which shows nothing then.
+    /// Returns the rule for an optional key: an absent one is formatted as an empty string.
     pub(super) fn or_absent(self) -> Rule<Option<T>> {
         let Rule { shape, show, read } = self;
         let show = move |value: &Option<T>| value.as_ref().map_or(String::new(), &show);
@@ -99,7 +99,7 @@ impl<T: 'static> Rule<T> {
     }
 }
 
-/// What reads a value: a [`Rule`] or a function.
+/// A parser of values: a [`Rule`] or a function.
 pub(super) trait Read<T> {
     fn read(&self, value: &DeValue<'_>) -> Parsed<T>;
 }

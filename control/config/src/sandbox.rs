@@ -1,4 +1,4 @@
-//! `[management.sandbox]`: what the process denies itself.
+//! `[management.sandbox]`: the restrictions of the process.
 
 use std::path::PathBuf;
 
@@ -10,12 +10,12 @@ use super::values::{one_of, path, quoted};
 /// Most directories of the list.
 const DIRECTORIES: usize = 256;
 
-/// Whether there is a sandbox.
+/// Mode of the sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SandboxMode {
-    /// As far as the kernel has what it takes.
+    /// All restrictions that the kernel supports.
     On,
-    /// None.
+    /// No restrictions.
     Off,
 }
 

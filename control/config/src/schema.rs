@@ -1,6 +1,6 @@
-//! The JSON Schema (2020-12) of the configuration, made from the descriptors of the keys. It refuses unknown keys, wrong types,
-//! wrong words and numbers that are out of range. Rules between keys and sizes and times that are out of range it lets pass:
-//! for these there is `ddpd check`.
+//! The JSON Schema (2020-12) of the configuration, generated from the descriptors of the keys. It
+//! refuses unknown keys, wrong types, wrong words and numbers out of range. It does not check rules
+//! between keys, nor the range of sizes and times: `ddpd check` does.
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +8,7 @@ use super::keys::Key;
 use super::reference::LISTS;
 use super::rule::Shape;
 
-/// Keys without which their section is refused, whatever else is in it.
+/// Keys that their section always requires.
 const REQUIRED: [(&str, &[&str]); 7] = [
     ("", &["port", "interface"]),
     ("port", &["name", "kind"]),
@@ -19,7 +19,7 @@ const REQUIRED: [(&str, &[&str]); 7] = [
     ("listener.queue", &["qn"]),
 ];
 
-/// The whole file.
+/// Returns the schema of the whole file.
 pub fn schema(keys: &[Key]) -> Value {
     let mut root = table("");
     root["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
@@ -47,7 +47,8 @@ pub fn schema(keys: &[Key]) -> Value {
     root
 }
 
-/// One section and those below it, as the API takes it: null members count as absent.
+/// Returns the schema of one section and its sub-tables, as the API accepts it: null members count
+/// as absent.
 pub fn section_schema(keys: &[Key], section: &str) -> Value {
     let mut root = schema(keys);
     let mut found = root["properties"][section].take();
@@ -85,7 +86,7 @@ fn object(value: &mut Value) -> &mut Map<String, Value> {
     value.as_object_mut().expect("it was made as an object")
 }
 
-/// A number of bytes with or without a decimal or binary unit.
+/// Pattern of a number of bytes with or without a decimal or binary unit.
 const SIZE: &str = r"^[0-9]+(\.[0-9]+)? *([kKmMgGtTpPeE][iI]?)?[bB]?$";
 /// Numbers, each with a unit of time.
 const DURATION: &str = r"^ *(0|[0-9]+(\.[0-9]+)? *[a-zA-Zµ]+( *[0-9]+(\.[0-9]+)? *[a-zA-Zµ]+)*) *$";

@@ -7,10 +7,11 @@ use toml::de::{DeTable, DeValue};
 
 use super::Config;
 
-/// A key of a table, or with an empty name the table: section, [`Table::of`](super::Table), name.
+/// A key of a table, or the table itself if the name is empty: section,
+/// [`Table::of`](super::Table), name.
 pub type Place = (String, Vec<String>, String);
 
-/// The text of a file, and where each key stands in it.
+/// The text of a file and the lines of its keys.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
     text: Arc<str>,
@@ -21,7 +22,7 @@ pub struct Source {
     log_by_api: bool,
 }
 
-/// Configurations are compared by what they say, not by where they say it.
+/// Sources are always equal: the comparison of configurations ignores text and lines.
 impl PartialEq for Source {
     fn eq(&self, _: &Source) -> bool {
         true
@@ -42,18 +43,18 @@ impl Source {
         }
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The line of a key, from 1; `None` where the file does not have it.
+    /// Returns the line of a key, from 1; `None` if the file lacks the key.
     pub fn line(&self, section: &str, of: &[String], key: &str) -> Option<u32> {
         let line = |section: &str, of: &[String], key: &str| {
             self.lines.get(&(section.to_owned(), of.to_vec(), key.to_owned())).copied()
         };
         line(section, of, key).or_else(|| {
-            // A default route may be written as a route, too.
+            // A default route may also be written as a route.
             let default = ["0.0.0.0/0", "::/0"].into_iter().filter(|_| key == "gateway");
             let mut routes = default.map(|to| [of, &[to.to_owned()]].concat());
             routes.find_map(|of| line("interface.routes", &of, "to"))
@@ -62,37 +63,37 @@ impl Source {
 }
 
 impl Config {
-    /// The log filter of the command line, which the file's does not replace.
+    /// Sets the log filter of the command line, which takes precedence over the file's.
     pub fn override_log(&mut self, filter: &str) {
         self.management.log = filter.to_owned();
         self.source.log_override = Some(filter.to_owned());
     }
 
-    /// The log filter of a request of the API, until a reload.
+    /// Sets the log filter of an API request, valid until a reload.
     pub fn set_log(&mut self, filter: String) {
         self.management.log = filter;
         self.source.log_by_api = true;
     }
 
-    /// Keeps what the command line says.
+    /// Keeps the values of the command line.
     pub fn keep_overridden(&mut self, running: &Config) {
         if let Some(filter) = &running.source.log_override {
             self.override_log(filter);
         }
     }
 
-    /// Keeps what the command line said before another file was read.
+    /// Keeps the values of the command line that were set before another file was read.
     pub fn keep_override_of(&mut self, before: &Source) {
         self.source.log_override.clone_from(&before.log_override);
     }
 
-    /// The key's value is that of the command line.
+    /// Returns true if the key's value is that of the command line.
     pub fn is_overridden(&self, section: &str, key: &str) -> bool {
         let Source { log_override, log_by_api, .. } = &self.source;
         (section, key) == ("management", "log") && log_override.is_some() && !log_by_api
     }
 
-    /// The key's value is that of a request of the API.
+    /// Returns true if the key's value is that of an API request.
     pub fn is_set_by_api(&self, section: &str, key: &str) -> bool {
         (section, key) == ("management", "log") && self.source.log_by_api
     }
@@ -136,7 +137,7 @@ impl Walk {
     }
 }
 
-/// What tells one table of a list from the others.
+/// Returns the value that identifies a table of a list.
 fn identity(section: &str, table: &DeTable<'_>) -> String {
     let key = identity_key(section);
     match table.get(key).map(|value| value.get_ref()) {
@@ -146,7 +147,7 @@ fn identity(section: &str, table: &DeTable<'_>) -> String {
     }
 }
 
-/// The key that tells one table of a list from the others.
+/// Returns the key that identifies a table of a list.
 pub(super) fn identity_key(section: &str) -> &'static str {
     match section {
         "interface.routes" => "to",

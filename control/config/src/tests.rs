@@ -1,4 +1,4 @@
-//! Good files give these values; bad ones give exactly these sentences.
+//! Valid files read as these values; invalid ones report exactly these errors.
 
 mod bad;
 mod encoding;
@@ -14,7 +14,7 @@ use std::path::Path;
 
 use super::Document;
 
-/// A file that has all it needs, for tests that add to it.
+/// A minimal valid file, which tests extend.
 const MINIMAL: &str = r#"
 [[port]]
 name = "p"

@@ -1,4 +1,5 @@
-//! Text files of the operator: UTF-8. Bytes of another encoding are named with the remedy, not decoded by a guess.
+//! Text files of the operator, in UTF-8. Another encoding is reported with its remedy instead of
+//! being guessed.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -19,7 +20,7 @@ const MOST: u64 = 16 << 20;
 /// Reads a text file.
 ///
 /// # Errors
-/// The end of a sentence that begins with the file.
+/// The end of a sentence that begins with the file's name.
 pub fn read(file: &Path) -> Result<String, String> {
     let cannot = |error: io::Error| match error.kind() {
         io::ErrorKind::IsADirectory => "is a directory: name a file".to_owned(),
@@ -35,10 +36,11 @@ pub fn read(file: &Path) -> Result<String, String> {
     decode(&bytes).map(str::to_owned)
 }
 
-/// The text of these bytes, without UTF-8's byte order mark. Of the bytes nothing is in an error: they may be a key.
+/// Decodes the bytes, without UTF-8's byte order mark. Errors contain none of the bytes: they may
+/// be a key.
 ///
 /// # Errors
-/// The end of a sentence: the encoding, as far as it shows, and the remedy.
+/// The end of a sentence: the encoding, as far as it can be recognised, and the remedy.
 pub fn decode(bytes: &[u8]) -> Result<&str, String> {
     for (mark, shown, name) in OTHERS {
         if bytes.starts_with(mark) {
@@ -58,7 +60,7 @@ pub fn decode(bytes: &[u8]) -> Result<&str, String> {
     })
 }
 
-/// Texts in Latin letters have a NUL beside each in UTF-16.
+/// Recognises UTF-16: Latin letters have a NUL in every second byte.
 fn with_nul(bytes: &[u8], at: usize) -> String {
     let nuls = |from: usize| bytes.iter().skip(from).step_by(2).filter(|byte| **byte == 0).count();
     let half = bytes.len() / 2;
@@ -74,7 +76,7 @@ fn remedy(encoding: &str) -> String {
     format!("iconv -f {encoding} -t UTF-8 FILE > NEW")
 }
 
-/// The line of a byte, from 1.
+/// Returns the line of a byte, from 1.
 fn line(bytes: &[u8], at: usize) -> usize {
     1 + bytes[..at].iter().filter(|byte| **byte == b'\n').count()
 }

@@ -1,6 +1,6 @@
-//! What the configuration files of one process say against each other.
+//! Conflicts between the configuration files of one process.
 //!
-//! The appliances of one process share the EAL, and ring ports join them.
+//! The appliances of one process share the EAL, and ring ports connect them.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ fn pair(document: &Document, other: &Document, errors: &mut Vec<ConfigError>) {
 
 type Ends = Vec<(usize, usize)>;
 
-/// Every ring link with the ports (document, port) at its ends.
+/// Returns every ring link with the ports (document, port) at its ends.
 fn links(documents: &[Document]) -> BTreeMap<&str, Ends> {
     let mut links: BTreeMap<&str, Ends> = BTreeMap::new();
     for (d, document) in documents.iter().enumerate() {
@@ -97,7 +97,8 @@ fn crowded_links(documents: &[Document]) -> Vec<ConfigError> {
     errors
 }
 
-/// Ring links with one end: such a process does not start, but a file alone may well be right.
+/// Reports ring links with one end: such a process does not start, but a single file may be
+/// correct.
 pub fn one_ended_links(documents: &[Document]) -> Vec<ConfigError> {
     let mut errors = Vec::new();
     for (link, ends) in links(documents) {

@@ -1,4 +1,4 @@
-//! What carries DDP, as files, requests and URLs name it.
+//! The transport below DDP, as named in files, requests and URLs.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,11 +15,11 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// All of them with their words.
+    /// All transports with their words.
     pub const WORDS: [(&'static str, Transport); 2] =
         [("tcp", Transport::Tcp), ("sctp", Transport::Sctp)];
 
-    /// The word that stands for it.
+    /// Returns the word of the transport.
     pub fn word(self) -> &'static str {
         match self {
             Transport::Tcp => "tcp",

@@ -97,7 +97,7 @@ pub(super) fn tcp(mut section: Section<'_, '_>) -> TcpSection {
     tcp
 }
 
-/// The limit of a receive window that begins with `window` bytes.
+/// Returns the limit of a receive window that begins with `window` bytes.
 pub(super) fn window_limit(section: &mut Section<'_, '_>, window: u32, limit: u32) -> u32 {
     if limit < window && section.has("receive_window_limit") {
         section.fail(
@@ -214,12 +214,12 @@ pub(super) fn limits(mut section: Section<'_, '_>) -> (Limits, Places) {
     (limits, section.finish())
 }
 
-/// How the log is written.
+/// Format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// Lines for people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
     /// Entries of systemd's journal.
     Journald,
@@ -229,7 +229,7 @@ impl LogFormat {
     const WORDS: [(&'static str, LogFormat); 3] =
         [("text", LogFormat::Text), ("json", LogFormat::Json), ("journald", LogFormat::Journald)];
 
-    /// Its word in the configuration.
+    /// Returns the word of the format in the configuration.
     pub fn word(self) -> &'static str {
         LogFormat::WORDS[self as usize].0
     }
@@ -319,7 +319,7 @@ pub(super) fn management(mut section: Section<'_, '_>) -> (ManagementSection, Pl
     (ManagementSection::read(&mut section), section.finish())
 }
 
-/// The keys of these sections.
+/// Returns the keys of these sections.
 pub(super) fn descriptors() -> Vec<Key> {
     let (tcp, mpa) = (TcpSection::keys(), MpaReceiveSection::keys());
     [tcp, mpa, Limits::keys(), ManagementSection::keys()].concat()

@@ -25,7 +25,7 @@ pub use tcp_lite::tcp::{CongestionControl as Congestion, Keepalive};
 pub struct WorkerSection {
     /// The core it is pinned to; `None` leaves it to the scheduler.
     pub core: Option<u16>,
-    /// What it does when there is nothing to do.
+    /// Behaviour of an idle worker.
     pub idle: Idle,
 }
 
@@ -46,7 +46,7 @@ pub struct InterfaceSection {
     pub mtu: u16,
     /// DSCP and TTL of its TCP and SCTP packets.
     pub ip: IpFields,
-    /// From which of its ports streams and associations are opened.
+    /// Local ports of outgoing streams and associations.
     pub local_ports: LocalPorts,
     /// The TAP by which the host's kernel shares the port, if it does.
     pub host: Option<String>,
@@ -67,14 +67,14 @@ pub struct PeerSection {
 /// Most entries of `allow` or `deny`.
 pub const MAX_PEERS: usize = 1024;
 
-/// `[[region]]`: memory with a name. The API's "add region" takes the same keys.
+/// `[[region]]`: named memory. The API's "add region" takes the same keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionSection {
     /// Unique name, at most 64 of `[A-Za-z0-9._-]`.
     pub name: String,
     /// Bytes; for a file region without `size`, `None`: the file's length when it is opened.
     pub size: Option<u64>,
-    /// Where the bytes lie.
+    /// Storage of the bytes.
     pub backing: Backing,
     /// Tagged offset of the first byte; base and size stay below 2^64.
     pub base_to: u64,
@@ -86,12 +86,12 @@ pub struct RegionSection {
     pub remote_atomic: bool,
     /// Several streams at a time may reach it. Else a region open to remote writes serves one.
     pub shared: bool,
-    /// What one stream wrote is cleared before another stream can read it; only where both is possible and
-    /// one stream at a time has the region.
+    /// One stream's data is cleared before another stream can read it. Applies to regions that are
+    /// readable, writable and used by one stream at a time.
     pub clear_between_peers: bool,
 }
 
-/// Where a region's bytes lie.
+/// Storage of a region's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backing {
     /// Ordinary memory.
@@ -100,28 +100,28 @@ pub enum Backing {
     Hugepages,
     /// A shared-memory object that local programs map, with completion ring and eventfd.
     SharedMemory {
-        /// Its name, `[A-Za-z0-9._-]`.
+        /// Name of the object, `[A-Za-z0-9._-]`.
         object: String,
     },
     /// Memory, written to a file by another thread.
     File {
         /// The file; made if it is not there.
         path: PathBuf,
-        /// When it is forced to the disk.
+        /// Policy for syncing the file.
         fsync: Fsync,
     },
 }
 
-/// When a file region is forced to the disk.
+/// Policy for syncing the file of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fsync {
     /// Left to the kernel.
     Never,
     /// After each delivered message.
     Message,
-    /// When the stream that wrote it closes.
+    /// On the close of a stream that wrote it.
     Close,
-    /// At least this often while there are changes.
+    /// Sync at least this often while there are changes.
     Interval(Duration),
 }
 
@@ -136,13 +136,13 @@ pub struct ListenerSection {
     pub address: Option<IpAddr>,
     /// TCP or SCTP port, not 0.
     pub port: u16,
-    /// What carries its streams.
+    /// Transport of its streams.
     pub transport: Transport,
     /// DSCP and TTL of its streams, where they are not the interface's.
     pub ip: IpFields,
-    /// Peers that it admits, of those that its interface admits.
+    /// Admitted peers, among those that its interface admits.
     pub peers: PeerSection,
-    /// IPsec must protect its streams, with encryption by keys of so many bits; 0: with integrity alone.
+    /// IPsec required for its streams: least key size for encryption, bits; 0 for integrity alone.
     pub require: Option<u16>,
     /// The protocol above DDP.
     pub ulp: Ulp,
@@ -157,7 +157,7 @@ pub struct ListenerSection {
 }
 
 impl ListenerSection {
-    /// Each of its streams has a piece of its one region for itself.
+    /// Returns true if each of its streams has a slot of its only region.
     pub fn has_slots(&self) -> bool {
         self.ulp.rdmap().is_some_and(|rdmap| rdmap.service.has_slots())
     }
@@ -172,9 +172,9 @@ pub struct MpaSection {
     pub revision_1: bool,
     /// Revision 2 is accepted (RFC 6581); only with RDMAP.
     pub revision_2: bool,
-    /// We ask the peer for markers (our M).
+    /// Requests markers of the peer (our M).
     pub markers: bool,
-    /// We ask for CRCs (our C). They are on if either side asks.
+    /// Requests CRCs (our C). They are used if either side requests them.
     pub crc: bool,
     /// Most private data we send, bytes, at most 512.
     pub private_data_limit: u16,
@@ -189,14 +189,14 @@ pub struct QueueSection {
     pub buffers: u32,
     /// Bytes per buffer: the longest message, 1 to 16 MiB.
     pub buffer_size: u32,
-    /// Where the messages go.
+    /// Destination of the messages.
     pub deliver_to: Delivery,
 }
 
-/// Where untagged messages go.
+/// Destination of untagged messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// To the event log, where `ddpctl events` and the API read them.
+    /// The event log, where `ddpctl events` and the API read them.
     Events,
     /// Appended to a file, each message after its length (4 bytes, big-endian).
     File {
@@ -214,18 +214,18 @@ pub enum Delivery {
 pub struct ListenerLimits {
     /// Streams at a time.
     pub streams: u32,
-    /// Of them from one address.
+    /// Most of these streams from one address.
     pub streams_per_peer: u32,
-    /// Of them with TCP or MPA start-up not complete.
+    /// Most of these streams whose TCP or MPA start-up is not complete.
     pub pending: u32,
     /// MPA start-up must be complete after this time (RFC 5044 §7.1).
     pub startup_timeout: Duration,
-    /// A stream on which nothing arrives for this long is closed; `None` for never.
+    /// Time without received data after which a stream is closed; `None` for never.
     pub idle_timeout: Option<Duration>,
 }
 
 impl Backing {
-    /// The word that stands for it in the file and in the API.
+    /// Returns the word in the file and in the API.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Anonymous => "anonymous",
@@ -237,7 +237,7 @@ impl Backing {
 }
 
 impl Delivery {
-    /// The word that stands for it in the file and in the API.
+    /// Returns the word in the file and in the API.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Events => "events",
@@ -249,12 +249,12 @@ impl Delivery {
 }
 
 impl RegionSection {
-    /// What peers may do.
+    /// Returns the rights of peers.
     pub fn access(&self) -> Access {
         rights(self.remote_read, self.remote_write, self.remote_atomic)
     }
 
-    /// `rw`, `rwa`, `r`, `w` or `-`, as the API shows it.
+    /// Returns `rw`, `rwa`, `r`, `w` or `-`, as the API shows it.
     pub fn access_word(&self) -> &'static str {
         access_word(self.access())
     }

@@ -1,4 +1,5 @@
-//! TOML values to Rust values. An error is the rest of a sentence that begins with the key.
+//! Parses TOML values into Rust values. An error is the rest of a sentence that begins with the
+//! key.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -30,7 +31,7 @@ fn integer(value: &DeValue<'_>) -> Option<Parsed<i128>> {
     Some(parsed.map_err(|_| "is too large a number: write a smaller one".to_owned()))
 }
 
-/// Any string that is not empty.
+/// Parses any string that is not empty.
 pub(super) fn string(value: &DeValue<'_>) -> Parsed<String> {
     let text = text(value, "a string in quotes")?;
     if text.is_empty() {
@@ -39,7 +40,7 @@ pub(super) fn string(value: &DeValue<'_>) -> Parsed<String> {
     Ok(text.to_owned())
 }
 
-/// A path. Relative ones are relative to the directory in which the program was started.
+/// Parses a path. Relative ones are relative to the directory in which the program was started.
 pub(super) fn path(value: &DeValue<'_>) -> Parsed<PathBuf> {
     let text = string(value)?;
     if text.contains('\0') {
@@ -48,12 +49,12 @@ pub(super) fn path(value: &DeValue<'_>) -> Parsed<PathBuf> {
     Ok(PathBuf::from(text))
 }
 
-/// A string as the file has it.
+/// Quotes a string as in the file.
 pub(super) fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
 
-/// A path that `sockaddr_un` can hold.
+/// Parses a path that `sockaddr_un` can hold.
 pub(super) fn socket_path() -> Rule<PathBuf> {
     const MAX: usize = 107;
     let show = |path: &PathBuf| quoted(&path.to_string_lossy());
@@ -69,17 +70,18 @@ pub(super) fn socket_path() -> Rule<PathBuf> {
     })
 }
 
-/// A value that a function reads, for descriptors.
+/// Creates a rule from a parser, for descriptors.
 pub(super) fn by<T: 'static>(shape: Shape, read: fn(&DeValue<'_>) -> Parsed<T>) -> Rule<T> {
     Rule::new(shape, |_| String::new(), read)
 }
 
-/// One value or a list of them, for descriptors.
+/// Creates a rule for one value or a list of them, for descriptors.
 pub(super) fn one_or_more<T: 'static>(element: Shape) -> Rule<Vec<T>> {
     list_like(Shape::OneOrMore(Box::new(element)))
 }
 
-/// A list, for descriptors: lists are read element by element, so that errors name the element's line.
+/// Creates a rule for a list, for descriptors: lists are read element by element, so that errors
+/// name the element's line.
 pub(super) fn list<T: 'static>(element: Shape) -> Rule<Vec<T>> {
     list_like(Shape::List(Box::new(element)))
 }
@@ -88,14 +90,14 @@ fn list_like<T: 'static>(shape: Shape) -> Rule<Vec<T>> {
     Rule::new(shape, |_| String::new(), |_| Err("is read element by element".to_owned()))
 }
 
-/// `true` or `false`.
+/// Parses `true` or `false`.
 pub(super) fn boolean() -> Rule<bool> {
     Rule::new(Shape::Boolean, bool::to_string, |value| {
         value.as_bool().map_or_else(|| wrong_type(value, "true or false"), Ok)
     })
 }
 
-/// A name of ours.
+/// Parses the name of a section.
 pub(super) fn name(value: &DeValue<'_>) -> Parsed<String> {
     let text = text(value, "a name in quotes")?;
     if is_name(text) {
@@ -108,7 +110,7 @@ pub(super) fn name(value: &DeValue<'_>) -> Parsed<String> {
     ))
 }
 
-/// One of several words.
+/// Parses one of several words.
 pub(super) fn one_of<T: Clone + PartialEq + 'static>(words: &[(&'static str, T)]) -> Rule<T> {
     let shape = Shape::Words(words.iter().map(|(word, _)| *word).collect());
     let (words, known) = (words.to_vec(), words.to_vec());
@@ -127,7 +129,7 @@ pub(super) fn one_of<T: Clone + PartialEq + 'static>(words: &[(&'static str, T)]
     })
 }
 
-/// An integer between two bounds, both possible.
+/// Parses an integer in an inclusive range.
 pub(super) fn int<T>(min: T, max: T) -> Rule<T>
 where
     T: TryFrom<i128> + Into<i128> + Copy + ToString + 'static,
@@ -145,7 +147,7 @@ where
     })
 }
 
-/// A power of two between two bounds.
+/// Parses a power of two in an inclusive range.
 pub(super) fn power_of_two(min: u16, max: u16) -> Rule<u16> {
     let within = int(min, max);
     let shape = Shape::PowerOfTwo { min, max };
@@ -159,7 +161,7 @@ pub(super) fn power_of_two(min: u16, max: u16) -> Rule<u16> {
     })
 }
 
-/// Bytes: a number, or a string with a unit.
+/// Parses a number of bytes: a number, or a string with a unit.
 pub(super) fn size(min: u64, max: u64) -> Rule<u64> {
     Rule::new(
         Shape::Size { min, max },
@@ -188,7 +190,7 @@ pub(super) fn size(min: u64, max: u64) -> Rule<u64> {
     )
 }
 
-/// [`size`] that fits 32 bits.
+/// Parses a [`size`] that fits 32 bits.
 pub(super) fn size32(min: u32, max: u32) -> Rule<u32> {
     let (min, max) = (u64::from(min), u64::from(max));
     let within = size(min, max);
@@ -199,7 +201,7 @@ pub(super) fn size32(min: u32, max: u32) -> Rule<u32> {
     )
 }
 
-/// A size as the file has it.
+/// Formats a size as in the file.
 fn written_size(size: u64) -> String {
     match show_size(size) {
         shown if shown.ends_with("bytes") => size.to_string(),
@@ -207,7 +209,7 @@ fn written_size(size: u64) -> String {
     }
 }
 
-/// A size for people: exact in the largest binary unit that divides it.
+/// Formats a size for people: exact in the largest binary unit that divides it.
 pub fn show_size(bytes: u64) -> String {
     for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
         if bytes >= 1 << shift && bytes.trailing_zeros() >= shift {
@@ -217,7 +219,7 @@ pub fn show_size(bytes: u64) -> String {
     format!("{bytes} bytes")
 }
 
-/// A UDP port, or "off".
+/// Parses a UDP port, or "off".
 pub(super) fn port_or_off() -> Rule<Option<u16>> {
     let port = int(1, u16::MAX);
     let show = |port: &Option<u16>| port.map_or("\"off\"".to_owned(), |port| port.to_string());
@@ -228,7 +230,7 @@ pub(super) fn port_or_off() -> Rule<Option<u16>> {
     })
 }
 
-/// The ports from which streams are opened.
+/// Parses the local ports of outgoing streams.
 pub(super) fn local_ports() -> Rule<LocalPorts> {
     const EXAMPLE: &str = "a first and a last port in quotes, such as \"32768-60999\"";
     let show = |ports: &LocalPorts| quoted(&ports.to_string());
@@ -244,7 +246,7 @@ pub(super) fn local_ports() -> Rule<LocalPorts> {
     })
 }
 
-/// A time with a unit.
+/// Parses a time with a unit.
 pub(super) fn duration(min: Duration, max: Duration) -> Rule<Duration> {
     Rule::new(
         Shape::Duration { min, max },
@@ -267,12 +269,12 @@ pub(super) fn duration(min: Duration, max: Duration) -> Rule<Duration> {
     )
 }
 
-/// A time as the file has it.
+/// Formats a time as in the file.
 fn written_time(time: Duration) -> String {
     format!("\"{}\"", humantime::format_duration(time))
 }
 
-/// A time with a unit, or "off".
+/// Parses a time with a unit, or "off".
 pub(super) fn duration_or_off(min: Duration, max: Duration) -> Rule<Option<Duration>> {
     let time = duration(min, max);
     let show = |time: &Option<Duration>| time.map_or("\"off\"".to_owned(), written_time);
@@ -282,7 +284,7 @@ pub(super) fn duration_or_off(min: Duration, max: Duration) -> Rule<Option<Durat
     })
 }
 
-/// A probability: a number from 0 to 1, or a string in per cent.
+/// Parses a probability: a number from 0 to 1, or a string in per cent.
 pub(super) fn probability() -> Rule<f64> {
     Rule::new(
         Shape::Number("a probability from 0 to 1, or in per cent"),
@@ -333,7 +335,7 @@ fn read_rate(value: &DeValue<'_>) -> Parsed<u64> {
     }
 }
 
-/// An address that a host can have.
+/// Parses a unicast address.
 pub(super) fn host_ip(value: &DeValue<'_>) -> Parsed<IpAddr> {
     const EXAMPLE: &str = "an address such as \"192.0.2.1\" or \"2001:db8::1\"";
     let text = text(value, EXAMPLE)?;
@@ -342,7 +344,7 @@ pub(super) fn host_ip(value: &DeValue<'_>) -> Parsed<IpAddr> {
     Ok(address)
 }
 
-/// The sentence on a text that is not an address, a prefix or a socket's address.
+/// Returns the error for a text that is not an address, a prefix or a socket's address.
 pub(super) fn not_read(text: &str, error: AddressError, example: &str) -> String {
     let text = text.escape_debug();
     match error {
@@ -355,7 +357,7 @@ fn check_host(address: IpAddr) -> Parsed<()> {
     address::check_host(address).map_err(|error| format!("is {address}, {error}: choose another"))
 }
 
-/// An address of ours with the length of its prefix.
+/// Parses an interface's address with its prefix length.
 pub(super) fn interface_address(value: &DeValue<'_>) -> Parsed<IpNet> {
     let net = prefix(value)?;
     check_host(net.addr())?;
@@ -382,7 +384,7 @@ pub(super) fn interface_address(value: &DeValue<'_>) -> Parsed<IpNet> {
     Ok(net)
 }
 
-/// A network: address and prefix length, host bits zero.
+/// Parses a network: address and prefix length, host bits zero.
 pub(super) fn network(value: &DeValue<'_>) -> Parsed<IpNet> {
     let net = prefix(value)?;
     if net.addr() != net.network() {
@@ -400,7 +402,7 @@ fn prefix(value: &DeValue<'_>) -> Parsed<IpNet> {
     IpNet::new(address, len).map_err(|_| not_read(text, AddressError::Syntax, EXAMPLE))
 }
 
-/// A unicast hardware address.
+/// Parses a unicast hardware address.
 pub(super) fn mac(value: &DeValue<'_>) -> Parsed<[u8; 6]> {
     const EXAMPLE: &str = "a hardware address such as \"02:00:00:00:00:01\"";
     let text = text(value, EXAMPLE)?;
@@ -420,7 +422,7 @@ pub(super) fn mac(value: &DeValue<'_>) -> Parsed<[u8; 6]> {
     Ok(mac)
 }
 
-/// A PCI address with its domain.
+/// Parses a PCI address with its domain.
 pub(super) fn pci_address(value: &DeValue<'_>) -> Parsed<String> {
     const EXAMPLE: &str = "a PCI address as lspci -D prints it, such as \"0000:03:00.0\"";
     let text = text(value, EXAMPLE)?;
@@ -433,7 +435,7 @@ pub(super) fn pci_address(value: &DeValue<'_>) -> Parsed<String> {
     Ok(text.to_ascii_lowercase())
 }
 
-/// A name that Linux accepts for a network interface.
+/// Parses a name that Linux accepts for a network interface.
 pub(super) fn device(value: &DeValue<'_>) -> Parsed<String> {
     let text = text(value, "the name of a network interface such as \"eth1\"")?;
     let fits = (1..=15).contains(&text.len()) && text != "." && text != "..";
@@ -446,7 +448,7 @@ pub(super) fn device(value: &DeValue<'_>) -> Parsed<String> {
     ))
 }
 
-/// The seed of a random source.
+/// Parses the seed of a random source.
 pub(super) fn seed() -> Rule<u64> {
     // TOML's numbers end at 2^63 - 1.
     let show = |seed: &u64| match i64::try_from(*seed) {
@@ -456,7 +458,7 @@ pub(super) fn seed() -> Rule<u64> {
     Rule::new(Shape::Number("from 0 to 2^64 - 1"), show, u64_or_string)
 }
 
-/// A 64-bit number, also as a string (TOML's numbers end at 2^63 - 1), decimal or `0x`.
+/// Parses a 64-bit number, also as a string (TOML's numbers end at 2^63 - 1), decimal or `0x`.
 pub(super) fn u64_or_string(value: &DeValue<'_>) -> Parsed<u64> {
     const EXAMPLE: &str = "a number from 0 to 2^64 - 1, such as 4096 or \"0xffff000000000000\"";
     match (integer(value), value) {
@@ -467,7 +469,7 @@ pub(super) fn u64_or_string(value: &DeValue<'_>) -> Parsed<u64> {
     }
 }
 
-/// Decimal digits, or hexadecimal ones after `0x`; no sign.
+/// Parses decimal digits, or hexadecimal ones after `0x`, without a sign.
 pub fn parse_u64(text: &str) -> Option<u64> {
     let (digits, radix) = match text.strip_prefix("0x") {
         Some(digits) => (digits, 16),

@@ -1,7 +1,7 @@
-//! A configuration as its file would have it: every key that has a value, section by section.
+//! A configuration in the form of its file: all keys with a value, section by section.
 //!
-//! It is the inverse of reading: the tables, rendered, are read as the same [`Config`]. Defaults are written out; keys
-//! without a value, and keys that have no meaning beside others, are left out.
+//! The inverse of reading: the rendered tables read as the same [`Config`]. Defaults are included.
+//! Keys without a value, and keys that have no meaning beside others, are left out.
 
 use ipnet::IpNet;
 use port_kind::PortKind;
@@ -18,7 +18,7 @@ use super::{
 use crate::transport::Transport;
 use crate::{Backing, ChecksumMode, SegmentationMode};
 
-/// What a secret is shown as.
+/// Replacement of a hidden secret.
 const HIDDEN: &str = "\u{2026}";
 
 /// One table of a file.
@@ -26,24 +26,24 @@ const HIDDEN: &str = "\u{2026}";
 pub struct Table {
     /// `tcp`, `listener.limits`; empty for the keys of the whole file.
     pub section: &'static str,
-    /// What tells it from others of its section, from the outside in: the `name` of a port, an interface, a region or a
-    /// listener, and below it a route's `to` or a queue's `qn`.
+    /// Identity among the tables of its section, from the outermost: the `name` of a port, an
+    /// interface, a region or a listener, and below it a route's `to` or a queue's `qn`.
     pub of: Vec<String>,
-    /// Its keys.
+    /// Keys and values of the table.
     pub keys: Keys,
 }
 
-/// Whether secrets are written.
+/// Form of secrets in the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Secrets {
-    /// As they are, for a file.
+    /// In clear, for a file.
     Written,
-    /// As a mark that stands for them.
+    /// Replaced by a mark.
     Hidden,
 }
 
 impl Config {
-    /// All tables, in the order in which a file has them.
+    /// Returns all tables, in the order of a file.
     pub fn written(&self, secrets: Secrets) -> Vec<Table> {
         let one = |section, keys| Table { section, of: Vec::new(), keys };
         let mut tables = vec![
@@ -71,12 +71,12 @@ impl Config {
         tables
     }
 
-    /// The table of one region.
+    /// Returns the table of one region.
     pub(super) fn tables_of_region(section: &RegionSection) -> Table {
         region(section)
     }
 
-    /// The tables of one listener.
+    /// Returns the tables of one listener.
     pub(super) fn tables_of_listener(section: &ListenerSection) -> Vec<Table> {
         let mut tables = Vec::new();
         listener(section, &mut tables);
@@ -91,12 +91,12 @@ fn size(bytes: u64) -> Value {
     }
 }
 
-/// TOML's numbers end at 2^63 - 1.
+/// Formats a number; as a string beyond 2^63 - 1, where TOML's numbers end.
 fn number(value: u64) -> Value {
     if i64::try_from(value).is_ok() { json!(value) } else { json!(value.to_string()) }
 }
 
-/// Of those that have a value.
+/// Adds the keys that have a value.
 fn some<const N: usize>(keys: &mut Keys, more: [(&'static str, Option<Value>); N]) {
     keys.extend(more.into_iter().filter_map(|(key, value)| Some((key, value?))));
 }
@@ -290,7 +290,7 @@ fn listener(section: &ListenerSection, tables: &mut Vec<Table>) {
         ("idle_timeout", time_or_off(limits.idle_timeout)),
     ];
     tables.push(Table { section: "listener.limits", of: of.clone(), keys });
-    // Where the service says where messages go, the file cannot.
+    // If the service determines the destination of messages, the file cannot set it.
     let says = section.ulp.rdmap().and_then(|rdmap| rdmap.service.delivery()).is_some();
     for queue in &section.queues {
         let path = match &queue.deliver_to {
@@ -311,13 +311,13 @@ fn listener(section: &ListenerSection, tables: &mut Vec<Table>) {
     }
 }
 
-/// A list of prefixes, if it has entries.
+/// Returns a list of prefixes, if it is not empty.
 fn prefixes(list: &[IpNet]) -> Option<Value> {
     let shown: Vec<_> = list.iter().map(ToString::to_string).collect();
     (!shown.is_empty()).then(|| json!(shown))
 }
 
-/// The word for what a listener requires of IPsec, if it requires something.
+/// Returns the word for the IPsec requirement of a listener, if it has one.
 fn required(bits: Option<u16>) -> Option<&'static str> {
     let known = super::tables::REQUIRED.iter().find(|(_, known)| *known == bits);
     known.filter(|_| bits.is_some()).map(|(word, _)| *word)

@@ -1,4 +1,4 @@
-//! Keys as a file has them, from their values.
+//! Formats the values of keys as in a file.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// Keys with their values.
 pub(super) type Keys = Vec<(&'static str, Value)>;
 
-/// Adds a key whose value a rule shows; an empty text is no value.
+/// Adds a key with its formatted value; an empty text means no value.
 pub(super) fn push(keys: &mut Keys, key: &'static str, shown: &str) {
     if shown.is_empty() {
         return;
@@ -23,7 +23,7 @@ pub(super) fn eal_args(arguments: &[String], keys: &mut Keys) {
     }
 }
 
-/// It has a table of its own, which is written beside the others.
+/// Writes nothing: the section's own table is written separately.
 pub(super) fn in_own_table<T>(_: &T, _: &mut Keys) {}
 
 pub(super) fn time(time: Duration) -> Value {

@@ -1,4 +1,4 @@
-//! `bench`: the appliance loads a peer, and this shows how it gets on and what came of it.
+//! `bench`: has the appliance load a peer, and shows progress and results.
 
 use std::time::Duration;
 
@@ -35,10 +35,10 @@ impl From<LoadPeer> for BenchPeer {
     }
 }
 
-/// Has the appliance load a peer, and watches it. An interrupt gives it up.
+/// Has the appliance load a peer, and watches the job. An interrupt cancels it.
 pub(super) fn bench(bench: Bench, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let Bench { load, to, streams, size, depth, time, rate, queue, peer, opening } = bench;
-    // A verbs program has no other protocol.
+    // Verbs programs speak RDMAP only.
     let to_peer = if peer == LoadPeer::Perftest { to.peer.rdmap() } else { to.peer };
     let connect = connect_spec(&to_peer, opening, Vec::new(), client)?;
     let peer = peer.into();
@@ -57,7 +57,7 @@ pub(super) fn bench(bench: Bench, client: &Client, output: &mut Output<'_>) -> R
         let failure = Failure::new(exit, format!("after {messages} messages: {reason}"));
         failure.with_hint(job.hint.clone()).ended_by(interrupt.exit())
     });
-    // What it has found out until then counts.
+    // Partial results count as well.
     if done || failed.is_none() {
         output.answer(&job, report)?;
     }

@@ -1,4 +1,4 @@
-//! `ddpctl capture`: a port's frames into a file or a pipe.
+//! `ddpctl capture`: writes a port's frames to a file or a pipe.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -72,7 +72,7 @@ pub(super) fn capture(
     let to_pipe = file.as_os_str() == "-";
     let failed =
         |error: &io::Error| Failure::new(Exit::Failed, format!("{}: {error}", file.display()));
-    // Made when the first part comes: a refused capture must not empty an old file.
+    // Created with the first part: a refused capture must not truncate an old file.
     let mut sink: Option<Box<dyn Write + '_>> = None;
     let (mut error, mut tail) = (None, Tail::default());
     if to_pipe {
@@ -118,14 +118,14 @@ pub(super) fn capture(
     report(&statistics, file, to_pipe, output)
 }
 
-/// What the last block of the file counts, in frames.
+/// Counters of the file's last block, in frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 struct Statistics {
-    /// That the port received and sent.
+    /// Frames that the port received and sent.
     seen: u64,
-    /// In the file.
+    /// Frames in the file.
     captured: u64,
-    /// That the filter took, and that found no room: the file's reader was too slow.
+    /// Frames that matched the filter and were dropped because the file's reader was too slow.
     lost: u64,
 }
 
@@ -148,7 +148,7 @@ fn report(
     output.answer(statistics, |_| format!("{sentence}; {}", file.display()))
 }
 
-/// The last bytes of a file that comes in parts.
+/// The last bytes of a file that is received in parts.
 #[derive(Default)]
 struct Tail(Vec<u8>);
 
@@ -161,7 +161,7 @@ impl Tail {
         self.0.drain(..self.0.len().saturating_sub(Self::LONGEST));
     }
 
-    /// Those of the last block, if it is one of statistics and big-endian.
+    /// Returns the counters of the last block, if it is a statistics block and big-endian.
     fn statistics(&self) -> Option<Statistics> {
         let word = |bytes: &[u8]| Some(u32::from_be_bytes(bytes.try_into().ok()?) as usize);
         let (rest, len) = self.0.split_at_checked(self.0.len().checked_sub(4)?)?;

@@ -1,4 +1,5 @@
-//! `config` and `reload`: what runs, what the file says, and what a reload makes of it.
+//! `config` and `reload`: the running configuration, its difference from the file, and the effect
+//! of a reload.
 
 use std::path::PathBuf;
 
@@ -145,7 +146,7 @@ fn difference(one: &Difference, diff: &ConfigDiff) -> String {
     }
 }
 
-/// Has the file read again, or only asks what that would change.
+/// Reloads the file; with `dry_run` only reports the changes.
 pub(super) fn reload(
     dry_run: bool,
     client: &Client,

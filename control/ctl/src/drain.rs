@@ -1,4 +1,4 @@
-//! `drain` and `undrain`: no new streams, and new ones again.
+//! `drain` and `undrain`: refuse new streams, and accept them again.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use super::exit::{Exit, Failure};
 use api::{Client, Status};
 use base::plural::counted_are;
 
-/// Time between two looks at how many streams are left.
+/// Interval between two queries of the remaining streams.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Refuses new streams; with `wait`, returns when no stream is left or so many seconds have passed.
+/// Refuses new streams. With `wait`, returns when no stream is left or after this many seconds.
 pub(super) fn drain(
     wait: Option<u64>,
     client: &Client,

@@ -1,4 +1,4 @@
-//! How `ddpctl` ends.
+//! Exit codes of `ddpctl`, and the failures behind them.
 
 use std::io;
 use std::time::Duration;
@@ -18,28 +18,29 @@ pub enum Exit {
     Success = 0,
     /// The operation failed.
     Failed = 1,
-    /// The command line, or what it asks for, is wrong.
+    /// The command line or its request is invalid.
     Usage = 2,
     /// The appliance cannot be reached; with `--kernel`, the peer.
     Unreachable = 3,
     /// The peer refused: it rejected the connection or ended the stream with an error.
     Refused = 4,
-    /// The peer's TCP or SCTP has all bytes, and nothing says that they were placed or taken.
+    /// The peer's TCP or SCTP acknowledged all bytes, without confirmation that they were placed or
+    /// read.
     Unconfirmed = 5,
-    /// The appliance takes connections and does not answer: it is stopped, or hangs.
+    /// The appliance accepts connections and does not answer: it is stopped, or hangs.
     Silent = 6,
     /// The time of --timeout is over.
     TimedOut = 7,
-    /// A transfer was given up because of SIGHUP.
+    /// SIGHUP cancelled a transfer.
     HangUp = 128 + SIGHUP as u8,
-    /// A transfer was given up because of SIGINT.
+    /// SIGINT cancelled a transfer.
     Interrupt = 128 + SIGINT as u8,
-    /// A transfer was given up because of SIGTERM.
+    /// SIGTERM cancelled a transfer.
     Terminate = 128 + SIGTERM as u8,
 }
 
 impl Exit {
-    /// The signal by which the process is to end.
+    /// Returns the signal by which the process is to end.
     pub fn signal(self) -> Option<i32> {
         match self {
             Exit::HangUp => Some(SIGHUP),
@@ -55,11 +56,11 @@ impl Exit {
 pub(super) struct Failure {
     #[serde(skip)]
     pub(super) exit: Exit,
-    /// A stable word.
+    /// Kind of the error, stable for scripts.
     pub(super) error: &'static str,
-    /// One sentence.
+    /// The error, one sentence.
     pub(super) message: String,
-    /// What can be done.
+    /// Possible remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) hint: Option<String>,
 }
@@ -79,7 +80,7 @@ impl Failure {
         Self { exit, error, message: message.into(), hint: None }
     }
 
-    /// All is acknowledged and nothing is confirmed.
+    /// Returns the failure of a transfer that is acknowledged but not confirmed.
     pub(super) fn unconfirmed(bytes: u64) -> Self {
         let message = format!(
             "{bytes} bytes are acknowledged by the peer's TCP or SCTP, and not confirmed by its DDP: no error came"
@@ -89,7 +90,7 @@ impl Failure {
         Self::new(Exit::Unconfirmed, message).with_hint(Some(hint.to_owned()))
     }
 
-    /// After the time of --timeout a failure is that it is over.
+    /// Turns a failure after the time limit of --timeout into a time-out.
     pub(super) fn after(self, timeout: Duration, elapsed: Duration) -> Self {
         match self.exit {
             Exit::Failed if elapsed >= timeout => {
@@ -103,7 +104,7 @@ impl Failure {
         Self { hint, ..self }
     }
 
-    /// The same, if there was a signal with its exit.
+    /// Returns the failure with the exit of a signal, if one came.
     pub(super) fn ended_by(self, signal: Option<Exit>) -> Self {
         Self { exit: signal.unwrap_or(self.exit), ..self }
     }

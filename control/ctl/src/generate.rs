@@ -1,4 +1,4 @@
-//! Shell completions and man pages, made from the command lines themselves.
+//! Shell completions and man pages, generated from the definitions of the command lines.
 
 use std::io::Write;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::Args;
 use super::args::Program;
 use super::exit::{Exit, Failure};
 
-/// A shell's completions of a program.
+/// Prints a shell's completions for a program.
 pub(super) fn completions(
     shell: clap_complete::Shell,
     program: Program,
@@ -24,7 +24,8 @@ pub(super) fn completions(
     Ok(out.write_all(&text)?)
 }
 
-/// A page for each command of both programs, and of the configuration file a page, a JSON schema and an example.
+/// Writes a man page for each command of both programs, and a page, a JSON schema and an example of
+/// the configuration file.
 pub(super) fn man(directory: &Path) -> Result<(), Failure> {
     let failed = |error: std::io::Error| {
         Failure::new(Exit::Failed, format!("{}: {error}", directory.display()))
@@ -46,7 +47,7 @@ pub(super) fn man(directory: &Path) -> Result<(), Failure> {
         .try_for_each(|(name, text)| std::fs::write(directory.join(name), text).map_err(failed))
 }
 
-/// The page of a command and those of its subcommands.
+/// Writes the page of a command and those of its subcommands.
 fn pages(command: &clap::Command, section: &str, directory: &Path) -> std::io::Result<()> {
     command
         .get_subcommands()

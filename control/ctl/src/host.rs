@@ -1,5 +1,5 @@
-//! HOST of `HOST:PORT`: a name, an IPv4 address, or an IPv6 address in brackets, with its zone or without (RFC 3986 §3.2.2,
-//! RFC 6874).
+//! HOST of `HOST:PORT`: a name, an IPv4 address, or an IPv6 address in brackets, with an optional
+//! zone (RFC 3986 §3.2.2, RFC 6874).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -9,14 +9,15 @@ use base::address::{self, AddressError};
 
 use api::ConnectSpec;
 
-/// A host.
+/// The host of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Host {
-    /// A name, looked up on this host.
+    /// A name, resolved by this host.
     Name(String),
-    /// An address of one host.
+    /// A unicast address.
     Address(IpAddr),
-    /// A link-local address with its zone: an interface of the appliance, with `--kernel` one of this host.
+    /// A link-local address with its zone: an interface of the appliance, or with `--kernel` of
+    /// this host.
     Zoned(Ipv6Addr, String),
 }
 
@@ -42,7 +43,7 @@ pub enum HostError {
         "`{0}` is no host: write an internationalized name in its ASCII form, which begins with xn--"
     )]
     Ascii(String),
-    /// A zone without a name, or with impossible characters.
+    /// The zone is empty or has impossible characters.
     #[error(
         "`[{0}]` has no zone behind its `%`: write the name of an interface, such as [fe80::1%25lan]"
     )]
@@ -50,15 +51,17 @@ pub enum HostError {
     /// RFC 4007 §11: zones are of link-local addresses.
     #[error("`[{0}]` has a zone, and is not a link-local address (fe80::/10): leave the zone out")]
     Global(String),
-    /// Another form than that of RFC 4291, or no address of one host.
+    /// The address has another form than that of RFC 4291, or is not unicast.
     #[error("`{0}` is {1}")]
     Address(String, AddressError),
 }
 
 impl Host {
-    /// Its addresses, each once, at most [`ConnectSpec::MOST_ADDRESSES`], in the order of `getaddrinfo`.
+    /// Returns the host's distinct addresses in the order of `getaddrinfo`, at most
+    /// [`ConnectSpec::MOST_ADDRESSES`].
     ///
-    /// Their zones, of names too, are left out: those of this host are not the appliance's (RFC 4007 §6).
+    /// Their zones are left out, also for names: this host's zones differ from the appliance's
+    /// (RFC 4007 §6).
     pub fn lookup(&self, port: u16) -> std::io::Result<Vec<SocketAddr>> {
         let name = match self {
             Host::Name(name) => name,
@@ -78,7 +81,7 @@ impl Host {
         }
     }
 
-    /// Its zone.
+    /// Returns the zone of a link-local address.
     pub fn zone(&self) -> Option<&str> {
         match self {
             Host::Zoned(_, zone) => Some(zone),
@@ -86,7 +89,7 @@ impl Host {
         }
     }
 
-    /// The text that `getaddrinfo` takes.
+    /// Returns the text for `getaddrinfo`.
     pub fn node(&self) -> String {
         match self {
             Host::Name(name) => name.clone(),
@@ -113,7 +116,8 @@ impl FromStr for Host {
         if let Ok(address) = text.parse::<Ipv4Addr>() {
             return checked(text, address.into());
         }
-        // RFC 3986 §7.4: `getaddrinfo` would make an address of it, perhaps another one than is meant.
+        // RFC 3986 §7.4: `getaddrinfo` would parse it as an address, perhaps another one than
+        // intended.
         if address::is_number(text) {
             return Err(HostError::Address(named(), AddressError::OldForm));
         }
@@ -139,7 +143,7 @@ fn in_brackets(text: &str) -> Result<Host, HostError> {
         return Err(HostError::Future(named()));
     }
     let (address, zone) = match text.split_once('%') {
-        // RFC 6874: `%25` in a URL; the bare `%` of RFC 4007 is what people write.
+        // RFC 6874: `%25` in a URL. People also write the bare `%` of RFC 4007.
         Some((address, zone)) => (address, Some(zone.strip_prefix("25").unwrap_or(zone))),
         None => (text, None),
     };
@@ -163,7 +167,7 @@ fn checked(text: &str, address: IpAddr) -> Result<Host, HostError> {
     }
 }
 
-/// As it is in a URL.
+/// Formats the host as in a URL.
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

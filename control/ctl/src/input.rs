@@ -1,6 +1,7 @@
-//! Bytes that `ddpctl` reads itself: the standard input, pipes of the shell, and files whose path the API cannot carry.
+//! Input that `ddpctl` reads itself: the standard input, pipes of the shell, and files whose path
+//! the API cannot carry.
 //!
-//! `ddpctl` reads them with its own permissions. They are sent to the job as the body of a request.
+//! `ddpctl` reads it with its own permissions and sends it to the job as the body of a request.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::exit::{Exit, Failure};
 use api::{Client, ClientError, ErrorKind, JobInfo};
 
-/// The file of the command line that is the standard input, or the standard output.
+/// The command line's name of the standard input or output.
 const STREAM: &str = "-";
 /// Other names of the standard input. They are not opened: it may be closed, or be a socket.
 const STDIN: [&str; 2] = ["/dev/stdin", "/dev/fd/0"];
@@ -20,22 +21,22 @@ const NAME: &str = "standard input";
 /// Files here are descriptors of this process, which have another meaning in the appliance.
 const DESCRIPTORS: [&str; 3] = ["/dev/fd", "/proc/self", "/proc/thread-self"];
 
-/// True if it stands for the standard input or output.
+/// Returns true if the name means the standard input or output.
 pub(super) fn is_stream(file: &Path) -> bool {
     file.as_os_str() == STREAM
 }
 
-/// True if it stands for the standard input.
+/// Returns true if the name means the standard input.
 pub(super) fn is_stdin(file: &Path) -> bool {
     is_stream(file) || STDIN.iter().any(|name| file == Path::new(name))
 }
 
-/// The name of a file of the command line in messages.
+/// Returns a file's name for messages.
 pub(super) fn name(file: &Path) -> String {
     if is_stdin(file) { NAME.into() } else { file.display().to_string() }
 }
 
-/// The standard input.
+/// Returns the standard input.
 ///
 /// # Errors
 /// It is closed.
@@ -43,7 +44,7 @@ pub(super) fn stdin() -> Result<standard::Stdin, Failure> {
     standard::stdin().map_err(|error| unreadable(Path::new(STREAM), &error))
 }
 
-/// All bytes of a file, or of the standard input.
+/// Reads all bytes of a file, or of the standard input.
 pub(super) fn read(file: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = match is_stdin(file) {
@@ -58,11 +59,11 @@ pub(super) fn unreadable(file: &Path, error: &io::Error) -> Failure {
     Failure::new(Exit::Usage, format!("{}: {error}", name(file)))
 }
 
-/// Who reads a file.
+/// The reader of a file.
 pub(super) enum Source {
     /// The appliance, by this absolute path.
     Appliance(PathBuf),
-    /// This process.
+    /// This process reads it.
     Here(Box<dyn Read + Send>),
 }
 
@@ -86,10 +87,10 @@ pub(super) fn source(file: &Path) -> Result<Source, Failure> {
     Ok(Source::Here(Box::new(File::open(file).map_err(failed)?)))
 }
 
-/// A path that the API carries.
+/// Returns the absolute path, in a form that the API carries.
 ///
 /// # Errors
-/// It is not UTF-8, which JSON takes.
+/// The path is not UTF-8, which JSON requires.
 pub(super) fn api_path(path: &Path) -> Result<PathBuf, Failure> {
     let whole = std::path::absolute(path)?;
     if whole.to_str().is_some() {
@@ -100,11 +101,12 @@ pub(super) fn api_path(path: &Path) -> Result<PathBuf, Failure> {
     Err(Failure::new(Exit::Usage, message).with_hint(Some(hint.into())))
 }
 
-/// Bytes on their way to a job. The thread ends with the process, or when the job takes no more.
+/// The transmission of input to a job. Its thread ends with the process, or when the job accepts no
+/// more.
 pub(super) struct Upload(Arc<Mutex<Option<Failure>>>);
 
 impl Upload {
-    /// Begins to send what `reader` gives. `name`: of the reader, in messages.
+    /// Starts to send the bytes of `reader`. `name`: of the reader, in messages.
     pub(super) fn start(
         job: u64,
         name: String,
@@ -118,32 +120,32 @@ impl Upload {
         std::thread::Builder::new().name("input".into()).spawn(move || {
             let sent = client.upload(&format!("/v1/jobs/{job}/input"), noted);
             match sent {
-                // The job takes no more, and tells why.
+                // The job accepts no more input and reports the reason itself.
                 Err(ClientError::Refused(refusal)) if refusal.error == ErrorKind::Conflict => {}
                 Err(refused @ ClientError::Refused(_)) => {
                     note(&failure, refused.into());
-                    // It may have ended.
+                    // The job may have ended.
                     drop(client.delete::<JobInfo>(&format!("/v1/jobs/{job}")));
                 }
-                // What broke the connection off ends the job too.
+                // A broken connection ends the job as well.
                 _ => {}
             }
         })?;
         Ok(upload)
     }
 
-    /// Why not all was sent, if the job does not tell.
+    /// Returns the reason for an incomplete transmission, if the job does not report it.
     pub(super) fn failure(&self) -> Option<Failure> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// The first one counts.
+/// Keeps the first failure.
 fn note(noted: &Mutex<Option<Failure>>, failure: Failure) {
     noted.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
 }
 
-/// A reader whose error is noted before the appliance sees that the body breaks off.
+/// A reader whose error is recorded before the appliance sees the truncated body.
 struct Noted {
     reader: Box<dyn Read + Send>,
     name: String,

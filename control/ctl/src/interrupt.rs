@@ -1,4 +1,4 @@
-//! Signals that give a transfer up: the job ends first, and then the process by the signal.
+//! Signals that cancel a transfer: first the job is ended, then the process ends by the signal.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ pub(super) struct Interrupt {
 }
 
 impl Interrupt {
-    /// Takes the signals over, but for those that the caller of the program ignores (`nohup`, `&` of a script).
+    /// Installs handlers of the signals, except for those that the caller of the program ignores
+    /// (`nohup`, `&` of a script).
     pub(super) fn watch() -> io::Result<Interrupt> {
         let (signal, second) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
         let mut handlers = Vec::new();
@@ -29,7 +30,7 @@ impl Interrupt {
         Ok(Interrupt { signal, handlers })
     }
 
-    /// How the process is to end, if there was a signal.
+    /// Returns the exit for the signal that came, if any.
     pub(super) fn exit(&self) -> Option<Exit> {
         match self.signal.load(Ordering::Relaxed) as i32 {
             0 => None,
@@ -48,7 +49,8 @@ impl Drop for Interrupt {
     }
 }
 
-/// A signal without a handler is looked up in /proc. Where that cannot be read, it is not ignored.
+/// Reads from /proc whether a signal is ignored. If that cannot be read, the signal counts as not
+/// ignored.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,7 +1,7 @@
 //! `ddpctl`: the API's client for people and scripts, and `put` without an appliance.
 //!
-//! Tables by default, the API's JSON with `--json`. Everything is written to the two writers that
-//! [`run`] is given, so that tests see what a shell would.
+//! Tables by default, the API's JSON with `--json`. All output goes to the two writers of [`run`],
+//! so that tests see the same output as a shell.
 
 #![forbid(unsafe_code)]
 
@@ -60,7 +60,7 @@ use exit::Failure;
 
 /// The least time for which an appliance may be silent.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// How long it may be silent by default.
+/// Default time-out of a silent appliance.
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// Runs the command line of this process.
@@ -81,7 +81,7 @@ pub fn run(
     terminal: bool,
 ) -> Exit {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    // The command line may be wrong, and still asks for errors in JSON.
+    // A wrong command line may still request errors in JSON.
     let json = arguments.iter().take_while(|word| *word != "--").any(|word| word == "--json");
     let args = match Args::try_parse_from(arguments) {
         Ok(args) => args,
@@ -101,7 +101,8 @@ pub fn run(
     }
 }
 
-/// A client for a command. The time of --timeout bounds the whole command, unless it runs until it is stopped.
+/// Creates a client for a command. `--timeout` bounds the whole command, unless it runs until it is
+/// stopped.
 fn client_of(args: &Args) -> Result<Client, Failure> {
     let silence = args.timeout.unwrap_or(SILENCE).max(SHORTEST);
     let client = Client::new(&args.socket)?.with_timeout(silence);
@@ -122,7 +123,7 @@ fn print_failure(failure: Failure, json: bool, err: &mut dyn Write) -> Exit {
         (false, Some(hint)) => format!("ddpctl: {}\nhint: {hint}", failure.message),
         (false, None) => format!("ddpctl: {}", failure.message),
     };
-    // When the standard error cannot be written either, nothing can be reported.
+    // Without a writable standard error nothing can be reported.
     drop(writeln!(err, "{text}"));
     failure.exit
 }
@@ -133,7 +134,7 @@ fn print_usage(error: &clap::Error, json: bool, out: &mut dyn Write, err: &mut d
         let message = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
         print_failure(Failure::new(Exit::Usage, message), json, err)
     } else if error.use_stderr() {
-        // As above: the exit code has to do.
+        // Standard error may be closed, as above: the exit code still reports the error.
         drop(write!(err, "{error}"));
         Exit::Usage
     } else {
@@ -144,17 +145,17 @@ fn print_usage(error: &clap::Error, json: bool, out: &mut dyn Write, err: &mut d
     }
 }
 
-/// Where answers go, and how.
+/// Destination and format of answers.
 struct Output<'w> {
     out: &'w mut dyn Write,
-    /// For what must not go between the bytes of an answer.
+    /// Standard error: messages that must not mix with the bytes of an answer.
     err: &'w mut dyn Write,
     json: bool,
     progress: bool,
 }
 
 impl Output<'_> {
-    /// One answer: as it came, or for people.
+    /// Prints one answer: as JSON, or as text for people.
     fn answer<T: Serialize>(
         &mut self,
         value: &T,
@@ -173,7 +174,7 @@ impl Output<'_> {
         Ok(())
     }
 
-    /// A sentence for people; an empty object in JSON.
+    /// Prints a sentence for people; an empty object in JSON.
     fn done(&mut self, sentence: String) -> Result<(), Failure> {
         self.answer(&Done {}, |_| sentence)
     }
@@ -280,7 +281,7 @@ fn read_region(
     file: &Path,
     out: &mut dyn Write,
 ) -> Result<u64, Failure> {
-    /// Bytes per request, as many as the API gives.
+    /// Bytes per request: the API's maximum.
     const PART: u64 = 16 << 20;
     let regions: Vec<RegionInfo> = client.get("/v1/regions")?;
     let region = regions.iter().find(|region| region.name == name);
@@ -313,7 +314,8 @@ fn read_region(
     Ok(end - offset)
 }
 
-/// The keys of `[[region]]`. Paths become absolute: the appliance has another directory.
+/// Builds the keys of `[[region]]`. Paths become absolute: the appliance has another working
+/// directory.
 fn region_body(add: &RegionAdd) -> Result<serde_json::Value, Failure> {
     let path = add.path.as_deref().map(input::api_path).transpose()?;
     Ok(json!({
@@ -503,7 +505,7 @@ impl From<Mpa> for MpaChoice {
     }
 }
 
-/// What the appliance needs to open a stream; names are looked up here.
+/// Builds the request to open a stream; names are resolved here.
 fn connect_spec(
     peer: &Peer,
     opening: Opening,
@@ -560,7 +562,7 @@ fn send(command: Send, client: &Client, output: &mut Output<'_>) -> Result<(), F
     if sent.confirmed { Ok(()) } else { Err(Failure::unconfirmed(sent.bytes)) }
 }
 
-/// Bytes as hexadecimal digits, or as text if they are printable.
+/// Formats bytes as text if they are printable, else as hexadecimal digits.
 fn printable(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if text.chars().all(|c| !c.is_control() || c == '\n' || c == '\t') => text.into(),

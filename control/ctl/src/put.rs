@@ -1,4 +1,4 @@
-//! `put`: a file into a peer's region, through the appliance or over kernel sockets.
+//! `put`: writes a file into a peer's region, through the appliance or over kernel sockets.
 
 use std::io::Read;
 use std::net::IpAddr;
@@ -20,28 +20,29 @@ use crate::kernel;
 use api::{Client, ClientError, JobInfo, JobState, PutSpec, RemotePlace, UlpChoice, Via};
 use config::Transport;
 
-/// How a transfer is watched.
+/// Options for watching a transfer.
 pub(super) struct Transfer {
-    /// Not at all.
+    /// Return at once without watching.
     pub detach: bool,
-    /// From the peer.
+    /// The transfer reads from the peer.
     pub get: bool,
-    /// The region that it goes to, if not a file.
+    /// Destination region, if it is not a file.
     pub into: Option<String>,
-    /// In messages, what is sent if the appliance has no name for it.
+    /// Name of the source in messages, if the appliance has none for it.
     pub name: String,
 }
 
 /// Longest time without progress over kernel sockets.
 const KERNEL_SILENCE: Duration = Duration::from_secs(10);
 
-/// How long the answer to a cancel is waited for, when the time of --timeout is over.
+/// Longest wait for the answer to a cancel, after the time limit of --timeout expired.
 const CANCEL: Duration = Duration::from_millis(500);
 
-/// Time between two looks at the appliance's job.
+/// Interval between two queries of the appliance's job.
 pub(super) const POLL: Duration = Duration::from_millis(50);
 
-/// What a transfer was; the same members both ways, those that one way does not know are null.
+/// Summary of a transfer, with the same members for `appliance` and `kernel`. Members that do not
+/// apply are null.
 #[derive(Debug, Serialize)]
 struct Summary {
     /// `appliance` or `kernel`.
@@ -51,7 +52,7 @@ struct Summary {
     bytes: u64,
     seconds: f64,
     gbit_per_s: f64,
-    /// The appliance's number of it.
+    /// The appliance's number of the job.
     job: Option<u64>,
     stag: Option<String>,
     to: Option<String>,
@@ -83,7 +84,7 @@ pub(super) fn appliance(put: Put, client: &Client, output: &mut Output<'_>) -> R
         Source::Here(reader) => (None, Some(reader)),
     };
     let transfer = Transfer { detach: put.detach, get: false, into: None, name: name.clone() };
-    // Before there is a job: none is left behind.
+    // Before the job exists, so that an interrupt leaves none behind.
     let interrupt = Interrupt::watch()?;
     let job: Result<JobInfo, _> = client.post("/v1/put", &PutSpec { file, via, target });
     let job = job.map_err(|error| read_here(error.into()))?;
@@ -92,14 +93,14 @@ pub(super) fn appliance(put: Put, client: &Client, output: &mut Output<'_>) -> R
         None => None,
     };
     let watched = watch(job, client, output, transfer, &interrupt);
-    // What could not be read is not the end of the bytes.
+    // A read error must not look like the end of the input.
     match upload.and_then(|upload| upload.failure()) {
         Some(failure) if watched.is_err() && interrupt.exit().is_none() => Err(failure),
         _ => watched,
     }
 }
 
-/// What the appliance may not open, `ddpctl` may.
+/// Adds a hint to a failure of the appliance to open a file: `ddpctl` may have the permission.
 fn read_here(failure: Failure) -> Failure {
     if failure.error != "forbidden" {
         return failure;
@@ -112,7 +113,7 @@ fn read_here(failure: Failure) -> Failure {
     failure.with_hint(Some(hint))
 }
 
-/// Shows how a job gets on, until it is over. A signal gives it up.
+/// Shows the progress of a job until its end. A signal cancels it.
 pub(super) fn watch(
     mut job: JobInfo,
     client: &Client,
@@ -146,10 +147,10 @@ pub(super) fn watch(
     finished.map_err(|failure| failure.ended_by(interrupt.exit()))
 }
 
-/// Cancels a job when the time of --timeout is over; `done` says how far it has come.
+/// Cancels a job after the time limit of --timeout; `done` is its progress, as text.
 pub(super) fn give_up(job: &JobInfo, done: &str, client: &Client) -> Failure {
     let JobInfo { state, id, .. } = job;
-    // The limit of `client` is over.
+    // The deadline of `client` has expired.
     let cancelled = Client::new(client.socket())
         .map(|client| client.with_timeout(CANCEL))
         .is_ok_and(|client| client.delete::<JobInfo>(&format!("/v1/jobs/{id}")).is_ok());
@@ -257,7 +258,7 @@ pub(super) fn kernel(
     output.answer(&summary, |summary| sentence(summary, &summary.file, "to"))
 }
 
-/// What MPA agreed on, with the names of the API.
+/// Returns the negotiated MPA parameters with the names of the API.
 pub(super) fn parameters(parameters: &kernel::Parameters) -> serde_json::Value {
     json!({
         "revision": parameters.revision.number(),
@@ -280,7 +281,7 @@ impl From<MpaRev> for Revision {
     }
 }
 
-/// MPA over kernel sockets: bare DDP's.
+/// Returns the MPA options over kernel sockets: those of bare DDP.
 fn kernel_mpa(put: &Put) -> Result<kernel::MpaOptions, Failure> {
     let Mpa { mpa_rev, markers, crc } = put.opening.mpa;
     let revision = mpa_rev.unwrap_or(MpaRev::One);
@@ -292,7 +293,7 @@ fn kernel_mpa(put: &Put) -> Result<kernel::MpaOptions, Failure> {
     Ok(kernel::MpaOptions { revision: revision.into(), markers: markers.unwrap_or(true), crc })
 }
 
-/// The region of the URL; an error if the place is named twice.
+/// Returns the region of the URL; an error if region and STag are both given.
 fn place(put: &Put) -> Result<Option<super::RegionAt>, Failure> {
     match (&put.url.region, put.stag) {
         (Some(region), Some(_)) => Err(Failure::new(
@@ -308,7 +309,7 @@ fn place(put: &Put) -> Result<Option<super::RegionAt>, Failure> {
     }
 }
 
-/// Neither a region nor an STag: `scheme` is what a URL with one begins with.
+/// Returns the error for a URL without region and STag. `scheme`: the scheme of the URL to suggest.
 pub(super) fn no_place(scheme: &str) -> Failure {
     let sentence =
         format!("no region is named: write {scheme}HOST:PORT/REGION, or give --stag and --to");

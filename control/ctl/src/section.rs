@@ -11,8 +11,8 @@ use config::text;
 /// Keys that are paths of the appliance's files; relative ones are of this program's directory.
 const PATHS: [&str; 1] = ["path"];
 
-/// The keys of the one `[[section]]` of a file, or of the standard input (`-`). The header may be left out. JSON is taken,
-/// too.
+/// Returns the keys of the only `[[section]]` of a file, or of the standard input (`-`). The header
+/// may be left out. JSON is accepted as well.
 pub(super) fn body(file: &Path, section: &str) -> Result<Value, Failure> {
     let bytes = input::read(file)?;
     let shown = input::name(file);
@@ -59,7 +59,7 @@ fn of_toml(text: &str, section: &str) -> Result<Value, String> {
     }
 }
 
-/// The appliance has another directory.
+/// Makes paths absolute: the appliance has another working directory.
 fn absolute(value: &mut Value) -> Result<(), Failure> {
     match value {
         Value::Object(members) => {

@@ -1,4 +1,4 @@
-//! `serve-kernel`: one region offered over kernel sockets, for hosts without an appliance and for
+//! `serve-kernel`: offers one region over kernel sockets, for hosts without an appliance and for
 //! tests of one.
 
 use std::sync::Arc;
@@ -62,7 +62,7 @@ fn config(serve: &ServeKernel) -> ListenConfig {
             draft: speaks(MpaRev::StartKey),
             zero: speaks(MpaRev::Zero),
             one: speaks(MpaRev::One),
-            // Bare DDP needs none of it.
+            // Bare DDP has no use for revision 2.
             two: false,
         },
         markers: serve.markers,
@@ -112,7 +112,7 @@ fn outcome_sentence(outcome: &Outcome) -> String {
     }
 }
 
-/// One line per event, written at once: others wait for it.
+/// Prints one line per event and flushes it: other programs wait for it.
 fn print(output: &mut Output<'_>, event: &serde_json::Value) -> Result<(), Failure> {
     output.answer(event, |event| {
         let mut line = event["event"].as_str().unwrap_or("?").to_owned();

@@ -1,4 +1,4 @@
-//! Answers for people.
+//! Text output of answers.
 
 mod ipsec;
 mod streams;
@@ -18,7 +18,7 @@ use config::show_size;
 pub(super) use ipsec::{ipsec_counters, ipsec_policies, ipsec_sas, named_counters};
 pub(super) use streams::{association, associations, rate, stream, stream_cell, streams, time};
 
-/// A table without lines: it reads well and cuts well.
+/// Returns a table without borders, easy to read and to cut(1).
 pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -37,7 +37,7 @@ pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     trim(&table.to_string())
 }
 
-/// Names left, values right.
+/// Returns a table with names on the left and values on the right.
 fn pairs(rows: impl IntoIterator<Item = (String, String)>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -70,7 +70,7 @@ fn list(items: &[String]) -> String {
     if items.is_empty() { "-".into() } else { items.join(" ") }
 }
 
-/// Prefixes of peers that may connect, a minus before those that may not.
+/// Formats the admitted prefixes of peers, and the denied ones with a minus.
 fn peers(allow: &[String], deny: &[String]) -> String {
     let allowed = if allow.is_empty() { "all".to_owned() } else { allow.join(" ") };
     deny.iter().fold(allowed, |shown, prefix| format!("{shown} -{prefix}"))
@@ -108,6 +108,7 @@ pub(super) fn status(status: &Status) -> String {
     pairs(rows)
 }
 
+/// Formats memory use and its limit, such as
 /// `1 GiB of 3 GiB (75 % of RAM): regions 832 MiB, jobs 0 bytes, buffers and streams 192 MiB`.
 fn memory(memory: &MemoryInfo) -> String {
     format!(
@@ -184,7 +185,7 @@ pub(super) fn ports(ports: &[PortInfo]) -> String {
     text
 }
 
-/// Whether it is up, and how fast.
+/// Returns the link state and speed of a port.
 pub(super) fn link(port: &PortInfo) -> String {
     match (port.up, port.speed_mbps) {
         (false, _) => "down".into(),
@@ -193,7 +194,7 @@ pub(super) fn link(port: &PortInfo) -> String {
     }
 }
 
-/// A part of 1.
+/// Formats a fraction of 1 as a percentage.
 pub(super) fn share(value: f64) -> String {
     format!("{:.0} %", value * 100.0)
 }
@@ -362,7 +363,7 @@ pub(super) fn sent(sent: &Sent) -> String {
     }
 }
 
-/// One line: time, number, kind, and what the kind holds.
+/// Formats an event on one line: time, number, kind, and the kind's members.
 pub(super) fn event(event: &Event) -> String {
     let time = UNIX_EPOCH + Duration::from_micros(event.time_us);
     let time = humantime::format_rfc3339_millis(time);

@@ -1,4 +1,4 @@
-//! `ddpctl streams`: which streams are shown, in which order, and which columns.
+//! `ddpctl streams`: selection, order and columns of the table of streams.
 
 use std::cmp::Reverse;
 use std::net::{IpAddr, SocketAddr};
@@ -53,7 +53,7 @@ pub enum Column {
 }
 
 impl Column {
-    /// Those that are shown unless others are chosen.
+    /// Default columns.
     pub const DEFAULT: [Column; 10] = [
         Column::Stream,
         Column::Listener,
@@ -67,7 +67,7 @@ impl Column {
         Column::Age,
     ];
 
-    /// Its heading.
+    /// Returns the heading.
     pub const fn title(self) -> &'static str {
         match self {
             Column::Stream => "STREAM",
@@ -92,7 +92,7 @@ impl Column {
         }
     }
 
-    /// What streams are sorted by, as far as the column is a number.
+    /// Returns the numeric sort key of a stream, if the column is a number.
     pub(super) fn number(self, stream: &StreamInfo) -> Option<f64> {
         let flow = stream.flow.as_ref();
         let counter = |name| stream.counters.get(name).copied().map(|value| value as f64);
@@ -109,7 +109,7 @@ impl Column {
         }
     }
 
-    /// What streams are sorted by, as far as the column is a word.
+    /// Returns the textual sort key of a stream, if the column is text.
     fn word(self, stream: &StreamInfo) -> String {
         match self {
             Column::Worker => format!("{:010}", stream.worker),
@@ -126,7 +126,8 @@ impl Column {
     }
 }
 
-/// Bytes that the peer has placed here, in order or not; none while its worker does not know the stream.
+/// Returns the bytes that the peer placed here, in order or out of order; `None` until the worker
+/// reports the stream.
 pub(super) fn placed(stream: &StreamInfo) -> Option<u64> {
     let part = |name| stream.counters.get(name).copied();
     Some(part("placed_in_order_bytes")? + part("placed_out_of_order_bytes")?)
@@ -188,7 +189,7 @@ fn parse_transport(text: &str) -> Result<Transport, String> {
 }
 
 impl Selection {
-    /// The columns to show.
+    /// Returns the columns to show.
     pub fn columns(&self) -> &[Column] {
         if self.columns.is_empty() { &Column::DEFAULT } else { &self.columns }
     }

@@ -1,8 +1,8 @@
-//! Addresses of peers and their regions: `HOST:PORT` and `tcp://HOST:PORT/REGION[@OFFSET]`; `rdmap://` for RDMAP,
-//! `sctp://` and `rdmap+sctp://` for the same over SCTP.
+//! Addresses of peers and their regions: `HOST:PORT` and `tcp://HOST:PORT/REGION[@OFFSET]`;
+//! `rdmap://` for RDMAP, `sctp://` and `rdmap+sctp://` for the same over SCTP.
 //!
-//! A scheme is written in small letters or capitals (RFC 3986 §3.1). What a URL may have besides, user information, a
-//! query, a fragment, percent-encoding, means nothing here and is refused by name.
+//! Schemes are case-insensitive (RFC 3986 §3.1). Other parts of a URL (user information, query,
+//! fragment, percent-encoding) have no meaning here and are refused by name.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,16 +22,16 @@ const SCHEMES: [(&str, UlpChoice, Transport); 4] = [
     ("rdmap+sctp://", UlpChoice::Rdmap, Transport::Sctp),
 ];
 
-/// A peer.
+/// The address of a peer, and its protocols.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Name or address.
     pub host: Host,
     /// TCP or SCTP port, not 0.
     pub port: u16,
-    /// What carries DDP.
+    /// Transport below DDP.
     pub transport: Transport,
-    /// Its protocol above DDP.
+    /// Protocol above DDP.
     pub ulp: UlpChoice,
 }
 
@@ -53,21 +53,21 @@ pub struct RegionAt {
     pub offset: u64,
 }
 
-/// Why a text is no place.
+/// The reason why a text is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// Another scheme than those of [`SCHEMES`].
+    /// The scheme is not one of [`SCHEMES`].
     #[error(
         "`{0}` does not begin with tcp://, sctp://, rdmap:// or rdmap+sctp://: write \
          tcp://HOST:PORT/REGION, for RDMAP rdmap://HOST:PORT/REGION"
     )]
     Scheme(String),
-    /// No port.
+    /// The port is missing.
     #[error(
         "`{0}` has no port, and none is the default: write HOST:PORT, an IPv6 address in brackets such as [fd00::1]:7471"
     )]
     NoPort(String),
-    /// An impossible port.
+    /// The port is not a decimal number from 1 to 65535.
     #[error("`{0}` is no port: write a decimal number from 1 to 65535")]
     Port(String),
     /// RFC 3986 §3.2.1.
@@ -79,34 +79,34 @@ pub enum UrlError {
     /// RFC 3986 §3.5.
     #[error("`{0}` has a fragment, which means nothing here: leave out `#` and what follows it")]
     Fragment(String),
-    /// A region where a peer alone is meant.
+    /// The text names a region, where only a peer is allowed.
     #[error("`{0}` names a region, and a peer alone is meant: write HOST:PORT")]
     Path(String),
-    /// No host.
+    /// The host is missing or wrong.
     #[error("{0}")]
     Host(#[from] HostError),
-    /// An impossible region name.
+    /// The region's name is invalid.
     #[error("`{0}` is no region's name: 1 to 64 of A-Z a-z 0-9 . _ -")]
     Region(String),
-    /// An impossible offset.
+    /// The offset is not a number.
     #[error("`{0}` is no offset: write bytes, decimal or 0x")]
     Offset(String),
 }
 
 impl Peer {
-    /// The same peer, with RDMAP.
+    /// Returns the same peer with RDMAP.
     pub fn rdmap(&self) -> Peer {
         Peer { ulp: UlpChoice::Rdmap, ..self.clone() }
     }
 
-    /// What a URL of the peer begins with.
+    /// Returns the scheme of the peer's URL.
     pub fn scheme(&self) -> &'static str {
         let what = (self.ulp, self.transport);
         let scheme = SCHEMES.iter().find(|scheme| (scheme.1, scheme.2) == what);
         scheme.map_or(SCHEMES[0].0, |scheme| scheme.0)
     }
 
-    /// The peer's addresses; a name is looked up on this host.
+    /// Returns the peer's addresses; this host resolves names.
     pub fn resolve(&self) -> std::io::Result<Vec<SocketAddr>> {
         self.host.lookup(self.port)
     }
@@ -128,7 +128,7 @@ impl FromStr for Peer {
     }
 }
 
-/// What a text's scheme says, and the rest.
+/// Splits off the scheme of a text and returns its meaning and the rest.
 fn scheme(text: &str) -> Option<(UlpChoice, Transport, &str)> {
     SCHEMES.iter().find_map(|&(prefix, ulp, transport)| {
         let (begin, rest) = text.split_at_checked(prefix.len())?;
@@ -136,7 +136,7 @@ fn scheme(text: &str) -> Option<(UlpChoice, Transport, &str)> {
     })
 }
 
-/// Host and port, and the path behind them, if it is not empty.
+/// Splits host and port from the path behind them, if it is not empty.
 fn split(text: &str) -> Result<(&str, Option<&str>), UrlError> {
     match text.find(['?', '#']) {
         Some(at) if text[at..].starts_with('?') => return Err(UrlError::Query(text.to_owned())),
@@ -179,7 +179,7 @@ impl FromStr for Url {
     fn from_str(text: &str) -> Result<Self, UrlError> {
         let (ulp, transport, rest) =
             scheme(text).ok_or_else(|| UrlError::Scheme(text.to_owned()))?;
-        // One scheme is enough.
+        // A second scheme is an error.
         if scheme(rest).is_some() {
             return Err(UrlError::Scheme(rest.to_owned()));
         }

@@ -1,4 +1,4 @@
-//! What options may say.
+//! Parsers of option values.
 
 use std::net::SocketAddr;
 use std::time::SystemTime;
@@ -13,7 +13,7 @@ pub(crate) fn severity(text: &str) -> Result<Severity, String> {
     found.map(|(_, severity)| severity).ok_or_else(|| "write info, warning or error".into())
 }
 
-/// A duration before now, or a time.
+/// Parses a duration before now, or a time.
 pub(crate) fn since(text: &str) -> Result<SystemTime, String> {
     let ago = humantime::parse_duration(text).ok();
     let ago = ago.and_then(|ago| SystemTime::now().checked_sub(ago));
@@ -57,7 +57,7 @@ pub(crate) fn region_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// An address and a port of this host's kernel.
+/// Parses an address and a port of this host's kernel.
 pub(super) fn socket(text: &str) -> Result<SocketAddr, String> {
     address::parse_socket(text).map_err(|error| match error {
         AddressError::Syntax => "write ADDRESS:PORT, such as 0.0.0.0:7471 or [::]:7471".into(),

@@ -14,7 +14,7 @@ use api::{
     PingSpec, RemotePlace, UlpChoice, Via,
 };
 
-/// Time for one round of a ping, and the most that the appliance takes.
+/// Default time limit of one round of a ping, and the appliance's maximum.
 const ROUND: Duration = Duration::from_secs(5);
 const MAX_ROUND: Duration = Duration::from_secs(60);
 
@@ -45,7 +45,7 @@ pub(super) fn get(get: Get, client: &Client, output: &mut Output<'_>) -> Result<
 
 pub(super) fn ping(ping: Ping, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let Ping { peer, count, size, connect } = ping;
-    // Where all of it has a limit, that of the rounds is no shorter.
+    // With a time limit on the command, the rest of it bounds a round, instead of the default.
     let round = client.left().map_or(ROUND, |left| left.min(MAX_ROUND));
     let timeout_us = u64::try_from(round.as_micros()).unwrap_or(u64::MAX);
     let connect = connect_spec(&peer.rdmap(), connect, Vec::new(), client)?;
@@ -100,7 +100,7 @@ fn atomic(
     })
 }
 
-/// The place in the peer's memory, and the stream to it.
+/// Returns the place in the peer's memory, and the stream to it.
 fn source(place: &Place, verbs: &Verbs, client: &Client) -> Result<(RemotePlace, Via), Failure> {
     let url = &place.url;
     let target = match (&url.region, place.stag.zip(place.to)) {

@@ -1,4 +1,4 @@
-//! `ddpctl why`: what happened to a stream, a job or a peer.
+//! `ddpctl why`: explains the history of a stream, a job or a peer.
 
 mod pcapng;
 
@@ -22,7 +22,7 @@ pub(super) fn why(
     }
 }
 
-/// The headers as a file, or to the standard output, which then has nothing else.
+/// Writes the headers to a file, or to the standard output, which then contains nothing else.
 fn write(what: &str, file: &Path, why: &Why, output: &mut Output<'_>) -> Result<(), Failure> {
     let (bytes, headers) = pcapng::file(why);
     if headers == 0 {
@@ -69,7 +69,7 @@ fn of_stream(flight: &Flight) -> String {
     let mut of_control = 0;
     for event in &flight.events {
         if OF_CONTROL.contains(&event.event.as_str()) {
-            // Where the middle ones are missing.
+            // Position of the omitted events.
             if of_control == KEPT && flight.left_out > 0 {
                 text += &format!("  ({} events are left out)\n", flight.left_out);
             }
@@ -85,7 +85,7 @@ fn of_stream(flight: &Flight) -> String {
 /// Events of the control thread; the others are of the worker.
 const OF_CONTROL: [&str; 7] =
     ["requested", "established", "delivered", "error", "terminate", "peer_closed", "post_failed"];
-/// Of them, those at the beginning of which none is left out.
+/// The first so many of these events are always complete.
 const KEPT: usize = 6;
 
 #[cfg(test)]

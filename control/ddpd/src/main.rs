@@ -27,14 +27,14 @@ fn main() -> ExitCode {
     match run(args) {
         Ok(code) => code,
         Err(sentence) => {
-            // Standard error may be gone: the exit code still says it.
+            // Standard error may be closed: the exit code still reports the error.
             let _ = writeln!(std::io::stderr(), "ddpd: {sentence}");
             ExitCode::from(EXIT_CONFIG)
         }
     }
 }
 
-/// The usage that was asked for, or what is wrong with the command line.
+/// Prints the requested usage, or the error of the command line.
 fn print_usage(error: &clap::Error) -> ExitCode {
     let mut out = Stdout::open();
     if error.use_stderr() {
@@ -44,7 +44,7 @@ fn print_usage(error: &clap::Error) -> ExitCode {
     printed(write!(out, "{error}").and_then(|()| out.flush()).map(|()| ExitCode::SUCCESS))
 }
 
-/// The exit code of a command that prints; 1 if its output cannot be written.
+/// Returns the exit code of a command that prints; 1 if its output cannot be written.
 fn printed(result: std::io::Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| {
         let _ = writeln!(std::io::stderr(), "ddpd: {error}");
@@ -93,16 +93,16 @@ fn run(args: Args) -> Result<ExitCode, String> {
 }
 
 fn serve(configs: Vec<Config>) -> Result<ExitCode, String> {
-    // Before anything is started: a signal during the start is not lost.
+    // Before anything is started: a signal during the start must not be lost.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| format!("cannot take signals: {error}"))?;
     let service = Service::new(Socket::from_env(), configs.len());
     descriptors::raise_limit(&configs);
-    // Before anything makes a thread: threads inherit it.
+    // Before any thread is created: threads inherit it.
     let sandbox = Sandbox::enter(&configs)?;
     let process = Process::start_for(configs, &service, &sandbox)?;
     let feeder = feeder(&process, service);
-    // For scripts that wait until it serves; nobody need read it.
+    // For scripts that wait until it serves; reading it is optional.
     let _ = writeln!(std::io::stdout(), "ready").and_then(|()| std::io::stdout().flush());
     let controls = process.controls();
     let handle = signals.handle();
@@ -131,7 +131,7 @@ fn serve(configs: Vec<Config>) -> Result<ExitCode, String> {
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Feeds the service manager's watchdog, if there is one.
+/// Feeds the service manager's watchdog, if the manager sets one.
 fn feeder(process: &Process, service: Service) -> Option<Feeder> {
     let interval = watchdog::interval_from_env().filter(|_| service.has_manager())?;
     let report = |stuck: &watchdog::Stuck| {

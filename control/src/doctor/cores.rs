@@ -1,4 +1,5 @@
-//! The cores of pinned workers: whether they are there, whether they are theirs alone, and who shares them.
+//! The cores of pinned workers: whether they are usable, are isolated, and share a physical core
+//! with another worker.
 
 use std::collections::BTreeSet;
 
@@ -56,7 +57,7 @@ pub(super) fn isolation(host: &Host, subject: &Subject, found: &mut Vec<Finding>
         Ok(isolated) => isolated,
         Err(why) => return found.push(ISOLATION.unknown(why)),
     };
-    // Not there in kernels that are built without it.
+    // Kernels built without NO_HZ_FULL lack this file.
     let path = "/sys/devices/system/cpu/nohz_full";
     let ticks = match host.exists(path).then(|| host.cpus(path)).transpose() {
         Ok(ticks) => ticks.unwrap_or_default(),
@@ -87,7 +88,7 @@ pub(super) fn isolation(host: &Host, subject: &Subject, found: &mut Vec<Finding>
     if shared.is_empty() {
         return found.push(ISOLATION.ok(seen));
     }
-    // A worker that sleeps is no worse off than other programs.
+    // A sleeping worker shares a core no worse than other programs do.
     let polls = shared.iter().any(|core| cores[core] && !isolated.contains(core));
     let severity = if polls { Severity::Warning } else { Severity::Note };
     let list = shared.iter().map(u16::to_string).collect::<Vec<_>>().join(",");

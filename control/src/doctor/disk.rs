@@ -20,7 +20,7 @@ pub(super) fn space(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        // Blocks that the file has are not taken again.
+        // Blocks that the file already has need no more room.
         let has =
             std::fs::metadata(host.path(path)).map_or(0, |file| file.blocks().saturating_mul(512));
         let more = region.size.unwrap_or(0).saturating_sub(has);
@@ -54,7 +54,7 @@ pub(super) fn space(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     }
 }
 
-/// Bytes that a user other than root may take.
+/// Returns the bytes available to a user other than root.
 fn free(host: &Host, directory: &Path) -> Result<u64, Unknown> {
     let space = rustix::fs::statvfs(host.path(directory)).map_err(|error| {
         format!("{}: the file system does not tell: {error}", directory.display())

@@ -57,7 +57,7 @@ pub(super) fn drivers(host: &Host, subject: &Subject, found: &mut Vec<Finding>) 
     if missing.is_empty() {
         return found.push(DRIVERS.ok(format!("{} in {directory}", listed(wanted))));
     }
-    // They may be where a plain look does not find them.
+    // `-d` names drivers at any path, outside of the directories searched here.
     let loads = |config: &config::Config| {
         config.memory.eal_args.iter().any(|argument| argument.starts_with("-d"))
     };
@@ -92,7 +92,7 @@ fn of_kind(kind: &PortKind) -> &'static str {
     }
 }
 
-/// The driver of a device, by its vendor, where that has one for all.
+/// Returns the driver of a device by its vendor, if one driver serves all devices of that vendor.
 fn of_device(host: &Host, address: &str) -> Result<&'static str, Unknown> {
     let vendor = host.text(&format!("/sys/bus/pci/devices/{address}/vendor"))?;
     Ok(match vendor.trim() {
@@ -111,8 +111,8 @@ fn of_device(host: &Host, address: &str) -> Result<&'static str, Unknown> {
     })
 }
 
-/// The directory of the release's drivers, and what is in it. The library that is loaded has its place and its ABI in
-/// the name: `/usr/lib/librte_eal.so.23.0` goes with `/usr/lib/dpdk/pmds-23.0`.
+/// Returns the directory of the release's drivers and its contents. The path of the loaded library
+/// holds location and ABI: `/usr/lib/librte_eal.so.23.0` belongs to `/usr/lib/dpdk/pmds-23.0`.
 fn plugins(host: &Host) -> Result<(String, Vec<String>), Unknown> {
     let maps = host.text("/proc/self/maps")?;
     let mut libraries = maps.lines().filter_map(|line| {

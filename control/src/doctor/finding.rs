@@ -1,29 +1,29 @@
-//! What a check says.
+//! The result of a check.
 
 use serde::Serialize;
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// As it should be.
+    /// The host fits.
     Ok,
-    /// Good to know.
+    /// For information only.
     Note,
     /// Slower than it could be, or wrong under some conditions.
     Warning,
-    /// It does not start, or does not work.
+    /// The appliance does not start or does not work.
     Error,
-    /// It could not be found out.
+    /// The host could not be examined.
     Unknown,
 }
 
 impl Severity {
-    /// All of them, the worst first.
+    /// All severities, the worst first.
     pub(super) const ALL: [Severity; 5] =
         [Severity::Error, Severity::Warning, Severity::Unknown, Severity::Note, Severity::Ok];
 
-    /// Its word in the output.
+    /// Returns the severity as the output names it.
     pub fn word(self) -> &'static str {
         match self {
             Severity::Ok => "ok",
@@ -35,38 +35,38 @@ impl Severity {
     }
 }
 
-/// One thing that was looked at.
+/// The result of one examination of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// How much it matters.
+    /// Impact on the appliance.
     pub severity: Severity,
-    /// The name of the check.
+    /// Name of the check, such as `cores` or `pci driver`.
     pub check: &'static str,
-    /// What was seen, with numbers, or why it could not be.
+    /// Observation, with numbers, or the reason why the check failed.
     pub seen: String,
-    /// Why it matters, one sentence.
+    /// Consequence for the appliance, one sentence.
     pub why: &'static str,
-    /// What to do about it.
+    /// The remedy, one sentence.
     pub remedy: Option<String>,
-    /// The shell command that does it, one line.
+    /// The shell command that applies the remedy, one line.
     pub command: Option<String>,
 }
 
 impl Finding {
-    /// With what to do.
+    /// Adds the remedy.
     pub(super) fn remedy(mut self, remedy: impl Into<String>) -> Finding {
         self.remedy = Some(remedy.into());
         self
     }
 
-    /// With the command that does it.
+    /// Adds the shell command that applies the remedy.
     pub(super) fn command(mut self, command: impl Into<String>) -> Finding {
         self.command = Some(command.into());
         self
     }
 }
 
-/// A check: its name and why it matters.
+/// A check: its name, and the consequence of its findings.
 pub(super) struct Check(pub(super) &'static str, pub(super) &'static str);
 
 impl Check {
@@ -96,7 +96,7 @@ impl Check {
     }
 }
 
-/// A word of a shell command, in quotes where it needs them.
+/// Quotes a word for a shell command, if necessary.
 pub(super) fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_./:@%+,-".contains(c);
     match !word.is_empty() && word.chars().all(plain) {

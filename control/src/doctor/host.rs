@@ -1,6 +1,6 @@
 //! The host as it describes itself below a root directory: `/`, or a made-up tree in tests.
 //!
-//! Reads are bounded, and what does not read as expected is an error with its reason, for "unknown".
+//! Reads are bounded. Unexpected contents are an error with its reason, reported as "unknown".
 
 #[cfg(test)]
 use std::collections::BTreeMap;
@@ -16,20 +16,20 @@ use config::privilege::{self, Capabilities};
 const MOST_BYTES: u64 = 1 << 20;
 /// Most entries of a directory.
 const MOST_ENTRIES: usize = 4096;
-/// Where ethtool may be; its directory is not on the path of every user.
+/// Possible paths of ethtool: its directory is not in the `PATH` of every user.
 const ETHTOOL: [&str; 4] =
     ["/usr/sbin/ethtool", "/sbin/ethtool", "/usr/bin/ethtool", "/usr/local/sbin/ethtool"];
 
-/// Why something is not known.
+/// The reason why a value is unknown.
 pub(super) type Unknown = String;
 
-/// One host.
+/// A host, seen through the files below its root directory.
 pub struct Host {
     root: PathBuf,
     offloads: Offloads,
 }
 
-/// Who says what an interface offloads: the kernel tells only by ioctl or netlink.
+/// Source of an interface's offloads: the kernel reports them by ioctl or netlink only.
 enum Offloads {
     Ethtool,
     #[cfg(test)]
@@ -37,7 +37,7 @@ enum Offloads {
 }
 
 impl Host {
-    /// The one that this program runs on.
+    /// Returns the host that this program runs on.
     pub fn this() -> Host {
         Host { root: PathBuf::from("/"), offloads: Offloads::Ethtool }
     }
@@ -47,7 +47,8 @@ impl Host {
         Host { root: root.to_owned(), offloads: Offloads::Recorded(offloads) }
     }
 
-    /// Where a file of the host is. A relative path is relative to the working directory.
+    /// Returns the path of a file of the host. Relative paths are relative to the working
+    /// directory.
     pub(super) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         match path.strip_prefix("/") {
@@ -61,20 +62,20 @@ impl Host {
         self.path(path).exists()
     }
 
-    /// A whole file.
+    /// Reads a whole file.
     pub(super) fn text(&self, path: &str) -> Result<String, Unknown> {
         let file = File::open(self.path(path))
             .map_err(|error| format!("{path} cannot be read: {error}"))?;
         bounded(file, path)
     }
 
-    /// A file that holds one integer.
+    /// Reads a file that holds one integer.
     pub(super) fn number<T: std::str::FromStr>(&self, path: &str) -> Result<T, Unknown> {
         let text = self.text(path)?;
         text.trim().parse().map_err(|_| format!("{path} holds {}, no number", shown(&text)))
     }
 
-    /// The names in a directory, in order.
+    /// Returns the names in a directory, sorted.
     pub(super) fn names(&self, path: &str) -> Result<Vec<String>, Unknown> {
         let entries = std::fs::read_dir(self.path(path))
             .map_err(|error| format!("{path} cannot be read: {error}"))?;
@@ -90,19 +91,19 @@ impl Host {
         Ok(names)
     }
 
-    /// The last component of what a symbolic link names; `None` where there is none.
+    /// Returns the last component of a symbolic link's target; `None` if there is no link.
     pub(super) fn link(&self, path: &str) -> Option<String> {
         let target = std::fs::read_link(self.path(path)).ok()?;
         Some(target.file_name()?.to_string_lossy().into_owned())
     }
 
-    /// A file with a list of processors or nodes, such as `0-3,8`; empty for none.
+    /// Reads a list of processors or nodes, such as `0-3,8`; the empty set if the file is empty.
     pub(super) fn cpus(&self, path: &str) -> Result<BTreeSet<u16>, Unknown> {
         let text = self.text(path)?;
         cpu_list(&text).ok_or_else(|| format!("{path} holds {}, no list of numbers", shown(&text)))
     }
 
-    /// The value of a line `Name: value` in `/proc/self/status`.
+    /// Returns the value of a line `Name: value` in `/proc/self/status`.
     pub(super) fn status(&self, name: &str) -> Result<String, Unknown> {
         let text = self.text("/proc/self/status")?;
         let mut values = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -110,12 +111,12 @@ impl Host {
         Ok(value.trim().to_owned())
     }
 
-    /// The capabilities in effect.
+    /// Returns the effective capabilities of this process.
     pub(super) fn capabilities(&self) -> Result<Capabilities, Unknown> {
         privilege::effective(&self.text("/proc/self/status")?)
     }
 
-    /// The other end of a device, such as a veth, is in another network namespace.
+    /// Returns whether the other end of a device, such as a veth, is in another network namespace.
     pub(super) fn has_end_elsewhere(&self, device: &str) -> Result<bool, Unknown> {
         match &self.offloads {
             Offloads::Ethtool => crate::host::has_end_elsewhere(device),
@@ -124,7 +125,7 @@ impl Host {
         }
     }
 
-    /// The offloads of an interface that are on, by ethtool's names.
+    /// Returns the offloads of an interface that are on, by ethtool's names.
     pub(super) fn offloads(&self, device: &str) -> Result<BTreeSet<String>, Unknown> {
         let text = match &self.offloads {
             Offloads::Ethtool => ethtool(device)?,
@@ -175,15 +176,15 @@ fn bounded(from: impl Read, what: &str) -> Result<String, Unknown> {
     String::from_utf8(bytes).map_err(|_| format!("{what} is no text"))
 }
 
-/// The beginning of what a file holds, for messages.
+/// Quotes the first characters of a file for messages.
 fn shown(text: &str) -> String {
     format!("\"{}\"", text.trim().chars().take(40).collect::<String>().escape_debug())
 }
 
-/// A list of numbers and ranges as Linux writes them.
+/// Parses a list of numbers and ranges in Linux' format.
 pub(super) fn cpu_list(text: &str) -> Option<BTreeSet<u16>> {
     let text = text.trim();
-    // Older kernels print a list that was never set so.
+    // Older kernels print an unset list this way.
     if text.is_empty() || text == "(null)" {
         return Some(BTreeSet::new());
     }
@@ -199,7 +200,7 @@ pub(super) fn cpu_list(text: &str) -> Option<BTreeSet<u16>> {
     Some(all)
 }
 
-/// Numbers as people read them: `2, 3`.
+/// Formats numbers for people: `2, 3`.
 pub(super) fn listed<T: std::fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }

@@ -1,4 +1,4 @@
-//! Hugepages, node by node, against what pools and regions take.
+//! Free hugepages per NUMA node, compared with the demand of pools and regions.
 
 use super::finding::{Check, Finding, Severity};
 use super::host::{Host, Unknown};
@@ -13,15 +13,15 @@ const HUGEPAGES: Check = Check(
 
 /// Pages of one size on one node.
 struct Pages {
-    /// Where they are counted.
+    /// Directory of the kernel's counts.
     directory: String,
-    /// Of one page, bytes.
+    /// Size of one page, bytes.
     size: u64,
     free: u64,
     total: u64,
 }
 
-/// A node's number, `None` where the kernel knows none, and its pages.
+/// A node's number, `None` if the kernel has none, and its pages.
 type Node = (Option<u16>, Vec<Pages>);
 
 /// Regions are mapped with pages of this size.
@@ -82,13 +82,14 @@ pub(super) fn check(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     found.push(with_command(HUGEPAGES.finding(severity, seen), &nodes, node, missing));
 }
 
-/// What the pools take; the appliances of a process share the EAL.
+/// Returns the bytes of all pools. The appliances of a process share the EAL.
 fn pools(configs: &[Config]) -> Result<u64, Unknown> {
     let configs: Vec<&Config> = configs.iter().collect();
     Ok(u64::from(eal_config(&configs)?.memory_mib) << 20)
 }
 
-/// With the command that reserves more pages of 2 MiB, enough for `missing` bytes, on a node or on the first.
+/// Adds the command that reserves more pages of 2 MiB, enough for `missing` bytes, on `node` or on
+/// the first.
 fn with_command(finding: Finding, nodes: &[Node], node: Option<u16>, missing: u64) -> Finding {
     let finding = finding.remedy(
         "reserve pages of 2 MiB, at boot (hugepages= on the kernel's command line) if memory is fragmented by now",
@@ -147,7 +148,7 @@ mod tests {
     use super::*;
     use crate::doctor::testing::{PCI, RING, Tree, one, subject};
 
-    /// Nodes with so many free pages of 2 MiB.
+    /// Builds a machine whose nodes have this many free pages of 2 MiB.
     fn tree(free: &[u64]) -> Tree {
         let tree = Tree::new(&[]);
         tree.file("sys/devices/system/node/online", &format!("0-{}\n", free.len() - 1));

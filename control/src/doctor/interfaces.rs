@@ -1,4 +1,4 @@
-//! Linux interfaces that ports use: their MTU, and addresses that the kernel has, too.
+//! Linux interfaces that ports use: their MTU, and addresses that the kernel owns as well.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -57,7 +57,7 @@ pub(super) fn addresses(host: &Host, subject: &Subject, found: &mut Vec<Finding>
                     Severity::Error
                 }
                 Some(PortKind::Pci { .. }) => Severity::Warning,
-                // Their frames never reach the kernel.
+                // Frames of these ports never reach the kernel.
                 Some(
                     PortKind::Memif { .. }
                     | PortKind::VhostUser { .. }
@@ -86,7 +86,7 @@ pub(super) fn addresses(host: &Host, subject: &Subject, found: &mut Vec<Finding>
     }
 }
 
-/// The kernel's own addresses; those of IPv6 with interface and prefix.
+/// Returns the kernel's own addresses; those of IPv6 with interface and prefix.
 fn kernel_addresses(host: &Host) -> Result<BTreeMap<IpAddr, Option<(String, u8)>>, Unknown> {
     let mut all = BTreeMap::new();
     let trie = host.text("/proc/net/fib_trie")?;
@@ -104,7 +104,7 @@ fn kernel_addresses(host: &Host) -> Result<BTreeMap<IpAddr, Option<(String, u8)>
             all.insert(IpAddr::V4(address), None);
         }
     }
-    // Not there in kernels without IPv6.
+    // Kernels without IPv6 lack this file.
     let path = "/proc/net/if_inet6";
     if host.exists(path) {
         for line in host.text(path)?.lines() {

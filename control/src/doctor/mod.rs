@@ -1,10 +1,12 @@
-//! `ddpd doctor`: what of this host does not fit a configuration, or an appliance in general.
+//! `ddpd doctor`: checks this host against a configuration, or for an appliance in general.
 //!
-//! Unlike `ddpd check`, which reports what keeps an appliance from starting, it also looks at what makes one slow or
-//! wrong: cores, NUMA nodes, offloads, clocks. It opens no device and changes nothing: remedies are printed only.
+//! `ddpd check` reports errors that keep an appliance from starting. `ddpd doctor` also reports
+//! causes of slow or wrong operation: cores, NUMA nodes, offloads, clocks. It opens no device and
+//! changes nothing: remedies are printed only.
 //!
-//! Every look at `/proc` and `/sys` goes through [`Host`], with a bound on its length. What cannot be read or does not
-//! read as expected is a finding of severity [`Severity::Unknown`], never [`Severity::Ok`].
+//! Every read of `/proc` and `/sys` goes through [`Host`], with a bound on its length. An
+//! unreadable or unexpected file is a finding of severity [`Severity::Unknown`], never
+//! [`Severity::Ok`].
 
 mod cores;
 mod cpu;
@@ -33,11 +35,11 @@ pub use finding::{Finding, Severity};
 pub use host::Host;
 pub use subject::Subject;
 
-/// Examines this host for the files, or alone if there are none, and prints the findings on `out`. Exit code 1 if one is
-/// an error.
+/// Examines this host for the configuration files, or in general if there are none, and prints the
+/// findings on `out`. The exit code is 1 if a finding is an error.
 ///
 /// # Errors
-/// A configuration that cannot be read; inside, an output that cannot be written.
+/// The outer error is an unreadable configuration, the inner one a failed write of the output.
 pub fn run(
     files: &[PathBuf],
     format: DoctorFormat,
@@ -56,7 +58,7 @@ pub fn run(
     Ok(printed.map(|()| if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }))
 }
 
-/// All checks, in the order in which they are printed.
+/// Runs all checks, in the order in which they are printed.
 pub fn examine(host: &Host, subject: &Subject) -> Vec<Finding> {
     let mut found = Vec::new();
     dpdk::version(subject, &mut found);

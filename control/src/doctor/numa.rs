@@ -1,4 +1,4 @@
-//! How far workers are from their ports' devices.
+//! NUMA distance between workers and their ports' devices.
 
 use super::finding::{Check, Finding};
 use super::host::{Host, Unknown, listed};
@@ -11,7 +11,7 @@ const NUMA: Check = Check(
 );
 
 const NODES: &str = "/sys/devices/system/node";
-/// A node's distance to itself.
+/// Distance of a node to itself.
 const LOCAL: u16 = 10;
 
 pub(super) fn distance(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
@@ -49,7 +49,7 @@ pub(super) fn distance(host: &Host, subject: &Subject, found: &mut Vec<Finding>)
     }
 }
 
-/// The file with the node of a port's device; `None` for a device that is no hardware.
+/// Returns the file with the NUMA node of a port's device; `None` for a device without hardware.
 fn device(host: &Host, port: &PortSection) -> Option<String> {
     match &port.kind {
         PortKind::Pci { address, .. } => Some(format!("/sys/bus/pci/devices/{address}/numa_node")),
@@ -68,7 +68,7 @@ fn device(host: &Host, port: &PortSection) -> Option<String> {
 /// A core, its node, and the distance of that node.
 type Far = (u16, u16, u16);
 
-/// The device's node, and the cores on others, each with its node and the distance.
+/// Returns the device's node, and the cores on other nodes, each with its node and the distance.
 fn far(
     host: &Host,
     device: &str,

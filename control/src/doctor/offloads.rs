@@ -1,5 +1,5 @@
-//! Offloads of Linux interfaces by which frames reach a packet or XDP socket otherwise than they would be on a cable:
-//! longer than the MTU, or without their checksums.
+//! Offloads of Linux interfaces that alter frames before a packet or XDP socket receives them:
+//! frames longer than the MTU, or without checksums.
 
 use std::collections::BTreeSet;
 
@@ -12,15 +12,15 @@ const OFFLOADS: Check = Check(
     "The kernel leaves checksums out and joins segments on links inside the host: such frames are dropped here.",
 );
 
-/// Of the interface itself: received frames are joined.
+/// Offloads of the interface itself: received frames are coalesced.
 const OWN: [&str; 2] = ["generic-receive-offload", "large-receive-offload"];
-/// Of the other end of a veth: it sends without checksums, and segments of 64 KiB.
+/// Offloads of a veth's peer: it sends without checksums, and segments of 64 KiB.
 const PEER: [&str; 3] =
     ["tx-checksumming", "tcp-segmentation-offload", "generic-segmentation-offload"];
 
 pub(super) fn check(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     for (device, port) in subject.linux() {
-        // Told with the MTU.
+        // The check of the MTU reports a missing interface.
         if !host.exists(&format!("/sys/class/net/{device}")) {
             continue;
         }
@@ -73,16 +73,16 @@ fn one(host: &Host, device: &str, what: &str, harmful: &[&str], found: &mut Vec<
 
 /// The other end of a veth.
 enum Peer {
-    /// It is no veth.
+    /// The interface is not a veth.
     None,
     Here(String),
     Elsewhere,
 }
 
 fn peer(host: &Host, device: &str) -> Result<Peer, Unknown> {
-    // Other interfaces that lie on one have a type: vlan, macvlan.
+    // Interfaces on top of another one have a type: vlan, macvlan.
     let has_type = host.text(&format!("/sys/class/net/{device}/uevent"))?.contains("DEVTYPE=");
-    // Both ends may have one number: each namespace counts its own.
+    // Both ends may have the same number: each namespace has its own numbers.
     if !has_type && host.has_end_elsewhere(device)? {
         return Ok(Peer::Elsewhere);
     }
@@ -93,7 +93,7 @@ fn peer(host: &Host, device: &str) -> Result<Peer, Unknown> {
         return Ok(Peer::None);
     }
     for name in host.names("/sys/class/net")? {
-        // Not all that is in this directory is an interface.
+        // Some entries of this directory are not interfaces.
         let ends = of(&name, "ifindex").and_then(|index| Ok((index, of(&name, "iflink")?)));
         if ends.is_ok_and(|ends| ends == (link, own)) {
             return Ok(Peer::Here(name));

@@ -1,4 +1,5 @@
-//! PCI devices: drivers, VFIO and IOMMU groups. Only where a `pci` port is configured, or a network card is there.
+//! PCI devices: drivers, VFIO and IOMMU groups. Examined only if a `pci` port is configured, or
+//! without configuration if the host has a network card.
 
 use super::finding::{Check, Finding};
 use super::host::{Host, Unknown, listed};
@@ -13,9 +14,9 @@ const IOMMU: Check = Check(
 );
 
 const DEVICES: &str = "/sys/bus/pci/devices";
-/// Kernel drivers with which DPDK takes a device.
+/// Kernel drivers through which DPDK accesses a device.
 const USABLE: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
-/// Kernel drivers beside which DPDK's works: nothing is bound anew.
+/// Kernel drivers that DPDK's driver works on top of, without rebinding the device.
 const BESIDE: [&str; 3] = ["mlx4_core", "mlx5_core", "mana"];
 
 pub(super) fn drivers(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
@@ -107,7 +108,8 @@ pub(super) fn iommu(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     }
 }
 
-/// The group of a device, and those in it that keep VFIO from it: neither bridges nor bound to VFIO.
+/// Returns the IOMMU group of a device, and its members that block VFIO: neither bridges nor bound
+/// to VFIO.
 fn others(host: &Host, address: &str) -> Result<(String, Vec<String>), Unknown> {
     let path = format!("{DEVICES}/{address}/iommu_group");
     let group = host.link(&path).ok_or_else(|| format!("{path} names no group"))?;
@@ -124,9 +126,10 @@ fn others(host: &Host, address: &str) -> Result<(String, Vec<String>), Unknown> 
     Ok((group, others))
 }
 
-/// A `pci` port is configured, or without configuration a network card is there.
+/// Returns true if a `pci` port is configured, or without configuration if the host has a network
+/// card.
 fn concerns(host: &Host, subject: &Subject) -> bool {
-    // What cannot be listed is told by `drivers`.
+    // `drivers` reports a failure to list the cards.
     let any_card = || cards(host).is_ok_and(|cards| !cards.is_empty());
     !subject.pci().is_empty() || (subject.configs.is_empty() && any_card())
 }
@@ -142,7 +145,7 @@ fn driver(host: &Host, address: &str) -> Option<String> {
     host.link(&format!("{DEVICES}/{address}/driver"))
 }
 
-/// Network controllers, each with its driver; empty without a PCI bus.
+/// Returns the network controllers, each with its driver; empty without a PCI bus.
 fn cards(host: &Host) -> Result<Vec<String>, Unknown> {
     if !host.exists(DEVICES) {
         return Ok(Vec::new());
@@ -165,7 +168,7 @@ mod tests {
 
     const CARD: &str = "sys/bus/pci/devices/0000:03:00.0";
 
-    /// A machine with the card, bound to this driver.
+    /// Builds a machine with the card, bound to this driver.
     fn card(driver: Option<&str>) -> Tree {
         let tree = Tree::new(&[(&format!("{CARD}/class"), "0x020000\n")]);
         if let Some(driver) = driver {

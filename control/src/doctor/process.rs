@@ -1,4 +1,4 @@
-//! What the process may do: capabilities and locked memory.
+//! Privileges and limits of the process: capabilities and locked memory.
 
 use super::finding::{Check, Finding, Severity};
 use super::host::{Host, Unknown, listed};
@@ -95,7 +95,7 @@ pub(super) fn open_files(host: &Host, subject: &Subject, found: &mut Vec<Finding
     });
 }
 
-/// The soft limit of locked memory in bytes; `None` for no limit.
+/// Returns the soft limit of locked memory in bytes; `None` for no limit.
 fn limit(host: &Host) -> Result<Option<u64>, Unknown> {
     privilege::locked_memory(&host.text("/proc/self/limits")?)
 }

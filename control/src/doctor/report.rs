@@ -1,11 +1,12 @@
-//! The findings as text, as JSON, and as a shell script.
+//! Prints the findings as text, as JSON, or as a shell script.
 
 use std::io::{Result, Write};
 
 use super::finding::{Finding, Severity};
 use base::plural::counted;
 
-/// For people: what is not in order with reason and remedy, and how many there are of each severity.
+/// Prints the findings that need attention, with reason and remedy, and the number of findings per
+/// severity.
 pub(super) fn text(findings: &[Finding], out: &mut dyn Write) -> Result<()> {
     for finding in findings {
         writeln!(out, "{}: {}: {}", finding.severity.word(), finding.check, line(&finding.seen))?;
@@ -28,13 +29,14 @@ pub(super) fn text(findings: &[Finding], out: &mut dyn Write) -> Result<()> {
     writeln!(out, "{}", counts.join(", "))
 }
 
-/// A list of objects.
+/// Prints a JSON array of objects.
 pub(super) fn json(findings: &[Finding], out: &mut dyn Write) -> Result<()> {
     serde_json::to_writer_pretty(&mut *out, findings)?;
     writeln!(out)
 }
 
-/// A POSIX shell script of which every line is a comment until somebody removes the `#` of a command.
+/// Prints a POSIX shell script. Every line is a comment until the reader removes the `#` of a
+/// command.
 pub(super) fn script(findings: &[Finding], out: &mut dyn Write) -> Result<()> {
     writeln!(
         out,
@@ -60,7 +62,7 @@ pub(super) fn script(findings: &[Finding], out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// On one line, whatever a path or a file of the host has in it: a comment ends with its line.
+/// Replaces control characters, so that a path or file contents cannot end the comment line.
 fn line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -113,7 +115,8 @@ mod tests {
         assert!(list[2]["command"].is_null());
     }
 
-    /// The script and what it is once all commands are in force are scripts; as it is, it does nothing.
+    /// The script is valid as printed and with all commands enabled; as printed it executes
+    /// nothing.
     #[test]
     fn the_script_executes_nothing_and_is_a_script() {
         let script = printed(super::script);
@@ -123,14 +126,15 @@ mod tests {
         let in_force = script.replace("\n# ", "\n");
         for text in [&script, &in_force] {
             assert!(accepts("sh", &["-n"], text).expect("sh"), "{text}");
-            // Not everywhere installed.
+            // The program may not be installed.
             if let Some(accepted) = accepts("shellcheck", &["-"], text) {
                 assert!(accepted, "{text}");
             }
         }
     }
 
-    /// Whether a program that reads a script accepts it; `None` if there is no such program.
+    /// Returns whether a program accepts the script on its standard input; `None` if the program is
+    /// not installed.
     fn accepts(program: &str, args: &[&str], text: &str) -> Option<bool> {
         let mut child = Command::new(program)
             .args(args)

@@ -1,4 +1,4 @@
-//! Whether the sockets of the management API are free.
+//! Checks that the sockets of the management API are free.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -17,7 +17,7 @@ const LISTEN: Check =
 /// State of a listening socket in `/proc/net/tcp`.
 const TCP_LISTEN: &str = "0A";
 
-/// What became of a connection to the management socket.
+/// The result of a connection to the management socket.
 enum Answer {
     Nobody,
     Taken,
@@ -29,7 +29,7 @@ fn answer(host: &Host, config: &Config) -> Answer {
         Ok(_) => Answer::Taken,
         Err(error) => match error.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => Answer::Nobody,
-            // Its owner is another user.
+            // The socket belongs to another user.
             _ => Answer::Unknown(error.to_string()),
         },
     }
@@ -77,18 +77,18 @@ pub(super) fn listen(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     }
 }
 
-/// Both cannot listen: the same port, and one address, or any of one.
+/// Returns true if both cannot listen: same port, and the same address or one of them unspecified.
 fn clash(a: SocketAddr, b: SocketAddr) -> bool {
     let covers = |a: IpAddr, b: IpAddr| match a {
         IpAddr::V4(any) => any.is_unspecified() && b.is_ipv4(),
-        // As a rule it takes IPv4, too.
+        // An IPv6 socket accepts IPv4 as well, unless the host's `bindv6only` is set.
         IpAddr::V6(any) => any.is_unspecified(),
     };
     let (x, y) = (a.ip(), b.ip());
     a.port() == b.port() && (x == y || covers(x, y) || covers(y, x))
 }
 
-/// Addresses on which some program of this network namespace listens.
+/// Returns the addresses on which programs of this network namespace listen.
 fn listening(host: &Host) -> Result<Vec<SocketAddr>, Unknown> {
     let mut all = Vec::new();
     // The second is not there in kernels without IPv6.
@@ -109,7 +109,7 @@ fn listening(host: &Host) -> Result<Vec<SocketAddr>, Unknown> {
     Ok(all)
 }
 
-/// `0100007F:1F90`: each four bytes of the address as a number in the order of the machine.
+/// Parses `0100007F:1F90`: each four bytes of the address are a number in the machine's byte order.
 fn socket_address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let word =

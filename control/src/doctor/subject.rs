@@ -1,13 +1,13 @@
-//! What the host is examined for.
+//! The configurations that the host is checked against.
 
 use std::collections::BTreeMap;
 
 use config::{Config, Idle, PortKind, PortSection};
 
-/// The appliances of one process; none for the host alone.
+/// The appliances of one process; empty to check the host alone.
 #[derive(Clone, Debug, Default)]
 pub struct Subject {
-    /// Their configurations.
+    /// Configurations of the appliances.
     pub configs: Vec<Config>,
     /// libdpdk's version, as it names itself.
     pub dpdk: String,
@@ -18,7 +18,7 @@ impl Subject {
         self.configs.iter().flat_map(|config| config.ports.iter().map(move |port| (config, port)))
     }
 
-    /// PCI addresses of ports, with the ports' names.
+    /// Returns the PCI addresses of ports, with the ports' names.
     pub(super) fn pci(&self) -> Vec<(&str, &str)> {
         self.ports()
             .filter_map(|(_, port)| match &port.kind {
@@ -34,7 +34,7 @@ impl Subject {
             .collect()
     }
 
-    /// Linux interfaces that ports use through sockets.
+    /// Returns the Linux interfaces that ports use through sockets.
     pub(super) fn linux(&self) -> Vec<(&str, &PortSection)> {
         self.ports()
             .filter_map(|(_, port)| match &port.kind {
@@ -51,13 +51,13 @@ impl Subject {
             .collect()
     }
 
-    /// Cores of pinned workers; true for those that poll for ever.
+    /// Returns the cores of pinned workers; true for those that poll continuously.
     pub(super) fn cores(&self) -> BTreeMap<u16, bool> {
         let workers = self.configs.iter().flat_map(|config| &config.workers);
         workers.filter_map(|worker| Some((worker.core?, worker.idle == Idle::Poll))).collect()
     }
 
-    /// How many workers are not pinned.
+    /// Returns the number of workers without a pinned core.
     pub(super) fn floating(&self) -> usize {
         let workers = self.configs.iter().flat_map(|config| &config.workers);
         workers.filter(|worker| worker.core.is_none()).count()

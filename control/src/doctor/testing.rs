@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::{Finding, Host, Severity, Subject};
 use config::Document;
 
-/// A tree of files like `/proc` and `/sys`, in a directory of its own.
+/// A tree of files like `/proc` and `/sys`, in a temporary directory.
 pub(super) struct Tree {
     dir: tempfile::TempDir,
     offloads: BTreeMap<String, String>,
@@ -35,7 +35,7 @@ impl Tree {
         std::os::unix::fs::symlink(target, path).unwrap();
     }
 
-    /// What `ethtool -k` says of a device.
+    /// Sets the output of `ethtool -k` for a device.
     pub(super) fn ethtool(&mut self, device: &str, text: &str) {
         self.offloads.insert(device.to_owned(), text.to_owned());
     }
@@ -44,7 +44,7 @@ impl Tree {
         Host::made_up(self.dir.path(), self.offloads.clone())
     }
 
-    /// The findings of one check.
+    /// Returns the findings of one check.
     pub(super) fn run(
         &self,
         subject: &Subject,
@@ -56,7 +56,7 @@ impl Tree {
     }
 }
 
-/// An appliance with these tables instead of `[workers]` and `[[port]]` of a plain one.
+/// Builds an appliance with these tables instead of `[workers]` and `[[port]]` of a plain one.
 pub(super) fn subject(workers: &str, port: &str, more: &str) -> Subject {
     let text = format!(
         "[workers]\n{workers}\n[[port]]\nname = \"p0\"\n{port}\n[[interface]]\nname = \"lan\"\nport = \"p0\"\n\
@@ -70,10 +70,10 @@ pub(super) fn subject(workers: &str, port: &str, more: &str) -> Subject {
 pub(super) const PACKET: &str = "kind = \"af_packet\"\ndevice = \"v0\"";
 /// A PCI port.
 pub(super) const PCI: &str = "kind = \"pci\"\naddress = \"0000:03:00.0\"";
-/// A port that needs nothing of the host.
+/// A port that uses nothing of the host.
 pub(super) const RING: &str = "kind = \"ring\"\nlink = \"l\"";
 
-/// There is exactly one finding; what it is.
+/// Returns the only finding, and fails if there are more or fewer.
 #[track_caller]
 pub(super) fn one(found: &[Finding]) -> (Severity, &Finding) {
     assert_eq!(found.len(), 1, "{found:#?}");

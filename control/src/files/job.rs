@@ -1,4 +1,5 @@
-//! A batch of work for one file: ranges and messages are written in steps of [`CHUNK`], and synced after [`SYNC_STEP`].
+//! A batch of writes to one file. Ranges and messages are written in steps of [`CHUNK`], with a
+//! sync after every [`SYNC_STEP`] bytes.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,8 +15,8 @@ use config::beneath::Directories;
 
 /// Bytes copied from a region and written at once.
 const CHUNK: usize = 1 << 20;
-/// Bytes written at most before they are synced, where the policy has them synced at some time. One call that syncs more
-/// would take long without any progress.
+/// Most bytes written between two syncs, if the policy syncs at all. A sync of more bytes would
+/// take long without visible progress.
 const SYNC_STEP: u64 = 32 << 20;
 
 /// The next batch of work for one file.
@@ -33,13 +34,13 @@ pub(super) struct Job<M> {
     pub(super) unsynced: bool,
     /// Bytes written since the last sync, of earlier jobs.
     pub(super) unsynced_bytes: u64,
-    /// No sync of the open file has succeeded: its name may not be durable.
+    /// True until the open file is synced for the first time: its name may not be durable.
     pub(super) new: bool,
     pub(super) sync: bool,
     pub(super) last: bool,
 }
 
-/// Outcome of a job; unwritten ranges and messages come back.
+/// Outcome of a job, with the unwritten ranges and messages.
 pub(super) struct Done {
     pub(super) id: FileId,
     pub(super) left_ranges: Vec<(u64, u64)>,
@@ -53,7 +54,7 @@ pub(super) struct Done {
     pub(super) synced: bool,
     /// Bytes written since the last sync.
     pub(super) unsynced_bytes: u64,
-    /// A sync was due and did not come about.
+    /// A due sync failed.
     pub(super) sync_failed: bool,
     pub(super) failed: Option<String>,
     pub(super) last: bool,
@@ -90,7 +91,7 @@ impl<M: RegionMemory> Job<M> {
         done
     }
 
-    /// Opens the file again where its name leads elsewhere: a region's bytes are all missing there.
+    /// Opens the file again if its name leads elsewhere. A region is then written as a whole.
     fn follow(&mut self, done: &mut Done) -> io::Result<()> {
         if let Some(directories) = &self.directories
             && self.place.follow(directories, self.unsynced)?
@@ -101,8 +102,8 @@ impl<M: RegionMemory> Job<M> {
         Ok(())
     }
 
-    /// Writes ranges, then messages. A range that fails half-way stays whole; a message is cut off the
-    /// file again.
+    /// Writes ranges, then messages. After a partial write a range remains to be written as a
+    /// whole, and a message is truncated from the file.
     fn write(&mut self, done: &mut Done, buffer: &mut Vec<u8>, step: &dyn Fn()) -> io::Result<()> {
         if let Some(memory) = &self.memory {
             while let Some(&(start, len)) = self.ranges.last() {
@@ -115,8 +116,8 @@ impl<M: RegionMemory> Job<M> {
             let file = &self.place.file;
             let end = file.metadata()?.len();
             if let Err(error) = (&**file).write_all(record) {
-                // The part that was written would look like a record: take it off. Device files
-                // cannot be cut, and have kept nothing.
+                // A partial write would look like a record, so it is truncated. Device files cannot
+                // be truncated and keep nothing.
                 if file.metadata()?.is_file() {
                     file.set_len(end)?;
                 }
@@ -152,7 +153,7 @@ impl<M: RegionMemory> Job<M> {
         Ok(())
     }
 
-    /// So many bytes more are written.
+    /// Counts `bytes` as written, and syncs if due.
     fn stepped(&self, bytes: u64, done: &mut Done, step: &dyn Fn()) -> io::Result<()> {
         step();
         done.unsynced_bytes += bytes;

@@ -1,18 +1,19 @@
-//! Writing regions and message queues to files, on a thread of its own.
+//! Writes regions and message queues to files on a separate thread.
 //!
-//! Workers place bytes in memory and never touch a file; the control thread is notified of deliveries and must
-//! not wait for a disk. It marks ranges as dirty, or appends messages, and this thread writes and syncs
-//! them. Dirty ranges are coalesced and bounded ([`ranges`]); appended messages are bounded by their
-//! sender, which gives the peer a new buffer only when [`Report::Appended`] has come.
+//! Workers place bytes in memory and never touch a file. The control thread is notified of
+//! deliveries and must not wait for a disk. It marks ranges as dirty or appends messages; this
+//! thread writes and syncs them. Dirty ranges are coalesced and bounded ([`ranges`]). Appended
+//! messages are bounded by the caller, which posts a new receive buffer to the peer only after
+//! [`Report::Appended`].
 //!
-//! Writes and syncs are done in steps ([`job`]), which [`Writer::progress`] counts: a slow disk
-//! differs from one that hangs.
+//! Writes and syncs proceed in steps ([`job`]), counted by [`Writer::progress`]: this tells a slow
+//! disk from one that hangs.
 //!
-//! A write that fails (no space) is reported, kept and tried again every [`RETRY`]; closing tries once
-//! more and reports the bytes that are then lost.
+//! A failed write (no space) is reported, kept and retried every [`RETRY`]. Closing retries once
+//! more and reports the lost bytes.
 //!
-//! Before each batch the file's name is looked up. Where it leads elsewhere ([`place`]), the file is opened again; a region
-//! is written there as a whole.
+//! The file's name is resolved before each batch. If it leads to another file ([`place`]), the file
+//! is opened again and a region is written there as a whole.
 //!
 //! Messages of a queue are appended as records, each after its length ([`frame`]).
 
@@ -42,11 +43,11 @@ use config::beneath::{Directories, Use};
 
 /// Pause between attempts after a failure.
 pub const RETRY: Duration = Duration::from_secs(1);
-/// Number of a file of the writer.
+/// Identifier of a file of the writer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FileId(pub u64);
 
-/// Counts of one file.
+/// Counters of one file.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct FileStats {
     /// Bytes of regions written; ranges that were joined count once.
@@ -69,48 +70,49 @@ pub enum Report {
     },
     /// The file was synced by policy.
     Synced {
-        /// Which file.
+        /// File that was synced.
         file: FileId,
     },
-    /// A write or sync failed; it will be tried again.
+    /// A write or sync failed; it will be retried.
     Failed {
-        /// Which file.
+        /// File that could not be written or synced.
         file: FileId,
         /// A sentence with path and reason.
         reason: String,
         /// True if its policy is not [`Fsync::Never`]: the bytes were to be durable.
         durable: bool,
     },
-    /// Data that precedes [`Writer::flush`] is in the file, and durable unless the policy is [`Fsync::Never`] or an interval,
-    /// or it is not.
+    /// All data queued before [`Writer::flush`] is in the file, or its write failed. It is durable
+    /// unless the policy is [`Fsync::Never`] or an interval.
     Flushed {
         /// The tag given to [`Writer::flush`].
         tag: u64,
         /// A sentence with path and reason.
         result: Result<(), String>,
     },
-    /// The file's name led to another file, or to none: it was opened again.
+    /// The file's name led to another file, or to none, so it was opened again.
     Reopened {
-        /// Its path.
+        /// Path of the file, as configured.
         path: PathBuf,
     },
-    /// A retry has succeeded.
+    /// A retry succeeded.
     Recovered {
-        /// Which file.
+        /// File that was written again.
         file: FileId,
     },
-    /// All is written and the file closed.
+    /// All data is written and the file closed.
     Closed {
-        /// Which file.
+        /// File that was closed.
         file: FileId,
-        /// Its final counts.
+        /// Final counters of the file.
         stats: FileStats,
-        /// Bytes that are lost, if the last attempt failed.
+        /// Error with the number of lost bytes, if the last attempt failed.
         result: Result<(), String>,
     },
 }
 
-/// The writer thread's handle. Dropping it closes every file (written and synced) and waits.
+/// Handle of the writer thread. On drop it writes, syncs and closes every file, and waits for the
+/// thread.
 #[derive(Debug)]
 pub struct Writer<M: RegionMemory + Send + 'static> {
     shared: Arc<Shared<M>>,
@@ -133,12 +135,13 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
         Ok(Writer { shared, reports, next: 1, thread: Some(thread) })
     }
 
-    /// Gives the thread a file whose bytes are those of `memory` (from its start).
+    /// Opens a file that mirrors `memory` from its start.
     pub fn open_region(&mut self, path: PathBuf, file: File, memory: M, fsync: Fsync) -> FileId {
         self.open(path, file, Some(memory), fsync)
     }
 
-    /// Looks up all names now. Files are opened again where their names lead elsewhere, below these directories.
+    /// Resolves all names now. Files are opened again if their names lead to another file, and only
+    /// below these directories.
     pub fn follow(&self, files: Arc<Directories>) {
         let mut state = self.shared.lock();
         state.directories = Some(files);
@@ -147,12 +150,13 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
         self.shared.changed.notify_one();
     }
 
-    /// Gives the thread a file to append messages to.
+    /// Opens a file to append messages to.
     pub fn open_log(&mut self, path: PathBuf, file: File, fsync: Fsync) -> FileId {
         self.open(path, file, None, fsync)
     }
 
-    /// `len` bytes from `offset` of the region were delivered. Nothing happens for unknown files.
+    /// Marks `len` bytes from `offset` of the region as delivered and dirty. Unknown files are
+    /// ignored.
     pub fn dirty(&self, file: FileId, offset: u64, len: u64) {
         self.change(file, |slot| slot.dirty.insert(offset, len));
     }
@@ -169,7 +173,8 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
         taken
     }
 
-    /// [`Report::Flushed`] follows when what was given before is in the file. False for unknown files.
+    /// Requests [`Report::Flushed`] once all data queued so far is in the file. False for unknown
+    /// files.
     pub fn flush(&self, file: FileId, tag: u64) -> bool {
         let mut taken = false;
         self.change(file, |slot| {
@@ -179,7 +184,7 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
         taken
     }
 
-    /// A stream that wrote the file has closed: with [`Fsync::Close`] what it wrote is made durable.
+    /// Handles the close of a stream that wrote the file: [`Fsync::Close`] makes its bytes durable.
     pub fn stream_closed(&self, file: FileId) {
         self.change(file, |slot| {
             let pending = !slot.dirty.is_empty() || !slot.appends.is_empty();
@@ -189,28 +194,28 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
         });
     }
 
-    /// Writes and syncs what is left and closes; [`Report::Closed`] follows.
+    /// Writes and syncs the remaining data and closes the file; [`Report::Closed`] follows.
     pub fn close(&self, file: FileId) {
         self.change(file, |slot| slot.closing = true);
     }
 
-    /// Steps of writes and syncs that have succeeded, of all files.
+    /// Returns the number of successful steps of writes and syncs, of all files.
     pub fn progress(&self) -> u64 {
         self.shared.progress.load(Ordering::Relaxed)
     }
 
-    /// Counts a step, as the thread does.
+    /// Counts a step, for tests.
     #[cfg(test)]
     pub(crate) fn step(&self) {
         self.shared.step();
     }
 
-    /// The next report, if there is one.
+    /// Returns the next report, if any.
     pub fn poll_report(&self) -> Option<Report> {
         self.reports.try_recv().ok()
     }
 
-    /// Counts of a file, until it is closed.
+    /// Returns the counters of a file until it is closed.
     pub fn stats(&self, file: FileId) -> Option<FileStats> {
         self.shared.lock().files.get(&file).map(|slot| slot.stats)
     }
@@ -263,7 +268,8 @@ impl<M: RegionMemory + Send + 'static> Drop for Writer<M> {
     }
 }
 
-/// Record of a message in a queue's file: its bytes (u32, big-endian), then the message.
+/// Returns the record of a message in a queue's file: its length (u32, big-endian), then the
+/// message.
 pub fn frame(message: &[u8]) -> Vec<u8> {
     let mut record = Vec::with_capacity(4 + message.len());
     record.extend_from_slice(&(message.len() as u32).to_be_bytes());
@@ -280,7 +286,8 @@ struct Shared<M> {
 
 impl<M> Shared<M> {
     fn lock(&self) -> MutexGuard<'_, State<M>> {
-        // The state is consistent between any two statements that may panic: poisoning says nothing.
+        // The state is consistent between any two statements that may panic, so a poisoned lock can
+        // be used.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -292,7 +299,7 @@ impl<M> Shared<M> {
 #[derive(Debug)]
 struct State<M> {
     files: BTreeMap<FileId, Slot<M>>,
-    /// Directories below which files are opened again; none are without.
+    /// Directories below which files are opened again; `None`: files are not opened again.
     directories: Option<Arc<Directories>>,
     stop: bool,
 }
@@ -310,17 +317,17 @@ struct Slot<M> {
     fsync: Fsync,
     dirty: Ranges,
     appends: VecDeque<(Vec<u8>, u64)>,
-    /// Tags of those who wait for what is here.
+    /// Tags of flushes that wait for the data queued here.
     flushes: Vec<u64>,
-    /// The name is to be looked up, with or without bytes to write.
+    /// The name is to be resolved, even without bytes to write.
     look: bool,
-    /// A job with bytes to write is under way.
+    /// A job with bytes to write is in progress.
     writing: bool,
-    /// Something was written since the last sync.
+    /// Bytes were written since the last sync.
     unsynced: bool,
     /// Bytes written since the last sync.
     unsynced_bytes: u64,
-    /// When what was written must be durable.
+    /// Deadline by which the written bytes must be durable.
     sync_by: Option<Instant>,
     retry_at: Option<Instant>,
     closing: bool,
@@ -328,7 +335,7 @@ struct Slot<M> {
 }
 
 impl<M: RegionMemory> Slot<M> {
-    /// When there is work for this file: `Some(now or earlier)` means at once.
+    /// Returns the time of the next work for this file: `Some(now or earlier)` means at once.
     fn due(&self, now: Instant) -> Option<Instant> {
         if self.closing {
             return Some(now);
@@ -375,7 +382,7 @@ impl<M: RegionMemory> Slot<M> {
         }
     }
 
-    /// Takes the outcome over.
+    /// Applies the outcome of a job.
     fn settle(&mut self, done: &mut Done, now: Instant) {
         if let Some(file) = &done.reopened {
             self.place.file = Arc::clone(file);
@@ -425,7 +432,8 @@ impl<M: RegionMemory, W: Fn()> Thread<M, W> {
         }
     }
 
-    /// Waits for work; files take turns. `None` when stopped and nothing is left.
+    /// Waits for work and returns it; files are served round-robin. `None` when stopped and no work
+    /// is left.
     fn next_job(&self, after: FileId) -> Option<Job<M>> {
         let mut state = self.shared.lock();
         loop {
@@ -488,7 +496,7 @@ impl<M: RegionMemory, W: Fn()> Thread<M, W> {
     }
 
     fn report(&self, report: Report) {
-        // A closed channel means that the handle is being dropped: nobody wants to know any more.
+        // A closed channel means that the handle is being dropped: no reader is left.
         if self.reports.send(report).is_ok() {
             (self.wake)();
         }

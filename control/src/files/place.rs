@@ -1,5 +1,5 @@
-//! The file that a name leads to. Files are moved, removed and replaced while they are written (rotation of logs); bytes in
-//! a file without its name are lost to everybody who looks for them.
+//! The file that a name leads to. Files are moved, removed and replaced during writing (rotation of
+//! logs). Bytes in a file that lost its name are lost to all readers.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -44,7 +44,7 @@ impl Place {
             return Ok(());
         }
         self.file.sync_data()?;
-        // A directory that cannot be opened was made durable by somebody else, or not at all.
+        // A directory that cannot be opened was made durable by another process, or not at all.
         let directory = self.path.parent().filter(|_| new).and_then(|path| File::open(path).ok());
         directory.map_or(Ok(()), |directory| match directory.sync_all() {
             // Some file systems do not sync directories.
@@ -54,7 +54,8 @@ impl Place {
     }
 }
 
-/// Whether the name leads to another file than this one. A name that cannot be looked up says nothing.
+/// Returns true if the name leads to another file than this one. A name that cannot be resolved
+/// counts as unchanged.
 fn is_elsewhere(file: &File, path: &Path) -> io::Result<bool> {
     let identity = |metadata: &Metadata| (metadata.dev(), metadata.ino());
     match std::fs::metadata(path) {

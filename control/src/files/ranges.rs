@@ -1,8 +1,8 @@
-//! A bounded set of byte ranges that are to be written.
+//! A bounded set of dirty byte ranges.
 
-/// Most ranges kept apart. Beyond it the two with the smallest gap between them become one: the bytes
-/// of the gap are then written once more than needed, which is harmless because the region always holds
-/// what the file should.
+/// Most separate ranges. Beyond it the two ranges with the smallest gap are merged. The bytes of
+/// the gap are then written once more than needed, which is harmless: the region always holds the
+/// intended contents of the file.
 pub(super) const MAX_RANGES: usize = 1024;
 
 /// Sorted, disjoint, non-adjacent ranges `start..end`.
@@ -18,7 +18,7 @@ impl Ranges {
             return;
         }
         let end = start.saturating_add(len);
-        // Every range that touches the new one lies in first..last.
+        // All ranges that touch the new one are in `first..last`.
         let first = self.ranges.partition_point(|&(_, e)| e < start);
         let last = self.ranges.partition_point(|&(s, _)| s <= end);
         if first == last {
@@ -30,7 +30,7 @@ impl Ranges {
         }
     }
 
-    /// True when nothing is to be written.
+    /// Returns true if there is nothing to write.
     pub(super) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }

@@ -227,7 +227,7 @@ fn dropping_the_handle_writes_what_is_left() {
     assert_eq!(std::fs::read(path).unwrap(), [9; 100]);
 }
 
-/// A pipe that is full until somebody reads takes the place of a disk.
+/// A full pipe replaces the disk: writes fail until it is read.
 #[test]
 fn what_could_not_be_written_and_then_could_is_reported_once() {
     use std::io::Read as _;

@@ -1,5 +1,6 @@
-//! Drops in the kernel what a device receives: a table of nftables in the family `netdev`, of its own, that is gone when
-//! the socket is closed. Packet sockets see a frame before that.
+//! Drops received frames of a device in the kernel, with an nftables table of its own in the family
+//! `netdev`. The table is removed when its socket is closed. Packet sockets see a frame before the
+//! drop.
 
 use super::netlink::{Message, Protocol, Socket};
 
@@ -29,7 +30,7 @@ const HOOK_DEVICE: u16 = 3;
 const PRIORITY: i32 = -500;
 
 impl Filter {
-    /// Drops what this device receives, as long as the value lives.
+    /// Drops frames received on this device until the value is dropped.
     pub(super) fn hold(device: &str) -> Result<Filter, String> {
         let failed = |error: std::io::Error| {
             format!(
@@ -43,7 +44,7 @@ impl Filter {
     }
 }
 
-/// What the table of a device is called.
+/// Returns the table's name for a device.
 fn name(device: &str) -> String {
     format!("ddpd-{device}")
 }

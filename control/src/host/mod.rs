@@ -4,10 +4,15 @@
 //!   wire ── port ── worker ── rings ── pump (a thread) ── TAP ── the host's kernel
 //! ```
 //!
-//! The addresses of the interface stand on the TAP, which has the port's link-layer address. Where the kernel reads the
-//! port's device too, it would answer beside us: a table of nftables drops what the device receives, before the kernel's
-//! protocols see it and after packet sockets have. The table belongs to a socket of this process and is gone with it, as
-//! the TAP is. Where there is IPsec, what the kernel sends and takes on the TAP is in clear: the data plane protects it. The ports from which streams are opened are reserved in the kernel, so that it opens nothing from them.
+//! The interface's addresses are assigned to the TAP, which has the port's link-layer address. If
+//! the kernel reads the port's device as well, it would answer like the data plane. An nftables
+//! table therefore drops frames received on the device, before the kernel's protocols and after
+//! packet sockets. A socket of this process owns the table: both table and TAP disappear with the
+//! process.
+//!
+//! With IPsec, frames on the TAP are in clear, in both directions: the data plane protects them.
+//! The data plane's ephemeral ports are reserved in the kernel, so that it opens no connections
+//! from them.
 
 mod filter;
 mod netlink;
@@ -24,11 +29,11 @@ use config::{Config, InterfaceSection, PortKind};
 
 use self::tap::elsewhere;
 
-/// Returns whether the other end of an interface, such as a veth, is in another network namespace. Numbers of interfaces
-/// do not tell: each namespace counts its own.
+/// Returns whether the other end of an interface, such as a veth, is in another network namespace.
+/// Interface numbers do not show this: each namespace has its own.
 ///
 /// # Errors
-/// A sentence: the kernel does not tell.
+/// A sentence: the kernel cannot be queried.
 pub(crate) fn has_end_elsewhere(device: &str) -> Result<bool, String> {
     let mut socket = netlink::Socket::open(netlink::Protocol::Route)
         .map_err(|error| format!("no netlink socket: {error}"))?;
@@ -37,8 +42,8 @@ pub(crate) fn has_end_elsewhere(device: &str) -> Result<bool, String> {
     })
 }
 
-/// Returns a sentence on the first address of an interface that is configured on another device of this host than the TAP
-/// `name`, where the kernel would answer for it.
+/// Finds the first address of an interface that the host has on another device than the TAP `name`,
+/// where the kernel would answer for it. Returns it as a sentence.
 ///
 /// # Errors
 /// A sentence: the kernel's addresses cannot be read.
@@ -46,30 +51,31 @@ pub fn misplaced(interface: &InterfaceSection, name: &str) -> Result<Option<Stri
     Ok(elsewhere(interface, name)?.map(|found| found.to_string()))
 }
 
-/// A shared interface before its workers run: the TAP, and what keeps the kernel off the device.
+/// A shared interface before its workers run: the TAP, and the filter that keeps the kernel off the
+/// device.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// The place of the interface in the configuration.
+    /// Index of the interface in the configuration.
     interface: usize,
-    /// What operators call it.
+    /// Name of the interface, for logs.
     name: String,
     tap: tap::Tap,
     /// Dropped last.
     held: Held,
 }
 
-/// What is undone when it is dropped.
+/// Settings of the kernel that are reverted on drop.
 #[derive(Debug)]
 struct Held {
     _filter: Option<filter::Filter>,
     _reserved: Option<reserved::Reserved>,
 }
 
-/// Makes the TAPs of a configuration, whose ports have these link-layer addresses. To be called while the process has its
-/// capabilities and may make sockets.
+/// Creates the TAPs of a configuration, whose ports have these link-layer addresses. Must be called while the process has
+/// its capabilities and may create sockets.
 ///
 /// # Errors
-/// One sentence for the operator: what the kernel refuses.
+/// One sentence for the operator: the request that the kernel refused.
 pub(crate) fn share(config: &Config, macs: &[[u8; 6]]) -> Result<Vec<Shared>, String> {
     let (mut all, mut devices): (Vec<Shared>, Vec<&str>) = (Vec::new(), Vec::new());
     for (interface, section) in config.interfaces.iter().enumerate() {
@@ -79,7 +85,8 @@ pub(crate) fn share(config: &Config, macs: &[[u8; 6]]) -> Result<Vec<Shared>, St
             continue;
         };
         let wrong = |what: String| format!("interface {}: host: {what}", section.name);
-        // Where the kernel reads the device too. Several VLANs may be on one.
+        // The kernel reads this device as well. Several VLANs may share it, so each device is
+        // filtered once.
         let device = match &config.ports[port].kind {
             PortKind::AfPacket { device } if !devices.contains(&device.as_str()) => {
                 Some(device.as_str())
@@ -115,7 +122,7 @@ fn share_one(
     Ok(Shared { interface, name: section.name.clone(), tap, held })
 }
 
-/// The threads of an appliance's shared interfaces.
+/// The pump threads of an appliance's shared interfaces.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
     threads: Vec<JoinHandle<()>>,
@@ -123,10 +130,10 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// Starts them. `ends` are the data plane's.
+    /// Starts one thread per shared interface. `ends` are the data plane's ends of the rings.
     ///
     /// # Errors
-    /// The system gives no thread: a sentence.
+    /// A sentence: a thread cannot be started.
     pub(crate) fn start(
         shared: Vec<Shared>,
         ends: Vec<HostEnd>,

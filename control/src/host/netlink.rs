@@ -1,4 +1,5 @@
-//! Requests to the kernel over netlink (RFC 3549): each is acknowledged, or refused with an error.
+//! Netlink requests to the kernel (RFC 3549). The kernel acknowledges each one or refuses it with
+//! an error.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,7 +12,8 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, sendto, socket_with,
 };
 
-/// The kernel answers at once; a defect shall not stop the start for ever.
+/// Longest wait for an answer. The kernel answers at once; the bound keeps a defect from blocking
+/// the start.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of one answer at most.
 const ANSWER: usize = 64 << 10;
@@ -20,7 +22,7 @@ const HEADER: usize = 16;
 const ATTRIBUTE: usize = 4;
 const ALIGNMENT: usize = 4;
 
-/// What is asked.
+/// The netlink family of a socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Protocol {
     /// Links and addresses.
@@ -29,7 +31,7 @@ pub(super) enum Protocol {
     Netfilter,
 }
 
-/// A message, or an attribute's nested ones.
+/// A message, or a set of nested attributes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Message {
     kind: u16,
@@ -38,19 +40,20 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// A request of this kind, with its fixed part.
+    /// Builds a request of this kind with its fixed part.
     pub(super) fn new(kind: u16, flags: i32, fixed: &[u8]) -> Message {
         Message { kind, flags: (flags | libc::NLM_F_REQUEST) as u16, body: fixed.to_vec() }
     }
 
-    /// A change of a link's flags.
+    /// Builds a change of a link's flags.
     pub(super) fn link(index: u32, flags: u32, change: u32) -> Message {
         let words = [0, index, flags, change];
         let fixed: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
         Message::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, &fixed)
     }
 
-    /// A new address of a link, without a search for other hosts that have it: the data plane does that.
+    /// Builds a request to add an address to a link, without duplicate address detection: the data
+    /// plane does that.
     pub(super) fn address(index: u32, address: IpAddr, prefix: u8) -> Message {
         let (family, bytes) = match address {
             IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
@@ -64,7 +67,7 @@ impl Message {
             .attribute(libc::IFA_ADDRESS, &bytes)
     }
 
-    /// With an attribute.
+    /// Adds an attribute.
     pub(super) fn attribute(mut self, kind: u16, value: &[u8]) -> Message {
         self.body.extend(((ATTRIBUTE + value.len()) as u16).to_ne_bytes());
         self.body.extend(kind.to_ne_bytes());
@@ -73,12 +76,12 @@ impl Message {
         self
     }
 
-    /// With a string, which ends with a zero.
+    /// Adds a zero-terminated string attribute.
     pub(super) fn text(self, kind: u16, value: &str) -> Message {
         self.attribute(kind, &[value.as_bytes(), &[0]].concat())
     }
 
-    /// With the attributes of another one.
+    /// Adds an attribute with the attributes of `inner` nested.
     pub(super) fn nested(self, kind: u16, inner: &Message) -> Message {
         self.attribute(kind | libc::NLA_F_NESTED as u16, &inner.body)
     }
@@ -94,7 +97,7 @@ impl Message {
     }
 }
 
-/// A socket for requests, one after the other.
+/// A socket with one outstanding request at a time.
 #[derive(Debug)]
 pub(super) struct Socket {
     fd: OwnedFd,
@@ -104,7 +107,7 @@ pub(super) struct Socket {
 impl Socket {
     pub(super) fn open(protocol: Protocol) -> io::Result<Socket> {
         let protocol = match protocol {
-            // Its number is 0.
+            // `NETLINK_ROUTE` is 0.
             Protocol::Route => None,
             Protocol::Netfilter => Some(NETFILTER),
         };
@@ -115,7 +118,7 @@ impl Socket {
         Ok(Socket { fd, sequence: 0 })
     }
 
-    /// Sends these together and waits until each that asks for it is acknowledged.
+    /// Sends these messages together and waits for each requested acknowledgement.
     ///
     /// # Errors
     /// The first refusal.
@@ -132,7 +135,7 @@ impl Socket {
                 match error_of(body)? {
                     0 => {}
                     code => {
-                        // What follows it in a batch is not looked at.
+                        // The kernel ignores the rest of a refused batch.
                         refused.get_or_insert(io::Error::from_raw_os_error(-code));
                         open = 0;
                     }
@@ -142,7 +145,7 @@ impl Socket {
         refused.map_or(Ok(()), Err)
     }
 
-    /// The addresses of all links, each with the link's index.
+    /// Returns the addresses of all links, each with the link's index.
     pub(super) fn addresses(&mut self) -> io::Result<Vec<(u32, IpAddr)>> {
         let mut all = Vec::new();
         let fixed = [0; 8];
@@ -158,7 +161,7 @@ impl Socket {
                 }
                 let Some((fixed, rest)) = body.split_first_chunk::<8>() else { continue };
                 let index = u32::from_ne_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]);
-                // Of a link with a peer IFA_LOCAL is its own.
+                // `IFA_LOCAL` is the own address of a point-to-point link.
                 let find = |wanted| attributes(rest).find(|(kind, _)| *kind == wanted);
                 let found = find(libc::IFA_LOCAL).or_else(|| find(libc::IFA_ADDRESS));
                 all.extend(found.and_then(|(_, bytes)| address_of(bytes)).map(|ip| (index, ip)));
@@ -211,7 +214,7 @@ struct Answer<'a> {
     body: &'a [u8],
 }
 
-/// The messages of an answer; what is cut off ends it.
+/// Iterates over the messages of an answer, up to the first truncated one.
 fn answers(bytes: &[u8]) -> impl Iterator<Item = Answer<'_>> {
     let mut rest = bytes;
     std::iter::from_fn(move || {

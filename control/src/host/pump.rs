@@ -1,4 +1,4 @@
-//! The thread between a TAP and the workers' rings.
+//! The thread that moves frames between a TAP and the workers' rings.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,7 +14,7 @@ const LONGEST: usize = 65_536;
 /// Between two looks whether the workers are still there.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What frames go to and come from, without waiting.
+/// A non-blocking source and sink of frames.
 pub(super) trait Device: AsFd {
     /// Gives the kernel a frame.
     fn send(&self, frame: &[u8]) -> io::Result<usize>;
@@ -22,7 +22,7 @@ pub(super) trait Device: AsFd {
     fn receive(&self, frame: &mut [u8]) -> io::Result<usize>;
 }
 
-/// Until the workers have ended.
+/// Moves frames until the workers have ended.
 pub(super) fn run(name: &str, device: &impl Device, mut end: HostEnd) {
     let (mut buffer, mut is_there) = (vec![0; LONGEST], true);
     loop {
@@ -41,7 +41,7 @@ pub(super) fn run(name: &str, device: &impl Device, mut end: HostEnd) {
     }
 }
 
-/// Returns whether there was anything.
+/// Moves frames of the workers to the kernel and returns whether there were any.
 fn to_kernel(device: &impl Device, end: &mut HostEnd) -> bool {
     for n in 0..ROUND {
         let Some(frame) = end.take() else { return n > 0 };
@@ -53,7 +53,8 @@ fn to_kernel(device: &impl Device, end: &mut HostEnd) -> bool {
     true
 }
 
-/// Returns whether there was anything. The device is not there any more once somebody has deleted it.
+/// Moves frames of the kernel to the workers and returns whether there were any. The device
+/// disappears if it is deleted on the host.
 fn of_kernel(
     name: &str,
     device: &impl Device,
@@ -83,6 +84,6 @@ fn wait(rings: BorrowedFd<'_>, device: Option<BorrowedFd<'_>>) {
     let mut fds: Vec<PollFd<'_>> =
         both.into_iter().flatten().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     let limit = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
-    // An interruption is as good as a notification: the caller looks again.
+    // An interruption is as good as a notification: the caller polls again.
     let _ = poll(&mut fds, Some(&limit));
 }

@@ -1,4 +1,4 @@
-//! Ports that the kernel does not open connections from: `net.ipv4.ip_local_reserved_ports`.
+//! Ports that the kernel does not use as ephemeral ports: `net.ipv4.ip_local_reserved_ports`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ pub(super) struct Reserved {
 }
 
 impl Reserved {
-    /// Reserves them. `None` where the kernel does not let us: the log says what to do.
+    /// Reserves the ports. `None` if the kernel denies it: the log names the remedy.
     pub(super) fn hold(ports: LocalPorts) -> Option<Reserved> {
         Reserved::hold_at(Path::new(FILE), ports)
             .inspect_err(|error| {
@@ -31,7 +31,7 @@ impl Reserved {
 
     fn hold_at(file: &Path, ports: LocalPorts) -> io::Result<Reserved> {
         let mut all = read(file)?;
-        // Those that were reserved before stay so.
+        // Ports that were reserved before remain reserved.
         let own: BTreeSet<u16> = ports.iter().filter(|port| all.insert(*port)).collect();
         write(file, &all)?;
         Ok(Reserved { file: file.to_owned(), ports: own })
@@ -87,7 +87,7 @@ mod tests {
         let ports = LocalPorts::new(150, 300).unwrap();
         let held = Reserved::hold_at(&file, ports).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "80-80,100-300\n");
-        // Somebody else adds some meanwhile.
+        // Another process adds ports in the meantime.
         fs::write(&file, "80,100-300,9000").unwrap();
         drop(held);
         assert_eq!(fs::read_to_string(&file).unwrap(), "80-80,100-200,9000-9000\n");

@@ -12,7 +12,7 @@ use super::netlink::{Message, Protocol, Socket};
 use super::pump::Device;
 use config::InterfaceSection;
 
-/// A TAP, which is gone when this is dropped.
+/// A TAP, which is deleted on drop.
 pub(super) struct Tap(SyncDevice);
 
 impl fmt::Debug for Tap {
@@ -22,7 +22,7 @@ impl fmt::Debug for Tap {
 }
 
 impl Tap {
-    /// Makes the device, gives it link-layer address, MTU and addresses, and takes it up.
+    /// Creates the device, sets its link-layer address, MTU and addresses, and sets it up.
     pub(super) fn make(
         name: &str,
         mac: [u8; 6],
@@ -59,8 +59,8 @@ impl Tap {
     }
 }
 
-/// The kernel neither protects what it sends by this TAP nor asks for protection of what comes: the data plane does both. For
-/// IPv6 it cannot be told.
+/// Exempts the TAP from the kernel's IPsec in both directions: the data plane protects its packets.
+/// The kernel has no such setting for IPv6.
 ///
 /// # Errors
 /// A sentence.
@@ -78,7 +78,8 @@ pub(super) fn leave_in_clear(name: &str) -> Result<(), String> {
     socket.request(&[message]).map_err(failed)
 }
 
-/// The settings of a device in IPv4, and two of them (`linux/ip.h`): `disable_xfrm` and `disable_policy`.
+/// `IFLA_INET_CONF`, a device's settings in IPv4, and two of them (`linux/ip.h`): `disable_xfrm`
+/// and `disable_policy`.
 const IFLA_INET_CONF: u16 = 1;
 const DEVCONF_NOXFRM: u16 = 15;
 const DEVCONF_NOPOLICY: u16 = 16;
@@ -103,7 +104,8 @@ const IFLA_ADDRESS: u16 = libc::IFLA_ADDRESS;
 const IFLA_MTU: u16 = libc::IFLA_MTU;
 const IFF_UP: u32 = libc::IFF_UP as u32;
 
-/// The kernel answers questions about devices by any socket; the sandbox refuses datagrams of this family.
+/// Opens a socket for the kernel's requests about devices, which accept any socket. The sandbox
+/// refuses datagram sockets of this family.
 fn any_socket() -> rustix::io::Result<OwnedFd> {
     rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)
 }
@@ -112,7 +114,7 @@ fn index_of(name: &str) -> Option<u32> {
     netdevice::name_to_index(any_socket().ok()?, name).ok()
 }
 
-/// An address that stands on another device than the TAP.
+/// An address that is assigned to another device than the TAP.
 #[derive(Debug)]
 pub(crate) struct Elsewhere {
     address: IpAddr,
@@ -131,10 +133,11 @@ impl fmt::Display for Elsewhere {
     }
 }
 
-/// The first of an interface's addresses that stands on another device of this host than `name`.
+/// Returns the first of an interface's addresses that is assigned to another device of this host
+/// than `name`.
 ///
 /// # Errors
-/// The kernel does not tell: a sentence.
+/// A sentence: the kernel's addresses cannot be read.
 pub(crate) fn elsewhere(
     section: &InterfaceSection,
     name: &str,

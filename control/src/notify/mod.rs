@@ -1,8 +1,9 @@
 //! The service manager: systemd's notify protocol (sd_notify(3)) and its watchdog.
 //!
-//! [`Socket`] sends; [`Service`] knows what has been sent and what state the appliances of the process are in;
-//! [`watchdog`] feeds the watchdog. Nothing here blocks: a datagram that the manager's socket does not take at once is
-//! sent later, or not at all. The crate `sd-notify` sends with a socket that blocks.
+//! [`Socket`] sends; [`Service`] tracks the messages sent and the state of the process's
+//! appliances; [`watchdog`] feeds the watchdog. Nothing here blocks: a datagram that the manager's
+//! socket does not accept at once is sent later, or not at all. The crate `sd-notify` is not used
+//! because its socket blocks.
 
 mod service;
 mod socket;

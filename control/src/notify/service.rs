@@ -1,8 +1,8 @@
-//! What the service manager has been sent, as the state of all appliances of the process.
+//! The state of all appliances of the process, as sent to the service manager.
 //!
-//! `READY=1` once all of them serve; `RELOADING=1` with the first that reloads and `READY=1` with the last that has done so;
-//! `STOPPING=1` once all of them end. `STATUS=` follows each change of these at once, and the numbers in it once a second
-//! at most.
+//! `READY=1` is sent once all appliances serve. `RELOADING=1` is sent when the first one reloads,
+//! and `READY=1` when the last one has finished. `STOPPING=1` is sent once all of them end.
+//! `STATUS=` follows each of these changes at once; its numbers are updated at most once a second.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,48 +14,49 @@ use base::plural::counted;
 
 /// Time between two lines that differ in numbers only.
 pub const STATUS_EVERY: Duration = Duration::from_secs(1);
-/// Messages that wait while the manager's socket is full; the oldest go first.
+/// Most messages queued while the manager's socket is full, sent in order; further ones are
+/// dropped.
 const WAITING: usize = 16;
 
-/// What an appliance is doing.
+/// The life-cycle stage of an appliance.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stage {
-    /// Its workers do not have the configuration yet.
+    /// The workers have not received the configuration yet.
     #[default]
     Starting,
-    /// It takes streams.
+    /// The appliance accepts streams.
     Serving,
-    /// It takes no new streams, because the operator said so.
+    /// The operator had the appliance refuse new streams.
     Draining,
-    /// It ends when its streams have.
+    /// The appliance ends when its streams have ended.
     Ending,
-    /// Its workers stop.
+    /// The workers stop.
     Stopping,
 }
 
 /// The state of one appliance.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct State {
-    /// What it is doing.
+    /// Stage of the appliance's life cycle.
     pub stage: Stage,
     /// Listeners.
     pub listeners: usize,
-    /// Streams, those included that are being set up.
+    /// Streams, including those being set up.
     pub streams: usize,
-    /// Reloads begun so far, also those that were refused.
+    /// Reloads so far, including refused ones.
     pub reloads: u64,
-    /// One is going on.
+    /// A reload is in progress.
     pub reloading: bool,
 }
 
 impl State {
-    /// The same without what is only a number in the status.
+    /// Returns the state without the numbers of the status line.
     fn outline(&self) -> State {
         State { listeners: 0, streams: 0, ..*self }
     }
 }
 
-/// The process as the manager knows it; cheap to clone.
+/// The process as reported to the manager; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Service(Arc<Shared>);
 
@@ -73,12 +74,12 @@ struct Told {
     stopping: bool,
     status: String,
     status_at: Option<Instant>,
-    /// What the socket did not take.
+    /// Messages that the socket did not accept.
     waiting: Vec<String>,
 }
 
 impl Service {
-    /// A process that begins to start so many appliances.
+    /// Returns the state of a process that starts this many appliances.
     pub fn new(socket: Socket, appliances: usize) -> Service {
         let told = Told { appliances: vec![State::default(); appliances], ..Told::default() };
         let service = Service(Arc::new(Shared { socket, told: Mutex::new(told) }));
@@ -86,17 +87,18 @@ impl Service {
         service
     }
 
-    /// There is a manager.
+    /// Returns true if a service manager is present.
     pub fn has_manager(&self) -> bool {
         self.0.socket.is_there()
     }
 
-    /// Feeds the watchdog. What does not go now is not sent later: the next feed is as good.
+    /// Feeds the watchdog. A datagram that is not accepted is not sent later: the next feed is as
+    /// good.
     pub fn feed(&self) {
         self.0.socket.send("WATCHDOG=1");
     }
 
-    /// An appliance, by its place, is in this state.
+    /// Sets the state of an appliance, by its index.
     pub fn update(&self, appliance: usize, state: State, now: Instant) {
         let mut told = self.told();
         let told = &mut *told;
@@ -132,7 +134,7 @@ impl Service {
 }
 
 impl Shared {
-    /// Sends a change with the status that goes with it. It waits if the socket is full.
+    /// Sends a change with its status line. The message is queued if the socket is full.
     fn announce(&self, told: &mut Told, message: &str, now: Instant) {
         let status = told.sentence();
         let message = format!("{message}\nSTATUS={status}");
@@ -151,7 +153,7 @@ impl Shared {
         told.waiting.drain(..sent);
     }
 
-    /// Sends the status if it is another one. Not later than what waits.
+    /// Sends the status if it has changed, unless other messages are queued.
     fn status(&self, told: &mut Told, at_once: bool, now: Instant) {
         let due = told.status_at.is_none_or(|at| now >= at + STATUS_EVERY);
         if !(due || at_once) || !told.waiting.is_empty() {
@@ -176,7 +178,7 @@ impl Told {
         self.appliances.iter().any(|state| state.stage == stage)
     }
 
-    /// The status.
+    /// Returns the status line.
     fn sentence(&self) -> String {
         let listeners = self.appliances.iter().map(|state| state.listeners).sum::<usize>();
         let streams =

@@ -7,30 +7,30 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What became of a message.
+/// The result of a send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
-    /// The manager has it, or there is no manager, or it cannot be reached.
+    /// The manager received the message, or there is no manager, or it cannot be reached.
     Done,
     /// The manager's socket is full.
     Full,
 }
 
-/// Where messages go; without a manager, nowhere.
+/// The destination of messages; without a manager they are discarded.
 #[derive(Debug)]
 pub struct Socket {
-    /// Without an address the socket is connected.
+    /// `None` as the address: the socket is connected.
     to: Option<(UnixDatagram, Option<SocketAddr>)>,
     warned: AtomicBool,
 }
 
 impl Socket {
-    /// The socket that the environment names. One that cannot be used is a line in the log.
+    /// Opens the socket that the environment names. An unusable one is logged.
     pub fn from_env() -> Socket {
         Socket::named(std::env::var_os("NOTIFY_SOCKET").as_deref())
     }
 
-    /// The socket of this name: a path, or an abstract name after `@`.
+    /// Opens the socket of this name: a path, or an abstract name after `@`.
     pub fn named(name: Option<&OsStr>) -> Socket {
         let opened = name.filter(|name| !name.is_empty()).map(open).transpose();
         let socket = Socket { to: None, warned: AtomicBool::new(false) };
@@ -43,7 +43,7 @@ impl Socket {
         }
     }
 
-    /// There is a manager.
+    /// Returns true if a service manager is present.
     pub fn is_there(&self) -> bool {
         self.to.is_some()
     }
@@ -65,7 +65,7 @@ impl Socket {
         }
     }
 
-    /// One line, however often it fails.
+    /// Logs the first failure only.
     fn warn(&self, error: &io::Error) {
         if !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -75,8 +75,8 @@ impl Socket {
     }
 }
 
-/// An abstract name is connected to at once: later the sandbox refuses it. A path is resolved for each message, as its socket
-/// may be replaced.
+/// Opens a socket for this name. An abstract name is connected at once: later the sandbox refuses
+/// it. A path is resolved for each message, as its socket may be replaced.
 fn open(name: &OsStr) -> io::Result<(UnixDatagram, Option<SocketAddr>)> {
     let socket = UnixDatagram::unbound()?;
     socket.set_nonblocking(true)?;

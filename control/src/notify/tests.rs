@@ -30,7 +30,7 @@ impl Manager {
         Service::new(Socket::named(Some(path.as_os_str())), appliances)
     }
 
-    /// What has come.
+    /// Returns the received messages.
     fn got(&self) -> Vec<String> {
         let mut buffer = [0; 4096];
         let next = || {
@@ -84,12 +84,13 @@ fn a_reload_is_told_with_its_time_and_its_end() {
     let (time, status) = time.split_once('\n').unwrap();
     assert!(time.parse::<u64>().unwrap() > 0);
     assert_eq!(status, "STATUS=reloading");
-    // The second one reloads between two looks, the first goes on.
+    // The second appliance reloads between two updates; the first is still reloading.
     service.update(1, State { reloads: 1, ..serving(0) }, now);
     assert_eq!(manager.got(), [""; 0]);
     service.update(0, State { reloads: 1, ..serving(0) }, now);
     assert_eq!(manager.got(), ["READY=1\nSTATUS=serving 4 listeners, 0 streams"]);
-    // One that is over at once, such as a refused one, is told all the same: the manager waits for it.
+    // A reload that ends at once, such as a refused one, is announced as well: the manager waits
+    // for it.
     service.update(0, State { reloads: 2, ..serving(0) }, now);
     let got = manager.got();
     assert!(got[0].starts_with("RELOADING=1\n") && got[1].starts_with("READY=1\n"), "{got:?}");
@@ -185,7 +186,7 @@ fn a_thread_that_makes_no_turn_is_named() {
     let stuck = words(watchdog.look(at(16)));
     assert_eq!(stuck.len(), 1);
     assert!(stuck[0].contains("the control thread has made no turn for 6.0 s"), "{stuck:?}");
-    // Workers that are told to stop make no turns; a control thread that has ended neither.
+    // Stopping workers make no turns, nor does a control thread that has ended.
     all.control.turn(true);
     assert_eq!(watchdog.look(at(20)), []);
     all.control.end();

@@ -1,9 +1,10 @@
-//! The service manager's watchdog: fed while all threads that serve make turns.
+//! The service manager's watchdog: fed while all serving threads make progress.
 //!
-//! A thread of its own looks at half the interval that the manager sets (`WATCHDOG_USEC`). It feeds if every worker
-//! and every control thread has made a turn since the last feed: an idle worker still turns, and a control thread is woken
-//! at each look. Else it logs who is stuck, once, and looks more often: a thread that turns again in time is fed again.
-//! It takes no lock and asks no thread, so that it survives a hang of any of them.
+//! A separate thread checks them at half the manager's interval (`WATCHDOG_USEC`). It feeds if
+//! every worker and every control thread has made a turn of its loop since the last feed: an idle
+//! worker still turns, and a control thread is woken at each check. Otherwise it logs the stuck
+//! threads once and checks more often: if they turn again in time, the watchdog is fed again. It
+//! takes no lock and sends no request, so that it survives a hang of any other thread.
 
 use std::fmt;
 use std::process;
@@ -18,10 +19,11 @@ use dataplane::Counters;
 use super::Service;
 use crate::waker::Waker;
 
-/// Looks in one interval while somebody is stuck.
+/// Checks per interval while a thread is stuck.
 const LOOKS_WHEN_STUCK: u32 = 20;
 
-/// The interval of the environment; none without a watchdog, or if it is for another process.
+/// Returns the interval of the environment; `None` without a watchdog, or if it is for another
+/// process.
 pub fn interval_from_env() -> Option<Duration> {
     let value = |name| std::env::var(name).ok();
     match interval(
@@ -37,10 +39,10 @@ pub fn interval_from_env() -> Option<Duration> {
     }
 }
 
-/// The interval from the values of `WATCHDOG_USEC` and `WATCHDOG_PID`.
+/// Returns the interval from the values of `WATCHDOG_USEC` and `WATCHDOG_PID`.
 ///
 /// # Errors
-/// One sentence: a value is no number.
+/// One sentence: a value is not a number.
 pub fn interval(
     usec: Option<&str>,
     pid: Option<&str>,
@@ -68,13 +70,13 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    /// A turn begins. `stopping`: the workers have been sent the command to stop, and end.
+    /// Counts a turn. `stopping`: the workers have received the command to stop, and end.
     pub fn turn(&self, stopping: bool) {
         self.turns.fetch_add(1, Ordering::Relaxed);
         self.stopping.store(stopping, Ordering::Relaxed);
     }
 
-    /// It makes no turns any more, as it should.
+    /// Marks the regular end of the thread: no more turns are expected.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
@@ -83,13 +85,13 @@ impl Pulse {
 /// The threads of one appliance.
 #[derive(Clone, Debug)]
 pub struct Watched {
-    /// Its name.
+    /// Name of the appliance, for the log.
     pub appliance: String,
-    /// Its control thread.
+    /// Turns of its control thread.
     pub control: Arc<Pulse>,
     /// Wakes that.
     pub waker: Waker,
-    /// Its workers' counters.
+    /// Counters of its workers, which count turns.
     pub workers: Vec<Arc<Counters>>,
 }
 
@@ -97,11 +99,11 @@ pub struct Watched {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stuck {
     appliance: String,
-    /// None: the control thread.
+    /// Index of the worker; `None` for the control thread.
     worker: Option<usize>,
     /// Turns that it has made.
     turns: u64,
-    /// Since a look at which it had made its last turn.
+    /// Time since the check that saw its last turn.
     since: Duration,
 }
 
@@ -118,18 +120,19 @@ impl fmt::Display for Stuck {
     }
 }
 
-/// What was seen of one thread.
+/// Turns of one thread as last observed.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     /// Turns at the last feed.
     fed: u64,
     turns: u64,
-    /// When this number was seen first.
+    /// Time at which this number of turns was first observed.
     at: Instant,
 }
 
 impl Seen {
-    /// Looks: how long it has made no turn, if it has made none since the last feed.
+    /// Updates the observation. Returns the time without a turn, if the thread has made none since
+    /// the last feed.
     fn look(&mut self, turns: u64, now: Instant) -> Option<Duration> {
         if turns != self.turns {
             (self.turns, self.at) = (turns, now);
@@ -138,14 +141,14 @@ impl Seen {
     }
 }
 
-/// All threads and what was seen of them.
+/// All watched threads and their last observations.
 #[derive(Debug)]
 pub struct Watchdog {
     watched: Vec<(Watched, Seen, Vec<Seen>)>,
 }
 
 impl Watchdog {
-    /// One that is fed now.
+    /// Returns a watchdog that was fed at `now`.
     pub fn new(watched: Vec<Watched>, now: Instant) -> Watchdog {
         let seen = |turns| Seen { fed: turns, turns, at: now };
         let watched = watched.into_iter().map(|watched| {
@@ -158,7 +161,8 @@ impl Watchdog {
         Watchdog { watched: watched.collect() }
     }
 
-    /// Who has made no turn since the last feed. Nobody: it is fed now.
+    /// Returns the threads without a turn since the last feed. An empty result counts as a feed at
+    /// `now`.
     pub fn look(&mut self, now: Instant) -> Vec<Stuck> {
         let mut stuck = Vec::new();
         for (watched, control, workers) in &mut self.watched {
@@ -190,7 +194,7 @@ impl Watchdog {
     }
 }
 
-/// The thread that feeds. Dropped, it ends.
+/// The thread that feeds the watchdog. It ends on drop.
 #[derive(Debug)]
 pub struct Feeder {
     stop: Option<Sender<()>>,

@@ -1,4 +1,4 @@
-//! Which files the process may use: Landlock's rules, made of the configuration.
+//! Landlock rules for the files of the process, derived from the configuration.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,8 @@ use crate::dpdk_runtime;
 use config::beneath;
 use config::{Backing, Config, Delivery, Hugepages, PortKind};
 
-/// The newest version whose rights are handled; those that an older kernel lacks are left out.
+/// Newest version of Landlock whose rights are handled; rights unknown to an older kernel are left
+/// out.
 const NEWEST: ABI = ABI::V7;
 
 /// Landlock's version that restricts files, 0 for none.
@@ -29,14 +30,14 @@ impl fmt::Display for Files {
     }
 }
 
-/// What may be done below a directory, or with a file.
+/// Access to a directory and everything below it, or to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum May {
     /// Read files and list directories.
     Read,
-    /// Besides, write, make, rename and remove files, sockets and directories.
+    /// Also write, create, rename and remove files, sockets and directories.
     Write,
-    /// Besides, call ioctl(2) of devices.
+    /// Also call ioctl(2) of devices.
     Device,
 }
 
@@ -53,7 +54,8 @@ impl May {
     }
 }
 
-/// What libraries, the log and DPDK read on any host. Of `/etc` only what names users, hosts and libraries.
+/// Paths that libraries, the log and DPDK read on any host. Of `/etc` only files that name users,
+/// hosts and libraries.
 const READ: [&str; 17] = [
     "/usr",
     "/lib",
@@ -74,10 +76,11 @@ const READ: [&str; 17] = [
     "/run/systemd/userdb",
 ];
 
-/// Restricts the calling thread, and those that it makes.
+/// Restricts the calling thread, and the threads that it creates.
 ///
 /// # Errors
-/// A directory of `management.sandbox.paths` cannot be opened, or the kernel refuses a rule: a sentence.
+/// A sentence: a directory of `management.sandbox.paths` cannot be opened, or the kernel refuses a
+/// rule.
 pub(super) fn restrict(configs: &[Config]) -> Result<Files, String> {
     let failed = |error: landlock::RulesetError| format!("Landlock refuses the sandbox: {error}");
     let mut rules = Ruleset::default()
@@ -94,7 +97,7 @@ pub(super) fn restrict(configs: &[Config]) -> Result<Files, String> {
             })?;
         }
         if config.management.dpdk_telemetry {
-            // DPDK makes it later; a rule takes a directory that is there.
+            // DPDK creates it later, but a rule requires an existing directory.
             dpdk_runtime::make(&dpdk_runtime::directory())?;
         }
         if let Some(at) = config.management.listen.address {
@@ -102,7 +105,7 @@ pub(super) fn restrict(configs: &[Config]) -> Result<Files, String> {
         }
     }
     for (path, may) in list(configs) {
-        // Not there, not needed: who needs it says so when it opens it.
+        // A missing path needs no rule: its user reports the error on opening it.
         let Ok(fd) = PathFd::new(&path) else { continue };
         let mut access = may.access();
         if !path.is_dir() {
@@ -119,7 +122,7 @@ pub(super) fn restrict(configs: &[Config]) -> Result<Files, String> {
     Ok(Files(version))
 }
 
-/// Files and directories with what may be done there; of several rights to one the largest.
+/// Returns files and directories with the granted access, the widest one if granted repeatedly.
 fn list(configs: &[Config]) -> BTreeMap<PathBuf, May> {
     let mut list = BTreeMap::new();
     let mut add = |path: &Path, may: May| {
@@ -154,7 +157,8 @@ fn list(configs: &[Config]) -> BTreeMap<PathBuf, May> {
     list
 }
 
-/// Directories whose files a configuration reads and writes: of sockets, regions, queues, captures and the audit file.
+/// Returns the directories whose files a configuration reads and writes: of sockets, regions,
+/// queues, captures and the audit file.
 fn written(config: &Config) -> Vec<PathBuf> {
     let mut files = vec![config.management.socket.clone()];
     files.extend(config.management.audit.file.clone());
@@ -185,11 +189,12 @@ fn written(config: &Config) -> Vec<PathBuf> {
     directories.chain(others).chain(config.management.sandbox.paths.iter().cloned()).collect()
 }
 
-/// What a configuration reads: the directory of its file, for reloads, and captures.
+/// Returns the paths that a configuration reads: the directory of its file for reloads, keys and
+/// captures.
 fn read(config: &Config) -> Vec<PathBuf> {
     let mut paths = vec![parent(&config.file)];
     paths.extend(config.ipsec.sas.iter().map(|sa| sa.key_file.clone()));
-    // A link's target, as it is now.
+    // A symbolic link's present target.
     paths.extend(config.file.canonicalize().ok().map(|file| parent(&file)));
     paths.extend(config.ports.iter().filter_map(|port| match &port.kind {
         PortKind::Pcap { rx_file, .. } => Some(rx_file.clone()),
@@ -228,7 +233,7 @@ fn devices(kind: &PortKind) -> Vec<PathBuf> {
     }
 }
 
-/// Where hugetlbfs is mounted.
+/// Returns the mount points of hugetlbfs.
 fn hugetlbfs() -> Vec<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let place = |line: &str| {

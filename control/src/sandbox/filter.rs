@@ -17,7 +17,7 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ports {
     pub(super) kinds: BTreeSet<&'static str>,
-    /// One of them connects to a Unix socket: a client of memif.
+    /// A port connects to a Unix socket: a client of memif.
     pub(super) connects: bool,
 }
 
@@ -28,8 +28,9 @@ pub(super) struct Ports {
 pub(super) fn base(ports: &Ports) -> Result<(), String> {
     let refused = |error: seccompiler::Error| error.to_string();
     apply_filter_all_threads(&allowing(base_rules(ports)?)?).map_err(refused)?;
-    // These have flags and modes in memory, where no filter sees them. Libraries take clone(2) and openat(2) where they are not
-    // implemented, whose arguments are compared. Of two filters that refuse a call the later one's error counts.
+    // clone3(2) and openat2(2) have flags and modes in memory, which a filter cannot read. `ENOSYS`
+    // makes libraries fall back to clone(2) and openat(2), whose arguments are compared. If two
+    // filters refuse a call, the error of the later one counts.
     let none = any(&[libc::SYS_clone3, libc::SYS_openat2]);
     let action = SeccompAction::Errno(libc::ENOSYS as u32);
     apply_filter_all_threads(&compiled(none, SeccompAction::Allow, action)?).map_err(refused)
@@ -85,7 +86,8 @@ fn worker_rules<'k>(kinds: impl Iterator<Item = &'k str>, journald: bool) -> Res
     Ok(rules)
 }
 
-/// Unix sockets of streams. Datagrams would reach any socket of the host without connect(2).
+/// Allows stream sockets of the Unix family. A datagram socket would reach any socket of the host
+/// without connect(2).
 fn unix_stream() -> Result<SeccompRule, String> {
     /// `SOCK_TYPE_MASK` of Linux: the others are flags.
     const TYPE: u64 = 0xf;
@@ -96,7 +98,7 @@ fn unix_stream() -> Result<SeccompRule, String> {
 fn with_conditions(rules: &mut Rules) -> Result<(), String> {
     /// Set-user-ID and set-group-ID bits.
     const PRIVILEGED: u64 = (libc::S_ISUID | libc::S_ISGID) as u64;
-    /// Without these the mode is not read, and may be anything.
+    /// Without these flags the mode is not read and may have any value.
     const MAKES: u64 = (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY) as u64;
     let plain = |mode| rule(mode, masked(PRIVILEGED), 0);
     let makes_none = |flags| rule(flags, masked(MAKES), 0);
@@ -134,12 +136,12 @@ fn masked(mask: u64) -> SeccompCmpOp {
     SeccompCmpOp::MaskedEq(mask)
 }
 
-/// An argument of 32 bits is as given.
+/// Compares a 32-bit argument.
 fn rule(argument: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompRule, String> {
     all(&[(argument, op, value)])
 }
 
-/// Several of them at once.
+/// Compares several 32-bit arguments; all must match.
 fn all(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, String> {
     let conditions = conditions.iter().map(|(argument, op, value)| {
         SeccompCondition::new(*argument, SeccompCmpArgLen::Dword, op.clone(), *value)
@@ -148,7 +150,7 @@ fn all(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, String> {
     rule.map_err(|error| error.to_string())
 }
 
-/// The same of 64 bits.
+/// Compares a 64-bit argument.
 fn long(argument: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompRule, String> {
     let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Qword, op, value);
     let rule = condition.and_then(|condition| SeccompRule::new(vec![condition]));
@@ -159,7 +161,7 @@ fn allowing(rules: Rules) -> Result<BpfProgram, String> {
     compiled(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
 }
 
-/// `matched` for the calls of the rules, `other` for all others.
+/// Compiles a filter: `matched` for the calls of the rules, `other` for all others.
 fn compiled(
     rules: Rules,
     other: SeccompAction,

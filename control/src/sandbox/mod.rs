@@ -1,7 +1,7 @@
-//! What the process denies itself, so that an error in it is worth less to an attacker.
+//! The sandbox: privileges that the process gives up, to limit the damage of an exploited error.
 //!
-//! Capabilities, no-new-privileges, Landlock and seccomp belong to threads, and threads inherit them from the one that
-//! makes them. DPDK makes threads. So the order is:
+//! Capabilities, no-new-privileges, Landlock and seccomp belong to threads, and a new thread
+//! inherits them from its creator. DPDK creates threads, hence this order:
 //!
 //! ```text
 //!  main thread, before any other:  capabilities, no_new_privs, Landlock         [`Sandbox::enter`]
@@ -11,8 +11,8 @@
 //!  each worker, before its turns:  narrower filter by its kinds of port         [`Sandbox::filter_worker`]
 //! ```
 //!
-//! What the kernel does not have is left out, and the log says so once. A refused call fails with `EPERM` (a file:
-//! `EACCES`); nothing is killed, so that no data in flight is lost by an error in the rules.
+//! Features that the kernel lacks are skipped, and logged once. A refused call fails with `EPERM`
+//! (a file: `EACCES`). No thread is killed, so that an error in the rules loses no data in flight.
 
 mod files;
 mod filter;
@@ -34,17 +34,17 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// None: nothing is denied.
+    /// Returns a sandbox that denies nothing.
     pub fn none() -> Sandbox {
         Sandbox { on: false, ports: filter::Ports::default(), journald: false }
     }
 
-    /// Gives up capabilities, new privileges and files that no appliance of the process needs. To be called while the
-    /// process has one thread.
+    /// Gives up the capabilities, new privileges and files that no appliance of the process needs.
+    /// Must be called while the process has a single thread.
     ///
     /// # Errors
-    /// The configurations differ in whether there is a sandbox, a directory of theirs cannot be opened, or the kernel
-    /// refuses what it has: one sentence.
+    /// One sentence: the configurations differ in the mode of the sandbox, a directory of theirs
+    /// cannot be opened, or the kernel refuses a restriction that it supports.
     pub fn enter(configs: &[Config]) -> Result<Sandbox, String> {
         let modes: Vec<SandboxMode> =
             configs.iter().map(|config| config.management.sandbox.mode).collect();
@@ -76,7 +76,8 @@ impl Sandbox {
         Ok(Sandbox { on: true, ports, journald })
     }
 
-    /// Restricts the system calls of all threads. To be called when the ports are open: what follows needs fewer.
+    /// Restricts the system calls of all threads. Must be called after the ports are open: later
+    /// operations need fewer calls.
     pub fn filter_all(&self) {
         if !self.on {
             return;
@@ -90,7 +91,7 @@ impl Sandbox {
         }
     }
 
-    /// Restricts the system calls of the calling worker to what ports of these kinds take.
+    /// Restricts the system calls of the calling worker to those of these kinds of port.
     pub fn filter_worker(&self, kinds: &[PortKind]) {
         if !self.on || !state::state().seccomp {
             return;

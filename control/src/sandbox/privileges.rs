@@ -1,4 +1,5 @@
-//! Dropping capabilities that the configuration does not need, in the calling thread: those that it makes inherit it.
+//! Drops the capabilities that the configuration does not need, in the calling thread: new threads
+//! inherit its set.
 
 use std::path::Path;
 
@@ -20,14 +21,14 @@ pub(super) fn drop_rest(configs: &[Config]) -> Result<Capabilities, String> {
     let kept = kept(Path::new("/"), configs, limit, Capabilities(own.permitted.bits()));
     bound(kept);
     let set = CapabilitySet::from_bits_retain(kept.0);
-    // What leaves the permitted and the inheritable set leaves the ambient one.
+    // A capability outside of the permitted and inheritable sets also leaves the ambient set.
     let sets =
         CapabilitySets { effective: set, permitted: set, inheritable: own.inheritable & set };
     rustix::thread::set_capabilities(None, sets).map_err(|error| failed("dropped", error))?;
     Ok(kept)
 }
 
-/// Those of `own` that ports or the process need.
+/// Returns the capabilities of `own` that ports or the process need.
 fn kept(root: &Path, configs: &[Config], limit: Option<u64>, own: Capabilities) -> Capabilities {
     let mut kept = Capabilities::default();
     for config in configs {
@@ -45,8 +46,9 @@ fn kept(root: &Path, configs: &[Config], limit: Option<u64>, own: Capabilities) 
     kept
 }
 
-/// Removes the others from the bounding set as well, which takes `CAP_SETPCAP`. Without it they stay there, and mean
-/// nothing: the process executes no program and has no_new_privs.
+/// Removes the other capabilities from the bounding set as well, which requires `CAP_SETPCAP`.
+/// Without it they remain there without effect: the process executes no program and has
+/// no_new_privs.
 fn bound(kept: Capabilities) {
     for number in 0..u64::BITS {
         let one = CapabilitySet::from_bits_retain(1 << number);

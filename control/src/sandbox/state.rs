@@ -1,4 +1,4 @@
-//! What is in force, for the status and the metrics. It is of the whole process.
+//! The restrictions in force, for the status and the metrics. They apply to the whole process.
 
 use std::sync::Mutex;
 
@@ -13,10 +13,10 @@ static STATE: Mutex<SandboxState> = Mutex::new(SandboxState {
     workers: 0,
 });
 
-/// What is in force.
+/// The restrictions in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxState {
-    /// New privileges and capabilities were given up.
+    /// New privileges and unneeded capabilities were given up.
     pub entered: bool,
     /// Capabilities that the process kept.
     pub capabilities: Vec<String>,
@@ -28,7 +28,7 @@ pub struct SandboxState {
     pub workers: u32,
 }
 
-/// What is in force now.
+/// Returns the restrictions in force now.
 pub fn state() -> SandboxState {
     locked(|state| state.clone())
 }
@@ -49,7 +49,7 @@ pub(super) fn worker_filtered() {
     locked(|state| state.workers += 1);
 }
 
-/// Names, or `none`.
+/// Returns the names, or `none`.
 pub(super) fn listed(set: Capabilities) -> String {
     match set.names() {
         names if names.is_empty() => "none".into(),
@@ -58,6 +58,6 @@ pub(super) fn listed(set: Capabilities) -> String {
 }
 
 fn locked<T>(change: impl FnOnce(&mut SandboxState) -> T) -> T {
-    // Each change is whole: poisoning says nothing.
+    // Each change is a single step, so a poisoned lock still guards a consistent state.
     change(&mut STATE.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
 }

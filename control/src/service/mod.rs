@@ -2,18 +2,18 @@
 //!
 //! Sans-IO: events of streams come in, operations to post go out ([`Action`]). One [`Service`] per
 //! listener holds all of its streams, because some programs (perftest) use two of them together. A
-//! service keeps a few dozen bytes per stream; its streams and their memory are bounded by the listener.
+//! service keeps a few dozen bytes per stream; the listener bounds its streams and their memory.
 //!
-//! | service | what it does |
+//! | service | server side |
 //! |---|---|
-//! | region | nothing: peers use the advertised regions |
-//! | echo | nothing: the worker sends every Send back |
-//! | sink | nothing: the worker discards Sends |
+//! | region | none: peers use the advertised regions |
+//! | echo | none: the worker sends every Send back |
+//! | sink | none: the worker discards Sends |
 //! | rping | the server of librdmacm's rping |
 //! | perftest | the server of `ib_{write,read,send}_{bw,lat} -R` |
 //!
-//! Not here: memory and STags (each stream of rping and perftest has a [`Slot`], a piece of the listener's
-//! region with an STag of its own), and the posting itself.
+//! Not here: memory and STags (each stream of rping and perftest has a [`Slot`], a piece of the
+//! listener's region with an STag of its own), and the posting itself.
 
 pub mod perftest;
 pub mod ping;
@@ -29,14 +29,14 @@ use config::ServiceKind;
 use perftest::Perftest;
 use rping::Rping;
 
-/// Memory that one stream has for itself.
+/// Private memory of one stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slot {
-    /// Its steering tag, which only this stream may use.
+    /// Steering tag, valid on this stream only.
     pub stag: Stag,
     /// Tagged offset of its first byte.
     pub to: u64,
-    /// Bytes.
+    /// Length, bytes.
     pub len: u64,
 }
 
@@ -49,14 +49,14 @@ pub struct Place {
     pub to: u64,
 }
 
-/// What a stream did.
+/// An event of a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Input {
-    /// A Send arrived; its receive buffer is used up.
+    /// A Send arrived and consumed its receive buffer.
     Received(Vec<u8>),
-    /// A Write is in its place.
+    /// An RDMA Write is placed completely.
     Written {
-        /// Bytes.
+        /// Length, bytes.
         len: u64,
     },
     /// An [`Action::Read`] is complete.
@@ -65,61 +65,62 @@ pub enum Input {
     WriteDone,
 }
 
-/// What is to be done on a stream.
+/// An operation to post on a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Posts a Send. `answers`: when it is complete, the receive buffer that it answers is posted again.
+    /// Posts a Send. With `answers`, its completion posts the receive buffer of the answered Send
+    /// again.
     Send {
         /// The message.
         bytes: Vec<u8>,
-        /// It answers a Send of the peer.
+        /// True if it answers a Send of the peer.
         answers: bool,
     },
     /// Posts a receive buffer again.
     GiveBack,
     /// Posts a Write of the slot's first bytes.
     Write {
-        /// Bytes.
+        /// Length, bytes.
         len: u32,
-        /// Where they go.
+        /// Destination in the peer's memory.
         at: Place,
     },
     /// Posts a Write of these bytes.
     WriteBytes {
         /// The bytes.
         bytes: Vec<u8>,
-        /// Where they go.
+        /// Destination in the peer's memory.
         at: Place,
     },
     /// Posts a Read into the slot's first bytes.
     Read {
-        /// Bytes.
+        /// Length, bytes.
         len: u32,
-        /// Where they come from.
+        /// Source in the peer's memory.
         from: Place,
     },
-    /// Lets the stream send although its peer has not sent anything yet: another stream of the same
-    /// program has shown that the peer is ready.
+    /// Lets the stream send before its peer has sent: another stream of the same program has shown
+    /// that the peer is ready.
     PeerIsReady,
-    /// Ends the stream: its program violates the protocol of the service. One sentence.
+    /// Ends the stream because its program violates the protocol of the service. One sentence.
     End(String),
 }
 
-/// Actions in the order in which they are to be done.
+/// Actions in posting order.
 pub type Actions = VecDeque<(StreamId, Action)>;
 
-/// A new stream.
+/// A newly accepted stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrival {
     /// The peer's address.
     pub peer: IpAddr,
-    /// Its memory; `None` for services without.
+    /// Memory of the stream; `None` for services that need none.
     pub slot: Option<Slot>,
     /// The peer announced that it will issue Reads (its ORD is not 0).
     pub reads: bool,
 }
 
-/// Returns the part of a service that the worker does: it answers echo and sink itself.
+/// Returns the worker's part of a service: the worker answers echo and sink itself.
 pub(crate) fn worker_service(kind: ServiceKind) -> dataplane::Service {
     match kind {
         ServiceKind::Echo => dataplane::Service::Echo,
@@ -142,7 +143,7 @@ pub(crate) fn slot_access(kind: ServiceKind) -> Access {
 /// The service of one listener.
 #[derive(Debug)]
 pub enum Service {
-    /// Nothing is done here: the worker answers, or the peers use the regions.
+    /// Region, echo or sink: the service posts nothing.
     Passive,
     /// rping's server, per stream.
     Rping(HashMap<StreamId, Rping>),
@@ -151,7 +152,8 @@ pub enum Service {
 }
 
 impl Service {
-    /// The service of a listener. `message_size`: what perftest's write latency test writes first.
+    /// Creates the service of a listener. `message_size`: bytes of the first Write in perftest's
+    /// write latency test.
     pub fn new(kind: ServiceKind, message_size: u32) -> Service {
         match kind {
             ServiceKind::Region | ServiceKind::Echo | ServiceKind::Sink => Service::Passive,
@@ -160,7 +162,7 @@ impl Service {
         }
     }
 
-    /// A stream was accepted; its peer may be sending already.
+    /// Adds an accepted stream; its peer may be sending already.
     pub fn opened(&mut self, stream: StreamId, arrival: Arrival) {
         match self {
             Service::Passive => {}
@@ -173,7 +175,7 @@ impl Service {
         }
     }
 
-    /// Something happened on a stream.
+    /// Handles an event of a stream.
     pub fn input(&mut self, stream: StreamId, input: Input, now: Instant, out: &mut Actions) {
         match self {
             Service::Passive => {}
@@ -186,7 +188,7 @@ impl Service {
         }
     }
 
-    /// A stream is gone, or its regions no longer serve it.
+    /// Removes a stream that has ended, or whose regions no longer serve it.
     pub fn closed(&mut self, stream: StreamId, now: Instant, out: &mut Actions) {
         match self {
             Service::Passive => {}
@@ -195,7 +197,7 @@ impl Service {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self {
             Service::Perftest(perftest) => perftest.poll_timeout(),
@@ -203,14 +205,14 @@ impl Service {
         }
     }
 
-    /// Time has passed.
+    /// Handles expired timers.
     pub fn handle_timeout(&mut self, now: Instant, out: &mut Actions) {
         if let Service::Perftest(perftest) = self {
             perftest.handle_timeout(now, out);
         }
     }
 
-    /// Streams that the service keeps something about.
+    /// Returns the number of streams with state in the service.
     pub fn sessions(&self) -> usize {
         match self {
             Service::Passive => 0,

@@ -1,9 +1,9 @@
-//! The server side of perftest 4.5 with `-R`: `ib_write_bw`, `ib_write_lat`, `ib_read_bw`, `ib_read_lat`,
-//! `ib_send_bw` and `ib_send_lat`.
+//! The server side of perftest 4.5 with `-R`: `ib_write_bw`, `ib_write_lat`, `ib_read_bw`,
+//! `ib_read_lat`, `ib_send_bw` and `ib_send_lat`.
 //!
-//! A client opens two streams to the same port: over the *control* stream both say who they are, over the
-//! *data* stream goes what is measured. All control messages are Sends of the client, each answered by one
-//! of the same length:
+//! A client opens two streams to the same port. The *control* stream carries the parameters of both
+//! ends, the *data* stream the measured traffic. All control messages are Sends of the client, each
+//! answered by one of the same length:
 //!
 //! ```text
 //!   1  16  version, such as "6.06"                5  56  before the data stream is opened
@@ -12,19 +12,19 @@
 //!   4   2  MTU                                   ..      reports and the end: echoed
 //! ```
 //!
-//! Nothing says which program it is, so that is seen from what it does:
+//! No message names the program. The server infers it from the traffic:
 //!
-//! | seen | program |
+//! | traffic | program |
 //! |---|---|
-//! | Writes, or Reads, on the data stream | bandwidth of Writes; bandwidth or latency of Reads: nothing to do |
-//! | Sends, the client's address is no page | bandwidth of Sends: their number is written there as a credit |
-//! | Sends, the address is one | latency of Sends: each is answered by one like it |
+//! | Writes, or Reads, on the data stream | bandwidth of Writes; bandwidth or latency of Reads: no action |
+//! | Sends, the client's address is not page-aligned | bandwidth of Sends: their number is written there as a credit |
+//! | Sends, the address is page-aligned | latency of Sends: each is answered by one like it |
 //! | ten control messages, then silence | latency of Writes: the server writes first, then answers each Write |
 //!
-//! *Which data stream belongs to which control stream.* Answers to message 5 wait for each other, so that
-//! one client of a host opens its data stream at a time; at its message 6 the one stream of that host that
-//! came since and has not said a version is its data stream. A client has [`OPENING`] for that: one that
-//! does nothing does not keep the others of its host waiting.
+//! *Matching data and control streams.* The server delays its answers to message 5, so that one
+//! client of a host opens its data stream at a time. At message 6 the data stream is the only
+//! stream of that host that was opened since and has not sent a version. A client must open it
+//! within [`OPENING`], so that an idle client does not block the others of its host.
 
 pub mod client;
 #[cfg(test)]
@@ -38,26 +38,27 @@ use ddp::{Stag, StreamId};
 
 use super::{Action, Actions, Arrival, Input, Place, Slot};
 
-/// Silence after the tenth control message that means the latency of Writes. No other program is silent:
-/// its first message is on the way, and has arrived whole by then.
+/// Silence after the tenth control message that identifies the latency test of Writes. In all other
+/// programs the first message of the client is in flight by then and arrives whole within this
+/// time.
 const WRITE_LATENCY_SILENCE: Duration = Duration::from_secs(3);
-/// Time in which a client has to open its data stream once it has been sent the request.
+/// Time limit for the client to open its data stream, from the answer that requests it.
 const OPENING: Duration = Duration::from_secs(10);
-/// Bytes of a control message with the place of memory.
+/// Bytes of a control message that names memory.
 const DEST: usize = 56;
 /// Bytes of the first control message.
 const VERSION: usize = 16;
-/// Pages are where perftest's own buffers begin; a credit counter does not.
+/// Alignment of perftest's own buffers; a credit counter is not aligned to it.
 const PAGE: u64 = 4096;
-/// Answers to Writes on their way. A client waits for each before it writes again, and its Write
+/// Most Writes of answers in flight. A client waits for each before it writes again, and its Write
 /// acknowledges it.
 const MAX_ANSWERING: u32 = 4;
 
-/// All clients of one listener.
+/// All perftest clients of one listener.
 #[derive(Debug)]
 pub struct Perftest {
     conns: BTreeMap<StreamId, Conn>,
-    /// Streams that have come so far.
+    /// Streams opened so far.
     arrivals: u64,
     /// Bytes of the first Write of the latency test.
     message_size: u32,
@@ -66,7 +67,7 @@ pub struct Perftest {
 #[derive(Debug)]
 struct Conn {
     peer: IpAddr,
-    /// The how many-th stream it is.
+    /// Ordinal number of the stream at this listener.
     number: u64,
     slot: Option<Slot>,
     reads: bool,
@@ -75,7 +76,7 @@ struct Conn {
 
 #[derive(Debug)]
 enum Role {
-    /// Nothing was received yet.
+    /// No message received yet.
     Unknown,
     Control(Control),
     Data(Data),
@@ -85,22 +86,22 @@ enum Role {
 struct Control {
     /// Messages received.
     messages: u32,
-    /// Its client was asked to open the data stream and has not confirmed it.
+    /// Set while the client may open the data stream and has not confirmed it.
     opening: Option<Opening>,
     data: Option<StreamId>,
-    /// A message whose answer waits.
+    /// A control message whose answer is delayed.
     held: Option<Vec<u8>>,
-    /// Where the client's memory is.
+    /// The client's memory, as it advertised it.
     memory: Option<Place>,
-    /// When silence on the data stream has its meaning.
+    /// Time at which silence on the data stream identifies the latency test of Writes.
     silent_until: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Opening {
-    /// Streams that had come before; none of them is the data stream.
+    /// Ordinal number of the last stream before the request; the data stream has a higher one.
     after: u64,
-    /// When it is given up.
+    /// Time at which the opening expires.
     until: Instant,
 }
 
@@ -109,14 +110,14 @@ struct Data {
     control: StreamId,
     /// Sends received.
     sends: u32,
-    /// The credit that was written last, and whether it is still on its way.
+    /// The last credit written, and whether that Write is in flight.
     credit: u32,
     crediting: bool,
     /// Writes received.
     writes: u64,
-    /// The client measures the latency of Writes; this many were answered.
+    /// Writes answered, if the client measures the latency of Writes.
     answered: Option<u64>,
-    /// Answers, and the first Write, that the client has not acknowledged.
+    /// Answers, including the first Write, that the client has not acknowledged.
     answering: u32,
 }
 
@@ -149,7 +150,7 @@ impl Perftest {
                 conn.role = Role::Control(Control { messages: 1, ..Control::default() });
                 let peer = conn.peer;
                 answer(stream, bytes, out);
-                // One stream less that could be another client's data stream.
+                // One candidate fewer for another client's data stream.
                 self.go_on(peer, now, out);
             }
             (Role::Unknown, Input::Received(_)) => {
@@ -176,7 +177,7 @@ impl Perftest {
             let sentence = "perftest: its control stream has ended".to_owned();
             out.push_back((data, Action::End(sentence)));
         }
-        // Who waited for it to open its data stream need not any more.
+        // Other clients of this host no longer wait for its data stream.
         self.go_on(conn.peer, now, out);
     }
 
@@ -192,7 +193,8 @@ impl Perftest {
         self.end_silences(now, out);
     }
 
-    /// Who was to open a data stream and has not makes room for the others of its host.
+    /// Ends clients that did not open their data stream in time, and lets the others of their hosts
+    /// go on.
     fn expire_openings(&mut self, now: Instant, out: &mut Actions) {
         let mut late = Vec::new();
         for (&id, conn) in &mut self.conns {
@@ -210,7 +212,7 @@ impl Perftest {
         }
     }
 
-    /// Silence on a data stream has lasted: its client measures the latency of Writes.
+    /// Handles silence on data streams: the client measures the latency of Writes.
     fn end_silences(&mut self, now: Instant, out: &mut Actions) {
         let mut silent = Vec::new();
         for (&id, conn) in &mut self.conns {
@@ -228,7 +230,7 @@ impl Perftest {
                 && known.writes == 0
             {
                 (known.answered, known.answering) = (Some(0), 1);
-                // The client looks at the last byte of as many as it was configured to measure: all are 1.
+                // The client polls the last byte of its own configured size: all bytes are 1.
                 let bytes = vec![1; self.message_size as usize];
                 out.push_back((data, Action::PeerIsReady));
                 out.push_back((data, Action::WriteBytes { bytes, at }));
@@ -236,7 +238,7 @@ impl Perftest {
         }
     }
 
-    /// A control message; its number has been counted.
+    /// Handles a control message, which is counted already.
     fn control(&mut self, stream: StreamId, bytes: Vec<u8>, now: Instant, out: &mut Actions) {
         let slot = self.data_slot(stream);
         let Some(control) = self.control_of(stream) else { return };
@@ -246,7 +248,7 @@ impl Perftest {
             return;
         }
         match control.messages {
-            // The answers to these wait for others, see `go_on`.
+            // These answers depend on other clients, see `go_on`.
             5 | 6 => control.held = Some(bytes),
             7.. if bytes.len() == DEST => {
                 control.memory = memory_of(&bytes).or(control.memory);
@@ -263,7 +265,7 @@ impl Perftest {
         }
     }
 
-    /// Memory of the data stream of a control stream.
+    /// Returns the memory slot of a control stream's data stream.
     fn data_slot(&self, control: StreamId) -> Option<Slot> {
         match &self.conns.get(&control)?.role {
             Role::Control(control) => self.conns.get(&control.data?)?.slot,
@@ -271,7 +273,7 @@ impl Perftest {
         }
     }
 
-    /// Silence means nothing if the client reads, or has sent something already.
+    /// Stops the silence timer if the client reads or has sent already.
     fn wait_for_silence(&mut self, stream: StreamId) {
         let Some(control) = self.control_of(stream) else { return };
         let data = control.data;
@@ -286,7 +288,7 @@ impl Perftest {
         }
     }
 
-    /// Answers what had to wait: one client of a host opens its data stream at a time.
+    /// Sends delayed answers: one client of a host opens its data stream at a time.
     fn go_on(&mut self, peer: IpAddr, now: Instant, out: &mut Actions) {
         let opening = |conn: &Conn| matches!(&conn.role, Role::Control(c) if c.opening.is_some());
         let of_peer = |(_, conn): &(&StreamId, &Conn)| conn.peer == peer;
@@ -308,7 +310,8 @@ impl Perftest {
         }
     }
 
-    /// The client reports that its data stream is open: it is the one that has sent nothing.
+    /// Pairs a control stream with its data stream once the client reports it open: the only new
+    /// stream that has sent nothing.
     fn pair(&mut self, stream: StreamId, peer: IpAddr, out: &mut Actions) {
         let Some(control) = self.control_of(stream) else { return };
         let Some(Opening { after, .. }) = control.opening else { return };
@@ -326,7 +329,7 @@ impl Perftest {
                 return;
             }
             (Some(data), None) => data,
-            // Another client has begun, and will soon say so.
+            // Another client's control stream is open and will soon send its version.
             (Some(_), Some(_)) => return,
         };
         if let Some(conn) = self.conns.get_mut(&data) {
@@ -350,7 +353,7 @@ impl Perftest {
         }
     }
 
-    /// Something on a data stream.
+    /// Handles an event of a data stream.
     fn data(&mut self, stream: StreamId, input: Input, out: &mut Actions) {
         let Some(Conn { role: Role::Data(data), .. }) = self.conns.get(&stream) else { return };
         let memory = match self.conns.get(&data.control).map(|conn| &conn.role) {
@@ -381,7 +384,7 @@ impl Perftest {
             (Input::Written { len }, Some(at)) => {
                 data.writes += 1;
                 if let Some(answered) = &mut data.answered {
-                    // An answer is as long as the Write, and stays until it is acknowledged.
+                    // An answer has the length of the Write, and is kept until it is acknowledged.
                     if len > most || data.answering >= MAX_ANSWERING {
                         let sentence = "perftest: more or longer Writes than a latency test has";
                         out.push_back((stream, Action::End(sentence.into())));
@@ -390,7 +393,7 @@ impl Perftest {
                     *answered += 1;
                     data.answering += 1;
                     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-                    // The first Write from here was number 1.
+                    // The server's first Write was number 1.
                     if let Some(last) = bytes.last_mut() {
                         *last = (*answered + 1) as u8;
                     }
@@ -418,7 +421,7 @@ impl Perftest {
 }
 
 impl Data {
-    /// Tells the client how many of its Sends were received, one Write at a time.
+    /// Writes the number of received Sends to the client as its credit, one Write at a time.
     fn write_credit(&mut self, stream: StreamId, memory: Option<Place>, out: &mut Actions) {
         if self.crediting || self.credit == self.sends {
             return;
@@ -426,7 +429,7 @@ impl Data {
         if let Some(at) = memory {
             self.crediting = true;
             self.credit = self.sends;
-            // As perftest has it: in the byte order of its host.
+            // perftest uses its host's byte order; a little-endian host is assumed.
             let bytes = self.sends.to_le_bytes().to_vec();
             out.push_back((stream, Action::WriteBytes { bytes, at }));
         }
@@ -437,7 +440,7 @@ fn answer(stream: StreamId, bytes: Vec<u8>, out: &mut Actions) {
     out.push_back((stream, Action::Send { bytes, answers: true }));
 }
 
-/// Digits, a dot, digits, then zeros.
+/// Returns true for digits, a dot, digits, then zeros.
 fn is_version(bytes: &[u8]) -> bool {
     let text = bytes.iter().position(|&byte| byte == 0).map(|end| bytes.split_at(end));
     let Some((text, rest)) = text else { return false };
@@ -457,7 +460,7 @@ fn memory_of(bytes: &[u8]) -> Option<Place> {
     (stag != 0).then_some(Place { stag: Stag(stag), to })
 }
 
-/// The client's own message with our memory in it.
+/// Returns the client's own message with our memory in place of its own.
 fn dest(mut bytes: Vec<u8>, slot: Slot) -> Vec<u8> {
     bytes[16..20].copy_from_slice(&slot.stag.0.to_be_bytes());
     bytes[24..32].copy_from_slice(&slot.to.to_be_bytes());

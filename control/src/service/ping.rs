@@ -1,29 +1,30 @@
-//! The client of librdmacm's rping: rounds of a Read and a Write by the peer, timed and compared.
+//! The client of librdmacm's rping. A round is a Read and a Write by the peer; it is timed and its
+//! data compared.
 
 use std::time::{Duration, Instant};
 
 use super::rping::{Buffer, MESSAGE};
 use super::{Place, Slot};
 
-/// Most bytes of a round, as rping has it.
+/// Most bytes of a round, rping's limit.
 pub const MAX_SIZE: u32 = 65_536;
 
-/// What comes next.
+/// The next step of the caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
     /// Fill the slot's first half with [`Ping::pattern`] and send this.
     Begin(Vec<u8>),
-    /// Send this.
+    /// Send this message.
     Send(Vec<u8>),
     /// Compare the second half of the slot with the pattern, then [`Ping::begin`] the next round.
     Compare,
-    /// All rounds are done, the last one is still to be compared.
+    /// All rounds are done; the data of the last one is still to be compared.
     CompareLast,
-    /// The peer is no rping server. One sentence.
+    /// The peer is not an rping server. One sentence.
     Failed(String),
 }
 
-/// One run.
+/// State of one run.
 #[derive(Debug)]
 pub struct Ping {
     slot: Slot,
@@ -35,32 +36,33 @@ pub struct Ping {
     times: Vec<Duration>,
 }
 
-/// Times of a run's rounds.
+/// Round times of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Times {
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: u32,
-    /// The shortest.
+    /// Shortest round.
     pub min: Duration,
-    /// All of them over their number.
+    /// Mean of all rounds.
     pub mean: Duration,
-    /// Half of them took no longer.
+    /// Median: half of the rounds took no longer.
     pub median: Duration,
-    /// 99 of 100 took no longer.
+    /// 99th percentile.
     pub p99: Duration,
-    /// The longest.
+    /// Longest round.
     pub max: Duration,
 }
 
 impl Ping {
-    /// `count` rounds of `size` bytes, both at least 1; the slot holds twice `size`.
+    /// Creates a run of `count` rounds of `size` bytes, both at least 1; the slot holds twice
+    /// `size`.
     pub fn new(slot: Slot, size: u32, count: u32) -> Ping {
         let times = Vec::with_capacity(count as usize);
         Ping { slot, size, count, round: 0, begun: None, sink_sent: false, times }
     }
 
-    /// The bytes of this round, other ones in each: a C string, because rping's server writes back what it
-    /// finds up to the first zero.
+    /// Returns the bytes of this round, different in each: a C string, because rping's server
+    /// writes back the bytes up to the first zero.
     pub fn pattern(&self) -> Vec<u8> {
         let letter = |at: u32| b'A' + (at.wrapping_mul(31).wrapping_add(self.round) % 58) as u8;
         (0..self.size).map(|at| if at + 1 < self.size { letter(at) } else { 0 }).collect()
@@ -74,7 +76,7 @@ impl Ping {
         Step::Begin(self.buffer(0))
     }
 
-    /// A Send of the server.
+    /// Handles a Send of the server.
     pub fn received(&mut self, bytes: &[u8], now: Instant) -> Step {
         if bytes.len() != MESSAGE {
             let bytes = bytes.len();
@@ -91,17 +93,17 @@ impl Ping {
         if self.round < self.count { Step::Compare } else { Step::CompareLast }
     }
 
-    /// Offset of the sink in the slot.
+    /// Returns the offset of the sink in the slot.
     pub fn sink(&self) -> u64 {
         u64::from(self.size)
     }
 
-    /// Rounds that are complete.
+    /// Returns the number of complete rounds.
     pub fn rounds(&self) -> u32 {
         self.times.len() as u32
     }
 
-    /// What the rounds took.
+    /// Returns the statistics of the complete rounds.
     pub fn times(&self) -> Times {
         let mut sorted = self.times.clone();
         sorted.sort_unstable();

@@ -17,7 +17,7 @@ use super::{Action, Input, Place, Slot};
 /// Bytes of every Send: 64 bits of address, 32 of STag, 32 of length, big-endian.
 pub(super) const MESSAGE: usize = 16;
 
-/// What a client's Send says.
+/// The buffer that a client's Send advertises.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Buffer {
     pub at: Place,
@@ -44,7 +44,7 @@ impl Buffer {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// Of a source.
+    /// Awaits the client's source buffer.
     AwaitsSource,
     Reading {
         len: u32,
@@ -54,7 +54,7 @@ enum State {
     },
 }
 
-/// One client.
+/// The state of one client.
 #[derive(Debug)]
 pub struct Rping {
     slot: Slot,

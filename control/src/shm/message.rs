@@ -19,9 +19,9 @@ const ACCESS_READ: u32 = 2;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Status {
-    /// Attached; three descriptors come with the reply.
+    /// Attached; the reply carries three descriptors.
     Attached = 0,
-    /// No object of that name.
+    /// No object has that name.
     NoSuchObject = 1,
     /// The request is not a line.
     BadRequest = 2,
@@ -30,20 +30,20 @@ pub enum Status {
 /// Description of the region, sent to a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attached {
-    /// Bytes.
+    /// Region size, bytes.
     pub region_len: u64,
     /// Tagged offset of the first byte.
     pub base_to: u64,
     /// Steering tag.
     pub stag: u32,
-    /// Peers may write.
+    /// True if peers may write.
     pub remote_write: bool,
-    /// Peers may read.
+    /// True if peers may read.
     pub remote_read: bool,
 }
 
 impl Attached {
-    /// The reply of an object whose ring has `capacity` slots.
+    /// Encodes the reply of an object whose ring has `capacity` slots.
     pub fn encode(&self, capacity: u64) -> [u8; REPLY_LEN] {
         let mut reply = refusal(Status::Attached);
         let access = if self.remote_write { ACCESS_WRITE } else { 0 }
@@ -57,7 +57,7 @@ impl Attached {
     }
 }
 
-/// A reply with nothing but `status`.
+/// Encodes a reply with nothing but `status`.
 pub(super) fn refusal(status: Status) -> [u8; REPLY_LEN] {
     let mut reply = [0; REPLY_LEN];
     reply[..4].copy_from_slice(&MAGIC);

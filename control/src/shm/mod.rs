@@ -1,12 +1,14 @@
 //! Shared regions for local programs: attaching, and reporting deliveries to them.
 //!
-//! A program connects to the appliance's attach socket, names a shared-memory object and receives three
-//! descriptors: the region (a sealed memory file), its completion ring ([`dataplane::memory::ring`]) and an
-//! eventfd of its own. `docs/shared-memory.md` describes every byte of it. As long as the connection
-//! stands the program is attached; it learns from end-of-file that the region or the appliance is gone.
+//! A program connects to the appliance's attach socket, names a shared-memory object and receives
+//! three descriptors: the region (a sealed memory file), its completion ring
+//! ([`dataplane::memory::ring`]) and an eventfd of its own. `docs/shared-memory.md` describes every
+//! byte of it. The program is attached as long as the connection is open; end-of-file means that
+//! the region or the appliance has ended.
 //!
-//! Everything here runs on the control thread and never blocks: the control thread is the only producer
-//! of completion rings. Connections are bounded, and one that asks nothing is closed when room is needed.
+//! Everything here runs on the control thread and never blocks: the control thread is the only
+//! producer of completion rings. Connections are bounded. A connection without a request is closed
+//! when room is needed.
 
 mod message;
 #[cfg(test)]
@@ -35,21 +37,21 @@ pub use self::message::{Attached, MAX_REQUEST, REPLY_LEN, Status};
 
 /// Slots of a completion ring: 64 KiB of ring.
 pub const RING_CAPACITY: u64 = 1024;
-/// Connections at a time, attached or not.
+/// Most open connections, attached or not.
 pub const MAX_CONNECTIONS: usize = 64;
 /// Descriptors of a connection: its socket, and the eventfd of its program.
 pub const DESCRIPTORS_EACH: usize = 2;
-/// Time for a program's request.
+/// Time limit for a program's request.
 const REQUEST: Duration = Duration::from_secs(10);
 
-/// What programs may attach to.
+/// A shared-memory object that programs may attach to.
 #[derive(Debug)]
 pub struct Object {
     /// The region's bytes; its backing is shared.
     pub memory: Memory,
-    /// Its completion ring.
+    /// Its completion ring, written by the control thread only.
     pub ring: Producer,
-    /// Description for the program.
+    /// Description of the region, sent to the program.
     pub attached: Attached,
 }
 
@@ -65,20 +67,20 @@ pub struct Server {
     backoff: Backoff,
 }
 
-/// What the server counts.
+/// Counters of the attach server.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct ShmCounters {
     /// Programs that attached.
     pub attached: u64,
     /// Requests refused.
     pub refused: u64,
-    /// Connections closed because their request did not come in time.
+    /// Connections closed because their request was not complete in time.
     pub expired: u64,
     /// Failures of accept(2).
     pub accept_failures: u64,
     /// Completions published.
     pub completions: u64,
-    /// Completions that programs say they lost because they were too slow.
+    /// Completions that programs reported as lost because they read too slowly.
     pub lost: u64,
 }
 
@@ -96,13 +98,13 @@ struct Connection {
 
 #[derive(Debug)]
 enum Phase {
-    /// The request so far, and when it must be complete.
+    /// The request so far, and its deadline.
     Asking { request: Vec<u8>, until: Instant },
     /// The object, the program's eventfd, and the bytes so far of a report of lost completions.
     Attached { object: String, event: OwnedFd, report: Vec<u8> },
 }
 
-/// What is to become of a connection after it was looked at.
+/// What to do with a connection after its descriptor was served.
 enum Next {
     Keep,
     Close,
@@ -116,7 +118,7 @@ impl Server {
             || rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
         let address = SocketAddrUnix::new(path)?;
         let listener = socket()?;
-        // Before bind: the file is never there with more rights than these.
+        // Before bind: the file never has wider permissions than these.
         rustix::fs::fchmod(&listener, Mode::RUSR | Mode::WUSR)?;
         if let Err(error) = rustix::net::bind(&listener, &address) {
             let stale = error == Errno::ADDRINUSE
@@ -139,7 +141,7 @@ impl Server {
         })
     }
 
-    /// Lets programs attach to `name`. An object of that name that is still there is replaced.
+    /// Lets programs attach to `name`. An existing object of that name is replaced.
     pub fn export(&mut self, name: &str, object: Object) {
         self.withdraw(name);
         self.objects.insert(name.to_owned(), Export { object, unsignalled: false });
@@ -175,7 +177,7 @@ impl Server {
                 && self.objects.get(object).is_some_and(|export| export.unsignalled)
             {
                 match rustix::io::write(event, &1u64.to_ne_bytes()) {
-                    // AGAIN: the counter is at its maximum, so the program has been woken before.
+                    // AGAIN: the counter is at its maximum, so the program has a pending wake-up.
                     Ok(_) | Err(Errno::AGAIN) => {}
                     Err(error) => tracing::warn!("cannot signal a program of {object}: {error}"),
                 }
@@ -184,21 +186,21 @@ impl Server {
         self.objects.values_mut().for_each(|export| export.unsignalled = false);
     }
 
-    /// Descriptors to wait on for [`turn`](Self::turn), all for reading. Without the listener while accept(2) fails: it stays
-    /// readable.
+    /// Returns the descriptors to poll for [`turn`](Self::turn), all for reading. While accept(2)
+    /// fails the listener is left out: it stays readable.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let connections = self.connections.values().map(|connection| connection.socket.as_fd());
         let listener = self.backoff.until().is_none().then(|| self.listener.as_fd());
         listener.into_iter().chain(connections)
     }
 
-    /// When [`turn`](Self::turn) is due without a readable descriptor.
+    /// Returns the time at which [`turn`](Self::turn) is due without a readable descriptor.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let requests = self.connections.values().filter_map(Connection::request_until);
         requests.chain(self.backoff.until()).min()
     }
 
-    /// Takes new connections, requests, reports, hang-ups and time-outs, without blocking.
+    /// Handles new connections, requests, reports, hang-ups and time-outs without blocking.
     pub fn turn(&mut self, now: Instant) {
         self.accept(now);
         let numbers: Vec<u64> = self.connections.keys().copied().collect();
@@ -215,20 +217,20 @@ impl Server {
         }
     }
 
-    /// Programs attached to `name`.
+    /// Returns the number of programs attached to `name`.
     pub fn attached(&self, name: &str) -> usize {
         let to =
             |c: &&Connection| matches!(&c.phase, Phase::Attached { object, .. } if object == name);
         self.connections.values().filter(to).count()
     }
 
-    /// An object's completion ring.
+    /// Returns the completion ring of an object.
     #[cfg(test)]
     pub(crate) fn ring_of(&self, name: &str) -> Option<BorrowedFd<'_>> {
         self.objects.get(name).map(|export| export.object.ring.fd())
     }
 
-    /// What was counted.
+    /// Returns the counters.
     pub fn counters(&self) -> ShmCounters {
         ShmCounters { accept_failures: self.backoff.failures(), ..self.counters }
     }
@@ -262,7 +264,7 @@ impl Server {
         }
     }
 
-    /// Closes the oldest connection that has not attached, if all places are taken.
+    /// Closes the oldest connection without attachment if all connections are in use.
     fn make_room(&mut self) {
         if self.connections.len() < MAX_CONNECTIONS {
             return;
@@ -335,7 +337,7 @@ impl Server {
         self.counters.refused += 1;
         let mut reply = message::refusal(status).to_vec();
         reply.extend_from_slice(sentence.as_bytes());
-        // A program that has hung up does not want to know.
+        // A program that has closed its end ignores the refusal.
         if let Err(error) = rustix::net::send(&connection.socket, &reply, SendFlags::NOSIGNAL) {
             tracing::debug!("attach refusal not delivered: {error}");
         }
@@ -343,7 +345,7 @@ impl Server {
 }
 
 impl Connection {
-    /// When its request must be complete; `None` once the program is attached.
+    /// Returns the deadline of the request; `None` once the program is attached.
     fn request_until(&self) -> Option<Instant> {
         match self.phase {
             Phase::Asking { until, .. } => Some(until),

@@ -208,7 +208,7 @@ fn a_program_without_a_request_is_closed_and_an_attached_one_stays() {
     assert_eq!(fixture.server.poll_timeout(), None);
 }
 
-/// A process without descriptors: the listener stays readable.
+/// Without descriptors in the process the listener stays readable.
 #[test]
 fn a_listener_whose_accept_fails_is_not_waited_on_until_the_back_off_is_over() {
     let mut fixture = fixture();

@@ -1,7 +1,8 @@
-//! The standard streams of both programs, with the habits of Unix.
+//! The standard streams of both programs, with Unix conventions.
 //!
-//! A reader that closes its pipe ends the program, by SIGPIPE and without a message; any other error of a write is an error
-//! of the command. A stream that was closed at the start is an error too, not /dev/null.
+//! A reader that closes its pipe ends the program by SIGPIPE, without a message. Any other error of
+//! a write is an error of the command. A stream that was closed at the start is an error as well,
+//! instead of /dev/null.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, LineWriter, Write};
@@ -24,7 +25,7 @@ static IN_USE: AtomicBool = AtomicBool::new(false);
 pub struct Stdout(LineWriter<Raw>);
 
 impl Stdout {
-    /// The standard output of this process. A closed one is reported by the first write.
+    /// Returns the standard output of this process. The first write reports a closed one.
     pub fn open() -> Stdout {
         IN_USE.store(true, Ordering::Relaxed);
         let file = opened(rustix::stdio::stdout(), 1);
@@ -66,7 +67,7 @@ impl Write for Raw {
     }
 }
 
-/// Another process may have made the open file nonblocking.
+/// Writes in blocking manner: another process may have made the open file nonblocking.
 fn write_blocking(file: &mut File, bytes: &[u8]) -> io::Result<usize> {
     loop {
         match file.write(bytes) {
@@ -78,7 +79,7 @@ fn write_blocking(file: &mut File, bytes: &[u8]) -> io::Result<usize> {
     }
 }
 
-/// The standard input.
+/// Returns the standard input.
 ///
 /// # Errors
 /// It was closed when the process started.
@@ -119,16 +120,18 @@ fn wait(fd: BorrowedFd<'_>, what: PollFlags) -> io::Result<()> {
 
 /// Ends the process as this signal does by default, so that a shell sees 128 + its number.
 pub fn end_by(signal: i32) -> ! {
-    // Of all that are used here it is the end; where the signal is blocked, what follows is.
+    // The default action ends the process for all signals used here; if the signal is blocked,
+    // `exit` does.
     let _ = signal_hook::low_level::emulate_default_handler(signal);
     std::process::exit(128 + signal)
 }
 
-/// From now on the process ends when the reader of the standard output has closed it, also while there is nothing to write.
-/// Without effect where the standard output is not used: tests give commands another writer.
+/// Ends the process from now on when the reader of the standard output closes it, also while there
+/// is nothing to write. Without effect if the standard output is not used: tests pass commands
+/// another writer.
 ///
 /// # Errors
-/// There is no thread for it.
+/// The thread cannot be started.
 pub fn end_with_reader() -> io::Result<()> {
     if !IN_USE.load(Ordering::Relaxed) {
         return Ok(());
@@ -140,7 +143,7 @@ pub fn end_with_reader() -> io::Result<()> {
             match poll(&mut fds, None) {
                 Err(Errno::INTR) => {}
                 Ok(_) if fds[0].revents().contains(PollFlags::ERR) => end_by(SIGPIPE),
-                // A terminal that is gone sends SIGHUP.
+                // A closed terminal sends SIGHUP.
                 _ => return,
             }
         }
@@ -148,12 +151,12 @@ pub fn end_with_reader() -> io::Result<()> {
     Ok(())
 }
 
-/// True if escape codes may be written to a stream: it is a terminal that understands them.
+/// Returns true if a stream is a terminal that understands escape codes.
 pub fn is_capable(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// True if a stream may have colours: <https://no-color.org>.
+/// Returns true if a stream may have colours: <https://no-color.org>.
 pub fn has_colours(stream: &impl IsTerminal) -> bool {
     is_capable(stream) && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

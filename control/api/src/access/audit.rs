@@ -1,10 +1,12 @@
-//! Lines about changes and about calls without effect, and the threads that write them.
+//! The audit: records of changes and of calls without effect, and the threads that write them.
 //!
-//! Changes go to the audit file, calls without effect (refused or failed) to `FILE.refused`. Each file has its own queue, thread and
-//! size, so that a flood of refusals costs no change its line. The lines of refusals have a rate besides ([`Quota`]).
+//! Changes go to the audit file, calls without effect (refused or failed) to `FILE.refused`. Each
+//! file has its own queue, thread and size, so that a flood of refusals displaces no line of a
+//! change. Lines of refusals are also limited in rate ([`Quota`]).
 //!
-//! The API's thread never waits for the disk: lines pass bounded queues. A change's line that finds its queue full, or a line that
-//! cannot be written, is counted as lost. A line has no body, query or message of an error: these may contain secrets.
+//! The API's thread never waits for the disk: lines pass bounded queues. A change's line that finds
+//! its queue full, or a line that cannot be written, is counted as lost. Lines contain no body,
+//! query or error message: these may contain secrets.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -82,7 +84,7 @@ impl Audit {
     }
 }
 
-/// The file of calls without effect.
+/// Returns the file of calls without effect.
 pub(super) fn refused_path(file: &Path) -> PathBuf {
     let mut path = file.as_os_str().to_owned();
     path.push(".refused");
@@ -93,7 +95,7 @@ fn lock(quota: &Mutex<Quota>) -> std::sync::MutexGuard<'_, Quota> {
     quota.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A file's queue and its thread. Dropped, it ends when the lines that wait are written.
+/// A file's queue and its thread. After a drop the thread writes the queued lines and ends.
 #[derive(Debug)]
 struct Lines {
     sender: Option<SyncSender<String>>,
@@ -130,14 +132,14 @@ impl Drop for Lines {
     }
 }
 
-/// Writes lines until the sender is gone.
+/// Writes lines until the sender is dropped.
 fn write_all(mut output: Output, lines: &Receiver<String>) {
     for line in lines {
         output.write(&line);
     }
 }
 
-/// The same, with the numbers of calls that the quota left out.
+/// Writes lines until the sender is dropped, and the numbers of calls that the quota left out.
 fn write_within(mut output: Output, lines: &Receiver<String>, quota: &Mutex<Quota>) {
     loop {
         // The first call of each user has a line, which ends the wait without a time-out.
@@ -158,7 +160,8 @@ fn write_within(mut output: Output, lines: &Receiver<String>, quota: &Mutex<Quot
     output.report(left_out);
 }
 
-/// A file. The log has a line when writing begins to fail, and one when it works again.
+/// A file and its state. The log gets a line when writing begins to fail, and one when it works
+/// again.
 #[derive(Debug)]
 struct Output {
     file: AuditFile,
@@ -215,10 +218,10 @@ fn rfc3339(time: SystemTime) -> String {
     humantime::format_rfc3339_millis(time).to_string()
 }
 
-/// One call.
+/// The record of one call.
 #[derive(Debug, Serialize)]
 struct Line<'e> {
-    /// When it came, RFC 3339.
+    /// Time of the call, RFC 3339.
     time: String,
     uid: u32,
     gid: u32,
@@ -233,14 +236,14 @@ struct Line<'e> {
 }
 
 impl Line<'_> {
-    /// True if the call changed nothing: it was refused, or was wrong. A call without an answer, or with an error of the appliance,
-    /// may have changed something.
+    /// Returns true if the call changed nothing: it was refused, or was wrong. A call without an
+    /// answer, or with an error of the appliance, may have changed state.
     fn is_without_effect(&self) -> bool {
         self.status.is_some_and(|status| (400..500).contains(&status))
     }
 }
 
-/// A call under way. Dropped, it is recorded if it is to be.
+/// A call in progress. Its drop records it, if required.
 #[derive(Debug)]
 pub(super) struct Entry {
     access: Arc<Access>,
@@ -294,7 +297,7 @@ impl Drop for Entry {
     }
 }
 
-/// At most `most` bytes; `…` stands for the rest.
+/// Returns at most `most` bytes of a text; `…` replaces the rest.
 fn start_of(text: &str, most: usize) -> String {
     match text.len() > most {
         true => format!("{}…", &text[..text.floor_char_boundary(most)]),

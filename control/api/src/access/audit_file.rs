@@ -1,4 +1,4 @@
-//! A file of lines with a bounded length, and the older ones beside it: FILE, FILE.1 (the newest), ... FILE.keep.
+//! A log file of bounded length, and its predecessors: FILE, FILE.1 (the newest), ... FILE.keep.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// The file. What goes wrong is tried again with the next line.
+/// The open file. After an error the next line tries again.
 #[derive(Debug)]
 pub(super) struct AuditFile {
     path: PathBuf,
@@ -30,7 +30,7 @@ impl AuditFile {
     /// Opens the file, or makes it with mode 0640.
     ///
     /// # Errors
-    /// Those of `open(2)`; it is a link or no ordinary file.
+    /// An error of `open(2)`; the path is a link or not an ordinary file.
     pub(super) fn open(path: &Path, max_size: u64, keep: u32) -> io::Result<AuditFile> {
         let mut file = AuditFile { path: path.to_owned(), max_size, keep, open: None };
         file.current()?;
@@ -54,7 +54,7 @@ impl AuditFile {
         self.current()?.append(line)
     }
 
-    /// The open file: another one if somebody moved or removed it.
+    /// Returns the open file, and opens another one if the path was moved or removed.
     fn current(&mut self) -> io::Result<&mut Open> {
         let there = std::fs::symlink_metadata(&self.path).ok();
         let same = |open: &Open| there.as_ref().is_some_and(|m| identity(m) == open.identity);
@@ -101,7 +101,8 @@ fn open(path: &Path) -> io::Result<Open> {
         return Err(io::Error::new(ErrorKind::InvalidInput, "it is no ordinary file"));
     }
     let len = metadata.len();
-    // A line of a process that was killed may have no end. Unknown counts as torn: an empty line does no harm.
+    // The last line of a killed process may lack its end. Unknown counts as torn: an empty line
+    // does no harm.
     let torn = len > 0 && !ends_with_newline(path).unwrap_or(false);
     Ok(Open { file, identity: identity(&metadata), len, torn })
 }
@@ -117,7 +118,7 @@ fn ends_with_newline(path: &Path) -> io::Result<bool> {
 impl Open {
     fn append(&mut self, line: &[u8]) -> io::Result<()> {
         let line = if self.torn { [b"\n", line].concat() } else { line.to_vec() };
-        // One call, so that nobody else's line can be within.
+        // A single call, so that the line is not mixed with another process's.
         let written = self.file.write(&line)?;
         self.len += written as u64;
         self.torn = written < line.len() && (written > 0 || self.torn);

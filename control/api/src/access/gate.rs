@@ -1,4 +1,4 @@
-//! Before a handler runs: has the caller the role? After it: a line in the audit file.
+//! Checks the caller's role before a handler runs, and records the call after it.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{Access, Caller, Role};
 use crate::ErrorKind;
 use crate::error::Failure;
 
-/// The role of each call, and who has which.
+/// The role of each call, and the access rights of callers.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     access: Arc<Access>,
@@ -28,8 +28,8 @@ impl Gate {
         Gate { access, calls: calls.collect() }
     }
 
-    /// What this call takes. Paths and methods that are not there take the least, so that those who have no role do not learn
-    /// which there are.
+    /// Returns the role that a call requires. Unknown paths and methods require the least, so that
+    /// callers without a role cannot find out which exist.
     fn role(&self, method: &Method, path: Option<&MatchedPath>) -> Role {
         let Some(path) = path else { return Role::View };
         // GET's handlers answer HEAD.
@@ -48,7 +48,7 @@ pub(crate) async fn guard(
 ) -> Response {
     let needed = gate.role(request.method(), request.extensions().get::<MatchedPath>());
     let mut entry = Entry::new(&gate.access, caller, request.method(), request.uri().path());
-    // Answered or not: a client that hangs up does not take its change back.
+    // Recorded without an answer as well: a disconnect of the client does not undo the change.
     entry.record_if_dropped(needed > Role::View);
     let what = format!("{} {}", request.method(), request.uri().path());
     let response = match caller.may(needed, &what) {

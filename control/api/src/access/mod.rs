@@ -1,9 +1,12 @@
-//! Who may do what by the API: a role for each connection, a role for each call, and a record of changes.
+//! Access control of the API: a role for each connection, a role for each call, and a record of
+//! changes.
 //!
-//! The role of a connection follows from the credentials that the kernel recorded when the peer connected ([`peer`],
-//! [`roles`]); that of a call stands in the table of all calls ([`super::routes::calls`]). [`gate`] compares them
-//! before the handler runs. Handlers ask once more where it depends on the body: [`Caller::may_name_files`].
-//! Not here: what local programs may do with regions (`.attach`), which is for the owner alone.
+//! The role of a connection follows from the credentials that the kernel recorded when the peer
+//! connected ([`peer`], [`roles`]); that of a call is in the table of all calls
+//! ([`super::routes::calls`]). [`gate`] compares them before the handler runs. Handlers check again
+//! where the right depends on the body: [`Caller::may_name_files`].
+//!
+//! Not here: access of local programs to regions (`.attach`), which only the owner has.
 
 mod audit;
 mod audit_file;
@@ -36,7 +39,7 @@ use super::Counters;
 use super::serving::ConnectionTally;
 use config::{AccessSection, AuditSection};
 
-/// What a caller may do; each role includes those before it.
+/// The rights of a caller; each role includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Read state, counters and events.
@@ -48,10 +51,10 @@ pub enum Role {
 }
 
 impl Role {
-    /// All of them, the least first.
+    /// All roles, the least first.
     pub const ALL: [Role; 3] = [Role::View, Role::Operate, Role::Admin];
 
-    /// Its word in the configuration and in the API.
+    /// Returns the role's name in the configuration and in the API.
     pub fn word(self) -> &'static str {
         match self {
             Role::View => "view",
@@ -61,12 +64,12 @@ impl Role {
     }
 }
 
-/// The word for what a caller has.
+/// Returns the name of a caller's role.
 fn word(role: Option<Role>) -> &'static str {
     role.map_or("none", Role::word)
 }
 
-/// Who may use the API, and where it is recorded.
+/// The access rights of callers, and the audit.
 #[derive(Debug)]
 pub struct Access {
     roles: Roles,
@@ -76,15 +79,15 @@ pub struct Access {
     pretend: peer::Pretend,
 }
 
-/// Why there is no [`Access`].
+/// The reason why [`Access`] cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
-    /// A user or group that is not there.
+    /// A user or group does not exist.
     #[error("management.access.{key}: {sentence}")]
     Unknown {
-        /// The key in `[management.access]`.
+        /// Key in `[management.access]`.
         key: &'static str,
-        /// What is wrong.
+        /// The error, one sentence.
         sentence: String,
     },
     /// The audit file cannot be written.
@@ -101,15 +104,16 @@ pub enum AccessError {
 }
 
 impl Access {
-    /// Root and the process's own user may do everything, nobody else anything; nothing is recorded.
+    /// Creates the default: root and the process's own user have all rights, other users none.
+    /// There is no audit.
     pub fn owner_only() -> Access {
         Access::new(Roles::owner_only(), None, Arc::default())
     }
 
-    /// As configured: looks names up and opens the audit file.
+    /// Resolves the configured names and opens the audit file.
     ///
     /// # Errors
-    /// A name that is not there, or a file that cannot be opened.
+    /// A name does not exist, or a file cannot be opened.
     pub fn open(access: &AccessSection, audit: &AuditSection) -> Result<Access, AccessError> {
         let roles =
             Roles::of(access).map_err(|(key, sentence)| AccessError::Unknown { key, sentence })?;
@@ -132,7 +136,7 @@ impl Access {
         }
     }
 
-    /// Every connection is one of user 1, with the role `view`, whoever runs the test.
+    /// Creates access rights for tests: every connection is one of user 1 with the role `view`.
     #[cfg(any(test, feature = "fake"))]
     pub(crate) fn only_viewers() -> Access {
         use config::{AccessIds, Ids};
@@ -145,12 +149,12 @@ impl Access {
         access
     }
 
-    /// What it counts.
+    /// Returns the shared counters.
     pub fn tally(&self) -> Arc<AccessTally> {
         Arc::clone(&self.tally)
     }
 
-    /// Mode and group of the socket.
+    /// Returns mode and group of the socket.
     pub(super) fn socket_mode(&self) -> SocketMode {
         self.roles.socket_mode()
     }
@@ -169,26 +173,26 @@ pub struct AccessTally {
     pub api: ConnectionTally,
     /// Connections of observers.
     pub observers: ConnectionTally,
-    /// By what the caller had: nothing, view, operate.
+    /// Refused calls by the caller's role: none, view, operate.
     refused: [AtomicU64; 3],
     lines_lost: AtomicU64,
     lines_left_out: AtomicU64,
 }
 
 impl AccessTally {
-    /// Calls that were refused, by the role of the caller.
+    /// Returns the number of refused calls by the caller's role.
     pub fn refused(&self) -> Counters {
         let roles = [None, Some(Role::View), Some(Role::Operate)];
         let counts = self.refused.iter().map(|count| count.load(Ordering::Relaxed));
         roles.map(|role| word(role).to_owned()).into_iter().zip(counts).collect()
     }
 
-    /// Lines that the audit file should have and does not have.
+    /// Returns the number of lines that the audit file lacks after a full queue or a failed write.
     pub fn lines_lost(&self) -> u64 {
         self.lines_lost.load(Ordering::Relaxed)
     }
 
-    /// Calls without effect that the audit has no line of, only their number.
+    /// Returns the number of calls without effect that the audit only counts.
     pub fn lines_left_out(&self) -> u64 {
         self.lines_left_out.load(Ordering::Relaxed)
     }
@@ -201,7 +205,7 @@ impl AccessTally {
         let at = match role {
             None => 0,
             Some(Role::View) => 1,
-            // An admin is refused nothing.
+            // Calls of an admin are never refused.
             Some(Role::Operate | Role::Admin) => 2,
         };
         self.refused[at].fetch_add(1, Ordering::Relaxed);
@@ -223,10 +227,10 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// Has it this role?
+    /// Checks that the caller has this role.
     ///
     /// # Errors
-    /// The refusal, with what it has, what it needs and the key that gives it.
+    /// The refusal, with the present role, the required role and the key that grants it.
     fn may(&self, needed: Role, what: &str) -> Result<(), ApiError> {
         if self.role >= Some(needed) {
             return Ok(());
@@ -243,7 +247,7 @@ impl Caller {
         Err(ApiError::forbidden(message).with_hint(Some(&hint)))
     }
 
-    /// May it name files that the appliance opens with its own permissions?
+    /// Checks that the caller may name files that the appliance opens with its own permissions.
     ///
     /// # Errors
     /// The refusal.

@@ -1,4 +1,4 @@
-//! The other end of a connection, as the kernel recorded it when it connected.
+//! The peer of a connection, with the credentials that the kernel recorded when it connected.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -12,21 +12,21 @@ use super::{Access, Caller, Role};
 use crate::places::Peer;
 use crate::serving;
 
-/// Who a process is.
+/// Credentials of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Credentials {
-    /// Its effective user.
+    /// Effective user id.
     pub(super) uid: u32,
-    /// Its effective group.
+    /// Effective group id.
     pub(super) gid: u32,
-    /// Its number; 0 where it is in another PID namespace.
+    /// Process id; 0 if it is in another PID namespace.
     pub(super) pid: i32,
-    /// Its supplementary groups.
+    /// Supplementary group ids.
     pub(super) groups: Vec<u32>,
 }
 
 impl Credentials {
-    /// Those of the peer: `SO_PEERCRED` and `SO_PEERGROUPS`.
+    /// Returns the peer's credentials: `SO_PEERCRED` and `SO_PEERGROUPS`.
     pub(super) fn of(stream: &UnixStream) -> io::Result<Credentials> {
         let peer = stream.peer_cred()?;
         let groups = unix_users::peer_groups(stream.as_fd())?;
@@ -38,12 +38,12 @@ impl Credentials {
 pub(crate) struct Door {
     listener: UnixListener,
     access: Arc<Access>,
-    /// Who connects from now on, in place of who does.
+    /// Credentials that replace the kernel's in tests.
     #[cfg(any(test, feature = "fake"))]
     pretend: Pretend,
 }
 
-/// Credentials that tests give connections.
+/// Credentials that tests set for new connections.
 #[cfg(any(test, feature = "fake"))]
 pub(super) type Pretend = Arc<Mutex<Option<Credentials>>>;
 
@@ -70,7 +70,7 @@ impl serving::Door for Door {
     type Io = UnixStream;
     type Caller = Caller;
 
-    /// A connection whose peer cannot be examined is closed.
+    /// Accepts a connection. One whose peer cannot be examined is closed.
     async fn accept(&self) -> io::Result<(UnixStream, Caller)> {
         loop {
             let (stream, _) = self.listener.accept().await?;
@@ -83,7 +83,7 @@ impl serving::Door for Door {
         }
     }
 
-    /// A user's places; admins have the reserve.
+    /// Returns the bounds of a user's connections; admins may use the reserve.
     fn peer(caller: &Caller) -> Peer {
         Peer { key: caller.uid.into(), privileged: caller.role == Some(Role::Admin) }
     }

@@ -1,7 +1,8 @@
-//! Bounds on the audit's lines about calls without effect: a token bucket for each user, and the number of calls without a line.
+//! Rate limit of audit lines about calls without effect: a token bucket for each user, and the
+//! number of calls without a line.
 //!
-//! A local user can make a million refused calls in half a minute. Each user has [`BURST`] lines, and [`PER_SECOND`] more. Every
-//! [`REPORT_EVERY`] one line has the number of a user's other calls.
+//! A local user can make a million refused calls in half a minute. Each user gets [`BURST`] lines,
+//! and [`PER_SECOND`] more. Every [`REPORT_EVERY`] one line has the number of a user's other calls.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -33,7 +34,7 @@ struct Bucket {
 /// Calls of a user without a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LeftOut {
-    /// The user; `None` stands for several.
+    /// User id; `None` combines several users.
     pub(super) uid: Option<u32>,
     /// Calls since the last such report.
     pub(super) calls: u64,
@@ -78,7 +79,7 @@ impl Quota {
         self.buckets.entry(own.then_some(uid)).or_insert_with(full)
     }
 
-    /// When [`report`](Self::report) is due; `None` while no bucket is in use.
+    /// Returns the time at which [`report`](Self::report) is due; `None` while no bucket is in use.
     pub(super) fn due(&self) -> Option<Instant> {
         (!self.buckets.is_empty()).then(|| self.reported + REPORT_EVERY)
     }
@@ -91,7 +92,7 @@ impl Quota {
         }
     }
 
-    /// The same, due or not.
+    /// Returns all reports, due or not.
     pub(super) fn report_all(&mut self, now: Instant) -> Vec<LeftOut> {
         self.reported = now;
         let mut left_out = Vec::new();

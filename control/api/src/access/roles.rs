@@ -1,21 +1,21 @@
-//! From credentials to a role.
+//! Derives a role from credentials.
 
 use super::Role;
 use super::peer::Credentials;
 use config::{AccessIds, AccessSection, Ids, Overflow};
 
-/// Who has which role.
+/// The roles of users and groups.
 #[derive(Clone, Debug)]
 pub(super) struct Roles {
-    /// The user that the process runs as.
+    /// User id of this process.
     pub(super) own: u32,
     pub(super) overflow: Overflow,
     pub(super) ids: AccessIds,
-    /// Somebody may have one but root and the process's own user.
+    /// True if other users than root and the process's own may have a role.
     pub(super) configured: bool,
 }
 
-/// How the socket is made.
+/// Mode and group of the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SocketMode {
     /// Mode 0600.
@@ -34,7 +34,8 @@ impl Roles {
         }
     }
 
-    /// As configured; the first error is a key of `[management.access]` and a sentence.
+    /// Resolves the configured roles; the first error is a key of `[management.access]` and a
+    /// sentence.
     pub(super) fn of(section: &AccessSection) -> Result<Roles, (&'static str, String)> {
         let owner = Roles::owner_only();
         let ids = section.ids(owner.overflow).map_err(|mut errors| errors.swap_remove(0))?;
@@ -48,8 +49,8 @@ impl Roles {
         }
     }
 
-    /// The highest role of this process. The overflow uid has none, whatever is configured: it stands for every user that this
-    /// user namespace cannot name.
+    /// Returns the highest role of this process. The overflow uid has none, also if configured: it
+    /// represents every user that this user namespace cannot name.
     pub(super) fn role_of(&self, peer: &Credentials) -> Option<Role> {
         if peer.uid == self.overflow.uid {
             return None;

@@ -1,4 +1,5 @@
-//! Each role tries every call over a real socket; where a test needs another user, its credentials are pretended.
+//! Each role tries every call over a real socket. Tests replace the credentials to act as other
+//! users.
 
 mod audit;
 
@@ -21,7 +22,7 @@ fn ids(users: &[u32], groups: &[u32]) -> Ids {
     Ids { users: users.iter().copied().collect(), groups: groups.iter().copied().collect() }
 }
 
-/// User 1 and group 11 may view, 2 and 12 operate, 3 and 13 everything.
+/// Returns roles: user 1 and group 11 have view, 2 and 12 operate, 3 and 13 admin.
 fn roles() -> Roles {
     let ids = AccessIds {
         view: ids(&[1], &[11, OVERFLOW.gid]),
@@ -36,7 +37,7 @@ fn user(uid: u32) -> Credentials {
     Credentials { uid, gid: 100, pid: 4321, groups: vec![100, 101] }
 }
 
-/// Those with the roles none, view, operate, admin.
+/// Returns users with the roles none, view, operate, admin.
 fn users() -> [(Credentials, Option<Role>); 4] {
     let [view, operate, admin] = Role::ALL.map(Some);
     [(user(5), None), (user(1), view), (user(2), operate), (user(3), admin)]
@@ -67,7 +68,8 @@ impl Appliance {
         http(self.fake.as_ref().unwrap(), method, path, body)
     }
 
-    /// Ends it; the lines of its audit file, then those of calls without effect.
+    /// Stops the server and returns the lines of its audit file, then those of calls without
+    /// effect.
     fn audited(mut self) -> Vec<Value> {
         drop(self.fake.take());
         let files = ["audit.jsonl", "audit.jsonl.refused"];
@@ -80,7 +82,7 @@ fn lines(file: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// A path of this call.
+/// Returns an example path of this call.
 fn example(path: &str) -> String {
     path.replace("{name}", "inbox").replace("{id}", "1").replace("{what}", "1")
 }
@@ -185,7 +187,7 @@ fn those_without_a_role_do_not_learn_which_paths_there_are() {
     }
     assert_eq!(appliance.request(&user(1), "GET", "/v1/nothing", "").0, 404);
     assert_eq!(appliance.request(&user(1), "PUT", "/v1/status", "").0, 405);
-    // HEAD is answered by the handler of GET, and takes its role.
+    // The handler of GET answers HEAD, which requires the same role.
     assert_eq!(appliance.request(&user(1), "HEAD", "/v1/status", "").0, 200);
     assert_eq!(appliance.request(&user(1), "HEAD", "/v1/ports/p0/capture", "").0, 403);
 }
@@ -244,7 +246,8 @@ fn a_member_of_a_group_gets_its_role_over_the_socket() {
 
 #[test]
 fn the_overflow_user_is_refused_whatever_is_configured() {
-    // It is in the list of admins, in a group that may, and the user of the process.
+    // The overflow user is listed as admin, is in an admitted group, and is the user of the
+    // process.
     let roles = Roles { own: OVERFLOW.uid, ..roles() };
     let overflow = Credentials { uid: OVERFLOW.uid, gid: 13, pid: 0, groups: vec![13] };
     assert_eq!(roles.role_of(&overflow), None);
@@ -255,7 +258,7 @@ fn the_overflow_user_is_refused_whatever_is_configured() {
     assert_eq!(appliance.audited()[0]["uid"], OVERFLOW.uid);
 }
 
-/// Nothing is pretended: the kernel says who this process is.
+/// Credentials of the kernel, not replaced ones.
 #[test]
 fn this_process_is_known_by_its_socket() {
     let appliance = Appliance::start();
@@ -265,7 +268,7 @@ fn this_process_is_known_by_its_socket() {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     assert_eq!((&line["uid"], &line["gid"]), (&uid.into(), &gid.into()));
     assert_eq!(line["pid"], std::process::id());
-    // Root may; another user that runs the tests is none of those above.
+    // Root is admitted; another user that runs the tests has none of the roles above.
     assert_eq!(status, if uid == 0 { 200 } else { 403 });
 }
 

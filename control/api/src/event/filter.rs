@@ -1,18 +1,18 @@
-//! Which events a reader wants.
+//! The filter of an event reader.
 
 use super::{Event, EventKind, Ring, Severity};
 use crate::StreamId;
 
-/// Which events a reader wants: those that meet all of these.
+/// The filter of an event reader: events must meet all conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventFilter {
-    /// At least this severe.
+    /// Lowest severity.
     pub severity: Severity,
     /// About this stream.
     pub stream: Option<StreamId>,
-    /// Of this listener or one of its streams.
+    /// Events of this listener and of its streams.
     pub listener: Option<String>,
-    /// Not before this time, microseconds since 1970-01-01 UTC.
+    /// Earliest time, microseconds since 1970-01-01 UTC.
     pub since_us: u64,
     /// Untagged messages alone.
     pub messages: bool,
@@ -21,7 +21,8 @@ pub struct EventFilter {
 }
 
 impl EventFilter {
-    /// Whether events of a ring can be among them; others need no look, and their loss is none to this reader.
+    /// Returns true if the ring can contain matching events. Other rings are not searched, and
+    /// their lost events do not count for this reader.
     pub(super) fn wants_ring(&self, ring: Ring) -> bool {
         match ring {
             Ring::Errors => !self.messages,
@@ -31,7 +32,7 @@ impl EventFilter {
         }
     }
 
-    /// Whether it is one of them. `listener` is that of the event's stream, if known.
+    /// Returns true if the event matches. `listener` is that of the event's stream, if known.
     pub(super) fn wants(&self, event: &Event, listener: Option<&str>) -> bool {
         let is_message = |queue: Option<u32>| match &event.kind {
             EventKind::Message { queue: of, .. } => queue.is_none_or(|wanted| wanted == *of),

@@ -1,15 +1,15 @@
-//! The log: one ring for each class of events, one sequence of numbers over all of them.
+//! The event log: one ring for each class of events, with a common sequence number.
 //!
-//! | ring | what is in it | who makes it grow |
+//! | ring | contents | grows with |
 //! |---|---|---|
 //! | changes | changes by the operator | the operator |
 //! | errors | errors and warnings | streams that fail |
-//! | attempts | peers that did not become streams | anybody who reaches the port |
+//! | attempts | peers that did not become streams | any host that reaches the port |
 //! | deliveries | messages and tagged messages | peers with a stream |
 //! | life | the rest | streams and jobs |
 //!
-//! Each keeps `max_events` at most, so that a flood of one class overwrites nothing of another. Bytes of messages are in
-//! the deliveries alone.
+//! Each ring keeps `max_events` at most, so that a flood of one class overwrites nothing of
+//! another. Only deliveries contain message data.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,14 +43,14 @@ pub struct EventLog {
 
 #[derive(Debug)]
 struct Inner {
-    /// In the order of [`Ring::ALL`].
+    /// Indexed as [`Ring::ALL`].
     rings: [Events; Ring::ALL.len()],
     last: u64,
     /// Listeners of the streams that are established, for the events that name the stream alone.
     listeners: HashMap<StreamId, Arc<str>>,
 }
 
-/// One ring.
+/// The events of one class.
 #[derive(Debug)]
 struct Events {
     events: VecDeque<Kept>,
@@ -63,7 +63,7 @@ struct Events {
     newest_overwritten: u64,
 }
 
-/// An event with the listener of its stream.
+/// An event and the listener of its stream.
 #[derive(Debug)]
 struct Kept {
     event: Event,
@@ -71,8 +71,8 @@ struct Kept {
 }
 
 impl EventLog {
-    /// A log of at most `max_events` events of each class, with at most `max_bytes` bytes of message data; the
-    /// oldest of a class go first. The newest of each is always kept.
+    /// Creates a log of at most `max_events` events and `max_bytes` bytes of message data per
+    /// class. The oldest of a class are overwritten first; the newest is always kept.
     pub fn new(max_events: usize, max_bytes: u64) -> Self {
         let inner = Inner {
             rings: Ring::ALL.map(|_| Events::new(max_events.max(1), max_bytes)),
@@ -82,7 +82,7 @@ impl EventLog {
         Self { inner: Arc::new(Mutex::new(inner)), last: watch::Sender::new(0) }
     }
 
-    /// Appends; the time is now. Returns the sequence number.
+    /// Appends an event with the present time and returns its sequence number.
     pub fn push(&self, kind: EventKind) -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.push_at(u64::try_from(now.as_micros()).unwrap_or(u64::MAX), kind)
@@ -95,25 +95,25 @@ impl EventLog {
         seq
     }
 
-    /// Sequence number of the newest event, 0 if there was none.
+    /// Returns the sequence number of the newest event, 0 if there is none.
     pub fn last(&self) -> u64 {
         self.lock().last
     }
 
-    /// At most `limit` events after sequence number `after`, of those that `filter` takes.
+    /// Returns at most `limit` matching events after sequence number `after`.
     pub fn read(&self, after: u64, limit: usize, filter: &EventFilter) -> EventPage {
         self.lock().read(after, limit, filter)
     }
 
-    /// Waits until there is an event after `after`.
+    /// Waits until an event after `after` exists.
     pub async fn wait(&self, after: u64) {
         let mut last = self.last.subscribe();
-        // The sender lives in `self`, so this cannot fail.
+        // The sender belongs to `self`, so this cannot fail.
         drop(last.wait_for(|&last| last > after).await);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing between lock and unlock can panic halfway through a change.
+        // No code under the lock can panic halfway through a change.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -128,7 +128,7 @@ impl Inner {
         self.last
     }
 
-    /// The listener of the event's stream, which it may not name itself.
+    /// Returns the listener of the event's stream, if the event does not name it.
     fn listener_of(&mut self, kind: &EventKind) -> Option<Arc<str>> {
         match kind {
             EventKind::StreamEstablished { stream, listener: Some(listener), .. } => {
@@ -148,7 +148,7 @@ impl Inner {
         let wanted = || Ring::ALL.into_iter().filter(|ring| filter.wants_ring(*ring));
         let mut rings: Vec<_> =
             wanted().map(|ring| self.rings[ring as usize].after(after).peekable()).collect();
-        // The oldest that is left of all of them.
+        // The oldest remaining event of all rings.
         while let Some((_, at)) = (0..rings.len())
             .filter_map(|at| rings[at].peek().map(|kept| (kept.event.seq, at)))
             .min()
@@ -168,8 +168,8 @@ impl Inner {
         page
     }
 
-    /// Events after `from` and up to `to` that were overwritten, of some rings; exact, if no other ring has lost any
-    /// there, else the most that it can be.
+    /// Returns the number of overwritten events after `from` and up to `to` in some rings. Exact if
+    /// no other ring lost events in that range, else an upper bound.
     fn lost(&self, (from, to): (u64, u64), wanted: impl Iterator<Item = Ring>) -> u64 {
         let kept = self.rings.iter().map(|ring| ring.count(from, to)).sum::<u64>();
         let of_all = (to - from).saturating_sub(kept);
@@ -205,17 +205,17 @@ impl Events {
         }
     }
 
-    /// Those with a higher number, oldest first.
+    /// Iterates over the events with a higher number, oldest first.
     fn after(&self, seq: u64) -> impl Iterator<Item = &Kept> {
         self.events.iter().skip(self.until(seq))
     }
 
-    /// How many have a number after `from` and up to `to`.
+    /// Returns the number of events after `from` and up to `to`.
     fn count(&self, from: u64, to: u64) -> u64 {
         (self.until(to) - self.until(from)) as u64
     }
 
-    /// How many have a number up to `seq`.
+    /// Returns the number of events up to `seq`.
     fn until(&self, seq: u64) -> usize {
         self.events.partition_point(|kept| kept.event.seq <= seq)
     }

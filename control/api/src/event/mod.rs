@@ -1,4 +1,4 @@
-//! What happened: the kinds of events, the bounded log that many readers follow, and how a reader selects.
+//! Events: their kinds, the bounded log with many readers, and the readers' filters.
 
 mod filter;
 mod log;
@@ -345,20 +345,20 @@ impl Severity {
     pub const ALL: [(&'static str, Severity); 3] =
         [("info", Severity::Info), ("warning", Severity::Warning), ("error", Severity::Error)];
 
-    /// Its word.
+    /// Returns the severity's word.
     pub fn name(self) -> &'static str {
         Severity::ALL[self as usize].0
     }
 }
 
-/// Which ring of the log keeps an event: events of one ring never overwrite those of another.
+/// The ring of the log that keeps an event. Events of one ring never overwrite those of another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ring {
     /// Errors and warnings.
     Errors,
-    /// Peers that did not become streams: anybody who reaches the port makes them.
+    /// Peers that did not become streams: any host that reaches the port can cause them.
     Attempts,
-    /// What peers and jobs have placed or sent.
+    /// Messages that peers and jobs placed or sent.
     Deliveries,
     /// The life of streams and jobs.
     Life,
@@ -372,7 +372,7 @@ impl Ring {
 }
 
 impl EventKind {
-    /// How much it matters.
+    /// Returns the severity.
     pub fn severity(&self) -> Severity {
         match self {
             EventKind::StreamError { .. }
@@ -393,7 +393,7 @@ impl EventKind {
         }
     }
 
-    /// Where it is kept.
+    /// Returns the ring that keeps the event.
     pub fn ring(&self) -> Ring {
         match self {
             EventKind::StreamRefused { .. }
@@ -418,7 +418,7 @@ impl EventKind {
         }
     }
 
-    /// The stream that it is about.
+    /// Returns the event's stream, if it names one.
     pub fn stream(&self) -> Option<StreamId> {
         match self {
             EventKind::StreamEstablished { stream, .. }
@@ -434,7 +434,7 @@ impl EventKind {
         }
     }
 
-    /// The listener that it names.
+    /// Returns the event's listener, if it names one.
     pub fn listener(&self) -> Option<&str> {
         match self {
             EventKind::StreamEstablished { listener, .. }
@@ -448,7 +448,7 @@ impl EventKind {
         }
     }
 
-    /// Bytes of messages that it holds.
+    /// Returns the bytes of message data in the event.
     fn weight(&self) -> u64 {
         match self {
             EventKind::Message { data, .. } => data.len() as u64,

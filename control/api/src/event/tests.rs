@@ -47,7 +47,7 @@ fn each_ring_is_bounded_in_events_and_the_deliveries_in_bytes() {
     log.push(message(7, 0, 8));
     let page = log.read(0, 10, &all);
     assert_eq!((seqs(&page), page.lost), (vec![3, 4, 5, 7], 3));
-    // A reader from a future that never was (an appliance that restarted) starts at the end.
+    // A reader with a future sequence number (the appliance restarted) starts at the end.
     assert_eq!(log.read(99, 10, &all), EventPage { events: vec![], next: 7, lost: 0 });
 }
 
@@ -56,14 +56,14 @@ fn a_flood_of_one_class_overwrites_nothing_of_another() {
     let log = EventLog::new(16, 1 << 20);
     log.push(failed(1));
     log.push(refused("in"));
-    // As 70 puts do: each makes four events.
+    // The events of 70 puts, four each.
     for stream in 2..72 {
         log.push(established(stream, Some("in")));
         log.push(delivered(stream));
         log.push(closed(stream));
         log.push(EventKind::JobFinished { job: stream, error: None });
     }
-    // As a port scanner does.
+    // The events of a port scan.
     for _ in 0..100 {
         log.push(refused("in"));
     }
@@ -125,7 +125,7 @@ fn a_reader_selects() {
     log.push_at(6000, refused("in"));
     log.push_at(7000, message(2, 5, 1));
     log.push_at(8000, closed(1));
-    // Its stream has ended: whose it was is not known any more.
+    // The stream has ended: its listener is no longer known.
     log.push_at(9000, failed(1));
     log.push_at(9500, EventKind::JobFinished { job: 1, error: Some("why".into()) });
     log.push_at(9600, EventKind::LinkChanged { port: "p".into(), up: false });

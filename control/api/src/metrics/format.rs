@@ -1,4 +1,5 @@
-//! Which text a reader gets: OpenMetrics where it accepts it, else the older format of Prometheus.
+//! The text format of the metrics: OpenMetrics if the reader accepts it, else the older format of
+//! Prometheus.
 
 /// A format of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +11,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// What a reader with this `Accept` header wants.
+    /// Returns the format for a reader with this `Accept` header.
     pub fn accepted(header: Option<&str>) -> Format {
         match header {
             Some(accept) if accept.contains("application/openmetrics-text") => Format::OpenMetrics,
@@ -18,7 +19,7 @@ impl Format {
         }
     }
 
-    /// Its content type.
+    /// Returns the content type.
     pub const fn content_type(self) -> &'static str {
         match self {
             Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -26,7 +27,7 @@ impl Format {
         }
     }
 
-    /// The text in this format, of OpenMetrics.
+    /// Converts OpenMetrics text to this format.
     pub(super) fn of(self, text: String) -> String {
         match self {
             Format::OpenMetrics => text,
@@ -35,7 +36,8 @@ impl Format {
     }
 }
 
-/// The older format names the samples, not their family, knows no units, and no type for constant labels.
+/// Converts to the older format, which names samples instead of families. It has no units, and no
+/// type for constant labels.
 fn older(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut help = None;

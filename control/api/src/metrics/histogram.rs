@@ -1,4 +1,4 @@
-//! Histograms that are counted elsewhere.
+//! Histograms with externally counted buckets.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::HistogramInfo;
 
-/// What was counted, with a last bucket for all above the last bound.
+/// Counts per bucket; the last bucket counts all values above the last bound.
 #[derive(Debug)]
 struct Counted {
     buckets: Vec<(f64, u64)>,

@@ -45,13 +45,13 @@ use crate::{Counters, HandshakeInfo, Stats, WorkerStats};
 
 /// Listeners with series of their own, and regions.
 pub const MOST: usize = 200;
-/// The label of all others.
+/// Label of the sum over all other listeners or regions.
 pub const OTHERS: &str = "(others)";
 
 type Labels = Vec<(&'static str, String)>;
 type CounterFamily = Family<Labels, Counter>;
 
-/// The snapshot as text.
+/// Returns the snapshot as text.
 pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
     let described = &stats.described;
     let mut all = Registry::default();
@@ -128,15 +128,15 @@ pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
     Ok(format.of(text))
 }
 
-/// A worker's counters. What it knows of itself goes before what is known of its streams by the same name: the most that
-/// it held at a time, not the most that one of them held.
+/// Returns a worker's counters. A worker's own gauge replaces the counter of the same name of its
+/// streams: the maximum over the whole worker, not that of a single stream.
 fn of_worker(worker: &WorkerStats) -> Counters {
     let own = |name: &String| worker.gauges.contains_key(name);
     let counters = worker.counters.iter().filter(|(name, _)| !own(name));
     counters.map(|(name, value)| (name.clone(), *value)).collect()
 }
 
-/// As they are while they are few; the last ones by name together when there are more than [`MOST`].
+/// Returns the first [`MOST`] entries by name; the others are summed.
 fn bounded(of: &BTreeMap<String, Counters>) -> BTreeMap<String, Counters> {
     let mut shown: BTreeMap<String, Counters> =
         of.iter().take(MOST).map(|(name, counters)| (name.clone(), counters.clone())).collect();
@@ -150,7 +150,7 @@ fn bounded(of: &BTreeMap<String, Counters>) -> BTreeMap<String, Counters> {
     shown
 }
 
-/// One family per name, labelled with whose value it is.
+/// Registers one family per name, labelled with the owner of each value.
 fn register_each(
     registry: &mut Registry,
     owner: &'static str,
@@ -172,7 +172,7 @@ fn register_each(
     }
 }
 
-/// One metric with its values, by what it is and counts.
+/// Registers one metric with its values, by kind and unit.
 fn register(registry: &mut Registry, prefix: &str, meaning: &Meaning, values: &[(Labels, u64)]) {
     match (meaning.grows, meaning.unit) {
         (true, Unit::Nanoseconds) => {
@@ -186,7 +186,7 @@ fn register(registry: &mut Registry, prefix: &str, meaning: &Meaning, values: &[
     }
 }
 
-/// A metric that gets its value once.
+/// A metric that is set once.
 trait Value: Metric + Clone + Default {
     fn take(&self, value: u64);
 }

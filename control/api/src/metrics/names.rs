@@ -1,21 +1,21 @@
-//! Names of metrics by the conventions of Prometheus: base units as suffixes, no unit twice.
+//! Names of metrics by the conventions of Prometheus: base units as suffixes, each unit once.
 
 use base::metric::{Descriptor, Kind, Unit};
 use prometheus_client::registry::Unit as Suffix;
 
-/// What a value is, from its descriptor or, where it has none, from its name.
+/// Meaning of a value, from its descriptor or else from its name.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Meaning {
-    /// Without the unit; the encoder adds it, and `_total` to counters.
+    /// Name without the unit; the encoder adds it, and `_total` to counters.
     pub(super) name: String,
     pub(super) unit: Unit,
-    /// It only grows.
+    /// True if the value never decreases.
     pub(super) grows: bool,
     pub(super) help: String,
 }
 
 impl Meaning {
-    /// Of `name`, a value of `owner`.
+    /// Returns the meaning of `name`, a value of `owner`.
     pub(super) fn of(owner: &str, name: &str, described: &[&Descriptor], grows: bool) -> Meaning {
         let known = described.iter().find(|counter| counter.name == name);
         let (unit, rises, help) = match known {
@@ -43,12 +43,13 @@ impl Meaning {
     }
 }
 
-/// The name without its unit; what is not a letter or digit becomes `_`. A total of ours is not the suffix of counters.
+/// Returns the name without its unit, with `_` for other characters than letters and digits. The
+/// word `total` becomes `all`, because counters have that suffix.
 fn base_name(name: &str) -> String {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric());
     let kept = words.filter(|word| !matches!(*word, "bytes" | "nanoseconds" | ""));
     let kept: Vec<&str> = kept.map(|word| if word == "total" { "all" } else { word }).collect();
-    // A letter alone would be read as a unit: days.
+    // A single letter would be read as a unit: days.
     if kept.is_empty() { name.to_owned() } else { kept.join("_").replace("d_sack", "dsack") }
 }
 

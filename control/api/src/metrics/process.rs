@@ -5,7 +5,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use std::sync::atomic::AtomicU64;
 
-/// Adds them; what /proc does not tell is left out.
+/// Registers the metrics; values that /proc lacks are left out.
 pub(super) fn register(registry: &mut Registry) {
     let Ok(process) = procfs::process::Process::myself() else { return };
     let Ok(stat) = process.stat() else { return };

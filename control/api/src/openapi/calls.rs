@@ -1,4 +1,4 @@
-//! What the calls are for, what they answer, and how they can fail, besides what their signatures tell.
+//! Descriptions, answers and errors of the calls, as far as their signatures do not show them.
 
 use schemars::{JsonSchema, SchemaGenerator};
 
@@ -6,21 +6,22 @@ use crate::ErrorKind::{self, *};
 use crate::inputs::Make;
 use crate::*;
 
-/// What is answered.
+/// The content of an answer.
 #[derive(Clone, Copy)]
 pub(super) enum Content {
     /// JSON.
     Json(Make),
-    /// JSON, or with `follow=true` one object per line, for ever.
+    /// JSON, or with `follow=true` one object per line without end.
     Lines(Make, Make),
     /// Text or bytes of one of these types.
     Raw(&'static [&'static str]),
 }
 
-/// An operation that takes something from an answer: its identifier, its parameter, and the member.
+/// A link to an operation that uses a member of the answer: its identifier, its parameter, and the
+/// member.
 pub(super) type Link = (&'static str, &'static str, &'static str);
 
-/// A call in words.
+/// The description of a call.
 pub(super) struct Words {
     pub(super) method: &'static str,
     pub(super) path: &'static str,
@@ -28,7 +29,7 @@ pub(super) struct Words {
     pub(super) summary: &'static str,
     pub(super) status: u16,
     pub(super) content: Content,
-    /// Refusals besides those that any call of its kind has.
+    /// Refusals in addition to those of any call of its kind.
     pub(super) refusals: &'static [ErrorKind],
     pub(super) links: &'static [Link],
 }
@@ -82,10 +83,10 @@ const STREAM_LINKS: &[Link] =
 const JOB_LINKS: &[Link] = &[("getJob", "id", "/id"), ("cancelJob", "id", "/id")];
 const PUT_LINKS: &[Link] =
     &[("getJob", "id", "/id"), ("cancelJob", "id", "/id"), ("sendInput", "id", "/id")];
-/// What becomes of a connection to a peer.
+/// Errors of a connection to a peer.
 const PEER: &[ErrorKind] = &[NotFound, Conflict, PeerRefused, Timeout];
 
-/// All of them, in the order of the table of calls.
+/// Returns all descriptions in the order of the table of calls.
 pub(super) fn all() -> Vec<Words> {
     let mut all = state();
     all.extend(objects());

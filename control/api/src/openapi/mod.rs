@@ -1,5 +1,6 @@
-//! The OpenAPI description of the API, made from the one table of calls: roles from there, parameters and bodies from the handlers'
-//! signatures, objects from the types that are serialised. What only words can tell is in `calls`.
+//! The OpenAPI description of the API, generated from the table of calls. Roles come from the
+//! table, parameters and bodies from the handlers' signatures, objects from the serialised types.
+//! The module `calls` adds the texts.
 
 mod calls;
 #[cfg(test)]
@@ -17,10 +18,10 @@ use super::inputs::Inputs;
 use super::routes::{Call, calls as table};
 use calls::{Content, Words};
 
-/// Where the schemas are that have names.
+/// Path of the named schemas.
 const SCHEMAS: &str = "/components/schemas";
 
-/// The description, OpenAPI 3.1.
+/// Returns the description, OpenAPI 3.1.
 pub fn openapi() -> Value {
     let mut requests = generator(Contract::Deserialize);
     let mut answers = generator(Contract::Serialize);
@@ -113,7 +114,7 @@ fn path_parameter(path: &str, schema: Schema) -> Value {
     json!({"name": name, "in": "path", "required": true, "schema": schema})
 }
 
-/// A query has no null: an absent parameter is left out.
+/// Returns the parameters of a query. A query has no null: an absent parameter is left out.
 fn query_parameters(query: Schema) -> Vec<Value> {
     let query = query.to_value();
     let required = query["required"].as_array().cloned().unwrap_or_default();
@@ -183,7 +184,7 @@ fn responses(call: &Call, words: &Words, answers: &mut SchemaGenerator, error: &
     Value::Object(responses)
 }
 
-/// How a call can be refused, by status.
+/// Returns the errors of a call, by status.
 fn refusals(call: &Call, words: &Words) -> Vec<ErrorKind> {
     use ErrorKind::{BadRequest, Forbidden, Internal, NotFound, TooLarge, Unavailable};
     let Inputs { path, query, body, bytes } = call.inputs;
@@ -198,7 +199,8 @@ fn refusals(call: &Call, words: &Words) -> Vec<ErrorKind> {
     kinds
 }
 
-/// What the generator leaves out of numbers, and what is Rust's in texts.
+/// Adds the maxima of unsigned integers, which the generator leaves out, and removes the brackets
+/// of Rust's links from texts.
 fn tidy(value: &mut Value) {
     match value {
         Value::Object(members) => {

@@ -16,7 +16,7 @@ fn operations() -> Vec<(String, String, Value)> {
     each.collect()
 }
 
-/// The schema of an answer or of a body, whole.
+/// Returns a validator of the complete schema of an answer or body.
 fn validator(schema: &Value) -> jsonschema::Validator {
     let mut schema = schema.clone();
     schema["components"] = openapi()["components"].clone();
@@ -76,7 +76,7 @@ fn answers_follow_it() {
     let fake = Fake::start();
     let mut seen = BTreeSet::new();
     for (method, path, operation) in operations() {
-        // It has no end.
+        // The answer is endless.
         if path.ends_with("/capture") {
             continue;
         }
@@ -102,7 +102,7 @@ fn answers_follow_it() {
     assert!(seen.contains(&200) && seen.contains(&400), "{seen:?}");
 }
 
-/// What a pattern takes is what the program parses.
+/// A pattern matches if and only if the program parses the text.
 #[test]
 fn patterns_are_those_of_the_parsers() {
     let spec = json!({"$ref": "#/components/schemas/ConnectSpec"});
@@ -144,7 +144,7 @@ fn patterns_are_those_of_the_parsers() {
     }
 }
 
-/// Unknown members and values out of range are refused by the description as by the program.
+/// The description and the program both refuse unknown members and values out of range.
 #[test]
 fn bodies_that_are_refused_do_not_follow_it() {
     let validator = validator(&json!({"$ref": "#/components/schemas/PingSpec"}));
@@ -164,7 +164,7 @@ fn bodies_that_are_refused_do_not_follow_it() {
     }
 }
 
-/// A method that a path does not have is refused with those that it has.
+/// The refusal of a method lists the methods of the path.
 #[test]
 fn methods_that_are_not_there_are_refused_with_those_that_are() {
     let fake = Fake::start();

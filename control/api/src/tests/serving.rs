@@ -59,7 +59,7 @@ impl Bounded {
         Bounded { address, tally, waiting, closing, thread: Some(thread) }
     }
 
-    /// A connection on which this has been sent.
+    /// Returns a connection on which `text` was sent.
     fn send(&self, text: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -91,7 +91,7 @@ fn get_line(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n")
 }
 
-/// Reads until the server closes; a reset is an end, too.
+/// Reads until the server closes or resets the connection.
 fn rest(mut stream: TcpStream) -> String {
     let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
     loop {

@@ -1,4 +1,5 @@
-//! A file by the directory that it lies in: made, replaced and removed there, whatever becomes of the directory's path.
+//! A file, addressed by its open parent directory: created, replaced and removed there, even if the
+//! directory is renamed.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,7 +16,7 @@ use rustix::io::Errno;
 /// Names that are tried for a temporary file.
 const TRIES: u32 = 100;
 
-/// Bits that open(2) gives: not set-user-ID and the like, which the sandbox refuses.
+/// Mode bits that open(2) can set: without set-user-ID and the like, which the sandbox refuses.
 const PERMISSIONS: Mode = Mode::RWXU.union(Mode::RWXG).union(Mode::RWXO);
 
 /// The directory, open, and the file's name in it.
@@ -28,13 +29,13 @@ pub struct Parent {
 /// Why a file is not written.
 #[derive(Debug, thiserror::Error)]
 pub enum NotWritten {
-    /// It is there, and is not to be replaced.
+    /// The file exists and must not be replaced.
     #[error("is there already")]
     IsThere,
-    /// What is there is no ordinary file.
+    /// The existing name is not an ordinary file.
     #[error("is no ordinary file: name another")]
     NotAFile,
-    /// Its mode cannot be given to the new file.
+    /// The umask or the sandbox denies the existing mode for the new file.
     #[error(
         "has mode {mode:04o}, which the umask and the sandbox do not let ddpd give to a new file: remove it first"
     )]
@@ -42,7 +43,7 @@ pub enum NotWritten {
         /// Permission bits.
         mode: u32,
     },
-    /// A call failed.
+    /// A system call failed.
     #[error("cannot be written: {0}")]
     Failed(#[from] io::Error),
 }
@@ -58,10 +59,11 @@ impl Parent {
         Parent { directory, name }
     }
 
-    /// That of a file which the operator named on the command line: where its links lead to.
+    /// Opens the directory of a file that the operator named on the command line, after resolving
+    /// its links.
     ///
     /// # Errors
-    /// Its directory cannot be opened.
+    /// The directory cannot be opened.
     pub fn of(path: &Path) -> io::Result<Parent> {
         let path = match std::fs::canonicalize(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => std::path::absolute(path)?,
@@ -74,10 +76,10 @@ impl Parent {
         Ok(Parent { directory: openat(CWD, directory, flags, Mode::empty())?, name: name.into() })
     }
 
-    /// Whether something has the name.
+    /// Returns true if the name exists.
     ///
     /// # Errors
-    /// It cannot be examined.
+    /// The name cannot be examined.
     pub fn is_there(&self) -> io::Result<bool> {
         Ok(self.stat()?.is_some())
     }
@@ -95,8 +97,8 @@ impl Parent {
         }
     }
 
-    /// Writes the file whole or not at all: its name is given to bytes that are on the disk already. A new one is for
-    /// its owner alone; a replaced one keeps its mode.
+    /// Writes the file whole or not at all: the bytes are on the disk before they get the name. A
+    /// new file has mode 0600; a replaced one keeps its mode.
     ///
     /// # Errors
     /// Nothing is written.
@@ -111,7 +113,7 @@ impl Parent {
         let written = fill(&mut file, bytes, mode);
         let written = written.and_then(|()| self.give_name(&temporary, overwrite));
         if written.is_err() {
-            // The first error is the one to tell.
+            // The first error is the one to report.
             let _ = unlinkat(&self.directory, &temporary, AtFlags::empty());
         }
         written?;
@@ -126,7 +128,7 @@ impl Parent {
         }
     }
 
-    /// With the mode, as far as the umask leaves it.
+    /// Creates a temporary file with the mode, as far as the umask permits.
     fn temporary(&self, mode: Mode) -> io::Result<(File, String)> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let process = std::process::id();

@@ -122,7 +122,8 @@ fn an_empty_list_admits_nothing() {
     assert!(refused.to_string().ends_with("files.paths is empty"), "{refused}");
 }
 
-/// Without the key, with these files in the configuration. Not below the directory that stands for /var/lib/ddpd here.
+/// Returns the default directories with these configured files, outside of the tests' replacement
+/// of /var/lib/ddpd.
 fn by_default(named: &[&Path]) -> Directories {
     Directories::by_default(named.iter().copied())
 }
@@ -147,7 +148,7 @@ fn without_the_key_the_directories_of_named_files_are_open_and_no_others() {
     symlink(tree.path("out/secret"), tree.path("in/link")).unwrap();
     let linked = by_default(&[&tree.path("in/link")]);
     assert!(linked.open(&tree.path("in/link"), Use::ReadWrite).is_err());
-    // What the operator writes may go up.
+    // Paths of the operator may contain `..`.
     let up = tree.path("in/../out/made");
     by_default(&[&up]).open(&up, Use::Append).unwrap();
     assert!(tree.path("out/made").exists());
@@ -166,7 +167,7 @@ fn a_file_of_dev_or_of_the_root_opens_itself_alone() {
         let refused = files.open(Path::new(path), usage).unwrap_err();
         assert!(matches!(refused, Refused::Outside(_)), "{path}: {refused}");
     }
-    // A region's bytes are of no use in it.
+    // A device cannot hold a region.
     let refused = files.open(full, Use::ReadWrite).unwrap_err();
     assert_eq!(refused, Refused::Failed("/dev/full is not an ordinary file".into()));
 }

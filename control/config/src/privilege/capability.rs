@@ -1,6 +1,6 @@
-//! Linux's capabilities (capabilities(7)): those that an appliance may have a use for, and sets of any.
+//! Linux capabilities (capabilities(7)): names of those that an appliance may use, and sets of any.
 
-/// One capability.
+/// A capability, by its number in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Capability {
@@ -34,7 +34,7 @@ impl Capability {
         Capability::Bpf,
     ];
 
-    /// `CAP_NET_RAW`, as systemd and the manual pages write it.
+    /// Returns the name as in `CAP_NET_RAW`, the form of systemd and the manual pages.
     pub fn name(self) -> &'static str {
         match self {
             Capability::Chown => "CAP_CHOWN",
@@ -53,22 +53,23 @@ impl Capability {
     }
 }
 
-/// A set, bit by bit as the kernel has it.
+/// A set of capabilities, one bit each as in the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities(pub u64);
 
 impl Capabilities {
-    /// True if the set has the capability.
+    /// Returns true if the set has the capability.
     pub fn has(self, capability: Capability) -> bool {
         self.0 & capability.bit() != 0
     }
 
-    /// The set with one capability more.
+    /// Returns the set with one more capability.
     pub fn with(self, capability: Capability) -> Capabilities {
         Capabilities(self.0 | capability.bit())
     }
 
-    /// Names, in the order of their numbers; those without a name here by number.
+    /// Returns the names, in the order of their numbers; a capability without a name here by its
+    /// number.
     pub fn names(self) -> Vec<String> {
         let name = |number: u32| {
             let known = Capability::ALL.into_iter().find(|&known| known as u32 == number);
@@ -77,7 +78,7 @@ impl Capabilities {
         (0..u64::BITS).filter(|number| self.0 >> number & 1 == 1).map(name).collect()
     }
 
-    /// Those that have a name here, in the order of their numbers.
+    /// Returns the capabilities of the set that have a name here, in the order of their numbers.
     pub fn known(self) -> impl Iterator<Item = Capability> {
         Capability::ALL.into_iter().filter(move |&known| self.has(known))
     }

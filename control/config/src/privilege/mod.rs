@@ -1,6 +1,7 @@
-//! Which privileges ports and the process need, and which the process has.
+//! Privileges required by ports and by the process, and those that the process has.
 //!
-//! `ddpd check`, `ddpd doctor` and the sandbox ask here, so that they agree. Nothing here changes anything.
+//! `ddpd check`, `ddpd doctor` and the sandbox use the same functions, so that they agree. Nothing
+//! here changes anything.
 
 mod capability;
 mod needs;

@@ -1,4 +1,4 @@
-//! What each kind of port needs, and what the process itself needs for its configuration.
+//! Requirements of each kind of port, and of the process for its configuration.
 
 use std::path::Path;
 
@@ -7,16 +7,17 @@ use port_kind::PortKind;
 use super::{Capabilities, Capability};
 use crate::Config;
 
-/// One capability that something needs.
+/// A required capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
     /// The capability.
     pub capability: Capability,
-    /// Another one that does as well.
+    /// A capability that replaces it.
     pub instead: Option<Capability>,
-    /// It does not start without it. Else it starts, but [`Need::why`] tells what is missed.
+    /// True if the port or process does not start without it. Otherwise it starts without the
+    /// function in [`Need::why`].
     pub required: bool,
-    /// What it is for.
+    /// Purpose of the capability.
     pub why: &'static str,
 }
 
@@ -29,7 +30,7 @@ impl Need {
         Need { capability, instead: None, required: false, why }
     }
 
-    /// True if a process with these capabilities has it, or the alternative.
+    /// Returns true if the set contains the capability or its alternative.
     pub fn is_met(&self, by: Capabilities) -> bool {
         by.has(self.capability) || self.instead.is_some_and(|instead| by.has(instead))
     }
@@ -74,7 +75,7 @@ const NO_IOMMU: &[Need] = &[
     Need::required(Capability::SysAdmin, "physical addresses of memory, from /proc/self/pagemap"),
 ];
 
-/// What a port of this kind needs on the machine whose `/sys` is below `root`.
+/// Returns the needs of this kind of port on the machine whose `/sys` is below `root`.
 pub fn needs(root: &Path, kind: &PortKind) -> &'static [Need] {
     match kind {
         PortKind::AfPacket { .. } => AF_PACKET,
@@ -105,7 +106,8 @@ fn pci(root: &Path, address: &str) -> &'static [Need] {
     }
 }
 
-/// What the process needs whatever its ports are; `limit` is what it may lock.
+/// Returns the needs of the process that do not depend on its ports. `limit`: most locked memory,
+/// bytes.
 pub fn of_process(config: &Config, limit: Option<u64>) -> Vec<Need> {
     let mut needs = Vec::new();
     if config.management.access.socket_group.is_some() {

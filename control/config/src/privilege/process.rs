@@ -1,11 +1,11 @@
-//! What a process has, read from the text of `/proc/PID/status` and `/proc/PID/limits`.
+//! Privileges of a process, read from the text of `/proc/PID/status` and `/proc/PID/limits`.
 
 use super::Capabilities;
 
-/// The capabilities in effect, of the text of `/proc/self/status`.
+/// Returns the effective capabilities from the text of `/proc/self/status`.
 ///
 /// # Errors
-/// A sentence: the text does not have them.
+/// A sentence: the text lacks them.
 pub fn effective(status: &str) -> Result<Capabilities, String> {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let hex = line.ok_or("/proc/self/status has no CapEff")?.trim();
@@ -15,25 +15,25 @@ pub fn effective(status: &str) -> Result<Capabilities, String> {
     })
 }
 
-/// Bytes that may be locked at most (the soft limit), of the text of `/proc/self/limits`; `None` for no limit.
+/// Returns the soft limit of locked memory in bytes, from the text of `/proc/self/limits`; `None` for no limit.
 ///
 /// # Errors
-/// A sentence: the text does not have it.
+/// A sentence: the text lacks it.
 pub fn locked_memory(limits: &str) -> Result<Option<u64>, String> {
     limit(limits, "Max locked memory", 0)
         .ok_or_else(|| "/proc/self/limits has no number for locked memory".into())
 }
 
-/// The hard limit of open files, of the text of `/proc/self/limits`; `None` for no limit.
+/// Returns the hard limit of open files from the text of `/proc/self/limits`; `None` for no limit.
 ///
 /// # Errors
-/// A sentence: the text does not have it.
+/// A sentence: the text lacks it.
 pub fn open_files(limits: &str) -> Result<Option<u64>, String> {
     limit(limits, "Max open files", 1)
         .ok_or_else(|| "/proc/self/limits has no number for open files".into())
 }
 
-/// A column of a limit: 0 for the soft one, 1 for the hard one. `Some(None)` for no limit.
+/// Returns a column of a limit: 0 for the soft one, 1 for the hard one. `Some(None)` for no limit.
 fn limit(limits: &str, name: &str, column: usize) -> Option<Option<u64>> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     match line.split_whitespace().nth(column)? {

@@ -1,4 +1,4 @@
-//! Snippets that are wrong, and the one sentence for each: file, line, key, remedy.
+//! Invalid snippets, and the error of each: file, line, key, remedy.
 
 mod ports;
 
@@ -7,7 +7,7 @@ use std::path::Path;
 use super::super::*;
 use super::{MINIMAL, parse, with};
 
-/// `text` gives exactly these lines.
+/// Asserts that `text` reports exactly these lines.
 #[track_caller]
 fn gives(text: &str, expected: &[&str]) {
     match parse(text) {
@@ -16,7 +16,7 @@ fn gives(text: &str, expected: &[&str]) {
     }
 }
 
-/// Each snippet, alone in a file that is right otherwise, gives this one line.
+/// Asserts that each snippet, alone in an otherwise valid file, reports this line only.
 #[track_caller]
 fn each(cases: &[(&str, &str)]) {
     for (snippet, expected) in cases {
@@ -24,7 +24,7 @@ fn each(cases: &[(&str, &str)]) {
     }
 }
 
-/// The same with the snippet as keys of the file's port.
+/// Asserts the same of each snippet as keys of the file's port.
 #[track_caller]
 fn each_port(cases: &[(&str, &str)]) {
     for (snippet, expected) in cases {
@@ -442,7 +442,7 @@ fn the_advertisement_must_fit_the_private_data() {
          list fewer regions or give them shorter names, or raise it",
         ],
     );
-    // Only revision 1 promises room for private data.
+    // Only revision 1 guarantees room for private data.
     assert!(parse(&text(8, "revisions = [0]")).is_ok());
 }
 

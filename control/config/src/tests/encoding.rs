@@ -53,7 +53,7 @@ fn a_byte_order_mark_of_utf_8_and_carriage_returns_change_nothing() {
     for text in [format!("\u{feff}{MINIMAL}"), MINIMAL.replace('\n', "\r\n")] {
         std::fs::write(&file, &text).unwrap();
         assert_eq!(Document::read(&file).unwrap().config, plain);
-        // Errors have the same lines, and the API's text may begin so, too.
+        // Errors are reported as before, and the text of the API may also have this form.
         let wrong = format!("{text}\nnone = 1\n");
         let errors = parse(&wrong).unwrap_err();
         assert!(errors.contains("none"), "{errors}");

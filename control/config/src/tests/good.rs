@@ -1,4 +1,4 @@
-//! What files mean.
+//! Valid files and the values that they read as.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -222,7 +222,7 @@ fn defaults() {
     let on_bad_crc = OnBadCrc::Error;
     assert_eq!(config.mpa, MpaReceiveSection { max_fpdu: 65536, on_bad_crc, bad_crc_tries: 5 });
     assert!(config.limits.held_per_stream >= u64::from(config.tcp.receive_window));
-    // What sim's tests of windows begin with.
+    // The initial windows in sim's tests.
     let (tcp, sctp) = (&config.tcp, &config.sctp);
     assert_eq!((tcp.receive_window, sctp.receive_window), (4 << 20, 4 << 20));
     assert_eq!((tcp.receive_window_limit, sctp.receive_window_limit), (128 << 20, 128 << 20));
@@ -234,7 +234,8 @@ fn defaults() {
     assert_eq!(config.limits.streams_per_peer, None);
 }
 
-// A virtual machine gets large packets unless the key says otherwise; a device is used only if the key asks for it.
+// Segmentation offload is on by default for a virtual machine; on a device only if the key requests
+// it.
 #[test]
 fn who_cuts_segments_depends_on_the_kind() {
     let ring = "kind = \"ring\"\nlink = \"l\"";
@@ -255,7 +256,7 @@ fn who_cuts_segments_depends_on_the_kind() {
     assert!(error.contains("segmentation") && error.contains("only the kinds"), "{error}");
 }
 
-// A window that is larger than the default limit is a limit itself.
+// A window above the default limit raises the limit to its own size.
 #[test]
 fn a_large_receive_window_raises_its_limit() {
     let text = with("[tcp]\nreceive_window = \"256 MiB\"\n[sctp]\nreceive_window = \"512 MiB\"");

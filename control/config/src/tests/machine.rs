@@ -1,4 +1,4 @@
-//! What a machine lacks, with a made-up machine in a directory.
+//! Checks of the machine, with a made-up machine in a directory.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ impl Machine {
         fs::write(path, content).unwrap();
     }
 
-    /// What is found for a file with these sections, without the file's name.
+    /// Returns the findings for a file with these sections, without the file's name.
     fn finds(&self, sections: &str) -> Vec<String> {
         let socket = self.root().join("api.sock");
         let text = format!(

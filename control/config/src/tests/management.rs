@@ -10,7 +10,7 @@ fn of(sections: &str) -> ManagementSection {
     document.config.management
 }
 
-/// The error of a file with these sections, without the file's name and line.
+/// Returns the error of a file with these sections, without the file's name and line.
 fn error(sections: &str) -> String {
     let error = parse(&format!("{MINIMAL}\n{sections}")).unwrap_err();
     error.split_once(": ").unwrap().1.to_owned()

@@ -1,4 +1,4 @@
-//! `ulp = "rdmap"` and what belongs to it.
+//! `ulp = "rdmap"` and the keys of RDMAP.
 
 use tcp_lite::mpa::Peer;
 

@@ -1,4 +1,4 @@
-//! The descriptors of keys are those that are read, and the files made of them are up to date.
+//! The descriptors match the keys that are read, and the files generated from them are up to date.
 
 use std::path::Path;
 
@@ -85,7 +85,7 @@ fn shown_defaults_are_what_an_empty_section_has() {
     }
 }
 
-/// `docs/ddpd.schema.json` and `docs/ddpd.reference.toml` are what the descriptors give.
+/// `docs/ddpd.schema.json` and `docs/ddpd.reference.toml` equal the generated files.
 #[test]
 fn the_files_made_of_the_descriptors_are_up_to_date() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");

@@ -1,4 +1,5 @@
-//! The JSON Schema of the configuration: it is one, files that are right follow it, and it refuses what it can refuse.
+//! The JSON Schema of the configuration is valid, accepts valid files, and refuses the errors that
+//! a schema can express.
 
 use std::path::Path;
 
@@ -45,7 +46,8 @@ fn the_files_in_configs_follow_it() {
     }
 }
 
-/// Its keys are comments: each with a default is taken for its own, as in its section.
+/// The reference has its keys as comments: each key with a default is validated alone, in its
+/// section.
 #[test]
 fn the_defaults_of_the_reference_follow_it() {
     let validator = validator();
@@ -79,7 +81,7 @@ fn the_defaults_of_the_reference_follow_it() {
     assert!(checked > 90, "only {checked} defaults were found");
 }
 
-/// What the program refuses is refused by the schema, as far as one key alone is wrong.
+/// The schema refuses the same errors as the program, if they concern one key alone.
 #[test]
 fn wrong_keys_types_words_and_ranges_are_refused_by_both() {
     let validator = validator();
@@ -127,7 +129,7 @@ fn wrong_keys_types_words_and_ranges_are_refused_by_both() {
     }
 }
 
-/// Each required key is one without which the program refuses the section.
+/// The program refuses a section without any one of its required keys.
 #[test]
 fn required_keys_are_those_that_the_program_wants() {
     let text = format!(
@@ -143,7 +145,7 @@ fn required_keys_are_those_that_the_program_wants() {
     for section in places {
         let mut file = whole.clone();
         let mut names: Vec<String> = table_at(&mut file, section).keys().cloned().collect();
-        // With all of its keys it is right; each is taken out by itself.
+        // The section with all of its keys is valid; each key is removed in turn.
         names.retain(|name| !matches!(name.as_str(), "routes" | "queue" | "region" | "listener"));
         for name in names {
             let mut file = whole.clone();

@@ -1,4 +1,4 @@
-//! What is written is read as the same configuration.
+//! A written configuration reads as the same one.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use serde_json::json;
 use super::super::*;
 use super::{MINIMAL, parse};
 
-/// Every key of every section, in files whose keys go together.
+/// Returns files that together contain every key of every section.
 fn rich() -> Vec<String> {
     let listeners = r#"
 name = "rich"
@@ -272,7 +272,7 @@ fn what_is_written_is_read_as_the_same() {
     }
 }
 
-/// No key of the reference is left out: each is written of some file.
+/// Every key of the reference is written for at least one file.
 #[test]
 fn every_key_is_written() {
     let mut written: Vec<(String, &str)> = Vec::new();
@@ -332,10 +332,10 @@ fn an_edited_file_keeps_its_comments_and_says_what_runs() {
         )
     );
     assert_eq!(parse(&edited).unwrap().config, config);
-    // The name of another file would be another name.
+    // In a file of another name, the default name would differ.
     let elsewhere = file_text(&config, Path::new("other.toml"), &text).unwrap();
     assert!(elsewhere.contains("name = \"t\"\n"), "{elsewhere}");
-    // What cannot be edited is written anew.
+    // A text that cannot be edited is generated from scratch.
     let inline = MINIMAL.to_owned() + "tcp = { sack = false }\n";
     let anew = file_text(&config, &file, &inline).unwrap();
     assert_eq!(parse(&anew).unwrap().config, config, "{anew}");

@@ -1,4 +1,4 @@
-//! `[[port]]`: devices, and what happens on a link inside one process.
+//! `[[port]]`: devices, and impairments of a link inside one process.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ pub use port_kind::{ChecksumMode, MemifRole, PortKind, SegmentationMode};
 pub struct PortSection {
     /// Unique name.
     pub name: String,
-    /// What the port is.
+    /// Kind of the port.
     pub kind: PortKind,
     /// Largest IP packet, bytes, 576 to 65,280 and no more than the kind carries.
     pub mtu: u16,
-    /// Who computes checksums.
+    /// Checksum computation: by the device or in software.
     pub checksum: ChecksumMode,
-    /// Who cuts TCP data into segments.
+    /// TCP segmentation: by the device or in software.
     pub segmentation: SegmentationMode,
     /// Hardware address; `None` takes the device's, or a random local one.
     pub mac: Option<[u8; 6]>,
@@ -29,6 +29,6 @@ pub struct PortSection {
     /// Streams of the port are aborted when its link has been down for this long; `None` for never. Zero
     /// for `memif` and `vhost-user`, where a lost link is a peer that has ended.
     pub link_down_timeout: Option<Duration>,
-    /// Impairment of what this port receives; only `ring`.
+    /// Impairment of received frames; only `ring`.
     pub impair: Option<Impairment>,
 }

@@ -7,14 +7,14 @@ use super::{Delivery, QueueSection};
 /// The protocol above DDP on a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ulp {
-    /// Nothing: bare DDP.
+    /// Bare DDP.
     Ddp,
     /// RDMAP (RFC 5040), for verbs programs.
     Rdmap(RdmapSection),
 }
 
 impl Ulp {
-    /// The word that stands for it in the file and in the API.
+    /// Returns the word in the file and in the API.
     pub fn word(&self) -> &'static str {
         match self {
             Ulp::Ddp => "ddp",
@@ -22,7 +22,7 @@ impl Ulp {
         }
     }
 
-    /// What RDMAP adds.
+    /// Returns the parameters of RDMAP, if it is used.
     pub fn rdmap(&self) -> Option<&RdmapSection> {
         match self {
             Ulp::Ddp => None,
@@ -34,19 +34,19 @@ impl Ulp {
 /// RDMAP parameters of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RdmapSection {
-    /// What the listener does for its peers.
+    /// The service for the listener's peers.
     pub service: ServiceKind,
     /// Most Reads and atomics of a peer that await their response at one time, 0 to 1024.
     pub ird: u16,
-    /// The same of ours, 0 to 1024.
+    /// Most own Reads and atomics that await their response at one time, 0 to 1024.
     pub ord: u16,
-    /// The kind of peer.
+    /// Kind of peer.
     pub peer: Peer,
     /// Bytes of the first Write of perftest's write latency test, which names no size.
     pub message_size: u32,
 }
 
-/// What a listener does for its peers.
+/// The service of a listener for its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceKind {
     /// Advertises its regions; peers write, read and do atomics.
@@ -62,7 +62,7 @@ pub enum ServiceKind {
 }
 
 impl ServiceKind {
-    /// All of them with their words.
+    /// All services with their words.
     pub const WORDS: [(&'static str, ServiceKind); 5] = [
         ("region", ServiceKind::Region),
         ("echo", ServiceKind::Echo),
@@ -71,12 +71,13 @@ impl ServiceKind {
         ("perftest", ServiceKind::Perftest),
     ];
 
-    /// The word that stands for it in the file and in the API.
+    /// Returns the word in the file and in the API.
     pub fn word(self) -> &'static str {
         Self::WORDS.iter().find(|(_, kind)| *kind == self).map_or("region", |(word, _)| word)
     }
 
-    /// Each stream has a piece of the listener's one region for itself, which is not advertised.
+    /// Returns true if each stream has a slot of the listener's only region, which is not
+    /// advertised.
     pub fn has_slots(self) -> bool {
         match self {
             ServiceKind::Rping | ServiceKind::Perftest => true,
@@ -84,20 +85,20 @@ impl ServiceKind {
         }
     }
 
-    /// The receive buffers where the file names none.
+    /// Returns the receive buffers if the file names none.
     pub(crate) fn default_queue(self) -> Option<QueueSection> {
         let (buffers, buffer_size) = match self {
             ServiceKind::Region => return None,
             ServiceKind::Echo | ServiceKind::Sink => (64, 64 << 10),
             ServiceKind::Rping => (8, 64),
-            // As many as the clients of ib_send_bw believe the server has.
+            // The number of receive buffers that clients of ib_send_bw assume.
             ServiceKind::Perftest => (512, 64 << 10),
         };
         let deliver_to = self.delivery().unwrap_or(Delivery::Discard);
         Some(QueueSection { qn: 0, buffers, buffer_size, deliver_to })
     }
 
-    /// Where Sends go, unless the file says it.
+    /// Returns the destination of Sends, unless the file sets it.
     pub(crate) fn delivery(self) -> Option<Delivery> {
         match self {
             ServiceKind::Region => None,
@@ -109,5 +110,5 @@ impl ServiceKind {
     }
 }
 
-/// Most Reads either way: each takes a record, and a peer's also a buffer.
+/// Most outstanding Reads in either direction: each takes a record, and a peer's also a buffer.
 pub const MAX_DEPTH: u16 = 1024;

@@ -1,4 +1,4 @@
-//! An MPA connection with its DDP stream, above an ordered stream of bytes. Sans-IO: the owner of the
+//! An MPA connection with its DDP stream, above an ordered byte stream. Sans-IO: the owner of the
 //! socket carries the bytes.
 //!
 //! ```text
@@ -22,7 +22,7 @@ use ddp::advert;
 /// Bytes of untagged messages that a peer may have unfinished.
 const BUFFERS: u64 = 1 << 20;
 
-/// One connection.
+/// One MPA connection, initiator or responder.
 #[derive(Debug)]
 pub(super) struct Channel {
     config: Config,
@@ -47,7 +47,7 @@ struct Operation {
 }
 
 impl Channel {
-    /// The end that speaks first.
+    /// Creates the initiator, which sends the first start-up frame.
     pub(super) fn initiator(options: MpaOptions) -> Result<Self, PrivateDataTooLong> {
         let config = Config {
             initiate: options.revision,
@@ -55,7 +55,8 @@ impl Channel {
             crc: options.crc,
             ..Config::default()
         };
-        // A Start Key carries nothing; else it says that the stream is bare DDP.
+        // The draft's Start Key carries no private data. Otherwise the private data announces bare
+        // DDP.
         let private_data = match options.revision {
             Revision::Draft => Vec::new(),
             _ => advert::encode_for(UlpKind::Ddp, &[]),
@@ -64,7 +65,7 @@ impl Channel {
         Ok(Self::new(config, startup, true))
     }
 
-    /// The end that waits.
+    /// Creates the responder, which waits for the initiator's start-up frame.
     pub(super) fn responder(config: Config) -> Self {
         let startup = Startup::responder(&config);
         Self::new(config, startup, false)
@@ -78,13 +79,13 @@ impl Channel {
             received: 0,
             sent: 0,
             initiator,
-            // In order, only a partial FPDU is ever held.
+            // Bytes arrive in order: only a partial FPDU is ever held.
             budget: HoldBudget::new(0),
         }
     }
 
-    /// Bytes of the start-up that are still to come, in order. Returns how many of `bytes` belong to
-    /// it, and what they brought.
+    /// Handles bytes of the start-up in order. Returns how many of `bytes` belong to it, and its
+    /// progress.
     pub(super) fn start_input(
         &mut self,
         bytes: &[u8],
@@ -94,12 +95,13 @@ impl Channel {
         Ok((used, progress))
     }
 
-    /// Responder: agrees; the reply is the next thing that [`fill`](Self::fill) gives.
+    /// Accepts the request as responder; [`fill`](Self::fill) returns the reply next.
     pub(super) fn accept(&mut self, private_data: &[u8]) -> Result<Params, AcceptError> {
         self.startup.accept(Depths::NONE, private_data)
     }
 
-    /// Both: Full Operation begins, once the start-up is done. `mss`: bytes of a segment.
+    /// Starts Full Operation after the start-up, as initiator or responder. `mss`: bytes of a
+    /// segment.
     pub(super) fn operate(&mut self, id: StreamId, pd: PdId, params: Params, mss: usize) {
         let version = match params.revision {
             // The first draft belongs with DDP's first drafts, whose version is 0.
@@ -117,15 +119,15 @@ impl Channel {
         });
     }
 
-    /// True in Full Operation.
+    /// Returns true in Full Operation.
     pub(super) fn is_operating(&self) -> bool {
         self.operation.is_some()
     }
 
-    /// Bytes of FPDUs, in order.
+    /// Handles bytes of FPDUs, in order.
     ///
     /// # Errors
-    /// The peer broke MPA; nothing is placed any more. What it did wrong in DDP is an event.
+    /// The peer violated MPA; nothing is placed any more. The peer's DDP errors are events.
     pub(super) fn input(
         &mut self,
         bytes: &[u8],
@@ -133,16 +135,16 @@ impl Channel {
     ) -> Result<(), MpaError> {
         let Some(op) = &mut self.operation else { return Ok(()) };
         let cx = Context { stags, buffers: &mut op.buffers };
-        // In order, everything is taken: at least one FPDU can always be held.
+        // Bytes arrive in order and are all accepted: at least one FPDU can always be held.
         op.receiver.span(self.received, bytes, None, &mut op.stream.sink(cx), &mut self.budget);
         self.received += bytes.len() as u64;
         op.receiver.error().map_or(Ok(()), Err)
     }
 
-    /// The peer has closed its direction.
+    /// Handles the peer's close of its direction.
     ///
     /// # Errors
-    /// It did so inside an FPDU.
+    /// The peer closed inside an FPDU.
     pub(super) fn peer_closed(&mut self) -> Result<(), MpaError> {
         let Some(op) = &mut self.operation else { return Ok(()) };
         if let Some(error) = op.receiver.closed(&mut self.budget) {
@@ -152,8 +154,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Replaces `room` by the bytes of the next segment, none when there is nothing to send. They
-    /// count as acknowledged by the next call: the kernel keeps them.
+    /// Replaces `room` by the bytes of the next segment; empty if there is nothing to send. The
+    /// next call counts them as acknowledged: the kernel keeps them.
     pub(super) fn fill(&mut self, room: &mut Vec<u8>, mss: usize) {
         room.clear();
         let startup = self.startup.output();
@@ -190,27 +192,27 @@ impl Channel {
         }
     }
 
-    /// The next event of the DDP stream.
+    /// Returns the next event of the DDP stream.
     pub(super) fn poll_event(&mut self) -> Option<Event> {
         self.operation.as_mut()?.stream.poll_event()
     }
 
-    /// True when an FPDU may be sent.
+    /// Returns true if an FPDU may be sent.
     pub(super) fn may_send(&self) -> bool {
         self.operation.as_ref().is_some_and(|op| may_send(self.initiator, op))
     }
 
-    /// Messages that the kernel does not have whole.
+    /// Returns the number of messages that are not completely passed to the kernel.
     pub(super) fn outstanding(&self) -> usize {
         self.operation.as_ref().map_or(0, |op| op.stream.outstanding())
     }
 
-    /// True while something posted was not yet filled into a segment.
+    /// Returns true if posted data has not been filled into a segment yet.
     pub(super) fn has_unsent(&self) -> bool {
         self.operation.as_ref().is_some_and(|op| op.sender.has_data(&op.stream))
     }
 
-    /// What was agreed on.
+    /// Returns the negotiated parameters.
     pub(super) fn parameters(&self, mss: usize) -> Option<Parameters> {
         let op = self.operation.as_ref()?;
         let Params { revision, markers_tx, markers_rx, crc, .. } = op.params;
@@ -225,32 +227,33 @@ impl Channel {
         })
     }
 
-    /// FPDUs sent.
+    /// Returns the number of FPDUs sent.
     pub(super) fn fpdus_sent(&self) -> u64 {
         self.operation.as_ref().map_or(0, |op| op.sender.stats().fpdus)
     }
 
-    /// Payload bytes placed.
+    /// Returns the number of payload bytes placed.
     pub(super) fn placed(&self) -> u64 {
         let stats = self.operation.as_ref().map(|op| op.receiver.stats());
         stats.map_or(0, |s| s.placed_in_order + s.placed_out_of_order)
     }
 
-    /// Bytes given to TCP.
+    /// Returns the number of bytes passed to TCP.
     pub(super) fn stream_bytes(&self) -> u64 {
         self.sent
     }
 }
 
-/// RFC 5044 §7.1.2 (4): the responder waits for the first FPDU.
+/// Returns true if an FPDU may be sent. RFC 5044 §7.1.2 (4): the responder waits for the first
+/// FPDU.
 fn may_send(initiator: bool, op: &Operation) -> bool {
     initiator || op.receiver.stats().fpdus > 0
 }
 
-/// Room for the smallest FPDU, whatever segment size the kernel reports.
+/// Least bytes of a segment: room for the smallest FPDU, regardless of the kernel's segment size.
 const MIN_ROOM: usize = 256;
 
-/// What the last message says about an error of DDP.
+/// Returns the last message that reports a DDP error.
 pub(super) fn last_message(error: &DdpError) -> LastMessage {
     LastMessage::from(error)
 }

@@ -1,12 +1,12 @@
-//! The time of a whole transfer.
+//! The time limit of a whole transfer.
 
 use std::time::{Duration, Instant};
 
-/// A bound on all of a transfer.
+/// A deadline for a whole transfer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
     /// The time, for messages.
     pub(super) within: Duration,
-    /// Its end.
+    /// The deadline.
     pub(super) at: Instant,
 }

@@ -1,5 +1,5 @@
-//! A peer over kernel sockets that offers one region: it accepts connections one after the other or
-//! together, places what they write, and reports it.
+//! A peer over kernel sockets that offers one region. It accepts connections one after the other or
+//! concurrently, places their writes and reports them.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -18,7 +18,7 @@ use ddp::advert::{self, Advertised};
 
 /// Connections at a time; more wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 64;
-/// Longest time between two looks at the stop flag.
+/// Longest interval between two checks of the stop flag.
 const TICK: Duration = Duration::from_millis(100);
 /// Bytes read at once.
 const READ: usize = 256 * 1024;
@@ -28,7 +28,7 @@ const TURNS: usize = 16;
 /// The region that a listener offers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RegionSpec {
-    /// Its name in the advertisement.
+    /// Name of the region in the advertisement.
     pub name: String,
     /// Bytes.
     pub len: u64,
@@ -40,32 +40,32 @@ pub struct RegionSpec {
     pub file: Option<PathBuf>,
 }
 
-/// What to listen for.
+/// Configuration of a listener.
 #[derive(Clone, Debug)]
 pub struct ListenConfig {
-    /// Where; port 0 lets the kernel choose.
+    /// Local address; port 0 lets the kernel choose.
     pub address: SocketAddr,
     /// Revisions, markers, CRC and the start-up's time-out.
     pub mpa: Config,
-    /// What is offered.
+    /// The offered region.
     pub region: RegionSpec,
-    /// Silence after which a connection is given up.
+    /// Silence after which a connection is closed.
     pub idle_timeout: Duration,
     /// End after this many connections; `None`: when stopped.
     pub connections: Option<usize>,
 }
 
-/// What happens at a listener.
+/// An event of a listener.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ServeEvent {
-    /// A connection is in Full Operation.
+    /// A connection entered Full Operation.
     Connected {
         /// The peer.
         peer: SocketAddr,
-        /// What was agreed on.
+        /// The negotiated parameters.
         parameters: Parameters,
     },
-    /// A tagged message is whole and in its place.
+    /// A tagged message is placed completely.
     Delivered {
         /// The peer.
         peer: SocketAddr,
@@ -76,18 +76,18 @@ pub enum ServeEvent {
         /// Bytes.
         len: u64,
     },
-    /// A connection is over.
+    /// A connection ended.
     Closed {
         /// The peer.
         peer: SocketAddr,
         /// Payload bytes placed.
         placed: u64,
-        /// How it ended.
+        /// The outcome of the connection.
         outcome: Outcome,
     },
 }
 
-/// How a connection ended.
+/// The outcome of a connection.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Outcome {
     /// The peer closed in order and everything was whole.
@@ -106,12 +106,12 @@ pub enum Outcome {
     Idle,
 }
 
-/// What a listener did.
+/// Totals of a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Served {
     /// Connections accepted by TCP.
     pub connections: u64,
-    /// Of these, those that ended in order.
+    /// Connections of these that ended in order.
     pub complete: u64,
     /// Payload bytes placed.
     pub bytes: u64,
@@ -178,17 +178,17 @@ impl Listener {
         Ok(Listener { socket, address, config, memory, stag, stags, advert })
     }
 
-    /// Where it listens.
+    /// Returns the local address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The region's STag.
+    /// Returns the region's STag.
     pub fn stag(&self) -> u32 {
         self.stag.0
     }
 
-    /// The region's bytes.
+    /// Returns the region's memory.
     pub fn memory(&self) -> &KernelMemory {
         &self.memory
     }
@@ -245,10 +245,10 @@ impl Listener {
         match self.socket.accept() {
             Ok((stream, _)) => {
                 served.connections += 1;
-                // A peer that is gone already is no fault of the listener.
+                // A peer that has already disconnected is not a fault of the listener.
                 if let Ok(socket) = Socket::new(stream) {
-                    // docs/protocol.md §6: whatever ends it but an orderly close is a reset, the end of this process too.
-                    // A socket that is gone already needs none.
+                    // docs/protocol.md §6: any end but an orderly close is a reset, also the end of
+                    // this process. A socket that is already closed needs none.
                     let _ = socket.set_reset_on_close(true);
                     let id = StreamId(served.connections);
                     connections.push(Connection::new(socket, id, &self.config.mpa));
@@ -299,7 +299,8 @@ struct Connection {
     incomplete: bool,
     /// Our direction is closed.
     finished: bool,
-    /// An error that is being sent to the peer; input is discarded from then on.
+    /// Outcome of a connection whose error is being sent to the peer; input is discarded from then
+    /// on.
     dying: Option<Outcome>,
     outcome: Option<Outcome>,
     moved: Instant,
@@ -329,7 +330,7 @@ impl Connection {
         ServeEvent::Closed { peer: self.socket.peer(), placed: self.channel.placed(), outcome }
     }
 
-    /// Does what can be done now.
+    /// Makes progress without blocking.
     fn work(
         &mut self,
         listener: &Listener,
@@ -432,7 +433,7 @@ impl Connection {
         }
     }
 
-    /// RFC 5041 §7.1: the last message, then nothing more; input is discarded.
+    /// Sends the last message and ends sending (RFC 5041 §7.1); input is discarded.
     fn die(&mut self, outcome: Outcome, content: &LastMessage) {
         if self.dying.is_none() {
             self.dying = Some(outcome);

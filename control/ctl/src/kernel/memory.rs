@@ -1,4 +1,4 @@
-//! Where bytes come from and go to without a data plane: a vector or a file.
+//! Source and destination of data without a data plane: a vector or a file.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,12 +13,12 @@ use config::file_end;
 /// Bytes read ahead of a file.
 const READ_AHEAD: usize = 1 << 20;
 
-/// A region's bytes.
+/// The bytes of a region.
 #[derive(Clone, Debug)]
 pub enum KernelMemory {
     /// In memory.
     Bytes(VecMemory),
-    /// In a file; written and read as asked for.
+    /// In a file, read and written on demand.
     File(Arc<FileMemory>),
 }
 
@@ -38,31 +38,31 @@ struct Ahead {
 }
 
 impl KernelMemory {
-    /// `len` zero bytes.
+    /// Returns a region of `len` zero bytes.
     pub fn zeroed(len: usize) -> Self {
         KernelMemory::Bytes(VecMemory::new(len))
     }
 
-    /// These bytes, which do not change.
+    /// Returns a region of these bytes, which do not change.
     pub fn bytes(bytes: Vec<u8>) -> Self {
         KernelMemory::Bytes(VecMemory::from_vec(bytes).into_stable())
     }
 
-    /// The bytes of a file, to be sent.
+    /// Opens a file to send its bytes.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// The file cannot be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let len = file.metadata()?.len();
         Ok(Self::file(file, len))
     }
 
-    /// The file, if its bytes come one after the other and nobody knows how many: a pipe, a device, or a file whose
-    /// length is not that of its metadata, such as those of `/proc` and `/sys`.
+    /// Opens the file if it is sequential and its length is unknown: a pipe, a device, or a file
+    /// whose length differs from its metadata, as in `/proc` and `/sys`.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// The file cannot be opened.
     pub(super) fn open_pipe(path: &Path) -> io::Result<Option<Box<dyn io::Read>>> {
         let metadata = std::fs::metadata(path)?;
         let kind = metadata.file_type();
@@ -74,10 +74,10 @@ impl KernelMemory {
         Ok((!is_known).then(|| Box::new(file) as Box<dyn io::Read>))
     }
 
-    /// A file of `len` bytes, made if it is not there, to be written.
+    /// Opens a file of `len` bytes for writing, and creates it if necessary.
     ///
     /// # Errors
-    /// When it cannot be opened or made that long.
+    /// The file cannot be opened, created or extended to this length.
     pub fn create(path: &Path, len: u64) -> io::Result<Self> {
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
@@ -90,7 +90,7 @@ impl KernelMemory {
         KernelMemory::File(Arc::new(FileMemory { file, len, ahead, error: Mutex::new(None) }))
     }
 
-    /// The first error of the file, once.
+    /// Returns the first error of the file, once.
     pub fn take_error(&self) -> Option<io::Error> {
         match self {
             KernelMemory::Bytes(_) => None,
@@ -133,7 +133,8 @@ impl RegionMemory for KernelMemory {
     fn is_stable(&self) -> bool {
         match self {
             KernelMemory::Bytes(memory) => memory.is_stable(),
-            // What the kernel has taken is never asked for again, so changes cannot matter.
+            // Bytes that the kernel has accepted are never read again, so later changes cannot
+            // matter.
             KernelMemory::File(_) => true,
         }
     }

@@ -1,13 +1,14 @@
-//! MPA and DDP over ordinary kernel sockets, with no data plane and no DPDK: [`put`] writes a file into
-//! a region of a peer, [`Listener`] is a peer that offers one region.
+//! MPA and DDP over ordinary kernel sockets, without data plane and DPDK: [`put`] writes a file
+//! into a region of a peer, [`Listener`] is a peer that offers one region.
 //!
-//! The protocol is the appliance's own (`tcp_lite::mpa`, `ddp`); only TCP is the kernel's. So bytes
-//! come in order, and acknowledgement means that the kernel has taken them: a transfer is confirmed by
-//! the peer's orderly close after ours, which follows everything we sent (RFC 5041 §6.2.1).
+//! The protocol code is the appliance's own (`tcp_lite::mpa`, `ddp`); only TCP is the kernel's.
+//! Bytes therefore arrive in order, and an acknowledgement means only that the kernel accepted
+//! them. The peer's orderly close after ours confirms a transfer: it follows everything we sent
+//! (RFC 5041 §6.2.1).
 //!
-//! FPDUs are made to fit the connection's segments (`TCP_MAXSEG`) and each is given to the kernel as a
-//! record of its own, so that on an idle path every segment begins with an FPDU (RFC 5044 §5.1). The
-//! kernel may still cut and join them when it retransmits.
+//! FPDUs are sized to the connection's segments (`TCP_MAXSEG`) and each is passed to the kernel as
+//! a separate record, so that on an idle path every segment begins with an FPDU (RFC 5044 §5.1).
+//! The kernel may still split and coalesce them when it retransmits.
 //!
 //! Left out: RDMAP, MPA revision 2, reading from a peer.
 
@@ -36,25 +37,25 @@ pub use listen::{ListenConfig, Listener, Outcome, RegionSpec, ServeEvent, Served
 pub use memory::KernelMemory;
 pub use put::{Progress, PutRequest, Target, put};
 
-/// What to ask of MPA.
+/// Requested MPA parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MpaOptions {
     /// Form of the start-up.
     pub revision: Revision,
-    /// Ask the peer for markers in what it sends. Whether we send them is the peer's choice.
+    /// Request markers from the peer. Whether we send them is the peer's choice.
     pub markers: bool,
-    /// Ask for CRCs; off takes effect only if the peer agrees (RFC 5044 §4.4).
+    /// Request CRCs; off takes effect only if the peer agrees (RFC 5044 §4.4).
     pub crc: bool,
 }
 
 impl Default for MpaOptions {
-    /// Revision 1 with markers and CRC.
+    /// Returns revision 1 with markers and CRC.
     fn default() -> Self {
         MpaOptions { revision: Revision::One, markers: true, crc: true }
     }
 }
 
-/// What the two ends agreed on, and what follows from it.
+/// Negotiated parameters, and the values that follow from them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parameters {
     /// Form of the start-up.
@@ -73,12 +74,12 @@ pub struct Parameters {
     pub mulpdu: usize,
 }
 
-/// What a transfer was.
+/// Summary of a transfer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Report {
     /// The peer's address.
     pub peer: SocketAddr,
-    /// What was agreed on.
+    /// The negotiated parameters.
     pub parameters: Parameters,
     /// STag written to.
     pub stag: u32,
@@ -86,16 +87,16 @@ pub struct Report {
     pub to: u64,
     /// Bytes of the file.
     pub bytes: u64,
-    /// From the first FPDU to the peer's close.
+    /// Time from the first FPDU to the peer's close.
     pub elapsed: Duration,
     /// FPDUs sent.
     pub fpdus: u64,
-    /// Bytes given to TCP: start-up, headers, markers, pads and CRCs included.
+    /// Bytes passed to TCP, including start-up, headers, markers, pads and CRCs.
     pub stream_bytes: u64,
 }
 
 impl Report {
-    /// Payload in gigabits per second.
+    /// Returns the payload rate in gigabits per second.
     pub fn gbit_per_s(&self) -> f64 {
         let seconds = self.elapsed.as_secs_f64();
         if seconds > 0.0 { self.bytes as f64 * 8e-9 / seconds } else { 0.0 }
@@ -115,7 +116,7 @@ impl fmt::Display for Rejection<'_> {
 }
 
 impl KernelError {
-    /// What the operator can do, where that is known.
+    /// Returns a remedy for the operator, if one is known.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             KernelError::Rejected { refusal: Some(refusal), .. } => {
@@ -132,7 +133,7 @@ impl KernelError {
     }
 }
 
-/// An address that could not be connected to.
+/// An address without a connection, and its error.
 #[derive(Debug, Error)]
 #[error("{address}: {source}")]
 pub struct Unreached {
@@ -148,15 +149,15 @@ pub enum KernelError {
     /// The name has no address.
     #[error("no address for {host}: {source}")]
     Resolve {
-        /// What was looked up.
+        /// The name that was resolved.
         host: String,
         /// Why.
         source: io::Error,
     },
-    /// No TCP connection to any address, at least one.
+    /// No TCP connection to any address; the list is not empty.
     #[error("cannot connect to {}", .0.iter().map(Unreached::to_string).collect::<Vec<_>>().join("; "))]
     Connect(Vec<Unreached>),
-    /// No listening socket.
+    /// The listening socket cannot be opened.
     #[error("cannot listen on {address}: {source}")]
     Listen {
         /// The address.
@@ -167,7 +168,7 @@ pub enum KernelError {
     /// The kernel does not have or does not grant this congestion control.
     #[error("congestion control {name:?}: {source}; see net.ipv4.tcp_available_congestion_control")]
     Congestion {
-        /// Its name.
+        /// Name of the congestion control algorithm.
         name: String,
         /// Why.
         source: io::Error,
@@ -175,15 +176,15 @@ pub enum KernelError {
     /// The connection broke.
     #[error("the connection to the peer broke after {bytes} bytes of payload: {source}")]
     Socket {
-        /// Payload bytes given to TCP so far.
+        /// Payload bytes passed to TCP so far.
         bytes: u64,
         /// Why.
         source: io::Error,
     },
-    /// A local file.
+    /// A local file cannot be opened, read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -191,23 +192,23 @@ pub enum KernelError {
     /// MPA's start-up failed.
     #[error("MPA start-up: {0}")]
     Startup(#[from] StartupError),
-    /// The peer does not want the connection.
+    /// The peer rejects the connection.
     #[error("the peer rejected the connection (MPA reject): {}", Rejection(.refusal.as_ref(), *.private_data))]
     Rejected {
         /// Bytes of private data in the reject.
         private_data: usize,
-        /// What they say, if they are text.
+        /// The decoded refusal, if the private data is one.
         refusal: Option<Refusal>,
     },
-    /// The private data of the reply is no advertisement.
+    /// The private data of the reply is not an advertisement.
     #[error("the peer advertises no regions: {0}; name the place with --stag and --to")]
     Advertisement(#[from] AdvertError),
-    /// No region of this name.
+    /// The peer advertises no region of this name.
     #[error("the peer has no region `{name}`; it advertises: {}", list(.known))]
     NoRegion {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The advertised names.
         known: Vec<String>,
     },
     /// The region may not be written.
@@ -216,7 +217,7 @@ pub enum KernelError {
         /// The region.
         name: String,
     },
-    /// Another stream has the region.
+    /// Another stream uses the region.
     #[error(
         "region_busy: the peer's region `{name}` is taken by another stream: try again when that has ended"
     )]
@@ -234,7 +235,7 @@ pub enum KernelError {
         /// Bytes of the region.
         len: u64,
     },
-    /// A pipe does not end where the region does.
+    /// A pipe has more bytes than the region has room.
     #[error("the region has {room} bytes from there on, and the pipe has more: the region is full")]
     Full {
         /// Bytes from the place to the region's end.
@@ -246,7 +247,7 @@ pub enum KernelError {
          name; name the place with --stag and --to"
     )]
     NeedsStag,
-    /// The peer found an error of ours and said so in its last message.
+    /// The peer reports an error of ours in its last message.
     #[error("the peer ended the stream: {}", Reason(.0))]
     Peer(LastMessage),
     /// The peer's FPDUs are wrong.
@@ -258,23 +259,23 @@ pub enum KernelError {
     /// The peer closed before it had everything.
     #[error("the peer closed the connection after {sent} of {total} bytes")]
     ClosedEarly {
-        /// Payload bytes given to TCP.
+        /// Payload bytes passed to TCP.
         sent: u64,
         /// Bytes of the file.
         total: u64,
     },
-    /// Nothing moved for too long.
+    /// No progress within the time-out.
     #[error("no progress for {} s: {during}", after.as_secs())]
     Timeout {
-        /// What was waited for.
+        /// The phase without progress.
         during: &'static str,
-        /// How long.
+        /// The time-out.
         after: Duration,
     },
-    /// The time for all of it is over.
+    /// The time limit of the whole transfer expired.
     #[error("not done within {}: {during}", base::plural::seconds(*within))]
     Late {
-        /// What was waited for.
+        /// The phase at that time.
         during: &'static str,
         /// The time.
         within: Duration,
@@ -288,7 +289,7 @@ fn list(names: &[String]) -> String {
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
-/// A last message in words.
+/// Formats a last message as text.
 struct Reason<'a>(&'a LastMessage);
 
 impl fmt::Display for Reason<'_> {

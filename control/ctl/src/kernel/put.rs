@@ -22,24 +22,24 @@ use ddp::advert;
 const MAX_MESSAGE: u64 = 1 << 30;
 /// Bytes of a pipe in one message.
 const PIPE_MESSAGE: u64 = 1 << 20;
-/// Segments given to the kernel before arrivals and progress are looked at.
+/// Most segments sent between two checks for arrivals and progress.
 const BURST: usize = 64;
 /// Bytes read at once.
 const READ: usize = 64 * 1024;
-/// Time between two looks at a socket whose FIN is not acknowledged.
+/// Interval between two checks of a socket whose FIN is not acknowledged.
 const CLOSE_POLL: Duration = Duration::from_millis(1);
 
-/// Where to write.
+/// The destination in the peer's memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
     /// A region by the name in the peer's advertisement.
     Region {
-        /// Its name.
+        /// Name of the region.
         name: String,
         /// Bytes from its start.
         offset: u64,
     },
-    /// A place known beforehand; needs no advertisement.
+    /// An STag and offset known beforehand; needs no advertisement.
     Stag {
         /// Steering tag.
         stag: u32,
@@ -48,31 +48,31 @@ pub enum Target {
     },
 }
 
-/// What to write where.
+/// A transfer to a peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PutRequest {
     /// The file; of another input its name in messages.
     pub file: PathBuf,
     /// Name or address of the peer.
     pub host: String,
-    /// Its TCP port.
+    /// TCP port of the peer.
     pub port: u16,
-    /// Where in its memory.
+    /// Destination in its memory.
     pub target: Target,
-    /// What to ask of MPA.
+    /// Requested MPA parameters.
     pub mpa: MpaOptions,
     /// Longest time without any progress, in each phase.
     pub timeout: Duration,
-    /// Time for all of it.
+    /// Time limit of the whole transfer.
     pub within: Option<Duration>,
     /// The kernel's congestion control, such as `cubic`; by default the host's.
     pub congestion: Option<String>,
 }
 
-/// How far a transfer is.
+/// Progress of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// Bytes given to TCP, headers included and so possibly a little more than the payload.
+    /// Bytes passed to TCP, including headers, so possibly slightly more than the payload.
     pub sent: u64,
     /// Bytes of the file.
     pub total: u64,
@@ -118,7 +118,7 @@ struct Transfer {
     socket: Socket,
     channel: Channel,
     memory: KernelMemory,
-    /// Where the bytes are from, if not from `memory`.
+    /// Source of the bytes, if not `memory`.
     pipe: Option<Box<dyn io::Read>>,
     /// Bytes from the place to the region's end, as far as they are known.
     room: u64,
@@ -126,7 +126,7 @@ struct Transfer {
     stags: StagTable<KernelMemory>,
     timeout: Duration,
     limit: Option<Limit>,
-    /// When something last moved.
+    /// Time of the last progress.
     moved: Instant,
     started: Instant,
     total: u64,
@@ -169,7 +169,7 @@ impl Transfer {
         })
     }
 
-    /// The start-up; returns STag and TO to write to.
+    /// Performs the start-up and returns the destination's STag and TO.
     fn start(&mut self, target: &Target) -> Result<(Stag, TaggedOffset), KernelError> {
         loop {
             self.flush()?;
@@ -261,10 +261,10 @@ impl Transfer {
         self.pipe.is_some() || self.posted < self.total || first
     }
 
-    /// The next bytes of a pipe; none at its end, where it is closed. Waits for them.
+    /// Waits for the next bytes of a pipe and returns them. `None` at its end, where it is closed.
     fn read_pipe(&mut self) -> Result<Option<Vec<u8>>, KernelError> {
         let Some(pipe) = &mut self.pipe else { return Ok(None) };
-        // One more than there is room for tells that it has more.
+        // One byte more than fits: shows that the pipe has more than the region has room.
         let most = (self.room - self.total).saturating_add(1).min(PIPE_MESSAGE);
         let mut bytes = Vec::new();
         let file = |source| KernelError::File { path: self.path.clone(), source };
@@ -299,8 +299,8 @@ impl Transfer {
             source: Source::Region { memory, offset, len: len as u32 },
             cookie: Cookie::of(self.posted),
         };
-        // At most two messages are outstanding, so the queue has room; a stream that refuses has been
-        // ended by the peer.
+        // At most two messages are outstanding, so the queue has room. A stream that refuses the
+        // message was ended by the peer.
         self.channel
             .post(message)
             .map_err(|_| KernelError::ClosedEarly { sent: self.posted, total: self.total })?;
@@ -308,7 +308,7 @@ impl Transfer {
         Ok(())
     }
 
-    /// Sends some segments; true when the kernel takes no more now.
+    /// Sends some segments; true if the kernel accepts no more for now.
     fn burst(&mut self) -> Result<bool, KernelError> {
         let mss = self.socket.mss();
         for _ in 0..BURST {
@@ -328,7 +328,7 @@ impl Transfer {
             let sent = match self.socket.send(&self.pending[self.pending_at..]) {
                 Ok(sent) => sent,
                 Err(source) => {
-                    // The peer's last message may have come before its reset.
+                    // The peer's last message may have arrived before its reset.
                     self.listen()?;
                     return Err(self.broken(source));
                 }
@@ -350,11 +350,11 @@ impl Transfer {
         Ok(())
     }
 
-    /// Takes what the peer has sent, and what it means.
+    /// Reads received bytes and handles their events.
     fn listen(&mut self) -> Result<(), KernelError> {
         let taken = self.take();
-        // The peer's last message comes before its reset, or before what MPA finds wrong behind it: it is the
-        // cause of both.
+        // The peer's last message precedes its reset, or an MPA error behind it, and is the cause
+        // of both.
         self.look_at_events()?;
         taken
     }
@@ -386,8 +386,9 @@ impl Transfer {
         Ok(())
     }
 
-    /// Waits for the peer's close, and for the acknowledgement of ours: only both together confirm that all is placed
-    /// (docs/protocol.md §6). A peer that closes first resets the connection if an error follows.
+    /// Waits for the peer's close, and for the acknowledgement of ours. Only both together confirm
+    /// that all bytes are placed (docs/protocol.md §6): a peer that closes first resets the
+    /// connection if an error follows.
     fn confirm(&mut self) -> Result<(), KernelError> {
         while !self.peer_closed {
             self.listen()?;
@@ -428,7 +429,7 @@ impl Transfer {
         Ok(arrived)
     }
 
-    /// Until the socket is ready, or nothing has moved for too long.
+    /// Waits until the socket is ready, or the time-out expires.
     fn wait(&self, during: &'static str) -> Result<(), KernelError> {
         let until = self.until(during)?;
         let write = !self.pending.is_empty();
@@ -436,7 +437,7 @@ impl Transfer {
         self.checked(ready)
     }
 
-    /// Until when something must move.
+    /// Returns the deadline for the next progress.
     fn until(&self, during: &'static str) -> Result<Instant, KernelError> {
         let (now, until) = (Instant::now(), self.moved + self.timeout);
         match self.limit {
@@ -470,7 +471,8 @@ fn accepted(progress: mpa::Progress) -> Result<(Params, Vec<u8>), KernelError> {
 fn peer_error(data: &[u8]) -> KernelError {
     match LastMessage::parse(data) {
         Ok(message) => KernelError::Peer(message),
-        // Not in the layout of docs/protocol.md; that it is on the error queue says enough.
+        // The data does not follow docs/protocol.md, but its arrival on the error queue reports an
+        // error.
         Err(_) => KernelError::Peer(LastMessage::llp(0, 0)),
     }
 }

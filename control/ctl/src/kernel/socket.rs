@@ -1,4 +1,4 @@
-//! The few things that are asked of a kernel socket.
+//! The operations of a kernel socket that `ddpctl` uses.
 
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -21,20 +21,20 @@ pub(super) struct Socket {
     peer: SocketAddr,
 }
 
-/// What a read brought.
+/// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Arrived {
-    /// This many bytes.
+    /// Bytes read.
     Bytes(usize),
-    /// Nothing now.
+    /// No bytes available yet.
     Nothing,
     /// The peer has closed its direction.
     End,
 }
 
 impl Socket {
-    /// Connects to the first address of `host` that answers. All attempts together take at most `timeout`, and end with
-    /// `limit`. A silent address has an equal share with those behind it.
+    /// Connects to the first address of `host` that answers. All attempts together take at most
+    /// `timeout`, and end with `limit`. The time is shared equally among the remaining addresses.
     pub(super) fn connect(
         host: &str,
         port: u16,
@@ -64,7 +64,7 @@ impl Socket {
             let share = until.saturating_duration_since(Instant::now());
             let share = share / u32::try_from(left).unwrap_or(u32::MAX);
             left -= 1;
-            // A time-out of 0 is not accepted.
+            // `connect_timeout` rejects a time-out of 0.
             let share = share.max(Duration::from_millis(1));
             match TcpStream::connect_timeout(&address, share).and_then(Self::new) {
                 Ok(socket) => return Ok(socket),
@@ -83,12 +83,12 @@ impl Socket {
         Ok(Socket { stream, peer })
     }
 
-    /// The other end.
+    /// Returns the peer's address.
     pub(super) fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// Payload bytes of a full segment now: options are deducted.
+    /// Returns the payload bytes of a full segment at present: options are deducted.
     pub(super) fn mss(&self) -> usize {
         let mss = socket2::SockRef::from(&self.stream).tcp_mss();
         mss.ok().and_then(|mss| usize::try_from(mss).ok()).filter(|&m| m > 0).unwrap_or(DEFAULT_MSS)
@@ -99,7 +99,8 @@ impl Socket {
         socket2::SockRef::from(&self.stream).set_tcp_congestion(name.as_bytes())
     }
 
-    /// Sends as much as the kernel takes, as a record that it joins with nothing; `None`: nothing now.
+    /// Sends as many bytes as the kernel accepts, as a record that is not coalesced with the next
+    /// one. `None`: the send buffer is full.
     pub(super) fn send(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | SendFlags::EOR;
         loop {
@@ -112,7 +113,7 @@ impl Socket {
         }
     }
 
-    /// Reads what is there.
+    /// Reads the available bytes.
     pub(super) fn receive(&mut self, out: &mut [u8]) -> io::Result<Arrived> {
         loop {
             return match self.stream.read(out) {
@@ -125,7 +126,7 @@ impl Socket {
         }
     }
 
-    /// We send nothing more.
+    /// Closes our direction.
     pub(super) fn finish(&self) -> io::Result<()> {
         match self.stream.shutdown(std::net::Shutdown::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
@@ -133,12 +134,13 @@ impl Socket {
         }
     }
 
-    /// Whether closing the socket resets the connection instead of ending it in order.
+    /// Sets whether closing the socket resets the connection instead of ending it in order.
     pub(super) fn set_reset_on_close(&self, resets: bool) -> io::Result<()> {
         socket2::SockRef::from(&self.stream).set_linger(resets.then_some(Duration::ZERO))
     }
 
-    /// True once both directions are closed and the peer's TCP has acknowledged everything, our FIN too.
+    /// Returns true once both directions are closed and the peer's TCP has acknowledged everything,
+    /// including our FIN.
     ///
     /// # Errors
     /// The connection was reset before that.
@@ -155,7 +157,7 @@ impl Socket {
         }
     }
 
-    /// What to wait for in a [`wait`].
+    /// Returns the events to wait for in a [`wait`].
     pub(super) fn interest(&self, read: bool, write: bool) -> PollFd<'_> {
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::IN, read);
@@ -164,7 +166,7 @@ impl Socket {
     }
 }
 
-/// Waits until one of `fds` is ready or `until` has come.
+/// Waits until one of `fds` is ready, or until `until`.
 pub(super) fn wait(fds: &mut [PollFd<'_>], until: Instant) -> io::Result<()> {
     let left = until.saturating_duration_since(Instant::now());
     let timeout = Timespec {

@@ -51,7 +51,7 @@ fn region(offset: u64) -> Target {
     Target::Region { name: "ingest".into(), offset }
 }
 
-/// What a listener did for a client.
+/// The results of a listener and its client.
 struct Served1<T> {
     result: T,
     memory: KernelMemory,
@@ -235,7 +235,7 @@ fn a_refused_revision_is_a_start_up_error_on_both_sides() {
     assert_eq!(*outcome(&run.events), expected);
 }
 
-/// As the appliance does it: who does not speak MPA gets a reset, not an end in order.
+/// A peer that does not speak MPA is reset instead of closed in order, as the appliance does.
 #[test]
 fn a_failed_start_up_is_reset() {
     let run = with_listener(listen_config(V4, Config::default(), 1000), |address, _| {
@@ -277,7 +277,7 @@ fn a_silent_peer_times_out() {
     silent.timeout = Duration::from_millis(50);
     let error = put(&silent, None, &mut |_| {}).expect_err("no reply");
     assert!(matches!(error, KernelError::Timeout { .. }), "{error}");
-    // Time for all of it, less than that for each step.
+    // The limit of the whole transfer is shorter than the time-out of each step.
     (silent.timeout, silent.within) = (TIMEOUT, Some(Duration::from_millis(50)));
     let error = put(&silent, None, &mut |_| {}).expect_err("no reply");
     assert_eq!(error.to_string(), "not done within 0.05 s: waiting for the peer's MPA reply");
@@ -295,7 +295,7 @@ fn garbage_after_the_start_up_ends_that_stream_only() {
         bad.write_all(&[0xFF; 4096]).expect("written");
         let good =
             put(&request(source, address, region(0), MpaOptions::default()), None, &mut |_| {});
-        // The reply has come; then not a close, which would be success to the peer.
+        // A reset follows the reply: an orderly close would mean success to the peer.
         (good, bad.read_to_end(&mut Vec::new()).map_err(|error| error.kind()))
     });
     let (good, bad) = run.result;
@@ -309,7 +309,7 @@ fn garbage_after_the_start_up_ends_that_stream_only() {
     assert!(bad, "{:?}", run.events);
 }
 
-/// A client whose stream has begun.
+/// Returns a client after its MPA request.
 fn begun(address: SocketAddr) -> TcpStream {
     let mut client = TcpStream::connect(address).expect("connected");
     client.write_all(b"MPA ID Req Frame\x00\x01\x00\x00").expect("written");
@@ -385,7 +385,7 @@ fn socket_is_closed_when_both_ends_are_and_no_reset_came() {
     }
 }
 
-/// Refuses what a client writes, by the last message, and sends `behind` of it in the same segment.
+/// Refuses a client's write by the last message, followed by `behind` in the same segment.
 fn refuse(server: &TcpListener, reset: bool, behind: impl FnOnce(&[u8]) -> Vec<u8>) {
     let (mut socket, _) = server.accept().expect("accepted");
     let mut channel = Channel::responder(Config { markers: false, ..Config::default() });
@@ -430,7 +430,7 @@ fn the_last_message_is_reported_whatever_follows_it() {
         let server = TcpListener::bind(V4).expect("bound");
         let address = server.local_addr().expect("an address");
         let behind = move |last: &[u8]| {
-            // The same FPDU with a CRC that is wrong.
+            // The same FPDU with a wrong CRC.
             let mut wrong = if reset { Vec::new() } else { last.to_vec() };
             if let Some(last) = wrong.last_mut() {
                 *last ^= 1;
@@ -449,7 +449,7 @@ fn the_last_message_is_reported_whatever_follows_it() {
     }
 }
 
-// A pipe's length is not known: it may be shorter than the region, as long, empty, or too long.
+// The length of a pipe is unknown: shorter than the region, equal, zero, or too long.
 #[test]
 fn a_pipe_is_put_to_its_end_unless_the_region_is_full_before() {
     let mebi = 1 << 20;

@@ -1,9 +1,9 @@
-//! IPsec: SAs and policies.
+//! Tables of IPsec SAs and policies.
 
 use super::{or_dash, pairs, table};
 use api::{Counters, IpsecPolicyInfo, IpsecSaInfo, Stats};
 
-/// One row for each SA.
+/// Returns a table with one row per SA.
 pub(crate) fn ipsec_sas(sas: &[IpsecSaInfo]) -> String {
     table(
         &[
@@ -40,7 +40,7 @@ fn mode(tunnel: Option<&[String; 2]>, udp: bool) -> String {
     if udp { mode + ", UDP" } else { mode }
 }
 
-/// One row for each policy.
+/// Returns a table with one row per policy.
 pub(crate) fn ipsec_policies(policies: &[IpsecPolicyInfo]) -> String {
     let ports = |ports: [u16; 2]| match ports {
         [0, u16::MAX] => "any".to_owned(),
@@ -79,7 +79,7 @@ pub(crate) fn ipsec_policies(policies: &[IpsecPolicyInfo]) -> String {
     )
 }
 
-/// Counters of IPsec, of all workers together: those of frames that are dropped as `drop_` and the reason.
+/// Returns the IPsec counters of all workers together; dropped frames as `drop_` and the reason.
 pub(crate) fn ipsec_counters(stats: &Stats) -> Counters {
     let mut sums = Counters::new();
     let is_ours = |name: &str| {
@@ -101,7 +101,7 @@ pub(crate) fn ipsec_counters(stats: &Stats) -> Counters {
     sums
 }
 
-/// Names and values.
+/// Returns a table of names and values.
 pub(crate) fn named_counters(counters: &Counters) -> String {
     pairs(counters.iter().map(|(name, value)| (name.clone(), value.to_string())))
 }

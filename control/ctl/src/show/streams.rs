@@ -1,18 +1,18 @@
-//! Streams and associations: tables, and one of them with all that is known of it.
+//! Streams and associations: tables, and a single one in full detail.
 
 use super::{bytes, list, or_dash, pairs, seconds, table, yes};
 use crate::streams::{Column, placed};
 use api::{AssociationInfo, FlowInfo, StreamInfo};
 use config::show_size;
 
-/// One row for each stream, with these columns.
+/// Returns a table with one row per stream and these columns.
 pub(crate) fn streams(streams: &[StreamInfo], columns: &[Column]) -> String {
     let header: Vec<&str> = columns.iter().map(|column| column.title()).collect();
     let row = |stream| columns.iter().map(|column| stream_cell(stream, *column)).collect();
     table(&header, streams.iter().map(row))
 }
 
-/// What a table has of a stream.
+/// Returns a table cell of a stream.
 pub(crate) fn stream_cell(stream: &StreamInfo, column: Column) -> String {
     let flow = stream.flow.as_ref();
     let counter = |name| stream.counters.get(name).copied().map(bytes);
@@ -44,7 +44,7 @@ pub(crate) fn stream_cell(stream: &StreamInfo, column: Column) -> String {
     }
 }
 
-/// One stream with all that is known of it.
+/// Returns one stream in full detail.
 pub(crate) fn stream(stream: &StreamInfo) -> String {
     let mut text = streams(std::slice::from_ref(stream), &Column::DEFAULT);
     text += "\n";
@@ -76,7 +76,7 @@ pub(crate) fn stream(stream: &StreamInfo) -> String {
     text
 }
 
-/// What `ss -ti` shows of a kernel's connection.
+/// Returns the flow's state, as `ss -ti` shows it for a kernel connection.
 fn flow(flow: &FlowInfo) -> String {
     let share = |name: &str| flow.limited.get(name).copied().unwrap_or(0.0);
     let mut shares: Vec<_> = flow.limited.iter().filter(|(_, share)| **share >= 0.001).collect();
@@ -111,7 +111,7 @@ fn counters(counters: &api::Counters) -> String {
     pairs(counters.iter().map(|(name, value)| (name.clone(), value.to_string())))
 }
 
-/// Microseconds, in the unit that suits them.
+/// Formats microseconds in a suitable unit.
 pub(crate) fn time(us: u64) -> String {
     match us {
         0..10_000 => format!("{us} us"),
@@ -120,7 +120,7 @@ pub(crate) fn time(us: u64) -> String {
     }
 }
 
-/// Bytes per second, as bits.
+/// Formats a rate in bytes per second as bit/s.
 pub(crate) fn rate(bytes: u64) -> String {
     let bits = bytes as f64 * 8.0;
     match bits {
@@ -130,7 +130,7 @@ pub(crate) fn rate(bytes: u64) -> String {
     }
 }
 
-/// One row for each association.
+/// Returns a table with one row per association.
 pub(crate) fn associations(associations: &[AssociationInfo]) -> String {
     table(
         &[
@@ -165,7 +165,7 @@ pub(crate) fn associations(associations: &[AssociationInfo]) -> String {
     )
 }
 
-/// One association with all that is known of it.
+/// Returns one association in full detail.
 pub(crate) fn association(association: &AssociationInfo) -> String {
     let known = [
         ("worker".to_owned(), association.worker.to_string()),

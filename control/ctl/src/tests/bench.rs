@@ -61,7 +61,7 @@ fn bench_refuses_and_exits_with_what_went_wrong() {
         assert!(ran.err.contains(sentence), "{arguments:?}: {}", ran.err);
     }
     assert_eq!(fake.asked(), 0);
-    // What it has found out is printed besides the reason.
+    // Partial results are printed as well as the reason.
     let ran = fake.ctl(&["bench", "write", "--to", "rdmap://10.0.0.2:1"]);
     assert_eq!(ran.exit, Exit::Refused);
     assert_eq!(ran.err, "ddpctl: after 4000 messages: it offers: none\n");

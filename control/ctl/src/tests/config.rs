@@ -1,4 +1,4 @@
-//! What runs, what the file says, and sections as TOML.
+//! The running configuration, its file, and sections as TOML.
 
 use serde_json::json;
 

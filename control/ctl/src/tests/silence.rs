@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// The kernel takes connections for a process that is stopped; nothing reads them.
+/// The kernel accepts connections of a stopped process, which reads none of them.
 #[test]
 fn a_stopped_appliance_is_not_waited_for_for_ever() {
     let dir = tempfile::tempdir().unwrap();
@@ -45,7 +45,7 @@ fn a_slow_operation_is_given_up_when_its_time_is_over() {
     assert!(ran.err.contains(sentence), "{}", ran.err);
 }
 
-/// Every command that opens a stream gives the appliance its time.
+/// Every command that opens a stream passes its remaining time to the appliance.
 #[test]
 fn requests_have_the_time_that_is_left() {
     let fake = Fake::start();
@@ -93,6 +93,6 @@ fn every_error_of_json_is_json() {
         assert!(error["error"].is_string(), "{words:?}");
         assert!(error["message"].as_str().unwrap().contains(part), "{words:?}: {error}");
     }
-    // What is asked for is no error.
+    // Requested help is not an error.
     assert!(fake.ctl(&["--json", "--help"]).out.contains("Usage: "));
 }

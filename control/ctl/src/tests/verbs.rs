@@ -133,7 +133,7 @@ fn verbs_exit_with_what_went_wrong() {
         let word = if exit == Exit::Refused { "peer_refused" } else { "timeout" };
         assert_eq!(error["error"], word, "{arguments:?}");
     }
-    // What can be done about it, of a job and of an answer.
+    // The remedy, for a failed job and for a refusal.
     for (arguments, hint) in [
         (&["get", refused, "f"][..], "ask for read access"),
         (&["fetch-add", refused, "1"], "look at the peer"),
@@ -147,7 +147,7 @@ fn verbs_exit_with_what_went_wrong() {
     assert_eq!(gone.exit, Exit::Unreachable);
 }
 
-/// A zone chooses the interface of the appliance; it is not sent as a part of the address.
+/// A zone selects the interface of the appliance and is not sent as part of the address.
 #[test]
 fn a_zone_is_the_appliances_interface() {
     let fake = Fake::start();

@@ -1,4 +1,4 @@
-//! The columns of each view, and their rows of two samples.
+//! The columns of each view, and their rows from two samples.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use crate::show;
 use crate::streams::{Column as ListColumn, placed};
 use api::{Counters, PortInfo, RegionInfo, StreamInfo, WorkerInfo, WorkerStats};
 
-/// A column: its heading, and its cell of a row.
+/// A column: its heading, and a function that returns its cell of a row.
 struct Column<R> {
     head: Head,
     cell: fn(&R) -> Cell,
@@ -27,7 +27,7 @@ const fn right<R>(key: &'static str, title: &'static str, cell: fn(&R) -> Cell) 
     Column { head: Head { key, title, right: true }, cell }
 }
 
-/// The headings of a view. At 80 columns those that come first are shown.
+/// Returns the headings of a view. A terminal of 80 columns shows the first ones.
 pub(super) fn heads(view: View) -> Vec<Head> {
     fn of<R>(columns: &[Column<R>]) -> Vec<Head> {
         columns.iter().map(|column| column.head).collect()
@@ -41,7 +41,7 @@ pub(super) fn heads(view: View) -> Vec<Head> {
     }
 }
 
-/// All rows, in no order. `before`: an earlier sample of the same process.
+/// Returns all rows, unordered. `before`: an earlier sample of the same process.
 pub(super) fn table(view: View, now: &Sample, before: Option<&Sample>) -> Table {
     let rows = match view {
         View::Streams => rows(&streams_columns(), &stream_rows(now, before), |row| {
@@ -64,13 +64,13 @@ pub(super) fn table(view: View, now: &Sample, before: Option<&Sample>) -> Table 
     Table { heads: heads(view), rows, of }
 }
 
-/// Streams that there are: the list may have been cut.
+/// Returns the number of streams: the list may be truncated.
 fn all_streams(now: &Sample) -> usize {
     let listed = now.streams.as_ref().map_or(0, |streams| streams.of.len());
     if listed < MOST_STREAMS { listed } else { listed.max(now.status.streams as usize) }
 }
 
-/// `of` gives what stays the same of an entry from one sample to the next, and how much it has to do.
+/// Builds the rows. `of` returns an entry's identity, the same in all samples, and its load.
 fn rows<R>(columns: &[Column<R>], entries: &[R], of: fn(&R) -> (String, f64)) -> Vec<Row> {
     let row = |entry: &R| {
         let (id, busy) = of(entry);
@@ -79,7 +79,7 @@ fn rows<R>(columns: &[Column<R>], entries: &[R], of: fn(&R) -> (String, f64)) ->
     entries.iter().map(row).collect()
 }
 
-/// The entries of an earlier list by their names, and the time since.
+/// Returns the entries of an earlier list by their names, and the time since then.
 fn earlier<'a, T>(
     before: Option<&'a Timed<Vec<T>>>,
     now: &Timed<Vec<T>>,
@@ -123,7 +123,7 @@ fn stream_rows<'a>(now: &'a Sample, before: Option<&Sample>) -> Vec<StreamRow<'a
     now.of.iter().map(row).collect()
 }
 
-/// As `ddpctl streams list` shows it.
+/// Returns the cell that `ddpctl streams list` shows.
 fn listed(stream: &StreamRow<'_>, column: ListColumn) -> Cell {
     let text = show::stream_cell(stream.info, column);
     match column.number(stream.info) {
@@ -160,7 +160,7 @@ struct PeerRow {
     address: String,
     streams: u64,
     rates: Rates,
-    /// The longest of its streams.
+    /// Largest round-trip time of its streams.
     rtt_us: Option<u64>,
     placed: u64,
     sent: u64,

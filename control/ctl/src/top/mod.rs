@@ -1,8 +1,9 @@
 //! `ddpctl top`: streams, workers, regions, peers and ports, sampled at an interval.
 //!
-//! A [sample](sample) of the API becomes a [table](table), its rates are differences of two samples. The
-//! [state](state) takes samples and keys, the [view](view) draws it, and the [screen](screen) has the terminal, the
-//! loop and the thread that asks, so that a key never waits for the appliance. [once] prints the same tables.
+//! A [sample](sample) of the API becomes a [table](table); its rates are differences of two
+//! samples. The [state](state) handles samples and keys and the [view](view) draws it. The
+//! [screen](screen) has the terminal, the loop and the thread that sends requests, so that a key
+//! never waits for the appliance. [once] prints the same tables.
 
 mod columns;
 mod once;
@@ -25,7 +26,7 @@ use super::exit::{Exit, Failure};
 use api::Client;
 use state::State;
 
-/// The times that may pass between two looks.
+/// Shortest and longest interval between two samples.
 const INTERVALS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(60)];
 
 /// `ddpctl top`.
@@ -76,7 +77,7 @@ impl View {
         }
     }
 
-    /// It needs the list of streams.
+    /// Returns true if the view needs the list of streams.
     fn of_streams(self) -> bool {
         matches!(self, View::Streams | View::Peers)
     }
@@ -93,7 +94,7 @@ pub(super) fn top(args: &Top, client: Client, output: &mut Output<'_>) -> Result
     screen::run(state, client, output.out)
 }
 
-/// What clap cannot know.
+/// Checks arguments beyond clap's own checks.
 fn check(args: &Top, json: bool, terminal: bool) -> Result<(), Failure> {
     let usage = |message: String| Failure::new(Exit::Usage, message);
     if json && !args.once {

@@ -1,4 +1,4 @@
-//! `ddpctl top --once`: two looks, and their tables as text or JSON.
+//! `ddpctl top --once`: takes two samples and prints their tables as text or JSON.
 
 use serde_json::{Map, Value, json};
 
@@ -60,7 +60,7 @@ fn as_text(now: &Sample, before: Option<&Sample>, tables: &[(View, Table)]) -> S
     text
 }
 
-/// Who the appliance is, and for how long.
+/// Returns the appliance's name, version, state, uptime and number of streams.
 pub(super) fn headline(now: &Sample) -> String {
     let status = &now.status;
     format!(

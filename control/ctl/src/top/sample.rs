@@ -1,6 +1,6 @@
 //! The answers of the API at one time, and rates between two times.
 //!
-//! A list of streams is bounded: [`MOST_STREAMS`], and of their counters those that are shown.
+//! The list of streams is bounded to [`MOST_STREAMS`], each with the displayed counters only.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use api::{
     Client, ClientError, Counters, PortInfo, RegionInfo, Stats, Status, StreamInfo, WorkerInfo,
 };
 
-/// Streams that are asked for at most.
+/// Most streams that are requested.
 pub(super) const MOST_STREAMS: usize = 10_000;
 
 /// Bytes that a stream's peer placed here.
@@ -21,14 +21,14 @@ pub(super) const RETRANSMITTED: [&str; 1] = ["retransmitted_bytes"];
 pub(super) const PORT_DROPS: [&str; 4] =
     ["device_rx_missed", "device_rx_no_buffer", "no_buffer", "tx_dropped"];
 
-/// A value, and when it was.
+/// A value and its time.
 #[derive(Clone, Debug)]
 pub(super) struct Timed<T> {
     pub(super) at: Instant,
     pub(super) of: T,
 }
 
-/// One look at the appliance.
+/// One sample of the appliance.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     pub(super) status: Status,
@@ -36,7 +36,7 @@ pub(super) struct Sample {
     pub(super) workers: Timed<Vec<WorkerInfo>>,
     pub(super) regions: Timed<Vec<RegionInfo>>,
     pub(super) ports: Timed<Vec<PortInfo>>,
-    /// Where they were asked for.
+    /// `None` if the view does not need them.
     pub(super) streams: Option<Timed<Vec<StreamInfo>>>,
 }
 
@@ -65,7 +65,8 @@ impl Sample {
         })
     }
 
-    /// `before` is of the same process: numbers and counters can be compared.
+    /// Returns true if `before` is of the same process, so that numbers and counters can be
+    /// compared.
     pub(super) fn continues(&self, before: &Sample) -> bool {
         self.status.pid == before.status.pid
             && self.status.uptime_seconds >= before.status.uptime_seconds
@@ -91,7 +92,7 @@ fn total(ports: &[PortInfo], name: &str) -> u64 {
     ports.iter().filter_map(|port| port.counters.get(name)).sum()
 }
 
-/// Frames that workers and ports dropped.
+/// Returns the number of frames that workers and ports dropped.
 fn drops(stats: &Stats) -> u64 {
     let workers: u64 = stats.workers.iter().flat_map(|worker| worker.drops.values()).sum();
     let ports = stats.ports.iter();
@@ -100,13 +101,14 @@ fn drops(stats: &Stats) -> u64 {
     workers + ports.sum::<u64>()
 }
 
-/// How fast a counter rises, per second. None if it went back, as it does when the appliance has started again.
+/// Returns the rate of a counter per second. `None` if it decreased, as after a restart of the
+/// appliance.
 pub(super) fn rate(before: u64, now: u64, elapsed: Duration) -> Option<f64> {
     let seconds = elapsed.as_secs_f64();
     (now >= before && seconds > 0.0).then(|| (now - before) as f64 / seconds)
 }
 
-/// The same of the sum of some counters. None if there are none of them, or were none before.
+/// Returns the rate of a sum of counters. `None` if none of them exists now or existed before.
 pub(super) fn rate_of(
     names: &[&str],
     before: Option<&Counters>,
@@ -116,7 +118,7 @@ pub(super) fn rate_of(
     rate(sum_of(names, before?)?, sum_of(names, now)?, elapsed)
 }
 
-/// None if there are none of them.
+/// Returns the sum of counters; `None` if none of them exists.
 pub(super) fn sum_of(names: &[&str], counters: &Counters) -> Option<u64> {
     names.iter().filter_map(|name| counters.get(*name)).copied().reduce(|a, b| a + b)
 }

@@ -1,7 +1,7 @@
-//! The terminal, the thread that asks the appliance, and the loop between them.
+//! The terminal, the thread that sends requests, and the loop between them.
 //!
-//! The terminal is as it was after each end: q, Ctrl-C, SIGTERM, SIGHUP, an error, a panic in any thread. One request
-//! is under way at a time, and at most a third of the time passes with them.
+//! The terminal is restored after each end: q, Ctrl-C, SIGTERM, SIGHUP, an error, a panic in any
+//! thread. One request is outstanding at a time, and requests take at most a third of the time.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -29,11 +29,11 @@ use crate::exit::{Exit, Failure};
 use crate::show;
 use api::{Client, StreamId, StreamInfo};
 
-/// How soon an answer or a signal is noticed.
+/// Longest delay until an answer or a signal is noticed.
 const LOOK: Duration = Duration::from_millis(100);
 /// After a signal: longer than any turn of the loop.
 const STUCK: Duration = Duration::from_secs(1);
-/// A request that takes longer is reported on the screen.
+/// Time after which an outstanding request is reported on the screen.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) fn run(mut state: State, client: Client, out: &mut dyn Write) -> Result<(), Failure> {
@@ -74,7 +74,7 @@ pub(super) fn run(mut state: State, client: Client, out: &mut dyn Write) -> Resu
     Ok(())
 }
 
-/// A signal ends the loop; one that is stuck ends all the same.
+/// Ends the loop on a signal; a stuck loop is ended with the process.
 fn on_signals(stop: Arc<AtomicBool>) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
@@ -87,7 +87,8 @@ fn on_signals(stop: Arc<AtomicBool>) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for a key, or a while. False if the terminal is gone: crossterm would read its end for ever.
+/// Waits for a key or a pause. Returns false if the terminal has closed: crossterm would read
+/// end-of-file for ever.
 fn await_key() -> io::Result<bool> {
     let input = rustix::stdio::stdin();
     let mut keys = [PollFd::new(&input, PollFlags::IN)];
@@ -99,11 +100,11 @@ fn await_key() -> io::Result<bool> {
     Ok(!keys[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL))
 }
 
-/// When the appliance is asked.
+/// The schedule of requests.
 #[derive(Debug)]
 pub(super) struct Pace {
     next: Instant,
-    /// A request is under way since then.
+    /// Start of the outstanding request.
     asked: Option<Instant>,
     /// Ask at once, also in a pause.
     hurry: bool,
@@ -124,7 +125,8 @@ impl Pace {
         (self.asked, self.hurry) = (Some(now), false);
     }
 
-    /// The next request is an interval after this one, and not before twice the time that it took.
+    /// Schedules the next request: an interval after the last one began, with a pause of at least
+    /// twice the time that it took.
     pub(super) fn answered(&mut self, now: Instant, interval: Duration, well: bool) {
         let asked = self.asked.take().unwrap_or(now);
         self.next = (asked + interval).max(now + (now - asked) * 2);
@@ -140,14 +142,14 @@ impl Pace {
         self.hurry = true;
     }
 
-    /// How long there has been no answer, where one was expected.
+    /// Returns the time without an answer, if one is overdue or failed.
     pub(super) fn silent(&self, now: Instant, trouble: bool) -> Option<Duration> {
         let late = self.asked.is_some_and(|asked| now - asked >= PATIENCE);
         (trouble || late).then(|| now - self.last)
     }
 }
 
-// --- the thread that asks ---
+// --- the thread that sends requests ---
 
 struct Ask {
     streams: bool,
@@ -156,7 +158,7 @@ struct Ask {
 
 struct Answer {
     sample: Result<Sample, String>,
-    /// What is to be shown of the stream.
+    /// The stream of the overlay and its text.
     stream: Option<(StreamId, String)>,
 }
 
@@ -169,7 +171,7 @@ impl Asker {
     fn start(client: Client) -> io::Result<Self> {
         let ((asks, wanted), (found, answers)) = (channel::<Ask>(), channel());
         std::thread::Builder::new().name("top".into()).spawn(move || {
-            // It ends with the loop.
+            // The thread ends with the loop.
             while let Ok(ask) = wanted.recv() {
                 let sample = Sample::fetch(&client, ask.streams);
                 let reached = sample.is_ok();
@@ -222,7 +224,7 @@ impl<'w> Screen<'w> {
         std::panic::set_hook(Box::new(move |panic| {
             if !hooked.swap(true, Ordering::Relaxed) {
                 drop(disable_raw_mode());
-                // Not by the standard output's lock: another thread may have it.
+                // Without the standard output's lock: another thread may hold it.
                 let _ = rustix::io::write(rustix::stdio::stdout(), leaving().as_bytes());
             }
             hook(panic);
@@ -259,7 +261,7 @@ impl Drop for Screen<'_> {
     }
 }
 
-/// The escape codes that restore the terminal.
+/// Returns the escape codes that restore the terminal.
 fn leaving() -> String {
     let mut text = String::new();
     // Into a string it does not fail.

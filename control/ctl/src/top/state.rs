@@ -1,4 +1,5 @@
-//! What the screen shows, and what keys and samples do to it. Nothing here reads a clock or a terminal.
+//! The state of the screen, and its changes by keys and samples. Nothing here reads a clock or a
+//! terminal.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -36,43 +37,43 @@ const HELP: &[&str] = &[
     "ddpctl why STREAM tells of a stream that has ended.",
 ];
 
-/// What the loop does after a key.
+/// The loop's action after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// Draw.
     Draw,
-    /// Draw, and look at the appliance now.
+    /// Draw, and take a sample now.
     Look,
     Quit,
 }
 
-/// What lies over the table.
+/// The overlay above the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Overlay {
     Help,
     Notes,
-    /// A stream, with its text once it is there.
+    /// A stream, with its text once it has arrived.
     Stream(StreamId, Option<Vec<String>>),
 }
 
-/// A view's own.
+/// Settings of one view.
 #[derive(Clone, Debug, Default)]
 struct Own {
     sort: Sort,
     filter: String,
-    /// The row that is followed; without one, the first.
+    /// Identity of the selected row; `None` selects the first.
     selected: Option<String>,
-    /// Where that was last.
+    /// Last index of the selected row.
     at: usize,
 }
 
-/// All of it.
+/// The whole state of the screen.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) view: View,
     pub(super) interval: Duration,
     pub(super) paused: bool,
-    /// A filter that is being written.
+    /// A filter that is being edited.
     pub(super) editing: Option<String>,
     pub(super) overlay: Option<Overlay>,
     /// The first line and column of the overlay that are shown.
@@ -84,7 +85,7 @@ pub(super) struct State {
     pub(super) tx: VecDeque<u64>,
     /// Why the last look failed.
     pub(super) trouble: Option<String>,
-    /// How long the appliance has not answered, once that is worth a line.
+    /// Time without an answer of the appliance, if long enough to be shown.
     pub(super) silent: Option<Duration>,
     pub(super) table: Table,
     pub(super) widths: Vec<usize>,
@@ -116,7 +117,7 @@ impl State {
         }
     }
 
-    /// The order and the filter of the first view.
+    /// Sets order and filter of the first view.
     pub(super) fn begin_with(&mut self, sort: &str, filter: &str) {
         let column = columns::heads(self.view).iter().position(|head| head.key == sort);
         self.own_mut().sort.column = column;
@@ -132,12 +133,12 @@ impl State {
         &self.own().filter
     }
 
-    /// The number of the selected row, 0 if there are none.
+    /// Returns the index of the selected row, 0 if there are no rows.
     pub(super) fn selected(&self) -> usize {
         self.own().at.min(self.table.rows.len().saturating_sub(1))
     }
 
-    /// The next look is for these: the list of streams, and a stream.
+    /// Returns what the next sample must include: the list of streams, and a single stream.
     pub(super) fn wants(&self) -> (bool, Option<StreamId>) {
         let stream = match self.overlay {
             Some(Overlay::Stream(id, _)) => Some(id),
@@ -148,7 +149,7 @@ impl State {
 
     // --- samples ---
 
-    /// A look, or why there is none.
+    /// Handles a sample, or the reason of its failure.
     pub(super) fn on_sample(&mut self, sample: Result<Sample, String>) {
         let sample = match sample {
             Ok(sample) => sample,
@@ -172,7 +173,7 @@ impl State {
         self.rebuild();
     }
 
-    /// The text of a stream that was asked for.
+    /// Handles the text of a requested stream.
     pub(super) fn on_stream(&mut self, stream: StreamId, text: &str) {
         if let Some(Overlay::Stream(id, lines)) = &mut self.overlay
             && *id == stream
@@ -181,7 +182,7 @@ impl State {
         }
     }
 
-    /// The table of the view, in its order, with the selected row where it has gone.
+    /// Builds the view's table in its order; the selection follows its row.
     fn rebuild(&mut self) {
         let own = &self.views[self.view as usize];
         self.table = match &self.now {
@@ -195,7 +196,7 @@ impl State {
         match place {
             None => self.own_mut().at = 0,
             Some(Some(at)) => self.own_mut().at = at,
-            // It is gone: stay there.
+            // The selected row has disappeared: keep its index.
             Some(None) => {}
         }
     }
@@ -263,7 +264,7 @@ impl State {
         Action::Draw
     }
 
-    /// What the overlay has to say.
+    /// Returns the lines of the overlay.
     pub(super) fn overlay_lines(&self) -> Vec<String> {
         match &self.overlay {
             None => Vec::new(),
@@ -324,7 +325,7 @@ impl State {
         self.show(View::ALL[(self.view as usize + by) % View::ALL.len()])
     }
 
-    /// Looks at once where the last sample lacks what the view needs.
+    /// Takes a sample at once if the last one lacks the view's data.
     fn show(&mut self, view: View) -> Action {
         self.view = view;
         self.rebuild();
@@ -340,7 +341,7 @@ impl State {
         Action::Look
     }
 
-    /// The busiest first, then each column.
+    /// Selects the next order: the busiest first, then each column.
     fn step_sort(&mut self, by: usize) {
         let orders = self.table.heads.len() + 1;
         let sort = &mut self.own_mut().sort;

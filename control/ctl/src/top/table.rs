@@ -1,6 +1,6 @@
-//! Tables of any view: cells with what they are sorted by, order and filter.
+//! Tables of any view: cells with their sort keys, order and filter.
 //!
-//! No text of a cell has a character that moves the cursor or changes the direction of writing.
+//! Cells contain no characters that move the cursor or change the direction of writing.
 
 use std::cmp::Ordering;
 
@@ -8,22 +8,22 @@ use serde_json::{Map, Value as Json};
 
 use crate::show;
 
-/// The order that needs no column: the busiest row first.
+/// The order without a column: the busiest row first.
 pub(super) const BUSIEST: &str = "busiest";
 
 /// Most characters of a column.
 const WIDEST: usize = 40;
 
-/// What a cell is worth.
+/// The sort key of a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
-    /// Not known: last in any order.
+    /// Unknown: last in any order.
     None,
     Number(f64),
     Word(String),
 }
 
-/// A cell.
+/// The text of a cell and its sort key.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Cell {
     pub(super) text: String,
@@ -36,7 +36,7 @@ impl Cell {
         Self { text: clean(text), value }
     }
 
-    /// `text` is what a number reads like.
+    /// Returns the cell of a number with its text.
     pub(super) fn number(value: Option<f64>, text: &str) -> Self {
         match value {
             Some(value) => Self { text: clean(text), value: Value::Number(value) },
@@ -44,24 +44,24 @@ impl Cell {
         }
     }
 
-    /// A whole number.
+    /// Returns the cell of an integer.
     pub(super) fn count(value: Option<u64>) -> Self {
         let text = value.map(|value| value.to_string()).unwrap_or_default();
         Self::number(value.map(|value| value as f64), &text)
     }
 
-    /// Things per second.
+    /// Returns the cell of a rate per second.
     pub(super) fn per_second(value: Option<f64>) -> Self {
         Self::number(value, &format!("{:.0}", value.unwrap_or_default()))
     }
 
-    /// Bytes, and bytes that something is worth.
+    /// Returns the cell of a number of bytes.
     pub(super) fn bytes(value: Option<u64>) -> Self {
         let text = show::bytes(value.unwrap_or_default());
         Self::number(value.map(|value| value as f64), &text)
     }
 
-    /// Bytes per second, under a heading that says bit/s.
+    /// Returns the cell of a rate in bytes per second, shown in bit/s.
     pub(super) fn rate(value: Option<f64>) -> Self {
         let text = bits(value.unwrap_or_default());
         Self::number(value, text.strip_suffix("bit/s").unwrap_or(&text))
@@ -77,7 +77,7 @@ impl Cell {
     }
 }
 
-/// Bytes per second, as bits.
+/// Formats a rate in bytes per second as bit/s.
 pub(super) fn bits(rate: f64) -> String {
     if rate < 0.5 { "0 bit/s".into() } else { show::rate(rate as u64) }
 }
@@ -85,37 +85,37 @@ pub(super) fn bits(rate: f64) -> String {
 /// The heading of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
-    /// Its name in JSON and on the command line.
+    /// Name of the column in JSON and on the command line.
     pub(super) key: &'static str,
     pub(super) title: &'static str,
-    /// It has numbers.
+    /// True for a column of numbers, aligned to the right.
     pub(super) right: bool,
 }
 
-/// A row.
+/// A row with its identity and load.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
-    /// What stays the same from one sample to the next.
+    /// Identity of the row, the same in all samples.
     pub(super) id: String,
-    /// How much it has to do.
+    /// Load of the row, for the order without a column.
     pub(super) busy: f64,
     pub(super) cells: Vec<Cell>,
 }
 
-/// An order.
+/// The order of a table's rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sort {
-    /// The number of the column; without one, the busiest first.
+    /// Index of the column; `None` sorts the busiest first.
     pub(super) column: Option<usize>,
     pub(super) reverse: bool,
 }
 
-/// A table.
+/// The rows of a view.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Table {
     pub(super) heads: Vec<Head>,
     pub(super) rows: Vec<Row>,
-    /// Rows that there are, also those that are not in the table.
+    /// Total number of rows, including those that are filtered out.
     pub(super) of: usize,
 }
 
@@ -137,7 +137,7 @@ impl Table {
         });
     }
 
-    /// Characters that each column needs, with a mark of the order behind its title.
+    /// Returns the width of each column in characters, including the order mark behind its title.
     pub(super) fn widths(&self) -> Vec<usize> {
         let column = |(i, head): (usize, &Head)| {
             let cells = self.rows.iter().filter_map(|row| row.cells.get(i));
@@ -147,7 +147,7 @@ impl Table {
         self.heads.iter().enumerate().map(column).collect()
     }
 
-    /// `12`, or `12 of 300`.
+    /// Returns the number of rows as `12`, or `12 of 300`.
     pub(super) fn count(&self) -> String {
         let shown = self.rows.len();
         if shown == self.of { shown.to_string() } else { format!("{shown} of {}", self.of) }
@@ -169,7 +169,7 @@ impl Table {
     }
 }
 
-/// Numbers from the largest, words from A, what is not known at the end.
+/// Orders numbers from the largest, words from A, unknown values last.
 fn compare(a: &Value, b: &Value, reverse: bool) -> Ordering {
     match (a, b) {
         (Value::None, Value::None) => Ordering::Equal,
@@ -186,7 +186,7 @@ fn turn(order: Ordering, reverse: bool) -> Ordering {
     if reverse { order.reverse() } else { order }
 }
 
-/// Without the characters that are not shown but do something to a terminal.
+/// Removes invisible characters that control a terminal.
 pub(super) fn clean(text: &str) -> String {
     let harmless = |c: char| {
         !c.is_control()

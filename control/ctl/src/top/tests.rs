@@ -24,7 +24,7 @@ fn counters(list: &[(&str, u64)]) -> Counters {
     list.iter().map(|&(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// A stream whose peer has placed and been sent so many bytes.
+/// Returns a stream with these counters: bytes placed by and sent to the peer.
 fn stream(id: u64, remote: &str, placed: u64, sent: u64) -> StreamInfo {
     let list = [
         ("placed_in_order_bytes", placed),
@@ -40,7 +40,7 @@ fn stream(id: u64, remote: &str, placed: u64, sent: u64) -> StreamInfo {
     }
 }
 
-/// A look `second` seconds after the first: all counters rise by as much each second.
+/// Returns a sample `second` seconds after the first; counters rise at constant rates.
 fn sample(start: Instant, second: u64) -> Sample {
     let at = start + Duration::from_secs(second);
     let frames = [
@@ -114,7 +114,7 @@ fn sample(start: Instant, second: u64) -> Sample {
     }
 }
 
-/// After so many looks, a second apart.
+/// Returns the state after `looks` samples, a second apart.
 fn looked(looks: u64) -> State {
     let (mut state, start) = (State::new(View::Streams, Duration::from_secs(1)), Instant::now());
     (0..looks).for_each(|second| state.on_sample(Ok(sample(start, second))));
@@ -129,7 +129,7 @@ fn write(state: &mut State, text: &str) -> Action {
     text.chars().map(|c| press(state, KeyCode::Char(c))).last().unwrap()
 }
 
-/// The lines of a frame.
+/// Returns the lines of a frame.
 fn frame(state: &mut State, columns: u16, lines: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(columns, lines)).unwrap();
     terminal.draw(|frame| view::draw(frame, state)).unwrap();
@@ -138,7 +138,7 @@ fn frame(state: &mut State, columns: u16, lines: u16) -> Vec<String> {
     (0..lines).map(|y| line(y).trim_end().to_owned()).collect()
 }
 
-/// The first cells of the rows.
+/// Returns the first cells of the rows.
 fn ids(state: &State) -> Vec<&str> {
     state.table.rows.iter().map(|row| row.id.as_str()).collect()
 }

@@ -1,4 +1,5 @@
-//! Draws the [state](State): three lines of the appliance, the table, the keys. Any size will do.
+//! Draws the [state](State): three lines of the appliance, the table, the keys. Any terminal size
+//! works.
 
 use std::collections::VecDeque;
 
@@ -45,7 +46,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
     draw_keys(frame, keys, state);
 }
 
-/// A line with something at its right end, which goes first where there is no room.
+/// Draws a line with a right-aligned part, which is dropped if there is no room.
 fn two(frame: &mut Frame<'_>, area: Rect, left: Line<'_>, right: Line<'_>) {
     let wide = u16::try_from(right.width()).unwrap_or(u16::MAX);
     let fits = left.width() + 2 + right.width() <= usize::from(area.width);
@@ -107,7 +108,7 @@ fn draw_notes(frame: &mut Frame<'_>, area: Rect, state: &State) {
     frame.render_widget(Line::from(spans), area);
 }
 
-/// For how long the appliance has not answered, and why.
+/// Returns how long the appliance has not answered, and the reason.
 fn trouble(state: &State) -> String {
     let silent = state.silent.map(|time| format!(" for {}", show::seconds(time.as_secs_f64())));
     let why = state.trouble.as_ref().map(|why| format!(": {why}"));
@@ -178,7 +179,7 @@ fn aligned(text: String, right: bool) -> Cell<'static> {
     Cell::from(if right { text.right_aligned() } else { text })
 }
 
-/// The first column, that of the order, and of the others those that come first, as far as they fit.
+/// Selects the columns that fit: the first, the one of the order, then the others from the left.
 fn fitting(table: &Table, widths: &[usize], sort: Option<usize>, mut room: usize) -> Vec<usize> {
     let mut columns = Vec::new();
     let order = [Some(0), sort].into_iter().flatten().chain(0..table.heads.len());

@@ -203,7 +203,7 @@ proptest! {
 
     #[test]
     fn any_text_is_answered(text in ".{0,80}") {
-        // What is accepted is also what is shown, or at least reads as the same place.
+        // An accepted URL, once displayed, parses as the same place.
         if let Ok(url) = format!("tcp://{text}").parse::<Url>() {
             prop_assert_eq!(url.to_string().parse(), Ok(url));
         }

@@ -1,6 +1,7 @@
-//! Recorded headers as pcapng. The frames are made up around them: Ethernet and IP headers that fit, no options, checksums of
-//! zero but for IPv4's. Payload was not recorded: TCP's is left out (the original length says what there was), that of
-//! a DATA chunk is zeros, because Wireshark shows no chunk that is cut short.
+//! Recorded headers as pcapng. The frames around them are synthetic: matching Ethernet and IP
+//! headers, no options, checksums of zero except for IPv4's. Payload was not recorded: TCP's is
+//! left out, and the original length includes it. That of a DATA chunk is zeros, because Wireshark
+//! does not decode a truncated chunk.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +19,7 @@ use api::{Flight, FlightHeader, Why};
 
 /// Times are in nanoseconds: ten to the minus nine.
 const NANOSECONDS: u8 = 9;
-/// The direction of a frame, in its flags.
+/// The direction of a frame, in its flags (`epb_flags`).
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 const TCP: u8 = 6;
@@ -28,8 +29,9 @@ const DATA: u8 = 0;
 const SACK: u8 = 3;
 const SHUTDOWN: u8 = 7;
 
-/// The file, in the order of time, and how many headers are in it. Events without a header are in the comment of the next frame, those after the
-/// last header in that of the last frame.
+/// Returns the file, in order of time, and the number of its headers. An event without a header is
+/// in the comment of the next frame; events after the last header are in the comment of the last
+/// frame.
 pub(super) fn file(why: &Why) -> (Vec<u8>, usize) {
     let application = concat!("ddpctl ", env!("CARGO_PKG_VERSION"));
     let section = SectionHeaderBlock {
@@ -66,7 +68,7 @@ pub(super) fn file(why: &Why) -> (Vec<u8>, usize) {
     (writer.into_inner(), headers)
 }
 
-/// A recorded header as a frame.
+/// A synthetic frame around a recorded header.
 struct Frame {
     at: Duration,
     from_peer: bool,
@@ -75,7 +77,8 @@ struct Frame {
     comment: String,
 }
 
-/// The frames of a stream, each with the events since the one before; the last one also has those after it.
+/// Returns the frames of a stream, each with the events since the previous one. The last frame also
+/// has the events after it.
 fn frames(flight: &Flight) -> Vec<Frame> {
     let mut frames: Vec<Frame> = Vec::new();
     let beginning = format!("stream {}", flight.stream);
@@ -94,7 +97,7 @@ fn frames(flight: &Flight) -> Vec<Frame> {
     frames
 }
 
-/// A frame, and its length with the payload that is left out.
+/// Returns a frame, and its length including the omitted payload.
 fn frame(flight: &Flight, header: &FlightHeader) -> Option<(Vec<u8>, u32)> {
     let local: SocketAddr = flight.local.parse().ok()?;
     let remote: SocketAddr = flight.remote.parse().ok()?;
@@ -116,7 +119,7 @@ fn frame(flight: &Flight, header: &FlightHeader) -> Option<(Vec<u8>, u32)> {
     Some((data, whole))
 }
 
-/// RFC 9293 §3.1, behind the ports.
+/// Appends the TCP header behind the ports (RFC 9293 §3.1).
 fn tcp(header: &FlightHeader, out: &mut Vec<u8>) {
     const WORDS: u8 = 5;
     out.extend(header.number.to_be_bytes());
@@ -126,7 +129,7 @@ fn tcp(header: &FlightHeader, out: &mut Vec<u8>) {
     out.extend([0; 4]);
 }
 
-/// RFC 9260 §3, behind the ports: tag and checksum, and one chunk.
+/// Appends the SCTP header behind the ports (RFC 9260 §3): tag and checksum, and one chunk.
 fn sctp(header: &FlightHeader, out: &mut Vec<u8>) {
     out.extend([0; 8]);
     let chunk = header.flags;
@@ -157,7 +160,7 @@ fn sctp(header: &FlightHeader, out: &mut Vec<u8>) {
     }
 }
 
-/// Ethernet's and IP's headers in front of `len` bytes.
+/// Returns the Ethernet and IP headers in front of `len` bytes.
 fn ip(from: IpAddr, to: IpAddr, protocol: u8, len: usize) -> Option<Vec<u8>> {
     const TTL: u8 = 64;
     let mut out = vec![0; 12];
@@ -186,11 +189,11 @@ fn ip(from: IpAddr, to: IpAddr, protocol: u8, len: usize) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// RFC 791 §3.1.
+/// Returns the checksum of an IPv4 header (RFC 791 §3.1).
 fn checksum(header: &[u8]) -> u16 {
     let words = header.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
     let mut sum: u32 = words.sum();
-    // Twice: the first carry may give another one.
+    // Twice: the first addition may carry again.
     for _ in 0..2 {
         sum = (sum & 0xffff) + (sum >> 16);
     }

@@ -3,7 +3,7 @@
 use super::*;
 use config::beneath::Directories;
 
-/// A writer that opens files again.
+/// Returns a writer that opens files again.
 fn following() -> Writer<Bytes> {
     let writer = writer();
     writer.follow(Arc::new(Directories::everywhere()));
@@ -15,7 +15,7 @@ fn log(writer: &mut Writer<Bytes>, path: &std::path::Path, fsync: Fsync) -> File
     writer.open_log(path.to_owned(), file, fsync)
 }
 
-/// Waits for the first report that `pick` wants; others are passed over.
+/// Waits for the first report that `pick` accepts and skips others.
 fn wait<T>(writer: &Writer<Bytes>, mut pick: impl FnMut(&Report) -> Option<T>) -> T {
     loop {
         if let Some(found) = pick(&report(writer)) {
@@ -53,7 +53,7 @@ fn messages_after_a_rotation_or_removal_are_in_a_file_of_the_name() {
     std::fs::remove_file(&path).unwrap();
     append(&writer, id, b"three");
     assert_eq!(std::fs::read(&path).unwrap(), b"three");
-    // Another program has made a file of the name.
+    // Another program has created a file of that name.
     std::fs::rename(&path, &moved).unwrap();
     std::fs::write(&path, b"new ").unwrap();
     append(&writer, id, b"four");

@@ -1,14 +1,14 @@
-//! The system calls that are listed. Conditions on their arguments (clone, ioctl, mmap, open, prctl, prlimit64, sendto, socket,
-//! tgkill and their like) are in the parent module.
+//! The system calls that are listed. Conditions on their arguments (clone, ioctl, mmap, open,
+//! prctl, prlimit64, sendto, socket, tgkill and their like) are in the parent module.
 //!
-//! Left out on purpose: chmod(2), chown(2) and their like, which reach all files of the user that ddpd runs as, as Landlock does
-//! not restrict them; openat2(2), whose mode is in memory.
+//! Two groups are left out on purpose. chmod(2), chown(2) and their like reach all files of ddpd's
+//! user, because Landlock does not restrict them. openat2(2) has its mode in memory.
 
 use std::collections::BTreeSet;
 
 use libc::*;
 
-/// Of every worker: memory, sleeping, waking, ending.
+/// Calls of every worker: memory, sleeping, waking, ending.
 pub(super) const WORKER: &[c_long] = &[
     SYS_read,
     SYS_write,
@@ -40,16 +40,17 @@ pub(super) const WORKER: &[c_long] = &[
     SYS_membarrier,
     SYS_getrandom,
     SYS_tgkill,
-    // Without an address: to wake a driver, and of the signal handler, which runs in any thread.
+    // Without an address: wakes a driver, and is called by the signal handler, which runs in any
+    // thread.
     SYS_sendto,
     SYS_exit,
     SYS_exit_group,
 ];
 
-/// Of a worker that logs to systemd's journal.
+/// Additional calls of a worker that logs to systemd's journal.
 pub(super) const JOURNALD: &[c_long] = &[SYS_sendmsg, SYS_memfd_create, SYS_fcntl, SYS_lseek];
 
-/// Of all other threads besides: files, sockets, threads, and what the EAL does in its own.
+/// Additional calls of all other threads: files, sockets, threads, and the EAL's own threads.
 pub(super) const CONTROL: &[c_long] = &[
     // Files.
     SYS_openat,
@@ -135,7 +136,7 @@ pub(super) const CONTROL: &[c_long] = &[
     SYS_sched_getscheduler,
     SYS_prctl,
     SYS_seccomp,
-    // What is read of the process and the host.
+    // Queries about the process and the host.
     SYS_getppid,
     SYS_getuid,
     SYS_geteuid,
@@ -174,7 +175,8 @@ pub(super) const CONTROL: &[c_long] = &[
     SYS_pipe,
     #[cfg(target_arch = "x86_64")]
     SYS_select,
-    // DPDK's interrupt thread makes an epoll of its own when its sources change, and ends the process if it cannot.
+    // DPDK's interrupt thread creates a new epoll when its sources change, and ends the process if
+    // that fails.
     #[cfg(target_arch = "x86_64")]
     SYS_epoll_create,
     #[cfg(target_arch = "x86_64")]
@@ -187,14 +189,14 @@ pub(super) const CONTROL: &[c_long] = &[
     SYS_time,
 ];
 
-/// Of ports that connect to a Unix socket, also again after it was closed.
+/// Additional calls of ports that connect to a Unix socket, and connect again after a close.
 pub(super) const CONNECT: &[c_long] = &[SYS_connect];
 
-/// Of a kind of port: in its workers, and besides in the other threads.
+/// Returns the additional calls of a kind of port: in its workers, and in the other threads.
 pub(super) fn of_kind(kind: &str) -> (&'static [c_long], &'static [c_long]) {
     match kind {
         "af_packet" => (&[], &[]),
-        // Its program is loaded, changed and removed by bpf(2).
+        // bpf(2) loads, changes and removes its program.
         "af_xdp" => (&[SYS_recvfrom, SYS_getsockopt], &[SYS_bpf]),
         "tap" => (&[SYS_readv], &[]),
         "memif" => (&[], &[]),
@@ -217,13 +219,15 @@ pub(super) fn of_kind(kind: &str) -> (&'static [c_long], &'static [c_long]) {
     }
 }
 
-/// Families of sockets that a process with these kinds of port makes, besides Unix sockets of streams.
+/// Returns the families of sockets that a process with these kinds of port creates, in addition to
+/// Unix stream sockets.
 pub(super) fn families(kinds: &BTreeSet<&str>) -> Vec<c_int> {
     // AF_INET and AF_INET6: metrics, and ioctl(2) of interfaces. AF_NETLINK: interfaces.
     let mut families = vec![AF_INET, AF_INET6, AF_NETLINK];
     families.extend(kinds.contains("af_packet").then_some(AF_PACKET));
     families.extend(kinds.contains("af_xdp").then_some(AF_XDP));
-    // if_indextoname(3) of the C library, by which mlx5 finds its device, takes a Unix socket of datagrams.
+    // mlx5 finds its device with if_indextoname(3) of the C library, which opens a Unix datagram
+    // socket.
     families.extend(kinds.contains("pci").then_some(AF_UNIX));
     families
 }

@@ -1,5 +1,6 @@
-//! The control stream of a client of perftest with `-R`, for servers of `ib_write_bw` and `ib_read_bw`. The messages are
-//! those that the [server](super) describes: each is a Send, and the server answers it with one of the same length.
+//! The control stream of a perftest client with `-R`, for servers of `ib_write_bw` and
+//! `ib_read_bw`. The [server](super) module describes the messages: each is a Send, and the server
+//! answers it with one of the same length.
 //!
 //! ```text
 //!  1 to 4   version, cycle buffer, cache line, MTU       10        the load is over
@@ -9,93 +10,93 @@
 
 use super::{DEST, Place, VERSION, is_version, memory_of};
 
-/// What our messages say of us: the version of perftest whose protocol this is.
+/// Version that our messages announce: the perftest whose protocol this is.
 const OWN_VERSION: &[u8] = b"6.06";
-/// Bytes of the server's buffer if its `-s` is less: its cycle buffer, a page.
+/// Bytes of the server's buffer if its `-s` is smaller: its cycle buffer, a page.
 pub const CYCLE: u32 = 4096;
 /// A cache line, bytes.
 const LINE: u32 = 64;
-/// The number of the MTU of 1024 bytes, as verbs have it.
+/// Number of an MTU of 1024 bytes in verbs (`IBV_MTU_1024`).
 const MTU: &[u8] = b"3\0";
-/// Most Reads at a time that perftest's client asks for.
+/// Most outstanding Reads that perftest's client requests.
 const OUT_READS: u32 = 128;
 
 /// The message after which the data stream is opened.
 const OPENING: u32 = 5;
-/// The message whose answer says where the server's memory is.
+/// The message whose answer names the server's memory.
 const MEMORY: u32 = 7;
 /// The last message before the load.
 const READY: u32 = 9;
 /// The last message.
 const END: u32 = 16;
 
-/// What comes next.
+/// The next step of the caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// Send this.
+    /// Send this message.
     Send(Vec<u8>),
     /// Open the data stream, then call [`Client::opened`].
     Open,
     /// Load this place, then call [`Client::end`].
     Load(Place),
-    /// The server has what it needs: close both streams.
+    /// The server has all reports: close both streams.
     Done,
-    /// The peer is no such server. One sentence.
+    /// The peer is not such a server. One sentence.
     Failed(String),
 }
 
-/// What the server prints.
+/// Results that the server prints.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Report {
-    /// Bytes of a message.
+    /// Message size, bytes.
     pub size: u32,
-    /// Messages.
+    /// Number of messages.
     pub messages: u64,
-    /// MiB a second.
+    /// Throughput, MiB per second.
     pub mib_per_s: f64,
-    /// Millions of messages a second.
+    /// Rate, millions of messages per second.
     pub millions_per_s: f64,
 }
 
-/// One run.
+/// The control stream of one run.
 #[derive(Clone, Debug, Default)]
 pub struct Client {
-    /// Messages that were sent.
+    /// Number of messages sent.
     sent: u32,
-    /// Bytes of the last one: its answer is expected while this is not 0.
+    /// Bytes of the last message while its answer is outstanding, else 0.
     awaited: usize,
     memory: Option<Place>,
     report: Report,
 }
 
 impl Client {
-    /// The last answer has come.
+    /// Returns true once the last answer has arrived.
     pub fn is_done(&self) -> bool {
         self.sent == END && self.awaited == 0
     }
 
-    /// An answer of the server is awaited.
+    /// Returns true while an answer of the server is outstanding.
     pub fn awaits(&self) -> bool {
         self.awaited > 0
     }
 
-    /// The first message.
+    /// Returns the first message.
     pub fn begin(&mut self) -> Next {
         self.send_next()
     }
 
-    /// The data stream stands.
+    /// Continues after the data stream is established.
     pub fn opened(&mut self) -> Next {
         self.send_next()
     }
 
-    /// The load is over.
+    /// Reports the results after the load.
     pub fn end(&mut self, report: Report) -> Next {
         self.report = report;
         self.send_next()
     }
 
-    /// A Send of the server.
+    /// Handles a Send of the server.
     pub fn received(&mut self, bytes: &[u8]) -> Next {
         let (number, awaited) = (self.sent, std::mem::take(&mut self.awaited));
         if awaited == 0 || bytes.len() != awaited {
@@ -136,7 +137,7 @@ impl Client {
             2 => CYCLE.to_be_bytes().to_vec(),
             3 => LINE.to_be_bytes().to_vec(),
             4 => MTU.to_vec(),
-            // Our own place is not used. Without an STag it is none.
+            // The server does not use our memory; without an STag the message names none.
             7..=10 | END => {
                 let mut bytes = vec![0; DEST];
                 bytes[4..8].copy_from_slice(&OUT_READS.to_be_bytes());
@@ -169,7 +170,7 @@ mod tests {
         bytes
     }
 
-    /// Until its memory is asked for; the message that asks.
+    /// Runs the client up to the message that requests the server's memory, and returns it.
     fn greeted(client: &mut Client) -> Vec<u8> {
         let mut message = sent(client.begin());
         for len in [16, 4, 4, 2] {
@@ -197,7 +198,7 @@ mod tests {
         let mut message = sent(client.end(report));
         let mut lens = vec![message.len()];
         let mut numbers = Vec::new();
-        // What the server reports is not looked at.
+        // The client ignores the server's own report.
         while let Next::Send(next) = client.received(&vec![0xff; message.len()]) {
             message = next;
             lens.push(message.len());

@@ -3,7 +3,7 @@ use super::*;
 const HOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 3));
 
-/// A service and the actions it has asked for.
+/// A service and its pending actions.
 struct Bench {
     perftest: Perftest,
     out: Actions,
@@ -33,7 +33,7 @@ impl Bench {
         self.out.drain(..).map(|(id, action)| (id.0, action)).collect()
     }
 
-    /// The first five control messages.
+    /// Sends the first five control messages.
     fn greet(&mut self, control: u64) -> Vec<(u64, Action)> {
         for message in [&version()[..], &[0; 4], &[0; 4], b"3\0"] {
             assert_eq!(self.send(control, message), [reply(control, message)]);
@@ -41,7 +41,7 @@ impl Bench {
         self.send(control, &[0; DEST])
     }
 
-    /// A whole set-up; the data stream is `control + 1`.
+    /// Completes the set-up of a client; its data stream is `control + 1`.
     fn set_up(&mut self, reads: bool, vaddr: u64) {
         self.open(1, HOST, false);
         assert_eq!(self.greet(1), [reply(1, &[0; DEST])]);
@@ -124,7 +124,7 @@ fn latency_of_sends_gets_each_of_them_back() {
     assert_eq!(bench.pass(WRITE_LATENCY_SILENCE), [], "it was not silent");
 }
 
-/// A message of DDP ends where its sender ends it, and may write the same bytes again and again.
+/// The sender chooses the length of a DDP message, and may write the same bytes repeatedly.
 #[test]
 fn what_answers_to_writes_take_is_bounded() {
     let measured = || {
@@ -172,7 +172,7 @@ fn clients_of_one_host_open_their_data_streams_one_after_the_other() {
     assert_eq!(bench.greet(2), [], "the answer waits for the first client");
     assert_eq!(bench.greet(3).len(), 1, "another host does not wait");
     bench.open(11, HOST, false);
-    // A third client begins before the first says that its data stream stands.
+    // A third client begins before the first reports its data stream open.
     bench.open(4, HOST, false);
     assert_eq!(bench.send(1, &[0; DEST]), [], "two streams could be its data stream");
     let goes_on = bench.send(4, &version());
@@ -201,7 +201,7 @@ fn a_client_that_goes_makes_room_for_the_next() {
 #[test]
 fn a_client_that_does_nothing_keeps_the_others_of_its_host_waiting_for_ten_seconds_at_most() {
     let mut bench = Bench::new();
-    // Streams that stay silent: one that is there already is no client's data stream.
+    // Silent streams: one opened before the request is not a client's data stream.
     bench.open(20, HOST, false);
     bench.open(1, HOST, false);
     bench.open(2, HOST, false);

@@ -11,7 +11,7 @@ use super::super::audit_file::AuditFile;
 use super::*;
 use crate::{EventLog, Server, channel};
 
-/// A server without a control thread that answers.
+/// Starts a server whose control thread does not answer.
 fn lonely(dir: &Path) -> (Server, crate::Inbox, Arc<AccessTally>) {
     let section = AuditSection { file: Some(dir.join("audit.jsonl")), ..no_audit() };
     let access = Access::open(&AccessSection::default(), &section).unwrap();
@@ -30,7 +30,7 @@ fn post(socket: &Path, path: &str) -> UnixStream {
     stream
 }
 
-/// Waits for what must come soon.
+/// Polls until the function returns a value.
 fn wait_for<T>(mut what: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
@@ -67,7 +67,7 @@ fn a_line_has_who_what_and_the_outcome_and_no_secret() {
     assert_eq!(lines[1]["error"], "not_found");
 }
 
-/// A call as it is recorded, without a socket.
+/// Records a call without a socket.
 fn call(access: &Arc<Access>, (uid, role): (u32, Role), path: &str, status: u16) {
     let caller = Caller { uid, gid: 100, pid: 1, role: Some(role) };
     let mut entry = Entry::new(access, caller, &Method::POST, path);
@@ -75,7 +75,7 @@ fn call(access: &Arc<Access>, (uid, role): (u32, Role), path: &str, status: u16)
     entry.answered(StatusCode::from_u16(status).unwrap(), None);
 }
 
-/// Bytes of a file and of those that were renamed.
+/// Returns the bytes of a file and its predecessors.
 fn bytes(path: &Path) -> u64 {
     let numbered = (0..9).map(|n| match n {
         0 => path.to_owned(),
@@ -106,7 +106,7 @@ fn calls_without_effect_cost_no_change_its_line() {
     assert_eq!(recorded, expected);
     let refused = refused_path(&file);
     assert!(bytes(&refused) <= 2 * section.max_size, "{} bytes", bytes(&refused));
-    // Each of them has a line, or is in the number of those without.
+    // Each call has a line, or is in the count of calls without one.
     let mut calls = std::collections::BTreeMap::<u64, u64>::new();
     for line in lines(&refused) {
         *calls.entry(line["uid"].as_u64().unwrap()).or_default() +=
@@ -150,11 +150,11 @@ fn lines_that_cannot_be_written_are_counted_and_nothing_fails() {
     let dir = tempfile::tempdir().unwrap();
     let (server, inbox, tally) = lonely(dir.path());
     drop(inbox);
-    // Its name is taken by something that is not written to.
+    // The name is occupied by a directory.
     let file = dir.path().join("audit.jsonl");
     std::fs::remove_file(&file).unwrap();
     std::fs::create_dir(&file).unwrap();
-    // A request of a client that has gone before it is read is none.
+    // A request is ignored if its client disconnects before it is read.
     let first = post(server.path(), "/v1/reload");
     wait_for(|| (tally.lines_lost() == 1).then_some(()));
     drop(first);
@@ -177,7 +177,7 @@ fn a_file_is_renamed_when_it_is_full_and_so_many_are_kept() {
     assert_eq!(read("a.1"), "line   4\nline   5\n");
     assert_eq!(read("a.2"), "line   2\nline   3\n");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3);
-    // Another process goes on where this one ended.
+    // Another process appends to the file of this one.
     let mut file = AuditFile::open(&path, 20, 2).unwrap();
     file.write(b"x\n").unwrap();
     file.write(b"longer than twenty bytes is a line\n").unwrap();
@@ -206,7 +206,7 @@ fn links_and_what_is_no_file_are_not_written_to() {
     assert!(AuditFile::open(&link, 1000, 1).is_err());
     assert!(AuditFile::open(Path::new("/dev/null"), 1000, 1).is_err());
     assert!(AuditFile::open(dir.path(), 1000, 1).is_err());
-    // A link that takes its place later is not followed either.
+    // A link that replaces the file later is not followed either.
     let path = dir.path().join("a");
     let mut file = AuditFile::open(&path, 1000, 1).unwrap();
     std::fs::remove_file(&path).unwrap();

@@ -21,7 +21,7 @@ fn keys_choose_the_view() {
     press(&mut state, KeyCode::Right);
     press(&mut state, KeyCode::Left);
     assert_eq!(state.view, Peers);
-    // Without a list of streams the appliance is asked at once.
+    // Without a list of streams a sample is taken at once.
     let mut workers = sample(Instant::now(), 9);
     workers.streams = None;
     state.on_sample(Ok(workers));
@@ -47,14 +47,14 @@ fn keys_choose_the_order() {
     assert_eq!(state.sort(), Sort::default());
     write(&mut state, "S");
     assert_eq!(state.table.heads[state.sort().column.unwrap()].key, "sent_bytes");
-    // A view keeps its own.
+    // Each view keeps its own order.
     write(&mut state, "21");
     assert_eq!(state.table.heads[state.sort().column.unwrap()].key, "sent_bytes");
     state.begin_with("rtt_us", "");
     assert_eq!(state.sort().column, Some(4));
 }
 
-/// What is not known is last, in either direction.
+/// Unknown values are last in either direction.
 #[test]
 fn unknown_values_are_last() {
     let (mut state, start) = (looked(1), Instant::now());

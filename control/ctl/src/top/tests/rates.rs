@@ -32,7 +32,7 @@ fn the_first_look_has_no_rates_and_the_second_has() {
     assert_eq!(cells, [["0 ", "16.0 M"], ["8.0 M", "0 "], ["0 ", "0 "]]);
 }
 
-/// Another process has other counters, even if they are larger.
+/// Counters of another process are not comparable, even if they are larger.
 #[test]
 fn an_appliance_that_started_again_has_no_rates() {
     let start = Instant::now();
@@ -75,7 +75,7 @@ fn the_appliance_is_asked_at_most_a_third_of_the_time() {
     assert!(!pace.due(start + 9 * second, true), "a pause");
     pace.hurry();
     assert!(pace.due(start + ms(11), true), "a key wants it");
-    // It takes 800 ms: 1.6 s of silence.
+    // The request takes 800 ms: a pause of 1.6 s follows.
     pace.asked(start + second);
     pace.answered(start + ms(1800), second, true);
     assert!(!pace.due(start + ms(3399), false) && pace.due(start + ms(3400), false));

@@ -124,7 +124,7 @@ fn no_name_reaches_the_terminal_with_control_characters() {
     }
 }
 
-/// As many as one appliance is made for.
+/// The number of streams that one appliance is designed for.
 #[test]
 fn ten_thousand_streams_are_shown_page_by_page() {
     let many = |second: u64| {

@@ -61,7 +61,7 @@ fn each_header_is_a_frame_and_events_without_one_are_in_the_next_or_the_last_com
     let text = String::from_utf8_lossy(&bytes);
     let comment = "stream 0000000000000007; timeout: as it was; seen: as it was";
     assert!(text.contains(comment));
-    // What came after the last header, of both streams.
+    // Events after the last header, of both streams.
     let end = "stream 0000000000000007; seen: as it was; gave_up: as it was";
     assert_eq!(text.matches(end).count(), 2);
     assert_eq!(file(&Why::default()).1, 0);
@@ -87,7 +87,7 @@ fn a_frame_has_headers_alone_and_the_length_of_all() {
     let header = why.streams[0].events[1].header.clone().unwrap();
     let (data, len) = frame(&why.streams[0], &header).unwrap();
     assert_eq!((data.len(), len), (54, 54 + 1448));
-    // To the peer, with a good checksum of IPv4's header.
+    // To the peer, with a correct IPv4 header checksum.
     assert_eq!(data[26..34], [10, 0, 0, 1, 10, 0, 0, 9]);
     assert_eq!(checksum(&data[14..34]), 0);
     assert_eq!(
@@ -96,7 +96,7 @@ fn a_frame_has_headers_alone_and_the_length_of_all() {
     );
 }
 
-// RFC 1071 §1: the carries are added until there is none.
+// RFC 1071 §1: carries are added until none is left.
 #[test]
 fn a_checksum_whose_carry_carries_again_is_good() {
     let [local, remote] = ["192.168.0.1:1", "10.0.106.128:2"];

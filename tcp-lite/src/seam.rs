@@ -100,9 +100,9 @@ pub trait TxBatch {
         false
     }
 
-    /// Returns the most bytes of sent data that the flow may copy, because their source may change before
-    /// they are acknowledged. Data that would exceed it is not sent for the first time now. With no copies
-    /// held, one segment is always allowed.
+    /// Returns the most bytes of sent data that the flow may hold copies of, because their source may change
+    /// before they are acknowledged. Data that would exceed it is not sent for the first time now. With no
+    /// copies held, one segment is always allowed.
     fn keep_limit(&self) -> u64 {
         u64::MAX
     }

@@ -56,7 +56,7 @@ pub enum Fault {
     Marker {
         /// Stream offset of the marker.
         marker: u64,
-        /// FPDUPTR that the ULPDU_Length fields ask for.
+        /// FPDUPTR according to the ULPDU_Length fields.
         expected: u16,
         /// FPDUPTR received.
         seen: u16,

@@ -296,7 +296,8 @@ impl Receiver {
         }
     }
 
-    /// Returns the bytes beyond gaps whose verification may be wasted before new ones are refused.
+    /// Returns the limit of bytes beyond gaps that are verified to no effect. Beyond it, segments are refused
+    /// and faults are final.
     fn patience(&self) -> u32 {
         self.checks.max_fpdu.saturating_mul(u32::from(self.max_tries.max(1)))
     }

@@ -303,8 +303,8 @@ impl Receiver {
     }
 
     /// Handles an FPDU that the sink refused, and returns the end of the bytes to take. They are taken only
-    /// if other parts of the FPDU were taken or are held in order. Otherwise each retransmission would verify
-    /// the whole FPDU again.
+    /// in order and if the span holds a part of the FPDU. Otherwise each retransmission of the part would
+    /// verify the whole FPDU again.
     fn refused_by_sink(&mut self, fpdu: Range<u64>, span: &Span<'_>) -> u64 {
         let (offset, end) = (span.offset, span.end());
         let whole = fpdu.start >= offset && fpdu.end <= end;

@@ -112,7 +112,7 @@ impl Blank for Apart {
 pub(crate) enum Text {
     /// New bytes were taken, or there were none.
     Taken,
-    /// New bytes, none of which was taken.
+    /// There were new bytes, but none was taken.
     Refused,
 }
 

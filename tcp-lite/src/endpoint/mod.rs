@@ -77,7 +77,7 @@ pub enum AnswerError {
     PrivateData(#[from] PrivateDataTooLong),
 }
 
-/// One stream. See the [module](self) for the order of calls.
+/// A stream over TCP, with its TCP, MPA and DDP layers. See the [module](self) for the order of calls.
 #[derive(Debug)]
 pub struct Endpoint<M: RegionMemory> {
     conn: Connection,

@@ -418,13 +418,13 @@ pub(super) struct UpperCall<'a, 'c, M: RegionMemory> {
 }
 
 impl<'a, 'c, M: RegionMemory> UpperCall<'a, 'c, M> {
-    /// For timers and other calls that may hand up spans.
+    /// Creates a call that hands up spans.
     pub(super) fn receiving(upper: &'a mut Upper<M>, cx: &'a mut Context<'c, M>) -> Self {
         let (wants_sum, text_sum, text_crc) = (false, None, None);
         UpperCall { upper, cx: Some(cx), keep: KeepLimit::NONE, wants_sum, text_sum, text_crc }
     }
 
-    /// For a call that processes a received segment.
+    /// Creates a call that processes a received segment.
     pub(super) fn taking(
         upper: &'a mut Upper<M>,
         cx: &'a mut Context<'c, M>,
@@ -434,7 +434,7 @@ impl<'a, 'c, M: RegionMemory> UpperCall<'a, 'c, M> {
         UpperCall { text_crc, ..UpperCall::receiving(upper, cx) }
     }
 
-    /// For a call that writes segments into batch `tx`.
+    /// Creates a call that writes segments into batch `tx`.
     pub(super) fn sending(upper: &'a mut Upper<M>, tx: &impl TxBatch) -> Self {
         let keep = KeepLimit::new(tx.keep_limit());
         let (wants_sum, text_sum, text_crc) = (tx.wants_sum(), None, None);

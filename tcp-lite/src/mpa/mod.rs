@@ -4,8 +4,8 @@
 //! ```text
 //!  stream of one direction
 //!  | start-up frame | FPDU | FPDU | FPDU ...                    Full Operation
-//!                   ^ Framing::start: markers, when the receiver of this direction asked for
-//!                     them, stand here and at every 512th byte after it
+//!                   ^ Framing::start: markers, if the receiver of this direction has
+//!                     requested them: here and at every 512th byte after it
 //! ```
 //!
 //! [`Startup`] is the Startup Phase of either role. It negotiates the [`Params`] of a [`Sender`] and a

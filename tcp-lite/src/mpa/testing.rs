@@ -1,5 +1,5 @@
-//! For tests: FPDU streams built from the text of RFC 5044, independent of the code under test, and a sink that checks
-//! MPA's obligations to DDP as its LLP.
+//! Test support: FPDU streams built from the text of RFC 5044, independent of the code under test, and a
+//! sink. The sink checks MPA's obligations to DDP as its LLP.
 
 use super::config::{Config, Params, Revision};
 use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
@@ -69,7 +69,7 @@ impl Stream {
         self.bytes.extend_from_slice(&(pointer as u16).to_be_bytes());
     }
 
-    /// Where each FPDU begins, and the end of the last one.
+    /// Returns the start of each FPDU, and the end of the last one.
     pub(crate) fn boundaries(&self) -> Vec<usize> {
         self.fpdus.iter().map(|(at, _)| *at).chain([self.bytes.len()]).collect()
     }
@@ -153,7 +153,7 @@ pub(crate) fn figure_6(control: [u8; 2], crc: [u8; 4]) -> Vec<u8> {
 /// Control field, CRC of figure 5, CRC of figure 6: RFC 5044.
 pub(crate) const RFC: ([u8; 2], [u8; 4], [u8; 4]) =
     ([0x41, 0x43], [0x52, 0x23, 0x99, 0x83], [0x84, 0x92, 0x58, 0x98]);
-/// The same values in the draft.
+/// The corresponding values of the draft.
 pub(crate) const DRAFT: ([u8; 2], [u8; 4], [u8; 4]) =
     ([0x40, 0x03], [0x4c, 0x86, 0xb3, 0x84], [0xa1, 0x9c, 0xd1, 0x03]);
 

@@ -8,7 +8,7 @@
 //!
 //! The hash covers both ends, the peer's initial sequence number, the period and the place of the MSS in the
 //! table. Its key is derived from the secret for each period of 64 s. A cookie is valid in its own period and
-//! the next. An attacker that does not see our answer needs 2^26 tries on average per guess.
+//! the next. An attacker that does not see our answer needs 2^26 tries on average.
 //!
 //! Left out: text on the SYN, and window scaling, SACK and ECN without timestamps.
 

@@ -109,7 +109,7 @@ impl State {
     }
 }
 
-/// All of them.
+/// All states.
 const STATES: [State; 10] = [
     State::Closed,
     State::SynSent,

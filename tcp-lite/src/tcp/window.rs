@@ -44,9 +44,9 @@ pub(crate) struct ReceiveWindow {
     pub(crate) rcv_nxt: ExtSeq,
     /// Right edge advertised last.
     pub(crate) right_edge: ExtSeq,
-    /// Bytes wanted in the window: the lesser of the configured target and the upper layer's room.
+    /// Bytes wanted in the window: the lesser of the present target and the upper layer's room.
     pub(crate) wanted: u64,
-    /// Smallest advance of the right edge: min(RMSS, half the configured window).
+    /// Smallest advance of the right edge: min(RMSS, half the present target).
     pub(crate) step: u64,
     /// Window scale shift, at most 14.
     pub(crate) shift: u8,
@@ -90,7 +90,7 @@ pub(crate) enum SendRoom {
     /// The room may be used, with data cut to fit. A full segment fits (1), or at least half the largest
     /// window ever seen with nothing in flight (3), or the override time-out has expired (4).
     Use(usize),
-    /// Only if everything that would be sent fits (2): the source may decline.
+    /// The room may be used only if all data fits (2); the source may decline.
     IfWhole(usize),
     /// The window is closed.
     Closed,

@@ -9,15 +9,16 @@ use crate::mpa::testing::hex;
 use crate::mpa::{EnhancedRepr, Peer, RtrSet};
 use core::time::Duration;
 
-/// One connection in the peer-to-peer model: frames, and FPDUs until the initiator's first message.
+/// A captured connection in the peer-to-peer model: start-up frames, and FPDUs until the initiator's first
+/// message.
 struct Captured {
     rtr: RtrSet,
-    /// What the responder's program takes.
+    /// Ready-to-receive messages that the responder's program accepts.
     takes: RtrSet,
     request: &'static str,
     reply: &'static str,
     ready: &'static str,
-    /// What the responder answers to that.
+    /// The responder's answer to the ready-to-receive message.
     answer: &'static str,
 }
 

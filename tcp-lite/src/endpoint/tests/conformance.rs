@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What is planned for the data segments of each end.
+/// Planned faults for the data segments of each end.
 type Plans = Rc<RefCell<[VecDeque<Fault>; 2]>>;
 
 struct Endpoints<const MARKERS: bool, const DROP: bool, const RDMAP: bool> {
@@ -125,7 +125,7 @@ impl<const MARKERS: bool, const DROP: bool, const RDMAP: bool> Pair
         let a = Node::initiator_of(config(), ulp(RDMAP), b"");
         let mut net = Net::new(a, Node::responder_of(config(), ulp(RDMAP)));
         net.run_until(|net| net.a.is_established() && net.b.is_established());
-        // Only the initiator's first FPDU lets the responder send.
+        // The responder may send only after the initiator's first FPDU.
         let source = ddp::Source::Bytes([].into());
         let to = ddp::TaggedOffset(0);
         post(

@@ -101,7 +101,7 @@ fn initiator_sends_the_message_that_was_agreed_on() {
         let expected = fpdus(&[&stripped]);
         let rest = &net.b.up.received[24..];
         assert_eq!(rest[..expected.len()], expected, "{rtr:?}");
-        // Its end is not reported to the ULP.
+        // The end of the ready-to-receive message is not reported to the ULP.
         let msn = if rtr == SEND { 2 } else { 1 };
         let ulp = format!("4143000000000000000000{:06x}00000000756c70", msn);
         assert_eq!(rest[expected.len()..], fpdus(&[&stripped, &ulp])[expected.len()..]);

@@ -4,7 +4,7 @@ use crate::seam::TxBatch;
 use base::Instant;
 use core::time::Duration;
 
-/// One end of a path.
+/// An end of a path.
 pub(super) trait Host {
     fn input(&mut self, now: Instant, bytes: &[u8]);
     fn transmit(&mut self, now: Instant, tx: &mut Tx);
@@ -39,7 +39,7 @@ pub(super) enum Side {
     B,
 }
 
-/// What the path does with a segment.
+/// Treatment of a segment by the path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
     Pass,
@@ -61,7 +61,7 @@ struct Flying {
     bytes: Vec<u8>,
 }
 
-/// What the path does with the `n`th segment of a side.
+/// Decides the fate of the `n`th segment of a side.
 type Decide = dyn FnMut(Side, usize, &[u8]) -> Fate;
 
 /// Two hosts and the path between them.
@@ -93,7 +93,7 @@ impl<A: Host, B: Host> Net<A, B> {
         }
     }
 
-    /// The path asks `fate` about the `n`th segment of each side.
+    /// Sets the function that decides the fate of the `n`th segment of each side.
     pub(super) fn with_fate(
         mut self,
         fate: impl FnMut(Side, usize, &[u8]) -> Fate + 'static,

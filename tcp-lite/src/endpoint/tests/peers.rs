@@ -18,7 +18,7 @@ pub(super) const REGION: usize = 1 << 20;
 pub(super) const PD: PdId = PdId(1);
 const MSS: u16 = 1460;
 
-/// What to do with a request.
+/// Reaction to a request.
 #[derive(Clone)]
 pub(super) enum Policy {
     Accept(Vec<u8>),
@@ -37,7 +37,7 @@ pub(super) struct Node {
     pub(super) stags: StagTable<VecMemory>,
     pub(super) buffers: BufferPool,
     pub(super) hold: HoldBudget,
-    /// Its ULP closes as soon as the peer has.
+    /// The ULP closes as soon as the peer has closed.
     pub(super) closes: bool,
     /// Segments without an endpoint are answered by a reset.
     listens: bool,
@@ -209,7 +209,7 @@ impl Node {
         self.ddp_events().into_iter().filter_map(of).collect()
     }
 
-    /// Nothing of the stream is left with the worker.
+    /// Asserts that the worker holds no state of the stream.
     pub(super) fn assert_nothing_left(&self) {
         assert_eq!((self.hold.used(), self.buffers.in_use()), (0, 0));
         assert!(self.ep.as_ref().is_none_or(|ep| ep.is_done()), "{:?}", self.state());

@@ -43,7 +43,7 @@ fn read(from: Stag, at: u64, to: u64, len: u32, cookie: u64) -> WorkRequest<VecM
     }
 }
 
-/// How operations of a side ended, in order.
+/// Returns the outcomes of a side's operations, in order.
 fn completed(node: &Node) -> Vec<(u64, Outcome)> {
     let of = |event: RdmapEvent| match event {
         RdmapEvent::Completed { cookie, outcome } => {

@@ -80,7 +80,7 @@ fn bytes(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + i / 251 + seed * 7) as u8).collect()
 }
 
-/// What the operations of one end must do.
+/// Expected outcomes of one end's operations.
 #[derive(Default)]
 struct Expected {
     outcomes: Vec<(Cookie, Outcome)>,

@@ -207,7 +207,7 @@ fn revision_zero_adopts_the_ddp_version() {
     }
 }
 
-/// What is no start-up closes the TCP connection at once (RFC 5044 §8 code 4).
+/// Bytes that are not a start-up close the TCP connection at once (RFC 5044 §8 code 4).
 #[test]
 fn hostile_openings() {
     let mut too_long = request(0xc0, 1, &[]);
@@ -299,7 +299,7 @@ fn no_connection() {
     net.a.assert_nothing_left();
 }
 
-/// An answer is given once.
+/// A request can be answered only once.
 #[test]
 fn answers_without_a_request() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());

@@ -20,7 +20,7 @@ pub(super) fn dice(mut seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// With an aligned sender, markers and loss: placed at arrival, and only the unlocatable is held.
+/// Aligned sender, markers and loss: data is placed on arrival, and only unlocatable bytes are held.
 #[test]
 fn loss_with_markers_places_out_of_order() {
     let mut roll = dice(3);
@@ -47,7 +47,7 @@ fn loss_with_markers_places_out_of_order() {
     assert_eq!(net.a.stats().mpa_tx.kept_max, 0, "stable bytes are framed again");
 }
 
-/// Without markers the bytes beyond a gap are held, within the budget, and refused beyond it.
+/// Without markers, bytes beyond a gap are held within the budget and refused beyond it.
 #[test]
 fn loss_without_markers_holds_within_the_budget() {
     let without = mpa::Config { markers: false, hold_limit: 20_000, ..mpa::Config::default() };
@@ -67,7 +67,7 @@ fn loss_without_markers_holds_within_the_budget() {
     assert!(stats.held_max > 1448 && stats.held_max <= 20_000 + 1448);
 }
 
-/// A source that changes under way: what is retransmitted is what was sent.
+/// The source changes during the transfer: retransmissions carry the bytes sent first.
 #[test]
 fn a_changing_source_is_sent_once() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default()).with_fate(
@@ -91,7 +91,7 @@ fn a_changing_source_is_sent_once() {
     assert_eq!(stats.mpa_tx.kept, 0);
 }
 
-/// The path MTU shrinks under way: new FPDUs follow, old ones are cut.
+/// The path MTU shrinks during the transfer: new FPDUs are smaller, old ones are cut.
 #[test]
 fn path_mtu_shrinks() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -148,7 +148,7 @@ fn a_pool_without_room_slows_the_peer() {
     assert_eq!(got, messages);
 }
 
-/// What DDP refuses although TCP has acknowledged it is tried again, and the peer's FIN behind it waits.
+/// An FPDU that DDP refused and TCP acknowledged is retried; the peer's FIN behind it waits.
 #[test]
 fn a_blocked_message_comes_before_the_fin() {
     let without = mpa::Config { markers: false, ..mpa::Config::default() };

@@ -1,4 +1,4 @@
-//! How streams end (RFC 5041 §6.2, RFC 5044 §7.2, §8).
+//! Ends of streams (RFC 5041 §6.2, RFC 5044 §7.2, §8).
 
 use super::net::{Fate, Net, Side, has_payload};
 use super::peers::*;
@@ -25,7 +25,7 @@ fn write(to: u64, payload: &[u8]) -> Vec<u8> {
     tagged(DdpVersion::V1, to, payload)
 }
 
-/// What the endpoint said behind the reply, if it is one last message.
+/// Returns the endpoint's bytes behind the reply, if they are one last message.
 fn last_message(net: &Net<Raw, Node>) -> Option<LastMessage> {
     let received = net.a.up.received.get(20..)?;
     // Marker, length, 18 bytes of header, then the message.
@@ -60,7 +60,7 @@ fn crc_error_tears_down_gently() {
     net.b.assert_nothing_left();
 }
 
-/// The same with a peer that never closes: the reset comes, but only after the time-out.
+/// A CRC error with a peer that never closes: the reset is sent only after the time-out.
 #[test]
 fn crc_error_with_a_peer_that_stays() {
     let (mut net, _) = raw_established(&[write(0, b"good")]);
@@ -92,7 +92,8 @@ fn error_in_the_first_fpdu_sends_no_fpdu() {
     net.b.assert_nothing_left();
 }
 
-/// The same with the FPDU in the segment of the request, and with a FIN behind a part of it.
+/// An error before the first verified FPDU resets: with the FPDU in the request's segment, and with a FIN
+/// behind a part of it.
 #[test]
 fn error_before_an_fpdu_is_verified_resets() {
     let mut bad = fpdus(&[write(0, b"bad")]);
@@ -146,7 +147,7 @@ fn error_behind_our_fin_resets() {
         net.a.close();
         net.run();
         assert!(net.has_reset(Side::B));
-        // In LAST-ACK the peer's TCP need not report it (RFC 9293 §3.10.7.4).
+        // RFC 9293 §3.10.7.4: in LAST-ACK the peer's TCP need not report the reset.
         let reset = net.a.has(tcp::Event::Closed(tcp::CloseReason::Reset));
         assert!(reset || in_flight, "{:?}", net.a.events);
         assert_eq!(net.b.reason().map(|r| r.name()), Some("mpa_error"));
@@ -194,7 +195,7 @@ fn ddp_error_sends_the_last_message() {
     net.b.assert_nothing_left();
 }
 
-/// Without the last message (by configuration) the stream ends all the same.
+/// The stream ends also if the configuration turns the last message off.
 #[test]
 fn without_the_last_message() {
     let config = with_policy(EndpointPolicy { last_message: false, ..EndpointPolicy::default() });
@@ -254,8 +255,7 @@ fn shutdown_before_the_first_fpdu() {
     net.b.assert_nothing_left();
 }
 
-/// An error of the peer while a graceful close is under way: the last message still goes out, in place
-/// of what was not sent yet.
+/// The peer errs during a graceful close: the last message is sent in place of unsent data.
 #[test]
 fn error_during_a_graceful_close() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -276,8 +276,8 @@ fn error_during_a_graceful_close() {
     net.b.assert_nothing_left();
 }
 
-/// What is under way when the peer errs, and lost, is sent again as it was: also when no last message
-/// follows, because the configuration says so or because our FIN is out.
+/// Lost data that was in flight when the peer erred is retransmitted unchanged, also without a last message:
+/// by configuration, or because our FIN was sent.
 #[test]
 fn what_was_sent_before_an_error_is_sent_again() {
     for (last_message, shutdown) in [(false, false), (true, true)] {
@@ -391,7 +391,7 @@ fn idle_streams_are_closed() {
     assert_eq!(net.a.reason(), Some(CloseReason::PeerShutdown));
 }
 
-/// A shutdown before Full Operation gives up.
+/// A shutdown before Full Operation aborts the start-up.
 #[test]
 fn shutdown_during_startup() {
     let mut net = Net::new(Node::initiator(EndpointConfig::default(), b""), Raw::listen());

@@ -123,7 +123,7 @@ fn packed_fpdus_in_order_and_out_of_order() {
     let b = stream.boundaries();
     let mut bench = Bench::new(&stream, &Config::default());
     bench.arrive(b[4]..b[7]);
-    // Whatever follows the first marker of the segment is located; what stands before it is held.
+    // Bytes behind the first marker of the segment are located; bytes before it are held.
     let first_marker = b[4].next_multiple_of(512);
     let located: Vec<usize> = (4..7).filter(|i| b[*i + 1] > first_marker).collect();
     assert_eq!(bench.handed_up(&stream), located);
@@ -221,7 +221,7 @@ fn a_marker_locates_an_fpdu_whose_header_has_not_come() {
     }
 }
 
-/// What a receiver is, from its first FPDU to its last byte.
+/// Life of a receiver, from the first FPDU to the last byte.
 #[test]
 fn begun_and_discarding() {
     let mut stream = stream(true, &[100, 100, 100]);
@@ -253,7 +253,7 @@ fn an_idle_receiver_forgets_no_count() {
     }
     bench.arrive(b[0]..b[1]);
     assert_eq!(bench.receiver.error().map(|e| e.code()), Some(2));
-    // With nothing to count the memory is freed.
+    // Idle receivers without counts free their memory.
     let mut bench = Bench::new(&good, &config);
     bench.arrive(b[1]..b[1] + 500).arrive(b[0]..b[1]).arrive(b[1] + 500..b[2]);
     assert!(!bench.receiver.pieces.is_blank());
@@ -262,7 +262,7 @@ fn an_idle_receiver_forgets_no_count() {
     assert_eq!(bench.handed_up(&good), [0, 1]);
 }
 
-/// Without markers nothing beyond a gap is handed up: held or refused (RFC 5044 §6 (1)).
+/// RFC 5044 §6 (1): without markers no FPDU beyond a gap is handed up; its bytes are held or refused.
 #[test]
 fn without_markers_nothing_is_placed_beyond_a_gap() {
     let stream = stream(false, &[1000, 1000, 1000]);
@@ -303,7 +303,7 @@ fn the_window_is_what_may_be_held() {
     assert_eq!(bench.stats().refused, 0);
     bench.arrive(b[0]..b[1]);
     assert_eq!((bench.handed_up(&plain).len(), bench.receiver.room()), (fits, 200_000));
-    // Nothing is left of it: one FPDU still fits.
+    // The budget is exhausted: one FPDU still fits.
     bench.budget = HoldBudget::new(0);
     bench.arrive(b[fits]..b[fits + 1]);
     assert_eq!(bench.receiver.room(), 64 * 1024);
@@ -312,7 +312,7 @@ fn the_window_is_what_may_be_held() {
     bench.budget = HoldBudget::new(0);
     bench.arrive(b[0]..b[1]);
     assert_eq!(bench.receiver.room(), 64 * 1024);
-    // With markers, small FPDUs between two of them are all that is held.
+    // With markers, only small FPDUs between two markers are held.
     let marked = stream(true, &[40; 400]);
     let b = marked.boundaries();
     let mut bench = Bench::new(&marked, &Config { hold_limit: 400, ..config });
@@ -338,7 +338,7 @@ fn the_budget_of_the_core_bounds_what_is_held() {
     bench.arrive(b[1] + 20..b[3]);
     assert_eq!(bench.handed_up(&stream), [2]);
     assert!(bench.is_taken(b[2]..b[3]) && bench.is_untouched(b[1] + 20..b[2]));
-    // In order one FPDU can be held whatever the budget is.
+    // In order one FPDU can be held, whatever the budget.
     bench.arrive(b[0]..b[1] - 4).arrive(b[1] - 4..b[1]);
     bench.arrive(b[1]..b[2]).arrive(b[3]..b[4] - 1);
     assert_eq!(bench.stats().held, (b[4] - 1 - b[3]) as u64);
@@ -386,7 +386,7 @@ fn single_bytes_are_bounded() {
     assert_eq!(bench.handed_up(&stream), [0]);
 }
 
-/// What DDP refuses comes again.
+/// The peer retransmits an FPDU that DDP refused.
 #[test]
 fn a_refused_ulpdu_was_never_taken() {
     let stream = stream(true, &[1000, 1000, 1000]);
@@ -420,8 +420,8 @@ fn a_blocked_ulpdu_is_retried() {
     assert_eq!((bench.budget.used(), bench.sink.complete), (0, START + b[3] as u64));
 }
 
-/// An attacker ends a large FPDU for which there is no buffer, with one byte, again and again: it is
-/// verified once, and then when the owner asks.
+/// An attacker sends the last byte of a large FPDU, for which there is no buffer, repeatedly. The FPDU is
+/// verified once, and then only when the owner retries.
 #[test]
 fn the_end_of_a_refused_fpdu_is_taken_and_not_verified_again() {
     for markers in [false, true] {
@@ -444,7 +444,7 @@ fn the_end_of_a_refused_fpdu_is_taken_and_not_verified_again() {
     }
 }
 
-/// The same ahead of a gap, where the end is not taken: as often as for FPDUs with wrong CRCs.
+/// Ahead of a gap the end is not taken: the FPDU is verified as often as one with a wrong CRC.
 #[test]
 fn a_refused_fpdu_ahead_of_a_gap_is_verified_a_few_times() {
     let stream = stream(true, &[1000, 60_000]);
@@ -535,8 +535,7 @@ fn draft_pointers_of_revision_zero() {
     assert_eq!(bench.receiver.error().map(|e| e.code()), Some(3));
 }
 
-/// Memory of a direction in which nothing is going on. What is held, placed ahead or wrong is elsewhere, and
-/// gone when it is over.
+/// Memory of an idle direction. State of held, placed or damaged bytes is separate, and freed afterwards.
 #[test]
 fn an_idle_receiver_is_small() {
     assert!(size_of::<Receiver>() <= 184, "{}", size_of::<Receiver>());

@@ -1,4 +1,4 @@
-//! What a sender puts into segments, and that it puts the same there again.
+//! Content of a sender's segments, and equality of retransmissions.
 
 use super::*;
 use crate::mpa::testing::{Stream, ulpdu};
@@ -247,7 +247,7 @@ fn a_long_message_fills_segments() {
         assert_eq!(bench.sent, bench.expected(markers).bytes);
         let (last, full) = bench.segments.split_last().expect("segments");
         assert!(last.len() <= emss);
-        // What the formula gives away: a marker at most, and the bytes beyond a multiple of 4.
+        // Bytes left unused by the formula: at most a marker, and the remainder modulo 4.
         assert!(full.iter().all(|s| s.len() <= emss && s.len() + 4 + emss % 4 + 3 >= emss));
     }
 }
@@ -307,7 +307,7 @@ fn sums_come_with_the_copy() {
                 sum.unwrap_or(Sum::default().with(&out[..n])),
                 Sum::default().with(&out[..n])
             );
-            // Without a sum the bytes are the same.
+            // The bytes are the same without a sum.
             let (mut again, mut source) = ([0xee; 8948], Source::of(&lens));
             let mut sender = Sender::new(&params(markers, crc), START, 8948);
             sender.fill(&mut source, START, false, &mut again, &mut None);
@@ -400,8 +400,8 @@ fn a_probe_is_of_what_there_is_and_not_in_the_middle_of_an_fpdu() {
     );
 }
 
-/// What goes again in smaller segments is cut behind the last whole FPDU that fits; one that does not fit is cut, and its
-/// rest is a segment of its own.
+/// A shorter retransmission is cut behind the last whole FPDU that fits. An FPDU that does not fit is cut,
+/// and its rest is a segment of its own.
 #[test]
 fn where_to_cut() {
     for markers in [false, true] {
@@ -496,8 +496,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Whatever TCP asks for, and in whatever order: the stream is the ULPDUs in FPDUs, and every
-    /// byte that is asked for again is the same.
+    /// For requests of TCP in any order: the stream consists of the ULPDUs in FPDUs, and retransmitted bytes
+    /// are unchanged.
     #[test]
     fn the_stream_is_what_the_rfc_defines(
         lens in prop::collection::vec(prop_oneof![0usize..100, 100usize..6000], 1..6),
@@ -515,7 +515,7 @@ proptest! {
                     let room = room.min(emss);
                     let (data, idle) = (bench.sender.has_data(&bench.source), !bench.in_flight());
                     let n = bench.fill(room);
-                    // With nothing in flight whatever room there is must be used.
+                    // With nothing in flight any room must be used.
                     prop_assert!(n > 0 || !data || !idle);
                 }
                 Step::Refill(a, b) if low < high => {

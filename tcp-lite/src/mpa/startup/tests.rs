@@ -37,7 +37,7 @@ fn reply(flags: u8, rev: u8, private_data: &[u8]) -> Vec<u8> {
 
 const DRAFT_MC: &[u8; 16] = b"MPA ident frame\xc0";
 
-/// Without enhanced data, markers and CRCs on.
+/// Returns parameters without enhanced data, markers and CRCs on.
 fn params(revision: Revision) -> Params {
     Params { revision, markers_tx: true, markers_rx: true, crc: true, agreed: None }
 }
@@ -56,13 +56,13 @@ fn asked(startup: &mut Startup, bytes: &[u8]) -> Request {
     }
 }
 
-/// What is wrong with these bytes, sent to a responder.
+/// Returns a responder's error for these bytes.
 fn refused(config: &Config, bytes: &[u8]) -> StartupError {
     let result = Startup::responder(config).input(bytes);
     result.expect_err("it must be refused")
 }
 
-/// What is wrong with these bytes, sent to an initiator.
+/// Returns an initiator's error for these bytes.
 fn reply_refused(config: &Config, bytes: &[u8]) -> StartupError {
     let mut startup = opening_with(config, &[]).expect("no private data");
     startup.input(bytes).expect_err("it must be refused")
@@ -86,8 +86,8 @@ fn revision_one_dialogue() {
     assert_eq!(there, Ok((27, Some(Progress::Accepted { params, private_data }))));
 }
 
-/// RFC 5044 §7.1.1, draft §8.1: a C flag of either end turns CRCs on in both directions; an M flag asks the other end alone. The
-/// peer's frames are scripted.
+/// RFC 5044 §7.1.1, draft §8.1: a C flag of either end turns CRCs on in both directions. An M flag requests
+/// markers from the other end only. The peer's frames are scripted.
 #[test]
 fn crc_is_on_if_either_end_asks_for_it() {
     const M: u8 = 0x80;
@@ -152,7 +152,7 @@ fn start_key_dialogue() {
     assert_eq!(request, plain(Revision::Draft, b""));
     // Draft §8.1 rule 2: the key is sent after one has been received and validated.
     assert_eq!(active.output(), []);
-    // There is no room for private data.
+    // A Start Key has no room for private data.
     let too_long = PrivateDataTooLong { len: 1, limit: 0 };
     assert_eq!(active.accept(Depths::NONE, b"x"), Err(too_long.into()));
     let params = params(Revision::Draft);
@@ -190,7 +190,7 @@ fn reject_carries_private_data() {
     }
 }
 
-/// RFC 5044 §7.1.1, §4.3: M asks the other end for markers, each direction for itself.
+/// RFC 5044 §7.1.1, §4.3: M requests markers from the other end, separately per direction.
 #[test]
 fn markers_are_agreed_per_direction() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {

@@ -205,8 +205,9 @@ proptest! {
     }
 }
 
-// RFC 7323 §5.4, RFC 6191 §2: the timestamps of a connection that is opened anew, from either side and with a cookie, are
-// later than those of the last one with the same four-tuple: else a peer in TIME-WAIT would refuse it.
+// RFC 7323 §5.4, RFC 6191 §2: timestamps of a new incarnation are later than those of the last one with the
+// same four-tuple. This holds when either side opens, and with a cookie. Otherwise a peer in TIME-WAIT would
+// refuse the SYN.
 #[test]
 fn timestamps_of_later_incarnations_are_later() {
     let isn = IsnGenerator::new([7; 16]);

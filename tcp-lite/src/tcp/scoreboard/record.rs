@@ -2,7 +2,7 @@
 
 use base::Instant;
 
-/// One segment in flight.
+/// A segment in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub(super) sent_at: Instant,

@@ -16,7 +16,7 @@ fn at(n: u64) -> ExtSeq {
 }
 
 impl Scoreboard {
-    /// What is found lost, whatever the congestion controller makes of each.
+    /// Finds losses and ignores the congestion controller's input.
     fn losses(&mut self, criterion: LossCriterion) -> Detected {
         self.detect_losses(criterion, |_, _| {})
     }
@@ -127,7 +127,8 @@ fn waiting(n: u64) -> (Scoreboard, LossCriterion) {
     (board, criterion_at(n, (n + 1) * LEN, n * 2, n))
 }
 
-// What an acknowledgement costs does not grow with what waits for its time: the timer finds it in turns.
+// The cost of an acknowledgement does not grow with the segments that wait for the reordering time: the timer
+// finds them in batches.
 #[test]
 fn what_waits_is_not_looked_at_to_its_end() {
     const N: u64 = 5000;

@@ -1,5 +1,5 @@
 //! Whole transfers between two connections over a channel that loses, reorders and duplicates, in virtual
-//! time: every byte arrives once, and both ends come to an end.
+//! time. Every byte arrives once, and both ends close.
 
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Random {
     }
 }
 
-/// What the channel does to segments, per thousand.
+/// Faults of the channel, per thousand segments.
 #[derive(Clone, Debug)]
 struct Faults {
     loss: u64,
@@ -66,16 +66,16 @@ struct Pair {
     sent: u64,
     configs: [Arc<Config>; 2],
     mss: [u16; 2],
-    /// While this is in the future, the second end takes nothing.
+    /// Until this time the second end takes no data.
     stalled_until: Instant,
     drop_first_fins: u32,
     /// Segments that one poll may give.
     batch: usize,
-    /// Of a thousand segments so many are marked with Congestion Experienced.
+    /// Segments marked Congestion Experienced, per thousand.
     marks: u64,
     /// Each end closes when all its data is acknowledged, not before.
     closes_late: bool,
-    /// What each poll gave, and the connection after it.
+    /// Output of each poll, and the connection after it.
     trace: Option<Vec<Polled>>,
 }
 
@@ -382,7 +382,7 @@ proptest! {
     }
 }
 
-/// What [`any_config`] leaves as it is: pacing, ECN, pushes, our own windows.
+/// Settings that [`any_config`] does not vary: pacing, ECN, pushes, our own windows.
 type Change = ([bool; 6], u32, u64);
 
 fn any_change() -> impl Strategy<Value = Change> {

@@ -130,7 +130,7 @@ fn a_fin_out_of_order_waits() {
     );
 }
 
-// The same for a FIN without text.
+// A FIN without text, received out of order.
 #[test]
 fn a_lone_fin_out_of_order_waits() {
     established(

@@ -215,7 +215,7 @@ fn bytes_beyond_the_window_are_trimmed() {
     );
 }
 
-// What the upper layer does not take is as if it had never come.
+// Bytes that the upper layer refuses count as never received.
 #[test]
 fn refused_bytes_are_not_acknowledged() {
     let script = established(
@@ -233,7 +233,7 @@ fn refused_bytes_are_not_acknowledged() {
     assert_eq!(script.conn.stats().recv.bytes_refused, 2000);
 }
 
-// A part taken at the front, in the middle, at the end; the rest is asked for again.
+// The upper layer takes a part at the front, in the middle, at the end; the peer retransmits the rest.
 #[test]
 fn parts_can_be_taken() {
     established(

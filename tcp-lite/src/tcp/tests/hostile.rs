@@ -240,7 +240,7 @@ proptest! {
             victim.step(step);
         }
         prop_assert!(victim.sent < 200 * count + 2000, "{} sent", victim.sent);
-        // Left alone, it comes to rest or to an end.
+        // Without further input the connection becomes idle or ends.
         victim.batch = 64;
         victim.poll();
         if abort {

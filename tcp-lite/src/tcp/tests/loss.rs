@@ -189,7 +189,8 @@ fn newreno_recovers_without_sack() {
     assert_eq!(script.conn.stats().loss.duplicate_acks_in, 4);
 }
 
-// RFC 5681 §2: what is no duplicate: with text, with another window, with nothing outstanding.
+// RFC 5681 §2: acknowledgements with text, with another window, or with nothing outstanding are not
+// duplicates.
 #[test]
 fn what_is_no_duplicate() {
     let script = with_ten(

@@ -196,7 +196,7 @@ fn outside_the_window_nothing_ends_syn_received() {
          0.2 state ESTABLISHED
          0.2 event Connected",
     );
-    // By a simultaneous open likewise.
+    // The result is the same after a simultaneous open.
     active(config(), &format!("0.0 > S 0:0(0)\n0.0 < S 0:0(0) win 5000\n{steps}"));
 }
 

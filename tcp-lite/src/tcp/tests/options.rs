@@ -38,7 +38,7 @@ fn the_answer_repeats_only_what_was_offered() {
     );
 }
 
-// What is configured off is neither offered nor accepted.
+// Extensions that are configured off are neither offered nor accepted.
 #[test]
 fn what_is_off_is_not_accepted() {
     let off = with(config(), |c| c.extensions.sack = false);
@@ -174,7 +174,7 @@ fn a_reset_needs_no_timestamp() {
     );
 }
 
-// RFC 7323 §3.2: a segment without its timestamp is dropped silently, and the connection lives.
+// RFC 7323 §3.2: a segment without its timestamp is dropped silently, and the connection continues.
 #[test]
 fn a_missing_timestamp_is_dropped_silently() {
     with_timestamps(
@@ -257,7 +257,8 @@ fn a_smaller_path_mtu_cuts_segments() {
     );
 }
 
-// What a SYN's address may be forged for: its answer is no longer than the SYN of a host that packs options as closely.
+// A SYN's address may be forged, so its answer is no longer than the SYN of a host that packs options as
+// closely.
 #[test]
 fn all_options_of_a_syn_take_twenty_bytes() {
     let timestamps = Some(Timestamps { val: 0x0102_0304, ecr: 5 });

@@ -1,4 +1,5 @@
-//! The short way of a received segment does what the long way does, and is taken for what it is for.
+//! Fast and slow path of a received segment are equivalent, and the fast path takes the segments it is made
+//! for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +17,14 @@ use base::Instant;
 /// A segment as the peer would send it next, but for what is said.
 #[derive(Clone, Debug)]
 struct Peer {
-    /// From RCV.NXT.
+    /// Relative to RCV.NXT.
     seq: i32,
-    /// From SND.UNA; of an answer, from SND.NXT.
+    /// Relative to SND.UNA; for an answer, to SND.NXT.
     ack: i32,
     len: usize,
     flags: u8,
     window: u16,
-    /// From the last one.
+    /// Relative to the last TSval.
     val: Option<i32>,
     sack: bool,
     ce: bool,
@@ -56,7 +57,7 @@ enum Step {
 struct End {
     conn: Connection,
     up: Upper,
-    /// What it sent since the last step.
+    /// Segments sent since the last step.
     sent: Vec<Vec<u8>>,
 }
 
@@ -93,13 +94,13 @@ impl End {
         while self.conn.poll_event().is_some() {}
     }
 
-    /// The same, which acknowledges all that is in flight but for what `peer` says.
+    /// Processes a segment that acknowledges everything in flight, with `peer.ack` relative to SND.NXT.
     fn answer(&mut self, now: Instant, peer: &Peer, may_be_short: bool) -> bool {
         let flight = self.conn.info().flight as i32;
         self.segment(now, &Peer { ack: flight + peer.ack, ..*peer }, may_be_short)
     }
 
-    /// Gives it `peer`'s segment. Returns whether the short way was taken.
+    /// Processes `peer`'s segment. Returns true if the fast path was taken.
     fn segment(&mut self, now: Instant, peer: &Peer, may_be_short: bool) -> bool {
         let seq = self.conn.recv.nxt.wire().0.wrapping_add_signed(peer.seq);
         let first = seq.wrapping_sub(PEER_ISS).wrapping_sub(1);
@@ -127,7 +128,7 @@ impl End {
         };
         let established = self.conn.state() == super::super::State::Established;
         let short = may_be_short && established && self.conn.is_next(now, &seg);
-        // What becomes of it is in the state.
+        // The state shows the result.
         let _ = self.conn.input_by(short, now, &seg, &mut self.up);
         short
     }
@@ -160,7 +161,7 @@ fn configured(extensions: Extensions, pushed: bool, delay: u64) -> Arc<Config> {
 const EXTENSIONS: Extensions =
     Extensions { sack: true, timestamps: true, ecn: false, window_scale: true };
 
-/// Most often what the short way is for, else a little of everything.
+/// Generates mostly segments for the fast path, and some with other fields.
 fn any_peer() -> impl Strategy<Value = Peer> {
     let mostly =
         |usual: i32, range: core::ops::Range<i32>| prop_oneof![9 => Just(usual), 1 => range];
@@ -238,7 +239,7 @@ proptest! {
     }
 }
 
-/// Whether it goes the short way, as the third of three segments.
+/// Returns true if the third of three segments takes the fast path.
 fn goes_short(peer: &Peer, prepare: impl FnOnce(&mut End)) -> bool {
     let mut end = End::new(&configured(EXTENSIONS, false, 40));
     for _ in 0..2 {
@@ -307,7 +308,8 @@ fn what_differs_in_anything_goes_the_long_way() {
     assert!(!goes_short(&PLAIN, write));
 }
 
-/// Whether the answer to one segment goes the short way. `prepare` is called before that is sent.
+/// Returns true if the answer to one segment takes the fast path. `prepare` is called before that segment is
+/// sent.
 fn answer_goes_short(peer: &Peer, prepare: impl FnOnce(&mut End)) -> bool {
     let mut end = End::new(&configured(EXTENSIONS, false, 40));
     prepare(&mut end);

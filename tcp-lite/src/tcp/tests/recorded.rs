@@ -1,4 +1,4 @@
-//! What the flight recorder keeps of a connection.
+//! Flight recorder of a connection.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn a_spurious_time_out_is_recorded_from_its_begin_to_its_undoing() {
     assert_eq!(records[0].number, records[1].number, "what was unacknowledged is sent again");
     let push = Flags::PSH.with(Flags::ACK).0;
     assert_eq!((records[1].flags(), records[1].len, records[1].count), (push, 988, 1));
-    // By a timestamp.
+    // The timestamp shows it.
     assert_eq!((records[2].number, records[2].answer), (1, 9880));
 }
 
@@ -101,7 +101,7 @@ fn a_half_open_connection_that_was_accepted_records_nothing() {
     let mut batch = Batch::new(usize::MAX);
     script.conn.poll_transmit(Instant::from_millis(60000), &mut script.up, &mut batch);
     assert_eq!((batch.segments.len(), kinds(&script)), (1, vec![]), "its peer may be forged");
-    // One that we opened does.
+    // A connection opened by this end is recorded.
     let mut script = active(config(), "0 > S 0:0(0)");
     expire(&mut script, 1);
     assert_eq!(kinds(&script), [Kind::Timeout]);

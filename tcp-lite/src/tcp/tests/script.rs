@@ -84,7 +84,7 @@ pub(super) fn passive(config: Config, syn: &str, steps: &str) -> Script {
     script
 }
 
-/// As [`passive`] with timestamps: the peer's stand at 8 after 0.1 s, a segment of ours has 988 bytes.
+/// Runs [`passive`] with timestamps. The peer's TSval is 8 after 0.1 s; our segments have 988 bytes.
 pub(super) fn timestamped(steps: &str) -> Script {
     let config = with(config(), |c| c.extensions.timestamps = true);
     let syn = "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 7 ecr 0>";

@@ -68,7 +68,7 @@ proptest! {
         }
     }
 
-    // The same for hostile options behind a good header.
+    // Arbitrary options behind a valid header are parsed or refused.
     #[test]
     fn any_options_are_read_or_refused(options in prop::collection::vec(any::<u8>(), 0..=10)) {
         let mut bytes = bytes_with(&[]);

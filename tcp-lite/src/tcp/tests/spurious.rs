@@ -90,8 +90,8 @@ fn undone(script: &Script) -> (u64, u64) {
     (script.conn.stats().loss.undone_by_d_sack, script.conn.stats().loss.fast_recoveries)
 }
 
-// RFC 3708 §3 A.4: D-SACKs of what was sent once are of copies that the network made, and are no credit for what
-// was sent again, in number and bytes as many as that.
+// RFC 3708 §3 A.4: D-SACKs of segments sent once report copies made by the network. They do not count as
+// evidence for retransmissions of equal number and size.
 #[test]
 fn duplicates_of_the_network_undo_nothing() {
     let mut script = recovering();
@@ -118,7 +118,7 @@ fn a_duplicate_of_a_needed_retransmission_undoes_nothing() {
          1.21 < . 1:1(0) ack 10001 win 20000 <sack 1:1001>",
     );
     assert_eq!((undone(&script), script.conn.info().ssthresh), ((0, 1), 7000));
-    // In the same acknowledgement: RFC 3708 §3 A.1.
+    // RFC 3708 §3 A.1: D-SACK and acknowledgement in one segment.
     let mut script = recovering();
     script.run("1.20 < . 1:1(0) ack 10001 win 20000 <sack 1:1001>");
     assert_eq!((undone(&script), script.conn.info().ssthresh), ((0, 1), 7000));

@@ -54,8 +54,8 @@ fn retransmissions_are_not_measured() {
     );
 }
 
-// RFC 7323 §4.1, §4.3: a duplicate does not renew TS.Recent, so what answers it echoes an old timestamp:
-// with D-SACK it is no measurement. It ends the backing off (RFC 6298 §5): nothing was lost.
+// RFC 7323 §4.1, §4.3: a duplicate does not renew TS.Recent, so its answer echoes an old timestamp. With
+// D-SACK the answer is not a measurement. It ends the backoff (RFC 6298 §5), because nothing was lost.
 #[test]
 fn answers_to_duplicates_are_not_measured() {
     let script = timestamped(
@@ -201,7 +201,7 @@ fn an_idle_connection_is_probed() {
     );
 }
 
-// RFC 9293 §3.8.4 MUST-29: one unanswered probe is no proof; several are.
+// RFC 9293 §3.8.4 MUST-29: one unanswered probe does not end the connection, several do.
 #[test]
 fn several_unanswered_probes_end_the_connection() {
     established(

@@ -6,12 +6,12 @@ use crate::seam::{SegmentSource, SpanSink, Taken, TxBatch};
 use base::Instant;
 use wire::crc32c::Sum;
 
-/// What the upper layer takes of each span.
+/// The part of each span that the upper layer takes.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Take {
     #[default]
     All,
-    /// Of stream offsets only these.
+    /// Only these stream offsets.
     Only(Range<u64>),
 }
 
@@ -34,7 +34,7 @@ pub(in crate::tcp) struct Upper {
     /// Everything taken, as sorted ranges of offsets.
     pub(super) taken: Vec<Range<u64>>,
     pub(super) spans: Vec<Range<u64>>,
-    /// Of what was written last.
+    /// Internet checksum of the last written text.
     pub(super) text_sum: Option<Sum>,
 }
 
@@ -176,7 +176,7 @@ impl SegmentSource for Upper {
 #[derive(Debug)]
 pub(in crate::tcp) struct Batch {
     pub(in crate::tcp) segments: Vec<Vec<u8>>,
-    /// Those of them that are ECN-capable.
+    /// Indices of the ECN-capable segments.
     pub(super) capable: Vec<usize>,
     limit: usize,
     open: Option<Vec<u8>>,

@@ -132,7 +132,8 @@ fn a_peer_that_answers_probes_lives() {
     script.run(&format!("{at:.1} state ESTABLISHED"));
 }
 
-// The same where the owner's limit of silence is shorter than the time between two probes.
+// A peer that answers probes keeps the connection open even if the owner's time-out is shorter than the time
+// between two probes.
 #[test]
 fn a_peer_that_answers_probes_lives_however_seldom_they_are() {
     let mut config = config();
@@ -151,7 +152,7 @@ fn a_peer_that_answers_probes_lives_however_seldom_they_are() {
         interval = f64::min(interval * 2.0, 60.0);
         script.run(&format!("{at:.1} > P. 1:2(1) ack 1"));
     }
-    // One without an answer, and it ends.
+    // One unanswered probe ends the connection.
     at += interval;
     script.run(&format!("{at:.1} state CLOSED"));
 }

@@ -136,8 +136,8 @@ proptest! {
         prop_assert_eq!(bench.handed_up(&arrival.stream), all(&arrival.stream));
     }
 
-    /// With markers and an aligned sender, what is held is only what cannot be located:
-    /// the FPDUs of a segment before that of its first marker, when the segment before it is missing.
+    /// Markers and an aligned sender: only unlocatable bytes are held. They are FPDUs before the first marker
+    /// of their segment, while the segment before it is missing.
     #[test]
     fn aligned_and_marked_holds_only_the_unlocatable(arrival in aligned()) {
         prop_assume!(arrival.stream.markers);
@@ -160,8 +160,8 @@ proptest! {
         prop_assert_eq!(bench.stats().alignment_lost, 0);
     }
 
-    /// One damaged byte anywhere, any order: what is handed up is a part of what was sent, and with
-    /// CRCs never a damaged ULPDU.
+    /// One damaged byte, in any order of arrival: the ULPDUs handed up are a subset of those sent, and with
+    /// CRCs none is damaged.
     #[test]
     fn damage_never_gets_through(arrival in anyhow(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
         prop_assume!(arrival.stream.crc);

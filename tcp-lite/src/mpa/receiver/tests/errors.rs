@@ -1,4 +1,4 @@
-//! RFC 5044 §8: what is wrong, when it is reported, and what is no longer handed up.
+//! RFC 5044 §8: errors, when they are reported, and FPDUs that are no longer handed up.
 
 use super::*;
 
@@ -52,7 +52,7 @@ fn wrong_crc_ahead_of_a_gap_is_dropped() {
     assert_eq!(bench.handed_up(&good), [0, 1, 2, 3]);
 }
 
-/// The same segment, damaged at its source, is an error once it is next in order.
+/// A segment damaged at its source is an error once it is next in order.
 #[test]
 fn wrong_crc_at_the_source_is_reported_in_order() {
     let mut stream = stream(true, &[1000, 1000]);
@@ -86,7 +86,7 @@ fn wrong_crc_in_order_may_be_dropped() {
     let mut bench = Bench::new(&bad, &config);
     bench.arrive(b[0]..b[0] + 500).arrive(b[0] + 500..b[1]);
     assert_eq!(code(&bench), Some((0, 2)));
-    // What was SACKed behind it does not matter, only its own bytes do.
+    // SACKed bytes behind the FPDU do not matter, only its own bytes do.
     let mut bench = Bench::new(&bad, &config);
     bench.arrive(b[1]..b[1] + 600).arrive(b[0]..b[1]);
     assert_eq!((code(&bench), bench.stats().bad_crc_dropped), (None, 1));
@@ -95,7 +95,7 @@ fn wrong_crc_in_order_may_be_dropped() {
     assert_eq!(code(&bench), Some((0, 2)), "its tail had been SACKed");
 }
 
-/// Retransmissions are asked for N times; then it is error 2. Each FPDU has its own count.
+/// A wrong CRC causes N retransmissions, then error 2. Each FPDU has its own count.
 #[test]
 fn wrong_crc_in_order_is_dropped_a_few_times_only() {
     let good = stream(true, &[1000, 1000, 1000]);
@@ -143,7 +143,7 @@ fn a_wrong_crc_ahead_of_a_gap_costs_no_more_than_a_few_tries() {
     bench.arrive(b[0]..b[1]);
     assert_eq!(bench.handed_up(&good), [0]);
     assert_eq!(code(&bench), Some((b[1] as u64, 2)));
-    // Honest bytes in between pay for it: a path that damages now and then is no attack.
+    // Good bytes in between reduce the count: a path that damages now and then is not an attack.
     let good = stream(true, &[1000, 1400]);
     let b = good.boundaries();
     let mut bench = Bench::new(&good, &Config { bad_crc_tries: 1, ..Config::default() });
@@ -157,8 +157,8 @@ fn a_wrong_crc_ahead_of_a_gap_costs_no_more_than_a_few_tries() {
     assert_eq!((bench.handed_up(&good), code(&bench)), (vec![0, 1], None));
 }
 
-/// RFC 5044 §4.2, §4.3: a marker that points at an FPDU which ends before the marker, before the stream, or
-/// further back than any FPDU reaches is ignored ahead of a gap; in order it is error 3.
+/// RFC 5044 §4.2, §4.3: invalid markers point at an FPDU that ends before the marker, before the stream, or
+/// further back than an FPDU reaches. Ahead of a gap they are ignored; in order they are error 3.
 #[test]
 fn a_marker_locates_only_an_fpdu_that_holds_it() {
     // The second ULPDU looks like a whole FPDU with a right CRC from its fifth byte on.
@@ -266,8 +266,8 @@ fn length_against_located_island_when_the_gap_closes() {
     );
 }
 
-/// The same, found ahead of another gap, where the length may be damaged as well: dropped, and reported
-/// when it comes again in order.
+/// A length against a located island, ahead of another gap, where the length may be damaged, too: dropped,
+/// and reported after its retransmission in order.
 #[test]
 fn length_against_located_island_ahead_of_a_gap() {
     let mut stream = stream(true, &[1000, 1000, 40, 1000]);
@@ -317,7 +317,7 @@ fn too_long_to_take() {
     assert_eq!(bench.handed_up(&stream), [0]);
 }
 
-/// Its length field is enough: no more of it is waited for, and none of it is held.
+/// The length field suffices: the receiver neither waits for more of the FPDU nor holds any of it.
 #[test]
 fn too_long_by_the_length_field_alone() {
     let config = Config { max_fpdu: 1024, ..Config::default() };

@@ -173,7 +173,7 @@ fn enhanced_frames_of_siw() {
     assert_eq!(request.enhanced, Some(EnhancedRepr { ird: 4, ord: 4, rtr: None }));
     responder.accept(HERE, b"").expect("it fits");
     assert_eq!(responder.output(), reply(0xd0, 2, b"\0\x04\0\x04"));
-    // rping asks for one Read each way, perftest for none.
+    // rping requests one Read in each direction, perftest none.
     for (words, here) in [(b"\0\x01\0\x01", (1, 1)), (b"\0\0\0\0", (0, 0))] {
         let mut responder = Startup::responder(&two());
         asked(&mut responder, &super::request(0x10, 2, words));
@@ -198,7 +198,7 @@ fn enhanced_frames_of_siw() {
     assert_eq!(params.agreed.map(|agreed| agreed.readiness), Some(Readiness::Awaits(rtr)));
 }
 
-/// siw as responder turns CRC on although it was not asked: both directions have it then.
+/// siw as responder turns CRCs on without a request: they apply to both directions.
 #[test]
 fn a_reply_may_turn_crcs_on() {
     let mut initiator = open(&two(), b"");

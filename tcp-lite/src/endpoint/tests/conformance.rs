@@ -1,5 +1,5 @@
-//! RFC 5041 §3's suite over two endpoints: with markers, without, with segments of a wrong CRC
-//! dropped instead of reported, and with RDMAP above.
+//! RFC 5041 §3's suite over two endpoints: with markers, without, with segments of a wrong CRC dropped
+//! instead of reported, and with RDMAP.
 
 use super::net::{Fate, Net, Side as End, has_payload};
 use super::peers::*;
@@ -29,7 +29,7 @@ fn config(markers: bool, drop: bool) -> EndpointConfig {
     let on_bad_crc = if drop { OnBadCrc::Retransmit } else { OnBadCrc::Error };
     let limits = tcp::Limits { fin_wait_2: HOUR, ..tcp::Limits::default() };
     EndpointConfig {
-        // The suite's ends close when they please.
+        // The suite controls when its ends close.
         tcp: Arc::new(tcp::Config { limits, ..tcp::Config::default() }),
         policy: EndpointPolicy {
             teardown_timeout: HOUR,
@@ -47,7 +47,7 @@ fn ulp(rdmap: bool) -> UlpConfig {
     }
 }
 
-/// The operation of RDMAP that is this message, or the message itself.
+/// Posts the message, or the equivalent RDMAP operation.
 fn post(node: &mut Node, message: Message<VecMemory>) -> Result<(), PostError> {
     if matches!(node.ulp, UlpConfig::Ddp(_)) {
         return node.ep().post(message);
@@ -60,7 +60,7 @@ fn post(node: &mut Node, message: Message<VecMemory>) -> Result<(), PostError> {
     })
 }
 
-/// The event that DDP would have made of it.
+/// Returns the equivalent DDP event.
 fn seen(event: &Event) -> Option<ddp::Event> {
     use rdmap::Event as RdmapEvent;
     Some(match event {

@@ -1,4 +1,4 @@
-//! However a stream ends, the worker has back what it lent: bytes held ahead of gaps, and buffers of
+//! At every end of a stream the worker gets back its resources: bytes held beyond gaps, and buffers of
 //! unfinished messages.
 
 use super::net::{Fate, Net, Side, has_payload};
@@ -13,13 +13,13 @@ use proptest::prelude::*;
 /// How a stream ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
-    /// The sender, or the receiver, closes in order.
+    /// The side closes gracefully.
     Close(Side),
     /// The side resets the connection.
     Abort(Side),
-    /// The path damages a segment, under a right checksum.
+    /// The path damages a segment and keeps its checksum valid.
     Damage,
-    /// The sender writes where it must not.
+    /// The sender writes to an invalid address.
     Error,
     /// The path loses everything: TCP or the idle time-out ends the stream.
     Dead,

@@ -10,7 +10,7 @@ use core::time::Duration;
 use ddp::last_message::LastMessage;
 use ddp::{Cookie, DdpVersion, ERROR_QUEUE, EndpointPolicy, ErrorCode, Stag, TaggedOffset};
 
-/// A plain TCP program in Full Operation with an endpoint, which has verified a first FPDU of it.
+/// Returns a plain TCP program in Full Operation with an endpoint that has verified the first FPDU.
 fn raw_established(good: &[Vec<u8>]) -> (Net<Raw, Node>, Vec<u8>) {
     let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
     net.a.send_bytes(&request(0xc0, 1, &[]));
@@ -32,7 +32,7 @@ fn last_message(net: &Net<Raw, Node>) -> Option<LastMessage> {
     LastMessage::parse(received.get(4 + 2 + 18..)?).ok()
 }
 
-/// A wrong CRC: MPA error 2, one last message, FIN; input is swallowed until the peer's FIN. No reset.
+/// A wrong CRC: MPA error 2, one last message, FIN. Input is discarded until the peer's FIN. No reset.
 #[test]
 fn crc_error_tears_down_gently() {
     let (mut net, first) = raw_established(&[write(0, b"good")]);
@@ -44,7 +44,7 @@ fn crc_error_tears_down_gently() {
     assert_eq!(last_message(&net), Some(LastMessage::llp(0, 2)));
     assert!(net.a.has(tcp::Event::RemoteClosed), "the FIN follows");
     assert_eq!(net.b.memory.to_vec()[8..13], [0; 5]);
-    // More comes, is acknowledged, and goes nowhere.
+    // Further data is acknowledged and discarded.
     net.a.send_bytes(&[0x55; 5000]);
     net.run_for(Duration::from_millis(100));
     assert_eq!(net.b.stats().mpa_rx.discarded, 5000);
@@ -74,8 +74,8 @@ fn crc_error_with_a_peer_that_stays() {
     net.b.assert_nothing_left();
 }
 
-/// A responder that has never verified an FPDU must not send one, not even the last message. An orderly close would be
-/// success to the peer (docs/protocol.md §6): a reset takes its place.
+/// A responder that has never verified an FPDU must not send one, not even the last message. The peer would
+/// take an orderly close for success (docs/protocol.md §6), so a reset replaces it.
 #[test]
 fn error_in_the_first_fpdu_sends_no_fpdu() {
     let (mut net, _) = raw_established(&[]);
@@ -114,7 +114,8 @@ fn error_before_an_fpdu_is_verified_resets() {
     }
 }
 
-/// An error behind our FIN cannot be reported by a last message. The peer's FIN is not acknowledged: it gets a reset.
+/// An error behind our FIN cannot be reported by a last message. The peer's FIN is not acknowledged; a reset
+/// is sent.
 #[test]
 fn error_behind_our_fin_resets() {
     for in_flight in [false, true] {
@@ -170,7 +171,7 @@ fn closed_inside_an_fpdu() {
     net.b.assert_nothing_left();
 }
 
-/// An error of DDP: the peer's ULP gets the last message, and both ends the reason.
+/// A DDP error: the peer's ULP receives the last message, and both ends the reason.
 #[test]
 fn ddp_error_sends_the_last_message() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -231,7 +232,7 @@ fn shutdown_sends_what_is_posted() {
     assert_closed_by_a(&net);
 }
 
-/// A responder that closes before it may send waits with its FIN, so that nothing posted is lost.
+/// A responder that closes before it may send defers its FIN, so that no posted data is lost.
 #[test]
 fn shutdown_before_the_first_fpdu() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -244,7 +245,7 @@ fn shutdown_before_the_first_fpdu() {
     net.run();
     assert_eq!(net.a.messages(), [(Qn(0), b"for you".to_vec())]);
     assert_eq!(net.b.reason(), Some(CloseReason::LocalShutdown));
-    // A peer that closes without having sent an FPDU will never let it.
+    // A peer that closes without having sent an FPDU never lets the responder send.
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
     net.b.send(b"for you", 1);
     let now = net.now;
@@ -346,7 +347,7 @@ fn half_closed_goes_on() {
     assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));
 }
 
-/// A peer that does not close its direction is reset in the end.
+/// A peer that does not close its direction is reset after the time-out.
 #[test]
 fn a_peer_that_lingers() {
     let config =
@@ -360,7 +361,7 @@ fn a_peer_that_lingers() {
     net.b.assert_nothing_left();
 }
 
-/// An abort flushes what was posted and resets.
+/// An abort flushes posted work and resets.
 #[test]
 fn abort_flushes() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -376,7 +377,7 @@ fn abort_flushes() {
     net.b.assert_nothing_left();
 }
 
-/// Silence ends a stream where that is configured.
+/// The idle time-out ends a silent stream, if configured.
 #[test]
 fn idle_streams_are_closed() {
     let idle_timeout = Some(Duration::from_secs(30));
@@ -406,7 +407,7 @@ fn shutdown_during_startup() {
     net.a.assert_nothing_left();
 }
 
-/// Every reason has a name, a sentence, and numbers where the specifications have some.
+/// Every reason has a name, a sentence, and the numbers of its specification.
 #[test]
 fn reasons_are_told_apart() {
     let reasons = [

@@ -10,10 +10,10 @@ mod errors;
 mod fast_path;
 mod vectors;
 
-/// Offset of Full Operation in these tests' streams: after some start-up frame.
+/// Offset of Full Operation in the test streams: behind a start-up frame.
 const START: u64 = 36;
 
-/// A receiver with its surroundings, fed like TCP feeds it: each byte until it is taken, once.
+/// A receiver with its sink and budget. It is fed like TCP feeds it: each byte until it is taken, once.
 pub(super) struct Bench {
     pub(super) receiver: Receiver,
     pub(super) sink: Collector,
@@ -33,7 +33,7 @@ impl Bench {
         }
     }
 
-    /// A segment with these bytes of the stream arrives.
+    /// Delivers a segment with these bytes of the stream.
     pub(super) fn arrive(&mut self, range: Range<usize>) -> &mut Self {
         let mut at = range.start;
         while at < range.end {
@@ -70,7 +70,7 @@ impl Bench {
         self.taken[range].iter().all(|taken| !*taken)
     }
 
-    /// The indices of the FPDUs that were handed up.
+    /// Returns the indices of the FPDUs that were handed up.
     pub(super) fn handed_up(&self, stream: &Stream) -> Vec<usize> {
         let at = |i: &usize| START + stream.fpdus[*i].0 as u64;
         let up: Vec<usize> =
@@ -87,7 +87,7 @@ impl Bench {
     }
 }
 
-/// A stream of ULPDUs of these lengths.
+/// Returns a stream of ULPDUs of these lengths.
 pub(super) fn stream(markers: bool, lens: &[usize]) -> Stream {
     let mut stream = Stream::new(markers, true);
     for (i, len) in lens.iter().enumerate() {
@@ -172,7 +172,7 @@ fn unaligned_combination_ahead_of_a_gap() {
     assert_eq!(bench.stats().held, 0);
 }
 
-/// RFC 5044 §6 (3): an FPDU without a marker is found by chaining, from an island too.
+/// RFC 5044 §6 (3): an FPDU without a marker is located by chaining, also from an island.
 #[test]
 fn chaining_from_a_placed_island() {
     let stream = stream(true, &[900, 900, 40, 40, 40]);
@@ -204,7 +204,8 @@ fn a_message_tail_alone_is_unlocatable() {
     assert_eq!(bench.stats().held, 0);
 }
 
-/// A span that ends with the marker in front of an FPDU: the marker locates it, whose length has not come.
+/// A span that ends with the marker in front of an FPDU: the marker locates the FPDU before its length has
+/// arrived.
 #[test]
 fn a_marker_locates_an_fpdu_whose_header_has_not_come() {
     let stream = stream(true, &[502, 900]);
@@ -237,7 +238,7 @@ fn begun_and_discarding() {
     assert_eq!(bench.receiver.room(), u64::MAX, "what is thrown away takes no room");
 }
 
-/// An idle receiver frees what it kept, but for the counts by which it refuses.
+/// An idle receiver frees its buffers, but keeps the counts that bound its work.
 #[test]
 fn an_idle_receiver_forgets_no_count() {
     let good = stream(true, &[1000, 1000]);
@@ -282,8 +283,8 @@ fn without_markers_nothing_is_placed_beyond_a_gap() {
     assert_eq!(bench.budget.used(), 0);
 }
 
-/// RFC 5041 appendix A: without markers the window is what may be held ahead of a gap; with markers it
-/// stops growing while half of that is held. In order it is never below one FPDU.
+/// RFC 5041 appendix A: without markers the window is the hold capacity. With markers it stops growing while
+/// half of the capacity is in use. In order it is never below one FPDU.
 #[test]
 fn the_window_is_what_may_be_held() {
     let config = Config { hold_limit: 300_000, ..Config::default() };
@@ -292,11 +293,11 @@ fn the_window_is_what_may_be_held() {
     let b = plain.boundaries();
     let mut bench = Bench::new(&plain, &config);
     assert_eq!(bench.receiver.room(), 300_000);
-    // The core has less: the stream may have half of it.
+    // The worker has less: the stream may use half of it.
     bench.budget = HoldBudget::new(400_000);
     bench.arrive(b[1]..b[2]);
     assert_eq!(bench.receiver.room(), 200_000);
-    // All that fits the window is taken, and what is held does not make it smaller.
+    // All data in the window is taken, and held bytes do not shrink the window.
     let fits = b.iter().filter(|end| **end < 200_000).count() - 1;
     bench.arrive(b[2]..b[fits]);
     assert!(bench.is_taken(b[1]..b[fits]) && bench.receiver.room() == 200_000);
@@ -307,7 +308,7 @@ fn the_window_is_what_may_be_held() {
     bench.budget = HoldBudget::new(0);
     bench.arrive(b[fits]..b[fits + 1]);
     assert_eq!(bench.receiver.room(), 64 * 1024);
-    // And so much in any case, however small FPDUs are.
+    // This minimum holds for any FPDU size.
     let mut bench = Bench::new(&plain, &Config { max_fpdu: 4000, ..config.clone() });
     bench.budget = HoldBudget::new(0);
     bench.arrive(b[0]..b[1]);
@@ -362,8 +363,7 @@ fn a_located_tail_is_refused_alone() {
     assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
 }
 
-/// Single bytes do not make a list of single bytes: in order they are joined, ahead of a gap the
-/// list has an end.
+/// Single bytes are bounded: in order they are joined, ahead of a gap the list is limited.
 #[test]
 fn single_bytes_are_bounded() {
     let stream = stream(false, &[60_000]);
@@ -404,7 +404,7 @@ fn a_refused_ulpdu_was_never_taken() {
     assert_eq!((bench.sink.refused, bench.receiver.is_blocked()), (3, false));
 }
 
-/// A refused ULPDU whose bytes were acknowledged long ago is retried.
+/// A refused ULPDU whose bytes were acknowledged is retried.
 #[test]
 fn a_blocked_ulpdu_is_retried() {
     let stream = stream(false, &[1000, 1000, 1000]);
@@ -477,7 +477,7 @@ fn closed_inside_an_fpdu() {
     assert_eq!(bench.budget.used(), 0);
 }
 
-/// CRC off: the field is there and not looked at (RFC 5044 §4.1, §7.1.1).
+/// CRC off: the field is present and not checked (RFC 5044 §4.1, §7.1.1).
 #[test]
 fn crc_off_means_not_checked() {
     let mut stream = Stream::new(true, false);
@@ -489,8 +489,8 @@ fn crc_off_means_not_checked() {
     assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
 }
 
-/// RFC 5044 §4.1, §4.2: pad, the reserved half of a marker and the low bits of FPDUPTR are not examined,
-/// but for the CRC.
+/// RFC 5044 §4.1, §4.2: pad, the reserved half of a marker and the low bits of FPDUPTR are checked by the CRC
+/// only.
 #[test]
 fn pad_and_reserved_bits_are_ignored() {
     let mut stream = stream(true, &[100, 599, 599]);
@@ -529,7 +529,7 @@ fn draft_pointers_of_revision_zero() {
     let mut bench = Bench::new(&Stream { from_marker: true, ..rfc.clone() }, &Config::default());
     bench.arrive(b[1]..b[3]).arrive(b[0]..b[1]);
     assert_eq!(bench.handed_up(&rfc), [0, 1, 2]);
-    // Revision 1 takes the RFC at its word.
+    // Revision 1 accepts the RFC's count only.
     let mut bench = Bench::new(&Stream { from_marker: false, ..draft }, &Config::default());
     bench.arrive(b[0]..b[2]);
     assert_eq!(bench.receiver.error().map(|e| e.code()), Some(3));
@@ -547,8 +547,7 @@ fn an_idle_receiver_is_small() {
     assert_eq!(bench.receiver.pieces.capacity(), 0, "nothing is kept for later");
 }
 
-/// Streams that hold as much as they can ahead of gaps leave room to one that comes later: n of them a part
-/// in n + 1.
+/// Streams that hold as much as they may leave room for a later one: n streams leave a share of 1/(n + 1).
 #[test]
 fn no_stream_holds_more_than_it_leaves_to_others() {
     let stream = stream(false, &[1000; 200]);

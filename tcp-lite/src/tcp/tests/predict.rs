@@ -14,7 +14,7 @@ use crate::tcp::{
 };
 use base::Instant;
 
-/// A segment as the peer would send it next, but for what is said.
+/// The peer's next segment, with deviations.
 #[derive(Clone, Debug)]
 struct Peer {
     /// Relative to RCV.NXT.
@@ -53,7 +53,7 @@ enum Step {
     Close,
 }
 
-/// A connection that a peer opened.
+/// A passively opened connection.
 struct End {
     conn: Connection,
     up: Upper,
@@ -208,7 +208,7 @@ const CONTROLLERS: [CongestionControl; 3] =
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    // State, answers, events, timers and what goes up are the same by both ways.
+    // State, answers, events, timers and data handed up are the same on both paths.
     #[test]
     fn the_long_way_agrees(
         (sack, timestamps, ecn, pushed) in any::<(bool, bool, bool, bool)>(),
@@ -261,7 +261,7 @@ fn what_a_busy_peer_sends_goes_the_short_way() {
         assert!(goes_short(&peer, |_| {}), "{peer:?}");
     }
     assert!(goes_short(&PLAIN, |end| end.poll(Instant::ZERO)));
-    // After a gap that has been filled, too.
+    // The fast path resumes after a gap has been filled.
     let fill = |end: &mut End| {
         assert!(!end.segment(Instant::ZERO, &Peer { seq: 1000, ..PLAIN }, true));
         assert!(!end.segment(Instant::ZERO, &PLAIN, true));
@@ -295,7 +295,7 @@ fn what_differs_in_anything_goes_the_long_way() {
     ] {
         assert!(!goes_short(&peer, |_| {}), "{peer:?}");
     }
-    // Something is missing; something of ours is in flight.
+    // Data is missing, or our data is in flight.
     let gap = |end: &mut End| {
         end.segment(Instant::ZERO, &Peer { seq: 1000, ..PLAIN }, true);
     };
@@ -330,7 +330,7 @@ fn an_answer_to_one_segment_goes_the_short_way() {
     ] {
         assert!(answer_goes_short(&peer, |_| {}), "{peer:?}");
     }
-    // One after the other.
+    // Consecutive requests and replies.
     let before = |end: &mut End| {
         end.up.len += 100;
         end.poll(Instant::ZERO);
@@ -357,7 +357,7 @@ fn an_answer_that_differs_in_anything_goes_the_long_way() {
     ] {
         assert!(!answer_goes_short(&peer, |_| {}), "{peer:?}");
     }
-    // Several segments are in flight, or one that was sent again.
+    // Several segments are in flight, or a retransmitted one.
     let write = |end: &mut End| {
         end.up.len += 100;
         end.poll(Instant::ZERO);
@@ -371,7 +371,7 @@ fn an_answer_that_differs_in_anything_goes_the_long_way() {
     assert!(!end.sent.is_empty() && !end.answer(now, &PLAIN, true));
 }
 
-// RFC 5927 §7.2: a report about a packet waits until that is acknowledged, and is then forgotten.
+// RFC 5927 §7.2: a report about a packet waits for its acknowledgement and is then discarded.
 #[test]
 fn an_answer_that_a_report_of_the_path_waits_for_goes_the_long_way() {
     let mut end = End::new(&configured(EXTENSIONS, false, 40));
@@ -389,7 +389,7 @@ fn an_answer_that_a_report_of_the_path_waits_for_goes_the_long_way() {
 
 #[test]
 fn an_answer_to_a_controller_that_measures_it_goes_the_long_way() {
-    // RFC 8257 §3.3: what was acknowledged without a mark is measured.
+    // RFC 8257 §3.3: acknowledged bytes without a mark are measured.
     let ecn = Extensions { ecn: true, ..EXTENSIONS };
     let mut config = Arc::unwrap_or_clone(configured(ecn, false, 40));
     let answers = |config: &Config| {

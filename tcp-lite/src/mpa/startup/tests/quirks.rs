@@ -8,7 +8,7 @@ fn with(peer: Peer, initiate: Revision) -> Config {
     Config { peer, initiate, crc: false, ..config() }
 }
 
-/// siw and Chelsio take 256 bytes in all.
+/// siw and Chelsio accept 256 bytes of private data in all.
 #[test]
 fn private_data_of_small_peers() {
     for peer in [Peer::Siw, Peer::Cxgb4] {
@@ -60,12 +60,12 @@ fn smb_direct_dialogue() {
         panic!("accepted");
     };
     assert_eq!(params.agreed.map(|agreed| agreed.depths), Some(Depths { ird: 16, ord: 4 }));
-    // The bytes count: 504 are left.
+    // IRD and ORD take 8 bytes: 504 are left for the ULP.
     assert!(Startup::initiator(&config, HERE, &[0; 504]).is_ok());
     assert!(Startup::initiator(&config, HERE, &[0; 505]).is_err());
 }
 
-/// Private data too short for them is the ULP's, and the reply has none either.
+/// Private data too short for IRD and ORD belongs to the ULP, and the reply has none either.
 #[test]
 fn smb_direct_without_its_words() {
     let config = with(Peer::SmbDirect, Revision::One);

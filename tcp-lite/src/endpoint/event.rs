@@ -79,7 +79,7 @@ impl StreamParams {
     }
 }
 
-/// Why a stream over TCP ended.
+/// Reason why a stream over TCP ended.
 pub type CloseReason = ddp::lifecycle::CloseReason<TcpReason>;
 
 /// The reasons that TCP and MPA add to [`ddp::lifecycle::CloseReason`].

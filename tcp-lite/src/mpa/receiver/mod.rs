@@ -187,7 +187,8 @@ impl Receiver {
 
     /// Returns the window to advertise: bytes beyond the in-order point that can be taken now (RFC 5041
     /// appendix A). Without markers all bytes beyond a gap may have to be held, so the window is the hold
-    /// capacity. With markers few are held: the window is unlimited until half of the capacity is in use.
+    /// capacity. With markers few are held: the window is unlimited until half of the capacity is in use. It
+    /// is never below one FPDU or 64 KiB.
     pub fn room(&self) -> u64 {
         if self.failed {
             return u64::MAX;
@@ -484,7 +485,7 @@ impl Receiver {
     }
 
     /// Returns the bytes that may be held beyond a gap, with `ahead` held now and `room` free in the worker's
-    /// budget. A stream takes at most half of the free budget, so that the others get the rest.
+    /// budget. A stream holds at most as much as it leaves free for the others.
     fn capacity(&self, ahead: u64, room: u64) -> u64 {
         u64::from(self.hold_limit).min(room.saturating_add(ahead) / 2)
     }

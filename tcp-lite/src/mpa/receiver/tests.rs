@@ -547,7 +547,8 @@ fn an_idle_receiver_is_small() {
     assert_eq!(bench.receiver.pieces.capacity(), 0, "nothing is kept for later");
 }
 
-/// Streams that hold as much as they may leave room for a later one: n streams leave a share of 1/(n + 1).
+/// A stream holds at most as much as it leaves free. Three streams that fill one after the other leave an
+/// eighth.
 #[test]
 fn no_stream_holds_more_than_it_leaves_to_others() {
     let stream = stream(false, &[1000; 200]);

@@ -33,7 +33,7 @@ pub(super) fn frame(
     marked(framing, crc, fpdu, outgoing, source, out);
 }
 
-/// Returns the markers of an FPDU that is copied in one pass: all of them lie in the payload. This holds for
+/// Returns the markers if all of them lie in the payload and a one-pass copy can insert them. This holds for
 /// nearly all FPDUs that fill a segment.
 #[inline]
 fn markers_in_payload(framing: Framing, fpdu: u64, outgoing: &Outgoing) -> Option<Inserts> {

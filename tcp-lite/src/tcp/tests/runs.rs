@@ -53,7 +53,7 @@ fn the_congestion_window_stops_it() {
     assert_eq!(limit(&script), Limit::CongestionWindow);
 }
 
-// RFC 9293 §3.8.6.2.1: a segment waits if half of it fits.
+// RFC 9293 §3.8.6.2.1: a segment waits if only half of it fits.
 #[test]
 fn the_peers_window_stops_it() {
     let script = both(

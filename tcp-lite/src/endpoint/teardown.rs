@@ -190,9 +190,9 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// Fails the stream: sends the last message or the Terminate, then the FIN (RFC 5041 §7.1, RFC 5040
-    /// §6.2.1). Before the first FPDU and after our FIN no error can be sent, so a reset replaces both. The
-    /// peer would take an orderly close for a successful transfer (docs/protocol.md §6). Unacknowledged data
-    /// is retransmitted before the reset.
+    /// §6.2.1). No error can be sent before the first FPDU, after our FIN, or if the policy turns it off.
+    /// Then a reset replaces both, because the peer would take an orderly close for a successful transfer
+    /// (docs/protocol.md §6). Unacknowledged data is retransmitted before the reset.
     pub(super) fn fail_with(
         &mut self,
         why: CloseReason,

@@ -208,7 +208,7 @@ impl Sender {
         self.window.set(info.seq, info.ack, info.window);
         self.probes.on_window(self.window.is_closed());
         if self.window.is_closed() {
-            self.progress_at = now; // RFC 9293 §3.8.6.1: it answers, so it lives (MUST-37)
+            self.progress_at = now; // RFC 9293 §3.8.6.1: an answer is progress (MUST-37)
         }
         if opened {
             self.probe_due = false;
@@ -378,7 +378,7 @@ impl Sender {
     /// reduced, and CWR must be sent.
     pub(crate) fn on_ecn_congestion(&mut self) -> bool {
         if self.out.board.is_empty() {
-            return false; // nothing is in flight, and no memory is taken for it
+            return false; // nothing is in flight; avoids an allocation
         }
         let (recovery, state, board) = self.parts();
         recovery.on_marks(state, &board)

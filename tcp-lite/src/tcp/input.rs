@@ -277,7 +277,7 @@ impl Connection {
     /// Fourth check: handles a SYN in the window that does not begin the connection.
     fn syn_arrived(&mut self, now: Instant) -> DropReason {
         if self.state == State::SynReceived && self.passive {
-            self.delete(CloseReason::Reset); // back to LISTEN, which is the listener's
+            self.delete(CloseReason::Reset); // back to LISTEN, the listener's state
         } else {
             self.send_challenge(now);
         }
@@ -320,7 +320,7 @@ impl Connection {
             return;
         }
         if ack < self.send.una {
-            return; // an old acknowledgement can be ignored
+            return; // old acknowledgements are ignored
         }
         let marked = self.ecn.sends() && seg.flags.has(Flags::ECE);
         if self.ecn.measures() && ack > self.send.una {

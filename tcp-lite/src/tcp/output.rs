@@ -230,7 +230,7 @@ impl Connection {
     /// (RFC 9293 §3.8.6 SHLD-16).
     fn next_lost_in_window(&mut self) -> Option<Resend> {
         if self.send.window.is_closed() {
-            return None; // probes do it
+            return None; // probes retransmit it
         }
         let resend = self.send.out.board.next_lost()?;
         (resend.start < self.send.right_edge()).then_some(resend)

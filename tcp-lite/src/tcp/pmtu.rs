@@ -117,7 +117,7 @@ impl Connection {
         let Some((mss, seq)) = self.path.pending() else { return };
         let seq = self.send.una.near(seq);
         if seq < self.send.una {
-            self.path.found().pending = None; // RFC 5927 §7.2: what arrived was not too big
+            self.path.found().pending = None; // RFC 5927 §7.2: the segment arrived, so it was not too big
         } else if self.send.out.board.is_lost(seq) {
             self.believe(now, mss);
         }

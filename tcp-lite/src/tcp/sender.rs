@@ -245,7 +245,7 @@ impl Sender {
     /// if less, so that the peer accepts it (RFC 9293 appendix A.2).
     pub(crate) fn control_seq(&self) -> ExtSeq {
         if self.una == self.iss() {
-            return self.nxt; // the SYN, which needs no window
+            return self.nxt; // a SYN needs no window
         }
         self.nxt.min(self.right_edge()).max(self.una)
     }

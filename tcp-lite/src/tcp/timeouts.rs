@@ -23,7 +23,7 @@ impl Connection {
                 Timer::Persist => self.persist_timeout(now, up.has_data()),
                 Timer::DelayedAck => self.recv.ack_now = true,
                 Timer::Keepalive => self.keepalive_timeout(now, up.has_data()),
-                Timer::Pace => {} // sending goes on
+                Timer::Pace => {} // poll_transmit continues the data
                 Timer::Wait if self.state == State::TimeWait => self.delete(CloseReason::Normal),
                 Timer::Wait => self.reset_after_silence(now, WaitedFor::Fin),
             }

@@ -43,7 +43,7 @@ impl Connection {
             self.stats.rare().reset = None;
             if self.state != State::Closed {
                 self.note_header(now, Kind::ResetSent, &Header::of(&seg));
-            } // else it was recorded with the end, which is reported before this
+            } // else recorded when it was scheduled
         }
     }
 
@@ -83,7 +83,7 @@ impl Connection {
         self.syn.lost |= self.timers.is_set(Timer::Retransmit);
         if reply {
             self.recv.offered(window);
-            self.recv.ack_now = false; // it acknowledges
+            self.recv.ack_now = false; // the SYN and ACK acknowledges
         }
         if !self.timers.is_set(Timer::Retransmit) {
             self.send.last_sent = now;

@@ -133,7 +133,7 @@ impl Pair {
         let end = &mut self.ends[to];
         match &mut end.conn {
             Some(conn) => {
-                let _ = conn.input(self.now, &seg, &mut end.up); // a drop is what faults are for
+                let _ = conn.input(self.now, &seg, &mut end.up); // drops are expected with faults
             }
             None if seg.flags.has(Flags::SYN) && !seg.flags.has(Flags::ACK) => {
                 let FourTuple { local, remote } = tuple();

@@ -212,7 +212,7 @@ proptest! {
         prop_assert_eq!(bench.budget.used(), 0);
     }
 
-    /// Bytes of no stream at all, in any order: no panic, and no more held than allowed.
+    /// Random bytes in any order: no panic, and no more bytes held than allowed.
     #[test]
     fn hostile_bytes(
         bytes in prop::collection::vec(prop_oneof![Just(0u8), any::<u8>()], 1..6000),

@@ -45,7 +45,7 @@ fn damages() -> impl Strategy<Value = Damage> {
     ]
 }
 
-/// The externally visible state of a receiver.
+/// Returns the externally visible state of a receiver.
 fn describe(bench: &Bench) -> String {
     let stats = bench.receiver.stats();
     format!(

@@ -114,7 +114,7 @@ impl LowerReason for TcpReason {
     const CARRIER: &'static str = "TCP connection";
     const LINGERS: &'static str = "reset by this end: the peer did not close in time";
 
-    /// Layer 2, type 0 is MPA (RFC 5044 §8).
+    /// Returns layer, type and code of a Terminate: layer 2, type 0 is MPA (RFC 5044 §8).
     fn numbers(&self) -> Option<(u8, u8, u8)> {
         let code = match self {
             // RFC 5044 §8 code 1: the TCP connection was lost.

@@ -20,7 +20,7 @@ pub enum Revision {
 }
 
 impl Revision {
-    /// The value of the Rev field.
+    /// Returns the value of the Rev field.
     pub fn number(self) -> u8 {
         match self {
             Revision::Draft | Revision::Zero => 0,
@@ -124,8 +124,9 @@ impl Config {
 }
 
 impl Default for Config {
-    /// All revisions, opening with revision 1 and without a retry; markers and CRC on; 10 s; FPDUs up to 64 KiB;
-    /// 4 MiB held ahead of a gap, as much as TCP's default window; a wrong CRC is an error.
+    /// All revisions, opening with revision 1 and without a retry. Markers and CRC on; start-up time-out 10
+    /// s; FPDUs up to 64 KiB. 4 MiB held beyond a gap, as much as TCP's default window. A wrong CRC is an
+    /// error.
     fn default() -> Self {
         Config {
             revisions: Revisions::ALL,

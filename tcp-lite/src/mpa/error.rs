@@ -157,7 +157,7 @@ impl From<Unsuitable> for StartupError {
 }
 
 impl StartupError {
-    /// A stable name for counters and machine-readable output.
+    /// Returns a stable name for counters and machine-readable output.
     pub fn name(&self) -> &'static str {
         match self {
             StartupError::BadKey { .. } => "not_mpa",

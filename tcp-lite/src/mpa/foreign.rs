@@ -52,7 +52,7 @@ impl Foreign {
         }
     }
 
-    /// A stable name for counters and machine-readable output.
+    /// Returns a stable name for counters and machine-readable output.
     pub const fn name(self) -> &'static str {
         match self {
             Foreign::Http => "http",

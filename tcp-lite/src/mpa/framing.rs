@@ -39,7 +39,7 @@ impl Framing {
         Framing(start as u32 & !MARKERS | if markers { MARKERS } else { 0 })
     }
 
-    /// Stream offset of the first byte of Full Operation.
+    /// Returns the stream offset of the first byte of Full Operation.
     pub fn start(&self) -> u64 {
         u64::from(self.0 & !MARKERS)
     }
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(framing.fpdu_of(520), 520);
     }
 
-    /// Every FPDU that fills a segment looks so, wherever the markers are.
+    /// Every FPDU that fills a segment is recognized, at any marker phase.
     #[test]
     fn one_fpdu_looks_like_one() {
         for (markers, phase) in [(false, 0)].into_iter().chain((0..128).map(|phase| (true, phase)))
@@ -230,7 +230,7 @@ mod tests {
     }
 
     proptest! {
-        /// The arithmetic agrees with walking the stream byte by byte.
+        /// The arithmetic agrees with a walk over the stream byte by byte.
         #[test]
         fn skip_is_walking(start in 0u64..5000, words in 0u64..600, n in 1u64..3000, markers: bool) {
             let framing = Framing::new(start, markers);
@@ -258,7 +258,7 @@ mod tests {
             prop_assert_eq!(framing.ulpdu_end(framing.end(fpdu, 0), 0), begin);
         }
 
-        /// Whatever the phase, an FPDU of MULPDU bytes fits one segment (RFC 5044 §4.5).
+        /// At any marker phase an FPDU of MULPDU bytes fits one segment (RFC 5044 §4.5).
         #[test]
         fn mulpdu_fits_emss(emss in 160usize..65_000, phase in 0u64..128, markers: bool) {
             let framing = Framing::new(0, markers);

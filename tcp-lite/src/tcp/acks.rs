@@ -366,7 +366,7 @@ impl Sender {
         segments
     }
 
-    /// The reordering timer expired.
+    /// Handles the expiry of the reordering timer.
     pub(crate) fn on_reorder_timeout(&mut self, now: Instant, config: &Config, stats: &mut Counts) {
         let smss = u64::from(self.size.emss());
         let (recovery, state, mut board) = self.parts();
@@ -374,8 +374,8 @@ impl Sender {
         self.on_losses(now, found, config, stats);
     }
 
-    /// The peer echoes a Congestion Experienced mark (RFC 3168 §6.1.2). Returns whether the window is
-    /// reduced, and CWR must be sent.
+    /// Handles the peer's echo of a Congestion Experienced mark (RFC 3168 §6.1.2). Returns true if the window
+    /// is reduced, and CWR must be sent.
     pub(crate) fn on_ecn_congestion(&mut self) -> bool {
         if self.out.board.is_empty() {
             return false; // nothing is in flight; avoids an allocation
@@ -384,7 +384,7 @@ impl Sender {
         recovery.on_marks(state, &board)
     }
 
-    /// The retransmission timer expired.
+    /// Handles the expiry of the retransmission timer.
     pub(crate) fn on_timeout(&mut self, now: Instant, stats: &mut Counts) {
         stats.more().loss.timeouts += 1;
         let (recovery, state, mut board) = self.parts();

@@ -111,7 +111,7 @@ impl Connection {
 
     // --- losses -------------------------------------------------------------------------------------
 
-    /// After each acknowledgement: handles the fate of the probe and of a reported segment.
+    /// Handles the fate of the probe and of a reported segment, after each acknowledgement.
     pub(super) fn path_after_ack(&mut self, now: Instant) {
         self.look_at_probe(now, false);
         let Some((mss, seq)) = self.path.pending() else { return };
@@ -193,7 +193,7 @@ impl Connection {
         (payload > self.send.emss() && open && usable).then_some(payload)
     }
 
-    /// The segment sent last, from `start` on, was a probe.
+    /// Records that the last segment, from `start` on, was a probe.
     pub(super) fn probe_sent(&mut self, now: Instant, start: ExtSeq, len: usize) {
         self.stats.more().path_mtu.probes += 1;
         let found = self.path.found();

@@ -87,12 +87,12 @@ impl State {
         matches!(self, Established | CloseWait | FinWait1 | Closing | LastAck)
     }
 
-    /// The state with this number, as records have it.
+    /// Returns the state with this number, as stored in records.
     pub fn numbered(number: u32) -> Option<State> {
         STATES.into_iter().find(|state| *state as u32 == number)
     }
 
-    /// The name that RFC 9293 gives it.
+    /// Returns the name in RFC 9293.
     pub const fn name(self) -> &'static str {
         match self {
             State::Closed => "CLOSED",

@@ -84,7 +84,7 @@ impl Pieces {
         }
     }
 
-    /// Allocated entries.
+    /// Returns the allocated entries.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.list.capacity()
@@ -334,7 +334,7 @@ impl Pieces {
 mod tests {
     use super::*;
 
-    /// The held pieces after these were held, one after the other: start, length, located.
+    /// Holds `spans` in turn and returns the held pieces: start, length, located.
     fn held(spans: &[(u64, usize, bool)]) -> Vec<(u64, usize, bool)> {
         let mut pieces = Pieces::blank().clone();
         let (mut budget, mut stats) = (HoldBudget::new(1 << 20), ReceiverStats::default());
@@ -352,7 +352,7 @@ mod tests {
         list.collect()
     }
 
-    /// Adjacent pieces become one, up to a length and where both are located or neither is.
+    /// Adjacent pieces are joined, up to a length and if both are located or neither is.
     #[test]
     fn adjacent_pieces_are_joined() {
         const J: usize = JOIN;

@@ -9,7 +9,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Posts a message. Posted messages are sent in order.
     ///
     /// # Errors
-    /// Before Full Operation, after a close, on a stream of RDMAP, and as [`ddp::Stream::post`] says.
+    /// Before Full Operation, after a close, on an RDMAP stream, and the errors of [`ddp::Stream::post`].
     pub fn post(&mut self, message: Message<M>) -> Result<(), PostError> {
         if self.state() != State::Established {
             return Err(PostError::Closed);
@@ -32,7 +32,8 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Posts an RDMAP operation. Posted operations are performed in order.
     ///
     /// # Errors
-    /// Before Full Operation, after a close, on a stream of bare DDP, and as [`ddp::rdmap::Stream::post`] says.
+    /// Before Full Operation, after a close, on a bare DDP stream, and the errors of
+    /// [`ddp::rdmap::Stream::post`].
     pub fn post_rdmap(&mut self, request: WorkRequest<M>) -> Result<(), PostError> {
         if self.state() != State::Established {
             return Err(PostError::Closed);

@@ -1,4 +1,5 @@
-//! The layers above TCP: it calls the start-up, then MPA and DDP.
+//! The layers above TCP: the start-up, then MPA and DDP. TCP calls them through the traits of the
+//! [seam](crate::seam).
 
 use super::config::EndpointConfig;
 use crate::mpa::{

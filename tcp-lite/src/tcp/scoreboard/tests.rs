@@ -16,7 +16,7 @@ fn at(n: u64) -> ExtSeq {
 }
 
 impl Scoreboard {
-    /// Finds losses and ignores the congestion controller's input.
+    /// Finds losses without a congestion controller.
     fn losses(&mut self, criterion: LossCriterion) -> Detected {
         self.detect_losses(criterion, |_, _| {})
     }

@@ -155,7 +155,8 @@ impl Pair {
         while let Some(event) = conn.poll_event() {
             end.events.push(event);
         }
-        // Each end closes when TCP has all its data, or has it acknowledged.
+        // Each end closes at once, with its FIN behind all data; with `closes_late` when all data is
+        // acknowledged.
         let is_due = !self.closes_late || end.up.acked == end.up.len;
         if conn.state().is_synchronized() && !end.close_sent && is_due {
             end.close_sent = true;

@@ -477,7 +477,7 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// Frees memory that an idle stream does not need. Called when nothing has been received for a while;
-    /// protocol behavior is unchanged.
+    /// protocol behaviour is unchanged.
     pub fn shrink(&mut self, now: Instant) {
         self.conn.shrink(now);
         self.upper.shrink();

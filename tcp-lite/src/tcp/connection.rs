@@ -387,7 +387,7 @@ impl Connection {
     }
 
     /// Frees the memory that is needed only while data is in flight or missing. Called on idle connections;
-    /// protocol behavior is unchanged.
+    /// protocol behaviour is unchanged.
     pub fn shrink(&mut self, now: Instant) {
         self.recv.shrink();
         self.timers.shrink();

@@ -399,7 +399,7 @@ impl Receiver {
                 taken.start = head.end;
             }
         }
-        // Bytes behind the handed-up FPDUs: the begin of another one, or bytes made worthless by an error.
+        // Bytes behind the handed-up FPDUs: the start of another one, or bytes made worthless by an error.
         let tail = pass.to.max(offset)..until.min(self.stop_at());
         if !tail.is_empty() {
             taken.end = self.hold(&span, tail, true, budget);

@@ -133,7 +133,7 @@ impl Receiver {
         self.hand_up_next(fpdu.end, Ulpdu::new(&pieces), sink)
     }
 
-    /// Hands up the consecutive FPDUs at the begin of `bytes`, which start at the next FPDU in order.
+    /// Hands up the consecutive FPDUs at the start of `bytes`, which begin with the next FPDU in order.
     fn hand_up_all(&mut self, bytes: &[u8], crc: Option<u32>, sink: &mut impl UlpduSink) -> End {
         let start = self.next;
         sink.order_complete(OrderKey(start));

@@ -288,7 +288,7 @@ impl Startup {
             markers,
             crc,
             reject: out.reject,
-            // RFC 6581 §6: S announces enhanced data at the begin of the private data.
+            // RFC 6581 §6: S announces enhanced data at the start of the private data.
             enhanced: out.revision == Revision::Two && out.said.is_some(),
             revision,
             private_data_len: (prefix.len() + len) as u16,

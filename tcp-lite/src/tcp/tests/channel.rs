@@ -345,7 +345,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    // Runs are invisible to peers and operators. For any behavior of the network and both ends, segments,
+    // Runs are invisible to peers and operators. For any behaviour of the network and both ends, segments,
     // their times, and the state after each poll are the same.
     #[test]
     fn runs_change_nothing(

@@ -1,8 +1,8 @@
 //! MPA-aware TCP: the first lower layer (LLP) for DDP.
 //!
-//! [`tcp`] is a TCP (RFC 9293) whose segments begin with an FPDU and which hands out-of-order bytes
-//! upward at once; [`mpa`] (RFC 5044 and its first draft) starts streams up and frames ULPDUs;
-//! [`endpoint`] joins the two to a DDP stream and is what a worker holds per connection.
+//! - [`tcp`] is a TCP (RFC 9293) whose segments begin with an FPDU. It hands out-of-order bytes up at once.
+//! - [`mpa`] (RFC 5044 and its first draft) starts streams up and frames ULPDUs.
+//! - [`endpoint`] joins both with a DDP stream. A worker holds one endpoint per connection.
 //!
 //! Sans-IO: no clock, no random numbers, no system call.
 #![forbid(unsafe_code)]

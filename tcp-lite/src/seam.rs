@@ -1,116 +1,117 @@
-//! The seam between TCP and MPA. Both count bytes of the stream from the first one after the SYN
-//! (offset 0) in 64 bits; sequence numbers stay inside TCP.
+//! The seam between TCP and MPA. Both sides use stream offsets: 64-bit byte counts from the first byte after
+//! the SYN (offset 0). Sequence numbers stay inside TCP.
 
 use base::Instant;
 use wire::crc32c::Sum;
 
-/// What became of a span of received bytes.
+/// The part of a received span that the upper layer has accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// All of it: TCP counts it as received and may acknowledge or SACK it.
+    /// The whole span. TCP counts it as received and may acknowledge or SACK it.
     All,
-    /// Only these stream offsets, a part of the span and perhaps none of it. The rest is as if it had
-    /// never arrived: it is neither acknowledged nor SACKed, and the peer sends it again.
+    /// Only these stream offsets, a part of the span, possibly empty. TCP treats the rest as never received:
+    /// it neither acknowledges nor SACKs it, and the peer retransmits it.
     Only(core::ops::Range<u64>),
 }
 
-/// Receive side: what TCP calls with every byte it has not handed up before.
+/// Receive side: TCP calls it with every byte that it has not handed up before.
 pub trait SpanSink {
-    /// Bytes at `offset..offset + bytes.len()` of the stream, none of which was taken before.
-    /// `in_order` says that everything before `offset` has been taken.
+    /// Hands up the bytes at stream offsets `offset..offset + bytes.len()`, none of which was taken before.
+    /// `in_order`: everything before `offset` has been taken.
     fn span(&mut self, now: Instant, offset: u64, bytes: &[u8], in_order: bool) -> Taken;
 
-    /// Everything before `offset` has been taken. Follows each `span` that moved this point.
+    /// Reports that everything before `offset` has been taken. Follows each `span` that moved this point.
     fn in_order_until(&mut self, now: Instant, offset: u64);
 
-    /// Bytes beyond the in-order point that the upper layer can still take now; bounds the window
-    /// TCP advertises. An upper layer that places everything at arrival says `u64::MAX`.
+    /// Returns the bytes beyond the in-order point that the upper layer can still take. Bounds the window TCP
+    /// advertises. An upper layer that places everything at arrival returns `u64::MAX`.
     fn room(&self) -> u64;
 
-    /// The window, which has grown by `has` bytes, is to grow by `more`. False: it may not, for the sake of other
-    /// streams.
+    /// Requests that the window, grown by `has` bytes so far, grow by `more` bytes. Returns false if it may
+    /// not, for example to leave memory to other streams.
     fn widen(&mut self, has: u64, more: u64) -> bool {
         let _ = (has, more);
         true
     }
 }
 
-/// Send side: what TCP asks when it may send.
+/// Send side: TCP calls it when the windows allow a segment.
 pub trait SegmentSource {
-    /// True when [`fill`](Self::fill) with ample room would give bytes.
+    /// True if [`fill`](Self::fill) with ample room would write bytes.
     fn has_data(&self) -> bool;
 
-    /// Writes the bytes of the next segment, which starts at stream offset `offset` (right after the
-    /// previous one), into `out` and returns how many. `out` is what the windows allow now, at most
-    /// `emss`; `emss` is the effective maximum segment size. Zero: nothing to send, or nothing that is
-    /// worth sending in so little room (`in_flight`: whether an acknowledgement will come and poll
-    /// again; with nothing in flight the source must use whatever room there is).
+    /// Writes the next segment's text, from stream offset `offset` (right after the previous one), into `out`
+    /// and returns its length. `out` is the room that the windows allow now, at most `emss`, the effective
+    /// maximum segment size. `in_flight`: an acknowledgement will arrive and TCP will poll again. The source
+    /// may then return 0 if the room is too small for a good segment. With nothing in flight it must use any
+    /// room. Otherwise 0 means that there is nothing to send.
     fn fill(&mut self, offset: u64, emss: usize, in_flight: bool, out: &mut [u8]) -> usize;
 
-    /// As [`fill`](Self::fill), for a probe of the path MTU: `out` is longer than `emss`, and what is written
-    /// must do without it: if it is lost it goes again in segments of at most `emss`, cut by
-    /// [`cut`](Self::cut). May be shorter than `out`; zero: there is too little to send, `fill` is asked then.
+    /// Writes the text of a path MTU probe; `out` is longer than `emss`. The text must not depend on the
+    /// probed size: a lost probe is retransmitted in segments of at most `emss`, cut by [`cut`](Self::cut).
+    /// May return less than `out.len()`. Zero: too little data for a probe, so TCP calls [`fill`](Self::fill)
+    /// instead.
     fn fill_probe(&mut self, offset: u64, emss: usize, out: &mut [u8]) -> usize {
         let _ = (offset, emss, out);
         0
     }
 
-    /// The Internet checksum of what the last [`fill`](Self::fill) or [`fill_probe`](Self::fill_probe) wrote, if it is
-    /// known without a pass over it.
+    /// Returns the Internet checksum of the text last written by [`fill`](Self::fill) or
+    /// [`fill_probe`](Self::fill_probe), if it is known without another pass.
     fn text_sum(&self) -> Option<Sum> {
         None
     }
 
-    /// How many of the bytes from `offset` on, sent before and not acknowledged, make a good segment of at
-    /// most `most`; more than `most` are to be sent again. Not zero, at most `most`.
+    /// Returns the length of a good retransmitted segment that begins at `offset`, 1 to `most` bytes. Called
+    /// when more than `most` unacknowledged bytes are to be retransmitted.
     fn cut(&self, offset: u64, most: usize) -> usize {
         let _ = offset;
         most
     }
 
-    /// Writes again the bytes at `offset..offset + out.len()`, sent before and not acknowledged,
-    /// the very same ones.
+    /// Writes the bytes at `offset..offset + out.len()` again, for a retransmission. They were sent before,
+    /// are not acknowledged, and must be identical.
     fn refill(&mut self, offset: u64, out: &mut [u8]);
 
-    /// The peer has cumulatively acknowledged everything before `offset`.
+    /// Reports that the peer has cumulatively acknowledged everything before `offset`.
     fn acknowledged(&mut self, offset: u64);
 
-    /// The effective maximum segment size has changed; 0 < `emss`.
+    /// Reports a new effective maximum segment size, in bytes; 0 < `emss`.
     fn emss_changed(&mut self, emss: usize);
 }
 
-/// A batch of outgoing TCP segments, given by the owner of the packet buffers.
+/// A batch of outgoing TCP segments in packet buffers of its owner.
 pub trait TxBatch {
-    /// Room for one TCP segment (header, options and payload) of at most `len` bytes, or `None`
-    /// when the batch is full or no buffer is left: stop and come back.
+    /// Returns room for one TCP segment (header, options and payload) of at most `len` bytes. `None`: the
+    /// batch is full or no buffer is free; TCP stops and is polled again later.
     fn segment(&mut self, len: usize) -> Option<&mut [u8]>;
 
-    /// The segment for which room was given last is to be sent as ECN-capable, ECT(0) (RFC 3168 §5); all
-    /// others are not. Called before its [`commit`](Self::commit), or not at all.
+    /// Marks the segment of the last [`segment`](Self::segment) call as ECN-capable, ECT(0) (RFC 3168 §5).
+    /// Unmarked segments are not ECN-capable. Called before [`commit`](Self::commit).
     fn ecn_capable(&mut self) {}
 
-    /// The segment for which room was given last is the last one for now: the source has no more. Called before its
-    /// [`commit`](Self::commit), or not at all.
+    /// Marks the segment of the last [`segment`](Self::segment) call as the last one for now: the source has
+    /// no more data. Called before [`commit`](Self::commit).
     fn last(&mut self) {}
 
-    /// Many streams share the port: bursts may be longer than those of a few ([`transport::pacing`]).
+    /// True if many streams share the port. Their bursts may be longer than those of a few streams
+    /// ([`transport::pacing`]).
     fn is_shared(&self) -> bool {
         false
     }
 
-    /// Most bytes of what was sent that the flow may keep copies of, because their source may change before they
-    /// are acknowledged. What would exceed it is not sent for the first time now; with nothing kept, one segment
-    /// always is.
+    /// Returns the most bytes of sent data that the flow may hold copies of, because their source may change
+    /// before they are acknowledged. Data that would exceed it is not sent for the first time now. With no
+    /// copies held, one segment is always allowed.
     fn keep_limit(&self) -> u64 {
         u64::MAX
     }
 
-    /// Something was not sent because of [`keep_limit`](Self::keep_limit).
+    /// Reports that data was not sent because of [`keep_limit`](Self::keep_limit).
     fn keep_limited(&mut self) {}
 
-    /// The first `len` bytes of the room given last are a complete segment; its checksum field is
-    /// zero and the owner of the batch fills it in. Never called without a preceding `segment`; a
-    /// `segment` not committed is dropped.
+    /// Commits the first `len` bytes of the last [`segment`](Self::segment) as a complete segment. Its
+    /// checksum field is zero; the owner of the batch fills it in. An uncommitted segment is dropped.
     fn commit(&mut self, len: usize);
 
     /// True if [`commit_summed`](Self::commit_summed) saves a pass over the segment.
@@ -118,8 +119,8 @@ pub trait TxBatch {
         false
     }
 
-    /// [`commit`](Self::commit) of a segment of which the Internet checksum without the pseudo-header is `sum`, if it is
-    /// known.
+    /// [`commit`](Self::commit) with the segment's Internet checksum without the pseudo-header, `sum`, if it
+    /// is known.
     fn commit_summed(&mut self, len: usize, sum: Option<Sum>) {
         let _ = sum;
         self.commit(len);

@@ -1,4 +1,4 @@
-//! What an operator chooses about the streams of one listener or of one active open.
+//! Configuration of the streams of one listener or of one active open.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub struct EndpointConfig {
     pub tcp: Arc<tcp::Config>,
     /// MPA.
     pub mpa: mpa::Config,
-    /// How streams end. A teardown that the peer does not answer ends with a reset, which would destroy the last
-    /// message on its way.
+    /// Teardown and idle policy. If the peer does not answer a teardown in time, the stream ends with a
+    /// reset, which would destroy the last message in flight.
     pub policy: EndpointPolicy,
 }

@@ -1,4 +1,4 @@
-//! What an endpoint reports to its owner, and what TCP and MPA add to the reasons why a stream ended.
+//! Events that an endpoint reports to its owner, and the close reasons of TCP and MPA.
 
 use crate::mpa::{self, Agreed, EnhancedRepr, MpaError, Revision, StartupError};
 use crate::tcp;
@@ -6,61 +6,61 @@ use core::fmt;
 use ddp::lifecycle::LowerReason;
 use ddp::{DdpVersion, Origin, RegionMemory, Ulp, UlpKind, rdmap};
 
-/// What the owner has to know, in the order in which it happened.
+/// Events for the owner, in the order in which they happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The peer asks to start: decide by [`mpa_accept`](super::Endpoint::mpa_accept) or
+    /// The peer requests a stream. The owner answers with [`mpa_accept`](super::Endpoint::mpa_accept) or
     /// [`mpa_reject`](super::Endpoint::mpa_reject).
     MpaRequest {
         /// The peer's private data, at most 512 bytes.
         private_data: Vec<u8>,
-        /// The form of the request; the draft's carries no private data either way.
+        /// The form of the request. The draft's form carries no private data in either direction.
         revision: Revision,
-        /// Its enhanced data, if any: IRD, ORD and the side that sends first (RFC 6581 §9).
+        /// The request's enhanced data, if any: IRD, ORD and the side that sends first (RFC 6581 §9).
         enhanced: Option<EnhancedRepr>,
     },
-    /// Full Operation.
+    /// The stream is in Full Operation.
     Established {
-        /// The peer's private data: of the reply for the initiator; empty for the responder, which has
-        /// seen it in the request.
+        /// The peer's private data. Initiator: that of the reply. Responder: empty, because the request has
+        /// reported it.
         private_data: Vec<u8>,
-        /// What was agreed on.
+        /// Parameters that the start-up has negotiated.
         params: StreamParams,
     },
-    /// From bare DDP.
+    /// An event of a bare DDP stream.
     Ddp(ddp::Event),
-    /// From RDMAP.
+    /// An event of an RDMAP stream.
     Rdmap(rdmap::Event),
-    /// The peer has been silent for the idle time-out, and the ULP gives the confirmations
-    /// ([`ddp::StreamConfig::hold_confirmations`]): it is to call [`shutdown`](super::Endpoint::shutdown).
+    /// The peer has been silent for the idle time-out. The ULP confirms data itself
+    /// ([`ddp::StreamConfig::hold_confirmations`]), so the ULP is to call
+    /// [`shutdown`](super::Endpoint::shutdown).
     Idle,
-    /// The stream is over; nothing follows. The endpoint is to be kept and driven until
+    /// The stream has ended; no event follows. The owner keeps and drives the endpoint until
     /// [`is_done`](super::Endpoint::is_done).
     Closed {
-        /// Why.
+        /// Cause of the end.
         reason: CloseReason,
     },
 }
 
-/// What the two ends of a stream have agreed on.
+/// Parameters that the two ends of a stream have negotiated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamParams {
     /// MPA's form and revision.
     pub revision: Revision,
     /// The protocol above MPA.
     pub ulp: UlpKind,
-    /// Markers in what this end sends.
+    /// True if this end sends markers.
     pub markers_tx: bool,
-    /// Markers in what this end receives.
+    /// True if this end receives markers.
     pub markers_rx: bool,
-    /// CRCs in both directions.
+    /// True if FPDUs carry CRCs, in both directions.
     pub crc: bool,
-    /// The largest ULPDU to send, in bytes, as of now.
+    /// The current largest ULPDU to send, in bytes.
     pub mulpdu: usize,
-    /// DDP's version, once it is known: a responder to a revision 0 request takes that of the first
-    /// FPDU.
+    /// DDP's version, once known. A responder to a revision 0 request takes it from the first FPDU.
     pub ddp_version: Option<DdpVersion>,
-    /// Read depths and ready-to-receive message, if they were negotiated (RFC 6581 §9).
+    /// Read depths and ready-to-receive message, if negotiated (RFC 6581 §9).
     pub agreed: Option<Agreed>,
 }
 
@@ -79,24 +79,25 @@ impl StreamParams {
     }
 }
 
-/// Why a stream over TCP ended.
+/// Reason why a stream over TCP ended.
 pub type CloseReason = ddp::lifecycle::CloseReason<TcpReason>;
 
-/// What TCP and MPA add to the reasons why a stream ends.
+/// The reasons that TCP and MPA add to [`ddp::lifecycle::CloseReason`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TcpReason {
     /// The peer reset the TCP connection.
     PeerReset,
-    /// TCP gave up: no answer.
+    /// The TCP connection timed out: the peer did not answer.
     TcpTimeout,
     /// MPA start-up failed.
     Startup(StartupError),
-    /// MPA found an error in what the peer sent.
+    /// MPA found an error in received bytes.
     Mpa(MpaError),
 }
 
 impl TcpReason {
-    /// What a TCP connection's end means when no other cause is known.
+    /// Maps the end of a TCP connection to a close reason, used when no other cause is known. `peer_first`:
+    /// the peer closed first.
     pub(super) fn of_tcp(reason: tcp::CloseReason, peer_first: bool) -> CloseReason {
         match reason {
             tcp::CloseReason::Normal if peer_first => CloseReason::PeerShutdown,
@@ -113,7 +114,7 @@ impl LowerReason for TcpReason {
     const CARRIER: &'static str = "TCP connection";
     const LINGERS: &'static str = "reset by this end: the peer did not close in time";
 
-    /// Layer 2, type 0 is MPA (RFC 5044 §8).
+    /// Returns layer, type and code of a Terminate: layer 2, type 0 is MPA (RFC 5044 §8).
     fn numbers(&self) -> Option<(u8, u8, u8)> {
         let code = match self {
             // RFC 5044 §8 code 1: the TCP connection was lost.

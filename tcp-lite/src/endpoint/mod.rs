@@ -12,11 +12,11 @@
 //!
 //! Readying: a responder in the peer-to-peer model waits for the ready-to-receive message.
 //!
-//! Failing: DDP's last message goes out, then the FIN; what the peer sends is acknowledged and
-//! thrown away until its FIN comes, so that no reset destroys that message on its way. Only the
-//! time-out resets. Where the last message cannot be sent, a reset takes its place.
+//! Failing: the endpoint sends DDP's last message, then the FIN. Received data is acknowledged and discarded
+//! until the peer's FIN, so that no reset destroys the last message in flight. Only the time-out resets. If
+//! the last message cannot be sent, a reset replaces it.
 //!
-//! An endpoint is sans-IO. Order of calls, for each burst of segments or whatever else happened:
+//! An endpoint is sans-IO. Order of calls, for each burst of segments or other event:
 //! [`input`](Endpoint::input) for each segment, [`handle_timeout`](Endpoint::handle_timeout) if
 //! [`poll_timeout`](Endpoint::poll_timeout) has come, [`poll_transmit`](Endpoint::poll_transmit),
 //! [`poll_event`](Endpoint::poll_event) until it returns `None`, and `poll_timeout` last.
@@ -48,7 +48,7 @@ use std::sync::Arc;
 use thiserror::Error;
 use upper::{Full, Notice, Stage, Upper, UpperCall};
 
-/// How soon an FPDU that DDP refused, and that will not come again, is tried once more.
+/// Interval between attempts to hand up an FPDU that DDP refused and TCP has acknowledged.
 const RETRY: Duration = Duration::from_millis(10);
 
 /// Counters of all layers of one stream.
@@ -66,18 +66,18 @@ pub struct EndpointStats {
     pub rdmap: rdmap::Counters,
 }
 
-/// Why a request could not be answered as asked; nothing has changed.
+/// Error of an answer to an MPA request; the stream is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum AnswerError {
-    /// No request awaits a decision: it was answered, or the stream is over.
+    /// No request awaits a decision: it was answered, or the stream has ended.
     #[error("no MPA request awaits a decision")]
     NoRequest,
-    /// More private data than the answer carries.
+    /// The private data does not fit the answer.
     #[error(transparent)]
     PrivateData(#[from] PrivateDataTooLong),
 }
 
-/// One stream. See the [module](self) for the order of calls.
+/// A stream over TCP, with its TCP, MPA and DDP layers. See the [module](self) for the order of calls.
 #[derive(Debug)]
 pub struct Endpoint<M: RegionMemory> {
     conn: Connection,
@@ -90,11 +90,11 @@ pub struct Endpoint<M: RegionMemory> {
 
 base::prefetch!(Endpoint<M> [M: RegionMemory]: conn, upper, events);
 
-/// What a stream needs when its ULP has no room, or after its end.
+/// Rarely used state: the retry time while DDP refuses an FPDU, and the final counters.
 #[derive(Clone, Debug)]
 struct Rare {
     retry_at: Option<Instant>,
-    /// Counters of layers that are gone.
+    /// Final counters of the layers that were dropped.
     last_stats: Option<Box<EndpointStats>>,
 }
 
@@ -105,7 +105,7 @@ impl Blank for Rare {
     }
 }
 
-/// An event that the owner has not taken, and those behind it: seldom more than one.
+/// Event queue, oldest first; rarely longer than one.
 #[derive(Debug)]
 struct QueuedEvent {
     event: Event,
@@ -115,7 +115,7 @@ struct QueuedEvent {
 base::prefetch!(QueuedEvent:);
 
 impl<M: RegionMemory> Endpoint<M> {
-    /// Active open: sends a SYN, and then the MPA request that `config` says. `start` and `mss` as for
+    /// Active open: sends a SYN, then the MPA request of `config`. `start` and `mss` as for
     /// [`Connection::connect`].
     ///
     /// # Errors
@@ -155,7 +155,8 @@ impl<M: RegionMemory> Endpoint<M> {
         Endpoint::new(config, conn, upper)
     }
 
-    /// Bytes that an endpoint takes before its request is decided on: what a SYN and ACK may offer.
+    /// Bytes that an endpoint takes before its request is decided; the SYN and ACK offers at most this
+    /// window.
     pub const ROOM: u64 = upper::MAX_BACKLOG as u64;
 
     /// Passive open by a SYN cookie: see [`Connection::accept_cookie`].
@@ -184,10 +185,10 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// A segment of this stream's connection arrived, checksum verified.
+    /// Processes a received segment of this connection. The caller has verified its checksum.
     ///
     /// # Errors
-    /// Why TCP dropped it.
+    /// The reason why TCP dropped the segment.
     pub fn input(
         &mut self,
         now: Instant,
@@ -211,13 +212,13 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Bytes of what was sent that are kept until they are acknowledged, because their source may change.
+    /// Returns the bytes of copies kept of unacknowledged data, whose source may change.
     #[inline]
     pub fn kept(&self) -> u64 {
         self.upper.full().map_or(0, |full| full.sender.kept())
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is to be called; a time in the past means now.
+    /// Returns the time of the next [`handle_timeout`](Self::handle_timeout). A time in the past means now.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.conn.next_event().is_some() {
             return Some(Instant::ZERO);
@@ -226,7 +227,7 @@ impl<M: RegionMemory> Endpoint<M> {
         [self.conn.poll_timeout(), self.life.deadline(), retry_at, idle].into_iter().flatten().min()
     }
 
-    /// Time has passed. Follow it with [`poll_transmit`](Self::poll_transmit).
+    /// Runs the expired timers. Follow it with [`poll_transmit`](Self::poll_transmit).
     pub fn handle_timeout(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         let call = &mut UpperCall::receiving(&mut self.upper, cx);
         self.conn.handle_timeout(now, call);
@@ -239,7 +240,8 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// The peer has been silent for the idle time-out. A ULP that gives the confirmations closes by itself.
+    /// Handles the idle time-out: the peer has been silent. A ULP that confirms data itself receives an event
+    /// and closes itself; otherwise the stream is shut down.
     fn idle(&mut self, now: Instant) {
         if self.stream().is_some_and(Ulp::holds_confirmations) {
             self.life.due.idle = true;
@@ -249,7 +251,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// The next thing that the owner should know.
+    /// Returns the next event for the owner.
     pub fn poll_event(&mut self) -> Option<Event> {
         if let Some(first) = self.events.take() {
             self.events = first.next;
@@ -269,30 +271,31 @@ impl<M: RegionMemory> Endpoint<M> {
         Some(Event::Closed { reason: self.life.close_reason() })
     }
 
-    /// Events of the ULP that [`poll_event`](Self::poll_event) has not given yet.
+    /// Returns the number of ULP events not yet returned by [`poll_event`](Self::poll_event).
     #[inline]
     pub fn pending_events(&self) -> usize {
         self.upper.full().map_or(0, |full| full.stream.pending_events())
     }
 
-    /// The owner takes no events for now, and this many may wait, or it does again (`None`). Meanwhile the window does
-    /// not move: it closes as the peer uses it. Text inside of it is taken until as many events wait as may, and then
-    /// those of one segment more; the rest is refused. What the peer acknowledges is used. Follow it with
-    /// [`poll_transmit`](Self::poll_transmit): the peer is sent the window.
+    /// Pauses the owner's reading of events until `most_events` are pending; `None` resumes. While paused the
+    /// window's right edge does not move: the window closes as the peer uses it. Text in the window is taken
+    /// until `most_events` events are pending, which one segment may exceed. Later text is refused.
+    /// Acknowledgements are processed. Follow with [`poll_transmit`](Self::poll_transmit), which sends the
+    /// window.
     pub fn pause(&mut self, most_events: Option<u32>) {
-        // Before Full Operation there are no more events than those of the start-up.
+        // Before Full Operation only the start-up queues events, a bounded number.
         if let Some(full) = self.upper.full_mut() {
             full.pause(most_events);
         }
     }
 
-    /// Accepts the request that [`Event::MpaRequest`] brought: the reply is sent, and Full Operation
-    /// begins. FPDUs go out once the peer's first one has come (RFC 5044 §7.1.2 (4)); in the
-    /// peer-to-peer model [`Event::Established`] waits for it too (RFC 6581 §9.2). A request that offers
-    /// fewer Reads than the configuration needs is rejected instead.
+    /// Accepts the request of [`Event::MpaRequest`]: sends the reply and enters Full Operation. This end
+    /// sends no FPDU before the peer's first one (RFC 5044 §7.1.2 (4)). In the peer-to-peer model
+    /// [`Event::Established`] waits for that FPDU, too (RFC 6581 §9.2). A request that offers fewer Reads
+    /// than the configuration needs is rejected instead.
     ///
     /// # Errors
-    /// No request is there, or the private data is too long for the reply.
+    /// No request awaits a decision, or the private data is too long for the reply.
     pub fn mpa_accept(
         &mut self,
         now: Instant,
@@ -323,11 +326,11 @@ impl<M: RegionMemory> Endpoint<M> {
         Ok(())
     }
 
-    /// Rejects the request that [`Event::MpaRequest`] brought, and closes. The draft's Start Key cannot
-    /// be rejected: the connection just closes.
+    /// Rejects the request of [`Event::MpaRequest`] and closes the connection. The draft's form has no
+    /// reject: the connection just closes.
     ///
     /// # Errors
-    /// No request is there, or the private data is too long for the reply.
+    /// No request awaits a decision, or the private data is too long for the reply.
     pub fn mpa_reject(&mut self, now: Instant, private_data: &[u8]) -> Result<(), AnswerError> {
         self.reject_for(CloseReason::RejectedHere, now, private_data)
     }
@@ -349,24 +352,24 @@ impl<M: RegionMemory> Endpoint<M> {
         Ok(())
     }
 
-    /// Closes gracefully: what is posted is sent, then the FIN; what the peer still sends is placed and
-    /// delivered until it closes too.
+    /// Closes gracefully: sends all posted data, then the FIN. Data received before the peer's FIN is still
+    /// placed and delivered.
     pub fn shutdown(&mut self, now: Instant) {
         self.shutdown_for(self.life.local_reason(), now);
     }
 
-    /// Ends the stream at once, with a reset.
+    /// Aborts the stream with a reset.
     pub fn abort(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         self.abort_for(CloseReason::LocalAbort, now, cx);
     }
 
-    /// Ends the stream at once, because its packets are no longer protected as this end requires.
+    /// Aborts the stream because its packets no longer have the protection that this end requires.
     pub fn unprotected(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         self.abort_for(CloseReason::NotProtected, now, cx);
     }
 
-    /// This end cannot go on for a reason of its own: the peer is sent code 5 (RFC 6581 §8), if
-    /// it can be sent anything, and the stream is closed.
+    /// Closes the stream because of a local error. Sends code 5 (RFC 6581 §8) if an error can still be sent;
+    /// otherwise aborts.
     pub fn fail(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         if self.life.is_receiving() {
             self.fail_by_startup(StartupError::Local, now, cx);
@@ -375,49 +378,51 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// This end's ULP cannot do what it was sent for: the peer gets a local catastrophic error, or a reset where this end
-    /// has closed its direction, and the stream is closed.
+    /// Closes the stream because its ULP cannot complete its work. The peer receives a local catastrophic
+    /// error, or a reset if this end has closed its direction.
     pub fn fail_ulp(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         let open = matches!(self.conn.state(), tcp::State::Established | tcp::State::CloseWait);
         let why = TcpReason::Startup(StartupError::Local).into();
         if open && self.life.is_receiving() {
             self.fail_with(why, ddp::lifecycle::FinalError::Local, now, cx);
         } else {
-            // Behind our FIN the peer takes the end for a success, unless a reset follows.
+            // After our FIN the peer would take an orderly end for success: a reset must follow.
             self.life.due.reset = true;
             self.abort_for(why, now, cx);
         }
     }
 
-    /// The ULP is about to confirm, by its close, all data whose events it has taken. It bounds the time to its close, instead
-    /// of the policy's `half_closed_timeout`.
+    /// Reports that the ULP is about to confirm, by its close, all data whose events it has taken. The ULP
+    /// then bounds the time to its close, instead of the policy's `half_closed_timeout`.
     pub fn confirming(&mut self) {
         if let Some(full) = self.upper.full() {
             self.life.confirming(&full.stream);
         }
     }
 
-    /// True when a [`shutdown`](Self::shutdown) would confirm data that came after [`confirming`](Self::confirming).
+    /// True if a [`shutdown`](Self::shutdown) would confirm data that arrived after
+    /// [`confirming`](Self::confirming).
     pub fn is_unconfirmed(&self) -> bool {
         self.stream().is_some_and(|stream| self.life.is_unconfirmed(stream))
     }
 
-    /// The path carries segments of at most `mss` bytes: see [`Connection::path_mtu`].
+    /// Sets the largest segment that the path carries, `mss` bytes: see [`Connection::path_mtu`].
     pub fn path_mtu(&mut self, now: Instant, mss: u16) {
         self.conn.path_mtu(now, mss);
     }
 
-    /// A router reports a packet that was too big: see [`Connection::packet_too_big`].
+    /// Handles a router's report of a packet that was too big: see [`Connection::packet_too_big`].
     pub fn packet_too_big(&mut self, now: Instant, mtu: u16, seq: SeqNumber) -> tcp::TooBig {
         self.conn.packet_too_big(now, mtu, seq)
     }
 
-    /// Where the stream is in its life.
+    /// Returns the stream's lifecycle state.
     pub fn state(&self) -> State {
         self.life.state()
     }
 
-    /// True when the endpoint can be dropped: nothing is left to report or to send, TIME-WAIT is over.
+    /// True when the owner may drop the endpoint: nothing is left to report or to send, and TIME-WAIT is
+    /// over.
     pub fn is_done(&self) -> bool {
         self.state() == State::Closed
             && !self.life.due.report
@@ -425,28 +430,28 @@ impl<M: RegionMemory> Endpoint<M> {
             && self.conn.state() == tcp::State::Closed
     }
 
-    /// TCP's side of the stream, to look at.
+    /// Returns the TCP connection, for inspection.
     pub fn connection(&self) -> &Connection {
         &self.conn
     }
 
-    /// The stream above MPA, to look at, in Full Operation.
+    /// Returns the stream above MPA, for inspection; `None` outside Full Operation.
     pub fn stream(&self) -> Option<&Ulp<M>> {
         self.upper.full().map(|full| &full.stream)
     }
 
-    /// What was agreed on, in Full Operation.
+    /// Returns the negotiated parameters; `None` outside Full Operation.
     pub fn params(&self) -> Option<StreamParams> {
         let full = self.upper.full()?;
         Some(StreamParams::new(&full.params, &full.stream, self.conn.emss()))
     }
 
-    /// The form of the request, while it awaits a decision or was agreed on.
+    /// Returns the form of the request that was accepted; `None` outside Full Operation.
     pub fn revision(&self) -> Option<Revision> {
         self.upper.full().map(|full| full.params.revision)
     }
 
-    /// Counters of all layers.
+    /// Returns the counters of all layers.
     pub fn stats(&self) -> EndpointStats {
         let mut stats = self.rare.last_stats.as_deref().copied().unwrap_or_default();
         stats.tcp = self.conn.stats();
@@ -459,7 +464,7 @@ impl<M: RegionMemory> Endpoint<M> {
         stats
     }
 
-    /// When the last segment of the peer came that was not dropped.
+    /// Returns the arrival time of the peer's last segment that was not dropped.
     pub fn idle_since(&self) -> Instant {
         self.conn.idle_since()
     }
@@ -471,19 +476,19 @@ impl<M: RegionMemory> Endpoint<M> {
         Some(self.conn.idle_since() + timeout)
     }
 
-    /// Nothing has been received for a while: frees the memory that a stream needs only while something is
-    /// under way. What it sends and takes stays as it would be.
+    /// Frees memory that an idle stream does not need. Called when nothing has been received for a while;
+    /// protocol behaviour is unchanged.
     pub fn shrink(&mut self, now: Instant) {
         self.conn.shrink(now);
         self.upper.shrink();
         if self.state() == State::Closed && !self.life.due.report {
-            // The owner knows why, and what all layers did.
+            // The owner has taken the close reason and the final counters.
             self.life.release();
             self.rare.release();
         }
     }
 
-    /// True when [`after`](Self::after) would find nothing to act upon, as after most segments.
+    /// True if [`after`](Self::after) has no work; the case after most segments.
     #[inline]
     fn is_uneventful(&self) -> bool {
         let due = &self.life.due;
@@ -494,9 +499,9 @@ impl<M: RegionMemory> Endpoint<M> {
             && !(due.peer_close || due.close)
     }
 
-    /// Acts on everything that a call into TCP has brought about.
+    /// Handles all events and errors of the last call into TCP.
     fn after(&mut self, now: Instant, cx: &mut Context<'_, M>) {
-        // First what opens the stream, then what came over it, then what closes it.
+        // Order: events that open the stream, then received data, then events that close it.
         if self.conn.next_event() == Some(tcp::Event::Connected) {
             self.conn.poll_event();
             self.connected(now);
@@ -561,8 +566,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.queue_event(Event::Established { private_data, params });
     }
 
-    /// The first FPDU of an initiator in the peer-to-peer model has been delivered: whatever it is, this
-    /// end may send now.
+    /// Lets a responder in the peer-to-peer model send after the initiator's first FPDU, whatever its
+    /// content.
     fn look_whether_ready(&mut self) {
         if self.state() != State::Readying || !self.upper.full().is_some_and(Full::is_begun) {
             return;
@@ -573,8 +578,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.established(Vec::new());
     }
 
-    /// An FPDU that DDP refused and TCP acknowledged is tried again, not with every segment: it is
-    /// verified each time.
+    /// Retries an FPDU that DDP refused and TCP acknowledged. Rate-limited, because each attempt verifies it
+    /// again.
     fn retry_blocked(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         let Some(full) = self.upper.full_mut().filter(|full| full.receiver.is_blocked()) else {
             if let Some(rare) = self.rare.get_mut() {
@@ -595,7 +600,7 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 }
 
-/// Bare DDP has no Reads to negotiate: it opens with revision 1 (RFC 6581 §10).
+/// Replaces revision 2 by 1: bare DDP has no Read depths to negotiate (RFC 6581 §10).
 fn without_enhancements(config: Arc<EndpointConfig>) -> Arc<EndpointConfig> {
     if config.mpa.initiate != Revision::Two {
         return config;

@@ -1,4 +1,4 @@
-//! How a stream ends: gracefully, half closed, after an error, abortively (RFC 5041 §6.2).
+//! Ends of a stream: graceful close, half-close, error, abort (RFC 5041 §6.2).
 
 use super::upper::{Full, Stage};
 use super::{CloseReason, Context, Endpoint, State, TcpReason};
@@ -10,7 +10,7 @@ use ddp::lifecycle::{Expired, FinalError, Shutdown};
 use transport::recorder::{Kind, Record};
 
 impl<M: RegionMemory> Endpoint<M> {
-    /// Errors that the order has reached, found by MPA or by DDP.
+    /// Handles errors that MPA or DDP found in order.
     pub(super) fn look_at_errors(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         if !self.life.is_receiving() {
             return;
@@ -26,7 +26,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// The peer's FIN came in order.
+    /// Handles the peer's FIN, received in order.
     pub(super) fn remote_closed(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         match self.life.state() {
             State::Connecting | State::Startup | State::Deciding | State::Readying => {
@@ -37,7 +37,7 @@ impl<M: RegionMemory> Endpoint<M> {
                 let Some(full) = self.upper.full_mut() else { return };
                 self.life.due.peer_close = full.receiver.is_blocked();
                 if self.life.due.peer_close {
-                    // Not all that came before the FIN has been handed up.
+                    // Data before the FIN has not been handed up completely.
                     return;
                 }
                 // RFC 5044 §8 code 1
@@ -50,7 +50,7 @@ impl<M: RegionMemory> Endpoint<M> {
                 if closing && self.life.is_unconfirmed(&full.stream) {
                     return self.fail_ulp(now, cx);
                 }
-                // RFC 5041 §6.2.1: the ULP may still answer, and closes.
+                // RFC 5041 §6.2.1: the ULP may still send, then closes.
                 self.wait_for_ulp(now);
             }
             State::Failing if self.life.due.reset => {
@@ -60,7 +60,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// TCP is over.
+    /// Handles the end of the TCP connection.
     pub(super) fn finish(&mut self, tcp: tcp::CloseReason, cx: &mut Context<'_, M>) {
         if self.life.state() == State::Closed {
             return;
@@ -86,7 +86,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.life.due.report = true;
     }
 
-    /// Closes gracefully.
+    /// Starts a graceful close.
     pub(super) fn shutdown_for(&mut self, why: CloseReason, now: Instant) {
         match self.life.shutdown(why) {
             Shutdown::StartupEnds => {
@@ -104,9 +104,10 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Gives TCP the close: its FIN follows what the source has. A responder with something to send
-    /// waits until it may (RFC 5044 §7.1.2 (4)), if that can still happen; so does who awaits the response
-    /// to a Read, because many peers close both ways when they are closed to. A Read that the ULP holds is answered first.
+    /// Closes TCP's send direction; the FIN follows the queued data. The close is deferred in three cases. A
+    /// held Read is answered first. A responder with unsent data waits until it may send (RFC 5044 §7.1.2
+    /// (4)). A stream that awaits a Read response waits for it, because many peers close both directions on a
+    /// FIN. The last two apply only while the peer's direction is open.
     pub(super) fn close_when_sendable(&mut self) {
         let peer_open = !self.life.is_peer_closed();
         let waits = |full: &Full<M>| {
@@ -125,7 +126,7 @@ impl<M: RegionMemory> Endpoint<M> {
             return;
         }
         self.life.set_first_reason(why);
-        // TCP has nothing more to say; the next poll_transmit sends its reset.
+        // The next poll_transmit sends TCP's reset; its queued events are obsolete.
         match self.life.due.reset {
             true => self.conn.abort_with_reset(now),
             false => self.conn.abort(now),
@@ -134,23 +135,23 @@ impl<M: RegionMemory> Endpoint<M> {
         self.finish(tcp::CloseReason::Aborted, cx);
     }
 
-    /// Takes nothing more, and closes: the FIN follows what still has to be sent.
+    /// Discards further received data and closes: the FIN follows queued data.
     pub(super) fn discard_and_close(&mut self, why: CloseReason, now: Instant) {
         self.life.fail(why);
         self.close_tcp(now);
     }
 
-    /// The FIN follows what still has to be sent; the peer has so long to close, too.
+    /// Closes TCP's send direction and starts the time-out for the peer's close.
     fn close_tcp(&mut self, now: Instant) {
         self.conn.close();
         self.wait_for_peer(now);
     }
 
-    /// The deadline has passed.
+    /// Handles the expired lifecycle deadline.
     pub(super) fn deadline_passed(&mut self, now: Instant, cx: &mut Context<'_, M>) {
-        // After an error the wait is not longer because the peer goes on sending.
+        // After an error, received data does not extend the deadline.
         let progress = match self.life.state() {
-            // The ULP has not taken all that came before the peer's close.
+            // The ULP has not taken all data before the peer's close.
             State::Established if self.pending_events() > 0 => u64::MAX,
             // The ULP bounds the time for which it holds a Read.
             State::Closing if self.upper.full().is_some_and(|f| f.stream.holds_reads()) => u64::MAX,
@@ -174,7 +175,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// The reply was good and is unacceptable (RFC 6581 §9).
+    /// Fails the stream because of an unsuitable but well-formed reply (RFC 6581 §9).
     pub(super) fn fail_by_startup(
         &mut self,
         error: StartupError,
@@ -188,9 +189,10 @@ impl<M: RegionMemory> Endpoint<M> {
         self.fail_with(TcpReason::Mpa(error).into(), mpa_error(error.code()), now, cx);
     }
 
-    /// An error: the last message or the Terminate, then the FIN (RFC 5041 §7.1, RFC 5040 §6.2.1). Where the peer cannot be
-    /// sent its error, before the first FPDU or behind our FIN, a reset replaces both: the peer would take an orderly close
-    /// for a transfer that succeeded (docs/protocol.md §6). What is unacknowledged then is retransmitted before.
+    /// Fails the stream: sends the last message or the Terminate, then the FIN (RFC 5041 §7.1, RFC 5040
+    /// §6.2.1). No error can be sent before the first FPDU, after our FIN, or if the policy turns it off.
+    /// Then a reset replaces both, because the peer would take an orderly close for a successful transfer
+    /// (docs/protocol.md §6). Unacknowledged data is retransmitted before the reset.
     pub(super) fn fail_with(
         &mut self,
         why: CloseReason,
@@ -198,12 +200,12 @@ impl<M: RegionMemory> Endpoint<M> {
         now: Instant,
         cx: &mut Context<'_, M>,
     ) {
-        // After our FIN there is no place for it.
+        // After our FIN no last message can be sent.
         let open = matches!(self.conn.state(), tcp::State::Established | tcp::State::CloseWait);
         let wanted = self.config.policy.last_message && open;
         let by_peer = matches!(why, CloseReason::Terminated(_));
         let kind = if by_peer { Kind::TerminateReceived } else { Kind::ErrorFound };
-        // A Terminate that cannot be read has no numbers, and no answer.
+        // A malformed Terminate has no numbers and no answer.
         let local = self.upper.full().filter(|_| final_error == FinalError::Local);
         let numbers = local.map_or(why.numbers(), |full| Some(full.stream.local_error_numbers()));
         if let Some(numbers) = numbers {
@@ -229,7 +231,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Half closed by the peer: the ULP has so long to close, too.
+    /// Starts the time-out for the ULP's close, after the peer's close.
     fn wait_for_ulp(&mut self, now: Instant) {
         let progress = self.moved();
         self.life.wait_for_ulp(now, self.config.policy.half_closed_timeout, progress);
@@ -240,14 +242,14 @@ impl<M: RegionMemory> Endpoint<M> {
         self.life.wait_for_peer(now, self.config.policy.teardown_timeout, progress);
     }
 
-    /// Bytes that TCP has moved either way.
+    /// Returns the bytes that TCP has moved in both directions.
     fn moved(&self) -> u64 {
         let stats = self.conn.stats();
         stats.recv.bytes + stats.bytes_acknowledged
     }
 }
 
-/// An error of MPA with this code (RFC 5044 §8).
+/// Returns the final error with an MPA error code (RFC 5044 §8).
 fn mpa_error(code: u8) -> FinalError {
     FinalError::Llp { error_type: MpaError::ETYPE, code }
 }

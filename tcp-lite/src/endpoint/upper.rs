@@ -1,4 +1,5 @@
-//! What TCP calls: the bytes of the start-up, then MPA and DDP.
+//! The layers above TCP: the start-up, then MPA and DDP. TCP calls them through the traits of the
+//! [seam](crate::seam).
 
 use super::config::EndpointConfig;
 use crate::mpa::{
@@ -16,7 +17,7 @@ use ddp::{
 use std::sync::Arc;
 use wire::crc32c::Sum;
 
-/// Bytes behind a request that are kept until it is accepted.
+/// Limit of bytes that are kept behind a request until it is accepted.
 pub(super) const MAX_BACKLOG: usize = 16 * 1024;
 
 /// The worker's state that an endpoint borrows for one call.
@@ -26,11 +27,11 @@ pub struct Context<'a, M> {
     pub stags: &'a StagTable<M>,
     /// The worker's untagged buffers.
     pub buffers: &'a mut BufferPool,
-    /// What the worker's streams may hold ahead of gaps.
+    /// The worker's budget for data held beyond gaps.
     pub hold: &'a mut HoldBudget,
 }
 
-/// Something that a span brought about.
+/// Result of a received span, for the endpoint to handle.
 #[derive(Debug)]
 pub(super) enum Notice {
     Request(Request),
@@ -59,10 +60,10 @@ impl<M: RegionMemory> Prefetch for Upper<M> {
     }
 }
 
-/// What a stream forgets soon after its start-up.
+/// State that is dropped soon after the start-up.
 #[derive(Debug, Default)]
 struct Beginning {
-    /// What this end sends before its first FPDU; empty once acknowledged.
+    /// The start-up's bytes, sent before the first FPDU; empty once acknowledged.
     prologue: Box<[u8]>,
     notice: Option<Notice>,
 }
@@ -71,7 +72,7 @@ struct Beginning {
 pub(super) enum Stage<M: RegionMemory> {
     Startup(Box<Begin>),
     Full(Box<Full<M>>),
-    /// Bytes are taken and thrown away.
+    /// Received bytes are accepted and discarded.
     Over,
 }
 
@@ -80,26 +81,26 @@ pub(super) enum Stage<M: RegionMemory> {
 pub(super) struct Begin {
     config: Arc<EndpointConfig>,
     id: StreamId,
-    /// Who is at the other end.
+    /// The peer's identity.
     peer: PeerId,
     pub(super) startup: Startup,
-    /// Bytes of the stream that belong to the start-up.
+    /// Bytes received that belong to the start-up.
     received: u64,
-    /// FPDUs that came with the request.
+    /// FPDUs received behind the request.
     backlog: Vec<u8>,
     initiator: bool,
-    /// What an initiator opens, until it is done.
+    /// An initiator's open request, until Full Operation.
     open: Option<Open>,
 }
 
 impl Begin {
-    /// The DDP version that goes with an MPA revision.
+    /// Returns the DDP version policy for an MPA revision.
     fn version(&self, revision: Revision, configured: VersionPolicy) -> VersionPolicy {
         match revision {
             // The draft's figures show version 0.
             Revision::Draft => VersionPolicy::V0,
             Revision::Zero if !self.initiator => VersionPolicy::AdoptFirst,
-            // RFC 5044 §C.2.5: the peer is an RDMAC one after all.
+            // RFC 5044 §C.2.5: the reply shows that the peer is an RDMAC one.
             Revision::Zero if self.config.mpa.initiate == Revision::One => VersionPolicy::V0,
             Revision::Zero | Revision::One | Revision::Two => configured,
         }
@@ -114,10 +115,10 @@ pub(super) struct Full<M: RegionMemory> {
     pub(super) stream: Ulp<M>,
     pub(super) params: Params,
     initiator: bool,
-    /// The ULP knows that the initiator is in Full Operation.
+    /// The ULP has evidence that the initiator is in Full Operation.
     peer_is_ready: bool,
     paused: bool,
-    /// While it is paused: events that may wait.
+    /// Limit of pending events while paused.
     most_events: u32,
 }
 
@@ -129,7 +130,7 @@ impl<M: RegionMemory> Full<M> {
         self.initiator || self.peer_is_ready || self.receiver.has_handed_up()
     }
 
-    /// Sets the limit of what is kept. True when the next FPDU would be kept and as much is kept as may be.
+    /// Sets the limit of kept copies. True if the next FPDU needs a copy and the limit is reached.
     #[inline]
     fn must_wait(&mut self, keep: KeepLimit) -> bool {
         !self.sender.may_keep(keep) && !self.sender.is_cut() && !self.stream.next_is_stable()
@@ -141,13 +142,13 @@ impl<M: RegionMemory> Full<M> {
         self.most_events = most_events.unwrap_or(0);
     }
 
-    /// The peer is offered nothing more because the owner takes no events. After an error all is taken: it is thrown
-    /// away.
+    /// True if the advertised window must not move because the owner takes no events. After an error the
+    /// window stays open: data is discarded.
     fn closes_window(&self) -> bool {
         self.paused && !self.receiver.discards()
     }
 
-    /// The ULP knows from elsewhere that the initiator is ready.
+    /// See [`Endpoint::peer_is_ready`](super::Endpoint::peer_is_ready).
     pub(super) fn peer_is_ready(&mut self) {
         self.peer_is_ready = true;
     }
@@ -200,20 +201,20 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Something for the endpoint to act upon.
+    /// Stores a notice for the endpoint to handle.
     fn notify(&mut self, notice: Notice) {
         self.begin.get_or_insert_default().notice = Some(notice);
     }
 
-    /// Nothing is taken, not even in the window that the peer was offered: the owner takes no events, and as many wait as
-    /// may.
+    /// True if all text is refused, even inside the advertised window: the stream is paused and its event
+    /// limit is reached.
     fn refuses(&self) -> bool {
         self.full().is_some_and(|full| {
             full.closes_window() && full.stream.pending_events() >= full.most_events as usize
         })
     }
 
-    /// True in Full Operation when there is no notice, no error, and nothing that the ULP refused.
+    /// True in Full Operation without notice, error, or data that the ULP refused.
     #[inline]
     pub(super) fn is_uneventful(&self) -> bool {
         let calm = |full: &Full<M>| {
@@ -222,7 +223,7 @@ impl<M: RegionMemory> Upper<M> {
         self.begin.is_none() && self.full().is_some_and(calm)
     }
 
-    /// What a span brought about since.
+    /// Takes the notice of the last spans, if any.
     pub(super) fn take_notice(&mut self) -> Option<Notice> {
         let begin = self.begin.as_mut()?;
         let notice = begin.notice.take();
@@ -232,7 +233,7 @@ impl<M: RegionMemory> Upper<M> {
         notice
     }
 
-    /// The effective maximum segment size, in bytes.
+    /// Sets the effective maximum segment size, in bytes.
     pub(super) fn set_emss(&mut self, emss: usize) {
         self.emss = emss as u32;
         if let Stage::Full(full) = &mut self.stage {
@@ -240,7 +241,7 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Nothing has come or gone for a while.
+    /// Frees memory that an idle stream does not need.
     pub(super) fn shrink(&mut self) {
         if let Stage::Full(full) = &mut self.stage {
             full.receiver.shrink();
@@ -263,7 +264,7 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// What the start-up has written since is what will be sent.
+    /// Takes a responder's reply from the start-up, to be sent.
     pub(super) fn take_prologue(&mut self) {
         if let Stage::Startup(begin) = &self.stage
             && !begin.initiator
@@ -274,8 +275,8 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Full Operation begins after the bytes that the start-up has taken; what came behind them goes
-    /// to DDP.
+    /// Enters Full Operation at the end of the start-up's bytes. Bytes received behind them go to MPA and
+    /// DDP.
     pub(super) fn enter_full(
         &mut self,
         params: Params,
@@ -308,7 +309,7 @@ impl<M: RegionMemory> Upper<M> {
             let ddp = ddp::Context { stags: cx.stags, buffers: cx.buffers };
             let (offset, bytes) = (begin.received, &begin.backlog);
             let taken = receiver.span(offset, bytes, None, &mut stream.sink(ddp), cx.hold);
-            // In order, TCP has acknowledged these bytes: what DDP refuses of them now is lost.
+            // TCP has acknowledged these bytes in order, so bytes that DDP refuses now are lost.
             if let Taken::Only(_) = taken {
                 stream.fail(ddp::Failure::LlpLost);
             }
@@ -325,7 +326,7 @@ impl<M: RegionMemory> Upper<M> {
     ) -> Taken {
         let Stage::Startup(begin) = &mut self.stage else { return Taken::All };
         if !in_order {
-            // Where Full Operation begins is not known yet: the peer sends it again.
+            // The start of Full Operation is not known yet. The peer retransmits the span.
             return Taken::Only(offset..offset);
         }
         let (used, progress) = match begin.startup.input(bytes) {
@@ -393,7 +394,7 @@ impl<M: RegionMemory> Upper<M> {
 }
 
 impl Taken {
-    /// The same for a span that begins earlier, at `offset`, with bytes that were taken.
+    /// Returns the result for a longer span that begins at `offset` and whose first bytes were taken.
     fn behind(self, offset: u64) -> Taken {
         match self {
             Taken::All => Taken::All,
@@ -402,10 +403,10 @@ impl Taken {
     }
 }
 
-/// [`Upper`] for the time of one call into TCP.
+/// Borrows [`Upper`] for one call into TCP.
 pub(super) struct UpperCall<'a, 'c, M: RegionMemory> {
     pub(super) upper: &'a mut Upper<M>,
-    /// What spans need. Without it none is taken.
+    /// Context for received spans. `None` refuses all of them.
     cx: Option<&'a mut Context<'c, M>>,
     /// See [`TxBatch::keep_limit`](crate::seam::TxBatch::keep_limit).
     pub(super) keep: KeepLimit,
@@ -413,18 +414,18 @@ pub(super) struct UpperCall<'a, 'c, M: RegionMemory> {
     wants_sum: bool,
     /// See [`SegmentSource::text_sum`].
     text_sum: Option<Sum>,
-    /// The length of a segment's text and its [CRC](Segment::text_crc).
+    /// Length of a received segment's text and its [CRC](Segment::text_crc).
     text_crc: Option<(usize, u32)>,
 }
 
 impl<'a, 'c, M: RegionMemory> UpperCall<'a, 'c, M> {
-    /// For a call that hands up spans.
+    /// Creates a call that hands up spans.
     pub(super) fn receiving(upper: &'a mut Upper<M>, cx: &'a mut Context<'c, M>) -> Self {
         let (wants_sum, text_sum, text_crc) = (false, None, None);
         UpperCall { upper, cx: Some(cx), keep: KeepLimit::NONE, wants_sum, text_sum, text_crc }
     }
 
-    /// For a call that takes a segment.
+    /// Creates a call that processes a received segment.
     pub(super) fn taking(
         upper: &'a mut Upper<M>,
         cx: &'a mut Context<'c, M>,
@@ -434,7 +435,7 @@ impl<'a, 'c, M: RegionMemory> UpperCall<'a, 'c, M> {
         UpperCall { text_crc, ..UpperCall::receiving(upper, cx) }
     }
 
-    /// For a call that asks for segments of that batch.
+    /// Creates a call that writes segments into batch `tx`.
     pub(super) fn sending(upper: &'a mut Upper<M>, tx: &impl TxBatch) -> Self {
         let keep = KeepLimit::new(tx.keep_limit());
         let (wants_sum, text_sum, text_crc) = (tx.wants_sum(), None, None);
@@ -451,7 +452,7 @@ impl<M: RegionMemory> SpanSink for UpperCall<'_, '_, M> {
         match &self.upper.stage {
             Stage::Startup(_) => self.upper.startup_span(offset, bytes, in_order, cx),
             Stage::Full(_) => {
-                // It is that of the whole text.
+                // The CRC covers the whole text only.
                 let crc = self.text_crc.filter(|(len, _)| *len == bytes.len()).map(|(_, crc)| crc);
                 self.upper.full_span(offset, bytes, crc, cx)
             }
@@ -459,7 +460,7 @@ impl<M: RegionMemory> SpanSink for UpperCall<'_, '_, M> {
         }
     }
 
-    /// MPA knows by itself: it notifies DDP as soon as an FPDU is handed up.
+    /// No-op: MPA notifies DDP as soon as it hands up an FPDU.
     fn in_order_until(&mut self, _now: Instant, _offset: u64) {}
 
     fn room(&self) -> u64 {
@@ -474,7 +475,7 @@ impl<M: RegionMemory> SpanSink for UpperCall<'_, '_, M> {
 
     fn widen(&mut self, has: u64, more: u64) -> bool {
         let Some(cx) = self.cx.as_deref_mut() else { return false };
-        // After an error what comes is thrown away.
+        // After an error received data is discarded.
         self.upper.full().is_some_and(|full| !full.receiver.discards())
             && cx.hold.windows_mut().widen(has, more)
     }
@@ -496,7 +497,7 @@ impl<M: RegionMemory> SegmentSource for UpperCall<'_, '_, M> {
         let Upper { begin, prologue_sent, stage, .. } = &mut *self.upper;
         let prologue = begin.as_ref().and_then(|begin| begin.prologue.get(offset as usize..));
         if let Some(rest) = prologue.filter(|rest| !rest.is_empty()) {
-            // No FPDU behind it, so that the first one begins a segment.
+            // No FPDU follows in this segment, so that the first FPDU begins a segment.
             let n = rest.len().min(out.len());
             out[..n].copy_from_slice(&rest[..n]);
             *prologue_sent = offset as u16 + n as u16;
@@ -514,7 +515,7 @@ impl<M: RegionMemory> SegmentSource for UpperCall<'_, '_, M> {
         sender.emss_changed(emss);
         self.text_sum = self.wants_sum.then(Sum::default);
         let sum = &mut self.text_sum;
-        // The kind is matched once and not for each FPDU.
+        // The match is once per segment, not per FPDU.
         match stream {
             Ulp::Ddp(stream) => sender.fill(&mut **stream, offset, in_flight, out, sum),
             Ulp::Rdmap(stream) => sender.fill(&mut **stream, offset, in_flight, out, sum),
@@ -538,7 +539,7 @@ impl<M: RegionMemory> SegmentSource for UpperCall<'_, '_, M> {
     }
 
     fn cut(&self, offset: u64, most: usize) -> usize {
-        // The start-up's bytes are in no segment with an FPDU, and no FPDU begins before their end.
+        // No segment holds both start-up bytes and an FPDU, and FPDUs begin after the start-up bytes.
         match &self.upper.stage {
             Stage::Full(full) if offset >= self.upper.prologue_len.into() => {
                 full.sender.cut(offset, most)

@@ -1,4 +1,4 @@
-//! What an operator chooses about MPA, and what two ends agree on.
+//! Configuration of MPA, and the parameters that two ends negotiate.
 
 use super::peer::Peer;
 use core::time::Duration;
@@ -14,13 +14,13 @@ pub enum Revision {
     Zero,
     /// Request and reply frames with Rev 1 (RFC 5044).
     One,
-    /// Request and reply frames with Rev 2 (RFC 6581): an initiator's carry the enhanced data, a
-    /// responder's do if the request did.
+    /// Request and reply frames with Rev 2 (RFC 6581). Requests carry the enhanced data; replies do if the
+    /// request did.
     Two,
 }
 
 impl Revision {
-    /// The Rev field.
+    /// Returns the value of the Rev field.
     pub fn number(self) -> u8 {
         match self {
             Revision::Draft | Revision::Zero => 0,
@@ -49,12 +49,12 @@ pub struct Revisions {
 }
 
 impl Revisions {
-    /// All of them.
+    /// All revisions.
     pub const ALL: Revisions = Revisions { draft: true, zero: true, one: true, two: true };
-    /// None of them.
+    /// No revision.
     pub const NONE: Revisions = Revisions { draft: false, zero: false, one: false, two: false };
 
-    /// True when `revision` is one of them.
+    /// True if the set contains `revision`.
     pub fn contains(self, revision: Revision) -> bool {
         match revision {
             Revision::Draft => self.draft,
@@ -65,19 +65,19 @@ impl Revisions {
     }
 }
 
-/// What to do with an FPDU that is next in order and has a wrong CRC.
+/// Reaction to a wrong CRC of the next FPDU in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnBadCrc {
-    /// MPA error 2: the stream ends.
+    /// The stream ends with MPA error 2.
     Error,
-    /// Drop the segment as if it had never arrived, so that the peer sends it again (RFC 5044 §8
-    /// allows it), at most [`Config::bad_crc_tries`] times. An FPDU of which bytes were acknowledged is
-    /// an error at once: they do not come again.
+    /// Drops the segment as if it had been lost, so that the peer retransmits it (allowed by RFC 5044 §8), at
+    /// most [`Config::bad_crc_tries`] times. If bytes of the FPDU were acknowledged, it is an error at once:
+    /// the peer does not retransmit them.
     Retransmit,
 }
 
 impl OnBadCrc {
-    /// All of them with their words in configurations.
+    /// All values with their words in configurations.
     pub const WORDS: [(&'static str, OnBadCrc); 2] =
         [("error", OnBadCrc::Error), ("retransmit", OnBadCrc::Retransmit)];
 }
@@ -85,47 +85,48 @@ impl OnBadCrc {
 /// Configuration of MPA for the streams of one listener or of one active open.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Revisions that a responder accepts, and that an initiator accepts in the reply.
+    /// Revisions that a responder accepts in the request and an initiator in the reply.
     pub revisions: Revisions,
-    /// Revision with which an initiator opens.
+    /// Revision of an initiator's request.
     pub initiate: Revision,
-    /// Whether this end asks for markers in what it receives (bit M).
+    /// True if this end requests markers in the FPDUs that it receives (bit M).
     pub markers: bool,
-    /// Whether this end asks for CRCs (bit C). Off takes effect only if the peer's is off too
-    /// (RFC 5044 §4.4).
+    /// True if this end requests CRCs (bit C). False takes effect only if the peer's bit is clear, too (RFC
+    /// 5044 §4.4).
     pub crc: bool,
-    /// How long the start-up may take, from the TCP connection to the last start-up frame.
+    /// Time-out of the start-up, from the TCP connection to the last start-up frame.
     pub startup_timeout: Duration,
-    /// Largest FPDU to receive, in bytes with markers; one of it can always be held. From 1024 on.
+    /// Largest FPDU to receive, in bytes with markers, at least 1024. One FPDU of this size can always be
+    /// held.
     pub max_fpdu: u32,
-    /// Bytes that the stream may hold ahead of a gap. Without markers the receive window grows no
-    /// further than this.
+    /// Bytes that the stream may hold beyond a gap. Without markers it limits the receive window, too.
     pub hold_limit: u32,
-    /// What to do about a wrong CRC in order.
+    /// Reaction to a wrong CRC in order.
     pub on_bad_crc: OnBadCrc,
-    /// How often an FPDU with a wrong CRC in order is asked for again before it is an error, with
-    /// [`OnBadCrc::Retransmit`]. Also bounds what is spent on FPDUs ahead of a gap whose CRCs are wrong
-    /// again and again: this many times `max_fpdu` bytes, counted as at least once.
+    /// Retransmissions of an FPDU with a wrong CRC in order before it is an error, with
+    /// [`OnBadCrc::Retransmit`]. Also limits the CRC work on damaged FPDUs beyond a gap: to `max_fpdu` bytes
+    /// times this, at least once.
     pub bad_crc_tries: u8,
-    /// What revision 2 negotiates besides the read depths.
+    /// Parameters that revision 2 negotiates besides the read depths.
     pub enhanced: Enhanced,
-    /// Who the peers are, as far as they need to be treated apart.
+    /// The kind of peer, for peers that deviate from the specifications.
     pub peer: Peer,
-    /// Whether an open with revision 2 that the peer answers by closing the connection is tried once
-    /// more with revision 1, on a new connection (RFC 6581 §10). For the owner of the endpoint to act on.
+    /// True if a revision 2 open that the peer answers by closing is retried once with revision 1, on a new
+    /// connection (RFC 6581 §10). The endpoint's owner performs the retry.
     pub retry_rev1: bool,
 }
 
 impl Config {
-    /// Bit M of what this end sends: not to peers that have no markers.
+    /// Returns bit M of this end's start-up frame. Clear for peers that have no markers.
     pub fn asks_for_markers(&self) -> bool {
         self.markers && self.peer.has_markers()
     }
 }
 
 impl Default for Config {
-    /// All revisions, opening with revision 1 and without a retry; markers and CRC on; 10 s; FPDUs up to 64 KiB;
-    /// 4 MiB held ahead of a gap, as much as TCP's default window; a wrong CRC is an error.
+    /// All revisions, opening with revision 1 and without a retry. Markers and CRC on; start-up time-out 10
+    /// s; FPDUs up to 64 KiB. 4 MiB held beyond a gap, as much as TCP's default window. A wrong CRC is an
+    /// error.
     fn default() -> Self {
         Config {
             revisions: Revisions::ALL,
@@ -144,18 +145,18 @@ impl Default for Config {
     }
 }
 
-/// What the two ends have agreed on.
+/// The negotiated parameters of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Params {
     /// The revision of the reply.
     pub revision: Revision,
-    /// Markers in what this end sends: the peer's M.
+    /// True if this end sends markers: the peer's bit M.
     pub markers_tx: bool,
-    /// Markers in what this end receives: this end's M.
+    /// True if this end receives markers: this end's bit M.
     pub markers_rx: bool,
-    /// CRCs are generated and checked, in both directions.
+    /// True if CRCs are generated and checked, in both directions.
     pub crc: bool,
-    /// Read depths and ready-to-receive message, if they were negotiated.
+    /// Read depths and ready-to-receive message, if negotiated.
     pub agreed: Option<Agreed>,
 }
 

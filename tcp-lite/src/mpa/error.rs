@@ -1,4 +1,4 @@
-//! What can go wrong in MPA, and the codes that RFC 5044 §8 gives to it.
+//! Errors of MPA and their codes (RFC 5044 §8, RFC 6581 §8).
 
 use super::foreign::Foreign;
 use ddp::enhanced::Unsuitable;
@@ -10,9 +10,9 @@ use thiserror::Error;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("{fault} (FPDU at stream offset {})", .at.0)]
 pub struct MpaError {
-    /// The FPDU it was found in: the stream offset of its first byte.
+    /// Stream offset of the faulty FPDU's first byte.
     pub at: OrderKey,
-    /// What was wrong with it.
+    /// The fault of that FPDU.
     pub fault: Fault,
 }
 
@@ -22,19 +22,19 @@ impl MpaError {
     /// The error type in a Terminate: MPA.
     pub const ETYPE: u8 = 0;
 
-    /// The error code of RFC 5044 §8.
+    /// Returns the error code of RFC 5044 §8.
     pub fn code(&self) -> u8 {
         self.fault.code()
     }
 }
 
-/// What was wrong with an FPDU.
+/// Fault of an FPDU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Fault {
-    /// TCP ended inside it (code 1).
+    /// The TCP connection ended inside the FPDU (code 1).
     #[error("TCP connection closed inside an FPDU")]
     Truncated,
-    /// The CRC field is not the CRC of the bytes (code 2).
+    /// The CRC field differs from the CRC of the received bytes (code 2).
     #[error("MPA CRC: expected {expected:#010x}, seen {seen:#010x}")]
     Crc {
         /// CRC32c of the bytes as received.
@@ -42,37 +42,37 @@ pub enum Fault {
         /// Content of the CRC field.
         seen: u32,
     },
-    /// Longer than this end can take. Its CRC is not examined, so the code is that of a local error, not that of a bad CRC
-    /// (RFC 6581 §8 code 5).
+    /// The FPDU exceeds `max_fpdu`. The CRC is not checked, so the code is a local error, not a bad CRC (RFC
+    /// 6581 §8 code 5).
     #[error("FPDU of {seen} bytes, at most {limit} can be taken")]
     TooLong {
-        /// Bytes that an FPDU may have, markers included.
+        /// Largest FPDU, in bytes with markers.
         limit: u32,
-        /// Bytes of this one.
+        /// Length of the received FPDU, in bytes with markers.
         seen: u32,
     },
-    /// A marker and the ULPDU_Length fields do not agree on where the FPDU starts (code 3).
+    /// A marker and the ULPDU_Length fields disagree on the FPDU's start (code 3).
     #[error("marker at stream offset {marker}: expected FPDUPTR {expected:#06x}, seen {seen:#06x}")]
     Marker {
         /// Stream offset of the marker.
         marker: u64,
-        /// FPDUPTR that the ULPDU_Length fields ask for.
+        /// FPDUPTR according to the ULPDU_Length fields.
         expected: u16,
         /// FPDUPTR received.
         seen: u16,
     },
-    /// Lengths lead past `boundary`, where a marker had located the start of another FPDU (code 3).
+    /// An FPDU extends beyond `boundary`, where a marker has located another FPDU's start (code 3).
     #[error(
         "the FPDU's length leads past stream offset {boundary}, where a marker locates another"
     )]
     Boundary {
-        /// Stream offset that a marker located as the start of an FPDU.
+        /// Start of an FPDU that a marker has located, as a stream offset.
         boundary: u64,
     },
 }
 
 impl Fault {
-    /// The error code of RFC 5044 §8 and RFC 6581 §8.
+    /// Returns the error code of RFC 5044 §8 or RFC 6581 §8.
     pub fn code(&self) -> u8 {
         match self {
             Fault::Truncated => 1,
@@ -83,17 +83,17 @@ impl Fault {
     }
 }
 
-/// Why the Startup Phase failed. Those of RFC 5044 §8 (codes 1 and 4) end the TCP connection at once;
-/// those of RFC 6581 §8 (codes 5 to 7) are sent to the peer in a Terminate, if an FPDU may be sent.
+/// Errors of the Startup Phase. Errors of RFC 5044 §8 (codes 1 and 4) close the TCP connection at once.
+/// Errors of RFC 6581 §8 (codes 5 to 7) are sent to the peer in a Terminate, if an FPDU may be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum StartupError {
-    /// The first bytes are no key that this role expects (RFC 5044 §7.1.2 (5)).
+    /// The first bytes are not a key that this role expects (RFC 5044 §7.1.2 (5)).
     #[error("the peer does not speak MPA: its key differs at byte {at}")]
     BadKey {
-        /// Bytes of the key that were right.
+        /// Number of leading key bytes that matched.
         at: u8,
     },
-    /// As `BadKey`, and the bytes are those of another protocol.
+    /// As `BadKey`; the bytes belong to another protocol.
     #[error("the peer does not speak MPA but {0}")]
     Foreign(Foreign),
     /// Both ends sent a request (RFC 5044 §7.1.2 (8)).
@@ -123,21 +123,21 @@ pub enum StartupError {
     /// An enhanced request was answered by a frame without S (RFC 6581 §10).
     #[error("the peer answers an enhanced request without enhanced data")]
     NotEnhanced,
-    /// This end could not go on for a reason of its own (RFC 6581 §9.3, code 5).
+    /// Local error of this end (RFC 6581 §9.3, code 5).
     #[error("local catastrophic error")]
     Local,
-    /// An end takes fewer RDMA Reads than the other must issue (RFC 6581 §9.1, code 6).
+    /// One end accepts fewer concurrent RDMA Reads than the other requires (RFC 6581 §9.1, code 6).
     #[error("insufficient IRD: {needed} needed, {offered} offered")]
     InsufficientIrd {
-        /// IRD of the end that takes them.
+        /// IRD of the end that receives the Reads.
         offered: u16,
-        /// ORD of the end that issues them.
+        /// ORD of the end that issues the Reads.
         needed: u16,
     },
     /// No ready-to-receive message, or connection model, in common (RFC 6581 §9.2, code 7).
     #[error("no matching ready-to-receive message")]
     NoRtr,
-    /// The start-up frames did not come in time (RFC 5044 §7.1.2 (10)).
+    /// The start-up frames did not arrive in time (RFC 5044 §7.1.2 (10)).
     #[error("MPA start-up timed out")]
     Timeout,
     /// The peer closed its direction before the start-up was complete.
@@ -157,7 +157,7 @@ impl From<Unsuitable> for StartupError {
 }
 
 impl StartupError {
-    /// A stable name for counters and machine-readable output.
+    /// Returns a stable name for counters and machine-readable output.
     pub fn name(&self) -> &'static str {
         match self {
             StartupError::BadKey { .. } => "not_mpa",
@@ -176,7 +176,7 @@ impl StartupError {
         }
     }
 
-    /// The error code of RFC 5044 §8 or RFC 6581 §8.
+    /// Returns the error code of RFC 5044 §8 or RFC 6581 §8.
     pub fn code(&self) -> u8 {
         match self {
             StartupError::Timeout | StartupError::Closed => 1,

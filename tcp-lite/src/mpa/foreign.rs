@@ -1,5 +1,5 @@
-//! Programs that are no MPA peer, told from the first bytes that they send: who connects to the wrong port is named. The first
-//! segment counts: nothing waits for a second one where the first is no MPA already.
+//! Detects protocols other than MPA from the peer's first bytes, so that an error names the program that uses
+//! the wrong port. Only the first segment is examined: if it is not MPA, the start-up does not wait for more.
 //!
 //! Left out: protocols whose client waits for the server to speak first.
 
@@ -8,15 +8,15 @@ use core::fmt;
 /// A protocol that is not MPA.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Foreign {
-    /// A request or a response (RFC 9110, RFC 9113).
+    /// HTTP request or response (RFC 9110, RFC 9113).
     Http,
-    /// A handshake or an alert (RFC 8446 §5.1).
+    /// TLS handshake or alert record (RFC 8446 §5.1).
     Tls,
-    /// An identification (RFC 4253 §4.2).
+    /// SSH identification string (RFC 4253 §4.2).
     Ssh,
 }
 
-/// What HTTP begins with, in either direction.
+/// First bytes of HTTP in either direction.
 const HTTP: [&[u8]; 11] = [
     b"GET ",
     b"PUT ",
@@ -31,11 +31,11 @@ const HTTP: [&[u8]; 11] = [
     b"PRI * ",
 ];
 
-/// Bytes of an HTTP method that tell it from other text.
+/// Bytes that distinguish HTTP and SSH from other text.
 const ENOUGH: usize = 4;
 
 impl Foreign {
-    /// Whose first bytes these are, if that is sure.
+    /// Returns the protocol that begins with `bytes`, if it is certain.
     pub(super) fn of(bytes: &[u8]) -> Option<Foreign> {
         let begins = |word: &[u8]| {
             let len = bytes.len().min(word.len());
@@ -45,14 +45,14 @@ impl Foreign {
             return Some(Foreign::Http);
         }
         match bytes {
-            // ContentType handshake or alert, a version 3.x.
+            // ContentType handshake or alert, version 3.x.
             [0x15 | 0x16, 3, 0..=4, ..] => Some(Foreign::Tls),
             _ if begins(b"SSH-") => Some(Foreign::Ssh),
             _ => None,
         }
     }
 
-    /// A stable name for counters and machine-readable output.
+    /// Returns a stable name for counters and machine-readable output.
     pub const fn name(self) -> &'static str {
         match self {
             Foreign::Http => "http",

@@ -1,4 +1,4 @@
-//! Where an FPDU's bytes lie in the stream: markers, pads, lengths.
+//! Layout of FPDUs in the stream: markers, pads, lengths.
 //!
 //! ```text
 //!  Framing::start
@@ -13,8 +13,8 @@
 //!  fpdu
 //! ```
 //!
-//! Positions are bytes of the TCP stream. All parts of an FPDU are whole words of four bytes once
-//! length and ULPDU are padded, so a marker never splits the length field, nor the CRC.
+//! Positions are stream offsets. All parts of an FPDU are whole words of four bytes once length and ULPDU are
+//! padded, so a marker never splits the length field, nor the CRC.
 
 use super::MAX_MULPDU;
 use wire::mpa::{
@@ -24,51 +24,52 @@ use wire::mpa::{
 const MARKER: u64 = MARKER_LEN as u64;
 const PAYLOAD: u64 = MARKER_INTERVAL - MARKER;
 
-/// The grid of one direction of a stream in Full Operation.
+/// Marker positions and start of one direction in Full Operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Framing(u32);
 
-/// Highest bit: whether there are markers. The others: where Full Operation begins.
+/// Highest bit: the direction has markers. Other bits: the start of Full Operation.
 const MARKERS: u32 = 1 << 31;
 
 impl Framing {
-    /// Full Operation begins at stream offset `start`, which is little, with markers or without.
+    /// Creates the framing of a direction whose Full Operation begins at stream offset `start`, less than
+    /// 2^31.
     pub fn new(start: u64, markers: bool) -> Self {
         debug_assert!(start < MARKERS.into());
         Framing(start as u32 & !MARKERS | if markers { MARKERS } else { 0 })
     }
 
-    /// Stream offset of the first byte of Full Operation.
+    /// Returns the stream offset of the first byte of Full Operation.
     pub fn start(&self) -> u64 {
         u64::from(self.0 & !MARKERS)
     }
 
-    /// True when this direction carries markers.
+    /// True if this direction carries markers.
     pub fn has_markers(&self) -> bool {
         self.0 & MARKERS != 0
     }
 
-    /// True when a marker stands at `at` (RFC 5044 §4.3).
+    /// True if a marker is located at `at` (RFC 5044 §4.3).
     #[inline]
     pub fn is_marker(&self, at: u64) -> bool {
         self.has_markers() && (at - self.start()).is_multiple_of(MARKER_INTERVAL)
     }
 
-    /// The first marker at or after `at`. Only with markers.
+    /// Returns the first marker at or after `at`. Requires markers.
     #[inline]
     pub fn marker_from(&self, at: u64) -> u64 {
         debug_assert!(self.has_markers());
         self.start() + (at - self.start()).next_multiple_of(MARKER_INTERVAL)
     }
 
-    /// The ULPDU_Length field of the FPDU that begins at `fpdu`.
+    /// Returns the position of the ULPDU_Length field of the FPDU that begins at `fpdu`.
     #[inline]
     pub fn header(&self, fpdu: u64) -> u64 {
         // RFC 5044 §4.3: a marker between FPDUs belongs to the following one.
         if self.is_marker(fpdu) { fpdu + MARKER } else { fpdu }
     }
 
-    /// The first byte of the FPDU whose ULPDU_Length field is at `header`.
+    /// Returns the first byte of the FPDU whose ULPDU_Length field is at `header`.
     #[inline]
     pub fn fpdu_of(&self, header: u64) -> u64 {
         if self.has_markers() && (header - self.start()) % MARKER_INTERVAL == MARKER {
@@ -78,24 +79,24 @@ impl Framing {
         }
     }
 
-    /// The position after the FPDU that begins at `fpdu` and holds `ulpdu_len` bytes of ULPDU.
+    /// Returns the position behind the FPDU that begins at `fpdu` and has `ulpdu_len` bytes of ULPDU.
     #[inline]
     pub fn end(&self, fpdu: u64, ulpdu_len: usize) -> u64 {
         self.skip(self.header(fpdu), fpdu_len(ulpdu_len) as u64)
     }
 
-    /// The end of the ULPDU, of `ulpdu_len` bytes, of the FPDU that ends at `end`.
+    /// Returns the position behind the ULPDU, of `ulpdu_len` bytes, of the FPDU that ends at `end`.
     #[inline]
     pub fn ulpdu_end(&self, end: u64, ulpdu_len: usize) -> u64 {
         let crc = end - CRC_LEN as u64;
         let before = crc - MARKER;
-        // Without one, what is before the CRC is the pad, or the length field.
+        // Without a marker, the bytes before the CRC are pad, ULPDU or the length field.
         let padded = if self.is_marker(before) { before } else { crc };
         padded - pad_len(ulpdu_len) as u64
     }
 
-    /// The position right after the `n`th byte from `at` on, not counting markers; `n` > 0. A marker
-    /// at the resulting position is not stepped over.
+    /// Returns the position right after the `n`th byte from `at` on, markers not counted; `n` > 0. A marker
+    /// at the resulting position is not skipped.
     #[inline]
     pub fn skip(&self, at: u64, n: u64) -> u64 {
         if !self.has_markers() {
@@ -110,7 +111,8 @@ impl Framing {
         at + n + MARKER * (1 + (n - left - 1) / PAYLOAD)
     }
 
-    /// Bytes from `at` up to the next marker, `usize::MAX` without markers. `at` is not on a marker.
+    /// Returns the bytes from `at` up to the next marker, `usize::MAX` without markers. `at` must not be
+    /// inside a marker.
     #[inline]
     pub fn run(&self, at: u64) -> usize {
         if !self.has_markers() {
@@ -119,15 +121,15 @@ impl Framing {
         (MARKER_INTERVAL - (at - self.start()) % MARKER_INTERVAL) as usize
     }
 
-    /// Bytes that a whole FPDU with `ulpdu_len` bytes of ULPDU takes at `fpdu`, markers included.
+    /// Returns the length of a whole FPDU with `ulpdu_len` bytes of ULPDU at `fpdu`, markers included.
     #[inline]
     pub fn total(&self, fpdu: u64, ulpdu_len: usize) -> usize {
         (self.end(fpdu, ulpdu_len) - fpdu) as usize
     }
 }
 
-/// The largest ULPDU that fits an FPDU in an empty segment of `emss` bytes (RFC 5044 §4.5), never
-/// below 128 nor above 64768 (§3).
+/// Returns the largest ULPDU that fits an FPDU in an empty segment of `emss` bytes (RFC 5044 §4.5), from 128
+/// to 64768 (§3).
 pub fn mulpdu(emss: usize, markers: bool) -> usize {
     let interval = MARKER_INTERVAL as usize;
     let markers = if markers { MARKER_LEN * emss.div_ceil(interval) } else { 0 };
@@ -135,8 +137,8 @@ pub fn mulpdu(emss: usize, markers: bool) -> usize {
     emss.saturating_sub(overhead).clamp(MIN_MULPDU, MAX_MULPDU)
 }
 
-/// True if the length field at the begin of `text`, the bytes of a segment, says that it is one FPDU, whether there are
-/// markers or not. To be used as a hint: bytes that are no FPDU, or two of them, may look so.
+/// True if the first length field of a segment's `text` fits a single FPDU, with or without markers. A hint
+/// only: other bytes, or two FPDUs, may match by chance.
 #[inline]
 pub fn looks_like_one_fpdu(text: &[u8]) -> bool {
     // RFC 5044 §4.3: a marker in front of the length field points at itself.
@@ -207,7 +209,7 @@ mod tests {
         assert_eq!(framing.fpdu_of(520), 520);
     }
 
-    /// Every FPDU that fills a segment looks so, wherever the markers are.
+    /// Every FPDU that fills a segment is recognized, at any marker phase.
     #[test]
     fn one_fpdu_looks_like_one() {
         for (markers, phase) in [(false, 0)].into_iter().chain((0..128).map(|phase| (true, phase)))
@@ -228,7 +230,7 @@ mod tests {
     }
 
     proptest! {
-        /// The arithmetic agrees with walking the stream byte by byte.
+        /// The arithmetic agrees with a walk over the stream byte by byte.
         #[test]
         fn skip_is_walking(start in 0u64..5000, words in 0u64..600, n in 1u64..3000, markers: bool) {
             let framing = Framing::new(start, markers);
@@ -256,7 +258,7 @@ mod tests {
             prop_assert_eq!(framing.ulpdu_end(framing.end(fpdu, 0), 0), begin);
         }
 
-        /// Whatever the phase, an FPDU of MULPDU bytes fits one segment (RFC 5044 §4.5).
+        /// At any marker phase an FPDU of MULPDU bytes fits one segment (RFC 5044 §4.5).
         #[test]
         fn mulpdu_fits_emss(emss in 160usize..65_000, phase in 0u64..128, markers: bool) {
             let framing = Framing::new(0, markers);

@@ -1,17 +1,16 @@
-//! MPA: RFC 5044, its first draft (draft-culley-iwarp-mpa-03) and revision 2 (RFC 6581), the layer that
-//! keeps ULPDU boundaries in a TCP stream.
+//! MPA, the layer that keeps ULPDU boundaries in a TCP stream: RFC 5044, its first draft
+//! (draft-culley-iwarp-mpa-03) and revision 2 (RFC 6581).
 //!
 //! ```text
 //!  stream of one direction
 //!  | start-up frame | FPDU | FPDU | FPDU ...                    Full Operation
-//!                   ^ Framing::start: markers, when the receiver of this direction asked for
-//!                     them, stand here and at every 512th byte after it
+//!                   ^ Framing::start: markers, if the receiver of this direction has
+//!                     requested them: here and at every 512th byte after it
 //! ```
 //!
-//! [`Startup`] is the Startup Phase of either role; what it agrees on ([`Params`]) makes a
-//! [`Sender`] and a [`Receiver`]. None of them knows TCP: positions are 64-bit offsets in the stream,
-//! and what they are given or asked for is bytes at an offset. So they work as well above a kernel
-//! socket, where bytes only ever come in order.
+//! [`Startup`] is the Startup Phase of either role. It negotiates the [`Params`] of a [`Sender`] and a
+//! [`Receiver`]. All three are independent of TCP: they take and return bytes at 64-bit stream offsets. They
+//! also work above a kernel socket, which delivers bytes in order only.
 //!
 //! Left out: IPsec (RFC 5044 §9.4), which is below TCP.
 

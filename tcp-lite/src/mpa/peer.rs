@@ -1,4 +1,4 @@
-//! Peers that need to be treated apart, by name.
+//! Peers that deviate from the specifications, by name.
 //!
 //! | peer | private data | markers | ready-to-receive message | besides |
 //! |---|---|---|---|---|
@@ -8,21 +8,21 @@
 //! | irdma (Intel) | 512 | yes | Read, Write | |
 //! | smb-direct | 512 | yes | none | its own IRD and ORD in revision 1 |
 //!
-//! There is no setting for FPDUs right behind a start-up frame. We never send one there: an initiator waits for
-//! the reply, a responder for the initiator's first FPDU (RFC 5044 §7.1.2 (3), (4)), and siw resets the
-//! connection otherwise. Those that a peer sends there are always accepted.
+//! FPDUs right behind a start-up frame need no setting. This end never sends one there: an initiator waits
+//! for the reply, a responder for the initiator's first FPDU (RFC 5044 §7.1.2 (3), (4)). siw would reset the
+//! connection. Received ones are always accepted.
 
 use ddp::Stag;
 use ddp::enhanced::Rtr;
 use wire::mpa::MAX_PRIVATE_DATA;
 
-/// Bytes of the ULP's private data that fit the 256 of siw and of Chelsio behind the enhanced data.
+/// Most bytes of ULP private data for siw and Chelsio: 256 less the 4 of the enhanced data.
 const SMALL_PRIVATE_DATA: usize = 252;
 
 /// A kind of peer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Peer {
-    /// As the specifications have it.
+    /// A peer that follows the specifications.
     #[default]
     Standard,
     /// Linux's soft iWARP.
@@ -31,7 +31,7 @@ pub enum Peer {
     Cxgb4,
     /// Intel's adapters.
     Irdma,
-    /// SMB Direct over revision 1, which begins its private data with IRD and ORD, 32 bits each.
+    /// SMB Direct over revision 1. Its private data begins with IRD and ORD, 32 bits each.
     SmbDirect,
 }
 
@@ -40,7 +40,7 @@ impl Peer {
     pub const ALL: [Peer; 5] =
         [Peer::Standard, Peer::Siw, Peer::Cxgb4, Peer::Irdma, Peer::SmbDirect];
 
-    /// Its name in configurations.
+    /// Returns the name used in configurations.
     pub const fn name(self) -> &'static str {
         match self {
             Peer::Standard => "standard",
@@ -51,12 +51,12 @@ impl Peer {
         }
     }
 
-    /// The kind with this name.
+    /// Returns the kind with this name.
     pub fn from_name(name: &str) -> Option<Peer> {
         Peer::ALL.into_iter().find(|peer| peer.name() == name)
     }
 
-    /// Bytes of the ULP's private data that it takes.
+    /// Returns the most bytes of ULP private data that the peer accepts.
     pub const fn private_data_limit(self) -> usize {
         match self {
             Peer::Siw | Peer::Cxgb4 => SMALL_PRIVATE_DATA,
@@ -69,8 +69,9 @@ impl Peer {
         !matches!(self, Peer::Siw)
     }
 
-    /// STag of a ready-to-receive RDMA Write, or of the peer's buffer in a ready-to-receive RDMA Read.
-    /// It has no bytes, so it need not be valid (RFC 5041 §5.2); Chelsio refuses zero all the same.
+    /// Returns the STag of a ready-to-receive RDMA Write, or of the peer's buffer in a ready-to-receive RDMA
+    /// Read. The message has no payload, so the STag need not be valid (RFC 5041 §5.2). Chelsio refuses 0
+    /// nevertheless.
     pub const fn rtr_stag(self) -> Stag {
         match self {
             Peer::Siw | Peer::Cxgb4 => Stag(1),
@@ -78,7 +79,7 @@ impl Peer {
         }
     }
 
-    /// Ready-to-receive messages in the order in which an initiator likes to send them to it.
+    /// Returns the ready-to-receive messages in the initiator's order of preference for this peer.
     pub const fn rtr_preference(self) -> [Rtr; 3] {
         match self {
             Peer::Cxgb4 | Peer::Irdma => [Rtr::Read, Rtr::Write, Rtr::Send],
@@ -99,7 +100,7 @@ mod tests {
         assert_eq!(Peer::from_name("mellanox"), None);
     }
 
-    /// What the named peers were seen to need.
+    /// Observed requirements of the named peers.
     #[test]
     fn profiles() {
         let limits = Peer::ALL.map(Peer::private_data_limit);

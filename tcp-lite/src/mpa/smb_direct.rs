@@ -1,4 +1,4 @@
-//! SMB Direct's own form of IRD and ORD, over revision 1.
+//! SMB Direct's encoding of IRD and ORD in revision 1.
 
 use wire::mpa::{EnhancedRepr, MAX_DEPTH};
 
@@ -10,10 +10,10 @@ use wire::mpa::{EnhancedRepr, MAX_DEPTH};
 pub(super) struct SmbDirect;
 
 impl SmbDirect {
-    /// Bytes of it.
+    /// Length in bytes.
     pub(super) const LEN: usize = 8;
 
-    /// The values in these bytes; more than [`MAX_DEPTH`] is taken as that.
+    /// Parses IRD and ORD; values above [`MAX_DEPTH`] are reduced to it.
     pub(super) fn parse(bytes: &[u8; Self::LEN]) -> EnhancedRepr {
         let depth = |at: usize| {
             let value =
@@ -23,7 +23,7 @@ impl SmbDirect {
         EnhancedRepr { ird: depth(0), ord: depth(4), rtr: None }
     }
 
-    /// The bytes.
+    /// Encodes IRD and ORD.
     pub(super) fn emit(enhanced: &EnhancedRepr) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         bytes[..4].copy_from_slice(&u32::from(enhanced.ird).to_be_bytes());

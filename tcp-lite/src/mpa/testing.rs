@@ -1,11 +1,11 @@
-//! For tests: FPDU streams built from the text of RFC 5044, independent of the code under test, and a sink that checks
-//! MPA's obligations to DDP as its LLP.
+//! Test support: FPDU streams built from the text of RFC 5044, independent of the code under test, and a
+//! sink. The sink checks MPA's obligations to DDP as its LLP.
 
 use super::config::{Config, Params, Revision};
 use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
 use std::collections::{BTreeMap, HashSet};
 
-/// CRC32c, bit by bit (RFC 5044 §4.4).
+/// Computes CRC32c bit by bit (RFC 5044 §4.4).
 pub(crate) fn slow_crc(bytes: &[u8]) -> u32 {
     let mut crc = !0_u32;
     for byte in bytes {
@@ -22,10 +22,11 @@ pub(crate) fn slow_crc(bytes: &[u8]) -> u32 {
 pub(crate) struct Stream {
     pub(crate) markers: bool,
     pub(crate) crc: bool,
-    /// FPDUPTR counts from a marker directly before the FPDU's header, a possible reading of the draft.
+    /// True if FPDUPTR counts from a marker directly before the FPDU's header, a possible reading of the
+    /// draft.
     pub(crate) from_marker: bool,
     pub(crate) bytes: Vec<u8>,
-    /// Offset of the first byte of each FPDU, and its ULPDU.
+    /// Offset of each FPDU's first byte, and its ULPDU.
     pub(crate) fpdus: Vec<(usize, Vec<u8>)>,
 }
 
@@ -69,7 +70,7 @@ impl Stream {
         self.bytes.extend_from_slice(&(pointer as u16).to_be_bytes());
     }
 
-    /// Where each FPDU begins, and the end of the last one.
+    /// Returns the start of each FPDU, and the end of the last one.
     pub(crate) fn boundaries(&self) -> Vec<usize> {
         self.fpdus.iter().map(|(at, _)| *at).chain([self.bytes.len()]).collect()
     }
@@ -82,22 +83,22 @@ impl Stream {
     }
 }
 
-/// A ULPDU of `len` bytes, different for each `seed`.
+/// Returns a ULPDU of `len` bytes, different for each `seed`.
 pub(crate) fn ulpdu(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (seed.wrapping_mul(131) ^ i.wrapping_mul(7) ^ (i >> 8)) as u8).collect()
 }
 
-/// A configuration with a large hold limit.
+/// Returns a configuration with a large hold limit.
 pub(crate) fn roomy() -> Config {
     Config { hold_limit: 1 << 24, ..Config::default() }
 }
 
-/// Collects ULPDUs, and asserts the rules of [`UlpduSink`].
+/// A sink that collects ULPDUs and asserts the rules of [`UlpduSink`].
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
     pub(crate) got: BTreeMap<u64, Vec<u8>>,
     pub(crate) complete: u64,
-    /// Keys that are refused once.
+    /// Keys of FPDUs to refuse once.
     pub(crate) refuse: HashSet<u64>,
     pub(crate) refused: u64,
 }
@@ -121,7 +122,7 @@ impl UlpduSink for Collector {
     }
 }
 
-/// The ULPDU of RFC 5044's figures 5 and 6: DDP control field, MSN, 24 zeros.
+/// Returns the ULPDU of RFC 5044's figures 5 and 6: DDP control field, MSN, 24 zeros.
 pub(crate) fn figure_ulpdu(control: [u8; 2], msn: u8) -> Vec<u8> {
     let mut ulpdu = vec![0; 42];
     ulpdu[..2].copy_from_slice(&control);
@@ -129,7 +130,7 @@ pub(crate) fn figure_ulpdu(control: [u8; 2], msn: u8) -> Vec<u8> {
     ulpdu
 }
 
-/// Figure 5: the first FPDU of a stream, which begins with a marker.
+/// Returns figure 5: the first FPDU of a stream, which begins with a marker.
 pub(crate) fn figure_5(control: [u8; 2], crc: [u8; 4]) -> Vec<u8> {
     let mut bytes = vec![0, 0, 0, 0, 0x00, 0x2a];
     bytes.extend(figure_ulpdu(control, 1));
@@ -138,7 +139,7 @@ pub(crate) fn figure_5(control: [u8; 2], crc: [u8; 4]) -> Vec<u8> {
     bytes
 }
 
-/// Figure 6: the second FPDU, at 0x1ec, with a marker at 0x200.
+/// Returns figure 6: the second FPDU, at 0x1ec, with a marker at 0x200.
 pub(crate) fn figure_6(control: [u8; 2], crc: [u8; 4]) -> Vec<u8> {
     let ulpdu = figure_ulpdu(control, 2);
     let mut bytes = vec![0x00, 0x2a];
@@ -150,14 +151,14 @@ pub(crate) fn figure_6(control: [u8; 2], crc: [u8; 4]) -> Vec<u8> {
     bytes
 }
 
-/// Control field, CRC of figure 5, CRC of figure 6: RFC 5044.
+/// RFC 5044's values: control field, CRC of figure 5, CRC of figure 6.
 pub(crate) const RFC: ([u8; 2], [u8; 4], [u8; 4]) =
     ([0x41, 0x43], [0x52, 0x23, 0x99, 0x83], [0x84, 0x92, 0x58, 0x98]);
-/// The same values in the draft.
+/// The corresponding values of the draft.
 pub(crate) const DRAFT: ([u8; 2], [u8; 4], [u8; 4]) =
     ([0x40, 0x03], [0x4c, 0x86, 0xb3, 0x84], [0xa1, 0x9c, 0xd1, 0x03]);
 
-/// Bytes from hexadecimal text.
+/// Parses hexadecimal text.
 pub(crate) fn hex(text: &str) -> Vec<u8> {
     assert!(text.len().is_multiple_of(2));
     let digits = |i: usize| u8::from_str_radix(&text[i..i + 2], 16).expect("hexadecimal digits");

@@ -1,5 +1,5 @@
-//! Acknowledgements of what was sent (RFC 5681, RFC 6298, RFC 8985), and what follows for loss recovery.
-//! What SCTP has of it, too, is in [`transport::loss_recovery`].
+//! Processing of acknowledgements (RFC 5681, RFC 6298, RFC 8985) and its effects on loss recovery. The part
+//! that SCTP shares is in [`transport::loss_recovery`].
 
 use base::{Instant, Nanos};
 use transport::congestion::Growth;
@@ -14,7 +14,7 @@ use super::config::Config;
 use super::sender::Sender;
 use super::stats::Counts;
 
-/// The fields of a segment that concern our data.
+/// Fields of a received segment that concern our data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AckInfo<'a> {
     /// SEG.SEQ, in the peer's space.
@@ -23,26 +23,26 @@ pub(crate) struct AckInfo<'a> {
     pub(crate) ack: ExtSeq,
     /// The window, scaled.
     pub(crate) window: u64,
-    /// It has no text, SYN or FIN.
+    /// True without text, SYN and FIN.
     pub(crate) bare: bool,
-    /// Its SACK blocks; none unless both sides use SACK.
+    /// SACK blocks; empty unless both sides use SACK.
     pub(crate) blocks: &'a [(SeqNumber, SeqNumber)],
-    /// When the timestamp was made that it echoes, by the clock of [`Instant::as_millis`].
+    /// Time of the echoed timestamp, by the clock of [`Instant::as_millis`].
     pub(crate) echoed_ms: Option<u64>,
-    /// New data waits.
+    /// True if new data waits.
     pub(crate) has_data: bool,
-    /// It echoes a congestion mark (RFC 3168 §6.1.2).
+    /// True if the segment echoes a congestion mark (RFC 3168 §6.1.2).
     pub(crate) marked: bool,
 }
 
 impl Sender {
-    /// RFC 5961 §5: the range of acceptable acknowledgement numbers.
+    /// True for acceptable acknowledgement numbers (RFC 5961 §5).
     pub(crate) fn is_acceptable(&self, ack: ExtSeq) -> bool {
         self.una.minus(self.window.largest().into()) <= ack && ack <= self.nxt
     }
 
-    /// An acceptable acknowledgement (RFC 9293 §3.10.7.4, fifth check). Returns whether it acknowledged
-    /// something new.
+    /// Processes an acceptable acknowledgement (RFC 9293 §3.10.7.4, fifth check). Returns true if it
+    /// acknowledged new data.
     pub(crate) fn on_ack(
         &mut self,
         now: Instant,
@@ -68,15 +68,15 @@ impl Sender {
         }
         ack.bare_duplicate =
             info.blocks.is_empty() && info.bare && !ack.advanced && (duplicate || flight > 0);
-        // RFC 5682 §3.1 step 3a: a peer that has no room beyond the gap refuses the new data and has
-        // nothing to SACK.
+        // RFC 5682 §3.1 step 3a: a peer without room beyond the gap refuses the new data and has nothing to
+        // SACK.
         ack.duplicate = duplicate || bare;
         ack.can_send_new = info.has_data && self.usable() > 0;
         self.recover(before, &ack, config, stats);
         ack.advanced
     }
 
-    /// What follows from an acknowledgement for loss recovery and the congestion window.
+    /// Applies an acknowledgement to loss recovery and the congestion window.
     fn recover(&mut self, before: Phase, ack: &Ack, config: &Config, stats: &mut Counts) {
         let smss = u64::from(self.size.emss());
         let (recovery, state, board) = self.parts();
@@ -101,8 +101,7 @@ impl Sender {
         recovery.finish(state, &board, ack, growth, config);
     }
 
-    /// As [`on_ack`](Self::on_ack) while nothing is in flight: it can update the window and report
-    /// a duplicate.
+    /// Processes an acknowledgement with nothing in flight: it can update the window and report a duplicate.
     fn on_ack_of_nothing(&mut self, now: Instant, info: AckInfo<'_>, stats: &mut Counts) {
         if let Some(range) = self.d_sack(info) {
             self.on_d_sack(range, stats);
@@ -110,8 +109,8 @@ impl Sender {
         self.update_window(now, info);
     }
 
-    /// Updates the scoreboard by an acknowledgement. Returns what is known of it then, and whether its SACK blocks
-    /// report anything new.
+    /// Updates the scoreboard. Returns the summary of the acknowledgement, and true if its SACK blocks report
+    /// new data.
     fn take_in(&mut self, now: Instant, info: AckInfo<'_>, stats: &mut Counts) -> (Ack, bool) {
         let before = self.flight();
         let mut delivery = self.recovery.delivery(now, info.echoed_ms);
@@ -129,8 +128,8 @@ impl Sender {
         self.recovery.on_delivery(now, &delivery);
         let duplicated = d_sack.map(|range| self.on_d_sack(range, stats));
         let echoed_ms = info.echoed_ms.filter(|_| advanced);
-        // A peer that had it all before echoes the timestamp of what it took then, however long ago, for a
-        // duplicate does not renew TS.Recent (RFC 7323 §4.3).
+        // An acknowledgement with D-SACK gives no round-trip sample. A duplicate does not renew TS.Recent, so
+        // the echoed timestamp may be arbitrarily old (RFC 7323 §4.3).
         let echoed_rtt = echoed_ms.filter(|_| duplicated.is_none());
         let acked = before - self.flight();
         let ack = Ack {
@@ -153,8 +152,8 @@ impl Sender {
         (ack, news)
     }
 
-    /// SACK blocks; blocks that make no sense, old ones and D-SACK are skipped (RFC 2018 §5). Returns
-    /// whether they reported anything new.
+    /// Applies SACK blocks. Invalid and old ones and D-SACK are skipped (RFC 2018 §5). Returns true if they
+    /// reported new data.
     fn sack(&mut self, info: AckInfo<'_>, delivery: &mut Delivery) -> bool {
         let mut news = false;
         for (left, right) in info.blocks {
@@ -166,8 +165,8 @@ impl Sender {
         news
     }
 
-    /// RFC 2883 §4: a first block below the acknowledgement number, or inside the second block, reports bytes
-    /// that came twice.
+    /// Returns the D-SACK block: the first block, if below the acknowledgement number or inside the second
+    /// block (RFC 2883 §4).
     fn d_sack(&self, info: AckInfo<'_>) -> Option<Range> {
         let block = |i: usize| {
             let (left, right) = info.blocks.get(i)?;
@@ -177,12 +176,12 @@ impl Sender {
         let first = block(0)?;
         let below = first.end <= info.ack;
         let inside = block(1).is_some_and(|b| b.start <= first.start && first.end <= b.end);
-        // Nothing older than what the peer can still have seen.
+        // Ranges older than the peer's largest window are ignored.
         let recent = first.start >= self.una.minus(self.window.largest().max(1 << 16).into());
         ((below || inside) && recent).then_some(first)
     }
 
-    /// The peer received `range` twice.
+    /// Handles the peer's report that it received `range` twice.
     fn on_d_sack(&mut self, range: Range, stats: &mut Counts) -> Duplicated {
         stats.more().loss.d_sacks_in += 1;
         let arrived = range.end <= self.una || self.out.board.has_sacked(range);
@@ -192,13 +191,14 @@ impl Sender {
         duplicated
     }
 
-    /// Karn's algorithm (RFC 6298 §3), or else the echoed timestamp (RFC 7323 §4.1).
+    /// Takes a round-trip sample by Karn's algorithm (RFC 6298 §3), or by the echoed timestamp (RFC 7323
+    /// §4.1).
     fn measure(&mut self, ack: &Ack, config: &Config) {
         let smss = u64::from(self.size.emss());
         self.recovery.measure(&mut self.out.state, ack, self.una, self.nxt, smss, config);
     }
 
-    /// Returns whether the right edge or the window changed.
+    /// Updates the peer's window. Returns true if its size changed.
     fn update_window(&mut self, now: Instant, info: AckInfo<'_>) -> bool {
         if info.ack < self.una || !self.window.may_be_set_by(info.seq, info.ack) {
             return false;
@@ -208,13 +208,13 @@ impl Sender {
         self.window.set(info.seq, info.ack, info.window);
         self.probes.on_window(self.window.is_closed());
         if self.window.is_closed() {
-            self.progress_at = now; // RFC 9293 §3.8.6.1: it answers, so it lives (MUST-37)
+            self.progress_at = now; // RFC 9293 §3.8.6.1: an answer is progress (MUST-37)
         }
         if opened {
             self.probe_due = false;
         }
         if opened && self.probing {
-            // What the peer refused while its window was closed is retransmitted now.
+            // Data that the peer refused while its window was closed is retransmitted now.
             self.probing = false;
             self.recovery.rtt_mut().forget_backoff();
             if let Some(out) = self.out.get_mut() {
@@ -224,8 +224,8 @@ impl Sender {
         changed
     }
 
-    /// True when an acknowledgement of nothing new with this window changes nothing: nothing is in
-    /// flight, suspected or awaited, and the window is open and the same.
+    /// True if an acknowledgement of no new data with this window changes nothing: no data is in flight, no
+    /// loss suspected, no probe answer awaited, and the window is open and unchanged.
     pub(crate) fn is_quiet(&self, window: u64) -> bool {
         self.flight() == 0
             && window == u64::from(self.window.size())
@@ -235,9 +235,9 @@ impl Sender {
             && self.recovery.is_settled()
     }
 
-    /// True when an acknowledgement of all that is in flight, with this window, does no more than that
-    /// ([`on_ack_of_lone`](Self::on_ack_of_lone)): one segment is in flight, nothing was lost or probed, and the window was and
-    /// is open.
+    /// True if an acknowledgement of everything in flight, with this window, has no other effect
+    /// ([`on_ack_of_lone`](Self::on_ack_of_lone)). One segment is in flight, nothing was lost or probed, and
+    /// the window was and is open.
     #[inline]
     pub(crate) fn is_lone(&self, window: u64) -> bool {
         window > 0
@@ -246,8 +246,8 @@ impl Sender {
             && self.recovery.takes_lone(&self.out.state)
     }
 
-    /// [`on_ack`](Self::on_ack) of all that is in flight, when that [is lone](Self::is_lone). `seq` and `window` are the
-    /// segment's.
+    /// Processes an acknowledgement of everything in flight if it [is lone](Self::is_lone): a fast
+    /// [`on_ack`](Self::on_ack). `seq` and `window` are the segment's.
     #[inline]
     pub(crate) fn on_ack_of_lone(
         &mut self,
@@ -277,7 +277,7 @@ impl Sender {
             self.out.flight_before_dups = flight;
         }
         if !self.sack {
-            // After a time-out only what was sent since can be arriving (RFC 5682 §2.1 step 3a).
+            // After a time-out only data sent since then can arrive (RFC 5682 §2.1 step 3a).
             let most = match self.out.state.phase() {
                 Phase::Loss { point } => self.nxt.since(point),
                 _ => self.flight().saturating_sub(u64::from(self.size.emss())),
@@ -288,8 +288,8 @@ impl Sender {
 
     // --- recovery -----------------------------------------------------------------------------------
 
-    /// An acknowledgement moved SND.UNA; `over` when it ended the recovery. Without SACK a partial one means that the
-    /// next segment is lost, too (RFC 6582 §3.2 (4)).
+    /// Handles an advance of SND.UNA. `over`: it ended the recovery. Without SACK a partial acknowledgement
+    /// means that the next segment is lost, too (RFC 6582 §3.2 (4)).
     fn after_partial_ack(&mut self, before: Phase, over: bool, ack: &Ack) {
         let smss = u64::from(self.size.emss());
         match before {
@@ -304,7 +304,7 @@ impl Sender {
         }
     }
 
-    /// A loss episode was undone.
+    /// Records that a loss episode was undone.
     fn on_undone(&mut self, now: Instant, undone: Undone, config: &Config, stats: &mut Counts) {
         let cwnd = bytes(self.recovery.cc().cwnd());
         stats.record(config.recorder, Record::new(now, Kind::Undone, undone as u32, cwnd));
@@ -319,7 +319,7 @@ impl Sender {
 
     // --- loss ---------------------------------------------------------------------------------------
 
-    /// Finds losses after an acknowledgement. Returns how many segments are lost that were not before.
+    /// Finds losses after an acknowledgement. Returns the number of segments newly found lost.
     fn find_losses(&mut self, now: Instant, config: &Config, stats: &mut Counts) -> u64 {
         if self.sack {
             let (recovery, state, mut board) = self.parts();
@@ -366,7 +366,7 @@ impl Sender {
         segments
     }
 
-    /// The reordering timer expired.
+    /// Handles the expiry of the reordering timer.
     pub(crate) fn on_reorder_timeout(&mut self, now: Instant, config: &Config, stats: &mut Counts) {
         let smss = u64::from(self.size.emss());
         let (recovery, state, mut board) = self.parts();
@@ -374,17 +374,17 @@ impl Sender {
         self.on_losses(now, found, config, stats);
     }
 
-    /// The peer echoes a Congestion Experienced mark (RFC 3168 §6.1.2). Returns whether the window is
-    /// reduced, and CWR must be sent.
+    /// Handles the peer's echo of a Congestion Experienced mark (RFC 3168 §6.1.2). Returns true if the window
+    /// is reduced, and CWR must be sent.
     pub(crate) fn on_ecn_congestion(&mut self) -> bool {
         if self.out.board.is_empty() {
-            return false; // nothing is in flight, and no memory is taken for it
+            return false; // nothing is in flight; avoids an allocation
         }
         let (recovery, state, board) = self.parts();
         recovery.on_marks(state, &board)
     }
 
-    /// The retransmission timer expired.
+    /// Handles the expiry of the retransmission timer.
     pub(crate) fn on_timeout(&mut self, now: Instant, stats: &mut Counts) {
         stats.more().loss.timeouts += 1;
         let (recovery, state, mut board) = self.parts();

@@ -1,9 +1,9 @@
-//! How many challenge acknowledgements a connection sends (RFC 5961 §7).
+//! Rate limit of challenge acknowledgements (RFC 5961 §7).
 
 use base::Instant;
 
-/// A bucket that fills anew every second. It is per connection, so that one connection's attacker learns
-/// nothing of another.
+/// Limit per second and connection. It is not global, so that an attacker of one connection learns nothing
+/// about another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChallengeLimit {
     since: Instant,
@@ -15,7 +15,7 @@ impl ChallengeLimit {
         ChallengeLimit { since: now, sent: 0 }
     }
 
-    /// Whether one more may be sent, which then counts.
+    /// Returns true, and counts, if another one is allowed.
     pub(crate) fn allows(&mut self, now: Instant, per_second: u32) -> bool {
         if now.saturating_since(self.since).as_secs() >= 1 {
             *self = ChallengeLimit::new(now);
@@ -30,7 +30,7 @@ impl ChallengeLimit {
 mod tests {
     use super::*;
 
-    // RFC 5961 §7: so many per second and no more.
+    // RFC 5961 §7: the limit per second holds.
     #[test]
     fn so_many_per_second() {
         let mut limit = ChallengeLimit::new(Instant::ZERO);

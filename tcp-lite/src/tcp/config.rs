@@ -1,18 +1,18 @@
-//! What an operator can choose about TCP, with defaults. Checked where the configuration is read.
+//! Configuration of TCP, with defaults. The reader of the configuration file checks the ranges.
 
 use core::time::Duration;
 
 pub use transport::CongestionControl;
 
-/// Probing of idle connections (RFC 9293 §3.8.4).
+/// Keepalive: probing of idle connections (RFC 9293 §3.8.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Keepalive {
     /// Silence before the first probe.
     pub idle: Duration,
     /// Time between probes.
     pub interval: Duration,
-    /// Unanswered probes after which the connection ends; at least 2, because one unanswered probe is
-    /// no proof (RFC 9293 §3.8.4 MUST-29).
+    /// Unanswered probes after which the connection ends, at least 2: one unanswered probe does not prove a
+    /// dead connection (RFC 9293 §3.8.4 MUST-29).
     pub probes: u8,
 }
 
@@ -26,15 +26,15 @@ impl Default for Keepalive {
     }
 }
 
-/// The retransmission time-out.
+/// Bounds of the retransmission time-out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rto {
-    /// Before the first measurement; 1 s by RFC 6298 §2.1.
+    /// Value before the first measurement; 1 s by RFC 6298 §2.1.
     pub initial: Duration,
-    /// Smallest. RFC 6298 §2.4 recommends 1 s; the default is 200 ms, as on most hosts, because delayed
-    /// acknowledgements are bounded well below it.
+    /// Minimum. RFC 6298 §2.4 recommends 1 s. The default is 200 ms, as on most hosts, because delayed
+    /// acknowledgements take much less.
     pub min: Duration,
-    /// Largest, at least 60 s (RFC 6298 §2.5).
+    /// Maximum, at least 60 s (RFC 6298 §2.5).
     pub max: Duration,
 }
 
@@ -48,19 +48,19 @@ impl Default for Rto {
     }
 }
 
-/// When a connection ends that gets no answer, and how long a closed one is remembered.
+/// Time limits of connections without an answer, and of closed ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// R2 for data: without progress for this long the connection ends; at least 100 s is recommended
-    /// (RFC 9293 §3.8.3).
+    /// R2 for data: a connection without progress ends after this time. At least 100 s is recommended (RFC
+    /// 9293 §3.8.3).
     pub retransmission: Duration,
-    /// R2 for SYN, at least 180 s by RFC 9293 §3.8.3 (MUST-23); an active open may give up sooner.
+    /// R2 for SYN: at least 180 s by RFC 9293 §3.8.3 (MUST-23). An active open may use less.
     pub syn: Duration,
-    /// Retransmissions of a SYN and ACK before the peer that asked for it is forgotten: until it answers,
-    /// its address may be forged (RFC 4987 §3.3).
+    /// Retransmissions of a SYN and ACK before the connection is dropped. Until the peer answers, its address
+    /// may be forged (RFC 4987 §3.3).
     pub syn_ack_retries: u32,
-    /// How long a peer that answers probes may keep its window closed while data waits; without end by
-    /// RFC 9293 §3.8.6.1 MUST-37, but it may be ended to free memory (RFC 6429 §4).
+    /// Time limit of a closed peer window with data waiting, while the peer answers probes. `None` is without
+    /// limit, as RFC 9293 §3.8.6.1 MUST-37 requires. A limit frees memory (RFC 6429 §4).
     pub zero_window: Option<Duration>,
     /// Time in TIME-WAIT, twice the MSL (RFC 9293 §3.6.1).
     pub time_wait: Duration,
@@ -81,7 +81,7 @@ impl Default for Limits {
     }
 }
 
-/// The extensions that are offered and accepted; all by default.
+/// Extensions to offer and accept; all by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extensions {
     /// Window scaling (RFC 7323 §2).
@@ -100,17 +100,17 @@ impl Default for Extensions {
     }
 }
 
-/// How the path's MTU is found.
+/// Path MTU discovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PathMtuConfig {
-    /// Find it by probes where routers do not report it (RFC 4821): black holes are noticed, and a size
-    /// that was lowered is raised again.
+    /// Probes the path where routers do not report its MTU (RFC 4821). Detects black holes and raises a
+    /// lowered size again.
     pub probing: bool,
-    /// A report of an IPv4 path with a smaller MTU is ignored, bytes, 68 to 1280. IPv6 has its own
-    /// minimum of 1280.
+    /// Smallest MTU accepted from an ICMP report about an IPv4 path, 68 to 1280 bytes. The IPv6 minimum is
+    /// always 1280.
     pub min: u16,
-    /// Time after which larger segments are tried again over a path that did not carry them; at least 5
-    /// minutes (RFC 1191 §6.3, RFC 8201 §4).
+    /// Time after which larger segments are tried again on a path that did not carry them. At least 5 minutes
+    /// (RFC 1191 §6.3, RFC 8201 §4).
     pub raise: Duration,
 }
 
@@ -120,14 +120,15 @@ impl Default for PathMtuConfig {
     }
 }
 
-/// When data is acknowledged.
+/// Policy of acknowledgements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AckConfig {
-    /// Acknowledge data with PSH at the end of its burst instead of delaying. A peer that marks each record
-    /// and has a window of two segments would wait for the delay when one of them is lost. Off by default.
+    /// Acknowledges data with PSH at the end of its burst instead of delaying. For peers that push each
+    /// record and have a window of two segments: they would wait for the delay when one segment is lost. Off
+    /// by default.
     pub pushed: bool,
-    /// Longest time an acknowledgement is delayed; zero turns delaying off; below 500 ms
-    /// (RFC 9293 §3.8.6.3 MUST-40).
+    /// Maximum delay of an acknowledgement, below 500 ms (RFC 9293 §3.8.6.3 MUST-40). Zero turns delaying
+    /// off.
     pub delay: Duration,
 }
 
@@ -137,56 +138,55 @@ impl Default for AckConfig {
     }
 }
 
-/// The parameters of a connection. Shared by many, never changed.
+/// Parameters of a connection, shared by many and never changed.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The retransmission time-out.
+    /// Bounds of the retransmission time-out.
     pub rto: Rto,
-    /// When a connection ends that gets no answer.
+    /// Time limits.
     pub limits: Limits,
-    /// What is offered and accepted in the SYN.
+    /// Extensions to offer and accept in the SYN.
     pub extensions: Extensions,
-    /// How the path's MTU is found.
+    /// Path MTU discovery.
     pub path_mtu: PathMtuConfig,
-    /// When data is acknowledged.
+    /// Policy of acknowledgements.
     pub acks: AckConfig,
-    /// Congestion control.
+    /// Congestion control algorithm.
     pub congestion: CongestionControl,
     /// Initial window in segments, 1 to 10 (RFC 6928).
     pub initial_window: u32,
-    /// Send window, bytes: the bound on what is sent and not acknowledged cumulatively, whatever window the peer
-    /// offers, and on the congestion window.
+    /// Send window, bytes. Limits unacknowledged bytes, whatever window the peer offers, and the congestion
+    /// window.
     pub send_window: u64,
-    /// Spread what the congestion window allows over the round trip, where that is long enough to.
+    /// Spreads the congestion window over the round trip, on paths with a long enough round-trip time.
     pub pacing: bool,
-    /// Push every segment over paths of half a millisecond and more, so that the peer acknowledges each one.
-    /// Off by default.
+    /// Sets PSH on every segment on paths of half a millisecond and more, so that the peer acknowledges each
+    /// one. Off by default.
     pub push_segments: bool,
-    /// Ask by a tail loss probe when acknowledgements are overdue (RFC 8985 §7).
+    /// Sends a tail loss probe when acknowledgements are overdue (RFC 8985 §7).
     pub tail_loss_probe: bool,
-    /// Receive window to advertise when the upper layer has the room, bytes, at most 1 GiB
-    /// (RFC 7323 §2.3).
+    /// Receive window to advertise, if the upper layer has the room, in bytes. At most 1 GiB (RFC 7323 §2.3).
     pub receive_window: u32,
-    /// The window grows to this size while the peer uses more than half of it in a round trip, bytes, at most 1 GiB;
-    /// below `receive_window`: it does not grow.
+    /// Limit of the receive window's growth, bytes, at most 1 GiB. The window grows while the peer uses more
+    /// than half of it per round trip. Values below `receive_window` turn growth off.
     pub receive_window_limit: u32,
-    /// Most ranges kept beyond a gap in what was received; what would need more is refused.
+    /// Most ranges stored beyond a gap. Data that needs another range is refused.
     pub max_ranges: usize,
     /// Probing of idle connections; off by default (RFC 9293 §3.8.4 MUST-25).
     pub keepalive: Option<Keepalive>,
-    /// Least MSS, bytes with options, ≥ 1 + 12: a smaller one of a peer or a path is raised to it. It bounds the segments
-    /// per byte that a peer can request.
+    /// Minimum MSS, bytes with options, at least 1 + 12. A smaller MSS of a peer or a path is raised to it.
+    /// Limits the segments per byte that a peer can cause.
     pub min_mss: u16,
     /// Challenge acknowledgements per second and connection (RFC 5961 §7).
     pub challenge_acks_per_second: u32,
-    /// Keep the newest events of each connection with their headers ([`transport::recorder`]).
+    /// Records the newest events of each connection with their headers ([`transport::recorder`]).
     pub recorder: bool,
 }
 
-/// Segments that may be unacknowledged however small the send window is: they may be short.
+/// Minimum of [`Config::max_records`]: a small send window may be full of short segments.
 const LEAST_RECORDS: u64 = 32 * 1024;
 
-/// Room for all options of TCP and eight bytes of text (RFC 9293 §3.1); Linux's `tcp_min_snd_mss` is the same.
+/// Room for all TCP options and eight bytes of text (RFC 9293 §3.1); equals Linux's `tcp_min_snd_mss`.
 pub(super) const MIN_MSS: u16 = 40 + 8;
 
 impl Default for Config {
@@ -215,21 +215,21 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Most unacknowledged segments, each of which takes a record of 16 bytes: as many as fill the send window with
-    /// 512 bytes each.
+    /// Returns the most unacknowledged segments, each with a record of 16 bytes: the send window full of
+    /// 512-byte segments, or more.
     #[inline]
     pub fn max_records(&self) -> usize {
         (self.send_window >> 9).max(LEAST_RECORDS) as usize
     }
 
-    /// The largest receive window, bytes.
+    /// Returns the largest receive window, bytes.
     #[inline]
     pub fn window_limit(&self) -> u64 {
         self.receive_window_limit.max(self.receive_window).into()
     }
 
-    /// The window scale shift to offer: the smallest with which the largest receive window fits 16 bits
-    /// (RFC 7323 §2.3: at most 14).
+    /// Returns the window scale shift to offer: the smallest with which the largest receive window fits 16
+    /// bits, at most 14 (RFC 7323 §2.3).
     pub fn window_shift(&self) -> u8 {
         (0..14).find(|s| self.window_limit() >> s <= u64::from(u16::MAX)).unwrap_or(14)
     }
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(shift(1 << 30), 14);
     }
 
-    // RFC 7323 §2.3: the scale is fixed by the SYN, so it must do for what the window may become.
+    // RFC 7323 §2.3: the SYN fixes the scale, so it must fit the largest window.
     #[test]
     fn the_shift_is_that_of_the_largest_window() {
         let config = Config { receive_window_limit: 128 << 20, ..Config::default() };

@@ -1,5 +1,5 @@
-//! The connection: what its owner sees of it. What segments do to it is in `input`, what it sends in
-//! `output`, what time does in `timeouts`.
+//! The connection and its public interface. Received segments are processed in `input`, transmission is in
+//! `output`, timers are in `timeouts`.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -22,33 +22,34 @@ use super::stats::{Counts, Info, Stats};
 use super::syn::Syn;
 use super::timers::{Timer, Timers};
 
-/// Retransmissions after which the path is suspect, R1 (RFC 9293 §3.8.3 SHLD-10).
+/// R1: retransmissions after which the path is suspect (RFC 9293 §3.8.3 SHLD-10).
 const R1: u32 = 3;
 
-/// Why a connection ended.
+/// Reason why a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CloseReason {
-    /// Both sides closed and everything was acknowledged.
+    /// Both sides closed and all data was acknowledged.
     Normal,
-    /// The peer reset it (RFC 9293 §3.10.7.4, second check), or opened anew before it was established.
+    /// The peer reset the connection (RFC 9293 §3.10.7.4, second check), or sent a new SYN before it was
+    /// established.
     Reset,
     /// The peer refused our SYN with a reset.
     Refused,
-    /// No answer to retransmissions, probes or keepalives, or silence in FIN-WAIT-2.
+    /// No answer to retransmissions, probes or keepalives; or silence in FIN-WAIT-2.
     Timeout,
-    /// We aborted it, or closed it before it was established.
+    /// This end aborted the connection, or closed it before it was established.
     Aborted,
 }
 
-/// What the owner has to know.
+/// Events for the owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// ESTABLISHED; the effective MSS is known.
+    /// The connection is ESTABLISHED; the effective MSS is known.
     Connected,
-    /// The peer's FIN has come in order: it sends nothing more.
+    /// The peer's FIN was received in order: the peer sends no more data.
     RemoteClosed,
-    /// Nothing more will come or go. With [`CloseReason::Normal`] the state may still be TIME-WAIT: keep
-    /// the connection until it is CLOSED.
+    /// The connection has ended. With [`CloseReason::Normal`] the state may still be TIME-WAIT: keep the
+    /// connection until it is CLOSED.
     Closed(CloseReason),
 }
 
@@ -57,21 +58,21 @@ pub enum Event {
 pub struct Connection {
     pub(super) state: State,
     pub(super) syn: Syn,
-    /// Both sides use timestamps.
+    /// True if both sides use timestamps.
     pub(super) timestamps: bool,
-    /// Both sides scale their windows.
+    /// True if both sides use window scaling.
     pub(super) scales: bool,
     pub(super) ecn: Ecn,
-    /// Opened by the peer.
+    /// True after a passive open.
     pub(super) passive: bool,
     pub(super) send: Sender,
-    /// Meaningful once the peer's SYN has come.
+    /// Valid once the peer's SYN was received.
     pub(super) recv: Receiver,
     pub(super) timers: Timers,
     pub(super) stats: Counts,
     pub(super) last_received: Instant,
     pub(super) keepalive: KeepaliveProbes,
-    /// See [`Start::clock`].
+    /// Offset of the timestamp clock: see [`Start::clock`].
     clock: u32,
     pub(super) path: PathMtu,
     events: ArrayVec<Event, 3>,
@@ -86,15 +87,15 @@ base::prefetch!(Connection: send, timers, stats);
 /// Keepalive probes (RFC 9293 §3.8.4).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct KeepaliveProbes {
-    /// One is to be sent.
+    /// True if a probe is due.
     pub(super) due: bool,
-    /// In a row without an answer, saturating.
+    /// Unanswered probes in a row, saturating.
     pub(super) unanswered: u8,
 }
 
 impl Connection {
-    /// Active open: SYN-SENT. `start` comes from an [`IsnGenerator`](super::IsnGenerator); `mss` is what a
-    /// segment on this interface can carry, its MTU less the IP and the fixed TCP header (RFC 9293 §3.7.1).
+    /// Active open: SYN-SENT. `start` comes from an [`IsnGenerator`](super::IsnGenerator). `mss` is the
+    /// largest segment of this interface: its MTU less the IP and the fixed TCP header (RFC 9293 §3.7.1).
     pub fn connect(
         config: Arc<Config>,
         tuple: FourTuple,
@@ -128,9 +129,9 @@ impl Connection {
         }
     }
 
-    /// Passive open by `syn`, a segment with SYN and neither ACK nor RST: SYN-RECEIVED (RFC 9293
-    /// §3.10.7.2). `start` and `mss` as for [`connect`](Self::connect). Text on the SYN is not taken, the
-    /// peer sends it again.
+    /// Passive open by `syn`, a segment with SYN and neither ACK nor RST: SYN-RECEIVED (RFC 9293 §3.10.7.2).
+    /// `start` and `mss` as for [`connect`](Self::connect). Text on the SYN is not taken; the peer
+    /// retransmits it.
     pub fn accept(
         config: Arc<Config>,
         tuple: FourTuple,
@@ -147,11 +148,11 @@ impl Connection {
         conn
     }
 
-    /// Takes the peer's SYN: its number, and what both sides agree on.
+    /// Processes the peer's SYN: its sequence number and the options that both sides support.
     pub(super) fn negotiate(&mut self, syn: &Segment<'_>, now: Instant) {
         let config = &self.config;
         let options = &syn.options;
-        // RFC 7323 §2.3: a larger shift is taken for 14. §2.2: both or none.
+        // RFC 7323 §2.3: a larger shift is reduced to 14. §2.2: both sides scale or neither.
         let scale =
             options.window_scale.filter(|_| config.extensions.window_scale).map(|s| s.min(14));
         self.scales = scale.is_some();
@@ -176,7 +177,7 @@ impl Connection {
         self.send.window.set(self.recv.irs(), self.send.una, window);
     }
 
-    /// SYN and ACK with this window were sent before there was a connection.
+    /// Records that a SYN and ACK with this window was sent before the connection was created.
     pub(super) fn syn_answered_without_state(&mut self, window: u16) {
         self.syn.due = false;
         self.syn.unmeasured = true;
@@ -184,23 +185,23 @@ impl Connection {
         self.recv.offered(window);
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is to be called.
+    /// Returns the time of the next [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.next()
     }
 
-    /// Events for [`poll_event`](Self::poll_event).
+    /// Returns the next event without removing it.
     pub fn next_event(&self) -> Option<Event> {
         self.events.first().copied()
     }
 
-    /// The next thing to know.
+    /// Removes and returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_at(0)
     }
 
-    /// No more data after what the source has now: a FIN follows it. Data still arrives until the peer
-    /// closes too (RFC 9293 §3.10.4). Before the connection is established by our SYN, that ends it.
+    /// Closes the send direction: a FIN follows the source's current data. Received data is still taken until
+    /// the peer closes, too (RFC 9293 §3.10.4). In SYN-SENT it ends the connection.
     pub fn close(&mut self) {
         match self.state {
             State::SynSent => self.delete(CloseReason::Aborted),
@@ -208,8 +209,8 @@ impl Connection {
         }
     }
 
-    /// Ends the connection at once with a reset, which the next
-    /// [`poll_transmit`](Self::poll_transmit) sends (RFC 9293 §3.10.5).
+    /// Aborts the connection with a reset, which the next [`poll_transmit`](Self::poll_transmit) sends (RFC
+    /// 9293 §3.10.5).
     pub fn abort(&mut self, now: Instant) {
         use State::*;
         if matches!(self.state, SynReceived | Established | FinWait1 | FinWait2 | CloseWait) {
@@ -218,8 +219,8 @@ impl Connection {
         self.delete(CloseReason::Aborted);
     }
 
-    /// As [`abort`](Self::abort), with a reset also in CLOSING, LAST-ACK and TIME-WAIT, where RFC 9293 §3.10.5 sends none: what
-    /// the peer has sent, its FIN too, is not to be acknowledged.
+    /// Aborts with a reset also in CLOSING, LAST-ACK and TIME-WAIT, where RFC 9293 §3.10.5 sends none. The
+    /// peer's data and its FIN must not count as acknowledged.
     #[cold]
     pub fn abort_with_reset(&mut self, now: Instant) {
         if !matches!(self.state, State::Closed | State::SynSent) {
@@ -228,46 +229,46 @@ impl Connection {
         self.delete(CloseReason::Aborted);
     }
 
-    /// A reset with this sequence number is sent next.
+    /// Schedules a reset with this sequence number.
     #[cold]
     pub(super) fn reset_from(&mut self, seq: SeqNumber) {
         self.stats.rare().reset = Some(seq);
     }
 
-    /// True when bytes from `seq` on have been sent and not acknowledged: an ICMP message about such a
+    /// True if the byte at `seq` was sent and is not acknowledged. Only then an ICMP message about its
     /// segment may be accepted (RFC 5927 §4.1).
     pub fn is_in_flight(&self, seq: SeqNumber) -> bool {
         let seq = self.send.una.near(seq);
         self.send.una <= seq && seq < self.send.nxt
     }
 
-    /// ISS.
+    /// Returns the ISS.
     pub fn iss(&self) -> SeqNumber {
         self.send.iss().wire()
     }
 
-    /// SND.NXT: a new incarnation of the connection begins beyond it (RFC 9293 §3.6.1).
+    /// Returns SND.NXT. A new incarnation of the connection begins beyond it (RFC 9293 §3.6.1).
     pub fn snd_nxt(&self) -> SeqNumber {
         self.send.nxt.wire()
     }
 
-    /// State.
+    /// Returns the state.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Our port and the peer's.
+    /// Returns the local and the peer's port.
     pub fn ports(&self) -> (u16, u16) {
         (self.local_port, self.remote_port)
     }
 
-    /// Effective maximum segment size: payload bytes of a data segment, options deducted (RFC 9293
-    /// §3.7.1). Meaningful once connected.
+    /// Returns the effective maximum segment size: payload bytes of a data segment, options deducted (RFC
+    /// 9293 §3.7.1). Valid once connected.
     pub fn emss(&self) -> usize {
         self.send.emss()
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> Stats {
         let mut stats = self.stats.stats();
         stats.recv.bytes = self.recv.bytes();
@@ -276,17 +277,17 @@ impl Connection {
         stats
     }
 
-    /// Bytes that the peer has acknowledged, the FIN counted.
+    /// Returns the bytes that the peer has acknowledged, including the FIN.
     pub fn bytes_acknowledged(&self) -> u64 {
         self.send.una.since(self.send.iss().plus(1))
     }
 
-    /// Smoothed round-trip time, once measured.
+    /// Returns the smoothed round-trip time, once measured.
     pub fn round_trip(&self) -> Option<std::time::Duration> {
         self.send.recovery.rtt().srtt().map(Into::into)
     }
 
-    /// Present condition.
+    /// Returns a snapshot of the current state.
     pub fn info(&self) -> Info {
         let rtt = self.send.recovery.rtt();
         Info {
@@ -312,33 +313,35 @@ impl Connection {
         }
     }
 
-    /// What limits the sender, and since when.
+    /// Returns the present limit of the sender and the time for each limit.
     pub fn limits(&self, now: Instant) -> LimitInfo {
         self.stats.limits.info(now)
     }
 
-    /// Bytes by which the receive window has grown.
+    /// Returns the bytes by which the receive window has grown.
     pub fn window_growth(&self) -> u64 {
         self.recv.grown(&self.config)
     }
 
-    /// The fraction of what is sent that meets congestion, where the congestion controller keeps an estimate of
-    /// it (RFC 8257 §3.3).
+    /// Returns the fraction of sent bytes that were marked, if the congestion controller estimates it (RFC
+    /// 8257 §3.3).
     pub fn marked_fraction(&self) -> Option<f64> {
         self.send.recovery.cc().marked_fraction()
     }
 
-    /// When the last segment of the peer that was not dropped arrived.
+    /// Returns the arrival time of the peer's last segment that was not dropped.
     pub fn idle_since(&self) -> Instant {
         self.last_received
     }
 
-    /// True while what was retransmitted after a time-out is not acknowledged, or a probe of a closed window not answered.
+    /// True while a retransmission after a time-out is unacknowledged, or a probe of a closed window
+    /// unanswered.
     pub fn is_timing_out(&self) -> bool {
         self.unanswered() > 0
     }
 
-    /// Time-outs in a row without an answer: of retransmissions, or of probes while the peer's window is closed.
+    /// Returns the unanswered time-outs in a row: of retransmissions, or of probes while the peer's window is
+    /// closed.
     pub(super) fn unanswered(&self) -> u32 {
         match self.send.window.is_closed() && self.state.is_synchronized() {
             true => self.send.probes.unanswered(),
@@ -346,7 +349,7 @@ impl Connection {
         }
     }
 
-    /// The connection makes no progress. To be called when its timers were handled.
+    /// Returns a stall if the connection makes no progress. Call it after the timers were handled.
     pub fn stall(&self, now: Instant) -> Option<Stall> {
         let timeouts = self.unanswered();
         if timeouts == 0 || !self.state.is_synchronized() {
@@ -357,14 +360,14 @@ impl Connection {
         Stall::of(timeouts, next >= self.config.limits.retransmission, silent)
     }
 
-    /// True after several retransmissions without an answer: the neighbour entry or the route may be
-    /// wrong (R1 of RFC 9293 §3.8.3, MUST-20 (b)).
+    /// True after several unanswered retransmissions: the neighbour entry or the route may be wrong (R1 of
+    /// RFC 9293 §3.8.3, MUST-20 (b)).
     pub fn path_suspect(&self) -> bool {
         self.unanswered() >= R1
     }
 
-    /// In TIME-WAIT, true when `seg` is a SYN that may open the connection anew: replace this connection
-    /// by a new [`accept`](Self::accept) (RFC 9293 §3.6.1 MAY-2, RFC 6191 §2).
+    /// True in TIME-WAIT if `seg` is a SYN that may reopen the connection. The owner then replaces this
+    /// connection by a new [`accept`](Self::accept) (RFC 9293 §3.6.1 MAY-2, RFC 6191 §2).
     #[inline]
     pub fn may_reopen(&self, seg: &Segment<'_>) -> bool {
         self.state == State::TimeWait && self.is_reopened_by(seg)
@@ -383,8 +386,8 @@ impl Connection {
         syn && later
     }
 
-    /// To be called on an idle connection: frees the memory that it needs only while something is in flight or
-    /// missing. Its behaviour does not change.
+    /// Frees the memory that is needed only while data is in flight or missing. Called on idle connections;
+    /// protocol behaviour is unchanged.
     pub fn shrink(&mut self, now: Instant) {
         self.recv.shrink();
         self.timers.shrink();
@@ -397,14 +400,14 @@ impl Connection {
         }
     }
 
-    /// True when it has none of the memory that [`shrink`](Self::shrink) frees.
+    /// True if none of the memory that [`shrink`](Self::shrink) frees is allocated.
     pub fn is_at_rest(&self) -> bool {
         self.send.out.is_blank() && self.recv.is_at_rest() && self.timers.next().is_none()
     }
 
     // --- shared by the other files ------------------------------------------------------------------
 
-    /// Makes a transition and returns true; an illegal one changes nothing and returns false.
+    /// Makes a transition and returns true. An illegal one changes nothing and returns false.
     pub(super) fn go(&mut self, by: Transition) -> bool {
         let next = self.state.next(by);
         debug_assert!(next.is_some(), "{} by {by:?}", self.state);
@@ -414,14 +417,14 @@ impl Connection {
         next.is_some()
     }
 
-    /// At most one of each kind ever happens, so there is room.
+    /// Adds an event. There is always room, because each kind occurs at most once.
     pub(super) fn push_event(&mut self, event: Event) {
         if self.events.try_push(event).is_err() {
             debug_assert!(false, "event {event:?} pushed too often");
         }
     }
 
-    /// CLOSED, with an event unless there was one before (on entering TIME-WAIT).
+    /// Enters CLOSED. Adds an event unless TIME-WAIT has reported the end already.
     pub(super) fn delete(&mut self, reason: CloseReason) {
         if self.state == State::Closed {
             return;
@@ -434,7 +437,7 @@ impl Connection {
         }
     }
 
-    /// Nothing is due any more but a reset.
+    /// Stops all timers and pending segments except a reset.
     pub(super) fn stop(&mut self) {
         self.timers.stop_all();
         self.syn.due = false;
@@ -443,7 +446,7 @@ impl Connection {
         self.recv.owed = 0;
     }
 
-    /// ESTABLISHED.
+    /// Enters ESTABLISHED.
     pub(super) fn connected(&mut self, now: Instant) {
         self.go(Transition::SynAcked);
         self.syn.due = false;
@@ -456,12 +459,12 @@ impl Connection {
         }
     }
 
-    /// TSval now: milliseconds (RFC 7323 §5.4).
+    /// Returns the current TSval, in milliseconds (RFC 7323 §5.4).
     pub(super) fn ts_now(&self, now: Instant) -> u32 {
         (now.as_millis() as u32).wrapping_add(self.clock)
     }
 
-    /// TSval and TSecr of a segment sent now, if they are used.
+    /// Returns TSval and TSecr of a segment sent now, if both sides use timestamps.
     fn stamps(&self, now: Instant) -> Option<Timestamps> {
         self.timestamps.then(|| Timestamps {
             val: self.ts_now(now),
@@ -469,15 +472,14 @@ impl Connection {
         })
     }
 
-    /// The header of segments with data that are sent now.
+    /// Returns the header of data segments sent now.
     #[inline(always)]
     pub(super) fn data_header(&self, now: Instant, flags: Flags, window: u16) -> DataHeader {
         let flags = flags.with(Flags::ACK).with(self.ecn.ack_flags());
         DataHeader::new(self.ports(), self.recv.nxt.wire(), flags, window, self.stamps(now))
     }
 
-    /// A segment of this connection with its acknowledgement, without payload. `seq` and `window` are the
-    /// caller's to choose.
+    /// Returns a segment of this connection with the current acknowledgement and without payload.
     pub(super) fn header(
         &self,
         now: Instant,

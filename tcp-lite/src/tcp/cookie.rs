@@ -1,14 +1,14 @@
-//! SYN cookies (RFC 4987 §3.6): a SYN is answered without keeping anything; what has to be remembered comes
-//! back in the acknowledgement.
+//! SYN cookies (RFC 4987 §3.6): a SYN is answered without storing state. The peer's acknowledgement returns
+//! the state.
 //!
 //! ```text
 //!  our initial sequence number   | period 2 | MSS 3 | keyed hash 27                           |
 //!  our timestamp, if offered     | clock 26                     | ECN 1 | SACK 1 | peer's scale 4 |
 //! ```
 //!
-//! The hash covers both ends, the peer's initial sequence number, the period and the place of the MSS in
-//! the table. Its key is derived anew from the secret in every period of 64 s; a cookie is good in its own
-//! period and in the next. An attacker that does not see our answer guesses it once in 2^26 tries.
+//! The hash covers both ends, the peer's initial sequence number, the period and the place of the MSS in the
+//! table. Its key is derived from the secret for each period of 64 s. A cookie is valid in its own period and
+//! the next. An attacker that does not see our answer needs 2^26 tries on average.
 //!
 //! Left out: text on the SYN, and window scaling, SACK and ECN without timestamps.
 
@@ -27,7 +27,7 @@ use super::receiver::Receiver;
 use super::segment::{Flags, Options, Segment, Timestamps};
 use crate::seam::TxBatch;
 
-/// Length of a period, and how many of them a cookie is good for.
+/// Length of a period, and the number of periods for which a cookie is valid.
 const PERIOD_SECS: u64 = 64;
 const GOOD_FOR: u64 = 2;
 
@@ -36,25 +36,25 @@ const HASH_MASK: u32 = (1 << HASH_BITS) - 1;
 const MSS_SHIFT: u32 = HASH_BITS;
 const PERIOD_SHIFT: u32 = 30;
 
-/// The values of the peer's MSS that a cookie can encode. It is rounded down, never above what the peer announced unless
+/// Values of the peer's MSS that a cookie can encode. The MSS is rounded down, never above the peer's unless
 /// that is below [`MIN_MSS`].
 const MSS: [u16; 8] = [MIN_MSS, 536, 1220, 1380, 1440, 1460, 8940, 65_220];
 const _: () = assert!(MSS.len() == 1 << (PERIOD_SHIFT - MSS_SHIFT));
 
 const SCALE_MASK: u32 = 0xf;
-/// No window scaling; legal shifts end at 14.
+/// No window scaling; valid shifts end at 14.
 const NO_SCALE: u32 = 0xf;
 const SACK: u32 = 1 << 4;
 const ECN: u32 = 1 << 5;
 const OPTIONS_MASK: u32 = 0x3f;
 
-/// Writes and reads cookies.
+/// Generates and checks cookies.
 #[derive(Clone)]
 pub struct SynCookies {
     secret: [u8; 16],
-    /// Has the clocks of connections, however they are opened.
+    /// Source of the timestamp clocks of all connections, however they are opened.
     starts: IsnGenerator,
-    /// Keys of periods that were used: of even ones and of odd ones.
+    /// Cached keys of the last even and the last odd period.
     keys: [Cell<Option<(u64, SipHasher13)>>; 2],
 }
 
@@ -64,7 +64,7 @@ impl core::fmt::Debug for SynCookies {
     }
 }
 
-/// A cookie that came back: the SYN as far as it was kept.
+/// A valid returned cookie: the part of the SYN that it preserves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cookie {
     start: Start,
@@ -73,20 +73,21 @@ pub struct Cookie {
     window_scale: Option<u8>,
     sack: bool,
     ecn: bool,
-    /// The peer's clock, if timestamps were agreed on.
+    /// The peer's TSval, if both sides use timestamps.
     stamp: Option<u32>,
 }
 
 impl SynCookies {
-    /// With a `secret` from a good random source, the same for all workers that may get the
-    /// acknowledgement, and other than that of `starts`, which gives connections without a cookie their numbers.
+    /// Creates the generator. `secret` comes from a good random source and is shared by all workers that may
+    /// receive the acknowledgement. It differs from the key of `starts`, which numbers connections opened
+    /// without a cookie.
     pub fn new(secret: [u8; 16], starts: IsnGenerator) -> Self {
         SynCookies { secret, starts, keys: Default::default() }
     }
 
     /// Answers `syn`, a segment with SYN and neither ACK nor RST, with SYN and ACK. `mss` as for
-    /// [`Connection::accept`]; `room` is what the upper layer will take. Returns whether it was written: a
-    /// full batch has no room. The answer goes out once, and is no longer than the longest SYN.
+    /// [`Connection::accept`]; `room`: bytes that the upper layer can take. Returns false if the batch is
+    /// full. The answer is never retransmitted, and it is no longer than the longest SYN.
     pub fn answer(
         &self,
         config: &Config,
@@ -100,7 +101,7 @@ impl SynCookies {
         let place = MSS.iter().rposition(|&m| m <= peer_mss).unwrap_or(0) as u32;
         let period = period_at(now);
         let iss = SeqNumber(self.number(tuple, syn.seq, period, place));
-        // Options that have no place to be kept in are not agreed on (RFC 7323 §2.2, RFC 2018 §2).
+        // Options that the cookie cannot preserve are not accepted (RFC 7323 §2.2, RFC 2018 §2).
         let stamps = syn.options.timestamps.filter(|_| config.extensions.timestamps);
         let kept = Kept::of(config, syn);
         let reply = Segment {
@@ -134,8 +135,7 @@ impl SynCookies {
         true
     }
 
-    /// The cookie that `seg`, a segment with ACK and neither SYN nor RST, brings back; `None` when it
-    /// brings none that is good.
+    /// Returns the cookie in `seg`, a segment with ACK and neither SYN nor RST; `None` without a valid one.
     pub fn check(
         &self,
         config: &Config,
@@ -153,7 +153,7 @@ impl SynCookies {
         let mut start = Start::from(iss);
         let kept = match stamps {
             Some(Timestamps { ecr, .. }) => {
-                // What is echoed is ours: not of the future, and not older than a cookie lasts.
+                // The echoed timestamp is ours: not from the future, and no older than a cookie's lifetime.
                 start.clock = self.starts.clock(tuple);
                 let age = clock(start.clock, now).wrapping_sub(ecr);
                 if u64::from(age) > (GOOD_FOR * PERIOD_SECS + 1) * 1000 {
@@ -184,7 +184,7 @@ impl SynCookies {
         (period as u32) << PERIOD_SHIFT | place << MSS_SHIFT | hash
     }
 
-    /// The key of a period.
+    /// Returns the key of a period, cached.
     fn key(&self, period: u64) -> SipHasher13 {
         let kept = &self.keys[period as usize & 1];
         if let Some((of, key)) = kept.get()
@@ -205,9 +205,9 @@ impl SynCookies {
 }
 
 impl Connection {
-    /// Passive open by a cookie: the connection is as it was after [`accept`](Self::accept) and its answer,
-    /// and becomes ESTABLISHED by the segment that brought the cookie, which is to be given to
-    /// [`input`](Self::input) next. `mss` and `room` as for [`SynCookies::answer`].
+    /// Passive open by a cookie. The connection is as after [`accept`](Self::accept) and its answer. The
+    /// segment with the cookie, which the caller passes to [`input`](Self::input) next, makes it ESTABLISHED.
+    /// `mss` and `room` as for [`SynCookies::answer`].
     pub fn accept_cookie(
         config: Arc<Config>,
         tuple: FourTuple,
@@ -235,22 +235,22 @@ impl Connection {
     }
 }
 
-/// The period of a moment.
+/// Returns the number of the period at `now`.
 fn period_at(now: Instant) -> u64 {
     now.as_millis() / 1000 / PERIOD_SECS
 }
 
-/// The window of the answer.
+/// Returns the window field of the answer.
 fn window(config: &Config, room: u64) -> u16 {
     Receiver::syn_window(u64::from(config.receive_window), room)
 }
 
-/// Our timestamp clock with this offset.
+/// Returns our timestamp clock with this offset, in milliseconds.
 fn clock(offset: u32, now: Instant) -> u32 {
     (now.as_millis() as u32).wrapping_add(offset)
 }
 
-/// What the timestamp keeps.
+/// State preserved in the timestamp.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Kept {
     window_scale: Option<u8>,
@@ -268,7 +268,7 @@ impl Kept {
         }
     }
 
-    /// The latest timestamp not after `clock` with these low bits.
+    /// Returns the latest timestamp not after `clock` that has these low bits.
     fn stamp(self, clock: u32) -> u32 {
         let scale = self.window_scale.map_or(NO_SCALE, u32::from);
         let flag = |on: bool, bit: u32| if on { bit } else { 0 };

@@ -1,9 +1,9 @@
-//! Why a segment, or a part of it, was not used.
+//! Reasons why a segment, or a part of it, was dropped.
 
 use core::fmt;
 
-/// Why a segment was dropped. A segment that is answered with an acknowledgement or a reset only is
-/// dropped too.
+/// Reason why a segment was dropped. Segments whose only effect is an acknowledgement or a reset count as
+/// dropped, too.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DropReason {
     /// The header does not fit the bytes, or a port is zero (RFC 9293 §3.1).
@@ -23,18 +23,18 @@ pub enum DropReason {
     BlindReset,
     /// A SYN on a synchronized connection (RFC 5961 §4).
     UnexpectedSyn,
-    /// No ACK flag where there must be one, or neither SYN nor RST in SYN-SENT (RFC 9293 §3.10.7).
+    /// No ACK flag where it is required, or neither SYN nor RST in SYN-SENT (RFC 9293 §3.10.7).
     NoAck,
-    /// An acknowledgement of something never sent, or too old (RFC 5961 §5, RFC 9293 §3.10.7).
+    /// An acknowledgement of data never sent, or one that is too old (RFC 5961 §5, RFC 9293 §3.10.7).
     BadAck,
-    /// Data that the upper layer, or the bound on ranges beyond a gap, had no room for.
+    /// Data refused by the upper layer or by the limit of ranges beyond a gap.
     Refused,
-    /// Data or a FIN past the FIN of the peer.
+    /// Data or a FIN beyond the peer's FIN.
     PastFin,
 }
 
 impl DropReason {
-    /// All of them, in the order of their [`index`](Self::index).
+    /// All reasons, in the order of [`index`](Self::index).
     pub const ALL: [DropReason; 12] = [
         DropReason::BadHeader,
         DropReason::BadOption,
@@ -50,12 +50,12 @@ impl DropReason {
         DropReason::PastFin,
     ];
 
-    /// A dense number from zero, for tables of counters.
+    /// Returns a dense number from zero, for tables of counters.
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// A stable name for counters and machine-readable output.
+    /// Returns a stable name for counters and machine-readable output.
     pub const fn name(self) -> &'static str {
         match self {
             DropReason::BadHeader => "tcp_bad_header",

@@ -29,61 +29,61 @@ use super::segment::{Flags, Segment};
 /// The ECN state of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Ecn {
-    /// Our SYN asks for it.
+    /// True if our SYN offers ECN.
     offered: bool,
-    /// It asked once, and then went without (RFC 3168 §6.1.1.1).
+    /// True if a SYN offered ECN and a later one did not (RFC 3168 §6.1.1.1).
     withdrawn: bool,
-    /// Data is sent as ECN-capable, and the peer's echo is heeded.
+    /// True if data is sent as ECN-capable and the peer's echo is processed.
     sends: bool,
-    /// Marks on what arrives are echoed.
+    /// True if marks on received data are echoed.
     receives: bool,
-    /// A mark arrived and the peer has not answered the echo yet. With an exact echo, DCTCP.CE (RFC 8257 §3.2):
-    /// the last data segment was marked.
+    /// True if a mark was received and the peer has not answered the echo with CWR. With an exact echo,
+    /// DCTCP.CE: the last data segment was marked (RFC 8257 §3.2).
     echoing: bool,
-    /// Marks are echoed exactly, and SYN and RST are sent as ECN-capable (RFC 8257).
+    /// True if marks are echoed exactly, and SYN and RST are sent as ECN-capable (RFC 8257).
     exact: bool,
-    /// Reductions of the congestion window for which CWR was sent, or need not be.
+    /// Reductions of the congestion window for which CWR was sent or is not needed.
     reported: u16,
-    /// SND.NXT at the last reaction: an echo for what was sent before is ignored.
+    /// SND.NXT at the last reaction. Echoes for data sent before it are ignored.
     reacted_until: ExtSeq,
 }
 
-/// What a data segment asks of the receiver because of its mark, or for want of one.
+/// Action of the receiver after a data segment's mark, or its absence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Arrival {
-    /// Nothing.
+    /// No action.
     Usual,
     /// An acknowledgement now.
     AckNow,
-    /// The same; what came before it is acknowledged with the echo as it was, set or not.
+    /// An acknowledgement now. Segments before this one are first acknowledged with the old echo state.
     Changed {
-        /// It was set.
+        /// The old echo state.
         was: bool,
     },
 }
 
 impl Ecn {
-    /// Before an active open. `exact`: as DCTCP.
+    /// Creates the state of an active open. `exact`: echo as DCTCP.
     pub(crate) fn offering(wanted: bool, exact: bool) -> Ecn {
         Ecn { offered: wanted, exact, ..Ecn::default() }
     }
 
-    /// True when a SYN, or its answer, is sent as ECN-capable (RFC 8257 §3.6).
+    /// True if a SYN, or its answer, is sent as ECN-capable (RFC 8257 §3.6).
     pub(crate) fn is_syn_capable(&self, reply: bool) -> bool {
         self.exact && if reply { self.receives } else { self.offered }
     }
 
-    /// The same of a reset.
+    /// True if a reset is sent as ECN-capable.
     pub(crate) fn is_reset_capable(&self) -> bool {
         self.exact && self.sends
     }
 
-    /// True when the peer is taken to echo each mark (RFC 8257 §3.3).
+    /// True if the peer is assumed to echo each mark (RFC 8257 §3.3).
     pub(crate) fn measures(&self) -> bool {
         self.exact && self.sends
     }
 
-    /// Flags of a SYN, or of its answer (RFC 3168 §6.1.1).
+    /// Returns the ECN flags of a SYN, or of its answer (RFC 3168 §6.1.1).
     pub(crate) fn syn_flags(&self, reply: bool) -> Flags {
         match reply {
             true if self.receives => Flags::ECE,
@@ -92,18 +92,19 @@ impl Ecn {
         }
     }
 
-    /// RFC 3168 §6.1.1.1: a SYN that asked for it got no answer, or a reset. Returns whether it did ask.
+    /// Stops offering ECN after a SYN without an answer or with a reset (RFC 3168 §6.1.1.1). Returns true if
+    /// ECN was offered.
     pub(crate) fn withdraw(&mut self) -> bool {
         self.withdrawn |= self.offered;
         core::mem::take(&mut self.offered)
     }
 
-    /// The peer's SYN, or SYN and ACK, arrived.
+    /// Processes the ECN flags of the peer's SYN, or SYN and ACK.
     pub(crate) fn negotiate(&mut self, syn: &Segment<'_>, wanted: bool) {
         let (ece, cwr) = (syn.flags.has(Flags::ECE), syn.flags.has(Flags::CWR));
         if syn.flags.has(Flags::ACK) {
-            // RFC 3168 §6.1.1: ECE without CWR; both set is a peer that reflects what it got. §6.1.1.1:
-            // who has also sent a SYN without sends no ECT, though the peer may.
+            // RFC 3168 §6.1.1: ECE without CWR; a peer with both set reflects our flags. §6.1.1.1: after a
+            // SYN without ECN this end sends no ECT, though the peer may.
             self.receives = ece && !cwr && (self.offered || self.withdrawn);
             self.sends = self.receives && !self.withdrawn;
         } else {
@@ -112,25 +113,25 @@ impl Ecn {
         }
     }
 
-    /// True when data is sent as ECN-capable.
+    /// True if data is sent as ECN-capable.
     pub(crate) fn sends(&self) -> bool {
         self.sends
     }
 
-    /// True when [`data_arrived`](Self::data_arrived) can change anything: marks are echoed, and there is one here, or
-    /// an echo under way.
+    /// True if [`data_arrived`](Self::data_arrived) can have an effect: marks are echoed, and the segment has
+    /// a mark or CWR, or an echo is active.
     #[inline]
     pub(crate) fn concerns(&self, seg: &Segment<'_>) -> bool {
         self.receives && (seg.ce || self.echoing || seg.flags.has(Flags::CWR))
     }
 
-    /// A data segment in the window arrived.
+    /// Processes the mark of a data segment in the window.
     pub(crate) fn data_arrived(&mut self, seg: &Segment<'_>) -> Arrival {
         if self.exact {
             let was = core::mem::replace(&mut self.echoing, seg.ce);
             return if was != seg.ce { Arrival::Changed { was } } else { Arrival::Usual };
         }
-        // RFC 3168 §6.1.3: CWR ends the echo; a mark on that very segment begins it anew.
+        // RFC 3168 §6.1.3: CWR ends the echo; a mark on the same segment starts it again.
         if seg.flags.has(Flags::CWR) {
             self.echoing = false;
         }
@@ -139,13 +140,13 @@ impl Ecn {
         if marked { Arrival::AckNow } else { Arrival::Usual }
     }
 
-    /// ECE, while marks are echoed: for every segment that acknowledges (RFC 3168 §6.1.3, RFC 8257 §3.2).
+    /// Returns ECE while marks are echoed, for every acknowledgement (RFC 3168 §6.1.3, RFC 8257 §3.2).
     pub(crate) fn ack_flags(&self) -> Flags {
         if self.echoing { Flags::ECE } else { Flags::default() }
     }
 
-    /// An acknowledgement of everything below `ack` arrived; whether the congestion window has to shrink:
-    /// once per window of data (RFC 3168 §6.1.2).
+    /// Returns true if an acknowledgement of everything below `ack` must shrink the congestion window: once
+    /// per window of data (RFC 3168 §6.1.2).
     pub(crate) fn must_slow_down(&mut self, seg: &Segment<'_>, ack: ExtSeq, nxt: ExtSeq) -> bool {
         let due = self.sends && seg.flags.has(Flags::ECE) && ack > self.reacted_until;
         if due {
@@ -154,13 +155,13 @@ impl Ecn {
         due
     }
 
-    /// True when the next new data segment has CWR: see [`data_flags`](Self::data_flags).
+    /// True if the next new data segment carries CWR: see [`data_flags`](Self::data_flags).
     pub(crate) fn owes_cwr(&self, reductions: u64) -> bool {
         self.sends && reductions as u16 != self.reported
     }
 
-    /// Flags of a new data segment: CWR on the first one after a reduction for any reason, of which there
-    /// were `reductions` (RFC 3168 §6.1.2).
+    /// Returns the flags of a new data segment: CWR on the first one after a reduction for any reason (RFC
+    /// 3168 §6.1.2). `reductions`: their number so far.
     pub(crate) fn data_flags(&mut self, reductions: u64) -> Flags {
         if !self.owes_cwr(reductions) {
             return Flags::default();

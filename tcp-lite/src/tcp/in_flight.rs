@@ -8,7 +8,7 @@ use transport::seq::ExtSeq;
 use super::scoreboard::Scoreboard;
 use super::sender::Sender;
 
-/// The scoreboard of a sender, with what it does not know.
+/// The scoreboard of a sender, with the sender's variables that loss recovery needs.
 #[derive(Debug)]
 pub(super) struct InFlight<'a> {
     board: &'a mut Scoreboard,
@@ -16,14 +16,14 @@ pub(super) struct InFlight<'a> {
     nxt: ExtSeq,
     emss: u32,
     sack: bool,
-    /// Bytes that have left the network by the count of duplicate acknowledgements, without SACK.
+    /// Without SACK: bytes that have left the network, by the count of duplicate acknowledgements.
     reno_sacked: u64,
-    /// What was in flight before the first duplicate acknowledgement, if there is one.
+    /// Bytes in flight before the first duplicate acknowledgement, if there was one.
     before_dups: Option<u64>,
 }
 
 impl Sender {
-    /// Loss recovery, its part that belongs to what is in flight, and that.
+    /// Splits the borrow: loss recovery, flight state, scoreboard.
     #[inline]
     pub(super) fn parts(&mut self) -> (&mut LossRecovery, &mut FlightState, InFlight<'_>) {
         let out = &mut *self.out;

@@ -22,11 +22,11 @@ use super::window::{Acceptance, acceptance};
 use crate::seam::{SegmentSource, SpanSink};
 
 impl Connection {
-    /// A segment of this connection arrived (RFC 9293 §3.10.7). Bytes never taken before go up at once.
-    /// Answers are sent by the next [`poll_transmit`](Self::poll_transmit).
+    /// Processes a received segment of this connection (RFC 9293 §3.10.7). New bytes go up at once. The next
+    /// [`poll_transmit`](Self::poll_transmit) sends the answers.
     ///
     /// # Errors
-    /// Why the segment, or all its text, was dropped.
+    /// The reason why the segment, or all its text, was dropped.
     pub fn input<U: SpanSink + SegmentSource>(
         &mut self,
         now: Instant,
@@ -37,7 +37,7 @@ impl Connection {
         self.input_by(short, now, seg, up)
     }
 
-    /// The same by the [short way](super::predict) or by the long one.
+    /// Processes a segment on the [fast path](super::predict) if `short`, else on the slow path.
     #[inline]
     pub(super) fn input_by<U: SpanSink + SegmentSource>(
         &mut self,
@@ -81,7 +81,7 @@ impl Connection {
                 return Err(DropReason::BlindReset);
             }
             if self.ecn.withdraw() {
-                // RFC 3168 §6.1.1.1: perhaps it was the flags that were refused.
+                // RFC 3168 §6.1.1.1: the peer may have refused the ECN flags only.
                 self.syn.due = true;
                 self.timers.stop(Timer::Retransmit);
                 return Ok(());
@@ -96,7 +96,7 @@ impl Connection {
         self.negotiate(seg, now);
         self.recv.offered(self.syn.window);
         if !acked {
-            // Simultaneous open (RFC 9293 §3.5, figure 7). Text is not taken, the peer sends it again.
+            // Simultaneous open (RFC 9293 §3.5, figure 7). Text is not taken; the peer retransmits it.
             self.go(Transition::SynArrived);
             self.syn.due = true;
             self.timers.stop(Timer::Retransmit);
@@ -106,16 +106,16 @@ impl Connection {
         self.connected(now);
         self.recv.ack_now = true;
         self.announce_emss(up);
-        // Sixth step of §3.10.7.4 for what else is in the segment.
+        // Sixth step of §3.10.7.4, for text and FIN of the segment.
         self.text_and_fin(now, seg, self.recv.irs().plus(1), up)
     }
 
-    /// Measures the SYN's round trip, if it was sent once or the peer echoes which one it answers (RFC 6298 §3,
-    /// RFC 7323 §4.1).
+    /// Measures the SYN's round trip, if it was sent once or if the echoed timestamp identifies the SYN (RFC
+    /// 6298 §3, RFC 7323 §4.1).
     ///
-    /// After a retransmission a peer may echo the timestamp of an earlier SYN, or answer the last one only when its own
-    /// timer expires: such a sample contains time-outs. Samples above the initial time-out are therefore not taken, and
-    /// data starts with three seconds (RFC 6298 §5.7).
+    /// After a retransmission a peer may echo the timestamp of an earlier SYN, or answer the last one only
+    /// when its own timer expires: such a sample contains time-outs. Samples above the initial time-out are
+    /// therefore ignored, and the time-out for data begins at three seconds (RFC 6298 §5.7).
     fn measure_syn(&mut self, now: Instant, seg: &Segment<'_>) {
         if self.syn.unmeasured {
             return;
@@ -151,7 +151,7 @@ impl Connection {
                 }
                 return Err(DropReason::UnexpectedSyn);
             }
-            // Simultaneous open: the SYN is trimmed off, the acknowledgement counts (appendix A.2).
+            // Simultaneous open: the SYN is trimmed, and the acknowledgement is processed (appendix A.2).
             start = start.plus(1);
             syn = false;
         }
@@ -180,13 +180,13 @@ impl Connection {
         self.text_and_fin(now, seg, start, up)
     }
 
-    /// RFC 7323 §3.2 and §5.3 R1.
+    /// Checks the timestamp of a segment (RFC 7323 §3.2 and §5.3 R1).
     fn check_timestamp(&mut self, now: Instant, seg: &Segment<'_>) -> Result<(), DropReason> {
         if !self.timestamps || seg.flags.has(Flags::RST) {
             return Ok(());
         }
         let Some(stamps) = seg.options.timestamps else {
-            // RFC 5961 §4: a SYN is challenged whatever it looks like; its sender may have begun anew.
+            // RFC 5961 §4: any SYN is challenged, even without a timestamp; the peer may have restarted.
             let syn = seg.flags.has(Flags::SYN);
             return if syn { Ok(()) } else { Err(DropReason::NoTimestamp) };
         };
@@ -200,7 +200,7 @@ impl Connection {
         Ok(())
     }
 
-    /// First check failed: answered with an acknowledgement unless it is a reset.
+    /// First check failed: answers with an acknowledgement, except to a reset.
     fn unacceptable(
         &mut self,
         now: Instant,
@@ -215,7 +215,7 @@ impl Connection {
             && seg.flags.has(Flags::FIN)
             && start.plus(u64::from(len)) == self.recv.nxt
         {
-            // The FIN again: restart the 2 MSL time-out.
+            // Retransmitted FIN: restart the 2 MSL time-out.
             self.timers.set(Timer::Wait, now + self.config.limits.time_wait);
         }
         let again = self.recv.nxt.since(start).min(seg.payload.len() as u64);
@@ -230,21 +230,21 @@ impl Connection {
         DropReason::OutOfWindow
     }
 
-    /// An acknowledgement in reply; limited for segments without text, so that two ends never answer each
-    /// other for ever.
+    /// Schedules an acknowledgement as the answer. The rate is limited for segments without text, so that two
+    /// ends cannot answer each other for ever.
     fn answer(&mut self, now: Instant, limited: bool) {
         if !limited || self.may_challenge(now) {
             self.recv.ack_now = true;
         }
     }
 
-    /// RFC 5961 §7
+    /// Returns whether the rate limit allows a challenge acknowledgement (RFC 5961 §7).
     fn may_challenge(&mut self, now: Instant) -> bool {
         let limit = self.stats.rare().challenge.get_or_insert_with(|| ChallengeLimit::new(now));
         limit.allows(now, self.config.challenge_acks_per_second)
     }
 
-    /// RFC 5961 §3.2, §4.2, §5.2: an acknowledgement that only the true peer can make use of.
+    /// Sends a challenge acknowledgement, which only the true peer can use (RFC 5961 §3.2, §4.2, §5.2).
     fn send_challenge(&mut self, now: Instant) {
         if self.may_challenge(now) {
             self.stats.more().challenge_acks += 1;
@@ -252,7 +252,7 @@ impl Connection {
         }
     }
 
-    /// Second check: a reset inside the window.
+    /// Second check: handles a reset inside the window.
     fn reset_arrived(
         &mut self,
         now: Instant,
@@ -265,7 +265,7 @@ impl Connection {
         }
         let reason = match self.state {
             State::SynReceived if !self.passive => CloseReason::Refused,
-            // Both FINs were sent; only data that was not acknowledged makes it a loss.
+            // Both FINs were sent. The end is a loss only if data was unacknowledged.
             State::Closing | State::LastAck if self.send.flight() <= 1 => CloseReason::Normal,
             _ => CloseReason::Reset,
         };
@@ -274,17 +274,17 @@ impl Connection {
         Ok(())
     }
 
-    /// Fourth check: a SYN in the window that is not the beginning.
+    /// Fourth check: handles a SYN in the window that does not begin the connection.
     fn syn_arrived(&mut self, now: Instant) -> DropReason {
         if self.state == State::SynReceived && self.passive {
-            self.delete(CloseReason::Reset); // back to LISTEN, which is the listener's
+            self.delete(CloseReason::Reset); // back to LISTEN, the listener's state
         } else {
             self.send_challenge(now);
         }
         DropReason::UnexpectedSyn
     }
 
-    /// Fifth check, what does not pass.
+    /// Fifth check: returns the drop reason of an unacceptable acknowledgement.
     fn check_ack(&mut self, now: Instant, seg: &Segment<'_>) -> Result<(), DropReason> {
         if !seg.flags.has(Flags::ACK) {
             return Err(DropReason::NoAck);
@@ -302,7 +302,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Fifth check, an acceptable acknowledgement.
+    /// Fifth check: processes an acceptable acknowledgement.
     fn process_ack<U: SpanSink + SegmentSource>(
         &mut self,
         now: Instant,
@@ -320,7 +320,7 @@ impl Connection {
             return;
         }
         if ack < self.send.una {
-            return; // an old acknowledgement can be ignored
+            return; // old acknowledgements are ignored
         }
         let marked = self.ecn.sends() && seg.flags.has(Flags::ECE);
         if self.ecn.measures() && ack > self.send.una {
@@ -331,7 +331,7 @@ impl Connection {
             self.slow_down(now);
         }
         if ack == self.send.una && self.send.is_quiet(window) && seg.options.sack.is_empty() {
-            // A peer that only sends: every other segment of a busy stream.
+            // The peer only sends data: every other segment of a busy stream.
             return self.send.window.note(start, ack);
         }
         let info = AckInfo {
@@ -362,7 +362,7 @@ impl Connection {
         }
     }
 
-    /// The peer's window is open.
+    /// Records that the peer's window has opened, if it was closed.
     #[inline]
     pub(super) fn note_open_window(&mut self, now: Instant, seg: &Segment<'_>) {
         if self.stats.window_opened() {
@@ -370,7 +370,8 @@ impl Connection {
         }
     }
 
-    /// The peer echoed a congestion mark (RFC 3168 §6.1.2); loss recovery has slowed down already.
+    /// Reduces the congestion window because the peer echoed a congestion mark (RFC 3168 §6.1.2), unless loss
+    /// recovery has reduced it.
     fn slow_down(&mut self, now: Instant) {
         if self.send.on_ecn_congestion() {
             self.stats.more().ecn_reductions += 1;
@@ -379,7 +380,7 @@ impl Connection {
         }
     }
 
-    /// When the timestamp was made that a segment echoes (RFC 7323 §4.1); its clock ticks in milliseconds.
+    /// Returns the time of the timestamp that a segment echoes, in milliseconds (RFC 7323 §4.1).
     fn echoed_ms(&self, now: Instant, seg: &Segment<'_>) -> Option<u64> {
         let stamps = seg.options.timestamps.filter(|_| self.timestamps)?;
         let age = self.ts_now(now).wrapping_sub(stamps.ecr);
@@ -405,7 +406,7 @@ impl Connection {
         }
     }
 
-    /// Seventh and eighth check.
+    /// Seventh and eighth check: processes text and FIN.
     fn text_and_fin<U: SpanSink + SegmentSource>(
         &mut self,
         now: Instant,
@@ -414,7 +415,7 @@ impl Connection {
         up: &mut U,
     ) -> Result<(), DropReason> {
         if !self.state.may_receive() {
-            // A FIN came before, or the connection is gone: there is nothing to receive.
+            // A FIN was received before, or the connection is closed: no data is expected.
             if seg.seq_len() > 0 {
                 self.recv.ack_now = self.state != State::Closed;
                 return Err(DropReason::PastFin);
@@ -439,7 +440,7 @@ impl Connection {
             }
             self.recv.ack_now |= self.config.acks.pushed && seg.flags.has(Flags::PSH);
         }
-        // A FIN beyond the window is trimmed off (§3.10.7.4, first check).
+        // A FIN beyond the window is trimmed (§3.10.7.4, first check).
         let fin = seg.flags.has(Flags::FIN) && end < self.recv.edge.max(self.recv.nxt.plus(1));
         if fin && !self.recv.fin_seen(end) || past_fin {
             self.recv.ack_now = true;
@@ -455,8 +456,8 @@ impl Connection {
         }
     }
 
-    /// Half a window has come: it grows if that took no longer than a round trip, the upper layer has the room for it, and
-    /// the worker allows it. At most once in a round trip.
+    /// Grows the window after half of it was received, at most once per round trip. Conditions: that took no
+    /// longer than a round trip, the upper layer has the room, and the worker allows it.
     #[cold]
     pub(super) fn widen(&mut self, now: Instant, up: &mut impl SpanSink) {
         if let (Some(next), Some(rtt)) =
@@ -472,7 +473,7 @@ impl Connection {
         self.recv.measure(now);
     }
 
-    /// What the mark of a data segment asks for, before its text is taken.
+    /// Handles the congestion mark of a data segment, or its absence, before the text is taken.
     fn note_mark(&mut self, seg: &Segment<'_>) {
         match self.ecn.data_arrived(seg) {
             Arrival::Usual => {}
@@ -484,7 +485,8 @@ impl Connection {
         }
     }
 
-    /// RFC 9293 §3.8.6.3 MUST-40, RFC 5681 §4.2.
+    /// Acknowledges now, or starts the delayed-acknowledgement timer (RFC 9293 §3.8.6.3 MUST-40, RFC 5681
+    /// §4.2).
     pub(super) fn arm_delayed_ack(&mut self, now: Instant) {
         if self.recv.ack_now || self.recv.unacked_segments == 0 {
             return;
@@ -508,7 +510,7 @@ impl Connection {
         self.note_state(now, from);
     }
 
-    /// Everything is over but for old segments (RFC 9293 §3.6.1 MUST-13).
+    /// Enters TIME-WAIT, which only waits for old segments (RFC 9293 §3.6.1 MUST-13).
     fn enter_time_wait(&mut self, now: Instant, by: Transition) {
         if self.state == State::FinWait2 {
             self.push_event(Event::RemoteClosed);
@@ -519,7 +521,7 @@ impl Connection {
         self.push_event(Event::Closed(CloseReason::Normal));
     }
 
-    /// The upper layer learns the effective MSS as soon as it is known.
+    /// Notifies the upper layer of a changed effective MSS.
     pub(super) fn announce_emss(&mut self, up: &mut impl SegmentSource) {
         if self.send.size.take_change() {
             up.emss_changed(self.send.emss());

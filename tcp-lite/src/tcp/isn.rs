@@ -11,21 +11,21 @@ use transport::seq::SeqNumber;
 pub struct FourTuple {
     /// Our address and port.
     pub local: SocketAddr,
-    /// The peer's.
+    /// The peer's address and port.
     pub remote: SocketAddr,
 }
 
-/// MSS of a peer that sends none (RFC 9293 §3.7.1 MUST-15).
+/// MSS of a peer that sends none, bytes (RFC 9293 §3.7.1 MUST-15).
 const DEFAULT_MSS_V4: u16 = 536;
 const DEFAULT_MSS_V6: u16 = 1220;
 
 impl FourTuple {
-    /// The MSS of a peer that sends none (RFC 9293 §3.7.1 MUST-15).
+    /// Returns the MSS of a peer that sends none (RFC 9293 §3.7.1 MUST-15).
     pub fn default_mss(&self) -> u16 {
         default_mss(self.remote.is_ipv6())
     }
 
-    /// Both ends for a hash, and how many bytes of it they take: as few as the addresses allow.
+    /// Returns both ends as input of a hash, and its length: as few bytes as the addresses need.
     pub(super) fn bytes(&self) -> ([u8; 36], usize) {
         let mut out = [0; 36];
         let ports = [self.local.port().to_be_bytes(), self.remote.port().to_be_bytes()];
@@ -49,28 +49,28 @@ impl FourTuple {
     }
 }
 
-/// The same, by the family of addresses.
+/// Returns the MSS of a peer that sends none, by address family.
 pub(super) fn default_mss(v6: bool) -> u16 {
     if v6 { DEFAULT_MSS_V6 } else { DEFAULT_MSS_V4 }
 }
 
-/// The numbers that a connection begins with.
+/// Initial numbers of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Start {
     /// ISS.
     pub iss: SeqNumber,
-    /// What is added to the millisecond clock for TSval (RFC 7323 §5.4).
+    /// Offset that is added to the millisecond clock for TSval (RFC 7323 §5.4).
     pub clock: u32,
 }
 
-/// With a clock that depends on the number: for connections whose four-tuple is used once.
+/// Derives the clock from the ISS: for connections whose four-tuple is used once.
 impl From<SeqNumber> for Start {
     fn from(iss: SeqNumber) -> Start {
         Start { iss, clock: iss.0.rotate_left(16) ^ 0x9e37_79b9 }
     }
 }
 
-/// Gives initial sequence numbers: a clock of 4 µs ticks plus a keyed hash of the four-tuple.
+/// Generates initial sequence numbers: a clock of 4 µs ticks plus a keyed hash of the four-tuple.
 #[derive(Clone)]
 pub struct IsnGenerator {
     key: [u8; 16],
@@ -83,22 +83,22 @@ impl core::fmt::Debug for IsnGenerator {
 }
 
 impl IsnGenerator {
-    /// With a secret `key` from a good random source. All workers that may see the same four-tuple
-    /// share it.
+    /// Creates the generator. `key` comes from a good random source and is shared by all workers that may see
+    /// the same four-tuple.
     pub fn new(key: [u8; 16]) -> Self {
         IsnGenerator { key }
     }
 
-    /// ISN = M + F(local, remote, key), where M counts 4 µs ticks (RFC 9293 §3.4.1 MUST-8, MUST-9). The timestamps of
-    /// all incarnations of a connection are of one clock, with an offset of its own (RFC 7323 §5.4, §7.1): they never go
-    /// backwards, so that a peer in TIME-WAIT may take a new SYN (RFC 6191 §2).
+    /// Returns ISN = M + F(local, remote, key), where M counts 4 µs ticks (RFC 9293 §3.4.1 MUST-8, MUST-9).
+    /// All incarnations of a connection use one timestamp clock, with an offset of the four-tuple (RFC 7323
+    /// §5.4, §7.1). Timestamps never go backwards, so a peer in TIME-WAIT may accept a new SYN (RFC 6191 §2).
     pub fn start(&self, tuple: &FourTuple, now: Instant) -> Start {
         let hash = self.hash(tuple);
         let ticks = (now.as_micros() / 4) as u32;
         Start { iss: SeqNumber(ticks.wrapping_add(hash as u32)), clock: (hash >> 32) as u32 }
     }
 
-    /// The [`Start::clock`] of every incarnation of a connection.
+    /// Returns the [`Start::clock`] of every incarnation of a connection.
     pub(super) fn clock(&self, tuple: &FourTuple) -> u32 {
         (self.hash(tuple) >> 32) as u32
     }

@@ -10,13 +10,14 @@ use super::connection::{CloseReason, Connection};
 use super::timers::{LossTimer, Timer};
 
 impl Connection {
-    /// A full time-out from now on, for what is in flight.
+    /// Starts a full time-out for the data in flight.
     pub(super) fn restart_rto(&mut self, now: Instant) {
         self.send.out.rto_at = now + self.send.recovery.rtt().rto(&self.config);
         self.set_loss_timer(LossTimer::Rto, self.send.out.rto_at);
     }
 
-    /// An acknowledgement came; `advanced` when it acknowledged something new (RFC 6298 §5.2, §5.3).
+    /// Updates the timer after an acknowledgement. `advanced`: it acknowledged new data (RFC 6298 §5.2,
+    /// §5.3).
     pub(super) fn loss_timer_after_ack(&mut self, now: Instant, advanced: bool) {
         if self.send.out.board.is_empty() {
             self.timers.stop(Timer::Retransmit);
@@ -35,7 +36,7 @@ impl Connection {
         }
     }
 
-    /// A segment was sent for the first time (RFC 6298 §5.1, RFC 8985 §7.2).
+    /// Updates the timer after the first transmission of data (RFC 6298 §5.1, RFC 8985 §7.2).
     pub(super) fn loss_timer_after_send(&mut self, now: Instant) {
         if !self.timers.is_set(Timer::Retransmit) {
             self.send.out.rto_at = now + self.send.recovery.rtt().rto(&self.config);
@@ -45,7 +46,7 @@ impl Connection {
         }
     }
 
-    /// Probe or time-out, whichever is due.
+    /// Sets the timer to the tail loss probe or the time-out, whichever is earlier.
     fn schedule(&mut self, now: Instant) {
         if !self.may_schedule_probe() {
             return self.set_loss_timer(LossTimer::Rto, self.send.out.rto_at);
@@ -62,8 +63,8 @@ impl Connection {
         self.timers.set(Timer::Retransmit, at);
     }
 
-    /// RFC 8985 §7.2: with SACK, outside of recovery, while nothing is SACKed. A closed window is probed
-    /// otherwise.
+    /// True if a tail loss probe is allowed: with SACK, outside of recovery, while nothing is SACKed (RFC
+    /// 8985 §7.2). A closed window has its own probes.
     fn may_schedule_probe(&self) -> bool {
         let send = &self.send;
         self.config.tail_loss_probe
@@ -75,13 +76,13 @@ impl Connection {
             && !send.window.is_closed()
     }
 
-    /// [`Timer::Retransmit`] expired with data in flight.
+    /// Handles the expiry of [`Timer::Retransmit`] with data in flight.
     pub(super) fn loss_timeout(&mut self, now: Instant) {
         match core::mem::replace(&mut self.send.loss_timer, LossTimer::Rto) {
             LossTimer::Rto => self.retransmit_timeout(now),
             _ if self.send.out.board.is_empty() => {}
             LossTimer::Probe => {
-                // RFC 8985 §7.3: then only the time-out is left, whether a probe is sent or not.
+                // RFC 8985 §7.3: afterwards only the time-out is set, whether a probe is sent or not.
                 let measured = self.send.recovery.rtt().srtt().is_some();
                 self.send.out.state.on_probe_timeout(measured);
                 self.restart_rto(now);
@@ -103,7 +104,8 @@ impl Connection {
         }
         let closed = self.send.window.is_closed();
         if self.send.probes.on_timeout(closed) && closed {
-            // RFC 9293 §3.8.6.1 MUST-37: the last probe was answered, however long ago. Silence begins with the next one.
+            // RFC 9293 §3.8.6.1 MUST-37: the peer has answered the last probe, however long ago. The silence
+            // begins with the next probe.
             self.send.progress_at = now;
         }
         // RFC 9293 §3.8.3 MUST-20 (c): R2.
@@ -116,13 +118,13 @@ impl Connection {
             return self.reset_after_silence(now, WaitedFor::Window);
         }
         if self.send.window.is_closed() {
-            // RFC 9293 §3.8.6.1: what is outstanding probes the window; no sign of congestion.
+            // RFC 9293 §3.8.6.1: the unacknowledged data probes the window. This is not a sign of congestion.
             self.send.probe_due = true;
             self.send.recovery.rtt_mut().back_off();
         } else {
             self.send.on_timeout(now, &mut self.stats);
             self.path_after_timeout(now);
-            // With the time-out that is set now: the path's change may have made it shorter.
+            // Records the time-out that is set now: a change of the path may have shortened it.
             self.note_timeout(now);
         }
         self.restart_rto(now);

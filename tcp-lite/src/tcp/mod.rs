@@ -1,9 +1,9 @@
 //! TCP (RFC 9293) without buffers, below MPA.
 //!
-//! Bytes that arrive go up at once, in order or not ([`SpanSink`](crate::seam::SpanSink)); what remains
-//! is which ranges were taken. Bytes that leave are written by the upper layer straight into the packet
-//! ([`SegmentSource`](crate::seam::SegmentSource)); what remains is a record of 16 bytes per segment, and a
-//! retransmission asks for the same bytes again.
+//! Received bytes go up at once, in order or not ([`SpanSink`](crate::seam::SpanSink)). TCP stores only the
+//! ranges that were taken. The upper layer writes sent bytes straight into the packet
+//! ([`SegmentSource`](crate::seam::SegmentSource)). TCP stores a record of 16 bytes per segment, and a
+//! retransmission requests the same bytes again.
 //!
 //! A [`Connection`] is sans-IO. Its owner calls, in any order and as often as it likes:
 //!
@@ -15,11 +15,11 @@
 //!  poll_timeout()            last, to know when to come back
 //! ```
 //!
-//! The connection exists until [`Connection::state`] is CLOSED; even then `poll_transmit` once more, because
+//! The connection exists until [`Connection::state`] is CLOSED. Then call `poll_transmit` once more, because
 //! a reset may be due.
 //!
-//! Left out: Nagle's algorithm (MPA packs what can be packed), the urgent mechanism (its bytes are
-//! ordinary bytes here), data on SYN segments (ignored, the peer sends it again).
+//! Left out: Nagle's algorithm (MPA packs what can be packed), the urgent mechanism (its bytes are ordinary
+//! bytes here), data on SYN segments (ignored; the peer retransmits it).
 
 mod acks;
 mod challenge;

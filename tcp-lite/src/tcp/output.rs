@@ -1,4 +1,4 @@
-//! What a connection sends: SYNs, retransmissions, new data, probes, acknowledgements, resets.
+//! Transmission: SYNs, retransmissions, new data, probes, acknowledgements, resets.
 
 mod opening;
 mod run;
@@ -23,34 +23,34 @@ use super::timers::Timer;
 use super::window::{SendRoom, send_room};
 use crate::seam::{SegmentSource, SpanSink, TxBatch};
 
-/// Wait before a small segment is sent into a small window (RFC 9293 §3.8.6.2.1: 0.1 to 1 s).
+/// Delay of a small segment into a small window (RFC 9293 §3.8.6.2.1: 0.1 to 1 s).
 const OVERRIDE: Nanos = Nanos::from_millis(200);
 
-/// A header that was written in front of new data.
+/// State of a header written in front of new data.
 #[derive(Clone, Copy)]
 struct Head {
     fin: bool,
-    /// Of the whole segment, if that of the text is known.
+    /// Internet checksum of the segment, if that of the text is known.
     sum: Option<Sum>,
 }
 
-/// Outcome of one attempt to send.
+/// Result of one attempt to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sent {
     Yes,
-    /// Nothing to send that fits the peer's window.
+    /// Nothing to send, or nothing that fits the peer's window.
     Declined,
     /// The congestion window is full.
     CwndFull,
-    /// The next burst leaves at this time.
+    /// Pacing defers the next burst until this time.
     Paced(Instant),
-    /// No buffer left in the batch.
+    /// The batch has no buffer left.
     BatchFull,
 }
 
 impl Connection {
-    /// Writes the segments that are due now: retransmissions, new data as far as the windows allow, and at
-    /// most one acknowledgement (more only for peers without SACK, which count duplicates).
+    /// Writes the segments that are due: retransmissions, new data as far as the windows allow, and at most
+    /// one acknowledgement. Peers without SACK, which count duplicates, may get several.
     pub fn poll_transmit<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -104,7 +104,7 @@ impl Connection {
             }
         };
         if self.send.nxt != nxt {
-            // For all of them at once: they leave at the same time.
+            // Once for all segments, because they leave at the same time.
             self.loss_timer_after_send(now);
         }
         if let Sent::Paced(at) = stopped_by {
@@ -129,7 +129,7 @@ impl Connection {
         self.arm_send_timers(now, has_data);
     }
 
-    /// Counts what a transmission was stopped by, unless it is still the application.
+    /// Counts the reason why transmission stopped. Skipped while it remains the application.
     #[inline]
     fn note_limit(&mut self, now: Instant, stopped_by: Sent, has_data: bool) {
         let waits = has_data || self.unanswered() > 0;
@@ -160,14 +160,14 @@ impl Connection {
         }
     }
 
-    /// RFC 2861 §3.2, RFC 7661 §4.3.
+    /// Reports the use of the congestion window (RFC 2861 §3.2, RFC 7661 §4.3).
     fn note_usage(&mut self, now: Instant, limited: bool) {
         let config = &self.config;
         let (recovery, state, board) = self.send.parts();
         recovery.note_usage(state, &board, now, limited, || config.initial_window, config);
     }
 
-    /// The next segment: lost ones first, then new ones (RFC 6675 §4, NextSeg).
+    /// Sends the next segment: lost ones first, then new ones (RFC 6675 §4, NextSeg).
     fn send_next<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -206,13 +206,13 @@ impl Connection {
             && choice.frto_new_left.is_some()
             && self.send.recovery.decline_frto()
         {
-            // RFC 5682 §2.1 step 2b: no new data after all, recovery as usual.
+            // RFC 5682 §2.1 step 2b: the source has declined, so recovery continues as usual.
             return self.send_next(now, up, tx);
         }
         sent
     }
 
-    /// What the peer's window and the bound on records allow for new data.
+    /// Returns the room for new data by the peer's window and the limit of records.
     fn room_for_new(&self) -> SendRoom {
         if self.send.out.board.len() >= self.config.max_records() {
             return SendRoom::Closed;
@@ -226,18 +226,18 @@ impl Connection {
         )
     }
 
-    /// The next lost segment, unless the peer's window shrank to its left (RFC 9293 §3.8.6 SHLD-16); the
-    /// part of it that is in the window.
+    /// Returns the next lost segment that begins left of the peer's right edge: the window may have shrunk
+    /// (RFC 9293 §3.8.6 SHLD-16).
     fn next_lost_in_window(&mut self) -> Option<Resend> {
         if self.send.window.is_closed() {
-            return None; // probes do it
+            return None; // probes retransmit it
         }
         let resend = self.send.out.board.next_lost()?;
         (resend.start < self.send.right_edge()).then_some(resend)
     }
 
-    /// A FIN follows the last data, whatever the congestion window; a peer without room for it answers and
-    /// it is sent again.
+    /// True if a FIN is next: behind the last data, whatever the congestion window. A peer without room for
+    /// it answers, and the FIN is retransmitted.
     fn fin_is_next(&self, has_data: bool, next: NextSeg) -> bool {
         self.send.fin_queued
             && !self.send.fin_sent
@@ -265,7 +265,7 @@ impl Connection {
         }
     }
 
-    /// New data in a segment longer than the effective MSS, if it is time for that (RFC 4821 §7.4).
+    /// Sends new data in a segment longer than the effective MSS, if a path MTU probe is due (RFC 4821 §7.4).
     fn send_path_probe<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -289,7 +289,7 @@ impl Connection {
         Sent::Yes
     }
 
-    /// Lets the source write at most `room` bytes.
+    /// Sends one segment of new data, at most `room` bytes, from the source.
     fn write_new<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -311,8 +311,8 @@ impl Connection {
         Sent::Yes
     }
 
-    /// Each new segment has PSH, as the last one always has (RFC 9293 §3.9.1.2 MUST-61): one of whole FPDUs is a record of its
-    /// own.
+    /// True if each new segment has PSH, because a segment of whole FPDUs is a record of its own. The last
+    /// segment always has it (RFC 9293 §3.9.1.2 MUST-61).
     fn pushes_all(&self) -> bool {
         self.config.push_segments && self.send.wants_single_acks()
     }
@@ -338,7 +338,7 @@ impl Connection {
         Head { fin, sum: up.text_sum().map(|text| Sum::of_fields(fields).then(text)) }
     }
 
-    /// The written segment of new data is sent.
+    /// Commits a written segment of new data and records it as sent.
     fn commit_new(&mut self, now: Instant, len: usize, head: Head, tx: &mut impl TxBatch) {
         if self.ecn.sends() && !self.send.window.is_closed() {
             tx.ecn_capable(); // RFC 3168 §6.1.5, §6.1.6: new data only, and no window probes
@@ -363,7 +363,7 @@ impl Connection {
         Sent::Yes
     }
 
-    /// New bytes were sent. The caller sets the retransmission timer, once for all segments of a burst.
+    /// Records new data as sent. The caller sets the retransmission timer, once per burst.
     fn sent_new(&mut self, now: Instant, len: usize, fin: bool, shared: bool) {
         if self.send.out.board.is_empty() {
             self.send.progress_at = now;
@@ -387,8 +387,8 @@ impl Connection {
         }
     }
 
-    /// Sends a segment again: the same bytes at the same boundaries, cut only where the path or the
-    /// peer's window has become smaller.
+    /// Retransmits a segment: the same bytes at the same boundaries. The segment is cut only if the effective
+    /// MSS or the peer's window has shrunk.
     fn resend<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -453,14 +453,14 @@ impl Connection {
         self.stats.more().loss.bytes_retransmitted += resend.len as u64;
         self.ack_went_out(false);
         if resend.start == self.send.una {
-            // RFC 6675 §6: a fresh time-out for a fresh transmission of the oldest segment.
+            // RFC 6675 §6: a retransmission of the oldest segment restarts the time-out.
             self.restart_rto(now);
         }
         Sent::Yes
     }
 
-    /// TLP_send_probe of RFC 8985 §7.3: new data if there is and the peer's window takes it, whatever the
-    /// congestion window; else the last segment again.
+    /// Sends a tail loss probe (TLP_send_probe, RFC 8985 §7.3), whatever the congestion window: new data that
+    /// fits the peer's window, else the last segment again.
     fn send_tail_probe<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -484,7 +484,7 @@ impl Connection {
             && let Some(last) = self.send.out.board.last()
         {
             sent = self.resend(now, last, true, up, tx);
-            // It may have been cut.
+            // The retransmitted segment may have been cut.
             again = self.send.out.board.sends_at(last.index).map(|(range, _)| range);
         }
         match sent {
@@ -499,8 +499,8 @@ impl Connection {
         self.restart_rto(now);
     }
 
-    /// Probes a closed window: what is outstanding again, or one byte of new data (RFC 9293 §3.8.6.1
-    /// MUST-36).
+    /// Probes a closed window with the oldest unacknowledged segment, or with one byte of new data (RFC 9293
+    /// §3.8.6.1 MUST-36).
     fn send_probe<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -527,12 +527,12 @@ impl Connection {
         }
     }
 
-    /// SND.NXT, and whether the FIN was sent.
+    /// Returns SND.NXT and whether the FIN was sent.
     fn before_probe(&self) -> (ExtSeq, bool) {
         (self.send.nxt, self.send.fin_sent)
     }
 
-    /// New data, which may have the FIN, was a probe.
+    /// Records a probe of new data, which may carry the FIN.
     #[cold]
     fn note_new_probe(&mut self, now: Instant, kind: Kind, (start, fin_sent): (ExtSeq, bool)) {
         let fin = self.send.fin_sent && !fin_sent;
@@ -550,12 +550,12 @@ impl Connection {
                 self.restart_rto(now); // RFC 6298 §5.1
             }
         } else if !has_data {
-            // A stream that only receives has nothing of it.
+            // A stream that only receives has no flight state.
             if let Some(out) = self.send.out.get_mut() {
                 out.state.on_pause();
             }
         } else if self.state.may_send() && !self.timers.is_set(Timer::Persist) {
-            // Nothing in flight and nothing sent: the window is closed or silly.
+            // Nothing is in flight and nothing was sent: the window is closed or too small.
             let wait = match self.send.usable() {
                 0 => self.send.recovery.rtt().rto(&self.config),
                 _ => OVERRIDE,
@@ -566,7 +566,8 @@ impl Connection {
 
     // --- acknowledgements ---------------------------------------------------------------------------
 
-    /// RFC 9293 §3.8.4 SHLD-12: without data, one before SND.NXT, so that the peer answers.
+    /// Sends a keepalive probe, if due: no data and SND.NXT - 1, so that the peer answers (RFC 9293 §3.8.4
+    /// SHLD-12).
     fn send_keepalive(&mut self, now: Instant, room: u64, tx: &mut impl TxBatch) {
         if !self.keepalive.due {
             return;
@@ -579,8 +580,7 @@ impl Connection {
         }
     }
 
-    /// What is acknowledged in another state of the echo than the present one (RFC 8257 §3.2: two
-    /// acknowledgements).
+    /// Sends the pending acknowledgements with an older ECE state (RFC 8257 §3.2: two acknowledgements).
     fn send_earlier_acks(&mut self, now: Instant, tx: &mut impl TxBatch) {
         while let Some(earlier) = self.recv.earlier_ack() {
             let flags = Flags::default();
@@ -599,7 +599,7 @@ impl Connection {
         if self.state.may_receive() && !self.recv.ack_now && self.recv.update_due(room) {
             self.recv.ack_now = true;
         }
-        // RFC 5681 §4.2: a peer without SACK gets one duplicate for each segment beyond a gap.
+        // RFC 5681 §4.2: a peer without SACK receives one duplicate per segment beyond a gap.
         let mut owed = if self.send.sack { 1 } else { self.recv.owed.max(1) };
         self.recv.owed = 0;
         while self.recv.ack_now && owed > 0 {
@@ -635,12 +635,12 @@ impl Connection {
         HEADER_LEN + if self.timestamps { TIMESTAMPS_LEN } else { 0 }
     }
 
-    /// Writes a segment without payload. False when the batch is full.
+    /// Writes a segment without payload. Returns false if the batch is full.
     fn put(&mut self, seg: &Segment<'_>, tx: &mut impl TxBatch) -> bool {
         self.put_as(seg, false, tx)
     }
 
-    /// The same, ECN-capable or not.
+    /// Writes a segment without payload, ECN-capable or not. Returns false if the batch is full.
     fn put_as(&mut self, seg: &Segment<'_>, capable: bool, tx: &mut impl TxBatch) -> bool {
         let Some(out) = tx.segment(seg.wire_len()) else { return false };
         let len = seg.emit(out);

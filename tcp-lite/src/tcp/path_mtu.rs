@@ -1,57 +1,57 @@
-//! What a connection knows of its path's MTU. What reports, losses and probes do to it is in `pmtu`.
+//! State of a connection's path MTU. Reports, losses and probes are processed in `pmtu`.
 
 use transport::pmtu::Search;
 use transport::seq::SeqNumber;
 
 use super::segment::HEADER_LEN;
 
-/// Bytes of IP headers without options.
+/// Lengths of IP headers without options, in bytes.
 const IPV4: u16 = 20;
 const IPV6: u16 = 40;
 
-/// What a connection makes of the report that a packet of its was too big.
+/// Reaction to a report that a packet was too big.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TooBig {
-    /// Segments are smaller from now on.
+    /// The report was applied: segments are smaller from now on.
     Believed,
-    /// It is acted upon if the segment turns out to be lost.
+    /// The report is applied if the segment turns out to be lost.
     Remembered,
-    /// It asks for no less than what is used already.
+    /// The reported size is not below the present one.
     NoNews,
-    /// The segment it is about is not under way: never sent, or acknowledged.
+    /// The reported segment is not in flight: never sent, or acknowledged.
     NotInFlight,
-    /// The MTU is below what is accepted, or larger than the segment it is about.
+    /// The MTU is below the accepted minimum, or not below the reported segment's size.
     BadSize,
 }
 
-/// What a connection knows of its path's MTU.
+/// State of a connection's path MTU.
 #[derive(Debug)]
 pub(crate) struct PathMtu {
-    /// What the interface and the peer carry, which is in use while nothing else is found.
+    /// MSS of the interface and the peer; in use until `found` has another.
     limit: u16,
-    /// The least MTU of an IPv4 path that is accepted from a report.
+    /// Smallest MTU of an IPv4 path that is accepted from a report.
     min_mtu: u16,
     v6: bool,
     pub(super) found: Option<Box<Found>>,
 }
 
-/// What was found out.
+/// Search for the path MTU, allocated with the first report, loss or hint.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) search: Search,
-    /// A report that waits for proof: the size, and the segment that it is about.
+    /// Unproven report: the MSS and the segment that it concerns.
     pub(super) pending: Option<(u16, SeqNumber)>,
-    /// The probe under way: where it begins, and its payload.
+    /// Probe in flight: first sequence number and payload length.
     pub(super) probe: Option<(SeqNumber, u16)>,
 }
 
 impl PathMtu {
-    /// Nothing is known; `mss` is what the interface carries.
+    /// Creates the state without a search; `mss` is the interface's.
     pub(crate) fn new(mss: u16, v6: bool, min_mtu: u16) -> Self {
         PathMtu { limit: mss, min_mtu, v6, found: None }
     }
 
-    /// The peer's MSS is known.
+    /// Limits the size to the peer's MSS.
     pub(crate) fn limit_to(&mut self, mss: u16) {
         self.limit = self.limit.min(mss).max(1);
         if let Some(found) = &mut self.found {
@@ -64,7 +64,7 @@ impl PathMtu {
         ip + HEADER_LEN as u16
     }
 
-    /// The size in use.
+    /// Returns the MSS in use.
     pub(super) fn mss(&self) -> u16 {
         self.found.as_ref().map_or(self.limit, |found| found.search.size())
     }
@@ -73,7 +73,7 @@ impl PathMtu {
         Search::new(self.limit, self.headers(), self.v6, self.min_mtu)
     }
 
-    /// The least size that is accepted.
+    /// Returns the smallest MSS that is accepted.
     pub(super) fn floor(&self) -> u16 {
         match &self.found {
             Some(found) => found.search.floor(),

@@ -1,8 +1,8 @@
-//! The window that the peer grants (RFC 9293 §3.3.1, §3.10.7.4).
+//! The window that the peer offers (RFC 9293 §3.3.1, §3.10.7.4).
 
 use transport::seq::ExtSeq;
 
-/// SND.WND and what belongs to it.
+/// SND.WND and its associated variables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerWindow {
     /// SND.WL1, SND.WL2.
@@ -15,45 +15,45 @@ pub(crate) struct PeerWindow {
 }
 
 impl PeerWindow {
-    /// None yet, before a segment with SND.UNA `una` was acknowledged.
+    /// Creates a window of zero, before any acknowledgement of SND.UNA `una`.
     pub(super) fn new(una: ExtSeq) -> Self {
         PeerWindow { wl1: ExtSeq::default(), wl2: una, wnd: 0, max_wnd: 0 }
     }
 
-    /// SND.WND, bytes.
+    /// Returns SND.WND, bytes.
     #[inline]
     pub(crate) fn size(&self) -> u32 {
         self.wnd
     }
 
-    /// The peer has no room.
+    /// True if the peer has no room.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.wnd == 0
     }
 
-    /// The largest that it ever granted, bytes (RFC 5961 §5).
+    /// Returns the largest window that the peer has offered, bytes (RFC 5961 §5).
     #[inline]
     pub(crate) fn largest(&self) -> u32 {
         self.max_wnd
     }
 
-    /// RFC 9293 §3.10.7.4: not by old segments. A retransmission has an old sequence number, but its window is new when
-    /// it acknowledges more: if it were ignored, the old window would count from the new SND.UNA on, beyond what the
-    /// peer granted.
+    /// True if a segment may set the window: old ones may not (RFC 9293 §3.10.7.4). A retransmission has an
+    /// old sequence number, but its window is new if it acknowledges more. If it were ignored, the old window
+    /// would count from the new SND.UNA, beyond the peer's offer.
     #[inline]
     pub(super) fn may_be_set_by(&self, seq: ExtSeq, ack: ExtSeq) -> bool {
         self.wl2 < ack || self.wl1 < seq || (self.wl1 == seq && self.wl2 <= ack)
     }
 
-    /// SND.WL1, SND.WL2, by a segment that changes nothing else.
+    /// Updates SND.WL1 and SND.WL2 by a segment that changes nothing else.
     #[inline]
     pub(super) fn note(&mut self, seq: ExtSeq, ack: ExtSeq) {
         self.wl1 = self.wl1.max(seq);
         self.wl2 = self.wl2.max(ack);
     }
 
-    /// SND.WND, SND.WL1, SND.WL2.
+    /// Sets SND.WND, SND.WL1 and SND.WL2.
     #[inline]
     pub(super) fn set(&mut self, seq: ExtSeq, ack: ExtSeq, window: u64) {
         // RFC 7323 §2.3: at most 65535 << 14.

@@ -1,11 +1,11 @@
-//! The path's MTU (RFC 1191, RFC 8201, RFC 4821) as a connection sees it: reports of routers, checked
-//! against what was sent (RFC 5927 §7); black holes; probes.
+//! Path MTU discovery of a connection (RFC 1191, RFC 8201, RFC 4821): router reports checked against sent
+//! data (RFC 5927 §7), black holes, probes.
 //!
-//! A router's report on a size that was never acknowledged is applied at once. A report on a size that has got
-//! through is kept, and applied only when the reported segment is lost: an off-path attacker cannot cause that, and
-//! an acknowledgement of the segment proves the report wrong (RFC 5927 §7.2).
+//! A router's report of a size that was never acknowledged is applied at once. A report of a size that was
+//! acknowledged before is stored and applied only if the reported segment is lost. An off-path attacker
+//! cannot cause that loss, and an acknowledgement of the segment proves the report wrong (RFC 5927 §7.2).
 //!
-//! Left out: the checks that need no connection (addresses, quoted lengths) are made where ICMP is parsed.
+//! Left out: checks that need no connection (addresses, quoted lengths). The ICMP parser makes them.
 
 use core::time::Duration;
 
@@ -20,16 +20,15 @@ use super::path_mtu::TooBig;
 use super::scoreboard::ProbeFate;
 
 impl Connection {
-    /// The path carries segments of at most `mss` bytes (MTU less IP and fixed TCP header), says the
-    /// interface, or what other streams have found out. Never below the configured minimum, never above
-    /// what the peer takes; it is probed again after [`PathMtuConfig::raise`](super::PathMtuConfig).
+    /// Sets the MSS of the path (MTU less IP and fixed TCP header), from the interface or from other streams'
+    /// results. The value is limited by the configured minimum and the peer's MSS. Larger sizes are probed
+    /// again after [`PathMtuConfig::raise`](super::PathMtuConfig).
     pub fn path_mtu(&mut self, now: Instant, mss: u16) {
         self.believe(now, mss.max(self.config.min_mss));
     }
 
-    /// A router reports that a packet of at most `mtu` bytes would have passed instead of the one whose
-    /// segment began at `seq` (RFC 1191 §4, RFC 4443 §3.2). The caller has found the connection by the
-    /// quoted ports and addresses.
+    /// Handles a router's report: the packet with the segment at `seq` was too big, one of `mtu` bytes passes
+    /// (RFC 1191 §4, RFC 4443 §3.2). The caller has found the connection by the quoted ports and addresses.
     pub fn packet_too_big(&mut self, now: Instant, mtu: u16, seq: SeqNumber) -> TooBig {
         let mss = mtu.saturating_sub(self.path.headers());
         let seq = self.send.una.near(seq);
@@ -51,7 +50,7 @@ impl Connection {
         if self.send.out.board.len_at(seq).is_some_and(|len| usize::from(len) <= payload) {
             return TooBig::BadSize;
         }
-        // RFC 5927 §7.2: nothing as long has ever got through, so the report is likely.
+        // RFC 5927 §7.2: no segment as long was ever acknowledged, so the report is plausible.
         let (longest, lost) = (self.send.longest_acked(), self.send.out.board.is_lost(seq));
         if usize::from(longest) <= payload || lost {
             self.believe(now, mss);
@@ -66,12 +65,13 @@ impl Connection {
         TooBig::Remembered
     }
 
-    /// The size of segments that the path is assumed to carry: MTU less IP and fixed TCP header.
+    /// Returns the MSS that the path is assumed to carry: MTU less IP and fixed TCP header.
     pub fn path_mss(&self) -> u16 {
         self.path.mss()
     }
 
-    /// The same, if it is known from reports, probes or other streams: not a guess in a black hole.
+    /// Returns the path's MSS if confirmed by reports, probes or other streams. A guess in a black hole does
+    /// not count.
     pub fn known_path_mss(&self) -> Option<u16> {
         let search = &self.path.found.as_ref()?.search;
         search.is_confirmed().then(|| search.size())
@@ -96,7 +96,7 @@ impl Connection {
         self.use_path_mss(now);
     }
 
-    /// The size in use has changed perhaps: EMSS follows (RFC 5044 §4.5 then lets MULPDU follow).
+    /// Applies a possible change of the path's MSS to EMSS, and MULPDU with it (RFC 5044 §4.5).
     fn use_path_mss(&mut self, now: Instant) {
         let before = self.send.emss();
         if self.send.set_path_mss(self.path.mss()) {
@@ -111,19 +111,19 @@ impl Connection {
 
     // --- losses -------------------------------------------------------------------------------------
 
-    /// After each acknowledgement: what became of the probe, and of the segment that a report is about.
+    /// Handles the fate of the probe and of a reported segment, after each acknowledgement.
     pub(super) fn path_after_ack(&mut self, now: Instant) {
         self.look_at_probe(now, false);
         let Some((mss, seq)) = self.path.pending() else { return };
         let seq = self.send.una.near(seq);
         if seq < self.send.una {
-            self.path.found().pending = None; // RFC 5927 §7.2: what arrived was not too big
+            self.path.found().pending = None; // RFC 5927 §7.2: the segment arrived, so it was not too big
         } else if self.send.out.board.is_lost(seq) {
             self.believe(now, mss);
         }
     }
 
-    /// After a retransmission time-out.
+    /// Handles a retransmission time-out.
     pub(super) fn path_after_timeout(&mut self, now: Instant) {
         self.look_at_probe(now, true);
         if let Some((mss, _)) = self.path.pending() {
@@ -140,8 +140,8 @@ impl Connection {
         if let Change::Size(_) = self.path.found().search.black_hole(fall) {
             self.stats.more().path_mtu.black_holes += 1;
             self.use_path_mss(now);
-            // What was lost was too long: the shorter one is new to the path, and no reason to wait for
-            // what others in a row made of the time-out (RFC 6298 §5.5). At most twice in a row.
+            // The lost segment was too long. The shorter one is new to the path, so the backoff of earlier
+            // time-outs does not apply (RFC 6298 §5.5). At most twice in a row.
             self.send.recovery.rtt_mut().forget_backoff();
         }
     }
@@ -175,10 +175,10 @@ impl Connection {
 
     // --- probes -------------------------------------------------------------------------------------
 
-    /// Bytes of payload for a probe that may go out now (RFC 4821 §7.4): nothing is lost, none is under
-    /// way, both windows have room.
+    /// Returns the payload length of a probe that may be sent now (RFC 4821 §7.4). No data is lost, no probe
+    /// is in flight, and both windows have room.
     pub(super) fn probe_due(&self, now: Instant) -> Option<usize> {
-        // While nothing else was found, the limit is in use.
+        // Without a search the limit is in use, and a probe is not needed.
         let found = self.path.found.as_ref()?;
         if !self.config.path_mtu.probing
             || found.probe.is_some()
@@ -193,7 +193,7 @@ impl Connection {
         (payload > self.send.emss() && open && usable).then_some(payload)
     }
 
-    /// The segment sent last, from `start` on, was a probe.
+    /// Records that the last segment, from `start` on, was a probe.
     pub(super) fn probe_sent(&mut self, now: Instant, start: ExtSeq, len: usize) {
         self.stats.more().path_mtu.probes += 1;
         let found = self.path.found();

@@ -1,7 +1,8 @@
-//! The short way of a received segment: the next one in order, with nothing missing, of a peer that only sends while nothing
-//! is in flight the other way, or that answers the one segment that is. Most segments that a busy data sink receives are of
-//! the first kind, requests and replies of the second. Each check of RFC 9293 §3.10.7.4 and of RFC 7323 §5 passes then, by
-//! what is compared here, and only what such a segment changes is done. What differs in anything takes the long way, `input`.
+//! Fast path of received segments (header prediction). It takes the next segment in order, with nothing
+//! missing, in two cases. Either the peer only sends and nothing is in flight to it: most segments of a busy
+//! data sink. Or the segment acknowledges the single one in flight: requests and replies. The comparisons
+//! here imply that every check of RFC 9293 §3.10.7.4 and of RFC 7323 §5 passes, and only the state that such
+//! a segment changes is updated. All other segments take the slow path, `input`.
 
 use base::Instant;
 
@@ -13,8 +14,8 @@ use super::timers::{LossTimer, Timer};
 use crate::seam::{SegmentSource, SpanSink};
 
 impl Connection {
-    /// True when [`input_next`](Self::input_next) does with a segment what the long way would do. The state is
-    /// ESTABLISHED.
+    /// True if [`input_next`](Self::input_next) is equivalent to the slow path for this segment. Requires
+    /// state ESTABLISHED.
     #[inline]
     pub(super) fn is_next(&self, now: Instant, seg: &Segment<'_>) -> bool {
         let stamps = seg.options.timestamps;
@@ -30,14 +31,15 @@ impl Connection {
             && (!self.timestamps || stamps.is_some_and(|stamps| !self.recv.is_old(stamps, now)))
     }
 
-    /// True when an acknowledgement of all that is in flight, with this window, only ends that: one segment is in flight, which
-    /// is no FIN, and nothing else depends on it. Not inline, nor is the next: a peer that only sends has nothing of it.
+    /// True if an acknowledgement of everything in flight, with this window, has no other effect. One segment
+    /// is in flight, without FIN, and no other state depends on it. Neither this nor `answered` is inlined,
+    /// because the case of a peer that only sends does not need them.
     #[inline(never)]
     fn is_answered(&self, window: u64) -> bool {
         !self.ecn.measures() && self.path.pending().is_none() && self.send.is_lone(window)
     }
 
-    /// Takes the acknowledgement of a segment for which [`is_answered`](Self::is_answered).
+    /// Processes the acknowledgement of a segment for which [`is_answered`](Self::is_answered) is true.
     #[inline(never)]
     fn answered(&mut self, now: Instant, seg: &Segment<'_>, up: &mut impl SegmentSource) {
         let window = u64::from(seg.window) << self.send.window_shift;
@@ -48,10 +50,10 @@ impl Connection {
         up.acknowledged(self.send.acknowledged_offset());
     }
 
-    /// Takes a segment for which [`is_next`](Self::is_next).
+    /// Processes a segment for which [`is_next`](Self::is_next) is true.
     ///
     /// # Errors
-    /// The upper layer took nothing of it.
+    /// The upper layer took none of the text.
     #[inline]
     pub(super) fn input_next<U: SpanSink + SegmentSource>(
         &mut self,

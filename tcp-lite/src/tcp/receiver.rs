@@ -1,6 +1,6 @@
-//! The receive half: what was taken, what to acknowledge, how much to let the peer send.
+//! The receive half: ranges taken, acknowledgements due, and the receive window.
 //!
-//! Every byte goes up at once and at most once; this half remembers ranges only.
+//! Every byte goes up at once and at most once; this half stores ranges only.
 
 use arrayvec::ArrayVec;
 use base::{Blank, Instant, Lazy, Nanos};
@@ -14,21 +14,20 @@ use super::stats::Counts;
 use super::window::ReceiveWindow;
 use crate::seam::{SpanSink, Taken};
 
-/// After this long without a segment the saved timestamp is invalid (RFC 7323 §5.5): 24 days, in
-/// units of 2^32 nanoseconds.
+/// Lifetime of the saved timestamp without a segment (RFC 7323 §5.5): 24 days, in units of 2^32 nanoseconds.
 const TS_RECENT_LIFETIME: u32 = ((24 * 86_400 * 1_000_000_000_u64) >> 32) as u32;
 
 /// Segments that a peer sends before our first acknowledgement (RFC 6928).
 const INITIAL_WINDOW: u64 = 10;
 
-/// Duplicate acknowledgements owed at most to a peer without SACK.
+/// Most duplicate acknowledgements owed to a peer without SACK.
 const MAX_OWED: u8 = 8;
 
-/// Changes of the echo that wait for their acknowledgement. What changes more often within a burst is acknowledged
-/// with the echo as it is at its end.
+/// Most pending acknowledgements with an older ECE state. Further changes within a burst are acknowledged
+/// with the state at its end.
 const MAX_EARLIER: usize = 4;
 
-/// Segments acknowledged at once after something arrived beyond a gap.
+/// Segments to acknowledge at once after data arrived beyond a gap.
 const QUICK: u8 = 16;
 
 /// The receive half of a connection.
@@ -40,58 +39,59 @@ pub(crate) struct Receiver {
     pub(crate) edge: ExtSeq,
     irs: SeqNumber,
     apart: Lazy<Apart>,
-    /// The peer uses SACK: duplicates are reported to it by D-SACK.
+    /// True if the peer uses SACK, so that duplicates are reported by D-SACK.
     pub(crate) d_sacks: bool,
-    /// Sequence number of the peer's FIN; none before it is seen.
+    /// Sequence number of the peer's FIN; [`ExtSeq::NONE`] before it was received.
     fin: ExtSeq,
-    /// TS.Recent and when it was set, in units of 2^32 nanoseconds (RFC 7323 §4.3, §5.5).
+    /// TS.Recent and its time, in units of 2^32 nanoseconds (RFC 7323 §4.3, §5.5).
     ts_recent: u32,
     ts_recent_at: u32,
     /// Last.ACK.sent (RFC 7323 §4.3).
     last_ack_sent: SeqNumber,
-    /// When the measurement of the window's use began, in [`right_size::ticks`].
+    /// Start of the measurement of the window's use, in [`right_size::ticks`].
     measured_since: u32,
-    /// RCV.NXT in [units](Self::units) when half a window will have come since.
+    /// RCV.NXT, in [units](Self::units), at which half a window was received since then.
     half_used_at: u16,
-    /// The window that is wanted now, scaled. It never becomes smaller.
+    /// The wanted window, scaled. It never shrinks.
     wanted: u16,
-    /// RMSS: most bytes of payload that the peer puts into a segment.
+    /// RMSS: most payload bytes that the peer puts into a segment.
     rmss: u16,
     /// Our window scale shift.
     pub(crate) shift: u8,
-    /// An acknowledgement is due now.
+    /// True if an acknowledgement is due now.
     pub(crate) ack_now: bool,
-    /// Data segments since the last acknowledgement.
+    /// Data segments received since the last acknowledgement.
     pub(crate) unacked_segments: u8,
-    /// Segments still to be acknowledged at once: the path loses, so that the peer's window is small, and
-    /// may hold one segment, and acknowledgements get lost too.
+    /// Segments still to be acknowledged at once. The path loses packets, so the peer's window is small,
+    /// perhaps one segment, and acknowledgements may be lost, too.
     quick: u8,
     /// Duplicate acknowledgements owed to a peer without SACK, beyond the one of `ack_now`.
     pub(crate) owed: u8,
 }
 
-// One cache line of each stream.
+// The receive half of a stream fits one cache line.
 const _: () = assert!(size_of::<Receiver>() <= 64);
 
-/// What is there only beside the order.
+/// Out-of-order state: ranges beyond a gap, an unreported duplicate, and pending acknowledgements. Blank
+/// while data arrives in order.
 #[derive(Clone, Debug)]
 struct Apart {
-    /// What was taken beyond a gap.
+    /// Ranges taken beyond a gap.
     ranges: Ranges,
-    /// A number inside each of the most recent ranges, the latest first (RFC 2018 §4).
+    /// A sequence number inside each of the most recent ranges, the latest first (RFC 2018 §4).
     recent: ArrayVec<ExtSeq, MAX_SACK_BLOCKS>,
-    /// The last duplicate, to be reported with the next acknowledgement (RFC 2883).
+    /// The last duplicate, reported with the next acknowledgement (RFC 2883).
     d_sack: Option<Range>,
-    /// What is to be acknowledged before the rest, with ECE or without.
+    /// Acknowledgements to send before the current one: acknowledgement number and ECE.
     earlier: ArrayVec<(ExtSeq, bool), MAX_EARLIER>,
 }
 
-/// An acknowledgement of less than all that came (RFC 8257 §3.2).
+/// An acknowledgement of less than all received data (RFC 8257 §3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct EarlierAck {
     pub(crate) ack: ExtSeq,
     pub(crate) window: u16,
-    /// ECE.
+    /// True if ECE is set.
     pub(crate) echo: bool,
     edge: ExtSeq,
 }
@@ -108,32 +108,32 @@ impl Blank for Apart {
     }
 }
 
-/// What became of the text of a segment.
+/// Result of processing a segment's text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Text {
-    /// Something was taken, or there was nothing new in it.
+    /// New bytes were taken, or there were none.
     Taken,
-    /// New bytes, none of which was taken.
+    /// There were new bytes, but none was taken.
     Refused,
 }
 
-/// The text of a segment, in bytes: `fresh` were new and in the window, of these `taken` were taken; `outside` were
-/// outside of it.
+/// The text of a received segment, in bytes. `fresh`: new and in the window. `taken`: the part of `fresh`
+/// that was taken. `outside`: outside the window.
 #[derive(Clone, Copy)]
 struct Came {
     len: u64,
     fresh: u64,
     taken: u64,
     outside: u64,
-    /// Something was missing before it came.
+    /// True if there was a gap before this segment.
     had_gap: bool,
-    /// It lies beyond what was taken in order.
+    /// True if the segment begins beyond RCV.NXT.
     beyond: bool,
 }
 
 impl Receiver {
-    /// For a peer whose initial sequence number is `irs`; nothing is advertised yet. `shift` is zero
-    /// unless both sides scale.
+    /// Creates the receive half for a peer whose initial sequence number is `irs`. No window is advertised
+    /// yet. `shift` is zero unless both sides scale.
     pub(crate) fn new(irs: SeqNumber, config: &Config, rmss: u16, shift: u8, now: Instant) -> Self {
         let nxt = ExtSeq::initial(irs).plus(1);
         let mut receiver = Receiver {
@@ -160,54 +160,54 @@ impl Receiver {
         receiver
     }
 
-    /// IRS.
+    /// Returns the IRS.
     pub(crate) fn irs(&self) -> ExtSeq {
         ExtSeq::initial(self.irs)
     }
 
-    /// Ranges taken beyond the gap.
+    /// Returns the number of ranges taken beyond a gap.
     pub(crate) fn ranges(&self) -> usize {
         self.apart.ranges.len()
     }
 
-    /// No memory is taken for what is beside the order.
+    /// True if no out-of-order state is allocated.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.apart.is_blank()
     }
 
-    /// Bytes taken, in order or beyond a gap.
+    /// Returns the bytes taken, in order or beyond a gap.
     pub(crate) fn bytes(&self) -> u64 {
         let fin = self.fin().is_some_and(|fin| fin < self.nxt);
         self.offset(self.nxt) - u64::from(fin) + self.apart.ranges.bytes()
     }
 
-    /// Nothing has come for a while: frees what is there only beside the order.
+    /// Frees the out-of-order state if it is empty; called when idle.
     pub(crate) fn shrink(&mut self) {
         if self.has_nothing_apart() {
             self.apart.release();
         }
     }
 
-    /// Nothing is there beside the order.
+    /// True if the out-of-order state is empty.
     #[inline]
     fn has_nothing_apart(&self) -> bool {
         !self.has_gap() && !self.has_d_sack() && self.apart.earlier.is_empty()
     }
 
-    /// True while something is missing before what was taken.
+    /// True while data is missing before taken data.
     pub(crate) fn has_gap(&self) -> bool {
         !self.apart.ranges.is_empty()
     }
 
-    /// Stream offset of a sequence number: zero for the first byte after the SYN.
+    /// Returns the stream offset of a sequence number: zero for the first byte after the SYN.
     pub(crate) fn offset(&self, seq: ExtSeq) -> u64 {
         seq.since(self.irs().plus(1))
     }
 
     // --- text ---------------------------------------------------------------------------------------
 
-    /// The text of an acceptable segment, which starts at `start`: what is in the window and was never
-    /// taken goes up (RFC 9293 §3.10.7.4, seventh check; SHLD-31).
+    /// Hands up the text of an acceptable segment that starts at `start`: all bytes in the window that were
+    /// never taken (RFC 9293 §3.10.7.4, seventh check; SHLD-31).
     pub(crate) fn text(
         &mut self,
         now: Instant,
@@ -241,7 +241,8 @@ impl Receiver {
         self.text_came(now, start, Came { len, fresh, taken, outside, had_gap, beyond }, stats)
     }
 
-    /// True when text of `len` bytes at RCV.NXT is all new and in the window, and nothing is there beside the order.
+    /// True if text of `len` bytes at RCV.NXT is all new and in the window, and the out-of-order state is
+    /// empty.
     #[inline]
     pub(crate) fn is_plain(&self, len: usize) -> bool {
         (1..=self.edge.since(self.nxt)).contains(&(len as u64))
@@ -249,7 +250,7 @@ impl Receiver {
             && (self.apart.is_blank() || self.has_nothing_apart())
     }
 
-    /// [`text`](Self::text) of the next segment in order, for which [`is_plain`](Self::is_plain).
+    /// Hands up the text of the next segment in order: [`text`](Self::text) if [`is_plain`](Self::is_plain).
     #[inline]
     pub(crate) fn next_text(
         &mut self,
@@ -266,7 +267,7 @@ impl Receiver {
         self.text_came(now, start, came, stats)
     }
 
-    /// The text of a segment at `start` was handed up, as far as it was new.
+    /// Updates acknowledgement state and counters after a segment's new text was handed up.
     #[inline]
     fn text_came(&mut self, now: Instant, start: ExtSeq, came: Came, stats: &mut Counts) -> Text {
         if came.taken < came.len {
@@ -288,13 +289,13 @@ impl Receiver {
         Text::Taken
     }
 
-    /// A data segment has come. RFC 5681 §4.2: it is acknowledged at once beyond a gap, when a gap is filled, for what was
-    /// not taken or not new; else every second one is.
+    /// Counts a data segment and decides whether to acknowledge at once (RFC 5681 §4.2): beyond a gap, when a
+    /// gap is filled, or if bytes were refused or duplicate. Otherwise every second segment is acknowledged.
     #[inline]
     fn count_segment(&mut self, had_gap: bool) {
         self.unacked_segments = self.unacked_segments.saturating_add(1);
-        // The same when the window holds no second one, and for a while after a gap: only then is waiting
-        // for a second one worth it.
+        // Also at once if the window has no room for a second segment, and for some segments after a gap:
+        // waiting for a second one would not pay.
         let full = self.edge.since(self.nxt) < self.rmss.into();
         let quick = self.acknowledges_at_once();
         if had_gap || quick || full || self.unacked_segments >= 2 {
@@ -302,9 +303,9 @@ impl Receiver {
         }
     }
 
-    /// Text from `start` on was refused. In order that means that the owner takes nothing, and what was offered is offered no
-    /// longer: a peer probes a closed window for as long as it is answered, but gives up one that is open and takes nothing (RFC
-    /// 9293 §3.8.6, which asks senders to bear it: MUST-34).
+    /// Closes the window after refused in-order text: the owner takes no data, so the offered window is
+    /// withdrawn. A peer probes a closed window for as long as probes are answered, but times out on an open
+    /// one that takes no data. RFC 9293 §3.8.6 requires senders to tolerate it (MUST-34).
     #[cold]
     fn take_back(&mut self, start: ExtSeq) {
         if start <= self.nxt && !self.has_gap() {
@@ -312,7 +313,7 @@ impl Receiver {
         }
     }
 
-    /// Some bytes of a segment were not taken.
+    /// Counts the bytes of a segment that were not taken.
     #[cold]
     fn not_all_taken(&mut self, now: Instant, came: &Came, stats: &mut Counts) {
         let &Came { len, fresh, taken, outside, .. } = came;
@@ -323,7 +324,7 @@ impl Receiver {
         }
     }
 
-    /// A segment has come: whether there is a gap now, or was not long ago.
+    /// Returns true if the segment is to be acknowledged at once because of a present or recent gap.
     fn acknowledges_at_once(&mut self) -> bool {
         if self.has_gap() {
             self.quick = QUICK;
@@ -334,8 +335,8 @@ impl Receiver {
         quick
     }
 
-    /// Bytes `start..end` arrive. The first contiguous part of them that was taken before is reported to
-    /// the peer once (RFC 2883 §4).
+    /// Records the first contiguous part of received bytes `start..end` that was taken before. It is reported
+    /// to the peer once (RFC 2883 §4).
     pub(crate) fn came_twice(&mut self, start: ExtSeq, end: ExtSeq) {
         if !self.d_sacks {
             return;
@@ -351,12 +352,12 @@ impl Receiver {
         }
     }
 
-    /// The duplicate that was not reported yet.
+    /// True if a duplicate is not reported yet.
     pub(crate) fn has_d_sack(&self) -> bool {
         self.apart.d_sack.is_some()
     }
 
-    /// Hands up bytes that were not taken before; returns how many are taken now.
+    /// Hands up bytes that were not taken before, and returns the number of bytes taken now.
     fn hand_up(
         &mut self,
         now: Instant,
@@ -396,14 +397,14 @@ impl Receiver {
         taken.len()
     }
 
-    /// Whether a span beyond the gap can be remembered: at the bound only next to a range, and never at
-    /// twice the bound, which an upper layer that takes parts could reach.
+    /// True if a range beyond the gap can be stored. At the limit it must touch a stored range. Twice the
+    /// limit is absolute, because an upper layer that takes parts could exceed the limit.
     fn has_place_for(&self, range: Range, max_ranges: usize) -> bool {
         let n = self.apart.ranges.len();
         n < max_ranges || (n < 2 * max_ranges && self.apart.ranges.touches(range))
     }
 
-    /// A FIN at `at`, in the window. Returns false when it contradicts what came before.
+    /// Records a FIN at `at`, in the window. Returns false if it contradicts earlier segments.
     pub(crate) fn fin_seen(&mut self, at: ExtSeq) -> bool {
         let taken_past = at < self.nxt || self.apart.ranges.highest().is_some_and(|end| end > at);
         match self.fin() {
@@ -417,7 +418,7 @@ impl Receiver {
         true
     }
 
-    /// The peer's FIN, once everything before it was taken: RCV.NXT goes over it, once.
+    /// Advances RCV.NXT over the peer's FIN, once, when everything before it was taken. Returns true then.
     pub(crate) fn take_fin(&mut self) -> bool {
         let due = self.fin == self.nxt;
         if due {
@@ -428,7 +429,7 @@ impl Receiver {
         due
     }
 
-    /// The sequence number of the peer's FIN.
+    /// Returns the sequence number of the peer's FIN, if received.
     pub(crate) fn fin(&self) -> Option<ExtSeq> {
         (self.fin != ExtSeq::NONE).then_some(self.fin)
     }
@@ -444,8 +445,8 @@ impl Receiver {
         recent.insert(0, range.start);
     }
 
-    /// SACK blocks to report: what came twice (RFC 2883 §4), then the range that changed last, then the
-    /// others by age (RFC 2018 §4).
+    /// Returns the SACK blocks to report: a duplicate (RFC 2883 §4), then the range that changed last, then
+    /// the others by age (RFC 2018 §4).
     pub(crate) fn sack_blocks(&self) -> ArrayVec<(SeqNumber, SeqNumber), MAX_SACK_BLOCKS> {
         let mut blocks: ArrayVec<Range, MAX_SACK_BLOCKS> = ArrayVec::new();
         let Apart { ranges, recent, d_sack, .. } = &*self.apart;
@@ -455,7 +456,7 @@ impl Receiver {
             if blocks.is_full() {
                 break;
             }
-            // A range that came twice as a whole is reported by D-SACK and as a range.
+            // A range that was received twice as a whole is reported both as D-SACK and as a range.
             let d_sacks = usize::from(d_sack.is_some());
             if !blocks[d_sacks..].contains(&range) {
                 blocks.push(range);
@@ -468,13 +469,14 @@ impl Receiver {
 
     // --- window -------------------------------------------------------------------------------------
 
-    /// The window that is wanted now, bytes.
+    /// Returns the wanted window, bytes.
     #[inline]
     fn target(&self) -> u64 {
         u64::from(self.wanted) << self.shift
     }
 
-    /// A window of so many bytes, scaled, as far as the scale reaches; at least one unit, else it would be closed for ever.
+    /// Returns a window of `bytes` in scaled units, as far as 16 bits reach. At least one unit, else it would
+    /// be closed for ever.
     fn scaled(bytes: u64, shift: u8) -> u16 {
         u16::try_from(bytes >> shift).unwrap_or(u16::MAX).max(1)
     }
@@ -495,7 +497,7 @@ impl Receiver {
         }
     }
 
-    /// The window field of a segment sent now; `room` is what the upper layer takes.
+    /// Returns the window field of a segment sent now. `room`: bytes that the upper layer can take.
     pub(crate) fn advertise(&mut self, room: u64) -> u16 {
         let window = self.window(room);
         self.edge = window.next_edge();
@@ -505,7 +507,7 @@ impl Receiver {
 
     // --- growth of the window -----------------------------------------------------------------------
 
-    /// RCV.NXT in units of twice the window's: a window has 32,768 of them at most.
+    /// Returns RCV.NXT in units of two window units; a window has at most 32,768 of them.
     #[inline]
     fn units(&self) -> u16 {
         (self.nxt.since(ExtSeq::NONE) >> (self.shift + 1)) as u16
@@ -515,53 +517,53 @@ impl Receiver {
         self.wanted / 4
     }
 
-    /// The use of the window is measured from now on.
+    /// Starts a new measurement of the window's use.
     #[cold]
     pub(crate) fn measure(&mut self, now: Instant) {
         self.measured_since = right_size::ticks(now);
         self.half_used_at = self.units().wrapping_add(self.half_in_units() + 1);
     }
 
-    /// Half a window has been taken in order since the measurement began.
+    /// True if half a window was taken in order since the measurement began.
     #[inline]
     pub(crate) fn is_half_used(&self) -> bool {
         self.units().wrapping_sub(self.half_used_at) < 1 << 15
     }
 
-    /// How much of the window is used, when half of it has come.
+    /// Returns the use of the window, when half of it was received.
     pub(crate) fn usage(&self, now: Instant, rtt: Nanos) -> Usage {
         let units = self.units().wrapping_sub(self.half_used_at);
-        // Less than a unit came before.
+        // A lower bound: less than one unit was received besides.
         let delivered = u64::from(units) + u64::from(self.half_in_units());
         let ticks = right_size::ticks(now).wrapping_sub(self.measured_since);
         right_size::judge(delivered << (self.shift + 1), self.target(), ticks, rtt)
     }
 
-    /// The window after it has grown once more, bytes; none if it may not.
+    /// Returns the next larger window, bytes; `None` at the limit.
     pub(crate) fn next_window(&self, config: &Config) -> Option<u64> {
         let most = Self::scaled(config.window_limit(), self.shift);
         let next = self.wanted.saturating_mul(2).min(most);
         (next > self.wanted).then(|| u64::from(next) << self.shift)
     }
 
-    /// Bytes by which the window grows with that one.
+    /// Returns the growth, bytes, of a change to this window.
     pub(crate) fn growth_to(&self, window: u64) -> u64 {
         window - self.target()
     }
 
-    /// Bytes by which the window has grown.
+    /// Returns the total growth of the window, bytes.
     pub(crate) fn grown(&self, config: &Config) -> u64 {
         let first = u64::from(Self::wanted_at_first(config, self.shift));
         (u64::from(self.wanted) - first) << self.shift
     }
 
-    /// The window grows to what [`next_window`](Self::next_window) gave.
+    /// Grows the window to the value of [`next_window`](Self::next_window).
     pub(crate) fn grow(&mut self, window: u64) {
         self.wanted = Self::scaled(window, self.shift);
     }
 
-    /// All that came so far is acknowledged with `echo`, ahead of what comes now (RFC 8257 §3.2). Nothing is, if
-    /// it was acknowledged already.
+    /// Schedules an acknowledgement with `echo` of everything received so far, before the current segment
+    /// (RFC 8257 §3.2). No-op if it was acknowledged already.
     pub(crate) fn acknowledge_so_far(&mut self, echo: bool) {
         let acked = self.nxt.near(self.last_ack_sent);
         let acked = self.apart.earlier.last().map_or(acked, |(ack, _)| *ack);
@@ -570,7 +572,8 @@ impl Receiver {
         }
     }
 
-    /// The next acknowledgement of that kind. Its window ends where the last one did, rounded up to the scale.
+    /// Returns the next pending acknowledgement with an older ECE state. Its window ends at the last right
+    /// edge, rounded up to the scale.
     pub(crate) fn earlier_ack(&self) -> Option<EarlierAck> {
         let (ack, echo) = *self.apart.earlier.first()?;
         let unit = 1u64 << self.shift;
@@ -578,7 +581,7 @@ impl Receiver {
         Some(EarlierAck { ack, window: units as u16, echo, edge: ack.plus(units * unit) })
     }
 
-    /// It was sent.
+    /// Removes a pending acknowledgement that was sent.
     pub(crate) fn sent_earlier(&mut self, earlier: EarlierAck) {
         self.last_ack_sent = self.nxt.near(self.last_ack_sent).max(earlier.ack).wire();
         self.edge = self.edge.max(earlier.edge);
@@ -587,19 +590,19 @@ impl Receiver {
         }
     }
 
-    /// The unscaled window of a SYN (RFC 7323 §2.2).
+    /// Returns the unscaled window of a SYN (RFC 7323 §2.2).
     pub(crate) fn syn_window(target: u64, room: u64) -> u16 {
         u16::try_from(target.min(room)).unwrap_or(u16::MAX)
     }
 
-    /// Our SYN, or SYN and ACK, offered this window.
+    /// Records the window of our SYN, or SYN and ACK.
     pub(crate) fn offered(&mut self, window: u16) {
         self.edge = self.edge.max(self.nxt.plus(u64::from(window)));
     }
 
-    /// True when a window update should be sent although nothing else is to be sent.
+    /// True if a window update is due although no other segment is.
     pub(crate) fn update_due(&self, room: u64) -> bool {
-        // The window of a SYN is not scaled and less than what we could offer, but enough to begin with.
+        // A SYN's window is unscaled and below our real window, but large enough to begin.
         let fresh = self.nxt == self.irs().plus(1);
         if fresh && self.edge.since(self.nxt) >= INITIAL_WINDOW * u64::from(self.rmss) {
             return false;
@@ -607,7 +610,7 @@ impl Receiver {
         self.window(room).worth_an_update(self.rmss.into(), self.target())
     }
 
-    /// The acknowledgement that was due was sent. With a gap left, one on a data segment does not count:
+    /// Records that an acknowledgement was sent. While a gap is left, one on a data segment does not count:
     /// it has no SACK blocks.
     pub(crate) fn acknowledged(&mut self, pure: bool) {
         if pure && let Some(apart) = self.apart.get_mut() {
@@ -621,24 +624,24 @@ impl Receiver {
 
     // --- timestamps ---------------------------------------------------------------------------------
 
-    /// TS.Recent, to echo.
+    /// Returns TS.Recent, to be echoed.
     pub(crate) fn ts_recent(&self) -> u32 {
         self.ts_recent
     }
 
-    /// The timestamp of the SYN.
+    /// Sets TS.Recent and its time.
     pub(crate) fn set_ts_recent(&mut self, val: u32, now: Instant) {
         self.ts_recent = val;
         self.ts_recent_at = coarse(now);
     }
 
-    /// RFC 7323 §5.3 R1 and §5.5: true for a timestamp older than the one saved, if that is still good.
+    /// True for a timestamp older than a still valid TS.Recent (RFC 7323 §5.3 R1, §5.5).
     pub(crate) fn is_old(&self, stamps: Timestamps, now: Instant) -> bool {
         let idle = coarse(now).saturating_sub(self.ts_recent_at);
         SeqNumber(stamps.val).before(SeqNumber(self.ts_recent)) && idle < TS_RECENT_LIFETIME
     }
 
-    /// RFC 7323 §4.3 (2), §5.3 R3: the timestamp of an acceptable segment at `seq`.
+    /// Updates TS.Recent by an acceptable segment at `seq` (RFC 7323 §4.3 (2), §5.3 R3).
     pub(crate) fn record_timestamp(&mut self, seq: ExtSeq, stamps: Timestamps, now: Instant) {
         if !self.last_ack_sent.before(seq.wire()) {
             self.set_ts_recent(stamps.val, now);
@@ -646,7 +649,7 @@ impl Receiver {
     }
 }
 
-/// In units of 2^32 nanoseconds.
+/// Returns a time in units of 2^32 nanoseconds.
 fn coarse(at: Instant) -> u32 {
     (at.as_nanos() >> 32) as u32
 }

@@ -1,7 +1,7 @@
-//! What the flight recorder keeps of a connection: see [`transport::recorder`].
+//! Flight recorder of a connection: see [`transport::recorder`].
 //!
-//! Left out: the handshake of an accepted connection, whose peer may be forged, and what its owner reports anyway; and
-//! FINs of a connection to which nothing else happened, which then needs no memory to close.
+//! Left out: the handshake of an accepted connection, whose peer may be forged; events that the owner reports
+//! anyway; and FINs of a connection without other events, so that its close needs no memory.
 
 use base::Instant;
 use transport::recorder::{Kind, Record};
@@ -11,7 +11,7 @@ use super::connection::Connection;
 use super::segment::{Flags, Segment};
 use super::state::State;
 
-/// The fields of a header that are recorded.
+/// Recorded fields of a header.
 pub(super) struct Header {
     pub(super) seq: SeqNumber,
     pub(super) ack: SeqNumber,
@@ -21,7 +21,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Of a whole segment.
+    /// Returns the fields of a whole segment.
     pub(super) fn of(seg: &Segment<'_>) -> Header {
         let (len, window) = (seg.payload.len(), seg.window);
         Header { seq: seg.seq, ack: seg.ack, flags: seg.flags, window, len }
@@ -33,38 +33,38 @@ impl Header {
 }
 
 impl Connection {
-    /// What was recorded, the oldest first, and how many older records were left out.
+    /// Returns the records, oldest first, and the number of older records left out.
     pub fn records(&self) -> (Vec<Record>, u64) {
         self.stats.records()
     }
 
-    /// Records what the layer above found.
+    /// Records an event of the layer above.
     #[cold]
     pub fn record(&mut self, record: Record) {
         let proven = self.state != State::SynReceived || !self.passive;
         self.stats.record(self.config.recorder && proven, record);
     }
 
-    /// Something happened, with these two numbers.
+    /// Records an event with two numbers.
     #[cold]
     pub(super) fn note(&mut self, now: Instant, kind: Kind, number: u32, answer: u32) {
         self.record(Record::new(now, kind, number, answer));
     }
 
-    /// Something happened so many times in a row.
+    /// Records an event that occurred `count` times in a row.
     #[cold]
     pub(super) fn note_count(&mut self, now: Instant, kind: Kind, count: u32, answer: u32) {
         let una = self.send.una.wire().0;
         self.record(Record::new(now, kind, una, answer).counted(count));
     }
 
-    /// A segment shows what happened.
+    /// Records an event with a segment's header.
     #[cold]
     pub(super) fn note_header(&mut self, now: Instant, kind: Kind, header: &Header) {
         self.record(header.record(now, kind));
     }
 
-    /// The connection ends with a reset, which is sent next.
+    /// Schedules and records a reset, which ends the connection.
     #[cold]
     pub(super) fn reset(&mut self, now: Instant) {
         let (seq, ack) = (self.send.control_seq().wire(), self.recv.nxt.wire());
@@ -73,13 +73,13 @@ impl Connection {
         self.reset_from(seq);
     }
 
-    /// The window that was offered last, as a header has it.
+    /// Returns the last offered window as a header field.
     pub(super) fn offered_window(&self) -> u16 {
         let window = self.recv.edge.since(self.recv.nxt) >> self.recv.shift;
         u16::try_from(window).unwrap_or(u16::MAX)
     }
 
-    /// The state has changed by a FIN.
+    /// Records a change of state by a FIN.
     #[cold]
     pub(super) fn note_state(&mut self, now: Instant, from: State) {
         if self.stats.seen().is_some() && from != self.state {
@@ -87,7 +87,7 @@ impl Connection {
         }
     }
 
-    /// A FIN came, or was sent.
+    /// Records a FIN, received or sent.
     #[cold]
     pub(super) fn note_fin(&mut self, now: Instant, kind: Kind, header: &Header) {
         if self.stats.seen().is_some() {

@@ -1,12 +1,12 @@
-//! Resets for segments that belong to no connection.
+//! Resets for segments without a connection.
 
 use transport::seq::SeqNumber;
 
 use super::segment::{Flags, Segment};
 use crate::seam::TxBatch;
 
-/// Answers a segment without connection with a reset that its sender will accept (RFC 9293
-/// §3.10.7.1). Returns whether one was written: none answers a reset, and none fits a full batch.
+/// Answers a segment without a connection with a reset that its sender accepts (RFC 9293 §3.10.7.1). Returns
+/// false without an answer: to a reset, or if the batch is full.
 pub fn reset_for(seg: &Segment<'_>, tx: &mut impl TxBatch) -> bool {
     // RFC 9293 §3.10.7.1: a reset is discarded.
     if seg.flags.has(Flags::RST) {

@@ -22,19 +22,20 @@ use transport::seq::{ExtSeq, SeqNumber};
 
 use self::record::{AGAIN, FIN, LOST, PROBE, Record, SACKED};
 
-/// Most ranges of SACKed sequence space remembered. What would need more is ignored: SACK is advisory.
+/// Most ranges of SACKed sequence space stored. Blocks that need another range are ignored: SACK is advisory.
 const MAX_SACKED_RANGES: usize = 512;
 
-/// What became of a segment that was sent to probe the path MTU (RFC 4821 §7.6).
+/// Fate of a path MTU probe (RFC 4821 §7.6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ProbeFate {
-    /// It arrived: the path carries segments with this many bytes of payload.
+    /// The probe arrived: the path carries segments with this many payload bytes.
     Arrived(u16),
-    /// It was lost. That is no sign of congestion; its bytes are sent again in segments of the effective MSS.
+    /// The probe was lost, which is not a sign of congestion. Its bytes are retransmitted in segments of the
+    /// effective MSS.
     Lost(u16),
 }
 
-/// A segment as it is sent again.
+/// A segment to retransmit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Resend {
     pub(crate) index: usize,
@@ -47,33 +48,33 @@ pub(crate) struct Resend {
 #[derive(Clone, Debug)]
 pub(crate) struct Scoreboard {
     records: VecDeque<Record>,
-    /// First sequence number on it, SND.UNA.
+    /// First sequence number on the scoreboard: SND.UNA.
     una: ExtSeq,
     sacked: Ranges,
-    /// Bytes in the network (RFC 6675 §4, SetPipe).
+    /// Estimated bytes in the network (RFC 6675 §4, SetPipe).
     pipe: u64,
-    /// Records that are lost and not sent again.
+    /// Records that are lost and not yet retransmitted.
     awaiting: u64,
-    /// Records that are SACKed.
+    /// SACKed records.
     sacked_records: u64,
-    /// Records that were sent again and not SACKed since.
+    /// Records that were retransmitted and not SACKed since.
     out_again: u64,
-    /// Every record that ends at or below is SACKed, lost, or was sent again.
+    /// Every record that ends at or below it is SACKed, lost, or was retransmitted.
     loss_edge: ExtSeq,
-    /// Retransmissions by time: the first number of the segment, and when.
+    /// Retransmissions by time: first sequence number of the segment and time.
     resent: VecDeque<(ExtSeq, Instant)>,
-    /// HighRxt: where the search for the next retransmission starts.
+    /// HighRxt: start of the search for the next retransmission.
     high_rxt: ExtSeq,
-    /// What became of the probe, until it is asked for.
+    /// Fate of the last probe, until it is taken.
     probe_fate: Option<ProbeFate>,
-    /// Longest payload that was acknowledged (RFC 5927 §7.2, maxsizeacked).
+    /// Longest acknowledged payload, bytes (RFC 5927 §7.2, maxsizeacked).
     longest_acked: u16,
 }
 
 base::prefetch!(Scoreboard: records);
 
 impl Scoreboard {
-    /// Nothing is in flight. Takes no memory.
+    /// Creates an empty scoreboard. Allocates no memory.
     pub(crate) const fn new() -> Self {
         Scoreboard {
             records: VecDeque::new(),
@@ -103,7 +104,7 @@ impl Scoreboard {
         self.pipe
     }
 
-    /// Records that are SACKed: RACK.segs_sacked (RFC 8985 §5.2).
+    /// Returns the number of SACKed records: RACK.segs_sacked (RFC 8985 §5.2).
     pub(crate) fn segs_sacked(&self) -> u64 {
         self.sacked_records
     }
@@ -113,18 +114,18 @@ impl Scoreboard {
         self.out_again > 0
     }
 
-    /// True while something is lost and not sent again.
+    /// True while a lost segment is not yet retransmitted.
     pub(crate) fn awaits_retransmission(&self) -> bool {
         self.awaiting > 0
     }
 
-    /// True when the oldest segment is SACKed. A receiver that keeps SACKed data acknowledges it, so at a time-out this
-    /// means reneging (RFC 2018 §8).
+    /// True if the oldest segment is SACKed. A receiver that keeps SACKed data would acknowledge it, so at a
+    /// time-out this means reneging (RFC 2018 §8).
     pub(crate) fn head_sacked(&self) -> bool {
         self.records.front().is_some_and(|r| r.is(SACKED))
     }
 
-    /// A segment was sent for the first time, right after the one before.
+    /// Adds a segment sent for the first time, right behind the last one.
     pub(crate) fn push(&mut self, start: ExtSeq, len: u16, fin: bool, now: Instant) {
         let marks = if fin { FIN } else { 0 };
         let record = Record { sent_at: now, start: start.wire().0, len, marks, sends: 1 };
@@ -135,46 +136,46 @@ impl Scoreboard {
         self.records.push_back(record);
     }
 
-    /// The segment pushed last is a probe of the path MTU.
+    /// Marks the last segment as a path MTU probe.
     pub(crate) fn last_is_probe(&mut self) {
         if let Some(record) = self.records.back_mut() {
             record.marks |= PROBE;
         }
     }
 
-    /// What became of the probe of the path MTU, returned once.
+    /// Takes the fate of the path MTU probe.
     pub(crate) fn take_probe_fate(&mut self) -> Option<ProbeFate> {
         self.probe_fate.take()
     }
 
-    /// True when the oldest segment is a probe of the path MTU that was not sent again, lost or not.
+    /// True if the oldest segment is a path MTU probe that was not retransmitted, lost or not.
     pub(crate) fn head_is_probe(&self) -> bool {
         self.records.front().is_some_and(|r| r.is(PROBE))
     }
 
-    /// Longest payload that was acknowledged at once, bytes (RFC 5927 §7.2, maxsizeacked).
+    /// Returns the longest payload acknowledged as one segment, bytes (RFC 5927 §7.2, maxsizeacked).
     pub(crate) fn longest_acked(&self) -> u16 {
         self.longest_acked
     }
 
-    /// Payload bytes of the segment that holds `seq`, which is in flight.
+    /// Returns the payload bytes of the segment in flight that contains `seq`.
     pub(crate) fn len_at(&self, seq: ExtSeq) -> Option<u16> {
         self.records.get(self.first_ending_after(seq)).map(|r| r.len)
     }
 
-    /// True when the segment that holds `seq` is considered lost, or was, and has not arrived.
+    /// True if the segment that contains `seq` was found lost and has not been SACKed.
     pub(crate) fn is_lost(&self, seq: ExtSeq) -> bool {
         let record = self.records.get(self.first_ending_after(seq));
         record.is_some_and(|r| r.marks & (LOST | SACKED) == LOST)
     }
 
-    /// True when something shorter than the oldest segment was sent after it and has arrived.
+    /// True if a segment shorter than the oldest one, sent after it, has arrived.
     pub(crate) fn shorter_arrived(&self) -> bool {
         let Some(head) = self.records.front() else { return false };
         self.records.iter().any(|r| r.is(SACKED) && r.len > 0 && r.len < head.len)
     }
 
-    /// True when one segment is in flight, sent once, not SACKed, not considered lost, no probe and without a FIN.
+    /// True if one segment is in flight: sent once, not SACKed, not lost, not a probe, without FIN.
     #[inline]
     pub(crate) fn is_lone(&self) -> bool {
         self.records.len() == 1
@@ -182,8 +183,8 @@ impl Scoreboard {
             && self.sacked.is_empty()
     }
 
-    /// [`acknowledge`](Self::acknowledge) of all that is in flight, up to `una`, if that [is lone](Self::is_lone). Returns
-    /// when it was sent.
+    /// Acknowledges everything in flight, up to `una`, if it [is lone](Self::is_lone): a fast
+    /// [`acknowledge`](Self::acknowledge). Returns the segment's time of transmission.
     #[inline]
     pub(crate) fn acknowledge_lone(&mut self, una: ExtSeq) -> Option<Instant> {
         let record = self.records.pop_front()?;
@@ -196,7 +197,7 @@ impl Scoreboard {
         Some(record.sent_at)
     }
 
-    /// Everything below `una` is acknowledged. A record of which only a part is keeps the rest.
+    /// Removes everything below `una`. A partly acknowledged record keeps its rest.
     pub(crate) fn acknowledge(&mut self, una: ExtSeq, delivery: &mut Delivery) {
         let mut left = una.since(self.una);
         let mut at = self.una;
@@ -246,8 +247,8 @@ impl Scoreboard {
         }
     }
 
-    /// Removes the plain records from the front on that `left` bytes, counted from `at`, cover. Returns how many bytes
-    /// they have.
+    /// Removes the plain records at the front that are covered by `left` bytes from `at` on. Returns their
+    /// bytes.
     fn acknowledge_run(&mut self, at: ExtSeq, left: u64, delivery: &mut Delivery) -> u64 {
         let mut bytes = 0;
         let mut longest = self.longest_acked;
@@ -274,8 +275,8 @@ impl Scoreboard {
         bytes
     }
 
-    /// A SACK block, `SND.UNA <= start < end <= SND.NXT` (RFC 6675 §4, Update). Returns whether it reported
-    /// anything new. A record counts as SACKed when all of it is.
+    /// Applies a SACK block, `SND.UNA <= start < end <= SND.NXT` (RFC 6675 §4, Update). Returns true if it
+    /// reported new data. A record counts as SACKed if all of it is.
     pub(crate) fn sack(&mut self, start: ExtSeq, end: ExtSeq, delivery: &mut Delivery) -> bool {
         let mut at = start;
         let mut news = false;
@@ -308,7 +309,7 @@ impl Scoreboard {
         }
     }
 
-    /// The oldest segment is lost (RFC 6582 §3.2), sent again before or not.
+    /// Marks the oldest segment lost (RFC 6582 §3.2), retransmitted before or not.
     pub(crate) fn mark_head_lost(&mut self) {
         if !self.is_empty() && !self.head_sacked() {
             self.mark(0, |r| r.marks = (r.marks | LOST) & !AGAIN);
@@ -316,7 +317,7 @@ impl Scoreboard {
         }
     }
 
-    /// A time-out: everything that is not SACKed is lost (RFC 6675 §5.1, RFC 5681 §3.1).
+    /// Marks everything that is not SACKed lost, after a time-out (RFC 6675 §5.1, RFC 5681 §3.1).
     pub(crate) fn mark_all_lost(&mut self) {
         for i in 0..self.records.len() {
             if !self.records[i].is(SACKED) {
@@ -327,7 +328,7 @@ impl Scoreboard {
         self.resent.clear();
     }
 
-    /// What was thought lost was not: it is in the network or has arrived.
+    /// Clears all loss marks: the segments are in the network or have arrived.
     pub(crate) fn forget_losses(&mut self) {
         for i in 0..self.records.len() {
             if self.records[i].is(LOST) {
@@ -337,7 +338,7 @@ impl Scoreboard {
         self.loss_edge = self.una;
     }
 
-    /// Segments longer than `emss` did not pass: they are lost (RFC 1191 §6.5).
+    /// Marks segments longer than `emss` lost: the path does not carry them (RFC 1191 §6.5).
     pub(crate) fn mark_longer_lost(&mut self, emss: usize) {
         for i in 0..self.records.len() {
             if usize::from(self.records[i].len) > emss && !self.records[i].is(SACKED) {
@@ -347,7 +348,7 @@ impl Scoreboard {
         self.high_rxt = self.una;
     }
 
-    /// Forgets all that was SACKed (RFC 2018 §8: the peer has reneged).
+    /// Clears all SACK marks (RFC 2018 §8: the peer has reneged).
     pub(crate) fn forget_sacks(&mut self) {
         self.sacked.clear();
         for i in 0..self.records.len() {
@@ -358,7 +359,7 @@ impl Scoreboard {
         self.loss_edge = self.una;
     }
 
-    /// The next segment that is lost and not sent again (RFC 6675 §4, NextSeg rule 1).
+    /// Returns the next segment that is lost and not yet retransmitted (RFC 6675 §4, NextSeg rule 1).
     pub(crate) fn next_lost(&mut self) -> Option<Resend> {
         if self.awaiting == 0 {
             return None;
@@ -370,18 +371,18 @@ impl Scoreboard {
         Some(self.resend(found))
     }
 
-    /// The last segment that is not SACKed.
+    /// Returns the last segment that is not SACKed.
     pub(crate) fn last(&self) -> Option<Resend> {
         let found = (0..self.records.len()).rev().find(|i| !self.records[*i].is(SACKED))?;
         Some(self.resend(found))
     }
 
-    /// The oldest segment.
+    /// Returns the oldest segment.
     pub(crate) fn head(&self) -> Option<Resend> {
         (!self.is_empty()).then(|| self.resend(0))
     }
 
-    /// Cuts a segment in two, the first with `at` bytes of payload; its length becomes `at`.
+    /// Cuts a segment in two and returns the first, with `at` bytes of payload.
     pub(crate) fn cut(&mut self, resend: Resend, at: usize) -> Resend {
         debug_assert!(0 < at && at < resend.len + usize::from(resend.fin));
         let mut second = self.records[resend.index];
@@ -397,8 +398,7 @@ impl Scoreboard {
         Resend { len: at, fin: false, ..resend }
     }
 
-    /// The segment was sent again now. A `probe`, of a window or of the tail, is not the next of those that
-    /// are lost.
+    /// Records a retransmission. A `probe` of a window or of the tail does not advance HighRxt.
     pub(crate) fn resent(&mut self, resend: Resend, now: Instant, probe: bool) {
         self.mark(resend.index, |r| {
             r.marks |= AGAIN;
@@ -412,12 +412,12 @@ impl Scoreboard {
         }
     }
 
-    /// True when all of `range` is SACKed.
+    /// True if all of `range` is SACKed.
     pub(crate) fn has_sacked(&self, range: Range) -> bool {
         self.sacked.covers(range)
     }
 
-    /// Sequence space of the segment at `index`, and how often it was sent.
+    /// Returns the sequence space and the number of transmissions of the segment at `index`.
     pub(crate) fn sends_at(&self, index: usize) -> Option<(Range, u8)> {
         self.records.get(index).map(|record| (self.range_of(record), record.sends))
     }
@@ -437,12 +437,12 @@ impl Scoreboard {
         Range { start, end: start.plus(u64::from(record.seq_len())) }
     }
 
-    /// Index of the first record that ends after `at`.
+    /// Returns the index of the first record that ends after `at`.
     fn first_ending_after(&self, at: ExtSeq) -> usize {
         self.records.partition_point(|r| self.range_of(r).end <= at)
     }
 
-    /// Changes a record and what is counted of it.
+    /// Changes a record and updates the totals.
     fn mark(&mut self, index: usize, change: impl FnOnce(&mut Record)) {
         let before = self.records[index];
         self.count(&before, |total, n| *total -= n);
@@ -462,7 +462,7 @@ impl Scoreboard {
         self.count(&after, |total, n| *total += n);
     }
 
-    /// Adds a record to what is counted, or takes it off.
+    /// Adds a record to the totals, or subtracts it.
     fn count(&mut self, record: &Record, change: impl Fn(&mut u64, u64)) {
         change(&mut self.pipe, record.in_pipe());
         change(&mut self.awaiting, u64::from(record.awaits_retransmission()));

@@ -1,9 +1,9 @@
 //! A TCP segment as a value: parsed from bytes, written to bytes (RFC 9293 §3.1, §3.2).
 //!
-//! Every segment passes through here, so the fixed header is read and written whole; options are read here too, because
-//! smoltcp keeps three SACK blocks and a segment may carry four (RFC 2018 §3). Checksums are left to the owner of the
-//! packet buffer. The urgent pointer is legal and ignored (RFC 6093 §5 advises against its use, and MPA has none): the
-//! bytes it points at are ordinary bytes of the stream.
+//! Every segment is processed here, so the fixed header is read and written as a whole. Options are read
+//! here, too: smoltcp keeps three SACK blocks, and a segment may carry four (RFC 2018 §3). The owner of the
+//! packet buffer handles checksums. The urgent pointer is legal and ignored: RFC 6093 §5 advises against its
+//! use, and MPA has none. Urgent bytes are ordinary bytes of the stream.
 
 use arrayvec::ArrayVec;
 use transport::seq::SeqNumber;
@@ -14,8 +14,8 @@ use super::drop_reason::DropReason;
 
 /// Bytes of a TCP header without options.
 pub const HEADER_LEN: usize = 20;
-/// Bytes that the timestamps option takes in every segment of a connection that uses it: two of
-/// padding and ten (RFC 7323 appendix A).
+/// Length of the timestamps option with its padding of two, in bytes. Present in every segment of a
+/// connection that uses it (RFC 7323 appendix A).
 pub const TIMESTAMPS_LEN: usize = 12;
 /// Most bytes of options in a header.
 pub const MAX_OPTIONS_LEN: usize = 40;
@@ -52,17 +52,17 @@ impl Flags {
     /// Congestion window reduced (RFC 3168).
     pub const CWR: Flags = Flags(0x80);
 
-    /// True when every bit of `other` is set.
+    /// True if every bit of `other` is set.
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// True when some bit of `other` is set.
+    /// True if some bit of `other` is set.
     pub const fn any(self, other: Flags) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// These and those of `other`.
+    /// Returns the union with `other`.
     #[must_use]
     pub const fn with(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
@@ -78,7 +78,7 @@ pub struct Timestamps {
     pub ecr: u32,
 }
 
-/// The options that this TCP knows. Unknown ones are skipped (RFC 9293 §3.2 MUST-6).
+/// The supported options. Unknown ones are skipped (RFC 9293 §3.2 MUST-6).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Options {
     /// Maximum segment size, in SYN segments.
@@ -112,16 +112,16 @@ pub struct Segment<'a> {
     pub options: Options,
     /// Bytes of the stream.
     pub payload: &'a [u8],
-    /// The packet that brought it was marked Congestion Experienced on its way (RFC 3168 §5). Not a part
-    /// of the segment: the reader of the IP header sets it.
+    /// True if the packet was marked Congestion Experienced (RFC 3168 §5). Set by the reader of the IP
+    /// header; not a part of the segment.
     pub ce: bool,
-    /// CRC32c of the payload but its last four bytes, if it was computed along with the checksum: if the payload is one
-    /// FPDU, these are its CRC field.
+    /// CRC32c of the payload without its last four bytes, if computed along with the checksum. If the payload
+    /// is one FPDU, the last four bytes are its CRC field.
     pub text_crc: Option<u32>,
 }
 
 impl<'a> Segment<'a> {
-    /// Reads a TCP segment that fills `bytes`. The checksum is the caller's business.
+    /// Parses a TCP segment that fills `bytes`. The caller verifies the checksum.
     ///
     /// # Errors
     /// [`DropReason::BadHeader`] when the header does not fit the bytes or a port is zero,
@@ -132,11 +132,11 @@ impl<'a> Segment<'a> {
         Ok(segment)
     }
 
-    /// As [`parse`](Self::parse), into a new one: a segment copied after it was read has to wait for all stores
-    /// before it, among them those of the payload before.
+    /// Parses a segment in place, into a default one. Copying the value that [`parse`](Self::parse) returns
+    /// would wait for all earlier stores, those of the previous payload included.
     ///
     /// # Errors
-    /// As `parse`; then what is in it means nothing.
+    /// As `parse`. The content of `self` is then unspecified.
     #[inline]
     pub fn read(&mut self, bytes: &'a [u8]) -> Result<(), DropReason> {
         let fixed = bytes.first_chunk::<HEADER_LEN>().ok_or(DropReason::BadHeader)?;
@@ -156,25 +156,25 @@ impl<'a> Segment<'a> {
         self.options.read(options)
     }
 
-    /// Bytes of header and options when written.
+    /// Returns the length of header and options, in bytes.
     pub fn header_len(&self) -> usize {
         HEADER_LEN + self.options.len()
     }
 
-    /// Bytes when written.
+    /// Returns the length of the whole segment, in bytes.
     pub fn wire_len(&self) -> usize {
         self.header_len() + self.payload.len()
     }
 
-    /// SEG.LEN: bytes of the sequence space it takes, SYN and FIN included (RFC 9293 §3.4).
+    /// Returns SEG.LEN: the sequence space that it occupies, SYN and FIN included (RFC 9293 §3.4).
     pub fn seq_len(&self) -> u32 {
         let controls =
             u32::from(self.flags.has(Flags::SYN)) + u32::from(self.flags.has(Flags::FIN));
         self.payload.len() as u32 + controls
     }
 
-    /// Writes header and options at the start of `out` with a checksum of zero and returns their length;
-    /// the payload is not written.
+    /// Writes header and options, but not the payload, at the start of `out`. The checksum is zero. Returns
+    /// their length.
     ///
     /// # Panics
     /// When `out` is shorter than [`header_len`](Self::header_len).
@@ -194,20 +194,20 @@ impl<'a> Segment<'a> {
         len
     }
 
-    /// The flags of the segment in `bytes`, of which nothing else is examined; `None` if they end before.
+    /// Returns the flags of the segment in `bytes` without other checks; `None` if too short.
     #[inline]
     pub fn flags_of(bytes: &[u8]) -> Option<Flags> {
         bytes.get(FLAGS_AT).map(|&bits| Flags(bits))
     }
 
-    /// Bytes of header and options of the segment in `bytes`, by its data offset; `None` if they end before that. It may be
-    /// more than there are, or too little for a header.
+    /// Returns the length of header and options by the data offset of the segment in `bytes`; `None` if too
+    /// short. The value may exceed `bytes`, or be too small for a header.
     #[inline]
     pub fn header_len_of(bytes: &[u8]) -> Option<usize> {
         bytes.get(OFFSET_AT).map(|&byte| data_offset(byte))
     }
 
-    /// Writes the whole segment at the start of `out` with a checksum of zero and returns its length.
+    /// Writes the whole segment at the start of `out`, with a checksum of zero, and returns its length.
     ///
     /// # Panics
     /// When `out` is shorter than [`wire_len`](Self::wire_len).
@@ -218,17 +218,17 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// The data offset in bytes, of the byte that holds it.
+/// Decodes the data offset from its byte, in bytes.
 #[inline(always)]
 fn data_offset(byte: u8) -> usize {
     usize::from(byte >> 4) * 4
 }
 
-/// The header of data segments, without other options than timestamps, as [`Segment::emit`] would write it: all but the
-/// sequence number and PSH, in which those of one run differ.
+/// Header of data segments with no options but timestamps, as [`Segment::emit`] writes it. It holds all
+/// fields but the sequence number and PSH, which differ within a run.
 ///
-/// From one value to the other in registers: a segment laid down in memory is read back in other pieces than it was
-/// written, which waits for all bytes of the payload that were written before.
+/// The header stays in registers. One stored in memory is read back in other pieces than it was written,
+/// which waits for all earlier stores of the payload.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DataHeader {
     ports: u32,
@@ -236,7 +236,7 @@ pub(super) struct DataHeader {
     /// Data offset, flags and window.
     control: u32,
     timestamps: Option<Timestamps>,
-    /// Of the fields that are the same in all of them ([`Sum::of_fields`]).
+    /// Sum of the fields that are equal in a run ([`Sum::of_fields`]).
     sum: u64,
 }
 
@@ -259,7 +259,7 @@ impl DataHeader {
         DataHeader { ports, ack: ack.0, control, timestamps, sum }
     }
 
-    /// Writes it at the start of `out`, with PSH if `push`, and returns the sum of its fields.
+    /// Writes the header at the start of `out`, with PSH if `push`, and returns the sum of its fields.
     #[inline(always)]
     pub(super) fn write(&self, seq: SeqNumber, push: bool, out: &mut [u8]) -> u64 {
         let pair = |a: u32, b: u32| (u64::from(a) << 32 | u64::from(b)).to_be_bytes();
@@ -277,11 +277,11 @@ impl DataHeader {
     }
 }
 
-/// The first word of the timestamps option as it is sent.
+/// First word of the timestamps option as it is sent.
 const TIMESTAMPS_KIND: u32 =
     u32::from_be_bytes([OPT_NOP, OPT_NOP, OPT_TIMESTAMPS.0, OPT_TIMESTAMPS.1 as u8]);
 
-/// Where the fields are (RFC 9293 §3.1). The data offset is the upper half of its byte.
+/// Offsets of the fields (RFC 9293 §3.1). The data offset is the upper half of its byte.
 const SRC_PORT_AT: usize = 0;
 const DST_PORT_AT: usize = 2;
 const SEQ_AT: usize = 4;
@@ -292,16 +292,16 @@ const WINDOW_AT: usize = 14;
 const CHECKSUM_AT: usize = 16;
 
 impl Options {
-    /// Reads the options of a header into none.
+    /// Parses the options of a header into an empty `self`.
     ///
     /// # Errors
-    /// [`DropReason::BadOption`] when a length is illegal.
+    /// [`DropReason::BadOption`] if a length is illegal.
     #[inline]
     fn read(&mut self, mut bytes: &[u8]) -> Result<(), DropReason> {
         if let [OPT_NOP, OPT_NOP, kind, len, v0, v1, v2, v3, e0, e1, e2, e3] = *bytes
             && (kind, usize::from(len)) == OPT_TIMESTAMPS
         {
-            // RFC 7323 appendix A: what nearly every segment has.
+            // RFC 7323 appendix A: the layout of nearly every segment.
             let val = u32::from_be_bytes([v0, v1, v2, v3]);
             let ecr = u32::from_be_bytes([e0, e1, e2, e3]);
             self.timestamps = Some(Timestamps { val, ecr });
@@ -315,7 +315,7 @@ impl Options {
                 bytes = rest;
                 continue;
             }
-            // RFC 9293 §3.2 MUST-7: a length may be illegal, zero for example.
+            // RFC 9293 §3.2 MUST-7: a length may be illegal, for example zero.
             let len = usize::from(*rest.first().ok_or(DropReason::BadOption)?);
             let data = bytes.get(2..len).ok_or(DropReason::BadOption)?;
             self.set(*kind, len, data)?;
@@ -353,13 +353,13 @@ impl Options {
         Ok(())
     }
 
-    /// Bytes when written, a multiple of four. At most [`MAX_OPTIONS_LEN`] for what this TCP sends; with
-    /// all four SACK blocks and timestamps only three blocks are written.
+    /// Returns the length in bytes, a multiple of four. At most [`MAX_OPTIONS_LEN`] for sent segments: with
+    /// timestamps only three of four SACK blocks are written.
     pub fn len(&self) -> usize {
         self.fixed_len() + self.sack_len()
     }
 
-    /// True when there are none.
+    /// True if there are no options.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -367,7 +367,7 @@ impl Options {
     fn fixed_len(&self) -> usize {
         let mss = if self.mss.is_some() { 4 } else { 0 };
         let scale = if self.window_scale.is_some() { 4 } else { 0 };
-        // SACK-permitted takes the place of the timestamps' pad.
+        // SACK-permitted replaces the padding of the timestamps.
         let stamps_or_permitted = match self.timestamps {
             Some(_) => TIMESTAMPS_LEN,
             None if self.sack_permitted => 4,
@@ -388,8 +388,8 @@ impl Options {
         }
     }
 
-    /// Writes the options, each padded in front to a multiple of four, the timestamps by SACK-permitted if it is there: a
-    /// SYN ACK is no longer than the SYN of a host that does likewise.
+    /// Writes the options, each padded in front to a multiple of four. SACK-permitted replaces the padding of
+    /// the timestamps, so that a SYN ACK is no longer than the SYN of a host that does the same.
     fn emit(&self, out: &mut [u8]) {
         let mut at = 0;
         let mut put = |bytes: &[u8]| {

@@ -1,15 +1,15 @@
-//! The states of a connection and the legal ways between them (RFC 9293 §3.3.2, figure 5).
+//! States of a connection and their legal transitions (RFC 9293 §3.3.2, figure 5).
 
 use core::fmt;
 
 /// State of a connection. LISTEN is a property of the listener, not of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
-    /// No connection any more.
+    /// The connection does not exist any more.
     Closed,
     /// We sent a SYN.
     SynSent,
-    /// We have and sent a SYN, and wait for its acknowledgement.
+    /// We have received and sent a SYN, and await its acknowledgement.
     SynReceived,
     /// Data flows.
     Established,
@@ -23,11 +23,11 @@ pub enum State {
     Closing,
     /// The peer, and then we, sent a FIN; ours is not acknowledged.
     LastAck,
-    /// Both FINs are acknowledged; old segments die out.
+    /// Both FINs are acknowledged; old segments are discarded until 2 MSL have passed.
     TimeWait,
 }
 
-/// What moves a connection from state to state.
+/// Events that change the state of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Transition {
     /// A SYN without an acknowledgement of ours arrived in SYN-SENT: simultaneous open.
@@ -45,7 +45,7 @@ pub(crate) enum Transition {
 }
 
 impl State {
-    /// The next state, or `None` when the transition does not exist in this state.
+    /// Returns the next state, or `None` if the transition is illegal in this state.
     pub(crate) const fn next(self, by: Transition) -> Option<State> {
         use State::*;
         use Transition::*;
@@ -66,33 +66,33 @@ impl State {
         })
     }
 
-    /// True from ESTABLISHED on, while the connection exists.
+    /// True from ESTABLISHED on, until the connection is CLOSED.
     pub const fn is_synchronized(self) -> bool {
         !matches!(self, State::Closed | State::SynSent | State::SynReceived)
     }
 
-    /// True where text of the peer may still arrive (RFC 9293 §3.10.7.4, seventh check).
+    /// True in states in which the peer's text may arrive (RFC 9293 §3.10.7.4, seventh check).
     pub(crate) const fn may_receive(self) -> bool {
         matches!(self, State::Established | State::FinWait1 | State::FinWait2)
     }
 
-    /// True where new data may be sent.
+    /// True in states in which new data may be sent.
     pub(crate) const fn may_send(self) -> bool {
         matches!(self, State::Established | State::CloseWait)
     }
 
-    /// True where segments may wait for their acknowledgement.
+    /// True in states in which segments may be unacknowledged.
     pub(crate) const fn may_retransmit(self) -> bool {
         use State::*;
         matches!(self, Established | CloseWait | FinWait1 | Closing | LastAck)
     }
 
-    /// The state with this number, as records have it.
+    /// Returns the state with this number, as stored in records.
     pub fn numbered(number: u32) -> Option<State> {
         STATES.into_iter().find(|state| *state as u32 == number)
     }
 
-    /// The name that RFC 9293 gives it.
+    /// Returns the name in RFC 9293.
     pub const fn name(self) -> &'static str {
         match self {
             State::Closed => "CLOSED",
@@ -109,7 +109,7 @@ impl State {
     }
 }
 
-/// All of them.
+/// All states.
 const STATES: [State; 10] = [
     State::Closed,
     State::SynSent,

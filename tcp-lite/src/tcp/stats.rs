@@ -1,4 +1,4 @@
-//! What a connection counts.
+//! Counters and condition of a connection.
 
 use core::time::Duration;
 
@@ -10,7 +10,7 @@ use transport::seq::SeqNumber;
 use super::challenge::ChallengeLimit;
 use super::state::State;
 
-/// Counters of a connection; they only grow.
+/// Counters of a connection; they never decrease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     /// Segments received that belong to the connection.
@@ -33,39 +33,39 @@ pub struct Stats {
     pub challenge_acks: u64,
     /// Times the congestion window was reduced because the peer echoed a mark (RFC 3168).
     pub ecn_reductions: u64,
-    /// What was received.
+    /// Counters of received data.
     pub recv: ReceiverStats,
-    /// Losses, and what was sent again.
+    /// Counters of losses and retransmissions.
     pub loss: LossStats,
-    /// The path's MTU.
+    /// Counters of the path MTU.
     pub path_mtu: PathMtuStats,
 }
 
-/// What was received of the stream.
+/// Counters of received data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReceiverStats {
     /// Bytes of the stream that the upper layer took, each once.
     pub bytes: u64,
-    /// Of these, bytes taken beyond a gap.
+    /// Bytes of `bytes` that were taken beyond a gap.
     pub bytes_out_of_order: u64,
     /// Bytes received again after they had been taken.
     pub bytes_duplicate: u64,
-    /// Bytes in the window that were not taken: by the upper layer or past the bound on ranges.
+    /// Bytes in the window that were refused: by the upper layer or by the limit of ranges.
     pub bytes_refused: u64,
     /// Acknowledgements with D-SACK sent.
     pub d_sacks: u64,
     /// Data segments that the network marked instead of dropping them (RFC 3168).
     pub ecn_marks: u64,
-    /// Most bytes ever kept track of beyond a gap.
+    /// Maximum of bytes stored as ranges beyond a gap.
     pub out_of_order_max: u64,
 }
 
-/// Losses, what was sent again, and what showed it to be needless.
+/// Counters of losses, retransmissions, and evidence that they were spurious.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LossStats {
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub segments_retransmitted: u64,
-    /// Bytes sent again.
+    /// Bytes retransmitted.
     pub bytes_retransmitted: u64,
     /// Duplicate acknowledgements received (RFC 5681 §2).
     pub duplicate_acks_in: u64,
@@ -83,39 +83,39 @@ pub struct LossStats {
     pub undone_by_frto: u64,
     /// Recoveries and time-outs that timestamps showed to be spurious (RFC 3522), undone.
     pub undone_by_timestamp: u64,
-    /// The same by D-SACK (RFC 3708).
+    /// Recoveries and time-outs that D-SACK showed to be spurious (RFC 3708), undone.
     pub undone_by_d_sack: u64,
     /// Acknowledgements with D-SACK received (RFC 2883).
     pub d_sacks_in: u64,
-    /// Of these, such that report neither what was sent again in the present loss episode nor a tail loss
-    /// probe, or report it twice: duplicates of the network, or forged.
+    /// D-SACKs that match no retransmission of the present loss episode and no tail loss probe, or repeat a
+    /// report: duplicates of the network, or forged.
     pub d_sacks_ignored: u64,
 }
 
 impl LossStats {
-    /// Times the congestion window was reduced for a loss.
+    /// Returns the reductions of the congestion window because of losses.
     fn reductions(&self) -> u64 {
         self.fast_recoveries + self.timeouts + self.tail_losses_repaired
     }
 }
 
-/// Changes of the path's MTU, and the search for it.
+/// Counters of the path MTU and its probes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PathMtuStats {
     /// Times the path MTU shrank.
     pub reductions: u64,
-    /// Times it grew again.
+    /// Times the path MTU grew again.
     pub raises: u64,
-    /// Probes of it (RFC 4821).
+    /// Probes of the path MTU (RFC 4821).
     pub probes: u64,
-    /// Of them, lost ones.
+    /// Probes of the path MTU that were lost.
     pub probes_lost: u64,
     /// Times that long segments vanished without a report (RFC 4821 §7.7).
     pub black_holes: u64,
 }
 
-/// A connection's counters as they are stored: those that every segment changes, and the others, allocated when one
-/// is not 0. What follows from the sequence numbers is not counted.
+/// Counters of a connection as they are stored. Counters that every segment changes are inline; the others
+/// are allocated with the first count. Values that follow from sequence numbers are not stored.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) segments_in: u64,
@@ -127,14 +127,14 @@ pub(crate) struct Counts {
 
 base::prefetch!(Counts: rare);
 
-/// What is counted, and remembered, of what seldom happens.
+/// Counters and state of rare events.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rare {
     pub(crate) stats: Stats,
     pub(crate) challenge: Option<ChallengeLimit>,
-    /// When the peer closed its window, while it is closed.
+    /// Start of the present closed window of the peer.
     closed_since: MaybeInstant,
-    /// A reset is to be sent, with this sequence number.
+    /// Sequence number of a reset that is due.
     pub(crate) reset: Option<SeqNumber>,
     recorder: Recorder,
 }
@@ -142,58 +142,58 @@ pub(crate) struct Rare {
 base::prefetch!(Rare:);
 
 impl Counts {
-    /// What seldom happens, to be changed.
+    /// Returns the state of rare events for modification; allocates it.
     pub(crate) fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
     }
 
-    /// The counters of it, to be changed.
+    /// Returns the rare counters for modification; allocates them.
     pub(crate) fn more(&mut self) -> &mut Stats {
         &mut self.rare().stats
     }
 
-    /// Adds `n` to one of them.
+    /// Adds `n` to a rare counter; allocates only if `n` > 0.
     pub(crate) fn add(&mut self, n: u64, of: impl FnOnce(&mut Stats) -> &mut u64) {
         if n > 0 {
             *of(self.more()) += n;
         }
     }
 
-    /// What seldom happens, if it has.
+    /// Returns the state of rare events, if allocated.
     pub(crate) fn seen(&self) -> Option<&Rare> {
         self.rare.as_deref()
     }
 
-    /// The same, to be changed.
+    /// Returns the state of rare events for modification, if allocated.
     fn seen_mut(&mut self) -> Option<&mut Rare> {
         self.rare.as_deref_mut()
     }
 
-    /// Records what happened, if that is `wanted`.
+    /// Adds a record if `wanted`.
     pub(crate) fn record(&mut self, wanted: bool, record: Record) {
         if wanted {
             self.rare().recorder.add(record);
         }
     }
 
-    /// What was recorded, the oldest first, and how many older records were left out.
+    /// Returns the records, oldest first, and the number of older records left out.
     pub(crate) fn records(&self) -> (Vec<Record>, u64) {
         self.seen().map(|rare| rare.recorder.records()).unwrap_or_default()
     }
 
-    /// Frees records that are old.
+    /// Frees old records.
     pub(crate) fn shrink(&mut self, now: Instant) {
         if let Some(rare) = self.seen_mut() {
             rare.recorder.shrink(now);
         }
     }
 
-    /// When the peer closed its window, while it is closed.
+    /// Returns the start of the present closed window of the peer.
     pub(crate) fn closed_since(&self) -> Option<Instant> {
         self.seen()?.closed_since.get()
     }
 
-    /// The peer's window is closed. Returns whether that is new.
+    /// Records that the peer's window is closed. Returns true if it was open.
     pub(crate) fn window_closed(&mut self, now: Instant) -> bool {
         let since = &mut self.rare().closed_since;
         let news = since.get().is_none();
@@ -203,20 +203,20 @@ impl Counts {
         news
     }
 
-    /// It is open. Returns whether that is new.
+    /// Records that the peer's window is open. Returns true if it was closed.
     #[inline]
     pub(crate) fn window_opened(&mut self) -> bool {
         let Some(rare) = self.seen_mut() else { return false };
         core::mem::take(&mut rare.closed_since).get().is_some()
     }
 
-    /// Times the congestion window was reduced, for whatever reason.
+    /// Returns the reductions of the congestion window for any reason.
     pub(crate) fn window_reductions(&self) -> u64 {
         let reductions = |s: &Stats| s.loss.reductions() + s.ecn_reductions;
         self.seen().map_or(0, |rare| reductions(&rare.stats))
     }
 
-    /// All but what follows from the sequence numbers.
+    /// Returns all counters except those that follow from sequence numbers.
     pub(crate) fn stats(&self) -> Stats {
         Stats {
             segments_in: self.segments_in,
@@ -227,7 +227,7 @@ impl Counts {
     }
 }
 
-/// The present condition of a connection, for people and tools.
+/// Snapshot of a connection's condition, for people and tools.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Info {
     /// State.
@@ -236,36 +236,36 @@ pub struct Info {
     pub emss: usize,
     /// Smoothed round-trip time, once measured.
     pub srtt: Option<Duration>,
-    /// Its variation (RFC 6298 §2); zero before the first measurement.
+    /// Variation of the round-trip time (RFC 6298 §2); zero before the first measurement.
     pub rttvar: Duration,
-    /// The shortest round trip of the last minutes, once measured.
+    /// Shortest round trip of the last minutes, once measured.
     pub min_rtt: Option<Duration>,
-    /// Retransmission time-out with its present backing off.
+    /// Retransmission time-out with its present backoff.
     pub rto: Duration,
     /// Congestion window, bytes.
     pub cwnd: u64,
     /// Slow-start threshold, bytes; `u64::MAX` before the first loss.
     pub ssthresh: u64,
-    /// Bytes per second at which bursts leave, while they are paced.
+    /// Pacing rate of bursts, bytes per second; `None` if not paced.
     pub pacing_rate: Option<u64>,
-    /// Window the peer grants beyond what it acknowledged, bytes.
+    /// Window that the peer offers beyond the acknowledged data, bytes.
     pub send_window: u64,
     /// Bytes sent and not acknowledged.
     pub flight: u64,
-    /// Of these, bytes that are thought to be in the network.
+    /// Estimate of the bytes of `flight` that are in the network.
     pub in_flight: u64,
     /// Window last advertised to the peer, bytes.
     pub receive_window: u64,
-    /// Ranges taken beyond a gap.
+    /// Number of ranges taken beyond a gap.
     pub ranges: usize,
-    /// Both sides use SACK.
+    /// True if both sides use SACK.
     pub sack: bool,
-    /// Both sides use timestamps.
+    /// True if both sides use timestamps.
     pub timestamps: bool,
-    /// Both sides use ECN.
+    /// True if data is sent as ECN-capable.
     pub ecn: bool,
-    /// Shift the peer applies to its window; `None` without window scaling.
+    /// Window scale shift of the peer's window; `None` without window scaling.
     pub send_window_shift: Option<u8>,
-    /// Shift we apply to ours.
+    /// Window scale shift of our window.
     pub receive_window_shift: u8,
 }

@@ -1,22 +1,22 @@
 //! Our SYN, or SYN and ACK, until it is acknowledged.
 
-/// What there is to know of it.
+/// State of our SYN.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Syn {
-    /// It is to be sent.
+    /// True if it is due.
     pub(super) due: bool,
-    /// It was sent more than once.
+    /// True if it was sent more than once.
     pub(super) lost: bool,
-    /// It is not known when it was sent.
+    /// True if the time of its transmission is unknown.
     pub(super) unmeasured: bool,
-    /// The window in it, when it was sent last.
+    /// Window of the last transmission, unscaled.
     pub(super) window: u16,
-    /// Our MSS.
+    /// Our MSS, bytes.
     pub(super) mss: u16,
 }
 
 impl Syn {
-    /// It is to be sent, with this MSS.
+    /// Creates the state of a SYN that is due, with this MSS.
     pub(super) fn new(mss: u16) -> Self {
         Syn { due: true, lost: false, unmeasured: false, window: 0, mss }
     }

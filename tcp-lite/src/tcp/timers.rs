@@ -2,32 +2,32 @@
 
 use base::{Blank, Instant, Lazy};
 
-/// What a timer is for.
+/// Purpose of a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Timer {
-    /// Retransmission of the oldest unacknowledged segment, SYN included (RFC 6298 §5), or the next
-    /// probe of a closed window while something is unacknowledged.
+    /// Retransmission of the oldest unacknowledged segment, SYN included (RFC 6298 §5). With a closed window:
+    /// the next probe while data is unacknowledged.
     Retransmit,
-    /// Data waits, nothing is in flight and the window is closed or silly (RFC 9293 §3.8.6.1).
+    /// Data waits, nothing is in flight, and the window is closed or too small (RFC 9293 §3.8.6.1).
     Persist,
-    /// A delayed acknowledgement (RFC 9293 §3.8.6.3).
+    /// Delayed acknowledgement (RFC 9293 §3.8.6.3).
     DelayedAck,
-    /// Idle connection (RFC 9293 §3.8.4).
+    /// Keepalive of an idle connection (RFC 9293 §3.8.4).
     Keepalive,
     /// End of TIME-WAIT, or of FIN-WAIT-2.
     Wait,
-    /// The next burst may leave.
+    /// Pacing allows the next burst.
     Pace,
 }
 
-/// What [`Timer::Retransmit`] is set for: one timer and a state (RFC 8985 §8).
+/// Purpose of [`Timer::Retransmit`]: one timer with a state (RFC 8985 §8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LossTimer {
-    /// The retransmission time-out (RFC 6298).
+    /// Retransmission time-out (RFC 6298).
     Rto,
-    /// A tail loss probe (RFC 8985 §7.2).
+    /// Tail loss probe (RFC 8985 §7.2).
     Probe,
-    /// Time for reordering has passed (RFC 8985 §6.2 step 5).
+    /// Reordering time-out (RFC 8985 §6.2 step 5).
     Reorder,
 }
 
@@ -44,7 +44,7 @@ impl Timer {
 
 const OFF: Instant = Instant::from_nanos(u64::MAX);
 
-/// An idle connection has none, unless it sends keepalives.
+/// Expiry of each timer; not allocated in an idle connection without keepalives.
 #[derive(Clone, Debug)]
 struct Table([Instant; Timer::ALL.len()]);
 
@@ -57,7 +57,7 @@ impl Blank for Table {
     }
 }
 
-/// When each timer expires.
+/// The timers of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Timers {
     at: Lazy<Table>,
@@ -88,7 +88,7 @@ impl Timers {
         self.at.0[timer as usize] != OFF
     }
 
-    /// Stops the timer if it has expired; returns whether it has.
+    /// Stops an expired timer. Returns true if it had expired.
     pub(crate) fn expire(&mut self, timer: Timer, now: Instant) -> bool {
         let expired = self.at.0[timer as usize] <= now && self.is_set(timer);
         if expired {
@@ -97,12 +97,12 @@ impl Timers {
         expired
     }
 
-    /// The first to expire.
+    /// Returns the earliest expiry.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.at.0.iter().copied().min().filter(|at| *at != OFF)
     }
 
-    /// Frees the memory if none is set.
+    /// Frees the table if no timer is set.
     pub(crate) fn shrink(&mut self) {
         if self.next().is_none() {
             self.at.release();

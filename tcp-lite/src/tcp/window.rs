@@ -1,19 +1,19 @@
-//! Windows as pure functions: which segments are acceptable, what to advertise, when a small window is
-//! worth using.
+//! Window computations as pure functions: acceptance of segments, the window to advertise, and the sender's
+//! silly window avoidance.
 
 use transport::seq::ExtSeq;
 
-/// Outcome of the first check of RFC 9293 §3.10.7.4 (table 6).
+/// Result of the first check of RFC 9293 §3.10.7.4 (table 6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Acceptance {
-    /// Some of it is in the window.
+    /// A part of the segment is in the window.
     Acceptable,
-    /// Our window is closed and the segment starts at RCV.NXT: its text is not acceptable, its
-    /// acknowledgement is used all the same.
+    /// Our window is closed and the segment starts at RCV.NXT. Its text is not acceptable, but its
+    /// acknowledgement is processed.
     AckOnly,
-    /// An empty segment right behind the window: taken unless it is a reset.
+    /// An empty segment at the right edge: accepted unless it is a reset.
     AtEdge,
-    /// Not acceptable: answer with an acknowledgement.
+    /// Not acceptable: answered with an acknowledgement.
     Unacceptable,
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn acceptance(seq: ExtSeq, len: u32, rcv_nxt: ExtSeq, right_edge: Ext
         (0, false) => inside(seq),
         (_, true) if seq == rcv_nxt => return Acceptance::AckOnly,
         (_, true) => false,
-        // A segment longer than the window reaches over both edges.
+        // A segment longer than the window may extend beyond both edges.
         (len, false) => {
             let last = seq.plus(u64::from(len) - 1);
             inside(seq) || inside(last) || (seq < rcv_nxt && last >= right_edge)
@@ -38,23 +38,23 @@ pub(crate) fn acceptance(seq: ExtSeq, len: u32, rcv_nxt: ExtSeq, right_edge: Ext
     if ok { Acceptance::Acceptable } else { Acceptance::Unacceptable }
 }
 
-/// What the receiver knows when it computes the window to advertise.
+/// State from which the receiver computes the window to advertise.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceiveWindow {
     pub(crate) rcv_nxt: ExtSeq,
     /// Right edge advertised last.
     pub(crate) right_edge: ExtSeq,
-    /// Bytes wanted in the window: the configured target or the room above, whichever is less.
+    /// Bytes wanted in the window: the lesser of the present target and the upper layer's room.
     pub(crate) wanted: u64,
-    /// Least advance of the right edge, min(RMSS, half the configured window).
+    /// Smallest advance of the right edge: min(RMSS, half the present target).
     pub(crate) step: u64,
     /// Window scale shift, at most 14.
     pub(crate) shift: u8,
 }
 
 impl ReceiveWindow {
-    /// The right edge to advertise: never left of the last one (RFC 9293 §3.8.6 SHLD-14), advanced
-    /// in steps only (§3.8.6.2.2 MUST-39).
+    /// Returns the right edge to advertise. It never moves left (RFC 9293 §3.8.6 SHLD-14) and advances in
+    /// steps only (§3.8.6.2.2 MUST-39).
     pub(crate) fn next_edge(&self) -> ExtSeq {
         let most = u64::from(u16::MAX) << self.shift;
         let wanted = (self.wanted.min(most) >> self.shift) << self.shift;
@@ -62,20 +62,21 @@ impl ReceiveWindow {
         if candidate.since(self.right_edge) >= self.step.max(1) {
             return candidate;
         }
-        // The edge stays; what does not divide by the scale is rounded up, so that it never moves left.
+        // The edge stays. A window that is not a multiple of the scale is rounded up, so that the edge never
+        // moves left.
         let unit = 1u64 << self.shift;
         let units = self.right_edge.since(self.rcv_nxt).div_ceil(unit);
         self.rcv_nxt.plus((units * unit).min(most))
     }
 
-    /// The window field for a right edge that [`next_edge`](Self::next_edge) gave.
+    /// Returns the window field for a right edge returned by [`next_edge`](Self::next_edge).
     pub(crate) fn field(&self, edge: ExtSeq) -> u16 {
         let units = edge.since(self.rcv_nxt) >> self.shift;
         u16::try_from(units).unwrap_or(u16::MAX)
     }
 
-    /// True when the window has grown so much that a window update should be sent: by
-    /// two segments or half of the whole, or at all when it could not send one segment.
+    /// True if the window has grown enough for a window update: by two segments or half of the whole, or by a
+    /// step if it had no room for one segment.
     pub(crate) fn worth_an_update(&self, rmss: u64, target: u64) -> bool {
         let gain = self.next_edge().since(self.right_edge);
         let open = self.right_edge.since(self.rcv_nxt);
@@ -83,19 +84,19 @@ impl ReceiveWindow {
     }
 }
 
-/// Outcome of the sender's silly window avoidance (RFC 9293 §3.8.6.2.1 MUST-38).
+/// Result of the sender's silly window avoidance (RFC 9293 §3.8.6.2.1 MUST-38).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SendRoom {
-    /// A full segment fits (1), or at least half the largest window ever seen with nothing in flight (3),
-    /// or the override time-out (4): use it, cutting what does not fit.
+    /// The room may be used, with data cut to fit. A full segment fits (1), or at least half the largest
+    /// window ever seen with nothing in flight (3), or the override time-out has expired (4).
     Use(usize),
-    /// Only if everything that would be sent fits (2): the source may decline.
+    /// The room may be used only if all data fits (2); the source may decline.
     IfWhole(usize),
     /// The window is closed.
     Closed,
 }
 
-/// How much of a `usable` window to use for a segment of at most `emss` bytes.
+/// Returns the room for a segment of at most `emss` bytes in a `usable` window.
 pub(crate) fn send_room(
     usable: u64,
     emss: usize,

@@ -1,5 +1,5 @@
-//! Start-ups of Linux's siw as they were captured between two of its kind, each role played by us in
-//! turn: every byte that we send is the one that siw sent.
+//! Start-ups captured between two instances of Linux's siw. This end plays each role, and every byte sent
+//! must equal siw's.
 
 use super::enhanced::{rdmap, two};
 use super::net::Net;
@@ -9,15 +9,16 @@ use crate::mpa::testing::hex;
 use crate::mpa::{EnhancedRepr, Peer, RtrSet};
 use core::time::Duration;
 
-/// One connection in the peer-to-peer model: frames, and FPDUs until the initiator's first message.
+/// A captured connection in the peer-to-peer model: start-up frames, and FPDUs until the initiator's first
+/// message.
 struct Captured {
     rtr: RtrSet,
-    /// What the responder's program takes.
+    /// Ready-to-receive messages that the responder's program accepts.
     takes: RtrSet,
     request: &'static str,
     reply: &'static str,
     ready: &'static str,
-    /// What the responder answers to that.
+    /// The responder's answer to the ready-to-receive message.
     answer: &'static str,
 }
 
@@ -80,7 +81,7 @@ fn we_are_the_responder() {
     }
 }
 
-/// The reject of a program, with the request's words and its own private data.
+/// A program's reject, with the request's enhanced data and its own private data.
 #[test]
 fn we_reject_as_siw_does() {
     let mut b = Node::responder_of(two(None, Peer::Siw), rdmap(4, 4));

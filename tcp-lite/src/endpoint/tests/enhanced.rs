@@ -1,4 +1,4 @@
-//! Revision 2 over TCP: who sends first and with what, and the errors that a Terminate reports.
+//! Revision 2 over TCP: the first sender, its message, and errors reported by a Terminate.
 
 use super::net::{Net, Side};
 use super::peers::*;
@@ -52,7 +52,7 @@ fn agreed(node: &Node) -> Agreed {
     node.params().and_then(|params| params.agreed).expect("negotiated")
 }
 
-/// RFC 6581 §9.1: both ends keep to what was agreed on, and their ULPs get the other's values.
+/// RFC 6581 §9.1: both ends use the negotiated depths, and their ULPs receive the peer's values.
 #[test]
 fn reads_are_negotiated() {
     let a = Node::initiator_of(two(None, Peer::Siw), rdmap(4, 9), b"hi");
@@ -69,7 +69,7 @@ fn reads_are_negotiated() {
     assert_eq!(net.a.params().map(|params| params.ulp), Some(UlpKind::Rdmap));
 }
 
-/// RFC 6581 §10: bare DDP has no use for enhancements and opens with revision 1.
+/// RFC 6581 §10: bare DDP needs no enhancements and opens with revision 1.
 #[test]
 fn bare_ddp_opens_with_revision_one() {
     let mut net = Net::new(Node::initiator(two(None, Peer::Siw), b""), Raw::listen());
@@ -77,10 +77,10 @@ fn bare_ddp_opens_with_revision_one() {
     assert_eq!(net.b.up.received, request(0, 1, b""));
 }
 
-/// RFC 6581 §9.2: each ready-to-receive message, byte by byte as siw sends and takes it.
+/// RFC 6581 §9.2: each ready-to-receive message equals siw's byte by byte.
 #[test]
 fn initiator_sends_the_message_that_was_agreed_on() {
-    // Lengths, DDP and RDMAP control, then what a Send, a Write and a Read Request of no bytes have.
+    // Lengths, DDP and RDMAP control, then the fields of an empty Send, Write and Read Request.
     let send = "4143 00000000 00000000 00000001 00000000";
     let write = "c140 00000001 0000000000000000";
     let read = "4141 00000000 00000001 00000001 00000000\
@@ -101,7 +101,7 @@ fn initiator_sends_the_message_that_was_agreed_on() {
         let expected = fpdus(&[&stripped]);
         let rest = &net.b.up.received[24..];
         assert_eq!(rest[..expected.len()], expected, "{rtr:?}");
-        // Its end is not reported to the ULP.
+        // The end of the ready-to-receive message is not reported to the ULP.
         let msn = if rtr == SEND { 2 } else { 1 };
         let ulp = format!("4143000000000000000000{:06x}00000000756c70", msn);
         assert_eq!(rest[expected.len()..], fpdus(&[&stripped, &ulp])[expected.len()..]);
@@ -116,10 +116,10 @@ fn initiator_sends_the_message_that_was_agreed_on() {
     }
 }
 
-/// RFC 6581 §9.2: the responder is established by the message and sends then, not before.
+/// RFC 6581 §9.2: the message establishes the responder, which sends only afterwards.
 #[test]
 fn responder_waits_to_be_told() {
-    // RFC 6581 §9.1: the Read of no bytes also from an initiator whose ORD is 0.
+    // RFC 6581 §9.1: the empty Read is allowed for an initiator whose ORD is 0, too.
     for (rtr, readiness, ord) in
         [(SEND, Rtr::Send, 1), (WRITE, Rtr::Write, 1), (READ, Rtr::Read, 1), (READ, Rtr::Read, 0)]
     {
@@ -146,7 +146,7 @@ fn responder_waits_to_be_told() {
         let outcome = rdmap::Outcome::Sent;
         let done = rdmap::Event::Completed { cookie: Cookie::of(7), outcome };
         assert_eq!(ours.iter().filter(completed).collect::<Vec<_>>(), [&done]);
-        // An empty Send of the ULP is one, whatever message the start-up used.
+        // An empty Send of the ULP is delivered, whatever message the start-up used.
         net.a.ep().post_rdmap(send(b"")).expect("room to post");
         net.run_for(Duration::from_secs(1));
         let (data, solicited, invalidated) = (Vec::new(), false, None);
@@ -160,7 +160,7 @@ fn responder_waits_to_be_told() {
     }
 }
 
-/// An initiator that never says that it is ready runs into the start-up's time limit.
+/// Without a ready-to-receive message the start-up times out.
 #[test]
 fn responder_is_never_told() {
     let mut config = two(None, Peer::Standard);
@@ -177,7 +177,7 @@ fn responder_is_never_told() {
     net.b.assert_nothing_left();
 }
 
-/// RFC 6581 §8: codes 5, 6 and 7 go out as Terminates, layer 2, type 0.
+/// RFC 6581 §8: codes 5, 6 and 7 are sent as Terminates, layer 2, type 0.
 #[test]
 fn errors_of_the_startup_are_terminates() {
     let terminate = |code: &str| {
@@ -198,7 +198,7 @@ fn errors_of_the_startup_are_terminates() {
         assert_eq!(numbers, Some((2, 0, code.parse().expect("a digit"))));
         net.a.assert_nothing_left();
     }
-    // An error of this end's own.
+    // A local error of this end.
     let a = Node::initiator_of(two(None, Peer::Siw), rdmap(4, 4), b"");
     let mut net = Net::new(a, Raw::listen());
     net.b.send_bytes(&reply(0x10, 2, b"\0\x04\0\x04"));
@@ -210,7 +210,7 @@ fn errors_of_the_startup_are_terminates() {
     assert_eq!(net.a.ep().state(), State::Failing);
 }
 
-/// RFC 6581 §9.1: a responder whose ULP needs more Reads rejects, and says how many.
+/// RFC 6581 §9.1: a responder whose ULP needs more Reads rejects with the number needed.
 #[test]
 fn reject_for_want_of_reads() {
     let mut config = two(None, Peer::Siw);
@@ -228,7 +228,7 @@ fn reject_for_want_of_reads() {
     net.b.assert_nothing_left();
 }
 
-/// siw resets who sends behind a start-up frame: neither role does.
+/// siw resets a connection with FPDUs right behind a start-up frame: neither role sends any.
 #[test]
 fn nothing_behind_the_reply() {
     let b = Node::responder_of(two(None, Peer::Siw), rdmap(1, 1));
@@ -244,7 +244,7 @@ fn nothing_behind_the_reply() {
     assert_eq!(net.a.up.received[24..], ulp);
 }
 
-/// RFC 5040 §4.8: the bits by which siw's layout of a Terminate is known are reserved for all other peers.
+/// RFC 5040 §4.8: the bits that identify siw's layout of a Terminate are reserved for all other peers.
 #[test]
 fn only_siw_has_its_own_terminates() {
     for peer in Peer::ALL {
@@ -259,12 +259,12 @@ fn only_siw_has_its_own_terminates() {
             rdmap::Event::Terminated { by_peer: true, terminate } => Some(terminate),
             _ => None,
         });
-        // siw's flag M needs a length, which is not there.
+        // siw's flag M requires a length, which is missing.
         assert_eq!(terminates.collect::<Vec<_>>(), Vec::from_iter(said), "{}", peer.name());
     }
 }
 
-/// FPDUs that a responder sends right behind its reply are taken all the same: siw's programs may.
+/// FPDUs that a responder sends right behind its reply are accepted: siw's programs may send them.
 #[test]
 fn fpdus_behind_the_reply_are_taken() {
     for peer in Peer::ALL {

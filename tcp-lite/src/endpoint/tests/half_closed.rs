@@ -41,7 +41,7 @@ fn answer_follows_the_peers_fin() {
     net.b.assert_nothing_left();
 }
 
-/// The wait for the ULP is bounded. Its end is a reset: answers are missing.
+/// The wait for the ULP is bounded. It ends with a reset, because answers are missing.
 #[test]
 fn ulp_that_does_not_close_resets() {
     let mut net = half_closed();
@@ -56,7 +56,7 @@ fn ulp_that_does_not_close_resets() {
     net.b.assert_nothing_left();
 }
 
-/// Silence counts only while the peer may speak.
+/// The idle time-out applies only while the peer may send.
 #[test]
 fn half_closed_stream_is_not_idle() {
     let idle_timeout = Some(SECOND * 3);

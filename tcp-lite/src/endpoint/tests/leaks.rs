@@ -1,4 +1,4 @@
-//! However a stream ends, the worker has back what it lent: bytes held ahead of gaps, and buffers of
+//! At every end of a stream the worker gets back its resources: bytes held beyond gaps, and buffers of
 //! unfinished messages.
 
 use super::net::{Fate, Net, Side, has_payload};
@@ -10,18 +10,18 @@ use core::time::Duration;
 use ddp::{Cookie, EndpointPolicy, Message, Stag, TaggedOffset};
 use proptest::prelude::*;
 
-/// How a stream comes to its end.
+/// How a stream ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
-    /// The sender, or the receiver, closes in order.
+    /// The side closes gracefully.
     Close(Side),
-    /// It resets.
+    /// The side resets the connection.
     Abort(Side),
-    /// The path damages a segment, under a right checksum.
+    /// The path damages a segment and keeps its checksum valid.
     Damage,
-    /// The sender writes where it must not.
+    /// The sender writes to an invalid address.
     Error,
-    /// Nothing passes any more: TCP gives up, or the idle time-out runs out.
+    /// The path loses everything: TCP or the idle time-out ends the stream.
     Dead,
 }
 
@@ -65,7 +65,7 @@ fn cases() -> impl Strategy<Value = Case> {
     )
 }
 
-/// A path that loses, cuts and delays, and damages or dies when it is time.
+/// Builds a path that loses, cuts and delays segments, and damages one or stops at the planned time.
 fn over(case: &Case) -> Net<Node, Node> {
     let on_bad_crc = if case.retransmit { OnBadCrc::Retransmit } else { OnBadCrc::Error };
     let (markers, hold_limit) = (case.markers, case.hold_limit);
@@ -98,7 +98,7 @@ fn agree(node: &Node) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// At each moment the budget says what the stream holds, and at each end nothing.
+    /// The budget always equals the bytes that the stream holds; every end releases all of them.
     #[test]
     fn every_end_gives_back_what_was_lent(case in cases()) {
         let mut net = over(&case);
@@ -132,7 +132,7 @@ proptest! {
         for node in [&mut net.a, &mut net.b] {
             agree(node);
             if !node.ep().is_done() {
-                // It has got no report of it: the operator ends it.
+                // The end is not notified; the operator aborts it.
                 node.with(|ep, cx| ep.abort(now, cx));
             }
             prop_assert_eq!((node.hold.used(), node.buffers.in_use()), (0, 0));

@@ -1,10 +1,10 @@
-//! Virtual time, and the path between two hosts.
+//! Virtual time and the path between two hosts.
 
 use crate::seam::TxBatch;
 use base::Instant;
 use core::time::Duration;
 
-/// One end of a path.
+/// An end of a path.
 pub(super) trait Host {
     fn input(&mut self, now: Instant, bytes: &[u8]);
     fn transmit(&mut self, now: Instant, tx: &mut Tx);
@@ -39,18 +39,18 @@ pub(super) enum Side {
     B,
 }
 
-/// What the path does with a segment.
+/// Treatment of a segment by the path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
     Pass,
     Drop,
-    /// Arrives later than those behind it.
+    /// The segment arrives later than its successors.
     Delay(Duration),
     /// A middlebox cuts the payload at these offsets.
     Split(Vec<usize>),
-    /// Arrives twice.
+    /// The segment arrives twice.
     Duplicate,
-    /// Arrives with one bit changed before the last CRC field, and a TCP checksum that fits.
+    /// The segment arrives with one bit changed before the last CRC field, and a valid TCP checksum.
     Corrupt,
 }
 
@@ -61,7 +61,7 @@ struct Flying {
     bytes: Vec<u8>,
 }
 
-/// What the path does with the `n`th segment of a side.
+/// Decides the fate of the `n`th segment of a side.
 type Decide = dyn FnMut(Side, usize, &[u8]) -> Fate;
 
 /// Two hosts and the path between them.
@@ -74,7 +74,7 @@ pub(super) struct Net<A, B> {
     sent: [usize; 2],
     order: u64,
     flying: Vec<Flying>,
-    /// Every segment, by who sent it.
+    /// Every segment with its sender.
     pub(super) log: Vec<(Side, Vec<u8>)>,
 }
 
@@ -93,7 +93,7 @@ impl<A: Host, B: Host> Net<A, B> {
         }
     }
 
-    /// The path asks `fate` about the `n`th segment of each side.
+    /// Sets the function that decides the fate of the `n`th segment of each side.
     pub(super) fn with_fate(
         mut self,
         fate: impl FnMut(Side, usize, &[u8]) -> Fate + 'static,
@@ -102,7 +102,7 @@ impl<A: Host, B: Host> Net<A, B> {
         self
     }
 
-    /// Runs until `done`, or until nothing happens any more, for at most ten virtual minutes.
+    /// Runs until `done`, or until no event is left, for at most ten virtual minutes.
     pub(super) fn run_until(&mut self, done: impl Fn(&Self) -> bool) {
         let limit = self.now + Duration::from_secs(600);
         self.transmit();
@@ -114,7 +114,7 @@ impl<A: Host, B: Host> Net<A, B> {
         panic!("it does not end");
     }
 
-    /// Runs until nothing happens any more.
+    /// Runs until no event is left.
     pub(super) fn run(&mut self) {
         self.run_until(|_| false);
     }
@@ -155,7 +155,7 @@ impl<A: Host, B: Host> Net<A, B> {
         true
     }
 
-    /// Both hosts send what they may.
+    /// Lets both hosts transmit.
     pub(super) fn transmit(&mut self) {
         for side in [Side::A, Side::B] {
             loop {
@@ -198,7 +198,7 @@ impl<A: Host, B: Host> Net<A, B> {
         }
     }
 
-    /// Payloads that a side sent, in the order of sending.
+    /// Returns the payloads that a side sent, in order.
     pub(super) fn payloads(&self, side: Side) -> Vec<&[u8]> {
         let of = |(_, bytes): &'_ (Side, Vec<u8>)| header_len(bytes);
         self.log
@@ -208,7 +208,7 @@ impl<A: Host, B: Host> Net<A, B> {
             .collect()
     }
 
-    /// True when a side has sent a reset.
+    /// True if a side has sent a reset.
     pub(super) fn has_reset(&self, side: Side) -> bool {
         self.log.iter().any(|(from, bytes)| *from == side && bytes[13] & 0x04 != 0)
     }
@@ -229,7 +229,7 @@ fn flip(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// The segment as a middlebox would cut it (same header, sequence number moved, FIN on the last).
+/// Cuts a segment as a middlebox would: same header, sequence number advanced, FIN on the last part.
 fn split(bytes: &[u8], cuts: &[usize]) -> Vec<Vec<u8>> {
     let header = header_len(bytes);
     let len = bytes.len() - header;

@@ -1,4 +1,4 @@
-//! Hosts: an endpoint with a worker's surroundings, and a plain TCP program.
+//! Hosts: an endpoint with its worker's state, and a plain TCP program.
 
 use super::net::{Host, Net, Tx};
 use crate::endpoint::*;
@@ -18,7 +18,7 @@ pub(super) const REGION: usize = 1 << 20;
 pub(super) const PD: PdId = PdId(1);
 const MSS: u16 = 1460;
 
-/// What to do with a request.
+/// Reaction to a request.
 #[derive(Clone)]
 pub(super) enum Policy {
     Accept(Vec<u8>),
@@ -37,9 +37,9 @@ pub(super) struct Node {
     pub(super) stags: StagTable<VecMemory>,
     pub(super) buffers: BufferPool,
     pub(super) hold: HoldBudget,
-    /// Its ULP closes as soon as the peer has.
+    /// The ULP closes as soon as the peer has closed.
     pub(super) closes: bool,
-    /// Segments without an endpoint are answered by a reset.
+    /// True if segments without an endpoint are answered by a reset.
     listens: bool,
     resets: Vec<Vec<u8>>,
 }
@@ -91,12 +91,12 @@ impl Node {
         }
     }
 
-    /// A host that opens a stream.
+    /// Creates a host that opens a stream.
     pub(super) fn initiator(config: EndpointConfig, private_data: &[u8]) -> Self {
         Node::initiator_of(config, stream_config().into(), private_data)
     }
 
-    /// A host that opens a stream with this ULP.
+    /// Creates a host that opens a stream with this ULP.
     pub(super) fn initiator_of(
         config: EndpointConfig,
         ulp: UlpConfig,
@@ -110,17 +110,17 @@ impl Node {
         Node { ulp, ..Node::new(config, Some(ep)) }
     }
 
-    /// A passive host.
+    /// Creates a passive host.
     pub(super) fn responder(config: EndpointConfig) -> Self {
         Node::new(config, None)
     }
 
-    /// A passive host with this ULP.
+    /// Creates a passive host with this ULP.
     pub(super) fn responder_of(config: EndpointConfig, ulp: UlpConfig) -> Self {
         Node { ulp, ..Node::responder(config) }
     }
 
-    /// A host with no listener.
+    /// Creates a host without a listener.
     pub(super) fn deaf() -> Self {
         Node { listens: false, ..Node::responder(EndpointConfig::default()) }
     }
@@ -200,7 +200,7 @@ impl Node {
         self.events.iter().filter_map(of).collect()
     }
 
-    /// Untagged messages delivered: queue and bytes.
+    /// Returns the untagged messages delivered: queue and bytes.
     pub(super) fn messages(&self) -> Vec<(Qn, Vec<u8>)> {
         let of = |event: ddp::Event| match event {
             ddp::Event::UntaggedDelivered { qn, data, .. } => Some((qn, data)),
@@ -209,7 +209,7 @@ impl Node {
         self.ddp_events().into_iter().filter_map(of).collect()
     }
 
-    /// Nothing of the stream is left with the worker.
+    /// Asserts that the worker holds no state of the stream.
     pub(super) fn assert_nothing_left(&self) {
         assert_eq!((self.hold.used(), self.buffers.in_use()), (0, 0));
         assert!(self.ep.as_ref().is_none_or(|ep| ep.is_done()), "{:?}", self.state());
@@ -267,7 +267,7 @@ impl Host for Node {
             let config = self.config.clone();
             self.ep = Some(Endpoint::accept(config, id, tuple(false), iss, MSS, &segment, now));
         } else {
-            // Why TCP drops a segment is its tests' business.
+            // TCP's own tests check drop reasons.
             let _dropped = self.with(|ep, cx| ep.input(now, &segment, cx));
         }
         self.events(now);
@@ -291,7 +291,7 @@ impl Host for Node {
     }
 }
 
-/// Two endpoints, established.
+/// Returns two established endpoints.
 pub(super) fn pair(a: EndpointConfig, b: EndpointConfig) -> Net<Node, Node> {
     Net::new(Node::initiator(a, b""), Node::responder(b))
 }
@@ -303,17 +303,17 @@ pub(super) fn established(a: EndpointConfig, b: EndpointConfig) -> Net<Node, Nod
     net
 }
 
-/// An endpoint's configuration with these choices of MPA.
+/// Returns an endpoint configuration with this MPA configuration.
 pub(super) fn with_mpa(mpa: mpa::Config) -> EndpointConfig {
     EndpointConfig { mpa, ..EndpointConfig::default() }
 }
 
-/// The defaults, but for how streams end.
+/// Returns the default configuration with this policy.
 pub(super) fn with_policy(policy: EndpointPolicy) -> EndpointConfig {
     EndpointConfig { policy, ..EndpointConfig::default() }
 }
 
-/// A TCP program: bytes in, bytes out, nothing else.
+/// A plain TCP program: it sends and receives bytes only.
 pub(super) struct Raw {
     conn: Option<Connection>,
     pub(super) up: Bytes,
@@ -427,7 +427,7 @@ impl Host for Raw {
     }
 }
 
-/// The stream has ended in order, `a` first, and nothing of it is left.
+/// Asserts that the stream has ended in order, closed by `a` first, and that no state of it is left.
 pub(super) fn assert_closed_by_a(net: &Net<Node, Node>) {
     assert_eq!(net.a.reason(), Some(CloseReason::LocalShutdown));
     assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));

@@ -1,4 +1,4 @@
-//! Streams of RDMAP over TCP: operations both ways, and how a Terminate ends them.
+//! RDMAP streams over TCP: operations in both directions, and ends by a Terminate.
 
 use super::enhanced::{rdmap, two};
 use super::net::{Fate, Net, Side};
@@ -43,7 +43,7 @@ fn read(from: Stag, at: u64, to: u64, len: u32, cookie: u64) -> WorkRequest<VecM
     }
 }
 
-/// How operations of a side ended, in order.
+/// Returns the outcomes of a side's operations, in order.
 fn completed(node: &Node) -> Vec<(u64, Outcome)> {
     let of = |event: RdmapEvent| match event {
         RdmapEvent::Completed { cookie, outcome } => {
@@ -54,7 +54,7 @@ fn completed(node: &Node) -> Vec<(u64, Outcome)> {
     node.rdmap_events().into_iter().filter_map(of).collect()
 }
 
-/// Error numbers at the side that found the error and at the peer.
+/// Returns the error numbers at the side that found the error, and at its peer.
 fn end_of(mut net: Net<Node, Node>) -> ((u8, u8, u8), (u8, u8, u8)) {
     net.run();
     let numbers = |node: &Node| node.reason().and_then(|reason| reason.numbers()).expect("numbers");
@@ -65,7 +65,7 @@ fn end_of(mut net: Net<Node, Node>) -> ((u8, u8, u8), (u8, u8, u8)) {
     (numbers(&net.b), numbers(&net.a))
 }
 
-/// Every operation in one order, over a path that loses and reorders.
+/// Operations of every kind complete in one order, over a path that loses and reorders.
 #[test]
 fn operations_complete_in_order() {
     for markers in [false, true] {
@@ -110,7 +110,7 @@ fn operations_complete_in_order() {
     }
 }
 
-/// A graceful close waits for the responses of what was posted before it.
+/// A graceful close waits for the responses to operations posted before.
 #[test]
 fn shutdown_waits_for_reads() {
     let mut net = pair(true);
@@ -127,7 +127,7 @@ fn shutdown_waits_for_reads() {
     assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));
 }
 
-/// Messages of the other protocol are refused, and nothing happens.
+/// Messages of the other protocol are refused without effect.
 #[test]
 fn messages_of_the_other_protocol() {
     let mut net = pair(true);
@@ -139,7 +139,7 @@ fn messages_of_the_other_protocol() {
     assert_eq!(plain.a.ep().post_rdmap(send(b"x", 1)), Err(PostError::OtherUlp));
 }
 
-/// RFC 5040 §7: what a peer does wrong reaches it as a Terminate with layer, type and code.
+/// RFC 5040 §7: the peer receives its error as a Terminate with layer, type and code.
 #[test]
 fn errors_reach_the_peer() {
     type Wrong = fn(&mut Node);
@@ -157,14 +157,14 @@ fn errors_reach_the_peer() {
     }
 }
 
-/// RFC 5040 §7.1: an error of MPA is a Terminate of layer 2 with MPA's code.
+/// RFC 5040 §7.1: an MPA error is a Terminate of layer 2 with MPA's code.
 #[test]
 fn a_wrong_crc_is_a_terminate() {
     let mut net = pair(true).with_fate(|side, n, bytes| match side {
         Side::A if n > 3 && has_data(bytes) => Fate::Corrupt,
         _ => Fate::Pass,
     });
-    // The first FPDU must be good, or nothing may be answered.
+    // The first FPDU must be valid: before it no answer is allowed.
     net.a.ep().post_rdmap(send(b"good", 1)).expect("room");
     let mut clean = net.with_fate(|_, _, _| Fate::Pass);
     clean.run_until(|net| !net.b.rdmap_events().is_empty());
@@ -180,7 +180,8 @@ fn has_data(bytes: &[u8]) -> bool {
     super::net::has_payload(bytes)
 }
 
-/// A region that ends under a peer's Read: the stream ends by a Terminate, and no byte more goes out.
+/// A region that ends during a peer's Read: the stream ends with a Terminate, and no more of its bytes are
+/// sent.
 #[test]
 fn a_region_that_ends_under_a_read() {
     let mut net = pair(true);
@@ -200,7 +201,7 @@ fn terminate_first() {
         rdmap(1, 1),
         b"",
     );
-    // The responder takes no Reads, so it offers what the initiator cannot send.
+    // The responder takes no Reads, so its offer is insufficient for the initiator.
     let mut net = Net::new(a, Node::responder_of(two(None, Peer::Standard), rdmap(0, 1)));
     net.run();
     assert_eq!(
@@ -213,7 +214,7 @@ fn terminate_first() {
     assert!(!net.a.is_established() && !net.b.is_established());
 }
 
-/// A Terminate that is too short has no numbers, and gets no answer: neither is recorded.
+/// A Terminate that is too short has no numbers and no answer: neither is recorded.
 #[test]
 fn an_unreadable_terminate_leaves_no_record_of_an_error() {
     let mut config = config(false);
@@ -221,7 +222,7 @@ fn an_unreadable_terminate_leaves_no_record_of_an_error() {
     let a = Node::initiator(config.clone(), b"");
     let mut net = Net::new(a, Node::responder_of(config, rdmap(4, 4)));
     net.run_until(|net| net.a.is_established() && net.b.is_established());
-    // RDMAP's version and opcode are in what DDP reserves for its ULP.
+    // RDMAP's version and opcode are in DDP's field reserved for the ULP.
     let (qn, rsvd_ulp) = (ddp::Qn(2), [0x47, 0, 0, 0, 0]);
     let source = Source::Bytes([0x11, 0][..].into());
     let message = ddp::Message::Untagged { qn, rsvd_ulp, source, cookie: Cookie::of(1) };

@@ -1,5 +1,5 @@
-//! RDMAP over TCP on any path: markers on and off, loss, reordering, re-segmentation. The properties
-//! that bare DDP has in `streams.rs`, for every operation and in both directions at once.
+//! RDMAP over TCP on any path: markers on and off, loss, reordering, re-segmentation. The properties of bare
+//! DDP in `streams.rs`, for every operation and in both directions at once.
 
 use super::enhanced::{rdmap, two};
 use super::net::{Fate, Net};
@@ -12,7 +12,7 @@ use ddp::rdmap::{AtomicOp, Event as RdmapEvent, Outcome};
 use ddp::{Cookie, RegionMemory, Source, TaggedOffset, VecMemory};
 use proptest::prelude::*;
 
-/// Each region: bytes that the peer reads, bytes that it writes, bytes that our Reads fill, and 64
+/// Layout of each region: bytes that the peer reads, bytes that it writes, bytes that our Reads fill, and 64
 /// bits for atomics.
 const READ_FROM: usize = 0;
 const WRITTEN: usize = 256 << 10;
@@ -80,7 +80,7 @@ fn bytes(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + i / 251 + seed * 7) as u8).collect()
 }
 
-/// What the operations of one end must do.
+/// Expected outcomes of one end's operations.
 #[derive(Default)]
 struct Expected {
     outcomes: Vec<(Cookie, Outcome)>,
@@ -158,8 +158,8 @@ fn received(node: &Node) -> Vec<Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// RFC 5040 §5.5, RFC 7306 §7: whatever the path does, every operation of both ends is done once,
-    /// with every byte, completes in order, and leaves nothing behind.
+    /// RFC 5040 §5.5, RFC 7306 §7: on any path every operation of both ends is performed once, with every
+    /// byte, completes in order, and leaves no state.
     #[test]
     fn any_path_carries_every_operation(path in paths(), of_a in ops(14), of_b in ops(8)) {
         let mut net = over(&path);
@@ -168,7 +168,7 @@ proptest! {
         let (at_a, at_b) = (bytes(1000, WRITTEN), bytes(2000, WRITTEN));
         net.a.memory.write(READ_FROM as u64, &at_a);
         net.b.memory.write(READ_FROM as u64, &at_b);
-        // A responder says nothing before its peer has.
+        // A responder sends nothing before its peer has.
         let mut of_a = of_a;
         of_a.insert(0, Op::Send(5));
         let a = post(&mut net.a, &of_a, &at_b);
@@ -183,7 +183,7 @@ proptest! {
             prop_assert!(far[WRITTEN..][..expected.written.len()] == expected.written);
             prop_assert!(own[READ_TO..][..expected.read.len()] == expected.read);
             prop_assert_eq!(far[COUNTER as usize..][..8].to_vec(), expected.counter.to_ne_bytes());
-            // And not a byte beside.
+            // No other byte was written.
             prop_assert!(far[WRITTEN + expected.written.len()..READ_TO].iter().all(|o| *o == 0));
             prop_assert!(own[READ_TO + expected.read.len()..COUNTER as usize].iter().all(|o| *o == 0));
         }

@@ -1,4 +1,4 @@
-//! Start-up over TCP: who sends what, when, and what ends it.
+//! Start-up over TCP: order and time of messages, and errors.
 
 use super::net::{Net, Side};
 use super::peers::*;
@@ -29,7 +29,7 @@ fn frame(key: &[u8; 16], flags: u8, rev: u8, private_data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A tagged DDP segment of the test region, last of its message.
+/// Returns a tagged DDP segment of the test region, the last of its message.
 pub(super) fn tagged(version: DdpVersion, to: u64, payload: &[u8]) -> Vec<u8> {
     let mut segment = vec![0xc0 | version.bits(), 0];
     segment.extend(STAG.0.to_be_bytes());
@@ -38,7 +38,7 @@ pub(super) fn tagged(version: DdpVersion, to: u64, payload: &[u8]) -> Vec<u8> {
     segment
 }
 
-/// FPDUs with markers and CRC, each around one of these ULPDUs.
+/// Returns FPDUs with markers and CRC, one per ULPDU.
 pub(super) fn fpdus(ulpdus: &[Vec<u8>]) -> Vec<u8> {
     let mut stream = Stream::new(true, true);
     for ulpdu in ulpdus {
@@ -47,7 +47,7 @@ pub(super) fn fpdus(ulpdus: &[Vec<u8>]) -> Vec<u8> {
     stream.bytes
 }
 
-/// All forms, markers in each direction for itself, CRC on and off: data both ways.
+/// All forms, markers per direction, CRC on and off: data flows in both directions.
 #[test]
 fn every_form_carries_data_both_ways() {
     for initiate in [Revision::Draft, Revision::Zero, Revision::One] {
@@ -79,7 +79,7 @@ fn every_form_carries_data_both_ways() {
     }
 }
 
-/// Private data both ways, and the form that the request had.
+/// Private data and the request's form reach both ULPs.
 #[test]
 fn private_data_reaches_both_ulps() {
     let a = Node::initiator(EndpointConfig::default(), b"from a");
@@ -94,7 +94,7 @@ fn private_data_reaches_both_ulps() {
     assert_eq!(private_data, b"from b");
 }
 
-/// A reject ends both ends, with its private data (RFC 5044 §7.1.2 (2), (3)).
+/// A reject closes both ends and carries private data (RFC 5044 §7.1.2 (2), (3)).
 #[test]
 fn reject() {
     let mut net = pair(EndpointConfig::default(), EndpointConfig::default());
@@ -108,7 +108,7 @@ fn reject() {
     net.b.assert_nothing_left();
 }
 
-/// The draft cannot reject: it closes.
+/// The draft cannot reject: the responder closes.
 #[test]
 fn start_key_reject_just_closes() {
     let a = with_mpa(mpa::Config { initiate: Revision::Draft, ..mpa() });
@@ -132,7 +132,7 @@ fn responder_waits_for_the_first_fpdu() {
     net.run_for(Duration::from_secs(2));
     assert_eq!(net.a.up.received, reply(0xc0, 1, &[]), "the reply and nothing else");
     let first = fpdus(&[tagged(DdpVersion::V1, 0, b"x")]);
-    // Not even the most of an FPDU is enough.
+    // An incomplete FPDU is not enough.
     net.a.send_bytes(&first[..first.len() - 1]);
     net.run_for(Duration::from_secs(2));
     assert_eq!(net.a.up.received.len(), 20);
@@ -142,7 +142,7 @@ fn responder_waits_for_the_first_fpdu() {
     assert_eq!(net.a.up.received[20..], answer);
 }
 
-/// RFC 5044 §7.1.2 (3): an initiator sends nothing behind the request before it has the reply.
+/// RFC 5044 §7.1.2 (3): an initiator sends nothing behind the request before the reply.
 #[test]
 fn initiator_waits_for_the_reply() {
     let a = Node::initiator(EndpointConfig::default(), b"pd");
@@ -191,7 +191,7 @@ fn fpdus_behind_the_reply() {
     assert_eq!(net.a.memory.to_vec()[10..15], *b"first");
 }
 
-/// A responder to revision 0 takes the DDP version of the first FPDU (RFC 5044 appendix C).
+/// A responder to revision 0 adopts the DDP version of the first FPDU (RFC 5044 appendix C).
 #[test]
 fn revision_zero_adopts_the_ddp_version() {
     for version in [DdpVersion::V0, DdpVersion::V1] {
@@ -207,7 +207,7 @@ fn revision_zero_adopts_the_ddp_version() {
     }
 }
 
-/// What is no start-up closes the TCP connection at once (RFC 5044 §8 code 4).
+/// Bytes that are not a start-up close the TCP connection at once (RFC 5044 §8 code 4).
 #[test]
 fn hostile_openings() {
     let mut too_long = request(0xc0, 1, &[]);
@@ -231,7 +231,7 @@ fn hostile_openings() {
     }
 }
 
-/// Two initiators find out (RFC 5044 §7.1.2 (8)).
+/// Two initiators detect each other (RFC 5044 §7.1.2 (8)).
 #[test]
 fn two_initiators() {
     let mut net = Net::new(Node::initiator(EndpointConfig::default(), b""), Raw::listen());
@@ -241,8 +241,8 @@ fn two_initiators() {
     assert_eq!(net.a.reason(), Some(CloseReason::Lower(TcpReason::Startup(error))));
 }
 
-/// RFC 5044 §7.1.2 (8), (10): the start-up has a time limit, for a silent peer, for a slow one, and
-/// for the ULP's decision.
+/// RFC 5044 §7.1.2 (8), (10): the start-up has a time-out, for a silent peer, a slow peer, and the ULP's
+/// decision.
 #[test]
 fn startup_times_out() {
     let config = || with_mpa(mpa::Config { startup_timeout: Duration::from_secs(3), ..mpa() });
@@ -284,7 +284,7 @@ fn startup_frames_cut_and_lost() {
     }
 }
 
-/// A peer without a listener refuses; nothing there at all times out.
+/// A peer without a listener refuses; a missing host times out.
 #[test]
 fn no_connection() {
     let mut net = Net::new(Node::initiator(EndpointConfig::default(), b""), Node::deaf());
@@ -299,7 +299,7 @@ fn no_connection() {
     net.a.assert_nothing_left();
 }
 
-/// An answer is given once.
+/// A request can be answered only once.
 #[test]
 fn answers_without_a_request() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());

@@ -12,7 +12,7 @@ pub(super) fn bytes(seed: u32, len: usize) -> Vec<u8> {
     (0..len as u32).map(|i| (i.wrapping_mul(31) ^ (i >> 8) ^ seed) as u8).collect()
 }
 
-/// A pseudo-random sequence, the same for the same seed.
+/// Returns a pseudo-random sequence, determined by the seed.
 pub(super) fn dice(mut seed: u64) -> impl FnMut(u64) -> u64 {
     move |sides| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -20,7 +20,7 @@ pub(super) fn dice(mut seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// With an aligned sender, markers and loss: placed at arrival, and only the unlocatable is held.
+/// Aligned sender, markers and loss: data is placed on arrival, and only unlocatable bytes are held.
 #[test]
 fn loss_with_markers_places_out_of_order() {
     let mut roll = dice(3);
@@ -47,7 +47,7 @@ fn loss_with_markers_places_out_of_order() {
     assert_eq!(net.a.stats().mpa_tx.kept_max, 0, "stable bytes are framed again");
 }
 
-/// Without markers the bytes beyond a gap are held, within the budget, and refused beyond it.
+/// Without markers, bytes beyond a gap are held within the budget and refused beyond it.
 #[test]
 fn loss_without_markers_holds_within_the_budget() {
     let without = mpa::Config { markers: false, hold_limit: 20_000, ..mpa::Config::default() };
@@ -67,7 +67,7 @@ fn loss_without_markers_holds_within_the_budget() {
     assert!(stats.held_max > 1448 && stats.held_max <= 20_000 + 1448);
 }
 
-/// A source that changes under way: what is retransmitted is what was sent.
+/// The source changes during the transfer: retransmissions carry the bytes sent first.
 #[test]
 fn a_changing_source_is_sent_once() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default()).with_fate(
@@ -83,7 +83,7 @@ fn a_changing_source_is_sent_once() {
         ddp::RegionMemory::write(&memory, 0, &[value; 200_000]);
     }
     net.run_until(|net| net.a.ddp_events().len() == 1);
-    // Whichever bytes came, every FPDU's CRC was right the first time and every time.
+    // Every FPDU's CRC was right in every transmission.
     assert_eq!(net.b.stats().mpa_rx.bad_crc_dropped, 0);
     assert!(net.b.memory.to_vec()[..200_000].iter().all(|byte| *byte > 0));
     let stats = net.a.stats();
@@ -91,7 +91,7 @@ fn a_changing_source_is_sent_once() {
     assert_eq!(stats.mpa_tx.kept, 0);
 }
 
-/// The path MTU shrinks under way: new FPDUs follow, old ones are cut.
+/// The path MTU shrinks during the transfer: new FPDUs are smaller, old ones are cut.
 #[test]
 fn path_mtu_shrinks() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -113,8 +113,7 @@ fn path_mtu_shrinks() {
     assert!(net.a.ep().params().is_some_and(|p| p.mulpdu < 600));
 }
 
-/// Draft §7.3: Nagle's algorithm is off. A small message does not wait for the acknowledgement of one
-/// before it.
+/// Draft §7.3: Nagle's algorithm is off. A small message does not wait for an earlier acknowledgement.
 #[test]
 fn small_messages_do_not_wait() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -127,7 +126,7 @@ fn small_messages_do_not_wait() {
     assert_eq!(net.payloads(Side::A).len(), before + 2);
 }
 
-/// A worker without receive buffers slows the peer, and loses nothing.
+/// A worker without receive buffers slows the peer; no data is lost.
 #[test]
 fn a_pool_without_room_slows_the_peer() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -148,7 +147,7 @@ fn a_pool_without_room_slows_the_peer() {
     assert_eq!(got, messages);
 }
 
-/// What DDP refuses although TCP has acknowledged it is tried again, and the peer's FIN behind it waits.
+/// An FPDU that DDP refused and TCP acknowledged is retried; the peer's FIN behind it waits.
 #[test]
 fn a_blocked_message_comes_before_the_fin() {
     let without = mpa::Config { markers: false, ..mpa::Config::default() };
@@ -174,7 +173,7 @@ fn a_blocked_message_comes_before_the_fin() {
     net.b.assert_nothing_left();
 }
 
-/// Memory per stream that does nothing (to be held against a target of 1 KiB).
+/// Memory of an idle stream (target: 1 KiB).
 #[test]
 fn an_endpoint_is_small() {
     assert!(size_of::<Endpoint<VecMemory>>() <= 1664, "{}", size_of::<Endpoint<VecMemory>>());
@@ -226,8 +225,7 @@ fn over(path: &Path) -> Net<Node, Node> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever the path does, both regions end up right, messages come in order and once, and
-    /// nothing is left behind.
+    /// On any path both regions are right, messages are delivered in order and once, and no state is left.
     #[test]
     fn any_path_delivers(path in paths(), sizes in prop::collection::vec(0usize..20_000, 1..12)) {
         let mut net = over(&path);
@@ -274,9 +272,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// RFC 5044 §4.5, RFC 5041 §3 (1), (2): EMSS goes up and down while segments are lost. Every byte that
-    /// is sent again is the one that was sent, the region ends up right, and afterwards segments begin with
-    /// an FPDU again.
+    /// RFC 5044 §4.5, RFC 5041 §3 (1), (2): EMSS grows and shrinks while segments are lost. Retransmitted
+    /// bytes are unchanged, the region is right, and afterwards segments begin with an FPDU again.
     #[test]
     fn any_changes_of_the_path_mtu_keep_bytes_and_alignment(
         seed: u64,

@@ -1,4 +1,4 @@
-//! How streams end (RFC 5041 §6.2, RFC 5044 §7.2, §8).
+//! Ends of streams (RFC 5041 §6.2, RFC 5044 §7.2, §8).
 
 use super::net::{Fate, Net, Side, has_payload};
 use super::peers::*;
@@ -10,7 +10,7 @@ use core::time::Duration;
 use ddp::last_message::LastMessage;
 use ddp::{Cookie, DdpVersion, ERROR_QUEUE, EndpointPolicy, ErrorCode, Stag, TaggedOffset};
 
-/// A plain TCP program in Full Operation with an endpoint, which has verified a first FPDU of it.
+/// Returns a plain TCP program in Full Operation with an endpoint that has verified the first FPDU.
 fn raw_established(good: &[Vec<u8>]) -> (Net<Raw, Node>, Vec<u8>) {
     let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
     net.a.send_bytes(&request(0xc0, 1, &[]));
@@ -25,14 +25,14 @@ fn write(to: u64, payload: &[u8]) -> Vec<u8> {
     tagged(DdpVersion::V1, to, payload)
 }
 
-/// What the endpoint said behind the reply, if it is one last message.
+/// Returns the endpoint's bytes behind the reply, if they are one last message.
 fn last_message(net: &Net<Raw, Node>) -> Option<LastMessage> {
     let received = net.a.up.received.get(20..)?;
     // Marker, length, 18 bytes of header, then the message.
     LastMessage::parse(received.get(4 + 2 + 18..)?).ok()
 }
 
-/// A wrong CRC: MPA error 2, one last message, FIN; input is swallowed until the peer's FIN. No reset.
+/// A wrong CRC: MPA error 2, one last message, FIN. Input is discarded until the peer's FIN. No reset.
 #[test]
 fn crc_error_tears_down_gently() {
     let (mut net, first) = raw_established(&[write(0, b"good")]);
@@ -44,7 +44,7 @@ fn crc_error_tears_down_gently() {
     assert_eq!(last_message(&net), Some(LastMessage::llp(0, 2)));
     assert!(net.a.has(tcp::Event::RemoteClosed), "the FIN follows");
     assert_eq!(net.b.memory.to_vec()[8..13], [0; 5]);
-    // More comes, is acknowledged, and goes nowhere.
+    // Further data is acknowledged and discarded.
     net.a.send_bytes(&[0x55; 5000]);
     net.run_for(Duration::from_millis(100));
     assert_eq!(net.b.stats().mpa_rx.discarded, 5000);
@@ -60,7 +60,7 @@ fn crc_error_tears_down_gently() {
     net.b.assert_nothing_left();
 }
 
-/// The same with a peer that never closes: the reset comes, but only after the time-out.
+/// A CRC error with a peer that never closes: the reset is sent only after the time-out.
 #[test]
 fn crc_error_with_a_peer_that_stays() {
     let (mut net, _) = raw_established(&[write(0, b"good")]);
@@ -74,8 +74,8 @@ fn crc_error_with_a_peer_that_stays() {
     net.b.assert_nothing_left();
 }
 
-/// A responder that has never verified an FPDU must not send one, not even the last message. An orderly close would be
-/// success to the peer (docs/protocol.md §6): a reset takes its place.
+/// A responder that has never verified an FPDU must not send one, not even the last message. The peer would
+/// take an orderly close for success (docs/protocol.md §6), so a reset replaces it.
 #[test]
 fn error_in_the_first_fpdu_sends_no_fpdu() {
     let (mut net, _) = raw_established(&[]);
@@ -92,7 +92,8 @@ fn error_in_the_first_fpdu_sends_no_fpdu() {
     net.b.assert_nothing_left();
 }
 
-/// The same with the FPDU in the segment of the request, and with a FIN behind a part of it.
+/// An error before the first verified FPDU resets: with the FPDU in the request's segment, and with a FIN
+/// behind a part of it.
 #[test]
 fn error_before_an_fpdu_is_verified_resets() {
     let mut bad = fpdus(&[write(0, b"bad")]);
@@ -113,7 +114,8 @@ fn error_before_an_fpdu_is_verified_resets() {
     }
 }
 
-/// An error behind our FIN cannot be reported by a last message. The peer's FIN is not acknowledged: it gets a reset.
+/// An error behind our FIN cannot be reported by a last message. The peer's FIN is not acknowledged; a reset
+/// is sent.
 #[test]
 fn error_behind_our_fin_resets() {
     for in_flight in [false, true] {
@@ -146,7 +148,7 @@ fn error_behind_our_fin_resets() {
         net.a.close();
         net.run();
         assert!(net.has_reset(Side::B));
-        // In LAST-ACK the peer's TCP need not report it (RFC 9293 §3.10.7.4).
+        // RFC 9293 §3.10.7.4: in LAST-ACK the peer's TCP need not report the reset.
         let reset = net.a.has(tcp::Event::Closed(tcp::CloseReason::Reset));
         assert!(reset || in_flight, "{:?}", net.a.events);
         assert_eq!(net.b.reason().map(|r| r.name()), Some("mpa_error"));
@@ -169,7 +171,7 @@ fn closed_inside_an_fpdu() {
     net.b.assert_nothing_left();
 }
 
-/// An error of DDP: the peer's ULP gets the last message, and both ends the reason.
+/// A DDP error: the peer's ULP receives the last message, and both ends the reason.
 #[test]
 fn ddp_error_sends_the_last_message() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -194,7 +196,7 @@ fn ddp_error_sends_the_last_message() {
     net.b.assert_nothing_left();
 }
 
-/// Without the last message (by configuration) the stream ends all the same.
+/// The stream ends also if the configuration turns the last message off.
 #[test]
 fn without_the_last_message() {
     let config = with_policy(EndpointPolicy { last_message: false, ..EndpointPolicy::default() });
@@ -230,7 +232,7 @@ fn shutdown_sends_what_is_posted() {
     assert_closed_by_a(&net);
 }
 
-/// A responder that closes before it may send waits with its FIN, so that nothing posted is lost.
+/// A responder that closes before it may send defers its FIN, so that no posted data is lost.
 #[test]
 fn shutdown_before_the_first_fpdu() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -243,7 +245,7 @@ fn shutdown_before_the_first_fpdu() {
     net.run();
     assert_eq!(net.a.messages(), [(Qn(0), b"for you".to_vec())]);
     assert_eq!(net.b.reason(), Some(CloseReason::LocalShutdown));
-    // A peer that closes without having sent an FPDU will never let it.
+    // A peer that closes without having sent an FPDU never lets the responder send.
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
     net.b.send(b"for you", 1);
     let now = net.now;
@@ -254,8 +256,7 @@ fn shutdown_before_the_first_fpdu() {
     net.b.assert_nothing_left();
 }
 
-/// An error of the peer while a graceful close is under way: the last message still goes out, in place
-/// of what was not sent yet.
+/// The peer errs during a graceful close: the last message is sent in place of unsent data.
 #[test]
 fn error_during_a_graceful_close() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -276,8 +277,8 @@ fn error_during_a_graceful_close() {
     net.b.assert_nothing_left();
 }
 
-/// What is under way when the peer errs, and lost, is sent again as it was: also when no last message
-/// follows, because the configuration says so or because our FIN is out.
+/// Lost data that was in flight when the peer erred is retransmitted unchanged, also without a last message:
+/// by configuration, or because our FIN was sent.
 #[test]
 fn what_was_sent_before_an_error_is_sent_again() {
     for (last_message, shutdown) in [(false, false), (true, true)] {
@@ -346,7 +347,7 @@ fn half_closed_goes_on() {
     assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));
 }
 
-/// A peer that does not close its direction is reset in the end.
+/// A peer that does not close its direction is reset after the time-out.
 #[test]
 fn a_peer_that_lingers() {
     let config =
@@ -360,7 +361,7 @@ fn a_peer_that_lingers() {
     net.b.assert_nothing_left();
 }
 
-/// An abort flushes what was posted and resets.
+/// An abort flushes posted work and resets.
 #[test]
 fn abort_flushes() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -376,7 +377,7 @@ fn abort_flushes() {
     net.b.assert_nothing_left();
 }
 
-/// Silence ends a stream where that is configured.
+/// The idle time-out ends a silent stream, if configured.
 #[test]
 fn idle_streams_are_closed() {
     let idle_timeout = Some(Duration::from_secs(30));
@@ -391,7 +392,7 @@ fn idle_streams_are_closed() {
     assert_eq!(net.a.reason(), Some(CloseReason::PeerShutdown));
 }
 
-/// A shutdown before Full Operation gives up.
+/// A shutdown before Full Operation aborts the start-up.
 #[test]
 fn shutdown_during_startup() {
     let mut net = Net::new(Node::initiator(EndpointConfig::default(), b""), Raw::listen());
@@ -406,7 +407,7 @@ fn shutdown_during_startup() {
     net.a.assert_nothing_left();
 }
 
-/// Every reason has a name, a sentence, and numbers where the specifications have some.
+/// Every reason has a name, a sentence, and the numbers of its specification.
 #[test]
 fn reasons_are_told_apart() {
     let reasons = [

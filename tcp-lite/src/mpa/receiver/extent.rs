@@ -1,5 +1,5 @@
-//! Bytes of the stream without a gap, wherever they lie: what was held, and what has just arrived.
-//! Finding and verifying FPDUs in them is pure.
+//! Contiguous bytes of the stream, in several slices: held bytes and newly received ones. The functions that
+//! locate and verify FPDUs are pure.
 
 use super::super::error::Fault;
 use super::super::framing::Framing;
@@ -8,18 +8,18 @@ use smallvec::SmallVec;
 use wire::crc32c;
 use wire::mpa::{CRC_LEN, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, Marker};
 
-/// How FPDUs are to be verified.
+/// Verification parameters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Checks {
     pub(super) framing: Framing,
     pub(super) crc: bool,
     /// Revision 0: FPDUPTR may count from a marker in front of the header.
     pub(super) draft_pointers: bool,
-    /// Most bytes of an FPDU, markers included.
+    /// Largest FPDU, in bytes with markers.
     pub(super) max_fpdu: u32,
 }
 
-/// Bytes `start..end` of the stream, as slices one after the other.
+/// Bytes `start..end` of the stream, as consecutive slices.
 #[derive(Debug)]
 pub(super) struct Extent<'a> {
     start: u64,
@@ -27,33 +27,33 @@ pub(super) struct Extent<'a> {
     slices: SmallVec<[(u64, &'a [u8]); 4]>,
 }
 
-/// What [`Extent::inspect`] found.
+/// Result of [`Extent::inspect`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found {
-    /// A whole, verified FPDU that ends before `end`.
+    /// A whole, verified FPDU; `end` is the offset behind it.
     Fpdu { end: u64, ulpdu_len: usize },
-    /// The extent ends before the FPDU does.
+    /// The extent ends inside the FPDU.
     Incomplete,
-    /// It is whole and wrong; by its length it ends before `end`.
+    /// A faulty FPDU; `end` is the offset behind it according to its length field.
     Bad { fault: Fault, end: u64 },
 }
 
-/// What [`Extent::locate`] found.
+/// Result of [`Extent::locate`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Located {
-    /// The start of the first FPDU to which a marker points.
+    /// Start of the first FPDU to which a marker points.
     pub(super) start: Option<u64>,
-    /// By a marker the extent begins inside an FPDU.
+    /// True if a marker shows that the extent begins inside an FPDU.
     pub(super) begins_inside: bool,
 }
 
 impl<'a> Extent<'a> {
-    /// No bytes, at `start`.
+    /// Creates an empty extent at `start`.
     pub(super) fn new(start: u64) -> Self {
         Extent { start, end: start, slices: SmallVec::new() }
     }
 
-    /// Appends bytes that follow.
+    /// Appends the bytes that follow.
     pub(super) fn push(&mut self, bytes: &'a [u8]) {
         self.slices.push((self.end, bytes));
         self.end += bytes.len() as u64;
@@ -63,8 +63,8 @@ impl<'a> Extent<'a> {
         self.end
     }
 
-    /// Where FPDUs begin by the markers in the extent (RFC 5044 §6 (2)). Only `news` has just arrived, and without
-    /// it no FPDU was found: markers that are not part of `news`, and that cannot point into it, are not read again.
+    /// Locates the first FPDU by the extent's markers (RFC 5044 §6 (2)). Only `news` is newly received, and
+    /// the older bytes alone located none. Markers outside of `news` that cannot point into it are skipped.
     pub(super) fn locate(&self, checks: &Checks, news: &Range<u64>) -> Located {
         let framing = checks.framing;
         let mut located = Located::default();
@@ -81,14 +81,14 @@ impl<'a> Extent<'a> {
                 }
                 _ => {}
             }
-            // It points before the extent, or nowhere; the next marker may point into it.
+            // The marker points before the extent or is invalid. The next one may point into the extent.
             at += MARKER_INTERVAL;
         }
         located
     }
 
-    /// False when the FPDU at `fpdu` ends before `marker`, which claims to be in it: the marker is wrong,
-    /// and what it points at is no FPDU, whatever it looks like.
+    /// False if the FPDU at `fpdu` ends before `marker`, which points at it. Then the marker is wrong, and
+    /// its target is not an FPDU.
     fn may_hold(&self, checks: &Checks, fpdu: u64, marker: u64) -> bool {
         let header = checks.framing.header(fpdu);
         if header + LENGTH_LEN as u64 > self.end {
@@ -97,14 +97,14 @@ impl<'a> Extent<'a> {
         checks.framing.end(fpdu, self.length_at(header)) > marker
     }
 
-    /// The ULPDU_Length field at `header`.
+    /// Reads the ULPDU_Length field at `header`.
     fn length_at(&self, header: u64) -> usize {
         let mut length = [0; LENGTH_LEN];
         self.copy(header, &mut length);
         usize::from(u16::from_be_bytes(length))
     }
 
-    /// Looks at the FPDU that begins at `fpdu`, which is in the extent or at its end.
+    /// Verifies the FPDU that begins at `fpdu`, inside the extent or at its end.
     pub(super) fn inspect(&self, checks: &Checks, fpdu: u64) -> Found {
         let framing = checks.framing;
         let header = framing.header(fpdu);
@@ -129,7 +129,7 @@ impl<'a> Extent<'a> {
         }
     }
 
-    /// The ULPDU of a verified FPDU, as the pieces between markers and slices.
+    /// Returns the ULPDU of a verified FPDU, in pieces between markers and slices.
     pub(super) fn ulpdu(
         &self,
         framing: Framing,
@@ -154,8 +154,7 @@ impl<'a> Extent<'a> {
     fn wrong_crc(&self, fpdu: u64, end: u64) -> Option<Fault> {
         let field = end - CRC_LEN as u64;
         let mut crc = 0;
-        // RFC 5044 §4.4: from the marker in front, if there is one, to the last byte before the
-        // field, markers included.
+        // RFC 5044 §4.4: the CRC covers all bytes before the field, markers included, also a marker in front.
         self.each(fpdu, field, |slice| crc = crc32c::update(crc, slice));
         let mut seen = [0; CRC_LEN];
         self.copy(field, &mut seen);
@@ -219,21 +218,21 @@ impl MarkerAt {
         self.0.fpduptr()
     }
 
-    /// The ULPDU_Length field it points at, if it points at one.
+    /// Returns the position of the ULPDU_Length field that the marker points at, if the pointer is valid.
     fn header(&self, at: u64, checks: &Checks) -> Option<u64> {
         let framing = checks.framing;
         let back = u64::from(self.pointer());
         if back == 0 {
             return Some(at + MARKER_LEN as u64);
         }
-        // RFC 5044 §4.2: it points back into the stream, and no further than an FPDU reaches.
+        // RFC 5044 §4.2: the pointer leads back into the stream, by at most the length of an FPDU.
         let near = back <= u64::from(checks.max_fpdu);
         let target = at.checked_sub(back).filter(|at| near && *at >= framing.start())?;
         if !framing.is_marker(target) {
             return Some(target);
         }
-        // Draft §7.1 counts "from the beginning of the FPDU", and a marker in front of the header is
-        // a part of the FPDU; no header stands on a marker, so this reading is never ambiguous.
+        // Draft §7.1 counts "from the beginning of the FPDU", which includes a marker in front of the header.
+        // No header is located on a marker, so this reading is never ambiguous.
         checks.draft_pointers.then_some(target + MARKER_LEN as u64)
     }
 }

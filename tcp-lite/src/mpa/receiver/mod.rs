@@ -1,4 +1,4 @@
-//! From bytes in any order to ULPDUs (RFC 5044 §6, the cases of draft §7.4.1).
+//! Reassembles ULPDUs from bytes in any order (RFC 5044 §6, the cases of draft §7.4.1).
 //!
 //! ```text
 //!        next                gap              gap
@@ -8,12 +8,12 @@
 //!                             of the gap           marker: unlocatable
 //! ```
 //!
-//! Every byte is passed in once. It is handed up with its FPDU as soon as that is complete, located and verified;
-//! until then it is held or refused. What was handed up out of order costs 16 bytes for each contiguous range
-//! between two gaps.
+//! Every byte is passed in once. An FPDU is handed up as soon as it is complete, located and verified; until
+//! then its bytes are held or refused. FPDUs handed up out of order cost 16 bytes of state per contiguous
+//! range.
 //!
 //! Invariants:
-//! - `next` is where an FPDU begins; everything before it was handed up.
+//! - An FPDU begins at `next`; everything before it was handed up.
 //! - `pieces` are sorted, do not overlap, and lie at or beyond `next`.
 //! - A run of held pieces whose start is known (it follows `next`, placed bytes, or is located by a
 //!   marker) begins with an incomplete FPDU: all before it has been handed up.
@@ -47,28 +47,28 @@ const MIN_ROOM: u64 = 64 * 1024;
 pub struct Receiver {
     checks: Checks,
     on_bad_crc: OnBadCrc,
-    /// Most tries of an FPDU with a wrong CRC.
+    /// Most retransmissions of an FPDU with a wrong CRC.
     max_tries: u8,
     hold_limit: u32,
-    /// What the core had left to hold when the last span came; no window is half as large as the most that
-    /// fits here.
+    /// Free bytes of the worker's hold budget after the last span. Saturates at `u32::MAX`, of which half
+    /// exceeds any window.
     core_room: u32,
     next: u64,
-    /// The first error, and where: nothing at or beyond it is handed up.
+    /// The first error. No FPDU at or beyond its offset is handed up.
     stop: Option<Box<MpaError>>,
     failed: bool,
-    /// The next FPDU is whole, all of it was taken, and the sink has no room for it.
+    /// True if the next FPDU is complete and taken, but the sink has no room for it.
     blocked: bool,
     pieces: Lazy<Pieces>,
-    /// FPDUs handed up, and the payload of those in order.
+    /// Number of FPDUs handed up.
     fpdus: u64,
     placed_in_order: u64,
-    /// The other counters, once there is any of it.
+    /// The other counters, allocated with the first count.
     stats: Lazy<ReceiverStats>,
 }
 
 impl Receiver {
-    /// A receiver for the direction whose Full Operation begins at stream offset `start`.
+    /// Creates a receiver for a direction whose Full Operation begins at stream offset `start`.
     pub fn new(config: &Config, params: &Params, start: u64) -> Self {
         Receiver {
             checks: Checks {
@@ -92,8 +92,8 @@ impl Receiver {
         }
     }
 
-    /// Takes bytes at `offset`, none of which was taken before, and hands whole FPDUs to `sink`. `crc` is the CRC32c of
-    /// all but the last four of them, if it is known.
+    /// Takes bytes at `offset`, none of which was taken before, and hands whole FPDUs to `sink`. `crc`: the
+    /// CRC32c of all but the last four bytes, if known.
     pub fn span(
         &mut self,
         offset: u64,
@@ -114,7 +114,7 @@ impl Receiver {
         taken
     }
 
-    /// Takes what lies before the first error, and throws away the rest.
+    /// Takes the bytes before the first error and discards the others.
     fn take_before_stop(
         &mut self,
         offset: u64,
@@ -144,13 +144,13 @@ impl Receiver {
         }
     }
 
-    /// True when the sink refused an FPDU that will not come again because TCP has acknowledged its
-    /// bytes: call [`retry`](Self::retry) when the sink may have room.
+    /// True if the sink has refused an FPDU whose bytes TCP has acknowledged: the peer does not retransmit
+    /// it. Call [`retry`](Self::retry) when the sink may have room.
     pub fn is_blocked(&self) -> bool {
         self.blocked
     }
 
-    /// Hands up what the sink had refused.
+    /// Retries to hand up the FPDU that the sink refused.
     pub fn retry(&mut self, sink: &mut impl UlpduSink, budget: &mut HoldBudget) {
         if self.blocked && !self.failed {
             self.blocked = false;
@@ -158,18 +158,17 @@ impl Receiver {
         }
     }
 
-    /// The error that the order has reached, if any. From then on nothing is handed up.
+    /// Returns the error that is next in order, if any. No FPDU is handed up from then on.
     pub fn error(&self) -> Option<MpaError> {
         self.stop.as_deref().copied().filter(|_| self.failed)
     }
 
-    /// True after an error: what comes is thrown away.
+    /// True after an error: received bytes are discarded.
     pub fn discards(&self) -> bool {
         self.failed
     }
 
-    /// The peer has closed its direction. If it did so inside an FPDU, that is the error (RFC 5044 §8
-    /// code 1).
+    /// Handles the peer's close. Returns an error if it closed inside an FPDU (RFC 5044 §8 code 1).
     pub fn closed(&mut self, budget: &mut HoldBudget) -> Option<MpaError> {
         if !self.failed && !self.pieces.is_empty() {
             self.fail(self.next, Fault::Truncated, budget);
@@ -177,7 +176,7 @@ impl Receiver {
         self.error()
     }
 
-    /// Hands up nothing more, and frees what is held.
+    /// Stops handing up FPDUs and frees held bytes.
     pub fn discard(&mut self, budget: &mut HoldBudget) {
         self.failed = true;
         self.blocked = false;
@@ -186,9 +185,10 @@ impl Receiver {
         }
     }
 
-    /// Bytes beyond the in-order point that can be taken now, for the window to advertise
-    /// (RFC 5041 appendix A). Without markers, all but the first gap of them may have to be held; with
-    /// markers only little of them, so the window stops growing only while half of what may be held is.
+    /// Returns the window to advertise: bytes beyond the in-order point that can be taken now (RFC 5041
+    /// appendix A). Without markers all bytes beyond a gap may have to be held, so the window is the hold
+    /// capacity. With markers few are held: the window is unlimited until half of the capacity is in use. It
+    /// is never below one FPDU or 64 KiB.
     pub fn room(&self) -> u64 {
         if self.failed {
             return u64::MAX;
@@ -203,12 +203,12 @@ impl Receiver {
         }
     }
 
-    /// The stream offset up to which every FPDU has been handed up.
+    /// Returns the stream offset up to which every FPDU has been handed up.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> ReceiverStats {
         let (fpdus, placed_in_order) = (self.fpdus, self.placed_in_order);
         ReceiverStats { fpdus, placed_in_order, ..*self.stats }
@@ -224,7 +224,7 @@ impl Receiver {
         self.next > self.checks.framing.start()
     }
 
-    /// To be called when idle: frees empty buffers.
+    /// Frees empty buffers; called when idle.
     pub fn shrink(&mut self) {
         if self.pieces.has_nothing() {
             self.pieces.release();
@@ -235,7 +235,7 @@ impl Receiver {
         self.stop.as_ref().map_or(u64::MAX, |error| error.at.0)
     }
 
-    /// The long way: bytes of any place and any part of FPDUs.
+    /// Slow path: takes any bytes, with FPDUs in any number of pieces.
     fn take_any(
         &mut self,
         offset: u64,
@@ -281,28 +281,31 @@ impl Receiver {
         self.settle(&pass, in_order, sink, budget);
         let taken = self.keep_rest(Span { offset, bytes, extent_end, in_order }, &pass, budget);
         if self.next > pass.to && in_order && self.pieces.begin_with_held(self.next) {
-            // The order has passed an island. What follows it may be an FPDU that was refused.
+            // The in-order point has passed an island. The bytes behind it may be an FPDU that the sink
+            // refused.
             self.take_any(self.next, &[], sink, budget);
         }
         taken
     }
 
-    /// True when what has come could not be kept, whatever it is: it is not examined.
+    /// True if the bytes could not be kept, whatever their content: they are not examined.
     fn is_in_vain(&self, in_order: bool) -> bool {
         match in_order {
-            // The next FPDU is whole. What brings nothing to it does not cost its CRC once more.
+            // The next FPDU is complete and refused. Bytes beyond it would only repeat its CRC.
             true => self.blocked,
             false => self.pieces.is_full(self.stats.held) || self.pieces.unwanted > self.patience(),
         }
     }
 
-    /// Bytes ahead of gaps that may be verified in vain at a stretch.
+    /// Returns the limit of bytes beyond gaps that are verified to no effect. Beyond it, segments are refused
+    /// and faults are final.
     fn patience(&self) -> u32 {
         self.checks.max_fpdu.saturating_mul(u32::from(self.max_tries.max(1)))
     }
 
-    /// What the sink has no room for is taken only if it belongs to an FPDU of which more has been taken
-    /// or is held: it would come again and again, for the CRC of all of it each time. Returns up to where.
+    /// Handles an FPDU that the sink refused, and returns the end of the bytes to take. They are taken only
+    /// in order and if the span holds a part of the FPDU. Otherwise each retransmission of the part would
+    /// verify the whole FPDU again.
     fn refused_by_sink(&mut self, fpdu: Range<u64>, span: &Span<'_>) -> u64 {
         let (offset, end) = (span.offset, span.end());
         let whole = fpdu.start >= offset && fpdu.end <= end;
@@ -314,11 +317,11 @@ impl Receiver {
             let unwanted = &mut self.pieces.unwanted;
             *unwanted = unwanted.saturating_add((fpdu.end - fpdu.start) as u32);
         }
-        // As if it had never arrived: the peer sends it again.
+        // Treated as lost: the peer retransmits the FPDU.
         fpdu.start.clamp(offset, end)
     }
 
-    /// Enters what a pass has handed up.
+    /// Records the FPDUs that a pass has handed up.
     fn settle(
         &mut self,
         pass: &Pass,
@@ -355,7 +358,7 @@ impl Receiver {
         }
     }
 
-    /// Decides about the bytes of the span that were not handed up.
+    /// Holds or refuses the span's bytes that were not handed up.
     fn keep_rest(&mut self, span: Span<'_>, pass: &Pass, budget: &mut HoldBudget) -> Taken {
         let Span { offset, bytes, in_order, .. } = span;
         let end = span.end();
@@ -396,7 +399,7 @@ impl Receiver {
                 taken.start = head.end;
             }
         }
-        // Bytes after them: the beginning of one more, or what an error makes worthless.
+        // Bytes behind the handed-up FPDUs: the start of another one, or bytes made worthless by an error.
         let tail = pass.to.max(offset)..until.min(self.stop_at());
         if !tail.is_empty() {
             taken.end = self.hold(&span, tail, true, budget);
@@ -407,19 +410,19 @@ impl Receiver {
         self.answer(&span, taken)
     }
 
-    /// What is to be done about a fault of the FPDU at `pass.to`.
+    /// Returns the reaction to a fault of the FPDU at `pass.to`.
     fn verdict(&mut self, fault: &Fault, pass: &Pass, span: &Span<'_>) -> Verdict {
         match fault {
-            // RFC 5044 §8: a valid CRC and a wrong start is the sender's doing.
+            // RFC 5044 §8: a valid CRC with a wrong start is the sender's error.
             Fault::Marker { .. } if !span.in_order => Verdict::Remember,
-            // Ahead of a gap nothing is certain yet: the peer sends it again. Not for ever, where what is
-            // held makes little bytes cost the CRC of many.
+            // Ahead of a gap the fault is not certain yet, so the peer is to retransmit. The number is
+            // limited: with held bytes, a short segment costs the CRC of a long FPDU.
             _ if !span.in_order => {
                 let (patience, vain) = (self.patience(), &mut self.pieces.vain);
                 *vain = vain.saturating_add((pass.fault_end - pass.to) as u32);
                 if *vain > patience { Verdict::Remember } else { Verdict::Drop }
             }
-            // RFC 5044 §8: dropped silently only while no byte of it was acknowledged.
+            // RFC 5044 §8: a silent drop is allowed only if no byte of the FPDU was acknowledged.
             Fault::Crc { .. } | Fault::TooLong { .. }
                 if self.on_bad_crc == OnBadCrc::Retransmit
                     && self.checks.crc
@@ -434,8 +437,8 @@ impl Receiver {
         }
     }
 
-    /// Holds a part of the span if there is room for it, and returns where what was taken of it ends. In
-    /// order there is always room for one FPDU.
+    /// Holds a part of the span if there is room, and returns the end of the taken bytes. In order there is
+    /// always room for one FPDU.
     fn hold(
         &mut self,
         span: &Span<'_>,
@@ -445,7 +448,7 @@ impl Receiver {
     ) -> u64 {
         let n = part.end - part.start;
         if n > self.room_for(span, budget) {
-            // All or nothing: the sender's boundaries stay, and no fragments are SACKed.
+            // All or nothing: keeps the sender's segment boundaries and SACKs no fragments.
             return part.start;
         }
         if n > 0 {
@@ -456,7 +459,7 @@ impl Receiver {
         part.end
     }
 
-    /// Bytes `from..to` that are held belong to FPDUs that are located now.
+    /// Marks held bytes `from..to` as parts of located FPDUs.
     fn locate(&mut self, from: u64, to: u64) {
         if let Some(pieces) = self.pieces.get_mut()
             && !pieces.is_empty()
@@ -473,7 +476,7 @@ impl Receiver {
         self.capacity(ahead, budget.room()).saturating_sub(ahead)
     }
 
-    /// Bytes held ahead of a gap: not those of the next FPDU in order, which are always kept.
+    /// Returns the bytes held beyond a gap. Excludes the next FPDU in order, which is always kept.
     fn held_ahead(&self) -> u64 {
         match self.stats.held {
             0 => 0,
@@ -481,8 +484,8 @@ impl Receiver {
         }
     }
 
-    /// Bytes that may be held ahead of a gap, when `ahead` are and the core has `room` for more: no stream
-    /// takes more of what the core has than it leaves to the others.
+    /// Returns the bytes that may be held beyond a gap, with `ahead` held now and `room` free in the worker's
+    /// budget. A stream holds at most as much as it leaves free for the others.
     fn capacity(&self, ahead: u64, room: u64) -> u64 {
         u64::from(self.hold_limit).min(room.saturating_add(ahead) / 2)
     }
@@ -500,7 +503,7 @@ impl Receiver {
         Taken::Only(taken)
     }
 
-    /// An error ahead of a gap: remembers it, and that nothing beyond it counts.
+    /// Records an error ahead of a gap and releases everything beyond it.
     fn stop(&mut self, at: u64, fault: Fault, budget: &mut HoldBudget) {
         if let Some(pieces) = self.pieces.get_mut() {
             pieces.truncate(at, budget, &mut self.stats);
@@ -508,14 +511,14 @@ impl Receiver {
         self.stop = Some(Box::new(MpaError { at: OrderKey(at), fault }));
     }
 
-    /// An error that the order has reached.
+    /// Fails the stream with an error that is next in order.
     fn fail(&mut self, at: u64, fault: Fault, budget: &mut HoldBudget) {
         self.stop = Some(Box::new(MpaError { at: OrderKey(at), fault }));
         self.discard(budget);
     }
 }
 
-/// Hands up every FPDU from `start` on that is whole and verified.
+/// Hands up all complete, verified FPDUs from `start` on.
 fn hand_up(
     checks: &Checks,
     up: &mut HandedUp,

@@ -1,46 +1,46 @@
-//! What one pass over an extent of the stream takes and gives.
+//! A pass over an extent of the stream: its input, result and verdict.
 
 use core::ops::Range;
 
 use super::super::error::Fault;
 
-/// What one pass over an extent hands up.
+/// Totals of the FPDUs that one pass hands up.
 #[derive(Clone, Copy, Default)]
 pub(super) struct HandedUp {
     pub(super) fpdus: u64,
     pub(super) bytes: u64,
 }
 
-/// What became of one pass over an extent.
+/// Result of one pass over an extent.
 #[derive(Clone, Copy)]
 pub(super) struct Pass {
-    /// FPDUs `from..to` were handed up, without a gap.
+    /// The FPDUs in `from..to` were handed up, without a gap.
     pub(super) from: u64,
     pub(super) to: u64,
-    /// True when an FPDU is known to begin at `from`, if only to be whole later.
+    /// True if an FPDU is known to begin at `from`, even an incomplete one.
     pub(super) located: bool,
-    /// What was wrong with the FPDU at `to`.
+    /// Fault of the FPDU at `to`.
     pub(super) fault: Option<Fault>,
-    /// Where that one ends by its length.
+    /// End of the faulty FPDU according to its length field.
     pub(super) fault_end: u64,
-    /// The sink has no room for the FPDU at `to`, which ends before this.
+    /// End of the FPDU at `to`, if the sink has refused it for lack of room.
     pub(super) refused: Option<u64>,
-    /// An FPDU begins where the span begins.
+    /// True if an FPDU begins at the span's first byte.
     pub(super) begins_aligned: bool,
 }
 
-/// What becomes of a segment with a bad FPDU.
+/// Reaction to a segment with a bad FPDU.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It counts as lost from the FPDU on.
+    /// The segment counts as lost from the FPDU on.
     Drop,
     /// The stream ends.
     Fail,
-    /// The stream ends once the order is there.
+    /// The stream ends once the data before the fault is complete.
     Remember,
 }
 
-/// A span as it arrived, and where the bytes around it end.
+/// A received span, and the end of the contiguous bytes around it.
 pub(super) struct Span<'a> {
     pub(super) offset: u64,
     pub(super) bytes: &'a [u8],
@@ -55,7 +55,7 @@ impl Span<'_> {
 }
 
 impl Pass {
-    /// No FPDU was found.
+    /// Returns a result without FPDUs.
     pub(super) fn nothing_at(at: u64) -> Self {
         Pass {
             from: at,
@@ -68,19 +68,19 @@ impl Pass {
         }
     }
 
-    /// FPDUs up to `at`, where another begins.
+    /// Extends the pass to `at`, where another FPDU begins.
     pub(super) fn reach(&mut self, at: u64, span: &Range<u64>) {
         self.to = at;
         self.begins_aligned |= at == span.start;
     }
 }
 
-/// Where an extent is in the stream.
+/// Position of an extent in the stream.
 pub(super) struct Order {
-    /// It begins with the next FPDU in order.
+    /// The extent begins with the next FPDU in order.
     pub(super) in_order: bool,
-    /// It ends where another FPDU is known to begin.
+    /// The extent ends where another FPDU is known to begin.
     pub(super) bounded: bool,
-    /// The bytes in it that have just arrived.
+    /// The newly received bytes of the extent.
     pub(super) span: Range<u64>,
 }

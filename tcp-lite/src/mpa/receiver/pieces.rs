@@ -38,11 +38,11 @@ impl Piece {
 
 /// The held pieces right before and right after a span, without a gap.
 pub(super) struct Run {
-    /// Where the bytes begin.
+    /// Stream offset of the first byte.
     pub(super) start: u64,
-    /// True when an FPDU is known to begin at `start`.
+    /// True if an FPDU is known to begin at `start`.
     pub(super) known: bool,
-    /// True when the bytes end where an island begins.
+    /// True if an island begins right behind the bytes.
     pub(super) bounded: bool,
     pub(super) before: Range<usize>,
     pub(super) after: Range<usize>,
@@ -68,7 +68,7 @@ impl Blank for Pieces {
 }
 
 impl Pieces {
-    /// True when it is equal to the blank value.
+    /// True if equal to the blank value.
     pub(super) fn has_nothing(&self) -> bool {
         self.list.is_empty() && self.vain == 0 && self.unwanted == 0 && self.tries == 0
     }
@@ -77,31 +77,31 @@ impl Pieces {
         self.list.is_empty()
     }
 
-    /// Frees the list's memory when it is empty.
+    /// Frees an empty list's memory.
     pub(super) fn shrink(&mut self) {
         if self.list.is_empty() && self.list.capacity() > 0 {
             self.list = VecDeque::new();
         }
     }
 
-    /// Allocated entries.
+    /// Returns the allocated entries.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.list.capacity()
     }
 
-    /// True when the first piece is held and begins at `at`.
+    /// True if the first piece is held and begins at `at`.
     pub(super) fn begin_with_held(&self, at: u64) -> bool {
         let held = |piece: &Piece| piece.start == at && matches!(piece.kind, Kind::Held { .. });
         self.list.front().is_some_and(held)
     }
 
-    /// True when nothing more may be entered ahead of a gap. `held`: bytes held by the stream.
+    /// True if no more pieces fit ahead of a gap. `held`: bytes held by the stream.
     pub(super) fn is_full(&self, held: u64) -> bool {
         self.list.len() as u64 >= MAX_PIECES as u64 + held / (JOIN as u64 / 2)
     }
 
-    /// Number of bytes held from `at` on without a gap.
+    /// Returns the number of contiguous bytes held from `at` on.
     pub(super) fn held_from(&self, at: u64) -> u64 {
         let mut end = at;
         for piece in &self.list {
@@ -113,7 +113,8 @@ impl Pieces {
         end - at
     }
 
-    /// The pieces adjacent to a new span `offset..end`; `next` is where the next FPDU in order begins.
+    /// Returns the pieces adjacent to a new span `offset..end`; `next` is the start of the next FPDU in
+    /// order.
     pub(super) fn run_around(&self, offset: u64, end: u64, next: u64) -> Run {
         let at = self.list.partition_point(|piece| piece.start < offset);
         let (mut first, mut start, mut known) = (at, offset, offset == next);
@@ -191,7 +192,8 @@ impl Pieces {
         self.join_next(at);
     }
 
-    /// Joins the held piece at index `at` with the one that follows, if both are held, located alike, and short enough together.
+    /// Joins the held piece at index `at` with its successor, if both are held, equally located, and short
+    /// enough together.
     fn join_next(&mut self, at: usize) {
         let (Some(this), Some(next)) = (self.list.get(at), self.list.get(at + 1)) else { return };
         let (Kind::Held { bytes: one, located: here }, Kind::Held { bytes: two, located: there }) =
@@ -255,7 +257,7 @@ impl Pieces {
         }
     }
 
-    /// Enters FPDUs `from..to` that were handed up ahead of a gap, and merges them with adjacent islands.
+    /// Adds FPDUs `from..to`, handed up ahead of a gap, and merges them with adjacent islands.
     pub(super) fn placed(&mut self, from: u64, to: u64) {
         let at = self.list.partition_point(|piece| piece.start < from);
         let mut island = from..to;
@@ -277,7 +279,8 @@ impl Pieces {
         self.list.insert(i, Piece { start: island.start, kind: Kind::Placed { end: island.end } });
     }
 
-    /// Everything before `at` was handed up: removes the islands that begin there, and returns where they end.
+    /// Removes the islands that begin at `at`, where everything before was handed up. Returns their end, or
+    /// `at`.
     pub(super) fn absorb(&mut self, mut at: u64) -> u64 {
         while let Some(Piece { start, kind: Kind::Placed { end } }) = self.list.front()
             && *start == at
@@ -331,7 +334,7 @@ impl Pieces {
 mod tests {
     use super::*;
 
-    /// The held pieces after these were held, one after the other: start, length, located.
+    /// Holds `spans` in turn and returns the held pieces: start, length, located.
     fn held(spans: &[(u64, usize, bool)]) -> Vec<(u64, usize, bool)> {
         let mut pieces = Pieces::blank().clone();
         let (mut budget, mut stats) = (HoldBudget::new(1 << 20), ReceiverStats::default());
@@ -349,7 +352,7 @@ mod tests {
         list.collect()
     }
 
-    /// Adjacent pieces become one, up to a length and where both are located or neither is.
+    /// Adjacent pieces are joined, up to a length and if both are located or neither is.
     #[test]
     fn adjacent_pieces_are_joined() {
         const J: usize = JOIN;

@@ -1,33 +1,32 @@
-//! What the receive half counts.
+//! Counters of the receive half.
 
 use base::Blank;
 
-/// What a [`Receiver`](super::Receiver) counts, in bytes where no other unit is given.
+/// Counters of a [`Receiver`](super::Receiver), in bytes unless stated otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReceiverStats {
     /// FPDUs handed up.
     pub fpdus: u64,
     /// Payload placed in order.
     pub placed_in_order: u64,
-    /// Payload placed while something before it was missing.
+    /// Payload placed out of order, ahead of a gap.
     pub placed_out_of_order: u64,
-    /// Held now, because their FPDU is incomplete or not located.
+    /// Bytes held now, because their FPDU is incomplete or not located.
     pub held: u64,
-    /// The most that was held at any time.
+    /// Maximum of `held`.
     pub held_max: u64,
-    /// Held now, and the FPDUs' boundaries in it are unknown.
+    /// Bytes held now whose FPDU boundaries are unknown.
     pub unlocatable: u64,
-    /// The most that was unlocatable at any time.
+    /// Maximum of `unlocatable`.
     pub unlocatable_max: u64,
-    /// Refused for lack of room to hold them; the peer retransmits them.
+    /// Bytes refused for lack of room to hold them; the peer retransmits them.
     pub refused: u64,
-    /// Segments dropped because an FPDU in them could not be verified: a wrong CRC, or a length that
-    /// cannot be.
+    /// Segments dropped because an FPDU failed verification: a wrong CRC or an impossible length.
     pub bad_crc_dropped: u64,
-    /// Segments that did not begin with an FPDU, as far as that was known when they came: in order, or by
-    /// a marker. What was refused here is refused at FPDU boundaries and is never the cause.
+    /// Segments that did not begin with an FPDU. Counted only if known on arrival: in order, or by a marker.
+    /// Refused bytes never cause it, because refusals end at FPDU boundaries.
     pub alignment_lost: u64,
-    /// Taken and thrown away after an error.
+    /// Bytes discarded after an error.
     pub discarded: u64,
 }
 

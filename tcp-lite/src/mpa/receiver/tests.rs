@@ -10,10 +10,10 @@ mod errors;
 mod fast_path;
 mod vectors;
 
-/// Offset of Full Operation in these tests' streams: after some start-up frame.
+/// Offset of Full Operation in the test streams: behind a start-up frame.
 const START: u64 = 36;
 
-/// A receiver with its surroundings, fed like TCP feeds it: each byte until it is taken, once.
+/// A receiver with its sink and budget. It is fed like TCP feeds it: each byte until it is taken, once.
 pub(super) struct Bench {
     pub(super) receiver: Receiver,
     pub(super) sink: Collector,
@@ -33,7 +33,7 @@ impl Bench {
         }
     }
 
-    /// A segment with these bytes of the stream arrives.
+    /// Delivers a segment with these bytes of the stream.
     pub(super) fn arrive(&mut self, range: Range<usize>) -> &mut Self {
         let mut at = range.start;
         while at < range.end {
@@ -70,7 +70,7 @@ impl Bench {
         self.taken[range].iter().all(|taken| !*taken)
     }
 
-    /// The indices of the FPDUs that were handed up.
+    /// Returns the indices of the FPDUs that were handed up.
     pub(super) fn handed_up(&self, stream: &Stream) -> Vec<usize> {
         let at = |i: &usize| START + stream.fpdus[*i].0 as u64;
         let up: Vec<usize> =
@@ -87,7 +87,7 @@ impl Bench {
     }
 }
 
-/// A stream of ULPDUs of these lengths.
+/// Returns a stream of ULPDUs of these lengths.
 pub(super) fn stream(markers: bool, lens: &[usize]) -> Stream {
     let mut stream = Stream::new(markers, true);
     for (i, len) in lens.iter().enumerate() {
@@ -123,7 +123,7 @@ fn packed_fpdus_in_order_and_out_of_order() {
     let b = stream.boundaries();
     let mut bench = Bench::new(&stream, &Config::default());
     bench.arrive(b[4]..b[7]);
-    // Whatever follows the first marker of the segment is located; what stands before it is held.
+    // Bytes behind the first marker of the segment are located; bytes before it are held.
     let first_marker = b[4].next_multiple_of(512);
     let located: Vec<usize> = (4..7).filter(|i| b[*i + 1] > first_marker).collect();
     assert_eq!(bench.handed_up(&stream), located);
@@ -172,7 +172,7 @@ fn unaligned_combination_ahead_of_a_gap() {
     assert_eq!(bench.stats().held, 0);
 }
 
-/// RFC 5044 §6 (3): an FPDU without a marker is found by chaining, from an island too.
+/// RFC 5044 §6 (3): an FPDU without a marker is located by chaining, also from an island.
 #[test]
 fn chaining_from_a_placed_island() {
     let stream = stream(true, &[900, 900, 40, 40, 40]);
@@ -204,7 +204,8 @@ fn a_message_tail_alone_is_unlocatable() {
     assert_eq!(bench.stats().held, 0);
 }
 
-/// A span that ends with the marker in front of an FPDU: the marker locates it, whose length has not come.
+/// A span that ends with the marker in front of an FPDU: the marker locates the FPDU before its length has
+/// arrived.
 #[test]
 fn a_marker_locates_an_fpdu_whose_header_has_not_come() {
     let stream = stream(true, &[502, 900]);
@@ -221,7 +222,7 @@ fn a_marker_locates_an_fpdu_whose_header_has_not_come() {
     }
 }
 
-/// What a receiver is, from its first FPDU to its last byte.
+/// Life of a receiver, from the first FPDU to the last byte.
 #[test]
 fn begun_and_discarding() {
     let mut stream = stream(true, &[100, 100, 100]);
@@ -237,7 +238,7 @@ fn begun_and_discarding() {
     assert_eq!(bench.receiver.room(), u64::MAX, "what is thrown away takes no room");
 }
 
-/// An idle receiver frees what it kept, but for the counts by which it refuses.
+/// An idle receiver frees its buffers, but keeps the counts that bound its work.
 #[test]
 fn an_idle_receiver_forgets_no_count() {
     let good = stream(true, &[1000, 1000]);
@@ -253,7 +254,7 @@ fn an_idle_receiver_forgets_no_count() {
     }
     bench.arrive(b[0]..b[1]);
     assert_eq!(bench.receiver.error().map(|e| e.code()), Some(2));
-    // With nothing to count the memory is freed.
+    // Idle receivers without counts free their memory.
     let mut bench = Bench::new(&good, &config);
     bench.arrive(b[1]..b[1] + 500).arrive(b[0]..b[1]).arrive(b[1] + 500..b[2]);
     assert!(!bench.receiver.pieces.is_blank());
@@ -262,7 +263,7 @@ fn an_idle_receiver_forgets_no_count() {
     assert_eq!(bench.handed_up(&good), [0, 1]);
 }
 
-/// Without markers nothing beyond a gap is handed up: held or refused (RFC 5044 §6 (1)).
+/// RFC 5044 §6 (1): without markers no FPDU beyond a gap is handed up; its bytes are held or refused.
 #[test]
 fn without_markers_nothing_is_placed_beyond_a_gap() {
     let stream = stream(false, &[1000, 1000, 1000]);
@@ -282,8 +283,8 @@ fn without_markers_nothing_is_placed_beyond_a_gap() {
     assert_eq!(bench.budget.used(), 0);
 }
 
-/// RFC 5041 appendix A: without markers the window is what may be held ahead of a gap; with markers it
-/// stops growing while half of that is held. In order it is never below one FPDU.
+/// RFC 5041 appendix A: without markers the window is the hold capacity. With markers it stops growing while
+/// half of the capacity is in use. In order it is never below one FPDU.
 #[test]
 fn the_window_is_what_may_be_held() {
     let config = Config { hold_limit: 300_000, ..Config::default() };
@@ -292,27 +293,27 @@ fn the_window_is_what_may_be_held() {
     let b = plain.boundaries();
     let mut bench = Bench::new(&plain, &config);
     assert_eq!(bench.receiver.room(), 300_000);
-    // The core has less: the stream may have half of it.
+    // The worker has less: the stream may use half of it.
     bench.budget = HoldBudget::new(400_000);
     bench.arrive(b[1]..b[2]);
     assert_eq!(bench.receiver.room(), 200_000);
-    // All that fits the window is taken, and what is held does not make it smaller.
+    // All data in the window is taken, and held bytes do not shrink the window.
     let fits = b.iter().filter(|end| **end < 200_000).count() - 1;
     bench.arrive(b[2]..b[fits]);
     assert!(bench.is_taken(b[1]..b[fits]) && bench.receiver.room() == 200_000);
     assert_eq!(bench.stats().refused, 0);
     bench.arrive(b[0]..b[1]);
     assert_eq!((bench.handed_up(&plain).len(), bench.receiver.room()), (fits, 200_000));
-    // Nothing is left of it: one FPDU still fits.
+    // The budget is exhausted: one FPDU still fits.
     bench.budget = HoldBudget::new(0);
     bench.arrive(b[fits]..b[fits + 1]);
     assert_eq!(bench.receiver.room(), 64 * 1024);
-    // And so much in any case, however small FPDUs are.
+    // This minimum holds for any FPDU size.
     let mut bench = Bench::new(&plain, &Config { max_fpdu: 4000, ..config.clone() });
     bench.budget = HoldBudget::new(0);
     bench.arrive(b[0]..b[1]);
     assert_eq!(bench.receiver.room(), 64 * 1024);
-    // With markers, small FPDUs between two of them are all that is held.
+    // With markers, only small FPDUs between two markers are held.
     let marked = stream(true, &[40; 400]);
     let b = marked.boundaries();
     let mut bench = Bench::new(&marked, &Config { hold_limit: 400, ..config });
@@ -338,7 +339,7 @@ fn the_budget_of_the_core_bounds_what_is_held() {
     bench.arrive(b[1] + 20..b[3]);
     assert_eq!(bench.handed_up(&stream), [2]);
     assert!(bench.is_taken(b[2]..b[3]) && bench.is_untouched(b[1] + 20..b[2]));
-    // In order one FPDU can be held whatever the budget is.
+    // In order one FPDU can be held, whatever the budget.
     bench.arrive(b[0]..b[1] - 4).arrive(b[1] - 4..b[1]);
     bench.arrive(b[1]..b[2]).arrive(b[3]..b[4] - 1);
     assert_eq!(bench.stats().held, (b[4] - 1 - b[3]) as u64);
@@ -362,8 +363,7 @@ fn a_located_tail_is_refused_alone() {
     assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
 }
 
-/// Single bytes do not make a list of single bytes: in order they are joined, ahead of a gap the
-/// list has an end.
+/// Single bytes are bounded: in order they are joined, ahead of a gap the list is limited.
 #[test]
 fn single_bytes_are_bounded() {
     let stream = stream(false, &[60_000]);
@@ -386,7 +386,7 @@ fn single_bytes_are_bounded() {
     assert_eq!(bench.handed_up(&stream), [0]);
 }
 
-/// What DDP refuses comes again.
+/// The peer retransmits an FPDU that DDP refused.
 #[test]
 fn a_refused_ulpdu_was_never_taken() {
     let stream = stream(true, &[1000, 1000, 1000]);
@@ -404,7 +404,7 @@ fn a_refused_ulpdu_was_never_taken() {
     assert_eq!((bench.sink.refused, bench.receiver.is_blocked()), (3, false));
 }
 
-/// A refused ULPDU whose bytes were acknowledged long ago is retried.
+/// A refused ULPDU whose bytes were acknowledged is retried.
 #[test]
 fn a_blocked_ulpdu_is_retried() {
     let stream = stream(false, &[1000, 1000, 1000]);
@@ -420,8 +420,8 @@ fn a_blocked_ulpdu_is_retried() {
     assert_eq!((bench.budget.used(), bench.sink.complete), (0, START + b[3] as u64));
 }
 
-/// An attacker ends a large FPDU for which there is no buffer, with one byte, again and again: it is
-/// verified once, and then when the owner asks.
+/// An attacker sends the last byte of a large FPDU, for which there is no buffer, repeatedly. The FPDU is
+/// verified once, and then only when the owner retries.
 #[test]
 fn the_end_of_a_refused_fpdu_is_taken_and_not_verified_again() {
     for markers in [false, true] {
@@ -444,7 +444,7 @@ fn the_end_of_a_refused_fpdu_is_taken_and_not_verified_again() {
     }
 }
 
-/// The same ahead of a gap, where the end is not taken: as often as for FPDUs with wrong CRCs.
+/// Ahead of a gap the end is not taken: the FPDU is verified as often as one with a wrong CRC.
 #[test]
 fn a_refused_fpdu_ahead_of_a_gap_is_verified_a_few_times() {
     let stream = stream(true, &[1000, 60_000]);
@@ -477,7 +477,7 @@ fn closed_inside_an_fpdu() {
     assert_eq!(bench.budget.used(), 0);
 }
 
-/// CRC off: the field is there and not looked at (RFC 5044 §4.1, §7.1.1).
+/// CRC off: the field is present and not checked (RFC 5044 §4.1, §7.1.1).
 #[test]
 fn crc_off_means_not_checked() {
     let mut stream = Stream::new(true, false);
@@ -489,8 +489,8 @@ fn crc_off_means_not_checked() {
     assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
 }
 
-/// RFC 5044 §4.1, §4.2: pad, the reserved half of a marker and the low bits of FPDUPTR are not examined,
-/// but for the CRC.
+/// RFC 5044 §4.1, §4.2: pad, the reserved half of a marker and the low bits of FPDUPTR are checked by the CRC
+/// only.
 #[test]
 fn pad_and_reserved_bits_are_ignored() {
     let mut stream = stream(true, &[100, 599, 599]);
@@ -529,14 +529,13 @@ fn draft_pointers_of_revision_zero() {
     let mut bench = Bench::new(&Stream { from_marker: true, ..rfc.clone() }, &Config::default());
     bench.arrive(b[1]..b[3]).arrive(b[0]..b[1]);
     assert_eq!(bench.handed_up(&rfc), [0, 1, 2]);
-    // Revision 1 takes the RFC at its word.
+    // Revision 1 accepts the RFC's count only.
     let mut bench = Bench::new(&Stream { from_marker: false, ..draft }, &Config::default());
     bench.arrive(b[0]..b[2]);
     assert_eq!(bench.receiver.error().map(|e| e.code()), Some(3));
 }
 
-/// Memory of a direction in which nothing is going on. What is held, placed ahead or wrong is elsewhere, and
-/// gone when it is over.
+/// Memory of an idle direction. State of held, placed or damaged bytes is separate, and freed afterwards.
 #[test]
 fn an_idle_receiver_is_small() {
     assert!(size_of::<Receiver>() <= 184, "{}", size_of::<Receiver>());
@@ -548,8 +547,8 @@ fn an_idle_receiver_is_small() {
     assert_eq!(bench.receiver.pieces.capacity(), 0, "nothing is kept for later");
 }
 
-/// Streams that hold as much as they can ahead of gaps leave room to one that comes later: n of them a part
-/// in n + 1.
+/// A stream holds at most as much as it leaves free. Three streams that fill one after the other leave an
+/// eighth.
 #[test]
 fn no_stream_holds_more_than_it_leaves_to_others() {
     let stream = stream(false, &[1000; 200]);

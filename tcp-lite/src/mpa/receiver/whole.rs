@@ -1,5 +1,6 @@
-//! The short way: whole FPDUs in order, one after the other in one span, with nothing held. It is what a busy
-//! stream brings; whatever else there is to an FPDU takes the long way from there on.
+//! Fast path: whole FPDUs, in order and consecutive in one span, with no held bytes. Busy streams receive
+//! mostly such spans. The first FPDU that does not qualify takes the slow path
+//! ([`take_any`](Receiver::take_any)), as does the rest of the span.
 
 use super::{Pass, Receiver, Span};
 use crate::mpa::framing::Framing;
@@ -12,16 +13,16 @@ use wire::mpa::{CRC_LEN, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, Marker};
 
 use ddp::HoldBudget;
 
-/// Where the short way ends.
+/// End of the fast path in a span.
 struct End {
-    /// Every FPDU before this was handed up.
+    /// All FPDUs before this stream offset were handed up.
     at: u64,
-    /// The sink has no room for the one at `at`, which ends before this.
+    /// End of the FPDU at `at`, if the sink has refused it for lack of room.
     refused: Option<u64>,
 }
 
 impl Receiver {
-    /// Takes bytes before the first error; `crc` as in [`span`](Self::span).
+    /// Takes bytes that lie before the first error; `crc` as in [`span`](Self::span).
     pub(super) fn take(
         &mut self,
         offset: u64,
@@ -54,8 +55,8 @@ impl Receiver {
         }
     }
 
-    /// Takes a span that is the next FPDU in order and nothing else, when nothing is held and there has been no error; another one
-    /// is left as it is (`None`). What a data sink receives most.
+    /// Takes a span that is exactly the next FPDU in order, with nothing held and no error: the most frequent
+    /// case of a data sink. Returns `None`, without effect, for any other span.
     #[inline]
     pub(super) fn take_one(
         &mut self,
@@ -65,7 +66,7 @@ impl Receiver {
         sink: &mut impl UlpduSink,
         budget: &mut HoldBudget,
     ) -> Option<Taken> {
-        // Once it is begun, the sink knows that all before `next` is complete.
+        // `is_begun`: the sink has already been notified that everything before `next` is complete.
         let plain = offset == self.next
             && self.is_begun()
             && self.pieces.is_blank()
@@ -85,7 +86,7 @@ impl Receiver {
         Some(self.keep_refused(offset, bytes, bytes.len(), budget))
     }
 
-    /// Hands up the next FPDU in order, which ends at `end`. Returns false if the sink has no room for it.
+    /// Hands up the next FPDU in order, which ends at `end`. Returns false if the sink has no room.
     #[inline(always)]
     fn hand_up_next(&mut self, end: u64, ulpdu: Ulpdu<'_>, sink: &mut impl UlpduSink) -> bool {
         match sink.ulpdu(OrderKey(self.next), ulpdu) {
@@ -99,7 +100,7 @@ impl Receiver {
         true
     }
 
-    /// The sink has no room for the FPDU of `len` bytes that `bytes`, at the next one in order, begin with.
+    /// Keeps the next FPDU in order, the first `len` of `bytes`, for which the sink has no room.
     pub(super) fn keep_refused(
         &mut self,
         offset: u64,
@@ -114,7 +115,7 @@ impl Receiver {
         self.keep_rest(Span { offset, bytes, extent_end, in_order: true }, &pass, budget)
     }
 
-    /// Hands up the next FPDU in order, which lies in `bytes`, of `start` and what follows.
+    /// Hands up `fpdu`, the next one in order. `bytes` begin at stream offset `start`.
     #[inline(always)]
     fn hand_up_whole(
         &mut self,
@@ -132,7 +133,7 @@ impl Receiver {
         self.hand_up_next(fpdu.end, Ulpdu::new(&pieces), sink)
     }
 
-    /// Hands up the FPDUs that `bytes`, at the next one in order, begin with.
+    /// Hands up the consecutive FPDUs at the start of `bytes`, which begin with the next FPDU in order.
     fn hand_up_all(&mut self, bytes: &[u8], crc: Option<u32>, sink: &mut impl UlpduSink) -> End {
         let start = self.next;
         sink.order_complete(OrderKey(start));
@@ -153,13 +154,14 @@ impl Receiver {
         End { at: self.next, refused }
     }
 
-    /// The next FPDU in order if it lies whole and verified in `bytes`, which begin at `start`.
+    /// Returns the next FPDU in order if `bytes`, from stream offset `start` on, contain all of it and it
+    /// verifies.
     #[inline]
     fn whole(&self, start: u64, bytes: &[u8], crc: Option<u32>) -> Option<Whole> {
         self.verified(self.place(start, bytes)?, start, bytes, crc)
     }
 
-    /// Where the next FPDU in order is, by its length field, which lies in `bytes`.
+    /// Returns the position of the next FPDU in order, if its length field lies in `bytes`.
     #[inline]
     fn place(&self, start: u64, bytes: &[u8]) -> Option<Place> {
         let framing = self.checks.framing;
@@ -169,7 +171,7 @@ impl Receiver {
         Some(Place { header, ulpdu_len, end: framing.end(self.next, ulpdu_len) })
     }
 
-    /// The next FPDU in order, which is at `place`, if it lies whole and verified in `bytes`.
+    /// Returns the next FPDU in order, at that place, if `bytes` contain all of it and it verifies.
     #[inline]
     fn verified(
         &self,
@@ -204,28 +206,28 @@ impl Receiver {
     }
 }
 
-/// Where an FPDU is in the stream, as its length field says.
+/// Position of an FPDU in the stream according to its length field.
 struct Place {
-    /// The stream offset of that field.
+    /// Stream offset of the length field.
     header: u64,
     ulpdu_len: usize,
-    /// The stream offset behind the FPDU.
+    /// Stream offset behind the FPDU.
     end: u64,
 }
 
-/// An FPDU in a span.
+/// A whole, verified FPDU in a span.
 struct Whole {
-    /// Its ULPDU, markers included, in the span's bytes.
+    /// Range of the ULPDU, markers included, in the span's bytes.
     ulpdu: Range<usize>,
-    /// The stream offset behind it.
+    /// Stream offset behind the FPDU.
     end: u64,
 }
 
-/// RFC 5044 §8 code 3, as its §4.2 reads: every marker of the FPDU points at its ULPDU_Length field.
+/// True if every marker of the FPDU points at its ULPDU_Length field (RFC 5044 §4.2, §8 code 3).
 fn markers_point_at(framing: Framing, fpdu: u64, header: u64, whole: &[u8]) -> bool {
     let first = framing.marker_from(fpdu);
     let mut rest = whole.get((first - fpdu) as usize..).unwrap_or_default();
-    // That in front of the length field is at less than nothing behind it, and points at it too.
+    // A marker in front of the length field has a negative distance; its FPDUPTR is 0.
     let mut behind = first as i64 - header as i64;
     while let Some((marker, _)) = rest.split_first_chunk() {
         if Marker::parse(marker).fpduptr() != behind.max(0) as u16 {
@@ -237,7 +239,7 @@ fn markers_point_at(framing: Framing, fpdu: u64, header: u64, whole: &[u8]) -> b
     rest.is_empty()
 }
 
-/// The pieces of `bytes`, at `at` of the stream, between markers.
+/// Splits `bytes`, from stream offset `at` on, into the pieces between markers.
 fn between_markers(framing: Framing, at: u64, bytes: &[u8]) -> SmallVec<[&[u8]; 24]> {
     let mut pieces = SmallVec::new();
     let first = if framing.is_marker(at) { 0 } else { framing.run(at) };
@@ -262,7 +264,7 @@ mod tests {
 
     const START: u64 = 36;
 
-    /// Each whole FPDU of a span is found, from the first to the last; one byte less, and it is not whole.
+    /// Finds each whole FPDU of a span in turn, and none that lacks its last byte.
     #[test]
     fn whole_fpdus_are_found_one_after_the_other() {
         for (markers, crc) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -284,7 +286,7 @@ mod tests {
         }
     }
 
-    /// A CRC that is known is taken for that of an FPDU that fills the span, and for no other.
+    /// A known CRC is used only for an FPDU that fills the span.
     #[test]
     fn a_known_crc_is_of_the_whole_span() {
         for markers in [false, true] {
@@ -305,7 +307,7 @@ mod tests {
         }
     }
 
-    /// RFC 5044 §8 code 3: not one of which any marker points elsewhere than at its length field.
+    /// RFC 5044 §8 code 3: an FPDU with any wrong marker does not verify.
     #[test]
     fn one_wrong_marker_is_enough() {
         for len in [300, 1400] {

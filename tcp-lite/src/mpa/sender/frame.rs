@@ -1,13 +1,14 @@
-//! Writes one FPDU (RFC 5044 §4.1, §4.3, §4.4): header, markers, payload and pad in one pass over the source, then the
-//! CRC over the bytes written; of a long payload the CRC is computed as it is copied, and the Internet checksum with it.
+//! Writes one FPDU (RFC 5044 §4.1, §4.3, §4.4). Header, markers, payload and pad take one pass over the
+//! source, followed by the CRC over the written bytes. For long payloads the copy computes the CRC and the
+//! Internet checksum, too.
 
 use super::super::framing::Framing;
 use ddp::llp::{Outgoing, UlpduSource};
 use wire::crc32c::{self, Digest, Inserts, Sum, Target};
 use wire::mpa::{CRC_LEN, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, Marker, pad_len};
 
-/// Writes the FPDU that begins at stream offset `fpdu` into `out`, which has exactly its bytes. A `sum` takes them, or is
-/// none afterwards if it does not come with the copy.
+/// Writes the FPDU that begins at stream offset `fpdu` into `out`, which has exactly its length. Adds its
+/// bytes to `sum`, or sets it to `None` if the copy does not compute it.
 #[inline(always)]
 pub(super) fn frame(
     framing: Framing,
@@ -32,20 +33,20 @@ pub(super) fn frame(
     marked(framing, crc, fpdu, outgoing, source, out);
 }
 
-/// The markers of the FPDU if they are all between its header and its CRC, and a copy that inserts them is one pass: so it
-/// is with nearly every FPDU that fills a segment.
+/// Returns the markers if all of them lie in the payload and a one-pass copy can insert them. This holds for
+/// nearly all FPDUs that fill a segment.
 #[inline]
 fn markers_in_payload(framing: Framing, fpdu: u64, outgoing: &Outgoing) -> Option<Inserts> {
     const _: () = assert!(Inserts::LEN == MARKER_LEN && Inserts::APART as u64 == MARKER_INTERVAL);
     let header = LENGTH_LEN + outgoing.header.len();
     let first = (framing.marker_from(fpdu) - fpdu) as usize;
     let alone = first >= header && pad_len(outgoing.len()) == 0;
-    // FPDUPTR (RFC 5044 §4.3): from the length field, with which this FPDU begins, to the marker.
+    // FPDUPTR (RFC 5044 §4.3): distance from the length field, at which this FPDU begins, to the marker.
     let markers = Inserts::new(first.wrapping_sub(header) as u32, first as u16);
     (alone && Target::inserts_in_one_pass(outgoing.payload_len)).then_some(markers)
 }
 
-/// The same with markers.
+/// Writes an FPDU with markers, in two passes.
 #[inline(never)]
 fn marked(
     framing: Framing,
@@ -67,14 +68,14 @@ fn marked(
     writer.marker();
     let done = writer.done;
     debug_assert_eq!(out.len(), done + CRC_LEN);
-    // RFC 5044 §4.1: the field is there when CRCs are off too.
+    // RFC 5044 §4.1: the field is present with CRCs off, too.
     let field = if crc { crc32c::field(&out[..done]) } else { [0; CRC_LEN] };
     out[done..].copy_from_slice(&field);
 }
 
-/// For CRC and sum no byte is read that was written here: the CPU would wait for all those before it to reach the
-/// cache, and of a buffer that another core wrote to last each line comes from there first. With `markers`, which are all in
-/// the payload, there is no pad.
+/// Writes an FPDU in one pass. CRC and sum never read back written bytes: such a read would wait until
+/// earlier stores have reached the cache, and would fetch each line of a buffer that another core wrote last.
+/// With `markers`, all in the payload, there is no pad.
 #[inline(never)]
 fn one_pass(
     outgoing: &Outgoing,
@@ -100,7 +101,7 @@ fn one_pass(
     *sum = sum.zip(digest.sum()).map(|(before, sum)| before.then(sum));
 }
 
-/// The same in two passes, for short payloads and where there are no CRCs.
+/// Writes an FPDU without markers in two passes: a short payload, or without CRC.
 #[inline]
 fn plain(crc: bool, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u8]) {
     let (payload, ..) = lay_out(outgoing, out);
@@ -112,8 +113,8 @@ fn plain(crc: bool, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u
     out[done..].copy_from_slice(&field);
 }
 
-/// Writes length, header and pad of an FPDU that fills `out` and has no markers but in its payload. Returns the room for these,
-/// the bytes of its pad, and the CRC field.
+/// Writes length, header and pad of an FPDU that fills `out`; markers, if any, lie in its payload. Returns
+/// the payload's room, the length of the pad, and the CRC field.
 #[inline(always)]
 fn lay_out<'a>(
     outgoing: &Outgoing,
@@ -149,7 +150,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Room for `len` bytes, which are not none; the marker before each piece is written as the piece is taken.
+    /// Returns room for `len` > 0 bytes, in pieces between markers. Each marker is written when the piece
+    /// behind it is taken.
     fn pieces(&mut self, len: usize) -> impl Iterator<Item = &mut [u8]> {
         const INTERVAL: usize = MARKER_INTERVAL as usize;
         self.marker();
@@ -170,7 +172,7 @@ impl Writer<'_> {
         core::iter::once(first).chain(rest)
     }
 
-    /// Room for at most `want` bytes, up to the next marker.
+    /// Returns room for at most `want` bytes, up to the next marker.
     fn run(&mut self, want: usize) -> &mut [u8] {
         self.marker();
         let n = self.framing.run(self.at).min(want);
@@ -198,7 +200,7 @@ mod tests {
     use wire::ddp::{HeaderRepr, PackedHeader, TaggedRepr, UntaggedRepr};
     use wire::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};
 
-    /// A ULPDU with so much payload.
+    /// Returns a ULPDU with `payload_len` bytes of payload.
     fn ulpdu(header: PackedHeader, payload_len: usize) -> (Outgoing, Payload) {
         let source = Payload((0..payload_len).map(|i| (i * 13 + i / 9) as u8).collect());
         let token = UlpduToken { message: 0, offset: 0 };
@@ -257,7 +259,7 @@ mod tests {
         [HeaderRepr::Tagged(tagged).pack(), HeaderRepr::Untagged(untagged).pack()]
     }
 
-    /// On every CPU, whichever way it would choose: the same bytes, and the sum is theirs.
+    /// Both functions write equal bytes on every CPU, and the sum covers them.
     #[test]
     fn one_pass_writes_what_two_do() {
         for header in headers() {
@@ -285,7 +287,7 @@ mod tests {
         }
     }
 
-    /// Wherever its markers are, an FPDU is written as it is piece by piece, and the sum, if there is one, is of its bytes.
+    /// Both paths write equal FPDUs at every marker phase, and a sum covers their bytes.
     #[test]
     fn markers_are_written_alike_in_one_pass_and_in_pieces() {
         const START: u64 = 36;
@@ -303,7 +305,7 @@ mod tests {
                 frame(framing, true, fpdu, &outgoing, &source, &mut one, &mut sum);
                 assert!(one == pieces, "{payload_len} at {fpdu}");
                 assert!(sum.is_none_or(|sum| sum == before.with(&one)), "{payload_len} at {fpdu}");
-                // Also on a CPU where it is not one pass.
+                // The one-pass path is tested on CPUs that would not choose it, too.
                 let first = (framing.marker_from(fpdu) - fpdu) as usize;
                 let in_front = first < LENGTH_LEN + header.len();
                 assert!(sum.is_none() || !in_front);

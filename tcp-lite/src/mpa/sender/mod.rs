@@ -1,4 +1,5 @@
-//! From ULPDUs to the bytes of segments, and the same bytes for a retransmission (RFC 5044 §4, §4.5, appendix A.1).
+//! Frames ULPDUs into segments and reproduces identical bytes for retransmissions (RFC 5044 §4, §4.5,
+//! appendix A.1).
 //!
 //! ```text
 //!  base            sent          end
@@ -7,11 +8,11 @@
 //!                  ^ a segment ended inside the last FPDU: it is cut
 //! ```
 //!
-//! A segment begins with an FPDU and holds whole ones. An FPDU is cut only when it must be: EMSS shrank, or the
-//! window is smaller than the FPDU with nothing in flight. A ULPDU, once taken, is never returned.
+//! A segment begins with an FPDU and holds whole ones. An FPDU is cut only if EMSS shrank, or if the window
+//! is smaller than the FPDU with nothing in flight. A ULPDU, once taken, is never returned to the source.
 //!
-//! An unacknowledged FPDU costs a record of 16 bytes, from which it is framed again if its source guarantees that its
-//! bytes do not change. Otherwise, and when it is cut, its bytes are kept.
+//! An unacknowledged FPDU costs a record of 16 bytes. A retransmission frames it again if the source
+//! guarantees stable bytes. Otherwise, and for cut FPDUs, the sender keeps a copy.
 
 mod frame;
 
@@ -27,10 +28,10 @@ use transport::kept::Kept;
 use wire::crc32c::Sum;
 use wire::mpa::fpdu_len;
 
-/// No FPDU is shorter, in bytes.
+/// Length of the shortest FPDU, in bytes.
 const LEAST_FPDU: usize = fpdu_len(0);
 
-/// What a [`Sender`] counts.
+/// Counters of a [`Sender`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SenderStats {
     /// FPDUs framed for the first time.
@@ -41,9 +42,9 @@ pub struct SenderStats {
     pub cut: u64,
     /// Bytes of FPDUs framed or copied again.
     pub retransmitted: u64,
-    /// Bytes of FPDUs kept now, because their source may change or they were cut.
+    /// Bytes of FPDU copies kept now, because their source may change or they were cut.
     pub kept: u64,
-    /// The most that was kept at any time.
+    /// Maximum of `kept`.
     pub kept_max: u64,
 }
 
@@ -52,19 +53,19 @@ pub struct SenderStats {
 pub struct Sender {
     framing: Framing,
     crc: bool,
-    /// MULPDU follows from it (RFC 5044 §4.5).
+    /// Effective maximum segment size, in bytes; determines MULPDU (RFC 5044 §4.5).
     emss: u16,
-    /// Start of the first record's FPDU.
+    /// Stream offset of the first record's FPDU.
     base: u64,
-    /// Bytes before this have been written at least once.
+    /// End of the bytes written at least once, as a stream offset.
     sent: u64,
-    /// End of the last record's FPDU.
+    /// End of the last record's FPDU, as a stream offset.
     end: u64,
     unacked: Lazy<Unacked>,
-    /// FPDUs framed for the first time, and segments that hold more than one.
+    /// Number of FPDUs framed for the first time, and of segments with more than one.
     fpdus: u64,
     packed: u64,
-    /// The other counters but `kept`, once there is any of it.
+    /// The other counters but `kept`, allocated with the first count.
     stats: Lazy<SenderStats>,
 }
 
@@ -78,11 +79,11 @@ impl Blank for SenderStats {
     }
 }
 
-/// FPDUs that are not acknowledged.
+/// Unacknowledged FPDUs.
 #[derive(Clone, Debug)]
 struct Unacked {
     records: VecDeque<Record>,
-    /// The bytes of those of them that are kept, by the stream offset of the first.
+    /// Copies of FPDUs, by the stream offset of their first byte.
     kept: Kept,
 }
 
@@ -98,7 +99,7 @@ impl Blank for Unacked {
 /// An unacknowledged FPDU.
 #[derive(Clone, Copy, Debug)]
 struct Record {
-    /// Low half of the stream offset of its first byte.
+    /// Low 32 bits of the stream offset of the first byte.
     start: u32,
     message: u32,
     offset: u32,
@@ -120,7 +121,7 @@ impl Record {
 }
 
 impl Sender {
-    /// A sender for the direction whose Full Operation begins at stream offset `start`. `emss` is the
+    /// Creates a sender for a direction whose Full Operation begins at stream offset `start`. `emss`:
     /// effective maximum segment size, in bytes.
     pub fn new(params: &Params, start: u64, emss: usize) -> Self {
         Sender {
@@ -137,45 +138,44 @@ impl Sender {
         }
     }
 
-    /// The largest ULPDU for now, 128 to 64768 bytes.
+    /// Returns the current largest ULPDU, 128 to 64768 bytes.
     pub fn mulpdu(&self) -> usize {
         mulpdu(self.emss(), self.framing.has_markers())
     }
 
-    /// The effective maximum segment size has changed.
+    /// Sets the effective maximum segment size, in bytes.
     pub fn emss_changed(&mut self, emss: usize) {
         self.emss = emss as u16;
     }
 
-    /// True when [`fill`](Self::fill) with room enough would write bytes.
+    /// True if [`fill`](Self::fill) with enough room would write bytes.
     pub fn has_data(&self, source: &impl UlpduSource) -> bool {
         self.is_cut() || source.next_len(self.mulpdu()).is_some()
     }
 
-    /// True when an FPDU has been sent in part: its rest will follow whatever the source has.
+    /// True if an FPDU has been sent in part. Its rest precedes further data of the source.
     pub fn is_cut(&self) -> bool {
         self.sent < self.end
     }
 
-    /// True when every FPDU that was sent is acknowledged.
+    /// True if all sent FPDUs are acknowledged.
     pub fn is_acknowledged(&self) -> bool {
         self.unacked.records.is_empty()
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> SenderStats {
         let (fpdus, packed, kept) = (self.fpdus, self.packed, self.unacked.kept.bytes());
         SenderStats { fpdus, packed, kept, ..*self.stats }
     }
 
-    /// Bytes of memory for the FPDUs that are kept now; zero if none is.
+    /// Returns the memory of the FPDU copies kept now, in bytes; zero without any.
     #[inline]
     pub fn kept(&self) -> u64 {
         self.unacked.kept.takes().memory
     }
 
-    /// Sets the limit for the memory of the FPDUs that are kept, which the last one may exceed. True when one more may be
-    /// kept.
+    /// Sets the memory limit of FPDU copies, which the last copy may exceed. True if another copy is allowed.
     #[inline]
     pub fn may_keep(&mut self, limit: KeepLimit) -> bool {
         let Some(Unacked { kept, .. }) = self.unacked.get_mut() else { return true };
@@ -183,7 +183,7 @@ impl Sender {
         limit.allows(kept.takes().filled)
     }
 
-    /// To be called when idle: frees empty buffers.
+    /// Frees empty buffers; called when idle.
     pub fn shrink(&mut self) {
         if self.is_acknowledged() {
             self.unacked.release();
@@ -194,9 +194,9 @@ impl Sender {
         self.emss.into()
     }
 
-    /// Writes the bytes of the next segment into `out` and returns how many:
-    /// [`SegmentSource::fill`](crate::seam::SegmentSource::fill). A `sum` takes these bytes, or is none afterwards if it
-    /// would take a pass of its own.
+    /// Writes the text of the next segment into `out` and returns its length:
+    /// [`SegmentSource::fill`](crate::seam::SegmentSource::fill). Adds these bytes to `sum`, or sets it to
+    /// `None` if that would take a separate pass.
     pub fn fill(
         &mut self,
         source: &mut impl UlpduSource,
@@ -207,7 +207,7 @@ impl Sender {
     ) -> usize {
         debug_assert_eq!(offset, self.sent);
         if self.is_cut() {
-            // The segment ends with the FPDU, so that the next one begins with an FPDU again.
+            // The segment ends with the cut FPDU, so that the next one begins with an FPDU again.
             *sum = None;
             return self.fill_cut(source, out);
         }
@@ -224,8 +224,8 @@ impl Sender {
                 }
                 continue;
             }
-            // RFC 5044 appendix A.1: a segment holds whole FPDUs. What does not fit waits for the
-            // next segment, or for more window if an acknowledgement is on its way.
+            // RFC 5044 appendix A.1: a segment holds whole FPDUs. An FPDU that does not fit waits for the
+            // next segment, or for more window if data is in flight.
             if done > 0 || (in_flight && self.fits_emss(len)) {
                 break;
             }
@@ -236,9 +236,9 @@ impl Sender {
         done
     }
 
-    /// Writes FPDUs that each fit a segment of EMSS bytes into an `out` that is longer:
-    /// [`SegmentSource::fill_probe`](crate::seam::SegmentSource::fill_probe). If it is lost, its FPDUs go
-    /// again in segments that begin with an FPDU and hold whole ones.
+    /// Writes a probe, `out` longer than EMSS, of FPDUs that each fit a segment of EMSS bytes:
+    /// [`SegmentSource::fill_probe`](crate::seam::SegmentSource::fill_probe). If the probe is lost, it is
+    /// retransmitted in segments that begin with an FPDU and hold whole ones.
     pub fn fill_probe(
         &mut self,
         source: &mut impl UlpduSource,
@@ -252,7 +252,7 @@ impl Sender {
         let mut done = 0;
         let mut fpdus = 0;
         for left in (1..=out.len().div_ceil(self.emss())).rev() {
-            // Evenly, so that none is much smaller than it need be.
+            // Even shares, so that no FPDU is unnecessarily small.
             let share = ((out.len() - done) / left).min(self.emss());
             let mulpdu = self.largest_in(share).min(self.mulpdu());
             let fits = |len| self.framing.total(self.end, len) <= share;
@@ -266,10 +266,10 @@ impl Sender {
         done
     }
 
-    /// Where to cut what is sent again in smaller segments:
-    /// [`SegmentSource::cut`](crate::seam::SegmentSource::cut). Behind the last whole FPDU that fits; an
-    /// FPDU that does not fit is cut, and what is left of it makes a segment of its own, so that the next
-    /// one begins with an FPDU again (RFC 5044 §4.5, appendix A.1).
+    /// Returns the length of a shorter retransmitted segment:
+    /// [`SegmentSource::cut`](crate::seam::SegmentSource::cut). It ends behind the last whole FPDU that fits.
+    /// A longer FPDU is cut, and its rest is a segment of its own, so that the next one begins with an FPDU
+    /// again (RFC 5044 §4.5, appendix A.1).
     pub fn cut(&self, offset: u64, most: usize) -> usize {
         let limit = offset + most as u64;
         let first = self.record_at(offset);
@@ -285,8 +285,7 @@ impl Sender {
         (end - offset) as usize
     }
 
-    /// Writes again bytes that were sent before:
-    /// [`SegmentSource::refill`](crate::seam::SegmentSource::refill).
+    /// Writes sent bytes again: [`SegmentSource::refill`](crate::seam::SegmentSource::refill).
     pub fn refill(&mut self, source: &impl UlpduSource, offset: u64, out: &mut [u8]) {
         self.stats.retransmitted += out.len() as u64;
         let end = offset + out.len() as u64;
@@ -309,7 +308,7 @@ impl Sender {
         }
     }
 
-    /// The peer has acknowledged everything before `offset`.
+    /// Releases the records of FPDUs before `offset`, all acknowledged by the peer.
     pub fn acknowledged(&mut self, source: &mut impl UlpduSource, offset: u64) {
         let Some(Unacked { records, kept }) = self.unacked.get_mut() else { return };
         while let Some(record) = records.front().copied() {
@@ -329,7 +328,7 @@ impl Sender {
         }
     }
 
-    /// Frames one FPDU that fits.
+    /// Frames one FPDU that fits `out`.
     #[inline]
     fn fill_whole(
         &mut self,
@@ -350,8 +349,7 @@ impl Sender {
         total
     }
 
-    /// Writes something although there is no room for the next FPDU: one made smaller, or else a part
-    /// of it.
+    /// Writes a smaller FPDU, or else a part of one, where the next FPDU does not fit.
     fn fill_small(&mut self, source: &mut impl UlpduSource, out: &mut [u8]) -> usize {
         let full = self.mulpdu();
         // RFC 5044 §4.5: not below 128 bytes.
@@ -368,7 +366,7 @@ impl Sender {
         self.fill_cut(source, out)
     }
 
-    /// Continues an FPDU of which a part was sent.
+    /// Continues a cut FPDU.
     fn fill_cut(&mut self, source: &impl UlpduSource, out: &mut [u8]) -> usize {
         let i = self.unacked.records.len() - 1;
         let span = self.span_of(i);
@@ -383,23 +381,23 @@ impl Sender {
         n
     }
 
-    /// True when the next FPDU fits a segment of EMSS bytes, so that waiting for window helps.
+    /// True if the next FPDU fits a segment of EMSS bytes: waiting for window helps.
     fn fits_emss(&self, ulpdu_len: usize) -> bool {
         self.framing.total(self.end, ulpdu_len) <= self.emss()
     }
 
-    /// The largest ULPDU whose FPDU takes at most `room` bytes here; 128 if none does.
+    /// Returns the largest ULPDU whose FPDU takes at most `room` bytes at this position; at least 128.
     fn largest_in(&self, room: usize) -> usize {
         let mut len = mulpdu(room, self.framing.has_markers());
-        // MULPDU assumes the most markers there can be; here there may be fewer.
+        // MULPDU assumes the most markers possible; there may be fewer at this position.
         while len + 4 <= MAX_MULPDU && self.framing.total(self.end, len + 4) <= room {
             len += 4;
         }
         len
     }
 
-    /// Takes the next ULPDU and enters its record; `end` moves behind its FPDU. One that is not stable is kept by the
-    /// caller.
+    /// Takes the next ULPDU and adds its record; `end` moves behind its FPDU. The caller keeps a copy if the
+    /// ULPDU is not stable.
     #[inline(always)]
     fn take(&mut self, source: &mut impl UlpduSource, mulpdu: usize) -> Option<(u64, Outgoing)> {
         let outgoing = source.next(mulpdu)?;
@@ -417,7 +415,7 @@ impl Sender {
         Some((start, outgoing))
     }
 
-    /// The record whose FPDU holds `offset`.
+    /// Returns the index of the record whose FPDU contains `offset`.
     fn record_at(&self, offset: u64) -> usize {
         let distance = (offset - self.base) as u32;
         let base = self.base as u32;
@@ -425,14 +423,14 @@ impl Sender {
             - 1
     }
 
-    /// Where the FPDU of a record lies.
+    /// Returns the stream offsets of a record's FPDU.
     fn span_of(&self, i: usize) -> Range<u64> {
         let record = &self.unacked.records[i];
         let start = self.base + u64::from(record.start.wrapping_sub(self.base as u32));
         start..self.framing.end(start, record.ulpdu_len())
     }
 
-    /// Makes sure that the bytes of an FPDU are kept; framed again, they are those that were sent.
+    /// Keeps a copy of an FPDU if there is none. It is framed again, with the bytes that were sent.
     fn keep(&mut self, source: &impl UlpduSource, i: usize) {
         if self.unacked.records[i].kept {
             return;
@@ -442,7 +440,7 @@ impl Sender {
         self.keep_framed(source, span, &again);
     }
 
-    /// Keeps the FPDU of `outgoing`, which lies at `span`, without sending it.
+    /// Keeps a copy of the FPDU of `outgoing`, located at `span`, without sending it.
     fn keep_framed(&mut self, source: &impl UlpduSource, span: Range<u64>, outgoing: &Outgoing) {
         let (framing, crc) = (self.framing, self.crc);
         let len = (span.end - span.start) as usize;
@@ -454,7 +452,7 @@ impl Sender {
         self.unacked.records[record].kept = true;
     }
 
-    /// More is kept than before.
+    /// Updates the maximum of kept bytes.
     #[inline]
     fn note_kept(&mut self) {
         let kept = self.unacked.kept.bytes();

@@ -1,4 +1,4 @@
-//! What a sender puts into segments, and that it puts the same there again.
+//! Content of a sender's segments, and equality of retransmissions.
 
 use super::*;
 use crate::mpa::testing::{Stream, ulpdu};
@@ -20,7 +20,7 @@ struct Source {
     message: usize,
     offset: usize,
     reads: Cell<u8>,
-    /// ULPDUs as they were given out.
+    /// ULPDUs taken by the sender, in order.
     given: Vec<(UlpduToken, usize)>,
     acknowledged: Vec<(UlpduToken, usize)>,
 }
@@ -97,7 +97,7 @@ fn params(markers: bool, crc: bool) -> Params {
     Params { revision: Revision::One, markers_tx: markers, markers_rx: false, crc, agreed: None }
 }
 
-/// A sender with its source, and what a TCP above a perfect network has sent.
+/// A sender with its source, and the bytes sent by a TCP above a perfect network.
 struct Bench {
     sender: Sender,
     source: Source,
@@ -125,7 +125,7 @@ impl Bench {
         self.acknowledged < self.next()
     }
 
-    /// TCP may send `room` bytes.
+    /// Lets TCP send `room` bytes.
     fn fill(&mut self, room: usize) -> usize {
         let mut out = vec![0xee; room];
         let (next, in_flight) = (self.next(), self.in_flight());
@@ -157,7 +157,7 @@ impl Bench {
         self.sender.acknowledged(&mut self.source, self.acknowledged);
     }
 
-    /// The stream that the ULPDUs given out should make, if all of them are stable.
+    /// Returns the expected stream of the ULPDUs taken, if all of them are stable.
     fn expected(&self, markers: bool) -> Stream {
         let mut stream = Stream::new(markers, true);
         for (token, len) in &self.source.given {
@@ -170,7 +170,7 @@ impl Bench {
     }
 }
 
-/// The annotated FPDUs of the texts come out byte by byte.
+/// The sender produces the annotated FPDUs of the specifications byte by byte.
 #[test]
 fn figures_are_encoded() {
     use crate::mpa::testing::{DRAFT, RFC, figure_5, figure_6, figure_ulpdu};
@@ -238,7 +238,7 @@ fn small_fpdus_are_packed() {
     assert_eq!(bench.sender.stats().kept_max, 0, "stable sources need no copy");
 }
 
-/// RFC 5044 §4.5: a long message fills EMSS but for the formula's worst case.
+/// RFC 5044 §4.5: a long message fills EMSS except for the formula's worst case.
 #[test]
 fn a_long_message_fills_segments() {
     for (markers, emss) in [(true, 1448), (false, 1448), (true, 8948), (true, 1447)] {
@@ -247,12 +247,12 @@ fn a_long_message_fills_segments() {
         assert_eq!(bench.sent, bench.expected(markers).bytes);
         let (last, full) = bench.segments.split_last().expect("segments");
         assert!(last.len() <= emss);
-        // What the formula gives away: a marker at most, and the bytes beyond a multiple of 4.
+        // Bytes left unused by the formula: at most a marker, and the remainder modulo 4.
         assert!(full.iter().all(|s| s.len() <= emss && s.len() + 4 + emss % 4 + 3 >= emss));
     }
 }
 
-/// RFC 5044 §4.3: wherever a payload begins between two markers, and wherever it ends.
+/// RFC 5044 §4.3: payloads may begin and end anywhere between two markers.
 #[test]
 fn payloads_begin_and_end_anywhere_between_markers() {
     for before in 0..512 {
@@ -275,7 +275,7 @@ fn the_first_bytes() {
     assert_eq!(bench.sent[..2], [0, 24]);
 }
 
-/// RFC 5044 §4.1, §4.4: without CRCs the field is there.
+/// RFC 5044 §4.1, §4.4: the CRC field is present without CRCs.
 #[test]
 fn crc_off_leaves_the_field() {
     let mut source = Source::of(&[10]);
@@ -286,7 +286,8 @@ fn crc_off_leaves_the_field() {
     assert_eq!(out[n - 6..n], [0; 6], "pad and CRC field");
 }
 
-/// The checksum of a segment comes with the copy where that pays, whatever the lengths and the pad; never a wrong one.
+/// The copy computes a segment's checksum where that pays, for any lengths and pad; a returned sum is never
+/// wrong.
 #[test]
 fn sums_come_with_the_copy() {
     for len in (0..600).chain([1000, 1411, 1412, 1413, 1414, 1415, 5000]) {
@@ -307,7 +308,7 @@ fn sums_come_with_the_copy() {
                 sum.unwrap_or(Sum::default().with(&out[..n])),
                 Sum::default().with(&out[..n])
             );
-            // Without a sum the bytes are the same.
+            // The bytes are the same without a sum.
             let (mut again, mut source) = ([0xee; 8948], Source::of(&lens));
             let mut sender = Sender::new(&params(markers, crc), START, 8948);
             sender.fill(&mut source, START, false, &mut again, &mut None);
@@ -316,7 +317,7 @@ fn sums_come_with_the_copy() {
     }
 }
 
-/// A window smaller than the next FPDU is waited for, unless nothing is in flight.
+/// The sender waits for a window that fits the next FPDU, unless nothing is in flight.
 #[test]
 fn small_windows() {
     let mut bench = Bench::new(true, 1448, Source::of(&[4000]));
@@ -327,7 +328,7 @@ fn small_windows() {
     assert!(n > 600, "a smaller FPDU, whole");
     assert!(bench.expected(true).boundaries().contains(&bench.sent.len()));
     bench.acknowledge(bench.sent.len());
-    // Too small for an FPDU of MULPDU 128: cut, never refused.
+    // The window is too small for an FPDU of MULPDU 128: the FPDU is cut.
     assert_eq!(bench.fill(50), 50);
     assert!(bench.sender.is_cut() && bench.sender.has_data(&bench.source));
     assert_eq!(bench.fill(1), 1, "the rest follows in whatever room there is");
@@ -357,8 +358,8 @@ fn tiny_emss_cuts_fpdus() {
     assert_eq!(bench.sender.stats().kept, 0);
 }
 
-/// RFC 4821 §7: a probe is longer than EMSS, its FPDUs are not, so that they can go again in segments that each begin
-/// with one. They are of about the same size.
+/// RFC 4821 §7: a probe is longer than EMSS, its FPDUs are not. So they can be retransmitted in segments that
+/// each begin with one. Their sizes are nearly equal.
 #[test]
 fn a_probe_holds_fpdus_that_each_fit_a_segment() {
     for (markers, probe) in
@@ -400,8 +401,8 @@ fn a_probe_is_of_what_there_is_and_not_in_the_middle_of_an_fpdu() {
     );
 }
 
-/// What goes again in smaller segments is cut behind the last whole FPDU that fits; one that does not fit is cut, and its
-/// rest is a segment of its own.
+/// A shorter retransmission is cut behind the last whole FPDU that fits. An FPDU that does not fit is cut,
+/// and its rest is a segment of its own.
 #[test]
 fn where_to_cut() {
     for markers in [false, true] {
@@ -422,7 +423,7 @@ fn where_to_cut() {
     }
 }
 
-/// EMSS changes: MULPDU follows for new FPDUs; old ones are cut from their bytes, kept once.
+/// EMSS changes: MULPDU follows for new FPDUs. Old ones are cut from a copy, kept once.
 #[test]
 fn emss_shrinks_under_unacknowledged_fpdus() {
     let mut bench = Bench::new(true, 1448, Source::of(&[6000]));
@@ -441,7 +442,7 @@ fn emss_shrinks_under_unacknowledged_fpdus() {
     assert_eq!(bench.sender.mulpdu(), 1448 - 18);
 }
 
-/// Sources that change keep their sent bytes; a retransmission shows what was sent at first.
+/// Copies are kept for unstable sources; a retransmission carries the bytes sent first.
 #[test]
 fn unstable_sources_are_kept() {
     let mut bench = Bench::new(true, 1448, Source::of(&[3000, 100]).unstable());
@@ -458,7 +459,7 @@ fn unstable_sources_are_kept() {
     assert_eq!((bench.sender.stats().kept, bench.sender.is_acknowledged()), (0, true));
 }
 
-/// A ULPDU is acknowledged when the last byte of its FPDU is.
+/// A ULPDU is acknowledged with the last byte of its FPDU.
 #[test]
 fn acknowledged_whole_and_in_order() {
     let mut bench = Bench::new(false, 1448, Source::of(&[100, 100]));
@@ -496,8 +497,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Whatever TCP asks for, and in whatever order: the stream is the ULPDUs in FPDUs, and every
-    /// byte that is asked for again is the same.
+    /// For requests of TCP in any order: the stream consists of the ULPDUs in FPDUs, and retransmitted bytes
+    /// are unchanged.
     #[test]
     fn the_stream_is_what_the_rfc_defines(
         lens in prop::collection::vec(prop_oneof![0usize..100, 100usize..6000], 1..6),
@@ -515,7 +516,7 @@ proptest! {
                     let room = room.min(emss);
                     let (data, idle) = (bench.sender.has_data(&bench.source), !bench.in_flight());
                     let n = bench.fill(room);
-                    // With nothing in flight whatever room there is must be used.
+                    // With nothing in flight any room must be used.
                     prop_assert!(n > 0 || !data || !idle);
                 }
                 Step::Refill(a, b) if low < high => {

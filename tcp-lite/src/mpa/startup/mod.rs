@@ -1,4 +1,4 @@
-//! The Startup Phase (RFC 5044 §7.1, draft §8.1), both roles, in bytes of the stream.
+//! The Startup Phase (RFC 5044 §7.1, draft §8.1): both roles, sans-IO.
 //!
 //! ```text
 //!  initiator (draft: passive)                responder (draft: active)
@@ -11,11 +11,10 @@
 //! The TCP listener is the responder. The first 16 bytes distinguish the forms. Bytes after a frame are not
 //! parsed here: they are the first FPDUs.
 //!
-//! Revision 2 (RFC 6581) puts IRD, ORD and the flags of [`enhanced`](super::enhanced) in front of the
-//! private data of both frames and sets S; SMB Direct does the same in revision 1 without a flag.
+//! Revision 2 (RFC 6581) puts IRD, ORD and the flags of [`enhanced`](super::enhanced) in front of the private
+//! data of both frames and sets S. SMB Direct puts IRD and ORD there in revision 1, without a flag.
 //!
-//! Left out: time-outs, which the owner of the clock adds; the ready-to-receive message, which is an
-//! FPDU.
+//! Left out: time-outs, which the endpoint adds, and the ready-to-receive message, which is an FPDU.
 
 use super::config::{Config, Params, Revision};
 use super::error::StartupError;
@@ -33,20 +32,20 @@ use wire::mpa::{
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("private data of {len} bytes, at most {limit} fit")]
 pub struct PrivateDataTooLong {
-    /// Bytes given.
+    /// Length of the private data, in bytes.
     pub len: usize,
-    /// Bytes that fit: 512 without what the revision or the peer takes of them, or none with the
-    /// draft's Start Key.
+    /// Bytes that fit: 512 less the bytes that the revision or the peer uses. Zero with the draft's Start
+    /// Key.
     pub limit: usize,
 }
 
-/// Why a request cannot be accepted as asked; nothing has changed.
+/// Error of [`Startup::accept`]; the state is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum AcceptError {
-    /// More private data than the reply carries.
+    /// The private data does not fit the reply.
     #[error(transparent)]
     PrivateData(#[from] PrivateDataTooLong),
-    /// What the initiator offers is not enough: reject it.
+    /// The initiator's offer is insufficient: the request is to be rejected.
     #[error(transparent)]
     Unsuitable(StartupError),
 }
@@ -54,43 +53,43 @@ pub enum AcceptError {
 /// A request that awaits the ULP's decision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// Its form.
+    /// Form of the request.
     pub revision: Revision,
     /// The ULP's private data, at most 512 bytes.
     pub private_data: Vec<u8>,
-    /// Its IRD, ORD and ready-to-receive flags, if it has any.
+    /// The request's IRD, ORD and ready-to-receive flags, if any.
     pub enhanced: Option<EnhancedRepr>,
 }
 
-/// What a start-up frame brought.
+/// Result of a complete start-up frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// To the responder: decide by [`Startup::accept`] or [`Startup::reject`].
+    /// Responder: a request to be answered by [`Startup::accept`] or [`Startup::reject`].
     Request(Request),
-    /// To the initiator: Full Operation.
+    /// Initiator: Full Operation begins.
     Accepted {
-        /// What was agreed on.
+        /// Negotiated parameters.
         params: Params,
         /// The responder's private data, at most 512 bytes.
         private_data: Vec<u8>,
     },
-    /// To the initiator: Full Operation, only to send a Terminate with this error.
+    /// Initiator: Full Operation begins, but only to send a Terminate with this error.
     Unsuitable {
-        /// How FPDUs are framed.
+        /// Framing of FPDUs.
         params: Params,
-        /// What is wrong with the reply: code 6 or 7 of RFC 6581 §8.
+        /// Fault of the reply: code 6 or 7 of RFC 6581 §8.
         error: StartupError,
     },
-    /// To the initiator: the responder's ULP does not want the connection.
+    /// Initiator: the responder's ULP has rejected the request.
     Rejected {
         /// The responder's private data, at most 512 bytes.
         private_data: Vec<u8>,
-        /// The IRD and ORD of the reject, if it has any (RFC 6581 §9.1).
+        /// The reject's IRD and ORD, if any (RFC 6581 §9.1).
         enhanced: Option<EnhancedRepr>,
     },
 }
 
-/// The state machine of one end.
+/// State machine of one end's Startup Phase.
 #[derive(Debug)]
 pub struct Startup {
     config: Config,
@@ -117,7 +116,7 @@ struct Out {
     said: Option<EnhancedRepr>,
 }
 
-/// What precedes the ULP's private data.
+/// Data in front of the ULP's private data.
 enum Prefix {
     Nothing,
     Enhanced([u8; ENHANCED_LEN]),
@@ -125,7 +124,7 @@ enum Prefix {
 }
 
 impl Prefix {
-    /// SMB Direct knows revision 1 alone; S needs revision 2 (RFC 6581 §6).
+    /// Encodes IRD and ORD. S requires revision 2 (RFC 6581 §6); SMB Direct uses revision 1 only.
     fn new(revision: Revision, said: Option<EnhancedRepr>) -> Prefix {
         match said {
             None => Prefix::Nothing,
@@ -144,11 +143,11 @@ impl Prefix {
 }
 
 impl Startup {
-    /// The initiator, with the configured revision. `here`: the Reads that it would take and issue at once (IRD and
-    /// ORD), used in revision 2 and for SMB Direct.
+    /// Creates an initiator with the configured revision. `here`: the concurrent Reads that it can receive
+    /// and issue (IRD and ORD), sent in revision 2 and to SMB Direct.
     ///
     /// # Errors
-    /// More private data than the frame carries.
+    /// The private data does not fit the frame.
     pub fn initiator(
         config: &Config,
         here: Depths,
@@ -172,12 +171,12 @@ impl Startup {
         Ok(startup)
     }
 
-    /// The end that waits: it takes the form of the request.
+    /// Creates a responder. It adopts the form of the request.
     pub fn responder(config: &Config) -> Self {
         Startup::new(config, State::AwaitRequest)
     }
 
-    /// Everything that this end sends before its first FPDU, from the first byte of the stream on.
+    /// Returns all bytes that this end sends before its first FPDU, from the first byte of the stream on.
     pub fn output(&self) -> &[u8] {
         &self.output
     }
@@ -187,11 +186,11 @@ impl Startup {
         matches!(self.state, State::AwaitRequest | State::AwaitReply { .. })
     }
 
-    /// The next bytes of the stream, in order. Returns how many of them belong to the start-up; the
-    /// rest, if any, are FPDUs.
+    /// Processes the next bytes of the stream, in order. Returns the number of bytes that belong to the
+    /// start-up. The rest are FPDUs.
     ///
     /// # Errors
-    /// The stream cannot be one; RFC 5044 §8 closes the TCP connection at once.
+    /// The bytes are not a valid start-up. RFC 5044 §8 closes the TCP connection at once.
     pub fn input(&mut self, bytes: &[u8]) -> Result<(usize, Option<Progress>), StartupError> {
         let mut used = 0;
         while self.wants_input() {
@@ -211,14 +210,14 @@ impl Startup {
         Ok((used, None))
     }
 
-    /// Accepts the request; the reply is in [`output`](Self::output). `here`: the Reads that this end
-    /// would take and issue at once.
+    /// Accepts the request; the reply is in [`output`](Self::output). `here`: the concurrent Reads that this
+    /// end can receive and issue.
     ///
     /// # Errors
-    /// More private data than the reply carries, or not what this end needs; nothing has changed.
+    /// The private data does not fit the reply, or the offer is insufficient. The state is unchanged.
     ///
     /// # Panics
-    /// When no request awaits a decision.
+    /// If no request awaits a decision.
     pub fn accept(&mut self, here: Depths, private_data: &[u8]) -> Result<Params, AcceptError> {
         let State::Deciding { revision, markers, crc, asked } = self.state else {
             panic!("no MPA request to accept");
@@ -227,28 +226,28 @@ impl Startup {
         let answered = asked.map(|asked| answer(&asked, here, &self.config.enhanced)).transpose();
         let (said, agreed) =
             answered.map_err(|error| AcceptError::Unsuitable(error.into()))?.unzip();
-        // C is what will be used: some peers check the reply's C only.
+        // The reply's C is the result of both bits: some peers check only the reply's C.
         let (kind, reject) = (FrameKind::Reply, false);
         self.put(&Out { revision, kind, markers: markers_rx, crc, reject, said }, private_data)?;
         self.state = State::Done;
         Ok(Params { revision, markers_tx: markers, markers_rx, crc, agreed })
     }
 
-    /// Rejects the request (RFC 5044 §7.1.2 (2)). The draft has no reject: nothing is sent, and the
-    /// connection is to be closed.
+    /// Rejects the request (RFC 5044 §7.1.2 (2)). The draft has no reject: this end sends nothing, and the
+    /// caller closes the connection.
     ///
     /// # Errors
-    /// More private data than the reply carries; nothing has changed.
+    /// The private data does not fit the reply. The state is unchanged.
     ///
     /// # Panics
-    /// When no request awaits a decision.
+    /// If no request awaits a decision.
     pub fn reject(&mut self, private_data: &[u8]) -> Result<(), PrivateDataTooLong> {
         let State::Deciding { revision, crc, asked, .. } = self.state else {
             panic!("no MPA request to reject");
         };
         let required_ord = self.config.enhanced.required_ord;
         let said = asked.map(|asked| match asked.ird < required_ord {
-            // RFC 6581 §9.1: carries the ORD that was needed.
+            // RFC 6581 §9.1: the reject carries the required ORD.
             true => EnhancedRepr { ord: required_ord, ..asked },
             false => asked,
         });
@@ -289,7 +288,7 @@ impl Startup {
             markers,
             crc,
             reject: out.reject,
-            // RFC 6581 §6: S stands where the private data begins with the enhanced data.
+            // RFC 6581 §6: S announces enhanced data at the start of the private data.
             enhanced: out.revision == Revision::Two && out.said.is_some(),
             revision,
             private_data_len: (prefix.len() + len) as u16,
@@ -301,7 +300,7 @@ impl Startup {
         Ok(())
     }
 
-    /// Bytes still missing of what can be judged next; zero when the frame is whole.
+    /// Returns the bytes still missing to judge the next part of the frame; zero if it is complete.
     fn wanted(&self) -> Result<usize, StartupError> {
         let have = self.received.len();
         let Some(first) = self.received.first_chunk::<START_KEY_LEN>() else {
@@ -330,7 +329,7 @@ impl Startup {
         }
     }
 
-    /// The frame's header, if it is acceptable.
+    /// Returns the frame's header, if acceptable.
     fn frame(&self, kind: FrameKind) -> Result<FrameRepr, StartupError> {
         let seen = wire::mpa::Frame::new(&self.received[..]).map(|frame| frame.revision());
         let seen = seen.map_err(|_| StartupError::BadKey { at: 0 })?;
@@ -343,15 +342,15 @@ impl Startup {
         })
     }
 
-    /// True when frames with this Rev are acceptable to this end.
+    /// True if this end accepts frames with this Rev.
     fn speaks(&self, rev: u8) -> bool {
         let set = self.config.revisions;
         match (self.state, rev) {
             (State::AwaitRequest, 0) => set.zero,
             (State::AwaitRequest, 1) => set.one,
             (State::AwaitRequest, 2) => set.two,
-            // RFC 5044 §C.2.5: a reply may carry an older revision than the request, never a newer. An
-            // enhanced request has an enhanced answer or none (RFC 6581 §10).
+            // RFC 5044 §C.2.5: a reply may carry an older revision than the request, never a newer one. The
+            // reply to an enhanced request is enhanced, too, or an error (RFC 6581 §10).
             (State::AwaitReply { .. }, 0) => match self.config.initiate {
                 Revision::Zero => true,
                 Revision::One => set.zero,
@@ -411,7 +410,7 @@ impl Startup {
         })
     }
 
-    /// A frame's IRD and ORD, and the ULP's private data behind them.
+    /// Splits a frame's private data into IRD and ORD and the ULP's part.
     fn prefix(
         &self,
         frame: &FrameRepr,
@@ -421,7 +420,7 @@ impl Startup {
         let (said, len) = if revision == Revision::Two && frame.enhanced {
             match private_data.first_chunk() {
                 Some(words) => (EnhancedRepr::parse(words), ENHANCED_LEN),
-                // A reject is one whatever it carries.
+                // A reject is valid without enhanced data.
                 None if frame.kind == FrameKind::Reply && frame.reject => {
                     return Ok((None, private_data));
                 }
@@ -440,7 +439,7 @@ impl Startup {
         Ok((Some(said), private_data))
     }
 
-    /// Draft §8.1: one key each way, and Rev must be zero.
+    /// Processes a Start Key. Draft §8.1: one key in each direction, Rev 0.
     fn start_key(&mut self, key: StartKeyRepr) -> Result<Progress, StartupError> {
         let expected = match self.state {
             State::AwaitRequest => self.config.revisions.draft,
@@ -460,26 +459,26 @@ impl Startup {
         Ok(Progress::Accepted { params, private_data })
     }
 
-    /// What the initiator has agreed on with a reply that carries these flags.
+    /// Returns an initiator's parameters after a reply with these flags.
     fn params(&self, revision: Revision, markers: bool, crc: bool) -> Params {
         Params {
             revision,
-            // RFC 5044 §7.1.1: M asks the other end to send markers, in each direction.
+            // RFC 5044 §7.1.1: M requests markers from the other end, separately per direction.
             markers_tx: markers,
             markers_rx: self.config.asks_for_markers(),
-            // RFC 5044 §7.1.1: either C turns CRCs on, both ways.
+            // RFC 5044 §7.1.1: C of either end turns CRCs on in both directions.
             crc: self.config.crc || crc,
             agreed: None,
         }
     }
 }
 
-/// True when IRD and ORD come first in the private data without S.
+/// True if IRD and ORD precede the private data without S.
 fn is_smb_direct(config: &Config, revision: Revision) -> bool {
     config.peer == Peer::SmbDirect && revision == Revision::One
 }
 
-/// Refuses a peer that does not use MPA at its first wrong byte.
+/// Returns an error at the first byte that does not belong to an MPA key.
 fn check_prefix(bytes: &[u8]) -> Result<(), StartupError> {
     let common = |key: &[u8]| bytes.iter().zip(key).take_while(|(a, b)| a == b).count();
     let best = common(&REQUEST_KEY).max(common(&REPLY_KEY)).max(common(&START_KEY));

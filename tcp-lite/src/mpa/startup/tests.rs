@@ -1,4 +1,4 @@
-//! Dialogues of the Startup Phase, well meant and hostile.
+//! Dialogues of the Startup Phase, valid and hostile.
 
 use super::*;
 use crate::mpa::{Foreign, Revisions};
@@ -37,7 +37,7 @@ fn reply(flags: u8, rev: u8, private_data: &[u8]) -> Vec<u8> {
 
 const DRAFT_MC: &[u8; 16] = b"MPA ident frame\xc0";
 
-/// Without enhanced data, markers and CRCs on.
+/// Returns parameters without enhanced data, markers and CRCs on.
 fn params(revision: Revision) -> Params {
     Params { revision, markers_tx: true, markers_rx: true, crc: true, agreed: None }
 }
@@ -56,13 +56,13 @@ fn asked(startup: &mut Startup, bytes: &[u8]) -> Request {
     }
 }
 
-/// What is wrong with these bytes, sent to a responder.
+/// Returns a responder's error for these bytes.
 fn refused(config: &Config, bytes: &[u8]) -> StartupError {
     let result = Startup::responder(config).input(bytes);
     result.expect_err("it must be refused")
 }
 
-/// What is wrong with these bytes, sent to an initiator.
+/// Returns an initiator's error for these bytes.
 fn reply_refused(config: &Config, bytes: &[u8]) -> StartupError {
     let mut startup = opening_with(config, &[]).expect("no private data");
     startup.input(bytes).expect_err("it must be refused")
@@ -86,8 +86,8 @@ fn revision_one_dialogue() {
     assert_eq!(there, Ok((27, Some(Progress::Accepted { params, private_data }))));
 }
 
-/// RFC 5044 §7.1.1, draft §8.1: a C flag of either end turns CRCs on in both directions; an M flag asks the other end alone. The
-/// peer's frames are scripted.
+/// RFC 5044 §7.1.1, draft §8.1: a C flag of either end turns CRCs on in both directions. An M flag requests
+/// markers from the other end only. The peer's frames are scripted.
 #[test]
 fn crc_is_on_if_either_end_asks_for_it() {
     const M: u8 = 0x80;
@@ -142,7 +142,7 @@ fn revision_zero_frames_dialogue() {
     assert_eq!(params.revision, Revision::Zero);
 }
 
-/// Draft §8.1: one Start Key each way.
+/// Draft §8.1: one Start Key in each direction.
 #[test]
 fn start_key_dialogue() {
     let mut passive = opening_with(&opening(Revision::Draft), &[]).expect("it fits");
@@ -152,7 +152,7 @@ fn start_key_dialogue() {
     assert_eq!(request, plain(Revision::Draft, b""));
     // Draft §8.1 rule 2: the key is sent after one has been received and validated.
     assert_eq!(active.output(), []);
-    // There is no room for private data.
+    // A Start Key has no room for private data.
     let too_long = PrivateDataTooLong { len: 1, limit: 0 };
     assert_eq!(active.accept(Depths::NONE, b"x"), Err(too_long.into()));
     let params = params(Revision::Draft);
@@ -164,7 +164,7 @@ fn start_key_dialogue() {
     assert_eq!(too_long, Err(PrivateDataTooLong { len: 1, limit: 0 }));
 }
 
-/// Draft §8.1 has no reject: nothing is sent.
+/// Draft §8.1 has no reject: the responder sends nothing.
 #[test]
 fn start_key_cannot_be_rejected() {
     let mut active = Startup::responder(&config());
@@ -190,7 +190,7 @@ fn reject_carries_private_data() {
     }
 }
 
-/// RFC 5044 §7.1.1, §4.3: M asks the other end for markers, each direction for itself.
+/// RFC 5044 §7.1.1, §4.3: M requests markers from the other end, separately per direction.
 #[test]
 fn markers_are_agreed_per_direction() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -234,7 +234,7 @@ fn crcs_are_on_by_default() {
     assert!(Config::default().crc);
 }
 
-/// Every start-up frame may come in any two pieces, and bytes behind it are left for FPDUs.
+/// Every start-up frame may arrive in any two pieces; bytes behind it are left as FPDUs.
 #[test]
 fn frames_split_at_every_byte() {
     let frames = [request(0xc0, 1, b"private"), request(0x00, 0, &[]), DRAFT_MC.to_vec()];
@@ -262,7 +262,7 @@ fn frames_split_at_every_byte() {
     }
 }
 
-/// RFC 5044 §7.1.2 (5): a wrong key is known by its first wrong byte.
+/// RFC 5044 §7.1.2 (5): a wrong key is detected at its first wrong byte.
 #[test]
 fn wrong_keys() {
     assert_eq!(refused(&config(), b"G"), StartupError::BadKey { at: 0 });
@@ -283,7 +283,7 @@ fn both_ends_the_same_role() {
     assert_eq!(refused(&config(), &reply), StartupError::BothResponders);
 }
 
-/// RFC 5044 §7.1.1: a revision that is not spoken closes the connection.
+/// RFC 5044 §7.1.1: an unsupported revision closes the connection.
 #[test]
 fn revisions_that_are_refused() {
     let rev = |seen| StartupError::Revision { seen };
@@ -298,7 +298,7 @@ fn revisions_that_are_refused() {
     assert_eq!(refused(&zero, &request(0xc0, 1, &[])), rev(1));
     // Draft §8.1.1: Rev of a Start Key is zero.
     assert_eq!(refused(&config(), b"MPA ident frame\xc1"), rev(1));
-    // A reply may go back to revision 0, where that is allowed (RFC 5044 §C.2.5), never forward.
+    // A reply may fall back to revision 0, if configured (RFC 5044 §C.2.5), but not to a later revision.
     assert_eq!(reply_refused(&config(), &reply(0xc0, 2, &[])), rev(2));
     assert_eq!(reply_refused(&opening(Revision::Zero), &reply(0xc0, 1, &[])), rev(1));
     assert_eq!(reply_refused(&opening(Revision::Draft), &reply(0xc0, 0, &[])), rev(0));
@@ -312,7 +312,7 @@ fn revisions_that_are_refused() {
     assert_eq!(params.revision, Revision::Zero);
 }
 
-/// RFC 5044 §7.1.2 (9): PD_Length is validated before any of the data is waited for.
+/// RFC 5044 §7.1.2 (9): PD_Length is validated before the private data has arrived.
 #[test]
 fn private_data_lengths() {
     let mut bytes = request(0xc0, 1, &[]);
@@ -332,7 +332,7 @@ fn private_data_lengths() {
     assert_eq!(opening_with(&config(), &[0; 513]).map(|_| ()), Err(too_long));
 }
 
-/// RFC 5044 §7.1.1: R of a request and the reserved bits are not checked, and not sent back.
+/// RFC 5044 §7.1.1: R of a request and the reserved bits are not checked, and not returned.
 #[test]
 fn reserved_bits_are_ignored() {
     let mut responder = Startup::responder(&config());
@@ -347,7 +347,7 @@ fn reserved_bits_are_ignored() {
     assert_eq!(asked(&mut active, b"MPA ident frame\xf8").revision, Revision::Draft);
 }
 
-/// Frames of Linux's siw as they were captured.
+/// Captured frames of Linux's siw.
 #[test]
 fn frames_of_siw() {
     use crate::mpa::testing::hex;
@@ -376,7 +376,7 @@ fn frames_of_siw() {
 }
 
 proptest! {
-    /// Any bytes in any pieces: an answer or an error, and no more kept than one frame.
+    /// Any bytes in any pieces lead to a result or an error, and at most one frame is stored.
     #[test]
     fn hostile_bytes(
         prefix in 0usize..21,

@@ -1,4 +1,4 @@
-//! RFC 4987 §3.6: what a cookie keeps, how long, and from whom it is taken.
+//! RFC 4987 §3.6: content, lifetime and authenticity of cookies.
 
 use proptest::prelude::*;
 
@@ -41,7 +41,7 @@ impl Host {
         }
     }
 
-    /// The answer to a SYN, as bytes.
+    /// Returns the answer to a SYN, as bytes.
     fn answer(&self, port: u16, syn: &Segment<'_>, now: Instant) -> Vec<u8> {
         let mut batch = Batch::new(1);
         let both = (OURS, ROOM);
@@ -54,7 +54,7 @@ impl Host {
     }
 }
 
-/// The honest peer's segment in reply to `answer`, with `payload`.
+/// Returns the honest peer's segment in reply to `answer`, with `payload`.
 fn reply<'a>(answer: &[u8], stamp: u32, payload: &'a [u8]) -> Segment<'a> {
     let answer = Segment::parse(answer).unwrap();
     let timestamps = answer.options.timestamps.map(|s| Timestamps { val: stamp, ecr: s.val });
@@ -95,7 +95,7 @@ fn everything_that_was_offered_survives_in_the_timestamp() {
         Connection::accept_cookie(host.config.clone(), tuple(5), both, &cookie, at(70_200));
     let mut up = Upper::default();
     conn.input(at(70_200), &ack, &mut up).unwrap();
-    // The request of the layer above comes with the acknowledgement itself.
+    // The acknowledgement itself carries the request of the layer above.
     assert_eq!(conn.state(), State::Established);
     assert_eq!(conn.poll_event(), Some(Event::Connected));
     assert_eq!(up.in_order, 12);
@@ -123,7 +123,7 @@ fn without_timestamps_only_the_mss_survives() {
     let plain = Options { timestamps: None, ..all_options(0) };
     let bytes = host.answer(5, &syn(plain), at(0));
     let answer = Segment::parse(&bytes).unwrap();
-    // RFC 7323 §2.2, RFC 2018 §2, RFC 3168 §6.1.1: what cannot be kept is not agreed on.
+    // RFC 7323 §2.2, RFC 2018 §2, RFC 3168 §6.1.1: options that cannot be preserved are not accepted.
     assert_eq!(answer.options, Options { mss: Some(OURS), ..Options::default() });
     assert_eq!(answer.flags, Flags::SYN.with(Flags::ACK));
     let cookie = host.check(5, &reply(&bytes, 0, b""), at(0)).unwrap();
@@ -141,7 +141,7 @@ fn a_cookie_is_good_in_its_period_and_the_next() {
         let ack = reply(&bytes, 8, b"");
         assert_eq!(host.check(5, &ack, at(ms)).is_some(), good, "{ms}");
     }
-    // The two bits of the period come round after 256 s; the key has changed by then.
+    // The two bits of the period repeat after 256 s; the key has changed by then.
     assert_eq!(host.check(5, &reply(&bytes, 8, b""), at(63_000 + 256_000)), None);
 }
 
@@ -189,7 +189,7 @@ proptest! {
         prop_assert!(clock.wrapping_sub(stamp) < 64);
     }
 
-    // RFC 4987 §3.6: any number that was not ours opens nothing.
+    // RFC 4987 §3.6: a guessed number opens no connection.
     #[test]
     fn guessed_numbers_are_refused(seq: u32, ack: u32, val: u32, ecr: u32) {
         let host = Host::new(9, Config::default());
@@ -205,8 +205,9 @@ proptest! {
     }
 }
 
-// RFC 7323 §5.4, RFC 6191 §2: the timestamps of a connection that is opened anew, from either side and with a cookie, are
-// later than those of the last one with the same four-tuple: else a peer in TIME-WAIT would refuse it.
+// RFC 7323 §5.4, RFC 6191 §2: timestamps of a new incarnation are later than those of the last one with the
+// same four-tuple. This holds when either side opens, and with a cookie. Otherwise a peer in TIME-WAIT would
+// refuse the SYN.
 #[test]
 fn timestamps_of_later_incarnations_are_later() {
     let isn = IsnGenerator::new([7; 16]);

@@ -1,4 +1,5 @@
-//! What is sent apart from an open connection: SYNs and their answers, acknowledgements before it is open, resets.
+//! Transmission outside of an open connection: SYNs and their answers, acknowledgements in SYN-RECEIVED,
+//! resets.
 
 use base::Instant;
 use transport::recorder::Kind;
@@ -34,7 +35,7 @@ impl Connection {
             seg.options = Options::default();
         }
         if self.state != State::Closed {
-            // The answer to an unacceptable acknowledgement: <SEQ=SEG.ACK><CTL=RST>.
+            // Answer to an unacceptable acknowledgement: <SEQ=SEG.ACK><CTL=RST>.
             seg.flags = Flags::RST;
             seg.ack = SeqNumber(0);
         }
@@ -42,11 +43,11 @@ impl Connection {
             self.stats.rare().reset = None;
             if self.state != State::Closed {
                 self.note_header(now, Kind::ResetSent, &Header::of(&seg));
-            } // else it was recorded with the end, which is reported before this
+            } // else recorded when it was scheduled
         }
     }
 
-    /// <SEQ=ISS><CTL=SYN>, or <SEQ=ISS><ACK=RCV.NXT><CTL=SYN,ACK> (RFC 9293 §3.10.1, §3.10.7.2).
+    /// Sends <SEQ=ISS><CTL=SYN>, or <SEQ=ISS><ACK=RCV.NXT><CTL=SYN,ACK> (RFC 9293 §3.10.1, §3.10.7.2).
     fn send_syn(&mut self, now: Instant, room: u64, tx: &mut impl TxBatch) {
         if !self.syn.due {
             return;
@@ -56,7 +57,8 @@ impl Connection {
         let flags = Flags::SYN.with(self.ecn.syn_flags(reply));
         let mut seg = self.header(now, self.send.iss(), flags, window);
         let config = &self.config;
-        // RFC 7323 §2.2, §3.2, RFC 2018 §2: offered in a SYN, repeated in its answer if the peer did.
+        // RFC 7323 §2.2, §3.2, RFC 2018 §2: options offered in a SYN; in its answer those that the peer
+        // offered, too.
         let stamps = if reply { self.timestamps } else { config.extensions.timestamps };
         let scale = if reply { self.scales } else { config.extensions.window_scale };
         seg.options = Options {
@@ -81,7 +83,7 @@ impl Connection {
         self.syn.lost |= self.timers.is_set(Timer::Retransmit);
         if reply {
             self.recv.offered(window);
-            self.recv.ack_now = false; // it acknowledges
+            self.recv.ack_now = false; // the SYN and ACK acknowledges
         }
         if !self.timers.is_set(Timer::Retransmit) {
             self.send.last_sent = now;
@@ -89,8 +91,8 @@ impl Connection {
         }
     }
 
-    /// <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK> in SYN-RECEIVED, for a segment outside the window (RFC 9293 §3.10.7.4, first
-    /// check). Its window is that of our SYN: nothing is offered to a peer that is not proven.
+    /// Sends <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK> in SYN-RECEIVED, for a segment outside the window (RFC 9293
+    /// §3.10.7.4, first check). The window is that of our SYN: an unproven peer is offered no more.
     fn send_ack_before_open(&mut self, now: Instant, tx: &mut impl TxBatch) {
         if !self.recv.ack_now || self.syn.due {
             return;

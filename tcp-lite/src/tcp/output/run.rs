@@ -1,11 +1,11 @@
-//! A run: new segments sent one after the other with nothing in between. What [`send_next`](Connection::send_next)
-//! examines before each segment is examined once; the headers differ in sequence number and PSH; counters, timers and the
-//! acknowledgement that goes with data are updated once.
+//! Runs: consecutive new segments. The checks of [`send_next`](Connection::send_next) are made once per run.
+//! Headers differ in sequence number and PSH only. Counters, timers and the acknowledgement state are updated
+//! once.
 //!
-//! Each segment of a run has room for the effective MSS in the congestion window, the peer's and ours; the source may give
-//! less. All else is left to `send_next`: retransmissions, the FIN, CWR, probes, loss episodes, windows with less room, and
-//! the reason why nothing more is sent. So a run may end early at no cost, and what is sent is the same with runs and
-//! without.
+//! Each segment of a run has room for the effective MSS in the congestion window, the peer's and ours; the
+//! source may write less. `send_next` handles everything else: retransmissions, the FIN, CWR, probes, loss
+//! episodes, smaller windows, and the reason why transmission stops. So a run may end early at no cost, and
+//! the segments are the same with and without runs.
 
 use base::Instant;
 use transport::pacing::Pace;
@@ -15,20 +15,20 @@ use super::{Connection, Sent};
 use crate::seam::{SegmentSource, SpanSink, TxBatch};
 use crate::tcp::segment::{DataHeader, Flags};
 
-/// What limits a run.
+/// Limits of a run.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     /// Bytes that the congestion window, the peer's and our send window take.
     room: u64,
     /// Segments that there are records for.
     records: usize,
-    /// None if it is not paced.
+    /// Pace; `None` without pacing.
     pace: Option<Pace>,
 }
 
 impl Connection {
-    /// Sends new segments while the next one can only be new data with room for a full segment. Returns why nothing more
-    /// is sent now; `None` if [`send_next`](Self::send_next) has to find out.
+    /// Sends new segments while the next one can only be new data with room for a full segment. Returns the
+    /// reason why transmission stops; `None` if [`send_next`](Self::send_next) has to determine it.
     pub(super) fn send_run<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -93,7 +93,7 @@ impl Connection {
         stopped_by
     }
 
-    /// The limits of a run, if what is next can only be new data.
+    /// Returns the limits of a run; `None` if the next segment may be other than new data.
     fn run_limits(&self, now: Instant, tx: &impl TxBatch) -> Option<Limits> {
         let send = &self.send;
         let (board, state) = (&send.out.board, &send.out.state);
@@ -117,15 +117,16 @@ impl Connection {
         Some(Limits { room: cwnd.min(send.usable()), records, pace })
     }
 
-    /// The header of a run's segments, the first of which is about to be sent; the upper layer has `room`. Inline, so that it
-    /// stays in registers: written to memory and then copied it would wait for all stores before it, those into the packet.
+    /// Returns the header of a run, just before its first segment; the upper layer has `room`. Inlined to
+    /// stay in registers: a header copied through memory would wait for all earlier stores, those into the
+    /// packet included.
     #[inline(always)]
     fn run_header(&mut self, now: Instant, room: u64) -> DataHeader {
         let window = self.recv.advertise(room);
         self.data_header(now, Flags::default(), window)
     }
 
-    /// `segments` with `bytes` of payload were sent.
+    /// Records `segments` with `bytes` of payload as sent.
     fn run_sent(&mut self, now: Instant, bytes: u64, segments: u64) {
         if self.send.flight() == 0 {
             self.send.progress_at = now;
@@ -139,7 +140,7 @@ impl Connection {
     }
 }
 
-/// Turns runs off, to compare with.
+/// Test switch that turns runs off, for comparison.
 #[cfg(test)]
 pub(in crate::tcp) mod switch {
     use std::cell::Cell;
@@ -149,7 +150,7 @@ pub(in crate::tcp) mod switch {
         static SEGMENTS: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// What `work` gives when every segment is sent by itself.
+    /// Returns the result of `work` with every segment sent individually.
     pub(in crate::tcp) fn without_runs<T>(work: impl FnOnce() -> T) -> T {
         ON.set(false);
         let result = work();
@@ -157,7 +158,7 @@ pub(in crate::tcp) mod switch {
         result
     }
 
-    /// Segments that this thread has sent in runs.
+    /// Returns the number of segments that this thread has sent in runs.
     pub(in crate::tcp) fn segments() -> u64 {
         SEGMENTS.get()
     }

@@ -1,5 +1,4 @@
-//! Which records are lost, by RACK (RFC 8985 §6.2 step 5, §6.3). The search is that of [`transport::detect`],
-//! over segments.
+//! Loss detection by RACK (RFC 8985 §6.2 step 5, §6.3): the search of [`transport::detect`], over segments.
 
 use std::collections::VecDeque;
 
@@ -13,17 +12,17 @@ use transport::seq::{ExtSeq, SeqNumber};
 use super::Scoreboard;
 use super::record::{AGAIN, LOST, PROBE, Record, SACKED};
 
-/// The scoreboard while it is searched.
+/// A search over the scoreboard.
 struct Search<'a, F> {
     board: &'a mut Scoreboard,
     found: Detected,
-    /// Gets length and time of each segment that is lost.
+    /// Called with length and time of transmission of each lost segment.
     lost: F,
 }
 
 impl Scoreboard {
-    /// RACK_detect_loss of RFC 8985 §6.2. `lost` gets the length of each segment that is lost, and when it was
-    /// sent.
+    /// Finds losses (RACK_detect_loss, RFC 8985 §6.2). Calls `lost` with length and time of transmission of
+    /// each lost segment.
     pub(crate) fn detect_losses(
         &mut self,
         criterion: LossCriterion,
@@ -34,7 +33,7 @@ impl Scoreboard {
         Detected { again_at, ..search.found }
     }
 
-    /// A time-out: the oldest segment is lost, and what has been on its way for long enough (RFC 8985
+    /// Marks losses after a time-out: the oldest segment, and those in flight for long enough (RFC 8985
     /// §6.3).
     pub(crate) fn mark_lost_on_timeout(&mut self, criterion: LossCriterion) {
         for i in 0..self.records.len() {
@@ -47,7 +46,7 @@ impl Scoreboard {
         self.high_rxt = self.una;
     }
 
-    /// Remembers a retransmission by its time.
+    /// Adds a retransmission to the list by time.
     pub(super) fn note_resent(&mut self, start: ExtSeq, now: Instant) {
         let found = Detected::default();
         Search { board: self, found, lost: |_, _| {} }.note_resent(start, now);
@@ -98,7 +97,7 @@ impl<F: FnMut(u64, Instant)> InFlight for Search<'_, F> {
         let i = board.first_ending_after(start.max(board.una));
         let record: &Record = board.records.get(i)?;
         let same = record.sent_at == at && record.is_out_again();
-        // A part may have been acknowledged since.
+        // A part may have been acknowledged since the retransmission.
         let here = SeqNumber(record.start) == start.wire() || (i == 0 && start < board.una);
         (same && here).then(|| (i, board.range_of(record).end))
     }

@@ -2,7 +2,7 @@
 
 use base::Instant;
 
-/// One segment in flight.
+/// A segment in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub(super) sent_at: Instant,
@@ -17,16 +17,15 @@ pub(super) struct Record {
 
 const _: () = assert!(size_of::<Record>() == 16);
 
-/// Carries the FIN after its payload.
+/// The segment carries the FIN behind its payload.
 pub(super) const FIN: u8 = 1;
-/// The peer reported it as received.
+/// The peer has SACKed the segment.
 pub(super) const SACKED: u8 = 1 << 1;
-/// Considered lost.
+/// The segment is considered lost.
 pub(super) const LOST: u8 = 1 << 2;
-/// Sent again since it was considered lost, or without being so.
+/// The segment was retransmitted since it was considered lost, or as a probe.
 pub(super) const AGAIN: u8 = 1 << 3;
-/// Longer than the effective MSS, to see whether the path carries it (RFC 4821 §7); still the first
-/// transmission.
+/// First transmission of a path MTU probe, longer than the effective MSS (RFC 4821 §7).
 pub(super) const PROBE: u8 = 1 << 4;
 
 impl Record {
@@ -38,13 +37,13 @@ impl Record {
         u32::from(self.len) + u32::from(self.is(FIN))
     }
 
-    /// It was sent once, is not SACKed or lost, and is no probe.
+    /// True if sent once, not SACKed, not lost, and not a probe.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.marks & !FIN == 0 && self.sends == 1
     }
 
-    /// Bytes of it that are thought to be in the network (RFC 6675 §4, SetPipe).
+    /// Returns the estimated bytes in the network (RFC 6675 §4, SetPipe).
     pub(super) fn in_pipe(&self) -> u64 {
         if self.is(SACKED) {
             return 0;
@@ -57,7 +56,7 @@ impl Record {
         self.marks & (SACKED | LOST | AGAIN) == LOST
     }
 
-    /// It was sent again and that one may be in the network.
+    /// True if retransmitted, and the retransmission may be in the network.
     pub(super) fn is_out_again(&self) -> bool {
         self.marks & (SACKED | AGAIN) == AGAIN
     }

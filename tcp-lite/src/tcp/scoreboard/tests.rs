@@ -16,13 +16,13 @@ fn at(n: u64) -> ExtSeq {
 }
 
 impl Scoreboard {
-    /// What is found lost, whatever the congestion controller makes of each.
+    /// Finds losses without a congestion controller.
     fn losses(&mut self, criterion: LossCriterion) -> Detected {
         self.detect_losses(criterion, |_, _| {})
     }
 }
 
-/// Ten segments of 100 bytes in flight.
+/// Returns a board with ten segments of 100 bytes in flight.
 fn ten() -> Scoreboard {
     let mut board = Scoreboard::new();
     for i in 0..10 {
@@ -31,7 +31,7 @@ fn ten() -> Scoreboard {
     board
 }
 
-/// An acknowledgement, with what it delivered.
+/// Applies an acknowledgement and returns its delivery.
 fn delivery_of(
     board: &mut Scoreboard,
     what: impl FnOnce(&mut Scoreboard, &mut Delivery),
@@ -51,8 +51,8 @@ fn acknowledge(board: &mut Scoreboard, una: u64) -> Delivery {
     delivery_of(board, |board, d| board.acknowledge(at(una), d))
 }
 
-/// RACK with a segment delivered that was sent at `ms` and ends at `end`; others sent `timeout` before
-/// `now` are lost.
+/// Returns the RACK criterion after the delivery of a segment that was sent at `ms` and ends at `end`. Others
+/// sent `timeout` before `now` are lost.
 fn criterion_at(ms: u64, end: u64, timeout: u64, now: u64) -> LossCriterion {
     LossCriterion {
         latest: Transmission { at: Instant::from_millis(ms), end: at(end) },
@@ -70,7 +70,7 @@ fn resends(board: &mut Scoreboard) -> Vec<u64> {
     all
 }
 
-// RFC 6675 §4, SetPipe: what is neither SACKed nor lost, and what was sent again.
+// RFC 6675 §4, SetPipe: counts segments neither SACKed nor lost, and retransmissions.
 #[test]
 fn pipe_counts_what_is_in_the_network() {
     let mut board = ten();
@@ -89,7 +89,8 @@ fn pipe_counts_what_is_in_the_network() {
     assert_eq!(board.next_lost(), None);
 }
 
-// RFC 4015 §3: a time-out after a retransmission proves spurious. Which of the two sends arrived is not known.
+// RFC 4015 §3: a time-out after a retransmission proves spurious. Which of the two transmissions arrived is
+// unknown.
 #[test]
 fn what_was_sent_again_is_not_lone_when_no_mark_says_so_any_more() {
     let mut board = Scoreboard::new();
@@ -102,8 +103,8 @@ fn what_was_sent_again_is_not_lone_when_no_mark_says_so_any_more() {
     assert!(!board.is_lone());
 }
 
-// RFC 8985 §6.2 step 5: only what was sent before the latest that arrived, once its time has passed; the
-// timer is for the last of those that wait.
+// RFC 8985 §6.2 step 5: only segments sent before the latest delivered one are lost, after their reordering
+// time. The timer is set for the last of the waiting ones.
 #[test]
 fn lost_by_time() {
     let mut board = ten();
@@ -117,7 +118,7 @@ fn lost_by_time() {
     assert_eq!(board.losses(criterion_at(5, 600, 50, 500)).segments, 0, "sent later");
 }
 
-/// A board of `n` segments sent one by one each millisecond and one more, which is SACKed.
+/// Returns a board of `n` segments sent one per millisecond, and one more that is SACKed.
 fn waiting(n: u64) -> (Scoreboard, LossCriterion) {
     let mut board = Scoreboard::new();
     for i in 0..=n {
@@ -127,7 +128,8 @@ fn waiting(n: u64) -> (Scoreboard, LossCriterion) {
     (board, criterion_at(n, (n + 1) * LEN, n * 2, n))
 }
 
-// What an acknowledgement costs does not grow with what waits for its time: the timer finds it in turns.
+// The cost of an acknowledgement does not grow with the segments that wait for the reordering time: the timer
+// finds them in batches.
 #[test]
 fn what_waits_is_not_looked_at_to_its_end() {
     const N: u64 = 5000;
@@ -174,8 +176,8 @@ fn retransmissions_that_wait_are_not_looked_at_to_their_end() {
     assert!(turns <= N / 64 + 1, "{turns}");
 }
 
-// RFC 6675 §5.1 and RFC 5681 §3.1: after a time-out everything but the SACKed is sent again, in order,
-// also what was sent again before.
+// RFC 6675 §5.1 and RFC 5681 §3.1: after a time-out everything not SACKed is retransmitted in order, earlier
+// retransmissions included.
 #[test]
 fn a_timeout_loses_all_that_is_not_sacked() {
     let mut board = ten();
@@ -187,7 +189,7 @@ fn a_timeout_loses_all_that_is_not_sacked() {
     assert_eq!(resends(&mut board), [0, 1, 2, 3, 7, 8, 9]);
 }
 
-// RFC 2018 §8: what the peer threw away is sent again.
+// RFC 2018 §8: reneged data is retransmitted.
 #[test]
 fn reneged_data_is_sent_again() {
     let mut board = ten();
@@ -198,7 +200,7 @@ fn reneged_data_is_sent_again() {
     assert_eq!(resends(&mut board).len(), 10);
 }
 
-// RFC 8985 §6.2: what was sent after a retransmission has arrived, the retransmission has not. Each
+// RFC 8985 §6.2: a segment sent after a retransmission has arrived, the retransmission has not. Each lost
 // retransmission is found by its own time.
 #[test]
 fn lost_retransmissions_are_found() {
@@ -224,7 +226,7 @@ fn lost_retransmissions_are_found() {
     assert_eq!(board.losses(criterion_at(120, 1100, 50, 900)).segments, 0, "sent after it");
 }
 
-// RFC 8985 §6.3: the oldest, and what has been on its way for long enough.
+// RFC 8985 §6.3: a time-out marks the oldest segment and those in flight for long enough.
 #[test]
 fn a_timeout_spares_what_was_sent_just_now() {
     let mut board = ten();
@@ -235,7 +237,7 @@ fn a_timeout_spares_what_was_sent_just_now() {
     assert_eq!(resends(&mut board), [0]);
 }
 
-// Undoing: what was thought lost is in the network, and can be lost later.
+// Undo: segments considered lost are in the network again, and can be lost later.
 #[test]
 fn losses_can_be_forgotten() {
     let mut board = ten();
@@ -249,7 +251,7 @@ fn losses_can_be_forgotten() {
     assert_eq!(board.losses(criterion_at(5, 600, 50, 150)).segments, 4);
 }
 
-// RFC 8985 §7.3: the last that is not SACKed.
+// RFC 8985 §7.3: the tail is the last segment that is not SACKed.
 #[test]
 fn the_tail_is_the_last_not_sacked() {
     let mut board = ten();
@@ -258,7 +260,8 @@ fn the_tail_is_the_last_not_sacked() {
     assert_eq!(board.last().unwrap().start, at(700));
 }
 
-// Karn's algorithm (RFC 6298 §3): the oldest that was not SACKed before, if none was sent twice.
+// Karn's algorithm (RFC 6298 §3): the oldest segment not SACKed before gives the sample, if none was sent
+// twice.
 #[test]
 fn measurements_are_of_segments_sent_once() {
     let rtt = |board: &mut Scoreboard, una| acknowledge(board, una).rtt();
@@ -274,7 +277,7 @@ fn measurements_are_of_segments_sent_once() {
     assert_eq!(rtt(&mut board, 400), Some(Nanos::from_millis(198)));
 }
 
-// A part acknowledged: the rest stays as one record.
+// Partial acknowledgement: the rest stays as one record.
 #[test]
 fn a_partial_acknowledgement_cuts_the_head() {
     let mut board = ten();
@@ -300,7 +303,7 @@ fn cutting_keeps_marks_and_the_fin_at_the_end() {
     assert_eq!(board.pipe(), 101);
 }
 
-// RFC 1191 §6.5: what did not pass is sent again in smaller pieces.
+// RFC 1191 §6.5: segments that the path did not carry are retransmitted in smaller pieces.
 #[test]
 fn longer_than_the_path_allows_is_lost() {
     let mut board = Scoreboard::new();
@@ -310,7 +313,7 @@ fn longer_than_the_path_allows_is_lost() {
     assert_eq!(board.next_lost().unwrap().start, at(100));
 }
 
-// RFC 4821 §7.6: a probe is reported as arrived or lost; lost, it goes again as an ordinary segment.
+// RFC 4821 §7.6: a probe is reported as arrived or lost; a lost one is retransmitted as an ordinary segment.
 #[test]
 fn the_fate_of_a_path_mtu_probe_is_reported() {
     let probed = || {
@@ -339,8 +342,8 @@ fn the_fate_of_a_path_mtu_probe_is_reported() {
 }
 
 proptest! {
-    // Any SACK blocks, acknowledgements, losses and retransmissions: the counted pipe is what the
-    // definition requires, and records stay contiguous.
+    // For any SACK blocks, acknowledgements, losses and retransmissions the pipe equals its definition, and
+    // records stay contiguous.
     #[test]
     fn counters_agree_with_a_recount(
         steps in prop::collection::vec((0u8..8, 0u64..1200, 1u64..400), 1..60),

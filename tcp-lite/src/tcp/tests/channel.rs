@@ -1,5 +1,5 @@
 //! Whole transfers between two connections over a channel that loses, reorders and duplicates, in virtual
-//! time: every byte arrives once, and both ends come to an end.
+//! time. Every byte arrives once, and both ends close.
 
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::tcp::{
 };
 use base::Instant;
 
-/// A small generator of random numbers, so that a seed reproduces a run (xorshift64*).
+/// Pseudo-random generator whose seed reproduces a run (xorshift64*).
 #[derive(Clone, Debug)]
 struct Random(u64);
 
@@ -33,7 +33,7 @@ impl Random {
     }
 }
 
-/// What the channel does to segments, per thousand.
+/// Faults of the channel, per thousand segments.
 #[derive(Clone, Debug)]
 struct Faults {
     loss: u64,
@@ -44,7 +44,7 @@ struct Faults {
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct InFlight {
-    /// Reversed, so that the heap gives the earliest.
+    /// Reversed, so that the heap returns the earliest.
     at: std::cmp::Reverse<(Instant, u64)>,
     to: usize,
     bytes: Vec<u8>,
@@ -66,20 +66,20 @@ struct Pair {
     sent: u64,
     configs: [Arc<Config>; 2],
     mss: [u16; 2],
-    /// While this is in the future, the second end takes nothing.
+    /// Until this time the second end takes no data.
     stalled_until: Instant,
     drop_first_fins: u32,
-    /// Segments that one poll may give.
+    /// Most segments per poll.
     batch: usize,
-    /// Of a thousand segments so many are marked with Congestion Experienced.
+    /// Segments marked Congestion Experienced, per thousand.
     marks: u64,
-    /// Each end closes when all its data is acknowledged, not before.
+    /// True if each end closes only when all its data is acknowledged.
     closes_late: bool,
-    /// What each poll gave, and the connection after it.
+    /// Output of each poll, and the connection after it.
     trace: Option<Vec<Polled>>,
 }
 
-/// When a poll was, of which end, its segments, which of them are ECN-capable, and the connection.
+/// A poll: time, end, segments, indices of the ECN-capable ones, and the connection's state.
 type Polled = (Instant, usize, Vec<Vec<u8>>, Vec<usize>, String);
 
 impl Pair {
@@ -97,7 +97,7 @@ impl Pair {
         }
     }
 
-    /// The next thing that happens. False when nothing will.
+    /// Performs the next event. Returns false if there is none.
     fn step(&mut self) -> bool {
         let timeout = |end: &End| end.conn.as_ref().and_then(Connection::poll_timeout);
         let timers = [timeout(&self.ends[0]), timeout(&self.ends[1])];
@@ -133,7 +133,7 @@ impl Pair {
         let end = &mut self.ends[to];
         match &mut end.conn {
             Some(conn) => {
-                let _ = conn.input(self.now, &seg, &mut end.up); // a drop is what faults are for
+                let _ = conn.input(self.now, &seg, &mut end.up); // drops are expected with faults
             }
             None if seg.flags.has(Flags::SYN) && !seg.flags.has(Flags::ACK) => {
                 let FourTuple { local, remote } = tuple();
@@ -155,7 +155,8 @@ impl Pair {
         while let Some(event) = conn.poll_event() {
             end.events.push(event);
         }
-        // Each end closes when all its data is with TCP.
+        // Each end closes at once, with its FIN behind all data; with `closes_late` when all data is
+        // acknowledged.
         let is_due = !self.closes_late || end.up.acked == end.up.len;
         if conn.state().is_synchronized() && !end.close_sent && is_due {
             end.close_sent = true;
@@ -197,7 +198,7 @@ impl Pair {
         }
     }
 
-    /// Both got everything, once, in order, and ended normally.
+    /// Checks that both ends received everything once and in order, and closed normally.
     fn check(&self) -> Result<(), TestCaseError> {
         for (i, end) in self.ends.iter().enumerate() {
             let conn = end.conn.as_ref().expect("connected");
@@ -280,7 +281,7 @@ fn any_mss() -> impl Strategy<Value = u16> {
     prop_oneof![Just(33u16), Just(88), Just(536), Just(1460), Just(8960)]
 }
 
-/// A record size, zero for whatever fits.
+/// Generates a record size; zero means as much as fits.
 fn any_record() -> impl Strategy<Value = usize> {
     prop_oneof![Just(0usize), 20usize..3000]
 }
@@ -290,7 +291,7 @@ const FOREVER: Instant = Instant::from_millis(48 * 3600 * 1000);
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    // RFC 9293 §3.8: both streams arrive whole, whatever the network does, with any options and windows.
+    // RFC 9293 §3.8: both streams arrive completely, for any network faults, options and windows.
     #[test]
     fn every_byte_arrives_once(
         seed: u64,
@@ -307,7 +308,7 @@ proptest! {
         pair.check()?;
     }
 
-    // RFC 9293 §3.8.6.1: a window that stays closed for long is probed until it opens, also through loss.
+    // RFC 9293 §3.8.6.1: a window that is closed for long is probed until it opens, also through loss.
     #[test]
     fn a_closed_window_opens_again(
         seed: u64,
@@ -325,7 +326,7 @@ proptest! {
         pair.check()?;
     }
 
-    // RFC 9293 §3.6: lost FINs are sent again; both sides end.
+    // RFC 9293 §3.6: lost FINs are retransmitted; both sides close.
     #[test]
     fn lost_fins_are_sent_again(
         seed: u64,
@@ -344,8 +345,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    // Runs are nothing that a peer or an operator could see: the same segments at the same times, and the same state
-    // after each poll, whatever the network and both ends do.
+    // Runs are invisible to peers and operators. For any behaviour of the network and both ends, segments,
+    // their times, and the state after each poll are the same.
     #[test]
     fn runs_change_nothing(
         seed: u64,
@@ -382,7 +383,7 @@ proptest! {
     }
 }
 
-/// What [`any_config`] leaves as it is: pacing, ECN, pushes, our own windows.
+/// Settings that [`any_config`] does not vary: pacing, ECN, pushes, our own windows.
 type Change = ([bool; 6], u32, u64);
 
 fn any_change() -> impl Strategy<Value = Change> {
@@ -402,7 +403,7 @@ fn change(config: &mut Config, (flags, initial_window, send_window): Change) {
     }
 }
 
-/// A larger transfer, for throughput: segments sent and virtual time are what loss recovery makes of them.
+/// Makes a larger transfer, for throughput. Segments sent and virtual time show the effect of loss recovery.
 fn transfer(config: Config, faults: Faults) -> (Duration, Connection) {
     let config = with(config, |c| c.limits.time_wait = Duration::from_millis(1));
     let mut pair = pair(7, [config.clone(), config], [1460, 1460], [8 << 20, 0], faults);
@@ -411,8 +412,8 @@ fn transfer(config: Config, faults: Faults) -> (Duration, Connection) {
     (pair.now.saturating_since(Instant::ZERO), pair.ends[0].conn.take().unwrap())
 }
 
-// RFC 6675, RFC 5681: 1 % of loss is repaired by fast recovery, nearly without time-outs, and nearly only
-// what was lost is sent again.
+// RFC 6675, RFC 5681: fast recovery repairs 1 % of loss, nearly without time-outs and needless
+// retransmissions.
 #[test]
 fn one_percent_of_loss_is_repaired_fast() {
     for sack in [true, false] {
@@ -433,7 +434,7 @@ fn one_percent_of_loss_is_repaired_fast() {
     }
 }
 
-// RFC 5681 §3.1: without loss, nothing is sent twice and slow start fills the window.
+// RFC 5681 §3.1: without loss no segment is retransmitted, and slow start fills the window.
 #[test]
 fn without_loss_nothing_is_sent_twice() {
     let faults = Faults { loss: 0, duplication: 0, reordering: 0, delay: Duration::from_millis(5) };

@@ -77,7 +77,7 @@ fn a_fin_that_acknowledges_ours() {
     );
 }
 
-// RFC 9293 §3.10.4: CLOSE lets all data out first; the FIN rides on the last of it.
+// RFC 9293 §3.10.4: after CLOSE all data is sent; the last segment carries the FIN.
 #[test]
 fn the_fin_follows_all_data() {
     established(
@@ -95,7 +95,7 @@ fn the_fin_follows_all_data() {
     );
 }
 
-// RFC 9293 §3.6: half-closed, we go on receiving; FIN-WAIT-2 ends after silence only.
+// RFC 9293 §3.6: half-closed, we still receive; FIN-WAIT-2 ends only after silence.
 #[test]
 fn half_closed_we_receive() {
     established(
@@ -130,7 +130,7 @@ fn a_fin_out_of_order_waits() {
     );
 }
 
-// The same for a FIN without text.
+// A FIN without text, received out of order.
 #[test]
 fn a_lone_fin_out_of_order_waits() {
     established(
@@ -145,7 +145,7 @@ fn a_lone_fin_out_of_order_waits() {
     );
 }
 
-// Bytes past the FIN, or another FIN elsewhere, contradict it.
+// Bytes past the FIN, or a FIN elsewhere, contradict it.
 #[test]
 fn nothing_comes_after_the_fin() {
     established(
@@ -166,7 +166,7 @@ fn nothing_comes_after_the_fin() {
     );
 }
 
-// A FIN in the middle of what was taken is refused.
+// A FIN inside taken data is refused.
 #[test]
 fn a_fin_before_what_was_taken_is_refused() {
     established(
@@ -179,7 +179,7 @@ fn a_fin_before_what_was_taken_is_refused() {
     );
 }
 
-// RFC 9293 §3.10.7.4: in TIME-WAIT the FIN again is acknowledged and restarts 2 MSL.
+// RFC 9293 §3.10.7.4: in TIME-WAIT a repeated FIN is acknowledged and restarts 2 MSL.
 #[test]
 fn a_repeated_fin_restarts_time_wait() {
     established(
@@ -206,7 +206,7 @@ fn a_repeated_fin_restarts_time_wait() {
     );
 }
 
-// RFC 9293 §3.6: a lost FIN is sent again, by itself or with its text.
+// RFC 9293 §3.6: a lost FIN is retransmitted, alone or with its text.
 #[test]
 fn a_lost_fin_is_sent_again() {
     established(
@@ -220,7 +220,7 @@ fn a_lost_fin_is_sent_again() {
     );
 }
 
-// RFC 9293 §3.10.5: ABORT resets where the peer still has a connection, and not where it has none to lose.
+// RFC 9293 §3.10.5: ABORT resets while the peer still has a connection to lose.
 #[test]
 fn abort_resets() {
     let to_state = [
@@ -257,7 +257,7 @@ fn abort_resets() {
     }
 }
 
-// Closing twice, or after the peer reset, changes nothing.
+// A second close, or a close after the peer's reset, has no effect.
 #[test]
 fn closing_again_changes_nothing() {
     established(

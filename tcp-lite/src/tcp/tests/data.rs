@@ -33,7 +33,7 @@ fn every_second_segment_is_acknowledged_at_once() {
     );
 }
 
-// RFC 9293 §3.10.7.4 MUST-58, MUST-59: a burst gets one acknowledgement.
+// RFC 9293 §3.10.7.4 MUST-58, MUST-59: a burst is acknowledged once.
 #[test]
 fn a_burst_gets_one_acknowledgement() {
     established(
@@ -47,7 +47,7 @@ fn a_burst_gets_one_acknowledgement() {
     );
 }
 
-// RFC 9293 §3.10.7.4: the acknowledgement rides on data that goes anyway.
+// RFC 9293 §3.10.7.4: the acknowledgement is carried by data that is sent anyway.
 #[test]
 fn acknowledgements_ride_on_data() {
     established(
@@ -70,8 +70,8 @@ fn without_delay_every_segment_is_acknowledged() {
     );
 }
 
-// RFC 9293 §3.10.7.4 SHLD-31, RFC 5681 §4.2: bytes beyond a gap go up at once and are acknowledged at
-// once; so is what fills the gap.
+// RFC 9293 §3.10.7.4 SHLD-31, RFC 5681 §4.2: bytes beyond a gap go up at once and are acknowledged at once. A
+// segment that fills the gap is acknowledged at once, too.
 #[test]
 fn bytes_beyond_a_gap_go_up_at_once() {
     established(
@@ -121,7 +121,7 @@ fn a_duplicate_beyond_the_gap_reports_its_block() {
     );
 }
 
-// RFC 2018 §3: with timestamps there is room for three blocks.
+// RFC 2018 §3: three blocks fit beside timestamps.
 #[test]
 fn three_blocks_beside_timestamps() {
     let mut script = super::script::passive(
@@ -140,7 +140,7 @@ fn three_blocks_beside_timestamps() {
     );
 }
 
-// SACK blocks never ride on data: the data segment is followed by a pure acknowledgement.
+// SACK blocks are never sent on data: a pure acknowledgement follows the data segment.
 #[test]
 fn sack_blocks_never_ride_on_data() {
     established(
@@ -186,7 +186,7 @@ fn only_new_bytes_go_up() {
     );
 }
 
-// RFC 9293 §3.10.7.4: an old duplicate is answered at once and goes nowhere.
+// RFC 9293 §3.10.7.4: an old duplicate is answered at once and not handed up.
 #[test]
 fn duplicates_are_acknowledged_at_once() {
     let script = established(
@@ -203,7 +203,7 @@ fn duplicates_are_acknowledged_at_once() {
     assert_eq!(script.conn.stats().recv.bytes, 150);
 }
 
-// RFC 9293 §3.10.7.4: what is beyond the window is trimmed off.
+// RFC 9293 §3.10.7.4: bytes beyond the window are trimmed.
 #[test]
 fn bytes_beyond_the_window_are_trimmed() {
     established(
@@ -215,7 +215,7 @@ fn bytes_beyond_the_window_are_trimmed() {
     );
 }
 
-// What the upper layer does not take is as if it had never come.
+// Bytes that the upper layer refuses count as never received.
 #[test]
 fn refused_bytes_are_not_acknowledged() {
     let script = established(
@@ -233,7 +233,7 @@ fn refused_bytes_are_not_acknowledged() {
     assert_eq!(script.conn.stats().recv.bytes_refused, 2000);
 }
 
-// A part taken at the front, in the middle, at the end; the rest is asked for again.
+// The upper layer takes a part at the front, in the middle, at the end; the peer retransmits the rest.
 #[test]
 fn parts_can_be_taken() {
     established(
@@ -255,8 +255,8 @@ fn parts_can_be_taken() {
     );
 }
 
-// Memory is bounded: beyond the bound on ranges, spans are refused before the upper layer sees them;
-// what touches a range, or is in order, still goes.
+// Memory is bounded: at the limit of ranges, spans are refused before the upper layer sees them. Spans that
+// touch a range, or are in order, are still handed up.
 #[test]
 fn the_number_of_ranges_is_bounded() {
     established(
@@ -295,7 +295,7 @@ fn a_segment_without_ack_is_dropped() {
     );
 }
 
-// RFC 9293 §3.9.1.2 MUST-61: PSH on the last segment of what there is; full segments until then.
+// RFC 9293 §3.9.1.2 MUST-61: PSH on the last segment of the available data; full segments before it.
 #[test]
 fn push_is_on_the_last_segment() {
     established(
@@ -309,7 +309,7 @@ fn push_is_on_the_last_segment() {
     );
 }
 
-// RFC 9293 §3.7.4 MUST-17: no Nagle; small segments go at once.
+// RFC 9293 §3.7.4 MUST-17: no Nagle; small segments are sent at once.
 #[test]
 fn small_segments_are_not_held_back() {
     established(
@@ -322,8 +322,7 @@ fn small_segments_are_not_held_back() {
     );
 }
 
-// RFC 9293 §3.10.7.4: an acknowledgement of what was never sent is answered; an old one is ignored
-// (RFC 5961 §5).
+// RFC 9293 §3.10.7.4: an acknowledgement of data never sent is answered; an old one is ignored (RFC 5961 §5).
 #[test]
 fn acknowledgements_outside_the_range() {
     established(
@@ -342,8 +341,8 @@ fn acknowledgements_outside_the_range() {
     );
 }
 
-// Every segment is pushed where the path itself is long, not where a queue makes its round trips long: the first round
-// trip is of 0.1 ms, a later one of 100 ms. Over a path of 10 ms they are pushed.
+// Every segment is pushed if the path itself is long, not if a queue makes its round trips long. On the first
+// path one round trip takes 0.1 ms and a later one 100 ms. On a path of 10 ms segments are pushed.
 #[test]
 fn segments_are_pushed_by_the_round_trip_of_the_path_alone() {
     let config = with(no_sack(), |c| c.push_segments = true);

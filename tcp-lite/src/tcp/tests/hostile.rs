@@ -1,4 +1,4 @@
-//! Whatever arrives: no panic, no byte twice, no more than the bounds (the upper layer checks the seam).
+//! Arbitrary input: no panic, no byte handed up twice, all bounds hold (the upper layer checks the seam).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,7 @@ struct HostileOptions {
     sack: Vec<(u32, u32)>,
 }
 
-/// Mostly near the sequence numbers that matter, sometimes anywhere.
+/// Generates numbers mostly near the relevant sequence numbers, sometimes anywhere.
 fn near(base: u32) -> impl Strategy<Value = u32> {
     prop_oneof![
         6 => (0u32..6000).prop_map(move |n| base.wrapping_add(n)),
@@ -201,7 +201,7 @@ fn any_config() -> impl Strategy<Value = Config> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
-    // RFC 9293 §3.10.7: every state meets every segment; bounds hold; nothing panics.
+    // RFC 9293 §3.10.7: every segment in every state; bounds hold, no panic.
     #[test]
     fn random_segments_do_no_harm(
         config in any_config(),
@@ -240,7 +240,7 @@ proptest! {
             victim.step(step);
         }
         prop_assert!(victim.sent < 200 * count + 2000, "{} sent", victim.sent);
-        // Left alone, it comes to rest or to an end.
+        // Without further input the connection becomes idle or ends.
         victim.batch = 64;
         victim.poll();
         if abort {
@@ -260,9 +260,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    // RFC 3708 §3, §5: a segment was lost and sent again. Whatever a peer reports to have come twice, before and
-    // after it takes the retransmission, the window stays reduced; only an early report that the lost segment has
-    // arrived is beyond what this can detect, for a peer that lies about that loses it.
+    // RFC 3708 §3, §5: a segment was lost and retransmitted. D-SACKs forged by the peer, before and after it
+    // takes the retransmission, do not undo the reduced window. One forgery cannot be detected: an early
+    // report that the lost segment has arrived. A peer that sends it loses the segment.
     #[test]
     fn forged_d_sacks_gain_nothing(
         before in prop::collection::vec((1001u32..4000, 1u32..3000), 0..20),

@@ -1,10 +1,11 @@
-//! What limits the sender, and for how long.
+//! Limits of the sender, and their times.
 
 use super::script::{Script, config, established, with};
 use crate::tcp::{Config, Limit};
 use base::Instant;
 
-/// What limits it `ms` after the start, and by [`Limit::ALL`] for how many milliseconds each has, to the nearest ten.
+/// Returns the sender's limit `ms` after the start, and the time of each limit by [`Limit::ALL`], in
+/// milliseconds rounded to ten.
 fn limits(script: &Script, ms: u64) -> (Limit, [u64; 7]) {
     let info = script.conn.limits(Instant::ZERO + core::time::Duration::from_millis(ms));
     (info.limit, info.times.map(|time| (time.get() / 1_000_000 + 5) / 10 * 10))

@@ -30,8 +30,8 @@ fn with_ten(config: Config, steps: &str) -> super::script::Script {
     script
 }
 
-// RFC 8985 §6.2, RFC 6937: three segments SACKed above a hole: it is sent again at once, and the window
-// comes down to half by the end.
+// RFC 8985 §6.2, RFC 6937: three segments SACKed above a hole. The hole is retransmitted at once, and the
+// window shrinks to half by the end.
 #[test]
 fn sack_triggers_fast_retransmit() {
     let script = with_ten(
@@ -51,7 +51,8 @@ fn sack_triggers_fast_retransmit() {
     assert_eq!(script.conn.stats().loss.segments_retransmitted, 1);
 }
 
-// RFC 6675 §5 (2): one acknowledgement with enough SACKed is enough: bursts are acknowledged at once.
+// RFC 6675 §5 (2): one acknowledgement with enough SACKed data suffices, because bursts are acknowledged at
+// once.
 #[test]
 fn one_acknowledgement_of_a_burst_is_enough() {
     with_ten(
@@ -76,7 +77,7 @@ fn several_holes_are_filled_in_one_round_trip() {
     );
 }
 
-// RFC 6675 §4, SetPipe, RFC 6937: no more goes again than leaves the network.
+// RFC 6675 §4, SetPipe, RFC 6937: retransmissions do not exceed the data that leaves the network.
 #[test]
 fn retransmissions_fit_the_reduced_window() {
     with_ten(
@@ -91,7 +92,7 @@ fn retransmissions_fit_the_reduced_window() {
     );
 }
 
-// RFC 6675 §4, NextSeg (2): new data once what is lost was sent again.
+// RFC 6675 §4, NextSeg (2): new data follows once lost data was retransmitted.
 #[test]
 fn new_data_in_recovery() {
     with_ten(
@@ -107,8 +108,7 @@ fn new_data_in_recovery() {
     );
 }
 
-// RFC 8985 §6.2: a lost retransmission is found by what was sent after it, and goes again in the same
-// recovery.
+// RFC 8985 §6.2: a lost retransmission is found by segments sent after it, and repeated in the same recovery.
 #[test]
 fn a_lost_retransmission_goes_again() {
     let script = with_ten(
@@ -168,8 +168,8 @@ fn limited_transmit() {
     }
 }
 
-// RFC 5681 §3.2 (2), RFC 6582: without SACK, three duplicates; RFC 6582 §3.2 (4): a partial acknowledgement
-// sends the next hole again.
+// RFC 5681 §3.2 (2), RFC 6582: without SACK, three duplicates start recovery. RFC 6582 §3.2 (4): a partial
+// acknowledgement retransmits the next hole.
 #[test]
 fn newreno_recovers_without_sack() {
     let script = with_ten(
@@ -189,7 +189,8 @@ fn newreno_recovers_without_sack() {
     assert_eq!(script.conn.stats().loss.duplicate_acks_in, 4);
 }
 
-// RFC 5681 §2: what is no duplicate: with text, with another window, with nothing outstanding.
+// RFC 5681 §2: acknowledgements with text, with another window, or with nothing outstanding are not
+// duplicates.
 #[test]
 fn what_is_no_duplicate() {
     let script = with_ten(
@@ -209,7 +210,7 @@ fn what_is_no_duplicate() {
     assert_eq!(script.conn.stats().loss.fast_recoveries, 0);
 }
 
-// RFC 6675 §2: with SACK, a bare duplicate without news is none.
+// RFC 6675 §2: with SACK, an acknowledgement without new SACK data is not a duplicate.
 #[test]
 fn with_sack_a_bare_duplicate_is_no_sign_of_loss() {
     let script = with_ten(
@@ -222,7 +223,7 @@ fn with_sack_a_bare_duplicate_is_no_sign_of_loss() {
     assert_eq!(script.conn.stats().loss.fast_recoveries, 0);
 }
 
-// RFC 2018 §5: blocks that make no sense, or lie below SND.UNA (RFC 2883), are skipped.
+// RFC 2018 §5: invalid blocks, or blocks below SND.UNA (RFC 2883), are skipped.
 #[test]
 fn senseless_blocks_are_skipped() {
     let script = with_ten(
@@ -235,7 +236,7 @@ fn senseless_blocks_are_skipped() {
     assert_eq!(script.conn.stats().loss.fast_recoveries, 0);
 }
 
-// RFC 6675 §5.1, RFC 2018 §8: after a time-out, what is SACKed is not sent again, in slow start.
+// RFC 6675 §5.1, RFC 2018 §8: after a time-out, SACKed data is not retransmitted; slow start.
 #[test]
 fn a_timeout_keeps_what_is_sacked() {
     with_ten(
@@ -251,7 +252,7 @@ fn a_timeout_keeps_what_is_sacked() {
     );
 }
 
-// RFC 2018 §8: a peer that threw SACKed data away gets it again after a time-out.
+// RFC 2018 §8: a peer that reneged receives SACKed data again after a time-out.
 #[test]
 fn reneging_is_survived() {
     with_ten(
@@ -267,7 +268,8 @@ fn reneging_is_survived() {
     );
 }
 
-// RFC 5681 §3.1: slow start from ten segments: each acknowledgement opens the window by what it covers.
+// RFC 5681 §3.1: slow start from ten segments: each acknowledgement opens the window by the acknowledged
+// bytes.
 #[test]
 fn slow_start() {
     let mut script = with_ten(Config { pacing: false, ..reno() }, "");
@@ -294,7 +296,7 @@ fn an_unused_window_does_not_grow() {
     );
 }
 
-// RFC 5681 §4.1: after an idle time-out the initial window again.
+// RFC 5681 §4.1: after an idle time-out the window restarts at the initial window.
 #[test]
 fn idle_restart() {
     let mut script = with_ten(reno(), "");
@@ -311,7 +313,7 @@ fn idle_restart() {
     );
 }
 
-// RFC 5681 §3.1: the congestion window bounds what is in flight, whatever the peer's window.
+// RFC 5681 §3.1: the congestion window limits the data in flight, whatever the peer's window.
 #[test]
 fn the_initial_window_is_ten_segments() {
     let mut script = established(config(), "0.5 < . 1:1(0) ack 1 win 60000");
@@ -319,7 +321,7 @@ fn the_initial_window_is_ten_segments() {
     script.run("1.0 write 1000");
 }
 
-// A part of a segment acknowledged: the rest alone is sent again.
+// Partly acknowledged segment: only the rest is retransmitted.
 #[test]
 fn a_partly_acknowledged_segment_is_cut() {
     established(

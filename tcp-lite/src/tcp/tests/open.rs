@@ -63,7 +63,7 @@ fn simultaneous_open_completed_by_an_ack() {
     );
 }
 
-// RFC 9293 §3.5, figure 8: an old duplicate SYN is answered, its owner resets, the true one gets through.
+// RFC 9293 §3.5, figure 8: an old duplicate SYN is answered, its owner resets, and the new SYN opens.
 #[test]
 fn old_duplicate_syn_is_reset_by_its_owner() {
     passive(
@@ -91,7 +91,8 @@ fn unacceptable_ack_in_syn_sent_is_reset() {
     );
 }
 
-// RFC 9293 §3.10.7.3, second: a reset with an acceptable acknowledgement refuses, one without is dropped.
+// RFC 9293 §3.10.7.3, second: a reset with an acceptable acknowledgement refuses the connection, one without
+// is dropped.
 #[test]
 fn reset_in_syn_sent() {
     active(
@@ -128,7 +129,7 @@ fn text_on_the_syn_ack_is_taken() {
     );
 }
 
-// RFC 9293 §3.10.7.2: text on a SYN is not acknowledged by us; the peer sends it again.
+// RFC 9293 §3.10.7.2: text on a SYN is not acknowledged by us; the peer retransmits it.
 #[test]
 fn text_on_a_syn_comes_again() {
     passive(
@@ -141,7 +142,7 @@ fn text_on_a_syn_comes_again() {
     );
 }
 
-// RFC 9293 §3.10.7.4, SYN-RECEIVED: the SYN again means that our answer was lost.
+// RFC 9293 §3.10.7.4, SYN-RECEIVED: a repeated SYN means that our answer was lost.
 #[test]
 fn a_repeated_syn_is_answered_again() {
     passive(
@@ -167,8 +168,8 @@ fn another_syn_in_syn_received_returns_to_listen() {
     );
 }
 
-// RFC 9293 §3.10.7.4, first: what is outside the window leaves a half-open connection as it is, and is answered by an
-// acknowledgement unless it is a reset. A reset inside that is not exact is challenged (RFC 5961 §3.2).
+// RFC 9293 §3.10.7.4, first: segments outside the window do not change a half-open connection. The answer is
+// an acknowledgement, except to a reset. An inexact reset inside the window is challenged (RFC 5961 §3.2).
 #[test]
 fn outside_the_window_nothing_ends_syn_received() {
     // The window of our SYN is 10000.
@@ -196,11 +197,11 @@ fn outside_the_window_nothing_ends_syn_received() {
          0.2 state ESTABLISHED
          0.2 event Connected",
     );
-    // By a simultaneous open likewise.
+    // The result is the same after a simultaneous open.
     active(config(), &format!("0.0 > S 0:0(0)\n0.0 < S 0:0(0) win 5000\n{steps}"));
 }
 
-// RFC 9293 §3.10.7.4, first, RFC 5961 §7: and such answers are limited.
+// RFC 9293 §3.10.7.4, first, RFC 5961 §7: the rate of such answers is limited.
 #[test]
 fn answers_in_syn_received_are_limited() {
     let limited = with(config(), |c| c.challenge_acks_per_second = 1);
@@ -216,7 +217,8 @@ fn answers_in_syn_received_are_limited() {
     );
 }
 
-// RFC 9293 §3.5.1: a peer that has begun anew answers that acknowledgement with a reset, and its next SYN opens.
+// RFC 9293 §3.5.1: a restarted peer answers that acknowledgement with a reset, and its next SYN opens the
+// connection.
 #[test]
 fn a_peer_that_began_anew_resets_syn_received() {
     passive(
@@ -260,7 +262,7 @@ fn reset_after_simultaneous_open_refuses() {
     );
 }
 
-// RFC 9293 §3.8.3 MUST-22, RFC 6298 §5.5: the SYN is sent again with doubled time-outs.
+// RFC 9293 §3.8.3 MUST-22, RFC 6298 §5.5: the SYN is retransmitted with doubled time-outs.
 #[test]
 fn the_syn_is_sent_again() {
     active(
@@ -274,7 +276,7 @@ fn the_syn_is_sent_again() {
     );
 }
 
-// RFC 6298 §5.7 and RFC 5681 §3.1: after a lost SYN, data starts with 3 s and one segment.
+// RFC 6298 §5.7 and RFC 5681 §3.1: after a lost SYN, data starts with a time-out of 3 s and one segment.
 #[test]
 fn a_lost_syn_makes_data_start_slowly() {
     active(
@@ -289,7 +291,7 @@ fn a_lost_syn_makes_data_start_slowly() {
     );
 }
 
-// RFC 9293 §3.8.3 MUST-23: for three minutes at least, then the open fails.
+// RFC 9293 §3.8.3 MUST-23: the open fails only after three minutes.
 #[test]
 fn the_open_times_out_after_three_minutes() {
     let mut script = active(config(), "0 > S 0:0(0)");
@@ -368,7 +370,7 @@ fn text_and_fin_with_the_last_ack_of_the_handshake() {
     );
 }
 
-// A full batch delays the SYN and every other answer; nothing is lost.
+// A full batch delays the SYN and every other answer; none is lost.
 #[test]
 fn a_full_batch_delays() {
     established(

@@ -8,7 +8,7 @@ fn with_everything() -> Config {
     Config { extensions, receive_window: 1 << 20, ..config() }
 }
 
-// RFC 9293 §3.7.1 SHLD-5, RFC 7323 §2.2, §3.2, RFC 2018 §2: all offered in the SYN.
+// RFC 9293 §3.7.1 SHLD-5, RFC 7323 §2.2, §3.2, RFC 2018 §2: the SYN offers all extensions.
 #[test]
 fn a_syn_offers_everything() {
     active(
@@ -20,7 +20,7 @@ fn a_syn_offers_everything() {
     );
 }
 
-// RFC 7323 §2.2, §3.2, RFC 2018 §2: the answer repeats only what was offered.
+// RFC 7323 §2.2, §3.2, RFC 2018 §2: the answer repeats only offered options.
 #[test]
 fn the_answer_repeats_only_what_was_offered() {
     passive(
@@ -38,7 +38,7 @@ fn the_answer_repeats_only_what_was_offered() {
     );
 }
 
-// What is configured off is neither offered nor accepted.
+// Extensions that are configured off are neither offered nor accepted.
 #[test]
 fn what_is_off_is_not_accepted() {
     let off = with(config(), |c| c.extensions.sack = false);
@@ -49,7 +49,7 @@ fn what_is_off_is_not_accepted() {
     );
 }
 
-// RFC 9293 §3.7.1 MUST-15: 536 bytes for IPv4 when the peer sends none.
+// RFC 9293 §3.7.1 MUST-15: 536 bytes for IPv4 if the peer sends no MSS.
 #[test]
 fn the_default_mss() {
     passive(
@@ -61,8 +61,8 @@ fn the_default_mss() {
     );
 }
 
-// RFC 9293 §3.7.1 MUST-16: the smaller of the peer's and our interface's, options deducted; one below 48 is
-// raised to it.
+// RFC 9293 §3.7.1 MUST-16: the smaller of the peer's and our interface's MSS, options deducted. An MSS below
+// 48 is raised to it.
 #[test]
 fn the_effective_mss() {
     for (mss, emss) in
@@ -97,7 +97,7 @@ fn timestamps_are_deducted_from_the_least_mss() {
     );
 }
 
-// RFC 7323 §2.2, §2.3: windows are scaled after the SYNs; a shift above 14 is taken for 14.
+// RFC 7323 §2.2, §2.3: windows are scaled after the SYNs; a shift above 14 is reduced to 14.
 #[test]
 fn windows_are_scaled_after_the_syns() {
     for (offered, used) in [(0, 0), (7, 7), (14, 14), (15, 14), (255, 14)] {
@@ -113,7 +113,7 @@ fn windows_are_scaled_after_the_syns() {
     }
 }
 
-/// Established with timestamps; the peer's clock is 100 at time 0.
+/// Runs `steps` on an established connection with timestamps; the peer's clock is 100 at time 0.
 fn with_timestamps(steps: &str) {
     let config = with(config(), |c| c.extensions.timestamps = true);
     let mut script = passive(
@@ -136,7 +136,8 @@ fn delayed_acks_echo_the_earliest_timestamp() {
     );
 }
 
-// RFC 7323 §4.3 (B), (C): beyond a gap the last timestamp in order is echoed; what fills it brings its own.
+// RFC 7323 §4.3 (B), (C): beyond a gap the last timestamp in order is echoed; the segment that fills it
+// brings its own.
 #[test]
 fn timestamps_around_a_gap() {
     with_timestamps(
@@ -165,7 +166,7 @@ fn old_timestamps_are_dropped() {
     );
 }
 
-// RFC 7323 §5.3 R1: resets are not subject to it.
+// RFC 7323 §5.3 R1: resets are exempt.
 #[test]
 fn a_reset_needs_no_timestamp() {
     with_timestamps(
@@ -174,7 +175,7 @@ fn a_reset_needs_no_timestamp() {
     );
 }
 
-// RFC 7323 §3.2: a segment without its timestamp is dropped silently, and the connection lives.
+// RFC 7323 §3.2: a segment without its timestamp is dropped silently, and the connection continues.
 #[test]
 fn a_missing_timestamp_is_dropped_silently() {
     with_timestamps(
@@ -184,7 +185,7 @@ fn a_missing_timestamp_is_dropped_silently() {
     );
 }
 
-// RFC 7323 §5.5: after 24 days of silence any timestamp is news.
+// RFC 7323 §5.5: after 24 days of silence any timestamp is accepted.
 #[test]
 fn timestamps_age() {
     with_timestamps(
@@ -198,7 +199,7 @@ fn timestamps_age() {
     );
 }
 
-// RFC 7323 §3.2: a timestamp that was not agreed on is ignored.
+// RFC 7323 §3.2: a timestamp that was not negotiated is ignored.
 #[test]
 fn an_unexpected_timestamp_is_ignored() {
     established(
@@ -209,7 +210,7 @@ fn an_unexpected_timestamp_is_ignored() {
     );
 }
 
-// RFC 7323 §4.1: retransmitted segments are measured by the echoed timestamp.
+// RFC 7323 §4.1: echoed timestamps give samples of retransmitted segments.
 #[test]
 fn retransmissions_are_measured_by_timestamps() {
     let config = with(config(), |c| c.extensions.timestamps = true);
@@ -228,8 +229,8 @@ fn retransmissions_are_measured_by_timestamps() {
     script.run("2 state ESTABLISHED");
 }
 
-// RFC 1191 §6.5: a smaller path MTU cuts what is outstanding and is sent again at once; larger records of
-// the source never exceed it; the effective MSS never grows above the peer's.
+// RFC 1191 §6.5: a smaller path MTU cuts outstanding segments, which are retransmitted at once. Larger
+// records of the source never exceed it. The effective MSS never exceeds the peer's.
 #[test]
 fn a_smaller_path_mtu_cuts_segments() {
     established(
@@ -257,7 +258,8 @@ fn a_smaller_path_mtu_cuts_segments() {
     );
 }
 
-// What a SYN's address may be forged for: its answer is no longer than the SYN of a host that packs options as closely.
+// A SYN's address may be forged, so its answer is no longer than the SYN of a host that packs options as
+// closely.
 #[test]
 fn all_options_of_a_syn_take_twenty_bytes() {
     let timestamps = Some(Timestamps { val: 0x0102_0304, ecr: 5 });

@@ -1,4 +1,5 @@
-//! The short way of a received segment does what the long way does, and is taken for what it is for.
+//! Fast and slow path of a received segment are equivalent, and the fast path takes the segments it is made
+//! for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +14,17 @@ use crate::tcp::{
 };
 use base::Instant;
 
-/// A segment as the peer would send it next, but for what is said.
+/// The peer's next segment, with deviations.
 #[derive(Clone, Debug)]
 struct Peer {
-    /// From RCV.NXT.
+    /// Relative to RCV.NXT.
     seq: i32,
-    /// From SND.UNA; of an answer, from SND.NXT.
+    /// Relative to SND.UNA; for an answer, to SND.NXT.
     ack: i32,
     len: usize,
     flags: u8,
     window: u16,
-    /// From the last one.
+    /// Relative to the last TSval.
     val: Option<i32>,
     sack: bool,
     ce: bool,
@@ -52,11 +53,11 @@ enum Step {
     Close,
 }
 
-/// A connection that a peer opened.
+/// A passively opened connection.
 struct End {
     conn: Connection,
     up: Upper,
-    /// What it sent since the last step.
+    /// Segments sent since the last step.
     sent: Vec<Vec<u8>>,
 }
 
@@ -93,13 +94,13 @@ impl End {
         while self.conn.poll_event().is_some() {}
     }
 
-    /// The same, which acknowledges all that is in flight but for what `peer` says.
+    /// Processes a segment that acknowledges everything in flight, with `peer.ack` relative to SND.NXT.
     fn answer(&mut self, now: Instant, peer: &Peer, may_be_short: bool) -> bool {
         let flight = self.conn.info().flight as i32;
         self.segment(now, &Peer { ack: flight + peer.ack, ..*peer }, may_be_short)
     }
 
-    /// Gives it `peer`'s segment. Returns whether the short way was taken.
+    /// Processes `peer`'s segment. Returns true if the fast path was taken.
     fn segment(&mut self, now: Instant, peer: &Peer, may_be_short: bool) -> bool {
         let seq = self.conn.recv.nxt.wire().0.wrapping_add_signed(peer.seq);
         let first = seq.wrapping_sub(PEER_ISS).wrapping_sub(1);
@@ -127,7 +128,7 @@ impl End {
         };
         let established = self.conn.state() == super::super::State::Established;
         let short = may_be_short && established && self.conn.is_next(now, &seg);
-        // What becomes of it is in the state.
+        // The state shows the result.
         let _ = self.conn.input_by(short, now, &seg, &mut self.up);
         short
     }
@@ -160,7 +161,7 @@ fn configured(extensions: Extensions, pushed: bool, delay: u64) -> Arc<Config> {
 const EXTENSIONS: Extensions =
     Extensions { sack: true, timestamps: true, ecn: false, window_scale: true };
 
-/// Most often what the short way is for, else a little of everything.
+/// Generates mostly segments for the fast path, and some with other fields.
 fn any_peer() -> impl Strategy<Value = Peer> {
     let mostly =
         |usual: i32, range: core::ops::Range<i32>| prop_oneof![9 => Just(usual), 1 => range];
@@ -207,7 +208,7 @@ const CONTROLLERS: [CongestionControl; 3] =
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    // State, answers, events, timers and what goes up are the same by both ways.
+    // State, answers, events, timers and data handed up are the same on both paths.
     #[test]
     fn the_long_way_agrees(
         (sack, timestamps, ecn, pushed) in any::<(bool, bool, bool, bool)>(),
@@ -238,7 +239,7 @@ proptest! {
     }
 }
 
-/// Whether it goes the short way, as the third of three segments.
+/// Returns true if the third of three segments takes the fast path.
 fn goes_short(peer: &Peer, prepare: impl FnOnce(&mut End)) -> bool {
     let mut end = End::new(&configured(EXTENSIONS, false, 40));
     for _ in 0..2 {
@@ -260,7 +261,7 @@ fn what_a_busy_peer_sends_goes_the_short_way() {
         assert!(goes_short(&peer, |_| {}), "{peer:?}");
     }
     assert!(goes_short(&PLAIN, |end| end.poll(Instant::ZERO)));
-    // After a gap that has been filled, too.
+    // The fast path resumes after a gap has been filled.
     let fill = |end: &mut End| {
         assert!(!end.segment(Instant::ZERO, &Peer { seq: 1000, ..PLAIN }, true));
         assert!(!end.segment(Instant::ZERO, &PLAIN, true));
@@ -294,7 +295,7 @@ fn what_differs_in_anything_goes_the_long_way() {
     ] {
         assert!(!goes_short(&peer, |_| {}), "{peer:?}");
     }
-    // Something is missing; something of ours is in flight.
+    // Data is missing, or our data is in flight.
     let gap = |end: &mut End| {
         end.segment(Instant::ZERO, &Peer { seq: 1000, ..PLAIN }, true);
     };
@@ -307,7 +308,8 @@ fn what_differs_in_anything_goes_the_long_way() {
     assert!(!goes_short(&PLAIN, write));
 }
 
-/// Whether the answer to one segment goes the short way. `prepare` is called before that is sent.
+/// Returns true if the answer to one segment takes the fast path. `prepare` is called before that segment is
+/// sent.
 fn answer_goes_short(peer: &Peer, prepare: impl FnOnce(&mut End)) -> bool {
     let mut end = End::new(&configured(EXTENSIONS, false, 40));
     prepare(&mut end);
@@ -328,7 +330,7 @@ fn an_answer_to_one_segment_goes_the_short_way() {
     ] {
         assert!(answer_goes_short(&peer, |_| {}), "{peer:?}");
     }
-    // One after the other.
+    // Consecutive requests and replies.
     let before = |end: &mut End| {
         end.up.len += 100;
         end.poll(Instant::ZERO);
@@ -355,7 +357,7 @@ fn an_answer_that_differs_in_anything_goes_the_long_way() {
     ] {
         assert!(!answer_goes_short(&peer, |_| {}), "{peer:?}");
     }
-    // Several segments are in flight, or one that was sent again.
+    // Several segments are in flight, or a retransmitted one.
     let write = |end: &mut End| {
         end.up.len += 100;
         end.poll(Instant::ZERO);
@@ -369,7 +371,7 @@ fn an_answer_that_differs_in_anything_goes_the_long_way() {
     assert!(!end.sent.is_empty() && !end.answer(now, &PLAIN, true));
 }
 
-// RFC 5927 §7.2: a report about a packet waits until that is acknowledged, and is then forgotten.
+// RFC 5927 §7.2: a report about a packet waits for its acknowledgement and is then discarded.
 #[test]
 fn an_answer_that_a_report_of_the_path_waits_for_goes_the_long_way() {
     let mut end = End::new(&configured(EXTENSIONS, false, 40));
@@ -387,7 +389,7 @@ fn an_answer_that_a_report_of_the_path_waits_for_goes_the_long_way() {
 
 #[test]
 fn an_answer_to_a_controller_that_measures_it_goes_the_long_way() {
-    // RFC 8257 §3.3: what was acknowledged without a mark is measured.
+    // RFC 8257 §3.3: acknowledged bytes without a mark are measured.
     let ecn = Extensions { ecn: true, ..EXTENSIONS };
     let mut config = Arc::unwrap_or_clone(configured(ecn, false, 40));
     let answers = |config: &Config| {

@@ -1,4 +1,4 @@
-//! What the flight recorder keeps of a connection.
+//! Flight recorder of a connection.
 
 use std::time::Duration;
 
@@ -27,12 +27,12 @@ fn a_spurious_time_out_is_recorded_from_its_begin_to_its_undoing() {
     let records = script.conn.records().0;
     let millis: Vec<u64> = records.iter().map(|record| record.at().as_millis()).collect();
     assert_eq!(millis, [1300, 1300, 1350]);
-    // The next time-out comes after twice the first one; it was the first in a row.
+    // The next time-out is twice the first one, which was the first in a row.
     assert_eq!((records[0].count, records[0].answer), (1, 600));
     assert_eq!(records[0].number, records[1].number, "what was unacknowledged is sent again");
     let push = Flags::PSH.with(Flags::ACK).0;
     assert_eq!((records[1].flags(), records[1].len, records[1].count), (push, 988, 1));
-    // By a timestamp.
+    // The timestamp shows it.
     assert_eq!((records[2].number, records[2].answer), (1, 9880));
 }
 
@@ -45,7 +45,7 @@ fn a_fin_is_recorded_once_something_else_was() {
     let mut quiet = established(config(), "");
     quiet.run(close);
     assert_eq!(kinds(&quiet), [], "an orderly close takes no memory");
-    // A window that closes, and opens.
+    // A window that closes and opens.
     let mut script = established(
         config(),
         "1.0 < . 1:1(0) ack 1 win 0
@@ -69,7 +69,7 @@ fn a_fin_is_recorded_once_something_else_was() {
     assert!(records[4].flags() & Flags::FIN.0 != 0 && records[4].window > 0);
 }
 
-/// Runs timers until the connection has ended, or so many have expired; the peer is silent.
+/// Runs timers until the connection has ended or `times` timers have expired; the peer is silent.
 fn expire(script: &mut Script, times: u32) {
     for _ in 0..times {
         let Some(at) = script.conn.poll_timeout() else { break };
@@ -83,7 +83,7 @@ fn an_abort_is_recorded_with_the_end_and_once() {
     let mut script = established(config(), "");
     let now = Instant::from_millis(5);
     script.conn.abort(now);
-    // The end is reported before anything is sent.
+    // The end is recorded before the reset is sent.
     assert_eq!(kinds(&script), [Kind::ResetSent]);
     let mut batch = Batch::new(usize::MAX);
     script.conn.poll_transmit(now, &mut script.up, &mut batch);
@@ -101,7 +101,7 @@ fn a_half_open_connection_that_was_accepted_records_nothing() {
     let mut batch = Batch::new(usize::MAX);
     script.conn.poll_transmit(Instant::from_millis(60000), &mut script.up, &mut batch);
     assert_eq!((batch.segments.len(), kinds(&script)), (1, vec![]), "its peer may be forged");
-    // One that we opened does.
+    // A connection opened by this end is recorded.
     let mut script = active(config(), "0 > S 0:0(0)");
     expire(&mut script, 1);
     assert_eq!(kinds(&script), [Kind::Timeout]);
@@ -121,7 +121,7 @@ fn giving_up_is_recorded_with_what_did_not_come() {
     let closed = "1.0 < . 1:1(0) ack 1 win 0";
     for (config, begin, len, what) in [
         (changed(None, secs(5)), "", 100, WaitedFor::Acknowledgement),
-        // The peer closed its window and died.
+        // The peer closed its window and became silent.
         (changed(None, secs(5)), closed, 100, WaitedFor::Acknowledgement),
         (changed(Some(secs(600)), secs(5)), closed, 100, WaitedFor::Acknowledgement),
         (changed(Some(secs(3)), secs(500)), closed, 100, WaitedFor::Window),
@@ -158,7 +158,7 @@ fn a_tail_probe_of_new_data_with_the_fin_has_its_flag_and_no_byte_for_it() {
          1.0 > P. 1:101(100) ack 1
          1.1 < . 1:1(0) ack 101 win 20000",
     );
-    // More than the congestion window takes.
+    // More data than the congestion window allows.
     script.up.len += 60_000;
     let from = Instant::from_millis(2000);
     script.conn.poll_transmit(from, &mut script.up, &mut Batch::new(usize::MAX));

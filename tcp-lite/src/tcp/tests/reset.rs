@@ -23,7 +23,8 @@ fn answer_to(flags: Flags, payload: &[u8]) -> Option<(u32, u32, Flags)> {
     Some((reply.seq.0, reply.ack.0, reply.flags))
 }
 
-// RFC 9293 §3.10.7.1: with ACK at SEG.ACK, without at zero and acknowledging all of it, never a reset.
+// RFC 9293 §3.10.7.1: a segment with ACK is reset at SEG.ACK, one without at zero with an acknowledgement of
+// all of it. A reset is never answered.
 #[test]
 fn segments_without_connection_are_reset() {
     let rst_ack = Flags::RST.with(Flags::ACK);
@@ -40,7 +41,7 @@ fn a_full_batch_resets_nothing() {
     assert!(!reset_for(&seg, &mut Batch::new(0)));
 }
 
-/// Steps from ESTABLISHED to each synchronized state; the peer's next sequence number; why it closed.
+/// Steps from ESTABLISHED to each synchronized state, the peer's next sequence number, and the close reason.
 const STATES: [(&str, &str, u32, &str); 7] = [
     ("ESTABLISHED", "", 1, "Reset"),
     ("CLOSE-WAIT", "1 < F. 1:1(0) ack 1 win 20000\n1 > . 1:1(0) ack 2", 2, "Reset"),
@@ -101,7 +102,7 @@ fn a_reset_in_the_window_is_challenged() {
     }
 }
 
-// RFC 9293 §3.10.7.4, second, 1): outside the window it is dropped silently.
+// RFC 9293 §3.10.7.4, second, 1): a reset outside the window is dropped silently.
 #[test]
 fn a_reset_outside_the_window_is_dropped() {
     established(
@@ -112,7 +113,8 @@ fn a_reset_outside_the_window_is_dropped() {
     );
 }
 
-// RFC 9293 §3.10.7.4, fourth, RFC 5961 §4.2: a SYN is challenged irrespective of its number, in every state.
+// RFC 9293 §3.10.7.4, fourth, RFC 5961 §4.2: a SYN is challenged in every state, whatever its sequence
+// number.
 #[test]
 fn a_syn_is_challenged() {
     for (state, steps, nxt, _) in STATES {
@@ -128,7 +130,7 @@ fn a_syn_is_challenged() {
     }
 }
 
-// RFC 5961 §7: challenges are limited.
+// RFC 5961 §7: the rate of challenges is limited.
 #[test]
 fn challenges_are_limited() {
     let limited = Config { challenge_acks_per_second: 3, ..config() };
@@ -149,8 +151,8 @@ fn challenges_are_limited() {
     assert_eq!(script.conn.stats().challenge_acks, 4);
 }
 
-// RFC 9293 §3.10.7.4, first: an empty segment outside the window is answered, but two ends never answer
-// each other without end.
+// RFC 9293 §3.10.7.4, first: an empty segment outside the window is answered, but two ends never answer each
+// other for ever.
 #[test]
 fn answers_to_empty_segments_are_limited() {
     let limited = Config { challenge_acks_per_second: 2, ..config() };
@@ -164,8 +166,8 @@ fn answers_to_empty_segments_are_limited() {
     );
 }
 
-// RFC 9293 §3.5.1, figure 9: half-open; the side that lost its state answers a challenge with a reset at
-// the number that ends ours.
+// RFC 9293 §3.5.1, figure 9: half-open; the side that lost its state answers a challenge with a reset that
+// closes ours.
 #[test]
 fn half_open_is_discovered() {
     established(

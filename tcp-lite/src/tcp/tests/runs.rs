@@ -1,5 +1,5 @@
-//! Runs of segments: what stops one, and that each gives what single segments would. What is the same whatever happens is
-//! a property of `channel`.
+//! Runs of segments: reasons that end one, and equality with single segments. The general equality is a
+//! property in `channel`.
 
 use super::script::{Script, config, established, with};
 use super::upper::Batch;
@@ -7,7 +7,7 @@ use crate::tcp::output::switch;
 use crate::tcp::{Config, Limit};
 use base::Instant;
 
-/// Runs `steps` with runs and without. They end in the same state, after `in_runs` segments in runs.
+/// Runs `steps` with runs and without. Both end in the same state; `in_runs` segments are sent in runs.
 fn both(config: Config, in_runs: u64, steps: &str) -> Script {
     let before = switch::segments();
     let script = established(config.clone(), steps);
@@ -53,7 +53,7 @@ fn the_congestion_window_stops_it() {
     assert_eq!(limit(&script), Limit::CongestionWindow);
 }
 
-// RFC 9293 §3.8.6.2.1: the half segment of room waits.
+// RFC 9293 §3.8.6.2.1: a segment waits if only half of it fits.
 #[test]
 fn the_peers_window_stops_it() {
     let script = both(
@@ -119,7 +119,7 @@ fn a_full_batch_stops_it() {
     assert_eq!(limit(&script), Limit::Port);
 }
 
-// RFC 6675 §4: what is lost goes first, one segment after the other, and what follows as long as the loss may prove
+// RFC 6675 §4: lost segments are sent first, one at a time, as is later data while the loss may prove
 // spurious.
 #[test]
 fn a_lost_segment_allows_none() {
@@ -159,7 +159,7 @@ fn the_pace_stops_it() {
     assert_eq!(limit(&script), Limit::Pacing);
 }
 
-// RFC 9293 §3.9.1.2: the FIN goes with the last segment, which no run can know.
+// RFC 9293 §3.9.1.2: the FIN is sent with the last segment, which a run cannot determine.
 #[test]
 fn a_queued_fin_allows_none() {
     both(

@@ -40,7 +40,7 @@ pub(super) struct Script {
     ts_base: Option<u32>,
 }
 
-/// Small numbers and no timestamps, so that dialogues read easily.
+/// Returns a configuration with small numbers and without timestamps, for readable dialogues.
 pub(super) fn config() -> Config {
     Config {
         extensions: Extensions { sack: true, timestamps: false, ecn: false, window_scale: false },
@@ -52,7 +52,7 @@ pub(super) fn config() -> Config {
     }
 }
 
-/// `config`, but for what `change` does to it.
+/// Returns `config` as modified by `change`.
 pub(super) fn with(mut config: Config, change: impl FnOnce(&mut Config)) -> Config {
     change(&mut config);
     config
@@ -72,7 +72,7 @@ pub(super) fn active(config: Config, steps: &str) -> Script {
     script
 }
 
-/// Runs `steps` on a connection opened by `syn`, a segment in the language of scripts.
+/// Runs `steps` on a connection opened by `syn`, a segment in the script language.
 pub(super) fn passive(config: Config, syn: &str, steps: &str) -> Script {
     let iss = SeqNumber(OUR_ISS);
     let bytes = parse(syn, 0);
@@ -84,7 +84,7 @@ pub(super) fn passive(config: Config, syn: &str, steps: &str) -> Script {
     script
 }
 
-/// As [`passive`] with timestamps: the peer's stand at 8 after 0.1 s, a segment of ours has 988 bytes.
+/// Runs [`passive`] with timestamps. The peer's TSval is 8 after 0.1 s; our segments have 988 bytes.
 pub(super) fn timestamped(steps: &str) -> Script {
     let config = with(config(), |c| c.extensions.timestamps = true);
     let syn = "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 7 ecr 0>";
@@ -95,7 +95,7 @@ pub(super) fn timestamped(steps: &str) -> Script {
     script
 }
 
-/// Runs `steps` on an established connection: MSS 1000 and SACK both ways, the peer's window 20000.
+/// Runs `steps` on an established connection: MSS 1000 and SACK in both directions, the peer's window 20000.
 pub(super) fn established(config: Config, steps: &str) -> Script {
     let sack = if config.extensions.sack { ",sackOK" } else { "" };
     let mut script = passive(
@@ -303,7 +303,7 @@ fn flags_text(flags: Flags) -> String {
     names.iter().filter(|(f, _)| flags.has(*f)).map(|(_, c)| *c).collect()
 }
 
-/// The bytes of a segment of the peer.
+/// Encodes a segment of the peer.
 fn parse(text: &str, ts_base: u32) -> Vec<u8> {
     let (head, options) = match text.split_once('<') {
         Some((head, options)) => (head, options.trim_end_matches('>')),

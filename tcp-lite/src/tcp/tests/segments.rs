@@ -23,7 +23,7 @@ fn any_options() -> impl Strategy<Value = Options> {
 }
 
 proptest! {
-    // RFC 9293 §3.1: what is written reads the same; SACK blocks as far as 40 bytes of options go.
+    // RFC 9293 §3.1: written segments parse to equal values; SACK blocks as far as 40 bytes of options allow.
     #[test]
     fn written_reads_the_same(
         ports in (1u16.., 1u16..),
@@ -60,7 +60,7 @@ proptest! {
         prop_assert_eq!(read, seg);
     }
 
-    // RFC 9293 §3.2 MUST-7: any bytes are read or refused, never more than that.
+    // RFC 9293 §3.2 MUST-7: arbitrary bytes are parsed or refused.
     #[test]
     fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
         if let Ok(seg) = Segment::parse(&bytes) {
@@ -68,7 +68,7 @@ proptest! {
         }
     }
 
-    // The same for hostile options behind a good header.
+    // Arbitrary options behind a valid header are parsed or refused.
     #[test]
     fn any_options_are_read_or_refused(options in prop::collection::vec(any::<u8>(), 0..=10)) {
         let mut bytes = bytes_with(&[]);
@@ -95,14 +95,15 @@ fn options_of(bytes: &[u8]) -> Result<Options, DropReason> {
     Segment::parse(&bytes_with(bytes)).map(|s| s.options)
 }
 
-// RFC 9293 §3.2 MUST-5, MUST-6: in any segment, any order; unknown ones are skipped by their length.
+// RFC 9293 §3.2 MUST-5, MUST-6: options in any segment and any order; unknown ones are skipped by their
+// length.
 #[test]
 fn unknown_options_are_skipped() {
     let options = options_of(&[254, 4, 0, 0, 1, 2, 4, 0x05, 0xb4, 1, 1, 0]).unwrap();
     assert_eq!(options.mss, Some(1460));
 }
 
-// RFC 9293 §3.2: what follows the end of the list is not read.
+// RFC 9293 §3.2: bytes behind the end of the option list are ignored.
 #[test]
 fn the_end_of_the_list_ends_it() {
     let options = options_of(&[0, 2, 0, 0]).unwrap();
@@ -156,7 +157,7 @@ fn bad_headers_are_refused() {
     assert_eq!(Segment::parse(&good[..19]), Err(DropReason::BadHeader));
 }
 
-// RFC 9293 §3.4: SYN and FIN take a sequence number each.
+// RFC 9293 §3.4: SYN and FIN occupy a sequence number each.
 #[test]
 fn syn_and_fin_take_sequence_numbers() {
     let seg = |flags, payload| Segment { flags, payload, ..Segment::default() }.seq_len();

@@ -1,4 +1,4 @@
-//! RFC 3522, RFC 3708, RFC 4015: what was no loss is undone, and a peer cannot make us believe so.
+//! RFC 3522, RFC 3708, RFC 4015: spurious loss detections are undone, and a peer cannot forge the evidence.
 
 use super::script::{Script, config, established, passive, timestamped};
 
@@ -21,7 +21,7 @@ fn an_older_timestamp_undoes_a_timeout() {
     assert_eq!(script.conn.info().ssthresh, u64::MAX);
 }
 
-// The timestamp of the retransmission proves nothing.
+// The timestamp of the retransmission is not evidence.
 #[test]
 fn the_retransmissions_timestamp_undoes_nothing() {
     let script = timestamped(
@@ -36,7 +36,7 @@ fn the_retransmissions_timestamp_undoes_nothing() {
     assert_eq!(script.conn.stats().loss.undone_by_timestamp, 0);
 }
 
-// RFC 3708 §3 A: a report of more than was ever sent twice is ignored.
+// RFC 3708 §3 A: a D-SACK of more data than was ever retransmitted is ignored.
 #[test]
 fn d_sacks_of_nothing_are_not_believed() {
     let mut script = established(
@@ -66,7 +66,8 @@ fn d_sacks_of_nothing_are_not_believed() {
     );
 }
 
-/// Ten segments over a path of 100 ms; the first is lost, or late, and sent again when three others have arrived.
+/// Returns ten segments over a path of 100 ms. The first is lost, or late, and retransmitted when three
+/// others have arrived.
 pub(super) fn recovering() -> Script {
     established(
         config(),
@@ -90,8 +91,8 @@ fn undone(script: &Script) -> (u64, u64) {
     (script.conn.stats().loss.undone_by_d_sack, script.conn.stats().loss.fast_recoveries)
 }
 
-// RFC 3708 §3 A.4: D-SACKs of what was sent once are of copies that the network made, and are no credit for what
-// was sent again, in number and bytes as many as that.
+// RFC 3708 §3 A.4: D-SACKs of segments sent once report copies made by the network. They do not count as
+// evidence for retransmissions of equal number and size.
 #[test]
 fn duplicates_of_the_network_undo_nothing() {
     let mut script = recovering();
@@ -107,8 +108,8 @@ fn duplicates_of_the_network_undo_nothing() {
     assert_eq!((undone(&script), script.conn.info().ssthresh), ((0, 1), 7000));
 }
 
-// RFC 3708 §3 A.4: nor does a copy of a retransmission that was needed, or a peer that claims one:
-// the first report of the range came a round trip after the retransmission.
+// RFC 3708 §3 A.4: a copy of a needed retransmission undoes nothing, nor does a peer that claims one. The
+// first report of the range came a round trip after the retransmission.
 #[test]
 fn a_duplicate_of_a_needed_retransmission_undoes_nothing() {
     let mut script = recovering();
@@ -118,13 +119,13 @@ fn a_duplicate_of_a_needed_retransmission_undoes_nothing() {
          1.21 < . 1:1(0) ack 10001 win 20000 <sack 1:1001>",
     );
     assert_eq!((undone(&script), script.conn.info().ssthresh), ((0, 1), 7000));
-    // In the same acknowledgement: RFC 3708 §3 A.1.
+    // RFC 3708 §3 A.1: D-SACK and acknowledgement in one segment.
     let mut script = recovering();
     script.run("1.20 < . 1:1(0) ack 10001 win 20000 <sack 1:1001>");
     assert_eq!((undone(&script), script.conn.info().ssthresh), ((0, 1), 7000));
 }
 
-// RFC 3708 §3 B.1: what was late and not lost is undone, also where the network makes copies.
+// RFC 3708 §3 B.1: a recovery because of late segments is undone, also on a network that makes copies.
 #[test]
 fn a_needless_recovery_is_undone_among_duplicates() {
     let mut script = recovering();
@@ -137,7 +138,7 @@ fn a_needless_recovery_is_undone_among_duplicates() {
     assert_eq!((undone(&script), script.conn.info().ssthresh), ((1, 1), u64::MAX));
 }
 
-// RFC 3708 §3 B.1: all of two retransmissions, each once; one of them twice is half of it.
+// RFC 3708 §3 B.1: both of two retransmissions must be reported; one of them reported twice is not enough.
 #[test]
 fn one_range_reported_twice_is_not_two() {
     let run = |second: &str| {
@@ -156,8 +157,8 @@ fn one_range_reported_twice_is_not_two() {
     assert_eq!(run("4001:5001"), 1);
 }
 
-// RFC 8985 §6.2 step 4: the window for reordering is a quarter of a round trip, whatever copies there are of what
-// was sent once.
+// RFC 8985 §6.2 step 4: the reordering window is a quarter of a round trip, whatever copies of segments sent
+// once are reported.
 #[test]
 fn duplicates_of_the_network_delay_no_recovery() {
     passive(

@@ -4,7 +4,7 @@ use super::script::{active, config, established, passive, timestamped, with};
 use crate::tcp::{Config, Keepalive, Rto};
 use std::time::Duration;
 
-// RFC 6298 §5.1, §5.4, §5.5: the oldest segment, with doubled time-outs.
+// RFC 6298 §5.1, §5.4, §5.5: the oldest segment is retransmitted, with doubled time-outs.
 #[test]
 fn the_oldest_segment_is_sent_again() {
     let script = established(
@@ -38,7 +38,8 @@ fn acknowledgements_restart_and_stop_the_timer() {
     );
 }
 
-// RFC 6298 §3 (Karn): a retransmitted segment is not measured; the backed-off time-out stays until one is.
+// RFC 6298 §3 (Karn): a retransmitted segment gives no sample. The backed-off time-out stays until a new
+// sample.
 #[test]
 fn retransmissions_are_not_measured() {
     established(
@@ -54,8 +55,8 @@ fn retransmissions_are_not_measured() {
     );
 }
 
-// RFC 7323 §4.1, §4.3: a duplicate does not renew TS.Recent, so what answers it echoes an old timestamp:
-// with D-SACK it is no measurement. It ends the backing off (RFC 6298 §5): nothing was lost.
+// RFC 7323 §4.1, §4.3: a duplicate does not renew TS.Recent, so its answer echoes an old timestamp. With
+// D-SACK the answer is not a measurement. It ends the backoff (RFC 6298 §5), because nothing was lost.
 #[test]
 fn answers_to_duplicates_are_not_measured() {
     let script = timestamped(
@@ -70,8 +71,8 @@ fn answers_to_duplicates_are_not_measured() {
     assert_eq!(info.rto, Duration::from_millis(300));
 }
 
-// RFC 7323 §4.1: the echo shows which of two SYNs was answered, so there is a measurement and no reason to
-// begin with three seconds (RFC 6298 §5.7).
+// RFC 7323 §4.1: the echo identifies the answered SYN. So there is a sample, and no reason to begin with
+// three seconds (RFC 6298 §5.7).
 #[test]
 fn a_lost_syn_is_measured_by_its_timestamp() {
     let script = |stamps: &str| {
@@ -86,13 +87,14 @@ fn a_lost_syn_is_measured_by_its_timestamp() {
         )
     };
     assert_eq!(script("1000").conn.info().srtt, Some(Duration::from_millis(50)));
-    // The first one's echo contains the time-out before the second: no sample, and three seconds.
+    // The echo of the first SYN's timestamp contains the time-out before the second: no sample, and three
+    // seconds.
     assert_eq!(script("0").conn.info().srtt, None);
     assert_eq!(script("0").conn.info().rto, Duration::from_secs(3));
 }
 
-// RFC 6298 §5.7: the answer to the fourth SYN echoes the first one's timestamp (as Linux does). Seven seconds are not the
-// round trip: data is sent again after three.
+// RFC 6298 §5.7: the answer to the fourth SYN echoes the first one's timestamp (as Linux does). Seven seconds
+// are not the round trip: data is retransmitted after three.
 #[test]
 fn active_handshake_with_retransmissions_takes_no_sample_of_time_outs() {
     for echoed in [0, 1000, 3000] {
@@ -114,8 +116,8 @@ fn active_handshake_with_retransmissions_takes_no_sample_of_time_outs() {
     }
 }
 
-// The peer answers the fourth SYN when its own timer expires, 5 s later: no sample of the round trip, although the echo is
-// that of the last SYN.
+// The peer answers the fourth SYN when its own timer expires, 5 s later. This is not a sample of the round
+// trip, although the last SYN is echoed.
 #[test]
 fn late_answer_to_a_repeated_syn_is_not_measured() {
     let script = active(
@@ -130,8 +132,8 @@ fn late_answer_to_a_repeated_syn_is_not_measured() {
     assert_eq!(script.conn.info().rto, Duration::from_secs(3));
 }
 
-// RFC 7323 §4.3 (2): a repeated SYN renews TS.Recent, so that the answer echoes the SYN that it answers; an old duplicate
-// does not (§5.3 R1).
+// RFC 7323 §4.3 (2): a repeated SYN renews TS.Recent, so that its answer echoes it. An old duplicate does not
+// (§5.3 R1).
 #[test]
 fn answer_to_a_repeated_syn_echoes_its_timestamp() {
     passive(
@@ -145,7 +147,8 @@ fn answer_to_a_repeated_syn_echoes_its_timestamp() {
     );
 }
 
-// RFC 9293 §3.8.3 MUST-20, SHLD-10, SHLD-11: the path is suspect after three, the end comes after 100 s.
+// RFC 9293 §3.8.3 MUST-20, SHLD-10, SHLD-11: the path is suspect after three retransmissions; the connection
+// ends after 100 s.
 #[test]
 fn a_silent_peer_is_given_up() {
     let mut script = established(config(), "1 write 1\n1 > P. 1:2(1) ack 1");
@@ -166,7 +169,7 @@ fn a_silent_peer_is_given_up() {
     );
 }
 
-// RFC 9293 §3.8.3 MUST-21: R2 can be chosen.
+// RFC 9293 §3.8.3 MUST-21: R2 is configurable.
 #[test]
 fn the_limit_can_be_chosen() {
     established(
@@ -185,7 +188,7 @@ fn keepalive() -> Config {
     Config { keepalive: Some(keepalive), ..config() }
 }
 
-// RFC 9293 §3.8.4 MUST-26, SHLD-12: after silence, without data, one before SND.NXT.
+// RFC 9293 §3.8.4 MUST-26, SHLD-12: an idle connection is probed without data, at SND.NXT - 1.
 #[test]
 fn an_idle_connection_is_probed() {
     established(
@@ -201,7 +204,7 @@ fn an_idle_connection_is_probed() {
     );
 }
 
-// RFC 9293 §3.8.4 MUST-29: one unanswered probe is no proof; several are.
+// RFC 9293 §3.8.4 MUST-29: one unanswered probe does not end the connection, several do.
 #[test]
 fn several_unanswered_probes_end_the_connection() {
     established(
@@ -215,7 +218,7 @@ fn several_unanswered_probes_end_the_connection() {
     );
 }
 
-// RFC 9293 §3.8.4 MUST-26: not while data is outstanding.
+// RFC 9293 §3.8.4 MUST-26: no keepalive while data is outstanding.
 #[test]
 fn no_keepalive_while_data_is_outstanding() {
     established(
@@ -228,7 +231,7 @@ fn no_keepalive_while_data_is_outstanding() {
     );
 }
 
-// RFC 9293 §3.8.4 MUST-25: off by default.
+// RFC 9293 §3.8.4 MUST-25: keepalives are off by default.
 #[test]
 fn keepalive_is_off_by_default() {
     established(config(), "100000 state ESTABLISHED\n100000 timer none");

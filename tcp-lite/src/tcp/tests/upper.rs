@@ -6,24 +6,24 @@ use crate::seam::{SegmentSource, SpanSink, Taken, TxBatch};
 use base::Instant;
 use wire::crc32c::Sum;
 
-/// What the upper layer takes of each span.
+/// The part of each span that the upper layer takes.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Take {
     #[default]
     All,
-    /// Of stream offsets only these.
+    /// Only these stream offsets.
     Only(Range<u64>),
 }
 
-/// Sends `len` bytes of the pattern in records, checks that what arrives follows the pattern, and that
-/// TCP keeps its side of the seam.
+/// Sends `len` bytes of the pattern in records, and checks that received data follows the pattern and that
+/// TCP obeys the rules of the seam.
 #[derive(Debug)]
 pub(in crate::tcp) struct Upper {
-    /// Bytes of the stream to send, in all.
+    /// Total bytes of the stream to send.
     pub(super) len: u64,
-    /// Bytes given to TCP.
+    /// Bytes passed to TCP.
     pub(super) filled: u64,
-    /// Record size; zero: whatever fits a segment.
+    /// Record size; zero: as much as fits a segment.
     pub(super) record: usize,
     pub(super) acked: u64,
     pub(super) emss: usize,
@@ -31,10 +31,10 @@ pub(in crate::tcp) struct Upper {
     pub(super) take: Take,
     /// Bytes received in order.
     pub(in crate::tcp) in_order: u64,
-    /// Everything taken, as sorted ranges of offsets.
+    /// All taken bytes, as sorted ranges of offsets.
     pub(super) taken: Vec<Range<u64>>,
     pub(super) spans: Vec<Range<u64>>,
-    /// Of what was written last.
+    /// Internet checksum of the last written text.
     pub(super) text_sum: Option<Sum>,
 }
 
@@ -57,12 +57,12 @@ impl Default for Upper {
 }
 
 impl Upper {
-    /// The byte at `offset` of either stream.
+    /// Returns the byte at `offset` of either stream.
     pub(in crate::tcp) fn byte(offset: u64) -> u8 {
         (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
     }
 
-    /// The spans handed up since the last call.
+    /// Takes the spans handed up since the last call.
     pub(super) fn take_spans(&mut self) -> String {
         let spans: Vec<_> =
             self.spans.drain(..).map(|s| format!("{}:{}", s.start, s.end)).collect();
@@ -172,11 +172,11 @@ impl SegmentSource for Upper {
     }
 }
 
-/// Segments in memory, at most `limit` of them.
+/// Up to `limit` segments in memory.
 #[derive(Debug)]
 pub(in crate::tcp) struct Batch {
     pub(in crate::tcp) segments: Vec<Vec<u8>>,
-    /// Those of them that are ECN-capable.
+    /// Indices of the ECN-capable segments.
     pub(super) capable: Vec<usize>,
     limit: usize,
     open: Option<Vec<u8>>,

@@ -6,7 +6,7 @@ use crate::tcp::{Config, Limit, Limits};
 use base::Instant;
 use std::time::Duration;
 
-// RFC 9293 §3.8.6: no more than the window.
+// RFC 9293 §3.8.6: the sender sends no more than the window.
 #[test]
 fn no_more_than_the_window() {
     established(
@@ -21,7 +21,7 @@ fn no_more_than_the_window() {
     );
 }
 
-// RFC 9293 §3.8.6.2.1 (2): a small window takes what fits whole.
+// RFC 9293 §3.8.6.2.1 (2): data that fits as a whole uses a small window.
 #[test]
 fn a_small_window_takes_what_fits() {
     established(
@@ -71,7 +71,7 @@ fn a_silly_window_waits_for_the_override() {
     );
 }
 
-// RFC 9293 §3.8.6.1 MUST-36, SHLD-29, SHLD-30: one byte after the time-out, then with growing intervals.
+// RFC 9293 §3.8.6.1 MUST-36, SHLD-29, SHLD-30: one byte after the time-out, then at growing intervals.
 #[test]
 fn a_closed_window_is_probed() {
     let script = established(
@@ -95,7 +95,7 @@ fn a_closed_window_is_probed() {
     assert_eq!(script.conn.stats().loss.timeouts, 0, "no sign of congestion");
 }
 
-// RFC 9293 §3.8.6.1: the probe's byte may be taken although the window stays closed.
+// RFC 9293 §3.8.6.1: the peer may take the probe's byte although the window stays closed.
 #[test]
 fn a_probe_that_is_taken() {
     established(
@@ -111,7 +111,7 @@ fn a_probe_that_is_taken() {
     );
 }
 
-// RFC 9293 §3.8.6.1 MUST-37: as long as the peer answers, the connection stays.
+// RFC 9293 §3.8.6.1 MUST-37: the connection stays open as long as the peer answers.
 #[test]
 fn a_peer_that_answers_probes_lives() {
     let mut script = established(
@@ -132,7 +132,8 @@ fn a_peer_that_answers_probes_lives() {
     script.run(&format!("{at:.1} state ESTABLISHED"));
 }
 
-// The same where the owner's limit of silence is shorter than the time between two probes.
+// A peer that answers probes keeps the connection open even if the owner's time-out is shorter than the time
+// between two probes.
 #[test]
 fn a_peer_that_answers_probes_lives_however_seldom_they_are() {
     let mut config = config();
@@ -151,12 +152,12 @@ fn a_peer_that_answers_probes_lives_however_seldom_they_are() {
         interval = f64::min(interval * 2.0, 60.0);
         script.run(&format!("{at:.1} > P. 1:2(1) ack 1"));
     }
-    // One without an answer, and it ends.
+    // One unanswered probe ends the connection.
     at += interval;
     script.run(&format!("{at:.1} state CLOSED"));
 }
 
-// RFC 9293 §3.8.3 MUST-20: without answers to probes it ends.
+// RFC 9293 §3.8.3 MUST-20: without answers to probes the connection ends.
 #[test]
 fn a_peer_that_does_not_answer_probes_is_gone() {
     established(
@@ -178,7 +179,8 @@ fn a_peer_that_does_not_answer_probes_is_gone() {
     );
 }
 
-/// A closed window is the peer's, until its probes are not answered; the tenth of them is a stall, and an answer ends it.
+/// The limit is the peer's window until probes are unanswered. The tenth unanswered probe is a stall, and an
+/// answer ends it.
 #[test]
 fn unanswered_probes_of_a_closed_window_are_a_stall() {
     let limits = Limits { retransmission: Duration::from_secs(3600), ..Limits::default() };
@@ -206,7 +208,8 @@ fn unanswered_probes_of_a_closed_window_are_a_stall() {
     assert_ne!(limit(&script), Limit::Path);
 }
 
-// RFC 9293 §3.8.6 MUST-34, SHLD-15, SHLD-16: a window that shrinks; old data goes on as far as it reaches.
+// RFC 9293 §3.8.6 MUST-34, SHLD-15, SHLD-16: a window shrinks; old data is retransmitted as far as the window
+// allows.
 #[test]
 fn a_shrunk_window() {
     established(
@@ -228,7 +231,7 @@ fn a_shrunk_window() {
     );
 }
 
-// RFC 9293 §3.8.6 MUST-35: a window that shrinks to nothing is probed with what is outstanding.
+// RFC 9293 §3.8.6 MUST-35: a window that shrinks to zero is probed with outstanding data.
 #[test]
 fn a_window_shrunk_to_nothing_is_probed() {
     established(
@@ -257,7 +260,7 @@ fn old_segments_do_not_change_the_window() {
     assert_eq!(script.conn.info().send_window, 6000);
 }
 
-// RFC 9293 §3.10.7.4: nor do old acknowledgements, which are ignored.
+// RFC 9293 §3.10.7.4: old acknowledgements are ignored.
 #[test]
 fn old_acknowledgements_are_ignored() {
     let script = established(
@@ -271,7 +274,7 @@ fn old_acknowledgements_are_ignored() {
     assert_eq!(script.conn.info().send_window, 6000);
 }
 
-// RFC 9293 §3.8.6 SHLD-16: what is lost beyond a shrunk window waits.
+// RFC 9293 §3.8.6 SHLD-16: lost data beyond a shrunk window waits.
 #[test]
 fn lost_segments_beyond_a_shrunk_window_wait() {
     established(
@@ -292,7 +295,7 @@ fn lost_segments_beyond_a_shrunk_window_wait() {
 }
 
 // RFC 9293 §3.8.6 SHLD-14, §3.8.6.2.2 MUST-39: the right edge stays while the upper layer has no room, and
-// moves by a segment at least.
+// moves by at least one segment.
 #[test]
 fn our_window_closes_and_opens_in_steps() {
     established(
@@ -313,8 +316,7 @@ fn our_window_closes_and_opens_in_steps() {
     );
 }
 
-// RFC 9293 §3.10.7.4, first: with our window closed, the acknowledgement of a probe still counts, its text
-// does not.
+// RFC 9293 §3.10.7.4, first: with our window closed, a probe's acknowledgement is processed, its text is not.
 #[test]
 fn a_probe_of_our_closed_window() {
     established(
@@ -345,8 +347,8 @@ fn acknowledgements_stay_in_a_closed_window() {
     );
 }
 
-// RFC 9293 §3.9.1.2: a peer with a wide window that reports all but the first segment keeps the congestion window
-// open; the send window bounds what is kept for it.
+// RFC 9293 §3.9.1.2: a peer with a wide window that SACKs all but the first segment keeps the congestion
+// window open. The send window bounds the memory for unacknowledged data.
 #[test]
 fn what_is_reported_but_not_acknowledged_is_bounded_by_the_send_window() {
     let narrow = Config { send_window: 4000, ..config() };
@@ -371,7 +373,7 @@ fn what_is_reported_but_not_acknowledged_is_bounded_by_the_send_window() {
     );
 }
 
-// A send window is filled whatever its size, also by segments of half a Kbyte: the bound on records follows it.
+// A send window of any size can be filled, also by segments of half a Kbyte: the limit of records follows it.
 #[test]
 fn records_suffice_for_the_send_window() {
     for (window, mss) in [(4 << 20, 1000), (48 << 20, 1000), (24 << 20, 536)] {
@@ -379,7 +381,7 @@ fn records_suffice_for_the_send_window() {
             c.extensions.window_scale = true;
             c.pacing = false;
             c.send_window = window;
-            // All at once.
+            // The whole window is sent at once.
             c.initial_window = 1 << 20;
         });
         let syn = format!("S 0:0(0) win 65535 <mss {mss},sackOK,wscale 14>");

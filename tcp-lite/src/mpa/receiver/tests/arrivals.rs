@@ -1,9 +1,9 @@
-//! Arrival orders: whatever the segmentation and the order, the same ULPDUs are handed up, delivery
-//! is in order, and nothing stays.
+//! Arrival orders: with any segmentation and order the same ULPDUs are handed up, delivery is in order, and
+//! no state is left.
 
 use super::*;
 
-/// A stream, how it is cut into segments, and in which order they arrive.
+/// A stream, its segmentation, and the order of arrival.
 #[derive(Clone, Debug)]
 struct Arrival {
     stream: Stream,
@@ -26,7 +26,7 @@ fn streams() -> impl Strategy<Value = Stream> {
     )
 }
 
-/// Cuts at arbitrary bytes: a middlebox, or a sender that knows nothing of FPDUs.
+/// Returns arrivals cut at arbitrary bytes: a middlebox, or a sender that is not MPA-aware.
 fn anyhow() -> impl Strategy<Value = Arrival> {
     streams()
         .prop_flat_map(|stream| {
@@ -39,7 +39,7 @@ fn anyhow() -> impl Strategy<Value = Arrival> {
         })
 }
 
-/// Cuts at FPDU boundaries: an aligned sender that packs.
+/// Returns arrivals cut at FPDU boundaries: an aligned sender that packs.
 fn aligned() -> impl Strategy<Value = Arrival> {
     streams()
         .prop_flat_map(|stream| {
@@ -63,7 +63,7 @@ fn shuffled(stream: Stream, mut cuts: Vec<usize>) -> impl Strategy<Value = Arriv
         .prop_map(move |segments| Arrival { stream: stream.clone(), segments })
 }
 
-/// Offers every segment until all of it is taken; `rounds` bounds how often.
+/// Offers every segment until all of it is taken, in at most `rounds` rounds.
 fn run(bench: &mut Bench, arrival: &Arrival, rounds: usize) {
     for _ in 0..rounds {
         for segment in &arrival.segments {
@@ -81,7 +81,7 @@ fn all(stream: &Stream) -> Vec<usize> {
     (0..stream.fpdus.len()).collect()
 }
 
-/// The FPDUs that must have been handed up once these bytes have come, by the text of RFC 5044 §6 alone.
+/// Returns the FPDUs that must have been handed up after these bytes, by the text of RFC 5044 §6 alone.
 fn locatable(stream: &Stream, taken: &[bool]) -> Vec<usize> {
     let b = stream.boundaries();
     let mut up: Vec<usize> = Vec::new();
@@ -108,7 +108,8 @@ proptest! {
         prop_assert_eq!((bench.budget.used(), bench.stats().unlocatable), (0, 0));
     }
 
-    /// With next to no room for holding, segments are refused and come again, and it ends all the same.
+    /// With nearly no room for held bytes, segments are refused and retransmitted, and the transfer
+    /// completes.
     #[test]
     fn any_order_with_little_room(arrival in anyhow(), room in 0u64..700) {
         let mut bench = Bench::new(&arrival.stream, &Config::default());
@@ -119,7 +120,7 @@ proptest! {
         prop_assert_eq!(bench.budget.used(), 0);
     }
 
-    /// A sink that refuses some ULPDUs the first time gets them again.
+    /// ULPDUs that a sink refuses the first time are handed up again.
     #[test]
     fn any_order_with_refusals(arrival in anyhow(), which in prop::collection::vec(any::<bool>(), 14)) {
         let mut bench = Bench::new(&arrival.stream, &roomy());
@@ -136,8 +137,8 @@ proptest! {
         prop_assert_eq!(bench.handed_up(&arrival.stream), all(&arrival.stream));
     }
 
-    /// With markers and an aligned sender, what is held is only what cannot be located:
-    /// the FPDUs of a segment before that of its first marker, when the segment before it is missing.
+    /// Markers and an aligned sender: only unlocatable bytes are held. They are FPDUs before the first marker
+    /// of their segment, while the segment before it is missing.
     #[test]
     fn aligned_and_marked_holds_only_the_unlocatable(arrival in aligned()) {
         prop_assume!(arrival.stream.markers);
@@ -160,8 +161,8 @@ proptest! {
         prop_assert_eq!(bench.stats().alignment_lost, 0);
     }
 
-    /// One damaged byte anywhere, any order: what is handed up is a part of what was sent, and with
-    /// CRCs never a damaged ULPDU.
+    /// One damaged byte, in any order of arrival: the ULPDUs handed up are a subset of those sent, and with
+    /// CRCs none is damaged.
     #[test]
     fn damage_never_gets_through(arrival in anyhow(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
         prop_assume!(arrival.stream.crc);
@@ -211,7 +212,7 @@ proptest! {
         prop_assert_eq!(bench.budget.used(), 0);
     }
 
-    /// Bytes of no stream at all, in any order: no panic, and no more held than allowed.
+    /// Random bytes in any order: no panic, and no more bytes held than allowed.
     #[test]
     fn hostile_bytes(
         bytes in prop::collection::vec(prop_oneof![Just(0u8), any::<u8>()], 1..6000),

@@ -1,5 +1,5 @@
-//! Bytes of Linux's siw as they were captured: FPDUs of revision 2 with CRC on, of revision 1 with
-//! CRC off. No markers: siw has none.
+//! Captured bytes of Linux's siw: FPDUs of revision 2 with CRC, and of revision 1 without. siw has no
+//! markers.
 
 use super::*;
 use crate::mpa::testing::hex;
@@ -20,7 +20,7 @@ const WITH_CRC: [&str; 3] = [
 const WITHOUT_CRC: &str = "004ec14261cfde0000007f096a0520006162636465666768696a6b6c6d6e6f707172737475767778797a616263646566\
      6768696a6b6c6d6e6f707172737475767778797a6162636465666768696a6b6c00000000";
 
-/// The ULPDU in an FPDU without markers.
+/// Returns the ULPDU of an FPDU without markers.
 fn inner(fpdu: &[u8]) -> Vec<u8> {
     let len = usize::from(u16::from_be_bytes([fpdu[0], fpdu[1]]));
     fpdu[2..2 + len].to_vec()

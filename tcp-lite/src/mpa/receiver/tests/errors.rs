@@ -1,4 +1,4 @@
-//! RFC 5044 §8: what is wrong, when it is reported, and what is no longer handed up.
+//! RFC 5044 §8: errors, when they are reported, and FPDUs that are no longer handed up.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn damage(stream: &mut Stream, at: usize) {
     stream.bytes[at + 20] ^= 1;
 }
 
-/// Writes another FPDUPTR into the marker at `at`, and the CRC of the FPDU around it anew.
+/// Replaces the FPDUPTR of the marker at `marker` and updates the CRC of its FPDU.
 fn forge(stream: &mut Stream, fpdu: usize, marker: usize, pointer: u16) {
     stream.bytes[marker + 2..marker + 4].copy_from_slice(&pointer.to_be_bytes());
     let b = stream.boundaries();
@@ -19,7 +19,7 @@ fn forge(stream: &mut Stream, fpdu: usize, marker: usize, pointer: u16) {
     stream.bytes[b[fpdu + 1] - 4..b[fpdu + 1]].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Code 2 in order: reported at once; nothing after it is handed up, all of it is swallowed.
+/// Code 2 in order: reported at once. Nothing after it is handed up; everything is discarded.
 #[test]
 fn wrong_crc_in_order() {
     let mut stream = stream(true, &[1000, 1000, 1000]);
@@ -35,7 +35,7 @@ fn wrong_crc_in_order() {
     assert_eq!(bench.budget.used(), 0);
 }
 
-/// Ahead of a gap a wrong CRC counts as loss: not taken, and fine when it comes again undamaged.
+/// Ahead of a gap a wrong CRC counts as loss: not taken, and accepted after an undamaged retransmission.
 #[test]
 fn wrong_crc_ahead_of_a_gap_is_dropped() {
     let good = stream(true, &[1000, 1000, 1000, 1000]);
@@ -52,7 +52,7 @@ fn wrong_crc_ahead_of_a_gap_is_dropped() {
     assert_eq!(bench.handed_up(&good), [0, 1, 2, 3]);
 }
 
-/// The same segment, damaged at its source, is an error once it is next in order.
+/// A segment damaged at its source is an error once it is next in order.
 #[test]
 fn wrong_crc_at_the_source_is_reported_in_order() {
     let mut stream = stream(true, &[1000, 1000]);
@@ -67,7 +67,7 @@ fn wrong_crc_at_the_source_is_reported_in_order() {
     assert_eq!(code(&bench), Some((b[1] as u64, 2)));
 }
 
-/// RFC 5044 §8 lets an implementation drop the segment in order too.
+/// RFC 5044 §8 allows dropping the segment in order, too.
 #[test]
 fn wrong_crc_in_order_may_be_dropped() {
     let good = stream(true, &[1000, 1000]);
@@ -86,7 +86,7 @@ fn wrong_crc_in_order_may_be_dropped() {
     let mut bench = Bench::new(&bad, &config);
     bench.arrive(b[0]..b[0] + 500).arrive(b[0] + 500..b[1]);
     assert_eq!(code(&bench), Some((0, 2)));
-    // What was SACKed behind it does not matter, only its own bytes do.
+    // SACKed bytes behind the FPDU do not matter, only its own bytes do.
     let mut bench = Bench::new(&bad, &config);
     bench.arrive(b[1]..b[1] + 600).arrive(b[0]..b[1]);
     assert_eq!((code(&bench), bench.stats().bad_crc_dropped), (None, 1));
@@ -95,7 +95,7 @@ fn wrong_crc_in_order_may_be_dropped() {
     assert_eq!(code(&bench), Some((0, 2)), "its tail had been SACKed");
 }
 
-/// Retransmissions are asked for N times; then it is error 2. Each FPDU has its own count.
+/// A wrong CRC causes N retransmissions, then error 2. Each FPDU has its own count.
 #[test]
 fn wrong_crc_in_order_is_dropped_a_few_times_only() {
     let good = stream(true, &[1000, 1000, 1000]);
@@ -118,15 +118,15 @@ fn wrong_crc_in_order_is_dropped_a_few_times_only() {
     bench.arrive(b[1]..b[3]);
     assert_eq!(code(&bench), Some((b[1] as u64, 2)));
     assert_eq!(bench.stats().bad_crc_dropped, 6);
-    // No tries: the same as `error`.
+    // Zero tries: the same as `error`.
     let config = Config { bad_crc_tries: 0, ..config };
     let mut bench = Bench::new(&bad, &config);
     bench.arrive(b[0]..b[1]);
     assert_eq!(code(&bench), Some((0, 2)));
 }
 
-/// An FPDU of 60000 bytes ahead of a gap, complete but for its last bytes, whose end arrives wrong again and
-/// again: each try costs a CRC over all of it. After a few tries it is an error, reported when it is in order.
+/// The end of an FPDU of 60000 bytes ahead of a gap, otherwise complete, arrives damaged repeatedly. Each
+/// time costs a CRC over the whole FPDU. After a few tries it is an error, reported when it is in order.
 #[test]
 fn a_wrong_crc_ahead_of_a_gap_costs_no_more_than_a_few_tries() {
     let good = stream(true, &[1000, 60_000, 1000]);
@@ -143,7 +143,7 @@ fn a_wrong_crc_ahead_of_a_gap_costs_no_more_than_a_few_tries() {
     bench.arrive(b[0]..b[1]);
     assert_eq!(bench.handed_up(&good), [0]);
     assert_eq!(code(&bench), Some((b[1] as u64, 2)));
-    // Honest bytes in between pay for it: a path that damages now and then is no attack.
+    // Good bytes in between reduce the count: a path that damages now and then is not an attack.
     let good = stream(true, &[1000, 1400]);
     let b = good.boundaries();
     let mut bench = Bench::new(&good, &Config { bad_crc_tries: 1, ..Config::default() });
@@ -157,8 +157,8 @@ fn a_wrong_crc_ahead_of_a_gap_costs_no_more_than_a_few_tries() {
     assert_eq!((bench.handed_up(&good), code(&bench)), (vec![0, 1], None));
 }
 
-/// RFC 5044 §4.2, §4.3: a marker that points at an FPDU which ends before the marker, before the stream, or
-/// further back than any FPDU reaches is ignored ahead of a gap; in order it is error 3.
+/// RFC 5044 §4.2, §4.3: invalid markers point at an FPDU that ends before the marker, before the stream, or
+/// further back than an FPDU reaches. Ahead of a gap they are ignored; in order they are error 3.
 #[test]
 fn a_marker_locates_only_an_fpdu_that_holds_it() {
     // The second ULPDU looks like a whole FPDU with a right CRC from its fifth byte on.
@@ -206,8 +206,8 @@ fn marker_against_length_in_order() {
     assert_eq!(bench.handed_up(&stream), [0]);
 }
 
-/// Code 3 ahead of a gap: remembered, reported when the order reaches it, and meanwhile only what is
-/// earlier is handed up.
+/// Code 3 ahead of a gap: stored, and reported once it is next in order. Meanwhile only earlier FPDUs are
+/// handed up.
 #[test]
 fn marker_against_length_ahead_of_a_gap_is_reported_in_order() {
     let mut stream = stream(true, &[1000, 1000, 1400, 1000, 1000]);
@@ -230,7 +230,7 @@ fn marker_against_length_ahead_of_a_gap_is_reported_in_order() {
     assert_eq!(bench.budget.used(), 0);
 }
 
-/// A span across a remembered error is taken up to it; the rest is thrown away, and counted.
+/// A span across a stored error is taken up to it; the rest is discarded and counted.
 #[test]
 fn a_span_across_a_remembered_error() {
     let mut stream = stream(true, &[1000, 1000, 1400]);
@@ -245,8 +245,7 @@ fn a_span_across_a_remembered_error() {
     assert_eq!((code(&bench), bench.handed_up(&stream)), (None, vec![1]));
 }
 
-/// Code 3 when a gap closes: the length of the FPDU before it leads into the middle of one that a
-/// marker had located.
+/// Code 3 when a gap closes: an FPDU's length extends into another FPDU that a marker had located.
 #[test]
 fn length_against_located_island_when_the_gap_closes() {
     let mut stream = stream(true, &[400, 40, 1000]);
@@ -266,8 +265,8 @@ fn length_against_located_island_when_the_gap_closes() {
     );
 }
 
-/// The same, found ahead of another gap, where the length may be damaged as well: dropped, and reported
-/// when it comes again in order.
+/// A length against a located island, ahead of another gap, where the length may be damaged, too: dropped,
+/// and reported after its retransmission in order.
 #[test]
 fn length_against_located_island_ahead_of_a_gap() {
     let mut stream = stream(true, &[1000, 1000, 40, 1000]);
@@ -284,7 +283,7 @@ fn length_against_located_island_ahead_of_a_gap() {
     assert_eq!(code(&bench), Some((b[2] as u64, 3)));
 }
 
-/// An error ahead of a gap marks where an FPDU begins. A length that leads past it is an earlier error.
+/// An error ahead of a gap marks the start of an FPDU. A length that extends beyond it is an earlier error.
 #[test]
 fn length_against_a_remembered_error() {
     let mut stream = stream(true, &[900, 40, 1400]);
@@ -299,7 +298,8 @@ fn length_against_a_remembered_error() {
     assert_eq!(code(&bench), Some((b[1] as u64, 3)));
 }
 
-/// A length above `max_fpdu` is refused in order (RFC 6581 §8 code 5: its CRC is not examined), and dropped ahead of a gap.
+/// A length above `max_fpdu` is refused in order (RFC 6581 §8 code 5: the CRC is not checked), and dropped
+/// ahead of a gap.
 #[test]
 fn too_long_to_take() {
     let config = Config { max_fpdu: 1024, ..Config::default() };
@@ -317,7 +317,7 @@ fn too_long_to_take() {
     assert_eq!(bench.handed_up(&stream), [0]);
 }
 
-/// Its length field is enough: no more of it is waited for, and none of it is held.
+/// The length field suffices: the receiver neither waits for more of the FPDU nor holds any of it.
 #[test]
 fn too_long_by_the_length_field_alone() {
     let config = Config { max_fpdu: 1024, ..Config::default() };

@@ -1,5 +1,5 @@
-//! Fast path (a span of one FPDU, or of whole FPDUs) and slow path (FPDUs in pieces) deliver equal ULPDUs and find equal errors
-//! at equal stream offsets.
+//! Fast path (a span of one FPDU, or of whole FPDUs) and slow path (FPDUs in pieces) agree. They deliver
+//! equal ULPDUs and find equal errors at equal stream offsets.
 
 use super::*;
 use crate::mpa::testing::slow_crc;
@@ -45,7 +45,7 @@ fn damages() -> impl Strategy<Value = Damage> {
     ]
 }
 
-/// The externally visible state of a receiver.
+/// Returns the externally visible state of a receiver.
 fn describe(bench: &Bench) -> String {
     let stats = bench.receiver.stats();
     format!(

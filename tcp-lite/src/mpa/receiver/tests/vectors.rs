@@ -1,9 +1,9 @@
-//! The annotated FPDUs of RFC 5044 figures 5 and 6 and of the draft's.
+//! The annotated FPDUs of figures 5 and 6 in RFC 5044 and in the draft.
 
 use super::*;
 use crate::mpa::testing::{DRAFT, RFC, figure_5, figure_6, figure_ulpdu, slow_crc};
 
-/// The bytes of the figures are accepted; and the tests' own CRC agrees with them.
+/// The bytes of the figures are accepted, and the tests' own CRC agrees with theirs.
 #[test]
 fn figures_are_decoded() {
     for (control, five, six) in [RFC, DRAFT] {
@@ -22,7 +22,7 @@ fn figures_are_decoded() {
         assert_eq!(stream.bytes.len(), 492);
         stream.fpdu(&figure_ulpdu(control, 2));
         assert_eq!(stream.bytes[492..], figure_6(control, six));
-        // Out of order, found by its marker (RFC 5044 §6 (2)).
+        // Out of order, located by its marker (RFC 5044 §6 (2)).
         let mut bench = Bench::new(&stream, &Config::default());
         bench.arrive(492..stream.bytes.len());
         assert_eq!(bench.handed_up(&stream), [1]);

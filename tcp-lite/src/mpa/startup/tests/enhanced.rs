@@ -21,7 +21,7 @@ fn answered(startup: &mut Startup, bytes: &[u8]) -> Params {
     }
 }
 
-/// RFC 6581 §6, §9: both frames carry S, revision 2 and the words in front of the ULP's data.
+/// RFC 6581 §6, §9: both frames carry S, revision 2, and the enhanced data in front of the ULP's data.
 #[test]
 fn enhanced_dialogue() {
     let mut initiator = open(&two(), b"hello");
@@ -41,7 +41,7 @@ fn enhanced_dialogue() {
     assert_eq!(agreed.readiness, Readiness::ClientServer);
 }
 
-/// RFC 6581 §10: without S in the request there is none in the reply, whatever Rev is.
+/// RFC 6581 §10: without S in the request the reply has none, whatever Rev is.
 #[test]
 fn a_request_without_s_is_answered_without() {
     for rev in [1, 2] {
@@ -51,7 +51,7 @@ fn a_request_without_s_is_answered_without() {
         let params = responder.accept(HERE, b"x").expect("it fits");
         assert_eq!(responder.output(), reply(0, rev, b"x"));
         assert_eq!(params.agreed, None);
-        // Nor in a reject.
+        // A reject has none either.
         let mut responder = Startup::responder(&two());
         asked(&mut responder, &super::request(0, rev, b"data"));
         responder.reject(b"x").expect("it fits");
@@ -59,7 +59,7 @@ fn a_request_without_s_is_answered_without() {
     }
 }
 
-/// RFC 6581 §6: S is one bit of Res before revision 2, and there it is not examined.
+/// RFC 6581 §6: before revision 2 S is a bit of Res and is not examined.
 #[test]
 fn s_means_nothing_before_revision_two() {
     for rev in [0, 1] {
@@ -69,7 +69,7 @@ fn s_means_nothing_before_revision_two() {
     }
 }
 
-/// RFC 6581 §6: S promises four bytes.
+/// RFC 6581 §6: S announces four bytes of enhanced data.
 #[test]
 fn s_without_its_words() {
     let error = StartupError::EnhancedData { seen: 3 };
@@ -77,14 +77,14 @@ fn s_without_its_words() {
     assert_eq!(error.code(), 4);
     let mut initiator = open(&two(), b"");
     assert_eq!(initiator.input(&reply(0x10, 2, b"abc")), Err(error));
-    // A reject is one even so.
+    // A reject without them is still a reject.
     let mut initiator = open(&two(), b"");
     let done = initiator.input(&reply(0x30, 2, b"no")).expect("a reject");
     let rejected = Progress::Rejected { private_data: b"no".to_vec(), enhanced: None };
     assert_eq!(done.1, Some(rejected));
 }
 
-/// RFC 6581 §10: an enhanced request has an enhanced reply or none.
+/// RFC 6581 §10: the reply to an enhanced request must be enhanced.
 #[test]
 fn replies_that_are_not_enhanced() {
     for (bytes, error) in [
@@ -98,7 +98,7 @@ fn replies_that_are_not_enhanced() {
     }
 }
 
-/// RFC 6581 §9: the words count among the 512 bytes of private data.
+/// RFC 6581 §9: the enhanced data counts among the 512 bytes of private data.
 #[test]
 fn the_words_take_four_bytes_of_private_data() {
     assert!(Startup::initiator(&two(), HERE, &[0; 508]).is_ok());
@@ -113,7 +113,7 @@ fn the_words_take_four_bytes_of_private_data() {
     assert_eq!(responder.output().len(), 20 + 512);
 }
 
-/// RFC 6581 §9.1: 0x3FFF is answered by 0x3FFF and leaves our own values as they are.
+/// RFC 6581 §9.1: 0x3FFF is answered by 0x3FFF and leaves our own values unchanged.
 #[test]
 fn no_limit_is_echoed() {
     let mut responder = Startup::responder(&two());
@@ -128,7 +128,7 @@ fn no_limit_is_echoed() {
     assert_eq!(agreed.peer, Depths { ird: NO_LIMIT, ord: NO_LIMIT });
 }
 
-/// RFC 6581 §9.1: a reject carries the ORD that it needed, and the initiator's ULP is notified.
+/// RFC 6581 §9.1: a reject carries the required ORD, and the initiator's ULP is notified.
 #[test]
 fn reject_for_want_of_reads() {
     let enhanced = Enhanced { required_ord: 5, ..Enhanced::default() };
@@ -145,7 +145,7 @@ fn reject_for_want_of_reads() {
     assert_eq!(done.1, Some(rejected));
 }
 
-/// RFC 6581 §9.1, §9.2: replies that are unacceptable to an initiator; it still sends a Terminate.
+/// RFC 6581 §9.1, §9.2: replies unsuitable for an initiator, which still sends a Terminate.
 #[test]
 fn unsuitable_replies() {
     let rtr = RtrSet { write: true, ..RtrSet::default() };
@@ -164,7 +164,7 @@ fn unsuitable_replies() {
     }
 }
 
-/// Frames as siw sends them, as responder and as initiator, in the peer-to-peer model too.
+/// Frames of siw as responder and as initiator, in the peer-to-peer model, too.
 #[test]
 fn enhanced_frames_of_siw() {
     let captured = hex("4d504120494420526571204672616d655002000400040004");
@@ -173,7 +173,7 @@ fn enhanced_frames_of_siw() {
     assert_eq!(request.enhanced, Some(EnhancedRepr { ird: 4, ord: 4, rtr: None }));
     responder.accept(HERE, b"").expect("it fits");
     assert_eq!(responder.output(), reply(0xd0, 2, b"\0\x04\0\x04"));
-    // rping asks for one Read each way, perftest for none.
+    // rping requests one Read in each direction, perftest none.
     for (words, here) in [(b"\0\x01\0\x01", (1, 1)), (b"\0\0\0\0", (0, 0))] {
         let mut responder = Startup::responder(&two());
         asked(&mut responder, &super::request(0x10, 2, words));
@@ -181,7 +181,7 @@ fn enhanced_frames_of_siw() {
         let depths = params.agreed.map(|agreed| (agreed.depths.ird, agreed.depths.ord));
         assert_eq!(depths, Some(here));
     }
-    // Write or Read is offered; siw takes the Write and replies so.
+    // Write or Read is offered; siw selects the Write in its reply.
     let rtr = RtrSet { send: false, ..RtrSet::ALL };
     let enhanced = Enhanced { peer_to_peer: true, rtr, required_ord: 0 };
     let four = Depths { ird: 4, ord: 4 };
@@ -198,7 +198,7 @@ fn enhanced_frames_of_siw() {
     assert_eq!(params.agreed.map(|agreed| agreed.readiness), Some(Readiness::Awaits(rtr)));
 }
 
-/// siw as responder turns CRC on although it was not asked: both directions have it then.
+/// siw as responder turns CRCs on without a request: they apply to both directions.
 #[test]
 fn a_reply_may_turn_crcs_on() {
     let mut initiator = open(&two(), b"");

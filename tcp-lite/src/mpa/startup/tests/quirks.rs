@@ -1,4 +1,4 @@
-//! Start-up with peers that need to be treated apart.
+//! Start-up with peers that deviate from the specifications.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn with(peer: Peer, initiate: Revision) -> Config {
     Config { peer, initiate, crc: false, ..config() }
 }
 
-/// siw and Chelsio take 256 bytes in all.
+/// siw and Chelsio accept 256 bytes of private data in all.
 #[test]
 fn private_data_of_small_peers() {
     for peer in [Peer::Siw, Peer::Cxgb4] {
@@ -28,7 +28,7 @@ fn private_data_of_small_peers() {
     }
 }
 
-/// siw rejects who asks it for markers: it is not asked, in neither role.
+/// siw rejects a request for markers, so neither role requests them.
 #[test]
 fn no_markers_are_asked_of_siw() {
     let config = with(Peer::Siw, Revision::Two);
@@ -60,12 +60,12 @@ fn smb_direct_dialogue() {
         panic!("accepted");
     };
     assert_eq!(params.agreed.map(|agreed| agreed.depths), Some(Depths { ird: 16, ord: 4 }));
-    // The bytes count: 504 are left.
+    // IRD and ORD take 8 bytes: 504 are left for the ULP.
     assert!(Startup::initiator(&config, HERE, &[0; 504]).is_ok());
     assert!(Startup::initiator(&config, HERE, &[0; 505]).is_err());
 }
 
-/// Private data too short for them is the ULP's, and the reply has none either.
+/// Private data too short for IRD and ORD belongs to the ULP, and the reply has none either.
 #[test]
 fn smb_direct_without_its_words() {
     let config = with(Peer::SmbDirect, Revision::One);
@@ -74,7 +74,7 @@ fn smb_direct_without_its_words() {
     assert_eq!((request.enhanced, &request.private_data[..]), (None, &b"seven.."[..]));
     responder.accept(HERE, b"").expect("it fits");
     assert_eq!(responder.output(), reply(0x80, 1, b""));
-    // With revision 2 the standard words are used instead.
+    // Revision 2 uses the standard enhanced data instead.
     let two = with(Peer::SmbDirect, Revision::Two);
     let startup = Startup::initiator(&two, HERE, b"").expect("it fits");
     assert_eq!(startup.output(), super::request(0x90, 2, b"\0\x10\0\x08"));

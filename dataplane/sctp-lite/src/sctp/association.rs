@@ -26,8 +26,9 @@ use super::waiting::{Due, Waiting};
 /// Bytes of an ABORT's reason that are kept, at most.
 pub(super) const MAX_REASON: usize = 128;
 
-/// How long the last packet of an association waits for room, and for the next hop's link-layer address, which takes
-/// three seconds to be given up (RFC 4861 §10). One that is lost is not sent again either (RFC 9260 §9.1).
+/// Time for which the last packet of an association waits for room and for the next hop's link-layer address,
+/// whose resolution fails after three seconds (RFC 4861 §10). A lost one is not retransmitted either (RFC
+/// 9260 §9.1).
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Protocol violation of a peer that ends an association.

@@ -17,8 +17,8 @@ use crate::seam::TxBatch;
 pub(super) const ANSWER_LEN: usize = 512;
 
 /// Bytes of a peer's packet that an error cause repeats, at most, a multiple of four. RFC 9260 §3.3.10.5 to
-/// §3.3.10.8 would have them all, but a packet with a cause must not exceed the path MTU (§6.10), and none is worth
-/// an answer as long as the question.
+/// §3.3.10.8 ask for all of them, but a packet with a cause must not exceed the path MTU (§6.10), and an
+/// answer should be shorter than the packet it answers.
 pub(super) const MAX_ECHO: usize = 128;
 
 /// Bytes of a cause besides the repeated ones: its header and four fixed bytes.

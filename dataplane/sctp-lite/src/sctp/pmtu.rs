@@ -112,8 +112,8 @@ impl Association {
         self.timers.stop(Timer::Probe);
         self.stats.path_mtu_black_holes += 1;
         self.use_path_len(now);
-        // What was lost was too long: shorter packets are new to the path, and no reason to wait for what
-        // others in a row made of the time-out (RFC 9260 §6.3.3). At most twice in a row.
+        // The lost packets were too long. Shorter ones are new to the path and need not wait for the backoff
+        // of earlier time-outs (RFC 9260 §6.3.3). At most twice in a row.
         self.sender.forget_backoff();
         true
     }

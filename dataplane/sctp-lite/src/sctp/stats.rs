@@ -25,7 +25,7 @@ pub struct Stats {
     pub unknown_chunks: u64,
     /// INITs answered while an association existed.
     pub inits_answered: u64,
-    /// Answers, causes to report and last packets that were not sent: too long for a packet, more than are kept, or
+    /// Answers, error causes and last packets not sent: too long for a packet, beyond the number kept, or
     /// without room for too long.
     pub unsent: u64,
     /// Reductions of the packet size to the path MTU.

@@ -26,7 +26,7 @@ pub struct SendStats {
     pub duplicates_ignored: u64,
     /// DATA chunks marked as lost.
     pub lost: u64,
-    /// Fast recoveries.
+    /// Fast recoveries begun.
     pub fast_recoveries: u64,
     /// Expirations of T3-rtx.
     pub timeouts: u64,

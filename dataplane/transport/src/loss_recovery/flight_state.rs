@@ -9,7 +9,7 @@ use crate::seq::ExtSeq;
 use crate::tlp::TailLoss;
 use crate::usage::Usage;
 
-/// See the [module](self). The default is the state with nothing in flight.
+/// State of loss recovery while data is in flight. The default is the state with nothing in flight.
 #[derive(Clone, Debug)]
 pub struct FlightState {
     pub(super) phase: Phase,

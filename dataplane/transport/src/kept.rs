@@ -19,8 +19,7 @@ const MOST: usize = 64 << 10;
 /// The longest block, in bytes, that remains when nothing is kept.
 const IDLE: usize = 8 << 10;
 
-/// Runs of bytes, each identified by a number: the sequence of its first byte in the stream, or the number of
-/// a message.
+/// Runs of bytes, each identified by a number: of its first byte in the stream, or of a message.
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
     /// In order of their numbers.
@@ -39,7 +38,7 @@ pub struct Kept {
     limit: u64,
 }
 
-/// Memory used to keep bytes.
+/// Memory taken by kept bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Takes {
     /// All memory, bytes.

@@ -377,7 +377,7 @@ mod tests {
         assert!(search.is_confirmed());
         assert_eq!(search.black_hole(Fall::Base), Change::Nothing);
         assert!(search.is_confirmed(), "it is in use already");
-        // RFC 9293 §3.7.1: the peer's MSS is no measurement of the path.
+        // RFC 9293 §3.7.1: the peer's MSS is not a measurement of the path.
         search.limit_to(984);
         assert!(search.is_confirmed());
         search.limit_to(800);

@@ -50,10 +50,10 @@ kinds! {
     /// A retransmission time-out, the `count`th in a row. `number` is the oldest unacknowledged; the next
     /// time-out comes after `answer` milliseconds.
     Timeout,
-    /// The connection or association was aborted for lack of progress: no answers, or a window that stayed
-    /// closed. A connection records `answer`, the milliseconds waited, and `count` time-outs in a row; an
-    /// association records `count` unanswered retransmissions and HEARTBEATs in a row. [`Record::waited_for`]
-    /// has the missing event.
+    /// A connection or association ended for lack of progress: no answers, or a window that stayed closed. A
+    /// connection records `answer`, the milliseconds waited, and `count` time-outs in a row; an association
+    /// records `count` unanswered retransmissions and HEARTBEATs in a row. [`Record::waited_for`] has the
+    /// missing event.
     GaveUp,
     /// Loss recovery began, with `number` bytes in flight and a congestion window of `answer` bytes.
     Recovery,
@@ -105,7 +105,7 @@ impl Kind {
     }
 }
 
-/// The event that an aborted connection or association waited for: the flags of a [`Kind::GaveUp`].
+/// The event that a connection or association waited for until it timed out: the flags of a [`Kind::GaveUp`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum WaitedFor {

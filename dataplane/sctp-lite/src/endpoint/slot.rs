@@ -471,7 +471,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.wait_for_peer(env);
     }
 
-    /// Ends the session for its owner; no further message is processed.
+    /// Ends the session with this reason: received segments are discarded from now on.
     pub(super) fn over(&mut self, why: CloseReason) {
         self.life.fail(why);
     }

@@ -48,7 +48,7 @@ pub struct AdaptationStats {
 #[derive(Debug)]
 pub(super) struct Upper<M: RegionMemory> {
     config: Arc<EndpointConfig>,
-    /// Identity of the peer, for budgets.
+    /// Identity of the peer, for the worker's budgets.
     peer: PeerId,
     /// This end opened the association.
     initiator: bool,

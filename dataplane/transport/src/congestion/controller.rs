@@ -15,7 +15,7 @@ use super::window::Window;
 use crate::pacing::{Pace, PacedPath};
 use crate::seq::ExtSeq;
 
-/// Whether an acknowledgement may raise the window (RFC 5681 §3.1, RFC 7661 §4.3).
+/// Permission to raise the window by an acknowledgement (RFC 5681 §3.1, RFC 7661 §4.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Growth {
     /// The acknowledgement covers new data outside of fast recovery, and the window limited sending.
@@ -37,7 +37,7 @@ pub struct Acked {
     pub marked: u64,
     /// Smoothed round-trip time; the retransmission time-out before the first measurement.
     pub srtt: Nanos,
-    /// Whether the window may grow.
+    /// Permission to raise the window.
     pub growth: Growth,
     /// Path measurements; `Some` only for a controller that [measures](Controller::MEASURES).
     pub measured: Option<Measured>,
@@ -154,7 +154,8 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
     /// A segment was found lost. Called only with [`MEASURES`](Self::MEASURES).
     fn on_lost(&mut self, _window: &mut Window, _lost: &Lost) {}
 
-    /// The retransmission timer expired. The caller sets window and threshold.
+    /// The retransmission timer expired. With [`LOSS_BASED`](Self::LOSS_BASED) the caller adjusts window and
+    /// threshold.
     fn on_timeout(&mut self) {}
 
     /// Another cause than the window limits sending, or nothing was sent for a time-out (RFC 5681 §4.1).

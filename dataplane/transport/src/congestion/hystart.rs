@@ -75,7 +75,7 @@ impl HyStart {
         self.samples = self.samples.saturating_add(1);
         if self.samples >= SAMPLES && self.last > 0 {
             if self.baseline > 0 && self.current < self.baseline {
-                self.baseline = 0; // the delay was no queue
+                self.baseline = 0; // the delay was not a queue
                 self.rounds = 0;
             } else if self.baseline == 0 {
                 let threshold = (self.last / DIVISOR).clamp(MIN_THRESHOLD, MAX_THRESHOLD);

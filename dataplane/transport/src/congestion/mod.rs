@@ -113,7 +113,7 @@ controllers! { $
         Dctcp = "dctcp", dctcp::Dctcp;
     }
     tests {
-        /// By pacing rate alone.
+        /// Pacing rate alone, without a window.
         RateDriven, rate_driven::RateDriven;
     }
 }

@@ -141,7 +141,8 @@ fn it_is_undone_once() {
     assert_eq!(e.proof(Some(49), false), None);
 }
 
-// The memory of an episode is bounded for any fragmentation; past the bound it stays constant.
+// The memory of an episode is bounded for any fragmentation; an episode that exceeded the bound is not undone
+// by D-SACKs.
 #[test]
 fn ranges_are_bounded() {
     let mut e = episode();

@@ -131,7 +131,7 @@ pub struct Receiver {
     unacknowledged: u8,
     ack_now: bool,
     ack_at: Option<Instant>,
-    /// The a_rwnd of the last SACK, less the data received since.
+    /// The a_rwnd of the last SACK, bytes.
     advertised: u32,
     /// The a_rwnd while nothing is kept; it grows and never shrinks.
     window: u32,
@@ -238,7 +238,7 @@ impl Receiver {
                 self.packet.urgent = true;
                 self.stats.refused += 1;
                 self.stats.not_taken += u64::from(why == Refusal::NotTaken);
-                self.measure(now); // the window is not what limits the peer
+                self.measure(now); // the window does not limit the peer
             }
             Arrival::Abort(_) => {}
         }
@@ -506,7 +506,7 @@ impl Receiver {
         self.window
     }
 
-    /// The a_rwnd of the last SACK, less the data received since.
+    /// The a_rwnd of the last SACK, bytes.
     pub fn advertised(&self) -> u32 {
         self.advertised
     }

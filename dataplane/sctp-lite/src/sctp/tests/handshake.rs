@@ -118,8 +118,8 @@ fn the_handshake_measures_the_path() {
     assert_eq!(rig.association.sender().srtt(), None);
 }
 
-// RFC 9260 §5.1.4: each answer restarts the count of a peer in COOKIE-WAIT; an answer to a retransmitted INIT
-// counts as one to the first.
+// RFC 9260 §5.1.4: an INIT ACK in COOKIE-WAIT continues the setup; it may answer the first or the
+// retransmitted INIT.
 #[test]
 fn an_answer_to_the_second_init_will_do() {
     let mut rig = Rig::active(Config::default());

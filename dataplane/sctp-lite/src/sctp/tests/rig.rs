@@ -57,7 +57,7 @@ pub(super) struct Upper {
     pub(super) queue: VecDeque<(u64, usize)>,
     pub(super) acknowledged: Vec<u64>,
     pub(super) takes: bool,
-    /// One of this many messages is refused; zero for none.
+    /// Every `refuses`th message offered is refused; zero for none.
     pub(super) refuses: usize,
     offered: usize,
     pub(super) room: u32,

@@ -81,7 +81,7 @@ pub enum Proof {
 }
 
 impl Episode {
-    /// Begins with `prior` in force and `flight` bytes outstanding.
+    /// Begins an episode with `prior` in force and `flight` bytes outstanding.
     pub fn new(prior: Saved, flight: u64, by_timeout: bool) -> Self {
         Episode {
             prior,

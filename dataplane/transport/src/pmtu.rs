@@ -3,8 +3,8 @@
 //! ```text
 //!   floor          base             low                      high          limit
 //!     |-------------|----------------|------------------------|--------------|
-//!                   where a black    in use: seen to pass,    the largest    interface and peer
-//!                   hole sends us    or never objected to     worth a probe
+//!                   fallback in a    in use: seen to pass,    the largest    interface and peer
+//!                   black hole       or never objected to     worth a probe
 //! ```
 //!
 //! The search is pure: it has no clock and no connection. All sizes are bytes of IP packet contents: the MTU
@@ -15,7 +15,7 @@ use core::time::Duration;
 
 use base::Instant;
 
-/// IP packets of common links and tunnels, tried first (RFC 4821 §7.3).
+/// MTUs of common links and tunnels, probed first (RFC 4821 §7.3).
 const COMMON: [u16; 9] = [1280, 1400, 1450, 1492, 1500, 4352, 8166, 9000, 65_280];
 
 /// MTU that nearly all IPv4 paths carry (RFC 4821 §7.7); IPv6 has its own minimum.

@@ -115,7 +115,7 @@ pub enum WaitedFor {
     Window,
     /// Answers to probes of an idle peer.
     ProbeAnswer,
-    /// The peer's FIN, after ours was acknowledged.
+    /// The peer's FIN, after this end's was acknowledged.
     Fin,
 }
 

@@ -40,7 +40,7 @@ impl fmt::Debug for SeqNumber {
 pub struct ExtSeq(u64);
 
 impl ExtSeq {
-    /// Before every number that a connection uses.
+    /// A number below all that a connection uses.
     pub const NONE: ExtSeq = ExtSeq(0);
 
     /// Returns the extended form of an initial sequence number.

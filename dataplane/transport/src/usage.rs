@@ -10,7 +10,7 @@ use crate::seq::ExtSeq;
 pub struct Usage {
     /// The window stopped sending in this round trip.
     limited: bool,
-    /// Most bytes in flight in this round trip.
+    /// Maximum of the bytes in flight in this round trip.
     max_flight: u64,
     /// The round trip ends when this is acknowledged.
     round_end: ExtSeq,

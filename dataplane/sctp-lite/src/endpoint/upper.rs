@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   slots:    | 0: session | 1: - | 2: residue | ...      by stream identifier
-//!   ready:    slots that may have something to send, asked in turn
-//!   touched:  slots that something has happened to since the last `settle`
+//!   ready:    slots that may have data to send, polled in turn
+//!   touched:  slots changed since the last `settle`
 //!   talking:  slots whose ULP may have events
 //! ```
 //!

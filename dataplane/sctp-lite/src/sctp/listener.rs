@@ -33,7 +33,7 @@ pub enum Arrived {
     Dropped(DropReason),
 }
 
-/// The passive side before there is an association.
+/// The passive side before an association exists.
 #[derive(Clone, Debug)]
 pub struct Listener {
     config: Arc<Config>,

@@ -11,8 +11,7 @@
 //! ```text
 //!  input(now, packet, upper)        for each packet between its two ends, checksum verified
 //!  handle_timeout(now)              when poll_timeout() has come
-//!  poll_transmit(now, upper, tx)    after a burst of the two above, or when the upper layer has new data or
-//!  room
+//!  poll_transmit(now, upper, tx)    after a burst of the above, or when the upper layer has data or room
 //!  poll_event()                     until it returns None
 //!  poll_timeout()                   last, for the time of the next call
 //! ```

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   DDP-SSN of the session ->      next                next + 32767
-//!   0 ... all of these have come   |  gap |##|   |###| |
-//!   anything here is wrong         may come, once each  | anything here is wrong
+//!   0 ... all of these received    |  gap |##|   |###| |
+//!   illegal                        legal, once each     | illegal
 //! ```
 //!
 //! Memory: two numbers for each received range beyond a gap.

@@ -22,7 +22,7 @@ pub enum Growth {
     Allowed,
     /// Another cause than the window limited sending.
     SourceLimited,
-    /// During a reduction, or nothing new is acknowledged.
+    /// A reduction is in progress, or nothing new is acknowledged.
     None,
 }
 
@@ -84,7 +84,7 @@ pub struct Lost {
     pub in_flight: Option<u64>,
 }
 
-/// Why the window is to be reduced.
+/// Cause of a window reduction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
     /// Duplicate or selective acknowledgements (RFC 5681 §3.2).

@@ -234,7 +234,7 @@ impl Congestion {
         });
     }
 
-    /// A round trip was measured; `una` and `nxt` are SND.UNA and SND.NXT.
+    /// Processes a round-trip measurement; `una` and `nxt` are SND.UNA and SND.NXT.
     pub fn on_round_trip(&mut self, rtt: Nanos, una: ExtSeq, nxt: ExtSeq) {
         let window = &mut self.state.window;
         if window.ssthresh == u64::MAX

@@ -3,7 +3,7 @@
 //! needs only that time.
 //!
 //! ```text
-//!   runs   | sent at 1.0 | sent at 1.2 | sent at 1.3 |     delivered and when, as it was then
+//!   runs   | sent at 1.0 | sent at 1.2 | sent at 1.3 |     delivery state at that time
 //!                              ▲
 //!   an acknowledgement whose newest segment was sent at 1.2 is a sample over that run
 //! ```

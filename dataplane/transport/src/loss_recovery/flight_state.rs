@@ -86,7 +86,7 @@ impl FlightState {
         self.tlp.measured();
     }
 
-    /// The next retransmission is sent even if the congestion window is full.
+    /// True if the next retransmission is sent even if the congestion window is full.
     #[inline]
     pub fn resend_ignores_cwnd(&self) -> bool {
         self.resend_ignores_cwnd

@@ -166,7 +166,7 @@ impl Receiver {
         }
     }
 
-    // --- what arrives -------------------------------------------------------------------------------
+    // --- reception ---------------------------------------------------------------------------------
 
     /// Processes a DATA chunk. After the last chunk of its packet call [`packet_end`](Self::packet_end).
     pub fn data(&mut self, now: Instant, chunk: &Data<'_>, sink: &mut impl MessageSink) -> Arrival {

@@ -33,7 +33,7 @@ pub enum Acknowledged {
 /// A SACK that is impossible for the data sent. It was ignored completely.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadSack {
-    /// It acknowledges a TSN that was never sent.
+    /// The SACK acknowledges a TSN that was never sent.
     #[error("acknowledges a TSN that was never sent")]
     Unsent,
     /// A Gap Ack Block ends before it starts, or starts at the cumulative TSN.

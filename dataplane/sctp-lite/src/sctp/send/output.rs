@@ -475,7 +475,7 @@ impl Sender {
         usize::from(sent)
     }
 
-    // --- how much of the window is used -------------------------------------------------------------
+    // --- window usage ------------------------------------------------------------------------------
 
     /// RFC 9260 §7.2.1: halves the window for each RTO without data. Returns whether it did.
     fn restart_after_idle(&mut self, now: Instant, source: &mut impl MessageSource) -> bool {

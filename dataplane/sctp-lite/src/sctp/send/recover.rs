@@ -17,7 +17,7 @@ pub(super) struct SackInfo {
     pub(super) ack: Ack,
     /// New data waits.
     pub(super) has_data: bool,
-    /// Its Gap Ack Blocks reported something new.
+    /// The Gap Ack Blocks reported something new.
     pub(super) sack_news: bool,
     /// Chunks outstanding before the acknowledgement.
     pub(super) flight: u64,

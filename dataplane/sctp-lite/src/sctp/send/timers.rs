@@ -25,7 +25,7 @@ pub(super) struct Timers {
     kind: Kind,
     /// Expiry of the timer of the chunks in flight.
     loss: Option<Instant>,
-    /// When T3-rtx expires unless another timer replaces it.
+    /// Expiry of T3-rtx, unless another timer replaces it.
     rto_at: Instant,
     /// Expiry of the window-probe timer: nothing is in flight, data waits, and the peer's window has no room.
     persist: Option<Instant>,

@@ -1,5 +1,5 @@
-//! The delivery report of one acknowledgement, gathered while the scoreboard processes it. RACK (RFC 8985
-//! §6.2), round-trip measurement (RFC 6298 §3), F-RTO (RFC 5682) and PRR (RFC 6937) evaluate it.
+//! The delivery report of one acknowledgement, gathered while the scoreboard processes it. RACK
+//! (RFC 8985 §6.2), round-trip measurement (RFC 6298 §3), F-RTO (RFC 5682) and PRR (RFC 6937) evaluate it.
 
 use base::{Instant, Nanos};
 
@@ -26,8 +26,8 @@ pub struct Delivery {
     fack: ExtSeq,
     /// Sequence space newly known to have arrived.
     pub bytes: u64,
-    /// The latest transmission among the segments that arrived, without ambiguous ones (RFC 8985 §6.2 step
-    /// 2).
+    /// The latest transmission among the segments that arrived, without ambiguous ones (RFC 8985 §6.2
+    /// step 2).
     pub latest: Option<Transmission>,
     /// Highest end of a segment that arrived; at least RACK.fack before this acknowledgement.
     pub highest: ExtSeq,

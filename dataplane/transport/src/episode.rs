@@ -1,5 +1,5 @@
-//! One loss episode: the state before it, to undo it when it proves spurious (by timestamps: RFC 3522, RFC
-//! 4015; by D-SACK: RFC 3708; after a time-out: RFC 5682), and the reduction of the window.
+//! One loss episode: the state before it, to undo it when it proves spurious (by timestamps: RFC 3522,
+//! RFC 4015; by D-SACK: RFC 3708; after a time-out: RFC 5682), and the reduction of the window.
 //!
 //! # D-SACK
 //!

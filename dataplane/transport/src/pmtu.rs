@@ -29,8 +29,8 @@ const MIN_V6: u16 = 1280;
 /// one; with two, random loss is rarely mistaken for a limit.
 const LOSSES: u8 = 2;
 
-/// Consecutive time-outs of long packets after which the path counts as a black hole (RFC 4821 §7.7, RFC 8899
-/// §4.3).
+/// Consecutive time-outs of long packets after which the path counts as a black hole (RFC 4821 §7.7,
+/// RFC 8899 §4.3).
 const BLACK_HOLE: u32 = 4;
 /// The same threshold when a shorter packet sent later has arrived.
 const BLACK_HOLE_EVIDENT: u32 = 3;
@@ -154,8 +154,8 @@ impl Search {
         self.raise_at = if self.low < self.limit { raise_at } else { NEVER };
     }
 
-    /// Processes a black hole, in which segments of the size in use are lost without a report (RFC 4821
-    /// §7.7): falls back to a smaller size and searches the sizes above.
+    /// Processes a black hole, in which segments of the size in use are lost without a report
+    /// (RFC 4821 §7.7): falls back to a smaller size and searches the sizes above.
     pub fn black_hole(&mut self, fall: Fall) -> Change {
         let mtu = match fall {
             Fall::Base => self.base,
@@ -179,8 +179,8 @@ impl Search {
         (now >= self.not_before).then(|| next_size(self.low, high, self.headers)).flatten()
     }
 
-    /// A probe is sent. If the last result has expired, all sizes above `low` may pass again (RFC 4821
-    /// §7.6.2).
+    /// A probe is sent. If the last result has expired, all sizes above `low` may pass again
+    /// (RFC 4821 §7.6.2).
     pub fn probe_sent(&mut self, now: Instant) {
         if self.raise_at <= now {
             self.high = self.limit;

@@ -104,8 +104,8 @@ impl Rack {
         self.min_rtt.get()
     }
 
-    /// A round trip was measured; `rtt` is the shortest that the acknowledgement permits (RFC 8985 §6.2 step
-    /// 1).
+    /// A round trip was measured; `rtt` is the shortest that the acknowledgement permits (RFC 8985 §6.2
+    /// step 1).
     pub fn on_rtt_measured(&mut self, now: Instant, rtt: Nanos) {
         self.min_rtt.sample(now, rtt);
     }

@@ -459,8 +459,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Fails with an error: the last message or the RDMAP Terminate, then the session's Terminate (RFC 5041
-    /// §7.1, RFC 5040 §6.2.1, RFC 5043 §6.2).
+    /// Fails with an error: the last message or the RDMAP Terminate, then the session's Terminate
+    /// (RFC 5041 §7.1, RFC 5040 §6.2.1, RFC 5043 §6.2).
     fn fail_with(&mut self, why: CloseReason, error: FinalError, env: &mut Env<'_>) {
         if let Some(full) = &mut self.full {
             error.post(&mut full.stream, env.config.policy.last_message);

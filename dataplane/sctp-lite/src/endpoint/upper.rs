@@ -145,8 +145,8 @@ impl<M: RegionMemory> Upper<M> {
         self.up(now, pairs);
     }
 
-    /// The association is over: ends every session with reason `why`. No RDMAP Terminate is sent (RFC 5043
-    /// §11.3); the owner of each session is notified.
+    /// The association is over: ends every session with reason `why`. No RDMAP Terminate is sent
+    /// (RFC 5043 §11.3); the owner of each session is notified.
     pub(super) fn lost(&mut self, why: CloseReason, now: Instant, cx: &mut Context<'_, M>) {
         self.is_up = false;
         for stream in 0..self.slots.len() as u16 {

@@ -27,8 +27,8 @@ use super::waiting::{Due, Waiting};
 pub(super) const MAX_REASON: usize = 128;
 
 /// Time for which the last packet of an association waits for room and for the next hop's link-layer address,
-/// whose resolution fails after three seconds (RFC 4861 §10). A lost one is not retransmitted either (RFC
-/// 9260 §9.1).
+/// whose resolution fails after three seconds (RFC 4861 §10). A lost one is not retransmitted either
+/// (RFC 9260 §9.1).
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Protocol violation of a peer that ends an association.

@@ -99,8 +99,8 @@ pub(super) fn issue(
 }
 
 /// Authenticates a cookie returned in a packet with verification tag `tag`. Returns `None` unless it was
-/// issued here for these ends and this tag (RFC 9260 §5.1.5 steps 1 to 3). The caller checks its expiry (step
-/// 4).
+/// issued here for these ends and this tag (RFC 9260 §5.1.5 steps 1 to 3). The caller checks its expiry
+/// (step 4).
 pub(super) fn check(
     secrets: &Secrets,
     ends: &Ends,

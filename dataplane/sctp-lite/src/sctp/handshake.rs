@@ -226,8 +226,8 @@ impl Association {
     fn collide(&mut self, now: Instant, cookie: &Cookie) -> Result<(), DropReason> {
         if self.state.is_opening() {
             self.take_terms(&cookie.terms, now);
-            // The peer's COOKIE ECHO does not answer this end's chunk: no round-trip sample (RFC 9260
-            // §6.3.1).
+            // The peer's COOKIE ECHO does not answer this end's chunk: no round-trip sample
+            // (RFC 9260 §6.3.1).
             self.handshake.sent = None;
             self.established(now);
         } else if self.receiver.stats().chunks == 0

@@ -348,8 +348,8 @@ impl Association {
         if used { Ok(After::GoOn) } else { Err(DropReason::UnexpectedChunk) }
     }
 
-    /// Processes a packet with another tag: only chunks with the peer's own tag, reflected, count (RFC 9260
-    /// §8.5.1 B, C).
+    /// Processes a packet with another tag: only chunks with the peer's own tag, reflected, count
+    /// (RFC 9260 §8.5.1 B, C).
     fn reflected(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {
         if packet.tag() != self.identity.peer_tag || self.identity.peer_tag == Tag::NONE {
             return Err(DropReason::BadTag);

@@ -1,6 +1,6 @@
-//! Numbers that an off-path attacker cannot guess: tags, initial TSNs, tie tags, heartbeat nonces (RFC 9260
-//! §5.3.1), and the cookie keys. All are derived from one secret by a keyed hash, so that protocol code needs
-//! no random source.
+//! Numbers that an off-path attacker cannot guess: tags, initial TSNs, tie tags, heartbeat nonces
+//! (RFC 9260 §5.3.1), and the cookie keys. All are derived from one secret by a keyed hash, so that protocol
+//! code needs no random source.
 
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;

@@ -16,8 +16,8 @@ pub struct Config {
     /// Time in which an Initiate must be answered, by the peer or by this end's ULP, and in which an
     /// association must get its first session.
     pub answer_timeout: Duration,
-    /// Undecided Initiates per association, at most; a further one is answered with a Terminate (RFC 5043
-    /// §6.4).
+    /// Undecided Initiates per association, at most; a further one is answered with a Terminate
+    /// (RFC 5043 §6.4).
     pub max_pending: u16,
     /// Concurrent sessions per association, at most, opened from either side; a further one is answered with
     /// a Terminate.

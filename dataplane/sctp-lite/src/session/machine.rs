@@ -387,8 +387,8 @@ impl Session {
         self.peer_final.is_some_and(|last| self.order.next() > last)
     }
 
-    /// True if nothing of the session can be outstanding in either direction: its streams may be reused (RFC
-    /// 5043 §6.6).
+    /// True if nothing of the session can be outstanding in either direction: its streams may be reused
+    /// (RFC 5043 §6.6).
     pub fn is_free(&self) -> bool {
         self.is_own_done() && self.is_peer_done()
     }

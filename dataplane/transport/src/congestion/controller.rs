@@ -132,8 +132,8 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
     /// A run was sent. Called only with [`MEASURES`](Self::MEASURES).
     fn on_sent(&mut self, _window: &mut Window, _run: &Run) {}
 
-    /// Processes an acknowledgement. The default is slow start, then [`increase`](Self::increase) (RFC 5681
-    /// §3.1).
+    /// Processes an acknowledgement. The default is slow start, then [`increase`](Self::increase)
+    /// (RFC 5681 §3.1).
     #[inline]
     fn on_ack(&mut self, window: &mut Window, ack: &Acked) {
         match ack.growth {

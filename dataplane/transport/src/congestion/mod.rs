@@ -113,7 +113,7 @@ controllers! { $
         Dctcp = "dctcp", dctcp::Dctcp;
     }
     tests {
-        /// Pacing rate alone, without a window.
+        /// By pacing rate alone.
         RateDriven, rate_driven::RateDriven;
     }
 }
@@ -208,8 +208,8 @@ impl Congestion {
         each!(&self.state.algorithm, it => it.pace(&self.state.window, smss, path))
     }
 
-    /// Returns the fraction of sent bytes that meet congestion, if the controller keeps an estimate (RFC 8257
-    /// §3.3).
+    /// Returns the fraction of sent bytes that meet congestion, if the controller keeps an estimate
+    /// (RFC 8257 §3.3).
     pub fn marked_fraction(&self) -> Option<f64> {
         each!(&self.state.algorithm, it => it.marked_fraction())
     }
@@ -289,8 +289,8 @@ impl Congestion {
         self.reduce(Cause::Loss, flight);
     }
 
-    /// Processes a loss in a window that was already reduced for marks. One reduction suffices (RFC 3168
-    /// §6.1.2), unless the reaction to marks is weaker than to a loss (RFC 8257 §3.5).
+    /// Processes a loss in a window that was already reduced for marks. One reduction suffices
+    /// (RFC 3168 §6.1.2), unless the reaction to marks is weaker than to a loss (RFC 8257 §3.5).
     pub fn on_loss_after_marks(&mut self, flight: u64) {
         if self.marks_are_mild() {
             self.reduce(Cause::Loss, flight);

@@ -66,8 +66,8 @@ impl Window {
         self.ssthresh = bytes.max(u64::from(self.floor) * self.smss());
     }
 
-    /// Raises the threshold to three quarters of the window, above which growth is slow again (RFC 2861
-    /// §3.2).
+    /// Raises the threshold to three quarters of the window, above which growth is slow again
+    /// (RFC 2861 §3.2).
     pub(super) fn remember(&mut self) {
         self.ssthresh = self.ssthresh.max(self.cwnd / 4 * 3);
     }

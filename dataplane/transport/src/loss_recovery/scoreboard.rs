@@ -18,8 +18,8 @@ pub struct Detected {
 
 /// The segments in flight, in sequence order. Amounts are bytes.
 pub trait Scoreboard {
-    /// True if the first retransmission of a recovery is sent even if the congestion window is full (RFC 9260
-    /// §7.2.4 (3)). With RFC 6937 the window has room for it.
+    /// True if the first retransmission of a recovery is sent even if the congestion window is full
+    /// (RFC 9260 §7.2.4 (3)). With RFC 6937 the window has room for it.
     const FIRST_RESEND_IGNORES_CWND: bool;
 
     /// True if nothing is in flight.

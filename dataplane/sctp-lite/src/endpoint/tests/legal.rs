@@ -440,8 +440,8 @@ fn what_was_never_begun_needs_no_terminate() {
     }
 }
 
-/// Abort of one session: a Terminate follows, outstanding messages arrive, and other sessions continue (RFC
-/// 5043 §11.3).
+/// Abort of one session: a Terminate follows, outstanding messages arrive, and other sessions continue
+/// (RFC 5043 §11.3).
 #[test]
 fn abort_is_of_one_session() {
     let (mut host, first) = Host::established_active();

@@ -10,8 +10,8 @@
 //! A user message is delivered when it is complete, even if earlier data is missing; only its TSN remains, in
 //! a range. Only fragments are kept, within bounds. SACKed data is never dropped.
 //!
-//! Not implemented: order within a stream (ordered messages are delivered at arrival, marked as such; RFC
-//! 5043 has none), and the partial delivery of RFC 9260 §6.9.
+//! Not implemented: order within a stream (ordered messages are delivered at arrival, marked as such;
+//! RFC 5043 has none), and the partial delivery of RFC 9260 §6.9.
 
 mod config;
 mod fragments;
@@ -405,8 +405,8 @@ impl Receiver {
         self.ack_now || self.window(room).saturating_sub(self.advertised) > self.window / 4
     }
 
-    /// True if data was received since the last SACK: bundling a SACK with DATA saves a packet (RFC 9260
-    /// §6.1).
+    /// True if data was received since the last SACK: bundling a SACK with DATA saves a packet
+    /// (RFC 9260 §6.1).
     pub fn is_unacknowledged(&self) -> bool {
         self.unacknowledged > 0 || self.ack_now
     }

@@ -21,8 +21,8 @@ const RENEGED: u8 = 3;
 /// Effect of a SACK or a SHUTDOWN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Acknowledged {
-    /// Data was newly acknowledged or reported: the peer answers, and its error counter is cleared (RFC 9260
-    /// §8.1).
+    /// Data was newly acknowledged or reported: the peer answers, and its error counter is cleared
+    /// (RFC 9260 §8.1).
     Progress,
     /// Nothing new.
     Nothing,

@@ -1,5 +1,5 @@
-//! Effects of acknowledgements on loss recovery and the congestion window (RFC 8985, RFC 6937, RFC 5682; RFC
-//! 9260 §7.2), and of time-outs (§6.3.3). The part shared with TCP is in [`transport::loss_recovery`].
+//! Effects of acknowledgements on loss recovery and the congestion window (RFC 8985, RFC 6937, RFC 5682;
+//! RFC 9260 §7.2), and of time-outs (§6.3.3). The part shared with TCP is in [`transport::loss_recovery`].
 
 use base::Instant;
 use transport::congestion::Growth;

@@ -40,8 +40,8 @@ pub enum Expired {
     Nothing,
     /// T3-rtx expired: counts towards Association.Max.Retrans and Path.Max.Retrans (RFC 9260 §8.1, §8.2).
     T3,
-    /// T3-rtx of a probe expired while the peer keeps its window closed and answers: not counted (RFC 9260
-    /// §6.1 A).
+    /// T3-rtx of a probe expired while the peer keeps its window closed and answers: not counted
+    /// (RFC 9260 §6.1 A).
     WindowProbe,
 }
 

@@ -33,8 +33,8 @@ pub fn ticks(at: Instant) -> u32 {
     (at.as_nanos() >> TICK) as u32
 }
 
-/// Judges a `window` of which `delivered` bytes arrived in order within `ticks` [ticks]. `rtt`: the shortest
-/// round-trip time.
+/// Judges a `window` of which `delivered` bytes arrived in order within `ticks` of this module ([`ticks`]).
+/// `rtt`: the shortest round-trip time.
 pub fn judge(delivered: u64, window: u64, ticks: u32, rtt: Nanos) -> Usage {
     let (ticks, rtt) = (u64::from(ticks), rtt.get());
     // The first tick may have been nearly over when counting began.

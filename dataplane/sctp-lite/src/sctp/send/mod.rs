@@ -264,7 +264,7 @@ impl Sender {
         self.pace().map(|pace| pace.rate)
     }
 
-    /// Present limit of the sender, and the time of each.
+    /// Present limit of the sender, and the total time of each.
     pub fn limits(&self, now: Instant) -> LimitInfo {
         self.seen.limits.info(now)
     }

@@ -436,7 +436,7 @@ fn no_restart_before_the_shutdown_is_complete() {
     let init = rig.give_tagged(Tag::NONE, |b| b.init(&peer_header(), &[DDP]).expect("room"));
     assert_eq!(init, Err(DropReason::UnexpectedChunk));
     assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
-    // The restarted peer treats that as out of the blue, and reflects this end's tag.
+    // The restarted peer treats that as out of the blue, and reflects the tag of the packet.
     let complete = rig.give_tagged(PEER_TAG, |b| b.shutdown_complete(true).expect("room"));
     assert_eq!((complete, rig.event()), (Ok(()), Some(Event::Closed(CloseReason::Shutdown))));
 }

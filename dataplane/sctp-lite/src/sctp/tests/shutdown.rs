@@ -145,7 +145,7 @@ fn what_is_not_answered_is_sent_again_and_given_up() {
     }
 }
 
-// T5-shutdown-guard: a peer that never stops.
+// T5-shutdown-guard: a peer that sends data without end.
 #[test]
 fn a_shutdown_does_not_take_for_ever() {
     let guard = Duration::from_secs(20);
@@ -200,7 +200,7 @@ fn an_init_before_the_shutdown_is_complete() {
     });
     assert_eq!(given, Err(DropReason::UnexpectedChunk));
     assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
-    // §8.4 rule 5 at the peer: this end's tag is reflected.
+    // §8.4 rule 5 at the peer: the tag of the SHUTDOWN ACK is reflected.
     rig.give_tagged(PEER_TAG, |b| b.shutdown_complete(true).expect("room")).expect("expected");
     assert_eq!(rig.event(), CLOSED);
 }

@@ -1,4 +1,4 @@
-//! How strongly a packet is protected.
+//! Strength of a packet's protection.
 
 use crate::crypto::Algorithm;
 

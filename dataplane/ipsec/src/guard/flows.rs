@@ -1,5 +1,5 @@
-//! The policies, with what they decided of the flows that were seen last: a look-up in the list costs as much as the list is
-//! long, and each packet takes one.
+//! The policies, with a cache of their decisions on recent flows. A look-up in the list costs time in
+//! proportion to its length, and each packet needs one.
 
 use std::net::IpAddr;
 
@@ -7,13 +7,13 @@ use super::Protection;
 use crate::ip::{IPV4_HEADER, IPV6_HEADER, Part, SCTP, TCP};
 use crate::policy::{Decision, Denied, Direction, Flow, Spd};
 
-/// Flows whose policy is remembered. Direct-mapped: one takes another's place.
+/// Flows in the cache. Direct-mapped: a flow replaces another one in the same slot.
 const FLOWS: usize = 256;
 
 /// Bytes of both ports.
 const PORTS: usize = 4;
 
-/// A flow and a direction, in words: compared with each packet, without a way through memory.
+/// A flow and a direction as integers, to be compared with each packet in registers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Key {
     local: u128,
@@ -23,7 +23,7 @@ struct Key {
 }
 
 impl Key {
-    /// Of a place that is not free.
+    /// The slot is occupied.
     const USED: u64 = 1;
     const HAS_PORTS: u64 = 2;
     const HAS_ICMP: u64 = 4;
@@ -53,8 +53,9 @@ impl Key {
         Key { local: number(&flow.local), remote: number(&flow.remote), rest }
     }
 
-    /// Of a packet like most: TCP or SCTP, whole, without IP options or extension headers. The same as by [`Flow::see`],
-    /// without a flow on the way: to write one and read it in wider words costs more than all the rest. `None` for any other.
+    /// Returns the key of a common packet: TCP or SCTP, whole, without IP options or extension headers. `None`
+    /// for any other. Equal to the key of its [`Flow::see`], but without an intermediate flow: writing that and
+    /// reading it back in wider words costs more than the rest.
     #[inline]
     fn read(packet: &[u8], direction: Direction) -> Option<Key> {
         let (ends, protocol, ports, families) = match packet.first()? {
@@ -104,7 +105,7 @@ impl Key {
             | flags
     }
 
-    /// Where it is remembered.
+    /// Returns the slot in the cache.
     #[inline]
     fn place(&self) -> usize {
         let fold = |address: u128| (address >> 64) as u64 ^ address as u64;
@@ -124,7 +125,8 @@ impl Flows {
         Flows { spd, known: Box::new([(Key::FREE, Decision::Bypass); FLOWS]) }
     }
 
-    /// What is remembered of the flow of a packet, if it is one like most; `None`: see [`Flows::decide`].
+    /// Returns the cached decision on a packet's flow, if the packet is a common one. After `None` see
+    /// [`Flows::decide`].
     #[inline]
     pub(super) fn recall(
         &self,

@@ -313,7 +313,7 @@ impl<M: RegionMemory> Sender<M> {
         }
     }
 
-    /// Every message comes back as flushed; nothing more is sent or posted.
+    /// Flushes every message; no more are sent or posted.
     pub(crate) fn fail(&mut self, events: &mut LazyDeque<Event>, counters: &mut Counters) {
         self.closed = true;
         self.first = self.first.wrapping_add(self.queue.len() as u32);
@@ -324,7 +324,7 @@ impl<M: RegionMemory> Sender<M> {
         }
     }
 
-    /// Flushes what has not begun, cuts what has, and closes.
+    /// Flushes messages that have not begun, cuts the one that has, and closes.
     pub(crate) fn close_now(&mut self, events: &mut LazyDeque<Event>, counters: &mut Counters) {
         self.cut(0, events, counters);
         self.closed = true;
@@ -338,7 +338,7 @@ impl<M: RegionMemory> Sender<M> {
         self.closed
     }
 
-    /// Messages posted and not acknowledged whole.
+    /// Returns the number of messages posted and not acknowledged completely.
     pub(crate) fn outstanding(&self) -> usize {
         self.queue.len()
     }
@@ -347,7 +347,7 @@ impl<M: RegionMemory> Sender<M> {
         (self.unsent as usize) < self.queue.len()
     }
 
-    /// Bytes given to the LLP of the message that is not wholly with it.
+    /// Returns how many bytes of the current message, which is not complete, the LLP has received.
     pub(crate) fn begun(&self) -> u32 {
         self.queue.get(self.unsent as usize).map_or(0, |posted| posted.sent)
     }
@@ -374,7 +374,7 @@ impl<M: RegionMemory> Sender<M> {
         Some(header + payload as usize)
     }
 
-    /// Whether the next message's bytes stay as they are until it is acknowledged.
+    /// True when the next message's bytes do not change until it is acknowledged, or when no message waits.
     pub(crate) fn next_is_stable(&self) -> bool {
         let at = self.unsent as usize;
         self.queue
@@ -382,7 +382,7 @@ impl<M: RegionMemory> Sender<M> {
             .is_none_or(|posted| self.is_stable(posted, self.first.wrapping_add(at as u32)))
     }
 
-    /// RDMAP's part of the control field, if the next message is tagged.
+    /// Returns RDMAP's part of the control field, if the next message is tagged.
     pub(crate) fn next_tagged_control(&self) -> Option<u8> {
         match self.queue.get(self.unsent as usize)?.kind {
             Kind::Tagged { rsvd_ulp, .. } => Some(rsvd_ulp),
@@ -395,13 +395,13 @@ impl<M: RegionMemory> Sender<M> {
         !posted.is_in_region() || self.is_run_stable(number)
     }
 
-    /// Whether the region is stable that a message is read from.
+    /// True when the region that a message is read from is stable.
     #[inline]
     fn is_run_stable(&self, number: u32) -> bool {
         self.run_of(number).is_some_and(|run| run.stable)
     }
 
-    // Inlined up to the LLP, so that what it returns is never put together in memory.
+    // Inlined into the LLP, so that the result is not assembled in memory.
     #[inline(always)]
     pub(crate) fn next(
         &mut self,

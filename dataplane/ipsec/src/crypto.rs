@@ -197,7 +197,7 @@ pub enum KeyError {
     /// Encryption key: bytes required and given.
     #[error("the encryption key (with its salt) must be {want} bytes long, it has {have}")]
     Encryption {
-        /// Bytes that the algorithm takes.
+        /// Bytes that the algorithm requires.
         want: usize,
         /// Bytes given.
         have: usize,
@@ -205,7 +205,7 @@ pub enum KeyError {
     /// HMAC key: bytes required and given.
     #[error("the authentication key must be {want} bytes long, it has {have}")]
     Authentication {
-        /// Bytes that the algorithm takes.
+        /// Bytes that the algorithm requires.
         want: usize,
         /// Bytes given.
         have: usize,

@@ -130,21 +130,21 @@ pub fn write_checksum(header: &mut [u8]) {
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Fills in the checksum of the UDP datagram at `udp` of an IPv6 packet (RFC 8200 §8.1).
+/// Computes and writes the checksum of the UDP datagram at `udp` of an IPv6 packet (RFC 8200 §8.1).
 pub fn write_udp_checksum(packet: &mut [u8], udp: usize) {
     packet[udp + 6..udp + 8].fill(0);
     let len = packet.len() - udp;
     let sum = words(&packet[8..IPV6_HEADER]) + words(&packet[udp..]) + len as u64 + u64::from(UDP);
-    // Zero would be none.
+    // A checksum of zero means none.
     let sum = if folded(sum) == 0xffff { 0xffff } else { !folded(sum) };
     packet[udp + 6..udp + 8].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// A sum of words that folds to that of 16-bit words; a last byte is the first of one.
+/// Returns a sum that folds to the sum of 16-bit words. An odd last byte is the high byte of a word.
 fn words(bytes: &[u8]) -> u64 {
     let (whole, rest) = bytes.as_chunks::<4>();
     let word = |word: &[u8]| u64::from(word[0]) << 8 | word.get(1).map_or(0, |&low| low.into());
-    // 2^16 is 1 to a sum with carries around: words of 32 bits are two of 16.
+    // 2^16 is 1 in a sum with end-around carry: a word of 32 bits counts as its two of 16.
     let sum: u64 = whole.iter().map(|four| u64::from(u32::from_be_bytes(*four))).sum();
     sum + rest.chunks(2).map(word).sum::<u64>()
 }

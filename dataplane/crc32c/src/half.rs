@@ -203,7 +203,7 @@ const BY: [u64; 2] = factors(STEP as u32 * 8);
 /// Factors for one lane.
 const NEXT: [u64; 2] = TO_LAST[15];
 
-/// Factors from each of sixteen lanes to the lane behind the sixteenth.
+/// Factors that move each of the lanes 0 to 15 to lane 16, the last one.
 static TO_LAST: [[u64; 2]; 16] = {
     let mut all = [[0; 2]; 16];
     let mut i = 0;

@@ -388,7 +388,7 @@ impl Sas {
 
     fn push(&mut self, request: Request) {
         if self.requests.len() >= REQUESTS * MOST_SAS {
-            // Drops requests of ended SAs, and duplicates, which [`transmit`](Self::transmit) would skip.
+            // Drops requests of ended SAs, and duplicates, which `transmit` would skip.
             let mut known = HashSet::new();
             let entries = &self.entries;
             self.requests.retain(|request| {

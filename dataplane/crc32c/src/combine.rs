@@ -125,7 +125,7 @@ mod tests {
         times(times(times(crc, POWERS.low[len & 0xff]), POWERS.high[len >> 8]), UP)
     }
 
-    /// At every length, also on a CPU without the instructions.
+    /// For every length, also on a CPU without the instructions.
     #[test]
     fn combined_crcs_are_those_of_the_whole() {
         let bytes: Vec<u8> = (0..140_000_u32).map(|i| (i * 7 + i / 251) as u8).collect();

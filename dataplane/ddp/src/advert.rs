@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(encode(&[region]), expected);
     }
 
-    // A client that knows nothing of bit 3 finds the region without rights.
+    // A client that ignores bit 3 finds the region without rights.
     #[test]
     fn a_busy_region_is_one_without_rights_to_clients_of_before() {
         let mut region = decode(

@@ -294,7 +294,7 @@ mod tests {
         assert_eq!((pool.in_use(), pool.high_water(), pool.peers.len()), (0, 100, 0));
     }
 
-    /// RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: what one peer, or one stream, can take.
+    /// RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: limits of one peer, and of one stream.
     #[test]
     fn nobody_takes_more_than_is_left_to_others() {
         let mut pool = BufferPool::new(1200);
@@ -309,15 +309,15 @@ mod tests {
         assert!(pool.refused_share() >= 1000 && pool.refused_full() == 0);
         let mut another: Vec<Account> = (0..1000).map(|_| account(2)).collect();
         assert_eq!(another.iter_mut().map(|s| fill(&mut pool, s)).sum::<usize>(), 30);
-        // There is a large buffer left for somebody who has none.
+        // A large buffer is left for a peer without buffers.
         assert!(pool.reserve(&mut account(3), 300, true));
         assert!(!pool.reserve(&mut account(4), 1, true));
         assert_eq!(pool.refused_full(), 1);
     }
 
     proptest! {
-        /// However many streams of however many peers take and give, a peer that has nothing gets its
-        /// share, and all comes back.
+        /// For any reservations and releases by any streams and peers, a peer without buffers gets its share,
+        /// and all bytes are released.
         #[test]
         fn a_peer_that_has_nothing_gets_its_share(
             steps in proptest::collection::vec((0u64..4, 0usize..3, 1u32..40, any::<bool>(), 0u8..4), 0..300),
@@ -339,8 +339,8 @@ mod tests {
                 let sum: u64 = taken.iter().map(|(_, size, _)| u64::from(*size)).sum();
                 prop_assert_eq!(pool.in_use(), sum);
                 prop_assert!(sum <= CAPACITY && pool.used.beyond <= CAPACITY / 2);
-                // Half may be beyond gaps; of the rest four peers leave a fifth, but for one buffer each
-                // that was their first.
+                // Half may be beyond gaps. Of the rest four peers leave a fifth, minus one buffer each, their
+                // first.
                 let share = CAPACITY / 2 / 5 - 40;
                 let mut newcomer = account(99);
                 prop_assert!(pool.reserve(&mut newcomer, share as u32, true));
@@ -383,7 +383,7 @@ mod tests {
         assert_eq!((pool.spare.short.len(), pool.spare.long.len()), (MAX_SHORT, 4));
         assert!((0..4).all(|_| pool.take(LONG + 1).capacity() == 1 << 20));
         assert_eq!((pool.take(LONG + 1).capacity(), pool.spare.long_bytes), (0, 0));
-        // Neither kind takes the other's place.
+        // The two kinds do not replace each other.
         assert!((0..MAX_SHORT).all(|_| pool.take(LONG).capacity() == 10));
     }
 

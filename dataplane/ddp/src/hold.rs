@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(fill(&mut budget, 1, true), budget.largest());
         assert_eq!(fill(&mut budget, 2, true), 1000, "half of what is left");
         assert_eq!((budget.limit(), budget.room()), (4000, 1000));
-        // What TCP holds is in the same budget, and may exceed it.
+        // Bytes held by TCP count in the same budget, and may exceed it.
         budget.take(5000);
         assert_eq!(budget.room(), 0);
         assert!(!budget.reserve(peer(3), 10, true));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     proptest! {
-        // Whichever peer takes and gives: never more than there is, and everything comes back.
+        // For any order of peers: never more than the limit, and all bytes are released.
         #[test]
         fn never_more_than_the_limit(steps in prop::collection::vec((0u8..5, 1u64..300, any::<bool>(), any::<bool>()), 0..300)) {
             let mut budget = HoldBudget::new(2000);

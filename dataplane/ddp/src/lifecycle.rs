@@ -275,7 +275,7 @@ impl<L: LowerReason> Lifecycle<L> {
     }
 
     /// Records that the ULP of `stream` is about to close, which confirms all data whose events it has taken.
-    /// Ends the time-out of a stream that the peer has half closed.
+    /// From here on the ULP bounds the time to the close: the time-out of a half-closed stream ends.
     pub fn confirming<M: RegionMemory>(&mut self, stream: &Ulp<M>) {
         if self.state == State::Established {
             // Each delivery is one event. Events of other kinds only lower the result.

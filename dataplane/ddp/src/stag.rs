@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(table.get(Stag(7)).unwrap().stream, None);
     }
 
-    // RFC 5040 §5.3: only an STag of the stream alone; it ends for good and keeps its number.
+    // RFC 5040 §5.3: only an STag of the stream alone; it ends permanently and keeps its number.
     #[test]
     fn a_peer_invalidates_what_is_its_streams_alone() {
         let mut table = StagTable::new();

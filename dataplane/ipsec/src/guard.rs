@@ -255,7 +255,7 @@ impl Guard {
     }
 
     fn in_clear(&mut self, packet: &[u8], now: Instant) -> Result<Incoming, Drop> {
-        // A malformed packet matches no flow; the layers above drop it.
+        // A malformed packet belongs to no flow; it is left to the layers above.
         let Some((flow, part)) = Flow::see(packet, true) else { return Ok(Incoming::Clear) };
         let why = match part {
             Part::Fragment => return Ok(Incoming::Piece),

@@ -47,7 +47,7 @@ mod tests {
         assert!(order.is_sorted_by(|a, b| a < b), "{order:?}");
         assert_eq!(Strength::of_bits(0), Algorithm::AesGmac256.into());
         assert_eq!(Strength::of_bits(256), Algorithm::ChaCha20Poly1305.into());
-        // What is not a whole number of bytes is not met by less.
+        // A fraction of a byte is rounded up: 128 bits do not meet 129.
         assert!(Strength::of_bits(129) > Algorithm::AesGcm128.into());
     }
 }

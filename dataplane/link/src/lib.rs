@@ -86,7 +86,7 @@ pub struct Counters {
     pub overflowed: u64,
     /// Frames delayed so that later ones may overtake them.
     pub reordered: u64,
-    /// Extra copies delivered.
+    /// Extra copies scheduled for delivery.
     pub duplicated: u64,
     /// Copies that the frame type refused to make, or for which there was no room.
     pub duplicates_refused: u64,

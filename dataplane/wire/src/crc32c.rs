@@ -31,7 +31,7 @@ mod tests {
     }
 
     proptest! {
-        // Wherever the bytes are cut and whichever engine takes a piece.
+        // For any split, and any engine for each piece.
         #[test]
         fn engines_agree(bytes in prop::collection::vec(any::<u8>(), 0..3000), cut in any::<prop::sample::Index>()) {
             let (head, tail) = bytes.split_at(cut.index(bytes.len() + 1));

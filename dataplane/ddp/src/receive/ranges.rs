@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against a bitmap of bytes.
+        /// Compared with a bitmap of bytes.
         #[test]
         fn ranges_agree_with_a_bitmap(
             inserts in proptest::collection::vec((0u32..200, 0u32..20), 0..60),

@@ -143,7 +143,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-        /// Both libraries seal every packet alike, and each opens what the other has sealed, unless a bit differs.
+        /// Both libraries seal every packet identically. Each opens packets sealed by the other, unless a bit
+        /// differs.
         #[test]
         fn both_libraries_are_one_cipher(
             long in any::<bool>(),

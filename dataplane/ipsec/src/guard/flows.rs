@@ -179,7 +179,7 @@ mod tests {
 
     use super::*;
 
-    /// A packet of IPv4 or IPv6, mostly of TCP or SCTP, with a byte here and there that is another.
+    /// Returns an IPv4 or IPv6 packet, mostly TCP or SCTP, with a few random bytes.
     fn packets() -> impl Strategy<Value = Vec<u8>> {
         let protocol = prop_oneof![4 => Just(TCP), 4 => Just(SCTP), 1 => any::<u8>()];
         let changes = prop::collection::vec((0..48usize, any::<u8>()), 0..3);
@@ -208,7 +208,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
-        /// The short way finds what the long way does, of whole TCP and SCTP packets only.
+        /// The fast path finds the same key as the slow path, for whole TCP and SCTP packets only.
         #[test]
         fn both_ways_read_the_same_key(packet in packets()) {
             for direction in [Direction::In, Direction::Out] {
@@ -219,7 +219,7 @@ mod tests {
                     prop_assert_eq!(part, Part::Whole);
                     prop_assert!([TCP, SCTP].contains(&flow.protocol));
                 } else if let Some((flow, Part::Whole)) = seen {
-                    // Options and extension headers take the long way.
+                    // Options and extension headers take the slow path.
                     let direct = match packet[0] {
                         0x45 => packet[9] == flow.protocol,
                         first => first >> 4 == 6 && packet[6] == flow.protocol,
@@ -231,7 +231,7 @@ mod tests {
         }
     }
 
-    /// What differs in anything is another key, also where a field is there and zero.
+    /// Flows that differ in any field have different keys, also if one field is zero and the other absent.
     #[test]
     fn keys_differ_where_flows_do() {
         let v4 = Flow {

@@ -123,7 +123,7 @@ mod tests {
             prop_assert_eq!(EnhancedRepr::parse(&repr.emit()), repr);
         }
 
-        /// RFC 6581 §9.2: without A the other flags say nothing, and are not sent.
+        /// RFC 6581 §9.2: without A the other flags are ignored, and not sent.
         #[test]
         fn flags_without_a_are_ignored(bytes: [u8; 4]) {
             let mut bytes = bytes;
@@ -135,7 +135,7 @@ mod tests {
         }
     }
 
-    /// As Linux's siw sends them: peer-to-peer with Write and Read offered, and its answer.
+    /// Frames of Linux's siw: peer-to-peer with Write and Read offered, and the answer.
     #[test]
     fn bytes_of_siw() {
         let (write, read) = (true, true);

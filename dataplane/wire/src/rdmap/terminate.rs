@@ -14,7 +14,6 @@
 //! which are ignored on receipt: only [`TerminateRepr::parse_siw`] reads them. It recognises the layout by its
 //! flags. A header without any flag is read in the RFC's layout if that names an error, otherwise with swapped
 //! nibbles if that does.
-//! error, else with the nibbles swapped if that does.
 
 use arrayvec::ArrayVec;
 

@@ -98,8 +98,8 @@ impl fmt::Debug for MaybeInstant {
     }
 }
 
-/// A span of time in nanoseconds, at most 584 years. Code that runs per packet uses it: a [`Duration`] keeps seconds and
-/// nanoseconds apart, so that each conversion and product costs a division.
+/// A span of time in nanoseconds, at most 584 years, for code that runs per packet. A [`Duration`] holds
+/// seconds and nanoseconds separately, so that each conversion and product costs a division.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Nanos(u64);
 

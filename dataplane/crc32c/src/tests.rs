@@ -37,7 +37,7 @@ fn by_words(bytes: &[u8]) -> u16 {
     sum as u16
 }
 
-/// Bytes of a linear congruential generator.
+/// Returns bytes of a linear congruential generator.
 fn noise(len: usize, mut seed: u64) -> Vec<u8> {
     let mut next = || {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

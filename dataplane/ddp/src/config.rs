@@ -82,7 +82,7 @@ pub struct StreamConfig {
 }
 
 impl Default for StreamConfig {
-    /// Version 1, the error queue alone, 8192 records, 1024 posts, all deliveries reported.
+    /// Returns version 1, the error queue alone, 8192 records, 1024 posts, all deliveries reported.
     fn default() -> Self {
         StreamConfig {
             queues: vec![QueueConfig::error_queue()],

@@ -346,7 +346,7 @@ pub fn an_erroneous_stream_carries_nothing_more<P: Pair>() {
     run.region_begins_with(b"good\0\0\0\0\0");
 }
 
-/// RFC 5041 §3 (9): the graceful end of each half is indicated.
+/// RFC 5041 §3 (9): the graceful end of each direction is indicated.
 pub fn graceful_teardown_is_indicated<P: Pair>() {
     let run = gracefully_closed::<P>();
     drop(run);

@@ -39,7 +39,7 @@ impl Enhanced {
 }
 
 impl Default for Enhanced {
-    /// Client-server as initiator, all ready-to-receive messages, no Reads needed.
+    /// Returns client-server as initiator, all ready-to-receive messages, no Reads needed.
     fn default() -> Self {
         Enhanced { peer_to_peer: false, rtr: RtrSet::ALL, required_ord: 0 }
     }

@@ -35,7 +35,7 @@ impl<'a> Ulpdu<'a> {
         Ulpdu { pieces, len: pieces.iter().map(|p| p.len()).sum() }
     }
 
-    /// Bytes in the ULPDU (RFC 5041 §3 (7)).
+    /// Returns the bytes in the ULPDU (RFC 5041 §3 (7)).
     pub fn len(&self) -> usize {
         self.len
     }

@@ -21,7 +21,8 @@ pub struct EndpointPolicy {
 }
 
 impl Default for EndpointPolicy {
-    /// 5 s of teardown, no idle time-out, 30 s for the ULP after the peer's close, with the last message.
+    /// Returns 5 s of teardown, no idle time-out, 30 s for the ULP after the peer's close, with the last
+    /// message.
     fn default() -> Self {
         EndpointPolicy {
             teardown_timeout: Duration::from_secs(5),

@@ -431,7 +431,7 @@ impl<E: Copy> Receiver<E> {
         }
     }
 
-    /// RFC 5041 §4.1: one version for all segments of a stream.
+    /// Checks that all segments of a stream have one version (RFC 5041 §4.1).
     #[inline]
     fn check_version(&self, header: &HeaderRepr) -> Result<(), Reject<E>> {
         match self.version {

@@ -554,7 +554,7 @@ pub(crate) fn check_source<M: RegionMemory, N: Borrow<M>>(
     Ok(short)
 }
 
-/// RFC 5041 §5.2: less than 2^32 bytes.
+/// Checks that a message has less than 2^32 bytes (RFC 5041 §5.2).
 fn message_len(len: u64) -> Result<u32, PostError> {
     u32::try_from(len).map_err(|_| PostError::TooLong(len))
 }

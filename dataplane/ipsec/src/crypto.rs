@@ -72,7 +72,7 @@ impl Algorithm {
         Self::NullHmacSha1,
     ];
 
-    /// Bytes of the IV in each packet.
+    /// Returns the bytes of the IV in each packet.
     pub const fn iv_len(self) -> usize {
         match self {
             Self::NullHmacSha256 | Self::NullHmacSha1 => 0,
@@ -81,7 +81,7 @@ impl Algorithm {
         }
     }
 
-    /// Bytes of the ICV.
+    /// Returns the bytes of the ICV.
     pub const fn icv_len(self) -> usize {
         match self {
             Self::AesCbc128HmacSha1 | Self::AesCbc256HmacSha1 | Self::NullHmacSha1 => 12, // RFC 2404 §2
@@ -89,7 +89,8 @@ impl Algorithm {
         }
     }
 
-    /// Alignment of payload and trailer by padding, in bytes: 4 (RFC 4303 §2.4) or the cipher's block.
+    /// Returns the alignment of payload and trailer by padding, in bytes: 4 (RFC 4303 §2.4) or the cipher's
+    /// block.
     pub const fn block(self) -> usize {
         if self.is_cbc() { 16 } else { 4 }
     }
@@ -115,7 +116,7 @@ impl Algorithm {
         }
     }
 
-    /// Key bits of the encryption; 0 if the payload is sent in clear.
+    /// Returns the key bits of the encryption; 0 if the payload is sent in clear.
     pub const fn confidentiality_bits(self) -> u16 {
         match self {
             Self::AesGmac128 | Self::AesGmac256 | Self::NullHmacSha256 | Self::NullHmacSha1 => 0,

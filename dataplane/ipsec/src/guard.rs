@@ -328,7 +328,7 @@ impl Guard {
         }
     }
 
-    /// RFC 4301 §5.2: a packet from an SA must match a policy of the SA's protection.
+    /// Checks that a packet from an SA matches a policy of the SA's protection (RFC 4301 §5.2).
     #[inline]
     fn check_opened(
         &mut self,

@@ -10,13 +10,14 @@ impl Strength {
     /// No protection.
     pub const CLEAR: Strength = Strength(0);
 
-    /// Integrity, and encryption with keys of at least `bits` bits (0: integrity alone). More than 2032 bits count as 2032.
+    /// Returns integrity, and encryption with keys of at least `bits` bits (0: integrity alone). More than 2032
+    /// bits count as 2032.
     pub const fn of_bits(bits: u16) -> Strength {
         let bytes = bits.div_ceil(8);
         Strength(if bytes < 254 { bytes as u8 + 1 } else { 255 })
     }
 
-    /// Key bits of the encryption, 0 for integrity alone; `None` in clear.
+    /// Returns the key bits of the encryption, 0 for integrity alone; `None` in clear.
     pub const fn bits(self) -> Option<u16> {
         match self.0 {
             0 => None,

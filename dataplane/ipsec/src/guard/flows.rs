@@ -162,7 +162,7 @@ impl Flows {
         decision
     }
 
-    /// See [`Spd::piece`].
+    /// Decides on a visible part of a packet: see [`Spd::piece`].
     pub(super) fn piece(
         &self,
         flow: &Flow,

@@ -95,8 +95,8 @@ impl Algorithm {
         if self.is_cbc() { 16 } else { 4 }
     }
 
-    /// Bytes of the encryption key. AEADs and GMAC: including the 4-byte salt that follows the key (RFC 4106
-    /// §8.1), as in XFRM.
+    /// Returns the bytes of the encryption key. AEADs and GMAC: including the 4-byte salt that follows the key
+    /// (RFC 4106 §8.1), as in XFRM.
     pub const fn key_len(self) -> usize {
         match self {
             Self::AesGcm128 | Self::AesGmac128 => 20,
@@ -107,7 +107,7 @@ impl Algorithm {
         }
     }
 
-    /// Bytes of the HMAC key (RFC 4868 §2.1.1, RFC 2404 §3); 0 where there is no HMAC.
+    /// Returns the bytes of the HMAC key (RFC 4868 §2.1.1, RFC 2404 §3); 0 without HMAC.
     pub const fn auth_key_len(self) -> usize {
         match self {
             Self::AesCbc128HmacSha256 | Self::AesCbc256HmacSha256 | Self::NullHmacSha256 => 32,

@@ -1,13 +1,13 @@
-//! Ages of policies and SAs, and which of them a dump has listed.
+//! Ages of policies and SAs, and the last dump that has listed them.
 //!
-//! The kernel adds at the head of its lists and dumps from there: the newest first. What the monitor sends later is
-//! newer than all of a dump.
+//! The kernel adds at the head of its lists and dumps from there: the newest first. Entries that the monitor
+//! sends later are newer than all entries of a dump.
 //!
 //! ```text
 //!   age:  … older | … third, second, first of the dump | base | of the monitor since …
 //! ```
 
-/// More than a dump lists of what is kept.
+/// Bound on the entries of one dump.
 const SPAN: u64 = 1 << 20;
 
 /// Counts ages and dumps of one kind of entry.
@@ -19,7 +19,7 @@ pub(crate) struct Ages {
     dumps: u32,
 }
 
-/// How new an entry is, and the last dump in which, or after whose begin, it was seen.
+/// Age of an entry, and the number of dumps begun when it was last seen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Age {
     pub(crate) order: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Age {
 }
 
 impl Ages {
-    /// The kernel has begun to list: what comes now is not older than that.
+    /// Begins a dump: later entries of the monitor are newer than all of its entries.
     pub(crate) fn begin(&mut self) {
         self.newest += SPAN;
         self.base = self.newest;
@@ -35,7 +35,7 @@ impl Ages {
         self.dumps += 1;
     }
 
-    /// Of an entry that the dump lists next, or that the monitor sends.
+    /// Returns the age of an entry that the dump lists next, or that the monitor sends.
     pub(crate) fn next(&mut self, of_dump: bool) -> Age {
         let order = match of_dump {
             true => {
@@ -50,12 +50,13 @@ impl Ages {
         Age { order, dump: self.dumps }
     }
 
-    /// An entry that was changed, and is not newer for it.
+    /// Returns the age of a changed entry: its order stays, and it counts as seen.
     pub(crate) fn seen(&self, age: Age) -> Age {
         Age { dump: self.dumps, ..age }
     }
 
-    /// At the end of a dump: it was listed, or sent by the monitor since.
+    /// True at the end of a dump if the dump has listed the entry, or the monitor has sent it since the dump
+    /// began.
     pub(crate) fn is_current(&self, age: Age) -> bool {
         age.dump == self.dumps
     }

@@ -1,11 +1,11 @@
-//! The kernel's names of algorithms, and keys.
+//! Algorithms by their kernel names, and keys.
 
 use ipsec::crypto::{Algorithm, Keys};
 use zeroize::Zeroizing;
 
 use crate::message::{Algo, Attributes};
 
-/// Keys that outlast one [`Keys`]: an SA that is replaced needs them again. They are wiped when they are freed.
+/// Keys that outlast one [`Keys`], since an SA that is replaced needs them again. Wiped when they are freed.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Secret {
     encryption: Zeroizing<Vec<u8>>,
@@ -18,30 +18,30 @@ impl Secret {
     }
 }
 
-/// How an SA protects.
+/// Algorithm and keys of an SA.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Suite {
     pub(crate) algorithm: Algorithm,
     pub(crate) secret: Secret,
 }
 
-/// As operators know it, whether it is supported or not: `rfc4106(gcm(aes))`, `cbc(aes)+hmac(sha256)`.
+/// Returns the name for operators, supported or not: `rfc4106(gcm(aes))`, `cbc(aes)+hmac(sha256)`.
 pub(crate) fn name(attributes: &Attributes) -> String {
     let Attributes { aead, encryption, authentication, .. } = attributes;
     let names = [aead, encryption, authentication].into_iter().flatten().map(|a| a.name.as_str());
     names.collect::<Vec<_>>().join("+")
 }
 
-/// There is none: an SA whose negotiation is under way.
+/// True without any algorithm: an SA whose negotiation is in progress.
 pub(crate) fn is_missing(attributes: &Attributes) -> bool {
     let Attributes { aead, encryption, authentication, .. } = attributes;
     aead.is_none() && encryption.is_none() && authentication.is_none()
 }
 
-/// The algorithm and keys of an SA; the keys are taken out of the attributes.
+/// Returns the algorithm and keys of an SA. The keys are moved out of the attributes.
 ///
 /// # Errors
-/// Why it is refused.
+/// The reason to refuse the SA.
 pub(crate) fn suite(attributes: &mut Attributes) -> Result<Suite, String> {
     let Attributes { aead, encryption, authentication, .. } = attributes;
     let (algorithm, secret) = match (aead.take(), encryption.take(), authentication.take()) {
@@ -53,7 +53,7 @@ pub(crate) fn suite(attributes: &mut Attributes) -> Result<Suite, String> {
         }
         _ => return Err("encryption needs authentication (RFC 8221 §4)".into()),
     };
-    // The kernel shows zeros instead of keys to everyone where it is locked down (lockdown=confidentiality).
+    // A locked-down kernel (lockdown=confidentiality) shows zeros instead of keys to everyone.
     let Secret { encryption, authentication } = &secret;
     let is_zero = |key: &[u8]| !key.is_empty() && key.iter().all(|byte| *byte == 0);
     if is_zero(encryption) || is_zero(authentication) {

@@ -1,4 +1,4 @@
-//! Events for the data plane, and what operators see.
+//! Events for the data plane, and the types that operators see.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -9,21 +9,21 @@ pub use ipsec::guard::SaId;
 use ipsec::policy::{Action, Direction, Policy, Selector, Unselected};
 use ipsec::sa::Parameters;
 
-/// Warnings that wait at most; what comes then is only counted.
+/// Most waiting warnings; further ones are only counted.
 const WARNINGS: usize = 64;
 
-/// A protection that policies ask for. In one list of policies its number stands for one of these.
+/// A protection that policies require, with its number in the list of policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProtectionInfo {
-    /// Its number. It is kept while a policy asks for it.
+    /// Number of the protection. It is kept while a policy requires the protection.
     pub protection: Protection,
     /// The request id that its policies and SAs share.
     pub reqid: u32,
-    /// Tunnel mode; else transport mode.
+    /// True for tunnel mode, false for transport mode.
     pub tunnel: bool,
-    /// Our end.
+    /// Our address.
     pub local: IpAddr,
-    /// The peer's.
+    /// The peer's address.
     pub remote: IpAddr,
 }
 
@@ -34,66 +34,66 @@ impl std::fmt::Display for ProtectionInfo {
     }
 }
 
-/// The sequence numbers that a new SA begins with.
+/// The first sequence numbers of a new SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sequence {
-    /// Those that may be used; more by [`Mirror::reserve`](crate::Mirror::reserve).
+    /// Sequence numbers to send with. [`Mirror::reserve`](crate::Mirror::reserve) requests more.
     Outbound {
-        /// The first.
+        /// The first number.
         first: u64,
-        /// How many from there.
+        /// Count of numbers from there.
         numbers: u64,
     },
-    /// What was received before.
+    /// Sequence numbers received before.
     Inbound {
-        /// The highest number; 0 if there is none. All up to it count as received.
+        /// The highest number; 0 if none was received. All numbers up to it count as received.
         top: u64,
         /// Packets of the anti-replay window, 64 to 4096.
         window: u16,
     },
 }
 
-/// What is refused.
+/// The kind of a refused entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// A policy. What it protects is dropped, or it is not in the list: see the reason.
+    /// A policy. Its packets are dropped, or it is not in the list: see the reason.
     Policy,
     /// An SA.
     Sa,
 }
 
-/// A change that the data plane applies, or that an operator should know. SAs are removed before the policies change, and
-/// added after that, the oldest first.
+/// A change for the data plane, or a report to the operator. SAs are removed before the policies change, and
+/// added afterwards, the oldest first.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// The policies, whenever they have changed.
+    /// The policies have changed.
     Policies {
-        /// All of them, in the kernel's order of both directions.
+        /// All policies, in the kernel's order of both directions.
         list: Vec<Policy<Protection>>,
-        /// What becomes of packets that none of them selects.
+        /// Treatment of packets that match no policy.
         unselected: Unselected,
-        /// Those that the list asks for, by number.
+        /// Protections that the list requires, by number.
         protections: Vec<ProtectionInfo>,
     },
-    /// There is a new SA.
+    /// A new SA.
     AddSa {
-        /// Its name.
+        /// Identifier of the SA.
         id: SaId,
-        /// Which way it carries packets.
+        /// Direction of the SA's packets.
         direction: Direction,
-        /// Whose it is.
+        /// Protection that the SA belongs to.
         protection: Protection,
-        /// What was agreed on.
+        /// Negotiated parameters.
         parameters: Arc<Parameters>,
-        /// The sequence numbers that it begins with.
+        /// The first sequence numbers.
         sequence: Sequence,
     },
-    /// This outbound SA sends again, although another was added after it.
+    /// An outbound SA sends again, although another was added after it.
     SelectSa {
         /// The SA.
         id: SaId,
     },
-    /// There is it no more.
+    /// An SA has ended.
     RemoveSa {
         /// The SA.
         id: SaId,
@@ -102,74 +102,74 @@ pub enum Event {
     Reserved {
         /// The SA.
         id: SaId,
-        /// The last of them.
+        /// The last permitted sequence number.
         last: u64,
     },
-    /// A policy or SA cannot be served as the kernel has it. Sent once for each reason.
+    /// A policy or SA cannot be served as the kernel has it. Reported once for each reason.
     Refused {
-        /// Which of them.
+        /// Policy or SA.
         what: Refusal,
-        /// Its selector, or its SPI and addresses.
+        /// Selector of the policy, or SPI and addresses of the SA.
         name: String,
-        /// Why.
+        /// Reason of the refusal.
         reason: String,
     },
-    /// Something failed that an operator should know.
+    /// A failure that the operator should see.
     Warning(String),
 }
 
-/// A policy as operators see it.
+/// A policy for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyInfo {
     /// Direction, addresses, protocol and ports as the kernel has them.
     pub selector: String,
-    /// The same as we have it; `None` if it is not in our list.
+    /// Selector in our list; `None` if the policy is not in it.
     pub fits: Option<Selector>,
-    /// Its direction.
+    /// Direction of the packets.
     pub direction: Direction,
-    /// What we do with its packets; `None` if it is not in our list.
+    /// Action in our list; `None` if the policy is not in it.
     pub action: Option<Action<Protection>>,
-    /// The request id of its template.
+    /// Request id of the policy's template.
     pub reqid: Option<u32>,
-    /// Lower ones come first.
+    /// Priority; the lowest number is matched first.
     pub priority: u32,
-    /// The kernel's number of it.
+    /// Index of the policy in the kernel.
     pub index: u32,
-    /// The SAs that it asks for; empty if for none.
+    /// The required SAs; empty if none are required.
     pub templates: String,
-    /// Why it is not served as the kernel has it.
+    /// Reason if the policy is not served as the kernel has it.
     pub refused: Option<String>,
 }
 
-/// An SA as operators see it: no keys.
+/// An SA without its keys, for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaInfo {
-    /// Its name, while the data plane has it.
+    /// Identifier in the data plane, while the SA is there.
     pub id: Option<SaId>,
-    /// Its direction and protection; `None` while no policy asks for it.
+    /// Direction and protection; `None` while no policy requires the SA.
     pub serves: Option<(Direction, Protection)>,
-    /// Its name at its receiver.
+    /// SPI, the SA's name at its receiver.
     pub spi: u32,
-    /// Where its packets come from.
+    /// Source address of its packets.
     pub source: Option<IpAddr>,
-    /// Where they go.
+    /// Destination address of its packets.
     pub destination: Option<IpAddr>,
-    /// The request id that it shares with its policies.
+    /// Request id that the SA shares with its policies.
     pub reqid: u32,
-    /// Tunnel mode.
+    /// True for tunnel mode, false for transport mode.
     pub tunnel: bool,
-    /// Its algorithms as the kernel names them.
+    /// Algorithms, as the kernel names them.
     pub algorithm: String,
-    /// Why it is not used.
+    /// Reason if the SA is not used.
     pub refused: Option<String>,
 }
 
-/// Events that wait. Warnings are bounded; of the others each is caused by a message or call.
+/// Waiting events. Warnings are bounded; each other event is caused by a message or a call.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     queue: VecDeque<Event>,
     warnings: usize,
-    /// Warnings that were not kept.
+    /// Warnings dropped because too many were waiting.
     pub(crate) lost: u64,
 }
 
@@ -187,7 +187,7 @@ impl Events {
         }
     }
 
-    /// Reports a refusal unless it was reported before. Returns the reason that is reported now.
+    /// Reports a refusal unless it was reported before. Returns the current reason, if any.
     pub(crate) fn refuse(
         &mut self,
         what: Refusal,

@@ -1,8 +1,8 @@
 //! Messages of the kernel, read from a datagram.
 //!
-//! The types of netlink-packet-xfrm read fixed parts and attributes. Their message types are not used for reading: they
-//! index without a check of the length, and a message that fails at a late attribute frees keys of an earlier one
-//! without wiping them. Only the attributes that matter here are read; the others are passed over.
+//! The types of netlink-packet-xfrm parse fixed parts and attributes. Its message types are not used for
+//! parsing: they index without a length check, and a message that fails at a late attribute frees keys of an
+//! earlier one without wiping them. Only the attributes used here are parsed; the others are skipped.
 
 use netlink_packet_core::{NLM_F_DUMP_INTR, NLM_F_MULTIPART};
 use netlink_packet_core::{NetlinkBuffer, NlaBuffer, NlasIterator, Parseable as _};
@@ -21,62 +21,63 @@ use zeroize::Zeroizing;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const NLMSG_OVERRUN: u16 = 4;
-/// Newer than the library: `u8`, 1 is in and 2 is out.
+/// Missing in the library, which is older: `u8`, 1 is in and 2 is out.
 const XFRMA_SA_DIR: u16 = 33;
 
 const ALIGNMENT: usize = 4;
 
 /// One message.
 pub(crate) struct Message {
-    /// Of the request that it answers; of a monitor message, of whoever caused it.
+    /// Sequence number of the answered request; in a monitor message, of the request that caused the change.
     pub(crate) sequence: u32,
-    /// It is one of a dump's.
+    /// True for a message of a dump.
     pub(crate) of_dump: bool,
-    /// The dump that it is of was interrupted by a change.
+    /// True if a change has interrupted the dump.
     pub(crate) interrupted: bool,
     pub(crate) body: Body,
 }
 
-/// What it says.
+/// Content of a message.
 pub(crate) enum Body {
-    /// There is this policy.
+    /// A policy exists.
     Policy(Box<UserPolicyInfo>, Attributes),
-    /// There is it no more.
+    /// A policy was deleted.
     PolicyDeleted(UserPolicyId, Attributes),
-    /// It is over.
+    /// A policy has expired.
     PolicyExpired(Box<UserPolicyExpire>, Attributes),
-    /// There are none of this type any more.
+    /// All policies of this type were deleted.
     PoliciesFlushed(Attributes),
-    /// What becomes of packets that no policy selects.
+    /// Treatment of packets that match no policy.
     Defaults(UserPolicyDefault),
-    /// There is this SA. An update says what was asked for, not what the kernel has: its sequence numbers may be lower.
+    /// An SA exists. An update repeats the request, not the state of the kernel: its sequence numbers may be
+    /// lower.
     Sa { info: Box<UserSaInfo>, update: bool, attributes: Attributes },
-    /// There is it no more.
+    /// An SA was deleted.
     SaDeleted(UserSaId, Attributes),
-    /// Its lifetime is over.
+    /// A lifetime of an SA has ended.
     SaExpired(Box<UserExpire>, Attributes),
-    /// There are none of this protocol any more; 0 and 255 are all.
+    /// All SAs of this protocol were deleted; 0 and 255 mean all protocols.
     SasFlushed(u8),
     /// Addresses of policies and SAs were changed.
     Migrated,
-    /// An answer to a request of ours: 0, or an error as a negative number.
+    /// The answer to a request of ours: 0, or an error as a negative number.
     Acknowledged(i32),
     /// A dump is complete: 0, or an error as a negative number.
     Done(i32),
     /// Messages were lost.
     Overrun,
-    /// Nothing that matters here.
+    /// A message that is not used here.
     Other,
 }
 
-/// A message that cannot be read.
+/// A message that cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed {
-    /// Its type; `None` where the datagram ends inside.
+    /// Message type; `None` if the datagram ends within the header.
     pub(crate) kind: Option<u16>,
 }
 
-/// The messages of a datagram. What is cut off ends it.
+/// Iterates over the messages of a datagram. A truncated message ends it.
 pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<Message, Malformed>> {
     let mut rest = datagram;
     std::iter::from_fn(move || {
@@ -102,7 +103,7 @@ pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<Message, 
 }
 
 fn body(kind: u16, bytes: &[u8]) -> Option<Body> {
-    /// The fixed part, and the attributes that follow it.
+    /// Splits the fixed part from the attributes that follow it.
     macro_rules! split {
         ($of:ty, $len:expr) => {{
             let (fixed, rest) = bytes.split_at_checked($len)?;
@@ -140,7 +141,7 @@ fn body(kind: u16, bytes: &[u8]) -> Option<Body> {
         XFRM_MSG_FLUSHSA => Body::SasFlushed(*bytes.first()?),
         XFRM_MSG_MIGRATE => Body::Migrated,
         NLMSG_ERROR => Body::Acknowledged(code(bytes)?),
-        // An old kernel's has no code.
+        // Old kernels send no code.
         NLMSG_DONE => Body::Done(code(bytes).unwrap_or(0)),
         NLMSG_OVERRUN => Body::Overrun,
         _ => Body::Other,
@@ -153,15 +154,15 @@ fn code(bytes: &[u8]) -> Option<i32> {
 
 /// An algorithm as the kernel names it, with its key.
 pub(crate) struct Algo {
-    /// As in /proc/crypto.
+    /// Name in /proc/crypto.
     pub(crate) name: String,
-    /// Length of the ICV, bits; 0 of a cipher.
+    /// Length of the ICV in bits; 0 for a cipher.
     pub(crate) icv_bits: u32,
     pub(crate) key: Zeroizing<Vec<u8>>,
 }
 
 impl Algo {
-    /// `None` where the key is shorter than it is said to be. The key is wiped in any case.
+    /// Returns `None` if the key is shorter than its declared length. The key is wiped in any case.
     fn new(name: &[u8], icv_bits: u32, key_bits: u32, key: Vec<u8>) -> Option<Algo> {
         let mut key = Zeroizing::new(key);
         let bytes = (key_bits as usize).div_ceil(8);
@@ -174,7 +175,7 @@ impl Algo {
     }
 }
 
-/// The attributes that matter here.
+/// The attributes that are used here.
 #[derive(Default)]
 pub(crate) struct Attributes {
     pub(crate) aead: Option<Algo>,
@@ -190,13 +191,13 @@ pub(crate) struct Attributes {
     pub(crate) replay: Option<Replay>,
     pub(crate) replay_esn: Option<ReplayEsn>,
     pub(crate) extra_flags: u32,
-    /// Bytes that packets are padded to.
+    /// Bytes that packets are padded to (TFC).
     pub(crate) padding: u32,
     /// 1 is in, 2 is out.
     pub(crate) direction: Option<u8>,
-    /// A network card does it.
+    /// True if a network card serves the SA.
     pub(crate) offloaded: bool,
-    /// It has a security label.
+    /// True with a security label.
     pub(crate) labelled: bool,
 }
 
@@ -209,7 +210,7 @@ impl Attributes {
         Some(all)
     }
 
-    /// XFRMA_ALG_AUTH is passed over: the kernel sends XFRMA_ALG_AUTH_TRUNC with it.
+    /// Parses one attribute. XFRMA_ALG_AUTH is skipped: the kernel sends XFRMA_ALG_AUTH_TRUNC with it.
     fn take(&mut self, attribute: &NlaBuffer<&[u8]>) -> Option<()> {
         let kind = attribute.kind();
         match kind {

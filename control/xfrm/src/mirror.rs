@@ -13,15 +13,16 @@ use crate::request;
 use crate::sa::{Key, Used};
 use crate::sas::Sas;
 
-/// Requests for SAs that wait at most; the data plane repeats its own.
+/// Most waiting requests for SAs; the data plane repeats its own.
 const WANTED: usize = 64;
 
-/// How the mirror serves the data plane.
+/// Parameters of the mirror for the data plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MirrorConfig {
-    /// Packets of the anti-replay window at least. The kernel's is used where it is larger, and always 64 to 4096.
+    /// Least anti-replay window in packets. A larger window of the kernel is used instead, always within 64 to
+    /// 4096.
     pub min_window: u16,
-    /// Sequence numbers of an outbound SA that are reserved at a time; at least 1 is.
+    /// Sequence numbers of an outbound SA reserved at a time; at least 1.
     pub chunk: u64,
 }
 
@@ -31,22 +32,22 @@ impl Default for MirrorConfig {
     }
 }
 
-/// What has happened so far.
+/// Counters of the mirror.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Messages that could not be read.
+    /// Messages that could not be parsed.
     pub malformed: u64,
-    /// Policies that were not kept since the last dump: there are too many.
+    /// Policies left out since the last dump, because there are too many.
     pub policies_left_out: u64,
-    /// SAs likewise.
+    /// SAs left out since the last dump, because there are too many.
     pub sas_left_out: u64,
-    /// Requests for SAs that were not sent, as too many waited.
+    /// Requests for SAs dropped because too many waited.
     pub wanted_lost: u64,
-    /// Warnings that were not kept.
+    /// Warnings dropped because too many waited.
     pub warnings_lost: u64,
 }
 
-/// What of a dump is awaited.
+/// Current step of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Idle,
@@ -55,19 +56,19 @@ enum Step {
     Sas,
 }
 
-/// The kernel allows one dump at a time on a socket.
+/// State of the current dump. The kernel allows one dump at a time on a socket.
 #[derive(Debug)]
 struct Dump {
     step: Step,
-    /// Sequence number of the request, once it was sent.
+    /// Sequence number of the request, once it is sent.
     request: Option<u32>,
-    /// Its first answer has come.
+    /// True once the first answer has arrived.
     answered: bool,
-    /// It is to be made again when it is complete.
+    /// The dump must be repeated when it is complete.
     again: bool,
 }
 
-/// The kernel's policies and SAs, for the data plane.
+/// Mirror of the kernel's policies and SAs for the data plane.
 pub struct Mirror {
     config: MirrorConfig,
     dump: Dump,
@@ -75,18 +76,18 @@ pub struct Mirror {
     sas: Sas,
     wanted: VecDeque<Box<AcquireMessage>>,
     events: Events,
-    /// Of the last request.
+    /// Sequence number of the last request.
     sequence: u32,
     synced: bool,
-    /// The kernel refused the last dump.
+    /// The kernel has refused the last dump.
     refused: bool,
-    /// Policies or SAs have changed since events were made.
+    /// Policies or SAs have changed since the last events.
     changed: bool,
     counts: Counts,
 }
 
 impl Mirror {
-    /// One that knows nothing yet: see [`Mirror::begin`].
+    /// Returns an empty mirror: see [`Mirror::begin`].
     pub fn new(config: MirrorConfig) -> Mirror {
         Mirror {
             config,
@@ -103,9 +104,9 @@ impl Mirror {
         }
     }
 
-    /// Requests all policies and SAs of the kernel: at the start, once the socket has joined its groups, and whenever
-    /// messages were lost (ENOBUFS). What it lists unchanged causes no event, and what it does not list is removed.
-    /// Reservations whose acknowledgement may be lost are requested again.
+    /// Requests all policies and SAs of the kernel. Call it at the start, once the socket has joined its
+    /// groups, and whenever messages were lost (ENOBUFS). Unchanged entries cause no event, and entries that
+    /// are not listed are removed. Reservations whose acknowledgement may be lost are requested again.
     pub fn begin(&mut self) {
         self.sas.retry();
         self.changed = true;
@@ -117,21 +118,21 @@ impl Mirror {
         }
     }
 
-    /// Some time has passed: a dump that the kernel refused is requested again.
+    /// Requests a dump again that the kernel has refused. Call it from time to time.
     pub fn retry(&mut self) {
         if self.refused && self.dump.step == Step::Idle {
             self.begin();
         }
     }
 
-    /// A request could not be sent: all is asked again with the next one.
+    /// Restarts the dump after a request could not be sent.
     pub fn restart(&mut self) {
         self.step(Step::Idle);
         self.begin();
     }
 
-    /// Takes a datagram of the kernel: answers, acknowledgements, and messages of the monitor. The caller has checked
-    /// that it comes from the kernel (port 0), and wipes it afterwards: it may hold keys.
+    /// Processes a datagram of the kernel: answers, acknowledgements, and messages of the monitor. The caller
+    /// has checked that it comes from the kernel (port 0), and wipes it afterwards: it may hold keys.
     pub fn input(&mut self, datagram: &[u8]) {
         for message in message::messages(datagram) {
             match message {
@@ -148,7 +149,7 @@ impl Mirror {
         self.refresh();
     }
 
-    /// The next request to send; to the kernel, port 0.
+    /// Returns the next request to send to the kernel (port 0).
     pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
         self.sequence = self.sequence.wrapping_add(1);
         if self.dump.request.is_none() {
@@ -170,17 +171,17 @@ impl Mirror {
         Some(request::bytes((XfrmMessage::Acquire(*acquire), 0), self.sequence, false))
     }
 
-    /// The oldest event.
+    /// Returns the oldest event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop()
     }
 
-    /// The first dump is complete.
+    /// True once the first dump is complete.
     pub fn is_synced(&self) -> bool {
         self.synced
     }
 
-    /// A flow has no SA to go by: asks IKE daemons for one.
+    /// Requests an SA for a flow from the IKE daemons.
     pub fn wanted(&mut self, protection: Protection, flow: &Flow) {
         let Some((policy, wants)) = self.policies.outbound(protection, flow) else { return };
         if self.wanted.len() < WANTED {
@@ -190,41 +191,42 @@ impl Mirror {
         }
     }
 
-    /// A lifetime of bytes or packets is over, or (then `hard`) its sequence numbers are used up. The kernel tells
-    /// daemons, and deletes the SA at a hard one: [`Event::RemoveSa`] follows.
+    /// Reports the end of an SA's lifetime of bytes or packets, or (with `hard`) that its sequence numbers are
+    /// used up. The kernel notifies the daemons. At a hard end it deletes the SA: [`Event::RemoveSa`] follows.
     pub fn over(&mut self, id: SaId, hard: bool) {
         self.sas.over(id, hard);
     }
 
-    /// What the data plane has used of an SA since [`Event::AddSa`]: packets, their bytes, and the highest sequence
-    /// number (of an outbound SA it is not sent: the kernel has the reserved one). `now` is in seconds of Unix time. Of
-    /// several calls before the next [`Mirror::poll_transmit`] the last one counts.
+    /// Reports the use of an SA in the data plane since [`Event::AddSa`]: packets, their bytes, and the highest
+    /// sequence number. For an outbound SA the number is not sent: the kernel has the reserved one. `now` is in
+    /// seconds of Unix time. Of several calls before the next [`Mirror::poll_transmit`] only the last one
+    /// counts.
     pub fn used(&mut self, id: SaId, packets: u64, bytes: u64, sequence: u64, now: u64) {
         self.sas.report(id, Used { bytes, packets }, sequence, now);
     }
 
-    /// Reserves the next sequence numbers of an outbound SA: [`Event::Reserved`] follows, or a warning. Nothing, if it
-    /// has all that there are.
+    /// Reserves the next sequence numbers of an outbound SA: [`Event::Reserved`] follows, or a warning. No
+    /// effect if all sequence numbers are reserved.
     pub fn reserve(&mut self, id: SaId) {
         self.sas.reserve(id, self.config.chunk);
     }
 
-    /// The policies that are kept, in the kernel's order.
+    /// Returns the mirrored policies, in the kernel's order.
     pub fn policies(&self) -> impl Iterator<Item = PolicyInfo> {
         self.policies.infos()
     }
 
-    /// The SAs that are kept, the oldest first.
+    /// Returns the mirrored SAs, the oldest first.
     pub fn sas(&self) -> impl Iterator<Item = SaInfo> {
         self.sas.infos()
     }
 
-    /// The protections that policies ask for, by number.
+    /// Returns the protections that policies require, by number.
     pub fn protections(&self) -> Vec<ProtectionInfo> {
         self.policies.protections.list()
     }
 
-    /// What has happened so far.
+    /// Returns the counters.
     pub fn counts(&self) -> Counts {
         Counts {
             policies_left_out: self.policies.left_out,
@@ -287,7 +289,7 @@ impl Mirror {
                 hard && self.sas.remove(&key, events)
             }
             Body::SasFlushed(protocol) => self.sas.flush(protocol, events),
-            // The kernel sends neither the new SAs nor the old ones.
+            // The kernel does not send the changed policies and SAs.
             Body::Migrated | Body::Overrun => true,
             Body::Acknowledged(code) => {
                 self.acknowledged(message.sequence, code);
@@ -306,7 +308,7 @@ impl Mirror {
         }
     }
 
-    /// The kernel has begun to list.
+    /// Notes that the kernel has begun to list.
     fn answered(&mut self) {
         if std::mem::replace(&mut self.dump.answered, true) {
             return;
@@ -322,7 +324,7 @@ impl Mirror {
         if self.dump.request != Some(request) {
             self.sas.acknowledged(request, code, &mut self.events);
         } else if self.dump.step == Step::Defaults {
-            // A kernel before 5.14 does not know of defaults.
+            // Kernels before 5.14 do not support defaults.
             self.step(Step::Policies);
         } else if code != 0 {
             self.failed(code);
@@ -353,7 +355,7 @@ impl Mirror {
     }
 
     fn failed(&mut self, code: i32) {
-        // Told once, however often it is tried.
+        // Reported once for all retries.
         if !std::mem::replace(&mut self.refused, true) {
             let error = std::io::Error::from_raw_os_error(code.wrapping_neg());
             self.events.warn(format!("the kernel does not list its policies and SAs: {error}"));
@@ -362,7 +364,7 @@ impl Mirror {
         self.step(if again { Step::Defaults } else { Step::Idle });
     }
 
-    /// Makes events of what has changed.
+    /// Turns the changes into events.
     fn refresh(&mut self) {
         if !self.synced || !std::mem::take(&mut self.changed) {
             return;

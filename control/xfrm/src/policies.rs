@@ -1,4 +1,4 @@
-//! The kernel's policies, and the list that they make.
+//! The kernel's policies, and the list for the data plane.
 
 use std::collections::HashMap;
 
@@ -17,23 +17,23 @@ struct Entry {
     kernel: Kernel,
     reading: Reading,
     age: Age,
-    /// What is done with its packets; `None` if it is not in the list.
+    /// Action in the list; `None` if the policy is not in it.
     action: Option<Action<Protection>>,
-    /// The reason for which it is refused, that was told.
+    /// Reported reason of the refusal.
     refused: Option<String>,
 }
 
-/// Those that are kept.
+/// The mirrored policies.
 pub(crate) struct Policies {
     entries: HashMap<Key, Entry>,
     pub(crate) ages: Ages,
     unselected: Unselected,
-    /// Policies that were not kept since the last dump began.
+    /// Policies left out since the last dump began.
     pub(crate) left_out: u64,
-    /// The list is not whole.
+    /// Policies were left out: the list is incomplete.
     overflow: bool,
     pub(crate) protections: Protections,
-    /// What was told.
+    /// The last reported list.
     told: Option<(Vec<Policy<Protection>>, Unselected, Vec<ProtectionInfo>)>,
 }
 
@@ -42,7 +42,7 @@ impl Policies {
         Policies {
             entries: HashMap::new(),
             ages: Ages::default(),
-            // A kernel that does not know of defaults lets packets pass.
+            // Kernels without defaults let unmatched packets pass.
             unselected: Unselected::PASS,
             left_out: 0,
             overflow: false,
@@ -56,14 +56,14 @@ impl Policies {
         self.left_out = 0;
     }
 
-    /// Removes what the dump did not list.
+    /// Removes policies that the dump did not list.
     pub(crate) fn end_dump(&mut self) {
         let ages = &self.ages;
         self.entries.retain(|_, entry| ages.is_current(entry.age));
         self.overflow = self.left_out > 0;
     }
 
-    /// There is this policy.
+    /// Adds or replaces a policy.
     pub(crate) fn take(
         &mut self,
         info: UserPolicyInfo,
@@ -90,7 +90,7 @@ impl Policies {
         self.entries.insert(key, Entry { kernel, reading, age, action, refused });
     }
 
-    /// A policy is deleted. Returns whether there may be room for one that was left out.
+    /// Deletes a policy. Returns true if a policy that was left out may now fit.
     pub(crate) fn delete(&mut self, id: &UserPolicyId, attributes: &Attributes) -> bool {
         match &attributes.policy {
             Some(info) => self.remove(info, attributes),
@@ -105,7 +105,7 @@ impl Policies {
         }
     }
 
-    /// The same for one that is over.
+    /// Removes an expired policy. Returns as [`delete`](Self::delete).
     pub(crate) fn remove(&mut self, info: &UserPolicyInfo, attributes: &Attributes) -> bool {
         self.entries.remove(&Key::new(&info.selector, info.direction, attributes));
         self.has_room()
@@ -127,7 +127,7 @@ impl Policies {
         };
     }
 
-    /// Makes the list anew. Returns it if it has changed, and tells what is refused.
+    /// Rebuilds the list. Returns it if it has changed, and reports refusals.
     pub(crate) fn refresh(&mut self, events: &mut Events) -> Option<Event> {
         let mut entries: Vec<&mut Entry> = self.entries.values_mut().collect();
         entries.sort_by_key(|entry| entry.place());
@@ -138,7 +138,7 @@ impl Policies {
         for entry in entries {
             let (policy, refused) = entry.resolve(&mut self.protections);
             let policy = policy.map(|mut policy| {
-                // A policy that was left out may ask for more.
+                // A policy that was left out may require more than to bypass.
                 if self.overflow && policy.action == Action::Bypass {
                     policy.action = Action::Discard;
                 }
@@ -159,7 +159,7 @@ impl Policies {
         Some(Event::Policies { list, unselected, protections })
     }
 
-    /// The policy for packets to the peer that a flow of a protection goes by.
+    /// Returns the outbound policy that a flow of this protection matches.
     pub(crate) fn outbound(&self, protection: Protection, flow: &Flow) -> Option<(&Kernel, Wants)> {
         let found = self.entries.values().filter_map(|entry| match &entry.reading {
             Reading::Listed { selector, action: Action::Protect(wants), .. }
@@ -196,7 +196,8 @@ impl Policies {
 }
 
 impl Entry {
-    /// The kernel takes the policy with the lowest priority number that fits, of equals the oldest.
+    /// Returns the sort key. The kernel applies the matching policy with the lowest priority number, of equals
+    /// the oldest.
     fn place(&self) -> (u32, u64) {
         (self.kernel.info.priority, self.age.order)
     }
@@ -208,7 +209,7 @@ impl Entry {
         }
     }
 
-    /// With the number of its protection, and the reason if it is refused.
+    /// Returns the policy with the number of its protection, and the reason if it is refused.
     fn resolve(
         &self,
         protections: &mut Protections,

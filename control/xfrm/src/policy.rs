@@ -1,4 +1,4 @@
-//! One policy of the kernel, and what becomes of it in our list.
+//! One policy of the kernel, and its entry in our list.
 
 use std::fmt::{self, Display};
 use std::net::IpAddr;
@@ -14,13 +14,13 @@ use netlink_packet_xfrm::{
 
 use crate::message::Attributes;
 
-/// Types of ICMPv6 that our policy database lets pass whatever the list says.
+/// Types of ICMPv6 that our policy database always lets pass.
 const ALWAYS_PASS: [RangeInclusive<u16>; 3] = [130..=132, 133..=137, 143..=143];
 /// Protocols whose ports our policy database reads: TCP, UDP, DCCP, SCTP.
 const WITH_PORTS: [u8; 4] = [IPPROTO_TCP, IPPROTO_UDP, IPPROTO_DCCP, IPPROTO_SCTP];
 const PORTS: RangeInclusive<u16> = 0..=u16::MAX;
 
-/// What the kernel tells policies apart by.
+/// Identity of a policy in the kernel.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     selector: [u8; XFRM_SELECTOR_LEN],
@@ -38,7 +38,7 @@ impl Key {
     }
 }
 
-/// What SAs must have in common with a template to serve it. Both directions of a CHILD_SA have the same.
+/// Properties that an SA shares with the template that it serves. Both directions of a CHILD_SA have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ends {
     pub(crate) reqid: u32,
@@ -55,26 +55,26 @@ impl Display for Ends {
     }
 }
 
-/// What is asked of SAs.
+/// Requirements of a policy on its SAs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wants {
     pub(crate) ends: Ends,
-    /// 0: any.
+    /// Required SPI; 0: any.
     pub(crate) spi: u32,
 }
 
-/// What becomes of a policy.
+/// Result of the translation of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
-    /// It has no effect on us.
+    /// The policy has no effect on our packets.
     Ignored,
-    /// It is not in our list, for this reason.
+    /// The policy is not in our list, for this reason.
     Skipped(String),
-    /// It is, with `refused` where it is not as the kernel has it.
+    /// The policy is in our list. `refused`: the reason if it is not served as the kernel has it.
     Listed { selector: Selector, action: Action<Wants>, refused: Option<String> },
 }
 
-/// A policy as the kernel has it.
+/// A policy in the kernel's form.
 pub(crate) struct Kernel {
     pub(crate) info: UserPolicyInfo,
     pub(crate) templates: Vec<UserTemplate>,
@@ -85,14 +85,16 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// `None` for one that is not for packets to or from us: of another type or direction, or of one socket.
+    /// Returns `None` for a policy that is not for packets to or from us: of another type or direction, or of a
+    /// socket.
     pub(crate) fn new(info: UserPolicyInfo, attributes: Attributes) -> Option<Kernel> {
         let direction = match info.direction {
             XFRM_POLICY_IN => Direction::In,
             XFRM_POLICY_OUT => Direction::Out,
             _ => return None,
         };
-        // include/net/xfrm.h: the low bits of the index are the direction, and more for those of sockets.
+        // include/net/xfrm.h: the low bits of the index are the direction; higher values mark policies of
+        // sockets.
         let of_socket = info.index & 7 >= u32::from(XFRM_POLICY_MAX);
         if of_socket || attributes.policy_type != XFRM_POLICY_TYPE_MAIN {
             return None;
@@ -103,7 +105,7 @@ impl Kernel {
 
     pub(crate) fn read(&self) -> Reading {
         let selector = &self.info.selector;
-        // Our packets have neither a mark nor an interface of the kernel.
+        // Our packets carry neither a mark nor an interface of the kernel.
         let Mark { value, mask } = self.mark;
         if value != 0 {
             return Reading::Skipped(format!("mark {value:#x}/{mask:#x}: our packets have none"));
@@ -111,7 +113,7 @@ impl Kernel {
         if self.if_id != 0 {
             return Reading::Skipped(format!("it is of XFRM interface {}", self.if_id));
         }
-        // The device may be our TAP: what is to be protected or dropped there is, wherever it goes.
+        // The device may be our TAP: a policy that protects or drops applies to all devices.
         if selector.ifindex != 0
             && self.templates.is_empty()
             && self.info.action != XFRM_POLICY_BLOCK
@@ -124,7 +126,7 @@ impl Kernel {
         };
         let (action, mut refused) = match self.action(local, remote) {
             Ok(action) => (action, None),
-            // What is to be protected must never pass in clear.
+            // A policy that protects must never let packets pass in clear.
             Err(reason) => (Action::Discard, Some(reason)),
         };
         let protocol = Some(selector.proto).filter(|protocol| *protocol != 0);
@@ -134,7 +136,7 @@ impl Kernel {
             Ports::Unsupported(reason) if action == Action::Bypass => {
                 return Reading::Skipped(reason);
             }
-            // All of the protocol instead: more than is asked for, never less.
+            // All ports of the protocol instead: the policy drops more than it requires, never less.
             Ports::Unsupported(reason) => {
                 refused.get_or_insert(reason);
                 ((PORTS, PORTS), Action::Discard)
@@ -164,7 +166,7 @@ impl Kernel {
         }
     }
 
-    /// Of the policy's template, for operators.
+    /// Returns a description of the policy's templates for operators.
     pub(crate) fn template_summary(&self) -> String {
         let of = |template: &UserTemplate| {
             let protocol = match template.id.proto {
@@ -220,7 +222,7 @@ impl Display for Kernel {
     }
 }
 
-/// An address of a field that holds one of either family.
+/// Returns the address of a field for either family.
 pub(crate) fn address(family: u16, address: &Address) -> Option<IpAddr> {
     match family {
         AF_INET => Some(address.to_ipv4().into()),
@@ -229,7 +231,7 @@ pub(crate) fn address(family: u16, address: &Address) -> Option<IpAddr> {
     }
 }
 
-/// Ours and the peer's.
+/// Returns our network and the peer's.
 fn networks(selector: &KernelSelector, direction: Direction) -> Option<(IpNet, IpNet)> {
     let net = |of, prefix| Some(IpNet::new(address(selector.family, of)?, prefix).ok()?.trunc());
     let source = net(&selector.saddr, selector.prefixlen_s)?;
@@ -252,7 +254,7 @@ fn ports(selector: &KernelSelector) -> Ports {
     if source.1 == 0 && destination.1 == 0 {
         return Ports::Are { source: PORTS, destination: PORTS };
     }
-    // Type and code of ICMP are where ports are.
+    // ICMP has its type and code in place of ports.
     if matches!(selector.proto, IPPROTO_ICMP | IPPROTO_ICMPV6) {
         let whole = source.1 == u16::MAX && selector.proto == IPPROTO_ICMPV6;
         return match whole && ALWAYS_PASS.iter().any(|types| types.contains(&source.0)) {
@@ -321,7 +323,7 @@ fn wants(
     Ok(Wants { ends, spi: template.id.spi })
 }
 
-/// In transport mode packets keep their addresses, which are the SA's.
+/// Returns one end of a transport mode SA. Packets keep their addresses, so that they are the SA's.
 fn transport_end(template: IpAddr, net: IpNet, whose: &str) -> Result<IpAddr, String> {
     if net.prefix_len() != net.max_prefix_len() {
         return Err(format!("transport mode with {whose} network {net}: only one host each"));
@@ -332,7 +334,7 @@ fn transport_end(template: IpAddr, net: IpNet, whose: &str) -> Result<IpAddr, St
     }
 }
 
-/// A packet that the selector's policy is for.
+/// True when the selector matches the flow.
 pub(crate) fn fits(selector: &Selector, flow: &Flow) -> bool {
     let ports = match flow.ports {
         Some((local, remote)) => {

@@ -1,4 +1,4 @@
-//! Numbers of protections: what policies and SAs have in common.
+//! Numbers of protections, which policies and SAs have in common.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,24 +8,24 @@ use ipsec::policy::Direction;
 use crate::event::ProtectionInfo;
 use crate::policy::{Ends, Wants};
 
-/// One that policies ask for.
+/// A protection that policies require.
 #[derive(Clone, Debug)]
 struct Asked {
     protection: Protection,
-    /// The SPIs that the policies of each direction ask for, 0 being any. While SAs are replaced the policies of a CHILD_SA ask
-    /// for the old one and the new one.
+    /// SPIs required by the policies of each direction; 0 is any. During a rekey the policies of a CHILD_SA
+    /// require the old SPI and the new one.
     spis: [Vec<u32>; 2],
 }
 
-/// Those of the current list of policies.
+/// Protections of the current list of policies.
 #[derive(Debug, Default)]
 pub(crate) struct Protections {
     asked: HashMap<Ends, Asked>,
 }
 
 impl Protections {
-    /// Numbers for all that is wanted: the same for what had one before. A new one gets the lowest number that is free,
-    /// and was not in use just now if there is another.
+    /// Assigns numbers to all wanted protections. Existing ones keep theirs. A new one receives the lowest free
+    /// number, preferably one that was not in use just before.
     pub(crate) fn renew(&mut self, wanted: &[Ends]) {
         let before = std::mem::take(&mut self.asked);
         let keep = |ends: &Ends| before.get(ends).map(|asked| asked.protection.0);
@@ -35,7 +35,7 @@ impl Protections {
             if self.asked.contains_key(ends) {
                 continue;
             }
-            // At most `ipsec::policy::MOST` policies are kept: there are more numbers than can be wanted.
+            // At most `ipsec::policy::MOST` policies are kept, so that numbers cannot run out.
             let fresh =
                 (0..ipsec::policy::MOST as u16).find(|n| !taken.contains(n) && !recent.contains(n));
             let free = || (0..u16::MAX).find(|n| !taken.contains(n));
@@ -48,10 +48,10 @@ impl Protections {
         }
     }
 
-    /// The number for a policy.
+    /// Returns the number of a policy's protection, and records its SPI.
     ///
     /// # Errors
-    /// There is none.
+    /// No number is left.
     pub(crate) fn ask(
         &mut self,
         wants: &Wants,
@@ -67,17 +67,17 @@ impl Protections {
         Ok(asked.protection)
     }
 
-    /// What SAs with these ends protect, whatever SPI is asked for.
+    /// Returns the protection of SAs with these ends, for any SPI.
     pub(crate) fn of(&self, ends: &Ends) -> Option<Protection> {
         self.asked.get(ends).map(|asked| asked.protection)
     }
 
-    /// The policies ask for the SA with this SPI, and for no other.
+    /// True if the policies require exactly the SA with this SPI.
     pub(crate) fn names(&self, ends: &Ends, direction: Direction, spi: u32) -> bool {
         self.asked.get(ends).is_some_and(|asked| asked.spis[direction as usize] == [spi])
     }
 
-    /// Which one an SA with this SPI serves.
+    /// Returns the protection that an SA with this SPI serves.
     pub(crate) fn served(&self, ends: &Ends, direction: Direction, spi: u32) -> Option<Protection> {
         let asked = self.asked.get(ends)?;
         let spis = &asked.spis[direction as usize];
@@ -85,7 +85,7 @@ impl Protections {
         fits.then_some(asked.protection)
     }
 
-    /// By number.
+    /// Returns the protections, by number.
     pub(crate) fn list(&self) -> Vec<ProtectionInfo> {
         let info = |(ends, asked): (&Ends, &Asked)| {
             let &Ends { reqid, tunnel, local, remote } = ends;

@@ -15,7 +15,7 @@ use netlink_packet_xfrm::{
 use crate::policy::{Kernel, Wants};
 use crate::sa::{ReplayState, Sa, Used};
 
-/// What becomes of packets that no policy selects (Linux 5.14).
+/// Requests the treatment of packets that match no policy (Linux 5.14).
 pub(crate) fn get_defaults() -> (XfrmMessage, u16) {
     (XfrmMessage::GetPolicyDefault(DefaultMessage::default()), 0)
 }
@@ -24,13 +24,13 @@ pub(crate) fn dump_policies() -> (XfrmMessage, u16) {
     (XfrmMessage::GetPolicy(DelGetMessage::default()), NLM_F_DUMP)
 }
 
-/// Without a fixed part: the kernel reads attributes where it would be.
+/// Requests all SAs. Without a fixed part: the kernel reads attributes in its place.
 pub(crate) fn dump_sas() -> (XfrmMessage, u16) {
     (XfrmMessage::GetDumpSa(GetDumpMessage::default()), NLM_F_DUMP)
 }
 
-/// Asks whoever negotiates SAs for one, as the kernel does for a packet of its own (net/xfrm/xfrm_state.c
-/// `xfrm_init_tempstate`): by the policy, and a selector of the flow alone.
+/// Returns an acquire message, by which the daemons negotiate an SA. Built as the kernel does for a packet of
+/// its own (net/xfrm/xfrm_state.c `xfrm_init_tempstate`): from the policy, and a selector of the flow alone.
 pub(crate) fn acquire(policy: &Kernel, wants: &Wants, flow: &Flow) -> AcquireMessage {
     let ends = &wants.ends;
     let mut selector = Selector { proto: flow.protocol, ..Selector::default() };
@@ -52,7 +52,7 @@ pub(crate) fn acquire(policy: &Kernel, wants: &Wants, flow: &Flow) -> AcquireMes
         ..UserAcquire::default()
     };
     if let Some(template) = policy.templates.first() {
-        // In transport mode it has no addresses: the flow's are the SA's.
+        // A transport mode template has no addresses: the flow's addresses are the SA's.
         let mut template = *template;
         template.source(&ends.local);
         template.destination(&ends.remote);
@@ -64,23 +64,24 @@ pub(crate) fn acquire(policy: &Kernel, wants: &Wants, flow: &Flow) -> AcquireMes
     AcquireMessage { acquire, nlas }
 }
 
-/// A lifetime is over. At the hard one the kernel deletes the SA; it tells daemons of both.
+/// Reports the end of a lifetime. At a hard end the kernel deletes the SA; it notifies the daemons of both
+/// ends.
 pub(crate) fn expire(sa: &Sa, hard: bool) -> (XfrmMessage, u16) {
     let expire = UserExpire { state: sa.info, hard: hard.into() };
     (XfrmMessage::Expire(ExpireMessage { expire }), 0)
 }
 
-/// Sequence numbers of an SA for the kernel.
+/// Sequence numbers of an SA, reported to the kernel.
 #[derive(Clone, Copy)]
 pub(crate) struct Numbers {
-    /// The last that may have been sent.
+    /// The last number that may have been sent.
     pub(crate) sent: u64,
-    /// The highest that was received.
+    /// The highest received number.
     pub(crate) received: u64,
 }
 
-/// Sets the sequence numbers of an SA (net/xfrm/xfrm_user.c `xfrm_new_ae`), and with `used` what has been used of it:
-/// the kernel takes all of a lifetime as it is, the times too.
+/// Sets the sequence numbers of an SA (net/xfrm/xfrm_user.c `xfrm_new_ae`), and with `used` its bytes and
+/// packets. The kernel overwrites the whole current lifetime, including the times.
 pub(crate) fn state(sa: &Sa, numbers: Numbers, used: Option<Used>) -> (XfrmMessage, u16) {
     let info = &sa.info;
     let sa_id = UserSaId {
@@ -99,7 +100,8 @@ pub(crate) fn state(sa: &Sa, numbers: Numbers, used: Option<Used>) -> (XfrmMessa
     (XfrmMessage::NewAsyncEvent(NewAsyncEventMessage { id, nlas }), NLM_F_REPLACE)
 }
 
-/// Everything up to the highest number counts as received: the window itself stays with the data plane.
+/// Returns the replay state. All numbers up to the highest count as received: the window itself stays in the
+/// data plane.
 fn replay(kernels: &ReplayState, Numbers { sent, received }: Numbers) -> XfrmAttrs {
     let window = if received > 0 { u32::MAX } else { 0 };
     match kernels {
@@ -108,7 +110,7 @@ fn replay(kernels: &ReplayState, Numbers { sent, received }: Numbers) -> XfrmAtt
             seq: received as u32,
             bitmap: window,
         }),
-        // The kernel refuses another length than its own.
+        // The kernel refuses a bitmap of another length than its own.
         ReplayState::Long(of) => XfrmAttrs::ReplayStateEsn(ReplayEsn {
             bmp_len: of.bmp_len,
             oseq: sent as u32,
@@ -121,7 +123,7 @@ fn replay(kernels: &ReplayState, Numbers { sent, received }: Numbers) -> XfrmAtt
     }
 }
 
-/// The bytes of a request. With `acknowledged` the kernel answers it if it succeeds, too.
+/// Returns the bytes of a request. With `acknowledged` the kernel also answers a success.
 pub(crate) fn bytes(
     (message, flags): (XfrmMessage, u16),
     sequence: u32,

@@ -1,4 +1,4 @@
-//! One SA of the kernel, and the parameters that the data plane gets of it.
+//! One SA of the kernel, and its parameters for the data plane.
 
 use std::fmt::{self, Display};
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ const TTL: u8 = 64;
 const DIRECTION_IN: u8 = 1;
 const DIRECTION_OUT: u8 = 2;
 
-/// What the kernel tells SAs apart by.
+/// Identity of an SA in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) family: u16,
@@ -49,7 +49,7 @@ pub(crate) enum ReplayState {
     Long(ReplayEsn),
 }
 
-/// What was agreed on, beside algorithm and keys, and what does not change while an SA is used.
+/// Negotiated parameters without algorithm and keys. They do not change while an SA is in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) reqid: u32,
@@ -61,7 +61,7 @@ pub(crate) struct Facts {
     ecn: bool,
     dscp: Option<u8>,
     fragments: Fragments,
-    /// Source and destination as the kernel has them: of packets.
+    /// Source and destination ports of packets, in the kernel's order.
     encapsulation: Option<(u16, u16)>,
     lifetime: LifetimeConfig,
     /// Packets of the kernel's anti-replay window.
@@ -69,18 +69,18 @@ pub(crate) struct Facts {
     pub(crate) direction: Option<Direction>,
 }
 
-/// What a message says of an SA.
+/// Content of a message about an SA.
 pub(crate) struct Sa {
     pub(crate) info: UserSaInfo,
-    /// Algorithms as the kernel names them.
+    /// Algorithms, as the kernel names them.
     pub(crate) algorithm: String,
-    /// Or why it is refused.
+    /// Parameters and keys, or the reason of the refusal.
     pub(crate) reading: Result<(Facts, Suite), String>,
     pub(crate) replay: ReplayState,
 }
 
 impl Sa {
-    /// `None` for an SA that is still being negotiated.
+    /// Returns `None` for an SA that is still being negotiated.
     pub(crate) fn read(info: UserSaInfo, mut attributes: Attributes) -> Option<Sa> {
         if info.id.spi == 0 || (info.id.proto == IPPROTO_ESP && algorithm::is_missing(&attributes))
         {
@@ -97,7 +97,7 @@ impl Sa {
         Some(Sa { info, algorithm, reading, replay })
     }
 
-    /// All but keys and algorithm are the same; what has been used of it may not be.
+    /// True if all but keys, algorithm and use are equal.
     pub(crate) fn has_same_facts(&self, other: &Sa) -> bool {
         match (&self.reading, &other.reading) {
             (Ok((facts, _)), Ok((others, _))) => facts == others,
@@ -106,17 +106,18 @@ impl Sa {
         }
     }
 
-    /// The keys, and so the sequence numbers, are those of the other.
+    /// True if the keys, and so the sequence numbers, are equal.
     pub(crate) fn has_same_keys(&self, other: &Sa) -> bool {
         match (&self.reading, &other.reading) {
             (Ok((_, suite)), Ok((_, others))) => suite == others,
-            // Keys of what is refused are not kept.
+            // Keys of a refused SA are not kept.
             (a, b) => a.is_err() == b.is_err(),
         }
     }
 
-    /// An update changes neither keys, sequence numbers nor what has been used (net/xfrm/xfrm_state.c
-    /// `xfrm_state_update`), whatever its message says. Returns false if there are no keys to keep.
+    /// Restores the state that an update does not change in the kernel, whatever its message contains: keys,
+    /// sequence numbers and use (net/xfrm/xfrm_state.c `xfrm_state_update`). Returns false if there are no keys
+    /// to keep.
     pub(crate) fn keep_what_updates_keep(&mut self, before: &mut Sa) -> bool {
         self.info.lifetime_cur = before.info.lifetime_cur;
         self.replay = before.replay.clone();
@@ -129,7 +130,7 @@ impl Sa {
         }
     }
 
-    /// The last sequence number that was sent, or reserved.
+    /// Returns the last sequence number sent or reserved.
     pub(crate) fn sent(&self) -> u64 {
         match &self.replay {
             ReplayState::Short(replay) => u64::from(replay.oseq),
@@ -137,7 +138,7 @@ impl Sa {
         }
     }
 
-    /// The highest that was received.
+    /// Returns the highest received sequence number.
     pub(crate) fn received(&self) -> u64 {
         match &self.replay {
             ReplayState::Short(replay) => u64::from(replay.seq),
@@ -236,7 +237,7 @@ fn facts(info: &UserSaInfo, attributes: &Attributes) -> Result<Facts, String> {
     })
 }
 
-/// Why an SA is refused for a property that is not supported.
+/// Returns the reason to refuse an SA with an unsupported property.
 ///
 /// Ignored are XFRM_STATE_DECAP_DSCP (the inner DSCP stays as the peer sent it, RFC 4301 §5.1.2), XFRM_STATE_ALIGN4 (of
 /// AH), XFRM_STATE_AF_UNSPEC (always so here), XFRM_STATE_ICMP (ICMP errors are protected as other packets are) and
@@ -269,7 +270,7 @@ fn unsupported(info: &UserSaInfo, attributes: &Attributes) -> Option<String> {
     })
 }
 
-/// What has been used of an SA since the kernel has it.
+/// Use of an SA since it was added to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Used {
     pub(crate) bytes: u64,
@@ -277,7 +278,7 @@ pub(crate) struct Used {
 }
 
 impl Facts {
-    /// Which way it goes with which protection's ends.
+    /// Returns the ends of the protection that the SA serves in this direction.
     pub(crate) fn ends(&self, direction: Direction) -> Ends {
         let (local, remote) = match direction {
             Direction::Out => (self.source, self.destination),
@@ -286,19 +287,19 @@ impl Facts {
         Ends { reqid: self.reqid, tunnel: self.tunnel, local, remote }
     }
 
-    /// The last sequence number that there is.
+    /// Returns the highest sequence number of the format.
     pub(crate) fn last(&self) -> u64 {
         if self.esn { u64::MAX } else { u64::from(u32::MAX) }
     }
 
-    /// Packets of the anti-replay window: the kernel's, at least `least`.
+    /// Returns the packets of the anti-replay window: the kernel's, at least `least`.
     pub(crate) fn window(&self, least: u16) -> u16 {
         let most = u32::from(WINDOW_MAX);
         let window = self.window.max(u32::from(least)).clamp(u32::from(WINDOW_MIN), most);
         window as u16
     }
 
-    /// For the data plane.
+    /// Returns the parameters for the data plane.
     pub(crate) fn parameters(&self, suite: &Suite, direction: Direction, used: Used) -> Parameters {
         let Ends { local, remote, .. } = self.ends(direction);
         let tunnel = Tunnel {
@@ -317,7 +318,7 @@ impl Facts {
         let lifetime = |bytes, packets| Lifetime {
             bytes: left(bytes, used.bytes),
             packets: left(packets, used.packets),
-            // The kernel's own timers end it.
+            // The kernel's own timers end the SA.
             until: None,
         };
         let of = &self.lifetime;

@@ -1,7 +1,7 @@
-//! The kernel's SAs, and which of them the data plane has.
+//! The kernel's SAs, and those of them in the data plane.
 //!
-//! Sequence numbers of an outbound SA are used only after the kernel has them as sent: whoever uses the keys after us
-//! begins behind them (RFC 4106 §2).
+//! A sequence number of an outbound SA is used only after the kernel has recorded it as sent: a later user of
+//! the keys continues behind it (RFC 4106 §2).
 //!
 //! ```text
 //!   sent before | first … last: may be used |  first … last: pending  |
@@ -24,18 +24,18 @@ use crate::protections::Protections;
 use crate::request::{self, Numbers};
 use crate::sa::{Key, Sa, Used};
 
-/// SAs that are kept at most.
+/// Most mirrored SAs.
 pub const MOST_SAS: usize = 4096;
-/// Requests of one SA that can wait: for numbers, what was used, and both ends of lifetimes.
+/// Most waiting requests of one SA: sequence numbers, use, and both ends of lifetimes.
 const REQUESTS: usize = 4;
 
-/// Ended SAs whose numbers are remembered.
+/// Ended SAs whose sequence numbers are remembered.
 const GONE: usize = MOST_SAS;
 
-/// SPI and keys of an SA. A daemon that moves an SA changes its addresses.
+/// SPI and keys of an SA. Addresses are not part of the name: a daemon that moves an SA changes them.
 type Name = (u32, Fingerprint);
 
-/// What an SA is used for.
+/// Service of an SA in the data plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Service {
     direction: Direction,
@@ -44,44 +44,44 @@ pub(crate) struct Service {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// No policy asks for it, or it is refused.
+    /// No policy requires the SA, or it is refused.
     Waiting,
-    /// Its first sequence numbers are being reserved.
+    /// The first sequence numbers are being reserved.
     Reserving(SaId, Service),
-    /// The data plane has it.
+    /// The data plane has the SA.
     Serving(SaId, Service),
-    /// The kernel did not reserve its first sequence numbers: until the next dump.
+    /// The kernel did not reserve the first sequence numbers. Retried at the next dump.
     Failed,
 }
 
-/// Sequence numbers that are being reserved.
+/// Sequence numbers whose reservation is pending.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     first: u64,
     last: u64,
-    /// Of the request, once it was sent.
+    /// Sequence number of the request, once it is sent.
     request: Option<u32>,
 }
 
 struct Entry {
     sa: Sa,
     age: Age,
-    /// What the kernel has as sent is known.
+    /// True if the kernel's last sent number is known.
     trusted: bool,
     stage: Stage,
-    /// It is another one for the data plane.
+    /// Changed so that the data plane must replace it.
     changed: bool,
     refused: Option<String>,
     reserved: u64,
     pending: Option<Pending>,
     received: u64,
     used: Used,
-    /// Of that, what others had used before it was added to the data plane.
+    /// Use by others before the SA was added to the data plane.
     before: Used,
-    /// Requests that wait.
+    /// A report of the use waits.
     report: bool,
     over: [bool; 2],
-    /// The lifetimes that the kernel was told to be over: soft and hard.
+    /// Ends of lifetimes reported to the kernel: soft and hard.
     told_over: [bool; 2],
 }
 
@@ -92,24 +92,24 @@ enum Request {
     Over(Key, bool),
 }
 
-/// Those that are kept.
+/// The mirrored SAs.
 pub(crate) struct Sas {
     entries: HashMap<Key, Entry>,
     names: HashMap<SaId, Key>,
     next: u64,
-    /// The outbound SA of each protection that sends.
+    /// The outbound SA that sends for each protection.
     selected: HashMap<u16, SaId>,
-    /// Ended outbound SAs, with the last sequence number reserved: a daemon that moves an SA deletes it and adds it again, with
-    /// numbers that it has read before. Its policies may have been removed first.
+    /// Ended outbound SAs, with the last sequence number reserved. A daemon that moves an SA deletes it and
+    /// adds it again, with numbers that it has read before. Its policies may have been removed first.
     gone: VecDeque<(Name, u64)>,
     pub(crate) ages: Ages,
-    /// There are outbound SAs that another dump must list before they are used: known by an update alone, which does
-    /// not say what the kernel has as sent.
+    /// Some outbound SAs need another dump before they are used: they are known by an update alone, which does
+    /// not contain the kernel's last sent number.
     pub(crate) distrusted: bool,
-    /// SAs that were not kept since the last dump began.
+    /// SAs left out since the last dump began.
     pub(crate) left_out: u64,
     requests: VecDeque<Request>,
-    /// Sequence numbers of requests that are to be acknowledged.
+    /// Sequence numbers of requests that await an acknowledgement.
     sent: HashMap<u32, Key>,
 }
 
@@ -129,7 +129,7 @@ impl Sas {
         }
     }
 
-    /// Acknowledgements may have been lost: what waits for one is sent again.
+    /// Requests reservations again whose acknowledgements may have been lost.
     pub(crate) fn retry(&mut self) {
         self.sent.clear();
         let mut again = Vec::new();
@@ -152,7 +152,7 @@ impl Sas {
         self.left_out = 0;
     }
 
-    /// Removes what the dump did not list.
+    /// Removes SAs that the dump did not list.
     pub(crate) fn end_dump(&mut self, events: &mut Events) {
         let gone =
             |(key, entry): (&Key, &Entry)| (!self.ages.is_current(entry.age)).then_some(*key);
@@ -160,7 +160,7 @@ impl Sas {
         gone.iter().for_each(|key| self.forget(key, events));
     }
 
-    /// There is this SA.
+    /// Adds or updates an SA.
     pub(crate) fn take(
         &mut self,
         info: UserSaInfo,
@@ -197,7 +197,7 @@ impl Sas {
         self.entries.insert(key, entry);
     }
 
-    /// An SA is deleted. Returns whether there may be room for one that was left out.
+    /// Deletes an SA. Returns true if an SA that was left out may now fit.
     pub(crate) fn remove(&mut self, key: &Key, events: &mut Events) -> bool {
         self.forget(key, events);
         self.has_room()
@@ -207,7 +207,7 @@ impl Sas {
         self.left_out > 0 && self.entries.len() < MOST_SAS
     }
 
-    /// The same for all of a protocol.
+    /// Deletes all SAs of a protocol. Returns as [`remove`](Self::remove).
     pub(crate) fn flush(&mut self, protocol: u8, events: &mut Events) -> bool {
         let all = matches!(protocol, 0 | u8::MAX);
         let gone: Vec<Key> =
@@ -229,7 +229,7 @@ impl Sas {
         }
     }
 
-    /// Stops all that does not serve as it did. Returns those that are to begin, the oldest first: see [`Sas::start`].
+    /// Stops SAs whose service has changed. Returns the SAs to start, the oldest first: see [`Sas::start`].
     pub(crate) fn settle(
         &mut self,
         protections: &Protections,
@@ -261,7 +261,7 @@ impl Sas {
         begin.into_iter().map(|(_, key, service)| (key, service)).collect()
     }
 
-    /// An SA that policies name again is used again, although another was added after it.
+    /// Selects SAs that policies name again, although another was added after them.
     fn select(&mut self, protections: &Protections, events: &mut Events) {
         for entry in self.entries.values() {
             let Stage::Serving(id, service @ Service { direction: Direction::Out, .. }) =
@@ -278,7 +278,7 @@ impl Sas {
         }
     }
 
-    /// Adds those to the data plane; of outbound ones the first sequence numbers are reserved before.
+    /// Adds these SAs to the data plane. For outbound ones the first sequence numbers are reserved before.
     pub(crate) fn start(
         &mut self,
         begin: Vec<(Key, Service)>,
@@ -303,7 +303,7 @@ impl Sas {
         }
     }
 
-    /// More sequence numbers for an outbound SA.
+    /// Requests more sequence numbers for an outbound SA.
     pub(crate) fn reserve(&mut self, id: SaId, chunk: u64) {
         let Some((key, entry)) = self.named(id) else { return };
         let outbound =
@@ -313,7 +313,7 @@ impl Sas {
         }
     }
 
-    /// The kernel has answered a request: 0, or an error as a negative number.
+    /// Handles the kernel's answer to a request: 0, or an error as a negative number.
     pub(crate) fn acknowledged(&mut self, request: u32, code: i32, events: &mut Events) {
         let Some(key) = self.sent.remove(&request) else { return };
         let Some(entry) = self.entries.get_mut(&key) else { return };
@@ -350,7 +350,7 @@ impl Sas {
         ));
     }
 
-    /// What the data plane has used since an SA was added, and its highest sequence number.
+    /// Reports the use in the data plane since an SA was added, and its highest sequence number.
     pub(crate) fn report(&mut self, id: SaId, used: Used, sequence: u64, now: u64) {
         let Some((key, entry)) = self.named(id) else { return };
         let Stage::Serving(_, service) = entry.stage else { return };
@@ -370,7 +370,7 @@ impl Sas {
         }
     }
 
-    /// A lifetime is over.
+    /// Reports the end of a lifetime, once.
     pub(crate) fn over(&mut self, id: SaId, hard: bool) {
         let Some((key, entry)) = self.named(id) else { return };
         let told = entry.told_over[usize::from(hard)] || entry.told_over[1];
@@ -388,7 +388,7 @@ impl Sas {
 
     fn push(&mut self, request: Request) {
         if self.requests.len() >= REQUESTS * MOST_SAS {
-            // Those of SAs that are gone, and repetitions, which are passed over anyway.
+            // Drops requests of ended SAs, and duplicates, which `transmit` would skip.
             let mut known = HashSet::new();
             let entries = &self.entries;
             self.requests.retain(|request| {
@@ -399,7 +399,7 @@ impl Sas {
         self.requests.push_back(request);
     }
 
-    /// The next request, which will have this sequence number, and whether it is to be acknowledged.
+    /// Returns the next request, to be sent with this sequence number, and whether it needs an acknowledgement.
     pub(crate) fn transmit(&mut self, sequence: u32) -> Option<((XfrmMessage, u16), bool)> {
         loop {
             let request = self.requests.pop_front()?;
@@ -466,7 +466,7 @@ impl Entry {
         }
     }
 
-    /// A message about an SA with the same keys.
+    /// Applies a message about an SA with the same keys.
     fn renew(&mut self, sa: Sa, age: Age, of_dump: bool) {
         self.reserved = self.reserved.max(sa.sent());
         self.received = self.received.max(sa.received());
@@ -481,7 +481,7 @@ impl Entry {
         self.sa = sa;
     }
 
-    /// The data plane has it no more.
+    /// Removes the SA from the data plane.
     fn stop(&mut self, names: &mut HashMap<SaId, Key>, events: &mut Events) {
         if let Stage::Reserving(id, _) | Stage::Serving(id, _) = self.stage {
             names.remove(&id);
@@ -503,7 +503,8 @@ impl Entry {
         }
     }
 
-    /// What it may serve, or why it is refused. `spis` has those of inbound SAs before it.
+    /// Returns the service of the SA, or the reason if it is refused. `spis` holds the SPIs of preceding
+    /// inbound SAs.
     fn service(
         &self,
         protections: &Protections,
@@ -520,7 +521,7 @@ impl Entry {
             let protection = protections.served(&ends, direction, facts.spi)?;
             Some(Service { direction, protection })
         });
-        // RFC 7296 §2.8: one that was replaced goes on until it is deleted, so that there is always one.
+        // RFC 7296 §2.8: a replaced SA continues until it is deleted, so that one always exists.
         let found = found.or_else(|| {
             let old =
                 self.serves().filter(|old| old.direction == Direction::Out && !self.changed)?;
@@ -542,7 +543,7 @@ impl Entry {
         }
     }
 
-    /// Asks for the next sequence numbers. Returns false if there are none, or some are being reserved.
+    /// Requests the next sequence numbers. Returns false if none are left, or a reservation is pending.
     fn reserve(&mut self, chunk: u64) -> bool {
         let Ok((facts, _)) = &self.sa.reading else { return false };
         if self.pending.is_some() || self.reserved >= facts.last() {
@@ -553,13 +554,14 @@ impl Entry {
         true
     }
 
-    /// Numbers that are pending count as sent: a later message must not take back what an earlier one has reserved.
+    /// Returns the numbers to report. Pending ones count as sent: a later message must not revert the
+    /// reservation of an earlier one.
     fn numbers(&self) -> Numbers {
         let sent = self.pending.map_or(self.reserved, |pending| pending.last.max(self.reserved));
         Numbers { sent, received: self.received }
     }
 
-    /// `None` for an SA that is refused: its keys are not kept.
+    /// Returns `None` for a refused SA: its keys are not kept.
     fn name(&self) -> Option<Name> {
         let (facts, suite) = self.sa.reading.as_ref().ok()?;
         Some((facts.spi, suite.secret.keys().fingerprint()))

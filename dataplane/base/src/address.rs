@@ -1,30 +1,32 @@
 //! IP addresses in text, for the command line, the API, the configuration and filters.
 //!
-//! One reading of each text: RFC 4291 §2.2 for IPv6, four decimal numbers for IPv4. Other forms, which programs read
-//! differently or which no packet carries, are refused by name. A zone (RFC 4007 §11) is the caller's to take off.
+//! Each text has one meaning: RFC 4291 §2.2 for IPv6, four decimal numbers for IPv4. Other forms, which
+//! programs interpret differently or which packets do not carry, are refused by name. The caller must remove a
+//! zone (RFC 4007 §11).
 
 use core::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Why a text is not an address, or an address not that of another host. Displayed as a noun phrase with the remedy.
+/// Reasons to refuse a text as an address, or an address as that of another host. Displayed as a noun phrase
+/// with the remedy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AddressError {
     /// Neither IPv4 nor IPv6.
     Syntax,
-    /// A number, fewer than four, hexadecimal, or leading zeros: `inet_aton` reads them, others do not, or as another
-    /// address.
+    /// A single number, fewer than four, hexadecimal, or leading zeros. `inet_aton` accepts these; other
+    /// programs refuse them, or read another address.
     OldForm,
-    /// `%` and what follows it.
+    /// A `%` and a zone.
     Zone,
-    /// RFC 4291 §2.5.5.2.
+    /// IPv4-mapped (RFC 4291 §2.5.5.2).
     Mapped(Ipv4Addr),
-    /// A prefix of such addresses.
+    /// A prefix of IPv4-mapped addresses.
     MappedPrefix(Ipv4Addr, u8),
-    /// RFC 4291 §2.5.5.1, deprecated.
+    /// IPv4-compatible (RFC 4291 §2.5.5.1), deprecated.
     Compatible,
     /// `0.0.0.0` or `::`.
     Unspecified,
-    /// RFC 1122 §3.2.1.3 (a).
+    /// An address of `0.0.0.0/8` (RFC 1122 §3.2.1.3 (a)).
     ThisNetwork,
     /// `127.0.0.0/8` or `::1`.
     Loopback,
@@ -67,7 +69,7 @@ impl fmt::Display for AddressError {
 
 impl core::error::Error for AddressError {}
 
-/// Reads an address without a zone.
+/// Parses an address without a zone.
 ///
 /// # Errors
 /// `Syntax`, `OldForm`, `Zone` and `Mapped`.
@@ -85,10 +87,10 @@ pub fn parse(text: &str) -> Result<IpAddr, AddressError> {
     Ok(address)
 }
 
-/// Reads an address and the length of its prefix, such as `192.0.2.1/24`.
+/// Parses an address and the length of its prefix, such as `192.0.2.1/24`.
 ///
 /// # Errors
-/// Those of [`parse`]; `Syntax` for the length too.
+/// The errors of [`parse`]; `Syntax` for the length, too.
 pub fn parse_prefix(text: &str) -> Result<(IpAddr, u8), AddressError> {
     let (address, len) = text.split_once('/').ok_or(AddressError::Syntax)?;
     let digits = len.bytes().all(|b| b.is_ascii_digit()) && (len == "0" || !len.starts_with('0'));
@@ -104,10 +106,11 @@ pub fn parse_prefix(text: &str) -> Result<(IpAddr, u8), AddressError> {
     len.map(|len| (address, len)).ok_or(AddressError::Syntax)
 }
 
-/// Reads an address and a port of this host's kernel, such as `127.0.0.1:9471` or `[::1]:9471`. A zone is a number there.
+/// Parses an address and a port of this host's kernel, such as `127.0.0.1:9471` or `[::1]:9471`. Its zone must
+/// be a number.
 ///
 /// # Errors
-/// Those of [`parse`]; `Syntax` for the port too.
+/// The errors of [`parse`]; `Syntax` for the port, too.
 pub fn parse_socket(text: &str) -> Result<SocketAddr, AddressError> {
     if let Ok(socket) = text.parse::<SocketAddr>() {
         check_form(socket.ip())?;
@@ -115,15 +118,15 @@ pub fn parse_socket(text: &str) -> Result<SocketAddr, AddressError> {
     }
     let (host, _) = text.rsplit_once(':').ok_or(AddressError::Syntax)?;
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    // The address is right: the port or the brackets are not.
+    // If the address is valid, the port or the brackets are not.
     match parse(inner.unwrap_or(host)) {
         Ok(_) => Err(AddressError::Syntax),
         Err(error) => Err(error),
     }
 }
 
-/// True if the last label of a host name is a number, which no name's is: such a text is an IPv4 address or an old form
-/// of one (RFC 1123 §2.1, RFC 3986 §7.4).
+/// True if the last label of a host name is a number, which names do not have. Such a text is an IPv4 address
+/// or an old form of one (RFC 1123 §2.1, RFC 3986 §7.4).
 pub fn is_number(text: &str) -> bool {
     let text = text.strip_suffix('.').unwrap_or(text);
     let last = text.rsplit('.').next().unwrap_or(text);
@@ -133,7 +136,7 @@ pub fn is_number(text: &str) -> bool {
     }
 }
 
-/// Refuses an IPv4 address in the form of IPv6: packets have the other form, so that it would equal none.
+/// Refuses an IPv4-mapped address: packets carry the IPv4 form, so that the mapped one would match no packet.
 fn check_form(address: IpAddr) -> Result<(), AddressError> {
     match address {
         IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(Ok(()), |v4| Err(AddressError::Mapped(v4))),
@@ -141,7 +144,7 @@ fn check_form(address: IpAddr) -> Result<(), AddressError> {
     }
 }
 
-/// Refuses what is not the address of one host on a network.
+/// Refuses an address that is not of one host on a network.
 ///
 /// # Errors
 /// The kind of the address.

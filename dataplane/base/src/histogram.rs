@@ -1,9 +1,9 @@
-//! Counts of values by size: each bound is twice the one before.
+//! Histograms whose bounds double from one to the next.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Bounds, the first of which is `FIRST`; values beyond the last are counted for themselves. Written by one thread with
-/// relaxed stores, read by any.
+/// `BOUNDS` bounds, the first of which is `FIRST`; values above the last are counted separately. Written by one
+/// thread with relaxed stores, read by any.
 #[derive(Debug)]
 pub struct Histogram<const FIRST: u64, const BOUNDS: usize> {
     counts: [AtomicU64; BOUNDS],
@@ -14,10 +14,10 @@ pub struct Histogram<const FIRST: u64, const BOUNDS: usize> {
 /// Nanoseconds, from 1 microsecond to 16 seconds.
 pub type Durations = Histogram<1000, 25>;
 
-/// What a histogram has counted.
+/// Snapshot of a histogram.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Upper bounds, themselves included, and the values up to each that are above the one before.
+    /// Upper bounds (inclusive), each with the number of values above the bound before.
     pub buckets: Vec<(u64, u64)>,
     /// Values above the last bound.
     pub beyond: u64,
@@ -47,7 +47,7 @@ impl<const FIRST: u64, const BOUNDS: usize> Histogram<FIRST, BOUNDS> {
         self.sum.store(sum.wrapping_add(value), Ordering::Relaxed);
     }
 
-    /// What was counted.
+    /// Returns a snapshot.
     pub fn counts(&self) -> Counts {
         let bound = |at: usize| FIRST << at;
         let counts = self.counts.iter().enumerate();
@@ -60,17 +60,17 @@ impl<const FIRST: u64, const BOUNDS: usize> Histogram<FIRST, BOUNDS> {
 }
 
 impl Counts {
-    /// All values.
+    /// Returns the number of values.
     pub fn len(&self) -> u64 {
         self.buckets.iter().map(|(_, n)| n).sum::<u64>() + self.beyond
     }
 
-    /// True when there was none.
+    /// True without values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds those of another one with the same bounds.
+    /// Adds the counts of another snapshot with the same bounds.
     pub fn add(&mut self, other: &Counts) {
         if self.buckets.is_empty() {
             *self = other.clone();

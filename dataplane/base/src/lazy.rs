@@ -1,37 +1,37 @@
-//! State that most streams do not have most of the time.
+//! State that most streams do not need most of the time, allocated on demand.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 use std::collections::VecDeque;
 
-/// The value of a part of a stream's state that is not allocated.
+/// The value of a part of a stream's state while it is not allocated.
 pub trait Blank: Clone + 'static {
-    /// The one blank value, to look at.
+    /// Returns the shared blank value.
     fn blank() -> &'static Self;
 }
 
-/// A part of a larger state, eight bytes as long as it is blank. It reads as blank then; the first
-/// change makes the memory for it, and [`release`](Self::release) frees it.
+/// A part of a larger state, eight bytes while it is blank. A blank part reads as [`Blank::blank`]. The first
+/// change allocates it, and [`release`](Self::release) frees it.
 pub struct Lazy<T>(pub(crate) Option<Box<T>>);
 
 impl<T> Lazy<T> {
-    /// Blank.
+    /// Returns a blank part.
     pub const fn new() -> Self {
         Lazy(None)
     }
 
-    /// The part if there is memory for it: what has to be changed only if it is not blank.
+    /// Returns the part if it is allocated, for changes that a blank part does not need.
     #[inline]
     pub fn get_mut(&mut self) -> Option<&mut T> {
         self.0.as_deref_mut()
     }
 
-    /// Makes it blank, and frees its memory.
+    /// Makes the part blank, and frees its memory.
     pub fn release(&mut self) {
         self.0 = None;
     }
 
-    /// True when no memory is taken.
+    /// True when no memory is allocated.
     pub fn is_blank(&self) -> bool {
         self.0.is_none()
     }
@@ -73,51 +73,51 @@ impl<T: Blank> DerefMut for Lazy<T> {
         if self.0.is_none() {
             make(&mut self.0);
         }
-        // There is no way past the line above without it.
+        // The value exists after the line above.
         self.0.get_or_insert_with(blank)
     }
 }
 
-/// A queue that takes eight bytes until something is put into it.
+/// A queue of eight bytes until the first push.
 #[derive(Clone)]
 #[expect(clippy::box_collection, reason = "eight bytes instead of 32")]
 pub struct LazyDeque<T>(pub(crate) Option<Box<VecDeque<T>>>);
 
 impl<T> LazyDeque<T> {
-    /// Empty.
+    /// Returns an empty queue.
     pub const fn new() -> Self {
         LazyDeque(None)
     }
 
-    /// What is at `index`, to be changed.
+    /// Returns the item at `index` for modification.
     #[inline]
     pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         self.0.as_mut()?.get_mut(index)
     }
 
-    /// All of it; the queue is empty after.
+    /// Returns all items; the queue is empty afterwards.
     pub fn take(&mut self) -> VecDeque<T> {
         self.0.take().map(|queue| *queue).unwrap_or_default()
     }
 
-    /// True when no memory is taken.
+    /// True when no memory is allocated.
     pub fn is_blank(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Empties it, and frees its memory.
+    /// Empties the queue, and frees its memory.
     pub fn release(&mut self) {
         self.0 = None;
     }
 
-    /// Frees its memory if nothing is in it.
+    /// Frees the queue's memory if it is empty.
     pub fn shrink(&mut self) {
         if self.0.as_ref().is_some_and(|queue| queue.is_empty()) {
             self.0 = None;
         }
     }
 
-    /// Takes what is at the front.
+    /// Removes the item at the front.
     #[inline]
     pub fn pop_front(&mut self) -> Option<T> {
         self.0.as_mut()?.pop_front()

@@ -1,5 +1,5 @@
-//! What every crate may use, and what belongs to no protocol: time, containers that allocate on first use,
-//! the prefetch of state that is spread over several allocations, the flag of a consumer that sleeps, descriptors of
+//! Code common to all crates that belongs to no protocol: time, containers that allocate on first use, and the
+//! prefetch of state in several allocations. Also the wake-up flag of a sleeping consumer, descriptors of
 //! counters, and addresses in text.
 #![forbid(unsafe_code)]
 

@@ -1,34 +1,34 @@
-//! Descriptors of counters: name, kind, unit and help. The API, `ddpctl` and the metrics
-//! are made from such descriptors; a new counter is one line where it is counted or shown.
+//! Descriptors of counters: name, kind, unit and help. The API, `ddpctl` and the metrics are derived from them.
+//! A new counter is one line where it is counted or shown.
 
 /// Describes one counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Descriptor {
     /// Stable name, `snake_case`.
     pub name: &'static str,
-    /// How values of several owners become one.
+    /// Merge rule for values of several owners.
     pub kind: Kind,
-    /// What it counts.
+    /// Unit of the value.
     pub unit: Unit,
     /// One sentence for operators.
     pub help: &'static str,
 }
 
-/// How a number changes, and with it how values of several owners are merged.
+/// Behaviour of a value over time, which determines how values of several owners are merged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Only grows; values are summed.
     Counter,
     /// Goes up and down; values are summed.
     Gauge,
-    /// The largest value there has been; of several values the largest counts.
+    /// The largest value so far; the maximum of several values is taken.
     Maximum,
 }
 
-/// What is counted.
+/// Unit of a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
-    /// Things: frames, messages, events.
+    /// Items: frames, messages, events.
     Count,
     /// Bytes.
     Bytes,
@@ -37,7 +37,7 @@ pub enum Unit {
 }
 
 impl Kind {
-    /// One value for two owners' values.
+    /// Merges the values of two owners.
     pub fn merge(self, a: u64, b: u64) -> u64 {
         match self {
             Kind::Counter | Kind::Gauge => a.saturating_add(b),
@@ -46,7 +46,7 @@ impl Kind {
     }
 }
 
-/// A [`Descriptor`] from the name, kind, unit (things where none is written) and doc comment of a counter.
+/// Makes a [`Descriptor`] from the name, kind, unit (default: `Count`) and doc comment of a counter.
 #[macro_export]
 macro_rules! descriptor {
     ($name:ident, $kind:ident, [$($unit:ident)?], $($help:literal)+) => {

@@ -1,21 +1,22 @@
-//! Numbers with the noun that they count, in messages.
+//! Numbers with the noun that they count, for messages.
 
 use std::fmt::Display;
 use std::time::Duration;
 
-/// `1 stream`, `2 streams`.
+/// Returns `1 stream`, `2 streams`.
 pub fn counted<N: Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
     let ending = if number == N::from(1) { "" } else { "s" };
     format!("{number} {noun}{ending}")
 }
 
-/// `1 stream is`, `2 streams are`.
+/// Returns `1 stream is`, `2 streams are`.
 pub fn counted_are<N: Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
     let verb = if number == N::from(1) { "is" } else { "are" };
     format!("{} {verb}", counted(number, noun))
 }
 
-/// `3 s`, `0.25 s`: a time that was given, less what passed on the way.
+/// Returns `3 s`, `0.25 s`, rounded to hundredths. Rounding hides the little of a time-out that has passed in
+/// processing.
 pub fn seconds(time: Duration) -> String {
     let hundredths = (time.as_millis() + 5) / 10;
     let (whole, part) = (hundredths / 100, hundredths % 100);

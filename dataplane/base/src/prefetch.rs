@@ -1,19 +1,19 @@
-//! Prefetch of state that is spread over several allocations, each with a pointer to the next: the CPU loads one
-//! level of pointers after the other while the caller does other work.
+//! Prefetch of state in several allocations, each with a pointer to the next. The CPU loads one level of
+//! pointers after the other while the caller does other work.
 
 use core::mem::size_of;
 use std::collections::VecDeque;
 
 use crate::{Lazy, LazyDeque};
 
-/// Bytes at the front of a queue that are prefetched, at most.
+/// Most bytes at the front of a queue that are prefetched.
 const FRONT: usize = 512;
 
 /// A type whose allocations can be prefetched.
 pub trait Prefetch {
-    /// Calls `hint` with the address and the size in bytes of each allocation that is `steps` pointers behind those
-    /// that `self` holds: 0 for those that `self` points to, 1 for those that these point to, and so on. Reads the
-    /// allocations of fewer steps, and none that it passes to `hint`.
+    /// Calls `hint` with the address and the size in bytes of each allocation that is `steps` pointers away
+    /// from `self`: 0 for those that `self` points to, 1 for those that these point to, and so on. Reads the
+    /// allocations of fewer steps, but none that it passes to `hint`.
     fn prefetch(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize));
 }
 
@@ -52,7 +52,8 @@ impl<T> Prefetch for Box<[T]> {
     }
 }
 
-/// The front of the queue; nothing of an empty one, since `VecDeque` does not expose where the next item goes.
+/// Prefetches the front of the queue. An empty queue has no hint, since `VecDeque` does not expose the place of
+/// the next item.
 impl<T> Prefetch for VecDeque<T> {
     #[inline]
     fn prefetch(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize)) {
@@ -70,7 +71,7 @@ impl<T> Prefetch for LazyDeque<T> {
     }
 }
 
-/// Implements [`Prefetch`] for a type by the fields that point to further allocations, perhaps none:
+/// Implements [`Prefetch`] for a type by its fields that point to further allocations, possibly none:
 /// `prefetch!(Kind: field, field)`, or `prefetch!(Kind<T> [T: Bound]: field)`.
 #[macro_export]
 macro_rules! prefetch {
@@ -149,7 +150,7 @@ mod tests {
         let branch = Box::new(Branch::default());
         let tree = Tree { branch: Box::default(), other: Some(branch), _kind: 0 };
         assert_eq!(hints(&tree, 0).len(), 2);
-        // The rows, of no bytes.
+        // The rows, which have no bytes.
         assert!(hints(&tree, 1).iter().all(|&(_, len)| len == 0));
         assert_eq!(hints(&tree, 2), []);
     }

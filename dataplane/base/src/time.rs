@@ -1,4 +1,5 @@
-//! Monotonic time for protocol code, which reads no clock: the worker passes `now` to it, tests pass virtual time.
+//! Monotonic time for protocol code, which does not read a clock: the worker passes `now` to it, tests pass
+//! virtual time.
 //!
 //! [`Instant`] is a point, [`Nanos`] a span. Code that runs per packet computes with [`Nanos`]; configuration and timers
 //! use [`Duration`]. Sums saturate at the last point or the longest span, differences at zero.
@@ -15,62 +16,63 @@ impl Instant {
     /// The origin.
     pub const ZERO: Instant = Instant(0);
 
-    /// The point `nanos` nanoseconds after the origin.
+    /// Returns the point `nanos` nanoseconds after the origin.
     pub const fn from_nanos(nanos: u64) -> Self {
         Instant(nanos)
     }
 
-    /// The point `micros` microseconds after the origin. They must fit in 64 bits as nanoseconds.
+    /// Returns the point `micros` microseconds after the origin. They must fit in 64 bits as nanoseconds.
     pub const fn from_micros(micros: u64) -> Self {
         Instant(micros * 1_000)
     }
 
-    /// The point `millis` milliseconds after the origin. They must fit in 64 bits as nanoseconds.
+    /// Returns the point `millis` milliseconds after the origin. They must fit in 64 bits as nanoseconds.
     pub const fn from_millis(millis: u64) -> Self {
         Instant(millis * 1_000_000)
     }
 
-    /// Nanoseconds since the origin.
+    /// Returns nanoseconds since the origin.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Whole microseconds since the origin.
+    /// Returns whole microseconds since the origin.
     pub const fn as_micros(self) -> u64 {
         self.0 / 1_000
     }
 
-    /// Whole milliseconds since the origin.
+    /// Returns whole milliseconds since the origin.
     pub const fn as_millis(self) -> u64 {
         self.0 / 1_000_000
     }
 
-    /// Time from `earlier` to `self`, zero if `earlier` is later.
+    /// Returns the time from `earlier` to `self`, zero if `earlier` is later.
     pub const fn saturating_since(self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// As [`saturating_since`](Self::saturating_since), without the division of a [`Duration`].
+    /// Returns the time from `earlier` to `self` as [`saturating_since`](Self::saturating_since) does, without
+    /// the division of a [`Duration`].
     #[inline]
     pub const fn nanos_since(self, earlier: Instant) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// An `Option<Instant>` in eight bytes: the last [`Instant`] that can be represented stands for none.
+/// An `Option<Instant>` in eight bytes: the last representable [`Instant`] means none.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MaybeInstant(u64);
 
 impl MaybeInstant {
-    /// None.
+    /// No point in time.
     pub const NONE: MaybeInstant = MaybeInstant(u64::MAX);
 
-    /// The point, if it is one.
+    /// Returns the point, if any.
     pub const fn get(self) -> Option<Instant> {
         if self.0 == u64::MAX { None } else { Some(Instant(self.0)) }
     }
 
-    /// The earlier of two, if there are two.
+    /// Returns the earlier of two points. A point is earlier than none.
     #[inline]
     #[must_use]
     pub fn earlier(self, other: impl Into<MaybeInstant>) -> MaybeInstant {
@@ -96,8 +98,8 @@ impl fmt::Debug for MaybeInstant {
     }
 }
 
-/// A span of time in nanoseconds, at most 584 years. Code that runs per packet uses it: a [`Duration`] keeps seconds and
-/// nanoseconds apart, so that each conversion and product costs a division.
+/// A span of time in nanoseconds, at most 584 years, for code that runs per packet. A [`Duration`] holds
+/// seconds and nanoseconds separately, so that each conversion and product costs a division.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Nanos(u64);
 
@@ -105,38 +107,38 @@ impl Nanos {
     /// No time.
     pub const ZERO: Nanos = Nanos(0);
 
-    /// `nanos` nanoseconds.
+    /// Returns `nanos` nanoseconds.
     pub const fn new(nanos: u64) -> Self {
         Nanos(nanos)
     }
 
-    /// `micros` microseconds. They must fit in 64 bits as nanoseconds.
+    /// Returns `micros` microseconds. They must fit in 64 bits as nanoseconds.
     pub const fn from_micros(micros: u64) -> Self {
         Nanos(micros * 1_000)
     }
 
-    /// `millis` milliseconds. They must fit in 64 bits as nanoseconds.
+    /// Returns `millis` milliseconds. They must fit in 64 bits as nanoseconds.
     pub const fn from_millis(millis: u64) -> Self {
         Nanos(millis * 1_000_000)
     }
 
-    /// The span in nanoseconds.
+    /// Returns the span in nanoseconds.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// Seconds, as [`Duration::as_secs_f64`].
+    /// Returns the span in seconds, as [`Duration::as_secs_f64`] does.
     pub fn as_secs_f64(self) -> f64 {
         Duration::from_nanos(self.0).as_secs_f64()
     }
 
-    /// The sum, or the longest span.
+    /// Returns the sum, at most the longest span.
     #[must_use]
     pub const fn saturating_add(self, other: Nanos) -> Nanos {
         Nanos(self.0.saturating_add(other.0))
     }
 
-    /// The product, or the longest span.
+    /// Returns the product, at most the longest span.
     #[must_use]
     pub const fn saturating_mul(self, by: u64) -> Nanos {
         Nanos(self.0.saturating_mul(by))

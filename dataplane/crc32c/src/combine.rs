@@ -1,4 +1,4 @@
-//! The CRC32c of two runs of bytes from those of each.
+//! The CRC32c of two concatenated runs of bytes, from the CRC32c of each.
 
 use crate::Engine;
 
@@ -6,11 +6,11 @@ use crate::Engine;
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 /// x^0, reflected.
 const ONE: u32 = 1 << 31;
-/// Bytes of one step, at most.
+/// Most bytes of one step.
 const MOST: usize = 0xffff;
 
-/// The CRC32c of bytes of which the first have the CRC `front` and the last `len` have the CRC `back`. Takes a step of a few
-/// nanoseconds for each 64 KiB begun.
+/// Returns the CRC32c of a concatenation: `front` is the CRC of the first bytes, `back` that of the last `len`.
+/// Takes a few nanoseconds for each 64 KiB begun.
 ///
 /// ```
 /// # use crc32c::{combine, update};
@@ -27,23 +27,24 @@ pub fn combine(front: u32, back: u32, len: usize) -> u32 {
     moved ^ back
 }
 
-/// `crc` moved by `len` bytes, at most [`MOST`].
+/// Returns `crc` moved by `len` bytes, at most [`MOST`].
 #[inline]
 fn moved_by(crc: u32, len: usize) -> u32 {
     let (low, high) = (&POWERS.low[len & 0xff], &POWERS.high[len >> 8]);
     #[cfg(target_arch = "x86_64")]
     if Engine::best().multiplies() {
-        // SAFETY: such an engine is the best one only where the CPU has the instructions of [`crate::pass`].
+        // SAFETY: such an engine is the best one only if the CPU has the instructions of [`crate::pass`].
         return unsafe { wide_times(wide_times(crc, *low), *high) };
     }
     times(times(times(crc, *low), *high), UP)
 }
 
-/// Powers of x, reflected, that move by bytes. Each is divided by x^32, which [`wide_times`] multiplies by.
+/// Powers of x, reflected, that move by bytes. Each is divided by x^32, the factor by which [`wide_times`]
+/// multiplies.
 struct Powers {
-    /// By the lower 8 bits of a number of bytes.
+    /// Factors for the lower 8 bits of a number of bytes.
     low: [u32; 256],
-    /// By the upper 8 of 16.
+    /// Factors for the upper 8 of 16 bits.
     high: [u32; 256],
 }
 
@@ -67,10 +68,10 @@ static POWERS: Powers = {
     powers
 };
 
-/// x^64: what both powers are divided by.
+/// x^64, the product of the divisors of both powers.
 const UP: u32 = power(64);
 
-/// x^`exponent` modulo the polynomial, reflected.
+/// Returns x^`exponent` modulo the polynomial, reflected.
 pub(crate) const fn power(exponent: u32) -> u32 {
     let (mut value, mut i) = (ONE, 0);
     while i < exponent {
@@ -80,11 +81,11 @@ pub(crate) const fn power(exponent: u32) -> u32 {
     value
 }
 
-/// `value` divided by x^`exponent`.
+/// Returns `value` divided by x^`exponent`.
 const fn down(mut value: u32, exponent: u32) -> u32 {
     let mut i = 0;
     while i < exponent {
-        // The polynomial has x^0, so a value with it was reduced.
+        // The polynomial has the term x^0, so that a value with x^0 was reduced.
         let reduced = value & ONE != 0;
         value = if reduced { ((value ^ POLYNOMIAL) << 1) | 1 } else { value << 1 };
         i += 1;
@@ -92,7 +93,7 @@ const fn down(mut value: u32, exponent: u32) -> u32 {
     value
 }
 
-/// The product modulo the polynomial.
+/// Returns the product modulo the polynomial.
 const fn times(a: u32, mut b: u32) -> u32 {
     let (mut product, mut i) = (0, 0);
     while i < 32 {
@@ -103,7 +104,7 @@ const fn times(a: u32, mut b: u32) -> u32 {
     product
 }
 
-/// The product by x^32.
+/// Returns the product multiplied by x^32, modulo the polynomial.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "pclmulqdq,sse4.2")]
 #[inline]
@@ -124,7 +125,7 @@ mod tests {
         times(times(times(crc, POWERS.low[len & 0xff]), POWERS.high[len >> 8]), UP)
     }
 
-    /// At every length, also on a CPU without the instructions.
+    /// For every length, also on a CPU without the instructions.
     #[test]
     fn combined_crcs_are_those_of_the_whole() {
         let bytes: Vec<u8> = (0..140_000_u32).map(|i| (i * 7 + i / 251) as u8).collect();

@@ -1,23 +1,24 @@
-//! CRC32c and Internet checksum of bytes that are written one after the other, and copies that take them.
+//! CRC32c and Internet checksum of bytes written in sequence, and copies that update them.
 
 use core::fmt;
 
 use crate::inserts::Inserts;
 use crate::{Engine, MOST_INSERTING, SHORT, Sum, update, update_numbers};
 
-/// CRC32c, and the Internet checksum if it is wanted, of the bytes so far.
+/// CRC32c, and optionally the Internet checksum, of the bytes so far.
 ///
-/// In one number, so that it is always stored and loaded whole: a load of what was stored in parts waits until all stores before
-/// it have reached the cache, among them those to a packet's lines, which another core may have.
+/// Stored in one number, so that it is always stored and loaded whole. A load of a value stored in parts waits
+/// until all earlier stores have reached the cache, among them those to a packet's lines, which another core
+/// may own.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Digest(u64);
 
-/// Behind the CRC and the sum's 16 bits: the number of bytes is odd; the sum is wanted.
+/// Flags above the CRC and the sum's 16 bits: odd number of bytes; sum requested.
 const ODD: u64 = 1 << 48;
 const SUMMED: u64 = 1 << 49;
 
 impl Digest {
-    /// Of no bytes yet.
+    /// Returns the digest of no bytes, with a sum if `summed`.
     #[inline]
     pub fn new(summed: bool) -> Digest {
         Digest(if summed { SUMMED } else { 0 })
@@ -32,33 +33,33 @@ impl Digest {
         Digest(sum | u64::from(crc))
     }
 
-    /// True if a copy of `len` bytes and its digest are one pass on this CPU. Else [`copy`](Self::copy) is right but has
-    /// no advantage over a copy and a pass over everything that was written.
+    /// True if a copy of `len` bytes and its digest take one pass on this CPU. Otherwise [`copy`](Self::copy)
+    /// is correct but not faster than a copy and a separate pass.
     #[inline]
     pub fn is_one_pass(len: usize) -> bool {
         len >= SHORT && Engine::best().multiplies()
     }
 
-    /// The CRC.
+    /// Returns the CRC.
     #[inline]
     pub fn crc(&self) -> u32 {
         self.0 as u32
     }
 
-    /// The sum, if it is wanted.
+    /// Returns the sum, if it was requested.
     #[inline]
     pub fn sum(&self) -> Option<Sum> {
         let sum = || Sum::of_parts((self.0 >> 32) as u16, self.0 & ODD != 0);
         (self.0 & SUMMED != 0).then(sum)
     }
 
-    /// Takes bytes that are there.
+    /// Adds existing bytes.
     #[inline]
     pub fn add(&mut self, bytes: &[u8]) {
         *self = Digest::of(update(self.crc(), bytes), self.sum().map(|sum| sum.with(bytes)));
     }
 
-    /// Takes the bytes of numbers, each the most significant first: what is in registers does not go through memory.
+    /// Adds the bytes of numbers, most significant byte first. Values in registers are not stored to memory.
     #[inline]
     pub fn add_numbers<const N: usize>(&mut self, numbers: [u64; N]) {
         let sum = self.sum().map(|sum| {
@@ -68,13 +69,13 @@ impl Digest {
         *self = Digest::of(update_numbers(self.crc(), numbers), sum);
     }
 
-    /// Takes bytes that follow all that the CRC is of: they are in the sum alone, as a CRC field is.
+    /// Adds bytes to the sum alone, such as a CRC field behind the bytes that it covers.
     #[inline]
     pub fn add_to_sum(&mut self, bytes: &[u8]) {
         *self = Digest::of(self.crc(), self.sum().map(|sum| sum.with(bytes)));
     }
 
-    /// Copies `from` to `to` and takes the bytes copied.
+    /// Copies `from` to `to` and adds the copied bytes.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -92,50 +93,52 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// Where a copy goes: what it puts between the bytes of its source, and what takes the bytes written.
+/// Destination of a copy, with words to insert between the bytes of the source, and a digest of the written
+/// bytes.
 #[derive(Debug)]
 pub struct Target<'a> {
     to: &'a mut [u8],
-    /// Or none.
+    /// Words to insert, or [`Inserts::NONE`].
     inserts: Inserts,
     digest: Digest,
 }
 
 impl<'a> Target<'a> {
-    /// All of `to`.
+    /// Returns a target of all of `to`.
     #[inline]
     pub fn new(to: &'a mut [u8], digest: Digest) -> Self {
         Target { to, inserts: Inserts::NONE, digest }
     }
 
-    /// All of `to`, with words between the bytes of the source.
+    /// Returns a target of all of `to`, with words inserted between the bytes of the source.
     #[inline]
     pub fn inserting(to: &'a mut [u8], inserts: Inserts, digest: Digest) -> Self {
         Target { to, inserts, digest }
     }
 
-    /// True if a copy to `len` bytes with words, and its digest, are one pass on this CPU. Else it is right but of no advantage.
+    /// True if a copy to `len` bytes with inserted words, and its digest, take one pass on this CPU. Otherwise
+    /// it is correct but not faster.
     #[inline]
     pub fn inserts_in_one_pass(len: usize) -> bool {
         (SHORT..=MOST_INSERTING).contains(&len) && Engine::best().inserts()
     }
 
-    /// Bytes of the source.
+    /// Returns the bytes of the source.
     #[inline]
     pub fn source_len(&self) -> usize {
         self.inserts.source_len(self.to.len())
     }
 
-    /// The digest with what was written.
+    /// Returns the digest including the written bytes.
     #[inline]
     pub fn into_digest(self) -> Digest {
         self.digest
     }
 
-    /// Copies `from`, all of the source.
+    /// Copies `from`, the whole source.
     ///
     /// # Panics
-    /// If it does not have [`source_len`](Self::source_len) bytes.
+    /// If `from` does not have [`source_len`](Self::source_len) bytes.
     #[inline]
     pub fn copy(&mut self, from: &[u8]) {
         assert_eq!(from.len(), self.source_len(), "a copy has the length of its source");
@@ -143,10 +146,10 @@ impl<'a> Target<'a> {
         unsafe { self.copy_from(from.as_ptr()) }
     }
 
-    /// [`copy`](Self::copy) from a source that another program may write to meanwhile.
+    /// Copies as [`copy`](Self::copy) does, from a source that another program may write to meanwhile.
     ///
     /// # Safety
-    /// As many bytes as the source has may be read at `from`, and those of the target are not among them.
+    /// [`source_len`](Self::source_len) bytes may be read at `from`, and do not overlap the target.
     #[inline]
     pub unsafe fn copy_from(&mut self, from: *const u8) {
         let (crc, none) = (self.digest.crc(), Sum::default());
@@ -165,7 +168,7 @@ impl<'a> Target<'a> {
     }
 
     /// # Safety
-    /// As of [`copy_from`](Self::copy_from).
+    /// As for [`copy_from`](Self::copy_from).
     #[inline]
     unsafe fn copied<const SUM: bool>(
         &mut self,
@@ -182,7 +185,8 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Writes the source piece by piece: `fill` is called with the place of each in the source and with the room for it.
+    /// Writes the source piece by piece: calls `fill` with the offset of each piece in the source and its
+    /// destination.
     pub fn fill(&mut self, fill: impl FnMut(usize, &mut [u8])) {
         self.inserts.between(self.to, fill);
         self.digest.add(self.to);

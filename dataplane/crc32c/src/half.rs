@@ -1,8 +1,9 @@
-//! CRC32c by carry-less multiplication in 256-bit registers, with the copy and the sum of the same bytes if wanted: for CPUs
-//! with VPCLMULQDQ and without AVX-512. [`crate::wide`] has the method.
+//! CRC32c by carry-less multiplication in 256-bit registers, optionally with the copy and the sum of the same
+//! bytes. For CPUs with VPCLMULQDQ and without AVX-512. [`crate::wide`] describes the method.
 //!
-//! There are no masked loads. The odd bytes are moved up in a lane of 16 bytes at the head. Eight lanes are a step of the
-//! loop. The lanes that are left, and the accumulators, are multiplied by what brings each to the place of the last lane:
+//! There are no masked loads. At the head the odd bytes are moved up in a lane of 16 bytes. Eight lanes are a
+//! step of the loop. The remaining lanes, and the accumulators, are multiplied by the factors that move each to
+//! the position of the last lane:
 //!
 //! ```text
 //!   |0 0 0 h h h|lane 1| ... |lane 7|   |8 lanes| ... |8 lanes|   |0 to 7 lanes|   |last lane|
@@ -17,7 +18,7 @@ const VECTOR: usize = 32;
 /// Four accumulators.
 const STEP: usize = 4 * VECTOR;
 
-/// True if this CPU has what the functions here are compiled for.
+/// True if this CPU has the features that the functions here are compiled for.
 pub(crate) fn is_there() -> bool {
     is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("vpclmulqdq")
@@ -25,7 +26,7 @@ pub(crate) fn is_there() -> bool {
         && is_x86_feature_detected!("sse4.2")
 }
 
-/// See the module.
+/// The engine of [`Path::Half`](crate::Path::Half).
 pub(crate) struct Half;
 
 impl Pass for Half {
@@ -41,15 +42,15 @@ impl Pass for Half {
     ) -> (u32, u16) {
         debug_assert!(len >= Self::LEAST && (!SUM || len <= MOST));
         let lanes = len.div_ceil(LANE);
-        // Zeros in front of the message in the head, 0 to 15.
+        // Zero bytes in front of the message in the head, 0 to 15.
         let lead = lanes * LANE - len;
-        // Lane 0 begins in front of the message: only the others are accessed by these.
+        // Lane 0 begins in front of the message: these pointers access the other lanes only.
         let (from, to) = (src.wrapping_sub(lead), dst.wrapping_sub(lead));
         let state = !crc;
         let mut sums = Sums::new();
 
-        // Lanes from the second on, which are inside the message. The bytes that a lane shares with the head are copied
-        // again and counted here alone.
+        // Lanes from the second on, which are inside the message. The bytes that a lane shares with the head
+        // are copied again, and summed here only.
         let one = |at: usize| {
             // SAFETY: the lane is inside the message.
             let lane = unsafe { _mm_loadu_si128(from.add(at * LANE).cast()) };
@@ -81,7 +82,7 @@ impl Pass for Half {
         if SUM {
             sums.add(_mm256_set_m128i(second, _mm_shuffle_epi8(first, up)), 0);
         }
-        // The state on the first four bytes; of a head of fewer what is over goes to the lane after it.
+        // The state is added to the first four bytes; its rest behind a shorter head is added to the next lane.
         let head = _mm_shuffle_epi8(_mm_xor_si128(first, _mm_cvtsi32_si128(state as i32)), up);
         let in_head = LANE - lead;
         let over = if in_head < 4 { state >> (8 * in_head) } else { 0 };
@@ -95,7 +96,7 @@ impl Pass for Half {
         let last = lanes - 1;
         let mut at = 8;
         while at + 8 <= last {
-            // One after the other: sixteen registers do not hold four vectors more.
+            // One after the other: sixteen registers cannot hold four more vectors.
             for (i, acc) in acc.iter_mut().enumerate() {
                 let new = two(at + 2 * i);
                 if SUM {
@@ -106,7 +107,7 @@ impl Pass for Half {
             at += 8;
         }
 
-        // Each lane by its distance to the last one.
+        // Each lane is moved by its distance to the last one.
         let left = last - at;
         let place = |lane: usize| {
             // SAFETY: `lane` is at most 8 + 6 of the 16, and at least 8 - 7.
@@ -130,7 +131,7 @@ impl Pass for Half {
         if SUM {
             sums.add(_mm256_set_m128i(end, single), 1);
         }
-        // Nothing, or the lane before the last.
+        // Zero, or the lane before the last.
         let by = _mm256_set_epi64x(0, 0, NEXT[1] as i64, NEXT[0] as i64);
         let onto = _mm256_inserti128_si256::<1>(zero, end);
         b = _mm256_xor_si256(b, fold_onto(_mm256_zextsi128_si256(single), by, onto));
@@ -140,7 +141,7 @@ impl Pass for Half {
     }
 }
 
-/// `acc` moved by the distance of `by`, and `onto` added.
+/// Returns `acc` moved by the distance of `by`, with `onto` added.
 #[target_feature(enable = "avx2,vpclmulqdq")]
 #[inline]
 fn fold_onto(acc: __m256i, by: __m256i, onto: __m256i) -> __m256i {
@@ -149,7 +150,7 @@ fn fold_onto(acc: __m256i, by: __m256i, onto: __m256i) -> __m256i {
     _mm256_xor_si256(_mm256_xor_si256(low, high), onto)
 }
 
-/// Sums of the words at even and at odd places, of two groups of vectors.
+/// Sums of the words at even and at odd positions, in two groups of vectors.
 struct Sums {
     even: [__m256i; 2],
     odd: [__m256i; 2],
@@ -171,7 +172,7 @@ impl Sums {
         *odd = _mm256_add_epi32(*odd, _mm256_srli_epi32::<16>(vector));
     }
 
-    /// Of the words; below 2^32 for [`MOST`] bytes.
+    /// Returns the sum of the words; below 2^32 for [`MOST`] bytes.
     #[target_feature(enable = "avx2")]
     #[inline]
     fn total(self) -> u64 {
@@ -185,7 +186,7 @@ impl Sums {
     }
 }
 
-/// A shuffle that moves bytes up by `n` and zeros in below them begins at `16 - n`.
+/// Shuffles: the one that moves bytes up by `n` and fills with zeros begins at `16 - n`.
 static UP: [i8; 2 * LANE] = {
     let mut up = [-1; 2 * LANE];
     let mut i = 0;
@@ -196,13 +197,13 @@ static UP: [i8; 2 * LANE] = {
     up
 };
 
-/// By one step of the loop.
+/// Factors for one step of the loop.
 const BY: [u64; 2] = factors(STEP as u32 * 8);
 
-/// By one lane.
+/// Factors for one lane.
 const NEXT: [u64; 2] = TO_LAST[15];
 
-/// By place of a lane of which the last is the sixteenth: there.
+/// Factors that move each of the lanes 0 to 15 to lane 16, the last one.
 static TO_LAST: [[u64; 2]; 16] = {
     let mut all = [[0; 2]; 16];
     let mut i = 0;

@@ -1,35 +1,35 @@
-//! Words that a copy puts between the bytes of its source.
+//! Words that a copy inserts between the bytes of its source.
 
 use core::fmt;
 
-/// Words of four bytes in a copy, one every [`APART`](Self::APART) bytes: two zeros, and a number that grows by as much from
-/// one to the next, the most significant byte first.
+/// Words of four bytes in a copy, one every [`APART`](Self::APART) bytes. Each has two zero bytes and a 16-bit
+/// number, most significant byte first, which grows by [`APART`](Self::APART) from word to word.
 ///
-/// One number, as a [`Digest`](crate::Digest) is, and for the same reason.
+/// Stored in one number for the same reason as a [`Digest`](crate::Digest).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Inserts(u64);
 
 impl Inserts {
-    /// Bytes of one.
+    /// Bytes of a word.
     pub const LEN: usize = 4;
-    /// Bytes from one to the next.
+    /// Bytes from the start of a word to the start of the next.
     pub const APART: usize = 512;
-    /// In no copy.
+    /// No words, in a copy of any length.
     pub(crate) const NONE: Inserts = Inserts::new(u32::MAX, 0);
 
-    /// The first one begins at `first` of the copy, and this is its number.
+    /// Returns words of which the first begins at offset `first` of the copy, with this number.
     #[inline]
     pub const fn new(first: u32, number: u16) -> Inserts {
         Inserts((first as u64) << 16 | number as u64)
     }
 
-    /// Where in the copy the first one begins.
+    /// Returns the offset of the first word in the copy.
     #[inline]
     pub(crate) fn first(self) -> usize {
         (self.0 >> 16) as usize
     }
 
-    /// Bytes of the source of which a copy has `len`.
+    /// Returns the bytes of the source for a copy of `len` bytes.
     #[inline]
     pub fn source_len(self, len: usize) -> usize {
         let behind = len.saturating_sub(self.first());
@@ -37,22 +37,21 @@ impl Inserts {
         len - Self::LEN * whole - part.min(Self::LEN)
     }
 
-    /// The first one as it is in memory.
+    /// Returns the first word as it is in memory.
     #[inline]
     pub(crate) fn word(self) -> u32 {
         let [high, low] = (self.0 as u16).to_be_bytes();
         u32::from_le_bytes([0, 0, high, low])
     }
 
-    /// The number of the one after it.
+    /// Advances the number to that of the next word.
     #[inline]
     pub(crate) fn step(&mut self) {
         let number = (self.0 as u16).wrapping_add(Self::APART as u16);
         self.0 = self.0 >> 16 << 16 | u64::from(number);
     }
 
-    /// Cuts `copy` where the words are and writes these; calls `fill` with each piece between them and where it begins in the
-    /// source.
+    /// Writes the words into `copy`; calls `fill` with each piece between them and its offset in the source.
     pub(crate) fn between(mut self, copy: &mut [u8], mut fill: impl FnMut(usize, &mut [u8])) {
         let (front, mut rest) = copy.split_at_mut(self.first().min(copy.len()));
         let mut at = front.len();

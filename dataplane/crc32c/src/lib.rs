@@ -1,12 +1,12 @@
 //! CRC32c (Castagnoli), alone and in one pass with a copy and the Internet checksum (RFC 1071).
 //!
-//! A CRC is a `u32` in and out: the CRC32c of the bytes so far, zero before the first; a [`Sum`] likewise.
-//! The bytes may be cut anywhere.
+//! A CRC is a `u32` in and out: the CRC32c of the bytes so far, zero before the first; a [`Sum`] likewise. The
+//! bytes may be split anywhere.
 //!
-//! Four engines, see [`Path`]; the free functions take the fastest one for this CPU and length. Nothing here
-//! knows where a CRC field is or in which order its bytes are sent.
+//! Four engines, see [`Path`]. The free functions use the fastest one for this CPU and length. The position of
+//! a CRC field, and the byte order in which it is sent, are up to the caller.
 //!
-//! `unsafe` is in `half`, `wide` and `pass`, in the calls of them below, in `combine`, in the CRC of numbers, and in a
+//! `unsafe` is limited to `half`, `wide` and `pass`, their calls below, `combine`, the CRC of numbers, and a
 //! [`Target`]'s copy of bytes that others may write to.
 
 mod combine;
@@ -38,33 +38,35 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU8, Ordering};
 use crc_fast::CrcAlgorithm;
 
-/// How a CRC is computed.
+/// Method to compute a CRC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Path {
-    /// The CPU's CRC instruction, 8 bytes at a time (`crc32c-hw`). Quickest to start.
+    /// The CPU's CRC instruction, 8 bytes at a time (`crc32c-hw`). Fastest to start.
     Instruction = 1,
-    /// Carry-less multiplication as `crc-fast` does it, which has its own dispatch.
+    /// Carry-less multiplication by `crc-fast`, which has its own dispatch.
     Multiply = 2,
-    /// Carry-less multiplication in 256-bit registers (AVX2, VPCLMULQDQ). Its fused operations are one pass.
+    /// Carry-less multiplication in 256-bit registers (AVX2, VPCLMULQDQ). Fused operations take one pass.
     Half = 3,
-    /// The same in 512-bit registers with masked ends (AVX-512, VPCLMULQDQ).
+    /// Carry-less multiplication in 512-bit registers with masked ends (AVX-512, VPCLMULQDQ). Fused operations
+    /// take one pass.
     Wide = 4,
 }
 
-/// Longest copy with words between its bytes that is one pass.
+/// Longest copy with inserted words that takes one pass.
 const MOST_INSERTING: usize = 1 << 16;
 #[cfg(target_arch = "x86_64")]
 const _: () = assert!(MOST_INSERTING <= pass::MOST);
 
-/// Below so many bytes the instruction is fastest on every CPU.
+/// Bytes below which the instruction is fastest on every CPU.
 const SHORT: usize = Path::Wide.pays_from();
 
 impl Path {
-    /// Every path.
+    /// All paths.
     pub const ALL: [Path; 4] = [Path::Instruction, Path::Multiply, Path::Half, Path::Wide];
 
-    /// Bytes from which on it is faster than the instruction; `examples/paired.rs` measures it.
+    /// Returns the bytes from which on the path is faster than the instruction; measured by
+    /// `examples/paired.rs`.
     const fn pays_from(self) -> usize {
         match self {
             Path::Instruction => 0,
@@ -74,18 +76,19 @@ impl Path {
     }
 }
 
-/// A path that this CPU has. Its methods take this path for every length (what is too short for [`Path::Half`], 144 bytes, and
-/// [`Path::Wide`], 4, the instruction takes); outside of tests and benchmarks the free functions are better.
+/// A path that this CPU supports. Its methods use this path for every length; the instruction handles runs too
+/// short for [`Path::Half`] (144 bytes) and [`Path::Wide`] (4). Outside of tests and benchmarks the free
+/// functions are better.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Engine(Path);
 
 impl Engine {
-    /// The engine of `path`; none if this CPU does not have it.
+    /// Returns the engine of `path`; `None` if this CPU does not support it.
     pub fn with_path(path: Path) -> Option<Engine> {
         is_there(path).then_some(Engine(path))
     }
 
-    /// The fastest path of this CPU for long runs of bytes.
+    /// Returns the fastest path of this CPU for long runs of bytes.
     #[inline]
     pub fn best() -> Engine {
         const WIDE: u8 = Path::Wide as u8;
@@ -99,13 +102,13 @@ impl Engine {
         }
     }
 
-    /// True if it multiplies without carries by this crate's own code.
+    /// True if this crate's own code does the carry-less multiplication.
     #[inline]
     fn multiplies(self) -> bool {
         matches!(self.0, Path::Half | Path::Wide)
     }
 
-    /// True if a copy that inserts words is one pass.
+    /// True if a copy that inserts words takes one pass.
     #[inline]
     fn inserts(self) -> bool {
         self.0 == Path::Wide
@@ -117,7 +120,7 @@ impl Engine {
         if len < best.0.pays_from() { Engine(Path::Instruction) } else { best }
     }
 
-    /// [`update`](crate::update) on this path.
+    /// Computes [`update`](crate::update) on this path.
     #[inline]
     pub fn update(self, crc: u32, bytes: &[u8]) -> u32 {
         let (from, len) = (bytes.as_ptr(), bytes.len());
@@ -130,7 +133,7 @@ impl Engine {
         }
     }
 
-    /// [`crc_sum`](crate::crc_sum) on this path.
+    /// Computes [`crc_sum`](crate::crc_sum) on this path.
     #[inline]
     pub fn crc_sum(self, crc: u32, sum: Sum, bytes: &[u8]) -> (u32, Sum) {
         let (from, len) = (bytes.as_ptr(), bytes.len());
@@ -139,8 +142,8 @@ impl Engine {
         run.unwrap_or_else(|| (self.update(crc, bytes), sum.with(bytes)))
     }
 
-    /// Copies `from` to `to` and returns the CRC32c with the bytes copied: the CRC is that of the copy even if another
-    /// program writes to the source.
+    /// Copies `from` to `to` and returns the CRC32c including the copied bytes. The CRC matches the copy even
+    /// if another program writes to the source.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -151,7 +154,7 @@ impl Engine {
         unsafe { self.copy_from::<false>(crc, Sum::default(), from.as_ptr(), to).0 }
     }
 
-    /// [`copy_crc`](Self::copy_crc) and the Internet checksum of the bytes copied.
+    /// Copies as [`copy_crc`](Self::copy_crc) does, and also returns the Internet checksum of the copied bytes.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -162,10 +165,10 @@ impl Engine {
         unsafe { self.copy_from::<true>(crc, sum, from.as_ptr(), to) }
     }
 
-    /// Copies as many bytes as `to` has from `from`. Without `SUM` the sum comes back as it was.
+    /// Copies bytes from `from` into all of `to`. Without `SUM` the sum is returned unchanged.
     ///
     /// # Safety
-    /// So many bytes may be read at `from`, and `to` is not among them.
+    /// `to.len()` bytes may be read at `from`, and do not overlap `to`.
     #[inline]
     unsafe fn copy_from<const SUM: bool>(
         self,
@@ -184,10 +187,10 @@ impl Engine {
         })
     }
 
-    /// [`copy_from`](Self::copy_from) with words between the bytes of the source.
+    /// Copies as [`copy_from`](Self::copy_from) does, with words inserted between the bytes of the source.
     ///
     /// # Safety
-    /// As many bytes as the source has may be read at `from`, and `to` is not among them.
+    /// The bytes of the source may be read at `from`, and do not overlap `to`.
     #[inline]
     unsafe fn copy_inserting<const SUM: bool>(
         self,
@@ -215,7 +218,7 @@ impl Engine {
         (self.update(crc, to), if SUM { sum.with(to) } else { sum })
     }
 
-    /// All in one pass, if this path has one for so many bytes.
+    /// Does everything in one pass, if this path supports so many bytes.
     ///
     /// # Safety
     /// `from` may be read and, with `COPY`, `to` written for `len` bytes, without overlap.
@@ -244,20 +247,20 @@ impl Engine {
     }
 }
 
-/// The CRC32c of `bytes` that follow bytes whose CRC32c is `crc`.
+/// Returns the CRC32c of `bytes` that follow bytes whose CRC32c is `crc`.
 #[inline]
 pub fn update(crc: u32, bytes: &[u8]) -> u32 {
-    // Short runs are many: they do not look for an engine.
+    // Short runs are frequent: they skip the choice of an engine.
     if bytes.len() < SHORT { crc32c_hw::update(crc, bytes) } else { update_long(crc, bytes) }
 }
 
-/// [`update`] by the bytes of numbers, each the most significant first.
+/// Returns the CRC32c after the bytes of numbers, most significant byte first.
 #[inline]
 pub fn update_numbers<const N: usize>(crc: u32, numbers: [u64; N]) -> u32 {
     #[cfg(all(target_arch = "x86_64", target_feature = "sse4.2"))]
     {
         let state = numbers.iter().fold(u64::from(!crc), |state, number| {
-            // SAFETY: all that is compiled with this feature needs a CPU that has it.
+            // SAFETY: code compiled with this feature requires a CPU that supports it.
             unsafe { core::arch::x86_64::_mm_crc32_u64(state, number.swap_bytes()) }
         });
         !(state as u32)
@@ -266,7 +269,7 @@ pub fn update_numbers<const N: usize>(crc: u32, numbers: [u64; N]) -> u32 {
     numbers.iter().fold(crc, |crc, number| update(crc, &number.to_be_bytes()))
 }
 
-/// Looks at the path once. By [`Engine::update`] each CRC took 17 instructions more.
+/// Dispatches on the path once. With [`Engine::update`] each CRC took 17 more instructions.
 #[inline]
 fn update_long(crc: u32, bytes: &[u8]) -> u32 {
     let (sum, none) = (Sum::default(), null_mut());
@@ -283,13 +286,13 @@ fn update_long(crc: u32, bytes: &[u8]) -> u32 {
     }
 }
 
-/// CRC32c and Internet checksum of `bytes` that follow those of `crc` and `sum`.
+/// Returns CRC32c and Internet checksum of `bytes` that follow those of `crc` and `sum`.
 #[inline]
 pub fn crc_sum(crc: u32, sum: Sum, bytes: &[u8]) -> (u32, Sum) {
     Engine::best_for(bytes.len()).crc_sum(crc, sum, bytes)
 }
 
-/// The [`Path`] of [`Engine::best`]; zero before it is known.
+/// The [`Path`] of [`Engine::best`]; zero before it is detected.
 static BEST: AtomicU8 = AtomicU8::new(0);
 
 #[cold]
@@ -300,7 +303,7 @@ fn detect() -> Engine {
     Engine(path)
 }
 
-/// True if this CPU has what the path takes.
+/// True if this CPU has the features of the path.
 fn is_there(path: Path) -> bool {
     match path {
         Path::Instruction | Path::Multiply => true,

@@ -1,19 +1,20 @@
-//! What the engines of carry-less multiplication have in common: one pass over bytes, and pieces of them.
+//! Common parts of the engines with carry-less multiplication: one pass over bytes, and its pieces.
 
 use core::arch::x86_64::*;
 
 use crate::combine::power;
 use crate::sum::{Sum, fold};
 
-/// Most bytes of one pass with a sum: one of so many words is below 2^32.
+/// Most bytes of one pass with a sum: the sum of so many words stays below 2^32.
 pub(crate) const MOST: usize = 1 << 16;
 
-/// One pass over bytes.
+/// An engine with one pass over bytes.
 pub(crate) trait Pass {
-    /// Fewest bytes.
+    /// Fewest bytes of a pass.
     const LEAST: usize;
 
-    /// The CRC, and with `SUM` the folded sum of little-endian words, of `len` bytes, which with `COPY` are copied.
+    /// Returns the CRC, and with `SUM` the folded sum of little-endian words, of `len` bytes, which with `COPY`
+    /// are copied.
     ///
     /// # Safety
     /// The CPU has what the engine is compiled for; `len` is at least [`LEAST`](Self::LEAST), with `SUM` at most [`MOST`];
@@ -26,7 +27,8 @@ pub(crate) trait Pass {
     ) -> (u32, u16);
 }
 
-/// CRC32c, and with `SUM` the sum, of `len` bytes, at least [`Pass::LEAST`], which with `COPY` are copied.
+/// Returns CRC32c, and with `SUM` the sum, of `len` bytes, at least [`Pass::LEAST`], which with `COPY` are
+/// copied.
 ///
 /// # Safety
 /// The CPU has what the engine is compiled for; `from` may be read and, with `COPY`, `to` written for `len` bytes,
@@ -56,12 +58,12 @@ pub(crate) unsafe fn run<P: Pass, const COPY: bool, const SUM: bool>(
     (crc, sum)
 }
 
-/// Bytes of the next pass with a sum: what remains after it is nothing or at least [`Pass::LEAST`].
+/// Returns the bytes of the next pass with a sum. The remainder is empty or at least [`Pass::LEAST`].
 fn step<P: Pass>(left: usize) -> usize {
     if left <= MOST { left } else { MOST.min(left - P::LEAST) }
 }
 
-/// The CRC of a message of which all is brought to the last lane of two that are added.
+/// Returns the CRC of a message that was moved into the last lane; `lanes` are two parts of it to be added.
 #[target_feature(enable = "avx2,sse4.2")]
 #[inline]
 pub(crate) fn reduced(lanes: __m256i) -> u32 {
@@ -70,17 +72,17 @@ pub(crate) fn reduced(lanes: __m256i) -> u32 {
     !(_mm_crc32_u64(state, _mm_extract_epi64::<1>(lane) as u64) as u32)
 }
 
-/// The folded sum of the words of a message, which were counted from `lead` bytes before it on: of one that begins at an
-/// odd byte they are swapped.
+/// Returns the folded sum of the words of a message, counted from `lead` bytes before it. If the message begins
+/// at an odd byte, the sum is swapped.
 #[inline]
 pub(crate) fn of_message(words: u64, lead: usize) -> u16 {
     let words = fold(words);
     if lead % 2 == 1 { words.swap_bytes() } else { words }
 }
 
-/// The factors that move a lane by `bits`: of its first and of its last 8 bytes.
+/// Returns the factors that move a lane by `bits`: of its first and of its last 8 bytes.
 pub(crate) const fn factors(bits: u32) -> [u64; 2] {
-    // Reflected values: the product of two is one bit short, which the shift makes good; reduction by the CRC
+    // The product of two reflected values is one bit short, which the shift compensates. Reduction by the CRC
     // instruction multiplies by x^32.
     [(power(bits + 32) as u64) << 1, (power(bits - 32) as u64) << 1]
 }

@@ -1,16 +1,16 @@
-//! The Internet checksum (RFC 1071) of bytes that come in pieces of any length.
+//! The Internet checksum (RFC 1071) of bytes in pieces of any length.
 
-/// Ones' complement sum of 16-bit big-endian words, not complemented; knows whether the next byte is the second of
-/// a word.
+/// Ones' complement sum of 16-bit big-endian words, not complemented. Records whether the next byte is the
+/// second of a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sum {
-    /// Of little-endian words.
+    /// Sum of little-endian words.
     words: u16,
     odd: bool,
 }
 
 impl Sum {
-    /// The words' sum, and whether the next byte is the second of a word.
+    /// Returns the words' sum, and whether the next byte is the second of a word.
     #[inline]
     pub(crate) fn parts(self) -> (u16, bool) {
         (self.words, self.odd)
@@ -21,21 +21,21 @@ impl Sum {
         Sum { words, odd }
     }
 
-    /// The sum, an odd last byte padded with zero. Zero only if all bytes are.
+    /// Returns the sum, an odd last byte padded with zero. Zero only if all bytes are zero.
     #[inline]
     pub fn value(self) -> u16 {
         // The sum of swapped words is the swapped sum (RFC 1071 §2 (B)).
         self.words.swap_bytes()
     }
 
-    /// Of big-endian numbers of 16, 32 or 64 bits, an even number of bytes together, of which `total` is the sum: the
-    /// fields of a header that are in registers.
+    /// Returns the sum of the fields of a header in registers. `total` is the plain sum of big-endian numbers
+    /// of 16, 32 or 64 bits, together an even number of bytes.
     #[inline]
     pub fn of_fields(total: u64) -> Sum {
         Sum { words: fold(total).swap_bytes(), odd: false }
     }
 
-    /// With the bytes of `later` that follow.
+    /// Returns the sum including the bytes of `later`, which follow.
     #[inline]
     #[must_use]
     pub fn then(self, later: Sum) -> Sum {
@@ -44,7 +44,7 @@ impl Sum {
         Sum { words, odd: self.odd ^ later.odd }
     }
 
-    /// With the bytes that follow, in a pass of their own.
+    /// Returns the sum including the following bytes, in a separate pass.
     #[inline]
     pub fn with(self, bytes: &[u8]) -> Sum {
         let (words, rest) = bytes.as_chunks::<4>();
@@ -54,14 +54,15 @@ impl Sum {
         self.add_words(total + u64::from(u32::from_le_bytes(last)), bytes.len())
     }
 
-    /// With `len` bytes that follow, of whose little-endian words the sum is `total`, from the first of them on.
+    /// Returns the sum including `len` following bytes, whose little-endian words have the sum `total`, counted
+    /// from the first of them.
     #[inline]
     pub(crate) fn add_words(self, total: u64, len: usize) -> Sum {
         self.then(Sum { words: fold(total), odd: len % 2 == 1 })
     }
 }
 
-/// In 16 bits, with the carries added.
+/// Folds the carries into 16 bits.
 #[inline]
 pub(crate) fn fold(sum: u64) -> u16 {
     let sum = (sum >> 32) + (sum & 0xffff_ffff);

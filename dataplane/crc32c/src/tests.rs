@@ -1,4 +1,4 @@
-//! Every path against a table, for every length and alignment.
+//! Every path compared with a table, for every length and alignment.
 
 use super::{Digest, Engine, Inserts, Path, Sum, Target, crc_sum, update};
 
@@ -25,7 +25,7 @@ fn by_table(crc: u32, bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!crc, |crc, &byte| TABLE[usize::from(crc as u8 ^ byte)] ^ (crc >> 8))
 }
 
-/// RFC 1071 §4.1, word by word.
+/// Computes RFC 1071 §4.1, word by word.
 fn by_words(bytes: &[u8]) -> u16 {
     let mut sum = 0u64;
     for word in bytes.chunks(2) {
@@ -37,7 +37,7 @@ fn by_words(bytes: &[u8]) -> u16 {
     sum as u16
 }
 
-/// Bytes of a linear congruential generator.
+/// Returns bytes of a linear congruential generator.
 fn noise(len: usize, mut seed: u64) -> Vec<u8> {
     let mut next = || {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -46,19 +46,19 @@ fn noise(len: usize, mut seed: u64) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// Bytes of which `[i..]` is `i` mod 64 of an address.
+/// Returns bytes of which `[i..]` has an address of `i` mod 64.
 fn aligned(bytes: &mut [u8]) -> &mut [u8] {
     let at = bytes.as_ptr().align_offset(ALIGNMENTS);
     &mut bytes[at..]
 }
 
-/// The paths of this CPU; machines without AVX-512 or VPCLMULQDQ test the others.
+/// Returns the paths of this CPU; machines without AVX-512 or VPCLMULQDQ test the others.
 fn engines() -> impl Iterator<Item = Engine> {
     Path::ALL.into_iter().filter_map(Engine::with_path)
 }
 
-/// Calls with every length and alignment, and the CRC of the bytes of that length after `crc`, whatever the alignment:
-/// the bytes begin with the same ones.
+/// Calls `case` with every length and alignment, and with the CRC of that many bytes after `crc`. The bytes are
+/// the same for every alignment.
 fn each(crc: u32, mut case: impl FnMut(&[u8], usize, u32)) {
     let plain = noise(MOST, 7);
     let mut expected = vec![crc];
@@ -115,14 +115,14 @@ fn crc_and_sum_of_every_length_and_alignment() {
     }
 }
 
-/// The copy is whole, nothing beside it is written, and CRC and sum are those of the plain ones.
+/// The copy is complete, no byte beside it is written, and CRC and sum equal those of separate passes.
 #[test]
 fn copies_of_every_length_and_alignment() {
     let mut room = vec![0; MOST + 4 * ALIGNMENTS];
     let room = aligned(&mut room);
     for engine in engines() {
         each(1, |bytes, at, expected| {
-            // Another alignment of the destination each time.
+            // The alignment of the destination varies.
             let to = ALIGNMENTS + (at * 5 + bytes.len()) % ALIGNMENTS;
             let end = to + bytes.len();
             let start = if at % 2 == 0 { Sum::default() } else { Sum::default().with(&[0x9c]) };
@@ -144,7 +144,7 @@ fn copies_of_every_length_and_alignment() {
     }
 }
 
-/// A copy of `len` bytes with words in it, byte by byte, and how many bytes of the source it took.
+/// Returns a copy of `len` bytes with inserted words, made byte by byte, and the bytes taken from the source.
 fn with_words(source: &[u8], len: usize, first: usize, number: u16) -> (Vec<u8>, usize) {
     let (mut copy, mut at) = (Vec::new(), 0);
     for i in 0..len {
@@ -161,7 +161,8 @@ fn with_words(source: &[u8], len: usize, first: usize, number: u16) -> (Vec<u8>,
     (copy, at)
 }
 
-/// Words in a copy, wherever they are: the same bytes on every path, CRC and sum of them, and nothing written beside it.
+/// Copies with inserted words at any position: the same bytes, CRC and sum on every path, and no byte beside
+/// the copy written.
 #[test]
 fn copies_with_words() {
     let source = noise(9000, 13);
@@ -200,12 +201,12 @@ fn copies_with_words() {
     }
 }
 
-/// [`by_table`] where that would take long: another test holds this path to it.
+/// Returns [`by_table`], or for long runs a faster CRC that another test compares with it.
 fn by_table_of(crc: u32, bytes: &[u8]) -> u32 {
     if bytes.len() < 700 { by_table(crc, bytes) } else { crc32c_hw::update(crc, bytes) }
 }
 
-/// A target takes a source whole or piece by piece, and says how long it is.
+/// A target takes its source at once or piece by piece, and returns its length.
 #[test]
 fn targets() {
     let source = noise(2000, 19);
@@ -239,7 +240,7 @@ fn targets() {
     }
 }
 
-/// Wherever the bytes are cut, in two and in many pieces, and whichever path takes a piece.
+/// For any split, in two and in many pieces, and any path for each piece.
 #[test]
 fn pieces() {
     let bytes = noise(1500, 11);
@@ -267,7 +268,7 @@ fn pieces() {
     }
 }
 
-/// Around the bound of one pass with a sum; all ones make the largest sums.
+/// Lengths around the bound of one pass with a sum; bytes of all ones give the largest sums.
 #[test]
 fn long_runs() {
     for fill in [None, Some(0xff), Some(0)] {
@@ -320,7 +321,7 @@ fn dispatched() {
     }
 }
 
-/// Numbers are taken as their bytes are, wherever they are in the message.
+/// Numbers are added like their bytes, at any position in the message.
 #[test]
 fn numbers() {
     let words = [0x0102_0304_f5f6_f7f8, 0, u64::MAX, 0x8000_0000_0000_0001_u64];
@@ -337,7 +338,7 @@ fn numbers() {
     }
 }
 
-/// Sums of parts, and of a header's fields, are put together whatever the lengths.
+/// Sums of parts, and of a header's fields, are combined correctly for any lengths.
 #[test]
 fn sums_of_parts() {
     let bytes = noise(64, 17);

@@ -1,17 +1,18 @@
-//! CRC32c by carry-less multiplication in 512-bit registers, after Gopal et al., "Fast CRC Computation for Generic
-//! Polynomials Using PCLMULQDQ Instruction" (Intel, 2009), with the copy and the sum of the same bytes if wanted.
+//! CRC32c by carry-less multiplication in 512-bit registers, after Gopal et al., "Fast CRC Computation for
+//! Generic Polynomials Using PCLMULQDQ Instruction" (Intel, 2009). Optionally with the copy and the sum of the
+//! same bytes.
 //!
-//! Zeros in front of a message do not change its CRC before the initial value is added. So the odd bytes are at the
-//! head, loaded with a mask, and the last vector ends with the message: there is no tail.
+//! Zeros in front of a message do not change its CRC before the initial value is added. So the odd bytes are at
+//! the head, loaded with a mask, and the last vector ends with the message: there is no tail.
 //!
 //! ```text
 //!   |0 0 0 h h h h h|vector 1|vector 2| ... |vector k-1|     64 bytes each
 //!          ^ the state is added to the first 4 bytes of the message
 //! ```
 //!
-//! Four accumulators, 256 bytes apart per step. The first step takes as many vectors as leave a multiple of four;
-//! accumulators without one begin as zero. At the end one multiplication brings each 128-bit lane to the place of the
-//! last, and the CRC instruction reduces their sum.
+//! Four accumulators, 256 bytes apart per step. The first step takes as many vectors as leave a multiple of
+//! four; unused accumulators begin as zero. At the end one multiplication moves each 128-bit lane to the
+//! position of the last, and the CRC instruction reduces their sum.
 
 mod inserting;
 
@@ -26,10 +27,10 @@ const VECTOR: usize = 64;
 /// Bytes of a step.
 const STEP_LEN: usize = 4 * VECTOR;
 
-/// Four vectors: the accumulators, or what a step adds to them.
+/// Four vectors: the accumulators, or the input of a step.
 type Lanes = [__m512i; 4];
 
-/// True if this CPU has what the functions here are compiled for.
+/// True if this CPU has the features that the functions here are compiled for.
 pub(crate) fn is_there() -> bool {
     is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
@@ -41,11 +42,11 @@ pub(crate) fn is_there() -> bool {
         && is_x86_feature_detected!("sse4.2")
 }
 
-/// See the module.
+/// The engine of [`Path::Wide`](crate::Path::Wide).
 pub(crate) struct Wide;
 
 impl Pass for Wide {
-    // The state takes four.
+    // The state is added to the first four bytes.
     const LEAST: usize = 4;
 
     #[target_feature(
@@ -59,15 +60,16 @@ impl Pass for Wide {
     ) -> (u32, u16) {
         debug_assert!(len >= Self::LEAST && (!SUM || len <= MOST));
         let vectors = len.div_ceil(VECTOR);
-        // Zeros in front of the message in the head, 0 to 63.
+        // Zero bytes in front of the message in the head, 0 to 63.
         let lead = vectors * VECTOR - len;
         let mask = !0u64 << lead;
-        // Both point in front of the message: only what the mask leaves is accessed.
+        // Both point in front of the message: the mask limits accesses to the message.
         let (src, dst) = (src.wrapping_sub(lead), dst.wrapping_sub(lead));
         let state = !crc;
         let mut sums = Sums::new();
 
-        // SAFETY: the mask leaves the bytes from `lead` on, which are the first of the message, fewer than all or all.
+        // SAFETY: the mask leaves the bytes from `lead` on, which are the first of the message, at most all of
+        // it.
         let head = unsafe { _mm512_maskz_loadu_epi8(mask, src.cast()) };
         if COPY {
             // SAFETY: as above, for writing.
@@ -77,7 +79,7 @@ impl Pass for Wide {
             sums.add::<3>(head);
         }
         let take = |at: usize| {
-            // SAFETY: every vector but the head, which is no `at` here, is inside the message.
+            // SAFETY: every vector but the head, which `at` never selects here, is inside the message.
             let vector = unsafe { _mm512_loadu_si512(src.add(at * VECTOR).cast()) };
             if COPY {
                 // SAFETY: as above, for writing.
@@ -86,7 +88,8 @@ impl Pass for Wide {
             vector
         };
 
-        // The state on the first four bytes; of a head of fewer what is over goes to the vector after it.
+        // The state is added to the first four bytes; its rest behind a shorter head is added to the next
+        // vector.
         let head = _mm512_xor_si512(head, _mm512_maskz_expand_epi8(mask, scalar(state)));
         let in_head = VECTOR - lead;
         let mut over = scalar(if in_head < 4 { state >> (8 * in_head) } else { 0 });
@@ -110,7 +113,7 @@ impl Pass for Wide {
             }
         }
         if SUM {
-            // The head is counted; without the state on it.
+            // The head is already counted, without the state.
             if at == 2 {
                 sums.add::<0>(acc[3]);
             } else if at == 3 {
@@ -146,7 +149,7 @@ impl Pass for Wide {
     }
 }
 
-/// The four vectors of a step to the accumulators, which move by one step; `by` is [`one_step`].
+/// Moves the accumulators by one step and adds its four vectors; `by` is [`one_step`].
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 #[inline]
 fn step(acc: Lanes, by: __m512i, new: Lanes) -> Lanes {
@@ -165,12 +168,12 @@ fn one_step() -> __m512i {
     _mm512_broadcast_i32x4(lane(STEP))
 }
 
-/// The CRC when all of the message is in the accumulators.
+/// Returns the CRC when the whole message is in the accumulators.
 #[target_feature(enable = "avx512f,avx512vl,vpclmulqdq,pclmulqdq,sse4.2")]
 #[inline]
 fn finished(acc: Lanes) -> u32 {
     let zero = _mm512_setzero_si512();
-    // The last lane of the last accumulator is where the others are brought.
+    // The other lanes are moved to the last lane of the last accumulator.
     let last = _mm512_maskz_mov_epi64(0b1100_0000, acc[3]);
     let a = fold_onto(acc[0], lanes(&LAST[0]), last);
     let b = fold_onto(acc[1], lanes(&LAST[1]), zero);
@@ -181,7 +184,7 @@ fn finished(acc: Lanes) -> u32 {
     reduced(half)
 }
 
-/// `acc` moved by the distance of `by`, and `onto` added.
+/// Returns `acc` moved by the distance of `by`, with `onto` added.
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 #[inline]
 fn fold_onto(acc: __m512i, by: __m512i, onto: __m512i) -> __m512i {
@@ -190,7 +193,7 @@ fn fold_onto(acc: __m512i, by: __m512i, onto: __m512i) -> __m512i {
     _mm512_ternarylogic_epi64::<0x96>(low, high, onto)
 }
 
-/// `value` in the lowest 32 bits, zeros above.
+/// Returns `value` in the lowest 32 bits, zeros above.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn scalar(value: u32) -> __m512i {
@@ -206,11 +209,11 @@ fn lane(by: [u64; 2]) -> __m128i {
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn lanes(by: &'static [[u64; 2]; 4]) -> __m512i {
-    // SAFETY: 64 bytes that may be read.
+    // SAFETY: the table has 64 readable bytes.
     unsafe { _mm512_loadu_si512(by.as_ptr().cast()) }
 }
 
-/// Sums of the bytes at even and at odd places, of four groups of vectors.
+/// Sums of the bytes at even and at odd positions, in four groups of vectors.
 struct Sums {
     even: [__m512i; 4],
     odd: [__m512i; 4],
@@ -232,7 +235,7 @@ impl Sums {
         self.odd[GROUP] = _mm512_dpbusd_epi32(self.odd[GROUP], vector, odd);
     }
 
-    /// A step's four vectors.
+    /// Adds the four vectors of a step.
     #[target_feature(enable = "avx512f,avx512vnni")]
     #[inline]
     fn add_all(&mut self, vectors: &Lanes) {
@@ -242,7 +245,7 @@ impl Sums {
         self.add::<3>(vectors[3]);
     }
 
-    /// Of the words; below 2^32 for [`MOST`] bytes.
+    /// Returns the sum of the words; below 2^32 for [`MOST`] bytes.
     #[target_feature(enable = "avx512f")]
     #[inline]
     fn total(self) -> u32 {
@@ -254,10 +257,10 @@ impl Sums {
     }
 }
 
-/// By one step of the loop.
+/// Factors for one step of the loop.
 const STEP: [u64; 2] = factors(4 * 512);
 
-/// By accumulator and lane: to the last lane of the last accumulator, where nothing is to be moved.
+/// Factors by accumulator and lane, to the last lane of the last accumulator, whose own factors are zero.
 static LAST: [[[u64; 2]; 4]; 4] = {
     let mut all = [[[0; 2]; 4]; 4];
     let mut i = 0;

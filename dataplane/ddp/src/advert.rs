@@ -1,8 +1,8 @@
 //! The advertisement of regions in a connection's private data, as `ulp = "ddp"` sends it.
 //!
-//! Bare DDP has no message to advertise STags (RFC 5041 §5.1.1 leaves it to the ULP), so the
-//! side that has regions says it once, at set-up. All numbers are big-endian, nothing is padded. The
-//! layout is also in `docs/protocol.md`.
+//! Bare DDP has no message to advertise STags (RFC 5041 §5.1.1 leaves it to the ULP). The side that has regions
+//! advertises them once, at set-up. All numbers are big-endian, without padding. The layout is also in
+//! `docs/protocol.md`.
 //!
 //! ```text
 //!  0       1       2       3       4       5       6       7
@@ -21,11 +21,10 @@
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! `flags` bit 0: the sender's stream is bare DDP, bit 1: it is RDMAP; neither: the sender does not say. Other bits, and
-//! `reserved`, are sent as zero and ignored on receipt. `access` bit 0: the peer may
-//! write, bit 1: the peer may read, bit 2: it may do atomics, bit 3: another stream has it
-//! (then there are no rights and the STag is 0); other bits are ignored. A receiver refuses
-//! another version.
+//! `flags` bit 0: the sender's stream is bare DDP, bit 1: it is RDMAP; neither: not stated. Other bits, and
+//! `reserved`, are sent as zero and ignored on receipt. `access` bit 0: the peer may write, bit 1: the peer may
+//! read, bit 2: the peer may do atomics. Bit 3: another stream has the region (then there are no rights and the
+//! STag is 0). Other bits are ignored. A receiver refuses another version.
 
 use core::ops::Range;
 
@@ -87,23 +86,23 @@ pub struct Advertised {
     pub remote_read: bool,
     /// The peer may do atomic operations.
     pub remote_atomic: bool,
-    /// Another stream has it for itself: there are no rights, and no STag.
+    /// Another stream uses the region exclusively: no rights, STag 0.
     pub busy: bool,
 }
 
-/// Why private data is no advertisement.
+/// Reasons to reject private data as an advertisement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AdvertError {
-    /// It does not begin with the magic: the peer is another kind of program.
+    /// The magic is missing: the peer is another kind of program.
     #[error("the private data is not an advertisement of regions")]
     NotAnAdvertisement,
     /// Another version of this layout.
     #[error("the advertisement has version {0}, this program supports version 1")]
     Version(u8),
-    /// It ends inside an entry.
+    /// The data ends within the header or an entry.
     #[error("the advertisement is cut off")]
     Truncated,
-    /// A name with other characters than `[A-Za-z0-9._-]`, an empty or a too long one.
+    /// A name is empty, too long, or has other characters than `[A-Za-z0-9._-]`.
     #[error("the advertisement has a region whose name is not 1 to 64 of A-Z a-z 0-9 . _ -")]
     Name,
 }
@@ -116,13 +115,13 @@ pub fn is_name(name: &str) -> bool {
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
 }
 
-/// Bytes that the advertisement of regions with these names takes.
+/// Returns the bytes of an advertisement of regions with these names.
 pub fn encoded_len<'a>(names: impl IntoIterator<Item = &'a str>) -> usize {
     names.into_iter().fold(HEADER_LEN, |sum, name| sum + ENTRY_LEN + name.len())
 }
 
-/// The advertisement of `regions`, in this order. The caller has made sure that it fits, with
-/// [`encoded_len`]; at most 65535 regions are written.
+/// Returns the advertisement of `regions`, in this order. The caller has checked with [`encoded_len`] that it
+/// fits. At most 65535 regions are written.
 pub fn encode(regions: &[Advertised]) -> Vec<u8> {
     let count = u16::try_from(regions.len()).unwrap_or(u16::MAX);
     let mut out = Vec::with_capacity(encoded_len(regions.iter().map(|r| r.name.as_str())));
@@ -138,7 +137,8 @@ pub fn encode(regions: &[Advertised]) -> Vec<u8> {
     out
 }
 
-/// As [`encode`], with the protocol of the sender's stream, so that an end that speaks the other can name it.
+/// Returns an advertisement as [`encode`] does, with the protocol of the sender's stream, so that a peer with
+/// the other protocol can report it.
 pub fn encode_for(ulp: UlpKind, regions: &[Advertised]) -> Vec<u8> {
     let mut out = encode(regions);
     out[field::FLAGS] = match ulp {
@@ -148,7 +148,7 @@ pub fn encode_for(ulp: UlpKind, regions: &[Advertised]) -> Vec<u8> {
     out
 }
 
-/// The protocol of the sender's stream, if private data is an advertisement that says it.
+/// Returns the protocol of the sender's stream, if the private data is an advertisement that states it.
 pub fn ulp(private_data: &[u8]) -> Option<UlpKind> {
     let header = private_data.first_chunk::<HEADER_LEN>()?;
     if header[field::MAGIC] != MAGIC || header[field::VERSION] != VERSION {
@@ -177,8 +177,8 @@ fn encode_entry(region: &Advertised, out: &mut Vec<u8>) {
     out.extend_from_slice(name);
 }
 
-/// Reads an advertisement. Bytes after the last region are ignored, so that later versions of the
-/// appliance can append to it.
+/// Parses an advertisement. Bytes after the last region are ignored, so that later versions of the appliance
+/// can append to it.
 pub fn decode(private_data: &[u8]) -> Result<Vec<Advertised>, AdvertError> {
     if !private_data.starts_with(&MAGIC) {
         return Err(AdvertError::NotAnAdvertisement);
@@ -222,7 +222,7 @@ fn decode_entry<'a>(
     Ok((region, tail))
 }
 
-/// A big-endian number of at most 8 bytes.
+/// Returns a big-endian number of at most 8 bytes.
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(encode(&[region]), expected);
     }
 
-    // A client that knows nothing of bit 3 finds the region without rights.
+    // A client that ignores bit 3 finds the region without rights.
     #[test]
     fn a_busy_region_is_one_without_rights_to_clients_of_before() {
         let mut region = decode(

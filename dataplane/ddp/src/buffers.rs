@@ -1,9 +1,9 @@
-//! Untagged receive buffers of one worker: a bounded number of bytes for messages that are still
-//! being reassembled, and for the ranges in which messages come whose segments are not sent in the order of their
-//! offsets. They are allocated when a message's first byte arrives, not when they are posted.
+//! Untagged receive buffers of one worker: a bounded number of bytes for messages in reassembly. The bound also
+//! covers the records of received ranges of messages whose segments arrive out of MO order. A buffer is
+//! allocated when a message's first byte arrives, not when it is posted.
 //!
-//! No byte of one message is ever seen in another: a buffer is empty when it is allocated, and
-//! skipped bytes are zeroed.
+//! Bytes of one message never appear in another: a buffer is empty when it is allocated, and skipped bytes are
+//! zeroed.
 //!
 //! Peers share the bytes so that none can exhaust them (RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1): a peer gets one more
 //! buffer only if the remainder is at least as large as its new total; within the share of a peer, its streams likewise.
@@ -14,28 +14,29 @@
 //!   n of them                                                     leave 1 / (n + 1)
 //! ```
 //!
-//! Who has nothing is asked only whether there is any left. Messages beyond a gap share half of the bytes
-//! by the same rule, apart from those in order: they cannot keep out the one that closes the gap, without
-//! which they never end.
+//! A peer without buffers is refused only if too few bytes are left. Messages that begin beyond a gap share
+//! half of the bytes by the same rule, accounted separately from those in order. So they cannot exclude the
+//! message that closes the gap, without which they never complete.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Most buffers kept for reuse that are not [`LONG`].
+/// Most spare buffers that are not [`LONG`].
 const MAX_SHORT: usize = 64;
-/// Most bytes of those that are.
+/// Most bytes of spare buffers that are.
 const MAX_LONG_BYTES: usize = 4 << 20;
-/// From so many bytes on a buffer is long. Long ones are for long messages alone: pages that come anew from the system
-/// with each take longer than their bytes; and who is given a short message must not hold a long buffer.
+/// Capacity in bytes above which a buffer is long. Long buffers are reused for long messages only. Fresh pages from
+/// the system for each would cost more than the copy of the bytes, and a short message must not pin a long buffer.
 const LONG: usize = 64 * 1024;
 
-/// Who is at the other end of the LLP: streams with the same one share what one peer may have. Every bound by peer, on
-/// streams, half-open ones, buffers, fragments and answers, is by this.
+/// The peer of an LLP connection. Streams with the same `PeerId` share one peer's bounds: on streams, half-open
+/// ones, buffers, fragments and answers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PeerId(u64);
 
 impl PeerId {
-    /// An IPv4 address, or the 64-bit prefix of an IPv6 address, within which a host chooses as it likes.
+    /// Returns the identity for an IPv4 address, or for the 64-bit prefix of an IPv6 address, within which a
+    /// host chooses freely.
     pub fn of(address: IpAddr) -> PeerId {
         let v6 = match address {
             IpAddr::V4(v4) => return PeerId(0xffff << 32 | u64::from(u32::from(v4))),
@@ -47,13 +48,13 @@ impl PeerId {
         }
     }
 
-    /// For a keyed hash.
+    /// Returns the bytes to feed to a keyed hash.
     pub const fn bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()
     }
 }
 
-/// Bytes of unfinished messages: of those that began in order, and of those that began beyond a gap.
+/// Bytes of unfinished messages: of those begun in order, and of those begun beyond a gap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Use {
     in_order: u64,
@@ -66,14 +67,15 @@ impl Use {
     }
 }
 
-/// How many more bytes a stream may take of a budget of which `left` bytes are left: after it, what is left is as much
-/// as it and its peer have together, which is `has` now. Budgets that peers share have this one rule.
+/// Returns how many more bytes a stream may take from a budget that has `left` bytes left; `has` is the total
+/// of the stream and its peer now. Afterwards the remainder is at least as large as that new total. All budgets
+/// shared between peers use this rule.
 #[inline]
 pub const fn share_of(left: u64, has: u64) -> u64 {
     left.saturating_sub(has) / 2
 }
 
-/// What one stream has taken out of the pool.
+/// Bytes that one stream has reserved in the pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Account {
     pub(crate) peer: PeerId,
@@ -81,7 +83,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// No owner, no bytes.
+    /// The account without an owner and without bytes.
     pub(crate) const EMPTY: Account =
         Account { peer: PeerId(0), used: Use { in_order: 0, beyond: 0 } };
 
@@ -90,12 +92,12 @@ impl Account {
     }
 }
 
-/// Empty vectors that were used before.
+/// Empty vectors kept for reuse.
 #[derive(Debug, Default)]
 struct Spare {
     short: Vec<Vec<u8>>,
     long: Vec<Vec<u8>>,
-    /// Of the long ones.
+    /// Bytes of the long vectors.
     long_bytes: usize,
 }
 
@@ -123,7 +125,7 @@ impl Spare {
     }
 }
 
-/// The pool of one worker.
+/// The buffer pool of one worker.
 #[derive(Debug)]
 pub struct BufferPool {
     capacity: u64,
@@ -131,15 +133,14 @@ pub struct BufferPool {
     high_water: u64,
     refused_full: u64,
     refused_share: u64,
-    /// Peers that have anything.
+    /// Peers that have reserved bytes.
     peers: HashMap<PeerId, Use>,
     spare: Spare,
 }
 
 impl BufferPool {
-    /// A pool of at most `capacity` bytes in unfinished messages. It should be several times the
-    /// longest buffer of any queue; with less than one such buffer no message of several segments ever
-    /// gets through.
+    /// Returns a pool of at most `capacity` bytes in unfinished messages. `capacity` should be several times
+    /// the longest buffer of any queue. Below one such buffer no message of several segments ever completes.
     pub fn new(capacity: u64) -> Self {
         BufferPool {
             capacity,
@@ -152,43 +153,43 @@ impl BufferPool {
         }
     }
 
-    /// Bytes that unfinished messages may take.
+    /// Returns the bound on bytes of unfinished messages.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Bytes that unfinished messages have taken, whole buffers counted.
+    /// Returns the bytes reserved by unfinished messages, whole buffers counted.
     pub fn in_use(&self) -> u64 {
         self.used.in_order + self.used.beyond
     }
 
-    /// Most bytes ever in use.
+    /// Returns the most bytes ever in use.
     pub fn high_water(&self) -> u64 {
         self.high_water
     }
 
-    /// Buffers refused because not enough was left.
+    /// Returns the number of buffers refused because too few bytes were left.
     pub fn refused_full(&self) -> u64 {
         self.refused_full
     }
 
-    /// Buffers refused although there were enough bytes left, because the stream or its peer has its
-    /// share: it takes more than others leave it.
+    /// Returns the number of buffers refused because the stream or its peer has its share, although enough
+    /// bytes were left.
     pub fn refused_share(&self) -> u64 {
         self.refused_share
     }
 
-    /// Bytes that the unfinished messages of one peer have taken.
+    /// Returns the bytes reserved by the unfinished messages of one peer.
     pub fn in_use_by(&self, peer: PeerId) -> u64 {
         self.peers.get(&peer).map_or(0, |used| used.in_order + used.beyond)
     }
 
-    /// Gives back the bytes of a delivered message, to be cleared and used again.
+    /// Takes back the vector of a delivered message, to be cleared and reused.
     pub fn recycle(&mut self, data: Vec<u8>) {
         self.spare.put(data);
     }
 
-    /// Whether there is room for a buffer of `size` bytes that is released at once: its message is whole.
+    /// True when a buffer of `size` bytes fits that is released at once: its message is whole.
     pub(crate) fn lets_through(&mut self, size: u32) -> bool {
         let used = self.in_use() + u64::from(size);
         let fits = used <= self.capacity;
@@ -200,7 +201,7 @@ impl BufferPool {
         fits
     }
 
-    /// Takes `size` bytes out of the bound, or refuses.
+    /// Reserves `size` bytes for the account. Returns false if the pool is full or the share is used up.
     pub(crate) fn reserve(&mut self, account: &mut Account, size: u32, in_order: bool) -> bool {
         let size = u64::from(size);
         let left = if in_order {
@@ -226,7 +227,7 @@ impl BufferPool {
         true
     }
 
-    /// Gives back what [`reserve`](Self::reserve) took, or as much of it as the account still has.
+    /// Releases the bytes of a [`reserve`](Self::reserve), at most those that the account still has.
     pub(crate) fn release(&mut self, account: &mut Account, size: u64, in_order: bool) {
         let size = size.min(*account.used.of(in_order));
         let give = |used: &mut Use| {
@@ -243,19 +244,19 @@ impl BufferPool {
         }
     }
 
-    /// Gives back all that the account has.
+    /// Releases all bytes of the account.
     pub(crate) fn release_all(&mut self, account: &mut Account) {
         let Use { in_order, beyond } = account.used;
         self.release(account, in_order, true);
         self.release(account, beyond, false);
     }
 
-    /// An empty vector for a message of at most `len` bytes, used before or new.
+    /// Returns an empty vector for a message of at most `len` bytes, reused or new.
     pub(crate) fn take(&mut self, len: usize) -> Vec<u8> {
         self.spare.take(len)
     }
 
-    /// A message that is complete, without a long buffer around a short one.
+    /// Returns a complete message, copied out of a long buffer if it is short.
     pub(crate) fn fit(&mut self, data: Vec<u8>) -> Vec<u8> {
         if data.capacity() <= LONG || data.len() > data.capacity() / 2 {
             return data;
@@ -293,7 +294,7 @@ mod tests {
         assert_eq!((pool.in_use(), pool.high_water(), pool.peers.len()), (0, 100, 0));
     }
 
-    /// RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: what one peer, or one stream, can take.
+    /// RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: limits of one peer, and of one stream.
     #[test]
     fn nobody_takes_more_than_is_left_to_others() {
         let mut pool = BufferPool::new(1200);
@@ -308,15 +309,15 @@ mod tests {
         assert!(pool.refused_share() >= 1000 && pool.refused_full() == 0);
         let mut another: Vec<Account> = (0..1000).map(|_| account(2)).collect();
         assert_eq!(another.iter_mut().map(|s| fill(&mut pool, s)).sum::<usize>(), 30);
-        // There is a large buffer left for somebody who has none.
+        // A large buffer is left for a peer without buffers.
         assert!(pool.reserve(&mut account(3), 300, true));
         assert!(!pool.reserve(&mut account(4), 1, true));
         assert_eq!(pool.refused_full(), 1);
     }
 
     proptest! {
-        /// However many streams of however many peers take and give, a peer that has nothing gets its
-        /// share, and all comes back.
+        /// For any reservations and releases by any streams and peers, a peer without buffers gets its share,
+        /// and all bytes are released.
         #[test]
         fn a_peer_that_has_nothing_gets_its_share(
             steps in proptest::collection::vec((0u64..4, 0usize..3, 1u32..40, any::<bool>(), 0u8..4), 0..300),
@@ -338,8 +339,8 @@ mod tests {
                 let sum: u64 = taken.iter().map(|(_, size, _)| u64::from(*size)).sum();
                 prop_assert_eq!(pool.in_use(), sum);
                 prop_assert!(sum <= CAPACITY && pool.used.beyond <= CAPACITY / 2);
-                // Half may be beyond gaps; of the rest four peers leave a fifth, but for one buffer each
-                // that was their first.
+                // Half may be beyond gaps. Of the rest four peers leave a fifth, minus one buffer each, their
+                // first.
                 let share = CAPACITY / 2 / 5 - 40;
                 let mut newcomer = account(99);
                 prop_assert!(pool.reserve(&mut newcomer, share as u32, true));
@@ -382,7 +383,7 @@ mod tests {
         assert_eq!((pool.spare.short.len(), pool.spare.long.len()), (MAX_SHORT, 4));
         assert!((0..4).all(|_| pool.take(LONG + 1).capacity() == 1 << 20));
         assert_eq!((pool.take(LONG + 1).capacity(), pool.spare.long_bytes), (0, 0));
-        // Neither kind takes the other's place.
+        // The two kinds do not replace each other.
         assert!((0..MAX_SHORT).all(|_| pool.take(LONG).capacity() == 10));
     }
 

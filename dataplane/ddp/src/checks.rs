@@ -1,5 +1,5 @@
-//! The seam between the data sink and its ULP: what a ULP checks of a segment beside DDP's own checks, and
-//! what it learns of the segments that passed. [`BareDdp`] checks nothing; RDMAP's checks are in
+//! The seam between the data sink and its ULP: the ULP's checks of a segment besides DDP's own, and
+//! notifications of the segments that passed. [`BareDdp`] checks nothing; RDMAP's checks are in
 //! `rdmap::checks`.
 //!
 //! ```text
@@ -18,7 +18,7 @@ use crate::error::{ErrorCode, Mismatch};
 use crate::llp::MAX_DDP_HEADER;
 use crate::stag::Access;
 
-/// Why a segment is not taken. `C` numbers the ULP's errors.
+/// Reasons to reject a segment. `C` is the type of the ULP's error codes.
 #[derive(Clone, Copy, Debug)]
 pub enum Reject<C> {
     /// An error of DDP (RFC 5041 §7.2).
@@ -27,16 +27,16 @@ pub enum Reject<C> {
     Ulp(C, Mismatch),
     /// A bound of this end is reached.
     Refused,
-    /// The message has come in more ranges than there is room for; with [`UlpChecks::more_room`] there is.
+    /// The message has arrived in more ranges than there is room for; [`UlpChecks::more_room`] makes room.
     NoRoom,
 }
 
 /// An error that the ULP found in a segment.
 #[derive(Clone, Debug)]
 pub struct UlpError<C> {
-    /// The ULP's number.
+    /// Error code of the ULP.
     pub code: C,
-    /// The value that was wrong.
+    /// The wrong value.
     pub mismatch: Mismatch,
     /// The segment's header.
     pub header: ArrayVec<u8, MAX_DDP_HEADER>,
@@ -44,39 +44,39 @@ pub struct UlpError<C> {
     pub segment_len: u32,
 }
 
-/// A ULP's part in the data sink. Statically dispatched: bare DDP pays nothing for it.
+/// A ULP's part of the data sink. Statically dispatched: no cost for bare DDP.
 pub trait UlpChecks: Debug {
-    /// Numbers the ULP's errors.
+    /// The ULP's error codes.
     type Code: Copy + Debug;
 
-    /// The right that a tagged segment needs on its buffer.
+    /// Returns the right that a tagged segment needs on its buffer.
     fn access_needed(&self, header: &TaggedRepr) -> Access;
 
-    /// A segment that DDP finds right has arrived, in order or beyond a gap. Before placement.
+    /// Checks a segment that DDP accepts, at arrival, in order or beyond a gap. Before placement.
     ///
     /// # Errors
-    /// The ULP does not take it; it is not placed.
+    /// The ULP rejects the segment; it is not placed.
     fn admit(&self, header: &HeaderRepr, len: u32) -> Result<(), Reject<Self::Code>>;
 
-    /// The order has reached a tagged segment that [`admit`](Self::admit) let in. One that arrives in order
-    /// is not placed yet.
+    /// Checks a tagged segment that [`admit`](Self::admit) has accepted, when the order reaches it. A segment
+    /// that arrives in order is not placed yet.
     ///
     /// # Errors
-    /// It is not the one that had to come.
+    /// The segment is not the expected one.
     fn advance(&mut self, header: &TaggedRepr, len: u32) -> Result<(), Reject<Self::Code>>;
 
-    /// Room for one more step of the ranges in which the tagged message comes.
+    /// Makes room for one more step of the ranges in which the tagged message arrives.
     fn more_room(&mut self);
 
-    /// The untagged message of which this is the last segment is delivered. `control`: the first byte of its header
-    /// as it came; `len`: its payload bytes.
+    /// Notifies that an untagged message is delivered, of which this is the last segment. `control`: the first
+    /// byte of its header as received; `len`: its payload bytes.
     fn delivered(&mut self, header: &UntaggedRepr, control: u8, len: u32);
 
-    /// The order has reached an error of the ULP. Called at most once.
+    /// Notifies that the order has reached an error of the ULP. Called at most once.
     fn error_reached(&mut self, error: UlpError<Self::Code>);
 }
 
-/// No ULP that checks segments.
+/// The ULP of bare DDP, which checks no segments.
 #[derive(Clone, Copy, Debug)]
 pub struct BareDdp;
 

@@ -1,7 +1,7 @@
 //! RFC 5041 §3's eleven requirements on a lower layer, one function each, to be run over every LLP.
 //!
-//! An LLP's crate implements [`Pair`] with its own faulty path in virtual time and calls each function
-//! from a test. The functions look at what DDP sees and nothing else: events, counters, regions.
+//! An LLP's crate implements [`Pair`] with its own faulty path in virtual time and calls each function from a
+//! test. The functions examine only what is visible to DDP: events, counters, regions.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// The other end.
+    /// Returns the other end.
     pub fn other(self) -> Side {
         match self {
             Side::A => Side::B,
@@ -32,18 +32,18 @@ impl Side {
     }
 }
 
-/// What the path does with one unit that carries data (a segment, a chunk).
+/// Fault of the path for one unit that carries data (a segment, a chunk).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// It arrives as sent.
+    /// The unit arrives as sent.
     None,
-    /// It does not arrive; sent again, it does.
+    /// The unit is lost; its retransmission arrives.
     Lose,
-    /// It arrives after units that were sent later.
+    /// The unit arrives after units that were sent later.
     Delay,
-    /// It arrives twice.
+    /// The unit arrives twice.
     Duplicate,
-    /// It arrives with a byte of its payload changed, in a way that only a strong digest sees.
+    /// The unit arrives with a changed payload byte, which only a strong digest detects.
     Corrupt,
 }
 
@@ -52,41 +52,41 @@ pub trait Pair: Sized {
     /// True when the LLP places segments beyond a gap.
     const PLACES_OUT_OF_ORDER: bool;
 
-    /// A pair of which both ends may send. Each has a region of at least 256 KiB of zeros that the other
-    /// may write, from TO 0 on, and a message queue of at least 32 buffers of at least 4096 bytes, which
-    /// are posted again. An end whose peer closes stays open until it is closed.
+    /// Returns a pair of which both ends may send. Each has a region of at least 256 KiB of zeros that the
+    /// other may write, from TO 0 on. Each has a message queue of at least 32 buffers of at least 4096 bytes,
+    /// which are reposted. An end whose peer closes stays open until it is closed.
     fn new() -> Self;
-    /// The STag of either region.
+    /// Returns the STag of both regions.
     fn stag(&self) -> Stag;
-    /// The region of an end.
+    /// Returns the bytes of an end's region.
     fn region(&self, side: Side) -> Vec<u8>;
     /// Posts a message.
     fn post(&mut self, side: Side, message: Message<VecMemory>) -> Result<(), PostError>;
-    /// The ULP of an end closes gracefully.
+    /// Closes an end gracefully, on behalf of its ULP.
     fn close(&mut self, side: Side);
-    /// The path does this with the next unit with data from that end for which nothing is planned.
+    /// Plans a fault for the next data unit from that end for which none is planned.
     fn plan(&mut self, from: Side, fault: Fault);
-    /// From now on nothing arrives at either end.
+    /// Cuts the path: no unit arrives at either end from now on.
     fn cut(&mut self);
-    /// The MULPDU that the LLP reports to the end's DDP.
+    /// Returns the MULPDU that the LLP reports to the end's DDP.
     fn mulpdu(&self, side: Side) -> usize;
-    /// The path from that end changes so that its MULPDU is at most this.
+    /// Changes the path from that end so that its MULPDU is at most `mulpdu`.
     fn limit_mulpdu(&mut self, side: Side, mulpdu: usize);
-    /// The LLP sends what it may at once; not all of it arrives yet.
+    /// Lets the LLP send everything that it may at once; not all of it arrives yet.
     fn start(&mut self);
-    /// Runs until the LLP has nothing to send (again), not so long that it loses its patience with a half
-    /// that stays open; after [`cut`](Self::cut), until it has given up.
+    /// Runs until the LLP has nothing to send (or retransmit), but not until it times out a half-open end.
+    /// After [`cut`](Self::cut), runs until the LLP has failed.
     fn run(&mut self);
-    /// Events of DDP for the ULP of that end since the last call.
+    /// Returns that end's events of DDP for the ULP since the last call.
     fn events(&mut self, side: Side) -> Vec<Event>;
-    /// DDP's counters of that end.
+    /// Returns DDP's counters of that end.
     fn counters(&self, side: Side) -> Counters;
     /// True while the LLP's connection exists at that end.
     fn is_up(&self, side: Side) -> bool;
 }
 
 fn bytes(seed: usize, len: usize) -> Vec<u8> {
-    // Never zero, so that it differs from what the regions begin with.
+    // Never zero, so that the bytes differ from the initial ones of the regions.
     (0..len).map(|i| ((i * 7 + i / 251 + seed * 13) % 255) as u8 + 1).collect()
 }
 
@@ -122,7 +122,7 @@ fn sent(events: &[Event]) -> Vec<Cookie> {
     events.iter().flat_map(of).collect()
 }
 
-/// A pair, with what was counted before the test.
+/// A pair, with its counters before the test.
 struct Run<P> {
     pair: P,
     sent: u64,
@@ -147,13 +147,13 @@ impl<P: Pair> Run<P> {
         faults.iter().for_each(|fault| self.pair.plan(Side::A, *fault));
     }
 
-    /// Segments that A's DDP gave to its LLP, and that B's DDP got.
+    /// Returns the segments that A's DDP handed to its LLP, and those that B's DDP received.
     fn segments(&self) -> (u64, u64) {
         let sent = self.pair.counters(Side::A).segments_sent - self.sent;
         (sent, self.pair.counters(Side::B).segments_received - self.received)
     }
 
-    /// Every segment arrived once: none twice, none in parts.
+    /// Asserts that every segment arrived once, and as a whole.
     fn assert_segments_arrived_as_sent(&self) {
         let (sent, received) = self.segments();
         assert_eq!(received, sent);
@@ -165,7 +165,7 @@ impl<P: Pair> Run<P> {
     }
 }
 
-/// RFC 5041 §3 (1): MULPDU and its changes are exposed, and DDP segments by it.
+/// RFC 5041 §3 (1): MULPDU and its changes are exposed, and DDP segments accordingly.
 pub fn mulpdu_and_its_changes_are_exposed<P: Pair>() {
     let mut run = Run::<P>::new();
     let data = bytes(1, 20_000);
@@ -186,7 +186,7 @@ pub fn mulpdu_and_its_changes_are_exposed<P: Pair>() {
     run.region_begins_with(&[&data[..], &data[..]].concat());
 }
 
-/// RFC 5041 §3 (2): a segment that was given to the LLP is not segmented again when MULPDU changes.
+/// RFC 5041 §3 (2): a segment handed to the LLP is not segmented again when MULPDU changes.
 pub fn segments_survive_a_change_of_mulpdu<P: Pair>() {
     let mut run = Run::<P>::new();
     let data = bytes(2, 60_000);
@@ -202,7 +202,7 @@ pub fn segments_survive_a_change_of_mulpdu<P: Pair>() {
     assert_eq!(sent(&run.pair.events(Side::A)), [Cookie::of(1)]);
 }
 
-/// RFC 5041 §3 (3): what the LLP takes arrives, or its failure is reported.
+/// RFC 5041 §3 (3): segments accepted by the LLP arrive, or its failure is reported.
 pub fn transfer_is_reliable_or_reported<P: Pair>() {
     let mut run = Run::<P>::new();
     run.plan(&[Fault::Lose, Fault::Lose, Fault::None, Fault::Lose]);
@@ -250,7 +250,7 @@ pub fn boundaries_are_preserved<P: Pair>() {
     run.assert_segments_arrived_as_sent();
 }
 
-/// RFC 5041 §3 (5): segments may come out of order, and then with the sender's order.
+/// RFC 5041 §3 (5): segments may arrive out of order, and then carry the sender's order.
 pub fn segments_out_of_order_carry_their_order<P: Pair>() {
     let mut run = Run::<P>::new();
     run.plan(&[Fault::Delay, Fault::None, Fault::Lose, Fault::None, Fault::Delay]);
@@ -277,7 +277,7 @@ pub fn segments_out_of_order_carry_their_order<P: Pair>() {
     assert_eq!(ahead > 0, P::PLACES_OUT_OF_ORDER);
 }
 
-/// RFC 5041 §3 (6): a digest covers the segment: nothing that was changed under way is placed.
+/// RFC 5041 §3 (6): a digest covers the segment. No data changed in flight is placed.
 pub fn nothing_corrupt_is_placed<P: Pair>() {
     let mut run = Run::<P>::new();
     run.plan(&[Fault::None, Fault::Corrupt]);
@@ -317,7 +317,7 @@ pub fn lengths_are_provided<P: Pair>() {
     assert_eq!(run.segments(), (64, 64));
 }
 
-/// A writes with an STag that B does not have, and more behind it.
+/// Lets A write with an STag that B does not have, and send more behind it.
 fn after_an_error<P: Pair>() -> Run<P> {
     let mut run = Run::<P>::new();
     let stag = run.pair.stag();
@@ -335,18 +335,18 @@ pub fn an_erroneous_stream_carries_nothing_more<P: Pair>() {
     let events = run.pair.events(Side::B);
     assert!(matches!(events[0], Event::TaggedDelivered { len: 4, .. }));
     assert!(matches!(&events[1], Event::Error(error) if error.code == ErrorCode::InvalidStag));
-    // At most the end of B's own last message follows, and that of the stream.
+    // Only the end of B's own last message, and of the stream, may follow.
     let of_b = |event: &Event| matches!(event, Event::Sent { .. } | Event::Failed(_));
     assert!(events[2..].iter().all(of_b), "{events:?}");
     assert_eq!(run.pair.post(Side::B, send(b"x", 4)), Err(PostError::Closed));
-    // Whether A has been notified or not: nothing that it sends now is placed.
+    // No data that A sends now is placed, whether A has been notified or not.
     let stag = run.pair.stag();
     let _told = run.pair.post(Side::A, write(stag, 4, b"late", 5));
     run.pair.run();
     run.region_begins_with(b"good\0\0\0\0\0");
 }
 
-/// RFC 5041 §3 (9): the graceful end of each half is indicated.
+/// RFC 5041 §3 (9): the graceful end of each direction is indicated.
 pub fn graceful_teardown_is_indicated<P: Pair>() {
     let run = gracefully_closed::<P>();
     drop(run);
@@ -361,7 +361,7 @@ fn gracefully_closed<P: Pair>() -> Run<P> {
     let events = run.pair.events(Side::B);
     assert_eq!(delivered(&events), [bytes(9, 4000)]);
     assert_eq!(events[1..], [Event::PeerClosed { incomplete: false }]);
-    // Half closed: the other direction goes on.
+    // Half closed: the other direction continues.
     run.pair.post(Side::B, send(b"answer", 3)).expect("half open");
     run.pair.run();
     run.pair.close(Side::B);
@@ -374,7 +374,7 @@ fn gracefully_closed<P: Pair>() -> Run<P> {
     run
 }
 
-/// RFC 5041 §3 (10): with its only stream gone, gracefully or by an error, the connection goes.
+/// RFC 5041 §3 (10): the connection ends with its only stream, gracefully or by an error.
 pub fn the_connection_ends_with_its_streams<P: Pair>() {
     let run = gracefully_closed::<P>();
     assert!(!run.pair.is_up(Side::A) && !run.pair.is_up(Side::B));

@@ -1,20 +1,20 @@
-//! Who posted a message or an operation, and so whom its completion is for.
+//! Cookies of posted messages and operations: they identify the poster, who receives the completion.
 
 use core::fmt;
 
 /// Identifies a posted message or operation; its completion carries it.
 ///
-/// 64 bits, since every record of a posted message has one. The reserved values are private to this type;
-/// [`poster`](Self::poster) says whom a value stands for.
+/// Every record of a posted message holds a cookie, so it has 64 bits only. The reserved values are private to
+/// this type; [`poster`](Self::poster) returns the poster that a value stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cookie(u64);
 
-/// Who posted a message or an operation.
+/// The poster of a message or an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Poster {
-    /// The user of the stream, who gave it this number.
+    /// The user of the stream, with the user's number.
     User(u64),
-    /// The stack: bare DDP's last message, a start-up's ready-to-receive message; also a load generator, for
+    /// The stack: bare DDP's last message, a start-up's ready-to-receive message. Also a load generator, for
     /// messages that are complete when they are answered. The completion is not reported.
     Stack,
     /// A load generator beside the user.
@@ -30,7 +30,7 @@ pub enum Poster {
 impl Cookie {
     /// See [`Poster::Stack`].
     pub const STACK: Cookie = Cookie(u64::MAX);
-    /// The ready-to-receive message of a start-up; the stack's, too.
+    /// The ready-to-receive message of a start-up; also posted by [`Poster::Stack`].
     pub(crate) const READY: Cookie = Cookie(u64::MAX - 5);
     /// See [`Poster::Load`].
     pub const LOAD: Cookie = Cookie(u64::MAX - 1);
@@ -40,17 +40,17 @@ impl Cookie {
     pub(crate) const RESPONSE: Cookie = Cookie(u64::MAX - 3);
     /// See [`Poster::Terminate`].
     pub(crate) const TERMINATE: Cookie = Cookie(u64::MAX - 4);
-    /// Numbers of users are below it.
+    /// First reserved value: the users' numbers are below it.
     const END: u64 = u64::MAX - 15;
 
-    /// The user's, who gave it this number, below 2^64 - 16.
+    /// Returns the cookie of the user's `number`, below 2^64 - 16.
     #[inline]
     pub const fn of(number: u64) -> Cookie {
         debug_assert!(number < Self::END);
         Cookie(number)
     }
 
-    /// Who posted what this identifies.
+    /// Returns the poster of the message or operation.
     #[inline]
     pub const fn poster(self) -> Poster {
         if self.0 < Self::END {
@@ -65,7 +65,7 @@ impl Cookie {
         }
     }
 
-    /// The user's number, if the user posted it.
+    /// Returns the user's number, if the user posted it.
     #[inline]
     pub const fn number(self) -> Option<u64> {
         match self.poster() {

@@ -1,4 +1,4 @@
-//! What a stream counts.
+//! Counters of a stream.
 
 use base::Blank;
 
@@ -11,11 +11,11 @@ pub struct Counters {
     pub placed_in_order_bytes: u64,
     /// Bytes placed beyond a gap.
     pub placed_out_of_order_bytes: u64,
-    /// Segments taken, in order or not.
+    /// Segments accepted, in order or not.
     pub segments_received: u64,
-    /// Segments refused because a bound was reached; the peer sends them again.
+    /// Segments refused because a bound was reached; the peer retransmits them.
     pub segments_refused: u64,
-    /// Segments ignored: beyond an error, after the end, or seen before.
+    /// Segments ignored: beyond an error, after the end, or duplicate.
     pub segments_ignored: u64,
     /// Most records of segments beyond a gap at one time.
     pub ooo_records_max: u64,
@@ -25,15 +25,15 @@ pub struct Counters {
     pub untagged_delivered: u64,
     /// Bytes of delivered messages.
     pub delivered_bytes: u64,
-    /// Segments given to the LLP for the first time.
+    /// Segments handed to the LLP for the first time.
     pub segments_sent: u64,
-    /// Bytes in them.
+    /// Payload bytes of the sent segments.
     pub sent_bytes: u64,
     /// Messages acknowledged whole.
     pub messages_sent: u64,
-    /// Messages that were not sent, or not whole.
+    /// Messages that were not sent, or not completely.
     pub messages_flushed: u64,
-    /// Peers' errors reported, by [`ErrorCode::index`]: one at most, with which reception ends.
+    /// Errors of the peer reported, indexed by [`ErrorCode::index`]: one at most, since reception ends with it.
     pub errors: [u8; ErrorCode::ALL.len()],
 }
 

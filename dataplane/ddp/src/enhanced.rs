@@ -1,5 +1,5 @@
-//! Negotiation of an enhanced start-up, for any lower layer (RFC 6581 §9): IRD and ORD, the RDMA Reads that each end may
-//! have outstanding, and the message by which an initiator permits the responder to
+//! Negotiation of an enhanced start-up, for any lower layer (RFC 6581 §9). It settles IRD and ORD, the RDMA
+//! Reads that each end may have outstanding, and the message by which an initiator permits the responder to
 //! send first.
 //!
 //! ```text
@@ -17,21 +17,21 @@ pub use wire::mpa::{ENHANCED_LEN, EnhancedRepr, MAX_DEPTH, NO_LIMIT, RtrSet};
 #[cfg(test)]
 mod tests;
 
-/// What an operator chooses about it, besides the depths.
+/// An operator's choices for the negotiation, besides the depths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Enhanced {
-    /// An initiator asks for the peer-to-peer model, in which the responder may be the first to send.
+    /// As initiator, request the peer-to-peer model, in which the responder may be the first to send.
     pub peer_to_peer: bool,
-    /// Ready-to-receive messages that this end sends or takes.
+    /// Ready-to-receive messages that this end sends or accepts.
     pub rtr: RtrSet,
-    /// Read Requests that a responder must be able to issue at once. A request whose IRD is less is
-    /// rejected (RFC 6581 §9.1).
+    /// Read Requests that a responder must be able to issue at once. A request with a lower IRD is rejected
+    /// (RFC 6581 §9.1).
     pub required_ord: u16,
 }
 
 impl Enhanced {
-    /// Its ready-to-receive messages, of which there is always one (RFC 6581 §9.2): a Write of no bytes takes nothing
-    /// at either end.
+    /// Returns the usable ready-to-receive messages, never an empty set (RFC 6581 §9.2). The fallback is a
+    /// Write of no bytes, which needs no resources at either end.
     fn rtr(&self, without_reads: bool) -> RtrSet {
         let rtr = RtrSet { read: self.rtr.read && !without_reads, ..self.rtr };
         if rtr.is_empty() { RtrSet { write: true, ..rtr } } else { rtr }
@@ -39,7 +39,7 @@ impl Enhanced {
 }
 
 impl Default for Enhanced {
-    /// Client-server as initiator, all ready-to-receive messages, no Reads needed.
+    /// Returns client-server as initiator, all ready-to-receive messages, no Reads needed.
     fn default() -> Self {
         Enhanced { peer_to_peer: false, rtr: RtrSet::ALL, required_ord: 0 }
     }
@@ -48,7 +48,7 @@ impl Default for Enhanced {
 /// Numbers of RDMA Reads, each 0 to [`MAX_DEPTH`], or [`NO_LIMIT`] in a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Depths {
-    /// Read Requests of the peer that this end takes at once.
+    /// Read Requests of the peer that this end accepts at once.
     pub ird: u16,
     /// Read Requests that this end issues at once.
     pub ord: u16,
@@ -77,7 +77,7 @@ pub enum Rtr {
 }
 
 impl Rtr {
-    /// True when it is in the set.
+    /// True when the set contains this message.
     pub fn is_in(self, set: RtrSet) -> bool {
         match self {
             Rtr::Send => set.send,
@@ -87,35 +87,35 @@ impl Rtr {
     }
 }
 
-/// This end's part in the peer-to-peer model.
+/// This end's role in the peer-to-peer model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Readiness {
     /// Client-server model: the initiator's ULP sends first.
     ClientServer,
-    /// The initiator: sends this before anything else.
+    /// The initiator sends this message before any other.
     Sends(Rtr),
-    /// The responder: one of these comes, and then it may send.
+    /// The responder may send after one of these messages has arrived.
     Awaits(RtrSet),
 }
 
-/// What was negotiated.
+/// Result of the negotiation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Agreed {
-    /// What this end keeps to.
+    /// Depths in effect at this end.
     pub depths: Depths,
-    /// What the peer's frame said, for the ULP (RFC 6581 §9.1).
+    /// Depths in the peer's frame, for the ULP (RFC 6581 §9.1).
     pub peer: Depths,
-    /// Who sends first.
+    /// The end that sends first.
     pub readiness: Readiness,
 }
 
-/// Why two ends cannot have a stream; sent to the peer (RFC 6581 §8).
+/// Reasons for a failed negotiation; sent to the peer (RFC 6581 §8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Unsuitable {
-    /// An end takes fewer RDMA Reads than the other must issue (§9.1, code 6).
+    /// One end accepts fewer RDMA Reads than the other must issue (§9.1, code 6).
     #[error("insufficient IRD: {needed} needed, {offered} offered")]
     InsufficientIrd {
-        /// IRD of the end that takes them.
+        /// IRD of the end that accepts them.
         offered: u16,
         /// ORD of the end that issues them.
         needed: u16,
@@ -126,7 +126,7 @@ pub enum Unsuitable {
 }
 
 impl Unsuitable {
-    /// A stable name for counters and machine-readable output.
+    /// Returns a stable name for counters and machine-readable output.
     pub fn name(self) -> &'static str {
         match self {
             Unsuitable::InsufficientIrd { .. } => "insufficient_ird",
@@ -134,7 +134,7 @@ impl Unsuitable {
         }
     }
 
-    /// The error code of RFC 6581 §8, of layer 2, type 0.
+    /// Returns the error code of RFC 6581 §8, of layer 2, type 0.
     pub fn code(self) -> u8 {
         match self {
             Unsuitable::InsufficientIrd { .. } => 6,
@@ -143,16 +143,16 @@ impl Unsuitable {
     }
 }
 
-/// The enhanced data of an initiator's request.
+/// Returns the enhanced data of an initiator's request.
 pub fn ask(here: Depths, enhanced: &Enhanced) -> EnhancedRepr {
     let rtr = enhanced.peer_to_peer.then(|| enhanced.rtr(false));
     EnhancedRepr { ird: here.ird, ord: here.ord, rtr }
 }
 
-/// A responder's reply to what a request asks for, and what holds once it is sent.
+/// Returns a responder's reply to a request, and the result in effect once the reply is sent.
 ///
 /// # Errors
-/// The initiator takes fewer Reads than this end's ULP must issue.
+/// The initiator accepts fewer Reads than this end's ULP must issue.
 pub fn answer(
     asked: &EnhancedRepr,
     here: Depths,
@@ -162,18 +162,18 @@ pub fn answer(
         let (offered, needed) = (asked.ird, enhanced.required_ord);
         return Err(Unsuitable::InsufficientIrd { offered, needed });
     }
-    // RFC 6581 §9.1: at most the initiator's IRD; 0x3FFF leaves ours as it is and is echoed.
+    // RFC 6581 §9.1: at most the initiator's IRD; 0x3FFF leaves ours unchanged and is echoed.
     let (ord, said_ord) = limit(here.ord, asked.ird);
     let (mut ird, mut said_ird) = limit(here.ird, asked.ord);
     let (mut rtr, mut readiness) = (None, Readiness::ClientServer);
     if let Some(theirs) = asked.rtr {
-        // A Read needs a place among the Reads that this end takes.
+        // A Read needs a slot in this end's IRD.
         let ours = enhanced.rtr(here.ird == 0);
         let both = ours.and(theirs);
-        // RFC 6581 §9.2: without a common one the responder says which ones it takes.
+        // RFC 6581 §9.2: without a common message the responder lists those that it accepts.
         let takes = if both.is_empty() { ours } else { both };
         if takes.read && said_ird == 0 {
-            // RFC 6581 §9.1: one for the ready-to-receive message itself.
+            // RFC 6581 §9.1: one slot for the ready-to-receive message itself.
             (ird, said_ird) = (1, 1);
         }
         rtr = Some(takes);
@@ -183,11 +183,12 @@ pub fn answer(
     Ok((EnhancedRepr { ird: said_ird, ord: said_ord, rtr }, agreed))
 }
 
-/// What an initiator that has `asked` makes of the reply. `preference`: its messages, best first.
+/// Returns the result of the reply for an initiator that has sent `asked`. `preference`: its messages, best
+/// first.
 ///
 /// # Errors
-/// The responder wants to issue more Reads than this end takes, or they have no ready-to-receive
-/// message in common. The peer is to be sent a Terminate.
+/// The responder would issue more Reads than this end accepts, or they have no ready-to-receive message in
+/// common. The peer must be sent a Terminate.
 pub fn settle(
     asked: &EnhancedRepr,
     reply: &EnhancedRepr,
@@ -195,14 +196,14 @@ pub fn settle(
     preference: [Rtr; 3],
 ) -> Result<Agreed, Unsuitable> {
     if reply.ord != NO_LIMIT && reply.ord > here.ird {
-        // RFC 6581 §9.1: there are no resources for more.
+        // RFC 6581 §9.1: this end has no resources for more.
         let (offered, needed) = (here.ird, reply.ord);
         return Err(Unsuitable::InsufficientIrd { offered, needed });
     }
-    // RFC 6581 §9.1: ORD at most the responder's IRD; 0x3FFF leaves it as it is.
+    // RFC 6581 §9.1: ORD at most the responder's IRD; 0x3FFF leaves it unchanged.
     let (mut ord, _) = limit(here.ord, reply.ird);
     let readiness = match (asked.rtr, reply.rtr) {
-        // A flag that was not asked for says nothing.
+        // A reply's flag is ignored if the request did not set it.
         (None, _) => Readiness::ClientServer,
         (Some(_), None) => return Err(Unsuitable::NoRtr),
         (Some(ours), Some(theirs)) => {
@@ -210,7 +211,7 @@ pub fn settle(
             let usable = |rtr: &Rtr| rtr.is_in(both) && (*rtr != Rtr::Read || reply.ird > 0);
             let rtr = preference.into_iter().find(usable).ok_or(Unsuitable::NoRtr)?;
             if rtr == Rtr::Read {
-                // RFC 6581 §9.1: one for the ready-to-receive message itself, which this end has offered.
+                // RFC 6581 §9.1: one slot for the ready-to-receive message itself, which this end has offered.
                 ord = ord.max(1);
             }
             Readiness::Sends(rtr)
@@ -219,7 +220,7 @@ pub fn settle(
     Ok(Agreed { depths: Depths { ird: here.ird, ord }, peer: Depths::from(*reply), readiness })
 }
 
-/// A depth of this end under the peer's limit: what holds here, and what is sent of it.
+/// Limits a depth of this end to the peer's. Returns the depth in effect here and the one to send.
 fn limit(here: u16, peers: u16) -> (u16, u16) {
     if peers == NO_LIMIT { (here, NO_LIMIT) } else { (here.min(peers), here.min(peers)) }
 }

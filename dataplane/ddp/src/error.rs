@@ -1,4 +1,4 @@
-//! What a peer can do wrong, as RFC 5041 §7.2 numbers it.
+//! DDP errors of a peer, with the numbers of RFC 5041 §7.2.
 
 use core::fmt;
 
@@ -28,7 +28,7 @@ pub enum ErrorCode {
     InvalidQn,
     /// 2/02: the message is the expected one but no buffer is posted for it.
     NoBuffer,
-    /// 2/03: the message is not one that can come now.
+    /// 2/03: the MSN is outside the range that may arrive now.
     MsnRange,
     /// 2/04: the payload starts outside the buffer, overlaps, or leaves a hole in the message.
     InvalidMo,
@@ -39,7 +39,7 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
-    /// All of them, in the order of RFC 5041 §7.2.
+    /// All errors, in the order of RFC 5041 §7.2.
     pub const ALL: [ErrorCode; 12] = [
         ErrorCode::LocalCatastrophic,
         ErrorCode::InvalidStag,
@@ -55,12 +55,12 @@ impl ErrorCode {
         ErrorCode::UntaggedVersion,
     ];
 
-    /// Its place in [`ALL`](Self::ALL); indexes counters.
+    /// Returns the index in [`ALL`](Self::ALL) and in counters.
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Error type, 4 bits: 0 local, 1 tagged buffer, 2 untagged buffer.
+    /// Returns the error type, 4 bits: 0 local, 1 tagged buffer, 2 untagged buffer.
     pub const fn error_type(self) -> u8 {
         match self {
             ErrorCode::LocalCatastrophic => 0,
@@ -78,7 +78,7 @@ impl ErrorCode {
         }
     }
 
-    /// Error code, 8 bits.
+    /// Returns the error code, 8 bits.
     pub const fn code(self) -> u8 {
         match self {
             ErrorCode::LocalCatastrophic | ErrorCode::InvalidStag => 0,
@@ -91,12 +91,12 @@ impl ErrorCode {
         }
     }
 
-    /// The error with this type and code.
+    /// Returns the error with this type and code.
     pub fn from_numbers(error_type: u8, code: u8) -> Option<ErrorCode> {
         Self::ALL.into_iter().find(|e| e.error_type() == error_type && e.code() == code)
     }
 
-    /// A few words for people.
+    /// Returns a short description for people.
     pub const fn description(self) -> &'static str {
         match self {
             ErrorCode::LocalCatastrophic => "local catastrophic error",
@@ -121,20 +121,20 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// Which value of a segment was not as expected.
+/// The value of a segment or a message that a check found wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Field {
-    /// Bytes of the segment, against those of its header.
+    /// Bytes of the segment, compared with those of its header.
     SegmentLength,
     /// DV.
     Version,
     /// STag.
     Stag,
-    /// Protection domain of the STag's entry, against the stream's.
+    /// Protection domain of the STag's entry, compared with the stream's.
     ProtectionDomain,
-    /// The stream that the STag is bound to, against this one.
+    /// The stream that the STag is bound to, compared with this one.
     Stream,
-    /// Access rights: bits needed, against the entry's.
+    /// Access rights: bits needed, compared with the entry's.
     Access,
     /// TO of the first byte.
     TaggedOffset,
@@ -154,20 +154,20 @@ pub enum Field {
     RdmapVersion,
     /// Opcode of RDMAP.
     Opcode,
-    /// Bytes of an RDMA message, against those of its kind.
+    /// Bytes of an RDMA message, compared with those of its kind.
     MessageLength,
     /// AOpCode of an atomic operation.
     AtomicCode,
-    /// Bytes of an atomic's address beyond a multiple of 8.
+    /// Remainder of an atomic's address modulo 8.
     Alignment,
-    /// Identifier in an Atomic Response, against that of the request.
+    /// Identifier in an Atomic Response, compared with that of the request.
     RequestId,
-    /// Bytes of this end's memory to note one more range of a message, against those needed.
+    /// Bytes of this end's memory to record one more range of a message, compared with those needed.
     RangeMemory,
 }
 
 impl Field {
-    /// Its name as the specification has it.
+    /// Returns the name that the specification uses.
     pub const fn name(self) -> &'static str {
         match self {
             Field::SegmentLength => "segment length",
@@ -194,16 +194,16 @@ impl Field {
     }
 }
 
-/// One value against what it should have been.
+/// A received value and the range that it should have been in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mismatch {
-    /// Which value.
+    /// The compared value.
     pub field: Field,
-    /// What it was.
+    /// The received value.
     pub seen: u64,
-    /// The lowest good value.
+    /// The lowest valid value.
     pub low: u64,
-    /// The highest good value; below `low` when there is none.
+    /// The highest valid value; below `low` if no value is valid.
     pub high: u64,
 }
 
@@ -216,7 +216,7 @@ impl Mismatch {
         Self::new(field, seen, expected, expected)
     }
 
-    /// No value would have been good.
+    /// Returns a mismatch for which no value is valid.
     pub(crate) fn never(field: Field, seen: u64) -> Self {
         Self::new(field, seen, 1, 0)
     }
@@ -240,16 +240,16 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// One peer's error: what RFC 5041 §7.1 asks for in a report.
+/// An error of the peer, with the content of a report (RFC 5041 §7.1).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DdpError {
-    /// The number of §7.2.
+    /// Number of §7.2.
     pub code: ErrorCode,
-    /// The value that was wrong.
+    /// The wrong value.
     pub mismatch: Mismatch,
-    /// Where in the order it stands. Nothing at or beyond it is placed or delivered.
+    /// Key of the segment in error. No data at or beyond it is placed or delivered.
     pub key: OrderKey,
-    /// The segment's header as it came, shorter when the segment was.
+    /// The segment's header as received, truncated if the segment was.
     pub header: ArrayVec<u8, MAX_DDP_HEADER>,
     /// Bytes of the whole segment, header included.
     pub segment_len: u32,
@@ -263,10 +263,10 @@ impl fmt::Display for DdpError {
 
 impl core::error::Error for DdpError {}
 
-/// Why a message was not accepted for sending, or buffers not for receiving: a mistake of the caller.
+/// Reasons to refuse a post of a message or of buffers: a mistake of the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PostError {
-    /// As many messages are posted as the stream's configuration allows.
+    /// The stream already has as many posted messages as its configuration allows.
     #[error("the stream's send queue is full")]
     Full,
     /// The stream is closing or closed (RFC 5041 §6.2.1).
@@ -275,12 +275,12 @@ pub enum PostError {
     /// A message has at most 2^32 - 1 bytes (RFC 5041 §5.2).
     #[error("the message has {0} bytes, more than 4294967295")]
     TooLong(u64),
-    /// The bytes asked for are not all in the source region.
+    /// The requested bytes are not all in the source region.
     #[error("bytes {offset} to {end} are not all in a region of {len}")]
     OutOfBounds {
-        /// First byte asked for.
+        /// Offset of the first requested byte.
         offset: u64,
-        /// One after the last.
+        /// Offset after the last requested byte.
         end: u64,
         /// Bytes in the region.
         len: u64,
@@ -296,7 +296,7 @@ pub enum PostError {
     /// The stream has no such queue.
     #[error("the stream has no queue {0}")]
     NoSuchQueue(u32),
-    /// The peer takes no Read and no atomic: the negotiated ORD is 0.
+    /// The peer accepts no Read and no atomic: the negotiated ORD is 0.
     #[error("the peer accepts no RDMA Read: ORD is 0")]
     NoReads,
     /// The stream was set up without this part of RFC 7306.

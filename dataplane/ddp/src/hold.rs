@@ -1,9 +1,9 @@
-//! The budget of one worker for received bytes that cannot go up yet: what TCP holds beyond gaps, and fragments of SCTP's
-//! messages.
+//! The budget of one worker for received bytes that cannot be passed up yet: TCP's bytes beyond gaps, and
+//! fragments of SCTP's messages.
 //!
-//! TCP's streams take what there is room for; each may exceed it by one FPDU in order. Associations ask first, and get
-//! no more than the budget has. Fragments beyond a gap share half of it, so that they cannot keep out those that complete
-//! messages in order. Peers share it by the rule of the untagged buffers ([`share_of`]).
+//! TCP's streams take bytes while there is room; each may exceed the budget by one FPDU in order. Associations
+//! reserve first, and never exceed it. Fragments beyond a gap share half of it, so that they cannot exclude
+//! those that complete messages in order. Peers share it by the rule of the untagged buffers ([`share_of`]).
 
 use std::collections::HashMap;
 
@@ -21,58 +21,59 @@ pub struct HoldBudget {
 }
 
 impl HoldBudget {
-    /// A budget of `limit` bytes.
+    /// Returns a budget of `limit` bytes.
     pub fn new(limit: u64) -> Self {
         HoldBudget { limit, used: 0, peers: HashMap::new(), windows: WindowBudget::default() }
     }
 
-    /// The same, with this budget for receive windows.
+    /// Returns the same budget, with this one for receive windows.
     #[must_use]
     pub fn with_windows(self, windows: WindowBudget) -> Self {
         HoldBudget { windows, ..self }
     }
 
-    /// The budget for what receive windows grow.
+    /// Returns the budget for the growth of receive windows.
     pub fn windows(&self) -> &WindowBudget {
         &self.windows
     }
 
-    /// The same, to take from.
+    /// Returns the budget for the growth of receive windows, to take from.
     pub fn windows_mut(&mut self) -> &mut WindowBudget {
         &mut self.windows
     }
 
-    /// Bytes held now. May exceed the limit: a TCP stream may always hold one FPDU in order.
+    /// Returns the bytes held now. May exceed the limit: a TCP stream may always hold one FPDU in order.
     #[inline]
     pub fn used(&self) -> u64 {
         self.used
     }
 
-    /// Bytes that may be held ahead of gaps.
+    /// Returns the bound on bytes held ahead of gaps.
     #[inline]
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// How many more bytes may be held ahead of a gap.
+    /// Returns how many more bytes may be held ahead of a gap.
     #[inline]
     pub fn room(&self) -> u64 {
         self.limit.saturating_sub(self.used)
     }
 
-    /// Counts bytes that a TCP stream holds from now on.
+    /// Counts bytes that a TCP stream begins to hold.
     #[inline]
     pub fn take(&mut self, bytes: usize) {
         self.used += bytes as u64;
     }
 
-    /// Counts bytes that a TCP stream holds no more.
+    /// Counts bytes that a TCP stream has released.
     #[inline]
     pub fn give(&mut self, bytes: usize) {
         self.used = self.used.saturating_sub(bytes as u64);
     }
 
-    /// Takes `bytes` for a fragment of this peer, or refuses.
+    /// Reserves `bytes` for a fragment of this peer. Returns false if the budget or the peer's share is used
+    /// up.
     #[must_use]
     pub fn reserve(&mut self, peer: PeerId, bytes: u64, in_order: bool) -> bool {
         let limit = if in_order { self.limit } else { self.limit / 2 };
@@ -86,7 +87,7 @@ impl HoldBudget {
         true
     }
 
-    /// Releases what [`reserve`](Self::reserve) took.
+    /// Releases the bytes of a [`reserve`](Self::reserve).
     pub fn release(&mut self, peer: PeerId, bytes: u64) {
         if bytes == 0 {
             return;
@@ -100,7 +101,8 @@ impl HoldBudget {
         }
     }
 
-    /// Bytes in order that a peer gets when it is the only one, whatever it holds beyond gaps.
+    /// Returns the bytes in order that a peer is always granted when it is the only one, regardless of its
+    /// bytes beyond gaps.
     pub fn largest(&self) -> u64 {
         self.limit / 4
     }
@@ -127,7 +129,7 @@ mod tests {
         assert_eq!(fill(&mut budget, 1, true), budget.largest());
         assert_eq!(fill(&mut budget, 2, true), 1000, "half of what is left");
         assert_eq!((budget.limit(), budget.room()), (4000, 1000));
-        // What TCP holds is in the same budget, and may exceed it.
+        // Bytes held by TCP count in the same budget, and may exceed it.
         budget.take(5000);
         assert_eq!(budget.room(), 0);
         assert!(!budget.reserve(peer(3), 10, true));
@@ -145,7 +147,7 @@ mod tests {
     }
 
     proptest! {
-        // Whichever peer takes and gives: never more than there is, and everything comes back.
+        // For any order of peers: never more than the limit, and all bytes are released.
         #[test]
         fn never_more_than_the_limit(steps in prop::collection::vec((0u8..5, 1u64..300, any::<bool>(), any::<bool>()), 0..300)) {
             let mut budget = HoldBudget::new(2000);

@@ -11,7 +11,7 @@
 //!  8  the wrong segment's DDP header as it came, H bytes
 //! ```
 //!
-//! What follows is ignored. Layer, type and code are those of an RDMAP Terminate (RFC 5040 §4.8).
+//! Bytes behind the header are ignored. Layer, type and code are those of an RDMAP Terminate (RFC 5040 §4.8).
 
 use arrayvec::ArrayVec;
 
@@ -31,10 +31,10 @@ mod field {
 
 /// The version of the layout.
 pub const VERSION: u8 = 1;
-/// Bytes of the longest one.
+/// Bytes of the longest last message.
 pub const MAX_LEN: usize = field::HEADER + MAX_DDP_HEADER;
 
-/// What the last message says.
+/// Content of the last message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LastMessage {
     /// Layer, 0 to 15: 0 RDMAP, 1 DDP, 2 LLP (RFC 5040 §4.8).
@@ -45,45 +45,45 @@ pub struct LastMessage {
     pub code: u8,
     /// Bytes of the wrong DDP segment, 0 if not known.
     pub segment_len: u32,
-    /// Its DDP header, empty if not known.
+    /// DDP header of the wrong segment, empty if not known.
     pub header: ArrayVec<u8, MAX_DDP_HEADER>,
 }
 
-/// Why bytes are not a last message.
+/// Reasons to reject a last message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LastMessageError {
-    /// Shorter than its length field or than it must be.
+    /// Shorter than its length field or its fixed part.
     #[error("last message: {0} bytes are too few")]
     Truncated(usize),
     /// Another version of the layout.
     #[error("last message: version {0} is unknown")]
     Version(u8),
-    /// The header would be longer than a DDP header can be.
+    /// The header is longer than the longest DDP header.
     #[error("last message: a DDP header has no {0} bytes")]
     HeaderLength(u8),
 }
 
 impl LastMessage {
-    /// Says an error of the lower layer, without a header.
+    /// Returns the last message for an error of the lower layer, without a header.
     pub fn llp(error_type: u8, code: u8) -> Self {
         LastMessage { layer: 2, error_type, code, segment_len: 0, header: ArrayVec::new() }
     }
 
-    /// Says a local catastrophic error of this end, which no segment brought.
+    /// Returns the last message for a local catastrophic error, not caused by a segment.
     pub fn local() -> Self {
         let code = ErrorCode::LocalCatastrophic;
         let (layer, error_type, code) = (LAYER_DDP, code.error_type(), code.code());
         LastMessage { layer, error_type, code, segment_len: 0, header: ArrayVec::new() }
     }
 
-    /// The DDP error that it names, if it names one.
+    /// Returns the DDP error that it reports, if it reports one.
     pub fn ddp_error(&self) -> Option<ErrorCode> {
         (self.layer == LAYER_DDP)
             .then(|| ErrorCode::from_numbers(self.error_type, self.code))
             .flatten()
     }
 
-    /// The bytes of the message.
+    /// Returns the bytes of the message.
     pub fn emit(&self) -> ArrayVec<u8, MAX_LEN> {
         let mut bytes = ArrayVec::from([0; MAX_LEN]);
         bytes[field::VERSION] = VERSION;
@@ -97,7 +97,7 @@ impl LastMessage {
         bytes
     }
 
-    /// Reads the bytes of such a message.
+    /// Parses the bytes of a last message.
     pub fn parse(bytes: &[u8]) -> Result<LastMessage, LastMessageError> {
         let truncated = LastMessageError::Truncated(bytes.len());
         let fixed = bytes.first_chunk::<{ field::HEADER }>().ok_or(truncated)?;

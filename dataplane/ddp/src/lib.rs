@@ -1,7 +1,7 @@
 //! Direct Data Placement (RFC 5041): segmentation, placement, delivery, STags, untagged queues and
 //! errors, above any reliable lower layer ([`llp`]); and RDMAP above it ([`rdmap`]).
 //!
-//! Sans-IO: bytes and time come in, bytes and events go out. No lower layer is named here.
+//! Sans-IO: bytes and time come in, bytes and events go out. This crate names no particular lower layer.
 //!
 //! A [`Stream`] is one DDP stream. Its LLP hands received ULPDUs to [`Stream::sink`] and pulls ULPDUs
 //! to send out of it as a [`llp::UlpduSource`]; its ULP posts messages and polls events. Call

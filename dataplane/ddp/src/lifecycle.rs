@@ -1,4 +1,4 @@
-//! The life of one stream as its endpoint holds it, the same over every LLP.
+//! Lifecycle of one stream in its endpoint, the same over every LLP.
 //!
 //! ```text
 //!             Connecting --LLP--> Startup --(Deciding)--(Readying)--> Established
@@ -14,9 +14,9 @@
 //!
 //! Readying: a responder in the peer-to-peer model waits for the ready-to-receive message (RFC 6581 §9.2).
 //!
-//! A [`Lifecycle`] holds the state, the deadline and the reason, and returns what a shutdown or a time-out means; the
-//! endpoint carries it out over its LLP. `progress` is a count of the LLP that grows while the teardown advances; only
-//! its order matters. What the LLP adds to the reasons is a [`LowerReason`].
+//! A [`Lifecycle`] holds the state, the deadline and the reason, and returns the outcome of a shutdown or a
+//! time-out; the endpoint carries the outcome out over its LLP. `progress` is a count of the LLP that grows
+//! while the teardown advances; only its order matters. An LLP adds its own reasons as a [`LowerReason`].
 
 mod reason;
 
@@ -34,7 +34,7 @@ use crate::ulp::Ulp;
 /// State of a stream, in the order of the drawing above.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
-    /// The handshake of the LLP.
+    /// The LLP's handshake is in progress.
     Connecting,
     /// The peer's start-up message is expected.
     Startup,
@@ -44,16 +44,16 @@ pub enum State {
     Readying,
     /// Segments flow.
     Established,
-    /// A graceful close is under way: what comes is still placed.
+    /// A graceful close is in progress: received data is still placed.
     Closing,
-    /// After an error or a reject: what comes is discarded.
+    /// After an error or a reject: received data is discarded.
     Failing,
     /// Both directions are closed, or the stream was aborted.
     Closed,
 }
 
 impl State {
-    /// A stable name for people and for machine-readable output.
+    /// Returns a stable name for people and for machine-readable output.
     pub const fn name(self) -> &'static str {
         match self {
             State::Connecting => "connecting",
@@ -68,58 +68,59 @@ impl State {
     }
 }
 
-/// What a graceful shutdown means to a stream.
+/// Outcome of a graceful shutdown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Shutdown {
     /// The start-up is abandoned: the stream fails.
     StartupEnds,
-    /// What is posted is sent, then this direction is closed.
+    /// Posted messages are sent, then this direction is closed.
     Begins,
-    /// The stream ends already.
+    /// The stream is ending already.
     NoChange,
 }
 
-/// What a deadline that has passed means to a stream.
+/// Outcome of an expired deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Expired {
-    /// The start-up was not answered in time.
+    /// The start-up received no answer in time.
     Startup,
-    /// The ready-to-receive message did not come in time.
+    /// The ready-to-receive message did not arrive in time.
     Readying,
-    /// The LLP made progress: the teardown, or the ULP of a half-closed stream, gets as much time again.
+    /// The LLP made progress: the deadline of the teardown, or of the ULP of a half-closed stream, is extended
+    /// by the same time.
     Progress,
     /// The LLP made no progress: the peer does not close.
     Teardown,
-    /// The ULP has not closed in time after the peer.
+    /// The ULP did not close in time after the peer.
     Ulp,
-    /// Nothing.
+    /// No effect.
     NoChange,
 }
 
-/// What is sent to the peer at an abortive end.
+/// The error sent to the peer at an abortive end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FinalError {
-    /// Nothing.
+    /// No error is sent.
     None,
-    /// The error that the ULP's protocol found, if any.
+    /// The error found by the ULP's protocol, if any.
     Found,
-    /// An error of the LLP, with its own numbers.
+    /// An error of the LLP, with the LLP's numbers.
     Llp {
         /// Error type, 4 bits.
         error_type: u8,
         /// Error code.
         code: u8,
     },
-    /// A local catastrophic error: this end's ULP cannot do what it was sent for.
+    /// A local catastrophic error: this end's ULP cannot serve the peer's messages.
     Local,
 }
 
 impl FinalError {
-    /// Posts it: bare DDP's last message or RDMAP's Terminate (RFC 5041 §7.1, RFC 5040 §6.2.1). Without it, or
-    /// if this end may not send, nothing more is given to the LLP; what is out can be sent again until it is
-    /// acknowledged.
+    /// Posts bare DDP's last message or RDMAP's Terminate (RFC 5041 §7.1, RFC 5040 §6.2.1). With `None`, or if
+    /// this end may not send, the LLP receives no more ULPDUs; those already sent can be retransmitted until
+    /// they are acknowledged.
     pub fn post<M: RegionMemory>(self, stream: &mut Ulp<M>, may_send: bool) {
         match self {
             FinalError::Found if may_send => stream.post_error(),
@@ -132,18 +133,18 @@ impl FinalError {
     }
 }
 
-/// What an endpoint has still to do for the end of its stream.
+/// Pending actions of an endpoint at the end of its stream.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Due {
-    /// To act on the peer's close, which came behind something that the ULP has refused so far.
+    /// Act on the peer's close, received behind data that the ULP has refused so far.
     pub peer_close: bool,
-    /// To close its direction, once it may send what is posted.
+    /// Close this direction, once posted messages may be sent.
     pub close: bool,
-    /// To report that the stream is over.
+    /// Report the end of the stream.
     pub report: bool,
-    /// To reset when the peer closes: the peer does not have the error that ended the stream.
+    /// Reset when the peer closes: the peer has not received the error that ended the stream.
     pub reset: bool,
-    /// To close for [`CloseReason::Idle`]: the idle time-out was reported to the ULP, which closes.
+    /// Close with [`CloseReason::Idle`]: the idle time-out was reported to the ULP, which closes.
     pub idle: bool,
 }
 
@@ -152,20 +153,21 @@ pub struct Due {
 pub struct Lifecycle<L> {
     state: State,
     peer_closed: bool,
-    /// What the endpoint has still to do; not looked at here.
+    /// Pending actions of the endpoint; not used by the lifecycle itself.
     pub due: Due,
     edge: Option<Box<Edge<L>>>,
 }
 
-/// What a stream needs only while it is set up or torn down; an established one has none, which saves its memory.
+/// State of a stream's set-up and teardown. An established stream has none, which saves memory.
 #[derive(Debug)]
 struct Edge<L> {
-    /// End of the start-up, or of the wait for the peer in a teardown.
+    /// Deadline of the start-up, or of the wait for the peer in a teardown.
     deadline: Option<Instant>,
     reason: Option<CloseReason<L>>,
-    /// The LLP's progress when the deadline was set; if it is higher at the deadline, the teardown gets more time.
+    /// The LLP's progress when the deadline was set. If it has grown by the deadline, the teardown gets more
+    /// time.
     progress: u64,
-    /// [`Ulp::taken`] of what the ULP may confirm by its close.
+    /// [`Ulp::taken`] at the last delivery that the ULP's close confirms.
     confirmed: Option<u64>,
 }
 
@@ -176,46 +178,46 @@ impl<L> Default for Edge<L> {
 }
 
 impl<L: LowerReason> Lifecycle<L> {
-    /// A stream that begins in `state`.
+    /// Returns the lifecycle of a stream that begins in `state`.
     pub fn new(state: State) -> Self {
         Lifecycle { state, peer_closed: false, due: Due::default(), edge: None }
     }
 
-    /// Where the stream is in its life.
+    /// Returns the current state.
     #[inline]
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// When [`on_deadline`](Self::on_deadline) is to be called.
+    /// Returns the time at which to call [`on_deadline`](Self::on_deadline).
     #[inline]
     pub fn deadline(&self) -> Option<Instant> {
         self.edge.as_ref()?.deadline
     }
 
-    /// True while what the peer sends goes to the ULP.
+    /// True while received data goes to the ULP.
     #[inline]
     pub fn is_receiving(&self) -> bool {
         matches!(self.state, State::Readying | State::Established | State::Closing)
     }
 
-    /// The peer has closed its direction.
+    /// True when the peer has closed its direction.
     pub fn is_peer_closed(&self) -> bool {
         self.peer_closed
     }
 
-    /// The first cause of the end, once there is one.
+    /// Returns the first cause of the end, if the stream is ending.
     pub fn reason(&self) -> Option<&CloseReason<L>> {
         self.edge.as_ref()?.reason.as_ref()
     }
 
-    /// The reason to report of a closed stream: [`reason`](Self::reason), or that this end aborted it.
+    /// Returns the reason to report for a closed stream: [`reason`](Self::reason), or an abort by this end.
     pub fn close_reason(&self) -> CloseReason<L> {
         self.reason().cloned().unwrap_or(CloseReason::LocalAbort)
     }
 
-    /// The LLP's handshake is done: the start-up is to be over by `deadline`. Returns whether the stream was connecting;
-    /// otherwise nothing changes.
+    /// Records that the LLP's handshake is complete; the start-up must end by `deadline`. Returns true if the
+    /// stream was connecting. Otherwise nothing changes.
     pub fn connected(&mut self, deadline: Instant) -> bool {
         let was_connecting = self.state == State::Connecting;
         if was_connecting {
@@ -225,33 +227,34 @@ impl<L: LowerReason> Lifecycle<L> {
         was_connecting
     }
 
-    /// A request is there: the owner is to answer.
+    /// Records that a request has arrived; the owner must answer it.
     pub fn requested(&mut self) {
         self.state = State::Deciding;
     }
 
-    /// Sets when the start-up is to be over.
+    /// Sets the deadline of the start-up.
     pub fn set_deadline(&mut self, deadline: Instant) {
         self.edge().deadline = Some(deadline);
     }
 
-    /// The request is accepted, and the initiator's ready-to-receive message is awaited.
+    /// Records that the request is accepted; the initiator's ready-to-receive message is awaited.
     pub fn await_ready(&mut self) {
         self.state = State::Readying;
     }
 
-    /// Segments flow.
+    /// Records that segments may flow, and clears the deadline.
     pub fn established(&mut self) {
         self.state = State::Established;
         self.clear_deadline();
     }
 
-    /// The peer has closed its direction.
+    /// Records that the peer has closed its direction.
     pub fn on_peer_closed(&mut self) {
         self.peer_closed = true;
     }
 
-    /// The stream is to be closed gracefully. After the peer has closed, that is the reason.
+    /// Begins a graceful close for `why`. After the peer's close the reason is [`CloseReason::PeerShutdown`]
+    /// instead.
     pub fn shutdown(&mut self, why: CloseReason<L>) -> Shutdown {
         match self.state {
             State::Connecting | State::Startup | State::Deciding => {
@@ -271,73 +274,76 @@ impl<L: LowerReason> Lifecycle<L> {
         }
     }
 
-    /// The ULP of `stream` is about to confirm by its close all data whose events it has taken. It bounds the time to the
-    /// close of a stream that the peer has half closed.
+    /// Records that the ULP of `stream` is about to close, which confirms all data whose events it has taken.
+    /// From here on the ULP bounds the time to the close: the time-out of a half-closed stream ends.
     pub fn confirming<M: RegionMemory>(&mut self, stream: &Ulp<M>) {
         if self.state == State::Established {
-            // Each delivery is one event. Other events make the result smaller.
+            // Each delivery is one event. Events of other kinds only lower the result.
             let taken = stream.taken().saturating_sub(stream.pending_events() as u64);
             self.edge().confirmed = Some(taken);
             self.clear_deadline();
         }
     }
 
-    /// This end closes: data that arrives from now on is unconfirmed.
+    /// Records this end's close: data that arrives from now on is unconfirmed.
     pub fn confirmed<M: RegionMemory>(&mut self, stream: &Ulp<M>) {
         self.edge().confirmed.get_or_insert(stream.taken());
     }
 
-    /// True when `stream` has data that its ULP does not confirm. This end's close and the acknowledgement of the peer's would
-    /// confirm it (docs/protocol.md §6).
+    /// True when `stream` has data that its ULP does not confirm. This end's close and the acknowledgement of
+    /// the peer's close would confirm it (docs/protocol.md §6).
     pub fn is_unconfirmed<M: RegionMemory>(&self, stream: &Ulp<M>) -> bool {
         let confirmed = self.edge.as_ref().and_then(|edge| edge.confirmed);
         stream.holds_confirmations()
             && confirmed.is_some_and(|confirmed| stream.taken() > confirmed)
     }
 
-    /// The reason for a close that the owner asks for.
+    /// Returns the reason for a close that the owner requests.
     pub fn local_reason(&self) -> CloseReason<L> {
         if self.due.idle { CloseReason::Idle } else { CloseReason::LocalShutdown }
     }
 
-    /// What the peer sends from now on is discarded.
+    /// Fails the stream: received data is discarded from now on.
     pub fn fail(&mut self, why: CloseReason<L>) {
         self.set_first_reason(why);
         self.state = State::Failing;
         self.clear_deadline();
     }
 
-    /// As [`fail`](Self::fail), for an error: it replaces the reason of a graceful close that was under way.
+    /// Fails the stream as [`fail`](Self::fail) does, for an error, which replaces the reason of a graceful
+    /// close in progress.
     pub fn fail_by_error(&mut self, why: CloseReason<L>) {
         self.edge = None;
         self.fail(why);
     }
 
-    /// Sets the reason of the end, unless there is one: the first cause counts.
+    /// Sets the reason of the end, unless one is set: the first cause counts.
     pub fn set_first_reason(&mut self, why: CloseReason<L>) {
         self.edge().reason.get_or_insert(why);
     }
 
-    /// Sets the reason of the end whatever it was before, and forgets the LLP's progress.
+    /// Replaces the reason of the end and resets the LLP's progress.
     pub fn replace_reason(&mut self, why: CloseReason<L>) {
         let edge = self.edge();
         (edge.reason, edge.progress) = (Some(why), 0);
     }
 
-    /// The teardown waits for the peer until `now + timeout`, and longer if the LLP gets beyond `progress`.
+    /// Sets the deadline of the teardown to `now + timeout`. The deadline is extended if the LLP advances
+    /// beyond `progress`.
     pub fn wait_for_peer(&mut self, now: Instant, timeout: Duration, progress: u64) {
         let edge = self.edge();
         (edge.deadline, edge.progress) = (Some(now + timeout), progress);
     }
 
-    /// Half closed by the peer: the ULP is to close until `now + timeout`, and later if the LLP gets beyond `progress`.
+    /// Sets the deadline for the ULP of a half-closed stream to close to `now + timeout`. The deadline is
+    /// extended if the LLP advances beyond `progress`.
     pub fn wait_for_ulp(&mut self, now: Instant, timeout: Option<Duration>, progress: u64) {
         if let Some(timeout) = timeout.filter(|_| self.state == State::Established) {
             self.wait_for_peer(now, timeout, progress);
         }
     }
 
-    /// The deadline has passed; `progress` is the LLP's now.
+    /// Returns the outcome of the expired deadline. `progress` is the LLP's current progress.
     pub fn on_deadline(&mut self, progress: u64) -> Expired {
         let before = self.edge.as_ref().map_or(0, |edge| edge.progress);
         self.clear_deadline();
@@ -352,8 +358,7 @@ impl<L: LowerReason> Lifecycle<L> {
         }
     }
 
-    /// The stream is over: operations that are not complete come back as flushed, and what it has of the
-    /// worker's `buffers` is freed.
+    /// Ends the stream: incomplete operations are flushed, and its part of the worker's `buffers` is freed.
     pub fn close<M: RegionMemory>(
         &mut self,
         stream: Option<&mut Ulp<M>>,
@@ -370,8 +375,8 @@ impl<L: LowerReason> Lifecycle<L> {
         stream.release(buffers);
     }
 
-    /// Frees the memory of the reason, once the owner has reported it; [`close_reason`](Self::close_reason) does not
-    /// return it any more.
+    /// Frees the memory of the reason after the owner has reported it. [`close_reason`](Self::close_reason) no
+    /// longer returns it.
     pub fn release(&mut self) {
         self.edge = None;
     }

@@ -1,8 +1,8 @@
 //! The seam between DDP and its lower layers (LLPs): RFC 5041 §3's eleven requirements as traits.
 //!
-//! What crosses upward is a ULPDU, its length, its order key, the point up to which the order is
-//! complete, and the stream's end. What crosses downward is asked for by the LLP: it pulls the next
-//! ULPDU of at most MULPDU bytes when it may send. Markers, CRCs, segments and chunks never cross.
+//! Upward, the LLP passes a ULPDU, its length, its order key, the point up to which the order is complete, and
+//! the stream's end. Downward, the LLP pulls: it requests the next ULPDU of at most MULPDU bytes when it may
+//! send. Markers, CRCs, segments and chunks never cross.
 //!
 //! ```text
 //!  receive                                   send
@@ -22,7 +22,7 @@ use wire::ddp::PackedHeader;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct OrderKey(pub u64);
 
-/// One received ULPDU as the pieces between which the LLP had bytes of its own (markers).
+/// A received ULPDU, split into pieces where the LLP had inserted bytes of its own (markers).
 #[derive(Clone, Copy, Debug)]
 pub struct Ulpdu<'a> {
     pieces: &'a [&'a [u8]],
@@ -30,12 +30,12 @@ pub struct Ulpdu<'a> {
 }
 
 impl<'a> Ulpdu<'a> {
-    /// The ULPDU whose bytes are those of `pieces`, one after the other.
+    /// Returns the ULPDU whose bytes are those of `pieces`, one after the other.
     pub fn new(pieces: &'a [&'a [u8]]) -> Self {
         Ulpdu { pieces, len: pieces.iter().map(|p| p.len()).sum() }
     }
 
-    /// Bytes in the ULPDU (RFC 5041 §3 (7)).
+    /// Returns the bytes in the ULPDU (RFC 5041 §3 (7)).
     pub fn len(&self) -> usize {
         self.len
     }
@@ -64,19 +64,19 @@ impl<'a> Ulpdu<'a> {
         done
     }
 
-    /// The first piece.
+    /// Returns the first piece.
     #[inline]
     pub(crate) fn front(&self) -> Option<&'a [u8]> {
         self.pieces.first().copied()
     }
 
-    /// The first byte, 0 if there is none.
+    /// Returns the first byte, 0 if the ULPDU is empty.
     #[inline]
     pub(crate) fn first(&self) -> u8 {
         self.pieces.iter().find_map(|piece| piece.first().copied()).unwrap_or(0)
     }
 
-    /// The pieces without the first `skip` bytes.
+    /// Returns the pieces without the first `skip` bytes.
     pub fn pieces_from(&self, mut skip: usize) -> impl Iterator<Item = &'a [u8]> + Clone {
         self.pieces.iter().filter_map(move |piece| {
             let n = skip.min(piece.len());
@@ -87,45 +87,43 @@ impl<'a> Ulpdu<'a> {
     }
 }
 
-/// Receive half of the seam: what an LLP calls.
+/// Receive half of the seam: the calls of an LLP.
 pub trait UlpduSink {
-    /// One whole ULPDU whose digest the LLP has verified (RFC 5041 §3 (4), (6), (7)).
+    /// Hands over one whole ULPDU whose digest the LLP has verified (RFC 5041 §3 (4), (6), (7)).
     ///
-    /// Keys may come in any order; the same key never comes twice (unless it was
-    /// [`Refused`](Disposition::Refused)), and none below the last
-    /// [`order_complete`](Self::order_complete) comes at all (§3 (11)). Errors are DDP's to remember:
-    /// it reports them when the order reaches them, and ignores ULPDUs at and beyond the first one.
+    /// Keys may arrive in any order. A key is repeated only after [`Refused`](Disposition::Refused), and no key
+    /// is below the last [`order_complete`](Self::order_complete) (§3 (11)). DDP remembers errors: it reports
+    /// an error when the order reaches it, and ignores ULPDUs at and beyond the first one.
     ///
-    /// A key equal to the last `order_complete` is known to be in order: it is delivered at once and
-    /// leaves no record.
+    /// A ULPDU whose key equals the last `order_complete` is in order: it is delivered at once and leaves no
+    /// record.
     #[must_use = "a refused ULPDU must be treated as never arrived"]
     fn ulpdu(&mut self, key: OrderKey, ulpdu: Ulpdu<'_>) -> Disposition;
 
-    /// Every ULPDU with a key below `before` has been handed over and not refused. Never goes
-    /// backwards.
+    /// Reports that every ULPDU with a key below `before` has been handed over and not refused. `before` never
+    /// decreases.
     ///
-    /// On the in-order path call it after each ULPDU with the key that the next one will have (for
-    /// MPA: the stream offset after the FPDU's CRC), so that the next one is known to be in order.
+    /// On the in-order path the LLP calls it after each ULPDU with the key of the next one (for MPA: the stream
+    /// offset after the FPDU's CRC), so that the next one is recognised as in order.
     fn order_complete(&mut self, before: OrderKey);
 }
 
-/// What became of one ULPDU at arrival.
+/// Outcome of one ULPDU at arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Disposition {
-    /// Its payload bytes, this many, are in their place.
+    /// This many payload bytes are placed.
     Placed(usize),
-    /// Not placed: it is at or beyond an error, or is itself wrong. The LLP counts it as received.
+    /// Not placed: the ULPDU is at or beyond an error, or is itself in error. The LLP counts it as received.
     Ignored,
-    /// A bound is reached (records of segments beyond a gap, or bytes of untagged buffers): nothing
-    /// was placed or remembered. The LLP treats the ULPDU as never arrived: it neither acknowledges
-    /// its bytes nor lets `order_complete` pass its key, the peer sends it again, and it is handed
-    /// over again. That slows the peer and is no error (RFC 5041 §7.1, note at (2): recovery by LLP
-    /// means).
+    /// A bound is reached (records of segments beyond a gap, or bytes of untagged buffers): nothing was placed
+    /// or recorded. The LLP treats the ULPDU as never arrived: it neither acknowledges its bytes nor lets
+    /// `order_complete` pass its key. The peer retransmits it, and it is handed over again. A refusal slows the
+    /// peer and is not an error (RFC 5041 §7.1, note at (2): recovery by LLP means).
     Refused,
 }
 
-/// How many bytes of what it has sent a flow may keep copies of, because their source may change, for one call
-/// that sends.
+/// Most sent bytes of which one flow may keep copies, because their source may change. Valid for one call that
+/// sends.
 #[derive(Clone, Copy, Debug)]
 pub struct KeepLimit {
     limit: u64,
@@ -133,39 +131,39 @@ pub struct KeepLimit {
 }
 
 impl KeepLimit {
-    /// For a call that sends nothing.
+    /// No limit, for a call that sends nothing.
     pub const NONE: KeepLimit = KeepLimit::new(u64::MAX);
 
-    /// At most `limit` bytes.
+    /// Returns a limit of `limit` bytes per flow.
     pub const fn new(limit: u64) -> Self {
         KeepLimit { limit, refused: false }
     }
 
-    /// The limit, in bytes.
+    /// Returns the limit, in bytes.
     #[inline]
     pub const fn bytes(&self) -> u64 {
         self.limit
     }
 
-    /// True when a flow that keeps `kept` bytes may keep more. With nothing kept it may, so that each flow moves
-    /// on, by one segment a round trip at least.
+    /// True when a flow that keeps `kept` bytes may keep more. A flow that keeps nothing always may, so that
+    /// each flow makes progress, by at least one segment a round trip.
     #[inline]
     pub const fn allows(&self, kept: u64) -> bool {
         kept < self.limit || kept == 0
     }
 
-    /// Something is not sent because of it.
+    /// Records that the limit prevented a send.
     pub fn refuse(&mut self) {
         self.refused = true;
     }
 
-    /// Whether something was not sent because of it.
+    /// True when the limit prevented a send.
     pub const fn has_refused(&self) -> bool {
         self.refused
     }
 }
 
-/// Names one ULPDU to the source it came from: which message, and where in it the payload starts.
+/// Identifies one ULPDU to its source: the message, and the offset of the payload in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UlpduToken {
     /// The message, numbered by the source; wraps.
@@ -174,54 +172,54 @@ pub struct UlpduToken {
     pub offset: u32,
 }
 
-/// Most bytes that a DDP header takes (untagged, RFC 5041 §4.3).
+/// Bytes of the longest DDP header (untagged, RFC 5041 §4.3).
 pub const MAX_DDP_HEADER: usize = 18;
 
-/// A ULPDU to send: its header, and how to get its payload.
+/// A ULPDU to send: its header, and the token to read its payload.
 #[derive(Clone, Debug)]
 pub struct Outgoing {
-    /// What names it in the calls that follow.
+    /// Identifies the ULPDU in later calls.
     pub token: UlpduToken,
     /// The DDP header.
     pub header: PackedHeader,
     /// Payload bytes after the header.
     pub payload_len: usize,
-    /// True when `read_pieces` gives the same bytes until the message is acknowledged; if false, the
-    /// LLP keeps what it has sent.
+    /// True when `read_pieces` returns the same bytes until the message is acknowledged. Otherwise the LLP
+    /// keeps a copy of the sent bytes.
     pub stable: bool,
 }
 
 impl Outgoing {
-    /// Bytes of the ULPDU.
+    /// Returns the bytes of the ULPDU, header included.
     pub fn len(&self) -> usize {
         self.header.len() + self.payload_len
     }
 
-    /// True when there is nothing in it; does not happen, a ULPDU has a header.
+    /// Always false: a ULPDU has a header.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Send half of the seam: what an LLP asks.
+/// Send half of the seam: the requests of an LLP.
 pub trait UlpduSource {
-    /// Length of the ULPDU that [`next`](Self::next) would return for `mulpdu`, or `None` when there
-    /// is nothing to send. Lets the LLP decide whether one more fits into a segment.
+    /// Returns the length of the ULPDU that [`next`](Self::next) would return for `mulpdu`, or `None` when
+    /// there is nothing to send. The LLP decides by it whether one more fits into a segment.
     fn next_len(&self, mulpdu: usize) -> Option<usize>;
 
-    /// Whether the ULPDU that [`next`](Self::next) would return is [stable](Outgoing::stable): of one that is not,
-    /// the LLP keeps a copy until it is acknowledged. True when there is nothing to send.
+    /// True when the ULPDU that [`next`](Self::next) would return is [stable](Outgoing::stable), or when there
+    /// is nothing to send. The LLP keeps a copy of an unstable ULPDU until it is acknowledged.
     fn next_is_stable(&self) -> bool;
 
-    /// Takes the next ULPDU, of at most `mulpdu` bytes (RFC 5041 §5.1). It will be sent, and is never
-    /// segmented again (§3 (2)). `mulpdu` is at least 128 (RFC 5044 §4.5); less is taken as 128.
+    /// Takes the next ULPDU, of at most `mulpdu` bytes (RFC 5041 §5.1). The ULPDU counts as sent and is never
+    /// segmented again (§3 (2)). `mulpdu` is at least 128 (RFC 5044 §4.5); a lower value is raised to 128.
     fn next(&mut self, mulpdu: usize) -> Option<Outgoing>;
 
-    /// The ULPDU of an earlier [`next`](Self::next) again, to send it once more.
+    /// Returns the ULPDU of an earlier [`next`](Self::next) for retransmission.
     fn again(&self, token: UlpduToken, payload_len: usize) -> Outgoing;
 
-    /// Copies that ULPDU's payload from `at` on into the pieces, one after the other. Takes every piece; together
-    /// they end with the payload or before.
+    /// Copies that ULPDU's payload from `at` on into the pieces, one after the other. Fills every piece; the
+    /// pieces must not reach beyond the end of the payload.
     fn read_pieces<'a>(
         &self,
         token: UlpduToken,
@@ -235,13 +233,13 @@ pub trait UlpduSource {
         self.read_pieces(token, at, core::iter::once(out));
     }
 
-    /// Copies that ULPDU's payload from `at` on into all of `target`, which takes the bytes as they were copied.
+    /// Copies that ULPDU's payload from `at` on into all of `target`, which digests the bytes that it copied.
     #[inline]
     fn read_digested(&self, token: UlpduToken, at: usize, target: &mut Target<'_>) {
         target.fill(|from, out| self.read_payload(token, at + from, out));
     }
 
-    /// The peer's LLP has acknowledged this ULPDU whole. Called once per ULPDU, in order.
+    /// Reports that the peer's LLP has acknowledged this whole ULPDU. Called once per ULPDU, in order.
     fn acknowledged(&mut self, token: UlpduToken, payload_len: usize);
 }
 

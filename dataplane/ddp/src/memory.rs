@@ -1,5 +1,5 @@
-//! What DDP needs of a memory region. Two implementations: the appliance's mapped regions and the
-//! plain vectors of tests.
+//! The interface of a memory region to DDP. Two implementations: the appliance's mapped regions and the plain
+//! vectors of tests.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +11,7 @@ use wire::crc32c::Target;
 /// by copy and never by reference. Offsets are bytes from the start of the region. The caller has
 /// checked the bounds; an implementation checks them again and panics rather than touch other memory.
 pub trait RegionMemory: Clone + 'static {
-    /// Bytes in the region.
+    /// Returns the bytes in the region.
     fn len(&self) -> u64;
 
     /// True when the region has no bytes.
@@ -19,7 +19,7 @@ pub trait RegionMemory: Clone + 'static {
         self.len() == 0
     }
 
-    /// True when both are known to be handles on the same bytes: one is as good as the other then.
+    /// True when both are known to be handles on the same bytes, so that either can replace the other.
     fn is_same(&self, _other: &Self) -> bool {
         false
     }
@@ -27,8 +27,8 @@ pub trait RegionMemory: Clone + 'static {
     /// Copies `bytes` to `offset`.
     fn write(&self, offset: u64, bytes: &[u8]);
 
-    /// Copies `pieces` to `offset`, one behind the other. Together they have `len` bytes, which helps to choose how;
-    /// a wrong `len` costs time, and changes nothing of what is written.
+    /// Copies `pieces` to `offset`, one behind the other. `len` is the sum of their lengths, a hint for the
+    /// choice of the copy routine. A wrong `len` costs time and does not change the result.
     #[inline]
     fn write_pieces<'a>(
         &self,
@@ -46,20 +46,20 @@ pub trait RegionMemory: Clone + 'static {
     /// Copies from `offset` into all of `out`.
     fn read(&self, offset: u64, out: &mut [u8]);
 
-    /// [`read`](Self::read) into all of `target`, which takes the bytes as they were copied, also if others write to the
-    /// region meanwhile.
+    /// Copies from `offset` into all of `target`, as [`read`](Self::read) does. `target` digests the bytes that
+    /// were copied, even if others write to the region meanwhile.
     #[inline]
     fn read_digested(&self, offset: u64, target: &mut Target<'_>) {
         target.fill(|at, out| self.read(offset + at as u64, out));
     }
 
-    /// Replaces the 64 bits at `offset`, in the byte order of this machine, by what `update` makes of
-    /// them, and returns what they were. No other atomic of any stream on any core comes between
+    /// Atomically replaces the 64 bits at `offset`, in the byte order of this machine, by the result of
+    /// `update`, and returns the original bits. Atomic towards all other atomics of all streams on all cores
     /// (RFC 7306 §5.3). `update` may be called several times.
     ///
     /// # Errors
-    /// The bytes are untouched when their address is not 64-bit aligned, when not all eight lie in the
-    /// region, or when the region knows no atomics.
+    /// The bytes are untouched when their address is not 64-bit aligned, when not all eight are in the region,
+    /// or when the region does not support atomics.
     fn atomic_u64(&self, _offset: u64, _update: impl Fn(u64) -> u64) -> Result<u64, AtomicError> {
         Err(AtomicError::Unsupported)
     }
@@ -70,7 +70,7 @@ pub trait RegionMemory: Clone + 'static {
     fn is_stable(&self) -> bool;
 }
 
-/// Why an atomic operation was not done.
+/// Reasons to refuse an atomic operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AtomicError {
     /// The address of the 64 bits is not a multiple of 8.
@@ -79,7 +79,7 @@ pub enum AtomicError {
     /// Not all eight bytes are in the region.
     #[error("the bytes are not all in the region")]
     OutOfBounds,
-    /// The region knows no atomics.
+    /// The region does not support atomics.
     #[error("the region does not support atomic operations")]
     Unsupported,
 }
@@ -92,23 +92,23 @@ pub struct VecMemory {
 }
 
 impl VecMemory {
-    /// `len` zero bytes that may change at any time.
+    /// Returns `len` zero bytes that may change at any time.
     pub fn new(len: usize) -> Self {
         Self::from_vec(vec![0; len])
     }
 
-    /// These bytes, which may change at any time.
+    /// Returns a region of these bytes, which may change at any time.
     pub fn from_vec(bytes: Vec<u8>) -> Self {
         VecMemory { bytes: Arc::new(Mutex::new(bytes)), stable: false }
     }
 
-    /// The same bytes, promised not to change while a message from them is unacknowledged.
+    /// Returns the same bytes, promised not to change while a message from them is unacknowledged.
     #[must_use]
     pub fn into_stable(self) -> Self {
         VecMemory { stable: true, ..self }
     }
 
-    /// A copy of all bytes.
+    /// Returns a copy of all bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         self.lock().clone()
     }

@@ -1,4 +1,4 @@
-//! What the ULP gives to DDP and what it gets from it.
+//! Messages and events between DDP and its ULP.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use wire::{Msn, Qn, Stag, TaggedOffset};
 use crate::cookie::Cookie;
 use crate::error::DdpError;
 
-/// Where a message's bytes come from.
+/// The source of a message's bytes.
 #[derive(Clone, Debug)]
 pub enum Source<M> {
     /// `len` bytes of a region from `offset` on.
@@ -19,12 +19,12 @@ pub enum Source<M> {
         /// Bytes.
         len: u32,
     },
-    /// These bytes, which do not change.
+    /// Bytes that do not change.
     Bytes(Arc<[u8]>),
 }
 
 impl<M> Source<M> {
-    /// Bytes of the message.
+    /// Returns the bytes of the message.
     pub fn len(&self) -> u64 {
         match self {
             Source::Region { len, .. } => u64::from(*len),
@@ -39,7 +39,7 @@ impl<M> Source<M> {
 }
 
 impl<M: Clone> Source<&M> {
-    /// The same with a region handle of its own.
+    /// Returns the same source with a region handle of its own.
     pub fn cloned(self) -> Source<M> {
         match self {
             Source::Region { memory, offset, len } => {
@@ -50,7 +50,7 @@ impl<M: Clone> Source<&M> {
     }
 }
 
-/// A message to send (RFC 5041 §5.1). `cookie` comes back in [`Event::Sent`] or [`Event::Flushed`].
+/// A message to send (RFC 5041 §5.1). Its completion, [`Event::Sent`] or [`Event::Flushed`], carries `cookie`.
 #[derive(Clone, Debug)]
 pub enum Message<M> {
     /// Into a tagged buffer of the peer.
@@ -63,7 +63,7 @@ pub enum Message<M> {
         rsvd_ulp: u8,
         /// The bytes.
         source: Source<M>,
-        /// What its completion carries.
+        /// Carried by the message's completion.
         cookie: Cookie,
     },
     /// Into the next untagged buffer of one of the peer's queues.
@@ -74,20 +74,20 @@ pub enum Message<M> {
         rsvd_ulp: [u8; 5],
         /// The bytes.
         source: Source<M>,
-        /// What its completion carries.
+        /// Carried by the message's completion.
         cookie: Cookie,
     },
 }
 
 impl<M> Message<M> {
-    /// Its bytes' source.
+    /// Returns the source of the message's bytes.
     pub fn source(&self) -> &Source<M> {
         match self {
             Message::Tagged { source, .. } | Message::Untagged { source, .. } => source,
         }
     }
 
-    /// What its completion carries.
+    /// Returns the cookie that the message's completion carries.
     pub fn cookie(&self) -> Cookie {
         match self {
             Message::Tagged { cookie, .. } | Message::Untagged { cookie, .. } => *cookie,
@@ -96,7 +96,7 @@ impl<M> Message<M> {
 }
 
 impl<M: Clone> Message<&M> {
-    /// The same with a region handle of its own.
+    /// Returns the same message with a region handle of its own.
     pub fn cloned(self) -> Message<M> {
         match self {
             Message::Tagged { stag, to, rsvd_ulp, source, cookie } => {
@@ -112,9 +112,9 @@ impl<M: Clone> Message<&M> {
 /// Events of a stream for its ULP, in the order in which they happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A whole tagged message is in its place, and so is all before it (RFC 5041 §5.4).
+    /// A whole tagged message is placed, and so is everything before it (RFC 5041 §5.4).
     TaggedDelivered {
-        /// STag of the message; as sent, unchecked, if it has no bytes.
+        /// STag of the message; unchecked if the message has no bytes.
         stag: Stag,
         /// Lowest TO of its segments.
         to: TaggedOffset,
@@ -123,52 +123,52 @@ pub enum Event {
         /// RsvdULP of its last segment.
         rsvd_ulp: u8,
     },
-    /// A whole untagged message is there, and so is all before it (RFC 5041 §5.4). One buffer of the
-    /// queue is used up; [`post_buffers`](crate::Stream::post_buffers) replaces it.
+    /// A whole untagged message has arrived, and so has everything before it (RFC 5041 §5.4). The message uses
+    /// up one buffer of the queue; [`post_buffers`](crate::Stream::post_buffers) replaces it.
     UntaggedDelivered {
-        /// Its queue.
+        /// Queue of the message.
         qn: Qn,
-        /// Its number.
+        /// Number of the message in its queue.
         msn: Msn,
-        /// Its bytes; their number is the ULP Message Length.
+        /// Bytes of the message; their number is the ULP Message Length.
         data: Vec<u8>,
         /// RsvdULP of its last segment.
         rsvd_ulp: [u8; 5],
     },
-    /// The peer's LLP has all bytes of a posted message (RFC 5041 §5.4).
+    /// The peer's LLP has acknowledged all bytes of a posted message (RFC 5041 §5.4).
     ///
-    /// Messages in a row with the same cookie are reported together.
+    /// Consecutive messages with the same cookie are reported together.
     Sent {
-        /// The message's.
+        /// Cookie of the message.
         cookie: Cookie,
-        /// How many there are, one at least.
+        /// Number of messages, at least one.
         messages: u32,
     },
-    /// A posted message will not be sent, or not whole (RFC 5041 §6.2.2).
+    /// A posted message will not be sent, or not completely (RFC 5041 §6.2.2).
     Flushed {
-        /// The message's.
+        /// Cookie of the message.
         cookie: Cookie,
     },
-    /// The peer has closed its half: nothing more comes, sending goes on (RFC 5041 §6.2.1).
+    /// The peer has closed its direction: no more data arrives, sending continues (RFC 5041 §6.2.1).
     PeerClosed {
-        /// True when it closed within a message.
+        /// True when the peer closed within a message.
         incomplete: bool,
     },
-    /// The peer made this error. Nothing more is placed or delivered; posting goes on
-    /// (RFC 5041 §6.2.2, §7.1).
+    /// The peer made this error. No more data is placed or delivered; messages may still be posted (RFC 5041
+    /// §6.2.2, §7.1).
     Error(DdpError),
-    /// The stream is dead (RFC 5041 §6.2.2): every posted message comes back as flushed.
+    /// The stream has failed (RFC 5041 §6.2.2): every posted message is flushed.
     Failed(Failure),
 }
 
-/// What killed a stream, other than a peer's DDP error.
+/// Cause of a stream's failure other than a peer's DDP error.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Failure {
     /// The LLP lost the connection or reported a fatal error of its own.
     LlpLost,
     /// A segment came after the peer's LLP had closed its direction (RFC 5041 §6.2.1).
     DataAfterClose,
-    /// The ULP asked for it.
+    /// The ULP aborted the stream.
     Aborted,
 }
 

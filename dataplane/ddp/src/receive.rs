@@ -7,9 +7,8 @@
 //!   and delivered, ignored      placed, delivered    record each    at or beyond it
 //! ```
 //!
-//! A segment is validated, then (in order) its place in its message is checked, then it is placed.
-//! Beyond a gap it is placed and leaves a [`Record`]; its place in its message is checked when the
-//! order reaches it.
+//! A segment is validated, then (in order) its position in its message is checked, then it is placed. Beyond a
+//! gap it is placed and leaves a [`Record`]. Its position in its message is checked when the order reaches it.
 
 use arrayvec::ArrayVec;
 use base::{Blank, Lazy, LazyDeque};
@@ -40,7 +39,7 @@ mod tagged;
 #[cfg(test)]
 mod tests;
 
-/// What a receiver needs of its stream and its worker.
+/// The parts of the stream and the worker that a receiver uses.
 pub(crate) struct Env<'a, M, C> {
     pub(crate) id: StreamId,
     pub(crate) pd: PdId,
@@ -48,7 +47,7 @@ pub(crate) struct Env<'a, M, C> {
     pub(crate) buffers: &'a mut BufferPool,
     pub(crate) events: &'a mut LazyDeque<Event>,
     pub(crate) counters: &'a mut Counters,
-    /// The ULP's part.
+    /// The ULP's part of the data sink.
     pub(crate) checks: &'a mut C,
 }
 
@@ -62,18 +61,18 @@ struct Segment {
     queue: u16,
 }
 
-/// What remains of a segment that was placed beyond a gap.
+/// Record of a segment placed beyond a gap.
 #[derive(Clone, Copy, Debug)]
 struct Record {
     key: OrderKey,
     segment: Segment,
-    /// The first byte of the header: its reserved bits are nowhere else.
+    /// The first byte of the header, the only copy of its reserved bits.
     control: u8,
 }
 
 const _: () = assert!(size_of::<Record>() <= 48);
 
-/// Records that memory is kept for when there are none.
+/// Capacity for records that is kept while there are none.
 const IDLE_RECORDS: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,7 +82,7 @@ enum State {
     Stopped,
 }
 
-/// An error that was found at arrival, and its place in the order.
+/// An error found at arrival, with its key in the order.
 #[derive(Clone, Debug)]
 struct Ordered<E> {
     key: OrderKey,
@@ -97,17 +96,17 @@ enum Found<E> {
     Ulp(UlpError<E>),
 }
 
-/// `E` numbers the ULP's errors.
+/// Receive half of a stream. `E` is the type of the ULP's error codes.
 #[derive(Debug)]
 pub(crate) struct Receiver<E> {
     state: State,
     version: Option<DdpVersion>,
-    /// Every segment below it has been handed over.
+    /// All segments below this key have been handed over.
     order: OrderKey,
-    /// The lowest error; nothing at or beyond it counts.
+    /// The error with the lowest key. Segments at or beyond it are ignored.
     error: Option<Box<Ordered<E>>>,
     error_reported: bool,
-    /// Deliveries of tagged messages become events.
+    /// True to report deliveries of tagged messages as events.
     tagged_events: bool,
     /// Segments beyond a gap, by key.
     records: LazyDeque<Record>,
@@ -119,16 +118,16 @@ pub(crate) struct Receiver<E> {
 
 base::prefetch!(Receiver<E> [E]: queues);
 
-/// What there is of messages that are not complete.
+/// State of messages that are not complete.
 #[derive(Clone, Debug)]
 struct Unfinished {
     tagged: Option<TaggedMessage>,
-    /// What they have of the worker's buffers.
+    /// Bytes of the worker's buffers reserved for these messages.
     account: Account,
 }
 
 impl Unfinished {
-    /// The account; `peer` is the stream's.
+    /// Returns the account, assigned to the stream's `peer`.
     fn account_of(&mut self, peer: PeerId) -> &mut Account {
         self.account.peer = peer;
         &mut self.account
@@ -178,13 +177,14 @@ impl<E: Copy> Receiver<E> {
         self.state == State::PeerClosed
     }
 
-    /// An error was found, whether the order has reached it or not.
+    /// True when an error was found, whether the order has reached it or not.
     #[inline]
     pub(crate) fn has_error(&self) -> bool {
         self.error.is_some()
     }
 
-    /// Nothing more comes; says whether that was within a message. `None` when it was known.
+    /// Records the peer's close. Returns whether it came within a message, or `None` if receiving had already
+    /// ended.
     pub(crate) fn peer_closed(&mut self) -> Option<bool> {
         if self.state != State::Open {
             return None;
@@ -213,12 +213,12 @@ impl<E: Copy> Receiver<E> {
             for queue in &mut self.queues {
                 queue.release(buffers, &mut unfinished.account);
             }
-            // The room of the ULP's ranges.
+            // The room reserved for the ULP's ranges.
             buffers.release_all(&mut unfinished.account);
         }
     }
 
-    /// The ULP's ranges of a message need no room any more.
+    /// Releases room that the ULP has reserved for ranges of a message.
     pub(crate) fn release_room(&mut self, buffers: &mut BufferPool, bytes: u64) {
         if let Some(unfinished) = self.unfinished.get_mut() {
             buffers.release(&mut unfinished.account, bytes, true);
@@ -235,7 +235,7 @@ impl<E: Copy> Receiver<E> {
         self.queues.iter().find(|q| q.qn() == qn).map(Queue::posted)
     }
 
-    /// Records that there is memory for.
+    /// Returns the capacity for records.
     #[cfg(test)]
     pub(crate) fn record_capacity(&self) -> usize {
         self.records.capacity()
@@ -277,8 +277,8 @@ impl<E: Copy> Receiver<E> {
         }
         let mut bytes = [0; MAX_DDP_HEADER];
         let seen = ulpdu.copy_prefix(&mut bytes);
-        // A segment is written once and then looked at where it is: copied, it would have to wait for all stores
-        // before it, among them those of the payload before.
+        // The segment is written once and then read in place. A copy would have to wait for all earlier stores,
+        // among them those of the previous payload.
         let taken = match parse(&bytes[..seen], ulpdu.len()) {
             Ok(header) => {
                 let len = (ulpdu.len() - header.len()) as u32;
@@ -307,7 +307,7 @@ impl<E: Copy> Receiver<E> {
         }
     }
 
-    /// A segment is refused for now, or it is an error.
+    /// Refuses a segment for now, or records it as an error.
     #[cold]
     fn not_taken<M, C: UlpChecks<Code = E>>(
         &mut self,
@@ -327,20 +327,20 @@ impl<E: Copy> Receiver<E> {
         Disposition::Ignored
     }
 
-    /// No segment lies beyond a gap, and none was wrong.
+    /// True when no segment waits beyond a gap and no error was found.
     #[inline]
     fn expects_nothing_else(&self) -> bool {
         self.state == State::Open && self.error.is_none() && self.records.is_empty()
     }
 
-    /// The order is complete up to there. Returns whether [`catch_up`](Self::catch_up) has something to do.
+    /// Raises the order to `before`. Returns true if [`catch_up`](Self::catch_up) may have work.
     #[inline]
     pub(crate) fn advance_order(&mut self, before: OrderKey) -> bool {
         self.order = self.order.max(before);
         !self.records.is_blank() || self.error.is_some()
     }
 
-    /// Where a record with this key belongs, or an error if it is to be ignored.
+    /// Returns the index to insert a record with this key, or an error if its segment is to be ignored.
     #[inline]
     fn place_for(&self, key: OrderKey) -> Result<usize, ()> {
         let beyond_error = self.error.as_ref().is_some_and(|e| e.key <= key);
@@ -354,7 +354,7 @@ impl<E: Copy> Receiver<E> {
         }
     }
 
-    /// Validates and places one segment; in order, delivers the message that it completes.
+    /// Validates and places one segment. In order, delivers the message that it completes.
     fn take<M: RegionMemory, C: UlpChecks<Code = E>>(
         &mut self,
         key: OrderKey,
@@ -400,8 +400,8 @@ impl<E: Copy> Receiver<E> {
         Ok(())
     }
 
-    /// An untagged message of one segment, in order, with nothing under way in its queue: it goes to the ULP
-    /// at once, and never counts as unfinished.
+    /// Delivers an untagged message of one segment, in order, whose queue has no unfinished message. The
+    /// message never counts as unfinished.
     fn take_whole<M: RegionMemory, C: UlpChecks<Code = E>>(
         &mut self,
         segment: &Segment,
@@ -431,7 +431,7 @@ impl<E: Copy> Receiver<E> {
         }
     }
 
-    /// RFC 5041 §4.1: one version for all segments of a stream.
+    /// Checks that all segments of a stream have one version (RFC 5041 §4.1).
     #[inline]
     fn check_version(&self, header: &HeaderRepr) -> Result<(), Reject<E>> {
         match self.version {
@@ -442,7 +442,7 @@ impl<E: Copy> Receiver<E> {
         }
     }
 
-    /// The next segment in order takes its place in its message. Says whether it completes it.
+    /// Advances the message by its next segment in order. Returns true if the segment completes the message.
     #[inline]
     fn advance<M, C: UlpChecks<Code = E>>(
         &mut self,
@@ -455,8 +455,9 @@ impl<E: Copy> Receiver<E> {
         }
     }
 
-    /// RFC 5041 §5.2: valid segments are placed in whatever order of offsets they were sent, as long as there is
-    /// memory for the peer to note in which ranges they came. `reject`: why it was not placed.
+    /// Retries after `reject` if only room for ranges was missing. RFC 5041 §5.2: valid segments are placed in
+    /// whatever order of offsets they were sent, as long as the peer's share of memory has room to record the
+    /// ranges.
     #[cold]
     fn take_place_after<M, C: UlpChecks<Code = E>>(
         &mut self,
@@ -495,8 +496,7 @@ impl<E: Copy> Receiver<E> {
         }
     }
 
-    /// As [`deliver_tagged`](Self::deliver_tagged), for a message that its queue has put together. `control`: the
-    /// first byte of the segment.
+    /// Delivers an untagged message that its queue has reassembled. `control`: the first byte of the segment.
     fn deliver_assembled<M, C: UlpChecks<Code = E>>(
         &mut self,
         segment: &Segment,
@@ -525,11 +525,11 @@ impl<E: Copy> Receiver<E> {
         env.events.push_back(Event::UntaggedDelivered { qn, msn, data, rsvd_ulp });
     }
 
-    /// Delivers what the order has reached, up to an error, and reports that when it is reached.
+    /// Delivers messages up to the order or to an error, and reports the error when the order reaches it.
     #[inline]
     pub(crate) fn catch_up<M, C: UlpChecks<Code = E>>(&mut self, env: &mut Env<'_, M, C>) {
         if self.records.is_empty() && self.error.is_none() {
-            // What a busy stream does all the time.
+            // The usual case of a busy stream.
             if self.records.capacity() > IDLE_RECORDS {
                 self.records.release();
             }
@@ -579,7 +579,7 @@ impl<E: Copy> Receiver<E> {
         }
     }
 
-    /// From this error on nothing counts (RFC 5041 §7.1).
+    /// Records an error. Segments at or beyond it are ignored (RFC 5041 §7.1).
     fn reject_at(
         &mut self,
         key: OrderKey,
@@ -597,7 +597,8 @@ impl<E: Copy> Receiver<E> {
             Reject::Ulp(code, mismatch) => {
                 Found::Ulp(UlpError { code, mismatch, header, segment_len })
             }
-            // It has been placed and acknowledged, and there is no memory to note that: this end cannot go on.
+            // The segment has been placed and acknowledged, and no memory is left to record its range: a local
+            // failure.
             Reject::Refused | Reject::NoRoom => {
                 let code = ErrorCode::LocalCatastrophic;
                 let mismatch = Mismatch::exact(Field::RangeMemory, 0, STEP_BYTES.into());

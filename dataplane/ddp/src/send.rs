@@ -1,8 +1,8 @@
-//! The data source: posted messages, cut into segments as the LLP asks for them (RFC 5041 §5.2, §5.3).
+//! The data source: posted messages, cut into segments at the LLP's request (RFC 5041 §5.2, §5.3).
 //!
-//! One record per message; nothing per segment. Messages from one region share one handle on it: its count is
-//! not touched for each of them. A message stays until its last byte is acknowledged,
-//! so that any segment of it can be framed again.
+//! One record per message, none per segment. Messages from one region share one handle on it, so that its
+//! reference count is not changed for each of them. A message stays until its last byte is acknowledged, so
+//! that any segment of it can be framed again.
 //!
 //! ```text
 //!  queue: | acknowledged in part | sent | being sent | waiting | ... |
@@ -27,7 +27,7 @@ use crate::message::{Event, Message, Source};
 #[cfg(test)]
 mod tests;
 
-/// Least MULPDU that is obeyed (RFC 5044 §4.5).
+/// Lowest MULPDU in effect (RFC 5044 §4.5).
 const MIN_MULPDU: usize = 128;
 
 /// A posted message.
@@ -38,7 +38,7 @@ struct Posted {
     cookie: Cookie,
     /// Bytes of the message.
     len: u32,
-    /// Bytes given to the LLP.
+    /// Bytes handed to the LLP.
     sent: u32,
     state: PostedState,
 }
@@ -46,7 +46,7 @@ struct Posted {
 const _: () = assert!(size_of::<Posted>() <= 56);
 
 impl Posted {
-    /// The header of the segment of `payload_len` bytes at `offset`.
+    /// Returns the header of the segment of `payload_len` bytes at `offset`.
     #[inline(always)]
     fn header(&self, offset: u32, payload_len: u32, version: DdpVersion) -> PackedHeader {
         // RFC 5041 §4.1: L on the last segment and on no other.
@@ -64,14 +64,14 @@ impl Posted {
         }
     }
 
-    /// Its bytes are read from a region.
+    /// True when the message is read from a region.
     #[inline]
     fn is_in_region(&self) -> bool {
         matches!(self.from, ReadFrom::Region { .. })
     }
 }
 
-/// Where a message goes.
+/// Destination of a message.
 #[derive(Debug)]
 enum Kind {
     Tagged {
@@ -81,26 +81,27 @@ enum Kind {
     },
     Untagged {
         qn: Qn,
-        /// Of one that has begun.
+        /// Valid once the message has begun.
         msn: Msn,
         rsvd_ulp: [u8; 5],
     },
 }
 
-/// Where its bytes are.
+/// Source of a message's bytes.
 #[derive(Debug)]
 enum ReadFrom {
-    /// In the region of its [`Run`], from here on.
+    /// The region of the message's [`Run`], from `offset` on.
     Region {
         offset: u64,
     },
     Bytes(Arc<[u8]>),
 }
 
-/// Messages from one region, among which others may be that are from none: one handle for all of them.
+/// A handle on a region, shared by consecutive messages from it. Messages from no region may lie between them.
 #[derive(Debug)]
 struct Run<M> {
-    /// Number behind its last message, which is still there: numbers of those that are gone would come round.
+    /// Number after the run's last message. That message is still queued: numbers of removed ones would wrap
+    /// around.
     end: u32,
     memory: M,
     stable: bool,
@@ -110,20 +111,20 @@ struct Run<M> {
 enum PostedState {
     Waiting,
     Begun,
-    /// All of it is with the LLP.
+    /// Handed to the LLP completely.
     Sent,
-    /// No more than `sent` will go out.
+    /// Cut: no bytes after `sent` are handed to the LLP.
     Cut,
 }
 
 #[derive(Debug)]
 pub(crate) struct Sender<M> {
     queue: LazyDeque<Posted>,
-    /// What the messages are read from, in the order of posting.
+    /// The regions of the queued messages, in the order of posting.
     runs: LazyDeque<Run<M>>,
     /// Number of the message at the front; wraps.
     first: u32,
-    /// Index of the first message that is not wholly with the LLP.
+    /// Index of the first message that has not been handed to the LLP completely.
     unsent: u32,
     msns: Msns,
     max_posts: u32,
@@ -135,7 +136,7 @@ base::prefetch!(Sender<M> [M]: queue, runs);
 /// MSN of the next message to each queue of the peer.
 #[derive(Debug)]
 struct Msns {
-    /// To the first queue, which most messages go to.
+    /// MSN for queue 0, the queue of most messages.
     first: Msn,
     others: LazyDeque<(Qn, Msn)>,
 }
@@ -147,7 +148,7 @@ impl Default for Msns {
 }
 
 impl Msns {
-    /// Of one queue. RFC 5041 §4.3: each starts at one.
+    /// Returns the next MSN of a queue. RFC 5041 §4.3: each starts at one.
     fn of(&mut self, qn: Qn) -> &mut Msn {
         if qn.0 == 0 {
             return &mut self.first;
@@ -178,8 +179,8 @@ impl<M: RegionMemory> Sender<M> {
         self.runs.shrink();
     }
 
-    /// `message` owns its region's handle, or borrows it: only the first one of several from a region keeps
-    /// a handle of its own.
+    /// Posts a message. `message` owns its region's handle, or borrows it: only the first of several messages
+    /// from a region keeps a handle of its own.
     #[inline]
     pub(crate) fn post<N: Borrow<M>>(&mut self, message: Message<N>) -> Result<(), PostError> {
         if self.closed {
@@ -193,8 +194,8 @@ impl<M: RegionMemory> Sender<M> {
         Ok(())
     }
 
-    /// Flushes what has not begun, cuts what has and is more than `finish` bytes from its end, and
-    /// closes behind this message.
+    /// Flushes messages that have not begun, cuts the one that has if more than `finish` of its bytes are
+    /// unsent, posts this message and closes.
     pub(crate) fn post_last(
         &mut self,
         message: Message<M>,
@@ -233,7 +234,7 @@ impl<M: RegionMemory> Sender<M> {
         self.queue.push_back(Posted { kind, from, cookie, len, sent: 0, state });
     }
 
-    /// The next message is read from this region.
+    /// Assigns the next message to a run of this region.
     #[inline]
     fn read_from(&mut self, memory: &M) {
         let end = self.first.wrapping_add(self.queue.len() as u32 + 1);
@@ -246,13 +247,13 @@ impl<M: RegionMemory> Sender<M> {
         self.runs.push_back(Run { end, memory, stable });
     }
 
-    /// How many messages from the one at the front a number is.
+    /// Returns the distance of a message's number from the front of the queue.
     #[inline]
     fn ahead(&self, number: u32) -> u32 {
         number.wrapping_sub(self.first)
     }
 
-    /// The run that a message which is read from a region belongs to.
+    /// Returns the run of a message that is read from a region.
     #[inline(always)]
     fn run_of(&self, number: u32) -> Option<&Run<M>> {
         match self.runs.len() {
@@ -261,14 +262,14 @@ impl<M: RegionMemory> Sender<M> {
         }
     }
 
-    /// The same, of several.
+    /// Returns the run of the message when there are several runs.
     #[inline(never)]
     fn run_among(&self, number: u32) -> Option<&Run<M>> {
         let before = self.runs.partition_point(|run| self.ahead(run.end) <= self.ahead(number));
         self.runs.get(before)
     }
 
-    /// Lets go of regions that no message is read from any more.
+    /// Releases regions from which no queued message is read.
     #[inline]
     fn leave_runs(&mut self) {
         while self.runs.front().is_some_and(|run| self.ahead(run.end) as i32 <= 0) {
@@ -276,7 +277,7 @@ impl<M: RegionMemory> Sender<M> {
         }
     }
 
-    /// Only the first `keep` messages are read any more.
+    /// Ends the runs behind the first `keep` messages.
     fn cut_runs(&mut self, keep: u32) {
         let end = self.first.wrapping_add(keep);
         let mut last = self.runs.len();
@@ -292,9 +293,9 @@ impl<M: RegionMemory> Sender<M> {
         self.leave_runs();
     }
 
-    /// Nothing more of the posted messages is given to the LLP, but what is missing of one that has
-    /// begun if that is at most `finish` bytes. Else it comes back as flushed when what is out is
-    /// acknowledged, so that its source stays until then.
+    /// Stops handing posted messages to the LLP, except the rest of the one that has begun if at most `finish`
+    /// bytes are missing. Otherwise that one is flushed when its sent bytes are acknowledged, so that its
+    /// source stays until then.
     fn cut(&mut self, finish: u32, events: &mut LazyDeque<Event>, counters: &mut Counters) {
         let mut keep = self.unsent as usize;
         if let Some(begun) = self.queue.get_mut(keep)
@@ -312,7 +313,7 @@ impl<M: RegionMemory> Sender<M> {
         }
     }
 
-    /// Every message comes back as flushed; nothing more is sent or posted.
+    /// Flushes every message; no more are sent or posted.
     pub(crate) fn fail(&mut self, events: &mut LazyDeque<Event>, counters: &mut Counters) {
         self.closed = true;
         self.first = self.first.wrapping_add(self.queue.len() as u32);
@@ -323,7 +324,7 @@ impl<M: RegionMemory> Sender<M> {
         }
     }
 
-    /// Flushes what has not begun, cuts what has, and closes.
+    /// Flushes messages that have not begun, cuts the one that has, and closes.
     pub(crate) fn close_now(&mut self, events: &mut LazyDeque<Event>, counters: &mut Counters) {
         self.cut(0, events, counters);
         self.closed = true;
@@ -337,7 +338,7 @@ impl<M: RegionMemory> Sender<M> {
         self.closed
     }
 
-    /// Messages posted and not acknowledged whole.
+    /// Returns the number of messages posted and not acknowledged completely.
     pub(crate) fn outstanding(&self) -> usize {
         self.queue.len()
     }
@@ -346,7 +347,7 @@ impl<M: RegionMemory> Sender<M> {
         (self.unsent as usize) < self.queue.len()
     }
 
-    /// Bytes given to the LLP of the message that is not wholly with it.
+    /// Returns how many bytes of the current message, which is not complete, the LLP has received.
     pub(crate) fn begun(&self) -> u32 {
         self.queue.get(self.unsent as usize).map_or(0, |posted| posted.sent)
     }
@@ -373,7 +374,7 @@ impl<M: RegionMemory> Sender<M> {
         Some(header + payload as usize)
     }
 
-    /// Whether the next message's bytes stay as they are until it is acknowledged.
+    /// True when the next message's bytes do not change until it is acknowledged, or when no message waits.
     pub(crate) fn next_is_stable(&self) -> bool {
         let at = self.unsent as usize;
         self.queue
@@ -381,7 +382,7 @@ impl<M: RegionMemory> Sender<M> {
             .is_none_or(|posted| self.is_stable(posted, self.first.wrapping_add(at as u32)))
     }
 
-    /// RDMAP's part of the control field, if the next message is tagged.
+    /// Returns RDMAP's part of the control field, if the next message is tagged.
     pub(crate) fn next_tagged_control(&self) -> Option<u8> {
         match self.queue.get(self.unsent as usize)?.kind {
             Kind::Tagged { rsvd_ulp, .. } => Some(rsvd_ulp),
@@ -394,13 +395,13 @@ impl<M: RegionMemory> Sender<M> {
         !posted.is_in_region() || self.is_run_stable(number)
     }
 
-    /// Whether the region is stable that a message is read from.
+    /// True when the region that a message is read from is stable.
     #[inline]
     fn is_run_stable(&self, number: u32) -> bool {
         self.run_of(number).is_some_and(|run| run.stable)
     }
 
-    // Inlined up to the LLP, so that what it returns is never put together in memory.
+    // Inlined into the LLP, so that the result is not assembled in memory.
     #[inline(always)]
     pub(crate) fn next(
         &mut self,
@@ -538,7 +539,7 @@ fn check<M: RegionMemory, N: Borrow<M>>(message: &Message<N>) -> Result<u32, Pos
     Ok(len)
 }
 
-/// The bytes of a source, if they are no more than a message has and all there.
+/// Returns the length of a source, if a message may have it and all bytes are in the region.
 pub(crate) fn check_source<M: RegionMemory, N: Borrow<M>>(
     source: &Source<N>,
 ) -> Result<u32, PostError> {
@@ -553,12 +554,12 @@ pub(crate) fn check_source<M: RegionMemory, N: Borrow<M>>(
     Ok(short)
 }
 
-/// RFC 5041 §5.2: less than 2^32 bytes.
+/// Checks that a message has less than 2^32 bytes (RFC 5041 §5.2).
 fn message_len(len: u64) -> Result<u32, PostError> {
     u32::try_from(len).map_err(|_| PostError::TooLong(len))
 }
 
-/// That a tagged message does not wrap.
+/// Checks that a tagged message does not wrap.
 pub(crate) fn check_to(to: TaggedOffset, len: u64) -> Result<(), PostError> {
     match to.0.checked_add(len) {
         Some(_) => Ok(()),
@@ -566,7 +567,7 @@ pub(crate) fn check_to(to: TaggedOffset, len: u64) -> Result<(), PostError> {
     }
 }
 
-/// A message is sent: it joins those before it that have the same cookie.
+/// Reports a sent message, together with preceding ones of the same cookie.
 #[inline]
 fn sent(cookie: Cookie, events: &mut LazyDeque<Event>) {
     let len = events.len();
@@ -585,7 +586,7 @@ fn flush(posted: &Posted, events: &mut LazyDeque<Event>, counters: &mut Counters
     counters.messages_flushed += 1;
 }
 
-/// Header and payload bytes of the message's next segment.
+/// Returns the header and payload bytes of the message's next segment.
 #[inline]
 fn segment_size(posted: &Posted, mulpdu: usize) -> (usize, u32) {
     let header = match posted.kind {

@@ -1,4 +1,4 @@
-//! STags: what a peer may name, and the table in which one worker looks it up (RFC 5041 §8.2, §8.3).
+//! STags, the names of tagged buffers, and the table in which one worker looks them up (RFC 5041 §8.2, §8.3).
 
 use core::cell::Cell;
 use core::fmt;
@@ -12,12 +12,12 @@ use wire::{Stag, TaggedOffset};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct PdId(pub u32);
 
-/// DDP stream, unique in the appliance; its top 16 bits name the worker (RFC 5041 §8.2).
+/// DDP stream, unique in the appliance. Its top 16 bits are the worker's number (RFC 5041 §8.2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct StreamId(pub u64);
 
 impl StreamId {
-    /// The worker that owns the stream.
+    /// Returns the worker that owns the stream.
     pub const fn worker(self) -> u16 {
         (self.0 >> 48) as u16
     }
@@ -29,12 +29,12 @@ impl fmt::Display for StreamId {
     }
 }
 
-/// What peers may do with a region (RFC 5041 §8.3.1 (5)). A set of rights.
+/// Rights of peers to a region (RFC 5041 §8.3.1 (5)). A set.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Access(u8);
 
 impl Access {
-    /// No right at all.
+    /// No rights.
     pub const NONE: Access = Access(0);
     /// Peers may read (RDMA Read).
     pub const REMOTE_READ: Access = Access(1);
@@ -44,17 +44,18 @@ impl Access {
     pub const ATOMIC: Access = Access(4);
     const ALL: u8 = 7;
 
-    /// The rights whose bits are set in `bits`: 1 remote read, 2 remote write, 4 atomic.
+    /// Returns the rights whose bits are set in `bits`: 1 remote read, 2 remote write, 4 atomic. `None` if
+    /// other bits are set.
     pub const fn from_bits(bits: u8) -> Option<Access> {
         if bits & !Self::ALL == 0 { Some(Access(bits)) } else { None }
     }
 
-    /// The rights as bits: 1 remote read, 2 remote write, 4 atomic.
+    /// Returns the rights as bits: 1 remote read, 2 remote write, 4 atomic.
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// True when all of `rights` are among these.
+    /// True when the set contains all of `rights`.
     pub const fn contains(self, rights: Access) -> bool {
         self.0 & rights.0 == rights.0
     }
@@ -88,28 +89,28 @@ impl BitOrAssign for Access {
     }
 }
 
-/// A tagged buffer: what an STag stands for (RFC 5041 §8.3).
+/// The tagged buffer of an STag (RFC 5041 §8.3).
 #[derive(Clone, Debug)]
 pub struct StagEntry<M> {
-    /// Its name.
+    /// STag of the buffer.
     pub stag: Stag,
-    /// Only streams of this domain may use it.
+    /// Protection domain: only its streams may use the buffer.
     pub pd: PdId,
-    /// If set, only this stream may use it.
+    /// The only stream that may use the buffer; `None`: all of the domain.
     pub stream: Option<StreamId>,
-    /// TO of its first byte.
+    /// TO of the buffer's first byte.
     pub base_to: TaggedOffset,
-    /// Bytes.
+    /// Bytes of the buffer.
     pub len: u64,
-    /// What peers may do with it.
+    /// Rights of peers.
     pub access: Access,
-    /// Where the bytes are.
+    /// Memory of the bytes.
     pub memory: M,
-    /// Offset of its first byte in `memory`.
+    /// Offset of the buffer's first byte in `memory`.
     pub memory_offset: u64,
 }
 
-/// Why an entry cannot be inserted or bound.
+/// Reasons to refuse an insertion or a binding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StagError {
     /// The STag is in use.
@@ -142,8 +143,8 @@ pub enum StagError {
 ///
 /// Invariant: every entry lies within its memory and its TO range does not wrap.
 ///
-/// One stream at a time borrows the worker's table by shared reference. The one thing that a stream
-/// may do to it is to end an STag of its own ([`invalidate`](Self::invalidate)), and that ends for good.
+/// A stream borrows its worker's table by shared reference, one at a time. Its only change to the table is to
+/// invalidate an STag of its own ([`invalidate`](Self::invalidate)), permanently.
 #[derive(Clone, Debug)]
 pub struct StagTable<M> {
     entries: HashMap<Stag, Slot<M>>,
@@ -152,7 +153,7 @@ pub struct StagTable<M> {
 #[derive(Clone, Debug)]
 struct Slot<M> {
     entry: StagEntry<M>,
-    /// Invalidated by the peer; stays until it is removed.
+    /// Invalidated by the peer; stays in the table until it is removed.
     dead: Cell<bool>,
 }
 
@@ -163,7 +164,7 @@ impl<M> Default for StagTable<M> {
 }
 
 impl<M: crate::memory::RegionMemory> StagTable<M> {
-    /// An empty table.
+    /// Returns an empty table.
     pub fn new() -> Self {
         Self::default()
     }
@@ -187,50 +188,50 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
         }
     }
 
-    /// Revokes an STag: after this nothing is placed by it (RFC 5041 §8.3 (2), §8.3.1 (6)).
+    /// Revokes an STag: no bytes are placed by it afterwards (RFC 5041 §8.3 (2), §8.3.1 (6)).
     pub fn remove(&mut self, stag: Stag) -> Option<StagEntry<M>> {
         self.entries.remove(&stag).map(|slot| slot.entry)
     }
 
-    /// Binds an STag to one stream, or to none but its domain's (RFC 5041 §8.3 (3)).
+    /// Binds an STag to one stream, or with `None` to all of its domain (RFC 5041 §8.3 (3)).
     pub fn bind(&mut self, stag: Stag, stream: Option<StreamId>) -> Result<(), StagError> {
         let slot = self.entries.get_mut(&stag).ok_or(StagError::Unknown(stag))?;
         slot.entry.stream = stream;
         Ok(())
     }
 
-    /// Changes what peers may do (RFC 5041 §8.3.1 (5)).
+    /// Changes the rights of peers (RFC 5041 §8.3.1 (5)).
     pub fn set_access(&mut self, stag: Stag, access: Access) -> Result<(), StagError> {
         let slot = self.entries.get_mut(&stag).ok_or(StagError::Unknown(stag))?;
         slot.entry.access = access;
         Ok(())
     }
 
-    /// The entry of an STag that has not been invalidated.
+    /// Returns the entry of an STag that has not been invalidated.
     pub fn get(&self, stag: Stag) -> Option<&StagEntry<M>> {
         self.entries.get(&stag).filter(|slot| !slot.dead.get()).map(|slot| &slot.entry)
     }
 
-    /// Ends an STag at the request of the peer of `stream`, if it is bound to that stream alone
-    /// (RFC 5040 §5.3). From now on [`get`](Self::get) does not find it; it keeps its place, and its
-    /// number, until it is removed. Says whether it has ended.
+    /// Invalidates an STag at the request of the peer of `stream`, if it is bound to that stream alone (RFC
+    /// 5040 §5.3). [`get`](Self::get) no longer finds it. The entry, and its number, stay in use until it is
+    /// removed. Returns true if this call has invalidated it.
     pub fn invalidate(&self, stag: Stag, pd: PdId, stream: StreamId) -> bool {
         let own = |slot: &&Slot<M>| slot.entry.pd == pd && slot.entry.stream == Some(stream);
         let slot = self.entries.get(&stag).filter(own);
         slot.is_some_and(|slot| !slot.dead.replace(true))
     }
 
-    /// All entries, also those that a peer has invalidated, in no order.
+    /// Returns all entries, including invalidated ones, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &StagEntry<M>> {
         self.entries.values().map(|slot| &slot.entry)
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// True when there is no entry.
+    /// True when the table has no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -278,7 +279,7 @@ mod tests {
         assert_eq!(table.get(Stag(7)).unwrap().stream, None);
     }
 
-    // RFC 5040 §5.3: only an STag of the stream alone; it ends for good and keeps its number.
+    // RFC 5040 §5.3: only an STag of the stream alone; it ends permanently and keeps its number.
     #[test]
     fn a_peer_invalidates_what_is_its_streams_alone() {
         let mut table = StagTable::new();

@@ -1,4 +1,4 @@
-//! One DDP stream: the two halves, what they share, and the LLP's handles on them.
+//! One DDP stream: its receive and send halves, their shared state, and the LLP's handles on them.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::stag::{PdId, StagTable, StreamId};
 #[cfg(test)]
 mod tests;
 
-/// The worker's state that a stream borrows while it takes segments.
+/// The worker's state that a stream borrows while it receives segments.
 #[derive(Debug)]
 pub struct Context<'a, M> {
     /// The worker's STags.
@@ -33,18 +33,18 @@ pub struct Context<'a, M> {
 }
 
 impl<M> Context<'_, M> {
-    /// The same context for a shorter time.
+    /// Returns the same context for a shorter lifetime.
     pub fn reborrow(&mut self) -> Context<'_, M> {
         Context { stags: self.stags, buffers: self.buffers }
     }
 }
 
-/// Events that memory is kept for when there are none.
+/// Capacity of the event queue that is kept while the queue is empty.
 const IDLE_EVENTS: usize = 16;
 
-/// One DDP stream (RFC 5041 §2.3). `C` is the ULP's part in the data sink.
+/// One DDP stream (RFC 5041 §2.3). `C` is the ULP's part of the data sink.
 ///
-/// Before it is dropped, [`release`](Self::release) must give its buffers back to the pool.
+/// Before a stream is dropped, [`release`](Self::release) must return its buffers to the pool.
 #[derive(Debug)]
 pub struct Stream<M, C: UlpChecks = BareDdp> {
     id: StreamId,
@@ -63,17 +63,17 @@ base::prefetch!(
 );
 
 impl<M: RegionMemory> Stream<M> {
-    /// A stream of bare DDP that takes and sends from now on (RFC 5041 §6.1).
+    /// Returns a stream of bare DDP that sends and receives from now on (RFC 5041 §6.1).
     pub fn new(id: StreamId, pd: PdId, config: StreamConfig) -> Self {
         Stream::with_checks(id, pd, config, BareDdp)
     }
 
-    /// Bare DDP's last message about this error, for [`post_last`](Self::post_last).
+    /// Returns bare DDP's last message for this error, to be posted with [`post_last`](Self::post_last).
     pub fn last_message(&self, error: &DdpError) -> Message<M> {
         Self::message_of(&LastMessage::from(error))
     }
 
-    /// Bare DDP's last message with this content, for an error of the LLP.
+    /// Returns bare DDP's last message with this content, for an error of the LLP.
     pub fn message_of(content: &LastMessage) -> Message<M> {
         let source = Source::Bytes(Arc::from(content.emit().as_slice()));
         Message::Untagged { qn: ERROR_QUEUE, rsvd_ulp: [0; 5], source, cookie: Cookie::STACK }
@@ -81,7 +81,7 @@ impl<M: RegionMemory> Stream<M> {
 }
 
 impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
-    /// As [`new`](Stream::new), for a ULP that checks segments.
+    /// Returns a stream as [`new`](Stream::new) does, for a ULP that checks segments.
     pub(crate) fn with_checks(id: StreamId, pd: PdId, config: StreamConfig, checks: C) -> Self {
         Stream {
             id,
@@ -96,79 +96,78 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         }
     }
 
-    /// True when the ULP gives the confirmations: see [`StreamConfig::hold_confirmations`].
+    /// True when the ULP confirms received data: see [`StreamConfig::hold_confirmations`].
     pub fn holds_confirmations(&self) -> bool {
         self.hold_confirmations
     }
 
-    /// The ULP's part in the data sink.
+    /// Returns the ULP's part of the data sink.
     pub(crate) fn checks(&self) -> &C {
         &self.checks
     }
 
-    /// As [`checks`](Self::checks), to change it.
+    /// Returns [`checks`](Self::checks) for modification.
     pub(crate) fn checks_mut(&mut self) -> &mut C {
         &mut self.checks
     }
 
-    /// Its name (RFC 5041 §8.2).
+    /// Returns the stream's identifier (RFC 5041 §8.2).
     pub fn id(&self) -> StreamId {
         self.id
     }
 
-    /// Its protection domain.
+    /// Returns the stream's protection domain.
     pub fn pd(&self) -> PdId {
         self.pd
     }
 
-    /// Moves the stream into another protection domain, before it takes its first segment.
+    /// Moves the stream into another protection domain, before it receives its first segment.
     pub fn set_pd(&mut self, pd: PdId) {
         self.pd = pd;
     }
 
-    /// Sets the peer, before the stream takes its first segment: streams of one peer share what one
-    /// peer may have of the worker's buffers. Without it the stream is one of those whose peer is unknown.
+    /// Sets the peer, before the stream receives its first segment. Streams of one peer share that peer's part
+    /// of the worker's buffers; streams without a peer share one part as well.
     pub fn set_peer(&mut self, peer: PeerId) {
         self.receiver.set_peer(peer);
     }
 
-    /// The version, once it is known.
+    /// Returns the DDP version, once it is determined.
     pub fn version(&self) -> Option<DdpVersion> {
         self.receiver.version()
     }
 
-    /// Its counters.
+    /// Returns the stream's counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Receive half for the LLP, for as long as `cx` is borrowed from the worker.
+    /// Returns the receive half for the LLP, for as long as `cx` is borrowed from the worker.
     pub fn sink<'a>(&'a mut self, cx: Context<'a, M>) -> Sink<'a, M, C> {
         Sink { stream: self, cx }
     }
 
-    /// Posts a message for sending. Messages go out in the order in which they were posted
-    /// (RFC 5041 §5.3).
+    /// Posts a message for sending. Messages are sent in the order in which they are posted (RFC 5041 §5.3).
     pub fn post(&mut self, message: Message<M>) -> Result<(), PostError> {
         self.sender.post(message)
     }
 
-    /// As [`post`](Self::post), with a region that is only lent: a handle on it is taken only if the message
-    /// posted last is from another one.
+    /// Posts a message as [`post`](Self::post) does, with a borrowed region. The region handle is cloned only
+    /// if the message posted last is from another region.
     #[inline]
     pub fn post_lent(&mut self, message: Message<&M>) -> Result<(), PostError> {
         self.sender.post(message)
     }
 
-    /// Posts the last message (RFC 5041 §7.1): what is posted and has not begun is flushed, what
-    /// has begun is cut after the segment that is out, and nothing can be posted behind it. Not
-    /// subject to the bound on posts.
+    /// Posts the last message (RFC 5041 §7.1). Posted messages that have not begun are flushed; the one that
+    /// has begun is cut after its last sent segment. No message can be posted behind it. Not subject to the
+    /// bound on posts.
     pub fn post_last(&mut self, message: Message<M>) -> Result<(), PostError> {
         self.post_last_behind(message, 0)
     }
 
-    /// As [`post_last`](Self::post_last), behind the message that has begun if no more than `finish`
-    /// bytes are missing of it.
+    /// Posts the last message as [`post_last`](Self::post_last) does, but completes the message that has begun
+    /// if at most `finish` of its bytes are unsent.
     pub(crate) fn post_last_behind(
         &mut self,
         message: Message<M>,
@@ -177,12 +176,12 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.sender.post_last(message, finish, &mut self.events, &mut self.counters)
     }
 
-    /// Bytes given to the LLP of the message that is not wholly with it.
+    /// Returns how many bytes of the current message, which is not complete, the LLP has received.
     pub(crate) fn begun(&self) -> u32 {
         self.sender.begun()
     }
 
-    /// Whatever comes from now on is ignored.
+    /// Ignores all segments from now on.
     pub(crate) fn stop_receiving(&mut self, buffers: Option<&mut BufferPool>) {
         self.receiver.stop();
         if let Some(buffers) = buffers {
@@ -190,7 +189,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         }
     }
 
-    /// The ULP's ranges of a message need no room any more.
+    /// Releases room that the ULP has reserved for ranges of a message.
     pub(crate) fn release_room(&mut self, buffers: &mut BufferPool, bytes: u64) {
         self.receiver.release_room(buffers, bytes);
     }
@@ -200,12 +199,12 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.receiver.post_buffers(qn, n)
     }
 
-    /// Buffers of a queue that no message has used up, or `None` without such a queue.
+    /// Returns the number of a queue's unused buffers, or `None` without such a queue.
     pub fn posted_buffers(&self, qn: Qn) -> Option<u32> {
         self.receiver.posted_buffers(qn)
     }
 
-    /// The next thing that the ULP should know.
+    /// Returns the next event for the ULP.
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front();
         if self.events.is_empty() && self.events.capacity() > IDLE_EVENTS {
@@ -214,29 +213,29 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         event
     }
 
-    /// Events that [`poll_event`](Self::poll_event) has not given yet.
+    /// Returns the number of events that [`poll_event`](Self::poll_event) has not returned yet.
     #[inline]
     pub fn pending_events(&self) -> usize {
         self.events.len()
     }
 
-    /// Nothing has been received or sent for a while: frees memory that nothing is in.
+    /// Frees unused memory of an idle stream.
     pub fn shrink(&mut self) {
         self.receiver.shrink();
         self.sender.shrink();
         self.events.shrink();
     }
 
-    /// The ULP sends nothing more: posting fails from now on, what is posted still goes out and
-    /// receiving goes on (RFC 5041 §6.2.1). The LLP closes its half when
-    /// [`has_unsent`](Self::has_unsent) is false.
+    /// Ends the sending of the ULP: posting fails from now on. Posted messages are still sent and receiving
+    /// continues (RFC 5041 §6.2.1). The LLP closes its direction when [`has_unsent`](Self::has_unsent) is
+    /// false.
     pub fn close(&mut self) {
         self.sender.close();
     }
 
-    /// As [`close`](Self::close), but nothing more is given to the LLP: what has not begun is flushed,
-    /// and what has begun is cut after the segment that is out. What is out can still be framed again
-    /// until it is acknowledged, or until [`fail`](Self::fail).
+    /// Closes as [`close`](Self::close) does, but the LLP receives no more ULPDUs. Messages that have not begun
+    /// are flushed; the one that has begun is cut after its last sent segment. Sent segments can still be
+    /// framed again until they are acknowledged, or until [`fail`](Self::fail).
     pub fn close_now(&mut self) {
         self.sender.close_now(&mut self.events, &mut self.counters);
     }
@@ -247,30 +246,30 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.sender.is_closed()
     }
 
-    /// RDMAP's part of the control field, if the next message to be sent is tagged.
+    /// Returns RDMAP's part of the control field, if the next message to be sent is tagged.
     pub(crate) fn next_tagged_control(&self) -> Option<u8> {
         self.sender.next_tagged_control()
     }
 
-    /// True while a posted message is not wholly with the LLP.
+    /// True while a posted message has not been handed to the LLP completely.
     pub fn has_unsent(&self) -> bool {
         self.sender.has_unsent()
     }
 
-    /// Messages posted and not yet acknowledged whole.
+    /// Returns the number of messages posted and not yet acknowledged completely.
     pub fn outstanding(&self) -> usize {
         self.sender.outstanding()
     }
 
-    /// The peer's LLP closed its half in order: nothing more can come (RFC 5041 §6.2.1).
+    /// Records that the peer's LLP closed its direction gracefully: no more data can arrive (RFC 5041 §6.2.1).
     pub fn peer_closed(&mut self) {
         if let Some(incomplete) = self.receiver.peer_closed() {
             self.events.push_back(Event::PeerClosed { incomplete });
         }
     }
 
-    /// The stream is over, abortively (RFC 5041 §6.2.2): every outstanding message comes back as
-    /// flushed, then the failure is reported, once.
+    /// Ends the stream abortively (RFC 5041 §6.2.2): every outstanding message is flushed, then the failure is
+    /// reported, once.
     pub fn fail(&mut self, why: Failure) {
         if self.failure.is_some() {
             return;
@@ -281,18 +280,18 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.events.push_back(Event::Failed(why));
     }
 
-    /// Why the stream is over, if it is.
+    /// Returns the cause of the failure, if the stream has failed.
     pub fn failure(&self) -> Option<Failure> {
         self.failure
     }
 
-    /// True when there is no [`failure`](Self::failure) and no [`error`](Self::error), reported or not.
+    /// True when the stream has no [`failure`](Self::failure) and no [`error`](Self::error), reported or not.
     #[inline]
     pub(crate) fn is_sound(&self) -> bool {
         self.failure.is_none() && !self.receiver.has_error()
     }
 
-    /// The peer's error that has been reported, if there was one.
+    /// Returns the peer's error that has been reported, if any.
     pub fn error(&self) -> Option<&DdpError> {
         self.receiver.reported_error()
     }
@@ -302,33 +301,33 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.receiver.record_capacity()
     }
 
-    /// Region handles that the posted messages have.
+    /// Returns the number of region handles that the posted messages hold.
     #[cfg(test)]
     pub(crate) fn runs_held(&self) -> usize {
         self.sender.runs_held()
     }
 
-    /// As if the messages before this one had been sent and received.
+    /// Sets the next MSN of a queue, as if the messages before it had been sent and received.
     #[cfg(test)]
     pub(crate) fn start_queue_at(&mut self, qn: Qn, msn: wire::Msn) {
         self.receiver.start_queue_at(qn, msn);
         self.sender.start_queue_at(qn, msn);
     }
 
-    /// As if this many messages had been sent.
+    /// Sets the number of the next message, as if this many had been sent.
     #[cfg(test)]
     pub(crate) fn start_messages_at(&mut self, number: u32) {
         self.sender.start_messages_at(number);
     }
 
-    /// Gives the buffers of unfinished messages back; nothing more is taken after it.
+    /// Returns the buffers of unfinished messages to the pool; no segment is accepted afterwards.
     pub fn release(&mut self, buffers: &mut BufferPool) {
         self.receiver.stop();
         self.receiver.release(buffers);
     }
 }
 
-/// Receive half of a stream, as the LLP uses it.
+/// Receive half of a stream, used by the LLP.
 #[derive(Debug)]
 pub struct Sink<'a, M, C: UlpChecks = BareDdp> {
     stream: &'a mut Stream<M, C>,
@@ -339,7 +338,7 @@ impl<M: RegionMemory, C: UlpChecks> UlpduSink for Sink<'_, M, C> {
     #[inline]
     fn ulpdu(&mut self, key: OrderKey, ulpdu: Ulpdu<'_>) -> Disposition {
         if self.stream.receiver.is_peer_closed() {
-            // RFC 5041 §6.2.1: data after the graceful end tears the stream down abortively.
+            // RFC 5041 §6.2.1: data after the graceful end ends the stream abortively.
             self.stream.counters.segments_ignored += 1;
             self.stream.fail(Failure::DataAfterClose);
             return Disposition::Ignored;
@@ -355,8 +354,8 @@ impl<M: RegionMemory, C: UlpChecks> UlpduSink for Sink<'_, M, C> {
 }
 
 impl<M, C: UlpChecks> Sink<'_, M, C> {
-    /// [`order_complete`](UlpduSink::order_complete). Returns false when nothing waited for it: nothing was delivered then,
-    /// and no error reached.
+    /// Does the work of [`order_complete`](UlpduSink::order_complete). Returns false if no record or error was
+    /// pending, so that nothing was delivered or reported.
     #[inline]
     pub(crate) fn complete_order(&mut self, before: OrderKey) -> bool {
         let waited = self.stream.receiver.advance_order(before);

@@ -1,16 +1,15 @@
-//! What the tests of this crate share: a stream with a worker's table and pool around it, and
-//! builders of segments as a peer would send them.
+//! Fixtures of this crate's tests: a stream with a worker's table and pool, and builders of a peer's segments.
 
 use wire::ddp::{TAGGED_HEADER_LEN, TaggedRepr, UNTAGGED_HEADER_LEN, UntaggedRepr};
 
 use crate::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
 use crate::*;
 
-/// The region that every rig has.
+/// The region of every rig.
 pub(crate) const STAG: Stag = Stag(0x0102_0304);
-/// Its first TO.
+/// First TO of the region.
 pub(crate) const BASE: u64 = 1 << 40;
-/// Its bytes.
+/// Bytes of the region.
 pub(crate) const LEN: u64 = 4096;
 /// The rig's queue of four buffers of 256 bytes.
 pub(crate) const QUEUE: Qn = Qn(0);
@@ -75,14 +74,14 @@ impl Rig {
         core::iter::from_fn(|| self.stream.poll_event()).collect()
     }
 
-    /// Bytes of the region from its TO `BASE + at` on.
+    /// Returns bytes of the region from its TO `BASE + at` on.
     pub(crate) fn region(&self, at: u64, len: usize) -> Vec<u8> {
         let mut out = vec![0; len];
         self.memory.read(32 + at, &mut out);
         out
     }
 
-    /// The one event there is, which must be an error.
+    /// Returns the only event, which must be an error.
     pub(crate) fn error(&mut self) -> DdpError {
         match self.events().as_slice() {
             [Event::Error(error)] => error.clone(),
@@ -99,7 +98,7 @@ pub(crate) fn tagged_to(stag: Stag, to: u64, last: bool, payload: &[u8]) -> Vec<
     [&header[..], payload].concat()
 }
 
-/// A segment into the rig's region, `at` bytes from its start.
+/// Returns a segment into the rig's region, `at` bytes from its start.
 pub(crate) fn tagged(at: u64, last: bool, payload: &[u8]) -> Vec<u8> {
     tagged_to(STAG, BASE + at, last, payload)
 }
@@ -118,12 +117,12 @@ pub(crate) fn untagged_to(qn: Qn, msn: u32, mo: u32, last: bool, payload: &[u8])
     [&header[..], payload].concat()
 }
 
-/// A segment to the rig's queue.
+/// Returns a segment to the rig's queue.
 pub(crate) fn untagged(msn: u32, mo: u32, last: bool, payload: &[u8]) -> Vec<u8> {
     untagged_to(QUEUE, msn, mo, last, payload)
 }
 
-/// `segment` with this DV.
+/// Returns `segment` with this DV.
 pub(crate) fn with_version(mut segment: Vec<u8>, dv: u8) -> Vec<u8> {
     segment[0] = segment[0] & !3 | dv;
     segment

@@ -1,4 +1,4 @@
-//! What an LLP carries: bare DDP, or RDMAP above it. One type for the LLP's endpoint to store.
+//! The ULP of an LLP's stream: bare DDP, or RDMAP above it. One type for the LLP's endpoint to store.
 
 use base::Prefetch;
 use wire::crc32c::Target;
@@ -27,14 +27,14 @@ pub use config::{Open, Origin, UlpConfig, UlpKind};
 /// Events of a stream of either kind for its ULP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UlpEvent {
-    /// Bare DDP's.
+    /// An event of bare DDP.
     Ddp(Event),
-    /// RDMAP's.
+    /// An event of RDMAP.
     Rdmap(rdmap::Event),
 }
 
-/// A stream of either kind. Implements both halves of the LLP seam by delegation; what the two kinds
-/// do not share is reached by a match.
+/// A stream of either kind. Implements both halves of the LLP seam by delegation; a match gives access to the
+/// operations of one kind.
 #[derive(Debug)]
 pub enum Ulp<M> {
     /// Bare DDP.
@@ -54,7 +54,7 @@ impl<M: RegionMemory> Prefetch for Ulp<M> {
 }
 
 impl<M: RegionMemory> Ulp<M> {
-    /// A stream that takes and sends from now on.
+    /// Returns a stream that sends and receives from now on.
     pub fn new(id: StreamId, pd: PdId, config: UlpConfig) -> Self {
         match config {
             UlpConfig::Ddp(config) => Ulp::Ddp(Box::new(Stream::new(id, pd, config))),
@@ -62,9 +62,9 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// The stream of an accepted request, with what the two ends agreed on (RFC 6581 §9). Where this end is to
-    /// send the ready-to-receive message, that is posted before anything else; `rtr_stag` is what an empty
-    /// Write or Read names.
+    /// Returns the stream of an accepted request, with the result of the negotiation (RFC 6581 §9). If this end
+    /// sends the ready-to-receive message, that message is posted before any other; an empty Write or Read
+    /// names `rtr_stag`.
     pub fn accepted(
         id: StreamId,
         (pd, peer): (PdId, PeerId),
@@ -81,13 +81,13 @@ impl<M: RegionMemory> Ulp<M> {
         if let (Ulp::Rdmap(stream), Some(Readiness::Sends(rtr))) =
             (&mut ulp, agreed.map(|agreed| agreed.readiness))
         {
-            // Refused only by a stream that may post nothing at all.
+            // Refused only by a stream that may post no message at all.
             let _posted = stream.post_ready(rtr, rtr_stag);
         }
         ulp
     }
 
-    /// The protocol above the LLP.
+    /// Returns the protocol above the LLP.
     pub fn kind(&self) -> UlpKind {
         match self {
             Ulp::Ddp(_) => UlpKind::Ddp,
@@ -95,7 +95,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Bare DDP's stream, if it is one.
+    /// Returns bare DDP's stream, if this is one.
     pub fn as_ddp_mut(&mut self) -> Option<&mut Stream<M>> {
         match self {
             Ulp::Ddp(stream) => Some(stream),
@@ -103,7 +103,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Its name.
+    /// Returns the stream's identifier.
     pub fn id(&self) -> StreamId {
         match self {
             Ulp::Ddp(stream) => stream.id(),
@@ -111,7 +111,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Moves the stream into another protection domain, before it takes its first segment.
+    /// Moves the stream into another protection domain, before it receives its first segment.
     pub fn set_pd(&mut self, pd: PdId) {
         match self {
             Ulp::Ddp(stream) => stream.set_pd(pd),
@@ -127,7 +127,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// The version, once it is known.
+    /// Returns the DDP version, once it is determined.
     pub fn version(&self) -> Option<DdpVersion> {
         match self {
             Ulp::Ddp(stream) => stream.version(),
@@ -135,7 +135,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// DDP's counters.
+    /// Returns DDP's counters.
     pub fn counters(&self) -> &Counters {
         match self {
             Ulp::Ddp(stream) => stream.counters(),
@@ -143,7 +143,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// RDMAP's counters.
+    /// Returns RDMAP's counters, or `None` for bare DDP.
     pub fn rdmap_counters(&self) -> Option<&rdmap::Counters> {
         match self {
             Ulp::Ddp(_) => None,
@@ -151,7 +151,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Receive half for the LLP, for as long as `cx` is borrowed from the worker.
+    /// Returns the receive half for the LLP, for as long as `cx` is borrowed from the worker.
     pub fn sink<'a>(&'a mut self, cx: Context<'a, M>) -> UlpSink<'a, M> {
         match self {
             Ulp::Ddp(stream) => UlpSink::Ddp(stream.sink(cx)),
@@ -159,7 +159,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// The next thing that the ULP should know. The ready-to-receive message is no concern of it.
+    /// Returns the next event for the ULP. Events of the ready-to-receive message are dropped.
     #[inline]
     pub fn poll_event(&mut self) -> Option<UlpEvent> {
         match self {
@@ -178,7 +178,7 @@ impl<M: RegionMemory> Ulp<M> {
     /// Posts a message of bare DDP: see [`Stream::post`].
     ///
     /// # Errors
-    /// [`PostError::OtherUlp`] on a stream of RDMAP, and as there.
+    /// [`PostError::OtherUlp`] on a stream of RDMAP, and the errors of [`Stream::post`].
     pub fn post(&mut self, message: Message<M>) -> Result<(), PostError> {
         match self {
             Ulp::Ddp(stream) => stream.post(message),
@@ -186,10 +186,10 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// As [`post`](Self::post), with a region that is only lent: see [`Stream::post_lent`].
+    /// Posts a message as [`post`](Self::post) does, with a borrowed region: see [`Stream::post_lent`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`post`](Self::post).
     #[inline]
     pub fn post_lent(&mut self, message: Message<&M>) -> Result<(), PostError> {
         match self {
@@ -201,7 +201,7 @@ impl<M: RegionMemory> Ulp<M> {
     /// Posts an operation of RDMAP: see [`rdmap::Stream::post`].
     ///
     /// # Errors
-    /// [`PostError::OtherUlp`] on a stream of bare DDP, and as there.
+    /// [`PostError::OtherUlp`] on a stream of bare DDP, and the errors of [`rdmap::Stream::post`].
     pub fn post_rdmap(&mut self, request: WorkRequest<M>) -> Result<(), PostError> {
         match self {
             Ulp::Ddp(_) => Err(PostError::OtherUlp),
@@ -209,10 +209,10 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Adds `n` receive buffers to a queue; RDMAP's ULP has [`MESSAGE_QUEUE`] alone.
+    /// Adds `n` receive buffers to a queue. RDMAP's ULP may name [`MESSAGE_QUEUE`] only.
     ///
     /// # Errors
-    /// There is no such queue.
+    /// The queue does not exist.
     pub fn post_buffers(&mut self, qn: Qn, n: u32) -> Result<(), PostError> {
         match self {
             Ulp::Ddp(stream) => stream.post_buffers(qn, n),
@@ -221,7 +221,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// An STag of the worker's table has ended: see [`rdmap::Stream::revoked`].
+    /// Ends the Reads from a revoked STag of the worker's table: see [`rdmap::Stream::revoked`].
     pub fn revoked(&mut self, stag: Stag) -> bool {
         match self {
             Ulp::Ddp(_) => false,
@@ -229,14 +229,14 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// The initiator is ready: see [`rdmap::Stream::ready`].
+    /// Records that the initiator is ready: see [`rdmap::Stream::ready`].
     pub fn ready(&mut self) {
         if let Ulp::Rdmap(stream) = self {
             stream.ready();
         }
     }
 
-    /// Events that [`poll_event`](Self::poll_event) has not given yet.
+    /// Returns the number of events that [`poll_event`](Self::poll_event) has not returned yet.
     #[inline]
     pub fn pending_events(&self) -> usize {
         match self {
@@ -245,7 +245,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Nothing has been received or sent for a while: frees memory that nothing is in.
+    /// Frees unused memory of an idle stream.
     pub fn shrink(&mut self) {
         match self {
             Ulp::Ddp(stream) => stream.shrink(),
@@ -253,7 +253,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Graceful: see [`Stream::close`] and [`rdmap::Stream::close`].
+    /// Closes gracefully: see [`Stream::close`] and [`rdmap::Stream::close`].
     pub fn close(&mut self) {
         match self {
             Ulp::Ddp(stream) => stream.close(),
@@ -261,7 +261,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Nothing more is given to the LLP.
+    /// Closes at once: the LLP receives no more ULPDUs.
     pub fn close_now(&mut self) {
         match self {
             Ulp::Ddp(stream) => stream.close_now(),
@@ -269,7 +269,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// True when nothing can be posted any more.
+    /// True when posting is no longer possible.
     pub fn is_closed(&self) -> bool {
         match self {
             Ulp::Ddp(stream) => stream.is_closed(),
@@ -277,7 +277,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// True while something posted is not wholly with the LLP.
+    /// True while a posted message or operation has not been handed to the LLP completely.
     pub fn has_unsent(&self) -> bool {
         match self {
             Ulp::Ddp(stream) => stream.has_unsent(),
@@ -285,7 +285,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// What is posted and not complete.
+    /// Returns the number of posted messages or operations that are not complete.
     pub fn outstanding(&self) -> usize {
         match self {
             Ulp::Ddp(stream) => stream.outstanding(),
@@ -293,7 +293,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// The peer's LLP closed its half in order.
+    /// Records that the peer's LLP closed its direction gracefully.
     pub fn peer_closed(&mut self) {
         match self {
             Ulp::Ddp(stream) => stream.peer_closed(),
@@ -301,7 +301,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// The stream is over, abortively.
+    /// Ends the stream abortively.
     pub fn fail(&mut self, why: Failure) {
         match self {
             Ulp::Ddp(stream) => stream.fail(why),
@@ -309,7 +309,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Why the stream is over, if it was ended abortively.
+    /// Returns the cause of the failure, if the stream was ended abortively.
     pub fn failure(&self) -> Option<Failure> {
         match self {
             Ulp::Ddp(stream) => stream.failure(),
@@ -317,8 +317,8 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// True when neither [`error`](Self::error) nor [`terminated_by_peer`](Self::terminated_by_peer) nor
-    /// [`failure`](Self::failure) has anything to tell.
+    /// True when the stream has no [`error`](Self::error), no [`terminated_by_peer`](Self::terminated_by_peer)
+    /// and no [`failure`](Self::failure).
     #[inline]
     pub fn is_sound(&self) -> bool {
         match self {
@@ -327,14 +327,15 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// True when a segment of the peer may give it something to send, as in RDMAP a request that is answered, or a response
-    /// that another request has waited for.
+    /// True when a received segment may cause the stream to send. In RDMAP a request is answered, or a response
+    /// unblocks another request.
     #[inline]
     pub fn answers(&self) -> bool {
         matches!(self, Ulp::Rdmap(_))
     }
 
-    /// The error of the peer that the order has reached: the stream says its last word and closes.
+    /// Returns the peer's error, once the order has reached it. The stream then reports the error to the peer
+    /// and closes.
     pub fn error(&self) -> Option<rdmap::Error> {
         match self {
             Ulp::Ddp(stream) => stream.error().cloned().map(rdmap::Error::Ddp),
@@ -342,7 +343,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// The peer's Terminate, if it sent one: the LLP is to be closed gracefully.
+    /// Returns the peer's Terminate, if it sent one: the LLP must be closed gracefully.
     pub fn terminated_by_peer(&self) -> Option<&rdmap::Terminate> {
         match self {
             Ulp::Ddp(_) => None,
@@ -350,7 +351,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// True while a Read or atomic that was posted has no response.
+    /// True while a posted Read or atomic awaits its response.
     pub fn awaits_response(&self) -> bool {
         match self {
             Ulp::Ddp(_) => false,
@@ -358,7 +359,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// True when the ULP gives the confirmations: see [`StreamConfig::hold_confirmations`].
+    /// True when the ULP confirms received data: see [`StreamConfig::hold_confirmations`].
     pub fn holds_confirmations(&self) -> bool {
         match self {
             Ulp::Ddp(stream) => stream.holds_confirmations(),
@@ -374,7 +375,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Messages, Writes and atomics of the peer that were delivered.
+    /// Returns the number of delivered messages, Writes and atomics of the peer.
     pub fn taken(&self) -> u64 {
         match self {
             Ulp::Ddp(stream) => {
@@ -385,20 +386,21 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Queues the last word about [`error`](Self::error): bare DDP's last message. RDMAP has queued its
-    /// Terminate when it found the error.
+    /// Posts bare DDP's last message about [`error`](Self::error). RDMAP posted its Terminate when it found the
+    /// error.
     pub fn post_error(&mut self) {
         if let Ulp::Ddp(stream) = self
             && let Some(error) = stream.error()
         {
             let message = stream.last_message(error);
-            // Posting fails only behind another last message, which then goes out.
+            // Posting fails only behind another last message, which is then sent.
             let _posted = stream.post_last(message);
         }
     }
 
-    /// The one segment of a last message or Terminate with these numbers of the LLP, for an LLP that ends the stream at once.
-    /// The stream and what is posted on it do not change. `None` before the version is known.
+    /// Returns the one segment of a last message or Terminate with these numbers of the LLP, for an LLP that
+    /// ends the stream at once. The stream and its posted messages do not change. `None` before the version is
+    /// determined.
     pub fn abort_segment(&self, error_type: u8, code: u8) -> Option<Box<[u8]>> {
         let version = self.version()?;
         let message = match self {
@@ -420,8 +422,7 @@ impl<M: RegionMemory> Ulp<M> {
         Some(segment.into())
     }
 
-    /// Queues the last word about an error of the LLP, with its own numbers: a last message or a
-    /// Terminate.
+    /// Posts a last message or a Terminate for an error of the LLP, with the LLP's numbers.
     pub fn post_llp_error(&mut self, error_type: u8, code: u8) {
         match self {
             Ulp::Ddp(stream) => {
@@ -432,7 +433,8 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Queues the last word about a local catastrophic error (RFC 5040 §4.8: 0/0/00; RFC 5041 §7.1: 1/0/00).
+    /// Posts a last message or a Terminate for a local catastrophic error (RFC 5040 §4.8: 0/0/00; RFC 5041
+    /// §7.1: 1/0/00).
     pub fn post_local_error(&mut self) {
         match self {
             Ulp::Ddp(stream) => {
@@ -443,7 +445,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Layer, type and code of [`post_local_error`](Self::post_local_error).
+    /// Returns layer, type and code of [`post_local_error`](Self::post_local_error).
     pub fn local_error_numbers(&self) -> (u8, u8, u8) {
         match self {
             Ulp::Ddp(_) => (1, 0, 0),
@@ -451,14 +453,14 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Answers the peer's oldest Read that is held: see [`rdmap::Config::hold_confirmations`].
+    /// Answers the oldest held Read of the peer: see [`rdmap::Config::hold_confirmations`].
     pub fn release_read(&mut self) {
         if let Ulp::Rdmap(stream) = self {
             stream.release_read();
         }
     }
 
-    /// Gives the buffers of unfinished messages back; nothing more is taken after it.
+    /// Returns the buffers of unfinished messages to the pool; no segment is accepted afterwards.
     pub fn release(&mut self, buffers: &mut BufferPool) {
         match self {
             Ulp::Ddp(stream) => stream.release(buffers),
@@ -470,9 +472,9 @@ impl<M: RegionMemory> Ulp<M> {
 /// Receive half of a stream of either kind.
 #[derive(Debug)]
 pub enum UlpSink<'a, M> {
-    /// Bare DDP's.
+    /// Receive half of bare DDP.
     Ddp(Sink<'a, M>),
-    /// RDMAP's.
+    /// Receive half of RDMAP.
     Rdmap(rdmap::Sink<'a, M>),
 }
 

@@ -1,7 +1,8 @@
-//! The budget of one worker for what receive windows grow beyond their configured size.
+//! The budget of one worker for the growth of receive windows beyond their configured size.
 //!
-//! A window is a promise. What is placed at arrival takes no memory of the worker's, and what must be held has its own
-//! budget ([`HoldBudget`](crate::HoldBudget)); this one bounds what all peers together may have on their way.
+//! A window is a promise. Data placed at arrival takes no memory of the worker, and data that must be held has
+//! its own budget ([`HoldBudget`](crate::HoldBudget)). This budget bounds the bytes that all peers together may
+//! have in flight.
 
 /// Bytes by which the windows of a worker's streams may grow together.
 #[derive(Debug)]
@@ -18,25 +19,25 @@ impl Default for WindowBudget {
 }
 
 impl WindowBudget {
-    /// A budget of `limit` bytes.
+    /// Returns a budget of `limit` bytes.
     pub fn new(limit: u64) -> Self {
         WindowBudget { limit, used: 0, refused: 0 }
     }
 
-    /// Bytes by which windows have grown.
+    /// Returns the bytes by which windows have grown.
     #[inline]
     pub fn used(&self) -> u64 {
         self.used
     }
 
-    /// Times that a window was not allowed to grow.
+    /// Returns how often a window was refused to grow.
     #[inline]
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// A window that has grown by `has` bytes is to grow by `more`, or is refused. No stream gets more than it leaves to
-    /// the others.
+    /// Grows a window that has grown by `has` bytes by `more`. Returns false if the stream's total growth would
+    /// exceed the rest of the budget.
     #[must_use]
     pub fn widen(&mut self, has: u64, more: u64) -> bool {
         let left = self.limit.saturating_sub(self.used);
@@ -48,7 +49,7 @@ impl WindowBudget {
         granted
     }
 
-    /// The stream of a window that has grown by `bytes` has ended.
+    /// Releases the growth of a window whose stream has ended.
     pub fn release(&mut self, bytes: u64) {
         self.used = self.used.saturating_sub(bytes);
     }

@@ -1,8 +1,8 @@
 //! The seam to cryptography: a [`Transform`] encrypts and authenticates one ESP packet in place.
 //!
-//! AES-GCM is libIPSec_MB where the build has it, and aws-lc-rs where not, as are the other AEADs and HMAC; all wipe their keys
-//! when they are freed. CBC is RustCrypto's: aws-lc-rs has no CBC that works in place without its own padding. Nothing here
-//! allocates after [`Transform::new`].
+//! AES-GCM uses libIPSec_MB if the build includes it, otherwise aws-lc-rs, as do the other AEADs and HMAC. All
+//! wipe their keys when they are freed. CBC uses RustCrypto: aws-lc-rs has no CBC that works in place without
+//! its own padding. No allocation after [`Transform::new`].
 //!
 //! The bytes that a call works on (RFC 4303 §2), `esp` and `end` being offsets in the buffer:
 //!
@@ -29,7 +29,7 @@ pub use self::aead::gcm_library;
 /// Bytes of SPI and sequence number.
 pub const ESP_HEADER: usize = 8;
 
-/// What protects an SA. The closed set of RFC 8221 that this crate implements.
+/// Cipher and integrity algorithm of an SA: the part of RFC 8221 that this crate implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// AES-GCM with a 16-byte ICV, 128-bit key (RFC 4106).
@@ -72,7 +72,7 @@ impl Algorithm {
         Self::NullHmacSha1,
     ];
 
-    /// Bytes of the IV in each packet.
+    /// Returns the bytes of the IV in each packet.
     pub const fn iv_len(self) -> usize {
         match self {
             Self::NullHmacSha256 | Self::NullHmacSha1 => 0,
@@ -81,7 +81,7 @@ impl Algorithm {
         }
     }
 
-    /// Bytes of the ICV.
+    /// Returns the bytes of the ICV.
     pub const fn icv_len(self) -> usize {
         match self {
             Self::AesCbc128HmacSha1 | Self::AesCbc256HmacSha1 | Self::NullHmacSha1 => 12, // RFC 2404 §2
@@ -89,12 +89,14 @@ impl Algorithm {
         }
     }
 
-    /// What payload and trailer are padded to, in bytes: 4 (RFC 4303 §2.4) or the cipher's block.
+    /// Returns the alignment of payload and trailer by padding, in bytes: 4 (RFC 4303 §2.4) or the cipher's
+    /// block.
     pub const fn block(self) -> usize {
         if self.is_cbc() { 16 } else { 4 }
     }
 
-    /// Bytes of the encryption key. AEADs and GMAC: the 4-byte salt follows the key (RFC 4106 §8.1), as XFRM has it.
+    /// Returns the bytes of the encryption key. AEADs and GMAC: including the 4-byte salt that follows the key
+    /// (RFC 4106 §8.1), as in XFRM.
     pub const fn key_len(self) -> usize {
         match self {
             Self::AesGcm128 | Self::AesGmac128 => 20,
@@ -105,7 +107,7 @@ impl Algorithm {
         }
     }
 
-    /// Bytes of the HMAC key (RFC 4868 §2.1.1, RFC 2404 §3); 0 where there is no HMAC.
+    /// Returns the bytes of the HMAC key (RFC 4868 §2.1.1, RFC 2404 §3); 0 without HMAC.
     pub const fn auth_key_len(self) -> usize {
         match self {
             Self::AesCbc128HmacSha256 | Self::AesCbc256HmacSha256 | Self::NullHmacSha256 => 32,
@@ -114,7 +116,7 @@ impl Algorithm {
         }
     }
 
-    /// Key bits of the encryption; 0 where the payload is sent in clear.
+    /// Returns the key bits of the encryption; 0 if the payload is sent in clear.
     pub const fn confidentiality_bits(self) -> u16 {
         match self {
             Self::AesGmac128 | Self::AesGmac256 | Self::NullHmacSha256 | Self::NullHmacSha1 => 0,
@@ -123,12 +125,12 @@ impl Algorithm {
         }
     }
 
-    /// True for HMAC-SHA-1, which RFC 8221 §6 keeps for old peers only.
+    /// True for HMAC-SHA-1, which RFC 8221 §6 retains for old peers only.
     pub const fn is_legacy(self) -> bool {
         self.icv_len() == 12
     }
 
-    /// True where a repeated sequence number under one key breaks the cipher (RFC 4106 §2).
+    /// True if a repeated sequence number under one key breaks the cipher (RFC 4106 §2).
     pub const fn nonce_is_sequence(self) -> bool {
         self.auth_key_len() == 0
     }
@@ -144,7 +146,7 @@ impl Algorithm {
     }
 }
 
-/// The keys of one SA. Wiped on drop; `Debug` shows none of it.
+/// The keys of one SA. Wiped on drop; `Debug` does not show them.
 pub struct Keys {
     encryption: Zeroizing<Vec<u8>>,
     authentication: Zeroizing<Vec<u8>>,
@@ -161,7 +163,7 @@ impl Keys {
 }
 
 impl Keys {
-    /// A digest by which equal keys are recognized once they are wiped. It tells nothing else of them.
+    /// Returns a digest that identifies equal keys after they are wiped. It discloses nothing else about them.
     pub fn fingerprint(&self) -> Fingerprint {
         let mut context = digest::Context::new(&digest::SHA256);
         for key in [&self.encryption, &self.authentication] {
@@ -174,7 +176,7 @@ impl Keys {
     }
 }
 
-/// Recognizes keys: see [`Keys::fingerprint`].
+/// Digest that identifies keys: see [`Keys::fingerprint`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; digest::SHA256_OUTPUT_LEN]);
 
@@ -193,18 +195,18 @@ impl std::fmt::Debug for Keys {
 /// A key of the wrong length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// Encryption key: bytes wanted and given.
+    /// Encryption key: bytes required and given.
     #[error("the encryption key (with its salt) must be {want} bytes long, it has {have}")]
     Encryption {
-        /// Bytes that the algorithm takes.
+        /// Bytes that the algorithm requires.
         want: usize,
         /// Bytes given.
         have: usize,
     },
-    /// HMAC key: bytes wanted and given.
+    /// HMAC key: bytes required and given.
     #[error("the authentication key must be {want} bytes long, it has {have}")]
     Authentication {
-        /// Bytes that the algorithm takes.
+        /// Bytes that the algorithm requires.
         want: usize,
         /// Bytes given.
         have: usize,
@@ -243,7 +245,7 @@ impl std::fmt::Debug for Transform {
 }
 
 impl Transform {
-    /// Expands the keys.
+    /// Expands the keys. Fails if a key has the wrong length or the library refuses it.
     pub fn new(algorithm: Algorithm, keys: &Keys) -> Result<Self, KeyError> {
         let (want, have) = (algorithm.key_len(), keys.encryption.len());
         if want != have {
@@ -278,12 +280,13 @@ impl Transform {
         Ok(Self { algorithm, cipher })
     }
 
-    /// The algorithm.
+    /// Returns the algorithm.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// Writes IV and ICV and encrypts. SPI, low sequence number, payload and trailer stand in the buffer already.
+    /// Writes IV and ICV and encrypts. SPI, low sequence number, payload and trailer must be in the buffer
+    /// already.
     pub fn seal(
         &self,
         buf: &mut [u8],
@@ -299,7 +302,7 @@ impl Transform {
         }
         match &self.cipher {
             Cipher::Aead(aead) => {
-                // RFC 4106 §3.1: the IV never repeats under a key; the 64-bit sequence number does not.
+                // RFC 4106 §3.1: the IV must not repeat under a key. The 64-bit sequence number never does.
                 let iv = seq.to_be_bytes();
                 buf[esp + ESP_HEADER..body].copy_from_slice(&iv);
                 let (aad, len) = header_aad(buf, esp, seq, esn);
@@ -314,7 +317,7 @@ impl Transform {
                 buf[end..end + icv].copy_from_slice(&tag);
             }
             Cipher::Cbc { key, iv_key, mac } => {
-                // RFC 3602 §3: an unpredictable IV; here the sequence number under a key of its own.
+                // RFC 3602 §3: an unpredictable IV, here the sequence number encrypted with a separate key.
                 let mut iv = Block::default();
                 iv[8..].copy_from_slice(&seq.to_be_bytes());
                 iv_key.encrypt_block(&mut iv);
@@ -406,7 +409,7 @@ impl CbcKey {
     }
 }
 
-/// A key for IVs alone, so that no chosen plaintext meets the cipher that makes them.
+/// Derives a key for IVs alone, so that no chosen plaintext reaches the cipher that generates them.
 fn iv_key(keys: &Keys) -> Result<Box<Aes128>, KeyError> {
     let prf = hmac::Key::new(hmac::HMAC_SHA256, &keys.encryption);
     let tag = hmac::sign(&prf, b"esp cbc iv");
@@ -415,12 +418,12 @@ fn iv_key(keys: &Keys) -> Result<Box<Aes128>, KeyError> {
     Ok(Box::new(Aes128::new_from_slice(&*key).map_err(|_| KeyError::Library)?))
 }
 
-/// The IV of a packet.
+/// Returns the IV of a packet.
 fn iv(buf: &[u8], esp: usize) -> Result<[u8; 8], CryptoFailure> {
     buf.get(esp + ESP_HEADER..).and_then(|rest| rest.first_chunk()).copied().ok_or(CryptoFailure)
 }
 
-/// RFC 4106 §5: SPI and the sequence number, of 64 bits with ESN.
+/// Returns the AAD (RFC 4106 §5): SPI and the sequence number, of 64 bits with ESN.
 fn header_aad(buf: &[u8], esp: usize, seq: u64, esn: bool) -> ([u8; 12], usize) {
     let mut aad = [0; 12];
     aad[..4].copy_from_slice(&buf[esp..esp + 4]);
@@ -433,8 +436,9 @@ fn header_aad(buf: &[u8], esp: usize, seq: u64, esn: bool) -> ([u8; 12], usize) 
     }
 }
 
-/// RFC 4543 §3.3: SPI, sequence number, IV and payload are AAD. With ESN the high half stands between SPI and
-/// low half: the SPI moves four bytes down for the call and the bytes below are restored.
+/// Calls `call` with the AAD of GMAC (RFC 4543 §3.3): SPI, sequence number, IV and payload. With ESN the high
+/// half lies between SPI and low half. For the call the SPI moves four bytes down; then the bytes below it are
+/// restored.
 fn with_gmac_aad<T>(
     buf: &mut [u8],
     esp: usize,
@@ -455,7 +459,7 @@ fn with_gmac_aad<T>(
     out
 }
 
-/// RFC 4303 §2.2.1, §3.3.2.1: with ESN the high half follows what is sent.
+/// Computes the HMAC. RFC 4303 §2.2.1, §3.3.2.1: with ESN the high half follows the sent bytes.
 fn hmac_of(mac: &hmac::Key, data: &[u8], seq: u64, esn: bool) -> hmac::Tag {
     let mut context = hmac::Context::with_key(mac);
     context.update(data);

@@ -1,5 +1,5 @@
-//! The encapsulation (RFC 4303): packets are sealed and opened in place, in a buffer with room before and behind them.
-//! Nothing here allocates.
+//! The encapsulation (RFC 4303): packets are sealed and opened in place, in a buffer with room before and
+//! behind them. No allocation.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -14,11 +14,11 @@ use crate::sa::{Fragments, Inbound, Left, Mode, Outbound, TRAILER, Tunnel, UDP_H
 
 pub use crate::policy::NAT_PORT;
 
-/// Why a packet is not sealed, or not opened. Each is counted by its name; those that RFC 4303 calls auditable
-/// ([`Refused::is_auditable`]) are reported besides.
+/// Reasons not to seal or open a packet. Each is counted by name. Reasons that RFC 4303 calls auditable
+/// ([`Refused::is_auditable`]) are also reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refused {
-    /// Shorter than its headers say, or of no known version.
+    /// Shorter than its headers require, or of an unknown version.
     Malformed,
     /// A fragment (§3.3.4, §3.4.1).
     Fragment,
@@ -30,15 +30,15 @@ pub enum Refused {
     Expired,
     /// The SA's sequence numbers are used up (§3.3.3).
     SequenceExhausted,
-    /// The sequence numbers that are reserved are used up: more are on their way.
+    /// The reserved sequence numbers are used up; more have been requested.
     Unreserved,
     /// Not an ESP packet of this SA: another protocol, SPI or UDP port.
     NotOfSa,
-    /// Left of the anti-replay window.
+    /// Below the anti-replay window.
     TooOld,
     /// Received before.
     Duplicate,
-    /// A sequence number that no sender uses.
+    /// A sequence number that senders do not use.
     ImpossibleSequence,
     /// The ICV is wrong, or the cryptographic library refused.
     Integrity,
@@ -48,12 +48,12 @@ pub enum Refused {
     Dummy,
     /// A tunnel's next header is not the version of its packet, or a transport mode's is a tunnel's.
     NextHeader,
-    /// Marked as congested on the way, and its sender does not take marks (RFC 6040 §4.2).
+    /// Marked as congested in the network, but its sender does not support ECN (RFC 6040 §4.2).
     NotEct,
 }
 
 impl Refused {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Refused; 16] = [
         Refused::Malformed,
         Refused::Fragment,
@@ -73,7 +73,7 @@ impl Refused {
         Refused::NotEct,
     ];
 
-    /// Stable name for counters.
+    /// Returns a stable name for counters.
     pub const fn name(self) -> &'static str {
         match self {
             Refused::Malformed => "malformed",
@@ -95,7 +95,7 @@ impl Refused {
         }
     }
 
-    /// RFC 4303 §3.3.3, §3.4.1 to §3.4.4: an audit event.
+    /// True for an audit event of RFC 4303 §3.3.3, §3.4.1 to §3.4.4.
     pub const fn is_auditable(self) -> bool {
         matches!(
             self,
@@ -130,25 +130,26 @@ impl From<Replayed> for Refused {
 /// A packet that was sealed or opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Where in the buffer it is now.
+    /// Range of the packet in the buffer.
     pub packet: Range<usize>,
-    /// Its sequence number.
+    /// Sequence number of the packet.
     pub sequence: u64,
-    /// What its SA has left.
+    /// Remaining lifetime of the SA.
     pub left: Left,
 }
 
-/// An ESP packet, whole, as it comes from the wire.
+/// A whole ESP packet from the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Names its SA.
+    /// SPI of the packet's SA.
     pub spi: u32,
-    /// Source and destination ports of the UDP around it.
+    /// Source and destination ports of the UDP encapsulation, if any.
     pub ports: Option<(u16, u16)>,
 }
 
-/// What kind of packet this is: ESP, also in UDP at this port of ours, or `None`. What is in UDP and begins with four zero
-/// bytes is IKE's (RFC 3948 §2.2); of one byte 0xff, a keepalive (§2.3).
+/// Returns the SPI and ports of an ESP packet, plain or in UDP to this port of ours. `None` for other packets.
+/// In UDP a payload that begins with four zero bytes is IKE (RFC 3948 §2.2), and a single byte 0xff is a
+/// keepalive (§2.3).
 pub fn find(packet: &[u8], port: Option<u16>) -> Option<Found> {
     let header = Header::read(packet).ok()?;
     let body = packet.get(header.len..header.total)?;
@@ -169,7 +170,7 @@ pub fn find(packet: &[u8], port: Option<u16>) -> Option<Found> {
     }
 }
 
-/// The SPI of a packet of this flow that is ESP already, also in UDP at port 4500 of either end.
+/// Returns the SPI of a packet of this flow that is ESP already, plain or in UDP with port 4500 at either end.
 #[inline]
 pub fn spi_of(packet: &[u8], flow: &Flow) -> Option<u32> {
     let at = match (flow.protocol, flow.ports) {
@@ -182,9 +183,10 @@ pub fn spi_of(packet: &[u8], flow: &Flow) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes)).filter(|&spi| spi != 0)
 }
 
-/// One byte 0xff in UDP at this port of ours: it keeps the ports of NATs, and is dropped (RFC 3948 §2.3).
+/// True for a NAT keepalive: a single byte 0xff in UDP to this port of ours. It keeps the ports of NATs mapped,
+/// and is dropped (RFC 3948 §2.3).
 pub fn is_keepalive(packet: &[u8], port: u16) -> bool {
-    // Nothing that is longer has to be looked at.
+    // Fast path: longer packets are not keepalives.
     if packet.len() > ip::IPV6_HEADER + 64 {
         return false;
     }
@@ -194,7 +196,7 @@ pub fn is_keepalive(packet: &[u8], port: u16) -> bool {
     header.protocol == ip::UDP && to && body.get(UDP_HEADER..) == Some(&KEEPALIVE)
 }
 
-/// The sequence number of an ESP packet as it stands there.
+/// Returns the sequence number in an ESP packet, the low 32 bits.
 pub fn sequence(packet: &[u8]) -> Option<u32> {
     let header = Header::read(packet).ok()?;
     let esp = header.len + if header.protocol == ip::UDP { UDP_HEADER } else { 0 };
@@ -203,10 +205,11 @@ pub fn sequence(packet: &[u8]) -> Option<u32> {
 }
 
 impl Outbound {
-    /// Seals the packet that stands in `at` of a buffer. What fails leaves it as it was, but for [`Refused::Integrity`].
+    /// Seals the packet in `at` of a buffer. A failure leaves the packet unchanged, except
+    /// [`Refused::Integrity`].
     ///
     /// # Errors
-    /// Why it is not sealed; it must not be sent.
+    /// The packet is not sealed, and must not be sent.
     pub fn seal(
         &mut self,
         buffer: &mut [u8],
@@ -223,7 +226,7 @@ impl Outbound {
                 false => Refused::Unreserved,
             });
         }
-        // Of a transport mode's packet the header moves ahead; a tunnel's gets one.
+        // In transport mode the header moves to the front; in tunnel mode an outer header is added.
         let (protected, kept, next) = match self.sa.shape.mode {
             Mode::Transport => (header.len..header.total, header.len, header.protocol),
             Mode::Tunnel(_) if header.v6 => (0..header.total, 0, ip::IPV6),
@@ -274,7 +277,7 @@ impl Outbound {
         let done = self.sa.transform.seal(buffer, esp, end, self.sequence, self.sa.esn);
         done.map_err(|_| Refused::Integrity)?;
         if protocol == ip::UDP && buffer[start] >> 4 == 6 {
-            // RFC 3948 §2.1 sends none, which IPv6 does not take.
+            // RFC 3948 §2.1 sends no checksum, which IPv6 does not accept.
             ip::write_udp_checksum(&mut buffer[start..start + total], esp - UDP_HEADER - start);
         }
         let ends = self.is_near_its_end();
@@ -284,11 +287,11 @@ impl Outbound {
 }
 
 impl Inbound {
-    /// Opens the packet that stands in `at` of a buffer, which [`find`] found to be of this SA. What is refused has changed
-    /// nothing of the SA.
+    /// Opens the packet in `at` of a buffer, which [`find`] has assigned to this SA. A refused packet does not
+    /// change the SA's lifetime counts; it advances the window only if its ICV was valid.
     ///
     /// # Errors
-    /// Why it is not opened; its bytes are of no use.
+    /// The packet is not opened; its bytes are undefined.
     pub fn open(
         &mut self,
         buffer: &mut [u8],
@@ -350,8 +353,8 @@ impl Inbound {
     }
 }
 
-/// Bytes of the longest packet with the outermost IP header: of a tunnel the outer one, whose length field counts (RFC 791 §3.1,
-/// RFC 8200 §3).
+/// Returns the bytes of the longest packet with the outermost IP header, whose length field limits it (RFC 791
+/// §3.1, RFC 8200 §3). In tunnel mode that is the outer header.
 fn longest(mode: &Mode, header: &Header) -> usize {
     let v6 = match mode {
         Mode::Transport => header.v6,
@@ -360,12 +363,12 @@ fn longest(mode: &Mode, header: &Header) -> usize {
     usize::from(u16::MAX) + if v6 { ip::IPV6_HEADER } else { 0 }
 }
 
-/// A packet that its sender wants whole. IPv6's always are.
+/// True for a packet that must not be fragmented: DF is set, or it is IPv6.
 fn is_whole(packet: &[u8]) -> bool {
     packet[0] >> 4 == 6 || packet[6] & 0x40 != 0
 }
 
-/// §2.4: 1, 2, 3, …, then how many, then what is protected.
+/// Writes the trailer (§2.4): padding 1, 2, 3, …, its length, then the next header.
 fn trailer(room: &mut [u8], next: u8) {
     let padding = room.len() - TRAILER;
     for (value, byte) in (1..).zip(&mut room[..padding]) {
@@ -374,7 +377,7 @@ fn trailer(room: &mut [u8], next: u8) {
     room[padding..].copy_from_slice(&[padding as u8, next]);
 }
 
-/// Bytes without the trailer.
+/// Returns the length without the trailer.
 fn unpadded(protected: &[u8]) -> Result<usize, Refused> {
     let (rest, trailer) = protected.split_last_chunk::<TRAILER>().ok_or(Refused::Malformed)?;
     let len = rest.len().checked_sub(trailer[0].into()).ok_or(Refused::Padding)?;
@@ -382,7 +385,7 @@ fn unpadded(protected: &[u8]) -> Result<usize, Refused> {
     if good { Ok(len) } else { Err(Refused::Padding) }
 }
 
-/// The packet that came in a tunnel. Behind it there may be bytes that hide how long it is (RFC 4303 §2.7).
+/// Returns the packet of a tunnel. Bytes behind it may hide its length (RFC 4303 §2.7).
 fn from_tunnel(
     buffer: &mut [u8],
     inner: Range<usize>,
@@ -418,7 +421,7 @@ fn from_tunnel(
 const ECT_1: u8 = 1;
 const CE: u8 = 3;
 
-/// RFC 6040 §4.2: the inner packet's class, where it changes.
+/// Returns the inner packet's traffic class (RFC 6040 §4.2), or `None` if it does not change.
 fn decapsulated(outer: u8, inner: u8) -> Result<Option<u8>, Refused> {
     match (inner & 3, outer & 3) {
         (0, CE) => Err(Refused::NotEct),
@@ -434,7 +437,7 @@ struct Outer {
     tunnel: Tunnel,
     protocol: u8,
     total: usize,
-    /// Of the inner packet.
+    /// Traffic class of the inner packet.
     class: u8,
     dont_fragment: bool,
 }
@@ -451,7 +454,7 @@ impl Outer {
                     Fragments::Never => true,
                     Fragments::Allowed => false,
                 };
-                // RFC 6864 §4.1: what is never cut needs no name.
+                // RFC 6864 §4.1: a packet that is never fragmented needs no identification.
                 let (id, flags) = if whole { (0, 0x40) } else { (identification, 0) };
                 let header = &mut out[..IPV4_HEADER];
                 header.fill(0);
@@ -473,7 +476,7 @@ impl Outer {
                 header[8..24].copy_from_slice(&source.octets());
                 header[24..40].copy_from_slice(&destination.octets());
             }
-            // An SA whose ends are of two families is not made.
+            // An SA whose ends are of two families is refused when it is created.
             _ => {}
         }
     }

@@ -1,10 +1,11 @@
-//! One worker's part of IPsec: the policies, the SAs that it has, and which worker has the others.
+//! One worker's part of IPsec: the policies, its own SAs, and the owners of the others.
 //!
-//! Every packet in clear is looked up in the list of policies, in both directions. What a policy protects goes out by the
-//! newest SA of its protection and is taken only if it came by one of them. An SA has one owner: two that send by it
-//! would repeat sequence numbers, and two windows would each let a replayed packet in.
+//! Every packet in clear is matched against the list of policies, in both directions. A packet that a policy
+//! protects is sent with the newest SA of its protection, and accepted only from an SA of that protection. An
+//! SA has one owner: two senders would repeat sequence numbers, and two windows would each accept a replayed
+//! packet.
 //!
-//! Nothing here waits or sends. What others should know is a [`Notice`], of which a bounded number is kept.
+//! No call here waits or sends. Reports to the control thread are [`Notice`]s, bounded in number.
 
 mod flows;
 mod inbound;
@@ -38,37 +39,37 @@ use crate::policy::{Decision, Denied, Flow, Spd};
 use crate::sa::{Left, Outbound, Parameters, SaError, Shape};
 use crate::strength::Strength;
 
-/// What one policy asks of SAs, by its place in the list of policies that protect.
+/// Index of a protection in the list of policies that protect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Protection(pub u16);
 
-/// A missing SA is asked for this often at most.
+/// Shortest time between two requests for a missing SA, or for more sequence numbers.
 const ASK: Duration = Duration::from_secs(1);
 
-/// Names an SA among those of a data plane; never used again.
+/// Identifies an SA in a data plane; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SaId(pub u64);
 
-/// What is known of the SAs of a protection.
+/// State of the SAs of one protection.
 #[derive(Debug)]
 struct Protected {
-    /// The worker that has them.
+    /// The worker that owns the SAs.
     owner: u16,
-    /// Ours, the newest last; others end when they are removed.
+    /// Our outbound SAs, the newest last. Older ones stay until they are removed.
     outbound: Vec<(SaId, Outbound)>,
-    /// Of all SAs to the peer, whichever worker has them, in the same order.
+    /// Shapes of all outbound SAs, regardless of the worker, in the same order.
     shapes: Vec<(SaId, Shape)>,
-    /// Of the newest, or of the last one there was.
+    /// Shape of the newest outbound SA, or of the last one that existed.
     shape: Option<Shape>,
-    /// Strength of the weakest SA from the peer, at any worker; `None` without one.
+    /// Strength of the weakest inbound SA at any worker; `None` without one.
     weakest: Option<Strength>,
-    /// Sequence numbers that are reserved at a time for the newest.
+    /// Sequence numbers reserved at a time for the newest SA.
     reserve: Option<u64>,
-    /// When a missing one was asked for.
+    /// Time of the last request for a missing SA.
     asked: Option<Instant>,
-    /// When more sequence numbers were asked for.
+    /// Time of the last request for more sequence numbers.
     reserving: Option<Instant>,
-    /// What a router reported, and until when it counts.
+    /// Path MTU reported by a router, and its time of expiry.
     path_mtu: Option<(u16, Instant)>,
 }
 
@@ -87,7 +88,7 @@ impl Protected {
         }
     }
 
-    /// The SAs to the peer have changed.
+    /// Updates the shape after a change of the outbound SAs.
     fn note_newest(&mut self) {
         self.shape = self.shapes.last().map(|(_, shape)| *shape).or(self.shape);
     }
@@ -100,9 +101,9 @@ pub struct Guard {
     flows: Flows,
     protected: Vec<Protected>,
     inbound: HashMap<u32, Known, BuildHasherDefault<SpiHasher>>,
-    /// Nobody else seals: what the host has sealed is not sent.
+    /// True when no other party seals: packets sealed by the host are not sent.
     alone: bool,
-    /// SPIs by which some worker sends.
+    /// SPIs of the outbound SAs of all workers.
     sending: HashMap<u32, SaId>,
     notices: Notices,
     counts: Counts,
@@ -110,7 +111,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Without SAs. `owners` has the worker of each protection's SAs, by place.
+    /// Returns a guard without SAs. `owners` lists the worker of each protection's SAs, by index.
     pub fn new(worker: u16, spd: Spd<Protection>, owners: impl IntoIterator<Item = u16>) -> Guard {
         Guard {
             worker,
@@ -125,23 +126,24 @@ impl Guard {
         }
     }
 
-    /// The windows of ended SAs are these, which the other workers' guards have too. Before any SA is added.
+    /// Sets the windows of ended SAs, shared with the other workers' guards. Call it before any SA is added.
     pub fn share_windows(&mut self, windows: ReplayWindows) {
         self.windows = windows;
     }
 
-    /// The kernel's SAs are ours: whatever the host has sealed, by an SA that is not known yet, too, is not sent.
+    /// Declares the kernel's SAs ours: packets sealed by the host are not sent, even with an SA that is not
+    /// known yet.
     pub fn seals_alone(&mut self) {
         self.alone = true;
     }
 
-    /// True for an SPI by which some worker sends.
+    /// True for an SPI of an outbound SA of any worker.
     pub fn sends_by(&self, spi: u32) -> bool {
         self.sending.contains_key(&spi)
     }
 
-    /// Other policies, from now on. `owners` has the worker of each protection's SAs: those that were there keep theirs, and
-    /// their SAs. SAs of protections that no policy names any more are to be removed by their owner.
+    /// Replaces the policies. `owners` lists the worker of each protection's SAs; existing protections keep
+    /// their owner and their SAs. The owner must remove SAs of protections that no policy names any more.
     pub fn set_policies(&mut self, spd: Spd<Protection>, owners: impl IntoIterator<Item = u16>) {
         self.flows = Flows::new(spd);
         for owner in owners.into_iter().skip(self.protected.len()) {
@@ -149,11 +151,11 @@ impl Guard {
         }
     }
 
-    /// One more SA to the peer, by which packets go from now on. `reserve` gives the first sequence number that may be
-    /// used and how many from there are reserved.
+    /// Adds the newest SA to the peer, which seals packets from now on. `reserve` is the first usable sequence
+    /// number and how many are reserved from it on.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The protection does not exist, or the parameters are invalid.
     pub fn add_outbound(
         &mut self,
         id: SaId,
@@ -182,7 +184,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Packets go by this SA to the peer again, although it is not the newest.
+    /// Makes an older SA to the peer the current one again.
     pub fn select(&mut self, id: SaId) {
         for protected in &mut self.protected {
             if let Some(at) = protected.outbound.iter().position(|(known, _)| *known == id) {
@@ -195,7 +197,7 @@ impl Guard {
         }
     }
 
-    /// An SA ends. Returns whether this worker had it, or knew whose it was.
+    /// Removes an SA. Returns whether this worker had it, or knew its owner.
     pub fn remove(&mut self, id: SaId, direction: Direction) -> bool {
         match direction {
             Direction::In => self.remove_inbound(id),
@@ -216,7 +218,7 @@ impl Guard {
         })
     }
 
-    /// The sequence numbers of an SA up to `last` may be used.
+    /// Permits the sequence numbers of an SA up to `last`.
     pub fn reserve(&mut self, id: SaId, last: u64) {
         for protected in &mut self.protected {
             for (_, sa) in protected.outbound.iter_mut().filter(|(known, _)| *known == id) {
@@ -226,10 +228,10 @@ impl Guard {
         }
     }
 
-    /// What is to be done with a packet from the wire.
+    /// Returns the verdict on a packet from the wire.
     ///
     /// # Errors
-    /// Why it is dropped.
+    /// The reason of the drop.
     #[inline]
     pub fn incoming(&mut self, packet: &[u8], now: Instant) -> Result<Incoming, Drop> {
         match esp::find(packet, Some(NAT_PORT)) {
@@ -253,7 +255,7 @@ impl Guard {
     }
 
     fn in_clear(&mut self, packet: &[u8], now: Instant) -> Result<Incoming, Drop> {
-        // What is malformed is nobody's.
+        // A malformed packet belongs to no flow; it is left to the layers above.
         let Some((flow, part)) = Flow::see(packet, true) else { return Ok(Incoming::Clear) };
         let why = match part {
             Part::Fragment => return Ok(Incoming::Piece),
@@ -271,10 +273,10 @@ impl Guard {
         Err(why.into())
     }
 
-    /// Whether a fragment in clear passes that is not put together here (RFC 4301 §7.4).
+    /// Decides whether a fragment in clear passes that is not reassembled here (RFC 4301 §7.4).
     ///
     /// # Errors
-    /// It is dropped.
+    /// The fragment must be dropped.
     pub fn piece(&mut self, packet: &[u8], now: Instant) -> Result<(), Drop> {
         let Some((flow, part)) = Flow::see(packet, true) else { return Ok(()) };
         let Err(denied) = self.flows.piece(&flow, part, Direction::In) else { return Ok(()) };
@@ -282,11 +284,11 @@ impl Guard {
         Err(denied.into())
     }
 
-    /// Opens the packet that stands in `at` of a buffer by our SA with this SPI. Returns where it is, and how strongly it was
-    /// protected.
+    /// Opens the packet in `at` of a buffer with our SA of this SPI. Returns the range of the inner packet, and
+    /// the strength of its protection.
     ///
     /// # Errors
-    /// Why it is dropped.
+    /// The reason of the drop.
     #[inline]
     pub fn open(
         &mut self,
@@ -315,7 +317,7 @@ impl Guard {
                 match why {
                     Refused::Expired if sa.is_first_time() => self.notices.push(Notice::Over(id)),
                     why if why.is_auditable() => {
-                        // What failed to be authenticated was not changed before its payload.
+                        // A packet that failed authentication is unchanged up to its payload.
                         let outer = buffer.get(at).unwrap_or_default();
                         self.audit(why.into(), Some(spi), outer, now);
                     }
@@ -326,7 +328,7 @@ impl Guard {
         }
     }
 
-    /// RFC 4301 §5.2: what came by an SA must be what its policy selects.
+    /// Checks that a packet from an SA matches a policy of the SA's protection (RFC 4301 §5.2).
     #[inline]
     fn check_opened(
         &mut self,
@@ -363,10 +365,10 @@ impl Guard {
         Err(why.into())
     }
 
-    /// What is to be done with a packet to the wire.
+    /// Returns the verdict on a packet to the wire.
     ///
     /// # Errors
-    /// Why it is dropped.
+    /// The reason of the drop.
     #[inline]
     pub fn outgoing(&mut self, packet: &[u8], now: Instant) -> Result<Outgoing, Drop> {
         let decision = match self.flows.recall(packet, Direction::Out) {
@@ -396,8 +398,8 @@ impl Guard {
         Ok(Outgoing::Protect { protection, ahead, total, path_mtu, strength })
     }
 
-    /// The policies' decision about any packet to the wire. ESP of others passes where they protect; ESP in UDP does not, as any
-    /// program may send from port 4500, or to it.
+    /// Returns the policies' decision on any packet to the wire. Foreign ESP passes where they protect. ESP in
+    /// UDP does not, as any program may send from or to port 4500.
     #[inline(never)]
     fn decide_outgoing(&mut self, packet: &[u8]) -> Result<Decision<Protection>, Drop> {
         let (flow, part) = Flow::see(packet, false).ok_or(Refused::Malformed)?;
@@ -406,7 +408,8 @@ impl Guard {
             return Err(Drop::Twice);
         }
         if part != Part::Whole {
-            // RFC 4303 §3.3.4: ESP takes no fragments, and in clear only what no policy may protect goes.
+            // RFC 4303 §3.3.4: ESP accepts no fragments. In clear a fragment passes only if no policy may
+            // protect it.
             self.flows.piece(&flow, part, Direction::Out)?;
             return Ok(Decision::Bypass);
         }
@@ -416,10 +419,10 @@ impl Guard {
         })
     }
 
-    /// Seals the packet that stands in `at` of a buffer.
+    /// Seals the packet in `at` of a buffer. Returns the range of the sealed packet.
     ///
     /// # Errors
-    /// Why it is dropped.
+    /// The reason of the drop.
     #[inline]
     pub fn seal(
         &mut self,
@@ -449,7 +452,7 @@ impl Guard {
                     Refused::Expired | Refused::SequenceExhausted if sa.is_first_time() => {
                         self.notices.push(Notice::Over(id));
                     }
-                    // The answer, or the question, was lost.
+                    // The request or its answer was lost.
                     Refused::Unreserved if is_time(&mut protected.reserving, now) => {
                         self.notices.push(Notice::Reserve(id));
                     }
@@ -460,18 +463,18 @@ impl Guard {
         }
     }
 
-    /// The SA by which packets of a protection go, where they are in UDP: a NAT on the way forgets it unless something is sent.
+    /// Returns the current SA of a protection if it is encapsulated in UDP: a NAT on the path needs keepalives.
     pub fn behind_nat(&self, protection: Protection) -> Option<SaId> {
         let (id, sa) = self.protected.get(usize::from(protection.0))?.outbound.last()?;
         sa.shape().udp.then_some(*id)
     }
 
-    /// The oldest thing that others should know.
+    /// Returns the oldest notice.
     pub fn take_notice(&mut self) -> Option<Notice> {
         self.notices.pop()
     }
 
-    /// There is something that others should know.
+    /// True when a notice waits.
     pub fn has_notices(&self) -> bool {
         !self.notices.is_empty()
     }
@@ -485,7 +488,7 @@ impl Guard {
     }
 }
 
-/// True if it was not asked for a while; it is now.
+/// True if the last request was at least [`ASK`] ago; records a request now.
 fn is_time(asked: &mut Option<Instant>, now: Instant) -> bool {
     let time = asked.is_none_or(|asked| now - asked >= ASK);
     if time {

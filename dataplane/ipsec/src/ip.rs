@@ -1,14 +1,14 @@
-//! IP headers as ESP sees them: where the protected part begins, and what changes when it is replaced.
+//! IP headers for ESP: the start of the protected part, and the changes when that part is replaced.
 
 use std::net::IpAddr;
 
-/// Protocol numbers.
+/// Protocol number.
 pub const ESP: u8 = 50;
-/// See [`ESP`].
+/// Protocol number.
 pub const TCP: u8 = 6;
-/// See [`ESP`].
+/// Protocol number.
 pub const UDP: u8 = 17;
-/// See [`ESP`].
+/// Protocol number.
 pub const SCTP: u8 = 132;
 /// IPv4 in a tunnel.
 pub const IPV4: u8 = 4;
@@ -17,45 +17,46 @@ pub const IPV6: u8 = 41;
 /// RFC 4303 §2.6: a dummy packet.
 pub const NO_NEXT: u8 = 59;
 
-/// Bytes of the headers without options and extensions.
+/// Bytes of an IPv4 header without options.
 pub const IPV4_HEADER: usize = 20;
-/// See [`IPV4_HEADER`].
+/// Bytes of an IPv6 header without extension headers.
 pub const IPV6_HEADER: usize = 40;
 
-/// IPv6 extension headers that are followed.
+/// Most IPv6 extension headers that are followed.
 const EXTENSIONS: usize = 8;
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const OPTIONS: u8 = 60;
 
-/// Why a packet is none, or not one that ESP takes.
+/// Reasons to reject a packet: it is not an IP packet, or not one that ESP accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotIp {
-    /// Shorter than its headers say, or of no known version.
+    /// Shorter than its headers require, or of an unknown version.
     Malformed,
-    /// A fragment: ESP protects whole datagrams, and is put together before it is opened (RFC 4303 §3.3.4, §3.4.1).
+    /// A fragment: ESP protects whole datagrams, and is reassembled before it is opened (RFC 4303 §3.3.4,
+    /// §3.4.1).
     Fragment,
 }
 
-/// What is read of an IP packet.
+/// The fields of an IP header that ESP uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// True for IPv6.
     pub v6: bool,
     /// Bytes before the part that ESP protects in transport mode.
     pub len: usize,
-    /// Where the number of that part's protocol stands.
+    /// Offset of that part's protocol number.
     pub protocol_at: usize,
-    /// That number.
+    /// Protocol number of that part.
     pub protocol: u8,
-    /// Bytes of the packet as its header says.
+    /// Bytes of the packet according to its header.
     pub total: usize,
 }
 
 impl Header {
-    /// Reads the header of a packet, which may be followed by other bytes. In IPv6 ESP comes behind hop-by-hop options and
-    /// routing headers, and before destination options (RFC 4303 §3.1.1).
+    /// Reads the header of a packet, which may be followed by other bytes. In IPv6 ESP follows hop-by-hop
+    /// options and routing headers, and precedes destination options (RFC 4303 §3.1.1).
     #[inline]
     pub fn read(packet: &[u8]) -> Result<Header, NotIp> {
         match packet.first().map(|byte| byte >> 4) {
@@ -88,7 +89,7 @@ fn v6(packet: &[u8]) -> Result<Header, NotIp> {
     for _ in 0..EXTENSIONS {
         match protocol {
             HOP_BY_HOP | ROUTING => {}
-            // Before a routing header destination options are for each of its hosts (RFC 8200 §4.1).
+            // Destination options before a routing header are for each of its hosts (RFC 8200 §4.1).
             OPTIONS if packet.get(len) == Some(&ROUTING) => {}
             FRAGMENT if is_cut(packet, len) => return Err(NotIp::Fragment),
             FRAGMENT => {}
@@ -105,8 +106,8 @@ fn v6(packet: &[u8]) -> Result<Header, NotIp> {
     }
 }
 
-/// Writes a packet's length and protocol, and adjusts its checksum, which is right (RFC 1624 §3): what was written just before is
-/// not read again.
+/// Writes a packet's length and protocol, and updates its checksum, which must be correct (RFC 1624 §3). The
+/// incremental update avoids reading bytes that were just written.
 #[inline]
 pub fn rewrite(packet: &mut [u8], header: &Header, protocol: u8, total: usize) {
     packet[header.protocol_at] = protocol;
@@ -122,28 +123,28 @@ pub fn rewrite(packet: &mut [u8], header: &Header, protocol: u8, total: usize) {
     }
 }
 
-/// Fills in an IPv4 header's checksum.
+/// Computes and writes an IPv4 header's checksum.
 pub fn write_checksum(header: &mut [u8]) {
     header[10..12].fill(0);
     let sum = !folded(words(header));
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Fills in the checksum of the UDP datagram at `udp` of an IPv6 packet (RFC 8200 §8.1).
+/// Computes and writes the checksum of the UDP datagram at `udp` of an IPv6 packet (RFC 8200 §8.1).
 pub fn write_udp_checksum(packet: &mut [u8], udp: usize) {
     packet[udp + 6..udp + 8].fill(0);
     let len = packet.len() - udp;
     let sum = words(&packet[8..IPV6_HEADER]) + words(&packet[udp..]) + len as u64 + u64::from(UDP);
-    // Zero would be none.
+    // A checksum of zero means none.
     let sum = if folded(sum) == 0xffff { 0xffff } else { !folded(sum) };
     packet[udp + 6..udp + 8].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// A sum of words that folds to that of 16-bit words; a last byte is the first of one.
+/// Returns a sum that folds to the sum of 16-bit words. An odd last byte is the high byte of a word.
 fn words(bytes: &[u8]) -> u64 {
     let (whole, rest) = bytes.as_chunks::<4>();
     let word = |word: &[u8]| u64::from(word[0]) << 8 | word.get(1).map_or(0, |&low| low.into());
-    // 2^16 is 1 to a sum with carries around: words of 32 bits are two of 16.
+    // 2^16 is 1 in a sum with end-around carry: a word of 32 bits counts as its two of 16.
     let sum: u64 = whole.iter().map(|four| u64::from(u32::from_be_bytes(*four))).sum();
     sum + rest.chunks(2).map(word).sum::<u64>()
 }
@@ -156,36 +157,37 @@ fn folded(sum: u64) -> u16 {
     ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// A fragment header that says that there is more, or was something before (RFC 6946: else the packet is whole).
+/// True for a fragment header with a non-zero offset or more fragments (RFC 6946: otherwise the packet is
+/// whole).
 fn is_cut(packet: &[u8], at: usize) -> bool {
     packet.get(at + 2..at + 4).is_none_or(|field| field[0] != 0 || field[1] & 0xf9 != 0)
 }
 
-/// How much of a packet can be seen.
+/// Visible part of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// What is above IP begins here.
+    /// The upper-layer header begins here.
     Whole,
-    /// It is a fragment, of a packet of this protocol.
+    /// A fragment of a packet of this protocol.
     Fragment,
-    /// Its extension headers are too many, or cut: the protocol is not known.
+    /// The extension headers are too many, or cut: the protocol is unknown.
     Hidden,
 }
 
-/// What is above IP.
+/// The upper-layer part of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upper {
-    /// The protocol; of [`Part::Hidden`] that of the last header.
+    /// The protocol; for [`Part::Hidden`] that of the last header.
     pub protocol: u8,
-    /// Where it begins, and ends.
+    /// Offset of the first byte.
     pub at: usize,
-    /// See there.
+    /// Offset after the last byte.
     pub end: usize,
-    /// How much can be seen.
+    /// Visible part.
     pub part: Part,
 }
 
-/// Walks all extension headers, as a receiver does. `None` for what is no IP packet.
+/// Walks all extension headers, as a receiver does. `None` if this is not an IP packet.
 #[inline]
 pub fn upper(packet: &[u8]) -> Option<Upper> {
     if packet.first()? >> 4 == 6 {
@@ -231,7 +233,7 @@ fn upper_v6(packet: &[u8]) -> Option<Upper> {
     hidden(protocol)
 }
 
-/// Source and destination.
+/// Returns source and destination.
 #[inline]
 pub fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     let at = |from: usize, len: usize| packet.get(from..from + len);
@@ -248,7 +250,7 @@ pub fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     }
 }
 
-/// The traffic class, or type of service: DSCP and ECN.
+/// Returns the traffic class, or type of service: DSCP and ECN.
 pub fn class(packet: &[u8]) -> u8 {
     match packet[0] >> 4 {
         4 => packet[1],
@@ -256,7 +258,7 @@ pub fn class(packet: &[u8]) -> u8 {
     }
 }
 
-/// Changes it.
+/// Sets the traffic class, and updates an IPv4 header's checksum.
 pub fn set_class(packet: &mut [u8], class: u8) {
     if packet[0] >> 4 == 4 {
         packet[1] = class;

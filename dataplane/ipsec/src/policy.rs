@@ -1,9 +1,10 @@
-//! The security policy database (RFC 4301 §4.4.1): an ordered list that says of each packet whether it is protected, passes
-//! as it is, or is dropped.
+//! The security policy database (RFC 4301 §4.4.1): an ordered list that decides whether a packet is protected,
+//! passes in clear, or is dropped.
 //!
-//! IKE and neighbour discovery pass whatever the list says: without them there would be no SA and no neighbour. IKE is UDP at our
-//! port 500, and at our port 4500 a datagram with the non-ESP marker or a NAT keepalive; any program of the host may send from
-//! 4500. What no policy names is dropped once there is a list (§4.4.1), and passes where there is none.
+//! IKE and neighbour discovery always pass: without them no SA and no neighbour could be established. IKE is
+//! UDP at our port 500, and at our port 4500 a datagram with the non-ESP marker or a NAT keepalive; any program
+//! of the host may send from 4500. Packets that match no policy are dropped if the list has policies (§4.4.1),
+//! and pass if it is empty.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -13,7 +14,7 @@ use ipnet::IpNet;
 use crate::ip::{self, Part, SCTP, TCP, UDP, Upper};
 use crate::sa::UDP_HEADER;
 
-/// Policies of one database at most: each look-up may look at all of them, once per flow.
+/// Most policies of one database. A look-up may compare all of them, once per flow.
 pub const MOST: usize = 1024;
 
 const ICMP: u8 = 1;
@@ -29,31 +30,32 @@ const NON_ESP_MARKER: [u8; 4] = [0; 4];
 pub(crate) const KEEPALIVE: [u8; 1] = [0xff];
 /// Types of neighbour discovery: router and neighbour solicitations and advertisements, redirects (RFC 4861 §4).
 const DISCOVERY: RangeInclusive<u8> = 133..=137;
-/// Types of multicast listener discovery (RFC 2710 §3, RFC 3810 §5): switches that watch it would keep neighbour
-/// discovery from us.
+/// Types of multicast listener discovery (RFC 2710 §3, RFC 3810 §5). Switches that snoop on it would otherwise
+/// withhold neighbour discovery from us.
 const GROUPS: [u8; 4] = [130, 131, 132, 143];
 
-/// Which packets: all of these must fit (RFC 4301 §4.4.1.1).
+/// Selects packets that match all fields (RFC 4301 §4.4.1.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
     /// Our addresses.
     pub local: IpNet,
-    /// The peer's, of the same family.
+    /// The peer's addresses, of the same family.
     pub remote: IpNet,
-    /// The protocol above IP; `None` is any.
+    /// The protocol above IP; `None` matches any.
     pub protocol: Option<u8>,
-    /// Our ports, of protocols that have some; all of them fit what has none.
+    /// Our ports, for protocols that have ports. The full range matches packets without ports, too.
     pub local_ports: RangeInclusive<u16>,
     /// The peer's ports.
     pub remote_ports: RangeInclusive<u16>,
 }
 
-/// What a packet, or a flow, is selected by. Ports are `None` for protocols without, and where they cannot be read.
+/// The selected properties of a packet or a flow. Ports are `None` for protocols without ports, and where they
+/// cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// Our address.
     pub local: IpAddr,
-    /// The peer's.
+    /// The peer's address.
     pub remote: IpAddr,
     /// The protocol above IP.
     pub protocol: u8,
@@ -61,19 +63,20 @@ pub struct Flow {
     pub ports: Option<(u16, u16)>,
     /// Type of an ICMP message.
     pub icmp: Option<u8>,
-    /// UDP at our port 4500 that is IKE's: it begins with the non-ESP marker, or is a NAT keepalive (RFC 3948 §2.2, §2.3).
+    /// True for IKE at our UDP port 4500: the datagram begins with the non-ESP marker, or is a NAT keepalive
+    /// (RFC 3948 §2.2, §2.3).
     pub ike: bool,
 }
 
 impl Flow {
-    /// Of a packet, which comes from the peer if `inbound`, else from us; see [`Flow::see`].
+    /// Returns the flow of a packet, which comes from the peer if `inbound`, else from us; see [`Flow::see`].
     #[inline]
     pub fn read(packet: &[u8], inbound: bool) -> Option<Flow> {
         Flow::see(packet, inbound).map(|(flow, _)| flow)
     }
 
-    /// The same, with how much of the packet can be seen. Of what is not whole the ports are not read: only the first fragment
-    /// has them.
+    /// Returns the flow of a packet, and how much of the packet is visible. Ports of an incomplete packet are
+    /// not read: only the first fragment has them.
     #[inline]
     pub fn see(packet: &[u8], inbound: bool) -> Option<(Flow, Part)> {
         let (source, destination) = ip::addresses(packet)?;
@@ -96,11 +99,11 @@ impl Flow {
     }
 }
 
-/// True for a UDP datagram at port 4500 that is IKE's: not shorter than its length field says, and with one of the two payloads
-/// that are not ESP.
+/// True for an IKE datagram at UDP port 4500: at least as long as its length field, and with one of the two
+/// payloads that are not ESP.
 fn is_ike(datagram: &[u8]) -> bool {
     let Some(&[high, low]) = datagram.get(4..6) else { return false };
-    // RFC 768: the receiver reads so many bytes, whatever IP carries behind them.
+    // RFC 768: the receiver reads this many bytes, regardless of those that IP carries behind them.
     let len = usize::from(u16::from_be_bytes([high, low]));
     let payload = datagram.get(UDP_HEADER..len).unwrap_or_default();
     payload == KEEPALIVE || payload.starts_with(&NON_ESP_MARKER)
@@ -117,13 +120,14 @@ impl Selector {
             Some((local, remote)) => {
                 self.local_ports.contains(&local) && self.remote_ports.contains(&remote)
             }
-            // RFC 4301 §4.4.1.1: a port that is not there fits only a policy that asks for none.
+            // RFC 4301 §4.4.1.1: a missing port matches only a policy for all ports.
             None => is_all(&self.local_ports) && is_all(&self.remote_ports),
         };
         ports && self.fits_part(flow, Part::Whole)
     }
 
-    /// Without the ports, which only the first fragment of a packet has, and without the protocol where it is hidden.
+    /// Matches without the ports, which only a packet's first fragment has, and without the protocol if that is
+    /// hidden.
     fn fits_part(&self, flow: &Flow, part: Part) -> bool {
         let hidden = part == Part::Hidden;
         self.protocol.is_none_or(|protocol| hidden || protocol == flow.protocol)
@@ -131,7 +135,7 @@ impl Selector {
             && self.remote.contains(&flow.remote)
     }
 
-    /// Every packet that fits `other` fits this one.
+    /// True when this selector matches every packet that `other` matches.
     fn covers(&self, other: &Selector) -> bool {
         let within = |outer: &RangeInclusive<u16>, inner: &RangeInclusive<u16>| {
             outer.start() <= inner.start() && inner.end() <= outer.end()
@@ -148,18 +152,18 @@ fn is_all(ports: &RangeInclusive<u16>) -> bool {
     *ports == (0..=u16::MAX)
 }
 
-/// What is done with a packet; `T` names the protection that a policy asks for.
+/// Action of a policy on a packet; `T` identifies the required protection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action<T> {
-    /// It goes by an SA of this protection, and comes by one.
+    /// Sent with an SA of this protection, and accepted with one only.
     Protect(T),
-    /// It passes as it is.
+    /// Passed in clear.
     Bypass,
-    /// It is dropped.
+    /// Dropped.
     Discard,
 }
 
-/// Which way packets go.
+/// Direction of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Direction {
     /// From the peer.
@@ -168,32 +172,33 @@ pub enum Direction {
     Out,
 }
 
-/// One entry.
+/// One policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy<T> {
-    /// For packets of this direction (RFC 4301 §4.4.1: SPD-I, SPD-O); `None`: of both.
+    /// Direction of the packets (RFC 4301 §4.4.1: SPD-I, SPD-O); `None`: both.
     pub direction: Option<Direction>,
-    /// Which packets.
+    /// Selector of the packets.
     pub selector: Selector,
-    /// What becomes of them.
+    /// Action on the packets.
     pub action: Action<T>,
 }
 
-/// Why a packet is not taken, or not sent.
+/// Reasons of the policies to drop a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Denied {
-    /// A policy drops it.
+    /// A policy discards it.
     Discarded,
-    /// No policy names it.
+    /// No policy matches it.
     NoPolicy,
-    /// It came in clear, and a policy protects it (RFC 4301 §5.2).
+    /// The packet came in clear, and a policy protects it (RFC 4301 §5.2).
     Unprotected,
-    /// It came by an SA of another protection than its policy asks for, or of none that it asks for.
+    /// The packet came with an SA that is not of the protection that its policy requires, or its policy
+    /// requires none.
     WrongProtection,
 }
 
 impl Denied {
-    /// Stable name for counters.
+    /// Returns a stable name for counters.
     pub const fn name(self) -> &'static str {
         match self {
             Denied::Discarded => "policy_discarded",
@@ -204,46 +209,46 @@ impl Denied {
     }
 }
 
-/// What is wrong with a list.
+/// Errors in a list of policies. Policies are numbered from 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// There are too many.
+    /// The list has more than [`MOST`] policies.
     #[error("{0} policies: at most {MOST} are supported")]
     TooMany(usize),
-    /// Its networks are of two families.
+    /// The policy's networks are of two families.
     #[error("policy {0}: its networks are of two address families")]
     Families(usize),
-    /// A range of ports without ports in it.
+    /// A range of ports is empty.
     #[error("policy {0}: a range of ports has its last before its first")]
     Ports(usize),
-    /// Ports of a protocol that has none.
+    /// The policy has ports, but its protocol has none.
     #[error(
         "policy {0}: it has ports, but not the protocol of TCP (6), UDP (17), SCTP (132) or DCCP (33)"
     )]
     PortsOfOthers(usize),
-    /// No packet comes so far.
+    /// The policy matches no packet: an earlier one matches all of its packets.
     #[error("policy {later}: policy {earlier} before it takes all of its packets")]
     Shadowed {
-        /// The one that takes them.
+        /// The policy that matches the packets.
         earlier: usize,
-        /// The one that gets none.
+        /// The policy that matches none.
         later: usize,
     },
 }
 
-/// What becomes of packets that no policy selects.
+/// Treatment of packets that match no policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unselected {
-    /// Those from peers pass.
+    /// Packets from peers pass.
     pub inbound: bool,
-    /// Those to peers pass.
+    /// Packets to peers pass.
     pub outbound: bool,
 }
 
 impl Unselected {
-    /// They pass.
+    /// Unmatched packets pass.
     pub const PASS: Unselected = Unselected { inbound: true, outbound: true };
-    /// They are dropped (RFC 4301 §4.4.1).
+    /// Unmatched packets are dropped (RFC 4301 §4.4.1).
     pub const DROP: Unselected = Unselected { inbound: false, outbound: false };
 
     fn passes(self, direction: Direction) -> bool {
@@ -262,10 +267,10 @@ pub struct Spd<T> {
 }
 
 impl<T: PartialEq> Spd<T> {
-    /// A checked list; places in errors count from 0.
+    /// Returns a checked list.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All errors of the list.
     pub fn new(policies: Vec<Policy<T>>) -> Result<Spd<T>, Vec<PolicyError>> {
         let mut wrong = Vec::new();
         if policies.len() > MOST {
@@ -296,15 +301,15 @@ impl<T: PartialEq> Spd<T> {
         if wrong.is_empty() { Ok(Spd { policies, unselected }) } else { Err(wrong) }
     }
 
-    /// A list as another holder of policies has it, where some may get no packet. What does not fit in (more than [`MOST`])
-    /// is left out, and then nothing passes that no policy selects.
+    /// Returns a list that another holder of policies has checked; some of its policies may match no packet.
+    /// Policies beyond [`MOST`] are left out, and then unmatched packets are dropped.
     pub fn of_others(mut policies: Vec<Policy<T>>, unselected: Unselected) -> Spd<T> {
         let whole = policies.len() <= MOST;
         policies.truncate(MOST);
         Spd { policies, unselected: if whole { unselected } else { Unselected::DROP } }
     }
 
-    /// What is done with packets of this flow (RFC 4301 §5.1, §5.2).
+    /// Returns the decision on packets of this flow (RFC 4301 §5.1, §5.2).
     pub fn decide(&self, flow: &Flow, direction: Direction) -> Decision<&T> {
         if always_passes(flow) {
             return Decision::Bypass;
@@ -323,11 +328,11 @@ impl<T: PartialEq> Spd<T> {
         self.policies.iter().filter(move |p| p.direction.is_none_or(|of| of == direction))
     }
 
-    /// The same of a packet in clear of which only a part is seen, a fragment for one, and which is not put together here (RFC
-    /// 4301 §7.4): it passes if no policy that protects or drops may have selected its packet.
+    /// Decides on a visible part of a packet in clear, for example a fragment, that is not reassembled here
+    /// (RFC 4301 §7.4). The part passes if no policy that protects or drops may have matched its packet.
     ///
     /// # Errors
-    /// It is dropped.
+    /// The part must be dropped.
     pub fn piece(&self, flow: &Flow, part: Part, direction: Direction) -> Result<(), Denied> {
         let passes = self.unselected.passes(direction);
         let mut verdict = if passes { Ok(()) } else { Err(Denied::NoPolicy) };
@@ -338,7 +343,7 @@ impl<T: PartialEq> Spd<T> {
                 Action::Discard => return Err(Denied::Discarded),
                 Action::Bypass => verdict = Ok(()),
             }
-            // This one takes the packet, whatever is not seen of it.
+            // This policy matches the packet, regardless of its invisible part.
             if part != Part::Hidden && policy.selector.fits(flow) {
                 break;
             }
@@ -347,21 +352,21 @@ impl<T: PartialEq> Spd<T> {
     }
 }
 
-/// What is done with the packets of a flow.
+/// Decision on the packets of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision<T> {
-    /// They go by an SA of this protection, and come by one.
+    /// Sent with an SA of this protection, and accepted with one only.
     Protect(T),
-    /// They pass as they are.
+    /// Passed in clear.
     Bypass,
-    /// They are dropped.
+    /// Dropped.
     Denied(Denied),
 }
 
 /// True for IKE, neighbour discovery and multicast listener discovery, in both directions.
 fn always_passes(flow: &Flow) -> bool {
     match (flow.protocol, flow.ports, flow.icmp) {
-        // By our port alone: the peer chooses its own.
+        // Matched by our port alone: the peer chooses its own.
         (UDP, Some((IKE, _)), _) => true,
         (UDP, Some((NAT_PORT, _)), _) => flow.ike,
         (ICMPV6, _, Some(kind)) => DISCOVERY.contains(&kind) || GROUPS.contains(&kind),

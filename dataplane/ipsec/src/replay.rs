@@ -1,7 +1,8 @@
 //! The anti-replay window (RFC 4303 §3.4.3) and the high half of ESN (appendix A2).
 //!
-//! A ring of 64-bit words holds one bit per sequence number; one word more than the window, so that the words of
-//! both ends never share a slot. [`Window::check`] changes nothing; [`Window::update`] is called after the ICV.
+//! A ring of 64-bit words holds one bit per sequence number. It has one word more than the window, so that the
+//! words of both ends never share a slot. [`Window::check`] does not change the window; [`Window::update`]
+//! follows once the ICV is verified.
 
 use std::num::NonZeroU16;
 
@@ -10,12 +11,12 @@ pub const WINDOW_MIN: u16 = 64;
 /// Largest window, in packets.
 pub const WINDOW_MAX: u16 = 4096;
 
-/// Why a sequence number is refused.
+/// Reasons to refuse a sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replayed {
-    /// Left of the window.
+    /// Below the window.
     TooOld,
-    /// In the window, and received before.
+    /// In the window and already received.
     Duplicate,
     /// Zero, or past the end of the 64-bit space: no sender uses it (RFC 4303 §3.3.3).
     Impossible,
@@ -30,7 +31,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// A window of `size` packets; `None` if it is outside `WINDOW_MIN..=WINDOW_MAX`.
+    /// Returns a window of `size` packets; `None` if `size` is outside `WINDOW_MIN..=WINDOW_MAX`.
     pub fn new(size: NonZeroU16) -> Option<Self> {
         let size = size.get();
         (WINDOW_MIN..=WINDOW_MAX).contains(&size).then(|| Self {
@@ -40,26 +41,27 @@ impl Window {
         })
     }
 
-    /// The highest sequence number that was authenticated; 0 before the first.
+    /// Returns the highest authenticated sequence number; 0 before the first.
     pub fn top(&self) -> u64 {
         self.top
     }
 
-    /// Packets that it has room for.
+    /// Returns the size in packets.
     pub fn size(&self) -> u16 {
         self.size as u16
     }
 
-    /// Continues from a state that another owner had: everything up to `top` counts as received.
+    /// Continues after another receiver: all sequence numbers up to `top` count as received.
     pub fn resume(&mut self, top: u64) {
         self.top = top;
         self.words.fill(u64::MAX);
         let (word, bit) = self.slot(top);
-        // Bits above `top` in its word are numbers to come.
+        // Bits above `top` in its word are future sequence numbers.
         self.words[word] = u64::MAX >> (63 - bit);
     }
 
-    /// The same window with room for `size` packets: what is refused here is refused there. `None` as in [`new`](Self::new).
+    /// Returns the same window with a size of `size` packets. It refuses all sequence numbers that this one
+    /// refuses. `None` as in [`new`](Self::new).
     pub fn resized(&self, size: NonZeroU16) -> Option<Self> {
         let mut window = Self::new(size)?;
         window.resume(self.top);
@@ -71,7 +73,7 @@ impl Window {
         Some(window)
     }
 
-    /// The 64-bit number of `low` (RFC 4303 appendix A2.2); without ESN it is `low` itself.
+    /// Returns the 64-bit sequence number of `low` (RFC 4303 appendix A2.2); without ESN `low` itself.
     pub fn extend(&self, low: u32, esn: bool) -> Result<u64, Replayed> {
         if !esn {
             return Ok(u64::from(low));
@@ -90,7 +92,7 @@ impl Window {
         high.map(|high| u64::from(high) << 32 | u64::from(low)).ok_or(Replayed::Impossible)
     }
 
-    /// Whether `seq` may be new.
+    /// Checks that `seq` may be new.
     pub fn check(&self, seq: u64) -> Result<(), Replayed> {
         if seq == 0 {
             return Err(Replayed::Impossible);

@@ -1,4 +1,4 @@
-//! Security associations: what both ends agreed on, what has been used of it, and when it is used up.
+//! Security associations: their negotiated parameters, their use, and their lifetimes.
 
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -14,38 +14,38 @@ pub const UDP_HEADER: usize = 8;
 /// Bytes of ESP's trailer without padding: pad length and next header.
 pub const TRAILER: usize = 2;
 
-/// What of an inner packet appears in the outer header of a tunnel (RFC 4301 §5.1.2, RFC 6040).
+/// Outer header of a tunnel, in relation to the inner packet (RFC 4301 §5.1.2, RFC 6040).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunnel {
-    /// Our end.
+    /// Our end of the tunnel.
     pub source: IpAddr,
-    /// The peer's.
+    /// The peer's end of the tunnel.
     pub destination: IpAddr,
     /// Time to live, or hop limit, of outer packets.
     pub ttl: u8,
-    /// DSCP of outer packets; `None` copies the inner one's.
+    /// DSCP of outer packets; `None` copies the inner packet's.
     pub dscp: Option<u8>,
     /// RFC 6040 §4.1: true copies ECN outwards (normal mode), false sends Not-ECT (compatibility mode).
     pub ecn: bool,
-    /// Whether outer IPv4 packets may be cut on the way.
+    /// DF bit of outer IPv4 packets.
     pub fragments: Fragments,
 }
 
 /// The DF bit of outer IPv4 packets (RFC 4301 §8.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fragments {
-    /// As of the inner packet; of IPv6, not.
+    /// DF copied from the inner IPv4 packet; clear for an inner IPv6 packet.
     Copy,
-    /// Not: DF is set.
+    /// DF set.
     Never,
-    /// Yes.
+    /// DF clear.
     Allowed,
 }
 
-/// What is protected.
+/// Protected part of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// What is behind the IP header.
+    /// The part behind the IP header.
     Transport,
     /// A whole packet, behind an outer header.
     Tunnel(Tunnel),
@@ -60,14 +60,14 @@ pub struct Encapsulation {
     pub destination: u16,
 }
 
-/// How much, or how long, an SA may be used. `None`: without a bound.
+/// Limits of an SA's use. `None`: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lifetime {
     /// Bytes of packets before encryption.
     pub bytes: Option<u64>,
     /// Packets.
     pub packets: Option<u64>,
-    /// Until then.
+    /// Time of expiry.
     pub until: Option<Instant>,
 }
 
@@ -79,66 +79,66 @@ impl Lifetime {
     }
 }
 
-/// What both ends agreed on.
+/// Negotiated parameters of an SA.
 #[derive(Debug)]
 pub struct Parameters {
     /// Names the SA at its receiver; above 255 (RFC 4303 §2.1).
     pub spi: u32,
-    /// The algorithm.
+    /// Cipher and integrity algorithm.
     pub algorithm: Algorithm,
-    /// Its keys.
+    /// Keys of the algorithm.
     pub keys: Keys,
-    /// What is protected.
+    /// Transport or tunnel mode.
     pub mode: Mode,
-    /// Sequence numbers have 64 bits (RFC 4303 §2.2.1).
+    /// True for sequence numbers of 64 bits (RFC 4303 §2.2.1).
     pub esn: bool,
-    /// UDP around it.
+    /// UDP encapsulation, if any.
     pub encapsulation: Option<Encapsulation>,
-    /// When its use is to end soon.
+    /// Limits after which a successor is requested.
     pub soft: Lifetime,
-    /// When its use ends.
+    /// Limits after which the SA is unusable.
     pub hard: Lifetime,
 }
 
-/// Why there can be no such SA.
+/// Errors in the parameters of an SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SaError {
     /// 0 to 255 are reserved (RFC 4303 §2.1).
     #[error("SPI {0} is reserved: it must be above 255")]
     Spi(u32),
-    /// A key does not fit the algorithm.
+    /// A key does not have the algorithm's length.
     #[error(transparent)]
     Key(#[from] KeyError),
     /// The ends of a tunnel are of two families.
     #[error("the tunnel's ends are of two address families")]
     Families,
-    /// There is no such protection.
+    /// The protection does not exist.
     #[error("there is no protection {0}")]
     Protection(u16),
-    /// The anti-replay window has a size that is not supported.
+    /// The size of the anti-replay window is not supported.
     #[error("the anti-replay window has {0} packets: 64 to 4096 are supported")]
     Window(u16),
 }
 
-/// What decides how long a packet becomes.
+/// Parameters that determine the length of a sealed packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// What is protected.
+    /// Transport or tunnel mode.
     pub mode: Mode,
-    /// The algorithm.
+    /// Cipher and integrity algorithm.
     pub algorithm: Algorithm,
-    /// There is UDP around it.
+    /// True with UDP encapsulation.
     pub udp: bool,
 }
 
 impl Shape {
-    /// Bytes between what ESP protects and the IP header before it.
+    /// Returns the bytes between the IP header and the protected part: UDP, ESP header and IV.
     pub(crate) fn front(&self) -> usize {
         let udp = if self.udp { UDP_HEADER } else { 0 };
         udp + ESP_HEADER + self.algorithm.iv_len()
     }
 
-    /// Bytes of the outer header.
+    /// Returns the bytes of the outer header.
     pub(crate) fn outer(&self) -> usize {
         match self.mode {
             Mode::Transport => 0,
@@ -147,18 +147,18 @@ impl Shape {
         }
     }
 
-    /// Bytes of `len` that are protected with their padding and trailer.
+    /// Returns `len` protected bytes with padding and trailer.
     fn padded(&self, len: usize) -> usize {
         (len + TRAILER).next_multiple_of(self.algorithm.block())
     }
 
-    /// Bytes that a packet grows by at its front.
+    /// Returns the bytes that sealing adds at the front of a packet.
     pub fn ahead(&self) -> usize {
         self.front() + self.outer()
     }
 
-    /// Bytes of the packet that a packet of `total` bytes becomes; `header` of them are before what transport mode
-    /// protects.
+    /// Returns the bytes of a sealed packet of `total` bytes; `header` of them precede the part that transport
+    /// mode protects.
     pub fn sealed_len(&self, total: usize, header: usize) -> usize {
         let icv = self.algorithm.icv_len();
         match self.mode {
@@ -167,8 +167,8 @@ impl Shape {
         }
     }
 
-    /// The longest packet, bytes, that fits `mtu` once it is sealed: what MSS and path MTU of the flow are made of.
-    /// `None` where not even its header does.
+    /// Returns the longest packet, in bytes, that fits `mtu` after sealing. MSS and path MTU of the flow are
+    /// derived from it. `None` if not even its header fits.
     pub fn largest(&self, mtu: usize, header: usize) -> Option<usize> {
         let before = match self.mode {
             Mode::Transport => header,
@@ -191,7 +191,7 @@ impl From<&Parameters> for Shape {
     }
 }
 
-/// What has been used of an SA.
+/// Accounted use of an SA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Use {
     /// Bytes of packets before encryption.
@@ -200,7 +200,7 @@ pub struct Use {
     pub packets: u64,
 }
 
-/// What both directions have.
+/// Common state of SAs of both directions.
 #[derive(Debug)]
 pub(crate) struct Sa {
     pub(crate) spi: u32,
@@ -211,18 +211,18 @@ pub(crate) struct Sa {
     soft: Lifetime,
     hard: Lifetime,
     used: Use,
-    /// The soft lifetime was told.
+    /// The end of the soft lifetime has been reported.
     told: bool,
-    /// Its end was told.
+    /// The end of the SA has been reported.
     over_told: bool,
 }
 
-/// How much an SA has left.
+/// Remaining lifetime of an SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// Enough.
+    /// The soft lifetime has not ended, or its end was reported before.
     Enough,
-    /// The soft lifetime has just ended: told once, so that another SA is made.
+    /// The soft lifetime has just ended. Reported once, to request a successor.
     Soft,
 }
 
@@ -251,12 +251,12 @@ impl Sa {
         })
     }
 
-    /// The hard lifetime has ended.
+    /// True when the hard lifetime has ended.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         self.hard.is_over(&self.used, now)
     }
 
-    /// Counts a packet; the SA `ends` soon, whatever its lifetime says.
+    /// Counts a packet. `ends`: the SA needs a successor, regardless of its soft lifetime.
     pub(crate) fn count(&mut self, bytes: usize, now: Instant, ends: bool) -> Left {
         self.used.bytes += bytes as u64;
         self.used.packets += 1;
@@ -271,37 +271,37 @@ impl Sa {
 macro_rules! both_directions {
     ($of:ty) => {
         impl $of {
-            /// The SPI.
+            /// Returns the SPI.
             pub fn spi(&self) -> u32 {
                 self.sa.spi
             }
 
-            /// The algorithm.
+            /// Returns the algorithm.
             pub fn algorithm(&self) -> Algorithm {
                 self.sa.transform.algorithm()
             }
 
-            /// The mode.
+            /// Returns the mode.
             pub fn mode(&self) -> &Mode {
                 &self.sa.shape.mode
             }
 
-            /// What decides how long its packets become.
+            /// Returns the parameters that determine the length of its packets.
             pub fn shape(&self) -> Shape {
                 self.sa.shape
             }
 
-            /// What has been used of it.
+            /// Returns the accounted use.
             pub fn used(&self) -> Use {
                 self.sa.used
             }
 
-            /// True once: its end is told then.
+            /// Returns true at the first call only, to report the SA's end once.
             pub(crate) fn is_first_time(&mut self) -> bool {
                 !std::mem::replace(&mut self.sa.over_told, true)
             }
 
-            /// True once its hard lifetime has ended: it takes nothing more.
+            /// True when its hard lifetime has ended: it seals and opens no more packets.
             pub fn is_over(&self, now: Instant) -> bool {
                 self.sa.is_over(now)
             }
@@ -309,68 +309,69 @@ macro_rules! both_directions {
     };
 }
 
-/// An SA of packets to the peer. It has one owner: two that send by it would repeat sequence numbers.
+/// An outbound SA. It has one owner: two senders with one SA would repeat sequence numbers.
 #[derive(Debug)]
 pub struct Outbound {
     pub(crate) sa: Sa,
-    /// The last sequence number.
+    /// The last used sequence number.
     pub(crate) sequence: u64,
-    /// The last that may be used.
+    /// The last sequence number that may be used.
     pub(crate) reserved: u64,
-    /// Identification of outer IPv4 packets that may be cut.
+    /// Identification of the next outer IPv4 packet that may be fragmented.
     pub(crate) identification: u16,
 }
 
 both_directions!(Outbound);
 
 impl Outbound {
-    /// One that has sent nothing.
+    /// Returns an SA that has sent no packet.
     ///
     /// # Errors
-    /// What is wrong with the parameters.
+    /// The parameters are invalid.
     pub fn new(parameters: &Parameters) -> Result<Outbound, SaError> {
         let sa = Sa::new(parameters)?;
         Ok(Outbound { sa, sequence: 0, reserved: u64::MAX, identification: 0 })
     }
 
-    /// Continues behind this sequence number, which others have used.
+    /// Continues behind this sequence number, which another sender has used.
     pub fn resume(&mut self, sequence: u64) {
         self.sequence = sequence;
     }
 
-    /// The sequence number of the last packet.
+    /// Returns the sequence number of the last packet.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// The sequence numbers up to `last` may be used, and no more until this is called again: others are reserved
-    /// for those who use the keys after us.
+    /// Permits sequence numbers up to `last`, until the next call. Numbers beyond it are reserved for later
+    /// users of the keys.
     pub fn reserve(&mut self, last: u64) {
         self.reserved = last;
     }
 
-    /// Sequence numbers that are left of those that may be used.
+    /// Returns how many permitted sequence numbers are left.
     pub fn left(&self) -> u64 {
         self.last().min(self.reserved).saturating_sub(self.sequence)
     }
 
-    /// The last sequence number that there is (RFC 4303 §2.2, §2.2.1).
+    /// Returns the highest sequence number of the format (RFC 4303 §2.2, §2.2.1).
     fn last(&self) -> u64 {
         if self.sa.esn { u64::MAX } else { u64::from(u32::MAX) }
     }
 
-    /// All sequence numbers are used up, reserved or not.
+    /// True when all sequence numbers are used up, reserved or not.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.sequence == self.last()
     }
 
-    /// A sixteenth of the sequence numbers is left: time for another SA (RFC 4303 §3.3.3).
+    /// True when less than a sixteenth of the sequence numbers is left and a successor is needed (RFC 4303
+    /// §3.3.3).
     pub(crate) fn is_near_its_end(&self) -> bool {
         self.sequence > self.last() / 16 * 15
     }
 }
 
-/// An SA of packets from the peer.
+/// An inbound SA.
 #[derive(Debug)]
 pub struct Inbound {
     pub(crate) sa: Sa,
@@ -380,22 +381,23 @@ pub struct Inbound {
 both_directions!(Inbound);
 
 impl Inbound {
-    /// One that has received nothing, with an anti-replay window of so many packets.
+    /// Returns an SA that has received no packet, with an anti-replay window of `window` packets, 64 to 4096.
     ///
     /// # Errors
-    /// What is wrong with the parameters.
+    /// The parameters are invalid, or the window's size is not supported.
     pub fn new(parameters: &Parameters, window: u16) -> Result<Inbound, SaError> {
         let made = NonZeroU16::new(window).and_then(Window::new);
         let window = made.ok_or(SaError::Window(window))?;
         Ok(Inbound { sa: Sa::new(parameters)?, window })
     }
 
-    /// Continues where another receiver was: all sequence numbers up to `top` count as received.
+    /// Continues after another receiver: all sequence numbers up to `top` count as received.
     pub fn resume(&mut self, top: u64) {
         self.window.resume(top);
     }
 
-    /// Continues with the window that another SA with the same SPI and keys had, in which all up to `top` count as received.
+    /// Continues with the window of an ended SA with the same SPI and keys. All sequence numbers up to `top`
+    /// count as received.
     pub(crate) fn inherit(&mut self, window: &Window, top: u64) {
         let size = NonZeroU16::new(self.window.size());
         if let Some(window) = size.and_then(|size| window.resized(size)) {
@@ -406,12 +408,12 @@ impl Inbound {
         }
     }
 
-    /// Its window, when it ends.
+    /// Returns the window of an ended SA.
     pub(crate) fn into_window(self) -> Window {
         self.window
     }
 
-    /// The highest sequence number that was authenticated.
+    /// Returns the highest authenticated sequence number.
     pub fn top(&self) -> u64 {
         self.window.top()
     }

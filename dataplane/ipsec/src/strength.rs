@@ -1,4 +1,4 @@
-//! How strongly a packet is protected.
+//! Strength of a packet's protection.
 
 use crate::crypto::Algorithm;
 
@@ -10,13 +10,14 @@ impl Strength {
     /// No protection.
     pub const CLEAR: Strength = Strength(0);
 
-    /// Integrity, and encryption with keys of at least `bits` bits (0: integrity alone). More than 2032 bits count as 2032.
+    /// Returns integrity, and encryption with keys of at least `bits` bits (0: integrity alone). More than 2032
+    /// bits count as 2032.
     pub const fn of_bits(bits: u16) -> Strength {
         let bytes = bits.div_ceil(8);
         Strength(if bytes < 254 { bytes as u8 + 1 } else { 255 })
     }
 
-    /// Key bits of the encryption, 0 for integrity alone; `None` in clear.
+    /// Returns the key bits of the encryption, 0 for integrity alone; `None` in clear.
     pub const fn bits(self) -> Option<u16> {
         match self.0 {
             0 => None,
@@ -47,7 +48,7 @@ mod tests {
         assert!(order.is_sorted_by(|a, b| a < b), "{order:?}");
         assert_eq!(Strength::of_bits(0), Algorithm::AesGmac256.into());
         assert_eq!(Strength::of_bits(256), Algorithm::ChaCha20Poly1305.into());
-        // What is not a whole number of bytes is not met by less.
+        // A fraction of a byte is rounded up: 128 bits do not meet 129.
         assert!(Strength::of_bits(129) > Algorithm::AesGcm128.into());
     }
 }

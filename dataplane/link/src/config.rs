@@ -1,45 +1,45 @@
-//! What a link does to frames, as checked values.
+//! Parameters of a link, as checked values.
 
 use core::num::NonZeroU64;
 use core::time::Duration;
 
 use base::Instant;
 
-/// How one direction of a link treats frames. [`Default`] is a perfect link.
+/// Treatment of frames in one direction of a link. [`Default`] is a perfect link.
 ///
-/// Give the two directions different seeds, or they lose frames in step.
+/// The two directions need different seeds, otherwise they lose frames in step.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
-    /// Names the random sequence.
+    /// Seed of the random sequence.
     pub seed: u64,
-    /// Which frames are lost.
+    /// Loss model.
     pub loss: Loss,
-    /// Which frames are made late.
+    /// Frames delayed beyond the order.
     pub reorder: Reorder,
     /// Propagation time of every frame.
     pub delay: Duration,
-    /// At most this much more delay, uniformly; jitter alone keeps the order.
+    /// Upper bound of an additional, uniformly distributed delay. Jitter alone keeps the order.
     pub jitter: Duration,
-    /// The slow link, if it is one.
+    /// Rate and queue of a slow link; `None`: unlimited.
     pub rate: Option<Rate>,
-    /// A frame that finds more bytes than this waiting in front of the slow link is marked, if it can
-    /// be ([`Frame::mark`](crate::Frame::mark)): congestion is signalled before the queue is full.
+    /// Marks a frame that finds more bytes than this waiting in front of the slow link, if it can be marked
+    /// ([`Frame::mark`](crate::Frame::mark)). Congestion is signalled before the queue is full.
     pub mark_bytes: Option<u64>,
-    /// Frames that arrive twice.
+    /// Probability that a frame arrives twice.
     pub duplicate: Probability,
-    /// Frames of which one bit is flipped.
+    /// Probability that one bit of a frame is flipped.
     pub corrupt: Probability,
-    /// When nothing passes.
+    /// Periods in which all frames are lost.
     pub black_holes: Vec<BlackHole>,
-    /// Most frames inside at a time (1 and more); one more is dropped and counted.
+    /// Most frames inside at one time (at least 1); a further one is dropped and counted.
     pub max_frames: usize,
 }
 
 impl Config {
-    /// Default bound on frames inside.
+    /// Default of [`max_frames`](Self::max_frames).
     pub const DEFAULT_MAX_FRAMES: usize = 65_536;
 
-    /// A perfect link whose random sequence is named by `seed`.
+    /// Returns a perfect link whose random sequence is seeded with `seed`.
     pub fn seeded(seed: u64) -> Self {
         Config { seed, ..Config::default() }
     }
@@ -63,39 +63,39 @@ impl Default for Config {
     }
 }
 
-/// Which frames are lost.
+/// Loss model.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub enum Loss {
-    /// None.
+    /// No loss.
     #[default]
     None,
-    /// Each with this probability.
+    /// Each frame with this probability.
     Random(Probability),
-    /// Every n-th frame offered, so that the pattern repeats exactly.
+    /// Every n-th offered frame, so that the pattern repeats exactly.
     EveryNth(NonZeroU64),
-    /// In bursts.
+    /// Bursts of losses.
     Burst(BurstLoss),
 }
 
 /// Gilbert-Elliott: two states with a loss probability each; the state may change before each frame.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct BurstLoss {
-    /// From the good state to the bad one, per frame.
+    /// Transition from the good state to the bad one, per frame.
     pub good_to_bad: Probability,
-    /// From the bad state to the good one, per frame; its inverse is the mean burst in frames.
+    /// Transition from the bad state to the good one, per frame; its inverse is the mean burst in frames.
     pub bad_to_good: Probability,
-    /// Loss in the good state, usually never.
+    /// Loss in the good state, usually [`Probability::NEVER`].
     pub loss_in_good: Probability,
-    /// Loss in the bad state, usually always.
+    /// Loss in the bad state, usually [`Probability::ALWAYS`].
     pub loss_in_bad: Probability,
 }
 
-/// Frames made late, so that those behind overtake them.
+/// Frames delayed so that later ones overtake them.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Reorder {
-    /// Which frames.
+    /// Probability of the delay, per frame.
     pub probability: Probability,
-    /// How much later than otherwise they come out.
+    /// Additional delay.
     pub delay: Duration,
 }
 
@@ -104,19 +104,19 @@ pub struct Reorder {
 pub struct Rate {
     /// Bits per second.
     pub bits_per_second: NonZeroU64,
-    /// Bytes that may wait, the frame being sent included; a frame that finds the link idle always
-    /// passes. What does not fit is dropped (tail drop).
+    /// Most waiting bytes, the frame in transmission included. A frame that finds the link idle always passes;
+    /// one that does not fit is dropped (tail drop).
     pub queue_bytes: u64,
 }
 
 impl Rate {
-    /// How long the link sends a frame of `len` bytes.
+    /// Returns the transmission time of a frame of `len` bytes.
     pub fn time_for(&self, len: usize) -> Duration {
         let nanos = len as u128 * 8 * 1_000_000_000 / u128::from(self.bits_per_second.get());
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// Bytes that the link sends in `time`, rounded up.
+    /// Returns the bytes that the link sends in `time`, rounded up.
     pub fn bytes_in(&self, time: Duration) -> u64 {
         let bytes =
             (time.as_nanos() * u128::from(self.bits_per_second.get())).div_ceil(8_000_000_000);
@@ -124,14 +124,14 @@ impl Rate {
     }
 }
 
-/// A period in which nothing passes, once or repeated.
+/// A period in which all frames are lost, once or repeated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlackHole {
-    /// When it (first) starts.
+    /// Start of the (first) period.
     pub start: Instant,
-    /// How long it lasts.
+    /// Length of a period.
     pub length: Duration,
-    /// From one start to the next; `None`: it happens once.
+    /// Time from one start to the next; `None`: a single period.
     pub every: Option<Duration>,
 }
 
@@ -159,23 +159,23 @@ impl Probability {
     /// 1.
     pub const ALWAYS: Probability = Probability(1.0);
 
-    /// The probability `p`.
+    /// Returns the probability `p`.
     ///
     /// # Errors
-    /// When `p` is not a number from 0 to 1.
+    /// `p` is not a number from 0 to 1.
     pub fn new(p: f64) -> Result<Self, ConfigError> {
         if (0.0..=1.0).contains(&p) { Ok(Probability(p)) } else { Err(ConfigError::Probability(p)) }
     }
 
-    /// `percent` / 100.
+    /// Returns the probability `percent` / 100.
     ///
     /// # Errors
-    /// When `percent` is not a number from 0 to 100.
+    /// `percent` is not a number from 0 to 100.
     pub fn from_percent(percent: f64) -> Result<Self, ConfigError> {
         Self::new(percent / 100.0)
     }
 
-    /// As a number from 0 to 1.
+    /// Returns the probability as a number from 0 to 1.
     pub const fn get(self) -> f64 {
         self.0
     }
@@ -191,10 +191,10 @@ impl Probability {
     }
 }
 
-/// A value that no link can have.
+/// An invalid value for a link.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// Outside 0 to 1, or not a number.
+    /// The probability is outside 0 to 1, or not a number.
     #[error("a probability is a number from 0 to 1, not {0}")]
     Probability(f64),
 }

@@ -1,9 +1,9 @@
-//! What a link needs to know of a frame. Real implementations: plain bytes in simulations, packet
-//! buffers in the appliance.
+//! Interface of a frame to a link. Implementations: plain bytes in simulations, packet buffers in the
+//! appliance.
 
 /// A frame that can travel over a [`FaultyLink`](crate::FaultyLink).
 pub trait Frame: Sized {
-    /// Bytes of the frame; what a slow link counts.
+    /// Returns the bytes of the frame, which a slow link counts.
     fn len(&self) -> usize;
 
     /// True when the frame has no bytes.
@@ -11,15 +11,15 @@ pub trait Frame: Sized {
         self.len() == 0
     }
 
-    /// The bytes in which a bit may be flipped. Empty: the frame is never damaged.
+    /// Returns the bytes in which a bit may be flipped. Empty: the frame is never corrupted.
     fn bytes_mut(&mut self) -> &mut [u8];
 
-    /// A second frame with the same bytes, or `None` where that is impossible now (no packet buffer)
-    /// or never.
+    /// Returns a second frame with the same bytes, or `None` if that is impossible now (no packet buffer) or
+    /// always.
     fn duplicate(&self) -> Option<Self>;
 
-    /// Marks the frame Congestion Experienced (RFC 3168 §5); false where the frame's sender does not
-    /// understand that, or where marks are not read.
+    /// Marks the frame Congestion Experienced (RFC 3168 §5). Returns false if the frame's sender does not
+    /// support ECN, or if marks are not read.
     fn mark(&mut self) -> bool {
         false
     }

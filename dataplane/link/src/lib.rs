@@ -1,21 +1,20 @@
-//! What a frame suffers on its way: seeded loss, reordering, delay, a slow link, duplication, damage.
+//! Faults of a link: seeded loss, reordering, delay, a slow link, duplication, corruption.
 //!
-//! [`FaultyLink`] is one direction of a link. Frames go in with [`push`](FaultyLink::push) and come out
-//! of [`pop`](FaultyLink::pop) when their time has come; time is the caller's, virtual in simulations
-//! and real in the appliance's `ring` ports. The same seed and the same calls give the same fate to
-//! every frame.
+//! [`FaultyLink`] is one direction of a link. Frames enter with [`push`](FaultyLink::push) and leave by
+//! [`pop`](FaultyLink::pop) at their delivery time. The caller passes the time, virtual in simulations and real
+//! in the appliance's `ring` ports. The same seed and the same calls give each frame the same fate.
 //!
 //! ```text
 //!  push ──> black hole? ──> lost? ──> damaged? ──> slow link, tail drop ──> delay, jitter ──┬─> in order ──> pop
 //!                                                                                           └─> late ──────> pop
 //! ```
 //!
-//! A queue that is long may mark frames ([`Config::mark_bytes`]) before it drops any.
+//! A long queue may mark frames ([`Config::mark_bytes`]) before it drops any.
 //!
-//! Not here: re-segmentation and changes of the MTU, which need to know TCP (the `sim` crate has them).
+//! Not here: re-segmentation and changes of the MTU, which depend on TCP (the `sim` crate has them).
 //!
-//! Invariants: at most [`Config::max_frames`] frames are inside; every frame that was offered, and every
-//! duplicate, is delivered, counted as lost, or still inside; without [`Config::reorder`] the order is kept.
+//! Invariants: at most [`Config::max_frames`] frames are inside. Every offered frame, and every duplicate, is
+//! delivered, counted as lost, or still inside. Without [`Config::reorder`] the order is kept.
 #![forbid(unsafe_code)]
 
 mod config;
@@ -39,9 +38,9 @@ pub struct FaultyLink<F> {
     rng: Rng,
     /// Gilbert-Elliott: the channel is in its bad state.
     bad: bool,
-    /// Frames offered since the last one that [`Loss::EveryNth`] took.
+    /// Frames offered since the last one lost by [`Loss::EveryNth`].
     since_nth: u64,
-    /// When the slow link has sent everything accepted so far.
+    /// Time at which the slow link has sent all frames accepted so far.
     busy_until: Instant,
     /// Latest delivery time in `in_order`: jitter alone never reorders.
     last_in_order: Instant,
@@ -51,63 +50,63 @@ pub struct FaultyLink<F> {
     counters: Counters,
 }
 
-/// What happened to a frame that was offered.
+/// Fate of an offered frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// It is inside and comes out of [`FaultyLink::pop`] at this time.
+    /// Inside; [`FaultyLink::pop`] returns it at this time.
     Queued(Instant),
     /// Lost by the loss model.
     Lost,
     /// Lost in a black-hole period.
     BlackHole,
-    /// The queue in front of the slow link had no room.
+    /// Dropped at the full queue of the slow link.
     TailDrop,
-    /// [`Config::max_frames`] were inside already.
+    /// Dropped because [`Config::max_frames`] were inside already.
     Full,
 }
 
-/// Everything a link did, in frames; those with `bytes` in the name in bytes.
+/// Counters of a link, in frames; in bytes where the name says `bytes`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Given to [`FaultyLink::push`].
+    /// Frames passed to [`FaultyLink::push`].
     pub offered: u64,
-    /// Bytes of those.
+    /// Bytes of offered frames.
     pub offered_bytes: u64,
-    /// Returned by [`FaultyLink::pop`].
+    /// Frames returned by [`FaultyLink::pop`].
     pub delivered: u64,
-    /// Bytes of those.
+    /// Bytes of delivered frames.
     pub delivered_bytes: u64,
-    /// Taken by the loss model.
+    /// Frames lost by the loss model.
     pub lost: u64,
-    /// Taken by black-hole periods.
+    /// Frames lost in black-hole periods.
     pub black_holed: u64,
-    /// Dropped at the end of a full queue.
+    /// Frames dropped at the end of a full queue.
     pub tail_dropped: u64,
-    /// Dropped because too many frames were inside.
+    /// Frames dropped because too many were inside.
     pub overflowed: u64,
-    /// Made late, so that later ones may overtake them.
+    /// Frames delayed so that later ones may overtake them.
     pub reordered: u64,
-    /// Extra copies made.
+    /// Extra copies scheduled for delivery.
     pub duplicated: u64,
-    /// Copies that the frame type refused to make or for which there was no room.
+    /// Copies that the frame type refused to make, or for which there was no room.
     pub duplicates_refused: u64,
     /// Frames with one flipped bit.
     pub corrupted: u64,
     /// Frames marked because the queue was long.
     pub marked: u64,
-    /// Most frames inside at a time.
+    /// Most frames inside at one time.
     pub frames_max: u64,
 }
 
 impl Counters {
-    /// Frames that went in and never come out.
+    /// Returns the number of offered frames that are never delivered.
     pub fn all_lost(&self) -> u64 {
         self.lost + self.black_holed + self.tail_dropped + self.overflowed
     }
 }
 
 impl<F: Frame> FaultyLink<F> {
-    /// A link that is idle and, with burst loss, in its good state.
+    /// Returns a link that is idle and, with burst loss, in its good state.
     pub fn new(config: Config) -> Self {
         FaultyLink {
             rng: Rng::new(config.seed),
@@ -123,7 +122,7 @@ impl<F: Frame> FaultyLink<F> {
         }
     }
 
-    /// Offers a frame at `now`. A frame that does not survive is dropped at once.
+    /// Offers a frame at `now`. A lost frame is dropped at once.
     pub fn push(&mut self, now: Instant, mut frame: F) -> Fate {
         let len = frame.len();
         self.counters.offered += 1;
@@ -165,7 +164,7 @@ impl<F: Frame> FaultyLink<F> {
         Fate::Queued(at)
     }
 
-    /// The next frame whose time has come at `now`. Call until `None`.
+    /// Returns the next frame that is due at `now`. Call it until `None`.
     pub fn pop(&mut self, now: Instant) -> Option<F> {
         let next = self.next_time().filter(|&at| at <= now)?;
         let late_first = match (self.in_order.front(), self.late.peek()) {
@@ -179,7 +178,7 @@ impl<F: Frame> FaultyLink<F> {
         Some(due.frame)
     }
 
-    /// When [`pop`](Self::pop) next has a frame; `None` while nothing is inside.
+    /// Returns the time of the next frame of [`pop`](Self::pop); `None` while no frame is inside.
     pub fn next_time(&self) -> Option<Instant> {
         let front = self.in_order.front().map(|due| due.at);
         let late = self.late.peek().map(|due| due.at);
@@ -189,28 +188,28 @@ impl<F: Frame> FaultyLink<F> {
         }
     }
 
-    /// Frames inside.
+    /// Returns the number of frames inside.
     pub fn in_flight(&self) -> usize {
         self.in_order.len() + self.late.len()
     }
 
-    /// Bytes that wait in front of the slow link at `now`, the frame being sent included.
+    /// Returns the bytes that wait in front of the slow link at `now`, the frame in transmission included.
     pub fn waiting(&self, now: Instant) -> u64 {
         self.config.rate.map_or(0, |rate| rate.bytes_in(self.busy_until.saturating_since(now)))
     }
 
-    /// What it did so far.
+    /// Returns the counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// How it treats frames.
+    /// Returns the parameters.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Treats frames differently from now on. Those inside keep their times; the random sequence goes
-    /// on and the new seed is not used.
+    /// Replaces the parameters. Frames inside keep their delivery times. The random sequence continues; the new
+    /// seed is not used.
     pub fn set_config(&mut self, config: Config) {
         self.config = config;
     }
@@ -240,7 +239,8 @@ impl<F: Frame> FaultyLink<F> {
         }
     }
 
-    /// When the slow link has sent the frame's last bit, or `None` when its queue has no room.
+    /// Returns the time at which the slow link has sent the frame's last bit, or `None` when its queue has no
+    /// room.
     fn transmit(&mut self, now: Instant, len: usize) -> Option<Instant> {
         let Some(rate) = self.config.rate else { return Some(now) };
         let waiting = self.waiting(now);
@@ -279,7 +279,7 @@ impl<F: Frame> FaultyLink<F> {
     }
 }
 
-/// A frame and when it comes out. The greatest one is the one due first.
+/// A frame and its delivery time. The earliest one compares greatest.
 #[derive(Debug)]
 struct Due<F> {
     at: Instant,

@@ -1,19 +1,19 @@
-//! A small seeded generator (SplitMix64), so that one seed gives one run on every machine and with
-//! every release. Not for secrets.
+//! A small seeded generator (SplitMix64): one seed gives the same run on every machine and with every release.
+//! Not for secrets.
 
 use crate::Probability;
 
-/// Seeded pseudo-random numbers; never for anything an attacker must not guess.
+/// Seeded pseudo-random numbers; unsuitable for numbers that an attacker must not guess.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The sequence that `seed` names.
+    /// Returns the sequence of `seed`.
     pub const fn new(seed: u64) -> Self {
         Rng(seed)
     }
 
-    /// Any 64 bits.
+    /// Returns the next 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -22,17 +22,17 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, which is not zero. Bias below 2^-32 for the bounds used here.
+    /// Returns a number below `bound`, which is not zero. Bias below 2^-32 for the bounds used here.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number below `bound`, or zero where `bound` is zero; then the sequence does not move.
+    /// Returns a number below `bound`, or zero if `bound` is zero; then the sequence does not advance.
     pub fn below_or_zero(&mut self, bound: u64) -> u64 {
         if bound == 0 { 0 } else { self.below(bound) }
     }
 
-    /// True with this probability. Never and always do not move the sequence.
+    /// Returns true with this probability. Never and always do not advance the sequence.
     pub fn chance(&mut self, p: Probability) -> bool {
         if p.is_never() {
             return false;

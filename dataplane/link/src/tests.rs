@@ -23,7 +23,7 @@ fn us(n: u64) -> Instant {
     Instant::from_micros(n)
 }
 
-/// Pushes `n` frames of 100 bytes 1 µs apart, then drains; returns the numbers in order of arrival.
+/// Pushes `n` frames of 100 bytes 1 µs apart, then drains. Returns the numbers in order of arrival.
 fn run(link: &mut FaultyLink<Vec<u8>>, n: u32) -> Vec<u32> {
     let mut out = Vec::new();
     for i in 0..n {
@@ -119,7 +119,7 @@ fn a_slow_link_spaces_frames_and_drops_at_the_end_of_its_queue() {
     assert_eq!(link.counters().tail_dropped, 1);
 }
 
-/// A frame whose second field is set when it was marked, which it can be if the first is set.
+/// A frame whose second field is set when it is marked. It can be marked if the first is set.
 #[derive(Debug, PartialEq)]
 struct Markable(bool, bool);
 
@@ -153,14 +153,14 @@ fn a_long_queue_marks_what_can_be_marked_and_drops_only_at_its_end() {
     while let Some(at) = link.next_time() {
         marks.push(link.pop(at).expect("due").1);
     }
-    // Found waiting: 0, 100, 200, 300, and no room.
+    // Waiting frames at arrival: 0, 100, 200, 300 bytes, and no room.
     assert_eq!(marks, [false, false, true, false]);
     assert_eq!((link.counters().marked, link.counters().tail_dropped), (1, 1));
 }
 
 #[test]
 fn burst_loss_is_as_frequent_as_its_model_says() {
-    // In the bad state 0.005 / (0.005 + 0.095) of the time, where 60 % are lost: 3 %.
+    // The bad state lasts 0.005 / (0.005 + 0.095) of the time and loses 60 %: 3 % in total.
     let model = BurstLoss {
         good_to_bad: p(0.005),
         bad_to_good: p(0.095),
@@ -187,7 +187,7 @@ fn another_behaviour_holds_from_then_on_and_what_is_inside_keeps_its_time() {
     let mut link = FaultyLink::new(slow.clone());
     assert_eq!(link.push(us(0), frame(1, 60)), Fate::Queued(us(100)));
     link.set_config(Config { delay: Duration::from_micros(10), ..slow.clone() });
-    // A shorter path alone does not let the second overtake the first.
+    // A shorter path alone does not let the second frame overtake the first.
     assert_eq!(link.push(us(1), frame(2, 60)), Fate::Queued(us(100)));
     link.set_config(Config { loss: Loss::Random(Probability::ALWAYS), ..slow });
     assert_eq!(link.push(us(2), frame(3, 60)), Fate::Lost);

@@ -1,62 +1,65 @@
-//! What one acknowledgement delivered, gathered while the scoreboard takes it in: the questions that RACK
-//! (RFC 8985 §6.2), round-trip measurement (RFC 6298 §3), F-RTO (RFC 5682) and PRR (RFC 6937) ask of it.
+//! The delivery report of one acknowledgement, gathered while the scoreboard processes it. RACK
+//! (RFC 8985 §6.2), round-trip measurement (RFC 6298 §3), F-RTO (RFC 5682) and PRR (RFC 6937) evaluate it.
 
 use base::{Instant, Nanos};
 
 use crate::seq::ExtSeq;
 
-/// A transmission of a segment: when, and the end of the segment. The order is RACK_sent_after of
-/// RFC 8985 §6.2: by time, then by sequence number.
+/// Transmission time of a segment, and the segment's end. The order is RACK_sent_after of RFC 8985 §6.2: by
+/// time, then by sequence number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Transmission {
-    /// When it was sent.
+    /// Transmission time.
     pub at: Instant,
-    /// The number after its last one.
+    /// The number after the segment's last one.
     pub end: ExtSeq,
 }
 
-/// The sum of what an acknowledgement delivered.
+/// Totals of the segments that one acknowledgement delivered.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery {
     now: Instant,
-    /// When the timestamp was made that it echoes, on the millisecond clock.
+    /// Origin time of the echoed timestamp, on the millisecond clock.
     echoed_ms: Option<u64>,
     min_rtt: Option<Nanos>,
-    /// RACK.fack before it.
+    /// RACK.fack before this acknowledgement.
     fack: ExtSeq,
-    /// Sequence space that was not known to have arrived before.
+    /// Sequence space newly known to have arrived.
     pub bytes: u64,
-    /// The latest transmission among what arrived, ambiguous ones left out (RFC 8985 §6.2 step 2).
+    /// The latest transmission among the segments that arrived, without ambiguous ones (RFC 8985 §6.2
+    /// step 2).
     pub latest: Option<Transmission>,
-    /// End of what arrived, SND.UNA or the end of a SACK block.
+    /// Highest end of a segment that arrived; at least RACK.fack before this acknowledgement.
     pub highest: ExtSeq,
     /// A segment sent once arrived after later ones (RFC 8985 §6.2 step 3).
     pub reordered: bool,
-    /// The lowest end of a segment sent once that arrived.
+    /// The lowest end among the segments sent once that arrived.
     pub original_end: Option<ExtSeq>,
-    /// Something cumulatively acknowledged was sent more than once.
+    /// A cumulatively acknowledged segment was sent more than once.
     pub ambiguous: bool,
-    /// When the latest of the segments sent again was sent again, of those that arrived and whose first
-    /// transmission is not known to have: that takes a report within less than the shortest round trip.
+    /// Time of the latest retransmission that may have been needed, among the retransmitted segments that
+    /// arrived. A report within less than the shortest round trip shows that the first transmission arrived:
+    /// such a retransmission does not count.
     pub needed: Option<Instant>,
-    /// When the oldest segment sent once was sent, of those cumulatively acknowledged and not SACKed before.
+    /// Transmission time of the oldest segment sent once that is cumulatively acknowledged now and was not
+    /// SACKed before.
     acked_sent_at: Option<Instant>,
-    /// When the latest of them was sent, and of those SACKed.
+    /// Transmission times of segments sent once: the latest that arrived, and the first newly SACKed one.
     newest_sent_at: Option<Instant>,
     sacked_sent_at: Option<Instant>,
 }
 
-/// How a segment became known to have arrived.
+/// The kind of acknowledgement that reported a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
     /// A cumulative acknowledgement.
     CumulativeAck,
-    /// A selective one.
+    /// A selective acknowledgement.
     Sack,
 }
 
 impl Delivery {
-    /// Nothing yet. `echoed_ms` is when the echoed timestamp was made, by the clock of
+    /// Starts an empty report. `echoed_ms` is the origin time of the echoed timestamp, on the clock of
     /// [`Instant::as_millis`].
     pub fn new(now: Instant, echoed_ms: Option<u64>, min_rtt: Option<Nanos>, fack: ExtSeq) -> Self {
         Delivery {
@@ -77,7 +80,7 @@ impl Delivery {
         }
     }
 
-    /// A whole segment that was not SACKed before has arrived.
+    /// Counts a whole segment that has arrived and was not SACKed before. `again`: it was retransmitted.
     pub fn take(&mut self, sent: Transmission, again: bool, by: By) {
         if !again {
             match by {
@@ -95,15 +98,16 @@ impl Delivery {
         }
     }
 
-    /// As [`take`](Self::take) of each segment of a run in the order of its numbers, of which the first and the last
-    /// are given: sent once, and therefore in order by time, too, and now cumulatively acknowledged.
+    /// Counts a run of segments sent once and now cumulatively acknowledged, from its first to its last
+    /// segment: the same as [`take`](Self::take) for each in sequence order. Segments sent once are in order
+    /// by time, too.
     #[inline]
     pub fn take_run(&mut self, first: Transmission, last: Transmission) {
         self.acked_sent_at.get_or_insert(first.at);
         self.take_sent_once(first, last);
     }
 
-    /// What both have in common, of segments that were sent once.
+    /// The common part of [`take`](Self::take) and [`take_run`](Self::take_run), for segments sent once.
     #[inline]
     fn take_sent_once(&mut self, first: Transmission, last: Transmission) {
         self.reordered |= first.end < self.fack;
@@ -115,35 +119,37 @@ impl Delivery {
         }
     }
 
-    /// For Karn's algorithm (RFC 6298 §3): the age of the oldest segment cumulatively acknowledged, if none
-    /// of all was sent twice: what waited behind a retransmission does not measure the path. Else of one
-    /// that was SACKed.
+    /// Returns the round-trip time by Karn's algorithm (RFC 6298 §3): the age of the oldest segment
+    /// cumulatively acknowledged, if none of them was retransmitted. A segment that waited behind a
+    /// retransmission does not measure the path. Otherwise the age of a SACKed segment.
     pub fn rtt(&self) -> Option<Nanos> {
         let acked = self.acked_sent_at.filter(|_| !self.ambiguous);
         let sent_at = acked.or(self.sacked_sent_at)?;
         Some(self.now.nanos_since(sent_at))
     }
 
-    /// The age of the latest segment sent once that arrived: the least that the path took.
+    /// Returns the age of the latest segment sent once that arrived: an upper bound of the path's shortest
+    /// round trip.
     pub fn shortest_rtt(&self) -> Option<Nanos> {
         let sent_at = self.newest_sent_at?;
-        // What waited at the receiver behind a retransmission is older than the path.
+        // A segment that waited at the receiver behind a retransmission is older than the path's round trip.
         let waited = self.ambiguous && self.sacked_sent_at.is_none();
         (!waited).then(|| self.now.nanos_since(sent_at))
     }
 
-    /// RFC 8985 §6.2 step 2: whether what arrived of a segment sent again can be its last transmission.
+    /// RFC 8985 §6.2 step 2: true if the arrived copy of a retransmitted segment can be its last
+    /// transmission.
     fn is_of_the_last_transmission(&self, sent_at: Instant) -> bool {
         let echoes_earlier = self.echoed_ms.is_some_and(|ms| ms < sent_at.as_millis());
         !echoes_earlier && !self.is_too_soon(sent_at)
     }
 
-    /// What was sent then cannot have been acknowledged yet.
+    /// True if a segment sent at `sent_at` cannot have been acknowledged yet.
     fn is_too_soon(&self, sent_at: Instant) -> bool {
         self.min_rtt.is_some_and(|rtt| self.now.nanos_since(sent_at) < rtt)
     }
 
-    /// A round trip was measured before it.
+    /// True if a round trip was measured before this acknowledgement.
     pub fn is_measured(&self) -> bool {
         self.min_rtt.is_some()
     }
@@ -163,14 +169,14 @@ mod tests {
         Delivery::new(Instant::from_millis(100), echoed_ms, min_rtt, sent(0, 50).end)
     }
 
-    // RFC 8985 §6.2: by time, ties by sequence number.
+    // RFC 8985 §6.2: order by time, ties by sequence number.
     #[test]
     fn transmissions_are_ordered_by_time_then_by_number() {
         assert!(sent(2, 10) > sent(1, 20));
         assert!(sent(1, 20) > sent(1, 10));
     }
 
-    // What a run brings is what its segments bring one by one, whatever came before.
+    // A run counts the same as its segments one by one, whatever was counted before.
     #[test]
     fn a_run_is_the_sum_of_its_segments() {
         let run = [sent(20, 40), sent(20, 60), sent(30, 80), sent(31, 90)];
@@ -194,7 +200,7 @@ mod tests {
         }
     }
 
-    // RFC 8985 §6.2 step 2: a retransmission counts only if what arrived can be it.
+    // RFC 8985 §6.2 step 2: a retransmission counts only if the arrived copy can be the retransmitted one.
     #[test]
     fn ambiguous_retransmissions_are_left_out() {
         let latest = |echoed, at| {
@@ -209,8 +215,7 @@ mod tests {
         assert_eq!(latest(Some(79), 80), sent(10, 60), "the timestamp is of an earlier one");
     }
 
-    // A retransmission that is reported sooner than any round trip took was not needed; all others may have
-    // been.
+    // A retransmission reported sooner than any measured round trip was not needed; all others may have been.
     #[test]
     fn what_is_reported_too_soon_was_not_needed() {
         let needed = |at| {
@@ -227,7 +232,7 @@ mod tests {
         assert_eq!((d.needed, d.is_measured()), (Some(Instant::from_millis(99)), false));
     }
 
-    // RFC 8985 §6.2 step 3: only what was sent once, only below what had arrived before.
+    // RFC 8985 §6.2 step 3: only segments sent once, only below the highest that had arrived before.
     #[test]
     fn reordering_shows_in_originals_below_what_arrived() {
         let mut d = delivery(None);
@@ -240,7 +245,7 @@ mod tests {
         assert!(d.reordered);
     }
 
-    // RFC 6298 §3: no measurement of what was sent twice, or waited for it.
+    // RFC 6298 §3: no measurement of a retransmitted segment, nor of one that waited for it.
     #[test]
     fn measurements_are_of_segments_sent_once() {
         let mut d = delivery(None);

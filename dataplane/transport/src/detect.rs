@@ -1,11 +1,11 @@
 //! RACK's search for losses among the records in flight (RFC 8985 §6.2 step 5), in sequence order.
 //!
-//! Records that were sent once are in the same order by time and by sequence number, so the search examines each of
-//! them once, from left to right: every record left of the edge has arrived, is lost, or was retransmitted.
-//! Retransmitted records are in a queue by time.
+//! Records that were sent once are in the same order by time and by sequence number, so the search examines
+//! each of them once, from left to right: every record left of the edge has arrived, is lost, or was
+//! retransmitted. Retransmitted records are in a queue by time.
 //!
-//! The edge stops at the first record that is not due yet, where the next search begins; the following ones are due
-//! later. The search examines `AHEAD` of them at most, and the timer is set for the last.
+//! The edge stops at the first record that is not due yet, where the next search begins; later records are
+//! due later. The search examines at most `AHEAD` of them, and the timer is set for the last.
 
 use std::collections::VecDeque;
 
@@ -15,41 +15,43 @@ use crate::delivery::Transmission;
 use crate::rack::LossCriterion;
 use crate::seq::ExtSeq;
 
-/// Records that are examined beyond the first that is not due yet, to set the timer.
+/// Records examined beyond the first that is not due yet, to set the timer.
 const AHEAD: usize = 64;
 
-/// What is known of a record.
+/// The known state of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// It has arrived, and so has every record before this index.
+    /// The record has arrived, and so has every record before this index.
     Arrived(usize),
-    /// It was sent once and is not known to be lost.
+    /// The record was sent once and is not known to be lost.
     Sent(Transmission),
-    /// It is lost, or was sent again.
+    /// The record is lost, or was retransmitted.
     LostOrAgain,
 }
 
-/// What is in flight: records by index, the oldest first.
+/// Records in flight by index, the oldest first.
 pub trait InFlight {
-    /// The first record beyond the edge.
+    /// Returns the first record that the search has not passed.
     fn edge(&self) -> usize;
 
-    /// Everything before this index, which is above zero, has arrived, is lost or was sent again.
+    /// Moves the edge to `index`, above zero: every record before it has arrived, is lost or was
+    /// retransmitted.
     fn set_edge(&mut self, index: usize);
 
-    /// What is known of the record at `index`, `None` beyond the last.
+    /// Returns the state of the record at `index`, `None` beyond the last.
     fn fate(&self, index: usize) -> Option<Fate>;
 
     /// Marks a record as lost.
     fn lose(&mut self, index: usize);
 
-    /// Retransmissions by time: the first number of each, and when.
+    /// Retransmissions by time: the first number of each, and its transmission time.
     fn resent(&mut self) -> &mut VecDeque<(ExtSeq, Instant)>;
 
-    /// The record that was sent again at `at` and has not arrived, been lost or sent since; and its end.
+    /// Returns the record retransmitted at `at` that has not arrived, been lost or been sent since, and its
+    /// end.
     fn resent_record(&self, start: ExtSeq, at: Instant) -> Option<(usize, ExtSeq)>;
 
-    /// Remembers a retransmission by its time.
+    /// Remembers a retransmission by its time. Drops finished ones at the front of the queue.
     fn note_resent(&mut self, start: ExtSeq, now: Instant) {
         while let Some(&(start, at)) = self.resent().front() {
             if self.resent_record(start, at).is_some() {
@@ -61,8 +63,8 @@ pub trait InFlight {
     }
 }
 
-/// RACK_detect_loss of RFC 8985 §6.2: [loses](InFlight::lose) what is lost and was not before. Returns when to
-/// look again (the reordering timer).
+/// RACK_detect_loss of RFC 8985 §6.2: [marks](InFlight::lose) newly lost records. Returns when to search
+/// again (the reordering timer).
 pub fn detect(records: &mut impl InFlight, criterion: LossCriterion) -> Option<Instant> {
     let originals = originals(records, criterion);
     originals.max(retransmissions(records, criterion))
@@ -71,7 +73,7 @@ pub fn detect(records: &mut impl InFlight, criterion: LossCriterion) -> Option<I
 fn originals(records: &mut impl InFlight, criterion: LossCriterion) -> Option<Instant> {
     let mut again_at = None;
     let mut i = records.edge();
-    // Steps since the first that waits.
+    // Steps since the first record that waits.
     let mut waiting = None;
     while let Some(fate) = records.fate(i) {
         match &mut waiting {
@@ -86,7 +88,7 @@ fn originals(records: &mut impl InFlight, criterion: LossCriterion) -> Option<In
                 None => break,
                 Some(at) if at <= criterion.now => records.lose(i),
                 Some(at) => {
-                    // RFC 8985 §6.2: the timer covers all that wait, up to AHEAD.
+                    // RFC 8985 §6.2: the timer covers all waiting records, up to AHEAD.
                     again_at = again_at.max(Some(at));
                     waiting.get_or_insert(0);
                 }
@@ -103,7 +105,7 @@ fn originals(records: &mut impl InFlight, criterion: LossCriterion) -> Option<In
 
 fn retransmissions(records: &mut impl InFlight, criterion: LossCriterion) -> Option<Instant> {
     let mut again_at = None;
-    // The first `n` wait, but for such that have arrived meanwhile.
+    // The first `n` entries wait, except those that have arrived meanwhile.
     let mut n = 0;
     while let Some(&(start, at)) = records.resent().get(n).filter(|_| n <= AHEAD) {
         let live = records.resent_record(start, at);
@@ -146,13 +148,13 @@ mod tests {
         Transmission { at: MS(ms), end: number(n + 1) }
     }
 
-    /// Record `n` has the number `n` alone.
+    /// Record `n` covers the single number `n`.
     #[derive(Default)]
     struct Records {
         fates: Vec<Fate>,
         edge: usize,
         lost: Vec<usize>,
-        /// When each that is in flight again was sent last.
+        /// Last transmission time of each record that is in flight again.
         again: Vec<Option<Instant>>,
         resent: VecDeque<(ExtSeq, Instant)>,
     }
@@ -199,7 +201,8 @@ mod tests {
         LossCriterion { latest: sent(160, 99), timeout: Nanos::from_millis(50), now: MS(now) }
     }
 
-    // RFC 8985 §6.2 step 5: what was sent before the latest that arrived is lost after its time, not before.
+    // RFC 8985 §6.2 step 5: a record sent before the latest one that arrived is lost after its time, not
+    // before.
     #[test]
     fn the_search_goes_on_where_it_stopped() {
         use Fate::*;
@@ -241,7 +244,7 @@ mod tests {
         assert_eq!((records.lost.len(), records.edge), (0, 0));
     }
 
-    // RFC 8985 §6.2: retransmissions by the time of the last one.
+    // RFC 8985 §6.2: retransmissions are lost by the time of the last transmission.
     #[test]
     fn what_was_sent_again_is_lost_again_by_its_own_time() {
         let fates = vec![Fate::LostOrAgain; 5];
@@ -260,7 +263,7 @@ mod tests {
         );
         assert_eq!(detect(&mut records, criterion(200)), None);
         assert_eq!((&records.lost[..], records.resent()), (&[0, 2, 3][..], vec![4]));
-        // Sent again: the place in front is free for it.
+        // Retransmitted again: the entry at the front is free for it.
         records.again[4] = None;
         records.resend(0, 300);
         assert_eq!(records.resent(), [0]);

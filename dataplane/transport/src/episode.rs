@@ -1,30 +1,31 @@
-//! One loss episode: what was before it, so that it can be undone when it proves spurious (RFC 3522,
-//! RFC 4015 by timestamps; RFC 3708 by D-SACK; RFC 5682 after a time-out), and the reduction it brings.
+//! One loss episode: the state before it, to undo it when it proves spurious (by timestamps: RFC 3522,
+//! RFC 4015; by D-SACK: RFC 3708; after a time-out: RFC 5682), and the reduction of the window.
 //!
 //! # D-SACK
 //!
-//! A D-SACK, or a duplicate TSN of SCTP, reports that something arrived twice. It is credit for a range that was
-//! sent again in this episode, once. Everything else is ignored, because the network duplicates packets and a
-//! peer may report anything: what was sent once, what was sent again in an earlier episode, a block that covers
-//! more than was sent again, and a second report of the same range. When all that was sent again is credited the
-//! episode is undone (RFC 3708 §3 B.1), except
+//! A D-SACK, or a duplicate TSN of SCTP, reports data that arrived twice. It credits a range that was
+//! retransmitted in this episode, once. All other reports are ignored, because the network duplicates packets
+//! and a peer may report anything: data sent once, data retransmitted in an earlier episode, a block that
+//! covers more than was retransmitted, and a second report of the same range. When all retransmitted ranges
+//! are credited, the episode is undone (RFC 3708 §3 B.1), except
 //!
-//! - when a range was sent again more than once (A.3), or there were more ranges than are remembered;
-//! - when a retransmission may have been needed. If the network duplicates a retransmission that repaired a loss,
-//!   its D-SACK is the same as that of a needless one. The difference is when the range is first reported as
-//!   received. The report of the original is on its way when the retransmission leaves, and arrives before the
-//!   shortest round trip of the path has passed; the report of the retransmission arrives after it. This is the
-//!   rule of RFC 8985 §6.2 step 2, and a technique of the kind that RFC 3708 §3 A.4 allows as the alternative to
-//!   not using D-SACK again on a connection. It covers A.1, and a peer that receives a needed retransmission
-//!   gains nothing by a forged D-SACK of it.
+//! - when a range was retransmitted more than once (A.3), or there were more ranges than are remembered;
+//! - when a retransmission may have been needed. If the network duplicates a retransmission that repaired a
+//!   loss, its D-SACK is the same as that of a needless one. The difference is when the range is first
+//!   reported as received. The report of the original is in flight when the retransmission leaves, and
+//!   arrives before the shortest round trip of the path has passed; the report of the retransmission arrives
+//!   after it. This is the rule of RFC 8985 §6.2 step 2, and a technique of the kind that RFC 3708 §3 A.4
+//!   allows as the alternative to not using D-SACK again on a connection. It covers A.1, and a peer that
+//!   receives a needed retransmission gains nothing by a forged D-SACK of it.
 //!
 //! The cost: an original that arrives a round trip or more after its retransmission cannot be distinguished from a
 //! duplicate. Such an episode is undone only if timestamps or F-RTO prove it spurious.
 //!
-//! While no round trip is measured, after a time-out of the first flight, there is nothing to compare with. Then
-//! D-SACKs are proof if all of them are credited (A.4) and none came with the first report of its range (A.1).
+//! While no round trip is measured, after a time-out of the first flight, there is no time to compare with.
+//! Then D-SACKs are proof if all of them are credited (A.4) and none came with the first report of its range
+//! (A.1).
 //!
-//! Boxed: a connection without losses has none. Its memory is bounded by [`MAX_OWED`].
+//! Boxed: a connection without losses has no episode. Memory is bounded by [`MAX_OWED`].
 
 use base::Instant;
 
@@ -35,52 +36,52 @@ use crate::prr::Prr;
 use crate::ranges::{Range, Ranges};
 use crate::seq::ExtSeq;
 
-/// Most ranges that wait for their D-SACK, 16 bytes each. An episode that needs more is not undone by D-SACK.
+/// Ranges that wait for their D-SACK, at most, 16 bytes each. An episode with more ranges is not undone by
+/// D-SACK.
 const MAX_OWED: usize = 128;
 
-/// From the first sign of loss until it is over and can no longer prove spurious.
+/// A loss episode, from the first sign of loss until it is over and can no longer prove spurious.
 #[derive(Clone, Debug)]
 pub struct Episode {
-    /// Congestion control as it was.
+    /// Congestion control before the episode.
     pub prior: Saved,
     /// The proportional reduction (RFC 6937).
     pub prr: Prr,
-    /// Was the time-out spurious?
+    /// State of F-RTO: the test for a spurious time-out.
     pub frto: Frto,
     /// New segments that F-RTO still sends (RFC 5682 §2.1 step 2b: two).
     pub frto_new: u8,
-    /// It began with a time-out.
+    /// The episode began with a time-out.
     pub by_timeout: bool,
-    /// It is over; once this is acknowledged, no D-SACK about it can come.
+    /// SND.NXT when the episode ended. No D-SACK for it can come once this is acknowledged.
     pub over_at: Option<ExtSeq>,
-    /// It was undone.
+    /// The episode was undone.
     undone: bool,
-    /// When the first retransmission was sent.
+    /// Time of the first retransmission.
     first_resent: Option<Instant>,
-    /// What was sent again and no D-SACK has reported.
+    /// Retransmitted ranges that no D-SACK has reported yet.
     owed: Ranges,
-    /// Not all of `owed` could be remembered, or something of it may have been needed.
+    /// `owed` is incomplete, or one of its ranges may have been needed.
     needed: bool,
-    /// Something of it arrived before any round trip was measured.
+    /// A retransmitted segment arrived before any round trip was measured.
     unmeasured: bool,
-    /// The present acknowledgement is the first that reported it.
+    /// The present acknowledgement is the first that reported that segment.
     just_reported: bool,
-    /// Something was reported twice that was not in `owed`.
+    /// A D-SACK reported a range that was not in `owed`.
     unasked: bool,
 }
 
-/// Why an episode is undone.
+/// The proof that undoes an episode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Proof {
-    /// The acknowledgement of what was sent again echoes a timestamp older than the retransmission
-    /// (RFC 3522).
+    /// The acknowledgement of a retransmission echoes a timestamp older than the retransmission (RFC 3522).
     Timestamp,
-    /// All that was sent again had arrived before (RFC 3708).
+    /// All retransmitted data had arrived before (RFC 3708).
     DSack,
 }
 
 impl Episode {
-    /// Begins with `prior` in force and `flight` bytes outstanding.
+    /// Begins an episode with `prior` in force and `flight` bytes outstanding.
     pub fn new(prior: Saved, flight: u64, by_timeout: bool) -> Self {
         Episode {
             prior,
@@ -99,7 +100,8 @@ impl Episode {
         }
     }
 
-    /// `range` was sent again; with this it was sent `sends` times. Probes after the episode are none of it.
+    /// `range` was retransmitted, now sent `sends` times in all. Probes after the end of the episode do not
+    /// count.
     pub fn on_resent(&mut self, now: Instant, range: Range, sends: u8) {
         if self.over_at.is_some() {
             return;
@@ -113,15 +115,15 @@ impl Episode {
         }
     }
 
-    /// It was spurious, and over at `nxt`, which is SND.NXT. It remains for the D-SACKs that come later, by which
-    /// the window for reordering widens (RFC 8985 §6.2 step 4).
+    /// Ends a spurious episode at `nxt`, which is SND.NXT. The episode remains for later D-SACKs, which widen
+    /// the reordering window (RFC 8985 §6.2 step 4).
     pub fn on_undone(&mut self, nxt: ExtSeq) {
         self.undone = true;
         self.over_at = Some(nxt);
         self.frto = Frto::Off;
     }
 
-    /// What an acknowledgement delivered, before its D-SACK is examined.
+    /// Processes the delivery report of an acknowledgement, before its D-SACK is examined.
     pub fn on_delivery(&mut self, delivery: &Delivery) {
         let ours = |sent_at| self.first_resent.is_some_and(|first| first <= sent_at);
         let may_be_needed = delivery.needed.is_some_and(ours);
@@ -130,8 +132,8 @@ impl Episode {
         self.needed |= may_be_needed && delivery.is_measured();
     }
 
-    /// `range`, which is known to have arrived, was reported to have come twice. Returns whether it was sent
-    /// again in this episode and not reported before.
+    /// The peer reported that `range`, which is known to have arrived, arrived twice. Returns whether it was
+    /// retransmitted in this episode and not reported before.
     pub fn on_d_sack(&mut self, range: Range) -> bool {
         let credited = self.owed.remove(range, MAX_OWED);
         self.unasked |= !credited;
@@ -139,8 +141,9 @@ impl Episode {
         credited
     }
 
-    /// Whether it was spurious. `echoed_ms` is the timestamp that an acknowledgement echoes which moved
-    /// SND.UNA; `resent_in_flight` while a retransmission is outstanding.
+    /// Returns the proof that the episode was spurious, if there is one. `echoed_ms` is the timestamp echoed
+    /// by an acknowledgement that moved SND.UNA; `resent_in_flight` is true while a retransmission is
+    /// outstanding.
     pub fn proof(&self, echoed_ms: Option<u64>, resent_in_flight: bool) -> Option<Proof> {
         let first_resent_ms = self.first_resent.filter(|_| !self.undone)?.as_millis();
         // RFC 3708 §3 B.1

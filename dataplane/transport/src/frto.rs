@@ -1,30 +1,30 @@
-//! F-RTO (RFC 5682): was a retransmission time-out spurious? The first acknowledgement after it is
-//! answered with new data instead of more retransmissions; the next one decides.
+//! F-RTO (RFC 5682) detects a spurious retransmission time-out. The first acknowledgement after the time-out
+//! triggers new data instead of more retransmissions; the next acknowledgement decides.
 
-/// New segments sent to find out (RFC 5682 §2.1 step 2b).
+/// New segments sent for the test (RFC 5682 §2.1 step 2b).
 pub const NEW_SEGMENTS: u8 = 2;
 
-/// Where the question stands.
+/// State of the test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Frto {
-    /// Not asked, or answered.
+    /// The test is not running, or is finished.
     Off,
-    /// Step 1: the oldest segment was sent again.
+    /// Step 1: the oldest segment was retransmitted.
     Retransmitted,
-    /// Step 2b: new data was sent, or may be; retransmissions wait.
+    /// Step 2b: new data was sent or may be sent; retransmissions wait.
     NewData,
 }
 
-/// What an acknowledgement showed after a time-out.
+/// Evidence of an acknowledgement after a time-out.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
-    /// It moved SND.UNA.
+    /// SND.UNA advanced.
     pub advanced: bool,
-    /// It acknowledged everything sent before the time-out.
+    /// Everything sent before the time-out is acknowledged.
     pub complete: bool,
-    /// Something that was sent before the time-out and never again has just arrived.
+    /// A segment that was sent before the time-out and not retransmitted has just arrived.
     pub original: bool,
-    /// It is a duplicate, or SACKs something new.
+    /// The acknowledgement is a duplicate, or SACKs something new.
     pub duplicate: bool,
     /// New data can be sent now.
     pub can_send_new: bool,
@@ -32,21 +32,21 @@ pub struct Seen {
     pub sack: bool,
 }
 
-/// What to do.
+/// The reaction to an acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Nothing is known yet.
+    /// The evidence does not decide yet.
     Wait,
     /// Send new data, up to two segments, and wait.
     SendNew,
-    /// Nothing was lost: undo.
+    /// Nothing was lost: undo the reduction.
     Spurious,
-    /// Something was: recover as usual.
+    /// A segment was lost: recover as usual.
     Genuine,
 }
 
-/// RFC 5682 §3.1 with SACK; without, the caller counts as `original` only what no retransmission can have
-/// made acknowledgeable, and it is §2.1.
+/// RFC 5682 §3.1 with SACK, §2.1 without. Without SACK, the caller sets `original` only for data that no
+/// retransmission can have made acknowledgeable.
 pub fn judge(state: Frto, seen: Seen) -> Verdict {
     match state {
         Frto::Off => Verdict::Wait,
@@ -56,8 +56,8 @@ pub fn judge(state: Frto, seen: Seen) -> Verdict {
         // §2.1 step 2b, §3.1 step 2b.
         Frto::Retransmitted if seen.advanced && seen.can_send_new => Verdict::SendNew,
         Frto::Retransmitted if seen.advanced => Verdict::Genuine,
-        // §2.1 step 2a. With SACK duplicates before the acknowledgement of the retransmission are waited
-        // out (§3.1 step 2).
+        // §2.1 step 2a. With SACK, duplicates before the acknowledgement of the retransmission are ignored
+        // (§3.1 step 2).
         Frto::Retransmitted if seen.duplicate && !seen.sack => Verdict::Genuine,
         Frto::Retransmitted => Verdict::Wait,
         // §2.1 step 3a, §3.1 step 3a.

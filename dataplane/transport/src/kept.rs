@@ -1,62 +1,63 @@
-//! Bytes that a sender keeps until they are acknowledged, to send the very same ones again.
+//! Bytes that a sender keeps until they are acknowledged, so that a retransmission sends the same bytes.
 //!
-//! What is kept is copied into blocks, one run of bytes behind the other, and freed with its block: an allocation for each
-//! run costs more than a short run's copy.
+//! The bytes are copied into blocks, one run behind the other, and freed with their block: an allocation for
+//! each run costs more than the copy of a short run.
 //!
-//! Memory: a block is four times as long as what is kept when it is made, from 1 KiB to 64 KiB, but no longer than the
-//! [limit](Kept::set_limit) allows, and never shorter than its run. Two blocks in a row hold more than the first has room for,
-//! so the blocks of what is freed in order, without the last, take at most twice the bytes that are kept, and the first. As
-//! many more may be spare: blocks that went back to the allocator and came again page by page took longer than the copies.
-//! With nothing kept, at most 8 KiB stay.
+//! Memory: a new block is four times as long as the bytes kept at that time, from 1 KiB to 64 KiB. It is no
+//! longer than the [limit](Kept::set_limit) allows, and never shorter than its run. Two consecutive blocks
+//! hold more than the first has room for. If runs are freed in order, the blocks except the last therefore
+//! take at most twice the bytes kept, plus the first block. As many blocks again may be spare: returning
+//! blocks to the allocator, to receive them again page by page, took longer than the copies. With nothing
+//! kept, at most 8 KiB remain.
 
 use std::collections::VecDeque;
 
 /// The shortest block, in bytes.
 const LEAST: usize = 1 << 10;
-/// The longest, unless one run is longer.
+/// The longest block, in bytes, unless one run is longer.
 const MOST: usize = 64 << 10;
-/// The longest that stays when nothing is kept.
+/// The longest block, in bytes, that remains when nothing is kept.
 const IDLE: usize = 8 << 10;
 
-/// Runs of bytes, each by its number: of the first byte in its stream, or of a message.
+/// Runs of bytes, each identified by a number: of its first byte in the stream, or of a message.
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
-    /// In the order of their numbers.
+    /// In order of their numbers.
     runs: VecDeque<Run>,
-    /// New runs are put into the last one.
+    /// New runs are appended to the last block.
     blocks: VecDeque<Block>,
-    /// The first block, of all that there were.
+    /// Number of the first block in `blocks`, counted from the first block ever allocated.
     first: u32,
-    /// Blocks that are not used now, not more than there are of the others.
+    /// Unused blocks, at most as many as `blocks`.
     spare: Vec<Vec<u8>>,
     bytes: u64,
-    /// Of all blocks, in bytes.
+    /// Capacity of all blocks, spare ones included, bytes.
     memory: u64,
-    /// Of those of them that are spare.
+    /// Capacity of the spare blocks, bytes.
     spare_memory: u64,
     limit: u64,
 }
 
-/// What is kept takes so many bytes.
+/// Memory taken by kept bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Takes {
-    /// All of its memory.
+    /// All memory, bytes.
     pub memory: u64,
-    /// Of its memory, without the room that there is for more: to be compared with a limit.
+    /// `memory` without the room for more, bytes: to compare with a limit.
     pub filled: u64,
 }
 
 impl Takes {
-    /// Nothing is kept.
+    /// No memory.
     pub const NOTHING: Takes = Takes { memory: 0, filled: 0 };
 
-    /// Both together.
+    /// Returns the sum of both.
     #[inline]
     pub fn and(self, other: Takes) -> Takes {
         Takes { memory: self.memory + other.memory, filled: self.filled + other.filled }
     }
 
-    /// Without a part of it.
+    /// Returns the difference; `part` is contained in it.
     #[inline]
     pub fn without(self, part: Takes) -> Takes {
         Takes { memory: self.memory - part.memory, filled: self.filled - part.filled }
@@ -66,7 +67,7 @@ impl Takes {
 #[derive(Clone, Copy, Debug)]
 struct Run {
     number: u64,
-    /// Its block, of all that there were.
+    /// Number of its block, counted from the first block ever allocated.
     block: u32,
     at: u32,
     len: u32,
@@ -75,12 +76,12 @@ struct Run {
 #[derive(Clone, Debug, Default)]
 struct Block {
     bytes: Vec<u8>,
-    /// Runs of it that are kept.
+    /// Runs of this block that are still kept.
     runs: u32,
 }
 
 impl Kept {
-    /// Nothing.
+    /// Starts empty.
     pub const fn new() -> Self {
         Kept {
             runs: VecDeque::new(),
@@ -94,13 +95,13 @@ impl Kept {
         }
     }
 
-    /// Bytes that are kept.
+    /// Returns the number of bytes kept.
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What it takes: nothing with nothing kept, though a block may stay.
+    /// Returns the memory in use: nothing if no bytes are kept, though a block may remain allocated.
     #[inline]
     pub fn takes(&self) -> Takes {
         if self.bytes == 0 {
@@ -110,8 +111,8 @@ impl Kept {
         Takes { memory: self.memory, filled: self.memory - self.spare_memory - room as u64 }
     }
 
-    /// From now on a new block is no longer than what is left of `limit` bytes of memory, or than its run if that is
-    /// longer. Before the first call each is as long as its run.
+    /// Limits the memory: from now on a new block is no longer than the rest of `limit` bytes, or than its
+    /// run if that is longer. Before the first call, each block is as long as its run.
     #[inline]
     pub fn set_limit(&mut self, limit: u64) {
         self.limit = limit;
@@ -120,14 +121,14 @@ impl Kept {
         }
     }
 
-    /// Keeps `bytes` under a number that nothing is kept under.
+    /// Keeps `bytes` under `number`, which must be unused.
     #[inline]
     pub fn keep(&mut self, number: u64, bytes: &[u8]) {
         self.block(bytes.len()).bytes.extend_from_slice(bytes);
         self.enter(number, bytes.len());
     }
 
-    /// Keeps `len` bytes, which the caller writes; they are zero before.
+    /// Keeps `len` bytes, zeroed and then filled by `write`.
     pub fn keep_with(&mut self, number: u64, len: usize, write: impl FnOnce(&mut [u8])) {
         let block = &mut self.block(len).bytes;
         let at = block.len();
@@ -136,7 +137,7 @@ impl Kept {
         self.enter(number, len);
     }
 
-    /// What is kept under `number`.
+    /// Returns the bytes kept under `number`.
     pub fn get(&self, number: u64) -> Option<&[u8]> {
         let run = self.runs.get(self.runs.partition_point(|run| run.number < number))?;
         let block = self.blocks.get(run.block.wrapping_sub(self.first) as usize)?;
@@ -144,7 +145,7 @@ impl Kept {
         (run.number == number).then_some(bytes)
     }
 
-    /// Frees what is kept under the lowest number.
+    /// Frees the run with the lowest number.
     #[inline]
     pub fn free_first(&mut self) {
         let Some(run) = self.runs.pop_front() else { return };
@@ -157,7 +158,7 @@ impl Kept {
         }
     }
 
-    /// The last block, with room for `len` bytes more.
+    /// Returns the last block, with room for `len` more bytes.
     #[inline]
     fn block(&mut self, len: usize) -> &mut Block {
         let fits = |last: &Block| last.bytes.capacity() - last.bytes.len() >= len;
@@ -182,7 +183,7 @@ impl Kept {
         self.blocks.push_back(Block { bytes, runs: 0 });
     }
 
-    /// A block that is not used, if there is one.
+    /// Takes a spare block; an empty one if there is none.
     fn take_spare(&mut self) -> Vec<u8> {
         let spare = self.spare.pop().unwrap_or_default();
         self.memory -= spare.capacity() as u64;
@@ -190,7 +191,7 @@ impl Kept {
         spare
     }
 
-    /// The bytes at the end of the last block are the run of this number.
+    /// Enters the last `len` bytes of the last block as the run `number`.
     #[inline]
     fn enter(&mut self, number: u64, len: usize) {
         let last = self.blocks.len() - 1;
@@ -207,7 +208,7 @@ impl Kept {
         self.runs.insert(place, run);
     }
 
-    /// Frees the first blocks that are not used.
+    /// Frees the unused blocks at the front.
     #[inline(never)]
     fn free_blocks(&mut self) {
         while self.blocks.len() > 1 && self.blocks[0].runs == 0 {
@@ -226,7 +227,7 @@ impl Kept {
         }
     }
 
-    /// Nothing is kept: blocks that are longer than this go.
+    /// Frees the blocks longer than `longest` bytes when nothing is kept.
     fn empty(&mut self, longest: usize) {
         self.spare.clear();
         self.spare_memory = 0;
@@ -235,7 +236,7 @@ impl Kept {
         self.memory = self.blocks.iter().map(|block| block.bytes.capacity() as u64).sum();
     }
 
-    /// Frees what is not used, as far as it exceeds the limit.
+    /// Frees unused memory while it exceeds the limit.
     #[cold]
     fn shrink(&mut self) {
         while self.memory > self.limit && !self.spare.is_empty() {
@@ -261,8 +262,8 @@ mod tests {
     }
 
     proptest! {
-        /// Runs of any length, kept in any order and freed from the first on, come back as they were, and their memory is
-        /// counted.
+        /// Runs of any length, kept in any order and freed from the first on, are returned unchanged, and
+        /// their memory is counted.
         #[test]
         fn what_is_kept_comes_back(
             steps in prop::collection::vec((0u64..40, 0usize..9000, 0usize..12, any::<bool>()), 1..200),
@@ -303,8 +304,8 @@ mod tests {
             }
         }
 
-        /// In order, as all but segments that are cut. A caller that asks before each run exceeds no limit by more than a
-        /// run, and is refused only when half of the limit is used.
+        /// Runs kept in order, as all but split segments are. A caller that checks before each run exceeds no
+        /// limit by more than a run, and is refused only when half of the limit is used.
         #[test]
         fn its_memory_is_bounded(
             limits in prop::collection::vec(prop_oneof![0u64..20_000, 200_000u64..1_000_000, Just(u64::MAX)], 1..4),
@@ -338,7 +339,7 @@ mod tests {
         }
     }
 
-    /// A stream that keeps 64 segments in flight takes its blocks from those it has freed.
+    /// A stream that keeps 64 segments in flight reuses the blocks that it has freed.
     #[test]
     fn blocks_are_used_again() {
         let mut kept = Kept::new();
@@ -354,7 +355,7 @@ mod tests {
                 seen.insert(kept.get(number).map(<[u8]>::as_ptr));
             }
         }
-        // 64 segments are two blocks; with the one that is filled and the one before, four.
+        // 64 segments take two blocks; with the one being filled and the one before, four.
         assert!(seen.len() <= 4 * MOST / segment.len(), "{}", seen.len());
         (0..64).for_each(|_| kept.free_first());
         assert_eq!((kept.bytes(), kept.takes()), (0, Takes::NOTHING));

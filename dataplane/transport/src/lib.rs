@@ -1,11 +1,16 @@
-//! Code shared by TCP and SCTP, most of it by their send halves: congestion control ([`congestion`], [`prr`], [`pacing`],
-//! [`usage`]), loss detection ([`rack`], [`mod@detect`], [`tlp`], [`delivery`], [`recovery`]), spurious losses
-//! ([`episode`], [`frto`]), all of which [`loss_recovery`] puts together, round trips ([`rtt`]), the search for the
-//! path's MTU ([`pmtu`]), the size of receive windows ([`right_size`]), what limits a sender ([`limits`]), whether
-//! its peer answers ([`stall`]), what it keeps to send it again ([`kept`]), the flight recorder ([`recorder`]), and the numbers all of it counts in ([`seq`], [`ranges`]).
+//! Code shared by TCP and SCTP, mostly by their send halves:
 //!
-//! A sequence number is a byte for TCP and a DATA chunk (TSN) for SCTP; amounts are bytes for both. The
-//! scoreboard and the selection of data to send are in each protocol.
+//! - congestion control: [`congestion`], [`prr`], [`pacing`], [`usage`];
+//! - loss detection: [`rack`], [`mod@detect`], [`tlp`], [`delivery`], [`recovery`];
+//! - spurious losses: [`episode`], [`frto`];
+//! - [`loss_recovery`], which combines the above;
+//! - round-trip times: [`rtt`]; path MTU discovery: [`pmtu`]; growth of receive windows: [`right_size`];
+//! - causes that limit a sender: [`limits`]; senders without progress: [`stall`];
+//! - copies kept for retransmission: [`kept`]; the flight recorder: [`recorder`];
+//! - sequence numbers: [`seq`], [`ranges`].
+//!
+//! A sequence number counts a byte for TCP and a DATA chunk (TSN) for SCTP; amounts are bytes for both. Each
+//! protocol has its own scoreboard and selects the data to send.
 #![forbid(unsafe_code)]
 
 pub mod congestion;

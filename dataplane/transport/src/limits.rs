@@ -1,5 +1,5 @@
-//! What keeps a sender from sending more, and for how long each cause did, for people who ask why a stream is slow; and
-//! the rate at which the peer acknowledges meanwhile.
+//! The causes that limit a sender and how long each did, to explain a slow stream, and the rate at which the
+//! peer acknowledges meanwhile.
 
 use core::num::NonZeroU32;
 
@@ -7,31 +7,31 @@ use base::{Instant, Nanos};
 
 use crate::right_size::{TICK as FINE, ticks as fine_ticks};
 
-/// The delivery rate is measured over at least this long, in fine ticks: 10 ms.
+/// Minimum interval of a delivery-rate measurement, in fine ticks: 10 ms.
 const MEASURED_OVER: u32 = 10_000_000 >> FINE;
 
-/// What stopped the last transmission.
+/// The cause that ended the last transmission.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Limit {
-    /// There was nothing more to send.
+    /// The application has no more data to send.
     #[default]
     Application,
-    /// The window that the peer offers is full.
+    /// The peer's receive window is full.
     PeerWindow,
     /// The configured send window is full.
     SendWindow,
     /// The congestion window is full.
     CongestionWindow,
-    /// The next burst has to wait, by pacing.
+    /// Pacing delays the next burst.
     Pacing,
-    /// The port took no more packets, or other streams had their turn.
+    /// The port accepted no more packets, or other streams were served first.
     Port,
-    /// The peer acknowledges nothing: time-outs are in progress.
+    /// The peer acknowledges nothing: retransmission time-outs are in progress.
     Path,
 }
 
 impl Limit {
-    /// All of them.
+    /// All causes, in order of their discriminants.
     pub const ALL: [Limit; 7] = [
         Limit::Application,
         Limit::PeerWindow,
@@ -42,7 +42,7 @@ impl Limit {
         Limit::Path,
     ];
 
-    /// A stable name for machine-readable output.
+    /// Returns a stable name for machine-readable output.
     pub const fn name(self) -> &'static str {
         match self {
             Limit::Application => "application",
@@ -56,31 +56,33 @@ impl Limit {
     }
 }
 
-/// What limits one sender. It takes the memory for its times when something else than the application first does.
+/// The limits of one sender. Memory for the times is allocated when another cause than the application first
+/// limits.
 #[derive(Clone, Debug, Default)]
 pub struct SenderLimits(Option<Box<Limits>>);
 
 impl SenderLimits {
-    /// Something else than the application was the limit when that was noted last.
+    /// True if another cause than the application was the limit at the last [`note`](Self::note).
     #[inline]
     pub fn is_limited(&self) -> bool {
         self.0.as_ref().is_some_and(|limits| limits.is_limited())
     }
 
-    /// Nothing else than the application has been the limit so far: it takes no memory.
+    /// True if only the application has been the limit so far: no memory is allocated.
     pub fn is_blank(&self) -> bool {
         self.0.is_none()
     }
 
-    /// A transmission ended at `now` because of `limit`; the peer has acknowledged `acknowledged` bytes in all. Need not be
-    /// called where that is the application, and it [was](Self::is_limited) before.
+    /// Notes that a transmission ended at `now` because of `limit`, when the peer has acknowledged
+    /// `acknowledged` bytes in all. The call may be omitted if the limit is the application and was
+    /// [before](Self::is_limited).
     pub fn note(&mut self, now: Instant, limit: Limit, acknowledged: u64) {
         if limit != Limit::Application || self.is_limited() {
             self.0.get_or_insert_default().note(now, limit, acknowledged);
         }
     }
 
-    /// What is known now.
+    /// Returns limit, times and rate as of `now`.
     pub fn info(&self, now: Instant) -> LimitInfo {
         self.0.as_ref().map(|limits| limits.info(now)).unwrap_or_default()
     }
@@ -88,45 +90,49 @@ impl SenderLimits {
 
 /// The causes of one sender and their times.
 ///
-/// It is small, because each stream that ever waited keeps one: times are in ticks of a millisecond (2^20 ns), which last
-/// for 52 days and then stand. A time is the difference of the ticks at its ends, so that short times add up.
+/// Each stream that ever waited keeps one, so it is small: times are in ticks of about a millisecond (2^20
+/// ns) and saturate after 52 days. A time is the difference of the ticks at its ends, so that short times add
+/// up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Limits {
     limit: Limit,
-    /// When it began, ticks.
+    /// Start of the present limit, ticks.
     since: u32,
-    /// By [`Limit::ALL`] without the application, the present one up to `since`.
+    /// Times by [`Limit::ALL`] without the application, ticks; the present limit is counted up to `since`.
     times: [u32; Limit::ALL.len() - 1],
-    /// When the rate was measured last, in [fine ticks](fine_ticks), and the bytes that had been acknowledged then, modulo 2^32.
+    /// Time of the last rate measurement in [fine ticks](fine_ticks), and the bytes acknowledged by then,
+    /// modulo 2^32.
     measured_at: u32,
     measured: u32,
-    /// KiB per second, once measured.
+    /// Delivery rate, KiB per second, once measured.
     rate: Option<NonZeroU32>,
 }
 
-/// Length of a tick as a power of two, nanoseconds: about a millisecond.
+/// Binary logarithm of a tick in nanoseconds: about a millisecond.
 const TICK: u32 = 20;
 
 /// [`SenderLimits`] at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LimitInfo {
-    /// What limits the sender now.
+    /// The present limit.
     pub limit: Limit,
-    /// For how long each has limited it, by [`Limit::ALL`]; all other time, which is not counted, is the application's.
+    /// Time for which each cause was the limit, by [`Limit::ALL`]. The application's entry is zero: all other
+    /// time is the application's.
     pub times: [Nanos; Limit::ALL.len()],
-    /// Bytes that the peer acknowledged per second when it was measured last, over 10 ms or more in which something
-    /// else than the application was the limit.
+    /// The last measured rate at which the peer acknowledged, bytes per second, over at least 10 ms in which
+    /// another cause than the application was the limit.
     pub delivery_rate: Option<u64>,
 }
 
 impl Limits {
-    /// Something else than the application is the limit.
+    /// True if another cause than the application is the limit.
     #[inline]
     fn is_limited(&self) -> bool {
         self.limit != Limit::Application
     }
 
-    /// A transmission ended at `now` because of `limit`; the peer has acknowledged `acknowledged` bytes in all.
+    /// Notes that a transmission ended at `now` because of `limit`, when the peer has acknowledged
+    /// `acknowledged` bytes in all.
     #[inline]
     fn note(&mut self, now: Instant, limit: Limit, acknowledged: u64) {
         if limit != self.limit {
@@ -158,7 +164,7 @@ impl Limits {
         (self.measured_at, self.measured) = (fine, acknowledged as u32);
     }
 
-    /// What is known now.
+    /// Returns limit, times and rate as of `now`.
     fn info(&self, now: Instant) -> LimitInfo {
         let mut times = [Nanos::default(); Limit::ALL.len()];
         for (time, ticks) in times[1..].iter_mut().zip(self.times) {
@@ -183,7 +189,7 @@ fn ticks(at: Instant) -> u32 {
 mod tests {
     use super::*;
 
-    /// So many ticks after some time.
+    /// The moment `ticks` ticks after an arbitrary start.
     fn at(ticks: u64) -> Instant {
         Instant::from_nanos((1000 + ticks) << TICK)
     }
@@ -203,7 +209,8 @@ mod tests {
         assert!(size_of::<Limits>() <= 44);
     }
 
-    // A sender that waits for its application takes no memory for that, and its times stand once there are some.
+    // A sender limited by its application alone allocates no memory; once times exist, they do not grow
+    // meanwhile.
     #[test]
     fn the_application_alone_is_not_noted() {
         let mut limits = SenderLimits::default();
@@ -220,7 +227,7 @@ mod tests {
         assert_eq!(size_of::<SenderLimits>(), 8);
     }
 
-    // Ten thousand times 100 µs, in turn.
+    // Ten thousand intervals of 100 µs, alternating between two causes.
     #[test]
     fn short_times_add_up() {
         let (mut limits, mut now) = (Limits::default(), Instant::from_millis(1));
@@ -244,7 +251,7 @@ mod tests {
         limits.note(at(10), Limit::CongestionWindow, 11_000);
         let rate = |limits: Limits| limits.info(at(0)).delivery_rate.unwrap();
         assert_eq!(rate(limits) >> 10, 931); // 10 000 bytes in 10 ticks
-        // Silence of the application does not count.
+        // Time without application data does not count.
         limits.note(at(11), Limit::Application, 12_000);
         limits.note(at(5011), Limit::PeerWindow, 12_000);
         limits.note(at(5031), Limit::PeerWindow, 52_000);

@@ -1,42 +1,43 @@
-//! Pacing: segments are sent at a little more than the congestion window per round trip instead of all at once, in bursts
-//! of about a tenth of a millisecond, so that few segments meet a full queue together. When its timer comes late, a flow
-//! sends at once what it would have sent in that time, at most for a round trip: the queue has drained meanwhile.
+//! Pacing: segments are sent at a little more than the congestion window per round trip instead of all at
+//! once, in bursts of about a tenth of a millisecond, so that few segments meet a full queue together. When
+//! its timer is late, a flow sends at once the data of that time, at most of a round trip: the queue has
+//! drained meanwhile.
 //!
-//! Where many streams share the port, and the path itself is short, bursts are longer: losses are repaired soon, and with
-//! bursts of one segment the stream would be served once per segment. A stream that shares its port with few keeps them
-//! short, and to an eighth of its window: it would lose its part of a full queue to one that sends with each
-//! acknowledgement.
+//! Where many streams share the port and the path itself is short, bursts are longer: losses are repaired
+//! soon, and bursts of one segment would require serving the stream once per segment. Where few streams share
+//! the port, bursts stay short, at most an eighth of the window: otherwise the stream would lose its share of
+//! a full queue to a flow that sends with each acknowledgement.
 
 use base::{Instant, Nanos};
 
-/// Below this round trip the timers of a worker are too coarse to pace by.
+/// Round-trip time below which flows are not paced: the timers of a worker are too coarse.
 pub const MIN_RTT: Nanos = Nanos::from_micros(500);
-/// Each this much of the shortest round trip halves what bursts are longer by where the path is short.
+/// Step of the shortest round-trip time that halves the extra burst length on short paths.
 const NEAR: Nanos = Nanos::from_micros(200);
-/// Segments of the congestion window below which there is nothing to spread.
+/// Congestion window, in segments, up to which flows are not paced.
 const MIN_SEGMENTS: u64 = 10;
-/// A burst lasts this long at the paced rate.
+/// Duration of a burst at the paced rate.
 const BURST: Nanos = Nanos::from_micros(100);
-/// So long may a flow be silent without loss of rate that does not wait for its timer.
+/// Silence, without a wait for the timer, that a flow may catch up for.
 const LATE: Nanos = Nanos::from_millis(1);
-/// Bytes of the longest burst.
+/// Longest burst, bytes.
 const MAX_BURST: u64 = 64 * 1024;
-/// A burst is at most such a part of the window, unless many streams share the port.
+/// Divisor of the window: a burst is at most this fraction, unless many streams share the port.
 const PART: u64 = 8;
-/// Segments of the shortest burst.
+/// Shortest burst, segments.
 const MIN_BURST_SEGMENTS: u64 = 1;
 
-/// When the next burst may leave.
+/// State of one flow's pacing: when its next burst may leave.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacer {
     next: Instant,
-    /// Bytes of the present burst that were sent.
+    /// Bytes sent of the present burst.
     sent: u32,
     /// The flow waits for `next`, or has waited for it and not caught up.
     behind: bool,
 }
 
-/// What pacing depends on besides the window; round trips are `None` before the first measurement.
+/// Inputs of pacing besides the window. Round-trip times are `None` before the first measurement.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PacedPath {
     /// The smoothed round trip (RFC 6298 §2).
@@ -47,20 +48,21 @@ pub struct PacedPath {
     pub shared: bool,
 }
 
-/// How fast to send.
+/// Rate and burst of a paced flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pace {
     /// Bytes per second.
     pub rate: u64,
-    /// Bytes that may leave at once.
+    /// Longest burst, bytes.
     pub burst: u64,
-    /// So late may the timer of a flow that waits for it come without loss of rate: a round trip.
+    /// Lateness of the timer that a flow can catch up for without loss of rate: a round trip.
     pub late: Nanos,
 }
 
 impl Pace {
-    /// For a window of `cwnd` bytes in segments of `smss` bytes: twice the window per round trip in slow start, 1.2
-    /// times after. `None` for a small window or a round trip below [`MIN_RTT`], which are not paced.
+    /// Returns the pace for a window of `cwnd` bytes in segments of `smss` bytes: twice the window per round
+    /// trip in slow start, 1.2 times afterwards. `None` for a small window or a round trip below [`MIN_RTT`],
+    /// which are not paced.
     pub fn new(cwnd: u64, smss: u64, path: PacedPath, slow_start: bool) -> Option<Pace> {
         let PacedPath { srtt, min_rtt, shared } = path;
         let srtt = srtt.filter(|srtt| *srtt >= MIN_RTT)?;
@@ -78,13 +80,13 @@ impl Pace {
     }
 }
 
-/// Bytes by which bursts are longer where many streams share the port.
+/// Returns the extra bytes of a burst where many streams share the port.
 fn longer_by(min_rtt: Nanos) -> u64 {
     let distance = u32::try_from(min_rtt.get() / NEAR.get());
     distance.ok().and_then(|far| MAX_BURST.checked_shr(far)).unwrap_or(0)
 }
 
-/// `bytes` in `time`, per second.
+/// Returns the rate of `bytes` in `time`, bytes per second.
 fn per_second(bytes: u64, time: Nanos) -> u64 {
     let nanos = time.get().max(1);
     match bytes.checked_mul(1_000_000_000) {
@@ -94,22 +96,22 @@ fn per_second(bytes: u64, time: Nanos) -> u64 {
 }
 
 impl Pacer {
-    /// The next burst may leave now.
+    /// Starts with a burst that may leave at once.
     pub const fn new() -> Self {
         Pacer { next: Instant::ZERO, sent: 0, behind: false }
     }
 
-    /// When the next burst may leave, if not now.
+    /// Returns when the next burst may leave, `None` for now.
     pub fn wait(&self, now: Instant) -> Option<Instant> {
         (self.next > now).then_some(self.next)
     }
 
-    /// Sending stops until the timer for [`Pacer::wait`] comes.
+    /// Sending pauses until the timer for [`Pacer::wait`] expires.
     pub fn on_wait(&mut self) {
         self.behind = true;
     }
 
-    /// Sending stops for another reason. The time until it goes on earns no more than [`LATE`].
+    /// Sending pauses for another reason. The pause earns credit of at most [`LATE`].
     pub fn on_pause(&mut self) {
         self.behind = false;
     }
@@ -122,7 +124,7 @@ impl Pacer {
             return;
         }
         let spacing = Nanos::new(sent.saturating_mul(1_000_000_000) / pace.rate);
-        // What a late timer left unsent follows at once; silence without a wait earns nothing.
+        // Data left unsent by a late timer follows at once; silence without a wait earns no credit.
         let late = if self.behind { pace.late } else { LATE };
         let base = if self.next + late > now {
             self.next
@@ -188,7 +190,7 @@ mod tests {
         );
     }
 
-    /// A flow that waits for its timer sends what it would have sent until then, of at most a round trip.
+    /// A flow that waits for its timer catches up with the data of that time, at most of a round trip.
     #[test]
     fn what_a_late_timer_left_unsent_follows() {
         let pace = Pace::new(100_000, 1000, SMOOTHED, false).unwrap(); // 12 MB/s
@@ -213,7 +215,7 @@ mod tests {
         }
     }
 
-    /// The rate holds on average, with timers that come up to [`LATE`] late.
+    /// The average rate is kept with timers up to [`LATE`] late.
     #[test]
     fn the_rate_is_kept_with_late_timers() {
         let pace = Pace::new(100_000, 1000, SMOOTHED, false).unwrap(); // 12 MB/s, 12 kB

@@ -1,11 +1,11 @@
-//! What an operator can choose, as far as both protocols have it.
+//! Parameters common to the configurations of both protocols.
 
 use core::time::Duration;
 use std::sync::Arc;
 
 use crate::congestion::CongestionControl;
 
-/// The parameters that the configurations of TCP and SCTP have in common.
+/// Configured parameters that TCP and SCTP have in common.
 pub trait Parameters {
     /// Retransmission time-out before the first measurement (RFC 6298 §2.1; RFC 9260 §16, RTO.Initial).
     fn initial_rto(&self) -> Duration;
@@ -13,9 +13,9 @@ pub trait Parameters {
     fn min_rto(&self) -> Duration;
     /// Largest retransmission time-out (RFC 6298 §2.5; RTO.Max).
     fn max_rto(&self) -> Duration;
-    /// Congestion control.
+    /// The congestion controller.
     fn congestion(&self) -> CongestionControl;
-    /// Send window, bytes: the bound on what is sent and not acknowledged, and on the congestion window.
+    /// Send window, bytes: bounds the unacknowledged data and the congestion window.
     fn send_window(&self) -> u64;
 }
 
@@ -37,7 +37,7 @@ impl<P: Parameters> Parameters for Arc<P> {
     }
 }
 
-/// For tests: CUBIC, one second to begin with, 40 ms to 60 s.
+/// For tests: CUBIC, initial RTO of one second, RTO from 40 ms to 60 s.
 #[cfg(test)]
 #[derive(Clone, Debug)]
 pub(crate) struct Chosen {

@@ -3,96 +3,97 @@
 //! ```text
 //!   floor          base             low                      high          limit
 //!     |-------------|----------------|------------------------|--------------|
-//!                   where a black    in use: seen to pass,    the largest    interface and peer
-//!                   hole sends us    or never objected to     worth a probe
+//!                   fallback in a    in use: seen to pass,    the largest    interface and peer
+//!                   black hole       or never objected to     worth a probe
 //! ```
 //!
-//! Pure: no clock, no connection. All sizes are in bytes, of the contents of IP packets: the MTU less the headers that
-//! the protocol does not count. TCP's are MSSs, payload and options without IP and fixed TCP
-//! header; SCTP's are packets, without IP's header and UDP's.
+//! The search is pure: it has no clock and no connection. All sizes are bytes of IP packet contents: the MTU
+//! less the headers that the protocol does not count. TCP's sizes are MSSs: payload and options, without the
+//! IP header and the fixed TCP header. SCTP's sizes are packets, without the headers of IP and UDP.
 
 use core::time::Duration;
 
 use base::Instant;
 
-/// IP packets of common links and tunnels, tried first (RFC 4821 §7.3).
+/// MTUs of common links and tunnels, probed first (RFC 4821 §7.3).
 const COMMON: [u16; 9] = [1280, 1400, 1450, 1492, 1500, 4352, 8166, 9000, 65_280];
 
-/// IP packets that pass nearly everywhere (RFC 4821 §7.7); IPv6 has its own minimum.
+/// MTU that nearly all IPv4 paths carry (RFC 4821 §7.7); IPv6 has its own minimum.
 const BASE_V4: u16 = 1024;
-/// IPv4 packets that every host takes (RFC 1122 §3.3.3), for what not even base gets out of.
+/// MTU that every IPv4 host accepts (RFC 1122 §3.3.3), for paths that do not even carry the base.
 const DEEP_V4: u16 = 576;
-/// IPv6 packets that every path carries (RFC 8200 §5).
+/// MTU that every IPv6 path carries (RFC 8200 §5).
 const MIN_V6: u16 = 1280;
 
-/// Losses of a probe, with nothing else lost, after which its size is taken for too big. RFC 4821 §7.6.2
-/// needs one; with two, random loss is rarely mistaken for it.
+/// Losses of a probe, with no other loss, after which its size counts as too big. RFC 4821 §7.6.2 requires
+/// one; with two, random loss is rarely mistaken for a limit.
 const LOSSES: u8 = 2;
 
-/// Time-outs in a row of what is long after which the path is taken for a black hole (RFC 4821 §7.7, RFC 8899
-/// §4.3).
+/// Consecutive time-outs of long packets after which the path counts as a black hole (RFC 4821 §7.7,
+/// RFC 8899 §4.3).
 const BLACK_HOLE: u32 = 4;
-/// The same when something shorter that was sent behind it has arrived.
+/// The same threshold when a shorter packet sent later has arrived.
 const BLACK_HOLE_EVIDENT: u32 = 3;
-/// Further time-outs after which the base is too big as well.
+/// Further time-outs after which the base counts as too big, too.
 const DEEP: u32 = 2;
 
-/// A gap between `low` and `high` that is this part of `low` is not worth a probe.
+/// Fraction of `low`, as a divisor: a smaller gap between `low` and `high` is not worth a probe.
 const WORTH: u16 = 8;
 
 const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
-/// What a probe that arrived, or a report, did to the range.
+/// Effect of a probe that arrived, or of a report, on the range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// The size in use is another one now.
+    /// The size in use changed to this.
     Size(u16),
-    /// It stays.
+    /// The size in use is unchanged.
     Nothing,
 }
 
-/// Where a black hole sends us to.
+/// Fallback size after a black hole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fall {
-    /// What passes nearly everywhere.
+    /// The base, which nearly all paths carry.
     Base,
-    /// What passes yet more surely.
+    /// The minimum that every host accepts.
     Deep,
 }
 
-/// What so many consecutive time-outs of a long segment mean for the path MTU: `None` while it may be congested.
-/// `evident` when something shorter that was sent behind it has arrived. At most `patience` of them are waited
-/// for: the peer is given up after more.
+/// Returns the fallback after `timeouts` consecutive time-outs of a long segment; `None` while congestion may
+/// explain them. `evident`: a shorter segment sent later has arrived. `patience`: time-outs after which the
+/// peer is declared unreachable, an upper bound of the threshold.
 pub fn fall(timeouts: u32, evident: bool, patience: u32) -> Option<Fall> {
     let threshold = if evident { BLACK_HOLE_EVIDENT } else { BLACK_HOLE };
     let further = timeouts.checked_sub(threshold.min(patience))?;
     Some(if further < DEEP { Fall::Base } else { Fall::Deep })
 }
 
-/// The range, and when to probe it.
+/// The range of sizes, and the schedule of probes.
 #[derive(Clone, Debug)]
 pub struct Search {
     low: u16,
     high: u16,
     limit: u16,
     floor: u16,
-    /// Bytes of an MTU that sizes do not count.
+    /// Bytes of the headers that sizes do not count.
     headers: u16,
-    /// MTU that a black hole sends us to.
+    /// MTU to fall back to after a black hole.
     base: u16,
-    /// A report or a probe has shown what the path carries; `low` is neither a guess nor what the peer takes.
+    /// A report or a probe has shown the size that the path carries: `low` is neither a guess nor the peer's
+    /// limit.
     confirmed: bool,
-    /// Losses of probes of one size.
+    /// Consecutive losses of probes of one size.
     losses: u8,
-    /// No probe before.
+    /// Time before which no probe is sent.
     not_before: Instant,
-    /// When all is forgotten and probed anew; [`NEVER`] while `high` is `limit`.
+    /// Time at which larger sizes are probed anew; [`NEVER`] while `high` is `limit`.
     raise_at: Instant,
 }
 
 impl Search {
-    /// Nothing is known: `limit` is in use. `headers` are the bytes that sizes do not count,
-    /// `min_mtu` is the least MTU that is accepted for IPv4 paths.
+    /// Starts with `limit` in use and nothing known of the path. `headers`: bytes that sizes do not count.
+    /// `min_mtu`: the least MTU accepted for IPv4 paths.
     pub fn new(limit: u16, headers: u16, v6: bool, min_mtu: u16) -> Self {
         let floor = if v6 { MIN_V6 } else { min_mtu };
         Search {
@@ -109,34 +110,34 @@ impl Search {
         }
     }
 
-    /// Black holes send IPv4 packets down to this MTU instead of RFC 4821 §7.7's 1024.
+    /// Sets the MTU to which a black hole on an IPv4 path falls back, instead of 1024 (RFC 4821 §7.7).
     pub fn with_base(self, mtu: u16) -> Self {
         Search { base: mtu, ..self }
     }
 
-    /// The size in use.
+    /// Size in use, bytes.
     pub fn size(&self) -> u16 {
         self.low
     }
 
-    /// True when the size in use is what the path is known to carry, and of use to others: not while nothing
-    /// is known, nor after a black hole until a probe has arrived or was lost for its size. What looks like a
-    /// black hole may be a peer that is away for a while.
+    /// True if the path is known to carry the size in use, so that other connections may use it. False while
+    /// nothing is known, and after a black hole until a probe has arrived or was lost for its size: an
+    /// apparent black hole may be a peer that is temporarily unreachable.
     pub fn is_confirmed(&self) -> bool {
         self.confirmed
     }
 
-    /// The least size that is accepted.
+    /// Least accepted size, bytes.
     pub fn floor(&self) -> u16 {
         self.floor
     }
 
-    /// True when nothing larger is allowed, whatever the path carries.
+    /// True if the size in use is the largest allowed.
     pub fn is_at_limit(&self) -> bool {
         self.low >= self.limit
     }
 
-    /// The peer takes no more than this, whatever the path carries (RFC 9293 §3.7.1).
+    /// Limits the size to the largest that the peer accepts (RFC 9293 §3.7.1).
     pub fn limit_to(&mut self, size: u16) {
         self.limit = self.limit.min(size).max(1);
         self.confirmed &= self.low <= self.limit;
@@ -144,7 +145,7 @@ impl Search {
         self.high = self.high.min(self.limit);
     }
 
-    /// A trusted source gives what the path carries; nothing above is tried until the path may have changed.
+    /// Sets the size that a trusted source reports for the path. Larger sizes are probed from `raise_at` on.
     pub fn set(&mut self, size: u16, raise_at: Instant) {
         self.low = size.min(self.limit);
         self.high = self.low;
@@ -153,8 +154,8 @@ impl Search {
         self.raise_at = if self.low < self.limit { raise_at } else { NEVER };
     }
 
-    /// Segments of the size in use vanish without a report (RFC 4821 §7.7): less is used, and what is above is
-    /// searched.
+    /// Processes a black hole, in which segments of the size in use are lost without a report
+    /// (RFC 4821 §7.7): falls back to a smaller size and searches the sizes above.
     pub fn black_hole(&mut self, fall: Fall) -> Change {
         let mtu = match fall {
             Fall::Base => self.base,
@@ -172,13 +173,14 @@ impl Search {
         Change::Size(to)
     }
 
-    /// The size to probe now (RFC 4821 §7.3).
+    /// Returns the size to probe now (RFC 4821 §7.3).
     pub fn probe(&self, now: Instant) -> Option<u16> {
         let high = if self.raise_at <= now { self.limit } else { self.high };
         (now >= self.not_before).then(|| next_size(self.low, high, self.headers)).flatten()
     }
 
-    /// A probe goes out: if what was known is too old, all above `low` may pass again (RFC 4821 §7.6.2).
+    /// A probe is sent. If the last result has expired, all sizes above `low` may pass again
+    /// (RFC 4821 §7.6.2).
     pub fn probe_sent(&mut self, now: Instant) {
         if self.raise_at <= now {
             self.high = self.limit;
@@ -199,8 +201,8 @@ impl Search {
         Change::Size(size)
     }
 
-    /// A probe of `size` was lost, and `alone`: nothing else was (RFC 4821 §7.6.2). Other losses beside it
-    /// leave it open why (§7.6.4). The next one waits.
+    /// A probe of `size` was lost; `alone`: no other packet was (RFC 4821 §7.6.2). With other losses, the
+    /// cause is open (§7.6.4). The next probe waits until `next`.
     pub fn lost(&mut self, size: u16, alone: bool, next: Instant, raise_at: Instant) {
         self.not_before = next;
         if !alone || size <= self.low {
@@ -215,7 +217,7 @@ impl Search {
         }
     }
 
-    /// A router reports that a probe did not pass, and which size would (RFC 4821 §7.6.2).
+    /// A router reports that a probe did not pass, and the size that would (RFC 4821 §7.6.2).
     pub fn probe_reported(&mut self, size: u16, raise_at: Instant) {
         self.losses = 0;
         self.confirmed = true;
@@ -224,19 +226,20 @@ impl Search {
     }
 }
 
-/// The smallest common size above `low`, else the middle of what is left while that is worth it.
+/// Returns the smallest common size above `low`, else the middle of the remaining range if the gap is worth a
+/// probe.
 fn next_size(low: u16, high: u16, headers: u16) -> Option<u16> {
     let mut common = COMMON.iter().map(|mtu| mtu.saturating_sub(headers));
-    // Probes hold whole words: less than one is no gain.
+    // Probes hold whole words: a gain below one word does not count.
     let found = common.find(|&size| size > low && size <= high && size - low >= 4);
     let gap = high.saturating_sub(low);
     let middle = || (gap > low / WORTH).then(|| low + gap.div_ceil(2));
-    // The limit itself, when it is not a common size but close to where we are.
+    // Reaches the limit itself, too, if it is not a common size but close to `low`.
     found.or_else(middle)
 }
 
-/// How long to wait after a lost probe: as many round trips as there are segments in the congestion
-/// window, five times that after a time-out (RFC 4821 §7.6.2, §7.6.3).
+/// Returns the wait after a lost probe: as many round trips as there are segments in the congestion window,
+/// five times that after a time-out (RFC 4821 §7.6.2, §7.6.3).
 pub fn pause(round_trip: Duration, segments: u64, timed_out: bool) -> Duration {
     let factor = segments.clamp(1, 10_000) as u32 * if timed_out { 5 } else { 1 };
     round_trip.saturating_mul(factor)
@@ -254,7 +257,7 @@ mod tests {
         Search::new(8960, V4, false, 576)
     }
 
-    /// Probes until there is nothing left to probe, over a path that carries `passes`.
+    /// Probes until no size is left to probe, over a path that carries `passes`.
     fn settle(search: &mut Search, passes: u16) -> u32 {
         let mut probes = 0;
         while let Some(mss) = search.probe(Instant::ZERO) {
@@ -331,7 +334,7 @@ mod tests {
         assert_eq!(search.probe(Instant::from_millis(5)), Some(984 + 128), "the middle");
     }
 
-    // RFC 1191 §6.3, RFC 8201 §5.3: a router's report holds for a time, then it is tried again.
+    // RFC 1191 §6.3, RFC 8201 §5.3: a router's report expires, then larger sizes are tried again.
     #[test]
     fn what_was_reported_is_tried_again_later() {
         let mut search = search();
@@ -345,7 +348,7 @@ mod tests {
         assert_eq!(search.probe(Instant::from_millis(601)), None);
     }
 
-    // What is in use after a black hole is a guess until the path has shown something.
+    // The size in use after a black hole is a guess until a probe or report confirms one.
     #[test]
     fn what_a_black_hole_leads_to_is_not_confirmed_by_itself() {
         let fallen = || {
@@ -374,7 +377,7 @@ mod tests {
         assert!(search.is_confirmed());
         assert_eq!(search.black_hole(Fall::Base), Change::Nothing);
         assert!(search.is_confirmed(), "it is in use already");
-        // RFC 9293 §3.7.1: the peer's MSS is no measurement of the path.
+        // RFC 9293 §3.7.1: the peer's MSS is not a measurement of the path.
         search.limit_to(984);
         assert!(search.is_confirmed());
         search.limit_to(800);
@@ -390,7 +393,7 @@ mod tests {
     }
 
     proptest! {
-        // Whatever the path carries: the search ends, near what passes, and never above.
+        // For any path, the search ends close to the size that passes, and never above.
         #[test]
         fn any_path_is_found(passes in 984u16..=8960, peer in 984u16..=8960) {
             let mut search = search();

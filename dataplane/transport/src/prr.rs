@@ -1,7 +1,7 @@
 //! Proportional Rate Reduction (RFC 6937): during recovery the window falls to the slow-start
 //! threshold in proportion to the delivered bytes, and never lower because the network lost more.
 
-/// State of one reduction (RFC 6937 §3). Bytes.
+/// State of one reduction (RFC 6937 §3), bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Prr {
     /// prr_delivered.
@@ -13,19 +13,20 @@ pub struct Prr {
 }
 
 impl Prr {
-    /// Recovery begins with `flight` bytes outstanding.
+    /// Starts a recovery with `flight` bytes outstanding.
     pub fn new(flight: u64) -> Self {
         Prr { delivered: 0, out: 0, recover_fs: flight.max(1) }
     }
 
-    /// Bytes were sent, for the first time or again.
+    /// `bytes` were sent, new or retransmitted.
     pub fn on_sent(&mut self, bytes: u64) {
         self.out += bytes;
     }
 
-    /// The congestion window after an acknowledgement that delivered `delivered` bytes and left `pipe` in
-    /// the network. `safe` when it moved SND.UNA and showed no further loss: only then the slow-start
-    /// reduction bound adds a segment, else it is the conservative one (RFC 6937 §3; RFC 9937 §6 for when).
+    /// Returns the congestion window after an acknowledgement that delivered `delivered` bytes and left
+    /// `pipe` bytes in the network. `safe`: SND.UNA advanced and no further loss was found. Only then the
+    /// slow-start reduction bound adds a segment; otherwise the bound is the conservative one (RFC 6937 §3;
+    /// RFC 9937 §6 for the condition).
     pub fn on_ack(
         &mut self,
         delivered: u64,
@@ -44,15 +45,15 @@ impl Prr {
             let limit = owed + if safe { smss } else { 0 };
             whole(limit.min(ssthresh - pipe), smss)
         };
-        // The fast retransmit goes whatever the window.
+        // The fast retransmit is sent whatever the window.
         let least = if self.out == 0 { smss } else { 0 };
         pipe + may_send.max(least)
     }
 }
 
-/// In whole segments, the nearest number: segments are not all of full size, and what one of them that was
-/// a few bytes short delivered would not let the next one go. What is rounded is made up for by
-/// prr_delivered and prr_out.
+/// Rounds to the nearest number of whole segments. Segments are not all of full size: the delivery of one
+/// that is a few bytes short would otherwise not release the next. prr_delivered and prr_out compensate for
+/// the rounding.
 fn whole(bytes: u64, smss: u64) -> u64 {
     bytes.saturating_add(smss / 2) / smss * smss
 }
@@ -61,7 +62,8 @@ fn whole(bytes: u64, smss: u64) -> u64 {
 mod tests {
     use super::*;
 
-    // RFC 6937 §3: one segment for one delivered, as in packets, though it was four bytes short.
+    // RFC 6937 §3: one segment is sent for one delivered, as if counted in packets, though it was four bytes
+    // short.
     #[test]
     fn a_short_segment_lets_a_full_one_go() {
         let mut prr = Prr::new(4344);
@@ -87,8 +89,8 @@ mod tests {
         assert_eq!((sent, pipe), (10, 10), "as many as the threshold at the end");
     }
 
-    /// The second figure of RFC 6937 §4: most of the flight is lost; the sender sends what is delivered,
-    /// and one more each time while below the threshold.
+    /// The second figure of RFC 6937 §4: most of the flight is lost. The sender sends as much as is
+    /// delivered, plus one segment each time while below the threshold.
     #[test]
     fn heavy_loss_is_bounded_by_delivery() {
         let mut prr = Prr::new(20);
@@ -109,7 +111,7 @@ mod tests {
         assert_eq!(prr.on_ack(8, 9, 10, 1, true), 10);
     }
 
-    // RFC 6937 §3, RFC 6675 §5 (4.3): the first retransmission is not held back.
+    // RFC 6937 §3, RFC 6675 §5 (4.3): the first retransmission is never held back.
     #[test]
     fn the_first_retransmission_always_goes() {
         let mut prr = Prr::new(3000);

@@ -1,5 +1,6 @@
-//! RACK (RFC 8985 §6): a segment is lost when one sent later has arrived and time for reordering has
-//! passed. This is RACK's state; [`detect`](mod@crate::detect) applies it to the segments in flight.
+//! RACK (RFC 8985 §6): a segment is lost when a segment sent later has arrived and the reordering window has
+//! passed. This module keeps RACK's state; [`detect`](mod@crate::detect) applies it to the segments in
+//! flight.
 
 use base::{Blank, Instant, Lazy, Nanos};
 
@@ -29,7 +30,7 @@ pub struct Rack {
 
 base::prefetch!(Rack: track);
 
-/// The part that is meaningful only while segments are in flight.
+/// State that is meaningful only while segments are in flight.
 #[derive(Clone, Copy, Debug)]
 struct Track {
     /// RACK.segment: RACK.xmit_ts and RACK.end_seq.
@@ -56,20 +57,20 @@ impl Blank for Track {
     }
 }
 
-/// When a segment counts as lost, as of `now`.
+/// The criterion for a lost segment, as of `now`.
 #[derive(Clone, Copy, Debug)]
 pub struct LossCriterion {
-    /// Only a segment sent before this one can be lost.
+    /// The latest transmission that has arrived: only a segment sent before it can be lost.
     pub latest: Transmission,
-    /// Time from a segment's transmission until it is lost: RACK.rtt + RACK.reo_wnd.
+    /// Time from a segment's transmission until it counts as lost: RACK.rtt + RACK.reo_wnd.
     pub timeout: Nanos,
     /// The present time.
     pub now: Instant,
 }
 
 impl LossCriterion {
-    /// RFC 8985 §6.2 step 5, for a segment that was not SACKed: `None` when nothing sent later has
-    /// arrived; else when it is lost.
+    /// RFC 8985 §6.2 step 5, for a segment that was not SACKed. Returns the time at which it counts as lost,
+    /// `None` if no later transmission has arrived.
     pub fn lost_at(&self, sent: Transmission) -> Option<Instant> {
         (self.latest > sent).then(|| sent.at + self.timeout)
     }
@@ -82,7 +83,7 @@ impl Default for Rack {
 }
 
 impl Rack {
-    /// Before the first transmission.
+    /// Starts before the first transmission.
     pub fn new() -> Self {
         Rack {
             track: Lazy::new(),
@@ -103,12 +104,13 @@ impl Rack {
         self.min_rtt.get()
     }
 
-    /// A round trip was measured; `rtt` is the shortest that the acknowledgement allows (RFC 8985 §6.2 step 1).
+    /// A round trip was measured; `rtt` is the shortest that the acknowledgement permits (RFC 8985 §6.2
+    /// step 1).
     pub fn on_rtt_measured(&mut self, now: Instant, rtt: Nanos) {
         self.min_rtt.sample(now, rtt);
     }
 
-    /// An acknowledgement delivered something: steps 2 and 3 of RFC 8985 §6.2.
+    /// Processes the delivery report of an acknowledgement: steps 2 and 3 of RFC 8985 §6.2.
     pub fn on_delivery(&mut self, now: Instant, delivery: &Delivery) {
         if delivery.bytes == 0 && delivery.latest.is_none() && !delivery.reordered {
             return;
@@ -122,7 +124,7 @@ impl Rack {
         self.reordering_seen |= delivery.reordered;
     }
 
-    /// [`on_delivery`](Self::on_delivery) of all that was in flight, one segment that was sent once.
+    /// The same as [`on_delivery`](Self::on_delivery) if everything in flight was one segment, sent once.
     #[inline]
     pub fn on_lone(&mut self, now: Instant, sent: Transmission) {
         let track = &mut *self.track;
@@ -131,7 +133,7 @@ impl Rack {
         track.fack = track.fack.max(sent.end);
     }
 
-    /// Step 4, for an acknowledgement with D-SACK: a wider window once per round trip.
+    /// Step 4 for an acknowledgement with D-SACK: widens the reordering window once per round trip.
     pub fn on_d_sack(&mut self, una: ExtSeq, nxt: ExtSeq) {
         if una >= self.track.dsack_round {
             self.track.dsack_round = nxt;
@@ -140,7 +142,7 @@ impl Rack {
         }
     }
 
-    /// Step 4, on leaving fast recovery or the recovery from a time-out.
+    /// Step 4 at the end of fast recovery or of the recovery from a time-out.
     pub fn on_recovered(&mut self) {
         self.persist = self.persist.saturating_sub(1);
         if self.persist == 0 {
@@ -148,7 +150,7 @@ impl Rack {
         }
     }
 
-    /// RACK.reo_wnd (RFC 8985 §6.2 step 4): how much longer than a round trip a segment may take.
+    /// RACK.reo_wnd (RFC 8985 §6.2 step 4): the time beyond a round trip that a segment may take.
     fn reo_wnd(&self, recovering: bool, segs_sacked: u64, srtt: Nanos) -> Nanos {
         if !self.reordering_seen && (recovering || segs_sacked >= u64::from(DUP_THRESH)) {
             return Nanos::ZERO;
@@ -157,7 +159,8 @@ impl Rack {
         (min_rtt / 4).saturating_mul(self.mult.into()).min(srtt)
     }
 
-    /// What is lost now (RFC 8985 §6.2 steps 4 and 5). `segs_sacked`: RACK.segs_sacked.
+    /// Returns the loss criterion as of `now` (RFC 8985 §6.2 steps 4 and 5). `segs_sacked` is
+    /// RACK.segs_sacked.
     pub fn criterion(
         &self,
         now: Instant,
@@ -171,27 +174,27 @@ impl Rack {
         LossCriterion { latest: track.latest, timeout, now }
     }
 
-    /// Frees what is needed only while something is in flight.
+    /// Frees state needed only while segments are in flight.
     pub fn shrink(&mut self) {
         self.track.release();
     }
 
-    /// Some segment sent once came after later ones.
+    /// True if a segment sent once arrived after later ones.
     #[cfg(test)]
     pub fn reordering_seen(&self) -> bool {
         self.reordering_seen
     }
 }
 
-/// The shortest round trip of the last one to two [`MIN_RTT_WINDOW`]s, in units of 64 nanoseconds; zero
-/// before the first measurement.
+/// The shortest round-trip time of the last one to two [`MIN_RTT_WINDOW`]s, in units of 64 ns; zero before
+/// the first measurement.
 #[derive(Clone, Copy, Debug, Default)]
 struct MinRtt {
-    /// The shortest of the window before and this one.
+    /// The minimum of the previous and the present window.
     best: u32,
-    /// The shortest of this window.
+    /// The minimum of the present window.
     recent: u32,
-    /// When this window began, in units of 2^26 nanoseconds.
+    /// Start of the present window, in units of 2^26 ns.
     since: u32,
 }
 
@@ -239,8 +242,8 @@ mod tests {
         rack.on_delivery(now, &d);
     }
 
-    // RFC 8985 §6.2 step 4: a quarter of the shortest round trip; none when enough segments above have
-    // arrived or in recovery, unless reordering was seen; never more than SRTT.
+    // RFC 8985 §6.2 step 4: a quarter of the shortest round trip. Zero in recovery or when enough later
+    // segments have arrived, unless reordering was seen. Never more than SRTT.
     #[test]
     fn the_window_is_a_quarter_of_a_round_trip_or_none() {
         let mut rack = rack();
@@ -254,7 +257,7 @@ mod tests {
         assert_eq!(rack.reo_wnd(true, 3, 6 * MS), 6 * MS);
     }
 
-    // RFC 8985 §6.2 step 4: wider by one step for each round trip with D-SACK, for 16 recoveries.
+    // RFC 8985 §6.2 step 4: one step wider for each round trip with D-SACK, for 16 recoveries.
     #[test]
     fn d_sacks_widen_the_window_for_a_while() {
         let mut rack = rack();
@@ -295,7 +298,7 @@ mod tests {
         assert_eq!(rack.track.rtt, 55 * MS);
     }
 
-    // RFC 8985 §6.2 step 1: a longer round trip is accepted in the end.
+    // RFC 8985 §6.2 step 1: a longer round-trip time is accepted eventually.
     #[test]
     fn the_shortest_round_trip_is_forgotten_in_time() {
         let mut min = MinRtt::default();

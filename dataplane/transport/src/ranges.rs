@@ -1,5 +1,5 @@
-//! Disjoint ranges of sequence space, sorted. The receiver keeps what it took beyond a gap, the sender
-//! what the peer SACKed. No bytes, two numbers per range.
+//! Disjoint ranges of sequence space, sorted. The receiver keeps the ranges received out of order, the sender
+//! the ranges that the peer SACKed. A range is two numbers, without data.
 //!
 //! ```text
 //!   in order -->|        |#####|    |##|  |########|
@@ -8,24 +8,24 @@
 
 use crate::seq::ExtSeq;
 
-/// From `start` up to, not including, `end`; never empty inside [`Ranges`].
+/// The numbers from `start` up to, not including, `end`; never empty inside [`Ranges`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Range {
-    /// Its first number.
+    /// First number.
     pub start: ExtSeq,
-    /// The number after its last one.
+    /// Number after the last one.
     pub end: ExtSeq,
 }
 
 impl Range {
-    /// Numbers in it.
+    /// Returns the numbers in the range.
     #[allow(clippy::len_without_is_empty)] // never empty inside `Ranges`
     pub fn len(self) -> u64 {
         self.end.since(self.start)
     }
 }
 
-/// Sorted, disjoint and not touching each other.
+/// Sorted ranges that neither overlap nor touch.
 #[derive(Clone, Debug, Default)]
 pub struct Ranges {
     ranges: Vec<Range>,
@@ -33,17 +33,17 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// None.
+    /// Starts empty.
     pub const fn new() -> Self {
         Ranges { ranges: Vec::new(), bytes: 0 }
     }
 
-    /// How many ranges there are.
+    /// Number of ranges.
     pub fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// True without any range.
+    /// True if there is no range.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
@@ -53,23 +53,23 @@ impl Ranges {
         self.bytes
     }
 
-    /// From the lowest to the highest.
+    /// Iterates from the lowest range to the highest.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Range> + '_ {
         self.ranges.iter().copied()
     }
 
-    /// End of the highest range.
+    /// Returns the end of the highest range.
     pub fn highest(&self) -> Option<ExtSeq> {
         self.ranges.last().map(|r| r.end)
     }
 
-    /// The range that covers `at`.
+    /// Returns the range that covers `at`.
     pub fn containing(&self, at: ExtSeq) -> Option<Range> {
         let i = self.ranges.partition_point(|r| r.end <= at);
         self.ranges.get(i).copied().filter(|r| r.start <= at)
     }
 
-    /// The first part of `start..end` that no range covers.
+    /// Returns the first part of `start..end` that no range covers.
     pub fn first_gap(&self, start: ExtSeq, end: ExtSeq) -> Option<Range> {
         let mut i = self.ranges.partition_point(|r| r.end <= start);
         let mut at = start;
@@ -83,7 +83,7 @@ impl Ranges {
         (at < until).then_some(Range { start: at, end: until })
     }
 
-    /// The first part of `start..end` that a range covers.
+    /// Returns the first part of `start..end` that a range covers.
     pub fn first_overlap(&self, start: ExtSeq, end: ExtSeq) -> Option<Range> {
         let i = self.ranges.partition_point(|r| r.end <= start);
         let r = self.ranges.get(i)?;
@@ -91,7 +91,7 @@ impl Ranges {
         (part.start < part.end).then_some(part)
     }
 
-    /// True when `range` touches or overlaps a range, so that inserting it needs no further one.
+    /// True if `range` touches or overlaps a range, so that inserting it adds no entry.
     pub fn touches(&self, range: Range) -> bool {
         let i = self.ranges.partition_point(|r| r.end < range.start);
         self.ranges.get(i).is_some_and(|r| r.start <= range.end)
@@ -117,13 +117,13 @@ impl Ranges {
         merged
     }
 
-    /// True when one range covers all of `range`.
+    /// True if one range covers all of `range`.
     pub fn covers(&self, range: Range) -> bool {
         self.containing(range.start).is_some_and(|r| range.end <= r.end)
     }
 
-    /// Takes out `range`, if one range [covers](Self::covers) all of it and no more than `most` ranges are
-    /// left then. Returns whether it did.
+    /// Removes `range`, if one range [covers](Self::covers) all of it and at most `most` ranges are left.
+    /// Returns whether it was removed.
     pub fn remove(&mut self, range: Range, most: usize) -> bool {
         let i = self.ranges.partition_point(|r| r.end <= range.start);
         let Some(whole) = self.ranges.get(i).copied() else { return false };
@@ -141,7 +141,7 @@ impl Ranges {
         true
     }
 
-    /// Forgets everything below `at`.
+    /// Removes everything below `at`.
     pub fn remove_below(&mut self, at: ExtSeq) {
         let gone = self.ranges.partition_point(|r| r.end <= at);
         if gone > 0 {
@@ -155,14 +155,14 @@ impl Ranges {
         }
     }
 
-    /// Everything below `at` has arrived: forgets it and returns how far the order is complete now.
+    /// Everything below `at` has arrived: removes it and returns the new end of the contiguous part.
     pub fn advance(&mut self, at: ExtSeq) -> ExtSeq {
         let end = self.containing(at).map_or(at, |r| r.end);
         self.remove_below(end);
         end
     }
 
-    /// Forgets everything.
+    /// Removes everything.
     pub fn clear(&mut self) {
         self.ranges.clear();
         self.bytes = 0;
@@ -184,7 +184,7 @@ mod tests {
     }
 
     proptest! {
-        // Against a set of bytes: coverage, gaps, merging, byte count, order and advance.
+        // Compares with a set of bytes: coverage, gaps, merging, byte count, order and advance.
         #[test]
         fn behave_like_a_set_of_bytes(
             inserts in prop::collection::vec((0u64..120, 1u64..20), 1..40),

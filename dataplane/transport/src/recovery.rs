@@ -1,5 +1,6 @@
-//! Loss recovery: by RACK with SACK (RFC 8985), RFC 6582 (NewReno) without, RFC 6298 after a time-out.
-//! The scoreboard marks losses; this module decides when recovery starts and ends, and what to send next.
+//! Loss recovery: RACK with SACK (RFC 8985), NewReno without (RFC 6582), RFC 6298 after a time-out. The
+//! scoreboard marks losses; this module decides when recovery starts and ends, and which segment is sent
+//! next.
 
 use crate::seq::ExtSeq;
 
@@ -9,10 +10,10 @@ pub const DUP_THRESH: u32 = 3;
 /// Phase of loss recovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
-    /// Nothing is known to be lost.
+    /// No segment is known to be lost.
     Open,
-    /// The window is reduced because of ECN marks (RFC 3168 §6.1.2), until everything below `point` is
-    /// acknowledged; nothing is lost.
+    /// The window is being reduced because of ECN marks (RFC 3168 §6.1.2), until everything below `point` is
+    /// acknowledged; no segment is lost.
     Reducing {
         /// SND.NXT when it started.
         point: ExtSeq,
@@ -30,7 +31,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Until where it lasts.
+    /// The number at whose acknowledgement the phase ends.
     fn point(self) -> Option<ExtSeq> {
         match self {
             Phase::Open => None,
@@ -40,7 +41,7 @@ impl Phase {
         }
     }
 
-    /// The phase once everything below `una` is acknowledged: RFC 6675 §5 (A), §5.1.
+    /// Returns the phase once everything below `una` is acknowledged: RFC 6675 §5 (A), §5.1.
     pub fn after_ack(self, una: ExtSeq) -> Phase {
         if self.point().is_some_and(|point| una >= point) { Phase::Open } else { self }
     }
@@ -56,26 +57,26 @@ impl Phase {
     }
 }
 
-/// Whether without SACK fast recovery starts: three duplicate acknowledgements, of something above what
-/// the last recovery was about (RFC 6582 §3.2 (2)).
+/// True if fast recovery starts without SACK: three duplicate acknowledgements above the range of the last
+/// recovery (RFC 6582 §3.2 (2)).
 pub fn must_recover(phase: Phase, dup_acks: u32, una: ExtSeq, recover: ExtSeq) -> bool {
     !phase.is_recovering() && dup_acks >= DUP_THRESH && una > recover
 }
 
-/// Which kind of segment is next (RFC 6675 §4, NextSeg rules 1 and 2; RFC 8985 replaces the others).
+/// Kind of the next segment (RFC 6675 §4, NextSeg rules 1 and 2; RFC 8985 replaces the others).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NextSeg {
-    /// Lost and not sent again.
+    /// A lost segment, not retransmitted yet.
     Lost,
-    /// Never sent.
+    /// New data.
     New,
-    /// Nothing.
+    /// No segment.
     None,
-    /// Something would be sent, but the congestion window is full.
+    /// A segment waits, but the congestion window is full.
     CwndFull,
 }
 
-/// What is known when the next segment is chosen.
+/// Inputs to the choice of the next segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
     /// A full segment fits the congestion window, or nothing is in flight.
@@ -83,17 +84,17 @@ pub struct Choice {
     /// A retransmission is sent even if the congestion window is full: the first one of a recovery (RFC 6675 §5
     /// (4.3)).
     pub resend_ignores_cwnd: bool,
-    /// Something lost waits, within the peer's window.
+    /// A lost segment waits, within the peer's window.
     pub lost: bool,
     /// New data waits, and the peer's window has room for it.
     pub new: bool,
-    /// F-RTO tests with so many more new segments whether the time-out was spurious; retransmissions wait
+    /// New segments that F-RTO may still send to test whether the time-out was spurious; retransmissions wait
     /// (RFC 5682 §2.1 step 2b).
     pub frto_new_left: Option<u8>,
 }
 
 impl Choice {
-    /// The next segment.
+    /// Returns the kind of the next segment.
     pub fn next(self) -> NextSeg {
         match self {
             Choice { frto_new_left: Some(0), .. } => NextSeg::None,
@@ -129,7 +130,7 @@ mod tests {
         assert_eq!(Phase::Open.after_ack(at(1)), Phase::Open);
     }
 
-    // RFC 6582 §3.2 (2): starts, legal and illegal.
+    // RFC 6582 §3.2 (2): legal and illegal starts.
     #[test]
     fn recovery_starts_once() {
         let point = at(10);

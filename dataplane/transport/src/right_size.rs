@@ -1,42 +1,43 @@
-//! When a receive window grows by itself (dynamic right-sizing, Fisk and Feng 2001), for TCP and SCTP.
+//! Automatic growth of receive windows (dynamic right-sizing, Fisk and Feng 2001), for TCP and SCTP.
 //!
-//! A peer that may have a window on its way delivers at most a window in each round trip. While it delivers more than
-//! half of it, the window may be what limits it, and doubles. In slow start a window that is twice the congestion window
-//! stays so. Delivered counts what was taken in order: what was refused does not.
+//! A peer that may have a window in flight delivers at most a window in each round trip. While it delivers
+//! more than half of it, the window may be its limit, and doubles. In slow start, a window of twice the
+//! congestion window remains so. Only data accepted in order counts as delivered; refused data does not.
 //!
-//! The round trip is the shortest one measured: a queue on the path makes it longer, and a window that followed it would
-//! fill the queue further.
+//! The round trip is the shortest one measured: a queue on the path makes it longer, and a window that
+//! followed it would fill the queue further.
 
 use base::{Instant, Nanos};
 
-/// A measurement takes this long at least, so that its ends are known well enough: a quarter of a millisecond.
+/// Minimum duration of a measurement, in ticks, so that its ends are known well enough: a quarter of a
+/// millisecond.
 const LEAST_TICKS: u64 = 4;
 
-/// Length of a tick as a power of two, nanoseconds: 65.5 µs.
+/// Binary logarithm of a tick in nanoseconds: 65.5 µs.
 pub(crate) const TICK: u32 = 16;
 
-/// How much of a window is used.
+/// The degree to which a window is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Usage {
-    /// No round trip is over yet: ask again.
+    /// No round trip is over yet: judge again later.
     Early,
-    /// Less than half of it in each round trip.
+    /// The peer uses at most half of the window in each round trip.
     Ample,
-    /// More than half of it: it may be what limits the peer.
+    /// The peer uses more than half of the window in each round trip: the window may limit it.
     Tight,
 }
 
-/// A moment in ticks, which wrap after 78 hours.
+/// Returns `at` in ticks, which wrap after 78 hours.
 #[inline]
 pub fn ticks(at: Instant) -> u32 {
     (at.as_nanos() >> TICK) as u32
 }
 
-/// Judges a `window` of which `delivered` bytes have come, in order, within so many [`ticks`]. `rtt`: the shortest round
-/// trip.
+/// Judges a `window` of which `delivered` bytes arrived in order within `ticks` of this module ([`ticks`]).
+/// `rtt`: the shortest round-trip time.
 pub fn judge(delivered: u64, window: u64, ticks: u32, rtt: Nanos) -> Usage {
     let (ticks, rtt) = (u64::from(ticks), rtt.get());
-    // The first tick had begun already.
+    // The first tick may have been nearly over when counting began.
     if ticks < ((rtt >> TICK) + 2).max(LEAST_TICKS) {
         return Usage::Early;
     }
@@ -68,7 +69,7 @@ mod tests {
         assert_eq!(judged(5 * WINDOW, 110, 10), Usage::Ample);
     }
 
-    // Round trips shorter than a tick: the rate counts.
+    // On round trips shorter than a tick, the rate decides.
     #[test]
     fn a_short_path_needs_no_large_window() {
         let short = Nanos::new(40_000);

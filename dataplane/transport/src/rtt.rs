@@ -6,21 +6,21 @@ use base::Nanos;
 
 use crate::parameters::Parameters;
 
-/// Least time-out added to the smoothed round trip, as a part of the configured minimum: with 200 ms it
-/// is 50 ms, above the 40 ms for which peers delay acknowledgements.
+/// Minimum of the variance term of the time-out, as a divisor of the configured minimum: with 200 ms it is 50
+/// ms, above the 40 ms for which peers delay acknowledgements.
 const VARIANCE_FLOOR: u64 = 4;
 
-/// After a lost SYN, the time-out with which data starts (RFC 6298 §5.7).
+/// Initial time-out for data after a lost SYN (RFC 6298 §5.7).
 const RTO_AFTER_SYN_LOSS: Duration = Duration::from_secs(3);
 
-/// The estimator of one connection.
+/// Round-trip estimator of one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct RttEstimator {
-    /// SRTT and RTTVAR, nanoseconds; no measurement yet: zero and `measured` false.
+    /// SRTT and RTTVAR, nanoseconds; zero, with `measured` false, before the first measurement.
     srtt: u64,
     rttvar: u64,
     measured: bool,
-    /// Without backing off, microseconds.
+    /// Retransmission time-out without backoff, microseconds.
     rto: u32,
     /// Doublings of the time-out.
     backoff: u8,
@@ -29,7 +29,7 @@ pub struct RttEstimator {
 }
 
 impl RttEstimator {
-    /// Nothing is measured.
+    /// Starts without a measurement.
     pub fn new(config: &impl Parameters) -> Self {
         // RFC 6298 §2.1
         RttEstimator {
@@ -42,15 +42,15 @@ impl RttEstimator {
         }
     }
 
-    /// A measurement of a segment that was not sent twice, or by timestamps (RFC 6298 §3). `per_rtt` is
-    /// how many measurements a round trip is expected to give (RFC 7323 appendix G), at least 1.
+    /// Processes a measurement from a segment sent once, or by timestamps (RFC 6298 §3). `per_rtt`:
+    /// measurements expected per round trip (RFC 7323 appendix G), at least 1.
     pub fn sample(&mut self, rtt: Nanos, per_rtt: u64, config: &impl Parameters) {
         let r = rtt.get().min(u64::MAX / 4);
         if self.measured {
             // RFC 6298 §2.3: alpha = 1/8, beta = 1/4, RTTVAR first.
             let (var, srtt) = (self.rttvar, self.srtt);
             (self.rttvar, self.srtt) = match per_rtt {
-                // By far the most: without a division.
+                // The most frequent case, without a division.
                 0 | 1 => (blend(var, srtt.abs_diff(r), 4), blend(srtt, r, 8)),
                 n => (blend(var, srtt.abs_diff(r), 4 * n), blend(srtt, r, 8 * n)),
             };
@@ -67,18 +67,18 @@ impl RttEstimator {
         self.rto = u32::try_from(rto.div_ceil(1000)).unwrap_or(u32::MAX);
     }
 
-    /// The time-out now.
+    /// Returns the retransmission time-out, with backoff.
     pub fn rto(&self, config: &impl Parameters) -> Nanos {
         let micros = u64::from(self.rto) << self.backoff.min(16);
         Nanos::new(1000 * micros).min(config.max_rto().into())
     }
 
-    /// The timer has expired (RFC 6298 §5.5).
+    /// Doubles the time-out after an expiry of the timer (RFC 6298 §5.5).
     pub fn back_off(&mut self) {
         self.backoff = (self.backoff + 1).min(16);
     }
 
-    /// Something was sent and not answered in time.
+    /// A transmission was not answered in time.
     pub(crate) fn on_silence(&mut self) {
         self.timeouts = self.timeouts.saturating_add(1);
         self.back_off();
@@ -96,12 +96,12 @@ impl RttEstimator {
         self.timeouts
     }
 
-    /// The peer answers again although nothing could be measured (a window that opened).
+    /// Ends the backoff: the peer answers again although no measurement was possible, as when a window opens.
     pub fn forget_backoff(&mut self) {
         self.backoff = 0;
     }
 
-    /// The SYN had to be sent again and nothing was measured (RFC 6298 §5.7).
+    /// The SYN was retransmitted and no round trip measured (RFC 6298 §5.7).
     pub fn after_syn_loss(&mut self) {
         if !self.measured {
             self.rto = self.rto.max(micros(RTO_AFTER_SYN_LOSS));
@@ -123,12 +123,12 @@ impl RttEstimator {
     }
 }
 
-/// Rounded up.
+/// Converts to microseconds, rounded up, saturating.
 fn micros(time: Duration) -> u32 {
     u32::try_from(Nanos::from(time).get().div_ceil(1000)).unwrap_or(u32::MAX)
 }
 
-/// (1 - 1/weight) * old + new / weight, without loss of small differences in sign.
+/// Returns (1 - 1/weight) * old + new / weight, with the same rounding in both directions.
 #[inline(always)]
 fn blend(old: u64, new: u64, weight: u64) -> u64 {
     if new >= old { old + (new - old) / weight } else { old - (old - new) / weight }
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(rtt.rto(&config()), 60000 * MS);
     }
 
-    // RFC 6298 §5.5: doubles, up to the maximum; a measurement ends it.
+    // RFC 6298 §5.5: the time-out doubles up to the maximum; a measurement ends the backoff.
     #[test]
     fn backs_off_exponentially() {
         let mut rtt = RttEstimator::new(&config());

@@ -1,28 +1,28 @@
 //! Sequence numbers: 32 bits on the wire, 64 bits inside.
 //!
-//! A connection keeps every sequence number extended to 64 bits, so that nothing inside it wraps and
-//! stream offsets fall out by subtraction. Wire numbers are extended beside a number that is known to
-//! be near (RCV.NXT or SND.UNA).
+//! A connection keeps every sequence number extended to 64 bits, so that no number wraps and stream offsets
+//! result from subtraction. Wire numbers are extended relative to a number known to be near: RCV.NXT or
+//! SND.UNA.
 
 use core::fmt;
 
-/// A sequence number as it is on the wire; arithmetic is modulo 2^32 (RFC 9293 §3.4).
+/// A sequence number as on the wire; arithmetic is modulo 2^32 (RFC 9293 §3.4).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct SeqNumber(pub u32);
 
 impl SeqNumber {
-    /// The number `n` further on.
+    /// Returns the number `n` further on.
     #[must_use]
     pub const fn add(self, n: u32) -> SeqNumber {
         SeqNumber(self.0.wrapping_add(n))
     }
 
-    /// True when `self` comes before `other` in the half of the space that is nearer.
+    /// True if `self` comes before `other` by less than half of the sequence space.
     pub const fn before(self, other: SeqNumber) -> bool {
         (self.0.wrapping_sub(other.0) as i32) < 0
     }
 
-    /// True when `self` comes after `other` in the half of the space that is nearer.
+    /// True if `self` comes after `other` by less than half of the sequence space.
     pub const fn after(self, other: SeqNumber) -> bool {
         other.before(self)
     }
@@ -34,42 +34,42 @@ impl fmt::Debug for SeqNumber {
     }
 }
 
-/// A sequence number with the turns of the 32-bit space counted in the upper half: never wraps, so it
-/// compares with `<`. The first turn is number 1, so that numbers before an initial one exist too.
+/// A sequence number whose upper half counts the wraps of the 32-bit space. It never wraps, so it compares
+/// with `<`. Counting starts at 1, so that numbers before an initial one exist, too.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct ExtSeq(u64);
 
 impl ExtSeq {
-    /// Before every number that a connection uses.
+    /// A number below all that a connection uses.
     pub const NONE: ExtSeq = ExtSeq(0);
 
-    /// Where numbering starts: an initial sequence number.
+    /// Returns the extended form of an initial sequence number.
     pub const fn initial(isn: SeqNumber) -> ExtSeq {
         ExtSeq((1 << 32) + isn.0 as u64)
     }
 
-    /// The extended number nearest to `self` that is `seq` on the wire.
+    /// Returns the extended number nearest to `self` whose wire form is `seq`.
     pub const fn near(self, seq: SeqNumber) -> ExtSeq {
         let distance = seq.0.wrapping_sub(self.0 as u32) as i32;
         ExtSeq(self.0.wrapping_add_signed(distance as i64))
     }
 
-    /// As it is on the wire.
+    /// Returns the number as on the wire.
     pub const fn wire(self) -> SeqNumber {
         SeqNumber(self.0 as u32)
     }
 
-    /// `n` further on.
+    /// Returns the number `n` further on.
     pub const fn plus(self, n: u64) -> ExtSeq {
         ExtSeq(self.0 + n)
     }
 
-    /// `n` back.
+    /// Returns the number `n` further back, at least [`NONE`](Self::NONE).
     pub const fn minus(self, n: u64) -> ExtSeq {
         ExtSeq(self.0.saturating_sub(n))
     }
 
-    /// Numbers from `earlier` to `self`, zero if `earlier` is later.
+    /// Returns the distance from `earlier` to `self`, zero if `earlier` is later.
     pub const fn since(self, earlier: ExtSeq) -> u64 {
         self.0.saturating_sub(earlier.0)
     }

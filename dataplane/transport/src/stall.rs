@@ -1,23 +1,24 @@
-//! Senders whose peer does not answer: when that is worth a report.
+//! Detection of stalled senders, whose peer does not answer.
 
 use core::time::Duration;
 
-/// Time-outs in a row after which a sender has stalled.
+/// Consecutive time-outs after which a sender counts as stalled.
 pub const TIMEOUTS: u32 = 10;
 
-/// A sender that makes no progress.
+/// A sender without progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stall {
-    /// Time-outs in a row: retransmissions without an acknowledgement, or probes of a closed window without an answer.
+    /// Consecutive time-outs: retransmissions without an acknowledgement, or probes of a closed window
+    /// without an answer.
     pub timeouts: u32,
-    /// Time since the peer acknowledged something new, or since data was sent with nothing in flight.
+    /// Time since the last new acknowledgement, or since data was sent with nothing in flight.
     pub silent: Duration,
-    /// By the limits of the sender its next time-out ends it.
+    /// The next time-out reaches the sender's limit, which ends the connection.
     pub last: bool,
 }
 
 impl Stall {
-    /// `None` for fewer than [`TIMEOUTS`] in a row, unless the limits of the sender leave no more.
+    /// Returns `None` for fewer than [`TIMEOUTS`] in a row, unless the next one reaches the sender's limit.
     pub fn of(timeouts: u32, last: bool, silent: Duration) -> Option<Stall> {
         let stalls = timeouts >= TIMEOUTS || (timeouts > 0 && last);
         stalls.then_some(Stall { timeouts, silent, last })

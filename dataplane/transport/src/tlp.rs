@@ -1,4 +1,4 @@
-//! Tail loss probes (RFC 8985 §7): when acknowledgements are overdue, one segment asks for one.
+//! Tail loss probes (RFC 8985 §7): when acknowledgements are overdue, one segment elicits one.
 
 use base::Nanos;
 
@@ -6,34 +6,34 @@ use crate::ranges::Range;
 use crate::rtt::RttEstimator;
 use crate::seq::ExtSeq;
 
-/// Least time beyond a round trip before a probe (RFC 8985 §7.2: the granularity of timers). A worker that sleeps without
-/// a descriptor to wake it looks every 50 µs; a turn of the peer's over a full burst takes several times that, and in slow
-/// start its queue grows meanwhile.
+/// Minimum time beyond a round trip before a probe (RFC 8985 §7.2: the granularity of timers). A worker that
+/// sleeps without a descriptor to wake it polls every 50 µs. The peer's processing of a full burst takes
+/// several times that, and in slow start its queue grows meanwhile.
 const GRANULARITY: Nanos = Nanos::from_micros(500);
 
-/// The same where the peer may delay its acknowledgement, and most time beyond a round trip that its variation adds.
+/// The same where the peer may delay its acknowledgement, and the maximum time beyond a round trip that the
+/// variation adds.
 const COARSE: Nanos = Nanos::from_millis(2);
 
-/// TLP.max_ack_delay (RFC 8985 §7.2): longest time for which peers delay the acknowledgement of a lone
-/// segment.
+/// TLP.max_ack_delay (RFC 8985 §7.2): the longest delay of the acknowledgement of a lone segment.
 const MAX_ACK_DELAY: Nanos = Nanos::from_millis(200);
 
-/// The probe time-out before anything was measured (RFC 8985 §7.2).
+/// The probe time-out before the first measurement (RFC 8985 §7.2).
 const PTO_UNMEASURED: Nanos = Nanos::from_millis(1000);
 
-/// How much is in flight: whether the peer may delay its acknowledgement.
+/// Amount in flight, which decides whether the peer may delay its acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Awaited {
     /// One segment.
     Lone,
-    /// Several that are together no more than a full one: some peers count bytes (RFC 9293 §3.8.6.3 SHLD-19).
+    /// Several segments, together at most a full one: some peers count bytes (RFC 9293 §3.8.6.3 SHLD-19).
     Little,
-    /// More.
+    /// More than a full segment.
     More,
 }
 
 impl Awaited {
-    /// Of so many segments and bytes, where a full segment has `smss`.
+    /// Classifies `segments` segments of `bytes` bytes in all, where a full segment has `smss`.
     #[inline]
     pub fn new(segments: usize, bytes: u64, smss: u64) -> Self {
         match segments {
@@ -44,8 +44,8 @@ impl Awaited {
     }
 }
 
-/// TLP_calc_PTO of RFC 8985 §7.2, without the bound by the retransmission time-out: two round trips, at least one and
-/// four times its variation (as RFC 9002 §6.2.1), within bounds.
+/// TLP_calc_PTO of RFC 8985 §7.2, without the bound by the retransmission time-out: two round trips, or if
+/// more one round trip and four times its variation (as RFC 9002 §6.2.1), within bounds.
 pub fn probe_timeout(rtt: &RttEstimator, awaited: Awaited) -> Nanos {
     let Some(srtt) = rtt.srtt() else { return PTO_UNMEASURED };
     let least = match awaited {
@@ -64,7 +64,7 @@ pub fn probe_timeout(rtt: &RttEstimator, awaited: Awaited) -> Nanos {
 pub struct TailLoss {
     /// TLP.end_seq.
     end_seq: Option<ExtSeq>,
-    /// What the probe sent again, if it did (TLP.is_retrans).
+    /// The range that the probe retransmitted, if it was a retransmission (TLP.is_retrans).
     again: Option<Range>,
     /// No round trip was measured since the last probe.
     unmeasured: bool,
@@ -72,33 +72,33 @@ pub struct TailLoss {
     pub due: bool,
 }
 
-/// What an acknowledgement means for a probe.
+/// The facts of an acknowledgement that matter for a probe.
 #[derive(Clone, Copy, Debug)]
 pub struct TlpAck {
     /// SEG.ACK, or the number after the Cumulative TSN Ack.
     pub ack: ExtSeq,
-    /// It reports that all that the probe sent again came twice.
+    /// The peer received twice all that the probe retransmitted.
     pub probe_twice: bool,
     /// A duplicate without any SACK block.
     pub bare_duplicate: bool,
 }
 
-/// What became of a probe (RFC 8985 §7.4.2).
+/// Outcome of a probe (RFC 8985 §7.4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TlpOutcome {
-    /// Nothing is known, or nothing was lost.
+    /// Undecided, or no loss.
     Nothing,
-    /// The probe repaired the loss of the last segment: congestion control has to react.
+    /// The probe repaired the loss of the last segment: congestion control must react.
     Repaired,
 }
 
 impl TailLoss {
-    /// No probe was sent.
+    /// Starts before the first probe.
     pub const fn new() -> Self {
         TailLoss { end_seq: None, again: None, unmeasured: false, due: false }
     }
 
-    /// No answer to a probe is to come, and none is to be sent.
+    /// True if no probe is outstanding or due.
     pub fn is_quiet(&self) -> bool {
         self.end_seq.is_none() && !self.due
     }
@@ -108,23 +108,23 @@ impl TailLoss {
         self.unmeasured = false;
     }
 
-    /// The two conditions of RFC 8985 §7.3, once a round trip of the connection was measured.
+    /// True if both conditions of RFC 8985 §7.3 hold; the caller checks that a round trip was ever measured.
     pub fn may_probe(&self) -> bool {
         self.end_seq.is_none() && !self.unmeasured
     }
 
-    /// A probe was sent; `end` is SND.NXT after it, `again` what it sent again.
+    /// A probe was sent; `end` is SND.NXT after it, `again` the range that it retransmitted.
     pub fn sent(&mut self, end: ExtSeq, again: Option<Range>) {
         *self = TailLoss { end_seq: Some(end), again, unmeasured: true, due: false };
     }
 
-    /// True when `range` is what the probe sent again, no more and no less: only a D-SACK of exactly that proves
-    /// it needless. RFC 8985 §7.4.2 looks at the right edge alone, which a D-SACK of one byte has, too.
+    /// True if `range` is exactly what the probe retransmitted: only a D-SACK of this range proves the probe
+    /// needless. RFC 8985 §7.4.2 compares the right edge alone, which a D-SACK of one byte has, too.
     pub fn is_probe(&self, range: Range) -> bool {
         self.end_seq.is_some() && self.again == Some(range)
     }
 
-    /// Recovery begins (RFC 8985 §7.1).
+    /// Forgets the probe at the start of a recovery (RFC 8985 §7.1).
     pub fn reset(&mut self) {
         self.end_seq = None;
         self.again = None;
@@ -177,7 +177,7 @@ mod tests {
         tlp
     }
 
-    /// Measured so often that the variation is small.
+    /// An estimator with so many equal samples that the variation is small.
     fn measured(rtt: Nanos) -> RttEstimator {
         let mut estimator = RttEstimator::new(&Chosen::default());
         (0..100).for_each(|_| estimator.sample(rtt, 1, &Chosen::default()));
@@ -194,8 +194,8 @@ mod tests {
         assert_eq!(probe_timeout(&far, Awaited::Lone), 260 * MS, "a lone segment may wait");
     }
 
-    // RFC 8985 §7.2: over a path of 40 µs a probe leaves soon, but not before timers and the variation of round trips
-    // allow, nor where the peer may delay its acknowledgement.
+    // RFC 8985 §7.2: over a path of 40 µs a probe leaves soon, but not before the granularity of timers and
+    // the variation of round trips permit, nor where the peer may delay its acknowledgement.
     #[test]
     fn on_a_short_path_the_timeout_follows_timers_and_variation() {
         const US: Nanos = Nanos::from_micros(1);
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(tlp.on_ack(ack(200)), TlpOutcome::Nothing);
     }
 
-    // RFC 8985 §7.4.2: its own range, while its answer is awaited.
+    // RFC 8985 §7.4.2: only the probe's own range, while the probe is outstanding.
     #[test]
     fn only_its_own_range_tells_of_a_probe() {
         let mut tlp = probed(true);
@@ -269,7 +269,7 @@ mod tests {
         assert!(!probed(false).is_probe(range(90, 100)), "new data");
     }
 
-    // RFC 8985 §7.4.2: no sign that both arrived: one was lost.
+    // RFC 8985 §7.4.2: without a sign that both arrived, one was lost.
     #[test]
     fn a_repaired_loss_is_a_loss() {
         let mut tlp = probed(true);

@@ -1,30 +1,30 @@
-//! How much of the congestion window is used: a window that is not filled does not grow (RFC 7661 §4.3,
-//! RFC 9438 §5.8), and after a while is reduced to the used part (RFC 2861 §3).
+//! Usage of the congestion window: an unfilled window does not grow (RFC 7661 §4.3, RFC 9438 §5.8), and after
+//! a while it is reduced to the used part (RFC 2861 §3).
 
 use base::{Instant, Nanos};
 
 use crate::seq::ExtSeq;
 
-/// What was used in this round trip and since when the window was last full.
+/// Usage in the present round trip, and the time when the window was last full.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     /// The window stopped sending in this round trip.
     limited: bool,
-    /// Most bytes in flight in this round trip.
+    /// Maximum of the bytes in flight in this round trip.
     max_flight: u64,
-    /// It ends when this is acknowledged.
+    /// The round trip ends when this is acknowledged.
     round_end: ExtSeq,
     full_at: Instant,
 }
 
 impl Usage {
-    /// Nothing was sent.
+    /// Starts before the first transmission.
     pub const fn new() -> Self {
         let (round_end, full_at) = (ExtSeq::NONE, Instant::ZERO);
         Usage { limited: false, max_flight: 0, round_end, full_at }
     }
 
-    /// Something was sent, or could not because the window is full (`limited`). `flight` is what is in the
+    /// Notes that data was sent, or was held back by a full window (`limited`). `flight`: bytes in the
     /// network now.
     pub fn note(&mut self, now: Instant, limited: bool, flight: u64, una: ExtSeq, nxt: ExtSeq) {
         if una >= self.round_end || limited || (!self.limited && flight > self.max_flight) {
@@ -37,13 +37,13 @@ impl Usage {
         }
     }
 
-    /// True when the window may grow: it was full in this round trip, or in slow start at least half full.
+    /// True if the window may grow: it was full in this round trip, or in slow start at least half full.
     pub fn is_limited(&self, slow_start: bool, cwnd: u64) -> bool {
         self.limited || (slow_start && cwnd < 2 * self.max_flight)
     }
 
-    /// What was used of a window that has not been full for `rto`, once per `rto` (RFC 2861 §3). The first
-    /// call begins to count.
+    /// Returns the used part of a window that has not been full for `rto`, once per `rto` (RFC 2861 §3). The
+    /// first call starts the clock.
     pub fn unused_for(&mut self, now: Instant, rto: Nanos) -> Option<u64> {
         if self.limited || now.nanos_since(self.full_at) < rto {
             return None;
@@ -65,7 +65,7 @@ mod tests {
 
     const MS: fn(u64) -> Instant = Instant::from_millis;
 
-    // RFC 7661 §4.3: a round trip in which the window was full once counts as full.
+    // RFC 7661 §4.3: a round trip in which the window was full at any time counts as full.
     #[test]
     fn full_once_in_a_round_trip_is_full() {
         let mut usage = Usage::new();
@@ -78,7 +78,7 @@ mod tests {
         assert!(usage.is_limited(true, 150));
     }
 
-    // RFC 2861 §3: once for each time-out without a full window.
+    // RFC 2861 §3: once per time-out without a full window.
     #[test]
     fn an_unused_window_is_told_once_per_timeout() {
         let rto = Nanos::from_millis(200);

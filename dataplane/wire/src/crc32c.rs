@@ -1,19 +1,19 @@
-//! CRC32c as iSCSI, MPA (RFC 5044 §4.4) and SCTP (RFC 9260 appendix A) use it.
+//! CRC32c for iSCSI, MPA (RFC 5044 §4.4) and SCTP (RFC 9260 appendix A).
 //!
-//! The value goes on the wire least significant byte first: the figures of RFC 5044 and of its draft show
-//! it, RFC 9260's sample code ends so, and the tests below and those of `sctp` pin it.
+//! The value is sent least significant byte first: the figures of RFC 5044 and of its draft show it, RFC 9260's
+//! sample code ends so, and the tests below and those of `sctp` pin it.
 //!
-//! The engine is that of the crate [`crc32c`](::crc32c), chosen by the CPU and the length.
+//! The crate [`crc32c`](::crc32c) chooses the engine by CPU and length.
 
 pub use ::crc32c::{Digest, Inserts, Sum, Target, combine, crc_sum, update, update_numbers};
 
-/// The CRC field after `bytes`, as at the end of an FPDU.
+/// Returns the CRC field after `bytes`, as at the end of an FPDU.
 #[inline]
 pub fn field(bytes: &[u8]) -> [u8; 4] {
     to_field(update(0, bytes))
 }
 
-/// A CRC32c as the four bytes of the CRC field.
+/// Returns a CRC32c as the four bytes of the CRC field.
 #[inline]
 pub fn to_field(crc: u32) -> [u8; 4] {
     crc.to_le_bytes()
@@ -31,7 +31,7 @@ mod tests {
     }
 
     proptest! {
-        // Wherever the bytes are cut and whichever engine takes a piece.
+        // For any split, and any engine for each piece.
         #[test]
         fn engines_agree(bytes in prop::collection::vec(any::<u8>(), 0..3000), cut in any::<prop::sample::Index>()) {
             let (head, tail) = bytes.split_at(cut.index(bytes.len() + 1));

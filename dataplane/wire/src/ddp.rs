@@ -1,5 +1,5 @@
-//! DDP headers (RFC 5041 §4): the control byte, the tagged and the untagged header, and the numbers
-//! in them. What lies behind the header is payload and not looked at here.
+//! DDP headers (RFC 5041 §4): the control byte, the tagged and the untagged header, and the numbers in them.
+//! The payload behind the header is not examined here.
 //!
 //! ```text
 //!  tagged (14 bytes)                        untagged (18 bytes)
@@ -20,7 +20,7 @@ use crate::{Truncated, be};
 #[cfg(test)]
 mod tests;
 
-/// Steering Tag: names a tagged buffer of the data sink (RFC 5041 §4.2).
+/// Steering Tag: identifies a tagged buffer of the data sink (RFC 5041 §4.2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Stag(pub u32);
 
@@ -30,7 +30,7 @@ impl fmt::Display for Stag {
     }
 }
 
-/// Queue Number: names a queue of untagged buffers of the data sink (RFC 5041 §4.3).
+/// Queue Number: identifies a queue of untagged buffers of the data sink (RFC 5041 §4.3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Qn(pub u32);
 
@@ -46,16 +46,16 @@ impl fmt::Display for Qn {
 pub struct Msn(pub u32);
 
 impl Msn {
-    /// The first one of every queue: "the initial value for MSN MUST be one" (RFC 5041 §4.3).
+    /// First MSN of every queue: "the initial value for MSN MUST be one" (RFC 5041 §4.3).
     pub const FIRST: Msn = Msn(1);
 
-    /// The one after this; 0 follows 0xFFFF_FFFF (RFC 5041 §4.3).
+    /// Returns the next MSN; 0 follows 0xFFFF_FFFF (RFC 5041 §4.3).
     #[must_use]
     pub const fn next(self) -> Msn {
         Msn(self.0.wrapping_add(1))
     }
 
-    /// How many messages `self` is after `earlier`, modulo 2^32.
+    /// Returns how many messages `self` is after `earlier`, modulo 2^32.
     pub const fn distance_from(self, earlier: Msn) -> u32 {
         self.0.wrapping_sub(earlier.0)
     }
@@ -81,7 +81,7 @@ impl fmt::Display for Msn {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct MessageOffset(pub u32);
 
-/// Bytes within a tagged buffer; the first one's need not be 0 (RFC 5041 §4.2).
+/// Bytes within a tagged buffer; the first byte's TO need not be 0 (RFC 5041 §4.2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct TaggedOffset(pub u64);
 
@@ -94,14 +94,14 @@ impl fmt::Display for TaggedOffset {
 /// The DDP version of a stream (field DV, RFC 5041 §4.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DdpVersion {
-    /// The RDMA Consortium's, used with MPA revision 0 (RFC 5044 appendix C). Same headers.
+    /// Version 0 of the RDMA Consortium, used with MPA revision 0 (RFC 5044 appendix C). Same headers.
     V0,
-    /// RFC 5041's.
+    /// Version 1 (RFC 5041).
     V1,
 }
 
 impl DdpVersion {
-    /// The version that the DV field names, or `None` for 2 and 3, which are not defined.
+    /// Returns the version of a DV field, or `None` for 2 and 3, which are not defined.
     pub const fn from_bits(dv: u8) -> Option<DdpVersion> {
         match dv {
             0 => Some(DdpVersion::V0),
@@ -110,7 +110,7 @@ impl DdpVersion {
         }
     }
 
-    /// The value of the DV field.
+    /// Returns the value of the DV field.
     pub const fn bits(self) -> u8 {
         match self {
             DdpVersion::V0 => 0,
@@ -142,7 +142,7 @@ mod field {
     pub(super) const MSN: usize = 10;
     pub(super) const MO: usize = 14;
 
-    // How a packed header holds them, each number big-endian:
+    // Layout of a packed header, each number big-endian:
     //
     //  head, 6      | middle, 8 | tail, 4
     //  tagged       | TO        |
@@ -153,7 +153,7 @@ mod field {
     pub(super) const MIDDLE_LEN: usize = 8;
     pub(super) const TAIL_LEN: usize = 4;
 
-    /// How far left the byte at `at` stands in the number that the head is.
+    /// Returns the left shift, in bits, of the byte at `at` in the number of the head.
     pub(super) const fn head_shift(at: usize) -> usize {
         8 * (HEAD_LEN - 1 - at)
     }
@@ -177,107 +177,107 @@ mod field {
 pub struct Control(pub u8);
 
 impl Control {
-    /// The control byte with reserved bits zero (RFC 5041 §4.1).
+    /// Returns the control byte with reserved bits zero (RFC 5041 §4.1).
     pub const fn new(tagged: bool, last: bool, version: DdpVersion) -> Control {
         let t = if tagged { field::TAGGED } else { 0 };
         let l = if last { field::LAST } else { 0 };
         Control(t | l | version.bits())
     }
 
-    /// T: the payload belongs into a tagged buffer.
+    /// Returns T: the payload belongs into a tagged buffer.
     pub const fn is_tagged(self) -> bool {
         self.0 & field::TAGGED != 0
     }
 
-    /// L: the last segment of its message.
+    /// Returns L: the last segment of its message.
     pub const fn is_last(self) -> bool {
         self.0 & field::LAST != 0
     }
 
-    /// Rsvd, 4 bits, not checked on receive.
+    /// Returns Rsvd, 4 bits, not checked on receipt.
     pub const fn reserved(self) -> u8 {
         (self.0 & field::RSVD) >> field::RSVD_SHIFT
     }
 
-    /// DV, 2 bits.
+    /// Returns DV, 2 bits.
     pub const fn version_bits(self) -> u8 {
         self.0 & field::DV
     }
 
-    /// Bytes of the header that this byte starts.
+    /// Returns the bytes of the header that begins with this byte.
     pub const fn header_len(self) -> usize {
         if self.is_tagged() { TAGGED_HEADER_LEN } else { UNTAGGED_HEADER_LEN }
     }
 }
 
-/// View of a tagged header at the start of some bytes (RFC 5041 §4.2). Does not look at T.
+/// View of a tagged header at the start of some bytes (RFC 5041 §4.2). T is not checked.
 #[derive(Clone, Copy, Debug)]
 pub struct TaggedHeader<T>(T);
 
 impl<T: AsRef<[u8]>> TaggedHeader<T> {
-    /// The view, if the bytes are at least [`TAGGED_HEADER_LEN`].
+    /// Returns the view, if the bytes are at least [`TAGGED_HEADER_LEN`].
     pub fn new(bytes: T) -> Result<Self, Truncated> {
         check_len(bytes.as_ref().len(), TAGGED_HEADER_LEN).map(|()| TaggedHeader(bytes))
     }
 
-    /// The control byte.
+    /// Returns the control byte.
     pub fn control(&self) -> Control {
         Control(self.0.as_ref()[field::CONTROL])
     }
 
-    /// RsvdULP, 8 bits.
+    /// Returns RsvdULP, 8 bits.
     pub fn rsvd_ulp(&self) -> u8 {
         self.0.as_ref()[field::RSVD_ULP]
     }
 
-    /// STag.
+    /// Returns STag.
     pub fn stag(&self) -> Stag {
         Stag(be::u32(self.0.as_ref(), field::STAG))
     }
 
-    /// TO.
+    /// Returns TO.
     pub fn to(&self) -> TaggedOffset {
         TaggedOffset(be::u64(self.0.as_ref(), field::TO))
     }
 }
 
-/// View of an untagged header at the start of some bytes (RFC 5041 §4.3). Does not look at T.
+/// View of an untagged header at the start of some bytes (RFC 5041 §4.3). T is not checked.
 #[derive(Clone, Copy, Debug)]
 pub struct UntaggedHeader<T>(T);
 
 impl<T: AsRef<[u8]>> UntaggedHeader<T> {
-    /// The view, if the bytes are at least [`UNTAGGED_HEADER_LEN`].
+    /// Returns the view, if the bytes are at least [`UNTAGGED_HEADER_LEN`].
     pub fn new(bytes: T) -> Result<Self, Truncated> {
         check_len(bytes.as_ref().len(), UNTAGGED_HEADER_LEN).map(|()| UntaggedHeader(bytes))
     }
 
-    /// The control byte.
+    /// Returns the control byte.
     pub fn control(&self) -> Control {
         Control(self.0.as_ref()[field::CONTROL])
     }
 
-    /// RsvdULP, 40 bits.
+    /// Returns RsvdULP, 40 bits.
     pub fn rsvd_ulp(&self) -> [u8; 5] {
         be::array(self.0.as_ref(), field::RSVD_ULP)
     }
 
-    /// QN.
+    /// Returns QN.
     pub fn qn(&self) -> Qn {
         Qn(be::u32(self.0.as_ref(), field::QN))
     }
 
-    /// MSN.
+    /// Returns MSN.
     pub fn msn(&self) -> Msn {
         Msn(be::u32(self.0.as_ref(), field::MSN))
     }
 
-    /// MO.
+    /// Returns MO.
     pub fn mo(&self) -> MessageOffset {
         MessageOffset(be::u32(self.0.as_ref(), field::MO))
     }
 }
 
-/// A tagged header's values (RFC 5041 §4.2).
+/// Values of a tagged header (RFC 5041 §4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaggedRepr {
     /// L.
@@ -293,7 +293,7 @@ pub struct TaggedRepr {
 }
 
 impl TaggedRepr {
-    /// The header at the start of `bytes`.
+    /// Parses the header at the start of `bytes`.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<TaggedRepr, HeaderError> {
         let view = TaggedHeader::new(bytes)?;
@@ -306,7 +306,7 @@ impl TaggedRepr {
         })
     }
 
-    /// The header ready for the wire, reserved bits zero (RFC 5041 §4.1).
+    /// Returns the header ready for the wire, reserved bits zero (RFC 5041 §4.1).
     #[inline]
     pub fn pack(&self) -> PackedHeader {
         let control = Control::new(true, self.last, self.version);
@@ -323,7 +323,7 @@ impl TaggedRepr {
     }
 }
 
-/// An untagged header's values (RFC 5041 §4.3).
+/// Values of an untagged header (RFC 5041 §4.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UntaggedRepr {
     /// L.
@@ -341,7 +341,7 @@ pub struct UntaggedRepr {
 }
 
 impl UntaggedRepr {
-    /// The header at the start of `bytes`.
+    /// Parses the header at the start of `bytes`.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<UntaggedRepr, HeaderError> {
         let view = UntaggedHeader::new(bytes)?;
@@ -355,7 +355,7 @@ impl UntaggedRepr {
         })
     }
 
-    /// The header ready for the wire, reserved bits zero (RFC 5041 §4.1).
+    /// Returns the header ready for the wire, reserved bits zero (RFC 5041 §4.1).
     #[inline]
     pub fn pack(&self) -> PackedHeader {
         let control = Control::new(false, self.last, self.version);
@@ -372,7 +372,7 @@ impl UntaggedRepr {
     }
 }
 
-/// Either header.
+/// Values of a tagged or an untagged header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HeaderRepr {
     /// T is one.
@@ -382,7 +382,7 @@ pub enum HeaderRepr {
 }
 
 impl HeaderRepr {
-    /// The header at the start of a DDP segment, whichever T says.
+    /// Parses the header at the start of a DDP segment, of the kind that T states.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<HeaderRepr, HeaderError> {
         let first = *bytes.first().ok_or(Truncated { needed: TAGGED_HEADER_LEN, seen: 0 })?;
@@ -393,7 +393,7 @@ impl HeaderRepr {
         }
     }
 
-    /// The header ready for the wire.
+    /// Returns the header ready for the wire.
     #[inline]
     pub fn pack(&self) -> PackedHeader {
         match self {
@@ -402,7 +402,7 @@ impl HeaderRepr {
         }
     }
 
-    /// Bytes of the header.
+    /// Returns the bytes of the header.
     pub const fn len(&self) -> usize {
         match self {
             HeaderRepr::Tagged(_) => TAGGED_HEADER_LEN,
@@ -410,12 +410,12 @@ impl HeaderRepr {
         }
     }
 
-    /// Never: a header has bytes.
+    /// Always false: a header has bytes.
     pub const fn is_empty(&self) -> bool {
         false
     }
 
-    /// DV.
+    /// Returns DV.
     pub const fn version(&self) -> DdpVersion {
         match self {
             HeaderRepr::Tagged(h) => h.version,
@@ -424,8 +424,8 @@ impl HeaderRepr {
     }
 }
 
-/// A header ready for the wire, or none, held in numbers: bytes put down one by one and read again together
-/// would have to reach the cache first, behind all that was written before. Which field is where: `field`.
+/// A header ready for the wire, or none, held in numbers. Bytes that are stored one by one and read together
+/// would first have to reach the cache, behind all earlier stores. `field` describes the layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PackedHeader {
     /// The first [`field::HEAD_LEN`] bytes.
@@ -438,28 +438,28 @@ pub struct PackedHeader {
 }
 
 impl PackedHeader {
-    /// Bytes of the header.
+    /// Returns the bytes of the header.
     #[inline]
     pub const fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// True when there is none.
+    /// True without a header.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Its control byte.
+    /// Returns the control byte.
     pub const fn control(&self) -> Control {
         Control((self.head >> field::head_shift(field::CONTROL)) as u8)
     }
 
-    /// The byte behind it: RsvdULP or its first byte.
+    /// Returns the byte behind the control byte: RsvdULP or its first byte.
     pub const fn rsvd_ulp(&self) -> u8 {
         (self.head >> field::head_shift(field::RSVD_ULP)) as u8
     }
 
-    /// Writes it into `out`, which has exactly its bytes.
+    /// Writes the header into `out`, which has exactly its length.
     #[inline]
     pub fn write(&self, out: &mut [u8]) {
         debug_assert_eq!(out.len(), self.len());
@@ -474,7 +474,7 @@ impl PackedHeader {
         }
     }
 
-    /// `digest` takes its bytes behind those of a 16-bit number, as an FPDU has them.
+    /// Adds a 16-bit number and the header to `digest`, in the order of an FPDU.
     #[inline]
     pub fn digest_behind(&self, number: u16, digest: &mut Digest) {
         const _: () = assert!(2 + field::HEAD_LEN == size_of::<u64>());
@@ -487,7 +487,7 @@ impl PackedHeader {
         }
     }
 
-    /// Its bytes.
+    /// Returns the header's bytes.
     pub fn bytes(&self) -> ArrayVec<u8, UNTAGGED_HEADER_LEN> {
         let mut bytes = ArrayVec::from([0; UNTAGGED_HEADER_LEN]);
         bytes.truncate(self.len());
@@ -496,13 +496,13 @@ impl PackedHeader {
     }
 }
 
-/// Why bytes are not a DDP header.
+/// Reasons to reject bytes as a DDP header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum HeaderError {
     /// The segment is shorter than its header.
     #[error("DDP header: {0}")]
     Truncated(#[from] Truncated),
-    /// T says the other model.
+    /// T is of the other buffer model.
     #[error("DDP header: T bit is of the other buffer model")]
     OtherModel,
     /// DV is an undefined version.

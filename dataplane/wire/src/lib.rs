@@ -1,8 +1,8 @@
-//! Header views and values of MPA, DDP, RDMAP and SCTP, the newtypes that every layer shares, and CRC32c.
+//! Header views and values of MPA, DDP, RDMAP and SCTP, the newtypes common to all layers, and CRC32c.
 //!
-//! A *view* (`TaggedHeader<T: AsRef<[u8]>>`) judges only length and reads or writes single fields; a
-//! *value* (`TaggedRepr`) holds only legal fields. Offsets, masks and shifts of a field stand side by
-//! side in one `field` module per header.
+//! A *view* (`TaggedHeader<T: AsRef<[u8]>>`) checks only the length and reads or writes single fields. A
+//! *value* (`TaggedRepr`) holds only legal fields. Offsets, masks and shifts of a field are side by side in one
+//! `field` module per header.
 //!
 //! Ethernet, ARP, IP, ICMP and TCP headers are not here: they come from smoltcp's `wire`.
 #![forbid(unsafe_code)]
@@ -15,13 +15,13 @@ pub mod sctp;
 
 pub use ddp::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};
 
-/// The bytes are fewer than the header needs.
+/// The bytes are fewer than the header requires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{seen} bytes where the header needs {needed}")]
 pub struct Truncated {
-    /// Bytes that the header needs.
+    /// Bytes of the header.
     pub needed: usize,
-    /// Bytes that there are.
+    /// Bytes available.
     pub seen: usize,
 }
 

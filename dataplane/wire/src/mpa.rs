@@ -1,6 +1,6 @@
-//! MPA formats: start-up frames (RFC 5044 §7.1.1) with the enhanced data of revision 2 (RFC 6581 §9), the
-//! first draft's Start Key (its §8.1.1), markers (RFC 5044 §4.2), the FPDU's fields and sizes
-//! (RFC 5044 §4.1, §4.5).
+//! MPA formats: start-up frames (RFC 5044 §7.1.1) with the enhanced data of revision 2 (RFC 6581 §9), and the
+//! first draft's Start Key (its §8.1.1). Also markers (RFC 5044 §4.2), and the FPDU's fields and sizes (RFC
+//! 5044 §4.1, §4.5).
 //!
 //! ```text
 //!  request / reply (20 bytes + private data)       Start Key (16 bytes)
@@ -15,7 +15,7 @@
 //!   0  |A|B|      IRD (14)     |C|D|      ORD (14)     |
 //! ```
 //!
-//! Which revision and which flags are acceptable is the business of the start-up state machine.
+//! The start-up state machine decides which revisions and flags are acceptable.
 
 use crate::{Truncated, be};
 
@@ -44,13 +44,13 @@ pub const MARKER_LEN: usize = 4;
 pub const MARKER_INTERVAL: u64 = 512;
 /// Bytes of the ULPDU_Length field.
 pub const LENGTH_LEN: usize = 2;
-/// Bytes of the CRC field, there even when CRCs are off (RFC 5044 §4.1).
+/// Bytes of the CRC field, present even when CRCs are off (RFC 5044 §4.1).
 pub const CRC_LEN: usize = 4;
 /// Bytes that an FPDU adds to its ULPDU without pad and markers.
 pub const FPDU_OVERHEAD: usize = LENGTH_LEN + CRC_LEN;
-/// Smallest MULPDU that MPA may ask of DDP (RFC 5044 §4.5).
+/// Smallest MULPDU that MPA may require of DDP (RFC 5044 §4.5).
 pub const MIN_MULPDU: usize = 128;
-/// Longest ULPDU that the length field can say.
+/// Longest ULPDU that the length field can express.
 pub const MAX_ULPDU: usize = 0xffff;
 
 mod field {
@@ -79,28 +79,28 @@ mod field {
     const _: () = assert!(FPDUPTR + 2 == super::MARKER_LEN);
 }
 
-/// Bytes of zeros between ULPDU and CRC so that the FPDU is a multiple of 4, markers not counted
+/// Returns the bytes of zeros between ULPDU and CRC. They make the FPDU a multiple of 4, markers not counted
 /// (RFC 5044 §4.1).
 pub const fn pad_len(ulpdu_len: usize) -> usize {
     (LENGTH_LEN + ulpdu_len).wrapping_neg() & 3
 }
 
-/// Bytes of the FPDU around a ULPDU, markers not counted.
+/// Returns the bytes of the FPDU around a ULPDU, markers not counted.
 pub const fn fpdu_len(ulpdu_len: usize) -> usize {
     FPDU_OVERHEAD + ulpdu_len + pad_len(ulpdu_len)
 }
 
-/// Which of the two frames.
+/// Kind of a start-up frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameKind {
-    /// From the initiator.
+    /// Sent by the initiator.
     Request,
-    /// From the responder.
+    /// Sent by the responder.
     Reply,
 }
 
 impl FrameKind {
-    /// Its key.
+    /// Returns the key of the frame.
     pub const fn key(self) -> [u8; 16] {
         match self {
             FrameKind::Request => REQUEST_KEY,
@@ -109,7 +109,7 @@ impl FrameKind {
     }
 }
 
-/// What the first 16 bytes of an MPA stream are.
+/// Kind of the first 16 bytes of an MPA stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FirstBytes {
     /// The key of a request or reply frame.
@@ -119,7 +119,7 @@ pub enum FirstBytes {
 }
 
 impl FirstBytes {
-    /// Tells the two forms of start-up apart; `None` when it is neither.
+    /// Distinguishes the two forms of start-up; `None` if the bytes are neither.
     pub fn parse(bytes: &[u8; START_KEY_LEN]) -> Option<FirstBytes> {
         if *bytes == REQUEST_KEY {
             Some(FirstBytes::Frame(FrameKind::Request))
@@ -131,17 +131,17 @@ impl FirstBytes {
     }
 }
 
-/// View of a request or reply frame's first 20 bytes and what follows (RFC 5044 §7.1.1).
+/// View of the first 20 bytes of a request or reply frame and of its private data (RFC 5044 §7.1.1).
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<T>(T);
 
 impl<T: AsRef<[u8]>> Frame<T> {
-    /// The view, if the bytes are at least [`FRAME_HEADER_LEN`].
+    /// Returns the view, if the bytes are at least [`FRAME_HEADER_LEN`].
     pub fn new(bytes: T) -> Result<Self, Truncated> {
         check_len(bytes.as_ref().len(), FRAME_HEADER_LEN).map(|()| Frame(bytes))
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> [u8; 16] {
         be::array(self.0.as_ref(), 0)
     }
@@ -150,42 +150,42 @@ impl<T: AsRef<[u8]>> Frame<T> {
         self.0.as_ref()[field::FLAGS] & mask != 0
     }
 
-    /// M: the sender of this frame requires markers in what it receives.
+    /// Returns M: the sender of this frame requires markers in the data that it receives.
     pub fn markers(&self) -> bool {
         self.flag(field::MARKERS)
     }
 
-    /// C: the sender of this frame prefers CRCs.
+    /// Returns C: the sender of this frame prefers CRCs.
     pub fn crc(&self) -> bool {
         self.flag(field::CRC)
     }
 
-    /// R: in a reply, the connection is rejected.
+    /// Returns R: in a reply, the connection is rejected.
     pub fn reject(&self) -> bool {
         self.flag(field::REJECT)
     }
 
-    /// S: enhanced set-up, from revision 2 on (RFC 6581 §6); a reserved bit before.
+    /// Returns S: enhanced set-up, from revision 2 on (RFC 6581 §6); a reserved bit before.
     pub fn enhanced(&self) -> bool {
         self.flag(field::ENHANCED)
     }
 
-    /// Res, 4 bits, not checked on reception.
+    /// Returns Res, 4 bits, not checked on receipt.
     pub fn reserved(&self) -> u8 {
         self.0.as_ref()[field::FLAGS] & field::RES
     }
 
-    /// Rev.
+    /// Returns Rev.
     pub fn revision(&self) -> u8 {
         self.0.as_ref()[field::REV]
     }
 
-    /// PD_Length as it stands there, 0 to 65535.
+    /// Returns PD_Length unchecked, 0 to 65535.
     pub fn private_data_len(&self) -> usize {
         usize::from(be::u16(self.0.as_ref(), field::PD_LENGTH))
     }
 
-    /// The private data, or `None` while not all of it is there.
+    /// Returns the private data, or `None` until all of it has arrived.
     pub fn private_data(&self) -> Option<&[u8]> {
         self.0.as_ref().get(FRAME_HEADER_LEN..FRAME_HEADER_LEN + self.private_data_len())
     }
@@ -238,7 +238,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Frame<T> {
     }
 }
 
-/// A request or reply frame's values without its private data.
+/// Values of a request or reply frame without its private data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameRepr {
     /// Request or reply.
@@ -251,14 +251,14 @@ pub struct FrameRepr {
     pub reject: bool,
     /// S.
     pub enhanced: bool,
-    /// Rev, any value: the start-up decides.
+    /// Rev, any value: the start-up state machine decides.
     pub revision: u8,
     /// PD_Length, at most [`MAX_PRIVATE_DATA`].
     pub private_data_len: u16,
 }
 
 impl FrameRepr {
-    /// The frame at the start of `bytes`, of which at least the first [`FRAME_HEADER_LEN`] are there.
+    /// Parses the frame at the start of `bytes`, of which at least [`FRAME_HEADER_LEN`] must be present.
     pub fn parse(bytes: &[u8], kind: FrameKind) -> Result<FrameRepr, FrameError> {
         let view = Frame::new(bytes)?;
         if view.key() != kind.key() {
@@ -280,17 +280,17 @@ impl FrameRepr {
         })
     }
 
-    /// Bytes of the frame with its private data.
+    /// Returns the bytes of the frame with its private data.
     pub const fn len(&self) -> usize {
         FRAME_HEADER_LEN + self.private_data_len as usize
     }
 
-    /// Never: a frame has bytes.
+    /// Always false: a frame has bytes.
     pub const fn is_empty(&self) -> bool {
         false
     }
 
-    /// Writes the first 20 bytes, reserved bits zero; the private data goes behind them.
+    /// Writes the first 20 bytes, reserved bits zero; the private data follows them.
     pub fn emit(&self, bytes: &mut [u8; FRAME_HEADER_LEN]) {
         let mut view = Frame(bytes.as_mut_slice());
         view.set_key(self.kind.key());
@@ -304,13 +304,13 @@ impl FrameRepr {
     }
 }
 
-/// Why bytes are not the expected start-up frame.
+/// Reasons to reject bytes as the expected start-up frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FrameError {
     /// Fewer bytes than a frame's header.
     #[error("MPA frame: {0}")]
     Truncated(#[from] Truncated),
-    /// The key is another.
+    /// The key is not the expected one.
     #[error("MPA frame: wrong key")]
     Key,
     /// PD_Length is above 512.
@@ -318,19 +318,19 @@ pub enum FrameError {
     PrivateDataLength(usize),
 }
 
-/// The first draft's Start Key (its §8.1.1): 15 bytes of key, then M, C, reserved bits and Rev in one.
+/// The first draft's Start Key (its §8.1.1): 15 bytes of key, then one byte with M, C, reserved bits and Rev.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StartKeyRepr {
-    /// M: the sender of this key requires markers in what it receives.
+    /// M: the sender of this key requires markers in the data that it receives.
     pub markers: bool,
     /// C: the sender of this key prefers CRCs.
     pub crc: bool,
-    /// Rev, 0 to 7; the draft closes the connection on any other value than 0.
+    /// Rev, 0 to 7; the draft closes the connection on any value except 0.
     pub revision: u8,
 }
 
 impl StartKeyRepr {
-    /// The Start Key in `bytes`, or `None` when the key is another.
+    /// Parses the Start Key in `bytes`; `None` if the key differs.
     pub fn parse(bytes: &[u8; START_KEY_LEN]) -> Option<StartKeyRepr> {
         if bytes[..field::KEY_FLAGS] != START_KEY {
             return None;
@@ -343,7 +343,7 @@ impl StartKeyRepr {
         })
     }
 
-    /// The 16 bytes, reserved bits zero.
+    /// Returns the 16 bytes, reserved bits zero.
     pub fn emit(&self) -> [u8; START_KEY_LEN] {
         let mut bytes = [0; START_KEY_LEN];
         bytes[..field::KEY_FLAGS].copy_from_slice(&START_KEY);
@@ -354,32 +354,32 @@ impl StartKeyRepr {
     }
 }
 
-/// A marker's value (RFC 5044 §4.2).
+/// Value of a marker (RFC 5044 §4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Marker {
-    /// FPDUPTR: bytes of stream from the ULPDU_Length field back to which it points to the marker's
-    /// first byte, a multiple of 4; 0 when that field follows the marker (RFC 5044 §4.3).
+    /// FPDUPTR: bytes of stream from the ULPDU_Length field to the marker's first byte, a multiple of 4; 0 if
+    /// that field follows the marker (RFC 5044 §4.3).
     fpduptr: u16,
 }
 
 impl Marker {
-    /// A marker with this FPDUPTR; its two lowest bits are sent as zeros (RFC 5044 §4.2).
+    /// Returns a marker with this FPDUPTR; its two lowest bits are sent as zeros (RFC 5044 §4.2).
     pub const fn new(fpduptr: u16) -> Marker {
         Marker { fpduptr: fpduptr & field::FPDUPTR_MASK }
     }
 
-    /// FPDUPTR, a multiple of 4.
+    /// Returns FPDUPTR, a multiple of 4.
     pub const fn fpduptr(self) -> u16 {
         self.fpduptr
     }
 
-    /// The marker in these bytes; RESERVED is ignored and the two lowest bits of FPDUPTR are taken
-    /// as zeros (RFC 5044 §4.2).
+    /// Parses the marker in these bytes. RESERVED is ignored, and the two lowest bits of FPDUPTR count as zeros
+    /// (RFC 5044 §4.2).
     pub fn parse(bytes: &[u8; MARKER_LEN]) -> Marker {
         Marker::new(be::u16(bytes, field::FPDUPTR))
     }
 
-    /// The four bytes, RESERVED zero.
+    /// Returns the four bytes, RESERVED zero.
     pub fn emit(self) -> [u8; MARKER_LEN] {
         let mut bytes = [0; MARKER_LEN];
         be::put(&mut bytes, field::FPDUPTR, &self.fpduptr.to_be_bytes());

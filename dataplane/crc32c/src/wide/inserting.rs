@@ -1,15 +1,15 @@
-//! The pass of a copy with words between the bytes of its source.
+//! The pass of a copy with words inserted between the bytes of its source.
 //!
-//! All is in whole words of four bytes. The first step has four vectors too: those in front of the message are zeros and not
-//! accessed.
+//! All data is in whole words of four bytes. The first step has four vectors, too: those in front of the
+//! message are zeros and not accessed.
 //!
 //! ```text
 //!   |0 0 0 0|0 0 0 h|vector|vector|   |4 vectors| ... |4 vectors|
 //!                 ^ the state is added to the first word of the message
 //! ```
 //!
-//! A step is 64 words, of which at most one is inserted, and that in every second step at the same place. The source's bytes
-//! behind it are 4 bytes before their place.
+//! A step is 64 words, of which at most one is inserted, in every second step and at the same position. The
+//! source's bytes behind it lie 4 bytes before their position in the copy.
 
 use core::arch::x86_64::*;
 
@@ -22,12 +22,12 @@ const APART: usize = Inserts::APART / STEP_LEN;
 
 const _: () = assert!(Inserts::APART.is_multiple_of(STEP_LEN));
 
-/// The CRC, and with `SUM` the folded sum of little-endian words, of a copy of `len` bytes.
+/// Returns the CRC, and with `SUM` the folded sum of little-endian words, of a copy of `len` bytes.
 ///
 /// # Safety
-/// The CPU has what the engine is compiled for; `len` and the place of the first word are multiples of 4, `len` at least 4 and at
-/// most [`MOST`](crate::pass::MOST); [`Inserts::source_len`] bytes may be read at `src`, and `len` written at `dst`, without
-/// overlap.
+/// The CPU has what the engine is compiled for. `len` and the position of the first word are multiples of 4,
+/// `len` at least 4 and at most [`MOST`](crate::pass::MOST). [`Inserts::source_len`] bytes may be read at
+/// `src`, and `len` written at `dst`, without overlap.
 #[target_feature(
     enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,avx512vnni,vpclmulqdq,pclmulqdq,sse4.2"
 )]
@@ -52,10 +52,10 @@ pub(crate) unsafe fn pass<const SUM: bool>(
     }
 }
 
-/// [`pass`] with words in this vector of a step.
+/// Does a [`pass`] whose words are in this vector of a step.
 ///
 /// # Safety
-/// As of [`pass`].
+/// As for [`pass`].
 #[target_feature(
     enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,avx512vnni,vpclmulqdq,pclmulqdq,sse4.2"
 )]
@@ -79,7 +79,7 @@ unsafe fn pass_at<const SUM: bool, const VECTOR_OF_WORD: usize>(
     let (mut sums, by) = (Sums::new(), one_step());
 
     let first = lead / Inserts::LEN;
-    // SAFETY: the message has what is behind `lead`.
+    // SAFETY: the message has the bytes behind `lead`.
     let mut acc = unsafe { words.step::<true, VECTOR_OF_WORD>(!0 << first) };
     if SUM {
         sums.add_all(&acc);
@@ -100,23 +100,24 @@ unsafe fn pass_at<const SUM: bool, const VECTOR_OF_WORD: usize>(
     (finished(acc), if SUM { of_message(sums.total().into(), lead) } else { 0 })
 }
 
-/// The steps that are still to be copied, and the words that are still to be inserted.
+/// Remaining steps of the copy, and remaining words to insert.
 struct Words {
-    /// Of the next step, if no word is in front of its bytes.
+    /// Source of the next step, before the shift by a word in it.
     from: *const u8,
     to: *mut u8,
-    /// Steps in front of that with the next word.
+    /// Steps before the one with the next word.
     before: usize,
-    /// The bit of a word in its vector.
+    /// Bit of the inserted word in the mask of its vector.
     place: u16,
     word: Inserts,
 }
 
 impl Words {
-    /// Copies the next step and returns it. With `FIRST`, those of its 64 words that are in `message`; without, all are.
+    /// Copies the next step and returns it. With `FIRST`, copies only those of its 64 words that are in
+    /// `message`.
     ///
     /// # Safety
-    /// As of [`pass`].
+    /// As for [`pass`].
     #[target_feature(enable = "avx512f")]
     #[inline]
     unsafe fn step<const FIRST: bool, const VECTOR_OF_WORD: usize>(
@@ -141,8 +142,8 @@ impl Words {
             }
             let (from, to) = (from.wrapping_add(i * VECTOR), to.wrapping_add(i * VECTOR));
             let behind = from.wrapping_sub(Inserts::LEN);
-            // SAFETY: what the masks leave is in the message, each at its place or, behind the word, so much before it; without a
-            // mask the whole vector is.
+            // SAFETY: the masks leave words of the message only, at their position or, behind the inserted
+            // word, one word before it. Without a mask the whole vector is inside the message.
             unsafe {
                 *vector = if !has_word || i < VECTOR_OF_WORD {
                     load::<FIRST>(inside, from)
@@ -165,10 +166,10 @@ impl Words {
     }
 }
 
-/// A vector, with `MASKED` what `mask` leaves of it.
+/// Loads a vector; with `MASKED`, only the words of `mask`.
 ///
 /// # Safety
-/// That may be read.
+/// The loaded words may be read.
 #[target_feature(enable = "avx512f")]
 #[inline]
 unsafe fn load<const MASKED: bool>(mask: u16, from: *const u8) -> __m512i {

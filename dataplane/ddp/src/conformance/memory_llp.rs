@@ -1,5 +1,5 @@
-//! The least LLP that meets RFC 5041 §3: numbered units with a CRC, each acknowledged by itself, sent
-//! again while it is not. It shows that the suite can be passed, and how the seam is to be used.
+//! A minimal LLP that meets RFC 5041 §3: numbered units with a CRC, acknowledged individually and retransmitted
+//! until then. It shows that the suite can be passed, and how to use the seam.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,7 +9,7 @@ use crate::rdmap::{self, WorkRequest};
 use crate::testing::STAG;
 use crate::*;
 
-/// Most units under way.
+/// Most units in flight.
 const WINDOW: usize = 8;
 /// Rounds without an acknowledgement after which the connection is lost.
 const PATIENCE: usize = 20;
@@ -32,10 +32,10 @@ struct End {
     faults: VecDeque<Fault>,
     events: Vec<Event>,
     next_key: u64,
-    /// ULPDUs that the peer has not acknowledged, in order with those behind them that it has.
+    /// ULPDUs that the peer has not acknowledged, and acknowledged ones behind them, in order.
     flying: BTreeMap<u64, (UlpduToken, usize, bool)>,
     fin: Option<(u64, bool)>,
-    /// Every key below it has arrived.
+    /// All keys below this one have arrived.
     arrived: u64,
     ahead: BTreeSet<u64>,
     failing: bool,
@@ -44,7 +44,7 @@ struct End {
     idle_rounds: usize,
 }
 
-/// Two ends, above them bare DDP or RDMAP.
+/// Two ends, with bare DDP or RDMAP above them.
 pub(super) struct MemoryPair<const RDMAP: bool> {
     ends: [End; 2],
     network: VecDeque<(Side, Unit)>,
@@ -52,7 +52,7 @@ pub(super) struct MemoryPair<const RDMAP: bool> {
     cut: bool,
 }
 
-/// Bit by bit; a test needs no speed.
+/// Computes the CRC bit by bit; a test needs no speed.
 fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32, _| crc >> 1 ^ if crc & 1 != 0 { 0x82f6_3b78 } else { 0 };
     !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
@@ -101,7 +101,7 @@ impl End {
         }
     }
 
-    /// New units, as many as the window allows.
+    /// Returns new units, as many as the window allows.
     fn send(&mut self) -> Vec<Unit> {
         let mut units = Vec::new();
         while self.up && self.flying.len() < WINDOW {
@@ -119,7 +119,7 @@ impl End {
         units
     }
 
-    /// What is not acknowledged, framed again.
+    /// Returns the unacknowledged units, framed again.
     fn send_again(&self) -> Vec<Unit> {
         let data = self.flying.iter().filter(|(_, (_, _, acked))| !acked);
         let mut units: Vec<Unit> = data.map(|(key, _)| self.frame(*key)).collect();
@@ -138,7 +138,7 @@ impl End {
         Unit::Data { key, crc: crc32c(&bytes), bytes }
     }
 
-    /// A unit arrived; says what to acknowledge.
+    /// Receives a unit; returns the acknowledgement, if any.
     fn take(&mut self, unit: Unit) -> Option<Unit> {
         match unit {
             // RFC 5041 §3 (6)
@@ -159,11 +159,11 @@ impl End {
     }
 
     fn data(&mut self, key: u64, bytes: &[u8]) -> Option<Unit> {
-        // RFC 5041 §3 (11): a duplicate is acknowledged and goes no further.
+        // RFC 5041 §3 (11): a duplicate is acknowledged and not passed on.
         if key < self.arrived || self.ahead.contains(&key) {
             return Some(Unit::Ack { key });
         }
-        // RFC 5041 §3 (8): after an error nothing is passed on.
+        // RFC 5041 §3 (8): after an error no data is passed on.
         if !self.failing {
             let cx = Context { stags: &self.stags, buffers: &mut self.pool };
             let pieces = [bytes];
@@ -197,7 +197,7 @@ impl End {
         }
     }
 
-    /// The ULP's part: events, buffers, the last word.
+    /// Plays the ULP: events, buffers, the last message.
     fn serve(&mut self) {
         while let Some(event) = self.stream.poll_event() {
             let event = match event {
@@ -346,7 +346,7 @@ impl<const RDMAP: bool> Pair for MemoryPair<RDMAP> {
                 again = true;
                 self.end(side).idle_rounds += 1;
                 if self.end(side).idle_rounds > PATIENCE {
-                    // RFC 5041 §3 (3): the transfer failed, and that is reported.
+                    // RFC 5041 §3 (3): the transfer failed, and the failure is reported.
                     self.end(side).stream.fail(Failure::LlpLost);
                     self.end(side).serve();
                     self.end(side).down();
@@ -373,7 +373,7 @@ impl<const RDMAP: bool> Pair for MemoryPair<RDMAP> {
     }
 }
 
-/// The suite's messages as RDMAP's: it writes and sends.
+/// Translates the suite's messages to RDMAP's Writes and Sends.
 fn as_rdmap(message: Message<VecMemory>) -> WorkRequest<VecMemory> {
     match message {
         Message::Tagged { stag, to, source, cookie, .. } => {
@@ -383,7 +383,7 @@ fn as_rdmap(message: Message<VecMemory>) -> WorkRequest<VecMemory> {
     }
 }
 
-/// What the suite looks at. Terminates are RDMAP's own affair.
+/// Translates RDMAP's events to those that the suite checks. Terminates are internal to RDMAP.
 fn as_ddp(event: rdmap::Event) -> Option<Event> {
     Some(match event {
         rdmap::Event::Received { data, .. } => {
@@ -403,7 +403,7 @@ fn as_ddp(event: rdmap::Event) -> Option<Event> {
     })
 }
 
-/// Each function of the suite over both.
+/// Runs each function of the suite over both.
 macro_rules! suite {
     ($($ddp:ident, $rdmap:ident: $function:ident;)*) => {$(
         #[test]

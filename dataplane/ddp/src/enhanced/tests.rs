@@ -1,4 +1,4 @@
-//! The negotiation of both roles, row by row.
+//! The negotiation in both roles, row by row.
 
 use super::*;
 
@@ -16,8 +16,8 @@ fn depths(ird: u16, ord: u16) -> Depths {
     Depths { ird, ord }
 }
 
-/// RFC 6581 §9.1: the responder's IRD covers the initiator's ORD as far as it can, its ORD is at most
-/// the initiator's IRD; 0x3FFF is echoed and changes nothing.
+/// RFC 6581 §9.1: the responder's IRD covers the initiator's ORD as far as possible, and its ORD is at most the
+/// initiator's IRD. 0x3FFF is echoed and changes nothing.
 #[test]
 fn responder_depths() {
     let here = depths(16, 8);
@@ -39,7 +39,7 @@ fn responder_depths() {
     }
 }
 
-/// RFC 6581 §9.1: an initiator that takes fewer Reads than this end's ULP needs.
+/// RFC 6581 §9.1: an initiator that accepts fewer Reads than this end's ULP needs.
 #[test]
 fn responder_needs_more_reads() {
     let enhanced = Enhanced { required_ord: 3, ..Enhanced::default() };
@@ -50,7 +50,7 @@ fn responder_needs_more_reads() {
     assert!(answer(&says(NO_LIMIT, 9, None), depths(9, 9), &enhanced).is_ok());
 }
 
-/// RFC 6581 §9.2: A is echoed, with the common messages, or without one with those that it takes.
+/// RFC 6581 §9.2: A is echoed with the common messages, or without one with the accepted ones.
 #[test]
 fn responder_ready_to_receive() {
     let takes = |asked: RtrSet, ours: RtrSet, ird: u16| {
@@ -65,11 +65,11 @@ fn responder_ready_to_receive() {
     assert_eq!(takes(READ, RtrSet::ALL, 4), READ);
     assert_eq!(takes(RtrSet::ALL, WRITE, 4), WRITE);
     assert_eq!(takes(SEND, WRITE, 4), WRITE);
-    // Who takes no Reads takes none of no bytes either.
+    // An end with IRD 0 accepts no zero-length Read either.
     assert_eq!(takes(RtrSet::ALL, RtrSet::ALL, 0), RtrSet { read: false, ..RtrSet::ALL });
 }
 
-/// RFC 6581 §9.1: an initiator without Reads of its own may still send the one of no bytes.
+/// RFC 6581 §9.1: an initiator without Reads of its own may still send the zero-length one.
 #[test]
 fn responder_makes_room_for_the_read() {
     let (reply, agreed) =
@@ -80,7 +80,8 @@ fn responder_makes_room_for_the_read() {
     assert_eq!(reply.ird, 0);
 }
 
-/// RFC 6581 §9.2: "at least one RTR indication option", whatever is configured: A = 1 never comes with B = C = D = 0.
+/// RFC 6581 §9.2: "at least one RTR indication option", for any configuration: A = 1 never comes with B = C = D
+/// = 0.
 #[test]
 fn one_ready_to_receive_message_is_always_there() {
     let all = [READ, WRITE, SEND, RtrSet::ALL, RtrSet::default()];
@@ -99,8 +100,8 @@ fn one_ready_to_receive_message_is_always_there() {
     }
 }
 
-/// RFC 6581 §9.1, §9.2: an initiator whose ULP does no Reads offers the Read of no bytes and sends it when the
-/// responder takes that.
+/// RFC 6581 §9.1, §9.2: an initiator whose ULP does no Reads offers the zero-length Read and sends it if the
+/// responder accepts it.
 #[test]
 fn an_initiator_without_reads_sends_the_read_that_it_offers() {
     let enhanced = Enhanced { peer_to_peer: true, ..Enhanced::default() };
@@ -112,14 +113,14 @@ fn an_initiator_without_reads_sends_the_read_that_it_offers() {
     let agreed = settle(&asked, &reply, here, ORDER).expect("a Read of no bytes");
     assert_eq!(agreed.readiness, Readiness::Sends(Rtr::Read));
     assert_eq!((agreed.depths, there.depths), (depths(4, 1), depths(1, 4)));
-    // With another message no place for a Read is taken.
+    // Another message needs no slot for a Read.
     let (reply, _) = answer(&asked, depths(16, 4), &Enhanced::default()).expect("suitable");
     let agreed = settle(&asked, &reply, here, ORDER).expect("a Write of no bytes");
     assert_eq!((agreed.readiness, agreed.depths), (Readiness::Sends(Rtr::Write), depths(4, 0)));
 }
 
-/// RFC 6581 §9.1: ORD at most the responder's IRD, 0x3FFF changes nothing, and more Reads than this
-/// end takes are code 6.
+/// RFC 6581 §9.1: ORD at most the responder's IRD; 0x3FFF changes nothing; more Reads than this end accepts are
+/// code 6.
 #[test]
 fn initiator_depths() {
     let (asked, here) = (says(8, 16, None), depths(8, 16));
@@ -139,7 +140,7 @@ fn initiator_depths() {
     }
 }
 
-/// RFC 6581 §9.2: the initiator picks one of the messages that both have; none is code 7.
+/// RFC 6581 §9.2: the initiator picks a common message; without one the error is code 7.
 #[test]
 fn initiator_ready_to_receive() {
     let pick = |ours: Option<RtrSet>, theirs: Option<RtrSet>, ird: u16, order: [Rtr; 3]| {
@@ -149,19 +150,19 @@ fn initiator_ready_to_receive() {
     let all = Some(RtrSet::ALL);
     assert_eq!(pick(all, all, 4, ORDER), Ok(Readiness::Sends(Rtr::Write)));
     assert_eq!(pick(all, all, 4, READ_FIRST), Ok(Readiness::Sends(Rtr::Read)));
-    // A Read takes a place that the responder does not have.
+    // A Read needs a slot that the responder does not have.
     assert_eq!(pick(all, all, 0, READ_FIRST), Ok(Readiness::Sends(Rtr::Write)));
     assert_eq!(pick(all, Some(READ), 0, ORDER), Err(Unsuitable::NoRtr));
     assert_eq!(pick(all, Some(SEND), 4, ORDER), Ok(Readiness::Sends(Rtr::Send)));
     assert_eq!(pick(Some(WRITE), Some(READ), 4, ORDER), Err(Unsuitable::NoRtr));
     assert_eq!(pick(all, Some(RtrSet::default()), 4, ORDER), Err(Unsuitable::NoRtr));
-    // The connection model itself does not match.
+    // The connection models differ.
     assert_eq!(pick(all, None, 4, ORDER), Err(Unsuitable::NoRtr));
     assert_eq!(pick(None, all, 4, ORDER), Ok(Readiness::ClientServer));
     assert_eq!(Unsuitable::NoRtr.code(), 7);
 }
 
-/// Whatever is sent, both ends keep to what the other takes.
+/// For all values both ends keep to the other's limits.
 #[test]
 fn both_ends_fit() {
     let some = [0, 1, 4, 16, 200, NO_LIMIT];

@@ -1,4 +1,4 @@
-//! Why a stream ended: the reasons that all LLPs share, and those of one LLP in a type of its own.
+//! Reasons for the end of a stream: those common to all LLPs, and those of one LLP in a type of its own.
 
 use core::fmt::{self, Debug, Display};
 
@@ -11,24 +11,24 @@ use crate::message::Failure;
 use crate::rdmap;
 use crate::ulp::{Origin, Ulp};
 
-/// What an LLP adds to the reasons why a stream ends. It displays as a sentence for people.
+/// Reasons that an LLP adds. They display as a sentence for people.
 pub trait LowerReason: Clone + PartialEq + Debug + Display {
-    /// What carries the stream, as in "X refused by the peer".
+    /// Name of the stream's carrier, as in "X refused by the peer".
     const CARRIER: &'static str;
-    /// What this end does to a peer that does not close in time, for people.
+    /// Sentence for people about a peer that does not close in time: this end's reaction.
     const LINGERS: &'static str;
 
-    /// Layer, error type and error code, where the specifications have numbers for it.
+    /// Returns layer, error type and error code, where the specifications have numbers for the reason.
     fn numbers(&self) -> Option<(u8, u8, u8)>;
 
-    /// Whose doing it was.
+    /// Returns the party that caused the end.
     fn origin(&self) -> Origin;
 
-    /// A stable name for counters and machine-readable output.
+    /// Returns a stable name for counters and machine-readable output.
     fn name(&self) -> &'static str;
 }
 
-/// Why a stream ended: the first cause, whatever followed from it.
+/// Reason for the end of a stream: the first cause, regardless of its consequences.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CloseReason<L> {
     /// Closed gracefully, this end first.
@@ -37,7 +37,7 @@ pub enum CloseReason<L> {
     PeerShutdown,
     /// Aborted by this end.
     LocalAbort,
-    /// Nothing came for the configured time.
+    /// The peer was silent for the configured time.
     Idle,
     /// The peer did not close its direction in time after this end had closed its own gracefully.
     PeerLingers,
@@ -51,28 +51,28 @@ pub enum CloseReason<L> {
     RejectedByPeer {
         /// Private data of the reject, at most 512 bytes.
         private_data: Vec<u8>,
-        /// Its enhanced data, if any: the ORD that the peer needs (RFC 6581 §9.1).
+        /// Enhanced data of the reject, if any: the ORD that the peer needs (RFC 6581 §9.1).
         enhanced: Option<EnhancedRepr>,
     },
     /// This end's ULP rejected the stream.
     RejectedHere,
-    /// DDP found an error in what the peer sent.
+    /// DDP found an error in a received segment.
     Ddp(DdpError),
-    /// RDMAP found an error in what the peer sent.
+    /// RDMAP found an error in a received message.
     Rdmap(rdmap::RdmapError),
-    /// An error of its LLP was reported to the stream, with these numbers.
+    /// The stream's LLP reported an error with these numbers.
     Llp {
         /// Error type, 4 bits.
         error_type: u8,
         /// Error code.
         code: u8,
     },
-    /// The peer sent a Terminate that is shorter than its control field demands.
+    /// The peer sent a Terminate that is shorter than its control field requires.
     InvalidTerminate {
-        /// Bytes that it has.
+        /// Bytes of the Terminate.
         len: usize,
     },
-    /// The peer found an error, or had one of its own, and said so (RFC 5040 §7).
+    /// The peer found an error, or had one of its own, and reported it (RFC 5040 §7).
     Terminated(Box<rdmap::Terminate>),
     /// DDP ended the stream without a peer's error of RFC 5041 §7.2.
     DdpFailed(Failure),
@@ -87,12 +87,12 @@ impl<L> From<L> for CloseReason<L> {
 }
 
 impl<L> CloseReason<L> {
-    /// True when both ends closed and nothing was lost.
+    /// True when both ends closed without loss of data.
     pub fn is_graceful(&self) -> bool {
         matches!(self, CloseReason::LocalShutdown | CloseReason::PeerShutdown)
     }
 
-    /// What the stream found wrong, or the peer's Terminate: the order has reached it.
+    /// Returns the error that the stream found, or the peer's Terminate, once the order has reached it.
     #[inline]
     pub fn of_stream<M: RegionMemory>(stream: &Ulp<M>) -> Option<Self> {
         if let Some(error) = stream.error() {
@@ -114,8 +114,8 @@ impl<L> CloseReason<L> {
 }
 
 impl<L: LowerReason> CloseReason<L> {
-    /// Layer, error type and error code, where the specifications have numbers for it: layer 1 is DDP
-    /// (RFC 5041 §7.2), layer 2 the LLP, layer 0 RDMAP (RFC 5040 §4.8).
+    /// Returns layer, error type and error code, where the specifications have numbers for the reason. Layer 1
+    /// is DDP (RFC 5041 §7.2), layer 2 the LLP, layer 0 RDMAP (RFC 5040 §4.8).
     pub fn numbers(&self) -> Option<(u8, u8, u8)> {
         match self {
             CloseReason::Ddp(error) => {
@@ -133,7 +133,7 @@ impl<L: LowerReason> CloseReason<L> {
         }
     }
 
-    /// Whose doing it was.
+    /// Returns the party that caused the end.
     pub fn origin(&self) -> Origin {
         match self {
             CloseReason::LocalShutdown
@@ -153,7 +153,7 @@ impl<L: LowerReason> CloseReason<L> {
         }
     }
 
-    /// A stable name for counters and machine-readable output.
+    /// Returns a stable name for counters and machine-readable output.
     pub fn name(&self) -> &'static str {
         match self {
             CloseReason::LocalShutdown => "local_shutdown",

@@ -1,4 +1,4 @@
-//! Which calls change which states, and the reasons that stay.
+//! State changes by each call, and the reasons that are kept.
 
 use core::fmt;
 
@@ -142,7 +142,7 @@ fn the_first_cause_stays_but_for_an_error() {
     assert_eq!(life.close_reason(), CloseReason::LocalAbort);
 }
 
-/// RFC 5041 §7.1, RFC 5040 §6.2.1: the peer gets the error where this end may still send, and nothing where it may not.
+/// RFC 5041 §7.1, RFC 5040 §6.2.1: the peer receives the error if this end may still send, otherwise nothing.
 #[test]
 fn an_abortive_end_sends_the_error_only_where_it_may() {
     let of_llp = FinalError::Llp { error_type: 0, code: 2 };
@@ -179,7 +179,7 @@ fn reasons_read_as_sentences() {
     assert_eq!((lower.numbers(), lower.origin()), (Some((2, 0, 1)), Origin::Network));
 }
 
-/// Each reason: its name, its numbers, whose doing it was, whether the end was graceful, and what people read.
+/// Each reason: its name, its numbers, its origin, whether the end was graceful, and its text.
 #[test]
 fn what_is_known_of_each_reason() {
     use CloseReason::*;
@@ -267,7 +267,7 @@ fn what_is_known_of_each_reason() {
     }
 }
 
-/// 16 bytes of every stream.
+/// A lifecycle takes 16 bytes of every stream.
 #[test]
 fn a_life_is_small() {
     assert!(size_of::<Life>() <= 16);

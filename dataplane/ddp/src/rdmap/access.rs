@@ -1,4 +1,4 @@
-//! What a peer's request may touch: the checks of RFC 5040 §7.2 on an STag and its bytes.
+//! Access checks of RFC 5040 §7.2 for a peer's request: the STag and its bytes.
 
 use wire::{Stag, TaggedOffset};
 
@@ -6,14 +6,14 @@ use crate::error::{Field, Mismatch};
 use crate::rdmap::ErrorCode;
 use crate::stag::{Access, PdId, StagEntry, StagTable, StreamId};
 
-/// A stream, as far as an STag's association goes (RFC 5041 §8.2).
+/// Identity of a stream for an STag's association (RFC 5041 §8.2).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Party {
     pub(crate) pd: PdId,
     pub(crate) stream: StreamId,
 }
 
-/// The entry of `len` bytes from `to` on, at least one, and where they begin in its memory.
+/// Returns the entry of `len` bytes from `to` on, at least one, and their offset in its memory.
 pub(crate) fn locate<M: crate::memory::RegionMemory>(
     stags: &StagTable<M>,
     party: Party,

@@ -1,8 +1,8 @@
-//! RDMAP's checks at the data sink: of a segment before placement, and when it is next in order (RFC 5040 §7.2).
+//! RDMAP's checks at the data sink, on a segment before placement and when it is next in order (RFC 5040 §7.2).
 //!
-//! A Read Response may write only the sink buffer of an outstanding Read. At arrival it may be that of any of them; when
-//! the segment is next in order (for one that arrives in order: before placement) it must be that of the oldest:
-//!
+//! A Read Response may write only the sink buffer of an outstanding Read. At arrival it may belong to any of
+//! them. When the segment is next in order (for one that arrives in order: before placement) it must belong to
+//! the oldest:
 //! ```text
 //!   reads, oldest first:  [====came====.......]  [..........]  [....]
 //!                          ^ the next segment     ^ beyond a gap also here
@@ -21,7 +21,7 @@ use crate::rdmap::{Error, ErrorCode, RdmapError};
 use crate::receive::{Ranges, Unfit, as_it_came};
 use crate::stag::Access;
 
-/// A Read that is with the peer.
+/// An outstanding Read.
 #[derive(Debug)]
 pub(crate) struct ReadWait {
     /// Number of the operation.
@@ -29,7 +29,7 @@ pub(crate) struct ReadWait {
     pub(crate) stag: Stag,
     pub(crate) to: TaggedOffset,
     pub(crate) len: u32,
-    /// What has come of it in order, counted from `to`.
+    /// Ranges received in order, counted from `to`.
     pub(crate) came: Ranges,
 }
 
@@ -38,17 +38,17 @@ pub(crate) struct ReadWait {
 pub(crate) struct Delivered {
     header: UntaggedRepr,
     control: u8,
-    /// Its payload bytes.
+    /// Payload bytes of the segment.
     len: u32,
 }
 
 impl Delivered {
-    /// The header as it came.
+    /// Returns the header as received.
     pub(crate) fn header(&self) -> ArrayVec<u8, MAX_DDP_HEADER> {
         as_it_came(self.header.pack().bytes(), self.control)
     }
 
-    /// Bytes of the segment, header included.
+    /// Returns the bytes of the segment, header included.
     pub(crate) fn segment_len(&self) -> u32 {
         self.len + UNTAGGED_HEADER_LEN as u32
     }
@@ -60,13 +60,13 @@ type Reject = checks::Reject<ErrorCode>;
 pub(crate) struct Checks {
     atomics: bool,
     immediate: bool,
-    /// The tagged message of which segments have come in order.
+    /// Opcode of the unfinished tagged message whose segments have arrived in order.
     tagged: Option<u8>,
     reads: LazyDeque<ReadWait>,
-    /// Reads whose response is whole, until it is delivered.
+    /// Reads whose response is complete, until it is delivered.
     answered: LazyDeque<ReadWait>,
     delivered: LazyDeque<Delivered>,
-    /// An error found here that the order has reached.
+    /// An error found by RDMAP that the order has reached.
     pub(crate) reached: Option<Box<Error>>,
 }
 
@@ -93,27 +93,27 @@ impl Checks {
         self.reads.push_back(ReadWait { operation, stag, to, len, came: Ranges::default() });
     }
 
-    /// Reads that are with the peer.
+    /// Returns the number of outstanding Reads.
     pub(crate) fn reads(&self) -> usize {
         self.reads.len()
     }
 
-    /// Gives up all Reads; names their operations.
+    /// Abandons all Reads and returns the numbers of their operations.
     pub(crate) fn drain_reads(&mut self) -> impl Iterator<Item = u64> {
         self.reads.drain(..).map(|read| read.operation)
     }
 
-    /// The Read whose response was delivered.
+    /// Returns the Read whose response was delivered.
     pub(crate) fn answered(&mut self) -> Option<ReadWait> {
         self.answered.pop_front()
     }
 
-    /// The last segment of the untagged message that was delivered.
+    /// Returns the last segment of the delivered untagged message.
     pub(crate) fn delivery(&mut self) -> Option<Delivered> {
         self.delivered.pop_front()
     }
 
-    /// RFC 7306 §4.1: its messages have RV 01b.
+    /// True if the stream uses this opcode. RFC 7306 §4.1: the extensions have RV 01b.
     fn speaks(&self, opcode: Opcode, header: &HeaderRepr) -> bool {
         if opcode.is_extension() && header.version() != DdpVersion::V1 {
             return false;
@@ -133,7 +133,7 @@ impl Checks {
         if len == 0 {
             return Ok(());
         }
-        // Which of them it is the order says, before placement if the segment is in order.
+        // The order decides which Read it is, before placement if the segment is in order.
         let fits = |read: &ReadWait| read.offset_of(header, len).is_some();
         if self.reads.iter().any(fits) { Ok(()) } else { Err(oldest.stranger(header, len)) }
     }
@@ -142,8 +142,8 @@ impl Checks {
 impl UlpChecks for Checks {
     type Code = ErrorCode;
 
-    /// The right that a tagged segment needs on its buffer. The sink of a Read is this side's own
-    /// choice, and [`admit`](Self::admit) lets in nothing but the response.
+    /// Returns the right that a tagged segment needs on its buffer. The sink of a Read is this end's own
+    /// choice, and [`admit`](Self::admit) accepts only the response.
     fn access_needed(&self, header: &TaggedRepr) -> Access {
         match Control(header.rsvd_ulp).opcode() {
             Some(Opcode::ReadResponse) => Access::NONE,
@@ -151,7 +151,7 @@ impl UlpChecks for Checks {
         }
     }
 
-    /// RFC 5040 §7.2 (2), (3), and for a Read Response its place in what was asked for. Before
+    /// Checks RFC 5040 §7.2 (2), (3), and for a Read Response its place in the requested bytes. Before
     /// placement.
     fn admit(&self, header: &HeaderRepr, len: u32) -> Result<(), Reject> {
         let (control, queue) = match header {
@@ -160,7 +160,7 @@ impl UlpChecks for Checks {
                 (split_rsvd_ulp(untagged.rsvd_ulp).0, Some(untagged.qn))
             }
         };
-        // RFC 5040 §4.1: 01b for the RFC, 00b for the RDMA Consortium; the two headers agree.
+        // RFC 5040 §4.1: 01b for the RFC, 00b for the RDMA Consortium. RV must equal DV.
         let (seen, expected) = (control.version_bits(), header.version().bits());
         if seen != expected {
             let mismatch = Mismatch::exact(Field::RdmapVersion, seen.into(), expected.into());
@@ -178,10 +178,11 @@ impl UlpChecks for Checks {
         }
     }
 
-    /// A tagged segment takes its place in the order.
+    /// Advances the message, and for a Read Response the oldest Read, by a tagged segment that is next in
+    /// order.
     fn advance(&mut self, header: &TaggedRepr, len: u32) -> Result<(), Reject> {
         let opcode = Control(header.rsvd_ulp).opcode_bits();
-        // RFC 5040 §4.1: a message has one opcode. A tagged message within another is none.
+        // RFC 5040 §4.1: a message has one opcode. A tagged message within another is an error.
         if let Some(open) = self.tagged
             && open != opcode
         {
@@ -208,7 +209,7 @@ impl UlpChecks for Checks {
         if !header.last {
             return Ok(());
         }
-        // RFC 5040 §5.2.2: as long as what was asked for.
+        // RFC 5040 §5.2.2: the response has the requested length.
         if !oldest.came.is(oldest.len) {
             let (seen, asked) = (oldest.came.prefix().into(), oldest.len.into());
             let mismatch = Mismatch::exact(Field::MessageLength, seen, asked);
@@ -236,15 +237,15 @@ impl UlpChecks for Checks {
 }
 
 impl ReadWait {
-    /// Where in the Read this segment's payload begins, if all of it belongs there.
+    /// Returns the offset of this segment's payload in the Read, if all of it belongs there.
     fn offset_of(&self, header: &TaggedRepr, len: u32) -> Option<u32> {
         let at = header.to.0.checked_sub(self.to.0)?;
         let end = at.checked_add(len.into())?;
         (header.stag == self.stag && end <= self.len.into()).then_some(at as u32)
     }
 
-    /// The error of a response that would write elsewhere. To the peer it is DDP's: for a Read Response
-    /// the buffer is what the Read named.
+    /// Returns the error of a response that would write elsewhere. It is reported as an error of DDP: the
+    /// buffer of a Read Response is the one that the Read named.
     fn stranger(&self, header: &TaggedRepr, len: u32) -> Reject {
         if header.stag != self.stag {
             let (seen, expected) = (header.stag.0.into(), self.stag.0.into());

@@ -8,50 +8,50 @@ use wire::rdmap::{
 
 use crate::config::{QueueConfig, StreamConfig, VersionPolicy};
 
-/// Bytes of the Terminate buffer; more than RFC 5040 needs, so that trailing bytes do no harm.
+/// Bytes of the Terminate buffer; more than RFC 5040 requires, so that trailing bytes are accepted.
 const TERMINATE_BUFFER: u32 = 256;
 const _: () = assert!(TERMINATE_BUFFER as usize >= MAX_LEN);
 
 /// Parameters of an RDMAP stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Most requests of the peer (Reads and atomics together, RFC 7306 §5.2) that await their response.
-    /// One more is answered with a Terminate.
+    /// Most requests of the peer (Reads and atomics together, RFC 7306 §5.2) that await their response. A
+    /// further request is answered with a Terminate.
     pub ird: u16,
-    /// Most requests of ours that are with the peer at one time; more wait. With 0 there can be none.
+    /// Most outstanding requests of ours; more wait. With 0 no request can be posted.
     pub ord: u16,
     /// Receive buffers posted at the start, for Sends and Immediate Data.
     pub recv_buffers: u32,
-    /// Bytes of each, the longest Send that fits.
+    /// Bytes of each buffer, the longest Send that fits.
     pub recv_size: u32,
     /// Most operations posted and not complete.
     pub max_operations: usize,
-    /// Most responses that are sent and not acknowledged; beyond it peers' requests wait for theirs.
+    /// Most responses sent and not acknowledged. Beyond it peers' requests wait for their responses.
     pub max_responses: usize,
-    /// Take and send RFC 7306's atomics. Without it they are an unexpected opcode.
+    /// Accept and send RFC 7306's atomics. Otherwise they are an unexpected opcode.
     pub atomics: bool,
-    /// Take and send RFC 7306's Immediate Data. Without it they are an unexpected opcode.
+    /// Accept and send RFC 7306's Immediate Data. Otherwise it is an unexpected opcode.
     pub immediate: bool,
-    /// The initiator was asked to begin with a zero-length Send as its ready-to-receive message
-    /// (RFC 6581 §8): one buffer more is posted, and the message is
+    /// The initiator was requested to begin with a zero-length Send as its ready-to-receive message (RFC 6581
+    /// §8). One more buffer is posted, and the message is reported as
     /// [`Event::ReadyToReceive`](crate::rdmap::Event::ReadyToReceive).
     pub rtr_send: bool,
-    /// The peer is siw, whose Terminates have a layout of their own; with any other peer the bits by which that
-    /// is recognised are reserved ones, and ignored (RFC 5040 §4.8).
+    /// The peer is siw, whose Terminates have their own layout. With any other peer the bits that identify that
+    /// layout are reserved, and ignored (RFC 5040 §4.8).
     pub siw: bool,
-    /// As [`StreamConfig::hold_confirmations`]. In addition, a Read of no bytes is reported
-    /// ([`Event::ReadHeld`](crate::rdmap::Event::ReadHeld)) and answered when the ULP releases it, as are the requests
-    /// behind it (RFC 5040 §5.5 (20): in order). A close waits for it.
+    /// Same meaning as [`StreamConfig::hold_confirmations`]. In addition, a Read of no bytes is reported
+    /// ([`Event::ReadHeld`](crate::rdmap::Event::ReadHeld)) and answered when the ULP releases it, as are the
+    /// requests behind it (RFC 5040 §5.5 (20): in order). A close waits for it.
     pub hold_confirmations: bool,
-    /// The version of DDP, and with it of RDMAP.
+    /// DDP version, which determines the version of RDMAP.
     pub version: VersionPolicy,
-    /// Most segments beyond a gap that are remembered, about 40 bytes each.
+    /// Most records of segments beyond a gap, about 40 bytes each.
     pub max_ooo_records: usize,
 }
 
 impl Default for Config {
-    /// 16 requests each way, 64 buffers of 4096 bytes, 1024 operations, 256 responses, all of RFC 7306,
-    /// the rest as bare DDP.
+    /// Returns 16 requests each way, 64 buffers of 4096 bytes, 1024 operations, 256 responses, all of RFC 7306,
+    /// the rest as in bare DDP.
     fn default() -> Self {
         let ddp = StreamConfig::default();
         Config {
@@ -73,7 +73,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The DDP stream below: RFC 5040 §4.1's queues, and RFC 7306's fourth where there are atomics.
+    /// Returns the parameters of the DDP stream below: RFC 5040 §4.1's queues, and with atomics RFC 7306's
+    /// fourth.
     pub(crate) fn stream(&self) -> StreamConfig {
         let request_len = if self.atomics { ATOMIC_REQUEST_LEN } else { READ_REQUEST_LEN };
         let queue = |qn, buffers, buffer_size| QueueConfig { qn, buffers, buffer_size };
@@ -86,7 +87,7 @@ impl Config {
             queue(TERMINATE_QUEUE, 1, TERMINATE_BUFFER),
         ];
         if self.atomics {
-            // A buffer is posted with each request that goes out (RFC 7306 §5.2.2 (5)).
+            // A buffer is posted with each request sent (RFC 7306 §5.2.2 (5)).
             queues.push(queue(ATOMIC_RESPONSE_QUEUE, 0, ATOMIC_RESPONSE_LEN as u32));
         }
         StreamConfig {

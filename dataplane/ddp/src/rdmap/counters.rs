@@ -1,4 +1,4 @@
-//! What an RDMAP stream counts, beside [`ddp::Counters`](crate::Counters).
+//! Counters of an RDMAP stream, besides [`ddp::Counters`](crate::Counters).
 
 use base::Blank;
 
@@ -13,15 +13,15 @@ pub struct Counters {
     pub immediates_received: u64,
     /// Writes delivered.
     pub writes_received: u64,
-    /// Bytes in them.
+    /// Payload bytes of delivered Writes.
     pub written_bytes: u64,
     /// Read Requests delivered.
     pub reads_received: u64,
-    /// Read Responses acknowledged whole.
+    /// Read Responses acknowledged completely.
     pub reads_served: u64,
-    /// Bytes in them.
+    /// Payload bytes of acknowledged Read Responses.
     pub read_bytes_served: u64,
-    /// Atomics done in our memory.
+    /// Atomics executed in our memory.
     pub atomics_served: u64,
     /// STags that the peer has invalidated.
     pub invalidations: u64,
@@ -29,17 +29,17 @@ pub struct Counters {
     pub completed: u64,
     /// Our operations that were flushed.
     pub flushed: u64,
-    /// Bytes that our Reads brought.
+    /// Payload bytes received by our Reads.
     pub read_bytes: u64,
-    /// Times that a Read or atomic had to wait because ORD were outstanding.
+    /// Times that a Read or atomic had to wait because ORD requests were outstanding.
     pub ord_waits: u64,
-    /// Most peers' requests at one time that awaited their response.
+    /// Most requests of the peer awaiting their response at one time.
     pub requests_max: u64,
     /// Terminates sent: 0 or 1.
     pub terminates_sent: u64,
     /// Terminates received: 0 or 1.
     pub terminates_received: u64,
-    /// RDMAP errors of the peer, by [`ErrorCode::index`].
+    /// RDMAP errors of the peer, indexed by [`ErrorCode::index`].
     pub errors: [u64; ErrorCode::ALL.len()],
 }
 

@@ -1,5 +1,4 @@
-//! What a peer can do wrong above DDP, and the Terminate for every error of every layer
-//! (RFC 5040 §4.8, §7).
+//! Errors of a peer above DDP, and the Terminate for every error of every layer (RFC 5040 §4.8, §7).
 
 use core::fmt;
 
@@ -19,25 +18,25 @@ pub enum ErrorCode {
     InvalidStag,
     /// 1/01: bytes outside the region.
     BaseOrBounds,
-    /// 1/02: the region does not allow it.
+    /// 1/02: the region's access rights do not allow it.
     AccessRights,
     /// 1/03: the STag belongs to another protection domain or is bound to another stream.
     StagNotAssociated,
     /// 1/04: TO plus length does not fit into 64 bits.
     ToWrap,
-    /// 1/09: the STag is not this stream's alone.
+    /// 1/09: the STag is not bound to this stream alone.
     CannotInvalidate,
     /// 2/05: RV is not the stream's.
     InvalidVersion,
-    /// 2/06: no such message, not on this queue, or not now.
+    /// 2/06: unknown opcode, not on this queue, or not now.
     UnexpectedOpcode,
-    /// 2/07: the message breaks the rules of its kind: length, alignment, a response that is not the
-    /// one awaited.
+    /// 2/07: the message breaks the rules of its kind: length, alignment, or a response other than the awaited
+    /// one.
     StreamCatastrophic,
 }
 
 impl ErrorCode {
-    /// All of them, in the order of the figure.
+    /// All errors, in the order of the figure.
     pub const ALL: [ErrorCode; 10] = [
         ErrorCode::LocalCatastrophic,
         ErrorCode::InvalidStag,
@@ -51,12 +50,12 @@ impl ErrorCode {
         ErrorCode::StreamCatastrophic,
     ];
 
-    /// Its place in [`ALL`](Self::ALL); indexes counters.
+    /// Returns the index in [`ALL`](Self::ALL) and in counters.
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Error type, 4 bits: 0 local, 1 remote protection, 2 remote operation.
+    /// Returns the error type, 4 bits: 0 local, 1 remote protection, 2 remote operation.
     pub const fn error_type(self) -> u8 {
         match self {
             ErrorCode::LocalCatastrophic => 0,
@@ -72,7 +71,7 @@ impl ErrorCode {
         }
     }
 
-    /// Error code, 8 bits.
+    /// Returns the error code, 8 bits.
     pub const fn code(self) -> u8 {
         match self {
             ErrorCode::LocalCatastrophic | ErrorCode::InvalidStag => 0x00,
@@ -87,7 +86,7 @@ impl ErrorCode {
         }
     }
 
-    /// A few words for people.
+    /// Returns a short description for people.
     pub fn description(self) -> &'static str {
         describe(LAYER_RDMAP, self.error_type(), self.code()).unwrap_or("unknown error")
     }
@@ -100,45 +99,45 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// One peer's error above DDP.
+/// An error of the peer above DDP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RdmapError {
-    /// The number.
+    /// Error number.
     pub code: ErrorCode,
-    /// The value that was wrong.
+    /// The wrong value.
     pub mismatch: Mismatch,
-    /// The header of the message's last segment; shorter or empty when there is none.
+    /// Header of the message's last segment; shorter, or empty if there is none.
     pub header: ArrayVec<u8, MAX_DDP_HEADER>,
     /// Bytes of that segment, header included.
     pub segment_len: u32,
-    /// The Read Request at fault, or what is left of it.
+    /// The Read Request in error, or its unanswered rest.
     pub read_request: Option<ReadRequestRepr>,
 }
 
-/// What ended a stream, by the layer that found it.
+/// The error that ended a stream, by the layer that found it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Error {
-    /// DDP's.
+    /// An error of DDP.
     Ddp(DdpError),
-    /// RDMAP's.
+    /// An error of RDMAP.
     Rdmap(RdmapError),
-    /// The LLP's, with its own numbers (MPA: RFC 5044 §8, RFC 6581 §8).
+    /// An error of the LLP, with the LLP's numbers (MPA: RFC 5044 §8, RFC 6581 §8).
     Llp {
         /// Error type, 4 bits.
         error_type: u8,
         /// Error code.
         code: u8,
     },
-    /// A Terminate that is too short for its control field; the peer gets no answer to it.
+    /// A Terminate that is too short for its control field; it is not answered.
     InvalidTerminate {
-        /// Bytes that it has.
+        /// Bytes of the Terminate.
         len: usize,
     },
 }
 
 impl Error {
-    /// The Terminate that reports it to the peer: RFC 5040 figures 9 and 10, §7.1. `None` for the one error to
-    /// which there is no answer.
+    /// Returns the Terminate that reports the error to the peer: RFC 5040 figures 9 and 10, §7.1. `None` for
+    /// [`InvalidTerminate`](Self::InvalidTerminate), which is not answered.
     pub fn terminate(&self) -> Option<TerminateRepr> {
         Some(match self {
             Error::Ddp(error) => of_ddp(error),
@@ -170,7 +169,8 @@ fn of_rdmap(error: &RdmapError) -> TerminateRepr {
     repr
 }
 
-/// M and D "if possible": with a whole header. A segment too short for one has its length said only.
+/// Sets M and D "if possible": D with a whole header only. Of a segment too short for a header only the length
+/// is reported.
 fn with_segment(mut repr: TerminateRepr, header: &[u8], segment_len: u32) -> TerminateRepr {
     if segment_len == 0 {
         return repr;

@@ -1,4 +1,4 @@
-//! What the ULP gives to RDMAP and what it gets from it.
+//! Operations and events between RDMAP and its ULP.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use crate::enhanced::Rtr;
 use crate::message::{Failure, Source};
 use crate::rdmap::{Error, Terminate};
 
-/// An operation to do (RFC 5040 §5, RFC 7306 §5, §6). `cookie` comes back in [`Event::Completed`] or
-/// [`Event::Flushed`].
+/// An operation to be posted (RFC 5040 §5, RFC 7306 §5, §6). Its completion, [`Event::Completed`] or
+/// [`Event::Flushed`], carries `cookie`.
 #[derive(Clone, Debug)]
 pub enum WorkRequest<M> {
     /// Send, with Solicited Event, with Invalidate, or with both.
     Send {
         /// The bytes.
         source: Source<M>,
-        /// Asks the receiver for an event.
+        /// Requests an event at the receiver.
         solicited: bool,
-        /// An STag of the peer's that ends with this message.
+        /// An STag of the peer to be invalidated by this message.
         invalidate: Option<Stag>,
-        /// What its completion carries.
+        /// Carried by the operation's completion.
         cookie: Cookie,
     },
     /// RDMA Write into a buffer of the peer.
@@ -33,13 +33,13 @@ pub enum WorkRequest<M> {
         to: TaggedOffset,
         /// The bytes.
         source: Source<M>,
-        /// What its completion carries.
+        /// Carried by the operation's completion.
         cookie: Cookie,
     },
     /// RDMA Read from a buffer of the peer into one of ours.
     ///
-    /// The sink STag must be in the worker's table, of the stream's protection domain; it needs no
-    /// access right for peers, because only the response to this Read may use it so.
+    /// The sink STag must be in the worker's table, in the stream's protection domain. It needs no access right
+    /// for peers, because only the response to this Read may write by it.
     Read {
         /// Our STag.
         sink_stag: Stag,
@@ -51,38 +51,38 @@ pub enum WorkRequest<M> {
         source_to: TaggedOffset,
         /// Bytes.
         len: u32,
-        /// What its completion carries.
+        /// Carried by the operation's completion.
         cookie: Cookie,
     },
     /// An atomic operation on 64 bits of the peer's memory (RFC 7306 §5).
     Atomic {
-        /// What to do.
+        /// The operation on the 64 bits.
         op: AtomicOp,
         /// The peer's STag.
         stag: Stag,
-        /// TO of the 64 bits; the memory they stand for is 64-bit aligned.
+        /// TO of the 64 bits; their memory address is 64-bit aligned.
         to: TaggedOffset,
-        /// What its completion carries.
+        /// Carried by the operation's completion.
         cookie: Cookie,
     },
     /// Immediate Data, 8 bytes (RFC 7306 §6).
     Immediate {
         /// The bytes.
         data: [u8; 8],
-        /// Asks the receiver for an event.
+        /// Requests an event at the receiver.
         solicited: bool,
-        /// What its completion carries.
+        /// Carried by the operation's completion.
         cookie: Cookie,
     },
 }
 
 impl<M> WorkRequest<M> {
-    /// A Send that asks for nothing else.
+    /// Returns a Send without Solicited Event and Invalidate.
     pub fn send(source: Source<M>, cookie: Cookie) -> WorkRequest<M> {
         WorkRequest::Send { source, solicited: false, invalidate: None, cookie }
     }
 
-    /// The ready-to-receive message of a start-up: empty, and from or to nowhere.
+    /// Returns the ready-to-receive message of a start-up, without payload. `stag`: named by a Write or Read.
     pub(crate) fn ready(rtr: Rtr, stag: Stag) -> WorkRequest<M> {
         let (cookie, source) = (Cookie::READY, Source::Bytes(Arc::from([])));
         let to = TaggedOffset(0);
@@ -100,7 +100,7 @@ impl<M> WorkRequest<M> {
         }
     }
 
-    /// What its completion carries.
+    /// Returns the cookie that the operation's completion carries.
     pub fn cookie(&self) -> Cookie {
         match self {
             WorkRequest::Send { cookie, .. }
@@ -111,27 +111,27 @@ impl<M> WorkRequest<M> {
         }
     }
 
-    /// True for what takes a place in the peer's request queue and so counts against ORD.
+    /// True for Reads and atomics, which occupy the peer's request queue and so count against ORD.
     pub(crate) fn is_request(&self) -> bool {
         matches!(self, WorkRequest::Read { .. } | WorkRequest::Atomic { .. })
     }
 }
 
-/// How an operation ended well.
+/// Result of a completed operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// The peer's LLP has all of a Send or of Immediate Data; its ULP may not have it yet.
+    /// The peer's LLP has acknowledged a whole Send or Immediate Data; its ULP may not have received it yet.
     Sent,
-    /// The peer's LLP has all of a Write.
+    /// The peer's LLP has acknowledged a whole Write.
     Written,
-    /// This many bytes are in the sink.
+    /// The data of a Read is in the sink.
     Read {
-        /// Bytes.
+        /// Bytes of the Read.
         len: u32,
     },
-    /// The atomic was done on this value.
+    /// The atomic was executed.
     Atomic {
-        /// What the peer's memory held before.
+        /// Value in the peer's memory before the operation.
         original: u64,
     },
 }
@@ -139,46 +139,46 @@ pub enum Outcome {
 /// Events of a stream for its ULP, in the order in which they happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A Send is there, and so is all before it. One receive buffer is used up;
+    /// A Send has arrived, and so has everything before it. The Send uses up one receive buffer;
     /// [`Stream::post_buffers`](crate::rdmap::Stream::post_buffers) replaces it.
     Received {
-        /// Its bytes.
+        /// Bytes of the Send.
         data: Vec<u8>,
-        /// The peer asks for an event.
+        /// The peer requests an event.
         solicited: bool,
-        /// The STag that the peer has invalidated. It is dead in this worker's table already; the
-        /// control thread must remove it everywhere.
+        /// The STag that the peer has invalidated. It is invalid in this worker's table already; the control
+        /// thread must remove it everywhere.
         invalidated: Option<Stag>,
     },
-    /// Immediate Data is there, and so is all before it. One receive buffer is used up.
+    /// Immediate Data has arrived, and so has everything before it. It uses up one receive buffer.
     Immediate {
         /// The 8 bytes.
         data: [u8; 8],
-        /// The peer asks for an event.
+        /// The peer requests an event.
         solicited: bool,
     },
-    /// The zero-length Send by which an initiator signals that it is ready (RFC 6581 §8). Uses up no
-    /// buffer of the ULP.
+    /// The zero-length Send by which an initiator signals that it is ready (RFC 6581 §8). It uses up no buffer
+    /// of the ULP.
     ReadyToReceive,
-    /// A Write is in its place, and so is all before it. Not for the ULP (RFC 5040 §5.1), but for
-    /// the region's owner.
+    /// A Write is placed, and so is everything before it. The event is for the region's owner, not for the ULP
+    /// (RFC 5040 §5.1).
     WriteDelivered {
-        /// STag of the message; as sent, unchecked, if it has no bytes.
+        /// STag of the message; unchecked if the message has no bytes.
         stag: Stag,
         /// Lowest TO of its segments.
         to: TaggedOffset,
         /// Payload bytes.
         len: u64,
     },
-    /// A peer's Read of no bytes waits for [`Stream::release_read`](crate::rdmap::Stream::release_read); all before it has
-    /// been reported.
+    /// A peer's Read of no bytes waits for [`Stream::release_read`](crate::rdmap::Stream::release_read).
+    /// Everything before it has been reported.
     ReadHeld,
-    /// A peer's Read was answered: its response is acknowledged.
+    /// A peer's Read was served: its response is acknowledged.
     ReadServed {
-        /// Bytes.
+        /// Bytes of the Read.
         len: u32,
     },
-    /// A peer's atomic was done in our memory.
+    /// A peer's atomic was executed in our memory.
     AtomicServed {
         /// STag of the buffer.
         stag: Stag,
@@ -187,33 +187,33 @@ pub enum Event {
     },
     /// An operation is complete.
     Completed {
-        /// The operation's name.
+        /// Cookie of the operation.
         cookie: Cookie,
-        /// How.
+        /// Result of the operation.
         outcome: Outcome,
     },
-    /// An operation will not be done, or its outcome is unknown.
+    /// An operation will not be executed, or its outcome is unknown.
     Flushed {
-        /// The operation's name.
+        /// Cookie of the operation.
         cookie: Cookie,
     },
-    /// The peer made this error, or the LLP found it. [`Event::Terminated`] follows if it is sent to the
-    /// peer.
+    /// The peer made this error, or the LLP found it. [`Event::Terminated`] follows if the error is reported to
+    /// the peer.
     Error(Error),
-    /// The stream's one Terminate, sent or received. Nothing more is taken, and nothing more is sent
-    /// behind it; the LLP is to be closed gracefully (RFC 5040 §6.2.1).
+    /// The stream's only Terminate, sent or received. No more messages are accepted, and none are sent behind
+    /// it. The LLP must be closed gracefully (RFC 5040 §6.2.1).
     Terminated {
-        /// True when it came from the peer.
+        /// True when the peer sent it.
         by_peer: bool,
-        /// What it says.
+        /// Content of the Terminate.
         terminate: Terminate,
     },
-    /// The peer has closed its half: nothing more comes, sending goes on. Reads and atomics without
+    /// The peer has closed its direction: no more data arrives, sending continues. Reads and atomics without
     /// response have been flushed.
     PeerClosed {
-        /// True when it closed within a message.
+        /// True when the peer closed within a message.
         incomplete: bool,
     },
-    /// The stream is dead: every operation comes back as flushed.
+    /// The stream has failed: every operation is flushed.
     Failed(Failure),
 }

@@ -1,9 +1,9 @@
 //! RDMAP (RFC 5040) and its extensions (RFC 7306) above DDP: Sends, Writes, Reads, atomics, Immediate
 //! Data and the Terminate that ends a stream.
 //!
-//! Sans-IO as DDP is, and above any LLP: a [`Stream`] wraps a DDP stream and has the same two seams to
-//! the LLP. Its ULP posts [`WorkRequest`]s and polls [`Event`]s; call [`Stream::poll_event`] until it
-//! returns `None` after every call from the LLP.
+//! Sans-IO as DDP is, and above any LLP: a [`Stream`] wraps a DDP stream and has the same two seams to the LLP.
+//! Its ULP posts [`WorkRequest`]s and polls [`Event`]s. Call [`Stream::poll_event`] until it returns `None`
+//! after every call from the LLP.
 //!
 //! ```text
 //!   ULP --post--> operations --ORD--+                      +--> events --> ULP
@@ -11,11 +11,11 @@
 //!   peer's requests --> responses --+        DDP sink --> messages --> requests, completions
 //! ```
 //!
-//! Messages of a stream are never interleaved: own operations and responses take turns, message by
-//! message, as the LLP asks for the next one. A long Read Response therefore holds up its own stream
-//! only. Operations complete in the order in which they were posted (RFC 5040 §5.5 (15)).
+//! Messages of a stream are never interleaved: own operations and responses alternate, message by message, as
+//! the LLP requests the next one. A long Read Response therefore delays its own stream only. Operations
+//! complete in the order in which they were posted (RFC 5040 §5.5 (15)).
 //!
-//! Not here: the negotiation of IRD and ORD (the LLP's start-up), and which program may post what.
+//! Not here: the negotiation of IRD and ORD (the LLP's start-up), and which program may post which operation.
 
 mod access;
 mod checks;

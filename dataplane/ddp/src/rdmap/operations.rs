@@ -23,28 +23,28 @@ struct Operation<M> {
 #[derive(Debug)]
 enum State<M> {
     Waiting(WorkRequest<M>),
-    /// With DDP: what its acknowledgement means.
+    /// Handed to DDP, with the outcome of its acknowledgement; `None`: a response decides.
     Issued(Option<Outcome>),
     /// `None`: flushed.
     Ended(Option<Outcome>),
 }
 
-/// An atomic that is with the peer.
+/// An outstanding atomic.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AtomicWait {
     pub(crate) operation: u64,
-    /// Request Identifier.
+    /// Request Identifier of the atomic.
     pub(crate) id: u32,
 }
 
 #[derive(Debug)]
 pub(crate) struct Operations<M> {
     queue: LazyDeque<Operation<M>>,
-    /// Number of the one at the front.
+    /// Number of the operation at the front.
     first: u64,
-    /// Index of the first that DDP does not have.
+    /// Index of the first operation not yet handed to DDP.
     waiting: usize,
-    /// Atomics that are with the peer, oldest first.
+    /// Outstanding atomics, oldest first.
     pub(crate) atomics: LazyDeque<AtomicWait>,
 }
 
@@ -71,7 +71,7 @@ impl<M: RegionMemory> Operations<M> {
         self.next_waiting().is_some()
     }
 
-    /// True while a Read or atomic has no response.
+    /// True while a Read or atomic awaits its response.
     pub(crate) fn has_requests(&self) -> bool {
         self.queue.iter().any(|operation| match &operation.state {
             State::Waiting(request) => request.is_request(),
@@ -80,7 +80,7 @@ impl<M: RegionMemory> Operations<M> {
         })
     }
 
-    /// The next one for DDP.
+    /// Returns the next operation for DDP.
     pub(crate) fn next_waiting(&self) -> Option<&WorkRequest<M>> {
         self.queue.range(self.waiting..).find_map(|operation| match &operation.state {
             State::Waiting(request) => Some(request),
@@ -88,7 +88,7 @@ impl<M: RegionMemory> Operations<M> {
         })
     }
 
-    /// Takes the next one for DDP, with its number.
+    /// Takes the next operation for DDP, with its number.
     pub(crate) fn issue(&mut self) -> Option<(u64, WorkRequest<M>)> {
         while let Some(operation) = self.queue.get_mut(self.waiting) {
             let number = self.first + self.waiting as u64;
@@ -97,7 +97,7 @@ impl<M: RegionMemory> Operations<M> {
             let outcome = match request {
                 WorkRequest::Send { .. } | WorkRequest::Immediate { .. } => Some(Outcome::Sent),
                 WorkRequest::Write { .. } => Some(Outcome::Written),
-                // RFC 5040 §5.5 (19), RFC 7306 §5.4 (7): the response completes it.
+                // RFC 5040 §5.5 (19), RFC 7306 §5.4 (7): the response completes the operation.
                 WorkRequest::Read { .. } | WorkRequest::Atomic { .. } => None,
             };
             if let State::Waiting(request) =
@@ -109,7 +109,8 @@ impl<M: RegionMemory> Operations<M> {
         None
     }
 
-    /// RFC 5040 §5.5 (14): DDP has completed the message of this operation.
+    /// Completes the operation whose message DDP has completed (RFC 5040 §5.5 (14)), unless it awaits a
+    /// response.
     pub(crate) fn acknowledged(&mut self, number: u64) {
         if let Some(operation) = self.get(number)
             && let State::Issued(Some(outcome)) = operation.state
@@ -132,7 +133,7 @@ impl<M: RegionMemory> Operations<M> {
         }
     }
 
-    /// Flushes what DDP does not have; of it, with `requests_only`, what would await a response.
+    /// Flushes the operations not yet handed to DDP; with `requests_only`, only Reads and atomics.
     pub(crate) fn flush_waiting(&mut self, requests_only: bool) {
         for operation in self.queue.range_mut(self.waiting..) {
             if let State::Waiting(request) = &operation.state
@@ -143,7 +144,7 @@ impl<M: RegionMemory> Operations<M> {
         }
     }
 
-    /// Flushes all that has not ended.
+    /// Flushes all operations that have not ended.
     pub(crate) fn flush_all(&mut self) {
         self.atomics.clear();
         for operation in self.queue.iter_mut() {
@@ -153,7 +154,7 @@ impl<M: RegionMemory> Operations<M> {
         }
     }
 
-    /// The oldest one, once it has ended: its cookie, and how if well.
+    /// Returns the oldest operation if it has ended: its cookie, and its outcome unless it was flushed.
     pub(crate) fn pop_ended(&mut self) -> Option<(Cookie, Option<Outcome>)> {
         let Some(Operation { cookie, state: State::Ended(outcome) }) = self.queue.front() else {
             return None;

@@ -6,8 +6,8 @@
 //!                          no message yet         pulled by the LLP   at most `max_sent`
 //! ```
 //!
-//! A request keeps its place in the request queue until its response is wholly with the LLP: before
-//! that the peer cannot know that there is room for another.
+//! A request occupies the request queue until its response has been handed to the LLP completely: before that
+//! the peer cannot know that there is room for another.
 
 use arrayvec::ArrayVec;
 use base::LazyDeque;
@@ -18,28 +18,28 @@ use crate::llp::MAX_DDP_HEADER;
 use crate::memory::RegionMemory;
 use crate::message::Source;
 
-/// A response that DDP does not have yet.
+/// A response not yet handed to DDP.
 #[derive(Debug)]
 pub(crate) enum Response<M> {
     Read {
         request: ReadRequestRepr,
         source: Source<M>,
         origin: Origin,
-        /// Not before the ULP releases it.
+        /// Held until the ULP releases it.
         held: bool,
     },
-    /// The atomic is done.
+    /// The response of an executed atomic.
     Atomic(AtomicResponseRepr),
 }
 
-/// The segment that brought a Read Request.
+/// The segment that carried a Read Request.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub(crate) header: ArrayVec<u8, MAX_DDP_HEADER>,
     pub(crate) segment_len: u32,
 }
 
-/// A response that DDP has.
+/// A response handed to DDP.
 #[derive(Debug)]
 pub(crate) enum Sent {
     Read { request: ReadRequestRepr, origin: Origin },
@@ -49,7 +49,7 @@ pub(crate) enum Sent {
 #[derive(Debug)]
 pub(crate) struct Responses<M> {
     waiting: LazyDeque<Response<M>>,
-    /// With DDP and not acknowledged, oldest first; the last may be the current one.
+    /// Handed to DDP and not acknowledged, oldest first; the last may be the current one.
     sent: LazyDeque<Sent>,
     max_sent: usize,
 }
@@ -68,17 +68,17 @@ impl<M: RegionMemory> Responses<M> {
         self.waiting.push_back(response);
     }
 
-    /// Requests without a response that DDP has.
+    /// Returns the number of requests whose response has not been handed to DDP.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Responses that DDP has.
+    /// Returns the number of responses handed to DDP and not acknowledged.
     pub(crate) fn sent(&self) -> usize {
         self.sent.len()
     }
 
-    /// Takes the next one for DDP, unless too many are not acknowledged.
+    /// Takes the next response for DDP, unless it is held or too many are not acknowledged.
     pub(crate) fn issue(&mut self) -> Option<Response<M>> {
         if self.sent.len() >= self.max_sent {
             return None;
@@ -96,12 +96,12 @@ impl<M: RegionMemory> Responses<M> {
         Some(response)
     }
 
-    /// True while the ULP has not released a Read.
+    /// True while a Read waits for its release by the ULP.
     pub(crate) fn has_held(&self) -> bool {
         self.waiting.iter().any(|response| matches!(response, Response::Read { held: true, .. }))
     }
 
-    /// The oldest held one may be issued.
+    /// Releases the oldest held Read.
     pub(crate) fn release(&mut self) {
         let held = self.waiting.iter_mut().find_map(|response| match response {
             Response::Read { held, .. } if *held => Some(held),
@@ -112,18 +112,18 @@ impl<M: RegionMemory> Responses<M> {
         }
     }
 
-    /// The oldest one that DDP has is acknowledged.
+    /// Removes the oldest response handed to DDP, which is acknowledged.
     pub(crate) fn acknowledged(&mut self) -> Option<Sent> {
         self.sent.pop_front()
     }
 
-    /// DDP has flushed one: of several that it has, the last is the only one that can be cut.
+    /// Removes a flushed response. Only the last of those handed to DDP can be cut.
     pub(crate) fn flushed(&mut self) {
         self.sent.pop_back();
     }
 
-    /// The first Read of this STag whose bytes are still to be fetched. `current`: the last one that
-    /// DDP has is not wholly with the LLP.
+    /// Returns the first Read of this STag that still reads from its region, its origin, and whether its
+    /// response has begun. `current`: the last response handed to DDP is not yet with the LLP completely.
     pub(crate) fn reading(
         &self,
         stag: Stag,
@@ -143,7 +143,7 @@ impl<M: RegionMemory> Responses<M> {
         last.into_iter().chain(waiting).find(of_stag)
     }
 
-    /// Forgets what DDP does not have.
+    /// Drops the responses not yet handed to DDP.
     pub(crate) fn clear_waiting(&mut self) {
         self.waiting.clear();
     }

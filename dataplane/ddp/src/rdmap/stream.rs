@@ -1,4 +1,4 @@
-//! One RDMAP stream: what its ULP and its LLP call, and the sending of operations and responses.
+//! One RDMAP stream: the calls of its ULP and its LLP, and the sending of operations and responses.
 
 use std::sync::Arc;
 
@@ -29,13 +29,13 @@ use crate::stream::Context;
 
 mod inbound;
 
-/// A message that has begun goes out whole before the Terminate if no more bytes are missing than
-/// this; peers do not expect one message within another.
+/// A message that has begun is completed before the Terminate if at most this many bytes are missing. Peers do
+/// not expect one message within another.
 const FINISH_WITHIN: u32 = 256 * 1024;
 
 /// One RDMAP stream (RFC 5040 §6). See the [module](crate::rdmap).
 ///
-/// Before it is dropped, [`release`](Self::release) must give its buffers back to the pool.
+/// Before a stream is dropped, [`release`](Self::release) must return its buffers to the pool.
 #[derive(Debug)]
 pub struct Stream<M> {
     ddp: crate::stream::Stream<M, Checks>,
@@ -49,35 +49,35 @@ pub struct Stream<M> {
     atomics: bool,
     immediate: bool,
     from_peer: FromPeer,
-    /// What DDP has and the LLP has not all of is a response.
+    /// The message that DDP is sending is a response.
     current_is_response: bool,
-    /// An operation was sent last: a response is next.
+    /// The last message sent was an operation: a response is next.
     response_next: bool,
     /// The next operation has been counted as waiting for ORD.
     ord_wait_counted: bool,
     next_atomic_id: u32,
     closed: bool,
     peer_closed: bool,
-    /// Nothing more is taken, and nothing sent behind the Terminate.
+    /// Reception has ended, and no message follows the Terminate.
     over: bool,
     error: Option<Box<Error>>,
-    /// What the peer's Terminate says.
+    /// The peer's Terminate.
     received: Option<Box<Terminate>>,
 }
 
-/// What this peer sends otherwise than others.
+/// Properties of this peer.
 #[derive(Clone, Copy, Debug)]
 struct FromPeer {
-    /// The initiator's zero-length Send is still to come.
+    /// The initiator's zero-length Send has not arrived yet.
     rtr_send: bool,
-    /// Its Terminates may have siw's layout.
+    /// The peer's Terminates may have siw's layout.
     siw: bool,
 }
 
 base::prefetch!(Stream<M> [M: RegionMemory]: ddp, events, counters);
 
 impl<M: RegionMemory> Stream<M> {
-    /// A stream that takes and sends from now on.
+    /// Returns a stream that sends and receives from now on.
     pub fn new(id: StreamId, pd: PdId, config: Config) -> Self {
         let ddp = config.stream();
         let checks = Checks::new(config.atomics, config.immediate);
@@ -105,7 +105,7 @@ impl<M: RegionMemory> Stream<M> {
         }
     }
 
-    /// Nothing has been received or sent for a while: frees memory that nothing is in.
+    /// Frees unused memory of an idle stream.
     pub fn shrink(&mut self) {
         self.ddp.shrink();
         self.ddp.checks_mut().shrink();
@@ -114,17 +114,17 @@ impl<M: RegionMemory> Stream<M> {
         self.events.shrink();
     }
 
-    /// Its name (RFC 5041 §8.2).
+    /// Returns the stream's identifier (RFC 5041 §8.2).
     pub fn id(&self) -> StreamId {
         self.ddp.id()
     }
 
-    /// Its protection domain.
+    /// Returns the stream's protection domain.
     pub fn pd(&self) -> PdId {
         self.ddp.pd()
     }
 
-    /// Moves the stream into another protection domain, before it takes its first segment.
+    /// Moves the stream into another protection domain, before it receives its first segment.
     pub fn set_pd(&mut self, pd: PdId) {
         self.ddp.set_pd(pd);
     }
@@ -134,31 +134,31 @@ impl<M: RegionMemory> Stream<M> {
         self.ddp.set_peer(peer);
     }
 
-    /// The version of DDP and RDMAP, once it is known.
+    /// Returns the version of DDP and RDMAP, once it is determined.
     pub fn version(&self) -> Option<DdpVersion> {
         self.ddp.version()
     }
 
-    /// Its counters.
+    /// Returns the stream's counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Counters of the DDP stream below.
+    /// Returns the counters of the DDP stream below.
     pub fn ddp_counters(&self) -> &crate::counters::Counters {
         self.ddp.counters()
     }
 
-    /// Receive half for the LLP, for as long as `cx` is borrowed from the worker.
+    /// Returns the receive half for the LLP, for as long as `cx` is borrowed from the worker.
     pub fn sink<'a>(&'a mut self, cx: Context<'a, M>) -> Sink<'a, M> {
         Sink { stream: self, cx }
     }
 
-    /// Posts an operation. Operations go out in the order in which they were posted and complete in
-    /// that order (RFC 5040 §5.5 (13), (15)).
+    /// Posts an operation. Operations are sent in the order in which they are posted, and complete in that
+    /// order (RFC 5040 §5.5 (13), (15)).
     ///
     /// # Errors
-    /// The stream is closed or full, the bytes are not there, or the peer takes no such message.
+    /// The stream is closed or full, the bytes are outside of the region, or the peer accepts no such message.
     pub fn post(&mut self, request: WorkRequest<M>) -> Result<(), PostError> {
         if self.is_closed() || (self.peer_closed && request.is_request()) {
             return Err(PostError::Closed);
@@ -172,11 +172,11 @@ impl<M: RegionMemory> Stream<M> {
         Ok(())
     }
 
-    /// Posts the ready-to-receive message (RFC 6581 §9.2), before anything else. `stag` is what an empty Write
-    /// or Read names of the peer's.
+    /// Posts the ready-to-receive message (RFC 6581 §9.2), before any other operation. `stag` is the peer's
+    /// STag that an empty Write or Read names.
     ///
     /// # Errors
-    /// As [`post`](Self::post).
+    /// The errors of [`post`](Self::post).
     pub(crate) fn post_ready(&mut self, rtr: Rtr, stag: Stag) -> Result<(), PostError> {
         self.post(WorkRequest::ready(rtr, stag))
     }
@@ -208,31 +208,31 @@ impl<M: RegionMemory> Stream<M> {
         self.ddp.post_buffers(SEND_QUEUE, n)
     }
 
-    /// Receive buffers that no message has used up.
+    /// Returns the number of unused receive buffers.
     pub fn posted_buffers(&self) -> u32 {
         self.ddp.posted_buffers(SEND_QUEUE).unwrap_or(0)
     }
 
-    /// The next thing that the ULP should know.
+    /// Returns the next event for the ULP.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Events that [`poll_event`](Self::poll_event) has not given yet.
+    /// Returns the number of events that [`poll_event`](Self::poll_event) has not returned yet.
     #[inline]
     pub fn pending_events(&self) -> usize {
         self.events.len()
     }
 
-    /// The ULP posts nothing more; what is posted still goes out, the peer's requests are still served.
-    /// The LLP closes its half when [`has_unsent`](Self::has_unsent) is false: an operation that waits
-    /// for ORD is unsent while [`next_len`](UlpduSource::next_len) says `None`.
+    /// Ends posting by the ULP. Posted operations are still sent, and the peer's requests are still served. The
+    /// LLP closes its direction when [`has_unsent`](Self::has_unsent) is false. An operation that waits for ORD
+    /// is unsent while [`next_len`](UlpduSource::next_len) returns `None`.
     pub fn close(&mut self) {
         self.closed = true;
     }
 
-    /// As [`close`](Self::close), but nothing more is given to the LLP: what has not begun is flushed,
-    /// and what has begun is cut after the segment that is out.
+    /// Closes as [`close`](Self::close) does, but the LLP receives no more ULPDUs. Messages that have not begun
+    /// are flushed; the one that has begun is cut after its last sent segment.
     pub fn close_now(&mut self) {
         self.closed = true;
         self.give_up();
@@ -246,17 +246,17 @@ impl<M: RegionMemory> Stream<M> {
         self.closed || self.over
     }
 
-    /// True while an operation or a response is not wholly with the LLP.
+    /// True while an operation or a response has not been handed to the LLP completely.
     pub fn has_unsent(&self) -> bool {
         self.ddp.has_unsent() || self.operations.has_waiting() || self.responses.waiting() > 0
     }
 
-    /// Operations and responses that are not complete.
+    /// Returns the number of operations and responses that are not complete.
     pub fn outstanding(&self) -> usize {
         self.operations.len() + self.responses.waiting() + self.responses.sent()
     }
 
-    /// True while a Read or atomic of ours has no response: the LLP's half is to stay open for it.
+    /// True while a Read or atomic of ours awaits its response: the LLP's direction must stay open for it.
     pub fn awaits_response(&self) -> bool {
         self.operations.has_requests()
     }
@@ -266,37 +266,37 @@ impl<M: RegionMemory> Stream<M> {
         self.responses.has_held()
     }
 
-    /// True when the ULP gives the confirmations: see [`Config::hold_confirmations`].
+    /// True when the ULP confirms received data: see [`Config::hold_confirmations`].
     pub fn holds_confirmations(&self) -> bool {
         self.ddp.holds_confirmations()
     }
 
-    /// Messages and atomics that have changed this end's memory, or were delivered to its ULP.
+    /// Returns the number of messages and atomics that have changed this end's memory, or were delivered to its
+    /// ULP.
     pub fn taken(&self) -> u64 {
         let Counters { sends_received, immediates_received, writes_received, .. } = *self.counters;
         sends_received + immediates_received + writes_received + self.counters.atomics_served
     }
 
-    /// Our Reads and atomics that are with the peer.
+    /// Returns the number of our outstanding Reads and atomics.
     pub fn requests_outstanding(&self) -> usize {
         self.ddp.checks().reads() + self.operations.atomics.len()
     }
 
-    /// The peer's requests whose response is not wholly with the LLP; at most IRD.
+    /// Returns the number of the peer's requests whose response is not completely with the LLP; at most IRD.
     pub fn requests_held(&self) -> usize {
         let current = self.current_is_response && self.ddp.has_unsent();
         self.responses.waiting() + usize::from(current)
     }
 
-    /// The peer's LLP closed its half in order: nothing more can come, no response either.
+    /// Records that the peer's LLP closed its direction gracefully: no more data, and no response, can arrive.
     pub fn peer_closed(&mut self) {
         self.ddp.peer_closed();
         self.absorb_sent();
         self.feed();
     }
 
-    /// The stream is over, abortively: every operation comes back as flushed, then the failure is
-    /// reported, once.
+    /// Ends the stream abortively: every operation is flushed, then the failure is reported, once.
     pub fn fail(&mut self, why: Failure) {
         self.over = true;
         self.responses.clear_waiting();
@@ -304,62 +304,62 @@ impl<M: RegionMemory> Stream<M> {
         self.absorb_sent();
     }
 
-    /// Why the stream is over, if the LLP or the ULP ended it abortively.
+    /// Returns the cause of the failure, if the LLP or the ULP ended the stream abortively.
     pub fn failure(&self) -> Option<Failure> {
         self.ddp.failure()
     }
 
-    /// True when there is no [`failure`](Self::failure), no [`error`](Self::error), and no Terminate of the peer.
+    /// True when the stream has no [`failure`](Self::failure), no [`error`](Self::error), and no Terminate of
+    /// the peer.
     #[inline]
     pub(crate) fn is_sound(&self) -> bool {
         self.error.is_none() && self.received.is_none() && self.ddp.failure().is_none()
     }
 
-    /// The error that ended the stream here and was put into a Terminate.
+    /// Returns the error that ended the stream at this end and was reported in a Terminate.
     pub fn error(&self) -> Option<&Error> {
         self.error.as_deref()
     }
 
-    /// True after a Terminate, sent or received: the LLP is to be closed gracefully
-    /// (RFC 5040 §6.2.1).
+    /// True after a Terminate, sent or received: the LLP must be closed gracefully (RFC 5040 §6.2.1).
     pub fn is_terminated(&self) -> bool {
         self.counters.terminates_sent + self.counters.terminates_received > 0
     }
 
-    /// The peer's Terminate, if it sent one.
+    /// Returns the peer's Terminate, if it sent one.
     pub fn terminated_by_peer(&self) -> Option<&Terminate> {
         self.received.as_deref()
     }
 
-    /// The initiator is ready by whatever message: a zero-length Send is one of the ULP from now on.
+    /// Records that the initiator is ready, by any message: from now on a zero-length Send is an ordinary one.
     pub fn ready(&mut self) {
         self.from_peer.rtr_send = false;
     }
 
-    /// An error of the LLP, with its own numbers: it goes into the Terminate (RFC 5040 §6.2.1).
+    /// Reports an error of the LLP, with the LLP's numbers, in a Terminate (RFC 5040 §6.2.1).
     pub fn llp_error(&mut self, error_type: u8, code: u8) {
         self.terminate(Error::Llp { error_type, code }, FINISH_WITHIN, None);
     }
 
-    /// The ULP ends the stream with a Terminate of "local catastrophic error".
+    /// Ends the stream with a Terminate of "local catastrophic error", on behalf of the ULP.
     pub fn terminate_locally(&mut self) {
         let mismatch = Mismatch::never(Field::MessageLength, 0);
         self.terminate(local_error(ErrorCode::LocalCatastrophic, mismatch), FINISH_WITHIN, None);
     }
 
-    /// An STag of the worker's table has ended. If the peer's Reads from it are not all answered the
-    /// stream ends in a Terminate. Says whether it did.
+    /// Ends the stream with a Terminate if the peer's Reads from this revoked STag are not all answered.
+    /// Returns whether it did.
     pub fn revoked(&mut self, stag: Stag) -> bool {
         self.stop_reading(stag, None)
     }
 
-    /// Answers the peer's oldest Read that is held, after those before it.
+    /// Answers the peer's oldest held Read, after those before it.
     pub fn release_read(&mut self) {
         self.responses.release();
         self.feed();
     }
 
-    /// Gives the buffers of unfinished messages back; nothing more is taken after it.
+    /// Returns the buffers of unfinished messages to the pool; no segment is accepted afterwards.
     pub fn release(&mut self, buffers: &mut BufferPool) {
         self.ddp.release(buffers);
     }
@@ -368,14 +368,14 @@ impl<M: RegionMemory> Stream<M> {
         Party { pd: self.ddp.pd(), stream: self.ddp.id() }
     }
 
-    /// Ends Reads from this STag that are under way (RFC 5040 §4.8: from where they stand).
+    /// Ends unfinished Reads from this STag (RFC 5040 §4.8: the Terminate reports their unanswered rest).
     fn stop_reading(&mut self, stag: Stag, buffers: Option<&mut BufferPool>) -> bool {
         let current = self.current_is_response && self.ddp.has_unsent();
         let Some((request, origin, begun)) = self.responses.reading(stag, current) else {
             return false;
         };
         if self.over {
-            // The Terminate was to follow the response: neither goes any further.
+            // The Terminate was to follow the response: neither is sent any further.
             self.ddp.close_now();
             self.absorb_sent();
             return true;
@@ -392,14 +392,14 @@ impl<M: RegionMemory> Stream<M> {
         true
     }
 
-    /// RFC 5040 §5.4, §6.2.1: says the error to the peer; what DDP does not have ends in error, and
-    /// nothing is sent behind it.
+    /// Reports the error to the peer (RFC 5040 §5.4, §6.2.1). Operations and responses not yet handed to DDP
+    /// are flushed, and no message follows the Terminate.
     fn terminate(&mut self, error: Error, finish: u32, buffers: Option<&mut BufferPool>) {
-        // RFC 5040 §7.1 (4): the first error is the one.
+        // RFC 5040 §7.1 (4): only the first error counts.
         if self.over {
             return;
         }
-        // What completed before it is reported before it.
+        // Earlier completions are reported before the error.
         self.report();
         let terminate = error.terminate();
         if let Error::Rdmap(error) = &error {
@@ -412,19 +412,19 @@ impl<M: RegionMemory> Stream<M> {
         match (terminate, self.version()) {
             (Some(terminate), Some(version)) => {
                 let message = terminate_message(&terminate, version);
-                // It cannot be posted after a close_now, when nothing is sent any more.
+                // The post fails after a close_now, when no more messages are sent.
                 if self.ddp.post_last_behind(message, finish).is_ok() {
                     self.counters.terminates_sent += 1;
                     self.events.push_back(Event::Terminated { by_peer: false, terminate });
                 }
             }
-            // Without a version nothing was ever said on this stream.
+            // Without a version no message was ever sent on this stream.
             _ => self.ddp.close_now(),
         }
         self.absorb_sent();
     }
 
-    /// Nothing that DDP does not have is sent, and no response is awaited.
+    /// Abandons all messages not yet handed to DDP, and all awaited responses.
     fn give_up(&mut self) {
         self.over = true;
         self.responses.clear_waiting();
@@ -432,7 +432,7 @@ impl<M: RegionMemory> Stream<M> {
         self.flush_requests();
     }
 
-    /// Reads and atomics that are with the peer will not be answered.
+    /// Flushes outstanding Reads and atomics, which will not be answered.
     fn flush_requests(&mut self) {
         let operations = &mut self.operations;
         self.ddp.checks_mut().drain_reads().for_each(|number| operations.flush(number));
@@ -441,8 +441,8 @@ impl<M: RegionMemory> Stream<M> {
         }
     }
 
-    /// Gives DDP the next message when it has none to send. One at a time, so that operations and
-    /// responses take turns.
+    /// Posts the next message to DDP when it has none to send. One at a time, so that operations and responses
+    /// alternate.
     fn feed(&mut self) {
         let Some(version) = self.version() else { return };
         if self.over || self.ddp.has_unsent() || self.ddp.outstanding() >= self.max_posts as usize {
@@ -455,7 +455,7 @@ impl<M: RegionMemory> Stream<M> {
         let Some((message, is_response)) = first.or_else(last) else { return };
         self.current_is_response = is_response;
         self.response_next = !is_response;
-        // What a post checks has been checked: an error here is ours, and is reported to the peer.
+        // The post was checked before: an error is local, and is reported to the peer.
         if self.ddp.post(message).is_err() {
             self.terminate_locally();
         }
@@ -481,7 +481,8 @@ impl<M: RegionMemory> Stream<M> {
         })
     }
 
-    /// RFC 5040 §6.1: no more requests than ORD are with the peer; RFC 7306 §5.2: atomics count.
+    /// Returns the next operation's message. RFC 5040 §6.1: at most ORD requests are outstanding; RFC 7306
+    /// §5.2: atomics count.
     fn next_operation(&mut self, version: DdpVersion) -> Option<Message<M>> {
         let waiting = self.operations.next_waiting()?;
         if waiting.is_request() && self.requests_outstanding() >= self.ord as usize {
@@ -532,8 +533,8 @@ impl<M: RegionMemory> Stream<M> {
                 let id = self.next_atomic_id;
                 self.next_atomic_id = id.wrapping_add(1);
                 self.operations.atomics.push_back(AtomicWait { operation: number, id });
-                // RFC 7306 §5.2.2 (5): a buffer for its response, and none for any other. The queue
-                // is there, or the request would not have been taken.
+                // RFC 7306 §5.2.2 (5): one buffer for its response, and for no other. The queue exists, or the
+                // request would have been refused.
                 let _posted = self.ddp.post_buffers(ATOMIC_RESPONSE_QUEUE, 1);
                 let repr = AtomicRequestRepr { id, stag, to, op };
                 let source = Source::Bytes(Arc::from(repr.emit()));
@@ -547,20 +548,20 @@ impl<M: RegionMemory> Stream<M> {
     }
 }
 
-/// The message that carries a Terminate, the first and only one on queue 2 (RFC 5040 §4.1, §5.4).
+/// Returns the message of a Terminate, the first and only one on queue 2 (RFC 5040 §4.1, §5.4).
 pub(crate) fn terminate_message<M>(terminate: &Terminate, version: DdpVersion) -> Message<M> {
     let source = Source::Bytes(Arc::from(terminate.emit().as_slice()));
     let rsvd_ulp = Control::new(version, Opcode::Terminate).with_invalidate(None);
     Message::Untagged { qn: TERMINATE_QUEUE, rsvd_ulp, source, cookie: Cookie::TERMINATE }
 }
 
-/// An error that no segment brought (RFC 5040 §7.1 (1)).
+/// Returns an error that was not caused by a segment (RFC 5040 §7.1 (1)).
 fn local_error(code: ErrorCode, mismatch: Mismatch) -> Error {
     let (header, segment_len, read_request) = (Default::default(), 0, None);
     Error::Rdmap(RdmapError { code, mismatch, header, segment_len, read_request })
 }
 
-/// Receive half of a stream, as the LLP uses it.
+/// Receive half of a stream, used by the LLP.
 #[derive(Debug)]
 pub struct Sink<'a, M> {
     stream: &'a mut Stream<M>,
@@ -581,13 +582,14 @@ impl<M: RegionMemory> UlpduSink for Sink<'_, M> {
     }
 }
 
-/// A Read Response's bytes are sent again from what was sent: its region may change, or end.
+/// Marks a Read Response as unstable: it is retransmitted from the LLP's copy, as its region may change or be
+/// removed.
 fn keep_response(mut out: Outgoing) -> Outgoing {
     out.stable &= !(out.header.control().is_tagged() && is_response(out.header.rsvd_ulp()));
     out
 }
 
-/// Whether a tagged message is a Read Response.
+/// True for the control field of a Read Response.
 fn is_response(rsvd_ulp: u8) -> bool {
     Control(rsvd_ulp).opcode() == Some(Opcode::ReadResponse)
 }
@@ -606,8 +608,7 @@ impl<M: RegionMemory> UlpduSource for Stream<M> {
         let out = self.ddp.next(mulpdu).map(keep_response)?;
         if !self.ddp.has_unsent() {
             if core::mem::take(&mut self.current_is_response) && !self.over {
-                // The response is out, and there is room for the peer's next request. The queue is
-                // there.
+                // The response is sent, and there is room for the peer's next request. The queue exists.
                 let _posted = self.ddp.post_buffers(REQUEST_QUEUE, 1);
             }
             self.feed();

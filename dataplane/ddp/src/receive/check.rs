@@ -1,5 +1,5 @@
-//! Checks of a single segment before it is processed: its header, and for a tagged one its buffer (RFC 5041 §7.1, §8).
-//! Untagged segments are checked by their [queue](super::queue).
+//! Checks of a single segment before it is processed: its header, and for a tagged one its buffer (RFC 5041
+//! §7.1, §8). The [queue](super::queue) checks untagged segments.
 
 use arrayvec::ArrayVec;
 use wire::DdpVersion;
@@ -12,14 +12,15 @@ use crate::llp::MAX_DDP_HEADER;
 use crate::memory::RegionMemory;
 use crate::stag::{StagEntry, StagTable};
 
-/// The header, if there is a whole one of a known version.
+/// Returns the header, if it is whole and of a known version.
 #[inline]
 pub(super) fn parse<E>(bytes: &[u8], segment_len: usize) -> Result<HeaderRepr, Reject<E>> {
     HeaderRepr::parse(bytes).map_err(|error| {
         let control = Control(bytes.first().copied().unwrap_or(0));
         let mismatch = match error {
             HeaderError::Version(dv) => Mismatch::new(Field::Version, dv.into(), 0, 1),
-            // No number says "too short for a header": it is no segment of any version of DDP.
+            // RFC 5041 has no number for "too short for a header". Such bytes are not a segment of any version,
+            // so the version error applies.
             HeaderError::Truncated(_) | HeaderError::OtherModel => Mismatch::new(
                 Field::SegmentLength,
                 segment_len as u64,
@@ -31,7 +32,7 @@ pub(super) fn parse<E>(bytes: &[u8], segment_len: usize) -> Result<HeaderRepr, R
     })
 }
 
-/// The header that `bytes` begin with, if it is that of a tagged segment of a known version.
+/// Returns the header at the start of `bytes`, if it is that of a tagged segment of a known version.
 #[inline]
 pub(super) fn tagged_in(bytes: &[u8]) -> Option<TaggedRepr> {
     let header = bytes.first_chunk::<TAGGED_HEADER_LEN>()?;
@@ -51,7 +52,7 @@ pub(super) fn wrong_version<E>(header: &HeaderRepr, seen: u8, expected: DdpVersi
 /// The entry of a tagged segment's STag, and the offset of its payload in the entry's memory.
 pub(super) type Target<'a, M> = (&'a StagEntry<M>, u64);
 
-/// RFC 5041 §7.1 and §8.2 for a tagged segment: where its payload goes, if it has any.
+/// Checks a tagged segment (RFC 5041 §7.1, §8.2). Returns the target of its payload, if it has any.
 pub(super) fn check_tagged<'a, M: RegionMemory, C: UlpChecks>(
     header: &TaggedRepr,
     len: u32,
@@ -85,7 +86,7 @@ pub(super) fn check_tagged<'a, M: RegionMemory, C: UlpChecks>(
         let mismatch = Mismatch::exact(Field::Access, seen, needed);
         return error(ErrorCode::InvalidStag, mismatch);
     }
-    // RFC 5041 §7.1 (5): no wrap; (3), (4): within the region, to the byte.
+    // RFC 5041 §7.1 (5): no wrap; (3), (4): entirely within the region.
     let (to, base) = (header.to.0, entry.base_to.0);
     let limit = base + entry.len;
     let Some(end) = to.checked_add(u64::from(len)) else {
@@ -102,8 +103,8 @@ pub(super) fn check_tagged<'a, M: RegionMemory, C: UlpChecks>(
     Ok(Some((entry, entry.memory_offset + (to - base))))
 }
 
-/// A header that was parsed and written again, with the control byte that it came with: reserved bits are not in its
-/// values.
+/// Returns a parsed and re-encoded header with the control byte that was received: the parsed values lack its
+/// reserved bits.
 pub(crate) fn as_it_came(
     mut header: ArrayVec<u8, MAX_DDP_HEADER>,
     control: u8,
@@ -112,7 +113,7 @@ pub(crate) fn as_it_came(
     header
 }
 
-/// The DDP header at the start of a segment, as it came.
+/// Returns the DDP header at the start of a segment, as received.
 pub(super) fn header_of(bytes: &[u8]) -> ArrayVec<u8, MAX_DDP_HEADER> {
     let len = bytes.first().map_or(0, |first| Control(*first).header_len());
     bytes.iter().copied().take(len).collect()

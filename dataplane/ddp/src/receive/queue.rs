@@ -1,5 +1,5 @@
-//! One queue of untagged buffers: which messages may come now, and putting them together
-//! (RFC 5041 §5.1.2, §7.1).
+//! One queue of untagged buffers: the range of MSNs that may arrive, and the reassembly of messages (RFC 5041
+//! §5.1.2, §7.1).
 //!
 //! ```text
 //!   MSN ->   delivered | next ....... next + posted - 1 | not yet possible
@@ -25,24 +25,24 @@ const MAX_POSTED: u32 = i32::MAX as u32;
 pub(super) struct Queue {
     qn: Qn,
     buffer_size: u32,
-    /// The lowest message that is not delivered.
+    /// MSN of the oldest message that is not delivered.
     next: Msn,
-    /// Buffers for it and those after it.
+    /// Unused buffers, for that message and the following ones.
     posted: u32,
-    /// Messages of which something has arrived, by MSN.
+    /// Messages in reassembly, by MSN.
     assemblies: LazyDeque<Assembly>,
 }
 
-/// A message that is being put together in a buffer.
+/// A message in reassembly in its buffer.
 #[derive(Debug)]
 struct Assembly {
     msn: Msn,
     data: Vec<u8>,
-    /// What has come in order.
+    /// Ranges received in order.
     ranges: Ranges,
     /// Key of the segment with the Last flag, once it has arrived.
     last: Option<OrderKey>,
-    /// Its buffer was taken in order.
+    /// The buffer is accounted as in order.
     in_order: bool,
 }
 
@@ -89,13 +89,13 @@ impl Queue {
         }
     }
 
-    /// True when this segment, in order, is a whole message, and no other one has begun.
+    /// True when this segment, in order, is a whole message, and no other message has begun.
     pub(super) fn would_complete(&self, header: &UntaggedRepr) -> bool {
         header.last && header.mo.0 == 0 && self.assemblies.is_empty()
     }
 
-    /// RFC 5041 §7.1 for such a segment. Its buffer is used up at once; there must be room for it
-    /// nevertheless.
+    /// Checks such a segment (RFC 5041 §7.1). Its buffer is used up at once, but the pool must have room for
+    /// it.
     pub(super) fn admit_whole<E>(
         &self,
         header: &UntaggedRepr,
@@ -107,7 +107,7 @@ impl Queue {
         if buffers.lets_through(self.buffer_size) { Ok(()) } else { Err(Reject::Refused) }
     }
 
-    /// RFC 5041 §7.1 for a segment to this queue; takes a buffer for its message.
+    /// Checks a segment to this queue (RFC 5041 §7.1), and takes a buffer for its message.
     pub(super) fn prepare<E>(
         &mut self,
         key: OrderKey,
@@ -134,7 +134,7 @@ impl Queue {
         };
         let assembly = &mut self.assemblies[at];
         match assembly.last {
-            // RFC 5041 §4.1: the segment with L is the last one posted.
+            // RFC 5041 §4.1: the segment with L is the last one sent.
             Some(last) if last < key => return Err(self.msn_range(header.msn)),
             Some(_) => {}
             None if header.last => assembly.last = Some(key),
@@ -143,7 +143,7 @@ impl Queue {
         Ok(())
     }
 
-    /// RFC 5041 §7.1 (2), (5), also for zero-length segments.
+    /// Checks the MSN (RFC 5041 §7.1 (2), (5)), also for zero-length segments.
     fn check_msn<E>(&self, msn: Msn, in_order: bool) -> Result<(), Reject<E>> {
         let ahead = msn.distance_from(self.next);
         if in_order {
@@ -157,14 +157,14 @@ impl Queue {
         } else if msn.before(self.next) {
             return Err(self.msn_range(msn));
         } else if ahead >= self.posted {
-            // There may be a buffer by the time the order gets here: RFC 5041 §7.1 lets the LLP
-            // recover, and the segment is judged when it comes in order.
+            // A buffer may be posted by the time the order gets here. RFC 5041 §7.1 lets the LLP recover, and
+            // the segment is checked again when it is next in order.
             return Err(Reject::Refused);
         }
         Ok(())
     }
 
-    /// RFC 5041 §7.1 (3), (4).
+    /// Checks MO and length (RFC 5041 §7.1 (3), (4)).
     fn check_mo<E>(&self, mo: u32, len: u32) -> Result<(), Reject<E>> {
         let size = u64::from(self.buffer_size);
         if u64::from(mo) > size {
@@ -190,7 +190,7 @@ impl Queue {
         self.assemblies.binary_search_by_key(&ahead, |a| a.msn.distance_from(self.next))
     }
 
-    /// Copies the payload to its place in the buffer that [`prepare`](Self::prepare) took.
+    /// Copies the payload into the buffer that [`prepare`](Self::prepare) took.
     pub(super) fn place<'a>(
         &mut self,
         header: &UntaggedRepr,
@@ -219,7 +219,7 @@ impl Queue {
         }
     }
 
-    /// The next segment in order takes its place in its message. Says whether it completes it.
+    /// Advances the message by its next segment in order. Returns true if the segment completes it.
     pub(super) fn advance<E>(
         &mut self,
         header: &UntaggedRepr,
@@ -247,14 +247,14 @@ impl Queue {
         Ok(header.last)
     }
 
-    /// Room for one more step of the ranges in which the next message comes.
+    /// Makes room for one more step of the ranges in which the next message arrives.
     pub(super) fn more_room(&mut self) {
         if let Some(front) = self.assemblies.front_mut() {
             front.ranges.more_room();
         }
     }
 
-    /// The bytes of the message that is complete; its buffer is used up.
+    /// Returns the bytes of the complete message, and uses up its buffer.
     pub(super) fn deliver(&mut self, buffers: &mut BufferPool, account: &mut Account) -> Vec<u8> {
         let Some(assembly) = self.assemblies.pop_front() else { return Vec::new() };
         give_back(&assembly, self.buffer_size, buffers, account);
@@ -264,14 +264,14 @@ impl Queue {
         buffers.fit(data)
     }
 
-    /// The next message is delivered: RFC 5041 §4.3, MSN grows by one with each.
+    /// Uses up the buffer of the delivered message. RFC 5041 §4.3: MSN grows by one with each.
     pub(super) fn use_up(&mut self) {
         self.next = self.next.next();
         self.posted = self.posted.saturating_sub(1);
     }
 }
 
-/// What a message took of the worker's memory: its buffer, and room for its ranges.
+/// Releases a message's part of the worker's memory: its buffer, and the room for its ranges.
 fn give_back(assembly: &Assembly, size: u32, buffers: &mut BufferPool, account: &mut Account) {
     buffers.release(account, size.into(), assembly.in_order);
     let charged = assembly.ranges.charged();

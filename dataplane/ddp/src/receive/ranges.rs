@@ -1,40 +1,40 @@
-//! Which bytes of one message have come.
+//! Received byte ranges of one message.
 
 use std::collections::BTreeMap;
 
-/// Ranges of one message that need no memory of the worker's.
+/// Ranges of one message that need no memory of the worker.
 const FREE: u32 = 64;
-/// Ranges that each further [`step`](STEP_BYTES) makes room for.
+/// Ranges for which each further [`step`](STEP_BYTES) makes room.
 const STEP: u32 = 64;
-/// What one range takes at most in a tree whose nodes are half full, in bytes.
+/// Most bytes of one range, in a tree whose nodes are half full.
 const RANGE_BYTES: u32 = 32;
 /// Bytes of the worker's memory for [`STEP`] more ranges.
 pub(crate) const STEP_BYTES: u32 = STEP * RANGE_BYTES;
 
-/// Bytes of one message that have come, as ranges that neither touch nor overlap. A sender in increasing offset
-/// has one.
+/// Received bytes of one message, as ranges that neither touch nor overlap. A sender in increasing offset needs
+/// one.
 #[derive(Debug)]
 pub(crate) enum Ranges {
-    /// One, or none where start and end are equal.
+    /// One range; empty if start and end are equal.
     One(u32, u32),
-    /// Several, or as many as there were.
+    /// Several ranges, now or at an earlier time.
     Many(Box<Many>),
 }
 
 #[derive(Debug)]
 pub(crate) struct Many {
-    /// Starts and ends.
+    /// Starts and ends of the ranges.
     ranges: BTreeMap<u32, u32>,
-    /// How many may stand apart.
+    /// Most separate ranges.
     room: u32,
 }
 
-/// Why a range is not added.
+/// Reasons not to add a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unfit {
-    /// Some of it has come.
+    /// A part of the range was received before.
     Overlap,
-    /// It is one range too many, until there is [`more_room`](Ranges::more_room).
+    /// The range is one too many, until [`more_room`](Ranges::more_room) is called.
     NoRoom,
 }
 
@@ -45,7 +45,7 @@ impl Default for Ranges {
 }
 
 impl Ranges {
-    /// End of what has come without a hole from 0 on.
+    /// Returns the end of the bytes received without a hole from 0 on.
     #[inline]
     pub(crate) fn prefix(&self) -> u32 {
         match self {
@@ -55,7 +55,7 @@ impl Ranges {
         }
     }
 
-    /// True when exactly `0..end` has come.
+    /// True when exactly `0..end` was received.
     #[inline]
     pub(crate) fn is(&self, end: u32) -> bool {
         match self {
@@ -64,7 +64,7 @@ impl Ranges {
         }
     }
 
-    /// How many stand apart.
+    /// Returns the number of separate ranges.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         match self {
@@ -76,7 +76,7 @@ impl Ranges {
     /// Adds a range.
     ///
     /// # Errors
-    /// It overlaps, or would be one range too many.
+    /// The range overlaps, or would be one too many.
     #[inline]
     pub(crate) fn insert(&mut self, start: u32, end: u32) -> Result<(), Unfit> {
         match self {
@@ -106,14 +106,14 @@ impl Ranges {
         Ok(())
     }
 
-    /// Makes room for some more: [`STEP_BYTES`] are needed.
+    /// Makes room for [`STEP`] more ranges; the caller has reserved [`STEP_BYTES`].
     pub(crate) fn more_room(&mut self) {
         if let Ranges::Many(many) = self {
             many.room = many.room.saturating_add(STEP);
         }
     }
 
-    /// Bytes that [`more_room`](Self::more_room) has needed so far.
+    /// Returns the bytes reserved for [`more_room`](Self::more_room) so far.
     #[inline]
     pub(crate) fn charged(&self) -> u64 {
         match self {
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against a bitmap of bytes.
+        /// Compared with a bitmap of bytes.
         #[test]
         fn ranges_agree_with_a_bitmap(
             inserts in proptest::collection::vec((0u32..200, 0u32..20), 0..60),

@@ -1,4 +1,4 @@
-//! Tagged segments and messages (RFC 5041 §5.3): placed where their STag and TO say, delivered at the last segment.
+//! Tagged segments and messages (RFC 5041 §5.3): placed by STag and TO, delivered at the last segment.
 
 use wire::ddp::{HeaderRepr, TAGGED_HEADER_LEN, TaggedRepr};
 use wire::{Stag, TaggedOffset};
@@ -11,10 +11,10 @@ use crate::llp::Ulpdu;
 use crate::memory::RegionMemory;
 use crate::message::Event;
 
-/// A tagged message of which segments have come in order.
+/// A tagged message whose segments have arrived in order so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TaggedMessage {
-    /// STag and lowest TO of its segments with payload, if it has `any`.
+    /// STag and lowest TO of its segments with payload; valid only if `any`.
     stag: Stag,
     to: TaggedOffset,
     any: bool,
@@ -34,9 +34,9 @@ impl TaggedMessage {
 }
 
 impl<E: Copy> Receiver<E> {
-    /// The short way of a tagged segment in order, whose header is in its first piece: what most segments of a bulk
-    /// transfer are. What [`take`](Self::take) does with it, without looking at what only others have. Returns the bytes of
-    /// its payload.
+    /// Takes the fast path of a tagged segment in order, whose header is in its first piece: most segments of a
+    /// bulk transfer. Has the same effect as [`take`](Self::take), without the checks for other segments.
+    /// Returns the payload bytes.
     #[inline]
     pub(super) fn take_next_tagged<M: RegionMemory, C: UlpChecks<Code = E>>(
         &mut self,
@@ -51,7 +51,7 @@ impl<E: Copy> Receiver<E> {
         Ok(len)
     }
 
-    /// Validates and places a segment of which this is the header; in order, delivers the message that it completes.
+    /// Validates and places a segment with this header. In order, delivers the message that it completes.
     #[inline(always)]
     pub(super) fn take_tagged<M: RegionMemory, C: UlpChecks<Code = E>>(
         &mut self,
@@ -105,7 +105,7 @@ impl<E: Copy> Receiver<E> {
         Ok(header.last)
     }
 
-    /// The message that this segment completes goes to the ULP (RFC 5041 §5.4).
+    /// Delivers the message that this segment completes (RFC 5041 §5.4).
     pub(super) fn deliver_tagged<M, C: UlpChecks<Code = E>>(
         &mut self,
         &TaggedRepr { rsvd_ulp, stag, to, .. }: &TaggedRepr,

@@ -139,7 +139,7 @@ fn msn_counts_per_queue_and_wraps() {
     }
 }
 
-// RFC 5041 §4.2, §4.3: RsvdULP as the ULP gave it, in every segment; §4.1: DV is one.
+// RFC 5041 §4.2, §4.3: the ULP's RsvdULP is in every segment; §4.1: DV is one.
 #[test]
 fn rsvd_ulp_and_version_are_in_every_segment() {
     let mut stream = stream();
@@ -154,7 +154,7 @@ fn rsvd_ulp_and_version_are_in_every_segment() {
     }
 }
 
-// RFC 5041 §5.3: messages in the order in which they were submitted, one after the other.
+// RFC 5041 §5.3: messages are sent in the order in which they were posted, one after the other.
 #[test]
 fn messages_go_out_in_order() {
     let mut stream = stream();
@@ -173,8 +173,8 @@ fn messages_go_out_in_order() {
 }
 
 proptest! {
-    // RFC 5041 §4.1, §5.2: no larger than MULPDU, MULPDU may change between segments (§3 (1), (2)),
-    // all of the data is sent, L on the last segment only.
+    // RFC 5041 §4.1, §5.2: segments are no larger than MULPDU, which may change between segments (§3 (1), (2)).
+    // All data is sent, with L on the last segment only.
     #[test]
     fn segments_tile_the_message_whatever_mulpdu_does(
         len in 0usize..5000, is_tagged: bool, is_region: bool, to in 0u64..1 << 60, cut in 1usize..600,
@@ -206,7 +206,7 @@ proptest! {
             sent.push(out);
         }
         prop_assert_eq!(collected, bytes(len));
-        // Any of them again, byte by byte the same.
+        // Any segment can be framed again, with the same bytes.
         for out in &sent {
             let again = stream.again(out.token, out.payload_len);
             prop_assert_eq!(&again.header, &out.header);
@@ -223,13 +223,13 @@ proptest! {
             prop_assert_eq!(stream.outstanding(), 1, "before {}", i);
             stream.acknowledged(out.token, out.payload_len);
         }
-        // RFC 5041 §5.4: complete when the LLP has all of it.
+        // RFC 5041 §5.4: complete when the peer's LLP has acknowledged everything.
         prop_assert_eq!(events(&mut stream), [Event::Sent { cookie: Cookie::of(1), messages: 1 }]);
         prop_assert_eq!(stream.outstanding(), 0);
     }
 }
 
-// The LLP asks for at least 128 (RFC 5044 §4.5); less is taken as 128.
+// The LLP requests at least 128 (RFC 5044 §4.5); a lower value is raised to 128.
 #[test]
 fn mulpdu_below_128_is_taken_as_128() {
     let mut stream = stream();
@@ -305,7 +305,7 @@ fn a_region_is_stable_if_it_says_so() {
     assert_eq!(payload(&stream, &segments[0]), bytes(300)[100..]);
 }
 
-// RFC 5041 §6.2.1: after graceful teardown, posting is an error and what is posted still goes out.
+// RFC 5041 §6.2.1: after graceful teardown posting is an error, and posted messages are still sent.
 #[test]
 fn a_closed_stream_sends_what_is_posted_and_takes_no_more() {
     let mut stream = stream();
@@ -339,7 +339,7 @@ fn failure_flushes_everything_that_is_outstanding() {
     ];
     assert_eq!(events(&mut stream), expected);
     assert_eq!(stream.post(tagged(0, 1, 3)), Err(PostError::Closed));
-    // What the LLP still asks finds nothing and harms nothing.
+    // Later requests of the LLP find no message and have no effect.
     assert!(stream.next(200).is_none());
     assert!(stream.again(first.token, first.payload_len).is_empty());
     let mut out = [1; 4];
@@ -358,7 +358,7 @@ fn the_last_message_goes_out_at_once_and_alone() {
     stream.post(tagged(0, 500, 2)).unwrap();
     stream.post(tagged(0, 500, 3)).unwrap();
     let sent = [stream.next(200).unwrap(), stream.next(200).unwrap()];
-    // Not bounded by the number of posts.
+    // Not subject to the bound on posts.
     stream.post_last(untagged(2, 10, 9)).unwrap();
     assert_eq!(
         events(&mut stream),
@@ -369,7 +369,7 @@ fn the_last_message_goes_out_at_once_and_alone() {
     let last = stream.next(200).unwrap();
     assert!(matches!(header(&last), HeaderRepr::Untagged(h) if h.qn == Qn(2) && h.msn == Msn(1)));
     assert!(stream.next(200).is_none());
-    // The cut message can be framed again as it went out, and is flushed when that is acknowledged.
+    // The cut message can be framed again as it was sent, and is flushed when that part is acknowledged.
     assert_eq!(stream.again(sent[1].token, sent[1].payload_len).header, sent[1].header);
     assert!(!is_last(&sent[1]));
     stream.acknowledged(sent[0].token, 100);
@@ -383,7 +383,8 @@ fn the_last_message_goes_out_at_once_and_alone() {
     assert_eq!(events(&mut stream), expected);
 }
 
-// RFC 5041 §4.1: version 0 streams say so; one that adopts sends nothing before it knows.
+// RFC 5041 §4.1: version 0 streams send DV 0. A stream that adopts the version sends nothing before it is
+// determined.
 #[test]
 fn the_version_is_the_policys() {
     for (version, expected) in [
@@ -422,7 +423,7 @@ fn message_numbers_wrap() {
     );
 }
 
-// Messages from one region share a handle, which goes with the last of them.
+// Messages from one region share a handle, which is released with the last of them.
 #[test]
 fn a_region_is_held_while_a_message_from_it_is_under_way() {
     let regions = [1u8, 2].map(|fill| VecMemory::from_vec(vec![fill; 64]).into_stable());
@@ -453,7 +454,7 @@ fn a_region_is_held_while_a_message_from_it_is_under_way() {
         stream.acknowledged(segments[acknowledged].token, 8);
         assert_eq!(stream.runs_held(), held, "after {acknowledged}");
     }
-    // Those of one name that follow each other are reported together.
+    // Consecutive messages with the same cookie are reported together.
     let sent = |cookie, messages| Event::Sent { cookie, messages };
     assert_eq!(
         events(&mut stream),
@@ -464,7 +465,7 @@ fn a_region_is_held_while_a_message_from_it_is_under_way() {
     assert_eq!(stream.runs_held(), 0, "what has not begun is flushed");
 }
 
-// A handle goes with the last message from its region, whatever follows that.
+// A handle is released with the last message from its region, whatever messages follow.
 #[test]
 fn a_region_is_let_go_though_the_queue_never_empties() {
     let mut stream = S::new(StreamId(1), PdId(1), StreamConfig::default());
@@ -475,7 +476,7 @@ fn a_region_is_let_go_though_the_queue_never_empties() {
     assert_eq!((stream.runs_held(), stream.outstanding()), (0, 1));
 }
 
-// What has begun is still read from its own region when what waits behind it is cut.
+// A message that has begun is still read from its own region when waiting messages behind it are cut.
 #[test]
 fn a_cut_lets_go_of_what_only_waiting_messages_are_read_from() {
     let regions = [region(1), region(2), region(3)];
@@ -498,7 +499,7 @@ fn region(fill: u8) -> VecMemory {
     VecMemory::from_vec(vec![fill; 64]).into_stable()
 }
 
-/// The first eight bytes of a region.
+/// Returns a message of the first eight bytes of a region.
 fn from_region(memory: &VecMemory) -> Message<&VecMemory> {
     let source = Source::Region { memory, offset: 0, len: 8 };
     Message::Tagged {

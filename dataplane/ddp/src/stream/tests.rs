@@ -11,7 +11,7 @@ use crate::llp::{Outgoing, UlpduSource};
 use crate::testing::*;
 use crate::*;
 
-/// A message to send, and what the model knows of it.
+/// A message to send, for the sender and the model.
 #[derive(Clone, Debug)]
 enum Plan {
     Tagged { at: u64, data: Vec<u8> },
@@ -83,8 +83,8 @@ fn segments(plans: &[Plan], mulpdus: &[usize]) -> Vec<Vec<u8>> {
     out
 }
 
-/// The events that a perfect receiver gives. `written` gets the model of the region, unless messages
-/// overlap in it, when the order of placement is anybody's.
+/// Returns the events of a perfect receiver. `written` gets the model of the region, unless messages overlap in
+/// it, so that the order of placement is undefined.
 fn model(plans: &[Plan]) -> Vec<Event> {
     let mut msn = 0;
     plans
@@ -128,9 +128,9 @@ fn region_model(plans: &[Plan]) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    // RFC 5041 §5.2, §5.3, §5.4: whatever the messages, the MULPDU, the order of arrival, the keys and
-    // the moments at which the LLP reports the order: the region is as sent, deliveries are in order,
-    // complete and at most once, and not one is too early.
+    // RFC 5041 §5.2, §5.3, §5.4: for any messages, MULPDU, order of arrival, keys, and times at which the LLP
+    // reports the order. The region is as sent; deliveries are in order, complete, at most once and never too
+    // early.
     #[test]
     fn any_arrival_order_delivers_in_order_and_once(
         plans in proptest::collection::vec(plan(), 1..14),
@@ -143,7 +143,7 @@ proptest! {
         let plans = without_overlap(plans);
         let sent = segments(&plans, &mulpdus);
         let key = |i: usize| if dense { i as u64 } else { 20 + i as u64 * stride };
-        // Arrival order: each one is late by its share of `spread`, in segments.
+        // Arrival order: each segment is late by its share of `spread`, in segments.
         let late = |i: usize| u64::from(priorities[i % 64]) * u64::from(spread) / u64::from(u16::MAX);
         let mut arrival: Vec<usize> = (0..sent.len()).collect();
         arrival.sort_by_key(|i| *i as u64 * 2000 + late(*i));
@@ -160,21 +160,21 @@ proptest! {
                 rig.complete(key(prefix));
             }
             events.extend(rig.events());
-            // RFC 5041 §5.4: never before every segment up to the message's last has come.
+            // RFC 5041 §5.4: never before all segments up to the message's last have arrived.
             let whole = sent[..prefix].iter().filter(|s| s[0] & 0x40 != 0).count();
             prop_assert!(events.len() <= whole);
         }
         prop_assert_eq!(events, model(&plans));
         prop_assert_eq!(rig.region(0, LEN as usize), region_model(&plans));
-        // Not one byte outside the region.
+        // No byte outside the region is written.
         let all = rig.memory.to_vec();
         let end = all.len() - 32;
         prop_assert!(all[..32].iter().chain(&all[end..]).all(|b| *b == 0));
         prop_assert_eq!(rig.pool.in_use(), 0);
     }
 
-    // One wrong segment anywhere, any arrival order: what is before it is delivered, the report comes
-    // right after, and no byte of it or of what arrives after it and lies beyond it is placed.
+    // For one segment in error anywhere, and any arrival order: everything before it is delivered, and the
+    // report follows directly. No byte of it, or of later arrivals beyond it, is placed.
     #[test]
     fn an_error_cuts_the_order_wherever_it_is(
         plans in proptest::collection::vec(plan(), 1..10),
@@ -210,7 +210,7 @@ proptest! {
             let to = u64::from_be_bytes(segment[6..14].try_into().unwrap());
             let at = (to - BASE) as usize;
             let payload = &segment[14..];
-            // The TO of a zero-length segment is anything.
+            // A zero-length segment may have any TO.
             if !payload.is_empty() {
                 region[at..at + payload.len()].copy_from_slice(payload);
             }
@@ -218,7 +218,7 @@ proptest! {
         prop_assert_eq!(rig.region(0, LEN as usize), region);
     }
 
-    // Whatever bytes come, in whatever order: no panic, no byte outside the region, bounds kept.
+    // For any bytes, in any order: no panic, no byte outside the region, bounds kept.
     #[test]
     fn hostile_segments_hurt_nobody(
         hostile in proptest::collection::vec(
@@ -228,7 +228,7 @@ proptest! {
         let mut rig = Rig::with(StreamConfig { max_ooo_records: 8, ..config() });
         rig.pool = BufferPool::new(1024);
         for (key, mut bytes, repair) in hostile {
-            // Steer some of them past the first checks.
+            // Lets some of them pass the first checks.
             if bytes.len() >= 18 {
                 if repair & 1 != 0 {
                     bytes[0] = bytes[0] & 0xc0 | 1;
@@ -285,7 +285,7 @@ fn a_close_within_a_message_is_said() {
     }
 }
 
-// RFC 5041 §6.2.1: data after the LLP's graceful end tears the stream down abortively.
+// RFC 5041 §6.2.1: data after the LLP's graceful end ends the stream abortively.
 #[test]
 fn data_after_the_peers_close_fails_the_stream() {
     let mut rig = Rig::new();
@@ -311,7 +311,7 @@ fn a_stream_closed_for_sending_still_receives() {
     assert_eq!(rig.events(), [tagged_delivered(0, 1)]);
 }
 
-// RFC 5041 §6.2, §6.2.2: DDP does not end a stream by itself: after an error the ULP may still send.
+// RFC 5041 §6.2, §6.2.2: DDP does not end a stream on its own: after an error the ULP may still send.
 #[test]
 fn after_an_error_the_ulp_may_still_send() {
     let mut rig = Rig::new();
@@ -324,7 +324,7 @@ fn after_an_error_the_ulp_may_still_send() {
     assert_eq!(rig.events(), [Event::Flushed { cookie: Cookie::of(3) }]);
     let out = rig.stream.next(1500).unwrap();
     let segment = segment_of(&rig.stream, &out);
-    // docs/protocol.md: the last message goes to the error queue, where there is room for it.
+    // docs/protocol.md: the last message goes to the error queue, which has a buffer for it.
     let mut peer = Rig::new();
     assert_eq!(peer.give(0, &segment), Placed(8 + 14));
     let events = peer.events();
@@ -338,7 +338,7 @@ fn after_an_error_the_ulp_may_still_send() {
     assert_eq!(content.segment_len, 15);
 }
 
-// RFC 5041 §6.2.2: the LLP is lost: reported, and everything outstanding comes back.
+// RFC 5041 §6.2.2: the loss of the LLP is reported, and all outstanding messages are flushed.
 #[test]
 fn a_lost_llp_is_reported() {
     let mut rig = Rig::new();
@@ -352,7 +352,7 @@ fn a_lost_llp_is_reported() {
     assert_eq!(rig.pool.in_use(), 0);
 }
 
-// Bounds of untagged buffers are no bounds of tagged ones.
+// Bounds of untagged buffers do not apply to tagged segments.
 #[test]
 fn a_full_pool_refuses_no_tagged_segment() {
     let mut rig = Rig::new();
@@ -361,9 +361,9 @@ fn a_full_pool_refuses_no_tagged_segment() {
     assert_eq!(rig.give(0, &tagged(0, true, b"x")), Placed(1));
 }
 
-// RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: a peer opens streams and begins messages on all of them that it
-// never ends, in order and beyond gaps. Other peers get every message, with what is left; at the end
-// nothing is missing.
+// RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: a peer opens streams and begins messages on all of them that it never
+// completes, in order and beyond gaps. Other peers' messages all fit into the rest; at the end no memory is
+// missing.
 #[test]
 fn unfinished_messages_of_one_peer_leave_room_for_the_messages_of_others() {
     let mut pool = BufferPool::new(32 * 256);
@@ -401,8 +401,8 @@ fn unfinished_messages_of_one_peer_leave_room_for_the_messages_of_others() {
     assert_eq!(victim.pool.in_use(), 0);
 }
 
-// RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: posted buffers belong to one stream. The bytes behind them are
-// the worker's: who takes more than there is is counted, and what comes in order elsewhere gets through.
+// RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: posted buffers belong to one stream, their memory to the worker. A
+// stream that takes too much is counted, and messages in order on other streams are delivered.
 #[test]
 fn a_stream_that_takes_too_much_is_seen_and_costs_others_no_buffer() {
     let (mut greedy, mut other) = (Rig::new(), Rig::new());
@@ -442,7 +442,7 @@ fn counters_add_up() {
     assert_eq!((counters.segments_sent, counters.sent_bytes, counters.messages_sent), (2, 200, 1));
 }
 
-/// Memory of a stream on which nothing is going on; what a long gap had taken is freed.
+/// Memory of an idle stream; the memory of a long gap is freed.
 #[test]
 fn an_idle_stream_is_small() {
     let size = size_of::<Stream<VecMemory>>();

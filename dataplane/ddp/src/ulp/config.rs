@@ -1,11 +1,11 @@
-//! How the stream above an LLP is made and opened.
+//! Configuration and opening of the stream above an LLP.
 
 use crate::config::{StreamConfig, VersionPolicy};
 use crate::enhanced::Depths;
 use crate::rdmap;
 use crate::stag::PdId;
 
-/// How a stream of either kind is made.
+/// Configuration of a stream of either kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UlpConfig {
     /// Bare DDP.
@@ -15,7 +15,7 @@ pub enum UlpConfig {
 }
 
 impl UlpConfig {
-    /// The version, to be set by what the LLP's start-up found.
+    /// Returns the version, to be set from the LLP's start-up.
     pub fn version_mut(&mut self) -> &mut VersionPolicy {
         match self {
             UlpConfig::Ddp(config) => &mut config.version,
@@ -23,7 +23,7 @@ impl UlpConfig {
         }
     }
 
-    /// The ULP stores received data and gives the confirmations: see [`StreamConfig::hold_confirmations`].
+    /// Lets the ULP, which stores received data, confirm it: see [`StreamConfig::hold_confirmations`].
     pub fn hold_confirmations(&mut self) {
         match self {
             UlpConfig::Ddp(config) => config.hold_confirmations = true,
@@ -31,8 +31,7 @@ impl UlpConfig {
         }
     }
 
-    /// Reads that this end would take and issue at once. What is negotiated takes their place
-    /// (RFC 6581 §9.1).
+    /// Returns the Reads that this end would accept and issue at once, before negotiation (RFC 6581 §9.1).
     pub fn depths(&self) -> Depths {
         match self {
             UlpConfig::Ddp(_) => Depths::NONE,
@@ -63,7 +62,7 @@ pub enum UlpKind {
 }
 
 impl UlpKind {
-    /// That of a configuration.
+    /// Returns the protocol of a configuration.
     pub fn of(config: &UlpConfig) -> UlpKind {
         match config {
             UlpConfig::Ddp(_) => UlpKind::Ddp,
@@ -71,7 +70,7 @@ impl UlpKind {
         }
     }
 
-    /// A stable name for people and for machine-readable output.
+    /// Returns a stable name for people and for machine-readable output.
     pub const fn name(self) -> &'static str {
         match self {
             UlpKind::Ddp => "ddp",
@@ -80,24 +79,24 @@ impl UlpKind {
     }
 }
 
-/// What an active open needs.
+/// Parameters of an active open.
 #[derive(Clone, Debug)]
 pub struct Open {
     /// Protection domain of the stream.
     pub pd: PdId,
-    /// The protocol above the LLP. Its DDP version is ignored where the LLP's start-up decides it.
+    /// The protocol above the LLP. Its DDP version is ignored if the LLP's start-up decides it.
     pub ulp: UlpConfig,
     /// Private data of the request, at most 512 bytes; the LLP may carry less.
     pub private_data: Vec<u8>,
 }
 
-/// Whose doing the end of a stream was.
+/// The party that ended a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// This end's.
+    /// This end.
     Local,
-    /// The peer's.
+    /// The peer.
     Peer,
-    /// The network's, or the peer's host's.
+    /// The network, or the peer's host.
     Network,
 }

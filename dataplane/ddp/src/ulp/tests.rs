@@ -1,4 +1,4 @@
-//! What an LLP sees of a stream is the same of either kind: one dialogue for both.
+//! One dialogue for both kinds of stream: their behaviour towards an LLP is the same.
 
 use super::*;
 use crate::lifecycle::FinalError;

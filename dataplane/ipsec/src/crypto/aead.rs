@@ -1,12 +1,12 @@
-//! An AEAD and its salt. AES-GCM is libIPSec_MB's where the build has it and the CPU what it needs: it takes about a third of the time
-//! of aws-lc-rs for a short packet. Everything else is aws-lc-rs.
+//! An AEAD and its salt. AES-GCM uses libIPSec_MB if the build includes it and the CPU supports it: for a short
+//! packet it takes about a third of the time of aws-lc-rs. All others use aws-lc-rs.
 
 use aws_lc_rs::aead::{Aad, Algorithm, LessSafeKey, Nonce, UnboundKey};
 use zeroize::Zeroizing;
 
 use super::{CryptoFailure, KeyError};
 
-/// Bytes of the salt, which is the end of the key (RFC 4106 §8.1, RFC 7634 §2).
+/// Bytes of the salt, the last bytes of the key (RFC 4106 §8.1, RFC 7634 §2).
 const SALT: usize = 4;
 /// Bytes of the ICV.
 pub(super) const TAG: usize = 16;
@@ -18,7 +18,7 @@ enum Engine {
 }
 
 impl Engine {
-    /// The fastest for AES-GCM.
+    /// Returns the fastest engine for AES-GCM.
     #[cfg(all(feature = "multi-buffer", target_arch = "x86_64"))]
     fn gcm(kind: &'static Algorithm, key: &[u8]) -> Result<Engine, KeyError> {
         match ipsec_mb::AesGcm::new(key) {
@@ -38,7 +38,7 @@ impl Engine {
     }
 }
 
-/// The library that AES-GCM is by on this CPU, with its version if it tells it.
+/// Returns the library that implements AES-GCM on this CPU, with its version if known.
 pub fn gcm_library() -> String {
     #[cfg(all(feature = "multi-buffer", target_arch = "x86_64"))]
     if let Some(version) = ipsec_mb::version() {
@@ -54,12 +54,12 @@ pub(super) struct Aead {
 }
 
 impl Aead {
-    /// AES-GCM with this key and salt.
+    /// Returns AES-GCM with this key and salt.
     pub(super) fn gcm(kind: &'static Algorithm, key: &[u8]) -> Result<Aead, KeyError> {
         Aead::with(key, |key| Engine::gcm(kind, key))
     }
 
-    /// An AEAD of aws-lc-rs.
+    /// Returns an AEAD of aws-lc-rs.
     pub(super) fn aws_lc(kind: &'static Algorithm, key: &[u8]) -> Result<Aead, KeyError> {
         Aead::with(key, |key| Engine::aws_lc(kind, key))
     }
@@ -72,7 +72,7 @@ impl Aead {
         Ok(Aead { engine: engine(key)?, salt: Zeroizing::new(*salt) })
     }
 
-    /// RFC 4106 §4: salt, then the IV of the packet.
+    /// Returns the nonce (RFC 4106 §4): salt, then the IV of the packet.
     #[inline]
     fn nonce(&self, iv: [u8; 8]) -> [u8; 12] {
         let mut nonce = [0; 12];
@@ -103,7 +103,8 @@ impl Aead {
         }
     }
 
-    /// Verifies the ICV, which is the end of `data`, and decrypts what is before it. After a failure nothing of it is readable.
+    /// Verifies the ICV at the end of `data`, and decrypts the bytes before it. After a failure `data` holds no
+    /// plaintext.
     #[inline]
     pub(super) fn open(
         &self,
@@ -142,7 +143,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-        /// Both libraries seal every packet alike, and each opens what the other has sealed, unless a bit differs.
+        /// Both libraries seal every packet identically. Each opens packets sealed by the other, unless a bit
+        /// differs.
         #[test]
         fn both_libraries_are_one_cipher(
             long in any::<bool>(),

@@ -1,5 +1,5 @@
-//! The policies, with what they decided of the flows that were seen last: a look-up in the list costs as much as the list is
-//! long, and each packet takes one.
+//! The policies, with a cache of their decisions on recent flows. A look-up in the list costs time in
+//! proportion to its length, and each packet needs one.
 
 use std::net::IpAddr;
 
@@ -7,13 +7,13 @@ use super::Protection;
 use crate::ip::{IPV4_HEADER, IPV6_HEADER, Part, SCTP, TCP};
 use crate::policy::{Decision, Denied, Direction, Flow, Spd};
 
-/// Flows whose policy is remembered. Direct-mapped: one takes another's place.
+/// Flows in the cache. Direct-mapped: a flow replaces another one in the same slot.
 const FLOWS: usize = 256;
 
 /// Bytes of both ports.
 const PORTS: usize = 4;
 
-/// A flow and a direction, in words: compared with each packet, without a way through memory.
+/// A flow and a direction as integers, to be compared with each packet in registers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Key {
     local: u128,
@@ -23,7 +23,7 @@ struct Key {
 }
 
 impl Key {
-    /// Of a place that is not free.
+    /// The slot is occupied.
     const USED: u64 = 1;
     const HAS_PORTS: u64 = 2;
     const HAS_ICMP: u64 = 4;
@@ -53,8 +53,9 @@ impl Key {
         Key { local: number(&flow.local), remote: number(&flow.remote), rest }
     }
 
-    /// Of a packet like most: TCP or SCTP, whole, without IP options or extension headers. The same as by [`Flow::see`],
-    /// without a flow on the way: to write one and read it in wider words costs more than all the rest. `None` for any other.
+    /// Returns the key of a common packet: TCP or SCTP, whole, without IP options or extension headers. `None`
+    /// for any other. Equal to the key of its [`Flow::see`], but without an intermediate flow: writing that and
+    /// reading it back in wider words costs more than the rest.
     #[inline]
     fn read(packet: &[u8], direction: Direction) -> Option<Key> {
         let (ends, protocol, ports, families) = match packet.first()? {
@@ -104,7 +105,7 @@ impl Key {
             | flags
     }
 
-    /// Where it is remembered.
+    /// Returns the slot in the cache.
     #[inline]
     fn place(&self) -> usize {
         let fold = |address: u128| (address >> 64) as u64 ^ address as u64;
@@ -124,7 +125,8 @@ impl Flows {
         Flows { spd, known: Box::new([(Key::FREE, Decision::Bypass); FLOWS]) }
     }
 
-    /// What is remembered of the flow of a packet, if it is one like most; `None`: see [`Flows::decide`].
+    /// Returns the cached decision on a packet's flow, if the packet is a common one. After `None` see
+    /// [`Flows::decide`].
     #[inline]
     pub(super) fn recall(
         &self,
@@ -160,7 +162,7 @@ impl Flows {
         decision
     }
 
-    /// See [`Spd::piece`].
+    /// Decides on a visible part of a packet: see [`Spd::piece`].
     pub(super) fn piece(
         &self,
         flow: &Flow,
@@ -177,7 +179,7 @@ mod tests {
 
     use super::*;
 
-    /// A packet of IPv4 or IPv6, mostly of TCP or SCTP, with a byte here and there that is another.
+    /// Returns an IPv4 or IPv6 packet, mostly TCP or SCTP, with a few random bytes.
     fn packets() -> impl Strategy<Value = Vec<u8>> {
         let protocol = prop_oneof![4 => Just(TCP), 4 => Just(SCTP), 1 => any::<u8>()];
         let changes = prop::collection::vec((0..48usize, any::<u8>()), 0..3);
@@ -206,7 +208,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
-        /// The short way finds what the long way does, of whole TCP and SCTP packets only.
+        /// The fast path finds the same key as the slow path, for whole TCP and SCTP packets only.
         #[test]
         fn both_ways_read_the_same_key(packet in packets()) {
             for direction in [Direction::In, Direction::Out] {
@@ -217,7 +219,7 @@ mod tests {
                     prop_assert_eq!(part, Part::Whole);
                     prop_assert!([TCP, SCTP].contains(&flow.protocol));
                 } else if let Some((flow, Part::Whole)) = seen {
-                    // Options and extension headers take the long way.
+                    // Options and extension headers take the slow path.
                     let direct = match packet[0] {
                         0x45 => packet[9] == flow.protocol,
                         first => first >> 4 == 6 && packet[6] == flow.protocol,
@@ -229,7 +231,7 @@ mod tests {
         }
     }
 
-    /// What differs in anything is another key, also where a field is there and zero.
+    /// Flows that differ in any field have different keys, also if one field is zero and the other absent.
     #[test]
     fn keys_differ_where_flows_do() {
         let v4 = Flow {

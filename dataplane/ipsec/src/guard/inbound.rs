@@ -13,11 +13,12 @@ pub(super) struct Known {
     pub(super) id: SaId,
     pub(super) protection: Protection,
     pub(super) strength: Strength,
-    /// `None`: the owner of its protection has it, or this worker waits for its window.
+    /// The SA, if this worker opens its packets. `None`: another worker owns it, or this one waits for its
+    /// window.
     pub(super) ours: Option<Box<Inbound>>,
-    /// Its name among [`ReplayWindows`], if this worker owns it.
+    /// Key of the SA in [`ReplayWindows`], if this worker owns it.
     name: Option<Name>,
-    /// It is this worker's, and another one has not left its window yet.
+    /// The SA while this worker owns it and another one has not left its window yet.
     pub(super) awaits: Option<Box<Awaits>>,
 }
 
@@ -25,16 +26,16 @@ pub(super) struct Known {
 #[derive(Debug)]
 pub(super) struct Awaits {
     sa: Inbound,
-    /// All sequence numbers up to this were received before.
+    /// All sequence numbers up to this count as received.
     top: u64,
 }
 
 impl Guard {
-    /// One more SA from the peer, with an anti-replay window of so many packets, of which all up to `top` were received, and
-    /// all that one with the same SPI and keys has received that ended.
+    /// Adds an inbound SA with an anti-replay window of `window` packets. All sequence numbers up to `top`
+    /// count as received, and so do those that an ended SA with the same SPI and keys has received.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The protection does not exist, or the parameters are invalid.
     pub fn add_inbound(
         &mut self,
         id: SaId,
@@ -64,7 +65,7 @@ impl Guard {
         Ok(())
     }
 
-    /// An SA from the peer ends. Returns false if this worker does not know it.
+    /// Removes an inbound SA. Returns false if this worker does not know it.
     pub(super) fn remove_inbound(&mut self, id: SaId) -> bool {
         let is_it = |(&spi, known): (&u32, &Known)| (known.id == id).then_some(spi);
         let Some(spi) = self.inbound.iter().find_map(is_it) else { return false };
@@ -75,14 +76,14 @@ impl Guard {
         true
     }
 
-    /// An SA from the peer ends here: its window is left to the next one with its SPI and keys.
+    /// Leaves the window of an ended SA to the next one with the same SPI and keys.
     fn leave(&self, known: Known) {
         if let (Some(name), Some(sa)) = (known.name, known.ours) {
             self.windows.leave(name, sa.into_window());
         }
     }
 
-    /// The SAs from peers have changed.
+    /// Updates the weakest strength of each protection after a change of the inbound SAs.
     fn note_weakest(&mut self) {
         for protected in &mut self.protected {
             protected.weakest = None;
@@ -96,7 +97,7 @@ impl Guard {
         }
     }
 
-    /// A packet by an SA of ours whose window another worker may have left by now.
+    /// Handles a packet of an SA of ours whose window another worker may have left by now.
     #[cold]
     pub(super) fn await_window(
         &mut self,

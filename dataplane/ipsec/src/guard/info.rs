@@ -1,50 +1,50 @@
-//! What an operator sees of the SAs.
+//! SAs and counters for the operator.
 
 use super::{Guard, Protection, SaId};
 use crate::crypto::Algorithm;
 use crate::policy::Direction;
 use crate::sa::{Mode, Shape, Use};
 
-/// An SA as the operator sees it: no keys.
+/// An SA without its keys, for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaInfo {
-    /// Which it is.
+    /// Identifier of the SA.
     pub id: SaId,
-    /// Its name at its receiver.
+    /// SPI, the SA's name at its receiver.
     pub spi: u32,
-    /// Which way it carries packets.
+    /// Direction of the SA's packets.
     pub direction: Direction,
-    /// Whose it is.
+    /// Protection that the SA belongs to.
     pub protection: Protection,
-    /// The algorithm.
+    /// Cipher and integrity algorithm.
     pub algorithm: Algorithm,
-    /// The mode.
+    /// Transport or tunnel mode.
     pub mode: Mode,
-    /// It has UDP around it.
+    /// True when the SA's packets are encapsulated in UDP.
     pub udp: bool,
     /// The last sequence number sent, or the highest received.
     pub sequence: u64,
-    /// What has been used of it.
+    /// Bytes and packets counted so far.
     pub used: Use,
 }
 
-/// How many packets went which way.
+/// Packets and bytes of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Packets sealed.
     pub sealed: u64,
-    /// Bytes of those before.
+    /// Bytes of packets before they were sealed.
     pub sealed_bytes: u64,
     /// Packets opened.
     pub opened: u64,
-    /// Bytes of those after.
+    /// Bytes of packets after they were opened.
     pub opened_bytes: u64,
-    /// Notices that were not kept.
+    /// Notices dropped because too many were waiting, or too many audit events came in a second.
     pub notices_lost: u64,
 }
 
 impl Guard {
-    /// The SAs that this worker has.
+    /// Returns the SAs of this worker.
     pub fn sas(&self) -> impl Iterator<Item = SaInfo> {
         let info = |id, spi, direction, protection, shape: Shape, sequence, used| SaInfo {
             id,
@@ -71,7 +71,7 @@ impl Guard {
         inbound.chain(outbound)
     }
 
-    /// What was done so far.
+    /// Returns the counters.
     pub fn counts(&self) -> Counts {
         Counts { notices_lost: self.notices.lost(), ..self.counts }
     }

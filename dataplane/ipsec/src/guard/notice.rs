@@ -1,4 +1,4 @@
-//! What others should know of a worker's IPsec, of which a bounded number is kept.
+//! Notices of a worker's IPsec to the control thread and to auditors, bounded in number.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,45 +8,45 @@ use base::Instant;
 use super::{Drop, Protection, SaId};
 use crate::policy::Flow;
 
-/// Notices that wait at most; what comes then is only counted.
+/// Most waiting notices; further ones are only counted.
 const NOTICES: usize = 64;
-/// Audit events of all kinds in a second at most.
+/// Most audit events of all kinds per second.
 const AUDITS: u32 = 16;
 
-/// Something that the control thread, or an auditor (RFC 4301 §5.2, RFC 4303 §4), is to know.
+/// A notice to the control thread, or to an auditor (RFC 4301 §5.2, RFC 4303 §4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A packet needs an SA that there is not.
+    /// A packet needs an SA that does not exist.
     Wanted {
-        /// Of this protection.
+        /// Protection that lacks the SA.
         protection: Protection,
         /// The packet's flow.
         flow: Flow,
     },
-    /// The soft lifetime of an SA has ended, or its sequence numbers will soon: it is time for another.
+    /// The soft lifetime of an SA has ended, or its sequence numbers soon will: a successor is needed.
     Soft(SaId),
-    /// An SA is over: its hard lifetime has ended, or its sequence numbers are used up.
+    /// An SA has expired: its hard lifetime has ended, or its sequence numbers are used up.
     Over(SaId),
-    /// Fewer than half of the sequence numbers are left that are reserved for an SA.
+    /// Fewer than half of the sequence numbers reserved for an SA are left, or all of them are used.
     Reserve(SaId),
-    /// A packet was dropped in a way that RFC 4301 and RFC 4303 call auditable.
+    /// A packet was dropped for a reason that RFC 4301 and RFC 4303 call auditable.
     Audit {
-        /// Why.
+        /// Reason of the drop.
         why: Drop,
-        /// The SA, if it came by one.
+        /// SPI, if the packet came with an SA.
         spi: Option<u32>,
-        /// Its addresses and ports, if they could be read; of what came by an SA those outside.
+        /// Addresses and ports, if they could be read; the outer ones of a sealed packet.
         flow: Option<Flow>,
-        /// Its sequence number as it stands in the packet.
+        /// Sequence number in the packet, the low 32 bits.
         sequence: Option<u32>,
     },
 }
 
-/// Notices that wait.
+/// Waiting notices.
 #[derive(Debug)]
 pub(super) struct Notices {
     waiting: VecDeque<Notice>,
-    /// Audits in the second that began then.
+    /// Start of the current second, and the audit events in it.
     audits: (Instant, u32),
     lost: u64,
 }
@@ -64,7 +64,7 @@ impl Notices {
         }
     }
 
-    /// An audit event, made by `notice` if the rate allows one more.
+    /// Adds an audit event, created by `notice`, if the rate allows one more.
     pub(super) fn audit(&mut self, now: Instant, notice: impl FnOnce() -> Notice) {
         let (begin, told) = self.audits;
         if now - begin >= Duration::from_secs(1) {

@@ -1,4 +1,4 @@
-//! What flows are to know of their protection: whether there is any, how strong it is, and what it leaves of the path's MTU.
+//! Protection and path MTU of flows.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::policy::{Decision, Flow};
 use crate::sa::Mode;
 use crate::strength::Strength;
 
-/// A path MTU that a router reported is forgotten after this (RFC 1191 §6.3, RFC 8201 §4).
+/// Age at which a path MTU reported by a router expires (RFC 1191 §6.3, RFC 8201 §4).
 const PATH_MTU_AGE: Duration = Duration::from_secs(600);
-/// A router quotes a packet that is among the last so many of its SA, or it is not believed.
+/// A router's report is trusted only if it quotes one of the last so many packets of the SA.
 const QUOTED: u64 = 1 << 16;
 
 impl Guard {
-    /// What protects a flow that we send, if anything.
+    /// Returns the protection of a flow that we send, if any.
     pub fn protection(&mut self, flow: &Flow) -> Option<Protection> {
         match self.flows.decide(flow, Direction::Out) {
             Decision::Protect(protection) => Some(protection),
@@ -24,7 +24,8 @@ impl Guard {
         }
     }
 
-    /// The weakest protection of a flow, both ways. `None` where it is not protected, or has no SA yet.
+    /// Returns the weakest protection of a flow, both ways. `None` if the flow is not protected, or has no SA
+    /// yet.
     pub fn strength(&mut self, flow: &Flow) -> Option<Strength> {
         let protection = self.protection(flow)?;
         if self.flows.decide(flow, Direction::In) != Decision::Protect(protection) {
@@ -35,8 +36,9 @@ impl Guard {
         Some(of.weakest?.min(out))
     }
 
-    /// True unless a packet of a flow may leave or come less than so strongly protected: policies protect it, both ways by the
-    /// same SAs, and no SA that is there is weaker. A missing SA is no defect: nothing passes until there is one.
+    /// True if no packet of a flow can leave or arrive with less than this strength. Policies protect the flow
+    /// with the same protection both ways, and no existing SA is weaker. A missing SA is not a defect: no
+    /// packet passes until one exists.
     pub fn keeps(&mut self, flow: &Flow, least: Strength) -> bool {
         let Some(protection) = self.protection(flow) else { return false };
         if self.flows.decide(flow, Direction::In) != Decision::Protect(protection) {
@@ -47,8 +49,8 @@ impl Guard {
         [out, of.weakest].into_iter().flatten().all(|has| has >= least)
     }
 
-    /// The longest packet of a flow, bytes, that fits `mtu` as it goes out, with a header of `header` bytes. `None` where
-    /// its header alone does not fit.
+    /// Returns the longest packet of a flow, in bytes, that fits `mtu` after sealing, with a header of `header`
+    /// bytes. `None` if its header alone does not fit.
     pub fn largest(
         &mut self,
         flow: &Flow,
@@ -64,13 +66,13 @@ impl Guard {
         shape.largest(mtu.min(path), header)
     }
 
-    /// A router reports that the path carries no more than `mtu` bytes, and quotes a packet of this SA to `destination` (RFC 4301
-    /// §8.2.1). It is believed of a packet that was sent not long ago: an attacker would have to guess its SPI and number.
-    /// Returns whether it is.
+    /// Records a router's report that the path carries at most `mtu` bytes, quoting a packet of this SA (RFC
+    /// 4301 §8.2.1). The report is trusted only for a recently sent packet: an attacker would have to guess its
+    /// SPI and sequence number. Returns whether it is trusted.
     pub fn too_big(&mut self, spi: u32, sequence: u32, mtu: u16, now: Instant) -> bool {
         for protected in &mut self.protected {
             for (_, sa) in &protected.outbound {
-                // How far behind the last one the quoted one is.
+                // Distance of the quoted packet from the last one.
                 let behind = u64::from((sa.sequence() as u32).wrapping_sub(sequence));
                 if sa.spi() == spi && behind < QUOTED.min(sa.sequence()) {
                     let known = protected.path_mtu(now).unwrap_or(u16::MAX);
@@ -82,7 +84,7 @@ impl Guard {
         false
     }
 
-    /// The other end of the tunnel that a flow goes by, if it does.
+    /// Returns the other end of a flow's tunnel, if it has one.
     pub fn tunnel(&mut self, flow: &Flow) -> Option<IpAddr> {
         let protection = self.protection(flow)?;
         match self.protected[usize::from(protection.0)].shape?.mode {
@@ -93,7 +95,7 @@ impl Guard {
 }
 
 impl Protected {
-    /// What a router reported of the path, unless that was long ago.
+    /// Returns the path MTU that a router reported, unless it has expired.
     #[inline]
     pub(super) fn path_mtu(&self, now: Instant) -> Option<u16> {
         self.path_mtu.filter(|(_, until)| now < *until).map(|(mtu, _)| mtu)

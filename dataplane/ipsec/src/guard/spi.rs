@@ -1,8 +1,8 @@
-//! SPIs as keys of a table.
+//! Hasher for SPIs as keys of a table.
 
 use std::hash::Hasher;
 
-/// Of SPIs of SAs from peers, which we choose ourselves: no peer makes them collide.
+/// Hashes SPIs of inbound SAs. We choose them ourselves, so that peers cannot make them collide.
 #[derive(Default)]
 pub(super) struct SpiHasher(u64);
 

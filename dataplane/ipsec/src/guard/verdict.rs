@@ -1,68 +1,70 @@
-//! What is to be done with a packet, and why it is dropped.
+//! Verdicts on packets, and reasons to drop them.
 
 use super::Protection;
 use crate::esp::Refused;
 use crate::policy::Denied;
 use crate::strength::Strength;
 
-/// What is to be done with a packet from the wire.
+/// Verdict on a packet from the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incoming {
-    /// It is taken as it is.
+    /// Accepted in clear.
     Clear,
-    /// It is to be opened by this SA of ours: see [`Guard::open`](super::Guard::open).
+    /// To be opened with our SA of this SPI: see [`Guard::open`](super::Guard::open).
     Protected(u32),
-    /// It is to be opened by this worker.
+    /// To be opened by this worker, which owns the SA.
     Elsewhere(u16),
-    /// It is a fragment in clear. It is put together and looked up then; what is not put together, see [`Guard::piece`](super::Guard::piece).
+    /// A fragment in clear. It is reassembled and then looked up; for fragments that are not reassembled see
+    /// [`Guard::piece`](super::Guard::piece).
     Piece,
-    /// It keeps the ports of NATs, and nothing else (RFC 3948 §2.3).
+    /// A NAT keepalive, which keeps the ports of NATs mapped and has no other use (RFC 3948 §2.3).
     Keepalive,
 }
 
-/// What is to be done with a packet to the wire.
+/// Verdict on a packet to the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outgoing {
-    /// It is sent as it is.
+    /// Sent in clear.
     Clear,
-    /// It is to be sealed: see [`Guard::seal`](super::Guard::seal).
+    /// To be sealed: see [`Guard::seal`](super::Guard::seal).
     Protect {
-        /// By an SA of this.
+        /// Protection of the SA.
         protection: Protection,
-        /// Bytes that it grows by in front.
+        /// Bytes that sealing adds at the front.
         ahead: usize,
-        /// Bytes of what it becomes.
+        /// Bytes of the sealed packet.
         total: usize,
-        /// Bytes that the path carries, as far as a router has reported it.
+        /// Path MTU in bytes, if a router has reported one.
         path_mtu: Option<u16>,
-        /// How strongly.
+        /// Strength of the SA.
         strength: Strength,
     },
-    /// There is no SA for it yet: it waits for one, or is dropped.
+    /// No SA exists yet: the packet waits for one, or is dropped.
     Wait(Protection),
-    /// It is to be sealed by this worker.
+    /// To be sealed by this worker, which owns the SA.
     Elsewhere(u16),
 }
 
-/// Why a packet is dropped.
+/// Reasons to drop a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Drop {
-    /// By the policies.
+    /// Denied by the policies.
     Denied(Denied),
-    /// By ESP.
+    /// Refused by ESP.
     Refused(Refused),
-    /// It came by an SA that there is not (RFC 4303 §3.4.2).
+    /// No SA has the packet's SPI (RFC 4303 §3.4.2).
     UnknownSpi,
-    /// There is no SA that it may go by.
+    /// The protection has no SA to send with.
     NoSa,
-    /// It would leave in clear, or by an SA that is weaker than its flow requires.
+    /// The packet would leave in clear, or with an SA that is weaker than its flow requires.
     TooWeak,
-    /// Somebody else has sealed it by an SA of ours: two that send by one would repeat sequence numbers.
+    /// The host has already sealed the packet with an SA of ours: two senders with one SA would repeat sequence
+    /// numbers.
     Twice,
 }
 
 impl Drop {
-    /// Stable name for counters.
+    /// Returns a stable name for counters.
     pub const fn name(self) -> &'static str {
         match self {
             Drop::Denied(denied) => denied.name(),

@@ -1,11 +1,11 @@
-//! Anti-replay windows of inbound SAs that end: an SA that comes back with the same keys, changed or with another worker,
-//! opens no packet twice.
+//! Anti-replay windows of ended inbound SAs. An SA that is added again with the same keys, changed or at
+//! another worker, opens no packet twice.
 //!
 //! ```text
 //!   held by a guard --SA ends--> left --SA with the same SPI and keys--> held
 //! ```
 //!
-//! A window has one holder. While one guard holds it, an SA of the same name at another guard opens nothing.
+//! A window has one holder. While one guard holds it, an SA of the same name at another guard opens no packet.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,10 +14,11 @@ use crate::crypto::Fingerprint;
 use crate::replay::Window;
 use crate::sa::Parameters;
 
-/// ReplayWindows of ended SAs that are kept at most; the oldest is dropped first.
+/// Most windows of ended SAs kept; the oldest is dropped first.
 const MOST: usize = 4096;
 
-/// SPI and keys of an SA. Addresses and ports are left out: an update may change them (RFC 4555, RFC 3948 §3.1).
+/// SPI and keys of an SA. Addresses and ports are not part of the name: an update may change them (RFC 4555,
+/// RFC 3948 §3.1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Name {
     spi: u32,
@@ -37,7 +38,7 @@ pub struct ReplayWindows(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     held: HashSet<Name>,
-    /// The oldest first.
+    /// Windows of ended SAs, the oldest first.
     left: VecDeque<(Name, Window)>,
 }
 

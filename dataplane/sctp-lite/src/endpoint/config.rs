@@ -1,4 +1,4 @@
-//! What an operator chooses about the associations of one listener or of one active open.
+//! Configuration of the associations of one listener or of one active open.
 
 use core::time::Duration;
 
@@ -6,13 +6,15 @@ use ddp::EndpointPolicy;
 
 use crate::session;
 
-/// Configuration of an [`Endpoint`](super::Endpoint), shared by many. By default an association does not linger.
+/// Configuration of an [`Endpoint`](super::Endpoint), shared by many. By default an association does not
+/// linger.
 #[derive(Clone, Debug, Default)]
 pub struct EndpointConfig {
-    /// Sessions.
+    /// Configuration of the sessions.
     pub session: session::Config,
-    /// How sessions end. Nothing is lost by the end of a wait for the peer: the association goes on.
+    /// Time-outs and messages at the end of sessions. An expired wait for the peer loses no data: the
+    /// association continues.
     pub policy: EndpointPolicy,
-    /// How long the association outlives its last session, for another one to be opened on it.
+    /// Time for which the association remains after its last session, for another one to be opened on it.
     pub linger: Duration,
 }

@@ -1,4 +1,4 @@
-//! What an endpoint borrows of its worker.
+//! Worker state that an endpoint borrows.
 
 use ddp::{BufferPool, HoldBudget, StagTable};
 
@@ -9,12 +9,12 @@ pub struct Context<'a, M> {
     pub stags: &'a StagTable<M>,
     /// The worker's untagged buffers.
     pub buffers: &'a mut BufferPool,
-    /// What the worker's streams and associations may hold that cannot go up yet.
+    /// Budget for data of the worker's streams and associations that cannot be delivered yet.
     pub hold: &'a mut HoldBudget,
 }
 
 impl<M> Context<'_, M> {
-    /// What a stream borrows of it.
+    /// Reborrows the part that a stream needs.
     pub(super) fn reborrow(&mut self) -> ddp::Context<'_, M> {
         ddp::Context { stags: self.stags, buffers: self.buffers }
     }

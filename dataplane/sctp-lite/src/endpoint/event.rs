@@ -1,5 +1,5 @@
-//! What an endpoint reports to its owner, and what SCTP and the DDP adaptation add to the reasons why a session
-//! ended.
+//! Events of an endpoint to its owner, and the reasons for the end of a session that SCTP and the DDP
+//! adaptation add.
 
 use crate::sctp;
 use crate::session::{self, SessionError};
@@ -10,69 +10,69 @@ use ddp::{DdpVersion, Origin, UlpKind, rdmap};
 
 /// Layer of the errors of RFC 6581 §8 (LLP).
 const LAYER_LLP: u8 = 2;
-/// Their error type.
+/// Error type of RFC 6581 §8's codes.
 const ETYPE_STARTUP: u8 = 0;
 
-/// Names a session of one association, once and for all.
+/// Identifies a session within one association; not reused by later sessions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SessionId {
     /// The SCTP stream identifier of both directions.
     pub stream: u16,
-    /// Which of the sessions on that pair of streams it is; wraps.
+    /// Serial number of the session within the association; wraps.
     pub serial: u32,
 }
 
-/// What the owner has to know, in the order in which it happened; for one session so, not across sessions.
+/// Events to the owner, in the order in which they happened within each session; not ordered across sessions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// The association is up.
     Up {
-        /// Pairs of streams that it has, so many sessions at one time.
+        /// Pairs of streams: the maximum number of concurrent sessions.
         streams: u16,
     },
-    /// Of one session.
+    /// An event of one session.
     Session(SessionId, SessionEvent),
-    /// The association is over; nothing follows. The endpoint is to be kept and driven until
+    /// The association is over; no event follows. The owner keeps and drives the endpoint until
     /// [`is_done`](super::Endpoint::is_done).
     Down {
-        /// Why: that of the sessions that it ended, [`CloseReason::LocalShutdown`] or
-        /// [`CloseReason::PeerShutdown`] after the last of them.
+        /// The reason of the sessions that it ended; [`CloseReason::LocalShutdown`] or
+        /// [`CloseReason::PeerShutdown`] after the last session.
         reason: CloseReason,
     },
 }
 
-/// What happens in a session.
+/// Events of a session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SessionEvent {
-    /// The peer asks for a session: decide by [`accept_session`](super::Endpoint::accept_session) or
+    /// The peer requests a session. The owner calls [`accept_session`](super::Endpoint::accept_session) or
     /// [`reject_session`](super::Endpoint::reject_session).
     Request {
         /// The peer's private data, at most 512 bytes, without the enhanced data.
         private_data: Vec<u8>,
-        /// IRD, ORD and flags of an enhanced Initiate (RFC 6581 §9); the answer will be enhanced too.
+        /// IRD, ORD and flags of an enhanced Initiate (RFC 6581 §9); the answer is enhanced, too.
         enhanced: Option<EnhancedRepr>,
     },
-    /// Segments may flow.
+    /// The session is established: segments may be exchanged.
     Established {
-        /// The peer's private data: of the Accept for the active side; empty for the passive side, which has
-        /// seen it in the request.
+        /// The peer's private data from the Accept, on the active side. Empty on the passive side, whose
+        /// request carried them.
         private_data: Vec<u8>,
-        /// What was agreed on.
+        /// The agreed parameters.
         params: StreamParams,
     },
-    /// From bare DDP.
+    /// An event of bare DDP.
     Ddp(ddp::Event),
-    /// From RDMAP.
+    /// An event of RDMAP.
     Rdmap(rdmap::Event),
-    /// The peer has been silent for the idle time-out, and the ULP gives the confirmations
-    /// ([`ddp::StreamConfig::hold_confirmations`]): it is to call
+    /// The peer has been silent for the idle time-out, in a session whose ULP gives the confirmations
+    /// ([`ddp::StreamConfig::hold_confirmations`]). The ULP must call
     /// [`shutdown_session`](super::Endpoint::shutdown_session).
     Idle,
-    /// The session is over; nothing follows of it.
+    /// The session is over; no event of it follows.
     Closed {
-        /// Why.
+        /// The reason.
         reason: CloseReason,
-        /// Its counters.
+        /// Final counters.
         stats: Box<SessionStats>,
     },
 }
@@ -80,68 +80,69 @@ pub enum SessionEvent {
 /// Counters of the layers of one session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SessionStats {
-    /// The DDP adaptation.
+    /// Counters of the DDP adaptation.
     pub session: session::Stats,
-    /// DDP.
+    /// Counters of DDP.
     pub ddp: ddp::Counters,
-    /// RDMAP; zero on bare DDP.
+    /// Counters of RDMAP; zero on bare DDP.
     pub rdmap: rdmap::Counters,
 }
 
-/// What the two ends of a session have agreed on.
+/// Parameters that the two ends of a session agreed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamParams {
-    /// Its protocol above SCTP.
+    /// The protocol above SCTP.
     pub ulp: UlpKind,
-    /// The largest ULPDU to send, in bytes, as of now.
+    /// The largest ULPDU that may be sent at present, in bytes.
     pub mulpdu: usize,
-    /// DDP's version.
+    /// DDP version.
     pub ddp_version: Option<DdpVersion>,
-    /// Read depths and ready-to-receive message, if they were negotiated (RFC 6581 §9).
+    /// Read depths and ready-to-receive message, if negotiated (RFC 6581 §9).
     pub agreed: Option<Agreed>,
 }
 
-/// Why a session, or the association under it, ended.
+/// Reason for the end of a session or of the association under it.
 pub type CloseReason = ddp::lifecycle::CloseReason<SctpReason>;
 
-/// What SCTP and the DDP adaptation add to the reasons why a session ends.
+/// Reasons for the end of a session that SCTP and the DDP adaptation add.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SctpReason {
     /// The peer aborted the association.
     PeerAbort {
-        /// Code of the first error cause of its ABORT (RFC 9260 §3.3.10); none without a cause.
+        /// Code of the first error cause in the ABORT (RFC 9260 §3.3.10); `None` without a cause.
         cause: Option<u16>,
     },
-    /// The peer restarted the association: its sessions are gone.
+    /// The peer restarted the association, which ended its sessions.
     PeerRestart,
-    /// ICMP: the peer's host does not support SCTP (RFC 9260 §10).
+    /// ICMP reported that the peer's host does not support SCTP (RFC 9260 §10).
     NoSctp,
-    /// SCTP gave up: no answer.
+    /// SCTP aborted the association for lack of answers.
     SctpTimeout,
-    /// SCTP aborted the association, because the peer broke its protocol.
+    /// SCTP aborted the association because the peer violated the protocol.
     SctpFault(sctp::Fault),
     /// The peer does not support the DDP adaptation (RFC 5043 §11.1).
     NotDdp {
-        /// The adaptation indication that it sent, if any.
+        /// The adaptation indication received, if any.
         seen: Option<u32>,
     },
-    /// The Initiate was not answered in time, or no Initiate came.
+    /// The Initiate was not answered in time, or no Initiate was received.
     AnswerTimeout,
-    /// The peer answered the Initiate by a Terminate: it has no room for it (RFC 5043 §6.4), or does not know
-    /// the enhanced form.
+    /// The peer answered the Initiate with a Terminate: it has no room for the session (RFC 5043 §6.4), or
+    /// does not support the enhanced form.
     TurnedAway,
     /// The peer terminated the session before its Initiate was answered.
     Cancelled,
-    /// The two ends cannot have a session: their limits of Reads do not match (RFC 6581 §9).
+    /// The Read limits of the two ends do not match (RFC 6581 §9).
     Unsuitable(Unsuitable),
-    /// This end could not go on for a reason of its own (RFC 6581 §8, code 5).
+    /// A local error: this end could not continue (RFC 6581 §8, code 5).
     Local,
-    /// The peer's messages follow no legal sequence (RFC 5043 §6).
+    /// The peer's messages violate the legal sequences (RFC 5043 §6).
     Session(SessionError),
 }
 
 impl SctpReason {
-    /// What the end of an association means for what is on it.
+    /// Converts the reason for an association's end to that of its sessions. `peer_first`: the peer began the
+    /// shutdown.
     pub(super) fn of_sctp(reason: &sctp::CloseReason, peer_first: bool) -> CloseReason {
         CloseReason::Lower(match reason {
             sctp::CloseReason::Shutdown if peer_first => return CloseReason::PeerShutdown,
@@ -238,7 +239,7 @@ impl fmt::Display for SctpReason {
 mod tests {
     use super::*;
 
-    // Numbers: RFC 6581 §8.
+    // Error numbers: RFC 6581 §8.
     #[test]
     fn what_is_known_of_each_reason() {
         use SctpReason::*;

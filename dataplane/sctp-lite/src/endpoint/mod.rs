@@ -1,4 +1,4 @@
-//! One association as a worker holds it: SCTP, its sessions, and a DDP stream in each of them.
+//! One association as held by a worker: SCTP, its sessions, and a DDP stream in each of them.
 //!
 //! ```text
 //!  session:  Connecting --association--> Startup -----------------------> Established
@@ -12,13 +12,13 @@
 //!
 //! Readying: a passive side in the peer-to-peer model waits for the ready-to-receive message.
 //!
-//! Failing: DDP's last message goes out, then the session's Terminate; what the peer sends is acknowledged
-//! and thrown away. The end of a session leaves the association alone (RFC 5043 §11.3); after its last one it
-//! shuts down, when it has lingered.
+//! Failing: this end sends DDP's last message, then the session's Terminate; received segments are
+//! acknowledged and discarded. The end of a session does not end the association (RFC 5043 §11.3). After its
+//! last session the association lingers, then shuts down.
 //!
-//! An endpoint is sans-IO. Order of calls, for each burst of packets or whatever else happened:
+//! An endpoint is sans-IO. Order of calls, for each burst of packets or other event:
 //! [`input`](Endpoint::input) for each packet, [`handle_timeout`](Endpoint::handle_timeout) if
-//! [`poll_timeout`](Endpoint::poll_timeout) has come, [`poll_transmit`](Endpoint::poll_transmit),
+//! [`poll_timeout`](Endpoint::poll_timeout) has passed, [`poll_transmit`](Endpoint::poll_transmit),
 //! [`poll_event`](Endpoint::poll_event) until it returns `None`, and `poll_timeout` last.
 
 mod config;
@@ -48,27 +48,27 @@ use transport::recorder::Record;
 use upper::{Upper, UpperCall};
 use wire::sctp::{Packet, Tag};
 
-/// Why a request could not be answered as asked; nothing has changed.
+/// Reason why a session request could not be answered; the session is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum AnswerError {
-    /// No request awaits a decision: it was answered, or the session is over.
+    /// No request awaits a decision: it was answered already, or the session is over.
     #[error("no session awaits a decision")]
     NoRequest,
-    /// More private data than the answer carries.
+    /// The private data exceed the room in the answer.
     #[error(transparent)]
     PrivateData(#[from] PrivateDataTooLong),
 }
 
-/// Why no session could be opened; nothing has changed.
+/// Reason why no session could be opened; the association is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum OpenError {
-    /// All pairs of streams are in use, or have something outstanding, or as many sessions as are allowed.
+    /// All pairs of streams are in use or have outstanding data, or the session limit is reached.
     #[error("no pair of streams is free")]
     NoStream,
-    /// The association is being closed, or over.
+    /// The association is being closed, or is over.
     #[error("the association is closed")]
     Closed,
-    /// More private data than the Initiate carries.
+    /// The private data exceed the room in the Initiate.
     #[error(transparent)]
     PrivateData(#[from] PrivateDataTooLong),
 }
@@ -76,9 +76,9 @@ pub enum OpenError {
 /// Counters of an association, without those of its sessions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EndpointStats {
-    /// SCTP.
+    /// Counters of SCTP.
     pub sctp: sctp::Stats,
-    /// What of the DDP adaptation belongs to no session.
+    /// Counters of the DDP adaptation that belong to no session.
     pub adaptation: AdaptationStats,
 }
 
@@ -88,22 +88,22 @@ pub struct Endpoint<M: RegionMemory> {
     association: Association,
     upper: Upper<M>,
     config: Arc<EndpointConfig>,
-    /// The latest time that was given.
+    /// Time of the latest call.
     now: Instant,
-    /// When the association is shut down for want of sessions.
+    /// Time at which the association is shut down because it has no session.
     empty_at: Option<Instant>,
-    /// It has had a session.
+    /// The association has had a session.
     was_used: bool,
-    /// The peer has shut the association down, and not this end before it.
+    /// The peer shut the association down before this end did.
     peer_first: bool,
 }
 
 impl<M: RegionMemory> Endpoint<M> {
-    /// Active open: an association, and as soon as it is up the session that `open` says, for the stream
-    /// `id`. `secrets`, `ends` and `packet_len` as for [`Association::connect`].
+    /// Opens an association actively. Once it is up, the session that `open` describes is begun for the
+    /// stream `id`. `secrets`, `ends` and `packet_len` as for [`Association::connect`].
     ///
     /// # Errors
-    /// More private data than the Initiate carries.
+    /// The private data exceed the room in the Initiate.
     #[allow(clippy::too_many_arguments)]
     pub fn connect(
         sctp: Arc<sctp::Config>,
@@ -122,7 +122,8 @@ impl<M: RegionMemory> Endpoint<M> {
         Ok((endpoint, session))
     }
 
-    /// Passive open by a cookie: see [`Association::accept`]. Give it the packet that brought the cookie next.
+    /// Opens an association passively by a cookie: see [`Association::accept`]. The packet that carried the
+    /// cookie must be passed to [`input`](Self::input) next.
     pub fn accept(
         sctp: Arc<sctp::Config>,
         config: Arc<EndpointConfig>,
@@ -160,7 +161,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// The association is up from the start: before its first packet can bring an Initiate.
+    /// Reports the association as up at once: its first packet may already carry an Initiate.
     fn begin(&mut self) {
         if let Some(sctp::Event::Up { streams }) = self.association.poll_event() {
             self.upper.up(self.now, streams);
@@ -168,8 +169,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.look_whether_empty();
     }
 
-    /// A packet between the two ends arrived, checksum verified: whether its sender is the peer, and why SCTP dropped
-    /// it, or a chunk of it.
+    /// Processes a received packet between the two ends, checksum verified. Returns whether its sender is the
+    /// peer, and why SCTP dropped it or one of its chunks.
     pub fn input(
         &mut self,
         now: Instant,
@@ -196,27 +197,27 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Bytes of memory for messages that are kept until they are acknowledged, because their source may change or is gone.
+    /// Returns the memory for copies of unacknowledged messages whose source may change or is closed, in
+    /// bytes.
     pub fn kept(&self) -> u64 {
         self.upper.kept()
     }
 
-    /// Writes the answer to a packet that was not the peer's for certain, if there is one: see
+    /// Writes the reply to a packet that was not certainly the peer's, if there is one: see
     /// [`Association::poll_reply`].
     pub fn poll_reply(&mut self, now: Instant, tx: &mut impl TxBatch) {
         self.now = now;
         self.association.poll_reply(now, tx);
     }
 
-    /// The answer to a packet that was not the peer's for certain is not sent: see
-    /// [`Association::forget_reply`].
+    /// Drops the reply to a packet that was not certainly the peer's: see [`Association::forget_reply`].
     pub fn forget_reply(&mut self) {
         self.association.forget_reply();
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is to be called; a time in the past means now.
+    /// Returns when to call [`handle_timeout`](Self::handle_timeout); a time in the past means now.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        // Not by an iterator over an array: its wide loads wait for the stores just before them.
+        // Avoids an iterator over an array: its wide loads would stall on the stores just before them.
         MaybeInstant::from(self.association.poll_timeout())
             .earlier(self.upper.poll_timeout())
             .earlier(self.empty_at)
@@ -224,7 +225,7 @@ impl<M: RegionMemory> Endpoint<M> {
             .get()
     }
 
-    /// Time has passed. Follow it with [`poll_transmit`](Self::poll_transmit).
+    /// Processes expired timers. Call [`poll_transmit`](Self::poll_transmit) next.
     pub fn handle_timeout(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         self.now = now;
         self.association.handle_timeout(now);
@@ -235,18 +236,19 @@ impl<M: RegionMemory> Endpoint<M> {
         self.after(cx);
     }
 
-    /// False when [`poll_event`](Self::poll_event) has nothing: it need not be called then.
+    /// False if [`poll_event`](Self::poll_event) would return `None`: the call may be omitted.
     #[inline]
     pub fn may_report(&mut self) -> bool {
         self.upper.may_report()
     }
 
-    /// The next thing that the owner should know.
+    /// Returns the next event for the owner.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.upper.poll_event()
     }
 
-    /// Opens one more session as its active side, for the stream `id`. It is begun when the association is up.
+    /// Opens a further session as its active side, for the stream `id`. The session begins when the
+    /// association is up.
     ///
     /// # Errors
     /// No pair of streams is free, the association is being closed, or the private data do not fit.
@@ -266,7 +268,7 @@ impl<M: RegionMemory> Endpoint<M> {
         Ok(session)
     }
 
-    /// True when [`open_session`](Self::open_session) finds a pair of streams.
+    /// True if [`open_session`](Self::open_session) would find a free pair of streams.
     pub fn can_open(&self) -> bool {
         self.is_open() && self.upper.can_open()
     }
@@ -276,13 +278,13 @@ impl<M: RegionMemory> Endpoint<M> {
         state.is_opening() || state == sctp::State::Established
     }
 
-    /// Accepts the request that [`SessionEvent::Request`] brought, for the stream `id`: the Accept is sent, in
-    /// the form of the Initiate. Segments go out once it is acknowledged (RFC 5043 §6.6); in the peer-to-peer
-    /// model [`SessionEvent::Established`] waits for the active side's first one (RFC 6581 §9.2). A request
-    /// that offers fewer Reads than the configuration needs is rejected instead.
+    /// Accepts the request of [`SessionEvent::Request`] for the stream `id`: sends the Accept, in the form of
+    /// the Initiate. Segments are sent once the Accept is acknowledged (RFC 5043 §6.6). In the peer-to-peer
+    /// model [`SessionEvent::Established`] waits for the active side's first segment (RFC 6581 §9.2). A
+    /// request that offers fewer Reads than the configuration requires is rejected instead.
     ///
     /// # Errors
-    /// No request is there, or the private data are too long for the answer.
+    /// No request awaits a decision, or the private data are too long for the answer.
     #[allow(clippy::too_many_arguments)]
     pub fn accept_session(
         &mut self,
@@ -300,10 +302,10 @@ impl<M: RegionMemory> Endpoint<M> {
         Ok(())
     }
 
-    /// Rejects the request that [`SessionEvent::Request`] brought, in the form of the Initiate.
+    /// Rejects the request of [`SessionEvent::Request`], in the form of the Initiate.
     ///
     /// # Errors
-    /// No request is there, or the private data are too long for the answer.
+    /// No request awaits a decision, or the private data are too long for the answer.
     pub fn reject_session(
         &mut self,
         now: Instant,
@@ -314,23 +316,24 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.reject(now, session, private_data)
     }
 
-    /// Events of a session's ULP that [`poll_event`](Self::poll_event) has not given yet.
+    /// Returns the number of ULP events of a session that [`poll_event`](Self::poll_event) has not returned
+    /// yet.
     pub fn pending_events(&self, session: SessionId) -> usize {
         self.upper.slot(session).map_or(0, |slot| slot.pending_events())
     }
 
-    /// The owner takes no events of a session for now, and this many may wait, or it does again (`None`). Meanwhile the
-    /// window that the peer is offered is closed, for all sessions of the association. What is on its way is taken,
-    /// that of the session itself until as many events wait as may. Follow it with
-    /// [`poll_transmit`](Self::poll_transmit): the peer is sent the window.
+    /// Pauses the events of a session, of which at most `most_events` may wait, or resumes them (`None`).
+    /// While a session is paused, the advertised window is closed for all sessions of the association. Data
+    /// in flight is still accepted, for the session itself until `most_events` events wait. Call
+    /// [`poll_transmit`](Self::poll_transmit) next, which sends the window to the peer.
     pub fn pause_session(&mut self, session: SessionId, most_events: Option<u32>) {
         if self.upper.slot(session).is_some() {
             self.upper.pause(session.stream, most_events);
         }
     }
 
-    /// Closes a session gracefully: what is posted is sent, then its Terminate; what the peer still sends is
-    /// placed and delivered until it terminates, too.
+    /// Closes a session gracefully: posted messages are sent, then the Terminate. Received segments are
+    /// placed and delivered until the peer terminates, too.
     pub fn shutdown_session(&mut self, now: Instant, session: SessionId) {
         self.now = now;
         if self.upper.slot(session).is_some() {
@@ -338,8 +341,8 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// The ULP of a session is about to confirm, by its close, all data whose events it has taken. It bounds the time to its
-    /// close, instead of the policy's `half_closed_timeout`.
+    /// The ULP of a session is about to confirm, by its close, all data whose events it has taken. The ULP
+    /// bounds the time to its close, instead of the policy's `half_closed_timeout`.
     pub fn confirming(&mut self, now: Instant, session: SessionId) {
         self.now = now;
         if self.upper.slot(session).is_some() {
@@ -347,14 +350,14 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// True when a [`shutdown_session`](Self::shutdown_session) would confirm data that came after
+    /// True if [`shutdown_session`](Self::shutdown_session) would confirm data that arrived after
     /// [`confirming`](Self::confirming).
     pub fn is_unconfirmed(&self, session: SessionId) -> bool {
         self.upper.slot(session).is_some_and(|slot| slot.is_unconfirmed())
     }
 
-    /// Ends a session at once: nothing of what is posted is sent any more, but a Terminate; before an answer
-    /// to the peer's request that is the answer. What was sent still arrives.
+    /// Aborts a session: posted messages are discarded and a Terminate is sent, which answers a request that
+    /// is still undecided. Messages already sent are still delivered.
     pub fn abort_session(&mut self, now: Instant, session: SessionId, cx: &mut Context<'_, M>) {
         self.now = now;
         if self.upper.slot(session).is_some() {
@@ -364,8 +367,8 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// This end cannot go on with a session for a reason of its own: the peer is sent code 5 (RFC 6581 §8),
-    /// if it can be sent anything, and the session is terminated.
+    /// Fails a session for a local reason: the peer receives code 5 (RFC 6581 §8), if it can still receive
+    /// anything, and the session is terminated.
     pub fn fail_session(&mut self, now: Instant, session: SessionId, cx: &mut Context<'_, M>) {
         self.now = now;
         if self.upper.slot(session).is_some() {
@@ -374,8 +377,8 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// This end's ULP cannot do what it was sent for over a session: the peer gets a local catastrophic error, and the
-    /// session is terminated.
+    /// Fails a session because this end's ULP cannot continue its operation: the peer receives a local
+    /// catastrophic error, and the session is terminated.
     pub fn fail_ulp(&mut self, now: Instant, session: SessionId, cx: &mut Context<'_, M>) {
         self.now = now;
         if self.upper.slot(session).is_some() {
@@ -384,27 +387,28 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Closes all sessions gracefully, and then the association. No session is begun any more. Sessions whose ULP gives the
-    /// confirmations ([`ddp::StreamConfig::hold_confirmations`]) go on until it closes them.
+    /// Closes all sessions gracefully, and then the association. No new session is begun. Sessions whose ULP
+    /// gives the confirmations ([`ddp::StreamConfig::hold_confirmations`]) continue until the ULP closes
+    /// them.
     pub fn shutdown(&mut self, now: Instant) {
         self.now = now;
         self.upper.close(&CloseReason::LocalShutdown, now);
         if self.association.state().is_opening() {
             self.association.shutdown(now);
         }
-        // The next `handle_timeout` sees whether there is a session left.
+        // The next `handle_timeout` checks whether a session remains.
         self.empty_at = Some(Instant::ZERO);
     }
 
-    /// Ends all sessions at once, with an ABORT of the association.
+    /// Aborts all sessions and the association, with an ABORT.
     pub fn abort(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         self.now = now;
         self.association.abort(now, b"");
         self.after(cx);
     }
 
-    /// Ends all sessions at once, with an ABORT of the association, because its packets are no longer protected as this end
-    /// requires.
+    /// Aborts all sessions and the association, with an ABORT, because its packets no longer have the
+    /// protection that this end requires.
     pub fn unprotected(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         self.now = now;
         self.upper.lost(CloseReason::NotProtected, now, cx);
@@ -412,27 +416,28 @@ impl<M: RegionMemory> Endpoint<M> {
         self.after(cx);
     }
 
-    /// ICMP reported, for a packet of this association, that the peer's host does not support SCTP (RFC 9260 §10,
-    /// ICMP8); `of_init`: the packet was the INIT. The association ends and nothing is sent.
+    /// Processes an ICMP report, for a packet of this association, that the peer's host does not support SCTP
+    /// (RFC 9260 §10, ICMP8); `of_init`: the packet was the INIT. The association ends without sending a
+    /// packet.
     pub fn protocol_unreachable(&mut self, now: Instant, of_init: bool, cx: &mut Context<'_, M>) {
         self.now = now;
         self.association.protocol_unreachable(of_init);
         self.after(cx);
     }
 
-    /// Bytes in front of its packets, IP's header included, where that is not all.
+    /// Sets the bytes in front of SCTP packets, IP header included, if they differ from the default.
     pub fn set_headers(&mut self, bytes: u16) {
         self.association.set_headers(bytes);
     }
 
-    /// The path carries SCTP packets of at most `packet_len` bytes: see [`Association::path_mtu`].
+    /// Sets the largest SCTP packet that the path carries, in bytes: see [`Association::path_mtu`].
     pub fn path_mtu(&mut self, now: Instant, packet_len: usize) {
         self.association.path_mtu(now, packet_len);
         self.upper.most_is(self.association.sender().most());
     }
 
-    /// A router reports a packet that was too big: the path carries SCTP packets of at most `packet_len`
-    /// bytes. Says whether that was news.
+    /// Processes a router's report that a packet was too big: the path carries SCTP packets of at most
+    /// `packet_len` bytes. Returns whether the report was new.
     pub fn packet_too_big(&mut self, now: Instant, packet_len: usize) -> bool {
         self.now = now;
         let news = self.association.packet_too_big(now, packet_len);
@@ -440,68 +445,68 @@ impl<M: RegionMemory> Endpoint<M> {
         news
     }
 
-    /// The association's state.
+    /// State of the association.
     pub fn state(&self) -> sctp::State {
         self.association.state()
     }
 
-    /// True when the endpoint can be dropped: nothing is left to report or to send.
+    /// True if the endpoint can be dropped: no event and no packet remains.
     pub fn is_done(&self) -> bool {
         self.association.is_done() && self.upper.is_done()
     }
 
-    /// Records what the layer above found, of one of its streams.
+    /// Adds a record of the upper layer, about one of the streams, to the flight recorder.
     #[cold]
     pub fn record(&mut self, record: Record) {
         self.association.record(record);
     }
 
-    /// Its streams send a last message, or a Terminate, about an error.
+    /// True if its streams send a last message, or a Terminate, about an error.
     pub fn sends_last_messages(&self) -> bool {
         self.config.policy.last_message
     }
 
-    /// SCTP's side, to look at.
+    /// The association under the sessions.
     pub fn association(&self) -> &Association {
         &self.association
     }
 
-    /// Tag that the peer's packets bear.
+    /// Verification tag of the peer's packets.
     pub fn local_tag(&self) -> Tag {
         self.association.local_tag()
     }
 
-    /// Tag that our packets bear, once the peer has sent it.
+    /// Verification tag of this end's packets, once the peer has sent it.
     pub fn peer_tag(&self) -> Option<Tag> {
         Some(self.association.peer_tag()).filter(|tag| *tag != Tag::NONE)
     }
 
-    /// True when several retransmissions in a row went unanswered: perhaps the next hop has moved.
+    /// True if several consecutive retransmissions went unanswered: the next hop may have moved.
     pub fn path_suspect(&self) -> bool {
         self.association.error_count() >= SUSPECT
     }
 
-    /// Sessions that are not over.
+    /// Iterates over the live sessions.
     pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
         self.upper.live_slots().map(|slot| slot.id)
     }
 
-    /// Where a session is in its life; `None` when it is over.
+    /// State of a session; `None` once it is over.
     pub fn session_state(&self, session: SessionId) -> Option<State> {
         self.upper.slot(session).map(|slot| slot.state())
     }
 
-    /// The DDP stream of a session, to look at, once it is accepted.
+    /// The DDP stream of a session, once the session is accepted.
     pub fn stream(&self, session: SessionId) -> Option<&Ulp<M>> {
         Some(&self.upper.slot(session)?.full.as_ref()?.stream)
     }
 
-    /// What was agreed on, once a session is accepted.
+    /// The agreed parameters, once the session is accepted.
     pub fn params(&self, session: SessionId) -> Option<StreamParams> {
         self.upper.slot(session)?.params(self.upper.mulpdu())
     }
 
-    /// Counters of a session that is not over.
+    /// Counters of a live session.
     pub fn session_stats(&self, session: SessionId) -> Option<SessionStats> {
         self.upper.slot(session).map(|slot| slot.stats())
     }
@@ -511,7 +516,7 @@ impl<M: RegionMemory> Endpoint<M> {
         EndpointStats { sctp: *self.association.stats(), adaptation: self.upper.stats }
     }
 
-    /// When the last packet of the peer came that was not dropped.
+    /// Time of the last packet of the peer that was not dropped.
     pub fn idle_since(&self) -> Instant {
         self.association.last_received()
     }
@@ -521,7 +526,7 @@ impl<M: RegionMemory> Endpoint<M> {
         Some(self.association.last_received() + timeout)
     }
 
-    /// True when [`after`](Self::after) would find nothing to act upon, as after most packets.
+    /// True if [`after`](Self::after) would find nothing to do, as after most packets.
     #[inline]
     fn is_uneventful(&self) -> bool {
         self.upper.is_settled()
@@ -531,10 +536,10 @@ impl<M: RegionMemory> Endpoint<M> {
             && self.empty_at.is_none()
     }
 
-    /// Acts on everything that a call has brought about.
+    /// Processes all consequences of a call.
     fn after(&mut self, cx: &mut Context<'_, M>) {
         let now = self.now;
-        // First what came over the association, then what becomes of it.
+        // Messages received over the association come first, then the events of the association itself.
         self.upper.settle(now, cx);
         if self.upper.take_abort() {
             self.association.abort(now, b"a session failed behind its Terminate");
@@ -542,7 +547,7 @@ impl<M: RegionMemory> Endpoint<M> {
         while let Some(event) = self.association.poll_event() {
             match event {
                 sctp::Event::Up { streams } => self.upper.up(now, streams),
-                // The sessions know; those of the new association are seen below.
+                // The sessions are notified already; those of the new association are counted below.
                 sctp::Event::Restarted { .. } => self.was_used = false,
                 sctp::Event::PeerShutdown => {
                     self.peer_first = !self.upper.is_closing();
@@ -562,7 +567,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.events.push_back(Event::Down { reason: why });
     }
 
-    /// RFC 5041 §3 (10): without sessions the association goes, at its time.
+    /// RFC 5041 §3 (10): shuts down an association that has been without sessions for its time.
     fn look_whether_empty(&mut self) {
         self.was_used |= self.upper.live() > 0;
         if self.upper.live() > 0 || self.association.state() != sctp::State::Established {

@@ -1,4 +1,4 @@
-//! What a ULP gives to its session: messages of bare DDP, operations of RDMAP, receive buffers.
+//! Work that a ULP posts to its session: messages of bare DDP, operations of RDMAP, receive buffers.
 
 use super::{Context, Endpoint, SessionId, State};
 use base::Instant;
@@ -6,20 +6,20 @@ use ddp::rdmap::WorkRequest;
 use ddp::{Message, PostError, Qn, RegionMemory, Stag, Ulp};
 
 impl<M: RegionMemory> Endpoint<M> {
-    /// Posts a message. It is sent in order behind what was posted before.
+    /// Posts a message, which is sent in order after earlier posts.
     ///
     /// # Errors
-    /// Before the session is accepted, after a close, in a session of RDMAP, and as [`ddp::Stream::post`]
-    /// says.
+    /// Before the session is accepted, after a close, in a session of RDMAP, and for the errors of
+    /// [`ddp::Stream::post`].
     pub fn post(&mut self, session: SessionId, message: Message<M>) -> Result<(), PostError> {
         self.ask_ulp(session, true, |ulp| ulp.post(message))
     }
 
-    /// Starts an operation of RDMAP. It is done in order behind what was posted before.
+    /// Starts an RDMAP operation, which is performed in order after earlier posts.
     ///
     /// # Errors
-    /// Before the session is accepted, after a close, in a session of bare DDP, and as
-    /// [`ddp::rdmap::Stream::post`] says.
+    /// Before the session is accepted, after a close, in a session of bare DDP, and for the errors of
+    /// [`ddp::rdmap::Stream::post`].
     pub fn post_rdmap(
         &mut self,
         session: SessionId,
@@ -28,25 +28,25 @@ impl<M: RegionMemory> Endpoint<M> {
         self.ask_ulp(session, true, |ulp| ulp.post_rdmap(request))
     }
 
-    /// Answers the peer's oldest Read that is held: see [`ddp::Ulp::release_read`].
+    /// Answers the peer's oldest held Read: see [`ddp::Ulp::release_read`].
     pub fn release_read(&mut self, session: SessionId) {
-        // A session that is over has none.
+        // A closed session has no held Read.
         let _ = self.ask_ulp(session, false, |ulp| {
             ulp.release_read();
             Ok(())
         });
     }
 
-    /// Adds `n` receive buffers to a queue; RDMAP's ULP has [`ddp::MESSAGE_QUEUE`] alone.
+    /// Adds `n` receive buffers to a queue; RDMAP's ULP has only [`ddp::MESSAGE_QUEUE`].
     ///
     /// # Errors
-    /// Before the session is accepted, after the end, and when there is no such queue.
+    /// Before the session is accepted, after its end, and if the queue does not exist.
     pub fn post_buffers(&mut self, session: SessionId, qn: Qn, n: u32) -> Result<(), PostError> {
         self.ask_ulp(session, false, |ulp| ulp.post_buffers(qn, n))
     }
 
-    /// An STag of the worker's table has ended: a peer's Read from it that is not wholly answered ends the
-    /// session by an RDMAP Terminate. Says whether there was one.
+    /// An STag of the worker's table was invalidated: a peer's Read from it that is not completely answered
+    /// ends the session by an RDMAP Terminate. Returns whether there was such a Read.
     pub fn revoked(
         &mut self,
         now: Instant,
@@ -74,7 +74,8 @@ impl<M: RegionMemory> Endpoint<M> {
         if self.upper.slot(session).is_none() {
             return closed;
         }
-        // Nothing to settle: who tries again with every turn must not be called again at once.
+        // Does not settle the session: a caller that retries on every iteration must not be called again at
+        // once.
         let done = self.upper.quietly(session.stream, self.now, |slot, _| {
             let open = !to_send || slot.state() == State::Established;
             let full = slot.full.as_mut().filter(|_| open);

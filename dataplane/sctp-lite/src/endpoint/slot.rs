@@ -1,4 +1,4 @@
-//! One session with the DDP stream in it.
+//! One session with its DDP stream.
 
 use super::config::EndpointConfig;
 use super::event::{CloseReason, SctpReason, SessionId, SessionStats, StreamParams};
@@ -17,7 +17,7 @@ const ETYPE_STARTUP: u8 = 0;
 /// RFC 6581 §8: local catastrophic error.
 const CODE_LOCAL: u8 = 5;
 
-/// What a slot needs of its endpoint.
+/// The parts of the endpoint that a slot uses.
 pub(super) struct Env<'a> {
     pub(super) config: &'a EndpointConfig,
     pub(super) peer: PeerId,
@@ -25,7 +25,7 @@ pub(super) struct Env<'a> {
     pub(super) now: Instant,
     /// The largest DDP segment to send, in bytes.
     pub(super) mulpdu: usize,
-    /// The association is to be aborted: a session failed whose peer cannot be sent the error.
+    /// Request to abort the association: a session failed whose peer cannot receive the error.
     pub(super) aborts: &'a mut bool,
 }
 
@@ -35,26 +35,26 @@ pub(super) struct SessionSlot<M: RegionMemory> {
     pub(super) id: SessionId,
     pub(super) session: Session,
     life: Lifecycle<SctpReason>,
-    /// The owner knows of it.
+    /// The session was reported to the owner.
     pub(super) known: bool,
-    /// What the Initiate says of Reads, if it is an enhanced one.
+    /// Read limits of the Initiate, if it is enhanced.
     asked: Option<EnhancedRepr>,
-    /// The active side's, until it is answered.
+    /// The open request of the active side, until it is answered.
     open: Option<Box<(StreamId, Open)>>,
     pub(super) full: Option<Box<Full<M>>>,
-    /// In the endpoint's queue of slots that may have something to send.
+    /// Queued in the endpoint's `ready`: may have something to send.
     pub(super) ready: bool,
-    /// In its queue of slots that something has happened to.
+    /// Queued in the endpoint's `touched`: to be settled.
     pub(super) touched: bool,
-    /// In its queue of slots whose ULP may have events.
+    /// Queued in the endpoint's `talking`: the ULP may have events.
     pub(super) talking: bool,
-    /// Its owner takes no events of it, and this many may wait.
+    /// The owner has paused the events; at most this many may wait.
     pub(super) paused: Option<u32>,
-    /// It keeps the window closed, as the endpoint has counted it.
+    /// The session keeps the window closed, as counted by the endpoint.
     pub(super) closes_window: bool,
-    /// The deadline that its table of timers has.
+    /// The deadline entered in the endpoint's timers.
     pub(super) timer: Option<Instant>,
-    /// Memory for what the session keeps, as the endpoint has counted it.
+    /// Memory for the session's kept messages, as counted by the endpoint.
     pub(super) kept: Takes,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Full<M: RegionMemory> {
 }
 
 impl<M: RegionMemory> Full<M> {
-    /// The next thing that the ULP should know.
+    /// Returns the next event of the ULP.
     pub(super) fn poll_event(&mut self) -> Option<SessionEvent> {
         Some(match self.stream.poll_event()? {
             UlpEvent::Ddp(event) => SessionEvent::Ddp(event),
@@ -95,7 +95,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// The active side.
+    /// Creates the active side, with an Initiate to send.
     pub(super) fn active(
         id: SessionId,
         config: &EndpointConfig,
@@ -110,12 +110,12 @@ impl<M: RegionMemory> SessionSlot<M> {
         slot
     }
 
-    /// The association is up: the Initiate is on its way.
+    /// The association is up: starts the time-out for the answer to the Initiate.
     pub(super) fn begin(&mut self, env: &Env<'_>) {
         self.life.connected(env.now + env.config.session.answer_timeout);
     }
 
-    /// The passive side: the owner decides.
+    /// Passive side: reports the request to the owner, which decides.
     pub(super) fn request(&mut self, data: SessionData, env: &mut Env<'_>) {
         self.asked = data.enhanced;
         self.life.set_deadline(env.now + env.config.session.answer_timeout);
@@ -123,40 +123,40 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.event(SessionEvent::Request { private_data, enhanced }, env);
     }
 
-    /// Where it is in its life.
+    /// State of the session.
     pub(super) fn state(&self) -> State {
         self.life.state()
     }
 
-    /// When it wants [`deadline_passed`](Self::deadline_passed).
+    /// Time at which to call [`deadline_passed`](Self::deadline_passed).
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.life.deadline()
     }
 
-    /// Its owner knows of it, and it is not over.
+    /// True if the session was reported to the owner and is not over.
     pub(super) fn is_live(&self) -> bool {
         self.known && self.state() != State::Closed
     }
 
-    /// Established, and the peer may send more.
+    /// True if the session is established and the peer may send more.
     pub(super) fn awaits_peer(&self) -> bool {
         let established = self.state() == State::Established;
         established && !self.life.is_peer_closed() && !self.life.due.idle
     }
 
-    /// No message is taken: the owner takes no events, and as many wait as may. After an error, or when it is over, what
-    /// comes is thrown away.
+    /// True if messages are refused: the owner has paused the events, and the maximum waits. After an error
+    /// or the end of the session, messages are discarded instead.
     pub(super) fn refuses(&self) -> bool {
         let Some(most) = self.paused else { return false };
         self.pending_events() >= most as usize && self.takes_text()
     }
 
-    /// Events of the ULP that were not taken.
+    /// Number of ULP events not taken yet.
     pub(super) fn pending_events(&self) -> usize {
         self.full.as_ref().map_or(0, |full| full.stream.pending_events())
     }
 
-    /// What its peer sends may become events.
+    /// True if received segments may still become events.
     pub(super) fn takes_text(&self) -> bool {
         self.life.is_receiving()
     }
@@ -165,7 +165,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         env.events.push_back(Event::Session(self.id, event));
     }
 
-    /// The owner accepts. What the two ends say of Reads may not match; then it is rejected.
+    /// Accepts for the owner. If the Read limits of the two ends do not match, the session is rejected
+    /// instead.
     pub(super) fn accept(
         &mut self,
         id: StreamId,
@@ -192,14 +193,15 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// The owner rejects, or this end has to.
+    /// Rejects the request, for the owner or for a local reason.
     pub(super) fn reject(
         &mut self,
         why: CloseReason,
         private_data: &[u8],
         config: &EndpointConfig,
     ) {
-        // RFC 6581 §7: the enhanced Reject is for what the plain form would have got; §9.1: it says the ORD needed.
+        // RFC 6581 §7: the enhanced Reject is used where a plain Initiate would have been accepted; §9.1: it
+        // carries the required ORD.
         let unsuitable = matches!(why, CloseReason::Lower(SctpReason::Unsuitable(_)));
         let ord = config.session.enhanced.required_ord;
         let enhanced = self.asked.filter(|_| unsuitable).map(|asked| EnhancedRepr { ord, ..asked });
@@ -207,12 +209,12 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.over(why);
     }
 
-    /// Bytes of private data that an answer carries.
+    /// True if the Initiate was enhanced, which leaves less room for private data in the answer.
     pub(super) fn is_enhanced(&self) -> bool {
         self.asked.is_some()
     }
 
-    /// What a message that was taken means for the session.
+    /// Acts on the session change that an accepted message caused.
     pub(super) fn changed(
         &mut self,
         change: &SessionChange,
@@ -240,7 +242,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// The peer accepts.
+    /// Processes the peer's Accept.
     fn accepted(&mut self, data: &SessionData, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         let Some(open) = self.open.take() else { return };
         let (id, Open { pd, ulp, .. }) = *open;
@@ -254,7 +256,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.enter_full(id, pd, ulp, agreed.ok().flatten(), env, cx);
         match agreed {
             Ok(_) => self.established(data.private_data.clone(), env),
-            // RFC 6581 §9.1, §9.2: the peer is sent a Terminate.
+            // RFC 6581 §9.1, §9.2: reported to the peer by a Terminate.
             Err(why) => {
                 let error = startup_error(why.code());
                 self.fail_with(SctpReason::Unsuitable(why).into(), error, env);
@@ -273,7 +275,7 @@ impl<M: RegionMemory> SessionSlot<M> {
     ) {
         let stream = Ulp::accepted(id, (pd, env.peer), ulp, agreed, Stag(0));
         let mut full = Box::new(Full { stream, agreed });
-        // Before the first segment there was the Initiate or the Accept.
+        // The Initiate or the Accept preceded the first segment.
         full.stream.sink(cx.reborrow()).order_complete(OrderKey(1));
         self.full = Some(full);
     }
@@ -284,15 +286,15 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.event(SessionEvent::Established { private_data, params }, env);
     }
 
-    /// What was agreed on, in an accepted session.
+    /// The agreed parameters of an accepted session.
     pub(super) fn params(&self, mulpdu: usize) -> Option<StreamParams> {
         let full = self.full.as_ref()?;
         let ddp_version = full.stream.version();
         Some(StreamParams { ulp: full.stream.kind(), mulpdu, ddp_version, agreed: full.agreed })
     }
 
-    /// The first segment of an active side in the peer-to-peer model has been delivered: whatever it is,
-    /// this end may send now.
+    /// Establishes a passive session in the peer-to-peer model once the active side's first segment, of any
+    /// kind, was delivered: this end may send now.
     fn look_whether_ready(&mut self, env: &mut Env<'_>) {
         if self.state() != State::Readying || !self.session.is_begun() {
             return;
@@ -303,7 +305,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.established(Vec::new(), env);
     }
 
-    /// Acts on what has happened; `cx` as its end needs it.
+    /// Acts on the changes since the last call; ends the session with `cx` when it is done.
     pub(super) fn settle(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         self.look_at_errors(env, cx);
         self.look_whether_ready(env);
@@ -317,21 +319,21 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Errors that the order has reached.
+    /// Processes errors at the point that the order has reached.
     fn look_at_errors(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         if !self.life.is_receiving() {
             return;
         }
         let Some(full) = &self.full else { return };
         if let Some(why) = CloseReason::of_stream(&full.stream) {
-            // RFC 5040 §6.2.1: after the peer's Terminate a graceful close, without an answer to it.
+            // RFC 5040 §6.2.1: a graceful close after the peer's Terminate, without answering it.
             self.fail_with(why, FinalError::Found, env);
         } else if let Some(why) = full.stream.failure() {
             self.abort(CloseReason::DdpFailed(why), env, cx);
         }
     }
 
-    /// The peer's Terminate is in order.
+    /// Processes the peer's Terminate, now in order.
     fn peer_done(&mut self, env: &mut Env<'_>) {
         if !self.life.is_receiving() {
             return;
@@ -343,11 +345,11 @@ impl<M: RegionMemory> SessionSlot<M> {
         if self.state() == State::Readying {
             self.shutdown(CloseReason::PeerShutdown, env);
         }
-        // RFC 5041 §6.2.1: the ULP may still answer, and closes.
+        // RFC 5041 §6.2.1: the ULP may still send, then closes.
         self.wait_for_ulp(env);
     }
 
-    /// The peer shuts the association down: its direction is over without a Terminate.
+    /// The peer shut the association down, which ends its direction without a Terminate.
     pub(super) fn peer_gone(&mut self, env: &mut Env<'_>) {
         self.peer_done(env);
         self.close(CloseReason::PeerShutdown, env);
@@ -370,13 +372,13 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Closes gracefully for its owner.
+    /// Closes gracefully on the owner's request.
     pub(super) fn shutdown_locally(&mut self, env: &Env<'_>) {
         self.shutdown(self.life.local_reason(), env);
     }
 
-    /// The association closes. A ULP that gives the confirmations closes its session by itself. It is notified of an idle
-    /// time-out here, of the peer's close by its stream.
+    /// Closes because the association closes. A ULP that gives the confirmations closes its session itself:
+    /// an idle time-out is reported to it here, the peer's close by its stream.
     pub(super) fn close(&mut self, why: CloseReason, env: &mut Env<'_>) {
         let holds = self.full.as_ref().is_some_and(|full| full.stream.holds_confirmations());
         if self.state() != State::Established || !holds {
@@ -395,13 +397,13 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// A close would confirm data that the ULP does not.
+    /// True if a close would confirm data that the ULP does not confirm.
     pub(super) fn is_unconfirmed(&self) -> bool {
         self.full.as_ref().is_some_and(|full| self.life.is_unconfirmed(&full.stream))
     }
 
-    /// Ends it at once: what is outstanding still arrives, nothing more is sent but the last message and a Terminate, and
-    /// what comes is thrown away.
+    /// Aborts the session: outstanding messages still arrive, only the last message and a Terminate follow,
+    /// and received segments are discarded.
     pub(super) fn abort(&mut self, why: CloseReason, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         if self.state() == State::Closed {
             return;
@@ -412,22 +414,22 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.finish(env, cx);
     }
 
-    /// The last message, or the RDMAP Terminate, of an end without an error of the ULP's protocol. The session's Terminate
-    /// alone is an orderly end (docs/protocol.md §6).
+    /// Prepares the last message, or the RDMAP Terminate, of an end without an error of the ULP's protocol.
+    /// The session's Terminate alone would signal an orderly end (docs/protocol.md §6).
     fn part(&mut self, env: &mut Env<'_>) {
         if !env.config.policy.last_message || self.session.is_terminated() {
             return;
         }
         let Some(full) = &self.full else { return };
         if !self.life.is_receiving() {
-            // The error was posted and could not be sent in time.
+            // The error was posted but could not be sent in time.
             *env.aborts = true;
         } else if let Some(segment) = full.stream.abort_segment(ETYPE_STARTUP, CODE_LOCAL) {
             self.session.part(segment);
         }
     }
 
-    /// This end cannot go on for a reason of its own (RFC 6581 §8 code 5).
+    /// Fails the session for a local reason (RFC 6581 §8 code 5).
     pub(super) fn fail(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         if self.life.is_receiving() {
             self.fail_with(SctpReason::Local.into(), startup_error(CODE_LOCAL), env);
@@ -436,7 +438,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Ends the session because the ULP cannot do what it was sent for: a local catastrophic error, then the Terminate.
+    /// Fails the session because the ULP cannot continue: a local catastrophic error, then the Terminate.
     pub(super) fn fail_ulp(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         if self.life.is_receiving() {
             self.fail_with(SctpReason::Local.into(), FinalError::Local, env);
@@ -445,7 +447,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// The peer's messages fit no legal sequence: the last message if there is a stream, and a Terminate (RFC 5043 §6.1).
+    /// The peer's messages violate the legal sequences: the last message if there is a stream, then a
+    /// Terminate (RFC 5043 §6.1).
     pub(super) fn illegal(&mut self, error: session::SessionError, env: &mut Env<'_>) {
         *env.aborts |= self.full.is_some() && self.session.is_terminated();
         self.part(env);
@@ -456,8 +459,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// An error: the last message or the RDMAP Terminate, then the session's (RFC 5041 §7.1,
-    /// RFC 5040 §6.2.1, RFC 5043 §6.2).
+    /// Fails with an error: the last message or the RDMAP Terminate, then the session's Terminate
+    /// (RFC 5041 §7.1, RFC 5040 §6.2.1, RFC 5043 §6.2).
     fn fail_with(&mut self, why: CloseReason, error: FinalError, env: &mut Env<'_>) {
         if let Some(full) = &mut self.full {
             error.post(&mut full.stream, env.config.policy.last_message);
@@ -468,16 +471,16 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.wait_for_peer(env);
     }
 
-    /// Nothing more is taken.
+    /// Ends the session with this reason: received segments are discarded from now on.
     pub(super) fn over(&mut self, why: CloseReason) {
         self.life.fail(why);
     }
 
-    /// The deadline has passed.
+    /// Processes an expired deadline.
     pub(super) fn deadline_passed(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         let half_closed = self.state() == State::Established;
-        // A half-closed session's ULP may not have taken all that came before the peer's Terminate.
-        // The ULP bounds the time for which it holds a Read.
+        // The ULP of a half-closed session may not have taken everything received before the peer's
+        // Terminate. The ULP bounds the time for which it holds a Read.
         let holds = self.state() == State::Closing && self.holds_reads();
         let progress = match half_closed && self.pending_events() > 0 || holds {
             true => u64::MAX,
@@ -495,7 +498,7 @@ impl<M: RegionMemory> SessionSlot<M> {
             Expired::Progress => self.wait_for_peer(env),
             Expired::Ulp => self.abort(CloseReason::UlpTimeout, env, cx),
             Expired::Teardown => {
-                // RFC 5043 §6.2: one Terminate is enough, and the peer has it.
+                // RFC 5043 §6.2: one Terminate suffices, and the peer has received it.
                 let enough = self.session.is_own_done();
                 if !enough && self.life.reason().is_some_and(CloseReason::is_graceful) {
                     self.life.replace_reason(CloseReason::PeerLingers);
@@ -506,16 +509,16 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// The association is gone, for this reason.
+    /// Ends the session because the association ended, with reason `why`.
     pub(super) fn lost(&mut self, why: CloseReason, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         if self.state() == State::Closed {
             return;
         }
-        // RFC 5043 §6.2: one Terminate is enough, unless an ABORT takes the place of the acknowledgement of ours.
+        // RFC 5043 §6.2: one Terminate suffices, unless an ABORT replaces the acknowledgement of this end's.
         let aborted = matches!(why, CloseReason::Lower(SctpReason::PeerAbort { .. }));
         let enough = self.session.is_own_done() || self.session.is_peer_done() && !aborted;
         if self.state() == State::Closing && !(why.is_graceful() || enough) {
-            // It had begun gracefully and did not end so.
+            // The graceful close did not complete.
             self.life.replace_reason(why);
         } else {
             self.life.set_first_reason(why);
@@ -523,7 +526,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.finish(env, cx);
     }
 
-    /// The peer uses the streams for another session, so it has all of this one.
+    /// The peer uses the streams for another session, so it has received all of this one.
     pub(super) fn superseded(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         if self.state() == State::Closed {
             return;
@@ -535,7 +538,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.finish(env, cx);
     }
 
-    /// It is over for its owner; what is outstanding is kept for the peer.
+    /// Ends the session for its owner; outstanding messages are kept for retransmission.
     fn finish(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         self.open = None;
         if let Some(full) = &self.full {
@@ -553,7 +556,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Counters of its layers.
+    /// Counters of the session's layers.
     pub(super) fn stats(&self) -> SessionStats {
         let session = self.session.stats();
         let Some(full) = &self.full else { return SessionStats { session, ..Default::default() } };
@@ -561,7 +564,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         SessionStats { session, ddp: *full.stream.counters(), rdmap }
     }
 
-    /// True when a message of it is to be written.
+    /// True if a message is to be sent.
     pub(super) fn has_data(&self) -> bool {
         if self.state() == State::Connecting {
             return false;
@@ -570,7 +573,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.session.has_data(source, self.awaits())
     }
 
-    /// Brings up to date what it adds to the memory for what all sessions keep.
+    /// Updates this session's share in the memory for kept messages of all sessions, `all`.
     pub(super) fn count_kept(&mut self, all: &mut Takes) {
         let kept = self.session.kept();
         if kept != self.kept {
@@ -579,20 +582,21 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// All sessions may take `limit` bytes for what they keep, and take `all` now.
+    /// Limits the memory for kept messages to what the other sessions leave of `limit` bytes; `all` is the
+    /// present total.
     #[inline]
     pub(super) fn limit_kept(&mut self, limit: u64, all: Takes) {
         let others = all.without(self.kept).memory;
         self.session.limit_kept(limit.saturating_sub(others));
     }
 
-    /// True when the next segment would be kept until it is acknowledged.
+    /// True if the next segment would be kept until it is acknowledged.
     pub(super) fn next_is_kept(&self) -> bool {
         self.full.as_ref().is_some_and(|full| !full.stream.next_is_stable())
     }
 
-    /// A graceful close waits for the responses of what was posted before it, if they can still come, and for answers that
-    /// the ULP holds.
+    /// True while a graceful close waits for responses to earlier posts, if they can still arrive, or for
+    /// Reads that the ULP holds.
     pub(super) fn awaits(&self) -> bool {
         let Some(full) = self.full.as_ref().filter(|_| self.state() == State::Closing) else {
             return false;
@@ -605,7 +609,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.full.as_ref().is_some_and(|full| full.stream.holds_reads())
     }
 
-    /// Half closed by the peer: the ULP has so long to close, too.
+    /// Starts the time-out for the ULP's close after the peer half-closed the session.
     fn wait_for_ulp(&mut self, env: &Env<'_>) {
         let (timeout, progress) = (env.config.policy.half_closed_timeout, self.session.progress());
         self.life.wait_for_ulp(env.now, timeout, progress);
@@ -617,12 +621,13 @@ impl<M: RegionMemory> SessionSlot<M> {
     }
 }
 
-/// An error of the start-up with this code (RFC 6581 §8).
+/// Returns the start-up error with this code (RFC 6581 §8).
 fn startup_error(code: u8) -> FinalError {
     FinalError::Llp { error_type: ETYPE_STARTUP, code }
 }
 
-/// What an Initiate says of Reads: bare DDP has none to negotiate.
+/// Returns the Read limits of an Initiate; `None` for bare DDP, which does not negotiate Reads, and for plain
+/// opens.
 pub(super) fn asked(config: &EndpointConfig, ulp: &UlpConfig) -> Option<EnhancedRepr> {
     let enhanced = config.session.open_enhanced && UlpKind::of(ulp) == UlpKind::Rdmap;
     enhanced.then(|| ddp::enhanced::ask(ulp.depths(), &config.session.enhanced))

@@ -1,9 +1,9 @@
-//! All sessions of an association, as SCTP calls them.
+//! All sessions of an association, as seen by SCTP.
 //!
 //! ```text
 //!   slots:    | 0: session | 1: - | 2: residue | ...      by stream identifier
-//!   ready:    slots that may have something to send, asked in turn
-//!   touched:  slots that something has happened to since the last `settle`
+//!   ready:    slots that may have data to send, polled in turn
+//!   touched:  slots changed since the last `settle`
 //!   talking:  slots whose ULP may have events
 //! ```
 //!
@@ -27,20 +27,20 @@ use transport::kept::Takes;
 
 pub(super) use call::UpperCall;
 
-/// What the sessions of an association count, besides what each does.
+/// Counters of an association's sessions that belong to no single session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AdaptationStats {
-    /// Sessions that the peer requested and that were reported to the owner.
+    /// Sessions requested by the peer and reported to the owner.
     pub requests: u64,
-    /// Initiates answered by a Terminate, because a bound was reached (RFC 5043 §6.4).
+    /// Initiates answered with a Terminate, because a limit was reached (RFC 5043 §6.4).
     pub turned_away: u64,
-    /// Sessions terminated because the peer's messages fit no legal sequence (RFC 5043 §6.1).
+    /// Sessions terminated because the peer's messages violate the legal sequences (RFC 5043 §6.1).
     pub illegal: u64,
-    /// Messages on streams without a session that begin none and are behind the beginning of one.
+    /// Messages on streams without a session that arrived before the Initiate that should precede them.
     pub early: u64,
     /// Terminates on streams without a session.
     pub stray: u64,
-    /// Messages on streams that have no counterpart in the other direction.
+    /// Messages on streams without a counterpart in the other direction.
     pub unpaired: u64,
 }
 
@@ -48,25 +48,25 @@ pub struct AdaptationStats {
 #[derive(Debug)]
 pub(super) struct Upper<M: RegionMemory> {
     config: Arc<EndpointConfig>,
-    /// Who is at the other end.
+    /// Identity of the peer, for the worker's budgets.
     peer: PeerId,
     /// This end opened the association.
     initiator: bool,
-    /// Pairs of like-numbered streams; what was asked for until the association is up.
+    /// Pairs of like-numbered streams; the requested number until the association is up.
     pairs: u16,
     is_up: bool,
-    /// No sessions are begun any more.
+    /// No new session is begun.
     closing: bool,
-    /// The largest message that a packet carries.
+    /// The largest message that fits a packet, bytes.
     most: usize,
     serial: u32,
-    /// Sessions that their owners know and that are not over.
+    /// Live sessions that were reported to their owners.
     live: usize,
-    /// Memory for what all sessions keep until it is acknowledged.
+    /// Memory for unacknowledged messages that all sessions keep.
     kept: Takes,
-    /// What fragments of messages take of the worker's budget.
+    /// Bytes of the worker's budget held by fragments of messages.
     held: u64,
-    /// Sessions that keep SCTP's window closed.
+    /// Number of sessions that keep SCTP's window closed.
     closing_window: usize,
     /// Bytes by which SCTP's window has grown.
     widened: u64,
@@ -79,17 +79,17 @@ pub(super) struct Upper<M: RegionMemory> {
     pub(super) stats: AdaptationStats,
 }
 
-/// Sessions that something has happened to since the last [`settle`](Upper::settle).
+/// Sessions changed since the last [`settle`](Upper::settle).
 #[derive(Debug, Default)]
 struct Touched {
     slots: VecDeque<u16>,
-    /// The first one of this packet, if there was nothing to settle for it.
+    /// The first session of this packet that took the fast path, if nothing had to be settled for it.
     passed: Option<u16>,
     /// See [`Env::aborts`].
     aborts: bool,
 }
 
-/// Bytes of a message before SCTP has reported how many a packet carries.
+/// The largest message, bytes, before SCTP has reported how many fit a packet.
 const INITIAL_MOST: usize = wire::sctp::ddp::MIN_MESSAGE;
 
 impl<M: RegionMemory> Upper<M> {
@@ -123,7 +123,7 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// The association is up, with so many pairs of streams.
+    /// The association is up, with `pairs` pairs of streams.
     pub(super) fn up(&mut self, now: Instant, pairs: u16) {
         // RFC 5043 §8: like-numbered streams make a pair.
         self.pairs = pairs;
@@ -138,15 +138,15 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// The association begins anew (RFC 9260 §5.2.4, action A): nothing of the old one is left.
+    /// The association restarts (RFC 9260 §5.2.4, action A): all old sessions end.
     pub(super) fn restarted(&mut self, now: Instant, pairs: u16, cx: &mut Context<'_, M>) {
         self.lost(SctpReason::PeerRestart.into(), now, cx);
         self.release_held(cx);
         self.up(now, pairs);
     }
 
-    /// The association is over: so is every session, for this reason. No RDMAP Terminate is sent
-    /// (RFC 5043 §11.3), the owner of each is notified.
+    /// The association is over: ends every session with reason `why`. No RDMAP Terminate is sent
+    /// (RFC 5043 §11.3); the owner of each session is notified.
     pub(super) fn lost(&mut self, why: CloseReason, now: Instant, cx: &mut Context<'_, M>) {
         self.is_up = false;
         for stream in 0..self.slots.len() as u16 {
@@ -161,7 +161,7 @@ impl<M: RegionMemory> Upper<M> {
         self.timers.clear();
     }
 
-    /// SCTP keeps no fragments any more, and its window is what it was at first.
+    /// Releases the budgets: SCTP holds no fragments any more, and its window has its initial size.
     pub(super) fn release_held(&mut self, cx: &mut Context<'_, M>) {
         cx.hold.release(self.peer, core::mem::take(&mut self.held));
         cx.hold.windows_mut().release(core::mem::take(&mut self.widened));
@@ -175,37 +175,37 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Bytes of memory for messages that are kept until they are acknowledged: their source may change, or is gone.
+    /// Memory for unacknowledged messages whose source may change or is closed, bytes.
     pub(super) fn kept(&self) -> u64 {
         self.kept.memory
     }
 
-    /// Sessions that their owners know and that are not over.
+    /// Number of live sessions.
     pub(super) fn live(&self) -> usize {
         self.live
     }
 
-    /// Those sessions.
+    /// Iterates over the live sessions.
     pub(super) fn live_slots(&self) -> impl Iterator<Item = &SessionSlot<M>> {
         self.slots().filter(|slot| slot.is_live())
     }
 
-    /// True when silence of the peer counts: a session is established, and not half closed by the peer.
+    /// True if the idle time-out applies: a session is established and not half-closed by the peer.
     pub(super) fn may_idle(&self) -> bool {
         self.live > 0 && self.live_slots().any(|slot| slot.awaits_peer())
     }
 
-    /// No session is begun any more.
+    /// True if no new session is begun.
     pub(super) fn is_closing(&self) -> bool {
         self.closing
     }
 
-    /// Nothing is left to report.
+    /// True if no event and no live session remains.
     pub(super) fn is_done(&self) -> bool {
         self.live == 0 && self.events.is_empty()
     }
 
-    /// True when a session could be opened.
+    /// True if a session could be opened.
     pub(super) fn can_open(&self) -> bool {
         let bound = usize::from(self.config.session.max_sessions);
         !self.closing && self.occupied() < bound && self.free_stream().is_some()
@@ -215,30 +215,30 @@ impl<M: RegionMemory> Upper<M> {
         self.slots.iter().flatten().map(|slot| &**slot)
     }
 
-    /// The session of this name, unless it is over.
+    /// Returns the live session with this identifier.
     pub(super) fn slot(&self, id: SessionId) -> Option<&SessionSlot<M>> {
         let slot = self.slots.get(usize::from(id.stream))?.as_deref()?;
         (slot.id == id && slot.is_live()).then_some(slot)
     }
 
-    /// A packet carries messages of at most `most` bytes.
+    /// Sets the largest message that fits a packet, bytes.
     pub(super) fn most_is(&mut self, most: usize) {
         self.most = most;
     }
 
-    /// The largest DDP segment to send, in bytes.
+    /// Returns the largest DDP segment to send, in bytes.
     pub(super) fn mulpdu(&self) -> usize {
         mulpdu(self.most, self.config.session.control_room)
     }
 
-    /// Names the next session on a pair of streams.
+    /// Assigns an identifier to the next session on a pair of streams.
     fn name(&mut self, stream: u16) -> SessionId {
         self.serial = self.serial.wrapping_add(1);
         SessionId { stream, serial: self.serial }
     }
 
-    /// A pair of streams that nothing is outstanding on. The ends look from opposite sides, so that they
-    /// seldom take the same one.
+    /// Returns a pair of streams without outstanding data. The two ends search from opposite sides, so that
+    /// they seldom choose the same pair.
     fn free_stream(&self) -> Option<u16> {
         let is_free = |stream: &u16| {
             let slot = self.slots.get(usize::from(*stream));
@@ -306,15 +306,15 @@ impl<M: RegionMemory> Upper<M> {
         Ok(())
     }
 
-    /// That a request awaits an answer, which has room for these private data.
+    /// Checks that a request awaits an answer, and that the answer has room for the private data.
     fn deciding(&self, session: SessionId, private_data: &[u8]) -> Result<(), AnswerError> {
         let slot = self.slot(session).filter(|slot| slot.state() == State::Deciding);
         let enhanced = slot.ok_or(AnswerError::NoRequest)?.is_enhanced();
         Ok(PrivateDataTooLong::check(private_data, enhanced)?)
     }
 
-    /// No session is begun any more, and those that there are are closed gracefully, by their ULPs where these give the
-    /// confirmations.
+    /// Begins no new session and closes the existing ones gracefully. Sessions whose ULPs give the
+    /// confirmations are closed by these.
     pub(super) fn close(&mut self, why: &CloseReason, now: Instant) {
         self.closing = true;
         for stream in 0..self.slots.len() as u16 {
@@ -322,7 +322,8 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// The peer shuts the association down: nothing comes any more, what this end still has goes out.
+    /// The peer shuts the association down: no message follows from it; this end's remaining messages are
+    /// sent.
     pub(super) fn peer_shutdown(&mut self, now: Instant) {
         self.closing = true;
         for stream in 0..self.slots.len() as u16 {
@@ -339,7 +340,7 @@ impl<M: RegionMemory> Upper<M> {
         self.slots[stream] = Some(Box::new(slot));
     }
 
-    /// Does something with the slot of a stream, if there is one, to be [settled](Self::settle).
+    /// Calls `f` with the slot of a stream, if there is one. The slot is [settled](Self::settle) later.
     pub(super) fn with<R>(
         &mut self,
         stream: u16,
@@ -351,8 +352,8 @@ impl<M: RegionMemory> Upper<M> {
         Some(result)
     }
 
-    /// As [`with`](Self::with), when it is settled before anything is sent: what is to be sent is looked at
-    /// then, once for all that a packet brings.
+    /// The same as [`with`](Self::with), for slots that are settled before the next transmission: the check
+    /// for data to send happens then, once per packet.
     fn unsettled<R>(
         &mut self,
         stream: u16,
@@ -380,8 +381,9 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// The peer has acknowledged the first message of a session that is outstanding: to be settled, as of
-    /// [`unsettled`](Self::unsettled). Neither its state nor its timer depends on it before.
+    /// The peer has acknowledged the session's oldest outstanding message. The slot is settled later, as with
+    /// [`unsettled`](Self::unsettled): until then neither its state nor its timer depends on the
+    /// acknowledgement.
     #[inline]
     fn acknowledged(&mut self, message: MessageRef) {
         let stream = message.stream;
@@ -397,7 +399,8 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// As [`with`](Self::with), when there is nothing to settle: sees to timers and to what is to be sent.
+    /// The same as [`with`](Self::with) without a later `settle`: updates the timer and the queue of slots
+    /// with data to send.
     pub(super) fn quietly<R>(
         &mut self,
         stream: u16,
@@ -415,7 +418,7 @@ impl<M: RegionMemory> Upper<M> {
         Some(result)
     }
 
-    /// Does something with a slot and sees to its timer.
+    /// Calls `f` with a slot and updates its timer.
     fn act<R>(
         &mut self,
         stream: u16,
@@ -442,22 +445,23 @@ impl<M: RegionMemory> Upper<M> {
         Some(result)
     }
 
-    /// Acts on everything that has happened to sessions since the last time.
+    /// Processes all changes of sessions since the last call.
     pub(super) fn settle(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         self.touched.passed = None;
         while let Some(stream) = self.touched.slots.pop_front() {
-            // It counts as touched until the end, so that this does not queue it again.
+            // The slot remains marked as touched until the end, so that this does not queue it again.
             self.with(stream, now, |slot, env| slot.settle(env, cx));
             self.settled(stream);
         }
     }
 
-    /// True, once, when a session failed whose peer cannot be sent the error: the association is to be aborted.
+    /// Returns true, once, if a session failed whose peer cannot receive the error: the association must be
+    /// aborted.
     pub(super) fn take_abort(&mut self) -> bool {
         core::mem::take(&mut self.touched.aborts)
     }
 
-    /// True when [`settle`](Self::settle) has nothing to do.
+    /// True if [`settle`](Self::settle) has nothing to do.
     #[inline]
     pub(super) fn is_settled(&self) -> bool {
         self.touched.slots.is_empty()
@@ -486,7 +490,8 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// A session is paused, or goes on, or is over while it is paused: then it keeps the window closed no more.
+    /// Updates the count of sessions that keep the window closed, when a session is paused, resumed, or over
+    /// while paused.
     #[cold]
     fn count_closing(&mut self, stream: u16) {
         let Some(slot) = self.slot_at(stream) else { return };
@@ -507,7 +512,7 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// When a session wants [`handle_timeout`](Self::handle_timeout).
+    /// Returns when to call [`handle_timeout`](Self::handle_timeout).
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         if !self.touched.slots.is_empty() {
             return Some(Instant::ZERO);
@@ -515,7 +520,7 @@ impl<M: RegionMemory> Upper<M> {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Time has passed.
+    /// Processes expired timers.
     pub(super) fn handle_timeout(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         while let Some(&(at, stream)) = self.timers.first()
             && at <= now
@@ -528,7 +533,8 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// False when [`poll_event`](Self::poll_event) has nothing: then all is as after that. With several sessions it looks at none.
+    /// False if [`poll_event`](Self::poll_event) would return `None`; the effect is then the same as of that
+    /// call. With several sessions in the queue it returns true without looking at them.
     #[inline]
     pub(super) fn may_report(&mut self) -> bool {
         if !self.events.is_empty() || self.talking.len() > 1 {
@@ -545,7 +551,7 @@ impl<M: RegionMemory> Upper<M> {
         false
     }
 
-    /// The next thing that the owner should know.
+    /// Returns the next event for the owner.
     pub(super) fn poll_event(&mut self) -> Option<Event> {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
@@ -578,7 +584,7 @@ impl<M: RegionMemory> Upper<M> {
         self.count_closing(stream);
     }
 
-    /// A message came to a stream with a session, or its residue.
+    /// Processes a message on a stream with a session or its residue; `None` if the stream has neither.
     fn arrived(
         &mut self,
         now: Instant,
@@ -609,7 +615,7 @@ impl<M: RegionMemory> Upper<M> {
         })
     }
 
-    /// A message came to a stream without a session.
+    /// Processes a message on a stream without a session.
     fn begins(&mut self, now: Instant, received: &Received<'_>) -> Taken {
         let (stream, max_segment) = (received.stream, self.config.session.max_segment);
         let begun = Message::parse(received)
@@ -638,7 +644,7 @@ impl<M: RegionMemory> Upper<M> {
                 let id = self.name(stream);
                 let mut session = Session::failed(stream, max_segment);
                 let (message, ssn) = (Message::parse(received), Message::ssn(received));
-                // It is thrown away, but for its place in the order.
+                // The message is discarded, but takes its place in the order.
                 let _taken = session.arrive(&message, ssn, None::<&mut ddp::UlpSink<'_, M>>);
                 self.unknown(SessionSlot::new(id, session, State::Closed), now);
             }
@@ -646,7 +652,7 @@ impl<M: RegionMemory> Upper<M> {
         Taken::Yes
     }
 
-    /// A session that is never reported to its owner.
+    /// Adds a session that is never reported to the owner.
     fn unknown(&mut self, mut slot: SessionSlot<M>, now: Instant) {
         slot.known = false;
         let stream = slot.id.stream;
@@ -654,7 +660,7 @@ impl<M: RegionMemory> Upper<M> {
         self.with(stream, now, |_, _| {});
     }
 
-    /// RFC 5043 §6.4: true when one more session is too many.
+    /// RFC 5043 §6.4: true if a further session would exceed the limits.
     fn is_full(&self) -> bool {
         let limits = &self.config.session;
         let pending = self.slots().filter(|slot| slot.state() == State::Deciding).count();

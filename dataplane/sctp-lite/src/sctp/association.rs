@@ -1,5 +1,5 @@
-//! The association: what its owner sees of it. What packets do to it is in `input` and `handshake`, what it
-//! sends in `output`, what time does in `timeouts`.
+//! The association as its owner sees it. `input` and `handshake` process received packets, `output` writes
+//! packets, `timeouts` processes expired timers.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -23,28 +23,29 @@ use super::stats::Stats;
 use super::timers::{Timer, Timers};
 use super::waiting::{Due, Waiting};
 
-/// Most bytes of the reason of an ABORT that are kept.
+/// Bytes of an ABORT's reason that are kept, at most.
 pub(super) const MAX_REASON: usize = 128;
 
-/// How long the last packet of an association waits for room, and for the next hop's link-layer address, which takes
-/// three seconds to be given up (RFC 4861 §10). One that is lost is not sent again either (RFC 9260 §9.1).
+/// Time for which the last packet of an association waits for room and for the next hop's link-layer address,
+/// whose resolution fails after three seconds (RFC 4861 §10). A lost one is not retransmitted either
+/// (RFC 9260 §9.1).
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// What a peer did that ends an association.
+/// Protocol violation of a peer that ends an association.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// In a DATA chunk.
+    /// A violation in a DATA chunk.
     Data(Violation),
-    /// It acknowledged something that was never sent.
+    /// Acknowledgement of data that was never sent.
     NeverSent,
-    /// An INIT ACK with an illegal value, or without a cookie that can be sent back.
+    /// An INIT ACK with an illegal value, or without a cookie that can be returned.
     InitAck,
 }
 
-/// Why an association ended.
+/// Reason for the end of an association.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CloseReason {
-    /// By the shutdown sequence: all was acknowledged.
+    /// The shutdown sequence completed: everything was acknowledged.
     Shutdown,
     /// The upper layer aborted it.
     Aborted,
@@ -55,68 +56,68 @@ pub enum CloseReason {
         /// Upper Layer Abort Reason, the first 128 bytes (RFC 9260 §3.3.10.12).
         reason: Box<[u8]>,
     },
-    /// The peer answered the INIT with an ABORT: there is no listener, or it refuses us.
+    /// The peer answered the INIT with an ABORT: no listener, or a refusal.
     Refused {
-        /// As of [`PeerAborted`](Self::PeerAborted).
+        /// As in [`PeerAborted`](Self::PeerAborted).
         cause: Option<u16>,
     },
-    /// The peer has another adaptation than is required, or none (RFC 5043 §7.1).
+    /// The peer indicates another adaptation than required, or none (RFC 5043 §7.1).
     OtherAdaptation {
-        /// What it indicates.
+        /// The adaptation indication received, if any.
         seen: Option<u32>,
     },
-    /// No answer to retransmissions or heartbeats, or a shutdown that took too long.
+    /// No answer to retransmissions or heartbeats, or a shutdown that exceeded its time.
     Timeout,
-    /// The peer's host does not support SCTP, by an ICMP report (RFC 9260 §10).
+    /// ICMP reported that the peer's host does not support SCTP (RFC 9260 §10).
     Unreachable,
-    /// It was aborted because the peer broke the protocol.
+    /// Aborted because the peer violated the protocol.
     Fault(Fault),
 }
 
-/// What the owner has to know.
+/// Events of an association for its owner.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// ESTABLISHED.
+    /// The association is ESTABLISHED.
     Up {
-        /// Pairs of streams: identifiers below this are good both ways.
+        /// Pairs of streams: identifiers below this are valid in both directions.
         streams: u16,
     },
-    /// The peer has restarted: it knows nothing of what was before. What was sent and not acknowledged is
-    /// forgotten without a word to its source; numbers and windows start anew.
+    /// The peer restarted and has lost all earlier state. Unacknowledged messages are dropped without
+    /// notifying their source; TSNs and windows start anew.
     Restarted {
-        /// As of [`Up`](Self::Up).
+        /// As in [`Up`](Self::Up).
         streams: u16,
     },
-    /// The peer shuts down. What the source still has goes out; nothing arrives any more.
+    /// The peer shuts down. The source's remaining messages are sent; no message is received any more.
     PeerShutdown,
-    /// There is no association any more. `poll_transmit` once more: a last chunk may be due.
+    /// The association is over. Call `poll_transmit` once more: a last chunk may be due.
     Closed(CloseReason),
 }
 
-/// Who the two ends are to each other.
+/// Addresses, tags and initial TSN of the two ends.
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) ends: Ends,
-    /// Tag that the peer's packets bear.
+    /// Verification tag of the peer's packets.
     pub(super) local_tag: Tag,
-    /// Tag that ours bear; none before the peer has sent it.
+    /// Verification tag of this end's packets; [`Tag::NONE`] before the peer has sent it.
     pub(super) peer_tag: Tag,
-    /// Our first TSN.
+    /// This end's initial TSN.
     pub(super) local_tsn: Tsn,
 }
 
-/// The handshake under way: that of the open, or of the shutdown.
+/// The handshake in progress: setup or shutdown.
 #[derive(Debug, Default)]
 pub(super) struct Handshake {
     /// The peer's cookie, until COOKIE ACK.
     pub(super) cookie: Box<[u8]>,
-    /// What the next INIT asks to be added to the life of its cookie.
+    /// Extension of the cookie's lifetime that the next INIT requests.
     pub(super) preservative: Option<Duration>,
-    /// When INIT or COOKIE ECHO went out, once and not again.
+    /// Transmission time of INIT or COOKIE ECHO, if it was sent only once.
     pub(super) sent: Option<Instant>,
-    /// Times that INIT, COOKIE ECHO, SHUTDOWN or SHUTDOWN ACK went out again.
+    /// Retransmissions of INIT, COOKIE ECHO, SHUTDOWN or SHUTDOWN ACK.
     pub(super) attempts: u32,
-    /// Stale cookies that the peer has complained of.
+    /// Stale-cookie errors received.
     pub(super) stale_cookies: u32,
 }
 
@@ -127,17 +128,17 @@ pub struct Association {
     pub(super) config: Arc<Config>,
     pub(super) secrets: Arc<Secrets>,
     pub(super) identity: Identity,
-    /// Pairs of streams; zero before they are agreed on.
+    /// Pairs of streams; zero before they are negotiated.
     pub(super) streams: u16,
-    /// Bytes of a packet that the path is thought to carry.
+    /// Largest packet that the path is assumed to carry, bytes.
     pub(super) packet_len: usize,
     pub(super) path: PathMtu,
-    /// Meaningful from COOKIE-ECHOED on, both.
+    /// The receive half; like the send half, meaningful from COOKIE-ECHOED on.
     pub(super) receiver: Receiver,
     pub(super) sender: Sender,
     /// Chunks to send.
     pub(super) due: Due,
-    /// Answers, and the last packet.
+    /// Answers that wait, and the last packet.
     pub(super) waiting: Waiting,
     pub(super) handshake: Handshake,
     pub(super) liveness: Liveness,
@@ -149,8 +150,8 @@ pub struct Association {
 }
 
 impl Association {
-    /// Active open: COOKIE-WAIT. `packet_len` is what a packet can carry at most, the path's MTU less the
-    /// headers below SCTP, in bytes.
+    /// Opens an association actively, in COOKIE-WAIT. `packet_len`: the largest packet, the path's MTU less
+    /// the headers below SCTP, in bytes.
     pub fn connect(
         config: Arc<Config>,
         secrets: Arc<Secrets>,
@@ -173,8 +174,9 @@ impl Association {
         association
     }
 
-    /// Passive open by a cookie that [`Listener::input`](super::Listener::input) found good: ESTABLISHED. The
-    /// packet that brought it is to be given to [`input`](Self::input) next, which answers it.
+    /// Opens an association passively, in ESTABLISHED, by a cookie that
+    /// [`Listener::input`](super::Listener::input) accepted. The packet that carried it must be passed to
+    /// [`input`](Self::input) next, which answers it.
     pub fn accept(
         config: Arc<Config>,
         secrets: Arc<Secrets>,
@@ -224,7 +226,7 @@ impl Association {
         }
     }
 
-    /// Sets the negotiated terms; data may flow.
+    /// Sets the negotiated terms; data may be exchanged from now on.
     pub(super) fn take_terms(&mut self, terms: &Terms, now: Instant) {
         let (config, packet_len) = (&self.config, self.packet_len);
         self.receiver = Receiver::new(&config.receive, terms.peer_tsn, terms.streams);
@@ -237,7 +239,7 @@ impl Association {
         self.streams = terms.streams;
     }
 
-    /// Our side of an INIT, or of an INIT ACK in the middle of an active open.
+    /// Returns the header of this end's INIT, or of an INIT ACK during an active open.
     pub(super) fn init_header(&self) -> InitHeader {
         InitHeader {
             tag: self.identity.local_tag,
@@ -248,19 +250,19 @@ impl Association {
         }
     }
 
-    /// The first event that was not polled yet.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_at(0)
     }
 
-    /// The newest event, if the owner has not polled it.
+    /// Returns the newest event, if the owner has not polled it.
     pub(crate) fn last_event(&self) -> Option<&Event> {
         self.events.last()
     }
 
     pub(super) fn push_event(&mut self, event: Event) {
         if self.events.is_full() {
-            // Restarts that were not polled: the last one replaces them.
+            // Restarts that were not polled: the newest event displaces the oldest.
             self.events.pop_at(0);
         }
         self.events.push(event);
@@ -271,7 +273,7 @@ impl Association {
         self.stats.unsent += u64::from(!self.waiting.causes.push(cause));
     }
 
-    /// Makes a transition, if it is legal; returns whether it was.
+    /// Performs a transition, if it is legal. Returns whether it was.
     pub(super) fn go(&mut self, transition: Transition) -> bool {
         let to = self.state.after(transition);
         self.state = to.unwrap_or(self.state);
@@ -280,8 +282,8 @@ impl Association {
 
     // --- the end ------------------------------------------------------------------------------------
 
-    /// Graceful end: what the source has goes out, then the shutdown sequence (RFC 9260 §9.2). Ends at once
-    /// on the way up; nothing when it is under way.
+    /// Closes gracefully: the source's messages are sent, then the shutdown sequence follows (RFC 9260 §9.2).
+    /// During the setup it aborts at once; during a shutdown it has no effect.
     pub fn shutdown(&mut self, now: Instant) {
         if self.state.is_opening() {
             self.abort(now, b"");
@@ -290,7 +292,7 @@ impl Association {
         }
     }
 
-    /// Ends the association at once. The peer is sent an ABORT with this reason, at most 128 bytes of it.
+    /// Aborts the association. The peer is sent an ABORT with this reason, truncated to 128 bytes.
     pub fn abort(&mut self, now: Instant, reason: &[u8]) {
         let reason = &reason[..reason.len().min(MAX_REASON)];
         // RFC 9260 §9.1.
@@ -299,7 +301,8 @@ impl Association {
 
     /// Aborts with this cause.
     pub(super) fn abort_with(&mut self, now: Instant, cause: Cause<'_>, reason: CloseReason) {
-        // RFC 9260 §8.5.1 B: with the peer's tag, if it is known; else it knows nothing of us either.
+        // RFC 9260 §8.5.1 B: with the peer's tag, if known; otherwise the peer has no state of this
+        // association either.
         match self.identity.peer_tag {
             _ if self.state == State::Closed => {}
             Tag::NONE => self.close(reason),
@@ -310,24 +313,24 @@ impl Association {
         }
     }
 
-    /// An ABORT was sent, or has come, with this cause.
+    /// Records an ABORT, sent or received, with this cause.
     #[cold]
     pub(super) fn note_abort(&mut self, now: Instant, kind: Kind, cause: u16) {
         let record = Record::new(now, kind, 0, cause.into());
         self.sender.record(record.with(chunk_type::ABORT, 0, 0));
     }
 
-    /// Our port, and the peer's as the destination.
+    /// Returns the ports of packets to the peer: this end's as the source.
     pub fn ports(&self) -> Ports {
         self.identity.ends.ports()
     }
 
-    /// Records what was found above, of one of its streams.
+    /// Adds a record of the upper layer, about one of the streams, to the flight recorder.
     pub fn record(&mut self, record: Record) {
         self.sender.record(record);
     }
 
-    /// There is no association any more. This is its last packet, if there is room for it in time.
+    /// Ends the association. `farewell` is its last packet, sent if there is room in time.
     pub(super) fn close_with(&mut self, now: Instant, farewell: LoneChunk, reason: CloseReason) {
         if self.state != State::Closed {
             self.close(reason);
@@ -336,7 +339,7 @@ impl Association {
         }
     }
 
-    /// There is no association any more.
+    /// Ends the association.
     pub(super) fn close(&mut self, reason: CloseReason) {
         if !self.go(Transition::End) {
             return;
@@ -349,87 +352,87 @@ impl Association {
         self.push_event(Event::Closed(reason));
     }
 
-    /// One retransmission or heartbeat more, which awaited this, went unanswered (RFC 9260 §8.1).
+    /// Counts a retransmission or heartbeat that waited for `awaited` and went unanswered (RFC 9260 §8.1).
     pub(super) fn count_error(&mut self, now: Instant, awaited: WaitedFor) {
         self.errors += 1;
         if self.errors > self.config.max_retransmits {
             self.sender.note_gave_up(now, awaited, self.errors);
-            // The peer would most likely not receive an ABORT either; RFC 9260 §8.1: nothing more is sent.
+            // RFC 9260 §8.1: nothing more is sent; the peer would most likely not receive an ABORT either.
             self.close(CloseReason::Timeout);
         }
     }
 
-    // --- what is known ------------------------------------------------------------------------------
+    // --- queries -----------------------------------------------------------------------------------
 
-    /// Its state.
+    /// State of the association.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// True when nothing more will come or go. It becomes true in a bounded time after the end, whether there is
-    /// room for the last packet or not, if [`handle_timeout`](Self::handle_timeout) is called.
+    /// True if nothing more will be sent or reported. After the end this takes a bounded time, with or
+    /// without room for the last packet, if [`handle_timeout`](Self::handle_timeout) is called.
     pub fn is_done(&self) -> bool {
         self.state == State::Closed && self.waiting.farewell.is_none() && self.events.is_empty()
     }
 
-    /// The two ends.
+    /// Addresses and ports of the two ends.
     pub fn ends(&self) -> &Ends {
         &self.identity.ends
     }
 
-    /// Tag that the peer's packets bear.
+    /// Verification tag of the peer's packets.
     pub fn local_tag(&self) -> Tag {
         self.identity.local_tag
     }
 
-    /// Tag that our packets bear; [`Tag::NONE`] before the peer has sent it.
+    /// Verification tag of this end's packets; [`Tag::NONE`] before the peer has sent it.
     pub fn peer_tag(&self) -> Tag {
         self.identity.peer_tag
     }
 
-    /// Pairs of streams; zero before they are agreed on.
+    /// Pairs of streams; zero before they are negotiated.
     pub fn streams(&self) -> u16 {
         self.streams
     }
 
-    /// When a packet of the peer came last that belonged to the association.
+    /// Time of the peer's last packet that belonged to the association.
     pub fn last_received(&self) -> Instant {
         self.liveness.last_received
     }
 
-    /// Retransmissions and heartbeats in a row that went unanswered (RFC 9260 §8.1).
+    /// Consecutive unanswered retransmissions and heartbeats (RFC 9260 §8.1).
     pub fn error_count(&self) -> u32 {
         self.errors
     }
 
-    /// Bytes of the largest packet that the path is known to carry; a longer one (a message from before the
-    /// path had narrowed) is for IP to fragment (RFC 9260 §6.9).
+    /// Largest packet that the path is known to carry, bytes. A longer one, with a message from before the
+    /// path narrowed, is left to IP to fragment (RFC 9260 §6.9).
     pub fn path_len(&self) -> usize {
         self.packet_len
     }
 
-    /// True when T3-rtx has expired and nothing was acknowledged since.
+    /// True if T3-rtx has expired and nothing was acknowledged since.
     pub fn is_timing_out(&self) -> bool {
         self.sender.timeouts_in_a_row() > 0
     }
 
-    /// The association makes no progress. To be called when its timers were handled.
+    /// Returns a report if the association makes no progress. Called after its timers were processed.
     pub fn stall(&self, now: Instant) -> Option<Stall> {
         let last = self.errors >= self.config.max_retransmits;
         (self.state != State::Closed).then(|| self.sender.stall(now, last)).flatten()
     }
 
-    /// What it counted.
+    /// Counters of the association.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// Its receive half.
+    /// The receive half.
     pub fn receiver(&self) -> &Receiver {
         &self.receiver
     }
 
-    /// Its send half.
+    /// The send half.
     pub fn sender(&self) -> &Sender {
         &self.sender
     }

@@ -1,4 +1,4 @@
-//! What an operator can choose about SCTP, with defaults. Checked where the configuration is read.
+//! Configuration of SCTP, with defaults. Checked where the configuration is read.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -9,45 +9,45 @@ use wire::sctp::padded;
 use super::receive::ReceiveConfig;
 use super::send::SendConfig;
 
-/// Bytes of the smallest packet that a path is thought to carry: one DATA chunk with the least that the largest
-/// DDP segment may be, and its DDP-SSN (RFC 5043 §9). What IPv4's least MTU of 576 leaves in UDP.
+/// Smallest packet that a path is assumed to carry, bytes: one DATA chunk with a DDP-SSN and the least MULPDU
+/// (RFC 5043 §9). It equals IPv4's least MTU of 576 less the headers of IP and UDP.
 pub const MIN_PACKET: usize = 12 + padded(16 + 2 + MIN_MESSAGE);
 const _: () = assert!(MIN_PACKET == 576 - 20 - 8);
 
-/// The parameters of an association. Shared by many, never changed.
+/// Parameters of an association. Shared by many, never changed.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Adaptation layer indication that is sent, and required of the peer (RFC 5061 §4.2.6).
+    /// Adaptation layer indication sent, and required of the peer (RFC 5061 §4.2.6).
     pub adaptation: u32,
-    /// Pairs of streams that are asked for and granted, 1 to 65535.
+    /// Pairs of streams requested and granted, 1 to 65535.
     pub streams: u16,
-    /// How long a state cookie is good (Valid.Cookie.Life), 1 s to 10 minutes.
+    /// Lifetime of a state cookie (Valid.Cookie.Life), 1 s to 10 minutes.
     pub cookie_life: Duration,
-    /// By how much a peer may ask for a longer life of its cookie (RFC 9260 §3.3.2.1.3).
+    /// Longest extension of a cookie's lifetime granted to a peer (RFC 9260 §3.3.2.1.3).
     pub cookie_extension: Duration,
-    /// Longest cookie of a peer that is sent back, bytes.
+    /// Longest cookie of a peer that is returned, bytes.
     pub max_cookie: usize,
-    /// Retransmissions of INIT, or of COOKIE ECHO, before the peer is given up (Max.Init.Retransmits).
+    /// Retransmissions of INIT, or of COOKIE ECHO, before the association fails (Max.Init.Retransmits).
     pub max_init_retransmits: u32,
-    /// Retransmissions and unanswered heartbeats in a row before the peer is given up
+    /// Consecutive retransmissions and unanswered heartbeats before the association fails
     /// (Association.Max.Retrans).
     pub max_retransmits: u32,
     /// Time between heartbeats of an idle association, added to its RTO (HB.interval); `None`: no heartbeats.
     pub heartbeat_interval: Option<Duration>,
     /// Bound on the time of a shutdown (T5-shutdown-guard); five times RTO.Max is recommended (RFC 9260 §9.2).
     pub shutdown_guard: Duration,
-    /// Find the path's MTU by probes where routers do not report it (RFC 8899): black holes are noticed, and a
-    /// size that was lowered is raised again.
+    /// Probe the path MTU where routers do not report it (RFC 8899): detects black holes, and raises a
+    /// lowered size again.
     pub path_mtu_probing: bool,
-    /// A report of an IPv4 path with a smaller MTU is taken for this, bytes, 68 to 1280. IPv6 has its own
-    /// minimum of 1280.
+    /// Minimum path MTU accepted from a report for IPv4, bytes, 68 to 1280; a smaller report counts as this.
+    /// IPv6 has its own minimum of 1280.
     pub min_path_mtu: u16,
-    /// Time after which larger packets are tried again over a path that did not carry them; at least 5
-    /// minutes (RFC 1191 §6.3, RFC 8201 §4; RFC 8899 §5.1.1, PMTU_RAISE_TIMER).
+    /// Time after which larger packets are probed again on a path that did not carry them; at least 5 minutes
+    /// (RFC 1191 §6.3, RFC 8201 §4; RFC 8899 §5.1.1, PMTU_RAISE_TIMER).
     pub path_mtu_raise: Duration,
-    /// Receiving.
+    /// Configuration of the receive half.
     pub receive: Arc<ReceiveConfig>,
-    /// Sending, retransmission time-outs among it.
+    /// Configuration of the send half, retransmission time-outs included.
     pub send: Arc<SendConfig>,
 }
 

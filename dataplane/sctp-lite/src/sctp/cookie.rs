@@ -1,5 +1,5 @@
-//! State cookies (RFC 9260 §5.1.3, §5.1.5): all that an INIT ACK promises travels to the peer and back, so
-//! that nothing is kept until the peer has shown that its address is its own.
+//! State cookies (RFC 9260 §5.1.3, §5.1.5). All terms of an INIT ACK travel to the peer and back, so that no
+//! state is kept until the peer has proved its address.
 //!
 //! ```text
 //!   0  created, ms (64)        12  local tag       28  peer's a_rwnd     40  local tie tag
@@ -8,9 +8,8 @@
 //!                              24  peer's TSN
 //! ```
 //!
-//! The MAC is SipHash-2-4 with 128 bits over the bytes before it, both addresses and both ports. Its key is
-//! derived anew for every hour in which cookies are made; the hour is that of the time in the cookie.
-//! Nothing in it is secret.
+//! The MAC is SipHash-2-4 with 128 bits over the preceding bytes, both addresses and both ports. Its key is
+//! derived for every hour; the creation time in the cookie selects the hour. The contents are not secret.
 
 use std::hash::{Hash, Hasher};
 
@@ -21,10 +20,10 @@ use wire::sctp::{Tag, Tsn};
 
 use super::secrets::{Ends, Purpose, Secrets, TieTags};
 
-/// Bytes of our cookies.
+/// Length of this end's cookies, bytes.
 pub const COOKIE_LEN: usize = field::MAC + 16;
 
-/// How long one key makes cookies (RFC 9260 §5.1.3: hourly).
+/// Period for which one key issues cookies, milliseconds (RFC 9260 §5.1.3: hourly).
 const KEY_PERIOD_MILLIS: u64 = 3_600_000;
 
 mod field {
@@ -43,16 +42,16 @@ mod field {
     const _: () = assert!(super::COOKIE_LEN == 64);
 }
 
-/// The terms that both ends have sent in INIT and INIT ACK.
+/// The terms exchanged in INIT and INIT ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Terms {
-    /// Ours.
+    /// Verification tag chosen by this end.
     pub(super) local_tag: Tag,
-    /// The peer's.
+    /// Verification tag chosen by the peer.
     pub(super) peer_tag: Tag,
-    /// Our first TSN.
+    /// Initial TSN of this end.
     pub(super) local_tsn: Tsn,
-    /// The peer's.
+    /// Initial TSN of the peer.
     pub(super) peer_tsn: Tsn,
     /// The peer's receiver window credit, bytes.
     pub(super) peer_rwnd: u32,
@@ -60,16 +59,16 @@ pub(super) struct Terms {
     pub(super) streams: u16,
 }
 
-/// A cookie of ours that came back.
+/// An authentic cookie returned by a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cookie {
     pub(super) terms: Terms,
     pub(super) ties: TieTags,
-    /// By how much its life is over.
+    /// Time since its expiry, if it has expired.
     pub(super) stale_by: Option<Duration>,
 }
 
-/// Makes a cookie of these `terms`, good for `life`.
+/// Issues a cookie with these `terms`, valid for `life`.
 pub(super) fn issue(
     secrets: &Secrets,
     ends: &Ends,
@@ -99,9 +98,9 @@ pub(super) fn issue(
     out
 }
 
-/// Reads a cookie that came back in a packet with this verification `tag`; `None` when it is none of ours,
-/// of these ends and this tag (RFC 9260 §5.1.5 steps 1 to 3). Whether its life is over is for the caller to
-/// look at (step 4).
+/// Authenticates a cookie returned in a packet with verification tag `tag`. Returns `None` unless it was
+/// issued here for these ends and this tag (RFC 9260 §5.1.5 steps 1 to 3). The caller checks its expiry
+/// (step 4).
 pub(super) fn check(
     secrets: &Secrets,
     ends: &Ends,
@@ -112,7 +111,7 @@ pub(super) fn check(
     let bytes: &[u8; COOKIE_LEN] = bytes.try_into().ok()?;
     let (body, said) = bytes.split_at(field::MAC);
     let created = u64::from_be_bytes(*body.first_chunk()?);
-    // Every byte is compared, whatever the first that differs.
+    // Compares every byte, independent of the first difference.
     let seen = mac(secrets, ends, created, body);
     if seen.iter().zip(said).fold(0, |differ, (a, b)| differ | a ^ b) != 0 {
         return None;
@@ -184,7 +183,7 @@ mod tests {
         issue(&secrets(), &ends(), (now, LIFE), &terms(), TieTags { local: 5, peer: 6 })
     }
 
-    // RFC 9260 §5.1.3: the cookie holds everything.
+    // RFC 9260 §5.1.3: the cookie holds all terms.
     #[test]
     fn what_went_comes_back() {
         let at = Instant::from_millis(7_200_000 - 1);
@@ -192,7 +191,7 @@ mod tests {
         let check = |now| check(&secrets(), &ends(), now, terms().local_tag, &bytes);
         let ties = TieTags { local: 5, peer: 6 };
         let good = Cookie { terms: terms(), ties, stale_by: None };
-        // Also over a change of keys, to the end of its life.
+        // Valid to the end of its life, across a change of keys.
         assert_eq!(check(at), Some(good));
         assert_eq!(check(at + LIFE), Some(good));
         assert_eq!(good.staleness(), None);
@@ -201,7 +200,7 @@ mod tests {
         assert_eq!((late.terms, late.staleness()), (terms(), Some(2)));
     }
 
-    // RFC 9260 §5.1.5 steps 2 and 3: another end, another tag, another secret.
+    // RFC 9260 §5.1.5 steps 2 and 3: other ends, another tag, another secret.
     #[test]
     fn cookies_of_others_are_refused() {
         let now = Instant::from_millis(5);
@@ -221,7 +220,7 @@ mod tests {
         assert_eq!(check(&secrets(), &ends(), now, tag, &[]), None);
     }
 
-    // RFC 9260 §5.1.5 step 2: all bytes of the MAC count, each by itself.
+    // RFC 9260 §5.1.5 step 2: every byte of the MAC counts on its own.
     #[test]
     fn changes_of_the_mac_do_not_cancel_out() {
         let now = Instant::from_millis(5);
@@ -234,7 +233,7 @@ mod tests {
     }
 
     proptest! {
-        // RFC 9260 §5.1.5 step 2: one bit off is no cookie of ours, wherever it is.
+        // RFC 9260 §5.1.5 step 2: a cookie with any bit changed is refused.
         #[test]
         fn a_changed_cookie_is_refused(bit in 0..COOKIE_LEN * 8) {
             let now = Instant::from_millis(5);

@@ -1,14 +1,14 @@
-//! Why a packet, or a part of it, was not used.
+//! Reasons for dropping a packet or a part of it.
 
 use core::fmt;
 
 use super::receive::Refusal;
 
-/// Why a packet was dropped, or the first chunk of it that was not used. A packet that is only answered is
-/// dropped too.
+/// Reason why a packet was dropped, or the first chunk of it that was not used. A packet that only elicits an
+/// answer counts as dropped, too.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DropReason {
-    /// Shorter than the common header, a port that is zero, or no chunk (RFC 9260 §3.1).
+    /// Shorter than the common header, a zero port, or no chunk (RFC 9260 §3.1).
     BadHeader,
     /// The checksum is wrong (RFC 9260 §6.8).
     BadChecksum,
@@ -16,44 +16,44 @@ pub enum DropReason {
     BadChunk,
     /// A verification tag that is not this association's (RFC 9260 §8.5).
     BadTag,
-    /// Of no association (RFC 9260 §8.4).
+    /// A packet of no association (RFC 9260 §8.4).
     OutOfTheBlue,
     /// The association is closed.
     Closed,
-    /// A chunk that has no meaning in this state, or is not alone in its packet and must be.
+    /// A chunk that is not valid in this state, or shares a packet although it must be alone.
     UnexpectedChunk,
     /// A chunk of an unknown type that ends its packet (RFC 9260 §3.2).
     UnknownChunk,
     /// An INIT or INIT ACK with an illegal value or without a mandatory parameter (RFC 9260 §3.3.2, §3.3.3).
     BadInit,
-    /// The peer does not indicate the adaptation that is required (RFC 5043 §7.1).
+    /// The peer does not indicate the required adaptation (RFC 5043 §7.1).
     OtherAdaptation,
-    /// A cookie that is not ours, of other ends, or of another association (RFC 9260 §5.1.5, §5.2.4).
+    /// A cookie not issued here, or issued for other ends or another association (RFC 9260 §5.1.5, §5.2.4).
     BadCookie,
-    /// A cookie that came too late (RFC 9260 §5.1.5).
+    /// An expired cookie (RFC 9260 §5.1.5).
     StaleCookie,
-    /// A SACK of something never sent, or too old (RFC 9260 §6.2.1).
+    /// A SACK of data never sent, or an outdated one (RFC 9260 §6.2.1).
     BadSack,
-    /// A DATA chunk farther ahead than can be reported.
+    /// A DATA chunk whose TSN is too far ahead for a Gap Ack Block.
     BeyondWindow,
-    /// A DATA chunk that would need one range more than are kept beyond a gap.
+    /// A DATA chunk that would exceed the limit of ranges beyond gaps.
     TooManyGaps,
-    /// A DATA chunk although the window is closed (RFC 9260 §6.2).
+    /// A DATA chunk while the window is closed (RFC 9260 §6.2).
     WindowClosed,
-    /// The association's budget for fragments is spent.
+    /// A fragment that exceeds the association's budget for fragments.
     TooManyFragments,
-    /// A fragment for which the worker's budget for held bytes, or its peer's share of it, has no room.
+    /// A fragment that exceeds the worker's budget for held bytes, or the peer's share of it.
     HoldBudget,
-    /// A message that the upper layer did not take.
+    /// A message that the upper layer refused.
     NotTaken,
-    /// A DATA chunk that breaks the protocol: the association was aborted.
+    /// A DATA chunk that violates the protocol: the association was aborted.
     Violation,
-    /// An INIT whose answer found no room: the peer sends it again.
+    /// An INIT whose answer found no room: the peer retransmits it.
     NoRoom,
 }
 
 impl DropReason {
-    /// All of them, in the order of their [`index`](Self::index).
+    /// All reasons, in the order of their [`index`](Self::index).
     pub const ALL: [DropReason; 21] = [
         DropReason::BadHeader,
         DropReason::BadChecksum,
@@ -78,12 +78,12 @@ impl DropReason {
         DropReason::NoRoom,
     ];
 
-    /// A dense number from zero, for tables of counters.
+    /// Returns a dense number from zero, for tables of counters.
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// A stable name for counters and machine-readable output.
+    /// Returns a stable name for counters and machine-readable output.
     pub const fn name(self) -> &'static str {
         match self {
             DropReason::BadHeader => "sctp_bad_header",

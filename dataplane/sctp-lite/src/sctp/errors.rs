@@ -1,21 +1,21 @@
-//! Error causes that wait for an ERROR chunk, within a bound.
+//! Error causes that wait for an ERROR chunk, bounded.
 
 use wire::sctp::{CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause};
 
 use super::config::MIN_PACKET;
 use super::lone::MAX_ECHO;
 
-/// Bytes of causes that wait, at most; what does not fit is not reported. They fit the smallest packet behind a
-/// COOKIE ACK.
+/// Bytes of waiting causes, at most; excess causes are not reported. The bound lets them fit the smallest
+/// packet after a COOKIE ACK.
 const MAX_CAUSES: usize = 512;
 const _: () = assert!(COMMON_HEADER_LEN + 2 * CHUNK_HEADER_LEN + MAX_CAUSES <= MIN_PACKET);
 
-/// Causes, one after the other as they go out.
+/// Causes in wire format, in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Causes(Vec<u8>);
 
 impl Causes {
-    /// Adds a cause, what it repeats of the peer's bytes cut; false when there is no room for it.
+    /// Adds a cause, with its copy of the peer's bytes truncated. Returns false if there is no room.
     #[must_use]
     pub(super) fn push(&mut self, cause: &Cause<'_>) -> bool {
         let cause = cause.cut(MAX_ECHO);
@@ -32,7 +32,7 @@ impl Causes {
         self.0.is_empty()
     }
 
-    /// The value of an ERROR chunk.
+    /// Returns the value of the ERROR chunk.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn what_waits_is_bounded() {
         let mut causes = Causes::default();
-        // However long: it is cut.
+        // A cause of any length fits, because it is truncated.
         assert!(causes.push(&Cause::UnrecognizedChunk(&[0xfe; 5000])));
         let taken = (0..100).filter(|_| causes.push(&Cause::InvalidStream(7))).count();
         assert!((1..100).contains(&taken));

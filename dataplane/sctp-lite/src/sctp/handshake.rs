@@ -21,23 +21,23 @@ use super::state::{State, Transition};
 use super::timers::Timer;
 use super::waiting::Reply;
 
-/// What is added to the time that a stale cookie took (RFC 9260 §5.2.6: no more than 1 s).
+/// Time added to that of a stale cookie (RFC 9260 §5.2.6: no more than 1 s).
 const LONGER: Duration = Duration::from_secs(1);
 
-/// What a cookie of ours means to an association that exists (RFC 9260 §5.2.4, table 12).
+/// Action for a returned cookie at an existing association (RFC 9260 §5.2.4, table 12).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Action {
     /// A: the peer has restarted.
     Restart,
-    /// B: both sides have opened at the same time.
+    /// B: both sides opened at the same time.
     Collision,
-    /// D: it came before.
+    /// D: the cookie was received before.
     Duplicate,
-    /// C, or a case that table 12 does not have.
+    /// C, or a case not in table 12.
     Discard,
 }
 
-/// Table 12. `ties` are those of the association.
+/// Selects the action by table 12. `ties` are the association's tie tags.
 fn action(local: Tag, peer: Tag, ties: TieTags, cookie: &Cookie) -> Action {
     let (local_matches, peer_matches) =
         (cookie.terms.local_tag == local, cookie.terms.peer_tag == peer);
@@ -50,10 +50,11 @@ fn action(local: Tag, peer: Tag, ties: TieTags, cookie: &Cookie) -> Action {
 }
 
 impl Association {
-    /// An INIT where an association is, or is being made (RFC 9260 §5.2.1, §5.2.2). Nothing changes.
+    /// Processes an INIT at an existing association or one being set up (RFC 9260 §5.2.1, §5.2.2). The
+    /// association is unchanged.
     ///
-    /// New addresses cannot come with it: the association has one address of the peer, the one that the
-    /// packet has come from, and none that an INIT lists is ever used.
+    /// An INIT cannot add addresses: the association uses one address of the peer, the source of its packets,
+    /// and no address that an INIT lists.
     pub(super) fn init_arrived(
         &mut self,
         now: Instant,
@@ -79,7 +80,7 @@ impl Association {
                 return Err(why.reason());
             }
         };
-        // §5.2.1: in the middle of an open with the values of our INIT; §5.2.2: else with a new tag.
+        // §5.2.1: during the setup with the values of this end's INIT; §5.2.2: otherwise with a new tag.
         let ours = match self.state.is_opening() {
             true => self.init_header(),
             false => self.new_identity(now, peer),
@@ -109,7 +110,7 @@ impl Association {
         }
     }
 
-    /// RFC 9260 §5.1 C. The tag of the packet is ours.
+    /// Processes an INIT ACK (RFC 9260 §5.1 C). The packet's tag is verified.
     pub(super) fn init_ack_arrived(
         &mut self,
         now: Instant,
@@ -138,7 +139,7 @@ impl Association {
         self.measure_setup(now);
         self.handshake.cookie = cookie.into();
         self.go(Transition::InitAck);
-        // §3.2.2: in an ERROR behind the COOKIE ECHO.
+        // §3.2.2: reported in an ERROR after the COOKIE ECHO.
         for unknown in &offer.unknown {
             self.complain(&Cause::UnrecognizedParameters(unknown));
         }
@@ -147,15 +148,15 @@ impl Association {
         Ok(After::GoOn)
     }
 
-    /// RFC 9260 §3.3.3, §5.1.
+    /// Answers an unacceptable INIT ACK (RFC 9260 §3.3.3, §5.1).
     fn refuse_init_ack(&mut self, now: Instant, seen: Tag, initiate: Tag, why: Unacceptable<'_>) {
         let abort = match why {
-            // With the T bit: there is no tag to use.
+            // With the T bit: there is no tag of the peer to use.
             Unacceptable::NoTag => LoneChunk::abort(seen, true, &why.cause()),
             _ => LoneChunk::abort(initiate, false, &why.cause()),
         };
         let reason = match why {
-            // The packet is discarded, and the association stays as it is.
+            // The packet is discarded, and the association is unchanged.
             Unacceptable::SmallWindow => {
                 self.reply_if_free(Reply::Chunk(abort));
                 return;
@@ -166,8 +167,8 @@ impl Association {
         self.close_with(now, abort, reason);
     }
 
-    /// A COOKIE ECHO where an association is, or is being made (RFC 9260 §5.2.4): returns whether the chunks
-    /// behind it are of this association.
+    /// Processes a COOKIE ECHO at an existing association or one being set up (RFC 9260 §5.2.4). Returns `Ok`
+    /// if the following chunks belong to this association.
     pub(super) fn cookie_arrived(
         &mut self,
         now: Instant,
@@ -178,7 +179,7 @@ impl Association {
         let cookie = cookie.ok_or(DropReason::BadCookie)?;
         let ties = self.secrets.tie_tags(self.identity.local_tag, self.identity.peer_tag);
         let action = action(self.identity.local_tag, self.identity.peer_tag, ties, &cookie);
-        // §5.2.4 step 3: life does not matter to one that came before.
+        // §5.2.4 step 3: a cookie received before may be expired.
         if let Some(by) = cookie.staleness().filter(|_| action != Action::Duplicate) {
             let error = LoneChunk::error(cookie.terms.peer_tag, &Cause::StaleCookie(by));
             self.reply_if_free(Reply::Chunk(error));
@@ -196,7 +197,7 @@ impl Association {
         }
     }
 
-    /// Action A.
+    /// Action A: the peer restarted.
     fn restart(&mut self, now: Instant, cookie: &Cookie) -> Result<(), DropReason> {
         if self.state == State::ShutdownAckSent {
             self.due.shutdown = true;
@@ -206,7 +207,7 @@ impl Association {
         if !self.go(Transition::Restart) {
             return Err(DropReason::BadCookie);
         }
-        // Congestion control, windows and numbers anew.
+        // Congestion control, windows and TSNs start anew.
         self.take_terms(&cookie.terms, now);
         self.timers.stop_all();
         self.handshake.cookie = Box::default();
@@ -221,18 +222,19 @@ impl Association {
         Ok(())
     }
 
-    /// Action B.
+    /// Action B: both sides opened at the same time.
     fn collide(&mut self, now: Instant, cookie: &Cookie) -> Result<(), DropReason> {
         if self.state.is_opening() {
             self.take_terms(&cookie.terms, now);
-            // The peer's COOKIE ECHO does not answer our chunk: no sample of the round trip (RFC 9260 §6.3.1).
+            // The peer's COOKIE ECHO does not answer this end's chunk: no round-trip sample
+            // (RFC 9260 §6.3.1).
             self.handshake.sent = None;
             self.established(now);
         } else if self.receiver.stats().chunks == 0
             && self.sender.next_tsn() == self.identity.local_tsn
         {
-            // Established with the tag of the peer's INIT ACK; nothing has come by it, and nothing has gone
-            // out: the numbers begin with the same ones.
+            // Established with the tag of the peer's INIT ACK, and no DATA was received or sent: the TSNs
+            // begin with the same values.
             self.take_terms(&cookie.terms, now);
         } else {
             return Err(DropReason::BadCookie);
@@ -241,7 +243,7 @@ impl Association {
         Ok(())
     }
 
-    /// ESTABLISHED, if that is new; returns whether it is.
+    /// Enters ESTABLISHED. Returns whether that is new.
     pub(super) fn established(&mut self, now: Instant) -> bool {
         if !self.go(Transition::Established) {
             return false;
@@ -257,19 +259,19 @@ impl Association {
         true
     }
 
-    /// INIT or COOKIE ECHO was answered: a round trip, if it went out once (RFC 9260 §6.3.1 C5).
+    /// INIT or COOKIE ECHO was answered: a round-trip sample, if it was sent once (RFC 9260 §6.3.1 C5).
     fn measure_setup(&mut self, now: Instant) {
         if let Some(sent) = self.handshake.sent.take() {
             self.sender.measured(now.saturating_since(sent));
         }
     }
 
-    /// The peer reports that its cookie was stale (RFC 9260 §5.2.6): a new INIT, which asks for a longer life.
+    /// The peer reports a stale cookie (RFC 9260 §5.2.6): sends a new INIT, which requests a longer life.
     pub(super) fn stale_cookie_reported(&mut self, now: Instant) {
         if self.state != State::CookieEchoed {
             return;
         }
-        // Each one counts as a retransmission: a peer that finds every cookie stale is given up.
+        // Each counts as a retransmission: the setup fails if the peer finds every cookie stale.
         if self.handshake.stale_cookies >= self.config.max_init_retransmits {
             self.close(CloseReason::Timeout);
             return;
@@ -292,7 +294,7 @@ mod tests {
     use super::*;
     use crate::sctp::cookie::Terms;
 
-    // RFC 9260 §5.2.4, table 12: each row, and what it does not have.
+    // RFC 9260 §5.2.4, table 12: each row, and the cases that it lacks.
     #[test]
     fn table_12() {
         let (ours, ties) = (Tag(1), TieTags { local: 5, peer: 6 });

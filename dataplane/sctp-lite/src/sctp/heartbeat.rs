@@ -1,5 +1,5 @@
-//! HEARTBEATs: whether an idle peer is still there (RFC 9260 §8.3). A single path, so that the error count of
-//! the path is that of the association.
+//! HEARTBEATs, which detect whether an idle peer still answers (RFC 9260 §8.3). With a single path, the
+//! path's error count is the association's.
 //!
 //! ```text
 //!   idle ---- interval + RTO +- RTO/2 ---> HEARTBEAT sent ---- RTO, doubled for each unanswered ---> one error
@@ -17,20 +17,21 @@ use super::association::Association;
 use super::secrets::Purpose;
 use super::timers::Timer;
 
-/// Bytes of our Heartbeat Info: a nonce (RFC 9260 §3.3.5: 64 bits or more).
+/// Length of this end's Heartbeat Info, bytes: a nonce (RFC 9260 §3.3.5: 64 bits or more).
 pub(super) const INFO_LEN: usize = 8;
 
-/// HEARTBEATs that wait to be answered; what comes beyond is not.
+/// HEARTBEATs that wait for their answer, at most; further ones are not answered.
 const MAX_WAITING: usize = 4;
 
-/// Bytes of a HEARTBEAT that is answered, at most.
+/// Longest HEARTBEAT value that is answered, bytes.
 const MAX_VALUE: usize = 1024;
 
-/// Doublings of the time that an answer may take.
+/// Doublings of the time allowed for an answer, at most.
 const MAX_BACKOFF: u32 = 6;
 
 impl Association {
-    /// A HEARTBEAT from the peer: `value` is to go back as it is.
+    /// Processes a HEARTBEAT of the peer, whose `value` is returned unchanged. Returns whether this state
+    /// answers HEARTBEATs.
     pub(super) fn heartbeat_arrived(&mut self, value: &[u8]) -> bool {
         let answers = self.state.answers_heartbeats();
         let fits = self.waiting.heartbeats.len() < MAX_WAITING && value.len() <= MAX_VALUE;
@@ -38,12 +39,12 @@ impl Association {
             self.stats.heartbeats_in += 1;
             self.waiting.heartbeats.push(value.into());
         }
-        // RFC 9260 §3.3.6: an answer has all that came, so that it cannot be cut.
+        // RFC 9260 §3.3.6: an answer repeats the whole value, so it cannot be truncated.
         self.stats.unsent += u64::from(answers && !fits);
         answers
     }
 
-    /// A HEARTBEAT ACK; returns whether it answers our last HEARTBEAT, or a probe.
+    /// Processes a HEARTBEAT ACK. Returns whether it answers the last HEARTBEAT or a probe.
     pub(super) fn heartbeat_acknowledged(&mut self, now: Instant, value: &[u8]) -> bool {
         let info = Chunk::heartbeat_parameters(value).next();
         let Some(Ok(Parameter::HeartbeatInfo(info))) = info else { return false };
@@ -65,23 +66,24 @@ impl Association {
         true
     }
 
-    /// The next HEARTBEAT goes out after the interval of silence.
+    /// Schedules the next HEARTBEAT after the interval of silence.
     pub(super) fn heartbeat_after_silence(&mut self, now: Instant) {
         let Some(interval) = self.config.heartbeat_interval else { return };
         let rto = self.heartbeat_rto();
-        // RFC 9260 §8.3: RTO + HB.interval, the RTO jittered by half of it.
+        // RFC 9260 §8.3: RTO + HB.interval, with the RTO jittered by half of it.
         let random = self.draw_heartbeat(u64::MAX);
         let jitter = rto.mul_f64((random >> 40) as f64 / (1 << 24) as f64);
         self.timers.set(Timer::Heartbeat, now + interval + rto / 2 + jitter);
     }
 
-    /// The timer has expired: either a HEARTBEAT is due, or the last one went unanswered.
+    /// The timer expired: a HEARTBEAT is due, or the last one went unanswered.
     pub(super) fn heartbeat_timeout(&mut self, now: Instant) {
         let Some(interval) = self.config.heartbeat_interval else { return };
         if !self.state.sends_data() {
             return; // RFC 9260 §8.3: none after SHUTDOWN or SHUTDOWN ACK
         }
-        // One that found no room in this time was not answered either: who can send nothing ends, too.
+        // A HEARTBEAT that found no room counts as unanswered, so that an association that cannot send ends,
+        // too.
         if self.liveness.heartbeat.awaited || self.due.heartbeat {
             self.liveness.heartbeat.awaited = false;
             self.due.heartbeat = false;
@@ -91,7 +93,7 @@ impl Association {
             self.sender.note_count(now, Kind::Unanswered, unanswered, 0);
             self.count_error(now, WaitedFor::ProbeAnswer);
         } else if !self.sender.is_idle() || self.liveness.data_sent + interval > now {
-            // Data ask the same question (RFC 9260 §8.3: only an idle path).
+            // DATA elicits an answer as well (RFC 9260 §8.3: only an idle path is probed).
             self.heartbeat_after_silence(now);
         } else {
             self.sender.forget_old_records(now);
@@ -100,7 +102,7 @@ impl Association {
         }
     }
 
-    /// Our Heartbeat Info for a HEARTBEAT that goes out now.
+    /// Returns the Heartbeat Info of a HEARTBEAT that is sent now.
     pub(super) fn next_heartbeat(&mut self, now: Instant) -> [u8; INFO_LEN] {
         let nonce = self.next_nonce();
         self.liveness.heartbeat.nonce = Some(nonce);
@@ -111,7 +113,7 @@ impl Association {
         nonce.to_be_bytes()
     }
 
-    /// A nonce that only the receiver of the HEARTBEAT knows.
+    /// Returns a nonce that only the receiver of the HEARTBEAT learns.
     pub(super) fn next_nonce(&mut self) -> u64 {
         self.liveness.heartbeat.count += 1;
         self.draw_heartbeat(self.liveness.heartbeat.count)

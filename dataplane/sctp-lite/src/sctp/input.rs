@@ -1,5 +1,4 @@
-//! What packets do to an association: verification tags (RFC 9260 §8.5), then chunk by chunk in their order
-//! (§6.10).
+//! Processing of received packets: verification tags (RFC 9260 §8.5), then the chunks in order (§6.10).
 
 use base::Instant;
 use transport::recorder::Kind;
@@ -16,41 +15,41 @@ use super::timers::Timer;
 use super::waiting::Reply;
 use crate::seam::{MessageSink, MessageSource};
 
-/// Whether the chunks after one are processed.
+/// Decision on the chunks that follow in the packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum After {
-    /// They are.
+    /// The following chunks are processed.
     GoOn,
-    /// They are not; why the rest is dropped, if it is.
+    /// The following chunks are not processed; the reason, if they are dropped.
     Stop(Option<DropReason>),
 }
 
-/// Whose verification tag a packet bears that was not dropped for it.
+/// Owner of a packet's verification tag, for packets not dropped because of it.
 enum Verified {
-    /// Ours: its chunks are to be processed, but for a COOKIE ECHO that was.
+    /// This end's tag: the chunks are to be processed, except a COOKIE ECHO that was.
     Ours { cookie_seen: bool },
-    /// Another one. All has been done that is to be done with it.
+    /// Another tag: the packet is processed completely.
     Not,
 }
 
-/// What an association made of a packet.
+/// Result of processing a packet.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Accepted {
-    /// It bears this association's verification tag, or brought a good cookie (RFC 9260 §8.5, §5.2.4): its sender
-    /// knows the association. Not so an INIT, which any host can send and which is answered all the same, nor a
-    /// packet with the peer's tag reflected. Nothing may be learned from where another packet came from.
+    /// The packet has this association's verification tag or carried a valid cookie (RFC 9260 §8.5, §5.2.4):
+    /// its sender has state of the association. False for an INIT, which any host can send and which is still
+    /// answered, and for a reflected tag. The source address of an unverified packet must not be learned.
     pub verified: bool,
-    /// It has an answer in a packet of its own, which waits for [`poll_reply`](Association::poll_reply) or
+    /// An answer in a packet of its own waits for [`poll_reply`](Association::poll_reply) or
     /// [`poll_transmit`](Association::poll_transmit).
     pub answer_waits: bool,
-    /// Why the packet, or the first chunk of it that was not used, was dropped. What was before it is used.
+    /// Reason why the packet, or its first unused chunk, was dropped. Chunks before it are used.
     pub result: Result<(), DropReason>,
 }
 
 impl Association {
-    /// A packet between the two ends, checksum verified. Then [`poll_transmit`](Self::poll_transmit), at the
-    /// end of a burst.
+    /// Processes a packet between the two ends, checksum verified. Call
+    /// [`poll_transmit`](Self::poll_transmit) at the end of a burst.
     pub fn input(
         &mut self,
         now: Instant,
@@ -61,7 +60,7 @@ impl Association {
         self.input_by(next, now, packet, upper)
     }
 
-    /// The same by the [short way](super::predict), if it has a `next` chunk, or by the long one.
+    /// The same by the [fast path](super::predict) for a `next` chunk, otherwise by the slow path.
     #[inline]
     pub(super) fn input_by(
         &mut self,
@@ -77,7 +76,7 @@ impl Association {
         self.input_any(now, packet, upper)
     }
 
-    /// The long way.
+    /// The slow path.
     fn input_any(
         &mut self,
         now: Instant,
@@ -98,8 +97,8 @@ impl Association {
         Accepted { verified, answer_waits, result }
     }
 
-    /// The rules for verification tags (RFC 9260 §8.5), with all that becomes of a packet that does not bear
-    /// ours.
+    /// Applies the rules for verification tags (RFC 9260 §8.5), and processes packets that do not have this
+    /// end's tag completely.
     fn verify(
         &mut self,
         now: Instant,
@@ -138,7 +137,7 @@ impl Association {
         Ok(Verified::Ours { cookie_seen: first.kind == chunk_type::COOKIE_ECHO })
     }
 
-    /// The chunks of a packet whose tag is right, but for a COOKIE ECHO that was seen to.
+    /// Processes the chunks of a packet with a verified tag, except a COOKIE ECHO that was already processed.
     fn chunks(
         &mut self,
         now: Instant,
@@ -151,7 +150,7 @@ impl Association {
         for raw in packet.chunks().skip(usize::from(cookie_seen)) {
             let chunk = raw.and_then(|raw| Chunk::parse(raw).map(|chunk| (raw, chunk)));
             let Ok((raw, chunk)) = chunk else {
-                // RFC 9260 §6.10: a partial chunk is dropped; where the next one starts is not known.
+                // RFC 9260 §6.10: a partial chunk is dropped; the start of the next one is unknown.
                 dropped = dropped.and(Err(DropReason::BadChunk));
                 break;
             };
@@ -179,11 +178,11 @@ impl Association {
         dropped
     }
 
-    /// The DATA chunks of a packet are over.
+    /// Ends the DATA chunks of a packet.
     fn data_over(&mut self, now: Instant) {
         self.receiver.packet_end(now);
         if self.state == State::ShutdownSent {
-            // RFC 9260 §9.2, §4 note 4: a SHUTDOWN at once, a SACK with it, and the timer starts anew.
+            // RFC 9260 §9.2, §4 note 4: a SHUTDOWN at once, bundled with a SACK; the timer restarts.
             self.receiver.acknowledge_now();
             self.due.shutdown = true;
             self.handshake.attempts = 0;
@@ -226,8 +225,8 @@ impl Association {
         Ok(After::GoOn)
     }
 
-    /// Half a window has come: it grows if that took no longer than a round trip, and the worker allows it. At most once in
-    /// a round trip.
+    /// Half a window has arrived: the window grows if that took at most a round trip and the worker grants
+    /// the memory. At most once in a round trip.
     #[cold]
     pub(super) fn widen(&mut self, now: Instant, sink: &mut impl MessageSink) {
         if let (Some(next), Some(rtt)) = (self.receiver.next_window(), self.sender.base_rtt()) {
@@ -274,7 +273,7 @@ impl Association {
         Ok(After::GoOn)
     }
 
-    /// RFC 9260 §9.2.
+    /// Processes a SHUTDOWN (RFC 9260 §9.2).
     fn shutdown_arrived(
         &mut self,
         now: Instant,
@@ -293,7 +292,7 @@ impl Association {
                     self.timers.set(Timer::Guard, now + self.config.shutdown_guard);
                     self.push_event(Event::PeerShutdown);
                 }
-                // An old one counts all the same.
+                // An outdated acknowledgement does not invalidate the SHUTDOWN.
                 after.or(Ok(After::GoOn))
             }
             State::ShutdownSent => {
@@ -310,7 +309,7 @@ impl Association {
         }
     }
 
-    /// Every chunk that needs no upper layer.
+    /// Processes the chunks that do not need the upper layer.
     fn control(
         &mut self,
         now: Instant,
@@ -343,13 +342,14 @@ impl Association {
                     false => After::Stop(Some(DropReason::UnknownChunk)),
                 });
             }
-            // An INIT or COOKIE ECHO that is not first; the rest was seen to before.
+            // An INIT or COOKIE ECHO that is not first; all other types are handled before.
             _ => false,
         };
         if used { Ok(After::GoOn) } else { Err(DropReason::UnexpectedChunk) }
     }
 
-    /// A packet with another tag: only what bears the peer's own, reflected, counts (RFC 9260 §8.5.1 B, C).
+    /// Processes a packet with another tag: only chunks with the peer's own tag, reflected, count
+    /// (RFC 9260 §8.5.1 B, C).
     fn reflected(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {
         if packet.tag() != self.identity.peer_tag || self.identity.peer_tag == Tag::NONE {
             return Err(DropReason::BadTag);
@@ -373,12 +373,12 @@ impl Association {
         Err(DropReason::BadTag)
     }
 
-    /// The T bit must match the tag's owner (RFC 9260 §8.5.1 B, C).
+    /// True if the T bit matches the tag's owner (RFC 9260 §8.5.1 B, C).
     fn is_tag_right(&self, tag: Tag, reflected: bool) -> bool {
         tag == if reflected { self.identity.peer_tag } else { self.identity.local_tag }
     }
 
-    /// RFC 9260 §9.1; §3.3.7: one with a format error is discarded.
+    /// Processes an ABORT (RFC 9260 §9.1); §3.3.7: one with a format error is discarded.
     fn abort_arrived(
         &mut self,
         now: Instant,
@@ -387,7 +387,7 @@ impl Association {
         causes: Causes<'_>,
     ) -> Result<After, DropReason> {
         if !self.is_tag_right(tag, reflected) {
-            // Discards what follows, too.
+            // Discards the following chunks, too.
             return Ok(After::Stop(Some(DropReason::BadTag)));
         }
         if causes.into_iter().any(|cause| cause.is_err()) {
@@ -402,8 +402,8 @@ impl Association {
         };
         let reason = match self.state {
             State::CookieWait => CloseReason::Refused { cause },
-            // The peer has no association any more: it ended with the SHUTDOWN COMPLETE that did not arrive, and both
-            // ends' messages were acknowledged before (RFC 9260 §9.2, §8.4 (8)).
+            // The peer's association ended already, with the SHUTDOWN COMPLETE that was lost; both ends'
+            // messages were acknowledged before (RFC 9260 §9.2, §8.4 (8)).
             State::ShutdownAckSent if reflected => CloseReason::Shutdown,
             _ => CloseReason::PeerAborted { cause, reason: reason.into() },
         };
@@ -441,7 +441,7 @@ impl Association {
         Ok(After::GoOn)
     }
 
-    /// Answers by a packet of its own, unless one waits already; returns whether it will.
+    /// Queues an answer in a packet of its own, unless one waits already. Returns whether it was queued.
     pub(super) fn reply_if_free(&mut self, reply: Reply) -> bool {
         let is_free = self.waiting.reply.is_none();
         match is_free {

@@ -1,9 +1,8 @@
 //! Packets of no association (RFC 9260 §5.1, §8.4): INITs, answered without state; returned cookies; and
 //! out-of-the-blue packets.
 //!
-//! Every packet gets at most one answer, and an answer is never answered again: ABORT, SHUTDOWN COMPLETE,
-//! COOKIE ACK and stale cookies are dropped in silence. The caller limits
-//! the rate of answers to an address.
+//! Every packet gets at most one answer, and answers are never answered: ABORT, SHUTDOWN COMPLETE, COOKIE ACK
+//! and stale cookies are dropped silently. The caller limits the rate of answers to an address.
 
 use std::sync::Arc;
 
@@ -22,19 +21,19 @@ use super::negotiate::{self, MAX_REPORT, Offer};
 use super::secrets::{Ends, Purpose, Secrets, TieTags};
 use crate::seam::TxBatch;
 
-/// What became of a packet without an association.
+/// Result of processing a packet without an association.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arrived {
-    /// An INIT that was answered; nothing is kept.
+    /// An INIT was answered, without keeping state.
     Answered,
-    /// A cookie that is good: make an [`Association`](super::Association) of it by
-    /// [`accept`](super::Association::accept), and give it this very packet.
+    /// A valid cookie: create an [`Association`](super::Association) by
+    /// [`accept`](super::Association::accept), then pass it this packet.
     Accept(Cookie),
-    /// Not used. It may have been answered all the same.
+    /// The packet was not used. It may still have been answered.
     Dropped(DropReason),
 }
 
-/// The passive side before there is an association.
+/// The passive side before an association exists.
 #[derive(Clone, Debug)]
 pub struct Listener {
     config: Arc<Config>,
@@ -42,13 +41,13 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Of associations with this configuration.
+    /// Creates a listener for associations with this configuration.
     pub fn new(config: Arc<Config>, secrets: Arc<Secrets>) -> Listener {
         Listener { config, secrets }
     }
 
-    /// A packet to the listener's port of no association, checksum verified and both addresses unicast.
-    /// Answers it where it is to be answered and `tx` has room.
+    /// Processes a packet of no association to the listener's port, checksum verified and both addresses
+    /// unicast. Answers it if required and `tx` has room.
     pub fn input(
         &self,
         now: Instant,
@@ -67,7 +66,7 @@ impl Listener {
         }
     }
 
-    /// RFC 9260 §5.1 B.
+    /// Answers an INIT (RFC 9260 §5.1 B).
     fn init(
         &self,
         now: Instant,
@@ -77,10 +76,10 @@ impl Listener {
     ) -> Result<(), DropReason> {
         let peer = &init.header;
         let offer = judge_init(&self.config, ends, init, tx)?;
-        // RFC 9260 §5.3.1: new for each INIT, unless it is the same one at the same time.
+        // RFC 9260 §5.3.1: new values for each INIT, except for the same INIT at the same time.
         let what = (ends, peer.tag.0, peer.initial_tsn.0, now.as_nanos());
         let (tag, initial_tsn) = self.secrets.tag(Purpose::Identity, what);
-        // RFC 5043 §8: as many streams one way as the other.
+        // RFC 5043 §8: as many streams in one direction as in the other.
         let streams = negotiate::streams(self.config.streams, peer);
         let ours = InitHeader {
             tag,
@@ -97,7 +96,7 @@ impl Listener {
         }
     }
 
-    /// RFC 9260 §5.1.5.
+    /// Checks a returned cookie (RFC 9260 §5.1.5).
     fn cookie(
         &self,
         now: Instant,
@@ -109,13 +108,13 @@ impl Listener {
         let Some(cookie) = cookie::check(&self.secrets, ends, now, tag, bytes) else {
             return Arrived::Dropped(DropReason::BadCookie);
         };
-        // A cookie with tie tags restarts an association that is gone by now; its terms are the same.
+        // A cookie with tie tags restarts an association that has ended meanwhile; its terms are the same.
         match cookie.staleness() {
             None => Arrived::Accept(cookie),
             Some(by) => {
                 // §5.1.5 step 4.
                 let error = LoneChunk::error(cookie.terms.peer_tag, &Cause::StaleCookie(by));
-                // What is dropped is counted as such, whether its answer finds room or not.
+                // The packet counts as dropped, whether the answer finds room or not.
                 let _ = error.send(ends, tx);
                 Arrived::Dropped(DropReason::StaleCookie)
             }
@@ -123,15 +122,15 @@ impl Listener {
     }
 }
 
-/// A packet to a port without a listener, or not for a listener, of no association: drops it, with the
-/// answer that RFC 9260 §8.4 wants. The caller has made sure that its addresses are unicast, its checksum is
-/// good, and that its verification tag is not the local one of an association: a peer with several addresses
-/// may send from another one, and would take the answer for an ABORT of its association.
+/// Drops a packet of no association, to a port without a listener or not meant for the listener, with the
+/// answer that RFC 9260 §8.4 requires. The caller has checked that both addresses are unicast, the checksum
+/// is correct, and the verification tag is not the local tag of an association: a multihomed peer may send
+/// from another address, and would take the answer for an ABORT of its association.
 pub fn out_of_the_blue(ends: &Ends, packet: &Packet<'_>, tx: &mut impl TxBatch) -> DropReason {
     let mut kinds = [false; 16];
     let mut stale_cookie = false;
     for raw in packet.chunks() {
-        // What cannot be delimited is no packet to be answered.
+        // A packet that cannot be split into chunks is not answered.
         let Ok(raw) = raw else { return DropReason::BadChunk };
         kinds[usize::from(raw.kind).min(15)] = true;
         if let Ok(Chunk::Error(causes)) = Chunk::parse(raw) {
@@ -149,7 +148,7 @@ pub fn out_of_the_blue(ends: &Ends, packet: &Packet<'_>, tx: &mut impl TxBatch) 
         return DropReason::OutOfTheBlue;
     }
     if has(chunk_type::INIT) {
-        // §8.4 rule 3; §8.5.1 A: with another tag, or not alone, it is no INIT.
+        // §8.4 rule 3; §8.5.1 A: with another tag, or not alone, the chunk is not a valid INIT.
         if let Ok(Chunk::Init(init)) = first(packet)
             && is_init_alone(packet)
             && init.header.tag != Tag::NONE
@@ -158,7 +157,7 @@ pub fn out_of_the_blue(ends: &Ends, packet: &Packet<'_>, tx: &mut impl TxBatch) 
         }
         return DropReason::OutOfTheBlue;
     }
-    // §8.5.1 A: a tag of zero belongs to an INIT.
+    // §8.5.1 A: only an INIT has a tag of zero.
     if packet.tag() == Tag::NONE {
         return DropReason::BadTag;
     }
@@ -174,13 +173,13 @@ pub fn out_of_the_blue(ends: &Ends, packet: &Packet<'_>, tx: &mut impl TxBatch) 
     DropReason::OutOfTheBlue
 }
 
-/// The first chunk of a packet.
+/// Returns the first chunk of a packet.
 fn first<'a>(packet: &Packet<'a>) -> Result<Chunk<'a>, DropReason> {
     let raw = packet.chunks().next().ok_or(DropReason::BadHeader)?;
     raw.and_then(Chunk::parse).map_err(|_| DropReason::BadChunk)
 }
 
-/// RFC 9260 §8.5.1 A, §3: an INIT has a tag of zero and its packet for itself.
+/// True for a valid INIT packet: tag zero and no other chunk (RFC 9260 §8.5.1 A, §3).
 pub(super) fn is_init_alone(packet: &Packet<'_>) -> bool {
     let ports = packet.ports();
     packet.tag() == Tag::NONE
@@ -189,7 +188,7 @@ pub(super) fn is_init_alone(packet: &Packet<'_>) -> bool {
         && ports.destination != 0
 }
 
-/// Judges an INIT and refuses it by an ABORT where it is not acceptable (RFC 9260 §5.1).
+/// Checks an INIT, and answers an unacceptable one with an ABORT (RFC 9260 §5.1).
 fn judge_init<'a>(
     config: &Config,
     ends: &Ends,
@@ -197,7 +196,7 @@ fn judge_init<'a>(
     tx: &mut impl TxBatch,
 ) -> Result<Offer<'a>, DropReason> {
     negotiate::judge_init(config, init).map_err(|why| {
-        // RFC 9260 §3.3.2: a tag of zero is not answered; it could not be.
+        // RFC 9260 §3.3.2: an Initiate Tag of zero cannot be answered.
         if init.header.tag != Tag::NONE {
             let _ = LoneChunk::abort(init.header.tag, false, &why.cause()).send(ends, tx);
         }
@@ -205,7 +204,7 @@ fn judge_init<'a>(
     })
 }
 
-// An INIT ACK fits the packet of an answer, whatever it reports.
+// An INIT ACK fits the packet of an answer, with any report.
 const _: () = assert!(
     COMMON_HEADER_LEN
         + INIT_FIXED_LEN
@@ -216,7 +215,7 @@ const _: () = assert!(
         <= ANSWER_LEN
 );
 
-/// Bytes of an adaptation layer indication.
+/// Length of an adaptation layer indication parameter, bytes.
 const ADAPTATION_LEN: usize = 8;
 
 /// An INIT ACK to be written.
@@ -226,13 +225,13 @@ pub(super) struct InitAck {
     terms: Terms,
     ties: TieTags,
     life: core::time::Duration,
-    /// Unknown parameters to report, one after the other, and where each ends.
+    /// Unknown parameters to report, concatenated, and the end of each.
     unknown: SmallVec<[u8; 16]>,
     ends: SmallVec<[u16; 4]>,
 }
 
 impl InitAck {
-    /// The answer of `ours` to `peer`.
+    /// Creates the answer of `ours` to `peer`.
     pub(super) fn new(
         config: &Config,
         ours: &InitHeader,
@@ -246,12 +245,12 @@ impl InitAck {
             unknown.extend_from_slice(parameter);
             ends.push(unknown.len() as u16);
         }
-        // RFC 9260 §3.3.2.1.3: a longer life is a request.
+        // RFC 9260 §3.3.2.1.3: a longer life is granted within the configured bound.
         let life = config.cookie_life + offer.longer.min(config.cookie_extension);
         InitAck { ours: *ours, terms: negotiate::terms(ours, peer), ties, life, unknown, ends }
     }
 
-    /// Writes it. It fits: what it reports is bounded.
+    /// Writes the INIT ACK. It always fits, because its report is bounded.
     pub(super) fn send(
         &self,
         secrets: &Secrets,

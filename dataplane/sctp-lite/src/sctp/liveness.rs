@@ -2,13 +2,13 @@
 
 use base::Instant;
 
-/// Times of the last packet received and the last DATA sent, and the heartbeat.
+/// Times of the last packet received and the last DATA sent, and state of the HEARTBEAT.
 #[derive(Debug)]
 pub(super) struct Liveness {
     pub(super) heartbeat: Heartbeat,
-    /// When DATA went out last.
+    /// Time of the last DATA sent.
     pub(super) data_sent: Instant,
-    /// When a packet of the peer came last that belonged to the association.
+    /// Time of the peer's last packet that belonged to the association.
     pub(super) last_received: Instant,
 }
 
@@ -18,16 +18,16 @@ impl Liveness {
     }
 }
 
-/// The HEARTBEAT that was sent last.
+/// The last HEARTBEAT.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Heartbeat {
-    /// What only its answer can know; none was sent yet, or it was answered.
+    /// Nonce of an unanswered HEARTBEAT; `None` before the first one and after its answer.
     pub(super) nonce: Option<u64>,
     pub(super) sent: Instant,
-    /// Its answer is not overdue yet.
+    /// An answer is awaited and not overdue.
     pub(super) awaited: bool,
-    /// Unanswered ones in a row.
+    /// Consecutive unanswered HEARTBEATs.
     pub(super) unanswered: u32,
-    /// How many were sent, probes of the path included.
+    /// HEARTBEATs sent, probes of the path included.
     pub(super) count: u64,
 }

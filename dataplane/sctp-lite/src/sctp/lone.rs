@@ -1,9 +1,9 @@
-//! Packets of one chunk: answers that an association's own packets cannot carry, because their tag is another or
-//! there is no association, and the last packet of an association.
+//! Packets of one chunk: answers that the association's own packets cannot carry, because their tag differs
+//! or no association exists, and the last packet of an association.
 //!
-//! Whatever a peer sends, its answer fits: error causes that repeat the peer's bytes are cut to [`MAX_ECHO`], and
-//! the parameters that an INIT ACK reports are bounded. A batch without room is distinguished from a chunk that
-//! fits no packet: only the former is worth another try.
+//! An answer to any packet fits: error causes that repeat the peer's bytes are truncated to [`MAX_ECHO`], and
+//! the parameters that an INIT ACK reports are bounded. A batch without room is distinguished from a chunk
+//! that does not fit any packet: only the former is retried.
 
 use wire::sctp::{
     CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause, Full, PacketBuilder, Tag, chunk_type,
@@ -13,33 +13,33 @@ use super::config::MIN_PACKET;
 use super::secrets::Ends;
 use crate::seam::TxBatch;
 
-/// Bytes of a packet with one answer, at most.
+/// Longest packet of an answer, bytes.
 pub(super) const ANSWER_LEN: usize = 512;
 
 /// Bytes of a peer's packet that an error cause repeats, at most, a multiple of four. RFC 9260 §3.3.10.5 to
-/// §3.3.10.8 would have them all, but a packet with a cause must not exceed the path MTU (§6.10), and none is worth
-/// an answer as long as the question.
+/// §3.3.10.8 ask for all of them, but a packet with a cause must not exceed the path MTU (§6.10), and an
+/// answer should be shorter than the packet it answers.
 pub(super) const MAX_ECHO: usize = 128;
 
-/// Bytes of a cause around what it repeats: its header and four fixed ones.
+/// Bytes of a cause besides the repeated ones: its header and four fixed bytes.
 const CAUSE_OVERHEAD: usize = 8;
 
 const _: () = assert!(MAX_ECHO.is_multiple_of(4) && ANSWER_LEN <= MIN_PACKET);
 const _: () =
     assert!(COMMON_HEADER_LEN + CHUNK_HEADER_LEN + CAUSE_OVERHEAD + MAX_ECHO <= ANSWER_LEN);
 
-/// T of ABORT and SHUTDOWN COMPLETE.
+/// T bit of ABORT and SHUTDOWN COMPLETE.
 const REFLECTED: u8 = 1;
 
-/// What became of a packet that was to be sent.
+/// Result of sending a packet.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
-    /// It is in the batch.
+    /// The packet is in the batch.
     Sent,
-    /// The batch is full, or there is no buffer: it may be sent later.
+    /// The batch is full or has no buffer: may be retried later.
     NoRoom,
-    /// Its chunk fits no packet: it will never be sent.
+    /// The chunk does not fit any packet: it is never sent.
     TooLong,
 }
 
@@ -73,7 +73,7 @@ impl LoneChunk {
         LoneChunk { tag, kind, flags: flags(reflected), value: Vec::new() }
     }
 
-    /// A chunk that fits no packet.
+    /// Returns a chunk that does not fit any packet.
     #[cfg(test)]
     pub(super) fn too_long() -> LoneChunk {
         LoneChunk { value: vec![7; 2 * ANSWER_LEN], ..LoneChunk::shutdown_complete(Tag(1), false) }
@@ -110,7 +110,7 @@ pub(super) fn answer(
 mod tests {
     use super::*;
 
-    /// Room for so many packets, and those that were sent.
+    /// A batch with room for `room` packets, and the lengths of those sent.
     struct Batch {
         room: usize,
         buffer: Vec<u8>,
@@ -128,7 +128,7 @@ mod tests {
         }
     }
 
-    // Every cause that repeats what a peer sent fits, and the two ways not to be sent are distinguished.
+    // Every cause that repeats a peer's bytes fits, and both failures to send are distinguished.
     #[test]
     fn no_room_is_not_too_long() {
         let ends = Ends { local: ([10, 0, 0, 1], 1).into(), remote: ([10, 0, 0, 2], 2).into() };

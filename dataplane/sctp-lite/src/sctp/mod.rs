@@ -1,29 +1,30 @@
-//! SCTP (RFC 9260), single-homed, without buffers of its own for what it sends, below the DDP adaptation.
+//! SCTP (RFC 9260), single-homed, without send buffers of its own, below the DDP adaptation.
 //!
-//! Messages that arrive go up at once, whatever is missing before them
-//! ([`MessageSink`](crate::seam::MessageSink)); what remains is which TSNs were taken. Messages that leave are
-//! written by the upper layer straight into the packet ([`MessageSource`](crate::seam::MessageSource)), and a
-//! retransmission asks for the same bytes again.
+//! Received messages are delivered at once, even if earlier ones are missing
+//! ([`MessageSink`](crate::seam::MessageSink)); only their TSNs are kept. For transmission, the upper layer
+//! writes messages directly into the packet ([`MessageSource`](crate::seam::MessageSource)); for a
+//! retransmission it writes the same bytes again.
 //!
-//! A [`Listener`] answers INITs and keeps nothing. An [`Association`] is sans-IO, its `upper` both sink and
-//! source. Its owner calls, in any order and as often as it likes:
+//! A [`Listener`] answers INITs without keeping state. An [`Association`] is sans-IO; its `upper` is both
+//! sink and source. Its owner calls, in any order and as often as it likes:
 //!
 //! ```text
 //!  input(now, packet, upper)        for each packet between its two ends, checksum verified
 //!  handle_timeout(now)              when poll_timeout() has come
-//!  poll_transmit(now, upper, tx)    after a burst of the two above, or when the upper layer has new data or room
+//!  poll_transmit(now, upper, tx)    after a burst of the above, or when the upper layer has data or room
 //!  poll_event()                     until it returns None
-//!  poll_timeout()                   last, to know when to come back
+//!  poll_timeout()                   last, for the time of the next call
 //! ```
 //!
-//! The association exists until [`Association::state`] is CLOSED; even then `poll_transmit` once more, because a
-//! last chunk may be due: until [`Association::is_done`].
+//! The association exists until [`Association::state`] is CLOSED. Then `poll_transmit` may still send a last
+//! chunk: drive it until [`Association::is_done`].
 //!
-//! A peer with several addresses is tolerated: packets are accepted from, and sent to, the one address that it first
-//! sent from or was opened to. Its other addresses, in INIT and INIT ACK, are ignored.
+//! A multihomed peer is tolerated: packets are accepted from, and sent to, the one address that it first sent
+//! from or was opened to. Its other addresses, in INIT and INIT ACK, are ignored.
 //!
-//! Left out: several paths (and so path verification, failover), ordered delivery, sending in fragments, and
-//! every extension but the adaptation layer indication (RFC 5061 §4.2.6) and PAD (RFC 4820), which probes the path.
+//! Not implemented: multiple paths (and so path verification and failover), ordered delivery, fragmentation
+//! on send, and all extensions except the adaptation layer indication (RFC 5061 §4.2.6) and PAD (RFC 4820),
+//! which probes the path.
 
 mod association;
 mod config;

@@ -1,4 +1,5 @@
-//! Checks an INIT or INIT ACK; pure (RFC 9260 §3.3.2, §3.3.3, §5.1.1, §5.1.2; RFC 5043 §7.1, §8).
+//! Checks of an INIT or INIT ACK, as pure functions (RFC 9260 §3.3.2, §3.3.3, §5.1.1, §5.1.2; RFC 5043 §7.1,
+//! §8).
 
 use core::time::Duration;
 use smallvec::SmallVec;
@@ -11,24 +12,24 @@ use super::drop_reason::DropReason;
 /// Smallest a_rwnd (RFC 9260 §3.3.2), bytes.
 const MIN_RWND: u32 = 1500;
 
-/// Bytes that the report of unknown parameters takes, at most: a parameter that does not fit is left out, those
-/// after it may fit.
+/// Bytes of the report of unknown parameters, at most: a parameter that does not fit is omitted; later ones
+/// may fit.
 pub(super) const MAX_REPORT: usize = 256;
 
-/// Type of the state cookie and of the adaptation indication, as a Missing Mandatory Parameter cause has it.
+/// Types of state cookie and adaptation indication, as in a Missing Mandatory Parameter cause.
 const COOKIE_TYPE: [u8; 2] = wire::sctp::parameter_type::STATE_COOKIE.to_be_bytes();
 const ADAPTATION_TYPE: [u8; 2] = wire::sctp::parameter_type::ADAPTATION.to_be_bytes();
 
-/// Why the peer's INIT or INIT ACK cannot be accepted.
+/// Reason why the peer's INIT or INIT ACK cannot be accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Unacceptable<'a> {
     /// An Initiate Tag of zero.
     NoTag,
     /// An a_rwnd below 1500 bytes.
     SmallWindow,
-    /// No streams in one of the directions.
+    /// No streams in one direction.
     NoStreams,
-    /// A host name instead of addresses; the whole parameter.
+    /// A host name instead of addresses: the whole parameter.
     HostName(&'a [u8]),
     /// A parameter whose length is wrong.
     BadParameter,
@@ -39,7 +40,7 @@ pub(super) enum Unacceptable<'a> {
 }
 
 impl<'a> Unacceptable<'a> {
-    /// The cause to give in an ABORT.
+    /// Returns the cause for an ABORT.
     pub(super) fn cause(&self) -> Cause<'a> {
         match self {
             Unacceptable::NoTag | Unacceptable::SmallWindow | Unacceptable::NoStreams => {
@@ -53,7 +54,7 @@ impl<'a> Unacceptable<'a> {
         }
     }
 
-    /// As it is counted.
+    /// Returns the drop reason for the counters.
     pub(super) fn reason(&self) -> DropReason {
         match self {
             Unacceptable::Adaptation(_) => DropReason::OtherAdaptation,
@@ -67,13 +68,13 @@ impl<'a> Unacceptable<'a> {
 pub(super) struct Offer<'a> {
     /// The state cookie of an INIT ACK.
     pub(super) cookie: Option<&'a [u8]>,
-    /// By how much the peer would have its cookie live longer.
+    /// Extension of the cookie's lifetime that the peer requests.
     pub(super) longer: Duration,
-    /// Unknown parameters to be reported, whole.
+    /// Unknown parameters to report, with their headers.
     pub(super) unknown: SmallVec<[&'a [u8]; 4]>,
 }
 
-/// Judges an INIT.
+/// Checks an INIT.
 pub(super) fn judge_init<'a>(
     config: &Config,
     init: &Init<'a>,
@@ -82,7 +83,7 @@ pub(super) fn judge_init<'a>(
     judge_parameters(config, init)
 }
 
-/// Judges an INIT ACK.
+/// Checks an INIT ACK. Returns its values and its cookie.
 pub(super) fn judge_init_ack<'a>(
     config: &Config,
     init: &Init<'a>,
@@ -120,7 +121,7 @@ fn judge_parameters<'a>(config: &Config, init: &Init<'a>) -> Result<Offer<'a>, U
             }
             // RFC 9260 §3.2.1, table 3.
             Parameter::Unknown { bytes, skip, report } => {
-                // Each goes back within a parameter or cause of its own.
+                // Each is returned in a parameter or cause of its own.
                 let len = |bytes: &[u8]| padded(4 + bytes.len());
                 let so_far: usize = offer.unknown.iter().map(|unknown| len(unknown)).sum();
                 if report && so_far + len(bytes) <= MAX_REPORT {
@@ -130,8 +131,8 @@ fn judge_parameters<'a>(config: &Config, init: &Init<'a>) -> Result<Offer<'a>, U
                     break;
                 }
             }
-            // The peer's other addresses: only its source address is used. The rest is known,
-            // and nothing follows from it.
+            // The peer's other addresses are ignored: only its source address is used. The remaining
+            // parameters are known and have no effect.
             Parameter::Ipv4(_)
             | Parameter::Ipv6(_)
             | Parameter::SupportedAddressTypes(_)
@@ -141,20 +142,20 @@ fn judge_parameters<'a>(config: &Config, init: &Init<'a>) -> Result<Offer<'a>, U
             | Parameter::Unrecognized(_) => {}
         }
     }
-    // RFC 5043 §7.1, §11.1: the same adaptation, or no association.
+    // RFC 5043 §7.1, §11.1: both ends need the same adaptation.
     if adaptation != Some(config.adaptation) {
         return Err(Unacceptable::Adaptation(adaptation));
     }
     Ok(offer)
 }
 
-/// Pairs of streams for a peer with these numbers, when this end has `ours` (RFC 9260 §5.1.1: the fewer of those
-/// wanted and those allowed, in each direction; RFC 5043 §8: as many one way as the other).
+/// Returns the pairs of streams with a peer of these numbers, when this end has `ours`. RFC 9260 §5.1.1: the
+/// lesser of requested and allowed, in each direction; RFC 5043 §8: as many in one direction as in the other.
 pub(super) fn streams(ours: u16, peer: &InitHeader) -> u16 {
     ours.min(peer.outbound_streams).min(peer.inbound_streams)
 }
 
-/// What is agreed on with the sender of this INIT or INIT ACK, when this end has sent `ours`.
+/// Returns the terms agreed with the sender of this INIT or INIT ACK, when this end sent `ours`.
 pub(super) fn terms(ours: &InitHeader, peer: &InitHeader) -> Terms {
     Terms {
         local_tag: ours.tag,

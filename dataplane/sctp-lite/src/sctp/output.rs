@@ -1,4 +1,4 @@
-//! What an association sends (RFC 9260 §6.1, §6.10).
+//! Transmission of an association's packets (RFC 9260 §6.1, §6.10).
 
 use core::time::Duration;
 
@@ -16,8 +16,8 @@ use super::waiting::Due;
 use crate::seam::{MessageSink, MessageSource, TxBatch};
 
 impl Association {
-    /// Writes what is to be sent now. Call after a burst of [`input`](Self::input) and
-    /// [`handle_timeout`](Self::handle_timeout), and when the upper layer has something new to send or room.
+    /// Writes the packets due now. Called after a burst of [`input`](Self::input) and
+    /// [`handle_timeout`](Self::handle_timeout), and when the upper layer has new data or room.
     pub fn poll_transmit(
         &mut self,
         now: Instant,
@@ -45,8 +45,8 @@ impl Association {
         }
     }
 
-    /// Sends what has a packet for itself; false when there is no room. What can never be sent is given up: it must
-    /// not keep back what can.
+    /// Sends the packets that stand alone. Returns false if there is no room. A packet that can never be sent
+    /// is dropped: it must not block others.
     fn send_alone(&mut self, now: Instant, tx: &mut impl TxBatch) -> bool {
         if self.send_reply(now, tx) == Outcome::NoRoom {
             return false;
@@ -62,7 +62,7 @@ impl Association {
         true
     }
 
-    /// Sends the answer that waits; [`Outcome::Sent`] when there is none.
+    /// Sends the waiting answer; returns [`Outcome::Sent`] if none waits.
     fn send_reply(&mut self, now: Instant, tx: &mut impl TxBatch) -> Outcome {
         let Some(reply) = &self.waiting.reply else { return Outcome::Sent };
         let outcome = reply.send(&self.secrets, &self.config, &self.identity.ends, now, tx);
@@ -75,9 +75,9 @@ impl Association {
         outcome
     }
 
-    /// Writes the answer to a packet that [was not verified](super::Accepted::verified), and nothing else: for
-    /// one that came from elsewhere than the association's packets do, and is to be answered there
-    /// (RFC 9260 §5.1 B, RFC 6951 §5.4). Without room it is given up, as if it were lost.
+    /// Writes only the answer to a packet that [was not verified](super::Accepted::verified). For packets
+    /// from another source than the association's, which are answered there (RFC 9260 §5.1 B, RFC 6951 §5.4).
+    /// Without room the answer is dropped, as if lost.
     pub fn poll_reply(&mut self, now: Instant, tx: &mut impl TxBatch) {
         if self.send_reply(now, tx) == Outcome::NoRoom {
             self.waiting.reply = None;
@@ -85,13 +85,13 @@ impl Association {
         }
     }
 
-    /// Gives up the answer to a packet that [was not verified](super::Accepted::verified), as if it were lost: its
-    /// owner sends no more of them now.
+    /// Drops the answer to a packet that [was not verified](super::Accepted::verified), as if lost, because
+    /// the owner has reached its limit of answers.
     pub fn forget_reply(&mut self) {
         self.stats.unsent += u64::from(self.waiting.reply.take().is_some());
     }
 
-    /// RFC 9260 §5.1 A.
+    /// Sends an INIT (RFC 9260 §5.1 A).
     fn send_init(&mut self, now: Instant, tx: &mut impl TxBatch) {
         if !self.due.setup {
             return;
@@ -102,7 +102,7 @@ impl Association {
         };
         let kind = kind.to_be_bytes();
         let millis = |longer: Duration| longer.as_millis().min(u128::from(u32::MAX)) as u32;
-        // RFC 5043 §11.1; RFC 9260 §3.3.2.1.5: one family is spoken here.
+        // RFC 5043 §11.1; RFC 9260 §3.3.2.1.5: one address family is supported.
         let parameters = [
             Parameter::SupportedAddressTypes(&kind),
             Parameter::Adaptation(self.config.adaptation),
@@ -110,31 +110,31 @@ impl Association {
         ];
         let parameters = &parameters[..if self.handshake.preservative.is_some() { 3 } else { 2 }];
         let header = self.init_header();
-        // RFC 9260 §8.5.1 A: with a tag of zero.
+        // RFC 9260 §8.5.1 A: an INIT has a tag of zero.
         match answer(&self.identity.ends, Tag::NONE, tx, |packet| packet.init(&header, parameters))
         {
             Outcome::Sent => {
                 self.stats.packets_out += 1;
                 self.setup_sent(now);
             }
-            // Its timer runs all the same.
+            // The timer runs in any case.
             Outcome::NoRoom => {}
             Outcome::TooLong => self.stats.unsent += 1,
         }
     }
 
-    /// RFC 9260 §5.1 C. Until the COOKIE ACK no packet goes out that does not begin with a COOKIE ECHO.
+    /// Sends a COOKIE ECHO (RFC 9260 §5.1 C). Until the COOKIE ACK every packet begins with one.
     fn send_cookie(&mut self, now: Instant, tx: &mut impl TxBatch) {
         if !self.due.setup && self.waiting.heartbeats.is_empty() {
             return;
         }
-        // RFC 9260 §6.9: a cookie cannot be made smaller.
+        // RFC 9260 §6.9: a cookie cannot be split.
         let checksum = tx.wants_checksum();
         let least = COMMON_HEADER_LEN + CHUNK_HEADER_LEN + padded(self.handshake.cookie.len());
         let Some(out) = tx.packet(self.sender.packet_len().max(least)) else { return };
         let mut packet =
             PacketBuilder::new(out, self.identity.ends.ports(), self.identity.peer_tag);
-        // That it fits was checked when it arrived.
+        // The length was checked when the cookie arrived.
         if packet.cookie_echo(&self.handshake.cookie).is_err() {
             return;
         }
@@ -149,19 +149,20 @@ impl Association {
         }
     }
 
-    /// INIT or COOKIE ECHO went out.
+    /// INIT or COOKIE ECHO was sent.
     fn setup_sent(&mut self, now: Instant) {
         self.due.setup = false;
         self.handshake.sent = (self.handshake.attempts == 0).then_some(now);
         self.timers.set(Timer::Setup, now + self.backed_off());
     }
 
-    /// RTO, doubled for each time that the chunk went out again (RFC 9260 §5.1.6, §9.2: as §6.3 has it).
+    /// Returns the RTO, doubled for each retransmission of the handshake chunk (RFC 9260 §5.1.6, §9.2, by
+    /// §6.3).
     pub(super) fn backed_off(&self) -> Duration {
         (self.sender.rto() * (1 << self.handshake.attempts.min(16))).min(self.config.send.max_rto)
     }
 
-    /// Once all is acknowledged, a shutdown goes on (RFC 9260 §9.2).
+    /// Continues a shutdown once everything is acknowledged (RFC 9260 §9.2).
     fn advance_shutdown(&mut self, source: &impl MessageSource) {
         let transition = match self.state {
             State::ShutdownPending => Transition::ShutdownSent,
@@ -173,18 +174,18 @@ impl Association {
         }
     }
 
-    /// SHUTDOWN or SHUTDOWN ACK is to go out.
+    /// Makes SHUTDOWN or SHUTDOWN ACK due.
     pub(super) fn shutdown_goes_on(&mut self, transition: Transition) {
         if self.go(transition) {
             self.due.shutdown = true;
             self.handshake.attempts = 0;
-            // RFC 9260 §8.3: no HEARTBEAT any more.
+            // RFC 9260 §8.3: no further HEARTBEAT.
             self.timers.stop(Timer::Heartbeat);
             self.due.heartbeat = false;
         }
     }
 
-    /// Sends one packet; false when there is nothing to send, or no room.
+    /// Sends one packet. Returns false if there is nothing to send, or no room.
     fn send_packet(
         &mut self,
         now: Instant,
@@ -211,10 +212,10 @@ impl Association {
         if control {
             self.write_first(now, &mut packet);
         }
-        // RFC 9260 §6.1, §6.2: an acknowledgement that waits goes with DATA; one of gaps with a SHUTDOWN.
+        // RFC 9260 §6.1, §6.2: a delayed SACK is bundled with DATA; one with gaps is bundled with a SHUTDOWN.
         let bundled = data || (self.due.shutdown && self.receiver.has_gaps());
         if sack_due || (acknowledges && bundled && self.receiver.is_unacknowledged()) {
-            // A packet has room for the fixed fields of a SACK behind what is before it, or is not empty.
+            // Either the fixed fields of a SACK fit after the preceding chunks, or the packet is not empty.
             let _ = self.receiver.write_sack(room, &mut packet);
         }
         if control {
@@ -222,7 +223,7 @@ impl Association {
         }
         let data = plan.is_some_and(|plan| self.sender.write(now, plan, &mut packet, upper) > 0);
         if packet.is_empty() {
-            // Nothing of it fits an empty packet: it never will.
+            // The waiting chunks do not fit even an empty packet, and never will.
             self.stats.unsent +=
                 u64::from(!self.waiting.causes.is_empty()) + self.waiting.heartbeats.len() as u64;
             self.waiting.causes.clear();
@@ -239,7 +240,7 @@ impl Association {
         true
     }
 
-    /// What is before a SACK. What does not fit stays due.
+    /// Writes the chunks before a SACK. Chunks that do not fit remain due.
     fn write_first(&mut self, now: Instant, packet: &mut PacketBuilder<'_>) {
         // RFC 9260 §5.1 D: COOKIE ACK first.
         if self.due.cookie_ack && packet.cookie_ack().is_ok() {
@@ -252,7 +253,7 @@ impl Association {
         }
     }
 
-    /// ERROR and HEARTBEAT ACK chunks.
+    /// Writes ERROR and HEARTBEAT ACK chunks.
     fn write_answers(&mut self, packet: &mut PacketBuilder<'_>) {
         if !self.waiting.causes.is_empty()
             && packet.chunk(chunk_type::ERROR, 0, self.waiting.causes.bytes()).is_ok()
@@ -271,7 +272,7 @@ impl Association {
         }
     }
 
-    /// SHUTDOWN or SHUTDOWN ACK (RFC 9260 §9.2).
+    /// Writes SHUTDOWN or SHUTDOWN ACK (RFC 9260 §9.2).
     fn write_shutdown(&mut self, now: Instant, packet: &mut PacketBuilder<'_>) {
         if !self.due.shutdown {
             return;

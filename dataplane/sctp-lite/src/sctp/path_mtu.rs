@@ -1,48 +1,47 @@
-//! What an association knows of its path's MTU. What reports, losses and probes do to it is in `pmtu`. Sizes are
-//! bytes of SCTP packets.
+//! State of path MTU discovery. `pmtu` processes reports, losses and probes. Sizes are bytes of SCTP packets.
 
 use transport::pmtu::Search;
 
 use super::config::{Config, MIN_PACKET};
 
-/// MTU that is used after a black hole over IPv4 (BASE_PLPMTU, RFC 8899 §5.1.2).
+/// MTU to fall back to after a black hole over IPv4 (BASE_PLPMTU, RFC 8899 §5.1.2).
 const BASE: u16 = 1200;
-/// Bytes of IP headers without options.
+/// Length of IP headers without options, bytes.
 const IPV4: u16 = 20;
 const IPV6: u16 = 40;
 
-/// What an association knows of its path's MTU.
+/// State of path MTU discovery of an association.
 #[derive(Debug)]
 pub(super) struct PathMtu {
-    /// What the interface carries, which is in use while nothing else is found.
+    /// Largest packet of the interface, in use until another size is found.
     pub(super) limit: u16,
-    /// Bytes in front of an SCTP packet, those of IP included.
+    /// Bytes in front of an SCTP packet, IP header included.
     pub(super) headers: u16,
-    /// The least MTU of an IPv4 path that is accepted from a report.
+    /// Minimum MTU accepted from a report for an IPv4 path.
     pub(super) min_mtu: u16,
     v6: bool,
-    /// The longest packet with data since the last time-out.
+    /// Longest packet with data since the last time-out.
     pub(super) longest: u16,
     pub(super) found: Option<Box<Found>>,
 }
 
-/// What was found out.
+/// State allocated with the first report or black hole.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) search: Search,
     pub(super) probe: Option<Probe>,
 }
 
-/// A probe under way.
+/// A probe in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probe {
-    /// What only its answer can know.
+    /// Nonce that only the answer can contain.
     pub(super) nonce: u64,
     pub(super) len: u16,
 }
 
 impl PathMtu {
-    /// Nothing is known; packets of `len` bytes are what the interface carries.
+    /// Starts with packets of `len` bytes, the interface's limit, and no report.
     pub(super) fn new(len: usize, v6: bool, config: &Config) -> Self {
         PathMtu {
             limit: bytes(len),
@@ -55,12 +54,12 @@ impl PathMtu {
     }
 
     pub(super) fn nothing(&self) -> Search {
-        // RFC 5043 §9: what the largest DDP segment of any path needs.
+        // RFC 5043 §9: room for the least MULPDU, required on any path.
         let least = self.min_mtu.max(self.headers + MIN_PACKET as u16);
         Search::new(self.limit, self.headers, self.v6, least).with_base(BASE)
     }
 
-    /// The least size that is accepted.
+    /// Returns the least accepted size.
     pub(super) fn floor(&self) -> u16 {
         self.found.as_ref().map_or_else(|| self.nothing().floor(), |found| found.search.floor())
     }
@@ -74,7 +73,7 @@ impl PathMtu {
         self.found.as_ref()?.probe
     }
 
-    /// The peer has restarted, and answers nothing from before. The path is the same.
+    /// The peer restarted, and does not answer earlier probes. The path is the same.
     pub(super) fn restart(&mut self) {
         self.longest = 0;
         if let Some(found) = &mut self.found {
@@ -82,12 +81,12 @@ impl PathMtu {
         }
     }
 
-    /// A packet with data went out.
+    /// A packet of `len` bytes with data was sent.
     pub(super) fn data_sent(&mut self, len: usize) {
         self.longest = self.longest.max(bytes(len));
     }
 
-    /// True when something below what the interface carries is in use.
+    /// True if the size in use is below the interface's limit.
     pub(super) fn is_reduced(&self) -> bool {
         self.found.as_ref().is_some_and(|found| !found.search.is_at_limit())
     }

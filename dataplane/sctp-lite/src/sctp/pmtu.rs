@@ -1,15 +1,16 @@
-//! The path's MTU as an association sees it (RFC 9260 §7.3, RFC 8899 §6.2): reports of routers, black holes,
-//! and probes. The search is TCP's ([`transport::pmtu`]); a probe is a packet of its own, without data:
+//! Path MTU discovery of an association (RFC 9260 §7.3, RFC 8899 §6.2): reports of routers, black holes, and
+//! probes. The search is shared with TCP ([`transport::pmtu`]). A probe is a packet of its own, without data:
 //!
 //! ```text
 //!  | common header | HEARTBEAT: a nonce | PAD (RFC 4820) up to the size that is tried |
 //! ```
 //!
-//! What the interface carries is in use until a report or a black hole; then larger sizes are
-//! probed, one at a time and only while data is under way, and again after
-//! [`path_mtu_raise`](super::Config::path_mtu_raise). Sizes are bytes of SCTP packets.
+//! The interface's limit is in use until a report or a black hole. Then larger sizes are probed, one at a
+//! time and only while data is in flight, and again after [`path_mtu_raise`](super::Config::path_mtu_raise).
+//! Sizes are bytes of SCTP packets.
 //!
-//! Left out: paths that carry less than [`MIN_PACKET`](super::MIN_PACKET), which is used over them all the same.
+//! Not supported: paths that carry less than [`MIN_PACKET`](super::MIN_PACKET), which is used on them
+//! regardless.
 
 use core::time::Duration;
 
@@ -23,18 +24,18 @@ use super::path_mtu::{Probe, bytes};
 use super::timers::Timer;
 use crate::seam::TxBatch;
 
-/// The least time that a probe may take (PROBE_TIMER, RFC 8899 §5.1.1).
+/// Minimum time-out of a probe (PROBE_TIMER, RFC 8899 §5.1.1).
 const PROBE_TIMER: Duration = Duration::from_secs(1);
 
 impl Association {
-    /// Bytes in front of its packets, IP's header included, where that is not all.
+    /// Sets the bytes in front of SCTP packets, IP header included, if they differ from the default.
     pub fn set_headers(&mut self, bytes: u16) {
         self.path.headers = bytes;
     }
 
-    /// The path carries packets of at most `len` bytes, by the interface's MTU or by what other associations have
-    /// found; but at least [`MIN_PACKET`](super::MIN_PACKET) and `min_path_mtu`. It is probed again after
-    /// [`path_mtu_raise`](super::Config::path_mtu_raise).
+    /// Sets the largest packet of the path, `len` bytes, by the interface's MTU or by the result of other
+    /// associations; at least [`MIN_PACKET`](super::MIN_PACKET) and `min_path_mtu`. Larger sizes are probed
+    /// after [`path_mtu_raise`](super::Config::path_mtu_raise).
     pub fn path_mtu(&mut self, now: Instant, len: usize) {
         let len = bytes(len).max(self.path.floor());
         let raise_at = now + self.config.path_mtu_raise;
@@ -42,24 +43,25 @@ impl Association {
         self.use_path_len(now);
     }
 
-    /// The least size that [`path_mtu`](Self::path_mtu) takes, bytes of SCTP packets.
+    /// Returns the least size that [`path_mtu`](Self::path_mtu) accepts, bytes of SCTP packets.
     pub fn least_path_len(&self) -> usize {
         self.path.floor().into()
     }
 
-    /// The size in use, once reports or probes have shown that the path carries it, or other associations have: not a
-    /// guess in a black hole.
+    /// Returns the size in use, if reports, probes or other associations have confirmed it. `None` for a
+    /// guess after a black hole.
     pub fn known_path_len(&self) -> Option<usize> {
         let search = &self.path.found.as_ref()?.search;
         search.is_confirmed().then(|| search.size().into())
     }
 
-    /// A router reports that the path carries packets of at most `len` bytes. Returns whether that was new.
+    /// Processes a router's report that the path carries packets of at most `len` bytes. Returns whether it
+    /// was new.
     pub fn packet_too_big(&mut self, now: Instant, len: usize) -> bool {
         if let Some(probe) = self.path.probe()
             && len >= self.packet_len
         {
-            // RFC 8899 §4.6.2, §6.2.1.4: it is about the probe.
+            // RFC 8899 §4.6.2, §6.2.1.4: the report is about the probe.
             let news = len < usize::from(probe.len);
             if news {
                 self.timers.stop(Timer::Probe);
@@ -77,7 +79,7 @@ impl Association {
         news
     }
 
-    /// The size in use has changed perhaps.
+    /// Adopts the size of the search, if it has changed.
     fn use_path_len(&mut self, now: Instant) {
         let len = self.path.found.as_ref().map_or(self.path.limit, |found| found.search.size());
         let len = usize::from(len);
@@ -93,8 +95,8 @@ impl Association {
 
     // --- black holes --------------------------------------------------------------------------------
 
-    /// T3-rtx expired (RFC 8899 §4.3). True when that was because of the length of packets, as far as is known: shorter ones
-    /// are sent from now on.
+    /// T3-rtx expired (RFC 8899 §4.3). Returns true if the length of packets is the suspected cause: shorter
+    /// ones are sent from now on.
     pub(super) fn path_after_timeout(&mut self, now: Instant) -> bool {
         let longest = core::mem::take(&mut self.path.longest);
         if !self.config.path_mtu_probing {
@@ -110,15 +112,15 @@ impl Association {
         self.timers.stop(Timer::Probe);
         self.stats.path_mtu_black_holes += 1;
         self.use_path_len(now);
-        // What was lost was too long: shorter packets are new to the path, and no reason to wait for what
-        // others in a row made of the time-out (RFC 9260 §6.3.3). At most twice in a row.
+        // The lost packets were too long. Shorter ones are new to the path and need not wait for the backoff
+        // of earlier time-outs (RFC 9260 §6.3.3). At most twice in a row.
         self.sender.forget_backoff();
         true
     }
 
     // --- probes -------------------------------------------------------------------------------------
 
-    /// Sends a probe, if one is due: none is under way, nothing is lost, data is under way (RFC 8899 §5.1.1).
+    /// Sends a probe, if one is due: no probe in flight, nothing lost, data in flight (RFC 8899 §5.1.1).
     pub(super) fn send_probe(&mut self, now: Instant, tx: &mut impl TxBatch) {
         if !self.config.path_mtu_probing || !self.state.sends_data() || !self.sender.is_lossless() {
             return;
@@ -131,7 +133,7 @@ impl Association {
         let nonce = self.next_nonce();
         let mut packet =
             PacketBuilder::new(out, self.identity.ends.ports(), self.identity.peer_tag);
-        // RFC 8899 §6.2.1.2. The least that is tried has room for both.
+        // RFC 8899 §6.2.1.2. The least size probed has room for both.
         let written = packet.heartbeat(&nonce.to_be_bytes()).is_ok();
         let pad = (packet.room() & !3).checked_sub(CHUNK_HEADER_LEN);
         let Some(pad) = pad.filter(|_| written) else { return };
@@ -150,7 +152,7 @@ impl Association {
         found.probe = Some(Probe { nonce, len });
     }
 
-    /// A HEARTBEAT ACK with this nonce; returns whether it answers a probe.
+    /// Processes a HEARTBEAT ACK with this nonce. Returns whether it answers a probe.
     pub(super) fn probe_acknowledged(&mut self, now: Instant, nonce: u64) -> bool {
         let Some(probe) = self.path.probe().filter(|probe| probe.nonce == nonce) else {
             return false;
@@ -159,7 +161,7 @@ impl Association {
         let found = self.path.found();
         found.probe = None;
         let change = found.search.arrived(probe.len);
-        // RFC 8899 §6.2.1.2: it counts as a heartbeat.
+        // RFC 8899 §6.2.1.2: the answer counts as that of a heartbeat.
         self.errors = 0;
         if change != Change::Nothing {
             self.use_path_len(now);
@@ -167,13 +169,13 @@ impl Association {
         true
     }
 
-    /// The probe went unanswered: no sign of congestion, and no error (RFC 8899 §6.2.1.2).
+    /// The probe went unanswered, which is neither a sign of congestion nor an error (RFC 8899 §6.2.1.2).
     pub(super) fn probe_timeout(&mut self, now: Instant) {
         let Some(probe) = self.path.found.as_mut().and_then(|found| found.probe.take()) else {
             return;
         };
         self.stats.path_mtu_probes_lost += 1;
-        // RFC 4821 §7.6.4: losses beside it leave it open why it was lost.
+        // RFC 4821 §7.6.4: with other losses, the cause of the probe's loss is open.
         let alone = self.sender.is_lossless();
         let packets = self.sender.cwnd() / self.packet_len.max(1) as u64;
         let round_trip = self.sender.srtt().unwrap_or(PROBE_TIMER);

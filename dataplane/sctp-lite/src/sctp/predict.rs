@@ -1,6 +1,7 @@
-//! The short way of a received packet: one DATA chunk, a whole message, with the next TSN and nothing missing before it. Most
-//! packets that a busy data sink receives are such. What is compared here makes each check of the long way pass, and
-//! only what such a packet changes is done. What differs in anything takes the long way, `input`.
+//! Fast path of received packets: one DATA chunk, a whole message, with the next TSN and nothing missing
+//! before it. Most packets of a busy data sink are of this kind. The comparisons here imply every check of
+//! the slow path, and only the state that such a packet changes is updated. All other packets take the slow
+//! path, `input`.
 
 use base::Instant;
 use wire::sctp::{Data, Packet};
@@ -11,7 +12,8 @@ use super::state::State;
 use crate::seam::MessageSink;
 
 impl Association {
-    /// The chunk of a packet with which [`input_next`](Self::input_next) does what the long way would do.
+    /// Returns the chunk of a packet for which [`input_next`](Self::input_next) has the same effect as the
+    /// slow path.
     #[inline]
     pub(super) fn next_in<'a>(
         &self,
@@ -27,10 +29,10 @@ impl Association {
         packet.only_data().filter(|chunk| self.receiver.is_next(chunk))
     }
 
-    /// Takes the chunk of [`next_in`](Self::next_in), and with it its packet.
+    /// Processes the chunk returned by [`next_in`](Self::next_in), and with it its packet.
     ///
     /// # Errors
-    /// The upper layer did not take it.
+    /// The upper layer refused the message.
     #[inline]
     pub(super) fn input_next(
         &mut self,

@@ -1,6 +1,6 @@
-//! Numbers that an off-path attacker cannot guess: tags, initial TSNs, tie tags, heartbeat nonces (RFC 9260 §5.3.1),
-//! and the keys of cookies. All are drawn from one secret by a keyed hash, so that protocol code needs no
-//! random source.
+//! Numbers that an off-path attacker cannot guess: tags, initial TSNs, tie tags, heartbeat nonces
+//! (RFC 9260 §5.3.1), and the cookie keys. All are derived from one secret by a keyed hash, so that protocol
+//! code needs no random source.
 
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
@@ -11,20 +11,20 @@ use wire::sctp::{Ports, Tag};
 /// The two ends of an association: IP address and SCTP port of each.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ends {
-    /// Ours.
+    /// Address and port of this end.
     pub local: SocketAddr,
-    /// The peer's.
+    /// Address and port of the peer.
     pub remote: SocketAddr,
 }
 
 impl Ends {
-    /// The ports of a packet to the peer.
+    /// Returns the ports of a packet to the peer.
     pub fn ports(&self) -> Ports {
         Ports { source: self.local.port(), destination: self.remote.port() }
     }
 }
 
-/// What a number is for: numbers of different uses are independent.
+/// Use of a number: numbers of different uses are independent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Purpose {
     /// Initiate Tag and initial TSN of an association.
@@ -50,13 +50,13 @@ impl core::fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// With a `key` from a good random source, used for nothing else and the same for all workers that may
-    /// get a cookie back.
+    /// Creates the secret from `key`, which comes from a good random source and has no other use. All workers
+    /// that may receive a returned cookie need the same key.
     pub const fn new(key: [u8; 16]) -> Secrets {
         Secrets { key }
     }
 
-    /// The number for `what`, the same each time.
+    /// Derives the number for `what`, the same each time.
     pub(super) fn draw(&self, purpose: Purpose, what: impl Hash) -> u64 {
         let mut hasher = SipHasher24::new_with_key(&self.key);
         (purpose as u8).hash(&mut hasher);
@@ -64,21 +64,21 @@ impl Secrets {
         hasher.finish()
     }
 
-    /// A tag and 32 more bits for `what`.
+    /// Derives a tag and 32 further bits for `what`.
     pub(super) fn tag(&self, purpose: Purpose, what: impl Hash) -> (Tag, u32) {
         let number = self.draw(purpose, what);
         // RFC 9260 §5.3.1: 1 to 2^32 - 1.
         (Tag(((number >> 32) as u32).max(1)), number as u32)
     }
 
-    /// The tie tags of an association with these tags, neither of them zero (RFC 9260 §5.2.2).
+    /// Derives the tie tags of an association with these tags, neither of them zero (RFC 9260 §5.2.2).
     pub(super) fn tie_tags(&self, local: Tag, peer: Tag) -> TieTags {
         let (first, second) = self.tag(Purpose::TieTags, (local.0, peer.0));
         TieTags { local: first.0, peer: second.max(1) }
     }
 }
 
-/// What ties the cookie of an unexpected INIT to the association that it met (RFC 9260 §5.2.2).
+/// Tie tags, which bind the cookie of an unexpected INIT to the existing association (RFC 9260 §5.2.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct TieTags {
     pub(super) local: u32,
@@ -86,7 +86,7 @@ pub(super) struct TieTags {
 }
 
 impl TieTags {
-    /// No association was met.
+    /// No existing association.
     pub(super) const NONE: TieTags = TieTags { local: 0, peer: 0 };
 }
 
@@ -94,7 +94,7 @@ impl TieTags {
 mod tests {
     use super::*;
 
-    // RFC 9260 §5.3.1: tags depend on the secret and on what they are for, and are never zero.
+    // RFC 9260 §5.3.1: tags depend on the secret and on their use, and are never zero.
     #[test]
     fn numbers_depend_on_key_purpose_and_subject() {
         let secrets = Secrets::new([7; 16]);

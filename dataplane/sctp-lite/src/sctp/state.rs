@@ -1,51 +1,51 @@
 //! States of an association and the legal transitions between them (RFC 9260 §4, figure 3).
 
-/// State of an association. SHUTDOWN-PENDING and what follows are those of a graceful end.
+/// State of an association. The states from SHUTDOWN-PENDING on belong to a graceful end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
-    /// There is no association, or no longer one.
+    /// No association exists, or it has ended.
     Closed,
     /// INIT sent.
     CookieWait,
     /// COOKIE ECHO sent.
     CookieEchoed,
-    /// Data may flow.
+    /// Data may be exchanged.
     Established,
-    /// To be shut down by us once all our data are acknowledged.
+    /// This end will shut down once all its data is acknowledged.
     ShutdownPending,
     /// SHUTDOWN sent.
     ShutdownSent,
-    /// SHUTDOWN received; our data are not all acknowledged.
+    /// SHUTDOWN received; this end's data is not all acknowledged.
     ShutdownReceived,
     /// SHUTDOWN ACK sent.
     ShutdownAckSent,
 }
 
-/// What moves an association from one state to another.
+/// Event that moves an association from one state to another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Transition {
-    /// An INIT ACK that is acceptable.
+    /// An acceptable INIT ACK was received.
     InitAck,
-    /// COOKIE ACK, or a cookie of ours that comes back.
+    /// COOKIE ACK, or a valid cookie, was received.
     Established,
-    /// The cookie was stale: a new one is asked for.
+    /// The cookie was stale: a new one is requested.
     StaleCookie,
-    /// The upper layer asks for a graceful end.
+    /// The upper layer requests a graceful end.
     Shutdown,
-    /// SHUTDOWN is sent: all our data are acknowledged.
+    /// SHUTDOWN is sent: all data of this end is acknowledged.
     ShutdownSent,
-    /// The peer's SHUTDOWN.
+    /// The peer's SHUTDOWN was received.
     PeerShutdown,
-    /// SHUTDOWN ACK is sent: all our data are acknowledged.
+    /// SHUTDOWN ACK is sent: all data of this end is acknowledged.
     ShutdownAckSent,
-    /// A cookie that shows that the peer has restarted.
+    /// A cookie proved that the peer restarted.
     Restart,
     /// SHUTDOWN COMPLETE sent or received, ABORT sent or received, or no answer.
     End,
 }
 
 impl State {
-    /// Where `transition` leads; `None` when it is illegal here.
+    /// Returns the state after `transition`; `None` if it is illegal in this state.
     pub(super) const fn after(self, transition: Transition) -> Option<State> {
         use State as S;
         use Transition as T;
@@ -72,17 +72,17 @@ impl State {
         })
     }
 
-    /// DATA chunks are received (RFC 9260 §6).
+    /// True if DATA chunks are received (RFC 9260 §6).
     pub const fn receives_data(self) -> bool {
         matches!(self, State::Established | State::ShutdownPending | State::ShutdownSent)
     }
 
-    /// DATA chunks are sent (RFC 9260 §6).
+    /// True if DATA chunks are sent (RFC 9260 §6).
     pub const fn sends_data(self) -> bool {
         matches!(self, State::Established | State::ShutdownPending | State::ShutdownReceived)
     }
 
-    /// HEARTBEATs are answered (RFC 9260 §8.3).
+    /// True if HEARTBEATs are answered (RFC 9260 §8.3).
     pub(super) const fn answers_heartbeats(self) -> bool {
         matches!(
             self,
@@ -103,7 +103,7 @@ impl State {
         !matches!(self, State::CookieWait | State::CookieEchoed | State::Established)
     }
 
-    /// A name for logs and machine-readable output.
+    /// Returns a name for logs and machine-readable output.
     pub const fn name(self) -> &'static str {
         match self {
             State::Closed => "closed",

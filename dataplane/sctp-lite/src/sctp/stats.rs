@@ -1,19 +1,19 @@
-//! What an association counts besides what its halves count.
+//! Counters of an association, besides those of its two halves.
 
-/// Counters of an association; they only grow.
+/// Counters of an association; they never decrease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     /// Packets received that belong to the association.
     pub packets_in: u64,
     /// Packets sent.
     pub packets_out: u64,
-    /// INIT and COOKIE ECHO chunks sent again.
+    /// INIT and COOKIE ECHO chunks retransmitted.
     pub setup_retransmitted: u64,
-    /// SHUTDOWN and SHUTDOWN ACK chunks sent again.
+    /// SHUTDOWN and SHUTDOWN ACK chunks retransmitted.
     pub shutdown_retransmitted: u64,
     /// HEARTBEAT chunks sent.
     pub heartbeats_out: u64,
-    /// Of these, answered.
+    /// HEARTBEAT chunks sent that were answered.
     pub heartbeats_answered: u64,
     /// HEARTBEAT chunks received and answered.
     pub heartbeats_in: u64,
@@ -23,19 +23,19 @@ pub struct Stats {
     pub errors_out: u64,
     /// Chunks of unknown types received.
     pub unknown_chunks: u64,
-    /// INITs answered while there was an association.
+    /// INITs answered while an association existed.
     pub inits_answered: u64,
-    /// Answers, causes to report and last packets that were not sent: too long for a packet, more than are kept, or
+    /// Answers, error causes and last packets not sent: too long for a packet, beyond the number kept, or
     /// without room for too long.
     pub unsent: u64,
-    /// Times packets became smaller because the path carries less.
+    /// Reductions of the packet size to the path MTU.
     pub path_mtu_reductions: u64,
-    /// Times they became larger again.
+    /// Increases of the packet size.
     pub path_mtu_raises: u64,
-    /// Packets sent to find out whether the path carries their size.
+    /// Path MTU probes sent.
     pub path_mtu_probes: u64,
-    /// Of these, unanswered.
+    /// Path MTU probes that went unanswered.
     pub path_mtu_probes_lost: u64,
-    /// Black holes found.
+    /// Black holes detected.
     pub path_mtu_black_holes: u64,
 }

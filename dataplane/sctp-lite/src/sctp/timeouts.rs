@@ -1,4 +1,4 @@
-//! What time does to an association.
+//! Processing of an association's expired timers.
 
 use base::{Instant, MaybeInstant};
 use transport::recorder::WaitedFor;
@@ -10,17 +10,17 @@ use super::state::State;
 use super::timers::Timer;
 
 impl Association {
-    /// When [`handle_timeout`](Self::handle_timeout) is to be called.
+    /// Returns when to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.state == State::Closed {
-            // That of the last packet.
+            // Only the timer of the last packet runs.
             return self.timers.next();
         }
         let (receiver, sender) = (self.receiver.poll_timeout(), self.sender.poll_timeout());
         MaybeInstant::from(self.timers.next()).earlier(receiver).earlier(sender).get()
     }
 
-    /// Time has passed.
+    /// Processes expired timers.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.state == State::Closed {
             if self.timers.expire(Timer::Farewell, now) && self.waiting.farewell.take().is_some() {
@@ -32,7 +32,7 @@ impl Association {
             self.setup_timeout(now);
         }
         if self.timers.expire(Timer::Shutdown, now) {
-            // RFC 9260 §9.2: again, Association.Max.Retrans times.
+            // RFC 9260 §9.2: retransmitted up to Association.Max.Retrans times.
             self.handshake.attempts += 1;
             self.stats.shutdown_retransmitted += 1;
             self.due.shutdown = true;
@@ -56,12 +56,13 @@ impl Association {
         if self.sender.handle_timeout(now) == Expired::T3 {
             let too_long = self.path_after_timeout(now);
             if !self.sender.probes_window() {
-                // With the time-out that is set now: the path's change may have made it shorter.
+                // After the next time-out is set: the change of the path MTU may have shortened it.
                 self.sender.note_timeout(now);
             }
             if too_long {
-                // RFC 9260 §8.1: with the time-out the count begins anew. Else the peer of a path that was cut for a moment would
-                // be given up sooner than without a suspicion. At most twice in a row.
+                // RFC 9260 §8.1: the count restarts together with the time-out. Otherwise an association
+                // whose path was cut for a moment would fail sooner than without the suspicion. At most twice
+                // in a row.
                 self.errors = 0;
             } else {
                 self.count_error(now, WaitedFor::Acknowledgement);
@@ -69,28 +70,28 @@ impl Association {
         }
     }
 
-    /// T1-init or T1-cookie (RFC 9260 §4 notes 2 and 3).
+    /// T1-init or T1-cookie expired (RFC 9260 §4 notes 2 and 3).
     fn setup_timeout(&mut self, now: Instant) {
         if self.handshake.attempts >= self.config.max_init_retransmits {
             self.close(CloseReason::Timeout);
             return;
         }
         self.handshake.attempts += 1;
-        // One that found no room counts as an attempt, but it did not go out.
+        // A chunk that found no room counts as an attempt, but was not sent.
         self.stats.setup_retransmitted += u64::from(!self.due.setup);
         self.setup_due(now);
     }
 
-    /// INIT or COOKIE ECHO is to go out. Its timer runs from now on, so that one that never finds room is given
-    /// up, too; it starts anew when the chunk goes out.
+    /// Makes INIT or COOKIE ECHO due. The timer starts now, so that a chunk that never finds room times out,
+    /// too; it restarts when the chunk is sent.
     pub(super) fn setup_due(&mut self, now: Instant) {
         self.due.setup = true;
         self.timers.set(Timer::Setup, now + self.backed_off());
     }
 
-    /// True when a packet of ours that an ICMP message quotes can be this association's (RFC 9260 §10,
-    /// ICMP6): its verification tag is the peer's; or it is zero, and the Initiate Tag of the INIT in it,
-    /// `initiate`, ours.
+    /// True if a packet quoted by an ICMP message can be this association's (RFC 9260 §10, ICMP6). Either its
+    /// verification tag is the peer's, or it is zero and `initiate`, the Initiate Tag of its INIT, is this
+    /// end's.
     pub fn is_quoted(&self, tag: Tag, initiate: Option<Tag>) -> bool {
         match initiate {
             Some(initiate) => tag == Tag::NONE && initiate == self.identity.local_tag,
@@ -98,8 +99,8 @@ impl Association {
         }
     }
 
-    /// ICMP reports that the peer's host does not support SCTP, of a packet that [`is_quoted`](Self::is_quoted)
-    /// (RFC 9260 §10, ICMP8); `of_init` when an INIT is what it quotes.
+    /// Processes an ICMP report that the peer's host does not support SCTP, about a packet that
+    /// [`is_quoted`](Self::is_quoted) (RFC 9260 §10, ICMP8); `of_init`: the quoted packet is an INIT.
     pub fn protocol_unreachable(&mut self, of_init: bool) {
         if !of_init || self.state == State::CookieWait {
             self.close(CloseReason::Unreachable);

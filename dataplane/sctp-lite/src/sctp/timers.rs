@@ -1,27 +1,27 @@
-//! The timers of an association but those of its halves: one table.
+//! Timers of an association, without those of its two halves, in one table.
 
 use base::Instant;
 
-/// What a timer is for.
+/// Purpose of a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Timer {
-    /// INIT or COOKIE ECHO again (T1-init, T1-cookie).
+    /// Retransmission of INIT or COOKIE ECHO (T1-init, T1-cookie).
     Setup,
-    /// SHUTDOWN or SHUTDOWN ACK again (T2-shutdown).
+    /// Retransmission of SHUTDOWN or SHUTDOWN ACK (T2-shutdown).
     Shutdown,
-    /// The end of a shutdown that takes too long (T5-shutdown-guard).
+    /// Time-out of the whole shutdown (T5-shutdown-guard).
     Guard,
-    /// The next HEARTBEAT, or the end of waiting for its answer.
+    /// The next HEARTBEAT, or the time-out of its answer.
     Heartbeat,
-    /// The end of waiting for the answer to a probe of the path (PROBE_TIMER).
+    /// Time-out of the answer to a path MTU probe (PROBE_TIMER).
     Probe,
-    /// The end of waiting for room for the last packet of a closed association.
+    /// Time-out of the wait for room for a closed association's last packet.
     Farewell,
 }
 
 const OFF: Instant = Instant::from_nanos(u64::MAX);
 
-/// When each timer expires.
+/// Expiry times by [`Timer`].
 #[derive(Clone, Debug)]
 pub(super) struct Timers {
     at: [Instant; 6],
@@ -44,7 +44,7 @@ impl Timers {
         self.at = [OFF; 6];
     }
 
-    /// Stops the timer if it has expired; returns whether it has.
+    /// Stops the timer if it has expired. Returns whether it has.
     pub(super) fn expire(&mut self, timer: Timer, now: Instant) -> bool {
         let at = self.at[timer as usize];
         let expired = at <= now && at != OFF;
@@ -54,7 +54,7 @@ impl Timers {
         expired
     }
 
-    /// The first to expire.
+    /// Returns the earliest expiry.
     pub(super) fn next(&self) -> Option<Instant> {
         self.at.iter().copied().min().filter(|at| *at != OFF)
     }

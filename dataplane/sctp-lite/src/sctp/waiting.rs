@@ -1,4 +1,4 @@
-//! What an association has to send besides data: chunks that are due, and answers.
+//! Chunks other than DATA that an association has to send: those due, and answers.
 
 use base::Instant;
 
@@ -9,7 +9,7 @@ use super::lone::{LoneChunk, Outcome};
 use super::secrets::{Ends, Secrets};
 use crate::seam::TxBatch;
 
-/// Chunks that are to be sent.
+/// Chunks due to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Due {
     /// INIT or COOKIE ECHO.
@@ -28,18 +28,18 @@ impl Due {
 /// Answers that wait for a packet, and the last packet.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    /// A packet to send that is not of the association's present state.
+    /// A packet independent of the association's present state.
     pub(super) reply: Option<Box<Reply>>,
     /// The last packet.
     pub(super) farewell: Option<Box<LoneChunk>>,
-    /// For an ERROR.
+    /// Error causes for an ERROR chunk.
     pub(super) causes: Causes,
-    /// HEARTBEATs to be answered: what they carry.
+    /// Values of HEARTBEATs to answer.
     pub(super) heartbeats: Vec<Box<[u8]>>,
 }
 
 impl Waiting {
-    /// No answer goes out any more.
+    /// Drops all waiting answers.
     pub(super) fn forget_answers(&mut self) {
         self.reply = None;
         self.causes.clear();
@@ -47,12 +47,12 @@ impl Waiting {
     }
 }
 
-/// An answer with another tag, or of another state, than the association's: a packet of its own.
+/// An answer with another tag or state than the association's, in a packet of its own.
 #[derive(Clone, Debug)]
 pub(super) enum Reply {
-    /// To an INIT.
+    /// INIT ACK, in answer to an INIT.
     InitAck(InitAck),
-    /// One chunk.
+    /// A packet of one chunk.
     Chunk(LoneChunk),
 }
 

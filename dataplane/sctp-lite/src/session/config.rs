@@ -1,4 +1,4 @@
-//! What an operator chooses about the sessions of an association.
+//! Configuration of the sessions of an association.
 
 use core::time::Duration;
 use ddp::enhanced::{Enhanced, Rtr};
@@ -6,33 +6,32 @@ use ddp::enhanced::{Enhanced, Rtr};
 /// Configuration of the sessions of one listener or of one active open.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Whether sessions of RDMAP are opened by the enhanced Initiate (RFC 6581 §7). An Initiate is always
-    /// answered in its own form; bare DDP has no Reads to negotiate and opens without it.
+    /// True if RDMAP sessions are opened with the enhanced Initiate (RFC 6581 §7). An Initiate is always
+    /// answered in its own form. Bare DDP does not negotiate Reads and uses the plain form.
     pub open_enhanced: bool,
-    /// What enhanced messages negotiate besides the read depths.
+    /// Parameters of enhanced messages besides the read depths.
     pub enhanced: Enhanced,
-    /// Ready-to-receive messages in the order in which this end likes to send them.
+    /// Ready-to-receive messages in order of preference.
     pub rtr_preference: [Rtr; 3],
-    /// How long an Initiate may go unanswered, by the peer or by this end's ULP, and how long an association
-    /// may be without its first session.
+    /// Time in which an Initiate must be answered, by the peer or by this end's ULP, and in which an
+    /// association must get its first session.
     pub answer_timeout: Duration,
-    /// Most Initiates of an association that await this end's decision; one more is answered by a
-    /// Terminate (RFC 5043 §6.4).
+    /// Undecided Initiates per association, at most; a further one is answered with a Terminate
+    /// (RFC 5043 §6.4).
     pub max_pending: u16,
-    /// Most sessions of an association at one time, opened from either side; one more is answered by a
-    /// Terminate.
+    /// Concurrent sessions per association, at most, opened from either side; a further one is answered with
+    /// a Terminate.
     pub max_sessions: u16,
-    /// Largest DDP segment to take, in bytes; a session in which a larger one comes is terminated
-    /// (RFC 5043 §9).
+    /// Largest DDP segment accepted, bytes; a larger one terminates its session (RFC 5043 §9).
     pub max_segment: usize,
-    /// Bytes that a segment to send leaves of a packet for control chunks that are bundled with it, besides
-    /// what SCTP keeps free for a SACK (RFC 5043 §9).
+    /// Bytes of a packet that segments leave free for bundled control chunks, besides the room that SCTP
+    /// reserves for a SACK (RFC 5043 §9).
     pub control_room: usize,
 }
 
 impl Default for Config {
-    /// Enhanced opens, client-server; 10 s; 16 requests, 512 sessions; segments up to 64 KiB, so that those of any
-    /// MTU are taken; room for four gap blocks.
+    /// Enhanced opens, client-server model; 10 s; 16 requests, 512 sessions; segments up to 64 KiB, so that
+    /// those of any MTU are accepted; room for four gap blocks.
     fn default() -> Self {
         Config {
             open_enhanced: true,

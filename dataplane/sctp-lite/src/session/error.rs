@@ -1,72 +1,72 @@
-//! What a peer can do wrong in a session.
+//! Errors that a peer can make in a session.
 
 use thiserror::Error;
 use wire::sctp::ddp::{BadControl, Function};
 
-/// Why a session does not follow any legal sequence (RFC 5043 §6.1): it is terminated.
+/// Violation of the legal sequences (RFC 5043 §6.1): the session is terminated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum SessionError {
-    /// A DDP-SSN that came before, or is further ahead than what may be outstanding (RFC 5043 §10).
+    /// A DDP-SSN that was received before, or is too far ahead to be outstanding (RFC 5043 §10).
     #[error("DDP-SSN {seen} where {expected} is the next one in order")]
     Ssn {
-        /// The next one in order.
+        /// The next DDP-SSN in order.
         expected: u16,
-        /// The one that came.
+        /// The DDP-SSN received.
         seen: u16,
     },
     /// A user message without a DDP-SSN.
     #[error("{seen} bytes, too few for a DDP-SSN")]
     Short {
-        /// Bytes that it has.
+        /// Bytes received.
         seen: usize,
     },
-    /// A payload protocol identifier that RFC 5043 §5.2 does not have.
+    /// A payload protocol identifier that RFC 5043 §5.2 does not define.
     #[error("payload protocol identifier {seen}, not 16 or 17")]
     Ppid {
-        /// The one that came.
+        /// The identifier received.
         seen: u32,
     },
     /// A DATA chunk without the U flag (RFC 5043 §10).
     #[error("a DATA chunk without the U flag")]
     Ordered,
-    /// Bytes that are no session control message (RFC 5043 §5.2.3).
+    /// Bytes that are not a session control message (RFC 5043 §5.2.3).
     #[error(transparent)]
     BadControl(#[from] BadControl),
     /// An enhanced message without IRD and ORD (RFC 6581 §7).
     #[error("an enhanced message with {seen} bytes, too few for IRD and ORD")]
     EnhancedData {
-        /// Bytes of private data that came.
+        /// Bytes of private data received.
         seen: usize,
     },
     /// A session control message at the wrong place in the sequence.
     #[error("session control message {seen:?} where it is not expected")]
     Control {
-        /// What it is.
+        /// Function of the message.
         seen: Function,
     },
-    /// A DDP segment where an Initiate or its answer is due.
+    /// A DDP segment where an Initiate or its answer is expected.
     #[error("a DDP segment before the session's first control message")]
     EarlySegment,
-    /// Something behind the peer's Terminate.
+    /// A message after the peer's Terminate.
     #[error("DDP-SSN {seen} behind the Terminate with {terminate}")]
     AfterTerminate {
         /// DDP-SSN of the Terminate.
         terminate: u16,
-        /// DDP-SSN of the message behind it.
+        /// DDP-SSN of the message after it.
         seen: u16,
     },
-    /// A DDP segment larger than this end takes (RFC 5043 §9).
+    /// A DDP segment larger than this end accepts (RFC 5043 §9).
     #[error("a DDP segment of {seen} bytes, at most {limit} are taken")]
     Oversized {
-        /// Bytes that a segment may have.
+        /// Largest segment accepted, bytes.
         limit: usize,
-        /// Bytes of this one.
+        /// Bytes of this segment.
         seen: usize,
     },
 }
 
 impl SessionError {
-    /// A stable name for counters and machine-readable output.
+    /// Returns a stable name for counters and machine-readable output.
     pub const fn name(&self) -> &'static str {
         match self {
             SessionError::Ssn { .. } => "ssn",

@@ -1,4 +1,4 @@
-//! One session: its legal sequences (RFC 5043 §6, RFC 6581 §7), judged in the order of DDP-SSNs.
+//! One session: its legal sequences (RFC 5043 §6, RFC 6581 §7), checked in the order of DDP-SSNs.
 //!
 //! ```text
 //!  active side                              passive side
@@ -9,12 +9,12 @@
 //!     Over                                     Over
 //! ```
 //!
-//! An active side that gives up before it is answered is `Withdrawn`: no legal sequence has a Terminate between
-//! Initiate and answer (§6.1), so its Terminate follows the Accept, if that comes.
+//! An active side that cancels before it is answered is `Withdrawn`. No legal sequence has a Terminate
+//! between Initiate and answer (§6.1), so its Terminate follows the Accept, if one arrives.
 //!
-//! What this end may send when (§6.6): nothing behind its first message until that is acknowledged, or
-//! answered on the active side; then segments; its Terminate last. What the peer sends is taken at its
-//! DDP-SSN: a Terminate ends the peer's direction once everything before it has come.
+//! Sending (§6.6): after its first message this end sends nothing until that message is acknowledged, or
+//! answered on the active side; then segments; its Terminate last. Receiving: each message is processed at
+//! its DDP-SSN. A Terminate ends the peer's direction once everything before it has arrived.
 
 mod receive;
 
@@ -28,67 +28,69 @@ use ddp::llp::UlpduSource;
 use transport::kept::Takes;
 use wire::sctp::ddp::{DdpSsn, Function};
 
-/// What a session counts.
+/// Counters of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
-    /// DDP segments taken.
+    /// DDP segments accepted.
     pub segments: u64,
-    /// Session control messages taken.
+    /// Session control messages accepted.
     pub controls: u64,
-    /// Bytes of DDP segments taken.
+    /// Bytes of DDP segments accepted.
     pub bytes: u64,
-    /// Messages not taken, because it was too early for them or DDP had no room: the peer sends them again.
+    /// Messages refused, because they came too early or DDP had no room: the peer retransmits them.
     pub refused: u64,
-    /// Messages taken and thrown away, after the end.
+    /// Messages accepted and discarded, after the end of the session.
     pub ignored: u64,
-    /// What this end sent.
+    /// Counters of the send half.
     pub tx: SenderStats,
 }
 
-/// What a message that was taken has brought about.
+/// Effect of an accepted message on the session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SessionChange {
-    /// Nothing that the owner need act on.
+    /// No change that the owner must act on.
     Nothing,
-    /// The passive side accepts.
+    /// The passive side accepted.
     Accepted(SessionData),
-    /// The passive side's ULP rejects.
+    /// The passive side's ULP rejected.
     Rejected(SessionData),
-    /// The passive side terminates without its ULP.
+    /// The passive side terminated without its ULP.
     TurnedAway,
-    /// The active side terminates before it is answered.
+    /// The active side terminated before it was answered.
     Cancelled,
-    /// The peer's Terminate is in order: its direction is over.
+    /// The peer's Terminate is in order: the peer's direction is over.
     PeerDone,
 }
 
-/// What became of a message.
+/// Result of a message's arrival.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Arrival {
-    /// It is taken.
+    /// The message is accepted.
     Taken(SessionChange),
-    /// As if it had never come.
+    /// The message is refused, as if it had never arrived.
     Refused,
-    /// A segment behind this end's orderly end, thrown away: the peer must not take its acknowledgement for placement.
+    /// A segment after this end's orderly end, discarded: the peer must not take its acknowledgement for
+    /// placement.
     Lost,
-    /// It fits no legal sequence: the session is to be terminated. It counts as received.
+    /// The message violates the legal sequences: the session must be terminated. The message counts as
+    /// received.
     Illegal(SessionError),
-    /// It begins another session on these streams: this one is over on both sides, without a Terminate of
-    /// the peer. It is not taken yet.
+    /// The message begins another session on these streams: this session is over on both sides, without a
+    /// Terminate of the peer. The message is not accepted yet.
     Superseded,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// Active, not answered.
+    /// Active side, not answered.
     Initiating { enhanced: bool },
-    /// Passive, not decided.
+    /// Passive side, not decided.
     Deciding { enhanced: bool },
-    /// Active, not answered, and given up.
+    /// Active side, cancelled before the answer.
     Withdrawn { enhanced: bool },
-    /// Accepted.
+    /// Session accepted.
     Open,
-    /// What comes is thrown away.
+    /// Session over: received messages are discarded.
     Over,
 }
 
@@ -97,9 +99,9 @@ enum Phase {
 enum First {
     Due(Function, Box<[u8]>),
     Sent,
-    /// The peer has it.
+    /// The peer has received it.
     Confirmed,
-    /// There is none yet, or there will never be one.
+    /// Not decided yet, or never to be sent.
     None,
 }
 
@@ -107,9 +109,9 @@ enum First {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Last {
     None,
-    /// Behind what the source has.
+    /// Due after the source's data.
     AfterData,
-    /// Next.
+    /// Due next.
     Now,
     Sent,
 }
@@ -121,7 +123,7 @@ pub struct Session {
     first: First,
     last: Last,
     order: Order,
-    /// The last message of the peer's direction, once it is known.
+    /// Number of the last message in the peer's direction, once known.
     peer_final: Option<u64>,
     sender: Sender,
     max_segment: usize,
@@ -133,8 +135,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// The active side: an Initiate is due. Its data must fit
-    /// ([`PrivateDataTooLong::check`](super::PrivateDataTooLong::check)), what does not is cut.
+    /// Creates the active side, with an Initiate due. The data must fit
+    /// ([`PrivateDataTooLong::check`](super::PrivateDataTooLong::check)); excess is truncated.
     pub fn active(stream: u16, data: &SessionData, max_segment: usize) -> Self {
         let enhanced = data.enhanced.is_some();
         let function = if enhanced { Function::EnhancedInitiate } else { Function::Initiate };
@@ -152,11 +154,11 @@ impl Session {
         }
     }
 
-    /// The passive side, by a message that came to a stream without a session. An Initiate awaits
+    /// Creates the passive side from a message on a stream without a session. The Initiate awaits
     /// [`accept`](Self::accept), [`reject`](Self::reject) or [`end`](Self::end).
     ///
     /// # Errors
-    /// The message begins no session.
+    /// The message does not begin a session.
     pub fn passive(
         stream: u16,
         message: &Message<'_>,
@@ -175,7 +177,7 @@ impl Session {
         Ok((session, SessionData::from(control)))
     }
 
-    /// The answer to a message that begins no session and should have: a Terminate, and nothing else.
+    /// Creates the reply to a message that should have begun a session and did not: only a Terminate.
     pub fn failed(stream: u16, max_segment: usize) -> Self {
         Session {
             phase: Phase::Over,
@@ -191,19 +193,19 @@ impl Session {
         }
     }
 
-    /// The passive side accepts: an Accept is due, in the form of the Initiate. What the peer sends from now
-    /// on goes to a sink.
+    /// Accepts on the passive side: an Accept is due, in the form of the Initiate. From now on segments go to
+    /// a sink.
     pub fn accept(&mut self, data: &SessionData) {
         self.answer(Function::Accept, Function::EnhancedAccept, data);
         self.phase = Phase::Open;
     }
 
-    /// The passive side rejects: a Reject is due. With enhanced data it is the enhanced one, which says that a plain
-    /// Initiate would have been accepted (RFC 6581 §7).
+    /// Rejects on the passive side: a Reject is due. Enhanced data selects the enhanced Reject, which signals
+    /// that a plain Initiate would have been accepted (RFC 6581 §7).
     pub fn reject(&mut self, data: &SessionData) {
         let enhanced = data.enhanced.map_or(Function::Reject, |_| Function::EnhancedReject);
         self.answer(Function::Reject, enhanced, data);
-        // RFC 5043 §6.3: the sequence ends here, for the active side with its Initiate.
+        // RFC 5043 §6.3: the sequence ends here; that of the active side ended with its Initiate.
         (self.phase, self.last, self.peer_final) = (Phase::Over, Last::Sent, Some(0));
     }
 
@@ -213,15 +215,16 @@ impl Session {
         }
     }
 
-    /// Ends this end's direction behind what the source has. What the peer sends is still taken.
+    /// Ends this end's direction after the source's data. Received segments are still processed.
     pub fn close(&mut self) {
         if self.last == Last::None {
             (self.last, self.in_order) = (Last::AfterData, true);
         }
     }
 
-    /// What the peer sends is thrown away from now on; this end's direction ends behind what the source has, the error
-    /// among it. Returns false when it has ended already: the peer cannot be sent the error.
+    /// Discards received segments from now on, and ends this end's direction after the source's data, which
+    /// includes the error. Returns false if this direction had ended already: the peer cannot receive the
+    /// error.
     pub fn stop(&mut self) -> bool {
         self.phase = Phase::Over;
         self.close();
@@ -229,33 +232,33 @@ impl Session {
         !self.in_order
     }
 
-    /// This DDP segment, which reports an error, is the last one before the Terminate of [`end`](Self::end).
+    /// Sets the DDP segment, which reports an error, to send last before the Terminate of [`end`](Self::end).
     pub fn part(&mut self, segment: Box<[u8]>) {
         if !self.is_terminated() {
             (self.parting, self.in_order) = (Some(segment), false);
         }
     }
 
-    /// True when this end's Terminate is with SCTP, or none will be: no segment follows.
+    /// True if this end's Terminate was passed to SCTP, or will never be sent: no segment follows.
     pub fn is_terminated(&self) -> bool {
         self.last == Last::Sent
     }
 
-    /// Ends the session: a Terminate is next, or follows the Accept that is awaited. Says whether the peer knows of the
-    /// session, or may.
+    /// Ends the session: a Terminate is next, or follows the awaited Accept. Returns whether the peer may
+    /// know of the session.
     pub fn end(&mut self) -> bool {
         match (self.phase, &self.first) {
-            // Nothing was sent, nothing need be.
+            // Nothing was sent, so no Terminate is needed.
             (Phase::Initiating { .. }, First::Due(..)) => {
                 (self.first, self.last) = (First::None, Last::Sent);
-                // No message of it has come, and none will.
+                // No message of the peer has arrived, and none will.
                 self.phase = Phase::Over;
                 self.peer_final = Some(0);
                 self.order = Order::default();
                 self.order.take(0);
                 return false;
             }
-            // RFC 5043 §6.1, §6.2: the answer comes first.
+            // RFC 5043 §6.1, §6.2: the answer must arrive first.
             (Phase::Initiating { enhanced } | Phase::Withdrawn { enhanced }, _) => {
                 self.phase = Phase::Withdrawn { enhanced };
                 return true;
@@ -275,7 +278,7 @@ impl Session {
         true
     }
 
-    /// True when [`next`](Self::next) with ample room would give a message.
+    /// True if [`next`](Self::next) with ample room would return a message.
     pub fn has_data(&self, source: Option<&impl UlpduSource>, awaits: bool) -> bool {
         match (&self.first, self.last) {
             (First::Due(..), _) => true,
@@ -289,8 +292,8 @@ impl Session {
         }
     }
 
-    /// Writes the next message into `out`, if there is one and it fits. Segments have at most `mulpdu`
-    /// bytes. `awaits`: the source has nothing now and will have, so a [`close`](Self::close) waits.
+    /// Writes the next message into `out`, if there is one and it fits. Segments have at most `mulpdu` bytes.
+    /// `awaits`: the source has no data now but will have, so a [`close`](Self::close) waits.
     pub fn next(
         &mut self,
         source: Option<&mut impl UlpduSource>,
@@ -303,7 +306,7 @@ impl Session {
             self.first = First::Sent;
             return Some(written);
         }
-        // RFC 5043 §6.6: nothing that might be received before it.
+        // RFC 5043 §6.6: nothing is sent that might arrive before the first message.
         if !matches!(self.first, First::Confirmed) || self.last == Last::Sent {
             return None;
         }
@@ -327,7 +330,7 @@ impl Session {
         Some(written)
     }
 
-    /// Writes again a message that was sent and not acknowledged.
+    /// Writes an unacknowledged message again.
     pub fn again(
         &mut self,
         source: Option<&impl UlpduSource>,
@@ -350,7 +353,7 @@ impl Session {
         }
     }
 
-    /// What the messages take that are kept until they are acknowledged.
+    /// Memory for messages kept until they are acknowledged.
     #[inline]
     pub fn kept(&self) -> Takes {
         self.sender.kept()
@@ -368,34 +371,34 @@ impl Session {
         self.sender.digest(wanted);
     }
 
-    /// The source goes away: what is outstanding is kept.
+    /// Keeps all outstanding messages, because the source is being closed.
     pub fn keep_all(&mut self, source: &impl UlpduSource) {
         self.sender.keep_all(source);
     }
 
-    /// True when all that this end has sent is acknowledged, and it sends nothing more.
+    /// True if all that this end sent is acknowledged, and nothing more will be sent.
     pub fn is_own_done(&self) -> bool {
         let ended = matches!(self.first, First::Confirmed | First::None) && self.last == Last::Sent;
         ended && self.sender.is_acknowledged()
     }
 
-    /// True when all that the peer sends in this session has come.
+    /// True if everything that the peer sends in this session has arrived.
     pub fn is_peer_done(&self) -> bool {
         self.peer_final.is_some_and(|last| self.order.next() > last)
     }
 
-    /// True when nothing of the session can be outstanding, either way: its streams may be used again
+    /// True if nothing of the session can be outstanding in either direction: its streams may be reused
     /// (RFC 5043 §6.6).
     pub fn is_free(&self) -> bool {
         self.is_own_done() && self.is_peer_done()
     }
 
-    /// True once a segment has come in order.
+    /// True once a segment has arrived in order.
     pub fn is_begun(&self) -> bool {
         self.order.next() > 1
     }
 
-    /// Messages taken and messages acknowledged: what shows that the peer is there.
+    /// Messages accepted plus messages acknowledged: grows while the peer responds.
     pub fn progress(&self) -> u64 {
         self.stats.segments + self.stats.controls + self.sender.acknowledged_count()
     }
@@ -406,17 +409,17 @@ impl Session {
     }
 }
 
-/// Any MULPDU: whether there is a segment does not depend on it.
+/// An arbitrary MULPDU: the presence of a segment does not depend on it.
 const MIN_LEN: usize = 516;
 
-/// What came to a stream without a session, and begins none.
+/// A message on a stream without a session that begins none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoSession {
-    /// A Terminate: there is nothing to end.
+    /// A Terminate without a session to end.
     Terminate,
-    /// It is behind the beginning of its session, which has not come.
+    /// A message that arrived before the beginning of its session.
     Early,
-    /// It should be the beginning of a session.
+    /// A message that should begin a session and does not.
     Illegal(SessionError),
 }
 

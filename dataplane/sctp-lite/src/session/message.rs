@@ -1,4 +1,4 @@
-//! What a received user message is, before its place in a session is looked at (RFC 5043 §5.2).
+//! Parsing of a received user message, independent of its place in a session (RFC 5043 §5.2).
 
 use super::error::SessionError;
 use crate::seam::Received;
@@ -10,10 +10,10 @@ use wire::sctp::ddp::{
     PPID_SEGMENT, SEGMENT_HEADER_LEN, ssn,
 };
 
-/// Bytes of the longest control message and one more.
+/// Length of the longest control message plus one, bytes.
 const CONTROL_BYTES: usize = CONTROL_HEADER_LEN + MAX_PRIVATE_DATA + 1;
 
-/// The pieces of a DDP segment: one, but for messages that came in fragments.
+/// Pieces of a DDP segment: one, except for fragmented messages.
 pub(super) type Pieces<'a> = SmallVec<[&'a [u8]; 4]>;
 
 /// A user message of RFC 5043.
@@ -33,18 +33,18 @@ pub(super) enum Body<'a> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Control {
     pub(super) function: Function,
-    /// The ULP's, without the enhanced data.
+    /// The ULP's private data, without the enhanced data.
     pub(super) private_data: Vec<u8>,
     pub(super) enhanced: Option<EnhancedRepr>,
 }
 
 impl<'a> Message<'a> {
-    /// What was received.
+    /// Parses a received user message.
     ///
     /// # Errors
-    /// It is no message of RFC 5043.
+    /// The bytes are not a message of RFC 5043.
     pub fn parse(received: &Received<'a>) -> Result<Message<'a>, SessionError> {
-        // RFC 5043 §10: unordered, all of them.
+        // RFC 5043 §10: all messages are unordered.
         if !received.unordered {
             return Err(SessionError::Ordered);
         }
@@ -57,12 +57,12 @@ impl<'a> Message<'a> {
         Ok(Message { ssn, body })
     }
 
-    /// The DDP-SSN of a message, if it has one, whatever else it is.
+    /// Returns the DDP-SSN of a message, if it has one, whatever its content.
     pub fn ssn(received: &Received<'_>) -> Option<DdpSsn> {
         ssn_of(received).ok()
     }
 
-    /// The control message that begins a session, if it is one.
+    /// Returns the control message if it begins a session.
     pub(super) fn initiate(&self) -> Option<&Control> {
         let Body::Control(control) = &self.body else { return None };
         let begins = matches!(control.function, Function::Initiate | Function::EnhancedInitiate);
@@ -88,7 +88,7 @@ impl Control {
                 Some((data, behind)) => {
                     (enhanced, rest) = (Some(EnhancedRepr::parse(data)), behind);
                 }
-                // RFC 6581 §7 asks for it in Initiate and Accept.
+                // RFC 6581 §7 requires it in Initiate and Accept.
                 None if function == Function::EnhancedReject => {}
                 None => {
                     return Err(SessionError::EnhancedData { seen: whole - CONTROL_HEADER_LEN });
@@ -99,7 +99,7 @@ impl Control {
     }
 }
 
-/// The DDP-SSN of a message of either kind.
+/// Returns the DDP-SSN of a message of either kind.
 fn ssn_of(received: &Received<'_>) -> Result<DdpSsn, SessionError> {
     if let [whole] = received.pieces
         && let Some(ssn) = ssn(whole)

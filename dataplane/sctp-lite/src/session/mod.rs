@@ -9,11 +9,12 @@
 //!    DDP-SSN         0          1 ...
 //! ```
 //!
-//! [`Session`] is one session: what may come and go when. It knows no ULP: segments go to a
-//! [`UlpduSink`](ddp::llp::UlpduSink) when they arrive, with their DDP-SSN as order key, and come out of a
-//! [`UlpduSource`](ddp::llp::UlpduSource) when SCTP may send. [`Message`] is a user message's content.
+//! [`Session`] is one session: the order of its messages in both directions. It is independent of the ULP:
+//! segments go to a [`UlpduSink`](ddp::llp::UlpduSink) when they arrive, with their DDP-SSN as order key, and
+//! come from a [`UlpduSource`](ddp::llp::UlpduSource) when SCTP may send. [`Message`] is a parsed user
+//! message.
 //!
-//! Left out: ULP-specific sequences (RFC 5043 §6.5).
+//! Not implemented: ULP-specific sequences (RFC 5043 §6.5).
 
 mod config;
 mod data;

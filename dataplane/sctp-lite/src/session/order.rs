@@ -1,54 +1,54 @@
-//! The order in which the peer submitted what has come of a session: DDP-SSNs, extended to 64 bits
-//! (RFC 5043 §6.1, §10).
+//! Submission order of a session's received messages: DDP-SSNs, extended to 64 bits (RFC 5043 §6.1, §10).
 //!
 //! ```text
 //!   DDP-SSN of the session ->      next                next + 32767
-//!   0 ... all of these have come   |  gap |##|   |###| |
-//!   anything here is wrong         may come, once each  | anything here is wrong
+//!   0 ... all of these received    |  gap |##|   |###| |
+//!   illegal                        legal, once each     | illegal
 //! ```
 //!
-//! Memory is spent on what has come and on nothing else: two numbers for each range beyond a gap.
+//! Memory: two numbers for each received range beyond a gap.
 
 use super::error::SessionError;
 use core::ops::Range;
 use std::collections::VecDeque;
 use wire::sctp::ddp::DdpSsn;
 
-/// Most messages of a session and direction that are outstanding (RFC 5043 §10).
+/// Outstanding messages per session and direction, at most (RFC 5043 §10).
 pub const MAX_OUTSTANDING: usize = 32_767;
-/// Most ranges beyond gaps that are remembered.
+/// Ranges beyond gaps remembered, at most.
 const MAX_RANGES: usize = 1024;
-/// Ranges that memory is kept for when there are none.
+/// Capacity kept when there are no ranges.
 const IDLE_RANGES: usize = 8;
 
-/// What has come of one direction of a session.
+/// Messages received in one direction of a session.
 #[derive(Debug, Default)]
 pub struct Order {
     next: u64,
-    /// Beyond gaps: sorted, disjoint, not touching.
+    /// Ranges beyond gaps: sorted, disjoint, not touching.
     ahead: VecDeque<Range<u64>>,
 }
 
 impl Order {
-    /// The first message that has not come.
+    /// Number of the first message not received.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// The number after the highest message that has come.
+    /// The number after the highest message received.
     pub fn end(&self) -> u64 {
         self.ahead.back().map_or(self.next, |range| range.end)
     }
 
-    /// True when something is missing below what has come.
+    /// True if a message is missing below the highest received.
     pub fn has_gap(&self) -> bool {
         !self.ahead.is_empty()
     }
 
-    /// Where a message with this DDP-SSN belongs.
+    /// Returns the place of a message with this DDP-SSN.
     ///
     /// # Errors
-    /// It has come before, or is so far ahead that not all before it can be outstanding (RFC 5043 §10).
+    /// The DDP-SSN was received before, or is too far ahead for all earlier ones to be outstanding
+    /// (RFC 5043 §10).
     pub fn place(&self, ssn: DdpSsn) -> Result<u64, SessionError> {
         let expected = DdpSsn(self.next as u16);
         let distance = ssn.distance_from(expected);
@@ -61,7 +61,8 @@ impl Order {
         Ok(at)
     }
 
-    /// Where a message with this DDP-SSN belongs, if it is right there and [`take`](Self::take) has room for it.
+    /// Returns the place of a message with this DDP-SSN, if it is legal and [`take`](Self::take) has room for
+    /// it.
     #[inline]
     pub fn room_for(&self, ssn: DdpSsn) -> Option<u64> {
         if self.ahead.is_empty() && ssn.0 == self.next as u16 {
@@ -70,12 +71,12 @@ impl Order {
         self.place(ssn).ok().filter(|at| self.has_room(*at))
     }
 
-    /// True when [`take`](Self::take) has room for this one, which has not come before.
+    /// True if [`take`](Self::take) has room for `at`, which was not received before.
     pub fn has_room(&self, at: u64) -> bool {
         at == self.next || self.ahead.len() < MAX_RANGES
     }
 
-    /// This one has come.
+    /// Marks `at` as received.
     #[inline]
     pub fn take(&mut self, at: u64) {
         if at != self.next {
@@ -126,7 +127,7 @@ mod tests {
     }
 
     proptest! {
-        /// RFC 5043 §6.1: whatever the order of arrival, the order that results is that of the numbers.
+        /// RFC 5043 §6.1: any order of arrival results in the order of the numbers.
         #[test]
         fn any_arrival(mut ssns in Just((0..200u64).collect::<Vec<_>>()).prop_shuffle(), n in 0usize..200) {
             ssns.truncate(n);
@@ -162,7 +163,7 @@ mod tests {
         assert!(order.place(DdpSsn(expected as u16 - 1)).is_err(), "it has come");
     }
 
-    /// A peer that leaves gap after gap gets no memory for it.
+    /// A peer that leaves gap after gap gets no further memory.
     #[test]
     fn ranges_are_bounded() {
         let every_other: Vec<u64> = (1..).step_by(2).take(MAX_RANGES).collect();

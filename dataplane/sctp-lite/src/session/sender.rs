@@ -1,4 +1,4 @@
-//! What this end sends in a session, and the same bytes again.
+//! The send half of a session, and its retransmissions.
 //!
 //! ```text
 //!   DDP-SSN ->   base                       next
@@ -6,8 +6,9 @@
 //!                  unacknowledged, a record each
 //! ```
 //!
-//! A segment leaves a dozen bytes until it is acknowledged, from which it is written again when its source
-//! says that its bytes cannot change. Otherwise its bytes are kept, as are those of control messages.
+//! A segment leaves a record of a dozen bytes until it is acknowledged. A retransmission reads it from its
+//! source again, if the source guarantees that the bytes cannot change. Otherwise its bytes are kept, as are
+//! those of control messages.
 
 use super::order::MAX_OUTSTANDING;
 use crate::seam::{MessageRef, Written};
@@ -19,21 +20,21 @@ use wire::sctp::ddp::{
     ControlRepr, DdpSsn, Function, PPID_CONTROL, PPID_SEGMENT, SEGMENT_HEADER_LEN, emit_ssn,
 };
 
-/// Records that memory is kept for when there are none.
+/// Capacity kept when there are no records.
 const IDLE_RECORDS: usize = 64;
 
-/// What a session's sender counts.
+/// Counters of a session's send half.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SenderStats {
     /// DDP segments written for the first time.
     pub segments: u64,
     /// Session control messages written for the first time.
     pub controls: u64,
-    /// Bytes of messages written again.
+    /// Bytes of messages retransmitted.
     pub retransmitted: u64,
-    /// Bytes of messages kept now, because their source may change or is gone.
+    /// Bytes of messages kept now, because their source may change or is closed.
     pub kept: u64,
-    /// The most that was kept at any time.
+    /// Maximum of `kept` so far.
     pub kept_max: u64,
 }
 
@@ -44,11 +45,11 @@ pub struct Sender {
     /// Number of the first record's message.
     base: u64,
     records: VecDeque<Record>,
-    /// By the number of the message.
+    /// Kept messages, by their number.
     kept: Kept,
-    /// The CRC32c of segments is wanted.
+    /// The CRC32c of segments is computed.
     digests: bool,
-    /// Without `kept`.
+    /// Counters without `kept`.
     stats: SenderStats,
 }
 
@@ -58,7 +59,7 @@ struct Record {
     message: u32,
     offset: u32,
     payload_len: u16,
-    /// Bytes of the DDP header; 0 for a message that has no source.
+    /// Bytes of the DDP header; 0 for a message without a source.
     header_len: u8,
     kept: bool,
 }
@@ -72,7 +73,7 @@ impl Record {
 }
 
 impl Sender {
-    /// A sender whose first message has DDP-SSN 0 (RFC 5043 §6.1).
+    /// Creates a sender whose first message has DDP-SSN 0 (RFC 5043 §6.1).
     pub fn new(stream: u16) -> Self {
         Sender {
             stream,
@@ -89,41 +90,41 @@ impl Sender {
         SenderStats { kept: self.kept.bytes(), ..self.stats }
     }
 
-    /// What the messages that are kept now take.
+    /// Memory for the messages kept now.
     #[inline]
     pub fn kept(&self) -> Takes {
         self.kept.takes()
     }
 
-    /// From now on what is kept takes no more memory than this, or exceeds it by one message.
+    /// Limits the memory for kept messages from now on; one message may exceed the limit.
     #[inline]
     pub fn limit_kept(&mut self, bytes: u64) {
         self.kept.set_limit(bytes);
     }
 
-    /// Whether the CRC32c of segments is of use from now on: not where a device computes the packet's checksum.
+    /// Sets whether the CRC32c of segments is computed: not if a device computes the packet's checksum.
     #[inline]
     pub fn digest(&mut self, wanted: bool) {
         self.digests = wanted;
     }
 
-    /// True when every message that was written is acknowledged.
+    /// True if every message written is acknowledged.
     pub fn is_acknowledged(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// Messages that are acknowledged.
+    /// Number of acknowledged messages.
     pub fn acknowledged_count(&self) -> u64 {
         self.base
     }
 
-    /// True when one more message may be outstanding (RFC 5043 §10).
+    /// True if a further message may be outstanding (RFC 5043 §10).
     pub fn has_room(&self) -> bool {
         self.records.len() < MAX_OUTSTANDING
     }
 
-    /// Writes the next DDP segment, of at most `mulpdu` bytes and `next_len` as the source reports, if it fits
-    /// `out`.
+    /// Writes the next DDP segment, if it fits `out`: at most `mulpdu` bytes, and `next_len` as reported by
+    /// the source.
     pub fn segment(
         &mut self,
         source: &mut impl UlpduSource,
@@ -134,7 +135,7 @@ impl Sender {
         if !self.has_room() || SEGMENT_HEADER_LEN + next_len > out.len() {
             return None;
         }
-        // By reference: a move would read by wide loads what was just written field by field.
+        // Kept by reference: a move would read with wide loads what was just written field by field.
         let next = source.next(mulpdu);
         let outgoing = next.as_ref()?;
         let (ssn, len) = (self.next_ssn(), SEGMENT_HEADER_LEN + outgoing.len());
@@ -152,7 +153,7 @@ impl Sender {
             header_len: outgoing.header.len() as u8,
             kept: false,
         };
-        // The last one for now: who posted it waits for its acknowledgement.
+        // The last segment for now: its poster waits for the acknowledgement.
         let behind = source.next_len(mulpdu).map(|len| (SEGMENT_HEADER_LEN + len) as u16);
         let immediate = behind.is_none() || self.records.len() + 1 >= MAX_OUTSTANDING;
         self.stats.segments += 1;
@@ -191,12 +192,12 @@ impl Sender {
     }
 
     fn next_ssn(&self) -> DdpSsn {
-        // RFC 5043 §6: without gaps.
+        // RFC 5043 §6: DDP-SSNs have no gaps.
         DdpSsn((self.base + self.records.len() as u64) as u16)
     }
 
-    /// Its parts stay in registers when it is inlined: as a record in memory it is written by field and read as a whole, and
-    /// such a load waits until all stores before it are done, those of the payload too.
+    /// Inlined so that its parts stay in registers. A record in memory is written by field and read as a
+    /// whole: such a load waits until all earlier stores are done, the payload's included.
     #[inline(always)]
     fn enter(&mut self, record: Record, keep: Option<&[u8]>, len: usize) -> MessageRef {
         let at = self.base + self.records.len() as u64;
@@ -212,14 +213,14 @@ impl Sender {
         self.is_kept(at);
     }
 
-    /// A message is kept.
+    /// Marks a message as kept and updates the maximum.
     fn is_kept(&mut self, at: u64) {
         self.records[(at - self.base) as usize].kept = true;
         self.stats.kept_max = self.stats.kept_max.max(self.kept.bytes());
     }
 
-    /// Writes again a message that is not acknowledged, the very same bytes. Without a source all of them
-    /// must be [kept](Self::keep_all).
+    /// Writes an unacknowledged message again, with the same bytes. Without a source, all messages must be
+    /// [kept](Self::keep_all).
     pub fn again(
         &mut self,
         source: Option<&impl UlpduSource>,
@@ -239,7 +240,7 @@ impl Sender {
         }
     }
 
-    /// Keeps the bytes of all that is not acknowledged: its source goes away.
+    /// Keeps the bytes of all unacknowledged messages, because their source is being closed.
     pub fn keep_all(&mut self, source: &impl UlpduSource) {
         for at in self.base..self.base + self.records.len() as u64 {
             let record = self.records[(at - self.base) as usize];
@@ -254,7 +255,7 @@ impl Sender {
         }
     }
 
-    /// The peer has acknowledged the first message that is outstanding.
+    /// The peer has acknowledged the oldest outstanding message.
     pub fn acknowledged(&mut self, source: Option<&mut impl UlpduSource>, message: MessageRef) {
         debug_assert_eq!(message.tag, self.base);
         let Some(record) = self.records.pop_front() else { return };
@@ -284,7 +285,7 @@ fn write(ssn: DdpSsn, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut 
     source.read_payload(outgoing.token, 0, write_headers(ssn, outgoing, out));
 }
 
-/// The same; the CRC32c of the bytes, if it comes with the copy.
+/// The same as `write`. Returns the CRC32c of the bytes, if the copy computes it.
 #[inline]
 fn write_digested(
     ssn: DdpSsn,
@@ -314,15 +315,15 @@ fn write_headers<'a>(ssn: DdpSsn, outgoing: &Outgoing, out: &'a mut [u8]) -> &'a
     payload
 }
 
-/// The largest DDP segment to send when a packet carries messages of at most `most` bytes and leaves
-/// `control_room` for control chunks (RFC 5043 §9): 516 bytes or more, if they fit at all.
+/// Returns the largest DDP segment to send, if a packet carries messages of at most `most` bytes and leaves
+/// `control_room` for control chunks (RFC 5043 §9): at least 516 bytes, if they fit at all.
 pub fn mulpdu(most: usize, control_room: usize) -> usize {
     let whole = most.saturating_sub(SEGMENT_HEADER_LEN);
-    // A ULPDU is at most what a DATA chunk's 16-bit length allows.
+    // The 16-bit length of a DATA chunk bounds a ULPDU.
     whole.saturating_sub(control_room).max(MIN_SEGMENT).min(whole).min(MAX_SEGMENT)
 }
 
-/// RFC 5043 §9: the least that the largest segment may be.
+/// RFC 5043 §9: lower bound of the largest segment.
 const MIN_SEGMENT: usize = 516;
 const MAX_SEGMENT: usize = 65_000;
 
@@ -334,7 +335,7 @@ mod tests {
         VecMemory,
     };
 
-    /// RFC 5043 §10: 32 767 messages are outstanding at most, whatever the ULP has posted; each
+    /// RFC 5043 §10: at most 32 767 messages are outstanding, however many the ULP has posted; each
     /// acknowledgement makes room for one more.
     #[test]
     fn outstanding_messages_are_bounded() {
@@ -356,7 +357,7 @@ mod tests {
         while let Some(written) = next(&mut sender, &mut stream, &mut out) {
             let ssn = sent.len() as u16;
             assert_eq!(out[..2], ssn.to_be_bytes());
-            // What must be waited for is asked for at once.
+            // The message that fills the limit requests an immediate acknowledgement.
             assert_eq!(written.immediate, sent.len() + 1 == MAX_OUTSTANDING);
             sent.push_back(written.message);
         }
@@ -369,7 +370,7 @@ mod tests {
             assert!(next(&mut sender, &mut stream, &mut out).is_none());
         }
         assert_eq!(out[..2], 32_776_u16.to_be_bytes());
-        // The memory of so many is freed with the last of them, that of a few stays.
+        // Large capacity is freed with the last message; small capacity remains.
         let last = *sent.back().expect("they are outstanding");
         sent.extend((1..=10).map(|n| MessageRef { tag: last.tag + n, ..last }));
         for message in sent {
@@ -382,7 +383,7 @@ mod tests {
         assert!(sender.is_acknowledged() && sender.records.capacity() > 0);
     }
 
-    /// Whatever the order in which they are kept, each message is written again with its own bytes.
+    /// Messages kept in any order are retransmitted with their own bytes.
     #[test]
     fn what_is_kept_later_is_found_by_its_number() {
         let mut stream: Stream<VecMemory> =

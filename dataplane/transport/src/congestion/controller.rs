@@ -1,9 +1,10 @@
-//! What a congestion controller is given, and what it answers: window, pacing rate and send quantum.
+//! The interface of a congestion controller: its inputs, and its outputs window, pacing rate and send
+//! quantum.
 //!
-//! Most of [`Controller`] has a default, which is the frame of RFC 5681: such a controller gives how much the
-//! window [grows](Controller::increase) and to what it is [reduced](Controller::reduce). One that does not
-//! follow that frame sets [`LOSS_BASED`](Controller::LOSS_BASED) to false; then nothing but itself changes its
-//! window, and it answers [`pace`](Controller::pace).
+//! Most methods of [`Controller`] have a default, which follows RFC 5681. A controller within this frame
+//! supplies how much the window [grows](Controller::increase) and to what it is
+//! [reduced](Controller::reduce). A controller outside of it sets [`LOSS_BASED`](Controller::LOSS_BASED) to
+//! false: then only the controller itself changes the window, and it implements [`pace`](Controller::pace).
 
 use core::fmt;
 
@@ -14,55 +15,55 @@ use super::window::Window;
 use crate::pacing::{Pace, PacedPath};
 use crate::seq::ExtSeq;
 
-/// Whether an acknowledgement may raise the window (RFC 5681 §3.1, RFC 7661 §4.3).
+/// Permission to raise the window by an acknowledgement (RFC 5681 §3.1, RFC 7661 §4.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Growth {
-    /// It acknowledges new data outside of fast recovery, and the window is what limited sending.
+    /// The acknowledgement covers new data outside of fast recovery, and the window limited sending.
     Allowed,
-    /// Something else than the window limited sending.
+    /// Another cause than the window limited sending.
     SourceLimited,
-    /// During a reduction, or nothing new is acknowledged.
+    /// A reduction is in progress, or nothing new is acknowledged.
     None,
 }
 
-/// An acknowledgement, once the scoreboard has taken it in. Amounts are bytes.
+/// An acknowledgement after the scoreboard has processed it. Amounts are bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Acked {
-    /// When it came.
+    /// Time of arrival.
     pub now: Instant,
-    /// What it acknowledged, as the protocol counts that for growth.
+    /// Bytes acknowledged, as the protocol counts them for growth.
     pub acked: u64,
-    /// Of `acked`, the bytes reported as marked (ECN-Echo, RFC 8257 §3.3).
+    /// Bytes of `acked` that were reported as marked (ECN-Echo, RFC 8257 §3.3).
     pub marked: u64,
-    /// The smoothed round trip; the time-out before there is one.
+    /// Smoothed round-trip time; the retransmission time-out before the first measurement.
     pub srtt: Nanos,
-    /// Whether the window may grow.
+    /// Permission to raise the window.
     pub growth: Growth,
-    /// Measurements of the path: only for a controller that [measures](Controller::MEASURES).
+    /// Path measurements; `Some` only for a controller that [measures](Controller::MEASURES).
     pub measured: Option<Measured>,
 }
 
-/// What an acknowledgement measures of the path. Amounts are bytes.
+/// Path measurements of one acknowledgement. Amounts are bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
-    /// What it showed to have arrived, by SACK or not, that was not known to have.
+    /// Bytes newly known to have arrived, by cumulative acknowledgement or SACK.
     pub delivered: u64,
-    /// When the newest of the segments that it delivered was sent.
+    /// Transmission time of the newest segment delivered.
     pub newest: Option<Instant>,
-    /// The round trip that it measured.
+    /// The round-trip time measured by this acknowledgement.
     pub rtt: Option<Nanos>,
-    /// The shortest round trip of the path.
+    /// The shortest round-trip time of the path.
     pub min_rtt: Option<Nanos>,
-    /// What is in flight now. What was when its newest segment was sent is in the rate sample.
+    /// Bytes in flight now. The rate sample has the bytes in flight when its newest segment was sent.
     pub in_flight: u64,
-    /// The delivery rate, over the run of its newest segment.
+    /// The delivery rate over the run of the newest segment.
     pub rate: Option<RateSample>,
 }
 
-/// ECN-Echo as an acknowledgement carries it, before anything else is made of it (RFC 8257 §3.3).
+/// ECN-Echo of an acknowledgement, reported before any other processing (RFC 8257 §3.3).
 #[derive(Clone, Copy, Debug)]
 pub struct Echo {
-    /// SEG.ACK, which is in front of SND.UNA.
+    /// SEG.ACK, above SND.UNA.
     pub ack: ExtSeq,
     /// SND.NXT.
     pub nxt: ExtSeq,
@@ -75,15 +76,15 @@ pub struct Echo {
 /// A segment that was found lost.
 #[derive(Clone, Copy, Debug)]
 pub struct Lost {
-    /// Its bytes.
+    /// Length, bytes.
     pub bytes: u64,
-    /// When it was sent.
+    /// Transmission time.
     pub sent_at: Instant,
-    /// Bytes in flight when it was sent, if that is remembered.
+    /// Bytes in flight when it was sent; `None` if its run is no longer remembered.
     pub in_flight: Option<u64>,
 }
 
-/// Why the window is to be reduced.
+/// Cause of a window reduction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
     /// Duplicate or selective acknowledgements (RFC 5681 §3.2).
@@ -94,20 +95,21 @@ pub enum Cause {
     Timeout,
 }
 
-/// A congestion controller. Its window, which is passed along, is the answer to how much may be in flight.
+/// A congestion controller. Its `window`, passed to each method, bounds the bytes in flight.
 pub(super) trait Controller: Clone + fmt::Debug + Default {
-    /// It wants every acknowledgement, [`Measured`], and every run and lost segment. Then transmit runs are remembered
-    /// for samples of the delivery rate. Others get the acknowledgements that may raise the window.
+    /// The controller requires every acknowledgement with [`Measured`], every run and every lost segment.
+    /// Transmit runs are then remembered for delivery-rate samples. Other controllers receive only
+    /// acknowledgements that may raise the window.
     const MEASURES: bool = false;
-    /// It wants to know which bytes met congestion: [`on_echo`](Self::on_echo) is called, and the receiver
-    /// echoes the marks one by one (RFC 8257 §3.2). ECN is required.
+    /// The controller requires the exact number of marked bytes: [`on_echo`](Self::on_echo) is called, and
+    /// the receiver echoes each mark (RFC 8257 §3.2). ECN is required.
     const EXACT_ECN: bool = false;
-    /// The reaction to marks is less than that to a loss: a loss in the same window reduces again (RFC 8257
-    /// §3.5).
+    /// The reaction to marks is weaker than the reaction to a loss: a loss in the same window reduces again
+    /// (RFC 8257 §3.5).
     const MARKS_ARE_MILD: bool = false;
-    /// The window follows RFC 5681: the threshold on loss, proportional reduction (RFC 6937), one segment after
-    /// a time-out, restart after idle. If not, the methods about these do nothing, and the window is this
-    /// controller's alone.
+    /// The window follows RFC 5681: threshold on loss, proportional reduction (RFC 6937), one segment after a
+    /// time-out, restart after idle. If false, the methods for these events have no effect, and only this
+    /// controller sets the window.
     const LOSS_BASED: bool = true;
 
     /// Growth in congestion avoidance, bytes.
@@ -115,20 +117,23 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
         0
     }
 
-    /// The threshold after a congestion event with `flight` bytes outstanding; a floor is kept beside.
+    /// Returns the threshold after a congestion event with `flight` bytes outstanding. The caller applies the
+    /// floor.
     fn reduce(&mut self, window: &Window, _cause: Cause, _flight: u64) -> u64 {
         window.cwnd
     }
 
-    /// Where it keeps transmit runs, for samples of the delivery rate. Only with [`MEASURES`](Self::MEASURES).
+    /// Returns the store of transmit runs for delivery-rate samples. Used only with
+    /// [`MEASURES`](Self::MEASURES).
     fn sampler(&mut self) -> Option<&mut Sampler> {
         None
     }
 
-    /// A run was sent. Only with [`MEASURES`](Self::MEASURES).
+    /// A run was sent. Called only with [`MEASURES`](Self::MEASURES).
     fn on_sent(&mut self, _window: &mut Window, _run: &Run) {}
 
-    /// An acknowledgement. The default is slow start, then [`increase`](Self::increase) (RFC 5681 §3.1).
+    /// Processes an acknowledgement. The default is slow start, then [`increase`](Self::increase)
+    /// (RFC 5681 §3.1).
     #[inline]
     fn on_ack(&mut self, window: &mut Window, ack: &Acked) {
         match ack.growth {
@@ -142,38 +147,39 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
         }
     }
 
-    /// An acknowledgement of new data came, before [`reduce`](Self::reduce) for its marks and before
-    /// [`on_ack`](Self::on_ack). Only with [`EXACT_ECN`](Self::EXACT_ECN).
+    /// Processes the ECN-Echo of an acknowledgement of new data, before [`reduce`](Self::reduce) for its
+    /// marks and before [`on_ack`](Self::on_ack). Called only with [`EXACT_ECN`](Self::EXACT_ECN).
     fn on_echo(&mut self, _echo: &Echo) {}
 
-    /// A segment was found lost. Only with [`MEASURES`](Self::MEASURES).
+    /// A segment was found lost. Called only with [`MEASURES`](Self::MEASURES).
     fn on_lost(&mut self, _window: &mut Window, _lost: &Lost) {}
 
-    /// The retransmission timer expired, beyond what happens to window and threshold.
+    /// The retransmission timer expired. With [`LOSS_BASED`](Self::LOSS_BASED) the caller adjusts window and
+    /// threshold.
     fn on_timeout(&mut self) {}
 
-    /// Something else than the window limits sending, or nothing was sent for a time-out (RFC 5681 §4.1).
+    /// Another cause than the window limits sending, or nothing was sent for a time-out (RFC 5681 §4.1).
     fn on_limited_by_source(&mut self) {}
 
-    /// Full segments are of `after` bytes now; the window has its bytes.
+    /// The size of a full segment changed from `before` to `after` bytes; the window keeps its bytes.
     fn on_segment_size(&mut self, _before: u64, _after: u64) {}
 
-    /// Nothing is in flight: memory that is not needed now can go.
+    /// Frees memory that is not needed while nothing is in flight.
     fn release(&mut self) {
         self.on_limited_by_source();
     }
 
-    /// The last congestion event was spurious; `prior` is the controller before it (RFC 4015 §4).
+    /// Undoes a spurious congestion event; `prior` is the controller before it (RFC 4015 §4).
     fn undo(&mut self, prior: &Self) {
         *self = prior.clone();
     }
 
-    /// An estimate of the fraction of what is sent that meets congestion, if it keeps one.
+    /// Returns the estimated fraction of sent bytes that meet congestion, if the controller keeps one.
     fn marked_fraction(&self) -> Option<f64> {
         None
     }
 
-    /// Pacing rate and burst for segments of `smss` bytes, `None` for unpaced.
+    /// Returns pacing rate and burst for segments of `smss` bytes, `None` for unpaced.
     fn pace(&self, window: &Window, smss: u64, path: PacedPath) -> Option<Pace> {
         Pace::new(window.cwnd, smss, path, window.in_slow_start())
     }

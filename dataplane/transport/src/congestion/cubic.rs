@@ -1,7 +1,7 @@
-//! CUBIC (RFC 9438). Windows in segments and times in seconds, as in the text.
+//! CUBIC (RFC 9438). Windows are in segments and times in seconds, as in the RFC.
 //!
-//! A congestion event reduces from the congestion window, not from what is in flight (§4.6): the window does not grow
-//! while it is not used, and comes down (RFC 7661, RFC 2861).
+//! A congestion event reduces from the congestion window, not from the bytes in flight (§4.6). An unused
+//! window does not grow, and is reduced (RFC 7661, RFC 2861).
 
 use base::{Blank, Instant, Lazy};
 
@@ -26,22 +26,22 @@ struct State {
     /// cwnd_prior: the window before the last decrease; zero before the first.
     prior: f64,
     epoch: Option<Epoch>,
-    /// Part of a byte not yet given to the window.
+    /// Fraction of a byte not yet added to the window.
     carry: f64,
 }
 
-/// The present congestion avoidance.
+/// The present period of congestion avoidance.
 #[derive(Clone, Copy, Debug)]
 struct Epoch {
-    /// t_epoch, later by the time in which the window was not what limits (§4.2, §5.8).
+    /// t_epoch, delayed by the time in which the window was not the limit (§4.2, §5.8).
     start: Instant,
     k: f64,
     /// W_est (§4.3).
     w_est: f64,
-    /// The window when it grew last, and when.
+    /// The window at the last acknowledgement, segments, and the time of that acknowledgement.
     cwnd: f64,
     last: Instant,
-    /// Something else than the window limits since then.
+    /// Another cause than the window limits since `last`.
     paused: bool,
 }
 
@@ -53,7 +53,7 @@ impl Blank for State {
 }
 
 impl Controller for Cubic {
-    /// RFC 9438 §4.2 to §4.5.
+    /// Growth by RFC 9438 §4.2 to §4.5.
     fn increase(&mut self, window: &Window, ack: &Acked) -> u64 {
         let smss = window.smss() as f64;
         let cwnd = window.cwnd as f64 / smss;
@@ -78,7 +78,7 @@ impl Controller for Cubic {
         bytes as u64
     }
 
-    /// RFC 9438 §4.6, §4.7.
+    /// Reduction by RFC 9438 §4.6, with fast convergence (§4.7).
     fn reduce(&mut self, window: &Window, _cause: Cause, _flight: u64) -> u64 {
         let segments = window.cwnd as f64 / window.smss() as f64;
         let state = &mut *self.0;
@@ -100,14 +100,14 @@ impl Controller for Cubic {
         }
     }
 
-    /// RFC 9438 §4.2, §5.8: time does not count while the window is not what limits.
+    /// RFC 9438 §4.2, §5.8: time does not count while another cause than the window limits.
     fn on_limited_by_source(&mut self) {
         if let Some(State { epoch: Some(epoch), .. }) = self.0.get_mut() {
             epoch.paused = true;
         }
     }
 
-    /// Windows are kept in segments (RFC 9438 §4.1): those of the past are the same bytes.
+    /// Windows are kept in segments (RFC 9438 §4.1): rescales past windows to the same bytes.
     fn on_segment_size(&mut self, before: u64, after: u64) {
         if let Some(state) = self.0.get_mut() {
             let scale = before as f64 / after as f64;
@@ -126,8 +126,8 @@ impl Controller for Cubic {
 }
 
 impl Epoch {
-    /// At a window of `cwnd`. Where that is not below W_max, it becomes W_max and the curve is flat there (RFC 9438
-    /// §4.8, §4.10).
+    /// Starts at a window of `cwnd` segments. A window at or above W_max becomes W_max, where the curve is
+    /// flat (RFC 9438 §4.8, §4.10).
     fn start(now: Instant, cwnd: f64, w_max: &mut f64) -> Epoch {
         *w_max = w_max.max(cwnd);
         // Eq. 2
@@ -135,8 +135,8 @@ impl Epoch {
         Epoch { start: now, k, w_est: cwnd, cwnd, last: now, paused: false }
     }
 
-    /// An acknowledgement came at a window of `cwnd`. False when something else than congestion has reduced the window,
-    /// so that the curve starts anew.
+    /// Processes an acknowledgement at a window of `cwnd`. Returns false if the window was reduced by another
+    /// cause than congestion: the curve then starts anew.
     fn goes_on(&mut self, now: Instant, cwnd: f64) -> bool {
         if self.paused {
             self.paused = false;
@@ -148,7 +148,7 @@ impl Epoch {
         !reduced
     }
 
-    /// W_cubic(t) (Eq. 1).
+    /// Returns W_cubic(t) (Eq. 1).
     fn at(&self, t: f64, w_max: f64) -> f64 {
         C * (t - self.k).powi(3) + w_max
     }

@@ -1,8 +1,8 @@
-//! DCTCP (RFC 8257), the sender: the window is reduced by half the fraction of bytes that met congestion. Growth
-//! and the reaction to loss are Reno's (§3.4, §3.5). The receiver's part is in TCP's `ecn`.
+//! DCTCP (RFC 8257), the sender: the window is reduced by half the fraction of bytes that met congestion.
+//! Growth and the reaction to loss are Reno's (§3.4, §3.5). TCP's `ecn` module implements the receiver.
 //!
-//! The window is reduced at the first echo of a window of data, with the estimate of that time, and not again in
-//! it (§3.3 step 9; RFC 3168 §6.1.2), as Linux does.
+//! The window is reduced at the first echo in a window of data, with the estimate at that time, and not again
+//! within that window (§3.3 step 9; RFC 3168 §6.1.2), as in Linux.
 
 use base::{Blank, Lazy};
 
@@ -11,12 +11,12 @@ use super::newreno::NewReno;
 use super::window::Window;
 use crate::seq::ExtSeq;
 
-/// DCTCP.Alpha of one, the scaling factor SCF (RFC 8257 §4.2).
+/// Fixed-point 1.0 of DCTCP.Alpha, the scaling factor SCF (RFC 8257 §4.2).
 const ONE: u32 = 1 << 16;
 /// The shift factor SHF: an estimation gain g of 1/16 (RFC 8257 §4.2).
 const GAIN_SHIFT: u32 = 4;
 
-/// The estimator of congestion, and Reno.
+/// The congestion estimator, and Reno for growth and loss.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Dctcp(Lazy<State>);
 
@@ -26,22 +26,22 @@ struct State {
     reno: NewReno,
 }
 
-/// RFC 8257 §3.3.
+/// The congestion estimator (RFC 8257 §3.3).
 #[derive(Clone, Copy, Debug)]
 struct Estimate {
     /// DCTCP.Alpha, in parts of [`ONE`].
     alpha: u32,
     /// DCTCP.WindowEnd.
     window_end: ExtSeq,
-    /// DCTCP.BytesAcked, DCTCP.BytesMarked.
+    /// DCTCP.BytesAcked and DCTCP.BytesMarked.
     acked: u64,
     marked: u64,
 }
 
 impl Blank for State {
     fn blank() -> &'static Self {
-        // RFC 8257 §3.3: Alpha is initialized to 1, WindowEnd to SND.UNA, which is below every acknowledgement
-        // of new data as this is.
+        // RFC 8257 §3.3: Alpha is initialized to 1 and WindowEnd to SND.UNA. `ExtSeq::NONE` is equivalent:
+        // every acknowledgement of new data is above it.
         static BLANK: State = State {
             estimate: Estimate { alpha: ONE, window_end: ExtSeq::NONE, acked: 0, marked: 0 },
             reno: NewReno::new(),
@@ -82,7 +82,7 @@ impl Controller for Dctcp {
         }
     }
 
-    /// What was measured stays: a spurious recovery says nothing about marks.
+    /// Keeps the estimate: a spurious recovery carries no information about marks.
     fn undo(&mut self, prior: &Self) {
         self.0.reno = prior.0.reno;
     }
@@ -93,7 +93,8 @@ impl Controller for Dctcp {
 }
 
 impl Estimate {
-    /// The observation window is over (RFC 8257 §4.2): Alpha can reach zero, and does not exceed one.
+    /// Updates Alpha at the end of an observation window (RFC 8257 §4.2). Alpha can reach zero and never
+    /// exceeds one.
     fn update(&mut self) {
         let marked = u128::from(ONE) * u128::from(self.marked) / u128::from(self.acked.max(1));
         if self.alpha >> GAIN_SHIFT == 0 {
@@ -116,8 +117,8 @@ mod tests {
         ExtSeq::initial(SeqNumber(0)).plus(n)
     }
 
-    /// A window of ten segments is acknowledged, segment by segment, the first `marked` of them with ECE; a window
-    /// of the same size follows it.
+    /// Acknowledges a window of ten segments, one by one, the first `marked` of them with ECE. A window of
+    /// the same size follows.
     fn window(dctcp: &mut impl FnMut(&Echo), n: u64, marked: u64) {
         for i in 1..=10 {
             let acked = n * 10 * SMSS + i * SMSS;
@@ -130,7 +131,7 @@ mod tests {
         dctcp.marked_fraction().unwrap()
     }
 
-    // RFC 8257 §3.3: Alpha is one at first, and comes to the fraction that is marked.
+    // RFC 8257 §3.3: Alpha starts at one and converges to the marked fraction.
     #[test]
     fn alpha_converges_to_the_marked_fraction() {
         let mut dctcp = Dctcp::default();
@@ -145,7 +146,7 @@ mod tests {
         }
     }
 
-    // RFC 8257 §3.3 steps 4 to 8: one update for each window of data, by a sixteenth.
+    // RFC 8257 §3.3 steps 4 to 8: one update per window of data, by a sixteenth.
     #[test]
     fn alpha_moves_once_per_window_by_the_gain() {
         let mut dctcp = Dctcp::default();
@@ -160,14 +161,14 @@ mod tests {
                 }
             }
         }
-        // The first acknowledgement ends the window of the start, each that is above WindowEnd another one.
+        // The first acknowledgement ends the initial window; each one above WindowEnd ends another window.
         assert_eq!(values.len(), 1 + 1 + 1, "{values:?}");
         for pair in values.windows(2) {
             assert!((pair[1] - pair[0] * 15.0 / 16.0).abs() < 0.001, "{values:?}");
         }
     }
 
-    // RFC 8257 §4.2: Alpha reaches zero, and one is not exceeded.
+    // RFC 8257 §4.2: Alpha reaches zero and does not exceed one.
     #[test]
     fn alpha_reaches_zero_and_is_clamped() {
         let mut dctcp = Dctcp::default();
@@ -186,7 +187,7 @@ mod tests {
         Congestion::new(CongestionControl::Dctcp, 1 << 30, SMSS as usize, 100)
     }
 
-    // RFC 8257 §3.3 step 9: by half of Alpha; Alpha is 1 before anything is known.
+    // RFC 8257 §3.3 step 9: reduction by half of Alpha; Alpha is 1 before the first measurement.
     #[test]
     fn marks_reduce_by_half_of_alpha() {
         let mut c = congestion();
@@ -201,8 +202,8 @@ mod tests {
         assert!((c.cwnd() as f64 - expected).abs() < SMSS as f64, "{}", c.cwnd());
     }
 
-    // RFC 8257 §3.5: as a conventional TCP, also in a window that was reduced a little for marks; one segment after
-    // a time-out.
+    // RFC 8257 §3.5: reaction to loss as a conventional TCP, also in a window that was reduced a little for
+    // marks; one segment after a time-out.
     #[test]
     fn loss_halves_whatever_alpha_is() {
         let mut c = congestion();
@@ -221,7 +222,7 @@ mod tests {
         assert_eq!((c.cwnd(), c.ssthresh()), (SMSS, 10 * SMSS));
     }
 
-    // RFC 8257 §4.1: Alpha is not reset by a recovery, nor by undoing a spurious one.
+    // RFC 8257 §4.1: neither a recovery nor the undo of a spurious one resets Alpha.
     #[test]
     fn the_estimate_survives_an_undone_episode() {
         let mut c = congestion();

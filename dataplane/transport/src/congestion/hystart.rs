@@ -15,7 +15,7 @@ const GROWTH_DIVISOR: u64 = 4;
 /// CSS_ROUNDS.
 const ROUNDS: u8 = 5;
 
-/// How the window grows.
+/// Mode of slow start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Growth {
     /// Slow start.
@@ -26,7 +26,7 @@ pub(super) enum Growth {
     Over,
 }
 
-/// State of the first slow start. Times in microseconds, zero for none.
+/// State of the first slow start. Times in microseconds, zero before the first sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HyStart {
     /// lastRoundMinRTT, currentRoundMinRTT, cssBaselineMinRtt.
@@ -37,7 +37,7 @@ pub(super) struct HyStart {
     window_end: ExtSeq,
     /// rttSampleCount.
     samples: u8,
-    /// Rounds of conservative slow start.
+    /// Rounds of conservative slow start so far.
     rounds: u8,
 }
 
@@ -56,7 +56,7 @@ impl Blank for HyStart {
 }
 
 impl HyStart {
-    /// A measurement (RFC 9406 §4.2).
+    /// Processes a round-trip measurement (RFC 9406 §4.2).
     pub(super) fn on_round_trip(&mut self, rtt: Nanos, una: ExtSeq, nxt: ExtSeq) -> Growth {
         if una >= self.window_end {
             self.window_end = nxt;
@@ -75,7 +75,7 @@ impl HyStart {
         self.samples = self.samples.saturating_add(1);
         if self.samples >= SAMPLES && self.last > 0 {
             if self.baseline > 0 && self.current < self.baseline {
-                self.baseline = 0; // the delay was no queue
+                self.baseline = 0; // the delay was not a queue
                 self.rounds = 0;
             } else if self.baseline == 0 {
                 let threshold = (self.last / DIVISOR).clamp(MIN_THRESHOLD, MAX_THRESHOLD);
@@ -88,7 +88,7 @@ impl HyStart {
         if self.baseline > 0 { Growth::Conservative } else { Growth::Full }
     }
 
-    /// By what slow start's growth is divided.
+    /// Returns the divisor of slow start's growth.
     pub(super) fn divisor(&self) -> u64 {
         if self.baseline > 0 { GROWTH_DIVISOR } else { 1 }
     }
@@ -101,7 +101,7 @@ mod tests {
 
     const MS: Nanos = Nanos::from_millis(1);
 
-    /// A round of ten samples.
+    /// Runs a round of ten samples.
     fn round(h: &mut HyStart, n: u64, rtt: Nanos) -> Growth {
         let at = |n: u64| ExtSeq::initial(SeqNumber(0)).plus(n * 1000);
         let mut growth = Growth::Full;
@@ -114,7 +114,8 @@ mod tests {
         growth
     }
 
-    // RFC 9406 §4.2: an eighth more than the round before, at least 4 ms; five rounds later it is over.
+    // RFC 9406 §4.2: the threshold is an eighth above the round before, at least 4 ms; slow start is over
+    // five rounds later.
     #[test]
     fn growing_round_trips_end_slow_start() {
         let mut h = HyStart::default();
@@ -128,7 +129,7 @@ mod tests {
         assert_eq!(round(&mut h, 7, 55 * MS), Growth::Over);
     }
 
-    // RFC 9406 §4.2: back to slow start when the delay has gone.
+    // RFC 9406 §4.2: slow start resumes once the delay has passed.
     #[test]
     fn a_passing_delay_resumes_slow_start() {
         let mut h = HyStart::default();
@@ -138,7 +139,7 @@ mod tests {
         assert_eq!(h.divisor(), 1);
     }
 
-    // RFC 9406 §4.2: a delay that stays as it is has not passed.
+    // RFC 9406 §4.2: a constant delay ends slow start.
     #[test]
     fn a_delay_that_stays_ends_slow_start() {
         let mut h = HyStart::default();

@@ -1,9 +1,10 @@
-//! Congestion control: how much may be in flight and how fast it leaves (RFC 5681), by one of several
-//! controllers.
+//! Congestion control: the bytes that may be in flight and the rate at which they leave (RFC 5681), by one of
+//! several controllers.
 //!
-//! A controller is a file here that implements [`Controller`](controller::Controller), its `mod` line, and a line in
-//! [`controllers!`] below with its name in the configuration. What it is given is in [`controller`].
-//! All amounts are bytes. What was lost and when to retransmit is the business of loss recovery.
+//! Adding a controller takes a file in this directory that implements [`Controller`](controller::Controller),
+//! its `mod` line, and a line in [`controllers!`] below with its configuration name. [`controller`] has the
+//! inputs of a controller. All amounts are bytes. Loss recovery decides which segments are lost and when to
+//! retransmit.
 
 mod controller;
 mod cubic;
@@ -26,7 +27,7 @@ use crate::seq::ExtSeq;
 pub use self::controller::{Acked, Cause, Echo, Growth, Lost, Measured};
 pub use self::rate::{RateSample, Run};
 
-/// Declares the controllers: those that an operator chooses by their name, and those for tests only. The first
+/// Declares the controllers: those selectable by configuration name, and those for tests only. The first
 /// token is a dollar sign, for the macro that this one declares.
 macro_rules! controllers {
     (
@@ -47,7 +48,7 @@ macro_rules! controllers {
         }
 
         impl CongestionControl {
-            /// Those that an operator may choose, by their names in the configuration.
+            /// The controllers that an operator may select, with their configuration names.
             pub const NAMED: &[(&str, CongestionControl)] = &[
                 $(($key, CongestionControl::$name),)*
             ];
@@ -68,7 +69,7 @@ macro_rules! controllers {
                 }
             }
 
-            /// As it was in `prior`, where the controller allows it.
+            /// Restores the state of `prior`, where the controller allows it.
             fn undo(&mut self, prior: &Algorithm) {
                 match (self, prior) {
                     $((Algorithm::$name(now), Algorithm::$name(prior)) => now.undo(prior),)*
@@ -79,7 +80,7 @@ macro_rules! controllers {
             }
         }
 
-        /// Evaluates an expression with the controller, whichever it is.
+        /// Evaluates an expression with the selected controller.
         macro_rules! each {
             ($d algorithm:expr, $d it:ident => $d do:expr) => {
                 match $d algorithm {
@@ -89,7 +90,7 @@ macro_rules! controllers {
             };
         }
 
-        /// The value of a constant of each kind.
+        /// Evaluates to a constant of the selected controller.
         macro_rules! constant {
             ($d choice:expr, $d constant:ident) => {
                 match $d choice {
@@ -118,12 +119,12 @@ controllers! { $
 }
 
 impl CongestionControl {
-    /// The controller of this name.
+    /// Returns the controller with the configuration name `name`.
     pub fn named(name: &str) -> Option<CongestionControl> {
         CongestionControl::NAMED.iter().find(|(key, _)| *key == name).map(|(_, choice)| *choice)
     }
 
-    /// True when it works only with ECN, and marks are echoed one by one (RFC 8257 §3.2).
+    /// True if the controller requires ECN, with each mark echoed (RFC 8257 §3.2).
     pub const fn exact_ecn(self) -> bool {
         constant!(self, EXACT_ECN)
     }
@@ -135,7 +136,7 @@ pub struct Congestion {
     state: Saved,
 }
 
-/// Window and controller at one time, to be restored when what follows proves spurious.
+/// A snapshot of window and controller, restored when the following congestion event proves spurious.
 #[derive(Clone, Debug)]
 pub struct Saved {
     window: Window,
@@ -143,22 +144,22 @@ pub struct Saved {
 }
 
 impl Congestion {
-    /// With an initial window of `segments` segments of `smss` bytes (RFC 6928), and a window of at most
-    /// `send_window`.
+    /// Starts with an initial window of `segments` segments of `smss` bytes (RFC 6928). The window is at most
+    /// `send_window` bytes.
     pub fn new(choice: CongestionControl, send_window: u64, smss: usize, segments: u32) -> Self {
         let window = Window::new(smss, segments, send_window);
         Congestion { state: Saved { window, algorithm: Algorithm::new(choice) } }
     }
 
-    /// With a threshold of at least `segments` segments (RFC 9260 §7.2.3: four).
+    /// Sets the minimum threshold to `segments` segments (RFC 9260 §7.2.3: four).
     #[must_use]
     pub fn with_floor(mut self, segments: u8) -> Self {
         self.state.window.floor = segments;
         self
     }
 
-    /// Whether pacing spreads what an acknowledgement releases; without, one counts for a bounded number of segments
-    /// in slow start (RFC 9406 §4.2).
+    /// Sets whether pacing spreads the data that an acknowledgement releases. Without pacing, an
+    /// acknowledgement counts for a bounded number of segments in slow start (RFC 9406 §4.2).
     #[must_use]
     pub fn with_pacing(mut self, paced: bool) -> Self {
         self.state.window.paced = paced;
@@ -167,13 +168,13 @@ impl Congestion {
 
     // --- queries ------------------------------------------------------------------------------------
 
-    /// Bytes that may be in flight.
+    /// Congestion window: bytes that may be in flight.
     #[inline]
     pub fn cwnd(&self) -> u64 {
         self.state.window.cwnd
     }
 
-    /// Slow-start threshold.
+    /// Slow-start threshold, bytes.
     #[inline]
     pub fn ssthresh(&self) -> u64 {
         self.state.window.ssthresh
@@ -185,35 +186,36 @@ impl Congestion {
         self.state.window.in_slow_start()
     }
 
-    /// Most bytes that may be sent and not acknowledged, reported by SACK or not: what is kept of them is
-    /// bounded, whatever window the peer offers. Two segments at least.
+    /// Send window: bytes sent and not cumulatively acknowledged, SACKed or not, at most. It bounds the state
+    /// kept for them whatever window the peer offers. At least two segments.
     #[inline]
     pub fn send_window(&self) -> u64 {
         self.state.window.send_window.into()
     }
 
-    /// Pacing spreads what an acknowledgement releases, where the round trip is long enough to.
+    /// True if pacing spreads the data that an acknowledgement releases, where the round trip is long enough.
     pub(crate) fn is_paced(&self) -> bool {
         self.state.window.paced
     }
 
-    /// Bytes of a full segment.
+    /// Bytes of a full segment (SMSS).
     pub(crate) fn smss(&self) -> u64 {
         self.state.window.smss()
     }
 
-    /// Pacing rate and burst for segments of `smss` bytes, `None` for unpaced.
+    /// Returns pacing rate and burst for segments of `smss` bytes, `None` for unpaced.
     pub fn pace(&self, smss: u64, path: PacedPath) -> Option<Pace> {
         each!(&self.state.algorithm, it => it.pace(&self.state.window, smss, path))
     }
 
-    /// The fraction of what is sent that meets congestion, where the controller keeps an estimate of it (RFC 8257
-    /// §3.3).
+    /// Returns the fraction of sent bytes that meet congestion, if the controller keeps an estimate
+    /// (RFC 8257 §3.3).
     pub fn marked_fraction(&self) -> Option<f64> {
         each!(&self.state.algorithm, it => it.marked_fraction())
     }
 
-    /// True when the controller gets transmit runs, lost segments, and every acknowledgement with what it measured.
+    /// True if the controller receives transmit runs, lost segments, and every acknowledgement with its
+    /// measurements.
     #[inline]
     pub fn measures(&self) -> bool {
         each!(&self.state.algorithm, it => measures(it))
@@ -221,7 +223,7 @@ impl Congestion {
 
     // --- events -------------------------------------------------------------------------------------
 
-    /// A run was sent. Nothing unless the controller [measures](Self::measures).
+    /// A run was sent. Has no effect unless the controller [measures](Self::measures).
     pub fn on_sent(&mut self, run: &Run) {
         let Saved { window, algorithm } = &mut self.state;
         each!(algorithm, it => {
@@ -232,7 +234,7 @@ impl Congestion {
         });
     }
 
-    /// A round trip was measured; `una` and `nxt` are SND.UNA and SND.NXT.
+    /// Processes a round-trip measurement; `una` and `nxt` are SND.UNA and SND.NXT.
     pub fn on_round_trip(&mut self, rtt: Nanos, una: ExtSeq, nxt: ExtSeq) {
         let window = &mut self.state.window;
         if window.ssthresh == u64::MAX
@@ -242,20 +244,21 @@ impl Congestion {
         }
     }
 
-    /// ECN-Echo of an acknowledgement of new data, set or not; before any other method for it.
+    /// Processes the ECN-Echo flag, set or not, of an acknowledgement of new data. Called before any other
+    /// method for it.
     #[inline]
     pub fn on_echo(&mut self, echo: &Echo) {
         each!(&mut self.state.algorithm, it => it.on_echo(echo));
     }
 
-    /// Something else than the window limits sending.
+    /// Another cause than the window limits sending.
     #[inline]
     pub fn on_limited_by_source(&mut self) {
         each!(&mut self.state.algorithm, it => it.on_limited_by_source());
     }
 
-    /// An acknowledgement, once its losses are found. Only those that may raise the window, unless the controller
-    /// [measures](Self::measures).
+    /// Processes an acknowledgement after its losses are found. Called for those that may raise the window,
+    /// or for all if the controller [measures](Self::measures).
     pub fn on_ack(&mut self, ack: &Acked) {
         let Saved { window, algorithm } = &mut self.state;
         each!(algorithm, it => match (it.sampler(), ack.measured) {
@@ -269,7 +272,7 @@ impl Congestion {
         });
     }
 
-    /// A segment was found lost. Nothing unless the controller [measures](Self::measures).
+    /// A segment was found lost. Has no effect unless the controller [measures](Self::measures).
     pub fn on_segment_lost(&mut self, bytes: u64, sent_at: base::Instant) {
         let Saved { window, algorithm } = &mut self.state;
         each!(algorithm, it => {
@@ -280,27 +283,27 @@ impl Congestion {
         });
     }
 
-    /// Loss was found by duplicate or selective acknowledgements with `flight` bytes outstanding
-    /// (RFC 5681 §3.2, RFC 6675 §5 (4.2), RFC 9438 §4.6).
+    /// Reduces the window for a loss found by duplicate or selective acknowledgements with `flight` bytes
+    /// outstanding (RFC 5681 §3.2, RFC 6675 §5 (4.2), RFC 9438 §4.6).
     pub fn on_loss(&mut self, flight: u64) {
         self.reduce(Cause::Loss, flight);
     }
 
-    /// The same in a window that was reduced for marks: once is enough (RFC 3168 §6.1.2) unless the reaction to
-    /// marks is less than that to a loss (RFC 8257 §3.5).
+    /// Processes a loss in a window that was already reduced for marks. One reduction suffices
+    /// (RFC 3168 §6.1.2), unless the reaction to marks is weaker than to a loss (RFC 8257 §3.5).
     pub fn on_loss_after_marks(&mut self, flight: u64) {
         if self.marks_are_mild() {
             self.reduce(Cause::Loss, flight);
         }
     }
 
-    /// The peer echoed marks, with `flight` bytes outstanding (RFC 3168 §6.1.2).
+    /// Reduces the window because the peer echoed marks, with `flight` bytes outstanding (RFC 3168 §6.1.2).
     pub fn on_marks(&mut self, flight: u64) {
         self.reduce(Cause::Marks, flight);
     }
 
-    /// The retransmission timer expired (RFC 5681 §3.1 (4), RFC 9438 §4.8). `reduced`: in this window, for what
-    /// cause, the threshold was reduced before.
+    /// The retransmission timer expired (RFC 5681 §3.1 (4), RFC 9438 §4.8). `reduced`: the cause of an
+    /// earlier reduction of the threshold in this window, if any.
     pub fn on_timeout(&mut self, flight: u64, reduced: Option<Cause>) {
         if !self.loss_based() {
             return each!(&mut self.state.algorithm, it => it.on_timeout());
@@ -317,14 +320,14 @@ impl Congestion {
         self.state.window.cwnd = self.state.window.smss();
     }
 
-    /// The time-out was genuine, and the new segments of F-RTO's test are in flight, `pipe` bytes in all: the window
-    /// gets room for a retransmission besides (RFC 5682 §2.1 step 3a).
+    /// Raises the window after a genuine time-out, when the new segments of F-RTO's test are in flight,
+    /// `pipe` bytes in all: a retransmission must fit besides (RFC 5682 §2.1 step 3a).
     pub fn after_new_data(&mut self, pipe: u64) {
         let window = &mut self.state.window;
         window.cwnd = window.cwnd.max((pipe + window.smss()).min(3 * window.smss()));
     }
 
-    /// Recovery is over with `flight` bytes outstanding: no burst (RFC 6582 §3.2 (3)).
+    /// Ends a recovery with `flight` bytes outstanding, without a burst (RFC 6582 §3.2 (3)).
     pub fn on_recovered(&mut self, flight: u64) {
         if self.loss_based() {
             let window = &mut self.state.window;
@@ -333,26 +336,26 @@ impl Congestion {
         }
     }
 
-    /// The window during a proportional reduction (RFC 6937).
+    /// Sets the window during a proportional reduction (RFC 6937).
     pub fn set_reduced(&mut self, cwnd: u64) {
         if self.loss_based() {
             self.state.window.cwnd = cwnd;
         }
     }
 
-    /// A proportional reduction is over (RFC 6937 §3).
+    /// Ends a proportional reduction (RFC 6937 §3).
     pub fn end_reduction(&mut self) {
         if self.loss_based() {
             self.state.window.cwnd = self.ssthresh().min(self.send_window());
         }
     }
 
-    /// Window and controller as they are.
+    /// Returns a snapshot of window and controller.
     pub fn save(&self) -> Saved {
         self.state.clone()
     }
 
-    /// A congestion event was spurious: as it was in `prior`, but no smaller a window than now (RFC 4015 §4).
+    /// Undoes a spurious congestion event: restores `prior`, with a window no smaller than now (RFC 4015 §4).
     pub fn undo(&mut self, prior: &Saved) {
         let window = &self.state.window;
         let (cwnd, smss) = (window.cwnd.max(prior.window.cwnd), window.smss);
@@ -361,8 +364,8 @@ impl Congestion {
         self.set_smss(smss.into());
     }
 
-    /// Nothing was sent for more than a time-out (RFC 5681 §4.1). The threshold remembers the window
-    /// (RFC 2861 §3.2).
+    /// Reduces the window to the restart window after an idle time of more than a time-out (RFC 5681 §4.1).
+    /// The threshold remembers the window (RFC 2861 §3.2).
     pub fn after_idle(&mut self, initial_segments: u32) {
         if self.loss_based() {
             let window = &mut self.state.window;
@@ -373,8 +376,8 @@ impl Congestion {
         self.on_limited_by_source();
     }
 
-    /// Nothing was sent for so many time-outs: by half for each, but not below `least` segments (RFC 9260
-    /// §7.2.1). The threshold remembers the window.
+    /// Halves the window for each of `timeouts` time-outs without transmission, but not below `least`
+    /// segments (RFC 9260 §7.2.1). The threshold remembers the window.
     pub fn decay(&mut self, timeouts: u32, least: u32) {
         if self.loss_based() {
             let window = &mut self.state.window;
@@ -385,7 +388,7 @@ impl Congestion {
         self.on_limited_by_source();
     }
 
-    /// No more than `used` bytes of the window were used for a time-out (RFC 2861 §3.2).
+    /// Reduces a window of which at most `used` bytes were used for a time-out (RFC 2861 §3.2).
     pub fn on_unused(&mut self, used: u64, initial_segments: u32) {
         let window = &mut self.state.window;
         let used = used.max(window.smss() * u64::from(initial_segments.max(1)));
@@ -396,7 +399,7 @@ impl Congestion {
         }
     }
 
-    /// The segment size changed; the window keeps its bytes, but holds at least one segment.
+    /// Sets the segment size. The window keeps its bytes, but holds at least one segment.
     pub fn set_smss(&mut self, smss: usize) {
         let Saved { window, algorithm } = &mut self.state;
         let before = window.smss();
@@ -408,7 +411,8 @@ impl Congestion {
         }
     }
 
-    /// Nothing is in flight: frees what is not needed, and the next round trip is measured anew.
+    /// Frees state that is not needed while nothing is in flight. HyStart++ measures the next round trip
+    /// anew.
     pub fn shrink(&mut self) {
         self.state.window.hystart.release();
         each!(&mut self.state.algorithm, it => it.release());

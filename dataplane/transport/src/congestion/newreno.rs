@@ -10,14 +10,14 @@ pub(super) struct NewReno {
 }
 
 impl NewReno {
-    /// Nothing is acknowledged.
+    /// Starts with zero bytes acknowledged.
     pub(super) const fn new() -> Self {
         NewReno { acked: 0 }
     }
 }
 
 impl Controller for NewReno {
-    /// A segment per window acknowledged (RFC 5681 §3.1, byte counting).
+    /// Grows by a segment per window acknowledged (RFC 5681 §3.1, byte counting).
     fn increase(&mut self, window: &Window, ack: &Acked) -> u64 {
         self.acked += ack.acked;
         if self.acked < window.cwnd {
@@ -28,7 +28,7 @@ impl Controller for NewReno {
         window.smss()
     }
 
-    /// Half of what was in flight (RFC 5681 §3.1 (4)).
+    /// Returns half of the bytes in flight (RFC 5681 §3.1 (4)).
     fn reduce(&mut self, _window: &Window, _cause: Cause, flight: u64) -> u64 {
         flight / 2
     }

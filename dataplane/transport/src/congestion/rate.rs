@@ -1,76 +1,76 @@
-//! Delivery rate (draft-cheng-iccrg-delivery-rate-estimation §3), sampled per transmit run: what one poll of the
-//! sender sends leaves at the same time, so that time names the run, and the record of a segment needs nothing
-//! but when it was sent.
+//! Delivery rate (draft-cheng-iccrg-delivery-rate-estimation §3), sampled per transmit run. All segments of
+//! one poll leave at the same time, so the transmission time identifies the run. The record of a segment
+//! needs only that time.
 //!
 //! ```text
-//!   runs   | sent at 1.0 | sent at 1.2 | sent at 1.3 |     delivered and when, as it was then
+//!   runs   | sent at 1.0 | sent at 1.2 | sent at 1.3 |     delivery state at that time
 //!                              ▲
 //!   an acknowledgement whose newest segment was sent at 1.2 is a sample over that run
 //! ```
 //!
-//! Only for a controller that asks for it. Bounded by [`MAX_RUNS`], 64 bytes each.
+//! Used only for a controller that measures. Memory is bounded by [`MAX_RUNS`], 64 bytes each.
 
 use std::collections::VecDeque;
 
 use base::{Instant, Nanos};
 
-/// Most runs remembered. What is sent beyond gives no sample.
+/// Runs remembered, at most. Segments of further runs give no sample.
 const MAX_RUNS: usize = 256;
 
-/// A transmit run: what one poll of the sender sent, all of it at the same time.
+/// A transmit run: the segments that one poll of the sender sent, all at the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// When it was sent.
+    /// Transmission time.
     pub now: Instant,
-    /// Bytes that it put into the network, retransmissions counted.
+    /// Bytes sent into the network, retransmissions included.
     pub bytes: u64,
     /// Bytes in flight before it.
     pub in_flight: u64,
-    /// It ended because there was nothing more to send, with room in the window.
+    /// The run ended for lack of data, with room in the window.
     pub app_limited: bool,
 }
 
-/// The delivery rate that an acknowledgement measures.
+/// A delivery-rate sample, taken at an acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RateSample {
     /// Bytes delivered in `interval`.
     pub delivered: u64,
-    /// The longer one of the time to send them and the time to acknowledge them.
+    /// The longer of the time to send these bytes and the time to acknowledge them.
     pub interval: Nanos,
-    /// Bytes in flight when the newest of them was sent, its run counted.
+    /// Bytes in flight when the newest of them was sent, its run included.
     pub in_flight: u64,
-    /// Bytes delivered before the newest of them was sent; with it round trips can be counted.
+    /// Bytes delivered before the newest of them was sent; serves to count round trips.
     pub prior_delivered: u64,
     /// Bytes found lost since the newest of them was sent.
     pub lost: u64,
-    /// The sender had nothing to send at that time: the path may be faster.
+    /// The sender lacked data at that time: the path may be faster.
     pub app_limited: bool,
 }
 
 impl RateSample {
-    /// Bytes per second.
+    /// The rate, bytes per second.
     pub fn rate(&self) -> u64 {
         let nanos = u128::from(self.interval.get().max(1));
         u64::try_from(u128::from(self.delivered) * 1_000_000_000 / nanos).unwrap_or(u64::MAX)
     }
 }
 
-/// A run, and what had been delivered when it was sent.
+/// A run, with the delivery state when it was sent.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     at: Instant,
-    /// When the first of the flight that it belongs to was sent.
+    /// Transmission time of the first run of its flight.
     first_at: Instant,
-    /// Bytes delivered, and when the last of them were.
+    /// Bytes delivered before the run, and the time of the last delivery.
     delivered: u64,
     delivered_at: Instant,
-    /// Bytes in flight, the run counted.
+    /// Bytes in flight, the run included.
     in_flight: u64,
     lost: u64,
     app_limited: bool,
 }
 
-/// The runs in flight, and what was delivered.
+/// Runs in flight, and totals of delivery and loss.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sampler {
     runs: VecDeque<Sent>,
@@ -78,7 +78,7 @@ pub(super) struct Sampler {
     delivered_at: Instant,
     first_at: Instant,
     lost: u64,
-    /// Until so much is delivered, samples are of a sender that had nothing to send.
+    /// Samples are application-limited until this many bytes are delivered.
     app_limited_until: u64,
 }
 
@@ -109,7 +109,7 @@ impl Sampler {
         }
     }
 
-    /// An acknowledgement delivered `delivered` bytes, the newest of them sent at `newest`.
+    /// Processes an acknowledgement of `delivered` bytes, the newest of them sent at `newest`.
     pub(super) fn on_ack(
         &mut self,
         now: Instant,
@@ -123,12 +123,12 @@ impl Sampler {
         self.delivered += delivered;
         self.delivered_at = now;
         let run = self.of(newest?)?;
-        // Older runs would give older samples.
+        // Drops older runs, which would give older samples.
         self.runs.retain(|other| other.at >= run.at);
         self.first_at = run.at;
         let sending = run.at.nanos_since(run.first_at);
         let interval = sending.max(now.nanos_since(run.delivered_at));
-        // §3.3: acknowledgements that came closer than a round trip measure nothing of the path.
+        // §3.3: an interval below a round trip (acknowledgements bunched together) does not measure the path.
         if interval == Nanos::ZERO || min_rtt.is_some_and(|rtt| interval < rtt) {
             return None;
         }
@@ -142,7 +142,8 @@ impl Sampler {
         })
     }
 
-    /// A segment of `bytes` that was sent at `sent_at` is lost; what was in flight then.
+    /// Counts a lost segment of `bytes` that was sent at `sent_at`. Returns the bytes in flight at that time,
+    /// if remembered.
     pub(super) fn on_lost(&mut self, bytes: u64, sent_at: Instant) -> Option<u64> {
         self.lost += bytes;
         self.of(sent_at).map(|run| run.in_flight)
@@ -171,7 +172,7 @@ mod tests {
         sampler
     }
 
-    // draft-cheng-iccrg-delivery-rate-estimation §3.1: delivered over the longer of the two times.
+    // draft-cheng-iccrg-delivery-rate-estimation §3.1: bytes delivered over the longer of the two times.
     #[test]
     fn a_sample_is_what_was_delivered_since_the_run_was_sent() {
         let mut sampler = sampler();

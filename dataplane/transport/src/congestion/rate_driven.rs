@@ -1,10 +1,10 @@
-//! For tests only: a controller that runs on pacing rate alone. It sends at the highest delivery rate of the last
-//! round trips, in the manner of BBR: faster until the rate does not grow, slower until the queue of that is gone,
-//! then a little faster and slower in turn. Losses, marks and time-outs do not change it, and its window is the
-//! whole send window.
+//! For tests only: a controller that runs on pacing rate alone. It sends at the highest delivery rate of the
+//! last round trips, in the manner of BBR: faster until the rate stops growing, slower until the resulting
+//! queue is drained, then slightly faster and slower by turns. Losses, marks and time-outs do not change it,
+//! and its window is the whole send window.
 //!
-//! It shows that the interface carries such a controller. It is no BBR: it does not keep the queue short beside
-//! others.
+//! It shows that the interface supports such a controller. It is not BBR: it does not keep the queue short in
+//! competition with other flows.
 
 use base::{Instant, Nanos};
 
@@ -13,30 +13,30 @@ use super::rate::{Run, Sampler};
 use super::window::Window;
 use crate::pacing::{Pace, PacedPath};
 
-/// Round trips over which the highest rate counts.
+/// Round trips over which the highest rate is taken.
 const ROUNDS: usize = 10;
-/// Until the first round trip is measured.
+/// Round-trip time assumed before the first measurement.
 const FIRST_RTT: Nanos = Nanos::from_millis(1);
-/// Doubles the rate each round trip (2 / ln 2), in percent; and its inverse.
+/// Startup gain that doubles the rate each round trip (2 / ln 2), percent, and its inverse to drain.
 const STARTUP: u64 = 289;
 const DRAIN: u64 = 35;
-/// Gains of the rounds after, in percent.
+/// Gains of the following rounds, percent.
 const CYCLE: [u64; 8] = [125, 75, 100, 100, 100, 100, 100, 100];
-/// Bytes of a burst at most, and time that a burst takes.
+/// Maximum burst, bytes, and duration of a burst.
 const MAX_BURST: u64 = 64 * 1024;
 const BURST: Nanos = Nanos::from_micros(100);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Phase {
-    /// As long as the rate grows by a quarter within three rounds.
+    /// The rate still grows by a quarter within three rounds.
     #[default]
     Startup,
     Drain,
-    /// In this place of [`CYCLE`].
+    /// Index into [`CYCLE`].
     Cycle(usize),
 }
 
-/// Boxed: the other controllers take eight bytes of a stream.
+/// Boxed: the other controllers take eight bytes per stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RateDriven(Box<State>);
 
@@ -44,12 +44,12 @@ pub(super) struct RateDriven(Box<State>);
 struct State {
     sampler: Sampler,
     phase: Phase,
-    /// The highest rate of each of the last rounds, bytes per second; the present one is first.
+    /// The highest rate of each of the last rounds, bytes per second; the present round first.
     rates: [u64; ROUNDS],
-    /// A round ends when what was delivered at its start has grown beyond this.
+    /// A round ends when a sample's `prior_delivered` reaches this.
     round_end: u64,
     delivered: u64,
-    /// The highest rate when it last grew by a quarter, and rounds since.
+    /// The highest rate when it last grew by a quarter, and the rounds since.
     full: u64,
     full_rounds: u8,
     min_rtt: Option<Nanos>,
@@ -57,7 +57,7 @@ struct State {
 }
 
 impl State {
-    /// Bytes per second that the path carries.
+    /// Estimated rate of the path, bytes per second.
     fn rate(&self) -> u64 {
         self.rates.iter().copied().max().unwrap_or(0)
     }
@@ -70,7 +70,7 @@ impl State {
         }
     }
 
-    /// Bytes in flight that fill the path and no queue.
+    /// Bandwidth-delay product: bytes in flight that fill the path without a queue.
     fn path(&self) -> u64 {
         let rtt = u128::from(self.min_rtt.unwrap_or(FIRST_RTT).get());
         u64::try_from(u128::from(self.rate()) * rtt / 1_000_000_000).unwrap_or(u64::MAX)
@@ -123,7 +123,7 @@ impl Controller for RateDriven {
         }
     }
 
-    /// What was measured stays.
+    /// Keeps the measurements.
     fn undo(&mut self, _prior: &Self) {}
 
     fn pace(&self, window: &Window, smss: u64, PacedPath { srtt, .. }: PacedPath) -> Option<Pace> {
@@ -149,7 +149,8 @@ mod tests {
     const MS: fn(u64) -> Instant = Instant::from_millis;
     const SMSS: u64 = 1000;
 
-    /// Ten runs of 10 kB, a millisecond apart, each acknowledged ten milliseconds later: 10 MB/s.
+    /// Ten runs in flight of 10 kB each, one per millisecond, each acknowledged ten milliseconds later: 10
+    /// MB/s.
     fn measured() -> Congestion {
         let mut c = Congestion::new(CongestionControl::RateDriven, 1 << 20, SMSS as usize, 10);
         assert!(c.measures());

@@ -1,4 +1,4 @@
-//! Congestion control by the numbers.
+//! Congestion control with numbers from the RFCs.
 
 use base::{Instant, Nanos};
 
@@ -13,7 +13,7 @@ fn congestion(algorithm: CongestionControl) -> Congestion {
 }
 
 impl Congestion {
-    /// An acknowledgement of `acked` bytes while the window limits sending.
+    /// Processes an acknowledgement of `acked` bytes while the window limits sending.
     fn on_growth(&mut self, now: Instant, acked: u64, srtt: Nanos) {
         self.on_ack(&acked_now(now, acked, srtt));
     }
@@ -52,8 +52,8 @@ fn slow_start_doubles_from_ten_segments() {
     assert_eq!(c.cwnd(), 40 * SMSS);
 }
 
-// RFC 9406 §4.2: L is infinite with pacing, but an acknowledgement at most doubles the window; without pacing it counts
-// for 8 segments.
+// RFC 9406 §4.2: L is infinite with pacing, but an acknowledgement at most doubles the window; without pacing
+// it counts for at most 8 segments.
 #[test]
 fn one_acknowledgement_grows_slow_start_by_a_bounded_amount() {
     let grown = |paced, segments: u64| {
@@ -70,7 +70,7 @@ fn one_acknowledgement_grows_slow_start_by_a_bounded_amount() {
     assert_eq!(grown(false, 100), (18, 9));
 }
 
-// RFC 5681 §3.1, §3.2: half of what was in flight, then one segment per round trip.
+// RFC 5681 §3.1, §3.2: half of the bytes in flight, then one segment per round trip.
 #[test]
 fn newreno_halves_and_adds_one_segment_per_round_trip() {
     let mut c = congestion(CongestionControl::NewReno);
@@ -116,7 +116,7 @@ fn slow_start_stops_at_the_threshold() {
     assert_eq!(c.cwnd(), 20 * SMSS);
 }
 
-// RFC 4015 §4, RFC 9438 §4.9: as it was, the curve included.
+// RFC 4015 §4, RFC 9438 §4.9: the state is restored, the curve included.
 #[test]
 fn undoing_restores_everything() {
     for algorithm in [CongestionControl::NewReno, CongestionControl::Cubic] {
@@ -136,7 +136,7 @@ fn undoing_restores_everything() {
     }
 }
 
-// RFC 2861 §3.2: half way down to what is used; the threshold remembers.
+// RFC 2861 §3.2: half way down to the used part; the threshold remembers.
 #[test]
 fn an_unused_window_comes_down() {
     let mut c = congestion(CongestionControl::Cubic);
@@ -180,7 +180,7 @@ fn cubic_reduces_to_seven_tenths() {
     assert_eq!((c.cwnd(), c.ssthresh()), (700 * SMSS, 700 * SMSS));
 }
 
-// RFC 9438 §4.2, Eq. 1 and 2: concave towards W_max, there at K, convex beyond.
+// RFC 9438 §4.2, Eq. 1 and 2: concave up to W_max, reached at K, convex beyond.
 #[test]
 fn cubic_reaches_the_old_window_after_k_and_goes_beyond() {
     let mut c = congestion(CongestionControl::Cubic);
@@ -199,8 +199,8 @@ fn cubic_reaches_the_old_window_after_k_and_goes_beyond() {
     }
 }
 
-// RFC 9438 §4.7: an event below the last plateau lowers the next one. RFC 8312 §4.6 compared with the window at the last
-// event instead.
+// RFC 9438 §4.7: an event below the last plateau lowers the next one. RFC 8312 §4.6 compared with the window
+// at the last event instead.
 #[test]
 fn cubic_converges_fast() {
     let plateau = |events: &[u64]| {
@@ -218,7 +218,7 @@ fn cubic_converges_fast() {
     assert_eq!(plateau(&[1000, 800, 600]), 510.0);
 }
 
-// RFC 9438 §4.6: what congestion has taught stays while nothing is in flight.
+// RFC 9438 §4.6: the plateau is kept while nothing is in flight.
 #[test]
 fn cubic_keeps_its_plateau_while_it_is_idle() {
     let mut cubic = Cubic::default();
@@ -230,7 +230,7 @@ fn cubic_keeps_its_plateau_while_it_is_idle() {
     assert_eq!(marked, [None, None], "kept by DCTCP alone");
 }
 
-// RFC 9438 §4.1: W_max is in segments: with another size of them it is the same bytes.
+// RFC 9438 §4.1: W_max is in segments: with another segment size it keeps its bytes.
 #[test]
 fn cubic_keeps_its_plateau_across_segment_sizes() {
     let mut c = congestion(CongestionControl::Cubic);
@@ -242,7 +242,7 @@ fn cubic_keeps_its_plateau_across_segment_sizes() {
     small.on_loss(1000 * SMSS);
     c.set_smss(500);
     assert_eq!(format!("{:?}", c.state.algorithm), format!("{:?}", small.state.algorithm));
-    // An undo restores the plateau from before in segments of now.
+    // An undo restores the earlier plateau in segments of the present size.
     let prior = c.save();
     c.set_smss(1000);
     c.undo(&prior);
@@ -251,7 +251,7 @@ fn cubic_keeps_its_plateau_across_segment_sizes() {
     assert_eq!(cubic.plateau(), 1000.0);
 }
 
-// RFC 9438 §4.2, §5.8: time in which the window was not what limits does not move the curve, and does not flatten it.
+// RFC 9438 §4.2, §5.8: time in which the window was not the limit neither moves nor flattens the curve.
 #[test]
 fn cubic_goes_on_where_it_was_after_a_pause() {
     let grown = |pause: u64| {
@@ -274,7 +274,7 @@ fn cubic_goes_on_where_it_was_after_a_pause() {
     assert!(after > 1040, "beyond the plateau: {after}");
 }
 
-// The window was reduced for want of use (RFC 2861): the curve starts from there.
+// The window was reduced because it was unused (RFC 2861): the curve starts from there.
 #[test]
 fn cubic_starts_anew_from_a_window_that_came_down() {
     let mut c = congestion(CongestionControl::Cubic);
@@ -307,7 +307,7 @@ fn cubic_is_friendly_on_short_paths() {
     assert!(c.cwnd() >= 26 * SMSS && c.cwnd() <= 29 * SMSS, "{}", c.cwnd());
 }
 
-// RFC 9438 §4.8: after a time-out the cubic starts flat at the window of the moment.
+// RFC 9438 §4.8: after a time-out the curve starts flat at the present window.
 #[test]
 fn cubic_after_a_timeout_starts_at_its_window() {
     let mut c = congestion(CongestionControl::Cubic);
@@ -332,8 +332,8 @@ fn the_window_stays_below_its_bound() {
     assert_eq!(c.cwnd(), 50 * SMSS);
 }
 
-// RFC 5682 §2.1 step 3a: the new segments that asked fill the window of a time-out; a retransmission fits
-// besides, and three segments are the most.
+// RFC 5682 §2.1 step 3a: the new segments of the test fill the window of a time-out; a retransmission fits
+// besides, and three segments are the maximum.
 #[test]
 fn there_is_room_to_send_again_beside_new_data() {
     let mut c = congestion(CongestionControl::NewReno);
@@ -347,7 +347,7 @@ fn there_is_room_to_send_again_beside_new_data() {
     assert_eq!(c.cwnd(), 3 * SMSS, "nor less");
 }
 
-// RFC 9260 §7.2.1: by half for each time-out without data, not below four segments; the threshold remembers.
+// RFC 9260 §7.2.1: halved for each time-out without data, not below four segments; the threshold remembers.
 #[test]
 fn a_window_decays_while_nothing_is_sent() {
     let mut c = congestion(CongestionControl::Cubic);
@@ -370,7 +370,7 @@ fn the_threshold_can_have_another_floor() {
     assert_eq!((c.ssthresh(), c.cwnd()), (4 * SMSS, 4 * SMSS));
 }
 
-// RFC 9406 §4.2: when round trips have grown for long enough, slow start ends at the window as it is.
+// RFC 9406 §4.2: when round trips have grown for long enough, slow start ends at the present window.
 #[test]
 fn growing_round_trips_end_slow_start_at_the_window() {
     let mut c = congestion(CongestionControl::Cubic);

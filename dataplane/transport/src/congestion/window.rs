@@ -1,10 +1,10 @@
-//! The congestion window and its threshold, which every controller has.
+//! The congestion window and slow-start threshold, common to all controllers.
 
 use base::Lazy;
 
 use super::hystart::HyStart;
 
-/// Without pacing, one acknowledgement counts for at most this many segments in slow start: L of RFC 9406 §4.2.
+/// Segments that one acknowledgement counts for in slow start, at most, without pacing: L of RFC 9406 §4.2.
 const UNPACED_SEGMENTS_PER_ACK: u64 = 8;
 
 /// Window and threshold, bytes.
@@ -14,16 +14,16 @@ pub(super) struct Window {
     pub(super) ssthresh: u64,
     pub(super) smss: u16,
     pub(super) send_window: u32,
-    /// Pacing spreads what an acknowledgement releases.
+    /// Pacing spreads the data that an acknowledgement releases.
     pub(super) paced: bool,
-    /// Segments below which the threshold does not come.
+    /// Minimum of the threshold, segments.
     pub(super) floor: u8,
-    /// When the first slow start ends.
+    /// HyStart++, which decides when the first slow start ends.
     pub(super) hystart: Lazy<HyStart>,
 }
 
 impl Window {
-    /// `segments` segments of `smss` bytes (RFC 6928).
+    /// Starts with a window of `segments` segments of `smss` bytes (RFC 6928).
     pub(super) fn new(smss: usize, segments: u32, send_window: u64) -> Self {
         Window {
             cwnd: smss as u64 * u64::from(segments.max(1)),
@@ -46,9 +46,9 @@ impl Window {
         self.cwnd < self.ssthresh
     }
 
-    /// Slow start for `acked` bytes (RFC 5681 §3.1). With pacing L of RFC 9406 §4.2 is infinite, so that a receiver
-    /// that acknowledges many segments at once does not slow it down; the window at most doubles, for no more than
-    /// that was in flight.
+    /// Grows the window in slow start for `acked` bytes (RFC 5681 §3.1). With pacing, L of RFC 9406 §4.2 is
+    /// infinite, so that a receiver that acknowledges many segments at once does not slow down the growth.
+    /// The window at most doubles, because no more than a window was in flight.
     pub(super) fn slow_start(&mut self, acked: u64) {
         let most = if self.paced { self.cwnd } else { UNPACED_SEGMENTS_PER_ACK * self.smss() };
         let divisor = if self.ssthresh == u64::MAX { self.hystart.divisor() } else { 1 };
@@ -56,17 +56,18 @@ impl Window {
         self.cwnd = grown.min(self.ssthresh.max(self.cwnd)).min(self.send_window.into());
     }
 
-    /// Congestion avoidance adds `bytes`.
+    /// Grows the window by `bytes` in congestion avoidance.
     pub(super) fn grow(&mut self, bytes: u64) {
         self.cwnd = (self.cwnd + bytes).min(self.send_window.into());
     }
 
-    /// The threshold after a congestion event, not below the floor.
+    /// Sets the threshold after a congestion event, not below the floor.
     pub(super) fn set_threshold(&mut self, bytes: u64) {
         self.ssthresh = bytes.max(u64::from(self.floor) * self.smss());
     }
 
-    /// Three quarters of the window: from there it grows slowly again (RFC 2861 §3.2).
+    /// Raises the threshold to three quarters of the window, above which growth is slow again
+    /// (RFC 2861 §3.2).
     pub(super) fn remember(&mut self) {
         self.ssthresh = self.ssthresh.max(self.cwnd / 4 * 3);
     }

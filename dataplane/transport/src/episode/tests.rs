@@ -1,4 +1,4 @@
-//! What is proof, and what is none.
+//! Evidence that is proof of a spurious episode, and evidence that is not.
 
 use super::*;
 use crate::congestion::{Congestion, CongestionControl};
@@ -20,7 +20,7 @@ fn ms(ms: u64) -> Instant {
     Instant::from_millis(ms)
 }
 
-/// 1000 bytes from 1000 on were sent again after 50 ms.
+/// Returns an episode that retransmitted 1000 bytes from 1000 on after 50 ms.
 fn episode() -> Episode {
     let prior = Congestion::new(CongestionControl::default(), 1 << 30, 1000, 10).save();
     let mut episode = Episode::new(prior, 10_000, false);
@@ -29,7 +29,7 @@ fn episode() -> Episode {
     episode
 }
 
-/// What was sent again at `sent` and ends at `end` arrives.
+/// A retransmission sent at `sent` that ends at `end` arrives.
 fn arrives(episode: &mut Episode, now: u64, sent: u64, end: u64, rtt: Option<u64>) {
     let mut delivery = Delivery::new(ms(now), None, rtt.map(base::Nanos::from_millis), at(0));
     delivery.take(Transmission { at: ms(sent), end: at(end) }, true, By::Sack);
@@ -45,7 +45,7 @@ fn an_older_timestamp_is_proof() {
     assert_eq!(episode().proof(None, false), None);
 }
 
-// RFC 3708 §3 B.1: all that was sent again has to be reported, in whatever pieces.
+// RFC 3708 §3 B.1: all retransmitted data must be reported, in any pieces.
 #[test]
 fn d_sacks_of_all_retransmissions_are_proof() {
     let mut e = episode();
@@ -59,7 +59,7 @@ fn d_sacks_of_all_retransmissions_are_proof() {
     assert_eq!(e.proof(None, true), Some(Proof::DSack));
 }
 
-// RFC 3708 §3 A: what was not sent again in this episode is no credit, nor is anything twice.
+// RFC 3708 §3 A: data not retransmitted in this episode is not credited, and no data counts twice.
 #[test]
 fn only_what_was_sent_again_is_credit_and_once() {
     let mut e = episode();
@@ -75,13 +75,13 @@ fn only_what_was_sent_again_is_credit_and_once() {
         assert!(!e.on_d_sack(range(3000, 3500)), "once");
     }
     assert_eq!(e.proof(None, false), None);
-    // Reports of other things do not prevent credit for those of our own.
+    // Reports of other data do not prevent credit for retransmitted data.
     assert!(e.on_d_sack(range(1000, 2000)));
     assert_eq!(e.proof(None, false), Some(Proof::DSack));
 }
 
-// RFC 3708 §3 A.4: the network can duplicate a retransmission that was needed. It is reported first no
-// sooner than a round trip after it was sent.
+// RFC 3708 §3 A.4: the network can duplicate a needed retransmission. Its first report comes at least a round
+// trip after it was sent.
 #[test]
 fn a_retransmission_that_was_needed_and_came_twice_is_no_proof() {
     let proof = |now, d_sack_first: bool| {
@@ -96,7 +96,7 @@ fn a_retransmission_that_was_needed_and_came_twice_is_no_proof() {
     assert_eq!(proof(50 + RTT_MS - 1, false), Some(Proof::DSack), "it was the original");
     assert_eq!(proof(50 + RTT_MS, false), None);
     assert_eq!(proof(50 + RTT_MS, true), None, "in whatever order");
-    // What was sent again before the episode proves nothing about it.
+    // A retransmission before the episode is not evidence about it.
     let mut e = episode();
     arrives(&mut e, 60, 49, 900, Some(RTT_MS));
     arrives(&mut e, 60, 50, 2000, Some(RTT_MS));
@@ -104,7 +104,7 @@ fn a_retransmission_that_was_needed_and_came_twice_is_no_proof() {
     assert_eq!(e.proof(None, false), Some(Proof::DSack));
 }
 
-// RFC 3708 §3 A.2, A.4: with nothing to compare with, while the network is not seen to duplicate.
+// RFC 3708 §3 A.2, A.4: without a measurement to compare with, while the network is not seen to duplicate.
 #[test]
 fn before_a_measurement_d_sacks_are_believed_while_there_are_no_others() {
     let mut e = episode();
@@ -119,7 +119,7 @@ fn before_a_measurement_d_sacks_are_believed_while_there_are_no_others() {
     assert_eq!(e.proof(None, false), None);
 }
 
-// RFC 3708 §3 A.3: which of three copies came twice is ambiguous.
+// RFC 3708 §3 A.3: it is ambiguous which of three copies arrived twice.
 #[test]
 fn what_was_sent_again_twice_is_no_proof() {
     let mut e = episode();
@@ -128,7 +128,8 @@ fn what_was_sent_again_twice_is_no_proof() {
     assert_eq!(e.proof(None, false), None);
 }
 
-// Once: what comes later only widens the window for reordering. Probes after it are none of it.
+// An episode is undone once: later reports only widen the reordering window. Later probes do not belong to
+// it.
 #[test]
 fn it_is_undone_once() {
     let mut e = episode();
@@ -140,7 +141,8 @@ fn it_is_undone_once() {
     assert_eq!(e.proof(Some(49), false), None);
 }
 
-// The memory of an episode is bounded, however it is cut up; past the bound it stays.
+// The memory of an episode is bounded for any fragmentation; an episode that exceeded the bound is not undone
+// by D-SACKs.
 #[test]
 fn ranges_are_bounded() {
     let mut e = episode();

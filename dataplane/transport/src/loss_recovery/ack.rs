@@ -1,4 +1,5 @@
-//! What an acknowledgement means: round trips, the end of a recovery, what was spurious, the window.
+//! Processing of an acknowledgement: round-trip times, the end of a recovery, the undo of spurious episodes,
+//! the window.
 
 use base::{Instant, Nanos};
 
@@ -15,45 +16,45 @@ use crate::recovery::Phase;
 use crate::seq::ExtSeq;
 use crate::tlp::{TlpAck, TlpOutcome};
 
-/// An acknowledgement once the scoreboard has taken it in.
+/// An acknowledgement after the scoreboard has processed it.
 #[derive(Clone, Copy, Debug)]
 pub struct Ack {
-    /// When it came.
+    /// Time of arrival.
     pub now: Instant,
     /// SEG.ACK, or the number after the cumulative TSN.
     pub ack: ExtSeq,
-    /// What it delivered.
+    /// The segments that it delivered.
     pub delivery: Delivery,
-    /// It acknowledges something new.
+    /// SND.UNA, or the cumulative TSN, advanced.
     pub advanced: bool,
-    /// Bytes outstanding before it, as the protocol counts them for the reaction to a repaired tail loss and for
-    /// the weight of a measurement.
+    /// Bytes outstanding before it, as the protocol counts them for the reaction to a repaired tail loss and
+    /// for the weight of a round-trip sample.
     pub flight_before: u64,
-    /// Bytes that it acknowledges, as the protocol counts them for growth.
+    /// Bytes acknowledged, as the protocol counts them for growth.
     pub acked: u64,
-    /// Of these, bytes that met congestion.
+    /// Bytes of `acked` that met congestion.
     pub marked: u64,
-    /// When the timestamp was made that it echoes, if it acknowledges something new.
+    /// Origin time of the echoed timestamp, if something new is acknowledged.
     pub echoed_ms: Option<u64>,
-    /// The round trip by that timestamp, if it can be used (RFC 7323 §4.3).
+    /// The round-trip time by that timestamp, if usable (RFC 7323 §4.3).
     pub echoed_rtt: Option<Nanos>,
-    /// It reports that the peer received twice what was retransmitted in this episode ([`Duplicated::resent`]).
+    /// The peer received a retransmission of this episode twice ([`Duplicated::resent`]).
     pub resent_twice: bool,
-    /// The same of all that the tail loss probe retransmitted ([`Duplicated::probe`]).
+    /// The peer received all that the tail loss probe retransmitted twice ([`Duplicated::probe`]).
     pub probe_twice: bool,
-    /// It is a duplicate without any SACK block (RFC 8985 §7.4.2).
+    /// A duplicate acknowledgement without a SACK block (RFC 8985 §7.4.2).
     pub bare_duplicate: bool,
-    /// It is a duplicate, or reports something new (RFC 5682 §3.1).
+    /// A duplicate acknowledgement, or a report of newly received data (RFC 5682 §3.1).
     pub duplicate: bool,
-    /// New data waits, and the peer has room for it.
+    /// New data waits, and the peer's window has room for it.
     pub can_send_new: bool,
-    /// The peer reports selectively.
+    /// The peer uses SACK.
     pub sack: bool,
 }
 
 impl Ack {
-    /// An acknowledgement up to `ack` of which nothing more is known: it acknowledges nothing new, echoes no timestamp and
-    /// reports no duplicates.
+    /// Starts with an acknowledgement up to `ack` without further information: nothing newly acknowledged, no
+    /// timestamp echo, no report of duplicates.
     #[inline]
     pub fn new(now: Instant, ack: ExtSeq, delivery: Delivery, sack: bool) -> Self {
         Ack {
@@ -76,7 +77,8 @@ impl Ack {
     }
 }
 
-/// What explains a D-SACK or a duplicate TSN: which transmission of ours the peer received twice.
+/// The transmission of this sender that explains a D-SACK or a duplicate TSN, because the peer received it
+/// twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Duplicated {
     /// Data retransmitted in the present loss episode.
@@ -86,13 +88,14 @@ pub struct Duplicated {
 }
 
 impl Duplicated {
-    /// Nothing of ours explains it: the network duplicated a packet, or the report is false.
+    /// True if no transmission of this sender explains the report: the network duplicated a packet, or the
+    /// report is false.
     pub fn is_unexplained(self) -> bool {
         !self.resent && !self.probe
     }
 }
 
-/// What proved an episode spurious.
+/// The proof by which a spurious episode was undone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Undone {
     /// F-RTO (RFC 5682).
@@ -104,12 +107,12 @@ pub enum Undone {
 }
 
 impl LossRecovery {
-    /// ECN-Echo, set or not, of an acknowledgement of new data, for a controller that measures it.
+    /// Reports the ECN-Echo, set or not, of an acknowledgement of new data to a controller that measures it.
     pub fn on_echo(&mut self, echo: &Echo) {
         self.cc.on_echo(echo);
     }
 
-    /// What an acknowledgement delivered.
+    /// Processes the delivery report of an acknowledgement.
     pub fn on_delivery(&mut self, now: Instant, delivery: &Delivery) {
         self.rack.on_delivery(now, delivery);
         if let Some(episode) = &mut self.episode {
@@ -117,8 +120,8 @@ impl LossRecovery {
         }
     }
 
-    /// The peer received `range` twice; `arrived`: it is known to have arrived. Only retransmitted ranges count
-    /// (RFC 3708 §3 A).
+    /// The peer received `range` twice; `arrived` is true if the scoreboard knows that it has arrived. Only
+    /// retransmitted ranges count (RFC 3708 §3 A).
     pub fn on_d_sack(
         &mut self,
         state: &FlightState,
@@ -135,8 +138,8 @@ impl LossRecovery {
         Duplicated { resent, probe: arrived && state.tlp.is_probe(range) }
     }
 
-    /// Karn's algorithm (RFC 6298 §3; RFC 9260 §6.3.1 C4, C5), or else the echoed timestamp (RFC 7323 §4.1). Several
-    /// measurements in a round trip count as one.
+    /// Measures the round-trip time by Karn's algorithm (RFC 6298 §3; RFC 9260 §6.3.1 C4, C5), or else by the
+    /// echoed timestamp (RFC 7323 §4.1). Several measurements in a round trip count as one.
     pub fn measure(
         &mut self,
         state: &mut FlightState,
@@ -154,13 +157,14 @@ impl LossRecovery {
             self.rtt.sample(rtt, ack.flight_before.div_ceil(2 * smss), config);
             state.tlp.measured();
         } else if ack.delivery.original_end.is_some() || ack.resent_twice {
-            // RFC 6298 §5, Karn: something that was not sent again was acknowledged, or what was came twice, so
-            // that nothing was lost; but the round trip is ambiguous.
+            // RFC 6298 §5, Karn: an original was acknowledged, or a retransmission arrived twice, so nothing
+            // was lost. The round-trip time is ambiguous.
             self.rtt.forget_backoff();
         }
     }
 
-    /// RFC 8985 §7.4.2. Returns whether a tail loss probe repaired a loss.
+    /// Evaluates the outcome of a tail loss probe (RFC 8985 §7.4.2). Returns whether the probe repaired a
+    /// loss.
     pub fn judge_probe(&mut self, state: &mut FlightState, ack: &Ack) -> bool {
         let info = TlpAck {
             ack: ack.ack,
@@ -174,8 +178,8 @@ impl LossRecovery {
         repaired
     }
 
-    /// Recovery or reduction is over once everything below its point is acknowledged (RFC 6675 §5 (A), §5.1;
-    /// RFC 9260 §6.2.1 D iv, §7.2.4). Returns whether it is now.
+    /// Ends a recovery or reduction once everything below its point is acknowledged (RFC 6675 §5 (A), §5.1;
+    /// RFC 9260 §6.2.1 D iv, §7.2.4). Returns whether this acknowledgement ended it.
     pub fn leave(
         &mut self,
         state: &mut FlightState,
@@ -206,7 +210,7 @@ impl LossRecovery {
         true
     }
 
-    /// Undoes a loss episode that proves spurious. Returns what proved it.
+    /// Undoes a loss episode that proves spurious. Returns the proof.
     pub fn undo_if_spurious(
         &mut self,
         state: &mut FlightState,
@@ -247,8 +251,8 @@ impl LossRecovery {
         Some(undone)
     }
 
-    /// The window in recovery and during a reduction; returns whether it may grow otherwise. `lost`: how many
-    /// segments this acknowledgement showed to be lost.
+    /// Sets the window in recovery and during a reduction. Returns whether the window may grow otherwise.
+    /// `lost`: segments that this acknowledgement showed to be lost.
     pub fn adjust_window(
         &mut self,
         state: &FlightState,
@@ -276,8 +280,8 @@ impl LossRecovery {
         }
     }
 
-    /// Proportional rate reduction (RFC 6937) after `delivered` bytes. `safe`: SND.UNA advanced and nothing more was
-    /// found lost.
+    /// Proportional rate reduction (RFC 6937) after `delivered` bytes. `safe`: SND.UNA advanced and no
+    /// further loss was found.
     pub(super) fn reduce(
         &mut self,
         board: &impl Scoreboard,
@@ -292,8 +296,8 @@ impl LossRecovery {
         }
     }
 
-    /// The last step: reports the acknowledgement to the controller, and forgets an episode that is over and can no
-    /// longer prove spurious.
+    /// Completes an acknowledgement: reports it to the controller, and frees an episode that is over and can
+    /// no longer prove spurious.
     pub fn finish(
         &mut self,
         state: &FlightState,
@@ -348,8 +352,8 @@ impl LossRecovery {
 }
 
 impl LossRecovery {
-    /// True when [`on_lone`](Self::on_lone) does what the steps of an acknowledgement would: nothing was lost or probed, and
-    /// the controller measures nothing.
+    /// True if [`on_lone`](Self::on_lone) has the same effect as the single steps: nothing was lost or
+    /// probed, and the controller does not measure.
     #[inline]
     pub fn takes_lone(&self, state: &FlightState) -> bool {
         self.is_settled()
@@ -358,8 +362,9 @@ impl LossRecovery {
             && !self.cc.measures()
     }
 
-    /// All steps at once, when all that was in flight is acknowledged without any report besides: one segment of `bytes`,
-    /// sent once, for which [`takes_lone`](Self::takes_lone). Nothing is in flight now.
+    /// Performs all steps for an acknowledgement of everything in flight without any further report: one
+    /// segment of `bytes`, sent once. Requires [`takes_lone`](Self::takes_lone). Afterwards nothing is in
+    /// flight.
     #[inline]
     pub fn on_lone(
         &mut self,
@@ -388,9 +393,10 @@ impl LossRecovery {
         }
     }
 
-    /// Of what an acknowledgement covers until all that a time-out found in flight is acknowledged, the bytes that count
-    /// for growth: what it reports for the first time. The rest left the network before the time-out. A peer without
-    /// SACK does not tell them apart: then, and where no pacing spreads it, one segment counts (RFC 3465 §2.3).
+    /// Returns the acknowledged bytes that count for growth, until everything in flight at a time-out is
+    /// acknowledged. Only newly reported bytes count: the rest left the network before the time-out. A peer
+    /// without SACK does not distinguish them. In that case, and without pacing, one segment counts
+    /// (RFC 3465 §2.3).
     #[cold]
     pub(super) fn counted_after_timeout(&self, ack: &Ack) -> u64 {
         let most = if ack.sack && self.cc.is_paced() { ack.delivery.bytes } else { self.cc.smss() };
@@ -398,11 +404,10 @@ impl LossRecovery {
     }
 }
 
-/// What F-RTO makes of an acknowledgement after a time-out (RFC 5682).
+/// Evaluates an acknowledgement after a time-out by F-RTO (RFC 5682).
 fn judge_timeout(episode: &Episode, phase: Phase, board: &impl Scoreboard, ack: &Ack) -> Verdict {
     let Phase::Loss { point } = phase else { return Verdict::Wait };
-    // Without SACK, what an acknowledgement covers together with a retransmission may have waited for it at the
-    // peer.
+    // Without SACK, data acknowledged together with a retransmission may have waited for it at the peer.
     let sure = ack.sack || !ack.delivery.ambiguous;
     let seen = Seen {
         advanced: ack.advanced,

@@ -1,4 +1,4 @@
-//! State of loss recovery that exists only while something is in flight; an idle stream has none.
+//! State of loss recovery that exists only while data is in flight; an idle stream has none.
 
 use base::Instant;
 
@@ -9,11 +9,11 @@ use crate::seq::ExtSeq;
 use crate::tlp::TailLoss;
 use crate::usage::Usage;
 
-/// See the module. The default is the state with nothing in flight.
+/// State of loss recovery while data is in flight. The default is the state with nothing in flight.
 #[derive(Clone, Debug)]
 pub struct FlightState {
     pub(super) phase: Phase,
-    /// When to look again for what may be lost (RFC 8985 §6.2).
+    /// Expiry of the reordering timer, for the next search for losses (RFC 8985 §6.2).
     pub(super) reorder_at: Option<Instant>,
     pub(super) usage: Usage,
     pub(super) tlp: TailLoss,
@@ -29,7 +29,7 @@ impl Default for FlightState {
 }
 
 impl FlightState {
-    /// Nothing is in flight.
+    /// Starts with nothing in flight.
     pub const fn new() -> Self {
         FlightState {
             phase: Phase::Open,
@@ -41,57 +41,58 @@ impl FlightState {
         }
     }
 
-    /// The phase of recovery.
+    /// Phase of loss recovery.
     #[inline]
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// When to look again for what may be lost.
+    /// Expiry of the reordering timer.
     #[inline]
     pub fn reorder_at(&self) -> Option<Instant> {
         self.reorder_at
     }
 
-    /// No answer to a tail loss probe is expected, and no probe is due.
+    /// True if no tail loss probe is outstanding or due.
     #[inline]
     pub fn is_probe_quiet(&self) -> bool {
         self.tlp.is_quiet()
     }
 
-    /// A tail loss probe is to be sent.
+    /// True if a tail loss probe is to be sent.
     #[inline]
     pub fn probe_due(&self) -> bool {
         self.tlp.due
     }
 
-    /// The probe timer expired (RFC 8985 §7.3): a probe is due if one may be sent and a round trip was `measured`.
+    /// The probe timer expired (RFC 8985 §7.3): a probe is due if a round trip was `measured` and no probe is
+    /// outstanding.
     pub fn on_probe_timeout(&mut self, measured: bool) {
         self.tlp.due = measured && self.tlp.may_probe();
     }
 
-    /// No probe is due any more: there is nothing to probe with.
+    /// Cancels a due probe, for lack of data to probe with.
     pub fn forget_probe(&mut self) {
         self.tlp.due = false;
     }
 
-    /// A tail loss probe was sent; `end` is SND.NXT after it, `resent` what it retransmitted.
+    /// A tail loss probe was sent; `end` is SND.NXT after it, `resent` the range that it retransmitted.
     pub fn on_probe_sent(&mut self, end: ExtSeq, resent: Option<Range>) {
         self.tlp.sent(end, resent);
     }
 
-    /// A round trip was measured by other means than an acknowledgement.
+    /// A round trip was measured by another means than an acknowledgement.
     pub fn on_rtt_measured(&mut self) {
         self.tlp.measured();
     }
 
-    /// The next retransmission is sent even if the congestion window is full.
+    /// True if the next retransmission is sent even if the congestion window is full.
     #[inline]
     pub fn resend_ignores_cwnd(&self) -> bool {
         self.resend_ignores_cwnd
     }
 
-    /// The first retransmission of what is lost is sent even if the congestion window is full (RFC 6582 §3.2).
+    /// Allows the first retransmission of a recovery even if the congestion window is full (RFC 6582 §3.2).
     pub fn allow_resend_beyond_cwnd(&mut self) {
         self.resend_ignores_cwnd = true;
     }
@@ -102,19 +103,20 @@ impl FlightState {
         self.resend_ignores_cwnd = false;
     }
 
-    /// When the next burst may be sent, if pacing delays it.
+    /// Returns when the next burst may be sent, if pacing delays it.
     #[inline]
     pub fn paced_until(&self, now: Instant) -> Option<Instant> {
         self.pacer.wait(now)
     }
 
-    /// Sending stops until the time of [`FlightState::paced_until`].
+    /// Sending pauses until the time of [`FlightState::paced_until`].
     #[inline]
     pub fn on_paced_wait(&mut self) {
         self.pacer.on_wait();
     }
 
-    /// Sending stops for another reason: the window is full, or nothing is in flight and there is nothing to send.
+    /// Sending pauses for another reason than pacing: a full window, or nothing in flight and nothing to
+    /// send.
     #[inline]
     pub fn on_pause(&mut self) {
         self.pacer.on_pause();
@@ -159,7 +161,7 @@ mod tests {
         state.on_paced_sent(now, 1000, pace);
         let until = state.paced_until(now).unwrap();
         assert_eq!(until, now + Nanos::from_millis(2));
-        // Whose timer comes late may catch up; who paused may not.
+        // A flow whose timer is late may catch up; a flow that paused may not.
         let after = until + Nanos::from_millis(6);
         for (waits, next) in
             [(true, until + Nanos::from_millis(2)), (false, after + Nanos::from_millis(2))]

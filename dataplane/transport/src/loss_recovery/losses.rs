@@ -12,18 +12,18 @@ use crate::parameters::Parameters;
 use crate::rack::LossCriterion;
 use crate::recovery::Phase;
 
-/// What a search for losses led to.
+/// Result of a search for losses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[must_use]
 pub struct LossesFound {
-    /// Segments or chunks that are lost and were not before.
+    /// Segments or chunks newly found lost.
     pub segments: u64,
-    /// Fast recovery began because of them.
+    /// Fast recovery began because of these losses.
     pub recovery_began: bool,
 }
 
 impl LossRecovery {
-    /// RACK_detect_loss_and_arm_timer of RFC 8985 §6.2; begins a recovery when something is lost.
+    /// RACK_detect_loss_and_arm_timer of RFC 8985 §6.2. Begins a recovery when a loss is found.
     #[inline]
     pub fn find_losses(
         &mut self,
@@ -50,7 +50,7 @@ impl LossRecovery {
         let recovery_began = found.congestion > 0 && !state.phase.is_recovering();
         if recovery_began {
             self.enter(state, board);
-            // In recovery the reordering window may be none (RFC 8985 §6.2 step 4).
+            // In recovery the reordering window may be zero (RFC 8985 §6.2 step 4).
             let more = self.detect(state, board, now);
             found.segments += more.segments;
             found.again_at = more.again_at;
@@ -70,7 +70,7 @@ impl LossRecovery {
         board.detect_losses(criterion, |bytes, sent_at| cc.on_segment_lost(bytes, sent_at))
     }
 
-    /// RACK's criterion for a loss, now.
+    /// Returns RACK's criterion for a loss as of `now`.
     fn criterion(
         &self,
         state: &FlightState,
@@ -81,12 +81,12 @@ impl LossRecovery {
         self.rack.criterion(now, state.phase.is_recovering(), board.segs_sacked(), srtt)
     }
 
-    /// Fast recovery begins (RFC 6675 §5 (4), RFC 6582 §3.2 (2), RFC 6937 §3; RFC 9260 §7.2.4 (2), (3), (6)).
+    /// Begins fast recovery (RFC 6675 §5 (4), RFC 6582 §3.2 (2), RFC 6937 §3; RFC 9260 §7.2.4 (2), (3), (6)).
     pub fn enter<B: Scoreboard>(&mut self, state: &mut FlightState, board: &B) {
         let flight = board.flight();
         state.tlp.reset();
         if let (Phase::Reducing { .. }, Some(episode)) = (state.phase, &mut self.episode) {
-            // An undo does not revert the reduction by ECN (RFC 3168 §6.1.2).
+            // An undo keeps the reduction by ECN (RFC 3168 §6.1.2).
             episode.prior = self.cc.save();
             self.cc.on_loss_after_marks(flight);
         } else {
@@ -114,8 +114,8 @@ impl LossRecovery {
         found
     }
 
-    /// The peer echoes a Congestion Experienced mark (RFC 3168 §6.1.2): the window is reduced at most once per
-    /// round trip. Returns whether it is, and CWR must be sent.
+    /// The peer echoes a Congestion Experienced mark (RFC 3168 §6.1.2): the window is reduced at most once
+    /// per round trip. Returns whether it was reduced, so that CWR must be sent.
     pub fn on_marks(&mut self, state: &mut FlightState, board: &impl Scoreboard) -> bool {
         if state.phase != Phase::Open || board.is_empty() {
             return false; // the window is reduced already, or nothing is in flight
@@ -135,7 +135,7 @@ impl LossRecovery {
         board: &mut impl Scoreboard,
         now: Instant,
     ) -> bool {
-        // What was reduced in this window is not reduced again.
+        // The window is not reduced twice in the same window of data.
         let reduced = match state.phase {
             _ if self.timeouts_in_a_row() > 0 => Some(Cause::Timeout),
             Phase::Recovery { .. } => Some(Cause::Loss),

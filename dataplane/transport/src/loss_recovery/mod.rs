@@ -55,12 +55,12 @@ pub struct LossRecovery {
 base::prefetch!(LossRecovery: rack);
 
 impl LossRecovery {
-    /// Nothing was sent.
+    /// Starts before the first transmission.
     pub fn new(cc: Congestion, config: &impl Parameters) -> Self {
         LossRecovery { cc, rtt: RttEstimator::new(config), rack: Rack::new(), episode: None }
     }
 
-    /// Congestion control from now on, with nothing in flight.
+    /// Replaces congestion control, while nothing is in flight.
     pub fn restart(&mut self, cc: Congestion) {
         self.cc = cc;
     }
@@ -73,42 +73,46 @@ impl LossRecovery {
         &self.cc
     }
 
-    /// Congestion control, for events other than losses: idle time, segment size, transmit runs.
+    /// Congestion control, mutable: for idle time, segment size and transmit runs. Losses go through this
+    /// type.
     #[inline]
     pub fn cc_mut(&mut self) -> &mut Congestion {
         &mut self.cc
     }
 
-    /// Round-trip time.
+    /// Round-trip estimator.
     #[inline]
     pub fn rtt(&self) -> &RttEstimator {
         &self.rtt
     }
 
-    /// Round-trip time, to measure it by a handshake or a heartbeat, and for timers that back off.
+    /// Round-trip estimator, mutable: for measurements by handshake or heartbeat, and for timers that back
+    /// off.
     #[inline]
     pub fn rtt_mut(&mut self) -> &mut RttEstimator {
         &mut self.rtt
     }
 
-    /// An empty record of what one acknowledgement delivers.
+    /// Returns an empty delivery report for one acknowledgement.
     #[inline]
     pub fn delivery(&self, now: Instant, echoed_ms: Option<u64>) -> Delivery {
         Delivery::new(now, echoed_ms, self.rack.min_rtt(), self.rack.fack())
     }
 
-    /// The shortest round trip known: of the last minutes, or the smoothed one if that is shorter.
+    /// Returns the shortest known round-trip time: the minimum of the last minutes, or SRTT if that is
+    /// shorter.
     pub fn base_rtt(&self) -> Option<Nanos> {
         [self.rack.min_rtt(), self.rtt.srtt()].into_iter().flatten().min()
     }
 
-    /// The shortest round trip of the path in the last minutes, without the queue that this sender makes.
+    /// Returns the shortest round-trip time of the last minutes, without the queue that this sender builds.
     #[inline]
     pub fn min_rtt(&self) -> Option<Nanos> {
         self.rack.min_rtt()
     }
 
-    /// Pacing rate and burst for segments of `smss` bytes, `None` for unpaced; `shared` among many streams.
+    /// Returns pacing rate and burst for segments of `smss` bytes, `None` for unpaced. `shared`: many streams
+    /// share the port.
     pub fn pace(&self, smss: u64, shared: bool) -> Option<Pace> {
         let path = PacedPath { srtt: self.rtt.srtt(), min_rtt: self.rack.min_rtt(), shared };
         self.cc.pace(smss, path)
@@ -120,14 +124,14 @@ impl LossRecovery {
         self.rtt.timeouts_in_a_row().into()
     }
 
-    /// There is no episode that could still prove spurious.
+    /// True if no episode remains that could still prove spurious.
     #[inline]
     pub fn is_settled(&self) -> bool {
         self.episode.is_none()
     }
 
-    /// While F-RTO tests with new data whether the time-out was spurious: how many new segments may still be sent for
-    /// that; retransmissions wait (RFC 5682 §2.1 step 2b).
+    /// Returns the new segments that F-RTO may still send while it tests whether a time-out was spurious.
+    /// Retransmissions wait meanwhile (RFC 5682 §2.1 step 2b).
     #[inline]
     pub fn frto_new_left(&self) -> Option<u8> {
         let episode = self.episode.as_ref().filter(|e| e.frto == Frto::NewData);
@@ -136,7 +140,7 @@ impl LossRecovery {
 
     // --- events from the owner ----------------------------------------------------------------------
 
-    /// Something was sent, for the first time or again, `bytes` of it.
+    /// `bytes` were sent, new or retransmitted.
     #[inline]
     pub fn on_sent(&mut self, bytes: u64) {
         if let Some(episode) = &mut self.episode {
@@ -152,15 +156,15 @@ impl LossRecovery {
         }
     }
 
-    /// `range` was sent again; with this it was sent `sends` times.
+    /// `range` was retransmitted, now sent `sends` times in all.
     pub fn on_resent(&mut self, now: Instant, range: Range, sends: u8) {
         if let Some(episode) = &mut self.episode {
             episode.on_resent(now, range, sends);
         }
     }
 
-    /// There is no new data for F-RTO's test: recovery goes on without it. Returns whether the test was pending and
-    /// nothing had been sent for it.
+    /// Ends F-RTO's test for lack of new data: recovery continues without it. Returns whether the test was
+    /// pending and none of its new segments had been sent.
     pub fn decline_frto(&mut self) -> bool {
         let pending = self.frto_new_left() == Some(frto::NEW_SEGMENTS);
         if pending && let Some(episode) = &mut self.episode {
@@ -175,13 +179,13 @@ impl LossRecovery {
         self.rtt.on_progress();
     }
 
-    /// A timer of something else than data expired, without an answer.
+    /// A timer other than the retransmission timer of data expired without an answer.
     pub fn on_silence(&mut self) {
         self.rtt.on_silence();
     }
 
-    /// The congestion window stopped the last attempt to send (`limited`), or something was sent: RFC 2861 §3.2,
-    /// RFC 7661 §4.3. `least` segments are the least to which an unused window is reduced.
+    /// The congestion window stopped the last attempt to send (`limited`), or data was sent: RFC 2861 §3.2,
+    /// RFC 7661 §4.3. An unused window is reduced to `least` segments at least.
     pub fn note_usage(
         &mut self,
         state: &mut FlightState,
@@ -197,7 +201,7 @@ impl LossRecovery {
         }
     }
 
-    /// Frees what is needed only while something is in flight. The owner calls it when nothing is.
+    /// Frees state needed only while data is in flight. The owner calls it when nothing is in flight.
     pub fn shrink(&mut self) {
         self.rack.shrink();
         self.cc.shrink();

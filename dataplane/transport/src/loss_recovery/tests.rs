@@ -1,4 +1,4 @@
-//! The order of events in one episode, over a scoreboard of ten segments in which the test marks the losses.
+//! Order of events in one episode, over a scoreboard of ten segments in which the test marks the losses.
 
 use base::Instant;
 
@@ -19,7 +19,7 @@ fn at(n: u64) -> ExtSeq {
     ExtSeq::initial(SeqNumber(0)).plus(n * SMSS)
 }
 
-/// Segments from `una` to ten; `FORCES` as of SCTP or of TCP.
+/// Segments from `una` to ten; `FORCES` as in SCTP (true) or TCP (false).
 struct Board<const FORCES: bool> {
     una: u64,
     /// Segments that the next search finds lost.
@@ -72,14 +72,14 @@ impl<const FORCES: bool> Scoreboard for Board<FORCES> {
     }
 }
 
-/// Ten segments are in flight, of a window that is full.
+/// Ten segments in flight, with a full window.
 fn sent<const FORCES: bool>() -> (LossRecovery, FlightState, Board<FORCES>) {
     let cc = Congestion::new(CongestionControl::NewReno, 1 << 20, SMSS as usize, 10);
     let board = Board { una: 0, to_lose: 0, lost: 0, reneged: false };
     (LossRecovery::new(cc, &Chosen::default()), FlightState::new(), board)
 }
 
-// RFC 3465 §2.3: after a time-out, what had left the network before it does not count.
+// RFC 3465 §2.3: after a time-out, data that had left the network before it does not count.
 #[test]
 fn after_a_timeout_only_what_is_newly_reported_counts() {
     let counted = |sack, paced, delivered: u64| {
@@ -97,7 +97,7 @@ fn after_a_timeout_only_what_is_newly_reported_counts() {
     assert_eq!(counted(true, false, 8), 1, "without pacing it would be a burst");
 }
 
-/// An acknowledgement of everything below segment `una`, all of it sent once, at 1 s.
+/// Returns an acknowledgement of everything below segment `una`, all sent once, at 1 s.
 fn ack<const FORCES: bool>(
     recovery: &mut LossRecovery,
     state: &mut FlightState,
@@ -134,7 +134,8 @@ fn ack<const FORCES: bool>(
     undone
 }
 
-// RFC 6675 §5, RFC 6937: recovery from the first loss until all that was in flight is acknowledged, at half the window.
+// RFC 6675 §5, RFC 6937: recovery from the first loss until all data then in flight is acknowledged, at half
+// the window.
 #[test]
 fn a_recovery_halves_the_window_and_ends_at_its_point() {
     let (mut recovery, mut state, mut board) = sent::<false>();
@@ -160,7 +161,7 @@ fn the_first_retransmission_of_sctp_ignores_the_window() {
     assert!(!state.resend_ignores_cwnd());
 }
 
-// RFC 5682 §3.1 step 3b: something sent once before the time-out arrives.
+// RFC 5682 §3.1 step 3b: data sent once before the time-out arrives.
 #[test]
 fn a_spurious_timeout_is_undone() {
     let (mut recovery, mut state, mut board) = sent::<false>();
@@ -184,7 +185,7 @@ fn a_second_timeout_reduces_no_more_and_reneging_is_told() {
     assert_eq!(recovery.rtt().rto(&Chosen::default()), base::Nanos::from_millis(4000));
 }
 
-// RFC 3168 §6.1.2: once per window of data, and a loss in it takes no more.
+// RFC 3168 §6.1.2: once per window of data; a loss in it does not reduce again.
 #[test]
 fn marks_reduce_once_and_a_loss_after_them_no_more() {
     let (mut recovery, mut state, mut board) = sent::<false>();
@@ -197,7 +198,7 @@ fn marks_reduce_once_and_a_loss_after_them_no_more() {
     assert_eq!(recovery.cc().ssthresh(), 5 * SMSS);
 }
 
-// RFC 8985 §6.2 step 4, §7.4.2; RFC 3708 §3 A: a D-SACK is explained by what was sent again, if it has arrived.
+// RFC 8985 §6.2 step 4, §7.4.2; RFC 3708 §3 A: a retransmission explains a D-SACK if the data has arrived.
 #[test]
 fn a_d_sack_is_explained_by_what_was_sent_again() {
     let (mut recovery, mut state, mut board) = sent::<false>();

@@ -91,7 +91,7 @@ fn a_record_counts_for_a_minute_and_is_old_a_minute_after_that() {
     };
     let probes = [(Kind::TailProbe, 2, 1), (Kind::TailProbe, 3, 2)];
     assert_eq!(seen(&recorder)[2..], probes, "an hour apart they are two events");
-    // The newest has grown a second ago.
+    // The newest record grew a second ago.
     recorder.shrink(at(0) + hour + SHARED + Duration::from_secs(1));
     assert_eq!(seen(&recorder).len(), 4);
     recorder.shrink(at(0) + hour + SHARED + FRESH);

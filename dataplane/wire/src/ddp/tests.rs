@@ -48,7 +48,7 @@ proptest! {
         prop_assert_eq!(Control(bytes[0]).reserved(), 0);
     }
 
-    // RFC 5041 §4.1: Rsvd is not checked on receive.
+    // RFC 5041 §4.1: Rsvd is not checked on receipt.
     #[test]
     fn any_bytes_parse_or_name_the_reason(bytes in proptest::collection::vec(any::<u8>(), 0..32)) {
         match HeaderRepr::parse(&bytes) {
@@ -63,7 +63,7 @@ proptest! {
     }
 }
 
-/// One field alone is all ones: no byte of another has a bit of it, nor is one of its own without.
+/// With one field all ones, exactly its own bits are set.
 #[test]
 fn each_field_touches_its_own_bytes_only() {
     let version = DdpVersion::V0;

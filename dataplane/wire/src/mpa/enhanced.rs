@@ -5,16 +5,16 @@
 //!  |A|B|      IRD       |C|D|      ORD       |
 //! ```
 //!
-//! A: peer-to-peer model; B, C, D: a zero-length Send, RDMA Write, RDMA Read as ready-to-receive
-//! message, looked at only when A is set.
+//! A: peer-to-peer model; B, C, D: a zero-length Send, RDMA Write, RDMA Read as ready-to-receive message, used
+//! only if A is set.
 
 use crate::be;
 
 /// Bytes of the enhanced data.
 pub const ENHANCED_LEN: usize = 4;
-/// IRD or ORD of a ULP that settles the limit itself (RFC 6581 §9.1).
+/// IRD or ORD if the ULP negotiates the limit itself (RFC 6581 §9.1).
 pub const NO_LIMIT: u16 = 0x3fff;
-/// The largest IRD or ORD that is a number of Read Requests.
+/// Largest IRD or ORD that is a number of Read Requests.
 pub const MAX_DEPTH: u16 = NO_LIMIT - 1;
 
 mod field {
@@ -42,10 +42,10 @@ pub struct RtrSet {
 }
 
 impl RtrSet {
-    /// All three.
+    /// All three messages.
     pub const ALL: RtrSet = RtrSet { send: true, write: true, read: true };
 
-    /// Those in both sets.
+    /// Returns the messages in both sets.
     pub const fn and(self, other: RtrSet) -> RtrSet {
         RtrSet {
             send: self.send && other.send,
@@ -54,25 +54,25 @@ impl RtrSet {
         }
     }
 
-    /// True for the set without a message.
+    /// True for the empty set.
     pub const fn is_empty(self) -> bool {
         !(self.send || self.write || self.read)
     }
 }
 
-/// The values of the enhanced data.
+/// Values of the enhanced data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EnhancedRepr {
-    /// IRD: Read Requests that its sender takes at once, 0 to [`MAX_DEPTH`], or [`NO_LIMIT`].
+    /// IRD: Read Requests that the sender accepts at once, 0 to [`MAX_DEPTH`], or [`NO_LIMIT`].
     pub ird: u16,
-    /// ORD: Read Requests that its sender issues at once, likewise.
+    /// ORD: Read Requests that the sender issues at once, 0 to [`MAX_DEPTH`], or [`NO_LIMIT`].
     pub ord: u16,
-    /// B, C and D, when A asks for the peer-to-peer model; `None` for the client-server model.
+    /// B, C and D, if A requests the peer-to-peer model; `None` for the client-server model.
     pub rtr: Option<RtrSet>,
 }
 
 impl EnhancedRepr {
-    /// The values in these bytes.
+    /// Parses the values in these bytes.
     pub fn parse(bytes: &[u8; ENHANCED_LEN]) -> EnhancedRepr {
         let (first, second) = (be::u16(bytes, field::IRD), be::u16(bytes, field::ORD));
         let set = RtrSet {
@@ -88,10 +88,10 @@ impl EnhancedRepr {
         }
     }
 
-    /// The four bytes; depths above [`NO_LIMIT`] are sent as that.
+    /// Returns the four bytes; depths above [`NO_LIMIT`] are sent as [`NO_LIMIT`].
     pub fn emit(&self) -> [u8; ENHANCED_LEN] {
         let flag = |on: bool, bit: u16| if on { bit } else { 0 };
-        // RFC 6581 §9.2: B, C and D are 0 when A is.
+        // RFC 6581 §9.2: B, C and D are 0 when A is 0.
         let set = self.rtr.unwrap_or_default();
         let first = self.ird.min(NO_LIMIT)
             | flag(self.rtr.is_some(), field::HIGH)
@@ -123,7 +123,7 @@ mod tests {
             prop_assert_eq!(EnhancedRepr::parse(&repr.emit()), repr);
         }
 
-        /// RFC 6581 §9.2: without A the other flags say nothing, and are not sent.
+        /// RFC 6581 §9.2: without A the other flags are ignored, and not sent.
         #[test]
         fn flags_without_a_are_ignored(bytes: [u8; 4]) {
             let mut bytes = bytes;
@@ -135,7 +135,7 @@ mod tests {
         }
     }
 
-    /// As Linux's siw sends them: peer-to-peer with Write and Read offered, and its answer.
+    /// Frames of Linux's siw: peer-to-peer with Write and Read offered, and the answer.
     #[test]
     fn bytes_of_siw() {
         let (write, read) = (true, true);

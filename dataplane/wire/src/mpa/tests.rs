@@ -123,7 +123,7 @@ fn start_key_bytes() {
             0x65, 0xc0
         ]
     );
-    // Res is not checked on reception.
+    // Res is not checked on receipt.
     let mut bytes = key.emit();
     bytes[15] |= 0x38;
     assert_eq!(StartKeyRepr::parse(&bytes), Some(key));

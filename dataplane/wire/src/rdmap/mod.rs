@@ -22,7 +22,7 @@ pub const TERMINATE_QUEUE: Qn = Qn(2);
 /// Queue of Atomic Responses (RFC 7306 §4.1).
 pub const ATOMIC_RESPONSE_QUEUE: Qn = Qn(3);
 
-/// What a message is (RFC 5040 figure 4, RFC 7306 figure 2).
+/// Kind of a message (RFC 5040 figure 4, RFC 7306 figure 2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Opcode {
     /// RDMA Write.
@@ -52,7 +52,7 @@ pub enum Opcode {
 }
 
 impl Opcode {
-    /// All of them; each one's place is its number on the wire.
+    /// All opcodes, indexed by their number on the wire.
     pub const ALL: [Opcode; 12] = [
         Opcode::Write,
         Opcode::ReadRequest,
@@ -68,17 +68,17 @@ impl Opcode {
         Opcode::AtomicResponse,
     ];
 
-    /// The number on the wire, 4 bits.
+    /// Returns the number on the wire, 4 bits.
     pub const fn bits(self) -> u8 {
         self as u8
     }
 
-    /// The message of this number, or `None` for 12 to 15, which are not defined.
+    /// Returns the opcode of this number, or `None` for 12 to 15, which are not defined.
     pub fn from_bits(bits: u8) -> Option<Opcode> {
         Self::ALL.get(usize::from(bits)).copied()
     }
 
-    /// The queue that carries it, or `None` for a tagged message.
+    /// Returns the queue of the message, or `None` for a tagged message.
     pub const fn queue(self) -> Option<Qn> {
         match self {
             Opcode::Write | Opcode::ReadResponse => None,
@@ -99,7 +99,7 @@ impl Opcode {
         self as u8 >= Opcode::Immediate as u8
     }
 
-    /// True when the receiver is asked for an event.
+    /// True when the message requests an event at the receiver.
     pub const fn is_solicited(self) -> bool {
         matches!(
             self,
@@ -161,41 +161,41 @@ pub const IMMEDIATE_LEN: usize = 8;
 pub struct Control(pub u8);
 
 impl Control {
-    /// The control byte with reserved bits zero. RV has the same numbers as DDP's DV: 1 for the RFCs,
-    /// 0 for the RDMA Consortium.
+    /// Returns the control byte with reserved bits zero. RV has the same values as DDP's DV: 1 for the RFCs, 0
+    /// for the RDMA Consortium.
     pub const fn new(version: DdpVersion, opcode: Opcode) -> Control {
         Control(version.bits() << field::VERSION_SHIFT | opcode.bits())
     }
 
-    /// RV, 2 bits.
+    /// Returns RV, 2 bits.
     pub const fn version_bits(self) -> u8 {
         (self.0 & field::VERSION) >> field::VERSION_SHIFT
     }
 
-    /// Rsv, 2 bits, ignored on receive.
+    /// Returns Rsv, 2 bits, ignored on receipt.
     pub const fn reserved(self) -> u8 {
         (self.0 & field::RESERVED) >> field::RESERVED.trailing_zeros()
     }
 
-    /// Opcode, 4 bits.
+    /// Returns Opcode, 4 bits.
     pub const fn opcode_bits(self) -> u8 {
         self.0 & field::OPCODE
     }
 
-    /// The message that Opcode names.
+    /// Returns the opcode, or `None` if it is not defined.
     pub fn opcode(self) -> Option<Opcode> {
         Opcode::from_bits(self.opcode_bits())
     }
 
-    /// RsvdULP of an untagged message: this byte and the Invalidate STag, zero where there is none
-    /// (RFC 5040 §4.1).
+    /// Returns RsvdULP of an untagged message: this byte and the Invalidate STag, or zero without one (RFC 5040
+    /// §4.1).
     pub fn with_invalidate(self, stag: Option<Stag>) -> [u8; 5] {
         let [a, b, c, d] = stag.unwrap_or_default().0.to_be_bytes();
         [self.0, a, b, c, d]
     }
 }
 
-/// The control byte and the Invalidate STag of an untagged message's RsvdULP.
+/// Returns the control byte and the Invalidate STag of an untagged message's RsvdULP.
 pub fn split_rsvd_ulp(rsvd_ulp: [u8; 5]) -> (Control, Stag) {
     let [control, a, b, c, d] = rsvd_ulp;
     (Control(control), Stag(u32::from_be_bytes([a, b, c, d])))
@@ -206,54 +206,54 @@ pub fn split_rsvd_ulp(rsvd_ulp: [u8; 5]) -> (Control, Stag) {
 pub struct ReadRequestHeader<T>(T);
 
 impl<T: AsRef<[u8]>> ReadRequestHeader<T> {
-    /// The view, if the bytes are at least [`READ_REQUEST_LEN`].
+    /// Returns the view, if the bytes are at least [`READ_REQUEST_LEN`].
     pub fn new(bytes: T) -> Result<Self, Truncated> {
         check_len(bytes.as_ref().len(), READ_REQUEST_LEN).map(|()| ReadRequestHeader(bytes))
     }
 
-    /// SinkSTag.
+    /// Returns SinkSTag.
     pub fn sink_stag(&self) -> Stag {
         Stag(be::u32(self.0.as_ref(), field::SINK_STAG))
     }
 
-    /// SinkTO.
+    /// Returns SinkTO.
     pub fn sink_to(&self) -> TaggedOffset {
         TaggedOffset(be::u64(self.0.as_ref(), field::SINK_TO))
     }
 
-    /// RDMARDSZ, bytes.
+    /// Returns RDMARDSZ, in bytes.
     pub fn size(&self) -> u32 {
         be::u32(self.0.as_ref(), field::SIZE)
     }
 
-    /// SrcSTag.
+    /// Returns SrcSTag.
     pub fn source_stag(&self) -> Stag {
         Stag(be::u32(self.0.as_ref(), field::SOURCE_STAG))
     }
 
-    /// SrcTO.
+    /// Returns SrcTO.
     pub fn source_to(&self) -> TaggedOffset {
         TaggedOffset(be::u64(self.0.as_ref(), field::SOURCE_TO))
     }
 }
 
-/// A Read Request header's values (RFC 5040 §4.4).
+/// Values of a Read Request header (RFC 5040 §4.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadRequestRepr {
-    /// SinkSTag: the requester's buffer.
+    /// SinkSTag: buffer of the requester.
     pub sink_stag: Stag,
-    /// SinkTO: where in it the first byte goes.
+    /// SinkTO: TO of the first byte in the requester's buffer.
     pub sink_to: TaggedOffset,
-    /// RDMARDSZ: bytes.
+    /// RDMARDSZ, in bytes.
     pub size: u32,
-    /// SrcSTag: the responder's buffer.
+    /// SrcSTag: buffer of the responder.
     pub source_stag: Stag,
-    /// SrcTO: where in it the first byte is.
+    /// SrcTO: TO of the first byte in the responder's buffer.
     pub source_to: TaggedOffset,
 }
 
 impl ReadRequestRepr {
-    /// The header at the start of `bytes`.
+    /// Parses the header at the start of `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<ReadRequestRepr, Truncated> {
         let view = ReadRequestHeader::new(bytes)?;
         Ok(ReadRequestRepr {
@@ -265,7 +265,7 @@ impl ReadRequestRepr {
         })
     }
 
-    /// The header's bytes.
+    /// Returns the header's bytes.
     pub fn emit(&self) -> [u8; READ_REQUEST_LEN] {
         let mut bytes = [0; READ_REQUEST_LEN];
         be::put(&mut bytes, field::SINK_STAG, &self.sink_stag.0.to_be_bytes());
@@ -276,7 +276,7 @@ impl ReadRequestRepr {
         bytes
     }
 
-    /// What is left of the Read after `done` bytes (RFC 5040 §4.8, Terminated RDMA Header).
+    /// Returns the rest of the Read after `done` bytes (RFC 5040 §4.8, Terminated RDMA Header).
     #[must_use]
     pub fn advanced(&self, done: u32) -> ReadRequestRepr {
         ReadRequestRepr {
@@ -288,39 +288,39 @@ impl ReadRequestRepr {
     }
 }
 
-/// What an Atomic Request asks for (RFC 7306 §5.1), on numbers as the responder's memory holds them.
+/// Operation of an Atomic Request (RFC 7306 §5.1), on numbers in the byte order of the responder's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtomicOp {
-    /// Adds field by field; a bit of `mask` is the most significant one of a field, so no carry leaves
-    /// it. A mask of 0 adds all 64 bits (RFC 7306 §5.1.1).
+    /// Adds field by field. A bit of `mask` is the most significant one of a field, and carries do not leave a
+    /// field. A mask of 0 adds all 64 bits (RFC 7306 §5.1.1).
     FetchAdd {
-        /// What is added.
+        /// Value to add.
         add: u64,
-        /// Field boundaries.
+        /// Most significant bit of each field.
         mask: u64,
     },
-    /// Where the value equals `compare` in the bits of `compare_mask`, replaces the bits of `swap_mask`
-    /// by those of `swap` (RFC 7306 §5.1.2).
+    /// If the value equals `compare` in the bits of `compare_mask`, replaces the bits of `swap_mask` by those
+    /// of `swap` (RFC 7306 §5.1.2).
     CompareSwap {
-        /// Compared with the value.
+        /// Value to compare with.
         compare: u64,
-        /// Which bits are compared.
+        /// Bits to compare.
         compare_mask: u64,
-        /// Replaces.
+        /// Replacement.
         swap: u64,
-        /// Which bits are replaced.
+        /// Bits to replace.
         swap_mask: u64,
     },
 }
 
 impl AtomicOp {
-    /// Replaces the value whatever it was: a compare-and-swap that compares no bit. AOpCode 0001b, once
-    /// meant for it, is reserved (RFC 7306 §10.1).
+    /// Returns an unconditional replacement: a compare-and-swap that compares no bit. AOpCode 0001b, formerly
+    /// assigned to it, is reserved (RFC 7306 §10.1).
     pub const fn swap(value: u64) -> AtomicOp {
         AtomicOp::CompareSwap { compare: 0, compare_mask: 0, swap: value, swap_mask: u64::MAX }
     }
 
-    /// AOpCode, 4 bits (RFC 7306 figure 5).
+    /// Returns AOpCode, 4 bits (RFC 7306 figure 5).
     pub const fn code(&self) -> u8 {
         match self {
             AtomicOp::FetchAdd { .. } => 0,
@@ -328,11 +328,11 @@ impl AtomicOp {
         }
     }
 
-    /// The value that the memory has afterwards.
+    /// Returns the value in memory after the operation.
     pub const fn apply(&self, original: u64) -> u64 {
         match *self {
             AtomicOp::FetchAdd { add, mask } => {
-                // The fields' top bits are added without their carry, all others as usual.
+                // The fields' top bits are added without their carry, all others normally.
                 let low = (original & !mask).wrapping_add(add & !mask);
                 low ^ ((original ^ add) & mask)
             }
@@ -347,33 +347,33 @@ impl AtomicOp {
     }
 }
 
-/// An Atomic Request header's values (RFC 7306 §5.2.1).
+/// Values of an Atomic Request header (RFC 7306 §5.2.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AtomicRequestRepr {
-    /// Request Identifier, the requester's own.
+    /// Request Identifier, chosen by the requester.
     pub id: u32,
     /// Remote STag.
     pub stag: Stag,
     /// Remote Tagged Offset.
     pub to: TaggedOffset,
-    /// What to do.
+    /// Operation on the 64 bits.
     pub op: AtomicOp,
 }
 
-/// Why bytes are not an Atomic Request header.
+/// Reasons to reject bytes as an Atomic Request header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AtomicError {
-    /// Fewer bytes than the header has.
+    /// The bytes are fewer than the header has.
     #[error("Atomic Request header: {0}")]
     Truncated(#[from] Truncated),
-    /// AOpCode names no operation.
+    /// AOpCode is not defined.
     #[error("Atomic Request header: operation code {0} is unknown")]
     Code(u8),
 }
 
 impl AtomicRequestRepr {
-    /// The header at the start of `bytes`. Reserved bits and the fields that the operation does not
-    /// use are ignored.
+    /// Parses the header at the start of `bytes`. Reserved bits, and fields that the operation does not use,
+    /// are ignored.
     pub fn parse(bytes: &[u8]) -> Result<AtomicRequestRepr, AtomicError> {
         check_len(bytes.len(), ATOMIC_REQUEST_LEN)?;
         let data = be::u64(bytes, field::DATA);
@@ -396,7 +396,7 @@ impl AtomicRequestRepr {
         })
     }
 
-    /// The header's bytes, reserved bits zero, unused fields as RFC 7306 §5.2.1 says.
+    /// Returns the header's bytes, reserved bits zero, unused fields as in RFC 7306 §5.2.1.
     pub fn emit(&self) -> [u8; ATOMIC_REQUEST_LEN] {
         let (data, mask, compare, compare_mask) = match self.op {
             AtomicOp::FetchAdd { add, mask } => (add, mask, 0, u64::MAX),
@@ -417,7 +417,7 @@ impl AtomicRequestRepr {
     }
 }
 
-/// An Atomic Response header's values (RFC 7306 §5.2.2).
+/// Values of an Atomic Response header (RFC 7306 §5.2.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AtomicResponseRepr {
     /// Original Request Identifier.
@@ -427,14 +427,14 @@ pub struct AtomicResponseRepr {
 }
 
 impl AtomicResponseRepr {
-    /// The header at the start of `bytes`.
+    /// Parses the header at the start of `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<AtomicResponseRepr, Truncated> {
         check_len(bytes.len(), ATOMIC_RESPONSE_LEN)?;
         let id = be::u32(bytes, field::ORIGINAL_ID);
         Ok(AtomicResponseRepr { id, original: be::u64(bytes, field::ORIGINAL) })
     }
 
-    /// The header's bytes.
+    /// Returns the header's bytes.
     pub fn emit(&self) -> [u8; ATOMIC_RESPONSE_LEN] {
         let mut bytes = [0; ATOMIC_RESPONSE_LEN];
         be::put(&mut bytes, field::ORIGINAL_ID, &self.id.to_be_bytes());

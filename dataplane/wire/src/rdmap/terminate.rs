@@ -9,11 +9,11 @@
 //!      Read Request header, 28 bytes; if R
 //! ```
 //!
-//! Linux `siw` on little-endian machines writes the control word with its nibbles and flags at the wrong
-//! ends: EType and Layer change places, M, D and R are 0x01, 0x02 and 0x04 of byte 2. There the RFC has
-//! reserved bits, which are ignored on receipt: only [`TerminateRepr::parse_siw`] looks at them. It
-//! recognises the layout by its flags; without any flag a header is read as the RFC says if that names an
-//! error, else with the nibbles swapped if that does.
+//! Linux `siw` on little-endian machines writes the control word with nibbles and flags at the wrong ends.
+//! EType and Layer are swapped; M, D and R are 0x01, 0x02 and 0x04 of byte 2. The RFC has reserved bits there,
+//! which are ignored on receipt: only [`TerminateRepr::parse_siw`] reads them. It recognises the layout by its
+//! flags. A header without any flag is read in the RFC's layout if that names an error, otherwise with swapped
+//! nibbles if that does.
 
 use arrayvec::ArrayVec;
 
@@ -38,29 +38,29 @@ mod field {
     const _: () = assert!(super::CONTROL_LEN == SEGMENT_LEN && super::MAX_LEN == 52);
 }
 
-/// Bytes of the control word and what is reserved behind it.
+/// Bytes of the control word and its reserved bits.
 pub const CONTROL_LEN: usize = field::FLAGS + 2;
 /// Bytes of the longest Terminate header.
 pub const MAX_LEN: usize = field::DDP_HEADER + UNTAGGED_HEADER_LEN + READ_REQUEST_LEN;
 
-/// The layer that found the error (RFC 5040 figure 9): RDMAP.
+/// Layer that found the error (RFC 5040 figure 9): RDMAP.
 pub const LAYER_RDMAP: u8 = 0;
-/// DDP.
+/// Layer that found the error: DDP.
 pub const LAYER_DDP: u8 = 1;
-/// The lower layer, MPA for instance.
+/// Layer that found the error: the lower layer, for example MPA.
 pub const LAYER_LLP: u8 = 2;
 
-/// How a Terminate header was written.
+/// Layout of a Terminate header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Layout {
-    /// As RFC 5040 says.
+    /// Layout of RFC 5040.
     #[default]
     Rfc,
-    /// As Linux siw does on little-endian machines.
+    /// Layout of Linux siw on little-endian machines.
     Siw,
 }
 
-/// What a Terminate says.
+/// Content of a Terminate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TerminateRepr {
     /// Layer, 0 to 15.
@@ -69,18 +69,18 @@ pub struct TerminateRepr {
     pub error_type: u8,
     /// Error Code.
     pub code: u8,
-    /// DDP Segment Length, if M. As the sender has it: siw counts the payload only.
+    /// DDP Segment Length as sent, if M. siw counts the payload only.
     pub segment_len: Option<u16>,
-    /// The DDP header of the wrong segment as it came, 14 or 18 bytes, if D; else empty.
+    /// DDP header of the wrong segment as received, 14 or 18 bytes, if D; otherwise empty.
     pub ddp_header: ArrayVec<u8, UNTAGGED_HEADER_LEN>,
-    /// The Read Request at fault, or what is left of it, if R.
+    /// The Read Request in error, or its unanswered rest, if R.
     pub read_request: Option<ReadRequestRepr>,
-    /// How it was written; [`emit`](Self::emit) writes the RFC's layout always.
+    /// Layout of the received header; [`emit`](Self::emit) always writes the RFC's layout.
     pub layout: Layout,
 }
 
 impl TerminateRepr {
-    /// An error without any header.
+    /// Returns a Terminate without any header.
     pub fn new(layer: u8, error_type: u8, code: u8) -> TerminateRepr {
         TerminateRepr {
             layer,
@@ -93,8 +93,7 @@ impl TerminateRepr {
         }
     }
 
-    /// The bytes, in the RFC's layout, reserved bits zero. A `ddp_header` that is not a whole one is
-    /// left out.
+    /// Returns the bytes in the RFC's layout, reserved bits zero. An incomplete `ddp_header` is left out.
     pub fn emit(&self) -> ArrayVec<u8, MAX_LEN> {
         let has_header = is_whole(&self.ddp_header);
         let has_len = self.segment_len.is_some() || has_header;
@@ -118,12 +117,12 @@ impl TerminateRepr {
         bytes
     }
 
-    /// Reads a header in the RFC's layout. Reserved bits are ignored, and what follows the header.
+    /// Parses a header in the RFC's layout. Reserved bits, and bytes behind the header, are ignored.
     pub fn parse(bytes: &[u8]) -> Result<TerminateRepr, Truncated> {
         TerminateRepr::parse_with(bytes, |_| Layout::Rfc)
     }
 
-    /// As [`parse`](Self::parse) for a peer that is known to be siw, in either layout.
+    /// Parses a header as [`parse`](Self::parse) does, in either layout, from a peer that is known to be siw.
     pub fn parse_siw(bytes: &[u8]) -> Result<TerminateRepr, Truncated> {
         TerminateRepr::parse_with(bytes, layout_of)
     }
@@ -165,7 +164,7 @@ impl TerminateRepr {
         Ok(repr)
     }
 
-    /// A few words for people (RFC 5040 figure 9, RFC 5041 §7.2, RFC 5044 §8, RFC 6581 §9).
+    /// Returns a short description for people (RFC 5040 figure 9, RFC 5041 §7.2, RFC 5044 §8, RFC 6581 §9).
     pub fn description(&self) -> &'static str {
         describe(self.layer, self.error_type, self.code).unwrap_or("unknown error")
     }
@@ -182,7 +181,7 @@ fn is_whole(header: &[u8]) -> bool {
     header.first().is_some_and(|first| Control(*first).header_len() == header.len())
 }
 
-/// The layout of a control word that siw sent.
+/// Returns the layout of a control word that siw sent.
 fn layout_of(control: &[u8; CONTROL_LEN]) -> Layout {
     const RFC: u8 = field::M | field::D | field::R;
     const SIW: u8 = field::SIW_M | field::SIW_D | field::SIW_R;
@@ -199,7 +198,7 @@ fn layout_of(control: &[u8; CONTROL_LEN]) -> Layout {
     if !known(high, low) && known(low, high) { Layout::Siw } else { Layout::Rfc }
 }
 
-/// What the numbers mean, if they are defined.
+/// Returns the meaning of the numbers, if they are defined.
 pub const fn describe(layer: u8, error_type: u8, code: u8) -> Option<&'static str> {
     Some(match (layer, error_type, code) {
         (0, 0, _) => "local catastrophic error",

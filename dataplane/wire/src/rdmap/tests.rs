@@ -1,4 +1,4 @@
-//! Fields at zero, all-ones and between; the tables of the RFCs; what siw was seen to send.
+//! Fields at zero, all-ones and between; the tables of the RFCs; recorded bytes of siw.
 
 use arrayvec::ArrayVec;
 use proptest::prelude::*;
@@ -149,7 +149,7 @@ proptest! {
         prop_assert!(bytes.len() <= MAX_LEN);
         let mut expected = repr;
         if !expected.ddp_header.is_empty() && expected.segment_len.is_none() {
-            // D without M: the length is there and says nothing.
+            // D without M: the length field is present and zero.
             prop_assert_eq!(&bytes[4..6], &[0, 0]);
         }
         expected.layout = Layout::Rfc;
@@ -284,13 +284,13 @@ fn terminate_bytes_are_those_of_the_figures() {
     let bytes = repr.emit();
     assert_eq!((bytes.len(), bytes[..4].to_vec()), (52, vec![0x01, 0x02, 0xe0, 0]));
     assert_eq!(bytes[24..], read.emit());
-    // Bytes that are no whole header are not sent as one.
+    // An incomplete header is not sent as a header.
     let cut = TerminateRepr { ddp_header: [0x41, 1].into_iter().collect(), ..repr };
     assert_eq!((cut.emit()[2], cut.emit().len()), (0xa0, 34));
     assert_eq!(cut.to_string(), "0/1/02: RDMAP: access rights violation");
 }
 
-/// What siw was seen to send, against what it meant.
+/// Recorded Terminates of siw, compared with their intended meaning.
 #[test]
 fn swapped_terminates_of_siw_are_understood() {
     let write = [&[0xc1, 0x40][..], &[0; 12]].concat();
@@ -306,7 +306,7 @@ fn swapped_terminates_of_siw_are_understood() {
         (&[0x02, 4, 0, 0], &[], false, (2, 0, 4)),
         (&[0x02, 1, 0, 0], &[], false, (2, 0, 1)),
         (&[0x20, 6, 0x03, 0], &send, false, (0, 2, 6)),
-        // Without flags 02 06 is "unexpected opcode" as the RFC writes it: that reading wins.
+        // Without flags 02 06 is "unexpected opcode" in the RFC's layout, which takes precedence.
         (&[0x02, 6, 0, 0], &[], false, (0, 2, 6)),
     ];
     for (control, header, has_read, numbers) in cases {
@@ -328,7 +328,7 @@ fn swapped_terminates_of_siw_are_understood() {
     }
 }
 
-/// One flag suffices, of the RFC whatever the numbers would be the other way round.
+/// One flag is sufficient. A flag of the RFC decides, whatever the swapped numbers would mean.
 #[test]
 fn a_single_flag_tells_the_rfcs_layout_from_siws() {
     let (len, header, request) =
@@ -373,7 +373,7 @@ fn reserved_bits_of_a_terminate_are_ignored() {
             assert_eq!(TerminateRepr::parse(&bytes), Ok(repr.clone()), "bit {bit} of {repr}");
         }
     }
-    // Numbers that only siw's reading knows are unknown ones.
+    // Numbers that are defined in siw's layout only are unknown.
     let swapped = TerminateRepr::parse(&[0x21, 1, 0, 0]).unwrap();
     assert_eq!((swapped.layer, swapped.error_type, swapped.description()), (2, 1, "unknown error"));
 }

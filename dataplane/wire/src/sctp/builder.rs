@@ -8,30 +8,29 @@ use super::{
 };
 use crate::{be, crc32c};
 
-/// There is no room for the chunk in this packet.
+/// The chunk does not fit into this packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("no room for the chunk in this packet")]
 pub struct Full;
 
-/// The common header of packets with these ports and this tag, and the CRC32c of it: both once for all of them.
+/// The common header of packets with these ports and this tag, and its CRC32c, computed once for all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CommonHeader {
-    /// With a checksum of zero.
+    /// Header with a checksum of zero.
     bytes: [u8; COMMON_HEADER_LEN],
     crc: u32,
 }
 
 impl CommonHeader {
-    /// Of packets with these ports and this tag.
+    /// Returns the header of packets with these ports and this tag.
     pub fn new(ports: Ports, tag: Tag) -> CommonHeader {
         let bytes = common_header(ports, tag);
         CommonHeader { bytes, crc: crc32c::update(0, &bytes) }
     }
 }
 
-/// A packet being written. A chunk that does not fit leaves it as it is. Control chunks go first, DATA
-/// chunks after them in the order of their TSNs (RFC 9260 §6.10): the order of the calls is that of the
-/// packet.
+/// A packet being written. A chunk that does not fit leaves the packet unchanged. Chunks are written in the
+/// order of the calls: control chunks first, then DATA chunks in the order of their TSNs (RFC 9260 §6.10).
 #[derive(Debug)]
 pub struct PacketBuilder<'a> {
     out: &'a mut [u8],
@@ -42,54 +41,55 @@ pub struct PacketBuilder<'a> {
 }
 
 impl<'a> PacketBuilder<'a> {
-    /// A packet of at most `out.len()` bytes, which are [`COMMON_HEADER_LEN`] or more.
+    /// Returns an empty packet of at most `out.len()` bytes, at least [`COMMON_HEADER_LEN`].
     pub fn new(out: &'a mut [u8], ports: Ports, tag: Tag) -> PacketBuilder<'a> {
         PacketBuilder::behind(out, &CommonHeader::new(ports, tag))
     }
 
-    /// The same with a header that is known.
+    /// Returns an empty packet with a precomputed header.
     #[inline]
     pub fn behind(out: &'a mut [u8], header: &CommonHeader) -> PacketBuilder<'a> {
         out[..COMMON_HEADER_LEN].copy_from_slice(&header.bytes);
         PacketBuilder { out, len: COMMON_HEADER_LEN, crc: header.crc, digested: COMMON_HEADER_LEN }
     }
 
-    /// True while it has no chunk.
+    /// True while the packet has no chunk.
     pub const fn is_empty(&self) -> bool {
         self.len == COMMON_HEADER_LEN
     }
 
-    /// Bytes so far, those of the common header and of all pads included.
+    /// Returns the bytes so far, those of the common header and of all pads included.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes left for chunks, their headers and pads.
+    /// Returns the bytes left for chunks, their headers and pads.
     pub const fn room(&self) -> usize {
         self.out.len() - self.len
     }
 
-    /// Bytes of user data that a DATA chunk can carry now so that its pad fits too, a multiple of 4.
+    /// Returns the bytes of user data that a DATA chunk can carry now, including its pad: a multiple of 4.
     pub const fn data_room(&self) -> usize {
         self.room().saturating_sub(DATA_HEADER_LEN) & !3
     }
 
-    /// Where the user data of the next DATA chunk goes, [`data_room`](Self::data_room) bytes; then
-    /// [`push_data`](Self::push_data).
+    /// Returns the buffer for the user data of the next DATA chunk, [`data_room`](Self::data_room) bytes.
+    /// [`push_data`](Self::push_data) follows.
     pub fn data_buffer(&mut self) -> &mut [u8] {
         let room = self.data_room();
         let start = (self.len + DATA_HEADER_LEN).min(self.out.len());
         &mut self.out[start..start + room]
     }
 
-    /// Adds the DATA chunk whose user data are the first `len` bytes of [`data_buffer`](Self::data_buffer),
-    /// 1 to [`data_room`](Self::data_room).
+    /// Adds the DATA chunk whose user data is the first `len` bytes of [`data_buffer`](Self::data_buffer), 1 to
+    /// [`data_room`](Self::data_room).
     #[inline]
     pub fn push_data(&mut self, header: &DataHeader, len: usize) -> Result<(), Full> {
         self.data(header.emit_numbers(len), len)
     }
 
-    /// The same with user data of which the CRC32c is `crc`: they are not read for the checksum.
+    /// Adds the DATA chunk as [`push_data`](Self::push_data) does. `crc` is the CRC32c of the user data, which
+    /// is not read again for the checksum.
     #[inline]
     pub fn push_digested(&mut self, header: &DataHeader, len: usize, crc: u32) -> Result<(), Full> {
         let (start, header) = (self.len, header.emit_numbers(len));
@@ -115,7 +115,7 @@ impl<'a> PacketBuilder<'a> {
         Ok(())
     }
 
-    /// CRC32c of the first `end` bytes, with a checksum of zero; at least those that it is known of.
+    /// Returns the CRC32c of the first `end` bytes, with a checksum of zero; `end` is at least `digested`.
     #[inline]
     fn crc_of(&self, end: usize) -> u32 {
         match self.digested == end {
@@ -124,8 +124,8 @@ impl<'a> PacketBuilder<'a> {
         }
     }
 
-    /// Adds a SACK; what does not fit is left out, duplicates first, then the last blocks
-    /// (RFC 9260 §6.5).
+    /// Adds a SACK. Entries that do not fit are left out, duplicates first, then the last blocks (RFC 9260
+    /// §6.5).
     pub fn sack(
         &mut self,
         header: SackHeader,
@@ -196,13 +196,13 @@ impl<'a> PacketBuilder<'a> {
         Ok(())
     }
 
-    /// Adds a chunk of this kind with a value of `len` zeros.
+    /// Adds a chunk of this type with a value of `len` zeros.
     pub fn padding(&mut self, kind: u8, len: usize) -> Result<(), Full> {
         self.value(kind, 0, len)?.fill(0);
         Ok(())
     }
 
-    /// Adds a HEARTBEAT ACK with the value of the HEARTBEAT as it came.
+    /// Adds a HEARTBEAT ACK with the value of the HEARTBEAT as received.
     pub fn heartbeat_ack(&mut self, value: &[u8]) -> Result<(), Full> {
         self.chunk(chunk_type::HEARTBEAT_ACK, 0, value)
     }
@@ -232,7 +232,7 @@ impl<'a> PacketBuilder<'a> {
         self.chunk(chunk_type::COOKIE_ACK, 0, &[])
     }
 
-    /// Adds a PAD chunk (RFC 4820) of `len` bytes in all, a multiple of 4 from 4 on.
+    /// Adds a PAD chunk (RFC 4820) of `len` bytes in total, a multiple of 4, at least 4.
     pub fn pad(&mut self, len: usize) -> Result<(), Full> {
         let value =
             self.value(chunk_type::PAD, 0, len.checked_sub(CHUNK_HEADER_LEN).ok_or(Full)?)?;
@@ -240,13 +240,13 @@ impl<'a> PacketBuilder<'a> {
         Ok(())
     }
 
-    /// Adds any chunk.
+    /// Adds a chunk of any type.
     pub fn chunk(&mut self, kind: u8, flags: u8, value: &[u8]) -> Result<(), Full> {
         self.value(kind, flags, value.len())?.copy_from_slice(value);
         Ok(())
     }
 
-    /// Writes a chunk's header and pad, and gives the `len` bytes of its value to be written.
+    /// Writes a chunk's header and pad, and returns the `len` bytes of its value to be written.
     fn value(&mut self, kind: u8, flags: u8, len: usize) -> Result<&mut [u8], Full> {
         let whole = CHUNK_HEADER_LEN + len;
         if padded(whole) > self.room() || whole > usize::from(u16::MAX) {
@@ -268,15 +268,16 @@ impl<'a> PacketBuilder<'a> {
         self.len = next;
     }
 
-    /// Fills in the checksum; bytes of the packet.
+    /// Writes the checksum; returns the bytes of the packet.
     pub fn finish(self) -> usize {
         let crc = self.crc_of(self.len);
-        // RFC 9260 §6.8: put in last.
+        // RFC 9260 §6.8: the checksum is inserted last.
         be::put(self.out, field::CHECKSUM, &crc32c::to_field(crc));
         self.len
     }
 
-    /// The same, or with `checksum` false leaves the field zero, for a device that fills it in.
+    /// Finishes as [`finish`](Self::finish) does, or with `checksum` false leaves the field zero for a device
+    /// that computes it.
     #[inline]
     pub fn finish_as(self, checksum: bool) -> usize {
         if checksum { self.finish() } else { self.len }

@@ -26,7 +26,7 @@ pub enum Cause<'a> {
     InvalidStream(u16),
     /// Mandatory parameters are missing: their types, two bytes each.
     MissingParameters(&'a [u8]),
-    /// The cookie has expired: so many microseconds ago, or zero.
+    /// The cookie expired this many microseconds ago; zero if not stated.
     StaleCookie(u32),
     /// Out of resource.
     OutOfResource,
@@ -40,19 +40,19 @@ pub enum Cause<'a> {
     UnrecognizedParameters(&'a [u8]),
     /// The DATA chunk with this TSN has no user data.
     NoUserData(Tsn),
-    /// A COOKIE ECHO came in SHUTDOWN-ACK-SENT.
+    /// A COOKIE ECHO arrived in SHUTDOWN-ACK-SENT.
     CookieWhileShuttingDown,
     /// A restart brings addresses that were not part of the association: their parameters.
     RestartWithNewAddresses(&'a [u8]),
     /// The upper layer aborts, for this reason.
     UserInitiatedAbort(&'a [u8]),
-    /// A protocol violation, explained by what follows.
+    /// A protocol violation, explained by the additional information.
     ProtocolViolation(&'a [u8]),
-    /// Anything else.
+    /// Any other cause.
     Unknown {
         /// Cause code.
         code: u16,
-        /// Its information.
+        /// Information of the cause.
         info: &'a [u8],
     },
 }
@@ -82,7 +82,7 @@ impl<'a> Cause<'a> {
         })
     }
 
-    /// The cause code.
+    /// Returns the cause code.
     pub const fn code(&self) -> u16 {
         match self {
             Cause::InvalidStream(_) => code::INVALID_STREAM,
@@ -102,7 +102,7 @@ impl<'a> Cause<'a> {
         }
     }
 
-    /// Its fixed four bytes, if it has them, and its bytes of any length.
+    /// Returns the fixed four bytes, if any, and the bytes of variable length.
     fn parts(&self) -> (Option<[u8; 4]>, &'a [u8]) {
         match *self {
             Cause::InvalidStream(stream) => (Some((u32::from(stream) << 16).to_be_bytes()), &[]),
@@ -124,9 +124,9 @@ impl<'a> Cause<'a> {
         }
     }
 
-    /// The same cause with at most `most` bytes of its information of any length, a multiple of four; what is
-    /// beyond is left out. A chunk or parameter that it repeats keeps its type and length, so that the peer
-    /// still sees which one it was, and that it was longer.
+    /// Returns the same cause with at most `most` bytes of its variable information, a multiple of four. A
+    /// repeated chunk or parameter keeps its type and length, so that the peer can identify it and see that it
+    /// was longer.
     #[must_use]
     pub fn cut(self, most: usize) -> Cause<'a> {
         let cut = |info: &'a [u8]| &info[..info.len().min(most & !3)];
@@ -148,14 +148,14 @@ impl<'a> Cause<'a> {
         }
     }
 
-    /// Bytes that [`emit`](Self::emit) writes, pad and all.
+    /// Returns the bytes that [`emit`](Self::emit) writes, pad included.
     pub fn padded_len(&self) -> usize {
         let (fixed, info) = self.parts();
         padded(PARAMETER_HEADER_LEN + fixed.map_or(0, |fixed| fixed.len()) + info.len())
     }
 
-    /// Writes it with its pad at the front of `out`, which has [`padded_len`](Self::padded_len) bytes at
-    /// least; bytes written.
+    /// Writes the cause with its pad at the front of `out`, which has at least [`padded_len`](Self::padded_len)
+    /// bytes. Returns the bytes written.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let (fixed, info) = self.parts();
         match fixed {
@@ -165,12 +165,12 @@ impl<'a> Cause<'a> {
     }
 }
 
-/// The causes of a chunk in their order; ends after the first that cannot be read.
+/// The causes of a chunk in their order; ends after the first that cannot be parsed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Causes<'a>(&'a [u8]);
 
 impl<'a> Causes<'a> {
-    /// Of the value of an ERROR or ABORT chunk.
+    /// Returns the causes in the value of an ERROR or ABORT chunk.
     pub const fn new(bytes: &'a [u8]) -> Causes<'a> {
         Causes(bytes)
     }

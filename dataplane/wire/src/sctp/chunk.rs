@@ -14,15 +14,15 @@ pub enum Chunk<'a> {
     InitAck(Init<'a>),
     /// SACK.
     Sack(Sack<'a>),
-    /// HEARTBEAT: the Heartbeat Information parameter and whatever else it carries, to be sent back as it is.
+    /// HEARTBEAT: the Heartbeat Information parameter and other content, to be returned unchanged.
     Heartbeat(&'a [u8]),
-    /// HEARTBEAT ACK, likewise.
+    /// HEARTBEAT ACK: the returned content.
     HeartbeatAck(&'a [u8]),
     /// ABORT.
     Abort {
         /// T: the verification tag is the reflected one.
         reflected: bool,
-        /// Its causes.
+        /// Error causes.
         causes: Causes<'a>,
     },
     /// SHUTDOWN.
@@ -45,18 +45,18 @@ pub enum Chunk<'a> {
     },
     /// PAD.
     Pad,
-    /// Anything else.
+    /// A chunk of another type.
     Unknown(UnknownChunk<'a>),
 }
 
-/// A chunk of a type that is not known here.
+/// A chunk of an unknown type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnknownChunk<'a> {
     /// The whole chunk with its header.
     pub bytes: &'a [u8],
-    /// Bit 2^7 of the type: the chunks after it are looked at; else they are dropped with it.
+    /// Bit 2^7 of the type: the following chunks are processed; otherwise they are dropped with this one.
     pub skip: bool,
-    /// Bit 2^6 of the type: an ERROR is to say so (RFC 9260 §3.2, table 2).
+    /// Bit 2^6 of the type: an ERROR must report the chunk (RFC 9260 §3.2, table 2).
     pub report: bool,
 }
 
@@ -94,7 +94,7 @@ impl<'a> Chunk<'a> {
         })
     }
 
-    /// The parameters in the value of a HEARTBEAT or HEARTBEAT ACK.
+    /// Returns the parameters in the value of a HEARTBEAT or HEARTBEAT ACK.
     pub const fn heartbeat_parameters(value: &'a [u8]) -> Parameters<'a> {
         Parameters::new(value)
     }

@@ -38,7 +38,7 @@ pub struct DataHeader {
     pub ssn: u16,
     /// Payload protocol identifier.
     pub ppid: u32,
-    /// I: a SACK is wanted at once.
+    /// I: the sender requests an immediate SACK.
     pub immediate: bool,
     /// U: unordered.
     pub unordered: bool,
@@ -49,14 +49,14 @@ pub struct DataHeader {
 }
 
 impl DataHeader {
-    /// The chunk's header for `len` bytes of user data, 1 to 65519.
+    /// Returns the chunk's header for `len` bytes of user data, 1 to 65519.
     #[inline]
     pub fn emit(&self, len: usize) -> [u8; DATA_HEADER_LEN] {
         let [head, tail] = self.emit_numbers(len);
         (u128::from(head) << 64 | u128::from(tail)).to_be_bytes()
     }
 
-    /// The same as two numbers, each of which goes most significant byte first.
+    /// Returns the header as two numbers, each sent most significant byte first.
     #[inline]
     pub(super) fn emit_numbers(&self, len: usize) -> [u64; 2] {
         let flag = |on: bool, bit: u8| if on { bit } else { 0 };
@@ -65,7 +65,7 @@ impl DataHeader {
             | flag(self.begin, field::BEGIN)
             | flag(self.end, field::END);
         let len = (DATA_HEADER_LEN + len) as u16;
-        // In registers and stored at once: a reader of it soon after does not wait for several stores.
+        // Assembled in registers and stored at once: a load soon afterwards does not wait for several stores.
         let head = u64::from(u16::from_be_bytes([chunk_type::DATA, flags])) << 48
             | u64::from(len) << 32
             | u64::from(self.tsn.0);
@@ -77,14 +77,14 @@ impl DataHeader {
 /// A received DATA chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Data<'a> {
-    /// Its fields.
+    /// Fields of the chunk.
     pub header: DataHeader,
-    /// User data; empty is a protocol violation that the receiver answers (RFC 9260 §6.2).
+    /// User data. Empty user data is a protocol violation that the receiver answers (RFC 9260 §6.2).
     pub payload: &'a [u8],
 }
 
 impl<'a> Data<'a> {
-    /// The fields and user data; `None` when the chunk is shorter than [`DATA_HEADER_LEN`].
+    /// Parses the fields and user data; `None` if the chunk is shorter than [`DATA_HEADER_LEN`].
     #[inline]
     pub(super) fn parse(raw: RawChunk<'a>) -> Option<Data<'a>> {
         let bytes = raw.bytes;

@@ -21,8 +21,8 @@ pub const SEGMENT_HEADER_LEN: usize = 2;
 pub const CONTROL_HEADER_LEN: usize = field::PRIVATE_DATA;
 /// Most bytes of private data, enhanced data included (RFC 5043 §5.2.3, RFC 6581 §7).
 pub const MAX_PRIVATE_DATA: usize = 512;
-/// Least that the largest message of an association may be: a session control message with all its private
-/// data (RFC 5043 §9).
+/// Lower bound on the largest message of an association: a session control message with all its private data
+/// (RFC 5043 §9).
 pub const MIN_MESSAGE: usize = CONTROL_HEADER_LEN + MAX_PRIVATE_DATA;
 
 mod field {
@@ -39,27 +39,27 @@ mod field {
 pub struct DdpSsn(pub u16);
 
 impl DdpSsn {
-    /// The first one of every session (RFC 5043 §6.1).
+    /// First DDP-SSN of every session (RFC 5043 §6.1).
     pub const FIRST: DdpSsn = DdpSsn(0);
 
-    /// The number `n` further on.
+    /// Returns the number `n` later.
     #[must_use]
     pub const fn add(self, n: u16) -> DdpSsn {
         DdpSsn(self.0.wrapping_add(n))
     }
 
-    /// Numbers from `earlier` to `self`, modulo 2^16.
+    /// Returns the distance from `earlier` to `self`, modulo 2^16.
     pub const fn distance_from(self, earlier: DdpSsn) -> u16 {
         self.0.wrapping_sub(earlier.0)
     }
 }
 
-/// Reads the DDP-SSN in front of any message of either kind; `None` when it is shorter.
+/// Reads the DDP-SSN at the front of a message of either kind; `None` if the message is shorter.
 pub fn ssn(message: &[u8]) -> Option<DdpSsn> {
     message.first_chunk().map(|ssn| DdpSsn(u16::from_be_bytes(*ssn)))
 }
 
-/// Writes the DDP-SSN in front of a DDP segment; `out` has at least [`SEGMENT_HEADER_LEN`] bytes.
+/// Writes the DDP-SSN at the front of a DDP segment's message; `out` has at least [`SEGMENT_HEADER_LEN`] bytes.
 pub fn emit_ssn(ssn: DdpSsn, out: &mut [u8]) {
     be::put(out, field::SSN, &ssn.0.to_be_bytes());
 }
@@ -84,7 +84,7 @@ pub enum Function {
 }
 
 impl Function {
-    /// All of them, in the order of their codes.
+    /// All functions, in the order of their codes.
     pub const ALL: [Function; 7] = [
         Function::Initiate,
         Function::Accept,
@@ -95,7 +95,7 @@ impl Function {
         Function::EnhancedReject,
     ];
 
-    /// The function of this code.
+    /// Returns the function of this code.
     pub const fn from_code(code: u16) -> Option<Function> {
         Some(match code {
             1 => Function::Initiate,
@@ -109,7 +109,7 @@ impl Function {
         })
     }
 
-    /// Its code.
+    /// Returns the function code.
     pub const fn code(self) -> u16 {
         match self {
             Function::Initiate => 1,
@@ -122,8 +122,8 @@ impl Function {
         }
     }
 
-    /// One of RFC 6581's, whose private data begin with [`EnhancedRepr`](crate::mpa::EnhancedRepr), but for
-    /// the Reject's, which may.
+    /// True for the functions of RFC 6581. Their private data begins with
+    /// [`EnhancedRepr`](crate::mpa::EnhancedRepr); in a Reject it may.
     pub const fn is_enhanced(self) -> bool {
         matches!(
             self,
@@ -132,7 +132,7 @@ impl Function {
     }
 }
 
-/// Why bytes are no session control message.
+/// Reasons to reject a session control message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadControl {
     /// Shorter than DDP-SSN and function code.
@@ -141,7 +141,7 @@ pub enum BadControl {
     /// An undefined function code.
     #[error("function code {0} of a session control message is not defined")]
     Function(u16),
-    /// More than [`MAX_PRIVATE_DATA`].
+    /// The private data is longer than [`MAX_PRIVATE_DATA`].
     #[error("{0} bytes of private data where 512 are the most")]
     PrivateDataTooLong(usize),
     /// A Terminate with private data (RFC 5043 §5.2.3).
@@ -161,7 +161,7 @@ pub struct ControlRepr<'a> {
 }
 
 impl<'a> ControlRepr<'a> {
-    /// The values in a message.
+    /// Parses the values of a message.
     pub fn parse(message: &'a [u8]) -> Result<ControlRepr<'a>, BadControl> {
         let private_data =
             message.get(CONTROL_HEADER_LEN..).ok_or(BadControl::Short(message.len()))?;
@@ -177,12 +177,12 @@ impl<'a> ControlRepr<'a> {
         Ok(ControlRepr { ssn: DdpSsn(be::u16(message, field::SSN)), function, private_data })
     }
 
-    /// Bytes that [`emit`](Self::emit) writes.
+    /// Returns the bytes that [`emit`](Self::emit) writes.
     pub const fn wire_len(&self) -> usize {
         CONTROL_HEADER_LEN + self.private_data.len()
     }
 
-    /// Writes it at the front of `out`, which has [`wire_len`](Self::wire_len) bytes at least.
+    /// Writes the message at the front of `out`, which has at least [`wire_len`](Self::wire_len) bytes.
     pub fn emit(&self, out: &mut [u8]) {
         emit_ssn(self.ssn, out);
         be::put(out, field::FUNCTION, &self.function.code().to_be_bytes());

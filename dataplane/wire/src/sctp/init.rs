@@ -23,7 +23,7 @@ mod field {
     const _: () = assert!(super::INIT_FIXED_LEN == 16);
 }
 
-/// The fixed fields, as they stand there: whether they are legal is for the association to judge.
+/// The fixed fields as received; the association checks whether they are legal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InitHeader {
     /// Initiate Tag; zero is illegal.
@@ -39,7 +39,7 @@ pub struct InitHeader {
 }
 
 impl InitHeader {
-    /// The bytes of the fixed fields.
+    /// Returns the bytes of the fixed fields.
     pub fn emit(&self) -> [u8; INIT_FIXED_LEN] {
         let mut out = [0; INIT_FIXED_LEN];
         be::put(&mut out, field::TAG, &self.tag.0.to_be_bytes());
@@ -54,13 +54,13 @@ impl InitHeader {
 /// A received INIT or INIT ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Init<'a> {
-    /// Its fixed fields.
+    /// Fixed fields of the chunk.
     pub header: InitHeader,
     parameters: &'a [u8],
 }
 
 impl<'a> Init<'a> {
-    /// Of a chunk's value; `None` when it is shorter than [`INIT_FIXED_LEN`].
+    /// Parses a chunk's value; `None` if it is shorter than [`INIT_FIXED_LEN`].
     pub(super) fn parse(value: &'a [u8]) -> Option<Init<'a>> {
         let parameters = value.get(INIT_FIXED_LEN..)?;
         let header = InitHeader {
@@ -73,7 +73,7 @@ impl<'a> Init<'a> {
         Some(Init { header, parameters })
     }
 
-    /// Its parameters in their order.
+    /// Returns the parameters in their order.
     pub fn parameters(&self) -> Parameters<'a> {
         Parameters::new(self.parameters)
     }

@@ -1,5 +1,5 @@
-//! SCTP formats (RFC 9260 §3): the common header, chunks, their parameters and error causes, a builder
-//! that bundles chunks into a packet buffer, and what DDP puts into user messages ([`ddp`], RFC 5043).
+//! SCTP formats (RFC 9260 §3): the common header, chunks, their parameters and error causes. Also a builder
+//! that bundles chunks into a packet buffer, and the user messages of DDP ([`ddp`], RFC 5043).
 //!
 //! ```text
 //!  common header (12 bytes)                       chunk (4 bytes + value + pad 0..3)
@@ -8,9 +8,9 @@
 //!   8  |              CRC32c                |      length counts type, flags, length and value
 //! ```
 //!
-//! [`Packet`] gives the chunks of received bytes one by one, [`Chunk`] is the content of one,
-//! [`PacketBuilder`] writes. Whether a chunk is legal now is the business of the association. Parsing is
-//! total: any bytes give chunks or an error, and nothing is read beyond the length that a field names.
+//! [`Packet`] iterates over the chunks of received bytes, [`Chunk`] is the content of one, [`PacketBuilder`]
+//! writes. The association decides whether a chunk is legal in its state. Parsing is total: any bytes yield
+//! chunks or an error, and reads stay within the length that a field states.
 
 mod builder;
 mod cause;
@@ -51,39 +51,39 @@ mod field {
     const _: () = assert!(super::COMMON_HEADER_LEN == 12);
 }
 
-/// Bytes of a chunk, a parameter or a cause of `len` bytes with its pad (RFC 9260 §3.2).
+/// Returns the bytes of a chunk, a parameter or a cause of `len` bytes with its pad (RFC 9260 §3.2).
 pub const fn padded(len: usize) -> usize {
     (len + 3) & !3
 }
 
-/// Transmission Sequence Number; compares in the half of the space that is nearer (RFC 9260 §1.6).
+/// Transmission Sequence Number; compared in the nearer half of the number space (RFC 9260 §1.6).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Tsn(pub u32);
 
 impl Tsn {
-    /// The number `n` further on.
+    /// Returns the number `n` later.
     #[must_use]
     pub const fn add(self, n: u32) -> Tsn {
         Tsn(self.0.wrapping_add(n))
     }
 
-    /// The number `n` back.
+    /// Returns the number `n` earlier.
     #[must_use]
     pub const fn sub(self, n: u32) -> Tsn {
         Tsn(self.0.wrapping_sub(n))
     }
 
-    /// Numbers from `earlier` to `self`, modulo 2^32.
+    /// Returns the distance from `earlier` to `self`, modulo 2^32.
     pub const fn distance_from(self, earlier: Tsn) -> u32 {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// True when `self` comes before `other` in the half of the space that is nearer.
+    /// True when `self` comes before `other` in the nearer half of the number space.
     pub const fn before(self, other: Tsn) -> bool {
         (self.0.wrapping_sub(other.0) as i32) < 0
     }
 
-    /// True when `self` comes after `other` in the half of the space that is nearer.
+    /// True when `self` comes after `other` in the nearer half of the number space.
     pub const fn after(self, other: Tsn) -> bool {
         other.before(self)
     }
@@ -120,19 +120,19 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// Those of a packet the other way.
+    /// Returns the ports of a packet in the other direction.
     #[must_use]
     pub const fn reversed(self) -> Ports {
         Ports { source: self.destination, destination: self.source }
     }
 }
 
-/// View of an SCTP packet: the common header and what follows (RFC 9260 §3.1).
+/// View of an SCTP packet: the common header and the chunks (RFC 9260 §3.1).
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a>(&'a [u8]);
 
 impl<'a> Packet<'a> {
-    /// The view, if the bytes are at least [`COMMON_HEADER_LEN`].
+    /// Returns the view, if the bytes are at least [`COMMON_HEADER_LEN`].
     pub fn new(bytes: &'a [u8]) -> Result<Packet<'a>, Truncated> {
         if bytes.len() < COMMON_HEADER_LEN {
             return Err(Truncated { needed: COMMON_HEADER_LEN, seen: bytes.len() });
@@ -140,7 +140,7 @@ impl<'a> Packet<'a> {
         Ok(Packet(bytes))
     }
 
-    /// The ports.
+    /// Returns the ports.
     pub fn ports(&self) -> Ports {
         Ports {
             source: be::u16(self.0, field::SOURCE_PORT),
@@ -148,7 +148,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// The verification tag.
+    /// Returns the verification tag.
     pub fn tag(&self) -> Tag {
         Tag(be::u32(self.0, field::TAG))
     }
@@ -158,12 +158,12 @@ impl<'a> Packet<'a> {
         be::array::<4>(self.0, field::CHECKSUM) == checksum(self.0)
     }
 
-    /// The chunks in their order.
+    /// Returns the chunks in their order.
     pub fn chunks(&self) -> Chunks<'a> {
         Chunks::new(&self.0[COMMON_HEADER_LEN..])
     }
 
-    /// The chunk of a packet that has one chunk, which is DATA.
+    /// Returns the chunk of a packet that has a single chunk, which is DATA.
     #[inline]
     pub fn only_data(&self) -> Option<Data<'a>> {
         let mut chunks = self.chunks();
@@ -174,28 +174,28 @@ impl<'a> Packet<'a> {
         Data::parse(raw)
     }
 
-    /// All bytes of the packet.
+    /// Returns all bytes of the packet.
     pub fn bytes(&self) -> &'a [u8] {
         self.0
     }
 }
 
-/// The checksum field of a packet, its bytes there counted as zero (RFC 9260 §6.8); `packet` has at least
-/// [`COMMON_HEADER_LEN`] bytes.
+/// Returns the checksum field of a packet, with the field itself counted as zero (RFC 9260 §6.8). `packet` has
+/// at least [`COMMON_HEADER_LEN`] bytes.
 pub fn checksum(packet: &[u8]) -> [u8; 4] {
     let crc = crc32c::update(0, &packet[..field::CHECKSUM]);
     let crc = crc32c::update(crc, &[0; 4]);
     crc32c::to_field(crc32c::update(crc, &packet[COMMON_HEADER_LEN..]))
 }
 
-/// Fills in the checksum of a packet, whatever is in the field (RFC 9260 §6.8); `packet` has at least [`COMMON_HEADER_LEN`]
-/// bytes.
+/// Writes the checksum of a packet, regardless of the field's value (RFC 9260 §6.8). `packet` has at least
+/// [`COMMON_HEADER_LEN`] bytes.
 pub fn fill_checksum(packet: &mut [u8]) {
     let sum = checksum(packet);
     be::put(packet, field::CHECKSUM, &sum);
 }
 
-/// A common header with its checksum zero.
+/// Returns a common header with a checksum of zero.
 fn common_header(ports: Ports, tag: Tag) -> [u8; COMMON_HEADER_LEN] {
     let mut header = [0; COMMON_HEADER_LEN];
     be::put(&mut header, field::SOURCE_PORT, &ports.source.to_be_bytes());

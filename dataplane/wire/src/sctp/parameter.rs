@@ -39,18 +39,18 @@ mod field {
     const _: () = assert!(LENGTH + 2 == super::PARAMETER_HEADER_LEN);
 }
 
-/// A type, a length and a value, as parameters and causes have them, by their length alone.
+/// A type, a length and a value, as in parameters and causes, delimited by the length alone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tlv<'a> {
     pub(super) kind: u16,
-    /// The whole of it without its pad.
+    /// The whole TLV without its pad.
     pub(super) bytes: &'a [u8],
-    /// What follows.
+    /// Bytes behind the TLV and its pad.
     pub(super) rest: &'a [u8],
 }
 
 impl<'a> Tlv<'a> {
-    /// The first one of `bytes`; `None` when its length is impossible.
+    /// Returns the first TLV of `bytes`; `None` if its length is impossible.
     pub(super) fn first(bytes: &'a [u8]) -> Option<Tlv<'a>> {
         if bytes.len() < PARAMETER_HEADER_LEN {
             return None;
@@ -59,7 +59,7 @@ impl<'a> Tlv<'a> {
         if len < PARAMETER_HEADER_LEN || len > bytes.len() {
             return None;
         }
-        // A chunk's length may leave out the pad of the last parameter, or count it (RFC 9260 §3.2).
+        // A chunk's length may exclude the pad of the last parameter, or include it (RFC 9260 §3.2).
         let rest = bytes.get(padded(len)..).unwrap_or_default();
         Some(Tlv { kind: be::u16(bytes, field::TYPE), bytes: &bytes[..len], rest })
     }
@@ -69,8 +69,8 @@ impl<'a> Tlv<'a> {
     }
 }
 
-/// Writes a type, a length, the pieces of a value and the pad at the front of `out`; bytes written. The
-/// caller has made sure that there is room.
+/// Writes a type, a length, the pieces of a value and the pad at the front of `out`. Returns the bytes written.
+/// The caller has checked the room.
 pub(super) fn emit_tlv(kind: u16, pieces: &[&[u8]], out: &mut [u8]) -> usize {
     let mut at = PARAMETER_HEADER_LEN;
     for piece in pieces {
@@ -83,28 +83,28 @@ pub(super) fn emit_tlv(kind: u16, pieces: &[&[u8]], out: &mut [u8]) -> usize {
     padded(at)
 }
 
-/// A parameter whose length is impossible.
+/// The length of a parameter is impossible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the length of a parameter is wrong")]
 pub struct BadParameter;
 
-/// What a parameter says.
+/// Content of a parameter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parameter<'a> {
-    /// Heartbeat Info: known to its sender only.
+    /// Heartbeat Info: opaque except to its sender.
     HeartbeatInfo(&'a [u8]),
     /// An IPv4 address of the sender.
     Ipv4([u8; 4]),
     /// An IPv6 address of the sender.
     Ipv6([u8; 16]),
-    /// State cookie: known to its sender only.
+    /// State cookie: opaque except to its sender.
     StateCookie(&'a [u8]),
     /// A parameter of the INIT that its receiver does not know, with type and length.
     Unrecognized(&'a [u8]),
-    /// Milliseconds by which the sender wishes the life of the cookie prolonged.
+    /// Milliseconds by which the sender requests to extend the cookie's lifetime.
     CookiePreservative(u32),
-    /// A host name, refused (RFC 9260 §3.3.2.1.4): the whole parameter with type and length, as an error cause
-    /// repeats it.
+    /// A host name, refused (RFC 9260 §3.3.2.1.4): the whole parameter with type and length, which an error
+    /// cause repeats.
     HostName(&'a [u8]),
     /// Address types that the sender supports, two bytes each.
     SupportedAddressTypes(&'a [u8]),
@@ -114,13 +114,13 @@ pub enum Parameter<'a> {
     SupportedExtensions(&'a [u8]),
     /// Adaptation layer indication.
     Adaptation(u32),
-    /// Anything else.
+    /// A parameter of another type.
     Unknown {
         /// The whole parameter with type and length.
         bytes: &'a [u8],
-        /// Bit 2^15 of the type: the parameters after it are looked at; else they are not.
+        /// Bit 2^15 of the type: the following parameters are processed; otherwise they are not.
         skip: bool,
-        /// Bit 2^14 of the type: it is to be reported to its sender (RFC 9260 §3.2.1, table 3).
+        /// Bit 2^14 of the type: the parameter must be reported to its sender (RFC 9260 §3.2.1, table 3).
         report: bool,
     },
 }
@@ -153,7 +153,7 @@ impl<'a> Parameter<'a> {
         })
     }
 
-    /// Bytes that [`emit`](Self::emit) writes, pad and all.
+    /// Returns the bytes that [`emit`](Self::emit) writes, pad included.
     pub fn padded_len(&self) -> usize {
         padded(match self {
             Parameter::EcnCapable => PARAMETER_HEADER_LEN,
@@ -170,8 +170,8 @@ impl<'a> Parameter<'a> {
         })
     }
 
-    /// Writes it with its pad at the front of `out`, which has [`padded_len`](Self::padded_len) bytes at
-    /// least; bytes written.
+    /// Writes the parameter with its pad at the front of `out`, which has at least
+    /// [`padded_len`](Self::padded_len) bytes. Returns the bytes written.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         use parameter_type as t;
         match self {
@@ -203,12 +203,12 @@ impl<'a> Parameter<'a> {
     }
 }
 
-/// The parameters of a chunk in their order; ends after the first that cannot be read.
+/// The parameters of a chunk in their order; ends after the first that cannot be parsed.
 #[derive(Clone, Debug)]
 pub struct Parameters<'a>(&'a [u8]);
 
 impl<'a> Parameters<'a> {
-    /// Of the bytes behind a chunk's fixed fields.
+    /// Returns the parameters in the bytes behind a chunk's fixed fields.
     pub const fn new(bytes: &'a [u8]) -> Parameters<'a> {
         Parameters(bytes)
     }

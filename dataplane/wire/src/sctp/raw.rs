@@ -1,4 +1,4 @@
-//! The header that all chunks share, and the iterator over the chunks of a packet (RFC 9260 §3.2).
+//! The header common to all chunks, and the iterator over the chunks of a packet (RFC 9260 §3.2).
 
 use super::{CHUNK_HEADER_LEN, padded};
 use crate::be;
@@ -9,25 +9,25 @@ pub mod chunk_type {
     pub const DATA: u8 = 0;
     /// Initiation.
     pub const INIT: u8 = 1;
-    /// Its acknowledgement.
+    /// Acknowledgement of INIT.
     pub const INIT_ACK: u8 = 2;
     /// Selective acknowledgement.
     pub const SACK: u8 = 3;
     /// Heartbeat request.
     pub const HEARTBEAT: u8 = 4;
-    /// Its acknowledgement.
+    /// Acknowledgement of HEARTBEAT.
     pub const HEARTBEAT_ACK: u8 = 5;
     /// Abort.
     pub const ABORT: u8 = 6;
     /// Shutdown.
     pub const SHUTDOWN: u8 = 7;
-    /// Its acknowledgement.
+    /// Acknowledgement of SHUTDOWN.
     pub const SHUTDOWN_ACK: u8 = 8;
     /// Operation error.
     pub const ERROR: u8 = 9;
     /// State cookie.
     pub const COOKIE_ECHO: u8 = 10;
-    /// Its acknowledgement.
+    /// Acknowledgement of COOKIE ECHO.
     pub const COOKIE_ACK: u8 = 11;
     /// Shutdown complete.
     pub const SHUTDOWN_COMPLETE: u8 = 14;
@@ -45,21 +45,21 @@ pub(super) mod field {
     const _: () = assert!(LENGTH + 2 == super::CHUNK_HEADER_LEN);
 }
 
-/// Why a chunk cannot be read.
+/// Reasons to reject a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadChunk {
     /// The packet ends before the chunk does: a partial chunk (RFC 9260 §6.10).
     #[error("the packet ends within a chunk")]
     Partial,
-    /// The length field is less than the chunk's header or fixed fields need, or than the lists in it.
+    /// The length field is too small for the chunk's header, its fixed fields, or its lists.
     #[error("the length of a chunk of type {kind} is too small for it")]
     Length {
-        /// Its type.
+        /// Chunk type.
         kind: u8,
     },
 }
 
-/// A chunk by its length, not yet looked into.
+/// A delimited chunk whose content is not parsed yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RawChunk<'a> {
     /// Chunk type.
@@ -71,12 +71,12 @@ pub struct RawChunk<'a> {
 }
 
 impl<'a> RawChunk<'a> {
-    /// Its value.
+    /// Returns the chunk's value.
     pub fn value(&self) -> &'a [u8] {
         &self.bytes[CHUNK_HEADER_LEN..]
     }
 
-    /// T of an ABORT or SHUTDOWN COMPLETE.
+    /// Returns T of an ABORT or SHUTDOWN COMPLETE.
     pub(super) fn reflected(&self) -> bool {
         self.flags & field::REFLECTED != 0
     }
@@ -87,12 +87,12 @@ impl<'a> RawChunk<'a> {
 pub struct Chunks<'a>(&'a [u8]);
 
 impl<'a> Chunks<'a> {
-    /// Of the bytes behind the common header.
+    /// Returns the chunks in the bytes behind the common header.
     pub const fn new(bytes: &'a [u8]) -> Chunks<'a> {
         Chunks(bytes)
     }
 
-    /// True when no byte is left.
+    /// True when no bytes are left.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -119,13 +119,13 @@ impl<'a> Iterator for Chunks<'a> {
             // RFC 9260 §6.10: a partial chunk is dropped.
             return Some(Err(BadChunk::Partial));
         }
-        // The last chunk's pad may be missing; what it holds does not matter (RFC 9260 §3.2).
+        // The last chunk's pad may be missing; its content is ignored (RFC 9260 §3.2).
         self.0 = bytes.get(padded(len)..).unwrap_or_default();
         Some(Ok(RawChunk { kind, flags: bytes[field::FLAGS], bytes: &bytes[..len] }))
     }
 }
 
-/// Writes type, flags and length of a chunk of `len` bytes, its header counted.
+/// Writes type, flags and length of a chunk of `len` bytes, header included.
 pub(super) fn emit_chunk_header(kind: u8, flags: u8, len: usize, out: &mut [u8]) {
     out[field::TYPE] = kind;
     out[field::FLAGS] = flags;

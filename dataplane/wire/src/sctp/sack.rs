@@ -10,7 +10,7 @@ use super::Tsn;
 use super::raw::{chunk_type, emit_chunk_header};
 use crate::be;
 
-/// Bytes of a SACK chunk without blocks and duplicates, chunk header and all; each of either adds 4.
+/// Bytes of a SACK chunk without blocks and duplicates, chunk header included; each block or duplicate adds 4.
 pub const SACK_FIXED_LEN: usize = super::CHUNK_HEADER_LEN + field::LISTS;
 
 pub(super) mod field {
@@ -25,21 +25,21 @@ pub(super) mod field {
     const _: () = assert!(super::SACK_FIXED_LEN == 16);
 }
 
-/// The fixed fields.
+/// Fixed fields of a SACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SackHeader {
-    /// Cumulative TSN Ack: this one and all before it are there.
+    /// Cumulative TSN Ack: this TSN and all before it were received.
     pub cumulative: Tsn,
     /// Advertised receiver window credit, in bytes.
     pub a_rwnd: u32,
 }
 
-/// A gap ack block: TSNs `cumulative + start ..= cumulative + end` are there.
+/// A gap ack block: TSNs `cumulative + start ..= cumulative + end` were received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GapBlock {
-    /// Offset of the first.
+    /// Offset of the first TSN from `cumulative`.
     pub start: u16,
-    /// Offset of the last.
+    /// Offset of the last TSN from `cumulative`.
     pub end: u16,
 }
 
@@ -53,14 +53,14 @@ impl GapBlock {
 /// A received SACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sack<'a> {
-    /// Its fixed fields.
+    /// Fixed fields of the SACK.
     pub header: SackHeader,
     gaps: &'a [u8],
     duplicates: &'a [u8],
 }
 
 impl<'a> Sack<'a> {
-    /// Of a chunk's value; `None` when it is shorter than the fixed fields and the lists that they name.
+    /// Parses a chunk's value; `None` if it is shorter than the fixed fields and the lists that they state.
     pub(super) fn parse(value: &'a [u8]) -> Option<Sack<'a>> {
         let lists = value.get(field::LISTS..)?;
         let gaps = usize::from(be::u16(value, field::GAPS)) * field::ENTRY;
@@ -74,22 +74,22 @@ impl<'a> Sack<'a> {
         Some(Sack { header, gaps, duplicates })
     }
 
-    /// The gap ack blocks as they stand there: they may be inverted, overlap or touch.
+    /// Returns the gap ack blocks as received: they may be inverted, overlap or touch.
     pub fn gaps(&self) -> impl ExactSizeIterator<Item = GapBlock> + Clone + use<'a> {
         self.gaps
             .chunks_exact(field::ENTRY)
             .map(|entry| GapBlock { start: be::u16(entry, 0), end: be::u16(entry, 2) })
     }
 
-    /// The duplicate TSNs.
+    /// Returns the duplicate TSNs.
     pub fn duplicates(&self) -> impl ExactSizeIterator<Item = Tsn> + Clone + use<'a> {
         self.duplicates.chunks_exact(field::ENTRY).map(|entry| Tsn(be::u32(entry, 0)))
     }
 }
 
-/// Writes a SACK chunk at the front of `out`; bytes written. What does not fit is left out, duplicates
-/// first, then the blocks furthest from the cumulative TSN (RFC 9260 §6.5); `None` when not even the fixed
-/// fields fit.
+/// Writes a SACK chunk at the front of `out` and returns the bytes written. Entries that do not fit are left
+/// out: duplicates first, then the blocks furthest from the cumulative TSN (RFC 9260 §6.5). `None` if not even
+/// the fixed fields fit.
 pub(super) fn emit(
     header: SackHeader,
     gaps: &[GapBlock],

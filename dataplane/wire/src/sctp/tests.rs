@@ -1,4 +1,4 @@
-//! Round trips, lengths that lie, and bytes of a real association.
+//! Round trips, wrong lengths, and bytes of a real association.
 
 use proptest::prelude::*;
 
@@ -67,7 +67,7 @@ fn bytes_of_linux() {
     assert!(!Packet::new(&broken).expect("a packet").checksum_ok());
 }
 
-// RFC 9260 §3.2: each chunk without fields of its own, flags and all.
+// RFC 9260 §3.2: each chunk without fields of its own, including flags.
 #[test]
 fn chunks_without_fields() {
     let bytes = build(Tag(7), |b| {
@@ -147,7 +147,7 @@ fn causes_round_trip() {
     }
 }
 
-// RFC 9260 §3.2, §6.10: lengths that lie end the packet there, and nothing beyond is read.
+// RFC 9260 §3.2, §6.10: a wrong length ends the packet there, and no byte beyond it is read.
 #[test]
 fn lengths_that_lie() {
     let bad = |bytes: &[u8]| -> Vec<_> {
@@ -158,7 +158,7 @@ fn lengths_that_lie() {
     assert_eq!(bad(&[11, 0, 0, 0, 11, 0, 0, 4]), [Err(BadChunk::Length { kind: 11 })]);
     assert_eq!(bad(&[11, 0, 0, 5]), [Err(BadChunk::Partial)]);
     assert_eq!(bad(&[11, 0, 0, 4, 11, 0, 0xff, 0xff]), [Ok(()), Err(BadChunk::Partial)]);
-    // The pad of the last chunk may be missing; the bytes of a pad do not matter.
+    // The pad of the last chunk may be missing; the content of a pad is ignored.
     assert_eq!(bad(&[10, 0, 0, 5, 1]), [Ok(())]);
     assert_eq!(bad(&[10, 0, 0, 5, 1, 9, 9, 9, 11, 0, 0, 4]), [Ok(()), Ok(())]);
     // Too short for the fixed fields of DATA, INIT, SACK, SHUTDOWN; for the lists of a SACK.
@@ -205,7 +205,7 @@ fn tsns_wrap() {
     assert_eq!((last.add(1), first.sub(1), first.distance_from(last)), (first, last, 1));
 }
 
-// RFC 9260 §6.5: a SACK leaves out what does not fit, the lowest blocks stay.
+// RFC 9260 §6.5: a SACK leaves out entries that do not fit; the lowest blocks stay.
 #[test]
 fn sacks_are_cut_to_the_room() {
     let header = SackHeader { cumulative: Tsn(3), a_rwnd: 1500 };
@@ -281,7 +281,7 @@ prop_compose! {
 }
 
 proptest! {
-    // RFC 9260 §3.3.1, §3.3.4, §6.10: what is bundled comes apart again.
+    // RFC 9260 §3.3.1, §3.3.4, §6.10: bundled chunks are parsed as they were written.
     #[test]
     fn data_and_sacks_round_trip(
         tag in edges_u32(),
@@ -350,7 +350,8 @@ proptest! {
         prop_assert!(init.parameters().eq(parameters.map(Ok)));
     }
 
-    // RFC 9260 §6.8: with CRCs that came with the user data, and without, wherever such chunks are in the packet.
+    // RFC 9260 §6.8: with and without precomputed CRCs of user data, at any position of such chunks in the
+    // packet.
     #[test]
     fn a_checksum_of_pieces_is_that_of_the_packet(
         chunks in prop::collection::vec((prop::option::of(1usize..300), any::<bool>(), any::<u8>()), 0..6),
@@ -377,7 +378,7 @@ proptest! {
         prop_assert_eq!(&packet[8..12], checksum(&packet));
     }
 
-    // RFC 9260 §3.3.10: what is cut has the code that it had, fits, and can be read.
+    // RFC 9260 §3.3.10: a cut cause keeps its code, fits, and can be parsed.
     #[test]
     fn causes_are_cut(
         bytes in prop::collection::vec(any::<u8>(), 0..300), most in 0usize..200, which in 0usize..8,
@@ -402,7 +403,7 @@ proptest! {
         prop_assert_eq!(Causes::new(&out).into_iter().next(), Some(Ok(cut)));
     }
 
-    // Any bytes are chunks or an error: nothing panics, and every chunk lies within the packet.
+    // Any bytes are chunks or an error: no panic, and every chunk lies within the packet.
     #[test]
     fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(packet) = Packet::new(&bytes) {
@@ -410,7 +411,7 @@ proptest! {
         }
     }
 
-    // Likewise one byte off a well-formed packet.
+    // Likewise for a well-formed packet with one changed byte.
     #[test]
     fn damaged_packets_are_read(at in 0..LINUX_INIT.len(), byte: u8) {
         let mut bytes = LINUX_INIT.to_vec();
@@ -433,7 +434,7 @@ proptest! {
     }
 }
 
-/// Reads all there is in a packet.
+/// Reads everything in a packet.
 fn read(packet: Packet<'_>) {
     packet.checksum_ok();
     let mut bytes = COMMON_HEADER_LEN;

@@ -1,5 +1,5 @@
-//! What a stream does with the messages that DDP delivers (RFC 5040 §5, RFC 7306 §5, §6), and with
-//! what DDP reports of those that it sent.
+//! Processing of the messages that DDP delivers (RFC 5040 §5, RFC 7306 §5, §6), and of DDP's reports on sent
+//! messages.
 
 use wire::rdmap::{
     ATOMIC_REQUEST_LEN, ATOMIC_RESPONSE_LEN, AtomicError as AtomicHeaderError, AtomicRequestRepr,
@@ -19,11 +19,11 @@ use crate::rdmap::responses::{Origin, Response, Sent};
 use crate::rdmap::{Error, ErrorCode, Event, Outcome, RdmapError, Terminate};
 use crate::stag::{Access, StagTable};
 
-/// What is wrong with a delivered message, and the Read Request that it is, if one.
+/// The error in a delivered message, and its Read Request, if it is one.
 type Wrong = (ErrorCode, Mismatch, Option<ReadRequestRepr>);
 
 impl<M: RegionMemory> Stream<M> {
-    /// After a call from the receiving LLP.
+    /// Processes all events of DDP after a call from the receiving LLP.
     pub(super) fn absorb(&mut self, stags: &StagTable<M>, buffers: &mut BufferPool) {
         while let Some(event) = self.ddp.poll_event() {
             match event {
@@ -51,7 +51,7 @@ impl<M: RegionMemory> Stream<M> {
         self.feed();
     }
 
-    /// After a call that delivers nothing.
+    /// Processes the events of DDP after a call that delivers no messages.
     pub(super) fn absorb_sent(&mut self) {
         while let Some(event) = self.ddp.poll_event() {
             self.sent(event);
@@ -86,14 +86,14 @@ impl<M: RegionMemory> Stream<M> {
                 self.report();
                 self.events.push_back(Event::Failed(why));
             }
-            // Deliveries and errors come with a call from the receiving LLP, and end there.
+            // Deliveries and errors arise only in calls from the receiving LLP, which `absorb` follows.
             DdpEvent::TaggedDelivered { .. }
             | DdpEvent::UntaggedDelivered { .. }
             | DdpEvent::Error(_) => {}
         }
     }
 
-    /// The oldest response is acknowledged.
+    /// Reports the oldest response, which is acknowledged.
     fn response_sent(&mut self) {
         if let Some(Sent::Read { request, .. }) = self.responses.acknowledged() {
             self.counters.reads_served += 1;
@@ -102,7 +102,7 @@ impl<M: RegionMemory> Stream<M> {
         }
     }
 
-    /// RFC 5040 §5.5 (15): completions in the order of posting.
+    /// Reports completions in the order of posting (RFC 5040 §5.5 (15)).
     pub(super) fn report(&mut self) {
         while let Some((cookie, outcome)) = self.operations.pop_ended() {
             self.events.push_back(match outcome {
@@ -175,7 +175,7 @@ impl<M: RegionMemory> Stream<M> {
                 self.terminated(&data, buffers);
                 Ok(())
             }
-            // Tagged: not let in on a queue.
+            // Tagged opcodes: `admit` refuses them on a queue.
             Opcode::Write | Opcode::ReadResponse => Ok(()),
         };
         if let Err((code, mismatch, read_request)) = result {
@@ -185,7 +185,7 @@ impl<M: RegionMemory> Stream<M> {
         }
     }
 
-    /// RFC 5040 §5.3
+    /// Delivers a Send (RFC 5040 §5.3).
     fn send(
         &mut self,
         data: Vec<u8>,
@@ -218,7 +218,7 @@ impl<M: RegionMemory> Stream<M> {
         Ok(())
     }
 
-    /// RFC 7306 §6.3: exactly 8 bytes.
+    /// Delivers Immediate Data (RFC 7306 §6.3: exactly 8 bytes).
     fn immediate(&mut self, data: &[u8], solicited: bool) -> Result<(), Wrong> {
         let data = <[u8; 8]>::try_from(data).map_err(|_| wrong_length(data.len(), 8))?;
         self.from_peer.rtr_send = false;
@@ -227,7 +227,7 @@ impl<M: RegionMemory> Stream<M> {
         Ok(())
     }
 
-    /// RFC 5040 §5.2.1, §5.5 (12), (17): checked and begun when it is delivered.
+    /// Checks a delivered Read Request and queues its response (RFC 5040 §5.2.1, §5.5 (12), (17)).
     fn read_request(
         &mut self,
         data: &[u8],
@@ -262,7 +262,7 @@ impl<M: RegionMemory> Stream<M> {
         Ok(())
     }
 
-    /// RFC 7306 §5.2.1, §5.4 (3), (5): done when it is delivered.
+    /// Executes a delivered atomic and queues its response (RFC 7306 §5.2.1, §5.4 (3), (5)).
     fn atomic_request(&mut self, data: &[u8], stags: &StagTable<M>) -> Result<(), Wrong> {
         let request = AtomicRequestRepr::parse(data).map_err(|error| match error {
             AtomicHeaderError::Truncated(_) => wrong_length(data.len(), ATOMIC_REQUEST_LEN),
@@ -300,7 +300,7 @@ impl<M: RegionMemory> Stream<M> {
         self.counters.requests_max = self.counters.requests_max.max(held);
     }
 
-    /// RFC 7306 §5.2.2
+    /// Completes the oldest atomic (RFC 7306 §5.2.2).
     fn atomic_response(&mut self, data: &[u8]) -> Result<(), Wrong> {
         let response = AtomicResponseRepr::parse(data)
             .map_err(|_| wrong_length(data.len(), ATOMIC_RESPONSE_LEN))?;
@@ -319,7 +319,7 @@ impl<M: RegionMemory> Stream<M> {
         Ok(())
     }
 
-    /// RFC 5040 §5.4: the peer has ended the stream.
+    /// Ends the stream by the peer's Terminate (RFC 5040 §5.4).
     fn terminated(&mut self, data: &[u8], buffers: &mut BufferPool) {
         let parse = if self.from_peer.siw { Terminate::parse_siw } else { Terminate::parse };
         let Ok(terminate) = parse(data) else {

@@ -4,7 +4,7 @@ use wire::rdmap::{AtomicRequestRepr, AtomicResponseRepr};
 
 use super::*;
 
-// RFC 7306 §5.1, RFC 5040 §3.2: an Atomic takes a place among the outstanding Reads; with ORD 0 there is none.
+// RFC 7306 §5.1, RFC 5040 §3.2: an Atomic counts as an outstanding Read; with ORD 0 it is refused.
 #[test]
 fn atomics_and_reads_need_an_ord() {
     let mut a = End::with(Config { ord: 0, ..config() });
@@ -28,7 +28,7 @@ fn response(msn: u32, id: u32, original: u64) -> Vec<u8> {
     untagged(Opcode::AtomicResponse, 3, msn, &AtomicResponseRepr { id, original }.emit())
 }
 
-// RFC 7306 §5.2.1 (7), (8), §5.2.2 (8): done in order, answered in order, on queue 3.
+// RFC 7306 §5.2.1 (7), (8), §5.2.2 (8): executed in order, answered in order, on queue 3.
 #[test]
 fn atomics_are_done_and_answered_in_order() {
     let mut b = End::new();
@@ -56,7 +56,7 @@ fn atomics_are_done_and_answered_in_order() {
     assert_eq!(b.stream.counters().atomics_served, 3);
 }
 
-// RFC 7306 §5.1.1: the number is as the memory holds it, the field is big-endian.
+// RFC 7306 §5.1.1: the number has the byte order of the memory, the field is big-endian.
 #[test]
 fn the_value_is_in_the_memorys_byte_order() {
     let mut b = End::new();
@@ -66,7 +66,7 @@ fn the_value_is_in_the_memorys_byte_order() {
     assert_eq!(b.memory.to_vec()[..8], 0x0102_0304_0506_0709u64.to_ne_bytes());
 }
 
-// RFC 7306 §5.4 (3), (5): not before it is delivered.
+// RFC 7306 §5.4 (3), (5): not executed before it is delivered.
 #[test]
 fn an_atomic_beyond_a_gap_is_not_done() {
     let mut b = End::new();
@@ -76,7 +76,7 @@ fn an_atomic_beyond_a_gap_is_not_done() {
     assert_eq!(b.memory.to_vec()[..8], 10u64.to_ne_bytes());
 }
 
-// RFC 7306 §5.1.1, §5.1.2, §8.2: a Terminate, and the memory is as it was.
+// RFC 7306 §5.1.1, §5.1.2, §8.2: a Terminate, and the memory is unchanged.
 #[test]
 fn an_unaligned_atomic_is_0_2_07_and_touches_nothing() {
     for op in [ADD, AtomicOp::swap(5)] {
@@ -94,7 +94,7 @@ fn an_unaligned_atomic_is_0_2_07_and_touches_nothing() {
     }
 }
 
-// RFC 7306 §5.2.1: any TO whose memory is aligned; it is the memory that counts.
+// RFC 7306 §5.2.1: any TO whose memory is aligned; the memory's address decides.
 #[test]
 fn alignment_is_that_of_the_memory() {
     let memory = VecMemory::new(64);
@@ -136,7 +136,7 @@ fn an_atomic_that_may_not_be_is_a_remote_protection_error() {
     }
 }
 
-// RFC 7306 §5.2.1 (4): an operation that nobody has defined.
+// RFC 7306 §5.2.1 (4): an undefined operation.
 #[test]
 fn an_unknown_atomic_operation_is_0_2_06() {
     for code in [1, 3, 15] {
@@ -220,7 +220,7 @@ fn reads_and_atomics_are_answered_in_one_order() {
     assert_eq!(segments[3][14..], 1u64.to_ne_bytes(), "the Read behind the atomic sees it");
 }
 
-/// A region that knows no atomics.
+/// A region that does not support atomics.
 #[test]
 fn a_region_without_atomics_is_an_access_error() {
     #[derive(Clone, Debug)]

@@ -1,5 +1,5 @@
-//! Regression tests for what hostile peers did to the Linux kernel's implementation, and the like.
-//! The Read Response overrun is in `reads.rs`.
+//! Regression tests for attacks by hostile peers, such as those on the Linux kernel's implementation. The Read
+//! Response overrun is in `reads.rs`.
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn a_ulpdu_shorter_than_the_header_of_its_opcode_is_refused() {
         assert_eq!(b.numbers(), (0, 2, 7), "{len} bytes");
         assert_eq!(shape(&b.sent()), [(Opcode::Terminate, true)]);
     }
-    // One byte too many is no Read Request either.
+    // A Read Request with one byte too many is refused.
     let mut b = End::new();
     b.give(&[&request[..], &[0]].concat());
     assert_eq!(b.numbers(), (0, 2, 7));
@@ -39,31 +39,31 @@ fn a_ulpdu_shorter_than_the_header_of_its_opcode_is_refused() {
     assert_eq!(b.numbers(), (1, 2, 5));
 }
 
-/// The kernel's bug "header error on a half-open stream": an error before the stream was fully up, or
-/// with one half closed, was handled with state that was not there.
+/// The kernel's bug "header error on a half-open stream": an error before the stream was fully established, or
+/// with one direction closed, was handled with state that did not exist.
 #[test]
 fn a_header_error_on_a_half_open_stream_ends_it_in_order() {
     let wrong = tagged(Opcode::Write, Stag(1), 0, true, b"x");
-    // Before anything was exchanged, with operations waiting.
+    // Before any exchange, with operations waiting.
     let mut b = End::new();
     b.post(read(0, 0, 4, 1));
     b.give(&wrong);
     assert_eq!(b.numbers(), (1, 1, 0));
     assert_eq!(shape(&b.sent()), [(Opcode::Terminate, true)]);
-    // Our half is closed by the ULP, but the LLP still sends.
+    // Our direction is closed by the ULP, but the LLP still sends.
     let mut b = End::new();
     b.stream.close();
     b.give(&wrong);
     assert_eq!(b.numbers(), (1, 1, 0));
     assert_eq!(shape(&b.sent()), [(Opcode::Terminate, true)]);
-    // Nothing more may be sent: the error is reported here only.
+    // No more data may be sent: the error is reported locally only.
     let mut b = End::new();
     b.stream.close_now();
     b.give(&wrong);
     let events = b.events();
     assert!(events.is_empty() || matches!(events[..], [Event::Error(_)]), "{events:?}");
     assert!(b.sent().is_empty() && !b.stream.has_unsent());
-    // The peer's half is closed: data is an error of its own.
+    // The peer's direction is closed: data is an error of its own.
     let mut b = End::new();
     b.post(send(b"x", 1));
     b.stream.peer_closed();
@@ -72,14 +72,14 @@ fn a_header_error_on_a_half_open_stream_ends_it_in_order() {
     let closed = Event::PeerClosed { incomplete: false };
     let flushed = Event::Flushed { cookie: Cookie::of(1) };
     assert_eq!(events, [closed, flushed.clone(), Event::Failed(Failure::DataAfterClose)]);
-    // No version is known yet, so nothing can be sent.
+    // The version is not determined yet, so that no message can be sent.
     let mut b = End::with(Config { version: VersionPolicy::AdoptFirst, ..config() });
     b.post(send(b"x", 1));
     b.give(&tagged(Opcode::Write, STAG, 0, true, b"x")[..5]);
     let events = b.events();
     assert!(matches!(&events[..], [Event::Error(_), last] if *last == flushed), "{events:?}");
     assert!(b.sent().is_empty() && !b.stream.has_unsent() && b.stream.is_closed());
-    // After the end nothing matters.
+    // After the end segments are ignored.
     let mut b = End::new();
     b.stream.fail(Failure::LlpLost);
     b.give(&wrong);
@@ -88,8 +88,7 @@ fn a_header_error_on_a_half_open_stream_ends_it_in_order() {
     assert_eq!(b.events(), [Event::Failed(Failure::LlpLost)]);
 }
 
-/// Requests that are neither answered nor acknowledged take a bounded place, however long a peer goes
-/// on.
+/// Requests that are neither answered nor acknowledged take bounded memory, however many a peer sends.
 #[test]
 fn a_peer_that_only_asks_is_bounded() {
     let mut b = End::with(Config { ird: 3, max_responses: 5, ..config() });
@@ -109,7 +108,7 @@ fn a_peer_that_only_asks_is_bounded() {
     assert_eq!(b.numbers(), (1, 2, 2));
 }
 
-/// Placed is what was checked: a Write whose last segment is wrong keeps its first ones and no more.
+/// Only checked segments are placed: of a Write whose last segment is in error the first ones stay placed.
 #[test]
 fn a_write_that_leaves_its_region_stops_there() {
     let mut b = End::new();

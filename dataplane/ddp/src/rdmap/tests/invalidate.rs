@@ -8,7 +8,7 @@ fn send_invalidate(msn: u32, stag: Stag) -> Vec<u8> {
     untagged_with(Opcode::SendInvalidate, Some(stag), 0, msn, 0, true, b"done")
 }
 
-/// An end with a region bound to its stream alone.
+/// Returns an end with a region bound to its stream alone.
 fn bound() -> (End, VecMemory) {
     let mut b = End::new();
     let memory = VecMemory::new(100);
@@ -38,12 +38,13 @@ fn a_peer_ends_an_stag_of_its_own_stream() {
     let opcode = Opcode::SendSolicitedInvalidate;
     b.give(&untagged_with(opcode, Some(OWN), 0, 1, 0, true, b"done"));
     assert_eq!(b.events(), [delivered(true)]);
-    // Reads and atomics are refused as Writes are.
+    // Reads and atomics are refused like Writes.
     b.give(&untagged(Opcode::ReadRequest, 1, 1, &read_request(OWN, 0, 1).emit()));
     assert_eq!(b.numbers(), (0, 1, 0));
 }
 
-// RFC 6581 §8: a ready-to-receive Send has no bytes and invalidates nothing. An empty Send with Invalidate is the ULP's.
+// RFC 6581 §8: a ready-to-receive Send has no bytes and does not invalidate. An empty Send with Invalidate is
+// for the ULP.
 #[test]
 fn empty_send_with_invalidate_is_not_ready_to_receive() {
     let empty = |stag| untagged_with(Opcode::SendInvalidate, Some(stag), 0, 1, 0, true, b"");
@@ -64,7 +65,7 @@ fn empty_send_with_invalidate_is_not_ready_to_receive() {
     }
 }
 
-// Only an STag bound to the stream alone: 0/1/09, without a Read Request.
+// Only an STag bound to the stream alone can be invalidated: 0/1/09, without a Read Request.
 #[test]
 fn an_stag_that_is_not_the_streams_alone_is_0_1_09() {
     for stag in [STAG, SINK, Stag(0x666), Stag(0)] {
@@ -82,7 +83,7 @@ fn an_stag_that_is_not_the_streams_alone_is_0_1_09() {
     b.stags.bind(OWN, Some(StreamId(8))).unwrap();
     b.give(&send_invalidate(1, OWN));
     assert_eq!(b.numbers(), (0, 1, 9));
-    // Twice is once too often.
+    // A second invalidation is an error.
     let (mut b, _) = bound();
     b.give(&send_invalidate(1, OWN));
     b.events();
@@ -90,7 +91,7 @@ fn an_stag_that_is_not_the_streams_alone_is_0_1_09() {
     assert_eq!(b.numbers(), (0, 1, 9));
 }
 
-// Beyond a gap nothing ends; with the gap closed it ends before what comes next is placed.
+// Beyond a gap access does not end. With the gap closed it ends before the next segment is placed.
 #[test]
 fn an_invalidation_waits_for_its_turn() {
     let (mut b, memory) = bound();
@@ -103,7 +104,7 @@ fn an_invalidation_waits_for_its_turn() {
     assert_eq!(memory.to_vec()[..5], *b"first");
 }
 
-// A Read of the peer's that is not answered yet reads no byte more.
+// A peer's unanswered Read reads no further byte.
 #[test]
 fn reads_of_an_invalidated_stag_end() {
     let (mut b, _) = bound();
@@ -119,7 +120,7 @@ fn reads_of_an_invalidated_stag_end() {
     assert_eq!(shape(&b.sent()), [(Opcode::Terminate, true)]);
 }
 
-// The last segment's header goes into the Terminate, also of a longer Send.
+// The Terminate carries the last segment's header, also for a Send of several segments.
 #[test]
 fn the_terminate_names_the_last_segment() {
     let (mut b, _) = bound();

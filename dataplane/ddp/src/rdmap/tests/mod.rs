@@ -1,4 +1,4 @@
-//! RDMAP streams: one against hand-made segments, and two back to back.
+//! RDMAP streams: single ones with hand-made segments, and two back to back.
 
 mod atomics;
 mod hostile;
@@ -25,16 +25,16 @@ use crate::{
 };
 use wire::DdpVersion;
 
-/// The region that every end has: all rights, bound to no stream.
+/// The region of every end: all rights, bound to no stream.
 const STAG: Stag = Stag(0x0102_0300);
-/// A region without any right for peers, the sink of Reads.
+/// A region without rights for peers, the sink of Reads.
 const SINK: Stag = Stag(0x0a00_0000);
-/// Their first TO.
+/// First TO of both regions.
 const BASE: u64 = 1 << 40;
-/// Their bytes.
+/// Bytes of each region.
 const LEN: u64 = 8192;
 
-/// One end, and its worker.
+/// A stream and its worker's state.
 struct End {
     stream: Stream<VecMemory>,
     stags: StagTable<VecMemory>,
@@ -73,7 +73,7 @@ impl End {
         End { stream, stags, pool: BufferPool::new(1 << 20), memory, sink, key: 0 }
     }
 
-    /// The next segment from the peer, in order.
+    /// Delivers the next segment from the peer, in order.
     fn give(&mut self, segment: &[u8]) -> Disposition {
         let key = self.key;
         self.key += 1;
@@ -94,7 +94,7 @@ impl End {
         core::iter::from_fn(|| self.stream.poll_event()).collect()
     }
 
-    /// What the stream sends now, framed, with what the LLP needs to acknowledge it.
+    /// Returns the next segment to send, framed, with the token and length to acknowledge it.
     fn pull(&mut self, mulpdu: usize) -> Option<(Vec<u8>, UlpduToken, usize)> {
         let announced = self.stream.next_len(mulpdu);
         let out = self.stream.next(mulpdu)?;
@@ -105,7 +105,7 @@ impl End {
         Some((segment, out.token, out.payload_len))
     }
 
-    /// Everything that it sends now, acknowledged at once.
+    /// Returns all segments to send, acknowledged at once.
     fn sent(&mut self) -> Vec<Vec<u8>> {
         core::iter::from_fn(|| {
             let (segment, token, len) = self.pull(1500)?;
@@ -119,7 +119,7 @@ impl End {
         self.stream.post(request).unwrap();
     }
 
-    /// The Terminate that must have been reported, after an error.
+    /// Returns the Terminate that must have been reported, after an error.
     fn terminate(&mut self) -> Terminate {
         let events = self.events();
         let at = events.iter().position(|event| matches!(event, Event::Error(_)));
@@ -130,7 +130,7 @@ impl End {
         }
     }
 
-    /// Layer, type and code of the Terminate that must have been reported.
+    /// Returns layer, type and code of the Terminate that must have been reported.
     fn numbers(&mut self) -> (u8, u8, u8) {
         let terminate = self.terminate();
         (terminate.layer, terminate.error_type, terminate.code)
@@ -183,7 +183,7 @@ fn atomic(op: AtomicOp, at: u64, cookie: u64) -> WorkRequest<VecMemory> {
     WorkRequest::Atomic { op, stag: STAG, to: TaggedOffset(BASE + at), cookie: Cookie::of(cookie) }
 }
 
-/// A tagged segment from a peer.
+/// Returns a tagged segment from a peer.
 fn tagged(opcode: Opcode, stag: Stag, at: u64, last: bool, payload: &[u8]) -> Vec<u8> {
     let rsvd_ulp = Control::new(DdpVersion::V1, opcode).0;
     let to = TaggedOffset(BASE.wrapping_add(at));
@@ -192,7 +192,7 @@ fn tagged(opcode: Opcode, stag: Stag, at: u64, last: bool, payload: &[u8]) -> Ve
     [&header[..], payload].concat()
 }
 
-/// An untagged message of one segment from a peer.
+/// Returns an untagged message of one segment from a peer.
 fn untagged(opcode: Opcode, qn: u32, msn: u32, payload: &[u8]) -> Vec<u8> {
     untagged_with(opcode, None, qn, msn, 0, true, payload)
 }
@@ -227,7 +227,7 @@ fn pattern(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(7).wrapping_add(seed)).collect()
 }
 
-/// Opcode and whether it is the last segment, of each.
+/// Returns the opcode of each segment, and whether it is the last of its message.
 fn shape(segments: &[Vec<u8>]) -> Vec<(Opcode, bool)> {
     let of = |segment: &Vec<u8>| {
         (Control(segment[1]).opcode().unwrap(), wire::ddp::Control(segment[0]).is_last())

@@ -1,5 +1,5 @@
-//! RFC 5040 §5.5 and RFC 7306 §7: for each pair of operations, what the peer's ULP and the requester see
-//! first, whatever order the segments arrive in.
+//! RFC 5040 §5.5 and RFC 7306 §7: for each pair of operations, the order that the peer's ULP and the requester
+//! see, for all orders of arrival.
 
 use proptest::prelude::*;
 
@@ -28,7 +28,7 @@ fn request(kind: Kind, cookie: u64) -> WorkRequest<VecMemory> {
     }
 }
 
-/// What the peer does for an operation, as its events and messages show it.
+/// Returns the peer's reaction to an operation, as its events and messages show it.
 fn effect(kind: Kind) -> &'static str {
     match kind {
         Kind::Send => "received",
@@ -59,8 +59,8 @@ fn effects(b: &mut End) -> Vec<&'static str> {
     effects
 }
 
-// All 25 rows of the two tables: operations that the peer serves in order are served in order, for
-// every order of arrival of their segments, and nothing is done twice or too early.
+// All 25 rows of the two tables: the peer serves operations in the required order, for every order of arrival
+// of their segments. No operation is executed twice or too early.
 #[test]
 fn pairs_of_operations_are_ordered_as_the_tables_say() {
     for first in KINDS {
@@ -87,7 +87,7 @@ fn pairs_of_operations_are_ordered_as_the_tables_say() {
                         assert!(seen.is_empty(), "{first:?} {second:?}: {seen:?} too early");
                     }
                 }
-                // Responses of a burst go out behind its deliveries (§5.5 (18)); else in order.
+                // Responses of a burst are sent behind its deliveries (§5.5 (18)); otherwise in order.
                 let mut expected = vec![effect(first), effect(second)];
                 if turned {
                     expected.sort_by_key(|effect| effect.ends_with("response"));
@@ -119,8 +119,8 @@ fn requests_see_what_was_sent_before_them() {
     assert_eq!(events[1], completed(2, Outcome::Atomic { original: 41 }));
 }
 
-// RFC 5040 §5.5 (14), (19), RFC 7306 §5.4 (7): neither by the acknowledgement of a request, nor before
-// that of a message.
+// RFC 5040 §5.5 (14), (19), RFC 7306 §5.4 (7): neither by the acknowledgement of a request, nor before the
+// acknowledgement of a message.
 #[test]
 fn nothing_completes_before_it_is_done() {
     let mut a = End::new();
@@ -142,7 +142,7 @@ fn nothing_completes_before_it_is_done() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    // RFC 5040 §5.5 (15): whatever is posted, and however responses and acknowledgements mix.
+    // RFC 5040 §5.5 (15): for any operations, and any mix of responses and acknowledgements.
     #[test]
     fn operations_complete_in_the_order_of_posting(
         kinds in proptest::collection::vec(0usize..5, 1..16), ord in 1u16..5, late in 0usize..6,

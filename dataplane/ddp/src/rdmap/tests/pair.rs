@@ -1,4 +1,4 @@
-//! Two ends back to back: every operation, both ways.
+//! Two ends back to back: every operation, in both directions.
 
 use super::*;
 
@@ -13,7 +13,7 @@ impl Pair {
         Pair { a: End::with(config.clone()), b: End::with(config) }
     }
 
-    /// Carries segments until neither end has one. `mulpdu` bytes at most in each.
+    /// Carries segments of at most `mulpdu` bytes until neither end has one.
     pub(super) fn run(&mut self, mulpdu: usize) {
         loop {
             let forth = carry(&mut self.a, &mut self.b, mulpdu);
@@ -89,7 +89,7 @@ pub(super) fn received(data: &[u8]) -> Event {
     Event::Received { data: data.to_vec(), solicited: false, invalidated: None }
 }
 
-// RFC 5040 §5.1, §5.2.1, §5.3: all may have no bytes; STags and TOs are not looked at.
+// RFC 5040 §5.1, §5.2.1, §5.3: all may have no bytes; STags and TOs are not checked.
 #[test]
 fn zero_length_operations_check_no_stag() {
     let mut pair = Pair::new(config());
@@ -122,7 +122,7 @@ fn zero_length_operations_check_no_stag() {
     assert!(!events.iter().any(|event| matches!(event, Event::Error(_))));
 }
 
-// RFC 6581 §8: the ready-to-receive Send takes none of the ULP's buffers.
+// RFC 6581 §8: the ready-to-receive Send uses up none of the ULP's buffers.
 #[test]
 fn a_ready_to_receive_send_is_not_the_ulps() {
     let rtr = Config { recv_buffers: 1, rtr_send: true, ..config() };
@@ -131,7 +131,7 @@ fn a_ready_to_receive_send_is_not_the_ulps() {
     pair.a.post(send(b"", 2));
     pair.run(1500);
     assert_eq!(pair.b.events(), [Event::ReadyToReceive, received(b"")]);
-    // A peer that begins with data means its data.
+    // A first Send with data is an ordinary one.
     let mut pair = Pair::new(rtr);
     pair.a.post(send(b"x", 1));
     pair.a.post(send(b"", 2));
@@ -139,7 +139,8 @@ fn a_ready_to_receive_send_is_not_the_ulps() {
     assert_eq!(pair.b.events(), [received(b"x"), received(b"")]);
 }
 
-// RFC 6581 §8: a first message with data, Immediate Data too, shows readiness. An empty Send behind it is the ULP's.
+// RFC 6581 §8: a first message with data, Immediate Data too, shows readiness. An empty Send behind it is for
+// the ULP.
 #[test]
 fn empty_send_behind_immediate_data_is_delivered() {
     let mut b = End::with(Config { rtr_send: true, ..config() });
@@ -171,7 +172,7 @@ fn the_consortiums_version_is_spoken_below_and_above() {
     assert_eq!(pair.b.numbers(), (0, 2, 6));
 }
 
-// A responder of revision 0 learns the version from the first segment.
+// A responder of revision 0 adopts the version of the first segment.
 #[test]
 fn a_stream_that_adopts_a_version_waits_for_it() {
     let mut b = End::with(Config { version: VersionPolicy::AdoptFirst, ..config() });
@@ -245,7 +246,7 @@ fn a_lost_llp_flushes_everything_in_order() {
     assert_eq!(a.stream.failure(), Some(Failure::LlpLost));
 }
 
-// RFC 5041 §6.2.1: half closed; what needs no answer still goes out, what does will get none.
+// RFC 5041 §6.2.1: half closed. Operations without response are still sent; those with one will not get it.
 #[test]
 fn a_peers_close_ends_requests_and_nothing_else() {
     let mut a = End::with(Config { ord: 1, ..config() });
@@ -266,7 +267,7 @@ fn a_peers_close_ends_requests_and_nothing_else() {
     a.post(send(b"", 5));
 }
 
-// The ULP closes: its operations and the peer's requests still go their way.
+// The ULP closes: its operations and the peer's requests are still completed.
 #[test]
 fn a_graceful_close_lets_everything_go_first() {
     let mut a = End::with(Config { ord: 1, ..config() });

@@ -28,7 +28,7 @@ fn plan() -> impl Strategy<Value = Plan> {
     ]
 }
 
-/// One direction of a path: units on their way, and what must still be reported to the sender.
+/// One direction of a path: units in flight, and the acknowledgements not yet reported to the sender.
 #[derive(Default)]
 struct Path {
     next_key: u64,
@@ -38,7 +38,7 @@ struct Path {
 }
 
 impl Path {
-    /// Sends what there is, and carries what is out in the order of `rank`, except what `lost` says.
+    /// Sends available units, and carries those in flight in the order of `rank`, except lost ones.
     fn turn(
         &mut self,
         from: &mut End,
@@ -58,7 +58,7 @@ impl Path {
         self.arrived.resize(self.next_key as usize, false);
         for (rank, i) in order {
             let (key, segment, .., acked) = &mut self.out[i];
-            // A quarter is lost. What has arrived goes no further (RFC 5041 §3 (11)).
+            // A quarter is lost. Units that have arrived are not passed on again (RFC 5041 §3 (11)).
             if *acked || rank % 4 == 0 {
                 continue;
             }
@@ -98,7 +98,7 @@ fn post_all(a: &mut End, plans: &mut VecDeque<(u64, Plan)>) {
     }
 }
 
-/// What the receiver's ULP must get, in order.
+/// Returns the events that the receiver's ULP must get, in order.
 fn deliveries(plans: &[Plan]) -> Vec<Event> {
     plans
         .iter()
@@ -113,8 +113,8 @@ fn deliveries(plans: &[Plan]) -> Vec<Event> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    // RFC 5040 §5.5: whatever is posted at both ends, whatever the MULPDU, the losses and the order of
-    // arrival: all is done once, in order, with every byte.
+    // RFC 5040 §5.5: for any operations at both ends, any MULPDU, losses and order of arrival: all are executed
+    // once, in order, with every byte.
     #[test]
     fn any_path_gives_the_same_result(
         plans in proptest::collection::vec(plan(), 1..24),
@@ -166,7 +166,7 @@ proptest! {
                 .filter(|e| matches!(e, Event::Received { .. } | Event::Immediate { .. }))
                 .cloned().collect();
             prop_assert_eq!(got, deliveries(plans));
-            // Reads: every byte asked for, and no other.
+            // Reads: all requested bytes, and no others.
             let mut sink = vec![0; LEN as usize];
             for plan in plans {
                 if let Plan::Read(at, len) = plan {
@@ -175,13 +175,13 @@ proptest! {
                 }
             }
             prop_assert!(own.sink.to_vec() == sink);
-            // Atomics: every one, once.
+            // Atomics: each exactly once.
             let sum = plans.iter().fold(0u64, |sum, plan| match plan {
                 Plan::Add(add) => sum.wrapping_add(*add),
                 _ => sum,
             });
             prop_assert_eq!(&far.memory.to_vec()[8184..], &sum.to_ne_bytes()[..]);
-            // Writes: bytes of some Write of them that covers the place.
+            // Writes: each byte is from a Write that covers it.
             let memory = far.memory.to_vec();
             for (i, byte) in memory.iter().enumerate().take(8184).skip(4096) {
                 let mut candidates = plans.iter().filter_map(|plan| match plan {
@@ -195,7 +195,7 @@ proptest! {
         }
     }
 
-    // A peer can send what it likes: nothing outside its rights is touched, and nothing grows.
+    // For any segments of a peer: no memory outside its rights is touched, and no state grows.
     #[test]
     fn any_segments_touch_only_what_is_open(
         segments in proptest::collection::vec(
@@ -222,7 +222,7 @@ proptest! {
             b.sent();
         }
         prop_assert_eq!(secret.to_vec(), pattern(9, 64));
-        // The sink of our Reads is open to their responses and to nothing else.
+        // The sink of our Reads accepts their responses only.
         prop_assert!(b.sink.to_vec()[reads as usize * 100..].iter().all(|byte| *byte == 0));
         prop_assert!(b.stags.get(Stag(2)).is_some() && b.stags.get(STAG).is_some());
         b.stream.release(&mut b.pool);

@@ -10,7 +10,7 @@ fn response(at: u64, last: bool, data: &[u8]) -> Vec<u8> {
     tagged(Opcode::ReadResponse, SINK, at, last, data)
 }
 
-/// A requester with these Reads outstanding, into its sink from 0 on.
+/// Returns a requester with these Reads outstanding, into its sink from 0 on.
 fn reader(lens: &[u32]) -> End {
     let mut a = End::new();
     let mut at = 0;
@@ -40,7 +40,7 @@ fn reads_are_answered_in_order_with_the_sink_as_asked() {
     assert_eq!(b.events(), [Event::ReadServed { len: 300 }, Event::ReadServed { len: 20 }]);
 }
 
-// RFC 5040 §6.1: no more than IRD; the next one is an error and not a queue that grows.
+// RFC 5040 §6.1: at most IRD; a further Read is an error, so that the queue does not grow.
 #[test]
 fn a_read_beyond_ird_is_1_2_02() {
     let mut b = End::new();
@@ -53,7 +53,7 @@ fn a_read_beyond_ird_is_1_2_02() {
     assert_eq!(b.numbers(), (1, 2, 2));
 }
 
-// A place is free when the response is out, and not when it is acknowledged.
+// A request slot is free when the response is sent, before it is acknowledged.
 #[test]
 fn a_response_that_is_out_makes_room_for_a_request() {
     let mut b = End::new();
@@ -65,7 +65,7 @@ fn a_response_that_is_out_makes_room_for_a_request() {
     assert_eq!(b.stream.outstanding(), 7);
 }
 
-// Responses that nobody acknowledges are bounded; the requests wait in their places.
+// Unacknowledged responses are bounded; the requests keep their slots.
 #[test]
 fn unacknowledged_responses_are_bounded() {
     let mut b = End::with(Config { max_responses: 2, ..config() });
@@ -80,7 +80,7 @@ fn unacknowledged_responses_are_bounded() {
     assert!(b.pull(1500).is_none());
 }
 
-// RFC 5040 §6.1: no more than ORD are with the peer; the rest waits, in order.
+// RFC 5040 §6.1: at most ORD are outstanding; the others wait, in order.
 #[test]
 fn reads_beyond_ord_wait() {
     let mut a = End::with(Config { ord: 2, ..config() });
@@ -133,13 +133,13 @@ fn a_read_that_may_not_be_is_a_remote_protection_error() {
         assert_eq!(terminate.segment_len, Some(46));
         assert_eq!(terminate.ddp_header.as_slice(), &segment[..18]);
         assert_eq!(terminate.read_request, Some(repr));
-        // The Terminate is all that is sent.
+        // Only the Terminate is sent.
         let sent = b.sent();
         assert_eq!(shape(&sent), [(Opcode::Terminate, true)]);
         assert_eq!(sent[0][18..], terminate.emit()[..]);
         assert_eq!(b.stream.counters().reads_served, 0);
     }
-    // To the last byte, and bound to this stream: fine.
+    // Reading the last byte of a region bound to this stream succeeds.
     let mut b = End::new();
     b.stags.insert(bound(Some(StreamId(9)))).unwrap();
     b.give(&request(1, &read(other, 99, 1)));
@@ -147,7 +147,7 @@ fn a_read_that_may_not_be_is_a_remote_protection_error() {
     assert_eq!(b.sent().len(), 1 + LEN.div_ceil(1486) as usize);
 }
 
-// RFC 5040 §5.5 (12), (17): not before it is delivered.
+// RFC 5040 §5.5 (12), (17): not served before it is delivered.
 #[test]
 fn a_read_beyond_a_gap_waits_for_what_is_before_it() {
     let mut b = End::new();
@@ -158,21 +158,21 @@ fn a_read_beyond_a_gap_waits_for_what_is_before_it() {
     assert_eq!(segments[0][14..], *b"new!", "the Read sees the Write before it");
 }
 
-// A long response is pulled piece by piece; other messages go behind it and not before its end.
+// A long response is pulled piece by piece; other messages follow its end.
 #[test]
 fn a_long_response_is_produced_as_it_is_pulled() {
     let mut b = End::new();
     b.give(&request(1, &read_request(STAG, 0, LEN as u32)));
     let (first, ..) = b.pull(128).unwrap();
     assert_eq!(first[14..], [0; 114]);
-    // What is read is what the memory has when it is sent.
+    // A response carries the memory's content at the time of sending.
     b.memory.write(0, &[7; LEN as usize]);
     let (second, ..) = b.pull(128).unwrap();
     assert_eq!(second[14..], [7; 114]);
     assert!(!b.stream.again(UlpduToken { message: 0, offset: 0 }, 114).stable);
 }
 
-// A Read Response's bytes are kept by the LLP: the region may change or end before they arrive.
+// The LLP keeps a Read Response's bytes: the region may change or be removed before they arrive.
 #[test]
 fn responses_are_never_framed_again_from_their_region() {
     let mut b = End::new();
@@ -185,8 +185,8 @@ fn responses_are_never_framed_again_from_their_region() {
     assert!(b.stream.next(1500).unwrap().stable);
 }
 
-/// The kernel's bug "Read Response overrun": a response longer than what was asked for wrote on behind
-/// the buffer. Here nothing of it is placed.
+/// The kernel's bug "Read Response overrun": a response longer than requested was written beyond the buffer.
+/// Here no byte of it is placed.
 #[test]
 fn read_response_overrun_is_refused() {
     let cases: [(&[(u64, usize)], u64); 5] = [
@@ -211,7 +211,7 @@ fn read_response_overrun_is_refused() {
     }
 }
 
-// Also beyond a gap, where it could belong to any Read that is out, but to no other place.
+// Beyond a gap, too, where a response may belong to any outstanding Read, but to no other place.
 #[test]
 fn a_response_beyond_a_gap_stays_within_what_was_asked() {
     let mut a = reader(&[10, 10]);
@@ -222,7 +222,7 @@ fn a_response_beyond_a_gap_stays_within_what_was_asked() {
     let events = a.events();
     let read = |cookie| completed(cookie, Outcome::Read { len: 10 });
     assert_eq!(events[..2], [read(0), read(1)]);
-    // When it is checked the wrong one is found: no Read is out any more, but when it came there was one.
+    // The check in order finds the error: no Read is outstanding any more, but one was at arrival.
     assert!(matches!(&events[2], Event::Error(Error::Ddp(error)) if error.code.code() == 1));
     assert_eq!(
         a.sink.to_vec()[..21],
@@ -281,7 +281,7 @@ fn a_response_that_writes_twice_is_refused() {
     assert_eq!(a.sink.to_vec()[..10], [1, 1, 1, 1, 1, 1, 0, 0, 0, 0]);
 }
 
-// RFC 5041 §5.3: increasing offsets are a SHOULD; what tiles the buffer is taken.
+// RFC 5041 §5.3: increasing offsets are a SHOULD; any segments that tile the buffer are accepted.
 #[test]
 fn a_response_in_any_order_of_offsets_is_taken() {
     let mut a = reader(&[10]);
@@ -290,7 +290,7 @@ fn a_response_in_any_order_of_offsets_is_taken() {
     assert_eq!(a.events(), [completed(0, Outcome::Read { len: 10 })]);
 }
 
-// RFC 5041 §5.2: however many ranges that makes.
+// RFC 5041 §5.2: any number of ranges is accepted.
 #[test]
 fn a_response_in_any_number_of_ranges_is_taken() {
     let mut a = reader(&[600, 4]);
@@ -306,7 +306,7 @@ fn a_response_in_any_number_of_ranges_is_taken() {
     assert_eq!(a.pool.in_use(), 0);
     let expected: Vec<u8> = (0..600).map(|at| at as u8).collect();
     assert_eq!(a.sink.to_vec()[..600], expected);
-    // A stream that ends within such a response gives all back.
+    // A stream that ends within such a response releases all memory.
     let mut a = reader(&[600]);
     order
         .take(200)
@@ -316,7 +316,7 @@ fn a_response_in_any_number_of_ranges_is_taken() {
     assert_eq!(a.pool.in_use(), 0);
 }
 
-// The sink of a Read is no way in for Writes.
+// Writes into the sink of a Read are refused.
 #[test]
 fn a_write_into_the_sink_of_a_read_is_refused() {
     let mut a = reader(&[10]);
@@ -325,7 +325,7 @@ fn a_write_into_the_sink_of_a_read_is_refused() {
     assert_eq!(a.sink.to_vec()[..10], [0; 10]);
 }
 
-// Deregistration while Reads are being answered: the peer is sent an error at that place.
+// Deregistration during Reads: the peer is sent an error for the current position.
 #[test]
 fn a_region_that_ends_under_a_read_ends_the_stream() {
     let mut b = End::new();
@@ -340,7 +340,7 @@ fn a_region_that_ends_under_a_read_ends_the_stream() {
     // RFC 5040 §4.8: updated to the current location.
     assert_eq!(terminate.read_request, Some(read_request(STAG, 0, 1000).advanced(114)));
     assert_eq!(shape(&b.sent()), [(Opcode::Terminate, true)], "no byte more of the region");
-    // Nothing is left to read: the stream lives on.
+    // No bytes are left to read: the stream continues.
     let mut b = End::new();
     b.give(&request(1, &read_request(STAG, 0, 100)));
     b.pull(1500).unwrap();
@@ -349,7 +349,7 @@ fn a_region_that_ends_under_a_read_ends_the_stream() {
     assert!(!b.stream.revoked(STAG));
 }
 
-// Also when a Terminate waits behind the response.
+// Likewise when a Terminate waits behind the response.
 #[test]
 fn a_region_that_ends_under_the_last_response_is_read_no_more() {
     let mut b = End::new();
@@ -361,7 +361,7 @@ fn a_region_that_ends_under_the_last_response_is_read_no_more() {
     assert!(b.pull(128).is_none() && !b.stream.has_unsent());
 }
 
-// A response that is out is served although the one behind it is flushed.
+// A sent response counts as served although the one behind it is flushed.
 #[test]
 fn a_flushed_response_is_not_the_one_that_is_acknowledged() {
     let mut b = End::new();

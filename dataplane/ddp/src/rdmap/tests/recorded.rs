@@ -1,5 +1,5 @@
-//! ULPDUs as two hosts with the kernel's siw exchanged them: we take either side's place, and what we
-//! send is what was recorded, byte by byte.
+//! ULPDUs recorded between two hosts with the kernel's siw. The tests replace either side, and its output must
+//! equal the recording byte by byte.
 
 use super::pair::received;
 use super::*;
@@ -105,7 +105,7 @@ fn rping_as_its_client() {
     assert_eq!((sends, client.stream.counters().reads_served), (2, 1));
 }
 
-// A Read of nothing from nowhere, as ready-to-receive message, and its answer.
+// A zero-length Read with STag and TO zero as ready-to-receive message, and its answer.
 #[test]
 fn a_read_as_ready_to_receive_message() {
     let request = hex("41410000000000000001000000010000000000000000000000000000000000000000\
@@ -128,7 +128,7 @@ fn a_read_as_ready_to_receive_message() {
     assert_eq!(initiator.events(), [completed(1, Outcome::Read { len: 0 })]);
 }
 
-// Each in siw's layout, with the numbers that its authors meant.
+// Each in siw's layout, with the numbers that siw intends.
 #[test]
 fn terminates_as_recorded() {
     let untagged = "414700000000000000020000000100000000";

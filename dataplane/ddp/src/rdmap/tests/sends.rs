@@ -55,7 +55,7 @@ fn messages_have_the_fields_of_the_tables() {
     assert_eq!(segments[7][18..], [7; 8]);
 }
 
-// RFC 5040 §5.3, RFC 7306 §6.3: delivered in order, each uses up one buffer.
+// RFC 5040 §5.3, RFC 7306 §6.3: delivered in order, each with one buffer.
 #[test]
 fn sends_of_all_kinds_are_delivered_in_order() {
     let mut b = End::new();
@@ -70,7 +70,7 @@ fn sends_of_all_kinds_are_delivered_in_order() {
     b.stream.post_buffers(1).unwrap();
     b.give(&untagged(Opcode::ImmediateSolicited, 0, 5, b"abcdefgh"));
     assert_eq!(b.events(), [Event::Immediate { data: *b"abcdefgh", solicited: true }]);
-    // No buffer is left: DDP's error.
+    // All buffers are used up: DDP's error.
     b.give(&untagged(Opcode::Send, 0, 6, b""));
     assert_eq!(b.numbers(), (1, 2, 2));
 }
@@ -96,7 +96,7 @@ fn immediate_data_of_another_length_is_an_error() {
     }
 }
 
-// RFC 5040 §4.1: reserved bits and an Invalidate STag where there is none are ignored.
+// RFC 5040 §4.1: reserved bits, and an unused Invalidate STag, are ignored.
 #[test]
 fn reserved_bits_are_not_checked() {
     let mut b = End::new();
@@ -107,8 +107,8 @@ fn reserved_bits_are_not_checked() {
     assert_eq!(b.events(), [received(b"x")]);
 }
 
-// RFC 5040 §4.1, RFC 7306 §4.1: of every untagged message that invalidates nothing; and RFC 7306 §5.2.1, of an Atomic
-// Request what it does not use.
+// RFC 5040 §4.1, RFC 7306 §4.1: for every untagged message that does not invalidate. RFC 7306 §5.2.1: unused
+// fields of an Atomic Request, too.
 #[test]
 fn an_invalidate_stag_where_there_is_none_is_ignored() {
     let noisy = |opcode: Opcode, qn, payload: &[u8]| {
@@ -190,7 +190,7 @@ fn every_opcode_on_every_queue_but_its_own_is_unexpected() {
                 };
                 assert!(!b.events().iter().any(unexpected), "{opcode:?} on {queue:?}");
             } else if queue == Some(3) {
-                // No Atomic Request of ours is out: DDP has no buffer for any message.
+                // No Atomic Request of ours is outstanding: DDP has no buffer for any message.
                 assert_eq!(b.numbers(), (1, 2, 2));
             } else {
                 assert_eq!(b.numbers(), (0, 2, 6), "{bits:#x} on {queue:?}");
@@ -200,7 +200,7 @@ fn every_opcode_on_every_queue_but_its_own_is_unexpected() {
     }
 }
 
-// RFC 7306 §1: without the extensions their opcodes are those of nobody.
+// RFC 7306 §1: without the extensions their opcodes are undefined.
 #[test]
 fn extensions_that_are_off_are_unexpected() {
     let off = Config { atomics: false, immediate: false, ..config() };
@@ -258,7 +258,7 @@ fn a_tagged_message_that_changes_its_opcode_is_0_2_06() {
     assert_eq!(a.sink.to_vec()[..100], [0; 100]);
 }
 
-// Our own messages are never interleaved: siw takes that for an attack.
+// Our own messages are never interleaved: siw treats that as an attack.
 #[test]
 fn messages_of_a_stream_are_not_interleaved() {
     let mut a = End::new();
@@ -278,7 +278,7 @@ fn messages_of_a_stream_are_not_interleaved() {
             order.push(opcode);
         }
     }
-    // Operations and responses take turns.
+    // Operations and responses alternate.
     let (response, write) = (Opcode::ReadResponse, Opcode::Write);
     assert_eq!(order, [Opcode::Send, response, write, response, Opcode::Send]);
 }

@@ -1,5 +1,5 @@
-//! The Terminate: for every error, sent once and last, understood from the peer (RFC 5040 §4.8, §5.4,
-//! §6.2.1, §7.1).
+//! The Terminate: for every error, sent once and last, and received from the peer (RFC 5040 §4.8, §5.4, §6.2.1,
+//! §7.1).
 
 use super::pair::Pair;
 use super::*;
@@ -96,7 +96,7 @@ fn every_rdmap_error_has_its_terminate() {
     }
 }
 
-// Figure 10: an error of the LLP has its own numbers and no header.
+// Figure 10: an error of the LLP has the LLP's numbers and no header.
 #[test]
 fn every_llp_error_has_its_terminate() {
     for code in 0..=255 {
@@ -107,7 +107,8 @@ fn every_llp_error_has_its_terminate() {
     assert_eq!(Error::InvalidTerminate { len: 3 }.terminate(), None);
 }
 
-// "If possible": a segment without a whole header has its length said, one without bytes nothing.
+// "If possible": for a segment without a whole header only the length is reported, for one without bytes
+// nothing.
 #[test]
 fn a_cut_header_is_left_out() {
     let whole = untagged_header();
@@ -141,7 +142,7 @@ fn errors_read_as_sentences() {
     assert_eq!(llp.to_string(), "LLP error 0/02: MPA: CRC error");
 }
 
-// RFC 5040 §5.4: queue 2, MSN 1, MO 0; nothing behind it.
+// RFC 5040 §5.4: queue 2, MSN 1, MO 0; no message follows it.
 #[test]
 fn a_terminate_is_the_last_message() {
     let mut b = End::new();
@@ -158,11 +159,11 @@ fn a_terminate_is_the_last_message() {
     assert_eq!(segments[0][2..18], [0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0]);
     assert_eq!(segments[0][18..], terminate.emit()[..]);
     assert!(b.stream.is_terminated() && b.stream.is_closed() && !b.stream.has_unsent());
-    // RFC 5040 §5.4: what DDP has completes, what it has not ends in error; in the order of posting.
+    // RFC 5040 §5.4: messages handed to DDP complete, others end in error; in the order of posting.
     assert_eq!(b.events(), [completed(1, Outcome::Sent), Event::Flushed { cookie: Cookie::of(2) }]);
 }
 
-// RFC 5040 §7.1 (2): "preferably in the next outgoing message": not within one, unless that is long.
+// RFC 5040 §7.1 (2): "preferably in the next outgoing message": not within a message, unless that is long.
 #[test]
 fn a_message_that_has_begun_goes_first_if_it_is_short() {
     for (len, finished) in [(3000, true), (400_000, false)] {
@@ -190,7 +191,7 @@ fn a_message_that_has_begun_goes_first_if_it_is_short() {
     }
 }
 
-// RFC 5040 §7.1 (4): the first error is the one; nothing behind it is placed or delivered.
+// RFC 5040 §7.1 (4): only the first error counts; no data behind it is placed or delivered.
 #[test]
 fn the_first_error_is_told_and_nothing_follows_it() {
     let mut b = End::new();
@@ -213,7 +214,7 @@ fn the_first_error_is_told_and_nothing_follows_it() {
     assert_eq!(b.sent().len(), 1);
 }
 
-// Several messages delivered at once: the wrong one in the middle ends it.
+// Several messages delivered at once: an error in the middle ends delivery.
 #[test]
 fn what_is_delivered_behind_an_error_is_dropped() {
     let mut b = End::new();
@@ -242,7 +243,7 @@ fn errors_without_a_segment_have_no_header() {
     assert_eq!(b.sent()[0][18..], [0, 0, 0, 0]);
 }
 
-// RFC 5040 §5.4: a Terminate is delivered to the ULP, and the stream is over.
+// RFC 5040 §5.4: a Terminate is delivered to the ULP, and the stream ends.
 #[test]
 fn a_terminate_of_the_peer_ends_the_stream() {
     let mut pair = Pair::new(config());
@@ -266,7 +267,7 @@ fn a_terminate_of_the_peer_ends_the_stream() {
     assert_eq!(pair.a.events(), [completed(1, Outcome::Written), flushed]);
     assert!(pair.a.stream.is_terminated() && pair.a.stream.is_closed());
     assert!(pair.a.pull(1500).is_none());
-    // Nothing is taken behind it.
+    // No segment is accepted behind it.
     pair.a.give(&tagged(Opcode::Write, STAG, 0, true, b"never"));
     assert_eq!(pair.a.memory.to_vec()[..5], [0; 5]);
     assert_eq!(pair.a.pool.in_use(), 0);
@@ -286,7 +287,7 @@ fn terminates_of_siw_are_understood() {
     assert_eq!(terminate.ddp_header.as_slice(), tagged_header());
 }
 
-// RFC 5040 §4.8: what siw's flags are is reserved, and ignored unless the peer is siw.
+// RFC 5040 §4.8: the bits of siw's flags are reserved, and ignored unless the peer is siw.
 #[test]
 fn reserved_bits_of_a_terminate_are_ignored() {
     for (bytes, layer, error_type, code) in
@@ -314,7 +315,7 @@ fn an_invalid_terminate_is_surfaced_and_not_answered() {
     }
 }
 
-// RFC 5040 §5.4: room for one Terminate; it does not depend on receive buffers.
+// RFC 5040 §5.4: the buffer for one Terminate does not depend on receive buffers.
 #[test]
 fn a_terminate_needs_no_buffer_of_the_ulp() {
     let mut a = End::with(Config { recv_buffers: 0, ..config() });
@@ -323,9 +324,9 @@ fn a_terminate_needs_no_buffer_of_the_ulp() {
     assert_eq!(a.events(), [Event::Terminated { by_peer: true, terminate }]);
 }
 
-// RFC 5040 §4.8: the DDP header is that of the incoming message, reserved bits too, wherever the error is found: at
-// arrival, at delivery in order or behind a gap, in a message of one segment or of several, or in a Read that
-// has begun.
+// RFC 5040 §4.8: the DDP header is that of the incoming message, reserved bits too, wherever the error is
+// found. Cases: at arrival, at delivery in order or behind a gap, in a message of one or several segments, in a
+// Read that has begun.
 #[test]
 fn the_ddp_header_is_as_it_came() {
     let with_bits = |mut segment: Vec<u8>| {
@@ -370,7 +371,7 @@ fn the_ddp_header_is_as_it_came() {
     assert_eq!(a.terminate().ddp_header.as_slice(), &request[..18]);
 }
 
-// What both layers count.
+// Counters of both layers.
 #[test]
 fn errors_are_counted_by_their_layer() {
     let mut b = End::new();

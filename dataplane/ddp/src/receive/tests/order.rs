@@ -21,7 +21,7 @@ fn segments_beyond_a_gap_are_placed_at_arrival_and_delivered_in_order() {
     assert_eq!((counters.placed_in_order_bytes, counters.ooo_records_max), (2, 2));
 }
 
-// Keys are not dense: the LLP reports how far the order is complete.
+// Keys are not dense: the LLP reports up to which key the order is complete.
 #[test]
 fn order_complete_delivers_what_is_below_it() {
     let mut rig = Rig::new();
@@ -33,7 +33,7 @@ fn order_complete_delivers_what_is_below_it() {
     assert_eq!(rig.events(), []);
     rig.complete(341);
     assert_eq!(rig.events(), [tagged_delivered(1, 1)]);
-    // In order from here: no record, delivered at once.
+    // The next segment is in order: no record, delivered at once.
     rig.complete(500);
     let _ = rig.give(500, &tagged(2, true, b"c"));
     assert_eq!(rig.events(), [tagged_delivered(2, 1)]);
@@ -71,7 +71,7 @@ fn the_header_in_a_report_is_as_it_came() {
     }
 }
 
-// RFC 5041 §5.3: MUST deliver at most once, even if the LLP hands a segment over again.
+// RFC 5041 §5.3: MUST deliver at most once, even if the LLP hands over a segment twice.
 #[test]
 fn a_segment_that_comes_again_is_delivered_once() {
     let mut rig = Rig::new();
@@ -86,7 +86,7 @@ fn a_segment_that_comes_again_is_delivered_once() {
     assert_eq!(rig.stream.counters().segments_ignored, 3);
 }
 
-// RFC 5041 §5.4: not before all segments of it are placed.
+// RFC 5041 §5.4: not delivered before all its segments are placed.
 #[test]
 fn a_last_segment_beyond_a_gap_delivers_nothing() {
     let mut rig = Rig::new();
@@ -97,8 +97,8 @@ fn a_last_segment_beyond_a_gap_delivers_nothing() {
     assert_eq!(rig.events(), [tagged_delivered(0, 3)]);
 }
 
-// RFC 5041 §7.1: an error beyond a gap. What is earlier is placed and delivered, nothing later, and
-// the report comes in its place.
+// RFC 5041 §7.1: an error beyond a gap. Earlier segments are placed and delivered, later ones are not, and the
+// report comes in order.
 #[test]
 fn an_error_beyond_a_gap_waits_for_the_order() {
     let mut rig = Rig::new();
@@ -123,7 +123,7 @@ fn an_error_beyond_a_gap_waits_for_the_order() {
     assert_eq!(rig.region(0, 7), b"012\0\x005\0");
 }
 
-// The order decides which of two errors counts, not the arrival.
+// The order decides which of two errors counts, not the time of arrival.
 #[test]
 fn an_earlier_error_replaces_a_later_one() {
     let mut rig = Rig::new();
@@ -138,7 +138,7 @@ fn an_earlier_error_replaces_a_later_one() {
     assert_eq!(events.len(), 3);
 }
 
-// The report needs everything before it, not itself delivered.
+// The report requires everything before the segment in error, but not the segment's own delivery.
 #[test]
 fn an_error_is_reported_when_the_order_reaches_its_key() {
     let mut rig = Rig::new();
@@ -151,7 +151,7 @@ fn an_error_is_reported_when_the_order_reaches_its_key() {
     assert_eq!(rig.events(), []);
 }
 
-// A record's place in its message is checked when the order gets there.
+// A record's position in its message is checked when the order reaches it.
 #[test]
 fn an_error_found_in_order_discards_the_records_behind_it() {
     let mut rig = Rig::new();
@@ -166,7 +166,7 @@ fn an_error_found_in_order_discards_the_records_behind_it() {
     assert_eq!(rig.pool.in_use(), 0);
 }
 
-// Memory is bounded: beyond the bound of records the LLP has to deliver it again.
+// Memory is bounded: beyond the bound of records the LLP must hand over the segment again.
 #[test]
 fn records_are_bounded() {
     let mut rig = Rig::with(StreamConfig { max_ooo_records: 2, ..config() });
@@ -179,7 +179,7 @@ fn records_are_bounded() {
     assert_eq!(rig.events().len(), 4);
 }
 
-// RFC 5041 §4.1; RFC 5044 appendix C: the responder to revision 0 takes the version that comes.
+// RFC 5041 §4.1; RFC 5044 appendix C: the responder to revision 0 adopts the received version.
 #[test]
 fn the_first_segment_in_order_fixes_the_version() {
     let adopt = StreamConfig { version: VersionPolicy::AdoptFirst, ..config() };
@@ -192,7 +192,7 @@ fn the_first_segment_in_order_fixes_the_version() {
         let events = rig.events();
         assert!(matches!(&events[1], Event::Error(e) if e.code == ErrorCode::TaggedVersion));
     }
-    // What arrived first does not decide, the order does.
+    // The order decides, not the time of arrival.
     let mut rig = Rig::with(adopt.clone());
     let _ = rig.give(1, &with_version(untagged(1, 0, true, b"b"), 0));
     assert_eq!(rig.stream.version(), None);

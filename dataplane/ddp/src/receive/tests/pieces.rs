@@ -1,4 +1,5 @@
-//! Tagged segments in order have a short way if their header is in one piece: it does what the others' way does.
+//! Tagged segments in order, whose header is in one piece, take the fast path. It has the same effect as the
+//! slow path.
 
 use proptest::prelude::*;
 
@@ -6,7 +7,7 @@ use crate::llp::Disposition;
 use crate::testing::*;
 use crate::*;
 
-/// The stream, its memory and its events, to be compared.
+/// Returns the stream, its memory and its events for comparison.
 fn state(rig: &mut Rig) -> String {
     let events = rig.events();
     format!("{:?} {events:?} {:?}", rig.stream, rig.memory.to_vec())
@@ -42,9 +43,9 @@ proptest! {
         let (mut one, mut two) = (Rig::with(config()), Rig::with(config()));
         let mut next = 0;
         for (segment, cut, ahead) in segments {
-            // Most come in order.
+            // Most are in order.
             let key = if ahead < 10 { next } else { next + ahead - 9 };
-            // Within the header, which is the long way; or behind it.
+            // A cut within the header takes the slow path; one behind it takes the fast path.
             let (front, back) = segment.split_at(cut.min(segment.len()));
             let (header, payload) = segment.split_at(segment.len().min(14 + behind));
             let disposition = one.give_pieces(key, &[header, payload]);

@@ -4,7 +4,7 @@ use crate::llp::Disposition::{Ignored, Placed};
 use crate::testing::*;
 use crate::*;
 
-/// The segment is in order and wrong: nothing is placed and the error is reported at once.
+/// Asserts that a segment in order is refused: no byte is placed and the error is reported at once.
 fn refused_with(rig: &mut Rig, segment: &[u8], code: ErrorCode, mismatch: Mismatch) {
     let before = rig.memory.to_vec();
     assert_eq!(rig.give(0, segment), Ignored);
@@ -41,7 +41,7 @@ fn a_tagged_message_is_delivered_at_its_last_segment() {
     assert_eq!(rig.region(0, 7), b"abcdefg");
 }
 
-// The LLP hands over what stood between its markers as pieces.
+// The LLP hands over the data between its markers as pieces.
 #[test]
 fn payload_in_pieces_is_put_together() {
     let mut rig = Rig::new();
@@ -63,7 +63,7 @@ fn zero_length_tagged_is_not_checked() {
     assert_eq!(rig.give(0, &tagged_to(Stag(0), u64::MAX, true, b"")), Placed(0));
     let (stag, to) = (Stag(0), TaggedOffset(u64::MAX));
     assert_eq!(rig.events(), [Event::TaggedDelivered { stag, to, len: 0, rsvd_ulp: 0xab }]);
-    // A last segment without bytes closes a message whatever it names.
+    // A last segment without bytes completes a message, whatever STag and TO it has.
     let _ = rig.give(1, &tagged(4, false, b"abcd"));
     let _ = rig.give(2, &tagged_to(Stag(99), 0, true, b""));
     assert_eq!(rig.events(), [tagged_delivered(4, 4)]);
@@ -109,8 +109,8 @@ fn stag_of_another_protection_domain_is_1_02() {
     refused_with(&mut rig, &tagged(0, true, b"x"), ErrorCode::StagNotAssociated, mismatch);
 }
 
-// RFC 5041 §8.2: the protection domain is checked first. An STag of another one gets the same answer whatever rights, TO and
-// stream it has, so that a peer learns nothing about it.
+// RFC 5041 §8.2: the protection domain is checked first. A foreign STag gets the same answer whatever rights,
+// TO and stream it has, so that a peer learns nothing about it.
 #[test]
 fn protection_domain_is_checked_before_rights_stream_and_bounds() {
     for (stream, access, at) in [
@@ -139,7 +139,7 @@ fn stag_of_another_stream_is_1_02() {
     assert_eq!(rig.give(0, &tagged(0, true, b"x")), Placed(1));
 }
 
-// RFC 5041 §7.1 (3), (4), §8.1, §8.3.1 (3): to the byte, at both ends
+// RFC 5041 §7.1 (3), (4), §8.1, §8.3.1 (3): byte-exact, at both ends
 #[test]
 fn outside_the_region_is_1_01() {
     let code = ErrorCode::BaseOrBounds;
@@ -261,7 +261,7 @@ fn a_region_is_written_again() {
     assert_eq!(rig.events().len(), 2);
 }
 
-// A ULP that uses no tagged deliveries gets no events of them; they are counted.
+// A ULP that ignores tagged deliveries gets no events for them; they are counted.
 #[test]
 fn deliveries_that_nobody_looks_at_are_only_counted() {
     let mut rig = Rig::with(StreamConfig { tagged_events: false, ..config() });

@@ -46,7 +46,7 @@ fn segments_in_another_mo_order_are_put_together() {
     assert_eq!(rig.events(), [untagged_delivered(1, b"abcd")]);
 }
 
-// RFC 5041 §5.2: a zero-length message takes one segment; QN and MSN are checked, a buffer is used.
+// RFC 5041 §5.2: a zero-length message takes one segment; QN and MSN are checked, and a buffer is used up.
 #[test]
 fn zero_length_untagged_uses_a_buffer() {
     let mut rig = Rig::new();
@@ -80,7 +80,8 @@ fn no_buffer_is_2_02() {
     refused_with(&mut rig, 4, &untagged(5, 0, true, b"x"), ErrorCode::NoBuffer, mismatch);
 }
 
-// RFC 5041 §7.1 (2), (5): with no buffer posted a wrong MSN is still a wrong MSN; the last buffer serves its message.
+// RFC 5041 §7.1 (2), (5): without a posted buffer a wrong MSN is still a wrong MSN; the last buffer is for its
+// message.
 #[test]
 fn wrong_msn_without_a_buffer_is_2_03() {
     let mut rig = Rig::new();
@@ -115,7 +116,7 @@ fn wrong_msn_is_2_03() {
     }
 }
 
-// RFC 5041 §4.1: nothing of a message comes after its segment with L.
+// RFC 5041 §4.1: no segment of a message follows its segment with L.
 #[test]
 fn a_segment_after_the_last_is_2_03() {
     let mut rig = Rig::new();
@@ -123,7 +124,7 @@ fn a_segment_after_the_last_is_2_03() {
     assert_eq!(rig.events().len(), 1);
     let mismatch = Mismatch::new(Field::Msn, 1, 2, 4);
     refused_with(&mut rig, 1, &untagged(1, 2, true, b"c"), ErrorCode::MsnRange, mismatch);
-    // The same when both come beyond a gap: the message is not touched.
+    // Likewise when both arrive beyond a gap: the message is not changed.
     let mut rig = Rig::new();
     let _ = rig.give(1, &untagged(1, 0, true, b"ab"));
     assert_eq!(rig.give(2, &untagged(1, 0, true, b"XY")), Ignored);
@@ -169,7 +170,7 @@ fn a_message_longer_than_its_buffer_is_2_05() {
     assert_eq!(Rig::new().give(0, &untagged(1, 0, true, &[1; 256])), Placed(256));
 }
 
-// A hole in an untagged message: 2/04, in order and when the order gets there.
+// A hole in an untagged message: 2/04, in order and when the order reaches it.
 #[test]
 fn a_hole_in_a_message_is_2_04() {
     let mut rig = Rig::new();
@@ -259,7 +260,8 @@ fn beyond_a_gap_a_missing_buffer_refuses_and_the_order_decides() {
     assert_eq!(rig.events(), [untagged_delivered(5, b"5")]);
 }
 
-/// A message of `len` bytes, one in each segment: first every second byte, then those between; the last byte last.
+/// Returns a message of `len` bytes in segments of one byte: first the odd offsets, then the even ones, the
+/// last byte last.
 fn scattered(len: u32) -> Vec<Vec<u8>> {
     let order = (1..len - 1).step_by(2).chain((0..len).step_by(2)).chain([len - 1]);
     order.map(|mo| untagged(1, mo, mo == len - 1, &[mo as u8])).collect()
@@ -281,7 +283,7 @@ fn a_message_in_any_number_of_ranges_is_delivered() {
             assert_eq!(rig.give(key, segment), Placed(1));
         }
         if first_key > 0 {
-            // All of it stood behind a gap.
+            // The whole message was behind a gap.
             assert_eq!(rig.events(), []);
             let _ = rig.give(0, &tagged(0, true, b""));
             assert_eq!(rig.events().len(), 2);
@@ -293,8 +295,9 @@ fn a_message_in_any_number_of_ranges_is_delivered() {
     }
 }
 
-// The ranges of a message are bounded by what its peer may have of the worker's memory: in order a segment is refused
-// until there is some, as without a buffer; what was acknowledged behind a gap ends the stream, as this end's fault.
+// The ranges of a message are bounded by its peer's share of the worker's memory. In order a segment is refused
+// until memory is available, as without a buffer. A segment acknowledged behind a gap ends the stream with a
+// local error.
 #[test]
 fn ranges_are_bounded_by_the_peers_memory() {
     let occupied = || {
@@ -319,7 +322,7 @@ fn ranges_are_bounded_by_the_peers_memory() {
     assert_eq!(rig.pool.in_use(), 0);
 
     let (mut rig, _other) = occupied();
-    // The first step is not refused to who has nothing in order.
+    // The first step is granted to a peer without reservations in order.
     for (key, segment) in (1..=129).zip(&segments) {
         assert_eq!(rig.give(key, segment), Placed(1));
     }
@@ -330,7 +333,7 @@ fn ranges_are_bounded_by_the_peers_memory() {
     assert_eq!(rig.pool.in_use(), 8192, "only the other peer's");
 }
 
-// Memory is bounded: a full pool slows the peer and is no error.
+// Memory is bounded: a full pool slows the peer and is not an error.
 #[test]
 fn a_full_pool_refuses_until_there_is_room() {
     let mut rig = Rig::new();
@@ -342,7 +345,7 @@ fn a_full_pool_refuses_until_there_is_room() {
     assert_eq!(rig.events(), [untagged_delivered(1, b"ac"), untagged_delivered(2, b"b")]);
 }
 
-// What came too early cannot keep out what is missing: that would never end.
+// Early messages cannot exclude the missing one: that would never end.
 #[test]
 fn messages_beyond_a_gap_leave_room_for_the_one_that_closes_it() {
     let mut rig = Rig::new();
@@ -356,12 +359,12 @@ fn messages_beyond_a_gap_leave_room_for_the_one_that_closes_it() {
     assert_eq!(rig.events(), expected.map(|(msn, data)| untagged_delivered(msn, data)));
 }
 
-// Buffers are cleared before another message sees them.
+// Buffers are cleared before they are reused for another message.
 #[test]
 fn no_byte_of_another_message_is_ever_seen() {
     let mut rig = Rig::new();
     rig.pool.recycle(vec![0xee; 256]);
-    // Beyond a gap, so that the buffer has a hole for a while; the hole is then filled.
+    // Beyond a gap, so that the buffer has a hole temporarily; the hole is then filled.
     let _ = rig.give(1, &untagged(1, 100, true, b"z"));
     let _ = rig.give(0, &untagged(1, 0, false, &[1; 100]));
     let mut expected = vec![1; 100];
@@ -381,7 +384,7 @@ fn release_gives_unfinished_buffers_back() {
     assert_eq!(rig.events(), []);
 }
 
-// A whole message in order never counts as unfinished, but there must be room for its buffer.
+// A whole message in order never counts as unfinished, but its buffer must fit.
 #[test]
 fn a_whole_message_needs_room_for_a_moment() {
     let mut rig = Rig::new();

@@ -1,4 +1,4 @@
-//! Two ends over a lower layer that delivers messages in any order, and again what is refused.
+//! Two ends over a lower layer that delivers messages in any order, and redelivers refused ones.
 
 use super::host::*;
 use crate::endpoint::*;
@@ -8,7 +8,7 @@ use ddp::VecMemory;
 use proptest::prelude::*;
 use wire::sctp::ddp::PPID_SEGMENT;
 
-/// Two ends; of what each has sent, what has not arrived is delivered as `choices` say.
+/// Two ends; `choices` select the next delivery among the messages in flight.
 struct Two {
     hosts: [Host; 2],
     choices: Vec<u16>,
@@ -26,7 +26,7 @@ impl Two {
         usize::from(self.choices[self.turn % self.choices.len()]) % n
     }
 
-    /// Delivers one message, chosen among all that are under way. False when there is none.
+    /// Delivers one message, chosen among all in flight. Returns false if there is none.
     fn step(&mut self) -> bool {
         self.hosts.iter_mut().for_each(Host::pull);
         let under_way: Vec<(usize, usize)> = (0..2)
@@ -40,7 +40,7 @@ impl Two {
         }
         let (from, i) = under_way[self.choose(under_way.len())];
         let message = self.hosts[from].flying[i].clone();
-        // Each transmission has the same bytes.
+        // Each transmission of a message has the same bytes.
         assert_eq!(self.hosts[from].again(message.message), message.bytes);
         let cut = self.choose(message.bytes.len() + 1);
         let (head, tail) = message.bytes.split_at(cut);
@@ -60,7 +60,7 @@ impl Two {
         self.hosts[side].acknowledge(n);
     }
 
-    /// Until nothing is under way.
+    /// Runs until no message is in flight.
     fn run(&mut self) {
         for _ in 0..100_000 {
             if !self.step() {
@@ -77,7 +77,7 @@ impl Two {
     }
 }
 
-/// Messages and where they go: true for a Write of this many bytes, false for a Send.
+/// Messages: true for a Write of this many bytes, false for a Send.
 fn messages() -> impl Strategy<Value = Vec<(bool, u16)>> {
     prop::collection::vec((any::<bool>(), 0u16..5000), 1..12)
 }
@@ -85,8 +85,8 @@ fn messages() -> impl Strategy<Value = Vec<(bool, u16)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// RFC 5043 §6.1, §10; RFC 5041 §5.3: whatever the order of arrival, whatever is refused on the way,
-    /// every message is placed and delivered once and in order, and sessions follow one another.
+    /// RFC 5043 §6.1, §10; RFC 5041 §5.3: with any order of arrival and any refusals, every message is placed
+    /// and delivered once and in order, and sessions follow one another.
     #[test]
     fn any_order_of_arrival(
         choices in prop::collection::vec(any::<u16>(), 64..256),
@@ -147,8 +147,7 @@ proptest! {
         }
     }
 
-    /// Whatever messages come, of whatever streams: nothing panics, bounds hold, and what is placed is in the
-    /// region.
+    /// Any messages on any streams: no panic, bounds hold, and data is placed within the region only.
     #[test]
     fn any_messages(
         hostile in prop::collection::vec(
@@ -180,7 +179,7 @@ proptest! {
         }
         host.pull();
         host.acknowledge_all();
-        // Every session that began ends, whatever the peer does now.
+        // Every session that began ends, whatever the peer does afterwards.
         for session in host.sessions() {
             host.abort(session);
         }
@@ -202,7 +201,7 @@ fn untagged(host: &Host, session: SessionId) -> Vec<Vec<u8>> {
     host.ddp_events(session).into_iter().filter_map(of).collect()
 }
 
-/// All messages of the sender completed, in order.
+/// Checks that all messages of the sender completed, in order.
 fn check(host: &Host, session: SessionId, messages: &[(bool, u16)]) {
     let of = |event| match event {
         ddp::Event::Sent { cookie, .. } => Some(cookie),
@@ -212,7 +211,7 @@ fn check(host: &Host, session: SessionId, messages: &[(bool, u16)]) {
     assert_eq!(sent, (0..messages.len() as u64).map(Cookie::of).collect::<Vec<_>>());
 }
 
-/// A source that its program changes is sent again as it was the first time.
+/// A source changed by its program is retransmitted with the bytes of the first transmission.
 #[test]
 fn unstable_sources_are_kept() {
     use ddp::RegionMemory;

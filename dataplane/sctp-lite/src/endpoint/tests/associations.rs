@@ -1,4 +1,4 @@
-//! Associations under their sessions: how they begin, outlive sessions, and end.
+//! Associations under their sessions: setup, linger and end.
 
 use super::host::{Policy, send_message, stream_config, write_message};
 use super::net::{Fate, Net, Node, Setup, Side, Tx};
@@ -14,7 +14,7 @@ fn lingering(linger: Duration) -> Setup {
     Setup { endpoint, ..Setup::default() }
 }
 
-/// RFC 5043 §11.1: an association whose peer indicates another adaptation carries no sessions.
+/// RFC 5043 §11.1: an association whose peer indicates another adaptation does not carry sessions.
 #[test]
 fn another_adaptation_is_refused() {
     for side in [Side::A, Side::B] {
@@ -35,7 +35,7 @@ fn another_adaptation_is_refused() {
     }
 }
 
-/// Nobody listens, and nobody answers.
+/// No listener, then no answer.
 #[test]
 fn no_association() {
     let mut net = Net::new(Node::initiator(Setup::default(), b""), Node::deaf(Setup::default()));
@@ -49,7 +49,7 @@ fn no_association() {
     net.a.assert_nothing_left();
 }
 
-// RFC 9260 §10 (ICMP8): the host does not speak SCTP (any more); an old INIT means nothing.
+// RFC 9260 §10 (ICMP8): the host does not support SCTP (any more); a report about an old INIT is ignored.
 #[test]
 fn a_host_without_sctp() {
     let mut net = Net::established(&Setup::default());
@@ -63,7 +63,7 @@ fn a_host_without_sctp() {
     net.a.assert_nothing_left();
 }
 
-/// The association outlives its last session for the linger, and then shuts down; streams are used again.
+/// The association lingers after its last session, then shuts down; streams are reused.
 #[test]
 fn linger() {
     let mut net = Net::established(&lingering(SECOND * 3));
@@ -91,13 +91,13 @@ fn linger() {
     net.b.assert_nothing_left();
 }
 
-/// Sessions opened by the side that accepted the association.
+/// The side that accepted the association opens sessions, too.
 #[test]
 fn both_sides_open() {
     let mut net = Net::established(&Setup::default());
     let now = net.now;
     let (of_b, of_a) = (net.b.open(now, b"b"), net.a.open(now, b"a"));
-    // They look from opposite sides.
+    // The two ends search for a stream from opposite sides.
     assert_eq!((of_b.stream, of_a.stream), (15, 1));
     net.run_for(SECOND);
     let streams = |node: &mut Node| node.ep().sessions().map(|id| id.stream).collect::<Vec<_>>();
@@ -108,7 +108,7 @@ fn both_sides_open() {
     assert_eq!(net.a.memory.to_vec()[..5], *b"hello");
 }
 
-/// A rejected session takes no association with it that has others.
+/// A rejected session does not end an association with other sessions.
 #[test]
 fn reject_leaves_the_association() {
     let mut net = Net::established(&Setup::default());
@@ -120,13 +120,13 @@ fn reject_leaves_the_association() {
     let reason = CloseReason::RejectedByPeer { private_data, enhanced };
     assert_eq!(net.a.reason(session), Some(reason));
     assert!(net.a.is_up() && net.b.is_up());
-    // The streams of the rejected one are free.
+    // The streams of the rejected session are free.
     net.b.policy = Policy::Accept(Vec::new());
     let now = net.now;
     assert_eq!(net.a.open(now, b"").stream, session.stream);
 }
 
-/// A peer without a session for too long is sent away.
+/// An association without a session for too long is shut down.
 #[test]
 fn association_without_a_session() {
     let mut net =
@@ -167,7 +167,7 @@ fn abort_ends_all_sessions() {
     net.b.assert_nothing_left();
 }
 
-/// The path dies under outstanding messages.
+/// The path fails with messages outstanding.
 #[test]
 fn lost_association_flushes() {
     let mut net = Net::established(&Setup::default());
@@ -184,7 +184,7 @@ fn lost_association_flushes() {
     net.a.assert_nothing_left();
 }
 
-/// The peer's host restarts: its old sessions are over here, and new ones begin on the same association.
+/// The peer's host restarts: the old sessions end here, and new ones begin on the same association.
 #[test]
 fn peer_restarts() {
     let mut net = Net::established(&Setup::default());
@@ -200,7 +200,7 @@ fn peer_restarts() {
     assert_eq!(net.b.memory.to_vec()[..5], *b"fresh");
 }
 
-/// The same, with the first Initiate in the packet with the cookie: it is of the new association.
+/// The same with the first Initiate in the packet of the cookie: it belongs to the new association.
 #[test]
 fn peer_restarts_with_data() {
     use std::cell::RefCell;
@@ -242,7 +242,7 @@ fn peer_restarts_with_data() {
     assert!(net.b.is_up());
 }
 
-/// After its restart a peer has as long for its first session as one that is new, though it had sessions before.
+/// A restarted peer has the same time for its first session as a new one, though it had sessions before.
 #[test]
 fn a_restarted_peer_has_time_for_its_first_session() {
     let mut net = Net::established(&lingering(SECOND));
@@ -260,7 +260,7 @@ fn a_restarted_peer_has_time_for_its_first_session() {
     assert!(!net.b.is_up());
 }
 
-/// Silence of the peer for the configured time closes its sessions, and the association with them.
+/// Silence of the peer for the configured time closes its sessions and the association.
 #[test]
 fn idle() {
     let mut setup = Setup::default();
@@ -275,7 +275,7 @@ fn idle() {
     assert!(!net.a.is_up() && !net.b.is_up());
 }
 
-/// A peer that shuts the association down with sessions on it: what this end has posted still arrives.
+/// The peer shuts the association down with open sessions: messages posted by this end still arrive.
 #[test]
 fn shutdown_by_the_peer() {
     let mut net = Net::established(&Setup::default());
@@ -307,7 +307,8 @@ fn a_shutdown_does_not_linger() {
     assert_eq!(net.a.down(), Some(CloseReason::LocalShutdown));
 }
 
-/// No session begins on an association that is over; the endpoint is done when its ABORT is out and its events are taken.
+/// No session begins on a closed association; the endpoint is done when its ABORT is sent and its events are
+/// taken.
 #[test]
 fn an_association_that_is_over() {
     let mut net = Net::established(&Setup::default());
@@ -328,7 +329,7 @@ fn an_association_that_is_over() {
     assert!(!net.a.ep().is_done(), "its ABORT is not sent");
 }
 
-/// While the owner of a session takes no events of it, none of its messages is taken; the others go on.
+/// While a session is paused, its messages are refused; other sessions continue.
 #[test]
 fn a_paused_session_takes_no_messages() {
     let mut net = Net::established(&Setup::default());
@@ -367,14 +368,14 @@ fn mulpdu_follows_the_path() {
     assert!(net.a.ep().packet_too_big(now, 1000));
     assert!(!net.a.ep().packet_too_big(now, 1200), "a rise is no news from a router");
     assert_eq!(mulpdu(&mut net), 1000 - 62);
-    // Whatever a router reports, a session control message fits.
+    // A session control message fits, whatever a router reports.
     assert!(net.a.ep().packet_too_big(now, 100));
     assert_eq!(mulpdu(&mut net), 516);
     net.a.ep().path_mtu(now, 1480);
     assert_eq!(mulpdu(&mut net), first);
 }
 
-/// Streams are as many as both ends grant, and sessions no more.
+/// Streams are limited to what both ends grant, and sessions with them.
 #[test]
 fn streams_run_out() {
     let mut few = lingering(SECOND);
@@ -389,12 +390,12 @@ fn streams_run_out() {
     assert_eq!(net.a.ep().open_session(now, StreamId(77), open), Err(OpenError::NoStream));
     net.run_for(SECOND);
     assert_eq!(net.b.established(), 3);
-    // The ULP of each is its own.
+    // Each session has its own ULP.
     assert_eq!(net.a.setup.ulp, stream_config().into());
 }
 
-/// RFC 5043 §5.1, §8, §9, §10, §11.1: the indication in INIT and INIT ACK with as many streams one way as the
-/// other; every DATA chunk unordered, whole, under PPID 16 or 17, whatever is lost.
+/// RFC 5043 §5.1, §8, §9, §10, §11.1: the indication in INIT and INIT ACK, as many streams in one direction
+/// as in the other; every DATA chunk unordered, whole, under PPID 16 or 17, with any losses.
 #[test]
 fn what_is_on_the_wire() {
     use std::cell::RefCell;
@@ -427,7 +428,7 @@ fn what_is_on_the_wire() {
                     let address = |p: &Result<Parameter<'_>, _>| {
                         matches!(p, Ok(Parameter::Ipv4(_) | Parameter::Ipv6(_)))
                     };
-                    // RFC 5043 §7.2: one address, which the packet has.
+                    // RFC 5043 §7.2: one address, the packet's source.
                     assert!(!init.parameters().any(|p| address(&p)));
                     let mut parameters = init.parameters();
                     let ours =

@@ -1,4 +1,4 @@
-//! Peers that mean harm: DDP-SSNs, floods of sessions, lengths of private data.
+//! Hostile peers: DDP-SSNs, floods of sessions, lengths of private data.
 
 use super::host::*;
 use crate::endpoint::*;
@@ -6,28 +6,28 @@ use crate::seam::Taken;
 use crate::session::SessionError;
 use wire::sctp::ddp::{Function, PPID_CONTROL};
 
-/// RFC 5043 §10: DDP-SSNs far ahead cost nothing but what has come, and no more than a bound.
+/// RFC 5043 §10: DDP-SSNs far ahead cost memory only for received messages, within a bound.
 #[test]
 fn gaps_cost_what_has_come() {
     let (mut host, session) = Host::established_passive();
     let mut refused = 0;
     for n in 1..=3000_u16 {
-        // Every other one: each is a range of its own.
+        // Every other DDP-SSN: each is a range of its own.
         refused += u32::from(host.receive_write(0, n * 2, 0, b"x") == Taken::No);
     }
     let stats = host.upper.slot(session).expect("it goes on").stats();
     assert_eq!((stats.session.segments, refused), (1024, 3000 - 1024));
     assert_eq!(stats.session.refused, u64::from(refused));
-    // DDP's own bound is the same way: refused, not acknowledged, no error.
+    // DDP's own bound behaves the same: refused, not acknowledged, no error.
     assert_eq!(host.upper.stats.illegal, 0);
     assert_eq!(host.reason(session), None);
-    // What fills the first gap is taken at any time.
+    // The message that fills the first gap is always accepted.
     assert_eq!(host.receive_write(0, 1, 0, b"x"), Taken::Yes);
     let stats = host.upper.slot(session).expect("it goes on").stats();
     assert_eq!(stats.ddp.tagged_delivered, 2);
 }
 
-/// DDP's bound on records beyond a gap: what is refused is not acknowledged, and comes again.
+/// DDP's bound on records beyond a gap: refused messages are not acknowledged, and are retransmitted.
 #[test]
 fn ddp_refuses_what_it_cannot_remember() {
     let config = ddp::StreamConfig { max_ooo_records: 4, ..stream_config() };
@@ -42,7 +42,7 @@ fn ddp_refuses_what_it_cannot_remember() {
     assert_eq!(host.ddp_events(session).len(), 7);
 }
 
-/// Initiates on all streams at once, again and again.
+/// Initiates on all streams at once, repeatedly.
 #[test]
 fn flood_of_sessions() {
     let mut config = EndpointConfig::default();
@@ -58,13 +58,13 @@ fn flood_of_sessions() {
     }
     assert!(host.upper.live() <= 2);
     assert_eq!(host.upper.stats.unpaired, 15);
-    // One that waits for a decision and is begun again is illegal; the others are turned away.
+    // A session that waits for a decision and is begun again is illegal; the others are turned away.
     assert!(host.upper.stats.requests <= 10 && host.upper.stats.illegal >= 2);
     assert!(host.upper.stats.turned_away >= 10, "{:?}", host.upper.stats);
     assert!(host.upper.occupied() <= usize::from(PAIRS));
 }
 
-/// RFC 5043 §5.2.3: 0 to 512 bytes of private data both ways, and no more.
+/// RFC 5043 §5.2.3: 0 to 512 bytes of private data in both directions, no more.
 #[test]
 fn lengths_of_private_data() {
     for len in [0, 1, 511, 512, 513, 1000] {
@@ -81,7 +81,7 @@ fn lengths_of_private_data() {
         host.receive(0, 0, Function::Accept, &data);
         assert_eq!(host.is_established(session), len <= 512);
 
-        // Of this end.
+        // Private data of this end.
         let mut host = Host::new(true);
         let open = Open { pd: PD, ulp: stream_config().into(), private_data: data.clone() };
         let opened = host.upper.open(host.now, StreamId(1), open);
@@ -94,7 +94,7 @@ fn lengths_of_private_data() {
     }
 }
 
-/// Pieces of any size: none, one byte, all.
+/// Pieces of any size: empty, one byte, the whole message.
 #[test]
 fn messages_in_pieces() {
     let mut host = Host::new(false);
@@ -117,7 +117,7 @@ fn messages_in_pieces() {
     assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Session(error))));
 }
 
-/// One session's faults are no other session's.
+/// Faults of one session do not affect another.
 #[test]
 fn a_peer_hurts_its_own_session() {
     let (mut host, first) = Host::established_passive();

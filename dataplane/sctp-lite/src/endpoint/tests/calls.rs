@@ -1,4 +1,4 @@
-//! What an endpoint's owner asks of it beside messages: the end of one session, tags, timers, the window's budget.
+//! Calls of an endpoint's owner besides messages: the end of one session, tags, timers, the window's budget.
 
 use super::host::{Host, Policy};
 use super::net::{Net, Node, Setup};
@@ -7,7 +7,7 @@ use crate::endpoint::*;
 use crate::seam::MessageSink;
 use core::time::Duration;
 
-/// RFC 5043 §6.2: one session is terminated at once, the other one of the association goes on.
+/// RFC 5043 §6.2: one session is terminated at once, another one of the association continues.
 #[test]
 fn an_abort_ends_one_session() {
     let mut net = Net::established(&Setup::default());
@@ -35,7 +35,7 @@ fn tags_are_those_of_the_two_ends() {
     assert_eq!(peers, tags.map(Some));
 }
 
-/// RFC 5043 §6.1: a request without an answer ends at its time, although nothing else happens in the association.
+/// RFC 5043 §6.1: an unanswered request times out, without any other event in the association.
 #[test]
 fn an_unanswered_request_ends_at_its_time() {
     let setup = Setup::default();
@@ -52,7 +52,7 @@ fn an_unanswered_request_ends_at_its_time() {
     assert!(net.a.reason(session).is_some());
 }
 
-/// What the windows of an association have grown is released with it.
+/// The growth of an association's window is released at its end.
 #[test]
 fn what_a_window_has_grown_is_released() {
     let (mut host, _) = Host::established_passive();

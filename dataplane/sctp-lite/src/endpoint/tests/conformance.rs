@@ -1,4 +1,4 @@
-//! RFC 5041 §3's suite over two endpoints, with bare DDP and with RDMAP above.
+//! RFC 5041 §3's suite over two endpoints, with bare DDP and with RDMAP.
 
 use super::host::{STAG, stream_config};
 use super::net::{Fate, Net, Node, Setup, Side as End, has_data};
@@ -12,10 +12,10 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// Bytes of an SCTP packet around a DDP segment, room for control chunks among them.
+/// Bytes of an SCTP packet around a DDP segment, including room for control chunks.
 const AROUND: usize = 12 + 16 + 16 + 2 + 16;
 
-/// What is planned for the packets with data of each end.
+/// Faults planned for the packets with data of each end.
 type Plans = Rc<RefCell<[VecDeque<Fault>; 2]>>;
 
 struct Endpoints<const RDMAP: bool> {
@@ -28,7 +28,7 @@ struct Endpoints<const RDMAP: bool> {
 
 fn setup(rdmap: bool) -> Setup {
     let endpoint = EndpointConfig {
-        // The suite's ends close when they please.
+        // The suite decides when its ends close.
         policy: EndpointPolicy {
             teardown_timeout: HOUR,
             half_closed_timeout: None,
@@ -43,7 +43,7 @@ fn setup(rdmap: bool) -> Setup {
     Setup { endpoint, ulp, ..Setup::default() }
 }
 
-/// The event that DDP would have made of it.
+/// Converts to the equivalent DDP event.
 fn seen(event: &SessionEvent) -> Option<ddp::Event> {
     use rdmap::Event as RdmapEvent;
     Some(match event {

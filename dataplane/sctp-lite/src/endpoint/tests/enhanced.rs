@@ -43,7 +43,7 @@ fn enhanced_accepted_active() {
     assert_eq!((private_data, params.ulp), (b"welcome".to_vec(), UlpKind::Rdmap));
     assert_eq!(agreed.depths, Depths { ird: 8, ord: 4 });
     assert_eq!(agreed.peer, Depths { ird: 4, ord: 2 });
-    // RFC 6581 §7: it ends by the plain Terminate.
+    // RFC 6581 §7: the session ends with the plain Terminate.
     host.shutdown(session);
     assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
 }
@@ -64,7 +64,7 @@ fn enhanced_accepted_passive() {
     assert_eq!(depths(&host, session), Some(Depths { ird: 6, ord: 4 }));
 }
 
-/// A plain Initiate is answered plainly, whatever is spoken in the session.
+/// A plain Initiate gets a plain answer, whatever the ULP.
 #[test]
 fn plain_is_answered_plainly() {
     let mut passive = host(false, rdmap(8, 16));
@@ -74,7 +74,7 @@ fn plain_is_answered_plainly() {
     passive.policy = Policy::Reject(b"no".to_vec());
     passive.receive(1, 0, Function::Initiate, b"please");
     assert_eq!(passive.sends(), [(1, 0, Function::Reject, b"no".to_vec())]);
-    // Bare DDP opens without it, and so does a configured one.
+    // Bare DDP opens without it, and so does RDMAP if configured.
     let mut bare = Host::new(true);
     bare.open(b"");
     assert_eq!(bare.sends()[0].2, Function::Initiate);
@@ -98,8 +98,8 @@ fn enhanced_private_data() {
     assert_eq!((short, host.upper.stats.illegal), (Taken::Yes, 1));
 }
 
-/// The enhanced Reject is for what the plain form would have got (RFC 6581 §7), and has the ORD that was needed; a ULP's
-/// Reject is the plain one.
+/// The enhanced Reject is for requests whose plain form would have been accepted (RFC 6581 §7), and carries
+/// the required ORD; a ULP's Reject is plain.
 #[test]
 fn enhanced_rejected() {
     let mut passive = host(false, rdmap(8, 8));
@@ -122,7 +122,7 @@ fn enhanced_rejected() {
     for (function, said, enhanced) in [
         (Function::EnhancedReject, data(4, 5, None, b"no"), Some((4, 5))),
         (Function::EnhancedReject, vec![], None),
-        // It would not have been accepted in the plain form either.
+        // The plain form would not have been accepted either.
         (Function::Reject, b"no".to_vec(), None),
     ] {
         let mut active = host(true, rdmap(8, 8));
@@ -136,7 +136,7 @@ fn enhanced_rejected() {
     }
 }
 
-/// An enhanced Initiate has an enhanced Accept, or none.
+/// An enhanced Initiate requires an enhanced Accept.
 #[test]
 fn plain_accept_of_an_enhanced_initiate() {
     let mut host = host(true, rdmap(8, 8));
@@ -148,8 +148,8 @@ fn plain_accept_of_an_enhanced_initiate() {
     assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
 }
 
-/// RFC 6581 §9.1: an unacceptable Accept is answered by an RDMAP Terminate with layer 2, type 0,
-/// code 6, and the session ends.
+/// RFC 6581 §9.1: an unacceptable Accept is answered with an RDMAP Terminate of layer 2, type 0, code 6, and
+/// the session ends.
 #[test]
 fn unsuitable_accept() {
     let mut host = host(true, rdmap(2, 8));
@@ -159,15 +159,15 @@ fn unsuitable_accept() {
     host.receive(0, 0, Function::EnhancedAccept, &data(8, 3, None, b""));
     assert_eq!(host.sends(), [(0, 2, Function::Terminate, vec![])]);
     let terminate = &host.flying[0].bytes;
-    // Behind DDP-SSN and DDP header: layer and type in one byte, then the code.
+    // After DDP-SSN and DDP header: layer and type in one byte, then the code.
     assert_eq!(terminate[2 + 18..2 + 20], [0x20, 6]);
     host.acknowledge_all();
     let why = Unsuitable::InsufficientIrd { offered: 2, needed: 3 };
     assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Unsuitable(why))));
 }
 
-/// RFC 6581 §9.2: in the peer-to-peer model the active side begins with a message of no bytes, which no ULP
-/// is notified of, and only then the passive side sends.
+/// RFC 6581 §9.2: in the peer-to-peer model the active side begins with an empty message, which is not
+/// reported to the ULP; only then the passive side sends.
 #[test]
 fn peer_to_peer() {
     let mut config = EndpointConfig::default();
@@ -199,7 +199,7 @@ fn peer_to_peer() {
     let quiet =
         |host: &Host, id| host.events_of(id).iter().all(|e| !matches!(e, SessionEvent::Rdmap(_)));
     assert!(quiet(&active, session), "{:?}", active.events);
-    // Who never says that it is ready is given up.
+    // A peer that never signals readiness times out.
     let mut passive = host(false, rdmap(4, 4));
     passive.receive(0, 0, Function::EnhancedInitiate, &initiate);
     passive.sends();

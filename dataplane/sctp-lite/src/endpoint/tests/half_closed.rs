@@ -1,5 +1,5 @@
-//! A session whose peer has terminated: the ULP answers, then closes (RFC 5041 §6.2.1). And ends that must not look orderly
-//! (docs/protocol.md §6).
+//! Half-closed sessions: after the peer's Terminate the ULP answers, then closes (RFC 5041 §6.2.1). And ends
+//! that must not look orderly (docs/protocol.md §6).
 
 use super::host::*;
 use crate::endpoint::*;
@@ -8,12 +8,12 @@ use core::time::Duration;
 use ddp::last_message::LastMessage;
 use wire::sctp::ddp::{Function, PPID_SEGMENT};
 
-/// What this end reports of a failure of its own.
+/// The last message that reports a local failure.
 fn failed() -> Option<LastMessage> {
     Some(LastMessage::llp(0, 5))
 }
 
-/// A session whose peer has sent a message and its Terminate, and whose ULP has not closed.
+/// Returns a session whose peer has sent a message and its Terminate, and whose ULP has not closed.
 fn half_closed() -> (Host, SessionId) {
     let (mut host, session) = Host::established_passive();
     host.closes = false;
@@ -32,7 +32,7 @@ fn answer_follows_the_peers_terminate() {
     assert_eq!(host.sends(), []);
     assert_eq!(host.flying[0].ppid, PPID_SEGMENT);
     assert!(host.flying[0].bytes.ends_with(b"answer"));
-    // One Terminate is enough (RFC 5043 §6.2), but the streams are in use as long as this end answers.
+    // One Terminate suffices (RFC 5043 §6.2), but the streams remain in use while this end answers.
     assert_eq!(host.receive(0, 0, Function::Initiate, b""), Taken::No);
     host.shutdown(session);
     assert_eq!(host.sends(), [(0, 2, Function::Terminate, vec![])]);
@@ -41,13 +41,13 @@ fn answer_follows_the_peers_terminate() {
     assert_eq!(host.receive(0, 0, Function::Initiate, b""), Taken::Yes);
 }
 
-/// The wait for the ULP is bounded. Its end is reported to the peer: answers are missing.
+/// The wait for the ULP is bounded. Its time-out is reported to the peer: answers are missing.
 #[test]
 fn ulp_that_does_not_close_is_reported() {
     let (mut host, session) = half_closed();
     let second = Duration::from_secs(1);
     host.wait(ddp::HALF_CLOSED_TIMEOUT - second);
-    // An acknowledged answer is progress.
+    // An acknowledged answer counts as progress.
     host.post(session, send_message(b"late", 1)).expect("room");
     host.pull();
     host.acknowledge_all();
@@ -61,7 +61,7 @@ fn ulp_that_does_not_close_is_reported() {
     host.assert_nothing_left();
 }
 
-/// Behind this end's Terminate there is no place for a last message: the association is aborted.
+/// No last message can follow this end's Terminate: the association is aborted.
 #[test]
 fn error_behind_our_terminate_aborts_the_association() {
     let wrong: [fn(&mut Host) -> Taken; 2] = [
@@ -78,7 +78,7 @@ fn error_behind_our_terminate_aborts_the_association() {
     }
 }
 
-/// A segment that is thrown away because this end has given the session up in order: the association is aborted.
+/// A segment is discarded because this end has ended the session in order: the association is aborted.
 #[test]
 fn segment_behind_an_orderly_end_aborts_the_association() {
     let (mut host, session) = Host::established_passive();

@@ -1,4 +1,4 @@
-//! All sessions of one end without SCTP below: messages in, messages out, acknowledgements by hand.
+//! All sessions of one end without SCTP below: messages in and out, acknowledgements made by the test.
 
 use crate::endpoint::upper::{Upper, UpperCall};
 use crate::endpoint::*;
@@ -18,7 +18,7 @@ pub(super) const REGION: usize = 1 << 20;
 pub(super) const MOST: usize = 1436;
 pub(super) const PAIRS: u16 = 8;
 
-/// What to do with a request.
+/// The owner's reaction to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Policy {
     Accept(Vec<u8>),
@@ -26,7 +26,7 @@ pub(super) enum Policy {
     Wait,
 }
 
-/// A message that was written and is not acknowledged.
+/// A message written and not acknowledged.
 #[derive(Clone, Debug)]
 pub(super) struct Flying {
     pub(super) message: MessageRef,
@@ -36,12 +36,12 @@ pub(super) struct Flying {
     pub(super) arrived: bool,
 }
 
-/// One end.
+/// One end of an association.
 pub(super) struct Host {
     pub(super) upper: Upper<VecMemory>,
     pub(super) now: Instant,
     pub(super) policy: Policy,
-    /// Its ULPs close as soon as the peer has.
+    /// The ULPs close as soon as the peer has closed.
     pub(super) closes: bool,
     pub(super) ulp: UlpConfig,
     pub(super) memory: VecMemory,
@@ -63,7 +63,7 @@ pub(super) fn stream_config() -> StreamConfig {
     }
 }
 
-/// A region that peers may write and read.
+/// Returns a table with a region that peers may write and read.
 pub(super) fn region(memory: &VecMemory) -> StagTable<VecMemory> {
     let mut stags = StagTable::new();
     let entry = StagEntry {
@@ -184,7 +184,7 @@ impl Host {
         self.settle();
     }
 
-    /// Time passes.
+    /// Advances the time.
     pub(super) fn wait(&mut self, time: Duration) {
         self.now += time;
         let now = self.now;
@@ -192,7 +192,7 @@ impl Host {
         self.settle();
     }
 
-    /// What follows every call, and what the owner does.
+    /// Processes the consequences of a call, and the owner's reactions.
     pub(super) fn settle(&mut self) {
         let now = self.now;
         loop {
@@ -224,7 +224,7 @@ impl Host {
         }
     }
 
-    /// A message of the peer comes.
+    /// Receives a message of the peer.
     pub(super) fn receive_raw(
         &mut self,
         stream: u16,
@@ -254,13 +254,13 @@ impl Host {
         self.receive_raw(stream, PPID_CONTROL, true, &[&bytes])
     }
 
-    /// A whole tagged message in one segment.
+    /// Receives a whole tagged message in one segment.
     pub(super) fn receive_write(&mut self, stream: u16, ssn: u16, to: u64, data: &[u8]) -> Taken {
         let bytes = segment(ssn, to, data);
         self.receive_raw(stream, PPID_SEGMENT, true, &[&bytes])
     }
 
-    /// Writes what it may.
+    /// Writes all messages that may be sent.
     pub(super) fn pull(&mut self) {
         loop {
             let mut room = [0; MOST];
@@ -276,7 +276,7 @@ impl Host {
         }
     }
 
-    /// What it sends now: control messages as (stream, DDP-SSN, function, private data).
+    /// Sends, and returns the control messages as (stream, DDP-SSN, function, private data).
     pub(super) fn sends(&mut self) -> Vec<(u16, u16, Function, Vec<u8>)> {
         let before = self.flying.len();
         self.pull();
@@ -290,7 +290,7 @@ impl Host {
             .collect()
     }
 
-    /// The last message among what is outstanding.
+    /// Returns the last message among the outstanding ones.
     pub(super) fn last_message(&self) -> Option<LastMessage> {
         let mut segments = self.flying.iter().filter(|flying| flying.ppid == PPID_SEGMENT);
         segments.find_map(|flying| {
@@ -300,7 +300,7 @@ impl Host {
         })
     }
 
-    /// The peer acknowledges the first `n` messages that are outstanding.
+    /// Acknowledges the first `n` outstanding messages.
     pub(super) fn acknowledge(&mut self, n: usize) {
         for flying in self.flying.drain(..n).collect::<Vec<_>>() {
             let mut up = UpperCall::sending(&mut self.upper, u64::MAX);
@@ -313,7 +313,7 @@ impl Host {
         self.acknowledge(self.flying.len());
     }
 
-    /// The bytes that a retransmission would have.
+    /// Returns the bytes of a retransmission.
     pub(super) fn again(&mut self, message: MessageRef) -> Vec<u8> {
         let mut out = vec![0xee; usize::from(message.len)];
         let mut up = UpperCall::sending(&mut self.upper, u64::MAX);
@@ -321,7 +321,7 @@ impl Host {
         out
     }
 
-    /// Events of a session for its owner.
+    /// Returns the events of a session.
     pub(super) fn events_of(&self, session: SessionId) -> Vec<SessionEvent> {
         let of = |event: &Event| match event {
             Event::Session(id, event) if *id == session => Some(event.clone()),
@@ -330,7 +330,7 @@ impl Host {
         self.events.iter().filter_map(of).collect()
     }
 
-    /// Sessions that the owner got events of, in order.
+    /// Returns the sessions with events, in order.
     pub(super) fn sessions(&self) -> Vec<SessionId> {
         let mut all = Vec::new();
         for event in &self.events {
@@ -343,7 +343,7 @@ impl Host {
         all
     }
 
-    /// The latest session of the owner on a stream.
+    /// Returns the owner's latest session on a stream.
     pub(super) fn session(&self, stream: u16) -> SessionId {
         let sessions = self.sessions();
         let of = |id: &&SessionId| id.stream == stream;
@@ -371,7 +371,7 @@ impl Host {
         self.events_of(session).into_iter().filter_map(of).collect()
     }
 
-    /// Nothing is left of any session.
+    /// Asserts that no state of any session remains.
     pub(super) fn assert_nothing_left(&self) {
         assert_eq!(self.upper.occupied(), 0, "streams are in use");
         assert_eq!((self.upper.live(), self.buffers.in_use()), (0, 0));
@@ -379,7 +379,7 @@ impl Host {
         assert!(self.flying.is_empty());
     }
 
-    /// An active end with an established session on stream 0.
+    /// Returns an active end with an established session on stream 0.
     pub(super) fn established_active() -> (Host, SessionId) {
         let mut host = Host::new(true);
         let session = host.open(b"");
@@ -390,7 +390,7 @@ impl Host {
         (host, session)
     }
 
-    /// A passive end with an established session on stream 0, its Accept acknowledged.
+    /// Returns a passive end with an established session on stream 0, its Accept acknowledged.
     pub(super) fn established_passive() -> (Host, SessionId) {
         let mut host = Host::new(false);
         assert_eq!(host.receive(0, 0, Function::Initiate, b""), Taken::Yes);
@@ -402,7 +402,7 @@ impl Host {
     }
 }
 
-/// A DDP segment message: a whole tagged message.
+/// Returns a DDP segment message: a whole tagged message.
 pub(super) fn segment(ssn: u16, to: u64, data: &[u8]) -> Vec<u8> {
     let mut bytes = ssn.to_be_bytes().to_vec();
     let mut header = [0; wire::ddp::TAGGED_HEADER_LEN];

@@ -1,4 +1,4 @@
-//! What fits no legal sequence: the session is terminated, counted and explained (RFC 5043 §6.1).
+//! Violations of the legal sequences: the session is terminated, counted and explained (RFC 5043 §6.1).
 
 use super::host::*;
 use crate::endpoint::*;
@@ -7,14 +7,14 @@ use crate::session::SessionError;
 use ddp::last_message::LastMessage;
 use wire::sctp::ddp::{BadControl, Function, PPID_CONTROL, PPID_SEGMENT};
 
-/// The peer does this in an established session.
+/// Actions of the peer in an established session.
 type Wrong = fn(&mut Host) -> Taken;
 
 fn control(function: Function, ssn: u16) -> Vec<u8> {
     [ssn.to_be_bytes(), function.code().to_be_bytes()].concat()
 }
 
-/// Everything that is wrong in an established session, passive and active.
+/// All violations in an established session, passive and active.
 #[test]
 fn in_an_established_session() {
     let cases: [(Wrong, SessionError); 17] = [
@@ -103,16 +103,16 @@ fn in_an_established_session() {
             assert_eq!(host.last_message(), Some(LastMessage::llp(0, 5)), "{error}");
             host.acknowledge_all();
             assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Session(error))));
-            // Nothing more is placed, whatever comes.
+            // No further data is placed, whatever is received.
             host.receive_write(0, 10, 500, b"late");
             assert_eq!(host.memory.to_vec()[500..504], [0; 4]);
-            // Its owner opens another one elsewhere.
+            // The owner opens another session on other streams.
             assert_ne!(host.open(b"").stream, 0);
         }
     }
 }
 
-/// What is no answer to an Initiate.
+/// Messages that are not an answer to an Initiate.
 #[test]
 fn instead_of_an_answer() {
     let wrong: [(Vec<u8>, u32, SessionError); 6] = [
@@ -145,13 +145,13 @@ fn instead_of_an_answer() {
         host.pull();
         assert_eq!(host.receive_raw(0, ppid, true, &[&bytes]), Taken::Yes);
         assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Session(error))));
-        // RFC 5043 §6.6: an answer, too, shows that the Initiate has come.
+        // RFC 5043 §6.6: an answer also proves that the Initiate has arrived.
         assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
         host.acknowledge_all();
     }
 }
 
-/// RFC 5043 §6.1: what is behind the answer waits for it; it is not acknowledged.
+/// RFC 5043 §6.1: messages after the answer wait for it, unacknowledged.
 #[test]
 fn ahead_of_the_answer() {
     let mut host = Host::new(true);
@@ -170,8 +170,8 @@ fn ahead_of_the_answer() {
     assert_eq!(host.reason(session), Some(CloseReason::PeerShutdown));
 }
 
-/// RFC 5043 §6.6: the SACK of the Initiate allows the active side to send. Segments and the Terminate behind them are not
-/// acknowledged before the decision, and taken after an Accept.
+/// RFC 5043 §6.6: the SACK of the Initiate permits the active side to send. Segments and a following
+/// Terminate are not acknowledged before the decision, and are accepted after an Accept.
 #[test]
 fn segments_ahead_of_the_decision_wait_for_it() {
     let mut host = Host::new(false);
@@ -194,7 +194,8 @@ fn segments_ahead_of_the_decision_wait_for_it() {
     assert_eq!(host.reason(session), Some(CloseReason::PeerShutdown));
 }
 
-/// Before a decision the active side may send segments and cancel; another control message ends the session.
+/// Before a decision the active side may send segments and cancel; any other control message ends the
+/// session.
 #[test]
 fn before_the_decision() {
     let cases: [(Wrong, SessionError); 2] = [
@@ -219,7 +220,7 @@ fn before_the_decision() {
     }
 }
 
-/// What comes to a stream without a session.
+/// Messages on a stream without a session.
 #[test]
 fn without_a_session() {
     let illegal: [Wrong; 5] = [
@@ -235,20 +236,20 @@ fn without_a_session() {
         assert_eq!((host.upper.stats.illegal, host.sessions().len()), (1, 0));
         assert_eq!(host.sends(), [(0, 0, Function::Terminate, vec![])]);
         host.acknowledge_all();
-        // A Terminate is not answered by another one, so that two ends cannot go on for ever.
+        // A Terminate is not answered with another one, so that two ends cannot loop.
         assert_eq!(host.receive(0, 1, Function::Terminate, b""), Taken::Yes);
         assert_eq!(host.sends(), []);
         assert_eq!(host.upper.occupied(), 0);
     }
     let mut host = Host::new(false);
     assert_eq!(host.receive(0, 4, Function::Terminate, b""), Taken::Yes);
-    // RFC 5043 §6.1: it may be behind an Initiate that has not come.
+    // RFC 5043 §6.1: the message may follow an Initiate that has not arrived.
     assert_eq!(host.receive_write(0, 1, 0, b"x"), Taken::No);
     assert_eq!((host.upper.stats.stray, host.upper.stats.early), (1, 1));
     assert_eq!((host.sends(), host.upper.occupied()), (vec![], 0));
 }
 
-/// Both ends open a session on the same streams: neither has it.
+/// Both ends open a session on the same streams: both fail.
 #[test]
 fn both_initiate() {
     let mut host = Host::new(true);
@@ -264,7 +265,7 @@ fn both_initiate() {
     host.assert_nothing_left();
 }
 
-/// RFC 5041 §7.1: an error of DDP is sent in the last message, and the session's Terminate follows.
+/// RFC 5041 §7.1: a DDP error is reported in the last message, and the session's Terminate follows.
 #[test]
 fn errors_of_ddp_end_the_session() {
     let (mut host, session) = Host::established_passive();

@@ -1,4 +1,4 @@
-//! Every legal sequence (RFC 5043 §6.2 to §6.6), message by message.
+//! All legal sequences (RFC 5043 §6.2 to §6.6), message by message.
 
 use super::host::*;
 use crate::endpoint::upper::UpperCall;
@@ -11,7 +11,7 @@ use wire::sctp::ddp::{Function, PPID_SEGMENT};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// RFC 5043 §6.2, active side: Initiate, Accept, segments both ways, both Terminates.
+/// RFC 5043 §6.2, active side: Initiate, Accept, segments in both directions, both Terminates.
 #[test]
 fn accepted_active() {
     let mut host = Host::new(true);
@@ -39,7 +39,7 @@ fn accepted_active() {
     );
     host.shutdown(session);
     assert_eq!(host.sends(), [(0, 2, Function::Terminate, vec![])]);
-    // The other direction goes on until its own Terminate.
+    // The other direction continues until its own Terminate.
     assert_eq!(host.receive_write(0, 2, 200, b"more"), Taken::Yes);
     host.acknowledge_all();
     assert_eq!(host.reason(session), None);
@@ -76,34 +76,34 @@ fn accepted_passive() {
     host.assert_nothing_left();
 }
 
-/// RFC 5043 §6.2: at least one side sends a Terminate; one is enough.
+/// RFC 5043 §6.2: at least one side sends a Terminate; one suffices.
 #[test]
 fn one_terminate_is_enough() {
     let (mut host, session) = Host::established_active();
     host.shutdown(session);
     assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
     host.acknowledge_all();
-    // The acknowledgement was progress: the wait begins anew once.
+    // The acknowledgement was progress: the wait restarts once.
     host.wait(SECOND * 5);
     assert_eq!(host.reason(session), None);
     host.wait(SECOND * 5);
     assert_eq!(host.reason(session), Some(CloseReason::LocalShutdown));
-    // What may still come of it keeps its streams from being used by this end, and no other one.
+    // Messages that may still arrive keep the streams from reuse by this end, but not other streams.
     assert_eq!(host.open(b"").stream, 1);
-    // The peer knows best that nothing is outstanding: it begins another session there.
+    // The peer is certain that nothing is outstanding: it begins another session on these streams.
     assert_eq!(host.receive(0, 0, Function::Initiate, b"next"), Taken::Yes);
     assert!(host.is_established(host.session(0)));
     assert_ne!(host.session(0), session);
 }
 
-/// The same, while this end still waits for the peer's Terminate.
+/// The same while this end still waits for the peer's Terminate.
 #[test]
 fn the_next_session_ends_the_wait() {
     let (mut host, session) = Host::established_passive();
     host.shutdown(session);
     assert_eq!(host.receive_write(0, 1, 0, b"last"), Taken::Yes);
     assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
-    // Its acknowledgement is lost: the next Initiate is before its time.
+    // The acknowledgement is lost: the next Initiate comes too early.
     assert_eq!(host.receive(0, 0, Function::Initiate, b""), Taken::No);
     host.acknowledge_all();
     assert_eq!(host.reason(session), None);
@@ -122,7 +122,7 @@ fn rejected() {
     let (private_data, enhanced) = (b"no".to_vec(), None);
     let reason = CloseReason::RejectedByPeer { private_data, enhanced };
     assert_eq!(host.reason(session), Some(reason));
-    // RFC 5043 §6.6: not used again before the Initiate is acknowledged.
+    // RFC 5043 §6.6: no reuse before the Initiate is acknowledged.
     assert_eq!(host.open(b"").stream, 1);
     host.acknowledge(1);
     assert_eq!(host.open(b"").stream, 0);
@@ -132,7 +132,7 @@ fn rejected() {
     assert_eq!(host.receive(5, 0, Function::Initiate, b""), Taken::Yes);
     assert_eq!(host.reason(host.session(5)), Some(CloseReason::RejectedHere));
     assert_eq!(host.sends(), [(5, 0, Function::Reject, b"not now".to_vec())]);
-    // Another try, before this end knows that the Reject has come.
+    // A second attempt, before this end knows that the Reject has arrived.
     assert_eq!(host.receive(5, 0, Function::Initiate, b""), Taken::No);
     host.acknowledge_all();
     host.assert_nothing_left();
@@ -140,7 +140,7 @@ fn rejected() {
     assert_eq!(host.sessions().len(), 2);
 }
 
-/// RFC 5043 §6.4: as many requests as are allowed await a decision; one more is answered by a Terminate.
+/// RFC 5043 §6.4: the number of undecided requests is bounded; a further one is answered with a Terminate.
 #[test]
 fn pending_requests_are_bounded() {
     let mut config = EndpointConfig::default();
@@ -154,7 +154,7 @@ fn pending_requests_are_bounded() {
     assert_eq!(host.upper.stats.turned_away, 1);
     assert_eq!(host.sends(), [(2, 0, Function::Terminate, vec![])]);
     host.acknowledge_all();
-    // RFC 5043 §5.2.3: a decision makes room for another one.
+    // RFC 5043 §5.2.3: a decision makes room for a further request.
     host.accept(host.session(0), b"");
     assert_eq!(host.receive(2, 0, Function::Initiate, b""), Taken::Yes);
     assert_eq!(host.sessions().len(), 3);
@@ -173,7 +173,7 @@ fn turned_away() {
     host.assert_nothing_left();
 }
 
-/// An Initiate that nobody answers, and a request that nobody decides on.
+/// An unanswered Initiate, and an undecided request.
 #[test]
 fn unanswered() {
     let mut host = Host::new(true);
@@ -185,7 +185,7 @@ fn unanswered() {
     assert_eq!(host.sends(), []);
     host.acknowledge_all();
     assert_eq!(host.sends(), []);
-    // §6.2: after the Accept there is one, and the session has no other message of this end.
+    // §6.2: one follows the Accept, and the session has no other message of this end.
     assert_eq!(host.receive(0, 0, Function::Accept, b""), Taken::Yes);
     assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
     host.acknowledge_all();
@@ -200,7 +200,7 @@ fn unanswered() {
         host.acknowledge_all();
         host.wait(SECOND * 10);
         assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::AnswerTimeout)));
-        // §6.6: until then the streams are not used for another session.
+        // §6.6: until then the streams are not reused.
         let next = host.open(b"");
         assert_eq!((session.stream, next.stream), (0, 1));
         host.pull();
@@ -219,17 +219,17 @@ fn unanswered() {
     host.assert_nothing_left();
 }
 
-/// The active side changes its mind before it is answered.
+/// The active side cancels before it is answered.
 #[test]
 fn cancelled() {
-    // Nothing has been sent yet.
+    // Nothing was sent yet.
     let mut host = Host::new(true);
     let session = host.open(b"");
     host.shutdown(session);
     assert_eq!((host.sends(), host.reason(session)), (vec![], Some(CloseReason::LocalShutdown)));
     host.assert_nothing_left();
 
-    // The Initiate is out: as when the answer takes too long.
+    // The Initiate was sent: the same as if the answer took too long.
     let mut host = Host::new(true);
     let session = host.open(b"");
     host.pull();
@@ -249,7 +249,7 @@ fn cancelled() {
     host.assert_nothing_left();
 }
 
-/// RFC 5043 §6.1: a Terminate acts at its DDP-SSN, however early it comes.
+/// RFC 5043 §6.1: a Terminate takes effect at its DDP-SSN, however early it arrives.
 #[test]
 fn terminate_acts_at_its_ssn() {
     let (mut host, session) = Host::established_passive();
@@ -292,7 +292,7 @@ fn numbers_start_anew() {
     }
 }
 
-/// A graceful close lasts as long as the peer makes progress, and no longer.
+/// A graceful close lasts while the peer makes progress, and no longer.
 #[test]
 fn a_close_lasts_while_the_peer_makes_progress() {
     let (mut host, session) = Host::established_active();
@@ -312,7 +312,7 @@ fn a_close_lasts_while_the_peer_makes_progress() {
     assert_eq!(host.reason(session), Some(CloseReason::PeerLingers));
 }
 
-/// An active end with two established sessions, on streams 0 and 1.
+/// Returns an active end with two established sessions, on streams 0 and 1.
 fn two_sessions() -> (Host, SessionId, SessionId) {
     let (mut host, first) = Host::established_active();
     let second = host.open(b"");
@@ -322,7 +322,8 @@ fn two_sessions() -> (Host, SessionId, SessionId) {
     (host, first, second)
 }
 
-/// RFC 5043 §11.2: what does not fit the rest of a packet is first in the next one; nothing shorter overtakes it.
+/// RFC 5043 §11.2: a message that does not fit the rest of a packet is first in the next one; no shorter
+/// message overtakes it.
 #[test]
 fn what_does_not_fit_is_next() {
     let (mut host, first, second) = two_sessions();
@@ -336,7 +337,7 @@ fn what_does_not_fit_is_next() {
     assert_eq!([next(100), next(MOST), next(100), next(MOST)], [None, Some(0), Some(1), None]);
 }
 
-/// Sessions with something to send take turns, however much each has.
+/// Sessions with data to send alternate, however much each has.
 #[test]
 fn sessions_take_turns() {
     let (mut host, first, second) = two_sessions();
@@ -349,7 +350,7 @@ fn sessions_take_turns() {
     assert_eq!(streams, [0, 1, 0, 0]);
 }
 
-/// An association that is lost after this end of a session is done takes nothing from its graceful end.
+/// The loss of the association after this end is done does not affect a session's graceful end.
 #[test]
 fn lost_after_the_end() {
     for (acknowledged, reason) in
@@ -370,7 +371,7 @@ fn lost_after_the_end() {
     }
 }
 
-/// What is kept until it is acknowledged is bounded; with nothing kept one message goes out all the same.
+/// Memory for unacknowledged messages is bounded; with nothing kept, one message is sent regardless.
 #[test]
 fn what_is_kept_is_bounded() {
     let (mut host, session) = Host::established_active();
@@ -389,7 +390,7 @@ fn what_is_kept_is_bounded() {
     assert!(call.next(MOST, &mut out).is_some());
 }
 
-/// What fragments may take is the worker's bound; it is asked only while messages can be taken.
+/// The worker bounds the memory of fragments; it is consulted only while messages can be accepted.
 #[test]
 fn fragments_are_bounded_by_the_worker() {
     let (mut host, _) = Host::established_passive();
@@ -406,7 +407,7 @@ fn fragments_are_bounded_by_the_worker() {
     assert_eq!((call.hold_most(), call.hold(1, true), call.widen(0, 1)), (0, false, false));
 }
 
-/// An owner that pauses a session gets no event of it until it goes on, not even of what came before the pause.
+/// A paused session reports no event until it is resumed, including events from before the pause.
 #[test]
 fn a_pause_keeps_events_back() {
     let (mut host, session) = Host::established_passive();
@@ -439,7 +440,8 @@ fn what_was_never_begun_needs_no_terminate() {
     }
 }
 
-/// An abort of one session: a Terminate, what is out arrives, and the others go on (RFC 5043 §11.3).
+/// Abort of one session: a Terminate follows, outstanding messages arrive, and other sessions continue
+/// (RFC 5043 §11.3).
 #[test]
 fn abort_is_of_one_session() {
     let (mut host, first) = Host::established_active();
@@ -461,7 +463,7 @@ fn abort_is_of_one_session() {
     let flushed: Vec<_> = host.ddp_events(first).into_iter().take(3).collect();
     let of = |cookie| ddp::Event::Flushed { cookie };
     assert_eq!(flushed, [of(Cookie::of(9)), of(Cookie::of(9)), of(Cookie::of(10))]);
-    // What was sent is sent again as it was, whatever its source is now.
+    // Retransmissions repeat the original bytes, whatever the source contains now.
     for flying in host.flying.clone() {
         assert_eq!(host.again(flying.message), flying.bytes);
     }
@@ -481,7 +483,7 @@ fn abort_is_of_one_session() {
     assert_eq!(host.open(b"").stream, 0, "the streams are free again");
 }
 
-/// RFC 5043 §11.2: an untagged message waits for nothing; a segment that fills a packet gets one to itself.
+/// RFC 5043 §11.2: an untagged message does not wait; a segment that fills a packet gets one to itself.
 #[test]
 fn nothing_waits_for_company() {
     use crate::endpoint::upper::UpperCall;

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use wire::sctp::chunk_type;
 
-/// Bytes of an SCTP packet on a path with an MTU of 1500.
+/// Length of an SCTP packet on a path with an MTU of 1500, bytes.
 pub(super) const PACKET: usize = 1480;
 
-/// Packets that a host has written.
+/// Packets written by a host.
 #[derive(Default)]
 pub(super) struct Tx {
     room: Vec<u8>,
@@ -40,12 +40,12 @@ pub(super) enum Side {
     B,
 }
 
-/// What the path does with a packet.
+/// Treatment of a packet by the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
     Pass,
     Drop,
-    /// Arrives later than those behind it.
+    /// Arrives after later packets.
     Delay(Duration),
     /// Arrives twice.
     Duplicate,
@@ -53,7 +53,7 @@ pub(super) enum Fate {
     Corrupt,
 }
 
-/// How a host is set up.
+/// Configuration of a host.
 #[derive(Clone)]
 pub(super) struct Setup {
     pub(super) sctp: sctp::Config,
@@ -64,7 +64,7 @@ pub(super) struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         Setup {
-            // Heartbeats would go on for ever.
+            // Heartbeats would never end.
             sctp: sctp::Config { heartbeat_interval: None, streams: 16, ..sctp::Config::default() },
             endpoint: EndpointConfig::default(),
             ulp: stream_config().into(),
@@ -122,14 +122,14 @@ impl Node {
         Open { pd: PD, ulp: self.setup.ulp.clone(), private_data: private_data.to_vec() }
     }
 
-    /// A host that opens an association and a session.
+    /// Returns a host that opens an association and a session.
     pub(super) fn initiator(setup: Setup, private_data: &[u8]) -> Node {
         let mut node = Node::new(setup, true);
         node.connect(Instant::from_millis(1000), private_data);
         node
     }
 
-    /// A passive host.
+    /// Returns a passive host.
     pub(super) fn responder(setup: Setup) -> Node {
         let mut node = Node::new(setup, false);
         let config = Arc::new(node.setup.sctp.clone());
@@ -137,7 +137,7 @@ impl Node {
         node
     }
 
-    /// A host with no listener.
+    /// Returns a host without a listener.
     pub(super) fn deaf(setup: Setup) -> Node {
         Node::new(setup, false)
     }
@@ -166,7 +166,7 @@ impl Node {
         f(ep.as_mut().expect("an endpoint"), &mut Context { stags, buffers, hold })
     }
 
-    /// Opens one more session.
+    /// Opens a further session.
     pub(super) fn open(&mut self, now: Instant, private_data: &[u8]) -> SessionId {
         self.streams += 1;
         let (id, open) = (StreamId(1000 + self.streams), self.open_of(private_data));
@@ -181,12 +181,12 @@ impl Node {
         if self.ep.is_none() && !self.listens(now, &packet) {
             return;
         }
-        // Why SCTP drops a packet is its tests' business.
+        // SCTP's tests cover the drop reasons.
         let _dropped = self.with(|ep, cx| ep.input(now, &packet, cx));
         self.act(now);
     }
 
-    /// A packet without an association: true when there is one now.
+    /// Processes a packet without an association. Returns true if one exists now.
     fn listens(&mut self, now: Instant, packet: &Packet<'_>) -> bool {
         let mut tx = Tx::default();
         let arrived = match &self.listener {
@@ -216,7 +216,7 @@ impl Node {
         self.act(now);
     }
 
-    /// What the owner does upon events.
+    /// The owner's reactions to events.
     fn act(&mut self, now: Instant) {
         while let Some(event) = self.ep.as_mut().and_then(|ep| ep.poll_event()) {
             self.events.push(event.clone());
@@ -255,7 +255,7 @@ impl Node {
             .expect("a request");
     }
 
-    /// Its sessions, in the order of their requests and opens.
+    /// Returns the sessions, in the order of requests and opens.
     pub(super) fn sessions(&self) -> Vec<SessionId> {
         let mut all = Vec::new();
         for event in &self.events {
@@ -268,7 +268,7 @@ impl Node {
         all
     }
 
-    /// Its first session.
+    /// Returns the first session.
     pub(super) fn session(&self) -> SessionId {
         *self.sessions().first().expect("a session")
     }
@@ -295,7 +295,7 @@ impl Node {
         })
     }
 
-    /// Why the association ended.
+    /// Returns the reason for the association's end.
     pub(super) fn down(&self) -> Option<CloseReason> {
         self.events.iter().find_map(|event| match event {
             Event::Down { reason } => Some(reason.clone()),
@@ -312,7 +312,7 @@ impl Node {
         self.ep.as_ref().is_some_and(|ep| ep.state() != sctp::State::Closed)
     }
 
-    /// Nothing of the association is left with the worker.
+    /// Asserts that the worker holds no state of the association.
     pub(super) fn assert_nothing_left(&self) {
         assert_eq!(self.buffers.in_use(), 0);
         assert!(self.ep.as_ref().is_none_or(|ep| ep.is_done()));
@@ -337,7 +337,7 @@ pub(super) struct Net {
     sent: [usize; 2],
     order: u64,
     flying: Vec<Flying>,
-    /// Chunk types of every packet, by who sent it.
+    /// Chunk types of every packet, by sender.
     pub(super) log: Vec<(Side, Vec<u8>)>,
 }
 
@@ -355,7 +355,7 @@ impl Net {
         }
     }
 
-    /// With one established session.
+    /// Returns a pair with one established session.
     pub(super) fn established(setup: &Setup) -> Net {
         let a = Node::initiator(setup.clone(), b"");
         let mut net = Net::new(a, Node::responder(setup.clone()));
@@ -365,12 +365,12 @@ impl Net {
         net
     }
 
-    /// The path asks `fate` about the `n`th packet of each side.
+    /// Sets the function that decides on the `n`th packet of each side.
     pub(super) fn set_fate(&mut self, fate: impl FnMut(Side, usize, &[u8]) -> Fate + 'static) {
         self.fate = Box::new(fate);
     }
 
-    /// Runs until `done`, or until nothing happens any more, for at most twenty virtual minutes.
+    /// Runs until `done`, or until no event is left, for at most twenty virtual minutes.
     pub(super) fn run_until(&mut self, done: impl Fn(&Net) -> bool) {
         let limit = self.now + Duration::from_secs(1200);
         self.transmit();
@@ -382,12 +382,12 @@ impl Net {
         panic!("it does not end");
     }
 
-    /// Runs until nothing happens any more.
+    /// Runs until no event is left.
     pub(super) fn run(&mut self) {
         self.run_until(|_| false);
     }
 
-    /// Runs for some virtual time.
+    /// Runs for `time` of virtual time.
     pub(super) fn run_for(&mut self, time: Duration) {
         let limit = self.now + time;
         self.transmit();
@@ -424,7 +424,7 @@ impl Net {
         true
     }
 
-    /// Both hosts send what they may.
+    /// Lets both hosts send.
     pub(super) fn transmit(&mut self) {
         for side in [Side::A, Side::B] {
             loop {
@@ -461,7 +461,7 @@ impl Net {
         }
     }
 
-    /// True when a side has sent a chunk of this type.
+    /// True if a side has sent a chunk of this type.
     pub(super) fn has_sent(&self, side: Side, kind: u8) -> bool {
         self.log.iter().any(|(from, kinds)| *from == side && kinds.contains(&kind))
     }
@@ -473,7 +473,7 @@ fn flip(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Types of the chunks of a packet.
+/// Returns the types of a packet's chunks.
 pub(super) fn kinds(bytes: &[u8]) -> Vec<u8> {
     let packet = Packet::new(bytes).expect("a packet");
     packet.chunks().filter_map(Result::ok).map(|chunk| chunk.kind).collect()

@@ -1,4 +1,4 @@
-//! RDMAP over sessions: every operation, several sessions at once, over a path that loses and reorders.
+//! RDMAP over sessions: all operations, several sessions at once, over a path that loses and reorders.
 
 use super::host::{REGION, STAG};
 use super::net::{Fate, Net, Node, Setup, Side};
@@ -74,7 +74,7 @@ fn operations_complete_in_order() {
     let entry = StagEntry {
         stag: spare,
         pd: super::host::PD,
-        // Only what is the stream's alone can be invalidated.
+        // Only STags that belong to the stream alone can be invalidated.
         stream: Some(StreamId(1)),
         base_to: TaggedOffset(0),
         len: 64,
@@ -122,7 +122,7 @@ fn operations_complete_in_order() {
     net.b.assert_nothing_left();
 }
 
-/// A graceful close waits for the responses of what was posted before it.
+/// A graceful close waits for the responses to earlier posts.
 #[test]
 fn shutdown_waits_for_reads() {
     let mut net = Net::established(&setup());
@@ -139,7 +139,8 @@ fn shutdown_waits_for_reads() {
     assert_eq!(net.b.reason(net.b.session()), Some(CloseReason::PeerShutdown));
 }
 
-/// RFC 5040 §4.8: a Read whose STag ends under way is not answered any further: the session ends by a Terminate.
+/// RFC 5040 §4.8: a Read whose STag is invalidated in flight is not answered further: the session ends with a
+/// Terminate.
 #[test]
 fn a_revoked_stag_ends_a_read() {
     let mut net = Net::established(&setup());
@@ -155,8 +156,8 @@ fn a_revoked_stag_ends_a_read() {
     assert_eq!([here, there].map(numbers), [Some((0, 1, 0)); 2]);
 }
 
-/// RFC 5040 §7, RFC 5043 §11.3: what a peer does wrong reaches it as an RDMAP Terminate with layer, type and
-/// code, in its own session; another session of the same association goes on.
+/// RFC 5040 §7, RFC 5043 §11.3: an error of a peer is reported to it in an RDMAP Terminate with layer, type
+/// and code, in its own session; another session of the same association continues.
 #[test]
 fn errors_reach_the_peer_and_no_other_session() {
     type Wrong = fn(&mut Endpoint<VecMemory>, SessionId) -> Result<(), ddp::PostError>;
@@ -186,7 +187,7 @@ fn errors_reach_the_peer_and_no_other_session() {
     }
 }
 
-/// Many sessions of both protocols' worth of traffic share one association.
+/// Many sessions with traffic of both protocols share one association.
 #[test]
 fn sessions_share_an_association() {
     let mut net = Net::established(&setup());

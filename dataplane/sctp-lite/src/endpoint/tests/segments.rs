@@ -1,4 +1,4 @@
-//! Messages in one piece have a short way into their sessions: it does what the others' way does.
+//! Fast path of messages in one piece: it has the same effect as the slow path.
 
 use super::host::*;
 use crate::endpoint::upper::UpperCall;
@@ -11,11 +11,11 @@ use wire::sctp::ddp::{ControlRepr, DdpSsn, Function, PPID_CONTROL, PPID_SEGMENT}
 
 const SESSIONS: u16 = 2;
 
-/// A message of the peer, as it would send it next, but for what is said.
+/// The peer's next message, changed by the fields.
 #[derive(Clone, Debug)]
 struct Message {
     stream: u16,
-    /// From the next DDP-SSN.
+    /// Offset from the next DDP-SSN.
     ssn: i16,
     body: Vec<u8>,
     ppid: u32,
@@ -25,7 +25,7 @@ struct Message {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// In one packet.
+    /// Messages in one packet.
     Messages(Vec<Message>),
     Post(u16, usize),
     Pull,
@@ -34,7 +34,7 @@ enum Step {
     Shutdown(u16),
 }
 
-/// Two sessions that the peer has begun.
+/// Returns a host with two sessions begun by the peer.
 fn host(ulp: &UlpConfig) -> Host {
     let mut config = EndpointConfig::default();
     config.session.max_segment = 400;
@@ -47,12 +47,12 @@ fn host(ulp: &UlpConfig) -> Host {
     host
 }
 
-/// The session of a stream, if it has one.
+/// Returns the session of a stream, if it has one.
 fn session(host: &Host, stream: u16) -> Option<SessionId> {
     host.upper.live_slots().map(|slot| slot.id).find(|id| id.stream == stream)
 }
 
-/// Gives a packet's messages in one piece, or in two.
+/// Delivers a packet's messages, in one piece (`whole`) or in two.
 fn packet(host: &mut Host, messages: &[Message], next: &mut [u16; 2], whole: bool) -> Vec<Taken> {
     let now = host.now;
     let taken = host.cx(|upper, cx| {
@@ -100,7 +100,7 @@ fn step(host: &mut Host, step: &Step, next: &mut [u16; 2], whole: bool) -> Strin
     String::new()
 }
 
-/// Sessions, memory, events and what was sent, to be compared.
+/// Returns sessions, memory, events and sent messages for comparison.
 fn state(host: &mut Host) -> String {
     let events = core::mem::take(&mut host.events);
     let memory = &host.memory.to_vec()[..2000];
@@ -181,7 +181,7 @@ proptest! {
         }
     }
 
-    /// With less room than the message behind needs nothing is written, with so much it is.
+    /// With less room than the following message needs, nothing is written; with that much, it is.
     #[test]
     fn what_is_behind_a_message_is_known(lens in prop::collection::vec(1usize..4000, 1..8)) {
         let (mut host, session) = Host::established_active();

@@ -1,4 +1,4 @@
-//! What SCTP sees of the sessions of an association: the seam's two traits.
+//! SCTP's view of the sessions of an association: the two traits of the seam.
 
 use super::Upper;
 use crate::endpoint::Context;
@@ -10,21 +10,21 @@ use ddp::RegionMemory;
 use ddp::llp::KeepLimit;
 use std::cell::Cell;
 
-/// [`Upper`] for the time of one call into SCTP.
+/// [`Upper`] for the duration of one call into SCTP.
 pub(in crate::endpoint) struct UpperCall<'a, 'c, M: RegionMemory> {
     upper: &'a mut Upper<M>,
-    /// What received messages need. Without it none is taken.
+    /// Context for received messages. Without it all messages are refused.
     cx: Option<&'a mut Context<'c, M>>,
     /// See [`TxBatch::keep_limit`](crate::seam::TxBatch::keep_limit).
     pub(in crate::endpoint) keep: KeepLimit,
     /// See [`TxBatch::wants_checksum`](crate::seam::TxBatch::wants_checksum).
     digests: bool,
-    /// Whether a message is to be written, once looked at: SCTP asks several times for each packet.
+    /// Cached result of `has_data`: SCTP calls it several times per packet.
     has_data: Cell<Option<bool>>,
 }
 
 impl<'a, 'c, M: RegionMemory> UpperCall<'a, 'c, M> {
-    /// For a call that hands up the messages of a packet.
+    /// Creates the view for a call that delivers the messages of a packet.
     pub(in crate::endpoint) fn receiving(
         upper: &'a mut Upper<M>,
         cx: &'a mut Context<'c, M>,
@@ -34,13 +34,13 @@ impl<'a, 'c, M: RegionMemory> UpperCall<'a, 'c, M> {
         UpperCall { upper, cx: Some(cx), keep: KeepLimit::NONE, digests: true, has_data }
     }
 
-    /// For a call that asks for packets.
+    /// Creates the view for a call that writes packets.
     pub(in crate::endpoint) fn sending(upper: &'a mut Upper<M>, keep_limit: u64) -> Self {
         let (keep, has_data) = (KeepLimit::new(keep_limit), Cell::new(None));
         UpperCall { upper, cx: None, keep, digests: true, has_data }
     }
 
-    /// Whether the CRC32c of messages is of use.
+    /// Sets whether the CRC32c of messages is to be computed.
     pub(in crate::endpoint) fn digesting(self, digests: bool) -> Self {
         UpperCall { digests, ..self }
     }
@@ -108,9 +108,9 @@ impl<M: RegionMemory> MessageSink for UpperCall<'_, '_, M> {
     }
 
     fn room(&self) -> u32 {
-        // Everything is placed at arrival; what cannot be is refused. The window that is offered is closed while a
-        // session takes no more, for all sessions of the association (RFC 9260 §6.2): what is on its way by then is
-        // taken, or refused, when it comes.
+        // Everything is placed at arrival or refused. While a session is paused, the advertised window is
+        // closed for all sessions of the association (RFC 9260 §6.2). Data in flight by then is accepted or
+        // refused when it arrives.
         match self.cx {
             None if self.upper.closing_window > 0 => 0,
             _ => u32::MAX,
@@ -151,10 +151,11 @@ impl<M: RegionMemory> MessageSource for UpperCall<'_, '_, M> {
             slot.session.digest(self.digests);
             let written = slot.session.next(source, awaits, mulpdu, out);
             slot.count_kept(kept);
-            // What is to be acknowledged at once is the last for now, most often.
+            // A message to be acknowledged at once is usually the last for now.
             slot.ready = written.is_some_and(|w| !w.immediate) || slot.has_data();
             if let Some(mut written) = written {
-                // Another session's message is behind it, or none that may be kept, or there is old memory to be freed.
+                // No prediction if another session's message is next, if no message may be kept, or if old
+                // memory has to be freed.
                 let limit = self.keep.bytes();
                 if !ready.is_empty() || !self.keep.allows(kept.filled) || kept.memory > limit {
                     written.behind = None;
@@ -169,7 +170,8 @@ impl<M: RegionMemory> MessageSource for UpperCall<'_, '_, M> {
                 continue;
             }
             if out.len() < most {
-                // RFC 5043 §11.2: nothing waits for company; it gets the next packet to itself.
+                // RFC 5043 §11.2: a message does not wait for others to share its packet; it gets the next
+                // packet to itself.
                 ready.push_front(stream);
                 return None;
             }

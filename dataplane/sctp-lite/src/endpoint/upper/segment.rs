@@ -1,5 +1,5 @@
-//! The short way of a received message: a legal segment of an established session, with nothing to settle for any session.
-//! What most messages are. It leaves work to `settle` only if there is any.
+//! Fast path of received messages: a legal segment of an established session, with no session to settle. Most
+//! messages take it. It queues the session for `settle` only if there is work left.
 
 use super::Upper;
 use crate::endpoint::{Context, State};
@@ -7,8 +7,8 @@ use crate::seam::{Received, Taken};
 use ddp::RegionMemory;
 
 impl<M: RegionMemory> Upper<M> {
-    /// Takes such a message, unless DDP refuses it; `None` for any other, which takes the long way,
-    /// [`arrived`](Self::arrived).
+    /// Takes such a message, unless DDP refuses it. Returns `None` for any other message, which takes the
+    /// slow path, [`arrived`](Self::arrived).
     #[inline]
     pub(super) fn take_segment(
         &mut self,
@@ -16,7 +16,7 @@ impl<M: RegionMemory> Upper<M> {
         cx: &mut Context<'_, M>,
     ) -> Option<Taken> {
         let stream = received.stream;
-        // Sessions are settled in the order in which something has happened to them: of others this one must not be before.
+        // Sessions are settled in the order of their changes: this one must not overtake others.
         if !self.touched.slots.is_empty()
             || self.touched.passed.is_some_and(|passed| passed != stream)
         {

@@ -1,31 +1,29 @@
-//! What an operator can choose about receiving, with defaults.
+//! Configuration of the receive half, with defaults.
 
 use core::time::Duration;
 
-/// The parameters of the receive half of an association.
+/// Parameters of the receive half of an association.
 #[derive(Clone, Debug)]
 pub struct ReceiveConfig {
-    /// The a_rwnd that is advertised when the upper layer has the room, bytes, at least 1500 (RFC 9260
-    /// §3.3.2).
+    /// Advertised a_rwnd while the upper layer has the room, bytes, at least 1500 (RFC 9260 §3.3.2).
     pub window: u32,
-    /// It grows to this size while the peer uses more than half of it in a round trip, bytes; below `window`: it does not
-    /// grow.
+    /// Maximum of the window, bytes: it grows while the peer uses more than half of it in a round trip. Not
+    /// above `window`: no growth.
     pub window_limit: u32,
-    /// A window below this is advertised as closed, bytes.
+    /// Smallest advertised window, bytes; a smaller one is advertised as closed.
     pub least_window: u32,
-    /// Packets with data after which a SACK is sent at once; two by RFC 9260 §6.2.
+    /// Packets with data after which a SACK is sent at once; two in RFC 9260 §6.2.
     pub packets_per_sack: u8,
-    /// Longest time for which a SACK is delayed (SACK.Delay): at most 200 ms are wanted, and 500 ms allowed
-    /// (RFC 9260 §6.2).
+    /// Longest delay of a SACK (SACK.Delay): at most 200 ms recommended, 500 ms permitted (RFC 9260 §6.2).
     pub sack_delay: Duration,
-    /// Most ranges kept beyond a gap; what would need more is refused.
+    /// Ranges kept beyond gaps, at most; a chunk that would need a further one is refused.
     pub max_gaps: usize,
-    /// Longest message that is put together from fragments, bytes.
+    /// Longest message reassembled from fragments, bytes.
     pub max_message: usize,
-    /// Most fragments of one message.
+    /// Fragments of one message, at most.
     pub max_fragments: usize,
-    /// Bytes of fragments that are kept beyond a gap, their records included. One message in order is kept
-    /// besides.
+    /// Bytes of fragments kept beyond a gap, their records included. One message in order is kept in
+    /// addition.
     pub fragments: usize,
 }
 

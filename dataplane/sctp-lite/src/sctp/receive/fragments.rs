@@ -1,5 +1,5 @@
-//! Fragments of messages that a peer has cut up, kept until their message is complete (RFC 9260 §6.9). The
-//! fragments of a message have successive TSNs, from the one with B to the one with E.
+//! Fragments of messages, kept until their message is complete (RFC 9260 §6.9). The fragments of a message
+//! have successive TSNs, from the one with B to the one with E.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use wire::sctp::Data;
 
 use super::ReceiveConfig;
 
-/// What a fragment takes besides its bytes.
+/// Bytes accounted per fragment besides its data.
 const OVERHEAD: usize = 64;
 
-/// A fragment that is kept.
+/// A kept fragment.
 #[derive(Debug)]
 struct Fragment {
     bytes: Box<[u8]>,
@@ -26,7 +26,7 @@ struct Fragment {
 }
 
 impl Fragment {
-    /// Whether `chunk`, a neighbour, can be of the same message.
+    /// True if the neighbour `chunk` can belong to the same message.
     fn is_of(&self, chunk: &Data<'_>) -> bool {
         self.stream == chunk.header.stream
             && self.unordered == chunk.header.unordered
@@ -35,21 +35,21 @@ impl Fragment {
     }
 }
 
-/// What a fragment is to the message it belongs to.
+/// Effect of a fragment on its message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Joined {
-    /// The last one that was missing; the TSNs of the message.
+    /// The message is complete; its TSNs.
     Complete(Range),
-    /// Others are missing.
+    /// Other fragments are missing.
     Incomplete {
-        /// What those that are there take, `chunk` among them.
+        /// Bytes accounted for the fragments present, `chunk` included.
         cost: usize,
     },
-    /// Of a message that is longer than is allowed.
+    /// The message exceeds the limits.
     TooLong,
 }
 
-/// The fragments of an association by TSN.
+/// The fragments of an association, by TSN.
 #[derive(Debug, Default)]
 pub(super) struct Fragments {
     kept: BTreeMap<ExtSeq, Fragment>,
@@ -61,13 +61,13 @@ impl Fragments {
         self.kept.is_empty()
     }
 
-    /// Bytes kept, records included.
+    /// Bytes kept, overhead included.
     pub(super) fn held(&self) -> usize {
         self.held
     }
 
-    /// Whether the flags of `chunk` agree with what is next to it. `before` and `after`: whether its
-    /// neighbours have arrived; what has and is not kept was a whole message, or ended one.
+    /// True if the flags of `chunk` agree with its neighbours. `before` and `after`: whether the neighbours
+    /// have arrived; an arrived neighbour that is not kept was a whole message, or completed one.
     pub(super) fn fits_between(
         &self,
         tsn: ExtSeq,
@@ -88,7 +88,7 @@ impl Fragments {
         fits_left && fits_right
     }
 
-    /// What `chunk`, which [fits](Self::fits_between), does for its message.
+    /// Returns the effect of `chunk`, which [fits](Self::fits_between), on its message.
     pub(super) fn join(&self, tsn: ExtSeq, chunk: &Data<'_>, config: &ReceiveConfig) -> Joined {
         let mut len = chunk.payload.len();
         let mut count = 1;
@@ -115,7 +115,7 @@ impl Fragments {
         }
     }
 
-    /// The bytes of the message at `run`, `chunk` among it.
+    /// Returns the pieces of the message at `run`, which includes `chunk`.
     pub(super) fn pieces<'a>(
         &'a self,
         run: Range,
@@ -127,12 +127,12 @@ impl Fragments {
         left.chain([chunk.payload]).chain(right).collect()
     }
 
-    /// What `chunk` takes when it is kept.
+    /// Returns the bytes accounted for `chunk`.
     pub(super) fn cost(chunk: &Data<'_>) -> usize {
         chunk.payload.len() + OVERHEAD
     }
 
-    /// True when the budget of the association takes `chunk`.
+    /// True if the association's budget has room for `chunk`.
     pub(super) fn has_room(&self, chunk: &Data<'_>, config: &ReceiveConfig) -> bool {
         self.held + Self::cost(chunk) <= config.fragments
     }
@@ -152,7 +152,7 @@ impl Fragments {
         self.kept.insert(tsn, fragment);
     }
 
-    /// Forgets the fragments at `run`; returns what they took.
+    /// Removes the fragments at `run`. Returns the bytes that they were accounted for.
     pub(super) fn remove(&mut self, run: Range) -> usize {
         let before = self.held;
         let mut tsn = run.start;

@@ -1,5 +1,5 @@
-//! The receive half of an association (RFC 9260 §6.2, §6.5 to §6.9): which TSNs have arrived, what goes up,
-//! and when a SACK is due.
+//! The receive half of an association (RFC 9260 §6.2, §6.5 to §6.9): received TSNs, delivery of messages, and
+//! the time of SACKs.
 //!
 //! ```text
 //!            cumulative TSN
@@ -7,11 +7,11 @@
 //!              next       gap block
 //! ```
 //!
-//! A user message goes up when its last byte is there, whatever is missing before it; what remains of it is
-//! a number in a range. Only fragments are kept, within bounds. Nothing that was SACKed is ever dropped.
+//! A user message is delivered when it is complete, even if earlier data is missing; only its TSN remains, in
+//! a range. Only fragments are kept, within bounds. SACKed data is never dropped.
 //!
-//! Left out: order within a stream (ordered messages go up at arrival, marked so: RFC 5043 wants none), and
-//! the partial delivery of RFC 9260 §6.9.
+//! Not implemented: order within a stream (ordered messages are delivered at arrival, marked as such;
+//! RFC 5043 has none), and the partial delivery of RFC 9260 §6.9.
 
 mod config;
 mod fragments;
@@ -33,74 +33,74 @@ pub use config::ReceiveConfig;
 /// Farthest TSN that a Gap Ack Block can report, beyond the cumulative TSN (RFC 9260 §3.3.4).
 const MAX_AHEAD: u64 = u16::MAX as u64;
 
-/// Gap Ack Blocks that one SACK reports: what fits an MTU of 1500 with the headers.
+/// Gap Ack Blocks per SACK, at most: as many as fit an MTU of 1500 with the headers.
 const MAX_BLOCKS: usize = 360;
 
-/// Duplicates that one SACK reports.
+/// Duplicate TSNs reported per SACK, at most.
 pub const MAX_DUPLICATES: usize = 16;
 
-/// What became of a DATA chunk.
+/// Result of processing a DATA chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arrival {
-    /// Its message went up.
+    /// The message was delivered.
     Delivered,
-    /// A fragment; the rest of its message is missing.
+    /// A fragment was kept; the rest of its message is missing.
     Held,
-    /// Came before.
+    /// A TSN received before.
     Duplicate,
-    /// As if it had never arrived.
+    /// Dropped, as if it had never arrived.
     Refused(Refusal),
-    /// Counts as received, but there is no such stream: an ERROR with "Invalid Stream Identifier" is due
+    /// Counts as received, but the stream does not exist: an ERROR with "Invalid Stream Identifier" is due
     /// (RFC 9260 §6.5).
     InvalidStream,
-    /// The association is to be aborted.
+    /// The association must be aborted.
     Abort(Violation),
 }
 
-/// Why a DATA chunk was dropped without being acknowledged.
+/// Reason why a DATA chunk was dropped without acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// Its TSN is farther ahead than can be reported.
+    /// TSN too far ahead for a Gap Ack Block.
     BeyondWindow,
-    /// It would need one range more than are kept.
+    /// The chunk would exceed the limit of ranges.
     TooManyGaps,
     /// The advertised window is closed (RFC 9260 §6.2).
     WindowClosed,
-    /// The association's budget for fragments is spent.
+    /// The association's budget for fragments is exhausted.
     TooManyFragments,
-    /// The budget that all associations of the worker share is spent, or its peer's share of it.
+    /// The budget shared by the worker's associations is exhausted, or the peer's share of it.
     HoldBudget,
-    /// The upper layer did not take it.
+    /// The upper layer refused the message.
     NotTaken,
 }
 
-/// What ends an association.
+/// Violation that ends an association.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Violation {
     /// A DATA chunk without user data: "No User Data" (RFC 9260 §6.2).
     NoUserData,
-    /// Fragments that do not belong together stand side by side: "Protocol Violation" (RFC 9260 §6.9).
+    /// Adjacent fragments do not belong together: "Protocol Violation" (RFC 9260 §6.9).
     Fragments,
-    /// A message in more or longer fragments than are kept: "Out of Resource".
+    /// A message whose fragments exceed the limits: "Out of Resource".
     MessageTooLong,
 }
 
-/// What is counted.
+/// Counters of the receive half.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReceiveStats {
-    /// DATA chunks that were taken, fragments among them.
+    /// DATA chunks accepted, fragments included.
     pub chunks: u64,
-    /// Bytes of user data in them.
+    /// Bytes of user data in `chunks`.
     pub bytes: u64,
-    /// DATA chunks that came again.
+    /// DATA chunks received again.
     pub duplicates: u64,
     /// DATA chunks dropped without acknowledgement.
     pub refused: u64,
-    /// Of these, such that the upper layer did not take.
+    /// Chunks of `refused` that the upper layer did not take.
     pub not_taken: u64,
     /// DATA chunks for streams that do not exist.
     pub invalid_streams: u64,
-    /// Most ranges beyond a gap at a time.
+    /// Ranges beyond gaps, maximum at any time.
     pub most_gaps: u64,
 }
 
@@ -108,11 +108,11 @@ fn is_whole(chunk: &Data<'_>) -> bool {
     chunk.header.begin && chunk.header.end
 }
 
-/// What the packet that is being read has brought.
+/// Effect of the packet that is being processed.
 #[derive(Clone, Copy, Debug, Default)]
 struct ThisPacket {
     new: bool,
-    /// Something that is to be answered at once.
+    /// A chunk requires an immediate SACK.
     urgent: bool,
 }
 
@@ -121,7 +121,7 @@ struct ThisPacket {
 pub struct Receiver {
     /// The TSN after the cumulative one.
     next: ExtSeq,
-    /// What arrived beyond `next`.
+    /// TSNs received beyond `next`.
     gaps: Ranges,
     fragments: Fragments,
     duplicates: ArrayVec<Tsn, MAX_DUPLICATES>,
@@ -131,20 +131,21 @@ pub struct Receiver {
     unacknowledged: u8,
     ack_now: bool,
     ack_at: Option<Instant>,
-    /// The a_rwnd of the last SACK, less what has arrived since.
+    /// The a_rwnd of the last SACK, bytes.
     advertised: u32,
-    /// What a_rwnd is when nothing is kept: it grows, and never becomes smaller.
+    /// The a_rwnd while nothing is kept; it grows and never shrinks.
     window: u32,
-    /// When the measurement of the window's use began, in [`right_size::ticks`].
+    /// Start of the measurement of the window's use, in [`right_size::ticks`].
     measured_since: u32,
-    /// Bytes that have been taken when half a window has since.
+    /// Value of `stats.bytes` at which half a window was used since the measurement began.
     half_used_at: u64,
     config: Arc<ReceiveConfig>,
     stats: ReceiveStats,
 }
 
 impl Receiver {
-    /// For a peer whose first TSN is `initial_tsn` and which may use `streams` streams.
+    /// Creates the receive half for a peer whose first TSN is `initial_tsn` and which may use `streams`
+    /// streams.
     pub fn new(config: &Arc<ReceiveConfig>, initial_tsn: Tsn, streams: u16) -> Self {
         Receiver {
             next: ExtSeq::initial(SeqNumber(initial_tsn.0)),
@@ -165,16 +166,16 @@ impl Receiver {
         }
     }
 
-    // --- what arrives -------------------------------------------------------------------------------
+    // --- reception ---------------------------------------------------------------------------------
 
-    /// A DATA chunk. After the last chunk of its packet call [`packet_end`](Self::packet_end).
+    /// Processes a DATA chunk. After the last chunk of its packet call [`packet_end`](Self::packet_end).
     pub fn data(&mut self, now: Instant, chunk: &Data<'_>, sink: &mut impl MessageSink) -> Arrival {
         let arrival = self.take(now, chunk, sink);
         self.count(now, chunk, arrival);
         arrival
     }
 
-    /// True when nothing is missing, nothing is kept, the window is open, and it is not the first chunk that is awaited.
+    /// True if nothing is missing or kept, the window is open, and a first chunk was received.
     #[inline]
     pub fn is_plain(&self, sink: &impl MessageSink) -> bool {
         self.gaps.is_empty()
@@ -183,8 +184,8 @@ impl Receiver {
             && self.window(sink.room()) > 0
     }
 
-    /// True for a whole message with the next TSN: while [`is_plain`](Self::is_plain), [`next_data`](Self::next_data) does
-    /// with it what [`data`](Self::data) would do.
+    /// True for a whole message with the next TSN. While [`is_plain`](Self::is_plain),
+    /// [`next_data`](Self::next_data) has the same effect on it as [`data`](Self::data).
     #[inline]
     pub fn is_next(&self, chunk: &Data<'_>) -> bool {
         chunk.header.tsn.0 == self.next.wire().0
@@ -193,10 +194,10 @@ impl Receiver {
             && chunk.header.stream < self.streams
     }
 
-    /// A DATA chunk for which [`is_next`](Self::is_next).
+    /// Processes a DATA chunk for which [`is_next`](Self::is_next) is true.
     ///
     /// # Errors
-    /// The upper layer did not take it.
+    /// The upper layer refused the message.
     #[inline]
     pub fn next_data(
         &mut self,
@@ -213,7 +214,7 @@ impl Receiver {
         }
     }
 
-    /// What became of a DATA chunk is counted, and whether it is to be acknowledged at once.
+    /// Counts the result of a DATA chunk, and notes whether it requires an immediate SACK.
     #[inline]
     fn count(&mut self, now: Instant, chunk: &Data<'_>, arrival: Arrival) {
         match arrival {
@@ -230,21 +231,20 @@ impl Receiver {
             Arrival::Duplicate => {
                 self.packet.urgent = true; // RFC 9260 §6.2
                 self.stats.duplicates += 1;
-                // What does not fit is not reported; it is a hint.
+                // Excess duplicates are not reported; the report is only a hint.
                 let _ = self.duplicates.try_push(chunk.header.tsn);
             }
             Arrival::Refused(why) => {
                 self.packet.urgent = true;
                 self.stats.refused += 1;
                 self.stats.not_taken += u64::from(why == Refusal::NotTaken);
-                self.measure(now); // the window is not what limits the peer
+                self.measure(now); // the window does not limit the peer
             }
             Arrival::Abort(_) => {}
         }
     }
 
-    /// The packet whose DATA chunks were handed in is over: decides whether its acknowledgement may wait
-    /// (RFC 9260 §6.2, §6.7).
+    /// Ends a packet with DATA chunks: decides whether its SACK may be delayed (RFC 9260 §6.2, §6.7).
     pub fn packet_end(&mut self, now: Instant) {
         let packet = core::mem::take(&mut self.packet);
         if packet.new {
@@ -270,7 +270,7 @@ impl Receiver {
                 return Arrival::Refused(why);
             }
         }
-        // RFC 9260 §6.2: with the window closed nothing beyond what has arrived is taken.
+        // RFC 9260 §6.2: while the window is closed, nothing beyond the highest received is accepted.
         if self.window(sink.room()) == 0 && tsn >= self.highest() {
             return Arrival::Refused(Refusal::WindowClosed);
         }
@@ -285,7 +285,7 @@ impl Receiver {
         self.take_fragment(now, tsn, chunk, sink)
     }
 
-    /// Why a TSN beyond a gap cannot be remembered.
+    /// Returns why a TSN beyond a gap cannot be kept.
     fn refusal(&self, tsn: ExtSeq) -> Option<Refusal> {
         if tsn.since(self.next) >= MAX_AHEAD {
             return Some(Refusal::BeyondWindow);
@@ -294,7 +294,7 @@ impl Receiver {
         (alone && self.gaps.len() >= self.config.max_gaps).then_some(Refusal::TooManyGaps)
     }
 
-    /// A fragment, or a whole message while there are fragments.
+    /// Processes a fragment, or a whole message while there are fragments.
     fn take_fragment(
         &mut self,
         now: Instant,
@@ -325,15 +325,16 @@ impl Receiver {
                 arrival
             }
             Joined::Incomplete { cost } => {
-                // The association's bound does not hold for what is next in order, one message at most: else fragments
-                // beyond a gap could keep out what completes the message before them.
+                // The association's bound does not apply to the next fragment in order, for one message at
+                // most. Otherwise fragments beyond a gap could block the completion of the message before
+                // them.
                 let in_order = tsn == self.next;
                 if !in_order && !self.fragments.has_room(chunk, &self.config) {
                     return Arrival::Refused(Refusal::TooManyFragments);
                 }
                 if !sink.hold(Fragments::cost(chunk), in_order) {
-                    // RFC 9260 §6.2: dropped, and the peer sends it again; by then others may have finished. What
-                    // could never be kept is the end.
+                    // RFC 9260 §6.2: dropped, and the peer retransmits it when others may have finished. A
+                    // message that could never be kept ends the association.
                     return match in_order && cost as u64 > sink.hold_most() {
                         true => Arrival::Abort(Violation::MessageTooLong),
                         false => Arrival::Refused(Refusal::HoldBudget),
@@ -346,7 +347,7 @@ impl Receiver {
         }
     }
 
-    /// Hands a message up whose last missing fragment is `chunk`.
+    /// Delivers a message completed by `chunk`.
     #[inline]
     fn hand_up(
         &mut self,
@@ -371,7 +372,7 @@ impl Receiver {
         }
     }
 
-    /// The TSN counts as received.
+    /// Counts a TSN as received.
     #[inline]
     fn count_in(&mut self, tsn: ExtSeq) {
         if tsn != self.next {
@@ -391,36 +392,36 @@ impl Receiver {
         tsn < self.next || self.gaps.containing(tsn).is_some()
     }
 
-    /// The TSN after the highest that arrived.
+    /// The TSN after the highest received.
     fn highest(&self) -> ExtSeq {
         self.gaps.highest().unwrap_or(self.next)
     }
 
     // --- acknowledgements ---------------------------------------------------------------------------
 
-    /// True when a SACK is to be sent now; `room` is that of [`MessageSink::room`]. A window that has opened
-    /// by a quarter since the last SACK is reported (RFC 9260 §6.2).
+    /// True if a SACK is to be sent now; `room` is that of [`MessageSink::room`]. A window that opened by a
+    /// quarter since the last SACK is reported (RFC 9260 §6.2).
     pub fn sack_due(&self, room: u32) -> bool {
         self.ack_now || self.window(room).saturating_sub(self.advertised) > self.window / 4
     }
 
-    /// True when something was received since the last SACK: one that is bundled with DATA saves a packet
+    /// True if data was received since the last SACK: bundling a SACK with DATA saves a packet
     /// (RFC 9260 §6.1).
     pub fn is_unacknowledged(&self) -> bool {
         self.unacknowledged > 0 || self.ack_now
     }
 
-    /// The next SACK does not wait: the peer has asked, or shuts down.
+    /// Sends the next SACK without delay: the peer requests it, or shuts down.
     pub fn acknowledge_now(&mut self) {
         self.ack_now = true;
     }
 
-    /// When a SACK is due that has been delayed.
+    /// Time at which a delayed SACK is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.ack_at.filter(|_| !self.ack_now)
     }
 
-    /// Time has passed.
+    /// Processes the expiry of the SACK delay.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.ack_at.is_some_and(|at| at <= now) {
             self.ack_now = true;
@@ -432,12 +433,12 @@ impl Receiver {
         Tsn(self.next.minus(1).wire().0)
     }
 
-    /// True when something beyond a gap has arrived, which a SHUTDOWN cannot acknowledge (RFC 9260 §6.2).
+    /// True if data beyond a gap was received, which a SHUTDOWN cannot acknowledge (RFC 9260 §6.2).
     pub fn has_gaps(&self) -> bool {
         !self.gaps.is_empty()
     }
 
-    /// Adds a SACK to a packet, as many Gap Ack Blocks as fit it, from the lowest on (RFC 9260 §6.7).
+    /// Adds a SACK to a packet, with as many Gap Ack Blocks as fit, from the lowest on (RFC 9260 §6.7).
     pub fn write_sack(&mut self, room: u32, packet: &mut PacketBuilder<'_>) -> Result<(), Full> {
         let header = SackHeader { cumulative: self.cumulative_tsn(), a_rwnd: self.window(room) };
         let blocks: ArrayVec<GapBlock, MAX_BLOCKS> = self.gap_blocks().take(MAX_BLOCKS).collect();
@@ -446,7 +447,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Gap Ack Blocks from the lowest to the highest (RFC 9260 §3.3.4).
+    /// Iterates over the Gap Ack Blocks from the lowest to the highest (RFC 9260 §3.3.4).
     pub fn gap_blocks(&self) -> impl Iterator<Item = GapBlock> + '_ {
         let cumulative = self.next.minus(1);
         // MAX_AHEAD bounds both.
@@ -456,35 +457,35 @@ impl Receiver {
         })
     }
 
-    /// Advertised Receiver Window Credit now: what the upper layer takes, less the fragments that are kept
-    /// (RFC 9260 §6.2 B, D). Zero rather than silly (RFC 1122 §4.2.3.3).
+    /// Returns the present Advertised Receiver Window Credit: the room of the upper layer, less the kept
+    /// fragments (RFC 9260 §6.2 B, D). Zero instead of a silly window (RFC 1122 §4.2.3.3).
     pub fn window(&self, room: u32) -> u32 {
         let window = self.window.min(room);
         let free = window.saturating_sub(self.fragments.held() as u32);
         if free < self.config.least_window { 0 } else { free }
     }
 
-    /// The use of the window is measured from now on.
+    /// Starts a measurement of the window's use.
     #[cold]
     pub(super) fn measure(&mut self, now: Instant) {
         self.measured_since = right_size::ticks(now);
         self.half_used_at = self.stats.bytes + u64::from(self.window / 2);
     }
 
-    /// Half a window has been taken since the measurement began.
+    /// True if half a window was received since the measurement began.
     #[inline]
     pub(super) fn is_half_used(&self) -> bool {
         self.stats.bytes >= self.half_used_at
     }
 
-    /// How much of the window is used, when half of it has come.
+    /// Returns the use of the window, once half of it was received.
     pub(super) fn usage(&self, now: Instant, rtt: Nanos) -> Usage {
         let delivered = self.stats.bytes + u64::from(self.window / 2) - self.half_used_at;
         let ticks = right_size::ticks(now).wrapping_sub(self.measured_since);
         right_size::judge(delivered, self.window.into(), ticks, rtt)
     }
 
-    /// The window after it has grown once more; none if it may not.
+    /// Returns the window after its next growth; `None` if it may not grow.
     pub(super) fn next_window(&self) -> Option<u32> {
         let next = self.window.saturating_mul(2).min(self.config.window_limit);
         (next > self.window).then_some(next)
@@ -495,22 +496,22 @@ impl Receiver {
         u64::from(self.window - self.config.window)
     }
 
-    /// The window grows to this size.
+    /// Grows the window to `window` bytes.
     pub(super) fn grow(&mut self, window: u32) {
         self.window = window;
     }
 
-    /// The largest a_rwnd now.
+    /// The largest a_rwnd at present, bytes.
     pub fn whole_window(&self) -> u32 {
         self.window
     }
 
-    /// The a_rwnd that the peer was sent last.
+    /// The a_rwnd of the last SACK, bytes.
     pub fn advertised(&self) -> u32 {
         self.advertised
     }
 
-    /// A SHUTDOWN was sent, which acknowledges as a SACK does (RFC 9260 §9.2).
+    /// A SHUTDOWN was sent, which acknowledges like a SACK (RFC 9260 §9.2).
     pub fn shutdown_sent(&mut self) {
         self.sack_sent(self.advertised);
     }
@@ -523,17 +524,17 @@ impl Receiver {
         self.ack_at = None;
     }
 
-    /// What was counted.
+    /// Counters.
     pub fn stats(&self) -> ReceiveStats {
         self.stats
     }
 
-    /// Nothing more comes: frees the fragments.
+    /// Frees the fragments; nothing is received any more.
     pub(super) fn forget_fragments(&mut self) {
         self.fragments = Fragments::default();
     }
 
-    /// Bytes of fragments that are kept, with what their records take.
+    /// Bytes of kept fragments, overhead included.
     pub fn held(&self) -> usize {
         self.fragments.held()
     }

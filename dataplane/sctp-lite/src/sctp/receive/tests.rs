@@ -12,12 +12,12 @@ use super::*;
 const FIRST: u32 = u32::MAX - 20;
 const MS: Duration = Duration::from_millis(1);
 
-/// Takes messages, all or none.
+/// Accepts all messages or none.
 struct Sink {
     messages: Vec<(u16, bool, Vec<u8>)>,
     refuse: bool,
     room: u32,
-    /// No fragment is held, and this is the most that could be; without, all are.
+    /// `Some`: no fragment is held, and this is the maximum that could be. `None`: all are held.
     most: Option<u64>,
 }
 
@@ -66,7 +66,7 @@ fn side() -> Side {
     side_with(&config())
 }
 
-/// The `n`th TSN of the peer.
+/// Returns the peer's `n`th TSN.
 fn tsn(n: u32) -> Tsn {
     Tsn(FIRST).add(n)
 }
@@ -83,13 +83,13 @@ fn whole(n: u32) -> DataHeader {
     }
 }
 
-/// A fragment with the flags B and E of `flags`.
+/// Returns a fragment with the flags B and E of `flags`.
 fn piece(n: u32, flags: &str) -> DataHeader {
     DataHeader { begin: flags.contains('B'), end: flags.contains('E'), ..whole(n) }
 }
 
 impl Side {
-    /// A packet with these chunks.
+    /// Receives a packet with these chunks.
     fn packet(&mut self, chunks: &[(DataHeader, &[u8])]) -> Vec<Arrival> {
         let mut arrivals = Vec::new();
         for (header, payload) in chunks {
@@ -100,7 +100,7 @@ impl Side {
         arrivals
     }
 
-    /// A packet with one whole message.
+    /// Receives a packet with one whole message.
     fn one(&mut self, n: u32) -> Arrival {
         self.packet(&[(whole(n), &[n as u8; 8])])[0]
     }
@@ -109,7 +109,7 @@ impl Side {
         self.receiver.sack_due(self.sink.room)
     }
 
-    /// Sends the SACK into a packet of `room` bytes: cumulative TSN, a_rwnd, blocks, duplicates.
+    /// Sends the SACK in a packet of `room` bytes. Returns cumulative TSN, a_rwnd, blocks and duplicates.
     fn sack_in(&mut self, room: usize) -> (Tsn, u32, Vec<(u16, u16)>, Vec<Tsn>) {
         let mut out = vec![0; room];
         let ports = Ports { source: 1, destination: 2 };
@@ -140,7 +140,7 @@ fn every_second_packet_is_acknowledged_at_once() {
     assert_eq!(side.sack(), (tsn(1), 100_000, vec![], vec![]));
     assert!(!side.due() && !side.receiver.is_unacknowledged());
     assert_eq!(side.receiver.poll_timeout(), None);
-    // Many chunks in one packet are one packet.
+    // Many chunks in one packet count as one packet.
     let chunks: Vec<_> = (2..12).map(|n| (whole(n), &[1u8; 4][..])).collect();
     side.packet(&chunks);
     assert!(!side.due());
@@ -151,7 +151,7 @@ fn every_second_packet_is_acknowledged_at_once() {
     assert_eq!(side.sack().0, tsn(11));
 }
 
-// RFC 9260 §6.2: SACK.Delay is at most 200 ms by default, and nothing may be above 500 ms.
+// RFC 9260 §6.2: SACK.Delay is at most 200 ms by default, and at most 500 ms.
 #[test]
 fn the_default_delay_is_within_bounds() {
     let config = ReceiveConfig::default();
@@ -166,8 +166,8 @@ fn the_i_bit_is_answered_at_once() {
     assert!(side.due());
 }
 
-// RFC 9260 §6.7: a gap, each packet that does not fill it, and what fills it are acknowledged at once; §3.3.4:
-// blocks count from the cumulative TSN.
+// RFC 9260 §6.7: a gap, each packet that does not fill it, and the packet that fills it are acknowledged at
+// once; §3.3.4: blocks count from the cumulative TSN.
 #[test]
 fn gaps_are_reported_at_once() {
     let mut side = side();
@@ -188,7 +188,7 @@ fn gaps_are_reported_at_once() {
     assert_eq!(side.sink.messages.len(), 6, "each went up when it arrived");
 }
 
-// RFC 9260 §6.2: a packet with nothing but duplicates is answered at once, and they are reported once.
+// RFC 9260 §6.2: a packet with only duplicates is acknowledged at once, and they are reported once.
 #[test]
 fn duplicates_are_reported() {
     let mut side = side();
@@ -215,7 +215,7 @@ fn no_user_data_aborts() {
     assert_eq!(side.receiver.cumulative_tsn(), tsn(0).sub(1));
 }
 
-// RFC 9260 §6.5: acknowledged, an ERROR is sent, nothing goes up.
+// RFC 9260 §6.5: acknowledged, an ERROR is sent, no message is delivered.
 #[test]
 fn an_invalid_stream_is_acknowledged_and_discarded() {
     let mut side = side();
@@ -225,7 +225,7 @@ fn an_invalid_stream_is_acknowledged_and_discarded() {
     assert!(side.sink.messages.is_empty());
 }
 
-// RFC 9260 §3.3.4: what a block cannot report, and what would need too many ranges, is dropped.
+// RFC 9260 §3.3.4: chunks beyond the reach of a block, or beyond the limit of ranges, are dropped.
 #[test]
 fn what_cannot_be_reported_is_refused() {
     let mut side = side_with(&ReceiveConfig { max_gaps: 3, ..config() });
@@ -253,8 +253,8 @@ fn a_small_packet_holds_the_lowest_blocks() {
     assert_eq!(side.sack_in(12 + 16 + 8).2, [(2, 2), (4, 4)]);
 }
 
-// RFC 9260 §6.2: with a closed window nothing new beyond what has arrived is taken, what fills a gap is; the
-// answer is immediate.
+// RFC 9260 §6.2: with a closed window, new data beyond the highest received is refused, data that fills a gap
+// is accepted; the SACK is immediate.
 #[test]
 fn a_closed_window_refuses_what_is_new() {
     let mut side = side();
@@ -288,7 +288,7 @@ fn a_silly_window_is_closed() {
     assert_eq!(side.receiver.window(side.sink.room), 1500);
 }
 
-// The seam: what the upper layer does not take is as if it had never come.
+// The seam: a refused message has no effect, as if it had never arrived.
 #[test]
 fn what_is_not_taken_is_not_acknowledged() {
     let mut side = side();
@@ -303,7 +303,7 @@ fn what_is_not_taken_is_not_acknowledged() {
     assert_eq!(side.sack(), (tsn(1), 100_000, vec![(2, 2)], vec![]));
 }
 
-// RFC 9260 §6.9: reassembled by TSN whatever the order; each fragment is acknowledged when it arrives.
+// RFC 9260 §6.9: reassembly by TSN in any order; each fragment is acknowledged when it arrives.
 #[test]
 fn fragments_are_joined() {
     let mut side = side();
@@ -324,7 +324,7 @@ fn fragments_are_joined() {
     assert_eq!(side.sink.messages.len(), 2);
 }
 
-// RFC 9260 §6.2 B, C: what is kept closes the window.
+// RFC 9260 §6.2 B, C: kept fragments close the window.
 #[test]
 fn kept_fragments_close_the_window() {
     let mut side = side();
@@ -335,7 +335,7 @@ fn kept_fragments_close_the_window() {
     assert_eq!(side.sack().1, 100_000);
 }
 
-// Fragments have bounds of their own, which a larger window would only fill.
+// Fragments have bounds of their own; a larger window would only fill them.
 #[test]
 fn fragments_do_not_widen_the_window() {
     let config = ReceiveConfig { window_limit: 400_000, ..config() };
@@ -356,7 +356,7 @@ fn fragments_do_not_widen_the_window() {
     }
 }
 
-// RFC 9260 §6.9: an ordered message keeps its mark; what is refused at its last fragment comes again.
+// RFC 9260 §6.9: an ordered message keeps its mark; a message refused at its last fragment is retransmitted.
 #[test]
 fn a_message_that_is_not_taken_waits_for_its_last_fragment() {
     let mut side = side();
@@ -372,7 +372,7 @@ fn a_message_that_is_not_taken_waits_for_its_last_fragment() {
     assert_eq!(side.receiver.held(), 0);
 }
 
-// RFC 9260 §6.9: neighbours that cannot be.
+// RFC 9260 §6.9: impossible neighbours.
 #[test]
 fn fragments_that_do_not_fit_abort() {
     let abort = Arrival::Abort(Violation::Fragments);
@@ -386,14 +386,14 @@ fn fragments_that_do_not_fit_abort() {
         side.packet(&[(piece(3, second), b"y")]);
         assert_eq!(side.packet(&[(piece(2, first), b"x")])[0], abort, "{second} {first}");
     }
-    // After a whole message no fragment goes on; before one none is left open.
+    // After a whole message no fragment can continue; before one none can be open.
     let mut side = side();
     side.one(0);
     assert_eq!(side.packet(&[(piece(1, "E"), b"x")])[0], abort);
     side.one(3);
     assert_eq!(side.packet(&[(piece(2, "B"), b"x")])[0], abort);
     assert_eq!(side_with(&config()).packet(&[(piece(0, ""), b"x")])[0], abort, "the first of all");
-    // Of one message: the stream, the U flag, the number and the identifier are the same.
+    // Fragments of one message have the same stream, U flag, SSN and PPID.
     let begin = piece(0, "B");
     let wrong = [
         DataHeader { stream: 2, ..piece(1, "E") },
@@ -405,7 +405,7 @@ fn fragments_that_do_not_fit_abort() {
         side.packet(&[(begin, b"x")]);
         assert_eq!(side.packet(&[(header, b"y")])[0], abort, "{header:?}");
     }
-    // RFC 9260 §6.6: the number of an unordered one means nothing.
+    // RFC 9260 §6.6: the SSN of an unordered chunk is ignored.
     let mut side = side_with(&config());
     side.packet(&[(begin, b"x")]);
     let other = DataHeader { ssn: 9, ..piece(1, "E") };
@@ -424,7 +424,8 @@ fn a_message_that_is_too_long_aborts() {
     assert_eq!(next, [Arrival::Abort(Violation::MessageTooLong)]);
 }
 
-/// What the worker has no room for now is refused; what it could never keep ends the association, if it is next in order.
+/// A fragment without room at the worker is refused; one that could never be kept ends the association, if it
+/// is next in order.
 #[test]
 fn fragments_that_the_worker_does_not_hold() {
     let arrival = |most: usize, n: u32| {
@@ -439,19 +440,19 @@ fn fragments_that_the_worker_does_not_hold() {
     assert_eq!(arrival(both - 1, 2), Arrival::Refused(Refusal::HoldBudget), "beyond a gap");
 }
 
-/// What a fragment of `len` bytes takes.
+/// Returns the bytes accounted for a fragment of `len` bytes.
 fn side_holds(len: usize) -> usize {
     let mut side = side();
     side.packet(&[(piece(0, "B"), &vec![0; len])]);
     side.receiver.held()
 }
 
-/// Fragments beyond gaps fill their budget; what is in order is kept all the same, so that the messages
-/// before them complete.
+/// Fragments beyond gaps fill their budget; data in order is kept regardless, so that the messages before
+/// them complete.
 #[test]
 fn fragments_beyond_the_budget_are_refused_and_nothing_stalls() {
     let mut side = side_with(&ReceiveConfig { fragments: 1000, ..config() });
-    // Messages of three fragments, the first of each missing.
+    // Messages of three fragments, the first one of each missing.
     let flags = |n: u32| ["B", "", "E"][n as usize % 3];
     let mut refused = Vec::new();
     for n in (0..30).filter(|n| n % 3 != 0) {
@@ -463,7 +464,7 @@ fn fragments_beyond_the_budget_are_refused_and_nothing_stalls() {
     }
     assert_eq!(side.receiver.held(), 8 * 114);
     assert!(!refused.is_empty());
-    // The peer sends again what was not acknowledged, in order.
+    // The peer retransmits unacknowledged chunks in order.
     for n in 0..30 {
         side.packet(&[(piece(n, flags(n)), &[n as u8; 50])]);
     }
@@ -473,8 +474,8 @@ fn fragments_beyond_the_budget_are_refused_and_nothing_stalls() {
 }
 
 proptest! {
-    /// Any order, with duplicates and refusals, against a set: what is acknowledged is what was taken, each
-    /// message goes up once, and nothing acknowledged is reneged.
+    /// Any order, with duplicates and refusals, compared with a set: acknowledged equals accepted, each
+    /// message is delivered once, and nothing acknowledged is reneged.
     #[test]
     fn acknowledged_is_what_was_taken(
         steps in prop::collection::vec((0u32..60, prop::bool::weighted(0.1), any::<bool>()), 1..200),
@@ -506,7 +507,7 @@ proptest! {
         prop_assert!(side.receiver.stats().most_gaps <= max_gaps as u64);
     }
 
-    /// Messages cut up in any way, their fragments in any order and more than once, arrive whole.
+    /// Messages fragmented in any way, with fragments in any order and repeated, arrive whole.
     #[test]
     fn fragments_in_any_order_make_the_messages(
         lens in prop::collection::vec(1u32..6, 1..12),
@@ -536,7 +537,7 @@ proptest! {
         prop_assert!(!side.receiver.has_gaps());
     }
 
-    /// Chunks with any numbers and flags: no panic, and the bounds hold.
+    /// Chunks with any numbers and flags: no panic, and bounds hold.
     #[test]
     fn hostile_chunks_stay_within_bounds(
         chunks in prop::collection::vec(

@@ -1,4 +1,4 @@
-//! The peer's SACKs of what was sent (RFC 9260 §6.2.1, §6.7).
+//! Processing of the peer's SACKs (RFC 9260 §6.2.1, §6.7).
 
 use base::Instant;
 use transport::delivery::Delivery;
@@ -12,28 +12,28 @@ use super::recover::SackInfo;
 use super::{Sender, one};
 use crate::seam::MessageSource;
 
-/// Duplicate TSNs of one SACK that are processed.
+/// Duplicate TSNs processed per SACK, at most.
 const MAX_DUPLICATES: usize = 32;
 
-/// Consecutive SACKs that must lack what had been reported before it counts as reneging.
+/// Consecutive SACKs without an earlier report after which the peer counts as reneging.
 const RENEGED: u8 = 3;
 
-/// What a SACK, or a SHUTDOWN, did.
+/// Effect of a SACK or a SHUTDOWN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Acknowledged {
-    /// Something was acknowledged or reported that had not been before: the peer lives, its error counter is
-    /// cleared (RFC 9260 §8.1).
+    /// Data was newly acknowledged or reported: the peer answers, and its error counter is cleared
+    /// (RFC 9260 §8.1).
     Progress,
     /// Nothing new.
     Nothing,
-    /// It is older than one before, and nothing of it was used.
+    /// The acknowledgement is older than an earlier one, and was ignored.
     Stale,
 }
 
-/// A SACK that is impossible for what was sent. All of it was ignored.
+/// A SACK that is impossible for the data sent. It was ignored completely.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadSack {
-    /// It acknowledges a TSN that was never sent.
+    /// The SACK acknowledges a TSN that was never sent.
     #[error("acknowledges a TSN that was never sent")]
     Unsent,
     /// A Gap Ack Block ends before it starts, or starts at the cumulative TSN.
@@ -41,18 +41,18 @@ pub enum BadSack {
     Block,
 }
 
-/// Gap Ack Blocks as they are counted while they are taken in.
+/// Totals of the Gap Ack Blocks of one SACK.
 #[derive(Clone, Copy, Default)]
 struct Blocks {
     news: bool,
-    /// TSNs in them, if they are sorted and apart.
+    /// TSNs covered, if the blocks are sorted and disjoint.
     covered: Option<u64>,
-    /// End of the last.
+    /// Highest end of a block.
     top: ExtSeq,
 }
 
 impl Sender {
-    /// A SACK. An old one changes nothing.
+    /// Processes a SACK. An outdated one has no effect.
     pub fn on_sack(
         &mut self,
         now: Instant,
@@ -71,8 +71,8 @@ impl Sender {
         Ok(progress(info.ack.advanced || info.sack_news))
     }
 
-    /// The cumulative TSN of a SHUTDOWN (RFC 9260 §9.2): an acknowledgement without Gap Ack Blocks, which
-    /// withdraws no report.
+    /// Processes the cumulative TSN of a SHUTDOWN (RFC 9260 §9.2): an acknowledgement without Gap Ack Blocks,
+    /// which does not withdraw earlier reports.
     pub fn on_shutdown(
         &mut self,
         now: Instant,
@@ -90,7 +90,8 @@ impl Sender {
         Ok(progress(info.ack.advanced))
     }
 
-    /// The number after the cumulative TSN, if all that is acknowledged was sent and the blocks are such.
+    /// Returns the number after the cumulative TSN, if all acknowledged data was sent and the blocks are
+    /// valid.
     fn check(
         &mut self,
         cumulative: Tsn,
@@ -128,7 +129,7 @@ impl Sender {
         SackInfo { ack, has_data, sack_news: false, flight }
     }
 
-    /// The board takes a SACK in.
+    /// Updates the scoreboard from a SACK.
     fn take_in(&mut self, info: &mut SackInfo, sack: &Sack<'_>, source: &mut impl MessageSource) {
         let ack = &mut info.ack;
         let (now, una) = (ack.now, ack.ack);
@@ -148,7 +149,7 @@ impl Sender {
         self.set_window(now, sack);
     }
 
-    /// The Cumulative TSN Ack Point moves (RFC 9260 §6.7: what it passes is forgotten).
+    /// Advances the Cumulative TSN Ack Point; records below it are freed (RFC 9260 §6.7).
     fn advance(&mut self, ack: &mut Ack, source: &mut impl MessageSource) {
         if ack.advanced {
             let acknowledged = &mut self.stats.bytes_acknowledged;
@@ -181,9 +182,10 @@ impl Sender {
         blocks
     }
 
-    /// RFC 9260 §6.2.1 D iii: what was reported and is missing now, below what is reported, may have been
-    /// thrown away. One such SACK may also be late; after several in a row only what the last one reports is
-    /// used. Reports above the highest of this SACK may have been left out for want of room.
+    /// RFC 9260 §6.2.1 D iii: TSNs reported earlier and missing now, below the highest reported, may have
+    /// been dropped by the peer. A single such SACK may also be late; after several in a row, only the last
+    /// one's reports are used. Reports above the highest block of this SACK may have been omitted for lack of
+    /// room.
     fn watch_reneging(
         &mut self,
         una: ExtSeq,
@@ -202,7 +204,7 @@ impl Sender {
         }
     }
 
-    /// Duplicate TSNs are SCTP's D-SACK (RFC 2883): what was sent again had arrived before. Only those of
+    /// Processes duplicate TSNs, SCTP's D-SACK (RFC 2883): a retransmitted chunk had arrived before. Only
     /// retransmitted TSNs count (RFC 3708 §3 A).
     fn duplicates(&mut self, tsns: impl Iterator<Item = Tsn>) -> Duplicated {
         let mut found = Duplicated::default();
@@ -219,7 +221,7 @@ impl Sender {
         found
     }
 
-    /// RFC 9260 §6.2.1 D ii.
+    /// Sets the peer's window (RFC 9260 §6.2.1 D ii).
     #[inline]
     fn set_window(&mut self, now: Instant, sack: &Sack<'_>) {
         let (before, a_rwnd) = (self.a_rwnd, sack.header.a_rwnd);
@@ -229,7 +231,7 @@ impl Sender {
         }
     }
 
-    /// The peer has closed its window, or opened it.
+    /// The peer closed or opened its window.
     #[cold]
     fn window_turned(&mut self, now: Instant, sack: &Sack<'_>) {
         let opened = sack.header.a_rwnd > 0;
@@ -240,7 +242,7 @@ impl Sender {
         }
         self.probe_due = false;
         if core::mem::take(&mut self.probing) {
-            // What the peer refused while its window was closed has to go again now.
+            // Chunks that the peer refused while its window was closed are retransmitted now.
             self.recovery.rtt_mut().forget_backoff();
             self.board.mark_all_lost();
         }

@@ -1,5 +1,5 @@
-//! The scoreboard of DATA chunks sent and not acknowledged: one record of 32 bytes each, in the order of TSNs, and the
-//! peer's Gap Ack Blocks.
+//! The scoreboard of DATA chunks sent and not acknowledged: one record of 32 bytes each, in TSN order, and
+//! the peer's Gap Ack Blocks.
 //!
 //! ```text
 //!   cumulative TSN + 1                                      next TSN
@@ -7,8 +7,8 @@
 //!        lost      SACKed    in flight  SACKed   in flight
 //! ```
 //!
-//! The estimate of the bytes in the network (pipe) is updated record by record. Blocks that a SACK
-//! repeats cost a look-up each, whatever they cover. Losses are detected in `detect`, by time (RACK).
+//! The estimate of the bytes in the network (pipe) is updated per record. Blocks that a SACK repeats cost one
+//! look-up each, whatever they cover. `detect` finds losses, by time (RACK).
 
 use std::collections::VecDeque;
 
@@ -20,29 +20,29 @@ use transport::seq::ExtSeq;
 use super::record::{AGAIN, LOST, OPENS, Record, SACKED};
 use crate::seam::MessageRef;
 
-/// Most ranges of SACKed TSNs remembered. What would need more is ignored: the peer repeats it.
+/// Ranges of SACKed TSNs remembered, at most. A block that would exceed it is ignored: the peer repeats it.
 const MAX_SACKED_RANGES: usize = 1024;
 
-/// The board of an association.
+/// The scoreboard of an association.
 #[derive(Debug)]
 pub(super) struct Board {
     pub(super) records: VecDeque<Record>,
-    /// The TSN after the Cumulative TSN Ack Point: that of the first record.
+    /// The TSN after the Cumulative TSN Ack Point, which is that of the first record.
     pub(super) una: ExtSeq,
     pub(super) sacked: Ranges,
     /// Bytes in the network (RFC 6675 §4, SetPipe).
     pipe: u64,
     /// Bytes of all chunks.
     flight: u64,
-    /// Bytes of user data that the peer has not reported.
+    /// Bytes of user data not SACKed.
     outstanding: u64,
-    /// Records that are lost and not sent again.
+    /// Records that are lost and not retransmitted.
     awaiting: u64,
-    /// SACKed records that were the first of their packets.
+    /// SACKed records that opened their packets.
     sacked_packets: u64,
-    /// Records that were sent again and not SACKed since.
+    /// Records that were retransmitted and not SACKed since.
     out_again: u64,
-    /// Every record below is SACKed, lost, or was sent again.
+    /// Every record below is SACKed, lost, or was retransmitted.
     pub(super) loss_edge: ExtSeq,
     /// Retransmissions by time.
     pub(super) resent: VecDeque<(ExtSeq, Instant)>,
@@ -51,7 +51,7 @@ pub(super) struct Board {
 }
 
 impl Board {
-    /// Empty; the first record has the TSN `una`.
+    /// Starts empty; the first record gets the TSN `una`.
     pub(super) fn new(una: ExtSeq) -> Self {
         Board {
             records: VecDeque::new(),
@@ -86,7 +86,7 @@ impl Board {
         self.pipe
     }
 
-    /// Bytes of all chunks that are sent and not acknowledged.
+    /// Bytes of all chunks sent and not acknowledged.
     pub(super) fn flight(&self) -> u64 {
         self.flight
     }
@@ -95,7 +95,7 @@ impl Board {
         self.outstanding
     }
 
-    /// Packets beyond gaps that have arrived: RACK.segs_sacked (RFC 8985 §5.2).
+    /// Packets received beyond gaps: RACK.segs_sacked (RFC 8985 §5.2).
     pub(super) fn sacked_packets(&self) -> u64 {
         self.sacked_packets
     }
@@ -105,23 +105,23 @@ impl Board {
         self.out_again > 0
     }
 
-    /// True while something is lost and not sent again.
+    /// True while a record is lost and not retransmitted.
     pub(super) fn awaits_retransmission(&self) -> bool {
         self.awaiting > 0
     }
 
-    /// True when the oldest chunk was reported and is not acknowledged: the peer has thrown it away.
+    /// True if the oldest chunk was SACKed but not acknowledged: the peer has dropped it.
     pub(super) fn head_sacked(&self) -> bool {
         self.records.front().is_some_and(|r| r.is(SACKED))
     }
 
-    /// True when shorter chunks than the oldest have arrived behind it.
+    /// True if a chunk shorter than the oldest, sent later, has arrived.
     pub(super) fn shorter_arrived(&self) -> bool {
         let Some(head) = self.records.front() else { return false };
         self.records.iter().any(|r| r.is(SACKED) && r.len < head.len)
     }
 
-    /// A chunk was sent for the first time.
+    /// Adds a chunk sent for the first time.
     pub(super) fn push(&mut self, record: Record) {
         debug_assert!(record.is_plain());
         self.pipe += record.chunk_len();
@@ -130,7 +130,7 @@ impl Board {
         self.records.push_back(record);
     }
 
-    /// Everything below `una` is acknowledged (RFC 9260 §6.7); `gone` is called for each message.
+    /// Acknowledges everything below `una` (RFC 9260 §6.7); `gone` is called for each message.
     pub(super) fn acknowledge(
         &mut self,
         una: ExtSeq,
@@ -164,7 +164,7 @@ impl Board {
         }
     }
 
-    /// Acknowledges `record`, which was at the front, and the plain records behind it that are below `una`.
+    /// Acknowledges `record`, taken from the front, and the following plain records below `una`.
     fn acknowledge_run(
         &mut self,
         mut record: Record,
@@ -192,7 +192,7 @@ impl Board {
         delivery.take_run(first, Transmission { at: record.sent_at, end: self.una });
     }
 
-    /// A Gap Ack Block, within what is outstanding. Returns whether it reported anything new.
+    /// Processes a Gap Ack Block within the outstanding data. Returns whether it reported anything new.
     pub(super) fn sack(&mut self, block: Range, delivery: &mut Delivery) -> bool {
         let mut at = block.start;
         let mut news = false;
@@ -214,14 +214,14 @@ impl Board {
         news
     }
 
-    /// TSNs below `end` that are SACKed.
+    /// Returns the number of SACKed TSNs below `end`.
     pub(super) fn sacked_below(&self, end: ExtSeq) -> u64 {
         let above = self.sacked.iter().rev().take_while(|range| range.end > end);
         let above = above.map(|range| range.end.since(range.start.max(end))).sum::<u64>();
         self.sacked.bytes() - above
     }
 
-    /// Forgets all that was SACKed: the peer has reneged (RFC 9260 §6.2.1 D iii).
+    /// Discards all SACK reports: the peer has reneged (RFC 9260 §6.2.1 D iii).
     pub(super) fn forget_sacks(&mut self) {
         self.sacked.clear();
         for i in 0..self.records.len() {
@@ -232,13 +232,13 @@ impl Board {
         self.loss_edge = self.una;
     }
 
-    /// Everything that is not SACKed is lost.
+    /// Marks every record that is not SACKed as lost.
     pub(super) fn mark_all_lost(&mut self) {
         self.mark_lost_if(|_| true);
         self.resent.clear();
     }
 
-    /// What is longer than a path carries now is lost (RFC 8899 §4.4).
+    /// Marks records longer than `most` bytes as lost: the path does not carry them any more (RFC 8899 §4.4).
     pub(super) fn mark_longer_lost(&mut self, most: usize) {
         self.mark_lost_if(|r| usize::from(r.len) > most);
     }
@@ -252,7 +252,7 @@ impl Board {
         self.high_rxt = self.una;
     }
 
-    /// What was thought lost was not: it is in the network or has arrived.
+    /// Clears all loss marks: the losses were spurious.
     pub(super) fn forget_losses(&mut self) {
         for i in 0..self.records.len() {
             if self.records[i].is(LOST) {
@@ -262,7 +262,7 @@ impl Board {
         self.loss_edge = self.una;
     }
 
-    /// Index of the next chunk that is lost and not sent again (RFC 6675 §4, NextSeg rule 1).
+    /// Index of the next chunk that is lost and not retransmitted (RFC 6675 §4, NextSeg rule 1).
     pub(super) fn next_lost(&self) -> Option<usize> {
         if self.awaiting == 0 {
             return None;
@@ -271,13 +271,13 @@ impl Board {
         (from..self.records.len()).chain(0..from).find(|i| self.records[*i].awaits_retransmission())
     }
 
-    /// Index of the last chunk that is not SACKed.
+    /// Index of the last chunk not SACKed.
     pub(super) fn last(&self) -> Option<usize> {
         (0..self.records.len()).rev().find(|i| !self.records[*i].is(SACKED))
     }
 
-    /// The chunk at `index` was sent again now, as the first of its packet or not. A `probe`, of a window or
-    /// of the tail, is not the next of those that are lost.
+    /// The chunk at `index` was retransmitted now; `opens`: as the first of its packet. A `probe`, of a
+    /// window or of the tail, does not advance HighRxt.
     pub(super) fn resent(&mut self, index: usize, now: Instant, opens: bool, probe: bool) {
         self.mark(index, |r| {
             r.marks = (r.marks | AGAIN) & !OPENS | if opens { OPENS } else { 0 };
@@ -291,7 +291,7 @@ impl Board {
         }
     }
 
-    /// True when the chunk is known to have arrived.
+    /// True if the chunk is known to have arrived.
     pub(super) fn has_arrived(&self, tsn: ExtSeq) -> bool {
         tsn < self.una || self.sacked.containing(tsn).is_some()
     }
@@ -304,7 +304,7 @@ impl Board {
         tsn.since(self.una) as usize
     }
 
-    /// Changes a record and what is counted of it.
+    /// Changes a record and updates the totals.
     pub(super) fn mark(&mut self, index: usize, change: impl FnOnce(&mut Record)) {
         let before = self.records[index];
         self.count(&before, |total, n| *total -= n);
@@ -313,7 +313,7 @@ impl Board {
         self.count(&after, |total, n| *total += n);
     }
 
-    /// Adds a record to what is counted, or takes it off.
+    /// Adds a record to the totals, or subtracts it.
     fn count(&mut self, record: &Record, change: impl Fn(&mut u64, u64)) {
         change(&mut self.pipe, record.in_pipe());
         change(&mut self.flight, record.chunk_len());

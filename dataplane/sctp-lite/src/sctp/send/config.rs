@@ -1,36 +1,36 @@
-//! What an operator can choose about sending, with defaults.
+//! Configuration of the send half, with defaults.
 
 use core::time::Duration;
 
 use transport::{CongestionControl, Parameters};
 
-/// The parameters of the send half of an association. Shared by many, never changed.
+/// Parameters of the send half of an association. Shared by many, never changed.
 #[derive(Clone, Debug)]
 pub struct SendConfig {
     /// RTO.Initial (RFC 9260 §16).
     pub initial_rto: Duration,
-    /// RTO.Min; one second is suggested (RFC 9260 §16), the default is what most hosts use for TCP.
+    /// RTO.Min; one second is recommended (RFC 9260 §16). The default is that of most hosts for TCP.
     pub min_rto: Duration,
     /// RTO.Max, at least 60 s (RFC 9260 §6.3.1 C7).
     pub max_rto: Duration,
-    /// Congestion control.
+    /// Congestion controller.
     pub congestion: CongestionControl,
-    /// Initial window in packets; without, that of RFC 9260 §7.2.1: two to four.
+    /// Initial window in packets; `None`: that of RFC 9260 §7.2.1, two to four.
     pub initial_window: Option<u32>,
-    /// Send window, bytes: the bound on what is sent and not acknowledged cumulatively, whatever window the peer
-    /// offers, and on the congestion window.
+    /// Send window, bytes: bounds the data not cumulatively acknowledged, whatever window the peer offers,
+    /// and the congestion window.
     pub send_window: u64,
-    /// Spread what the congestion window allows over the round trip, where that is long enough to.
+    /// Spread the data that the congestion window allows over the round trip, where it is long enough.
     pub pacing: bool,
-    /// Max.Burst (RFC 9260 §16): packets that leave at once beyond what was just acknowledged, where pacing
-    /// does not spread them.
+    /// Max.Burst (RFC 9260 §16): packets sent at once beyond those just acknowledged, where pacing does not
+    /// spread them.
     pub max_burst: u32,
-    /// Ask by a tail loss probe when acknowledgements are overdue (RFC 8985 §7).
+    /// Send a tail loss probe when acknowledgements are overdue (RFC 8985 §7).
     pub tail_loss_probe: bool,
-    /// Set the I bit on the last message that there is, and where a window is full (RFC 9260 §6.1).
+    /// Set the I bit on the last available message, and where a window is full (RFC 9260 §6.1).
     pub ask_at_end: bool,
-    /// Most messages that are sent and not acknowledged, each of which takes a record of 32 bytes. At most 65 535: Gap Ack
-    /// Blocks reach no farther (RFC 9260 §3.3.4), whatever the send window.
+    /// Unacknowledged messages, at most, each with a record of 32 bytes. At most 65 535, the reach of Gap Ack
+    /// Blocks (RFC 9260 §3.3.4), whatever the send window.
     pub max_records: usize,
     /// Keep the newest events of each association with the headers of their chunks ([`transport::recorder`]).
     pub recorder: bool,
@@ -56,7 +56,7 @@ impl Default for SendConfig {
 }
 
 impl SendConfig {
-    /// The initial window in packets of at most `smss` bytes of DATA chunks (RFC 9260 §7.2.1).
+    /// Returns the initial window in packets of at most `smss` bytes of DATA chunks (RFC 9260 §7.2.1).
     pub(super) fn initial_packets(&self, smss: usize) -> u32 {
         const LEAST: usize = 4404;
         let window = (4 * smss).min(LEAST.max(2 * smss));
@@ -86,7 +86,7 @@ impl Parameters for SendConfig {
 mod tests {
     use super::*;
 
-    // Loss recovery is given what the operator chose.
+    // Loss recovery receives the configured values.
     #[test]
     fn parameters_are_those_of_the_configuration() {
         let (initial_rto, min_rto) = (Duration::from_secs(3), Duration::from_secs(2));

@@ -1,5 +1,5 @@
-//! Which chunks are lost, by RACK (RFC 8985 §6.2 step 5, §6.3) in the place of RFC 9260 §7.2.4's count of
-//! missing reports: three packets beyond a gap are such a report at once, and a lost retransmission is found, too.
+//! Loss detection by RACK (RFC 8985 §6.2 step 5, §6.3) in place of RFC 9260 §7.2.4's count of missing
+//! reports. Three packets beyond a gap have the same effect at once, and a lost retransmission is found, too.
 //! The search is that of [`transport::detect`], over TSNs.
 
 use std::collections::VecDeque;
@@ -14,16 +14,17 @@ use transport::seq::ExtSeq;
 use super::board::Board;
 use super::record::{AGAIN, LOST, SACKED};
 
-/// The board while it is searched.
+/// The scoreboard during a search.
 struct Search<'a, F> {
     board: &'a mut Board,
     chunks: u64,
-    /// Gets length and time of each chunk that is lost.
+    /// Receives length and transmission time of each lost chunk.
     lost: F,
 }
 
 impl Board {
-    /// RACK_detect_loss of RFC 8985 §6.2. `lost` gets the length of each chunk that is lost, and when it was sent.
+    /// RACK_detect_loss of RFC 8985 §6.2. `lost` receives the length and transmission time of each lost
+    /// chunk.
     pub(super) fn detect_losses(
         &mut self,
         criterion: LossCriterion,
@@ -35,8 +36,8 @@ impl Board {
         Detected { segments: chunks, congestion: chunks, again_at }
     }
 
-    /// T3-rtx has expired: the oldest chunk is lost, and what has been on its way for long enough (RFC 8985
-    /// §6.3; RFC 9260 §6.3.3 E3 marks the rest, too, which the next SACK would find to have arrived).
+    /// T3-rtx expired: marks the oldest chunk as lost, and those in flight for long enough (RFC 8985 §6.3).
+    /// RFC 9260 §6.3.3 E3 would mark the rest, too, which the next SACK would report as received.
     pub(super) fn mark_lost_on_timeout(&mut self, criterion: LossCriterion) {
         for i in 0..self.records.len() {
             let record = self.records[i];

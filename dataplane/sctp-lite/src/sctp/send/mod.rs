@@ -1,14 +1,14 @@
 //! The send half of an association (RFC 9260 §6.1, §6.2.1, §6.3, §7): DATA chunks in flight, the peer's receive
 //! window, the congestion window, and the processing of SACKs.
 //!
-//! Messages are sent unordered and unfragmented, and are pulled from a [`MessageSource`] straight into packets. The
-//! sender keeps a record of 32 bytes for each; a retransmission pulls the same bytes again.
+//! Messages are sent unordered and unfragmented; a [`MessageSource`] writes them directly into packets. The
+//! sender keeps a record of 32 bytes for each. For a retransmission the source writes the same bytes again.
 //!
-//! Loss detection and recovery follow RFC 8985 and RFC 6937, as in TCP, and the window grows by CUBIC. The rules of
-//! RFC 9260 §7.2 (three miss indications, Reno's halving) are slower where packets are lost at random;
-//! `congestion = NewReno` selects Reno's window.
+//! Loss detection and recovery follow RFC 8985 and RFC 6937, as in TCP, and the window grows by CUBIC. The
+//! rules of RFC 9260 §7.2 (three miss indications, Reno's halving) are slower where packets are lost at
+//! random. `congestion = NewReno` selects Reno's window.
 //!
-//! The caller's order:
+//! Order of calls:
 //!
 //! ```text
 //!  on_sack, on_shutdown      for the peer's acknowledgements
@@ -17,7 +17,7 @@
 //!  written                   then once
 //! ```
 //!
-//! Left out: fragmentation, ordered delivery, multihoming.
+//! Not implemented: fragmentation, ordered delivery, multihoming.
 
 mod acks;
 mod board;
@@ -56,7 +56,7 @@ pub use output::Plan;
 pub use stats::SendStats;
 pub use timers::Expired;
 
-/// Bytes of a packet beside the user data of one message: common header, DATA chunk header, and room for a
+/// Bytes of a packet besides the user data of one message: common header, DATA chunk header, and room for a
 /// bundled SACK (RFC 9260 §6.9).
 const OVERHEAD: usize = COMMON_HEADER_LEN + DATA_HEADER_LEN + SACK_FIXED_LEN;
 
@@ -74,18 +74,18 @@ pub struct Sender {
     packet_len: usize,
     /// Longest message that an empty packet carries, bytes.
     most: usize,
-    /// `most` has changed and the source has not been notified.
+    /// `most` has changed, and the source is not notified yet.
     most_news: bool,
     /// A probe of a closed window is due.
     probe_due: bool,
     /// The window was probed and has not opened since.
     probing: bool,
-    /// Packets that may be sent at once: Max.Burst, and as many as were acknowledged since the last one was sent.
+    /// Packets that may be sent at once: Max.Burst plus those acknowledged since the last transmission.
     burst: u64,
     answers: Answers,
-    /// SACKs in a row that lacked what had been reported (RFC 9260 §6.2.1 D iii).
+    /// Consecutive SACKs that lacked earlier reports (RFC 9260 §6.2.1 D iii).
     reneging: u8,
-    /// When data was sent last.
+    /// Time of the last transmission of data.
     last_sent: Instant,
     round: Round,
     /// Many streams share the port.
@@ -95,35 +95,35 @@ pub struct Sender {
     stats: SendStats,
 }
 
-/// Answers of the peer.
+/// State of the peer's answers.
 #[derive(Debug)]
 struct Answers {
-    /// Probes of a closed window in a row without any answer.
+    /// Consecutive unanswered probes of a closed window.
     probes_unanswered: u32,
-    /// A SACK came since the last time-out.
+    /// A SACK was received since the last time-out.
     sack_received: bool,
-    /// When the peer acknowledged something new last, answered a probe of its closed window, or something was sent with
-    /// nothing in flight.
+    /// Time of the last progress: a new acknowledgement, an answer to a window probe, or a transmission with
+    /// nothing in flight before.
     progress_at: Instant,
 }
 
-/// What is known of its past, beside the counters.
+/// History of the sender, besides the counters.
 #[derive(Debug, Default)]
 struct Seen {
     limits: SenderLimits,
     recorder: Recorder,
 }
 
-/// What was done since the last call of [`written`](Sender::written).
+/// Activity since the last call of [`written`](Sender::written).
 #[derive(Clone, Debug, Default)]
 struct Round {
-    /// The congestion window stopped it.
+    /// The congestion window stopped transmission.
     cwnd_limited: bool,
-    /// Something was written.
+    /// A chunk was written.
     sent: bool,
-    /// Chunks were written for the first time, and the timer is not set for them yet.
+    /// New chunks were written, and the timer is not set for them yet.
     unwatched: bool,
-    /// The pace, once it was asked for: it follows from what acknowledgements and timers change.
+    /// The pace, cached at first use: only acknowledgements and timers change it.
     pace: OnceCell<Option<Pace>>,
 }
 
@@ -162,22 +162,23 @@ impl Sender {
         }
     }
 
-    /// The TSN that the next new DATA chunk gets.
+    /// Returns the TSN of the next new DATA chunk.
     pub fn next_tsn(&self) -> Tsn {
         Tsn(self.board.nxt().wire().0)
     }
 
-    /// True when everything that was sent is acknowledged (RFC 9260 §9.2).
+    /// True if everything sent is acknowledged (RFC 9260 §9.2).
     pub fn is_idle(&self) -> bool {
         self.board.is_empty()
     }
 
-    /// Time-outs in a row without progress, and probes of a closed window in a row without an answer.
+    /// Consecutive time-outs without progress, plus consecutive unanswered probes of a closed window.
     pub fn timeouts_in_a_row(&self) -> u32 {
         self.recovery.timeouts_in_a_row().saturating_add(self.answers.probes_unanswered)
     }
 
-    /// Time-outs in a row without an answer: of retransmissions, or of probes while the peer's window is closed.
+    /// Consecutive unanswered time-outs: of probes while the peer's window is closed, otherwise of
+    /// retransmissions.
     fn unanswered(&self) -> u32 {
         match self.probes_window() {
             true => self.answers.probes_unanswered,
@@ -185,7 +186,7 @@ impl Sender {
         }
     }
 
-    /// The association makes no progress. `last`: its next error ends it.
+    /// Returns a report if the association makes no progress. `last`: its next error ends it.
     pub(in crate::sctp) fn stall(&self, now: Instant, last: bool) -> Option<Stall> {
         let silent = now.saturating_since(self.answers.progress_at);
         Stall::of(self.unanswered(), last, silent)
@@ -198,7 +199,7 @@ impl Sender {
             && self.answers.probes_unanswered == 0
     }
 
-    /// True when the peer has reported messages that are shorter than the oldest one, which it lacks.
+    /// True if the peer has SACKed a message shorter than the oldest one, which it lacks.
     pub fn shorter_arrived(&self) -> bool {
         self.board.shorter_arrived()
     }
@@ -218,7 +219,7 @@ impl Sender {
         self.most
     }
 
-    /// The peer's window by its last SACK, bytes.
+    /// The peer's window in its last SACK, bytes.
     pub fn peer_window(&self) -> u64 {
         self.a_rwnd
     }
@@ -233,7 +234,7 @@ impl Sender {
         self.board.pipe()
     }
 
-    /// The shortest round trip known.
+    /// The shortest known round-trip time.
     pub(super) fn base_rtt(&self) -> Option<Nanos> {
         self.recovery.base_rtt()
     }
@@ -248,7 +249,7 @@ impl Sender {
         self.recovery.rtt().rttvar().into()
     }
 
-    /// The shortest round trip of the last minutes, once measured.
+    /// The shortest round-trip time of the last minutes, once measured.
     pub fn min_rtt(&self) -> Option<Duration> {
         self.recovery.min_rtt().map(Duration::from)
     }
@@ -263,12 +264,12 @@ impl Sender {
         self.pace().map(|pace| pace.rate)
     }
 
-    /// What limits it, and since when.
+    /// Present limit of the sender, and the total time of each.
     pub fn limits(&self, now: Instant) -> LimitInfo {
         self.seen.limits.info(now)
     }
 
-    /// The RTO, which T1 and T2 use too, and which is part of the HEARTBEAT interval (RFC 9260 §8.3).
+    /// The RTO, also used by T1 and T2 and in the HEARTBEAT interval (RFC 9260 §8.3).
     pub fn rto(&self) -> Duration {
         self.recovery.rtt().rto(&self.config).into()
     }
@@ -278,13 +279,14 @@ impl Sender {
         self.stats
     }
 
-    /// Takes a round-trip time measured by a HEARTBEAT (RFC 9260 §8.3) or by a handshake without retransmission.
+    /// Processes a round-trip time measured by a HEARTBEAT (RFC 9260 §8.3) or by a handshake without
+    /// retransmission.
     pub fn measured(&mut self, rtt: Duration) {
         self.recovery.rtt_mut().sample(rtt.into(), 1, &self.config);
         self.state.on_rtt_measured();
     }
 
-    /// The path carries SCTP packets of at most `len` bytes from now on (RFC 9260 §7.3): longer ones in flight are
+    /// Sets the longest SCTP packet of the path, `len` bytes (RFC 9260 §7.3): longer ones in flight are
     /// marked lost.
     pub fn set_packet_len(&mut self, len: usize) {
         if len == self.packet_len {
@@ -308,7 +310,7 @@ impl Sender {
         self.packet_len.max(COMMON_HEADER_LEN + wire::sctp::padded(DATA_HEADER_LEN + again))
     }
 
-    /// Packets are to be written. Whether many streams share the port: bursts may then be longer.
+    /// Starts a round of packets. `shared`: many streams share the port, so that bursts may be longer.
     #[inline]
     pub fn begin(&mut self, shared: bool) {
         self.shared = shared;
@@ -320,7 +322,7 @@ impl Sender {
         self.packet_len.saturating_sub(COMMON_HEADER_LEN).max(DATA_HEADER_LEN + 4)
     }
 
-    /// Room that the peer has for new data (RFC 9260 §6.2.1 B, D ii).
+    /// Bytes of new data that the peer has room for (RFC 9260 §6.2.1 B, D ii).
     fn rwnd(&self) -> u64 {
         self.a_rwnd.saturating_sub(self.board.outstanding())
     }
@@ -332,10 +334,10 @@ impl Sender {
         self.recovery.pace(self.smss() as u64, self.shared)
     }
 
-    /// The same for all packets that leave at this time: to compute it takes divisions.
+    /// The pace, computed once for all packets that leave at this time: its divisions are expensive.
     #[inline]
     fn round_pace(&self) -> Option<Pace> {
-        // By what was just sent, too.
+        // A measuring controller's pace depends on the data just sent, too.
         if self.recovery.cc().measures() {
             return self.pace();
         }

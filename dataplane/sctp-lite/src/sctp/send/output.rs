@@ -1,4 +1,4 @@
-//! Selection of the DATA chunks for the next packet (RFC 9260 §6.1, §6.10): lost ones first, then new ones.
+//! Selection of the DATA chunks for the next packet (RFC 9260 §6.1, §6.10): lost chunks first, then new ones.
 
 use core::cell::OnceCell;
 
@@ -13,13 +13,13 @@ use super::record::{IMMEDIATE, OPENS, Record};
 use super::{Round, Sender, one};
 use crate::seam::MessageSource;
 
-/// With a window below so many packets each of them asks for its SACK.
+/// Congestion window, in packets, below which each packet requests an immediate SACK.
 const FEW: u64 = 2;
 
-/// What the next packet is for.
+/// Content of the next packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Plan {
-    /// What is lost, and new data behind it.
+    /// Lost chunks, followed by new data.
     Lost,
     /// New data.
     New,
@@ -29,24 +29,25 @@ pub enum Plan {
     WindowProbe,
 }
 
-/// A chunk that was sent for the first time.
+/// A new chunk that was written.
 #[derive(Clone, Copy)]
 struct NewChunk {
     /// Bytes of user data.
     len: u16,
-    /// Bytes of user data in the one behind it, as far as is known: no fewer.
+    /// Minimum bytes of user data in the following message, as far as known; otherwise 1.
     behind: u16,
 }
 
 impl Sender {
-    /// What [`write`](Self::write) has for a packet now, or the source might. Sets the timer for the next burst.
+    /// Returns the plan for a packet that [`write`](Self::write) can probably fill now. Sets the timer for
+    /// the next burst.
     pub fn wants_packet(&mut self, now: Instant, source: &mut impl MessageSource) -> Option<Plan> {
         self.announce(source);
         self.plan(now, source)
     }
 
-    /// Adds the DATA chunks that [`wants_packet`](Self::wants_packet) has planned to a packet and returns how many: none
-    /// when nothing fits this packet.
+    /// Adds the DATA chunks planned by [`wants_packet`](Self::wants_packet) to a packet. Returns their
+    /// number: zero if none fits.
     pub fn write(
         &mut self,
         now: Instant,
@@ -54,7 +55,7 @@ impl Sender {
         packet: &mut PacketBuilder<'_>,
         source: &mut impl MessageSource,
     ) -> usize {
-        // With a smaller window it may be another one.
+        // A smaller window after an idle time may change the plan.
         let plan = match self.restart_after_idle(now, source) {
             true => self.plan(now, source),
             false => Some(plan),
@@ -88,7 +89,7 @@ impl Sender {
         chunks
     }
 
-    /// Nothing more is written now: arms what is needed for it to go on.
+    /// Ends a round of packets: sets the timers for further transmission.
     pub fn written(&mut self, now: Instant, source: &mut impl MessageSource) {
         let Round { cwnd_limited: limited, sent, unwatched, .. } = core::mem::take(&mut self.round);
         if unwatched {
@@ -110,7 +111,7 @@ impl Sender {
         }
     }
 
-    /// Counts what nothing more is written for, unless it is still the source.
+    /// Notes the cause that ended the round, unless it is still the source.
     #[inline]
     fn note_limit(&mut self, now: Instant, cwnd_limited: bool, has_data: bool) {
         let lost = self.board.awaits_retransmission();
@@ -126,12 +127,12 @@ impl Sender {
             () if !has_data && !lost => Limit::Application,
             () if cwnd_limited => Limit::CongestionWindow,
             () if self.timers.pace.is_some_and(|at| at > now) => Limit::Pacing,
-            // A message that is longer than the room for it waits.
+            // A message waits that exceeds the room for it.
             () if !lost && self.room_for_new() < self.most => {
                 let peer = self.board.len() < self.max_records() && self.rwnd() <= self.own_room();
                 if peer { Limit::PeerWindow } else { Limit::SendWindow }
             }
-            // Max.Burst packets have left.
+            // Max.Burst packets were sent.
             () if self.burst == 0 && self.board.pipe() > 0 && self.pace().is_none() => {
                 Limit::Pacing
             }
@@ -165,7 +166,7 @@ impl Sender {
             NextSeg::None => None,
         };
         if plan.is_none() {
-            // What could have left and was not there does not add up.
+            // Unused burst allowance is limited to Max.Burst.
             self.burst = self.burst.min(u64::from(self.config.max_burst));
             return plan;
         }
@@ -191,8 +192,8 @@ impl Sender {
         plan
     }
 
-    /// RFC 9260 §6.1 B: one packet may go beyond the window. In recovery what is sent is in step with what
-    /// is delivered (RFC 6937), where the nearest number of packets counts; after a time-out it is one
+    /// RFC 9260 §6.1 B: one packet may exceed the window. In recovery, transmission is in step with delivery
+    /// (RFC 6937), and the nearest number of packets counts; after a time-out the window is one packet
     /// (§7.2.3).
     fn cwnd_open(&self) -> bool {
         let pipe = self.board.pipe();
@@ -204,9 +205,10 @@ impl Sender {
         self.config.max_records.min(usize::from(u16::MAX))
     }
 
-    /// Bytes of user data that may be sent for the first time now, the congestion window apart: what the peer
-    /// has room for (RFC 9260 §6.1 A), and what the send window leaves. A peer that reports all but the first
-    /// chunk in Gap Ack Blocks keeps both the congestion window and its own open.
+    /// Returns the bytes of user data that may be sent for the first time now, not counting the congestion
+    /// window: the minimum of the peer's room (RFC 9260 §6.1 A) and of the send window. The send window is
+    /// needed because a peer that reports all but the first chunk in Gap Ack Blocks keeps both the congestion
+    /// window and its own open.
     pub(super) fn room_for_new(&self) -> usize {
         if self.board.len() >= self.max_records() {
             return 0;
@@ -214,13 +216,13 @@ impl Sender {
         usize::try_from(self.rwnd().min(self.own_room())).unwrap_or(usize::MAX)
     }
 
-    /// Bytes that the send window leaves. What is in flight counts with its chunk headers.
+    /// Returns the bytes that the send window leaves. Data in flight counts with its chunk headers.
     fn own_room(&self) -> u64 {
         let used = self.board.flight() + DATA_HEADER_LEN as u64;
         self.recovery.cc().send_window().saturating_sub(used)
     }
 
-    /// Place of the message that the next packet sends again, if it does.
+    /// Index of the message that the next packet retransmits, if it does.
     pub(super) fn next_again(&self) -> Option<usize> {
         match () {
             () if self.probe_due => (!self.board.is_empty()).then_some(0),
@@ -231,8 +233,8 @@ impl Sender {
 
     // --- retransmissions ----------------------------------------------------------------------------
 
-    /// As many lost chunks as fit, in the order of their TSNs, and new ones behind them (RFC 9260 §6.1 C,
-    /// §6.3.3 E3, §6.10).
+    /// Writes as many lost chunks as fit, in TSN order, followed by new ones (RFC 9260 §6.1 C, §6.3.3 E3,
+    /// §6.10).
     fn write_lost(
         &mut self,
         now: Instant,
@@ -272,7 +274,7 @@ impl Sender {
         }
         source.again(record.message(), &mut packet.data_buffer()[..len]);
         let mut header = self.header(self.board.tsn(index).wire().0, &record);
-        // RFC 9260 §6.1: nothing may follow that makes the peer acknowledge it.
+        // RFC 9260 §6.1: possibly no later packet makes the peer acknowledge it.
         header.immediate |= self.config.ask_at_end;
         if packet.push_data(&header, len).is_err() {
             return false;
@@ -312,7 +314,7 @@ impl Sender {
         chunks
     }
 
-    /// New messages until the packet is full, behind `already` chunks.
+    /// Writes new messages until the packet is full, after `already` chunks.
     fn fill(
         &mut self,
         now: Instant,
@@ -337,15 +339,15 @@ impl Sender {
         chunks
     }
 
-    /// Bytes of user data that a new chunk of a packet can carry.
+    /// Returns the bytes of user data that a new chunk of a packet can carry.
     fn room_in(&self, packet: &PacketBuilder<'_>) -> usize {
-        // Room beyond the path is for what goes again.
+        // Room beyond the path's limit is for retransmissions only.
         let path = self.packet_len.saturating_sub(packet.len() + DATA_HEADER_LEN) & !3;
         packet.data_room().min(path).min(self.most)
     }
 
-    /// One new message of at most `room` bytes, at least one of them. [`timer_after_send`](Self::timer_after_send) is to
-    /// follow, once for all packets that leave at this time.
+    /// Writes one new message of at most `room` bytes; `room` is at least 1. Requires a call of
+    /// [`timer_after_send`](Self::timer_after_send), once for all packets that leave at this time.
     fn write_message(
         &mut self,
         now: Instant,
@@ -370,7 +372,7 @@ impl Sender {
             sends: 1,
         };
         let header = self.header(self.board.nxt().wire().0, &record);
-        // A source that returns no length, or more than there is room for, has written no message.
+        // A source that returns no length, or more than the room, has not written a message.
         let pushed = match written.crc {
             Some(crc) => packet.push_digested(&header, len, crc),
             None => packet.push_data(&header, len),
@@ -382,7 +384,7 @@ impl Sender {
         Some(NewChunk { len: written.message.len, behind: written.behind.unwrap_or(1) })
     }
 
-    /// RFC 9260 §6.1: a SACK without delay helps when nothing follows, or when few packets fill the window.
+    /// RFC 9260 §6.1: requests an immediate SACK if no data follows or if few packets fill the window.
     fn asks(&self, source: &impl MessageSource) -> bool {
         let few = self.recovery.cc().cwnd() < FEW * self.smss() as u64;
         self.config.ask_at_end && (few || !source.has_data())
@@ -395,7 +397,7 @@ impl Sender {
             ssn: 0,
             ppid: record.ppid,
             immediate: record.is(IMMEDIATE),
-            // RFC 5043: everything is unordered; never cut up.
+            // RFC 5043: all messages are unordered, and never fragmented.
             unordered: true,
             begin: true,
             end: true,
@@ -404,8 +406,8 @@ impl Sender {
 
     // --- probes -------------------------------------------------------------------------------------
 
-    /// TLP_send_probe of RFC 8985 §7.3: new data if there is and the peer's window takes it, whatever the
-    /// congestion window; else the last chunk again.
+    /// TLP_send_probe of RFC 8985 §7.3: new data, if available and within the peer's window, whatever the
+    /// congestion window; otherwise the last chunk again.
     fn write_tail_probe(
         &mut self,
         now: Instant,
@@ -440,7 +442,7 @@ impl Sender {
         chunks
     }
 
-    /// RFC 9260 §6.1 A: what is outstanding again, or one new message.
+    /// Writes a window probe (RFC 9260 §6.1 A): the oldest outstanding chunk again, or one new message.
     fn write_window_probe(
         &mut self,
         now: Instant,
@@ -473,9 +475,9 @@ impl Sender {
         usize::from(sent)
     }
 
-    // --- how much of the window is used -------------------------------------------------------------
+    // --- window usage ------------------------------------------------------------------------------
 
-    /// RFC 9260 §7.2.1: the window is reduced by half for each RTO without data. Returns whether it was.
+    /// RFC 9260 §7.2.1: halves the window for each RTO without data. Returns whether it did.
     fn restart_after_idle(&mut self, now: Instant, source: &mut impl MessageSource) -> bool {
         if !self.board.is_empty() || !source.has_data() {
             return false;
@@ -490,7 +492,7 @@ impl Sender {
         idle > 0
     }
 
-    /// RFC 2861 §3.2, RFC 7661 §4.3.
+    /// Notes the usage of the congestion window (RFC 2861 §3.2, RFC 7661 §4.3).
     fn note_usage(&mut self, now: Instant, limited: bool) {
         let smss = self.smss();
         let Sender { recovery, state, board, config, .. } = self;

@@ -5,11 +5,11 @@ use wire::sctp::{DATA_HEADER_LEN, padded};
 
 use crate::seam::MessageRef;
 
-/// One DATA chunk in flight; its TSN is its place on the board.
+/// One DATA chunk in flight; its position on the scoreboard gives its TSN.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub(super) sent_at: Instant,
-    /// The source's name for the message.
+    /// The source's identifier of the message.
     pub(super) tag: u64,
     pub(super) ppid: u32,
     pub(super) stream: u16,
@@ -22,15 +22,15 @@ pub(super) struct Record {
 
 const _: () = assert!(size_of::<Record>() == 32);
 
-/// The first of its packet.
+/// The chunk was the first of its packet.
 pub(super) const OPENS: u8 = 1;
-/// The peer reported it as received.
+/// The peer reported the chunk as received.
 pub(super) const SACKED: u8 = 1 << 1;
-/// Considered lost.
+/// The chunk is considered lost.
 pub(super) const LOST: u8 = 1 << 2;
-/// Sent again since it was considered lost, or without being so.
+/// The chunk was retransmitted since it was marked lost, or as a probe.
 pub(super) const AGAIN: u8 = 1 << 3;
-/// To be acknowledged at once: the I bit.
+/// The I bit is set: acknowledge at once.
 pub(super) const IMMEDIATE: u8 = 1 << 4;
 
 impl Record {
@@ -38,18 +38,18 @@ impl Record {
         self.marks & mark != 0
     }
 
-    /// It was sent once, and is not SACKed or lost.
+    /// True if the chunk was sent once and is neither SACKed nor lost.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.marks & (SACKED | LOST | AGAIN) == 0 && self.sends == 1
     }
 
-    /// Bytes of the chunk, its header and pad counted (RFC 9260 §7.2).
+    /// Length of the chunk with header and padding, bytes (RFC 9260 §7.2).
     pub(super) fn chunk_len(&self) -> u64 {
         padded(DATA_HEADER_LEN + usize::from(self.len)) as u64
     }
 
-    /// Bytes of it that are thought to be in the network (RFC 6675 §4, SetPipe).
+    /// Bytes of the chunk estimated to be in the network (RFC 6675 §4, SetPipe).
     pub(super) fn in_pipe(&self) -> u64 {
         if self.is(SACKED) {
             return 0;
@@ -67,7 +67,7 @@ impl Record {
         self.marks & (SACKED | LOST | AGAIN) == LOST
     }
 
-    /// It was sent again and that one may be in the network.
+    /// True if the chunk was retransmitted and the retransmission may be in the network.
     pub(super) fn is_out_again(&self) -> bool {
         self.marks & (SACKED | AGAIN) == AGAIN
     }

@@ -1,6 +1,6 @@
-//! What the flight recorder keeps of an association: see [`transport::recorder`]. A header is that of a chunk: its TSN, or
-//! its cumulative TSN in place of TCP's acknowledgement number, its type in place of TCP's flags, and the peer's window, at
-//! most 65535.
+//! Records of an association for the flight recorder: see [`transport::recorder`]. A header is that of a
+//! chunk: its TSN, its cumulative TSN in place of TCP's acknowledgement number, its type in place of TCP's
+//! flags, and the peer's window, at most 65535.
 
 use base::Instant;
 use transport::recorder::{Kind, Record, WaitedFor, bytes, millis};
@@ -9,17 +9,17 @@ use wire::sctp::Tsn;
 use super::Sender;
 
 impl Sender {
-    /// What was recorded, the oldest first, and how many older records were left out.
+    /// Returns the records, the oldest first, and the number of older records that were dropped.
     pub fn records(&self) -> (Vec<Record>, u64) {
         self.seen.recorder.records()
     }
 
-    /// Something was recorded.
+    /// True if any event was recorded.
     pub(in crate::sctp) fn has_records(&self) -> bool {
         !self.seen.recorder.is_empty()
     }
 
-    /// Records what happened to the association, or to one of its streams.
+    /// Records an event of the association, or of one of its streams.
     #[cold]
     pub fn record(&mut self, record: Record) {
         if self.config.recorder {
@@ -27,13 +27,13 @@ impl Sender {
         }
     }
 
-    /// Something happened, with these two numbers.
+    /// Records an event with two numbers.
     #[cold]
     pub(in crate::sctp) fn note(&mut self, now: Instant, kind: Kind, number: u32, answer: u32) {
         self.record(Record::new(now, kind, number, answer));
     }
 
-    /// Something happened so many times in a row.
+    /// Records the `count`th consecutive event of a kind.
     #[cold]
     pub(in crate::sctp) fn note_count(
         &mut self,
@@ -46,21 +46,21 @@ impl Sender {
         self.record(Record::new(now, kind, una, answer).counted(count));
     }
 
-    /// T3-rtx expired, the next one is set.
+    /// Records an expiry of T3-rtx, after the next one is set.
     #[cold]
     pub(in crate::sctp) fn note_timeout(&mut self, now: Instant) {
         let in_a_row = self.recovery.timeouts_in_a_row();
         self.note_count(now, Kind::Timeout, in_a_row, millis(self.rto()));
     }
 
-    /// The association ends because this did not come, after so many attempts.
+    /// Records the end of the association: `what` did not occur, after `errors` attempts.
     #[cold]
     pub(in crate::sctp) fn note_gave_up(&mut self, now: Instant, what: WaitedFor, errors: u32) {
         let record = Record::new(now, Kind::GaveUp, self.board.una.wire().0, 0).counted(errors);
         self.record(record.waiting_for(what));
     }
 
-    /// A chunk shows what happened.
+    /// Records an event with a sent chunk.
     #[cold]
     pub(in crate::sctp) fn note_chunk(
         &mut self,
@@ -72,7 +72,7 @@ impl Sender {
         self.record(Record::new(now, kind, tsn, 0).with(chunk, self.window(), len));
     }
 
-    /// A chunk of the peer that acknowledges, a SACK or a SHUTDOWN, shows what happened.
+    /// Records an event with an acknowledging chunk of the peer: a SACK or a SHUTDOWN.
     #[cold]
     pub(in crate::sctp) fn note_answer(
         &mut self,
@@ -83,12 +83,12 @@ impl Sender {
         self.record(Record::new(now, kind, 0, cumulative.0).with(chunk, self.window(), 0));
     }
 
-    /// The peer's window, as records have it.
+    /// The peer's window for a record, at most 65535.
     fn window(&self) -> u16 {
         u16::try_from(self.a_rwnd).unwrap_or(u16::MAX)
     }
 
-    /// Loss recovery began.
+    /// Records the start of a loss recovery.
     #[cold]
     pub(super) fn note_recovery(&mut self, now: Instant) {
         let (flight, cwnd) = (bytes(self.board.flight()), bytes(self.cwnd()));
@@ -100,7 +100,7 @@ impl Sender {
         self.seen.recorder.shrink(now);
     }
 
-    /// Takes over the records of the association as it was before it began anew.
+    /// Takes over the records of the association before its restart.
     pub(in crate::sctp) fn keep_records(&mut self, before: Sender) {
         self.seen.recorder = before.seen.recorder;
     }

@@ -1,6 +1,5 @@
-//! What follows from an acknowledgement for loss recovery and the congestion window (RFC 8985, RFC 6937,
-//! RFC 5682; RFC 9260 §7.2), and from a time-out (§6.3.3). What TCP has of it, too, is in
-//! [`transport::loss_recovery`].
+//! Effects of acknowledgements on loss recovery and the congestion window (RFC 8985, RFC 6937, RFC 5682;
+//! RFC 9260 §7.2), and of time-outs (§6.3.3). The part shared with TCP is in [`transport::loss_recovery`].
 
 use base::Instant;
 use transport::congestion::Growth;
@@ -12,20 +11,20 @@ use transport::seq::ExtSeq;
 use super::Sender;
 use super::board::Board;
 
-/// What is known of an acknowledgement once the board has taken it in.
+/// An acknowledgement after the scoreboard has processed it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SackInfo {
     pub(super) ack: Ack,
     /// New data waits.
     pub(super) has_data: bool,
-    /// Its Gap Ack Blocks reported something new.
+    /// The Gap Ack Blocks reported something new.
     pub(super) sack_news: bool,
-    /// Chunks outstanding before.
+    /// Chunks outstanding before the acknowledgement.
     pub(super) flight: u64,
 }
 
 impl Sender {
-    /// The board has taken an acknowledgement in.
+    /// Continues after the scoreboard has processed an acknowledgement.
     pub(super) fn after_ack(&mut self, info: &mut SackInfo) {
         let SackInfo { ack, has_data, sack_news, .. } = info;
         ack.acked = ack.delivery.bytes;
@@ -34,9 +33,9 @@ impl Sender {
         self.recover(ack);
         let packets = ack.delivery.bytes.div_ceil(self.smss() as u64);
         if packets > 0 {
-            // RFC 9260 §6.1 D, as if sending had followed each SACK: several may come before it does. In slow start a
-            // SACK releases twice what it acknowledges. Without pacing Max.Burst bounds that for a receiver that
-            // acknowledges many packets at once.
+            // RFC 9260 §6.1 D, as if data were sent after each SACK: several may arrive before that. In slow
+            // start a SACK releases twice the data that it acknowledges. Without pacing, Max.Burst bounds
+            // that for a receiver that acknowledges many packets at once.
             let grown = self.config.pacing && self.recovery.cc().in_slow_start();
             let released = packets << u32::from(grown);
             self.burst = self.burst.max(u64::from(self.config.max_burst)) + released;
@@ -44,7 +43,7 @@ impl Sender {
         self.timer_after_ack(ack.now, ack.advanced);
     }
 
-    /// Loss recovery and the congestion window.
+    /// Updates loss recovery and the congestion window.
     fn recover(&mut self, ack: &Ack) {
         let smss = self.smss() as u64;
         let Sender { recovery, state, board, stats, config, .. } = self;

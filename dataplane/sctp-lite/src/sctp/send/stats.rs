@@ -1,47 +1,47 @@
-//! What the send half counts.
+//! Counters of the send half.
 
 /// Counters of an association's send half.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SendStats {
     /// DATA chunks sent for the first time.
     pub chunks: u64,
-    /// Bytes of user data in them.
+    /// Bytes of user data in `chunks`.
     pub bytes: u64,
-    /// DATA chunks sent again.
+    /// DATA chunks retransmitted.
     pub retransmitted: u64,
-    /// Bytes of user data in them.
+    /// Bytes of user data in `retransmitted`.
     pub bytes_retransmitted: u64,
-    /// Bytes of user data that were acknowledged.
+    /// Bytes of user data acknowledged.
     pub bytes_acknowledged: u64,
-    /// SACKs.
+    /// SACKs received, old and invalid ones included.
     pub sacks: u64,
-    /// SACKs older than one that came before (RFC 9260 §6.2.1 D i).
+    /// SACKs older than an earlier one (RFC 9260 §6.2.1 D i).
     pub old_sacks: u64,
-    /// SACKs that made no sense.
+    /// Acknowledgements that are impossible for the data sent; those of SHUTDOWNs included.
     pub bad_sacks: u64,
     /// Duplicate TSNs that the peer reported.
     pub duplicates_reported: u64,
-    /// Of these, such that were neither sent again in the present loss episode nor as a tail loss probe, or
-    /// were reported before: duplicates of the network, or forged.
+    /// Reported duplicates without effect: neither retransmitted in the present loss episode nor as a tail
+    /// loss probe, or reported before. Such duplicates were made by the network, or are forged.
     pub duplicates_ignored: u64,
-    /// DATA chunks that were considered lost.
+    /// DATA chunks marked as lost.
     pub lost: u64,
-    /// Fast recoveries.
+    /// Fast recoveries begun.
     pub fast_recoveries: u64,
     /// Expirations of T3-rtx.
     pub timeouts: u64,
-    /// Tail loss probes.
+    /// Tail loss probes sent.
     pub tail_loss_probes: u64,
     /// Tail losses that a probe repaired.
     pub tail_losses_repaired: u64,
-    /// Probes of a closed window.
+    /// Probes of a closed window sent.
     pub window_probes: u64,
-    /// Loss episodes undone because all that was sent again had arrived before.
+    /// Loss episodes undone because all retransmitted data had arrived before.
     pub undone_by_duplicates: u64,
     /// Time-outs that F-RTO found spurious.
     pub undone_by_frto: u64,
-    /// Times the peer reneged on what it had reported in Gap Ack Blocks.
+    /// Reneging events: the peer withdrew data reported in Gap Ack Blocks.
     pub reneged: u64,
-    /// Waits for the next burst.
+    /// Transmissions delayed by pacing.
     pub paced_waits: u64,
 }

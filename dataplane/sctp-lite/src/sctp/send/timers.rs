@@ -7,7 +7,7 @@ use transport::tlp::{Awaited, probe_timeout};
 
 use super::Sender;
 
-/// What the timer of what is in flight is set for.
+/// Purpose of the timer of the chunks in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Kind {
     /// T3-rtx.
@@ -15,32 +15,32 @@ enum Kind {
     Rto,
     /// A tail loss probe.
     Probe,
-    /// Time for reordering has passed.
+    /// The reordering timer.
     Reorder,
 }
 
-/// When each of them expires.
+/// Expiry times of the timers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timers {
     kind: Kind,
-    /// Of what is in flight.
+    /// Expiry of the timer of the chunks in flight.
     loss: Option<Instant>,
-    /// When T3-rtx expires unless another timer replaces it.
+    /// Expiry of T3-rtx, unless another timer replaces it.
     rto_at: Instant,
-    /// Nothing is in flight, data waits, and the peer's window does not take it.
+    /// Expiry of the window-probe timer: nothing is in flight, data waits, and the peer's window has no room.
     persist: Option<Instant>,
-    /// The next burst may leave.
+    /// Time of the next burst.
     pub(super) pace: Option<Instant>,
 }
 
-/// What time did.
+/// Result of [`handle_timeout`](Sender::handle_timeout).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expired {
-    /// Nothing that its owner has to know.
+    /// No expiry that the owner must count.
     Nothing,
-    /// T3-rtx: counts towards Association.Max.Retrans and Path.Max.Retrans (RFC 9260 §8.1, §8.2).
+    /// T3-rtx expired: counts towards Association.Max.Retrans and Path.Max.Retrans (RFC 9260 §8.1, §8.2).
     T3,
-    /// T3-rtx of a probe of a window that the peer keeps closed, while it answers: counts for nothing
+    /// T3-rtx of a probe expired while the peer keeps its window closed and answers: not counted
     /// (RFC 9260 §6.1 A).
     WindowProbe,
 }
@@ -53,7 +53,7 @@ impl Sender {
         MaybeInstant::from(*loss).earlier(*persist).earlier(*pace).get()
     }
 
-    /// Time has passed; sending goes on.
+    /// Processes expired timers; transmission may continue.
     pub fn handle_timeout(&mut self, now: Instant) -> Expired {
         let due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
         due(&mut self.timers.pace);
@@ -70,14 +70,14 @@ impl Sender {
         match core::mem::take(&mut self.timers.kind) {
             Kind::Rto => {
                 let answered = core::mem::take(&mut self.answers.sack_received);
-                // What was on its way when the window closed is refused (RFC 9260 §6.2): it probes the window from now on.
-                // With a gap reported, what is missing was lost.
+                // The peer refuses data that was in flight when the window closed (RFC 9260 §6.2): it probes
+                // the window from now on. If a gap was reported, the missing data was lost.
                 self.probing |= self.a_rwnd == 0 && answered && self.board.sacked.is_empty();
                 let closed = self.probes_window();
                 if closed {
                     self.probe_due = true;
                     self.recovery.rtt_mut().back_off();
-                    // RFC 8899 §4.3: perhaps they are too long for the path.
+                    // RFC 8899 §4.3: the probes may be too long for the path.
                     self.answers.probes_unanswered += u32::from(!answered);
                 } else {
                     self.on_timeout(now);
@@ -86,7 +86,7 @@ impl Sender {
                 if closed && answered { Expired::WindowProbe } else { Expired::T3 }
             }
             Kind::Probe => {
-                // RFC 8985 §7.3: then only the time-out is left, whether a probe is sent or not.
+                // RFC 8985 §7.3: afterwards only the time-out remains, whether a probe is sent or not.
                 self.state.on_probe_timeout(true);
                 self.restart_rto(now);
                 Expired::Nothing
@@ -103,20 +103,20 @@ impl Sender {
         }
     }
 
-    /// The peer keeps its window closed, and what is in flight probes it.
+    /// True if the peer keeps its window closed and the data in flight probes it.
     pub(in crate::sctp) fn probes_window(&self) -> bool {
         self.a_rwnd == 0 && self.probing
     }
 
-    /// A full time-out from now on, for what is in flight.
+    /// Restarts T3-rtx with a full RTO.
     pub(super) fn restart_rto(&mut self, now: Instant) {
         self.round.unwatched = false;
         self.timers.rto_at = now + self.recovery.rtt().rto(&self.config);
         self.set(Kind::Rto, self.timers.rto_at);
     }
 
-    /// A SACK came; `advanced` when the earliest outstanding chunk was acknowledged (RFC 9260 §6.3.2 R2,
-    /// R3).
+    /// Updates the timers after an acknowledgement; `advanced`: the earliest outstanding chunk was
+    /// acknowledged (RFC 9260 §6.3.2 R2, R3).
     pub(super) fn timer_after_ack(&mut self, now: Instant, advanced: bool) {
         if self.board.is_empty() {
             self.timers.loss = None;
@@ -134,7 +134,7 @@ impl Sender {
         }
     }
 
-    /// Chunks were sent for the first time (RFC 9260 §6.3.2 R1, RFC 8985 §7.2).
+    /// Updates the timers after new chunks were sent (RFC 9260 §6.3.2 R1, RFC 8985 §7.2).
     pub(super) fn timer_after_send(&mut self, now: Instant) {
         self.timers.persist = None;
         if self.timers.loss.is_none() {
@@ -146,20 +146,20 @@ impl Sender {
         }
     }
 
-    /// True while nothing watches over what is in flight.
+    /// True if no timer runs for the chunks in flight.
     pub(super) fn timers_stopped(&self) -> bool {
         self.timers.loss.is_none()
     }
 
-    /// Nothing is in flight and data waits that the peer has no room for: the first probe after one RTO
-    /// (RFC 9260 §6.1 A).
+    /// Starts the window-probe timer: nothing is in flight, and the peer has no room for the waiting data.
+    /// The first probe follows after one RTO (RFC 9260 §6.1 A).
     pub(super) fn arm_window_probe(&mut self, now: Instant) {
         if self.timers.persist.is_none() && !self.probe_due {
             self.timers.persist = Some(now + self.recovery.rtt().rto(&self.config));
         }
     }
 
-    /// Probe or time-out, whichever is due.
+    /// Schedules the tail loss probe or T3-rtx, whichever is earlier.
     fn schedule(&mut self, now: Instant) {
         if !self.may_schedule_probe() {
             return self.set(Kind::Rto, self.timers.rto_at);
@@ -175,7 +175,8 @@ impl Sender {
         self.timers.loss = Some(at);
     }
 
-    /// RFC 8985 §7.2: outside of recovery, while nothing is SACKed. A closed window is probed otherwise.
+    /// True if a tail loss probe may be scheduled (RFC 8985 §7.2): outside of recovery, while nothing is
+    /// SACKed. A closed window has its own probes.
     fn may_schedule_probe(&self) -> bool {
         self.config.tail_loss_probe
             && self.state.phase() == Phase::Open

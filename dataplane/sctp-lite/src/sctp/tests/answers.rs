@@ -1,5 +1,5 @@
-//! What a peer, or an attacker in its name, makes an association answer: the answer fits whatever was sent, and what
-//! cannot be sent keeps nothing else back and ends.
+//! Answers that a peer, or an attacker in its name, elicits from an association: they fit whatever was
+//! received, and an answer that cannot be sent does not block others and ends.
 
 use core::time::Duration;
 
@@ -44,8 +44,8 @@ fn cause_of(bytes: &[u8]) -> (u16, Vec<u8>) {
     }
 }
 
-// RFC 9260 §3.3.2.1.4, §3.3.10.5: an INIT in the peer's name with a host name of any length is answered by an
-// ABORT that repeats the beginning of it, and the association goes on.
+// RFC 9260 §3.3.2.1.4, §3.3.10.5: an INIT in the peer's name with a host name of any length is answered with
+// an ABORT that repeats the beginning of it, and the association continues.
 #[test]
 fn a_host_name_of_any_length_suppresses_no_answer() {
     for len in [8, 132, 400, 480, 484, 492, 1000, 3000] {
@@ -68,7 +68,7 @@ fn a_host_name_of_any_length_suppresses_no_answer() {
     }
 }
 
-// RFC 9260 §5.1: the same of an INIT ACK: the peer gets its ABORT, and the association ends.
+// RFC 9260 §5.1: the same for an INIT ACK: the peer gets its ABORT, and the association ends.
 #[test]
 fn a_host_name_of_any_length_in_an_init_ack_ends_the_attempt() {
     for len in [8, 484, 492, 1000, 3000] {
@@ -83,7 +83,7 @@ fn a_host_name_of_any_length_in_an_init_ack_ends_the_attempt() {
     }
 }
 
-// RFC 9260 §3.2, §3.2.2: what is unknown is reported in packets of any size, however long it is.
+// RFC 9260 §3.2, §3.2.2: unknown chunks and parameters of any length are reported in packets of any size.
 #[test]
 fn long_unknown_chunks_and_parameters_are_reported() {
     for len in [4, 100, 500, 600, 3000] {
@@ -95,7 +95,7 @@ fn long_unknown_chunks_and_parameters_are_reported() {
         assert_eq!(cause_of(&sent[0]).1[..4], [0xfe, 0, ((len + 4) >> 8) as u8, (len + 4) as u8]);
         assert!(sent[0].len() <= MIN_PACKET);
     }
-    // Of parameters those that fit are reported, the long ones before them are left out.
+    // Parameters that fit are reported; long ones before them are omitted.
     let (long, short) = (parameter(0xc0fe, 1000), parameter(0xc0fe, 8));
     let unknown = |bytes| Parameter::Unknown { bytes, skip: true, report: true };
     let parameters = [COOKIE, DDP, unknown(&long), unknown(&short)];
@@ -104,7 +104,7 @@ fn long_unknown_chunks_and_parameters_are_reported() {
     assert_eq!(rig.sent(), ["P: COOKIE-ECHO ERROR(8)"]);
 }
 
-// RFC 9260 §3.2.2: as many are reported as there is room for, in the order in which they came.
+// RFC 9260 §3.2.2: as many are reported as there is room for, in order of arrival.
 #[test]
 fn reports_of_unknown_parameters_are_bounded() {
     let (long, short) = (parameter(0xc0fe, 96), parameter(0xc0fe, 40));
@@ -117,7 +117,7 @@ fn reports_of_unknown_parameters_are_bounded() {
     assert_eq!(rig.sent(), ["P: COOKIE-ECHO ERROR(8,8,8)"]);
 }
 
-// RFC 9260 §3.3.3: a cookie is kept and sent back up to the operator's bound.
+// RFC 9260 §3.3.3: a cookie is kept and returned up to the configured bound.
 #[test]
 fn cookies_are_bounded() {
     for (len, answer) in [(100, "P: COOKIE-ECHO"), (101, "P: ABORT(4)"), (1000, "P: ABORT(4)")] {
@@ -129,8 +129,8 @@ fn cookies_are_bounded() {
     }
 }
 
-// A HEARTBEAT cannot be answered in part (RFC 9260 §3.3.6): one that fits no packet of the path is left out, with
-// what was behind it in the queue, and does not stay.
+// A HEARTBEAT cannot be answered in part (RFC 9260 §3.3.6): one that does not fit any packet of the path is
+// dropped together with those behind it in the queue.
 #[test]
 fn heartbeats_that_fit_no_packet_do_not_stay() {
     let mut rig = Rig::established();
@@ -139,7 +139,7 @@ fn heartbeats_that_fit_no_packet_do_not_stay() {
     assert_eq!((rig.sent().len(), stats(&rig).unsent), (0, 1));
     rig.give(|b| b.heartbeat(&[1; 100]).expect("room")).expect("not an error");
     assert_eq!(rig.sent(), ["P: HEARTBEAT-ACK"]);
-    // Too long at all, and more than are kept.
+    // Too long for any packet, and more than are kept.
     rig.give(|b| b.heartbeat(&[1; 2000]).expect("room")).expect("not an error");
     for _ in 0..6 {
         rig.give(|b| b.heartbeat(&[1; 8]).expect("room")).expect("not an error");
@@ -147,7 +147,7 @@ fn heartbeats_that_fit_no_packet_do_not_stay() {
     assert_eq!(stats(&rig).unsent, 1 + 1 + 2);
 }
 
-// An ABORT that finds no room is given up after a while, and so is a SHUTDOWN COMPLETE.
+// An ABORT or SHUTDOWN COMPLETE without room is dropped after a while.
 #[test]
 fn a_last_packet_without_room_is_given_up() {
     let ends: [fn(&mut Rig); 3] = [
@@ -172,7 +172,7 @@ fn a_last_packet_without_room_is_given_up() {
         assert!(took <= Duration::from_secs(5), "{took:?}");
         assert!(rig.association.is_done());
         assert_eq!((rig.sent().len(), stats(&rig).unsent), (0, 1));
-        // In time it goes out, and no timer is left.
+        // In time it is sent, and no timer remains.
         let mut rig = Rig::established();
         end(&mut rig);
         rig.event();
@@ -183,8 +183,8 @@ fn a_last_packet_without_room_is_given_up() {
     }
 }
 
-// Who never finds room for anything ends by the same timers as who never gets an answer: an INIT, a COOKIE ECHO, a
-// HEARTBEAT, data and a SHUTDOWN.
+// An association that never finds room ends by the same timers as one that never gets an answer: INIT, COOKIE
+// ECHO, HEARTBEAT, data and SHUTDOWN.
 #[test]
 fn without_any_room_every_association_ends() {
     for state in STATES {
@@ -204,14 +204,14 @@ fn without_any_room_every_association_ends() {
     rig.init_ack().expect("acceptable");
     rig.wait_without_room();
     assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
-    // With data that never go out.
+    // With data that is never sent.
     let mut rig = Rig::established();
     rig.up.queue.push_back((1, 100));
     rig.wait_without_room();
     assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
 }
 
-// A short time without room ends nothing, and what was due goes out.
+// A short time without room ends nothing, and due chunks are sent.
 #[test]
 fn room_that_comes_back_is_used() {
     let mut rig = Rig::active(Config::default());
@@ -225,7 +225,8 @@ fn room_that_comes_back_is_used() {
     assert_eq!(stats(&rig).setup_retransmitted, 0);
 }
 
-// RFC 6951 §5.4, RFC 9260 §8.5: only the association's own tag, or its good cookie, proves that the peer sent a packet.
+// RFC 6951 §5.4, RFC 9260 §8.5: only the association's own tag, or a valid cookie, proves that the peer sent
+// a packet.
 #[test]
 fn who_sends_an_init_has_shown_nothing() {
     let mut rig = Rig::established();
@@ -266,11 +267,12 @@ fn who_sends_an_init_has_shown_nothing() {
         let seen = accepted(bytes);
         assert_eq!((seen.verified, seen.result.is_ok()), (true, *used));
     }
-    // The peer's own tag, reflected: it may be the peer that has lost the association, and it is over anyway.
+    // The peer's own tag, reflected: the peer may have lost the association, which is over in any case.
     assert!(!accepted(&packet(PEER_TAG, |b| b.abort(true, &[]).expect("room"))).verified);
 }
 
-// The answer to such a packet can be had alone; without room it is given up, and not kept for another way.
+// The answer to such a packet can be written alone; without room it is dropped, and not kept for another
+// source.
 #[test]
 fn an_answer_is_had_alone() {
     let mut rig = Rig::established();
@@ -290,7 +292,7 @@ fn an_answer_is_had_alone() {
     assert_eq!((stats(&rig).inits_answered, stats(&rig).unsent), (2, 2));
 }
 
-// An answer that its owner gives up is counted, and gone.
+// An answer dropped by the owner is counted.
 #[test]
 fn an_answer_that_is_given_up_is_not_sent() {
     let mut rig = Rig::established();
@@ -302,7 +304,7 @@ fn an_answer_that_is_given_up_is_not_sent() {
     assert_eq!(stats(&rig).unsent, 1, "there is none");
 }
 
-// What would fit no packet is given up and counted, and what is behind it goes out.
+// A chunk that does not fit any packet is dropped and counted, and later ones are sent.
 #[test]
 fn what_fits_no_packet_keeps_nothing_back() {
     let mut rig = Rig::established();

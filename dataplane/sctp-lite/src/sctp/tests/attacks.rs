@@ -1,4 +1,4 @@
-//! What an off-path attacker, or a hostile peer, can do to an association.
+//! Attacks on an association, by an off-path attacker or a hostile peer.
 
 use core::time::Duration;
 
@@ -15,7 +15,7 @@ fn chunk() -> impl Strategy<Value = (u8, u8, Vec<u8>)> {
 }
 
 proptest! {
-    // Any bytes behind a right tag: nothing panics, and what is sent is bounded.
+    // Any bytes with a valid tag: no panic, and transmission is bounded.
     #[test]
     fn any_chunks_of_the_peer(
         state in 0..STATES.len(),
@@ -25,7 +25,7 @@ proptest! {
         let mut rig = Rig::in_state(STATES[state]);
         for chunks in packets {
             let tag = [rig.association.local_tag(), PEER_TAG, Tag::NONE][tag as usize];
-            // Why it is dropped does not matter here.
+            // The drop reason is irrelevant here.
             let _ = rig.give_tagged(tag, |b| {
                 for (kind, flags, value) in &chunks {
                     b.chunk(*kind, *flags, value).expect("room");
@@ -36,7 +36,7 @@ proptest! {
         }
     }
 
-    // Likewise bytes that are no chunks at all.
+    // The same with bytes that are not chunks.
     #[test]
     fn any_bytes_of_the_peer(state in 0..STATES.len(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut rig = Rig::in_state(STATES[state]);
@@ -47,7 +47,7 @@ proptest! {
     }
 }
 
-// RFC 9260 §8.5: guessing the tag is fruitless: nothing is answered, nothing changes.
+// RFC 9260 §8.5: guessed tags have no effect: no answer, no change.
 #[test]
 fn guessed_tags() {
     let mut rig = Rig::established();
@@ -70,7 +70,7 @@ fn guessed_tags() {
     assert!(rig.up.got.is_empty());
 }
 
-// A burst of INITs in the name of the peer brings one INIT ACK, and no state.
+// A burst of INITs in the peer's name elicits one INIT ACK, and no state.
 #[test]
 fn inits_in_the_name_of_the_peer() {
     let mut rig = Rig::established();
@@ -115,7 +115,7 @@ fn no_init_ends_an_association() {
     }
 }
 
-// A packet full of chunks that each want an answer brings a bounded one, and only one.
+// A packet full of chunks that each request an answer elicits a single, bounded one.
 #[test]
 fn floods_of_chunks_that_want_answers() {
     let mut rig = Rig::established();
@@ -132,7 +132,7 @@ fn floods_of_chunks_that_want_answers() {
     assert_eq!(rig.sent(), [""; 0]);
 }
 
-// The longest HEARTBEAT that there is: too long to go back, or in a packet of its own.
+// The longest possible HEARTBEAT: too long to return, or in a packet of its own.
 #[test]
 fn long_heartbeats() {
     for len in [900, 1020, 1500, 3000] {
@@ -144,7 +144,7 @@ fn long_heartbeats() {
     }
 }
 
-// RFC 9260 §9.2: SHUTDOWNs that never end are answered one by one, and end by the guard.
+// RFC 9260 §9.2: endless SHUTDOWNs are answered one by one, and the guard ends them.
 #[test]
 fn floods_of_shutdowns() {
     let mut rig = Rig::in_state(State::ShutdownAckSent);
@@ -157,7 +157,7 @@ fn floods_of_shutdowns() {
     assert_eq!(rig.state(), State::Closed);
 }
 
-// A SHUTDOWN that acknowledges what was never sent ends the association: the peer is out of its mind.
+// A SHUTDOWN that acknowledges data never sent ends the association.
 #[test]
 fn a_shutdown_of_what_was_never_sent() {
     let mut rig = Rig::established();
@@ -167,7 +167,7 @@ fn a_shutdown_of_what_was_never_sent() {
     assert_eq!(rig.sent(), ["P: ABORT(13)"]);
 }
 
-// A SACK of what was never sent, and gap blocks that make no sense.
+// A SACK of data never sent, and impossible gap blocks.
 #[test]
 fn sacks_that_make_no_sense() {
     let mut rig = Rig::established();
@@ -177,7 +177,7 @@ fn sacks_that_make_no_sense() {
     assert_eq!(rig.sent(), ["P: ABORT(13)"]);
 }
 
-// Chunks that belong nowhere: an INIT behind something, a COOKIE ECHO behind something.
+// Misplaced chunks: an INIT or a COOKIE ECHO that is not first.
 #[test]
 fn chunks_out_of_place() {
     let mut rig = Rig::established();
@@ -192,13 +192,13 @@ fn chunks_out_of_place() {
     });
     assert_eq!(behind, Err(DropReason::UnexpectedChunk));
     assert_eq!(rig.sent(), ["P: SACK(1)"]);
-    // With our tag, and an INIT first.
+    // With this end's tag, and an INIT first.
     let first = rig.give(|b| b.init(&peer_header(), &[Parameter::Adaptation(1)]).expect("room"));
     assert_eq!(first, Err(DropReason::BadTag));
     assert_eq!((rig.state(), rig.sent().len()), (State::Established, 0));
 }
 
-// ERRORs are never answered, whatever is in them.
+// ERRORs are never answered, whatever they contain.
 #[test]
 fn errors_are_not_answered() {
     let mut rig = Rig::established();
@@ -213,7 +213,7 @@ fn errors_are_not_answered() {
     assert_eq!((rig.sent().len(), rig.association.stats().errors_in), (0, 300));
 }
 
-// TSNs from everywhere: what is remembered is bounded.
+// TSNs from the whole space: memory is bounded.
 #[test]
 fn tsns_from_everywhere() {
     let mut rig = Rig::established();
@@ -227,8 +227,8 @@ fn tsns_from_everywhere() {
     assert!(sent.len() == 1 && sent[0].len() <= 1480);
 }
 
-// RFC 9260 §3.1: packets with other ports are other people's; the owner's flow table sees to it, and what
-// comes here anyway has the tag to show.
+// RFC 9260 §3.1: the owner's flow table keeps packets with other ports away; those that arrive here anyway
+// are judged by their tag.
 #[test]
 fn ports_are_those_of_the_ends() {
     let rig = Rig::established();

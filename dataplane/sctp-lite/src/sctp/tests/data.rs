@@ -1,4 +1,5 @@
-//! DATA and SACK as the association sees them: when they flow, and what their absence means (RFC 9260 §6, §8.1).
+//! DATA and SACK at the association: when they are sent, and the meaning of their absence (RFC 9260 §6,
+//! §8.1).
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use super::rig::{Rig, data, peer_header, push_data};
 use crate::sctp::receive::ReceiveConfig;
 use crate::sctp::{CloseReason, Config, DropReason, Event, State};
 
-/// Everything up to our `n`th TSN is there, with ample room.
+/// Acknowledges everything up to this end's `n`th TSN, with ample room.
 fn sack(rig: &mut Rig, n: u32) -> Result<(), DropReason> {
     let cumulative = rig.association.identity.local_tsn.add(n).sub(1);
     let header = SackHeader { cumulative, a_rwnd: 65_536 };
@@ -28,7 +29,7 @@ fn messages_go_out_and_are_acknowledged() {
     assert_eq!(rig.sent(), [""; 0]);
 }
 
-// RFC 9260 §6.1, §6.2: an acknowledgement that waits goes with DATA, in front of them.
+// RFC 9260 §6.1, §6.2: a delayed SACK is bundled with DATA, before it.
 #[test]
 fn an_acknowledgement_goes_with_data() {
     let mut rig = Rig::established();
@@ -58,7 +59,7 @@ fn nothing_is_sent_where_nothing_may_be() {
     assert_eq!(rig.sent(), ["P: DATA(1)"]);
 }
 
-// RFC 9260 §8.1: beyond Association.Max.Retrans the peer is gone.
+// RFC 9260 §8.1: beyond Association.Max.Retrans the peer is unreachable.
 #[test]
 fn a_peer_that_acknowledges_nothing() {
     let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
@@ -73,7 +74,7 @@ fn a_peer_that_acknowledges_nothing() {
     assert!(rig.up.acknowledged.is_empty());
 }
 
-/// A peer that has closed its window, and a long message that waits.
+/// Returns a peer with a closed window, and a long message that waits.
 fn with_a_closed_window() -> Rig {
     let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
     rig.up.queue.push_back((1, 100));
@@ -84,13 +85,13 @@ fn with_a_closed_window() -> Rig {
     rig
 }
 
-/// The first message is there, and there is no room.
+/// Acknowledges the first message and closes the window.
 fn closed(rig: &mut Rig) -> Result<(), DropReason> {
     let header = SackHeader { cumulative: rig.association.identity.local_tsn, a_rwnd: 0 };
     rig.give(|b| b.sack(header, &[], &[]).expect("room"))
 }
 
-// What waits behind a closed window makes no packets, and takes no acknowledgement with it that may wait.
+// Data behind a closed window does not cause packets, and does not send a delayed SACK early.
 #[test]
 fn nothing_is_sent_into_a_closed_window() {
     let mut rig = with_a_closed_window();
@@ -101,8 +102,8 @@ fn nothing_is_sent_into_a_closed_window() {
     assert_eq!(rig.association.stats().unsent, 0);
 }
 
-// RFC 8899 §4.3, RFC 9260 §6.1 A: probes of a closed window may be too long for the path as well; they are for IP
-// to cut then, before the peer is given up.
+// RFC 8899 §4.3, RFC 9260 §6.1 A: probes of a closed window may be too long for the path as well; IP then
+// fragments them before the association fails.
 #[test]
 fn a_black_hole_behind_a_closed_window() {
     let mut rig = with_a_closed_window();
@@ -115,8 +116,8 @@ fn a_black_hole_behind_a_closed_window() {
     assert_eq!((rig.association.errors, rig.association.path_len()), (0, 1180));
     assert_eq!(rig.association.known_path_len(), None, "a guess");
     assert_eq!(rig.association.sender().rto(), rto, "what is shorter need not wait longer");
-    // The first one, five more, and nothing larger before an answer has come: the SACK that closed the window
-    // counts as one to the first.
+    // The first one, five more, and nothing larger before an answer arrives: the SACK that closed the window
+    // counts as the answer to the first.
     assert_eq!(sent.len(), 6);
     assert!(sent.iter().all(|(_, words)| words == "P: DATA(2)"), "{sent:?}");
     sack(&mut rig, 2).expect("it has arrived, in pieces");
@@ -125,8 +126,9 @@ fn a_black_hole_behind_a_closed_window() {
     assert_eq!(rig.sent(), ["P: DATA(3)", "P: HEARTBEAT PAD"]);
 }
 
-// RFC 9260 §8.1, RFC 8899 §4.3: on a path that is cut for a moment a black hole is suspected, too, and what is shorter is sent
-// without delay. That must not use up the retransmissions: the peer is given up no sooner than without the suspicion.
+// RFC 9260 §8.1, RFC 8899 §4.3: on a path that is cut for a moment a black hole is suspected, too, and
+// shorter packets are sent without delay. This must not use up the retransmissions: the association fails no
+// sooner than without the suspicion.
 #[test]
 fn a_peer_is_given_up_no_sooner_where_a_black_hole_is_suspected() {
     for max_retransmits in [1, 3, 5, 10] {
@@ -154,7 +156,7 @@ fn a_peer_is_given_up_no_sooner_where_a_black_hole_is_suspected() {
     }
 }
 
-// RFC 8899 §6.2.1.2: a probe without an answer is no error, and is sent again, with later data.
+// RFC 8899 §6.2.1.2: an unanswered probe is not an error, and is repeated with later data.
 #[test]
 fn a_lost_probe_of_the_path_is_no_error() {
     let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
@@ -171,7 +173,8 @@ fn a_lost_probe_of_the_path_is_no_error() {
     }
 }
 
-// RFC 4821 §7.6.2: after a lost probe the next one waits as many round trips as there are packets in the congestion window.
+// RFC 4821 §7.6.2: after a lost probe the next one waits as many round trips as the congestion window has
+// packets.
 #[test]
 fn a_lost_probe_of_the_path_is_followed_by_a_pause() {
     const MS: Duration = Duration::from_millis(1);
@@ -202,7 +205,7 @@ fn a_lost_probe_of_the_path_is_followed_by_a_pause() {
     assert_eq!(rig.sent(), ["P: DATA(3)", "P: HEARTBEAT PAD"]);
 }
 
-// RFC 9260 §6.2: what comes again is counted, with the packets that brought it.
+// RFC 9260 §6.2: duplicates are counted, with the packets that carried them.
 #[test]
 fn data_that_comes_again_is_counted() {
     let mut rig = Rig::established();
@@ -213,7 +216,7 @@ fn data_that_comes_again_is_counted() {
     assert_eq!((stats.chunks, stats.duplicates), (1, 3));
 }
 
-// The least MTU that a path is thought to have is of IP packets: what is in front of SCTP's counts.
+// The least path MTU is of IP packets: the headers in front of SCTP's count.
 #[test]
 fn headers_count_to_the_least_path() {
     let mut rig = Rig::established();
@@ -222,7 +225,7 @@ fn headers_count_to_the_least_path() {
     assert_eq!(rig.association.least_path_len(), 576 - 20 - 8);
 }
 
-// RFC 9260 §6.1 A: a peer that answers, though it keeps its window closed, has got the probes.
+// RFC 9260 §6.1 A: a peer that answers, although its window stays closed, has received the probes.
 #[test]
 fn answered_probes_of_a_closed_window_tell_of_no_black_hole() {
     let mut rig = with_a_closed_window();
@@ -236,7 +239,7 @@ fn answered_probes_of_a_closed_window_tell_of_no_black_hole() {
     assert!(!rig.association.is_timing_out());
 }
 
-// RFC 9260 §8.1: the count starts anew with each acknowledgement of DATA.
+// RFC 9260 §8.1: the count restarts with each acknowledgement of DATA.
 #[test]
 fn an_acknowledgement_starts_the_count_anew() {
     let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
@@ -252,7 +255,7 @@ fn an_acknowledgement_starts_the_count_anew() {
     }
 }
 
-// RFC 9260 §5.2.4 action A: what was under way is forgotten, and numbers begin anew.
+// RFC 9260 §5.2.4 action A: data in flight is forgotten, and TSNs start anew.
 #[test]
 fn a_restart_forgets_what_was_under_way() {
     let mut rig = Rig::established();
@@ -279,7 +282,7 @@ fn restart(rig: &mut Rig) {
     assert_eq!(rig.association.identity.local_tsn, ours.initial_tsn);
 }
 
-// RFC 8899 §5.1.1: the answer to a probe of before never comes, and hinders none of the next ones.
+// RFC 8899 §5.1.1: the answer to an earlier probe never comes, and does not block later probes.
 #[test]
 fn a_restart_forgets_a_probe_of_the_path() {
     let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
@@ -292,7 +295,7 @@ fn a_restart_forgets_a_probe_of_the_path() {
     let sent = rig.packets();
     assert_eq!(rig.words(&sent[0]), "55555555: COOKIE-ACK DATA(1)");
     assert_eq!(rig.words(&sent[1]), "55555555: HEARTBEAT PAD");
-    // It is answered, and the path carries more again.
+    // The new probe is answered, and the path carries more again.
     let answer = super::rig::packet(rig.association.local_tag(), |b| {
         b.heartbeat_ack(&sent[1][16..28]).expect("room");
     });
@@ -300,7 +303,7 @@ fn a_restart_forgets_a_probe_of_the_path() {
     assert_eq!(rig.association.path_len(), 1260);
 }
 
-// RFC 9260 §6, §6.2.1: a SACK of the past, or where none belongs, changes nothing.
+// RFC 9260 §6, §6.2.1: an outdated SACK, or one in a state without data, has no effect.
 #[test]
 fn sacks_that_are_too_late() {
     let mut rig = Rig::established();
@@ -313,8 +316,8 @@ fn sacks_that_are_too_late() {
     assert_eq!(rig.state(), State::ShutdownSent);
 }
 
-/// Receives a kilobyte every 200 µs over a path of 10 ms, so 50 kB in a round trip; returns the largest a_rwnd then and what
-/// the upper layer was asked.
+/// Receives a kilobyte every 200 µs over a path of 10 ms, so 50 kB per round trip. Returns the resulting
+/// largest a_rwnd, and the requests to the upper layer.
 fn windows_of(window: u32, set: impl FnOnce(&mut Rig)) -> (u32, Vec<(u64, u64)>) {
     let receive = ReceiveConfig { window, window_limit: 1 << 20, ..ReceiveConfig::default() };
     let mut rig = Rig::active(Config { receive: Arc::new(receive), ..Config::default() });
@@ -332,8 +335,8 @@ fn windows_of(window: u32, set: impl FnOnce(&mut Rig)) -> (u32, Vec<(u64, u64)>)
     (rig.association.receiver.whole_window(), rig.up.widened)
 }
 
-// Dynamic right-sizing: the window grows while more than half of it comes in a round trip, if the upper layer has the room
-// and allows it.
+// Dynamic right-sizing: the window grows while more than half of it arrives in a round trip, if the upper
+// layer has the room and permits it.
 #[test]
 fn the_window_grows_while_it_is_used() {
     const K: u32 = 1024;

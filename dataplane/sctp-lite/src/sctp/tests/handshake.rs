@@ -1,4 +1,4 @@
-//! The active open, and what collides with it (RFC 9260 §5).
+//! The active open, and packets that collide with it (RFC 9260 §5).
 
 use core::time::Duration;
 
@@ -41,16 +41,16 @@ fn active_open() {
     let packets = rig.packets();
     assert_eq!(rig.words(&packets[0]), "P: COOKIE-ECHO");
     let echo = Packet::new(&packets[0]).expect("a packet").chunks().next().expect("a chunk");
-    // §3.3.11: the exact cookie.
+    // §3.3.11: the cookie unchanged.
     assert_eq!(echo.expect("whole").value(), b"cookie");
     assert_eq!((rig.event(), rig.state()), (None, State::CookieEchoed));
 
     assert_eq!(rig.give(|b| b.cookie_ack().expect("room")), Ok(()));
-    // §5.1.1, RFC 5043 §8: the fewer of 256 and the peer's 10, both ways.
+    // §5.1.1, RFC 5043 §8: the lesser of 256 and the peer's 10, in both directions.
     assert_eq!(rig.event(), Some(Event::Up { streams: 10 }));
     assert_eq!((rig.state(), rig.sent().len()), (State::Established, 0));
     assert_eq!(rig.association.peer_tag(), PEER_TAG);
-    // A second one changes nothing (§5.2.5).
+    // A second one has no effect (§5.2.5).
     assert_eq!(rig.give(|b| b.cookie_ack().expect("room")), Err(DropReason::UnexpectedChunk));
     assert_eq!((rig.event(), rig.sent().len()), (None, 0));
 }
@@ -64,7 +64,8 @@ fn the_first_data_is_acknowledged_at_once() {
     assert_eq!(rig.up.got, [(0, b"first".to_vec())]);
 }
 
-// RFC 9260 §5.1.1: the peer's limits in each direction; RFC 5043 §8: as many one way as the other.
+// RFC 9260 §5.1.1: the peer's limits in each direction; RFC 5043 §8: as many in one direction as in the
+// other.
 #[test]
 fn streams_are_the_fewest_of_all() {
     for (outbound_streams, inbound_streams, agreed) in [(3, 9, 3), (9, 3, 3), (65_535, 65_535, 256)]
@@ -78,7 +79,7 @@ fn streams_are_the_fewest_of_all() {
     }
 }
 
-// RFC 9260 §4 notes 2 and 3, §5.1.6: the same chunk again, less and less often, then the end.
+// RFC 9260 §4 notes 2 and 3, §5.1.6: the same chunk is retransmitted with backoff, then the setup fails.
 #[test]
 fn what_is_not_answered_is_sent_again_and_given_up() {
     for state in [State::CookieWait, State::CookieEchoed] {
@@ -97,7 +98,7 @@ fn what_is_not_answered_is_sent_again_and_given_up() {
     }
 }
 
-// RFC 9260 §6.3.1: the round trips of the handshake are measurements, unless something went out again.
+// RFC 9260 §6.3.1: the round trips of the handshake are samples, unless a chunk was retransmitted.
 #[test]
 fn the_handshake_measures_the_path() {
     let rtt = Duration::from_millis(30);
@@ -108,7 +109,7 @@ fn the_handshake_measures_the_path() {
     rig.sent();
     assert_eq!(rig.association.sender().srtt(), Some(rtt));
     assert!(rig.association.sender().rto() < Duration::from_secs(1));
-    // T1-cookie goes by it.
+    // T1-cookie follows the sample.
     assert_eq!(rig.wait(Duration::from_millis(900)).len(), 2);
     let mut rig = Rig::active(Config::default());
     rig.sent();
@@ -117,8 +118,8 @@ fn the_handshake_measures_the_path() {
     assert_eq!(rig.association.sender().srtt(), None);
 }
 
-// RFC 9260 §5.1.4: the life of a peer in COOKIE-WAIT begins with each answer; an answer to an INIT that was
-// sent twice counts as one to the first.
+// RFC 9260 §5.1.4: an INIT ACK in COOKIE-WAIT continues the setup; it may answer the first or the
+// retransmitted INIT.
 #[test]
 fn an_answer_to_the_second_init_will_do() {
     let mut rig = Rig::active(Config::default());
@@ -127,7 +128,7 @@ fn an_answer_to_the_second_init_will_do() {
     rig.init_ack().expect("acceptable");
     assert_eq!(rig.sent(), ["P: COOKIE-ECHO"]);
     assert_eq!(rig.association.stats().setup_retransmitted, 1);
-    // The other answer comes, too (§5.2.3).
+    // The other answer arrives, too (§5.2.3).
     assert_eq!(rig.init_ack(), Err(DropReason::UnexpectedChunk));
     assert_eq!(rig.sent(), [""; 0]);
 }
@@ -146,7 +147,7 @@ fn another_adaptation_is_refused() {
     }
 }
 
-// RFC 9260 §3.3.3: values that an INIT ACK must not have; §3.3.2.1.4; §5.1.
+// RFC 9260 §3.3.3: illegal values in an INIT ACK; §3.3.2.1.4; §5.1.
 #[test]
 fn init_acks_that_are_none() {
     let header = peer_header();
@@ -170,14 +171,14 @@ fn init_acks_that_are_none() {
         assert_eq!(rig.sent(), [answer]);
         assert_eq!(rig.event(), refused);
     }
-    // A small window: the packet is discarded and answered, and nothing changes.
+    // A small window: the packet is discarded and answered, and the association is unchanged.
     let mut rig = Rig::in_state(State::CookieWait);
     let small = InitHeader { a_rwnd: 1499, ..header };
     assert_eq!(rig.give_init_ack(&small, &all), Err(DropReason::BadInit));
     assert_eq!(rig.sent(), ["P: ABORT(7)"]);
     assert_eq!((rig.state(), rig.event()), (State::CookieWait, None));
     assert_eq!(rig.init_ack(), Ok(()));
-    // §3: with something behind it.
+    // §3: with a further chunk behind it.
     let mut rig = Rig::in_state(State::CookieWait);
     let bundled = rig.give(|b| {
         b.init_ack(&header, &all).expect("room");
@@ -187,7 +188,7 @@ fn init_acks_that_are_none() {
     assert_eq!((rig.state(), rig.sent().len()), (State::CookieWait, 0));
 }
 
-// RFC 9260 §3.3.3: a large cookie is taken as long as a packet carries it back.
+// RFC 9260 §3.3.3: a large cookie is accepted if a packet can return it.
 #[test]
 fn large_cookies() {
     let cookie = vec![0xc0; PACKET];
@@ -201,8 +202,8 @@ fn large_cookies() {
     }
 }
 
-// RFC 9260 §3.2.1, §3.2.2: unknown parameters by their high bits; the report is in an ERROR behind the
-// COOKIE ECHO, which is first.
+// RFC 9260 §3.2.1, §3.2.2: unknown parameters by their high bits; the report is in an ERROR after the COOKIE
+// ECHO, which is first.
 #[test]
 fn unknown_parameters_of_an_init_ack() {
     for (kind, reported, rest_seen) in
@@ -210,7 +211,7 @@ fn unknown_parameters_of_an_init_ack() {
     {
         let bytes = [kind as u8, 0xfe, 0, 4];
         let unknown = Parameter::Unknown { bytes: &bytes, skip: false, report: false };
-        // The cookie comes after it: seen only if the rest is.
+        // The cookie follows: it is read only if the rest is.
         let mut rig = Rig::in_state(State::CookieWait);
         let taken = rig.give_init_ack(&peer_header(), &[DDP, unknown, COOKIE]);
         assert_eq!(taken.is_ok(), rest_seen, "{kind:x}");
@@ -225,7 +226,7 @@ fn unknown_parameters_of_an_init_ack() {
     }
 }
 
-// RFC 9260 §5.2.6: a stale cookie is followed by an INIT that asks for a longer life; not without end.
+// RFC 9260 §5.2.6: a stale cookie is followed by an INIT that requests a longer life; not indefinitely.
 #[test]
 fn a_stale_cookie_makes_a_new_init() {
     let mut rig = Rig::cookie_echoed();
@@ -241,12 +242,12 @@ fn a_stale_cookie_makes_a_new_init() {
     assert_eq!(rig.sent(), ["P: COOKIE-ECHO"]);
     rig.give(|b| b.cookie_ack().expect("room")).expect("acceptable");
     assert_eq!(rig.event(), Some(Event::Up { streams: 10 }));
-    // Once it is up, it is nothing any more.
+    // In ESTABLISHED the error is ignored.
     assert_eq!(stale(&mut rig), Ok(()));
     assert_eq!((rig.state(), rig.sent().len()), (State::Established, 0));
 }
 
-// RFC 9260 §5.2.6: a peer that finds every cookie stale is given up.
+// RFC 9260 §5.2.6: the setup fails if the peer finds every cookie stale.
 #[test]
 fn stale_cookies_without_end() {
     let mut rig = Rig::cookie_echoed();
@@ -261,8 +262,8 @@ fn stale_cookies_without_end() {
     assert_eq!(rig.sent(), [""; 0]);
 }
 
-// RFC 9260 §5.2.1: an INIT in the middle of an open is answered with the values of our INIT, and changes
-// nothing.
+// RFC 9260 §5.2.1: an INIT during an open is answered with the values of this end's INIT, and has no other
+// effect.
 #[test]
 fn inits_that_cross() {
     for state in [State::CookieWait, State::CookieEchoed] {
@@ -280,7 +281,7 @@ fn inits_that_cross() {
     }
 }
 
-/// Our own cookie for an INIT of this tag, given to an association in some state.
+/// Returns this end's own cookie for an INIT with this tag, given to an association in some state.
 fn cookie_for(rig: &mut Rig, tag: Tag) -> (Tag, Vec<u8>) {
     let init = InitHeader { tag, ..peer_header() };
     rig.give_tagged(Tag::NONE, |b| b.init(&init, &[DDP]).expect("room")).expect("acceptable");
@@ -293,7 +294,7 @@ fn cookie_for(rig: &mut Rig, tag: Tag) -> (Tag, Vec<u8>) {
     (answer.header.tag, cookie.expect("a cookie"))
 }
 
-// RFC 9260 §5.2.4 action B: whichever cookie arrives first, there is one association.
+// RFC 9260 §5.2.4 action B: one association results, whichever cookie arrives first.
 #[test]
 fn a_cookie_in_the_middle_of_an_open() {
     for state in [State::CookieWait, State::CookieEchoed] {
@@ -309,14 +310,14 @@ fn a_cookie_in_the_middle_of_an_open() {
         assert_eq!(rig.event(), Some(Event::Up { streams: 10 }));
         assert_eq!(rig.state(), State::Established);
         assert_eq!(rig.association.peer_tag(), tag);
-        // §5.1 D: COOKIE ACK first; step 7: what was bundled is acknowledged at once.
+        // §5.1 D: COOKIE ACK first; step 7: bundled DATA is acknowledged at once.
         assert_eq!(rig.sent(), ["55555555: COOKIE-ACK SACK(1)"]);
         // T1 is stopped.
         assert_eq!(rig.wait(Duration::from_secs(20)), []);
     }
 }
 
-// RFC 9260 §6.3.1: the time between our INIT and the peer's own COOKIE ECHO is not a round trip.
+// RFC 9260 §6.3.1: the time between this end's INIT and the peer's COOKIE ECHO is not a round trip.
 #[test]
 fn collision_takes_no_sample_of_the_round_trip() {
     let mut rig = Rig::in_state(State::CookieWait);
@@ -337,14 +338,14 @@ fn a_cookie_that_comes_again() {
         assert_eq!(rig.sent(), ["P: COOKIE-ACK"]);
     }
     assert_eq!((rig.event(), rig.event()), (Some(Event::Up { streams: 10 }), None));
-    // §5.2.4 step 3: even when its life is over.
+    // §5.2.4 step 3: also after its expiry.
     rig.now += Duration::from_secs(3600);
     assert_eq!(rig.give_bytes(&echo), Ok(()));
     assert_eq!(rig.sent(), ["P: COOKIE-ACK"]);
     assert_eq!((rig.event(), rig.state()), (None, State::Established));
 }
 
-// RFC 9260 §5.2.4 action B in ESTABLISHED: the tag is taken as long as numbers have not moved by the older one;
+// RFC 9260 §5.2.4 action B in ESTABLISHED: the new tag is adopted while no TSN was used with the older one;
 // then the cookie is ignored.
 #[test]
 fn a_late_collision_disturbs_nothing() {
@@ -388,7 +389,7 @@ fn a_restart_of_the_peer() {
         let before = rig.association.local_tag();
         let tag = Tag(0x5555_5555);
         let (ours, cookie) = cookie_for(&mut rig, tag);
-        // §5.2.2: a new tag, and nothing has changed so far.
+        // §5.2.2: a new tag, and no change so far.
         assert_ne!(ours, before);
         assert_eq!((rig.state(), rig.association.local_tag()), (state, before));
         let given = rig.give_tagged(ours, |b| {
@@ -399,13 +400,14 @@ fn a_restart_of_the_peer() {
         assert_eq!(rig.event(), Some(Event::Restarted { streams: 10 }));
         assert_eq!((rig.state(), rig.association.local_tag()), (State::Established, ours));
         assert_eq!(rig.sent(), ["55555555: COOKIE-ACK SACK(1)"]);
-        // What was of the old association is of none now.
+        // Packets of the old association belong to none now.
         let old = rig.give_tagged(before, |b| push_data(b, &data(1), b"old"));
         assert_eq!(old, Err(DropReason::BadTag));
     }
 }
 
-// The worker's sessions are those of the association before, whose end is told with what led to it.
+// The worker's sessions belong to the earlier association: its end is reported with the records that led to
+// it.
 #[test]
 fn a_restart_of_the_peer_keeps_the_records() {
     let mut rig = Rig::established();
@@ -418,7 +420,7 @@ fn a_restart_of_the_peer_keeps_the_records() {
     assert_eq!(seen, [(Kind::ErrorFound, 3, 4)]);
 }
 
-// RFC 9260 §9.2, §5.2.4 action A: not while the last SHUTDOWN ACK is unanswered.
+// RFC 9260 §9.2, §5.2.4 action A: no restart while the last SHUTDOWN ACK is unanswered.
 #[test]
 fn no_restart_before_the_shutdown_is_complete() {
     let mut rig = Rig::established();
@@ -430,16 +432,16 @@ fn no_restart_before_the_shutdown_is_complete() {
     let restart = rig.give_tagged(ours, |b| b.cookie_echo(&cookie).expect("room"));
     assert_eq!(restart, Err(DropReason::UnexpectedChunk));
     assert_eq!(rig.sent(), ["P: ERROR(10) SHUTDOWN-ACK"]);
-    // An INIT is answered by the SHUTDOWN ACK only.
+    // An INIT is answered with the SHUTDOWN ACK only.
     let init = rig.give_tagged(Tag::NONE, |b| b.init(&peer_header(), &[DDP]).expect("room"));
     assert_eq!(init, Err(DropReason::UnexpectedChunk));
     assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
-    // The restarted peer takes that for out of the blue, and reflects our tag for it.
+    // The restarted peer treats that as out of the blue, and reflects the tag of the packet.
     let complete = rig.give_tagged(PEER_TAG, |b| b.shutdown_complete(true).expect("room"));
     assert_eq!((complete, rig.event()), (Ok(()), Some(Event::Closed(CloseReason::Shutdown))));
 }
 
-// RFC 9260 §5.2.4 action C and what table 12 does not have; §5.1.5: cookies of others, and stale ones.
+// RFC 9260 §5.2.4 action C and cases not in table 12; §5.1.5: foreign and stale cookies.
 #[test]
 fn cookies_that_mean_nothing() {
     let mut rig = Rig::established();
@@ -459,7 +461,8 @@ fn cookies_that_mean_nothing() {
     assert_eq!(late, Err(DropReason::StaleCookie));
     assert_eq!(rig.sent(), ["55555555: ERROR(3)"]);
     assert_eq!((rig.state(), rig.event()), (State::Established, None));
-    // A second association between the same ends, as if this one had never been: its cookie ties nothing.
+    // A second association between the same ends, independent of this one: its cookie has no matching tie
+    // tags.
     let config = std::sync::Arc::new(Config::default());
     let other = Association::connect(config, secrets(), ends(), PACKET, rig.now);
     let mut second = Rig { now: rig.now, association: other, up: super::rig::Upper::new() };
@@ -470,7 +473,7 @@ fn cookies_that_mean_nothing() {
     assert_eq!((rig.state(), rig.sent().len()), (State::Established, 0));
 }
 
-// RFC 9260 §3.3.2: INITs at an association that are unacceptable are refused, and it stays as it is.
+// RFC 9260 §3.3.2: unacceptable INITs at an association are refused, and it is unchanged.
 #[test]
 fn bad_inits_at_an_association() {
     let mut rig = Rig::established();

@@ -16,7 +16,7 @@ fn value_of(bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-// RFC 9260 §8.3, §3.3.6: answered at once with what it carries, other parameters and all.
+// RFC 9260 §8.3, §3.3.6: answered at once with the whole value, other parameters included.
 #[test]
 fn heartbeats_are_answered() {
     let mut rig = Rig::established();
@@ -28,7 +28,7 @@ fn heartbeats_are_answered() {
     assert_eq!(rig.association.stats().heartbeats_in, 1);
 }
 
-// RFC 9260 §8.3, §5.1 C: in COOKIE-ECHOED, too, but no packet goes out that does not begin with COOKIE ECHO.
+// RFC 9260 §8.3, §5.1 C: in COOKIE-ECHOED, too, but every packet begins with COOKIE ECHO.
 #[test]
 fn a_heartbeat_before_the_cookie_ack() {
     let mut rig = Rig::cookie_echoed();
@@ -37,7 +37,7 @@ fn a_heartbeat_before_the_cookie_ack() {
     assert_eq!(rig.sent(), [""; 0]);
 }
 
-// RFC 9260 §8.3: an idle peer is sent a HEARTBEAT once in HB.interval and RTO.
+// RFC 9260 §8.3: an idle peer is sent a HEARTBEAT once per HB.interval plus RTO.
 #[test]
 fn an_idle_peer_is_asked() {
     let mut rig = Rig::established();
@@ -56,7 +56,7 @@ fn an_idle_peer_is_asked() {
         let value = value_of(&packets[0]);
         assert_eq!(rig.give(|b| b.heartbeat_ack(&value).expect("room")), Ok(()));
         assert_eq!(rig.association.stats().heartbeats_answered, round);
-        // The same answer again is nothing.
+        // A repeated answer is ignored.
         let again = rig.give(|b| b.heartbeat_ack(&value).expect("room"));
         assert_eq!(again, Err(DropReason::UnexpectedChunk));
     }
@@ -81,7 +81,8 @@ fn an_idle_association_forgets_old_records() {
     assert_eq!((left.first(), left.last()), (Some(&9), Some(&2)), "{left:?}");
 }
 
-// RFC 9260 §8.1, §8.3: each unanswered one is an error; beyond Association.Max.Retrans the peer is gone.
+// RFC 9260 §8.1, §8.3: each unanswered one is an error; beyond Association.Max.Retrans the peer is
+// unreachable.
 #[test]
 fn a_peer_that_is_gone() {
     let mut rig = Rig::established();
@@ -92,7 +93,7 @@ fn a_peer_that_is_gone() {
     assert!(rig.association.is_done());
 }
 
-// RFC 9260 §8.3, §6.3.3 E2: the time for an answer doubles with each HEARTBEAT that went unanswered, up to RTO.Max.
+// RFC 9260 §8.3, §6.3.3 E2: the time for an answer doubles with each unanswered HEARTBEAT, up to RTO.Max.
 // §3.3.5: each has a nonce of its own.
 #[test]
 fn an_unanswered_heartbeat_doubles_the_time_for_the_next() {
@@ -114,7 +115,7 @@ fn an_unanswered_heartbeat_doubles_the_time_for_the_next() {
     assert_eq!(values.len(), 9);
 }
 
-// RFC 9260 §8.1, §8.3: an answer, even a late one, starts the count anew.
+// RFC 9260 §8.1, §8.3: an answer, even a late one, restarts the count.
 #[test]
 fn one_answer_is_enough() {
     let mut rig = Rig::established();
@@ -142,7 +143,7 @@ fn one_answer_is_enough() {
     assert_eq!(rig.state(), State::Established);
 }
 
-// RFC 9260 §3.3.5, §5.4: only a host that has received the HEARTBEAT can answer it.
+// RFC 9260 §3.3.5, §5.4: only a host that received the HEARTBEAT can answer it.
 #[test]
 fn answers_that_are_none() {
     let mut rig = Rig::established();
@@ -156,7 +157,7 @@ fn answers_that_are_none() {
     assert_eq!(rig.association.stats().heartbeats_answered, 0);
 }
 
-// RFC 9260 §8.3: they can be turned off, and end with a shutdown.
+// RFC 9260 §8.3: HEARTBEATs can be disabled, and end with a shutdown.
 #[test]
 fn when_there_are_none() {
     let rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });

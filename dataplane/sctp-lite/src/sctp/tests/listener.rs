@@ -36,7 +36,7 @@ fn init(header: &InitHeader, parameters: &[Parameter<'_>]) -> Vec<u8> {
     packet(Tag::NONE, |b| b.init(header, parameters).expect("room"))
 }
 
-/// Tag and cookie of an INIT ACK.
+/// Returns header and cookie of an INIT ACK.
 pub(super) fn promised(bytes: &[u8]) -> (InitHeader, Vec<u8>) {
     let raw = Packet::new(bytes).expect("a packet").chunks().next().expect("a chunk");
     let Ok(Chunk::InitAck(init)) = Chunk::parse(raw.expect("whole")) else { panic!("an INIT ACK") };
@@ -47,7 +47,7 @@ pub(super) fn promised(bytes: &[u8]) -> (InitHeader, Vec<u8>) {
     (init.header, cookie.expect("a cookie"))
 }
 
-// RFC 9260 §5.1 B, D, §5.1.5: nothing is kept, and all comes back by the cookie, DATA bundled behind it.
+// RFC 9260 §5.1 B, D, §5.1.5: no state is kept; the cookie returns all of it, with DATA bundled behind it.
 #[test]
 fn passive_open() {
     let listener = listener();
@@ -56,7 +56,7 @@ fn passive_open() {
     assert_eq!((arrived, words(&sent)), (Arrived::Answered, vec!["P: INIT-ACK".into()]));
     let (ours, cookie) = promised(&sent[0]);
     assert_eq!(cookie.len(), COOKIE_LEN);
-    // RFC 5043 §8: no more streams than the peer has asked for, as many one way as the other.
+    // RFC 5043 §8: no more streams than the peer requested, as many in one direction as in the other.
     assert_eq!((ours.outbound_streams, ours.inbound_streams), (10, 10));
     assert!(ours.tag != Tag::NONE && ours.a_rwnd >= 1500);
 
@@ -81,7 +81,7 @@ fn passive_open() {
     assert_eq!(rig.association.identity.local_tsn, ours.initial_tsn);
 }
 
-// RFC 9260 §5.1 B, §5.3.1: an INIT flood meets a listener that cannot change, and every answer is another.
+// RFC 9260 §5.1 B, §5.3.1: an INIT flood does not change the listener, and every answer is different.
 #[test]
 fn a_flood_of_inits_keeps_nothing() {
     let listener = listener();
@@ -91,7 +91,7 @@ fn a_flood_of_inits_keeps_nothing() {
         let bytes = init(&header, &[DDP]);
         let (arrived, sent) = at(&listener, Instant::from_micros(u64::from(i)), &bytes);
         assert_eq!((arrived, sent.len()), (Arrived::Answered, 1));
-        // Three times what was asked, at most, the headers below SCTP left out.
+        // At most three times the length of the request, without the headers below SCTP.
         assert!(sent[0].len() <= 3 * bytes.len(), "{} for {}", sent[0].len(), bytes.len());
         tags.insert(promised(&sent[0]).0.tag.0);
     }
@@ -144,8 +144,8 @@ fn inits_that_are_none() {
     }
 }
 
-// RFC 9260 §3.2.1, §3.2.2, §5.1.2: unknown parameters by their high bits; addresses and what else is known
-// are no reason for anything.
+// RFC 9260 §3.2.1, §3.2.2, §5.1.2: unknown parameters by their high bits; addresses and other known
+// parameters have no effect.
 #[test]
 fn parameters_of_an_init() {
     let listener = listener();
@@ -166,7 +166,7 @@ fn parameters_of_an_init() {
     assert_eq!(reported(&[DDP, stop_told, skip_told]), 1);
     assert_eq!(reported(&[DDP, skip, skip_told]), 1);
     assert_eq!(reported(&[DDP, skip_told, skip_told]), 2);
-    // Behind what stops, the indication is not seen.
+    // After a parameter that stops processing, the indication is not seen.
     let (arrived, _) = at(&listener, Instant::ZERO, &init(&peer_header(), &[stop, DDP]));
     assert_eq!(arrived, Arrived::Dropped(DropReason::OtherAdaptation));
     let known = [
@@ -179,13 +179,13 @@ fn parameters_of_an_init() {
         DDP,
     ];
     assert_eq!(reported(&known), 0);
-    // A report is bounded: the answer does not grow with the question.
+    // A report is bounded: the answer does not grow with the request.
     let many = [&[DDP; 1][..], &[skip_told; 200]].concat();
     assert!(reported(&many) <= 32);
 }
 
-/// The INIT of usrsctp with its adaptation indication set: ECN, partial reliability, authentication and address
-/// reconfiguration are offered, none of which is spoken here.
+/// The INIT of usrsctp with its adaptation indication set: it offers ECN, partial reliability, authentication
+/// and address reconfiguration, none of which is supported here.
 const USRSCTP_INIT: &[u8] = &[
     0x17, 0x70, 0x12, 0xb7, 0x00, 0x00, 0x00, 0x00, 0xec, 0x76, 0x8a, 0xb3, 0x01, 0x00, 0x00, 0x6a,
     0xcf, 0x0b, 0x10, 0xeb, 0x00, 0x02, 0x00, 0x00, 0x00, 0x10, 0x00, 0x10, 0xa6, 0xb7, 0xdf, 0xf2,
@@ -197,7 +197,8 @@ const USRSCTP_INIT: &[u8] = &[
     0x00, 0x0c, 0x00, 0x06, 0x00, 0x05, 0x00, 0x00,
 ];
 
-// RFC 9260 §3.2.1, §3.2.2: its parameter of partial reliability is to be reported, and is; the rest is skipped.
+// RFC 9260 §3.2.1, §3.2.2: its parameter of partial reliability must be reported, and is; the others are
+// skipped.
 #[test]
 fn bytes_of_usrsctp() {
     assert!(Packet::new(USRSCTP_INIT).expect("a packet").checksum_ok());
@@ -238,7 +239,7 @@ fn the_life_of_a_cookie() {
     }
 }
 
-// RFC 9260 §5.1.5 steps 2 and 3: discarded in silence.
+// RFC 9260 §5.1.5 steps 2 and 3: silently discarded.
 #[test]
 fn cookies_of_others() {
     let listener = listener();
@@ -268,7 +269,7 @@ fn out_of_the_blue_packets() {
     };
     let at_tag = |write: &dyn Fn(&mut PacketBuilder<'_>)| answer(&packet(tag, write)).1;
     let nothing: [&str; 0] = [];
-    // 2: ABORT, wherever it stands.
+    // 2: ABORT at any position.
     assert_eq!(at_tag(&|b| b.abort(false, &[]).expect("room")), nothing);
     let behind = |b: &mut PacketBuilder<'_>| {
         b.shutdown_ack().expect("room");
@@ -284,14 +285,14 @@ fn out_of_the_blue_packets() {
     assert_eq!(at_tag(&|b| b.shutdown_complete(true).expect("room")), nothing);
     assert_eq!(at_tag(&|b| b.cookie_ack().expect("room")), nothing);
     assert_eq!(at_tag(&|b| b.error(&[Cause::StaleCookie(1)]).expect("room")), nothing);
-    // 8: everything else, another ERROR among it.
+    // 8: all others, including an ERROR with another cause.
     let abort = ["77777777: ABORT() T"];
     assert_eq!(at_tag(&|b| push_data(b, &data(1), b"data")), abort);
     assert_eq!(at_tag(&|b| b.error(&[Cause::OutOfResource]).expect("room")), abort);
     assert_eq!(at_tag(&|b| b.cookie_echo(b"nobody listens").expect("room")), abort);
     assert_eq!(at_tag(&|b| b.shutdown(PEER_TSN_BEFORE).expect("room")), abort);
     assert_eq!(at_tag(&|b| b.chunk(0xfe, 0, &[]).expect("room")), abort);
-    // A tag of zero belongs to an INIT.
+    // Only an INIT has a tag of zero.
     assert_eq!(
         answer(&packet(Tag::NONE, |b| b.shutdown_ack().expect("room"))).0,
         DropReason::BadTag
@@ -309,7 +310,7 @@ fn out_of_the_blue_packets() {
 
 const PEER_TSN_BEFORE: wire::sctp::Tsn = wire::sctp::Tsn(u32::MAX - 2);
 
-// RFC 9260 §8.4: an answer is never answered, so two of us cannot talk for ever.
+// RFC 9260 §8.4: answers are never answered, so two such ends cannot loop.
 #[test]
 fn answers_are_not_answered() {
     let tag = Tag(0x7777_7777);
@@ -332,7 +333,7 @@ fn answers_are_not_answered() {
     }
 }
 
-// A full batch loses the answer, as the network might.
+// A full batch loses the answer, as the network may.
 #[test]
 fn without_room_there_is_no_answer() {
     let mut batch = Batch::new();

@@ -1,4 +1,4 @@
-//! Dialogues of packets with an association, in virtual time. Every packet that it sends must be expected.
+//! Dialogues of packets with an association, in virtual time. The tests expect every packet that it sends.
 
 mod answers;
 mod attacks;

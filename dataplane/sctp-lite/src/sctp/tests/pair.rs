@@ -1,4 +1,4 @@
-//! Two associations against each other over a path that loses, doubles and reorders, in virtual time.
+//! Two associations against each other over a path that loses, duplicates and reorders, in virtual time.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use crate::sctp::{
     out_of_the_blue,
 };
 
-/// One way takes this long, and up to this much longer.
+/// One-way delay, and additional random delay at most.
 const DELAY: u64 = 10_000_000;
 const JITTER: u64 = 8_000_000;
 
@@ -67,7 +67,7 @@ impl Host {
         let mut batch = Batch::new();
         match &mut self.association {
             Some(association) => {
-                // Why something is dropped is not examined here: the other end shows what came of it.
+                // The drop reason is not examined here: the state of the other end shows the effect.
                 let _ = association.input(now, &packet, &mut self.up);
             }
             None => match self.listener.input(now, &self.ends, &packet, &mut batch) {
@@ -111,7 +111,7 @@ impl Host {
     }
 }
 
-/// Losses and doublings in 1000 packets.
+/// Losses and duplications per 1000 packets.
 #[derive(Clone, Copy, Debug)]
 struct Faults {
     lost: u64,
@@ -123,7 +123,7 @@ struct Faults {
 struct Net {
     now: Instant,
     hosts: [Host; 2],
-    /// By arrival and number: receiver, bytes.
+    /// Packets in flight by arrival and number: receiver, bytes.
     flying: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
     count: u64,
     random: Random,
@@ -161,7 +161,7 @@ impl Net {
         self.send(host, packets);
     }
 
-    /// The next thing happens; false when nothing will before `until`.
+    /// Processes the next event. Returns false if there is none before `until`.
     fn step(&mut self, until: Instant) -> bool {
         let arrival = self.flying.first_key_value().map(|((at, _), _)| *at);
         let timers = [0, 1].map(|host| self.hosts[host].poll_timeout());
@@ -207,12 +207,12 @@ impl Net {
 const CLEAN: Faults = Faults { lost: 0, doubled: 0, reorder: false };
 const FAULTY: Faults = Faults { lost: 200, doubled: 100, reorder: true };
 
-/// Patient enough for a path that loses every fifth packet.
+/// Returns limits high enough for a path that loses every fifth packet.
 fn config() -> Config {
     Config { max_init_retransmits: 30, max_retransmits: 30, ..Config::default() }
 }
 
-// RFC 9260 §5.1, §9.2: up and down again, whatever the path does.
+// RFC 9260 §5.1, §9.2: setup and shutdown over any path.
 #[test]
 fn up_and_down() {
     for seed in 1..=200 {
@@ -233,14 +233,14 @@ fn up_and_down() {
         net.drive(closer);
         net.run_until("both CLOSED", |net| net.states_are(State::Closed));
         for host in &net.hosts {
-            // The last answer may be lost; then it is an ABORT or silence that ends the other side.
+            // The last answer may be lost; then an ABORT or silence ends the other side.
             assert!(matches!(host.events.last(), Some(Event::Closed(_))), "{:?}", host.events);
         }
         assert_eq!(net.hosts[closer].events.last(), Some(&Event::Closed(CloseReason::Shutdown)));
     }
 }
 
-// RFC 9260 §5.2.1, §5.2.4: both open at the same time, or nearly, and there is one association.
+// RFC 9260 §5.2.1, §5.2.4: both open at the same time, or nearly: one association results.
 #[test]
 fn opens_that_cross() {
     for seed in 1..=200 {
@@ -264,7 +264,7 @@ fn opens_that_cross() {
     }
 }
 
-// RFC 9260 §5.2.4.1, §8.4: one side forgets everything, and opens anew.
+// RFC 9260 §5.2.4.1, §8.4: one side loses all state, and opens anew.
 #[test]
 fn a_crash_and_a_restart() {
     for seed in 1..=100 {
@@ -273,7 +273,7 @@ fn a_crash_and_a_restart() {
         net.hosts[0].connect(net.now);
         net.drive(0);
         net.run_until("both ESTABLISHED", |net| net.states_are(State::Established));
-        // What flies is lost with it: else an old packet would end the association, as it should.
+        // Packets in flight are lost with it: otherwise an old one would end the association, as specified.
         net.flying.clear();
         net.hosts[0].events.clear();
         net.now += Duration::from_secs(1);
@@ -290,12 +290,13 @@ fn a_crash_and_a_restart() {
     }
 }
 
-/// Messages of many lengths, numbered from zero.
+/// Adds messages of many lengths, numbered from zero.
 fn load(up: &mut Upper, count: u64) {
     up.queue.extend((0..count).map(|n| (n, 8 + (n * 7919 % 1400) as usize)));
 }
 
-/// All that was loaded has come, once and unchanged, whatever its order; and the source was notified in order.
+/// Checks that everything loaded has arrived, once and unchanged, in any order, and that the source was
+/// notified in order.
 fn verify(receiver: &Upper, source: &Upper, count: u64) {
     let number = |message: &(u16, Vec<u8>)| {
         u64::from_be_bytes(message.1[..8].try_into().expect("eight bytes"))
@@ -310,8 +311,8 @@ fn verify(receiver: &Upper, source: &Upper, count: u64) {
     assert!(source.acknowledged.iter().copied().eq(0..count));
 }
 
-// RFC 9260 §6: 10 000 messages each way over a path that loses every twentieth packet, doubles some and
-// reorders most; then a shutdown while they still flow.
+// RFC 9260 §6: 10 000 messages in each direction over a path that loses every twentieth packet, duplicates
+// some and reorders most; then a shutdown while they are in flight.
 #[test]
 fn ten_thousand_messages_each_way() {
     let faults = Faults { lost: 50, doubled: 20, reorder: true };
@@ -337,7 +338,7 @@ fn ten_thousand_messages_each_way() {
     }
 }
 
-// The upper layer refuses some of the messages, again and again: each comes again until it is taken.
+// The upper layer repeatedly refuses some of the messages: each is retransmitted until it is accepted.
 #[test]
 fn messages_that_are_refused_come_again() {
     let faults = Faults { lost: 10, doubled: 10, reorder: true };
@@ -350,7 +351,7 @@ fn messages_that_are_refused_come_again() {
     verify(&net.hosts[1].up, &net.hosts[0].up, 500);
 }
 
-// RFC 9260 §8.4: a peer that has lost its state aborts at the first packet.
+// RFC 9260 §8.4: a peer without its state aborts at the first packet.
 #[test]
 fn a_crash_is_found_out_by_a_heartbeat() {
     let mut net = Net::new(1, CLEAN, &config());
@@ -361,7 +362,7 @@ fn a_crash_is_found_out_by_a_heartbeat() {
     net.run_until("the end", |net| net.states_are(State::Closed));
     let reason = CloseReason::PeerAborted { cause: None, reason: Box::default() };
     assert_eq!(net.hosts[1].events.last(), Some(&Event::Closed(reason)));
-    // And that is not answered.
+    // The ABORT is not answered.
     let mut batch = Batch::new();
     let abort = super::rig::packet(wire::sctp::Tag(1), |b| b.abort(true, &[]).expect("room"));
     out_of_the_blue(&ends(), &Packet::new(&abort).expect("a packet"), &mut batch);

@@ -1,4 +1,5 @@
-//! The short way of a received packet does what the long way does, and is taken for what it is for.
+//! Fast path of received packets: same effect as the slow path, and used for the packets that it is meant
+//! for.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -10,10 +11,10 @@ use super::rig::{Rig, data, packet, push_data};
 use crate::sctp::receive::ReceiveConfig;
 use crate::sctp::{Accepted, Config};
 
-/// A DATA chunk as the peer would send it next, but for what is said.
+/// The peer's next DATA chunk, changed by the fields.
 #[derive(Clone, Debug)]
 struct Chunk {
-    /// From the next TSN.
+    /// Offset from the next TSN.
     tsn: i32,
     stream: u16,
     begin: bool,
@@ -33,7 +34,7 @@ enum Step {
         sack: bool,
         heartbeat: bool,
     },
-    /// A packet with a chunk that is cut by so many bytes, or has so many behind it.
+    /// A packet whose last chunk is truncated by this many bytes, or followed by as many.
     Cut(usize),
     Behind(usize),
     Wait(u64),
@@ -44,7 +45,7 @@ enum Step {
     Shutdown,
 }
 
-/// The number of the next TSN, as `data` counts.
+/// Returns the next TSN, as `data` counts.
 fn next(rig: &Rig) -> u32 {
     let cumulative = rig.association.receiver.cumulative_tsn();
     cumulative.distance_from(data(1).tsn.sub(1)) + 1
@@ -55,7 +56,7 @@ fn push(b: &mut PacketBuilder<'_>, first: u32, chunk: &Chunk) {
     let mut header = data(1);
     header.tsn = header.tsn.add(first.wrapping_sub(1).wrapping_add_signed(tsn));
     (header.stream, header.begin, header.end, header.immediate) = (stream, begin, end, immediate);
-    // Without user data it is a chunk that the builder does not make.
+    // Without user data: the builder does not make such a chunk.
     match len {
         0 => b.chunk(0, header.emit(0)[1], &header.emit(0)[4..]).expect("room"),
         _ => push_data(b, &header, &vec![tsn as u8; len]),
@@ -92,7 +93,8 @@ fn bytes(rig: &Rig, step: &Step) -> Vec<u8> {
     }
 }
 
-/// Gives a packet by the short way, if it is for that, or by the long one. Returns whether by the short one.
+/// Processes a packet by the fast path, if it is eligible, or by the slow path. Returns whether by the fast
+/// path.
 fn give(rig: &mut Rig, bytes: &[u8], may_be_short: bool) -> (bool, Accepted) {
     let packet = Packet::new(bytes).expect("a common header");
     let chunk: Option<Data<'_>> =
@@ -100,7 +102,7 @@ fn give(rig: &mut Rig, bytes: &[u8], may_be_short: bool) -> (bool, Accepted) {
     (chunk.is_some(), rig.association.input_by(chunk, rig.now, &packet, &mut rig.up))
 }
 
-/// What is done, as far as it can be seen at once.
+/// Performs a step. Returns the effects visible at once.
 fn step(rig: &mut Rig, step: &Step, may_be_short: bool) -> String {
     match step {
         Step::Packet { .. } | Step::Cut(_) | Step::Behind(_) => {
@@ -158,7 +160,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    // State, answers, events, timers and what goes up are the same by both ways.
+    // State, answers, events, timers and delivered messages are the same by both paths.
     #[test]
     fn the_long_way_agrees(
         steps in prop::collection::vec(any_step(), 1..80),
@@ -178,12 +180,12 @@ proptest! {
     }
 }
 
-/// Whether it goes the short way, as the third of three packets.
+/// Returns whether `last`, as the third of three packets, takes the fast path.
 fn goes_short(last: &Step, prepare: impl FnOnce(&mut Rig)) -> bool {
     let mut rig = Rig::established();
     for first in [true, false] {
         let bytes = bytes(&rig, &one(PLAIN));
-        // The very first one is acknowledged at once (RFC 9260 §5.1).
+        // The first DATA chunk is acknowledged at once (RFC 9260 §5.1).
         assert_eq!(give(&mut rig, &bytes, true).0, !first);
     }
     prepare(&mut rig);
@@ -207,7 +209,7 @@ fn what_a_busy_peer_sends_goes_the_short_way() {
         assert!(goes_short(&one(chunk.clone()), |_| {}), "{chunk:?}");
     }
     assert!(goes_short(&one(PLAIN), |rig| drop(rig.packets())));
-    // The pad of the last chunk may be missing.
+    // The padding of the last chunk may be missing.
     assert!(goes_short(&Step::Behind(0), |_| {}));
 }
 
@@ -237,7 +239,7 @@ fn what_differs_in_anything_goes_the_long_way() {
     ] {
         assert!(!goes_short(&step, |_| {}), "{step:?}");
     }
-    // Something is missing, or kept; the window is closed; the end is near.
+    // A gap, kept fragments, a closed window, a shutdown in progress.
     let gap = |rig: &mut Rig| {
         let bytes = bytes(rig, &one(Chunk { tsn: 1, ..PLAIN }));
         assert!(!give(rig, &bytes, true).0);

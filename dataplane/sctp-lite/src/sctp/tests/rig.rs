@@ -1,4 +1,4 @@
-//! One association against a peer that the test plays, and the words in which packets are compared:
+//! One association against a peer played by the test, and the notation in which packets are compared:
 //!
 //! ```text
 //!   P: SACK(0) DATA(1)      tag, then chunks; P is the peer's tag, L our own, 0 none, else in hexadecimal
@@ -23,7 +23,7 @@ pub(super) const PEER_TAG: Tag = Tag(0x9999_9999);
 pub(super) const PEER_TSN: Tsn = Tsn(u32::MAX - 1);
 pub(super) const PACKET: usize = 1480;
 
-/// All in which there is an association.
+/// All states with an association.
 pub(super) const STATES: [State; 7] = [
     State::CookieWait,
     State::CookieEchoed,
@@ -43,7 +43,7 @@ pub(super) fn secrets() -> Arc<Secrets> {
     Arc::new(Secrets::new([7; 16]))
 }
 
-/// What a message of the tests is: its number, and bytes that follow from it.
+/// Returns the bytes of a test message: its number, and bytes derived from it.
 pub(super) fn bytes(tag: u64, len: usize) -> Vec<u8> {
     let first = tag.to_be_bytes();
     (0..len).map(|i| first.get(i).copied().unwrap_or((tag as usize * 31 + i) as u8)).collect()
@@ -53,15 +53,15 @@ pub(super) fn bytes(tag: u64, len: usize) -> Vec<u8> {
 #[derive(Debug)]
 pub(super) struct Upper {
     pub(super) got: Vec<(u16, Vec<u8>)>,
-    /// Number and length of the messages to send; their stream is the number modulo four.
+    /// Number and length of the messages to send; the stream is the number modulo four.
     pub(super) queue: VecDeque<(u64, usize)>,
     pub(super) acknowledged: Vec<u64>,
     pub(super) takes: bool,
-    /// One of so many messages is not taken; none for zero.
+    /// Every `refuses`th message offered is refused; zero for none.
     pub(super) refuses: usize,
     offered: usize,
     pub(super) room: u32,
-    /// Whether the window may grow, and what was asked.
+    /// Whether the window may grow, and the requests received.
     pub(super) widens: bool,
     pub(super) widened: Vec<(u64, u64)>,
 }
@@ -155,7 +155,7 @@ impl TxBatch for Batch {
     }
 }
 
-/// A packet of the peer.
+/// Returns a packet of the peer.
 pub(super) fn packet(tag: Tag, write: impl FnOnce(&mut PacketBuilder<'_>)) -> Vec<u8> {
     let ports = ends().ports();
     let ports = Ports { source: ports.destination, destination: ports.source };
@@ -167,7 +167,7 @@ pub(super) fn packet(tag: Tag, write: impl FnOnce(&mut PacketBuilder<'_>)) -> Ve
     out
 }
 
-/// The peer's values in INIT or INIT ACK.
+/// Returns the peer's values in INIT or INIT ACK.
 pub(super) fn peer_header() -> InitHeader {
     InitHeader {
         tag: PEER_TAG,
@@ -178,7 +178,7 @@ pub(super) fn peer_header() -> InitHeader {
     }
 }
 
-/// A DATA chunk of the peer: its `n`th from 1 on.
+/// Returns the header of the peer's `n`th DATA chunk, from 1 on.
 pub(super) fn data(n: u32) -> DataHeader {
     let tsn = PEER_TSN.add(n - 1);
     DataHeader { tsn, ppid: 16, unordered: true, begin: true, end: true, ..DataHeader::default() }
@@ -189,7 +189,7 @@ pub(super) fn push_data(packet: &mut PacketBuilder<'_>, header: &DataHeader, byt
     packet.push_data(header, bytes.len()).expect("room");
 }
 
-/// One association and what is above it.
+/// One association and its upper layer.
 #[derive(Debug)]
 pub(super) struct Rig {
     pub(super) now: Instant,
@@ -198,14 +198,14 @@ pub(super) struct Rig {
 }
 
 impl Rig {
-    /// About to send its INIT.
+    /// Returns an association about to send its INIT.
     pub(super) fn active(config: Config) -> Rig {
         let now = Instant::from_millis(1000);
         let association = Association::connect(Arc::new(config), secrets(), ends(), PACKET, now);
         Rig { now, association, up: Upper::new() }
     }
 
-    /// INIT ACK came; COOKIE ECHO went out.
+    /// Returns an association that received INIT ACK and sent COOKIE ECHO.
     pub(super) fn cookie_echoed() -> Rig {
         let mut rig = Rig::active(Config::default());
         assert_eq!(rig.sent(), ["0: INIT"]);
@@ -215,7 +215,7 @@ impl Rig {
         rig
     }
 
-    /// Opened actively.
+    /// Returns an actively opened association.
     pub(super) fn established() -> Rig {
         Rig::with(Config::default())
     }
@@ -231,7 +231,7 @@ impl Rig {
         rig
     }
 
-    /// In `state`, the way there as short as it is.
+    /// Returns an association in `state`, reached the shortest way.
     pub(super) fn in_state(state: State) -> Rig {
         match state {
             State::CookieWait => {
@@ -285,7 +285,7 @@ impl Rig {
         self.association.poll_event()
     }
 
-    /// The peer's INIT ACK, acceptable in all.
+    /// Receives the peer's INIT ACK, acceptable in every respect.
     pub(super) fn init_ack(&mut self) -> Result<(), DropReason> {
         self.give_init_ack(
             &peer_header(),
@@ -301,7 +301,7 @@ impl Rig {
         self.give(|b| b.init_ack(header, parameters).expect("room"))
     }
 
-    /// A packet of the peer with our tag.
+    /// Receives a packet of the peer with this end's tag.
     pub(super) fn give(
         &mut self,
         write: impl FnOnce(&mut PacketBuilder<'_>),
@@ -326,13 +326,13 @@ impl Rig {
         self.association.input(self.now, &packet, &mut self.up)
     }
 
-    /// Asks for packets without giving room for any.
+    /// Polls for packets without giving room for any.
     pub(super) fn without_room(&mut self) {
         let mut batch = Batch { room: 0, ..Batch::new() };
         self.association.poll_transmit(self.now, &mut self.up, &mut batch);
     }
 
-    /// Lets time pass without room for a packet, until nothing is planned any more; how long that took.
+    /// Advances the time without room for a packet, until no timer is left. Returns the time taken.
     pub(super) fn wait_without_room(&mut self) -> Duration {
         let from = self.now;
         self.without_room();
@@ -345,7 +345,7 @@ impl Rig {
         self.now - from
     }
 
-    /// What is sent now.
+    /// Returns the packets sent now.
     pub(super) fn packets(&mut self) -> Vec<Vec<u8>> {
         let before = self.association.stats().packets_out;
         let mut batch = Batch::new();
@@ -361,7 +361,7 @@ impl Rig {
         packets.iter().map(|packet| self.words(packet)).collect()
     }
 
-    /// Lets time pass; what is sent, each with the seconds since the beginning of the wait.
+    /// Advances the time. Returns the packets sent, with the seconds since the beginning of the wait.
     pub(super) fn wait(&mut self, time: Duration) -> Vec<(u64, String)> {
         let (from, until) = (self.now, self.now + time);
         let mut sent = Vec::new();
@@ -376,7 +376,7 @@ impl Rig {
         sent
     }
 
-    /// A packet in words.
+    /// Returns a packet in the notation of the tests.
     pub(super) fn words(&self, bytes: &[u8]) -> String {
         let packet = Packet::new(bytes).expect("a common header");
         assert!(packet.checksum_ok());
@@ -395,7 +395,7 @@ impl Rig {
     }
 
     fn chunk_words(&self, chunk: &Chunk<'_>) -> String {
-        // The last TSN before the first one is 0.
+        // The TSN before the initial one is 0.
         let theirs = |tsn: Tsn| tsn.distance_from(PEER_TSN.sub(1)) as i32;
         let ours = |tsn: Tsn| tsn.distance_from(self.association.identity.local_tsn.sub(1)) as i32;
         let causes = |causes: &wire::sctp::Causes<'_>| -> String {

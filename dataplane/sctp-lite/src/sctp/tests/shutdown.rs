@@ -45,7 +45,7 @@ fn the_peer_shuts_down() {
     assert_eq!(rig.event(), Some(Event::PeerShutdown));
     assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
     assert_eq!(rig.state(), State::ShutdownAckSent);
-    // The upper layer's own wish changes nothing any more.
+    // The upper layer's own shutdown has no effect any more.
     rig.association.shutdown(rig.now);
     assert_eq!((rig.state(), rig.sent().len()), (State::ShutdownAckSent, 0));
     rig.give(|b| b.shutdown_complete(false).expect("room")).expect("expected");
@@ -64,14 +64,14 @@ fn the_peers_shutdown_is_recorded_with_what_it_acknowledges() {
     assert_eq!((record.number, record.answer), (0, cumulative));
 }
 
-// All that the source has is acknowledged first.
+// All data of the source is acknowledged first.
 #[test]
 fn our_data_come_before_the_shutdown() {
     let mut rig = Rig::established();
     rig.up.queue.extend([(1, 100), (2, 100)]);
     rig.association.shutdown(rig.now);
     assert_eq!(rig.sent(), ["P: DATA(1) DATA(2)"]);
-    // What is lost goes out again.
+    // A lost chunk is retransmitted.
     assert_eq!(rig.state(), State::ShutdownPending);
     let sent = rig.wait(Duration::from_secs(5));
     assert!(!sent.is_empty() && sent.iter().all(|(_, words)| words.contains("DATA")), "{sent:?}");
@@ -83,7 +83,7 @@ fn our_data_come_before_the_shutdown() {
     assert_eq!((rig.state(), rig.up.acknowledged.as_slice()), (State::ShutdownSent, &[1, 2][..]));
 }
 
-// The peer's SHUTDOWN acknowledges, and is answered once all is acknowledged; §4 note 6.
+// The peer's SHUTDOWN acknowledges, and is answered once everything is acknowledged; §4 note 6.
 #[test]
 fn our_data_come_before_the_shutdown_ack() {
     let mut rig = Rig::established();
@@ -115,7 +115,7 @@ fn shutdowns_that_cross() {
     assert_eq!(rig.event(), CLOSED);
 }
 
-// A SHUTDOWN that comes again is answered again.
+// A repeated SHUTDOWN is answered again.
 #[test]
 fn a_lost_shutdown_ack() {
     let mut rig = Rig::in_state(State::ShutdownAckSent);
@@ -126,7 +126,7 @@ fn a_lost_shutdown_ack() {
     assert_eq!(rig.event(), None);
 }
 
-// T2-shutdown: less and less often, Association.Max.Retrans times.
+// T2-shutdown: backoff, Association.Max.Retrans times.
 #[test]
 fn what_is_not_answered_is_sent_again_and_given_up() {
     for (state, words) in
@@ -145,7 +145,7 @@ fn what_is_not_answered_is_sent_again_and_given_up() {
     }
 }
 
-// T5-shutdown-guard: a peer that goes on and on.
+// T5-shutdown-guard: a peer that sends data without end.
 #[test]
 fn a_shutdown_does_not_take_for_ever() {
     let guard = Duration::from_secs(20);
@@ -164,7 +164,7 @@ fn a_shutdown_does_not_take_for_ever() {
     assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
 }
 
-// §9.2: DATA in SHUTDOWN-SENT beyond a gap: the SHUTDOWN cannot report it, a SACK does.
+// §9.2: DATA in SHUTDOWN-SENT beyond a gap: the SHUTDOWN cannot report it; a SACK does.
 #[test]
 fn gaps_are_told_with_a_shutdown() {
     let mut rig = Rig::in_state(State::ShutdownSent);
@@ -177,7 +177,7 @@ fn gaps_are_told_with_a_shutdown() {
     assert_eq!(rig.up.got.len(), 2);
 }
 
-// §9.2, §8.5.1 E: a SHUTDOWN ACK of an association before this one.
+// §9.2, §8.5.1 E: a SHUTDOWN ACK of an earlier association.
 #[test]
 fn a_shutdown_ack_on_the_way_up() {
     for state in [State::CookieWait, State::CookieEchoed] {
@@ -186,7 +186,7 @@ fn a_shutdown_ack_on_the_way_up() {
         let given = rig.give_tagged(Tag(0x4444_4444), |b| b.shutdown_ack().expect("room"));
         assert_eq!(given, Err(DropReason::OutOfTheBlue));
         assert_eq!(rig.sent(), ["44444444: SHUTDOWN-COMPLETE T"]);
-        // T1 goes on.
+        // T1 continues.
         assert_eq!((rig.state(), rig.association.poll_timeout()), (state, timer));
     }
 }
@@ -200,13 +200,13 @@ fn an_init_before_the_shutdown_is_complete() {
     });
     assert_eq!(given, Err(DropReason::UnexpectedChunk));
     assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
-    // §8.4 rule 5 at the peer: our tag comes back.
+    // §8.4 rule 5 at the peer: the tag of the SHUTDOWN ACK is reflected.
     rig.give_tagged(PEER_TAG, |b| b.shutdown_complete(true).expect("room")).expect("expected");
     assert_eq!(rig.event(), CLOSED);
 }
 
-// §8.4 (8): the SHUTDOWN COMPLETE was lost, and the peer, without an association now, answers an old packet with an ABORT that
-// bears its own tag. One with our tag is of an association: it aborted.
+// §8.4 (8): the SHUTDOWN COMPLETE was lost, and the peer, without an association now, answers an old packet
+// with an ABORT that has its own tag. An ABORT with this end's tag comes from an association: it aborted.
 #[test]
 fn an_abort_out_of_the_blue_completes_the_shutdown() {
     let mut rig = Rig::in_state(State::ShutdownAckSent);
@@ -217,7 +217,7 @@ fn an_abort_out_of_the_blue_completes_the_shutdown() {
     assert!(matches!(rig.event(), Some(Event::Closed(CloseReason::PeerAborted { .. }))));
 }
 
-// On the way up there is nothing to shut down.
+// During the setup there is nothing to shut down.
 #[test]
 fn shutting_down_on_the_way_up() {
     for (state, sent) in [(State::CookieWait, &[][..]), (State::CookieEchoed, &["P: ABORT(12)"])] {

@@ -1,4 +1,4 @@
-//! Verification tags (RFC 9260 §8.5), unknown chunks (§3.2), and what each state makes of each chunk.
+//! Verification tags (RFC 9260 §8.5), unknown chunks (§3.2), and the effect of each chunk in each state.
 
 use transport::recorder::Kind;
 use wire::sctp::{Cause, PacketBuilder, Parameter, Tag};
@@ -11,7 +11,7 @@ type Write<'a> = &'a dyn Fn(&mut PacketBuilder<'_>);
 /// Likewise, for an association in some state.
 type WriteAt<'a> = &'a dyn Fn(&Rig, &mut PacketBuilder<'_>);
 
-// RFC 9260 §8.5: another tag, in any state: dropped in silence, and nothing changes.
+// RFC 9260 §8.5: another tag, in any state: silently dropped, and nothing changes.
 #[test]
 fn another_tag_changes_nothing() {
     for state in STATES {
@@ -45,7 +45,7 @@ fn another_tag_changes_nothing() {
     }
 }
 
-// RFC 9260 §8.5.1 B: T selects whose tag it is; a tag that does not match T is ignored.
+// RFC 9260 §8.5.1 B: T selects the owner of the tag; a tag that does not match T is ignored.
 #[test]
 fn the_tag_of_an_abort() {
     let cases = [
@@ -87,7 +87,7 @@ fn a_broken_abort_is_discarded() {
     assert_eq!((rig.state(), rig.event()), (State::Established, None));
 }
 
-// RFC 9260 §5.1: the peer does not want us.
+// RFC 9260 §5.1: the peer refuses the association.
 #[test]
 fn an_abort_refuses_the_init() {
     let mut rig = Rig::in_state(State::CookieWait);
@@ -97,7 +97,7 @@ fn an_abort_refuses_the_init() {
     assert_eq!(rig.give(|b| b.cookie_ack().expect("room")), Err(DropReason::Closed));
 }
 
-// RFC 9260 §9.1, §8.5.1 B: our own ABORT; on the way up it needs a peer that knows of us.
+// RFC 9260 §9.1, §8.5.1 B: this end's ABORT; during the setup it requires a peer with state.
 #[test]
 fn aborting() {
     for state in STATES {
@@ -110,7 +110,7 @@ fn aborting() {
         assert!(rig.association.is_done());
         rig.association.abort(rig.now, b"again");
         assert_eq!((rig.event(), rig.sent().len()), (None, 0));
-        // Recorded is what was sent, with its cause.
+        // The record has the ABORT sent, with its cause.
         let records = rig.association.sender().records().0;
         let aborts = records.iter().filter(|record| record.kind() == Kind::ResetSent);
         let causes: Vec<u32> = aborts.map(|record| record.answer).collect();
@@ -118,7 +118,7 @@ fn aborting() {
     }
 }
 
-/// The state after each chunk, and what is sent, for each state: one row per chunk.
+/// Returns the state after each chunk, and the packets sent, for each state: one row per chunk.
 fn table(chunks: &[(&str, WriteAt<'_>)]) -> String {
     let mut table = String::new();
     for (name, write) in chunks {
@@ -183,7 +183,7 @@ fn unknown_chunks() {
     assert_eq!(rig.sent(), [""; 0]);
 }
 
-// RFC 9260 §6.5: a stream that there is not.
+// RFC 9260 §6.5: a stream that does not exist.
 #[test]
 fn streams_that_there_are_not() {
     let mut rig = Rig::established();
@@ -193,7 +193,7 @@ fn streams_that_there_are_not() {
     assert!(rig.up.got.is_empty());
 }
 
-// RFC 9260 §6.10: what is before a partial chunk is used, it and what follows are not.
+// RFC 9260 §6.10: chunks before a partial one are used; the partial one and later ones are not.
 #[test]
 fn partial_chunks_are_dropped() {
     let mut rig = Rig::established();
@@ -207,7 +207,7 @@ fn partial_chunks_are_dropped() {
     assert_eq!(rig.up.got, [(0, b"good".to_vec())]);
 }
 
-// RFC 9260 §10: an ICMP message is accepted when it quotes a packet of ours.
+// RFC 9260 §10: an ICMP message is accepted if it quotes a packet of this end.
 #[test]
 fn icmp_that_quotes_us() {
     let mut rig = Rig::in_state(State::CookieWait);
@@ -221,7 +221,7 @@ fn icmp_that_quotes_us() {
     let mut rig = Rig::established();
     assert!(rig.association.is_quoted(PEER_TAG, None));
     assert!(!rig.association.is_quoted(rig.association.local_tag(), None));
-    // An old INIT means nothing any more.
+    // A report about an old INIT is ignored.
     rig.association.protocol_unreachable(true);
     assert_eq!(rig.state(), State::Established);
     rig.association.protocol_unreachable(false);

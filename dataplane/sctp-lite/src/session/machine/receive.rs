@@ -1,4 +1,5 @@
-//! What the peer's messages do to a session: each is judged by its place in the order and the session's phase.
+//! Effect of received messages on a session: each is checked by its place in the order and the session's
+//! phase.
 
 use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
 use wire::sctp::ddp::{DdpSsn, Function, PPID_SEGMENT};
@@ -10,8 +11,8 @@ use super::{Arrival, Last, Phase, Session, SessionChange};
 use crate::seam::{Received, Taken};
 
 impl Session {
-    /// A message of this pair of streams has come, with its DDP-SSN if it has one. `sink` takes the segments
-    /// of an accepted session; the order up to 1 has been reported as complete.
+    /// Processes a message of this pair of streams, with its DDP-SSN if it has one. `sink` takes the segments
+    /// of an accepted session; the order up to 1 was reported to it as complete.
     pub fn arrive(
         &mut self,
         message: &Result<Message<'_>, SessionError>,
@@ -35,7 +36,7 @@ impl Session {
                 Arrival::Refused
             }
             Err(error) => {
-                // The active side knows now that its Initiate has come.
+                // The message proves to the active side that its Initiate has arrived.
                 self.confirm();
                 self.phase = Phase::Over;
                 self.ignore(message, ssn);
@@ -44,7 +45,7 @@ impl Session {
         }
     }
 
-    /// `None`: it is too early for it.
+    /// Returns `None` if the message is too early.
     fn judge(
         &mut self,
         message: &Message<'_>,
@@ -52,7 +53,8 @@ impl Session {
     ) -> Result<Option<SessionChange>, SessionError> {
         let ends = |session: &Session| session.last == Last::Sent || session.is_peer_done();
         if message.initiate().is_some() && ends(self) && !self.is_first_expected() {
-            // As in `ignore`: of the peer's acknowledgements one is missing. Or this end, half closed, still answers.
+            // As in `ignore`: an acknowledgement of the peer is missing, or this end, half-closed, is still
+            // sending.
             return Ok(None);
         }
         let at = self.order.place(message.ssn)?;
@@ -64,7 +66,7 @@ impl Session {
             return Ok(None);
         }
         match (self.phase, &message.body) {
-            // RFC 5043 §6.1: legality follows the order, so what is behind the answer waits for it.
+            // RFC 5043 §6.1: legality follows the order, so messages after the answer wait for it.
             (Phase::Initiating { .. } | Phase::Withdrawn { .. }, _) if at != 0 => Ok(None),
             (Phase::Initiating { .. } | Phase::Withdrawn { .. }, Body::Segment(_)) => {
                 Err(SessionError::EarlySegment)
@@ -74,7 +76,7 @@ impl Session {
             }
             (Phase::Withdrawn { enhanced }, Body::Control(control)) => {
                 if let SessionChange::Accepted(_) = self.answered(enhanced, control)? {
-                    // Nobody waits for it any more: RFC 5043 §6.2's other legal end.
+                    // The owner cancelled: the other legal end of RFC 5043 §6.2.
                     (self.phase, self.last) = (Phase::Over, Last::Now);
                 }
                 Ok(Some(SessionChange::Nothing))
@@ -89,7 +91,8 @@ impl Session {
                 self.peer_final = Some(at);
                 Ok(Some(SessionChange::Cancelled))
             }
-            // RFC 5043 §6.6: the SACK of its Initiate allows the active side to send segments. They wait for the decision.
+            // RFC 5043 §6.6: the SACK of its Initiate permits the active side to send segments. They wait for
+            // the decision.
             (Phase::Deciding { .. }, Body::Segment(_)) => Ok(None),
             (Phase::Open, Body::Segment(pieces)) => self.segment(at, pieces, sink),
             (Phase::Open, Body::Control(control)) if control.function == Function::Terminate => {
@@ -100,7 +103,7 @@ impl Session {
         }
     }
 
-    /// The first message of the passive side.
+    /// Processes the first message of the passive side.
     fn answered(
         &mut self,
         enhanced: bool,
@@ -111,8 +114,8 @@ impl Session {
             Function::EnhancedAccept if enhanced => {
                 SessionChange::Accepted(SessionData::from(control))
             }
-            // RFC 6581 §7: the enhanced Reject says that the plain form would have been accepted; so the plain
-            // one may come as well.
+            // RFC 6581 §7: the enhanced Reject signals that the plain form would have been accepted; so a
+            // plain Reject is legal as well.
             Function::Reject => SessionChange::Rejected(SessionData::from(control)),
             Function::EnhancedReject if enhanced => {
                 SessionChange::Rejected(SessionData::from(control))
@@ -147,7 +150,7 @@ impl Session {
         Ok(taken.then(|| self.peer_done()))
     }
 
-    /// Returns whether DDP takes the segment at this place.
+    /// Passes the segment to DDP. Returns whether DDP accepted it.
     #[inline]
     fn hand_up(&mut self, at: u64, ulpdu: Ulpdu<'_>, sink: &mut impl UlpduSink) -> bool {
         if sink.ulpdu(OrderKey(at), ulpdu) == Disposition::Refused {
@@ -160,8 +163,9 @@ impl Session {
         true
     }
 
-    /// The segment in a message and its place, if it is legal in an accepted session that the peer has not ended:
-    /// [`take_segment`](Self::take_segment) does with it what [`arrive`](Self::arrive) would do.
+    /// Returns the segment in a message and its place, if it is legal in an accepted session that the peer
+    /// has not ended. [`take_segment`](Self::take_segment) then has the same effect as
+    /// [`arrive`](Self::arrive).
     #[inline]
     pub fn legal_segment<'a>(&self, received: &Received<'a>) -> Option<(u64, &'a [u8])> {
         let [whole] = received.pieces else { return None };
@@ -175,7 +179,7 @@ impl Session {
         Some((self.order.room_for(ssn).filter(|_| is_legal)?, segment))
     }
 
-    /// Takes the segment of [`legal_segment`](Self::legal_segment), unless DDP refuses it.
+    /// Takes the segment returned by [`legal_segment`](Self::legal_segment), unless DDP refuses it.
     #[inline]
     pub fn take_segment(
         &mut self,
@@ -189,7 +193,7 @@ impl Session {
         Taken::No
     }
 
-    /// The peer's Terminate: the end of its direction, when the order gets there.
+    /// Processes the peer's Terminate, which ends its direction when the order reaches it.
     fn terminate(&mut self, at: u64) -> Result<SessionChange, SessionError> {
         if self.peer_final.is_some() {
             return Err(SessionError::Control { seen: Function::Terminate });
@@ -213,7 +217,7 @@ impl Session {
         if self.is_peer_done() { SessionChange::PeerDone } else { SessionChange::Nothing }
     }
 
-    /// What comes after the end is only looked at for whether more may come.
+    /// Discards a message after the end; records only whether more can follow.
     fn ignore(
         &mut self,
         message: &Result<Message<'_>, SessionError>,
@@ -221,7 +225,7 @@ impl Session {
     ) -> Arrival {
         let parsed = message.as_ref().ok();
         if parsed.is_some_and(|message| message.initiate().is_some()) && !self.is_first_expected() {
-            // Another session, before all that this end has sent has been acknowledged.
+            // Another session, begun before all that this end sent is acknowledged.
             self.stats.refused += 1;
             return Arrival::Refused;
         }
@@ -241,13 +245,13 @@ impl Session {
         Arrival::Taken(SessionChange::Nothing)
     }
 
-    /// The peer's first message has not come.
+    /// True until the peer's first message has arrived.
     fn is_first_expected(&self) -> bool {
         self.order.next() == 0
     }
 
-    /// RFC 5043 §6.2: one Terminate is enough, and then the streams may be used again. The peer does so
-    /// without one of its own.
+    /// RFC 5043 §6.2: one Terminate suffices, after which the streams may be reused. The peer does so without
+    /// a Terminate of its own.
     fn is_superseded_by(&self, message: &Result<Message<'_>, SessionError>) -> bool {
         let begins = message.as_ref().is_ok_and(|message| message.initiate().is_some());
         let done = self.last == Last::Sent && self.is_own_done();

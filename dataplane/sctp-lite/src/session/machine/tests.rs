@@ -1,4 +1,4 @@
-//! What a session sends when, whatever its source has.
+//! Messages that a session sends, with any source.
 
 use ddp::{
     Cookie, Message as DdpMessage, PdId, Source, Stag, Stream, StreamConfig, StreamId,
@@ -87,8 +87,8 @@ fn terminate_waits_for_room_among_the_outstanding_messages() {
     }
 }
 
-// RFC 5043 §6.2, §6.6: after this end's Terminate is acknowledged, the peer may begin another session on these streams. It
-// may not while a message of the old one is missing.
+// RFC 5043 §6.2, §6.6: after this end's Terminate is acknowledged, the peer may begin another session on
+// these streams, but not while a message of the old one is missing.
 #[test]
 fn next_session_supersedes_an_ended_one_without_a_gap() {
     let mut session = open_session();
@@ -112,7 +112,8 @@ fn late_initiate_of_a_failed_session_begins_no_other() {
     assert_eq!(arrive(&mut session, 0, Function::Initiate), Arrival::Taken(SessionChange::Nothing));
 }
 
-// RFC 5043 §6.6: nothing behind the first message until the peer has it, and nothing behind the Terminate.
+// RFC 5043 §6.6: nothing after the first message until the peer has received it, and nothing after the
+// Terminate.
 #[test]
 fn segments_stay_between_the_first_message_and_the_last() {
     let (mut source, mut out) = (source(3), [0; 1436]);

@@ -4,13 +4,14 @@ use super::*;
 
 const SEGMENTS: u64 = 10;
 
-/// An acknowledgement of everything below segment `una`.
+/// Returns an acknowledgement of everything below segment `una`.
 fn plain(recovery: &LossRecovery, una: u64, sack: bool) -> Ack {
     let now = MS(2000);
     Ack { advanced: una > 0, ..Ack::new(now, at(una), recovery.delivery(now, None), sack) }
 }
 
-// RFC 8985 §7.4.2: the window is reduced for a loss that a probe repaired, once, and not in a recovery, which has reduced it.
+// RFC 8985 §7.4.2: the window is reduced once for a loss repaired by a probe, but not in a recovery, which
+// has reduced it.
 #[test]
 fn a_probe_that_repaired_a_loss_reduces_the_window() {
     let repaired = |probed: bool, phase: Phase, una: u64| {
@@ -31,8 +32,8 @@ fn a_probe_that_repaired_a_loss_reduces_the_window() {
     assert_eq!(repaired(false, Phase::Open, SEGMENTS), (false, false, 10), "no probe");
 }
 
-// RFC 6937 §3, RFC 6582 §3.2 (3): at its end a reduction leaves the threshold; only a recovery without SACK, which may have
-// little in flight by then, leaves no more than that and a segment.
+// RFC 6937 §3, RFC 6582 §3.2 (3): at its end a reduction leaves the window at the threshold. Only a recovery
+// without SACK, which may have little in flight by then, leaves no more than that plus a segment.
 #[test]
 fn the_end_of_a_recovery_without_sack_allows_no_burst() {
     let left = |before: Phase, sack: bool| {
@@ -51,12 +52,12 @@ fn the_end_of_a_recovery_without_sack_allows_no_burst() {
     assert_eq!(left(Phase::Recovery { point }, false), (2, false), "one in flight, and one");
     assert_eq!(left(Phase::Reducing { point }, true), (5, true));
     assert_eq!(left(Phase::Reducing { point }, false), (5, true));
-    // After a time-out the window is in slow start; its end changes nothing.
+    // After a time-out the window is in slow start; the end of recovery does not change it.
     assert_eq!(left(Phase::Loss { point }, true), (5, false));
     assert_eq!(left(Phase::Loss { point }, false), (5, false));
 }
 
-// RFC 6675 §5 (A): not before the point, nor by an acknowledgement of nothing new.
+// RFC 6675 §5 (A): not before the point, nor by an acknowledgement without new data.
 #[test]
 fn a_recovery_goes_on_before_its_point() {
     let (mut recovery, mut state, mut board) = sent::<false>();
@@ -71,7 +72,7 @@ fn a_recovery_goes_on_before_its_point() {
     assert!(!recovery.leave(&mut state, &board, Phase::Open, &ack), "there is none");
 }
 
-// RFC 9260 §7.2.1, RFC 5681 §3.1, RFC 7661 §4.3: what may grow the window.
+// RFC 9260 §7.2.1, RFC 5681 §3.1, RFC 7661 §4.3: conditions for growth of the window.
 #[test]
 fn the_window_grows_while_it_is_used_and_after_a_timeout() {
     let growth = |before: Phase, used: bool, advanced: bool| {
@@ -95,8 +96,8 @@ fn the_window_grows_while_it_is_used_and_after_a_timeout() {
     assert_eq!(growth(Phase::Open, true, false), Growth::None, "nothing new");
 }
 
-// RFC 6937 §3, RFC 9937 §6: in a reduction a segment more than was delivered, only if SND.UNA advanced and nothing more was
-// lost; without SACK nothing tells what was delivered.
+// RFC 6937 §3, RFC 9937 §6: in a reduction, one segment more than delivered only if SND.UNA advanced and no
+// further loss was found. Without SACK the delivered bytes are unknown.
 #[test]
 fn a_reduction_follows_what_is_delivered() {
     let window = |sack: bool, advanced: bool, lost: u64| {
@@ -117,7 +118,7 @@ fn a_reduction_follows_what_is_delivered() {
     assert_eq!(window(false, false, 0), 5, "as it was when it began");
 }
 
-// RFC 3465 §2.3: slow start after a time-out counts what is newly reported, not all that is acknowledged.
+// RFC 3465 §2.3: slow start after a time-out counts newly reported data, not all acknowledged data.
 #[test]
 fn after_a_timeout_the_window_grows_by_what_is_newly_reported() {
     let cwnd = |timeout: bool| {
@@ -138,7 +139,8 @@ fn after_a_timeout_the_window_grows_by_what_is_newly_reported() {
     assert_eq!(cwnd(false), 4, "at most twice the window");
 }
 
-// RFC 3708: an episode is forgotten once what was sent when it ended is acknowledged, since no D-SACK about it can come then.
+// RFC 3708: an episode is freed once the data sent before its end is acknowledged, since no D-SACK about it
+// can follow.
 #[test]
 fn an_episode_is_forgotten_after_its_end_is_acknowledged() {
     let config = Chosen::default();

@@ -1,8 +1,8 @@
-//! What SACKs do (RFC 9260 §6.2.1, §6.7).
+//! Effects of SACKs (RFC 9260 §6.2.1, §6.7).
 
 use super::*;
 
-// RFC 9260 §6.7: what the cumulative TSN passes is forgotten, in order; §6.3.2 R2: then no timer runs.
+// RFC 9260 §6.7: messages that the cumulative TSN passes are freed in order; §6.3.2 R2: then no timer runs.
 #[test]
 fn cumulative_acknowledgements_free_messages_in_order() {
     let mut side = in_flight(5);
@@ -18,7 +18,7 @@ fn cumulative_acknowledgements_free_messages_in_order() {
     assert_eq!(side.sender.poll_timeout(), None);
 }
 
-// RFC 9260 §3.3.4: what a Gap Ack Block reports is not acknowledged yet, but is no longer in the network.
+// RFC 9260 §3.3.4: a chunk reported in a Gap Ack Block is not acknowledged yet, but has left the network.
 #[test]
 fn gap_blocks_take_chunks_out_of_the_pipe() {
     let mut side = in_flight(5);
@@ -32,7 +32,7 @@ fn gap_blocks_take_chunks_out_of_the_pipe() {
     assert_eq!(side.sender.pipe(), pipe / 5);
 }
 
-// Nothing of a SACK that acknowledges what was never sent, or whose blocks cannot be, is accepted.
+// A SACK of data never sent, or with impossible blocks, is rejected completely.
 #[test]
 fn impossible_sacks_change_nothing() {
     let mut side = in_flight(5);
@@ -52,7 +52,7 @@ fn impossible_sacks_change_nothing() {
     assert_eq!(side.sender.peer_window(), u64::from(ROOM), "not even the window");
 }
 
-// Blocks out of order, that overlap or touch: each is applied as it is.
+// Blocks that are unsorted, overlap or touch: each is applied as given.
 #[test]
 fn odd_blocks_are_taken_for_what_they_say() {
     let mut side = in_flight(10);
@@ -65,7 +65,7 @@ fn odd_blocks_are_taken_for_what_they_say() {
     assert_eq!(side.source.acknowledged, 8);
 }
 
-// RFC 8899 §4.3: what arrives behind the oldest chunk hints at its length only if it is shorter.
+// RFC 8899 §4.3: arrivals after the oldest chunk are evidence about its length only if they are shorter.
 #[test]
 fn shorter_chunks_that_arrive_are_evidence() {
     for (second, evident) in [(1000, true), (1436, false)] {
@@ -79,7 +79,7 @@ fn shorter_chunks_that_arrive_are_evidence() {
     }
 }
 
-// RFC 9260 §9.2: the cumulative TSN of a SHUTDOWN acknowledges, and withdraws no report.
+// RFC 9260 §9.2: the cumulative TSN of a SHUTDOWN acknowledges, and does not withdraw reports.
 #[test]
 fn a_shutdown_acknowledges() {
     let mut side = in_flight(5);
@@ -99,8 +99,8 @@ fn a_shutdown_acknowledges() {
     assert!(side.sender.is_idle());
 }
 
-// RFC 9260 §6.2.1 D iii: one SACK that lacks what was reported may be late; three in a row are reneging, and
-// it is sent again.
+// RFC 9260 §6.2.1 D iii: one SACK without an earlier report may be late; three in a row are reneging, and the
+// data is retransmitted.
 #[test]
 fn reports_that_are_taken_back_are_forgotten() {
     let mut side = in_flight(6);
@@ -121,7 +121,7 @@ fn reports_that_are_taken_back_are_forgotten() {
     assert!(again.contains(&3) && again.contains(&4), "{again:?}");
 }
 
-// A SACK may leave out the highest blocks for want of room (RFC 9260 §6.7).
+// A SACK may omit the highest blocks for lack of room (RFC 9260 §6.7).
 #[test]
 fn blocks_above_the_last_reported_are_not_taken_back() {
     let mut side = in_flight(20);
@@ -132,7 +132,7 @@ fn blocks_above_the_last_reported_are_not_taken_back() {
     assert_eq!(side.sender.stats().reneged, 0);
 }
 
-// RFC 9260 §6.3.2 R4, RFC 8985 §6.3: the peer reneges on all that is left: the time-out sends it again.
+// RFC 9260 §6.3.2 R4, RFC 8985 §6.3: the peer reneges on all remaining data: the time-out retransmits it.
 #[test]
 fn a_timeout_ends_belief_in_reports_of_the_oldest() {
     let mut side = in_flight(3);

@@ -1,4 +1,4 @@
-//! SACKs of any kind: the sums on the board stay right, and nothing is acknowledged that was not.
+//! Arbitrary SACKs: the totals on the scoreboard remain correct, and only acknowledged data counts as such.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::super::record::{AGAIN, LOST, OPENS, SACKED};
 use super::loss::measured;
 use super::*;
 
-/// What a peer, or time, does.
+/// Actions of a peer, or of time.
 #[derive(Clone, Debug)]
 enum Step {
     Sack { next: u32, a_rwnd: u32, blocks: Vec<(u16, u16)>, duplicates: Vec<u32> },
@@ -38,7 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 impl Side {
-    /// The counts match the records.
+    /// Checks the totals against the records.
     fn check(&self) -> Result<(), TestCaseError> {
         let board = &self.sender.board;
         let sum = |of: &dyn Fn(&super::super::record::Record) -> u64| {
@@ -67,7 +67,7 @@ impl Side {
                 .collect::<Vec<_>>()
                 .iter())
         );
-        // Something outstanding is watched over.
+        // A timer runs while data is outstanding.
         prop_assert!(board.is_empty() || self.sender.poll_timeout().is_some());
         Ok(())
     }
@@ -112,7 +112,7 @@ proptest! {
             side.send();
             side.check()?;
         }
-        // An honest peer ends it.
+        // An honest peer completes the transfer.
         let all = side.sender.next_tsn().distance_from(Tsn(FIRST));
         side.try_sack(all, ROOM, &[], &[]).unwrap();
         prop_assert!(side.sender.is_idle() && side.sender.pipe() == 0);
@@ -122,8 +122,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    // RFC 3708 §3, §5: a chunk was lost and sent again. Whatever a peer reports to have come twice, before and after
-    // it takes the retransmission, the window stays reduced.
+    // RFC 3708 §3, §5: a chunk was lost and retransmitted. Whatever duplicates a peer reports, before and
+    // after it receives the retransmission, the window remains reduced.
     #[test]
     fn forged_duplicates_gain_nothing(
         before in prop::collection::vec(prop::collection::vec(0u32..12, 0..6), 0..10),

@@ -1,4 +1,4 @@
-//! What limits the sender.
+//! Causes that limit the sender.
 
 use super::*;
 use transport::limits::Limit;

@@ -1,8 +1,8 @@
-//! What is lost, and sent again (RFC 9260 §6.3.3, §7.2.3, §7.2.4; RFC 8985).
+//! Losses and retransmissions (RFC 9260 §6.3.3, §7.2.3, §7.2.4; RFC 8985).
 
 use super::*;
 
-/// `packets` in flight over a path whose round trip is 40 ms.
+/// Returns a side with `packets` in flight over a path of 40 ms round trip.
 pub(super) fn measured(packets: usize) -> Side {
     let mut side = side_with(SendConfig { initial_window: Some(100), ..config() }, ROOM);
     side.source.push(1, 100);
@@ -14,8 +14,8 @@ pub(super) fn measured(packets: usize) -> Side {
     side
 }
 
-// RFC 9260 §7.2.4: three packets beyond it: it is sent again at once, whatever the window; the window comes
-// down once; the bytes are the same.
+// RFC 9260 §7.2.4: three packets beyond a chunk: it is retransmitted at once, whatever the window; the window
+// is reduced once; the bytes are the same.
 #[test]
 fn three_packets_beyond_a_gap_are_a_loss() {
     let mut side = measured(10);
@@ -33,7 +33,7 @@ fn three_packets_beyond_a_gap_are_a_loss() {
     let stats = side.sender.stats();
     assert_eq!((stats.fast_recoveries, stats.retransmitted), (1, 1));
     assert_eq!(stats.bytes_retransmitted, bytes.len() as u64);
-    // RFC 9260 §7.2.4 (6): more of the same window is not another reason.
+    // RFC 9260 §7.2.4 (6): further losses in the same window do not reduce again.
     side.sack(2, &[(2, 4), (6, 9)]);
     side.numbers();
     assert_eq!(side.sender.stats().fast_recoveries, 1);
@@ -57,7 +57,7 @@ fn what_is_late_for_long_is_lost() {
     assert_eq!(side.numbers(), [1]);
 }
 
-// RFC 6937 §3: in recovery as many packets leave as have arrived.
+// RFC 6937 §3: in recovery as many packets are sent as were delivered.
 #[test]
 fn a_recovery_keeps_in_step_with_what_is_delivered() {
     let mut side = measured(10);
@@ -71,7 +71,7 @@ fn a_recovery_keeps_in_step_with_what_is_delivered() {
     assert_eq!(side.numbers(), [14, 15]);
 }
 
-// RFC 5682 §2.1 step 2: where the peer's window is full there is no new data to ask with; what is lost goes on.
+// RFC 5682 §2.1 step 2: with a full peer window there is no new data for the test; retransmissions continue.
 #[test]
 fn after_a_timeout_behind_a_full_window_what_is_lost_goes_again() {
     const WINDOW: u32 = 10 * 1436;
@@ -96,7 +96,7 @@ fn chunks_of_one_packet_are_one_sign() {
     assert_eq!(side.numbers(), [] as [u32; 0], "may be reordered");
 }
 
-// RFC 8985: a retransmission that is lost is found without a time-out.
+// RFC 8985: a lost retransmission is found without a time-out.
 #[test]
 fn a_lost_retransmission_is_sent_again() {
     let mut side = measured(10);
@@ -117,7 +117,7 @@ fn a_lost_retransmission_is_sent_again() {
     assert_eq!(side.sender.stats().timeouts, 0);
 }
 
-// The same of several: none is forgotten for the sake of the oldest.
+// The same for several: none is forgotten in favour of the oldest.
 #[test]
 fn lost_retransmissions_are_sent_again() {
     let mut side = measured(10);
@@ -138,7 +138,8 @@ fn lost_retransmissions_are_sent_again() {
     assert_eq!(side.sender.stats().timeouts, 0);
 }
 
-// RFC 9260 §6.3.1 C5, Karn's algorithm: what waited for a retransmission is no round trip; what is reported beyond a gap is.
+// RFC 9260 §6.3.1 C5, Karn's algorithm: a chunk that waited for a retransmission is not a sample; one
+// reported beyond a gap is.
 #[test]
 fn round_trips_are_measured_by_what_was_sent_once() {
     let srtt = |side: &Side| side.sender.srtt().expect("measured");
@@ -155,7 +156,7 @@ fn round_trips_are_measured_by_what_was_sent_once() {
     assert!(srtt(&side) > before);
 }
 
-// RFC 9260 §6.1 C: before anything new.
+// RFC 9260 §6.1 C: retransmissions before new data.
 #[test]
 fn retransmissions_go_before_new_data() {
     let mut side = measured(10);
@@ -167,7 +168,8 @@ fn retransmissions_go_before_new_data() {
     assert!(packets.iter().skip(1).flatten().all(|sent| sent.n > 10));
 }
 
-// RFC 9260 §6.3.3 E1 to E4, §7.2.3: one packet, as many of the earliest as fit; the time-out doubles.
+// RFC 9260 §6.3.3 E1 to E4, §7.2.3: one packet, with as many of the earliest chunks as fit; the time-out
+// doubles.
 #[test]
 fn a_timeout_sends_one_packet() {
     let mut side = side_with(
@@ -199,7 +201,7 @@ fn a_timeout_sends_one_packet() {
     assert!(side.sender.is_idle() && side.sender.poll_timeout().is_none());
 }
 
-// RFC 9260 §6.3.2 R3: what acknowledges the earliest restarts the timer; nothing else does.
+// RFC 9260 §6.3.2 R3: only an acknowledgement of the earliest chunk restarts the timer.
 #[test]
 fn progress_restarts_the_timer() {
     let mut side = side_with(
@@ -226,7 +228,7 @@ fn progress_puts_the_probe_off() {
     assert!(side.sender.poll_timeout() > Some(first + 10 * MS));
 }
 
-// RFC 8985 §7: overdue acknowledgements are asked for, by new data or the last again.
+// RFC 8985 §7: overdue acknowledgements are elicited by new data or a retransmission of the last chunk.
 #[test]
 fn a_tail_is_probed() {
     let mut side = measured(5);
@@ -235,7 +237,7 @@ fn a_tail_is_probed() {
     assert_eq!(sent.len(), 1);
     assert_eq!(sent[0].n, 5);
     assert_eq!(side.sender.stats().tail_loss_probes, 1);
-    // The peer had all but the last: the probe has repaired it, and that counts as a loss (§7.4).
+    // The peer had all but the last chunk: the probe repaired a loss, which counts (§7.4).
     let before = side.sender.cwnd();
     side.sack(5, &[]);
     side.wait(40 * MS);
@@ -245,7 +247,7 @@ fn a_tail_is_probed() {
     side.sack(7, &[]);
     assert_eq!(side.sender.stats().tail_losses_repaired, 1);
     assert!(side.sender.cwnd() < before);
-    // New data is the better probe.
+    // New data is preferred as the probe.
     let mut side = measured(5);
     let window = side.sender.cwnd();
     side.source.push(1, 100);
@@ -255,7 +257,7 @@ fn a_tail_is_probed() {
     assert_eq!(side.sender.cwnd(), window);
 }
 
-// RFC 3708: duplicates of all that was sent again: nothing was lost, the window is as before.
+// RFC 3708: duplicates of all retransmissions: nothing was lost, and the window is restored.
 #[test]
 fn duplicates_undo_what_was_no_loss() {
     let mut side = measured(10);
@@ -272,8 +274,8 @@ fn duplicates_undo_what_was_no_loss() {
     assert!(side.sender.cwnd() >= before);
 }
 
-// RFC 3708 §3 A.4: duplicates of what was sent once are copies that the network made: no credit for what was sent
-// again.
+// RFC 3708 §3 A.4: duplicates of chunks sent once are copies made by the network: no credit for the
+// retransmissions.
 #[test]
 fn duplicates_of_the_network_undo_nothing() {
     let mut side = measured(10);
@@ -292,8 +294,8 @@ fn duplicates_of_the_network_undo_nothing() {
     assert!(side.sender.cwnd() < before);
 }
 
-// RFC 3708 §3 A.4: nor does a copy of a retransmission that was needed, or a peer that claims one: the
-// first report of the chunk came a round trip after the retransmission.
+// RFC 3708 §3 A.4: neither a copy of a needed retransmission nor a peer that claims one is proof: the first
+// report of the chunk came a round trip after the retransmission.
 #[test]
 fn a_duplicate_of_a_needed_retransmission_undoes_nothing() {
     let mut side = measured(10);
@@ -301,7 +303,7 @@ fn a_duplicate_of_a_needed_retransmission_undoes_nothing() {
     side.wait(40 * MS);
     side.sack(1, &[(2, 5)]);
     assert_eq!(side.numbers()[0], 1);
-    // Before it can have arrived: the report contradicts itself.
+    // Before the retransmission can have arrived: the report contradicts itself.
     side.try_sack(1, ROOM, &[(2, 5)], &[1]).unwrap();
     side.wait(40 * MS);
     side.try_sack(6, ROOM, &[], &[1]).unwrap();
@@ -310,8 +312,7 @@ fn a_duplicate_of_a_needed_retransmission_undoes_nothing() {
     assert!(side.sender.cwnd() < before);
 }
 
-// RFC 8985 §6.2 step 4: the window for reordering stays what it is, whatever copies there are of what was sent
-// once.
+// RFC 8985 §6.2 step 4: the reordering window is unchanged by any copies of chunks sent once.
 #[test]
 fn duplicates_of_the_network_delay_no_recovery() {
     let mut side = measured(3);
@@ -325,8 +326,7 @@ fn duplicates_of_the_network_delay_no_recovery() {
     assert_eq!(side.numbers(), [1]);
 }
 
-// RFC 8985 §7.4.2: a duplicate of anything but the probe does not prove the probe needless; of the probe it
-// does, among others, too.
+// RFC 8985 §7.4.2: only a duplicate of the probe proves the probe needless, also among other duplicates.
 #[test]
 fn only_a_duplicate_of_the_probe_is_about_the_probe() {
     let repaired = |duplicates: &[u32]| {
@@ -347,7 +347,7 @@ fn only_a_duplicate_of_the_probe_is_about_the_probe() {
     assert_eq!(repaired(&[4, 5, 3]), 0);
 }
 
-// RFC 5682: acknowledgements of the originals after a time-out: it was spurious.
+// RFC 5682: acknowledgements of the originals after a time-out prove it spurious.
 #[test]
 fn a_spurious_timeout_is_undone() {
     let mut side = measured(10);
@@ -365,8 +365,8 @@ fn a_spurious_timeout_is_undone() {
     assert!(side.sender.cwnd() >= before);
 }
 
-// RFC 9260 §7.3, §6.9: what was sent before the path shrank goes again whole, in a packet that IP has to
-// fragment; what is new fits.
+// RFC 9260 §7.3, §6.9: a message sent before the path shrank is retransmitted whole, in a packet that IP must
+// fragment; new messages fit.
 #[test]
 fn a_smaller_path() {
     let mut side = measured(3);
@@ -382,7 +382,7 @@ fn a_smaller_path() {
     assert_eq!(side.sender.packet_len(), 1000);
 }
 
-// RFC 9260 §6.9, §6.1 A: also the probe of a window that closed before the path shrank.
+// RFC 9260 §6.9, §6.1 A: the same for the probe of a window that closed before the path shrank.
 #[test]
 fn a_smaller_path_behind_a_closed_window() {
     let mut side = measured(1);
@@ -401,7 +401,7 @@ fn a_smaller_path_behind_a_closed_window() {
     assert!(again > 2, "{again}");
 }
 
-// What is new never fills the room of what goes again.
+// New messages never use the extra room of a retransmission.
 #[test]
 fn new_messages_keep_to_the_smaller_path() {
     let mut side = measured(6);
@@ -416,7 +416,8 @@ fn new_messages_keep_to_the_smaller_path() {
     }
 }
 
-// RFC 8899 §4.4: what was lost and is too long for the path as well is lost once, and goes again.
+// RFC 8899 §4.4: a chunk that is lost and also too long for the path counts as lost once, and is
+// retransmitted.
 #[test]
 fn what_is_lost_stays_lost_on_a_smaller_path() {
     let mut side = measured(6);
@@ -426,7 +427,8 @@ fn what_is_lost_stays_lost_on_a_smaller_path() {
     assert_eq!(side.numbers(), [1, 5, 6]);
 }
 
-// RFC 8899 §4.4: what is too long for the path is lost, but that is no congestion, nor is it when a SACK comes.
+// RFC 8899 §4.4: chunks too long for the path are lost without a sign of congestion, also when a SACK
+// arrives.
 #[test]
 fn a_smaller_path_is_no_congestion() {
     let mut side = measured(10);
@@ -438,7 +440,7 @@ fn a_smaller_path_is_no_congestion() {
     assert_eq!((stats.lost, stats.fast_recoveries, side.sender.cwnd()), (0, 0, before));
 }
 
-// RFC 9260 §6.2.1 D iii: a time-out says nothing about what was reported beyond the gap.
+// RFC 9260 §6.2.1 D iii: a time-out does not invalidate reports beyond the gap.
 #[test]
 fn a_timeout_does_not_forget_what_was_reported() {
     let mut side = measured(5);

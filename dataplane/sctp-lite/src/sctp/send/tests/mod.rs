@@ -1,4 +1,4 @@
-//! The send half by itself, packet by packet, and with a receive half over a path that loses.
+//! The send half alone, packet by packet, and with a receive half over a lossy path.
 
 mod acks;
 mod hostile;
@@ -25,7 +25,7 @@ const PORTS: Ports = Ports { source: 1, destination: 2 };
 const PACKET: usize = 1480;
 const ROOM: u32 = 1 << 20;
 
-/// A DATA chunk that was sent.
+/// A DATA chunk of a sent packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Sent {
     /// Counted from the first TSN.
@@ -35,7 +35,7 @@ struct Sent {
     bytes: Vec<u8>,
 }
 
-/// A sender, what it is asked to send, and virtual time.
+/// A sender, its source, and virtual time.
 struct Side {
     sender: Sender,
     source: Source,
@@ -61,7 +61,7 @@ fn side() -> Side {
     side_with(config(), ROOM)
 }
 
-/// With `packets` full messages and a window for all of them, which are sent.
+/// Returns a side with `packets` full messages sent, and a window for all of them.
 fn in_flight(packets: usize) -> Side {
     let mut side = side_with(SendConfig { initial_window: Some(100), ..config() }, ROOM);
     side.source.push(packets, usize::MAX);
@@ -70,7 +70,7 @@ fn in_flight(packets: usize) -> Side {
 }
 
 impl Side {
-    /// The next packet.
+    /// Returns the next packet.
     fn packet(&mut self) -> Option<Vec<Sent>> {
         let plan = self.sender.wants_packet(self.now, &mut self.source)?;
         let mut out = vec![0; self.sender.packet_len()];
@@ -85,14 +85,14 @@ impl Side {
         Some(sent)
     }
 
-    /// All packets that may leave now.
+    /// Sends all packets that may leave now.
     fn send(&mut self) -> Vec<Vec<Sent>> {
         let packets: Vec<_> = core::iter::from_fn(|| self.packet()).take(10_000).collect();
         self.sender.written(self.now, &mut self.source);
         packets
     }
 
-    /// Numbers of the chunks that may leave now.
+    /// Returns the numbers of the chunks that may leave now.
     fn numbers(&mut self) -> Vec<u32> {
         self.send().into_iter().flatten().map(|sent| sent.n).collect()
     }
@@ -117,8 +117,7 @@ impl Side {
         self.sender.on_sack(self.now, &sack, &mut self.source)
     }
 
-    /// A SACK of all before `next`, and of those in `blocks`, counted from the one before
-    /// `next`.
+    /// Processes a SACK of all before `next`, and of `blocks`, counted from the TSN before `next`.
     fn sack(&mut self, next: u32, blocks: &[(u16, u16)]) -> Acknowledged {
         self.try_sack(next, ROOM, blocks, &[]).unwrap()
     }
@@ -127,14 +126,14 @@ impl Side {
         self.now += time;
     }
 
-    /// Goes on to the next timer.
+    /// Advances to the next timer.
     fn expire(&mut self) -> Expired {
         self.now = self.sender.poll_timeout().expect("a timer runs");
         self.sender.handle_timeout(self.now)
     }
 }
 
-/// The DATA chunks of a packet; all that is true of every one of ours.
+/// Reads the DATA chunks of a packet, and checks the properties common to all.
 fn read(bytes: &[u8]) -> Vec<Sent> {
     let packet = Packet::new(bytes).unwrap();
     assert!(packet.checksum_ok());
@@ -142,7 +141,7 @@ fn read(bytes: &[u8]) -> Vec<Sent> {
     for raw in packet.chunks() {
         let Ok(Chunk::Data(data)) = Chunk::parse(raw.unwrap()) else { panic!("no DATA") };
         let header = data.header;
-        // RFC 5043 §4: unordered; never cut up.
+        // RFC 5043 §4: unordered and never fragmented.
         assert!(header.unordered && header.begin && header.end);
         assert!(!data.payload.is_empty(), "RFC 9260 §6.2");
         let n = header.tsn.distance_from(Tsn(FIRST));

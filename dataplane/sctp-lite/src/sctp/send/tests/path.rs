@@ -12,12 +12,12 @@ use crate::seam::{MessageSink, Received, Taken};
 /// Bytes of Ethernet and IP around a packet, with the checksum, preamble and gap.
 const FRAMING: usize = 20 + 14;
 
-/// Takes messages whose bytes are as [`source::write`] makes them.
+/// Accepts messages whose bytes are those of [`source::write`].
 #[derive(Default)]
 pub(super) struct Sink {
-    /// Those that arrived out of order.
+    /// Messages that arrived out of order.
     early: BTreeSet<u64>,
-    /// All before this one have come.
+    /// All messages before this one have arrived.
     pub(super) complete: u64,
     pub(super) bytes: u64,
     pub(super) room: Option<u32>,
@@ -68,7 +68,7 @@ impl End {
         }
     }
 
-    /// Sends what may be sent, as an association does.
+    /// Sends all packets that may leave, as an association does.
     fn poll(&mut self, now: Instant) {
         loop {
             let plan = self.sender.wants_packet(now, &mut self.source);
@@ -135,12 +135,12 @@ impl End {
 pub(super) struct Pair {
     pub(super) ends: [End; 2],
     pub(super) now: Instant,
-    /// When each had sent everything and it was acknowledged.
+    /// Time at which each end had sent everything and it was acknowledged.
     pub(super) done: [Option<Instant>; 2],
 }
 
 impl Pair {
-    /// With links that carry what the first and the second end send.
+    /// Creates a pair with the links that carry the packets of the first and the second end.
     pub(super) fn new(
         send: &SendConfig,
         receive: &ReceiveConfig,
@@ -151,7 +151,7 @@ impl Pair {
         Pair { ends, now: Instant::ZERO, done: [None; 2] }
     }
 
-    /// Until all has arrived and is acknowledged.
+    /// Runs until everything has arrived and is acknowledged.
     pub(super) fn run(&mut self) {
         for end in &mut self.ends {
             end.poll(self.now);

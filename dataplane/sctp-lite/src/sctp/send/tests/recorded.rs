@@ -1,4 +1,4 @@
-//! What the flight recorder keeps of the peer's window.
+//! Flight records of the peer's window.
 
 use transport::recorder::{Kind, Record};
 use wire::sctp::chunk_type;

@@ -1,10 +1,10 @@
-//! A source for tests: messages of given lengths, their bytes made from their names.
+//! A source for tests: messages of given lengths, with bytes derived from their tags.
 
 use std::collections::VecDeque;
 
 use crate::seam::{MessageRef, MessageSource, Written};
 
-/// What is to be sent, and what became of it.
+/// Messages to send, and their progress.
 #[derive(Default)]
 pub(super) struct Source {
     /// Lengths; larger than a packet: as long as fits.
@@ -14,7 +14,7 @@ pub(super) struct Source {
     pub(super) out: VecDeque<MessageRef>,
     pub(super) acknowledged: u64,
     pub(super) most: usize,
-    /// The I bit for all.
+    /// The I bit for all messages.
     pub(super) immediate: bool,
 }
 
@@ -28,7 +28,7 @@ impl Source {
     }
 }
 
-/// The bytes of a message: its name first, as far as it is long.
+/// Writes the bytes of a message: its tag first, as far as it fits.
 pub(super) fn write(tag: u64, out: &mut [u8]) {
     for (i, byte) in out.iter_mut().enumerate() {
         *byte = if i < 8 { tag.to_be_bytes()[i] } else { tag as u8 ^ i as u8 };

@@ -1,4 +1,4 @@
-//! Whole transfers over links that lose, reorder and duplicate: every message arrives once, and how fast.
+//! Whole transfers over links that lose, reorder and duplicate: every message arrives once; and their speed.
 
 use core::num::NonZeroU64;
 
@@ -13,7 +13,7 @@ fn percent(percent: f64) -> Probability {
     Probability::from_percent(percent).expect("a percentage")
 }
 
-/// A path as in the simulator's matrix: its queue holds what fills it.
+/// A path as in the simulator's matrix: its queue holds a bandwidth-delay product.
 struct Cell {
     loss_percent: f64,
     rtt: Duration,
@@ -45,7 +45,7 @@ impl Cell {
         }
     }
 
-    /// Messages in full packets; some forty losses, or sixteen times what fills the link.
+    /// Messages in full packets; about forty losses, or sixteen times the bandwidth-delay product.
     fn bytes(&self) -> u64 {
         let wanted = if self.loss_percent > 0.0 {
             (40.0 / (self.loss_percent / 100.0) * 1436.0) as u64
@@ -55,7 +55,7 @@ impl Cell {
         wanted.clamp(4 << 20, 48 << 20)
     }
 
-    /// Bytes per second of user data, and the pair.
+    /// Returns the goodput in bytes per second, and the pair.
     fn run(&self, seed: u64, send: &SendConfig) -> (f64, Pair) {
         let receive = ReceiveConfig {
             window: (4 * self.bdp()).max(4 << 20) as u32,
@@ -70,8 +70,8 @@ impl Cell {
     }
 }
 
-// RFC 9260 §7: 1 % of loss is repaired by fast recovery, nearly without time-outs, and nearly only what was
-// lost is sent again.
+// RFC 9260 §7: 1 % of loss is repaired by fast recovery, with almost no time-outs and almost no needless
+// retransmissions.
 #[test]
 fn one_percent_of_loss_is_repaired_fast() {
     let cell = Cell { loss_percent: 1.0, rtt: 10 * MS };
@@ -84,8 +84,8 @@ fn one_percent_of_loss_is_repaired_fast() {
     }
 }
 
-// At 1 % of loss as fast as a TCP with selective acknowledgements can be (Mathis et al. 1997), in the cells of
-// the simulator's matrix.
+// At 1 % of loss as fast as a TCP with SACK can be (Mathis et al. 1997), in the cells of the simulator's
+// matrix.
 #[test]
 fn goodput_at_one_percent_of_loss() {
     for micros in [100, 1_000, 10_000, 100_000] {
@@ -97,7 +97,7 @@ fn goodput_at_one_percent_of_loss() {
     }
 }
 
-// A slow start that overflows the queue, with every second packet lost: thousands of gaps are repaired without
+// A slow start that overflows the queue and loses every second packet: thousands of gaps are repaired without
 // a time-out.
 #[test]
 fn an_overflowing_slow_start_recovers() {
@@ -109,7 +109,7 @@ fn an_overflowing_slow_start_recovers() {
     assert!(rate * 8.0 > 0.45 * cell.rate() as f64, "{rate}");
 }
 
-// RFC 9260 §7.2.1: without loss, nothing is sent twice, and slow start fills the window.
+// RFC 9260 §7.2.1: without loss no chunk is sent twice, and slow start fills the window.
 #[test]
 fn without_loss_nothing_is_sent_twice() {
     let link = |seed| link::Config { delay: 5 * MS, ..link::Config::seeded(seed) };
@@ -165,7 +165,7 @@ fn any_receive() -> impl Strategy<Value = ReceiveConfig> {
         })
 }
 
-/// Lengths of messages: what fills a packet, or less.
+/// Lengths of messages: full packets or less.
 fn any_messages() -> impl Strategy<Value = Vec<usize>> {
     prop::collection::vec(prop_oneof![8usize..200, 200usize..1436, Just(5000)], 0..60)
 }
@@ -173,7 +173,7 @@ fn any_messages() -> impl Strategy<Value = Vec<usize>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    // RFC 9260 §6: both ways, whatever the network does, with any windows.
+    // RFC 9260 §6: in both directions, over any network, with any windows.
     #[test]
     fn every_message_arrives_once(
         links in [any_link(), any_link()],

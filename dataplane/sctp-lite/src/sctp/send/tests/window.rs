@@ -1,4 +1,4 @@
-//! How much is sent (RFC 9260 §6.1, §7.2).
+//! Amounts sent (RFC 9260 §6.1, §7.2).
 
 use super::*;
 use transport::limits::Limit;
@@ -8,7 +8,7 @@ fn bytes(packets: &[Vec<Sent>]) -> usize {
     packets.iter().flatten().map(|sent| wire::sctp::padded(16 + sent.bytes.len())).sum()
 }
 
-// RFC 9260 §7.2.1: the initial window, and §6.1 B: one packet may go beyond it.
+// RFC 9260 §7.2.1: the initial window; §6.1 B: one packet may exceed it.
 #[test]
 fn the_initial_window_is_two_to_four_packets() {
     for (packet, packets) in [(512, 4), (1480, 3), (8980, 2)] {
@@ -23,7 +23,7 @@ fn the_initial_window_is_two_to_four_packets() {
     }
 }
 
-// RFC 9260 §6.10, §6.1: small messages share packets, in the order of their TSNs, up to the size of a packet.
+// RFC 9260 §6.10, §6.1: small messages share packets, in TSN order, up to the packet size.
 #[test]
 fn small_messages_are_bundled() {
     let mut side = side();
@@ -40,7 +40,7 @@ fn small_messages_are_bundled() {
     }
 }
 
-// RFC 9260 §6.1: the I bit where a SACK without delay helps: on the last, or when the source wants it.
+// RFC 9260 §6.1: the I bit where an immediate SACK helps: on the last message, or if the source requests it.
 #[test]
 fn the_last_message_asks_for_its_acknowledgement() {
     let mut side = side();
@@ -56,7 +56,7 @@ fn the_last_message_asks_for_its_acknowledgement() {
     assert!(side.send().concat().iter().all(|sent| sent.immediate));
 }
 
-// RFC 9260 §6.1: with a window of less than two packets every one asks.
+// RFC 9260 §6.1: with a window below two packets every packet requests a SACK.
 #[test]
 fn few_packets_ask_for_their_acknowledgements() {
     let asked = |cwnd: u64| {
@@ -69,22 +69,22 @@ fn few_packets_ask_for_their_acknowledgements() {
     assert!(!asked(2 * 1468));
 }
 
-// RFC 9260 §6.1 A, §6.2.1 B: no more than the peer has room for.
+// RFC 9260 §6.1 A, §6.2.1 B: no more than the peer's room.
 #[test]
 fn the_peers_window_is_kept() {
     let mut side = side_with(SendConfig { initial_window: Some(100), ..config() }, 4000);
     side.source.push(100, 1000);
     assert_eq!(side.numbers().len(), 4);
     side.wait(20 * MS);
-    // D ii: what is outstanding counts.
+    // D ii: outstanding data counts.
     side.try_sack(2, 3500, &[], &[]).unwrap();
     assert_eq!(side.numbers().len(), 1);
     side.try_sack(2, 3500, &[(2, 2)], &[]).unwrap();
     assert_eq!(side.numbers(), [5], "what was reported needs no room");
 }
 
-// RFC 9260 §6.1 A: a closed window is probed after one RTO and then ever more seldom, without end while the
-// peer answers.
+// RFC 9260 §6.1 A: a closed window is probed after one RTO, then with backoff, indefinitely while the peer
+// answers.
 #[test]
 fn a_closed_window_is_probed() {
     let mut side = side_with(config(), 0);
@@ -97,25 +97,25 @@ fn a_closed_window_is_probed() {
     let mut waited = Vec::new();
     for _ in 0..5 {
         let start = side.now;
-        // The peer drops it and answers (§6.2).
+        // The peer drops the probe and answers (§6.2).
         side.try_sack(0, 0, &[], &[]).unwrap();
         assert_eq!(side.expire(), Expired::WindowProbe, "does not count as an error");
         waited.push(side.now.saturating_since(start).as_secs());
         assert_eq!(side.numbers(), [0]);
     }
     assert_eq!(waited, [1, 2, 4, 8, 16]);
-    // It no longer answers.
+    // The peer stops answering.
     side.expire();
     assert_eq!(side.expire(), Expired::T3);
     side.numbers();
-    // It opens.
+    // The window opens.
     side.try_sack(0, 100_000, &[], &[]).unwrap();
     assert_eq!(side.numbers()[0], 0);
     assert_eq!(side.sender.stats().timeouts, 0, "no congestion");
 }
 
-// RFC 9260 §6.1 A: what was on its way when the window closed, and is refused, probes it from then on. While the peer answers
-// that is no error, no congestion and no sign of a black hole.
+// RFC 9260 §6.1 A: data in flight when the window closed, and refused, probes the window from then on. While
+// the peer answers, this is not an error, nor congestion, nor a sign of a black hole.
 #[test]
 fn what_a_closed_window_refuses_probes_it() {
     let mut side = in_flight(5);
@@ -124,7 +124,7 @@ fn what_a_closed_window_refuses_probes_it() {
     let cwnd = side.sender.cwnd();
     let mut waited = Vec::new();
     for _ in 0..8 {
-        // The peer has refused the last one, and has answered.
+        // The peer refused the last chunk, and answered.
         let start = side.now;
         side.try_sack(1, 0, &[], &[]).unwrap();
         assert_eq!(side.expire(), Expired::WindowProbe, "{waited:?}");
@@ -134,22 +134,22 @@ fn what_a_closed_window_refuses_probes_it() {
     assert!(waited[2..].windows(2).all(|two| two[1] > two[0]), "ever more seldom: {waited:?}");
     assert_eq!((side.sender.stats().timeouts, side.sender.cwnd()), (0, cwnd));
     assert_eq!(side.sender.stats().window_probes, 8);
-    // It no longer answers.
+    // The peer stops answering.
     assert_eq!(side.expire(), Expired::T3);
     side.numbers();
-    // It opens: all of it goes again at once.
+    // The window opens: all refused data is retransmitted at once.
     side.try_sack(1, 100_000, &[], &[]).unwrap();
     assert_eq!(side.numbers(), [1, 2, 3, 4]);
     assert_eq!(side.sender.stats().timeouts, 0);
 }
 
-// RFC 9260 §6.3.3: a peer that has closed its window and does not answer has lost it, or is gone.
+// RFC 9260 §6.3.3: a peer with a closed window that does not answer has lost the packets, or is unreachable.
 #[test]
 fn silence_is_an_error_although_the_window_is_closed() {
     let mut side = in_flight(5);
     side.wait(10 * MS);
     side.try_sack(1, 0, &[], &[]).unwrap();
-    // That SACK was the answer to the first.
+    // That SACK was the answer to the first probe.
     assert_eq!(side.expire(), Expired::WindowProbe);
     side.numbers();
     for _ in 0..4 {
@@ -158,7 +158,7 @@ fn silence_is_an_error_although_the_window_is_closed() {
     }
 }
 
-/// The tenth probe without an answer is a stall, or the last that the association's limits leave; an answer ends it.
+/// The tenth unanswered probe is a stall, or the last that the association's limits leave; an answer ends it.
 #[test]
 fn unanswered_probes_of_a_closed_window_are_a_stall() {
     let mut side = in_flight(5);
@@ -183,7 +183,7 @@ fn unanswered_probes_of_a_closed_window_are_a_stall() {
     assert_ne!(limit(&side), Limit::Path);
 }
 
-// Beyond a gap the peer has taken what came: what it lacks was lost on the way (RFC 9260 §7.2.3).
+// Beyond a gap the peer accepted data: the missing data was lost (RFC 9260 §7.2.3).
 #[test]
 fn a_loss_is_one_although_the_window_is_closed() {
     let mut side = in_flight(5);
@@ -195,7 +195,7 @@ fn a_loss_is_one_although_the_window_is_closed() {
     assert_eq!(side.sender.stats().timeouts, 1);
 }
 
-// A message that is larger than what is left of the window waits for it, or for the probe.
+// A message larger than the remaining window waits for the window, or for the probe.
 #[test]
 fn a_window_that_is_too_small_is_probed() {
     let mut side = side_with(config(), 500);
@@ -205,7 +205,7 @@ fn a_window_that_is_too_small_is_probed() {
     assert_eq!(side.numbers(), [0]);
 }
 
-// RFC 9260 §7.2.1: by what is acknowledged, and only while the window is used.
+// RFC 9260 §7.2.1: growth by acknowledged bytes, only while the window is used.
 #[test]
 fn slow_start_grows_by_what_is_acknowledged() {
     let mut side = side();
@@ -226,7 +226,7 @@ fn slow_start_grows_by_what_is_acknowledged() {
     assert!(side.sender.cwnd() <= before);
 }
 
-// RFC 9260 §7.2.1: by half for each RTO without data, to four packets.
+// RFC 9260 §7.2.1: halved for each RTO without data, down to four packets.
 #[test]
 fn an_idle_window_decays() {
     let mut side = in_flight(40);
@@ -244,7 +244,7 @@ fn an_idle_window_decays() {
     assert_eq!(side.sender.cwnd(), 4 * 1468);
 }
 
-// RFC 9260 §6.1 D: Max.Burst, beyond what was just acknowledged.
+// RFC 9260 §6.1 D: Max.Burst beyond the data just acknowledged.
 #[test]
 fn bursts_are_limited() {
     let limits = SendConfig { initial_window: Some(100), max_burst: 4, ..config() };
@@ -254,14 +254,14 @@ fn bursts_are_limited() {
     assert_eq!(side.send().len(), 0);
     side.sack(2, &[]);
     assert_eq!(side.send().len(), 6);
-    // Two SACKs that came before anything was sent allow for what each acknowledges.
+    // Two SACKs received before a transmission each release what they acknowledge.
     side.sack(4, &[]);
     side.sack(7, &[]);
     assert_eq!(side.send().len(), 9);
     assert_eq!(side.send().len(), 0);
 }
 
-// Pacing: what the window allows is spread over the round trip.
+// Pacing: the data that the window allows is spread over the round trip.
 #[test]
 fn packets_are_paced() {
     let limits = SendConfig { initial_window: Some(50), ..SendConfig::default() };
@@ -280,7 +280,7 @@ fn packets_are_paced() {
     assert!(took > 15 * MS && took < 50 * MS, "{took:?}");
 }
 
-// Without a bound of the operator's: as many as Gap Ack Blocks can report (RFC 9260 §3.3.4).
+// Without a configured bound: as many as Gap Ack Blocks can report (RFC 9260 §3.3.4).
 #[test]
 fn records_suffice_for_the_send_window() {
     let limits = SendConfig {
@@ -308,8 +308,8 @@ fn records_are_bounded() {
     assert_eq!(side.source.waiting(), 40);
 }
 
-// A peer with a window of 1 GiB that reports all but the first chunk: the congestion window never fills, and what
-// is kept for it is bounded by the send window all the same.
+// A peer with a window of 1 GiB that SACKs all but the first chunk: the congestion window never fills; the
+// send window bounds the kept data regardless.
 #[test]
 fn what_is_reported_but_not_acknowledged_is_bounded_by_the_send_window() {
     const WINDOW: u64 = 100_000;
@@ -326,12 +326,12 @@ fn what_is_reported_but_not_acknowledged_is_bounded_by_the_send_window() {
         assert!(side.sender.board.flight() <= WINDOW, "{}", side.sender.board.flight());
     }
     assert!(side.sender.board.flight() > WINDOW - 1480, "the window was not used");
-    // It goes on as soon as the first is acknowledged.
+    // Transmission resumes as soon as the first chunk is acknowledged.
     side.try_sack(sent as u32, 1 << 30, &[], &[]).expect("a valid SACK");
     assert!(!side.numbers().is_empty());
 }
 
-// RFC 9260 §7.2.1: what is in flight keeps the window as it is, however long ago it was sent.
+// RFC 9260 §7.2.1: data in flight keeps the window, however long ago it was sent.
 #[test]
 fn a_window_with_data_in_flight_does_not_decay() {
     let limits = SendConfig { initial_window: Some(100), tail_loss_probe: false, ..config() };

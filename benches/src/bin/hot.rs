@@ -198,7 +198,7 @@ fn echo(units: u32) {
     assert_eq!(came, units);
 }
 
-/// What a port does that has large packets cut by its device, or by a virtual machine.
+/// Port's work on large packets, which its device or a virtual machine segments.
 fn large(units: u32) {
     let mut pairing = Pairing::new(1448, false);
     burst(&mut pairing, 1448, units);

@@ -30,7 +30,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     dialogue("terminate-then-more", "RFC 5040 §5.4, §4.8", terminate, &["segments"]),
 ];
 
-/// STag and TO of a region, which the attacker is told: a guess would have to find them.
+/// Returns STag and TO of a region from the API; a real attacker would have to guess them.
 fn stag(field: &Field<'_>, region: &str) -> Result<(u32, u64)> {
     bed::stag(&field.target.client, region)
 }
@@ -86,7 +86,8 @@ fn outside(field: &mut Field<'_>) -> Result<()> {
         let segments = vec![ulp::tagged(stag, base - 1, true, &[0x66; 64])];
         cases(field, PREY, &[Case { what: "before the start", segments, error: (0x11, 1) }])?;
     }
-    // A message that begins inside and goes on outside, and one of two STags.
+    // A message that begins inside and continues outside of the region, and a message with two
+    // STags.
     let inside = ulp::tagged(stag, base, false, &[0x65; 64]);
     let beyond = ulp::tagged(stag, base + size, true, &[0x66; 64]);
     let other = ulp::tagged(stag ^ 1, base, true, &[0x66; 64]);
@@ -150,7 +151,8 @@ fn reads(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Reads whose answers nobody takes: what is kept for them is bounded, and ends with the stream.
+/// Sends Reads and does not receive the responses. The memory for responses must be bounded and
+/// freed with the stream.
 fn slow_reader(field: &mut Field<'_>) -> Result<()> {
     let (stag, base) = stag(field, "prey-v")?;
     let mut all = Vec::new();
@@ -225,7 +227,7 @@ fn opcodes(field: &mut Field<'_>) -> Result<()> {
     cases(field, PREY_SINK, &[Case { what: "RDMAP version 2", segments, error: (0x02, 5) }])
 }
 
-/// Sends that invalidate: regions that many share, of others, of nobody.
+/// Sends invalidations of a shared region, of another listener's region and of an unknown STag.
 fn invalidate(field: &mut Field<'_>) -> Result<()> {
     let (shared, _) = stag(field, "prey-v")?;
     let (secret, _) = stag(field, "secret")?;
@@ -240,7 +242,7 @@ fn invalidate(field: &mut Field<'_>) -> Result<()> {
             field.find(format!("Send with Invalidate of {what}: {end:x?}"));
         }
     }
-    // All of them are still there.
+    // No region was invalidated.
     for region in ["prey-v", "secret"] {
         stag_is_known(field, region);
     }
@@ -274,7 +276,7 @@ fn atomics(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Read Responses and atomic responses that nobody asked for.
+/// Sends unsolicited Read Responses and Atomic Responses.
 fn responses(field: &mut Field<'_>) -> Result<()> {
     let (stag, base) = stag(field, "prey-v")?;
     let response = ulp::tagged_with(0x42, stag, base, true, &[0x66; 64]);
@@ -291,7 +293,7 @@ fn responses(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A Terminate with reserved bits set, then Writes: nothing behind it is placed.
+/// Sends a Terminate with reserved bits set, then Writes, which must not be placed.
 fn terminate(field: &mut Field<'_>) -> Result<()> {
     let (stag, base) = stag(field, "prey-v")?;
     let path = format!("/v1/regions/prey-v/data?offset={}&length=64", REGION - 64);

@@ -30,7 +30,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     frames("nd-flood", "RFC 3756 §4.3", nd, &["neighbour_claims", "drop:net_*"]),
 ];
 
-/// Reports of a smaller MTU, none of which may be taken in while the path carries what is sent.
+/// Reports of a smaller MTU, which must be ignored while the path carries larger segments.
 const fn lies(
     name: &'static str,
     source: &'static str,

@@ -1,5 +1,5 @@
-//! Fragments: RFC 6274 §4.1, 8200 §4.5, and what refused ones cost. Of IPv6: fragments of IPv4 are put together by the
-//! kernel before an `af_packet` port gets them (PACKET_FANOUT_FLAG_DEFRAG, which DPDK asks for).
+//! Fragments of IPv6: RFC 6274 §4.1, 8200 §4.5, and the cost of refused fragments. The kernel
+//! reassembles IPv4 before an `af_packet` port (PACKET_FANOUT_FLAG_DEFRAG, which DPDK requests).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -61,8 +61,8 @@ fn anybody(field: &mut Field<'_>) -> IpAddr {
     Ipv6Addr::new(0xfd98, 0, 1, net, 0, 0, 0, host).into()
 }
 
-/// One subscriber's /64: each packet from another address. Together they have the share of one peer, and what they
-/// leave is for others.
+/// Sends each packet from another address of one subscriber's /64. Together the addresses have the
+/// share of one peer; the rest remains for others.
 fn of_a_64(field: &mut Field<'_>) -> Result<()> {
     for n in 0..ROUND {
         let from = Ipv6Addr::new(0xfd96, 0, 0, 1, field.random.u16(..), 0, 0, 1 + n as u16);
@@ -72,7 +72,7 @@ fn of_a_64(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The same middle fragment again and again, of a packet with as many pieces as are kept.
+/// Sends as many middle fragments of one packet as are kept, then repeats these.
 fn duplicates(field: &mut Field<'_>) -> Result<()> {
     let from = anybody(field);
     let id = field.random.u32(..);

@@ -19,14 +19,14 @@ const INIT: &[&str] =
     &["sctp_cookies_sent", "drop:net_rate_limited", "drop:net_overload", "drop:sctp_*"];
 // The answer to an INIT for an association that is there is the association's.
 const INIT_THERE: &[&str] = &["sctp_packets", "sctp_cookies_sent", "drop:net_*", "drop:sctp_*"];
-// In a full burst few packets of strangers are looked at.
+// Only a few unmatched packets of a full burst are examined.
 const CHECKSUM: &[&str] = &["drop:sctp_bad_checksum", "drop:net_overload"];
 const TAGS: &[&str] = &["drop:sctp_bad_tag", "drop:sctp_out_of_the_blue"];
 const BLUE: &[&str] = &["drop:sctp_out_of_the_blue", "drop:net_overload", "drop:sctp_*"];
 const COOKIE: &[&str] = &["sctp_cookies_failed", "drop:sctp_*", "drop:net_overload"];
 
-/// INITs in the names of many hosts: each that is named gets one INIT ACK, 2.7 times as long as the INIT; how many one host
-/// gets is limited.
+/// INITs in the names of many hosts. Each host gets one INIT ACK, 2.7 times as long as the INIT;
+/// the INIT ACKs of a host are rate-limited.
 const OF_MANY: Rule = Rule { explained_by: INIT, share: 0.9, most: &[], amplification: 3.0 };
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -161,7 +161,7 @@ fn guess(field: &mut Field<'_>) -> u32 {
 fn abort(field: &mut Field<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (ends, tag) = (ends(field)?, guess(field));
-        // With the T bit the tag is to be that of the other direction (RFC 9260 §8.5.1 B).
+        // With the T bit, the tag must be that of the other direction (RFC 9260 §8.5.1 B).
         packet(field, ends, if n % 8 == 0 { 0 } else { tag }, |b| b.abort(n % 2 == 0, &[]))?;
     }
     Ok(())
@@ -194,7 +194,7 @@ fn chunks(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Cookies of nobody, in the good peer's name and others'.
+/// Sends invalid cookies, in the names of the good peer and of other hosts.
 fn forged_cookie(field: &mut Field<'_>) -> Result<()> {
     for n in 0..ROUND {
         let ends = if n % 2 == 0 { ends(field)? } else { anybody(field) };
@@ -204,17 +204,17 @@ fn forged_cookie(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A good cookie of the attacker's own, in the good peer's name: it would restart the association.
+/// Sends the attacker's valid cookie in the good peer's name, which would restart the association.
 fn restart(field: &mut Field<'_>) -> Result<()> {
     let (peer, target) = ends(field)?;
     let mut own = RawSctp::new(field, [10, 77, 0, 80].into(), target);
     let cookie = match own.cookie(field) {
         Ok(cookie) => cookie,
-        // The limit of INIT ACKs may be used up for now.
+        // The rate limit of INIT ACKs may be exhausted.
         Err(_) => return forged_cookie(field),
     };
     for n in 0..32 {
-        // From the peer's address, with its port and with the attacker's.
+        // Source: the peer's address, with its port or the attacker's.
         let from =
             SocketAddr::new(peer.ip(), if n % 2 == 0 { peer.port() } else { own.local.port() });
         let tag = if n % 4 < 2 { own.tag } else { own.own_tag };

@@ -35,7 +35,7 @@ fn open(field: &mut Field<'_>, last: u8, port: u16) -> Result<RawSctp> {
         if own.open(field).is_ok() {
             return Ok(own);
         }
-        // INIT ACKs are limited: there are more in a moment.
+        // INIT ACKs are rate-limited; more are allowed in a moment.
         field.rest(Duration::from_millis(50));
     }
     anyhow::bail!("no association from {from}")
@@ -81,7 +81,7 @@ fn beyond(field: &mut Field<'_>) -> Result<()> {
     own.abort(field)
 }
 
-/// As many as fit: each is answered with as many bytes, no more.
+/// Sends packets with the most HEARTBEATs that fit. Each answer must be no longer than its packet.
 fn heartbeats(field: &mut Field<'_>) -> Result<()> {
     let own = open(field, 111, PREY_SCTP)?;
     for _ in 0..200 {
@@ -97,7 +97,8 @@ fn heartbeats(field: &mut Field<'_>) -> Result<()> {
     own.abort(field)
 }
 
-/// Session control messages in every wrong order. What follows is the target's choice, but it goes on.
+/// Sends session control messages in every wrong order. The reaction is the target's choice, but it
+/// must accept a session afterwards.
 fn order(field: &mut Field<'_>) -> Result<()> {
     use Function::{
         Accept, EnhancedAccept, EnhancedInitiate, EnhancedReject, Initiate, Reject, Terminate,

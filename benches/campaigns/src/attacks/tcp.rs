@@ -25,7 +25,7 @@ const SYN: &[&str] = &[
     "drop:net_rate_limited",
     "drop:tcp_unexpected_syn",
 ];
-// The good peer's timestamps go on between the look at them and the segment.
+// The good peer's timestamps advance between observation and segment.
 const BAD_ACK: &[&str] = &["drop:tcp_bad_ack", "drop:tcp_old_timestamp", "drop:tcp_out_of_window"];
 const OUTSIDE: &[&str] = &["drop:tcp_out_of_window", "drop:tcp_old_timestamp"];
 const NOBODY: &[&str] = &["drop:net_no_stream", "drop:net_no_listener", "drop:net_overload"];
@@ -64,7 +64,7 @@ pub(super) const ATTACKS: &[Attack] = &[
 /// Frames of a round.
 const ROUND: usize = 512;
 
-/// A segment in the good peer's name, which has its timestamps right.
+/// Sends a segment in the good peer's name, with its timestamps.
 fn forge(
     field: &mut Field<'_>,
     (seq, ack): (u32, u32),
@@ -84,7 +84,8 @@ fn forge(
     field.hostile(&frame)
 }
 
-/// In the window and far from its left edge: what the good peer sends meanwhile does not reach it.
+/// Returns a sequence number in the window, too far from its left edge for the good peer's data to
+/// reach it meanwhile.
 fn inside(field: &mut Field<'_>, at: &Position) -> u32 {
     at.acknowledged.wrapping_add(field.random.u32(1_500_000..3_000_000))
 }
@@ -238,9 +239,10 @@ fn half_open(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The same ports again after the target's TIME-WAIT has begun: its numbers and timestamps go on.
+/// Reuses the ports after the target's TIME-WAIT has begun: its sequence numbers and timestamps
+/// must continue.
 fn time_wait(field: &mut Field<'_>) -> Result<()> {
-    // An origin drawn at random lies behind the last one every other time.
+    // A random origin would be below the previous one in half of the cases.
     for _ in 0..10 {
         let mut client = RawTcp::new(field, [10, 77, 0, 71].into(), bed::target(PREY));
         client.open(field)?;

@@ -1,4 +1,4 @@
-//! Ethernet and IP around a payload, and the checksums of what is above IP.
+//! Ethernet and IP headers around a payload, and the checksums of TCP and UDP.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,23 +21,23 @@ pub struct Ends {
     pub source_mac: Mac,
     /// Ethernet destination.
     pub destination_mac: Mac,
-    /// Of the IP packet.
+    /// Source address of the IP packet.
     pub source: IpAddr,
-    /// Of the IP packet.
+    /// Destination address of the IP packet.
     pub destination: IpAddr,
 }
 
-/// A part of a datagram.
+/// Fragment fields of an IP packet.
 pub struct Fragment {
     /// Identification.
     pub id: u32,
-    /// In units of 8 bytes.
+    /// Offset, in units of 8 bytes.
     pub offset: u16,
-    /// More fragments follow.
+    /// More-fragments flag.
     pub more: bool,
 }
 
-/// Bytes of an IP header without options.
+/// Returns the length of an IP header without options, bytes.
 pub fn ip_len(v6: bool) -> usize {
     if v6 { Ipv6Header::LEN } else { Ipv4Header::MIN_LEN }
 }
@@ -124,7 +124,7 @@ pub fn ip_frame(ends: &Ends, protocol: IpNumber, payload: &[u8]) -> Result<Vec<u
     frame(ends, &packet(ends.source, ends.destination, protocol, 64, None, payload)?)
 }
 
-/// The bytes of a TCP segment with its checksum right.
+/// Returns the bytes of a TCP segment with a correct checksum.
 pub fn tcp_bytes(ends: &Ends, mut header: TcpHeader, payload: &[u8]) -> Result<Vec<u8>> {
     header.checksum = match (ends.source, ends.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -175,7 +175,7 @@ pub fn udp_frame(
     ip_frame(ends, IpNumber::UDP, &out)
 }
 
-/// A port that clients use (RFC 6335 §6 and below it, as Linux does).
+/// Returns a random client port, from 1024 on: the user ports and dynamic ports of RFC 6335 §6.
 pub fn client_port(rng: &mut Rng) -> u16 {
     rng.u16(1024..)
 }

@@ -1,5 +1,5 @@
-//! A whole endpoint over SCTP: an association that is up, whose peer's sessions are accepted, and which is
-//! given any messages in any order.
+//! A whole endpoint over SCTP: an established association whose peer's sessions are accepted. The
+//! input is arbitrary messages in arbitrary order.
 //!
 //! Input: one byte of configuration, then records
 //!

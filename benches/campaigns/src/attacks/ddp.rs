@@ -35,7 +35,7 @@ fn stag(field: &Field<'_>, region: &str) -> Result<(u32, u64)> {
     bed::stag(&field.target.client, region)
 }
 
-/// STags near those that exist, and anywhere.
+/// Sends Writes to STags near the existing ones, and to random STags.
 fn guessing(field: &mut Field<'_>) -> Result<()> {
     let (known, to) = stag(field, "prey")?;
     for n in 0..24u32 {
@@ -55,7 +55,8 @@ fn guessing(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Regions of other listeners' streams, among them those that good peers write.
+/// Writes to and reads from regions of other listeners' streams, among them those of the good
+/// peers.
 fn others(field: &mut Field<'_>) -> Result<()> {
     for region in ["tcp", "verbs", "sctp", "nobodys", "secret"] {
         let (stag, to) = stag(field, region)?;
@@ -132,7 +133,7 @@ fn read(field: &mut Field<'_>) -> Result<()> {
     )
 }
 
-/// More Reads than IRD allows, without reading what comes.
+/// Sends more Reads than IRD allows, without receiving the responses.
 fn reads(field: &mut Field<'_>) -> Result<()> {
     let (stag, base) = stag(field, "prey-v")?;
     for _ in 0..3 {
@@ -168,7 +169,7 @@ fn slow_reader(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// More messages than there are buffers, at once; and longer ones.
+/// Sends untagged messages that exceed their buffer, have a gap, or overlap themselves.
 fn overrun(field: &mut Field<'_>) -> Result<()> {
     let (_, size) = BUFFERS;
     let first = |payload: &[u8], last| ulp::untagged(At { qn: 0, msn: 1, mo: 0 }, last, payload);
@@ -210,7 +211,7 @@ fn untagged(field: &mut Field<'_>) -> Result<()> {
     )
 }
 
-/// Opcodes that are none, on wrong queues, with another version.
+/// Sends undefined opcodes, and an undefined version of RDMAP.
 fn opcodes(field: &mut Field<'_>) -> Result<()> {
     let at = At { qn: 0, msn: 1, mo: 0 };
     for opcode in [0x40u8 | 12, 0x40 | 15] {
@@ -255,7 +256,7 @@ fn stag_is_known(field: &mut Field<'_>, region: &str) {
     }
 }
 
-/// Atomics in a region that peers may read and write, and no more.
+/// Sends atomics to a region with the access rights read and write only.
 fn atomics(field: &mut Field<'_>) -> Result<()> {
     let (stag, base) = stag(field, "prey-v")?;
     for to in [base, base + 4, base + REGION as u64] {

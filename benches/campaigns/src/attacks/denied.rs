@@ -1,4 +1,5 @@
-//! First packets of peers that a listener's `deny` names: no state, no answer, whatever they send.
+//! First packets of peers that a listener's `deny` names. Any packet must be dropped without state
+//! and without answer.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;

@@ -42,7 +42,7 @@ fn one(field: &mut Field<'_>) -> Result<()> {
     field.flood(Profile::FragmentFlood, "fd98::1/128", PREY, ROUND)
 }
 
-/// A fragment of a TCP segment, or of SCTP.
+/// Sends a fragment of a TCP segment or of an SCTP packet.
 fn piece(
     field: &mut Field<'_>,
     from: IpAddr,
@@ -55,7 +55,7 @@ fn piece(
     field.station.ip((from, to), IpNumber::TCP, Some(&fragment), payload)
 }
 
-/// A source of the attacker.
+/// Returns a random source address.
 fn anybody(field: &mut Field<'_>) -> IpAddr {
     let (net, host) = (field.random.u16(..), field.random.u16(1..));
     Ipv6Addr::new(0xfd98, 0, 1, net, 0, 0, 0, host).into()

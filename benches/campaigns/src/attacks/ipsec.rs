@@ -64,12 +64,13 @@ pub(super) const ATTACKS: &[Attack] = &[
 /// Frames of a round.
 const ROUND: usize = 252;
 
-/// A peer that policies protect.
+/// Returns a random peer that policies protect.
 fn peer(field: &mut Field<'_>) -> IpAddr {
     Ipv4Addr::new(198, 19, field.random.u8(..), field.random.u8(1..255)).into()
 }
 
-/// An echo request, a datagram to a port of the host, or a SYN to a listener, in clear.
+/// Returns, in rotation, an echo request, a datagram to a port of the host, and a SYN to a
+/// listener, in clear.
 fn packet(field: &mut Field<'_>, n: usize) -> Result<Vec<u8>> {
     let from = peer(field);
     let ends = field.station.ends(from, bed::TARGET_V4.into());

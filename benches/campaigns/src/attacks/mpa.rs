@@ -42,7 +42,7 @@ fn silent(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A request byte by byte, which takes longer than a start-up may.
+/// Sends a request byte by byte, for longer than the time-out of a start-up.
 fn slow(field: &mut Field<'_>) -> Result<()> {
     let mut attacker = Attacker::connect(PREY)?;
     let request = ulp::request(1, false, true);
@@ -141,7 +141,7 @@ fn marker(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The FPDU with its last four bytes made right.
+/// Returns the FPDU with a correct CRC in its last four bytes.
 fn crc_again(mut fpdu: Vec<u8>) -> Vec<u8> {
     fpdu.truncate(fpdu.len() - 4);
     let sum = wire::crc32c::field(&fpdu);
@@ -149,7 +149,7 @@ fn crc_again(mut fpdu: Vec<u8>) -> Vec<u8> {
     fpdu
 }
 
-/// ULPDUs that are too short for a DDP header.
+/// Sends ULPDUs that are too short for a DDP header.
 fn lengths(field: &mut Field<'_>) -> Result<()> {
     for len in [0usize, 1, 2, 13] {
         field.attempts += 1;
@@ -164,7 +164,7 @@ fn lengths(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Half an FPDU, and the end.
+/// Sends the first 1/8 to 7/8 of an FPDU and closes the stream.
 fn cut(field: &mut Field<'_>) -> Result<()> {
     for n in 1..8 {
         field.attempts += 1;

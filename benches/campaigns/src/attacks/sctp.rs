@@ -64,7 +64,7 @@ fn reflection_one(field: &mut Field<'_>) -> Result<()> {
 
 type Built = std::result::Result<(), wire::sctp::Full>;
 
-/// A packet from anywhere to anywhere.
+/// Sends a packet with any two ends.
 pub(super) fn packet(
     field: &mut Field<'_>,
     (from, to): (SocketAddr, SocketAddr),
@@ -80,14 +80,14 @@ pub(super) fn packet(
     field.station.ip((from.ip(), to.ip()), IpNumber::SCTP, None, &room[..len])
 }
 
-/// The two ends of the good association.
+/// Returns the two ends of the good association.
 fn ends(field: &mut Field<'_>) -> Result<(SocketAddr, SocketAddr)> {
     field.station.receive();
     let (peer, target, _) = field.station.association.context("no packet of the association")?;
     Ok((peer, target))
 }
 
-/// Anybody, and the attacked listener.
+/// Returns a random source and the listener under attack.
 fn anybody(field: &mut Field<'_>) -> (SocketAddr, SocketAddr) {
     let from = Ipv4Addr::new(198, 18, field.random.u8(..), field.random.u8(1..255));
     ((from, field.random.u16(1024..)).into(), bed::target(PREY_SCTP))
@@ -113,7 +113,7 @@ fn blind_init(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The good peer's address in the INIT of another.
+/// Sends INITs of another host that list the good peer's address.
 fn addresses(field: &mut Field<'_>) -> Result<()> {
     let peer = bed::PEER_V4.octets();
     for n in 0..ROUND {
@@ -124,7 +124,7 @@ fn addresses(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Parameters that the answer would have to repeat.
+/// Sends INITs with unknown parameters, which the answer would have to repeat.
 fn parameters(field: &mut Field<'_>) -> Result<()> {
     // RFC 9260 §3.2.1: the highest bits say "skip and report".
     let unknown = [0xc1, 0x11, 0, 4];
@@ -138,7 +138,7 @@ fn parameters(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// INIT must be alone.
+/// Sends INITs bundled with other chunks, which the RFC forbids.
 fn bundled(field: &mut Field<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (ends, header) = (anybody(field), init_header(field));
@@ -153,7 +153,7 @@ fn bundled(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A tag that is not the association's.
+/// Returns a random tag, which is practically never the association's.
 fn guess(field: &mut Field<'_>) -> u32 {
     field.random.u32(..)
 }
@@ -259,7 +259,7 @@ fn checksum(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Chunks that end beyond the packet, or before they begin.
+/// Sends chunks with lengths beyond the packet, or below a chunk header's.
 fn lengths(field: &mut Field<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (from, to) = if n % 2 == 0 { ends(field)? } else { anybody(field) };

@@ -27,7 +27,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     dialogue("terminate-reserved-bits", "RFC 5040 §4.8", terminate, TAKEN),
 ];
 
-/// An association of its own, from an address with `last` as last byte.
+/// Opens an association from an address with `last` as last byte.
 fn open(field: &mut Field<'_>, last: u8, port: u16) -> Result<RawSctp> {
     let from: IpAddr = Ipv4Addr::new(10, 77, 0, last).into();
     for _ in 0..20 {
@@ -41,7 +41,7 @@ fn open(field: &mut Field<'_>, last: u8, port: u16) -> Result<RawSctp> {
     anyhow::bail!("no association from {from}")
 }
 
-/// First and middle fragments of messages that never end, on many associations.
+/// Sends first and middle fragments of messages without an end, on many associations.
 fn held(field: &mut Field<'_>) -> Result<()> {
     let mut all = Vec::new();
     for n in 0..20 {
@@ -66,7 +66,7 @@ fn held(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// DATA far beyond the window, old, and twice.
+/// Sends DATA far beyond the window, old DATA, and duplicates.
 fn beyond(field: &mut Field<'_>) -> Result<()> {
     let mut own = open(field, 110, PREY_SCTP)?;
     let first = own.tsn;
@@ -134,7 +134,7 @@ fn order(field: &mut Field<'_>) -> Result<()> {
     own.abort(field)
 }
 
-/// Sessions on all streams of an association: no more than a peer may have.
+/// Initiates sessions on all streams of an association. At most a peer's share may be accepted.
 fn streams(field: &mut Field<'_>) -> Result<()> {
     let mut own = open(field, 113, PREY_SCTP)?;
     let mut accepted = 0;
@@ -151,7 +151,7 @@ fn streams(field: &mut Field<'_>) -> Result<()> {
     own.abort(field)
 }
 
-/// Associations without a stream.
+/// Opens associations without a session. Another peer must still get a session.
 fn idle(field: &mut Field<'_>) -> Result<()> {
     let mut all = Vec::new();
     for _ in 0..60 {
@@ -172,7 +172,8 @@ fn idle(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// More separate ranges of one message than 64: all valid, so it is delivered.
+/// Sends more than 64 separate ranges of one message. All are valid, so the message must be
+/// delivered.
 fn ranges(field: &mut Field<'_>) -> Result<()> {
     let mut own = open(field, 116, PREY_SCTP)?;
     if !own.session(field, 0)? {
@@ -204,7 +205,7 @@ fn ranges(field: &mut Field<'_>) -> Result<()> {
     own.abort(field)
 }
 
-/// Regions of others, and memory outside of regions.
+/// Writes to regions of other listeners, and outside of regions.
 fn stags(field: &mut Field<'_>) -> Result<()> {
     let (own_stag, base) = bed::stag(&field.target.client, "prey-s")?;
     let (secret, to) = bed::stag(&field.target.client, "secret")?;
@@ -236,7 +237,8 @@ fn stags(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Terminates with reserved bits set, short ones and long ones: each ends its own stream alone.
+/// Sends short and long Terminates, some with reserved bits set, each followed by DATA that is
+/// ordered by mistake.
 fn terminate(field: &mut Field<'_>) -> Result<()> {
     let bodies: [&[u8]; 6] = [
         &[0x20, 0x02, 0x01, 0x00],

@@ -90,17 +90,17 @@ fn inside(field: &mut Field<'_>, at: &Position) -> u32 {
     at.acknowledged.wrapping_add(field.random.u32(1_500_000..3_000_000))
 }
 
-/// Outside of any window.
+/// Returns a sequence number outside of any window.
 fn outside(field: &mut Field<'_>, at: &Position) -> u32 {
     at.acknowledged.wrapping_add(field.random.u32(0x2000_0000..0x6000_0000))
 }
 
-/// An acknowledgement out of range.
+/// Returns an acknowledgement number out of range.
 fn far(field: &mut Field<'_>, at: &Position) -> u32 {
     at.next.wrapping_add(field.random.u32(0x4000_0000..0x7000_0000))
 }
 
-/// The peer's timestamps as the target has them.
+/// Returns the peer's timestamps as the target has them.
 fn stamps(at: &Position) -> Option<(u32, u32)> {
     at.timestamps.map(|(value, echo)| (echo, value))
 }
@@ -196,7 +196,7 @@ fn nobodys(field: &mut Field<'_>, profile: Profile) -> Result<()> {
     field.flood(profile, "198.18.0.0/15", PREY, ROUND)
 }
 
-/// A SYN from the target to itself.
+/// Sends SYNs from the target's own address and port.
 fn land(field: &mut Field<'_>) -> Result<()> {
     for _ in 0..ROUND {
         let mut header = TcpHeader::new(PREY, PREY, field.random.u32(..), 1000);
@@ -208,7 +208,8 @@ fn land(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// SYNs outside the window between a client's SYN and its ACK: the half-open connection stays.
+/// Sends SYNs outside the window between a client's SYN and its ACK. The half-open connection must
+/// survive.
 fn half_open(field: &mut Field<'_>) -> Result<()> {
     for _ in 0..8 {
         let mut client = RawTcp::new(field, [10, 77, 0, 70].into(), bed::target(PREY));
@@ -287,7 +288,7 @@ fn time_wait(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Many addresses of one /64 open streams: together they have the share of one peer.
+/// Opens streams from many addresses of one /64, which together have the share of one peer.
 fn streams_of_64(field: &mut Field<'_>) -> Result<()> {
     const PER_PEER: usize = 24;
     let remote = SocketAddr::new(bed::TARGET_V6.into(), PREY);

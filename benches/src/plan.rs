@@ -77,7 +77,7 @@ pub struct Group {
 /// Resources and limits of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Means {
-    /// Fewer cells, shorter measurements.
+    /// True for a quick run: fewer cells and repetitions, shorter measurements.
     pub quick: bool,
     /// Seconds of each measurement, instead of each task's own; for tests that every task runs.
     pub seconds: Option<f64>,
@@ -94,7 +94,7 @@ pub struct Means {
 /// Repetitions of groups with ratios that have a target, in a whole run.
 pub const PAIRED: u32 = 7;
 
-/// All groups, in the order of the report.
+/// Returns all groups, in the order of the report.
 pub fn groups(means: &Means) -> Vec<Group> {
     let plan = Plan { means };
     let mut all = vec![

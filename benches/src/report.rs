@@ -425,7 +425,7 @@ mod tests {
         }
     }
 
-    /// A repository whose documents have this text.
+    /// Returns a repository whose documents have this text.
     fn repository(text: &str) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("docs")).unwrap();

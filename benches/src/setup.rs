@@ -3,8 +3,8 @@
 use ddp::{Qn, Stag};
 use serde::{Deserialize, Serialize};
 
-/// STag of either side's source region, for writes and served Reads; [stable](RigConfig::unstable)
-/// or not.
+/// Returns the STag of either side's source region, for writes and served Reads;
+/// [stable](RigConfig::unstable) or not.
 pub const fn source(unstable: bool) -> Stag {
     if unstable { Stag(0x300) } else { Stag(0x100) }
 }

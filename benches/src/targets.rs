@@ -75,7 +75,7 @@ fn value(row: &str) -> Of<'_> {
     Of(row, None)
 }
 
-/// All targets, in their order.
+/// Returns all targets, in the order of the report.
 pub fn targets(rows: &[Row]) -> Vec<Target> {
     let rows: BTreeMap<&str, &Row> = rows.iter().map(|row| (row.name.as_str(), row)).collect();
     let mut list = List { rows, targets: Vec::new() };
@@ -111,7 +111,7 @@ pub fn ratios(of: &Row, by: &Row) -> Vec<f64> {
     each_of(of, by, (None, None), |a, b| a / b)
 }
 
-/// A number formed of two rows in each repetition that both have.
+/// Returns `form` of two rows' numbers, for each repetition that both have.
 fn each_of(
     of: &Row,
     by: &Row,
@@ -144,13 +144,13 @@ impl List<'_> {
         }
     }
 
-    /// `at_most`: the target, if there is one, is an upper bound, and less is better.
+    /// Adds the ratio of two rows. With `at_most` the target is an upper bound and less is better.
     fn ratio(&mut self, name: &str, target: Option<f64>, at_most: bool, of: Of<'_>, by: Of<'_>) {
         let found = self.both(of, by, |a, b| a / b);
         self.push(Kind::Ratio, name, "", target, at_most, found);
     }
 
-    /// A ratio that is formed within the row.
+    /// Adds a ratio that is itself a row's value, as of an A/B cell.
     fn formed(&mut self, name: &str, target: Option<f64>, row: &str) {
         let found = self.row(row).map(|row| (row.values(None), row.noisy));
         self.push(Kind::Ratio, name, "", target, false, found);
@@ -162,7 +162,7 @@ impl List<'_> {
         self.push(Kind::Difference, name, unit, Some(bound), true, found);
     }
 
-    /// A number of one row, at most `bound`.
+    /// Adds a value of one row, at most `bound`.
     fn at_most(&mut self, name: &str, unit: &str, bound: f64, of: Of<'_>) {
         let found = self.values(of, 1.0);
         self.push(Kind::Value, name, unit, Some(bound), true, found);
@@ -205,7 +205,7 @@ impl List<'_> {
         });
     }
 
-    /// A number of one row.
+    /// Returns the samples of one row, multiplied by `scale`.
     fn values(&self, of: Of<'_>, scale: f64) -> Found {
         let row = self.row(of.0)?;
         let samples: Vec<f64> = row.values(of.1).iter().map(|value| value * scale).collect();
@@ -215,7 +215,7 @@ impl List<'_> {
         }
     }
 
-    /// A count (with a bound) or a figure (without).
+    /// Adds a count, if there is a bound, or a figure.
     fn number(&mut self, name: &str, unit: &str, scale: f64, bound: Option<f64>, of: Of<'_>) {
         let (samples, noisy, why) = parts(self.values(of, scale));
         let some = !samples.is_empty();
@@ -315,8 +315,8 @@ impl List<'_> {
         self.difference(name, "us", 0.5, time("esp-echo"), time("clear-echo"));
     }
 
-    /// Bound of one core that does clear-text work and cryptography in sequence: the two times of
-    /// each byte add up.
+    /// Returns the protected rate relative to the bound of one core that does clear-text work and
+    /// cryptography in sequence, where the two times of each byte add up.
     fn of_both(&self, mtu: u16) -> Found {
         let rows = [format!("esp-write-{mtu}"), format!("clear-write-{mtu}"), format!("gcm-{mtu}")];
         let [esp, clear, gcm] = [self.row(&rows[0])?, self.row(&rows[1])?, self.row(&rows[2])?];

@@ -114,7 +114,7 @@ const fn plain(frames: F, what: &'static str, ends: &'static [&'static str]) -> 
     Profile { frames, what, one_source: true, victim: Victim::None, ends }
 }
 
-/// Profile from many sources only.
+/// Returns a profile that is run from many sources only.
 const fn varied(frames: F, what: &'static str, ends: &'static [&'static str]) -> Profile {
     Profile { one_source: false, ..plain(frames, what, ends) }
 }

@@ -141,7 +141,7 @@ fn afterwards(results: &Results) -> String {
     table.0
 }
 
-/// The rates found for each size.
+/// Returns the table of the highest rates by frame size.
 pub fn rates(rates: &[Rate]) -> String {
     let mut table = Table::new(&[
         "bytes",
@@ -166,7 +166,7 @@ pub fn rates(rates: &[Rate]) -> String {
     table.0
 }
 
-/// Everything, as it is printed and published.
+/// Returns all tables, for the terminal and for the document.
 pub fn text(results: &Results) -> String {
     let generator = results.generator.name();
     let seconds = results.seconds;

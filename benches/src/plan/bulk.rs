@@ -40,7 +40,7 @@ impl Plan<'_> {
         Group { name: group, title, repetitions: self.paired(), tasks }
     }
 
-    /// A mebibyte by RDMA Write, RDMA Read and Send.
+    /// Returns the cells of 1 MiB messages by RDMA Write, RDMA Read and Send.
     pub(super) fn verbs(&self) -> Group {
         let (name, title) = ("verbs", "RDMAP: Writes, Reads and Sends of 1 MiB");
         let mut tasks = Vec::new();

@@ -104,7 +104,8 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.paired().min(5), tasks }
     }
 
-    /// Control threads, API and shared memory included.
+    /// Returns the measurements of whole appliances: control threads, API and shared memory
+    /// included.
     pub(super) fn appliance(&self) -> Group {
         let (name, title) = ("appliance", "Whole appliances: start, local programs");
         let mut tasks = vec![self.whole(name, "start-up", ApplianceKind::StartUp)];
@@ -113,7 +114,7 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.few(), tasks }
     }
 
-    /// Cost of a metrics scrape for the control thread.
+    /// Returns the measurements of a metrics scrape's cost for the control thread.
     pub(super) fn scrape(&self) -> Group {
         let (name, title) = ("scrape", "A scrape of the metrics: time of the control thread");
         let counts: &[u32] = if self.means.quick { &[10] } else { &[10, 10_000] };

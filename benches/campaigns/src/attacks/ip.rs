@@ -96,7 +96,7 @@ fn overlap(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The first one ends inside TCP's header, or another begins there.
+/// Sends first fragments that end inside of the TCP header, and later fragments that begin there.
 fn tiny(field: &mut Field<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (from, id) = (anybody(field), field.random.u32(..));
@@ -109,7 +109,7 @@ fn tiny(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Beyond 65,535 bytes, and lengths that no fragment but the last may have.
+/// Sends fragments beyond 65,535 bytes, and lengths that only the last fragment may have.
 fn too_long(field: &mut Field<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (from, id) = (anybody(field), field.random.u32(..));
@@ -122,7 +122,7 @@ fn too_long(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A packet in more pieces than are kept.
+/// Sends packets in more fragments than are kept.
 fn small(field: &mut Field<'_>) -> Result<()> {
     let (from, id) = (anybody(field), field.random.u32(..));
     for n in 0..ROUND as u16 {
@@ -131,7 +131,7 @@ fn small(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Headers that lie about lengths, unknown protocols, and extension headers without end.
+/// Sends headers with wrong lengths, unknown protocols, and endless chains of extension headers.
 fn headers(field: &mut Field<'_>) -> Result<()> {
     for n in 0..ROUND {
         let from: IpAddr =

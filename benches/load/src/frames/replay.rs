@@ -33,7 +33,7 @@ pub(super) fn frames(plan: &Plan, count: usize, rng: &mut Rng) -> Result<Vec<Vec
     Ok(frames)
 }
 
-/// The segments of the clients, in order.
+/// Returns the clients' segments, in the order of the capture.
 fn segments(plan: &Plan) -> Result<Vec<(TcpHeader, Vec<u8>)>> {
     let mut clients = Vec::new();
     let mut sent = Vec::new();

@@ -19,7 +19,7 @@ const WRITE: usize = 512;
 /// Offset of the checksum in a TCP header.
 const CHECKSUM: usize = 16;
 
-/// An ACK with a whole FPDU to the listener's port.
+/// Returns an unmatched segment: an ACK with a whole FPDU to the listener's port.
 pub(super) fn unknown(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
     let (ends, mut header) = tcp::to_listener(plan, rng);
     header.psh = true;
@@ -28,14 +28,14 @@ pub(super) fn unknown(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
     tcp_frame(&ends, header, &fpdu(len, None, rng).bytes)
 }
 
-/// A segment whose sequence number can be anywhere, mostly outside the window.
+/// Returns a segment with a random sequence number, mostly outside the window.
 pub(super) fn random(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
     let (stream, ends) = live(plan)?;
     let fpdu = fpdu(WRITE, None, rng);
     segment(&stream, &ends, rng.u32(..), &fpdu.bytes)
 }
 
-/// A segment with a wrong checksum.
+/// Returns a segment of a run with a wrong TCP checksum.
 pub(super) fn bad_checksum(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     let (stream, ends) = live(plan)?;
     let (seq, fpdu) = next(&stream, index, rng);
@@ -47,7 +47,7 @@ pub(super) fn bad_checksum(plan: &Plan, index: usize, rng: &mut Rng) -> Result<V
     Ok(frame)
 }
 
-/// A segment whose FPDU has a wrong CRC.
+/// Returns a segment of a run whose FPDU has a wrong CRC.
 pub(super) fn bad_crc(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     let (stream, ends) = live(plan)?;
     let (seq, mut fpdu) = next(&stream, index, rng);
@@ -125,7 +125,8 @@ impl Fpdu {
     }
 }
 
-/// An RDMA Write of `len` random bytes to a random STag, with the stream's next marker `marker` bytes from its start.
+/// Returns an RDMA Write of `len` random bytes to a random STag, with the stream's next marker
+/// `marker` bytes from its start.
 pub(super) fn fpdu(len: usize, marker: Option<usize>, rng: &mut Rng) -> Fpdu {
     let header = TaggedRepr {
         last: true,

@@ -37,7 +37,7 @@ fn made(profile: Profile, v6: bool) -> Vec<Vec<u8>> {
     frames(profile, &plan(v6), COUNT, 7).unwrap()
 }
 
-/// Every profile with each version of IP over which it exists.
+/// Returns every profile with each IP version that it has.
 fn each() -> impl Iterator<Item = (Profile, bool)> {
     Profile::value_variants()
         .iter()

@@ -1,6 +1,6 @@
-//! The baseline without this appliance: a pair of kernel sockets on `lo`, whose receiver checks a CRC over each block and
-//! copies it to its place. As everywhere in the group, the data comes from a region and goes into another of the same
-//! size.
+//! The baseline without this appliance: a pair of kernel sockets on `lo`. The receiver checks a CRC
+//! over each block and copies the block to its place. As in the other rows of the group, source and
+//! sink are regions of the same size.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

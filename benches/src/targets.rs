@@ -67,7 +67,7 @@ pub struct Target {
     pub noisy: bool,
 }
 
-/// A measurement of a row: its value, or what was measured besides.
+/// A row's value (`None`), or a secondary number by name.
 #[derive(Clone, Copy)]
 struct Of<'a>(&'a str, Option<&'a str>);
 

@@ -1,4 +1,4 @@
-//! The services of `ulp = "rdmap"` that read what peers send: rping's server and perftest's servers.
+//! Services of `ulp = "rdmap"` that parse received messages: rping's server and perftest's servers.
 //!
 //! Input: one byte (bit 0: rping and not perftest), then records
 //!

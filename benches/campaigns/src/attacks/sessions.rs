@@ -187,7 +187,7 @@ fn ranges(field: &mut Field<'_>) -> Result<()> {
     for n in order {
         field.attempts += 1;
         let at = At { qn: 0, msn: 1, mo: n * len };
-        // TSNs in the order of the message, too: what is missing looks lost.
+        // TSNs in the order of the message, too: segments not yet sent look lost.
         own.tsn = first.wrapping_add(n);
         let payload = vec![n as u8; len as usize];
         own.segment(field, 0, 1 + n as u16, &ulp::untagged(at, n == 199, &payload))?;

@@ -168,7 +168,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Returns a random source address.
+    /// Returns a source address: a random one of `sources`, or with `one_source` the address as
+    /// written.
     fn source(&self, rng: &mut Rng) -> IpAddr {
         if self.one_source {
             return self.sources.addr();

@@ -99,7 +99,7 @@ pub fn packet(
     Ok(out)
 }
 
-/// Builds a frame with an IP packet, padded with zeros to [`MIN_FRAME`](super::MIN_FRAME).
+/// Builds a frame with an IP packet, padded with zeros to [`MIN_FRAME`].
 pub fn frame(ends: &Ends, packet: &[u8]) -> Result<Vec<u8>> {
     let ether_type = if ends.destination.is_ipv6() { EtherType::IPV6 } else { EtherType::IPV4 };
     ethernet(ends.source_mac, ends.destination_mac, ether_type, packet)

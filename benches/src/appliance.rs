@@ -1,8 +1,8 @@
-//! Whole appliances, control threads and API included: how long they take to start and to register a region, and
-//! what a local program waits for.
+//! Whole appliances, with control threads and API: time of a start-up and of a region's
+//! registration, latency of a local program's requests, and cost of a scrape.
 //!
-//! Two of them run in this process, joined by a ring, as `ddpd` runs them with two files; their configuration is
-//! what the files say and nothing besides.
+//! Two appliances run in this process, joined by a ring, as `ddpd` runs them with two files. Their
+//! configuration is exactly that of the files.
 
 use std::io::{IoSliceMut, Write};
 use std::mem::MaybeUninit;
@@ -29,51 +29,52 @@ use crate::cell::enough_memory;
 use crate::product;
 use crate::row::{Row, median};
 
-/// A measurement.
+/// A measurement of two appliances.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Appliance {
-    /// What the row is called.
+    /// Name of the row, unique in a run.
     pub name: String,
-    /// Its group.
+    /// Group of the plan.
     pub group: String,
-    /// What is measured.
+    /// The measured operation.
     pub what: ApplianceKind,
-    /// How long, where it is done again and again.
+    /// Seconds of a measurement with repeated operations.
     pub seconds: f64,
     /// The cores of the two workers.
     pub cores: [usize; 2],
 }
 
-/// What is measured.
+/// The measured operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApplianceKind {
-    /// From nothing to an API that answers, both appliances and DPDK's environment.
+    /// Start of both appliances and the EAL, until the API answers.
     StartUp,
-    /// A region of so many bytes, from the request to the answer.
+    /// Registration of a region, from request to response.
     Register {
-        /// Bytes.
+        /// Length of the region, bytes.
         len: u64,
     },
-    /// From a program's request to put a file to the record in the completion ring of a program at the peer.
+    /// Put of a file: from a program's request to the record in the completion ring of a program at
+    /// the peer.
     PutToRing {
-        /// Bytes of the file.
+        /// Length of the file, bytes.
         len: u32,
     },
-    /// From a program's request to send a message to the answer with the message that the peer sent back.
+    /// Echo of a message: from a program's send request to the response with the peer's echo.
     SendEcho {
-        /// Bytes of the message.
+        /// Length of the message, bytes.
         len: u32,
     },
     /// Processor time of the control thread for one scrape of the metrics.
     Scrape {
-        /// Streams that are open.
+        /// Open streams.
         streams: u32,
     },
 }
 
 impl Appliance {
-    /// The row that it makes, still without number.
+    /// Returns the row, without a value.
     pub fn row(&self) -> Row {
         use ApplianceKind::{PutToRing, Register, Scrape, SendEcho, StartUp};
         let unit = match self.what {
@@ -90,15 +91,15 @@ impl Appliance {
     }
 }
 
-/// Streams that either appliance may have.
+/// Upper bound of either appliance's streams.
 const STREAMS: u32 = 20_000;
-/// Scrapes, of which the median counts.
+/// Scrapes per measurement; the row is their median.
 const SCRAPES: usize = 21;
 
-/// Far more than any step takes; only a hang reaches it.
+/// Time-out of a step; only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Measures.
+/// Measures the operation and returns its row.
 pub fn measure(task: &Appliance) -> anyhow::Result<Row> {
     if let ApplianceKind::Register { len } = task.what {
         enough_memory(len)?;
@@ -123,7 +124,7 @@ pub fn measure(task: &Appliance) -> anyhow::Result<Row> {
     measured.map(|()| row)
 }
 
-/// The file of the appliance that opens streams (0) or takes them (1).
+/// Returns the file of the appliance that opens streams (0) or accepts them (1).
 fn file(side: usize, core: usize, directory: &Path) -> String {
     let directory = directory.display();
     let common = format!(
@@ -209,7 +210,7 @@ impl Pair {
             asked.add(from.elapsed())?;
             let at = arrivals.recv_timeout(PATIENCE).context("no record in the ring")?;
             rounds.add(at.saturating_duration_since(from))?;
-            // The next one is not to wait for this one's end.
+            // The next put must not wait for the end of this one.
             while !job.state.is_final() {
                 anyhow::ensure!(from.elapsed() < PATIENCE, "the job does not end");
                 job = client.get(&format!("/v1/jobs/{}", job.id))?;
@@ -235,12 +236,12 @@ impl Pair {
         rounds.report(row)
     }
 
-    /// The streams are idle, and each scrape is asked for when the one before is answered.
+    /// Measures scrapes over idle streams; each request follows the previous response.
     fn scrape(&self, streams: u32, row: &mut Row) -> anyhow::Result<()> {
         for _ in 0..streams {
             self.connect()?;
         }
-        // The other appliance's thread has nothing to do meanwhile.
+        // The other appliance's control thread is idle meanwhile.
         let threads = control_threads()?;
         let (mut times, mut walls, mut series) = (Vec::new(), Vec::new(), 0);
         for _ in 0..SCRAPES {
@@ -257,7 +258,7 @@ impl Pair {
     }
 }
 
-/// The files with the processor time of the control threads (proc(5), `schedstat`).
+/// Returns the paths of the control threads' processor times (proc(5), `schedstat`).
 fn control_threads() -> anyhow::Result<Vec<PathBuf>> {
     let mut accounts = Vec::new();
     for task in std::fs::read_dir("/proc/self/task")? {
@@ -270,7 +271,7 @@ fn control_threads() -> anyhow::Result<Vec<PathBuf>> {
     Ok(accounts)
 }
 
-/// What these threads have used of the processors so far.
+/// Returns the processor time of the threads so far.
 fn processor_time(threads: &[PathBuf]) -> anyhow::Result<Duration> {
     let mut all = Duration::ZERO;
     for accounts in threads {
@@ -304,7 +305,7 @@ impl Times {
     }
 }
 
-/// A local program that is attached to a region, as docs/shared-memory.md says.
+/// A local program attached to a region; see docs/shared-memory.md.
 struct Program {
     connection: UnixStream,
     ring: Consumer,
@@ -332,11 +333,11 @@ impl Program {
         Ok(Program { connection, ring: Consumer::open(ring.as_fd())?, event })
     }
 
-    /// Sleeps until there are records, and records when each delivery was seen. Ends when nobody listens, or the
-    /// appliance is gone.
+    /// Starts a thread that sleeps until there are records and sends the time of each delivery. It
+    /// ends when the receiver or the appliance is dropped.
     fn watch(mut self) -> anyhow::Result<Receiver<Instant>> {
         let (sender, receiver) = channel();
-        // Those of the stream's begin are seen before anything is measured.
+        // Records of the stream's begin are consumed before the measurement.
         while self.ring.poll().is_some() {}
         std::thread::Builder::new().name("program".into()).spawn(move || {
             loop {

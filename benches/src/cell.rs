@@ -1,4 +1,4 @@
-//! One end-to-end measurement, in a process of its own.
+//! A cell: one end-to-end measurement, in a process of its own.
 
 mod measures;
 
@@ -19,77 +19,80 @@ use crate::rig::{End, Rig};
 use crate::row::Row;
 use crate::setup::{Link, QUEUE, RigConfig, SINK, Side, source};
 
-/// What is measured.
+/// The measured quantity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
-    /// Bits of writes acknowledged per second.
+    /// Acknowledged bits of writes per second.
     Goodput,
-    /// The same of RDMAP's Reads.
+    /// Bits of RDMAP Reads per second.
     Read,
-    /// The same of streams that write and of streams that read, in turn.
+    /// Bits per second of streams that write and streams that read, alternating by stream number.
     Mixed,
-    /// The same of untagged messages or Sends.
+    /// Bits of untagged messages or Sends per second.
     Send,
     /// Writes per second, and the times from post to completion.
     WriteRate,
-    /// The same of untagged messages or Sends.
+    /// Untagged messages or Sends per second, and the times from post to completion.
     SendRate,
     /// Round trips of an RDMAP Read.
     ReadTrip,
     /// Round trips of an untagged message.
     Echo,
-    /// Round trips of a write with a notice behind it.
+    /// Round trips of a write with a notification behind it.
     Notify,
-    /// Round trips of untagged messages that are posted at a rate, a part of the most that the streams do.
+    /// Round trips of untagged messages at a fixed rate, a fraction of the streams' maximum.
     Loaded,
     /// Streams opened and closed per second.
     SetUp,
-    /// Bytes of heap per stream, for both ends.
+    /// Heap bytes per stream, both ends together.
     Memory,
 }
 
-/// What another stream between the same two workers does in the turns that it has.
+/// The B side of an A/B cell: another stream between the same two workers, which runs in
+/// alternating slices.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Beside {
-    /// Its kind.
+    /// The measured quantity of the B slices.
     pub what: Measure,
-    /// Messages under way.
+    /// Messages in flight.
     pub depth: u32,
-    /// How it differs from the rig of the cell: in its endpoints, or in the source of what is sent.
+    /// The rig of the B slices. It differs from the cell's in its endpoints or its source region
+    /// only.
     pub rig: RigConfig,
 }
 
 /// A measurement.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Cell {
-    /// What the row is called.
+    /// Name of the row, unique in a run.
     pub name: String,
-    /// Its group.
+    /// Group of the plan.
     pub group: String,
-    /// What is measured.
+    /// The measured quantity.
     pub what: Measure,
-    /// Between whom.
+    /// Configuration of both ends and of the link.
     pub rig: RigConfig,
     /// Bytes of a message.
     pub len: u32,
-    /// Messages under way per stream.
+    /// Messages in flight per stream.
     pub depth: u32,
-    /// Of [`Measure::Loaded`], the rate in per cent of the most.
+    /// Rate of [`Measure::Loaded`], in per cent of the maximum.
     #[serde(default)]
     pub load_percent: u32,
-    /// Messages go anywhere in the region, to any of its STags; else one behind the other.
+    /// True: messages go to random places of the region, through any of its STags. False:
+    /// consecutive places.
     #[serde(default)]
     pub random: bool,
-    /// It has turns with this, and the row is the ratio of its rate to that of this.
+    /// The B side of an A/B cell. The row is the ratio A / B of the two rates.
     #[serde(default)]
     pub beside: Option<Box<Beside>>,
-    /// How long, after a warm-up of a quarter of it.
+    /// Seconds of the measurement, after a warm-up of a quarter of it.
     pub seconds: f64,
 }
 
 impl Cell {
-    /// The row that it makes, still without number.
+    /// Returns the cell's row, without a value.
     pub fn row(&self) -> Row {
         let rig = &self.rig;
         let on = |on| if on { "on" } else { "off" };
@@ -144,7 +147,8 @@ impl Cell {
         }
     }
 
-    /// What the two configuration files say besides topology, in one line.
+    /// Returns the deviations of the two configurations from the defaults, besides topology, in one
+    /// line.
     fn deviations(&self) -> String {
         let mut all: Vec<String> = Vec::new();
         if self.rig.network.protected {
@@ -175,7 +179,7 @@ impl Cell {
         }
     }
 
-    /// The load of the stream of this number.
+    /// Returns the closed-loop load of a stream.
     fn load(&self, stream: u32) -> Load {
         let order = match self.random {
             true => Order::Random { stags: self.rig.stags.max(1) },
@@ -200,8 +204,8 @@ impl Cell {
         Load { timed, ..Load::closed(kind, self.len, self.depth) }
     }
 
-    /// The same at a rate: `per_s` messages a second of all streams together, evenly spread. A `lead` passes before the first
-    /// of all.
+    /// Returns the open-loop load of a stream: all streams together post `per_s` messages a second,
+    /// evenly spread. The first is posted after `lead`.
     fn paced(&self, stream: u32, per_s: f64, lead: Duration) -> Load {
         let streams = f64::from(self.rig.streams);
         let every = Duration::from_secs_f64(streams / per_s.max(1.0));
@@ -209,7 +213,7 @@ impl Cell {
         Load { pace: Pace::Open { every, phase }, ..self.load(stream) }
     }
 
-    /// What has turns with it, as a cell.
+    /// Returns the B side as a cell.
     fn beside(&self) -> Option<Cell> {
         let Beside { what, depth, rig } = *self.beside.clone()?;
         Some(Cell { what, depth, rig, beside: None, ..self.clone() })
@@ -219,10 +223,10 @@ impl Cell {
         Duration::from_secs_f64(self.seconds)
     }
 
-    /// Bytes of memory that it needs beside what every measurement needs.
+    /// Returns the bytes of region memory, which come on top of the needs of every measurement.
     fn regions(&self) -> u64 {
         let copies = if self.rig.both || self.rig.rdmap { 4 } else { 2 };
-        // One more at either end, where the other has a source of its own.
+        // Upper bound: the B side may have a source region of its own at either end.
         let copies = copies + if self.beside.is_some() { 2 } else { 0 };
         self.rig.region.saturating_mul(copies)
     }
@@ -235,7 +239,7 @@ pub fn environment(products: &[&Product]) -> anyhow::Result<Ports> {
     Ok(Ports::new(Eal::start(&config)?))
 }
 
-/// The other process of a memif: serves until its standard input ends.
+/// Runs the asked end of a memif cell until the standard input ends.
 pub fn serve(cell: &Cell) -> anyhow::Result<()> {
     let [_, asked] = Product::both(&cell.rig)?;
     let ports = environment(&[&asked])?;
@@ -252,7 +256,7 @@ pub fn serve(cell: &Cell) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The other process; ends with this value.
+/// The process of the asked end; its standard input closes on drop, which ends it.
 struct Other(Child);
 
 impl Other {
@@ -273,15 +277,15 @@ impl Other {
 impl Drop for Other {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        // It ends at the end of its input; whatever it says then is of no use any more.
+        // Closing its input has ended it; its exit status does not matter.
         let _ = self.0.wait();
     }
 }
 
-/// Bytes of heap in use, where the program counts them.
+/// Returns the heap bytes in use, in a program whose allocator counts them.
 pub type Heap<'a> = &'a dyn Fn() -> u64;
 
-/// Measures. `heap` is needed for [`Measure::Memory`] alone.
+/// Runs the cell and returns its row. `heap` is needed for [`Measure::Memory`] only.
 pub fn measure(cell: &Cell, heap: Option<Heap<'_>>) -> anyhow::Result<Row> {
     enough_memory(cell.regions())?;
     let [asking, asked] = Product::both(&cell.rig)?;
@@ -306,9 +310,10 @@ pub fn measure(cell: &Cell, heap: Option<Heap<'_>>) -> anyhow::Result<Row> {
     Ok(row)
 }
 
-/// Refuses what would only fail half-way, or drive others out of memory.
+/// Fails if the available memory is too small: the measurement would fail half-way or drive other
+/// programs out of memory.
 pub fn enough_memory(needed: u64) -> anyhow::Result<()> {
-    // Pools, queues and what the system needs itself.
+    // Bytes for pools, queues and the system itself.
     const BESIDES: u64 = 1 << 30;
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));

@@ -1,5 +1,5 @@
-//! What a worker does with frames that nobody wants: nanoseconds of its time for each, by kind of flood. A generator on
-//! the other core fills the ring; the worker takes what it can.
+//! Cost of unsolicited frames: nanoseconds of worker time per frame, by kind of flood. A generator
+//! on the other core fills the ring; the worker receives as many frames as it can.
 
 pub mod frames;
 
@@ -21,34 +21,34 @@ use crate::rig::End;
 use crate::row::Row;
 use crate::setup::{RigConfig, Side};
 
-/// A flood to measure.
+/// A flood, measured as a row.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Flood {
-    /// What the row is called.
+    /// Name of the row, unique in a run.
     pub name: String,
-    /// Its group.
+    /// Group of the plan.
     pub group: String,
-    /// Of what it consists.
+    /// Kind of the frames.
     pub kind: Kind,
-    /// Ring and cores: those of the end-to-end measurements.
+    /// Ring and cores, as in the end-to-end measurements.
     pub rig: RigConfig,
-    /// How long.
+    /// Seconds of the measurement.
     pub seconds: f64,
 }
 
-/// Longest that opening the generator's stream may take.
+/// Time-out of opening the generator's stream.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// After this it is asked for again.
+/// Interval of SYN retransmissions.
 const AGAIN: Duration = Duration::from_millis(50);
 
 impl Flood {
-    /// The row that it makes, still without number.
+    /// Returns the flood's row, without a value.
     pub fn row(&self) -> Row {
         Row::new(&self.group, &self.name, "ns").with("link", self.rig.link.name())
     }
 }
 
-/// What the worker had counted at a time.
+/// The worker's counters at one moment.
 struct Sample {
     frames: u64,
     busy: u64,
@@ -67,7 +67,7 @@ impl Sample {
     }
 }
 
-/// Measures.
+/// Measures the flood and returns its row.
 pub fn measure(flood: &Flood) -> anyhow::Result<Row> {
     let [asking, asked] = Product::both(&flood.rig)?;
     let ports = environment(&[&asking, &asked])?;
@@ -123,7 +123,8 @@ pub fn measure(flood: &Flood) -> anyhow::Result<Row> {
     Ok(row)
 }
 
-/// Nanoseconds for each frame by a worker without a device, in full bursts: what `hot-floods` measures.
+/// Returns the nanoseconds per frame of a worker without a device, in full bursts, as `hot-floods`
+/// measures.
 fn alone(flood: &Flood) -> anyhow::Result<f64> {
     let program = std::env::current_exe()?.with_file_name("hot-floods");
     let seconds = (flood.seconds / 2.0).to_string();
@@ -153,7 +154,7 @@ impl Generator {
         true
     }
 
-    /// Frames that the worker sent.
+    /// Receives the worker's frames.
     fn receive(&mut self) -> ArrayVec<Mbuf, { dataplane::io::BURST }> {
         let mut frames = ArrayVec::new();
         let now = self.now();
@@ -161,11 +162,11 @@ impl Generator {
         frames
     }
 
-    /// Opens a stream, of which the worker never gets more than the handshake.
+    /// Opens a stream. After the handshake the worker receives only the flood's segments of it.
     fn open(&mut self, ends: &Ends) -> anyhow::Result<()> {
         let mut asked: Option<Instant> = None;
         while self.begin.elapsed() < PATIENCE {
-            // The link may not be up at first.
+            // Repeated, as the link may not be up at first.
             if asked.is_none_or(|at| at.elapsed() > AGAIN) {
                 self.send(&ends.introduction());
                 self.send(&ends.syn());

@@ -1,5 +1,6 @@
-//! What the cryptographic library does on one core: AES-GCM-128 of packets like those of a protected stream, by the `Transform` of
-//! the data path. A limit: a core that protects can do no more than this beside what it does in clear.
+//! Upper bound of protected streams: AES-GCM-128 on one core, for packets like those of a protected
+//! stream, with the data path's `Transform`. A core cannot encrypt faster than this, and its
+//! clear-text work comes on top.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -11,33 +12,33 @@ use crate::limits::pin;
 use crate::protected::ALGORITHM;
 use crate::row::Row;
 
-/// Packets that a core has in its cache while it works on them: a burst.
+/// Packets in the working set, which fits in the core's cache: a burst.
 const PACKETS: usize = 32;
 /// Bytes before the SPI: an IPv4 header.
 const NETWORK: usize = 20;
 
-/// The library's rate.
+/// Rate of the cryptographic library, measured as a row.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Gcm {
-    /// What the row is called.
+    /// Name of the row, unique in a run.
     pub name: String,
-    /// Its group.
+    /// Group of the plan.
     pub group: String,
     /// Bytes of an IP packet.
     pub mtu: u16,
     /// The core.
     pub core: usize,
-    /// How long, for both directions together.
+    /// Seconds of the measurement, both directions together.
     pub seconds: f64,
 }
 
 impl Gcm {
-    /// The row that it makes, still without number.
+    /// Returns the row, without a value.
     pub fn row(&self) -> Row {
         Row::new(&self.group, &self.name, "Gbit/s").with("mtu", self.mtu)
     }
 
-    /// Measures: the slower of sealing and opening is the value. Bytes are those that are encrypted.
+    /// Measures sealing and opening; the slower one is the value. Only encrypted bytes count.
     pub fn measure(&self) -> anyhow::Result<Row> {
         pin(self.core)?;
         let mut row = self.row();
@@ -54,13 +55,13 @@ impl Gcm {
         Ok(row)
     }
 
-    /// Bytes of a packet that are encrypted.
+    /// Returns the encrypted bytes of a packet.
     fn encrypted(&self) -> usize {
         let around = NETWORK + ESP_HEADER + ALGORITHM.iv_len() + ALGORITHM.icv_len();
         usize::from(self.mtu) - around
     }
 
-    /// Bytes per second.
+    /// Returns the bytes per second of sealing, or of opening if `opens`.
     fn rate(&self, transform: &Transform, opens: bool, time: Duration) -> anyhow::Result<f64> {
         let end = usize::from(self.mtu) - ALGORITHM.icv_len();
         let failed = |_| anyhow::anyhow!("the library refuses");
@@ -73,7 +74,7 @@ impl Gcm {
         let begin = Instant::now();
         while begin.elapsed() < time {
             if opens {
-                // What was opened is no packet any more; the copies are not counted.
+                // Opening overwrites the packets. The copy's time is not counted.
                 packets.clone_from(&sealed);
             }
             let round = Instant::now();

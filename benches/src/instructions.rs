@@ -1,8 +1,8 @@
-//! Instruction counts of the hot paths under callgrind, against a baseline that is kept with the sources.
+//! Instruction counts of the hot paths under callgrind, compared with a committed baseline.
 //!
-//! Counts mean the same only for the same compiler, the same CRC crates and the same CRC engine, so the
-//! baseline is kept for each such combination. Under callgrind the engine is never AVX-512's, which
-//! valgrind does not know.
+//! Counts are comparable only for the same compiler, CRC crates and CRC engine, so there is a
+//! baseline for each such combination. Valgrind has no AVX-512, so the AVX-512 engine is never
+//! selected.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,43 +15,43 @@ use serde::{Deserialize, Serialize};
 use crate::machine::words;
 use crate::run::number;
 
-/// Growth that is one too much: 2 %.
+/// Growth above which a path fails: 2 %.
 pub const GROWTH: f64 = 1.02;
 
-/// The committed file.
+/// The committed baseline file.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Baseline {
-    /// By compiler and CRC; then by path.
+    /// Counts by build key (compiler, CRC crates and engine), then by path.
     #[serde(default)]
     counts: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
-/// What was counted.
+/// Instruction count of a path.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Count {
-    /// The path.
+    /// Name of the path.
     pub name: String,
-    /// Units of work in it, and what one is.
+    /// Number of work units in the path, and the name of the unit.
     pub units: (u64, String),
-    /// Instructions of all of it.
+    /// Instructions of all units together.
     pub instructions: u64,
 }
 
-/// How it went.
+/// Result of the comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Nothing has grown too much.
+    /// No path has grown by more than 2 %.
     Good,
-    /// Something has.
+    /// A path has grown by more than 2 %.
     Grown,
-    /// A stream keeps less under a flood.
+    /// The stream's share under a flood has fallen too far.
     Shrunk,
-    /// There is nothing to compare with.
+    /// The baseline file has no counts for this build.
     NoBaseline,
 }
 
-/// Counts, compares, prints; with `bless`, makes what was counted the baseline.
+/// Counts, compares and prints; `bless` stores the counts as the baseline.
 #[allow(clippy::print_stdout)]
 pub fn check(file: &Path, bless: bool) -> anyhow::Result<Verdict> {
     let mut baseline = read(file)?;
@@ -90,7 +90,7 @@ pub fn check(file: &Path, bless: bool) -> anyhow::Result<Verdict> {
 }
 
 impl Verdict {
-    /// What it means, and what to do about it.
+    /// Returns the result as a sentence, with the remedy.
     pub fn sentence(self) -> &'static str {
         match self {
             Verdict::Good => "no path has grown by more than 2 %",
@@ -110,7 +110,7 @@ impl Verdict {
         }
     }
 
-    /// Only what was compared and found good passes.
+    /// Returns 0 for [`Verdict::Good`] only, 1 otherwise.
     pub fn exit_code(self) -> u8 {
         u8::from(self != Verdict::Good)
     }
@@ -124,7 +124,7 @@ fn read(file: &Path) -> anyhow::Result<Baseline> {
     }
 }
 
-/// What counts are comparable for.
+/// Returns the build key: counts with equal keys are comparable.
 fn key(engine: &str) -> String {
     let compiler = words("rustc", &["--version"]);
     let lock = include_str!("../../Cargo.lock");
@@ -139,13 +139,14 @@ fn key(engine: &str) -> String {
 
 type Paths = Vec<(String, (u64, String))>;
 
-/// Under valgrind, because the CPU features that it reports select the CRC engine.
+/// Runs `hot` under valgrind, also for the list of paths: the CPU features that valgrind reports
+/// select the CRC engine.
 fn valgrind(hot: &Path, tool: &[&str], argument: &str) -> anyhow::Result<std::process::Output> {
     let output = Command::new("valgrind")
         .args(tool)
         .arg(hot)
         .arg(argument)
-        // One memcpy, whatever the CPU; one allocator layout.
+        // The same memcpy on every CPU; one allocator layout.
         .env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-ERMS,-FSRM")
         .output()
         .context("valgrind cannot be started (Debian: valgrind; scripts/setup installs it)")?;
@@ -190,31 +191,33 @@ fn judge(counts: &[Count], known: Option<&BTreeMap<String, u64>>) -> Verdict {
     let Some(known) = known else { return Verdict::NoBaseline };
     let grown = counts.iter().any(|count| match known.get(&count.name) {
         Some(&before) => count.instructions as f64 > before as f64 * GROWTH,
-        // A new path has to be entered.
+        // A new path fails until it is in the baseline.
         None => true,
     });
     if grown { Verdict::Grown } else { Verdict::Good }
 }
 
-/// Frames of which one is of the stream, the others of a flood (`hot-floods`).
+/// Frames per segment of the stream in a mixed burst: one of the stream, the others of the flood
+/// (`hot-floods`).
 const FRAMES: f64 = 5.0;
-/// What a stream keeps at least under these floods of what they leave.
+/// Least share per flood; see [`Share`].
 const LEAST: [(&str, f64); 3] = [("rst", 0.80), ("syn", 0.80), ("init", 0.80)];
 
-/// What a stream keeps, under a flood, of what the flood leaves of a core: instructions of its segments alone, by those
-/// of the same segments with the flood between them, less those of the flood.
+/// Share of the remaining core time that a stream keeps under a flood. It is the instructions of
+/// the stream's segments alone, divided by the instructions of the mixed bursts less those of the
+/// flood.
 #[derive(Clone, PartialEq, Debug)]
 struct Share {
     flood: &'static str,
     kept: f64,
-    /// By the baseline.
+    /// Share by the baseline's counts.
     before: Option<f64>,
     least: f64,
 }
 
 impl Share {
     fn is_kept(&self) -> bool {
-        // Not a number is too little.
+        // NaN fails.
         self.kept >= self.least && self.before.is_none_or(|before| self.kept * GROWTH >= before)
     }
 
@@ -238,7 +241,7 @@ fn shares(counts: &[Count], known: Option<&BTreeMap<String, u64>>) -> Vec<Share>
     let then = |name: &str| Some(*known?.get(name)? as f64 / units(name)?.1);
     let share = |each: &dyn Fn(&str) -> Option<f64>, flood: &str| {
         let mixed = each(&format!("share-{flood}"))?;
-        // A reset is in the place of the segment there.
+        // In this path a RST takes the place of the segment.
         let reset = each("share-flood-rst")? / FRAMES;
         let flood = each(&format!("share-flood-{flood}"))? - reset;
         Some(each("share-alone")? / (mixed - flood))
@@ -300,7 +303,7 @@ mod tests {
                 count("share-rst", 10, mixed),
             ]
         };
-        // Of 4000 and 4 times 1000 instructions for each segment.
+        // Counts of 4000 instructions for a segment and of 4 times 1000 for the flood.
         let share = |mixed, known: Option<&_>| shares(&counts(mixed), known).remove(0);
         assert_eq!(share(80_000, None).kept, 1.0);
         assert_eq!(share(90_000, None).kept, 0.8);

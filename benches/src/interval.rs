@@ -1,7 +1,7 @@
-//! The mean of ratios, and how well it is known: a 95 % interval by Student's t of their logarithms.
+//! Mean of ratios with its 95 % interval, by Student's t of their logarithms.
 //!
-//! A ratio is made of two measurements that were taken one after the other; what the machine did meanwhile is in
-//! both. Logarithms, because half as fast and twice as fast are equally far from alike.
+//! A ratio is made of two consecutive measurements, so that disturbances of the machine are in
+//! both. The logarithm makes half as fast and twice as fast equally distant from equal.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,19 +15,19 @@ const T: [f64; 30] = [
 /// A mean with its interval.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Interval {
-    /// Ratios that it is made of.
+    /// Number of ratios or differences.
     pub n: usize,
-    /// Their geometric mean.
+    /// Geometric mean of ratios, or arithmetic mean of differences.
     pub mean: f64,
-    /// Lower end.
+    /// Lower end of the 95 % interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the 95 % interval.
     pub high: f64,
 }
 
 impl Interval {
-    /// Of ratios; `None` of fewer than two, which give no interval, and where one of them is
-    /// no positive number.
+    /// Returns the mean of ratios with its interval; `None` for fewer than two, or if a ratio is
+    /// not a positive number.
     pub fn of(ratios: &[f64]) -> Option<Interval> {
         if !ratios.iter().all(|ratio| ratio.is_finite() && *ratio > 0.0) {
             return None;
@@ -38,13 +38,13 @@ impl Interval {
     }
 }
 
-/// The mean of differences with its interval; `None` of fewer than two.
+/// Returns the mean of differences with its interval; `None` for fewer than two.
 pub fn of_differences(differences: &[f64]) -> Option<Interval> {
     let (n, mean, half) = mean_and_half(differences)?;
     Some(Interval { n, mean, low: mean - half, high: mean + half })
 }
 
-/// How many, their mean, and half of its interval.
+/// Returns the number of values, their mean, and half of its interval.
 fn mean_and_half(values: &[f64]) -> Option<(usize, f64, f64)> {
     let n = values.len();
     if n < 2 || !values.iter().all(|value| value.is_finite()) {
@@ -53,7 +53,7 @@ fn mean_and_half(values: &[f64]) -> Option<(usize, f64, f64)> {
     let mean = values.iter().sum::<f64>() / n as f64;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     let error = (squares / (n - 1) as f64 / n as f64).sqrt();
-    // Beyond the table its last entry is a little too wide, never too narrow.
+    // Beyond the table, its last entry is a little too wide, never too narrow.
     Some((n, mean, T[(n - 2).min(T.len() - 1)] * error))
 }
 

@@ -1,6 +1,6 @@
-//! The baseline without this appliance: a pair of kernel sockets on `lo`, whose receiver checks a CRC over each block and
-//! copies it to its place. As everywhere in the group, the data comes from a region and goes into another of the same
-//! size.
+//! The baseline without this appliance: a pair of kernel sockets on `lo`. The receiver checks a CRC
+//! over each block and copies the block to its place. As in the other rows of the group, source and
+//! sink are regions of the same size.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,10 +12,10 @@ use wire::crc32c;
 use crate::limits::pin;
 use crate::product;
 
-/// Bytes that one CRC covers, about what one FPDU of MTU 9000 does.
+/// Bytes per CRC, about those of an FPDU at MTU 9000.
 const BLOCK: usize = 8948;
 
-/// Bytes per second that a receiver on core `cores[1]` checks and places.
+/// Returns the bytes per second that a receiver on core `cores[1]` checks and places.
 pub fn bandwidth(cores: [usize; 2], region: u64, time: Duration) -> anyhow::Result<f64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -28,7 +28,7 @@ pub fn bandwidth(cores: [usize; 2], region: u64, time: Duration) -> anyhow::Resu
             let crc = crc32c::to_field(crc32c::update(0, &block[..BLOCK - 4]));
             block[BLOCK - 4..].copy_from_slice(&crc);
         }
-        // Until the receiver has seen enough and closes.
+        // Writes until the receiver closes.
         while stream.write_all(&source).is_ok() {}
         Ok(())
     });
@@ -67,7 +67,8 @@ pub fn bandwidth(cores: [usize; 2], region: u64, time: Duration) -> anyhow::Resu
     Ok(rate)
 }
 
-/// Microseconds of a round trip of 64 bytes between two pinned threads with `TCP_NODELAY`, the median.
+/// Returns the median microseconds of a round trip of 64 bytes between two pinned threads with
+/// `TCP_NODELAY`.
 pub fn latency(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;

@@ -1,8 +1,8 @@
-//! What the benchmarks share: the end-to-end rig and its measurements, the limits and the peers that they
-//! stand beside, and the report of it all.
+//! The benchmark library: the end-to-end rig and its measurements, limits, peer programs and the
+//! report.
 //!
-//! DPDK's environment starts once in a process, so that each measurement is a process of its own:
-//! `ddp-bench run` starts `ddp-bench cell …` and the like, and puts their rows together.
+//! DPDK's EAL starts only once in a process, so each measurement is a process of its own.
+//! `ddp-bench run` starts `ddp-bench cell …` and the other subcommands and merges their rows.
 #![forbid(unsafe_code)]
 
 pub mod appliance;

@@ -1,8 +1,8 @@
-//! What no data plane can beat here: copy plus CRC on one core, and two cores that hand each other frames and do
-//! nothing but the work that placement cannot do without: copy, CRC, TCP checksum.
+//! Upper bounds for any data plane: copy plus CRC on one core, and a hand-off of frames between two
+//! cores with only the work that placement requires: copy, CRC, TCP checksum.
 //!
-//! Each step is done by the fastest way that this machine has for frames of this length. Which one that is depends
-//! on where the bytes lie, so it is found where it matters: the hand-off runs, and its cores are given one way after
+//! Each step uses the fastest kernel of this machine for this frame length. The choice depends on
+//! where the bytes are, so it is made during the hand-off itself: its cores try one kernel after
 //! the other ([`Ways`]).
 
 use std::hint::black_box;
@@ -27,37 +27,37 @@ use crate::setup::RigConfig;
 
 /// Bytes of a frame before the segment: Ethernet and IPv4.
 const NETWORK: usize = 14 + 20;
-/// Bytes before a segment's payload: TCP with timestamps besides.
+/// Bytes before a segment's payload: Ethernet, IPv4, and TCP with timestamps.
 const HEADERS: usize = NETWORK + 32;
 
-/// A limit to measure.
+/// A limit, measured as a row.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Limit {
-    /// What the row is called.
+    /// Name of the row, unique in a run.
     pub name: String,
-    /// Its group.
+    /// Group of the plan.
     pub group: String,
-    /// What is measured.
+    /// The limit's work.
     pub what: LimitKind,
-    /// Ring, regions and cores: those of the end-to-end measurements.
+    /// Ring, regions and cores, as in the end-to-end measurements.
     pub rig: RigConfig,
-    /// How long.
+    /// Seconds of the measurement.
     pub seconds: f64,
 }
 
-/// What is measured.
+/// Kind of a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitKind {
-    /// A core that copies payloads into a region and computes their CRCs.
+    /// One core copies payloads into a region and computes their CRCs.
     CopyCrc,
-    /// Two cores: one copies from a region into frames with CRC and checksum, the other checks both and copies them
-    /// into its region; the ring, the pool and the regions are those of the end-to-end measurements.
+    /// Two cores. One copies from a region into frames with CRC and checksum; the other checks both
+    /// and copies into its region. Ring, pool and regions are those of the end-to-end measurements.
     HandOff,
 }
 
 impl Limit {
-    /// The row that it makes, still without number.
+    /// Returns the limit's row, without a value.
     pub fn row(&self) -> Row {
         let row = Row::new(&self.group, &self.name, "Gbit/s");
         let checksum = if self.rig.trusted { "trusted" } else { "software" };
@@ -69,7 +69,7 @@ impl Limit {
     }
 }
 
-/// Measures.
+/// Measures the limit, Gbit/s.
 pub fn measure(limit: &Limit) -> anyhow::Result<Row> {
     let time = Duration::from_secs_f64(limit.seconds);
     let mut row = limit.row();
@@ -81,7 +81,7 @@ pub fn measure(limit: &Limit) -> anyhow::Result<Row> {
     Ok(row)
 }
 
-/// Puts this thread on a core.
+/// Pins this thread to a core.
 pub fn pin(core: usize) -> anyhow::Result<()> {
     let ids = core_affinity::get_core_ids().unwrap_or_default();
     let id = ids.into_iter().find(|id| id.id == core);
@@ -90,10 +90,10 @@ pub fn pin(core: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A way to compute CRC32c.
+/// A CRC32c kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Crc {
-    /// As the product does: the CPU's instruction for short ones, wide registers for long ones.
+    /// The product's choice: the CPU's instruction for short inputs, wide registers for long ones.
     Product,
     /// The CPU's CRC instruction.
     Instruction,
@@ -117,7 +117,7 @@ impl Crc {
     }
 }
 
-/// What is chosen for one core: indices, so that they can be changed while it runs.
+/// Selected kernels of one core, as indices. They can be changed while the core runs.
 #[derive(Default)]
 struct Ways {
     copy: AtomicU8,
@@ -134,7 +134,7 @@ impl Ways {
     }
 }
 
-/// Bytes per second of a core that does what placement cannot do without.
+/// Returns the bytes per second of one core that only copies and computes CRCs.
 fn copy_crc(limit: &Limit, time: Duration) -> anyhow::Result<f64> {
     pin(limit.rig.cores[0])?;
     let region = product::region(limit.rig.region)?;
@@ -168,20 +168,20 @@ fn fastest<T>(rates: impl Iterator<Item = (T, f64)>) -> Option<T> {
     rates.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(what, _)| what)
 }
 
-/// What the two cores and the one that watches share.
+/// State shared by the two cores and the measuring thread.
 struct Shared {
     limit: Limit,
     over: AtomicBool,
-    /// Bytes that arrived, were right and are copied.
+    /// Received bytes with correct CRC and checksum, copied into the region.
     got: AtomicU64,
     sender: Ways,
     receiver: Ways,
 }
 
-/// What one core does until it is over.
+/// Main function of one core; returns when `over` is set.
 type Work = Box<dyn FnOnce(&Shared) -> anyhow::Result<()> + Send>;
 
-/// Bytes per second that arrive, checked and copied.
+/// Returns the bytes per second that arrive, are checked and copied.
 fn hand_off(limit: &Limit, time: Duration, row: &mut Row) -> anyhow::Result<f64> {
     let [asking, asked] = Product::both(&limit.rig)?;
     let ports = environment(&[&asking, &asked])?;
@@ -222,7 +222,7 @@ fn hand_off(limit: &Limit, time: Duration, row: &mut Row) -> anyhow::Result<f64>
     Ok(rate)
 }
 
-/// Gives the cores one way after the other, each for a short time, and leaves them the best; then measures.
+/// Tries each kernel for a short time on each core, selects the fastest, then measures.
 fn choose_and_measure(shared: &Shared, time: Duration, row: &mut Row) -> f64 {
     let rate = |time: Duration| {
         let (before, begin) = (shared.got.load(Ordering::Relaxed), Instant::now());
@@ -235,7 +235,7 @@ fn choose_and_measure(shared: &Shared, time: Duration, row: &mut Row) -> f64 {
     let best = |what: &AtomicU8, many: usize, available: &dyn Fn(usize) -> bool| {
         let rates = (0..many).filter(|&n| available(n)).map(|n| {
             what.store(n as u8, Ordering::Relaxed);
-            // What is under way was made the other way.
+            // Frames in flight were made with the previous kernel.
             std::thread::sleep(short / 4);
             (n, rate(short))
         });
@@ -274,7 +274,7 @@ fn send_frames(shared: &Shared, mut queue: PortQueue, source: &Memory) -> anyhow
             let crc = crc.of(&fpdu[..payload]);
             fpdu[payload..].copy_from_slice(&crc32c::to_field(crc));
             if !limit.rig.trusted {
-                // Where TCP has it.
+                // Offset of the checksum in a TCP header.
                 let sum = !checksum::sum(bytes);
                 bytes[16..18].copy_from_slice(&sum.to_be_bytes());
             }

@@ -1,9 +1,9 @@
-//! The machine of a run, as far as it matters to readers of the results.
+//! Description of the machine of a run, for readers of the results.
 
 use std::collections::BTreeMap;
 use std::process::Command;
 
-/// Names and values, in the order of the report.
+/// Returns names and values, for the report.
 pub fn describe() -> BTreeMap<String, String> {
     let mut facts = BTreeMap::new();
     let mut say = |name: &str, value: String| {
@@ -35,7 +35,7 @@ fn field(path: &str, name: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// What a program says, or that it is not there.
+/// Returns a program's output, or "unknown" if it is missing or fails.
 pub fn words(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     match output {

@@ -1,5 +1,5 @@
-//! Two endpoints without any worker, port or clock between them: what micro-benchmarks and instruction
-//! counts run on. Segments go by value, in the order in which they are given.
+//! Two endpoints over TCP without worker, port or clock, for micro-benchmarks and instruction
+//! counts. Segments are passed by value, in order.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,24 +16,24 @@ use tcp_lite::seam::TxBatch;
 use tcp_lite::tcp::{self, FourTuple, Segment, SeqNumber};
 
 const REGION: Stag = Stag(0x1000);
-/// Protection domain of both.
+/// Protection domain of both endpoints.
 pub(crate) const PD: PdId = PdId(1);
-/// Bytes of either region.
+/// Bytes of each endpoint's region.
 pub const REGION_LEN: usize = 4 << 20;
-/// Segments that one poll may give.
+/// Bound of the segments from one poll.
 const BATCH: usize = 64;
 
-/// Segments as they were written.
+/// Buffers of written segments.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// Those that are complete.
+    /// Complete segments.
     pub segments: Vec<Vec<u8>>,
     spare: Vec<Vec<u8>>,
     open: Option<Vec<u8>>,
 }
 
 impl Batch {
-    /// Empties it, keeping the room.
+    /// Removes all segments; their buffers are reused.
     pub fn clear(&mut self) {
         self.spare.append(&mut self.segments);
     }
@@ -67,7 +67,7 @@ impl TxBatch for Batch {
     }
 }
 
-/// A region that peers may write.
+/// Returns a table with one region that the peer may write.
 pub(crate) fn region(memory: &VecMemory) -> StagTable<VecMemory> {
     let mut stags = StagTable::new();
     let entry = StagEntry {
@@ -84,7 +84,7 @@ pub(crate) fn region(memory: &VecMemory) -> StagTable<VecMemory> {
     stags
 }
 
-/// A write of the first `len` bytes to the peer's region.
+/// Returns a write of the first `len` bytes to the peer's region.
 pub(crate) fn write(memory: &VecMemory, len: u32) -> Message<VecMemory> {
     let source = Source::Region { memory: memory.clone(), offset: 0, len };
     Message::Tagged {
@@ -96,7 +96,7 @@ pub(crate) fn write(memory: &VecMemory, len: u32) -> Message<VecMemory> {
     }
 }
 
-/// One of the two.
+/// One endpoint with its memory.
 pub struct Half {
     endpoint: Option<Endpoint<VecMemory>>,
     stags: StagTable<VecMemory>,
@@ -104,7 +104,7 @@ pub struct Half {
     hold: HoldBudget,
     memory: VecMemory,
     ulp: UlpConfig,
-    /// It sends back what messages it gets.
+    /// True if the endpoint echoes received messages.
     echoes: bool,
 }
 
@@ -116,18 +116,18 @@ impl Half {
         Half { endpoint: None, stags, buffers, hold, memory, ulp, echoes: false }
     }
 
-    /// Takes a segment.
+    /// Passes a segment to the endpoint.
     pub fn input(&mut self, now: Instant, bytes: &[u8]) {
         let segment = Segment::parse(bytes).expect("a segment of ours");
         let cx =
             &mut Context { stags: &self.stags, buffers: &mut self.buffers, hold: &mut self.hold };
         if let Some(endpoint) = &mut self.endpoint {
-            // Old acknowledgements are dropped, as they should be.
+            // Old acknowledgements are dropped, which is correct.
             let _ = endpoint.input(now, &segment, cx);
         }
     }
 
-    /// Writes what there is to send, and runs what is due.
+    /// Handles expired timers and writes the pending segments into `batch`.
     pub fn output(&mut self, now: Instant, batch: &mut Batch) {
         let cx =
             &mut Context { stags: &self.stags, buffers: &mut self.buffers, hold: &mut self.hold };
@@ -139,7 +139,7 @@ impl Half {
         }
     }
 
-    /// When it wants to be asked again.
+    /// Returns the time of the next timer.
     pub fn timeout(&self) -> Option<Instant> {
         self.endpoint.as_ref().and_then(Endpoint::poll_timeout)
     }
@@ -188,28 +188,28 @@ impl Half {
     }
 }
 
-/// Both, established.
+/// Two established endpoints.
 pub struct Pairing {
-    /// The time; moved on by hand.
+    /// Virtual time.
     pub now: Instant,
-    /// Who writes.
+    /// Endpoint that posts writes.
     pub sender: Half,
-    /// Who is written to.
+    /// Endpoint whose region is written.
     pub receiver: Half,
     there: Batch,
     back: Batch,
-    /// Kept, so that it does not go with one of the endpoints.
+    /// Kept, so that its memory is not freed with an endpoint and counted as the endpoint's.
     _config: Arc<EndpointConfig>,
 }
 
 impl Pairing {
-    /// Two endpoints that have shaken hands and opened their windows.
+    /// Returns two endpoints after the handshake, with open congestion windows.
     pub fn new(mss: u16, markers: bool) -> Pairing {
         Pairing::open(mss, markers, StreamConfig::default())
     }
 
-    /// As [`new`](Self::new), for many small messages: as many may be under way, no event is
-    /// made for tagged ones, and the receiver sends back what untagged ones it gets.
+    /// Like [`new`](Self::new), for many small messages: up to 4096 posts are in flight, tagged
+    /// messages cause no events, and the receiver echoes untagged messages.
     pub fn for_messages(mss: u16) -> Pairing {
         let messages = QueueConfig { qn: MESSAGE_QUEUE, buffers: 64, buffer_size: 4096 };
         let queues = vec![QueueConfig::error_queue(), messages];
@@ -229,16 +229,16 @@ impl Pairing {
         pairing
     }
 
-    /// Two endpoints that have shaken hands, and no more, with the queues that `ulp` says.
+    /// Returns two endpoints right after the handshake, with the queues of `ulp`.
     pub fn established(mss: u16, markers: bool, ulp: UlpConfig) -> Pairing {
         Pairing::established_with(mss, markers, ulp, true)
     }
 
-    /// The same, with the flight recorder or without.
+    /// Like [`established`](Self::established), with or without the flight recorder.
     pub fn established_with(mss: u16, markers: bool, ulp: UlpConfig, recorder: bool) -> Pairing {
         let mut config = EndpointConfig::default();
         config.mpa.markers = markers;
-        // A whole burst at once, whatever the clock says.
+        // A whole burst is sent at once, independent of the clock.
         let (pacing, initial_window) = (false, 1 << 18);
         let tcp = tcp::Config { pacing, initial_window, recorder, ..tcp::Config::default() };
         config.tcp = Arc::new(tcp);
@@ -267,7 +267,7 @@ impl Pairing {
         pairing
     }
 
-    /// Time passes, and both free the memory that they do not need.
+    /// Advances the time and lets both endpoints free unused memory.
     pub fn shrink(&mut self, time: Duration) {
         while self.exchange() {}
         self.now += time;
@@ -278,7 +278,8 @@ impl Pairing {
         }
     }
 
-    /// Events that the flight recorder of each has, and that it had no room for.
+    /// Returns, for each endpoint, the events in its flight recorder and the events left out for
+    /// lack of room.
     pub fn recorded(&self) -> [(usize, u64); 2] {
         [&self.sender, &self.receiver].map(|half| {
             let endpoint = half.endpoint.as_ref().expect("it is connected");
@@ -287,7 +288,7 @@ impl Pairing {
         })
     }
 
-    /// Takes both endpoints away, and says how much each had of what `heap` counts beside itself.
+    /// Drops both endpoints and returns the amount by which `heap` falls with each.
     pub fn take_apart(&mut self, heap: impl Fn() -> u64) -> [u64; 2] {
         [&mut self.sender, &mut self.receiver].map(|half| {
             let before = heap();
@@ -303,7 +304,8 @@ impl Pairing {
         endpoint.post(message).expect("there is room for a message");
     }
 
-    /// Posts `n` writes of `len` bytes, one behind the other, from memory that does not change meanwhile.
+    /// Posts `n` writes of `len` bytes to consecutive places, from memory that does not change
+    /// during transmission.
     pub fn write_many(&mut self, n: u32, len: u32) {
         let memory = self.sender.memory.clone().into_stable();
         let endpoint = self.sender.endpoint.as_mut().expect("it is connected");
@@ -316,7 +318,8 @@ impl Pairing {
         }
     }
 
-    /// A message goes there and comes back, the acknowledgements with the messages; returns how many came.
+    /// Sends a message and its echo, with piggybacked acknowledgements. Returns the number of
+    /// delivered echoes.
     pub fn echo(&mut self, bytes: &Arc<[u8]>) -> u32 {
         self.sender.post_message(bytes.clone());
         self.send();
@@ -325,31 +328,31 @@ impl Pairing {
         self.take_answer()
     }
 
-    /// One burst each way; false when neither end had anything to send.
+    /// Exchanges one burst each way; returns false if neither endpoint had anything to send.
     pub fn exchange(&mut self) -> bool {
         self.send();
         self.deliver();
         self.acknowledge();
         let quiet = self.there.segments.is_empty() && self.back.segments.is_empty();
         let next = [self.sender.timeout(), self.receiver.timeout()].into_iter().flatten().min();
-        // What is paced or delayed comes soon; what else has a timer is for the case of loss.
+        // Pacing and delayed ACKs are due soon; later timers are for loss.
         let soon = next.filter(|&at| quiet && at - self.now < Duration::from_millis(150));
         self.now = soon.unwrap_or(self.now).max(self.now) + Duration::from_micros(10);
         !quiet || soon.is_some()
     }
 
-    /// The sender's burst, into [`burst`](Self::burst).
+    /// Writes the sender's burst into [`burst`](Self::burst).
     pub fn send(&mut self) {
         self.there.clear();
         self.sender.output(self.now, &mut self.there);
     }
 
-    /// What the sender sent last.
+    /// Returns the sender's last burst.
     pub fn burst(&mut self) -> &mut Vec<Vec<u8>> {
         &mut self.there.segments
     }
 
-    /// The receiver takes the burst; returns the messages that were delivered.
+    /// Passes the burst to the receiver; returns the number of delivered messages.
     pub fn deliver(&mut self) -> u32 {
         for segment in &self.there.segments {
             self.receiver.input(self.now, segment);
@@ -357,13 +360,13 @@ impl Pairing {
         self.receiver.events(self.now)
     }
 
-    /// The receiver answers.
+    /// Writes the receiver's answer.
     pub fn answer(&mut self) {
         self.back.clear();
         self.receiver.output(self.now, &mut self.back);
     }
 
-    /// The sender takes the answer; returns the messages that were delivered.
+    /// Passes the answer to the sender; returns the number of delivered messages.
     pub fn take_answer(&mut self) -> u32 {
         for segment in &self.back.segments {
             self.sender.input(self.now, segment);
@@ -371,7 +374,7 @@ impl Pairing {
         self.sender.events(self.now)
     }
 
-    /// Both.
+    /// Writes the receiver's answer and passes it to the sender.
     pub fn acknowledge(&mut self) {
         self.answer();
         self.take_answer();

@@ -1,5 +1,6 @@
-//! What users would pick instead, each in its own processes: the kernel's TCP under iperf3, UCX over TCP,
-//! kernel sockets with CRC and copy; and testpmd, which measures what a port carries.
+//! Programs that users would pick instead, each in its own processes: the kernel's TCP under
+//! iperf3, UCX over TCP and kernel sockets with CRC and copy. testpmd measures the capacity of a
+//! port.
 
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -11,40 +12,40 @@ use crate::kernel;
 use crate::row::Row;
 use crate::setup::Link;
 
-/// What to run.
+/// A measurement of a peer program.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Peer {
-    /// What the row is called.
+    /// Name of the row, unique in a run.
     pub name: String,
-    /// Its group.
+    /// Group of the plan.
     pub group: String,
-    /// What is run.
+    /// The peer program and its options.
     pub what: PeerKind,
-    /// How long.
+    /// Seconds of the measurement.
     pub seconds: f64,
-    /// The two cores.
+    /// The cores of the two processes.
     pub cores: [usize; 2],
 }
 
-/// What is run.
+/// A peer program.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PeerKind {
-    /// `iperf3` over `lo`.
+    /// `iperf3` over `lo`, bandwidth.
     Iperf,
-    /// `iperf3` over the veth pair, from namespace to namespace.
+    /// `iperf3` over the veth pair between two namespaces, bandwidth.
     IperfVeth {
-        /// Segmentation and receive offloads of the pair.
+        /// True if segmentation and receive offloads of the pair are on.
         offload: bool,
     },
     /// `ucx_perftest -t ucp_put_bw`.
     UcxBandwidth {
-        /// Over TCP on `lo`; else over what UCX chooses by itself.
+        /// True for TCP on `lo`, false for the transport of UCX's choice.
         tcp: bool,
     },
     /// `ucx_perftest -t ucp_put_lat`.
     UcxLatency {
-        /// The same.
+        /// True for TCP on `lo`, false for the transport of UCX's choice.
         tcp: bool,
     },
     /// Kernel sockets, CRC, copy.
@@ -55,7 +56,7 @@ pub enum PeerKind {
     Testpmd {
         /// Kind of the port.
         link: Link,
-        /// Its interfaces.
+        /// The port's two Linux interfaces.
         devices: [String; 2],
         /// Bytes of an IP packet.
         mtu: u16,
@@ -63,7 +64,7 @@ pub enum PeerKind {
 }
 
 impl Peer {
-    /// The row that it makes, still without number.
+    /// Returns the peer's row, without a value.
     pub fn row(&self) -> Row {
         let row = Row::new(&self.group, &self.name, self.unit());
         match &self.what {
@@ -88,16 +89,17 @@ impl Peer {
     }
 }
 
-/// The namespace pair of the peers: what `scripts/bench` makes when it is root.
+/// Environment variables with the names of the peers' namespaces, which `scripts/bench` makes as
+/// root.
 pub const NAMESPACES: [&str; 2] = ["DDP_BENCH_NS_A", "DDP_BENCH_NS_B"];
 
-/// Reason for which `scripts/bench` made no network namespaces.
+/// Returns the reason for which `scripts/bench` made no network namespaces.
 pub fn no_spaces() -> String {
     let reason = std::env::var("DDP_BENCH_NO_VETH").ok().filter(|why| !why.is_empty());
     reason.unwrap_or_else(|| "there is no veth pair: scripts/bench makes one, as root".to_owned())
 }
 
-/// Runs it.
+/// Runs the peer program and returns its row.
 pub fn measure(peer: &Peer) -> anyhow::Result<Row> {
     let time = Duration::from_secs_f64(peer.seconds);
     let mut row = peer.row();
@@ -122,12 +124,12 @@ pub fn measure(peer: &Peer) -> anyhow::Result<Row> {
     Ok(row)
 }
 
-/// Ends a process that we started.
+/// A process of this program's, killed on drop.
 struct Kill(Child);
 
 impl Drop for Kill {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -140,7 +142,7 @@ fn program(name: &str, package: &str) -> anyhow::Result<String> {
     Ok(name.to_owned())
 }
 
-/// A command in a namespace, on a core.
+/// Returns a command that runs in a namespace, on a core.
 fn command(space: Option<&str>, core: usize, words: &[&str]) -> Command {
     let core = core.to_string();
     let mut all: Vec<&str> = Vec::new();
@@ -181,7 +183,7 @@ fn iperf(peer: &Peer, spaces: [Option<String>; 2], to: &str, row: &mut Row) -> a
     let time = (peer.seconds.ceil() as u64).max(1).to_string();
     let words = [&*iperf, "-c", to, "-p", port, "-t", &time, "-J"];
     let begin = Instant::now();
-    // The server needs a moment; a refused connection is no result.
+    // The server needs a moment to start: a refused connection is retried for 5 s.
     let answer = loop {
         let answer = output(command(from, peer.cores[0], &words)).and_then(|o| iperf_answer(&o));
         if answer.is_ok() || begin.elapsed() > Duration::from_secs(5) {
@@ -205,7 +207,7 @@ fn iperf(peer: &Peer, spaces: [Option<String>; 2], to: &str, row: &mut Row) -> a
     Ok(())
 }
 
-/// Bits per second that arrived, and the end of its report.
+/// Returns the received bits per second and the end section of iperf3's report.
 fn iperf_answer(output: &Output) -> anyhow::Result<(f64, serde_json::Value)> {
     let mut json: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     if let Some(error) = json["error"].as_str() {
@@ -230,7 +232,7 @@ fn ucx(peer: &Peer, test: &str, len: u32, tcp: bool, row: &mut Row) -> anyhow::R
         .stdin(Stdio::null());
     let _server = Kill(server.spawn()?);
     let len = len.to_string();
-    // The number of messages decides how long it takes; it prints its rate every second.
+    // The number of messages sets the duration. UCX prints its rate every second.
     let count = match test {
         "ucp_put_bw" => (peer.seconds * 2_000.0).max(100.0),
         _ => (peer.seconds * 40_000.0).max(1000.0),
@@ -252,15 +254,15 @@ fn ucx(peer: &Peer, test: &str, len: u32, tcp: bool, row: &mut Row) -> anyhow::R
     // iterations, percentile, average and overall latency (us), average and overall MB/s, ...
     let at = |n: usize| numbers.get(n).copied().context("too few numbers in its answer");
     match test {
-        // Its MB are 2^20 bytes.
+        // UCX's MB are 2^20 bytes.
         "ucp_put_bw" => row.set(at(5)? * f64::from(1 << 20) * 8e-9),
-        // Half a round trip is what it calls latency; the others here are whole ones.
+        // UCX reports half a round trip as latency; rows here have whole ones.
         _ => row.set(at(3)? * 2.0),
     }
     Ok(())
 }
 
-/// The numbers of the last line that has at least six.
+/// Returns the numbers of the last line with at least six of them.
 fn final_numbers(text: &str) -> Option<Vec<f64>> {
     text.lines()
         .rev()
@@ -271,7 +273,8 @@ fn final_numbers(text: &str) -> Option<Vec<f64>> {
         .find(|numbers| numbers.len() >= 6)
 }
 
-/// One process sends on one end of the link, another counts on the other.
+/// Measures frames per second: one testpmd sends on one end of the link, another counts on the
+/// other.
 fn testpmd(
     peer: &Peer,
     link: Link,
@@ -294,14 +297,15 @@ fn testpmd(
     receiver.send("set fwd rxonly");
     receiver.send("start");
     if let Ok(mac) = std::fs::read_to_string(format!("/sys/class/net/{}/address", devices[1])) {
-        // To whom the appliance's frames go, too: the kernel looks longer at what is meant for the interface.
+        // The appliance's frames go to this address, too. The kernel spends more time on frames
+        // addressed to the interface.
         sender.send(&format!("set eth-peer 0 {}", mac.trim()));
     }
     sender.send("set fwd txonly");
     sender.send(&format!("set txpkts {}", u32::from(mtu) + 14));
     sender.send("start");
     std::thread::sleep(Duration::from_millis(300));
-    // The rate is that since the look before.
+    // testpmd's rate covers the time since the previous `show`.
     receiver.send("show port stats 0");
     std::thread::sleep(Duration::from_secs_f64(peer.seconds));
     receiver.send("show port stats 0");
@@ -342,12 +346,12 @@ impl Testpmd {
     fn send(&mut self, words: &str) {
         use std::io::Write as _;
         if let Some(input) = &mut self.input {
-            // One that has ended has printed why; it is read in the end.
+            // A testpmd that has ended has printed the reason, which `quit` returns.
             let _ = writeln!(input, "{words}").and_then(|()| input.flush());
         }
     }
 
-    /// Its whole output.
+    /// Ends testpmd and returns its whole output.
     fn quit(mut self) -> anyhow::Result<String> {
         use std::io::Read as _;
         self.send("stop");
@@ -361,7 +365,7 @@ impl Testpmd {
     }
 }
 
-/// What `Rx-pps` said in the last look.
+/// Returns the last `Rx-pps` of the output.
 fn last_rate(text: &str) -> Option<f64> {
     let lines = text.lines().filter_map(|line| line.trim().strip_prefix("Rx-pps:"));
     lines.filter_map(|rest| rest.split_whitespace().next()?.parse().ok()).next_back()

@@ -1,6 +1,8 @@
-//! What a run measures: every cell, limit, appliance and peer, in groups that are run interleaved.
+//! The plan of a run: all cells, limits, appliances and peers, in groups whose tasks are
+//! interleaved.
 //!
-//! Rows that are compared stand in one group, side by side, and have at least [`PAIRED`] repetitions in a whole run.
+//! Rows that are compared belong to one group and have at least [`PAIRED`] repetitions in a whole
+//! run.
 
 mod bulk;
 mod floods;
@@ -23,19 +25,19 @@ use crate::row::Row;
 use crate::setup::RigConfig;
 use crate::stalls::Stalls;
 
-/// One thing to measure, in a process of its own.
+/// A measurement, run in a process of its own.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Task {
-    /// Two data planes.
+    /// Two data planes, end to end.
     Cell(Cell),
-    /// What they cannot beat.
+    /// Upper bounds of the machine for the cells' rates.
     Limit(Limit),
-    /// What protection cannot beat.
+    /// Upper bound of protected streams: AES-GCM alone.
     Gcm(Gcm),
-    /// What no tail can beat.
+    /// Lower bound of tail latencies: stalls of a polling core.
     Stalls(Stalls),
-    /// What users would pick instead.
+    /// A program that users would pick instead.
     Peer(Peer),
     /// One data plane under a flood.
     Flood(Flood),
@@ -44,7 +46,7 @@ pub enum Task {
 }
 
 impl Task {
-    /// Its row, without number.
+    /// Returns the task's row, without a value.
     pub fn row(&self) -> Row {
         match self {
             Task::Cell(cell) => cell.row(),
@@ -58,41 +60,41 @@ impl Task {
     }
 }
 
-/// Tasks that belong side by side: each repetition does all of them in turn, so that what the machine does
-/// meanwhile hits all alike.
+/// Tasks that are compared. Each repetition runs all of them, one after the other, so that
+/// disturbances of the machine hit all alike.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Group {
-    /// Its name, for `--only`.
+    /// Name for `--only`.
     pub name: &'static str,
-    /// What it shows, as a heading.
+    /// Heading in the report.
     pub title: &'static str,
-    /// How often.
+    /// Repetitions of each task.
     pub repetitions: u32,
-    /// In order.
+    /// Tasks in the order of the first repetition.
     pub tasks: Vec<Task>,
 }
 
-/// What the run may use.
+/// Resources and limits of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Means {
-    /// Less of everything.
+    /// True for a quick run: fewer cells and repetitions, shorter measurements.
     pub quick: bool,
-    /// Seconds of each measurement, where it is to be another time than usual: to see that all of them run.
+    /// Seconds of each measurement, instead of each task's own; for tests that every task runs.
     pub seconds: Option<f64>,
     /// Repetitions of each group at most.
     pub repetitions: Option<u32>,
-    /// The two cores.
+    /// The cores of the two workers.
     pub cores: [usize; 2],
     /// The veth pair for ports at MTU 1500, if there is one.
     pub veth: Option<[String; 2]>,
-    /// A directory for sockets.
+    /// Directory for sockets.
     pub sockets: String,
 }
 
 /// Repetitions of groups with ratios that have a target, in a whole run.
 pub const PAIRED: u32 = 7;
 
-/// All groups, in the order of the report.
+/// Returns all groups, in the order of the report.
 pub fn groups(means: &Means) -> Vec<Group> {
     let plan = Plan { means };
     let mut all = vec![
@@ -171,7 +173,7 @@ impl Plan<'_> {
         }
     }
 
-    /// One whose paths have a delay, so that it takes time until it is at its pace.
+    /// Lengthens a cell whose paths have a delay, so that it reaches its full rate.
     fn slow(&self, cell: Cell) -> Cell {
         let least = if self.means.seconds.is_none() { 0.4 } else { 0.0 };
         Cell { seconds: cell.seconds.max(least), ..cell }
@@ -195,19 +197,20 @@ impl Plan<'_> {
     }
 }
 
-/// Messages that a bare DDP stream of the appliance may have under way, and operations that an RDMAP stream may.
+/// Messages in flight on a bare DDP stream, and operations in flight on an RDMAP stream; the
+/// appliance's bounds.
 const MOST_POSTS: u32 = 1024;
 
-/// Enough under way to keep the link busy, as far as the appliance lets a stream.
+/// Returns messages in flight that keep the link busy, within the appliance's limits for a stream.
 fn depth(what: Measure, len: u32) -> u32 {
     let bytes = |most: u32| ((4 << 20) / len.max(1)).clamp(2, most);
     match what {
         Measure::Echo | Measure::Notify | Measure::ReadTrip => 1,
-        // As many as the side that asks has buffers for the answers.
+        // Bound: the requester's untagged buffers for the answers.
         Measure::Loaded => 32,
-        // As many as the peer answers at a time.
+        // Bound: the Reads that the responder serves at a time.
         Measure::Read | Measure::Mixed => 16,
-        // As many as the peer has buffers.
+        // Bound: the receiver's untagged buffers.
         Measure::Send | Measure::SendRate => bytes(BUFFERS / 4),
         _ => bytes(MOST_POSTS),
     }
@@ -256,7 +259,7 @@ mod tests {
         assert_eq!(rows.len(), 10);
     }
 
-    /// What the appliance refuses is found here and not in the middle of a run.
+    /// The appliance's refusal of a configuration fails here and not in the middle of a run.
     #[test]
     fn every_row_has_configuration_files_that_the_appliance_takes() {
         let veth = Some(["bench0".to_owned(), "bench1".to_owned()]);
@@ -290,7 +293,7 @@ mod tests {
         }
     }
 
-    // Two programs that are compared need not be of one age.
+    // Two compared programs may be of different versions.
     #[test]
     fn the_fields_of_a_rig_have_no_levels() {
         let rig: RigConfig = serde_json::from_str(r#"{"mtu":9000,"loss_ppm":7}"#).unwrap();
@@ -299,8 +302,8 @@ mod tests {
         assert!(value["loss_ppm"] == 7 && value["queue"] == 0 && value["mtu"] == 9000);
     }
 
-    /// A target of a row that nobody measures would say "not run" for ever; and a ratio is paired only within a
-    /// group, and needs repetitions for an interval.
+    /// A target without a measured row would report "not run" in every run. Ratios are paired only
+    /// within a group, and an interval needs repetitions.
     #[test]
     fn every_target_is_measured_and_ratios_within_one_group_with_five_repetitions_or_more() {
         for quick in [true, false] {
@@ -333,7 +336,7 @@ mod tests {
                     }
                     rows.push(row);
                 }
-                // What the others have is not in this group.
+                // Rows of other groups are excluded.
                 let here: Vec<Row> =
                     rows.iter().filter(|row| row.group == group.name).cloned().collect();
                 for target in targets(&here).iter().filter(|target| target.kind.has_interval()) {

@@ -1,5 +1,5 @@
-//! Plots as SVG: lines over an axis that may be logarithmic, and bars. Colours come from the page, or
-//! from the drawing's own style, light or dark as the reader has it.
+//! Plots as SVG: lines with linear or logarithmic axes, and bars. Colours come from the page, or
+//! from the drawing's own light or dark style by the reader's preference.
 //!
 //! ```text
 //!   LEFT                       RIGHT
@@ -17,7 +17,7 @@ const RIGHT: f64 = 700.0;
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 274.0;
 
-/// Colours that can be distinguished without seeing red, in light and dark.
+/// Colours for light and dark mode that readers with red-blindness can distinguish.
 const STYLE: &str = "
 svg{--ink:#1f2933;--soft:#66717d;--grid:#e3e7eb;--paper:#ffffff;
 --c0:#0b63ce;--c1:#d9730d;--c2:#16866a;--c3:#a03ba8;--c4:#8a6d00;--c5:#5a6672;
@@ -29,49 +29,49 @@ font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}
 .grid{stroke:var(--grid);stroke-width:1}.axis{stroke:var(--soft);stroke-width:1}
 .target{stroke:var(--ink);stroke-width:1.2;stroke-dasharray:2 4}";
 
-/// One axis.
+/// An axis of a plot.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Axis {
-    /// What and in which unit.
+    /// Quantity and unit.
     pub name: String,
-    /// Logarithmic.
+    /// True for a logarithmic axis.
     pub log: bool,
-    /// How its numbers are written.
+    /// Format of the labels.
     pub style: Numbers,
 }
 
-/// How numbers on an axis are written.
+/// Format of an axis' labels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Numbers {
     /// 1, 2.5, 10 k, 3 M.
     Plain,
     /// 64, 4 Ki, 1 Mi.
     Binary,
-    /// Of 1 - 1/x: 90 %, 99 %, 99.9 %.
+    /// 1 - 1/x as nines: 90 %, 99 %, 99.9 %.
     Nines,
 }
 
 /// A line with dots.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Series {
-    /// For the legend.
+    /// Name in the legend.
     pub name: String,
-    /// In the order of x.
+    /// Pairs of x and y, in ascending order of x.
     pub points: Vec<(f64, f64)>,
 }
 
 /// A bar with a name.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bar {
-    /// Below it.
+    /// Label of the bar.
     pub name: String,
-    /// Its length.
+    /// Length of the bar, in the plot's unit.
     pub value: f64,
-    /// 0: ours; 1: a limit; 2: a peer.
+    /// Colour by role: 0 for ours, 1 for a limit, 2 for a peer.
     pub colour: usize,
 }
 
-/// Lines; `None` when there is no point.
+/// Draws lines; returns `None` without points.
 pub fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> Option<String> {
     let series: Vec<&Series> = series.iter().filter(|s| !s.points.is_empty()).collect();
     let points = || series.iter().flat_map(|s| s.points.iter());
@@ -106,7 +106,7 @@ pub fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> Option<Strin
     Some(out + "</svg>\n")
 }
 
-/// Horizontal bars with their numbers; a dotted line at the target, if there is one.
+/// Draws horizontal bars with their numbers, and a dotted line at the target, if there is one.
 pub fn bars(title: &str, unit: &str, bars: &[Bar], target: Option<f64>) -> Option<String> {
     let most = bars.iter().map(|bar| bar.value).chain(target).fold(0.0, f64::max);
     if bars.is_empty() || most <= 0.0 {
@@ -236,7 +236,7 @@ fn legend(out: &mut String, names: &[(&str, usize)]) {
     }
 }
 
-/// Where numbers stand.
+/// Mapping of values to drawing coordinates.
 struct Scale {
     log: bool,
     low: f64,
@@ -254,7 +254,7 @@ impl Scale {
         }
         if axis.log {
             low = low.max(1e-9);
-            // Half a step of room on both sides.
+            // Margin of half a step at both ends.
             let room = if axis.style == Numbers::Binary { 1.4 } else { 1.15 };
             (low, high) = (low / room, (high * room).max(low * 2.0));
         } else {
@@ -285,7 +285,7 @@ impl Scale {
         if few.len() >= 3 || self.style == Numbers::Nines {
             return few;
         }
-        // Less than two decades: 1, 2 and 5 of each.
+        // Axes of less than two decades have labels at 1, 2 and 5 of each.
         let first = self.low.log10().floor() as i32;
         let last = self.high.log10().ceil() as i32;
         (first..=last)
@@ -295,7 +295,7 @@ impl Scale {
     }
 }
 
-/// Round numbers, about so many.
+/// Returns round numbers in the range, approximately `about` of them.
 fn ticks(low: f64, high: f64, about: u32) -> Vec<f64> {
     let raw = (high - low) / f64::from(about);
     let power = 10f64.powf(raw.log10().floor());

@@ -1,8 +1,8 @@
-//! What the appliance would run for a measurement: its configuration file, read and converted by the very functions
-//! that `ddpd` calls. Nothing is chosen here beyond the file.
+//! The appliance's configuration for a measurement: its file, read and converted by the same
+//! functions as in `ddpd`. Only the file is chosen here.
 //!
-//! The file has two parts: the *topology* (port, interface, listener), without which there is no appliance, and the
-//! *deviations* of the measurement from the defaults, which its row lists.
+//! The file has two parts. The *topology* (port, interface, listener) is the minimum of an
+//! appliance. The *deviations* of the measurement from the defaults are listed in its row.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -28,36 +28,36 @@ use crate::setup::{Link, RigConfig, Side};
 
 /// Port of the listener.
 pub const PORT: u16 = 4791;
-/// Local addresses of the asking side.
+/// Number of local addresses of the asking side.
 pub const ADDRESSES: u32 = 64;
-/// Untagged buffers of each of a listener's streams, where they are small.
+/// Untagged buffers of each stream of a listener; fewer if they are large.
 pub const BUFFERS: u32 = 256;
-/// Bytes that they take together at most: half of what the appliance has for all streams of a worker by default.
+/// Bound of these buffers' total, bytes: half of the appliance's default budget of a worker.
 const BUFFER_BYTES: u32 = 32 << 20;
 
-/// What is made of one end's file.
+/// Configuration of one end, converted from its file.
 pub struct Product {
-    /// The file, checked.
+    /// The checked file.
     pub config: Config,
-    /// Its port.
+    /// Configuration of the port.
     pub port: PortConfig,
-    /// Its worker, interface and limits.
+    /// Configuration of the worker, its interface and limits.
     pub dataplane: DataplaneConfig,
-    /// Its listener, on the asked side.
+    /// Configuration of the listener; asked side only.
     pub listener: Option<ListenerConfig>,
-    /// How streams are opened.
+    /// Configuration of opened streams.
     pub connect: EndpointConfig,
-    /// The protocol above DDP on streams that are accepted and opened.
+    /// ULP of accepted streams and of opened streams.
     pub ulps: [UlpConfig; 2],
 }
 
 impl Product {
-    /// Products of the asking side and of the asked one.
+    /// Returns the configurations of the asking and of the asked side.
     pub fn both(rig: &RigConfig) -> anyhow::Result<[Product; 2]> {
         Ok([Product::new(rig, Side::Asking)?, Product::new(rig, Side::Asked)?])
     }
 
-    /// Reads and converts, as `ddpd` does.
+    /// Reads and converts the file of one side, as `ddpd` does.
     pub fn new(rig: &RigConfig, side: Side) -> anyhow::Result<Product> {
         let config = config(&text(rig, side))?;
         let wrong = anyhow::Error::msg;
@@ -91,13 +91,13 @@ fn dataplane_config(config: &Config) -> Result<DataplaneConfig, String> {
     start::dataplane_config(config, &buffers)
 }
 
-/// Checks a file's text.
+/// Parses and checks a file's text.
 pub fn config(text: &str) -> anyhow::Result<Config> {
     let document = Document::parse(Path::new("bench.toml"), text);
     Ok(document.map_err(|errors| anyhow::anyhow!("{errors}"))?.config)
 }
 
-/// What a client of the appliance asks for to open a stream.
+/// Returns a client's request for a stream.
 fn spec(rig: &RigConfig) -> ConnectSpec {
     let mut spec = ConnectSpec::to(SocketAddr::new(address(rig, Side::Asked), PORT));
     spec.transport = if rig.sctp { Transport::Sctp } else { Transport::Tcp };
@@ -107,7 +107,7 @@ fn spec(rig: &RigConfig) -> ConnectSpec {
     spec
 }
 
-/// A region as the appliance makes it: private memory, locked where the limit allows.
+/// Allocates a region as the appliance does: private memory, locked if the limit allows.
 pub fn region(len: u64) -> anyhow::Result<Memory> {
     let json = serde_json::json!({ "name": "bench", "size": len, "access": "rw" });
     let section: RegionSection = region_from_json(&json).map_err(|e| anyhow::anyhow!("{e}"))?;
@@ -118,7 +118,7 @@ pub fn region(len: u64) -> anyhow::Result<Memory> {
     Ok(loaded.memory)
 }
 
-/// The file of one end.
+/// Returns the file of one end.
 pub fn text(rig: &RigConfig, side: Side) -> String {
     let mut sections = topology(rig, side);
     for (section, line) in deviations(rig, side) {
@@ -127,7 +127,7 @@ pub fn text(rig: &RigConfig, side: Side) -> String {
     sections.text()
 }
 
-/// What a row's ends have that the defaults have not, section by section.
+/// Returns the deviations of one end from the defaults, by section.
 pub fn deviations(rig: &RigConfig, side: Side) -> Vec<(&'static str, String)> {
     let mut all = Vec::new();
     let adaptive = rig.adaptive[side as usize];
@@ -162,7 +162,7 @@ pub fn deviations(rig: &RigConfig, side: Side) -> Vec<(&'static str, String)> {
     if side == Side::Asking {
         return all;
     }
-    // Bare DDP has markers by default, RDMAP has none; over SCTP there is no MPA.
+    // Defaults: bare DDP over TCP has markers, RDMAP has none. SCTP has no MPA.
     if !rig.sctp && rig.markers == rig.rdmap {
         all.push(("listener", format!("markers = {}", rig.markers)));
     }
@@ -198,7 +198,7 @@ fn impair(rig: &RigConfig, side: Side) -> Option<String> {
     Some(text)
 }
 
-/// Sections of a file, in their order.
+/// Sections of a file, in order.
 #[derive(Default)]
 struct Sections(Vec<(&'static str, String)>);
 
@@ -208,7 +208,7 @@ impl Sections {
         match known {
             Some((_, text)) => text.push_str(lines.as_ref()),
             None => {
-                // What belongs to a table stands behind it.
+                // A subsection follows its table.
                 let after = |(name, _): &(&str, String)| {
                     section.split_once('.').is_some_and(|(table, _)| table == *name)
                 };
@@ -267,7 +267,7 @@ fn topology(rig: &RigConfig, side: Side) -> Sections {
             lines.push_str("\nulp = \"rdmap\"\nservice = \"sink\"");
         }
         sections.add("listener", lines);
-        // A listener without a service says what its queues are for.
+        // A listener without a service must name a destination for each queue.
         let deliver = if rig.rdmap { "" } else { "\ndeliver_to = \"discard\"" };
         let size = rig.buffer;
         let buffers = (BUFFER_BYTES / size.max(1)).clamp(1, BUFFERS);
@@ -277,7 +277,7 @@ fn topology(rig: &RigConfig, side: Side) -> Sections {
     sections
 }
 
-/// The address of one side.
+/// Returns the address of one side.
 pub fn address(rig: &RigConfig, side: Side) -> IpAddr {
     match side {
         Side::Asking => asking_address(rig, 0),
@@ -286,7 +286,7 @@ pub fn address(rig: &RigConfig, side: Side) -> IpAddr {
     }
 }
 
-/// The `n`-th address of the asking side.
+/// Returns the `n`-th address of the asking side.
 pub fn asking_address(rig: &RigConfig, n: u32) -> IpAddr {
     let n = 1 + (n % ADDRESSES) as u16;
     match rig.network.v6 {
@@ -300,7 +300,7 @@ mod tests {
     use super::*;
     use crate::setup::{Impairment, Network};
 
-    /// What an operator would write for one end: nothing but what has no default.
+    /// An operator's minimal file of one end: only keys without a default.
     const DDPD: &str = r#"
 [workers]
 cores = [1]
@@ -322,7 +322,7 @@ deliver_to = "discard"
 buffers = 256
 "#;
 
-    /// The rig that deviates in nothing.
+    /// Returns the rig without deviations.
     fn plain() -> RigConfig {
         RigConfig { adaptive: [true; 2], markers: true, ..RigConfig::default() }
     }
@@ -347,12 +347,13 @@ buffers = 256
         }
     }
 
-    /// Fails when the benchmark chooses anything by itself, or `ddpd` is made to run something else.
+    /// Fails if the benchmark sets anything beyond its file, or if `ddpd` and the benchmark
+    /// diverge.
     #[test]
     fn the_benchmark_runs_what_ddpd_runs() {
         let mut ddpd = config(DDPD).unwrap();
         let ours = Product::new(&plain(), Side::Asked).unwrap();
-        // Name and text are those of the file.
+        // Name and text differ with the file.
         ddpd.name.clone_from(&ours.config.name);
         ddpd.source.clone_from(&ours.config.source);
         assert_eq!(debug(&ours.config), debug(&ddpd));

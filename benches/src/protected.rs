@@ -1,5 +1,5 @@
-//! The protection by IPsec of a row: AES-GCM-128 with ESN in transport mode, as `[ipsec]` of both files has it. The keys
-//! are made here and not read from files.
+//! IPsec configuration of a protected row: AES-GCM-128 with ESN in transport mode, as in `[ipsec]`
+//! of both files. The keys are made here instead of read from files.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use ipsec::sa::{Lifetime, Mode, Parameters};
 
 use crate::setup::{RigConfig, Side};
 
-/// What protects.
+/// Algorithm of all SAs.
 pub const ALGORITHM: Algorithm = Algorithm::AesGcm128;
 
-/// SPI of packets from a side.
+/// Returns the SPI of packets from a side.
 fn spi(from: Side) -> u32 {
     0x1001 + from as u32
 }
 
-/// The sections of a side's file, in their order.
+/// Returns the IPsec sections of a side's file, in order.
 pub(crate) fn sections(rig: &RigConfig, side: Side) -> [(&'static str, String); 3] {
     let peers = if rig.network.v6 { "fd00:9::/64" } else { "10.9.0.0/16" };
     let policy = format!("name = \"peers\"\nremote = \"{peers}\"\naction = \"protect\"");
@@ -43,7 +43,7 @@ pub(crate) fn sections(rig: &RigConfig, side: Side) -> [(&'static str, String); 
     ]
 }
 
-/// What the worker gets.
+/// Returns the worker's IPsec configuration; `None` if the file has none.
 pub(crate) fn config(config: &Config) -> anyhow::Result<Option<Arc<IpsecConfig>>> {
     let section = &config.ipsec;
     if !section.is_on() {
@@ -65,7 +65,7 @@ pub(crate) fn config(config: &Config) -> anyhow::Result<Option<Arc<IpsecConfig>>
         }),
         way: match sa.direction {
             Direction::In => SaWay::In { window: section.keys.window, top: 0 },
-            // Nobody reserves more under way.
+            // One reservation for the whole run: there is no control thread that could extend it.
             Direction::Out => SaWay::Out { reserve: Some((1, 1 << 40)), keepalive: None },
         },
     });

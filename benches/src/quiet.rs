@@ -1,8 +1,10 @@
-//! Whether the cores are ours alone: how far apart they are now, and how fast each of them is.
+//! Checks for disturbances: whether the cores are close to each other, and not shared with other
+//! programs.
 //!
-//! On a virtual machine neither is ever certain. The host moves the cores, and their other hardware threads may
-//! be other machines'. Both are looked at before and after each measurement, and never judged by what it measured:
-//! a noisy one is marked and kept. Ratios of measurements that alternate say something all the same.
+//! On a virtual machine neither is certain. The host moves the virtual cores, and their sibling
+//! hardware threads may belong to other machines. Both are checked before and after each
+//! measurement, independently of its result: a noisy measurement is marked and kept. Ratios of A/B
+//! measurements remain meaningful.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::Arc;
@@ -11,26 +13,26 @@ use std::time::{Duration, Instant};
 
 use crate::limits::pin;
 
-/// Nanoseconds of a round trip between the cores beyond which absolute numbers say nothing.
+/// Bound of a round trip between the cores, nanoseconds, above which absolute numbers mean nothing.
 pub const NOISY_NS: f64 = 150.0;
-/// Share of the fastest copying of the run below which somebody else is on the same physical core.
+/// Share of the run's fastest copy rate below which another program uses the same physical core.
 pub const NOISY_COPY: f64 = 0.85;
-/// How long one look at each takes.
+/// Duration of each of the two checks.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What was seen of the cores in a run.
+/// Checks of the cores through a run.
 pub struct Watch {
     cores: [usize; 2],
-    /// Nanoseconds from core to core and back.
+    /// Round trips of a cache line between the cores, nanoseconds.
     pub ping_pong: Vec<f64>,
-    /// Gigabytes per second that the slower core copied within its first cache.
+    /// Copy rates of the slower core within its L1 cache, gigabytes per second.
     pub copies: Vec<f64>,
-    /// The fastest of it.
+    /// Maximum of `copies`.
     best: f64,
 }
 
 impl Watch {
-    /// Looks for half a second how fast the cores are at best.
+    /// Checks the cores for half a second, to find their best copy rate.
     pub fn new(cores: [usize; 2]) -> Watch {
         let mut watch = Watch { cores, ping_pong: Vec::new(), copies: Vec::new(), best: 0.0 };
         let begin = Instant::now();
@@ -40,7 +42,7 @@ impl Watch {
         watch
     }
 
-    /// Both cores are as close and as fast now as they are on a quiet machine.
+    /// Checks the cores. Returns true if the round trip and the copy rate are within the bounds.
     pub fn is_quiet(&mut self) -> bool {
         let distance = ping_pong(self.cores, LOOK).ok();
         self.ping_pong.extend(distance);
@@ -51,13 +53,13 @@ impl Watch {
             && copied.is_some_and(|rate| rate >= self.best * NOISY_COPY)
     }
 
-    /// What the slower core copied when it was looked at last, in gigabytes per second.
+    /// Returns the copy rate of the last check, in gigabytes per second.
     pub fn last_copied(&self) -> Option<f64> {
         self.copies.last().copied()
     }
 
-    /// A copy rate at which somebody else was on the core, as is known in the end: what was the fastest at the
-    /// time may have been slow already.
+    /// Returns true if `copied` is too low by the final best rate. The best rate at the time of the
+    /// check may have been that of a shared core.
     pub fn was_shared(&self, copied: f64) -> bool {
         copied < self.best * NOISY_COPY
     }
@@ -66,8 +68,8 @@ impl Watch {
 #[repr(align(128))]
 struct CacheLine(AtomicU64);
 
-/// Nanoseconds that a line takes from one core to the other and back, the best of many rounds' medians:
-/// less than that is not to be had, and an interruption is no property of the cores.
+/// Returns the nanoseconds of a cache line's round trip between the cores. The median of many
+/// batches excludes interruptions, which are not a property of the cores.
 fn ping_pong(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
     const ROUNDS: u64 = 1000;
     let line = Arc::new(CacheLine(AtomicU64::new(0)));
@@ -111,8 +113,8 @@ fn ping_pong(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
     result
 }
 
-/// Gigabytes per second that each core copies within its first cache, both at the same time: the lesser, of
-/// the median of many short rounds each.
+/// Returns the copy rate within the L1 cache in gigabytes per second, of the slower of the two
+/// cores. Both copy at the same time; a core's rate is the median of many short rounds.
 fn copies(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
     const LEN: usize = 8192;
     const ROUNDS: usize = 64;

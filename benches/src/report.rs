@@ -1,4 +1,4 @@
-//! The report: one page that needs nothing else, and the plots by themselves for the documents.
+//! The report: a self-contained page, and separate plots for the documents.
 
 use std::path::Path;
 
@@ -12,15 +12,15 @@ use crate::run::{Results, bound, number, shown, typical_ping_pong, verdict};
 use crate::targets::{Kind, Target};
 
 const PAGE: &str = include_str!("../templates/report.html");
-/// The documents with a section that a run makes, and the templates of the sections: the targets, and the figures.
+/// Documents with a generated section, and the sections' templates: targets and figures.
 const SECTIONS: [(&str, &str); 2] = [
     ("README.md", include_str!("../templates/readme.md")),
     ("docs/performance.md", include_str!("../templates/performance.md")),
 ];
-/// What a section begins and ends with.
+/// Marks around a generated section.
 const BEGIN: &str = "<!-- made by scripts/bench --publish -->";
 const END: &str = "<!-- end of what is made -->";
-/// Plots that `docs/performance.md` shows.
+/// Plots in `docs/performance.md`.
 const SHOWN: [&str; 5] =
     ["goodput-1500", "goodput-9000", "goodput-by-size", "latency", "goodput-by-streams"];
 
@@ -45,9 +45,11 @@ pub fn write(results: &Results, out: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Shows a whole run in the repository at `root`: the plots in `docs/plots`, the targets in the README, figures and
-/// plots in `docs/performance.md`, between the marks that are there. A quick run and one of some groups are refused;
-/// what a whole one could not do says why. Nothing is written unless all documents have their marks.
+/// Publishes a whole run in the repository at `root`: the plots in `docs/plots`, the targets in the
+/// README, figures and plots in `docs/performance.md`, between the marks there.
+///
+/// Quick and partial runs are refused. Rows that did not run are published with their reason. If a
+/// document lacks its marks, no file is written.
 pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
     anyhow::ensure!(!results.quick, "a quick run is not published");
     anyhow::ensure!(results.whole, "a run of some groups is not published");
@@ -74,7 +76,7 @@ pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A section, from first mark to last.
+/// Renders a section, with its marks.
 fn section(template: &str, results: &Results, plots: &[Plot]) -> anyhow::Result<String> {
     let shown = |plot: &&Plot| SHOWN.contains(&plot.name);
     let mut environment = environment();
@@ -105,7 +107,7 @@ struct Line<'a> {
     met: Option<bool>,
 }
 
-/// What is judged or compared, and what is only shown.
+/// Lines of targets: judged ones, and figures.
 #[derive(Serialize)]
 struct Lines<'a> {
     judged: Vec<Line<'a>>,
@@ -142,9 +144,9 @@ struct Section<'a> {
     title: &'a str,
     plots: Vec<&'a Plot>,
     rows: Vec<&'a Row>,
-    /// What rows of the group differ in, as columns.
+    /// Parameters that differ between the rows, as columns.
     columns: Vec<&'a str>,
-    /// What was measured besides, as columns.
+    /// Secondary numbers, as columns.
     extras: Vec<&'a str>,
 }
 
@@ -163,7 +165,7 @@ fn groups<'a>(results: &'a Results, plots: &'a [Plot]) -> Vec<Section<'a>> {
     sections.collect()
 }
 
-/// Parameters that are not the same in all rows.
+/// Returns the parameters that differ between the rows.
 fn columns<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
     let mut names: Vec<&str> =
         rows.iter().flat_map(|row| row.parameters.keys().map(String::as_str)).collect();
@@ -177,7 +179,7 @@ fn columns<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
     names.into_iter().filter(|name| differs(name)).collect()
 }
 
-/// What says more than zero somewhere.
+/// Returns the secondary numbers that are not zero in all rows.
 fn extras<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
     let some = rows.iter().flat_map(|row| row.extra.iter());
     let mut names: Vec<&str> =
@@ -194,7 +196,7 @@ impl Rows<'_> {
         self.0.iter().find(|row| row.name == name)
     }
 
-    /// A line through the rows whose names are `prefix` and a number.
+    /// Returns a line through the rows whose names are `prefix` and a number.
     fn line(&self, name: &str, prefix: &str) -> Series {
         let number = |row: &Row| -> Option<f64> { row.name.strip_prefix(prefix)?.parse().ok() };
         let points = self.0.iter().filter_map(|row| Some((number(row)?, row.value?)));
@@ -255,7 +257,7 @@ fn bulk(rows: &Rows<'_>, mtu: u16) -> Option<Plot> {
         rows.bar("UCX put, its own choice", "ucx-put-bw-auto", 2),
         rows.bar("sockets, CRC, copy, lo", "sockets-crc-copy", 2),
     ];
-    // The peers know nothing of the MTU, and stand beside the larger one, as the largest does.
+    // The peers, which have no MTU, and the MTU of 65 280 are shown in the larger MTU's plot only.
     let many = if mtu == 9000 { bars_of.len() } else { bars_of.len() - 4 };
     let bars_of: Vec<Bar> = bars_of.into_iter().take(many).flatten().collect();
     let title = format!("Goodput of 1 MiB writes, one core to one core, ring, MTU {mtu}");
@@ -423,7 +425,7 @@ mod tests {
         }
     }
 
-    /// A repository whose documents have this text.
+    /// Returns a repository whose documents have this text.
     fn repository(text: &str) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("docs")).unwrap();
@@ -433,7 +435,7 @@ mod tests {
         root
     }
 
-    /// What the documents say now: README and docs/performance.md.
+    /// Returns the current text of README and docs/performance.md.
     fn documents(root: &tempfile::TempDir) -> [String; 2] {
         SECTIONS.map(|(name, _)| std::fs::read_to_string(root.path().join(name)).unwrap())
     }
@@ -473,7 +475,7 @@ mod tests {
         let some = Results { whole: false, ..results(false, Some(1.0)) };
         assert!(refusal(some).contains("some groups"));
         assert!(refusal(results(false, Some(1.0))).contains("marks"));
-        // Nor when only one document has them.
+        // Marks in one document only are not enough.
         std::fs::write(root.path().join("README.md"), format!("{BEGIN}{END}")).unwrap();
         assert!(refusal(results(false, Some(1.0))).contains("performance.md lacks the marks"));
         assert_eq!(documents(&root), [format!("{BEGIN}{END}"), "no marks\n".to_owned()]);

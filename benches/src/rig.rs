@@ -1,5 +1,6 @@
-//! Data planes with one worker on a core of its own, as the end-to-end measurements need them: one that
-//! asks and one that is asked, in one process or in two. Their configuration is the appliance's ([`crate::product`]).
+//! Data planes with one worker on a core of its own, for the end-to-end measurements: an asking and
+//! an asked end, in one process or in two. Their configuration is the appliance's
+//! ([`crate::product`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,26 +19,27 @@ use crate::product::{self, PORT, Product};
 use crate::setup::{Link, RigConfig, SINK, Side, source};
 
 const PD: PdId = PdId(1);
-/// Far more than any step takes; only a hang reaches it.
+/// Time-out of a step; only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// One data plane.
+/// One end: a data plane with its port and its streams.
 pub struct End {
     /// The data plane.
     pub dataplane: Dataplane,
-    /// The port.
+    /// The end's only port.
     pub port: Port,
-    /// Streams that are accepted, by this side's names.
+    /// Accepted streams, by this end's identifiers.
     pub accepted: Vec<StreamId>,
     rig: RigConfig,
-    /// How its streams are opened, and at which port: one for all, as with the appliance, unless they are compared.
+    /// Endpoint configurations of opened streams and the remote port of each. The appliance has one
+    /// for all streams; an A/B cell has two.
     ways: Vec<(EndpointConfig, u16)>,
-    /// The protocol above DDP on streams that are accepted and opened.
+    /// ULP of accepted streams and of opened streams.
     ulps: [UlpConfig; 2],
     events: Vec<Event>,
 }
 
 impl End {
-    /// A running worker with its regions and, on the asked side, its listener.
+    /// Starts the worker, adds its regions and, on the asked side, its listener.
     pub fn new(rig: &RigConfig, ports: &Ports, side: Side) -> anyhow::Result<End> {
         let product = Product::new(rig, side)?;
         let Product { port, dataplane, ulps, .. } = &product;
@@ -51,7 +53,8 @@ impl End {
         Ok(end)
     }
 
-    /// Streams can be opened and accepted as `product` says, too; the first way has the number 0.
+    /// Adds another endpoint configuration, on the next port, with a listener on the asked side.
+    /// The first has number 0.
     pub fn add_way(&mut self, product: Product) -> anyhow::Result<()> {
         let n = u16::try_from(self.ways.len())?;
         let port = PORT + n;
@@ -65,7 +68,7 @@ impl End {
         }
     }
 
-    /// Gives the worker a command.
+    /// Sends a command to the worker; waits while the command ring is full.
     pub fn command(&mut self, command: Command) -> anyhow::Result<()> {
         let mut command = Some(command);
         let begin = Instant::now();
@@ -80,7 +83,7 @@ impl End {
         Ok(())
     }
 
-    /// What the first stream of this end did.
+    /// Returns the statistics of this end's first stream.
     fn first_stats(&mut self) -> anyhow::Result<Option<StreamStats>> {
         self.command(Command::ListStreams { which: Listed::Everything, ticket: Ticket(3) })?;
         let begin = Instant::now();
@@ -96,7 +99,7 @@ impl End {
         anyhow::bail!("nothing came of asking for the streams")
     }
 
-    /// Takes what the worker has to say.
+    /// Returns the worker's next event.
     pub fn poll(&mut self) -> Option<Event> {
         if self.events.is_empty() {
             self.dataplane.workers[0].poll()
@@ -111,7 +114,7 @@ impl End {
         }
     }
 
-    /// One counter of the worker.
+    /// Returns a counter of the worker.
     pub fn count(&self, name: &str) -> u64 {
         let mut total = 0;
         self.dataplane.workers[0].counters().for_each(|counter, value| {
@@ -122,12 +125,12 @@ impl End {
         total
     }
 
-    /// Frames that the worker dropped, by any reason.
+    /// Returns the frames that the worker dropped, over all reasons.
     pub fn drops(&self) -> u64 {
         self.dataplane.workers[0].counters().drops.total()
     }
 
-    /// Waits until so many commands are done.
+    /// Waits for `left` completions of commands.
     fn done(&mut self, mut left: u32, what: &str) -> anyhow::Result<()> {
         let begin = Instant::now();
         self.events.retain(|event| {
@@ -151,7 +154,7 @@ impl End {
         Ok(())
     }
 
-    /// What is sent from and what is written to, as far as this side needs them.
+    /// Adds the source region and the sink regions that this side needs.
     fn add_regions(&mut self, side: Side) -> anyhow::Result<()> {
         let (both, rdmap) = (self.rig.both, self.rig.rdmap);
         let asking = side == Side::Asking;
@@ -168,7 +171,7 @@ impl End {
         Ok(())
     }
 
-    /// What is sent from, if this side sends.
+    /// Adds the source region, if this side sends or serves Reads.
     fn add_source(&mut self, side: Side, unstable: bool) -> anyhow::Result<()> {
         if side == Side::Asked && !self.rig.both && !self.rig.rdmap {
             return Ok(());
@@ -192,7 +195,7 @@ impl End {
         self.done(1, "a listener")
     }
 
-    /// Asks for a stream, from the `n`-th address.
+    /// Requests a stream from the `n`-th local address.
     pub fn connect(&mut self, n: u32) -> anyhow::Result<()> {
         self.connect_by(0, n)
     }
@@ -207,7 +210,7 @@ impl End {
             remote: SocketAddr::new(product::address(&self.rig, Side::Asked), port),
             endpoint,
             ulp: self.ulps[1].clone(),
-            // No control thread takes part: what arrives is the worker's.
+            // No control thread takes part: the worker discards untagged messages itself.
             service: Service::Sink,
             pd: PD,
             stags: Vec::new(),
@@ -216,7 +219,8 @@ impl End {
         })))
     }
 
-    /// The asked side's part: accepts what comes, to be served so. Returns whether there was anything.
+    /// Handles the asked side's events: accepts streams with `service` and answers closes. Returns
+    /// true if there were events.
     pub fn serve(&mut self, service: Service) -> anyhow::Result<bool> {
         let mut busy = false;
         while let Some(event) = self.poll() {
@@ -227,7 +231,8 @@ impl End {
                     let accept =
                         Command::Accept { stream, pd, private_data: Vec::new(), ulp, service };
                     self.command(accept)?;
-                    // As the control thread does when it has decided.
+                    // The control thread returns the listener's credit in the same way after its
+                    // decision.
                     self.command(Command::Credits { listener, more: 1 })?;
                 }
                 Event::Established { stream, .. } => self.accepted.push(stream),
@@ -264,29 +269,30 @@ fn entry(stag: Stag, offset: u64, len: u64, access: Access, memory: &Memory) -> 
     }
 }
 
-/// Memory that cannot change while it is sent from: as the appliance holds a file that is put.
+/// Returns memory whose contents cannot change during transmission, as the appliance maps a file of
+/// a put.
 pub fn stable(len: u64) -> anyhow::Result<Memory> {
     let config = MemoryConfig { backing: Backing::Anonymous, len, remote_write: false, lock: true };
     Ok(Memory::new(&config)?)
 }
 
-/// Both ends, or the asking one whose other is another process.
+/// Both ends, or the asking end if the asked one is in another process.
 pub struct Rig {
     /// The end that makes the load.
     pub asking: End,
-    /// The end that takes it.
+    /// The end that accepts the load; `None` if it is in another process.
     pub asked: Option<End>,
-    /// How the asked side serves.
+    /// Service of accepted streams.
     pub service: Service,
-    /// Streams that are open, by the asking side's names.
+    /// Open streams, by the asking side's identifiers.
     pub streams: Vec<StreamId>,
     both: bool,
 }
 
 impl Rig {
-    /// Running data planes.
+    /// Starts the data planes of this process.
     pub fn new(config: &RigConfig, ports: &Ports, service: Service) -> anyhow::Result<Rig> {
-        // The asked side first: who comes second finds a listener.
+        // The asked side starts first, so that the asking one finds a listener.
         let asked = match config.link {
             Link::Memif => None,
             _ => Some(End::new(config, ports, Side::Asked)?),
@@ -295,12 +301,14 @@ impl Rig {
         Ok(Rig { asking, asked, service, streams: Vec::new(), both: config.both })
     }
 
-    /// Lets the asked side do its part, if it is in this process.
+    /// Handles the asked side's events, if it is in this process. Returns true if there were
+    /// events.
     pub fn serve(&mut self) -> anyhow::Result<bool> {
         self.asked.as_mut().map_or(Ok(false), |asked| asked.serve(self.service))
     }
 
-    /// Takes the asking side's events as they come, and serves meanwhile, until `done` gives something.
+    /// Passes the asking side's events to `done` until it returns a value; serves the asked side
+    /// meanwhile.
     pub fn until<T>(
         &mut self,
         what: &str,
@@ -326,8 +334,8 @@ impl Rig {
         }
     }
 
-    /// Streams can be opened otherwise, too: as a rig says that differs in its endpoints, or in its source, only. The next
-    /// number.
+    /// Adds another endpoint configuration, whose number is the next one. `rig` may differ in its
+    /// endpoints and in its source region only.
     pub fn add_way(&mut self, rig: &RigConfig) -> anyhow::Result<()> {
         let [asking, asked] = Product::both(rig)?;
         let ends = [
@@ -344,12 +352,12 @@ impl Rig {
         Ok(())
     }
 
-    /// Opens `n` streams more, a few at a time.
+    /// Opens `n` more streams, at most 256 handshakes at a time.
     pub fn open(&mut self, n: u32) -> anyhow::Result<()> {
         self.open_by(0, n)
     }
 
-    /// The same, in the way of this number.
+    /// Opens `n` more streams with endpoint configuration `way`, at most 256 handshakes at a time.
     pub fn open_by(&mut self, way: usize, n: u32) -> anyhow::Result<()> {
         let (mut asked, mut opened) = (0, Vec::new());
         let window = 256.min(n);
@@ -375,7 +383,8 @@ impl Rig {
         Ok(())
     }
 
-    /// Starts a load on each stream, that of its number; where both sides make it, on the asked one too.
+    /// Starts `load(n)` on the `n`-th stream. If both sides make load, the asked side's `n`-th
+    /// stream gets it, too.
     pub fn start(&mut self, load: impl Fn(u32) -> Load) -> anyhow::Result<()> {
         for (n, stream) in (0..).zip(self.streams.clone()) {
             let load = load(n);
@@ -398,7 +407,8 @@ impl Rig {
         Ok(())
     }
 
-    /// Stops the load on each stream; what those of the asking side did together, with the times of all.
+    /// Stops the load on each stream. Returns the sum of the asking side's reports with the times
+    /// of all messages.
     pub fn stop(&mut self) -> anyhow::Result<LoadReport> {
         if let Some(asked) = self.asked.as_mut().filter(|_| self.both) {
             for stream in asked.accepted.clone() {
@@ -411,20 +421,20 @@ impl Rig {
         self.finish(PATIENCE)
     }
 
-    /// Starts a load on one stream, by its number.
+    /// Starts a load on the `n`-th stream.
     pub fn start_one(&mut self, n: usize, load: Load) -> anyhow::Result<()> {
         let stream = self.streams[n];
         self.asking.command(Command::Load { stream, load, ticket: Ticket(9) })
     }
 
-    /// Stops it; what it did.
+    /// Stops the load on the `n`-th stream and returns its report.
     pub fn stop_one(&mut self, n: usize) -> anyhow::Result<LoadReport> {
         let stream = self.streams[n];
         self.asking.command(Command::StopLoad { stream })?;
         self.ended(1, PATIENCE)
     }
 
-    /// Waits for the end of the load on each stream.
+    /// Waits for the end of the load on each stream and returns the sum of the reports.
     pub fn finish(&mut self, patience: Duration) -> anyhow::Result<LoadReport> {
         self.ended(self.streams.len(), patience)
     }
@@ -451,12 +461,12 @@ impl Rig {
         total.ok_or_else(|| anyhow::anyhow!("there was no stream"))
     }
 
-    /// What the first stream of the asked side did, if that is in this process.
+    /// Returns the statistics of the asked side's first stream, if that side is in this process.
     pub fn asked_stats(&mut self) -> anyhow::Result<Option<StreamStats>> {
         self.asked.as_mut().map_or(Ok(None), End::first_stats)
     }
 
-    /// The same of the asking side.
+    /// Returns the statistics of the asking side's first stream.
     pub fn asking_stats(&mut self) -> anyhow::Result<Option<StreamStats>> {
         self.asking.first_stats()
     }
@@ -467,7 +477,7 @@ fn add(mut total: LoadReport, other: &LoadReport) -> LoadReport {
     total.bytes += other.bytes;
     total.nanoseconds = total.nanoseconds.max(other.nanoseconds);
     if let (Some(all), Some(more)) = (&mut total.latency, &other.latency) {
-        // The same bounds everywhere: nothing can be out of range.
+        // All histograms have the same bounds, so no value is out of range.
         let _ = all.add(more);
     }
     total

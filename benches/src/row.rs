@@ -1,67 +1,69 @@
-//! One measured number with everything that is needed to read it, as it goes from process to process and
-//! into `results.json`.
+//! A row: one measured number with its parameters and repetitions, as passed between processes and
+//! stored in `results.json`.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A latency distribution: octiles are not enough for tails, so each point is a quantile and its value.
+/// A latency distribution: pairs of a quantile and its value in nanoseconds. Octiles are too coarse
+/// for tails.
 pub type Quantiles = Vec<(f64, u64)>;
 
-/// One measurement.
+/// A measured number.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Row {
-    /// What group of the plan it belongs to.
+    /// Group of the plan.
     pub group: String,
-    /// Unique in a run.
+    /// Name, unique in a run.
     pub name: String,
-    /// What distinguishes it, as people read it: `mtu`, `len`, `streams` and so on.
+    /// Parameters that distinguish the row, for display: `mtu`, `len`, `streams` and so on.
     pub parameters: BTreeMap<String, String>,
-    /// The median of its repetitions; `None` if it did not run.
+    /// Median of the repetitions; `None` if the row did not run.
     pub value: Option<f64>,
-    /// Of `value`.
+    /// Unit of `value`.
     pub unit: String,
-    /// What was measured besides, the median as well; the unit is in the name. Of what ends in `_max` it is the
-    /// most.
+    /// Secondary numbers by name, with the unit in the name: the median of the repetitions, or the
+    /// maximum for names that end in `_max`.
     pub extra: BTreeMap<String, f64>,
-    /// The repetitions that ran, by their number: those of other rows with the same number ran right before or
-    /// after.
+    /// Completed repetitions. Runs of different rows with the same number were measured right after
+    /// each other.
     pub runs: Vec<Run>,
-    /// Nanoseconds by quantile, where it is a latency; of the last repetition.
+    /// Latency distribution of the last repetition, if the row is a latency.
     pub latency: Quantiles,
-    /// Why it did not run, in a sentence.
+    /// Reason for which the row did not run, as a sentence.
     pub not_run: Option<String>,
-    /// The cores were too far apart around one of its repetitions, or not ours alone, for absolute numbers to mean
-    /// anything.
+    /// True if, around a repetition, the cores were too far from each other or shared with other
+    /// programs, so that absolute numbers mean nothing.
     pub noisy: bool,
 }
 
-/// One repetition.
+/// A repetition of a row.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Run {
-    /// Its number, from 0.
+    /// Number of the repetition, from 0.
     pub repetition: u32,
-    /// What was measured.
+    /// The measured value, in the row's unit.
     pub value: f64,
-    /// Besides.
+    /// Secondary numbers of this repetition, by name.
     pub extra: BTreeMap<String, f64>,
-    /// As [`Row::noisy`].
+    /// True if the cores were disturbed around this repetition; see [`Row::noisy`].
     pub noisy: bool,
-    /// The slower core's copy rate before or after it, whichever was less, in gigabytes per second.
+    /// Copy rate of the slower core, the lesser of those before and after the repetition, in
+    /// gigabytes per second.
     pub copied: Option<f64>,
 }
 
 impl Run {
-    /// The value, or what was measured besides under this name.
+    /// Returns the value, or the secondary number of this name.
     pub fn get(&self, what: Option<&str>) -> Option<f64> {
         what.map_or(Some(self.value), |name| self.extra.get(name).copied())
     }
 }
 
 impl Row {
-    /// A row that is still to be measured.
+    /// Returns a row without a value.
     pub fn new(group: &str, name: &str, unit: &str) -> Row {
         let (group, name, unit) = (group.to_owned(), name.to_owned(), unit.to_owned());
         Row { group, name, unit, ..Row::default() }
@@ -74,24 +76,24 @@ impl Row {
         self
     }
 
-    /// What was measured.
+    /// Sets the value.
     pub fn set(&mut self, value: f64) {
         self.value = Some(value);
     }
 
-    /// What was measured besides.
+    /// Adds a secondary number.
     pub fn also(&mut self, name: &str, value: f64) {
         self.extra.insert(name.to_owned(), value);
     }
 
-    /// Says why there is no number.
+    /// Sets the reason for which there is no value.
     #[must_use]
     pub fn not_run(mut self, why: impl Into<String>) -> Row {
         self.not_run = Some(why.into());
         self
     }
 
-    /// Takes a repetition in.
+    /// Adds a repetition and recomputes the medians.
     pub fn merge(&mut self, run: Run, other: Row) {
         let Some(value) = other.value else {
             if self.runs.is_empty() {
@@ -116,13 +118,13 @@ impl Row {
         }
     }
 
-    /// The value, or what was measured besides, of each repetition that has it.
+    /// Returns the value, or the secondary number of this name, of each repetition that has it.
     pub fn values(&self, what: Option<&str>) -> Vec<f64> {
         self.runs.iter().filter_map(|run| run.get(what)).collect()
     }
 }
 
-/// The middle one; the mean of the middle two; 0 of none.
+/// Returns the median, as the mean of the middle two for an even count, and 0 for no values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

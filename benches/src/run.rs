@@ -1,8 +1,8 @@
-//! A whole run: each task in a process of its own, those of a group one after the other, in each repetition in the
-//! other order than in the one before (A B, B A, …), with a look at the cores between them.
+//! A whole run: each task in a process of its own. The tasks of a group run one after the other, in
+//! reversed order in every second repetition (A B, B A, …). The cores are checked between tasks.
 //!
-//! [`against`] sets this program beside another one that was built of another commit: each task by the one and by the
-//! other in turn.
+//! [`against`] compares this program with one built of another commit: each task runs with both in
+//! A/B order.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,20 +22,21 @@ use crate::row::{Row, Run, median};
 use crate::setup::Link;
 use crate::targets::{Kind, Target, ratios, targets};
 
-/// What a run leaves behind, as `results.json`.
+/// Results of a run, stored as `results.json`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Results {
-    /// Where it was made.
+    /// The machine, by property.
     pub machine: BTreeMap<String, String>,
-    /// It was a quick one.
+    /// True if the run was a quick one.
     pub quick: bool,
-    /// It was of all groups.
+    /// True if the run had all groups.
     pub whole: bool,
-    /// How long it took, in seconds.
+    /// Duration of the run, in seconds.
     pub seconds: f64,
-    /// Round trips of a cache line between the cores, in nanoseconds, through the run.
+    /// Round trips of a cache line between the cores, in nanoseconds, sampled through the run.
     pub ping_pong_ns: Vec<f64>,
-    /// What the slower core copied within its first cache, in gigabytes per second, through the run.
+    /// Copy rate of the slower core within its L1 cache, in gigabytes per second, sampled through
+    /// the run.
     pub copy_gb_per_s: Vec<f64>,
     /// Headings by group.
     pub groups: Vec<(String, String)>,
@@ -46,13 +47,14 @@ pub struct Results {
 }
 
 impl Results {
-    /// The cores were too far apart, or not ours alone, for absolute numbers in some of it.
+    /// True if a row was measured while the cores were too far from each other, or shared with
+    /// other programs, for absolute numbers.
     pub fn is_noisy(&self) -> bool {
         self.rows.iter().any(|row| row.noisy)
     }
 }
 
-/// The groups that `only` names, or all.
+/// Returns the groups that `only` names, or all.
 fn chosen(means: &Means, only: &[String]) -> anyhow::Result<Vec<Group>> {
     let all = groups(means);
     for name in only {
@@ -64,7 +66,7 @@ fn chosen(means: &Means, only: &[String]) -> anyhow::Result<Vec<Group>> {
     Ok(all.into_iter().filter(wanted).collect())
 }
 
-/// Runs what `only` names, or all.
+/// Runs the groups that `only` names, or all.
 pub fn run(means: &Means, only: &[String]) -> anyhow::Result<Results> {
     let begin = Instant::now();
     let machine = machine::describe();
@@ -110,7 +112,7 @@ impl Runner {
         rows
     }
 
-    /// One repetition of a task, by this program or by another one.
+    /// Runs one repetition of a task, with this program or with `program`.
     fn once(&mut self, task: &Task, repetition: u32, program: Option<&Path>) -> (Run, Row) {
         let before = self.watch.is_quiet();
         let copied = self.watch.last_copied();
@@ -122,7 +124,8 @@ impl Runner {
     }
 }
 
-/// Forward and backward in turn: what drifts while a group runs does not favour who comes first.
+/// Returns the order of a repetition, forward and backward in alternation. Drift within a group
+/// favours no task.
 fn order(repetition: u32, many: usize) -> Vec<usize> {
     let forward = 0..many;
     if repetition.is_multiple_of(2) { forward.collect() } else { forward.rev().collect() }
@@ -143,21 +146,21 @@ fn say(run: &Run, group: &Group, row: &Row) {
     }
 }
 
-/// A task by this program and by another one.
+/// A task, measured with this program and with another build.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Comparison {
-    /// By this one.
+    /// Row of this program.
     pub ours: Row,
-    /// By the other.
+    /// Row of the other program.
     pub theirs: Row,
-    /// Ours of theirs, one for each repetition.
+    /// Ratios ours / theirs, one for each repetition.
     pub ratios: Vec<f64>,
-    /// Their mean.
+    /// Mean of the ratios with its 95 % interval.
     pub interval: Option<Interval>,
 }
 
-/// Runs each task by this program and by `other` in turn, ABBA, so often; peers and what needs no data plane are the
-/// same in both, and left out.
+/// Runs each task with this program and with `other`, in the order ABBA, `repetitions` times each.
+/// Peers are left out: they are the same for both.
 pub fn against(
     means: &Means,
     only: &[String],
@@ -188,7 +191,7 @@ pub fn against(
     Ok(all)
 }
 
-/// The comparisons as a table.
+/// Formats the comparisons as a table.
 pub fn compared(all: &[Comparison]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
@@ -196,7 +199,7 @@ pub fn compared(all: &[Comparison]) -> Table {
     for Comparison { ours, theirs, ratios, interval } in all {
         let value = |row: &Row| row.value.map_or("—".to_owned(), number);
         let why = ours.not_run.as_ref().or(theirs.not_run.as_ref());
-        // Where 1 is not in the interval, the two differ.
+        // The two differ significantly if 1 is outside of the interval.
         let differs = |i: &Interval| if i.low > 1.0 || i.high < 1.0 { "differs" } else { "" };
         table.add_row([
             ours.name.clone(),
@@ -211,7 +214,7 @@ pub fn compared(all: &[Comparison]) -> Table {
     table
 }
 
-/// It wants an interface, and the run was given none.
+/// True if the task needs an interface and the run has none.
 fn lacks_device(task: &Task) -> bool {
     match task {
         Task::Cell(cell) => cell.rig.link != Link::Ring && cell.rig.devices[0].is_empty(),
@@ -225,7 +228,7 @@ fn lacks_device(task: &Task) -> bool {
     }
 }
 
-/// Longest that a task may take before it is ended.
+/// Time-out of a task's process.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 fn child(task: &Task, other: Option<&Path>) -> anyhow::Result<Row> {
@@ -275,7 +278,7 @@ pub fn write(results: &Results, directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The targets as a table.
+/// Formats the targets as a table.
 pub fn table(results: &Results) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
@@ -293,14 +296,14 @@ pub fn table(results: &Results) -> Table {
     table
 }
 
-/// What is to be reached, as people read it.
+/// Formats the bound with its sign and unit.
 pub fn bound(target: &Target) -> String {
     let sign = if target.at_most { "≤" } else { "≥" };
     let text = target.target.map(|bound| format!("{sign} {} {}", number(bound), target.unit));
     text.map_or("—".to_owned(), |text| text.trim_end().to_owned())
 }
 
-/// What was measured, with its interval or its range.
+/// Formats the measured value with its interval or range.
 pub fn shown(target: &Target) -> String {
     let Some(value) = target.value else { return "—".to_owned() };
     match (target.kind, target.low.zip(target.high)) {
@@ -318,7 +321,7 @@ pub fn shown(target: &Target) -> String {
     }
 }
 
-/// How it is judged, in words.
+/// Formats the judgement: met, not met, not run, or the reason for no judgement.
 pub fn verdict(target: &Target) -> String {
     let noisy = if target.noisy && target.kind == Kind::Figure { "noisy" } else { "" };
     match (target.value, target.met, &target.why) {
@@ -330,7 +333,7 @@ pub fn verdict(target: &Target) -> String {
     }
 }
 
-/// A ratio with its interval: with as many digits as it takes to see the interval.
+/// Formats a ratio with its interval, with as many digits as show the interval's ends apart.
 pub fn ratio_between(mean: f64, low: f64, high: f64) -> String {
     let digits = match mean {
         mean if mean >= 100.0 => 0,
@@ -341,7 +344,8 @@ pub fn ratio_between(mean: f64, low: f64, high: f64) -> String {
     format!("{mean:.digits$} [{low:.digits$}, {high:.digits$}]")
 }
 
-/// A number as people read it: three digits, thousands apart.
+/// Formats a number with up to three significant digits (at most two decimals), or as a grouped
+/// integer from 1000 on.
 pub fn number(value: f64) -> String {
     let digits = match value.abs() {
         v if v >= 1000.0 => return grouped(value),
@@ -364,7 +368,7 @@ fn grouped(value: f64) -> String {
     out
 }
 
-/// The typical distance of the cores in a run.
+/// Returns the typical round trip of a cache line between the cores in a run, in nanoseconds.
 pub fn typical_ping_pong(results: &Results) -> f64 {
     median(&results.ping_pong_ns)
 }

@@ -1,5 +1,5 @@
-//! Two associations without any worker, port or clock between them, with one session: as
-//! [`pairing`](crate::pairing), over SCTP.
+//! Two endpoints over SCTP without worker, port or clock, with one session; the counterpart of
+//! [`pairing`](crate::pairing).
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl TxBatch for Batch {
     }
 }
 
-/// One of the two.
+/// One endpoint with its memory.
 pub struct Half {
     endpoint: Option<Endpoint<VecMemory>>,
     session: Option<SessionId>,
@@ -54,19 +54,19 @@ impl Half {
         }
     }
 
-    /// Takes a packet.
+    /// Passes a packet to the endpoint.
     pub fn input(&mut self, now: Instant, bytes: &[u8]) {
         let packet = Packet::new(bytes).expect("a packet of ours");
         assert!(packet.checksum_ok(), "nobody damages packets here");
         let cx =
             &mut Context { stags: &self.stags, buffers: &mut self.buffers, hold: &mut self.hold };
         if let Some(endpoint) = &mut self.endpoint {
-            // Old acknowledgements are dropped, as they should be.
+            // Old acknowledgements are dropped, which is correct.
             let _ = endpoint.input(now, &packet, cx);
         }
     }
 
-    /// Writes what there is to send, and runs what is due.
+    /// Handles expired timers and writes the pending packets into `batch`.
     pub fn output(&mut self, now: Instant, batch: &mut Batch) {
         let cx =
             &mut Context { stags: &self.stags, buffers: &mut self.buffers, hold: &mut self.hold };
@@ -78,7 +78,7 @@ impl Half {
         }
     }
 
-    /// When it wants to be asked again.
+    /// Returns the time of the next timer.
     pub fn timeout(&self) -> Option<Instant> {
         self.endpoint.as_ref().and_then(Endpoint::poll_timeout)
     }
@@ -116,22 +116,22 @@ fn ulp() -> UlpConfig {
     StreamConfig { max_posts: 4096, ..StreamConfig::default() }.into()
 }
 
-/// Both, with an established session.
+/// Two endpoints with an established session.
 pub struct SctpPairing {
-    /// The time; moved on by hand.
+    /// Virtual time.
     pub now: Instant,
-    /// Who writes.
+    /// Endpoint that posts writes.
     pub sender: Half,
-    /// Who is written to.
+    /// Endpoint whose region is written.
     pub receiver: Half,
     there: Batch,
     back: Batch,
 }
 
 impl SctpPairing {
-    /// An association over a path that carries packets of `packet_len` bytes, its windows open.
+    /// Returns an association over a path for packets of `packet_len` bytes, with open windows.
     pub fn new(packet_len: usize) -> SctpPairing {
-        // A whole burst at once, whatever the clock says.
+        // A whole burst is sent at once, independent of the clock.
         let send = SendConfig {
             pacing: false,
             max_burst: 1 << 16,
@@ -192,32 +192,32 @@ impl SctpPairing {
         endpoint.post(session, message).expect("there is room for a message");
     }
 
-    /// One burst each way; false when neither end had anything to send.
+    /// Exchanges one burst each way; returns false if neither endpoint had anything to send.
     pub fn exchange(&mut self) -> bool {
         self.send();
         self.deliver();
         self.acknowledge();
         let quiet = self.there.segments.is_empty() && self.back.segments.is_empty();
         let next = [self.sender.timeout(), self.receiver.timeout()].into_iter().flatten().min();
-        // What is delayed comes soon; what else has a timer is for the case of loss.
+        // Delayed SACKs are due soon; later timers are for loss.
         let soon =
             next.filter(|&at| quiet && at.saturating_since(self.now) < Duration::from_millis(150));
         self.now = soon.unwrap_or(self.now).max(self.now) + Duration::from_micros(10);
         !quiet || soon.is_some()
     }
 
-    /// The sender's burst, into [`burst`](Self::burst).
+    /// Writes the sender's burst into [`burst`](Self::burst).
     pub fn send(&mut self) {
         self.there.clear();
         self.sender.output(self.now, &mut self.there);
     }
 
-    /// What the sender sent last.
+    /// Returns the sender's last burst.
     pub fn burst(&mut self) -> &mut Vec<Vec<u8>> {
         &mut self.there.segments
     }
 
-    /// The receiver takes the burst; returns the messages that were delivered.
+    /// Passes the burst to the receiver; returns the number of delivered messages.
     pub fn deliver(&mut self) -> u32 {
         for packet in &self.there.segments {
             self.receiver.input(self.now, packet);
@@ -225,7 +225,7 @@ impl SctpPairing {
         self.receiver.events(self.now)
     }
 
-    /// The receiver answers, and the sender takes it.
+    /// Writes the receiver's answer and passes it to the sender.
     pub fn acknowledge(&mut self) {
         self.back.clear();
         self.receiver.output(self.now, &mut self.back);

@@ -1,33 +1,34 @@
-//! How the two ends of an end-to-end measurement, and the link between them, differ from the appliance's defaults.
+//! Configuration of a rig: the deviations of two ends and their link from the appliance's defaults.
 
 use ddp::{Qn, Stag};
 use serde::{Deserialize, Serialize};
 
-/// Either side's region to send from and to serve Reads from, [stable](RigConfig::unstable) or not.
+/// Returns the STag of either side's source region, for writes and served Reads;
+/// [stable](RigConfig::unstable) or not.
 pub const fn source(unstable: bool) -> Stag {
     if unstable { Stag(0x300) } else { Stag(0x100) }
 }
-/// Either side's region that the other writes to, or that its own Reads fill.
+/// STag of either side's sink region, target of the other's writes and of its own Reads.
 pub const SINK: Stag = Stag(0x200);
-/// The queue of untagged messages.
+/// Queue of untagged messages.
 pub const QUEUE: Qn = Qn(0);
 
-/// What joins the two.
+/// The link between the two ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Link {
-    /// A ring inside the process.
+    /// Rings inside the process.
     Ring,
     /// Shared memory between two processes.
     Memif,
     /// Packet sockets on the two ends of a veth pair.
     AfPacket,
-    /// AF_XDP sockets on them.
+    /// AF_XDP sockets on the two ends of a veth pair.
     AfXdp,
 }
 
 impl Link {
-    /// As the configuration calls it.
+    /// Returns the kind's name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Link::Ring => "ring",
@@ -38,86 +39,86 @@ impl Link {
     }
 }
 
-/// Which end of the link.
+/// An end of the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
     /// Opens streams and makes load.
     Asking,
-    /// Accepts them and is written to.
+    /// Accepts streams and is the target of their messages.
     Asked,
 }
 
-/// What carries TCP or SCTP; IPv4 without a tag by default.
+/// The layers below TCP or SCTP; IPv4 without a VLAN tag by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Network {
-    /// IPv6; else IPv4.
+    /// True for IPv6, false for IPv4.
     pub v6: bool,
-    /// The VLAN of both interfaces.
+    /// VLAN identifier of both interfaces; `None` for untagged frames.
     pub vlan: Option<u16>,
-    /// IPsec protects it; see `protected`.
+    /// True if IPsec protects TCP or SCTP; see `protected`.
     pub protected: bool,
 }
 
-/// What a link does to frames; nothing by default.
+/// Impairment of a link: loss, delay and rate; none by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Impairment {
-    /// Frames lost of a million, towards the asked side.
+    /// Lost frames per million, towards the asked side.
     pub loss_ppm: u32,
-    /// Propagation time each way.
+    /// Propagation time each way, microseconds.
     pub delay_us: u64,
-    /// Rate towards the asked side; 0 for any.
+    /// Rate towards the asked side, Mbit/s; 0 for unlimited.
     pub rate_mbit: u64,
-    /// Bytes that may wait for it.
+    /// Bytes that may wait for the rate.
     pub queue: u64,
 }
 
-/// How both ends and the link between them differ from the appliance's defaults. What an older or newer program
-/// wrote is read as far as it is known, so that two of them can be compared.
+/// Deviations of both ends and their link from the appliance's defaults. Unknown keys are ignored
+/// and missing ones are defaults, so that programs of different versions can be compared.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RigConfig {
-    /// What joins the two.
+    /// The link between the two ends.
     pub link: Link,
     /// Bytes of an IP packet.
     pub mtu: u16,
-    /// Both ends ask for markers.
+    /// True if both ends request markers.
     pub markers: bool,
-    /// Both ends ask for CRCs.
+    /// True if both ends request CRCs.
     pub crc: bool,
-    /// TCP checksums are not computed; else the workers compute them.
+    /// True if TCP checksums are not computed, false if the workers compute them.
     pub trusted: bool,
-    /// SCTP carries it; else MPA over TCP.
+    /// True for SCTP, false for MPA over TCP.
     pub sctp: bool,
-    /// RDMAP; else bare DDP.
+    /// True for RDMAP, false for bare DDP.
     pub rdmap: bool,
-    /// What is below TCP or SCTP.
+    /// The layers below TCP or SCTP.
     #[serde(flatten)]
     pub network: Network,
     /// Bytes of each region.
     pub region: u64,
-    /// The region that is sent from may change under way, as the appliance's own regions may; else it cannot, as a
-    /// file that is put.
+    /// True if the source region may change during transmission, as the appliance's own regions
+    /// may. False if it cannot, as the file of a put.
     pub unstable: bool,
-    /// STags that share the asked side's region in equal parts.
+    /// STags that divide the asked side's region into equal parts.
     pub stags: u32,
-    /// The cores of the asking and the asked worker.
+    /// Cores of the asking and of the asked worker.
     pub cores: [usize; 2],
-    /// Frames that a direction of the link holds, where it is not the default.
+    /// Frames that a direction of the link holds; `None` for the default.
     pub slots: Option<u16>,
-    /// Streams that there will be.
+    /// Number of streams.
     pub streams: u32,
     /// Bytes of an untagged buffer.
     pub buffer: u32,
-    /// The worker of this side sleeps when there is nothing to do; else it polls.
+    /// True if the worker of this side sleeps when idle, false if it polls; by [`Side`].
     pub adaptive: [bool; 2],
-    /// Both ends keep what happens to their streams.
+    /// True if both ends record the events of their streams.
     pub recorder: bool,
-    /// Both sides make the load; else the asking one.
+    /// True if both sides make the load, false if only the asking one does.
     pub both: bool,
-    /// What the link does to frames; of `ring` only.
+    /// Impairment of the link; `ring` only.
     #[serde(flatten)]
     pub impairment: Impairment,
     /// Names of the Linux interfaces, for `af_packet` and `af_xdp`; the path of the socket for `memif`.
@@ -152,7 +153,7 @@ impl Default for RigConfig {
 }
 
 impl RigConfig {
-    /// Bytes of an STag's part of the region.
+    /// Returns the bytes of an STag's part of the region.
     pub fn part(&self) -> u64 {
         self.region / u64::from(self.stags.max(1))
     }

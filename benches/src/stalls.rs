@@ -1,6 +1,8 @@
-//! How long a thread that polls on a core is kept from it. Each core does nothing but read the clock; a gap between two readings is a
-//! stall: another program, an interrupt, or another virtual machine. About the least that a tail can be: a message that
-//! needs the core waits as long, whatever the data plane does.
+//! Stalls of a polling core. A thread on each core only reads the clock; a gap between two readings
+//! is a stall, caused by another program, an interrupt or another virtual machine.
+//!
+//! Stalls are a lower bound of tail latencies: a message that needs the core waits as long with any
+//! data plane.
 
 use std::time::{Duration, Instant};
 
@@ -9,34 +11,35 @@ use serde::{Deserialize, Serialize};
 use crate::limits::pin;
 use crate::row::Row;
 
-/// Shorter gaps are those of the readings themselves.
+/// Least stall; shorter gaps are the readings themselves.
 const LEAST: Duration = Duration::from_nanos(500);
-/// Stalls of a core that are kept. With more there is no row: its tails would be too low.
+/// Bound of the recorded stalls of a core. A measurement with more fails: its tails would be too
+/// low.
 const MOST: usize = 1 << 20;
-/// What an echo takes that no stall hits, at least.
+/// Least time of an echo that no stall delays.
 const ECHO: Duration = Duration::from_micros(2);
 
-/// Both cores at once, as both are needed at once.
+/// Stalls of both cores at the same time, as a message needs both.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Stalls {
-    /// What the row is called.
+    /// Name of the row, unique in a run.
     pub name: String,
-    /// Its group.
+    /// Group of the plan.
     pub group: String,
     /// The cores.
     pub cores: [usize; 2],
-    /// How long.
+    /// Seconds of the measurement.
     pub seconds: f64,
 }
 
 impl Stalls {
-    /// The row that it makes, still without number.
+    /// Returns the row, without a value.
     pub fn row(&self) -> Row {
         Row::new(&self.group, &self.name, "us")
     }
 
-    /// Measures. The value is what one in a thousand messages waits that come at times of their own and need both cores
-    /// then.
+    /// Measures the stalls. The value is the 99.9 % quantile of the wait of open-loop messages that
+    /// need both cores.
     pub fn measure(&self) -> anyhow::Result<Row> {
         let time = Duration::from_secs_f64(self.seconds);
         let threads = self.cores.map(|core| std::thread::spawn(move || watch(core, time)));
@@ -58,7 +61,7 @@ impl Stalls {
     }
 }
 
-/// The stalls of a core.
+/// Returns the stalls of a core.
 fn watch(core: usize, time: Duration) -> anyhow::Result<Vec<Duration>> {
     pin(core)?;
     let mut stalls = Vec::with_capacity(MOST);
@@ -75,13 +78,15 @@ fn watch(core: usize, time: Duration) -> anyhow::Result<Vec<Duration>> {
     Ok(stalls)
 }
 
-/// What this share of all moments still has to wait at least until no stall is under way. `stalls` are in ascending order.
+/// Returns the least remaining stall time at the worst `share` of all moments. `stalls` are in
+/// ascending order.
 fn waited(stalls: &[Duration], time: Duration, share: f64) -> Duration {
-    // Of a stall s, all but the last w wait longer than w: find w at which the sum of s - w is the share.
+    // All but the last w of a stall s wait longer than w. Finds w for which the sum of s - w is the
+    // share.
     let most = time.mul_f64(share);
     let mut sum = Duration::ZERO;
     for (count, &stall) in (0..).zip(stalls.iter().rev().chain([&Duration::ZERO])) {
-        // Down to this stall's length w, `sum - count * w` is above it.
+        // For w down to this stall's length the sum is `sum - count * w`.
         if count > 0 && sum.saturating_sub(stall * count) >= most {
             return (sum - most) / count;
         }
@@ -90,7 +95,8 @@ fn waited(stalls: &[Duration], time: Duration, share: f64) -> Duration {
     Duration::ZERO
 }
 
-/// What this share of echoes has waited at least, one echo after the other: a stall hits one. `stalls` are in ascending order.
+/// Returns the least wait of the worst `share` of closed-loop echoes, where a stall delays one
+/// echo. `stalls` are in ascending order.
 fn of_echoes(stalls: &[Duration], time: Duration, share: f64) -> Duration {
     let echoes = time.saturating_sub(stalls.iter().sum()).div_duration_f64(ECHO);
     let hit = (echoes * share).ceil() as usize;
@@ -110,26 +116,26 @@ mod tests {
     #[test]
     fn a_moment_waits_for_the_rest_of_a_stall() {
         assert_eq!(waited(&[], SECOND, 0.001), Duration::ZERO);
-        // One of 11 ms in a second: a thousandth of the moments is in its first millisecond.
+        // A stall of 11 ms in a second: a thousandth of all moments is in its first millisecond.
         assert_eq!(waited(&ms(&[11]), SECOND, 0.001), Duration::from_millis(10));
         assert_eq!(waited(&ms(&[1, 11]), SECOND, 0.001), Duration::from_millis(10));
-        // Of two, each has half of them.
+        // Two equal stalls have half of these moments each.
         assert_eq!(waited(&ms(&[11, 11]), SECOND, 0.002), Duration::from_millis(10));
         // 5 ms above w in both: (8 - w) + (5 - w) = 5.
         assert_eq!(waited(&ms(&[5, 8]), SECOND, 0.005), Duration::from_millis(4));
-        // All stalls together are less than the share.
+        // The stalls together are shorter than the share.
         assert_eq!(waited(&ms(&[1]), SECOND, 0.01), Duration::ZERO);
     }
 
     #[test]
     fn a_stall_hits_one_echo() {
-        // 180 ms are taken; in the rest there is time for 409,850 echoes, of which the 410 slowest count.
+        // 180 ms are stalls. The rest has time for 409,850 echoes, of which the 410 slowest count.
         let stalls: Vec<_> = (1..=600).map(Duration::from_micros).collect();
         assert_eq!(of_echoes(&stalls, SECOND, 0.001), Duration::from_micros(191));
         assert_eq!(of_echoes(&stalls[..300], SECOND, 0.001), Duration::ZERO);
     }
 
-    /// Two threads on one core: one of them is always kept from it.
+    /// Two threads share a core, so that one of them is always stalled.
     #[test]
     fn a_core_that_is_shared_stalls() {
         let core = core_affinity::get_core_ids().unwrap().first().unwrap().id;

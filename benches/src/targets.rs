@@ -1,9 +1,11 @@
 //! The targets, and how a run compares with them.
 //!
-//! A target is a *ratio* of two rows, formed repetition by repetition and judged by the end of its 95 % interval; a
-//! *value* of one row, judged likewise; or a *count* that is the same on every machine, judged by its worst repetition.
-//! What depends on the machine and the hour (Gbit/s, microseconds) and has no bound is a *figure*: it is shown, and not
-//! judged.
+//! - A *ratio* of two rows is formed repetition by repetition and judged by the end of its 95 %
+//!   interval.
+//! - A *value* of one row is judged in the same way.
+//! - A *count* is the same on every machine and is judged by its worst repetition.
+//! - A *figure* (Gbit/s, microseconds) depends on machine and hour and has no bound: it is shown,
+//!   and not judged.
 
 use std::collections::BTreeMap;
 
@@ -12,59 +14,60 @@ use serde::{Deserialize, Serialize};
 use crate::interval::{Interval, of_differences};
 use crate::row::{Row, median};
 
-/// What sort of number it is.
+/// Kind of a target's number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Of rows.
+    /// Ratio of two rows, with an interval.
     Ratio,
-    /// Of two rows, in their unit.
+    /// Difference of two rows, in their unit, with an interval.
     Difference,
-    /// Of one row, in its unit, judged by its interval.
+    /// Value of one row, in its unit, judged by its interval.
     Value,
-    /// Of one row, the same everywhere.
+    /// Count of one row, the same on every machine.
     Count,
-    /// Of one row, shown alone.
+    /// Value of one row, shown and not judged.
     Figure,
 }
 
 impl Kind {
-    /// True of what is judged by its interval, and is of rows of one group.
+    /// True for kinds that are judged by an interval, over rows of one group.
     pub fn has_interval(self) -> bool {
         matches!(self, Kind::Ratio | Kind::Difference | Kind::Value)
     }
 }
 
-/// One of them beside what was measured.
+/// A target with its measured value.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Target {
-    /// What.
+    /// Name in the report.
     pub name: String,
-    /// What sort.
+    /// Kind of its number.
     pub kind: Kind,
-    /// What is to be reached, if anything; a figure has none.
+    /// The bound; `None` for a figure.
     pub target: Option<f64>,
-    /// It is an upper bound.
+    /// True if `target` is an upper bound, false if it is a lower bound.
     pub at_most: bool,
-    /// Of all numbers.
+    /// Unit of `target`, `samples`, `value`, `low` and `high`; empty for ratios.
     pub unit: String,
-    /// One for each repetition: the ratios, or the values.
+    /// One ratio or value for each repetition.
     pub samples: Vec<f64>,
     /// Geometric mean of ratios, the worst of counts, the median of figures; `None` if the run did not measure it.
     pub value: Option<f64>,
-    /// Ends of the 95 % interval of ratios; the least and the most of the others.
+    /// Lower end of the 95 % interval, or the least sample of kinds without an interval.
     pub low: Option<f64>,
-    /// As `low`.
+    /// Upper end of the 95 % interval, or the greatest sample of kinds without an interval.
     pub high: Option<f64>,
-    /// Whether it is reached: of a ratio, by the end of the interval that is worse. `None` where that is not known.
+    /// True if the bound is met, by the worse end of the interval. `None` if it is not known or
+    /// there is no bound.
     pub met: Option<bool>,
-    /// Why there is no value, or no judgement.
+    /// Reason for a missing value or judgement.
     pub why: Option<String>,
-    /// Something else used the cores meanwhile.
+    /// True if another program used the cores during the measurement.
     pub noisy: bool,
 }
 
-/// A measurement of a row: its value, or what was measured besides.
+/// A row's value (`None`), or a secondary number by name.
 #[derive(Clone, Copy)]
 struct Of<'a>(&'a str, Option<&'a str>);
 
@@ -72,7 +75,7 @@ fn value(row: &str) -> Of<'_> {
     Of(row, None)
 }
 
-/// All targets, in their order.
+/// Returns all targets, in the order of the report.
 pub fn targets(rows: &[Row]) -> Vec<Target> {
     let rows: BTreeMap<&str, &Row> = rows.iter().map(|row| (row.name.as_str(), row)).collect();
     let mut list = List { rows, targets: Vec::new() };
@@ -86,7 +89,7 @@ pub fn targets(rows: &[Row]) -> Vec<Target> {
     list.targets
 }
 
-/// Numbers, whether they are noisy, and why there are none.
+/// Returns the samples, whether they are noisy, and the reason if there are none.
 fn parts(found: Found) -> (Vec<f64>, bool, Option<String>) {
     match found {
         Ok((samples, noisy)) => (samples, noisy, None),
@@ -99,7 +102,8 @@ struct List<'a> {
     targets: Vec<Target>,
 }
 
-/// What one or two rows have in each repetition, and whether one is noisy; or why there is nothing.
+/// The samples of one or two rows, one for each repetition, and whether a row is noisy; or the
+/// reason for their absence.
 type Found = Result<(Vec<f64>, bool), String>;
 
 /// Ratios of the same repetition.
@@ -107,7 +111,7 @@ pub fn ratios(of: &Row, by: &Row) -> Vec<f64> {
     each_of(of, by, (None, None), |a, b| a / b)
 }
 
-/// A number formed of two rows in each repetition that both have.
+/// Returns `form` of two rows' numbers, for each repetition that both have.
 fn each_of(
     of: &Row,
     by: &Row,
@@ -140,31 +144,31 @@ impl List<'_> {
         }
     }
 
-    /// `at_most`: the target, if there is one, is an upper bound, and less is better.
+    /// Adds the ratio of two rows. With `at_most` the target is an upper bound and less is better.
     fn ratio(&mut self, name: &str, target: Option<f64>, at_most: bool, of: Of<'_>, by: Of<'_>) {
         let found = self.both(of, by, |a, b| a / b);
         self.push(Kind::Ratio, name, "", target, at_most, found);
     }
 
-    /// A ratio that is formed within the row.
+    /// Adds a ratio that is itself a row's value, as of an A/B cell.
     fn formed(&mut self, name: &str, target: Option<f64>, row: &str) {
         let found = self.row(row).map(|row| (row.values(None), row.noisy));
         self.push(Kind::Ratio, name, "", target, false, found);
     }
 
-    /// How much more the one is than the other; at most `bound`.
+    /// Adds the difference of two rows, at most `bound`.
     fn difference(&mut self, name: &str, unit: &str, bound: f64, of: Of<'_>, by: Of<'_>) {
         let found = self.both(of, by, |a, b| a - b);
         self.push(Kind::Difference, name, unit, Some(bound), true, found);
     }
 
-    /// A number of one row, at most `bound`.
+    /// Adds a value of one row, at most `bound`.
     fn at_most(&mut self, name: &str, unit: &str, bound: f64, of: Of<'_>) {
         let found = self.values(of, 1.0);
         self.push(Kind::Value, name, unit, Some(bound), true, found);
     }
 
-    /// What is judged by its interval.
+    /// Adds a target that is judged by its interval.
     fn push(
         &mut self,
         kind: Kind,
@@ -201,7 +205,7 @@ impl List<'_> {
         });
     }
 
-    /// A number of one row.
+    /// Returns the samples of one row, multiplied by `scale`.
     fn values(&self, of: Of<'_>, scale: f64) -> Found {
         let row = self.row(of.0)?;
         let samples: Vec<f64> = row.values(of.1).iter().map(|value| value * scale).collect();
@@ -211,7 +215,7 @@ impl List<'_> {
         }
     }
 
-    /// A count (with a bound) or a figure (without).
+    /// Adds a count, if there is a bound, or a figure.
     fn number(&mut self, name: &str, unit: &str, scale: f64, bound: Option<f64>, of: Of<'_>) {
         let (samples, noisy, why) = parts(self.values(of, scale));
         let some = !samples.is_empty();
@@ -311,7 +315,8 @@ impl List<'_> {
         self.difference(name, "us", 0.5, time("esp-echo"), time("clear-echo"));
     }
 
-    /// A core that does one after the other, the work in clear and the cryptography, takes both times for each byte.
+    /// Returns the protected rate relative to the bound of one core that does clear-text work and
+    /// cryptography in sequence, where the two times of each byte add up.
     fn of_both(&self, mtu: u16) -> Found {
         let rows = [format!("esp-write-{mtu}"), format!("clear-write-{mtu}"), format!("gcm-{mtu}")];
         let [esp, clear, gcm] = [self.row(&rows[0])?, self.row(&rows[1])?, self.row(&rows[2])?];
@@ -332,13 +337,13 @@ impl List<'_> {
         for (peer, name, target) in [
             ("sockets-crc-copy", "kernel sockets", Some(4.0)),
             ("ucx-put-bw", "UCX put over tcp", Some(3.0)),
-            // Within a host it may be shared memory, of which no network is a part.
+            // UCX may choose shared memory within a host, which has no network in it.
             ("ucx-put-bw-auto", "UCX put over what it chooses", None),
         ] {
             let name = format!("bandwidth, of {name}");
             self.ratio(&name, target, false, value("write-9000"), value(peer));
         }
-        // Whose segments over lo are as long.
+        // Kernel segments over `lo` are as long.
         let name = "bandwidth at MTU 65 280, of kernel sockets";
         self.ratio(name, None, false, value("write-65280"), value("sockets-crc-copy"));
         for (peer, name) in [
@@ -358,7 +363,7 @@ impl List<'_> {
     }
 
     fn counts(&mut self) {
-        // 10 000 streams say it best; a quick run has 100.
+        // 10 000 streams are the most precise; a quick run has 100.
         for (bound, with, suffix) in [(1536.0, "with", ""), (1024.0, "without", "-unrecorded")] {
             let [most, fewer] = [10_000, 100].map(|n| format!("memory-{n}{suffix}"));
             let row = if self.row(&most).is_ok() { &most } else { &fewer };
@@ -437,7 +442,8 @@ mod tests {
 
     const HAND_OFF: &str = "1 MiB writes, MTU 1500, of the hand-off";
 
-    /// The machine becomes ten times slower from the third repetition on: the rates say nothing, the ratios all.
+    /// The machine becomes ten times slower from the third repetition on: rates become useless,
+    /// ratios stay exact.
     #[test]
     fn a_ratio_is_formed_within_each_repetition() {
         let rows = [

@@ -1,4 +1,5 @@
-//! What an idle stream takes of memory, to the byte: a test of its own, because its allocator counts.
+//! Memory of an idle stream, to the byte. It is a separate test program, because its allocator
+//! counts.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
 
@@ -12,7 +13,7 @@ use tcp_lite::endpoint::{Endpoint, UlpConfig};
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 const SOON: Duration = Duration::from_secs(3);
-/// After which the flight recorder frees most of its memory.
+/// Idle time after which the flight recorder frees most of its memory.
 const MINUTE: Duration = Duration::from_secs(60);
 const ENDPOINT: u64 = size_of::<Endpoint<VecMemory>>() as u64;
 
@@ -20,21 +21,21 @@ fn heap() -> u64 {
     dhat::HeapStats::get().curr_bytes as u64
 }
 
-/// Bytes of the endpoint and all that it owns, of either end.
+/// Returns the bytes of each endpoint with all that it owns, after `idle`.
 fn bytes(mut pairing: Pairing, idle: Duration) -> [u64; 2] {
     pairing.shrink(idle);
     pairing.take_apart(heap).map(|beside| ENDPOINT + beside)
 }
 
-/// An error queue, and one for messages, as a listener has them.
+/// Returns a listener's queues: the error queue and a message queue.
 fn queues() -> UlpConfig {
     let messages = QueueConfig { qn: MESSAGE_QUEUE, buffers: 64, buffer_size: 4096 };
     let queues = vec![QueueConfig::error_queue(), messages];
     StreamConfig { queues, ..StreamConfig::default() }.into()
 }
 
-/// A stream that has written, of whose segments some were lost, again and again, and that was idle since. Returns its
-/// bytes, and the events that the sender's recorder has and had no room for.
+/// Makes a stream write with repeated losses and idle afterwards. Returns its bytes, and the
+/// sender's recorded events with those left out for lack of room.
 fn after_losses(ulp: UlpConfig, recorder: bool) -> ([u64; 2], (usize, u64)) {
     let mut pairing = Pairing::established_with(1448, true, ulp, recorder);
     for _ in 0..40 {
@@ -49,7 +50,7 @@ fn after_losses(ulp: UlpConfig, recorder: bool) -> ([u64; 2], (usize, u64)) {
     (bytes(pairing, MINUTE), sender)
 }
 
-/// What a stream takes now: growth shows, and is to be worth it.
+/// Checks the memory of a stream. Growth fails, and has to be justified.
 #[track_caller]
 fn holds(what: &str, bytes: [u64; 2], bound: u64) {
     println!("{what}: {bytes:?}, at most {bound}");
@@ -65,7 +66,7 @@ fn an_idle_stream_keeps_to_its_size() {
     println!("an endpoint itself: {ENDPOINT}");
     holds("bare DDP, set up", fresh, 832);
     holds("RDMAP, set up", rdmap, 1040);
-    // 4 bytes count time-outs in a row.
+    // 4 of these bytes count consecutive time-outs.
     holds("bare DDP, after writes", used, 1020);
     let (without, nothing) = after_losses(queues(), false);
     let (with, events) = after_losses(queues(), true);

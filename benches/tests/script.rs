@@ -1,4 +1,4 @@
-//! What `scripts/bench` says where it cannot make a veth pair: which tool is missing, not that root is.
+//! Reasons of `scripts/bench` for not making a veth pair: the missing tool, not missing root.
 #![forbid(unsafe_code)]
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,7 +13,7 @@ fn which(name: &str) -> PathBuf {
     })
 }
 
-/// The script's words for a user of this number, with these tools and no others.
+/// Returns the script's reason for a user number with only these tools.
 fn why(user: u32, tools: &[&str]) -> String {
     let bin = tempfile::tempdir().unwrap();
     for tool in ["bash", "dirname"] {

@@ -1,4 +1,4 @@
-//! What IPsec makes of packets: from strangers, from a peer that has the keys and seals what it likes, and of our own.
+//! IPsec: unauthenticated packets, packets sealed by a peer with the keys, and our own packets.
 
 use base::Instant;
 use ipsec::crypto::{Algorithm, Keys, Transform};
@@ -8,10 +8,10 @@ use ipsec::policy::{Action, Policy, Selector, Spd};
 use ipsec::sa::{Encapsulation, Fragments, Lifetime, Mode, Parameters, Tunnel};
 
 const SPI: u32 = 0x0102_0304;
-/// Room before and behind a packet.
+/// Bytes of head room and of tail room of a packet.
 const ROOM: usize = 160;
 
-/// How both ends are configured: of the first byte of an input.
+/// Configuration of both ends, from the first byte of an input.
 struct Suite {
     algorithm: Algorithm,
     tunnel: bool,
@@ -52,7 +52,7 @@ impl Suite {
     }
 }
 
-/// Everything is protected but UDP to port 9.
+/// Returns a guard that protects all packets except UDP to port 9.
 fn guard(suite: &Suite) -> Guard {
     let policy = |net: &str, protocol, port: Option<u16>, action| {
         let net = net.parse().unwrap();
@@ -73,7 +73,7 @@ fn guard(suite: &Suite) -> Guard {
     guard
 }
 
-/// Takes a packet; what comes out of it is in the buffer.
+/// Passes a packet to the guard; returns the inner packet.
 fn receive(guard: &mut Guard, packet: &[u8]) -> Option<Vec<u8>> {
     let Ok(Incoming::Protected(spi)) = guard.incoming(packet, Instant::ZERO) else { return None };
     let mut buffer = packet.to_vec();
@@ -90,14 +90,15 @@ pub(crate) fn esp(data: &[u8]) {
     ours(&suite, packet);
 }
 
-/// The packet as it is.
+/// Passes the packet unchanged, as from a host without keys.
 fn strangers(suite: &Suite, packet: &[u8]) {
     let mut guard = guard(suite);
     receive(&mut guard, packet);
     while guard.take_notice().is_some() {}
 }
 
-/// What is behind the IP header is in ESP that a peer sealed, trailer and padding as they come.
+/// Seals `content` as the encrypted part of ESP, with arbitrary trailer and padding, as a peer with
+/// the keys can.
 fn peers(suite: &Suite, content: &[u8]) {
     let algorithm = suite.algorithm;
     let block = algorithm.block();
@@ -123,12 +124,12 @@ fn peers(suite: &Suite, content: &[u8]) {
         let mut guard = guard(suite);
         let inner = receive(&mut guard, &out);
         assert!(inner.is_none_or(|inner| inner.len() <= total));
-        // Once is enough.
+        // A replay must be dropped.
         assert!(receive(&mut guard, &out).is_none(), "replayed");
     }
 }
 
-/// What we seal opens to what it was.
+/// Seals a packet of our own and checks that it opens to the same bytes.
 fn ours(suite: &Suite, packet: &[u8]) {
     let mut guard = guard(suite);
     let Ok(Outgoing::Protect { protection, ahead, total, .. }) =
@@ -141,7 +142,7 @@ fn ours(suite: &Suite, packet: &[u8]) {
     let Ok(out) = guard.seal(protection, &mut buffer, at, Instant::ZERO) else { return };
     assert_eq!((out.start, out.len()), (ROOM - ahead, total));
     let sealed = buffer[out].to_vec();
-    // Padding behind a packet is not part of it.
+    // Bytes after the IP packet's length are not part of it.
     if let Some(opened) = receive(&mut guard, &sealed)
         && packet[0] >> 4 == 6
     {

@@ -1,4 +1,4 @@
-//! What a port receives, below TCP.
+//! Receive path of a port, below TCP.
 
 use std::net::Ipv6Addr;
 
@@ -12,7 +12,7 @@ use dataplane::{InterfaceConfig, InterfaceId, PortId};
 
 const NEIGHBOURS: usize = 8;
 
-/// 10.0.0.2 and 2001:db8::2, untagged and in VLAN 7.
+/// Returns a stack with 10.0.0.2 and 2001:db8::2, on an untagged interface and in VLAN 7.
 fn stack() -> Stack {
     let interface = |id: u16, vlan| {
         let config = InterfaceConfig {
@@ -31,16 +31,16 @@ fn stack() -> Stack {
     Stack::new(vec![interface(0, None), interface(1, Some(7))], 1_000_000, Instant::ZERO)
 }
 
-/// A whole frame, through everything that is not TCP's.
+/// Passes a whole frame through all layers below TCP.
 pub(crate) fn frame(data: &[u8]) {
     let (mut stack, mut out) = (stack(), Outbox::default());
     let Ok(packet) = demux(data, 0, L4Check::Good, &stack.interfaces) else { return };
     let notice = stack.control(&packet, data, Instant::ZERO, &mut out);
     if let Ok(Notice::Neighbour(interface, claim)) = notice {
-        // Believed or not, it must leave the bounds alone.
+        // The claim may be accepted or refused, but must respect the bounds.
         let _ = stack.claim(interface, &claim, Instant::ZERO);
     }
-    // What it has asked for is sent: groups, probes.
+    // Sends the resulting group reports and probes.
     stack.poll(Instant::from_millis(60_000), &mut out, |_, _| {});
     assert!(stack.interfaces.iter().all(|i| i.neighbours.len() <= NEIGHBOURS));
     for (port, answer) in out.iter() {
@@ -49,7 +49,7 @@ pub(crate) fn frame(data: &[u8]) {
     }
 }
 
-/// Frames one after the other, each behind two bytes with its length: fragments are put together.
+/// Reassembles fragments. The input is a series of frames, each behind a length of two bytes.
 pub(crate) fn reassembly(data: &[u8]) {
     const PACKETS: usize = 8;
     const BYTES: usize = 16 * 1024;
@@ -77,8 +77,8 @@ pub(crate) fn reassembly(data: &[u8]) {
     assert_eq!((reassembly.len(), reassembly.bytes()), (0, 0));
 }
 
-/// The messages themselves, which damaged frames seldom reach because of their checksums. The first
-/// byte says which.
+/// Parses control messages directly, which damaged frames seldom reach because of their checksums.
+/// The first byte selects the protocol.
 pub(crate) fn control_message(data: &[u8]) {
     let Some((&kind, message)) = data.split_first() else { return };
     let (stack, mut out) = (stack(), Outbox::default());
@@ -108,7 +108,7 @@ pub(crate) fn control_message(data: &[u8]) {
     }
 }
 
-/// It is of a neighbour, or of another host with an address of ours.
+/// Checks a claim: it is of a neighbour, or of another host with one of our addresses.
 fn heard(interface: &Interface, claim: &Claim) {
     assert_eq!(claim.mac[0] & 1, 0);
     match claim.kind {

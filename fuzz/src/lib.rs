@@ -1,6 +1,6 @@
-//! One function per parser of what peers send. Each takes any bytes and may only return: a panic, a
-//! hang or a broken property is the finding. `targets/main.rs` puts them under libFuzzer;
-//! `tests/replay.rs` runs their corpora as ordinary tests.
+//! Fuzz targets, one function for each parser of peer bytes. Each takes any bytes and must return:
+//! a panic, a hang or a violated property is a finding. `targets/main.rs` runs them under
+//! libFuzzer; `tests/replay.rs` replays their corpora as ordinary tests.
 #![forbid(unsafe_code)]
 
 mod esp;
@@ -15,12 +15,12 @@ mod service;
 mod stream;
 mod tcp_endpoint;
 
-/// A fuzz target: its name, which is that of its corpus folder, and what it does with an input.
+/// A fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name.
+    /// Name of the target and of its corpus folder.
     pub name: &'static str,
-    /// Runs it once.
+    /// Runs one input.
     pub run: fn(&[u8]),
 }
 
@@ -49,7 +49,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "service", run: service::service },
 ];
 
-/// The target of this name.
+/// Returns the target of this name.
 pub fn target(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }

@@ -1,4 +1,4 @@
-//! RDMAP: its headers, and a whole stream that is given any segments in any order.
+//! RDMAP: its headers, and a stream with arbitrary segments in arbitrary order.
 //!
 //! Input of the stream: one byte of configuration, then records
 //!
@@ -18,13 +18,13 @@ use ddp::{
 };
 use wire::rdmap::{AtomicRequestRepr, AtomicResponseRepr, Control, Opcode, ReadRequestRepr};
 
-/// Readable, writable and open to atomics.
+/// Region with the access rights read, write and atomic.
 const OPEN: Stag = Stag(0x700);
-/// The stream's alone, so that its peer may invalidate it.
+/// Region bound to the stream, so that its peer may invalidate it.
 const OWN: Stag = Stag(0x800);
-/// Without any right; our Reads go there.
+/// Sink of our Reads, without access rights.
 const SINK: Stag = Stag(0x900);
-/// A region without access rights.
+/// Region without access rights, never read or written.
 const SECRET: Stag = Stag(0xa00);
 const LEN: usize = 256;
 /// Bytes of each of our Reads.
@@ -38,7 +38,7 @@ pub(crate) fn rdmap(data: &[u8]) {
     end.check();
 }
 
-/// What parses is written again as it was, as far as it has a meaning.
+/// Checks that parsed headers are written again as they were, in all bits with a meaning.
 fn headers(data: &[u8]) {
     if let Ok(repr) = ReadRequestRepr::parse(data) {
         assert_eq!(repr.emit(), data[..28]);
@@ -50,14 +50,14 @@ fn headers(data: &[u8]) {
         assert_eq!(repr.emit(), data[..12]);
     }
     for repr in [Terminate::parse(data), Terminate::parse_siw(data)].into_iter().flatten() {
-        // Once in the RFC's layout, it stays what it is.
+        // A Terminate in the RFC's layout must be stable.
         let parsed = Terminate::parse(&repr.emit());
         let Ok(parsed) = parsed else { panic!("{parsed:?} of what was written") };
         assert_eq!(Terminate::parse(&parsed.emit()), Ok(parsed));
     }
 }
 
-/// Bytes that no input has by chance.
+/// Returns contents that an input cannot have by chance.
 fn secret() -> Vec<u8> {
     (0..LEN as u32).map(|i| (i.wrapping_mul(0x9e37_79b1) >> 13) as u8).collect()
 }
@@ -138,7 +138,7 @@ impl End {
     fn give(&mut self, key: u64, ulpdu: &[u8]) {
         let cx = Context { stags: &self.stags, buffers: &mut self.pool };
         let pieces = [ulpdu];
-        // Refused is as good as lost here: nothing is sent again.
+        // A refused ULPDU counts as lost here: it is not repeated.
         let _disposition = self.stream.sink(cx).ulpdu(OrderKey(key), Ulpdu::new(&pieces));
         assert!(self.stream.requests_held() <= 3);
     }
@@ -162,12 +162,13 @@ impl End {
         let atomic =
             WorkRequest::Atomic { op, stag: source_stag, to: source_to, cookie: Cookie::of(2) };
         if how & 4 != 0 {
-            // Full, closed, or without atomics: no matter.
+            // A post may be refused: queue full, stream closed, or no atomics.
             let _posted = self.stream.post(atomic);
         }
     }
 
-    /// Nothing comes behind a Terminate, and nothing that cannot be read.
+    /// Pulls all messages and checks that none follows a Terminate and none contains unreadable
+    /// memory.
     fn pull(&mut self) {
         while let Some(out) = self.stream.next(128) {
             assert!(!self.terminated, "a message behind the Terminate");

@@ -10,7 +10,7 @@ use wire::crc32c;
 use wire::sctp::ddp::ControlRepr;
 use wire::sctp::{Chunk, InitHeader, Packet, PacketBuilder, Parameter, Ports, Tag, Tsn, padded};
 
-/// What is read must be the same once it is written and read again.
+/// Checks that each parsed chunk is the same after it is written and parsed again.
 pub(crate) fn sctp_packet(data: &[u8]) {
     let Ok(packet) = Packet::new(data) else { return };
     packet.checksum_ok();
@@ -36,7 +36,7 @@ pub(crate) fn sctp_packet(data: &[u8]) {
     }
 }
 
-/// Writes a chunk, if all in it can be read.
+/// Writes a chunk; returns false if a part of it cannot be parsed.
 fn write(chunk: &Chunk<'_>, b: &mut PacketBuilder<'_>) -> bool {
     let done = match chunk {
         Chunk::Data(data) => {
@@ -81,7 +81,7 @@ fn write(chunk: &Chunk<'_>, b: &mut PacketBuilder<'_>) -> bool {
 
 fn assert_same(one: &Chunk<'_>, other: &Chunk<'_>) {
     match (one, other) {
-        // What follows the values that are known is not written again.
+        // Bytes after the known fields are not written again.
         (Chunk::Init(a), Chunk::Init(b)) | (Chunk::InitAck(a), Chunk::InitAck(b)) => {
             assert_eq!(a.header, b.header);
             assert!(a.parameters().eq(b.parameters()));
@@ -94,7 +94,8 @@ fn assert_same(one: &Chunk<'_>, other: &Chunk<'_>) {
     }
 }
 
-/// Takes everything, and has a few messages to send.
+/// Upper layer that refuses messages of some lengths, accepts all others, and has a few messages to
+/// send.
 struct Upper {
     left: u32,
 }
@@ -119,7 +120,7 @@ impl MessageSource for Upper {
         let len = (self.left * 100 % 1000 + 1) as u16;
         let out = out.get_mut(..usize::from(len)).filter(|_| self.left > 0)?;
         out.fill(self.left as u8);
-        // Every other one comes with its CRC.
+        // Every second message is passed with its CRC.
         let crc = self.left.is_multiple_of(2).then(|| crc32c::update(0, out));
         self.left -= 1;
         let message = MessageRef { stream: 0, len, tag: u64::from(self.left) };
@@ -169,7 +170,7 @@ pub(crate) fn ends() -> Ends {
     Ends { local, remote: ([10, 0, 0, 2], 4000).into() }
 }
 
-/// A packet of the peer with these bytes behind its header.
+/// Returns a packet of the peer: a common header with `tag`, then `chunks`.
 pub(crate) fn packet(tag: Tag, chunks: &[u8]) -> Vec<u8> {
     let Ports { source, destination } = ends().ports().reversed();
     let mut bytes = Vec::new();
@@ -181,7 +182,8 @@ pub(crate) fn packet(tag: Tag, chunks: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The bytes are packets for an association, each behind its length and how long it takes to come. The first byte:
+/// Passes packets to an association. The input is one byte of configuration, then packets, each
+/// behind its length and the time until it arrives. Configuration:
 ///
 /// ```text
 ///   bit 0: it was opened from here    bit 1: it shuts down     bit 2: its last packet finds no room
@@ -206,13 +208,14 @@ pub(crate) fn sctp_association(data: &[u8]) {
         let tag = [association.local_tag(), association.local_tag(), PEER_TAG, Tag::NONE];
         let bytes = packet(tag[usize::from(wait & 3)], chunks);
         let packet = Packet::new(&bytes).expect("a common header");
-        // Why it is dropped does not matter here.
+        // The drop reason does not matter here.
         let _ = association.input(now, &packet, &mut upper);
         if association.poll_timeout().is_some_and(|at| at <= now) {
             association.handle_timeout(now);
         }
         drive(&mut association, now, &mut upper);
-        // As if there were no association: one answer at most, and not much longer than the question.
+        // The same packet without an association: at most one answer, of at most three times the
+        // bytes.
         let mut batch = Batch::default();
         let arrived = listener.input(now, &ends(), &packet, &mut batch);
         assert!(!matches!(arrived, Arrived::Accept(_)), "nobody can make a cookie");
@@ -222,7 +225,8 @@ pub(crate) fn sctp_association(data: &[u8]) {
     finish(&mut association, now, &mut upper, how & 4 == 0);
 }
 
-/// Whatever came: it ends, at once with room for its last packet, else in a while.
+/// Aborts the association and checks that it ends: at once with room for its last packet, else at
+/// its timer.
 fn finish(association: &mut Association, now: Instant, upper: &mut Upper, has_room: bool) {
     association.abort(now, b"");
     while association.poll_event().is_some() {}
@@ -252,13 +256,13 @@ fn config() -> (Arc<Config>, Arc<Secrets>) {
     (Arc::new(Config::default()), Arc::new(Secrets::new([1; 16])))
 }
 
-/// In COOKIE-WAIT: it must be up to the bytes to get out of it.
+/// Returns an association in COOKIE-WAIT. The input must contain the rest of the handshake.
 fn active(now: Instant) -> Association {
     let (config, secrets) = config();
     Association::connect(config, secrets, ends(), 1480, now)
 }
 
-/// ESTABLISHED, by a cookie.
+/// Returns an association in ESTABLISHED, accepted by its cookie.
 fn passive(now: Instant) -> Association {
     let (config, secrets) = config();
     let (cookie, echo) = cookie(now, &config, &secrets);
@@ -270,7 +274,7 @@ fn passive(now: Instant) -> Association {
     association
 }
 
-/// A good cookie and the packet that brings it.
+/// Returns a valid cookie and the packet with it.
 pub(crate) fn cookie(
     now: Instant,
     config: &Arc<Config>,

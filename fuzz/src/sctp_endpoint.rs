@@ -1,5 +1,5 @@
-//! A whole endpoint over SCTP: an association that is up, whose peer's sessions are accepted, and which is
-//! given any messages in any order.
+//! A whole endpoint over SCTP: an established association whose peer's sessions are accepted. The
+//! input is arbitrary messages in arbitrary order.
 //!
 //! Input: one byte of configuration, then records
 //!
@@ -28,13 +28,13 @@ use wire::sctp::{Chunk, DataHeader, GapBlock, Packet, PacketBuilder, SackHeader,
 
 use crate::sctp::{Batch, PEER_TSN, cookie, ends};
 
-/// A writable region whose contents are not checked.
+/// Writable region, contents unchecked.
 const OPEN: Stag = Stag(0x700);
-/// Without any right.
+/// Region without access rights.
 const SECRET: Stag = Stag(0xa00);
 const LEN: usize = 256;
 const PD: PdId = PdId(1);
-/// Largest message that is built.
+/// Bound of a built message, bytes.
 const MESSAGE: usize = 256;
 
 pub(crate) fn sctp_endpoint(data: &[u8]) {
@@ -56,13 +56,13 @@ struct End {
     hold: HoldBudget,
     secret: VecMemory,
     now: Instant,
-    /// Next TSN of the peer, and one that was left out.
+    /// Next TSN of the peer, and a skipped TSN that may follow.
     next: Tsn,
     left_out: Option<Tsn>,
-    /// Last TSN of the endpoint.
+    /// Newest TSN of the endpoint.
     sent: Option<Tsn>,
     sessions: Vec<SessionId>,
-    /// By stream: a session has had its request and not its end.
+    /// By stream: true between a session's Initiate and its Terminate.
     open: [bool; 8],
 }
 
@@ -209,12 +209,12 @@ impl End {
     fn input(&mut self, bytes: &[u8]) {
         let packet = Packet::new(bytes).expect("a common header");
         let cx = &mut Context { stags: &self.stags, buffers: &mut self.pool, hold: &mut self.hold };
-        // Why it is dropped does not matter here.
+        // The drop reason does not matter here.
         let _ = self.endpoint.input(self.now, &packet, cx);
         self.turn();
     }
 
-    /// What a worker does after a burst.
+    /// Does a worker's work after a burst.
     fn turn(&mut self) {
         if self.endpoint.poll_timeout().is_some_and(|at| at <= self.now) {
             let cx =

@@ -1,4 +1,4 @@
-//! The services of `ulp = "rdmap"` that read what peers send: rping's server and perftest's servers.
+//! Services of `ulp = "rdmap"` that parse received messages: rping's server and perftest's servers.
 //!
 //! Input: one byte (bit 0: rping and not perftest), then records
 //!
@@ -19,7 +19,7 @@ use ddp::{Stag, StreamId};
 
 /// Bytes of a stream's memory.
 const SLOT: u64 = 8192;
-/// Most that one input may bring about: an answer for each stream, and what goes with it.
+/// Bound of the actions from one input: an answer for each stream, and its companions.
 const ACTIONS: usize = 16;
 
 pub(crate) fn service(data: &[u8]) {
@@ -48,7 +48,7 @@ struct Host {
     service: Service,
     now: Instant,
     open: BTreeSet<StreamId>,
-    /// The number of the stream of each place; they are not used again.
+    /// Identifier of each place's stream; identifiers are not reused.
     next: [u64; 4],
 }
 
@@ -81,7 +81,7 @@ impl Host {
                 return self.act(out);
             }
         };
-        // Also of streams that are not open: what was under way when they ended.
+        // The stream may have ended while this input was in flight.
         self.service.input(stream, input, self.now, &mut out);
         self.act(out);
     }

@@ -1,4 +1,4 @@
-//! Whole streams: start-up frames cut anywhere, and FPDUs that arrive in any order.
+//! Whole streams: start-up frames in arbitrary pieces, and FPDUs in arbitrary order.
 
 use ddp::memory::RegionMemory as _;
 use ddp::{
@@ -10,11 +10,11 @@ use tcp_lite::mpa::{
 };
 use tcp_lite::seam::Taken;
 
-/// Reads that the fuzzed end takes and issues.
+/// IRD and ORD of the fuzzed end.
 const HERE: Depths = Depths { ird: 4, ord: 4 };
 
-/// Either role is fed the bytes in pieces whose lengths the input chooses. The pieces must not
-/// matter: as one piece, the same bytes have the same outcome.
+/// Passes the bytes to either role in pieces whose lengths the input chooses. In one piece, the
+/// same bytes must have the same outcome.
 pub(crate) fn mpa_startup(data: &[u8]) {
     let Some((&how, bytes)) = data.split_first() else { return };
     let peer = if how & 0x80 == 0 { Peer::Standard } else { Peer::SmbDirect };
@@ -33,12 +33,13 @@ pub(crate) fn mpa_startup(data: &[u8]) {
     assert_eq!(whole, pieces);
 }
 
-/// The outcome, and how many bytes belonged to the start-up.
+/// Returns the outcome and the number of bytes of the start-up.
 fn run_startup(mut startup: Startup, bytes: &[u8], piece: usize) -> Option<(usize, String)> {
     let mut used = 0;
     for chunk in bytes.chunks(piece.min(bytes.len().max(1))) {
         match startup.input(chunk) {
-            // Which protocol it is instead is told from the first piece, if that is long enough.
+            // The first piece, if long enough, identifies the foreign protocol, so that this
+            // outcome depends on the pieces.
             Err(StartupError::Foreign(_) | StartupError::BadKey { at: 0 }) => {
                 return Some((0, "not MPA".into()));
             }
@@ -57,10 +58,13 @@ fn run_startup(mut startup: Startup, bytes: &[u8], piece: usize) -> Option<(usiz
     None
 }
 
-/// The bytes are a stream in Full Operation, CRCs off. In order and in one piece, or in pieces, out
-/// of order and with refused ones again: the same messages are delivered, the same is in memory. Out of order an error may
-/// be known before the FPDU that has it is whole, so the stream ends where the bytes end, and before FPDUs in front of it
-/// have come, whose messages are not delivered then.
+/// Passes the bytes as a stream in Full Operation without CRCs, once in order and in one piece,
+/// once in pieces, out of order and with refused pieces repeated. Both must deliver the same
+/// messages and leave the same memory.
+///
+/// Out of order, an error may be found before its FPDU is complete, and before earlier FPDUs have
+/// arrived, whose messages are then not delivered. Therefore after an error the delivered messages
+/// must be a prefix of those in order.
 pub(crate) fn mpa_stream(data: &[u8]) {
     let Some((&[how, seed], bytes)) = data.split_first_chunk::<2>() else { return };
     let in_order = Sink::new(how).run(bytes, &[(0, bytes.len())]);
@@ -152,7 +156,7 @@ impl Sink {
         }
     }
 
-    /// Offers the pieces, those that were refused again and again until all are taken.
+    /// Offers the pieces; repeats the refused ones until all are accepted.
     fn run(mut self, bytes: &[u8], pieces: &[(usize, usize)]) -> Outcome {
         let mut waiting: Vec<(usize, usize)> = pieces.to_vec();
         let mut rounds = 0;

@@ -47,32 +47,32 @@ const ID: StreamId = StreamId(1);
 const LOCAL: u16 = 7471;
 const REMOTE: u16 = 4000;
 const MSS: u16 = 1460;
-/// What may be held beyond gaps, and untagged bytes that may be unfinished.
+/// Bound of the out-of-order bytes held, and of unfinished untagged bytes.
 const HOLD: u64 = 4096;
-/// Bytes of the largest FPDU: one in order may be held whatever the budget has.
+/// Bytes of the largest FPDU. One in-order FPDU may be held beyond the budget.
 const LARGEST: u64 = 64 << 10;
 const POOL: u64 = 8192;
-/// Most bytes of either stream.
+/// Bound of either stream, bytes.
 const MOST: usize = 1 << 16;
 
-/// Writable and readable, with bytes of the same memory in front of it and behind it.
+/// Region with all access rights, in the middle of a larger memory whose other bytes are hidden.
 const OPEN: Stag = Stag(0x700);
-/// The stream's alone, so that its peer may invalidate it.
+/// Region bound to the stream, so that its peer may invalidate it.
 const OWN: Stag = Stag(0x800);
-/// Our Reads go there; peers have no right to it.
+/// Sink of our Reads; peers have no access right.
 const SINK: Stag = Stag(0x900);
-/// Without any right.
+/// Region without access rights.
 const SECRET: Stag = Stag(0xa00);
-/// Bytes of each memory, and of the region in the middle of it.
+/// Bytes of each memory and of the region in its middle.
 const LEN: usize = 512;
 const REGION: std::ops::Range<usize> = 128..384;
-/// In every four bytes of what nobody may read or write.
+/// Mark in every four bytes of hidden memory.
 const MARK: [u8; 3] = [0x5e, 0xc2, 0xe7];
 
 pub(crate) fn tcp_endpoint(data: &[u8]) {
     let Some((&[how, more], mut records)) = data.split_first_chunk::<2>() else { return };
     let mut end = End::new(Setup { how, more });
-    // Bytes that the peer knows from elsewhere are no leak.
+    // Marks in the peer's own bytes could be echoed, which is not a leak.
     end.hidden = !data.windows(MARK.len()).any(|bytes| bytes == MARK);
     while let Some((&[what, len], rest)) = records.split_first_chunk::<2>() {
         let (bytes, next) = rest.split_at(usize::from(len).min(rest.len()));
@@ -82,7 +82,7 @@ pub(crate) fn tcp_endpoint(data: &[u8]) {
     end.finish();
 }
 
-/// A record's bytes, zero behind the last.
+/// Fields of a record; zero beyond its end.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -96,14 +96,15 @@ impl Fields<'_> {
         u16::from(self.byte()) | u16::from(self.byte()) << 8
     }
 
-    /// Small numbers as they are, large ones larger: -128 and 127 are 16 KiB.
+    /// Returns a signed distance: small bytes as they are, large ones magnified, up to 16 KiB for
+    /// -128 and 127.
     fn distance(&mut self) -> i64 {
         let n = i64::from(self.byte().cast_signed());
         if n.abs() < 64 { n } else { n * 128 }
     }
 }
 
-/// What nobody may read or write.
+/// Returns the contents of hidden memory.
 fn marks() -> Vec<u8> {
     (0..LEN).map(|i| if i % 4 < 3 { MARK[i % 4] } else { (i / 4) as u8 }).collect()
 }
@@ -117,16 +118,17 @@ struct End {
     regions: Vec<VecMemory>,
     hidden: bool,
     now: Instant,
-    /// The peer's stream, its initial sequence number, how far it was sent, and how far with a FIN.
+    /// The peer's stream, its initial sequence number, the bytes sent so far, and the most that was
+    /// sent with a FIN.
     stream: oracle::Stream,
     peer_iss: SeqNumber,
     sent_to: usize,
     most_sent: usize,
-    /// The endpoint's stream and its first number.
+    /// The endpoint's initial sequence number and its stream.
     iss: SeqNumber,
     received: Vec<u8>,
     fin: bool,
-    /// Latest time stamp of the endpoint.
+    /// Newest TSval of the endpoint.
     stamp: u32,
     window: Window,
     closed: bool,
@@ -284,7 +286,8 @@ impl End {
     }
 
     fn input(&mut self, segment: Segment<'_>) {
-        // Through the bytes, so that what is read is what a peer can send.
+        // Encoded and parsed again, so that the endpoint receives only segments that a peer can
+        // send.
         let mut bytes = vec![0; segment.wire_len()];
         let len = segment.emit(&mut bytes);
         let mut read =
@@ -292,12 +295,12 @@ impl End {
         read.ce = segment.ce;
         let End { endpoint, stags, pool, hold, .. } = self;
         let cx = &mut Context { stags, buffers: pool, hold };
-        // Why it is dropped does not matter here.
+        // The drop reason does not matter here.
         let _ = endpoint.input(self.now, &read, cx);
         self.turn();
     }
 
-    /// Time passes, from timer to timer.
+    /// Advances the time from timer to timer.
     fn pass(&mut self, time: Duration) {
         let until = self.now + time;
         for _ in 0..100 {
@@ -311,7 +314,8 @@ impl End {
         self.turn();
     }
 
-    /// What a worker does after a burst.
+    /// Does a worker's work after a burst: timers, segments, events. Checks the bounds of held
+    /// memory.
     fn turn(&mut self) {
         let mut turns = 0;
         loop {
@@ -364,7 +368,8 @@ impl End {
         }
     }
 
-    /// It ends with a reason, gives back what it borrowed, and has touched nothing that it must not.
+    /// Ends the stream and checks that it reports a reason, returns all borrowed memory, and has
+    /// not touched hidden memory.
     fn finish(mut self) {
         self.paused = false;
         self.endpoint.pause(None);
@@ -373,7 +378,7 @@ impl End {
         endpoint.abort(*now, &mut Context { stags, buffers: pool, hold });
         self.turn();
         assert!(self.closed, "no reason for the end of {:?}", self.endpoint.state());
-        // TIME-WAIT may be left.
+        // The connection may still be in TIME-WAIT.
         for _ in 0..100 {
             let Some(at) = self.endpoint.poll_timeout() else { break };
             self.now = self.now.max(at);

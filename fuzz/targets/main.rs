@@ -1,4 +1,5 @@
-//! One libFuzzer program for all targets: `FUZZ_TARGET` names the one to run, `list` prints them (see README.md).
+//! The libFuzzer program for all targets. `FUZZ_TARGET` selects one; the value `list` prints all
+//! (see README.md).
 #![no_main]
 
 use std::io::Write as _;

@@ -1,10 +1,10 @@
-//! Replays the corpora: every input that a fuzzer or a person found worth keeping.
+//! Replays the corpora: inputs from fuzzers and hand-written ones.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Inputs of a target, sorted: files with a name, and the archive of those that libFuzzer found.
+/// Returns a target's inputs, sorted: named files, and the archive of libFuzzer's findings.
 fn corpus(target: &str) -> Vec<Vec<u8>> {
     let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     let folder = corpora.join(target);
@@ -35,7 +35,7 @@ fn every_corpus_replays() {
     }
 }
 
-/// Also without libFuzzer: a few thousand damaged copies of the corpus, the same ones each time.
+/// Runs a few thousand damaged copies of the corpus, the same ones each time, without libFuzzer.
 #[test]
 fn damaged_corpora_do_no_harm() {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;

@@ -1,4 +1,4 @@
-//! The appliance under attack and the good peer's, on the two ends of a veth.
+//! The appliance under attack and the good peer's appliance, on the two ends of a veth pair.
 //!
 //! ```text
 //!  namespace A                    namespace B, in which this program runs
@@ -19,48 +19,48 @@ use load::frames::Mac;
 use crate::guarded;
 use crate::section::listener;
 
-/// The target's addresses.
+/// The target's IPv4 address.
 pub(crate) const TARGET_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
-/// The same of IPv6.
+/// The target's IPv6 address.
 pub(crate) const TARGET_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1);
-/// The good peer's.
+/// The good peer's IPv4 address.
 pub(crate) const PEER_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
-/// Of the kernel's sockets that attack.
+/// IPv4 address of attacks from the kernel's sockets.
 pub(crate) const SOCKETS_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 4);
 
-/// Bare DDP with markers, of good peers.
+/// Port of good peers, bare DDP with markers.
 pub(crate) const FILES: u16 = 7471;
-/// The same over SCTP.
+/// Port of good peers, bare DDP over SCTP.
 pub(crate) const FILES_SCTP: u16 = 7472;
-/// RDMAP, of good peers.
+/// Port of good peers, RDMAP.
 pub(crate) const VERBS: u16 = 7473;
-/// Bare DDP without markers, that is attacked.
+/// Port under attack, bare DDP without markers.
 pub(crate) const PREY: u16 = 7481;
-/// RDMAP, that is attacked.
+/// Port under attack, RDMAP.
 pub(crate) const PREY_VERBS: u16 = 7482;
-/// Bare DDP over SCTP, that is attacked.
+/// Port under attack, bare DDP over SCTP.
 pub(crate) const PREY_SCTP: u16 = 7483;
-/// Bare DDP with markers, that is attacked.
+/// Port under attack, bare DDP with markers.
 pub(crate) const PREY_MARKERS: u16 = 7484;
-/// RDMAP over SCTP, that is attacked.
+/// Port under attack, RDMAP over SCTP.
 pub(crate) const PREY_VERBS_SCTP: u16 = 7486;
 
-/// RDMAP whose Sends are discarded, that is attacked.
+/// Port under attack, RDMAP with discarded Sends.
 pub(crate) const PREY_SINK: u16 = 7487;
 
 /// Bytes of each region.
 pub(crate) const REGION: usize = 256 << 10;
-/// Bytes that streams of the target may hold.
+/// Bound of the out-of-order bytes held by all of the target's streams.
 pub(crate) const HELD: u64 = 8 << 20;
-/// Reads that a peer of the attacked RDMAP listener may have under way.
+/// IRD of the RDMAP listeners under attack.
 pub(crate) const IRD: u16 = 4;
-/// Untagged buffers of the attacked listeners, and their bytes.
+/// Untagged buffers of the listeners under attack: their number, and the bytes of each.
 pub(crate) const BUFFERS: (u32, u32) = (4, 4000);
 
-/// Regions that no attack may change, and that no good peer writes.
+/// Names of the guard regions, which no attack may change and no good peer writes.
 pub(crate) const GUARDS: [&str; 3] = ["readonly", "nobodys", "secret"];
 
-/// True for an address that the attacker must not answer for.
+/// True if the attacker must not answer address resolution for `address`.
 pub(crate) fn is_taken(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.octets()[3] < 16,
@@ -68,25 +68,25 @@ pub(crate) fn is_taken(address: IpAddr) -> bool {
     }
 }
 
-/// A port of the target over IPv4.
+/// Returns the target's IPv4 address with `port`.
 pub(crate) fn target(port: u16) -> SocketAddr {
     (TARGET_V4, port).into()
 }
 
-/// Which target.
+/// Configuration of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setting {
-    /// Without policies, lists and host.
+    /// Without IPsec policies, access lists and host kernel port.
     Plain,
-    /// With all of them ([`guarded`]).
+    /// With IPsec policies, access lists and host kernel port ([`guarded`]).
     Guarded,
 }
 
-/// Both appliances.
+/// The two running appliances.
 pub(crate) struct Bed {
-    /// The good peer.
+    /// The good peer's appliance.
     pub(crate) peer: Appliance,
-    /// What is attacked.
+    /// The appliance under attack.
     pub(crate) target: Appliance,
     /// The target's hardware address.
     pub(crate) mac: Mac,
@@ -113,7 +113,7 @@ pub(crate) struct Where {
 }
 
 impl Where {
-    /// With a directory for configurations, sockets and logs.
+    /// Returns the place, with `directory` for configurations, sockets and logs.
     pub(crate) fn place<'a>(&'a self, directory: &'a Path) -> Place<'a> {
         Place {
             ddpd: &self.ddpd,
@@ -125,23 +125,23 @@ impl Where {
     }
 }
 
-/// Where the two are.
+/// Programs, devices and directories of the two appliances.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'a> {
-    /// The program.
+    /// Path of `ddpd`.
     pub(crate) ddpd: &'a Path,
-    /// Namespace of the target.
+    /// Network namespace of the target.
     pub(crate) namespace: &'a str,
     /// The target's device there.
     pub(crate) target_device: &'a str,
-    /// The device here.
+    /// The peer's device, in the namespace of this program.
     pub(crate) device: &'a str,
-    /// Of configurations, sockets and logs.
+    /// Directory for configurations, sockets and logs.
     pub(crate) directory: &'a Path,
 }
 
 impl Bed {
-    /// Starts both and waits until their links are up.
+    /// Starts both appliances and waits until their links are up.
     pub(crate) fn start(place: &Place<'_>, setting: Setting) -> Result<Bed> {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", place.namespace]).arg(place.ddpd);
@@ -163,7 +163,7 @@ fn parse_mac(text: &str) -> Option<Mac> {
     bytes.ok()?.try_into().ok()
 }
 
-/// The STag of a region, and the TO of its first byte.
+/// Returns a region's STag and the TO of its first byte.
 pub(crate) fn stag(client: &Client, region: &str) -> Result<(u32, u64)> {
     let regions: Vec<RegionInfo> = client.get("/v1/regions")?;
     let region = regions.iter().find(|r| r.name == region).context("no such region")?;
@@ -171,7 +171,7 @@ pub(crate) fn stag(client: &Client, region: &str) -> Result<(u32, u64)> {
     Ok((stag, region.base_to.parse()?))
 }
 
-/// Memory that is the same in each run: ordinary pages, so that RSS shows what grows.
+/// Common sections of both. Ordinary pages without huge pages, so that RSS shows growth.
 const COMMON: &str = "[memory]\nhugepages = \"never\"\n[workers]\ncount = 1\nidle = \"adaptive\"\n";
 
 fn target_config(place: &Place<'_>, setting: Setting) -> Result<String> {
@@ -223,7 +223,7 @@ fn target_config(place: &Place<'_>, setting: Setting) -> Result<String> {
     text +=
         &listener("files-sctp", FILES_SCTP, "ddp", "transport = \"sctp\"\nregions = [\"sctp\"]");
     text += &listener("verbs", VERBS, "rdmap", "regions = [\"verbs\"]");
-    // Of nobody: its regions must stay out of reach of other listeners' streams.
+    // A listener without clients: its region must be out of reach of other listeners' streams.
     text += &listener("private", 7490, "rdmap", "regions = [\"secret\"]");
     let queue = format!(
         "[[listener.queue]]\nqn = 0\nbuffers = {}\nbuffer_size = {}\ndeliver_to = \"discard\"\n",

@@ -1,12 +1,12 @@
-//! What the veth between the two namespaces lost: frames that the kernel dropped because a queue or the appliance's
-//! receive ring was full. No appliance can count them.
+//! Loss counts of the veth pair between the two namespaces: frames that the kernel dropped because
+//! a queue or the appliance's receive ring was full. An appliance cannot count these.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-/// The cable.
+/// The veth pair, from this program's end to the target's.
 #[derive(Clone, Debug)]
 pub(crate) struct Cable {
     namespace: String,
@@ -15,7 +15,7 @@ pub(crate) struct Cable {
 }
 
 impl Cable {
-    /// From the device here to that of the target.
+    /// Returns the cable from `device` in this namespace to `target_device` in `namespace`.
     pub(crate) fn new(device: &str, namespace: &str, target_device: &str) -> Cable {
         Cable {
             namespace: namespace.to_owned(),
@@ -24,7 +24,8 @@ impl Cable {
         }
     }
 
-    /// Frames that this end dropped, and frames that arrived at the other end, so far.
+    /// Returns the frames dropped at this end and the frames received at the other end, both since
+    /// the devices' creation.
     pub(crate) fn counts(&self) -> Result<(u64, u64)> {
         let dropped = std::fs::read_to_string(self.statistics.join("tx_dropped"))?;
         let output = Command::new("ip")

@@ -1,4 +1,4 @@
-//! What an attack has at hand.
+//! Tools of an attack.
 
 use std::time::Duration;
 
@@ -10,26 +10,27 @@ use load::watch::{Flow, Position};
 use crate::bed::{self, SOCKETS_V4};
 use crate::station::{MAC, Station};
 
-/// An attack's tools.
+/// The tools and the findings of an attack.
 pub(crate) struct Field<'a> {
-    /// Raw frames.
+    /// Sender of raw frames.
     pub(crate) station: &'a mut Station,
-    /// What is attacked: its API tells STags, which a real attacker would have to guess.
+    /// The appliance under attack. Attacks read STags from its API, which a real attacker would
+    /// have to guess.
     pub(crate) target: &'a Appliance,
-    /// The good TCP stream, as the target's frames have it.
+    /// The good TCP stream's flow, in the direction of the target's frames.
     pub(crate) flow: Flow,
-    /// The same in each run.
+    /// Random numbers with a fixed seed.
     pub(crate) random: fastrand::Rng,
-    /// What was found wrong.
+    /// Violations found by the attack.
     pub(crate) findings: Vec<String>,
-    /// Hostile frames, or messages on the attacker's own streams.
+    /// Number of hostile frames, or of messages on the attacker's own streams.
     pub(crate) attempts: u64,
-    /// Counts up with each stream or association that an attack opens: their ports differ.
+    /// Next port; each stream or association of an attack uses another one.
     pub(crate) ports: u16,
 }
 
 impl Field<'_> {
-    /// Something is wrong. A few of the same are enough.
+    /// Records a violation, at most eight different ones.
     pub(crate) fn find(&mut self, what: impl Into<String>) {
         let what = what.into();
         if self.findings.len() < 8 && !self.findings.contains(&what) {
@@ -37,18 +38,18 @@ impl Field<'_> {
         }
     }
 
-    /// A hostile frame.
+    /// Sends a hostile frame and counts it as an attempt.
     pub(crate) fn hostile(&mut self, frame: &[u8]) -> Result<()> {
         self.attempts += 1;
         self.station.send(frame)
     }
 
-    /// Where the good TCP stream is.
+    /// Returns the position of the good TCP stream.
     pub(crate) fn victim(&mut self) -> Result<Position> {
         self.station.position(&self.flow).context("no frame of the good stream was seen")
     }
 
-    /// Frames of a profile of `scripts/load` to `port`.
+    /// Sends `count` frames of a profile of `scripts/load` to `port`.
     pub(crate) fn flood(
         &mut self,
         profile: Profile,
@@ -74,15 +75,15 @@ impl Field<'_> {
         Ok(())
     }
 
-    /// A port of the attacker that was not used before.
+    /// Returns an unused port of the attacker.
     pub(crate) fn next_port(&mut self) -> u16 {
         self.ports = self.ports.checked_add(1).unwrap_or(20_000);
         self.ports
     }
 
-    /// Lets the target take what was sent.
+    /// Waits for `time`, in which the target handles the sent frames.
     pub(crate) fn rest(&mut self, time: Duration) {
-        // Nothing is wanted: all answers go.
+        // All answers are discarded.
         let _: Option<()> = self.station.wait(time, |_| None);
     }
 }

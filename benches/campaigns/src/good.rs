@@ -1,5 +1,6 @@
-//! Good peers: streams that stay open and are written to (and read from) all the time, each transfer compared byte by
-//! byte, and the kernel's TCP, which opens a stream for each file.
+//! Good peers. Three have a stream that stays open and is written to (and read from) all the time;
+//! the fourth, the kernel's TCP, opens a stream for each file. Each transfer is compared byte by
+//! byte.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -23,56 +24,57 @@ use crate::bed::{self, Bed, REGION};
 /// Names of the good peers.
 pub(crate) const NAMES: [&str; 4] = ["tcp", "sctp", "verbs", "kernel"];
 
-/// A good peer without the end of a transfer for so long has stalled, milliseconds. The attack goes on until each has
-/// ended two transfers in it, or stalls. How fast they are is reported, not judged: a busy machine is no attack.
+/// Time without a completed transfer after which a good peer has stalled, milliseconds. An attack
+/// continues until each peer has completed two transfers or stalled. Rates are reported and not
+/// judged: a busy machine is not an attack.
 pub(crate) const STALL_MS: u64 = 30_000;
-/// A transfer that takes longer has stalled for good.
+/// Time-out of a transfer.
 const GIVEN_UP: Duration = Duration::from_millis(STALL_MS);
-/// Between two transfers of a peer.
+/// Pause between two transfers of a peer.
 const REST: Duration = Duration::from_millis(5);
 
-/// What one good peer has done so far.
+/// Progress of one good peer since its start.
 #[derive(Debug, Default)]
 struct Progress {
     bytes: AtomicU64,
     transfers: AtomicU64,
-    /// When the last transfer ended, milliseconds from the start.
+    /// Time of the last completed transfer, milliseconds from the start.
     last: AtomicU64,
-    /// The longest time from one transfer's end to the next one's since it was last asked for, milliseconds.
+    /// Longest time between two completions since the last [`Good::take`], milliseconds.
     longest: AtomicU64,
-    /// It rests because it was told to.
+    /// True while the peer rests at the request of [`Good::hold`].
     rests: AtomicBool,
     failures: Mutex<Vec<String>>,
 }
 
-/// What one good peer did in a time.
+/// Work of one good peer in a period.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Done {
-    /// Who.
+    /// Name of the peer, one of [`NAMES`].
     pub(crate) name: &'static str,
-    /// Bytes that were moved and found equal.
+    /// Bytes transferred and compared equal.
     pub(crate) bytes: u64,
-    /// Transfers.
+    /// Completed transfers.
     pub(crate) transfers: u64,
-    /// Longest time without the end of a transfer, milliseconds.
+    /// Longest time without a completed transfer, milliseconds.
     pub(crate) longest_ms: u64,
-    /// What went wrong.
+    /// Failed transfers, as messages.
     pub(crate) failures: Vec<String>,
 }
 
-/// All good peers, which work until this is dropped.
+/// The running good peers, stopped when this is dropped.
 pub(crate) struct Good {
     began: Instant,
     peers: Vec<(&'static str, Arc<Progress>)>,
     over: Arc<AtomicBool>,
     hold: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    /// The good TCP stream: its own address and the appliance's.
+    /// The good TCP stream, as the peer's appliance lists it.
     pub(crate) tcp: StreamInfo,
 }
 
 impl Good {
-    /// Opens their streams and starts them.
+    /// Opens the peers' streams and starts their threads.
     pub(crate) fn start(bed: &Bed, ddpctl: &Path, directory: &Path) -> Result<Good> {
         let (over, hold) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let connect = |spec: &ConnectSpec| -> Result<StreamInfo> {
@@ -115,7 +117,7 @@ impl Good {
         Ok(good)
     }
 
-    /// Lets them rest between two transfers; true when all do within `time`.
+    /// Requests that the peers rest between two transfers. Returns true if all do within `time`.
     pub(crate) fn hold(&self, time: Duration) -> bool {
         self.hold.store(true, Ordering::Relaxed);
         let until = Instant::now() + time;
@@ -130,7 +132,7 @@ impl Good {
         }
     }
 
-    /// Lets them go on.
+    /// Ends the rest of [`hold`](Good::hold).
     pub(crate) fn go_on(&self) {
         let now = self.began.elapsed().as_millis() as u64;
         for (_, peer) in &self.peers {
@@ -139,7 +141,7 @@ impl Good {
         self.hold.store(false, Ordering::Relaxed);
     }
 
-    /// Transfers of each so far, and milliseconds since the last one.
+    /// Returns each peer's name, completed transfers and milliseconds since the last completion.
     pub(crate) fn transfers(&self) -> Vec<(&'static str, u64, u64)> {
         let now = self.began.elapsed().as_millis() as u64;
         let each = self.peers.iter().map(|(name, peer)| {
@@ -149,7 +151,7 @@ impl Good {
         each.collect()
     }
 
-    /// What each did since the last time that this was asked.
+    /// Returns the work of each peer since the previous call.
     pub(crate) fn take(&self, before: &mut Vec<(u64, u64)>) -> Vec<Done> {
         let now = self.began.elapsed().as_millis() as u64;
         before.resize(self.peers.len(), (0, 0));
@@ -181,13 +183,13 @@ impl Drop for Good {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // It has said what went wrong.
+            // The thread has recorded its failures.
             let _ = thread.join();
         }
     }
 }
 
-/// One good peer at work.
+/// State of one good peer's thread.
 struct Work {
     name: &'static str,
     stream: Option<StreamInfo>,
@@ -234,7 +236,7 @@ impl Work {
         }
     }
 
-    /// Bytes that were moved and are what they were.
+    /// Makes one transfer; returns the bytes transferred and compared equal.
     fn transfer(&mut self) -> Result<u64> {
         let mut bytes = vec![0; REGION];
         self.random.fill(&mut bytes);
@@ -252,7 +254,7 @@ impl Work {
         if self.name != "verbs" {
             return Ok(REGION as u64);
         }
-        // Read back what was written.
+        // Reads back the written bytes.
         let id = self.stream.as_ref().context("a stream")?.id;
         let get = GetSpec {
             via: Via::Stream(id),
@@ -282,7 +284,7 @@ impl Work {
         }
     }
 
-    /// A stream of the kernel's TCP, for this file alone.
+    /// Transfers the file on a new stream of the kernel's TCP.
     fn kernel(&self) -> Result<()> {
         let url = format!("tcp://{}:{}/kernel", bed::TARGET_V4, bed::FILES);
         let output = Command::new(&self.ddpctl)

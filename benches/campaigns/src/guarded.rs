@@ -1,5 +1,5 @@
-//! The second target: with policies of IPsec, SAs from files, a port that it shares with the host's kernel, and listeners
-//! that do not admit everyone. Good peers are bypassed by the policies and admitted by the lists.
+//! The second target: IPsec policies with SAs from files, a port shared with the host's kernel, and
+//! listeners with access lists. Good peers bypass the policies and are admitted by the lists.
 
 use std::fs;
 use std::io::Write as _;
@@ -12,22 +12,22 @@ use ipsec::sa::{Lifetime, Mode, Parameters};
 
 use crate::section::listener;
 
-/// A listener that takes streams only under 128 bits of encryption.
+/// Port of a listener that requires 128-bit encryption.
 pub(crate) const REQUIRED: u16 = 7491;
-/// Its region, 64 KiB of zeros.
+/// Name of that listener's region, 64 KiB of zeros.
 pub(crate) const REQUIRED_REGION: &str = "required";
-/// A listener that refuses [`DENIED_NET`].
+/// Port of a listener that refuses [`DENIED_NET`].
 pub(crate) const DENIED: u16 = 7492;
-/// The same over SCTP, in UDP too.
+/// Port of such a listener over SCTP, with UDP encapsulation.
 pub(crate) const DENIED_SCTP: u16 = 7493;
-/// UDP port of SCTP.
+/// UDP port of encapsulated SCTP.
 pub(crate) const SCTP_UDP: u16 = 9899;
 
-/// Peers that a policy protects with 128 bits.
+/// Peers that a policy protects with 128-bit encryption.
 const PROTECTED_NET: &str = "198.19.0.0/16";
-/// Peers that a policy protects without encryption.
+/// Peers that a policy protects by authentication without encryption.
 const WEAK_NET: &str = "198.21.0.0/16";
-/// Peers that lists refuse; policies bypass them.
+/// Peers that access lists refuse; policies bypass them.
 pub(crate) const DENIED_NET: &str = "198.20.0.0/16";
 
 /// An SA of the target.
@@ -46,33 +46,34 @@ const fn inbound(name: &'static str, spi: u32) -> Sa {
     Sa { name, policy: "protected", spi, algorithm: STRONG_ALGORITHM, to_target: true }
 }
 
-/// From the target.
+/// SA from the target.
 pub(crate) const BACK: Sa = Sa { to_target: false, ..inbound("back", 0x1005) };
-/// To the target, with 128 bits. Each attack has one of its own, whose sequence numbers begin at 1.
+/// SA to the target, with 128-bit encryption. Each attack has an SA of its own, whose sequence
+/// numbers begin at 1.
 pub(crate) const STRONG: Sa = inbound("strong", 0x2001);
-/// To the target, without encryption, of another policy.
+/// SA to the target without encryption, of another policy.
 pub(crate) const WEAK: Sa = Sa {
     policy: "weak",
     algorithm: ("null-sha256", Algorithm::NullHmacSha256),
     ..inbound("weak", 0x2002)
 };
-/// From the target, likewise.
+/// SA from the target without encryption.
 const WEAK_BACK: Sa = Sa { name: "weak-back", spi: 0x1006, to_target: false, ..WEAK };
-/// Of packets that are sent again.
+/// SA to the target for replayed packets.
 pub(crate) const REPLAYED: Sa = inbound("replayed", 0x2003);
-/// Of packets that are damaged.
+/// SA to the target for damaged packets.
 pub(crate) const DAMAGED: Sa = inbound("damaged", 0x2004);
 
 const SAS: [Sa; 6] = [BACK, STRONG, WEAK, WEAK_BACK, REPLAYED, DAMAGED];
 
 impl Sa {
-    /// Keys of encryption and authentication: no two SAs have the same.
+    /// Returns the keys of encryption and authentication, which differ between SAs.
     fn keys(&self) -> (Vec<u8>, Vec<u8>) {
         let key = |len| vec![self.spi as u8; len];
         (key(self.algorithm.1.key_len()), key(self.algorithm.1.auth_key_len()))
     }
 
-    /// As both ends have them.
+    /// Returns the SA's parameters, equal at both ends.
     pub(crate) fn parameters(&self) -> Parameters {
         let (encryption, authentication) = self.keys();
         Parameters {
@@ -95,7 +96,7 @@ impl Sa {
             .map(|key| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n")
             .collect();
         let path = directory.join(format!("{}.key", self.name));
-        // An earlier file keeps its mode.
+        // An existing file would keep its mode.
         let _ = fs::remove_file(&path);
         let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(&path)?;
         file.write_all(lines.as_bytes()).with_context(|| path.display().to_string())?;
@@ -120,7 +121,7 @@ impl Sa {
 /// Keys of the interface `front`.
 pub(crate) const FRONT: &str = "host = \"tap\"\nlocal_ports = \"20000-29999\"\n";
 
-/// What the configuration has beside that of the plain target; writes the files of keys.
+/// Returns the sections that this target has in addition to the plain one; writes the key files.
 pub(crate) fn sections(directory: &Path) -> Result<String> {
     let mut text = String::from("[ipsec]\nlaboratory = true\n");
     for (name, remote, action) in [

@@ -1,6 +1,9 @@
-//! What `scripts/red-team` and `scripts/soak` run: attacks on a live appliance with raw frames and hostile streams while
-//! good peers transfer, each with a verdict that can fail; and streams of all kinds that come and go with faults, after
-//! which everything is back where it was.
+//! Library of `scripts/red-team` and `scripts/soak`.
+//!
+//! - The red team attacks a live appliance with raw frames and hostile streams while good peers
+//!   transfer. Each attack has a verdict that can fail.
+//! - The soak opens and closes streams of all kinds under faults, after which all resources must be
+//!   back at their initial values.
 #![forbid(unsafe_code)]
 
 mod attacks;

@@ -1,4 +1,5 @@
-//! A cable that loses, reorders, repeats and damages frames: two `af_packet` ports, and a thread between them.
+//! A cable that loses, reorders, duplicates and damages frames: two `af_packet` ports with a thread
+//! in between.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,10 +14,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::passed::{End as Ended, Passed};
 
-/// Longest sleep of the thread.
+/// Upper bound of the thread's sleep.
 const LOOK_AGAIN: Duration = Duration::from_micros(500);
 
-/// A frame on its way.
+/// A frame in flight.
 struct OnTheWay(Vec<u8>);
 
 impl Frame for OnTheWay {
@@ -24,7 +25,8 @@ impl Frame for OnTheWay {
         self.0.len()
     }
 
-    /// What a checksum covers: damage elsewhere, in ARP for instance, would be believed.
+    /// Returns the bytes that a checksum covers. The receiver could not detect damage elsewhere, in
+    /// ARP for instance.
     fn bytes_mut(&mut self) -> &mut [u8] {
         match self.0.get(12..14) {
             Some([0x08, 0x00] | [0x86, 0xdd]) => &mut self.0[14..],
@@ -37,7 +39,7 @@ impl Frame for OnTheWay {
     }
 }
 
-/// The cable, until it is dropped.
+/// A running cable, ended when it is dropped.
 pub(crate) struct Lossy {
     wanted: Arc<Mutex<Config>>,
     counted: Arc<Mutex<[Counters; 2]>>,
@@ -46,17 +48,17 @@ pub(crate) struct Lossy {
     thread: Option<JoinHandle<()>>,
 }
 
-/// One end.
+/// One end of the cable.
 struct End {
     queue: PortQueue,
-    /// Behind the queue: the device closes when both are gone.
+    /// Declared after the queue: the device closes when both are dropped.
     _port: Port,
-    /// Frames that came in here.
+    /// Frames in flight from this end, with the faults of that direction.
     faults: FaultyLink<OnTheWay>,
 }
 
 impl Lossy {
-    /// Joins the two devices.
+    /// Opens the two devices and starts the thread.
     pub(crate) fn start(devices: [&str; 2]) -> Result<Lossy> {
         let config = |device: &str| PortConfig {
             checksum: ChecksumMode::Software,
@@ -90,19 +92,19 @@ impl Lossy {
         Ok(Lossy { wanted, counted, passed, over, thread })
     }
 
-    /// What frames suffer from now on.
+    /// Sets the faults of both directions.
     pub(crate) fn set(&self, config: Config) {
         if let Ok(mut wanted) = self.wanted.lock() {
             *wanted = config;
         }
     }
 
-    /// What it did to the newest frames.
+    /// Returns the record of the newest frames.
     pub(crate) fn passed(&self) -> Option<MutexGuard<'_, Passed>> {
         self.passed.lock().ok()
     }
 
-    /// What both directions did.
+    /// Returns the fault counters of each direction.
     pub(crate) fn counters(&self) -> [Counters; 2] {
         self.counted.lock().map(|counted| *counted).unwrap_or_default()
     }
@@ -112,7 +114,7 @@ impl Drop for Lossy {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It only forwards.
+            // The thread has no result.
             let _ = thread.join();
         }
     }
@@ -133,7 +135,7 @@ fn forward(
         {
             current = wanted.clone();
             for (index, end) in ends.iter_mut().enumerate() {
-                // The two directions differ, or they lose in step.
+                // The seeds differ, so that the two directions do not lose frames in step.
                 let seed = current.seed.wrapping_mul(2).wrapping_add(index as u64);
                 end.faults.set_config(Config { seed, ..current.clone() });
             }
@@ -163,7 +165,7 @@ fn forward(
     }
 }
 
-/// A frame goes in; whether anything of use comes out.
+/// Queues a frame and returns its outcome.
 fn push(faults: &mut FaultyLink<OnTheWay>, now: base::Instant, frame: &[u8]) -> Ended {
     let damaged = faults.counters().corrupted;
     match faults.push(now, OnTheWay(frame.to_vec())) {
@@ -177,7 +179,7 @@ fn send(queue: &mut PortQueue, frame: &[u8]) {
     if queue.room() == 0 {
         queue.flush();
     }
-    // Without a buffer, or with a full ring, it is lost as on a wire.
+    // Without a buffer, or with a full ring, the frame is lost as on a wire.
     let Some(mut buffer) = queue.alloc() else { return };
     if let Some(room) = buffer.append(frame.len()) {
         room.copy_from_slice(frame);
@@ -189,6 +191,6 @@ fn sleep(ends: &[End; 2]) {
     let fds: Vec<_> = ends.iter().filter_map(|end| end.queue.fd()).collect();
     let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     let time = Timespec { tv_sec: 0, tv_nsec: LOOK_AGAIN.as_nanos() as _ };
-    // An interrupted wait is a short one.
+    // An interrupted poll counts as a short one.
     let _ = poll(&mut fds, Some(&time));
 }

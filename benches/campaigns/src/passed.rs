@@ -1,60 +1,61 @@
-//! What the cable did to the newest frames, to tell afterwards why a stream failed: those of one conversation, and for how
-//! long nothing of it came through.
+//! Record of the newest frames on the lossy cable and their outcome. It explains a failed stream:
+//! the frames of its conversation, and the longest time without one delivered.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// Frames that are remembered: those of half a minute, as fast as a soak sends them.
+/// Bound of the recorded frames: half a minute at the rate of a soak.
 const KEPT: usize = 1 << 17;
-/// Bytes of each: to the end of TCP's header over IPv6.
+/// Recorded bytes of a frame: up to the end of a TCP header over IPv6.
 const HEAD: usize = 74;
 
-/// What became of a frame.
+/// Outcome of a frame on the cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It came out as it was.
+    /// Delivered unchanged.
     Carried,
-    /// It came out with another bit, which a checksum finds.
+    /// Delivered with a flipped bit, which a checksum detects.
     Damaged,
-    /// It did not come out.
+    /// Not delivered.
     Lost,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     at: Instant,
-    /// The end at which it came in.
+    /// Index of the end at which the frame was received.
     from: usize,
     end: End,
     head: [u8; HEAD],
     len: usize,
 }
 
-/// The newest frames.
+/// Record of the newest frames, at most [`KEPT`].
 #[derive(Debug, Default)]
 pub(crate) struct Passed {
     frames: VecDeque<Frame>,
 }
 
-/// What the cable did to frames of a conversation.
+/// Outcome of a conversation's frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Done {
-    /// Frames that were of use at the other end.
+    /// Frames delivered unchanged.
     pub(crate) carried: usize,
-    /// Frames that were not.
+    /// Frames lost or damaged.
     pub(crate) lost: usize,
-    /// The longest time in which frames of it came in and none was of use, from the first of them to the next one that was.
+    /// Longest outage: from the first lost or damaged frame to the next one delivered unchanged, or
+    /// to the newest recorded frame.
     pub(crate) longest_cut: Duration,
-    /// The most frames in a row in one direction that were of no use.
+    /// Longest run of lost or damaged frames in one direction.
     pub(crate) most_in_a_row: usize,
-    /// One line for each, the newest last.
+    /// One line for each frame, oldest first.
     pub(crate) lines: Vec<String>,
 }
 
 impl Passed {
-    /// A frame came in at this end.
+    /// Records a frame received at end `from`.
     pub(crate) fn note(&mut self, at: Instant, from: usize, frame: &[u8], end: End) {
         if self.frames.len() >= KEPT {
             self.frames.pop_front();
@@ -65,8 +66,8 @@ impl Passed {
         self.frames.push_back(Frame { at, from, end, head, len: frame.len() });
     }
 
-    /// What became of the frames since then that are of a conversation which `wanted` names by its two ends; the
-    /// lines are also of address resolution.
+    /// Returns the outcome of the frames since `began` of conversations that `wanted` selects by
+    /// source and destination. The lines include address resolution.
     pub(crate) fn since(
         &self,
         began: Instant,
@@ -116,9 +117,9 @@ impl Passed {
 }
 
 enum About {
-    /// Its source and destination, and what it is.
+    /// Source and destination, and a description of the packet.
     Conversation((SocketAddr, SocketAddr), String),
-    /// ARP or neighbour discovery.
+    /// Description of an ARP or neighbour discovery message.
     Resolution(String),
 }
 
@@ -149,7 +150,7 @@ fn about(frame: &[u8]) -> Option<About> {
     let ports = number(0)?;
     let ends = (SocketAddr::new(from, (ports >> 16) as u16), SocketAddr::new(to, ports as u16));
     let mut text = format!("{} > {} ", ends.0, ends.1);
-    // Into a string nothing fails.
+    // Writing into a `String` cannot fail.
     let _ = match protocol {
         6 => write!(text, "TCP {} {} {}", number(4)?, number(8)?, flags(*inner.get(13)?)),
         132 => write!(text, "SCTP {} {}", chunk(*inner.get(12)?), number(16)?),
@@ -231,7 +232,7 @@ mod tests {
             "to the target   10.77.0.4:40000 > 10.77.0.1:7473 TCP 1 2 SYN, 60 bytes LOST"
         ));
         assert!(done.lines[3].contains("SYN ACK"), "{}", done.lines[3]);
-        // What was before is another stream's.
+        // Frames before `began` belong to another stream.
         assert_eq!(passed.since(after(2000), of_us).lost, 0);
     }
 
@@ -243,7 +244,7 @@ mod tests {
             passed.note(began, 1, &syn(HERE, THERE, 2), End::Lost);
         }
         assert_eq!(passed.frames.len(), KEPT);
-        // Nothing that is too short is read beyond its end.
+        // Truncated frames are not read beyond their end.
         for len in 0..60 {
             passed.note(began, 0, &syn(THERE, HERE, 2)[..len], End::Lost);
         }

@@ -1,4 +1,4 @@
-//! A peer whose packets ESP protects, as the target's SAs want it: it seals what a raw client sends, and opens the answers.
+//! An ESP peer that matches the target's SAs: seals a raw client's packets and opens the answers.
 
 use std::net::IpAddr;
 
@@ -14,12 +14,12 @@ use crate::guarded::{BACK, Sa};
 use crate::raw_tcp::{PATIENCE, RawTcp, Segment, parse};
 use crate::station::Answer;
 
-/// Room around a packet for what ESP adds.
+/// Head room and tail room for ESP, bytes.
 const ROOM: usize = 128;
-/// Lifetimes have no end.
+/// Constant time: the SAs have no lifetime.
 const NOW: Instant = Instant::from_nanos(0);
 
-/// Seals packets to the target by one SA, from its first sequence number on.
+/// Seals packets to the target by one SA; sequence numbers begin at 1.
 pub(crate) struct Sealer(Outbound);
 
 impl Sealer {
@@ -27,12 +27,12 @@ impl Sealer {
         Ok(Sealer(Outbound::new(&sa.parameters()).context("an SA to the target")?))
     }
 
-    /// Goes on behind this sequence number.
+    /// Continues after this sequence number.
     pub(crate) fn resume(&mut self, sequence: u64) {
         self.0.resume(sequence);
     }
 
-    /// The frame with its IP packet sealed.
+    /// Returns the frame with its IP packet sealed.
     pub(crate) fn frame(&mut self, frame: &[u8]) -> Result<Vec<u8>> {
         let (link, packet) = frame.split_at(build::ETHERNET_LEN);
         let mut buffer = vec![0; ROOM];
@@ -51,7 +51,7 @@ impl Sealer {
     }
 }
 
-/// Opens what the target sends.
+/// Opens the target's packets.
 pub(crate) struct Opener(Inbound);
 
 impl Opener {
@@ -59,7 +59,7 @@ impl Opener {
         Ok(Opener(Inbound::new(&BACK.parameters(), 4096).context("an SA from the target")?))
     }
 
-    /// The next segment that moves something, as [`RawTcp::next`] has it.
+    /// Waits for the next new segment; see [`RawTcp::next`].
     pub(crate) fn next(&mut self, field: &mut Field<'_>, client: &mut RawTcp) -> Option<Segment> {
         client.next_of(field, PATIENCE, |answer, local, remote| {
             let opened = self.open(answer)?;
@@ -67,7 +67,7 @@ impl Opener {
         })
     }
 
-    /// An answer that was ESP.
+    /// Opens an ESP answer.
     fn open(&mut self, answer: &Answer) -> Option<Answer> {
         if answer.protocol != IpNumber::ENCAPSULATING_SECURITY_PAYLOAD {
             return None;
@@ -86,7 +86,7 @@ impl Opener {
     }
 }
 
-/// An echo request from a peer, 32 bytes of data.
+/// Builds an echo request from a peer, 32 bytes of data.
 pub(crate) fn echo(field: &Field<'_>, from: IpAddr, number: u16) -> Result<Vec<u8>> {
     let header = etherparse::IcmpEchoHeader { id: 0x5a5a, seq: number };
     let kind = etherparse::Icmpv4Type::EchoRequest(header);

@@ -1,4 +1,4 @@
-//! An SCTP endpoint of raw frames: associations from any address, and any chunk.
+//! An SCTP endpoint that sends raw frames: associations from any address, and any chunk.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use wire::sctp::{
 use crate::field::Field;
 use crate::station::Answer;
 
-/// Longest time for an answer.
+/// Time-out of an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// An association.
@@ -22,16 +22,16 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) struct RawSctp {
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
-    /// Of what we receive, and of what we send.
+    /// Verification tags of received packets and of sent packets.
     pub(crate) own_tag: u32,
     pub(crate) tag: u32,
-    /// The next one.
+    /// Next TSN to send.
     pub(crate) tsn: u32,
-    /// The last one received in order.
+    /// Last TSN received in order.
     pub(crate) received: u32,
 }
 
-/// A message that came in one chunk.
+/// A message that was received in one chunk.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     pub(crate) stream: u16,
@@ -40,14 +40,14 @@ pub(crate) struct Message {
 }
 
 impl RawSctp {
-    /// One that has sent nothing yet.
+    /// Returns an association that has sent no packet yet.
     pub(crate) fn new(field: &mut Field<'_>, from: IpAddr, remote: SocketAddr) -> RawSctp {
         let local = SocketAddr::new(from, field.next_port());
         let own_tag = field.random.u32(1..);
         RawSctp { local, remote, own_tag, tag: 0, tsn: field.random.u32(..), received: 0 }
     }
 
-    /// A packet's bytes.
+    /// Builds a packet.
     pub(crate) fn packet(
         &self,
         tag: u32,
@@ -66,7 +66,7 @@ impl RawSctp {
         field.station.ip((self.local.ip(), self.remote.ip()), IpNumber::SCTP, None, packet)
     }
 
-    /// The INIT.
+    /// Builds the INIT.
     pub(crate) fn init(&self) -> Result<Vec<u8>> {
         let header = InitHeader {
             tag: Tag(self.own_tag),
@@ -78,7 +78,7 @@ impl RawSctp {
         self.packet(0, |b| b.init(&header, &[Parameter::Adaptation(ddp::ADAPTATION_DDP)]))
     }
 
-    /// Sends the INIT and waits for the cookie, which is not sent.
+    /// Sends the INIT, waits for the INIT ACK and returns its cookie.
     pub(crate) fn cookie(&mut self, field: &mut Field<'_>) -> Result<Vec<u8>> {
         let init = self.init()?;
         self.send(field, &init)?;
@@ -100,7 +100,7 @@ impl RawSctp {
         Ok(cookie)
     }
 
-    /// All four packets.
+    /// Opens the association by all four packets.
     pub(crate) fn open(&mut self, field: &mut Field<'_>) -> Result<()> {
         let cookie = self.cookie(field)?;
         let echo = self.packet(self.tag, |b| b.cookie_echo(&cookie))?;
@@ -117,7 +117,7 @@ impl RawSctp {
         Ok(())
     }
 
-    /// A DATA chunk in a packet of its own; unordered, as RFC 5043 §10 wants it.
+    /// Sends a DATA chunk in a packet of its own, unordered as RFC 5043 §10 requires.
     pub(crate) fn data(
         &mut self,
         field: &mut Field<'_>,
@@ -136,7 +136,7 @@ impl RawSctp {
         self.send(field, &packet)
     }
 
-    /// A session control message.
+    /// Sends a session control message.
     pub(crate) fn control(
         &mut self,
         field: &mut Field<'_>,
@@ -150,7 +150,7 @@ impl RawSctp {
         self.data(field, (stream, ddp::PPID_CONTROL), (true, true), &bytes)
     }
 
-    /// A DDP segment.
+    /// Sends a DDP segment.
     pub(crate) fn segment(
         &mut self,
         field: &mut Field<'_>,
@@ -162,7 +162,7 @@ impl RawSctp {
         self.data(field, (stream, ddp::PPID_SEGMENT), (true, true), &bytes)
     }
 
-    /// The next message that `pick` wants. Everything is acknowledged.
+    /// Waits for a message that `pick` accepts. All received DATA is acknowledged.
     pub(crate) fn wait<T>(
         &mut self,
         field: &mut Field<'_>,
@@ -193,7 +193,7 @@ impl RawSctp {
         }
     }
 
-    /// Initiates a session; true when it is accepted.
+    /// Initiates a session; returns true if it is accepted.
     pub(crate) fn session(&mut self, field: &mut Field<'_>, stream: u16) -> Result<bool> {
         self.control(field, stream, 0, Function::Initiate)?;
         let answer = self.wait(field, PATIENCE, |message| function_of(message, stream));
@@ -224,7 +224,7 @@ impl RawSctp {
     }
 }
 
-/// The function of a session control message on `stream`.
+/// Returns the function of a session control message on `stream`.
 pub(crate) fn function_of(message: &Message, stream: u16) -> Option<u16> {
     let is_one = message.ppid == ddp::PPID_CONTROL && message.stream == stream;
     let code = message.payload.get(2..4)?;

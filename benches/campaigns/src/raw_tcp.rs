@@ -1,4 +1,5 @@
-//! A TCP client of raw frames: it does what a conversation needs, and what no kernel would do.
+//! A TCP client that sends raw frames: a minimal conversation, and segments that a kernel never
+//! sends.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use load::frames::build;
 use crate::field::Field;
 use crate::station::Answer;
 
-/// Longest time for an answer.
+/// Time-out of an answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A segment of the appliance.
@@ -24,7 +25,7 @@ pub(crate) struct Segment {
     pub(crate) payload: Vec<u8>,
 }
 
-/// One connection.
+/// State of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct RawTcp {
     pub(crate) local: SocketAddr,
@@ -33,19 +34,19 @@ pub(crate) struct RawTcp {
     pub(crate) seq: u32,
     /// RCV.NXT.
     pub(crate) ack: u32,
-    /// TSval that is sent, and the last one received.
+    /// TSval of the next segment, and the newest one received.
     pub(crate) clock: u32,
     pub(crate) echo: u32,
 }
 
 impl RawTcp {
-    /// A connection that has sent nothing yet.
+    /// Returns a connection that has sent no segment yet.
     pub(crate) fn new(field: &mut Field<'_>, from: IpAddr, remote: SocketAddr) -> RawTcp {
         let local = SocketAddr::new(from, field.next_port());
         RawTcp { local, remote, seq: field.random.u32(..), ack: 0, clock: 1000, echo: 0 }
     }
 
-    /// A segment at SND.NXT, changed by `change`; SND.NXT stays.
+    /// Builds a segment at SND.NXT, modified by `change`. SND.NXT is unchanged.
     pub(crate) fn frame(
         &self,
         field: &Field<'_>,
@@ -80,7 +81,7 @@ impl RawTcp {
         field.station.send(&frame)
     }
 
-    /// A segment to be sent; moves SND.NXT.
+    /// Builds the next segment and advances SND.NXT.
     pub(crate) fn next_frame(
         &mut self,
         field: &Field<'_>,
@@ -101,13 +102,13 @@ impl RawTcp {
         Ok(frame)
     }
 
-    /// SYN, SYN-ACK and ACK.
+    /// Opens the connection by SYN, SYN-ACK and ACK.
     pub(crate) fn open(&mut self, field: &mut Field<'_>) -> Result<()> {
         self.syn(field)?;
         self.send(field, |_| {}, &[])
     }
 
-    /// SYN and SYN-ACK.
+    /// Sends a SYN and waits for the SYN-ACK.
     pub(crate) fn syn(&mut self, field: &mut Field<'_>) -> Result<Segment> {
         self.send(field, as_syn, &[])?;
         let answer = self.next(field, PATIENCE).context("no answer to a SYN")?;
@@ -115,12 +116,12 @@ impl RawTcp {
         Ok(answer)
     }
 
-    /// The next segment that moves something; RCV.NXT moves with it.
+    /// Waits for the next new segment and advances RCV.NXT.
     pub(crate) fn next(&mut self, field: &mut Field<'_>, time: Duration) -> Option<Segment> {
         self.next_of(field, time, parse)
     }
 
-    /// The same, of answers that `read` finds a segment in.
+    /// Waits for the next new segment, as extracted from answers by `read`, and advances RCV.NXT.
     pub(crate) fn next_of(
         &mut self,
         field: &mut Field<'_>,
@@ -132,7 +133,7 @@ impl RawTcp {
         let segment = field.station.wait(time, |answer| {
             let segment = read(answer, local, remote)?;
             let moves = !segment.payload.is_empty() || segment.fin || segment.syn;
-            // Those sent again move nothing.
+            // Retransmissions are skipped.
             (segment.rst || moves && (any || segment.seq == ack)).then_some(segment)
         })?;
         let len = segment.payload.len() as u32 + u32::from(segment.syn) + u32::from(segment.fin);
@@ -149,14 +150,14 @@ impl RawTcp {
     }
 }
 
-/// Makes a SYN of a segment.
+/// Turns a segment into a SYN.
 pub(crate) fn as_syn(header: &mut TcpHeader) {
     header.syn = true;
     header.ack = false;
     header.acknowledgment_number = 0;
 }
 
-/// A segment from `remote` to `local`.
+/// Parses a segment from `remote` to `local`.
 pub(crate) fn parse(answer: &Answer, local: SocketAddr, remote: SocketAddr) -> Option<Segment> {
     if answer.protocol != IpNumber::TCP || answer.to != local.ip() {
         return None;

@@ -1,4 +1,5 @@
-//! The run: each attack beside the good peers, with everything counted before and after.
+//! A run of the red team: each attack beside the good peers, with counters and memory sampled
+//! before and after.
 
 use std::time::{Duration, Instant};
 
@@ -40,12 +41,12 @@ pub struct Arguments {
     list: bool,
 }
 
-/// The outcome.
+/// Outcome of a run.
 #[derive(Debug)]
 pub struct Report {
-    /// For the terminal.
+    /// Report for the terminal.
     pub text: String,
-    /// Attacks whose verdict is bad.
+    /// Number of attacks with violations.
     pub failed: usize,
 }
 
@@ -57,18 +58,18 @@ struct Row {
     #[serde(flatten)]
     seen: Seen,
     refusals: crate::sample::Numbers,
-    /// What is wrong.
+    /// Violations.
     wrong: Vec<String>,
 }
 
-/// What a run was.
+/// Results of a run.
 #[derive(Debug, Serialize)]
 struct Results {
     seed: u64,
     seconds: f64,
-    /// Bytes a second of each good peer without attack.
+    /// Bytes per second of each good peer without attack.
     quiet: Vec<(&'static str, f64)>,
-    /// Of all attacks.
+    /// Sums over all attacks.
     totals: Totals,
     rows: Vec<Row>,
 }
@@ -80,13 +81,13 @@ struct Totals {
     attempts: u64,
     frames: u64,
     good_bytes: u64,
-    /// Of the first target.
+    /// Memory of the first target before its first attack, bytes.
     memory_first: u64,
     memory_last: u64,
 }
 
 impl Totals {
-    /// `first`: the attack is on the first target.
+    /// Adds a row; `first` is true if the attack was on the first target.
     fn add(&mut self, row: &Row, first: bool) {
         let seen = &row.seen;
         if self.attacks == 0 {
@@ -103,9 +104,10 @@ impl Totals {
     }
 }
 
-/// Time without attack, in which good peers show what they can; longer until each has ended two transfers.
+/// Least duration of the phase without attack, which measures the good peers' rates. It ends when
+/// each has completed two transfers.
 const QUIET: Duration = Duration::from_secs(3);
-/// An attack takes no longer, or its verdict is bad: two transfers that nearly stall.
+/// Bound of an attack's duration, seconds: two transfers that nearly stall.
 const LONGEST: f64 = 2.0 * STALL_MS as f64 * 1e-3 + 10.0;
 
 /// Runs the attacks.
@@ -148,7 +150,7 @@ fn attack_all(all: &[Attack], place: &Place<'_>, arguments: &Arguments) -> Resul
         totals: Totals::default(),
         rows: Vec::new(),
     };
-    // The environment starts once in a process: so does the attacker's port.
+    // The EAL starts only once in a process, and so does the attacker's port.
     let mut station = None;
     for setting in [Setting::Plain, Setting::Guarded] {
         let of: Vec<_> = all.iter().filter(|attack| attack.setting == setting).collect();
@@ -159,7 +161,7 @@ fn attack_all(all: &[Attack], place: &Place<'_>, arguments: &Arguments) -> Resul
     Ok(results)
 }
 
-/// Attacks one target.
+/// Runs the attacks on one target.
 fn attack_one(
     setting: Setting,
     attacks: &[&Attack],
@@ -168,7 +170,7 @@ fn attack_one(
     (station, results): (&mut Option<Station>, &mut Results),
 ) -> Result<()> {
     let bed = Bed::start(place, setting)?;
-    // It watches before the good peers' streams begin.
+    // The station must see the good peers' streams from their beginning.
     let station = match station {
         Some(station) => station,
         None => station.insert(Station::open(place.device, bed.mac)?),
@@ -188,7 +190,7 @@ fn attack_one(
             random: fastrand::Rng::with_seed(seed.wrapping_add(results.rows.len() as u64)),
             findings: Vec::new(),
             attempts: 0,
-            // Each attack has ports of its own.
+            // Each attack has its own range of ports.
             ports: 20_000 + 500 * index as u16,
         };
         let row = scene.attack(attack, &mut field, arguments.seconds, &guards)?;
@@ -202,7 +204,7 @@ fn attack_one(
     Ok(())
 }
 
-/// Progress on the standard error.
+/// Prints progress to standard error.
 #[allow(clippy::print_stderr)]
 fn say(row: &Row) {
     let verdict = if row.wrong.is_empty() { "ok" } else { "FAILED" };
@@ -210,7 +212,7 @@ fn say(row: &Row) {
     row.wrong.iter().for_each(|wrong| eprintln!("        {wrong}"));
 }
 
-/// What guard regions hold.
+/// Returns the contents of the guard regions.
 fn guards(bed: &Bed) -> Result<Vec<Vec<u8>>> {
     GUARDS.iter().map(|name| region(bed, name)).collect()
 }
@@ -278,7 +280,7 @@ impl Scene<'_> {
         }
         let seconds = began.elapsed().as_secs_f64();
         let good = self.good.take(&mut self.before);
-        // Frames are accounted for where no more come.
+        // Frames add up only when no more are in flight.
         self.good.hold(Duration::from_millis(STALL_MS));
         field.rest(Duration::from_millis(20));
         let (after, unaccounted) = self.settled(&before)?;
@@ -309,15 +311,16 @@ impl Scene<'_> {
         Ok(Row { name: attack.name, source: attack.source, seen, refusals, wrong })
     }
 
-    /// Each good peer has ended two transfers since `first`, one of which began after it; or it has stalled.
+    /// Returns true if each good peer has completed two transfers since `first`, so that the second
+    /// began after it, or has stalled.
     fn have_moved(&self, first: &[(&'static str, u64, u64)]) -> bool {
         let both = self.good.transfers().into_iter().zip(first);
         both.into_iter()
             .all(|((_, now, silent), (_, then, _))| now >= then + 2 || silent > STALL_MS)
     }
 
-    /// A sample in which all frames are accounted for: a running worker may hold some. The last one where that does not
-    /// come.
+    /// Returns a sample in which all frames are accounted for, as a running worker may hold some;
+    /// after the last try, the last sample.
     fn settled(&self, before: &Sample) -> Result<(Sample, i64)> {
         let mut after = Sample::take(&self.bed.target)?;
         for _ in 0..20 {
@@ -342,7 +345,8 @@ impl Scene<'_> {
     }
 }
 
-/// Gauges and their bounds, of the target's configuration or of `docs/ddpd.reference.toml`.
+/// Returns the bounded gauges: name, value, bound of the target's configuration or of
+/// `docs/ddpd.reference.toml`.
 fn bounds(sample: &Sample) -> Vec<(&'static str, u64, u64)> {
     let all = [
         ("held_bytes", bed::HELD),
@@ -434,7 +438,7 @@ mod tests {
             assert!(attack.source.starts_with("RFC "), "{}", attack.name);
             assert!(!attack.rule.explained_by.is_empty(), "{}", attack.name);
         }
-        // The ports of an attack are those of no other on its target.
+        // Port ranges of attacks on one target do not overlap.
         for setting in [Setting::Plain, Setting::Guarded] {
             let count = all.iter().filter(|attack| attack.setting == setting).count();
             assert!(20_000 + 500 * count <= 65_000, "{count} attacks");

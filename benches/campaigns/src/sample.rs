@@ -1,4 +1,4 @@
-//! What the target counts at one moment, by name, and differences.
+//! Samples of the target's counters and gauges by name, and their differences.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 use api::Stats;
 use load::bed::Appliance;
 
-/// Counters that account for a frame each, beside the drops (docs/api.md, stats).
+/// Counters of which each count is a frame, besides the drop reasons (docs/api.md, stats).
 const ENDS: [&str; 12] = [
     "segments",
     "sctp_packets",
@@ -22,33 +22,33 @@ const ENDS: [&str; 12] = [
     "nat_keepalives_in",
 ];
 
-/// Frames and messages that workers take.
+/// Counters of the frames and messages that workers receive.
 const TAKEN: [&str; 3] = ["rx_frames", "mesh_in", "mesh_news_in"];
 
 /// Named numbers.
 pub(crate) type Numbers = BTreeMap<String, u64>;
 
-/// Everything at one moment.
+/// Counters, gauges, memory and log size at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sample {
-    /// What only grows: workers' counters by their names, `drop:NAME`, `error:NAME`, `control:NAME`.
+    /// Monotonic counters: the workers' by name, `drop:NAME`, `error:NAME`, `control:NAME`.
     pub(crate) counters: Numbers,
-    /// What goes up and down.
+    /// Gauges by name.
     pub(crate) gauges: Numbers,
     /// RSS, bytes.
     pub(crate) memory: u64,
-    /// Bytes of the log.
+    /// Length of the log, bytes.
     pub(crate) log: u64,
 }
 
 impl Sample {
-    /// Of an appliance, now.
+    /// Takes a sample of an appliance.
     pub(crate) fn take(appliance: &Appliance) -> Result<Sample> {
         let stats = appliance.stats()?;
         Ok(Sample { memory: appliance.memory()?, log: appliance.log_bytes()?, ..of(&stats) })
     }
 
-    /// What was counted since `before`, only what is not zero.
+    /// Returns the growth of the counters since `before`, without zeros.
     pub(crate) fn since(&self, before: &Sample) -> Numbers {
         let grown = self.counters.iter().filter_map(|(name, now)| {
             let more = now.saturating_sub(before.counters.get(name).copied().unwrap_or(0));
@@ -79,7 +79,7 @@ fn of(stats: &Stats) -> Sample {
     sample
 }
 
-/// Frames of workers that no counter accounts for.
+/// Returns the workers' frames under no counter.
 pub(crate) fn unaccounted(counted: &Numbers) -> i64 {
     let sum = |names: &[&str]| -> u64 { names.iter().filter_map(|&name| counted.get(name)).sum() };
     let drops: u64 =
@@ -87,7 +87,7 @@ pub(crate) fn unaccounted(counted: &Numbers) -> i64 {
     sum(&TAKEN) as i64 - (sum(&ENDS) + drops) as i64
 }
 
-/// What was refused, by reason: drops, protocol errors and streams that listeners refused.
+/// Returns the refusals by reason: drops, protocol errors and streams refused by listeners.
 pub(crate) fn refusals(counted: &Numbers) -> Numbers {
     const ALSO: [&str; 8] = [
         "control:streams_refused",

@@ -1,4 +1,4 @@
-//! An attacker with a stream of its own over the kernel's TCP: MPA and what is above it are written here.
+//! An attacker's stream over the kernel's TCP; MPA and the layers above are written here.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -12,37 +12,37 @@ use crate::bed;
 use crate::field::Field;
 use crate::ulp;
 
-/// Longest time for an answer.
+/// Time-out of an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The same over a cable that loses frames: the kernel sends a SYN at 0, 1, 3 and 7 s.
+/// Time-out of an answer over the lossy cable: the kernel sends a SYN at 0, 1, 3 and 7 s.
 const PATIENCE_WITH_LOSSES: Duration = Duration::from_secs(10);
-/// An answer that is longer is not read on.
+/// Bound of the received and unparsed bytes.
 const MOST: usize = 1 << 20;
 
-/// A stream, MPA started or not.
+/// A TCP stream of an attacker, before or after MPA start-up.
 pub(crate) struct Attacker {
     stream: TcpStream,
-    /// Bytes received and not used yet.
+    /// Received bytes that are not parsed yet.
     received: Vec<u8>,
-    /// The ULP is bare DDP.
+    /// True for bare DDP, false for RDMAP.
     bare: bool,
-    /// Longest time for an answer.
+    /// Time-out of an answer.
     patience: Duration,
 }
 
-/// How a stream ended.
+/// End of a stream, as the attacker saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// A last message or Terminate with this error, then the end.
+    /// A last message or Terminate with this error, before the end.
     Error(ulp::Error),
-    /// A FIN or a reset without one.
+    /// A FIN or RST without such a message.
     Closed,
-    /// It did not end.
+    /// The stream is still open.
     Open,
 }
 
 impl Attacker {
-    /// Connects from the attackers' address of the kernel.
+    /// Connects from the attackers' kernel address.
     pub(crate) fn connect(port: u16) -> Result<Attacker> {
         let bare = ![bed::PREY_VERBS, bed::PREY_SINK].contains(&port);
         Attacker::connect_to(port, bare, PATIENCE, |_| {})
@@ -70,7 +70,8 @@ impl Attacker {
         Attacker::connect(port)?.started()
     }
 
-    /// The same to any listener, over a cable that loses frames; `bound` gets the socket's address first.
+    /// Connects to any listener over the lossy cable and starts MPA. `bound` receives the socket's
+    /// address before the connect.
     pub(crate) fn start_at(
         port: u16,
         bare: bool,
@@ -87,9 +88,9 @@ impl Attacker {
         Ok(self)
     }
 
-    /// Writes bytes; what the target has closed already is no error.
+    /// Writes bytes; a stream that the target has closed is not an error.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<()> {
-        // It may have closed: what came of it is read.
+        // The target may have closed the stream; the reads find its error.
         let _ = self.stream.write_all(bytes);
         Ok(())
     }
@@ -99,7 +100,7 @@ impl Attacker {
         self.send(&ulp::fpdu(segment))
     }
 
-    /// The MPA Reply with its private data, `None` if the stream ends without.
+    /// Returns the private data of the MPA Reply; `None` if the stream ends without one.
     pub(crate) fn reply(&mut self) -> Result<Option<Vec<u8>>> {
         let until = Instant::now() + self.patience;
         loop {
@@ -116,7 +117,7 @@ impl Attacker {
         }
     }
 
-    /// The next segment from the target, `None` if the stream ends without.
+    /// Returns the target's next segment; `None` if the stream ends without one.
     pub(crate) fn next(&mut self, until: Instant) -> Result<Option<Vec<u8>>> {
         loop {
             if let Some(len) = self.received.first_chunk::<LENGTH_LEN>() {
@@ -154,7 +155,7 @@ impl Attacker {
         })
     }
 
-    /// Reads more; false at the end of the stream or of the time.
+    /// Reads more bytes; returns false at the end of the stream or at the time-out.
     fn read(&mut self, until: Instant) -> Result<bool> {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() || self.received.len() > MOST {
@@ -168,20 +169,20 @@ impl Attacker {
                 self.received.extend_from_slice(&room[..n]);
                 Ok(true)
             }
-            // A reset, or the end of the time: both are no more bytes.
+            // RST or time-out: no more bytes.
             Err(_) => Ok(false),
         }
     }
 }
 
-/// What an attacker does on a stream, and the error that must end it.
+/// An attacker's segments on a stream, and the error that must end it.
 pub(crate) struct Case<'a> {
     pub(crate) what: &'a str,
     pub(crate) segments: Vec<Vec<u8>>,
     pub(crate) error: ulp::Error,
 }
 
-/// Each on a stream of its own to `port`.
+/// Runs each case on a stream of its own to `port`.
 pub(crate) fn cases(field: &mut Field<'_>, port: u16, cases: &[Case<'_>]) -> Result<()> {
     for Case { what, segments, error } in cases {
         field.attempts += 1;

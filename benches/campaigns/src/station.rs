@@ -1,7 +1,9 @@
-//! The attacker on the link: raw frames through an `af_packet` port, and what the appliance sends back.
+//! The attacker on the link: sends raw frames through an `af_packet` port and receives the
+//! appliance's answers.
 //!
-//! It answers ARP and neighbour solicitations for every address that is not of a good peer or of the kernel, and is the
-//! gateway of everything else: whatever the appliance sends to an address of an attack arrives here and is counted.
+//! It answers ARP and neighbour solicitations for every address except the good peers' and the
+//! kernel's, and is the gateway of all other networks. So the appliance's packets to an attack's
+//! source addresses arrive here and are counted.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,21 +22,21 @@ use load::watch::{Flow, Position, Watch};
 
 use crate::bed;
 
-/// The attacker's hardware address: of nobody else, so that what is sent to it is an answer to an attack.
+/// The attacker's hardware address. No other host uses it: frames to it are answers to an attack.
 pub(crate) const MAC: Mac = [2, 0, 0, 0, 0x66, 0x66];
-/// Frames between two looks at what has arrived.
+/// Frames sent between two polls of the receive queue.
 const BURST: u64 = 32;
-/// Time that a burst takes at least: about 30,000 frames a second.
+/// Least time of a burst: about 30,000 frames a second.
 const PACE: Duration = Duration::from_millis(1);
-/// Answers that are kept for a conversation; older ones go.
+/// Bound of the inbox, answers; the oldest is discarded first.
 const KEPT: usize = 1024;
 
-/// Frames and their bytes.
+/// Number and bytes of frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Traffic {
-    /// Frames.
+    /// Number of frames.
     pub(crate) frames: u64,
-    /// Bytes with Ethernet header.
+    /// Bytes, with the Ethernet header.
     pub(crate) bytes: u64,
 }
 
@@ -44,39 +46,40 @@ impl Traffic {
         self.bytes += bytes as u64;
     }
 
-    /// What came after `before`.
+    /// Returns the difference from `before`.
     pub(crate) fn since(self, before: Traffic) -> Traffic {
         Traffic { frames: self.frames - before.frames, bytes: self.bytes - before.bytes }
     }
 }
 
-/// An answer: its frame, and where its IP payload is.
+/// An answer of the appliance.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
-    /// To whom.
+    /// Destination address.
     pub(crate) to: IpAddr,
-    /// What IP carries.
+    /// Protocol number of the IP payload.
     pub(crate) protocol: IpNumber,
-    /// From the IP payload's first byte on.
+    /// The IP payload.
     pub(crate) payload: Vec<u8>,
 }
 
-/// The attacker.
+/// The attacker's port and its observations.
 pub(crate) struct Station {
     queue: PortQueue,
     began: Instant,
     burst: Instant,
     appliance: Mac,
-    /// Sent by attacks.
+    /// Frames sent by attacks.
     pub(crate) sent: Traffic,
-    /// IP packets that came back to addresses of attacks.
+    /// IP packets received at addresses of attacks.
     pub(crate) answers: Traffic,
-    /// They, the last of them.
+    /// The newest answers, at most [`KEPT`].
     pub(crate) inbox: VecDeque<Answer>,
     watch: Watch,
-    /// The good peer's end and the appliance's of associations, and the tag of packets to the good peer.
+    /// Newest observed SCTP association: the good peer's end, the appliance's, and the verification
+    /// tag towards the good peer.
     pub(crate) association: Option<(SocketAddr, SocketAddr, u32)>,
-    /// Behind the queue: the device closes when both are gone.
+    /// Declared after the queue: the device closes when both are dropped.
     _port: Port,
 }
 
@@ -88,7 +91,7 @@ impl Station {
             checksum: ChecksumMode::Software,
             rx_descriptors: 1024,
             tx_descriptors: 512,
-            // The good peer's.
+            // The good peer's port uses the same interface.
             shares_interface: true,
             ..PortConfig::new("attacker", kind)
         };
@@ -115,12 +118,13 @@ impl Station {
         })
     }
 
-    /// From `source` to `destination`, through the appliance's hardware address.
+    /// Returns the addresses of a packet from `source` to `destination`, by way of the appliance's
+    /// hardware address.
     pub(crate) fn ends(&self, source: IpAddr, destination: IpAddr) -> Ends {
         Ends { source_mac: MAC, destination_mac: self.appliance, source, destination }
     }
 
-    /// An IP packet to the appliance, in pieces where `fragment` says so.
+    /// Sends an IP packet to the appliance, in fragments if `fragment` requests it.
     pub(crate) fn ip(
         &mut self,
         (source, destination): (IpAddr, IpAddr),
@@ -133,7 +137,7 @@ impl Station {
         self.send(&frame)
     }
 
-    /// Sends a frame and counts it, no faster than [`PACE`] allows.
+    /// Sends and counts a frame, at the rate of [`PACE`] at most.
     pub(crate) fn send(&mut self, frame: &[u8]) -> Result<()> {
         self.sent.add(frame.len());
         self.put(frame)?;
@@ -166,7 +170,8 @@ impl Station {
         Ok(())
     }
 
-    /// Takes what has arrived: answers requests for addresses, counts and keeps the rest.
+    /// Receives all waiting frames: answers address resolution, counts and stores the other
+    /// answers.
     pub(crate) fn receive(&mut self) {
         self.queue.flush();
         loop {
@@ -182,7 +187,7 @@ impl Station {
         self.queue.flush();
     }
 
-    /// Waits for an answer that `pick` wants, at most `time`. Those before it are gone.
+    /// Waits at most `time` for an answer that `pick` accepts. Earlier answers are discarded.
     pub(crate) fn wait<T>(
         &mut self,
         time: Duration,
@@ -203,8 +208,8 @@ impl Station {
         }
     }
 
-    /// Where a good peer's TCP stream to `port` of the appliance is now: the peer's end, the appliance's, RCV.NXT and
-    /// SND.NXT of the appliance, and its timestamps.
+    /// Returns the position of a good peer's TCP stream, as seen in the appliance's frames: both
+    /// ends, the appliance's RCV.NXT and SND.NXT, and its timestamps.
     pub(crate) fn position(&mut self, flow: &Flow) -> Option<Position> {
         self.receive();
         self.watch.position(flow)
@@ -250,7 +255,7 @@ impl Station {
         }
     }
 
-    /// Answers for any address of the link that is of nobody.
+    /// Answers an ARP request for any address without a host.
     fn arp(&mut self, frame: &[u8]) {
         let Some(arp) = frame.get(14..42) else { return };
         let target = Ipv4Addr::new(arp[24], arp[25], arp[26], arp[27]);
@@ -269,7 +274,7 @@ impl Station {
         let Ok(answer) = answer else { return };
         if let Ok(frame) = build::ethernet(MAC, self.appliance, EtherType::ARP, &answer.to_bytes())
         {
-            // Lost like a frame on the wire: it asks again.
+            // A lost answer equals a frame lost on the wire: the appliance repeats its request.
             let _ = self.put(&frame);
         }
     }
@@ -282,7 +287,7 @@ impl Station {
         else {
             return;
         };
-        // It must not be asked about by the appliance's own check for duplicates.
+        // Probes of the appliance's duplicate address detection must stay unanswered.
         if source.is_unspecified() {
             return;
         }

@@ -1,4 +1,4 @@
-//! Bytes of MPA, DDP and RDMAP as an attacker writes them: every field as it says, right or wrong.
+//! Messages of MPA, DDP and RDMAP as an attacker builds them: every field is free, valid or not.
 
 use wire::crc32c;
 use wire::ddp::{Control as DdpControl, DdpVersion};
@@ -6,12 +6,12 @@ use wire::mpa::{self, FrameKind};
 use wire::rdmap::{Control, Opcode, ReadRequestRepr};
 use wire::{Stag, TaggedOffset};
 
-/// An MPA Request without private data.
+/// Builds an MPA Request without private data.
 pub(crate) fn request(revision: u8, markers: bool, crc: bool) -> Vec<u8> {
     request_with(revision, markers, crc, &[])
 }
 
-/// An MPA Request.
+/// Builds an MPA Request with private data.
 pub(crate) fn request_with(revision: u8, markers: bool, crc: bool, private: &[u8]) -> Vec<u8> {
     let mut bytes = FrameKind::Request.key().to_vec();
     bytes.push(u8::from(markers) << 7 | u8::from(crc) << 6);
@@ -21,7 +21,7 @@ pub(crate) fn request_with(revision: u8, markers: bool, crc: bool, private: &[u8
     bytes
 }
 
-/// A request of revision 2 with IRD and ORD.
+/// Builds an MPA Request of revision 2 with IRD and ORD.
 pub(crate) fn enhanced(ird: u16, ord: u16) -> Vec<u8> {
     let private = [ird.to_be_bytes(), ord.to_be_bytes()].concat();
     let mut bytes = request_with(2, false, true, &private);
@@ -29,7 +29,7 @@ pub(crate) fn enhanced(ird: u16, ord: u16) -> Vec<u8> {
     bytes
 }
 
-/// An FPDU without markers.
+/// Builds an FPDU without markers.
 pub(crate) fn fpdu(ulpdu: &[u8]) -> Vec<u8> {
     let mut bytes = (ulpdu.len() as u16).to_be_bytes().to_vec();
     bytes.extend(ulpdu);
@@ -39,17 +39,17 @@ pub(crate) fn fpdu(ulpdu: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A tagged segment of bare DDP.
+/// Builds a tagged segment of bare DDP.
 pub(crate) fn tagged(stag: u32, to: u64, last: bool, payload: &[u8]) -> Vec<u8> {
     tagged_with(0, stag, to, last, payload)
 }
 
-/// A tagged segment of RDMAP: an RDMA Write.
+/// Builds a tagged segment of an RDMA Write.
 pub(crate) fn write(stag: u32, to: u64, last: bool, payload: &[u8]) -> Vec<u8> {
     tagged_with(Control::new(DdpVersion::V1, Opcode::Write).0, stag, to, last, payload)
 }
 
-/// A tagged segment with this first byte of the ULP's.
+/// Builds a tagged segment with this RsvdULP byte.
 pub(crate) fn tagged_with(ulp: u8, stag: u32, to: u64, last: bool, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![DdpControl::new(true, last, DdpVersion::V1).0, ulp];
     bytes.extend(stag.to_be_bytes());
@@ -58,7 +58,7 @@ pub(crate) fn tagged_with(ulp: u8, stag: u32, to: u64, last: bool, payload: &[u8
     bytes
 }
 
-/// Where an untagged segment belongs.
+/// QN, MSN and MO of an untagged segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct At {
     pub(crate) qn: u32,
@@ -66,12 +66,12 @@ pub(crate) struct At {
     pub(crate) mo: u32,
 }
 
-/// An untagged segment of bare DDP.
+/// Builds an untagged segment of bare DDP.
 pub(crate) fn untagged(at: At, last: bool, payload: &[u8]) -> Vec<u8> {
     untagged_with([0; 5], at, last, payload)
 }
 
-/// An untagged segment with these bytes of the ULP's.
+/// Builds an untagged segment with these RsvdULP bytes.
 pub(crate) fn untagged_with(ulp: [u8; 5], at: At, last: bool, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![DdpControl::new(false, last, DdpVersion::V1).0];
     bytes.extend(ulp);
@@ -82,7 +82,7 @@ pub(crate) fn untagged_with(ulp: [u8; 5], at: At, last: bool, payload: &[u8]) ->
     bytes
 }
 
-/// An untagged RDMAP message in one segment.
+/// Builds an untagged RDMAP message in one segment.
 pub(crate) fn rdmap(opcode: Opcode, invalidate: Option<u32>, msn: u32, payload: &[u8]) -> Vec<u8> {
     let control = Control::new(DdpVersion::V1, opcode);
     let ulp = control.with_invalidate(invalidate.map(Stag));
@@ -90,7 +90,7 @@ pub(crate) fn rdmap(opcode: Opcode, invalidate: Option<u32>, msn: u32, payload: 
     untagged_with(ulp, At { qn, msn, mo: 0 }, true, payload)
 }
 
-/// A Read Request into a sink that nobody checks here.
+/// Builds a Read Request; its sink is arbitrary.
 pub(crate) fn read(msn: u32, source: (u32, u64), size: u32) -> Vec<u8> {
     let request = ReadRequestRepr {
         sink_stag: Stag(0x5151_0001),
@@ -102,10 +102,12 @@ pub(crate) fn read(msn: u32, source: (u32, u64), size: u32) -> Vec<u8> {
     rdmap(Opcode::ReadRequest, None, msn, &request.emit())
 }
 
-/// Layer and type, and code, of the error that ends a stream: from a Terminate, or from bare DDP's last message.
+/// Error that ends a stream, from a Terminate or bare DDP's last message: layer and type, then
+/// code.
 pub(crate) type Error = (u8, u8);
 
-/// The error in an untagged segment to the Terminate queue, which bare DDP's last message uses, too.
+/// Returns the error of an untagged segment on the Terminate queue, which bare DDP's last message
+/// uses, too.
 pub(crate) fn error_of(segment: &[u8], bare: bool) -> Option<Error> {
     let header = segment.get(..18)?;
     let untagged = header[0] & 0x80 == 0;

@@ -1,4 +1,4 @@
-//! What an attack must not do. Every rule can fail; the tests at the end show that it does.
+//! Verdict of an attack. Every rule can fail; the tests at the end show that it does.
 
 use serde::Serialize;
 
@@ -6,61 +6,61 @@ use crate::good::{Done, STALL_MS};
 use crate::sample::Numbers;
 use crate::station::Traffic;
 
-/// The target may grow so much in one attack, bytes.
+/// Bound of the target's memory growth in one attack, bytes.
 pub(crate) const GROWTH: i64 = 16 << 20;
-/// It may log so much in one attack, bytes.
+/// Bound of the target's log output in one attack, bytes.
 pub(crate) const LOG: u64 = 64 << 10;
-/// Answers of so many bytes are no amplification, whatever was sent.
+/// Bytes of answers that never count as amplification.
 pub(crate) const FREE_ANSWERS: u64 = 16 << 10;
 
-/// What an attack is expected to come to.
+/// Expected outcome of an attack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
-    /// Counters under which what it sends must end: by name, or all that begin so where it ends with `*`.
+    /// Counters under which the attack's frames must end. A name that ends with `*` is a prefix.
     pub(crate) explained_by: &'static [&'static str],
-    /// The least share of its attempts that must.
+    /// Lower bound of the share of attempts that end under `explained_by`.
     pub(crate) share: f64,
-    /// Counters, and the most by which each may grow.
+    /// Counters with the upper bound of their growth.
     pub(crate) most: &'static [(&'static str, u64)],
-    /// Most bytes of answers to the attacker for each byte that it sent.
+    /// Upper bound of the answers to the attacker beyond [`FREE_ANSWERS`], in bytes per byte sent.
     pub(crate) amplification: f64,
 }
 
-/// What was seen of one attack.
+/// Observations of one attack.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Seen {
-    /// Seconds that it took.
+    /// Duration, seconds.
     pub(crate) seconds: f64,
-    /// Hostile frames, or messages on the attacker's own streams.
+    /// Number of hostile frames, or of messages on the attacker's own streams.
     pub(crate) attempts: u64,
     /// Raw frames of the attacker.
     pub(crate) sent: Traffic,
-    /// What the target sent to addresses of the attacker's frames.
+    /// The target's frames to addresses of the attacker.
     pub(crate) answers: Traffic,
-    /// What the target counted.
+    /// Growth of the target's counters, by name.
     pub(crate) counted: Numbers,
-    /// Frames of the target's workers under no counter.
+    /// Frames of the target's workers under no counter; 0 unless there is a defect.
     pub(crate) unaccounted: i64,
-    /// Frames of anybody that the kernel lost on the way to the target.
+    /// Frames of any sender that the kernel lost on the link to the target.
     pub(crate) lost: u64,
-    /// The target's memory before, bytes.
+    /// The target's memory before the attack, bytes.
     pub(crate) memory_before: u64,
-    /// And after it.
+    /// The target's memory after the attack, bytes.
     pub(crate) memory_after: u64,
-    /// Bytes that the target logged.
+    /// Growth of the target's log, bytes.
     pub(crate) log: u64,
-    /// The good peers.
+    /// Work of the good peers during the attack.
     pub(crate) good: Vec<Done>,
-    /// Gauges with a bound: name, the most that was seen, the bound.
+    /// Bounded gauges: name, maximum seen, bound.
     pub(crate) bounds: Vec<(&'static str, u64, u64)>,
-    /// Regions that changed though nobody may change them.
+    /// Names of guard regions whose contents changed.
     pub(crate) changed: Vec<String>,
-    /// What the attack itself found wrong: another error than the right one, or none.
+    /// Violations found by the attack itself: a wrong error code, or a missing error.
     pub(crate) findings: Vec<String>,
 }
 
 impl Seen {
-    /// How much of it ended under one of these names.
+    /// Returns the counts under these names; `*` at the end makes a name a prefix.
     pub(crate) fn explained(&self, names: &[&str]) -> u64 {
         let is_one = |counter: &str| {
             names.iter().any(|name| match name.strip_suffix('*') {
@@ -72,7 +72,7 @@ impl Seen {
     }
 }
 
-/// What is wrong; nothing when all is well.
+/// Returns the violations of `rule` and of the general rules; empty if the attack passes.
 pub(crate) fn judge(rule: &Rule, seen: &Seen) -> Vec<String> {
     let mut wrong = seen.findings.clone();
     for done in &seen.good {
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// The one thing that is wrong after `spoil`.
+    /// Returns the only violation after `spoil`.
     fn only(spoil: impl FnOnce(&mut Seen)) -> String {
         let mut seen = well();
         spoil(&mut seen);
@@ -185,7 +185,7 @@ mod tests {
         assert!(failure.contains("differs"), "{failure}");
         assert!(only(|seen| seen.good[0].longest_ms = STALL_MS + 1).contains("stood still"));
         assert!(only(|seen| seen.good[0].bytes = 0).contains("moved nothing"));
-        // One that is slow is not judged.
+        // Slow peers are not judged.
         let mut seen = well();
         (seen.good[0].longest_ms, seen.good[0].bytes) = (STALL_MS, 1);
         assert_eq!(judge(&RULE, &seen), Vec::<String>::new());
@@ -202,12 +202,12 @@ mod tests {
         assert!(only(|seen| seen.unaccounted = 1).contains("no counter"));
         assert!(only(|seen| seen.unaccounted = -1).contains("no counter"));
         assert!(only(|seen| seen.attempts = 0).contains("nothing was sent"));
-        // What did not arrive needs no counter; where most did not, it is no proof.
+        // Lost frames need no counter. If more than half are lost, the attack proves nothing.
         let mut seen = well();
         (seen.attempts, seen.lost) = (106, 5);
         assert_eq!(judge(&RULE, &seen), Vec::<String>::new());
         assert!(only(|seen| seen.lost = 51).contains("did not arrive"));
-        // A name without a star is that one alone.
+        // A name without `*` matches exactly.
         let mut seen = well();
         seen.counted.remove("cookies_sent");
         seen.counted.insert("cookies_sent_too".into(), 100);

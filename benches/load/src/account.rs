@@ -1,4 +1,4 @@
-//! What became of every frame: the mixer's counts, the port's and the workers', compared.
+//! The account of a run: every frame, by comparison of the counts of mixer, port and workers.
 
 use std::collections::BTreeMap;
 
@@ -7,38 +7,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::mixer::Counts;
 
-/// What the target had counted at one moment.
+/// Counts of mixer and target at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Of the mixer.
+    /// The mixer's counts.
     pub mixer: Counts,
-    /// Of the target.
+    /// The target's counters and gauges.
     pub stats: Stats,
 }
 
-/// What became of the frames between two snapshots.
+/// Outcome of the frames between two snapshots.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Account {
-    /// Between the mixer's ends.
+    /// Frames between the mixer's ends.
     pub mixer: Counts,
     /// Frames that the flooded port received, by its own counter.
     pub port_frames: u64,
-    /// Frames that the device lost, by its own counters (`device_rx_missed`, `device_rx_errors`), or we because of its
-    /// length (`rx_too_long`).
+    /// Frames lost by the device, by its own counters (`device_rx_missed`, `device_rx_errors`), or
+    /// dropped by the port for their length (`rx_too_long`).
     pub port_lost: u64,
-    /// Frames that the target's workers took from all their ports.
+    /// Frames that the target's workers received from all their ports.
     pub worker_frames: u64,
-    /// What they became, by counter; the names of drops begin with `drop:`. Only what is not zero.
+    /// Outcome of the workers' frames, by counter. Names of drop reasons begin with `drop:`. Zero
+    /// counts are left out.
     pub became: BTreeMap<String, u64>,
-    /// Frames of workers that no counter accounts for; 0 unless there is a defect.
+    /// Workers' frames under no counter; 0 unless there is a defect.
     pub unaccounted: i64,
-    /// Frames between the mixer and the port that no counter accounts for.
+    /// Frames between mixer and port under no counter.
     pub on_the_way: i64,
-    /// Nanoseconds in which the workers had something to do.
+    /// Busy time of the workers, nanoseconds.
     pub busy_ns: u64,
 }
 
-/// Counters of a worker that account for a frame each, beside the drops.
+/// Worker counters of which each count is a frame, besides the drop reasons.
 const KEPT: [&str; 10] = [
     "segments",
     "sctp_packets",
@@ -52,14 +53,14 @@ const KEPT: [&str; 10] = [
     "mesh_out",
 ];
 
-/// Counters of a port that say that its device lost a frame.
+/// Port counters of frames that the device lost or the port dropped for their length.
 const LOST: [&str; 3] = ["device_rx_missed", "device_rx_errors", "rx_too_long"];
 
 /// Name of the flooded port.
 const PORT: &str = "flooded";
 
 impl Account {
-    /// What happened from one to the other.
+    /// Returns the differences of two snapshots.
     pub fn between(from: &Snapshot, to: &Snapshot) -> Account {
         let worker = |snapshot: &Snapshot, name: &str| -> u64 {
             let workers = snapshot.stats.workers.iter();
@@ -106,13 +107,13 @@ impl Account {
         }
     }
 
-    /// True when every frame is accounted for.
+    /// True if all frames are accounted for.
     pub fn adds_up(&self) -> bool {
         self.unaccounted == 0 && self.on_the_way == 0
     }
 
-    /// Of the generator's frames, the share that ended under one of these names. Frames of good peers are among them
-    /// where the names are theirs, too, so that it may be above 1.
+    /// Returns the share of the generator's frames that ended under these names. Frames of good
+    /// peers count under the same names, so the share may exceed 1.
     pub fn share(&self, names: &[&str]) -> f64 {
         let offered = self.mixer.generator - self.mixer.generator_lost;
         let sum: u64 = names.iter().filter_map(|name| self.became.get(*name)).sum();

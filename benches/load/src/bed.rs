@@ -22,38 +22,39 @@ use crate::router::{ROUTER_V4, ROUTER_V6};
 
 /// Hardware address of the target's flooded port.
 pub const TARGET_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
-/// Of the good peer beside the generator.
+/// Hardware address of the good peer on the flooded port.
 pub const GOOD_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x02];
-/// Of the generator and of the router of its addresses.
+/// Hardware address of the generator and of the router of its addresses.
 pub const ROUTER_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x05];
 
 /// Port of the listener for files, bare DDP over MPA with markers.
 pub const FILES: u16 = 7471;
-/// Port of the listener that sends messages back, RDMAP.
+/// Port of the echo listener, RDMAP.
 pub const ECHO: u16 = 7472;
 /// Port of the listener over SCTP.
 pub const SCTP: u16 = 7473;
 
-/// Far more than a start takes, also on a busy machine.
+/// Time-out of a start, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// One `ddpd`, ended when it is dropped.
+/// A running `ddpd`, ended when it is dropped.
 pub struct Appliance {
     child: Child,
-    /// Its API.
+    /// Client of its API.
     pub client: Client,
-    /// Its API's socket.
+    /// Path of its API socket.
     pub socket: PathBuf,
     log: PathBuf,
 }
 
 impl Appliance {
-    /// Writes its file into `directory`, starts it and waits until it is ready.
+    /// Writes the configuration file into `directory`, starts `ddpd` and waits until it is ready.
     pub fn start(ddpd: &Path, directory: &Path, name: &str, config: &str) -> anyhow::Result<Self> {
         Appliance::spawn(Command::new(ddpd), directory, name, config)
     }
 
-    /// The same with a command that runs `ddpd`, in another network namespace for instance. It must not fork.
+    /// Starts `command`, which runs `ddpd`, in another network namespace for instance, and waits
+    /// until it is ready. The command must not fork.
     pub fn spawn(
         mut command: Command,
         directory: &Path,
@@ -78,7 +79,7 @@ impl Appliance {
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
-                // Nobody listens after "ready"; the pipe is still emptied.
+                // The receiver is dropped after "ready"; the pipe must still be emptied.
                 let _ = sender.send(line);
             }
         });
@@ -97,31 +98,31 @@ impl Appliance {
         }
     }
 
-    /// Its counters.
+    /// Returns its counters and gauges.
     pub fn stats(&self) -> anyhow::Result<Stats> {
         Ok(self.client.get("/v1/stats")?)
     }
 
-    /// Number of the newest event.
+    /// Returns the number of the newest event.
     pub fn events(&self) -> anyhow::Result<u64> {
         let page: serde_json::Value =
             self.client.get("/v1/events?limit=1&after=18446744073709551614")?;
         Ok(page["next"].as_u64().unwrap_or(0))
     }
 
-    /// Events after that number, at most 1000.
+    /// Returns the events after number `after`, at most 1000.
     pub fn events_after(&self, after: u64) -> anyhow::Result<Vec<serde_json::Value>> {
         let path = format!("/v1/events?limit=1000&after={after}");
         let mut page: serde_json::Value = self.client.get(&path)?;
         Ok(page["events"].as_array_mut().map(std::mem::take).unwrap_or_default())
     }
 
-    /// Bytes of its log.
+    /// Returns the length of its log, bytes.
     pub fn log_bytes(&self) -> anyhow::Result<u64> {
         Ok(std::fs::metadata(&self.log)?.len())
     }
 
-    /// Bytes of memory that it has in use (RSS; pages shared with others count).
+    /// Returns its memory in use, bytes (RSS; shared pages count).
     pub fn memory(&self) -> anyhow::Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -131,19 +132,19 @@ impl Appliance {
         Ok(kib << 10)
     }
 
-    /// Its process.
+    /// Returns its process identifier.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ends it at once, as a crash would.
+    /// Kills it, which simulates a crash.
     pub fn kill(mut self) -> anyhow::Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// Waits until all its links are up and stay so.
+    /// Waits until all its links are up and remain so.
     pub fn wait_for_links(&self) -> anyhow::Result<()> {
         let until = Instant::now() + PATIENCE;
         let mut up = 0;
@@ -167,7 +168,7 @@ impl Drop for Appliance {
             return;
         }
         let pid = rustix::process::Pid::from_child(&self.child);
-        // It has ended already where this fails.
+        // A failure means that the process has ended already.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         let until = Instant::now() + Duration::from_secs(10);
         while Instant::now() < until {
@@ -181,26 +182,27 @@ impl Drop for Appliance {
     }
 }
 
-/// All of it.
+/// The running test bed.
 pub struct Bed {
-    /// Joins generator and good peer. First, so that it ends first: it is the frontend of the target.
+    /// Joins generator and good peer. First field, so that it is dropped first: it is the frontend
+    /// of the target's port.
     pub mixer: Mixer,
     /// The good peer on the flooded port.
     pub flooded: Appliance,
     /// The good peer on another port.
     pub other: Appliance,
-    /// What is loaded.
+    /// The appliance under load.
     pub target: Appliance,
     /// The generator's socket.
     pub generator: PathBuf,
 }
 
-/// Cores of the two halves.
+/// Cores of the two halves of the bed.
 #[derive(Clone, Copy, Debug)]
 pub struct Cores {
-    /// Of generator and mixer.
+    /// Core of generator and mixer.
     pub generator: usize,
-    /// Of the target's worker, and of the good peers'.
+    /// Core of the target's worker and of the good peers' workers.
     pub target: usize,
 }
 
@@ -241,20 +243,20 @@ impl Bed {
 
 /// Second byte of the flooded network, 10.80.0.0/24 and fd80::/64.
 pub const FLOODED_NET: u8 = 80;
-/// Of the other one.
+/// Second byte of the other good peer's network.
 pub const OTHER_NET: u8 = 81;
 
-/// The target's address in one of the networks.
+/// Returns the target's address in one of the networks.
 pub fn target_address(net: u8) -> std::net::IpAddr {
     [10, net, 0, 1].into()
 }
 
-/// The target's IPv6 address in the flooded network.
+/// Returns the target's IPv6 address in the flooded network.
 pub fn target_v6() -> std::net::IpAddr {
     std::net::Ipv6Addr::new(0xfd80, 0, 0, 0, 0, 0, 0, 1).into()
 }
 
-/// As `02:00:00:00:00:01`.
+/// Formats a MAC address as `02:00:00:00:00:01`.
 pub(crate) fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }

@@ -1,4 +1,4 @@
-//! The programs that make load: Pktgen-DPDK, or DPDK's own testpmd.
+//! Load generators: Pktgen-DPDK and DPDK's own testpmd.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::mixer::RING;
 
-/// Which program.
+/// Kind of a generator program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -22,7 +22,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Its name.
+    /// Returns the program's name.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Pktgen => "Pktgen-DPDK",
@@ -31,37 +31,37 @@ impl Kind {
     }
 }
 
-/// A program that makes load.
+/// A load generator program.
 #[derive(Clone, Debug)]
 pub struct Generator {
-    /// Which.
+    /// Kind of the program.
     pub kind: Kind,
-    /// Where.
+    /// Path of the program.
     pub program: PathBuf,
-    /// The core that it polls on.
+    /// Core of its polling thread.
     pub core: usize,
 }
 
-/// What it is to send.
+/// Frames, time and files of a generator's run.
 #[derive(Clone, Debug)]
 pub struct Job<'a> {
     /// The vhost-user socket to connect to.
     pub socket: &'a Path,
-    /// For its files.
+    /// Directory for its files.
     pub directory: &'a Path,
-    /// Frames to send again and again; without them Pktgen makes its own.
+    /// Capture file, replayed in a loop. Without one, Pktgen makes its own frames.
     pub capture: Option<&'a Path>,
-    /// Commands of Pktgen before `start`.
+    /// Pktgen commands before `start`.
     pub commands: String,
-    /// For so long.
+    /// Duration.
     pub time: Duration,
 }
 
-/// Most time from its start to its first frame, and from its stop to its end.
+/// Time-out from start to first frame, and from stop to exit.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Generator {
-    /// Starts it.
+    /// Starts the program.
     pub fn start(&self, job: &Job<'_>) -> anyhow::Result<Running> {
         match self.kind {
             Kind::Pktgen => self.pktgen(job),
@@ -69,7 +69,8 @@ impl Generator {
         }
     }
 
-    /// Pktgen wants a terminal, which `script` gives it; it ends by the commands in its file.
+    /// Starts Pktgen in a terminal, which it requires and `script` provides. Pktgen quits by the
+    /// commands in its file.
     fn pktgen(&self, job: &Job<'_>) -> anyhow::Result<Running> {
         let file = job.directory.join("generator.pkt");
         let text =
@@ -115,7 +116,7 @@ impl Generator {
         Ok(Running { child, log, stops_itself: false })
     }
 
-    /// Arguments of DPDK's environment: two lcores on one core, as its main one only waits.
+    /// Returns the EAL arguments: two lcores on one core, as the main lcore only waits.
     fn environment(&self, socket: &Path, other: &str) -> Vec<String> {
         let core = self.core;
         let mut all: Vec<String> =
@@ -137,7 +138,7 @@ impl Generator {
     }
 }
 
-/// A generator that runs; ended when it is dropped.
+/// A running generator, ended when it is dropped.
 pub struct Running {
     child: Child,
     log: PathBuf,
@@ -145,7 +146,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Waits until `sends` says that frames come.
+    /// Waits until `sends` returns true, that is, until frames arrive.
     pub fn wait_for(&mut self, sends: impl Fn() -> bool) -> anyhow::Result<()> {
         let until = Instant::now() + PATIENCE;
         while !sends() {
@@ -158,7 +159,7 @@ impl Running {
         Ok(())
     }
 
-    /// Stops it and waits for its end.
+    /// Stops the generator and waits for its exit.
     pub fn stop(mut self) -> anyhow::Result<()> {
         if !self.stops_itself
             && let Some(input) = &mut self.child.stdin
@@ -180,7 +181,7 @@ impl Running {
         anyhow::bail!("the generator does not end: {}", self.tail())
     }
 
-    /// The end of what it printed.
+    /// Returns the end of its output.
     fn tail(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text[text.len().saturating_sub(2000)..]).into_owned();
@@ -199,7 +200,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             let pid = rustix::process::Pid::from_child(&self.child);
-            // Its children hold the generator: `script` ends it when it gets this.
+            // The generator is a child of `script`, which ends it on this signal.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
             std::thread::sleep(Duration::from_millis(500));
             let _ = self.child.kill();

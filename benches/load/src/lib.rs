@@ -1,5 +1,6 @@
-//! What `scripts/load` needs: the frames of each profile in capture files that Pktgen-DPDK and `dpdk-testpmd` replay, the
-//! mixer that joins such a generator and a good peer into one port, and the run that accounts for every frame.
+//! Library of `scripts/load`: the frames of each profile, in capture files that Pktgen-DPDK and
+//! `dpdk-testpmd` replay; the mixer, which joins such a generator and a good peer into one port;
+//! and the run, which accounts for every frame.
 #![forbid(unsafe_code)]
 
 pub mod account;

@@ -1,4 +1,5 @@
-//! The mixer: joins a load generator and a good peer into the one port of an appliance, and counts per source.
+//! The mixer: joins a load generator and a good peer into the one port of an appliance, and counts
+//! per source.
 //!
 //! ```text
 //!  generator ── vhost-user ──┐
@@ -6,10 +7,15 @@
 //!  good peer ── memif ───────┘
 //! ```
 //!
-//! A vhost-user port has one frontend; this is it. It is what a switch with a queue for each source is to a NIC: both
-//! sources are served in turn, and wait or lose by themselves. When the appliance's receive ring is full, the generator's
-//! frames are lost here and counted, as a generator on a wire does not wait; the good peer's wait. It is also the router
-//! of the generator's addresses: what the appliance answers to those is counted and ends here.
+//! A vhost-user port has only one frontend, which is the mixer. It corresponds to a switch with a
+//! queue per source in front of a NIC: both sources are served in alternation, and each waits or
+//! loses frames independently.
+//!
+//! When the appliance's receive ring is full, the generator's frames are dropped and counted,
+//! because a generator on a wire does not wait. The good peer's frames wait.
+//!
+//! The mixer is also the router of the generator's addresses: it counts the appliance's answers to
+//! those and drops them.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,66 +34,69 @@ use serde::{Deserialize, Serialize};
 use crate::router::Router;
 use crate::watch::{Flow, Watch};
 
-/// Frames that are moved at a time.
+/// Frames of a burst.
 const BURST: usize = 64;
 
-/// Descriptors of every ring here. The good peer's frames wait behind those of the generator that the appliance's ring
-/// holds.
+/// Descriptors of every ring of the mixer. The good peer's frames queue behind the generator's
+/// frames in the appliance's ring.
 pub const RING: u16 = 1024;
 
-/// A pause when there is nothing to move, so that the generator on the same core can fill its ring.
+/// Pause of an idle mixer, in which the generator on the same core can fill its ring.
 const PAUSE: Duration = Duration::from_micros(20);
 
-/// What the mixer joins.
+/// Sockets of the three ends.
 #[derive(Clone, Debug)]
 pub struct Sockets {
-    /// Made here, for the generator's `net_virtio_user`.
+    /// Created by the mixer, for the generator's `net_virtio_user`.
     pub generator: PathBuf,
-    /// Made here, for the good peer's memif client of id 0.
+    /// Created by the mixer, for the good peer's memif client of id 0.
     pub good: PathBuf,
-    /// The appliance's.
+    /// Created by the appliance's vhost-user port.
     pub appliance: PathBuf,
 }
 
-/// Hardware addresses.
+/// Hardware addresses of the good peer and of the router.
 #[derive(Clone, Copy, Debug)]
 pub struct Macs {
-    /// Of the good peer.
+    /// Address of the good peer.
     pub good: [u8; 6],
-    /// Of the router of all others.
+    /// Address of the router of all other addresses.
     pub router: [u8; 6],
 }
 
-/// Frames by where they came from and what became of them, since the start.
+/// Frames by source and outcome, since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Frames that the generator sent.
+    /// Frames from the generator.
     pub generator: u64,
-    /// Bytes of those, without the frame check.
+    /// Bytes from the generator, without FCS.
     pub generator_bytes: u64,
-    /// Of those, frames lost because the appliance's receive ring was full.
+    /// Frames from the generator that were lost because the appliance's receive ring was full;
+    /// included in `generator`.
     pub generator_lost: u64,
     /// Frames of the good peer, put into the appliance's receive ring.
     pub good: u64,
     /// Frames from the appliance to the good peer.
     pub to_good: u64,
-    /// Of those, frames lost because the good peer's receive ring was full.
+    /// Frames to the good peer that were lost because its receive ring was full; included in
+    /// `to_good`.
     pub to_good_lost: u64,
     /// Frames from the appliance to addresses of the generator.
     pub answers: u64,
-    /// ARP and neighbour discovery that the router answered, which went to the appliance.
+    /// The router's answers to ARP and neighbour solicitations of the appliance.
     pub router: u64,
-    /// Of those, frames lost because the appliance's receive ring was full or no buffer was free.
+    /// The router's answers that were lost because the appliance's receive ring was full or no
+    /// buffer was free; included in `router`.
     pub router_lost: u64,
 }
 
 impl Counts {
-    /// Frames that were put into the appliance's receive ring.
+    /// Returns the frames that were put into the appliance's receive ring.
     pub fn into_appliance(&self) -> u64 {
         self.generator - self.generator_lost + self.good + self.router - self.router_lost
     }
 
-    /// What was counted since `earlier`.
+    /// Returns the differences from `earlier`.
     pub fn since(&self, earlier: &Counts) -> Counts {
         Counts {
             generator: self.generator - earlier.generator,
@@ -103,13 +112,13 @@ impl Counts {
     }
 }
 
-/// What the mixing thread and its owner share.
+/// State shared by the mixing thread and its owner.
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
     counts: Mutex<Counts>,
     watch: Mutex<Watch>,
-    /// Frames a second that are taken from the generator at most; 0 for all.
+    /// Upper bound of the generator's frames per second; 0 for unlimited.
     pace: AtomicU64,
 }
 
@@ -157,7 +166,7 @@ impl Mixer {
         };
         let (own, eal) = (shared.clone(), eal.clone());
         let thread = std::thread::Builder::new().name("mixer".into()).spawn(move || {
-            // A failure to pin or to raise the priority makes it slower and nothing else.
+            // Without pinning or a raised priority the mixer is slower, but correct.
             core_affinity::set_for_current(core_affinity::CoreId { id: core });
             let registration = eal.register_thread();
             prefer_this_thread();
@@ -177,12 +186,13 @@ impl Mixer {
         Ok(Mixer { shared, thread: Some(thread), _devices: devices })
     }
 
-    /// What was counted until now, of whole turns.
+    /// Returns the counts at the end of the last complete iteration.
     pub fn counts(&self) -> Counts {
         *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was counted once nothing has come from the generator for a while; fails when it goes on for `limit`.
+    /// Returns the counts once the generator has been silent for a while; fails if it still sends
+    /// after `limit`.
     pub fn settled(&self, limit: Duration) -> anyhow::Result<Counts> {
         let began = Instant::now();
         let mut last = self.counts();
@@ -197,12 +207,12 @@ impl Mixer {
         Ok(last)
     }
 
-    /// Takes at most `rate` frames a second from the generator, which waits meanwhile; `None`: all that it sends.
+    /// Limits the generator to `rate` frames a second by back pressure; `None` for unlimited.
     pub fn set_pace(&self, rate: Option<u64>) {
         self.shared.pace.store(rate.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Where the stream of these ends is, as far as frames of the good peer have shown it.
+    /// Returns the sequence numbers of a good peer's stream, as seen in its frames.
     pub fn position(&self, flow: &Flow) -> Option<crate::watch::Position> {
         self.shared.watch.lock().unwrap_or_else(PoisonError::into_inner).position(flow)
     }
@@ -212,13 +222,13 @@ impl Drop for Mixer {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic in it has been printed.
+            // A panic of the thread has been printed.
             let _ = thread.join();
         }
     }
 }
 
-/// One end: a device of one queue pair.
+/// An end of the mixer: a device with one queue pair.
 struct End {
     device: Started,
     rx: RxQueue,
@@ -250,7 +260,7 @@ fn end(eal: &Eal, name: &str, args: &str) -> anyhow::Result<End> {
     Ok(End { device, rx, tx })
 }
 
-/// The three ends, in the mixing thread.
+/// State of the mixing thread: the three ends.
 struct Lines {
     appliance: (RxQueue, TxQueue),
     generator: RxQueue,
@@ -258,7 +268,7 @@ struct Lines {
     macs: Macs,
     router: Router,
     pool: dpdk::Mempool,
-    /// Frames of the good peer for which there was no room.
+    /// The good peer's frames that wait for room in the appliance's ring.
     waiting: Burst,
     counts: Counts,
 }
@@ -266,11 +276,11 @@ struct Lines {
 type Burst = ArrayVec<Mbuf, BURST>;
 
 impl Lines {
-    /// Moves what there is, one burst of each source. Returns whether there was anything.
+    /// Moves one burst of each source. Returns true if there were frames.
     ///
-    /// From the generator nothing is taken without `room` for a whole burst.
+    /// The generator's burst is taken only with `room` for a whole one.
     fn turn(&mut self, watch: &Mutex<Watch>, room: bool) -> bool {
-        // The good peer's first, and no more of them while some wait for room.
+        // The good peer comes first. Its next burst is taken when none of its frames waits.
         if self.waiting.is_empty() && self.good.0.burst(&mut self.waiting) > 0 {
             let mut watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
             self.waiting.iter().for_each(|frame| watch.see(frame.data()));
@@ -294,7 +304,8 @@ impl Lines {
         good + generated + answered > 0
     }
 
-    /// A frame of the appliance: the good peer's, a request that the router answers, or an answer to the generator.
+    /// Sorts a frame of the appliance: to the good peer, a request for the router, or an answer to
+    /// the generator.
     fn sort(&mut self, frame: Mbuf, for_good: &mut Burst) {
         let bytes = frame.data();
         let to_group = bytes.first().is_some_and(|first| first & 1 == 1);
@@ -322,7 +333,7 @@ impl Lines {
     }
 }
 
-/// Lets frames through at a rate: a bucket that never holds more than a few bursts.
+/// Token bucket of the generator's rate, a few bursts deep.
 #[derive(Debug, Default)]
 struct Pace {
     rate: u64,
@@ -332,10 +343,10 @@ struct Pace {
 }
 
 impl Pace {
-    /// Most bursts that are let through at once after a pause.
+    /// Least depth of the bucket, frames.
     const DEPTH: f64 = 4.0 * BURST as f64;
 
-    /// Whether a burst may be taken at `now`.
+    /// Returns true if a burst may be taken at `now`.
     fn room(&mut self, rate: u64, now: Instant) -> bool {
         if rate == 0 {
             return true;
@@ -345,7 +356,8 @@ impl Pace {
         }
         let since = self.filled.map_or(0.0, |then| now.duration_since(then).as_secs_f64());
         self.filled = Some(now);
-        // The depth grows with the rate: what is due in a millisecond in which the thread did not run is not lost.
+        // The depth grows with the rate, so that a millisecond without the thread running loses no
+        // tokens.
         let depth = Self::DEPTH.max(rate as f64 * 1e-3);
         self.tokens = (self.tokens + since * rate as f64).min(depth);
         self.tokens >= BURST as f64
@@ -356,7 +368,7 @@ impl Pace {
     }
 }
 
-/// Offers all of `frames`; returns how many there was no room for, which are lost.
+/// Sends `frames`; drops those without room in the ring and returns their number.
 fn offer(queue: &mut TxQueue, frames: &mut Burst) -> u64 {
     queue.burst(frames);
     let lost = frames.len() as u64;
@@ -364,10 +376,11 @@ fn offer(queue: &mut TxQueue, frames: &mut Burst) -> u64 {
     lost
 }
 
-/// The generator on the same core polls without end: this thread must run when its pause is over.
+/// Raises the priority: the generator on the same core busy-polls, and this thread must run when
+/// its pause ends.
 fn prefer_this_thread() {
     let own = rustix::thread::gettid();
-    // Without the right to it the mixer gets its turn later; what is lost then is counted.
+    // Without the privilege the mixer runs later; the frames lost by it are counted.
     let _ = rustix::process::setpriority_process(Some(own), -19);
 }
 
@@ -385,7 +398,7 @@ mod tests {
             }
         }
         assert!((990_000..=1_000_000).contains(&taken), "{taken} frames in a second");
-        // After a pause no more than the bucket holds.
+        // After a pause, the tokens are bounded by the depth.
         let late = begin + Duration::from_secs(10);
         let mut at_once = 0;
         while pace.room(1_000_000, late) {

@@ -1,37 +1,37 @@
-//! The profiles: what is sent, and what is expected to become of it.
+//! The profiles: their frames and the counters under which those must end.
 
 use serde::{Deserialize, Serialize};
 
 use crate::frames::Profile as F;
 
-/// A stream that frames are made to fit.
+/// Live stream into which a profile forges frames, with its expected outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
-    /// None.
+    /// No stream.
     None,
-    /// A stream that stays.
+    /// The stream survives.
     Stays,
-    /// A stream that ends with this error code of MPA, as its event says.
+    /// The stream ends with this MPA error code in its event.
     Ends(&'static str),
 }
 
-/// What is sent.
+/// A profile.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
-    /// Its frames; its name is its file's in `scripts/load.d`.
+    /// Kind of its frames, whose name is also its file in `scripts/load.d`.
     pub frames: F,
-    /// In words.
+    /// Description, for display.
     pub what: &'static str,
-    /// It is also sent from a single source.
+    /// True if the profile is also run from a single source.
     pub one_source: bool,
-    /// The stream that the frames belong to.
+    /// The stream of the frames.
     pub victim: Victim,
-    /// Counters under which most of its frames must end, as [`Account::became`](crate::account::Account::became) names
-    /// them.
+    /// Expected counters: most of the frames must end under these, by the names of
+    /// [`Account::became`](crate::account::Account::became).
     pub ends: &'static [&'static str],
 }
 
-/// All of them.
+/// All profiles, in the order of a run.
 pub const PROFILES: &[Profile] = &[
     varied(F::Line64, "UDP and TCP to ports of nobody, 64 bytes", LINE),
     varied(F::LineImix, "the same of 64, 594 and 1518 bytes, 7 : 4 : 1", LINE),
@@ -62,7 +62,7 @@ const SYN: &[&str] = &[
     "drop:net_backlog",
     "drop:net_peer_limit",
     "drop:net_peer_streams",
-    // Again from the ends of one that is half-open.
+    // Repeated SYN for a half-open connection.
     "drop:tcp_unexpected_syn",
 ];
 const NOBODY: &[&str] = &["drop:net_no_stream", "drop:net_overload"];
@@ -87,14 +87,14 @@ const NEIGHBOURS: &[&str] = &[
 ];
 const FRAGMENTS: &[&str] = &[
     "fragments",
-    // Those of UDP.
+    // UDP fragments.
     "drop:net_fragment",
     "drop:net_fragment_limit",
     "drop:net_fragment_duplicate",
     "drop:net_fragment_overlap",
     "drop:net_overload",
 ];
-// `net_rate_limited`: past the limit on INIT ACKs; `sctp_no_room`: the transmit ring is full.
+// `net_rate_limited`: above the rate limit of INIT ACKs. `sctp_no_room`: the transmit ring is full.
 const INITS: &[&str] =
     &["sctp_cookies_sent", "drop:sctp_no_room", "drop:net_rate_limited", "drop:net_overload"];
 const REPLAY: &[&str] = &[
@@ -104,7 +104,7 @@ const REPLAY: &[&str] = &[
     "drop:net_no_listener",
     "drop:net_overload",
     "drop:net_tx_full",
-    // Of streams that the SYNs began.
+    // Segments for connections that the SYNs began.
     "drop:tcp_bad_ack",
     "drop:tcp_out_of_window",
     "drop:tcp_unexpected_syn",
@@ -114,7 +114,7 @@ const fn plain(frames: F, what: &'static str, ends: &'static [&'static str]) -> 
     Profile { frames, what, one_source: true, victim: Victim::None, ends }
 }
 
-/// Sent from many sources only.
+/// Returns a profile that is run from many sources only.
 const fn varied(frames: F, what: &'static str, ends: &'static [&'static str]) -> Profile {
     Profile { one_source: false, ..plain(frames, what, ends) }
 }
@@ -123,32 +123,33 @@ const fn victim(frames: F, what: &'static str, victim: Victim) -> Profile {
     Profile { frames, what, one_source: false, victim, ends: &[] }
 }
 
-/// A profile and its sources.
+/// A profile with one source or many.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// Which.
+    /// The profile.
     pub profile: &'static Profile,
-    /// All frames come from one address.
+    /// True if all frames come from one address.
     pub one_source: bool,
 }
 
-/// What a case is called in results: its profile, and how many sources it has.
+/// Identifier of a case in results.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CaseName {
-    /// The profile's name.
+    /// Name of the profile.
     pub profile: String,
-    /// All frames come from one address.
+    /// True if all frames come from one address.
     pub one_source: bool,
 }
 
 impl Case {
-    /// Its name.
+    /// Returns the case's identifier.
     pub fn name(&self) -> CaseName {
         CaseName { profile: self.profile.frames.name(), one_source: self.one_source }
     }
 }
 
-/// The cases of the profiles named, or of all; an unknown name is an error that lists them.
+/// Returns the cases of the named profiles, or of all. An unknown name is an error that lists the
+/// known ones.
 pub fn cases(names: &[String]) -> anyhow::Result<Vec<Case>> {
     let known: Vec<String> = PROFILES.iter().map(|profile| profile.frames.name()).collect();
     for name in names {
@@ -169,7 +170,7 @@ pub fn cases(names: &[String]) -> anyhow::Result<Vec<Case>> {
         .collect())
 }
 
-/// Some of them, from many sources: one of each way through the appliance.
+/// Returns a selection from many sources: one case for each path through the appliance.
 pub fn short() -> Vec<Case> {
     const SHORT: [F; 5] = [F::Line64, F::SynFlood, F::InWindowCrc, F::FragmentFlood, F::InitFlood];
     let chosen = PROFILES.iter().filter(|profile| SHORT.contains(&profile.frames));

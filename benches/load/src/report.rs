@@ -1,4 +1,4 @@
-//! The tables and plots of a run, for the terminal and for `docs/load-testing.md`.
+//! Tables and plots of a run, for the terminal and for `docs/load-testing.md`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -38,7 +38,7 @@ fn millions(frames: u64, seconds: f64) -> String {
     format!("{:.2}", frames as f64 / seconds.max(1e-9) * 1e-6)
 }
 
-/// The largest of what frames became, with their share of what the workers took.
+/// Formats the largest outcomes, with their share of the workers' frames.
 fn became(account: &Account) -> String {
     let mut all: Vec<_> = account.became.iter().collect();
     all.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
@@ -53,7 +53,7 @@ fn became(account: &Account) -> String {
     words.join(", ")
 }
 
-/// What became of the frames.
+/// Returns the table of the frames' outcomes.
 fn frames(results: &Results) -> String {
     let mut table = Table::new(&[
         "profile",
@@ -94,7 +94,7 @@ fn goodput(work: &Work) -> String {
     format!("{:.2}", work.file_gbit_per_s)
 }
 
-/// What the good peers got done, without load and under it.
+/// Returns the table of the good peers' work, without load and under load.
 fn peers(results: &Results) -> String {
     let mut table = Table::new(&[
         "profile",
@@ -122,7 +122,7 @@ fn peers(results: &Results) -> String {
     table.0
 }
 
-/// What a load leaves behind.
+/// Returns the table of changes that remain after a load.
 fn afterwards(results: &Results) -> String {
     let mut table =
         Table::new(&["profile", "memory, KiB", "events", "log, bytes", "gauges that are higher"]);
@@ -141,7 +141,7 @@ fn afterwards(results: &Results) -> String {
     table.0
 }
 
-/// The rates found for each size.
+/// Returns the table of the highest rates by frame size.
 pub fn rates(rates: &[Rate]) -> String {
     let mut table = Table::new(&[
         "bytes",
@@ -152,7 +152,7 @@ pub fn rates(rates: &[Rate]) -> String {
         "bound by",
     ]);
     for rate in rates {
-        // With preamble, start delimiter and gap: 20 bytes a frame.
+        // Preamble, start delimiter and interframe gap are 20 bytes a frame.
         let gbit = |frames: f64| format!("{:.2}", frames * f64::from(rate.size + 20) * 8e-9);
         table.row(&[
             rate.size.to_string(),
@@ -166,7 +166,7 @@ pub fn rates(rates: &[Rate]) -> String {
     table.0
 }
 
-/// Everything, as it is printed and published.
+/// Returns all tables, for the terminal and for the document.
 pub fn text(results: &Results) -> String {
     let generator = results.generator.name();
     let seconds = results.seconds;
@@ -184,7 +184,8 @@ fn facts(machine: &BTreeMap<String, String>) -> String {
     facts.join("; ")
 }
 
-/// Shows a whole run in the document of the repository at `root`, and its plots in `docs/plots`.
+/// Publishes a whole run in the document of the repository at `root`, and its plots in
+/// `docs/plots`.
 pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
     anyhow::ensure!(results.whole, "only a run of all profiles of at least 5 s each is published");
     let failed = results.outcomes.iter().filter(|outcome| !outcome.failures.is_empty()).count();
@@ -233,7 +234,7 @@ pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
     put(root, "scripts/load --publish", &section)
 }
 
-/// Shows a search in the document.
+/// Publishes a search in the document.
 pub fn publish_rates(found: &Found, root: &Path) -> anyhow::Result<()> {
     let section = format!(
         "Load by {}, trials of {} s; the second search allows {} % loss. {}.\n\n{}",
@@ -246,7 +247,7 @@ pub fn publish_rates(found: &Found, root: &Path) -> anyhow::Result<()> {
     put(root, "scripts/load rfc2544 --publish", &section)
 }
 
-/// Puts a section between its marks in the document.
+/// Replaces the section between its marks in the document.
 fn put(root: &Path, maker: &str, section: &str) -> anyhow::Result<()> {
     let path = root.join(DOCUMENT);
     let text = std::fs::read_to_string(&path)?;

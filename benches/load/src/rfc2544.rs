@@ -1,7 +1,7 @@
-//! The search for the highest rate (RFC 2544 §26.1), by frame size.
+//! Search for the highest rate (RFC 2544 §26.1), by frame size.
 //!
-//! An appliance is an end and forwards nothing: a frame is lost when no worker has taken it. The mixer lets the
-//! generator's frames through at the rate of a trial.
+//! An appliance is an end system and forwards nothing: a frame is lost if no worker receives it.
+//! The mixer passes the generator's frames at the rate of a trial.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,28 +17,28 @@ use crate::bed::{Bed, FLOODED_NET, ROUTER_MAC, TARGET_MAC, mac_text, target_addr
 use crate::capture;
 use crate::generator::{Generator, Job, Kind};
 
-/// Sizes of frames, with their frame check (RFC 2544 §9.1).
+/// Frame sizes, bytes with FCS (RFC 2544 §9.1).
 pub const SIZES: [u32; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
 
-/// Trials for each size.
+/// Upper bound of the trials for each size.
 const TRIALS: u32 = 12;
 
-/// Rates, frames a second, between which is searched.
+/// Range of the search, frames per second.
 const RATES: (f64, f64) = (20e3, 20e6);
 
-/// The loss that the second search allows, by frames offered.
+/// Loss that the second search allows, as a share of the offered frames.
 pub const SOME_LOSS: f64 = 1e-3;
 
-/// One trial.
+/// A trial.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// Frames a second that were to be offered.
+    /// Requested rate, frames per second.
     pub rate: f64,
-    /// Frames that were offered.
+    /// Offered frames.
     pub offered: u64,
-    /// Frames that a worker took.
+    /// Frames that a worker received.
     pub seen: u64,
-    /// Frames a second that were offered.
+    /// Achieved rate of the offer, frames per second.
     pub offered_rate: f64,
 }
 
@@ -47,53 +47,54 @@ impl Trial {
         1.0 - self.seen as f64 / (self.offered as f64).max(1.0)
     }
 
-    /// The generator made as many as were asked for.
+    /// Returns true if the generator achieved the requested rate.
     fn is_full(&self) -> bool {
         self.offered_rate > 0.95 * self.rate
     }
 }
 
-/// What was found for one size.
+/// Result for one frame size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Rate {
-    /// Bytes of a frame, with its frame check.
+    /// Frame size, bytes with FCS.
     pub size: u32,
-    /// Frames a second of which all were taken.
+    /// Highest rate without loss, frames per second.
     pub no_loss: f64,
-    /// Frames a second of which at most [`SOME_LOSS`] were lost.
+    /// Highest rate with at most [`SOME_LOSS`], frames per second.
     pub some_loss: f64,
-    /// The highest rate was the generator's, not the appliance's.
+    /// True if the generator limited the rate, false if the appliance did.
     pub generator_bound: bool,
     /// The trials, in order.
     pub trials: Vec<Trial>,
 }
 
-/// All of a search.
+/// Results of a search.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Found {
-    /// Which program made the load.
+    /// Generator program.
     pub generator: Kind,
     /// Seconds of each trial.
     pub seconds: f64,
     /// The machine, by name and value.
     pub machine: BTreeMap<String, String>,
-    /// Each size.
+    /// Result for each size.
     pub rates: Vec<Rate>,
 }
 
-/// The next rate of a search that allows this loss, after these trials: in the middle, by ratio, of the highest that
-/// passed and the lowest that did not. `None` when they are near enough.
+/// Returns the next rate of a search that allows the loss `limit`: the geometric middle of the
+/// highest rate that passed and the lowest that failed. `None` if these are close enough.
 fn next(limit: f64, trials: &[Trial]) -> Option<f64> {
     let (low, high) = bounds(limit, trials);
     (high / low > 1.05).then(|| (low * high).sqrt())
 }
 
-/// The highest rate that passed, or the least of all, and the lowest that did not, or that the generator made.
+/// Returns the highest rate that passed, or the least of the range, and the lowest that failed or
+/// exceeded the generator.
 fn bounds(limit: f64, trials: &[Trial]) -> (f64, f64) {
     let (mut low, mut high) = RATES;
     for trial in trials {
         if !trial.is_full() {
-            // Above it the generator has nothing to offer.
+            // The generator cannot offer more.
             high = high.min(trial.offered_rate.max(low));
         }
         if trial.loss() > limit {
@@ -104,13 +105,13 @@ fn bounds(limit: f64, trials: &[Trial]) -> (f64, f64) {
     (low, high)
 }
 
-/// Rates up to `high` that passed.
+/// Returns the rates up to `high` that passed.
 fn passed(limit: f64, high: f64, trials: &[Trial]) -> impl Iterator<Item = f64> {
     let good = trials.iter().filter(move |t| t.loss() <= limit && t.offered_rate <= high);
     good.map(|trial| trial.offered_rate)
 }
 
-/// The highest rate that passed, below all that did not; 0 when none did.
+/// Returns the highest rate that passed, below all that failed; 0 if none passed.
 fn found(limit: f64, trials: &[Trial]) -> f64 {
     let (_, high) = bounds(limit, trials);
     passed(limit, high, trials).fold(0.0, f64::max)
@@ -141,7 +142,7 @@ pub fn search(
         commands,
         time: (time + pause) * TRIALS + Duration::from_secs(5),
     };
-    // No frame gets through between trials.
+    // Practically no frames pass between trials: 1 a second.
     bed.mixer.set_pace(Some(1));
     let running = generator.start(&job)?;
     std::thread::sleep(Duration::from_secs(4));
@@ -179,7 +180,7 @@ fn trial(bed: &Bed, rate: f64, time: Duration, pause: Duration) -> anyhow::Resul
     Ok(Trial { rate, offered, seen: offered - account.mixer.generator_lost, offered_rate })
 }
 
-/// A UDP datagram for the discard port, of so many bytes with the frame check.
+/// Returns a UDP datagram for the discard port, of `size` bytes with FCS.
 fn frame(size: u32) -> anyhow::Result<Vec<u8>> {
     let IpAddr::V4(target) = target_address(FLOODED_NET) else {
         anyhow::bail!("the flooded network has IPv4 addresses")
@@ -198,7 +199,8 @@ fn frame(size: u32) -> anyhow::Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// An appliance that takes `most` frames a second, and a generator that makes `made`.
+    /// Simulates the trials of an appliance that receives `most` frames per second and a generator
+    /// that makes `made`.
     fn run(most: f64, made: f64) -> Vec<Trial> {
         let mut trials = Vec::new();
         while let Some(rate) = next(0.0, &trials) {

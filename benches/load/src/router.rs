@@ -9,21 +9,22 @@ use etherparse::{
 
 /// Address of the router in the flooded network.
 pub const ROUTER_V4: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 254);
-/// The same for IPv6.
+/// IPv6 address of the router in the flooded network.
 pub const ROUTER_V6: Ipv6Addr = Ipv6Addr::new(0xfd80, 0, 0, 0, 0, 0, 0, 0xfe);
 
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 
-/// It answers with this hardware address.
+/// Router, defined by its hardware address.
 #[derive(Clone, Copy, Debug)]
 pub struct Router {
-    /// Its own.
+    /// Hardware address in its answers.
     pub mac: [u8; 6],
 }
 
 impl Router {
-    /// The answer to a request for the router's hardware address; `None` for all else.
+    /// Returns the answer to a request for the router's hardware address; `None` for all other
+    /// frames.
     pub fn answer(&self, frame: &[u8]) -> Option<Vec<u8>> {
         let packet = SlicedPacket::from_ethernet(frame).ok()?;
         let asker: [u8; 6] = frame.get(6..12)?.try_into().ok()?;
@@ -67,7 +68,8 @@ impl Router {
         Some(bytes)
     }
 
-    /// RFC 4861 §4.4, solicited and overriding, with the hardware address as option.
+    /// Builds a neighbour advertisement, solicited and overriding, with the hardware address as
+    /// option (RFC 4861 §4.4).
     fn advertisement(&self, asker: [u8; 6], source: [u8; 16]) -> Option<Vec<u8>> {
         let mut body = ROUTER_V6.octets().to_vec();
         body.extend_from_slice(&[2, 1]);

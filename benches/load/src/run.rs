@@ -1,4 +1,5 @@
-//! A run: each profile beside a time without load, with everything counted.
+//! A run: each profile after a phase without load, with all frames, events and gauges accounted
+//! for.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,67 +22,68 @@ use crate::profile::{Case, CaseName, Victim};
 use crate::watch::{Flow, Position};
 use crate::work::{Files, Work, work};
 
-/// What one time, loaded or not, showed.
+/// Results of a phase, loaded or not.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Phase {
-    /// Seconds.
+    /// Duration, seconds.
     pub seconds: f64,
-    /// The good peer on the flooded port.
+    /// Work of the good peer on the flooded port.
     pub flooded: Work,
-    /// The good peer on the other port.
+    /// Work of the good peer on the other port.
     pub other: Work,
-    /// Milliseconds until the management API had answered: the median and the longest.
+    /// Response times of the management API, milliseconds: median and maximum.
     pub api_ms: (f64, f64),
 }
 
-/// What a profile did.
+/// Results of a profile.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Which one.
+    /// Profile and sources.
     pub case: CaseName,
-    /// In words.
+    /// Description of the profile, for display.
     pub what: String,
-    /// Without load, just before.
+    /// Phase without load, just before.
     pub unloaded: Phase,
-    /// Under load.
+    /// Phase under load.
     pub loaded: Phase,
     /// Seconds from the generator's first frame to its last, roughly.
     pub seconds: f64,
-    /// Every frame from the generator's first to its last.
+    /// Account of all frames from the generator's first to its last.
     pub account: Account,
-    /// What was found wrong; nothing when all is well.
+    /// Violations; empty if the run passes.
     pub failures: Vec<String>,
-    /// Bytes of memory by which the target grew, before the load to a second after it.
+    /// Growth of the target's memory, bytes, from before the load to a second after it.
     pub memory: i64,
-    /// Events that it gave.
+    /// Number of the target's events.
     pub events: u64,
-    /// Bytes that it logged.
+    /// Growth of the target's log, bytes.
     pub log_bytes: u64,
-    /// Gauges that a second after the load were not what they were before, with both values.
+    /// Gauges that were higher a second after the load than before it: name, value before, value
+    /// after.
     pub gauges: Vec<(String, u64, u64)>,
 }
 
-/// All of a run.
+/// Results of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
-    /// Which program made the load.
+    /// Generator program.
     pub generator: Kind,
-    /// Seconds of each time.
+    /// Seconds of each phase.
     pub seconds: f64,
-    /// All profiles, for at least ten seconds each.
+    /// True if the run had all profiles, for at least ten seconds each.
     pub whole: bool,
     /// The machine, by name and value.
     pub machine: BTreeMap<String, String>,
-    /// Each profile.
+    /// Results of each profile.
     pub outcomes: Vec<Outcome>,
 }
 
-/// How a run is made.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Seconds of each time.
+    /// Duration of each phase.
     pub time: Duration,
-    /// For files, sockets and logs.
+    /// Directory for files, sockets and logs.
     pub directory: PathBuf,
     /// Directory of the profiles' command files.
     pub profiles: PathBuf,
@@ -89,10 +91,10 @@ pub struct Plan {
     pub frames: usize,
 }
 
-/// Longest time until the API has answered.
+/// Upper bound of the API's response time.
 pub const API_LIMIT: Duration = Duration::from_millis(100);
 
-/// Least share of a profile's frames that must end as expected.
+/// Lower bound of the share of a profile's frames that end under its expected counters.
 const EXPECTED: f64 = 0.95;
 
 /// Runs one profile.
@@ -116,7 +118,7 @@ pub fn run(
         directory: &plan.directory,
         capture: capture.as_deref(),
         commands: commands(generator, case, plan)?,
-        // It must outlast the peers' work.
+        // The generator must outlast the peers' work.
         time: plan.time + Duration::from_secs(2),
     };
     let mut running = generator.start(&job)?;
@@ -154,7 +156,7 @@ pub fn run(
     })
 }
 
-/// The account once the target has taken all that was sent; the last try's, if that does not come.
+/// Returns the account once the target has received all sent frames, or after the last try.
 fn settled_account(bed: &Bed, from: &Snapshot) -> anyhow::Result<Account> {
     let until = Instant::now() + Duration::from_secs(10);
     loop {
@@ -205,14 +207,16 @@ fn check(
     }
 }
 
-/// Events from `after` on, once the victim's stream has ended where it is to.
+/// Returns the events after `after`. Waits for the end of the victim's stream, if the profile ends
+/// it.
 fn events(
     bed: &Bed,
     after: u64,
     case: Case,
     victim: Option<&Stream>,
 ) -> anyhow::Result<Vec<serde_json::Value>> {
-    // It ends when the peer, which knows nothing of what was sent in its name, has not answered for a while.
+    // The peer never sent these bytes and does not acknowledge them: the stream ends by the
+    // target's time-out.
     let until = Instant::now() + Duration::from_secs(60);
     loop {
         let given = bed.target.events_after(after)?;
@@ -226,22 +230,22 @@ fn events(
     }
 }
 
-/// A stream of the good peer that frames are made for.
+/// A live stream of the good peer, into which frames are forged.
 struct Stream {
     info: StreamInfo,
-    /// Its number at the target.
+    /// The stream's number at the target.
     at_target: String,
     flow: Flow,
     position: Position,
 }
 
 impl Stream {
-    /// The target's event says that it has ended.
+    /// True if `event` of the target reports the stream's end.
     fn is_closed_by(&self, event: &serde_json::Value) -> bool {
         event["event"] == "stream_closed" && event["stream"] == self.at_target.as_str()
     }
 
-    /// Closes it where it is still there.
+    /// Closes the stream if it is still open.
     fn close(&self, bed: &Bed) {
         let id = &self.info.id;
         let _: Result<serde_json::Value, _> =
@@ -270,7 +274,8 @@ fn open_victim(bed: &Bed) -> anyhow::Result<Stream> {
     }
 }
 
-/// Both peers work for `time`, while the API is asked again and again. What fails is a finding of the run.
+/// Runs both peers for `time` and polls the API meanwhile. Returns the results, and the failures as
+/// findings of the run.
 fn phase(bed: &Bed, files: &Files, time: Duration) -> anyhow::Result<(Phase, Vec<String>)> {
     let over = AtomicBool::new(false);
     let client = Client::new(&bed.target.socket)?;
@@ -309,7 +314,7 @@ fn phase(bed: &Bed, files: &Files, time: Duration) -> anyhow::Result<(Phase, Vec
     Ok((Phase { seconds: began.elapsed().as_secs_f64(), flooded, other, api_ms }, failures))
 }
 
-/// Median and longest time of the API's answers, milliseconds.
+/// Polls the API until `over`. Returns median and maximum of its response times, milliseconds.
 fn ask(client: &Client, over: &AtomicBool) -> anyhow::Result<(f64, f64)> {
     let mut times = Vec::new();
     while !over.load(Ordering::Relaxed) || times.is_empty() {
@@ -322,7 +327,7 @@ fn ask(client: &Client, over: &AtomicBool) -> anyhow::Result<(f64, f64)> {
     Ok((times[times.len() / 2], times[times.len() - 1]))
 }
 
-/// Gauges of the target that are above what they were.
+/// Returns the target's gauges that have risen, except maxima.
 fn changed_gauges(before: &api::Stats, after: &api::Stats) -> Vec<(String, u64, u64)> {
     let mut changed = Vec::new();
     for (one, two) in before.workers.iter().zip(&after.workers) {
@@ -336,7 +341,7 @@ fn changed_gauges(before: &api::Stats, after: &api::Stats) -> Vec<(String, u64, 
     changed
 }
 
-/// Writes the frames of a profile, unless Pktgen makes them by itself.
+/// Writes the capture file of a profile, unless Pktgen makes the frames itself.
 fn capture(
     generator: &Generator,
     case: Case,
@@ -373,7 +378,7 @@ fn capture(
                 next_seq: victim.position.next,
                 ack: victim.position.acknowledged,
                 timestamps: victim.position.timestamps,
-                // No FPDU has been sent on it: the next one begins with a marker.
+                // No FPDU has been sent on the stream: the next one begins with a marker.
                 marker: Some(0),
             }),
             capture: capture::parse(SIW)?,
@@ -386,7 +391,8 @@ fn capture(
     Ok(Some(path))
 }
 
-/// The profile's commands of Pktgen up to its `start`, with the target's address in place of the documents'.
+/// Returns the profile's Pktgen commands up to its `start`, with the target's address in place of
+/// the documentation address.
 fn commands(generator: &Generator, case: Case, plan: &Plan) -> anyhow::Result<String> {
     if generator.kind != Kind::Pktgen {
         return Ok(String::new());

@@ -1,39 +1,40 @@
-//! Where the good peer's TCP streams are: read from its frames, so that frames can be made that fit them.
+//! Sequence numbers of the good peer's TCP streams, read from its frames. With these, frames can be
+//! forged into the streams.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use etherparse::{NetSlice, SlicedPacket, TcpOptionElement, TransportSlice};
 
-/// Most streams that are remembered; more are ignored.
+/// Bound of the recorded streams; further ones are ignored.
 const MOST: usize = 1024;
 
 /// The two ends of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
-    /// The good peer's.
+    /// The good peer's address and port.
     pub source: SocketAddr,
-    /// The appliance's.
+    /// The appliance's address and port.
     pub destination: SocketAddr,
 }
 
-/// Where a stream is, as its last segment had it.
+/// Position of a stream after its last segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// Sequence number of the good peer's next byte.
     pub next: u32,
     /// The appliance's next byte, as the good peer acknowledged it.
     pub acknowledged: u32,
-    /// TSval and TSecr, where it has timestamps (RFC 7323).
+    /// TSval and TSecr (RFC 7323); `None` for a stream without timestamps.
     pub timestamps: Option<(u32, u32)>,
 }
 
-/// What was seen.
+/// Positions of the recorded streams.
 #[derive(Debug, Default)]
 pub struct Watch(HashMap<Flow, Position>);
 
 impl Watch {
-    /// Takes note of a frame of the good peer.
+    /// Records a frame of the good peer.
     pub fn see(&mut self, frame: &[u8]) {
         let Ok(packet) = SlicedPacket::from_ethernet(frame) else { return };
         let (source, destination): (IpAddr, IpAddr) = match &packet.net {
@@ -67,7 +68,7 @@ impl Watch {
         self.0.insert(flow, Position { next, acknowledged, timestamps });
     }
 
-    /// Where the stream is.
+    /// Returns the position of a stream.
     pub fn position(&self, flow: &Flow) -> Option<Position> {
         self.0.get(flow).copied()
     }

@@ -1,4 +1,5 @@
-//! What a good peer does while the appliance is loaded: it sends files and echoes small messages, both at fixed rates.
+//! Work of a good peer while the appliance is loaded: files and echoes of small messages, both at
+//! fixed rates.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,38 +16,39 @@ use crate::bed::{Appliance, ECHO, FILES, target_address};
 
 /// Bytes of a file.
 pub const FILE_LEN: usize = 256 << 10;
-/// A file is due this often.
+/// Interval of the files.
 const FILE_EVERY: Duration = Duration::from_millis(100);
 /// Messages a second.
 pub const ECHO_RATE: u64 = 1000;
 /// Bytes of a message.
 pub const ECHO_LEN: u32 = 64;
 
-/// No progress for so long is a stall.
+/// Time without progress that counts as a stall.
 const STALL: Duration = Duration::from_secs(30);
 
-/// What one good peer got done.
+/// Completed work of one good peer.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Work {
     /// Files that were due.
     pub files_due: u64,
     /// Files of [`FILE_LEN`] bytes that the appliance acknowledged in the time.
     pub files: u64,
-    /// Goodput while files were sent, Gbit/s: payload by the time from a file's first byte to its last acknowledgement.
+    /// Goodput of the files, Gbit/s: payload by the time from a file's first byte to its last
+    /// acknowledgement.
     pub file_gbit_per_s: f64,
-    /// Messages that came back.
+    /// Echoed messages.
     pub echoes: u64,
-    /// Messages that were due and did not come back until the end.
+    /// Messages that were due and not echoed until the end.
     pub echoes_unfinished: u64,
-    /// Times from when a message was due to its echo.
+    /// Latency from a message's due time to its echo.
     pub latency: Option<LatencyInfo>,
 }
 
-/// Two files that differ in every byte, which take turns.
+/// Two files that differ in every byte, used in alternation.
 pub struct Files([PathBuf; 2]);
 
 impl Files {
-    /// Writes them.
+    /// Writes the files into `directory`.
     pub fn make(directory: &Path) -> anyhow::Result<Files> {
         let mut random = fastrand::Rng::with_seed(5041);
         let one: Vec<u8> = (0..FILE_LEN).map(|_| random.u8(..)).collect();
@@ -59,7 +61,8 @@ impl Files {
     }
 }
 
-/// Works for `time` from `peer` in network `net`; compares what the last file left in the target's region.
+/// Works for `time` from `peer` in network `net`, then compares the target's region with the last
+/// file.
 pub fn work(
     peer: &Appliance,
     target: &Appliance,
@@ -98,7 +101,7 @@ pub fn work(
             anyhow::bail!("a file from peer-{name} failed: {}", job.error.unwrap_or_default());
         }
         compare(target, name, file)?;
-        // The bench ends when nobody asks for it.
+        // A bench job ends when it is no longer polled.
         let _: JobInfo = peer.client.get(&echo)?;
         std::thread::sleep(FILE_EVERY.saturating_sub(Duration::from_secs_f64(job.seconds)));
     }
@@ -125,7 +128,7 @@ fn put(peer: &Appliance, file: &Path, to: SocketAddr, name: &str) -> anyhow::Res
     finish(peer, &format!("/v1/jobs/{}", job.id))
 }
 
-/// Waits for a job's end as long as it gets on.
+/// Waits for a job's end while it makes progress.
 fn finish(peer: &Appliance, path: &str) -> anyhow::Result<JobInfo> {
     let (mut last, mut moved) = ((0, 0.0), Instant::now());
     loop {
@@ -143,7 +146,7 @@ fn finish(peer: &Appliance, path: &str) -> anyhow::Result<JobInfo> {
     }
 }
 
-/// What is in the target's region is the file, byte by byte.
+/// Compares the target's region with the file, byte by byte.
 fn compare(target: &Appliance, name: &str, file: &Path) -> anyhow::Result<()> {
     let path = format!("/v1/regions/files-{name}/data?offset=0&length={FILE_LEN}");
     let placed = target.client.bytes(&path)?;

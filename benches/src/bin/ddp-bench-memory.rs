@@ -1,4 +1,4 @@
-//! Measures what streams take of the heap: a program of its own, because its allocator counts.
+//! Measures the heap memory of streams. It is a separate program, because its allocator counts.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
 

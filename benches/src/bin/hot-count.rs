@@ -1,5 +1,6 @@
-//! Counts the instructions of the hot paths (`hot`, `hot-floods`) and compares them with the baseline. It is a program of its
-//! own: built with those two alone, without the control thread and the other benchmarks, it costs a minute less.
+//! Counts the instructions of the hot paths (`hot`, `hot-floods`) and compares them with the
+//! baseline. It is a separate program, because building it and those two without the control thread
+//! and the other benchmarks saves a minute.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stderr)]
 

@@ -88,7 +88,7 @@ fn measured_hot_path(work: &mut dyn FnMut()) {
     work();
 }
 
-/// Posts one write of this many full segments.
+/// Posts one write of `segments` full segments.
 fn burst(pairing: &mut Pairing, mss: u16, segments: u32) {
     pairing.write(u32::from(mss) * segments);
 }
@@ -130,7 +130,7 @@ fn acks(units: u32) {
 /// Bytes of a write in an SCTP packet of 1480 bytes.
 const SCTP_PAYLOAD: u32 = 1418;
 
-/// A pairing with `messages` posted writes of `len` bytes each.
+/// Returns a pairing with `messages` posted writes of `len` bytes each.
 fn sctp_burst(len: u32, messages: u32) -> SctpPairing {
     let mut pairing = SctpPairing::new(1480);
     (0..messages).for_each(|_| pairing.write(len));
@@ -198,7 +198,7 @@ fn echo(units: u32) {
     assert_eq!(came, units);
 }
 
-/// What a port does that has large packets cut by its device, or by a virtual machine.
+/// Measures a port's work on large packets, which its device or a virtual machine segments.
 fn large(units: u32) {
     let mut pairing = Pairing::new(1448, false);
     burst(&mut pairing, 1448, units);
@@ -212,13 +212,13 @@ fn large(units: u32) {
     });
 }
 
-/// A frame with this segment in an IPv4 packet.
+/// Returns a frame with this segment in an IPv4 packet.
 fn in_ethernet(segment: Vec<u8>) -> Vec<u8> {
     let mut frame = vec![0; 34];
     frame[12..14].copy_from_slice(&[0x08, 0x00]);
     frame[14] = 0x45;
     frame[16..18].copy_from_slice(&(20 + segment.len() as u16).to_be_bytes());
-    // Not to be fragmented; TCP.
+    // Don't Fragment; TTL 64; TCP.
     (frame[20], frame[22], frame[23]) = (0x40, 64, 6);
     frame.extend(segment);
     frame

@@ -1,4 +1,4 @@
-//! What the kinds of measurement do with their ends.
+//! Measurement procedures of the cells, one for each [`Measure`].
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::{Cell, Heap, Measure};
 use crate::rig::Rig;
 use crate::row::{Quantiles, Row, median};
 
-/// Measures what the cell is configured to.
+/// Runs the procedure of the cell's [`Measure`].
 pub(super) fn measure(
     cell: &Cell,
     rig: &mut Rig,
@@ -37,15 +37,16 @@ pub(super) fn measure(
     }
 }
 
-/// What is read at the begin and at the end of the time.
+/// Counters at the begin or the end of the measured time.
 struct Sample {
     at: Instant,
     messages: u64,
     bytes: u64,
-    /// Frames sent by the asking and the asked worker; zero for one in another process, as below.
+    /// Frames sent by the asking and the asked worker; zero for a worker in another process, as in
+    /// `cpu` and `busy`.
     frames: [u64; 2],
     cpu: [f64; 2],
-    /// Seconds that the two had something to do.
+    /// Busy seconds of the two workers.
     busy: [f64; 2],
 }
 
@@ -55,7 +56,7 @@ impl Sample {
             [Some(&rig.asking), rig.asked.as_ref()].map(|end| end.map_or(0, |end| end.count(name)))
         };
         Sample {
-            // The asked side's are none unless both make the load.
+            // The asked side's count is zero unless both sides make the load.
             messages: both("load_messages").iter().sum(),
             bytes: both("load_bytes").iter().sum(),
             frames: both("tx_frames"),
@@ -144,7 +145,7 @@ fn latency(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a distribution of times says.
+/// Adds the quantiles of a distribution to the row.
 fn times(latency: &Histogram<u64>, row: &mut Row) {
     let at = |quantile| latency.value_at_quantile(quantile) as f64 * 1e-3;
     for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p99_9", 0.999)] {
@@ -156,14 +157,16 @@ fn times(latency: &Histogram<u64>, row: &mut Row) {
     row.latency = quantiles(latency);
 }
 
-/// How long the most that the streams do is looked for.
+/// Duration of the closed-loop calibration, relative to the cell's time.
 const CALIBRATION: f64 = 0.5;
 
-/// A load takes the worker less than this to start: the memory for its times is new. No message is due meanwhile.
+/// Upper bound of a load's start at the worker, which allocates its histogram. No message is due
+/// before.
 const START: Duration = Duration::from_micros(250);
 
-/// First the most that the streams do in a closed loop, then messages at a part of that rate, each due at its time
-/// whatever has become of those before.
+/// Measures the maximum rate in a closed loop, then the latency in an open loop at a fraction of
+/// that rate. In the open loop each message is due at its time, whatever the progress of earlier
+/// ones.
 fn loaded(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     rig.open(cell.rig.streams)?;
     rig.start(|n| cell.load(n))?;
@@ -175,7 +178,7 @@ fn loaded(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     rig.stop()?;
     anyhow::ensure!(most > 0.0, "not one answer came in the time");
     let rate = most * f64::from(cell.load_percent) / 100.0;
-    // What is left of the closed loop is gone before the rate counts.
+    // The rest of the closed loop drains before the open loop begins.
     pause(rig, Duration::from_millis(5))?;
     let sleeps = |rig: &Rig| rig.asked.as_ref().map_or(0, |asked| asked.count("sleeps"));
     let lead = START * cell.rig.streams;
@@ -197,7 +200,7 @@ fn loaded(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     row.also("sleeps_per_s", slept / seconds);
     let cpu = after.cpu[1] - before.cpu[1];
     row.also("asked_cpu_share", cpu / seconds);
-    // Both ways.
+    // Both directions.
     let bytes = 2.0 * (after.bytes - before.bytes) as f64;
     row.also("asked_cpu_s_per_gb", cpu / (bytes * 1e-9).max(1e-12));
     Ok(())
@@ -211,8 +214,8 @@ fn quantiles(histogram: &Histogram<u64>) -> Quantiles {
         .collect()
 }
 
-/// Streams are opened, closed, and opened again from one address after the other, so that those in
-/// TIME-WAIT pile up as they would.
+/// Opens and closes streams from one address after the other, so that streams in TIME-WAIT
+/// accumulate as in production.
 fn set_up(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     let (warm, time) = (cell.time() / 4, cell.time());
     let begin = Instant::now();
@@ -248,18 +251,19 @@ fn set_up(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How long each of two streams has the workers to itself.
+/// Length of an A or B slice.
 const TURN: Duration = Duration::from_millis(10);
 
-/// Two streams between the same workers have turns. The ratio is formed of two turns side by side, of which each is the
-/// first as often; the row is the median of them, so that a turn in which the host took a core away does not decide.
+/// Alternates two streams between the same workers in A/B slices. Each ratio is of two adjacent
+/// slices, in the order AB as often as BA. The row is the median ratio, so that a slice in which
+/// the host preempts a core has no influence.
 fn turns(cell: &Cell, beside: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     rig.add_way(&beside.rig)?;
     rig.open_by(0, 1)?;
     rig.open_by(1, 1)?;
     let pairs = (cell.seconds / (2.0 * TURN.as_secs_f64())).ceil() as usize;
     let mut ratios = Vec::with_capacity(pairs);
-    // The first pair warms up.
+    // The first pair is the warm-up.
     for pair in 0..=pairs.max(1) {
         let mut rates = [0.0; 2];
         let order = if pair % 2 == 0 { [0, 1] } else { [1, 0] };
@@ -284,7 +288,7 @@ const IDLE: Duration = Duration::from_millis(2500);
 
 fn memory(cell: &Cell, rig: &mut Rig, row: &mut Row, heap: Heap<'_>) -> anyhow::Result<()> {
     let n = cell.rig.streams;
-    // The first stream brings what is made once: tables, caches, the ends' own vectors.
+    // The first stream causes the one-time allocations: tables, caches, the ends' own vectors.
     rig.open(1)?;
     let before = heap();
     rig.open(n)?;
@@ -301,21 +305,21 @@ fn memory(cell: &Cell, rig: &mut Rig, row: &mut Row, heap: Heap<'_>) -> anyhow::
     Ok(())
 }
 
-/// Lets time pass while the control side does what it must.
+/// Lets `time` pass and runs the control side meanwhile.
 fn pause(rig: &mut Rig, time: Duration) -> anyhow::Result<()> {
     let end = Instant::now() + time;
     while let left = end.saturating_duration_since(Instant::now())
         && !left.is_zero()
     {
         rig.serve()?;
-        // Rarely: the cores are the workers'.
+        // Polls rarely, because the cores belong to the workers.
         std::thread::sleep(left.min(Duration::from_millis(20)));
     }
     Ok(())
 }
 
-/// Processor time of the asking and the asked worker, in seconds; they are threads of the same name, the
-/// asked one made first. Zero where it is in another process.
+/// Returns the processor seconds of the asking and the asked worker; zero for a worker in another
+/// process. The threads have the same name, and the asked one is created first.
 fn worker_seconds() -> [f64; 2] {
     let mut times: Vec<(u32, f64)> = std::fs::read_dir("/proc/self/task")
         .into_iter()
@@ -337,7 +341,7 @@ fn worker_seconds() -> [f64; 2] {
     }
 }
 
-/// Resident bytes of this process.
+/// Returns the resident bytes of this process.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0");

@@ -1,4 +1,4 @@
-//! The frames of each kind of flood: what any host on the link can send, prepared beforehand.
+//! Frames of each kind of flood, prepared in advance. Any host on the link can send them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::product::{self, PORT};
 use crate::setup::{Network, RigConfig, Side};
 
-/// Frames of a flood that differ.
+/// Number of different frames of a flood.
 pub const MANY: u32 = 4096;
-/// The port from which the generator's own stream comes, and its first sequence number.
+/// Source port of the generator's own stream, and its initial sequence number.
 pub const LIVE_PORT: u16 = 40_000;
 const LIVE_SEQ: u32 = 1000;
 
@@ -27,50 +27,50 @@ const ACK: u8 = 16;
 /// A link-layer address.
 pub type Mac = [u8; 6];
 
-/// What a flood consists of. Sources are random where nothing else is said.
+/// Kind of a flood. Sources are random unless stated otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// UDP datagrams.
     Udp,
-    /// Data segments of no stream.
+    /// Data segments that match no stream.
     Data,
     /// Segments with a wrong checksum of the IP header.
     IpChecksum,
     /// IP packets that are longer than their frames.
     Truncated,
-    /// Segments in the name of a stream, with a wrong checksum.
+    /// Segments of a stream's flow, with a wrong checksum.
     Checksum,
-    /// Segments in the name of a stream, with random sequence numbers.
+    /// Segments of a stream's flow, with random sequence numbers.
     InWindow,
     /// SYNs to the listener.
     Syn,
     /// SYNs to a port without a listener.
     SynClosed,
-    /// Acknowledgements of no stream.
+    /// ACKs that match no stream.
     Ack,
-    /// Resets of no stream.
+    /// RSTs that match no stream.
     Rst,
-    /// FINs of no stream.
+    /// FINs that match no stream.
     Fin,
     /// Echo requests.
     Echo,
-    /// ARP requests for addresses of others.
+    /// ARP requests for other hosts' addresses.
     Arp,
     /// ARP requests for the worker's address.
     ArpOurs,
     /// Neighbour solicitations for the worker's address.
     Nd,
-    /// First fragments.
+    /// First fragments of datagrams.
     Fragment,
-    /// Fragments of one source.
+    /// Fragments from one source.
     FragmentOne,
     /// INITs to the listener, over SCTP.
     Init,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Kind; 18] = [
         Kind::Udp,
         Kind::Data,
@@ -92,7 +92,7 @@ impl Kind {
         Kind::Init,
     ];
 
-    /// Stable name of rows and of paths whose instructions are counted.
+    /// Returns the stable name for rows and for paths of instruction counts.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Udp => "udp",
@@ -116,43 +116,43 @@ impl Kind {
         }
     }
 
-    /// It is in the name of a stream, which has to be opened first.
+    /// True if the frames belong to a stream's flow, which has to be opened first.
     pub fn needs_stream(self) -> bool {
         matches!(self, Kind::Checksum | Kind::InWindow)
     }
 
-    /// What the ends need besides their defaults.
+    /// Returns the rig that this flood needs.
     pub fn rig(self, rig: RigConfig) -> RigConfig {
         let network = Network { v6: self == Kind::Nd, ..rig.network };
         RigConfig { sctp: self == Kind::Init, network, ..rig }
     }
 }
 
-/// Who sends to whom.
+/// Link-layer addresses of the frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
     /// The worker's link-layer address.
     pub to: Mac,
-    /// The generator's.
+    /// The generator's link-layer address.
     pub from: Mac,
 }
 
 const US: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const LIVE: Ipv4Addr = Ipv4Addr::new(10, 9, 1, 1);
 
-/// A number that is the same in each run and far from its neighbours.
+/// Returns a deterministic hash of `n`; consecutive inputs give distant values.
 fn noise(n: u32) -> u32 {
     (u64::from(n).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
 
-/// A host on the worker's link.
+/// Returns the address of the `n`-th pseudo-random host on the worker's link.
 fn anybody(n: u32) -> Ipv4Addr {
     let n = noise(n);
     Ipv4Addr::new(10, 9, 2 + (n % 250) as u8, 1 + (n >> 8) as u8 % 250)
 }
 
 impl Ends {
-    /// The frames of a flood.
+    /// Returns the frames of a flood.
     pub fn flood(&self, kind: Kind) -> Vec<Vec<u8>> {
         (0..MANY).map(|n| self.frame(kind, n)).collect()
     }
@@ -193,17 +193,17 @@ impl Ends {
         }
     }
 
-    /// ARP of the host that the generator is.
+    /// Returns an ARP announcement of the generator's host.
     pub fn introduction(&self) -> Vec<u8> {
         self.arp(LIVE, US)
     }
 
-    /// The SYN of the generator's stream.
+    /// Returns the SYN of the generator's stream.
     pub fn syn(&self) -> Vec<u8> {
         self.tcp(LIVE, (LIVE_PORT, PORT), (LIVE_SEQ, 0), SYN, &[])
     }
 
-    /// The acknowledgement of its answer, if `frame` is that.
+    /// Returns the ACK of the worker's SYN-ACK, if `frame` is that.
     pub fn acknowledge(&self, frame: &[u8]) -> Option<Vec<u8>> {
         let port = LIVE_PORT.to_be_bytes();
         let answer = frame.len() >= 54 && frame[12..14] == [8, 0] && frame[36..38] == port;
@@ -268,7 +268,7 @@ impl Ends {
         frame
     }
 
-    /// RFC 4861 §4.3, with the source's link-layer address.
+    /// Builds a neighbour solicitation with the source's link-layer address (RFC 4861 §4.3).
     fn solicitation(&self, n: u32) -> Vec<u8> {
         let network = Network { v6: true, ..Network::default() };
         let rig = RigConfig { network, ..RigConfig::default() };
@@ -291,7 +291,7 @@ impl Ends {
         self.cut(from, TCP, (id, 0x2000), &[9; 64])
     }
 
-    /// RFC 9260 §3.3.2, with the adaptation indication of DDP.
+    /// Builds an INIT with the adaptation indication of DDP (RFC 9260 §3.3.2).
     fn init(&self, from: Ipv4Addr, port: u16, tag: u32) -> Vec<u8> {
         let mut packet = Vec::new();
         packet.extend(port.to_be_bytes());
@@ -306,7 +306,7 @@ impl Ends {
     }
 }
 
-/// Fills in the checksum at `at`, over all bytes and what is summed already.
+/// Fills in the checksum at `at`, over all bytes and the partial sum `pseudo`.
 fn summed(mut bytes: Vec<u8>, at: usize, pseudo: u16) -> Vec<u8> {
     let sum = !checksum::add(checksum::sum(&bytes), pseudo);
     bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());

@@ -40,7 +40,7 @@ impl Plan<'_> {
         Group { name: group, title, repetitions: self.paired(), tasks }
     }
 
-    /// A mebibyte by RDMA Write, RDMA Read and Send.
+    /// Returns the cells of 1 MiB messages by RDMA Write, RDMA Read and Send.
     pub(super) fn verbs(&self) -> Group {
         let (name, title) = ("verbs", "RDMAP: Writes, Reads and Sends of 1 MiB");
         let mut tasks = Vec::new();
@@ -128,7 +128,7 @@ impl Plan<'_> {
         Group { name, title, repetitions: 1, tasks }
     }
 
-    /// Beside MPA over TCP in the same run, with the same writes.
+    /// Writes over SCTP beside the same writes with MPA over TCP, in the same run.
     pub(super) fn sctp(&self) -> Group {
         let (name, title) = ("sctp", "DDP over SCTP, beside MPA over TCP: writes of 1 MiB");
         let mut tasks = Vec::new();

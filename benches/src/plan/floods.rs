@@ -1,4 +1,4 @@
-//! Floods: what a frame that nobody wants costs a worker.
+//! Floods: cost of an unsolicited frame for a worker.
 
 use super::{Group, Plan, Task};
 use crate::floods::Flood;

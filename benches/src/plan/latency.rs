@@ -8,7 +8,7 @@ use crate::setup::RigConfig;
 use crate::stalls::Stalls;
 
 impl Plan<'_> {
-    /// 64 bytes at a time, few outstanding, as a program sends that waits for its completions.
+    /// Messages of 64 bytes with few outstanding, as of a program that waits for its completions.
     pub(super) fn depths(&self) -> Group {
         let (name, title) =
             ("depths", "64-byte writes and Sends by depth, from post to completion");
@@ -104,7 +104,8 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.paired().min(5), tasks }
     }
 
-    /// Control threads, API and shared memory included.
+    /// Returns the measurements of whole appliances: control threads, API and shared memory
+    /// included.
     pub(super) fn appliance(&self) -> Group {
         let (name, title) = ("appliance", "Whole appliances: start, local programs");
         let mut tasks = vec![self.whole(name, "start-up", ApplianceKind::StartUp)];
@@ -113,7 +114,7 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.few(), tasks }
     }
 
-    /// What an observer costs the control thread.
+    /// Returns the measurements of a metrics scrape's cost for the control thread.
     pub(super) fn scrape(&self) -> Group {
         let (name, title) = ("scrape", "A scrape of the metrics: time of the control thread");
         let counts: &[u32] = if self.means.quick { &[10] } else { &[10, 10_000] };

@@ -1,11 +1,11 @@
-//! Streams under IPsec beside the same in clear, and beside what the cryptographic library does.
+//! Streams under IPsec, beside the same in clear and beside the cryptographic library alone.
 
 use super::{Group, Plan, Task};
 use crate::cell::Measure;
 use crate::gcm::Gcm;
 use crate::setup::{Network, RigConfig};
 
-/// Bytes of the IP packet of an echo of 64 bytes, once it is sealed.
+/// Bytes of the IP packet of a sealed 64-byte echo.
 const ECHO: u16 = 176;
 
 impl Plan<'_> {

@@ -1,4 +1,4 @@
-//! Many of something: streams, STags, bytes, losses.
+//! Scale: many streams, STags, bytes and losses.
 
 use super::{Group, Plan, Task};
 use crate::appliance::ApplianceKind;
@@ -18,7 +18,7 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.paired(), tasks: tasks.collect() }
     }
 
-    /// Small writes anywhere in 256 MiB, through one STag and through many.
+    /// Small writes at random places in 256 MiB, through one STag and through many.
     pub(super) fn stags(&self) -> Group {
         let (name, title) = ("stags", "Writes of 64 bytes to random STags and offsets");
         let cell = |cell: &str, stags, random| {
@@ -34,7 +34,7 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.few(), tasks }
     }
 
-    /// The region from what a cache holds to what it does not, and the ring likewise.
+    /// Region and ring sizes from within a cache to beyond it.
     pub(super) fn growth(&self) -> Group {
         let (name, title) = ("footprint", "Goodput by region size and by ring slots");
         let regions: &[u64] = if self.means.quick { &[1, 64] } else { &[1, 4, 16, 64, 256] };
@@ -50,7 +50,7 @@ impl Plan<'_> {
         Group { name, title, repetitions: 1, tasks: regions.chain(slots).collect() }
     }
 
-    /// Once each: most of the time goes into making them.
+    /// One repetition each: the set-up dominates the time.
     pub(super) fn large(&self) -> Group {
         let (name, title) = ("large", "Large regions: registration, and writes at MTU 9000");
         let sizes: &[u64] = if self.means.quick { &[16, 256] } else { &[16, 256, 4096] };
@@ -99,7 +99,8 @@ impl Plan<'_> {
                 tasks.push(Task::Cell(self.slow(cell)));
             }
         }
-        // About the rate that is left at 1 %, evenly spaced: what fewer frames in a turn cost alone.
+        // Approximately the rate that remains at 1 % loss, evenly spaced: the cost of fewer frames
+        // per turn alone.
         let (delay_us, rate_mbit, queue) = (50, 1000, 400_000);
         let impairment = Impairment { delay_us, rate_mbit, queue, ..Impairment::default() };
         let rig = RigConfig { markers: true, impairment, ..self.rig() };
@@ -108,8 +109,8 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.paired(), tasks }
     }
 
-    /// 64 streams from as many addresses to one worker at once: over a link that loses nothing, one that loses by
-    /// chance, and one that is slower than they are and has a short queue.
+    /// 64 streams from as many addresses to one worker at once, over three links: without loss,
+    /// with random loss, and with a bottleneck and a short queue.
     pub(super) fn incast(&self) -> Group {
         let (name, title) = ("incast", "Incast of 64 streams, RTT 100 us");
         let delayed = Impairment { delay_us: 50, ..Impairment::default() };
@@ -128,7 +129,7 @@ impl Plan<'_> {
 
     pub(super) fn set_up(&self) -> Group {
         let (name, title) = ("set-up", "Streams opened and closed");
-        // TIME-WAIT holds them for a while: room for what comes in that time.
+        // Streams in TIME-WAIT count: room for those of the whole measurement.
         let rig = RigConfig { streams: 500_000, adaptive: [true; 2], ..self.rig() };
         let cell = self.cell(name, "set-up", Measure::SetUp, 64, rig);
         let tasks = vec![Task::Cell(Cell { depth: 128, ..cell })];

@@ -1,21 +1,21 @@
-//! Two loads between the same two workers, in turns.
+//! A/B cells: two loads in alternating slices between the same two workers.
 
 use super::{Group, Plan, Task, depth};
 use crate::cell::{Beside, Cell, Measure};
 use crate::setup::{Impairment, RigConfig};
 
-/// Bytes of a message, where it is long.
+/// Bytes of a long message.
 const LONG: u32 = 1 << 20;
 
 impl Plan<'_> {
-    /// What the flight recorder costs.
+    /// Returns the cells that measure the cost of the flight recorder.
     pub(super) fn recorder(&self) -> Group {
         let (name, title) = ("recorder", "The flight recorder, on of off");
         let mut tasks = Vec::new();
         for (load, len, loss_ppm) in [
             ("messages-64", 64, 0),
             ("write-1m", LONG, 0),
-            // Where there is something to record.
+            // Loss causes events to record.
             ("write-1m-loss", LONG, 10_000),
         ] {
             let delay_us = if loss_ppm > 0 { 50 } else { 0 };
@@ -25,11 +25,11 @@ impl Plan<'_> {
             let cell = self.cell(name, &format!("recorder-{load}"), Measure::Goodput, len, rig);
             tasks.push(self.turns(4.0, cell, Measure::Goodput, off));
         }
-        // The bounds are 1 and 2 %: more repetitions than elsewhere, so that the interval is narrower.
+        // The bounds of 1 and 2 % need narrower intervals, and so more repetitions.
         Group { name, title, repetitions: 3 * self.paired(), tasks }
     }
 
-    /// Verbs, markers, sources and lower layers beside what they are compared with.
+    /// Returns the A/B cells of verbs, markers, sources and lower layers.
     pub(super) fn in_turns(&self) -> Group {
         let (name, title) = ("turns", "1 MiB in turns of 10 ms: the rate of the one, of the other");
         let mut tasks = Vec::new();
@@ -49,7 +49,8 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.paired(), tasks }
     }
 
-    /// A cell whose other turns are those of `what` in that rig, for so many times as long as others.
+    /// Builds an A/B cell that alternates `cell` with `what` on `rig`, `times` as long as other
+    /// cells.
     fn turns(&self, times: f64, cell: Cell, what: Measure, rig: RigConfig) -> Task {
         let beside = Some(Box::new(Beside { what, depth: depth(what, cell.len), rig }));
         Task::Cell(Cell { beside, seconds: times * cell.seconds, ..cell })

@@ -1,4 +1,4 @@
-//! What the endpoint's owner does: messages, Reads, buffers, and the rest.
+//! Actions of the endpoint's owner: messages, Reads, buffers and configuration changes.
 
 use std::sync::Arc;
 

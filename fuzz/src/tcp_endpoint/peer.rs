@@ -5,7 +5,8 @@ use tcp_lite::tcp::{Flags, Segment, Timestamps};
 use super::{End, Fields, LOCAL, MSS, REMOTE};
 
 impl End {
-    /// A segment of the peer. `ack` counts from all that was received; a window of 0 is the largest.
+    /// Returns a segment of the peer. `ack` is relative to all received bytes; a window of 0 stands
+    /// for the largest.
     pub(super) fn segment(
         &mut self,
         flags: Flags,

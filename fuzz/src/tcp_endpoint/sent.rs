@@ -1,11 +1,11 @@
-//! What the endpoint sends, and what holds for every segment of it.
+//! The endpoint's segments, and the checks of each.
 
 use tcp_lite::seam::TxBatch;
 use tcp_lite::tcp::{Flags, Segment, SeqNumber};
 
 use super::{End, LOCAL, MARK, MSS, REMOTE};
 
-/// Segments of one turn, a few at most.
+/// Segments of one call of `poll_transmit`, at most 16.
 #[derive(Default)]
 pub(super) struct Tx {
     room: Vec<u8>,
@@ -26,23 +26,24 @@ impl TxBatch for Tx {
     }
 }
 
-/// The endpoint's window.
+/// The endpoint's advertised window.
 #[derive(Default)]
 pub(super) struct Window {
     edge: Option<SeqNumber>,
     shift: u8,
-    /// Bytes that the endpoint had refused when it was last seen.
+    /// Total of refused bytes at the previous segment.
     refused: u64,
 }
 
 impl Window {
-    /// `refused`: bytes that the endpoint has refused so far. It may take back what it has offered only when it did.
+    /// Checks the window of a segment. `refused` is the total of refused bytes: only after a
+    /// refusal may the window shrink.
     fn see(&mut self, segment: &Segment<'_>, refused: u64) {
         if core::mem::replace(&mut self.refused, refused) < refused {
             self.edge = None;
         }
         let edge = segment.ack.add(u32::from(segment.window) << self.shift);
-        // RFC 9293 §3.8.6 SHLD-14; what is left of it when it is scaled may be less than a unit.
+        // RFC 9293 §3.8.6 SHLD-14. Scaling may cut off less than a unit.
         if let Some(before) = self.edge {
             let back = before.0.wrapping_sub(edge.0).cast_signed();
             assert!(back < 1 << self.shift, "the window's edge went back by {back}");
@@ -55,8 +56,8 @@ impl Window {
 }
 
 impl End {
-    /// Every byte is the same each time that it is sent, nothing is acknowledged that was not sent, and the window
-    /// takes nothing back unless text was refused.
+    /// Checks a segment: retransmitted bytes are unchanged, only sent bytes are acknowledged, and
+    /// the window shrinks only after a refusal.
     pub(super) fn sent(&mut self, bytes: &[u8]) {
         let segment = Segment::parse(bytes).unwrap_or_else(|e| panic!("a segment of ours: {e}"));
         assert_eq!((segment.src_port, segment.dst_port), (LOCAL, REMOTE));

@@ -1,4 +1,4 @@
-//! How both ends are configured, by the input's first two bytes.
+//! Configuration of both ends, from the input's first two bytes.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use tcp_lite::tcp::{self, Options, Segment, SeqNumber, Timestamps};
 
 use super::{HOLD, LOCAL, MSS, REMOTE};
 
-/// The first two bytes.
+/// The first two bytes of the input.
 #[derive(Clone, Copy)]
 pub(super) struct Setup {
-    /// Bit 0: opened from here; 1: RDMAP; 2, 3: MPA's revision; 4: markers; 5: no CRC; 6: a bad CRC is asked for
-    /// again; 7: no last message.
+    /// Bit 0: opened from here; 1: RDMAP; 2, 3: MPA's revision; 4: markers; 5: no CRC; 6: after a
+    /// bad CRC a retransmission is requested; 7: no last message.
     pub(super) how: u8,
     /// Bit 0: no time stamps; 1: no SACK; 2: ECN; 3: numbers wrap; 4: the input begins with the start-up frame; 5: an
     /// MSS of 536; 6: pacing; 7: the request is rejected.
@@ -76,7 +76,7 @@ impl Setup {
         StreamConfig { queues, max_ooo_records: 16, ..StreamConfig::default() }.into()
     }
 
-    /// What a legal peer sends first.
+    /// Returns a legal peer's first bytes.
     pub(super) fn start_frame(self) -> Vec<u8> {
         let revision = self.revision();
         let private_data = match revision {
@@ -98,7 +98,7 @@ impl Setup {
     }
 }
 
-/// The peer's SYN, without flags.
+/// Returns the peer's SYN, with the flags still unset.
 pub(super) fn syn(setup: Setup, iss: SeqNumber) -> Segment<'static> {
     let timestamps = (!setup.more(0)).then_some(Timestamps { val: 1, ecr: 0 });
     Segment {

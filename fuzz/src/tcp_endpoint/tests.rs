@@ -1,8 +1,8 @@
-//! Streams of the corpus that are good.
+//! Well-behaved streams of the corpus.
 
 use super::*;
 
-/// Without its end.
+/// Plays a corpus file, without `finish`.
 fn play(name: &str) -> End {
     let path = format!("{}/corpus/tcp_endpoint/{name}", env!("CARGO_MANIFEST_DIR"));
     let data = std::fs::read(path).expect("the corpus is there");

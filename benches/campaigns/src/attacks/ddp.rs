@@ -30,12 +30,12 @@ pub(super) const ATTACKS: &[Attack] = &[
     dialogue("terminate-then-more", "RFC 5040 §5.4, §4.8", terminate, &["segments"]),
 ];
 
-/// STag and TO of a region, which the attacker is told: a guess would have to find them.
+/// Returns STag and TO of a region from the API; a real attacker would have to guess them.
 fn stag(field: &Field<'_>, region: &str) -> Result<(u32, u64)> {
     bed::stag(&field.target.client, region)
 }
 
-/// STags near those that exist, and anywhere.
+/// Sends Writes to STags near the existing ones, and to random STags.
 fn guessing(field: &mut Field<'_>) -> Result<()> {
     let (known, to) = stag(field, "prey")?;
     for n in 0..24u32 {
@@ -55,7 +55,8 @@ fn guessing(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Regions of other listeners' streams, among them those that good peers write.
+/// Writes to and reads from regions of other listeners' streams, among them those of the good
+/// peers.
 fn others(field: &mut Field<'_>) -> Result<()> {
     for region in ["tcp", "verbs", "sctp", "nobodys", "secret"] {
         let (stag, to) = stag(field, region)?;
@@ -86,7 +87,8 @@ fn outside(field: &mut Field<'_>) -> Result<()> {
         let segments = vec![ulp::tagged(stag, base - 1, true, &[0x66; 64])];
         cases(field, PREY, &[Case { what: "before the start", segments, error: (0x11, 1) }])?;
     }
-    // A message that begins inside and goes on outside, and one of two STags.
+    // A message that begins inside and continues outside of the region, and a message with two
+    // STags.
     let inside = ulp::tagged(stag, base, false, &[0x65; 64]);
     let beyond = ulp::tagged(stag, base + size, true, &[0x66; 64]);
     let other = ulp::tagged(stag ^ 1, base, true, &[0x66; 64]);
@@ -131,7 +133,7 @@ fn read(field: &mut Field<'_>) -> Result<()> {
     )
 }
 
-/// More Reads than IRD allows, without reading what comes.
+/// Sends more Reads than IRD allows, without receiving the responses.
 fn reads(field: &mut Field<'_>) -> Result<()> {
     let (stag, base) = stag(field, "prey-v")?;
     for _ in 0..3 {
@@ -150,7 +152,8 @@ fn reads(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Reads whose answers nobody takes: what is kept for them is bounded, and ends with the stream.
+/// Sends Reads and does not receive the responses. The memory for responses must be bounded and
+/// freed with the stream.
 fn slow_reader(field: &mut Field<'_>) -> Result<()> {
     let (stag, base) = stag(field, "prey-v")?;
     let mut all = Vec::new();
@@ -166,7 +169,7 @@ fn slow_reader(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// More messages than there are buffers, at once; and longer ones.
+/// Sends untagged messages that exceed their buffer, have a gap, or overlap themselves.
 fn overrun(field: &mut Field<'_>) -> Result<()> {
     let (_, size) = BUFFERS;
     let first = |payload: &[u8], last| ulp::untagged(At { qn: 0, msn: 1, mo: 0 }, last, payload);
@@ -208,7 +211,7 @@ fn untagged(field: &mut Field<'_>) -> Result<()> {
     )
 }
 
-/// Opcodes that are none, on wrong queues, with another version.
+/// Sends undefined opcodes, and an undefined version of RDMAP.
 fn opcodes(field: &mut Field<'_>) -> Result<()> {
     let at = At { qn: 0, msn: 1, mo: 0 };
     for opcode in [0x40u8 | 12, 0x40 | 15] {
@@ -225,7 +228,7 @@ fn opcodes(field: &mut Field<'_>) -> Result<()> {
     cases(field, PREY_SINK, &[Case { what: "RDMAP version 2", segments, error: (0x02, 5) }])
 }
 
-/// Sends that invalidate: regions that many share, of others, of nobody.
+/// Sends invalidations of a shared region, of another listener's region and of an unknown STag.
 fn invalidate(field: &mut Field<'_>) -> Result<()> {
     let (shared, _) = stag(field, "prey-v")?;
     let (secret, _) = stag(field, "secret")?;
@@ -240,7 +243,7 @@ fn invalidate(field: &mut Field<'_>) -> Result<()> {
             field.find(format!("Send with Invalidate of {what}: {end:x?}"));
         }
     }
-    // All of them are still there.
+    // No region was invalidated.
     for region in ["prey-v", "secret"] {
         stag_is_known(field, region);
     }
@@ -253,7 +256,7 @@ fn stag_is_known(field: &mut Field<'_>, region: &str) {
     }
 }
 
-/// Atomics in a region that peers may read and write, and no more.
+/// Sends atomics to a region with the access rights read and write only.
 fn atomics(field: &mut Field<'_>) -> Result<()> {
     let (stag, base) = stag(field, "prey-v")?;
     for to in [base, base + 4, base + REGION as u64] {
@@ -274,7 +277,7 @@ fn atomics(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Read Responses and atomic responses that nobody asked for.
+/// Sends unsolicited Read Responses and Atomic Responses.
 fn responses(field: &mut Field<'_>) -> Result<()> {
     let (stag, base) = stag(field, "prey-v")?;
     let response = ulp::tagged_with(0x42, stag, base, true, &[0x66; 64]);
@@ -291,7 +294,7 @@ fn responses(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A Terminate with reserved bits set, then Writes: nothing behind it is placed.
+/// Sends a Terminate with reserved bits set, then Writes, which must not be placed.
 fn terminate(field: &mut Field<'_>) -> Result<()> {
     let (stag, base) = stag(field, "prey-v")?;
     let path = format!("/v1/regions/prey-v/data?offset={}&length=64", REGION - 64);

@@ -1,4 +1,5 @@
-//! First packets of peers that a listener's `deny` names: no state, no answer, whatever they send.
+//! First packets of peers that a listener's `deny` names. Any packet must be dropped without state
+//! and without answer.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::guarded::{DENIED, DENIED_NET, DENIED_SCTP, SCTP_UDP};
 use crate::raw_sctp::RawSctp;
 use crate::verdict::Rule;
 
-// In a full burst few packets of strangers are looked at.
+// Only a few unmatched frames of a full burst are examined.
 const REFUSED: &[&str] = &["drop:net_peer_refused", "drop:net_overload"];
 
 /// Refused before any state is made.
@@ -95,7 +96,7 @@ fn init_in_udp(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Nothing comes back to a refused peer.
+/// Checks that a refused peer gets no answer.
 fn unanswered(field: &mut Field<'_>) {
     let is_denied = |to: IpAddr| matches!(to, IpAddr::V4(to) if to.octets()[..2] == [198, 20]);
     let answer = field.station.wait(Duration::from_millis(20), |answer| {

@@ -30,7 +30,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     frames("nd-flood", "RFC 3756 §4.3", nd, &["neighbour_claims", "drop:net_*"]),
 ];
 
-/// Reports of a smaller MTU, none of which may be taken in while the path carries what is sent.
+/// Reports of a smaller MTU, which must be ignored while the path carries larger segments.
 const fn lies(
     name: &'static str,
     source: &'static str,
@@ -43,7 +43,8 @@ const fn lies(
 /// Messages of a round.
 const ROUND: usize = 256;
 
-/// An IPv4 packet of the target on the good stream, cut behind its first 8 bytes.
+/// Returns the quotation of an IPv4 packet of the target on the good stream: its IP header and the
+/// first 8 bytes behind it.
 fn quote(field: &Field<'_>, seq: u32, protocol: IpNumber) -> Result<Vec<u8>> {
     let (target, peer) = (field.flow.source, field.flow.destination);
     let mut header = TcpHeader::new(target.port(), peer.port(), seq, 1000);
@@ -55,7 +56,7 @@ fn quote(field: &Field<'_>, seq: u32, protocol: IpNumber) -> Result<Vec<u8>> {
     Ok(quoted)
 }
 
-/// An ICMP message to the target.
+/// Sends an ICMP message to the target.
 fn icmp(field: &mut Field<'_>, kind: u8, code: u8, rest: [u8; 4], quoted: &[u8]) -> Result<()> {
     let mut message = vec![kind, code, 0, 0];
     message.extend(rest);
@@ -67,7 +68,7 @@ fn icmp(field: &mut Field<'_>, kind: u8, code: u8, rest: [u8; 4], quoted: &[u8])
     field.station.ip(ends, IpNumber::ICMP, None, &message)
 }
 
-/// Destination unreachable, with sequence numbers that the attacker guesses, or with the right one.
+/// Sends destination unreachable messages, with guessed sequence numbers or with the correct one.
 fn unreachable(field: &mut Field<'_>, codes: &[u8], guess: bool) -> Result<()> {
     for n in 0..ROUND {
         let at = field.victim()?;
@@ -120,7 +121,7 @@ fn redirect(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// An ICMPv6 message to the target.
+/// Sends an ICMPv6 message to the target.
 fn icmp_v6(field: &mut Field<'_>, kind: Icmpv6Type, from: &str, body: &[u8]) -> Result<()> {
     let from: IpAddr = from.parse()?;
     let (IpAddr::V6(source), target) = (from, bed::TARGET_V6) else { anyhow::bail!("IPv6") };
@@ -149,7 +150,8 @@ fn pmtu_v6(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Router advertisements and redirects: the appliance has its routes from its configuration.
+/// Sends router advertisements and redirects, which the appliance ignores: its routes are
+/// configured.
 fn router(field: &mut Field<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (kind, body) = if n % 2 == 0 {
@@ -167,7 +169,7 @@ fn router(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// An echo request from the good peer to the broadcast address.
+/// Sends echo requests from the good peer to the broadcast address.
 fn smurf(field: &mut Field<'_>) -> Result<()> {
     for _ in 0..ROUND {
         let mut message = vec![8, 0, 0, 0, 0, 1, 0, 1];

@@ -1,5 +1,5 @@
-//! Fragments: RFC 6274 §4.1, 8200 §4.5, and what refused ones cost. Of IPv6: fragments of IPv4 are put together by the
-//! kernel before an `af_packet` port gets them (PACKET_FANOUT_FLAG_DEFRAG, which DPDK asks for).
+//! Fragments of IPv6: RFC 6274 §4.1, 8200 §4.5, and the cost of refused fragments. The kernel
+//! reassembles IPv4 before an `af_packet` port (PACKET_FANOUT_FLAG_DEFRAG, which DPDK requests).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -42,7 +42,7 @@ fn one(field: &mut Field<'_>) -> Result<()> {
     field.flood(Profile::FragmentFlood, "fd98::1/128", PREY, ROUND)
 }
 
-/// A fragment of a TCP segment, or of SCTP.
+/// Sends a fragment of a TCP segment or of an SCTP packet.
 fn piece(
     field: &mut Field<'_>,
     from: IpAddr,
@@ -55,14 +55,14 @@ fn piece(
     field.station.ip((from, to), IpNumber::TCP, Some(&fragment), payload)
 }
 
-/// A source of the attacker.
+/// Returns a random source address.
 fn anybody(field: &mut Field<'_>) -> IpAddr {
     let (net, host) = (field.random.u16(..), field.random.u16(1..));
     Ipv6Addr::new(0xfd98, 0, 1, net, 0, 0, 0, host).into()
 }
 
-/// One subscriber's /64: each packet from another address. Together they have the share of one peer, and what they
-/// leave is for others.
+/// Sends each packet from another address of one subscriber's /64. Together the addresses have the
+/// share of one peer; the rest remains for others.
 fn of_a_64(field: &mut Field<'_>) -> Result<()> {
     for n in 0..ROUND {
         let from = Ipv6Addr::new(0xfd96, 0, 0, 1, field.random.u16(..), 0, 0, 1 + n as u16);
@@ -72,7 +72,7 @@ fn of_a_64(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The same middle fragment again and again, of a packet with as many pieces as are kept.
+/// Sends as many middle fragments of one packet as are kept, then repeats these.
 fn duplicates(field: &mut Field<'_>) -> Result<()> {
     let from = anybody(field);
     let id = field.random.u32(..);
@@ -96,7 +96,7 @@ fn overlap(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The first one ends inside TCP's header, or another begins there.
+/// Sends first fragments that end inside of the TCP header, and later fragments that begin there.
 fn tiny(field: &mut Field<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (from, id) = (anybody(field), field.random.u32(..));
@@ -109,7 +109,7 @@ fn tiny(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Beyond 65,535 bytes, and lengths that no fragment but the last may have.
+/// Sends fragments beyond 65,535 bytes, and lengths that only the last fragment may have.
 fn too_long(field: &mut Field<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (from, id) = (anybody(field), field.random.u32(..));
@@ -122,7 +122,7 @@ fn too_long(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A packet in more pieces than are kept.
+/// Sends packets in more fragments than are kept.
 fn small(field: &mut Field<'_>) -> Result<()> {
     let (from, id) = (anybody(field), field.random.u32(..));
     for n in 0..ROUND as u16 {
@@ -131,7 +131,7 @@ fn small(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Headers that lie about lengths, unknown protocols, and extension headers without end.
+/// Sends headers with wrong lengths, unknown protocols, and endless chains of extension headers.
 fn headers(field: &mut Field<'_>) -> Result<()> {
     for n in 0..ROUND {
         let from: IpAddr =

@@ -23,10 +23,11 @@ const TAGGED: &[&str] =
     &["drop:net_ipsec_unclassified", "drop:net_ipsec_unprotected", "drop:net_vlan"];
 const OF_PORT_4500: &[&str] = &["drop:net_ipsec_unprotected", "drop:net_esp_unknown_spi"];
 const WEAKER: &[&str] = &["drop:net_ipsec_wrong_protection", "drop:net_ipsec_unprotected"];
-// In a full burst few packets of strangers are looked at.
+// Only a few unmatched frames of a full burst are examined.
 const REQUIRED_MORE: &[&str] = &["drop:net_not_protected", "drop:net_overload"];
 
-/// Frames are dropped: none is answered, and none goes to the host's kernel, which gets a few of good peers (MLD reports).
+/// Dropped frames: no answer, and no delivery to the host's kernel, which gets a few frames of good
+/// peers (MLD reports).
 const DROPPED: Rule = Rule {
     explained_by: UNPROTECTED,
     share: 0.9,
@@ -63,12 +64,13 @@ pub(super) const ATTACKS: &[Attack] = &[
 /// Frames of a round.
 const ROUND: usize = 252;
 
-/// A peer that policies protect.
+/// Returns a random peer that policies protect.
 fn peer(field: &mut Field<'_>) -> IpAddr {
     Ipv4Addr::new(198, 19, field.random.u8(..), field.random.u8(1..255)).into()
 }
 
-/// An echo request, a datagram to a port of the host, or a SYN to a listener, in clear.
+/// Returns, in rotation, an echo request, a datagram to a port of the host, and a SYN to a
+/// listener, in clear.
 fn packet(field: &mut Field<'_>, n: usize) -> Result<Vec<u8>> {
     let from = peer(field);
     let ends = field.station.ends(from, bed::TARGET_V4.into());
@@ -112,7 +114,7 @@ const INSTEAD: [&[u8]; 4] = [
 ];
 
 fn behind_tags(field: &mut Field<'_>) -> Result<()> {
-    // Where the EtherType is.
+    // Offset of the EtherType.
     const AT: usize = 12;
     for n in 0..ROUND {
         let mut frame = packet(field, n)?;
@@ -129,7 +131,7 @@ fn behind_tags(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Data that is no IKE: as long as ESP in UDP, and too short for it.
+/// Sends UDP data that is not IKE: as long as ESP in UDP, or too short for it.
 fn of_port_4500(field: &mut Field<'_>) -> Result<()> {
     for n in 0..ROUND {
         let peer = peer(field);
@@ -156,7 +158,8 @@ fn unknown_spi(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sealed as the peer seals, and one bit is another: of the numbers, of the payload, of the ICV.
+/// Sends sealed packets with one bit flipped, in the sequence number's low bytes, the payload or
+/// the ICV.
 fn damaged(field: &mut Field<'_>) -> Result<()> {
     const SPI_END: usize = build::ETHERNET_LEN + 20 + 4;
     let mut sealer = Sealer::new(DAMAGED)?;
@@ -171,7 +174,7 @@ fn damaged(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Good packets, each of which is opened once, however often it comes.
+/// Sends valid packets repeatedly; each must be opened once only.
 fn replayed(field: &mut Field<'_>) -> Result<()> {
     const PACKETS: u32 = 64;
     let mut sealer = Sealer::new(REPLAYED)?;
@@ -198,7 +201,7 @@ fn replayed(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Packets of ESP from the target in a tenth of a second.
+/// Returns the number of ESP packets from the target in a tenth of a second.
 fn answers(field: &mut Field<'_>) -> u32 {
     let mut count = 0;
     let _: Option<()> = field.station.wait(Duration::from_millis(100), |answer| {
@@ -209,15 +212,15 @@ fn answers(field: &mut Field<'_>) -> u32 {
     count
 }
 
-/// SYNs of peers that no policy protects.
+/// Sends SYNs of peers that no policy protects.
 fn required(field: &mut Field<'_>) -> Result<()> {
     field.flood(load::frames::Profile::SynFlood, "198.18.0.0/16", REQUIRED, ROUND)
 }
 
-/// The same of peers whose SA has integrity alone.
+/// Sends SYNs of peers whose SA has integrity only.
 fn unencrypted(field: &mut Field<'_>) -> Result<()> {
     let mut sealer = Sealer::new(WEAK)?;
-    // Numbers go on over rounds.
+    // Sequence numbers continue over rounds.
     sealer.resume(field.attempts);
     for _ in 0..ROUND {
         let from = Ipv4Addr::new(198, 21, field.random.u8(..), field.random.u8(1..255)).into();
@@ -230,12 +233,12 @@ fn unencrypted(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A stream that begins under the strong SA goes on by a weaker one, and in clear: nothing of it is placed, until the same
-/// segment comes by the strong SA.
+/// Continues a stream of the strong SA by a weaker one, and in clear. The target must place no byte
+/// of it until the same segment arrives by the strong SA.
 fn weaker(field: &mut Field<'_>) -> Result<()> {
     let (mut strong, mut weak, mut back) =
         (Sealer::new(STRONG)?, Sealer::new(WEAK)?, Opener::new()?);
-    // Behind all that an attack before has sent.
+    // Beyond all sequence numbers of earlier attacks.
     weak.resume(1 << 24);
     let from = Ipv4Addr::new(198, 19, 2, 2).into();
     let mut client = RawTcp::new(field, from, bed::target(REQUIRED));

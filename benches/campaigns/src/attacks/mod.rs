@@ -16,24 +16,24 @@ use crate::bed::Setting;
 use crate::field::Field;
 use crate::verdict::Rule;
 
-/// One attack.
+/// An attack.
 #[derive(Clone, Copy)]
 pub(crate) struct Attack {
-    /// Its name on the command line and in tables.
+    /// Name on the command line and in tables.
     pub(crate) name: &'static str,
-    /// Where it is described.
+    /// Publication or specification that describes the attack.
     pub(crate) source: &'static str,
-    /// One round of it; rounds follow each other until the time is over.
+    /// Runs one round; rounds repeat until the time is over.
     pub(crate) round: fn(&mut Field<'_>) -> Result<()>,
-    /// The target that it is for.
+    /// Configuration of the target.
     pub(crate) setting: Setting,
-    /// One round is enough.
+    /// True if one round is enough.
     pub(crate) once: bool,
-    /// What it is expected to come to.
+    /// Expected outcome.
     pub(crate) rule: Rule,
 }
 
-/// A flood, or frames in a good peer's name.
+/// Returns a flood, or an attack with frames in a good peer's name.
 const fn frames(
     name: &'static str,
     source: &'static str,
@@ -44,7 +44,7 @@ const fn frames(
     Attack { name, source, round, setting: Setting::Plain, once: false, rule }
 }
 
-/// What a peer does on streams of its own, once.
+/// Returns an attack on the attacker's own streams, one round.
 const fn dialogue(
     name: &'static str,
     source: &'static str,
@@ -55,12 +55,12 @@ const fn dialogue(
     Attack { name, source, round, setting: Setting::Plain, once: true, rule }
 }
 
-/// The same against the target with policies and lists.
+/// Moves the attack to the target with policies and lists.
 const fn guarded(attack: Attack) -> Attack {
     Attack { setting: Setting::Guarded, ..attack }
 }
 
-/// All of them.
+/// Returns all attacks.
 pub(crate) fn all() -> Vec<Attack> {
     [
         tcp::ATTACKS,

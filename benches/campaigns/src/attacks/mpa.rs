@@ -23,7 +23,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     dialogue("mpa-cut-short", "RFC 5042 §5.2", cut, REFUSED),
 ];
 
-/// Connections that say nothing: they end in time, and no more than a peer's share are kept.
+/// Opens connections and sends no bytes. The connections must end by time-out, and be limited to a
+/// peer's share.
 fn silent(field: &mut Field<'_>) -> Result<()> {
     let mut all = Vec::new();
     for _ in 0..40 {
@@ -41,7 +42,7 @@ fn silent(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A request byte by byte, which takes longer than a start-up may.
+/// Sends a request byte by byte, for longer than the time-out of a start-up.
 fn slow(field: &mut Field<'_>) -> Result<()> {
     let mut attacker = Attacker::connect(PREY)?;
     let request = ulp::request(1, false, true);
@@ -57,7 +58,7 @@ fn slow(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Requests that are none: none is accepted.
+/// Sends malformed requests, which must be refused.
 fn requests(field: &mut Field<'_>) -> Result<()> {
     let mut wrong_key = ulp::request(1, false, true);
     wrong_key[0] ^= 1;
@@ -85,7 +86,7 @@ fn requests(field: &mut Field<'_>) -> Result<()> {
             field.find(format!("{what} was accepted"));
         }
     }
-    // A request of revision 2 without what its S flag promises.
+    // A request of revision 2 without the fields that its S flag announces.
     field.attempts += 1;
     let mut attacker = Attacker::connect(PREY_VERBS)?;
     let mut request = ulp::request(2, false, true);
@@ -99,7 +100,7 @@ fn requests(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// One bit of an FPDU, each time another.
+/// Flips one bit of an FPDU, each time another.
 fn crc(field: &mut Field<'_>) -> Result<()> {
     for n in 0..8 {
         field.attempts += 1;
@@ -107,7 +108,7 @@ fn crc(field: &mut Field<'_>) -> Result<()> {
         // Before a good first FPDU a responder may send none (RFC 5044 §7.1.2). Without payload no STag is checked.
         attacker.segment(&ulp::tagged(1, 2, true, &[]))?;
         let mut fpdu = ulp::fpdu(&ulp::tagged(1, 2, true, &[7; 100]));
-        // Behind the length, whose damage is another.
+        // Behind the length field, whose damage is another attack.
         let at = 2 + (fpdu.len() - 2) * n / 8;
         fpdu[at] ^= 1 << n;
         attacker.send(&fpdu)?;
@@ -119,7 +120,7 @@ fn crc(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Markers that point elsewhere, where the target asked for them.
+/// Sends markers that point elsewhere, to a listener that requests markers.
 fn marker(field: &mut Field<'_>) -> Result<()> {
     for pointer in [4u16, 8, 0x3ff, 0xffff] {
         field.attempts += 1;
@@ -140,7 +141,7 @@ fn marker(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The FPDU with its last four bytes made right.
+/// Returns the FPDU with a correct CRC in its last four bytes.
 fn crc_again(mut fpdu: Vec<u8>) -> Vec<u8> {
     fpdu.truncate(fpdu.len() - 4);
     let sum = wire::crc32c::field(&fpdu);
@@ -148,7 +149,7 @@ fn crc_again(mut fpdu: Vec<u8>) -> Vec<u8> {
     fpdu
 }
 
-/// ULPDUs that are too short for a DDP header.
+/// Sends ULPDUs that are too short for a DDP header.
 fn lengths(field: &mut Field<'_>) -> Result<()> {
     for len in [0usize, 1, 2, 13] {
         field.attempts += 1;
@@ -163,7 +164,7 @@ fn lengths(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Half an FPDU, and the end.
+/// Sends the first 1/8 to 7/8 of an FPDU and closes the stream.
 fn cut(field: &mut Field<'_>) -> Result<()> {
     for n in 1..8 {
         field.attempts += 1;

@@ -19,14 +19,14 @@ const INIT: &[&str] =
     &["sctp_cookies_sent", "drop:net_rate_limited", "drop:net_overload", "drop:sctp_*"];
 // The answer to an INIT for an association that is there is the association's.
 const INIT_THERE: &[&str] = &["sctp_packets", "sctp_cookies_sent", "drop:net_*", "drop:sctp_*"];
-// In a full burst few packets of strangers are looked at.
+// Only a few unmatched packets of a full burst are examined.
 const CHECKSUM: &[&str] = &["drop:sctp_bad_checksum", "drop:net_overload"];
 const TAGS: &[&str] = &["drop:sctp_bad_tag", "drop:sctp_out_of_the_blue"];
 const BLUE: &[&str] = &["drop:sctp_out_of_the_blue", "drop:net_overload", "drop:sctp_*"];
 const COOKIE: &[&str] = &["sctp_cookies_failed", "drop:sctp_*", "drop:net_overload"];
 
-/// INITs in the names of many hosts: each that is named gets one INIT ACK, 2.7 times as long as the INIT; how many one host
-/// gets is limited.
+/// INITs in the names of many hosts. Each host gets one INIT ACK, 2.7 times as long as the INIT;
+/// the INIT ACKs of a host are rate-limited.
 const OF_MANY: Rule = Rule { explained_by: INIT, share: 0.9, most: &[], amplification: 3.0 };
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -64,7 +64,7 @@ fn reflection_one(field: &mut Field<'_>) -> Result<()> {
 
 type Built = std::result::Result<(), wire::sctp::Full>;
 
-/// A packet from anywhere to anywhere.
+/// Sends a packet with any two ends.
 pub(super) fn packet(
     field: &mut Field<'_>,
     (from, to): (SocketAddr, SocketAddr),
@@ -80,14 +80,14 @@ pub(super) fn packet(
     field.station.ip((from.ip(), to.ip()), IpNumber::SCTP, None, &room[..len])
 }
 
-/// The two ends of the good association.
+/// Returns the two ends of the good association.
 fn ends(field: &mut Field<'_>) -> Result<(SocketAddr, SocketAddr)> {
     field.station.receive();
     let (peer, target, _) = field.station.association.context("no packet of the association")?;
     Ok((peer, target))
 }
 
-/// Anybody, and the attacked listener.
+/// Returns a random source and the listener under attack.
 fn anybody(field: &mut Field<'_>) -> (SocketAddr, SocketAddr) {
     let from = Ipv4Addr::new(198, 18, field.random.u8(..), field.random.u8(1..255));
     ((from, field.random.u16(1024..)).into(), bed::target(PREY_SCTP))
@@ -113,7 +113,7 @@ fn blind_init(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The good peer's address in the INIT of another.
+/// Sends INITs of another host that list the good peer's address.
 fn addresses(field: &mut Field<'_>) -> Result<()> {
     let peer = bed::PEER_V4.octets();
     for n in 0..ROUND {
@@ -124,7 +124,7 @@ fn addresses(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Parameters that the answer would have to repeat.
+/// Sends INITs with unknown parameters, which the answer would have to repeat.
 fn parameters(field: &mut Field<'_>) -> Result<()> {
     // RFC 9260 §3.2.1: the highest bits say "skip and report".
     let unknown = [0xc1, 0x11, 0, 4];
@@ -138,7 +138,7 @@ fn parameters(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// INIT must be alone.
+/// Sends INITs bundled with other chunks, which the RFC forbids.
 fn bundled(field: &mut Field<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (ends, header) = (anybody(field), init_header(field));
@@ -153,7 +153,7 @@ fn bundled(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A tag that is not the association's.
+/// Returns a random tag, which is practically never the association's.
 fn guess(field: &mut Field<'_>) -> u32 {
     field.random.u32(..)
 }
@@ -161,7 +161,7 @@ fn guess(field: &mut Field<'_>) -> u32 {
 fn abort(field: &mut Field<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (ends, tag) = (ends(field)?, guess(field));
-        // With the T bit the tag is to be that of the other direction (RFC 9260 §8.5.1 B).
+        // With the T bit, the tag must be that of the other direction (RFC 9260 §8.5.1 B).
         packet(field, ends, if n % 8 == 0 { 0 } else { tag }, |b| b.abort(n % 2 == 0, &[]))?;
     }
     Ok(())
@@ -194,7 +194,7 @@ fn chunks(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Cookies of nobody, in the good peer's name and others'.
+/// Sends invalid cookies, in the names of the good peer and of other hosts.
 fn forged_cookie(field: &mut Field<'_>) -> Result<()> {
     for n in 0..ROUND {
         let ends = if n % 2 == 0 { ends(field)? } else { anybody(field) };
@@ -204,17 +204,17 @@ fn forged_cookie(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A good cookie of the attacker's own, in the good peer's name: it would restart the association.
+/// Sends the attacker's valid cookie in the good peer's name, which would restart the association.
 fn restart(field: &mut Field<'_>) -> Result<()> {
     let (peer, target) = ends(field)?;
     let mut own = RawSctp::new(field, [10, 77, 0, 80].into(), target);
     let cookie = match own.cookie(field) {
         Ok(cookie) => cookie,
-        // The limit of INIT ACKs may be used up for now.
+        // The rate limit of INIT ACKs may be exhausted.
         Err(_) => return forged_cookie(field),
     };
     for n in 0..32 {
-        // From the peer's address, with its port and with the attacker's.
+        // Source: the peer's address, with its port or the attacker's.
         let from =
             SocketAddr::new(peer.ip(), if n % 2 == 0 { peer.port() } else { own.local.port() });
         let tag = if n % 4 < 2 { own.tag } else { own.own_tag };
@@ -259,7 +259,7 @@ fn checksum(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Chunks that end beyond the packet, or before they begin.
+/// Sends chunks with lengths beyond the packet, or below a chunk header's.
 fn lengths(field: &mut Field<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (from, to) = if n % 2 == 0 { ends(field)? } else { anybody(field) };

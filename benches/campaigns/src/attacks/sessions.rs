@@ -27,7 +27,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     dialogue("terminate-reserved-bits", "RFC 5040 §4.8", terminate, TAKEN),
 ];
 
-/// An association of its own, from an address with `last` as last byte.
+/// Opens an association from an address with `last` as last byte.
 fn open(field: &mut Field<'_>, last: u8, port: u16) -> Result<RawSctp> {
     let from: IpAddr = Ipv4Addr::new(10, 77, 0, last).into();
     for _ in 0..20 {
@@ -35,13 +35,13 @@ fn open(field: &mut Field<'_>, last: u8, port: u16) -> Result<RawSctp> {
         if own.open(field).is_ok() {
             return Ok(own);
         }
-        // INIT ACKs are limited: there are more in a moment.
+        // INIT ACKs are rate-limited; more are allowed in a moment.
         field.rest(Duration::from_millis(50));
     }
     anyhow::bail!("no association from {from}")
 }
 
-/// First and middle fragments of messages that never end, on many associations.
+/// Sends first and middle fragments of messages without an end, on many associations.
 fn held(field: &mut Field<'_>) -> Result<()> {
     let mut all = Vec::new();
     for n in 0..20 {
@@ -66,7 +66,7 @@ fn held(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// DATA far beyond the window, old, and twice.
+/// Sends DATA far beyond the window, old DATA, and duplicates.
 fn beyond(field: &mut Field<'_>) -> Result<()> {
     let mut own = open(field, 110, PREY_SCTP)?;
     let first = own.tsn;
@@ -81,7 +81,7 @@ fn beyond(field: &mut Field<'_>) -> Result<()> {
     own.abort(field)
 }
 
-/// As many as fit: each is answered with as many bytes, no more.
+/// Sends packets with the most HEARTBEATs that fit. Each answer must be no longer than its packet.
 fn heartbeats(field: &mut Field<'_>) -> Result<()> {
     let own = open(field, 111, PREY_SCTP)?;
     for _ in 0..200 {
@@ -97,7 +97,8 @@ fn heartbeats(field: &mut Field<'_>) -> Result<()> {
     own.abort(field)
 }
 
-/// Session control messages in every wrong order. What follows is the target's choice, but it goes on.
+/// Sends session control messages in every wrong order. The reaction is the target's choice, but it
+/// must accept a session afterwards.
 fn order(field: &mut Field<'_>) -> Result<()> {
     use Function::{
         Accept, EnhancedAccept, EnhancedInitiate, EnhancedReject, Initiate, Reject, Terminate,
@@ -133,7 +134,7 @@ fn order(field: &mut Field<'_>) -> Result<()> {
     own.abort(field)
 }
 
-/// Sessions on all streams of an association: no more than a peer may have.
+/// Initiates sessions on all streams of an association. At most a peer's share may be accepted.
 fn streams(field: &mut Field<'_>) -> Result<()> {
     let mut own = open(field, 113, PREY_SCTP)?;
     let mut accepted = 0;
@@ -150,7 +151,7 @@ fn streams(field: &mut Field<'_>) -> Result<()> {
     own.abort(field)
 }
 
-/// Associations without a stream.
+/// Opens associations without a session. Another peer must still get a session.
 fn idle(field: &mut Field<'_>) -> Result<()> {
     let mut all = Vec::new();
     for _ in 0..60 {
@@ -171,7 +172,8 @@ fn idle(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// More separate ranges of one message than 64: all valid, so it is delivered.
+/// Sends more than 64 separate ranges of one message. All are valid, so the message must be
+/// delivered.
 fn ranges(field: &mut Field<'_>) -> Result<()> {
     let mut own = open(field, 116, PREY_SCTP)?;
     if !own.session(field, 0)? {
@@ -185,7 +187,7 @@ fn ranges(field: &mut Field<'_>) -> Result<()> {
     for n in order {
         field.attempts += 1;
         let at = At { qn: 0, msn: 1, mo: n * len };
-        // TSNs in the order of the message, too: what is missing looks lost.
+        // TSNs in the order of the message, too: segments not yet sent look lost.
         own.tsn = first.wrapping_add(n);
         let payload = vec![n as u8; len as usize];
         own.segment(field, 0, 1 + n as u16, &ulp::untagged(at, n == 199, &payload))?;
@@ -203,7 +205,7 @@ fn ranges(field: &mut Field<'_>) -> Result<()> {
     own.abort(field)
 }
 
-/// Regions of others, and memory outside of regions.
+/// Writes to regions of other listeners, and outside of regions.
 fn stags(field: &mut Field<'_>) -> Result<()> {
     let (own_stag, base) = bed::stag(&field.target.client, "prey-s")?;
     let (secret, to) = bed::stag(&field.target.client, "secret")?;
@@ -235,7 +237,8 @@ fn stags(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Terminates with reserved bits set, short ones and long ones: each ends its own stream alone.
+/// Sends short and long Terminates, some with reserved bits set, each followed by DATA that is
+/// ordered by mistake.
 fn terminate(field: &mut Field<'_>) -> Result<()> {
     let bodies: [&[u8]; 6] = [
         &[0x20, 0x02, 0x01, 0x00],

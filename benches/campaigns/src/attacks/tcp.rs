@@ -25,7 +25,7 @@ const SYN: &[&str] = &[
     "drop:net_rate_limited",
     "drop:tcp_unexpected_syn",
 ];
-// The good peer's timestamps go on between the look at them and the segment.
+// The good peer's timestamps advance between observation and segment.
 const BAD_ACK: &[&str] = &["drop:tcp_bad_ack", "drop:tcp_old_timestamp", "drop:tcp_out_of_window"];
 const OUTSIDE: &[&str] = &["drop:tcp_out_of_window", "drop:tcp_old_timestamp"];
 const NOBODY: &[&str] = &["drop:net_no_stream", "drop:net_no_listener", "drop:net_overload"];
@@ -64,7 +64,7 @@ pub(super) const ATTACKS: &[Attack] = &[
 /// Frames of a round.
 const ROUND: usize = 512;
 
-/// A segment in the good peer's name, which has its timestamps right.
+/// Sends a segment in the good peer's name, with its timestamps.
 fn forge(
     field: &mut Field<'_>,
     (seq, ack): (u32, u32),
@@ -84,22 +84,23 @@ fn forge(
     field.hostile(&frame)
 }
 
-/// In the window and far from its left edge: what the good peer sends meanwhile does not reach it.
+/// Returns a sequence number in the window, too far from its left edge for the good peer's data to
+/// reach it meanwhile.
 fn inside(field: &mut Field<'_>, at: &Position) -> u32 {
     at.acknowledged.wrapping_add(field.random.u32(1_500_000..3_000_000))
 }
 
-/// Outside of any window.
+/// Returns a sequence number outside of any window.
 fn outside(field: &mut Field<'_>, at: &Position) -> u32 {
     at.acknowledged.wrapping_add(field.random.u32(0x2000_0000..0x6000_0000))
 }
 
-/// An acknowledgement out of range.
+/// Returns an acknowledgement number out of range.
 fn far(field: &mut Field<'_>, at: &Position) -> u32 {
     at.next.wrapping_add(field.random.u32(0x4000_0000..0x7000_0000))
 }
 
-/// The peer's timestamps as the target has them.
+/// Returns the peer's timestamps as the target has them.
 fn stamps(at: &Position) -> Option<(u32, u32)> {
     at.timestamps.map(|(value, echo)| (echo, value))
 }
@@ -195,7 +196,7 @@ fn nobodys(field: &mut Field<'_>, profile: Profile) -> Result<()> {
     field.flood(profile, "198.18.0.0/15", PREY, ROUND)
 }
 
-/// A SYN from the target to itself.
+/// Sends SYNs from the target's own address and port.
 fn land(field: &mut Field<'_>) -> Result<()> {
     for _ in 0..ROUND {
         let mut header = TcpHeader::new(PREY, PREY, field.random.u32(..), 1000);
@@ -207,7 +208,8 @@ fn land(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// SYNs outside the window between a client's SYN and its ACK: the half-open connection stays.
+/// Sends SYNs outside the window between a client's SYN and its ACK. The half-open connection must
+/// survive.
 fn half_open(field: &mut Field<'_>) -> Result<()> {
     for _ in 0..8 {
         let mut client = RawTcp::new(field, [10, 77, 0, 70].into(), bed::target(PREY));
@@ -238,9 +240,10 @@ fn half_open(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The same ports again after the target's TIME-WAIT has begun: its numbers and timestamps go on.
+/// Reuses the ports after the target's TIME-WAIT has begun: its sequence numbers and timestamps
+/// must continue.
 fn time_wait(field: &mut Field<'_>) -> Result<()> {
-    // An origin drawn at random lies behind the last one every other time.
+    // A random origin would be below the previous one in half of the cases.
     for _ in 0..10 {
         let mut client = RawTcp::new(field, [10, 77, 0, 71].into(), bed::target(PREY));
         client.open(field)?;
@@ -285,7 +288,7 @@ fn time_wait(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Many addresses of one /64 open streams: together they have the share of one peer.
+/// Opens streams from many addresses of one /64, which together have the share of one peer.
 fn streams_of_64(field: &mut Field<'_>) -> Result<()> {
     const PER_PEER: usize = 24;
     let remote = SocketAddr::new(bed::TARGET_V6.into(), PREY);

@@ -1,4 +1,5 @@
-//! Streams of all kinds come and go with faults; afterwards everything is back. `scripts/soak` makes the namespaces.
+//! Runs a soak: streams of all kinds under faults, after which all resources must be back.
+//! `scripts/soak` makes the namespaces.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 

@@ -1,4 +1,4 @@
-//! What goes wrong during a soak, one after the other.
+//! Faults of a soak, one after the other.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use super::place;
 use crate::bed::Place;
 use crate::lossy::Lossy;
 
-/// The faults.
+/// Source of random faults.
 pub(super) struct Faults<'a> {
     place: Place<'a>,
     lossy: &'a Lossy,
@@ -27,7 +27,7 @@ impl<'a> Faults<'a> {
         Faults { place, lossy, peer: Some(peer), random, counts: BTreeMap::new() }
     }
 
-    /// One of them, and time after it.
+    /// Injects a random fault, then waits for 0.2 to 2 s.
     pub(super) fn next(&mut self, target: &Appliance, lives: &AtomicU64) -> Result<()> {
         match self.random.u8(..8) {
             0 | 1 => self.kill(lives)?,
@@ -39,14 +39,14 @@ impl<'a> Faults<'a> {
         Ok(())
     }
 
-    /// The cable is good and the configuration as it was.
+    /// Ends all faults: the cable is good, the configuration is the initial one.
     pub(super) fn none(&mut self, target: &Appliance) {
         self.clear("cable made good again");
-        // A refusal shows in what is left.
+        // A refusal appears in the final comparison.
         let _ = self.load(target, 512);
     }
 
-    /// How often each was, and what the cable did.
+    /// Returns the number of faults of each kind, and the cable's counters.
     pub(super) fn counts(&self) -> BTreeMap<&'static str, u64> {
         let mut counts = self.counts.clone();
         for direction in self.lossy.counters() {

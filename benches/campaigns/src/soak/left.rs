@@ -1,4 +1,5 @@
-//! What an appliance has: memory, buffers, descriptors, tables. Afterwards it has what it had before.
+//! Resources of an appliance: memory, buffers, descriptors, tables. After a soak they must be back
+//! at their initial values.
 
 use std::collections::BTreeMap;
 
@@ -6,34 +7,34 @@ use anyhow::Result;
 use load::bed::Appliance;
 use serde::Serialize;
 
-/// Bytes by which memory may be larger: the allocator keeps what it had at the busiest moment.
+/// Allowed growth of memory, bytes: the allocator keeps the pages of its maximum.
 const GROWTH: u64 = 24 << 20;
-/// Packet buffers that may be in a cache or a descriptor ring, where the pool does not count them as free.
+/// Allowed packet buffers in caches and descriptor rings, which the pool does not count as free.
 const CACHED: u64 = 600;
-/// Hosts that there are: neighbours and path MTUs of them stay.
+/// Number of hosts. Their neighbour and path MTU entries remain.
 const HOSTS: u64 = 8;
 
-/// Everything that is to return.
+/// Resources that must return to their initial values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Left {
     /// RSS, bytes.
     pub(crate) memory: u64,
-    /// Packet buffers that are free.
+    /// Free packet buffers.
     pub(crate) buffers_free: u64,
-    /// File descriptors.
+    /// Open file descriptors.
     pub(crate) descriptors: u64,
     /// Threads.
     pub(crate) threads: u64,
-    /// Regions, and their names.
+    /// Names of the regions, sorted.
     pub(crate) regions: Vec<String>,
-    /// Listeners.
+    /// Names of the listeners, sorted.
     pub(crate) listeners: Vec<String>,
-    /// Gauges of workers and of the whole; not those that are maxima.
+    /// Gauges of the workers (sums) and of the appliance, except maxima.
     pub(crate) gauges: BTreeMap<String, u64>,
 }
 
 impl Left {
-    /// Of an appliance, now.
+    /// Returns an appliance's current resources.
     pub(crate) fn take(appliance: &Appliance) -> Result<Left> {
         let stats = appliance.stats()?;
         let mut gauges: BTreeMap<String, u64> = BTreeMap::new();
@@ -61,7 +62,8 @@ impl Left {
         })
     }
 
-    /// What is more than it was `before`, or otherwise; nothing when all is back.
+    /// Returns the resources that exceed `before` and the lists that differ from it; empty if all
+    /// are back.
     pub(crate) fn beyond(&self, before: &Left) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut more = |what: &str, now: u64, then: u64, by: u64| {
@@ -117,7 +119,7 @@ mod tests {
         }
     }
 
-    /// The one thing that is wrong after `spoil`.
+    /// Returns the only violation after `spoil`.
     fn only(spoil: impl FnOnce(&mut Left)) -> String {
         let mut after = before();
         spoil(&mut after);
@@ -134,7 +136,7 @@ mod tests {
         assert!(only(|left| left.descriptors += 1).contains("descriptors: 21"));
         assert!(only(|left| left.threads += 1).contains("threads"));
         assert!(only(|left| left.regions.push("c".into())).contains("regions: a b c"));
-        // Also what is missing.
+        // Missing names are violations, too.
         assert!(only(|left| left.listeners.clear()).contains("listeners"));
         assert!(only(|left| *left.gauges.get_mut("streams").unwrap() += 1).contains("streams: 2"));
         assert!(

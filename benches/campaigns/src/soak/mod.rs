@@ -1,5 +1,6 @@
-//! Streams of all kinds come and go over a cable that loses frames, while the peer is killed and started again and the
-//! configuration is reloaded; afterwards everything is back where it was.
+//! The soak: streams of all kinds are opened and closed over a lossy cable, while the peer is
+//! killed and restarted and the configuration is reloaded. Afterwards all resources must be back at
+//! their initial values.
 //!
 //! ```text
 //!  namespace A                 namespace B, in which this program runs
@@ -50,23 +51,24 @@ pub struct Arguments {
     between: Vec<String>,
 }
 
-/// The outcome.
+/// Outcome of a soak.
 #[derive(Debug)]
 pub struct Report {
-    /// For the terminal.
+    /// Report for the terminal.
     pub text: String,
-    /// All is well.
+    /// True if there are no violations.
     pub good: bool,
 }
 
-/// What was done, by kind.
+/// Outcomes of the streams of one kind.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Tally {
-    /// To the end, every byte compared.
+    /// Completed streams, with every byte compared.
     done: u64,
-    /// Failed because the peer was killed meanwhile, or the cable carried none of its frames for [`CUT`].
+    /// Streams that failed because the peer was killed, or because the cable carried none of their
+    /// frames for [`CUT`].
     cut_off: u64,
-    /// Bytes that were compared.
+    /// Compared bytes.
     bytes: u64,
 }
 
@@ -78,22 +80,24 @@ struct Results {
     faults: BTreeMap<&'static str, u64>,
     before: Left,
     after: Left,
-    /// Seconds until everything was back.
+    /// Seconds until all resources were back at their initial values.
     back_after: f64,
     wrong: Vec<String>,
 }
 
-/// Everything is back after this time at the latest: unfinished packets have 15 s, streams of a peer that is gone 5 s.
+/// Time-out until all resources are back: unfinished packets expire after 15 s, streams of a dead
+/// peer after 5 s.
 const BACK: Duration = Duration::from_secs(40);
 
-/// A stream of which the cable carried nothing for so long, measured, may fail: `user_timeout` of the two appliances. No fault is
-/// meant to last so long, but a machine may be busy.
+/// Measured outage of the cable after which a stream may fail: `user_timeout` of the two
+/// appliances. Faults are shorter by design, but a machine may be busy.
 const CUT: Duration = Duration::from_secs(5);
 
-/// What all threads share.
+/// State shared by all threads.
 struct Shared {
     over: AtomicBool,
-    /// Grows when the peer is killed and when it is there again: what failed across that is excused.
+    /// Incremented when the peer is killed and when it is up again. Failures across a change are
+    /// excused.
     lives: AtomicU64,
     tallies: Mutex<BTreeMap<Kind, Tally>>,
     wrong: Mutex<Vec<String>>,
@@ -142,7 +146,8 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
         })
     };
     let mut workers = (0..THREADS).map(worker).collect::<Result<Vec<_>>>()?;
-    // What is allocated once is there before the first look. Nothing may fail without faults.
+    // One stream of each kind before the first sample, so that one-time allocations are in it.
+    // Without faults none may fail.
     for worker in &mut workers {
         for kind in Kind::ALL {
             worker.once(kind)?;
@@ -160,7 +165,7 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
         while Instant::now() < until && made.is_ok() {
             made = faults.next(&target, &shared.lives);
         }
-        // Without faults, what goes on comes to its end.
+        // Faults end first, so that open streams can complete.
         faults.none(&target);
         shared.over.store(true, Ordering::Relaxed);
         made
@@ -188,7 +193,7 @@ fn work(mut worker: Worker, shared: &Shared, lossy: &Lossy) {
         let kind = Kind::ALL[worker.random.usize(..Kind::ALL.len())];
         let life = shared.lives.load(Ordering::Relaxed);
         if life % 2 == 1 {
-            // The peer is being started.
+            // The peer is being restarted.
             std::thread::sleep(Duration::from_millis(5));
             continue;
         }
@@ -208,7 +213,7 @@ fn work(mut worker: Worker, shared: &Shared, lossy: &Lossy) {
         }
         if let Err(error) = result {
             let text = format!("{error:#}");
-            // No fault excuses other bytes at the target, which is never killed.
+            // Wrong bytes at the target are never excused: it is not killed.
             if !cut_off || text.contains("DIFFERS") {
                 let (story, cut) = story::of(&worker, lossy, began);
                 if cut < CUT || text.contains("DIFFERS") {
@@ -221,8 +226,9 @@ fn work(mut worker: Worker, shared: &Shared, lossy: &Lossy) {
     }
 }
 
-/// What the target has when it has come to rest: nothing beyond `before`, or the time is over; and the seconds until
-/// then. Without `before`, when two looks a second apart are the same but for memory.
+/// Returns the target's resources at rest, and the seconds until then. With `before`: when none
+/// exceeds it, or after [`BACK`]. Without `before`: when two samples a second apart agree, except
+/// in memory, and there are no streams.
 fn settled(target: &load::bed::Appliance, before: Option<&Left>) -> Result<(Left, f64)> {
     let began = Instant::now();
     let mut last = Left::take(target)?;

@@ -1,4 +1,5 @@
-//! What a thread of a soak does: one stream of some kind, every byte of which is compared.
+//! Operations of a soak's threads: each opens a stream of some kind and compares every transferred
+//! byte.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,37 +19,38 @@ use crate::bed::{self, PEER_V4, REGION};
 use crate::socket::Attacker;
 use crate::ulp;
 
-/// A transfer that takes longer has stalled for good.
+/// Time-out of a transfer.
 const GIVEN_UP: Duration = Duration::from_secs(60);
 
-/// What a thread may do.
+/// Kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// The kernel's TCP writes, MPA revision 0 or 1, with and without markers and CRC.
+    /// Writes by the kernel's TCP, MPA revision 0 or 1, with and without markers and CRC.
     Kernel,
-    /// The peer writes over TCP.
+    /// Writes by the peer over TCP.
     Tcp,
-    /// Over SCTP.
+    /// Writes by the peer over SCTP.
     Sctp,
-    /// Writes and Reads of RDMAP over TCP.
+    /// RDMAP Writes and Reads over TCP.
     Verbs,
-    /// Over SCTP.
+    /// RDMAP Writes and Reads over SCTP.
     VerbsSctp,
-    /// Messages that come back, over TCP or SCTP.
+    /// Echoed messages, over TCP or SCTP.
     Echo,
-    /// The target opens the stream.
+    /// A stream opened by the target.
     FromTarget,
-    /// Reads whose answers are taken late.
+    /// Reads whose responses are received late.
     SlowReader,
-    /// A stream that ends in the middle: cancelled, aborted by the target, or cut off by the peer.
+    /// A stream that ends during a transfer: cancelled, aborted by the target, or cut off by the
+    /// peer.
     Interrupted,
-    /// A region and a listener are made, used and removed, also while they are in use.
+    /// A region and a listener that are created, used and removed, also during use.
     Churn,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub(crate) const ALL: [Kind; 10] = [
         Kind::Kernel,
         Kind::Tcp,
@@ -63,24 +65,24 @@ impl Kind {
     ];
 }
 
-/// One thread's tools.
+/// State of one thread.
 pub(crate) struct Worker {
-    /// Its number.
+    /// Number of the thread, from 0.
     pub(crate) thread: usize,
     pub(crate) peer: Client,
     pub(crate) target: Client,
     pub(crate) ddpctl: PathBuf,
     pub(crate) file: PathBuf,
     pub(crate) random: fastrand::Rng,
-    /// Stream or job that was opened last, and where.
+    /// The newest stream or job, by its identifier, and whether it is the target's.
     pub(crate) subject: Option<String>,
     pub(crate) subject_at_target: bool,
-    /// Addresses of the socket that was bound last.
+    /// Addresses of the newest socket.
     pub(crate) ends: Vec<SocketAddr>,
 }
 
 impl Worker {
-    /// Does one; the bytes that were compared.
+    /// Runs one operation; returns the compared bytes.
     pub(crate) fn once(&mut self, kind: Kind) -> Result<u64> {
         (self.subject, self.subject_at_target) = (None, false);
         self.ends.clear();
@@ -102,7 +104,7 @@ impl Worker {
         .with_context(|| format!("{kind:?}"))
     }
 
-    /// A new file of random bytes and length.
+    /// Writes a new file of random contents and length, and returns the contents.
     fn fill(&mut self) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.random.usize(1..=REGION)];
         self.random.fill(&mut bytes);
@@ -114,13 +116,14 @@ impl Worker {
         RemotePlace::Region { name: slot(self.thread), offset: 0 }
     }
 
-    /// The target's region of that name begins with `bytes`.
+    /// Checks that the target's region begins with `bytes`; returns their number.
     fn compare(&self, region: &str, bytes: &[u8]) -> Result<u64> {
         ensure!(begins(&self.target, region, bytes)?, "DIFFERS: the region {region}");
         Ok(bytes.len() as u64)
     }
 
-    /// The same of the peer's. A peer that was started anew meanwhile has forgotten what it had confirmed.
+    /// Checks that the peer's region begins with `bytes`. A restarted peer has lost acknowledged
+    /// bytes, so that a difference is not marked as `DIFFERS`.
     fn compare_at_peer(&self, region: &str, bytes: &[u8]) -> Result<u64> {
         ensure!(begins(&self.peer, region, bytes)?, "the peer's region {region} has other bytes");
         Ok(bytes.len() as u64)
@@ -140,7 +143,7 @@ impl Worker {
             SocketAddr::new(bed::TARGET_V6.into(), port)
         };
         let mpa = if mpa.revision == Some(0) {
-            // Revision 0 in request frames.
+            // Request frames of revision 0.
             MpaChoice { crc: true, ..mpa }
         } else {
             mpa
@@ -199,7 +202,7 @@ impl Worker {
         self.compare(&slot(self.thread), &bytes)
     }
 
-    /// Written and read back on one stream.
+    /// Writes a file and reads it back on one stream.
     fn verbs(&mut self, port: u16, transport: Transport) -> Result<u64> {
         let bytes = self.fill()?;
         let spec =
@@ -245,7 +248,7 @@ impl Worker {
         Ok(sum)
     }
 
-    /// Four Reads of a region at once, whose answers are taken after a while.
+    /// Requests four Reads of a region at once and receives the responses after a while.
     fn slow_reader(&mut self) -> Result<u64> {
         const READS: u32 = 4;
         let bytes = self.whole_slot()?;
@@ -275,7 +278,7 @@ impl Worker {
         Attacker::start_at(VERBS, false, |local| self.ends.push(local))
     }
 
-    /// The thread's region at the target, as it is.
+    /// Returns the contents of the thread's region at the target.
     fn whole_slot(&self) -> Result<Vec<u8>> {
         let path = format!("/v1/regions/{}/data?offset=0&length={REGION}", slot(self.thread));
         Ok(self.target.bytes(&path)?)
@@ -298,7 +301,7 @@ impl Worker {
                 self.subject = Some(job.id.to_string());
                 std::thread::sleep(wait);
                 let _: JobInfo = self.peer.delete(&format!("/v1/jobs/{}", job.id))?;
-                // It may have been done before; either way it ends.
+                // The job may have been finished before the cancellation; either way it ends.
                 ended(&self.peer, job)?;
             }
             _ => {
@@ -313,7 +316,7 @@ impl Worker {
                     let _: serde_json::Value = self.target.delete(&path)?;
                 }
                 ended(&self.peer, job)?;
-                // The reset may have been lost, and the file may have been there before.
+                // The RST may have been lost, and the file may have been complete before.
                 let path = format!("/v1/streams/{}?abort=true", stream.id);
                 let _: Result<serde_json::Value, _> = self.peer.delete(&path);
             }
@@ -326,7 +329,7 @@ impl Worker {
         Ok(self.peer.post("/v1/put", &PutSpec { file: Some(self.file.clone()), via, target })?)
     }
 
-    /// Region and listener of its own.
+    /// Creates, uses and removes a region and a listener.
     fn churn(&mut self) -> Result<u64> {
         let name = format!("churn{}", self.thread);
         let port = CHURN + self.thread as u16;
@@ -339,17 +342,18 @@ impl Worker {
         });
         let made: Result<serde_json::Value, _> = self.target.post("/v1/listeners", &listener);
         let result = made.map_err(anyhow::Error::from).and_then(|_| self.use_churn(&name, port));
-        // While it is in use, or after.
+        // During the transfer, or after it.
         let _: Result<serde_json::Value, _> = self.target.delete(&format!("/v1/listeners/{name}"));
         let path = format!("/v1/regions/{name}?force=true");
         let _: serde_json::Value = self.target.delete(&path)?;
         let (sum, job) = result?;
-        // However it ends: a late connect would find the next region of this name.
+        // The outcome does not matter, but the job must end: a late connect would find the next
+        // region of this name.
         ended(&self.peer, job)?;
         Ok(sum)
     }
 
-    /// Bytes compared, and a transfer that goes on.
+    /// Uses the region; returns the compared bytes and a second transfer that is still in progress.
     fn use_churn(&mut self, name: &str, port: u16) -> Result<(u64, JobInfo)> {
         let bytes = self.fill()?;
         let put = PutSpec {
@@ -361,7 +365,7 @@ impl Worker {
         self.subject = Some(job.id.to_string());
         finish(&self.peer, job)?;
         let sum = self.compare(name, &bytes)?;
-        // Another one, in the middle of which the region goes.
+        // A second transfer, during which the region is removed.
         let job: JobInfo = self.peer.post("/v1/put", &put)?;
         std::thread::sleep(Duration::from_micros(self.random.u64(0..10_000)));
         Ok((sum, job))
@@ -377,7 +381,7 @@ fn sctp(port: u16) -> ConnectSpec {
     ConnectSpec { transport: Transport::Sctp, ..ConnectSpec::to(bed::target(port)) }
 }
 
-/// Waits for a job's end, which must be a good one.
+/// Waits for a job's successful end.
 fn finish(at: &Client, job: JobInfo) -> Result<()> {
     match ended(at, job)? {
         JobInfo { state: JobState::Done, .. } => Ok(()),
@@ -385,7 +389,7 @@ fn finish(at: &Client, job: JobInfo) -> Result<()> {
     }
 }
 
-/// Waits for a job's end, whichever.
+/// Waits for a job's end, successful or not.
 fn ended(at: &Client, job: JobInfo) -> Result<JobInfo> {
     let path = format!("/v1/jobs/{}", job.id);
     let until = Instant::now() + GIVEN_UP;

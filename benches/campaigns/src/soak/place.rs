@@ -1,4 +1,4 @@
-//! The two appliances of a soak, and what they have.
+//! The two appliances of a soak and their configuration.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,26 +8,26 @@ use load::bed::Appliance;
 
 use crate::bed::{PEER_V4, Place, REGION, TARGET_V4, TARGET_V6};
 
-/// Bare DDP with markers and CRC, revisions 0 and 1.
+/// Port of bare DDP with markers and CRC, revisions 0 and 1.
 pub(crate) const MARKERS: u16 = 7471;
-/// Bare DDP; neither is asked for.
+/// Port of bare DDP; the listener requests neither markers nor CRC.
 pub(crate) const PLAIN: u16 = 7472;
-/// RDMAP.
+/// Port of RDMAP.
 pub(crate) const VERBS: u16 = 7473;
-/// Bare DDP over SCTP.
+/// Port of bare DDP over SCTP.
 pub(crate) const SCTP: u16 = 7474;
-/// RDMAP over SCTP.
+/// Port of RDMAP over SCTP.
 pub(crate) const VERBS_SCTP: u16 = 7475;
-/// The first one of listeners that are made and removed at run time; each worker of the soak has one.
+/// First port of the listeners that are created and removed at run time; one for each thread.
 pub(crate) const CHURN: u16 = 7480;
 
-/// Threads that open streams; each has a region of its own at each end.
+/// Number of threads that open streams. Each has a region of its own at either end.
 pub(crate) const THREADS: usize = 4;
 
-/// The region that interrupted streams write: what of them is still on its way may arrive late.
+/// Region of interrupted streams, whose segments in flight may arrive late.
 pub(crate) const SCRAP: &str = "scrap";
 
-/// Name of a thread's region.
+/// Returns the name of a thread's region.
 pub(crate) fn slot(thread: usize) -> String {
     format!("slot{thread}")
 }
@@ -39,7 +39,7 @@ pub(crate) fn target(place: &Place<'_>) -> Result<Appliance> {
     Appliance::spawn(command, place.directory, "target", &target_config(place, 512))
 }
 
-/// Starts the peer, again and again.
+/// Starts the peer, for the first time or again.
 pub(crate) fn peer(place: &Place<'_>) -> Result<Appliance> {
     let config = config("peer", place.device, place.directory, 512)
         + &format!("addresses = [\"{PEER_V4}/24\", \"fd77::3/64\"]\n")
@@ -49,16 +49,18 @@ pub(crate) fn peer(place: &Place<'_>) -> Result<Appliance> {
     Ok(peer)
 }
 
-/// The target's file, with this limit of streams.
+/// Returns the target's file, with this limit of streams.
 pub(crate) fn target_config(place: &Place<'_>, streams: u32) -> String {
     config("target", place.target_device, place.directory, streams)
         + &format!("addresses = [\"{TARGET_V4}/24\", \"{TARGET_V6}/64\"]\n")
         + &services()
 }
 
-/// Up to the addresses of its interface. What ends a silent peer is longer than any silence that the faults make: an
-/// association stands 20 ms doubled 8 times, 10 s, a connection 5 s. A burst of losses counts frames, and on a quiet cable those
-/// are retransmissions, so that it may last for a second and more.
+/// Returns a file's sections up to the addresses of its interface.
+///
+/// The time-outs of a silent peer exceed every silence that the faults cause: an association ends
+/// after 8 doublings of 20 ms, 10 s, a connection after 5 s. A burst of losses counts frames. On a
+/// quiet cable these are retransmissions, so that a burst may last for more than a second.
 fn config(name: &str, device: &str, directory: &Path, streams: u32) -> String {
     format!(
         "name = \"{name}\"\n[memory]\nhugepages = \"never\"\n[workers]\ncount = 1\nidle = \"adaptive\"\n\

@@ -1,4 +1,5 @@
-//! Why a stream failed: what both appliances recorded of it, and what the cable did to its frames.
+//! Explanation of a failed stream: the records of both appliances, and the cable's treatment of its
+//! frames.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -10,11 +11,11 @@ use super::ops::Worker;
 use crate::lossy::Lossy;
 use crate::passed::Done;
 
-/// Lines of a kind that are told: the newest.
+/// Bound of the printed lines of a kind; the newest are printed.
 const LINES: usize = 40;
 
-/// What is known of the conversation of a worker's last stream, which began then; and for how long the cable let nothing of it
-/// through although something was sent.
+/// Returns the explanation of a worker's last stream, which began at `began`, and the longest
+/// outage of its conversation on the cable.
 pub(super) fn of(worker: &Worker, lossy: &Lossy, began: Instant) -> (String, Duration) {
     let mut ends = worker.ends.clone();
     let mut text = String::new();
@@ -25,7 +26,7 @@ pub(super) fn of(worker: &Worker, lossy: &Lossy, began: Instant) -> (String, Dur
         ends.extend(recorded(here.0, here.1, what, &mut text));
     }
     for end in &ends {
-        // The other end calls it by its address.
+        // The other end identifies the stream by its address.
         recorded(there.0, there.1, &end.to_string(), &mut text);
     }
     if let Some(passed) = lossy.passed() {
@@ -34,13 +35,13 @@ pub(super) fn of(worker: &Worker, lossy: &Lossy, began: Instant) -> (String, Dur
         cable(&ends, &done, &mut text);
         cut = done.longest_cut;
         let all = Done { lines: Vec::new(), ..passed.since(began, |_, _| true) };
-        // Into a string nothing fails.
+        // Writing into a `String` cannot fail.
         let _ = writeln!(text, "  of all frames on the cable: {}", counts(&all));
     }
     (text, cut)
 }
 
-/// What an appliance recorded of it; its addresses there.
+/// Appends an appliance's records of `what`; returns the stream's local address there.
 fn recorded(at: &Client, name: &str, what: &str, text: &mut String) -> Vec<SocketAddr> {
     let why: Why = match at.get(&format!("/v1/why/{what}")) {
         Ok(why) => why,

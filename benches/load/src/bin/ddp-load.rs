@@ -1,5 +1,5 @@
-//! Loads an appliance with a packet generator and accounts for every frame (`run`), searches for the highest rate
-//! (`rfc2544`), and shows the results of either in the documents (`publish`).
+//! Loads an appliance with a packet generator. `run` accounts for every frame, `rfc2544` searches
+//! for the highest rate, and `publish` inserts the results of either into the documents.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
@@ -109,7 +109,7 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What both kinds of run need.
+/// Test bed and generator, common to `run` and `rfc2544`.
 struct Rig {
     bed: Bed,
     generator: Generator,
@@ -186,7 +186,7 @@ fn search(sizes: &[u32], common: &Common) -> anyhow::Result<ExitCode> {
         "a frame has 64 to 1518 bytes"
     );
     let rig = Rig::start(common)?;
-    // RFC 2544 §24 wants 60 s, which --seconds gives.
+    // RFC 2544 §24 requires 60 s, which --seconds sets.
     let seconds = common.seconds.unwrap_or(10.0);
     let mut found = Found {
         generator: rig.generator.kind,

@@ -1,4 +1,4 @@
-//! Ethernet and IP around a payload, and the checksums of what is above IP.
+//! Ethernet and IP headers around a payload, and the checksums of TCP and UDP.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,32 +17,32 @@ pub const ETHERNET_LEN: usize = 14;
 /// The addresses of a frame.
 #[derive(Clone, Copy)]
 pub struct Ends {
-    /// Ethernet source.
+    /// Ethernet source address.
     pub source_mac: Mac,
-    /// Ethernet destination.
+    /// Ethernet destination address.
     pub destination_mac: Mac,
-    /// Of the IP packet.
+    /// Source address of the IP packet.
     pub source: IpAddr,
-    /// Of the IP packet.
+    /// Destination address of the IP packet.
     pub destination: IpAddr,
 }
 
-/// A part of a datagram.
+/// Fragment fields of an IP packet.
 pub struct Fragment {
-    /// Identification.
+    /// Identification field of the datagram.
     pub id: u32,
-    /// In units of 8 bytes.
+    /// Offset, in units of 8 bytes.
     pub offset: u16,
-    /// More fragments follow.
+    /// More-fragments flag.
     pub more: bool,
 }
 
-/// Bytes of an IP header without options.
+/// Returns the length of an IP header without options, bytes.
 pub fn ip_len(v6: bool) -> usize {
     if v6 { Ipv6Header::LEN } else { Ipv4Header::MIN_LEN }
 }
 
-/// An IP packet with this payload.
+/// Builds an IP packet with this payload.
 pub fn packet(
     source: IpAddr,
     destination: IpAddr,
@@ -99,13 +99,13 @@ pub fn packet(
     Ok(out)
 }
 
-/// A frame with an IP packet in it, filled up with zeros to the shortest that Ethernet allows.
+/// Builds a frame with an IP packet, padded with zeros to [`MIN_FRAME`].
 pub fn frame(ends: &Ends, packet: &[u8]) -> Result<Vec<u8>> {
     let ether_type = if ends.destination.is_ipv6() { EtherType::IPV6 } else { EtherType::IPV4 };
     ethernet(ends.source_mac, ends.destination_mac, ether_type, packet)
 }
 
-/// A frame of any type.
+/// Builds a frame of any EtherType.
 pub fn ethernet(
     source: Mac,
     destination: Mac,
@@ -119,12 +119,12 @@ pub fn ethernet(
     Ok(out)
 }
 
-/// A frame with one whole IP packet.
+/// Builds a frame with one unfragmented IP packet.
 pub fn ip_frame(ends: &Ends, protocol: IpNumber, payload: &[u8]) -> Result<Vec<u8>> {
     frame(ends, &packet(ends.source, ends.destination, protocol, 64, None, payload)?)
 }
 
-/// The bytes of a TCP segment with its checksum right.
+/// Returns the bytes of a TCP segment with a correct checksum.
 pub fn tcp_bytes(ends: &Ends, mut header: TcpHeader, payload: &[u8]) -> Result<Vec<u8>> {
     header.checksum = match (ends.source, ends.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -141,12 +141,12 @@ pub fn tcp_bytes(ends: &Ends, mut header: TcpHeader, payload: &[u8]) -> Result<V
     Ok(out)
 }
 
-/// A frame with a TCP segment.
+/// Builds a frame with a TCP segment.
 pub fn tcp_frame(ends: &Ends, header: TcpHeader, payload: &[u8]) -> Result<Vec<u8>> {
     ip_frame(ends, IpNumber::TCP, &tcp_bytes(ends, header, payload)?)
 }
 
-/// A frame with a UDP datagram.
+/// Builds a frame with a UDP datagram.
 pub fn udp_frame(
     ends: &Ends,
     source_port: u16,
@@ -175,12 +175,12 @@ pub fn udp_frame(
     ip_frame(ends, IpNumber::UDP, &out)
 }
 
-/// A port that clients use (RFC 6335 §6 and below it, as Linux does).
+/// Returns a random client port, from 1024 on: the user ports and dynamic ports of RFC 6335 §6.
 pub fn client_port(rng: &mut Rng) -> u16 {
     rng.u16(1024..)
 }
 
-/// The ends of a frame to `destination`.
+/// Returns the addresses of a frame to `destination`.
 pub fn ends(plan: &super::Plan, source: IpAddr, destination: SocketAddr) -> Ends {
     Ends {
         source_mac: plan.source_mac,
@@ -190,7 +190,7 @@ pub fn ends(plan: &super::Plan, source: IpAddr, destination: SocketAddr) -> Ends
     }
 }
 
-/// Random bytes.
+/// Returns `len` random bytes.
 pub fn random_bytes(len: usize, rng: &mut Rng) -> Vec<u8> {
     let mut bytes = vec![0; len];
     rng.fill(&mut bytes);

@@ -15,13 +15,14 @@ use super::build::{
 };
 use super::{Mac, Plan};
 
-/// Bytes that an ICMP error of IPv4 quotes behind the IP header; more of IPv6 (RFC 4443 §3.1: as much as fits).
+/// Bytes behind the IP header that an ICMPv4 error quotes. ICMPv6 errors quote as much as fits (RFC
+/// 4443 §3.1).
 const QUOTED: usize = 8;
 /// Bytes of a fragment's payload.
 const FRAGMENT: usize = 512;
 
-/// By turns an echo request, an error about a segment that the appliance would have sent, and a smaller path MTU for
-/// it.
+/// Returns, in rotation, an echo request, an error about a segment of the appliance's, and a
+/// smaller path MTU for such a segment.
 pub(super) fn icmp(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     let ends = ends(plan, plan.source(rng), plan.destination);
     let echo = IcmpEchoHeader { id: rng.u16(..), seq: rng.u16(..) };
@@ -49,7 +50,7 @@ pub(super) fn icmp(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> 
     ip_frame(&ends, IpNumber::ICMP, &bytes)
 }
 
-/// The head of a segment from the appliance's listener to a random port of `peer`.
+/// Returns the head of a segment from the appliance's listener to a random port of `peer`.
 fn quote(plan: &Plan, peer: IpAddr, rng: &mut Rng) -> Result<Vec<u8>> {
     let back = Ends {
         source: plan.destination.ip(),
@@ -79,7 +80,8 @@ fn icmpv6_frame(ends: &Ends, kind: Icmpv6Type, hops: u8, payload: &[u8]) -> Resu
     )
 }
 
-/// By turns a request for the appliance's address and a reply to it about another.
+/// Returns, in alternation, an ARP request for the appliance's address and a reply to it about
+/// another address.
 pub(super) fn arp(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     let (IpAddr::V4(sender), IpAddr::V4(target)) = (plan.source(rng), plan.destination.ip()) else {
         bail!("not IPv4")
@@ -103,8 +105,8 @@ pub(super) fn arp(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     build::ethernet(mac, destination, EtherType::ARP, &arp.to_bytes())
 }
 
-/// By turns a solicitation for the appliance's address and an advertisement to it about another (RFC 4861 §4.3,
-/// §4.4).
+/// Returns, in alternation, a solicitation for the appliance's address and an advertisement to it
+/// about another address (RFC 4861 §4.3, §4.4).
 pub(super) fn neighbour(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     let (IpAddr::V6(source), IpAddr::V6(target)) = (plan.source(rng), plan.destination.ip()) else {
         bail!("not IPv6")
@@ -134,7 +136,7 @@ pub(super) fn neighbour(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<
     icmpv6_frame(&ends, kind, 255, &body)
 }
 
-/// The MAC address of a neighbour: a random one for each random source.
+/// Returns the MAC address of a neighbour: a random one for each random source.
 fn neighbour_mac(plan: &Plan, rng: &mut Rng) -> Mac {
     if plan.one_source {
         return plan.source_mac;
@@ -146,7 +148,8 @@ fn neighbour_mac(plan: &Plan, rng: &mut Rng) -> Mac {
     mac
 }
 
-/// By turns the first and a middle fragment of a UDP datagram or of a TCP segment, never two of the same.
+/// Returns, in rotation, the first and a middle fragment of a UDP datagram and of a TCP segment. No
+/// two frames are fragments of the same packet.
 pub(super) fn fragment(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     let ends = ends(plan, plan.source(rng), plan.destination);
     let tcp = index % 4 >= 2;
@@ -176,7 +179,7 @@ pub(super) fn fragment(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u
     )
 }
 
-/// An SCTP INIT (RFC 9260 §3.3.2) with a right CRC32c.
+/// Returns an SCTP INIT (RFC 9260 §3.3.2) with a correct CRC32c.
 pub(super) fn init(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
     let ends = ends(plan, plan.source(rng), plan.destination);
     let ports = Ports { source: client_port(rng), destination: plan.destination.port() };

@@ -9,7 +9,8 @@ use super::build::{ETHERNET_LEN, client_port, ends, ip_len, random_bytes, tcp_fr
 
 const _: () = assert!(ETHERNET_LEN + Ipv4Header::MIN_LEN + TcpHeader::MIN_LEN <= super::MIN_FRAME);
 
-/// A frame of `size` bytes without FCS, or of as few as its headers allow: UDP and TCP (an ACK) take turns.
+/// Returns a frame of `size` bytes without FCS, or of the headers' length if that is more: UDP and
+/// TCP (an ACK) in alternation.
 pub(super) fn frame(plan: &Plan, index: usize, size: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     let ends = ends(plan, plan.source(rng), plan.destination);
     let source_port = client_port(rng);

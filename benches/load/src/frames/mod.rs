@@ -1,7 +1,8 @@
-//! The frames of each profile of `scripts/load`: same plan, profile, count and seed, same frames.
+//! Frames of the profiles of `scripts/load`. They are deterministic in plan, profile, count and
+//! seed.
 //!
-//! Every checksum and CRC is right where the profile does not say otherwise. Frames are Ethernet without FCS, 60 to
-//! 1514 bytes: what a generator writes into its buffers.
+//! All checksums and CRCs are correct unless the profile says otherwise. Frames are Ethernet
+//! without FCS, 60 to 1514 bytes, as a generator writes them into its buffers.
 
 pub mod build;
 mod control;
@@ -72,12 +73,12 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// Its name on the command line, in `scripts/load.d` and in results.
+    /// Returns the name on the command line, in `scripts/load.d` and in results.
     pub fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// True for those that need [`Plan::stream`].
+    /// True if the profile needs [`Plan::stream`].
     pub fn needs_stream(self) -> bool {
         matches!(
             self,
@@ -88,7 +89,8 @@ impl Profile {
         )
     }
 
-    /// False where it has no frames over this version of IP: ARP is IPv4's, neighbour discovery IPv6's.
+    /// True if the profile has frames of this IP version: ARP is IPv4's, neighbour discovery
+    /// IPv6's.
     pub fn has(self, v6: bool) -> bool {
         match self {
             Profile::ArpFlood => !v6,
@@ -98,7 +100,7 @@ impl Profile {
     }
 }
 
-/// A live TCP stream of the appliance, into which its peer's segments are forged.
+/// A live TCP stream of the appliance, into which segments of its peer are forged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stream {
     /// The appliance's end.
@@ -109,34 +111,35 @@ pub struct Stream {
     pub next_seq: u32,
     /// The acknowledgement number of the segments: the appliance's SND.UNA.
     pub ack: u32,
-    /// TSval and TSecr of the segments, where the stream has timestamps (RFC 7323).
+    /// TSval and TSecr of the segments (RFC 7323); `None` for a stream without timestamps.
     pub timestamps: Option<(u32, u32)>,
-    /// Bytes from `next_seq` to the stream's next marker (RFC 5044 §4.3), 0 to 511; None where the peer sends no
-    /// markers.
+    /// Bytes from `next_seq` to the stream's next marker (RFC 5044 §4.3), 0 to 511; `None` if the
+    /// peer sends no markers.
     pub marker: Option<u16>,
 }
 
-/// From where to where.
+/// Addresses and inputs of the frames.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Ethernet source of all but ARP and neighbour discovery from random sources.
+    /// Ethernet source address, except of ARP and neighbour discovery from random sources.
     pub source_mac: Mac,
     /// The appliance's MAC address.
     pub destination_mac: Mac,
-    /// Where sources are taken from at random.
+    /// Network of the random source addresses.
     pub sources: IpNet,
-    /// All from the address of `sources` as it is written; ports are random all the same.
+    /// True if all frames come from the address of `sources` as written. Ports are random all the
+    /// same.
     pub one_source: bool,
     /// The appliance's address and the listener's port.
     pub destination: SocketAddr,
-    /// For the profiles that need one: its ends are the frames' addresses.
+    /// Live stream for the profiles that need one. Its ends are the frames' addresses.
     pub stream: Option<Stream>,
-    /// For [`Profile::PcapReplay`]: frames of a capture.
+    /// Frames of a capture, for [`Profile::PcapReplay`].
     pub capture: Vec<Vec<u8>>,
 }
 
 impl Plan {
-    /// True for IPv6.
+    /// True if the destination is an IPv6 address.
     pub fn is_v6(&self) -> bool {
         self.destination.is_ipv6()
     }
@@ -165,13 +168,15 @@ impl Plan {
         Ok(())
     }
 
-    /// A source address.
+    /// Returns a source address: a random one of `sources`, or with `one_source` the address as
+    /// written.
     fn source(&self, rng: &mut Rng) -> IpAddr {
         if self.one_source {
             return self.sources.addr();
         }
         let bits = u32::from(self.sources.max_prefix_len() - self.sources.prefix_len());
-        // All-zeros and all-ones are no hosts of an IPv4 network of more than two addresses.
+        // The all-zeros and all-ones addresses of an IPv4 network are not hosts, except in a
+        // network of at most two addresses.
         let (first, last) = match bits {
             0 => (0, 0),
             1 => (0, 1),
@@ -186,7 +191,8 @@ impl Plan {
     }
 }
 
-/// The `count` frames of a profile. An error says which part of the plan does not fit it.
+/// Returns `count` frames of a profile. An error names the part of the plan that does not fit the
+/// profile.
 pub fn frames(profile: Profile, plan: &Plan, count: usize, seed: u64) -> Result<Vec<Vec<u8>>> {
     plan.check(profile)?;
     let mut rng = Rng::with_seed(seed);

@@ -9,9 +9,9 @@ use fastrand::Rng;
 use super::build::{Ends, client_port, ends, tcp_frame};
 use super::{MAX_FRAME, Plan};
 
-/// `count` frames: the segments that clients (who sent a SYN) sent, again and again, each flow from a new source and
-/// port. The flows of one repetition keep their order. Segments that do not fit a frame with the destination's
-/// version of IP are left out whole.
+/// Returns `count` frames: the clients' segments (of hosts that sent a SYN), repeated, each flow
+/// from a new source and port. The flows of one repetition keep their order. Segments too long for
+/// a frame of the destination's IP version are left out.
 pub(super) fn frames(plan: &Plan, count: usize, rng: &mut Rng) -> Result<Vec<Vec<u8>>> {
     let sent = segments(plan)?;
     ensure!(!sent.is_empty(), "the capture has no TCP stream from its SYN on");
@@ -33,7 +33,7 @@ pub(super) fn frames(plan: &Plan, count: usize, rng: &mut Rng) -> Result<Vec<Vec
     Ok(frames)
 }
 
-/// The segments of the clients, in order.
+/// Returns the clients' segments, in the order of the capture.
 fn segments(plan: &Plan) -> Result<Vec<(TcpHeader, Vec<u8>)>> {
     let mut clients = Vec::new();
     let mut sent = Vec::new();

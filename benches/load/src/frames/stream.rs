@@ -1,4 +1,4 @@
-//! Segments with FPDUs: of no stream, and forged into a live one.
+//! Segments with FPDUs: unmatched ones, and ones forged into a live stream.
 
 use anyhow::{Context, Result};
 use etherparse::{TcpHeader, TcpOptionElement};
@@ -11,15 +11,15 @@ use wire::{Stag, TaggedOffset, crc32c};
 use super::build::{Ends, ends, random_bytes, tcp_frame};
 use super::{Plan, Stream, tcp};
 
-/// Segments of a live stream follow one another so far from RCV.NXT, then start there again: all are within any
-/// window.
+/// Length of a run of consecutive segments from RCV.NXT on, after which the next run starts there
+/// again. A run fits into any window.
 const RUN: usize = 16;
 /// Payload bytes of the Writes of a forged segment.
 const WRITE: usize = 512;
-/// Where the checksum is in a TCP header.
+/// Offset of the checksum in a TCP header.
 const CHECKSUM: usize = 16;
 
-/// An ACK with a whole FPDU to the listener's port.
+/// Returns an unmatched segment: an ACK with a whole FPDU to the listener's port.
 pub(super) fn unknown(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
     let (ends, mut header) = tcp::to_listener(plan, rng);
     header.psh = true;
@@ -28,25 +28,26 @@ pub(super) fn unknown(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
     tcp_frame(&ends, header, &fpdu(len, None, rng).bytes)
 }
 
-/// A segment whose sequence number can be anywhere, mostly outside the window.
+/// Returns a segment with a random sequence number, mostly outside the window.
 pub(super) fn random(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
     let (stream, ends) = live(plan)?;
     let fpdu = fpdu(WRITE, None, rng);
     segment(&stream, &ends, rng.u32(..), &fpdu.bytes)
 }
 
-/// A segment with a wrong checksum.
+/// Returns a segment of a run with a wrong TCP checksum.
 pub(super) fn bad_checksum(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     let (stream, ends) = live(plan)?;
     let (seq, fpdu) = next(&stream, index, rng);
     let mut frame = segment(&stream, &ends, seq, &fpdu.bytes)?;
     let at = super::build::ETHERNET_LEN + super::build::ip_len(plan.is_v6()) + CHECKSUM;
-    // 0x0000 and 0xffff are the same number to the receiver: no change of one bit turns one into the other.
+    // 0x0000 and 0xffff are equal in one's complement. A change of one bit cannot turn one into the
+    // other.
     frame[at + rng.usize(..2)] ^= 1 << rng.u32(..8);
     Ok(frame)
 }
 
-/// A segment whose FPDU has a wrong CRC.
+/// Returns a segment of a run whose FPDU has a wrong CRC.
 pub(super) fn bad_crc(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     let (stream, ends) = live(plan)?;
     let (seq, mut fpdu) = next(&stream, index, rng);
@@ -55,11 +56,11 @@ pub(super) fn bad_crc(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8
     segment(&stream, &ends, seq, &fpdu.bytes)
 }
 
-/// A segment that begins at RCV.NXT and holds a marker that points elsewhere than to its FPDU; the CRC, which covers
-/// markers, is right.
+/// Returns a segment at RCV.NXT with a marker that does not point to its FPDU. The CRC, which
+/// covers markers, is correct.
 pub(super) fn bad_marker(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
     let (stream, ends) = live(plan)?;
-    // Long enough for a marker wherever it falls.
+    // Long enough to contain a marker at any position.
     let at = usize::from(
         stream
             .marker
@@ -78,11 +79,10 @@ fn live(plan: &Plan) -> Result<(Stream, Ends)> {
     Ok((stream, ends(plan, stream.remote.ip(), stream.local)))
 }
 
-/// The sequence number and the FPDU of a segment within the window; as the one in front of it, so that all fit
-/// together.
+/// Returns the sequence number and the FPDU of the next segment of a run within the window.
 fn next(stream: &Stream, index: usize, rng: &mut Rng) -> (u32, Fpdu) {
     let mut offset = 0;
-    // Markers stand at fixed places of the stream, so lengths follow from all FPDUs before.
+    // Markers have fixed positions in the stream, so lengths depend on all previous FPDUs.
     for _ in 0..index % RUN {
         offset += layout(WRITE, stream.marker.map(|marker| until_marker(marker, offset))).0;
     }
@@ -90,7 +90,7 @@ fn next(stream: &Stream, index: usize, rng: &mut Rng) -> (u32, Fpdu) {
     (stream.next_seq.wrapping_add(offset as u32), fpdu(WRITE, marker, rng))
 }
 
-/// Bytes from `offset` to the next marker, where the first is at `first`.
+/// Returns the bytes from `offset` to the next marker, with the first marker at `first`.
 fn until_marker(first: u16, offset: usize) -> usize {
     let interval = MARKER_INTERVAL as usize;
     (usize::from(first) + interval - offset % interval) % interval
@@ -111,13 +111,13 @@ fn timestamps(value: u32, echo: u32) -> [TcpOptionElement; 3] {
     [TcpOptionElement::Noop, TcpOptionElement::Noop, TcpOptionElement::Timestamp(value, echo)]
 }
 
-/// An FPDU as it is in the stream, markers included (RFC 5044 §4).
+/// An FPDU as it appears in the stream, with markers (RFC 5044 §4).
 pub(super) struct Fpdu {
     pub(super) bytes: Vec<u8>,
 }
 
 impl Fpdu {
-    /// Writes the CRC over all in front of it, markers too (RFC 5044 §4.4).
+    /// Writes the CRC over all preceding bytes, markers included (RFC 5044 §4.4).
     fn seal(&mut self) {
         let at = self.bytes.len() - mpa::CRC_LEN;
         let crc = crc32c::field(&self.bytes[..at]);
@@ -125,7 +125,8 @@ impl Fpdu {
     }
 }
 
-/// An RDMA Write of `len` random bytes to a random STag, with the stream's next marker `marker` bytes from its start.
+/// Returns an RDMA Write of `len` random bytes to a random STag, with the stream's next marker
+/// `marker` bytes from its start.
 pub(super) fn fpdu(len: usize, marker: Option<usize>, rng: &mut Rng) -> Fpdu {
     let header = TaggedRepr {
         last: true,
@@ -160,8 +161,8 @@ pub(super) fn fpdu(len: usize, marker: Option<usize>, rng: &mut Rng) -> Fpdu {
     fpdu
 }
 
-/// Bytes in the stream of the FPDU of a Write of `len` bytes, and where its markers are. A marker that would follow
-/// its last byte is the next FPDU's.
+/// Returns an FPDU's length in the stream and its markers' positions, for a Write of `len` bytes. A
+/// marker right after its last byte belongs to the next FPDU.
 fn layout(len: usize, marker: Option<usize>) -> (usize, Vec<usize>) {
     let mut total = mpa::fpdu_len(TAGGED_HEADER_LEN + len);
     let mut markers = Vec::new();

@@ -7,7 +7,8 @@ use fastrand::Rng;
 use super::Plan;
 use super::build::{Ends, client_port, ends, tcp_frame};
 
-/// Ends and a header to the listener's port with random source port, sequence and acknowledgement number.
+/// Returns ends and header of a segment to the listener's port, with random source port, sequence
+/// number and acknowledgement number.
 pub(super) fn to_listener(plan: &Plan, rng: &mut Rng) -> (Ends, TcpHeader) {
     let ends = ends(plan, plan.source(rng), plan.destination);
     let mut header = TcpHeader::new(client_port(rng), plan.destination.port(), rng.u32(..), 64240);
@@ -16,7 +17,7 @@ pub(super) fn to_listener(plan: &Plan, rng: &mut Rng) -> (Ends, TcpHeader) {
     (ends, header)
 }
 
-/// A SYN with the options of Linux.
+/// Returns a SYN with Linux's options.
 pub(super) fn syn(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
     let (ends, mut header) = to_listener(plan, rng);
     header.syn = true;
@@ -32,13 +33,13 @@ pub(super) fn syn(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
     tcp_frame(&ends, header, &[])
 }
 
-/// An ACK.
+/// Returns an ACK without data.
 pub(super) fn ack(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
     let (ends, header) = to_listener(plan, rng);
     tcp_frame(&ends, header, &[])
 }
 
-/// A RST, every other one with ACK.
+/// Returns a RST, with ACK for every other index.
 pub(super) fn rst(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     let (ends, mut header) = to_listener(plan, rng);
     header.rst = true;
@@ -50,7 +51,7 @@ pub(super) fn rst(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     tcp_frame(&ends, header, &[])
 }
 
-/// A FIN with ACK.
+/// Returns a FIN with ACK.
 pub(super) fn fin(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
     let (ends, mut header) = to_listener(plan, rng);
     header.fin = true;

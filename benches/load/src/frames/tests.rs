@@ -37,7 +37,7 @@ fn made(profile: Profile, v6: bool) -> Vec<Vec<u8>> {
     frames(profile, &plan(v6), COUNT, 7).unwrap()
 }
 
-/// Every profile with each version of IP over which it exists.
+/// Returns every profile with each IP version that it has.
 fn each() -> impl Iterator<Item = (Profile, bool)> {
     Profile::value_variants()
         .iter()
@@ -45,7 +45,8 @@ fn each() -> impl Iterator<Item = (Profile, bool)> {
         .filter(|(profile, v6)| profile.has(*v6))
 }
 
-/// The Internet checksum over these pieces, each of an even length but the last; 0 when one that is in them is right.
+/// Returns the Internet checksum over these pieces, each of an even length but the last; 0 if they
+/// contain their correct checksum.
 fn internet_checksum(pieces: &[&[u8]]) -> u16 {
     let mut sum = 0u32;
     for pair in pieces.concat().chunks(2) {
@@ -67,7 +68,7 @@ struct Parsed<'a> {
     addresses: Vec<u8>,
 }
 
-/// The IP packet of a frame, read by hand; checks length and header checksum.
+/// Parses the IP packet of a frame independently of the builder; checks length and header checksum.
 fn parse(frame: &[u8]) -> Parsed<'_> {
     let ip = &frame[14..];
     if frame[12..14] == [0x08, 0x00] {
@@ -106,7 +107,7 @@ fn parse(frame: &[u8]) -> Parsed<'_> {
     }
 }
 
-/// True when the checksum of what is above IP is right.
+/// True if the checksum of the layer above IP is correct.
 fn checksum_right(packet: &Parsed<'_>) -> bool {
     let pseudo = [
         &packet.addresses[..],
@@ -133,7 +134,7 @@ fn tcp_payload(frame: &[u8]) -> (etherparse::TcpHeader, Vec<u8>) {
     }
 }
 
-/// True when an FPDU's CRC, which ends it, is right.
+/// True if an FPDU's trailing CRC is correct.
 fn crc_right(fpdu: &[u8]) -> bool {
     let (bytes, crc) = fpdu.split_at(fpdu.len() - mpa::CRC_LEN);
     crc32c::field(bytes) == crc
@@ -166,7 +167,7 @@ fn all_parse_with_right_checksums_but_the_profile_of_wrong_ones() {
                 continue;
             }
             let packet = parse(&frame);
-            // Its checksum is that of the whole datagram, which never comes.
+            // A fragment's checksum covers the whole datagram, which never arrives.
             if packet.fragment {
                 continue;
             }
@@ -371,7 +372,7 @@ fn forged_segments_are_the_streams_and_wrong_in_one_thing() {
     }
 }
 
-/// The stream that the segments of a run make, from `next_seq` on.
+/// The segments of a run form a contiguous stream from `next_seq` on.
 #[test]
 fn forged_segments_follow_one_another_and_carry_markers_where_the_stream_has_them() {
     let stream = plan(false).stream.unwrap();
@@ -418,7 +419,7 @@ fn bad_markers_point_elsewhere() {
             let pointer = u16::from_be_bytes([payload[at + 2], payload[at + 3]]);
             assert_ne!(usize::from(pointer), at, "the FPDU begins at 0");
             assert_eq!(pointer % 4, 0);
-            // The next one is right.
+            // The next marker is correct.
             let next = at + 512;
             let start = if at == 0 { 4 } else { 0 };
             assert_eq!(

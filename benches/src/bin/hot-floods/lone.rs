@@ -1,5 +1,5 @@
-//! A worker on vectors: no device and no other core, so that instructions can be counted. Its configuration is the
-//! appliance's.
+//! A worker on in-memory queues, without device and second core, so that its instructions can be
+//! counted. Its configuration is the appliance's.
 
 pub(crate) mod share;
 
@@ -19,12 +19,12 @@ use benches::floods::frames::{Ends, Kind, Mac};
 use benches::product::Product;
 use benches::setup::{RigConfig, Side};
 
-/// A frame: received ones are shared, and cost nothing to free.
+/// A frame. Received frames are shared, so that their release costs nothing.
 #[derive(Clone, Debug)]
 pub(crate) enum Buffer {
-    /// Received.
+    /// Received frame.
     Shared(&'static [u8]),
-    /// To be sent.
+    /// Frame for transmission.
     Own(Vec<u8>),
 }
 
@@ -67,13 +67,13 @@ impl Frame for Buffer {
     fn offload(&mut self, _: TxChecksum, _: usize, _: usize, _: bool) {}
 }
 
-/// Queues without end.
+/// Unbounded queues in place of a port.
 #[derive(Default)]
 pub(crate) struct Wire {
     frames: &'static [&'static [u8]],
     next: usize,
     left: usize,
-    /// What was sent since the last [`Lone::sent`], if it is kept.
+    /// Frames sent since the last [`Lone::sent`], if `keeps`.
     sent: Vec<Vec<u8>>,
     keeps: bool,
     spare: Vec<Vec<u8>>,
@@ -125,22 +125,23 @@ impl PortIo for Wire {
     }
 }
 
-/// The worker of the asked side.
+/// The asked side's worker.
 pub(crate) struct Lone {
-    /// The worker.
+    /// The worker, driven turn by turn.
     pub(crate) worker: Driven<Wire>,
-    /// Its time.
+    /// Virtual time.
     pub(crate) now: Instant,
-    /// It and the generator.
+    /// Link-layer addresses of worker and generator.
     pub(crate) ends: Ends,
 }
 
 impl Lone {
-    /// With its listener, and with the stream that this kind of flood needs.
+    /// Returns a worker with its listener, and with the stream that this kind of flood needs.
     pub(crate) fn new(kind: Kind) -> anyhow::Result<Lone> {
         let rig = kind.rig(RigConfig::default());
         let mut product = Product::new(&rig, Side::Asked)?;
-        // The same hashes in each run: instructions are counted, and how many peers share a bucket makes a difference.
+        // A fixed secret makes the hashes equal in each run. The number of peers per bucket changes
+        // the instruction count.
         product.dataplane.secret = [0x5a; 32].into();
         let now = Instant::from_millis(1000);
         let ends = Ends { to: [2, 0, 0, 0, 0, 1], from: [2, 0, 0, 0, 0, 2] };
@@ -185,14 +186,14 @@ impl Lone {
         }
     }
 
-    /// What arrives from now on, again and again.
+    /// Sets the frames that arrive from now on, in a loop.
     pub(crate) fn flood_with(&mut self, frames: &'static [&'static [u8]]) {
         if let Some(wire) = self.worker.port(0) {
             (wire.frames, wire.next) = (frames, 0);
         }
     }
 
-    /// Lets so many of these frames arrive, a burst in each turn, which takes 6.4 µs.
+    /// Lets `frames` frames arrive, one burst per turn of 6.4 µs.
     pub(crate) fn take(&mut self, frames: usize) {
         if let Some(wire) = self.worker.port(0) {
             wire.left = frames;
@@ -204,7 +205,7 @@ impl Lone {
     }
 }
 
-/// One worker, whose port has this link-layer address.
+/// Returns a worker with one port of this link-layer address.
 fn worker(product: &Product, mac: Mac, now: Instant) -> anyhow::Result<Driven<Wire>> {
     let workers = vec![WorkerId(0)];
     let facts = PortFacts {
@@ -219,7 +220,7 @@ fn worker(product: &Product, mac: Mac, now: Instant) -> anyhow::Result<Driven<Wi
     Ok(Driven::new(&product.dataplane, [(facts, Wire::default())], now)?)
 }
 
-/// Frames for the rest of the process.
+/// Leaks the frames, which are valid for the rest of the process.
 pub(crate) fn shared(frames: Vec<Vec<u8>>) -> &'static [&'static [u8]] {
     let frames: Vec<&'static [u8]> = frames.into_iter().map(|f| &*f.leak()).collect();
     frames.leak()

@@ -1,6 +1,9 @@
-//! What a worker does with frames that nobody wants: `hot-floods NAME` takes a fixed number of frames of one kind of
-//! flood, for callgrind as `hot`; `hot-floods --time NAME SECONDS` prints the nanoseconds that each takes. It is a
-//! program of its own: a worker in `hot` would change what the compiler makes of the other paths.
+//! Cost of unsolicited frames for a worker. `hot-floods NAME` passes a fixed number of frames of
+//! one kind of flood, for callgrind as in `hot`; `hot-floods --time NAME SECONDS` prints the
+//! nanoseconds per frame.
+//!
+//! It is a separate program: a worker in `hot` would change the compiler's inlining of the other
+//! paths.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
 
@@ -13,7 +16,7 @@ use benches::floods::frames::{Kind, MANY};
 
 use self::lone::{Lone, share, shared};
 
-/// Frames that are counted.
+/// Number of counted frames.
 const FRAMES: u32 = 1024;
 const PREFIX: &str = "flood-";
 
@@ -50,7 +53,7 @@ fn main() {
     };
     let mut lone = Lone::new(kind).expect("a worker");
     lone.flood_with(shared(lone.ends.flood(kind)));
-    // The worker is at its bounds from then on.
+    // After these frames the worker's tables have reached their bounds.
     lone.take(MANY as usize);
     if let Some(seconds) = seconds {
         return println!("{:.2}", nanoseconds(&mut lone, seconds));
@@ -60,7 +63,7 @@ fn main() {
     assert_eq!(lone.worker.handle.counters().unaccounted(), 0);
 }
 
-/// Of a frame, in full bursts.
+/// Returns the nanoseconds per frame, in full bursts.
 fn nanoseconds(lone: &mut Lone, seconds: f64) -> f64 {
     let (begin, mut frames) = (Instant::now(), 0);
     while begin.elapsed().as_secs_f64() < seconds {

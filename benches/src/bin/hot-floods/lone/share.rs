@@ -1,7 +1,10 @@
-//! A stream on a flooded worker. Its other end is a second worker, which is not counted: only turns of the asked one
-//! are. In a mixed path each segment of the stream is followed by [`FLOOD`] frames of the flood, in full bursts. The
-//! flood alone has resets of no stream in the places of the segments: of a burst only a few frames are examined, so what
-//! a frame of a flood costs depends on how many there are in a burst.
+//! A stream on a flooded worker. Its other end is a second worker; only the turns of the asked
+//! worker are counted.
+//!
+//! In a mixed path each segment of the stream is followed by [`FLOOD`] frames of the flood, in full
+//! bursts. In the path of the flood alone, RSTs that match no stream take the places of the
+//! segments. The worker examines only a few unmatched frames of a burst, so the cost of a flood's
+//! frame depends on the number of them in a burst.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -22,37 +25,37 @@ use benches::setup::{RigConfig, Side};
 
 use super::{Lone, Wire, shared, worker};
 
-/// Frames of a flood for each of the stream.
+/// Frames of the flood per segment of the stream.
 pub(crate) const FLOOD: usize = 4;
-/// Segments of the stream that are counted, or resets in their places.
+/// Number of counted segments, or of RSTs in their places.
 pub(crate) const FRAMES: usize = 512;
 
-/// Bursts that a turn takes while few frames in them are for streams.
+/// Bursts of a turn while few of their frames belong to streams.
 const BURSTS: usize = 4;
-/// Turns before the counted ones: a flood has reached its bounds then.
+/// Turns of warm-up, after which a flood has reached its bounds.
 const BEFORE: usize = 32;
-/// Frames of the stream that open its window.
+/// Frames of the stream that open its congestion window.
 const OPENING: usize = 400;
-/// Bytes of the write that is under way all the time.
+/// Bytes of the write that is in flight all the time.
 const WRITE: u32 = 4 << 20;
 const PD: PdId = PdId(1);
 const SOURCE: Stag = Stag(0x100);
 const SINK: Stag = Stag(0x200);
-/// Shortest frame that is a full one; an SCTP packet with a message leaves room for a SACK.
+/// Least length of a full frame: an SCTP packet with a message leaves room for a SACK.
 const FULL: usize = 1400;
-/// Far more turns than anything takes.
+/// Time-out in turns; only a hang reaches it.
 const PATIENCE: usize = 10_000;
 
-/// What arrives while it is counted.
+/// Counted frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Load {
-    /// Only frames of the stream.
+    /// Frames of the TCP stream only.
     Stream,
-    /// The same, of a stream over SCTP.
+    /// Frames of the SCTP stream only.
     Association,
-    /// Only the flood, with resets; the stream is idle.
+    /// The flood only, with RSTs in the segments' places; the stream is idle.
     Flood,
-    /// Both.
+    /// Stream and flood.
     Mixed,
 }
 
@@ -72,15 +75,15 @@ pub(crate) const PATHS: [(&str, Kind, Load); 8] = [
 struct Pair {
     lone: Lone,
     asking: Driven<Wire>,
-    /// Frames of the stream that have not arrived yet.
+    /// Frames of the stream that have not been passed to the asked worker.
     waiting: VecDeque<&'static [u8]>,
     flood: &'static [&'static [u8]],
     resets: &'static [&'static [u8]],
-    /// Frames that were mixed so far.
+    /// Mixed frames so far.
     mixed: usize,
 }
 
-/// Runs a path; `counted` calls what it is given, and counts it.
+/// Runs a path; `counted` calls its argument and counts the instructions.
 pub(crate) fn run(
     kind: Kind,
     load: Load,
@@ -103,7 +106,7 @@ pub(crate) fn run(
 
 impl Pair {
     fn new(kind: Kind, load: Load) -> anyhow::Result<Pair> {
-        // The stream is TCP's, whatever the flood is.
+        // The stream is TCP's with every kind of flood, except for `Load::Association`.
         let sctp = load == Load::Association;
         let rig = RigConfig { sctp, ..RigConfig::default() };
         let lone = Lone::new(if sctp { Kind::Init } else { Kind::Rst })?;
@@ -186,7 +189,7 @@ impl Pair {
         anyhow::bail!("the stream is not opened")
     }
 
-    /// A turn of each, uncounted; returns the full frames that arrived.
+    /// Runs an uncounted turn of each worker; returns the number of full frames that arrived.
     fn exchange(&mut self) -> usize {
         self.send();
         let frames: Vec<_> = self.waiting.drain(..).collect();
@@ -200,7 +203,7 @@ impl Pair {
         full
     }
 
-    /// A turn of the asking worker, a microsecond later.
+    /// Runs a turn of the asking worker, a microsecond later.
     fn send(&mut self) {
         self.lone.now += Duration::from_micros(1);
         if let Some(wire) = self.asking.port(0) {
@@ -212,7 +215,8 @@ impl Pair {
         }
     }
 
-    /// A turn of the asked worker with these frames; what it sends to the other arrives there.
+    /// Runs a turn of the asked worker with these frames and passes its answers to the other
+    /// worker.
     fn take(&mut self, frames: Vec<&'static [u8]>, counted: &mut dyn FnMut(&mut dyn FnMut())) {
         self.lone.now += Duration::from_nanos(6400) * frames.len().div_ceil(BURST) as u32;
         let (worker, now) = (&mut self.lone.worker, self.lone.now);
@@ -222,7 +226,7 @@ impl Pair {
         }
         counted(&mut || {
             worker.turn(now);
-            // A turn stops at a burst with many frames of streams and half-open ones.
+            // A turn ends after a burst with many frames of streams and half-open connections.
             for _ in 0..BURSTS {
                 if worker.port(0).is_some_and(|wire| wire.left > 0) {
                     worker.turn(now);
@@ -241,7 +245,8 @@ impl Pair {
         }
     }
 
-    /// A turn with as many frames as it takes; returns how many segments or resets were among them.
+    /// Runs a turn with as many frames as it takes; returns the number of segments or RSTs among
+    /// them.
     fn round(
         &mut self,
         load: Load,
@@ -271,7 +276,7 @@ impl Pair {
         Ok(places)
     }
 
-    /// The next full frame of the stream.
+    /// Returns the next full frame of the stream.
     fn segment(&mut self) -> anyhow::Result<&'static [u8]> {
         for _ in 0..PATIENCE {
             if let Some(frame) = self.waiting.pop_front() {

@@ -1,4 +1,4 @@
-//! One end of a simulated TCP connection: an endpoint and the per-worker state that it borrows.
+//! A host of a simulated TCP connection: an endpoint and the per-worker state that it borrows.
 
 mod end;
 
@@ -78,7 +78,7 @@ impl Default for HostConfig {
     }
 }
 
-/// One end.
+/// A host with one TCP connection.
 #[derive(Debug)]
 pub struct Host {
     config: HostConfig,
@@ -89,7 +89,7 @@ pub struct Host {
     buffers: BufferPool,
     hold: HoldBudget,
     memory: VecMemory,
-    /// The data sink of its Reads.
+    /// Data sink of the host's RDMA Reads.
     sink: VecMemory,
     outbox: VecDeque<Message<VecMemory>>,
     operations: VecDeque<WorkRequest<VecMemory>>,
@@ -100,7 +100,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host that listens (`passive`) or will connect.
+    /// Creates a host that listens (`passive`) or will connect.
     pub fn new(config: HostConfig, passive: bool) -> Self {
         let memory = VecMemory::new(config.region + 2 * GUARD);
         let mut stags = StagTable::new();
@@ -167,7 +167,7 @@ impl Host {
         Ok(())
     }
 
-    /// What is delivered is taken no more for now, and this many events may wait, or again.
+    /// Pauses delivery: the host takes no events and at most this many may wait. `None` resumes.
     pub fn pause(&mut self, most_events: Option<u32>) {
         if let Some(endpoint) = &mut self.endpoint {
             endpoint.pause(most_events);
@@ -239,7 +239,7 @@ impl Host {
         }
     }
 
-    /// Resets.
+    /// Resets the connection.
     pub fn abort(&mut self, now: Instant) {
         self.with(|endpoint, cx| endpoint.abort(now, cx));
     }
@@ -378,7 +378,7 @@ impl Host {
         self.endpoint.as_ref().map(Endpoint::state)
     }
 
-    /// True when the stream has ended and its state is gone.
+    /// True when the stream has ended and its state may be freed.
     pub fn is_done(&self) -> bool {
         self.endpoint.as_ref().is_some_and(Endpoint::is_done)
     }
@@ -393,7 +393,7 @@ impl Host {
         self.endpoint.as_ref()
     }
 
-    /// Its configuration.
+    /// Returns the configuration.
     pub fn config(&self) -> &HostConfig {
         &self.config
     }

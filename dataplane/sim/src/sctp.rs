@@ -1,4 +1,4 @@
-//! One end of a simulated association: an SCTP endpoint, its sessions, and the worker's state that it borrows.
+//! A host of a simulated association: an SCTP endpoint, its sessions, and the worker's state that it borrows.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -27,10 +27,10 @@ const BUFFERS: u32 = 100_000;
 /// Bytes on either side of the region that no peer may touch.
 const GUARD: usize = 4096;
 const PD: PdId = PdId(7);
-/// Untagged bytes that may be unfinished.
+/// Bytes of untagged buffers that may be in use.
 const POOL: u64 = 8 << 20;
 
-/// What makes one host.
+/// Configuration of a host.
 #[derive(Clone, Debug)]
 pub struct SctpConfig {
     /// SCTP.
@@ -77,7 +77,7 @@ impl Setup for SctpConfig {
     }
 }
 
-/// One end.
+/// A host with one association.
 #[derive(Debug)]
 pub struct SctpHost {
     sctp: Arc<sctp::Config>,
@@ -90,7 +90,7 @@ pub struct SctpHost {
     buffers: BufferPool,
     hold: HoldBudget,
     memory: VecMemory,
-    /// By the number of the pair of SCTP streams.
+    /// Sessions, indexed by the number of their pair of SCTP streams.
     streams: Vec<Stream>,
     down: Option<CloseReason>,
     /// Packets that were dropped, by reason.
@@ -98,7 +98,7 @@ pub struct SctpHost {
     config: SctpConfig,
 }
 
-/// What happened in one session.
+/// Messages of one session, and its end.
 #[derive(Debug, Default)]
 struct Stream {
     session: Option<SessionId>,
@@ -150,12 +150,12 @@ impl SctpHost {
         }
     }
 
-    /// The endpoint, to look at.
+    /// Returns the endpoint.
     pub fn endpoint(&self) -> Option<&Endpoint<VecMemory>> {
         self.endpoint.as_ref()
     }
 
-    /// What is delivered is taken no more for now, and this many events may wait, or again.
+    /// Pauses delivery: the host takes no events and at most this many per session may wait. `None` resumes.
     pub fn pause(&mut self, most_events: Option<u32>) {
         let Some(endpoint) = &mut self.endpoint else { return };
         for session in self.streams.iter().filter_map(|stream| stream.session) {
@@ -168,12 +168,12 @@ impl SctpHost {
         self.hold.windows()
     }
 
-    /// Why the association ended, if it has.
+    /// Returns the reason for the association's end, if it has ended.
     pub fn down(&self) -> Option<&CloseReason> {
         self.down.as_ref()
     }
 
-    /// Why packets were dropped.
+    /// Returns the reasons of dropped packets, in order.
     pub fn drops(&self) -> &[DropReason] {
         &self.drops
     }

@@ -1,8 +1,8 @@
-//! TCP segments as values that own their bytes: what the simulated network carries, cuts and joins,
-//! and what dialogues write down.
+//! TCP segments as values that own their bytes. The simulated network carries, cuts and joins them; dialogues
+//! describe them.
 //!
-//! No IP header: addresses are the path's business. Checksums are computed over fixed addresses, so
-//! that damage on the way is noticed as on a real path.
+//! IP headers are left out: the path defines the addresses. Checksums are computed over fixed addresses, so
+//! that damage on the path is detected as on a real one.
 
 use core::fmt;
 
@@ -66,13 +66,13 @@ impl Flags {
         self.0 & other.0 == other.0
     }
 
-    /// Without `other`.
+    /// Returns the flags without `other`.
     #[must_use]
     pub const fn without(self, other: Flags) -> Flags {
         Flags(self.0 & !other.0)
     }
 
-    /// With `other`.
+    /// Returns the flags with `other` added.
     #[must_use]
     pub const fn with(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
@@ -87,7 +87,7 @@ impl fmt::Debug for Flags {
     }
 }
 
-/// Options of a segment that the simulation knows.
+/// TCP options that the simulation supports.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Options {
     /// Maximum segment size.
@@ -160,7 +160,7 @@ fn sack_blocks(bytes: &[u8]) -> Vec<(u32, u32)> {
     bytes.chunks_exact(8).map(|b| (word(&b[..4]), word(&b[4..]))).collect()
 }
 
-/// One TCP segment.
+/// A TCP segment.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Segment {
     /// Source port.

@@ -15,14 +15,14 @@ use super::script::{Args, ScriptError, number, switch};
 use super::segments::{LOCAL_PORT, PEER_PORT, Subject};
 use super::streams::Streams;
 
-/// A bare connection and what stands above it.
+/// A bare TCP connection and the upper layer of the test.
 pub(super) struct Plain {
     config: Arc<Config>,
     mss: u16,
     v6: bool,
     connection: Option<Connection>,
     up: Above,
-    /// What was made of the last report of a router.
+    /// Result of the last ICMP report of a router.
     last_icmp: tcp::TooBig,
 }
 
@@ -265,14 +265,14 @@ fn same(key: &str, got: u64, expected: u64) -> Result<(), String> {
     if got == expected { Ok(()) } else { Err(format!("{key} is {got}, expected {expected}")) }
 }
 
-/// What stands above TCP: keeps nothing but positions.
+/// Upper layer above TCP: keeps stream positions only.
 #[derive(Default)]
 struct Above {
     inbound: Vec<u8>,
     outbound: Vec<u8>,
     /// Bytes of `outbound` that may be sent.
     written: usize,
-    /// Bytes of `outbound` that were.
+    /// Bytes of `outbound` that were handed to TCP.
     filled: usize,
     acknowledged: u64,
     in_order: u64,

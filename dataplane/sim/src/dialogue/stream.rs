@@ -33,7 +33,7 @@ pub(super) struct Stream {
     buffers: BufferPool,
     hold: HoldBudget,
     memory: VecMemory,
-    /// What was made of the last report of a router.
+    /// Result of the last ICMP report of a router.
     last_icmp: tcp::TooBig,
     /// Events that no line has looked for yet.
     events: VecDeque<String>,
@@ -338,7 +338,7 @@ impl Subject for Stream {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        // Without an endpoint there is no timer.
+        // Timers exist only with an endpoint.
         let _ = self.with(|endpoint, cx| endpoint.handle_timeout(now, cx));
         self.take_events(now);
     }

@@ -15,9 +15,9 @@ use crate::player::chunks::Chunks;
 use crate::player::segments::Segments;
 use crate::player::{Partner, Played, Player, Tolerance};
 
-/// Looked at this often where a port has no descriptor to wait on, and where the port's link is awaited.
+/// Poll interval of a port without a descriptor, and of the link state.
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
-/// Times that the host's hardware address is asked for, a second apart.
+/// Attempts to resolve the next hop's hardware address, a second apart.
 const QUESTIONS: usize = 5;
 /// Source ports come from the dynamic range (RFC 6335 §6), from a random one on.
 const FIRST_PORT: u16 = 49_152;
@@ -31,7 +31,7 @@ pub enum SessionError {
     /// The port does not open.
     #[error("{0}")]
     Port(#[from] PortError),
-    /// The next hop's address was not resolved.
+    /// The next hop's hardware address was not resolved.
     #[error(
         "{0} does not answer {1}: is it on this link, and the tester's address in its network?"
     )]
@@ -41,10 +41,10 @@ pub enum SessionError {
     Random(getrandom::Error),
 }
 
-/// Why a dialogue did not come true.
+/// Reason why a dialogue failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PlayError {
-    /// The host does something else, or the script is wrong.
+    /// The host deviates from the script, or the script is invalid.
     #[error("{0}")]
     Script(#[from] ScriptError),
     /// The host sends damaged segments.
@@ -58,7 +58,7 @@ pub enum PlayError {
     TooLong(usize),
 }
 
-/// Who tests whom.
+/// Addresses of tester, host and router.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
     /// The tester's address.
@@ -69,12 +69,12 @@ pub struct Ends {
     pub via: Option<IpAddr>,
 }
 
-/// A tester whose host answers.
+/// A tester on an open port whose next hop is resolved.
 #[derive(Debug)]
 pub struct Session {
     station: Station,
     queue: PortQueue,
-    // Behind the queue: the device closes when both are gone.
+    // Declared after the queue: the device closes when both are dropped.
     _port: Port,
     began: Clock,
     own_port: u16,

@@ -45,14 +45,14 @@ fn connection(net: &Dumbbell, n: usize) -> &Connection {
     net.flows[n].client.endpoint().expect("a stream").connection()
 }
 
-/// What was seen each millisecond of the time that was measured.
+/// Samples of the measured time, one per millisecond, and sums over it.
 struct Seen {
     /// Congestion windows of the first flow, bytes.
     windows: Vec<u64>,
     alphas: Vec<f64>,
-    /// Bytes that each flow got.
+    /// Bytes received by each flow.
     shares: Vec<u64>,
-    /// Part of the link that was used.
+    /// Utilization of the link, from 0 to 1.
     used: f64,
     dropped: u64,
     marked: u64,
@@ -84,8 +84,8 @@ fn run(what: &str, link: link::Config, flows: Vec<FlowConfig>, warm_up: u64, tim
     Seen { windows, alphas, shares, used, dropped, marked }
 }
 
-// RFC 8257 §3.3: the window stays where the queue is at the threshold of the marks, the link is full, and the
-// estimate is that of a steady state.
+// RFC 8257 §3.3: the window settles where the queue is at the marking threshold, the link is full, and alpha
+// has its steady-state value.
 #[test]
 fn dctcp_keeps_the_queue_at_the_threshold() {
     let flows = vec![flow(CongestionControl::Dctcp, 1)];

@@ -33,7 +33,7 @@ fn flow(congestion: CongestionControl, rtt: Duration, start: Duration, seed: u64
     FlowConfig { host, forward: path(seed), backward: path(!seed), start }
 }
 
-/// What one run gave.
+/// Results of one run.
 #[derive(Debug)]
 struct Outcome {
     /// Mbit/s of each flow.
@@ -136,8 +136,8 @@ fn cubic_beside_newreno_leaves_it_a_fair_part() {
     }
 }
 
-// Round-trip times of 4:1 are not expected to share evenly: Reno gives the shorter one about the square
-// of the ratio of what it gives the longer, CUBIC less than that in its own region (RFC 9438 §5.4).
+// Flows with round-trip times of 4:1 do not share evenly. The share of a Reno flow is about proportional to the
+// inverse square of its round-trip time; CUBIC is less biased in its own region (RFC 9438 §5.4).
 #[test]
 fn round_trip_times_of_four_to_one_leave_the_longer_one_a_part() {
     for (congestion, bound) in [(Cubic, 0.1), (NewReno, 0.05)] {

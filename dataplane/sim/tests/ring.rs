@@ -1,5 +1,5 @@
-//! What two workers of one process see between their ports: no loss, microseconds of delay, bursts of 32,
-//! a ring of 1024 frames. Nothing may be sent twice for nothing, and no timer may have to help.
+//! Two workers of one process with a ring between their ports: no loss, microseconds of delay, bursts of 32, a
+//! ring of 1024 frames. Spurious retransmissions and time-outs are failures.
 #![allow(clippy::print_stdout, reason = "the figures are what a reader wants to see")]
 
 use core::time::Duration;

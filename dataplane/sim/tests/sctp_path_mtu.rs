@@ -13,13 +13,13 @@ use sim::transfer::{self, Load, Patience};
 
 const IP_HEADER: usize = 20;
 
-/// How it goes.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     icmp: bool,
     loss: f64,
     mtu: usize,
-    /// From when on the path has another one.
+    /// Later MTUs of the path: milliseconds of virtual time, and bytes.
     changes: &'static [(u64, usize)],
     raise: Duration,
     probing: bool,

@@ -20,7 +20,7 @@ use sim::stretch;
 const BYTES: u64 = 64 << 20;
 /// Bytes of 1000 full segments.
 const WINDOW: u64 = 1000 * 1400;
-/// As a receiver that flushes what it merged at the end of each burst.
+/// Hold time of a receiver that flushes merged segments at the end of each burst.
 const HOLD: Duration = Duration::from_micros(20);
 
 trait Window {
@@ -105,7 +105,7 @@ fn after_timeout<S: Setup<Host: Window> + Clone>(what: &str, host: &S, segments:
     assert!(pair.client.cwnd() < 3000, "{}", pair.client.cwnd());
     pair.forward.set_link(link(RTT));
     let acknowledged = pair.client.totals().bytes_acknowledged;
-    // What was sent at the time-out itself may be lost, too: the next one counts.
+    // The segment sent at the time-out may be lost, too: the next one counts.
     pair.run_until(Duration::from_secs(2), |pair| {
         pair.client.totals().bytes_acknowledged > acknowledged
     })
@@ -127,7 +127,8 @@ fn stretched_acknowledgements_do_not_slow_the_first_slow_start() {
     }
 }
 
-// From one segment it takes ten round trips of 2 ms, of which pacing delays the last segments by a half each.
+// Ten round trips of 2 ms double one segment to 1000. Pacing delays the last segments of a round trip by half
+// of it.
 #[test]
 fn nor_the_one_after_a_timeout() {
     for segments in [32, 44] {

@@ -15,7 +15,7 @@ use sim::pair::{Config, Pair};
 use sim::path;
 use sim::sctp::{SctpConfig, SctpHost};
 
-/// What the appliance has without configuration.
+/// Default of the appliance.
 const WINDOW: u64 = 4 << 20;
 const LIMIT: u64 = 128 << 20;
 const SEND: u64 = 128 << 20;
@@ -178,21 +178,22 @@ fn rate<S: Setup<Host: Window>>(
 const TEN: Duration = Duration::from_millis(10);
 const HUNDRED: Duration = Duration::from_millis(100);
 
-// With 4 MiB it is 3.3 Gbit/s.
+// A fixed window of 4 MiB limits the rate to 3.3 Gbit/s.
 #[test]
 fn ten_gigabits_over_ten_milliseconds() {
     assert!(rate("TCP", &tcp(LIMIT), TEN, 30, 10) > 9.5);
     assert!(rate("SCTP", &sctp(LIMIT), TEN, 30, 10) > 9.5);
 }
 
-// With 4 MiB it is 0.33 Gbit/s.
+// A fixed window of 4 MiB limits the rate to 0.33 Gbit/s.
 #[test]
 fn ten_gigabits_over_a_hundred_milliseconds() {
     assert!(rate("TCP", &tcp(LIMIT), HUNDRED, 20, 4) > 9.0);
     assert!(rate("SCTP", &sctp(LIMIT), HUNDRED, 20, 4) > 9.0);
 }
 
-/// A server that takes 1 MiB, and in the 20 ms after it no more than the rest of the window, over a path of 10 ms.
+/// Runs a server that takes 1 MiB and then pauses for 20 ms, in which it takes at most the rest of the window.
+/// The round-trip time is 10 ms.
 fn slow_reader<S: Setup<Host: Window>>(host: &S) -> Pair<S> {
     let mut pair = pair(host, path(TEN), path(TEN));
     write(&mut pair.client, &source(), 600);
@@ -213,7 +214,8 @@ fn the_window_of_a_slow_reader_does_not_grow() {
     assert_eq!(slow_reader(&sctp(LIMIT)).server.growth(), 0);
 }
 
-/// A client that writes 1 MiB over a path of 10 ms when the one before has been delivered.
+/// Runs a client that writes the next 1 MiB 10 ms after delivery of the previous one, at a round-trip time of
+/// 10 ms. Returns the growth of the server's window.
 fn slow_writer<S: Setup<Host: Window>>(host: &S) -> u64 {
     let (mut pair, source) = (pair(host, path(TEN), path(TEN)), source());
     for n in 1..=50 {
@@ -231,7 +233,7 @@ fn nor_does_that_of_a_slow_writer() {
     assert_eq!(slow_writer(&sctp(LIMIT)), 0);
 }
 
-/// By how much the window grows within this budget, and whether it would have grown further.
+/// Returns the growth of the window within this budget, and whether the budget refused further growth.
 fn within_budget<S: Setup<Host: Window>>(host: &S) -> (u64, bool) {
     let mut pair = pair(host, path(TEN), path(TEN));
     write(&mut pair.client, &source(), 200);
@@ -273,7 +275,7 @@ fn a_window_that_has_grown_makes_no_storm() {
     assert!(resent < (256 << 20) / 500, "{resent}");
 }
 
-// Without markers the window is no larger than what may be held, and does not grow.
+// Without markers the window does not exceed the hold limit, and does not grow.
 #[test]
 fn without_markers_it_is_no_larger_than_what_may_be_held() {
     let (_, resent, grown) = lossy(false);

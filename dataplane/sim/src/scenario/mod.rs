@@ -21,8 +21,8 @@ use crate::transfer::{self, Expected, Load, condition};
 
 pub use tally::Tally;
 
-/// Virtual time without progress after which a stream counts as stuck. Longer than TCP's user timeout, so that
-/// TCP detects a dead path first.
+/// Virtual time without progress after which a stream counts as stuck. Longer than TCP's R2 (RFC 9293 §3.8.3),
+/// so that TCP detects a dead path first.
 const PATIENCE: Duration = Duration::from_secs(1000);
 
 /// A random scenario.

@@ -1,4 +1,4 @@
-//! One association whose peer is the test: packets are built here, and what comes back is kept.
+//! An association whose peer is the test: its packets are built here, and the endpoint's packets are recorded.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ pub(crate) struct Association {
     pub(crate) ulpdus: Vec<Vec<u8>>,
     pub(crate) aborted: bool,
     pub(crate) events: Vec<String>,
-    /// Of the session, and else of the association.
+    /// End of the session; that of the association if it ended first.
     pub(crate) closed: Option<Closed>,
     pub(crate) down: Option<String>,
     session: Option<SessionId>,
@@ -139,7 +139,8 @@ impl Association {
         bytes[8..12].copy_from_slice(&crc);
         let Ok(packet) = Packet::new(&bytes) else { return };
         assert!(packet.checksum_ok());
-        // Another port or tag is another association's, or nobody's: the look-up is the worker's.
+        // Packets with other ports or another tag belong to another association or to none: the worker looks
+        // them up.
         if packet.ports() != self.ports {
             return;
         }
@@ -189,12 +190,12 @@ impl Association {
         }
     }
 
-    /// Of the endpoint.
+    /// Returns the endpoint's highest TSN.
     pub(crate) fn last_tsn(&self) -> u32 {
         self.seen_tsn.map_or(PEER_TSN, |tsn| tsn.0)
     }
 
-    /// All that was received is acknowledged.
+    /// Acknowledges all received TSNs.
     pub(crate) fn acknowledge(&mut self, worker: &mut Worker) {
         let Some(tsn) = self.seen_tsn else { return };
         let mut value = tsn.0.to_be_bytes().to_vec();

@@ -5,8 +5,8 @@
 //! Each time: no panic; no byte outside what the peer may write; the stream ends with a reason when the peer closes, and
 //! everything that it held is back; a Terminate has the reason's numbers; a second stream of the same worker goes on.
 //!
-//! What comes of each field is in `tcp.txt` and `sctp.txt`, one line for each outcome: the conversation, the field, the
-//! outcome, and the values in hexadecimal where a field has several outcomes.
+//! `tcp.txt` and `sctp.txt` list the outcomes, one per line: the conversation, the field, the outcome, and the
+//! values in hexadecimal if a field has several outcomes.
 //!
 //! | outcome | |
 //! |---|---|
@@ -177,7 +177,8 @@ const WHY: &[(&[&str], &[&str], &str)] = &[
     (&["info type", "info length"], &["goes on"], "returned as it is, or dropped"),
 ];
 
-/// Each line that is no refusal has a reason, and each reason a line.
+/// Checks that each outcome other than a termination has a reason in [`WHY`], and marks the reasons that were
+/// used.
 fn reasons(lines: &[String], used: &mut [bool]) {
     for line in lines {
         let parts: Vec<&str> = line.split(" | ").collect();

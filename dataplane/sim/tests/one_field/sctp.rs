@@ -6,7 +6,7 @@ use crate::line::{GOOD, OPEN, OWN, Worker};
 use crate::table::{self, Table};
 use crate::tcp;
 
-/// Which packet of the dialogue is changed.
+/// Packet of the dialogue that is changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     Init,
@@ -97,7 +97,7 @@ fn joined(lists: &[&[Field]]) -> Vec<Field> {
     lists.concat()
 }
 
-/// The same fields behind packet, DATA and DDP-SSN.
+/// Returns the fields at their offset in a packet, after common header, DATA header and DDP-SSN.
 fn behind_data(fields: &[Field]) -> Vec<Field> {
     fields.iter().map(|other| Field { at: other.at + 240, ..*other }).collect()
 }

@@ -13,7 +13,7 @@ use crate::table::{self, Table};
 struct Conversation {
     name: &'static str,
     setting: Setting,
-    /// What the endpoint is asked to do once the first message has come.
+    /// Operation that is posted on the endpoint after the first message.
     post: Post,
     step: Step,
 }
@@ -41,7 +41,7 @@ struct Change {
     value: u64,
 }
 
-/// What came of a dialogue.
+/// Result of a dialogue.
 struct Observed {
     over: bool,
     reason: String,

@@ -122,7 +122,7 @@ fn the_matrix_is_what_it_was() {
     compare("sctp.txt", &text);
 }
 
-// One loss more or less in slow start moves a single run by half: the mean of several seeds.
+// The mean of several seeds is compared: one loss more or less in slow start changes a single run by half.
 #[test]
 fn at_one_percent_of_loss_it_has_nine_tenths_of_what_tcp_has() {
     const SEEDS: u64 = 5;

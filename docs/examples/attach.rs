@@ -4,8 +4,8 @@
 //! cargo run --example attach -- /run/ddpd/ddpd.sock.attach OBJECT [COUNT]
 //! ```
 //!
-//! Ends after COUNT completions, or when the region or the appliance is gone. A program of your own
-//! needs nothing of the appliance's code: `docs/shared-memory.md` describes all that is used here.
+//! Ends after COUNT completions, or when the region is removed or the appliance ends. Programs of your own need
+//! none of the appliance's code: `docs/shared-memory.md` describes the whole interface.
 
 use std::io::{self, IoSliceMut, Write};
 use std::mem::MaybeUninit;
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
 }
 
 fn fail(sentence: &str) -> ExitCode {
-    // Nothing can be done about a closed standard error.
+    // A closed standard error cannot be reported.
     let _ = writeln!(io::stderr(), "attach: {sentence}");
     ExitCode::FAILURE
 }
@@ -49,14 +49,14 @@ fn run(socket: &str, object: &str, count: u64) -> io::Result<()> {
     let mut next = attached.head().saturating_sub(attached.capacity);
     let mut seen = 0;
     loop {
-        // The eventfd is reset before the ring is looked at: what comes later sets it again.
+        // The eventfd is reset before the ring is read: later completions set it again.
         let mut wakes = [0; 8];
         let _ = rustix::io::read(&attached.event, &mut wakes);
         while seen < count && next < attached.head() {
             let oldest = attached.head().saturating_sub(attached.capacity);
             if next < oldest {
                 writeln!(out, "lost {} completions: too slow", oldest - next)?;
-                // So that it shows in `ddpctl stats`; optional.
+                // Optional: reports the loss, which `ddpctl stats` shows.
                 (&attached.connection).write_all(&(oldest - next).to_le_bytes())?;
                 next = oldest;
             }
@@ -81,7 +81,7 @@ struct Record {
     stream: u64,
 }
 
-/// What the appliance handed over, mapped.
+/// Region, ring and event descriptor received from the appliance, mapped.
 struct Attached {
     connection: UnixStream,
     region: Mapping,

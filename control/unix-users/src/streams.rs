@@ -18,7 +18,7 @@ static LOOK: extern "C" fn() = look;
 
 extern "C" fn look() {
     let is_closed = |fd: c_int| {
-        // SAFETY: F_GETFD reads no memory of ours, and any number may be asked for.
+        // SAFETY: F_GETFD accesses no memory of ours and accepts any descriptor number.
         unsafe { libc::fcntl(fd, libc::F_GETFD) == -1 }
     };
     let closed = (0..3).filter(|fd| is_closed(*fd)).fold(0, |bits, fd| bits | 1 << fd);

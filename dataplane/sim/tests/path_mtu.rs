@@ -28,7 +28,7 @@ struct Case {
     loss: f64,
     /// MTU of the interfaces, and of the path at first.
     mtu: usize,
-    /// Later MTUs of the path: milliseconds of virtual time, and bytes.
+    /// Later MTUs of the path: milliseconds of virtual time, which starts at 1000, and bytes.
     changes: &'static [(u64, usize)],
     /// Time after which a larger packet size is probed again.
     raise: Duration,

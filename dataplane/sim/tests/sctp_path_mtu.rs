@@ -19,7 +19,7 @@ struct Case {
     icmp: bool,
     loss: f64,
     mtu: usize,
-    /// Later MTUs of the path: milliseconds of virtual time, and bytes.
+    /// Later MTUs of the path: milliseconds of virtual time, which starts at 1000, and bytes.
     changes: &'static [(u64, usize)],
     raise: Duration,
     probing: bool,

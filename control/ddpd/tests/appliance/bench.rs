@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::common::{Ddpd, Setup, wait_for, wait_for_nth};
 
-/// What the peer offers: over TCP at 75xx, over SCTP at 76xx.
+/// Returns the configuration of the peer's services: over TCP at ports 75xx, over SCTP at 76xx.
 fn services() -> String {
     let mut text = r#"
 [[region]]
@@ -276,11 +276,11 @@ fn what_a_peer_does_not_offer_is_said_so() {
     named["target"] = json!({ "region": { "name": "box", "offset": (1 << 20) - 999 } });
     let sentence = error(&named);
     assert!(sentence.contains("1000 bytes at offset 1047577 do not fit"), "{sentence}");
-    // It serves one stream at a time.
+    // The region serves one stream at a time.
     let sentence = error(&spec("write", "tcp", REGION));
     assert!(sentence.starts_with("stream 2 of 3: region_busy: the peer's region "), "{sentence}");
     assert!(sentence.ends_with("needs `shared = true`)"), "{sentence}");
-    // Nobody takes a Send there.
+    // The listener has no service that takes Sends.
     let sentence = error(&spec("send", "tcp", REGION));
     assert!(sentence.contains("(service = \"sink\")"), "{sentence}");
     assert_eq!(ddpd.stats(&ddpd.source).control["unexpected_events"], 0);
@@ -316,6 +316,6 @@ fn an_open_loop_counts_what_a_stalled_peer_holds_back() {
     assert!(bench.unfinished > 12, "due every millisecond on each: {bench:?}");
     let latency = bench.latency.unwrap();
     assert_eq!(latency.count, bench.unfinished);
-    // Those that were posted waited until the streams were reset, 5 s after the end.
+    // Posted messages waited until the streams were reset, 5 s after the end.
     assert!(latency.max_ns >= 5_000_000_000, "{latency:?}");
 }

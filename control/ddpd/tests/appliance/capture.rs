@@ -1,4 +1,5 @@
-//! Captures of a running appliance: what tshark reads of them, what ends them, and that nobody waits for them.
+//! Captures of a running appliance: their files as tshark reads them, their ends, and that they block neither
+//! API nor workers.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -60,7 +61,7 @@ impl Capture {
         Ok(Capture { child, bytes })
     }
 
-    /// As Ctrl-C does it: the file, and what was said.
+    /// Ends the capture as Ctrl-C does. Returns the file and the standard error.
     fn end(self) -> (Vec<u8>, String) {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
         self.wait()
@@ -75,7 +76,7 @@ impl Capture {
     }
 }
 
-/// What tshark prints of a file that it reads from a pipe.
+/// Returns the lines that tshark prints for a file that it reads from a pipe.
 fn tshark(file: &[u8], arguments: &[&str]) -> Vec<String> {
     let mut command = Command::new("tshark");
     command.args(["-n", "-r", "-"]).args(arguments);
@@ -103,7 +104,7 @@ fn tshark_reads_both_directions_with_the_interface_and_why_frames_were_dropped()
     let (file, bytes) = ddpd.file("file", 300_000);
     let job = ddpd.put(to_region(&file, "inbox"));
     assert_eq!((job.state, &job.error), (JobState::Done, &None));
-    // Nothing listens there.
+    // The port has no listener.
     let nowhere = SINK.replace(":7471", ":7");
     let refused = ddpd.source.post::<StreamInfo>("/v1/connect", &json!({ "remote": nowhere }));
     assert!(matches!(refused, Err(ClientError::Refused(_))), "{refused:?}");
@@ -117,7 +118,7 @@ fn tshark_reads_both_directions_with_the_interface_and_why_frames_were_dropped()
     assert!(inbound.contains(&"p\t10.9.0.2".to_owned()), "{inbound:?}");
     assert!(outbound.contains(&"p\t10.9.0.1".to_owned()), "{outbound:?}");
     assert!(!inbound.contains(&"p\t10.9.0.1".to_owned()), "{inbound:?}");
-    // Every byte of the payload is there, and the dissector knows what it is.
+    // The capture has every payload byte, and tshark dissects the frames as iWARP.
     let sent = fields(&file, "ip.src == 10.9.0.2 && tcp", &["tcp.len"]);
     let carried: usize = sent.iter().map(|len| len.parse::<usize>().unwrap()).sum();
     assert!(carried >= bytes.len(), "{carried} bytes in {} frames", sent.len());

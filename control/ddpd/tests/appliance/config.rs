@@ -1,4 +1,5 @@
-//! What runs, over the real socket: shown, compared, reloaded, saved, and started again from the saved file.
+//! The running configuration over the real socket: shown, compared, reloaded, saved, and started again from the
+//! saved file.
 
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
@@ -72,7 +73,7 @@ fn what_runs_is_saved_and_comes_back() {
     let did = good(&ddpd, &["reload"]);
     assert_eq!(did, dry.replace("now: ", "applied: "));
     assert!(good(&ddpd, &["reload"]).starts_with("needs a restart: [tcp] has changed"));
-    // What runs is saved, checked and started.
+    // The running configuration is saved, checked and started.
     let runs = values(&ddpd);
     let saved = ddpd.path("saved.toml");
     good(&ddpd, &["config", "save", saved.to_str().unwrap()]);

@@ -32,7 +32,7 @@ fn json_lines_a_filter_at_run_time_and_what_requests_leave() {
     let ddpd = Ddpd::start(&Setup { sink: &sink, ..Setup::default() });
     let log: LogInfo = ddpd.sink.get("/v1/log").unwrap();
     assert_eq!((log.filter.as_str(), log.format.as_str()), ("info", "json"));
-    // What was refused is there, with the reason; a question is not.
+    // A refused request is logged with the reason, a successful GET is not.
     assert!(ddpd.sink.delete::<Value>("/v1/regions/absent").is_err());
     assert!(has(
         &ddpd,

@@ -1,4 +1,4 @@
-//! The ceiling of memory, with a real process: what is beyond it is refused, and the process lives on.
+//! The memory ceiling with a real process: requests beyond it are refused, and the process continues.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ fn what_is_beyond_the_key_is_refused_and_what_is_removed_is_free_again() {
     assert!(status.success(), "{status}");
 }
 
-/// A control group with a limit, of version 2 or 1; gone when dropped.
+/// A control group (v1 or v2) with a memory limit, removed on drop.
 struct Group {
     place: PathBuf,
     /// The limit's file.
@@ -126,7 +126,8 @@ fn a_cgroup_of_a_gibibyte_is_the_ceiling() {
     let refused = add(&client, "big", "12 GiB").unwrap_err();
     assert!(refused.contains(&format!("75 % of {} of the cgroup /", group.file)), "{refused}");
     assert!(refused.contains("(1 GiB)"), "{refused}");
-    // As much as the ceiling leaves is taken, every page of it, and the process lives on.
+    // A region of all memory below the ceiling is created, with every page populated, and the process
+    // continues.
     let memory = client.get::<Status>("/v1/status").unwrap().memory;
     add(&client, "most", &(memory.ceiling - memory.in_use).to_string()).unwrap();
     add(&client, "more", "4096").unwrap_err();

@@ -63,7 +63,7 @@ fn region(name: &str, offset: u64) -> Value {
     json!({ "region": { "name": name, "offset": offset } })
 }
 
-/// A stream of the source that stands.
+/// Opens a stream from the source to this port.
 fn open(ddpd: &Ddpd, port: u16) -> StreamInfo {
     ddpd.source.post("/v1/connect", &to(port)).unwrap()
 }
@@ -72,7 +72,7 @@ fn ended(ddpd: &Ddpd, n: usize) {
     wait_for_nth(&ddpd.sink, n, |kind| matches!(kind, EventKind::StreamClosed { .. }));
 }
 
-/// What all streams of all workers did.
+/// Returns the stream counters, summed over all workers.
 fn totals(ddpd: &Ddpd, client: &Client) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
     for worker in ddpd.stats(client).workers {
@@ -155,7 +155,7 @@ fn sends_come_back_or_are_taken() {
     let taken = streams.iter().find(|stream| stream.listener.as_deref() == Some("away"));
     assert_eq!(taken.unwrap().counters["rdmap_sends_in"], 70);
     let shown: StreamInfo = ddpd.source.get(&format!("/v1/streams/{}", away.id)).unwrap();
-    // With a Read after each Send, which confirms it.
+    // Each Send is followed by a Read that confirms it.
     assert_eq!(shown.counters["rdmap_completed"], 140);
     assert!(ddpd.end().0.success());
 }
@@ -177,7 +177,7 @@ fn an_rping_server_is_pinged() {
     assert_eq!((client["rdmap_reads_served"], client["rdmap_writes_in"]), (60, 60));
     assert_eq!(client["rdmap_read_bytes_served"], 20 * (1 + 64 + 65_536));
     assert_eq!(server["rdmap_read_bytes"], client["rdmap_written_bytes"]);
-    // A listener that is no rping server: its echoes are as long as rping's answers, but no byte comes back.
+    // The listener at port 7475 is not an rping server: its echoes have the right length but other bytes.
     let spec = json!({ "connect": to(7475), "count": 1, "size": 8, "timeout_us": 5_000_000 });
     let error = ddpd.source.post::<PingReport>("/v1/ping", &spec).unwrap_err().to_string();
     assert!(error.contains("round 1: byte 0 came back changed"), "{error}");
@@ -268,7 +268,7 @@ fn wrong_uses_end_in_a_terminate_and_change_nothing() {
         assert_eq!(terminates(&ddpd, n + 1), code);
         wait_for_nth(&ddpd.sink, n + 1, |kind| matches!(kind, EventKind::StreamClosed { .. }));
     }
-    // By its name the right, or the alignment, is known to be missing before anything is sent.
+    // For a region given by name, missing access or alignment is detected before a request is sent.
     let error = atomic(&ddpd, &other, region("box", 0), add()).unwrap_err().to_string();
     assert!(error.contains("is not open to atomics"), "{error}");
     let error = atomic(&ddpd, &other, region("counter", 4), add()).unwrap_err().to_string();

@@ -71,12 +71,13 @@ fn taken(ddpd: &Ddpd, child: &mut Child, bytes: u64) {
     }
 }
 
-/// Runs a line of a shell on a terminal, on which this is typed, and then the end of the file. What it shows is the output.
+/// Runs a shell command on a terminal, with `typed` and then end-of-file as its input. The output is that of
+/// the terminal.
 fn on_terminal(ddpd: &Ddpd, term: &str, line: &str, typed: &str) -> Output {
     shell(ddpd, &format!("printf '{typed}' | TERM={term} script -qec '{line}' /dev/null"))
 }
 
-/// Nothing with a name is made beside the sockets, and none is shown.
+/// Checks that the directory contains no FIFO.
 fn no_fifo(ddpd: &Ddpd) {
     let entries = std::fs::read_dir(ddpd.path("")).unwrap();
     let names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
@@ -191,7 +192,7 @@ fn a_reader_that_goes_ends_a_program_quietly() {
     let made = shell(&ddpd, "$ddpctl regions add scratch --size 1MiB");
     assert!(made.status.success(), "{}", said(&made));
     for command in commands {
-        // The reader has gone before the first byte.
+        // The reader is closed before the first byte.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let mut child = Command::new("bash");
@@ -217,7 +218,7 @@ fn a_reader_that_goes_ends_what_waits_for_more() {
         let mut child = ddpctl(&ddpd, arguments).spawn().unwrap();
         let mut head = [0; 16];
         child.stdout.take().unwrap().read_exact(&mut head).unwrap();
-        // Nothing more happens, and it ends all the same.
+        // No further event occurs, and the process ends all the same.
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.signal(), Some(Signal::PIPE.as_raw()), "{arguments:?}");
         assert_eq!(said(&output), "", "{arguments:?}");
@@ -281,7 +282,7 @@ fn a_signal_ends_a_transfer_its_job_and_then_the_program_by_itself() {
         child.stdin.as_mut().unwrap().write_all(b" more").unwrap();
         taken(&ddpd, &mut child, 9);
         kill_process(pid, signal).unwrap();
-        // Its input is still open: it ends because of the signal.
+        // Standard input is still open: the process ends because of the signal.
         let input = child.stdin.take();
         let output = child.wait_with_output().unwrap();
         drop(input);

@@ -10,7 +10,7 @@ use api::{Client, Event, EventKind, JobInfo, RegionInfo, Stats, Status};
 /// The receiving appliance's address.
 pub(crate) const SINK: &str = "10.9.0.1:7471";
 
-/// Its log, a file of its directory.
+/// Log file of the appliance, in its directory.
 pub(crate) const LOG: &str = "ddpd.log";
 
 /// A running process, killed when dropped.
@@ -21,7 +21,8 @@ pub(crate) struct Ddpd {
     pub(crate) source: Client,
 }
 
-/// What the sink serves besides `base`; both ports get `impair`.
+/// Configuration of the two appliances: the sink serves these lines in addition to `base`; both ports get
+/// `impair`.
 pub(crate) struct Setup<'a> {
     pub(crate) sink: &'a str,
     /// Lines in the source's `[management]`.
@@ -38,7 +39,7 @@ impl Default for Setup<'_> {
 }
 
 impl Ddpd {
-    /// Starts it and waits until it serves. `DIR` in the configuration is its directory.
+    /// Starts the appliance and waits until it is ready. `DIR` in the configuration stands for its directory.
     pub(crate) fn start(setup: &Setup<'_>) -> Ddpd {
         let dir = tempfile::tempdir().unwrap();
         let files =
@@ -133,7 +134,7 @@ impl Ddpd {
 
 impl Drop for Ddpd {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -143,12 +144,12 @@ impl Drop for Ddpd {
 pub(crate) struct Running(Child);
 
 impl Running {
-    /// Starts an appliance and waits until it serves. Its log is added to this file.
+    /// Starts an appliance and waits until it is ready. Its log is appended to this file.
     pub(crate) fn start(command: Command, log: &Path) -> Running {
         Running(started(command, log))
     }
 
-    /// As a crash ends it.
+    /// Kills the process with SIGKILL, as a crash.
     pub(crate) fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -170,13 +171,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Starts it and waits until it serves. Its log is added to a file of the directory.
+/// Starts an appliance and waits until it is ready. Its log is appended to a file in the directory.
 fn spawn(dir: &Path, files: &[PathBuf]) -> Child {
     started(ddpd(files), &dir.join(LOG))
 }

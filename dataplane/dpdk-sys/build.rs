@@ -96,7 +96,7 @@ fn main() {
         println!("cargo:rustc-link-search=native={}", path.display());
     }
     for library in LIBRARIES {
-        // rte_log is a library of its own since 23.11.
+        // Since 23.11 rte_log is a separate library.
         if *library != "rte_log" || dpdk.libs.iter().any(|l| l == "rte_log") {
             println!("cargo:rustc-link-lib={library}");
         }

@@ -218,7 +218,7 @@ deliver_to = "events"
     let ddpd = Ddpd::start(&Setup { sink: queues, ..Setup::default() });
     let stream: StreamInfo = ddpd.source.post("/v1/connect", &json!({ "remote": SINK })).unwrap();
     assert_eq!(stream.state, "established");
-    // More messages than buffers: they come back.
+    // More messages than buffers: released buffers are posted again.
     for round in 0..10u8 {
         let data = vec![round; 10_000];
         let sent = send(&ddpd, &stream, 0, &data, 5_000_000);

@@ -18,7 +18,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Starts the demonstration in a directory of its own and waits until it serves.
+    /// Starts the demonstration in its own directory and waits until it is ready.
     fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let child = daemon(dir.path(), &["demo.toml", "demo-peer.toml"]);

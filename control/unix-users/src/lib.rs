@@ -21,7 +21,8 @@ pub const MOST_GROUPS: usize = 65_536;
 /// Number of groups that suffices for most processes; the first buffer size.
 const FEW_GROUPS: usize = 32;
 
-/// Bytes that an entry of the user or group database may take; a group lists its members.
+/// Bounds of the buffer for an entry of the user or group database, in bytes; a group's entry lists its
+/// members.
 const ENTRY: std::ops::RangeInclusive<usize> = 4096..=4 << 20;
 
 /// Returns the supplementary groups that the peer of a connected Unix stream socket had when it connected.
@@ -49,7 +50,7 @@ pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
             return Ok(groups);
         }
         let error = io::Error::last_os_error();
-        // Too small: the kernel says how many bytes there are.
+        // The buffer is too small: the kernel reports the bytes needed.
         if error.raw_os_error() != Some(libc::ERANGE) || len <= room {
             return Err(error);
         }
@@ -74,7 +75,7 @@ pub fn user_id(name: &str) -> io::Result<Option<uid_t>> {
         // SAFETY: the name ends with NUL, the buffer is `len` bytes long, and all live until the call returns.
         let code =
             unsafe { libc::getpwnam_r(name.as_ptr(), user.as_mut_ptr(), at, len, &mut found) };
-        // SAFETY: where `found` is not null it points to `user`, which has been filled then.
+        // SAFETY: if `found` is not null, it points to `user`, which is initialised.
         (code, (!found.is_null()).then(|| unsafe { (*found).pw_uid }))
     })
 }
@@ -90,7 +91,7 @@ pub fn group_id(name: &str) -> io::Result<Option<gid_t>> {
         let (at, len) = (buffer.as_mut_ptr(), buffer.len());
         // SAFETY: the name ends with NUL, the buffer is `len` bytes long, and all live until the call returns.
         let code = unsafe { libc::getgrnam_r(name.as_ptr(), of.as_mut_ptr(), at, len, &mut found) };
-        // SAFETY: where `found` is not null it points to `of`, which has been filled then.
+        // SAFETY: if `found` is not null, it points to `of`, which is initialised.
         (code, (!found.is_null()).then(|| unsafe { (*found).gr_gid }))
     })
 }

@@ -1,7 +1,8 @@
 //! Standard streams that were closed when the process started.
 //!
-//! Before `main`, the standard library opens /dev/null in place of a closed descriptor 0, 1 or 2: afterwards a closed stream
-//! looks like one that was redirected. So it is looked at earlier, by a function of `.init_array`.
+//! Before `main`, the standard library opens /dev/null in place of a closed descriptor 0, 1 or 2. A closed
+//! stream then looks like a redirected one. A function of `.init_array` therefore checks the descriptors
+//! earlier.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

@@ -90,10 +90,10 @@ fn functions(manager: &IMB_MGR) -> Option<[Functions; 2]> {
     ])
 }
 
-/// Version of the library, as it says it; `None` where the CPU lacks AES or carry-less multiplication.
+/// Returns the library's version string; `None` if the CPU lacks AES-NI or carry-less multiplication.
 pub fn version() -> Option<String> {
     library()?;
-    // SAFETY: it takes nothing and returns a string that is never freed.
+    // SAFETY: the function has no arguments and returns a static string.
     let text = unsafe { CStr::from_ptr(bindings::imb_get_version_str()) };
     Some(text.to_string_lossy().into_owned())
 }
@@ -120,7 +120,7 @@ impl AesGcm {
             32 => long,
             _ => return None,
         };
-        // SAFETY: all of it is bytes, for which zero is a value.
+        // SAFETY: the type consists of byte arrays, for which zero is valid.
         let mut data: Box<gcm_key_data> = Box::new(unsafe { std::mem::zeroed() });
         // SAFETY: the key has the length that the function reads, and `data` is aligned as the library's type says.
         unsafe { prepare(key.as_ptr().cast(), &mut *data) };
@@ -133,8 +133,8 @@ impl AesGcm {
         self.call(self.seal, nonce, aad, data)
     }
 
-    /// Decrypts `data` in place and returns the tag that it should have had: the caller compares it in constant time, and uses
-    /// nothing of `data` where it differs.
+    /// Decrypts `data` in place and returns the computed tag. The caller compares it in constant time and
+    /// discards `data` if the tags differ.
     #[inline]
     #[must_use]
     pub fn open(&self, nonce: &[u8; NONCE], aad: &[u8], data: &mut [u8]) -> [u8; TAG] {

@@ -23,7 +23,7 @@ const SCTP: IpProtocol = IpProtocol::Unknown(132);
 /// Hop limit of sent packets; RFC 4861 §7.1 requires it in neighbour discovery.
 const HOP_LIMIT: u8 = 255;
 
-/// The tester on its link.
+/// Addresses of the tester on its link, and of the host.
 #[derive(Clone, Debug)]
 pub struct Station {
     /// Hardware address of the port.

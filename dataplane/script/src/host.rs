@@ -1,4 +1,5 @@
-//! Description of the tested host: addresses and ports, settings, known differences; and the dialogues that apply to it.
+//! Description of the tested host (ports, settings, known differences), and selection of the dialogues that
+//! apply to it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -134,7 +135,7 @@ fn playable(script: &Script) -> Result<(), String> {
     for step in &script.steps {
         if let Action::Do(args) = &step.action {
             let verb = args.word(0).unwrap_or("?");
-            // A responder accepts by itself, with private data of its own.
+            // A responder accepts by itself, with its own private data.
             if verb != "accept" || args.has("pd") {
                 return Err(format!("needs local action {args}"));
             }

@@ -1,7 +1,7 @@
-//! Flows that share one slow link: how fairly, and how soon.
+//! Fairness of flows that share one slow link, and the time to reach it.
 //!
-//! The link carries 20 Mbit/s and its queue holds what fills it at 20 ms. Paths jitter a little, so that
-//! the flows do not fall into step. `cargo test -p sim --test fairness -- --nocapture` prints the shares.
+//! The link carries 20 Mbit/s, and its queue holds the bandwidth-delay product at 20 ms. Paths jitter a little,
+//! so that the flows do not synchronize. `cargo test -p sim --test fairness -- --nocapture` prints the shares.
 #![allow(clippy::print_stdout, reason = "the shares are what a reader wants to see")]
 
 use core::num::NonZeroU64;
@@ -176,8 +176,8 @@ fn marks_instead_of_drops_share_as_fairly() {
     }
 }
 
-// A paced stream beside an unpaced one over a path so short that its round trip is queue alone. Bursts of a whole window
-// would cost it the places in the queue that the other one takes with each acknowledgement.
+// A paced stream competes with an unpaced one over a path whose round trip is queueing only. Bursts of a whole
+// window would lose the places in the queue that the other stream takes with each acknowledgement.
 #[test]
 fn pacing_costs_no_share_on_short_paths() {
     const BITS_PER_SECOND: u64 = 200_000_000;

@@ -133,8 +133,8 @@ fn with_five_percent_of_loss() {
     all(5.0);
 }
 
-/// The least MSS and those around the room of an FPDU: each FPDU takes several segments, and no more are sent than the
-/// peer announced (RFC 9293 §3.7.1, RFC 5044 §4.5).
+/// The least MSS and values around the size of an FPDU. Each FPDU takes several segments, and segments do not
+/// exceed the announced MSS (RFC 9293 §3.7.1, RFC 5044 §4.5).
 #[test]
 fn segments_of_the_least_mss() {
     for mss in [48, 49, 87, 88, 128, 148] {

@@ -77,7 +77,8 @@ fn run(seed: u64, case: Case) -> Result {
     });
     let mut rng = Rng::new(seed);
     let bytes: Vec<u8> = (0..LEN).map(|_| rng.next_u64() as u8).collect();
-    // Half of it from memory that may change: its packets are kept, the others framed again.
+    // Half of the messages are sent from memory that may change. Their packets are kept for retransmission,
+    // those of the others are framed again.
     let changing = VecMemory::from_vec(bytes.clone());
     let stable = VecMemory::from_vec(bytes.clone()).into_stable();
     for (n, at) in (0..LEN as u64).step_by(64 * 1024).enumerate() {
@@ -116,7 +117,7 @@ fn a_reported_mtu_is_used() {
     }
 }
 
-// RFC 4821 §7.7, §7.3: without reports the black hole is found, and what passes by probes.
+// RFC 4821 §7.7, §7.3: without reports the sender detects the black hole and finds the MTU by probes.
 #[test]
 fn a_black_hole_is_found_and_left() {
     for (mtu, changes, found) in [
@@ -154,7 +155,7 @@ fn a_path_that_grows_again_is_made_use_of() {
     }
 }
 
-// RFC 5044 §4.5: what was posted is cut where it must be, and at once segments begin with an FPDU again.
+// RFC 5044 §4.5: FPDUs already framed are cut to the new size, and the next segments begin with an FPDU again.
 #[test]
 fn alignment_is_regained_at_once() {
     let result = run(4, CASE);

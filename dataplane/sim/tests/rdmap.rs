@@ -1,5 +1,5 @@
-//! RDMAP between two hosts, markers on and off, over loss, reordering and re-segmentation: whatever the
-//! path does, operations complete once, in order, with the bytes that they should have.
+//! RDMAP between two hosts, with and without markers, over loss, reordering and re-segmentation. Operations
+//! complete once, in order, with the correct bytes.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ struct Asked {
     outcomes: Vec<(Cookie, Outcome)>,
     sends: Vec<Vec<u8>>,
     written: Vec<u8>,
-    /// Bytes of the sink from its start on.
+    /// First bytes of the sink.
     read: Vec<u8>,
     counter: u64,
 }

@@ -39,7 +39,7 @@ fn direction(seed: u64, case: Case) -> path::Config {
     path::Config::slow(case.mtu, seed, 20_000_000, case.loss)
 }
 
-/// Runs `bytes` through and gives what is left of it.
+/// Transfers `bytes` and returns the pair at the end.
 fn run(seed: u64, case: Case, bytes: u64) -> Pair<SctpConfig> {
     let mut host = SctpConfig { mtu: case.mtu, region: bytes as usize, ..SctpConfig::default() };
     host.sctp.path_mtu_raise = case.raise;

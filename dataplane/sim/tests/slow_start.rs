@@ -1,8 +1,8 @@
 //! Slow start behind receivers that acknowledge 32 and 44 segments at once, over TCP and SCTP, in virtual time.
 //!
-//! Such a receiver merges what arrives (GRO, interrupt moderation). A sender that counts an acknowledgement for a few
-//! segments only is slowed down by it; with pacing it need not (RFC 9406 §4.2; RFC 9260 §7.2.1, RFC 3465).
-//! `cargo test -p sim --test slow_start -- --nocapture` prints the times.
+//! Such a receiver merges segments (GRO, interrupt moderation). A sender whose window grows by only a few
+//! segments per acknowledgement is slowed down; with pacing this limit is unnecessary (RFC 9406 §4.2; RFC 9260
+//! §7.2.1, RFC 3465). `cargo test -p sim --test slow_start -- --nocapture` prints the times.
 #![allow(clippy::print_stdout, reason = "the times are what a reader wants to see")]
 
 use core::time::Duration;
@@ -43,7 +43,7 @@ fn link(rtt: Duration) -> link::Config {
     link::Config { delay: rtt / 2, ..link::Config::default() }
 }
 
-/// A client that is about to send all that it may.
+/// Returns a pair whose client has queued its messages.
 fn pair<S: Setup>(client: S, server: S, rtt: Duration, segments: u32) -> Pair<S> {
     let mut backward = path::Config::new(1500, link(rtt));
     backward.stretch = Some(stretch::Config { segments, hold: HOLD });

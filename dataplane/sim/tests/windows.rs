@@ -96,7 +96,7 @@ fn sctp(limit: u64) -> SctpConfig {
     host
 }
 
-/// A path of 10 Gbit/s whose queue holds what is on its way.
+/// A path of 10 Gbit/s whose queue holds the bandwidth-delay product.
 fn path(rtt: Duration) -> path::Config {
     let bits_per_second = NonZeroU64::new(GIGABITS * 1_000_000_000).expect("a rate");
     let queue_bytes = bits_per_second.get() / 8 * rtt.as_micros() as u64 / 1_000_000;
@@ -121,7 +121,7 @@ fn pair<S: Setup>(host: &S, forward: path::Config, backward: path::Config) -> Pa
     pair
 }
 
-/// Posts so many messages of 1 MiB.
+/// Posts this many messages of 1 MiB.
 fn write<H: End>(client: &mut H, source: &VecMemory, messages: u64) {
     for n in 0..messages {
         let at = n * MESSAGE % REGION;
@@ -133,7 +133,7 @@ fn source() -> VecMemory {
     VecMemory::new(REGION as usize).into_stable()
 }
 
-/// Lets time pass, while the window never becomes smaller.
+/// Advances the time and checks that the window never shrinks.
 fn pass<S: Setup<Host: Window>>(pair: &mut Pair<S>, time: Duration) {
     let until = pair.now + time;
     let (mut growth, mut edge) = (pair.server.growth(), 0);
@@ -150,7 +150,8 @@ fn pass<S: Setup<Host: Window>>(pair: &mut Pair<S>, time: Duration) {
     pair.run_until(time + Duration::from_secs(1), over).expect("goes on");
 }
 
-/// Gbit/s of data, once the stream has had so many round trips; and by how much the window has grown.
+/// Returns the rate in Gbit/s over `measured` round trips, after `warm` round trips. Prints the growth of the
+/// window, too.
 fn rate<S: Setup<Host: Window>>(
     what: &str,
     host: &S,
@@ -241,7 +242,8 @@ fn within_budget<S: Setup<Host: Window>>(host: &S) -> (u64, bool) {
     (pair.server.growth(), pair.server.window_refusals() > 0)
 }
 
-// A stream gets no more than it leaves to others: 4 MiB of 20 MiB, since 12 of them are more than the 8 left.
+// A stream's share does not exceed the rest of the budget: it gets 4 MiB of 20 MiB, since 12 MiB would exceed
+// the 8 MiB left.
 #[test]
 fn the_budget_of_the_worker_holds() {
     let windows = 20 << 20;
@@ -249,8 +251,8 @@ fn the_budget_of_the_worker_holds() {
     assert_eq!(within_budget(&SctpConfig { windows, ..sctp(LIMIT) }), (4 << 20, true));
 }
 
-/// Over a path of 10 ms that loses one packet in a thousand: bytes refused and sent again, and by how much the window has
-/// grown, of 256 MiB.
+/// Transfers 256 MiB at a round-trip time of 10 ms with 0.1 % loss. Returns bytes refused, bytes retransmitted,
+/// and the growth of the window.
 fn lossy(markers: bool) -> (u64, u64, u64) {
     let mut host = tcp(LIMIT);
     host.endpoint.mpa.markers = markers;
@@ -267,7 +269,7 @@ fn lossy(markers: bool) -> (u64, u64, u64) {
     result
 }
 
-// A window larger than what may be held: nothing is refused, and what is sent again is what was lost.
+// A window above the hold limit: no byte is refused, and only lost bytes are retransmitted.
 #[test]
 fn a_window_that_has_grown_makes_no_storm() {
     let (refused, resent, _) = lossy(true);

@@ -88,7 +88,7 @@ fn begin(ddpd: &Ddpd, spec: &Value) -> JobInfo {
     ddpd.source.post("/v1/bench", spec).unwrap()
 }
 
-/// Runs it; its job at the end.
+/// Runs a bench and returns its job when it has ended.
 fn run(ddpd: &Ddpd, spec: &Value) -> JobInfo {
     until(ddpd, &begin(ddpd, spec), |job| job.state.is_final())
 }

@@ -24,7 +24,7 @@ fn ddpctl(socket: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// A capture that has begun: its client, and what came of the file.
+/// A running capture: its client, and the bytes of the file so far.
 struct Capture {
     child: Child,
     bytes: Vec<u8>,
@@ -51,7 +51,7 @@ impl Capture {
         let arguments = [&["capture", "p", "--write", "-"], more].concat();
         let mut command = ddpctl(&ddpd.path("sink.sock"), &arguments);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // The head of the file comes when every worker captures.
+        // The file begins once every worker captures.
         let mut bytes = vec![0; 64];
         let out = child.stdout.as_mut().unwrap();
         if out.read_exact(&mut bytes).is_err() {
@@ -203,7 +203,7 @@ fn nobody_waits_for_a_client_that_does_not_read_and_one_that_is_gone_ends_its_ca
     let mut gone = Capture::begin_when_free(&ddpd);
     gone.child.kill().unwrap();
     gone.child.wait().unwrap();
-    // Whatever the ends of the streams still send is in it.
+    // The capture may contain the last segments of streams that end.
     let (file, said) = Capture::begin_when_free(&ddpd).end();
     let frames = tshark(&file, &[]).len();
     assert!(said.starts_with(&format!("ddpctl: {frames} of ")), "{frames}: {said}");

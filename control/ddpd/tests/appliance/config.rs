@@ -56,7 +56,7 @@ fn what_runs_is_saved_and_comes_back() {
     let (exit, out, _) = ddpctl(&ddpd, &["config", "diff"]);
     assert_eq!(exit, Exit::Failed);
     assert!(out.contains("[[region]] api runs and is not in "), "{out}");
-    // A key that needs a restart and a region: the second comes, the first is named, again and again.
+    // A reload adds the region and reports, each time, the key that needs a restart.
     let file = ddpd.path("sink.toml");
     let dir = file.parent().unwrap();
     let more = format!(

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::REGION;
 use crate::common::{Ddpd, LOG, Setup};
 
-/// All lines so far. The last one may be on its way.
+/// Returns all lines so far. The last one may not be written yet.
 fn lines(ddpd: &Ddpd) -> Vec<Value> {
     let text = std::fs::read_to_string(ddpd.path(LOG)).unwrap();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);

@@ -83,7 +83,7 @@ fn totals(ddpd: &Ddpd, client: &Client) -> BTreeMap<String, u64> {
     sums
 }
 
-// RFC 5040 §5.1 to §5.3: what is written can be read again, over a link that loses and reorders.
+// RFC 5040 §5.1 to §5.3: written bytes can be read back over a link that loses and reorders.
 #[test]
 fn what_is_put_is_got_into_a_file_and_into_a_region() {
     let ddpd = Ddpd::start(&Setup { sink: SERVICES, impair: LOSSY, ..Setup::default() });
@@ -139,7 +139,7 @@ fn sends_come_back_or_are_taken() {
         ddpd.source.post("/v1/send", &body).unwrap()
     };
     let echo = json!({ "stream": open(&ddpd, 7475).id });
-    // More messages than receive buffers: they come back.
+    // More messages than receive buffers: released buffers are posted again.
     for round in 0..70u8 {
         let data = vec![round; 1 + 300 * usize::from(round)];
         let sent = send(&echo, &data, 5_000_000);

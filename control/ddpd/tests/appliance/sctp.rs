@@ -108,7 +108,7 @@ seed = 12
 udp_encapsulation = 9899
 "#;
 
-// RFC 6951: files both ways, and all of it in UDP.
+// RFC 6951: files in both directions, with all packets in UDP.
 #[test]
 fn what_is_put_in_udp_is_got_in_udp() {
     let ddpd =

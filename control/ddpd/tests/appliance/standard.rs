@@ -1,4 +1,5 @@
-//! Both programs keep the habits of Unix with their standard streams, paths and signals, whatever these are connected to.
+//! Unix conventions of both programs for standard streams, paths and signals, with any kind of file behind
+//! them.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write as _};
@@ -265,7 +266,7 @@ fn output_that_cannot_be_written_is_an_error() {
 fn a_signal_ends_a_transfer_its_job_and_then_the_program_by_itself() {
     let ddpd = start();
     for (signal, name) in [(Signal::INT, 2), (Signal::TERM, 15), (Signal::HUP, 1)] {
-        // A test run in the background, or by nohup, has these signals ignored, and its children have, too.
+        // A test run in the background, or by nohup, ignores these signals, and so do its children.
         let mut command = Command::new("env");
         command.arg("--default-signal=HUP,INT,TERM").arg(crate::common::ddpctl_path());
         command.arg("--socket").arg(ddpd.path("source.sock")).args(["put", "-", URL]);
@@ -274,7 +275,7 @@ fn a_signal_ends_a_transfer_its_job_and_then_the_program_by_itself() {
         child.stdin.as_mut().unwrap().write_all(b"some").unwrap();
         taken(&ddpd, &mut child, 4);
         let pid = Pid::from_child(&child);
-        // A stopped program goes on.
+        // A stopped program continues.
         kill_process(pid, Signal::TSTP).unwrap();
         let (_, status) = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().unwrap();
         assert!(status.stopped());
@@ -327,7 +328,8 @@ fn paths_that_are_not_utf_8_work_or_are_refused_for_that_reason() {
     refused(&["regions", "add", "r", "--size", "1", "--path"]);
 }
 
-/// The configuration, its directory and the socket; what it answers about itself is JSON all the same.
+/// The paths of the configuration, its directory and the socket are not UTF-8. Answers of the API that contain
+/// them are still JSON.
 #[test]
 fn ddpd_has_a_configuration_whose_path_is_not_utf_8() {
     let dir = tempfile::tempdir().unwrap();

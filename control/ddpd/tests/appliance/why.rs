@@ -10,7 +10,7 @@ use super::common::{Ddpd, SINK, Setup, wait_for};
 fn both_ends_tell_why_a_stream_with_a_wrong_queue_number_ended() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     let spec = json!({ "via": { "connect": { "remote": SINK } }, "queue": 99, "data": "aGVsbG8=" });
-    // The peer's TCP may have acknowledged it before the peer's DDP refused it.
+    // The peer's TCP may acknowledge the message before the peer's DDP refuses it.
     let sent = ddpd.source.post::<Sent>("/v1/send", &spec);
     assert!(matches!(sent, Ok(_) | Err(ClientError::Refused(_))), "{sent:?}");
     let ended = |kind: &EventKind| matches!(kind, EventKind::StreamClosed { .. });

@@ -56,7 +56,7 @@ impl Ddpd {
         Ddpd { child, dir, sink, source }
     }
 
-    /// Ends it and starts it again, the sink with another file of the directory.
+    /// Ends the appliance and starts it again, the sink with another configuration file of the directory.
     pub(crate) fn restart(&mut self, sink: &str) {
         self.signal(rustix::process::Signal::TERM);
         assert!(self.child.wait().unwrap().success());
@@ -83,7 +83,7 @@ impl Ddpd {
         (path, bytes)
     }
 
-    /// Starts a job that puts, and waits for its end.
+    /// Starts a put job and waits for its end.
     pub(crate) fn put(&self, spec: serde_json::Value) -> JobInfo {
         self.job("put", spec)
     }
@@ -114,7 +114,7 @@ impl Ddpd {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// SIGSTOP; returns when no thread of it runs any more.
+    /// Stops the process with SIGSTOP and returns when all its threads have stopped.
     pub(crate) fn stop(&self) {
         use rustix::process::{Pid, Signal, WaitOptions, waitpid};
         self.signal(Signal::STOP);
@@ -123,7 +123,7 @@ impl Ddpd {
         assert!(status.stopped(), "{status:?}");
     }
 
-    /// SIGTERM, and how it ended.
+    /// Ends the process with SIGTERM. Returns its exit status and directory.
     pub(crate) fn end(mut self) -> (ExitStatus, tempfile::TempDir) {
         self.signal(rustix::process::Signal::TERM);
         let status = self.child.wait().unwrap();
@@ -216,12 +216,12 @@ pub(crate) fn ddpd(files: &[PathBuf]) -> Command {
     command
 }
 
-/// Waits until the log has such an event, from its beginning.
+/// Waits until the event log, read from its beginning, contains such an event.
 pub(crate) fn wait_for(client: &Client, wanted: impl Fn(&EventKind) -> bool) -> EventKind {
     wait_for_nth(client, 1, wanted)
 }
 
-/// Waits until the log has `n` such events, from its beginning.
+/// Waits until the event log, read from its beginning, contains `n` such events.
 pub(crate) fn wait_for_nth(
     client: &Client,
     n: usize,

@@ -18,14 +18,14 @@ use crate::frames::Carried;
 
 /// The tester's first TSN.
 const FIRST_TSN: u32 = 7_000;
-/// RFC 5043 §5.2.3: function code of an Accept, behind the DDP-SSN.
+/// RFC 5043 §5.2.3: function code of an Accept, after the DDP-SSN.
 const ACCEPT: [u8; 2] = [0, 2];
 
-/// An association as both sides see it.
+/// State of the association on both sides.
 #[derive(Debug)]
 pub struct Chunks {
     conversation: Conversation,
-    /// The TSN after the highest of the host, once there is one.
+    /// TSN after the host's highest; `None` before its first DATA.
     next: Option<u32>,
     /// The host's Cumulative TSN Ack.
     acknowledged: Option<u32>,

@@ -21,13 +21,13 @@ use sim::segment::{Flags, Segment};
 use super::{More, Partner, SCRIPT_STAG, advertised};
 use crate::frames::Carried;
 
-/// A TCP connection as both sides see it.
+/// State of the TCP connection on both sides.
 #[derive(Debug)]
 pub struct Segments {
     exchange: Exchange,
     /// The host's initial sequence number is known.
     synchronized: bool,
-    /// Relative number that the host acknowledged last, and the window that it gave with it.
+    /// Relative number of the host's last acknowledgement, and its window.
     acknowledged: (u32, u16),
 }
 
@@ -81,7 +81,7 @@ impl Segments {
         }))
     }
 
-    /// Takes the private data of an MPA Reply for those of the script's, which leaves them open.
+    /// Replaces the private data that the script leaves open by those of the host's MPA Reply.
     fn learn_reply(&mut self, script: &mut Script, got: &Segment) {
         let open = script.pieces.iter().position(|piece| {
             piece.direction == Direction::Out && piece.kind == "reply" && !piece.args.has("pd")
@@ -216,7 +216,7 @@ fn aim(script: &mut Script, stag: u32, base: u64) {
     }
 }
 
-/// A Terminate in hexadecimal with its quoted tagged header (8 bytes in front of it) aimed elsewhere.
+/// Rewrites the quoted tagged header (preceded by 8 bytes) of a Terminate in hexadecimal.
 fn quoted(hex: &str, stag: u32, base: u64) -> Option<String> {
     let (head, rest) = (hex.get(..20)?, hex.get(28..)?);
     let is_tagged = matches!(hex.get(16..17)?, "8" | "c");

@@ -39,7 +39,7 @@ struct Setup {
     len: usize,
     private_data: Vec<u8>,
     stream: StreamConfig,
-    /// Configuration of RDMAP, if it is used.
+    /// Configuration of RDMAP; `None`: bare DDP.
     rdmap: Option<rdmap::Config>,
     /// The user closes only by `do close-session`, not when the peer has closed.
     keep_open: bool,
@@ -151,7 +151,7 @@ struct Association {
 /// Plays `script`.
 ///
 /// # Errors
-/// The first line that does not come true, with the packets so far.
+/// The first line that is not met, with the packets so far.
 pub(super) fn play(script: &Script) -> Result<(), ScriptError> {
     let mut setup = Setup::default();
     let (mut active, mut tag, mut tsn) = (false, 0x5045_4552, 7_000);

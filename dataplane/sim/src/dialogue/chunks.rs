@@ -54,7 +54,7 @@ pub struct Conversation {
     cookie: Vec<u8>,
     /// Value of the last HEARTBEAT of the stack, and of the script.
     heartbeats: [Vec<u8>; 2],
-    /// Tag of the last packet of the script: what a T bit reflects.
+    /// Tag of the script's last packet, which a packet with the T bit reflects.
     last_tag: u32,
 }
 
@@ -269,7 +269,7 @@ impl Conversation {
         let tag = match line.args.get("tag") {
             None if first == Some(1) => 0,
             None if got.chunks.iter().any(|c| matches!(c.kind, 6 | 14) && c.flags & 1 != 0) => {
-                // RFC 9260 §8.5.1: with the T bit the tag is that of the packet that it answers.
+                // RFC 9260 §8.5.1: with the T bit the tag is that of the answered packet.
                 self.last_tag
             }
             None | Some("peer") => self.peer_tag,
@@ -517,7 +517,7 @@ fn list(text: Option<&str>) -> Result<Vec<u32>, String> {
     text.map_or(Ok(Vec::new()), |text| text.split(',').map(relative).collect())
 }
 
-/// The first bytes of a packet in words: tag, and the chunks that are there with their numbers.
+/// Formats the first bytes of a packet: tag, and the complete chunks with their numbers.
 pub fn glance(bytes: &[u8]) -> Option<String> {
     let mut text = format!("tag={:#010x}", be32(bytes.get(4..8)?));
     let mut rest = bytes.get(HEADER..)?;

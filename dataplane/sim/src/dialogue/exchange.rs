@@ -1,5 +1,5 @@
-//! Both sides' numbers in a dialogue: what a `<` line writes down, and whether a segment is what a `>`
-//! line expects. Shared by all players of dialogues; no time here.
+//! Sequence numbers of both sides in a dialogue: builds the segment of a `<` line and compares a segment with a
+//! `>` line. Shared by all players of dialogues; no time here.
 
 use super::script::{Args, SegmentLine, number};
 use super::streams::Streams;
@@ -134,7 +134,7 @@ impl Exchange {
         let differs = |what: &str, got: &dyn std::fmt::Debug, expected: &dyn std::fmt::Debug| {
             Err(format!("{what} is {got:?}, expected {expected:?}"))
         };
-        // PSH has no meaning for this stack's peers; it is compared only where a line gives it.
+        // PSH has no meaning for this stack's peers and is compared only if the line gives it.
         let mask = |f: Flags| if line.flags.has(Flags::PSH) { f } else { f.without(Flags::PSH) };
         if mask(got.flags) != mask(line.flags) {
             return differs("flags", &got.flags, &line.flags);
@@ -255,7 +255,7 @@ impl Exchange {
             .collect()
     }
 
-    /// `segment` with relative numbers and the names of its pieces, for people.
+    /// Formats `segment` with relative numbers and the names of its pieces.
     pub fn show(&self, segment: &Segment, from_peer: bool) -> String {
         let (mine, other) =
             if from_peer { (self.peer_iss, self.iss) } else { (self.iss, self.peer_iss) };

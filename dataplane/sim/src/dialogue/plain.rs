@@ -1,5 +1,5 @@
-//! TCP alone under test (`set stack tcp`): what goes up is compared with the script's inbound stream,
-//! what goes down is its outbound stream.
+//! TCP alone under test (`set stack tcp`). Delivered bytes are compared with the script's inbound stream; sent
+//! bytes are its outbound stream.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -36,13 +36,13 @@ pub(super) fn tuple(v6: bool) -> FourTuple {
     FourTuple { local: address(1, LOCAL_PORT), remote: address(2, PEER_PORT) }
 }
 
-/// Dialogues use ECN only where they set it.
+/// ECN is off unless a dialogue enables it.
 pub(super) fn without_ecn(mut config: Config) -> Config {
     config.extensions.ecn = false;
     config
 }
 
-/// Applies one TCP setting; `Ok(false)`: it is none.
+/// Applies a TCP setting; `Ok(false)`: not a TCP setting.
 pub(super) fn tcp_setting(config: &mut Config, key: &str, value: &str) -> Result<bool, String> {
     let seconds = || -> Result<Duration, String> {
         let n: f64 = value.parse().map_err(|_| format!("`{value}` are no seconds"))?;

@@ -13,7 +13,7 @@ use tcp_lite::seam::TxBatch;
 
 use super::script::{Action, Args, At, Script, ScriptError, Step};
 
-/// Times may differ by this much from a line's.
+/// Tolerated difference from the time of a line.
 const TOLERANCE: Duration = Duration::from_millis(1);
 /// Longest wait for a line with time `*`.
 const PATIENCE: Duration = Duration::from_secs(1000);
@@ -62,7 +62,7 @@ impl Batch {
         Batch { room: Vec::new(), segments: Vec::new(), capable: false, ect: Vec::new(), bound }
     }
 
-    /// The segments committed since the last call, each with whether it is to be sent as ECN-capable.
+    /// Returns the segments committed since the last call, each with `true` if it is to be sent as ECN-capable.
     pub fn take_with_ect(&mut self) -> Vec<(Vec<u8>, bool)> {
         let ect = std::mem::take(&mut self.ect);
         std::mem::take(&mut self.segments).into_iter().zip(ect).collect()
@@ -75,7 +75,7 @@ impl TxBatch for Batch {
             return None;
         }
         self.room.clear();
-        // Bytes that the stack leaves as they are show up.
+        // The fill byte exposes bytes that the stack does not write.
         self.room.resize(len, 0xA5);
         self.capable = false;
         Some(&mut self.room)

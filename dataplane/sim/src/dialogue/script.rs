@@ -365,7 +365,7 @@ impl Args {
         }
     }
 
-    /// Gives `key=` another value, or adds it.
+    /// Sets the value of `key=`, adding the key if it is missing.
     pub fn set(&mut self, key: &str, value: &str) {
         match self.0.iter_mut().find(|(k, _)| k == key) {
             Some((_, old)) => *old = Some(value.to_owned()),
@@ -373,7 +373,7 @@ impl Args {
         }
     }
 
-    /// Takes the word `key` away, with its value if it has one.
+    /// Removes `key` and its value, if any.
     pub fn remove(&mut self, key: &str) {
         self.0.retain(|(k, _)| k != key);
     }

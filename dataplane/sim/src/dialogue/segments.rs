@@ -26,7 +26,7 @@ pub(super) trait Subject: Sized {
     fn is_open(&self) -> bool;
     /// True when `seg` may open the connection in TIME-WAIT anew.
     fn reopens(&self, seg: &tcp::Segment<'_>) -> bool;
-    /// A segment arrives; the error names the reason why it was dropped.
+    /// Processes a received segment; the error names the drop reason.
     fn input(&mut self, now: Instant, seg: &tcp::Segment<'_>) -> Result<(), String>;
     /// Writes the segments that are due to `tx`.
     fn transmit(&mut self, now: Instant, tx: &mut Batch);

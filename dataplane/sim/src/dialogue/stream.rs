@@ -49,7 +49,7 @@ struct Setup {
     access: Access,
     private_data: Vec<u8>,
     stream: StreamConfig,
-    /// Configuration of RDMAP, if it is used.
+    /// Configuration of RDMAP; `None`: bare DDP.
     rdmap: Option<rdmap::Config>,
     endpoint: EndpointConfig,
     /// The user closes only by `do close`, not when the peer has closed.

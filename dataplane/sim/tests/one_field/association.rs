@@ -23,7 +23,7 @@ pub(crate) fn ends(id: u64) -> Ends {
     Ends { local, remote: ([10, 0, 0, 2], 4000 + id as u16).into() }
 }
 
-/// A packet with these chunks, as it goes over the wire.
+/// Encodes a packet with these chunks.
 pub(crate) fn packet(ports: Ports, tag: Tag, chunks: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend(ports.source.to_be_bytes());
@@ -51,7 +51,7 @@ pub(crate) fn data(tsn: u32, ppid: u32, message: &[u8]) -> Vec<u8> {
     chunk(0, 7, &value)
 }
 
-/// Why a session ended: its name and numbers.
+/// Reason for a session's end: name and numbers.
 type Closed = (String, Option<(u8, u8, u8)>);
 
 pub(crate) struct Association {
@@ -132,7 +132,7 @@ impl Association {
         self.endpoint.is_some()
     }
 
-    /// The packet arrives, with the CRC of its bytes as they are.
+    /// Passes the packet to the endpoint, with a correct CRC.
     pub(crate) fn give(&mut self, mut bytes: Vec<u8>, worker: &mut Worker) {
         bytes[8..12].fill(0);
         let crc = crc32c(&bytes).to_le_bytes();
@@ -146,7 +146,7 @@ impl Association {
         }
         let now = worker.now;
         if let Some(endpoint) = &mut self.endpoint {
-            // Why it is dropped is in the outcome.
+            // The outcome shows the reason for a drop.
             let _ = endpoint.input(now, &packet, &mut worker.sctp());
             self.turn(worker);
             return;
@@ -184,7 +184,7 @@ impl Association {
                 }
             }
             Chunk::Abort { .. } => self.aborted = true,
-            // RFC 9260 §8.4: to what is of no association.
+            // RFC 9260 §8.4: the answer to a packet without an association.
             Chunk::ShutdownComplete { reflected: true } | Chunk::Error(_) => {}
             other => panic!("{other:?} of a listener"),
         }
@@ -205,7 +205,7 @@ impl Association {
         self.give(sack, worker);
     }
 
-    /// The peer aborts; it must end.
+    /// Aborts by the peer and checks that the endpoint has ended.
     pub(crate) fn end(&mut self, worker: &mut Worker) {
         let abort = self.of(&chunk(6, 0, &[]));
         self.give(abort, worker);

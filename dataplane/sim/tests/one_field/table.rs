@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// Conversation and field; by outcome, the values.
 type Outcomes = BTreeMap<(&'static str, &'static str), BTreeMap<String, Vec<u64>>>;
 
-/// The message behind the changed one was delivered.
+/// True if the message after the changed one was delivered.
 pub(crate) fn has_last(events: &[String]) -> bool {
     let text = format!("{:?}", b"last");
     events.iter().any(|event| event.contains(&text))

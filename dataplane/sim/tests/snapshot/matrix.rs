@@ -61,7 +61,8 @@ impl Cell {
         self.mtu - IP_HEADER - TCP_HEADER
     }
 
-    /// Enough to leave slow start behind: some forty losses, or sixteen times what fills the link.
+    /// Bytes of a transfer that outlasts slow start: some forty losses, or sixteen times the bandwidth-delay
+    /// product.
     pub(super) fn bytes(&self) -> u64 {
         let wanted = if self.loss_percent > 0.0 {
             (40.0 / (self.loss_percent / 100.0) * self.mss() as f64) as u64
@@ -120,7 +121,7 @@ impl Cell {
         let mut host =
             HostConfig { mtu: self.mtu, region: self.bytes() as usize, ..HostConfig::default() };
         host.endpoint.mpa.markers = self.markers;
-        // The window is never what limits.
+        // The receive window is never the limit.
         let receive_window = (4 * self.bdp()).max(4 << 20) as u32;
         // Only congestion control and the path bound the bytes in flight.
         let windows =

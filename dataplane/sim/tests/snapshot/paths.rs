@@ -55,7 +55,7 @@ fn clean(seed: u64) -> Config {
     }
 }
 
-/// A name, and what it changes.
+/// Name of a fault, and its change of the configuration.
 type Kind = (&'static str, fn(&mut Config));
 
 fn both(config: &mut Config, change: impl Fn(&mut link::Config)) {

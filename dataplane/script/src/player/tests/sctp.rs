@@ -1,4 +1,5 @@
-//! Dialogues with a host that the test plays, in virtual time: its SCTP, written by the script's own hand.
+//! SCTP dialogues with a host that the test plays, in virtual time. The scripts' encoder builds the host's
+//! packets.
 
 use sim::dialogue::arrived::Arrived;
 use sim::dialogue::chunks::Conversation;

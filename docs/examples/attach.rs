@@ -129,16 +129,16 @@ impl Attached {
         })
     }
 
-    /// Completions published so far.
+    /// Returns the number of completions published so far.
     fn head(&self) -> u64 {
         self.ring.word(HEAD).load(Ordering::Acquire)
     }
 
-    /// Record number `n`, unless it is overwritten before it has been read.
+    /// Returns record number `n`; `None` if it was overwritten before it was read.
     fn record(&self, n: u64) -> Option<Record> {
         let at = SLOTS + (n % self.capacity) as usize * SLOT;
         let field = |offset: usize| self.ring.word(at + offset).load(Ordering::Relaxed);
-        // Acquire: the bytes that the record speaks of are visible from here on.
+        // Acquire: the bytes that the record describes are visible from here on.
         if self.ring.word(at).load(Ordering::Acquire) != 2 * n + 2 {
             return None;
         }
@@ -170,7 +170,7 @@ impl Attached {
         }
     }
 
-    /// Waits for more. False when the appliance has closed the connection.
+    /// Waits for completions. Returns false if the appliance has closed the connection.
     fn wait(&self) -> io::Result<bool> {
         let mut fds =
             [PollFd::new(&self.event, PollFlags::IN), PollFd::new(&self.connection, PollFlags::IN)];
@@ -179,7 +179,7 @@ impl Attached {
     }
 }
 
-/// A shared mapping, for as long as the program runs.
+/// A shared mapping, valid until the program ends.
 struct Mapping {
     start: *mut u8,
     len: usize,

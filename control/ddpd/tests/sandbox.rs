@@ -110,7 +110,7 @@ fn main() {
     assert_eq!(state().workers, 1);
 }
 
-/// Files that are tried.
+/// Files and group of the attempts.
 #[derive(Clone)]
 struct Places {
     /// A file outside the configuration's directories.
@@ -140,7 +140,7 @@ fn connection_to_an_abstract_name() -> (&'static str, Result<(), Error>) {
     ("a connection to an abstract name", connected.map(drop))
 }
 
-/// Rights that files would have for others, and sockets of other programs.
+/// Tries file permissions for others, and sockets of other programs.
 fn of_files_and_unix_sockets(places: &Places) -> Tried {
     let Places { outside, own, group } = places;
     let open_to_all = |path| std::fs::set_permissions(path, Permissions::from_mode(0o666));
@@ -153,7 +153,7 @@ fn of_files_and_unix_sockets(places: &Places) -> Tried {
         options.write(true).create(true).mode(mode).open(own.with_extension("new"))
     };
     let directory = || std::fs::DirBuilder::new().mode(0o2755).create(own.with_extension("dir"));
-    // A file's owner may do this without a capability.
+    // An owner may change the group of a file without a capability.
     let group = Some(*group);
     let owner = |path| rustix::fs::chownat(CWD, path, None, group, AtFlags::SYMLINK_NOFOLLOW);
     let datagrams = |flags| socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
@@ -220,7 +220,7 @@ fn on_thread(name: &str, try_it: impl FnOnce() -> Tried + Send + 'static) -> Tri
 /// Runs the attempts in the thread that writes regions to files.
 fn of_the_writer(own: &Path, try_it: impl Fn() -> Tried + Send + 'static) -> Tried {
     let (sender, tried) = channel();
-    // The thread calls this after each report.
+    // The thread calls `wake` after each report.
     let wake = move || sender.send(try_it()).unwrap_or_default();
     let mut writer = Writer::<Memory>::start("files", wake).unwrap();
     let file = File::options().append(true).open(own).unwrap();

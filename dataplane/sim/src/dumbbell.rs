@@ -185,7 +185,7 @@ impl Flow {
     fn work(&mut self, now: Instant, tx: &mut Batch) {
         if self.start.is_some_and(|at| at <= now) {
             self.start = None;
-            // No private data: it cannot be too long.
+            // Connect fails only if the private data is too long; here it is empty.
             let connected = self.client.connect(now);
             debug_assert!(connected.is_ok());
         }
@@ -205,7 +205,7 @@ impl Flow {
     }
 }
 
-/// Jain's fairness index: 1 when all get the same, 1/n when one gets all.
+/// Returns Jain's fairness index: 1 if all shares are equal, 1/n if one flow gets everything.
 pub fn jain(shares: &[u64]) -> f64 {
     let sum: f64 = shares.iter().map(|&x| x as f64).sum();
     let squares: f64 = shares.iter().map(|&x| (x as f64).powi(2)).sum();

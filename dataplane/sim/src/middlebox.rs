@@ -73,12 +73,12 @@ impl Middlebox {
         self.counters
     }
 
-    /// When the held segment must be released; call [`expire`](Self::expire) then.
+    /// Returns the expiry of the held segment; call [`expire`](Self::expire) then.
     pub fn next_time(&self) -> Option<Instant> {
         self.held.as_ref().map(|(until, _)| *until)
     }
 
-    /// Releases the held segment to `out` if its time has come.
+    /// Appends the held segment to `out` if its hold time has expired.
     pub fn expire(&mut self, now: Instant, out: &mut Vec<Segment>) {
         if self.next_time().is_some_and(|until| until <= now)
             && let Some((_, segment)) = self.held.take()
@@ -87,7 +87,7 @@ impl Middlebox {
         }
     }
 
-    /// Takes a segment and appends to `out` what leaves the box now.
+    /// Takes a segment and appends the segments that leave the box now to `out`.
     pub fn push(&mut self, now: Instant, segment: Segment, out: &mut Vec<Segment>) {
         if let Some((_, mut held)) = self.held.take() {
             if joinable(&held, &segment, self.config.max_payload) {

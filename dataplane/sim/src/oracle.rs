@@ -84,7 +84,7 @@ impl Stream {
         self.bytes.len()
     }
 
-    /// True when nothing was built.
+    /// True if the stream is empty.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

@@ -67,7 +67,7 @@ impl Frame for Packet {
 mod tests {
     use super::*;
 
-    // RFC 3168 §5: only packets of ends that understand it are marked, and a mark stays.
+    // RFC 3168 §5: only packets of ECN-capable transports are marked, and a mark is not removed.
     #[test]
     fn only_what_says_so_is_marked() {
         let marked = |ecn| {

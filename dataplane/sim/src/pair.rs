@@ -32,7 +32,7 @@ pub struct Config<S: Setup = HostConfig> {
     pub forward: path::Config,
     /// Path from the server to the client.
     pub backward: path::Config,
-    /// The path reports packets that are larger than its MTU (ICMP).
+    /// True if the path reports packets larger than its MTU (ICMP).
     pub icmp: bool,
     /// Cost of the work on the cores of client and server.
     pub cost: [Cost; 2],

@@ -37,9 +37,9 @@ pub struct SctpConfig {
     pub sctp: sctp::Config,
     /// Sessions and teardown.
     pub endpoint: EndpointConfig,
-    /// MTU of its interface, in bytes.
+    /// MTU of the host's interface, in bytes.
     pub mtu: usize,
-    /// Bytes of its region.
+    /// Bytes of the host's region.
     pub region: usize,
     /// Bytes of each untagged buffer.
     pub buffer_size: u32,
@@ -47,7 +47,7 @@ pub struct SctpConfig {
     pub sessions: u16,
     /// Bytes by which receive windows may grow.
     pub windows: u64,
-    /// Key of its secrets.
+    /// Key of the host's secrets (cookies and tags).
     pub key: [u8; 16],
     /// Private data of Initiate and Accept.
     pub private_data: Vec<u8>,
@@ -124,7 +124,7 @@ impl SctpHost {
             memory: memory.clone(),
             memory_offset: GUARD as u64,
         };
-        // An empty table and a region inside its memory: it cannot be refused.
+        // The table is empty and the region inside its memory: the insertion cannot fail.
         let inserted = stags.insert(entry);
         debug_assert!(inserted.is_ok());
         let address = |n| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, n)), 7174);
@@ -238,7 +238,7 @@ impl SctpHost {
                     match endpoint.post(session, message.clone()) {
                         Ok(()) => drop(stream.outbox.pop_front()),
                         Err(PostError::Full) => break,
-                        // A closed session takes nothing more: what is left is never sent.
+                        // A closed session accepts no messages: the remaining ones are never sent.
                         Err(_) => stream.outbox.clear(),
                     }
                 }
@@ -300,7 +300,7 @@ impl SctpHost {
             ddp::Event::UntaggedDelivered { qn: QUEUE, data, .. } => {
                 stream.untagged.push(data.as_slice().to_vec());
                 if let Some(endpoint) = &mut self.endpoint {
-                    // Refused only when the session is over.
+                    // The call fails only if the session has ended.
                     let _ = endpoint.post_buffers(session, QUEUE, 1);
                 }
             }
@@ -379,7 +379,7 @@ impl End for SctpHost {
         }
     }
 
-    // RFC 9260 §6.9: what was sent before the path narrowed cannot be cut any more but by IP.
+    // RFC 9260 §6.9: only IP can fragment packets that were framed for a larger path MTU.
     fn is_for_fragments(&self, bytes: &[u8]) -> bool {
         let is_probe = bytes.get(FIRST_CHUNK) == Some(&chunk_type::HEARTBEAT);
         let path = self.endpoint.as_ref().map(|e| e.association().path_len());

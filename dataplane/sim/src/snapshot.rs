@@ -28,7 +28,7 @@ pub fn compare(path: &Path, now: &str) -> Result<(), String> {
     }
 }
 
-/// A line of right-aligned columns of these widths, with a space before each.
+/// Formats a line of right-aligned columns of these widths, each preceded by a space.
 pub fn columns<T: AsRef<str>>(widths: &[usize], cells: &[T]) -> String {
     let mut line = String::new();
     for (cell, &width) in cells.iter().zip(widths) {
@@ -37,7 +37,7 @@ pub fn columns<T: AsRef<str>>(widths: &[usize], cells: &[T]) -> String {
     line
 }
 
-/// `f(number, item)` of every item, in their order; `threads` of them share the work.
+/// Returns `f(number, item)` of each item, in the order of items; `threads` threads share the work.
 ///
 /// # Panics
 /// `f` panics.

@@ -1,4 +1,4 @@
-//! A peer with several addresses, of which the last one answers.
+//! A peer with several addresses, of which only the last one answers.
 
 use api::JobState;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! A region that one stream has for itself, seen by the next peer.
+//! An exclusive region that another stream holds, as the next peer sees it.
 
 use std::path::Path;
 

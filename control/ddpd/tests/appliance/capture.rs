@@ -35,7 +35,7 @@ impl Capture {
         Capture::try_begin(ddpd, more).unwrap_or_else(|said| panic!("{said}"))
     }
 
-    /// A port is free when the thread of the capture before is through, which takes a moment.
+    /// Begins a capture once the thread of the previous one has ended.
     fn begin_when_free(ddpd: &Ddpd) -> Capture {
         let began = Instant::now();
         loop {
@@ -124,7 +124,8 @@ fn tshark_reads_both_directions_with_the_interface_and_why_frames_were_dropped()
     assert!(carried >= bytes.len(), "{carried} bytes in {} frames", sent.len());
     assert!(!fields(&file, "iwarp_ddp", &["frame.number"]).is_empty());
     assert!(fields(&file, "_ws.malformed", &["frame.number"]).is_empty());
-    // Once with ECN and once without; the port of the file may drop a segment that came twice.
+    // The SYN is sent with ECN and again without. The port that carried the file may drop duplicate segments,
+    // too.
     let dropped = fields(&file, "tcp.dstport == 7", &["frame.comment"]);
     assert!(!dropped.is_empty());
     assert!(dropped.iter().all(|why| why == "dropped: net_no_listener"), "{dropped:?}");
@@ -183,7 +184,7 @@ fn nobody_waits_for_a_client_that_does_not_read_and_one_that_is_gone_ends_its_ca
     let mut head = [0; 15];
     deaf.read_exact(&mut head).unwrap();
     assert_eq!(&head, b"HTTP/1.1 200 OK");
-    // Far more than the ring, the channel and the socket take.
+    // More data than the ring, the channel and the socket can buffer.
     for round in 0..4 {
         let (file, _) = ddpd.file(&format!("file{round}"), 8 << 20);
         assert_eq!(ddpd.put(to_region(&file, "inbox")).state, JobState::Done);
@@ -193,7 +194,7 @@ fn nobody_waits_for_a_client_that_does_not_read_and_one_that_is_gone_ends_its_ca
     ddpd.sink.delete::<Done>(PORT).unwrap();
     let mut body = Vec::new();
     deaf.read_to_end(&mut body).unwrap();
-    // The last option of the statistics but one: frames that found no room.
+    // The second last option of the statistics block: frames dropped for lack of room.
     let at = body.windows(4).rposition(|bytes| bytes == [0, 7, 0, 8]).expect("statistics");
     let lost = u64::from_be_bytes(body[at + 4..at + 12].try_into().unwrap());
     assert!(lost > 0);

@@ -1,4 +1,4 @@
-//! The log of a running process: its form, its filter, and what requests leave in it.
+//! The log of a running process: its format, its filter, and the records of requests.
 
 use api::{ConfigInfo, LogInfo, ReloadReport, ValueOrigin};
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ fn json_lines_a_filter_at_run_time_and_what_requests_leave() {
     assert!(has(&ddpd, "DEBUG", "API: GET /v1/config"));
     let refused = ddpd.sink.post::<LogInfo>("/v1/log", &json!({"filter": "a=b=c"})).unwrap_err();
     assert!(refused.to_string().contains("is no log filter"), "{refused}");
-    // A reload brings the file's, and one in the file is in force at once.
+    // A reload restores the filter of the file, and a changed filter in the file applies at once.
     let report: ReloadReport = ddpd.sink.post("/v1/reload", &json!({})).unwrap();
     assert_eq!(report.applied, ["management.log changed"]);
     assert_eq!(origin(&ddpd), (json!("info"), ValueOrigin::Default));

@@ -24,7 +24,7 @@ fn what_is_beyond_the_key_is_refused_and_what_is_removed_is_free_again() {
     let sentence = "region `big`: 12 GiB asked for, 40 MiB of 256 MiB in use (regions 0 bytes, jobs 0 bytes, buffers \
                     and streams 40 MiB); the ceiling is limits.memory";
     assert!(refused.contains(sentence), "{refused}");
-    // Twice as much as fits, in turn.
+    // The memory is filled twice: freed memory can be used again.
     for _ in 0..2 {
         add(&ddpd.sink, "most", "200 MiB").unwrap();
         let memory = ddpd.status(&ddpd.sink).memory;
@@ -42,12 +42,12 @@ fn what_is_beyond_the_key_is_refused_and_what_is_removed_is_free_again() {
 /// A control group (v1 or v2) with a memory limit, removed on drop.
 struct Group {
     place: PathBuf,
-    /// The limit's file.
+    /// Name of the file with the limit.
     file: &'static str,
 }
 
 impl Group {
-    /// `Err`: why this machine has none.
+    /// Creates the group. `Err`: the reason why this machine cannot have one.
     fn new(limit: u64) -> Result<Group, String> {
         Group::version_2(limit).or_else(|second| {
             Group::version_1(limit)
@@ -106,7 +106,7 @@ fn a_cgroup_of_a_gibibyte_is_the_ceiling() {
     let group = match Group::new(1 << 30) {
         Ok(group) => group,
         Err(reason) => {
-            // Not by `eprintln`, which the harness keeps for itself.
+            // The harness captures the output of `eprintln`.
             let mut out = std::io::stderr();
             return writeln!(out, "LEFT OUT: a cgroup with a limit of memory: {reason}").unwrap();
         }

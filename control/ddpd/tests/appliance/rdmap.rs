@@ -117,7 +117,7 @@ fn what_is_put_is_got_into_a_file_and_into_a_region() {
     let served = totals(&ddpd, &ddpd.sink);
     let len = len as u64;
     assert_eq!((served["rdmap_writes_in"], served["rdmap_written_bytes"]), (3, len));
-    // Six that get, and one without bytes that confirms the put.
+    // Six Reads of the get, and one of zero bytes that confirms the put.
     assert_eq!((served["rdmap_reads_in"], served["rdmap_reads_served"]), (7, 7));
     assert_eq!(served["rdmap_read_bytes_served"], 2 * len);
     assert_eq!(served["rdmap_terminates_out"], 0);
@@ -199,7 +199,7 @@ fn held(ddpd: &Ddpd, offset: u64) -> u64 {
 #[test]
 fn atomics_see_and_change_one_word() {
     let ddpd = Ddpd::start(&Setup { sink: SERVICES, workers: 2, ..Setup::default() });
-    // Two streams, one on each worker, at the same word.
+    // Two streams, one on each worker, access the same word.
     let streams = [open(&ddpd, 7471), open(&ddpd, 7471)];
     assert_ne!(streams[0].worker, streams[1].worker);
     let vias = streams.map(|stream| json!({ "stream": stream.id }));
@@ -220,7 +220,7 @@ fn atomics_see_and_change_one_word() {
     assert!(ddpd.end().0.success());
 }
 
-/// The Terminate that the sink has sent and the source received, n-th of the run.
+/// Returns the codes of the run's n-th Terminate, which the sink sent and the source received.
 fn terminates(ddpd: &Ddpd, n: usize) -> String {
     let codes = [(&ddpd.sink, false), (&ddpd.source, true)].map(|(client, of_peer)| {
         let found = wait_for_nth(

@@ -60,7 +60,7 @@ fn ended(ddpd: &Ddpd) -> JobInfo {
     }
 }
 
-/// Waits until the job of a child, which is the only one that runs, has taken this many bytes.
+/// Waits until the child's job, the only running one, has read this many bytes.
 fn taken(ddpd: &Ddpd, child: &mut Child, bytes: u64) {
     loop {
         let jobs: Vec<JobInfo> = ddpd.source.get("/v1/jobs").unwrap();
@@ -372,7 +372,7 @@ fn escape_codes_are_for_terminals_that_want_them() {
         assert!(output.status.success(), "{command}: {}", said(&output));
         assert!(!output.stdout.contains(&0x1b) && !output.stderr.contains(&0x1b), "{command}");
     }
-    // A progress bar is drawn on a terminal, and on none without a cursor.
+    // A progress bar is drawn on a terminal, except on one without cursor movement.
     for (term, draws) in [("xterm", true), ("dumb", false)] {
         let output = on_terminal(&ddpd, term, "$ddpctl put - $url <file", "");
         let shown = String::from_utf8_lossy(&output.stdout);

@@ -1,4 +1,4 @@
-//! A running `ddpd` with two appliances that a link joins, for tests of the whole.
+//! A running `ddpd` with two appliances joined by a link, for tests of the whole program.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -67,7 +67,7 @@ impl Ddpd {
         self.dir.path().join(name)
     }
 
-    /// Writes a file of `len` bytes that do not repeat.
+    /// Writes a file of `len` bytes without a repeating pattern.
     pub(crate) fn file(&self, name: &str, len: usize) -> (PathBuf, Vec<u8>) {
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
         let bytes: Vec<u8> = (0..len)
@@ -195,7 +195,7 @@ fn started(mut command: Command, log: &Path) -> Child {
     child
 }
 
-/// The path of `ddpctl`, which is another package's program.
+/// Returns the path of `ddpctl`, a program of another package.
 pub(crate) fn ddpctl_path() -> PathBuf {
     let program = Path::new(env!("CARGO_BIN_EXE_ddpd")).with_file_name("ddpctl");
     assert!(program.exists(), "not built: run `cargo build -p ddpctl`");

@@ -39,7 +39,7 @@ pub(super) struct Stream {
     events: VecDeque<String>,
 }
 
-/// The settings, checked.
+/// Checked settings of the stack.
 struct Setup {
     mss: u16,
     hold: u64,
@@ -52,7 +52,7 @@ struct Setup {
     /// Configuration of RDMAP; `None`: bare DDP.
     rdmap: Option<rdmap::Config>,
     endpoint: EndpointConfig,
-    /// The user closes only by `do close`, not when the peer has closed.
+    /// True if the user closes only by `do close`; else also when the peer has closed.
     keep_open: bool,
 }
 

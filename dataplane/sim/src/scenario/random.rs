@@ -88,7 +88,7 @@ fn twist(rng: &mut Rng, least_mtu: usize, mtu: usize) -> Twist {
     }
 }
 
-/// A number whose magnitude is as random as itself: below 2^n for an n in `bits`.
+/// Draws a number of random magnitude: below 2^n for a random n in `bits`.
 pub(super) fn any_scale(rng: &mut Rng, bits: core::ops::Range<u64>) -> u64 {
     let n = bits.start + rng.below(bits.end - bits.start);
     rng.below(1 << n)

@@ -44,9 +44,9 @@ pub struct Tally {
     pub retransmitted: u64,
     /// Retransmission time-outs.
     pub timeouts: u64,
-    /// Bytes placed out of order; over SCTP, mostly ranges beyond a gap.
+    /// Bytes placed out of order; over SCTP, the maximum number of ranges beyond a gap.
     pub early: u64,
-    /// Bytes refused for want of room to hold them.
+    /// Bytes or messages refused for lack of room.
     pub refused: u64,
 }
 

@@ -79,7 +79,7 @@ fn a_file_arrives_whole_over_a_link_that_loses_and_reorders() {
     let stats = ddpd.stats(&ddpd.sink);
     assert!(stats.control["frames_lost"] > 0);
     assert!(stats.control["placed_out_of_order_bytes"] > 0);
-    // With markers and whole FPDUs in each segment only unlocatable bytes are held.
+    // The peer sends markers and whole FPDUs in each segment: only unlocatable bytes are held.
     assert_eq!(stats.control["held_bytes_max"], stats.control["unlocatable_bytes_max"]);
     assert!(stats.control["unlocatable_bytes_max"] < 64 << 10);
     let region = ddpd.region("inbox");

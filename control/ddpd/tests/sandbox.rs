@@ -57,7 +57,7 @@ fn main() {
     let sandbox = Sandbox::enter(&[config]).unwrap();
     match state().landlock {
         0..6 => eprintln!("LEFT OUT: abstract names, this kernel's Landlock has no scope for them"),
-        // Only Landlock applies here: system calls are not filtered yet.
+        // Landlock alone refuses this: system calls are not filtered yet.
         _ => all_refused("main, by Landlock", vec![connection_to_an_abstract_name()]),
     }
     let eal = EalConfig { hugepages: Hugepages::Never, memory_mib: 64, ..EalConfig::default() };

@@ -55,9 +55,9 @@ struct Stream {
 /// Limits of virtual time for each phase of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// From the SYN until all messages are delivered.
+    /// Limit from the SYN until all messages are delivered.
     pub transfer: Duration,
-    /// From the close until both ends have freed their state, TIME-WAIT included.
+    /// Limit from the close until both ends have freed their state, TIME-WAIT included.
     pub close: Duration,
 }
 
@@ -215,9 +215,10 @@ pub fn run<S: Setup>(
 /// Duration of a transfer, in virtual time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Times {
-    /// From the client's established state until all messages are delivered.
+    /// Time from the client's established state until all messages are delivered.
     pub all: Duration,
-    /// From half of the bytes to the server until all messages are delivered: slow start has ended by then.
+    /// Time from half of the bytes to the server until all messages are delivered: slow start has ended by
+    /// then.
     pub second_half: Duration,
 }
 

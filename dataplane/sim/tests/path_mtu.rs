@@ -182,7 +182,7 @@ fn losses_besides_do_not_confuse() {
     }
 }
 
-// Without probing and without reports only give-up is left. With reports the MTU is found.
+// The sender finds the MTU by reports alone. Without reports, too, only give-up would be left.
 #[test]
 fn probing_can_be_turned_off() {
     let result = run(5, Case { probing: false, ..CASE });

@@ -1,7 +1,7 @@
 //! Random scenarios: a seed determines the path, the hosts, the load, the disturbances and the end.
 //!
-//! Invariants of every scenario: regions hold correct or untouched bytes, memory around them is untouched,
-//! messages are delivered once, whole and in order, no stream is stuck, and no buffer remains in use.
+//! Invariants of every scenario: regions hold correct or untouched bytes, and memory around them is untouched.
+//! Messages are delivered once, whole and in order. No stream is stuck, and no buffer remains in use.
 //! Everything must also arrive if the path only loses, delays, reorders, duplicates, damages visibly, marks,
 //! cuts up and changes its MTU.
 

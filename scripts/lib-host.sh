@@ -1,4 +1,4 @@
-# A ddpd whose port is shared with the host's kernel, for the scripts that need one; sourced behind lib.sh, not run.
+# Starts a ddpd that shares its port with the host's kernel. Sourced after lib.sh, not run.
 #
 #   namespace A                                    namespace B
 #   ddpd on veth A (af_packet), kernel on TAP      kernel
@@ -19,13 +19,13 @@ cleanup() {
 trap cleanup EXIT
 campaign_net whole
 
-# In the background these would be a shell whose end the program outlives.
+# Not for background use: stopping the shell that runs the function would not stop the program.
 in_a() { ip netns exec "$net_a" "$@"; }
 in_b() { ip netns exec "$net_b" "$@"; }
 api() { "$ddpctl" --socket "$work/a.sock" "$@"; }
 tap='tap-front'
 
-# counter NAME: of all workers.
+# counter NAME: prints the counter, summed over all workers.
 counter() {
     api --json stats | python3 -c '
 import json, sys

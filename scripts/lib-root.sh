@@ -1,12 +1,12 @@
-# A bare Debian root with packages in it; sourced after lib.sh, not run. The root's archive, the packages' index and what was
-# downloaded are kept in target/package-test.
+# Unpacks a bare Debian root and installs packages in it. Sourced after lib.sh, not run. The root's archive, the packages'
+# index and the downloads are kept in target/package-test.
 # shellcheck shell=bash
-# shellcheck disable=SC2154 # run comes from the script that sources it: a directory of its own, with the packages in $run/packages
+# shellcheck disable=SC2154 # the sourcing script sets run: its own directory, with the packages in $run/packages
 #
-#   root_archive                    the bare root is there; a script that uses it calls this first
-#   new_root ROOT                   unpacks it
-#   chrooted ROOT COMMAND...        runs a command in it
-#   apt ROOT ARGUMENT...            apt-get in it
+#   root_archive                    builds the bare root's archive unless it exists; call it first
+#   new_root ROOT                   unpacks the archive
+#   chrooted ROOT COMMAND...        runs a command in ROOT
+#   apt ROOT ARGUMENT...            runs apt-get in ROOT
 #
 # DEBIAN_MIRROR=URL, DEBIAN_SUITE=NAME (bookworm).
 
@@ -27,11 +27,11 @@ root_archive() {
 new_root() {
     mkdir "$1"
     tar -xf "$root_work/$suite.tar" -C "$1"
-    # Snapshots of a mirror are past their date.
+    # Release files of a mirror's snapshots have expired.
     echo 'Acquire::Check-Valid-Until "false";' >"$1/etc/apt/apt.conf.d/90package-test"
 }
 
-# chrooted ROOT COMMAND...: in mount and process namespaces of its own, with the packages and downloads of before.
+# chrooted ROOT COMMAND...: uses mount and process namespaces of its own, with the packages and earlier downloads mounted.
 chrooted() {
     # shellcheck disable=SC2016  # the inner shell expands them
     unshare --mount --pid --fork --kill-child bash -euc '

@@ -1,10 +1,10 @@
-# Cargo's tools that packages and releases need, in one version each, below target/tools; sourced after lib.sh, not run.
+# Installs the cargo tools of packages and releases below target/tools, in fixed versions. Sourced after lib.sh, not run.
 # shellcheck shell=bash
 
 tools=${DDPD_TOOLS:-$target/tools}
 export PATH=$tools/bin:$PATH
 
-# cargo_tool NAME: it is there in the version that the project uses; else it is built. How fast it runs does not matter.
+# cargo_tool NAME: builds the tool unless the project's version is installed. A debug build suffices: its speed does not matter.
 cargo_tool() {
     local name=$1 version
     case $name in

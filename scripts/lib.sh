@@ -1,16 +1,16 @@
-# Shared by the scripts beside it; sourced, not run.
+# Functions shared by the scripts in this directory. Sourced, not run.
 # shellcheck shell=bash
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$repo/target}
-# What the tests are built with. With other features cargo would build most of the workspace again.
+# Cargo arguments of the test build. Other features would rebuild most of the workspace.
 # shellcheck disable=SC2034  # scripts use it
 test_build=(--workspace --features "fuzz/frames fuzz/services" --locked)
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "${0##*/}: $*"; exit 1; }
 
-# Builds the release programs once and says where they are; with PROGRAMS=DIR takes those in it.
+# build_programs: builds the release programs and sets $ddpd and $ddpctl; with PROGRAMS=DIR uses the programs in DIR.
 build_programs() {
     if [ -n "${PROGRAMS:-}" ]; then
         ddpd=$PROGRAMS/ddpd
@@ -25,7 +25,7 @@ build_programs() {
     export ddpd ddpctl
 }
 
-# real_file PATH MIB: a file of real content (the toolchain's own libraries, one after the other).
+# real_file PATH MIB: creates a file of real content (libraries of the toolchain and the system, concatenated).
 real_file() {
     local path=$1 bytes=$(($2 * 1024 * 1024)) sysroot
     sysroot=$(rustc --print sysroot)
@@ -36,7 +36,7 @@ real_file() {
     truncate -s "$bytes" "$path"
 }
 
-# wait_until SECONDS COMMAND...: polls until the command succeeds; fails when time is up.
+# wait_until SECONDS COMMAND...: polls until the command succeeds; fails after the time-out.
 wait_until() {
     local deadline=$((SECONDS + $1))
     shift
@@ -57,8 +57,8 @@ launch() {
     launched=$!
 }
 
-# started SECONDS BASE PATTERN: waits until PATTERN is in the output of the process that `launch` started last; prints
-# that output and fails when the process ends first or the time is up.
+# started SECONDS BASE PATTERN: waits until the output of the last `launch` contains PATTERN. If the process ends before or
+# the time expires, prints the output and fails.
 started() {
     local pid=$launched
     if ! wait_until "$1" eval "grep -qE '$3' '$2.out' '$2.err' || ! kill -0 $pid" ||
@@ -68,7 +68,7 @@ started() {
     fi
 }
 
-# stop_pid PID: asks the process to end, and ends it when it does not within 10 s.
+# stop_pid PID: sends SIGTERM, and SIGKILL if the process has not ended after 10 s.
 stop_pid() {
     local pid=$1
     kill -TERM "$pid" 2>/dev/null || return 0
@@ -78,9 +78,10 @@ stop_pid() {
     wait "$pid" 2>/dev/null || true
 }
 
-# campaign_net whole|cut: two namespaces, $net_a and $net_b, and a cable between $dev_a in A and $dev_b in B, without offloads.
-# The appliance answers for the addresses of A; the kernel of B has 10.77.0.2 and, for attackers, 10.77.0.4. With "cut" the
-# cable is cut in B: $end_a is the other end of $dev_a, $end_b that of $dev_b, and a program carries frames between them.
+# campaign_net whole|cut: creates the namespaces $net_a and $net_b, joined by a veth cable without offloads from $dev_a in A
+# to $dev_b in B.
+# The appliance owns the addresses of A; the kernel of B has 10.77.0.2 and, for attackers, 10.77.0.4. With "cut" the cable
+# ends in B twice: $end_a is the peer of $dev_a, $end_b that of $dev_b, and a program forwards frames between them.
 campaign_net() {
     local dev
     [ "$(id -u)" -eq 0 ] || die "needs root, to make network namespaces and for packet sockets"
@@ -91,7 +92,7 @@ campaign_net() {
         ip link add "$dev_a" netns "$net_a" type veth peer name "$end_a" netns "$net_b"
         ip link add "$dev_b" netns "$net_b" type veth peer name "$end_b" netns "$net_b"
         for dev in "$end_a" "$end_b"; do
-            # The kernel answers for its addresses at $dev_b alone.
+            # The kernel must answer for its addresses at $dev_b only.
             ip netns exec "$net_b" sh -c "echo 1 >/proc/sys/net/ipv6/conf/$dev/disable_ipv6
                 echo 1 >/proc/sys/net/ipv4/conf/$dev/arp_ignore"
             ip netns exec "$net_b" ethtool -K "$dev" tx off rx off gso off tso off gro off >/dev/null
@@ -111,13 +112,13 @@ campaign_net() {
     ip -n "$net_b" link set lo up
 }
 
-# campaign_net_gone: what campaign_net made is removed.
+# campaign_net_gone: removes the namespaces of campaign_net.
 campaign_net_gone() {
     [ -z "${net_a:-}" ] || ip netns del "$net_a" 2>/dev/null || true
     [ -z "${net_b:-}" ] || ip netns del "$net_b" 2>/dev/null || true
 }
 
-# campaign_program NAME: $program is the campaign's program. Its speed does not matter: what the tests were built with serves.
+# campaign_program NAME: sets $program to the campaign's program, in the test build: its speed does not matter.
 campaign_program() {
     if [ -n "${PROGRAMS:-}" ]; then
         export program=$PROGRAMS/$1

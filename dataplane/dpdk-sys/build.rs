@@ -4,7 +4,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::exit;
 
-/// What the shim is known to compile against.
+/// Oldest DPDK release that the shim compiles against.
 const OLDEST: &str = "22.11";
 
 /// Headers by which a directory is known to be DPDK's: one that all machines share, one of the machine's own.
@@ -96,18 +96,18 @@ fn main() {
         println!("cargo:rustc-link-search=native={}", path.display());
     }
     for library in LIBRARIES {
-        // rte_log is a library of its own since 23.11.
+        // Since 23.11 rte_log is a separate library.
         if *library != "rte_log" || dpdk.libs.iter().any(|l| l == "rte_log") {
             println!("cargo:rustc-link-lib={library}");
         }
     }
 }
 
-/// What is newer, or gone, once another libdpdk is installed in the place of this one.
+/// Returns paths whose modification time or existence changes when libdpdk is upgraded.
 ///
-/// Packages keep the times that their files had when they were built, often before our last build: the
-/// headers tell nothing. Their directories do, because each file was renamed into them, and so does the
-/// library under its full name (`librte_eal.so.25.0`), which the next release does not have.
+/// Header files do not qualify: a package keeps the times of its build, often before our last build. Header
+/// directories do, because each file was renamed into them. So does the library under its full name
+/// (`librte_eal.so.25.0`), which the next release does not have.
 fn changed_by_an_upgrade(dpdk: &pkg_config::Library) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = dpdk
         .include_paths

@@ -4,8 +4,8 @@
 //! cargo run --example attach -- /run/ddpd/ddpd.sock.attach OBJECT [COUNT]
 //! ```
 //!
-//! Ends after COUNT completions, or when the region or the appliance is gone. A program of your own
-//! needs nothing of the appliance's code: `docs/shared-memory.md` describes all that is used here.
+//! Ends after COUNT completions, or when the region is removed or the appliance ends. Programs of your own need
+//! none of the appliance's code: `docs/shared-memory.md` describes the whole interface.
 
 use std::io::{self, IoSliceMut, Write};
 use std::mem::MaybeUninit;
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
 }
 
 fn fail(sentence: &str) -> ExitCode {
-    // Nothing can be done about a closed standard error.
+    // A closed standard error cannot be reported.
     let _ = writeln!(io::stderr(), "attach: {sentence}");
     ExitCode::FAILURE
 }
@@ -49,14 +49,14 @@ fn run(socket: &str, object: &str, count: u64) -> io::Result<()> {
     let mut next = attached.head().saturating_sub(attached.capacity);
     let mut seen = 0;
     loop {
-        // The eventfd is reset before the ring is looked at: what comes later sets it again.
+        // The eventfd is reset before the ring is read: later completions set it again.
         let mut wakes = [0; 8];
         let _ = rustix::io::read(&attached.event, &mut wakes);
         while seen < count && next < attached.head() {
             let oldest = attached.head().saturating_sub(attached.capacity);
             if next < oldest {
                 writeln!(out, "lost {} completions: too slow", oldest - next)?;
-                // So that it shows in `ddpctl stats`; optional.
+                // Optional: reports the loss, which `ddpctl stats` shows.
                 (&attached.connection).write_all(&(oldest - next).to_le_bytes())?;
                 next = oldest;
             }
@@ -81,7 +81,7 @@ struct Record {
     stream: u64,
 }
 
-/// What the appliance handed over, mapped.
+/// Region, ring and event descriptor received from the appliance, mapped.
 struct Attached {
     connection: UnixStream,
     region: Mapping,
@@ -129,16 +129,16 @@ impl Attached {
         })
     }
 
-    /// Completions published so far.
+    /// Returns the number of completions published so far.
     fn head(&self) -> u64 {
         self.ring.word(HEAD).load(Ordering::Acquire)
     }
 
-    /// Record number `n`, unless it is overwritten before it has been read.
+    /// Returns record number `n`; `None` if it was overwritten before it was read.
     fn record(&self, n: u64) -> Option<Record> {
         let at = SLOTS + (n % self.capacity) as usize * SLOT;
         let field = |offset: usize| self.ring.word(at + offset).load(Ordering::Relaxed);
-        // Acquire: the bytes that the record speaks of are visible from here on.
+        // Acquire: the bytes that the record describes are visible from here on.
         if self.ring.word(at).load(Ordering::Acquire) != 2 * n + 2 {
             return None;
         }
@@ -170,7 +170,7 @@ impl Attached {
         }
     }
 
-    /// Waits for more. False when the appliance has closed the connection.
+    /// Waits for completions. Returns false if the appliance has closed the connection.
     fn wait(&self) -> io::Result<bool> {
         let mut fds =
             [PollFd::new(&self.event, PollFlags::IN), PollFd::new(&self.connection, PollFlags::IN)];
@@ -179,7 +179,7 @@ impl Attached {
     }
 }
 
-/// A shared mapping, for as long as the program runs.
+/// A shared mapping, valid until the program ends.
 struct Mapping {
     start: *mut u8,
     len: usize,

@@ -79,7 +79,7 @@ fn a_file_arrives_whole_over_a_link_that_loses_and_reorders() {
     let stats = ddpd.stats(&ddpd.sink);
     assert!(stats.control["frames_lost"] > 0);
     assert!(stats.control["placed_out_of_order_bytes"] > 0);
-    // With markers and whole FPDUs in each segment nothing is held but what cannot be located.
+    // The peer sends markers and whole FPDUs in each segment: only unlocatable bytes are held.
     assert_eq!(stats.control["held_bytes_max"], stats.control["unlocatable_bytes_max"]);
     assert!(stats.control["unlocatable_bytes_max"] < 64 << 10);
     let region = ddpd.region("inbox");
@@ -180,7 +180,7 @@ fn start_keys_need_no_private_data_and_mpa_may_do_without_markers_and_crc() {
             "target": { "tagged": { "stag": stag, "to": round << 20 } },
         }));
         assert_eq!((job.state, job.error), (JobState::Done, None), "round {round}");
-        // The region serves one stream at a time: the next may come when this one is gone.
+        // The region serves one stream at a time: the next round waits for the end of this stream.
         wait_for_nth(&ddpd.sink, round + 1, |kind| matches!(kind, EventKind::StreamClosed { .. }));
     }
     let (status, dir) = ddpd.end();
@@ -218,7 +218,7 @@ deliver_to = "events"
     let ddpd = Ddpd::start(&Setup { sink: queues, ..Setup::default() });
     let stream: StreamInfo = ddpd.source.post("/v1/connect", &json!({ "remote": SINK })).unwrap();
     assert_eq!(stream.state, "established");
-    // More messages than buffers: they come back.
+    // More messages than buffers: released buffers are posted again.
     for round in 0..10u8 {
         let data = vec![round; 10_000];
         let sent = send(&ddpd, &stream, 0, &data, 5_000_000);

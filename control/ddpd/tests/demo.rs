@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Longer than anything here takes on a slow machine.
+/// Time-out that exceeds each step on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Daemon {
@@ -18,7 +18,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Starts the demonstration in a directory of its own and waits until it serves.
+    /// Starts the demonstration in its own directory and waits until it is ready.
     fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let child = daemon(dir.path(), &["demo.toml", "demo-peer.toml"]);
@@ -80,7 +80,7 @@ fn daemon(dir: &Path, files: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-/// Waits for the end; a process that does not end is killed, which fails the test.
+/// Waits for the process to end. After the time-out the process is killed and the test fails.
 fn wait(mut child: Child) -> ExitStatus {
     let pid = rustix::process::Pid::from_child(&child);
     let (sender, receiver) = mpsc::channel();

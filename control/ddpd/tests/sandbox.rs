@@ -1,5 +1,5 @@
-//! The sandbox from inside: what each kind of thread may not do, tried in it. A program of its own without test harness,
-//! because what a thread gives up does not come back.
+//! The sandbox from inside: each kind of thread tries the operations that are denied to it. The program has no
+//! test harness, because a thread cannot regain the rights that it dropped.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -27,7 +27,7 @@ use port_kind::policy::Idle;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socket_with, socketpair};
 
-/// What was tried, and whether the kernel refused.
+/// Attempted operations, and the error of each.
 type Tried = Vec<(&'static str, Result<(), Error>)>;
 
 fn main() {
@@ -57,7 +57,7 @@ fn main() {
     let sandbox = Sandbox::enter(&[config]).unwrap();
     match state().landlock {
         0..6 => eprintln!("LEFT OUT: abstract names, this kernel's Landlock has no scope for them"),
-        // By Landlock alone: calls are not filtered yet.
+        // Landlock alone refuses this: system calls are not filtered yet.
         _ => all_refused("main, by Landlock", vec![connection_to_an_abstract_name()]),
     }
     let eal = EalConfig { hugepages: Hugepages::Never, memory_mib: 64, ..EalConfig::default() };
@@ -87,7 +87,8 @@ fn main() {
         tried
     };
     all_refused("main", control(&outside));
-    // Its mode is in memory: no filter sees it. Libraries take openat(2) for this error.
+    // The mode of openat2(2) is in memory, which a seccomp filter cannot read. ENOSYS makes libraries fall back
+    // to openat(2).
     let set_user_id = Mode::from_raw_mode(0o4755);
     let hidden = places.own.with_extension("hidden");
     let flags = OFlags::CREATE | OFlags::WRONLY;
@@ -109,14 +110,14 @@ fn main() {
     assert_eq!(state().workers, 1);
 }
 
-/// Files that are tried.
+/// Files and group of the attempts.
 #[derive(Clone)]
 struct Places {
-    /// In no directory of the configuration.
+    /// A file outside the configuration's directories.
     outside: PathBuf,
-    /// In one of them.
+    /// A file in one of these directories.
     own: PathBuf,
-    /// Of the process.
+    /// Group of the process.
     group: Gid,
 }
 
@@ -139,7 +140,7 @@ fn connection_to_an_abstract_name() -> (&'static str, Result<(), Error>) {
     ("a connection to an abstract name", connected.map(drop))
 }
 
-/// Rights that files would have for others, and sockets of other programs.
+/// Tries file permissions for others, and sockets of other programs.
 fn of_files_and_unix_sockets(places: &Places) -> Tried {
     let Places { outside, own, group } = places;
     let open_to_all = |path| std::fs::set_permissions(path, Permissions::from_mode(0o666));
@@ -152,7 +153,7 @@ fn of_files_and_unix_sockets(places: &Places) -> Tried {
         options.write(true).create(true).mode(mode).open(own.with_extension("new"))
     };
     let directory = || std::fs::DirBuilder::new().mode(0o2755).create(own.with_extension("dir"));
-    // A file's owner may do this without a capability.
+    // An owner may change the group of a file without a capability.
     let group = Some(*group);
     let owner = |path| rustix::fs::chownat(CWD, path, None, group, AtFlags::SYMLINK_NOFOLLOW);
     let datagrams = |flags| socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
@@ -176,7 +177,7 @@ fn of_files_and_unix_sockets(places: &Places) -> Tried {
     ]
 }
 
-/// What no thread may do.
+/// Tries the operations that are denied to all threads.
 fn of_all(places: &Places) -> Tried {
     let raw = |family, protocol| {
         let made = socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, protocol);
@@ -216,10 +217,10 @@ fn on_thread(name: &str, try_it: impl FnOnce() -> Tried + Send + 'static) -> Tri
     std::thread::Builder::new().name(name.into()).spawn(try_it).unwrap().join().unwrap()
 }
 
-/// In the thread that writes regions to files.
+/// Runs the attempts in the thread that writes regions to files.
 fn of_the_writer(own: &Path, try_it: impl Fn() -> Tried + Send + 'static) -> Tried {
     let (sender, tried) = channel();
-    // The thread calls this after each report.
+    // The thread calls `wake` after each report.
     let wake = move || sender.send(try_it()).unwrap_or_default();
     let mut writer = Writer::<Memory>::start("files", wake).unwrap();
     let file = File::options().append(true).open(own).unwrap();
@@ -228,7 +229,7 @@ fn of_the_writer(own: &Path, try_it: impl Fn() -> Tried + Send + 'static) -> Tri
     tried.recv().unwrap()
 }
 
-/// In a worker, with its own filter; there also what the other threads may do.
+/// Runs the attempts in a worker, which has its own filter and is denied some operations of other threads.
 fn of_a_worker(eal: &Eal, sandbox: &Sandbox, own: PathBuf, places: Places) -> Tried {
     let config = DataplaneConfig {
         workers: vec![WorkerConfig { id: WorkerId(0), core: None, idle: Idle::Poll }],

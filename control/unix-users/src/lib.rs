@@ -1,9 +1,9 @@
-//! Users and groups of Unix: the numbers of names, by the system's name service (NSS: files, LDAP, ...), and the
-//! supplementary groups of a Unix socket's peer (`SO_PEERGROUPS`). And which standard streams were closed at the start
-//! ([`streams`]).
+//! Unix users and groups: lookup of IDs by name through the system's name service (NSS: files, LDAP, ...), and
+//! the supplementary groups of a Unix socket's peer (`SO_PEERGROUPS`). [`streams`] reports the standard streams
+//! that were closed at the start.
 //!
-//! It is the only place of the control side with `unsafe`: the standard library and rustix have neither.
-//! Who may do what is decided by the callers.
+//! Contains all `unsafe` code of the control side, because the standard library and rustix lack these calls.
+//! Callers decide on access rights.
 
 pub mod streams;
 
@@ -15,19 +15,20 @@ use std::ptr;
 
 use libc::{c_char, c_int, c_void, gid_t, group, passwd, socklen_t, uid_t};
 
-/// Most groups of a peer: the kernel's `NGROUPS_MAX`.
+/// Maximum number of a peer's groups: the kernel's `NGROUPS_MAX`.
 pub const MOST_GROUPS: usize = 65_536;
 
-/// Groups that most processes do not exceed.
+/// Number of groups that suffices for most processes; the first buffer size.
 const FEW_GROUPS: usize = 32;
 
-/// Bytes that an entry of the user or group database may take; a group lists its members.
+/// Bounds of the buffer for an entry of the user or group database, in bytes; a group's entry lists its
+/// members.
 const ENTRY: std::ops::RangeInclusive<usize> = 4096..=4 << 20;
 
-/// The supplementary groups that the peer of a connected Unix stream socket had when it connected.
+/// Returns the supplementary groups that the peer of a connected Unix stream socket had when it connected.
 ///
 /// # Errors
-/// Those of `getsockopt(SO_PEERGROUPS)`; a peer of more than [`MOST_GROUPS`] groups is `InvalidData`.
+/// The errors of `getsockopt(SO_PEERGROUPS)`; `InvalidData` for a peer of more than [`MOST_GROUPS`] groups.
 pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     let mut groups: Vec<gid_t> = vec![0; FEW_GROUPS];
     loop {
@@ -49,7 +50,7 @@ pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
             return Ok(groups);
         }
         let error = io::Error::last_os_error();
-        // Too small: the kernel says how many bytes there are.
+        // The buffer is too small: the kernel reports the bytes needed.
         if error.raw_os_error() != Some(libc::ERANGE) || len <= room {
             return Err(error);
         }
@@ -62,7 +63,7 @@ pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     }
 }
 
-/// The number of a user, `None` if there is no such user.
+/// Returns the ID of a user, `None` if the user does not exist.
 ///
 /// # Errors
 /// The database cannot be read, or the name has a NUL in it.
@@ -74,12 +75,12 @@ pub fn user_id(name: &str) -> io::Result<Option<uid_t>> {
         // SAFETY: the name ends with NUL, the buffer is `len` bytes long, and all live until the call returns.
         let code =
             unsafe { libc::getpwnam_r(name.as_ptr(), user.as_mut_ptr(), at, len, &mut found) };
-        // SAFETY: where `found` is not null it points to `user`, which has been filled then.
+        // SAFETY: if `found` is not null, it points to `user`, which is initialised.
         (code, (!found.is_null()).then(|| unsafe { (*found).pw_uid }))
     })
 }
 
-/// The number of a group, `None` if there is no such group.
+/// Returns the ID of a group, `None` if the group does not exist.
 ///
 /// # Errors
 /// The database cannot be read, or the name has a NUL in it.
@@ -90,7 +91,7 @@ pub fn group_id(name: &str) -> io::Result<Option<gid_t>> {
         let (at, len) = (buffer.as_mut_ptr(), buffer.len());
         // SAFETY: the name ends with NUL, the buffer is `len` bytes long, and all live until the call returns.
         let code = unsafe { libc::getgrnam_r(name.as_ptr(), of.as_mut_ptr(), at, len, &mut found) };
-        // SAFETY: where `found` is not null it points to `of`, which has been filled then.
+        // SAFETY: if `found` is not null, it points to `of`, which is initialised.
         (code, (!found.is_null()).then(|| unsafe { (*found).gr_gid }))
     })
 }
@@ -103,7 +104,7 @@ fn entry<T>(mut look_up: impl FnMut(&mut [c_char]) -> (c_int, Option<T>)) -> io:
             (0, found) => return Ok(found),
             (libc::EINTR, _) => {}
             (libc::ERANGE, _) if buffer.len() < *ENTRY.end() => buffer.resize(buffer.len() * 4, 0),
-            // What some name services answer for names that they do not know: getpwnam_r(3), NOTES.
+            // Some name services return these codes for unknown names: getpwnam_r(3), NOTES.
             (libc::ENOENT | libc::ESRCH, _) => return Ok(None),
             (code, _) => return Err(io::Error::from_raw_os_error(code)),
         }

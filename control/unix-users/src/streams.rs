@@ -1,7 +1,8 @@
 //! Standard streams that were closed when the process started.
 //!
-//! Before `main`, the standard library opens /dev/null in place of a closed descriptor 0, 1 or 2: afterwards a closed stream
-//! looks like one that was redirected. So it is looked at earlier, by a function of `.init_array`.
+//! Before `main`, the standard library opens /dev/null in place of a closed descriptor 0, 1 or 2. A closed
+//! stream then looks like a redirected one. A function of `.init_array` therefore checks the descriptors
+//! earlier.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -18,7 +19,7 @@ static LOOK: extern "C" fn() = look;
 
 extern "C" fn look() {
     let is_closed = |fd: c_int| {
-        // SAFETY: F_GETFD reads no memory of ours, and any number may be asked for.
+        // SAFETY: F_GETFD accesses no memory of ours and accepts any descriptor number.
         unsafe { libc::fcntl(fd, libc::F_GETFD) == -1 }
     };
     let closed = (0..3).filter(|fd| is_closed(*fd)).fold(0, |bits, fd| bits | 1 << fd);

@@ -39,12 +39,12 @@ static int negative(int rc)
 	return rc < 0 ? rc : -rc;
 }
 
-/* Most queues of a port over rings, as in its driver. */
+/* Maximum number of queues of a port over rings, as in its driver. */
 #define RING_QUEUES 16
 
 /*
- * To which ring each queue of a port over rings sends; NULL for all other ports. Written before the port is used and once it
- * is closed.
+ * Ring to which each queue of a port over rings sends; NULL for all other ports. Written before the first use of the port and
+ * after its close.
  */
 static struct rte_ring *sends_to[RTE_MAX_ETHPORTS][RING_QUEUES];
 
@@ -175,7 +175,7 @@ void ddpd_log_level(uint32_t level)
 
 static int xdp_print(int level, const char *format, va_list args)
 {
-	/* LIBBPF_WARN, LIBBPF_INFO, LIBBPF_DEBUG, and libxdp's are the same. */
+	/* LIBBPF_WARN, LIBBPF_INFO, LIBBPF_DEBUG; libxdp has the same levels. */
 	static const int levels[] = { RTE_LOG_WARNING, RTE_LOG_INFO, RTE_LOG_DEBUG };
 	char text[512];
 	int len = vsnprintf(text, sizeof(text), format, args);
@@ -214,7 +214,7 @@ static int leave_out(const struct rte_memseg_list *list, void *unused)
 	return madvise(list->base_va, list->len, MADV_DONTDUMP) == 0 ? 0 : -errno;
 }
 
-/* A page that DPDK maps anew has lost the advice. */
+/* DPDK's new mappings lack the advice. */
 static void leave_out_new(enum rte_mem_event event, const void *start, size_t bytes, void *unused)
 {
 	(void)unused;
@@ -224,7 +224,7 @@ static void leave_out_new(enum rte_mem_event event, const void *start, size_t by
 
 int ddpd_leave_out_of_core_dumps(void)
 {
-	/* Without hugepages there is no such event: all memory is there from the start. */
+	/* Without hugepages DPDK has no memory events: all memory is mapped at the start. */
 	(void)rte_mem_event_callback_register("ddpd-core-dumps", leave_out_new, NULL);
 	return rte_memseg_list_walk(leave_out, NULL);
 }
@@ -258,7 +258,7 @@ static void zero_room(struct rte_mempool *pool, void *arg, void *object, unsigne
 	memset(m->buf_addr, 0, m->buf_len);
 }
 
-/* As rte_pktmbuf_pool_create, which lets no flags through, with buffers of one page each. */
+/* Does the same as rte_pktmbuf_pool_create, which accepts no flags, with buffers of one page each. */
 static struct rte_mempool *page_pool(const char *name, uint32_t buffers, uint32_t cache, int socket)
 {
 	const unsigned flags = RTE_MEMPOOL_F_NO_SPREAD;
@@ -290,11 +290,11 @@ static struct rte_mempool *page_pool(const char *name, uint32_t buffers, uint32_
 }
 
 /*
- * What was freed last is given out first: the buffers that go round stay few, and so near. DPDK's default is
- * a ring, which gives out the one that has lain longest. A platform's own operations are left alone.
+ * Selects the stack mempool (LIFO): the buffer freed last is allocated first, so that few buffers circulate and stay in the
+ * CPU's caches. DPDK's default is a ring (FIFO). A platform's own operations are kept.
  *
- * The stack's operations take a spinlock for each refill or flush of a thread's cache: a thread that is preempted
- * inside makes the others spin until it runs again. AF_XDP's page_pool() keeps the default.
+ * The stack's operations take a spinlock for each refill or flush of a thread's cache: other threads spin while its holder is
+ * preempted. AF_XDP's page_pool() keeps the default.
  */
 static struct rte_mempool *stack_pool(const char *name, uint32_t buffers, uint32_t cache, uint16_t room,
 				      int socket)
@@ -303,7 +303,7 @@ static struct rte_mempool *stack_pool(const char *name, uint32_t buffers, uint32
 		struct rte_mempool *pool = rte_pktmbuf_pool_create_by_ops(name, buffers, cache, 0, room,
 									  socket, "stack");
 
-		/* Its driver is a library of its own, which need not be there. */
+		/* The stack driver is a separate library, which may be missing. */
 		if (pool != NULL || rte_errno == ENOMEM)
 			return pool;
 	}
@@ -330,8 +330,8 @@ struct rte_mbuf *ddpd_mbuf_alloc(struct rte_mempool *pool)
 int ddpd_mbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **bufs, unsigned count)
 {
 	/*
-	 * As rte_pktmbuf_alloc_bulk, which touches the buffers' descriptions, that who freed them had last, one miss
-	 * after the other; here they are fetched together.
+	 * Replaces rte_pktmbuf_alloc_bulk, which takes the cache misses of the mbuf headers, last used by the freeing
+	 * core, one after the other. Here they are prefetched together.
 	 */
 	int rc = rte_mempool_get_bulk(pool, (void **)bufs, count);
 
@@ -417,10 +417,10 @@ void ddpd_mbuf_set_tx_cut(struct rte_mbuf *m, int how, uint16_t l2_len, uint16_t
 	m->outer_l3_len = 0;
 	if (how & DDPD_CUT_VIRTIO) {
 		/*
-		 * Virtio wants the length in the pseudo-header's sum (virtio 1.2 section 5.1.6.2), and Linux, where it
-		 * forwards the packet, counts on it. DPDK's vhost library writes one without length, unless it finds
-		 * the first buffer shorter than the headers are: an outer header of one byte, of which it makes no
-		 * other use, is more than our first buffer has.
+		 * Virtio requires the length in the pseudo-header's sum (virtio 1.2 section 5.1.6.2), and Linux relies on it
+		 * when it forwards the packet. DPDK's vhost library writes a sum without the length unless the first
+		 * buffer is shorter than the headers. An outer header of one byte, which the library does not use
+		 * otherwise, makes the headers longer than our first buffer.
 		 */
 		flags |= RTE_MBUF_F_TX_OUTER_IPV4;
 		m->outer_l3_len = 1;
@@ -526,7 +526,7 @@ int ddpd_port_info(uint16_t port, struct ddpd_port_info *out)
 	out->rss_functions = info.flow_type_rss_offloads;
 	out->rx_offloads = info.rx_offload_capa;
 	out->tx_offloads = info.tx_offload_capa;
-	/* Drivers without a limit leave it at 0. */
+	/* Drivers without a limit leave the field at 0. */
 	out->tx_segments_max = info.tx_desc_lim.nb_seg_max != 0 ? info.tx_desc_lim.nb_seg_max : UINT16_MAX;
 	return 0;
 }
@@ -549,7 +549,7 @@ int ddpd_port_configure(uint16_t port, struct ddpd_port_conf *want, struct rte_m
 		conf.rx_adv_conf.rss_conf.rss_key_len = want->rss_key_len;
 		conf.rx_adv_conf.rss_conf.rss_hf = want->rss_functions;
 	}
-	/* net_vhost makes its socket here. The mask is the process's: others' files are stricter for this moment. */
+	/* net_vhost creates its socket here. The umask is per process: files of other threads are stricter meanwhile. */
 	if (want->private_files)
 		mask = umask(S_IXUSR | S_IRWXG | S_IRWXO);
 	rc = rte_eth_dev_configure(port, want->rx_queues, want->tx_queues, &conf);
@@ -625,8 +625,8 @@ int ddpd_port_sctp_rule(uint16_t port, int ipv6, const uint8_t *key, uint32_t ke
 	const uint64_t ip = ipv6 ? RTE_ETH_RSS_IPV6 : RTE_ETH_RSS_IPV4;
 	const uint64_t sctp = ipv6 ? RTE_ETH_RSS_NONFRAG_IPV6_SCTP : RTE_ETH_RSS_NONFRAG_IPV4_SCTP;
 	/*
-	 * Two ways to name the same fields. i40e's type of SCTP has the verification tag among them, which its ports alone
-	 * have not; most drivers refuse those.
+	 * Two sets of RSS types for the same fields. i40e's SCTP type includes the verification tag, the port types alone do
+	 * not; most drivers refuse the latter.
 	 */
 	const uint64_t types[] = {
 		ip | RTE_ETH_RSS_PORT | RTE_ETH_RSS_L3_DST_ONLY,
@@ -635,7 +635,7 @@ int ddpd_port_sctp_rule(uint16_t port, int ipv6, const uint8_t *key, uint32_t ke
 	int rc = -EINVAL;
 
 	for (unsigned i = 0; i < RTE_DIM(types); i++) {
-		/* Some drivers want key and queues, and others refuse them: theirs are those of the port. */
+		/* Some drivers require key and queues. Others refuse them and use the port's. */
 		const struct rte_flow_action_rss whole = {
 			.types = types[i],
 			.key_len = key_len,
@@ -746,8 +746,8 @@ void ddpd_epoll_clear(int epfd)
 }
 
 /*
- * Prefetches what a ring's sender reads and writes, which its receiver had last: how far that has come, and the next entry.
- * The line with the sender's own end is left alone: the receiver polls it.
+ * Prefetches the cache lines that a ring's sender accesses and its receiver used last: the consumer's index and the next
+ * entry. The line with the producer's index is not prefetched: the receiver polls it.
  */
 static void prefetch_entry(const struct rte_ring *ring)
 {
@@ -761,7 +761,7 @@ uint16_t ddpd_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **bufs, ui
 {
 	uint16_t n = rte_eth_rx_burst(port, queue, bufs, count);
 
-	/* A lone frame is often answered with one. */
+	/* A single received frame is often answered by a single frame. */
 	if (n == 1 && sends_to[port][queue % RING_QUEUES] != NULL)
 		prefetch_entry(sends_to[port][queue % RING_QUEUES]);
 	return n;
@@ -812,7 +812,7 @@ unsigned ddpd_ring_count(const struct rte_ring *ring)
 
 /* ---- vhost-user ---- */
 
-/* A queue pair's second ring is what the frontend sends. */
+/* The second ring of a queue pair carries the frontend's sent frames. */
 static uint16_t sending_ring(uint16_t queue)
 {
 	return queue * 2 + 1;
@@ -845,7 +845,7 @@ int ddpd_vhost_watch(uint16_t port, const struct ddpd_vhost_watch *watch)
 	void *arg = (void *)(uintptr_t)watch;
 	int rc = rte_eth_dev_callback_register(port, RTE_ETH_EVENT_QUEUE_STATE, vhost_queues, arg);
 
-	/* It has an error for each frame that a guest describes wrongly, and so a guest could fill the log. */
+	/* The vhost library logs an error for each malformed descriptor of a guest, which could fill the log. */
 	rte_log_set_level_pattern("lib.vhost.data", RTE_LOG_CRIT);
 	if (rc == 0)
 		rc = rte_eth_dev_callback_register(port, RTE_ETH_EVENT_INTR_LSC, vhost_changed, arg);
@@ -882,7 +882,7 @@ uint16_t ddpd_vhost_ring_size(int frontend, uint16_t queue)
 {
 	struct rte_vhost_vring ring;
 
-	/* The first ring of a pair is what the frontend receives. */
+	/* The first ring of a pair carries the frames that the frontend receives. */
 	if (rte_vhost_get_vhost_vring(frontend, queue * 2, &ring) != 0)
 		return 0;
 	return ring.size;
@@ -900,7 +900,7 @@ int ddpd_vhost_kick_fd(int frontend, uint16_t queue)
 void ddpd_vhost_notify(int frontend, uint16_t queue, int on)
 {
 	rte_vhost_enable_guest_notification(frontend, sending_ring(queue), on);
-	/* What is read after this was not written before the frontend could see it. */
+	/* Later reads must not be ordered before the frontend can see this write. */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 

@@ -1,6 +1,6 @@
 /*
- * What bindgen reads: the shim, the few DPDK functions that are called as they are, and the offsets
- * and flags of the installed headers. build.rs holds the list of what it lets through.
+ * Input of bindgen: the shim, the few DPDK functions that are called directly, and the offsets and flags of
+ * the installed headers. build.rs holds the allowlist.
  */
 #include <rte_alarm.h>
 #include <rte_dev.h>
@@ -26,7 +26,7 @@ enum ddpd_offsets {
 	DDPD_HEADROOM = RTE_PKTMBUF_HEADROOM,
 };
 
-/* The release that these headers are of. */
+/* Release of the installed headers. */
 enum ddpd_release {
 	DDPD_HEADERS_YEAR = RTE_VER_YEAR,
 	DDPD_HEADERS_MONTH = RTE_VER_MONTH,
@@ -51,7 +51,7 @@ enum ddpd_flags {
 	DDPD_RSS_PORT = RTE_ETH_RSS_PORT,
 };
 
-/* Of what a rule consists: for tests that stand in for a driver. */
+/* Items and actions of flow rules, for tests that replace a driver. */
 enum ddpd_rule {
 	DDPD_ITEM_END = RTE_FLOW_ITEM_TYPE_END,
 	DDPD_ITEM_ETH = RTE_FLOW_ITEM_TYPE_ETH,

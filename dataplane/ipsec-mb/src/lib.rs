@@ -1,7 +1,8 @@
-//! AES-GCM by libIPSec_MB (Intel's Multi-Buffer Crypto for IPsec library), which libdpdk needs on x86-64 anyway. Of its
-//! interfaces this is the direct one: each call does one packet, at once.
+//! AES-GCM by libIPSec_MB (Intel's Multi-Buffer Crypto for IPsec library), a dependency of libdpdk on x86-64
+//! anyway. The module uses the library's direct interface, which processes one packet per call, synchronously.
 //!
-//! It takes about a third of the time of other libraries for a short packet (docs/performance.md). Nothing here allocates after [`AesGcm::new`].
+//! A short packet takes about a third of the time that other libraries need (docs/performance.md). Nothing is
+//! allocated after [`AesGcm::new`].
 
 #![cfg(target_arch = "x86_64")]
 
@@ -40,7 +41,7 @@ type Call = unsafe extern "C" fn(
     u64,
 );
 
-/// What the library chose for this CPU, for one length of keys.
+/// Functions that the library selected for this CPU, for one key length.
 #[derive(Clone, Copy)]
 struct Functions {
     prepare: Prepare,
@@ -58,20 +59,22 @@ impl Functions {
     }
 }
 
-/// For keys of 128 and of 256 bits; `None` where the CPU lacks AES or carry-less multiplication.
+/// Returns the functions for keys of 128 and of 256 bits; `None` if the CPU lacks AES-NI or carry-less
+/// multiplication.
 fn library() -> Option<&'static [Functions; 2]> {
     static LIBRARY: OnceLock<Option<[Functions; 2]>> = OnceLock::new();
     LIBRARY.get_or_init(load).as_ref()
 }
 
 fn load() -> Option<[Functions; 2]> {
-    // SAFETY: it takes flags, of which none is set.
+    // SAFETY: the argument is a set of flags, and none is set.
     let manager = NonNull::new(unsafe { bindings::alloc_mb_mgr(0) })?;
     // SAFETY: the manager was allocated by the library; the second argument may be null.
     unsafe { bindings::init_mb_mgr_auto(manager.as_ptr(), std::ptr::null_mut()) };
-    // SAFETY: it is initialised, and nothing else has it.
+    // SAFETY: the manager is initialised, and no other reference to it exists.
     let functions = functions(unsafe { manager.as_ref() });
-    // SAFETY: it was allocated by the library and is not used any more. Its functions are the library's own.
+    // SAFETY: the manager was allocated by the library and is not used any more. The function pointers refer to
+    // the library's code, not to the manager.
     unsafe { bindings::free_mb_mgr(manager.as_ptr()) };
     functions
 }
@@ -87,10 +90,10 @@ fn functions(manager: &IMB_MGR) -> Option<[Functions; 2]> {
     ])
 }
 
-/// Version of the library, as it says it; `None` where the CPU lacks AES or carry-less multiplication.
+/// Returns the library's version string; `None` if the CPU lacks AES-NI or carry-less multiplication.
 pub fn version() -> Option<String> {
     library()?;
-    // SAFETY: it takes nothing and returns a string that is never freed.
+    // SAFETY: the function has no arguments and returns a static string.
     let text = unsafe { CStr::from_ptr(bindings::imb_get_version_str()) };
     Some(text.to_string_lossy().into_owned())
 }
@@ -117,7 +120,7 @@ impl AesGcm {
             32 => long,
             _ => return None,
         };
-        // SAFETY: all of it is bytes, for which zero is a value.
+        // SAFETY: the type consists of byte arrays, for which zero is valid.
         let mut data: Box<gcm_key_data> = Box::new(unsafe { std::mem::zeroed() });
         // SAFETY: the key has the length that the function reads, and `data` is aligned as the library's type says.
         unsafe { prepare(key.as_ptr().cast(), &mut *data) };
@@ -130,8 +133,8 @@ impl AesGcm {
         self.call(self.seal, nonce, aad, data)
     }
 
-    /// Decrypts `data` in place and returns the tag that it should have had: the caller compares it in constant time, and uses
-    /// nothing of `data` where it differs.
+    /// Decrypts `data` in place and returns the computed tag. The caller compares it in constant time and
+    /// discards `data` if the tags differ.
     #[inline]
     #[must_use]
     pub fn open(&self, nonce: &[u8; NONCE], aad: &[u8], data: &mut [u8]) -> [u8; TAG] {
@@ -159,7 +162,7 @@ impl AesGcm {
                 TAG as u64,
             );
         }
-        // It has key stream of the last block.
+        // The context holds key stream of the last block.
         context.0.zeroize();
         tag
     }

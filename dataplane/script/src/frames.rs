@@ -1,7 +1,8 @@
 //! Frames of the tester: one address on one link, and the tested host.
 //!
-//! Answers ARP and neighbour solicitations for its address, asks for the host's, wraps and unwraps TCP
-//! segments and SCTP packets. No routes but one (the host itself or a router), no VLAN, no fragments. Lengths are bytes.
+//! Answers ARP requests and neighbour solicitations for its address, resolves the next hop's address, and
+//! encapsulates and decapsulates TCP segments and SCTP packets. Left out: more than one route (the host itself
+//! or a router), VLANs and fragments. Lengths are bytes.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -19,10 +20,10 @@ const IPV4: usize = 20;
 const IPV6: usize = 40;
 /// SCTP's IP protocol number.
 const SCTP: IpProtocol = IpProtocol::Unknown(132);
-/// Hop limit of what is sent; RFC 4861 §7.1 wants it in neighbour discovery.
+/// Hop limit of sent packets; RFC 4861 §7.1 requires it in neighbour discovery.
 const HOP_LIMIT: u8 = 255;
 
-/// The tester on its link.
+/// Addresses of the tester on its link, and of the host.
 #[derive(Clone, Debug)]
 pub struct Station {
     /// Hardware address of the port.
@@ -31,39 +32,38 @@ pub struct Station {
     pub address: IpAddr,
     /// The tested host.
     pub host: IpAddr,
-    /// Whose hardware address frames go to: the host's, or that of the router to it. Of the address's
-    /// family.
+    /// Next hop of frames: the host, or the router to it. Same family as `address`.
     pub next_hop: IpAddr,
-    /// That hardware address, once learnt.
+    /// Hardware address of the next hop, once resolved.
     pub next_mac: Option<EthernetAddress>,
 }
 
-/// What IP carries between tester and host.
+/// Transport packet between tester and host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Carried {
     /// A TCP segment.
     Tcp(Segment),
-    /// An SCTP packet, checksum and all.
+    /// An SCTP packet with its checksum.
     Sctp(Vec<u8>),
 }
 
-/// What a received frame is.
+/// Classification of a received frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Received {
-    /// Of the tested host to the tester.
+    /// From the tested host to the tester.
     Carried(Carried),
-    /// A question for the tester's address; this frame answers it.
+    /// ARP request or neighbour solicitation for the tester's address, with the frame that answers it.
     Question(Vec<u8>),
-    /// The next hop's hardware address is known now.
+    /// The next hop's hardware address was resolved.
     Learnt,
-    /// A segment of the tested host that is cut short, or whose checksum is wrong.
+    /// Truncated packet of the tested host, or one with a wrong checksum.
     Damaged(&'static str),
-    /// Nothing for the tester.
+    /// Unrelated to the tester.
     Other,
 }
 
 impl Station {
-    /// The frame that asks for the next hop's hardware address.
+    /// Returns the ARP request or neighbour solicitation for the next hop; empty if the families differ.
     pub fn question(&self) -> Vec<u8> {
         match (self.address, self.next_hop) {
             (IpAddr::V4(source), IpAddr::V4(target)) => {
@@ -93,8 +93,8 @@ impl Station {
         }
     }
 
-    /// `carried` in a frame to the host, or `None` before the next hop's hardware address is known. TCP's
-    /// checksum is made right, and its IP header carries the segment's ECN field.
+    /// Encapsulates `carried` in a frame to the host; `None` before the next hop's hardware address is
+    /// resolved. Fills in TCP's checksum and copies the segment's ECN field to the IP header.
     pub fn wrap(&self, carried: &Carried) -> Option<Vec<u8>> {
         let (protocol, ecn, bytes) = match carried {
             Carried::Tcp(segment) => {
@@ -377,7 +377,7 @@ mod tests {
             let packet = Carried::Sctp(vec![1; 13]);
             let frame = one.wrap(&packet).expect("the address is known");
             assert_eq!(other.input(&frame), Received::Carried(packet));
-            // Its own frames may come back.
+            // The port may receive its own frames.
             assert_eq!(one.input(&one.question()), Received::Other);
         }
     }

@@ -1,4 +1,5 @@
-//! Description of the tested host: addresses and ports, settings, known differences; and the dialogues that apply to it.
+//! Description of the tested host (ports, settings, known differences), and selection of the dialogues that
+//! apply to it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,40 +14,40 @@ use crate::session::is_sctp;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
-    /// What listens on the host, in order of preference.
+    /// Services of the host, in order of preference.
     #[serde(default, rename = "service")]
     pub services: Vec<Service>,
-    /// Dialogue (`directory/name`) → why this host rightly does something else. They are played all the
-    /// same.
+    /// Dialogue (`directory/name`) → reason why the host's different behaviour is legitimate. Such dialogues
+    /// are played all the same.
     #[serde(default)]
     pub differs: BTreeMap<String, String>,
-    /// Dialogue → why it is not played.
+    /// Dialogue → reason why it is not played.
     #[serde(default)]
     pub skip: BTreeMap<String, String>,
 }
 
-/// One port of the host.
+/// A port of the host and its service.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Service {
     /// Port number.
     pub port: u16,
-    /// What it makes of what comes.
+    /// Protocol that the service expects above TCP or IP.
     pub takes: Takes,
-    /// How it is set, in the words of the scripts' `set` lines; `ip` is the address's family.
+    /// Settings of the service, with the keys of the scripts' `set` lines; `ip` is the family of the address.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
 }
 
-/// What a service makes of the bytes that it gets.
+/// Protocol that a service expects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Takes {
     /// Reads and ignores any bytes, writes none, and keeps the connection open.
     Bytes,
-    /// It is an MPA responder that accepts.
+    /// Accepts as an MPA responder.
     Mpa,
-    /// It is SCTP, with sessions of RFC 5043 that are accepted.
+    /// Accepts SCTP associations and their RFC 5043 sessions.
     Sctp,
     /// The port is closed.
     Nothing,
@@ -67,10 +68,10 @@ impl std::str::FromStr for Takes {
 }
 
 impl Host {
-    /// The service for `script`, which is known as `name`.
+    /// Returns the service on which to play `script`, named `name` in the description.
     ///
     /// # Errors
-    /// Why it cannot be played against this host: one clause.
+    /// The reason why the script cannot be played against this host, as one clause.
     pub fn service_for(&self, name: &str, script: &Script) -> Result<&Service, String> {
         if let Some(reason) = self.skip.get(name) {
             return Err(reason.clone());
@@ -80,7 +81,7 @@ impl Host {
         for service in &self.services {
             match service.suits(script) {
                 Ok(()) => return Ok(service),
-                // The reason of the service that comes closest: of those that take what is sent.
+                // A wrong setting outranks a wrong kind: that service comes closest.
                 Err(Misfit::Setting(what)) => reason = what,
                 Err(Misfit::Kind(what)) if !reason.starts_with("needs setting") => reason = what,
                 Err(Misfit::Kind(_)) => {}
@@ -90,7 +91,7 @@ impl Host {
     }
 }
 
-/// How long `script` takes when everything comes in time.
+/// Returns the time that `script` takes if all packets arrive in time.
 pub fn duration(script: &Script) -> Duration {
     script.steps.iter().fold(Duration::ZERO, |time, step| match (step.at, &step.action) {
         (_, Action::Do(_) | Action::Event(_) | Action::Check(_)) | (At::Any, _) => time,
@@ -99,7 +100,7 @@ pub fn duration(script: &Script) -> Duration {
     })
 }
 
-/// Why a service does not suit a script.
+/// Reason why a service does not suit a script.
 enum Misfit {
     Kind(String),
     Setting(String),
@@ -126,7 +127,7 @@ impl Service {
     }
 }
 
-/// What no host can do by itself.
+/// Checks that the script needs no local action of the host, and that its results are visible on the wire.
 fn playable(script: &Script) -> Result<(), String> {
     if script.settings.iter().any(|s| s.key == "role" && s.value == "active") {
         return Err("needs local action connect".into());
@@ -134,13 +135,13 @@ fn playable(script: &Script) -> Result<(), String> {
     for step in &script.steps {
         if let Action::Do(args) = &step.action {
             let verb = args.word(0).unwrap_or("?");
-            // A responder accepts by itself, with private data of its own.
+            // A responder accepts by itself, with its own private data.
             if verb != "accept" || args.has("pd") {
                 return Err(format!("needs local action {args}"));
             }
         }
     }
-    // Numbers that are not relative to the host's initial one make no sense with one that it chooses.
+    // Absolute acknowledgement numbers require a known initial sequence number, which the host chooses.
     let absolute = |action: &Action| match action {
         Action::Send(line) => line.args.get("ack").is_some_and(|ack| ack.starts_with("abs:")),
         _ => false,
@@ -149,7 +150,7 @@ fn playable(script: &Script) -> Result<(), String> {
         return Err("needs setting iss".into());
     }
     if asks(script) && !script.steps.iter().any(|step| matches!(step.action, Action::Do(_))) {
-        // It would be, at a time that the script does not know.
+        // The host would accept the session, at a time that the script does not define.
         return Err("needs a session that is not accepted".into());
     }
     let sees = |action: &Action| {
@@ -161,7 +162,7 @@ fn playable(script: &Script) -> Result<(), String> {
     }
 }
 
-/// True when a session of RFC 5043 is asked for.
+/// True if the script initiates a session of RFC 5043.
 fn asks(script: &Script) -> bool {
     let initiate = |chunk: &ChunkLine| chunk.args.word(0) == Some("initiate");
     script.steps.iter().any(|step| match &step.action {
@@ -170,7 +171,7 @@ fn asks(script: &Script) -> bool {
     })
 }
 
-/// What the service may make of bytes, the best first.
+/// Returns the kinds of service that suit the script, the best first.
 fn wanted(script: &Script) -> &'static [Takes] {
     let opens = |action: &Action| match action {
         Action::Send(line) => line.flags.has(Flags::SYN) && !line.flags.has(Flags::ACK),
@@ -198,7 +199,7 @@ fn required(script: &Script) -> Vec<(&str, String)> {
         .filter(|s| !ours.contains(&s.key.as_str()) && !s.key.contains('.'))
         .map(|s| (s.key.as_str(), s.value.clone()))
         .collect();
-    // Of the same link an IPv6 host offers 20 bytes less.
+    // An IPv6 host offers an MSS 20 bytes smaller on the same link.
     let says_mss = |action: &Action| match action {
         Action::Expect(line) => line.args.has("mss"),
         _ => false,

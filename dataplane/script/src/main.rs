@@ -85,7 +85,7 @@ struct Args {
 fn main() -> ExitCode {
     let run = Args::parse().run(&mut std::io::stdout());
     run.unwrap_or_else(|sentence| {
-        // Standard error may be gone: the exit code still says it.
+        // Standard error may be closed: the exit code still reports the failure.
         let _ = writeln!(std::io::stderr(), "ddp-script: {sentence}");
         ExitCode::from(2)
     })
@@ -111,7 +111,7 @@ impl Args {
             return Err("--address, --to and --via are of different families".into());
         }
         let mut known = self.known(port)?;
-        // The family is no choice of the host's: scripts about IPv6 run where the host has IPv6.
+        // The family is not a setting of the host: scripts about IPv6 run if the host has IPv6.
         let family = if host.is_ipv6() { "6" } else { "4" };
         for service in &mut known.services {
             service.settings.entry("ip".into()).or_insert_with(|| family.into());
@@ -131,7 +131,7 @@ impl Args {
         Report::new(&self, known, session, out).play(scripts).map_err(failed)
     }
 
-    /// What is known of the host.
+    /// Returns the description of the host, from the file or the options.
     fn known(&self, port: Option<u16>) -> Result<Host, String> {
         match (&self.host, port) {
             (Some(file), _) => {

@@ -1,9 +1,9 @@
-//! A dialogue going on with another host. Sans-IO: call [`Player::handle_timeout`] once to begin; after
-//! it and after every [`Player::input`] take all of [`Player::poll_transmit`], look at
-//! [`Player::outcome`], and come back when [`Player::poll_timeout`] says.
+//! Plays a dialogue with another host, sans-IO. Call [`Player::handle_timeout`] once to begin. After it and
+//! after every [`Player::input`] drain [`Player::poll_transmit`], check [`Player::outcome`], and call again at
+//! [`Player::poll_timeout`].
 //!
-//! When something happens is here; what it is, and what a host may do besides, is the business of a
-//! [`Partner`]: [`segments`] for TCP, [`chunks`] for SCTP. A `quiet` line allows nothing besides.
+//! The player decides when a step is due. A [`Partner`] encodes and compares packets and classifies legitimate
+//! extra ones: [`segments`] for TCP, [`chunks`] for SCTP. A `quiet` line allows no extra packets.
 
 pub mod chunks;
 pub mod segments;
@@ -19,22 +19,22 @@ use crate::frames::Carried;
 
 /// Longest delay of an acknowledgement (RFC 9293 §3.8.6.3 MUST-40, RFC 9260 §6.2).
 const LONGEST_DELAYED_ACK: Duration = Duration::from_millis(500);
-/// The STag that scripts use where they do not say another.
+/// Default STag of scripts.
 const SCRIPT_STAG: &str = "16";
 
-/// How exactly times must be met.
+/// Tolerance of times.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Tolerance {
-    /// Of the time since the line before, in percent.
+    /// Relative part: percent of the time since the previous line.
     pub percent: u32,
-    /// And in any case.
+    /// Absolute part, added to the relative one.
     pub floor: Duration,
-    /// How long `*` waits.
+    /// Longest wait for a line with time `*`.
     pub patience: Duration,
 }
 
 impl Default for Tolerance {
-    /// 20 % + 20 ms; ten seconds of patience.
+    /// Returns 20 % + 20 ms, and ten seconds for `*`.
     fn default() -> Self {
         Tolerance {
             percent: 20,
@@ -62,23 +62,23 @@ impl std::str::FromStr for Tolerance {
     }
 }
 
-/// What was played to its end and came true.
+/// Summary of a dialogue that was played to its end and met.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Played {
     /// `event` and `check` lines that were skipped.
     pub unseen: usize,
     /// Acknowledgements of the host beyond those in the script.
     pub more_acks: usize,
-    /// What the host sent again beyond the script.
+    /// Retransmissions of the host beyond the script.
     pub again: usize,
 }
 
-/// What a host may send against the script's letter.
+/// Extra packets that a host may send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum More {
-    /// An acknowledgement with news.
+    /// An acknowledgement with new information.
     Acknowledgement,
-    /// Something again.
+    /// A retransmission.
     Again,
 }
 
@@ -87,44 +87,44 @@ pub trait Partner: Debug {
     /// A packet of the host.
     type Packet: Debug;
 
-    /// What has come, if it belongs to this dialogue.
+    /// Decodes a packet; `None` if it belongs to another dialogue.
     ///
     /// # Errors
-    /// It is damaged.
+    /// The packet is damaged.
     fn take(&mut self, carried: Carried) -> Result<Option<Self::Packet>, String>;
 
-    /// Looks for what the script leaves open and the rest of it needs.
+    /// Learns the values of the host that the script leaves open and its later lines need.
     fn learn(&mut self, script: &mut Script, packet: &Self::Packet);
 
-    /// What a `<` line sends, and that in words.
+    /// Returns the packet of a `<` line, and its text.
     ///
     /// # Errors
-    /// What in the line is not understood.
+    /// The part of the line that is invalid.
     fn written(&mut self, line: &Action) -> Result<(Carried, String), String>;
 
-    /// Whether this is what a `>` line expects, or the first part of it: then the rest.
+    /// Compares a packet with a `>` line. Returns the rest of the line if the packet meets its first part only.
     ///
     /// # Errors
-    /// What differs.
+    /// The first difference.
     fn compare(&mut self, line: &Action, got: &Self::Packet) -> Result<Option<Action>, String>;
 
-    /// Counts a packet that was as it may be.
+    /// Records the numbers of a packet that was expected or allowed.
     fn took(&mut self, got: &Self::Packet);
 
-    /// What this is, if a host may send it though no line asks for it.
+    /// Classifies a packet that no line expects; `None` if a host must not send it.
     fn more(&self, got: &Self::Packet) -> Option<More>;
 
-    /// True when a `>` line is an acknowledgement and nothing else, for which a host has time.
+    /// True if a `>` line is a pure acknowledgement, which a host may delay.
     fn may_be_delayed(&self, line: &Action) -> bool;
 
-    /// In words.
+    /// Formats a packet for the transcript.
     fn show(&self, got: &Self::Packet) -> String;
 
-    /// What ends the host's side after the dialogue, if there is one.
+    /// Returns the packet that ends the host's connection after the dialogue, if there is a connection.
     fn farewell(&mut self) -> Option<Carried>;
 }
 
-/// One dialogue going on.
+/// A dialogue in progress.
 #[derive(Debug)]
 pub struct Player<P: Partner> {
     script: Script,
@@ -132,10 +132,10 @@ pub struct Player<P: Partner> {
     tolerance: Tolerance,
     /// Index of the step that is due.
     next: usize,
-    /// The rest of the expectation that is due, where the host has met a part of it.
+    /// Rest of the `>` line that is due, if the host has met its first part.
     rest: Option<Action>,
     began: Option<Instant>,
-    /// Time of the step before.
+    /// Time of the previous step.
     last: Instant,
     wake: Option<Instant>,
     arrived: VecDeque<(Instant, P::Packet)>,
@@ -145,17 +145,17 @@ pub struct Player<P: Partner> {
     transcript: String,
 }
 
-/// What became of a step.
+/// Result of trying a step.
 enum Progress {
     Done,
-    /// A part of what is expected has come.
+    /// A part of the expected packet arrived.
     Again,
-    /// Not before this time, or a packet.
+    /// Waits for this time or a packet.
     Until(Instant),
 }
 
 impl<P: Partner> Player<P> {
-    /// A dialogue that has not begun.
+    /// Creates a dialogue that has not begun.
     pub fn new(script: Script, partner: P, tolerance: Tolerance) -> Player<P> {
         Player {
             script,
@@ -179,30 +179,30 @@ impl<P: Partner> Player<P> {
         self.out.pop_front()
     }
 
-    /// When to call [`Self::handle_timeout`] unless a packet comes before.
+    /// Returns the time to call [`Self::handle_timeout`] unless a packet arrives earlier.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.wake.filter(|_| self.outcome.is_none())
     }
 
-    /// The end, once it has come.
+    /// Returns the result, once the dialogue has ended.
     pub fn outcome(&self) -> Option<&Result<Played, ScriptError>> {
         self.outcome.as_ref()
     }
 
-    /// All packets so far, for people.
+    /// Returns all packets so far as text.
     pub fn transcript(&self) -> &str {
         &self.transcript
     }
 
-    /// What ends the host's side after the dialogue, if there is one.
+    /// Returns the packet that ends the host's connection after the dialogue, if there is a connection.
     pub fn farewell(&mut self) -> Option<Carried> {
         self.partner.farewell()
     }
 
-    /// A packet of the host has come. Those of other dialogues are left alone.
+    /// Takes a packet of the host. Packets of other dialogues are ignored.
     ///
     /// # Errors
-    /// It is damaged.
+    /// The packet is damaged.
     pub fn input(&mut self, now: Instant, carried: Carried) -> Result<(), String> {
         if self.outcome.is_some() {
             return Ok(());
@@ -216,7 +216,7 @@ impl<P: Partner> Player<P> {
         Ok(())
     }
 
-    /// Does what is due.
+    /// Executes the steps that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.began.get_or_insert_with(|| {
             self.last = now;
@@ -246,7 +246,7 @@ impl<P: Partner> Player<P> {
     /// `None`: the script is over.
     fn step(&mut self, now: Instant) -> Result<Option<Progress>, String> {
         let Some(step) = self.script.steps.get(self.next).cloned() else {
-            // What comes right behind the end is still unexpected.
+            // Packets right after the last line are still unexpected.
             let end = self.last + self.tolerance.floor;
             if now < end {
                 return Ok(Some(Progress::Until(end)));
@@ -264,7 +264,7 @@ impl<P: Partner> Player<P> {
             let line = self.rest.clone().unwrap_or(step.action);
             return self.expect(now, &line, at).map(Some);
         }
-        // The host does by itself what the script wants, and its facts cannot be seen: that takes no time.
+        // The host does this by itself, or its state is not visible: such lines take no time.
         if matches!(step.action, Action::Do(_) | Action::Event(_) | Action::Check(_)) {
             self.played.unseen += usize::from(!matches!(step.action, Action::Do(_)));
             return Ok(Some(Progress::Done));
@@ -333,7 +333,7 @@ impl<P: Partner> Player<P> {
         Ok(Progress::Until(high))
     }
 
-    /// From when to when a packet may come.
+    /// Returns the earliest and the latest time at which the packet of a line may arrive.
     fn span(&self, line: &Action, at: Option<Instant>) -> (Instant, Instant) {
         let Some(at) = at else { return (self.last, self.last + self.tolerance.patience) };
         let wait = at.saturating_since(self.last);
@@ -346,7 +346,7 @@ impl<P: Partner> Player<P> {
         (self.last + wait.saturating_sub(slack), expected + slack)
     }
 
-    /// True for what no line asks for and a host may send all the same; it is counted.
+    /// True if no line expects the packet but a host may send it. Counts it.
     fn is_more(&mut self, got: &P::Packet) -> bool {
         let more = self.partner.more(got);
         self.played.more_acks += usize::from(more == Some(More::Acknowledgement));

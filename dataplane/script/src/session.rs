@@ -1,4 +1,4 @@
-//! The tester on a port, in real time: one dialogue after the other, each from a port number of its own.
+//! The tester on a port, in real time: one dialogue after the other, each from another port number.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant as Clock};
@@ -15,11 +15,11 @@ use crate::player::chunks::Chunks;
 use crate::player::segments::Segments;
 use crate::player::{Partner, Played, Player, Tolerance};
 
-/// Looked at this often where a port has no descriptor to wait on, and where the port's link is awaited.
+/// Poll interval of a port without a descriptor, and of the link state.
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
-/// Times that the host's hardware address is asked for, a second apart.
+/// Attempts to resolve the next hop's hardware address, a second apart.
 const QUESTIONS: usize = 5;
-/// Source ports come from the dynamic range (RFC 6335 §6), from a random one on.
+/// First source port of the dynamic range (RFC 6335 §6), in which dialogues start at a random port.
 const FIRST_PORT: u16 = 49_152;
 
 /// The tester cannot begin.
@@ -31,7 +31,7 @@ pub enum SessionError {
     /// The port does not open.
     #[error("{0}")]
     Port(#[from] PortError),
-    /// The next hop's address was not resolved.
+    /// The next hop's hardware address was not resolved.
     #[error(
         "{0} does not answer {1}: is it on this link, and the tester's address in its network?"
     )]
@@ -41,10 +41,10 @@ pub enum SessionError {
     Random(getrandom::Error),
 }
 
-/// Why a dialogue did not come true.
+/// Reason why a dialogue failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PlayError {
-    /// The host does something else, or the script is wrong.
+    /// The host deviates from the script, or the script is invalid.
     #[error("{0}")]
     Script(#[from] ScriptError),
     /// The host sends damaged segments.
@@ -53,12 +53,12 @@ pub enum PlayError {
     /// The port takes no frames.
     #[error("the port has no free packet buffer")]
     NoBuffer,
-    /// A segment of the script is an IP packet of so many bytes: more than the port's MTU.
+    /// A segment of the script makes an IP packet of this many bytes, more than the port's MTU.
     #[error("an IP packet of {0} bytes is longer than the MTU")]
     TooLong(usize),
 }
 
-/// Who tests whom.
+/// Addresses of tester, host and router.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
     /// The tester's address.
@@ -69,12 +69,12 @@ pub struct Ends {
     pub via: Option<IpAddr>,
 }
 
-/// A tester whose host answers.
+/// A tester on an open port whose next hop is resolved.
 #[derive(Debug)]
 pub struct Session {
     station: Station,
     queue: PortQueue,
-    // Behind the queue: the device closes when both are gone.
+    // Declared after the queue: the device closes when both are dropped.
     _port: Port,
     began: Clock,
     own_port: u16,
@@ -122,7 +122,7 @@ impl Session {
     /// Plays `script` against the host's port `to`.
     ///
     /// # Errors
-    /// The first line that does not come true, with all segments.
+    /// The first line that is not met, with all packets.
     pub fn play(
         &mut self,
         script: Script,
@@ -130,7 +130,7 @@ impl Session {
         tolerance: Tolerance,
     ) -> Result<(Played, String), PlayError> {
         self.own_port = self.own_port.checked_add(1).unwrap_or(FIRST_PORT);
-        // Random so that a host in TIME-WAIT, or an earlier run, is not met at its old numbers.
+        // Random numbers do not collide with those of a TIME-WAIT connection or an earlier run.
         let number = random().map_or(self.own_port.into(), |n| n & 0x3fff_ffff);
         let ports = (self.own_port, to);
         if is_sctp(&script) {
@@ -142,7 +142,7 @@ impl Session {
         }
     }
 
-    /// Plays to the end; what it came to, and the transcript.
+    /// Plays to the end. Returns the result and the transcript.
     fn run<P: Partner>(&mut self, mut player: Player<P>) -> Result<(Played, String), PlayError> {
         let played = self.converse(&mut player);
         if let Some(farewell) = player.farewell() {
@@ -213,7 +213,8 @@ impl Session {
         Some(())
     }
 
-    /// Waits for frames until `until`; what they are is in `received`. Requests are answered.
+    /// Waits for frames until `until`, answers ARP requests and neighbour solicitations, and appends the rest
+    /// to `received`.
     fn receive(&mut self, until: Instant) {
         self.queue.flush();
         let mut batch = RxBatch::new();

@@ -1,4 +1,4 @@
-//! Several pairs of hosts whose data share one slow link, and the share of each.
+//! Several pairs of hosts whose data share one slow link; measures the share of each.
 //!
 //! ```text
 //!  client 0 ──> path ─┐                                     ┌──> server 0 ──> path ──> client 0
@@ -6,7 +6,7 @@
 //!  client 2 ──> path ─┘                                     └──> server 2 ──> path ──> client 2
 //! ```
 //!
-//! Clients write to their servers without end. Each flow has its own paths there and back, which give it
+//! Clients write to their servers without end. Each flow has its own paths in both directions, which determine
 //! its round-trip time.
 
 use core::time::Duration;
@@ -23,23 +23,23 @@ use crate::path::{self, Path};
 
 /// Bytes of each message.
 const MESSAGE: u64 = 64 * 1024;
-/// Messages that wait to be posted.
+/// Messages queued per client, not yet posted.
 const BACKLOG: usize = 8;
 
-/// What makes one flow.
+/// Configuration of a flow.
 #[derive(Clone, Debug)]
 pub struct FlowConfig {
     /// Both hosts.
     pub host: HostConfig,
-    /// From the client to the shared link.
+    /// Path from the client to the shared link.
     pub forward: path::Config,
-    /// From the server to the client.
+    /// Path from the server to the client.
     pub backward: path::Config,
-    /// When the client connects, after the start.
+    /// Time of the client's connect, after the start.
     pub start: Duration,
 }
 
-/// One client, its server, and what is theirs alone.
+/// One client, its server, and the paths that they do not share.
 #[derive(Debug)]
 pub struct Flow {
     /// The host that writes.
@@ -92,7 +92,7 @@ impl Dumbbell {
     /// Lets `time` pass.
     ///
     /// # Errors
-    /// When time stands still.
+    /// [`Stall::Spinning`]: virtual time does not advance.
     pub fn run_for(&mut self, time: Duration) -> Result<(), Stall> {
         let end = self.now + time;
         let mut here = 0;
@@ -114,10 +114,10 @@ impl Dumbbell {
         }
     }
 
-    /// Bytes of the stream that each server has got in `time` from now on.
+    /// Advances by `time` and returns the stream bytes that each server received meanwhile.
     ///
     /// # Errors
-    /// When time stands still.
+    /// [`Stall::Spinning`]: virtual time does not advance.
     pub fn measure(&mut self, time: Duration) -> Result<Vec<u64>, Stall> {
         let bytes = |flow: &Flow| flow.server.stats().tcp.recv.bytes;
         let before: Vec<u64> = self.flows.iter().map(bytes).collect();
@@ -125,15 +125,15 @@ impl Dumbbell {
         Ok(self.flows.iter().zip(before).map(|(flow, b)| bytes(flow) - b).collect())
     }
 
-    /// What the shared link did.
+    /// Counters of the shared link.
     pub fn bottleneck(&self) -> &link::Counters {
         self.bottleneck.counters()
     }
 
-    /// No stream has ended and every byte in a region is the right one or untouched.
+    /// Checks that no stream has ended and that each byte of a region is correct or untouched.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first violation.
     pub fn verify(&self) -> Result<(), String> {
         for (n, flow) in self.flows.iter().enumerate() {
             if let Some(reason) = flow.client.closed().or(flow.server.closed()) {
@@ -161,7 +161,7 @@ impl Dumbbell {
         flows.chain(self.bottleneck.next_time()).min()
     }
 
-    /// What is due now, once around.
+    /// Does one round of work that is due now: all links, then all hosts.
     fn work(&mut self) {
         let Dumbbell { now, flows, bottleneck, tx } = self;
         let now = *now;
@@ -185,7 +185,7 @@ impl Flow {
     fn work(&mut self, now: Instant, tx: &mut Batch) {
         if self.start.is_some_and(|at| at <= now) {
             self.start = None;
-            // No private data: it cannot be too long.
+            // Connect fails only if the private data is too long; here it is empty.
             let connected = self.client.connect(now);
             debug_assert!(connected.is_ok());
         }
@@ -205,7 +205,7 @@ impl Flow {
     }
 }
 
-/// Jain's fairness index: 1 when all get the same, 1/n when one gets all.
+/// Returns Jain's fairness index: 1 if all shares are equal, 1/n if one flow gets everything.
 pub fn jain(shares: &[u64]) -> f64 {
     let sum: f64 = shares.iter().map(|&x| x as f64).sum();
     let squares: f64 = shares.iter().map(|&x| (x as f64).powi(2)).sum();

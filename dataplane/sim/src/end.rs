@@ -11,7 +11,7 @@ use crate::packet::{Packet, Protocol};
 /// The region that every host offers: its STag and the TO of its first byte.
 pub const REGION: (Stag, TaggedOffset) = (Stag(0x00C0_FFEE), TaggedOffset(0x7000_0000_0000));
 
-/// The configuration of a host.
+/// Configuration of a host.
 pub trait Setup: Clone + Debug {
     /// The host.
     type Host: End;
@@ -20,7 +20,7 @@ pub trait Setup: Clone + Debug {
     fn host(self, passive: bool) -> Self::Host;
 }
 
-/// One end: TCP with one stream, or SCTP with several, which are numbered from 0.
+/// A host: TCP with one stream, or SCTP with several streams, numbered from 0.
 pub trait End: Debug {
     /// Protocol of its packets.
     const PROTOCOL: Protocol;
@@ -35,53 +35,54 @@ pub trait End: Debug {
     /// Ends the connection at once.
     fn abort(&mut self, now: Instant);
 
-    /// A packet arrives.
+    /// Processes a received packet.
     fn input(&mut self, now: Instant, packet: &Packet, tx: &mut Batch);
     /// Runs timers that are due, posts queued messages, and writes packets.
     fn work(&mut self, now: Instant, tx: &mut Batch);
-    /// When [`work`](Self::work) is to be called next.
+    /// Returns the next time to call [`work`](Self::work).
     fn timeout(&self) -> Option<Instant>;
-    /// A router reports that packets of at most `mtu` bytes pass, and `dropped` did not.
+    /// Processes a router's report that it dropped `dropped`, because its MTU is `mtu` bytes.
     fn packet_too_big(&mut self, now: Instant, mtu: usize, dropped: &[u8]);
 
-    /// True when IP may fragment this packet: the host knows that it is longer than the path MTU.
+    /// True if the packet is sent in IP fragments because it exceeds the path MTU that the host has learnt.
     fn is_for_fragments(&self, _bytes: &[u8]) -> bool {
         false
     }
 
-    /// Number of its streams.
+    /// Returns the number of streams.
     fn streams(&self) -> usize;
     /// Queues a message to be posted on this stream.
     fn send(&mut self, stream: usize, message: Message<VecMemory>);
-    /// Tagged messages delivered so far, as offset in the region and length.
+    /// Returns the tagged messages delivered so far, as offset in the region and length.
     fn delivered(&self, stream: usize) -> Vec<(u64, u64)>;
-    /// Untagged messages delivered so far.
+    /// Returns the untagged messages delivered so far.
     fn received(&self, stream: usize) -> Vec<&[u8]>;
-    /// Cookies of messages that the peer has acknowledged completely, in order, without that of the last message.
+    /// Returns the cookies of messages that the peer has acknowledged completely, in order, without that of the
+    /// last message.
     fn sent(&self, stream: usize) -> Vec<Cookie>;
 
-    /// The bytes of its region.
+    /// Returns the bytes of the region.
     fn region(&self) -> Vec<u8>;
     /// True while no byte outside the region was written.
     fn is_guard_untouched(&self) -> bool;
-    /// Bytes of untagged buffers and of held pieces that are in use: zero after the connection has ended.
+    /// Returns the bytes of untagged buffers and of held pieces in use: zero after the connection has ended.
     fn in_use(&self) -> (u64, u64);
 
-    /// No peer has connected to it, and it has not connected.
+    /// True if no connection was opened yet, in either direction.
     fn is_unborn(&self) -> bool;
-    /// All its streams can be used.
+    /// True if all streams are established.
     fn is_established(&self) -> bool;
-    /// Whether the connection ended gracefully, if it has ended.
+    /// True after a graceful close, false after an error; `None` while the connection is open.
     fn closed(&self) -> Option<bool>;
-    /// True when the connection has ended and its state is gone.
+    /// True when the connection has ended, TIME-WAIT included, and its state may be freed.
     fn is_done(&self) -> bool;
-    /// Counters so far.
+    /// Returns the counters.
     fn totals(&self) -> Totals;
-    /// A violated invariant that must hold in every scenario.
+    /// Returns a violated invariant that must hold in every scenario.
     fn fault(&self) -> Option<String>;
-    /// One line of state for a failure report.
+    /// Formats the state in one line, for a failure report.
     fn condition(&self) -> String;
-    /// A packet decoded, for a failure report.
+    /// Decodes a packet for a failure report.
     fn show(bytes: &[u8]) -> Option<String>;
 
     /// Writes bytes `from` of `memory` to `at` in the peer's region.
@@ -116,12 +117,12 @@ pub struct Totals {
     pub bytes_in: u64,
     /// Bytes that the peer has acknowledged.
     pub bytes_acknowledged: u64,
-    /// Segments or chunks sent again.
+    /// Retransmitted segments or chunks.
     pub retransmitted: u64,
     /// Retransmission time-outs.
     pub timeouts: u64,
-    /// Bytes placed while something before them was missing; over SCTP, most ranges beyond a gap.
+    /// Bytes placed out of order; over SCTP, the maximum number of ranges beyond a gap.
     pub early: u64,
-    /// Bytes or messages not taken for want of room.
+    /// Bytes or messages refused for lack of room.
     pub refused: u64,
 }

@@ -1,8 +1,9 @@
-//! ESP on one direction of a path: each packet is sealed where it enters the link and opened where it leaves it, so that the link
-//! loses, delays, duplicates and damages what is sealed. SAs are replaced under way, make before break.
+//! ESP on one direction of a path. Packets are sealed where they enter the link and opened where they leave it,
+//! so the link loses, delays, duplicates and damages sealed packets. SAs are replaced during the transfer, make
+//! before break.
 //!
-//! The packets of the simulation have no IP header; they get one here, of either family. Left out: policies, and how hosts
-//! agree on keys.
+//! Packets of the simulation have no IP header; this module adds one, IPv4 or IPv6. Left out: policies and key
+//! exchange.
 
 use std::net::IpAddr;
 
@@ -20,27 +21,27 @@ use crate::packet::{Ecn, IP_HEADER, Packet};
 const PORT: u16 = 4500;
 /// SPI of the first SA.
 const FIRST: u32 = 0x1000;
-/// SAs by which packets are taken: the newest and the one before it.
+/// Inbound SAs that are valid at a time: the newest and its predecessor.
 const KEPT: usize = 2;
 
-/// How a direction is protected.
+/// ESP protection of one direction.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
-    /// The algorithm.
+    /// Cipher and integrity algorithm.
     pub algorithm: Algorithm,
-    /// The packets are IPv6; else IPv4.
+    /// True: inner packets are IPv6; false: IPv4.
     pub v6: bool,
-    /// They go in a tunnel, of IPv6 if this is true; else in transport mode.
+    /// Tunnel mode, over IPv6 if true and over IPv4 if false. `None`: transport mode.
     pub tunnel: Option<bool>,
-    /// There is UDP around ESP.
+    /// ESP is encapsulated in UDP, on port 4500.
     pub udp: bool,
-    /// Sequence numbers have 64 bits.
+    /// Extended sequence numbers (64 bits).
     pub esn: bool,
-    /// Sequence numbers begin behind this one.
+    /// Last used sequence number of the first SA: the first packet has the next one.
     pub sequence: u64,
-    /// Packets of the anti-replay window.
+    /// Anti-replay window, in packets.
     pub window: u16,
-    /// After so many packets there is another SA.
+    /// Packets after which an SA is replaced. `None`: never.
     pub rekey: Option<u64>,
 }
 
@@ -89,12 +90,12 @@ fn address(v6: bool, n: u8) -> IpAddr {
     }
 }
 
-/// What became of packets.
+/// Packets that were refused and SAs that were replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Refused as replayed or as too old.
     pub replayed: u64,
-    /// Refused as damaged, or of no SA.
+    /// Refused as damaged, or because no SA matches.
     pub refused: u64,
     /// SAs that were replaced.
     pub rekeyed: u64,
@@ -108,19 +109,19 @@ impl core::ops::AddAssign for Counters {
     }
 }
 
-/// Both ends of one direction.
+/// Sender's and receiver's ESP of one direction.
 #[derive(Debug)]
 pub struct Esp {
     config: Config,
     generation: u32,
     outbound: Outbound,
-    /// The newest last.
+    /// Valid SAs, the newest last.
     inbound: Vec<Inbound>,
     counters: Counters,
 }
 
 impl Esp {
-    /// With its first SAs.
+    /// Creates both ends of the first SA.
     ///
     /// # Errors
     /// The configuration allows no SA.
@@ -130,17 +131,18 @@ impl Esp {
         Ok(Esp { config, generation: 0, outbound, inbound: vec![inbound], counters })
     }
 
-    /// What is configured.
+    /// Returns the configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What became of packets.
+    /// Returns the counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// The packet as it is on the link; `protocol` is that of its bytes. `None`: it cannot be sealed.
+    /// Seals a packet for the link; `protocol` is the IP protocol number of its bytes. `None`: the packet
+    /// cannot be sealed.
     pub fn seal(&mut self, now: Instant, packet: Packet, protocol: u8) -> Option<Packet> {
         let due = |every| self.outbound.used().packets >= every;
         if self.config.rekey.is_some_and(due) {
@@ -161,7 +163,7 @@ impl Esp {
         Some(Packet { bytes: sealed[IP_HEADER..].to_vec(), ecn, flow })
     }
 
-    /// The packet as its receiver takes it; `None` and counted: it is refused.
+    /// Opens a packet at the receiver. `None`: the packet is refused and counted.
     pub fn open(&mut self, now: Instant, packet: Packet) -> Option<Packet> {
         let Packet { bytes, ecn, flow } = packet;
         let v6 = self.config.tunnel.unwrap_or(self.config.v6);
@@ -198,7 +200,7 @@ impl Esp {
         }
     }
 
-    /// The receiver has the next SA before the sender sends by it.
+    /// Replaces the SA. The receiver installs the new one before the sender uses it.
     fn rekey(&mut self) {
         // The parameters were good for the first one.
         let Ok((outbound, inbound)) = pair(&self.config, self.generation + 1) else { return };
@@ -212,7 +214,7 @@ impl Esp {
     }
 }
 
-/// Both ends of an SA; the first does not begin at its first sequence number.
+/// Creates both ends of an SA. The first SA resumes after [`Config::sequence`].
 fn pair(config: &Config, generation: u32) -> Result<(Outbound, Inbound), SaError> {
     let parameters = config.parameters(generation);
     let mut outbound = Outbound::new(&parameters)?;
@@ -224,7 +226,7 @@ fn pair(config: &Config, generation: u32) -> Result<(Outbound, Inbound), SaError
     Ok((outbound, inbound))
 }
 
-/// ECT(0), as congestion controllers have it.
+/// Returns the traffic class with these ECN bits; ECN-capable packets carry ECT(0).
 fn class(ecn: Ecn) -> u8 {
     match ecn {
         Ecn::NotEct => 0,

@@ -1,4 +1,4 @@
-//! One end of a simulated TCP connection: an endpoint and the per-worker state that it borrows.
+//! A host of a simulated TCP connection: an endpoint and the per-worker state that it borrows.
 
 mod end;
 
@@ -22,11 +22,11 @@ use crate::dialogue::Batch;
 use crate::end::{End, REGION};
 use crate::packet::{Ecn, Packet};
 
-/// The data sink of a host's RDMA Reads: STag and base TO of a region without remote access.
+/// Data sink of a host's RDMA Reads: STag and base TO of a region without remote access.
 pub const SINK: (Stag, TaggedOffset) = (Stag(0x00DE_C0DE), TaggedOffset(0x1000));
-/// The untagged queue that every host has besides the error queue.
+/// Untagged queue of every host, in addition to the error queue.
 pub const QUEUE: Qn = Qn(0);
-/// Buffers posted to it: bare DDP has no credits, so they must suffice for all messages in flight.
+/// Buffers posted to [`QUEUE`]: bare DDP has no credits, so they must suffice for all messages in flight.
 const BUFFERS: u32 = 100_000;
 /// Bytes before and after the region that no peer may write.
 const GUARD: usize = 4096;
@@ -36,14 +36,14 @@ const PD: PdId = PdId(7);
 /// Bytes of untagged buffers that may be in use.
 const POOL: u64 = 8 << 20;
 
-/// The configuration of a host.
+/// Configuration of a host.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
     /// TCP, MPA and teardown.
     pub endpoint: EndpointConfig,
-    /// MTU of its interface, in bytes.
+    /// MTU of the host's interface, in bytes.
     pub mtu: usize,
-    /// Bytes of its region.
+    /// Bytes of the host's region.
     pub region: usize,
     /// Bytes of each untagged buffer.
     pub buffer_size: u32,
@@ -55,7 +55,7 @@ pub struct HostConfig {
     pub syn_cookies: bool,
     /// Initial sequence number.
     pub iss: u32,
-    /// Private data of its request or reply; not sent in Start Keys.
+    /// Private data of the host's request or reply; not sent in Start Keys.
     pub private_data: Vec<u8>,
     /// Configuration of RDMAP; `None`: bare DDP.
     pub rdmap: Option<rdmap::Config>,
@@ -78,7 +78,7 @@ impl Default for HostConfig {
     }
 }
 
-/// One end.
+/// A host with one TCP connection.
 #[derive(Debug)]
 pub struct Host {
     config: HostConfig,
@@ -89,18 +89,18 @@ pub struct Host {
     buffers: BufferPool,
     hold: HoldBudget,
     memory: VecMemory,
-    /// The data sink of its Reads.
+    /// Data sink of the host's RDMA Reads.
     sink: VecMemory,
     outbox: VecDeque<Message<VecMemory>>,
     operations: VecDeque<WorkRequest<VecMemory>>,
     events: Vec<Event>,
-    /// Segments that were dropped, by reason.
+    /// Reasons of dropped segments, in order.
     drops: Vec<tcp::DropReason>,
     passive: bool,
 }
 
 impl Host {
-    /// A host that listens (`passive`) or will connect.
+    /// Creates a host that listens (`passive`) or will connect.
     pub fn new(config: HostConfig, passive: bool) -> Self {
         let memory = VecMemory::new(config.region + 2 * GUARD);
         let mut stags = StagTable::new();
@@ -167,14 +167,14 @@ impl Host {
         Ok(())
     }
 
-    /// What is delivered is taken no more for now, and this many events may wait, or again.
+    /// Pauses delivery: the host takes no events and at most this many may wait. `None` resumes.
     pub fn pause(&mut self, most_events: Option<u32>) {
         if let Some(endpoint) = &mut self.endpoint {
             endpoint.pause(most_events);
         }
     }
 
-    /// The budget for windows.
+    /// Returns the budget for window growth.
     pub fn windows(&self) -> &WindowBudget {
         self.hold.windows()
     }
@@ -189,22 +189,22 @@ impl Host {
         self.operations.push_back(request);
     }
 
-    /// Number of queued messages and operations.
+    /// Returns the number of queued messages and operations.
     pub fn backlog(&self) -> usize {
         self.outbox.len() + self.operations.len()
     }
 
-    /// Writes bytes into its own region, at this offset.
+    /// Writes bytes into the host's own region, at this offset.
     pub fn fill(&mut self, at: usize, bytes: &[u8]) {
         self.memory.write((GUARD + at) as u64, bytes);
     }
 
-    /// The bytes of the data sink of its Reads.
+    /// Returns the bytes of the host's data sink.
     pub fn sink(&self) -> Vec<u8> {
         self.sink.to_vec()
     }
 
-    /// Sends of RDMAP delivered so far.
+    /// Returns the RDMAP Sends delivered so far.
     pub fn received_sends(&self) -> Vec<&[u8]> {
         let received_sends =
             |event: &'_ Event| matches!(event, Event::Rdmap(RdmapEvent::Received { .. }));
@@ -218,7 +218,7 @@ impl Host {
             .collect()
     }
 
-    /// RDMAP operations completed so far, in order.
+    /// Returns the RDMAP operations completed so far, in order.
     pub fn completed(&self) -> Vec<(Cookie, Outcome)> {
         let completed = |event: &Event| match event {
             Event::Rdmap(RdmapEvent::Completed { cookie, outcome }) => Some((*cookie, *outcome)),
@@ -239,19 +239,19 @@ impl Host {
         }
     }
 
-    /// Resets.
+    /// Resets the connection.
     pub fn abort(&mut self, now: Instant) {
         self.with(|endpoint, cx| endpoint.abort(now, cx));
     }
 
-    /// A router reports the path MTU `mtu` and that it dropped the segment that begins at `seq`.
+    /// Processes a router's report that it dropped the segment at `seq`, because its MTU is `mtu` bytes.
     fn too_big(&mut self, now: Instant, mtu: usize, seq: SeqNumber) {
         if let Some(endpoint) = &mut self.endpoint {
             endpoint.packet_too_big(now, mtu as u16, seq);
         }
     }
 
-    /// A packet arrives.
+    /// Processes a received packet.
     pub fn input(&mut self, now: Instant, packet: &Packet, tx: &mut Batch) {
         let mut segment = match Segment::parse(&packet.bytes) {
             Ok(segment) => segment,
@@ -276,7 +276,8 @@ impl Host {
         }
     }
 
-    /// A segment to a passive host: a SYN, or an acknowledgement with a cookie. False: it is neither.
+    /// Handles a segment to a passive host: a SYN, or an acknowledgement with a valid cookie. Returns false for
+    /// other segments.
     fn open(&mut self, now: Instant, segment: &Segment<'_>, tx: &mut Batch) -> bool {
         let (config, tcp) = (Arc::clone(&self.shared), Arc::clone(&self.shared.tcp));
         let (tuple, mss, iss) = (self.tuple, self.mss(), SeqNumber(self.config.iss));
@@ -317,7 +318,7 @@ impl Host {
         self.take_events(now);
     }
 
-    /// When [`work`](Self::work) is to be called next.
+    /// Returns the next time to call [`work`](Self::work).
     pub fn timeout(&self) -> Option<Instant> {
         self.endpoint.as_ref().filter(|e| !e.is_done()).and_then(Endpoint::poll_timeout)
     }
@@ -365,7 +366,7 @@ impl Host {
         self.events.iter().flat_map(cookies).collect()
     }
 
-    /// Why the stream ended, if it has.
+    /// Returns the reason for the stream's end, if it has ended.
     pub fn closed(&self) -> Option<&tcp_lite::endpoint::CloseReason> {
         self.events.iter().find_map(|event| match event {
             Event::Closed { reason } => Some(reason),
@@ -373,27 +374,27 @@ impl Host {
         })
     }
 
-    /// State of the stream; `None` before a connection.
+    /// Returns the state of the stream; `None` before a connection.
     pub fn state(&self) -> Option<State> {
         self.endpoint.as_ref().map(Endpoint::state)
     }
 
-    /// True when the stream has ended and its state is gone.
+    /// True when the stream has ended and its state may be freed.
     pub fn is_done(&self) -> bool {
         self.endpoint.as_ref().is_some_and(Endpoint::is_done)
     }
 
-    /// Counters of the stream.
+    /// Returns the counters of the stream.
     pub fn stats(&self) -> EndpointStats {
         self.endpoint.as_ref().map(Endpoint::stats).unwrap_or_default()
     }
 
-    /// The endpoint, read only.
+    /// Returns the endpoint.
     pub fn endpoint(&self) -> Option<&Endpoint<VecMemory>> {
         self.endpoint.as_ref()
     }
 
-    /// Its configuration.
+    /// Returns the configuration.
     pub fn config(&self) -> &HostConfig {
         &self.config
     }
@@ -403,7 +404,7 @@ impl Host {
         &self.drops
     }
 
-    /// The bytes of its region.
+    /// Returns the bytes of the region.
     pub fn region(&self) -> Vec<u8> {
         let mut memory = self.memory.to_vec();
         memory.truncate(GUARD + self.config.region);

@@ -21,12 +21,12 @@
 //!
 //! **Scenarios.** A few hundred seeds run by default, ten thousand in `scripts/test --long`, others with
 //! `SIM_SEEDS=FROM..TO` (in release: `SIM_SEEDS=0..100000 cargo test --release -p sim --test scenarios`). A
-//! failure prints the command that plays its seed again, both ends' state and the last segments. The same
-//! seed is another scenario once the code that draws it has changed.
+//! failure prints the command that plays its seed again, both ends' state and the last segments. A seed
+//! produces another scenario once the code that draws scenarios has changed.
 //!
-//! The pieces: a [`host::Host`] or [`sctp::SctpHost`] is an endpoint and the worker's state that it borrows; a
-//! [`path::Path`] is one direction, with MTU, [`middlebox`], [`stretch`] and faulty link, so that the two directions may differ in
-//! everything; a [`pair::Pair`] is two hosts, two paths and the clock.
+//! The pieces: a [`host::Host`] or [`sctp::SctpHost`] is an endpoint and the worker's state that it borrows. A
+//! [`path::Path`] is one direction with MTU, [`middlebox`], [`stretch`] and faulty link; the two directions may
+//! differ in everything. A [`pair::Pair`] is two hosts, two paths and the clock.
 #![forbid(unsafe_code)]
 
 pub mod dialogue;

@@ -1,7 +1,7 @@
 //! A box on the path that cuts and joins segments, as segmentation offload, proxies and firewalls do.
 //!
-//! It keeps TCP's meaning: sequence numbers, acknowledgements and bytes stay; only boundaries move.
-//! It holds at most one segment per direction, for at most [`Config::hold`].
+//! TCP semantics are preserved: sequence numbers, acknowledgements and bytes stay, only segment boundaries
+//! move. The box holds at most one segment per direction, for at most [`Config::hold`].
 
 use core::time::Duration;
 
@@ -10,18 +10,18 @@ use link::{Probability, Rng};
 
 use crate::segment::{Flags, Segment};
 
-/// What the box does to segments with payload.
+/// Rates and bounds of splitting and merging; segments without payload pass unchanged.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
-    /// Probability that one is cut in two or more pieces.
+    /// Probability that a segment is cut in two or more pieces.
     pub split: Probability,
     /// Smallest piece, in bytes (1 and more).
     pub min_piece: usize,
-    /// Probability that one is held back to be joined with the next one.
+    /// Probability that a segment is held back to be joined with the next one.
     pub merge: Probability,
     /// Largest payload of a joined segment, in bytes.
     pub max_payload: usize,
-    /// Longest time that one is held back.
+    /// Longest time that a segment is held back.
     pub hold: Duration,
 }
 
@@ -38,47 +38,47 @@ impl Config {
     }
 }
 
-/// One direction of the box.
+/// Box state of one direction.
 #[derive(Debug)]
 pub struct Middlebox {
     config: Config,
     rng: Rng,
-    /// The segment held back, and until when.
+    /// Expiry and segment held back.
     held: Option<(Instant, Segment)>,
     counters: Counters,
 }
 
-/// What a box did, in segments.
+/// Counters of a box, in segments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Cut in pieces.
     pub split: u64,
-    /// Joined to the one before.
+    /// Joined to the previous segment.
     pub merged: u64,
 }
 
 impl Middlebox {
-    /// One direction of a box.
+    /// Creates one direction of a box; the seed determines its decisions.
     pub fn new(config: Config, seed: u64) -> Self {
         Middlebox { config, rng: Rng::new(seed), held: None, counters: Counters::default() }
     }
 
-    /// True when it changes nothing.
+    /// True if the box changes nothing.
     pub fn is_transparent(&self) -> bool {
         self.config.split.is_never() && self.config.merge.is_never()
     }
 
-    /// What it did so far.
+    /// Returns the counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// When the held segment must be released; call [`expire`](Self::expire) then.
+    /// Returns the expiry of the held segment; call [`expire`](Self::expire) then.
     pub fn next_time(&self) -> Option<Instant> {
         self.held.as_ref().map(|(until, _)| *until)
     }
 
-    /// Releases the held segment to `out` if its time has come.
+    /// Appends the held segment to `out` if its hold time has expired.
     pub fn expire(&mut self, now: Instant, out: &mut Vec<Segment>) {
         if self.next_time().is_some_and(|until| until <= now)
             && let Some((_, segment)) = self.held.take()
@@ -87,7 +87,7 @@ impl Middlebox {
         }
     }
 
-    /// Takes a segment and appends to `out` what leaves the box now.
+    /// Takes a segment and appends the segments that leave the box now to `out`.
     pub fn push(&mut self, now: Instant, segment: Segment, out: &mut Vec<Segment>) {
         if let Some((_, mut held)) = self.held.take() {
             if joinable(&held, &segment, self.config.max_payload) {

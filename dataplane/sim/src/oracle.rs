@@ -1,17 +1,18 @@
-//! Reference encoder of MPA streams and DDP segments, written from the specifications and independent of the code under
-//! test. Dialogues build what they send and expect with it. It only builds, and is not optimised.
+//! Reference encoder of MPA streams and DDP segments, written from the specifications and independent of the
+//! code under test. Dialogues build the peer's segments and the expected ones with it. The module has no
+//! decoder and is not optimised.
 
 /// Bytes between the starts of two markers (RFC 5044 §4.3).
 const MARKER_SPACING: usize = 512;
 
-/// One direction of an MPA stream: the start frame first, then FPDUs. Positions count from the first
-/// byte after the SYN.
+/// One direction of an MPA stream: the start frame first, then FPDUs. Positions count from the first byte after
+/// the SYN.
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
     bytes: Vec<u8>,
     /// Offset at which Full Operation starts; set by the first FPDU.
     operation: Option<usize>,
-    /// This direction carries markers.
+    /// True if this direction carries markers.
     pub markers: bool,
     /// FPDUs carry a computed CRC; otherwise the field is zero.
     pub crc: bool,
@@ -20,7 +21,7 @@ pub struct Stream {
 /// A deliberate mistake in an FPDU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Flaw {
-    /// Nothing is wrong.
+    /// No mistake.
     #[default]
     None,
     /// One bit of the correct CRC is flipped.
@@ -83,7 +84,7 @@ impl Stream {
         self.bytes.len()
     }
 
-    /// True when nothing was built.
+    /// True if the stream is empty.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

@@ -1,5 +1,5 @@
-//! What the simulated network carries: a TCP segment, the congestion field of its IP header, and whose
-//! it is.
+//! Packets of the simulated network: a TCP segment or SCTP packet, the ECN field of its IP header, and its
+//! flow.
 
 use link::Frame;
 
@@ -11,12 +11,12 @@ pub const ETHERNET: usize = 14 + 4 + 8 + 12;
 /// The ECN field of an IP header (RFC 3168 §5).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Ecn {
-    /// The ends do not understand congestion marks.
+    /// Transport without ECN.
     #[default]
     NotEct,
-    /// They do: ECT(0), or ECT(1), which means the same.
+    /// ECN-capable transport: ECT(0) or ECT(1), which are equivalent.
     Ect,
-    /// Congestion was met.
+    /// Congestion experienced.
     Ce,
 }
 
@@ -32,16 +32,16 @@ pub enum Protocol {
 /// A packet on a link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet {
-    /// The TCP segment, checksum filled in.
+    /// TCP segment or SCTP packet, checksum filled in.
     pub bytes: Vec<u8>,
     /// The ECN field.
     pub ecn: Ecn,
-    /// Which pair of hosts it belongs to, where several share a link.
+    /// Index of the pair of hosts, if several pairs share a link.
     pub flow: usize,
 }
 
 impl Frame for Packet {
-    /// Bytes on the wire: what a slow link is busy with.
+    /// Bytes on the wire, which determine the serialization time of a slow link.
     fn len(&self) -> usize {
         self.bytes.len() + IP_HEADER + ETHERNET
     }
@@ -67,7 +67,7 @@ impl Frame for Packet {
 mod tests {
     use super::*;
 
-    // RFC 3168 §5: only packets of ends that understand it are marked, and a mark stays.
+    // RFC 3168 §5: only packets of ECN-capable transports are marked, and a mark is not removed.
     #[test]
     fn only_what_says_so_is_marked() {
         let marked = |ecn| {

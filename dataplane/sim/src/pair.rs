@@ -12,45 +12,46 @@ use crate::host::HostConfig;
 use crate::packet::Ecn;
 use crate::path::{self, Entry, Path};
 
-/// Steps at one instant after which the pair is taken to be spinning.
+/// Steps at one instant after which the pair counts as spinning.
 pub(crate) const SPIN: usize = 10_000;
-/// Segments of one burst.
+/// Packets of one burst.
 pub(crate) const BURST: usize = 32;
-/// Bytes of a packet that its report by a router repeats.
+/// Bytes of a packet that a router's ICMP report quotes.
 const REPORTED: usize = 40;
-/// Segments that are kept for a failure report.
+/// Packets kept for a failure report.
 const MEMORY: usize = 60;
 
-/// What a simulation is made of.
+/// Configuration of a simulation: hosts, paths and cores.
 #[derive(Clone, Debug)]
 pub struct Config<S: Setup = HostConfig> {
     /// The host that connects.
     pub client: S,
     /// The host that waits.
     pub server: S,
-    /// From the client to the server.
+    /// Path from the client to the server.
     pub forward: path::Config,
-    /// From the server to the client.
+    /// Path from the server to the client.
     pub backward: path::Config,
-    /// The path reports packets that are larger than its MTU (ICMP).
+    /// True if the path reports packets larger than its MTU (ICMP).
     pub icmp: bool,
-    /// What the work costs the core of the client and the one of the server.
+    /// Cost of the work on the cores of client and server.
     pub cost: [Cost; 2],
 }
 
-/// How long a core is busy with what it does. Meanwhile frames wait on the path, inside its bound on
-/// frames. [`Default`] is a core without end: no work takes time.
+/// Time for which a core is busy with its work. Frames that arrive meanwhile wait on the path, inside its bound
+/// on frames. The [`Default`] is a core of infinite speed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cost {
-    /// One turn of the worker's loop: up to 32 frames in, timers, up to 32 frames out.
+    /// Cost of one iteration of the worker's loop: up to 32 frames in, timers, up to 32 frames out.
     pub per_turn: Duration,
-    /// Each frame in or out.
+    /// Cost of each frame in or out.
     pub per_frame: Duration,
-    /// The core runs something else for so long after each turn, which then serves all that waits.
+    /// Time without CPU after each iteration. If not zero, an iteration serves all waiting frames and not only
+    /// 32.
     pub lost: Duration,
 }
 
-/// Two hosts and what is between them.
+/// Two hosts and the two paths between them.
 #[derive(Debug)]
 pub struct Pair<S: Setup = HostConfig> {
     /// The time.
@@ -59,9 +60,9 @@ pub struct Pair<S: Setup = HostConfig> {
     pub client: S::Host,
     /// The host that waits.
     pub server: S::Host,
-    /// From the client to the server.
+    /// Path from the client to the server.
     pub forward: Path,
-    /// From the server to the client.
+    /// Path from the server to the client.
     pub backward: Path,
     icmp: bool,
     cores: [Core; 2],
@@ -73,9 +74,9 @@ pub struct Pair<S: Setup = HostConfig> {
 #[derive(Clone, Copy, Debug)]
 struct Core {
     cost: Cost,
-    /// It does nothing before.
+    /// Time at which the core becomes idle.
     free: Instant,
-    /// It left something undone.
+    /// True if the last iteration left work, which is due at `free`.
     more: bool,
 }
 
@@ -84,14 +85,14 @@ impl Core {
         Core { cost, free: Instant::ZERO, more: false }
     }
 
-    /// When the next turn is, if the host and the path to it want one then.
+    /// Returns the time of the next iteration, given the next timer of the host and of the path to it.
     fn next_time(&self, wanted: [Option<Instant>; 2]) -> Option<Instant> {
         let more = self.more.then_some(self.free);
         wanted.into_iter().flatten().chain(more).min().map(|at| at.max(self.free))
     }
 }
 
-/// A segment that went by: time, and the first bytes of it.
+/// A packet in the log: time, direction, first bytes and length.
 #[derive(Debug)]
 struct Seen {
     at: Instant,
@@ -100,22 +101,22 @@ struct Seen {
     len: usize,
 }
 
-/// A run that did not get where it should.
+/// A run that did not reach its condition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Stall {
-    /// Nothing is due any more: no timer is set, nothing is in transit.
+    /// No timer is set and no packet is in flight.
     #[error("at {0:?} nothing is due any more")]
     Silence(Instant),
     /// The limit on virtual time was reached.
     #[error("not done at {0:?}")]
     TooLate(Instant),
-    /// Something is due at one instant for ever.
+    /// Too many steps at one instant: virtual time does not advance.
     #[error("virtual time does not advance at {0:?}")]
     Spinning(Instant),
 }
 
 impl<S: Setup> Pair<S> {
-    /// Two unconnected hosts.
+    /// Creates two unconnected hosts.
     pub fn new(config: Config<S>) -> Self {
         let path =
             |path: path::Config| Path::new(path::Config { protocol: S::Host::PROTOCOL, ..path });
@@ -132,10 +133,11 @@ impl<S: Setup> Pair<S> {
         }
     }
 
-    /// Lets time pass until `done`.
+    /// Advances virtual time until `done`.
     ///
     /// # Errors
-    /// When that does not happen within `patience` of virtual time.
+    /// `done` is not reached within `patience` of virtual time, nothing is due any more, or time does not
+    /// advance.
     pub fn run_until(
         &mut self,
         patience: Duration,
@@ -159,10 +161,11 @@ impl<S: Setup> Pair<S> {
         Ok(())
     }
 
-    /// Lets time pass until `done`, however long it takes, while something moves.
+    /// Advances virtual time until `done`, without a limit as long as bytes are received or acknowledged.
     ///
     /// # Errors
-    /// When nothing has moved for `patience` of virtual time.
+    /// No byte was received or acknowledged for `patience` of virtual time, nothing is due any more, or time
+    /// does not advance.
     pub fn run_while_moving(
         &mut self,
         patience: Duration,
@@ -177,7 +180,7 @@ impl<S: Setup> Pair<S> {
         }
     }
 
-    /// Bytes that either side has taken or has had acknowledged.
+    /// Returns the bytes that both sides have received, plus those acknowledged to them.
     fn moved(&self) -> u64 {
         let bytes = |host: &S::Host| {
             let totals = host.totals();
@@ -186,10 +189,10 @@ impl<S: Setup> Pair<S> {
         bytes(&self.client) + bytes(&self.server)
     }
 
-    /// Lets `time` pass.
+    /// Advances virtual time by `time`.
     ///
     /// # Errors
-    /// When time stands still.
+    /// [`Stall::Spinning`]: virtual time does not advance.
     pub fn run_for(&mut self, time: Duration) -> Result<(), Stall> {
         let end = self.now + time;
         match self.run_until(time, |_| false) {
@@ -208,7 +211,7 @@ impl<S: Setup> Pair<S> {
         client.into_iter().chain(server).min()
     }
 
-    /// The last segments that were sent and that arrived, one a line.
+    /// Formats the last packets sent and received, one per line.
     pub fn last_segments(&self) -> String {
         let mut text = String::new();
         for Seen { at, what, bytes, len } in &self.log {
@@ -219,7 +222,7 @@ impl<S: Setup> Pair<S> {
         text
     }
 
-    /// What is due now, once around: a burst to each host, its timers, its answers.
+    /// Does one round of work that is due now: for each host a burst in, its timers, its answers.
     fn work(&mut self) {
         let Pair { now, client, server, forward, backward, icmp, cores, tx, log } = self;
         let icmp = *icmp;
@@ -233,7 +236,7 @@ impl<S: Setup> Pair<S> {
     }
 }
 
-/// One host, what leads to it and from it.
+/// One host with the paths to and from it.
 struct Side<'a, H> {
     host: &'a mut H,
     core: &'a mut Core,
@@ -248,7 +251,7 @@ impl<H: End> Side<'_, H> {
     fn work(&mut self, now: Instant, names: [&'static str; 2]) {
         let Side { host, core, from, to, icmp, tx, log } = self;
         if now < core.free {
-            // Whatever is due now is served then.
+            // The work that is due now is served when the core is idle.
             core.more = true;
             return;
         }
@@ -279,16 +282,16 @@ impl<H: End> Side<'_, H> {
     }
 }
 
-/// What [`transmit`] reports.
+/// Report of [`transmit`] to its caller.
 pub(crate) enum Sent<'a> {
-    /// A segment that goes to the path.
+    /// A packet handed to the path.
     Segment(&'a [u8]),
-    /// The segment, its first bytes, was larger than the path's MTU, which is this.
+    /// MTU of the path, and the first bytes of a packet that exceeded it and was dropped.
     TooBig(usize, &'a [u8]),
 }
 
-/// Runs a host's timers and sends what it has to send: a worker fills one batch after the other while
-/// there is something, at most `turns`. Returns how many segments that were.
+/// Runs a host's timers and sends its packets, batch by batch, for at most `turns` batches. Returns the number
+/// of packets.
 pub(crate) fn transmit<H: End>(
     now: Instant,
     host: &mut H,

@@ -4,12 +4,12 @@
 //!  push ─> larger than the MTU? ─> hidden damage? ─> middlebox ─> stretch ─> ESP ─> faulty link ─> ESP ─> checksum ─> pop
 //! ```
 //!
-//! The MTU changes at configured times ([`Config::mtu_changes`]) or by
-//! [`Path::set_mtu`]. The two directions between two hosts are two paths: they may differ in everything.
+//! The MTU changes at configured times ([`Config::mtu_changes`]) or by [`Path::set_mtu`]. The two directions
+//! between two hosts are two paths and may differ in everything.
 //!
-//! The sender fills the checksum in before the link, so a bit that the link flips is noticed at the
-//! other end and the segment dropped. Hidden damage happens before the checksum is computed, as in a
-//! host with bad memory: only MPA's CRC notices it.
+//! The sender fills in the checksum before the link, so the receiver detects a bit that the link flips and
+//! drops the segment. Hidden damage happens before the checksum is computed, as in a host with bad memory: only
+//! MPA's CRC detects it.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -24,29 +24,29 @@ use crate::packet::{Ecn, IP_HEADER, Packet, Protocol};
 use crate::segment::{self, Segment};
 use crate::stretch::{self, Stretch};
 
-/// How one direction treats segments.
+/// Configuration of one direction.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
-    /// What passes; [`crate::pair::Pair`] knows it.
+    /// Protocol of the packets; [`crate::pair::Pair`] sets it.
     pub protocol: Protocol,
     /// Largest IP packet, in bytes.
     pub mtu: usize,
-    /// From when on it is another one, in order of time.
+    /// Times and values of later MTUs, in order of time.
     pub mtu_changes: Vec<(Instant, usize)>,
-    /// Segments of which one payload bit is flipped under a right checksum.
+    /// Probability that one payload bit of a segment is flipped under a correct checksum.
     pub hidden_damage: Probability,
-    /// What moves segment boundaries.
+    /// Box that moves segment boundaries.
     pub middlebox: middlebox::Config,
-    /// What holds acknowledgements back, if anything does.
+    /// Box that holds acknowledgements back, if any.
     pub stretch: Option<stretch::Config>,
-    /// What protects packets on the link, if anything does.
+    /// ESP that protects packets on the link, if any.
     pub esp: Option<esp::Config>,
-    /// What loses, delays and reorders.
+    /// Link that loses, delays and reorders.
     pub link: link::Config,
 }
 
 impl Config {
-    /// A path with this MTU and link, and nothing else.
+    /// Returns a path with this MTU and link, without boxes and ESP.
     pub fn new(mtu: usize, link: link::Config) -> Self {
         Config {
             protocol: Protocol::Tcp,
@@ -60,11 +60,11 @@ impl Config {
         }
     }
 
-    /// A path of so many bits per second, with a queue of 200 000 bytes, 2 ms long, that loses `percent` of what
-    /// it carries.
+    /// Returns a path with this bit rate, a queue of 200 000 bytes, a delay of 2 ms and random loss of
+    /// `percent` of the packets.
     ///
     /// # Panics
-    /// When the rate is zero or `percent` is none.
+    /// The rate is zero, or `percent` is not a percentage.
     pub fn slow(mtu: usize, seed: u64, bits_per_second: u64, percent: f64) -> Self {
         let bits_per_second = NonZeroU64::new(bits_per_second).expect("a rate");
         let rate = Some(Rate { bits_per_second, queue_bytes: 200_000 });
@@ -75,16 +75,16 @@ impl Config {
     }
 }
 
-/// What happened to a segment at the entry of the path.
+/// Result of pushing a packet into the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entry {
-    /// It is on its way, or lost on it.
+    /// Accepted: in flight, or lost by the path.
     Taken,
-    /// It is larger than the MTU and was dropped; a router would report this MTU.
+    /// Dropped because it exceeds this MTU, which a router would report.
     TooBig(usize),
 }
 
-/// One direction of a path.
+/// State of one direction.
 #[derive(Debug)]
 pub struct Path {
     protocol: Protocol,
@@ -100,24 +100,24 @@ pub struct Path {
     counters: Counters,
 }
 
-/// What a path did besides its link and its middlebox, in segments.
+/// Counters of a path without those of its link, middlebox and ESP, in packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Dropped because they were larger than the MTU.
     pub too_big: u64,
     /// Dropped at the far end because the checksum was wrong.
     pub bad_checksum: u64,
-    /// Damaged under a right checksum.
+    /// Damaged under a correct checksum.
     pub hidden_damage: u64,
-    /// Neither TCP nor SCTP as it should be; the stack under test made them.
+    /// Malformed TCP or SCTP packets sent by the stack under test, and packets that ESP could not seal.
     pub malformed: u64,
 }
 
 impl Path {
-    /// An idle path.
+    /// Creates an idle path.
     ///
     /// # Panics
-    /// When the configuration of ESP allows no SA.
+    /// The ESP configuration does not yield an SA.
     pub fn new(config: Config) -> Self {
         let seed = config.link.seed;
         Path {
@@ -135,7 +135,7 @@ impl Path {
         }
     }
 
-    /// Sends one segment whose checksum need not be filled in.
+    /// Sends one packet. A TCP checksum need not be filled in.
     pub fn push(&mut self, now: Instant, bytes: Vec<u8>, ecn: Ecn) -> Entry {
         while let Some(&(at, mtu)) = self.mtu_changes.front()
             && at <= now
@@ -143,7 +143,7 @@ impl Path {
             self.mtu = mtu;
             self.mtu_changes.pop_front();
         }
-        // The end that seals reports what fits in clear (RFC 4301 §8.2.1).
+        // The sealing end reports the MTU for unprotected packets (RFC 4301 §8.2.1).
         let mtu = self.esp.as_ref().map_or(self.mtu, |esp| esp.config().inner_mtu(self.mtu));
         if bytes.len() + IP_HEADER > mtu {
             self.counters.too_big += 1;
@@ -152,8 +152,8 @@ impl Path {
         self.push_whole(now, bytes, ecn)
     }
 
-    /// Sends one packet that IP cuts where it is larger than the MTU, and puts together at the other end: the
-    /// path sees one.
+    /// Sends one packet that IP fragments if it exceeds the MTU and reassembles at the other end. The path
+    /// handles it as one packet.
     pub fn push_in_fragments(&mut self, now: Instant, bytes: Vec<u8>, ecn: Ecn) -> Entry {
         self.push_whole(now, bytes, ecn)
     }
@@ -191,7 +191,7 @@ impl Path {
         Entry::Taken
     }
 
-    /// The next packet that arrives at `now`. Call until `None`.
+    /// Returns the next packet that has arrived by `now`. Call until `None`.
     pub fn pop(&mut self, now: Instant) -> Option<Packet> {
         self.middlebox.expire(now, &mut self.ready);
         self.forward(now);
@@ -220,7 +220,7 @@ impl Path {
         }
     }
 
-    /// When [`pop`](Self::pop) is worth calling next.
+    /// Returns the next time at which [`pop`](Self::pop) may have a packet.
     pub fn next_time(&self) -> Option<Instant> {
         let stretch = self.stretch.as_ref().and_then(Stretch::next_time);
         let times = [self.middlebox.next_time(), stretch, self.link.next_time()];
@@ -237,22 +237,22 @@ impl Path {
         self.link.set_config(config);
     }
 
-    /// What the path did.
+    /// Returns the counters of the path.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// What the link did.
+    /// Returns the counters of the link.
     pub fn link_counters(&self) -> &link::Counters {
         self.link.counters()
     }
 
-    /// What ESP did.
+    /// Returns the counters of ESP, zero without ESP.
     pub fn esp_counters(&self) -> esp::Counters {
         self.esp.as_ref().map(Esp::counters).unwrap_or_default()
     }
 
-    /// What the middlebox did.
+    /// Returns the counters of the middlebox.
     pub fn middlebox_counters(&self) -> middlebox::Counters {
         self.middlebox.counters()
     }

@@ -1,4 +1,4 @@
-//! One end of a simulated association: an SCTP endpoint, its sessions, and the worker's state that it borrows.
+//! A host of a simulated association: an SCTP endpoint, its sessions, and the worker's state that it borrows.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -27,19 +27,19 @@ const BUFFERS: u32 = 100_000;
 /// Bytes on either side of the region that no peer may touch.
 const GUARD: usize = 4096;
 const PD: PdId = PdId(7);
-/// Untagged bytes that may be unfinished.
+/// Bytes of untagged buffers that may be in use.
 const POOL: u64 = 8 << 20;
 
-/// What makes one host.
+/// Configuration of a host.
 #[derive(Clone, Debug)]
 pub struct SctpConfig {
     /// SCTP.
     pub sctp: sctp::Config,
     /// Sessions and teardown.
     pub endpoint: EndpointConfig,
-    /// MTU of its interface, in bytes.
+    /// MTU of the host's interface, in bytes.
     pub mtu: usize,
-    /// Bytes of its region.
+    /// Bytes of the host's region.
     pub region: usize,
     /// Bytes of each untagged buffer.
     pub buffer_size: u32,
@@ -47,7 +47,7 @@ pub struct SctpConfig {
     pub sessions: u16,
     /// Bytes by which receive windows may grow.
     pub windows: u64,
-    /// Key of its secrets.
+    /// Key of the host's secrets (cookies and tags).
     pub key: [u8; 16],
     /// Private data of Initiate and Accept.
     pub private_data: Vec<u8>,
@@ -77,7 +77,7 @@ impl Setup for SctpConfig {
     }
 }
 
-/// One end.
+/// A host with one association.
 #[derive(Debug)]
 pub struct SctpHost {
     sctp: Arc<sctp::Config>,
@@ -90,7 +90,7 @@ pub struct SctpHost {
     buffers: BufferPool,
     hold: HoldBudget,
     memory: VecMemory,
-    /// By the number of the pair of SCTP streams.
+    /// Sessions, indexed by the number of their pair of SCTP streams.
     streams: Vec<Stream>,
     down: Option<CloseReason>,
     /// Packets that were dropped, by reason.
@@ -98,7 +98,7 @@ pub struct SctpHost {
     config: SctpConfig,
 }
 
-/// What happened in one session.
+/// Messages of one session, and its end.
 #[derive(Debug, Default)]
 struct Stream {
     session: Option<SessionId>,
@@ -124,7 +124,7 @@ impl SctpHost {
             memory: memory.clone(),
             memory_offset: GUARD as u64,
         };
-        // An empty table and a region inside its memory: it cannot be refused.
+        // The table is empty and the region inside its memory: the insertion cannot fail.
         let inserted = stags.insert(entry);
         debug_assert!(inserted.is_ok());
         let address = |n| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, n)), 7174);
@@ -150,12 +150,12 @@ impl SctpHost {
         }
     }
 
-    /// The endpoint, to look at.
+    /// Returns the endpoint.
     pub fn endpoint(&self) -> Option<&Endpoint<VecMemory>> {
         self.endpoint.as_ref()
     }
 
-    /// What is delivered is taken no more for now, and this many events may wait, or again.
+    /// Pauses delivery: the host takes no events and at most this many per session may wait. `None` resumes.
     pub fn pause(&mut self, most_events: Option<u32>) {
         let Some(endpoint) = &mut self.endpoint else { return };
         for session in self.streams.iter().filter_map(|stream| stream.session) {
@@ -168,12 +168,12 @@ impl SctpHost {
         self.hold.windows()
     }
 
-    /// Why the association ended, if it has.
+    /// Returns the reason for the association's end, if it has ended.
     pub fn down(&self) -> Option<&CloseReason> {
         self.down.as_ref()
     }
 
-    /// Why packets were dropped.
+    /// Returns the reasons of dropped packets, in order.
     pub fn drops(&self) -> &[DropReason] {
         &self.drops
     }
@@ -238,7 +238,7 @@ impl SctpHost {
                     match endpoint.post(session, message.clone()) {
                         Ok(()) => drop(stream.outbox.pop_front()),
                         Err(PostError::Full) => break,
-                        // A closed session takes nothing more: what is left is never sent.
+                        // A closed session accepts no messages: the remaining ones are never sent.
                         Err(_) => stream.outbox.clear(),
                     }
                 }
@@ -300,7 +300,7 @@ impl SctpHost {
             ddp::Event::UntaggedDelivered { qn: QUEUE, data, .. } => {
                 stream.untagged.push(data.as_slice().to_vec());
                 if let Some(endpoint) = &mut self.endpoint {
-                    // Refused only when the session is over.
+                    // The call fails only if the session has ended.
                     let _ = endpoint.post_buffers(session, QUEUE, 1);
                 }
             }
@@ -379,7 +379,7 @@ impl End for SctpHost {
         }
     }
 
-    // RFC 9260 §6.9: what was sent before the path narrowed cannot be cut any more but by IP.
+    // RFC 9260 §6.9: only IP can fragment packets that were framed for a larger path MTU.
     fn is_for_fragments(&self, bytes: &[u8]) -> bool {
         let is_probe = bytes.get(FIRST_CHUNK) == Some(&chunk_type::HEARTBEAT);
         let path = self.endpoint.as_ref().map(|e| e.association().path_len());

@@ -1,8 +1,8 @@
-//! TCP segments as values that own their bytes: what the simulated network carries, cuts and joins,
-//! and what dialogues write down.
+//! TCP segments as values that own their bytes. The simulated network carries, cuts and joins them; dialogues
+//! describe them.
 //!
-//! No IP header: addresses are the path's business. Checksums are computed over fixed addresses, so
-//! that damage on the way is noticed as on a real path.
+//! IP headers are left out: the path defines the addresses. Checksums are computed over fixed addresses, so
+//! that damage on the path is detected as on a real one.
 
 use core::fmt;
 
@@ -66,13 +66,13 @@ impl Flags {
         self.0 & other.0 == other.0
     }
 
-    /// Without `other`.
+    /// Returns the flags without `other`.
     #[must_use]
     pub const fn without(self, other: Flags) -> Flags {
         Flags(self.0 & !other.0)
     }
 
-    /// With `other`.
+    /// Returns the flags with `other` added.
     #[must_use]
     pub const fn with(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
@@ -87,7 +87,7 @@ impl fmt::Debug for Flags {
     }
 }
 
-/// Options of a segment that the simulation knows.
+/// TCP options that the simulation supports.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Options {
     /// Maximum segment size.
@@ -160,7 +160,7 @@ fn sack_blocks(bytes: &[u8]) -> Vec<(u32, u32)> {
     bytes.chunks_exact(8).map(|b| (word(&b[..4]), word(&b[4..]))).collect()
 }
 
-/// One TCP segment.
+/// A TCP segment.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Segment {
     /// Source port.
@@ -173,7 +173,7 @@ pub struct Segment {
     pub ack: u32,
     /// Flags.
     pub flags: Flags,
-    /// Window field as it is on the wire, not scaled.
+    /// Window field as on the wire, not scaled.
     pub window: u16,
     /// Urgent pointer.
     pub urgent: u16,
@@ -181,7 +181,7 @@ pub struct Segment {
     pub options: Options,
     /// Payload.
     pub payload: Vec<u8>,
-    /// The ECN field of the IP header around it; not among its bytes.
+    /// ECN field of the IP header; not part of the segment's bytes.
     pub ecn: Ecn,
 }
 
@@ -207,7 +207,7 @@ impl Segment {
         out
     }
 
-    /// The segment in `bytes`, or `None` when it is cut short or its lengths disagree.
+    /// Parses `bytes`; `None` if the segment is truncated or its lengths disagree.
     pub fn parse(bytes: &[u8]) -> Option<Segment> {
         let packet = TcpPacket::new_checked(bytes).ok()?;
         Some(Segment {
@@ -251,12 +251,12 @@ pub fn fill_checksum(bytes: &mut [u8]) {
     TcpPacket::new_unchecked(bytes).fill_checksum(&ADDRESSES.0, &ADDRESSES.1);
 }
 
-/// True when `bytes` are a TCP segment: not cut short, lengths that agree.
+/// True if `bytes` are a TCP segment that is not truncated and whose lengths agree.
 pub fn is_well_formed(bytes: &[u8]) -> bool {
     TcpPacket::new_checked(bytes).is_ok()
 }
 
-/// True when the segment in `bytes` has its checksum.
+/// True if the segment in `bytes` has a correct checksum.
 pub fn verify_checksum(bytes: &[u8]) -> bool {
     TcpPacket::new_checked(bytes)
         .is_ok_and(|packet| packet.verify_checksum(&ADDRESSES.0, &ADDRESSES.1))

@@ -1,4 +1,4 @@
-//! Tables that are committed and compared: a change of behaviour shows as a diff, to be judged by a person.
+//! Committed tables of results: a change of behaviour shows as a diff, which a person judges.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::fmt::Write as _;
@@ -6,13 +6,13 @@ use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
 
-/// The variable that renews snapshots instead of comparing.
+/// Environment variable that, set to `1`, renews snapshots instead of comparing them.
 pub const BLESS: &str = "SIM_BLESS";
 
 /// Compares `now` with the file at `path`, or writes the file when `SIM_BLESS=1`.
 ///
 /// # Errors
-/// What differs, line by line, and how to renew the file; or why the file cannot be read or written.
+/// The differing lines and how to renew the file, or the reason why the file cannot be read or written.
 pub fn compare(path: &Path, now: &str) -> Result<(), String> {
     let name = path.display();
     if std::env::var(BLESS).is_ok_and(|v| v == "1") {
@@ -28,7 +28,7 @@ pub fn compare(path: &Path, now: &str) -> Result<(), String> {
     }
 }
 
-/// A line of right-aligned columns of these widths, with a space before each.
+/// Formats a line of right-aligned columns of these widths, each preceded by a space.
 pub fn columns<T: AsRef<str>>(widths: &[usize], cells: &[T]) -> String {
     let mut line = String::new();
     for (cell, &width) in cells.iter().zip(widths) {
@@ -37,10 +37,10 @@ pub fn columns<T: AsRef<str>>(widths: &[usize], cells: &[T]) -> String {
     line
 }
 
-/// `f(number, item)` of every item, in their order; `threads` of them share the work.
+/// Returns `f(number, item)` of each item, in the order of items; `threads` threads share the work.
 ///
 /// # Panics
-/// When `f` does.
+/// `f` panics.
 pub fn map<T: Sync, R: Send>(
     threads: usize,
     items: &[T],
@@ -65,8 +65,8 @@ pub fn map<T: Sync, R: Send>(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// The lines that differ, those of `before` with `-` and those of `now` with `+`, and the last comment
-/// line before the first, which names the columns.
+/// Returns the differing lines, `before` with `-` and `now` with `+`, after the last comment line, which names
+/// the columns.
 fn difference(before: &str, now: &str) -> Option<String> {
     if before == now {
         return None;
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn a_snapshot_that_is_missing_is_an_error() {
         let missing = Path::new(env!("CARGO_MANIFEST_DIR")).join("snapshots/no-such-file.txt");
-        // With SIM_BLESS=1 it would be made.
+        // With `SIM_BLESS=1` the file would be created.
         if std::env::var(BLESS).is_err() {
             assert!(compare(&missing, "").is_err());
         }

@@ -1,9 +1,8 @@
-//! Receivers that acknowledge many segments at once: one direction of a path passes only some of the
-//! acknowledgements.
+//! Stretch ACKs: one direction of a path passes only some of the acknowledgements.
 //!
-//! A host that merges what arrives (GRO, interrupt moderation), or a path that thins acknowledgements, looks so to
-//! the sender. A packet that only acknowledges, and reports no gap, is held back; the next such one replaces it. It
-//! goes on when it acknowledges [`Config::segments`] more than the one before it that went on, after
+//! The sender sees this from a host that merges received segments (GRO, interrupt moderation) or a path that
+//! thins acknowledgements. A pure acknowledgement without a gap report is held back, and the next one replaces
+//! it. It is forwarded when it acknowledges [`Config::segments`] more than the last forwarded one, after
 //! [`Config::hold`], or before any other packet.
 
 use core::time::Duration;
@@ -14,10 +13,10 @@ use wire::sctp::{Chunk, Packet as SctpPacket};
 use crate::packet::{Packet, Protocol};
 use crate::segment::{Flags, Segment};
 
-/// How much is acknowledged at once.
+/// Bounds of a stretch ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Full segments, or SCTP chunks.
+    /// Full segments, or SCTP chunks, that one acknowledgement covers.
     pub segments: u32,
     /// Longest time that an acknowledgement is held back.
     pub hold: Duration,
@@ -26,40 +25,40 @@ pub struct Config {
 /// Bytes of a full segment.
 const SEGMENT: u32 = 1400;
 
-/// What holds acknowledgements back in one direction.
+/// State of one direction.
 #[derive(Debug)]
 pub struct Stretch {
     config: Config,
     held: Option<(Instant, Packet)>,
-    /// What the last acknowledgement that went on acknowledges.
+    /// Acknowledgement number of the last forwarded acknowledgement.
     passed: Option<u32>,
 }
 
-/// What acknowledges: the number, and how much of it a segment is.
+/// A pure acknowledgement: its number, and the units of that number per segment (TCP: 1400 bytes, SCTP: 1 TSN).
 struct Acknowledges {
     number: u32,
     unit: u32,
 }
 
 impl Stretch {
-    /// Nothing is held back.
+    /// Creates a direction without held packets.
     pub fn new(config: Config) -> Self {
         Stretch { config, held: None, passed: None }
     }
 
-    /// When the packet that is held back goes on.
+    /// Returns the expiry of the held packet.
     pub fn next_time(&self) -> Option<Instant> {
         self.held.as_ref().map(|(until, _)| *until)
     }
 
-    /// The packet that is held back, if its time has come.
+    /// Returns the held packet if its time has expired.
     pub fn expire(&mut self, now: Instant, protocol: Protocol) -> Option<Packet> {
         let (_, packet) = self.held.take_if(|(until, _)| *until <= now)?;
         self.passed = Acknowledges::of(&packet.bytes, protocol).map(|a| a.number);
         Some(packet)
     }
 
-    /// Takes a packet; returns what goes on now, in order.
+    /// Takes a packet and returns the packets to forward now, in order.
     pub fn push(
         &mut self,
         now: Instant,
@@ -81,7 +80,7 @@ impl Stretch {
 }
 
 impl Acknowledges {
-    /// `None` for what carries more than an acknowledgement, or reports a gap.
+    /// Returns `None` if the packet carries more than an acknowledgement, or reports a gap.
     fn of(bytes: &[u8], protocol: Protocol) -> Option<Acknowledges> {
         match protocol {
             Protocol::Tcp => {

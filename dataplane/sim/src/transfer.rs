@@ -1,4 +1,4 @@
-//! A whole life of a stream under load, and everything that must be true of it whatever the path did.
+//! A complete connection under load, and the invariants that hold whatever the path does.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use crate::end::{End, Setup};
 use crate::host::QUEUE;
 use crate::pair::{Config, Pair};
 
-/// What each side sends.
+/// Messages that one side sends.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Names the messages.
+    /// Seed of lengths and contents.
     pub seed: u64,
     /// Bytes into the peer's region, at most its length.
     pub bytes: u64,
     /// Longest tagged message, in bytes.
     pub max_message: u64,
-    /// One untagged message after about this many tagged ones; 0: none.
+    /// Average number of tagged messages per untagged one; 0: no untagged messages.
     pub untagged_every: u64,
     /// Longest untagged message, in bytes.
     pub max_untagged: u64,
@@ -37,14 +37,14 @@ impl Default for Load {
     }
 }
 
-/// What the other side must get.
+/// Messages that the other side must receive.
 #[derive(Clone, Debug)]
 pub struct Expected {
     bytes: Vec<u8>,
     streams: Vec<Stream>,
 }
 
-/// What is sent in one stream.
+/// Messages sent in one stream.
 #[derive(Clone, Debug, Default)]
 struct Stream {
     tagged: Vec<(u64, u64)>,
@@ -52,12 +52,12 @@ struct Stream {
     cookies: Vec<Cookie>,
 }
 
-/// How long, in virtual time, each part of a life may take.
+/// Limits of virtual time for each phase of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// From the SYN until everything is delivered.
+    /// Limit from the SYN until all messages are delivered.
     pub transfer: Duration,
-    /// From the close until both ends are gone, TIME-WAIT included.
+    /// Limit from the close until both ends have freed their state, TIME-WAIT included.
     pub close: Duration,
 }
 
@@ -67,7 +67,8 @@ impl Default for Patience {
     }
 }
 
-/// Gives `host` its messages, its streams in turn; half of them come from memory that others may change.
+/// Queues the messages of `load` on the streams of `host`, round robin. About half of the tagged ones are sent
+/// from memory that may change during the transfer.
 pub fn load<H: End>(host: &mut H, load: &Load) -> Expected {
     let mut rng = Rng::new(load.seed);
     let bytes = random_bytes(&mut rng, load.bytes);
@@ -99,7 +100,7 @@ pub fn load<H: End>(host: &mut H, load: &Load) -> Expected {
     Expected { bytes, streams }
 }
 
-/// Zero is what untouched memory holds: none of them.
+/// Returns random bytes without zeros: zero marks untouched memory.
 fn random_bytes(rng: &mut Rng, len: u64) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len as usize + 8);
     while bytes.len() < len as usize {
@@ -110,7 +111,7 @@ fn random_bytes(rng: &mut Rng, len: u64) -> Vec<u8> {
 }
 
 impl Expected {
-    /// True when `receiver` has had as many messages delivered as there are.
+    /// True if `receiver` has delivered as many messages as were sent.
     pub fn is_delivered<H: End>(&self, receiver: &H) -> bool {
         let (mut tagged, mut untagged) = (0, 0);
         for stream in &self.streams {
@@ -121,12 +122,12 @@ impl Expected {
         totals.tagged_delivered >= tagged && totals.untagged_delivered >= untagged
     }
 
-    /// What must be true at any time, whatever happened: every byte of the region is the right one or
-    /// untouched, nothing outside it was written, and the messages of each stream that were delivered, and
-    /// those reported as sent, are the first ones, each once, in order, with their bytes in place.
+    /// Checks the invariants that hold at any time. Bytes of the region are correct or untouched, and memory
+    /// around it is untouched. The messages delivered in each stream, and those reported as sent, are the first
+    /// ones, each once, in order, with their bytes in place.
     ///
     /// # Errors
-    /// The first thing that is not so.
+    /// The first violation.
     pub fn verify_so_far<H: End>(&self, sender: &H, receiver: &H) -> Result<(), String> {
         let region = receiver.region();
         self.no_wrong_byte(&region)?;
@@ -166,10 +167,10 @@ impl Expected {
         }
     }
 
-    /// Every message delivered once, in order, with the right bytes; every one reported as sent.
+    /// Checks that each message was delivered once, in order, with correct bytes, and was reported as sent.
     ///
     /// # Errors
-    /// What differs.
+    /// The first difference.
     pub fn verify<H: End>(&self, sender: &H, receiver: &H) -> Result<(), String> {
         if !receiver.is_guard_untouched() {
             return Err("bytes outside the region were written".into());
@@ -201,7 +202,7 @@ impl Expected {
 /// Opens, sends both loads, closes from the client, and checks everything.
 ///
 /// # Errors
-/// In words, what was not as it must be.
+/// The phase that stalled or the invariant that was violated, with the state of both ends.
 pub fn run<S: Setup>(
     config: Config<S>,
     to_server: &Load,
@@ -211,19 +212,20 @@ pub fn run<S: Setup>(
     run_timed(config, to_server, to_client, patience).map(|(pair, _)| pair)
 }
 
-/// How long a transfer took, in virtual time.
+/// Duration of a transfer, in virtual time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Times {
-    /// From when the client could send until everything was delivered.
+    /// Time from the client's established state until all messages are delivered.
     pub all: Duration,
-    /// Of this, the second half of the bytes to the server: slow start is over by then.
+    /// Time from half of the bytes to the server until all messages are delivered: slow start has ended by
+    /// then.
     pub second_half: Duration,
 }
 
-/// As [`run`], with times.
+/// Does the same as [`run`] and returns the durations.
 ///
 /// # Errors
-/// In words, what was not as it must be.
+/// The phase that stalled or the invariant that was violated, with the state of both ends.
 pub fn run_timed<S: Setup>(
     config: Config<S>,
     to_server: &Load,

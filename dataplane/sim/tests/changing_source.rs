@@ -1,5 +1,5 @@
-//! A source that changes while its bytes are on their way: retransmissions stay byte-identical, so no
-//! CRC is ever wrong and the receiver gets bytes that were in the source at some time.
+//! A source that changes while its bytes are in flight. Retransmissions stay byte-identical, so CRCs are always
+//! correct, and the receiver gets bytes that were in the source at some time.
 
 use core::time::Duration;
 
@@ -43,7 +43,7 @@ fn transfer(seed: u64, markers: bool, resegment: bool) {
         icmp: false,
         cost: Default::default(),
     });
-    // Every byte is the number of the last change of it.
+    // Each byte holds the number of its last change.
     let source = VecMemory::from_vec(vec![1; LEN]);
     assert!(!source.is_stable());
     for at in (0..LEN as u64).step_by(32 * 1024) {

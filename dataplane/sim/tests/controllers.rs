@@ -15,9 +15,9 @@ use tcp_lite::tcp::{self, CongestionControl, Connection};
 
 const BITS_PER_SECOND: u64 = 200_000_000;
 const RTT: Duration = Duration::from_millis(2);
-/// Bytes that fill the path.
+/// Bandwidth-delay product, in bytes.
 const BDP: u64 = BITS_PER_SECOND / 8 * 2 / 1000;
-/// RFC 8257 §3.1: more than a seventh of it.
+/// Marking threshold in bytes; RFC 8257 §3.1 requires more than a seventh of the BDP.
 const K: u64 = BDP / 3;
 
 fn ms(n: u64) -> Duration {
@@ -45,14 +45,14 @@ fn connection(net: &Dumbbell, n: usize) -> &Connection {
     net.flows[n].client.endpoint().expect("a stream").connection()
 }
 
-/// What was seen each millisecond of the time that was measured.
+/// Samples of the measured time, one per millisecond, and sums over it.
 struct Seen {
     /// Congestion windows of the first flow, bytes.
     windows: Vec<u64>,
     alphas: Vec<f64>,
-    /// Bytes that each flow got.
+    /// Bytes received by each flow.
     shares: Vec<u64>,
-    /// Part of the link that was used.
+    /// Utilization of the link, from 0 to 1.
     used: f64,
     dropped: u64,
     marked: u64,
@@ -84,8 +84,8 @@ fn run(what: &str, link: link::Config, flows: Vec<FlowConfig>, warm_up: u64, tim
     Seen { windows, alphas, shares, used, dropped, marked }
 }
 
-// RFC 8257 §3.3: the window stays where the queue is at the threshold of the marks, the link is full, and the
-// estimate is that of a steady state.
+// RFC 8257 §3.3: the window settles where the queue is at the marking threshold, the link is full, and alpha
+// has its steady-state value.
 #[test]
 fn dctcp_keeps_the_queue_at_the_threshold() {
     let flows = vec![flow(CongestionControl::Dctcp, 1)];
@@ -110,7 +110,7 @@ fn dctcp_flows_share_fairly_with_a_short_queue() {
     assert!(jain(&seen.shares) > 0.9, "{:?}", seen.shares);
 }
 
-// RFC 8257 §3.5, §5: without marks it is a conventional TCP, loss for loss.
+// RFC 8257 §3.5, §5: without marks DCTCP reacts to loss as conventional TCP does.
 #[test]
 fn dctcp_without_marks_is_newreno() {
     let one = |congestion| {
@@ -136,7 +136,7 @@ fn dctcp_stands_losses_beside_marks() {
     assert!(seen.windows.iter().any(|&window| window < BDP), "no loss halved it");
 }
 
-// A controller that answers a rate and no window: the link is full, the window is not what limits.
+// A controller that sets a rate and no window: the link is full, and the window is not the limit.
 #[test]
 fn a_controller_without_a_window_fills_the_link_by_its_rate() {
     let flows = vec![flow(CongestionControl::RateDriven, 5)];
@@ -146,7 +146,7 @@ fn a_controller_without_a_window_fills_the_link_by_its_rate() {
     assert!(seen.dropped < 50, "{}", seen.dropped);
 }
 
-// Random losses do not slow it down, unlike a controller by loss.
+// Random losses do not slow down a rate-driven controller, unlike a loss-based one.
 #[test]
 fn a_controller_by_rate_does_not_mind_losses() {
     let used = |congestion| {

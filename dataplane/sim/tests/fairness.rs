@@ -1,7 +1,7 @@
-//! Flows that share one slow link: how fairly, and how soon.
+//! Fairness of flows that share one slow link, and the time to reach it.
 //!
-//! The link carries 20 Mbit/s and its queue holds what fills it at 20 ms. Paths jitter a little, so that
-//! the flows do not fall into step. `cargo test -p sim --test fairness -- --nocapture` prints the shares.
+//! The link carries 20 Mbit/s, and its queue holds the bandwidth-delay product at 20 ms. Paths jitter a little,
+//! so that the flows do not synchronize. `cargo test -p sim --test fairness -- --nocapture` prints the shares.
 #![allow(clippy::print_stdout, reason = "the shares are what a reader wants to see")]
 
 use core::num::NonZeroU64;
@@ -33,7 +33,7 @@ fn flow(congestion: CongestionControl, rtt: Duration, start: Duration, seed: u64
     FlowConfig { host, forward: path(seed), backward: path(!seed), start }
 }
 
-/// What one run gave.
+/// Results of one run.
 #[derive(Debug)]
 struct Outcome {
     /// Mbit/s of each flow.
@@ -136,8 +136,8 @@ fn cubic_beside_newreno_leaves_it_a_fair_part() {
     }
 }
 
-// Round-trip times of 4:1 are not expected to share evenly: Reno gives the shorter one about the square
-// of the ratio of what it gives the longer, CUBIC less than that in its own region (RFC 9438 §5.4).
+// Flows with round-trip times of 4:1 do not share evenly. The share of a Reno flow is about proportional to the
+// inverse square of its round-trip time; CUBIC is less biased in its own region (RFC 9438 §5.4).
 #[test]
 fn round_trip_times_of_four_to_one_leave_the_longer_one_a_part() {
     for (congestion, bound) in [(Cubic, 0.1), (NewReno, 0.05)] {
@@ -176,8 +176,8 @@ fn marks_instead_of_drops_share_as_fairly() {
     }
 }
 
-// A paced stream beside an unpaced one over a path so short that its round trip is queue alone. Bursts of a whole window
-// would cost it the places in the queue that the other one takes with each acknowledgement.
+// A paced stream competes with an unpaced one over a path whose round trip is queueing only. Bursts of a whole
+// window would lose the places in the queue that the other stream takes with each acknowledgement.
 #[test]
 fn pacing_costs_no_share_on_short_paths() {
     const BITS_PER_SECOND: u64 = 200_000_000;

@@ -33,8 +33,8 @@ fn sctp(pacing: bool) -> SctpConfig {
     host
 }
 
-/// Mbit/s over four seconds, with `lost` between the turns of the sender's worker, on a link of 1 Gbit/s with a base
-/// round trip of `rtt`.
+/// Returns the rate in Mbit/s over four seconds on a link of 1 Gbit/s with base round trip `rtt`. The sender's
+/// worker loses its core for `lost` after each iteration.
 fn rate<S: Setup>(host: S, server: S, rtt: Duration, lost: Duration) -> f64 {
     let rate = Rate {
         bits_per_second: NonZeroU64::new(1_000_000_000).expect("not zero"),

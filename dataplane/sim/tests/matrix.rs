@@ -44,7 +44,7 @@ fn config(cell: &Cell, seed: u64) -> Config {
     host.endpoint.mpa.markers = cell.markers;
     host.endpoint.mpa.crc = cell.crc;
     host.endpoint.mpa.initiate = cell.revision;
-    // Numbers wrap on the way.
+    // Sequence numbers wrap during the transfer.
     let client = HostConfig { iss: 0xFFFF_0000, ..host.clone() };
     Config {
         client,
@@ -69,8 +69,8 @@ fn cells(loss_percent: f64) -> Vec<Cell> {
     cells
 }
 
-/// What must be true of both ends when no box on the path has moved a segment boundary, nor the sender itself: one that
-/// lost several segments in a row takes the path for a black hole and cuts its FPDUs (RFC 4821 §7.7).
+/// Checks both ends if neither a box nor the sender moved a segment boundary. A sender that lost several
+/// segments in a row assumes a black hole and cuts its FPDUs (RFC 4821 §7.7).
 fn aligned(cell: &Cell, pair: &Pair) {
     for (host, sender) in [(&pair.client, &pair.server), (&pair.server, &pair.client)] {
         let rx = host.stats().mpa_rx;
@@ -80,7 +80,7 @@ fn aligned(cell: &Cell, pair: &Pair) {
         }
         assert_eq!(rx.alignment_lost, 0, "{cell:?}: {rx:?}");
         if cell.markers {
-            // With an aligned sender and markers only unlocatable bytes are held.
+            // Only unlocatable bytes are held if the sender is aligned and sends markers.
             assert_eq!(rx.held_max, rx.unlocatable_max, "{cell:?}: {rx:?}");
             assert!(rx.held_max < 64 * 1024, "{cell:?}: {rx:?}");
         } else {
@@ -99,8 +99,8 @@ fn all(loss_percent: f64) {
         aligned(cell, &pair);
         out_of_order += pair.server.stats().mpa_rx.placed_out_of_order;
         if !cell.reorder {
-            // What was found lost was lost, whatever the network made copies of (RFC 3708 §3 A). What that is in
-            // goodput is in the snapshot tests, whose transfers are long enough to tell.
+            // Segments found lost were lost, even if the network duplicates packets (RFC 3708 §3 A). The effect
+            // on goodput is measured by the snapshot tests, whose transfers are long enough.
             let undone =
                 [&pair.client, &pair.server].map(|host| host.stats().tcp.loss.undone_by_d_sack);
             assert_eq!(undone, [0, 0], "{cell:?}");
@@ -133,8 +133,8 @@ fn with_five_percent_of_loss() {
     all(5.0);
 }
 
-/// The least MSS and those around the room of an FPDU: each FPDU takes several segments, and no more are sent than the
-/// peer announced (RFC 9293 §3.7.1, RFC 5044 §4.5).
+/// The least MSS and values around the size of an FPDU. Each FPDU takes several segments, and segments do not
+/// exceed the announced MSS (RFC 9293 §3.7.1, RFC 5044 §4.5).
 #[test]
 fn segments_of_the_least_mss() {
     for mss in [48, 49, 87, 88, 128, 148] {

@@ -20,7 +20,7 @@ fn direction(seed: u64, mtu: usize, loss: f64) -> path::Config {
     path::Config::slow(mtu, seed, 200_000_000, loss)
 }
 
-/// How it goes.
+/// Parameters of a run.
 #[derive(Clone, Copy)]
 struct Case {
     markers: bool,
@@ -28,9 +28,9 @@ struct Case {
     loss: f64,
     /// MTU of the interfaces, and of the path at first.
     mtu: usize,
-    /// From when on it is another one.
+    /// Later MTUs of the path: milliseconds of virtual time, which starts at 1000, and bytes.
     changes: &'static [(u64, usize)],
-    /// After this time what a path did not carry is tried again.
+    /// Time after which a larger packet size is probed again.
     raise: Duration,
     probing: bool,
 }
@@ -45,7 +45,7 @@ const CASE: Case = Case {
     probing: true,
 };
 
-/// What there was at the end of the sender and the receiver, and the sender's EMSS.
+/// Counters of sender and receiver, EMSS of the sender, and duration.
 struct Result {
     client: EndpointStats,
     server: EndpointStats,
@@ -77,7 +77,8 @@ fn run(seed: u64, case: Case) -> Result {
     });
     let mut rng = Rng::new(seed);
     let bytes: Vec<u8> = (0..LEN).map(|_| rng.next_u64() as u8).collect();
-    // Half of it from memory that may change: its packets are kept, the others framed again.
+    // Half of the messages are sent from memory that may change. Their packets are kept for retransmission,
+    // those of the others are framed again.
     let changing = VecMemory::from_vec(bytes.clone());
     let stable = VecMemory::from_vec(bytes.clone()).into_stable();
     for (n, at) in (0..LEN as u64).step_by(64 * 1024).enumerate() {
@@ -116,7 +117,7 @@ fn a_reported_mtu_is_used() {
     }
 }
 
-// RFC 4821 §7.7, §7.3: without reports the black hole is found, and what passes by probes.
+// RFC 4821 §7.7, §7.3: without reports the sender detects the black hole and finds the MTU by probes.
 #[test]
 fn a_black_hole_is_found_and_left() {
     for (mtu, changes, found) in [
@@ -137,8 +138,7 @@ fn a_black_hole_is_found_and_left() {
     }
 }
 
-// RFC 4821 §7.6.2: a path that carries more again is made use of after a while; a lost probe is no
-// congestion.
+// RFC 4821 §7.6.2: an increased path MTU is found after a while, and a lost probe is not a congestion signal.
 #[test]
 fn a_path_that_grows_again_is_made_use_of() {
     for icmp in [false, true] {
@@ -155,12 +155,12 @@ fn a_path_that_grows_again_is_made_use_of() {
     }
 }
 
-// RFC 5044 §4.5: what was posted is cut where it must be, and at once segments begin with an FPDU again.
+// RFC 5044 §4.5: FPDUs already framed are cut to the new size, and the next segments begin with an FPDU again.
 #[test]
 fn alignment_is_regained_at_once() {
     let result = run(4, CASE);
     let (cut, segments) = (result.server.mpa_rx.alignment_lost, result.server.tcp.segments_in);
-    // Two pieces for each FPDU that was under way, one of them not at the beginning.
+    // Each FPDU in flight is cut in two pieces, and the second does not begin an FPDU.
     assert!(cut > 0 && cut <= 300, "{cut} of {segments} segments");
     // Probes cost no alignment: they hold FPDUs that fit by themselves.
     let raise = Duration::from_millis(100);
@@ -182,7 +182,7 @@ fn losses_besides_do_not_confuse() {
     }
 }
 
-// Without probing and without reports only give-up is left; with reports all is well.
+// The sender finds the MTU by reports alone. Without reports, too, only give-up would be left.
 #[test]
 fn probing_can_be_turned_off() {
     let result = run(5, Case { probing: false, ..CASE });

@@ -1,5 +1,5 @@
-//! RDMAP between two hosts, markers on and off, over loss, reordering and re-segmentation: whatever the
-//! path does, operations complete once, in order, with the bytes that they should have.
+//! RDMAP between two hosts, with and without markers, over loss, reordering and re-segmentation. Operations
+//! complete once, in order, with the correct bytes.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ const LEN: usize = 1 << 20;
 const HALF: u64 = LEN as u64 / 2;
 const COUNTER: u64 = LEN as u64 - 8;
 
-/// What one side asks of the other, and what must come of it.
+/// Operations that one side posts, and their expected results.
 struct Asked {
     outcomes: Vec<(Cookie, Outcome)>,
     sends: Vec<Vec<u8>>,
     written: Vec<u8>,
-    /// Bytes of the sink from its start on.
+    /// First bytes of the sink.
     read: Vec<u8>,
     counter: u64,
 }
@@ -58,7 +58,7 @@ fn random(rng: &mut Rng, len: u64) -> Vec<u8> {
     (0..len).map(|_| rng.next_u64() as u8 | 1).collect()
 }
 
-/// What the upper half of a host's region holds.
+/// Returns the contents of the upper half of a host's region.
 fn readable(seed: u64) -> Vec<u8> {
     let mut bytes = random(&mut Rng::new(seed), HALF);
     bytes[HALF as usize - 8..].fill(0);
@@ -163,13 +163,13 @@ fn play(seed: u64, markers: bool) -> (u64, u64) {
     let ulp = rdmap::Config {
         ird: 1 + rng.below(8) as u16,
         ord: 1 + rng.below(8) as u16,
-        // There are no credits: they must suffice for whatever is under way.
+        // Untagged buffers have no credits: they must suffice for all messages in flight.
         recv_buffers: 1000,
         recv_size: 8192,
         max_operations: 4 + rng.below(60) as usize,
         ..rdmap::Config::default()
     };
-    // Nothing is negotiated with revision 1.
+    // Revision 1 does not negotiate IRD and ORD.
     let (initiate, ord) = match rng.below(4) {
         0 => (Revision::One, ulp.ird),
         _ => (Revision::Two, ulp.ord),

@@ -1,5 +1,5 @@
-//! What two workers of one process see between their ports: no loss, microseconds of delay, bursts of 32,
-//! a ring of 1024 frames. Nothing may be sent twice for nothing, and no timer may have to help.
+//! Two workers of one process with a ring between their ports: no loss, microseconds of delay, bursts of 32, a
+//! ring of 1024 frames. Spurious retransmissions and time-outs are failures.
 #![allow(clippy::print_stdout, reason = "the figures are what a reader wants to see")]
 
 use core::time::Duration;
@@ -19,7 +19,7 @@ fn ns(n: u64) -> Duration {
     Duration::from_nanos(n)
 }
 
-/// A transfer at MTU 1500; `sender` and `receiver` are what a frame costs each core.
+/// Runs a transfer at MTU 1500; `sender` and `receiver` are the cost of a frame on each core.
 fn run(delay: Duration, sender: Duration, receiver: Duration, window: u32, both: bool) -> Pair {
     let ring = link::Config { delay, max_frames: RING, ..link::Config::default() };
     let mut host = HostConfig { region: BYTES as usize, ..HostConfig::default() };
@@ -75,7 +75,7 @@ fn nothing_is_sent_twice_where_the_ring_holds_a_window() {
 
 #[test]
 fn a_core_that_stalls_for_a_while_makes_nobody_send_again() {
-    // Each turn takes longer than the round trip: acknowledgements come in clumps.
+    // Each iteration takes longer than the round trip: acknowledgements arrive in bursts.
     for receiver in [2_000, 10_000] {
         nothing_twice(&run(Duration::from_micros(2), ns(100), ns(receiver), 1 << 20, false));
     }

@@ -14,7 +14,7 @@ use sim::scenario::{Scenario, Tally};
 
 const DEFAULT: Range<u64> = 0..400;
 const THREADS: usize = 2;
-/// What ESP alone does.
+/// Counters that only ESP increments.
 const ESP: [&str; 3] = ["refused by ESP", "replayed", "rekeyed"];
 
 fn seeds() -> Range<u64> {
@@ -43,12 +43,12 @@ fn nothing_is_wrong_stuck_or_left_over() {
 
 #[test]
 fn nothing_is_wrong_stuck_or_left_over_over_sctp() {
-    // Nothing on the path cuts packets, CRC32c finds what is damaged unseen, ECN is not spoken.
+    // Middleboxes do not cut SCTP packets, CRC32c detects hidden damage, and ECN is off.
     let never = [&["damaged unseen", "marked", "split", "merged"], &ESP[..]].concat();
     play_all("SCTP", |seed| play(Scenario::random_sctp(seed)), &never);
 }
 
-// What is damaged on the link is ESP's to find, and nobody on the path cuts what is protected.
+// ESP detects damage on the link, and middleboxes cannot cut protected packets.
 #[test]
 fn nothing_is_wrong_stuck_or_left_over_under_esp() {
     let never = ["corrupted", "split", "merged"];

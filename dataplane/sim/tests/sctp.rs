@@ -84,8 +84,8 @@ fn all(loss_percent: f64) {
             assert_eq!(resent, [0, 0], "{cell:?}");
         }
         if !cell.reorder {
-            // What was found lost was lost, whatever the network made copies of (RFC 3708 §3 A). What that is in
-            // goodput is in the snapshot tests, whose transfers are long enough to tell.
+            // Chunks found lost were lost, even if the network duplicates packets (RFC 3708 §3 A). The effect
+            // on goodput is measured by the snapshot tests, whose transfers are long enough.
             let undone = [&pair.client, &pair.server].map(|host| {
                 let endpoint = host.endpoint().expect("there was an association");
                 endpoint.association().sender().stats().undone_by_duplicates

@@ -13,13 +13,13 @@ use sim::transfer::{self, Load, Patience};
 
 const IP_HEADER: usize = 20;
 
-/// How it goes.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     icmp: bool,
     loss: f64,
     mtu: usize,
-    /// From when on the path has another one.
+    /// Later MTUs of the path: milliseconds of virtual time, which starts at 1000, and bytes.
     changes: &'static [(u64, usize)],
     raise: Duration,
     probing: bool,
@@ -29,7 +29,7 @@ const CASE: Case = Case {
     icmp: true,
     loss: 0.0,
     mtu: 1500,
-    changes: &[(100, 1400)],
+    changes: &[(1100, 1400)],
     raise: Duration::from_secs(600),
     probing: true,
 };
@@ -39,7 +39,7 @@ fn direction(seed: u64, case: Case) -> path::Config {
     path::Config::slow(case.mtu, seed, 20_000_000, case.loss)
 }
 
-/// Runs `bytes` through and gives what is left of it.
+/// Transfers `bytes` and returns the pair at the end.
 fn run(seed: u64, case: Case, bytes: u64) -> Pair<SctpConfig> {
     let mut host = SctpConfig { mtu: case.mtu, region: bytes as usize, ..SctpConfig::default() };
     host.sctp.path_mtu_raise = case.raise;
@@ -81,11 +81,11 @@ fn a_reported_mtu_is_used() {
 #[test]
 fn a_black_hole_is_found_and_left() {
     for (seed, changes, mtu, least) in [
-        (2, &[(100, 1400)][..], 1500, 1400),
+        (2, &[(1100, 1400)][..], 1500, 1400),
         (3, &[(100, 1300)][..], 9000, 1280),
         (4, &[(100, 700)][..], 1500, 576),
         (5, &[(100, 4400)][..], 9000, 4352),
-        (6, &[(100, 1400), (6000, 700)][..], 1500, 576),
+        (6, &[(1100, 1400), (6000, 700)][..], 1500, 576),
     ] {
         let case = Case { icmp: false, mtu, changes, ..CASE };
         let (used, stats) = path_of(&run(seed, case, 16 << 20));
@@ -100,7 +100,7 @@ fn a_black_hole_is_found_and_left() {
 fn a_path_that_grows_again_is_made_use_of() {
     for icmp in [false, true] {
         let raise = Duration::from_millis(400);
-        let changes = &[(100, 1400), (5000, 1500)];
+        let changes = &[(1100, 1400), (5000, 1500)];
         let (used, stats) = path_of(&run(7, Case { icmp, changes, raise, ..CASE }, 16 << 20));
         assert_eq!(used, 1500, "{stats:?}");
         assert!(stats.path_mtu_raises > 0);
@@ -114,7 +114,7 @@ fn losses_besides_do_not_confuse() {
         let case = Case { icmp: false, loss: 2.0, changes: &[], ..CASE };
         let (used, stats) = path_of(&run(seed, case, 1 << 20));
         assert_eq!((used, stats.path_mtu_black_holes), (1500, 0), "{seed}: {stats:?}");
-        let case = Case { changes: &[(100, 1400)], ..case };
+        let case = Case { changes: &[(1100, 1400)], ..case };
         let (used, stats) = path_of(&run(seed, case, 4 << 20));
         assert!((1280..=1400).contains(&used), "{seed}: {used}, {stats:?}");
     }

@@ -1,8 +1,8 @@
 //! Slow start behind receivers that acknowledge 32 and 44 segments at once, over TCP and SCTP, in virtual time.
 //!
-//! Such a receiver merges what arrives (GRO, interrupt moderation). A sender that counts an acknowledgement for a few
-//! segments only is slowed down by it; with pacing it need not (RFC 9406 §4.2; RFC 9260 §7.2.1, RFC 3465).
-//! `cargo test -p sim --test slow_start -- --nocapture` prints the times.
+//! Such a receiver merges segments (GRO, interrupt moderation). A sender whose window grows by only a few
+//! segments per acknowledgement is slowed down; with pacing this limit is unnecessary (RFC 9406 §4.2; RFC 9260
+//! §7.2.1, RFC 3465). `cargo test -p sim --test slow_start -- --nocapture` prints the times.
 #![allow(clippy::print_stdout, reason = "the times are what a reader wants to see")]
 
 use core::time::Duration;
@@ -20,7 +20,7 @@ use sim::stretch;
 const BYTES: u64 = 64 << 20;
 /// Bytes of 1000 full segments.
 const WINDOW: u64 = 1000 * 1400;
-/// As a receiver that flushes what it merged at the end of each burst.
+/// Hold time of a receiver that flushes merged segments at the end of each burst.
 const HOLD: Duration = Duration::from_micros(20);
 
 trait Window {
@@ -43,7 +43,7 @@ fn link(rtt: Duration) -> link::Config {
     link::Config { delay: rtt / 2, ..link::Config::default() }
 }
 
-/// A client that is about to send all that it may.
+/// Returns a pair whose client has queued its messages.
 fn pair<S: Setup>(client: S, server: S, rtt: Duration, segments: u32) -> Pair<S> {
     let mut backward = path::Config::new(1500, link(rtt));
     backward.stretch = Some(stretch::Config { segments, hold: HOLD });
@@ -105,7 +105,7 @@ fn after_timeout<S: Setup<Host: Window> + Clone>(what: &str, host: &S, segments:
     assert!(pair.client.cwnd() < 3000, "{}", pair.client.cwnd());
     pair.forward.set_link(link(RTT));
     let acknowledged = pair.client.totals().bytes_acknowledged;
-    // What was sent at the time-out itself may be lost, too: the next one counts.
+    // The segment sent at the time-out may be lost, too: the next one counts.
     pair.run_until(Duration::from_secs(2), |pair| {
         pair.client.totals().bytes_acknowledged > acknowledged
     })
@@ -127,7 +127,8 @@ fn stretched_acknowledgements_do_not_slow_the_first_slow_start() {
     }
 }
 
-// From one segment it takes ten round trips of 2 ms, of which pacing delays the last segments by a half each.
+// Ten round trips of 2 ms double one segment to 1000. Pacing delays the last segments of a round trip by half
+// of it.
 #[test]
 fn nor_the_one_after_a_timeout() {
     for segments in [32, 44] {

@@ -15,7 +15,7 @@ use sim::pair::{Config, Pair};
 use sim::path;
 use sim::sctp::{SctpConfig, SctpHost};
 
-/// What the appliance has without configuration.
+/// Default of the appliance.
 const WINDOW: u64 = 4 << 20;
 const LIMIT: u64 = 128 << 20;
 const SEND: u64 = 128 << 20;
@@ -96,7 +96,7 @@ fn sctp(limit: u64) -> SctpConfig {
     host
 }
 
-/// A path of 10 Gbit/s whose queue holds what is on its way.
+/// A path of 10 Gbit/s whose queue holds the bandwidth-delay product.
 fn path(rtt: Duration) -> path::Config {
     let bits_per_second = NonZeroU64::new(GIGABITS * 1_000_000_000).expect("a rate");
     let queue_bytes = bits_per_second.get() / 8 * rtt.as_micros() as u64 / 1_000_000;
@@ -121,7 +121,7 @@ fn pair<S: Setup>(host: &S, forward: path::Config, backward: path::Config) -> Pa
     pair
 }
 
-/// Posts so many messages of 1 MiB.
+/// Posts this many messages of 1 MiB.
 fn write<H: End>(client: &mut H, source: &VecMemory, messages: u64) {
     for n in 0..messages {
         let at = n * MESSAGE % REGION;
@@ -133,7 +133,7 @@ fn source() -> VecMemory {
     VecMemory::new(REGION as usize).into_stable()
 }
 
-/// Lets time pass, while the window never becomes smaller.
+/// Advances the time and checks that the window never shrinks.
 fn pass<S: Setup<Host: Window>>(pair: &mut Pair<S>, time: Duration) {
     let until = pair.now + time;
     let (mut growth, mut edge) = (pair.server.growth(), 0);
@@ -150,7 +150,8 @@ fn pass<S: Setup<Host: Window>>(pair: &mut Pair<S>, time: Duration) {
     pair.run_until(time + Duration::from_secs(1), over).expect("goes on");
 }
 
-/// Gbit/s of data, once the stream has had so many round trips; and by how much the window has grown.
+/// Returns the rate in Gbit/s over `measured` round trips, after `warm` round trips. Prints the growth of the
+/// window, too.
 fn rate<S: Setup<Host: Window>>(
     what: &str,
     host: &S,
@@ -178,21 +179,22 @@ fn rate<S: Setup<Host: Window>>(
 const TEN: Duration = Duration::from_millis(10);
 const HUNDRED: Duration = Duration::from_millis(100);
 
-// With 4 MiB it is 3.3 Gbit/s.
+// A fixed window of 4 MiB limits the rate to 3.3 Gbit/s.
 #[test]
 fn ten_gigabits_over_ten_milliseconds() {
     assert!(rate("TCP", &tcp(LIMIT), TEN, 30, 10) > 9.5);
     assert!(rate("SCTP", &sctp(LIMIT), TEN, 30, 10) > 9.5);
 }
 
-// With 4 MiB it is 0.33 Gbit/s.
+// A fixed window of 4 MiB limits the rate to 0.33 Gbit/s.
 #[test]
 fn ten_gigabits_over_a_hundred_milliseconds() {
     assert!(rate("TCP", &tcp(LIMIT), HUNDRED, 20, 4) > 9.0);
     assert!(rate("SCTP", &sctp(LIMIT), HUNDRED, 20, 4) > 9.0);
 }
 
-/// A server that takes 1 MiB, and in the 20 ms after it no more than the rest of the window, over a path of 10 ms.
+/// Runs a server that takes 1 MiB and then pauses for 20 ms, in which it takes at most the rest of the window.
+/// The round-trip time is 10 ms.
 fn slow_reader<S: Setup<Host: Window>>(host: &S) -> Pair<S> {
     let mut pair = pair(host, path(TEN), path(TEN));
     write(&mut pair.client, &source(), 600);
@@ -213,7 +215,8 @@ fn the_window_of_a_slow_reader_does_not_grow() {
     assert_eq!(slow_reader(&sctp(LIMIT)).server.growth(), 0);
 }
 
-/// A client that writes 1 MiB over a path of 10 ms when the one before has been delivered.
+/// Runs a client that writes the next 1 MiB 10 ms after delivery of the previous one, at a round-trip time of
+/// 10 ms. Returns the growth of the server's window.
 fn slow_writer<S: Setup<Host: Window>>(host: &S) -> u64 {
     let (mut pair, source) = (pair(host, path(TEN), path(TEN)), source());
     for n in 1..=50 {
@@ -231,7 +234,7 @@ fn nor_does_that_of_a_slow_writer() {
     assert_eq!(slow_writer(&sctp(LIMIT)), 0);
 }
 
-/// By how much the window grows within this budget, and whether it would have grown further.
+/// Returns the growth of the window within this budget, and whether the budget refused further growth.
 fn within_budget<S: Setup<Host: Window>>(host: &S) -> (u64, bool) {
     let mut pair = pair(host, path(TEN), path(TEN));
     write(&mut pair.client, &source(), 200);
@@ -239,7 +242,8 @@ fn within_budget<S: Setup<Host: Window>>(host: &S) -> (u64, bool) {
     (pair.server.growth(), pair.server.window_refusals() > 0)
 }
 
-// A stream gets no more than it leaves to others: 4 MiB of 20 MiB, since 12 of them are more than the 8 left.
+// A stream's share does not exceed the rest of the budget: it gets 4 MiB of 20 MiB, since 12 MiB would exceed
+// the 8 MiB left.
 #[test]
 fn the_budget_of_the_worker_holds() {
     let windows = 20 << 20;
@@ -247,8 +251,8 @@ fn the_budget_of_the_worker_holds() {
     assert_eq!(within_budget(&SctpConfig { windows, ..sctp(LIMIT) }), (4 << 20, true));
 }
 
-/// Over a path of 10 ms that loses one packet in a thousand: bytes refused and sent again, and by how much the window has
-/// grown, of 256 MiB.
+/// Transfers 256 MiB at a round-trip time of 10 ms with 0.1 % loss. Returns bytes refused, bytes retransmitted,
+/// and the growth of the window.
 fn lossy(markers: bool) -> (u64, u64, u64) {
     let mut host = tcp(LIMIT);
     host.endpoint.mpa.markers = markers;
@@ -265,7 +269,7 @@ fn lossy(markers: bool) -> (u64, u64, u64) {
     result
 }
 
-// A window larger than what may be held: nothing is refused, and what is sent again is what was lost.
+// A window above the hold limit: no byte is refused, and only lost bytes are retransmitted.
 #[test]
 fn a_window_that_has_grown_makes_no_storm() {
     let (refused, resent, _) = lossy(true);
@@ -273,7 +277,7 @@ fn a_window_that_has_grown_makes_no_storm() {
     assert!(resent < (256 << 20) / 500, "{resent}");
 }
 
-// Without markers the window is no larger than what may be held, and does not grow.
+// Without markers the window does not exceed the hold limit, and does not grow.
 #[test]
 fn without_markers_it_is_no_larger_than_what_may_be_held() {
     let (_, resent, grown) = lossy(false);

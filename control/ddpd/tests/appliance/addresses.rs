@@ -1,4 +1,4 @@
-//! A peer with several addresses, of which the last one answers.
+//! A peer with several addresses, of which only the last one answers.
 
 use api::JobState;
 use serde_json::json;
@@ -12,7 +12,7 @@ fn a_file_goes_to_the_address_that_answers_over_both_transports() {
     for (transport, sink) in [("tcp", REGION), ("sctp", &over_sctp)] {
         let ddpd = Ddpd::start(&Setup { sink, ..Setup::default() });
         let (file, bytes) = ddpd.file("file", 10_000);
-        // No route; no host; nobody listens; the listener.
+        // In order: an address without a route, one without a host, a closed port, the listener.
         let job = ddpd.put(json!({
             "file": file,
             "via": { "connect": {

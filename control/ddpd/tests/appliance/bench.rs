@@ -1,4 +1,5 @@
-//! `bench`: one appliance loads the other. Messages and bytes are compared with what the other end counts; rates never.
+//! `bench`: one appliance loads the other. Messages and bytes are compared with the other end's counters; rates
+//! are not compared.
 
 use api::{ClientError, EventKind, JobInfo, JobState};
 use rustix::process::Signal;
@@ -6,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::common::{Ddpd, Setup, wait_for, wait_for_nth};
 
-/// What the peer offers: over TCP at 75xx, over SCTP at 76xx.
+/// Returns the configuration of the peer's services: over TCP at ports 75xx, over SCTP at 76xx.
 fn services() -> String {
     let mut text = r#"
 [[region]]
@@ -52,7 +53,7 @@ const REGION: u16 = 0;
 const SINK: u16 = 1;
 const ECHO: u16 = 2;
 
-/// perftest's server.
+/// Service of a perftest server.
 const PERFTEST: u16 = 3;
 
 fn start() -> Ddpd {
@@ -72,7 +73,7 @@ fn ask(ddpd: &Ddpd, job: &JobInfo) -> JobInfo {
     ddpd.source.get(&format!("/v1/jobs/{}", job.id)).unwrap()
 }
 
-/// Asks until the job is so.
+/// Polls the job until `wanted` holds.
 fn until(ddpd: &Ddpd, job: &JobInfo, wanted: impl Fn(&JobInfo) -> bool) -> JobInfo {
     loop {
         let job = ask(ddpd, job);
@@ -88,7 +89,7 @@ fn begin(ddpd: &Ddpd, spec: &Value) -> JobInfo {
     ddpd.source.post("/v1/bench", spec).unwrap()
 }
 
-/// Runs it; its job at the end.
+/// Runs a bench and returns its job when it has ended.
 fn run(ddpd: &Ddpd, spec: &Value) -> JobInfo {
     until(ddpd, &begin(ddpd, spec), |job| job.state.is_final())
 }
@@ -98,7 +99,7 @@ fn refused(ddpd: &Ddpd, spec: &Value) -> String {
     answer.unwrap_err().to_string()
 }
 
-/// All workers' counter of this name at the peer.
+/// Returns the peer's counter of this name, summed over all workers.
 fn sink_count(ddpd: &Ddpd, name: &str) -> u64 {
     let workers = ddpd.stats(&ddpd.sink).workers;
     workers.iter().filter_map(|worker| worker.counters.get(name)).sum()
@@ -117,9 +118,9 @@ fn every_load(transport: &str) {
         assert!(bench.messages > 0, "{load}: {bench:?}");
         assert_eq!((bench.unfinished, bench.open, bench.load.as_str()), (0, 0, load));
         assert_eq!(job.acknowledged, bench.messages * 1000, "{load}");
-        // Each message has a time, and the peer has counted each.
+        // Each message has a latency sample, and the peer has counted each message.
         assert_eq!(bench.latency.unwrap().count, bench.messages, "{load}");
-        // Streams have ended, at the peer too: its counts are complete.
+        // The streams have ended at the peer, too: its counters are complete.
         assert_eq!(sink_count(&ddpd, &counter) - before, bench.messages, "{load}");
         if load == "write" {
             let bytes = ddpd.sink.bytes("/v1/regions/box/data?offset=0&length=3000").unwrap();
@@ -158,7 +159,7 @@ fn a_perftest_server_is_loaded_with_writes_and_with_reads() {
         assert!(bench.messages > 0 && bench.unfinished == 0, "{load}: {bench:?}");
         assert_eq!(sink_count(&ddpd, &counter) - before, bench.messages, "{load}");
     }
-    // Another service is none, and says so in time.
+    // A peer with another service makes the job fail within the time-out.
     let mut wrong = spec("write", "tcp", REGION);
     wrong["peer"] = json!("perftest");
     wrong["streams"] = json!(1);
@@ -256,7 +257,7 @@ fn an_end_of_the_appliance_ends_a_bench() {
     let finished = wait_for(&ddpd.source, |kind| matches!(kind, EventKind::JobFinished { .. }));
     let EventKind::JobFinished { job: ended, error } = finished else { panic!("{finished:?}") };
     assert_eq!(ended, job.id);
-    // Both appliances end; where the sink is first, the job says that its peer closed the streams.
+    // Both appliances end. If the sink ends first, the job reports that its peer closed the streams.
     let by_sink = "the stream has ended: closed by the peer before the time was over";
     assert!(error.as_ref().is_none_or(|error| error.starts_with(by_sink)), "{error:?}");
     assert!(ddpd.end().0.success());
@@ -276,11 +277,11 @@ fn what_a_peer_does_not_offer_is_said_so() {
     named["target"] = json!({ "region": { "name": "box", "offset": (1 << 20) - 999 } });
     let sentence = error(&named);
     assert!(sentence.contains("1000 bytes at offset 1047577 do not fit"), "{sentence}");
-    // It serves one stream at a time.
+    // The region serves one stream at a time.
     let sentence = error(&spec("write", "tcp", REGION));
     assert!(sentence.starts_with("stream 2 of 3: region_busy: the peer's region "), "{sentence}");
     assert!(sentence.ends_with("needs `shared = true`)"), "{sentence}");
-    // Nobody takes a Send there.
+    // The listener has no service that takes Sends.
     let sentence = error(&spec("send", "tcp", REGION));
     assert!(sentence.contains("(service = \"sink\")"), "{sentence}");
     assert_eq!(ddpd.stats(&ddpd.source).control["unexpected_events"], 0);
@@ -306,7 +307,7 @@ fn an_open_loop_counts_each_message_that_was_due() {
 #[test]
 fn an_open_loop_counts_what_a_stalled_peer_holds_back() {
     let ddpd = start();
-    // A sink sends nothing back: of three streams only four messages each are posted.
+    // A sink does not echo: only four messages on each of three streams are posted.
     let job = run(&ddpd, &paced(SINK));
     assert_eq!(job.state, JobState::Failed);
     let sentence = job.error.unwrap();
@@ -316,6 +317,6 @@ fn an_open_loop_counts_what_a_stalled_peer_holds_back() {
     assert!(bench.unfinished > 12, "due every millisecond on each: {bench:?}");
     let latency = bench.latency.unwrap();
     assert_eq!(latency.count, bench.unfinished);
-    // Those that were posted waited until the streams were reset, 5 s after the end.
+    // Posted messages waited until the streams were reset, 5 s after the end.
     assert!(latency.max_ns >= 5_000_000_000, "{latency:?}");
 }

@@ -1,4 +1,4 @@
-//! A region that one stream has for itself, seen by the next peer.
+//! An exclusive region that another stream holds, as the next peer sees it.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ fn who_wants_a_taken_region_is_told_and_has_it_when_the_holder_is_closed() {
     assert_eq!(job.error, None);
 }
 
-/// One of two processes that a memif joins. That the link is lost ends no stream.
+/// Starts one of two processes joined by a memif. Loss of the link does not end streams.
 fn process(dir: &Path, name: &str, host: u8, role: &str, more: &str) -> (Running, Client) {
     let port = format!(
         "kind = \"memif\"\nsocket = \"{}/memif.sock\"\nrole = \"{role}\"\nlink_down_timeout = \"off\"",
@@ -43,7 +43,7 @@ fn process(dir: &Path, name: &str, host: u8, role: &str, more: &str) -> (Running
     (running, Client::new(&dir.join(format!("{name}.sock"))).unwrap())
 }
 
-// Nothing of the peer answers any more, no FIN and no RST: only the probes find that out.
+// A killed peer sends neither FIN nor RST: only the keepalive probes detect its end.
 #[test]
 fn a_peer_that_is_killed_frees_its_region_after_the_keepalive() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Captures of a running appliance: what tshark reads of them, what ends them, and that nobody waits for them.
+//! Captures of a running appliance: their files as tshark reads them, their ends, and that they block neither
+//! API nor workers.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -23,7 +24,7 @@ fn ddpctl(socket: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// A capture that has begun: its client, and what came of the file.
+/// A running capture: its client, and the bytes of the file so far.
 struct Capture {
     child: Child,
     bytes: Vec<u8>,
@@ -34,7 +35,7 @@ impl Capture {
         Capture::try_begin(ddpd, more).unwrap_or_else(|said| panic!("{said}"))
     }
 
-    /// A port is free when the thread of the capture before is through, which takes a moment.
+    /// Begins a capture once the thread of the previous one has ended.
     fn begin_when_free(ddpd: &Ddpd) -> Capture {
         let began = Instant::now();
         loop {
@@ -50,7 +51,7 @@ impl Capture {
         let arguments = [&["capture", "p", "--write", "-"], more].concat();
         let mut command = ddpctl(&ddpd.path("sink.sock"), &arguments);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // The head of the file comes when every worker captures.
+        // The file begins once every worker captures.
         let mut bytes = vec![0; 64];
         let out = child.stdout.as_mut().unwrap();
         if out.read_exact(&mut bytes).is_err() {
@@ -60,7 +61,7 @@ impl Capture {
         Ok(Capture { child, bytes })
     }
 
-    /// As Ctrl-C does it: the file, and what was said.
+    /// Ends the capture as Ctrl-C does. Returns the file and the standard error.
     fn end(self) -> (Vec<u8>, String) {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
         self.wait()
@@ -75,7 +76,7 @@ impl Capture {
     }
 }
 
-/// What tshark prints of a file that it reads from a pipe.
+/// Returns the lines that tshark prints for a file that it reads from a pipe.
 fn tshark(file: &[u8], arguments: &[&str]) -> Vec<String> {
     let mut command = Command::new("tshark");
     command.args(["-n", "-r", "-"]).args(arguments);
@@ -103,7 +104,7 @@ fn tshark_reads_both_directions_with_the_interface_and_why_frames_were_dropped()
     let (file, bytes) = ddpd.file("file", 300_000);
     let job = ddpd.put(to_region(&file, "inbox"));
     assert_eq!((job.state, &job.error), (JobState::Done, &None));
-    // Nothing listens there.
+    // The port has no listener.
     let nowhere = SINK.replace(":7471", ":7");
     let refused = ddpd.source.post::<StreamInfo>("/v1/connect", &json!({ "remote": nowhere }));
     assert!(matches!(refused, Err(ClientError::Refused(_))), "{refused:?}");
@@ -117,13 +118,14 @@ fn tshark_reads_both_directions_with_the_interface_and_why_frames_were_dropped()
     assert!(inbound.contains(&"p\t10.9.0.2".to_owned()), "{inbound:?}");
     assert!(outbound.contains(&"p\t10.9.0.1".to_owned()), "{outbound:?}");
     assert!(!inbound.contains(&"p\t10.9.0.1".to_owned()), "{inbound:?}");
-    // Every byte of the payload is there, and the dissector knows what it is.
+    // The capture has every payload byte, and tshark dissects the frames as iWARP.
     let sent = fields(&file, "ip.src == 10.9.0.2 && tcp", &["tcp.len"]);
     let carried: usize = sent.iter().map(|len| len.parse::<usize>().unwrap()).sum();
     assert!(carried >= bytes.len(), "{carried} bytes in {} frames", sent.len());
     assert!(!fields(&file, "iwarp_ddp", &["frame.number"]).is_empty());
     assert!(fields(&file, "_ws.malformed", &["frame.number"]).is_empty());
-    // Once with ECN and once without; the port of the file may drop a segment that came twice.
+    // The SYN is sent with ECN and again without. The port that carried the file may drop duplicate segments,
+    // too.
     let dropped = fields(&file, "tcp.dstport == 7", &["frame.comment"]);
     assert!(!dropped.is_empty());
     assert!(dropped.iter().all(|why| why == "dropped: net_no_listener"), "{dropped:?}");
@@ -182,7 +184,7 @@ fn nobody_waits_for_a_client_that_does_not_read_and_one_that_is_gone_ends_its_ca
     let mut head = [0; 15];
     deaf.read_exact(&mut head).unwrap();
     assert_eq!(&head, b"HTTP/1.1 200 OK");
-    // Far more than the ring, the channel and the socket take.
+    // More data than the ring, the channel and the socket can buffer.
     for round in 0..4 {
         let (file, _) = ddpd.file(&format!("file{round}"), 8 << 20);
         assert_eq!(ddpd.put(to_region(&file, "inbox")).state, JobState::Done);
@@ -192,7 +194,7 @@ fn nobody_waits_for_a_client_that_does_not_read_and_one_that_is_gone_ends_its_ca
     ddpd.sink.delete::<Done>(PORT).unwrap();
     let mut body = Vec::new();
     deaf.read_to_end(&mut body).unwrap();
-    // The last option of the statistics but one: frames that found no room.
+    // The second last option of the statistics block: frames dropped for lack of room.
     let at = body.windows(4).rposition(|bytes| bytes == [0, 7, 0, 8]).expect("statistics");
     let lost = u64::from_be_bytes(body[at + 4..at + 12].try_into().unwrap());
     assert!(lost > 0);
@@ -202,7 +204,7 @@ fn nobody_waits_for_a_client_that_does_not_read_and_one_that_is_gone_ends_its_ca
     let mut gone = Capture::begin_when_free(&ddpd);
     gone.child.kill().unwrap();
     gone.child.wait().unwrap();
-    // Whatever the ends of the streams still send is in it.
+    // The capture may contain the last segments of streams that end.
     let (file, said) = Capture::begin_when_free(&ddpd).end();
     let frames = tshark(&file, &[]).len();
     assert!(said.starts_with(&format!("ddpctl: {frames} of ")), "{frames}: {said}");

@@ -1,4 +1,5 @@
-//! What runs, over the real socket: shown, compared, reloaded, saved, and started again from the saved file.
+//! The running configuration over the real socket: shown, compared, reloaded, saved, and started again from the
+//! saved file.
 
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
@@ -55,7 +56,7 @@ fn what_runs_is_saved_and_comes_back() {
     let (exit, out, _) = ddpctl(&ddpd, &["config", "diff"]);
     assert_eq!(exit, Exit::Failed);
     assert!(out.contains("[[region]] api runs and is not in "), "{out}");
-    // A key that needs a restart and a region: the second comes, the first is named, again and again.
+    // A reload adds the region and reports, each time, the key that needs a restart.
     let file = ddpd.path("sink.toml");
     let dir = file.parent().unwrap();
     let more = format!(
@@ -72,7 +73,7 @@ fn what_runs_is_saved_and_comes_back() {
     let did = good(&ddpd, &["reload"]);
     assert_eq!(did, dry.replace("now: ", "applied: "));
     assert!(good(&ddpd, &["reload"]).starts_with("needs a restart: [tcp] has changed"));
-    // What runs is saved, checked and started.
+    // The running configuration is saved, checked and started.
     let runs = values(&ddpd);
     let saved = ddpd.path("saved.toml");
     good(&ddpd, &["config", "save", saved.to_str().unwrap()]);

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use super::common::{Ddpd, Running, SINK, Setup, ddpd, text, wait_for};
 use super::{REGION, sctp};
 
-/// One message of ddpd with these words in it; those before are passed over, but none may have `never`.
+/// Returns the next message of ddpd that contains `wanted`. Earlier messages are skipped, but none may contain
+/// `never`.
 fn message(manager: &UnixDatagram, wanted: &str, never: &str) -> String {
     loop {
         let mut buffer = [0; 4096];
@@ -42,7 +43,7 @@ fn the_service_manager_is_told_and_fed() {
     assert_eq!(message(&manager, "STATUS=", "READY"), "STATUS=starting");
     assert!(message(&manager, "READY=1", "").contains("STATUS=serving 1 listener, 0 streams"));
     let client = |name: &str| Client::new(&dir.path().join(format!("{name}.sock"))).unwrap();
-    // It serves as soon as it is ready.
+    // The API serves requests once `READY=1` is sent.
     let (source, sink) = (client("source"), client("sink"));
     let _: StreamInfo = source.post("/v1/connect", &json!({ "remote": SINK })).unwrap();
     message(&manager, "2 streams", "");

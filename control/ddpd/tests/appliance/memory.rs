@@ -1,4 +1,4 @@
-//! The ceiling of memory, with a real process: what is beyond it is refused, and the process lives on.
+//! The memory ceiling with a real process: requests beyond it are refused, and the process continues.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn what_is_beyond_the_key_is_refused_and_what_is_removed_is_free_again() {
     let sentence = "region `big`: 12 GiB asked for, 40 MiB of 256 MiB in use (regions 0 bytes, jobs 0 bytes, buffers \
                     and streams 40 MiB); the ceiling is limits.memory";
     assert!(refused.contains(sentence), "{refused}");
-    // Twice as much as fits, in turn.
+    // The memory is filled twice: freed memory can be used again.
     for _ in 0..2 {
         add(&ddpd.sink, "most", "200 MiB").unwrap();
         let memory = ddpd.status(&ddpd.sink).memory;
@@ -39,15 +39,15 @@ fn what_is_beyond_the_key_is_refused_and_what_is_removed_is_free_again() {
     assert!(status.success(), "{status}");
 }
 
-/// A control group with a limit, of version 2 or 1; gone when dropped.
+/// A control group (v1 or v2) with a memory limit, removed on drop.
 struct Group {
     place: PathBuf,
-    /// The limit's file.
+    /// Name of the file with the limit.
     file: &'static str,
 }
 
 impl Group {
-    /// `Err`: why this machine has none.
+    /// Creates the group. `Err`: the reason why this machine cannot have one.
     fn new(limit: u64) -> Result<Group, String> {
         Group::version_2(limit).or_else(|second| {
             Group::version_1(limit)
@@ -106,7 +106,7 @@ fn a_cgroup_of_a_gibibyte_is_the_ceiling() {
     let group = match Group::new(1 << 30) {
         Ok(group) => group,
         Err(reason) => {
-            // Not by `eprintln`, which the harness keeps for itself.
+            // The harness captures the output of `eprintln`.
             let mut out = std::io::stderr();
             return writeln!(out, "LEFT OUT: a cgroup with a limit of memory: {reason}").unwrap();
         }
@@ -126,7 +126,8 @@ fn a_cgroup_of_a_gibibyte_is_the_ceiling() {
     let refused = add(&client, "big", "12 GiB").unwrap_err();
     assert!(refused.contains(&format!("75 % of {} of the cgroup /", group.file)), "{refused}");
     assert!(refused.contains("(1 GiB)"), "{refused}");
-    // As much as the ceiling leaves is taken, every page of it, and the process lives on.
+    // A region of all memory below the ceiling is created, with every page populated, and the process
+    // continues.
     let memory = client.get::<Status>("/v1/status").unwrap().memory;
     add(&client, "most", &(memory.ceiling - memory.in_use).to_string()).unwrap();
     add(&client, "more", "4096").unwrap_err();

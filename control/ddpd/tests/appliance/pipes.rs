@@ -15,7 +15,7 @@ fn put(ddpd: &Ddpd, bytes: &[u8]) -> Output {
     command.args(["put", "-", "tcp://10.9.0.1:7471/inbox"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // It may have been refused before it took all of it.
+    // ddpctl may be refused before it has read all bytes.
     let _ = child.stdin.take().unwrap().write_all(bytes);
     child.wait_with_output().unwrap()
 }
@@ -42,7 +42,7 @@ fn the_standard_input_is_put_to_its_end_unless_the_region_is_full_before() {
     assert_eq!(fifos.count(), 0, "no FIFO is left");
     let (status, dir) = ddpd.end();
     assert!(status.success(), "{status}");
-    // What fitted of the second one.
+    // The second put filled the region with the bytes that fit.
     assert!(std::fs::read(dir.path().join("inbox.bin")).unwrap() == bytes[..8 << 20]);
 }
 

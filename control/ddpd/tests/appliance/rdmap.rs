@@ -63,7 +63,7 @@ fn region(name: &str, offset: u64) -> Value {
     json!({ "region": { "name": name, "offset": offset } })
 }
 
-/// A stream of the source that stands.
+/// Opens a stream from the source to this port.
 fn open(ddpd: &Ddpd, port: u16) -> StreamInfo {
     ddpd.source.post("/v1/connect", &to(port)).unwrap()
 }
@@ -72,7 +72,7 @@ fn ended(ddpd: &Ddpd, n: usize) {
     wait_for_nth(&ddpd.sink, n, |kind| matches!(kind, EventKind::StreamClosed { .. }));
 }
 
-/// What all streams of all workers did.
+/// Returns the stream counters, summed over all workers.
 fn totals(ddpd: &Ddpd, client: &Client) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
     for worker in ddpd.stats(client).workers {
@@ -83,7 +83,7 @@ fn totals(ddpd: &Ddpd, client: &Client) -> BTreeMap<String, u64> {
     sums
 }
 
-// RFC 5040 §5.1 to §5.3: what is written can be read again, over a link that loses and reorders.
+// RFC 5040 §5.1 to §5.3: written bytes can be read back over a link that loses and reorders.
 #[test]
 fn what_is_put_is_got_into_a_file_and_into_a_region() {
     let ddpd = Ddpd::start(&Setup { sink: SERVICES, impair: LOSSY, ..Setup::default() });
@@ -117,7 +117,7 @@ fn what_is_put_is_got_into_a_file_and_into_a_region() {
     let served = totals(&ddpd, &ddpd.sink);
     let len = len as u64;
     assert_eq!((served["rdmap_writes_in"], served["rdmap_written_bytes"]), (3, len));
-    // Six that get, and one without bytes that confirms the put.
+    // Six Reads of the get, and one of zero bytes that confirms the put.
     assert_eq!((served["rdmap_reads_in"], served["rdmap_reads_served"]), (7, 7));
     assert_eq!(served["rdmap_read_bytes_served"], 2 * len);
     assert_eq!(served["rdmap_terminates_out"], 0);
@@ -139,7 +139,7 @@ fn sends_come_back_or_are_taken() {
         ddpd.source.post("/v1/send", &body).unwrap()
     };
     let echo = json!({ "stream": open(&ddpd, 7475).id });
-    // More messages than receive buffers: they come back.
+    // More messages than receive buffers: released buffers are posted again.
     for round in 0..70u8 {
         let data = vec![round; 1 + 300 * usize::from(round)];
         let sent = send(&echo, &data, 5_000_000);
@@ -155,7 +155,7 @@ fn sends_come_back_or_are_taken() {
     let taken = streams.iter().find(|stream| stream.listener.as_deref() == Some("away"));
     assert_eq!(taken.unwrap().counters["rdmap_sends_in"], 70);
     let shown: StreamInfo = ddpd.source.get(&format!("/v1/streams/{}", away.id)).unwrap();
-    // With a Read after each Send, which confirms it.
+    // Each Send is followed by a Read that confirms it.
     assert_eq!(shown.counters["rdmap_completed"], 140);
     assert!(ddpd.end().0.success());
 }
@@ -177,7 +177,7 @@ fn an_rping_server_is_pinged() {
     assert_eq!((client["rdmap_reads_served"], client["rdmap_writes_in"]), (60, 60));
     assert_eq!(client["rdmap_read_bytes_served"], 20 * (1 + 64 + 65_536));
     assert_eq!(server["rdmap_read_bytes"], client["rdmap_written_bytes"]);
-    // A listener that is no rping server: its echoes are as long as rping's answers, but no byte comes back.
+    // The listener at port 7475 is not an rping server: its echoes have the right length but other bytes.
     let spec = json!({ "connect": to(7475), "count": 1, "size": 8, "timeout_us": 5_000_000 });
     let error = ddpd.source.post::<PingReport>("/v1/ping", &spec).unwrap_err().to_string();
     assert!(error.contains("round 1: byte 0 came back changed"), "{error}");
@@ -199,7 +199,7 @@ fn held(ddpd: &Ddpd, offset: u64) -> u64 {
 #[test]
 fn atomics_see_and_change_one_word() {
     let ddpd = Ddpd::start(&Setup { sink: SERVICES, workers: 2, ..Setup::default() });
-    // Two streams, one on each worker, at the same word.
+    // Two streams, one on each worker, access the same word.
     let streams = [open(&ddpd, 7471), open(&ddpd, 7471)];
     assert_ne!(streams[0].worker, streams[1].worker);
     let vias = streams.map(|stream| json!({ "stream": stream.id }));
@@ -220,7 +220,7 @@ fn atomics_see_and_change_one_word() {
     assert!(ddpd.end().0.success());
 }
 
-/// The Terminate that the sink has sent and the source received, n-th of the run.
+/// Returns the codes of the run's n-th Terminate, which the sink sent and the source received.
 fn terminates(ddpd: &Ddpd, n: usize) -> String {
     let codes = [(&ddpd.sink, false), (&ddpd.source, true)].map(|(client, of_peer)| {
         let found = wait_for_nth(
@@ -268,7 +268,7 @@ fn wrong_uses_end_in_a_terminate_and_change_nothing() {
         assert_eq!(terminates(&ddpd, n + 1), code);
         wait_for_nth(&ddpd.sink, n + 1, |kind| matches!(kind, EventKind::StreamClosed { .. }));
     }
-    // By its name the right, or the alignment, is known to be missing before anything is sent.
+    // For a region given by name, missing access or alignment is detected before a request is sent.
     let error = atomic(&ddpd, &other, region("box", 0), add()).unwrap_err().to_string();
     assert!(error.contains("is not open to atomics"), "{error}");
     let error = atomic(&ddpd, &other, region("counter", 4), add()).unwrap_err().to_string();

@@ -1,4 +1,5 @@
-//! The sandbox of a running process: what the kernel says of each of its threads, and what it still does.
+//! The sandbox of a running process: the kernel's status of each thread, and the operations that remain
+//! allowed.
 
 use std::path::Path;
 
@@ -8,7 +9,7 @@ use super::common::{Ddpd, Setup};
 
 const ON: &str = "[management.sandbox]\nmode = \"on\"\n";
 
-/// The status of each thread, with its name.
+/// Returns name and status of each thread.
 fn threads(pid: u32) -> Vec<(String, String)> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let status = |task: std::fs::DirEntry| {
@@ -50,7 +51,7 @@ fn every_thread_is_confined_and_streams_are_served() {
         assert_eq!(value(status, "Seccomp"), "2", "{name}");
         let filters = if name.starts_with("worker-") { "3" } else { "2" };
         assert_eq!(value(status, "Seccomp_filters"), filters, "{name}");
-        // A ring needs none; regions may be locked beyond the limit.
+        // A ring needs no capabilities; CAP_IPC_LOCK lets regions be locked beyond the limit.
         for kind in ["CapEff", "CapPrm", "CapInh", "CapAmb"] {
             assert_eq!(set(status, kind) & !IPC_LOCK, 0, "{name}: {kind}");
         }

@@ -1,4 +1,5 @@
-//! The same over SCTP (RFC 5043): files both ways over a link that loses and reorders, rping, in UDP.
+//! Transfers over SCTP (RFC 5043): files in both directions over a link that loses and reorders, rping, and UDP
+//! encapsulation.
 
 use api::{AssociationInfo, JobState, PingReport, StreamInfo};
 use serde_json::json;
@@ -96,7 +97,7 @@ fn rping_goes_round_and_streams_share_an_association() {
     assert!(gone.to_string().contains("there is no association 0000000000000005"), "{gone}");
 }
 
-/// For both ends: a bad link, and SCTP in UDP.
+/// Impairment of both ports, and UDP encapsulation of SCTP.
 const LOSSY_UDP: &str = r#"
 [port.impair]
 loss = 0.01
@@ -107,7 +108,7 @@ seed = 12
 udp_encapsulation = 9899
 "#;
 
-// RFC 6951: files both ways, and all of it in UDP.
+// RFC 6951: files in both directions, with all packets in UDP.
 #[test]
 fn what_is_put_in_udp_is_got_in_udp() {
     let ddpd =
@@ -117,7 +118,7 @@ fn what_is_put_in_udp_is_got_in_udp() {
     let target = json!({ "region": { "name": "box", "offset": 5 } });
     let mut connect = to(7501, "rdmap");
     connect["udp_port"] = json!(9899);
-    // It stays, so that it can be looked at.
+    // This connection stays open, so that its association can be inspected.
     let stream: StreamInfo = ddpd.source.post("/v1/connect", &connect).unwrap();
     let via = json!({ "connect": connect });
     let put = ddpd.put(json!({ "file": file, "via": via, "target": target }));

@@ -1,4 +1,5 @@
-//! Both programs keep the habits of Unix with their standard streams, paths and signals, whatever these are connected to.
+//! Unix conventions of both programs for standard streams, paths and signals, with any kind of file behind
+//! them.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write as _};
@@ -59,7 +60,7 @@ fn ended(ddpd: &Ddpd) -> JobInfo {
     }
 }
 
-/// Waits until the job of a child, which is the only one that runs, has taken this many bytes.
+/// Waits until the child's job, the only running one, has read this many bytes.
 fn taken(ddpd: &Ddpd, child: &mut Child, bytes: u64) {
     loop {
         let jobs: Vec<JobInfo> = ddpd.source.get("/v1/jobs").unwrap();
@@ -71,12 +72,13 @@ fn taken(ddpd: &Ddpd, child: &mut Child, bytes: u64) {
     }
 }
 
-/// Runs a line of a shell on a terminal, on which this is typed, and then the end of the file. What it shows is the output.
+/// Runs a shell command on a terminal, with `typed` and then end-of-file as its input. The output is that of
+/// the terminal.
 fn on_terminal(ddpd: &Ddpd, term: &str, line: &str, typed: &str) -> Output {
     shell(ddpd, &format!("printf '{typed}' | TERM={term} script -qec '{line}' /dev/null"))
 }
 
-/// Nothing with a name is made beside the sockets, and none is shown.
+/// Checks that the directory contains no FIFO.
 fn no_fifo(ddpd: &Ddpd) {
     let entries = std::fs::read_dir(ddpd.path("")).unwrap();
     let names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
@@ -191,7 +193,7 @@ fn a_reader_that_goes_ends_a_program_quietly() {
     let made = shell(&ddpd, "$ddpctl regions add scratch --size 1MiB");
     assert!(made.status.success(), "{}", said(&made));
     for command in commands {
-        // The reader has gone before the first byte.
+        // The reader is closed before the first byte.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let mut child = Command::new("bash");
@@ -217,7 +219,7 @@ fn a_reader_that_goes_ends_what_waits_for_more() {
         let mut child = ddpctl(&ddpd, arguments).spawn().unwrap();
         let mut head = [0; 16];
         child.stdout.take().unwrap().read_exact(&mut head).unwrap();
-        // Nothing more happens, and it ends all the same.
+        // No further event occurs, and the process ends all the same.
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.signal(), Some(Signal::PIPE.as_raw()), "{arguments:?}");
         assert_eq!(said(&output), "", "{arguments:?}");
@@ -264,7 +266,7 @@ fn output_that_cannot_be_written_is_an_error() {
 fn a_signal_ends_a_transfer_its_job_and_then_the_program_by_itself() {
     let ddpd = start();
     for (signal, name) in [(Signal::INT, 2), (Signal::TERM, 15), (Signal::HUP, 1)] {
-        // A test run in the background, or by nohup, has these signals ignored, and its children have, too.
+        // A test run in the background, or by nohup, ignores these signals, and so do its children.
         let mut command = Command::new("env");
         command.arg("--default-signal=HUP,INT,TERM").arg(crate::common::ddpctl_path());
         command.arg("--socket").arg(ddpd.path("source.sock")).args(["put", "-", URL]);
@@ -281,7 +283,7 @@ fn a_signal_ends_a_transfer_its_job_and_then_the_program_by_itself() {
         child.stdin.as_mut().unwrap().write_all(b" more").unwrap();
         taken(&ddpd, &mut child, 9);
         kill_process(pid, signal).unwrap();
-        // Its input is still open: it ends because of the signal.
+        // Standard input is still open: the process ends because of the signal.
         let input = child.stdin.take();
         let output = child.wait_with_output().unwrap();
         drop(input);
@@ -326,7 +328,8 @@ fn paths_that_are_not_utf_8_work_or_are_refused_for_that_reason() {
     refused(&["regions", "add", "r", "--size", "1", "--path"]);
 }
 
-/// The configuration, its directory and the socket; what it answers about itself is JSON all the same.
+/// The paths of the configuration, its directory and the socket are not UTF-8. Answers of the API that contain
+/// them are still JSON.
 #[test]
 fn ddpd_has_a_configuration_whose_path_is_not_utf_8() {
     let dir = tempfile::tempdir().unwrap();
@@ -369,7 +372,7 @@ fn escape_codes_are_for_terminals_that_want_them() {
         assert!(output.status.success(), "{command}: {}", said(&output));
         assert!(!output.stdout.contains(&0x1b) && !output.stderr.contains(&0x1b), "{command}");
     }
-    // A progress bar is drawn on a terminal, and on none without a cursor.
+    // A progress bar is drawn on a terminal, except on one without cursor movement.
     for (term, draws) in [("xterm", true), ("dumb", false)] {
         let output = on_terminal(&ddpd, term, "$ddpctl put - $url <file", "");
         let shown = String::from_utf8_lossy(&output.stdout);

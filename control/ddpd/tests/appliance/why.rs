@@ -1,4 +1,4 @@
-//! The flight recorder of a running appliance: both ends of a stream that failed tell why.
+//! The flight recorder of a running appliance: both ends of a failed stream report the reason.
 
 use api::{ClientError, EventKind, Sent, Why};
 use serde_json::json;
@@ -10,7 +10,7 @@ use super::common::{Ddpd, SINK, Setup, wait_for};
 fn both_ends_tell_why_a_stream_with_a_wrong_queue_number_ended() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     let spec = json!({ "via": { "connect": { "remote": SINK } }, "queue": 99, "data": "aGVsbG8=" });
-    // The peer's TCP may have acknowledged it before the peer's DDP refused it.
+    // The peer's TCP may acknowledge the message before the peer's DDP refuses it.
     let sent = ddpd.source.post::<Sent>("/v1/send", &spec);
     assert!(matches!(sent, Ok(_) | Err(ClientError::Refused(_))), "{sent:?}");
     let ended = |kind: &EventKind| matches!(kind, EventKind::StreamClosed { .. });
@@ -25,7 +25,7 @@ fn both_ends_tell_why_a_stream_with_a_wrong_queue_number_ended() {
     assert!(flight.sentences[1].contains("in DDP, 2/01: "), "{flight:?}");
     assert!(flight.sentences[1].contains("99"), "expected and seen: {flight:?}");
     let events: Vec<&str> = flight.events.iter().map(|event| event.event.as_str()).collect();
-    // A busy control thread learns that the stream is up when the first message has failed already.
+    // A busy control thread may learn of the established stream after its first message has failed.
     assert_eq!(events[0], "requested", "{events:?}");
     assert!(events.contains(&"established") && events.contains(&"error"), "{events:?}");
 

@@ -1,4 +1,4 @@
-//! A running `ddpd` with two appliances that a link joins, for tests of the whole.
+//! A running `ddpd` with two appliances joined by a link, for tests of the whole program.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -10,7 +10,7 @@ use api::{Client, Event, EventKind, JobInfo, RegionInfo, Stats, Status};
 /// The receiving appliance's address.
 pub(crate) const SINK: &str = "10.9.0.1:7471";
 
-/// Its log, a file of its directory.
+/// Log file of the appliance, in its directory.
 pub(crate) const LOG: &str = "ddpd.log";
 
 /// A running process, killed when dropped.
@@ -21,7 +21,8 @@ pub(crate) struct Ddpd {
     pub(crate) source: Client,
 }
 
-/// What the sink serves besides `base`; both ports get `impair`.
+/// Configuration of the two appliances: the sink serves these lines in addition to `base`; both ports get
+/// `impair`.
 pub(crate) struct Setup<'a> {
     pub(crate) sink: &'a str,
     /// Lines in the source's `[management]`.
@@ -38,7 +39,7 @@ impl Default for Setup<'_> {
 }
 
 impl Ddpd {
-    /// Starts it and waits until it serves. `DIR` in the configuration is its directory.
+    /// Starts the appliance and waits until it is ready. `DIR` in the configuration stands for its directory.
     pub(crate) fn start(setup: &Setup<'_>) -> Ddpd {
         let dir = tempfile::tempdir().unwrap();
         let files =
@@ -55,7 +56,7 @@ impl Ddpd {
         Ddpd { child, dir, sink, source }
     }
 
-    /// Ends it and starts it again, the sink with another file of the directory.
+    /// Ends the appliance and starts it again, the sink with another configuration file of the directory.
     pub(crate) fn restart(&mut self, sink: &str) {
         self.signal(rustix::process::Signal::TERM);
         assert!(self.child.wait().unwrap().success());
@@ -66,7 +67,7 @@ impl Ddpd {
         self.dir.path().join(name)
     }
 
-    /// Writes a file of `len` bytes that do not repeat.
+    /// Writes a file of `len` bytes without a repeating pattern.
     pub(crate) fn file(&self, name: &str, len: usize) -> (PathBuf, Vec<u8>) {
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
         let bytes: Vec<u8> = (0..len)
@@ -82,7 +83,7 @@ impl Ddpd {
         (path, bytes)
     }
 
-    /// Starts a job that puts, and waits for its end.
+    /// Starts a put job and waits for its end.
     pub(crate) fn put(&self, spec: serde_json::Value) -> JobInfo {
         self.job("put", spec)
     }
@@ -113,7 +114,7 @@ impl Ddpd {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// SIGSTOP; returns when no thread of it runs any more.
+    /// Stops the process with SIGSTOP and returns when all its threads have stopped.
     pub(crate) fn stop(&self) {
         use rustix::process::{Pid, Signal, WaitOptions, waitpid};
         self.signal(Signal::STOP);
@@ -122,7 +123,7 @@ impl Ddpd {
         assert!(status.stopped(), "{status:?}");
     }
 
-    /// SIGTERM, and how it ended.
+    /// Ends the process with SIGTERM. Returns its exit status and directory.
     pub(crate) fn end(mut self) -> (ExitStatus, tempfile::TempDir) {
         self.signal(rustix::process::Signal::TERM);
         let status = self.child.wait().unwrap();
@@ -133,7 +134,7 @@ impl Ddpd {
 
 impl Drop for Ddpd {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -143,12 +144,12 @@ impl Drop for Ddpd {
 pub(crate) struct Running(Child);
 
 impl Running {
-    /// Starts an appliance and waits until it serves. Its log is added to this file.
+    /// Starts an appliance and waits until it is ready. Its log is appended to this file.
     pub(crate) fn start(command: Command, log: &Path) -> Running {
         Running(started(command, log))
     }
 
-    /// As a crash ends it.
+    /// Kills the process with SIGKILL, as a crash.
     pub(crate) fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -170,13 +171,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Starts it and waits until it serves. Its log is added to a file of the directory.
+/// Starts an appliance and waits until it is ready. Its log is appended to a file in the directory.
 fn spawn(dir: &Path, files: &[PathBuf]) -> Child {
     started(ddpd(files), &dir.join(LOG))
 }
@@ -194,7 +195,7 @@ fn started(mut command: Command, log: &Path) -> Child {
     child
 }
 
-/// The path of `ddpctl`, which is another package's program.
+/// Returns the path of `ddpctl`, a program of another package.
 pub(crate) fn ddpctl_path() -> PathBuf {
     let program = Path::new(env!("CARGO_BIN_EXE_ddpd")).with_file_name("ddpctl");
     assert!(program.exists(), "not built: run `cargo build -p ddpctl`");
@@ -215,12 +216,12 @@ pub(crate) fn ddpd(files: &[PathBuf]) -> Command {
     command
 }
 
-/// Waits until the log has such an event, from its beginning.
+/// Waits until the event log, read from its beginning, contains such an event.
 pub(crate) fn wait_for(client: &Client, wanted: impl Fn(&EventKind) -> bool) -> EventKind {
     wait_for_nth(client, 1, wanted)
 }
 
-/// Waits until the log has `n` such events, from its beginning.
+/// Waits until the event log, read from its beginning, contains `n` such events.
 pub(crate) fn wait_for_nth(
     client: &Client,
     n: usize,

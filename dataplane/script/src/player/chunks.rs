@@ -1,13 +1,13 @@
-//! SCTP's side of a dialogue.
+//! SCTP as [`Partner`] of a dialogue.
 //!
-//! What is learnt of the host on the way: its tag, first TSN and cookie; the private data of an Accept
-//! (RFC 5043 §5.2.3) that the script leaves open; STag and base TO if that is an advertisement of
-//! `docs/protocol.md`, which then stand for the script's STag 16 and TO 0.
+//! Values learnt from the host: its tag, first TSN and cookie; the private data of an Accept (RFC 5043 §5.2.3)
+//! that the script leaves open. If that is an advertisement of `docs/protocol.md`, its STag and base TO replace
+//! the script's STag 16 and TO 0.
 //!
-//! A host may, against the script's letter, and it is no failure:
-//! - acknowledge more often than the script says;
-//! - delay a SACK that the script has delayed, by less or by up to half a second (RFC 9260 §6.2);
-//! - send again, at its own times, what the script leaves unacknowledged.
+//! Deviations from the script that a host is allowed:
+//! - acknowledgements that the script does not list;
+//! - another delay, up to half a second, of a SACK that the script delays (RFC 9260 §6.2);
+//! - retransmissions, at its own times, of data that the script leaves unacknowledged.
 
 use sim::dialogue::arrived::Arrived;
 use sim::dialogue::chunks::{Conversation, glance};
@@ -18,25 +18,25 @@ use crate::frames::Carried;
 
 /// The tester's first TSN.
 const FIRST_TSN: u32 = 7_000;
-/// RFC 5043 §5.2.3: function code of an Accept, behind the DDP-SSN.
+/// RFC 5043 §5.2.3: function code of an Accept, after the DDP-SSN.
 const ACCEPT: [u8; 2] = [0, 2];
 
-/// An association as both sides see it.
+/// State of the association on both sides.
 #[derive(Debug)]
 pub struct Chunks {
     conversation: Conversation,
-    /// The TSN after the highest of the host, once there is one.
+    /// TSN after the host's highest; `None` before its first DATA.
     next: Option<u32>,
     /// The host's Cumulative TSN Ack.
     acknowledged: Option<u32>,
 }
 
 impl Chunks {
-    /// With the tag `tag` of the tester, if the script does not choose it, from port `ports.0` to port `ports.1`
-    /// of the host.
+    /// Creates the script's side of an association from port `ports.0` to port `ports.1` of the host. `tag` is
+    /// the tester's tag unless the script sets one.
     ///
     /// # Errors
-    /// What in the script is not understood.
+    /// The setting that is invalid.
     pub fn new(script: &Script, tag: u32, ports: (u16, u16)) -> Result<Self, ScriptError> {
         let own = |key: &str, default: u32| {
             let Some(s) = script.settings.iter().find(|s| s.key == key) else { return Ok(default) };
@@ -90,7 +90,7 @@ impl Partner for Chunks {
 
     fn compare(&mut self, line: &Action, got: &Arrived) -> Result<Option<Action>, String> {
         let Action::ExpectPacket(line) = line else { return Err("is no SCTP packet".into()) };
-        // What differs may be a packet that comes besides: nothing is learnt of it.
+        // A mismatch may be an extra packet: values are learnt only from a match.
         let mut conversation = self.conversation.clone();
         conversation.compare(line, got)?;
         self.conversation = conversation;

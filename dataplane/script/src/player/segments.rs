@@ -1,16 +1,16 @@
-//! TCP's side of a dialogue.
+//! TCP as [`Partner`] of a dialogue.
 //!
-//! What is learnt of the host on the way: its initial sequence number from its SYN; the private data of an
-//! MPA Reply that the script leaves open, and with it how far the stream behind moves; STag and base TO if
-//! that is an advertisement of `docs/protocol.md`, which then stand for the script's STag 16 and TO 0.
+//! Values learnt from the host: its initial sequence number from its SYN; the private data of an MPA Reply that
+//! the script leaves open, and with it the shift of the stream after it. If that is an advertisement of
+//! `docs/protocol.md`, its STag and base TO replace the script's STag 16 and TO 0.
 //!
-//! A host may, against the script's letter, and it is no failure:
-//! - acknowledge more often than the script says, or only open its window;
-//! - delay an acknowledgement that the script has delayed, by less or by up to half a second (RFC 9293
+//! Deviations from the script that a host is allowed:
+//! - acknowledgements and window updates that the script does not list;
+//! - another delay, up to half a second, of an acknowledgement that the script delays (RFC 9293
 //!   §3.8.6.3 MUST-40);
-//! - send a FIN behind its last data instead of with them;
-//! - choose its window and window scale;
-//! - send again, at its own times, what the script leaves unacknowledged.
+//! - a FIN after its last data instead of with them;
+//! - its own window and window scale;
+//! - retransmissions, at its own times, of data that the script leaves unacknowledged.
 
 use sim::dialogue::exchange::{Exchange, Rigour};
 use sim::dialogue::script::{Action, Direction, Script, ScriptError, SegmentLine, number};
@@ -21,22 +21,22 @@ use sim::segment::{Flags, Segment};
 use super::{More, Partner, SCRIPT_STAG, advertised};
 use crate::frames::Carried;
 
-/// A TCP connection as both sides see it.
+/// State of the TCP connection on both sides.
 #[derive(Debug)]
 pub struct Segments {
     exchange: Exchange,
     /// The host's initial sequence number is known.
     synchronized: bool,
-    /// Relative number that the host acknowledged last, and the window that it gave with it.
+    /// Relative number of the host's last acknowledgement, and its window.
     acknowledged: (u32, u16),
 }
 
 impl Segments {
-    /// With the initial sequence number `peer_iss` of the tester, if the script does not choose it, from port
-    /// `ports.0` to port `ports.1` of the host.
+    /// Creates the script's side of a connection from port `ports.0` to port `ports.1` of the host. `peer_iss`
+    /// is the tester's initial sequence number unless the script sets one.
     ///
     /// # Errors
-    /// What in the script is not understood.
+    /// The setting or piece that is invalid.
     pub fn new(script: &Script, peer_iss: u32, ports: (u16, u16)) -> Result<Self, ScriptError> {
         let streams = Streams::build(script)?;
         let own = script.settings.iter().find(|s| s.key == "peer-iss");
@@ -52,7 +52,8 @@ impl Segments {
         })
     }
 
-    /// Compares; where only the FIN of the line is missing, says what is still to come.
+    /// Compares a segment with a line. If only the line's FIN is missing, returns the FIN as the rest of the
+    /// line.
     fn compare_line(
         &self,
         line: &SegmentLine,
@@ -80,7 +81,7 @@ impl Segments {
         }))
     }
 
-    /// Takes the private data of an MPA Reply for those of the script's, which leaves them open.
+    /// Replaces the private data that the script leaves open by those of the host's MPA Reply.
     fn learn_reply(&mut self, script: &mut Script, got: &Segment) {
         let open = script.pieces.iter().position(|piece| {
             piece.direction == Direction::Out && piece.kind == "reply" && !piece.args.has("pd")
@@ -215,7 +216,7 @@ fn aim(script: &mut Script, stag: u32, base: u64) {
     }
 }
 
-/// A Terminate in hexadecimal with its quoted tagged header (8 bytes in front of it) aimed elsewhere.
+/// Rewrites the quoted tagged header (preceded by 8 bytes) of a Terminate in hexadecimal.
 fn quoted(hex: &str, stag: u32, base: u64) -> Option<String> {
     let (head, rest) = (hex.get(..20)?, hex.get(28..)?);
     let is_tagged = matches!(hex.get(16..17)?, "8" | "c");

@@ -1,4 +1,4 @@
-//! Dialogues with a host that the test plays, in virtual time: its TCP.
+//! TCP dialogues with a host that the test plays, in virtual time.
 
 mod sctp;
 
@@ -135,7 +135,7 @@ fn acknowledgements_that_say_something_new_are_passed_over() {
     talk.host("A", 1, 10, &[]);
     talk.host("A", 1, 19, &[]);
     assert_eq!(talk.comes_true().more_acks, 1);
-    // But not one that acknowledges nothing new, nor one of what was never sent.
+    // Acknowledgements without new information, or of data never sent, fail the dialogue.
     for ack in [1, 20] {
         let mut talk = Talk::new(text);
         talk.open();

@@ -1,11 +1,11 @@
-//! SCTP packets of the stack in a dialogue, taken apart by the text of RFC 9260 §3.
+//! Parses the stack's SCTP packets in a dialogue, by the text of RFC 9260 §3.
 
 use crate::oracle;
 
 /// Bytes of the common header.
 pub(super) const HEADER: usize = 12;
 
-/// A chunk that has arrived.
+/// A received chunk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Chunk {
     pub(super) kind: u8,
@@ -13,7 +13,7 @@ pub struct Chunk {
     pub(super) value: Vec<u8>,
 }
 
-/// A packet that has arrived.
+/// A received packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Arrived {
     /// Source and destination.
@@ -23,10 +23,11 @@ pub struct Arrived {
 }
 
 impl Arrived {
-    /// Takes a packet apart.
+    /// Parses a packet.
     ///
     /// # Errors
-    /// What is wrong with it; nothing may be with what a stack sends.
+    /// The first malformed field. Any error is a bug of the stack under test, which must send well-formed
+    /// packets only.
     pub fn parse(bytes: &[u8]) -> Result<Arrived, String> {
         if bytes.len() < HEADER {
             return Err(format!("{} bytes are no SCTP packet", bytes.len()));
@@ -61,19 +62,19 @@ impl Arrived {
         Ok(Arrived { ports, tag: be32(&bytes[4..]), chunks })
     }
 
-    /// Its DATA chunks: TSN, and bytes of user data.
+    /// Returns TSN and user data of each DATA chunk.
     pub fn data(&self) -> impl Iterator<Item = (u32, &[u8])> {
         let data = self.chunks.iter().filter(|chunk| chunk.kind == 0);
         data.filter_map(|chunk| Some((be32(chunk.value.get(..4)?), chunk.value.get(12..)?)))
     }
 
-    /// The Cumulative TSN Acks of its SACKs.
+    /// Returns the Cumulative TSN Ack of each SACK.
     pub fn sacks(&self) -> impl Iterator<Item = u32> {
         let sacks = self.chunks.iter().filter(|chunk| chunk.kind == 3);
         sacks.filter_map(|chunk| chunk.value.get(..4).map(be32))
     }
 
-    /// True when nothing is in it but DATA and SACK chunks.
+    /// True if all chunks are DATA or SACK.
     pub fn is_data_and_sacks(&self) -> bool {
         self.chunks.iter().all(|chunk| matches!(chunk.kind, 0 | 3))
     }

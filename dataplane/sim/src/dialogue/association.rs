@@ -39,7 +39,7 @@ struct Setup {
     len: usize,
     private_data: Vec<u8>,
     stream: StreamConfig,
-    /// Configuration of RDMAP, if it is used.
+    /// Configuration of RDMAP; `None`: bare DDP.
     rdmap: Option<rdmap::Config>,
     /// The user closes only by `do close-session`, not when the peer has closed.
     keep_open: bool,
@@ -140,7 +140,7 @@ struct Association {
     buffers: BufferPool,
     hold: HoldBudget,
     memory: VecMemory,
-    /// What `do` lines are about: the session last asked for or opened.
+    /// Session that `do` lines act on: the last one that the peer requested or the script opened.
     session: Option<SessionId>,
     events: VecDeque<String>,
     delivered: [u64; 2],
@@ -151,7 +151,7 @@ struct Association {
 /// Plays `script`.
 ///
 /// # Errors
-/// The first line that does not come true, with the packets so far.
+/// The first line that is not met, with the packets so far.
 pub(super) fn play(script: &Script) -> Result<(), ScriptError> {
     let mut setup = Setup::default();
     let (mut active, mut tag, mut tsn) = (false, 0x5045_4552, 7_000);
@@ -223,7 +223,7 @@ impl Association {
         Ok(f(endpoint, &mut Context { stags, buffers, hold }))
     }
 
-    /// What a worker does with a packet.
+    /// Processes a received packet as a worker does.
     fn input(&mut self, bytes: &[u8], tx: &mut Batch) {
         let drop = |this: &mut Self, reason: sctp::DropReason| {
             this.last_drop = reason.name().to_owned();
@@ -397,7 +397,7 @@ impl Party for Association {
 
     fn handle_timeout(&mut self, now: Instant) {
         self.now = now;
-        // Without an endpoint there is no timer.
+        // Timers exist only with an endpoint.
         let _ = self.with(|endpoint, cx| endpoint.handle_timeout(now, cx));
         self.take_events();
     }

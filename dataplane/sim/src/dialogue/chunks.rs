@@ -1,5 +1,5 @@
-//! SCTP packets of a dialogue: built from lines and compared with them, byte by byte from the texts of the
-//! specifications, on purpose without a line of the code under test.
+//! SCTP packets of a dialogue: built from lines and compared with them. The encoding follows the text of the
+//! specifications byte by byte and deliberately shares no code with the stack under test.
 //!
 //! TSNs are relative to the initial TSN of the sender of the DATA chunks that they count; verification tags are
 //! the right ones unless a line gives others.
@@ -35,7 +35,7 @@ const ADAPTATION: u16 = 0xc006;
 const STATE_COOKIE: u16 = 7;
 const HEARTBEAT_INFO: u16 = 1;
 
-/// What both sides know of each other.
+/// Association state that both sides have exchanged: ports, tags, initial TSNs, cookie.
 #[derive(Clone, Debug)]
 pub struct Conversation {
     /// Port of the script's side.
@@ -54,7 +54,7 @@ pub struct Conversation {
     cookie: Vec<u8>,
     /// Value of the last HEARTBEAT of the stack, and of the script.
     heartbeats: [Vec<u8>; 2],
-    /// Tag of the last packet of the script: what a T bit reflects.
+    /// Tag of the script's last packet, which a packet with the T bit reflects.
     last_tag: u32,
 }
 
@@ -94,10 +94,10 @@ impl Conversation {
 
     // --- what the script sends ---
 
-    /// The packet of a `<` line.
+    /// Encodes the packet of a `<` line.
     ///
     /// # Errors
-    /// What is wrong with the line.
+    /// The part of the line that is invalid.
     pub fn written(&mut self, line: &PacketLine) -> Result<Vec<u8>, String> {
         line.args.only(&["tag", "sport", "dport", "crc", "cut"])?;
         let first = line.chunks.first().map(|chunk| chunk.kind.as_str());
@@ -255,10 +255,10 @@ impl Conversation {
 
     // --- what the stack sends ---
 
-    /// Compares what the stack sent with a `>` line, and learns from it.
+    /// Compares a packet of the stack with a `>` line and records its tag, TSN and cookie.
     ///
     /// # Errors
-    /// What differs, or is wrong with the line.
+    /// The first difference, or the part of the line that is invalid.
     pub fn compare(&mut self, line: &PacketLine, got: &Arrived) -> Result<(), String> {
         line.args.only(&["tag", "sport", "dport"])?;
         let (source, destination) = got.ports;
@@ -269,7 +269,7 @@ impl Conversation {
         let tag = match line.args.get("tag") {
             None if first == Some(1) => 0,
             None if got.chunks.iter().any(|c| matches!(c.kind, 6 | 14) && c.flags & 1 != 0) => {
-                // RFC 9260 §8.5.1: with the T bit the tag is that of the packet that it answers.
+                // RFC 9260 §8.5.1: with the T bit the tag is that of the answered packet.
                 self.last_tag
             }
             None | Some("peer") => self.peer_tag,
@@ -424,7 +424,7 @@ impl Conversation {
         same("duplicates", list(args.get("dup"))?, seen_dups)
     }
 
-    /// A packet of the stack in words.
+    /// Formats a packet of the stack for a failure report.
     pub fn show(&self, got: &Arrived) -> String {
         let mut text = format!("tag={:#010x}", got.tag);
         for chunk in &got.chunks {
@@ -517,7 +517,7 @@ fn list(text: Option<&str>) -> Result<Vec<u32>, String> {
     text.map_or(Ok(Vec::new()), |text| text.split(',').map(relative).collect())
 }
 
-/// The first bytes of a packet in words: tag, and the chunks that are there with their numbers.
+/// Formats the first bytes of a packet: tag, and the complete chunks with their numbers.
 pub fn glance(bytes: &[u8]) -> Option<String> {
     let mut text = format!("tag={:#010x}", be32(bytes.get(4..8)?));
     let mut rest = bytes.get(HEADER..)?;

@@ -1,24 +1,24 @@
-//! Both sides' numbers in a dialogue: what a `<` line writes down, and whether a segment is what a `>`
-//! line expects. Shared by all players of dialogues; no time here.
+//! Sequence numbers of both sides in a dialogue: builds the segment of a `<` line and compares a segment with a
+//! `>` line. Shared by all players of dialogues; no time here.
 
 use super::script::{Args, SegmentLine, number};
 use super::streams::Streams;
 use crate::segment::{Flags, Segment};
 
-/// How exactly a segment must match its line.
+/// Precision with which a segment must match its line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rigour {
-    /// In everything that the line gives: the stack is ours and configured by the script.
+    /// All fields that the line gives must match: the stack is ours and configured by the script.
     Exact,
-    /// What a host may choose for itself (how large a window it has and how it scales it) is not
-    /// compared, but whether a window is closed.
+    /// Window size and window scale are the host's own choice and are not compared. Whether the window is zero
+    /// is compared.
     OwnChoice,
 }
 
-/// The numbers of both sides, learnt and counted while a dialogue goes on.
+/// Sequence numbers of both sides, learnt and counted during a dialogue.
 #[derive(Debug)]
 pub struct Exchange {
-    /// What the two sides send.
+    /// Byte streams of both sides.
     pub streams: Streams,
     /// Initial sequence number of the side under test.
     pub iss: u32,
@@ -30,7 +30,7 @@ pub struct Exchange {
     pub out_next: u32,
     /// Ports of the peer and of the side under test.
     pub ports: (u16, u16),
-    /// How exactly segments are compared.
+    /// Precision of the comparison.
     pub rigour: Rigour,
 }
 
@@ -60,10 +60,10 @@ impl Exchange {
         }
     }
 
-    /// The segment that a `<` line writes down.
+    /// Builds the segment of a `<` line.
     ///
     /// # Errors
-    /// What in the line is not understood.
+    /// The part of the line that is invalid.
     pub fn written(&self, line: &SegmentLine) -> Result<Segment, String> {
         line.args.only(&[
             "seq", "ack", "win", "urg", "mss", "ws", "sackok", "ts", "sack", "opt", "len", "ce",
@@ -111,7 +111,7 @@ impl Exchange {
     /// Compares `got` with a `>` line.
     ///
     /// # Errors
-    /// The first difference, or what in the line is not understood.
+    /// The first difference, or the part of the line that is invalid.
     pub fn compare(&self, line: &SegmentLine, got: &Segment) -> Result<(), String> {
         line.args.only(&[
             "seq",
@@ -134,7 +134,7 @@ impl Exchange {
         let differs = |what: &str, got: &dyn std::fmt::Debug, expected: &dyn std::fmt::Debug| {
             Err(format!("{what} is {got:?}, expected {expected:?}"))
         };
-        // PSH has no meaning for this stack's peers; it is compared only where a line gives it.
+        // PSH has no meaning for this stack's peers and is compared only if the line gives it.
         let mask = |f: Flags| if line.flags.has(Flags::PSH) { f } else { f.without(Flags::PSH) };
         if mask(got.flags) != mask(line.flags) {
             return differs("flags", &got.flags, &line.flags);
@@ -255,7 +255,7 @@ impl Exchange {
             .collect()
     }
 
-    /// `segment` with relative numbers and the names of its pieces, for people.
+    /// Formats `segment` with relative numbers and the names of its pieces.
     pub fn show(&self, segment: &Segment, from_peer: bool) -> String {
         let (mine, other) =
             if from_peer { (self.peer_iss, self.iss) } else { (self.iss, self.peer_iss) };
@@ -284,7 +284,7 @@ impl Ranges {
         self.0.sort_unstable();
     }
 
-    /// The number up to which everything is there.
+    /// Returns the end of the contiguous range that starts at 0.
     pub fn contiguous(&self) -> u32 {
         self.0.iter().fold(0, |end, &(from, to)| if from <= end { end.max(to) } else { end })
     }

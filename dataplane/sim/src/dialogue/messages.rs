@@ -1,4 +1,4 @@
-//! Contents of DATA chunks in dialogues: messages of RFC 5043, built from its text.
+//! Contents of DATA chunks in dialogues: messages of RFC 5043, encoded by the text of the RFC.
 
 use super::script::{Args, number};
 use super::streams::{bytes, pattern_bytes};
@@ -44,7 +44,7 @@ pub(super) fn ppid(args: &Args) -> u64 {
     }
 }
 
-/// The bytes of a user message (RFC 5043 §5.2): DDP-SSN, then what the words specify.
+/// Encodes a user message (RFC 5043 §5.2): DDP-SSN, then the contents that the line specifies.
 pub(super) fn user_message(args: &Args) -> Result<Option<Vec<u8>>, String> {
     args.only(&[
         "tsn",

@@ -1,5 +1,5 @@
-//! Packet dialogues: what a peer sends and what the stack must answer, one behaviour per text file.
-//! `dialogues/README.md` describes the form.
+//! Packet dialogues: the peer's packets and the answers required of the stack, one behaviour per text file.
+//! `dialogues/README.md` describes the format.
 
 pub mod arrived;
 mod association;
@@ -23,7 +23,7 @@ pub use run::Batch;
 /// Reads and plays the dialogue in `text`.
 ///
 /// # Errors
-/// The first line that is not understood or does not come true.
+/// The first line that is invalid or is not met.
 pub fn play(text: &str) -> Result<(), ScriptError> {
     let script = Script::parse(text)?;
     let stack = script.settings.iter().find(|s| s.key == "stack");

@@ -1,5 +1,5 @@
-//! TCP alone under test (`set stack tcp`): what goes up is compared with the script's inbound stream,
-//! what goes down is its outbound stream.
+//! TCP alone under test (`set stack tcp`). Delivered bytes are compared with the script's inbound stream; sent
+//! bytes are its outbound stream.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,14 +15,14 @@ use super::script::{Args, ScriptError, number, switch};
 use super::segments::{LOCAL_PORT, PEER_PORT, Subject};
 use super::streams::Streams;
 
-/// A bare connection and what stands above it.
+/// A bare TCP connection and the upper layer of the test.
 pub(super) struct Plain {
     config: Arc<Config>,
     mss: u16,
     v6: bool,
     connection: Option<Connection>,
     up: Above,
-    /// What was made of the last report of a router.
+    /// Result of the last ICMP report of a router.
     last_icmp: tcp::TooBig,
 }
 
@@ -36,13 +36,13 @@ pub(super) fn tuple(v6: bool) -> FourTuple {
     FourTuple { local: address(1, LOCAL_PORT), remote: address(2, PEER_PORT) }
 }
 
-/// Dialogues use ECN only where they set it.
+/// ECN is off unless a dialogue enables it.
 pub(super) fn without_ecn(mut config: Config) -> Config {
     config.extensions.ecn = false;
     config
 }
 
-/// Applies one TCP setting; `Ok(false)`: it is none.
+/// Applies a TCP setting; `Ok(false)`: not a TCP setting.
 pub(super) fn tcp_setting(config: &mut Config, key: &str, value: &str) -> Result<bool, String> {
     let seconds = || -> Result<Duration, String> {
         let n: f64 = value.parse().map_err(|_| format!("`{value}` are no seconds"))?;
@@ -265,14 +265,14 @@ fn same(key: &str, got: u64, expected: u64) -> Result<(), String> {
     if got == expected { Ok(()) } else { Err(format!("{key} is {got}, expected {expected}")) }
 }
 
-/// What stands above TCP: keeps nothing but positions.
+/// Upper layer above TCP: keeps stream positions only.
 #[derive(Default)]
 struct Above {
     inbound: Vec<u8>,
     outbound: Vec<u8>,
     /// Bytes of `outbound` that may be sent.
     written: usize,
-    /// Bytes of `outbound` that were.
+    /// Bytes of `outbound` that were handed to TCP.
     filled: usize,
     acknowledged: u64,
     in_order: u64,

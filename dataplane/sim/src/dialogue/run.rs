@@ -1,8 +1,8 @@
-//! Plays a dialogue: the script is the peer, virtual time is the script's.
+//! Plays a dialogue: the script is the peer and defines virtual time.
 //!
-//! The content is up to a [`Party`]: TCP's segments or SCTP's packets.
-//! Every segment that the stack sends must be expected by a line, at its time; every line must come
-//! true. Whatever the stack does between two lines (timers) happens at its own time in between.
+//! A [`Party`] encodes and compares the content: TCP segments or SCTP packets. Every segment that the stack
+//! sends must be expected by a line, at its time; every line must be met. Timers of the stack between two lines
+//! run at their own time.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -13,14 +13,14 @@ use tcp_lite::seam::TxBatch;
 
 use super::script::{Action, Args, At, Script, ScriptError, Step};
 
-/// Times may differ by this much from a line's.
+/// Tolerated difference from the time of a line.
 const TOLERANCE: Duration = Duration::from_millis(1);
-/// `*` waits this long at most.
+/// Longest wait for a line with time `*`.
 const PATIENCE: Duration = Duration::from_secs(1000);
-/// Calls of one verb in a row after which the stack is taken to be spinning.
+/// Consecutive calls of one verb after which the stack counts as spinning.
 const SPIN: usize = 100_000;
 
-/// The settings of a script that belong to the stack, each to be asked for once.
+/// Settings of a script for the stack under test: line number, key, value.
 #[derive(Debug)]
 pub(super) struct Settings(pub(super) Vec<(usize, String, String)>);
 
@@ -44,13 +44,13 @@ pub struct Batch {
     segments: Vec<Vec<u8>>,
     /// The segment being written is ECN-capable.
     capable: bool,
-    /// Which of `segments` are.
+    /// ECN capability of each entry of `segments`.
     ect: Vec<bool>,
     bound: usize,
 }
 
 impl Default for Batch {
-    /// Without a bound.
+    /// Returns an unbounded batch.
     fn default() -> Self {
         Self::bounded(usize::MAX)
     }
@@ -62,7 +62,7 @@ impl Batch {
         Batch { room: Vec::new(), segments: Vec::new(), capable: false, ect: Vec::new(), bound }
     }
 
-    /// The segments committed since the last call, each with whether it is to be sent as ECN-capable.
+    /// Returns the segments committed since the last call, each with `true` if it is to be sent as ECN-capable.
     pub fn take_with_ect(&mut self) -> Vec<(Vec<u8>, bool)> {
         let ect = std::mem::take(&mut self.ect);
         std::mem::take(&mut self.segments).into_iter().zip(ect).collect()
@@ -75,7 +75,7 @@ impl TxBatch for Batch {
             return None;
         }
         self.room.clear();
-        // Bytes that the stack leaves as they are show up.
+        // The fill byte exposes bytes that the stack does not write.
         self.room.resize(len, 0xA5);
         self.capable = false;
         Some(&mut self.room)
@@ -101,38 +101,38 @@ impl sctp_lite::seam::TxBatch for Batch {
     }
 }
 
-/// One protocol: encodes a line into bytes, and compares bytes with a line.
+/// Protocol of a dialogue: encodes a line into bytes, and compares bytes with a line.
 pub(super) trait Party {
-    /// Something that the stack has sent, taken apart.
+    /// A decoded segment or packet of the stack.
     type Sent;
-    /// A `<` line. What goes out at once goes to `tx`; returns what was sent, in words.
+    /// Executes a `<` line and returns its packet as text. Immediate answers go to `tx`.
     fn send(&mut self, now: Instant, action: &Action, tx: &mut Batch) -> Result<String, String>;
-    /// Takes apart what the stack has sent.
+    /// Decodes a segment or packet of the stack.
     fn sent(&self, bytes: &[u8], ect: bool) -> Result<Self::Sent, String>;
-    /// In words.
+    /// Formats a segment or packet for the transcript.
     fn show(&self, sent: &Self::Sent) -> String;
-    /// A `>` line.
+    /// Compares a segment or packet with a `>` line.
     fn compare(&mut self, action: &Action, sent: &Self::Sent) -> Result<(), String>;
-    /// Writes what is due.
+    /// Writes the segments or packets that are due to `tx`.
     fn transmit(&mut self, now: Instant, tx: &mut Batch);
-    /// Next timer.
+    /// Returns the expiry of the next timer.
     fn timeout(&self) -> Option<Instant>;
-    /// A timer has come.
+    /// Handles expired timers.
     fn handle_timeout(&mut self, now: Instant);
-    /// A `do` line.
+    /// Executes a `do` line.
     fn act(&mut self, now: Instant, args: &Args) -> Result<(), String>;
-    /// The next event as text.
+    /// Returns the next event as text.
     fn event(&mut self) -> Option<String>;
-    /// One fact of a `check` line.
+    /// Checks one key and value of a `check` line.
     fn check(&self, key: &str, value: &str) -> Result<(), String>;
-    /// Anything wrong that no line asks about.
+    /// Returns a violated invariant that no line checks.
     fn fault(&self) -> Option<String>;
 }
 
 /// Plays `script` with this party.
 ///
 /// # Errors
-/// The first line that does not come true, with what was sent so far.
+/// The first line that is not met, with the transcript so far.
 pub(super) fn play_with<P: Party>(script: &Script, party: P) -> Result<(), ScriptError> {
     let mut run =
         Run { party, now: Instant::ZERO, sent: VecDeque::new(), transcript: String::new() };
@@ -227,7 +227,7 @@ impl<P: Party> Run<P> {
         Err(format!("no event with {words:?}; there was {seen:?}"))
     }
 
-    /// Lets time pass; timers run at their own time.
+    /// Advances the time; timers run at their own time.
     fn advance(&mut self, to: Instant) -> Result<(), String> {
         for _ in 0..SPIN {
             match self.party.timeout().filter(|&t| t <= to) {

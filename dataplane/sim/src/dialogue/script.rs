@@ -1,21 +1,20 @@
-//! A dialogue as written down: the text, checked and turned into values. `dialogues/README.md`
-//! describes the form.
+//! Text of a dialogue, parsed into checked values. `dialogues/README.md` describes the format.
 
 use core::fmt;
 use core::time::Duration;
 
 use crate::segment::Flags;
 
-/// One dialogue.
+/// A parsed dialogue.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Script {
-    /// What is shown, in one line.
+    /// Behaviour under test, in one line.
     pub title: String,
     /// `key value` lines that configure the stack under test.
     pub settings: Vec<Setting>,
     /// Pieces of the two streams, in the order of the file.
     pub pieces: Vec<Piece>,
-    /// What happens.
+    /// Timed lines, in the order of the file.
     pub steps: Vec<Step>,
 }
 
@@ -24,18 +23,18 @@ pub struct Script {
 pub struct Setting {
     /// Line number in the file, from 1.
     pub line: usize,
-    /// What is set.
+    /// Key of the setting.
     pub key: String,
-    /// To what.
+    /// Value of the setting, unparsed.
     pub value: String,
 }
 
-/// Direction of a stream, as the script's author sees it: he is the peer.
+/// Direction of a stream, seen from the stack under test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
-    /// From the peer to the stack under test.
+    /// Peer to stack under test.
     In,
-    /// From the stack under test to the peer.
+    /// Stack under test to peer.
     Out,
 }
 
@@ -44,13 +43,13 @@ pub enum Direction {
 pub struct Piece {
     /// Line number in the file, from 1.
     pub line: usize,
-    /// Which stream.
+    /// Stream that contains the piece.
     pub direction: Direction,
-    /// Its name.
+    /// Name by which slices refer to the piece.
     pub name: String,
-    /// What it is: `tagged`, `request`, `hex`, ...
+    /// Kind of content: `tagged`, `request`, `hex`, ...
     pub kind: String,
-    /// Its arguments.
+    /// Arguments of the kind.
     pub args: Args,
 }
 
@@ -58,29 +57,29 @@ pub struct Piece {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Args(Vec<(String, Option<String>)>);
 
-/// One timed line.
+/// A timed line.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Step {
     /// Line number in the file, from 1.
     pub line: usize,
-    /// When.
+    /// Time of the step.
     pub at: At,
-    /// What.
+    /// Action of the step.
     pub action: Action,
 }
 
 /// When a step happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum At {
-    /// This long after the start.
+    /// Time since the start.
     Absolute(Duration),
-    /// This long after the previous step.
+    /// Time since the previous step.
     After(Duration),
-    /// Whenever it comes; only for what the stack does.
+    /// Any time; for actions of the stack only.
     Any,
 }
 
-/// What happens in a step.
+/// Action of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     /// `<`: the peer sends a segment.
@@ -117,14 +116,14 @@ pub struct SegmentLine {
 pub struct PacketLine {
     /// The fields of the packet itself.
     pub args: Args,
-    /// Its chunks.
+    /// Chunks in the order of the line.
     pub chunks: Vec<ChunkLine>,
 }
 
 /// A chunk as written down.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ChunkLine {
-    /// What it is: `INIT`, `DATA`, ...
+    /// Chunk type: `INIT`, `DATA`, ...
     pub kind: String,
     /// Everything else.
     pub args: Args,
@@ -135,19 +134,19 @@ pub struct ChunkLine {
 pub struct Slice {
     /// Name of the piece.
     pub name: String,
-    /// First byte.
+    /// First byte, from 0.
     pub from: usize,
-    /// Behind the last byte; `None`: the end.
+    /// End of the range, exclusive. `None`: the end of the piece.
     pub to: Option<usize>,
 }
 
-/// What is wrong with the text of a script.
+/// An error in a script, found by the parser or the player.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct ScriptError {
     /// Line number in the file, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The error as a sentence, without the line number.
     pub what: String,
 }
 
@@ -342,7 +341,7 @@ impl Args {
     /// The number after `key=`, decimal or `0x` hexadecimal, or `default`.
     ///
     /// # Errors
-    /// When it is no number.
+    /// The value is not a number.
     pub fn number(&self, key: &str, default: u64) -> Result<u64, String> {
         self.get(key).map_or(Ok(default), number)
     }
@@ -350,7 +349,7 @@ impl Args {
     /// `on` or `off` after `key=`, or `default`.
     ///
     /// # Errors
-    /// When it is neither.
+    /// The value is neither `on` nor `off`.
     pub fn switch(&self, key: &str, default: bool) -> Result<bool, String> {
         self.get(key).map_or(Ok(default), switch)
     }
@@ -366,7 +365,7 @@ impl Args {
         }
     }
 
-    /// Gives `key=` another value, or adds it.
+    /// Sets the value of `key=`, adding the key if it is missing.
     pub fn set(&mut self, key: &str, value: &str) {
         match self.0.iter_mut().find(|(k, _)| k == key) {
             Some((_, old)) => *old = Some(value.to_owned()),
@@ -374,7 +373,7 @@ impl Args {
         }
     }
 
-    /// Takes the word `key` away, with its value if it has one.
+    /// Removes `key` and its value, if any.
     pub fn remove(&mut self, key: &str) {
         self.0.retain(|(k, _)| k != key);
     }

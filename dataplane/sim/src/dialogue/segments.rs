@@ -14,7 +14,7 @@ pub(super) const LOCAL_PORT: u16 = 7174;
 /// Port of the peer.
 pub(super) const PEER_PORT: u16 = 40_000;
 
-/// What the runner needs of a stack under test.
+/// Operations of a stack under test that the runner calls.
 pub(super) trait Subject: Sized {
     /// A stack with the script's settings, not yet connected.
     fn new(settings: &Settings, streams: &Streams) -> Result<Self, ScriptError>;
@@ -26,28 +26,28 @@ pub(super) trait Subject: Sized {
     fn is_open(&self) -> bool;
     /// True when `seg` may open the connection in TIME-WAIT anew.
     fn reopens(&self, seg: &tcp::Segment<'_>) -> bool;
-    /// A segment arrives; the error names the reason why it was dropped.
+    /// Processes a received segment; the error names the drop reason.
     fn input(&mut self, now: Instant, seg: &tcp::Segment<'_>) -> Result<(), String>;
-    /// Writes what is due.
+    /// Writes the segments that are due to `tx`.
     fn transmit(&mut self, now: Instant, tx: &mut Batch);
-    /// Next timer.
+    /// Returns the expiry of the next timer.
     fn timeout(&self) -> Option<Instant>;
-    /// A timer has come.
+    /// Handles expired timers.
     fn handle_timeout(&mut self, now: Instant);
-    /// A `do` line.
+    /// Executes a `do` line.
     fn act(&mut self, now: Instant, args: &Args, streams: &Streams) -> Result<(), String>;
-    /// The next event as text.
+    /// Returns the next event as text.
     fn event(&mut self) -> Option<String>;
-    /// A `check` line.
+    /// Checks one key and value of a `check` line.
     fn check(&self, key: &str, value: &str, streams: &Streams) -> Result<(), String>;
-    /// Anything wrong that no line asks about.
+    /// Returns a violated invariant that no line checks.
     fn fault(&self) -> Option<String>;
 }
 
 /// Plays `script`.
 ///
 /// # Errors
-/// The first line that does not come true, with the segments so far.
+/// The first line that is not met, with the segments so far.
 pub(super) fn play<S: Subject>(script: &Script) -> Result<(), ScriptError> {
     let streams = Streams::build(script)?;
     let mut numbers = [1_000_000, 5_000_000];
@@ -86,7 +86,7 @@ struct Tcp<S> {
 }
 
 impl<S: Subject> Party for Tcp<S> {
-    /// With whether it is ECN-capable.
+    /// Segment, and true if it was sent as ECN-capable.
     type Sent = (Segment, bool);
 
     fn send(&mut self, now: Instant, action: &Action, tx: &mut Batch) -> Result<String, String> {

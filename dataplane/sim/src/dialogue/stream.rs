@@ -33,13 +33,13 @@ pub(super) struct Stream {
     buffers: BufferPool,
     hold: HoldBudget,
     memory: VecMemory,
-    /// What was made of the last report of a router.
+    /// Result of the last ICMP report of a router.
     last_icmp: tcp::TooBig,
     /// Events that no line has looked for yet.
     events: VecDeque<String>,
 }
 
-/// The settings, checked.
+/// Checked settings of the stack.
 struct Setup {
     mss: u16,
     hold: u64,
@@ -49,10 +49,10 @@ struct Setup {
     access: Access,
     private_data: Vec<u8>,
     stream: StreamConfig,
-    /// Configuration of RDMAP, if it is used.
+    /// Configuration of RDMAP; `None`: bare DDP.
     rdmap: Option<rdmap::Config>,
     endpoint: EndpointConfig,
-    /// The user closes only by `do close`, not when the peer has closed.
+    /// True if the user closes only by `do close`; else also when the peer has closed.
     keep_open: bool,
 }
 
@@ -338,7 +338,7 @@ impl Subject for Stream {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        // Without an endpoint there is no timer.
+        // Timers exist only with an endpoint.
         let _ = self.with(|endpoint, cx| endpoint.handle_timeout(now, cx));
         self.take_events(now);
     }

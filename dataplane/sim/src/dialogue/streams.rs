@@ -1,4 +1,4 @@
-//! The two streams of a dialogue, built from its pieces, and positions in them.
+//! The two byte streams of a dialogue, built from its pieces, and positions in them.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use super::script::{Args, Direction, Piece, Script, ScriptError, Slice, number, 
 use crate::oracle::{self, Flaw, StartFrame, Stream};
 use crate::segment::Segment;
 
-/// Both streams and where each piece lies in its stream.
+/// Both streams, and the position of each piece in its stream.
 #[derive(Clone, Debug, Default)]
 pub struct Streams {
     inbound: Stream,
@@ -86,7 +86,7 @@ impl Streams {
     /// each with `+N` or `-N`.
     ///
     /// # Errors
-    /// When the name is unknown or the text is none of these.
+    /// The name is unknown, or the text is none of these.
     pub fn position(&self, text: &str) -> Result<u32, String> {
         let cut = text.rfind(['+', '-']).filter(|&at| at > 0);
         let (base, offset) = match cut {
@@ -116,7 +116,7 @@ impl Streams {
     /// Relative sequence number and bytes of adjoining slices.
     ///
     /// # Errors
-    /// When a name is unknown, a slice is outside its piece, or two slices do not adjoin.
+    /// A name is unknown, a slice is outside its piece, or two slices do not adjoin.
     pub fn slices(&self, slices: &[Slice]) -> Result<(u32, Vec<u8>), String> {
         let mut bytes = Vec::new();
         let mut span: Option<(usize, usize)> = None;
@@ -212,7 +212,7 @@ fn start_frame(key: [u8; 16], args: &Args) -> Result<StartFrame, String> {
     let mut private_data = Vec::new();
     let mut reserved = args.number("reserved", 0)? as u8;
     if let Some(text) = args.get("enhanced") {
-        // RFC 6581 §6: S is the highest of what were reserved bits.
+        // RFC 6581 §6: S is the highest of the bits that RFC 5044 reserves.
         reserved |= 0x10;
         private_data.extend(enhanced(text)?);
     }

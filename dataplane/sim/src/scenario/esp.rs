@@ -1,4 +1,4 @@
-//! From a seed to a scenario whose packets are protected by ESP, over TCP or SCTP.
+//! Draws scenarios with ESP from a seed, over TCP or SCTP.
 
 use ipsec::crypto::Algorithm;
 use link::Rng;
@@ -9,8 +9,8 @@ use crate::end::Setup;
 use crate::sctp::SctpConfig;
 use crate::{esp, middlebox};
 
-/// Bytes that ESP adds at most, as the simulation counts them: a tunnel over IPv6 with UDP, IV, padding and ICV, and the inner
-/// header where it is IPv6.
+/// Upper bound of ESP's overhead in bytes, as the simulation counts them: IPv6 tunnel, UDP, IV, padding, ICV,
+/// and the inner header if it is IPv6.
 const MOST: usize = 128;
 
 impl Scenario {
@@ -25,7 +25,7 @@ impl Scenario {
 }
 
 impl Scenario<SctpConfig> {
-    /// The scenario that `seed` names, under ESP. What SCTP leaves to IP to cut is cut as ESP.
+    /// Draws the scenario of `seed` with ESP. IP fragments of SCTP packets are fragments of ESP packets.
     pub fn random_sctp_over_esp(seed: u64) -> Self {
         let mut scenario = Scenario::random_sctp(seed);
         let mtu = protect(&mut scenario);
@@ -35,14 +35,14 @@ impl Scenario<SctpConfig> {
     }
 }
 
-/// Protects both directions, and widens the path by what that takes; returns the MTU of the hosts.
+/// Adds ESP to both directions and raises the path MTU by [`MOST`]. Returns the MTU of the hosts.
 fn protect<S: Setup>(scenario: &mut Scenario<S>) -> usize {
     let mut rng = Rng::new(scenario.seed ^ 0xE59);
     let config = &mut scenario.config;
     let v6 = one_in(&mut rng, 2);
     let mut least = usize::MAX;
     for path in [&mut config.forward, &mut config.backward] {
-        // Nobody on the path can cut or join what is protected.
+        // Boxes on the path cannot cut or join protected packets.
         path.middlebox = middlebox::Config::transparent();
         path.mtu += MOST;
         let esp = random(&mut rng, v6);
@@ -60,7 +60,7 @@ fn protect<S: Setup>(scenario: &mut Scenario<S>) -> usize {
 fn random(rng: &mut Rng, v6: bool) -> esp::Config {
     let esn = !one_in(rng, 3);
     let sequence = match esn {
-        // Beyond the low half of the sequence number soon.
+        // The low 32 bits wrap after at most 2000 packets.
         true => (1 << 32) - rng.below(2000),
         false => rng.below(1000),
     };

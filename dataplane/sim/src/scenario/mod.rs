@@ -1,9 +1,9 @@
-//! Random scenarios: a seed names the path, the hosts, the load, what happens meanwhile and how it ends.
+//! Random scenarios: a seed determines the path, the hosts, the load, the disturbances and the end.
 //!
-//! Whatever a path does, some things must hold: no byte but the right one in a region, nothing outside
-//! it, messages delivered once, whole and in order, no stream that is stuck, nothing left in use. Where
-//! the path only loses, delays, reorders, duplicates, damages visibly, marks, cuts up and changes its MTU,
-//! everything must also arrive.
+//! Invariants of every scenario: regions hold correct or untouched bytes, and memory around them is untouched.
+//! Messages are delivered once, whole and in order. No stream is stuck, and no buffer remains in use.
+//! Everything must also arrive if the path only loses, delays, reorders, duplicates, damages visibly, marks,
+//! cuts up and changes its MTU.
 
 mod esp;
 mod random;
@@ -21,51 +21,51 @@ use crate::transfer::{self, Expected, Load, condition};
 
 pub use tally::Tally;
 
-/// Virtual time without anything that moves after which a stream is stuck: longer than TCP's own
-/// patience, so that a dead path is noticed by TCP first.
+/// Virtual time without progress after which a stream counts as stuck. Longer than TCP's R2 (RFC 9293 §3.8.3),
+/// so that TCP detects a dead path first.
 const PATIENCE: Duration = Duration::from_secs(1000);
 
-/// One scenario.
+/// A random scenario.
 #[derive(Clone, Debug)]
 pub struct Scenario<S: Setup = HostConfig> {
-    /// Its name.
+    /// Seed that determines all other fields.
     pub seed: u64,
-    /// Hosts and path.
+    /// Configuration of hosts and paths.
     pub config: Config<S>,
-    /// To the server.
+    /// Load to the server.
     pub forward: Load,
-    /// To the client.
+    /// Load to the client.
     pub backward: Load,
-    /// What happens meanwhile, at these times after the start, in order.
+    /// Disturbances, with their time after the start, in order of time.
     pub twists: Vec<(Duration, Twist)>,
 }
 
-/// What happens besides the transfer.
+/// A disturbance during the transfer.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Twist {
-    /// One side resets.
+    /// Reset by one side.
     Abort(End),
-    /// One side closes, whatever is on its way.
+    /// Close by one side, with data still in flight.
     Close(End),
-    /// The MTU towards this side changes.
+    /// New MTU of the path to this side, in bytes.
     Mtu(End, usize),
-    /// The link towards this side behaves differently from now on.
+    /// New configuration of the link to this side.
     Link(End, Box<link::Config>),
-    /// Nothing passes any more, ever.
+    /// Loss of all packets in both directions until the end.
     Dead,
 }
 
-/// One side.
+/// A side of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// The one that connects.
+    /// Active side, which connects.
     Client,
-    /// The one that waits.
+    /// Passive side, which listens.
     Server,
 }
 
 impl<S: Setup> Scenario<S> {
-    /// True when everything must arrive.
+    /// True if all messages must arrive.
     pub fn is_plain(&self) -> bool {
         let harmless = |twist: &Twist| matches!(twist, Twist::Mtu(..) | Twist::Link(..));
         let hidden = |path: &crate::path::Config| !path.hidden_damage.is_never();
@@ -74,10 +74,10 @@ impl<S: Setup> Scenario<S> {
             && !hidden(&self.config.backward)
     }
 
-    /// Plays it.
+    /// Plays the scenario and returns its counters.
     ///
     /// # Errors
-    /// What did not hold, in words.
+    /// The first violated invariant, with the state of both ends.
     pub fn play(&self) -> Result<Tally, String> {
         let plain = self.is_plain();
         let mut pair = Pair::new(self.config.clone());

@@ -1,4 +1,4 @@
-//! From a seed to a scenario.
+//! Draws scenarios over TCP from a seed.
 
 use core::num::NonZeroU64;
 use core::time::Duration;
@@ -16,7 +16,7 @@ use crate::transfer::Load;
 use crate::{middlebox, path};
 
 impl Scenario {
-    /// The scenario that `seed` names.
+    /// Draws the scenario of `seed`.
     pub fn random(seed: u64) -> Scenario {
         let mut rng = Rng::new(seed);
         let mtu = [576, 1280, 1500, 1500, 4000, 9000, 65_280][rng.below(7) as usize];
@@ -29,12 +29,13 @@ impl Scenario {
             cost: [cost(&mut rng), cost(&mut rng)],
         };
         for host in [&mut config.client, &mut config.server] {
-            // Where routers are silent only probes find the MTU.
+            // Without ICMP reports only probes find the MTU.
             let path_mtu_probing = !config.icmp || one_in(&mut rng, 2);
             Arc::make_mut(&mut host.endpoint.tcp).path_mtu.probing = path_mtu_probing;
         }
         if one_in(&mut rng, 10) {
-            // The path damages payload under a right checksum: CRC finds it, or the stream ends by it.
+            // The path damages payload under a correct checksum. The CRC detects it, and the stream may end
+            // because of it.
             config.forward.hidden_damage = odds(&mut rng, 0.01);
             config.backward.hidden_damage = odds(&mut rng, 0.01);
             config.client.endpoint.mpa.crc = true;
@@ -42,8 +43,8 @@ impl Scenario {
         }
         let boxes = [&config.forward.middlebox, &config.backward.middlebox];
         if mtu >= 1280 && boxes.iter().all(|b| b.split.is_never()) {
-            // The request is one segment: were it several, the loss of the first would cost the connection,
-            // because a cookie comes back in the first byte's segment alone (RFC 4987 §3.6).
+            // The request fits one segment. With several, loss of the first would end the connection, because
+            // only that segment returns the cookie (RFC 4987 §3.6).
             config.server.syn_cookies = one_in(&mut rng, 3);
         }
         let load = |rng: &mut Rng| Load {
@@ -57,7 +58,7 @@ impl Scenario {
         // Many tiny messages take long and show little.
         forward.bytes = forward.bytes.min(forward.max_message * 2000);
         let backward = Load { bytes: backward.bytes.min(backward.max_message * 500), ..backward };
-        // No probe is smaller than what every path has to carry (RFC 4821 §7.2).
+        // Probes are not smaller than the minimum MTU of every path (RFC 4821 §7.2).
         let least_mtu = if config.icmp { 400 } else { 576 };
         let twists = twists(&mut rng, least_mtu, mtu);
         Scenario { seed, config, forward, backward, twists }
@@ -87,7 +88,7 @@ fn twist(rng: &mut Rng, least_mtu: usize, mtu: usize) -> Twist {
     }
 }
 
-/// A number whose magnitude is as random as itself: below 2^n for an n in `bits`.
+/// Draws a number of random magnitude: below 2^n for a random n in `bits`.
 pub(super) fn any_scale(rng: &mut Rng, bits: core::ops::Range<u64>) -> u64 {
     let n = bits.start + rng.below(bits.end - bits.start);
     rng.below(1 << n)
@@ -218,8 +219,8 @@ fn loss(rng: &mut Rng) -> Loss {
     }
 }
 
-/// Simulations start at 1 s. None is repeated for ever: a retransmission time-out that has grown to its
-/// bound could meet the hole each time.
+/// Draws periods of total loss; simulations start at 1 s. The periods do not repeat: a retransmission time-out
+/// at its maximum could meet the hole each time.
 fn black_holes(rng: &mut Rng) -> Vec<BlackHole> {
     let n = 1 + rng.below(4);
     let hole = |rng: &mut Rng| BlackHole {

@@ -1,4 +1,4 @@
-//! From a seed to a scenario over SCTP.
+//! Draws scenarios over SCTP from a seed.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::transfer::Load;
 const LEAST_MTU: usize = 600;
 
 impl Scenario<SctpConfig> {
-    /// The scenario that `seed` names.
+    /// Draws the scenario of `seed`.
     pub fn random_sctp(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x5C79);
         let mtu = [LEAST_MTU, 1280, 1500, 1500, 4000, 9000, 65_280][rng.below(7) as usize];
         let path = |rng: &mut Rng| {
-            // Nothing on the path cuts SCTP's packets.
+            // Middleboxes do not cut SCTP packets.
             let path::Config { link, .. } = direction(rng, mtu);
             path::Config::new(mtu, link)
         };

@@ -1,4 +1,4 @@
-//! What happened in many scenarios, so that one sees that they were not all harmless.
+//! Counters over many scenarios, which show that the scenarios included each kind of fault.
 
 use core::fmt;
 use core::ops::AddAssign;
@@ -7,14 +7,14 @@ use crate::end::{End, Setup};
 use crate::esp;
 use crate::pair::Pair;
 
-/// Sums over scenarios. What is about segments counts those of both directions.
+/// Sums over scenarios. Counters of segments include both directions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
     /// Scenarios played.
     pub scenarios: u64,
-    /// Of these, those in which everything had to arrive, and did.
+    /// Scenarios in which all messages had to arrive and did.
     pub complete: u64,
-    /// Bytes that either lower layer took.
+    /// Bytes received and accepted by TCP or SCTP.
     pub bytes: u64,
     /// Segments lost, by random and burst loss.
     pub lost: u64,
@@ -22,36 +22,36 @@ pub struct Tally {
     pub black_holed: u64,
     /// Dropped at the end of a full queue.
     pub queue_dropped: u64,
-    /// Made late.
+    /// Reordered.
     pub reordered: u64,
     /// Duplicated.
     pub duplicated: u64,
-    /// Dropped for a flipped bit.
+    /// Dropped because of a flipped bit.
     pub corrupted: u64,
-    /// Damaged under a right checksum.
+    /// Damaged under a correct checksum.
     pub hidden_damage: u64,
-    /// Marked in a long queue.
+    /// CE-marked in a long queue.
     pub marked: u64,
     /// Cut in pieces.
     pub split: u64,
-    /// Joined to the one before.
+    /// Joined to the previous segment.
     pub merged: u64,
-    /// Of ESP.
+    /// Counters of ESP.
     pub esp: esp::Counters,
-    /// Larger than the MTU of the path.
+    /// Dropped because they exceeded the path MTU.
     pub too_big: u64,
-    /// Sent again.
+    /// Retransmitted segments or chunks.
     pub retransmitted: u64,
     /// Retransmission time-outs.
     pub timeouts: u64,
-    /// Bytes placed while something before them was missing.
+    /// Bytes placed out of order; over SCTP, the maximum number of ranges beyond a gap.
     pub early: u64,
-    /// Bytes refused for want of room to hold them.
+    /// Bytes or messages refused for lack of room.
     pub refused: u64,
 }
 
 impl Tally {
-    /// What happened to one pair.
+    /// Collects the counters of one pair.
     pub(super) fn of<S: Setup>(pair: &Pair<S>, complete: bool) -> Tally {
         let mut tally = Tally { scenarios: 1, complete: u64::from(complete), ..Tally::default() };
         for path in [&pair.forward, &pair.backward] {
@@ -106,7 +106,7 @@ impl Tally {
         ]
     }
 
-    /// What never happened.
+    /// Returns the names of the counters that are zero.
     pub fn missing(&self) -> Vec<&'static str> {
         self.named().into_iter().filter(|(_, n)| *n == 0).map(|(name, _)| name).collect()
     }

@@ -1,4 +1,4 @@
-//! One association whose peer is the test: packets are built here, and what comes back is kept.
+//! An association whose peer is the test: its packets are built here, and the endpoint's packets are recorded.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) fn ends(id: u64) -> Ends {
     Ends { local, remote: ([10, 0, 0, 2], 4000 + id as u16).into() }
 }
 
-/// A packet with these chunks, as it goes over the wire.
+/// Encodes a packet with these chunks.
 pub(crate) fn packet(ports: Ports, tag: Tag, chunks: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend(ports.source.to_be_bytes());
@@ -51,7 +51,7 @@ pub(crate) fn data(tsn: u32, ppid: u32, message: &[u8]) -> Vec<u8> {
     chunk(0, 7, &value)
 }
 
-/// Why a session ended: its name and numbers.
+/// Reason for a session's end: name and numbers.
 type Closed = (String, Option<(u8, u8, u8)>);
 
 pub(crate) struct Association {
@@ -70,7 +70,7 @@ pub(crate) struct Association {
     pub(crate) ulpdus: Vec<Vec<u8>>,
     pub(crate) aborted: bool,
     pub(crate) events: Vec<String>,
-    /// Of the session, and else of the association.
+    /// End of the session; that of the association if it ended first.
     pub(crate) closed: Option<Closed>,
     pub(crate) down: Option<String>,
     session: Option<SessionId>,
@@ -132,20 +132,21 @@ impl Association {
         self.endpoint.is_some()
     }
 
-    /// The packet arrives, with the CRC of its bytes as they are.
+    /// Passes the packet to the endpoint, with a correct CRC.
     pub(crate) fn give(&mut self, mut bytes: Vec<u8>, worker: &mut Worker) {
         bytes[8..12].fill(0);
         let crc = crc32c(&bytes).to_le_bytes();
         bytes[8..12].copy_from_slice(&crc);
         let Ok(packet) = Packet::new(&bytes) else { return };
         assert!(packet.checksum_ok());
-        // Another port or tag is another association's, or nobody's: the look-up is the worker's.
+        // Packets with other ports or another tag belong to another association or to none: the worker looks
+        // them up.
         if packet.ports() != self.ports {
             return;
         }
         let now = worker.now;
         if let Some(endpoint) = &mut self.endpoint {
-            // Why it is dropped is in the outcome.
+            // The outcome shows the reason for a drop.
             let _ = endpoint.input(now, &packet, &mut worker.sctp());
             self.turn(worker);
             return;
@@ -183,18 +184,18 @@ impl Association {
                 }
             }
             Chunk::Abort { .. } => self.aborted = true,
-            // RFC 9260 §8.4: to what is of no association.
+            // RFC 9260 §8.4: the answer to a packet without an association.
             Chunk::ShutdownComplete { reflected: true } | Chunk::Error(_) => {}
             other => panic!("{other:?} of a listener"),
         }
     }
 
-    /// Of the endpoint.
+    /// Returns the endpoint's highest TSN.
     pub(crate) fn last_tsn(&self) -> u32 {
         self.seen_tsn.map_or(PEER_TSN, |tsn| tsn.0)
     }
 
-    /// All that was received is acknowledged.
+    /// Acknowledges all received TSNs.
     pub(crate) fn acknowledge(&mut self, worker: &mut Worker) {
         let Some(tsn) = self.seen_tsn else { return };
         let mut value = tsn.0.to_be_bytes().to_vec();
@@ -204,7 +205,7 @@ impl Association {
         self.give(sack, worker);
     }
 
-    /// The peer aborts; it must end.
+    /// Aborts by the peer and checks that the endpoint has ended.
     pub(crate) fn end(&mut self, worker: &mut Worker) {
         let abort = self.of(&chunk(6, 0, &[]));
         self.give(abort, worker);

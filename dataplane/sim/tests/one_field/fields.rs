@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-/// A field of a header: its first bit, counted from the header's first as the RFCs' figures do, and its width.
+/// A field of a header: its first bit, counted from the header's first as in the RFCs' figures, and its width
+/// in bits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Field {
     pub(crate) name: &'static str,
@@ -67,7 +68,7 @@ pub(crate) const UNTAGGED: &[Field] = &[
     field("MO", 112, 32),
 ];
 
-/// RFC 5040 §4.4, behind an untagged header.
+/// RFC 5040 §4.4, after an untagged header.
 pub(crate) const READ_REQUEST: &[Field] = &[
     field("sink STag", 144, 32),
     field("sink TO", 176, 64),
@@ -113,7 +114,7 @@ pub(crate) const START_FRAME: &[Field] = &[
     field("PD_Length", 144, 16),
 ];
 
-/// RFC 6581 §6, behind a start frame.
+/// RFC 6581 §6, after a start frame.
 pub(crate) const ENHANCED: &[Field] = &[
     field("A", 160, 1),
     field("B", 161, 1),

@@ -1,4 +1,4 @@
-//! One stream over TCP whose peer is the test: what it sends is given in order, what comes back is kept.
+//! A TCP stream whose peer is the test: its segments arrive in order, and the endpoint's segments are recorded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,10 +30,10 @@ pub(crate) const SECRET: Stag = Stag(0xa00);
 pub(crate) const GOOD: Stag = Stag(0xb00);
 pub(crate) const REGION: std::ops::Range<usize> = 256..2304;
 const LEN: usize = 2560;
-/// What no peer writes.
+/// Byte that no peer writes; fills the memory around regions.
 const MARK: u8 = 0x5e;
 
-/// What the streams of one worker share.
+/// State shared by the streams of one worker.
 pub(crate) struct Worker {
     pub(crate) now: Instant,
     stags: StagTable<VecMemory>,
@@ -83,17 +83,17 @@ impl Worker {
         }
     }
 
-    /// What the first stream may write.
+    /// Returns the memory that the first stream may write.
     pub(crate) fn memory(&self) -> Vec<Vec<u8>> {
         self.regions[..3].iter().map(VecMemory::to_vec).collect()
     }
 
-    /// What the second one has.
+    /// Returns the region of the second stream.
     pub(crate) fn good(&self) -> Vec<u8> {
         self.regions[4].to_vec()[REGION].to_vec()
     }
 
-    /// Nothing was written around the regions, nor where there are no rights, and all that was lent is back.
+    /// Checks that memory around regions and without rights is unchanged, and that all buffers were returned.
     pub(crate) fn check(&self) {
         for memory in &self.regions {
             let bytes = memory.to_vec();
@@ -106,18 +106,18 @@ impl Worker {
     }
 }
 
-/// How the stream is set up.
+/// Configuration of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) name: &'static str,
-    /// The endpoint under test opens.
+    /// True if the endpoint under test is the initiator.
     pub(crate) opens: bool,
     pub(crate) revision: Revision,
     /// Markers towards the endpoint.
     pub(crate) markers: bool,
     pub(crate) crc: bool,
     pub(crate) rdmap: bool,
-    /// The initiator asks for the peer-to-peer model.
+    /// The initiator requests the peer-to-peer model.
     pub(crate) peer_to_peer: bool,
 }
 
@@ -197,7 +197,8 @@ impl Line {
         self.send(Flags::ACK, &[], worker);
     }
 
-    /// The peer closes its direction and acknowledges what comes, for as long as the endpoint wants; it must end.
+    /// Closes the peer's direction and acknowledges the endpoint's segments until the endpoint has no timer.
+    /// Checks that the endpoint has ended.
     pub(crate) fn end(&mut self, worker: &mut Worker) {
         self.send(Flags::ACK.with(Flags::FIN), &[], worker);
         self.sent += 1;
@@ -223,7 +224,7 @@ impl Line {
         self.send(Flags::ACK, &[], worker);
     }
 
-    /// ULPDUs that the endpoint has sent so far. `markers`: the peer asked for them.
+    /// Returns the ULPDUs that the endpoint has sent so far. `markers`: the peer requested markers.
     pub(crate) fn ulpdus(&self, markers: bool) -> Vec<Vec<u8>> {
         let start = match self.setting.revision {
             Revision::Draft => 16,
@@ -310,7 +311,7 @@ impl Line {
         }
     }
 
-    /// Lets time pass until there are no events any more, so that delayed answers are seen.
+    /// Advances the time by 100 ms, so that delayed answers are sent.
     pub(crate) fn settle(&mut self, worker: &mut Worker) {
         worker.now += Duration::from_millis(100);
         self.turn(worker);

@@ -1,12 +1,13 @@
-//! Conversations in which one field of one message is wrong: each header of MPA, DDP, RDMAP and SCTP's adaptation, each
-//! field, each with 0, its largest value, one more, one less, and each bit changed. The CRC is that of the changed
-//! bytes, so that the field's own check is reached.
+//! Conversations in which one field of one message is wrong. Each field of each header of MPA, DDP, RDMAP and
+//! SCTP's adaptation takes the values 0, its maximum, one more, one less, and each single-bit change. The CRC
+//! is that of the changed bytes, so that the field's own check is reached.
 //!
-//! Each time: no panic; no byte outside what the peer may write; the stream ends with a reason when the peer closes, and
-//! everything that it held is back; a Terminate has the reason's numbers; a second stream of the same worker goes on.
+//! Checked each time: no panic; writes only where the peer may write; the stream ends with a reason when the
+//! peer closes, and its buffers are returned; a Terminate has the reason's numbers; a second stream of the same
+//! worker continues.
 //!
-//! What comes of each field is in `tcp.txt` and `sctp.txt`, one line for each outcome: the conversation, the field, the
-//! outcome, and the values in hexadecimal where a field has several outcomes.
+//! `tcp.txt` and `sctp.txt` list the outcomes, one per line: the conversation, the field, the outcome, and the
+//! values in hexadecimal if a field has several outcomes.
 //!
 //! | outcome | |
 //! |---|---|
@@ -15,8 +16,8 @@
 //! | `waits, then ...` | nothing behind it is delivered; the stream ends when the peer ends it |
 //! | a reason, layer/type/code | the stream ended; `told`: the peer was sent a Terminate or last message with these numbers |
 //!
-//! The first three need a reason in [`WHY`]. `ONE_FIELD_BLESS=1` writes the files; what changes in them is to be compared
-//! with the RFCs.
+//! The first three need a reason in [`WHY`]. `ONE_FIELD_BLESS=1` writes the files; compare changes in them with
+//! the RFCs.
 
 #![allow(clippy::print_stdout)]
 
@@ -44,7 +45,8 @@ fn one_wrong_field_has_the_outcome_that_the_rfcs_give() {
     assert_eq!(unused.collect::<Vec<_>>(), [""; 0], "reasons of nothing");
 }
 
-/// Why a wrong value of a field is not refused at once: the field, `harmless`, `goes on` or `waits`, the reason.
+/// Reasons why a wrong value of a field is not refused at once: the fields, the outcomes (`harmless`, `goes on`
+/// or `waits`), the reason.
 const WHY: &[(&[&str], &[&str], &str)] = &[
     (&["DDP reserved"], &["harmless"], "not checked on receipt, RFC 5041 §4.1"),
     (&["RDMAP reserved"], &["harmless"], "not checked on receipt, RFC 5040 §4.1"),
@@ -177,7 +179,8 @@ const WHY: &[(&[&str], &[&str], &str)] = &[
     (&["info type", "info length"], &["goes on"], "returned as it is, or dropped"),
 ];
 
-/// Each line that is no refusal has a reason, and each reason a line.
+/// Checks that each outcome other than a termination has a reason in [`WHY`], and marks the reasons that were
+/// used.
 fn reasons(lines: &[String], used: &mut [bool]) {
     for line in lines {
         let parts: Vec<&str> = line.split(" | ").collect();

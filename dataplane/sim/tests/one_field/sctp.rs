@@ -6,7 +6,7 @@ use crate::line::{GOOD, OPEN, OWN, Worker};
 use crate::table::{self, Table};
 use crate::tcp;
 
-/// Which packet of the dialogue is changed.
+/// Packet of the dialogue that is changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     Init,
@@ -26,7 +26,7 @@ struct Conversation {
     step: Step,
     /// The segment in the middle.
     segment: Vec<u8>,
-    /// Messages that it is one of: what comes behind has MSN 3 and not 2.
+    /// True if the segment is a Send, so that the next one has MSN 3 and not 2.
     is_send: bool,
     fields: Vec<Field>,
 }
@@ -36,7 +36,7 @@ struct Observed {
     reason: String,
     events: Vec<String>,
     memory: Vec<Vec<u8>>,
-    /// The packet of the step, as it was before a change.
+    /// Packet of the step before the change.
     legal: Vec<u8>,
 }
 
@@ -54,7 +54,7 @@ fn control(ssn: u16, function: u16, private_data: &[u8]) -> Vec<u8> {
     message
 }
 
-/// RFC 9260 §3.1, §3.2: of every packet and its first chunk.
+/// RFC 9260 §3.1, §3.2: common header and first chunk.
 const PACKET: &[Field] = &[
     field("verification tag", 32, 32),
     field("chunk type", 96, 8),
@@ -97,7 +97,7 @@ fn joined(lists: &[&[Field]]) -> Vec<Field> {
     lists.concat()
 }
 
-/// The same fields behind packet, DATA and DDP-SSN.
+/// Returns the fields at their offset in a packet, after common header, DATA header and DDP-SSN.
 fn behind_data(fields: &[Field]) -> Vec<Field> {
     fields.iter().map(|other| Field { at: other.at + 240, ..*other }).collect()
 }

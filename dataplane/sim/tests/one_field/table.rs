@@ -1,11 +1,11 @@
-//! What came of each value of each field, beside what must come of it (`expected.txt`).
+//! Outcomes of each value of each field, compared with the expected ones (`tcp.txt`, `sctp.txt`).
 
 use std::collections::BTreeMap;
 
 /// Conversation and field; by outcome, the values.
 type Outcomes = BTreeMap<(&'static str, &'static str), BTreeMap<String, Vec<u64>>>;
 
-/// The message behind the changed one was delivered.
+/// True if the message after the changed one was delivered.
 pub(crate) fn has_last(events: &[String]) -> bool {
     let text = format!("{:?}", b"last");
     events.iter().any(|event| event.contains(&text))
@@ -13,10 +13,10 @@ pub(crate) fn has_last(events: &[String]) -> bool {
 
 #[derive(Default)]
 pub(crate) struct Table {
-    /// In the order in which they came, by conversation.
+    /// Conversations in order of first appearance.
     order: Vec<&'static str>,
     outcomes: Outcomes,
-    /// Of each value, in which setting it was seen first.
+    /// Setting in which each conversation, field, value and outcome was seen first.
     known: BTreeMap<(&'static str, &'static str, u64, String), &'static str>,
     pub(crate) conversations: usize,
 }
@@ -42,7 +42,7 @@ impl Table {
         outcomes.entry(outcome).or_default().push(value);
     }
 
-    /// One line per conversation, field and outcome; the values of an outcome that is not the only one.
+    /// Returns one line per conversation, field and outcome. Values are listed if a field has several outcomes.
     pub(crate) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for conversation in &self.order {

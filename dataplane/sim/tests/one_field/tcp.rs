@@ -13,7 +13,7 @@ use crate::table::{self, Table};
 struct Conversation {
     name: &'static str,
     setting: Setting,
-    /// What the endpoint is asked to do once the first message has come.
+    /// Operation that is posted on the endpoint after the first message.
     post: Post,
     step: Step,
 }
@@ -28,20 +28,20 @@ enum Post {
 enum Step {
     /// The start-up frame.
     Start(Vec<Field>),
-    /// A ULPDU, and how many Sends come in front of it and so decide the MSN of the one behind.
+    /// A ULPDU, and the MSN of the Send after it.
     Ulpdu { bytes: Vec<u8>, fields: Vec<Field>, next_msn: u32 },
     /// The FPDU around a ULPDU.
     Fpdu { bytes: Vec<u8>, next_msn: u32 },
 }
 
-/// A field of a step gets a value. The CRC is that of the bytes as they are then, unless it is the field.
+/// A changed field of a step. The CRC is computed over the changed bytes, unless the CRC is the field.
 #[derive(Clone, Copy)]
 struct Change {
     field: Field,
     value: u64,
 }
 
-/// What came of a dialogue.
+/// Result of a dialogue.
 struct Observed {
     over: bool,
     reason: String,
@@ -97,7 +97,7 @@ fn both(header: &[Field], payload: &[Field]) -> Vec<Field> {
     header.iter().chain(payload).copied().collect()
 }
 
-/// The FPDU's own fields; those of markers and the pad are found in its bytes.
+/// Returns the fields of the FPDU, its markers and its pad.
 fn fpdu_fields(fpdu: &[u8], offset: usize, markers: bool, ulpdu: usize) -> Vec<Field> {
     let mut all = Vec::new();
     let end = fpdu.len() - 4;
@@ -146,7 +146,7 @@ impl Conversation {
         .bytes()
     }
 
-    /// Plays it with a change, or as it is; a second stream of the same worker goes on meanwhile.
+    /// Plays the conversation with a change or without, while a second stream of the same worker continues.
     fn play(&self, change: Option<Change>) -> Observed {
         let mut worker = Worker::new();
         let good_setting = Setting { name: "good", ..RDMAP };
@@ -327,7 +327,7 @@ impl Conversation {
         }
     }
 
-    /// Plays it with each value of each field and enters what came of it.
+    /// Plays the conversation with each value of each field and enters the outcomes.
     fn run(&self, table: &mut Table) {
         let as_it_is = self.play(None);
         assert!(!as_it_is.over || self.name == "terminate", "{}: {}", self.name, as_it_is.reason);

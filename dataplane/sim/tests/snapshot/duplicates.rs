@@ -1,5 +1,5 @@
-//! A path that delivers packets twice gives nobody more than one that does not: duplicates do not undo the answer
-//! to real loss (RFC 3708 §3).
+//! Duplicated packets do not increase goodput: they do not undo the congestion response to real loss (RFC 3708
+//! §3).
 
 use core::time::Duration;
 use std::fmt::Write as _;
@@ -12,11 +12,11 @@ use super::sctp::run;
 
 const SEEDS: u64 = 8;
 
-/// By how much goodput may differ: with the same seeds it differs by less than 1 %. A change elsewhere moves where
-/// losses fall, by which single runs differ by 14 % and the mean of [`SEEDS`] by 5 % (standard deviations).
+/// Tolerated ratio of goodputs: with the same seeds it differs by less than 1 %. A change elsewhere moves the
+/// losses, by which single runs differ by 14 % and the mean of [`SEEDS`] by 5 % (standard deviations).
 const TOLERANCE: f64 = 1.05;
 
-/// What a run came to.
+/// Sums over runs.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     time: Duration,
@@ -50,8 +50,8 @@ fn sctp(cell: &Cell, seed: u64) -> Sum {
     Sum { time: times.all, undone, reported: send.duplicates_reported }
 }
 
-/// Without reordering and delay spikes, what is found lost is lost: no episode may be undone, whatever comes
-/// twice, and goodput is that of a path without duplicates.
+/// Checks paths without reordering and delay spikes, where each segment found lost was lost. Duplicates must
+/// not undo a loss episode, and goodput must equal that of a path without duplicates.
 fn gains_nothing(of: fn(&Cell, u64) -> Sum) {
     let mut text = String::new();
     let mut wrong = 0;

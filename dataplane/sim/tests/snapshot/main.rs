@@ -1,4 +1,4 @@
-//! How fast, with how many bytes sent again and how many held, over all kinds of paths; pinned in
+//! Goodput, retransmitted bytes and held bytes over all kinds of paths. The values are pinned in
 //! `snapshots/*.txt`, so that a change of behaviour shows as a diff.
 //!
 //! `SIM_BLESS=1 cargo test -p sim --test snapshot` renews the files.
@@ -19,12 +19,12 @@ fn compare(file: &str, text: &str) {
     snapshot::compare(&path, text).unwrap_or_else(|what| panic!("{what}"));
 }
 
-/// What must be true of the receiver of any transfer; `aligned`: no box has moved a segment boundary.
+/// Checks the receiver's invariants after a transfer. `aligned`: no box has moved a segment boundary.
 fn judge(pair: &Pair, aligned: bool) -> Result<(), String> {
     let HostConfig { endpoint, hold, .. } = pair.server.config();
     let mpa = &endpoint.mpa;
     let rx = pair.server.stats().mpa_rx;
-    // One FPDU in order may always be held besides.
+    // One in-order FPDU may be held in addition to the budget.
     if rx.held_max > u64::from(mpa.hold_limit).min(*hold) + u64::from(mpa.max_fpdu) {
         return Err(format!("more was held than the budget: {rx:?}"));
     }
@@ -37,7 +37,8 @@ fn judge(pair: &Pair, aligned: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// What was sent again for nothing or not, and what the receiver made of the rest: the end of every line.
+/// Formats the last columns of each line: retransmitted and duplicate bytes, time-outs, and the receiver's
+/// counters.
 fn outcome(pair: &Pair) -> [String; 7] {
     let (tx, rx) = (pair.client.stats(), pair.server.stats());
     [

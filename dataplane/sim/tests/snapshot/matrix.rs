@@ -33,7 +33,7 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// Nothing happens on it.
+    /// A path without faults.
     pub(super) const PLAIN: Cell = Cell {
         loss_percent: 0.0,
         duplicate_percent: 0.0,
@@ -61,7 +61,8 @@ impl Cell {
         self.mtu - IP_HEADER - TCP_HEADER
     }
 
-    /// Enough to leave slow start behind: some forty losses, or sixteen times what fills the link.
+    /// Bytes of a transfer that outlasts slow start: some forty losses, or sixteen times the bandwidth-delay
+    /// product.
     pub(super) fn bytes(&self) -> u64 {
         let wanted = if self.loss_percent > 0.0 {
             (40.0 / (self.loss_percent / 100.0) * self.mss() as f64) as u64
@@ -77,7 +78,7 @@ impl Cell {
         self.limit_for(self.mss())
     }
 
-    /// With packets that carry so many bytes.
+    /// Does the same as [`limit`](Self::limit) for packets that carry `mss` bytes.
     pub(super) fn limit_for(&self, mss: usize) -> f64 {
         let payload = mss as f64 / (self.mtu + ETHERNET) as f64;
         let line = self.rate() as f64 * payload;
@@ -120,9 +121,9 @@ impl Cell {
         let mut host =
             HostConfig { mtu: self.mtu, region: self.bytes() as usize, ..HostConfig::default() };
         host.endpoint.mpa.markers = self.markers;
-        // The window is never what limits.
+        // The receive window is never the limit.
         let receive_window = (4 * self.bdp()).max(4 << 20) as u32;
-        // Nothing but congestion control and the path bounds what is on its way.
+        // Only congestion control and the path bound the bytes in flight.
         let windows =
             tcp::Config { receive_window, send_window: 1 << 30, ..tcp::Config::default() };
         host.endpoint.tcp = Arc::new(windows);
@@ -136,7 +137,7 @@ impl Cell {
         }
     }
 
-    /// One line of the snapshot, or what must not be.
+    /// Returns a line of the snapshot, or the violated invariant.
     fn run(&self, seed: u64) -> Result<String, String> {
         let load = |bytes| Load {
             seed,
@@ -214,7 +215,7 @@ fn cells(resegmented: bool, losses: &[f64], rtts_us: &[u64]) -> Vec<Cell> {
     cells
 }
 
-/// The same over paths that deliver 2 % of the packets twice.
+/// Returns the cells with 2 % of the packets duplicated.
 pub(super) fn twice(cells: &[Cell]) -> Vec<Cell> {
     cells.iter().map(|cell| Cell { duplicate_percent: 2.0, ..*cell }).collect()
 }

@@ -1,4 +1,4 @@
-//! One misbehaviour of the path at a time: `snapshots/paths.txt`.
+//! One fault of the path at a time: `snapshots/paths.txt`.
 
 use core::num::NonZeroU64;
 use core::time::Duration;
@@ -55,7 +55,7 @@ fn clean(seed: u64) -> Config {
     }
 }
 
-/// A name, and what it changes.
+/// Name of a fault, and its change of the configuration.
 type Kind = (&'static str, fn(&mut Config));
 
 fn both(config: &mut Config, change: impl Fn(&mut link::Config)) {
@@ -200,8 +200,8 @@ fn line(name: &str, markers: bool, pair: &Pair, times: Times) -> String {
 
 #[test]
 fn every_path_is_what_it_was() {
-    // Without markers an FPDU ahead of a gap is acknowledged before its CRC is looked at: a wrong one ends
-    // the stream (RFC 5044 §8).
+    // Without markers an FPDU ahead of a gap is acknowledged before its CRC is checked, so a wrong CRC ends the
+    // stream (RFC 5044 §8).
     let ends = |name: &str, markers: bool| name.contains("checksum right") && !markers;
     let runs: Vec<(Kind, bool)> = KINDS
         .into_iter()

@@ -1,4 +1,4 @@
-//! The matrix over SCTP: `snapshots/sctp.txt`, and its goodput beside TCP's.
+//! The matrix over SCTP: `snapshots/sctp.txt`, and its goodput compared with TCP's.
 
 use core::time::Duration;
 use std::fmt::Write as _;
@@ -26,7 +26,7 @@ impl Cell {
             sessions: SESSIONS,
             ..SctpConfig::default()
         };
-        // The windows are never what limits.
+        // The windows are never the limit.
         let receive = Arc::make_mut(&mut host.sctp.receive);
         receive.window = (4 * self.bdp()).max(4 << 20) as u32;
         Arc::make_mut(&mut host.sctp.send).send_window = 1 << 30;
@@ -122,7 +122,7 @@ fn the_matrix_is_what_it_was() {
     compare("sctp.txt", &text);
 }
 
-// One loss more or less in slow start moves a single run by half: the mean of several seeds.
+// The mean of several seeds is compared: one loss more or less in slow start changes a single run by half.
 #[test]
 fn at_one_percent_of_loss_it_has_nine_tenths_of_what_tcp_has() {
     const SEEDS: u64 = 5;

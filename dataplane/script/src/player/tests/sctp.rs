@@ -1,4 +1,5 @@
-//! Dialogues with a host that the test plays, in virtual time: its SCTP, written by the script's own hand.
+//! SCTP dialogues with a host that the test plays, in virtual time. The scripts' encoder builds the host's
+//! packets.
 
 use sim::dialogue::arrived::Arrived;
 use sim::dialogue::chunks::Conversation;
@@ -17,7 +18,7 @@ struct Talk {
     now: Instant,
 }
 
-/// What a line says.
+/// Parses the action of a line.
 fn action(line: &str) -> Action {
     let script = Script::parse(&format!("title x\nset stack sctp\n{line}\n")).expect("a line");
     script.steps[0].action.clone()
@@ -150,7 +151,7 @@ fn a_host_may_acknowledge_more_often_and_send_again() {
     talk.host("SACK cum=2");
     let played = talk.comes_true();
     assert_eq!((played.more_acks, played.again), (2, 1));
-    // But no data that no line asks for.
+    // Data that no line expects fail the dialogue.
     let mut talk = Talk::new(&text);
     talk.open();
     talk.host("SACK cum=0");

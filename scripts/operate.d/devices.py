@@ -86,10 +86,10 @@ except urllib.error.HTTPError as error:
 """
 # Kind of port, keys of its interface, what its note says of an interface that is gone and of one that was made again.
 LASTING = {
-    "af_xdp": ("af_xdp", "", "a port of kind af_xdp cannot be bound again", "restart ddpd"),
+    "af_xdp": ("af_xdp", "", "a port of kind af_xdp cannot be bound again", "was made again"),
     "tap": ("tap", "", "restart ddpd, which makes it again", "delete that one and restart ddpd, which makes its own"),
     "shared": ("af_packet", 'host = "tap"\nlocal_ports = "20000-29999"\n', "a port that is shared with the host cannot be bound again",
-               "restart ddpd"),
+               "was made again"),
 }
 
 

@@ -174,9 +174,9 @@ impl Links {
         let interface = facts.config.interfaces.get(usize::from(at))?;
         let at = facts.config.ports.iter().position(|port| port.name == interface.port)?;
         let link = self.links.get(at)?;
-        // The last poll may be outdated: a link that has come up since does not refuse.
-        let is_up = || facts.ports.get(at).is_some_and(|view| view.port.link().up);
-        if link.down.is_none() || is_up() {
+        // The last poll may be outdated: the state of the port itself decides, where there is a port.
+        let is_up = facts.ports.get(at).map_or(link.down.is_none(), |view| view.port.link().up);
+        if is_up {
             return None;
         }
         let sentence = format!("{} (interface `{}`)", is_down(&interface.port), interface.name);

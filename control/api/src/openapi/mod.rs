@@ -102,7 +102,8 @@ fn operation(
     }
     if inputs.bytes {
         let content = json!({"application/octet-stream": {}});
-        operation["requestBody"] = json!({"required": true, "content": content});
+        // A request without a body has no bytes, which is an input, too.
+        operation["requestBody"] = json!({"required": false, "content": content});
     }
     operation["responses"] = responses(call, words, answers, error);
     operation

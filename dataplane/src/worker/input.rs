@@ -220,6 +220,10 @@ impl<Io: PortIo> Core<Io> {
         let packet = match demux(frame.bytes(), port, L4Check::Good, self.env.network.interfaces())
         {
             Ok(packet) => packet,
+            // Floods end here: a refused frame costs a counter where no port is shared with the host.
+            Err(reason) if self.env.host.is_empty() && reason != DropReason::L4Checksum => {
+                return self.env.control.counters().drops.count(reason);
+            }
             Err(reason) => return self.refused(port, frame.bytes(), reason),
         };
         match packet.kind {

@@ -34,7 +34,7 @@ MAY_USE = {
     "config": {"base", "ddp", "ipsec", "port-kind", "tcp-lite", "unix-users"},
     "api": {"base", "config", "ddp", "ipsec", "tcp-lite", "unix-users"},
     "standard": {"unix-users"},
-    "daemon": {"api", "config", "port-kind"},
+    "daemon": {"api", "base", "config", "port-kind"},
     "ddpctl": {"standard", "api", "base", "config", "daemon", "ddp", "ipsec", "tcp-lite"},
     "control": {
         "base", "wire", "ddp", "link", "port-kind", "tcp-lite", "sctp-lite", "dataplane", "ipsec", "xfrm", "config", "api", "daemon", "standard",

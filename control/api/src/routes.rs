@@ -432,7 +432,7 @@ async fn read_events(app: App, query: EventQuery, messages: bool) -> Answer {
     let wait = Duration::from_millis(wait_ms).min(MAX_WAIT);
     let deadline = tokio::time::Instant::now() + wait;
     let mut page = app.events.read(after, limit, &filter);
-    let mut closing = app.closing().clone();
+    let mut closing = app.closing();
     while page.events.is_empty() {
         let more = tokio::select! {
             () = app.events.wait(page.next) => true,
@@ -453,7 +453,7 @@ async fn read_events(app: App, query: EventQuery, messages: bool) -> Answer {
 /// overwritten.
 fn follow(app: App, (after, limit): (u64, usize), filter: EventFilter) -> Response {
     let lines = stream::unfold((app, after, filter), move |(app, mut after, filter)| async move {
-        let mut closing = app.closing().clone();
+        let mut closing = app.closing();
         loop {
             let page = app.events.read(after, limit, &filter);
             after = page.next;

@@ -9,10 +9,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use base::plural::counted;
 use clap::{Parser, Subcommand};
 
 use crate::capabilities::Report;
-use config::{self, Finding, Misplaced};
+use config::{self, Document, Finding, Misplaced};
 
 /// Exit code for errors of the command line or of a configuration file.
 pub const EXIT_CONFIG: u8 = 2;
@@ -116,13 +117,7 @@ pub fn check(
     machine: Option<Misplaced<'_>>,
     out: &mut dyn Write,
 ) -> std::io::Result<ExitCode> {
-    let documents = match config::load_all(files) {
-        Ok(documents) => documents,
-        Err(errors) => {
-            writeln!(out, "{errors}")?;
-            return Ok(ExitCode::from(EXIT_CONFIG));
-        }
-    };
+    let Some(documents) = load(files, out)? else { return Ok(ExitCode::from(EXIT_CONFIG)) };
     for error in config::one_ended_links(&documents) {
         writeln!(out, "note: {error}")?;
     }
@@ -148,10 +143,10 @@ pub fn check(
             "{}: right: appliance \"{}\" with {}, {}, {} and {}",
             config.file.display(),
             config.name,
-            count(config.workers.len(), "worker"),
-            count(config.ports.len(), "port"),
-            count(config.regions.len(), "region"),
-            count(config.listeners.len(), "listener"),
+            counted(config.workers.len(), "worker"),
+            counted(config.ports.len(), "port"),
+            counted(config.regions.len(), "region"),
+            counted(config.listeners.len(), "listener"),
         )?;
     }
     Ok(ExitCode::SUCCESS)
@@ -173,13 +168,7 @@ pub fn capabilities(
     json: bool,
     out: &mut dyn Write,
 ) -> std::io::Result<ExitCode> {
-    let documents = match config::load_all(files) {
-        Ok(documents) => documents,
-        Err(errors) => {
-            writeln!(out, "{errors}")?;
-            return Ok(ExitCode::from(EXIT_CONFIG));
-        }
-    };
+    let Some(documents) = load(files, out)? else { return Ok(ExitCode::from(EXIT_CONFIG)) };
     let configs = documents.iter().map(|document| &document.config);
     let report = Report::of(Path::new("/"), configs);
     if json {
@@ -190,8 +179,12 @@ pub fn capabilities(
     Ok(ExitCode::SUCCESS)
 }
 
-fn count(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+/// Reads the files; prints the errors on `out` if there are any.
+fn load(files: &[PathBuf], out: &mut dyn Write) -> std::io::Result<Option<Vec<Document>>> {
+    match config::load_all(files) {
+        Ok(documents) => Ok(Some(documents)),
+        Err(errors) => writeln!(out, "{errors}").map(|()| None),
+    }
 }
 
 #[cfg(test)]

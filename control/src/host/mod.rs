@@ -27,7 +27,7 @@ use dataplane::host::HostEnd;
 use crate::sandbox::Sandbox;
 use config::{Config, InterfaceSection, PortKind};
 
-use self::tap::elsewhere;
+pub use self::tap::misplaced;
 
 /// Returns whether the other end of an interface, such as a veth, is in another network namespace.
 /// Interface numbers do not show this: each namespace has its own.
@@ -40,15 +40,6 @@ pub(crate) fn has_end_elsewhere(device: &str) -> Result<bool, String> {
     socket.has_end_elsewhere(device).map_err(|error| {
         format!("netlink does not tell where the other end of {device} is: {error}")
     })
-}
-
-/// Finds the first address of an interface that the host has on another device than the TAP `name`,
-/// where the kernel would answer for it. Returns it as a sentence.
-///
-/// # Errors
-/// A sentence: the kernel's addresses cannot be read.
-pub fn misplaced(interface: &InterfaceSection, name: &str) -> Result<Option<String>, String> {
-    Ok(elsewhere(interface, name)?.map(|found| found.to_string()))
 }
 
 /// A shared interface before its workers run: the TAP, and the filter that keeps the kernel off the
@@ -111,8 +102,8 @@ fn share_one(
     mac: [u8; 6],
 ) -> Result<Shared, String> {
     // First: an address that is somewhere else too would be answered for from there.
-    if let Some(what) = elsewhere(section, name)? {
-        return Err(what.to_string());
+    if let Some(sentence) = misplaced(section, name)? {
+        return Err(sentence);
     }
     let filter = device.map(filter::Filter::hold).transpose()?;
     let reserved = reserved::Reserved::hold(section.local_ports);

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketType, netdevice};
@@ -114,42 +113,25 @@ fn index_of(name: &str) -> Option<u32> {
     netdevice::name_to_index(any_socket().ok()?, name).ok()
 }
 
-/// An address that is assigned to another device than the TAP.
-#[derive(Debug)]
-pub(crate) struct Elsewhere {
-    address: IpAddr,
-    device: String,
-    tap: String,
-}
-
-impl fmt::Display for Elsewhere {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Elsewhere { address, device, tap } = self;
-        write!(
-            f,
-            "{address} stands on {device}, where the kernel would answer for it: remove it there, it belongs on {tap}, \
-             which ddpd makes"
-        )
-    }
-}
-
-/// Returns the first of an interface's addresses that is assigned to another device of this host
-/// than `name`.
+/// Finds the first address of an interface that the host has on another device than the TAP `name`,
+/// where the kernel would answer for it. Returns it as a sentence.
 ///
 /// # Errors
 /// A sentence: the kernel's addresses cannot be read.
-pub(crate) fn elsewhere(
-    section: &InterfaceSection,
-    name: &str,
-) -> Result<Option<Elsewhere>, String> {
+pub fn misplaced(section: &InterfaceSection, name: &str) -> Result<Option<String>, String> {
     let failed = |error: io::Error| format!("cannot read the host's addresses: {error}");
     let own = index_of(name);
     let all = Socket::open(Protocol::Route).and_then(|mut socket| socket.addresses());
     let found = all.map_err(failed)?.into_iter().find(|(index, address)| {
         Some(*index) != own && section.addresses.iter().any(|net| net.addr() == *address)
     });
-    let tap = name.to_owned();
-    Ok(found.map(|(index, address)| Elsewhere { address, device: device_name(index), tap }))
+    Ok(found.map(|(index, address)| {
+        format!(
+            "{address} stands on {}, where the kernel would answer for it: remove it there, it belongs on {name}, \
+             which ddpd makes",
+            device_name(index)
+        )
+    }))
 }
 
 fn device_name(index: u32) -> String {

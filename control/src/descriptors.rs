@@ -5,11 +5,11 @@
 
 use std::sync::OnceLock;
 
+use api::{MAX_CONNECTIONS, MAX_OBSERVERS};
+use config::Config;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::shm;
-use api::{MAX_CONNECTIONS, MAX_OBSERVERS};
-use config::Config;
 
 /// Program, libraries, log, EAL.
 const PROCESS: usize = 64;

@@ -3,14 +3,14 @@
 
 use std::sync::OnceLock;
 
+use config::LogFormat;
+use standard::has_colours;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::Registry;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt, reload};
 
 use crate::log_limit::LogLimit;
-use config::LogFormat;
-use standard::has_colours;
 
 /// The filter of the running log.
 static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use axum::extract::State;
+use config::beneath::{Directories, NotWritten, Parent, Refused};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::app::{Answer, App, Json, Params};
 use super::{ApiError, Reply, Request, Saved};
-use config::beneath::{Directories, NotWritten, Parent, Refused};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use config::beneath::Directories;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::*;
-use config::beneath::Directories;
 
 pub const BODY_LIMIT: u64 = 4096;
 

@@ -8,11 +8,11 @@ use std::path::PathBuf;
 
 use base::histogram::Counts;
 use base::metric::Descriptor;
+use config::Transport;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{StreamId, lossy};
-use config::Transport;
 
 /// The appliance in a few numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -9,6 +9,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
+use config::{Backing, Delivery};
 use futures_util::stream;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -27,7 +28,6 @@ use super::{
     PingSpec, PutSpec, Reply, Request, SendSpec, Severity, Stats, StreamId,
 };
 use crate::metrics;
-use config::{Backing, Delivery};
 
 /// Longest time that a long poll waits.
 const MAX_WAIT: Duration = Duration::from_secs(60);

@@ -4,12 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use config::{IpFields, Transport};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{StreamId, shape};
-use config::IpFields;
-use config::Transport;
 
 /// MPA parameters of a stream that the appliance opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -6,6 +6,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use config::beneath::Directories;
+use config::{ListenerSection, RegionSection};
 use ddp::Access;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,8 +18,6 @@ use super::{
     LogInfo, PingReport, PingSpec, PortInfo, PutSpec, RegionInfo, SendSpec, Sent, Stats, Status,
     StreamId, StreamInfo, Subject, Why, WorkerInfo,
 };
-use config::beneath::Directories;
-use config::{ListenerSection, RegionSection};
 
 /// A request to the control thread. Each variant names the [`Reply`] that answers it.
 #[derive(Clone, Debug, PartialEq)]

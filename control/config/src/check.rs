@@ -2,13 +2,14 @@
 
 use std::net::IpAddr;
 
+use ddp::advert;
+
 use super::errors::{Places, Sink};
 use super::sctp::SctpSection;
 use super::tuning::{Limits, MpaReceiveSection};
 use super::types::*;
 use super::values::show_size;
 use crate::transport::Transport;
-use ddp::advert;
 
 /// The readable sections of a file, before the checks between them. Names include those of sections
 /// with errors: a reference to one is not dangling.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use ddp::advert::is_name;
 use toml::de::DeTable;
 
 use super::check::{self, Sections};
@@ -15,7 +16,6 @@ use super::types::*;
 use super::values;
 use super::{Config, IpsecSection, ipsec, network, objects, ports, sctp};
 use crate::text;
-use ddp::advert::is_name;
 
 /// A checked configuration with the positions of its sections in the file.
 #[derive(Debug)]

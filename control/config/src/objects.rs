@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ddp::Access;
+use ddp::advert::MAX_PRIVATE_DATA;
 use toml::de::DeValue;
 
 use super::access;
@@ -15,7 +16,6 @@ use super::tables as key;
 use super::types::*;
 use super::values::*;
 use crate::transport::Transport;
-use ddp::advert::MAX_PRIVATE_DATA;
 
 pub(super) fn region(mut section: Section<'_, '_>) -> (Option<RegionSection>, Places) {
     let name = section.required("name", "give the region a name, such as name = \"inbox\"", name);

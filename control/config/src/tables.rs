@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ddp::advert::MAX_PRIVATE_DATA;
 use ipnet::IpNet;
 use port_kind::{ChecksumMode, MAX_MTU, MIN_MTU, PortKind, SegmentationMode};
 use tcp_lite::mpa::Peer;
@@ -14,7 +15,6 @@ use super::rule::{Rule, Shape};
 use super::types::*;
 use super::values::{self, boolean, by, duration, duration_or_off, int, list, one_of, one_or_more};
 use crate::transport::Transport;
-use ddp::advert::MAX_PRIVATE_DATA;
 
 const NAME: Shape = Shape::Name;
 const REFERENCE: Shape = Shape::Text("the name of a section");

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use base::address::{self, AddressError};
+use ddp::advert::is_name;
 use ipnet::IpNet;
 use port_kind::policy::LocalPorts;
 use toml::de::DeValue;
 
 use super::reader::article;
 use super::rule::{Parsed, Read, Rule, Shape};
-use ddp::advert::is_name;
 
 fn wrong_type<T>(value: &DeValue<'_>, expected: &str) -> Parsed<T> {
     Err(format!("is {}, but must be {expected}", article(value.type_str())))

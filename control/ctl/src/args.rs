@@ -7,7 +7,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use api::{Severity, StreamId};
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand};
+use config::DEFAULT_SOCKET;
 
 pub(super) use self::opening::{Connect, Mpa, MpaRev, Opening};
 pub(super) use self::transfers::{
@@ -20,8 +22,6 @@ use super::capture::Capture;
 use super::config::Config;
 use super::streams::Selection;
 use super::top::Top;
-use api::{Severity, StreamId};
-use config::DEFAULT_SOCKET;
 
 /// Manages ddpd, and sends files into the memory of DDP peers.
 #[derive(Debug, Parser)]

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use api::{
+    BenchInfo, BenchLoad, BenchPeer, BenchSpec, Client, ClientError, JobInfo, JobState, RemotePlace,
+};
 use bytesize::ByteSize;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -10,9 +13,6 @@ use super::exit::{Exit, Failure};
 use super::interrupt::Interrupt;
 use super::put::{POLL, give_up};
 use super::{Output, connect_spec};
-use api::{
-    BenchInfo, BenchLoad, BenchPeer, BenchSpec, Client, ClientError, JobInfo, JobState, RemotePlace,
-};
 
 impl From<Load> for BenchLoad {
     fn from(load: Load) -> Self {

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use api::{CaptureSpec, Client, Done, StreamId};
 use clap::Args as ClapArgs;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::exit::{Exit, Failure};
 use super::{Output, path_segment};
 use crate::values::size;
-use api::{CaptureSpec, Client, Done, StreamId};
 
 /// `ddpctl capture`.
 #[derive(Debug, ClapArgs)]

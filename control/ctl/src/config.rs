@@ -3,16 +3,16 @@
 
 use std::path::PathBuf;
 
-use clap::Subcommand;
-use serde_json::{Value, json};
-
-use super::exit::{Exit, Failure};
-use super::{Output, input};
 use api::{
     Client, ConfigDiff, ConfigInfo, Difference, KeyInfo, ReloadReport, Saved, SectionInfo,
     ValueOrigin, When,
 };
+use clap::Subcommand;
 use config::{header_of, render_table, toml_of};
+use serde_json::{Value, json};
+
+use super::exit::{Exit, Failure};
+use super::{Output, input};
 
 /// `ddpctl config`.
 #[derive(Debug, Subcommand)]

@@ -3,12 +3,12 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use api::{Client, Status};
+use base::plural::counted_are;
 use serde_json::json;
 
 use super::Output;
 use super::exit::{Exit, Failure};
-use api::{Client, Status};
-use base::plural::counted_are;
 
 /// Interval between two queries of the remaining streams.
 const LOOK: Duration = Duration::from_millis(200);

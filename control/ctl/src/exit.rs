@@ -3,12 +3,12 @@
 use std::io;
 use std::time::Duration;
 
+use api::{ClientError, ErrorKind};
+use config::ConfigErrors;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::kernel::KernelError;
-use api::{ClientError, ErrorKind};
-use config::ConfigErrors;
 
 /// Exit codes; they are stable and documented in `--help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

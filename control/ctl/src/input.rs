@@ -9,8 +9,9 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::exit::{Exit, Failure};
 use api::{Client, ClientError, ErrorKind, JobInfo};
+
+use super::exit::{Exit, Failure};
 
 /// The command line's name of the standard input or output.
 const STREAM: &str = "-";

@@ -4,7 +4,9 @@ use std::io::Read;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use api::{Client, ClientError, JobInfo, JobState, PutSpec, RemotePlace, UlpChoice, Via};
 use bytesize::ByteSize;
+use config::Transport;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::json;
@@ -17,8 +19,6 @@ use super::input::{self, Source, Upload};
 use super::interrupt::Interrupt;
 use super::{Output, connect_spec};
 use crate::kernel;
-use api::{Client, ClientError, JobInfo, JobState, PutSpec, RemotePlace, UlpChoice, Via};
-use config::Transport;
 
 /// Options for watching a transfer.
 pub(super) struct Transfer {

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use config::text;
 use serde_json::Value;
 
 use super::exit::{Exit, Failure};
 use super::input;
-use config::text;
 
 /// Keys that are paths of the appliance's files; relative ones are of this program's directory.
 const PATHS: [&str; 1] = ["path"];

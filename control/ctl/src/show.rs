@@ -5,15 +5,15 @@ mod streams;
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use bytesize::ByteSize;
-use comfy_table::{Cell, CellAlignment, Table, presets};
-
-use super::printable;
 use api::{
     Counters, Event, EventKind, JobInfo, ListenerInfo, MemoryInfo, PortInfo, RegionInfo, Sent,
     Stats, Status, WorkerInfo,
 };
+use bytesize::ByteSize;
+use comfy_table::{Cell, CellAlignment, Table, presets};
 use config::show_size;
+
+use super::printable;
 
 pub(super) use ipsec::{ipsec_counters, ipsec_policies, ipsec_sas, named_counters};
 pub(super) use streams::{association, associations, rate, stream, stream_cell, streams, time};

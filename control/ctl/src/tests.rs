@@ -9,11 +9,11 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::mpsc;
 
+use api::fake::{self, Fake, only_viewers};
+use api::{EventKind, StreamId};
 use serde_json::{Value, json};
 
 use super::*;
-use api::fake::{self, Fake, only_viewers};
-use api::{EventKind, StreamId};
 
 pub(super) struct Ran {
     pub(super) exit: Exit,

@@ -8,11 +8,11 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use super::host::{Host, HostError};
 use api::UlpChoice;
-use config::Transport;
-use config::parse_u64;
+use config::{Transport, parse_u64};
 use ddp::advert::is_name;
+
+use super::host::{Host, HostError};
 
 /// Schemes, each with its ULP and its transport.
 const SCHEMES: [(&str, UlpChoice, Transport); 4] = [

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use api::{
+    AtomicChoice, AtomicDone, AtomicSpec, Client, ConnectSpec, GetSink, GetSpec, PingReport,
+    PingSpec, RemotePlace, UlpChoice, Via,
+};
 use serde_json::json;
 
 use super::args::{CompareSwap, FetchAdd, Get, Ping, Place, Verbs};
@@ -9,10 +13,6 @@ use super::exit::{Exit, Failure};
 use super::interrupt::Interrupt;
 use super::put::{self, Transfer};
 use super::{Output, connect_spec, input};
-use api::{
-    AtomicChoice, AtomicDone, AtomicSpec, Client, ConnectSpec, GetSink, GetSpec, PingReport,
-    PingSpec, RemotePlace, UlpChoice, Via,
-};
 
 /// Default time limit of one round of a ping, and the appliance's maximum.
 const ROUND: Duration = Duration::from_secs(5);

@@ -5,9 +5,10 @@ mod pcapng;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use api::{Client, Flight, Why};
+
 use super::exit::{Exit, Failure};
 use super::{Output, path_segment};
-use api::{Client, Flight, Why};
 
 pub(super) fn why(
     what: &str,

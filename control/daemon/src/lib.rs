@@ -11,9 +11,9 @@ use std::process::ExitCode;
 
 use base::plural::counted;
 use clap::{Parser, Subcommand};
+use config::{self, Document, Finding, Misplaced};
 
 use crate::capabilities::Report;
-use config::{self, Document, Finding, Misplaced};
 
 /// Exit code for errors of the command line or of a configuration file.
 pub const EXIT_CONFIG: u8 = 2;

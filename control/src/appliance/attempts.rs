@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use api::EventKind;
+use api::refusal::{Refusal, RefusalKind};
 use dataplane::{CloseReason, HandshakeFailed, HandshakeFailure, Transport};
 
 use super::env::Env;
-use api::EventKind;
-use api::refusal::{Refusal, RefusalKind};
 
 /// A peer's attempt that the control thread has seen.
 pub(super) struct Attempt<'a> {

@@ -32,6 +32,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use api::{AccessTally, ApiError, Call, EventKind, EventLog, Reply, Request, Via};
+use config::{Config, RegionSection};
 use dataplane::memory::Memory;
 use dataplane::{Command, Counters, Event, Ticket, WorkerId};
 use ddp::StreamId;
@@ -60,8 +62,6 @@ use super::tickets::Complete;
 use crate::files::{Report, Writer};
 use crate::service::Input;
 use crate::shm;
-use api::{AccessTally, ApiError, Call, EventKind, EventLog, Reply, Request, Via};
-use config::{Config, RegionSection};
 
 /// Inputs that [`Core::new`] takes from outside.
 pub struct Setup {

@@ -1,11 +1,11 @@
 //! Requests of jobs to the other parts. [`Core`](super::core::Core) routes them in order.
 
+use api::{ConnectSpec, EventKind};
 use dataplane::memory::Memory;
 use ddp::rdmap::WorkRequest;
 use ddp::{Access, Qn, Source, Stag, StreamId, TaggedOffset};
 
 use super::pending::{SinkOf, Task};
-use api::{ConnectSpec, EventKind};
 
 /// One request.
 pub(super) enum Effect {

@@ -4,23 +4,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::{ConnectSpec, UlpChoice};
+use config::{
+    Config, Delivery, ListenerLimits, ListenerSection, MpaReceiveSection, PeerSection,
+    QueueSection, SctpSection, TcpSection, Transport, Ulp,
+};
 use dataplane::{
     InterfaceId, ListenerConfig, ListenerId, PeerFilter, PeerLists, SctpConfig, Service,
 };
-use ddp::rdmap;
-use ddp::{EndpointPolicy, MESSAGE_QUEUE, Qn, QueueConfig, StreamConfig, VersionPolicy};
+use ddp::{EndpointPolicy, MESSAGE_QUEUE, Qn, QueueConfig, StreamConfig, VersionPolicy, rdmap};
 use sctp_lite::sctp;
 use tcp_lite::endpoint::{EndpointConfig, UlpConfig};
 use tcp_lite::mpa::{self, Revision, Revisions};
 use tcp_lite::tcp;
 
 use crate::service;
-use api::{ConnectSpec, UlpChoice};
-use config::Transport;
-use config::{
-    Config, Delivery, ListenerLimits, ListenerSection, MpaReceiveSection, PeerSection,
-    QueueSection, SctpSection, TcpSection, Ulp,
-};
 
 /// Receive buffers of the message queue of active opens, and bytes of each.
 const OWN_QUEUE: (u32, u32) = (32, 64 << 10);

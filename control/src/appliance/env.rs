@@ -9,6 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use api::{self, AccessTally, ApiError, EventKind, EventLog};
+use config::Config;
+use config::beneath::Directories;
 use dataplane::memory::Memory;
 use dataplane::{Command, Counters, InterfaceId, Ticket, WorkerId};
 use ddp::StreamId;
@@ -25,9 +28,6 @@ use super::stores::Stores;
 use super::tickets::{Complete, Tickets};
 use crate::files::Writer;
 use crate::shm;
-use api::{self, AccessTally, ApiError, EventKind, EventLog};
-use config::Config;
-use config::beneath::Directories;
 
 /// Facts that are fixed at the start. Only a reload changes some of them: parts of the
 /// configuration.

@@ -10,14 +10,14 @@
 
 use std::time::{Duration, Instant};
 
+use api::{ApiError, EventKind};
+use config::InterfaceSection;
 use dataplane::port::DeviceFault;
 use dataplane::{Command, InterfaceId, PortId};
 
 use super::devices;
 use super::env::{Env, Facts};
 use super::notes::Cause;
-use api::{ApiError, EventKind};
-use config::InterfaceSection;
 
 /// Interval between polls of the links.
 const LOOK: Duration = Duration::from_millis(100);

@@ -12,6 +12,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 
+use api::Input;
+use config::beneath::{Directories, Use};
+use config::{self, RegionSection};
 use dataplane::memory::{Backing, Memory, MemoryConfig, Progress};
 use ddp::RegionMemory as _;
 use rustix::fs::{Access, access};
@@ -19,9 +22,6 @@ use rustix::io::Errno;
 
 use super::budget::{Budget, Charge, Of};
 use super::source::{Fill, SourceFile, window};
-use api::Input;
-use config::beneath::{Directories, Use};
-use config::{self, RegionSection};
 
 /// Work for the loader.
 #[derive(Clone, Debug)]

@@ -4,14 +4,14 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use api::{Answer, ApiError, ConnectSpec, Subject};
+use config::ServiceKind;
 use dataplane::memory::Memory;
 use dataplane::{InterfaceId, ListenerId, WorkerId};
 use ddp::{PdId, StreamId};
 
 use super::addresses::Addresses;
 use crate::service::Slot;
-use api::{Answer, ApiError, ConnectSpec, Subject};
-use config::ServiceKind;
 
 /// Time for an entire active open, unless its request sets one.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,11 +1,11 @@
 //! Ports in the form of the API.
 
+use api::{self, Counters, InterfaceInfo, PortStats};
+use config::{Config, PortSection};
 use dataplane::port::{ChecksumBy, Port};
 use dataplane::{InterfaceId, NeighbourInfo};
 
 use super::counters::port_counters;
-use api::{self, Counters, InterfaceInfo, PortStats};
-use config::{Config, PortSection};
 
 /// An open port and its section of the configuration.
 #[derive(Debug)]

@@ -8,6 +8,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use api::{self, Access, AccessTally, EventLog, Observer, Server};
+use config::{self, Config, RegionSection};
 use dataplane::eal::{self, Eal};
 use dataplane::memory::Memory;
 use dataplane::port::{Port, Ports};
@@ -29,8 +31,6 @@ use crate::notify::{Service, Socket};
 use crate::sandbox::Sandbox;
 use crate::shm;
 use crate::waker::Waker;
-use api::{self, Access, AccessTally, EventLog, Observer, Server};
-use config::{self, Config, RegionSection};
 
 /// Longest time for the workers to set up the configured regions and listeners.
 const SET_UP: Duration = Duration::from_secs(60);

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 
+use config::{self, Config, Idle, Impairment, PortSection};
 use dataplane::eal::{EalConfig, LogLevel};
 use dataplane::port::PortConfig;
 use dataplane::{
@@ -9,7 +10,6 @@ use dataplane::{
 };
 
 use super::budget::Buffers;
-use config::{self, Config, Idle, Impairment, PortSection};
 
 /// Memory that DPDK requires besides pools, MiB.
 const EAL_EXTRA_MIB: u64 = 64;

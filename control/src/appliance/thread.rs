@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
+use api::Inbox;
 use dataplane::{Dataplane, Full};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -16,7 +17,6 @@ use crate::log_limit;
 use crate::notify::watchdog::Pulse;
 use crate::notify::{self, Service, Stage};
 use crate::waker::Waker;
-use api::Inbox;
 
 /// Most events of one worker, and most requests, that are handled before other inputs are.
 const BATCH: usize = 256;

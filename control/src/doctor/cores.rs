@@ -3,10 +3,11 @@
 
 use std::collections::BTreeSet;
 
+use base::plural::counted;
+
 use super::finding::{Check, Finding, Severity};
 use super::host::{Host, listed};
 use super::subject::Subject;
-use base::plural::counted;
 
 const CORES: Check =
     Check("cores", "A worker cannot be pinned to a core that this process may not use.");

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use config::{Backing, show_size};
+
 use super::finding::{Check, Finding, quote};
 use super::host::{Host, Unknown};
 use super::subject::Subject;
-use config::{Backing, show_size};
 
 const DISK: Check =
     Check("disk", "What peers write to a file region is lost where its file cannot grow.");

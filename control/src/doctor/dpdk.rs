@@ -1,9 +1,10 @@
 //! DPDK's release and its drivers, which the EAL loads from the directory of the release.
 
+use config::PortKind;
+
 use super::finding::{Check, Finding};
 use super::host::{Host, Unknown, listed};
 use super::subject::Subject;
-use config::PortKind;
 
 const VERSION: Check =
     Check("dpdk", "Releases before the oldest supported one lack functions and drivers.");

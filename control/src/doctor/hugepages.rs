@@ -1,10 +1,11 @@
 //! Free hugepages per NUMA node, compared with the demand of pools and regions.
 
+use config::{Backing, Config, Hugepages, show_size};
+
 use super::finding::{Check, Finding, Severity};
 use super::host::{Host, Unknown};
 use super::subject::Subject;
 use crate::appliance::start::eal_config;
-use config::{Backing, Config, Hugepages, show_size};
 
 const HUGEPAGES: Check = Check(
     "hugepages",

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use config::PortKind;
+
 use super::finding::{Check, Finding, Severity, quote};
 use super::host::{Host, Unknown};
 use super::subject::Subject;
-use config::PortKind;
 
 const MTU: Check =
     Check("mtu", "The kernel drops frames that are longer than its interface takes.");

@@ -1,9 +1,10 @@
 //! NUMA distance between workers and their ports' devices.
 
+use config::{PortKind, PortSection};
+
 use super::finding::{Check, Finding};
 use super::host::{Host, Unknown, listed};
 use super::subject::Subject;
-use config::{PortKind, PortSection};
 
 const NUMA: Check = Check(
     "numa",

@@ -1,11 +1,12 @@
 //! Privileges and limits of the process: capabilities and locked memory.
 
+use config::privilege::{self, Capability, Need};
+use config::show_size;
+
 use super::finding::{Check, Finding, Severity};
 use super::host::{Host, Unknown, listed};
 use super::subject::Subject;
 use crate::descriptors;
-use config::privilege::{self, Capability, Need};
-use config::show_size;
 
 const CAPABILITIES: Check =
     Check("capabilities", "The kernel refuses what a port does without its capabilities.");

@@ -2,8 +2,9 @@
 
 use std::io::{Result, Write};
 
-use super::finding::{Finding, Severity};
 use base::plural::counted;
+
+use super::finding::{Finding, Severity};
 
 /// Prints the findings that need attention, with reason and remedy, and the number of findings per
 /// severity.

@@ -4,10 +4,11 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
 
+use config::Config;
+
 use super::finding::{Check, Finding, quote};
 use super::host::{Host, Unknown};
 use super::subject::Subject;
-use config::Config;
 
 const MANAGEMENT: Check =
     Check("management socket", "An appliance whose socket is taken does not start.");

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::{Finding, Host, Severity, Subject};
 use config::Document;
+
+use super::{Finding, Host, Severity, Subject};
 
 /// A tree of files like `/proc` and `/sys`, in a temporary directory.
 pub(super) struct Tree {

@@ -33,13 +33,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use config::Fsync;
+use config::beneath::{Directories, Use};
 use ddp::memory::RegionMemory;
 
 use self::job::{Done, Job};
 use self::place::Place;
 use self::ranges::Ranges;
-use config::Fsync;
-use config::beneath::{Directories, Use};
 
 /// Pause between attempts after a failure.
 pub const RETRY: Duration = Duration::from_secs(1);

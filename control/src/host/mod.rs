@@ -22,10 +22,10 @@ mod tap;
 
 use std::thread::JoinHandle;
 
+use config::{Config, InterfaceSection, PortKind};
 use dataplane::host::HostEnd;
 
 use crate::sandbox::Sandbox;
-use config::{Config, InterfaceSection, PortKind};
 
 pub use self::tap::misplaced;
 

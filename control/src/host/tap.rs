@@ -4,12 +4,12 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use config::InterfaceSection;
 use rustix::net::{AddressFamily, SocketType, netdevice};
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
 use super::netlink::{Message, Protocol, Socket};
 use super::pump::Device;
-use config::InterfaceSection;
 
 /// A TAP, which is deleted on drop.
 pub(super) struct Tap(SyncDevice);

@@ -7,10 +7,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use base::plural::counted;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{Sent, Socket};
-use base::plural::counted;
 
 /// Time between two lines that differ in numbers only.
 pub const STATUS_EVERY: Duration = Duration::from_secs(1);

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use config::{Backing, Config, Delivery, Hugepages, PortKind, beneath};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, NetPort,
     PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 
 use crate::dpdk_runtime;
-use config::beneath;
-use config::{Backing, Config, Delivery, Hugepages, PortKind};
 
 /// Newest version of Landlock whose rights are handled; rights unknown to an older kernel are left
 /// out.

@@ -2,8 +2,9 @@
 
 use std::sync::Mutex;
 
-use super::files::Files;
 use config::privilege::Capabilities;
+
+use super::files::Files;
 
 static STATE: Mutex<SandboxState> = Mutex::new(SandboxState {
     entered: false,

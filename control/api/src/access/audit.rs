@@ -16,13 +16,13 @@ use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime};
 
 use axum::http::{Method, StatusCode};
+use config::AuditSection;
 use serde::Serialize;
 
 use super::audit_file::AuditFile;
 use super::quota::{LeftOut, Quota};
 use super::{Access, AccessTally, Caller, word};
 use crate::ErrorKind;
-use config::AuditSection;
 
 /// Lines that may wait for the disk, in each queue.
 const DEPTH: usize = 1024;

@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use config::{AccessSection, AuditSection};
 
 pub(super) use self::gate::{Gate, guard};
 pub(super) use self::peer::Door;
@@ -37,7 +38,6 @@ use self::roles::Roles;
 use super::ApiError;
 use super::Counters;
 use super::serving::ConnectionTally;
-use config::{AccessSection, AuditSection};
 
 /// The rights of a caller; each role includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

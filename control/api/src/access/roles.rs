@@ -1,8 +1,9 @@
 //! Derives a role from credentials.
 
+use config::{AccessIds, AccessSection, Ids, Overflow};
+
 use super::Role;
 use super::peer::Credentials;
-use config::{AccessIds, AccessSection, Ids, Overflow};
 
 /// The roles of users and groups.
 #[derive(Clone, Debug)]

@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
+use config::{AccessIds, Ids, Member, Overflow};
 use serde_json::Value;
 
 use super::*;
 use crate::fake::Fake;
 use crate::routes::calls;
 use crate::tests::http;
-use config::{AccessIds, Ids, Member, Overflow};
 
 const OVERFLOW: Overflow = Overflow { uid: 65_534, gid: 65_533 };
 const OWN: u32 = 900;

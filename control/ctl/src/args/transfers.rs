@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use api::StreamId;
 use clap::{Args as ClapArgs, ValueEnum};
 
 use super::opening::Opening;
 use crate::url::{Peer, RegionAt, Url};
 use crate::values::{number, size32, stag};
-use api::StreamId;
 
 /// The stream of an RDMAP operation.
 #[derive(Clone, Debug, ClapArgs)]

@@ -9,7 +9,7 @@
 use ddp::last_message::LastMessage;
 use ddp::{
     BufferPool, Context, DdpError, Event, Message, PdId, StagTable, Stream, StreamConfig, StreamId,
-    UlpKind, VersionPolicy,
+    UlpKind, VersionPolicy, advert,
 };
 use tcp_lite::mpa::{
     AcceptError, Config, Depths, HoldBudget, MpaError, Params, PrivateDataTooLong, Progress,
@@ -17,7 +17,6 @@ use tcp_lite::mpa::{
 };
 
 use super::{KernelMemory, MpaOptions, Parameters};
-use ddp::advert;
 
 /// Bytes of untagged messages that a peer may have unfinished.
 const BUFFERS: u64 = 1 << 20;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ddp::advert::{self, Advertised};
 use ddp::last_message::LastMessage;
 use ddp::{Access, Event, PdId, Stag, StagEntry, StagTable, StreamId, TaggedOffset, UlpKind};
 use tcp_lite::mpa::{AcceptError, Config, MpaError, Params, Progress, Revision, StartupError};
@@ -14,7 +15,6 @@ use tcp_lite::mpa::{AcceptError, Config, MpaError, Params, Progress, Revision, S
 use super::channel::{Channel, last_message};
 use super::socket::{Arrived, Socket, wait};
 use super::{KernelError, KernelMemory, Parameters};
-use ddp::advert::{self, Advertised};
 
 /// Connections at a time; more wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 64;

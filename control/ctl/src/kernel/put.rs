@@ -4,10 +4,11 @@ use std::io::{self, Read as _};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use api::refusal::Refusal;
 use ddp::last_message::LastMessage;
 use ddp::{
     Cookie, ERROR_QUEUE, Event, Message, PdId, RegionMemory, Source, Stag, StagTable, StreamId,
-    TaggedOffset,
+    TaggedOffset, advert,
 };
 use tcp_lite::mpa::{self, Params, Revision, StartupError};
 
@@ -15,8 +16,6 @@ use super::channel::Channel;
 use super::limit::Limit;
 use super::socket::{Arrived, Socket, wait};
 use super::{KernelError, KernelMemory, MpaOptions, Report};
-use api::refusal::Refusal;
-use ddp::advert;
 
 /// Longest message: a file is sent as several if it is longer.
 const MAX_MESSAGE: u64 = 1 << 30;

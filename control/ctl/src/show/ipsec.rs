@@ -1,7 +1,8 @@
 //! Tables of IPsec SAs and policies.
 
-use super::{or_dash, pairs, table};
 use api::{Counters, IpsecPolicyInfo, IpsecSaInfo, Stats};
+
+use super::{or_dash, pairs, table};
 
 /// Returns a table with one row per SA.
 pub(crate) fn ipsec_sas(sas: &[IpsecSaInfo]) -> String {

@@ -1,9 +1,10 @@
 //! Streams and associations: tables, and a single one in full detail.
 
-use super::{bytes, list, or_dash, pairs, seconds, table, yes};
-use crate::streams::{Column, placed};
 use api::{AssociationInfo, FlowInfo, StreamInfo};
 use config::show_size;
+
+use super::{bytes, list, or_dash, pairs, seconds, table, yes};
+use crate::streams::{Column, placed};
 
 /// Returns a table with one row per stream and these columns.
 pub(crate) fn streams(streams: &[StreamInfo], columns: &[Column]) -> String {

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use api::{Counters, PortInfo, RegionInfo, StreamInfo, WorkerInfo, WorkerStats};
+
 use super::View;
 use super::sample::{
     MOST_STREAMS, PLACED, PORT_DROPS, RETRANSMITTED, SENT, Sample, Timed, rate, rate_of, sum_of,
@@ -11,7 +13,6 @@ use super::sample::{
 use super::table::{Cell, Head, Row, Table};
 use crate::show;
 use crate::streams::{Column as ListColumn, placed};
-use api::{Counters, PortInfo, RegionInfo, StreamInfo, WorkerInfo, WorkerStats};
 
 /// A column: its heading, and a function that returns its cell of a row.
 struct Column<R> {

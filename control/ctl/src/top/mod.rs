@@ -19,11 +19,11 @@ mod tests;
 use std::io::IsTerminal;
 use std::time::Duration;
 
+use api::Client;
 use clap::{Args as ClapArgs, ValueEnum};
 
 use super::Output;
 use super::exit::{Exit, Failure};
-use api::Client;
 use state::State;
 
 /// Shortest and longest interval between two samples.

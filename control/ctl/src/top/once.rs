@@ -1,5 +1,6 @@
 //! `ddpctl top --once`: takes two samples and prints their tables as text or JSON.
 
+use api::Client;
 use serde_json::{Map, Value, json};
 
 use super::sample::Sample;
@@ -7,7 +8,6 @@ use super::table::{Sort, Table, bits, clean};
 use super::{Top, View, columns};
 use crate::exit::Failure;
 use crate::{Output, show};
-use api::Client;
 
 pub(super) fn once(args: &Top, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let views = args.view.map_or_else(|| View::ALL.to_vec(), |view| vec![view]);

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
+use api::{Client, StreamId, StreamInfo};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::{Hide, Show};
@@ -27,7 +28,6 @@ use super::state::{Action, State};
 use super::view;
 use crate::exit::{Exit, Failure};
 use crate::show;
-use api::{Client, StreamId, StreamInfo};
 
 /// Longest delay until an answer or a signal is noticed.
 const LOOK: Duration = Duration::from_millis(100);

@@ -4,12 +4,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use api::StreamId;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::sample::{Sample, Totals};
 use super::table::{Sort, Table, clean};
 use super::{INTERVALS, View, columns};
-use api::StreamId;
 
 /// Samples whose rates the sparklines show, at most.
 const REMEMBERED: usize = 300;

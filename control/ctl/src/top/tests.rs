@@ -7,6 +7,10 @@ mod views;
 
 use std::time::{Duration, Instant};
 
+use api::{
+    Counters, PortInfo, PortStats, RegionInfo, Stats, Status, StreamId, StreamInfo, WorkerInfo,
+    WorkerStats, fake,
+};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -14,11 +18,6 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::sample::{Sample, Timed};
 use super::state::{Action, State};
 use super::*;
-use api::fake;
-use api::{
-    Counters, PortInfo, PortStats, RegionInfo, Stats, Status, StreamId, StreamInfo, WorkerInfo,
-    WorkerStats,
-};
 
 fn counters(list: &[(&str, u64)]) -> Counters {
     list.iter().map(|&(name, value)| (name.to_owned(), value)).collect()

@@ -1,5 +1,6 @@
-use super::*;
 use api::{FlightEvent, StreamId};
+
+use super::*;
 
 #[test]
 fn events_of_the_worker_do_not_move_the_place_of_those_that_are_left_out() {

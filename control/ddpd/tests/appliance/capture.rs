@@ -7,13 +7,12 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use api::{Client, ClientError, Done, JobState, StreamInfo};
+use api::{Client, ClientError, Done, EventKind, JobState, StreamInfo};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use super::common::{Ddpd, SINK, Setup, wait_for_nth};
 use super::{REGION, to_region};
-use api::EventKind;
 
 const PORT: &str = "/v1/ports/p/capture";
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,7 +1,8 @@
 //! Budgets on machines of chosen sizes.
 
-use super::*;
 use config::Document;
+
+use super::*;
 
 fn limits(text: &str) -> Limits {
     const HOST: &str = "[[port]]\nname = \"p\"\nkind = \"ring\"\nlink = \"l\"\n[[interface]]\nname = \"i\"\nport = \"p\"\n\

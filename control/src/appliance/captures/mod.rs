@@ -19,12 +19,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
+use api::{Answer, ApiError, CaptureSink, CaptureSpec, Reply};
 use dataplane::capture::{self, Filter, StreamFilter};
 use dataplane::{Command, PortId};
 
 use super::env::Env;
 use super::pending::Then;
-use api::{Answer, ApiError, CaptureSink, CaptureSpec, Reply};
 
 /// Interval at which captures are checked for the end of their client or their limit.
 const LOOK: Duration = Duration::from_millis(50);

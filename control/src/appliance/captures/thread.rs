@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use api::CaptureSink;
 use dataplane::capture::{Reader, Record};
 
 use super::file::{About, File};
 use super::nanos_since_1970;
-use api::CaptureSink;
 
 /// Interval between polls of empty rings.
 const LOOK: Duration = Duration::from_millis(5);

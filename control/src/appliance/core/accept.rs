@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use api::refusal::{Refusal, RefusalKind};
 use dataplane::{Command, Event, ListenerId, Transport};
-use ddp::{PdId, StreamId, UlpKind, VersionPolicy};
+use ddp::{PdId, StreamId, UlpKind, VersionPolicy, advert};
 use tcp_lite::mpa::Revision;
 
 use super::Core;
@@ -14,8 +15,6 @@ use crate::appliance::listeners::{Admitted, listener_removed};
 use crate::appliance::loader::Wanted;
 use crate::appliance::pending::{Loading, TakenSlot, Then};
 use crate::appliance::streams::{Accepting, Ends};
-use api::refusal::{Refusal, RefusalKind};
-use ddp::advert;
 
 impl Core {
     pub(super) fn on_incoming(&mut self, event: Event, now: Instant) {

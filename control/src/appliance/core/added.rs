@@ -1,11 +1,12 @@
 //! Adding regions and listeners, by a call, the file or a reload, and listing regions for the API.
 
+use api::{Answer, ApiError, RegionInfo, Reply};
+use config::RegionSection;
+
 use super::Core;
 use super::reload::Added;
 use crate::appliance::env::Origin;
 use crate::appliance::loader::Loaded;
-use api::{Answer, ApiError, RegionInfo, Reply};
-use config::RegionSection;
 
 impl Core {
     pub(super) fn on_region_loaded(&mut self, id: u64, result: Result<Loaded, String>) {

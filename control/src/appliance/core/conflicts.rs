@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use api::EventKind;
+use config::PortKind;
 use dataplane::{InterfaceId, PortId};
 
 use super::Core;
 use crate::appliance::notes::Cause;
 use crate::appliance::ports::mac;
-use api::EventKind;
-use config::PortKind;
 
 /// Lifetime of a reported address conflict. Workers repeat the report every 10 s while another host
 /// has the address.

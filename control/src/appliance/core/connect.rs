@@ -3,11 +3,13 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use api::{Answer, ApiError, ConnectSpec, EventKind, RdmapChoice, UlpChoice};
+use config::{MAX_DEPTH, MAX_DSCP, Transport};
 use dataplane::memory::ring::Kind;
 use dataplane::{
     CloseReason, Command, Connect, ConnectError, Event, InterfaceId, Service, Ticket, WorkerId,
 };
-use ddp::{PdId, StreamId, UlpKind, VersionPolicy};
+use ddp::{PdId, StreamId, UlpKind, VersionPolicy, advert};
 use tcp_lite::mpa;
 
 use super::Core;
@@ -21,10 +23,6 @@ use crate::appliance::pending::{
     CONNECT_TIMEOUT, ConnectPlan, Loading, NOBODY, Purpose, StreamsFor, Task, Then,
 };
 use crate::appliance::streams::{Ends, must_settle};
-use api::{Answer, ApiError, ConnectSpec, EventKind, RdmapChoice, UlpChoice};
-use config::Transport;
-use config::{MAX_DEPTH, MAX_DSCP};
-use ddp::advert;
 
 /// Upper bound of a request's time-out, one day.
 const MAX_WITHIN: Duration = Duration::from_secs(86_400);

@@ -5,12 +5,12 @@
 
 use std::time::Instant;
 
+use api::{ApiError, EventKind, Reply};
+use base::plural::counted_are;
 use dataplane::{Command, WorkerId};
 
 use super::Core;
 use crate::appliance::env::Phase;
-use api::{ApiError, EventKind, Reply};
-use base::plural::counted_are;
 
 impl Core {
     /// Starts an orderly end within the configured time. A second call has no effect.

@@ -1,16 +1,15 @@
 //! Explains to the operator why an active open failed: the request, the finding and the remedy.
 
-use dataplane::{Awaited, CloseReason, ConnectError, HandshakeFailure};
-use ddp::UlpKind;
-use ddp::lifecycle::CloseReason as Ended;
-
-use super::accept::words;
-use crate::appliance::pending::CONNECT_TIMEOUT;
 use api::refusal::{Refusal, RefusalKind};
 use api::{ApiError, ConnectSpec, UlpChoice};
 use base::plural::seconds;
 use config::Transport;
-use ddp::advert;
+use dataplane::{Awaited, CloseReason, ConnectError, HandshakeFailure};
+use ddp::lifecycle::CloseReason as Ended;
+use ddp::{UlpKind, advert};
+
+use super::accept::words;
+use crate::appliance::pending::CONNECT_TIMEOUT;
 
 /// Returns the error of a failed open. A peer's reject is quoted.
 pub(super) fn connect_error(spec: &ConnectSpec, reason: &ConnectError) -> ApiError {

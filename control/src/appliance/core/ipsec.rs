@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use api::{Answer, EventKind, IpsecPolicyInfo, IpsecSaInfo, Reply};
+use config::{PolicyAction, PolicySection, algorithm_name};
 use dataplane::{
     Command, IpsecDrop, IpsecNotice, Protection, SaChange, SaConfig, SaDirection, SaId, SaInfo,
     SaWay, WorkerId,
@@ -15,8 +17,6 @@ use xfrm::PolicyInfo;
 use super::Core;
 use crate::appliance::ipsec::{Kernel, Owners, protections};
 use crate::appliance::pending::Then;
-use api::{Answer, EventKind, IpsecPolicyInfo, IpsecSaInfo, Reply};
-use config::{PolicyAction, PolicySection, algorithm_name};
 
 /// Returns `192.0.2.1:4791`, or the address alone if the flow has no ports.
 fn end(address: std::net::IpAddr, port: Option<u16>) -> String {

@@ -1,12 +1,12 @@
 //! Listeners and their regions: added, changed and started in one step.
 
+use api::{Answer, ApiError};
+use config::ListenerSection;
 use ddp::PdId;
 
 use super::Core;
 use crate::appliance::env::Origin;
 use crate::appliance::listeners::{Changed, Listener, open_queue_files};
-use api::{Answer, ApiError};
-use config::ListenerSection;
 
 /// A refusal, with the answer channel if it is unused.
 type Refused = (ApiError, Option<Answer>);

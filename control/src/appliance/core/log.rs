@@ -1,9 +1,10 @@
 //! The log's filter: from the file or the command line, or from a request until the next reload.
 
+use api::{ApiError, LogInfo};
+
 use super::Core;
 use crate::log_limit;
 use crate::logging;
-use api::{ApiError, LogInfo};
 
 impl Core {
     pub(super) fn log_info(&self) -> LogInfo {

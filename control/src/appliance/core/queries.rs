@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use api::{
+    Answer, ApiError, Counters, HistogramInfo, PortStats, Reply, SandboxInfo, Stats, Status,
+    StreamInfo, WorkerInfo, WorkerStats,
+};
 use base::histogram::Counts;
 use dataplane::{Command, Listed, NeighbourInfo};
 use ddp::StreamId;
@@ -13,10 +17,6 @@ use crate::appliance::env::{Phase, api_id};
 use crate::appliance::pending::{Found, StreamsFor, Then};
 use crate::appliance::ports::PortView;
 use crate::appliance::streams::{Present, association};
-use api::{
-    Answer, ApiError, Counters, HistogramInfo, PortStats, Reply, SandboxInfo, Stats, Status,
-    StreamInfo, WorkerInfo, WorkerStats,
-};
 
 /// Totals of streams that [`Stats::control`] always includes.
 const STREAM_TOTALS: [&str; 9] = [

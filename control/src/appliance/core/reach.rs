@@ -4,15 +4,15 @@
 use std::cmp::Reverse;
 use std::net::{IpAddr, SocketAddr};
 
+use api::{ApiError, ConnectSpec};
 use base::address;
+use config::InterfaceSection;
 use dataplane::InterfaceId;
 use ipnet::IpNet;
 
 use crate::appliance::addresses::{Addresses, Candidate};
 use crate::appliance::env::Facts;
 use crate::appliance::links::Links;
-use api::{ApiError, ConnectSpec};
-use config::InterfaceSection;
 
 /// Refuses addresses that no interface could use.
 pub(super) fn check_addresses(spec: &ConnectSpec) -> Result<(), ApiError> {

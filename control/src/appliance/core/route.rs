@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use api::{ApiError, EventKind, JobInfo, Reply, Via};
 use dataplane::memory::ring::Kind;
 use dataplane::{CloseReason, Command, Event, StreamStats};
 use ddp::rdmap::Outcome;
@@ -19,7 +20,6 @@ use crate::appliance::pending::{AfterPost, Post, Purpose, StreamsFor, TakenSlot,
 use crate::appliance::regions::Sink;
 use crate::appliance::streams::{Destination, Ended, Posted, Untagged, on_rdmap_error};
 use crate::service::{Actions, Input};
-use api::{ApiError, EventKind, JobInfo, Reply, Via};
 
 impl Core {
     // --- jobs ---

@@ -3,14 +3,14 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
+use api::{
+    self, Answer, ApiError, Event, EventFilter, EventKind, EventPage, JobState, Reply, Subject, Why,
+};
 use dataplane::Command;
 use ddp::StreamId;
 
 use super::Core;
 use crate::appliance::pending::Then;
-use api::{
-    self, Answer, ApiError, Event, EventFilter, EventKind, EventPage, JobState, Reply, Subject, Why,
-};
 
 /// Most attempts of a peer that are reported: the newest.
 const ATTEMPTS: usize = 16;

@@ -1,8 +1,9 @@
 //! Counters and gauges of the control thread and the appliance.
 
+use api::AccessTally;
+
 use super::table::counters;
 use crate::shm::ShmCounters;
-use api::AccessTally;
 
 /// Counters of the control thread.
 #[derive(Clone, Copy, Default, Debug)]

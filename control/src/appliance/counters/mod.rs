@@ -12,6 +12,7 @@ mod table;
 mod tcp;
 mod ulp;
 
+use api::{Counters, Described};
 use base::metric::{Descriptor, Kind};
 use dataplane::{AssociationStats, CloseReason, Counters as WorkerCounters, StreamStats};
 use tcp_lite::mpa::MpaError;
@@ -25,7 +26,6 @@ pub(super) use self::sums::Sums;
 use self::table::counters;
 use self::tcp::tcp_counters;
 use self::ulp::error_name;
-use api::{Counters, Described};
 
 /// MPA's number for a TCP connection that is lost, reset or closed too early.
 const CONNECTION_LOST: (u8, u8, u8) = (MpaError::LAYER, MpaError::ETYPE, 1);

@@ -1,7 +1,8 @@
 //! Counters of listeners and of regions.
 
-use super::table::counters;
 use api::{ListenerInfo, RegionInfo};
+
+use super::table::counters;
 
 counters! { LISTENER, fn put_listener(info: &ListenerInfo) {
     /// Streams now.

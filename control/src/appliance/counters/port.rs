@@ -1,9 +1,9 @@
 //! Counters of ports: of the appliance's queues, of impairments, and of the device.
 
+use api::Counters;
 use dataplane::port::{DeviceStats, Port, QueueCounters};
 
 use super::table::{Merged, counters};
-use api::Counters;
 
 /// Returns the counters of a port, all queues together.
 pub(in crate::appliance) fn port_counters(port: &Port) -> Counters {

@@ -1,12 +1,12 @@
 //! SCTP's counters under their names in the API. A session has its own; the counters of an
 //! association cover all its sessions and are summed once.
 
+use api::Counters;
 use dataplane::AssociationStats;
 use sctp_lite::endpoint::SessionStats;
 
 use super::table::counters;
 use super::ulp::put_ulp;
-use api::Counters;
 
 /// Returns the counters of a session.
 pub(super) fn of_session(stats: &SessionStats) -> Counters {

@@ -1,6 +1,7 @@
 //! Sums of many streams' counters, in the order of the tables and without names, because there may
 //! be thousands of streams.
 
+use api::Counters;
 use base::metric::{Descriptor, Kind};
 use dataplane::{AssociationStats, StreamStats};
 use ddp::rdmap;
@@ -9,7 +10,6 @@ use super::sctp::{ASSOCIATION, SESSION, put_association, put_session};
 use super::table::{Merged, Sink};
 use super::tcp::{TCP, put_tcp};
 use super::ulp::{DDP, RDMAP, put_ddp, put_errors, put_rdmap};
-use api::Counters;
 
 /// Counters of streams and associations together: sums, or the largest value of maxima.
 #[derive(Clone, Debug)]

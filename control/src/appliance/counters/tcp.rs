@@ -1,10 +1,10 @@
 //! Counters of TCP and MPA under their names in the API.
 
+use api::Counters;
 use tcp_lite::endpoint::EndpointStats;
 
 use super::table::counters;
 use super::ulp::put_ulp;
-use api::Counters;
 
 /// Returns the counters of a stream over TCP.
 pub(super) fn tcp_counters(stats: &EndpointStats) -> Counters {

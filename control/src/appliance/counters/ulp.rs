@@ -1,11 +1,10 @@
 //! Counters of DDP and RDMAP under their names in the API, and the names of errors.
 
-use ddp::ErrorCode;
-use ddp::rdmap;
+use api::Counters;
+use ddp::{ErrorCode, rdmap};
 use wire::rdmap::terminate::LAYER_RDMAP;
 
 use super::table::counters;
-use api::Counters;
 
 /// Adds the counters of DDP and RDMAP, with the errors that have occurred.
 pub(super) fn put_ulp(counters: &mut Counters, ddp: &ddp::Counters, rdmap: &rdmap::Counters) {

@@ -3,13 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use api::Counters;
 use dataplane::{CloseReason, StreamParams};
-use ddp::rdmap;
-use ddp::{Origin, StreamId, UlpKind};
+use ddp::{Origin, StreamId, UlpKind, rdmap};
 
 use super::recorded::{Recorded, Told};
 use super::{ENTRIES, Ending};
-use api::Counters;
 
 /// First entries, which are never dropped.
 const FIRST: usize = 6;

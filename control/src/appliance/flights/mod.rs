@@ -22,6 +22,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::{Instant, SystemTime};
 
+use api::{self, Subject};
 use dataplane::{CloseReason, Event, PostFailure, RECORDINGS, StreamStats};
 use ddp::StreamId;
 
@@ -29,7 +30,6 @@ pub(in crate::appliance) use self::flight::rdmap_code;
 use self::flight::{End, Flight, What};
 use self::recorded::Recorded;
 use super::counters;
-use api::{self, Subject};
 
 /// Most entries of one stream.
 const ENTRIES: usize = 32;

@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
+use api::FlightHeader;
 use dataplane::{Record, RecordKind as Kind, Recording, Transport, WaitedFor};
 use tcp_lite::tcp::State;
 
 use super::words::{layer_name, seconds};
-use api::FlightHeader;
 
 /// Events that reach the control thread by another path, too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

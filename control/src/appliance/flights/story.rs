@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use api::{self, Counters, FlightEnd, FlightEvent};
 use dataplane::Record;
 use ddp::{Origin, UlpKind};
 
@@ -10,7 +11,6 @@ use super::flight::{Entry, Flight, What};
 use super::recorded::Recorded;
 use super::words::{layer_name, seconds};
 use crate::appliance::env::api_id;
-use api::{self, Counters, FlightEnd, FlightEvent};
 
 /// Returns the whole record. `clock`: microseconds since 1970 of an instant.
 pub(super) fn tell(flight: &Flight, clock: impl Fn(Instant) -> u64) -> api::Flight {

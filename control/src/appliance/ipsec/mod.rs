@@ -11,6 +11,7 @@ mod tests;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use config::{Config, PolicyAction, PolicySection, SaSection};
 use dataplane::{
     IpsecConfig, Protection, ReplayWindows, SaConfig, SaDirection, SaId, SaWay, WorkerId,
 };
@@ -20,7 +21,6 @@ use ipsec::sa::{Encapsulation, Fragments, Lifetime, Mode, Parameters, Tunnel};
 pub(super) use self::kernel::{Kernel, protections};
 use self::keys::KeyText;
 use self::sequence::Sequence;
-use config::{Config, PolicyAction, PolicySection, SaSection};
 
 /// UDP port of ESP in UDP (RFC 3948 §2.1).
 const NAT_PORT: u16 = 4500;

@@ -1,8 +1,9 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-use super::*;
 use config::Document;
+
+use super::*;
 
 struct Bench {
     dir: tempfile::TempDir,

@@ -3,6 +3,10 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use api::{
+    Answer, ApiError, AtomicChoice, AtomicDone, AtomicSpec, RemotePlace, Reply, UlpChoice, Via,
+};
+use ddp::advert::Advertised;
 use ddp::rdmap::{AtomicOp, Outcome, WorkRequest};
 use ddp::{Cookie, StreamId, TaggedOffset};
 
@@ -10,10 +14,6 @@ use super::place::{Need, place};
 use super::sends::{abort_if_opened, end_if_opened};
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::pending::Task;
-use api::{
-    Answer, ApiError, AtomicChoice, AtomicDone, AtomicSpec, RemotePlace, Reply, UlpChoice, Via,
-};
-use ddp::advert::Advertised;
 
 /// Pending operations.
 #[derive(Default)]

@@ -25,7 +25,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use api::{ApiError, BenchLoad, BenchPeer, BenchSpec, EventKind, JobInfo, JobState};
 use dataplane::{Command, LoadReport, PostFailure, StreamInfo, Ticket};
+use ddp::advert::Advertised;
 use ddp::{PostError, Stag, StreamId};
 
 use self::limits::{ANSWER, GRACE, KEPT, LEASE, LONGEST_END, check};
@@ -35,8 +37,6 @@ use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
 use crate::appliance::loader::Loaded;
 use crate::appliance::pending::has_ended;
-use api::{ApiError, BenchLoad, BenchPeer, BenchSpec, EventKind, JobInfo, JobState};
-use ddp::advert::Advertised;
 
 /// The active run and recent ended ones.
 #[derive(Default)]

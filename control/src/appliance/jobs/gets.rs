@@ -11,7 +11,9 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use api::{ApiError, GetSink, GetSpec, JobState, RemotePlace, UlpChoice, Via};
 use dataplane::memory::Memory;
+use ddp::advert::Advertised;
 use ddp::rdmap::WorkRequest;
 use ddp::{Access, Cookie, Stag, StreamId, TaggedOffset};
 
@@ -22,8 +24,6 @@ use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
 use crate::appliance::loader::Wanted;
 use crate::appliance::pending::{Loading, SinkOf, Task};
-use api::{ApiError, GetSink, GetSpec, JobState, RemotePlace, UlpChoice, Via};
-use ddp::advert::Advertised;
 
 impl Transfers {
     /// Starts a get. `peer`: the peer of the stream that the job uses, or the refusal of that

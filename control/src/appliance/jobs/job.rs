@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use api::{ApiError, Counters, ErrorKind, GetSink, JobInfo, JobState, RemotePlace, Via};
 use dataplane::memory::Memory;
 use ddp::{Stag, StreamId};
 
 use super::staging::Staging;
 use crate::appliance::loader::Watch;
-use api::{ApiError, Counters, ErrorKind, GetSink, JobInfo, JobState, RemotePlace, Via};
 
 /// A put or get of a file or region.
 pub(super) struct Job {

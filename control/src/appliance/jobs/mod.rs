@@ -20,9 +20,15 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use api::{
+    Answer, ApiError, AtomicSpec, BenchSpec, GetSpec, Input, JobInfo, PingSpec, PutSpec, SendSpec,
+    Via,
+};
 use base::histogram::Counts;
+use base::plural::seconds;
 use dataplane::memory::Memory;
 use dataplane::{LoadReport, StreamInfo, StreamStats};
+use ddp::advert::Advertised;
 use ddp::rdmap::Outcome;
 use ddp::{Qn, Stag, StreamId};
 
@@ -38,12 +44,6 @@ use super::effect::Effects;
 use super::env::Env;
 use super::loader::Loaded;
 use super::pending::{SinkOf, Task};
-use api::{
-    Answer, ApiError, AtomicSpec, BenchSpec, GetSpec, Input, JobInfo, PingSpec, PutSpec, SendSpec,
-    Via,
-};
-use base::plural::seconds;
-use ddp::advert::Advertised;
 
 /// The operations of all kinds, and their time limits.
 #[derive(Default)]

@@ -11,7 +11,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use api::{Answer, ApiError, PingReport, PingSpec, Reply, UlpChoice};
 use base::Nanos;
+use base::plural::seconds;
 use dataplane::memory::Memory;
 use ddp::rdmap::WorkRequest;
 use ddp::{Access, Cookie, RegionMemory as _, Source, Stag, StreamId};
@@ -22,8 +24,6 @@ use crate::appliance::loader::{Loaded, Wanted};
 use crate::appliance::pending::{Loading, SinkOf, Task};
 use crate::service::Slot;
 use crate::service::ping::{MAX_SIZE, Ping, Step};
-use api::{Answer, ApiError, PingReport, PingSpec, Reply, UlpChoice};
-use base::plural::seconds;
 
 /// Most rounds of one request: the time of each round is kept.
 const MAX_ROUNDS: u32 = 100_000;

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use api::{ApiError, JobState, RemotePlace};
 use ddp::{Source, TaggedOffset};
 
 use super::job::{Job, Work};
@@ -21,7 +22,6 @@ use crate::appliance::env::Env;
 use crate::appliance::loader::{Loaded, Wanted};
 use crate::appliance::pending::{Loading, Task};
 use crate::appliance::source::{Fill, SLOTS};
-use api::{ApiError, JobState, RemotePlace};
 
 /// Most pieces of a file that are requested at a time. Other jobs use the same thread.
 const FILLING: u64 = 4;

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use api::{Answer, ApiError, ErrorKind, Reply, SendSpec, Sent, Via};
 use base::histogram::Durations;
 use ddp::{MESSAGE_QUEUE, Qn, Source, StreamId};
 
 use super::job::ERROR_WAIT;
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::pending::{Task, has_ended};
-use api::{Answer, ApiError, ErrorKind, Reply, SendSpec, Sent, Via};
 
 /// Messages in flight, and messages whose reply is awaited.
 #[derive(Default)]

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::appliance::source::SourceFile;
 use api::RemotePlace;
 use ddp::advert::Advertised;
+
+use crate::appliance::source::SourceFile;
 
 /// Read progress of a file.
 #[derive(Default)]

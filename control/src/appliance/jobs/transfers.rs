@@ -14,8 +14,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use api::{
+    ApiError, Counters, ErrorKind, EventKind, Input, JobInfo, JobState, PutSpec, RemotePlace, Via,
+};
 use base::histogram::Durations;
+use config::Transport;
 use dataplane::StreamStats;
+use ddp::advert::Advertised;
 use ddp::{Stag, StreamId};
 
 use super::job::{Confirm, ERROR_WAIT, Job, Work};
@@ -27,11 +32,6 @@ use crate::appliance::env::Env;
 use crate::appliance::loader::{Loaded, Wanted};
 use crate::appliance::pending::{Loading, Task, has_ended};
 use crate::appliance::source::PIECE;
-use api::{
-    ApiError, Counters, ErrorKind, EventKind, Input, JobInfo, JobState, PutSpec, RemotePlace, Via,
-};
-use config::Transport;
-use ddp::advert::Advertised;
 
 /// Longest message of a transfer, bytes.
 pub(in crate::appliance) const MESSAGE: u64 = PIECE;

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
+use api::refusal::{Refusal, RefusalKind};
+use config::{QueueSection, Ulp};
 use dataplane::{ListenerId, Transport};
 use ddp::{PdId, StreamId};
 
@@ -12,8 +14,6 @@ use crate::appliance::limits;
 use crate::appliance::pending::Piece;
 use crate::files::FileId;
 use crate::service::{Actions, Arrival, Input, Service};
-use api::refusal::{Refusal, RefusalKind};
-use config::{QueueSection, Ulp};
 
 /// The listener's settings for an accepted stream.
 pub(in crate::appliance) struct Admitted {

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use super::Listeners;
-use crate::appliance::env::Origin;
 use api::ApiError;
 use config::{Delivery, ListenerSection};
+
+use super::Listeners;
+use crate::appliance::env::Origin;
 
 impl Listeners {
     /// Returns the sections with their origin.

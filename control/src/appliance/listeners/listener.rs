@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use api::{ApiError, ListenerInfo, QueueInfo};
+use config::beneath::{Refused, Use};
+use config::{Config, Delivery, Fsync, ListenerSection, QueueSection};
 use dataplane::{ListenerId, PeerFilter};
 use ddp::PdId;
 
@@ -10,9 +13,6 @@ use super::serving::Serving;
 use crate::appliance::env::{Env, Origin};
 use crate::appliance::limits::{Ledger, Limits};
 use crate::files::FileId;
-use api::{ApiError, ListenerInfo, QueueInfo};
-use config::beneath::{Refused, Use};
-use config::{Config, Delivery, Fsync, ListenerSection, QueueSection};
 
 /// State of a listener.
 pub(in crate::appliance) struct Listener {

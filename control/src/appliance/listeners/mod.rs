@@ -18,9 +18,11 @@ mod serving;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api::{Answer, ApiError, EventKind, ListenerInfo, Reply};
+use config::{ListenerSection, RegionSection, unstored};
 use dataplane::memory::Memory;
 use dataplane::{Command, ListenerConfig, ListenerId, Sources, Ticket};
-use ddp::{PdId, StagEntry};
+use ddp::{PdId, StagEntry, advert};
 
 pub(super) use self::admission::{Admitted, listener_removed};
 pub(super) use self::listener::{Changed, Listener, open_queue_files};
@@ -29,9 +31,6 @@ use super::endpoints::{listener_config, peer_filter};
 use super::env::{Env, Facts, Origin};
 use super::limits::Ledger;
 use super::pending::Then;
-use api::{Answer, ApiError, EventKind, ListenerInfo, Reply};
-use config::{ListenerSection, RegionSection, unstored};
-use ddp::advert;
 
 /// All listeners of the appliance.
 pub(super) struct Listeners {

@@ -11,8 +11,9 @@
 //! A slot is cleared before its next use: no stream sees another stream's bytes, and nothing is
 //! placed for a stream that has ended.
 
-use crate::service::Service;
 use config::ListenerSection;
+
+use crate::service::Service;
 
 /// Service state of one listener.
 pub(super) struct Serving {

@@ -4,18 +4,18 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Instant;
 
+use api::{ApiError, EventKind};
 use dataplane::Command;
 use dataplane::Sources;
 use dataplane::memory::Memory;
 use dataplane::memory::ring::Kind;
+use ddp::advert::Advertised;
 use ddp::{Stag, StagEntry, StreamId, TaggedOffset};
 
 use super::region::Region;
 use super::{Regions, completion};
 use crate::appliance::env::{Env, api_id};
 use crate::appliance::pending::{NOBODY, Then};
-use api::{ApiError, EventKind};
-use ddp::advert::Advertised;
 
 impl Regions {
     /// Returns true if one of the regions has a file.

@@ -1,11 +1,11 @@
 //! Regions in the form of the configuration.
 
+use config::RegionSection;
 use ddp::PdId;
 
 use super::Regions;
 use super::region::Region;
 use crate::appliance::env::Origin;
-use config::RegionSection;
 
 impl Regions {
     /// Returns the sections with their origin, and whether peers currently have all the rights that

@@ -5,6 +5,8 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use api::ApiError;
+use config::ListenerSection;
 use dataplane::memory::Memory;
 use dataplane::{Command, Sources};
 use ddp::{PdId, StagEntry};
@@ -12,8 +14,6 @@ use ddp::{PdId, StagEntry};
 use super::Regions;
 use crate::appliance::env::Env;
 use crate::appliance::pending::Then;
-use api::ApiError;
-use config::ListenerSection;
 
 /// Allocator of domains, and the domains of the configured regions.
 pub(super) struct Domains {

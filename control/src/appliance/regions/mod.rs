@@ -24,10 +24,12 @@ mod region;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use api::{Answer, ApiError, EventKind, RegionInfo, Reply};
+use config::{Backing, Limits, ListenerSection, RegionSection, access_word, free_huge_memory};
 use dataplane::memory::ring::{Completion, Kind, Producer};
 use dataplane::{Command, Sources};
 use ddp::RegionMemory as _;
-use ddp::{Access, PdId, Stag, StreamId};
+use ddp::{Access, PdId, Stag, StreamId, advert};
 
 use self::domains::Domains;
 pub(super) use self::per_stream::Sink;
@@ -40,9 +42,6 @@ use super::pending::{Loading, Then};
 use super::stags::StagAllocator;
 use crate::files::FileId;
 use crate::shm;
-use api::{Answer, ApiError, EventKind, RegionInfo, Reply};
-use config::{Backing, Limits, ListenerSection, RegionSection, access_word, free_huge_memory};
-use ddp::advert;
 
 /// A region of the API whose memory is being made.
 struct Preparing {

@@ -1,5 +1,7 @@
 //! STags that are valid on one stream: pieces of a listener's region, and memory of jobs.
 
+use api::ApiError;
+use config::{ListenerSection, unstored};
 use dataplane::memory::Memory;
 use dataplane::{Command, Sources};
 use ddp::{Access, PdId, Stag, StagEntry, StreamId, TaggedOffset};
@@ -10,8 +12,6 @@ use crate::appliance::loader::Wanted;
 use crate::appliance::pending::{Loading, Piece, SinkOf, TakenSlot, Then};
 use crate::service;
 use crate::service::Slot;
-use api::ApiError;
-use config::{ListenerSection, unstored};
 
 /// Memory that the Reads of a job, or a peer's operations for it, write to.
 pub(in crate::appliance) struct Sink {

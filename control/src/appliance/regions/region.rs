@@ -3,15 +3,15 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use api::{self, RegionInfo};
+use config::{Backing, RegionSection, access_word};
 use dataplane::memory::Memory;
+use ddp::advert::Advertised;
 use ddp::{Access, PdId, Stag, StagEntry, StreamId, TaggedOffset};
 
 use crate::appliance::env::{Env, Origin};
 use crate::appliance::pending::NOBODY;
 use crate::files::FileId;
-use api::{self, RegionInfo};
-use config::{Backing, RegionSection, access_word};
-use ddp::advert::Advertised;
 
 /// A region that the workers know.
 pub(in crate::appliance) struct Region {

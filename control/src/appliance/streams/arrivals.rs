@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use api::EventKind;
+use config::{Delivery, QueueSection};
 use dataplane::Command;
 use dataplane::memory::Memory;
 use ddp::rdmap::{self, Terminate, WorkRequest};
@@ -14,8 +16,6 @@ use crate::appliance::flights::rdmap_code;
 use crate::appliance::pending::{AfterPost, Post};
 use crate::files::{self, FileId};
 use crate::service::{Action, Place};
-use api::EventKind;
-use config::{Delivery, QueueSection};
 
 /// A message that is being appended to a file.
 pub(super) struct Appending {

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
+use api::{AssociationInfo, FlowInfo, MpaInfo, PeerRegion, StreamId, StreamInfo};
+use config::{Transport, access_word, rights};
 use dataplane::{Limit, StreamInfo as WorkerStream, StreamParams};
+use ddp::advert::Advertised;
 use ddp::last_message::LastMessage;
 
 use super::stream::Stream;
 use crate::appliance::counters::{live_counters, of_association};
-use api::{AssociationInfo, FlowInfo, MpaInfo, PeerRegion, StreamId, StreamInfo};
-use config::Transport;
-use config::{access_word, rights};
-use ddp::advert::Advertised;
 
 /// Describes a stream from the control thread's state and, if requested, the worker's.
 pub(super) fn stream(

@@ -18,11 +18,14 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use api::{Answer, ApiError, ConnectSpec, EventKind, StreamInfo, UlpChoice};
+use config::{Config, QueueSection, Transport};
 use dataplane::capture::StreamFilter;
 use dataplane::{
     AssociationStats, CloseReason, Command, EndpointConfig, InterfaceId, ListenerId, Origin,
     StreamParams, StreamStats, Ticket,
 };
+use ddp::advert::Advertised;
 use ddp::{PdId, StreamId};
 use tcp_lite::mpa::{Peer, Revision};
 
@@ -45,10 +48,6 @@ use super::env::{Env, api_id};
 use super::pending::{AfterPost, Found, Post, Purpose, TakenSlot, Then};
 use super::stores::Confirmation;
 use crate::service::{Arrival, Slot};
-use api::{Answer, ApiError, ConnectSpec, EventKind, StreamInfo, UlpChoice};
-use config::Transport;
-use config::{Config, QueueSection};
-use ddp::advert::Advertised;
 
 /// Delay before the first FPDU to siw. A responding siw misses an FPDU that arrives while it moves
 /// the socket from start-up to Full Operation: the FPDU stays in the socket until another one

@@ -4,13 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::ConnectSpec;
+use config::{Config, IpFields, Transport};
 use dataplane::{EndpointConfig, SctpConfig};
 use tcp_lite::mpa;
 
 use crate::appliance::endpoints::{connect_endpoint, connect_sctp, heartbeat_for, serve_one};
-use api::ConnectSpec;
-use config::Transport;
-use config::{Config, IpFields};
 
 /// Most configurations that are kept, for TCP and for SCTP each.
 const KINDS: usize = 16;

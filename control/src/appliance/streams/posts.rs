@@ -12,6 +12,7 @@
 
 use std::time::{Duration, Instant};
 
+use api::ApiError;
 use dataplane::memory::Memory;
 use dataplane::{Command, PostFailure, StreamParams, Ticket};
 use ddp::rdmap::{Outcome, WorkRequest};
@@ -20,7 +21,6 @@ use ddp::{Cookie, Message, PostError, Qn, Source, Stag, StreamId, TaggedOffset};
 use super::Streams;
 use crate::appliance::env::Env;
 use crate::appliance::pending::{Post, Then};
-use api::ApiError;
 
 /// Longest wait for the cause of a stream's end. The worker ends a stream that makes no progress
 /// after 5 s (`teardown_timeout`).

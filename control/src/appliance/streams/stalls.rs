@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use api::{EventKind, StreamId as ApiId};
+use base::plural::counted;
+use config::Transport;
 use dataplane::{InterfaceId, Stall};
 use ddp::StreamId;
 
 use super::Streams;
 use super::info::transport;
 use crate::appliance::env::{Env, api_id};
-use api::{EventKind, StreamId as ApiId};
-use base::plural::counted;
-use config::Transport;
 
 /// Most stalled streams with a note of their own. One more note counts the others.
 const NOTES: usize = 8;

@@ -4,14 +4,14 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use api::Answer;
+use config::QueueSection;
 use dataplane::{InterfaceId, ListenerId, StreamParams};
 use ddp::PdId;
+use ddp::advert::Advertised;
 use tcp_lite::mpa::Revision;
 
 use crate::appliance::pending::TakenSlot;
-use api::Answer;
-use config::QueueSection;
-use ddp::advert::Advertised;
 
 /// State of a stream.
 pub(super) struct Stream {

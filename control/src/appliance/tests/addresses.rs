@@ -1,14 +1,14 @@
 //! Several addresses of a peer: the addresses that are tried, their order, and the operator's
 //! report.
 
-use dataplane::{Connect, ConnectError};
-
-use super::rdmap::rdmap_spec;
-use super::*;
 use api::{
     BenchLoad, BenchPeer, BenchSpec, ConnectSpec, ErrorKind, JobInfo, PingSpec, PutSpec,
     RemotePlace, Via,
 };
+use dataplane::{Connect, ConnectError};
+
+use super::rdmap::rdmap_spec;
+use super::*;
 
 /// Two interfaces with IPv6; the first one has a route.
 const TWO: &str = r#"

@@ -1,10 +1,10 @@
 //! Failed passive handshakes: the event, its hint, and the counters.
 
+use api::{ConnectSpec, UlpChoice};
 use dataplane::{HandshakeCount, HandshakeFailed, HandshakeFailure, Transport};
 use tcp_lite::mpa::StartupError;
 
 use super::*;
-use api::{ConnectSpec, UlpChoice};
 
 const LISTENER: &str = "[[listener]]\nname = \"in\"\ninterface = \"i\"\nport = 7471\nulp = \"ddp\"\n\
                         [listener.limits]\nstreams = 1\n";

@@ -1,5 +1,9 @@
 //! `bench`: refused specifications, commands to the workers, and the end of a run.
 
+use api::{
+    BenchInfo, BenchLoad, BenchPeer, BenchSpec, ConnectSpec, ErrorKind, JobInfo, JobState,
+    RemotePlace,
+};
 use dataplane::{Load, LoadKind, LoadReport, Order, Pace, PostFailure, Window};
 use ddp::rdmap::WorkRequest;
 use ddp::{Access, Qn, RegionMemory as _, Source, Stag, TaggedOffset};
@@ -7,10 +11,6 @@ use tcp_lite::endpoint::TcpReason;
 
 use super::rdmap::{closes, offer, rdmap_spec, removed};
 use super::*;
-use api::{
-    BenchInfo, BenchLoad, BenchPeer, BenchSpec, ConnectSpec, ErrorKind, JobInfo, JobState,
-    RemotePlace,
-};
 
 const ON: &str = "[management]\nbench = true\n";
 

@@ -1,7 +1,8 @@
 //! The end of an appliance, and the operator's drain.
 
-use super::*;
 use api::{ErrorKind, PutSpec, RemotePlace, Via};
+
+use super::*;
 
 fn drained(bench: &mut Bench) {
     for _ in 0..WORKERS {

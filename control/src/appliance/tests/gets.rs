@@ -1,5 +1,6 @@
 //! `get`: RDMA Reads into a file or a region.
 
+use api::{ConnectSpec, ErrorKind, GetSink, GetSpec, JobInfo, JobState, PutSpec, RemotePlace, Via};
 use ddp::rdmap::{Outcome, WorkRequest};
 use ddp::{Access, RegionMemory as _, Stag, TaggedOffset};
 
@@ -8,7 +9,6 @@ use super::rdmap::{
     OPENED, closes, connected, establish, establish_agreed, offer, posts, rdmap_spec, removed,
 };
 use super::*;
-use api::{ConnectSpec, ErrorKind, GetSink, GetSpec, JobInfo, JobState, PutSpec, RemotePlace, Via};
 
 const STAG: u32 = 77;
 

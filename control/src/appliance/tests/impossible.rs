@@ -1,12 +1,13 @@
 //! Calls that a run of schemathesis found accepted, or refused as a defect, although the request
 //! itself was wrong.
 
-use super::rdmap::rdmap_spec;
-use super::*;
 use api::{
     BenchLoad, BenchPeer, BenchSpec, ConnectSpec, ErrorKind, GetSink, GetSpec, PutSpec,
     RemotePlace, Via,
 };
+
+use super::rdmap::rdmap_spec;
+use super::*;
 
 /// Formerly such a job was started, and failed.
 #[test]

@@ -1,8 +1,9 @@
 //! `put` of bytes that the client sends: the end of the input, and inputs that break off.
 
+use api::{ConnectSpec, ErrorKind, Feed, Input, JobInfo, JobState, PutSpec, RemotePlace, Via};
+
 use super::super::jobs::INPUT_WAIT;
 use super::*;
-use api::{ConnectSpec, ErrorKind, Feed, Input, JobInfo, JobState, PutSpec, RemotePlace, Via};
 
 /// Returns a job that waits for its input.
 fn put(bench: &mut Bench) -> u64 {

@@ -1,10 +1,10 @@
 //! `put`: from the file to the last acknowledgement.
 
+use api::{ConnectSpec, ErrorKind, JobInfo, JobState, MpaChoice, PutSpec, RemotePlace, Via};
 use ddp::{Message, RegionMemory, Source};
 
 use super::super::jobs::MESSAGE;
 use super::*;
-use api::{ConnectSpec, ErrorKind, JobInfo, JobState, MpaChoice, PutSpec, RemotePlace, Via};
 
 fn put(bench: &mut Bench, len: usize, target: RemotePlace) -> u64 {
     let file = bench.dir.path().join("file");

@@ -1,14 +1,14 @@
 //! Time limits of whole operations: while connecting, and while the peer does not answer.
 
+use api::{
+    AtomicChoice, AtomicSpec, ConnectSpec, ErrorKind, GetSink, GetSpec, JobState, PingSpec,
+    PutSpec, RemotePlace, SendSpec, Via,
+};
 use dataplane::{Awaited, ConnectError};
 use ddp::Message;
 
 use super::rdmap::{OPENED, closes, establish, offer, rdmap_spec};
 use super::*;
-use api::{
-    AtomicChoice, AtomicSpec, ConnectSpec, ErrorKind, GetSink, GetSpec, JobState, PingSpec,
-    PutSpec, RemotePlace, SendSpec, Via,
-};
 
 const WITHIN: Duration = Duration::from_secs(3);
 

@@ -2,10 +2,10 @@
 
 use std::io::Write;
 
+use api::{ConnectSpec, JobState, PutSpec, RemotePlace, Via};
 use dataplane::PostFailure;
 
 use super::*;
-use api::{ConnectSpec, JobState, PutSpec, RemotePlace, Via};
 
 /// Two ports; streams of the first one end after two seconds without link.
 const TWO_PORTS: &str = r#"

@@ -1,10 +1,10 @@
 //! Streams' counters are summed while the workers list the streams; each stream is counted once.
 
+use api::Stats;
 use dataplane::{AssociationInfo, AssociationStats, FlowInfo};
 
 use super::bench::seen;
 use super::*;
-use api::Stats;
 
 fn stats(pending: &mut Pending) -> Stats {
     let Ok(Reply::Stats(stats)) = answer(pending) else { panic!("no stats") };

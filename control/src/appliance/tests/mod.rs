@@ -52,11 +52,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use api::{Answer, ApiError, Call, EventFilter, EventKind, EventLog, Reply, Request};
+use config::{self, Config, Document, MachineMemory, RegionSection};
 use dataplane::memory::Memory;
 use dataplane::{
     Command, Counters, EndpointConfig, Event, InterfaceId, Listed, ListenerId, StreamParams,
     StreamStats, Ticket, WorkerId,
 };
+use ddp::advert::{self, Advertised};
 use ddp::{StagEntry, StreamId};
 use tcp_lite::endpoint::{CloseReason, EndpointStats, TcpReason, UlpKind};
 use tcp_lite::mpa::Revision;
@@ -68,9 +71,6 @@ use super::core::{Core, Setup};
 use super::loader::{self, Finished, Wanted, Watch};
 use crate::files::Writer;
 use crate::shm;
-use api::{Answer, ApiError, Call, EventFilter, EventKind, EventLog, Reply, Request};
-use config::{self, Config, Document, MachineMemory, RegionSection};
-use ddp::advert::{self, Advertised};
 
 /// Receiver of an answer.
 type Pending = Receiver<Result<Reply, ApiError>>;

@@ -1,8 +1,9 @@
 //! Requests that name files, and the directories that `files.paths` permits.
 
-use super::*;
 use api::{ErrorKind, GetSink, GetSpec, PutSpec, RemotePlace, StreamId, Via};
 use config::{Backing, Fsync, listener_from_json, region_from_json};
+
+use super::*;
 
 fn confined() -> Bench {
     let bench = bench_with(&format!("{BASIC}[files]\npaths = [\"DIR/in\"]\n"));

@@ -1,9 +1,10 @@
 //! Regions and jobs whose memory is being made: progress, removal, the end of the appliance.
 
+use api::{ErrorKind, RegionInfo};
+
 use super::super::loader::{LARGE, Load};
 use super::regions::{remove, section};
 use super::*;
-use api::{ErrorKind, RegionInfo};
 
 fn regions(bench: &mut Bench) -> Vec<RegionInfo> {
     match answer(&mut bench.call(Request::Regions)) {

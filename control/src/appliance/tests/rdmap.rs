@@ -1,10 +1,10 @@
 //! Helpers of the RDMAP tests: a listener for a service, a stream to a peer, and posted operations.
 
+use api::{ConnectSpec, UlpChoice};
 use ddp::enhanced::{Agreed, Depths, Readiness};
 use ddp::rdmap::{Outcome, WorkRequest};
 
 use super::*;
-use api::{ConnectSpec, UlpChoice};
 
 /// The stream that [`connected`] opens.
 pub(super) const OPENED: StreamId = StreamId(5);

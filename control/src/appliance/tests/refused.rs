@@ -3,15 +3,15 @@
 use ddp::PostError;
 use ddp::rdmap::Terminate;
 
+use api::{
+    AtomicChoice, AtomicSpec, ConnectSpec, ErrorKind, GetSink, GetSpec, JobInfo, JobState, PutSpec,
+    RemotePlace, SendSpec, Via,
+};
 use dataplane::PostFailure;
 
 use super::super::streams::CAUSE_WAIT;
 use super::rdmap::{OPENED, establish, offer, posts, rdmap_spec};
 use super::*;
-use api::{
-    AtomicChoice, AtomicSpec, ConnectSpec, ErrorKind, GetSink, GetSpec, JobInfo, JobState, PutSpec,
-    RemotePlace, SendSpec, Via,
-};
 
 /// An event at the worker before the stream's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

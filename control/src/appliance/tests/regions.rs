@@ -1,13 +1,13 @@
 //! Registering, binding and deregistering.
 
+use api::ErrorKind;
+use config::{Backing, RegionSection};
 use dataplane::memory::ring::{Consumer, Kind};
 use dataplane::{CommandError, Sources};
 use ddp::{Access, RegionMemory as _, Stag, StagError, TaggedOffset};
 
 use super::super::pending::NOBODY;
 use super::*;
-use api::ErrorKind;
-use config::{Backing, RegionSection};
 
 pub(super) fn section(name: &str, size: u64) -> RegionSection {
     RegionSection {

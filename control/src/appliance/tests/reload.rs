@@ -1,8 +1,9 @@
 //! Reloads of a changed file.
 
+use api::{ErrorKind, ReloadReport};
+
 use super::super::core::reload::difference;
 use super::*;
-use api::{ErrorKind, ReloadReport};
 
 fn config(text: &str) -> Config {
     Document::parse(std::path::Path::new("t.toml"), text).unwrap().config

@@ -1,10 +1,10 @@
 //! A reload applies whole or not at all, and a dry run reports beforehand what it would do.
 
+use api::ReloadReport;
 use dataplane::CommandError;
 
 use super::reload::MORE;
 use super::*;
-use api::ReloadReport;
 
 impl Bench {
     /// Returns the report of a reload of this text without applying it.

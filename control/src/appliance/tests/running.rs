@@ -1,11 +1,11 @@
 //! The running configuration: origins of its values, differences from the file, and its text.
 
+use api::{ConfigDiff, ConfigInfo, ValueOrigin, When};
 use ddp::Access;
 use serde_json::{Value, json};
 
 use super::reload::MORE;
 use super::*;
-use api::{ConfigDiff, ConfigInfo, ValueOrigin, When};
 
 impl Bench {
     fn config(&mut self) -> ConfigInfo {

@@ -1,9 +1,9 @@
 //! Untagged messages of API clients.
 
+use api::{ConnectSpec, ErrorKind, MpaChoice, SendSpec, Sent, Via};
 use ddp::{Message, Msn, Qn};
 
 use super::*;
-use api::{ConnectSpec, ErrorKind, MpaChoice, SendSpec, Sent, Via};
 
 fn send(bench: &mut Bench, wait: Duration) -> (Pending, Ticket) {
     let via = Via::Stream(api::StreamId(5));

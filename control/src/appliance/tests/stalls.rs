@@ -1,11 +1,11 @@
 //! Streams without progress: events and notes.
 
+use api::Severity;
 use dataplane::Stall;
 use ddp::lifecycle::CloseReason as Ended;
 use sctp_lite::endpoint::SctpReason;
 
 use super::*;
-use api::Severity;
 
 fn stall(bench: &mut Bench, id: u64, seconds: u64, last: bool) {
     let stall = Stall { timeouts: 10, silent: Duration::from_secs(seconds), last };

@@ -1,11 +1,11 @@
 //! Accepting, refusing, opening, untagged messages, ending.
 
+use api::{ConnectSpec, ErrorKind};
 use dataplane::{Awaited, ConnectError};
 use ddp::{DdpError, ErrorCode, Message, Msn, Qn, Source, VersionPolicy};
 
 use super::super::pending::NOBODY;
 use super::*;
-use api::{ConnectSpec, ErrorKind};
 
 const QUEUES: &str = r#"
 [[listener.queue]]

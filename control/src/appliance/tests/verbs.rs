@@ -1,14 +1,14 @@
 //! Pings and atomics of API clients.
 
+use api::{
+    AtomicChoice, AtomicDone, AtomicSpec, ConnectSpec, ErrorKind, PingReport, PingSpec,
+    RemotePlace, Via,
+};
 use ddp::rdmap::{AtomicOp, Outcome, Terminate, WorkRequest};
 use ddp::{Access, RegionMemory as _, Stag, TaggedOffset};
 
 use super::rdmap::{OPENED, closes, connected, establish, offer, posts, rdmap_spec, removed, sent};
 use super::*;
-use api::{
-    AtomicChoice, AtomicDone, AtomicSpec, ConnectSpec, ErrorKind, PingReport, PingSpec,
-    RemotePlace, Via,
-};
 
 fn ping_spec(count: u32, size: u32) -> PingSpec {
     PingSpec { connect: rdmap_spec(), count, size, timeout_us: 1_000_000 }

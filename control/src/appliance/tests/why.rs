@@ -1,9 +1,10 @@
 //! The flight recorder: records of streams, their lifetime, and their reports.
 
-use super::*;
 use api::{ErrorKind, EventFilter, EventKind, Flight, StreamId as ApiStream, Subject, Via, Why};
-use dataplane::{Record, RecordKind, Recording, Transport, WaitedFor};
 use ddp::rdmap::Terminate;
+
+use super::*;
+use dataplane::{Record, RecordKind, Recording, Transport, WaitedFor};
 
 const PEER: &str = "10.0.0.9";
 

@@ -1,7 +1,8 @@
 //! Files that are moved, removed or replaced, and flushes.
 
-use super::*;
 use config::beneath::Directories;
+
+use super::*;
 
 /// Returns a writer that opens files again.
 fn following() -> Writer<Bytes> {

@@ -1,10 +1,10 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use api::{FlightEvent, StreamId};
 use pcap_file::pcapng::PcapNgReader;
 
 use super::*;
-use api::{FlightEvent, StreamId};
 
 fn header(transport: &str, from_peer: bool, flags: u8, length: u16) -> FlightHeader {
     let (number, acknowledges, window) = (1000, 2000, 300);

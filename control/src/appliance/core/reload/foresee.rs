@@ -7,6 +7,8 @@
 
 use std::collections::HashMap;
 
+use config::beneath::Directories;
+use config::{Backing, Config, Delivery, Limits, ListenerSection, show_size};
 use ddp::PdId;
 
 use super::Difference;
@@ -14,8 +16,6 @@ use crate::appliance::core::Core;
 use crate::appliance::listeners::{check_advertisement, check_interface_of, stands_in_the_way};
 use crate::appliance::loader::writable;
 use crate::appliance::regions::Regions;
-use config::beneath::Directories;
-use config::{Backing, Config, Delivery, Limits, ListenerSection, show_size};
 
 /// The steps of a reload that can fail.
 #[derive(Debug, Default)]

@@ -27,6 +27,9 @@ mod sentences;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use api::{Answer, ApiError, EventKind, RegionInfo, ReloadReport, Reply};
+use config::beneath::{Directories, Parent};
+use config::{Backing, Config, ListenerSection, RegionSection};
 use dataplane::Sources;
 
 use self::difference::Difference;
@@ -38,9 +41,6 @@ use crate::appliance::loader::{Loaded, Wanted};
 use crate::appliance::notes::Cause;
 use crate::appliance::pending::Loading;
 use crate::appliance::regions::preparing;
-use api::{Answer, ApiError, EventKind, RegionInfo, ReloadReport, Reply};
-use config::beneath::{Directories, Parent};
-use config::{Backing, Config, ListenerSection, RegionSection};
 
 /// A reload in progress.
 pub(super) struct ReloadPlan {

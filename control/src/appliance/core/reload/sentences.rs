@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use api::{ApiError, ConfigDiff, ConfigInfo, ReloadReport, Reply, When};
+use config::{self, Config};
+
 use super::Difference;
 use crate::appliance::core::Core;
 use crate::appliance::env::Origin;
 use crate::appliance::running::{ByApi, Running};
-use api::{ApiError, ConfigDiff, ConfigInfo, ReloadReport, Reply, When};
-use config::{self, Config};
 
 impl Core {
     /// Returns the running part of the file as declared, without the changes of the API.

@@ -4,10 +4,11 @@
 
 use std::time::{Duration, Instant};
 
+use api::{BenchLoad, JobState};
+
 use super::run::Run;
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::pending::Task;
-use api::{BenchLoad, JobState};
 
 impl Run {
     /// Opens the streams that are due.

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use api::{ApiError, BenchLoad, ErrorKind, JobState, RemotePlace};
 use ddp::rdmap::WorkRequest;
 use ddp::{Cookie, Source, StreamId};
 
@@ -17,7 +18,6 @@ use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
 use crate::appliance::pending::Task;
 use crate::service::perftest::client::{CYCLE, Client, Next, Report};
-use api::{ApiError, BenchLoad, ErrorKind, JobState, RemotePlace};
 
 impl Benches {
     /// Continues the exchange when one of the two streams, the newest one, is established.

@@ -3,8 +3,12 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use api::{
+    ApiError, BenchInfo, BenchLoad, BenchSpec, Counters, ErrorKind, JobInfo, JobState, RemotePlace,
+};
 use dataplane::memory::Memory;
 use dataplane::{Load, LoadKind, Order, Pace, StreamInfo, StreamStats, Window};
+use ddp::advert::Advertised;
 use ddp::{Access, Qn, Stag, StreamId, TaggedOffset};
 
 use super::super::place::{Need, place};
@@ -15,10 +19,6 @@ use crate::appliance::env::Env;
 use crate::appliance::loader::Wanted;
 use crate::appliance::pending::{Loading, SinkOf};
 use crate::service::perftest::client::Client;
-use api::{
-    ApiError, BenchInfo, BenchLoad, BenchSpec, Counters, ErrorKind, JobInfo, JobState, RemotePlace,
-};
-use ddp::advert::Advertised;
 
 /// A run of a bench.
 pub(super) struct Run {

@@ -10,10 +10,8 @@ use std::net::SocketAddr;
 use base::Instant;
 use smoltcp::wire::{ArpOperation, ArpPacket, Icmpv4Message, Icmpv6Message};
 
-use super::arrival::Arrival;
-use super::backlog::Budget;
 use super::protect::is_classified;
-use super::{Core, Env, unfinished};
+use super::{Core, Env};
 use crate::api::{Counters, DropReason, Transport};
 use crate::host::HostPort;
 use crate::io::{Frame, PortIo};
@@ -21,6 +19,9 @@ use crate::net::demux::{self, Kind};
 use crate::net::icmp::{self, Icmp, Quote, Report};
 use crate::net::interface::Interface;
 use crate::net::link::Link;
+use crate::worker::receive::arrival::Arrival;
+use crate::worker::receive::backlog::Budget;
+use crate::worker::receive::unfinished;
 
 /// Maximum frames of the host sent per interface and turn.
 const SENT: usize = 32;

@@ -15,64 +15,29 @@
 //! Floods: frames of known streams and associations come first in a burst. While bursts are full, few unmatched
 //! frames are examined. If few frames of a full burst matched, the same turn takes another burst.
 //!
-//! State: [`streams`] and [`associations`] hold the flows, [`carrier`] their send side, [`schedule`] the queue of
-//! flows that may send, [`network`] the layers below, [`tables`] the state lent to endpoints, [`admission`] the
-//! start of flows, [`control`] the link to the control thread. The other modules are operations on these.
+//! Where to enter: [`receive`] follows a frame to its flow, [`flows`] holds streams and carriers, [`tcp`] and [`sctp`]
+//! process segments and packets, [`transmit`] serves the flows that may send, [`control`] is the link to the control
+//! thread, [`ulp`] runs services and generated load, [`protect`] is IPsec, [`network`] the layers below, [`host`] the
+//! traffic shared with the host's kernel.
 //!
 //! Back-pressure: while the event ring is nearly full, the worker reads no commands. Streams that have used up
-//! their event credit are paused ([`event`]). Frames and mesh messages are always read. While a transmit ring is
+//! their event credit are paused ([`control::event`]). Frames and mesh messages are always read. While a transmit ring is
 //! full, its streams stay queued.
 
-mod accept;
-mod admission;
-mod appear;
-mod arrival;
-mod associations;
-mod backlog;
-mod batch;
-mod by_age;
-mod carrier;
-mod command;
-mod conn;
 mod control;
-mod cookies;
-mod credit;
 pub(crate) mod driven;
-mod echo;
-mod event;
-mod flow_info;
-mod handshakes;
+mod flows;
 mod host;
-mod icmp;
-mod input;
-mod keep;
 mod keys;
-mod listen;
-mod listing;
-mod load;
-mod loads;
-mod lower;
 mod network;
-mod outlet;
-mod output;
-mod packets;
-mod peers;
 mod ports;
-mod prefetch;
 mod protect;
-mod rdmap;
-mod reclaim;
-mod recorder;
-mod report;
-mod schedule;
+mod receive;
 mod sctp;
-mod segment;
-mod stall;
-mod streams;
-mod tables;
+mod tcp;
 pub(crate) mod thread;
-mod unfinished;
-mod watch;
+mod transmit;
+mod ulp;
 
 #[cfg(test)]
 use std::net::IpAddr;
@@ -83,25 +48,27 @@ use base::Instant;
 use ddp::StreamId;
 use tcp_lite::tcp::IsnGenerator;
 
-use self::admission::Admission;
-use self::associations::Associations;
-use self::backlog::Budget;
-use self::conn::Stream;
-use self::control::ControlLink;
-use self::cookies::Cookies;
+use self::control::link::ControlLink;
+use self::control::listing::Listings;
+use self::flows::admission::Admission;
+use self::flows::conn::Stream;
+use self::flows::listen::Listeners;
+use self::flows::lower::Lower;
+use self::flows::reclaim::Cursor;
+use self::flows::schedule::{CarrierKind, Schedules};
+use self::flows::streams::Streams;
+use self::flows::tables::Tables;
 use self::host::Hosts;
 use self::keys::Purpose;
-use self::listen::Listeners;
-use self::listing::Listings;
-use self::lower::Lower;
 use self::network::Network;
 pub(crate) use self::ports::PortSlot;
 use self::ports::Ports;
 use self::protect::Seals;
-use self::reclaim::Cursor;
-use self::schedule::{CarrierKind, Schedules};
-use self::streams::Streams;
-use self::tables::Tables;
+use self::receive::backlog::Budget;
+use self::receive::unfinished::Unfinished;
+use self::sctp::associations::Associations;
+use self::tcp::cookies::Cookies;
+use self::ulp::load::Paced;
 use crate::api::{Event, InterfaceConfig, IpsecConfig, Limits, WorkerId, WorkerLink};
 use crate::host::HostPort;
 use crate::io::{Frame, PortIo};
@@ -128,6 +95,8 @@ pub(crate) struct Core<Io: PortIo> {
     mesh: Mesh<Io::Frame>,
     reclaim: Cursor,
     listings: Listings,
+    /// Budget of unmatched frames that may still cause work.
+    unmatched_budget: Budget,
     env: Env<Io>,
 }
 
@@ -143,16 +112,12 @@ struct Env<Io: PortIo> {
     tables: Tables,
     admission: Admission,
     host: Hosts,
-    /// Budget of unmatched frames that may still cause work.
-    strangers: Budget,
     /// Frames that wait for an SA, and the other state of sealing.
     seals: Seals<Io::Frame>,
     /// Hosts that send packets with unfinished checksums.
-    unfinished: unfinished::Unfinished,
+    unfinished: Unfinished,
     /// Next post of each load generator with a rate.
-    paced: load::Paced,
-    /// True if many streams share the ports.
-    shared: bool,
+    paced: Paced,
     /// The time of this turn.
     now: Instant,
 }
@@ -245,10 +210,8 @@ impl<Io: PortIo> Core<Io> {
             tables: Tables::new(&limits),
             admission: Admission::new(listeners, cookies, isn, key(Purpose::Random)),
             host: Hosts::new(hosts, now),
-            strangers: Budget::new(now),
             unfinished: Default::default(),
-            paced: load::Paced::default(),
-            shared: false,
+            paced: Paced::default(),
             now,
         };
         let mut core = Core {
@@ -257,6 +220,7 @@ impl<Io: PortIo> Core<Io> {
             mesh,
             reclaim: Cursor::default(),
             listings: Listings::default(),
+            unmatched_budget: Budget::new(now),
             env,
         };
         core.appear(now);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use base::Instant;
 
-use super::outlet::Outlet;
 use crate::api::WorkerId;
 use crate::io::{BURST, PortFacts, PortIo};
 use crate::net::icmp::{Quote, Report};
+use crate::worker::transmit::outlet::Outlet;
 
 /// A port of this worker.
 pub(crate) struct PortSlot<Io: PortIo> {

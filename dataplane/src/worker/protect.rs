@@ -20,7 +20,6 @@ use ipsec::strength::Strength;
 use self::keepalive::Keepalives;
 use self::upkeep::Upkeep;
 use self::waiting::Waiting;
-use super::arrival::{Arrivals, Packet};
 use super::{Core, Env};
 use crate::api::{CommandError, DropReason, Event, IpsecConfig, SaChange, SaConfig, SaWay, Ticket};
 use crate::capture::Tap;
@@ -30,6 +29,7 @@ use crate::net::demux;
 use crate::net::icmp::{self, Quote, Report, Trouble};
 use crate::net::interface::Interface;
 use crate::net::link::{self, Link};
+use crate::worker::receive::arrival::{Arrivals, Packet};
 
 const IPV4: [u8; 2] = [0x08, 0x00];
 const IPV6: [u8; 2] = [0x86, 0xdd];

@@ -19,9 +19,9 @@ use ipsec::strength::Strength;
 use crate::api::Transport;
 use crate::io::PortIo;
 use crate::worker::Core;
-use crate::worker::conn::Stage;
-use crate::worker::lower::Lower;
-use crate::worker::schedule::CarrierKind;
+use crate::worker::flows::conn::Stage;
+use crate::worker::flows::lower::Lower;
+use crate::worker::flows::schedule::CarrierKind;
 
 /// Time after which a stream without its required protection ends. Restarts of an IKE daemon take less.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -8,7 +8,7 @@ use wire::sctp::{Chunk, Packet, Parameter};
 use super::input::Sender;
 use crate::api::{CloseReason, HandshakeFailure, ListenerConfig, Transport};
 use crate::io::PortIo;
-use crate::worker::schedule::CarrierKind;
+use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::{Core, Phase};
 
 impl<Io: PortIo> Core<Io> {

@@ -16,11 +16,11 @@ use std::net::IpAddr;
 use base::Instant;
 use ddp::StreamId;
 
+use super::associations::{Association, Counts};
 use crate::api::{DropReason, ListenerId};
 use crate::io::PortIo;
 use crate::worker::Core;
-use crate::worker::associations::{Association, Counts};
-use crate::worker::listen::Progress;
+use crate::worker::flows::listen::Progress;
 
 impl<Io: PortIo> Core<Io> {
     /// Takes a credit and a backlog place for a stream or an association of a peer with a proven address. When the

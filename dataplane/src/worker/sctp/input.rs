@@ -9,6 +9,8 @@ use sctp_lite::sctp::{Arrived, DropReason as Refused, Ends, Listener, out_of_the
 use sctp_lite::seam::TxBatch;
 use wire::sctp::{Packet, Tag, chunk_type};
 
+use super::associations::Association;
+use super::packets::Packets;
 use crate::api::{ConnectError, DropReason, EndpointConfig, IpFields, Transport};
 use crate::flow::FlowKey;
 use crate::io::PortIo;
@@ -20,11 +22,9 @@ use crate::net::neighbour::Mac;
 use crate::net::path::Path;
 use crate::net::sctp_path::SctpPath;
 use crate::port::ChecksumBy;
-use crate::worker::arrival::{Arrival, Arrivals, Carries, Packet as Carried};
-use crate::worker::associations::Association;
-use crate::worker::packets::Packets;
-use crate::worker::schedule::CarrierKind;
-use crate::worker::unfinished;
+use crate::worker::flows::schedule::CarrierKind;
+use crate::worker::receive::arrival::{Arrival, Arrivals, Carries, Packet as Carried};
+use crate::worker::receive::unfinished;
 use crate::worker::{Core, Env, Phase};
 
 /// Origin of a packet.
@@ -141,9 +141,13 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Handles a packet that had no association when it was looked up, within the budget for unmatched frames.
-    pub(in crate::worker) fn strange_packet(&mut self, arrival: &Arrival<Io::Frame>, now: Instant) {
+    pub(in crate::worker) fn input_unmatched_packet(
+        &mut self,
+        arrival: &Arrival<Io::Frame>,
+        now: Instant,
+    ) {
         // The burst may have opened its association meanwhile.
-        if !self.associations.flows().has(arrival.hash) && !self.env.strangers.take(now) {
+        if !self.associations.flows().has(arrival.hash) && !self.unmatched_budget.take(now) {
             return self.env.control.counters().drops.count(DropReason::Overload);
         }
         self.sctp_packets(core::slice::from_ref(arrival), |_| {}, now);

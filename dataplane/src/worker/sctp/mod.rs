@@ -11,12 +11,14 @@
 //! half-open streams; those that lost their sessions or shut down count as its streams. Each session takes a credit of
 //! its listener as a TCP connection does. No state is kept for an INIT.
 //!
-//! [`Carrier`]: super::carrier::Carrier
-//! [`Conn`]: super::conn::Conn
+//! [`Carrier`]: crate::worker::flows::carrier::Carrier
+//! [`Conn`]: crate::worker::flows::conn::Conn
 
+pub(super) mod associations;
 mod attempts;
 mod idle;
 mod input;
 mod open;
 mod output;
+pub(super) mod packets;
 mod report;

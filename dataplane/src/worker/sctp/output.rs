@@ -7,8 +7,8 @@ use base::Instant;
 use crate::api::ConnectError;
 use crate::io::PortIo;
 use crate::worker::Core;
-use crate::worker::output::Turn;
-use crate::worker::schedule::{CarrierKind, Queue};
+use crate::worker::flows::schedule::{CarrierKind, Queue};
+use crate::worker::transmit::output::Turn;
 
 /// Time after which an association resolves an unreachable next hop again.
 const RETRY: Duration = Duration::from_secs(1);

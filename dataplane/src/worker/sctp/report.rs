@@ -3,14 +3,14 @@
 use base::Instant;
 use sctp_lite::endpoint::{Event, SessionEvent, SessionId};
 
+use super::associations::Counts;
 use crate::api::{CloseReason, StreamParams, StreamStats};
 use crate::io::PortIo;
-use crate::worker::associations::Counts;
-use crate::worker::conn::{Origin, Stream};
-use crate::worker::listen::Progress;
-use crate::worker::lower::Session;
-use crate::worker::report::Again;
-use crate::worker::schedule::CarrierKind;
+use crate::worker::control::report::Again;
+use crate::worker::flows::conn::{Origin, Stream};
+use crate::worker::flows::listen::Progress;
+use crate::worker::flows::lower::Session;
+use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::{Core, Env, Phase};
 
 impl<Io: PortIo> Core<Io> {

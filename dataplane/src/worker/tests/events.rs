@@ -9,13 +9,13 @@ use sctp_lite::sctp;
 use smoltcp::wire::IpProtocol;
 use tcp_lite::endpoint::{EndpointConfig, UlpConfig};
 
-use super::super::event::{LEAST, MANY};
 use super::wire_pair::*;
 use crate::api::{
     self, Command, Connect, Event, InterfaceId, SctpConfig, Service, Ticket, Transport,
 };
 use crate::memory::Memory;
 use crate::net::path::ip_frame;
+use crate::worker::control::event::{LEAST, MANY};
 
 const FLOODER: usize = 0;
 const VICTIM: usize = 1;

@@ -12,7 +12,7 @@ use crate::api::{ConnectError, Event, InterfaceId};
 use crate::checksum;
 use crate::net::icmp::Unreachable;
 use crate::net::path;
-use crate::worker::lower::Lower;
+use crate::worker::flows::lower::Lower;
 
 const PORT: u16 = 4791;
 const SINK: Stag = Stag(9);

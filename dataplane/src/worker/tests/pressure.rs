@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use ddp::{Access, RegionMemory, Stag};
 
-use super::super::prefetch::FEW;
-use super::super::schedule::CarrierKind;
 use super::wire_pair::*;
 use crate::api::Event;
+use crate::worker::flows::schedule::CarrierKind;
+use crate::worker::tcp::prefetch::FEW;
 
 const PORT: u16 = 4791;
 const SINK: Stag = Stag(9);

@@ -15,7 +15,7 @@ use crate::checksum;
 use crate::memory::Memory;
 use crate::net::path;
 use crate::net::protocol::ICMPV6;
-use crate::worker::lower::Lower;
+use crate::worker::flows::lower::Lower;
 
 const PORT: u16 = 7471;
 const TCP_PORT: u16 = 7472;

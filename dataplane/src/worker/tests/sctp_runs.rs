@@ -11,7 +11,7 @@ use super::sctp::{PORT, config};
 use super::wire_pair::*;
 use crate::api::EndpointConfig;
 use crate::memory::Memory;
-use crate::worker::arrival::{Arrivals, Carries, Packet};
+use crate::worker::receive::arrival::{Arrivals, Carries, Packet};
 
 const SOURCE: Stag = Stag(1);
 const SINK: Stag = Stag(2);
@@ -114,7 +114,7 @@ impl Three {
         let core = &mut host.cores[0];
         core.begin_burst(false);
         for stage in frames.chunks(if alone { 1 } else { 8 }) {
-            let (mut arrivals, mut strangers) = (Arrivals::new(), Arrivals::new());
+            let (mut arrivals, mut unmatched) = (Arrivals::new(), Arrivals::new());
             for frame in stage {
                 core.sort(
                     0,
@@ -124,8 +124,8 @@ impl Three {
                     &mut arrivals,
                 );
             }
-            core.look_up_and_input(&mut arrivals, &[], &mut strangers, now);
-            strangers.iter().for_each(|stranger| core.input_stranger(stranger, now));
+            core.look_up_and_input(&mut arrivals, &[], &mut unmatched, now);
+            unmatched.iter().for_each(|arrival| core.input_unmatched_arrival(arrival, now));
             if alone {
                 for at in core.associations.slots() {
                     core.report_association(at, now);

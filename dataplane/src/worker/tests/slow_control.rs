@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use ddp::{Access, RegionMemory, Stag, StreamId};
 
-use super::super::event::{Credit, Events};
 use super::wire_pair::*;
 use crate::api::{Counters, EndpointConfig, Event, SctpConfig};
 use crate::wake::Wake;
+use crate::worker::control::event::{Credit, Events};
 
 const PORT: u16 = 4791;
 const SOURCE: Stag = Stag(8);

@@ -373,7 +373,7 @@ impl Host {
     /// full burst.
     pub(super) fn exhaust(&mut self) {
         for core in &mut self.cores {
-            core.env.strangers.exhaust(START);
+            core.unmatched_budget.exhaust(START);
             core.env.host.budget.exhaust(START);
         }
     }

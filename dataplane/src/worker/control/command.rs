@@ -1,0 +1,359 @@
+//! Commands of the control thread.
+
+use base::Instant;
+use ddp::rdmap::WorkRequest;
+use ddp::{Access, Cookie, Message, Stag, StreamId};
+use tcp_lite::endpoint::Context;
+
+use crate::api::{
+    Command, CommandError, Event, InterfaceId, ListenerId, NeighbourInfo, PostFailure, Sources,
+    Ticket,
+};
+use crate::io::PortIo;
+use crate::memory::Memory;
+use crate::worker::flows::conn::{Stage, Stream};
+use crate::worker::flows::lower::{AnswerError, LowerMut};
+use crate::worker::ulp::echo::Echoed;
+use crate::worker::{Core, Env, LAST_TURNS, Phase};
+
+impl<Io: PortIo> Core<Io> {
+    pub(in crate::worker) fn command(&mut self, command: Command, now: Instant) {
+        match command {
+            Command::AddStag { entry, ticket } => {
+                let result = self.env.tables.add_stag(entry);
+                self.done(ticket, result);
+            }
+            Command::RemoveStag { stag, sources, ticket } => {
+                self.remove_stag(stag, sources, ticket, now)
+            }
+            Command::BindStag { stag, stream, ticket } => self.bind_stag(stag, stream, ticket, now),
+            Command::SetAccess { stag, access, ticket } => {
+                let result = self.set_access(stag, access, now);
+                self.done(ticket, result);
+            }
+            Command::AddListener { listener, ticket } => {
+                let result = self.env.admission.listeners_mut().add(listener);
+                self.done(ticket, result);
+            }
+            Command::RemoveListener { listener, ticket } => self.remove_listener(listener, ticket),
+            Command::SetPeers { listener, peers, ticket } => {
+                self.set_peers(listener, peers, ticket);
+            }
+            Command::Credits { listener, more } => {
+                self.env.admission.listeners_mut().add_credits(listener, more)
+            }
+            Command::Accept { stream, pd, private_data, mut ulp, service } => {
+                service.configure(&mut ulp);
+                self.set_service(stream, service, Echoed::of(&ulp));
+                self.answer(stream, now, |mut lower, id, cx| {
+                    lower.accept(now, id, pd, &private_data, ulp, cx)
+                });
+            }
+            Command::Reject { stream, private_data } => {
+                self.answer(stream, now, |mut lower, _, _| lower.reject(now, &private_data));
+            }
+            Command::Connect(connect) => self.connect(*connect, now),
+            Command::Post { stream, message, region, ticket } => {
+                if let Err(reason) = self.post(stream, message, region, ticket) {
+                    let failed = Event::PostFailed { stream, ticket, reason };
+                    self.env.control.send(failed);
+                }
+            }
+            Command::PostRdmap { stream, request, region, ticket } => {
+                if let Err(reason) = self.post_rdmap(stream, request, region, ticket) {
+                    let failed = Event::PostFailed { stream, ticket, reason };
+                    self.env.control.send(failed);
+                }
+            }
+            Command::PostBuffers { stream, qn, buffers } => {
+                if let Some((mut stream, env)) = self.find(stream) {
+                    stream.post_buffers(qn, buffers);
+                    env.make_ready(&mut stream);
+                }
+            }
+            Command::PeerIsReady { stream } => {
+                if let Some((mut stream, env)) = self.find(stream) {
+                    // RFC 5043 §6.2: over SCTP the acknowledged Accept suffices; no message of the peer is awaited.
+                    if let Some(carrier) = stream.conn.lower.connection() {
+                        carrier.endpoint_mut().peer_is_ready();
+                    }
+                    env.make_ready(&mut stream);
+                }
+            }
+            Command::Load { stream, load, ticket } => self.load(stream, load, ticket, now),
+            Command::StopLoad { stream } => self.stop_load(stream, now),
+            Command::Close { stream, abort } => {
+                if let Some((mut stream, env)) = self.find(stream) {
+                    env.close(&mut stream, abort, now);
+                }
+            }
+            Command::Fail { stream } => {
+                if let Some((mut stream, env)) = self.find(stream) {
+                    if let Some(mut lower) = stream.lower() {
+                        lower.fail_ulp(now, &mut env.tables.context());
+                    }
+                    env.make_ready(&mut stream);
+                }
+            }
+            Command::Confirming { stream } => {
+                if let Some((mut stream, env)) = self.find(stream) {
+                    if let Some(mut lower) = stream.lower() {
+                        lower.confirming(now);
+                    }
+                    env.control.send(Event::Confirming { stream: stream.conn.id });
+                    env.make_ready(&mut stream);
+                }
+            }
+            Command::ReleaseRead { stream } => {
+                if let Some((mut stream, env)) = self.find(stream) {
+                    if let Some(mut lower) = stream.lower() {
+                        lower.release_read();
+                    }
+                    env.make_ready(&mut stream);
+                }
+            }
+            Command::ListStreams { which, ticket } => self.list(which, ticket),
+            Command::ListRecordings { streams, ticket } => {
+                self.list_recordings(&streams, ticket, now);
+            }
+            Command::ListNeighbours { ticket } => self.list_neighbours(ticket),
+            Command::Sa { change, ticket } => {
+                let result = self.change_sa(change, now);
+                self.done(ticket, result);
+            }
+            Command::ListSas { ticket } => self.list_sas(ticket),
+            Command::Capture { port, tap, ticket } => {
+                let result = self.set_tap(port, tap);
+                self.done(ticket, result);
+            }
+            Command::PortChanged { port, mac } => self.port_changed(port, mac, now),
+            Command::Drain => self.drain(now),
+            Command::Stop => self.stop(now),
+        }
+    }
+
+    pub(in crate::worker) fn done(&mut self, ticket: Ticket, result: Result<(), CommandError>) {
+        self.env.control.send(Event::Done { ticket, result });
+    }
+
+    /// Answers a peer's request. The stream fails if the answer is too long.
+    fn answer(
+        &mut self,
+        stream: StreamId,
+        now: Instant,
+        how: impl FnOnce(LowerMut<'_>, StreamId, &mut Context<'_, Memory>) -> Result<(), AnswerError>,
+    ) {
+        let Some((mut found, env)) = self.find(stream) else { return };
+        let Some(lower) = found.lower() else { return };
+        if how(lower, stream, &mut env.tables.context()) == Err(AnswerError::TooLong)
+            && let Some(mut lower) = found.lower()
+        {
+            lower.fail(now, &mut env.tables.context());
+        }
+        env.make_ready(&mut found);
+    }
+
+    /// Removes a region. This worker places no data in it from here on. `Done` waits for messages that are being
+    /// sent from the region.
+    fn remove_stag(&mut self, stag: Stag, sources: Sources, ticket: Ticket, now: Instant) {
+        let removed = self.env.tables.remove_stag(stag);
+        self.revoke(stag, |_| true, now);
+        self.stop_loads_from(stag, now);
+        if !self.env.tables.is_source(stag) {
+            return self.done(ticket, removed);
+        }
+        self.env.tables.await_sources(stag, ticket);
+        if sources == Sources::Abort {
+            for slot in self.streams.slots() {
+                let Some((mut stream, env)) = self.resolve(slot) else { continue };
+                let conn = &stream.conn;
+                if conn.pending.sources.iter().any(|&(_, s)| s == stag) || conn.loads_from(stag) {
+                    env.abort(&mut stream);
+                    env.make_ready(&mut stream);
+                }
+            }
+        }
+    }
+
+    /// Binds a region to a stream, or with `None` to all streams of its domain. Once bound, no other stream of this
+    /// worker reaches it. RDMA Reads of others in progress end: they would return data that the new stream's peer
+    /// writes.
+    fn bind_stag(&mut self, stag: Stag, stream: Option<StreamId>, ticket: Ticket, now: Instant) {
+        let result = self.rebind(stag, stream, now);
+        self.done(ticket, result);
+    }
+
+    /// Binds a region to a stream that is being opened, if the region is already bound to a stream in domain `pd`.
+    /// A region that was removed, or is shared by all streams of its domain by now, is not the one that the
+    /// connect meant.
+    pub(in crate::worker) fn bind_for_stream(
+        &mut self,
+        stag: Stag,
+        pd: ddp::PdId,
+        stream: StreamId,
+        now: Instant,
+    ) {
+        if self.env.tables.is_bound(stag, pd) {
+            // Cannot fail: the STag exists.
+            let _ = self.rebind(stag, Some(stream), now);
+        }
+    }
+
+    fn rebind(
+        &mut self,
+        stag: Stag,
+        stream: Option<StreamId>,
+        now: Instant,
+    ) -> Result<(), CommandError> {
+        let before = self.env.tables.bind_stag(stag, stream)?;
+        match (before, stream) {
+            (Some(Some(old)), Some(new)) if old != new => {
+                self.revoke(stag, |id| id == old, now);
+            }
+            (Some(None), Some(new)) => self.revoke(stag, |id| id != new, now),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// RFC 5041 §8.3.1 (5), (6): placement and atomics check the access rights for each segment and request. A
+    /// Read in progress was checked at its start, so losing the right to read ends its stream.
+    fn set_access(&mut self, stag: Stag, access: Access, now: Instant) -> Result<(), CommandError> {
+        let before = self.env.tables.set_access(stag, access)?;
+        if before.remote_read() && !access.remote_read() {
+            self.revoke(stag, |_| true, now);
+        }
+        Ok(())
+    }
+
+    /// Terminates each stream selected by `whose` whose peer has a Read from this region in progress.
+    fn revoke(&mut self, stag: Stag, whose: impl Fn(StreamId) -> bool, now: Instant) {
+        for slot in self.streams.slots() {
+            let Some((mut stream, env)) = self.resolve(slot) else { continue };
+            if !whose(stream.conn.id) {
+                continue;
+            }
+            if let Some(mut lower) = stream.lower()
+                && lower.revoked(now, stag, &mut env.tables.context())
+            {
+                env.make_ready(&mut stream);
+            }
+        }
+    }
+
+    fn remove_listener(&mut self, listener: ListenerId, ticket: Ticket) {
+        let result = self.env.admission.listeners_mut().remove(listener);
+        self.abort_handshakes(listener, |_| true);
+        self.done(ticket, result);
+    }
+
+    fn post(
+        &mut self,
+        stream: StreamId,
+        mut message: Message<Memory>,
+        region: Option<Stag>,
+        ticket: Ticket,
+    ) -> Result<(), PostFailure> {
+        if region.is_some_and(|stag| self.env.tables.stag(stag).is_none()) {
+            return Err(PostFailure::NoRegion);
+        }
+        let (Message::Tagged { cookie, .. } | Message::Untagged { cookie, .. }) = &mut message;
+        *cookie = Cookie::of(ticket.0);
+        let (mut stream, env) = self.find(stream).ok_or(PostFailure::NoStream)?;
+        let mut lower = stream.lower().ok_or(PostFailure::NoStream)?;
+        lower.post(message).map_err(PostFailure::Refused)?;
+        env.posted(&mut stream, region, ticket);
+        Ok(())
+    }
+
+    fn post_rdmap(
+        &mut self,
+        stream: StreamId,
+        mut request: WorkRequest<Memory>,
+        region: Option<Stag>,
+        ticket: Ticket,
+    ) -> Result<(), PostFailure> {
+        if region.is_some_and(|stag| self.env.tables.stag(stag).is_none()) {
+            return Err(PostFailure::NoRegion);
+        }
+        let (WorkRequest::Send { cookie, .. }
+        | WorkRequest::Write { cookie, .. }
+        | WorkRequest::Read { cookie, .. }
+        | WorkRequest::Atomic { cookie, .. }
+        | WorkRequest::Immediate { cookie, .. }) = &mut request;
+        *cookie = Cookie::of(ticket.0);
+        let (mut stream, env) = self.find(stream).ok_or(PostFailure::NoStream)?;
+        let mut lower = stream.lower().ok_or(PostFailure::NoStream)?;
+        lower.post_rdmap(request).map_err(PostFailure::Refused)?;
+        env.posted(&mut stream, region, ticket);
+        Ok(())
+    }
+
+    fn list_neighbours(&mut self, ticket: Ticket) {
+        let interfaces = self.env.network.interfaces().iter();
+        let neighbours = interfaces.flat_map(|i| {
+            i.neighbours.iter().map(|(address, mac, state)| NeighbourInfo {
+                interface: InterfaceId(i.id.0),
+                address,
+                mac,
+                state,
+            })
+        });
+        let neighbours = neighbours.collect();
+        self.env.control.send(Event::Neighbours { ticket, neighbours });
+    }
+
+    fn drain(&mut self, now: Instant) {
+        if self.env.phase != Phase::Running {
+            return;
+        }
+        self.env.phase = Phase::Draining;
+        for slot in self.streams.slots() {
+            let Some((mut stream, env)) = self.resolve(slot) else { continue };
+            let holds = stream.lower().is_some_and(|lower| lower.holds_confirmations());
+            match stream.conn.stage {
+                Stage::Starting | Stage::Announced => env.close(&mut stream, true, now),
+                // The control thread closes the stream once files hold the received data.
+                Stage::Established if holds => {}
+                Stage::Established => env.close(&mut stream, false, now),
+                Stage::Ended => {}
+            }
+        }
+        self.drain_associations(now);
+    }
+
+    fn stop(&mut self, now: Instant) {
+        self.env.phase = Phase::Stopping(LAST_TURNS);
+        for slot in self.streams.slots() {
+            if let Some((mut stream, env)) = self.resolve(slot) {
+                env.close(&mut stream, true, now);
+            }
+        }
+        self.abort_associations();
+    }
+}
+
+impl<Io: PortIo> Env<Io> {
+    fn close(&mut self, stream: &mut Stream<'_>, abort: bool, now: Instant) {
+        if abort {
+            self.abort(stream);
+        } else if stream.conn.pending.closing {
+            // The stream closes after its Echo's answers.
+        } else if let Some(mut lower) = stream.lower() {
+            match lower.is_unconfirmed() {
+                true => lower.fail_ulp(now, &mut self.tables.context()),
+                false => lower.shutdown(now),
+            }
+        }
+        self.make_ready(stream);
+    }
+
+    /// Records a posted message and the region that it is sent from.
+    fn posted(&mut self, stream: &mut Stream<'_>, region: Option<Stag>, ticket: Ticket) {
+        if let Some(stag) = region {
+            stream.conn.pending.sources.push_back((ticket, stag));
+            self.tables.add_source(stag);
+        }
+        self.make_ready(stream);
+    }
+}

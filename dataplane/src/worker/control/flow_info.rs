@@ -1,0 +1,55 @@
+//! Snapshots of connections and associations for operators.
+
+use base::Instant;
+
+use crate::api::FlowInfo;
+use crate::memory::Memory;
+use crate::worker::flows::carrier::{Carrier, CarrierEndpoint};
+use crate::worker::sctp::packets::path_mtu;
+
+/// Returns the state of a TCP connection.
+pub(in crate::worker) fn of_connection(
+    carrier: &Carrier<tcp_lite::endpoint::Endpoint<Memory>>,
+    now: Instant,
+) -> FlowInfo {
+    let connection = carrier.endpoint().connection();
+    let info = connection.info();
+    let mss = u16::try_from(carrier.endpoint().path_len()).unwrap_or(u16::MAX);
+    FlowInfo {
+        rtt: info.srtt,
+        rttvar: info.rttvar,
+        min_rtt: info.min_rtt,
+        rto: info.rto,
+        cwnd: info.cwnd,
+        ssthresh: Some(info.ssthresh).filter(|bytes| *bytes != u64::MAX),
+        in_flight: info.in_flight,
+        pacing_rate: info.pacing_rate,
+        peer_window: info.send_window,
+        own_window: info.receive_window,
+        path_mtu: mss.saturating_add(carrier.path().tcp_headers()),
+        limits: connection.limits(now),
+    }
+}
+
+/// Returns the state of an SCTP association.
+pub(in crate::worker) fn of_association(
+    carrier: &Carrier<sctp_lite::endpoint::Endpoint<Memory>>,
+    now: Instant,
+) -> FlowInfo {
+    let sctp = carrier.endpoint().association();
+    let sender = sctp.sender();
+    FlowInfo {
+        rtt: sender.srtt(),
+        rttvar: sender.rttvar(),
+        min_rtt: sender.min_rtt(),
+        rto: sender.rto(),
+        cwnd: sender.cwnd(),
+        ssthresh: Some(sender.ssthresh()).filter(|bytes| *bytes != u64::MAX),
+        in_flight: sender.pipe(),
+        pacing_rate: sender.pacing_rate(),
+        peer_window: sender.peer_window(),
+        own_window: sctp.receiver().advertised().into(),
+        path_mtu: path_mtu(carrier.endpoint(), carrier.path()),
+        limits: sender.limits(now),
+    }
+}

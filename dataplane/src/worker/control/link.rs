@@ -1,0 +1,190 @@
+//! The worker's link to the control thread: the command ring, the event ring and the counters.
+
+use std::sync::Arc;
+
+use base::Instant;
+use ddp::StreamId;
+use rtrb::Consumer;
+
+use super::event::{Credit, Events, Waiting};
+use crate::api::{
+    Command, Counters, Event, HandshakeCount, HandshakeFailed, HandshakeFailure, InterfaceId,
+    ListenerId, Transport, WorkerLink,
+};
+use crate::flow::FlowKey;
+use crate::worker::flows::handshakes::Handshakes;
+
+/// The worker's end of the rings to the control thread.
+pub(in crate::worker) struct ControlLink {
+    commands: Consumer<Command>,
+    events: Events,
+    counters: Arc<Counters>,
+    /// Streams whose end is not yet reported.
+    open_streams: u32,
+    handshakes: Box<Handshakes>,
+}
+
+impl ControlLink {
+    pub(in crate::worker) fn new(link: WorkerLink) -> Self {
+        let WorkerLink { commands, events, control, counters, .. } = link;
+        let (events, handshakes) = (Events::new(events, control), Box::default());
+        ControlLink { commands, events, counters, open_streams: 0, handshakes }
+    }
+
+    /// The worker's counters.
+    #[inline]
+    pub(in crate::worker) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Takes the next command.
+    #[inline]
+    pub(in crate::worker) fn next_command(&mut self) -> Option<Command> {
+        let command = self.commands.pop().ok()?;
+        self.counters.run.commands.add(1);
+        Some(command)
+    }
+
+    /// True if a command waits.
+    #[inline]
+    pub(in crate::worker) fn has_commands(&self) -> bool {
+        !self.commands.is_empty()
+    }
+
+    /// Sends an event. Events that do not fit into the ring are queued here.
+    pub(in crate::worker) fn send(&mut self, event: Event) {
+        self.events.push(event, &self.counters);
+    }
+
+    /// Moves queued events to the ring and updates the number of events read. Called at the start of a turn.
+    #[inline]
+    pub(in crate::worker) fn begin_turn(&mut self) {
+        self.events.begin_turn(&self.counters);
+    }
+
+    /// Wakes the control thread if there are new events.
+    #[inline]
+    pub(in crate::worker) fn notify(&mut self) {
+        self.events.notify();
+    }
+
+    /// True if only the reserved part of the ring is free.
+    #[inline]
+    pub(in crate::worker) fn is_short(&self) -> bool {
+        self.events.is_short()
+    }
+
+    /// True if all events are in the ring.
+    pub(in crate::worker) fn is_flushed(&self) -> bool {
+        self.events.is_flushed()
+    }
+
+    /// True if events wait for room or streams for credit. The worker must poll then: the control thread does not
+    /// wake it after reading events.
+    pub(in crate::worker) fn awaits_room(&self) -> bool {
+        !self.events.is_flushed() || self.events.are_awaited()
+    }
+
+    /// Events sent so far.
+    #[inline]
+    pub(in crate::worker) fn events_sent(&self) -> u64 {
+        self.events.sent()
+    }
+
+    /// Number of the newest event read by the control thread.
+    pub(in crate::worker) fn events_taken(&self) -> u64 {
+        self.events.taken()
+    }
+
+    /// Charges the events after number `before` to a stream. Returns whether its credit is used up; the stream
+    /// must then [`wait`](Self::wait).
+    pub(in crate::worker) fn charge(&mut self, credit: &mut Credit, before: u64) -> bool {
+        self.events.charge(credit, before)
+    }
+
+    /// Adds a stream with `pending` events in its endpoint to the [`waiting_streams`](Self::waiting_streams).
+    /// Returns how many events the endpoint may hold while paused; `None` if the stream waits already.
+    pub(in crate::worker) fn wait(
+        &mut self,
+        stream: StreamId,
+        credit: &mut Credit,
+        pending: usize,
+    ) -> Option<u32> {
+        let most = self.events.wait(stream, credit, pending)?;
+        self.counters.run.event_waits.add(1);
+        self.counters.run.streams_waiting.set(self.events.streams_waiting() as u64);
+        Some(most)
+    }
+
+    /// Returns the streams that wait for credit, if the control thread has read events since the last call. Those
+    /// still without credit must return by [`keep_waiting`](Self::keep_waiting).
+    #[inline]
+    pub(in crate::worker) fn waiting_streams(&mut self) -> Option<Vec<Waiting>> {
+        self.events.take_waiting()
+    }
+
+    /// Puts back streams that still wait for credit.
+    pub(in crate::worker) fn keep_waiting(&mut self, streams: Vec<Waiting>) {
+        self.counters.run.streams_waiting.set(streams.len() as u64);
+        self.events.put_waiting(streams);
+    }
+
+    /// True if a stream may send another event.
+    pub(in crate::worker) fn has_credit(&self, credit: &Credit) -> bool {
+        self.events.has_credit(credit)
+    }
+
+    /// Counts a new stream.
+    pub(in crate::worker) fn stream_begins(&mut self) {
+        self.open_streams += 1;
+    }
+
+    /// Counts the end of a stream, reported or never announced.
+    pub(in crate::worker) fn stream_ended(&mut self) {
+        self.open_streams -= 1;
+    }
+
+    /// Counts a failed handshake, and reports it if the limits and the ring allow.
+    #[cold]
+    pub(in crate::worker) fn handshake_failed(
+        &mut self,
+        (transport, flow): (Transport, &FlowKey),
+        listener: Option<ListenerId>,
+        failure: HandshakeFailure,
+        detail: impl FnOnce() -> String,
+        now: Instant,
+    ) {
+        let may_report = !self.events.is_short();
+        let Some(unreported) = self.handshakes.failed(listener, failure, may_report, now) else {
+            return;
+        };
+        let (local, remote, interface) = (flow.local, flow.remote, InterfaceId(flow.interface));
+        let detail = detail();
+        self.send(Event::HandshakeFailed(Box::new(HandshakeFailed {
+            listener,
+            interface,
+            transport,
+            local,
+            remote,
+            failure,
+            detail,
+            unreported,
+        })));
+    }
+
+    /// Returns and clears the counts of failed handshakes.
+    pub(in crate::worker) fn take_handshakes(&mut self) -> Vec<HandshakeCount> {
+        self.handshakes.take_counts()
+    }
+
+    /// True if the end of every stream is reported.
+    pub(in crate::worker) fn knows_all_ends(&self) -> bool {
+        self.open_streams == 0
+    }
+
+    /// Events queued because the ring is full.
+    #[cfg(test)]
+    pub(in crate::worker) fn backlog(&self) -> usize {
+        self.events.backlog()
+    }
+}

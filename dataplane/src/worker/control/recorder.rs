@@ -1,0 +1,76 @@
+//! Flight recordings of connections and associations for the control thread: at the end of a stream that did not end
+//! gracefully, and on request.
+
+use base::Instant;
+use ddp::StreamId;
+
+use crate::api::{CloseReason, Event, RECORDINGS, Record, RecordKind, Recording, Ticket};
+use crate::io::PortIo;
+use crate::worker::flows::conn::{Conn, Stage, Stream};
+use crate::worker::flows::lower::Lower;
+use crate::worker::sctp::associations::{Association, Associations};
+use crate::worker::{Core, Env};
+
+impl<Io: PortIo> Core<Io> {
+    /// Reports the recordings of live streams, of at most [`RECORDINGS`] of `streams`.
+    pub(in crate::worker) fn list_recordings(
+        &mut self,
+        streams: &[StreamId],
+        ticket: Ticket,
+        now: Instant,
+    ) {
+        let (all, associations) = (&self.streams, &self.associations);
+        let found = streams.iter().take(RECORDINGS).filter_map(|id| all.get(all.find(*id)?));
+        let live = found.filter(|conn| conn.stage != Stage::Ended);
+        let recordings = live.map(|conn| recording(conn, of(conn, associations), now)).collect();
+        self.env.control.send(Event::Recordings { ticket: Some(ticket), recordings });
+    }
+}
+
+impl<Io: PortIo> Env<Io> {
+    /// Reports the recording of a stream that ends, if the control thread was notified of the stream and it does not
+    /// end gracefully.
+    pub(in crate::worker) fn report_records(&mut self, stream: &Stream<'_>, reason: &CloseReason) {
+        let known = matches!(stream.conn.stage, Stage::Announced | Stage::Established);
+        if !known || reason.is_graceful() {
+            return;
+        }
+        let recording = recording(stream.conn, stream.association.as_deref(), self.now);
+        if !recording.records.is_empty() {
+            self.control.send(Event::Recordings { ticket: None, recordings: vec![recording] });
+        }
+    }
+}
+
+/// Records an error that DDP or RDMAP found on a stream over SCTP, or a Terminate. A TCP endpoint records these
+/// itself.
+#[cold]
+pub(in crate::worker) fn note_session(
+    stream: &mut Stream<'_>,
+    kind: RecordKind,
+    numbers: (u8, u8, u8),
+    now: Instant,
+) {
+    let Lower::Sctp(session) = &stream.conn.lower else { return };
+    let record = Record::of_error(now, kind, session.id.stream.into(), numbers);
+    if let Some(association) = stream.association.as_deref_mut() {
+        association.endpoint_mut().record(record);
+    }
+}
+
+fn of<'a>(conn: &Conn, associations: &'a Associations) -> Option<&'a Association> {
+    match &conn.lower {
+        Lower::Tcp(_) => None,
+        Lower::Sctp(session) => associations.get(session.association),
+    }
+}
+
+fn recording(conn: &Conn, association: Option<&Association>, now: Instant) -> Recording {
+    let (records, left_out) = match (&conn.lower, association) {
+        (Lower::Tcp(carrier), _) => carrier.endpoint().connection().records(),
+        (Lower::Sctp(_), Some(it)) => it.endpoint().association().sender().records(),
+        (Lower::Sctp(_), None) => Default::default(),
+    };
+    let (stream, transport) = (conn.id, conn.lower.transport());
+    Recording { stream, transport, now, records, left_out }
+}

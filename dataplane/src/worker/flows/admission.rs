@@ -1,0 +1,75 @@
+//! Resources for opening streams: listeners with their bounds, SYN cookies, initial sequence numbers and random
+//! numbers.
+
+use base::Instant;
+use siphasher::sip::SipHasher13;
+use tcp_lite::tcp::{FourTuple, IsnGenerator, Start};
+
+use super::listen::Listeners;
+use crate::worker::tcp::cookies::Cookies;
+
+/// Listeners, cookies and random numbers of one worker.
+pub(in crate::worker) struct Admission {
+    listeners: Listeners,
+    cookies: Cookies,
+    isn: IsnGenerator,
+    random: Random,
+}
+
+impl Admission {
+    /// Creates the resources. `isn` uses the secret shared by all workers, so that sequence numbers stay ordered
+    /// when a flow moves to another worker (RFC 9293 §3.4.1). `random` is the key of this worker's random numbers.
+    pub(in crate::worker) fn new(
+        listeners: Listeners,
+        cookies: Cookies,
+        isn: IsnGenerator,
+        random: [u8; 16],
+    ) -> Self {
+        let random = Random { key: SipHasher13::new_with_key(&random), count: 0 };
+        Admission { listeners, cookies, isn, random }
+    }
+
+    /// The listeners.
+    pub(in crate::worker) fn listeners(&self) -> &Listeners {
+        &self.listeners
+    }
+
+    /// The listeners, mutable.
+    pub(in crate::worker) fn listeners_mut(&mut self) -> &mut Listeners {
+        &mut self.listeners
+    }
+
+    /// The SYN cookies.
+    pub(in crate::worker) fn cookies(&self) -> &Cookies {
+        &self.cookies
+    }
+
+    /// The SYN cookies, mutable.
+    pub(in crate::worker) fn cookies_mut(&mut self) -> &mut Cookies {
+        &mut self.cookies
+    }
+
+    /// Returns the ISS of a stream (RFC 9293 §3.4.1) and its timestamp clock.
+    pub(in crate::worker) fn start(&self, tuple: &FourTuple, now: Instant) -> Start {
+        self.isn.start(tuple, now)
+    }
+
+    /// Returns a random number, unpredictable without the secret.
+    pub(in crate::worker) fn random(&mut self) -> u64 {
+        self.random.next()
+    }
+}
+
+/// Generator of random numbers, unpredictable without the secret.
+#[derive(Debug)]
+struct Random {
+    key: SipHasher13,
+    count: u64,
+}
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.count += 1;
+        self.key.hash(&self.count.to_be_bytes())
+    }
+}

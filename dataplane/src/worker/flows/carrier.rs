@@ -1,0 +1,468 @@
+//! Carriers of streams: the endpoint of a TCP connection or an SCTP association, with the path of its packets, its
+//! place in the schedule and its progress as the worker tracks it. A connection carries one stream, an association
+//! one per session. This module does not depend on the payload.
+
+use std::net::{IpAddr, SocketAddr};
+
+use base::{Instant, MaybeInstant};
+use ipsec::strength::Strength;
+
+use super::keep::{KeepBudget, Kept};
+use super::schedule::{CarrierKind, NextHop, Schedule, Scheduled};
+use crate::api::{Counters, Stall};
+use crate::flow::FlowKey;
+use crate::io::PortIo;
+use crate::net::fragment::Identifications;
+use crate::net::path::{Path, TxChecksum};
+use crate::net::path_mtu::Peer;
+use crate::worker::network::Network;
+
+/// Packets of a burst after which a carrier acknowledges at once. With a single acknowledgement for a whole
+/// window, the loss of that one would cost a time-out.
+const ANSWER: u8 = 8;
+
+/// Shortest interval at which progress of a carrier confirms its next hop to the neighbour cache: one second, in
+/// [`ticks`].
+const CONFIRM: u32 = (1_000_000_000_u64 >> TICK) as u32;
+
+/// Length of a tick as a power of two, in nanoseconds: about a millisecond.
+const TICK: u32 = 20;
+
+/// Time in ticks, in four bytes. Wraps after 52 days, so only differences are meaningful.
+fn ticks(now: Instant) -> u32 {
+    (now.as_nanos() >> TICK) as u32
+}
+
+/// State of a carrier's next hop, in one byte.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Hop {
+    /// Not pinned, and no error was reported.
+    Untried,
+    /// One soft ICMP error was reported while the carrier was being opened. The next one, for another packet of
+    /// the handshake, fails the connect. RFC 1122 §4.2.3.9 requires waiting; see RFC 5461 §4.1.
+    SoftError,
+    /// The entry in the neighbour cache is pinned for the carrier.
+    Pinned,
+}
+
+/// Change between progress and stall.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::worker) enum Progress {
+    Stalled(Stall),
+    Resumed,
+}
+
+/// Operations on an endpoint that a carrier requires.
+pub(in crate::worker) trait CarrierEndpoint {
+    /// Headers of the endpoint's packets.
+    type Path: AsRef<Path> + AsMut<Path>;
+    /// TCP connection or SCTP association.
+    const KIND: CarrierKind;
+    /// True if the endpoint's timers are suspended while the next hop does not answer.
+    const TIMERS_WAIT: bool;
+
+    /// Local port, remote port.
+    fn ports(&self) -> (u16, u16);
+
+    /// Earliest timer of the endpoint.
+    fn poll_timeout(&self) -> Option<Instant>;
+
+    /// Memory for copies of sent data, in bytes.
+    fn kept(&self) -> u64;
+
+    /// Bytes acknowledged by the peer so far.
+    fn bytes_acknowledged(&self) -> u64;
+
+    /// True if packets may not arrive: threshold R1 of RFC 9293 §3.8.3.
+    fn path_suspect(&self) -> bool;
+
+    /// True after time-outs that no acknowledgement has answered.
+    fn is_timing_out(&self) -> bool;
+
+    /// True if the endpoint has ended.
+    fn is_closed(&self) -> bool;
+
+    /// The reason why the endpoint makes no progress, if it makes none.
+    fn stall(&self, now: Instant) -> Option<Stall>;
+
+    /// Estimate of the path's capacity: bytes of a packet without its fixed headers.
+    fn path_len(&self) -> usize;
+
+    /// Capacity of the path if it is confirmed and not only estimated: as `path_len`, and as MTU.
+    fn known_path(&self, path: &Self::Path) -> Option<(usize, u16)>;
+
+    /// Limits packets to `mtu`. Returns whether that lowers the estimate.
+    fn limit_path(&mut self, path: &Self::Path, mtu: u16, now: Instant) -> bool;
+
+    /// Writes packets along `path`.
+    fn transmit<Io: PortIo>(
+        &mut self,
+        path: &Self::Path,
+        out: Transmit<'_, Io>,
+        now: Instant,
+    ) -> Transmitted;
+}
+
+/// Context of [`CarrierEndpoint::transmit`].
+pub(in crate::worker) struct Transmit<'a, Io: PortIo> {
+    pub(in crate::worker) io: &'a mut Io,
+    pub(in crate::worker) checksum: TxChecksum,
+    pub(in crate::worker) counters: &'a Counters,
+    /// IP identifications of packets that are sent in fragments.
+    pub(in crate::worker) identifications: &'a mut Identifications,
+    /// Maximum packets to send.
+    pub(in crate::worker) quota: usize,
+    /// Limit of bytes that the endpoint may keep as copies of sent data.
+    pub(in crate::worker) keep_limit: u64,
+    /// True if many streams share the port.
+    pub(in crate::worker) shared: bool,
+    /// True if the last packet is offered to the device at once because no other carrier waits.
+    pub(in crate::worker) offers: bool,
+    /// Minimum IPsec protection of the packets.
+    pub(in crate::worker) least: Strength,
+}
+
+/// Result of [`CarrierEndpoint::transmit`].
+#[derive(Clone, Copy, Debug)]
+pub(in crate::worker) struct Transmitted {
+    /// True if at least one packet was sent.
+    pub(in crate::worker) any: bool,
+    /// Reason why a further packet was refused; more may then be ready to send.
+    pub(in crate::worker) refused: Option<Refusal>,
+}
+
+/// Reason why a packet was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::worker) enum Refusal {
+    /// The quota is used up.
+    Quota,
+    /// The transmit ring is full.
+    RingFull,
+    /// The packet buffer pool is empty.
+    NoBuffer,
+}
+
+/// An endpoint with its path and its place in the schedule.
+pub(in crate::worker) struct Carrier<E: CarrierEndpoint> {
+    endpoint: E,
+    path: E::Path,
+    scheduled: Scheduled,
+    /// Packets received since the endpoint was last polled for packets to send.
+    unanswered: u8,
+    hop: Hop,
+    /// Minimum IPsec protection of packets in both directions.
+    least: Strength,
+    /// Time at which progress last confirmed the next hop, in [`ticks`].
+    confirmed: u32,
+    /// Path capacity that this carrier last shared with or took from the worker's other carriers; unit of
+    /// [`CarrierEndpoint::path_len`].
+    path_len: u16,
+    /// Copies of sent data as counted in the worker's budget.
+    kept: Kept,
+    /// Time set in the timer wheel. The true deadline may be later, never earlier.
+    timer: MaybeInstant,
+    /// Time at which the worker retries the next hop, or abandons a last packet.
+    retry_at: MaybeInstant,
+}
+
+impl<E: CarrierEndpoint> Carrier<E> {
+    /// Creates a carrier whose packets take `path`.
+    pub(in crate::worker) fn new(endpoint: E, path: E::Path, now: Instant) -> Self {
+        let path_len = clamp(endpoint.path_len());
+        Carrier {
+            endpoint,
+            path,
+            scheduled: Scheduled::default(),
+            unanswered: 0,
+            hop: Hop::Untried,
+            least: Strength::CLEAR,
+            confirmed: ticks(now),
+            path_len,
+            kept: Kept::NOTHING,
+            timer: MaybeInstant::NONE,
+            retry_at: MaybeInstant::NONE,
+        }
+    }
+
+    /// The endpoint.
+    #[inline]
+    pub(in crate::worker) fn endpoint(&self) -> &E {
+        &self.endpoint
+    }
+
+    /// The endpoint, mutable.
+    #[inline]
+    pub(in crate::worker) fn endpoint_mut(&mut self) -> &mut E {
+        &mut self.endpoint
+    }
+
+    /// Minimum IPsec protection of packets in both directions.
+    #[inline]
+    pub(in crate::worker) fn least(&self) -> Strength {
+        self.least
+    }
+
+    /// Raises the minimum IPsec protection until the carrier closes. A requirement is never lowered.
+    pub(in crate::worker) fn require(&mut self, least: Strength) {
+        self.least = self.least.max(least);
+    }
+
+    /// Drops the IPsec requirement.
+    #[cfg(test)]
+    pub(in crate::worker) fn require_nothing(&mut self) {
+        self.least = Strength::CLEAR;
+    }
+
+    /// Headers of the carrier's packets.
+    #[inline]
+    pub(in crate::worker) fn path(&self) -> &E::Path {
+        &self.path
+    }
+
+    /// Headers of the carrier's packets, mutable.
+    pub(in crate::worker) fn path_mut(&mut self) -> &mut E::Path {
+        &mut self.path
+    }
+
+    /// Splits the borrow: endpoint and path.
+    pub(in crate::worker) fn parts(&mut self) -> (&mut E, &E::Path) {
+        (&mut self.endpoint, &self.path)
+    }
+
+    fn ip_path(&self) -> &Path {
+        self.path.as_ref()
+    }
+
+    /// The flow: interface and both ends.
+    #[inline]
+    pub(in crate::worker) fn flow(&self) -> FlowKey {
+        let (local, remote) = self.ip_path().addresses();
+        let (local_port, remote_port) = self.endpoint.ports();
+        FlowKey {
+            interface: self.ip_path().interface() as u16,
+            local: SocketAddr::new(local, local_port),
+            remote: SocketAddr::new(remote, remote_port),
+        }
+    }
+
+    /// The peer's address.
+    #[inline]
+    pub(in crate::worker) fn peer(&self) -> IpAddr {
+        self.ip_path().addresses().1
+    }
+
+    /// Key of the peer in the path MTU cache.
+    fn path_peer(&self) -> Peer {
+        (self.ip_path().interface(), self.peer())
+    }
+
+    fn next_hop(&self) -> NextHop {
+        (self.ip_path().interface(), self.ip_path().next_hop())
+    }
+
+    /// Queues the carrier to transmit in this turn, unless it is already queued.
+    #[inline]
+    pub(in crate::worker) fn make_ready(&mut self, slot: u32, schedule: &mut Schedule) {
+        schedule.make_ready(slot, &mut self.scheduled);
+    }
+
+    /// Queues the carrier until the transmit ring of its port has room.
+    pub(in crate::worker) fn block(&mut self, slot: u32, schedule: &mut Schedule) {
+        let port = self.ip_path().port();
+        schedule.block(slot, &mut self.scheduled, port);
+    }
+
+    /// Queues the carrier until the link-layer address of its next hop is resolved.
+    pub(in crate::worker) fn wait(&mut self, slot: u32, schedule: &mut Schedule) {
+        let next_hop = self.next_hop();
+        schedule.wait(slot, &mut self.scheduled, next_hop);
+    }
+
+    /// The carrier's place in the schedule.
+    #[inline]
+    pub(in crate::worker) fn scheduled(&mut self) -> &mut Scheduled {
+        &mut self.scheduled
+    }
+
+    /// True while the link-layer address of the next hop is being resolved.
+    #[inline]
+    pub(in crate::worker) fn is_waiting(&self) -> bool {
+        self.scheduled.is_waiting()
+    }
+
+    /// True while the carrier is queued for room in the transmit ring.
+    #[inline]
+    pub(in crate::worker) fn is_blocked(&self) -> bool {
+        self.scheduled.is_blocked()
+    }
+
+    /// Sets the timer to the earliest of the endpoint's timer, the retry time and `deadline`.
+    #[inline]
+    pub(in crate::worker) fn set_timer(
+        &mut self,
+        slot: u32,
+        schedule: &mut Schedule,
+        deadline: Option<Instant>,
+    ) {
+        let retry = self.retry_at.get();
+        // Retransmissions that cannot be sent now would expire again at once.
+        let waits = self.is_waiting() || (E::TIMERS_WAIT && retry.is_some());
+        let endpoint = if waits { None } else { self.endpoint.poll_timeout() };
+        if let Some(at) = endpoint.into_iter().chain(retry).chain(deadline).min() {
+            schedule.set_timer(slot, &mut self.timer, at);
+        }
+    }
+
+    /// Records that the timer has fired. Returns whether the retry time has come.
+    #[inline]
+    pub(in crate::worker) fn timer_fired(&mut self, now: Instant) -> bool {
+        self.timer = MaybeInstant::NONE;
+        let retries = self.retry_at.get().is_some_and(|at| at <= now);
+        if retries {
+            self.retry_at = MaybeInstant::NONE;
+        }
+        retries
+    }
+
+    /// True if a retry is planned.
+    pub(in crate::worker) fn is_to_retry(&self) -> bool {
+        self.retry_at.get().is_some()
+    }
+
+    /// Plans a retry at `at` or earlier.
+    pub(in crate::worker) fn retry_at(&mut self, at: Instant) {
+        let at = self.retry_at.get().map_or(at, |set| set.min(at));
+        self.retry_at = Some(at).into();
+    }
+
+    /// Bytes acknowledged by the peer so far.
+    #[inline]
+    pub(in crate::worker) fn bytes_acknowledged(&self) -> u64 {
+        self.endpoint.bytes_acknowledged()
+    }
+
+    /// Records a received packet; `acknowledged` is [`bytes_acknowledged`](Self::bytes_acknowledged) before it.
+    /// Returns whether an acknowledgement is due at once.
+    #[inline]
+    pub(in crate::worker) fn packet_taken(
+        &mut self,
+        acknowledged: u64,
+        network: &mut Network,
+        now: Instant,
+    ) -> bool {
+        let progress = self.endpoint.bytes_acknowledged() != acknowledged;
+        if progress && ticks(now).wrapping_sub(self.confirmed) >= CONFIRM {
+            // RFC 4861 §7.3.1: forward progress confirms reachability.
+            self.confirmed = ticks(now);
+            network.confirm(self.ip_path(), now);
+        }
+        self.unanswered = self.unanswered.saturating_add(1);
+        // A carrier that waits for its next hop cannot acknowledge.
+        self.unanswered >= ANSWER && !self.is_waiting()
+    }
+
+    /// Records that the endpoint was polled for packets, which acknowledge all received data.
+    #[inline]
+    pub(in crate::worker) fn answered(&mut self) {
+        self.unanswered = 0;
+    }
+
+    /// Records a soft ICMP error while the carrier is being opened. Returns whether the connect fails.
+    pub(in crate::worker) fn soft_error(&mut self) -> bool {
+        let is_second = self.hop == Hop::SoftError;
+        if self.hop == Hop::Untried {
+            self.hop = Hop::SoftError;
+        }
+        is_second
+    }
+
+    /// Transmits the endpoint's packets, up to the quota and within the budget for copies of sent data.
+    #[inline]
+    pub(in crate::worker) fn transmit<Io: PortIo>(
+        &mut self,
+        mut out: Transmit<'_, Io>,
+        keep: &mut KeepBudget,
+        now: Instant,
+    ) -> Transmitted {
+        let peer = self.peer();
+        let kept = keep.count(peer, self.kept, self.endpoint.kept());
+        out.keep_limit = keep.limit(peer, kept);
+        let transmitted = self.endpoint.transmit(&self.path, out, now);
+        self.kept = keep.count(peer, kept, self.endpoint.kept());
+        transmitted
+    }
+
+    /// Sets the link-layer address of the next hop.
+    #[inline]
+    pub(in crate::worker) fn set_mac(&mut self, mac: crate::net::neighbour::Mac) {
+        self.path.as_mut().set_mac(mac);
+    }
+
+    /// Pins the next hop in the neighbour cache.
+    pub(in crate::worker) fn pin(&mut self, network: &mut Network) {
+        if self.hop != Hop::Pinned && network.pin(self.ip_path()) {
+            self.hop = Hop::Pinned;
+        }
+    }
+
+    /// Shares a changed path MTU, smaller or larger, with new carriers. Estimates are not shared: a peer that is
+    /// down for a while looks like a PMTU black hole.
+    #[inline]
+    pub(in crate::worker) fn share_path_mtu(&mut self, network: &mut Network, now: Instant) {
+        if let Some((len, mtu)) = self.endpoint.known_path(&self.path)
+            && clamp(len) != self.path_len
+        {
+            self.path_len = clamp(len);
+            network.learn_path_mtu(self.path_peer(), mtu, now);
+        }
+    }
+
+    /// Adopts, after a time-out, the path MTU that another carrier has learned.
+    /// Called once timers were handled.
+    pub(in crate::worker) fn timed_out(&mut self, network: &mut Network, now: Instant) {
+        if self.endpoint.is_timing_out()
+            && let Some(mtu) = network.path_mtu(self.path_peer(), now)
+            && self.endpoint.limit_path(&self.path, mtu, now)
+        {
+            self.path_len = clamp(self.endpoint.path_len());
+        }
+    }
+
+    /// Returns the change of progress relative to `stalled`, if any. Called once timers were handled.
+    #[inline]
+    pub(in crate::worker) fn progress(&self, stalled: bool, now: Instant) -> Option<Progress> {
+        match self.endpoint.stall(now) {
+            Some(stall) if !stalled => Some(Progress::Stalled(stall)),
+            None if stalled && !self.endpoint.is_closed() => Some(Progress::Resumed),
+            _ => None,
+        }
+    }
+
+    /// Has the neighbour probed if the path is suspect: it may have moved (RFC 9293 §3.8.3 R1).
+    #[inline]
+    pub(in crate::worker) fn check_neighbour(&self, network: &mut Network, now: Instant) {
+        if self.endpoint.path_suspect() {
+            network.doubt(self.ip_path(), now);
+        }
+    }
+
+    /// Removes the carrier from the schedule, the neighbour cache's pins and the budget for copies.
+    pub(in crate::worker) fn release(
+        &mut self,
+        slot: u32,
+        schedule: &mut Schedule,
+        network: &mut Network,
+        keep: &mut KeepBudget,
+    ) {
+        self.kept = keep.count(self.peer(), self.kept, 0);
+        if core::mem::replace(&mut self.hop, Hop::Untried) == Hop::Pinned {
+            network.unpin(self.ip_path());
+        }
+        let scheduled = core::mem::take(&mut self.scheduled);
+        schedule.remove(slot, scheduled, self.ip_path().port(), self.next_hop());
+    }
+}
+
+fn clamp(len: usize) -> u16 {
+    u16::try_from(len).unwrap_or(u16::MAX)
+}

@@ -1,0 +1,193 @@
+//! The streams of one worker by slot, name and flow, and those in TIME-WAIT by age.
+
+use base::Prefetch;
+use ddp::StreamId;
+use tcp_lite::endpoint::Endpoint;
+
+use super::by_age::ByAge;
+use super::carrier::Carrier;
+use super::conn::Conn;
+use super::lower::Lower;
+use crate::flow::{FlowHash, FlowKey, FlowTable, Slab};
+use crate::memory::Memory;
+
+/// The streams.
+pub(in crate::worker) struct Streams {
+    slab: Slab<Box<Conn>>,
+    /// Flows of streams over TCP.
+    flows: FlowTable,
+    /// The flow hashed last, and its hash.
+    hashed: Option<(FlowKey, FlowHash)>,
+    time_wait: ByAge,
+}
+
+impl Streams {
+    /// Creates the table for at most `limit` streams of a worker. `key` seeds the hash of flows.
+    pub(in crate::worker) fn new(worker: u16, limit: u32, key: [u8; 16]) -> Self {
+        Streams {
+            slab: Slab::new(worker, limit),
+            flows: FlowTable::new(key),
+            hashed: None,
+            time_wait: ByAge::default(),
+        }
+    }
+
+    /// Returns the number of streams, including those in TIME-WAIT.
+    #[inline]
+    pub(in crate::worker) fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// Returns the number of slots that have ever been used.
+    #[inline]
+    pub(in crate::worker) fn places(&self) -> usize {
+        self.slab.places()
+    }
+
+    /// Returns the stream in a slot.
+    #[inline]
+    pub(in crate::worker) fn get(&self, slot: u32) -> Option<&Conn> {
+        self.slab.get(slot).map(|conn| &**conn)
+    }
+
+    /// Calls `hint` with the stream's allocations that are `steps` pointers away: see [`Prefetch`].
+    #[inline]
+    pub(in crate::worker) fn prefetch_slot(
+        &self,
+        slot: u32,
+        steps: u32,
+        hint: &mut impl FnMut(*const u8, usize),
+    ) {
+        if let Some(conn) = self.slab.get(slot) {
+            conn.prefetch(steps, hint);
+        }
+    }
+
+    /// Returns the slot and the connection of this flow, whose hash is `hash`. Most often that is slot `candidate`.
+    #[inline]
+    pub(in crate::worker) fn connection(
+        &mut self,
+        candidate: Option<u32>,
+        hash: FlowHash,
+        flow: &FlowKey,
+    ) -> Option<(u32, &mut Conn)> {
+        let slot = candidate.filter(|&slot| self.is_flow(slot, flow));
+        let slot = slot.or_else(|| self.find_flow(hash, flow))?;
+        self.get_mut(slot).map(|conn| (slot, conn))
+    }
+
+    /// Returns the stream in a slot mutably.
+    #[inline]
+    pub(in crate::worker) fn get_mut(&mut self, slot: u32) -> Option<&mut Conn> {
+        self.slab.get_mut(slot).map(|conn| &mut **conn)
+    }
+
+    /// Returns the connection of the stream in a slot, `None` over SCTP.
+    pub(in crate::worker) fn carrier_mut(
+        &mut self,
+        slot: u32,
+    ) -> Option<&mut Carrier<Endpoint<Memory>>> {
+        self.get_mut(slot)?.lower.connection()
+    }
+
+    /// Returns the slot of a stream.
+    pub(in crate::worker) fn find(&self, stream: StreamId) -> Option<u32> {
+        self.slab.find(stream)
+    }
+
+    /// Returns all streams.
+    #[cfg(test)]
+    pub(in crate::worker) fn iter(&self) -> impl Iterator<Item = &Conn> {
+        self.slab.occupied().filter_map(|slot| self.get(slot))
+    }
+
+    /// Returns the slots of all streams.
+    pub(in crate::worker) fn slots(&self) -> Vec<u32> {
+        self.slab.occupied().collect()
+    }
+
+    /// Returns slot and name of the next stream; `None` when all slots are taken.
+    pub(in crate::worker) fn vacancy(&self) -> Option<(u32, StreamId)> {
+        self.slab.vacancy()
+    }
+
+    /// Inserts a stream in the vacant slot, which [`vacancy`](Self::vacancy) returned.
+    pub(in crate::worker) fn insert(&mut self, slot: u32, conn: Conn) -> &mut Conn {
+        if let Lower::Tcp(carrier) = &conn.lower {
+            self.flows.insert(&carrier.flow(), slot);
+        }
+        self.slab.insert(Box::new(conn))
+    }
+
+    /// Removes a stream.
+    pub(in crate::worker) fn remove(&mut self, slot: u32) -> Option<Box<Conn>> {
+        let conn = self.slab.remove(slot)?;
+        if let Lower::Tcp(carrier) = &conn.lower {
+            self.flows.remove(&carrier.flow(), slot);
+        }
+        Some(conn)
+    }
+
+    /// Returns the table of the connections' flows.
+    #[inline]
+    pub(in crate::worker) fn flows(&self) -> &FlowTable {
+        &self.flows
+    }
+
+    /// Returns the hash of a flow; the hash of the previous call's flow is cached.
+    #[inline]
+    pub(in crate::worker) fn hash(&mut self, flow: &FlowKey) -> FlowHash {
+        match self.hashed {
+            Some((known, hash)) if known == *flow => hash,
+            _ => {
+                let hash = self.flows.hash(flow);
+                self.hashed = Some((*flow, hash));
+                hash
+            }
+        }
+    }
+
+    /// Returns true if the flow is that of the stream in this slot.
+    #[inline]
+    fn is_flow(&self, slot: u32, flow: &FlowKey) -> bool {
+        self.get(slot).is_some_and(|conn| conn.lower.flow() == *flow)
+    }
+
+    fn find_flow(&self, hash: FlowHash, flow: &FlowKey) -> Option<u32> {
+        self.flows.find(hash, |slot| self.is_flow(slot, flow))
+    }
+
+    /// Adds a stream that has entered TIME-WAIT.
+    pub(in crate::worker) fn add_time_wait(&mut self, stream: StreamId) {
+        let slab = &self.slab;
+        self.time_wait.add(stream, |id| slab.find(id).is_some());
+    }
+
+    /// Takes the stream that has been in TIME-WAIT for longest out of the queue; returns its slot.
+    pub(in crate::worker) fn oldest_time_wait(&mut self) -> Option<u32> {
+        let slab = &self.slab;
+        self.time_wait.oldest(|id| slab.find(id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_is_that_of_the_flow_whichever_was_hashed_before() {
+        let flow = |remote: [u8; 4], port| FlowKey {
+            interface: 0,
+            local: ([10, 0, 0, 1], 4791).into(),
+            remote: (remote, port).into(),
+        };
+        let flows = [flow([10, 0, 0, 2], 7), flow([10, 0, 0, 2], 8), flow([10, 0, 0, 3], 7)];
+        let mut streams = Streams::new(0, 10, [7; 16]);
+        for at in [0, 0, 1, 1, 0, 2, 1, 2, 2] {
+            let expected = streams.flows().hash(&flows[at]);
+            assert_eq!(streams.hash(&flows[at]), expected);
+        }
+        let other = FlowKey { interface: 1, ..flows[2] };
+        assert_ne!(streams.hash(&flows[2]), streams.hash(&other));
+    }
+}

@@ -1,0 +1,193 @@
+//! Received packets between the stages of a burst: parsed, with flow and hash, later with the slot from the table.
+
+use std::ops::Range;
+
+use arrayvec::ArrayVec;
+use ipsec::strength::Strength;
+
+use crate::flow::{FlowHash, FlowKey};
+use crate::io::{BURST, Frame};
+use crate::mesh::{Cover, Message};
+use crate::net::alike;
+use crate::net::ecn;
+use crate::net::neighbour::Mac;
+use crate::port::{ChecksumBy, RxChecksum};
+
+/// A received frame, or a packet reassembled from fragments.
+pub(in crate::worker) enum Packet<F> {
+    Frame(F),
+    Whole(Vec<u8>),
+}
+
+impl<F: Frame> Packet<F> {
+    pub(in crate::worker) fn bytes(&self) -> &[u8] {
+        match self {
+            Packet::Frame(frame) => frame.bytes(),
+            Packet::Whole(bytes) => bytes,
+        }
+    }
+
+    pub(in crate::worker) fn prefetch(&self) {
+        if let Packet::Frame(frame) = self {
+            frame.prefetch();
+        }
+    }
+
+    /// Returns the device's checksum result; unknown for a reassembled packet.
+    pub(in crate::worker) fn checksum(&self) -> RxChecksum {
+        match self {
+            Packet::Frame(frame) => frame.checksum(),
+            Packet::Whole(_) => RxChecksum::Unknown,
+        }
+    }
+
+    /// Returns whether software must verify a checksum whose verifier is `by`; `None` if the device found it
+    /// wrong.
+    #[inline]
+    pub(in crate::worker) fn is_unverified(&self, by: ChecksumBy) -> Option<bool> {
+        match by {
+            ChecksumBy::Nobody => Some(false),
+            ChecksumBy::Software => Some(true),
+            ChecksumBy::Device => match self.checksum() {
+                RxChecksum::Good => Some(false),
+                RxChecksum::Unknown => Some(true),
+                RxChecksum::Bad => None,
+            },
+        }
+    }
+
+    pub(in crate::worker) fn hash(&self) -> Option<u32> {
+        match self {
+            Packet::Frame(frame) => frame.hash(),
+            Packet::Whole(_) => None,
+        }
+    }
+
+    /// Converts the packet into a message to the worker that owns its flow or its SA.
+    pub(in crate::worker) fn message(self, port: usize, cover: Cover) -> Message<F> {
+        match self {
+            Packet::Frame(frame) => Message::Frame { port, frame, cover },
+            Packet::Whole(bytes) => Message::Whole { port, bytes, cover },
+        }
+    }
+
+    /// The bytes, mutable for decryption in place.
+    pub(in crate::worker) fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Packet::Frame(frame) => frame.bytes_mut(),
+            Packet::Whole(bytes) => bytes,
+        }
+    }
+
+    /// Removes the first `front` bytes and keeps the next `len`, like [`Frame::cut`].
+    pub(in crate::worker) fn cut(&mut self, front: usize, len: usize) {
+        match self {
+            Packet::Frame(frame) => frame.cut(front, len),
+            Packet::Whole(bytes) => {
+                bytes.drain(..front);
+                bytes.truncate(len);
+            }
+        }
+    }
+}
+
+/// A TCP segment or an SCTP packet between the stages.
+pub(in crate::worker) struct Arrival<F> {
+    pub(in crate::worker) frame: Packet<F>,
+    /// Receiving port.
+    pub(in crate::worker) port: u16,
+    pub(in crate::worker) flow: FlowKey,
+    pub(in crate::worker) hash: FlowHash,
+    /// Range of the segment or SCTP packet within the frame.
+    pub(in crate::worker) span: Range<usize>,
+    pub(in crate::worker) source_mac: Mac,
+    pub(in crate::worker) carries: Carries,
+    /// True if the previous arrival is of the same flow.
+    pub(in crate::worker) follows: bool,
+    /// Slot of the stream or association; `None` if unmatched.
+    pub(in crate::worker) slot: Option<u32>,
+    /// IPsec protection under which the packet was received.
+    pub(in crate::worker) strength: Strength,
+}
+
+/// Transport of an arrival.
+#[derive(Clone, Copy)]
+pub(in crate::worker) enum Carries {
+    /// A TCP segment.
+    Segment {
+        /// Marked CE by a router (RFC 3168).
+        ce: bool,
+        /// Software must verify the checksum.
+        unverified: bool,
+    },
+    /// An SCTP packet.
+    Packet {
+        /// The peer's UDP port, if encapsulated in UDP.
+        udp: Option<u16>,
+        /// Software must verify the checksum.
+        unverified: bool,
+    },
+}
+
+impl<F> Arrival<F> {
+    pub(in crate::worker) fn is_sctp(&self) -> bool {
+        matches!(self.carries, Carries::Packet { .. })
+    }
+}
+
+pub(in crate::worker) type Arrivals<F> = ArrayVec<Arrival<F>, BURST>;
+
+/// Header prediction within a burst: takes a frame whose headers match those of the last arrival on the same port,
+/// so that flow and owner are the same. Returns any other frame. `unverified`: its checksum if it is TCP's;
+/// `strength`: its IPsec protection; `sctp`: the verifier of SCTP checksums.
+#[inline]
+pub(in crate::worker) fn take_alike<F: Frame>(
+    port: usize,
+    frame: Packet<F>,
+    (unverified, strength): (bool, Strength),
+    sctp: ChecksumBy,
+    arrivals: &mut Arrivals<F>,
+) -> Option<Packet<F>> {
+    // Frames from other workers may be of any port, and the port determines the interface.
+    let alike = arrivals.last().filter(|last| usize::from(last.port) == port).and_then(|last| {
+        if last.is_sctp() && !has_ports_of(&frame, last) {
+            return None;
+        }
+        let span = alike::segment(frame.bytes(), last.frame.bytes(), last.span.start)?;
+        Some((last.flow, last.hash, last.source_mac, last.carries, span))
+    });
+    let Some((flow, hash, source_mac, last, span)) = alike else { return Some(frame) };
+    let carries = match last {
+        Carries::Segment { .. } => {
+            Carries::Segment { ce: ecn::is_marked(frame.bytes()), unverified }
+        }
+        // `udp` is `None` here: encapsulated SCTP begins at another offset and does not match.
+        Carries::Packet { udp, .. } => match frame.is_unverified(sctp) {
+            Some(unverified) => Carries::Packet { udp, unverified },
+            // Dropped and counted with all other bad checksums by the slow path.
+            None => return Some(frame),
+        },
+    };
+    let (port, follows, slot) = (port as u16, true, None);
+    arrivals.push(Arrival {
+        frame,
+        port,
+        flow,
+        hash,
+        span,
+        source_mac,
+        carries,
+        follows,
+        slot,
+        strength,
+    });
+    None
+}
+
+/// True if the frame has the ports of `last` where an SCTP packet outside UDP has them. In a flood the ports
+/// differ, and the comparison ends here.
+#[inline]
+fn has_ports_of<F: Frame>(frame: &Packet<F>, last: &Arrival<F>) -> bool {
+    let ports = |bytes: &[u8]| bytes.get(last.span.start..)?.first_chunk::<4>().copied();
+    ports(frame.bytes()) == ports(last.frame.bytes())
+}

@@ -1,0 +1,493 @@
+//! The receive half of a turn: frames from ports and from other workers, processed in bursts and stages.
+
+use std::net::SocketAddr;
+
+use arrayvec::ArrayVec;
+use base::Instant;
+use ipsec::strength::Strength;
+
+use super::arrival::{Arrival, Arrivals, Carries, Packet, take_alike};
+use crate::api::{DropReason, Event, InterfaceId};
+use crate::flow::FlowKey;
+use crate::io::{BURST, Frame, PortIo};
+use crate::mesh::{Cover, Message};
+use crate::net::Notice;
+use crate::net::demux::{self, Kind, L4Check, demux};
+use crate::net::ecn;
+use crate::net::icmp::Quote;
+use crate::net::neighbour::{Claim, ClaimOutcome};
+use crate::net::reassembly::{Fragment, Outcome};
+use crate::worker::host::For;
+use crate::worker::{Core, MESSAGES};
+
+/// Frames per stage. Their look-ups overlap, and their bytes stay in the cache.
+const STAGE: usize = 8;
+
+/// Prefetch distance, in frames.
+const AHEAD: usize = 2;
+
+/// Maximum bursts of a port per turn. A burst with at least `FEW` matched frames is the last one.
+const BURSTS: usize = 4;
+const FEW: usize = BURST / 4;
+
+impl<Io: PortIo> Core<Io> {
+    /// Receives a burst from each port, and further bursts from a flooded port: serving the streams has a fixed
+    /// cost per turn, which should cover several of their frames. Returns whether there were any frames.
+    pub(in crate::worker) fn take_frames(&mut self, now: Instant) -> bool {
+        let mut busy = false;
+        for port in 0..self.env.ports.places() {
+            for _ in 0..BURSTS {
+                let Some(slot) = self.env.ports.get_mut(port) else { break };
+                if !slot.receive(now) {
+                    break;
+                }
+                busy = true;
+                let frames = slot.take_arrived();
+                let full = frames.is_full();
+                let known = match slot.io.tap() {
+                    None => self.take_burst(port, frames, now),
+                    Some(_) => self.take_watched(port, frames, now),
+                };
+                if known >= FEW || !full || self.was_heavy() {
+                    break;
+                }
+            }
+        }
+        busy
+    }
+
+    /// Processes a burst. Returns the number of frames that matched a stream or an association.
+    #[inline]
+    fn take_burst(
+        &mut self,
+        port: usize,
+        frames: ArrayVec<Io::Frame, BURST>,
+        now: Instant,
+    ) -> usize {
+        match self.env.network.is_guarded() {
+            false => self.take_burst_as::<false>(port, frames, now),
+            true => self.take_guarded_burst(port, frames, now),
+        }
+    }
+
+    /// The variant with IPsec, out of line so that other configurations do not pay for it.
+    #[inline(never)]
+    fn take_guarded_burst(
+        &mut self,
+        port: usize,
+        frames: ArrayVec<Io::Frame, BURST>,
+        now: Instant,
+    ) -> usize {
+        self.take_burst_as::<true>(port, frames, now)
+    }
+
+    #[inline(always)]
+    fn take_burst_as<const GUARDED: bool>(
+        &mut self,
+        port: usize,
+        frames: ArrayVec<Io::Frame, BURST>,
+        now: Instant,
+    ) -> usize {
+        let (mut known, mut unmatched) = (0, Arrivals::new());
+        self.begin_burst(frames.is_full());
+        let mut frames = frames.into_iter();
+        frames.as_slice().iter().take(STAGE).for_each(Frame::prefetch_headers);
+        frames.as_slice().iter().take(AHEAD).for_each(Frame::prefetch);
+        self.env.control.counters().burst_frames.record(frames.len() as u64);
+        while frames.len() > 0 {
+            let later = frames.as_slice().iter().skip(STAGE).take(STAGE);
+            later.for_each(Frame::prefetch_headers);
+            let mut arrivals = Arrivals::new();
+            let stage = frames.as_slice().iter().take(STAGE);
+            let (many, bytes) = stage.fold((0, 0), |(n, sum), f| (n + 1, sum + f.bytes().len()));
+            self.env.control.counters().frames.rx_frames.add(many);
+            self.env.control.counters().frames.rx_bytes.add(bytes as u64);
+            if GUARDED {
+                for _ in 0..STAGE {
+                    let Some(frame) = frames.next() else { break };
+                    // Decryption reads the whole frame in this stage, so its bytes are prefetched here.
+                    frames.as_slice().get(AHEAD - 1).into_iter().for_each(Frame::prefetch);
+                    self.admit(port, Packet::Frame(frame), now, &mut arrivals);
+                }
+            } else {
+                for frame in frames.by_ref().take(STAGE) {
+                    self.sort(
+                        port,
+                        (Packet::Frame(frame), Strength::CLEAR),
+                        now,
+                        true,
+                        &mut arrivals,
+                    );
+                }
+            }
+            known += self.look_up_and_input(&mut arrivals, frames.as_slice(), &mut unmatched, now);
+        }
+        self.input_unmatched(&unmatched, now);
+        known
+    }
+
+    /// True if the next turn has input. Received frames are kept for it.
+    pub(in crate::worker) fn sees_input(&mut self, now: Instant) -> bool {
+        self.env.control.has_commands()
+            || self.mesh.is_waiting()
+            || self.env.host.is_waiting()
+            || self.env.ports.look(now)
+    }
+
+    /// Processes messages from other workers. Returns whether there were any.
+    pub(in crate::worker) fn take_messages(&mut self, now: Instant) -> bool {
+        if !self.mesh.is_waiting() {
+            return false;
+        }
+        self.begin_burst(true);
+        let mut arrivals = Arrivals::new();
+        let mut taken = 0;
+        while taken < MESSAGES && !arrivals.is_full() {
+            let Some(message) = self.mesh.receive() else { break };
+            taken += 1;
+            let frames = &self.env.control.counters().frames;
+            match message {
+                Message::Neighbour { .. } => frames.mesh_news_in.add(1),
+                Message::Seal { .. } | Message::TooLong(_) => {
+                    self.env.control.counters().ipsec.mesh_seal_in.add(1);
+                }
+                _ => frames.mesh_in.add(1),
+            }
+            match message {
+                Message::Frame { port, frame, cover } => {
+                    self.take_covered(port, Packet::Frame(frame), cover, now, &mut arrivals);
+                }
+                Message::Whole { port, bytes, cover } => {
+                    self.take_covered(port, Packet::Whole(bytes), cover, now, &mut arrivals);
+                }
+                Message::Seal { port, frame, least } => self.env.hold_for_seal(port, frame, least),
+                Message::Neighbour { interface, claim } => self.claim(interface, &claim, now),
+                Message::Icmp(report) => self.icmp(&report, now),
+                // An unmatched report needs no error: its flow has ended, or another worker has the SA.
+                Message::TooLong(report) => drop(self.reported(&report, now)),
+            }
+        }
+        let (full, mut unmatched) = (arrivals.is_full(), Arrivals::new());
+        self.look_up_and_input(&mut arrivals, &[], &mut unmatched, now);
+        if !full {
+            self.unmatched_budget.begin(false);
+        }
+        self.input_unmatched(&unmatched, now);
+        taken > 0
+    }
+
+    /// Processes a packet that another worker received.
+    #[inline]
+    fn take_covered(
+        &mut self,
+        port: usize,
+        packet: Packet<Io::Frame>,
+        cover: Cover,
+        now: Instant,
+        arrivals: &mut Arrivals<Io::Frame>,
+    ) {
+        match cover {
+            Cover::Sealed => self.admit(port, packet, now, arrivals),
+            Cover::Passed(strength) => self.sort(port, (packet, strength), now, false, arrivals),
+        }
+    }
+
+    /// First stage: parses the headers of a packet, which was received under IPsec protection `strength`, and
+    /// computes the flow hash. Packets other than TCP and SCTP are handled at once. A packet of another worker's
+    /// flow is forwarded to it if `may_forward`.
+    #[inline]
+    pub(in crate::worker) fn sort(
+        &mut self,
+        port: usize,
+        (frame, strength): (Packet<Io::Frame>, Strength),
+        now: Instant,
+        may_forward: bool,
+        arrivals: &mut Arrivals<Io::Frame>,
+    ) {
+        let Some(slot) = self.env.ports.get(port) else {
+            return self.env.control.counters().drops.count(DropReason::NoPort);
+        };
+        // Only the headers are read here. The checksum of a segment is verified in the last stage.
+        let sctp = slot.facts.rx_sctp_checksum;
+        let unverified = match frame.is_unverified(slot.facts.rx_checksum) {
+            Some(unverified) => unverified,
+            None if self.is_no_segment(port, frame.bytes()) => true,
+            None => return self.env.control.counters().drops.count(DropReason::L4Checksum),
+        };
+        let Some(frame) = take_alike(port, frame, (unverified, strength), sctp, arrivals) else {
+            return;
+        };
+        let packet = match demux(frame.bytes(), port, L4Check::Good, self.env.network.interfaces())
+        {
+            Ok(packet) => packet,
+            // Floods end here: a refused frame costs a counter where no port is shared with the host.
+            Err(reason) if self.env.host.is_empty() && reason != DropReason::L4Checksum => {
+                return self.env.control.counters().drops.count(reason);
+            }
+            Err(reason) => return self.refused(port, frame.bytes(), reason),
+        };
+        match packet.kind {
+            Kind::Tcp { .. } => {
+                let frame = (frame, strength);
+                self.sort_segment(port, &packet, frame, unverified, may_forward, arrivals);
+            }
+            Kind::Sctp { source, destination, .. } => {
+                let (ends, frame) = ((source, destination), (frame, strength));
+                self.sort_sctp(port, &packet, ends, frame, may_forward, arrivals);
+            }
+            Kind::Fragment(ref fragment) => {
+                let of = (port, packet.interface);
+                self.sort_fragment(of, fragment, frame, now, may_forward, arrivals);
+            }
+            _ => self.sort_rest(port, &packet, &frame, now),
+        }
+    }
+
+    /// True if the frame parses and is not TCP. The device's checksum flag applies to TCP only and is ignored.
+    #[cold]
+    #[inline(never)]
+    fn is_no_segment(&self, port: usize, frame: &[u8]) -> bool {
+        let found = demux(frame, port, L4Check::Good, self.env.network.interfaces());
+        found.is_ok_and(|packet| !matches!(packet.kind, Kind::Tcp { .. }))
+    }
+
+    /// Appends a demultiplexed TCP segment to the arrivals, or forwards it to its owner.
+    #[inline]
+    fn sort_segment(
+        &mut self,
+        port: usize,
+        found: &demux::Packet,
+        (frame, strength): (Packet<Io::Frame>, Strength),
+        unverified: bool,
+        may_forward: bool,
+        arrivals: &mut Arrivals<Io::Frame>,
+    ) {
+        let Kind::Tcp { source, destination, ref segment } = found.kind else { return };
+        let Some(slot) = self.env.ports.get(port) else { return };
+        let facts = &slot.facts;
+        if may_forward && facts.steering.only().is_none() {
+            let owner = match frame.hash().filter(|_| facts.device_hash) {
+                Some(hash) => facts.steering.owner_of_hash(hash),
+                None => facts.steering.owner(source, destination),
+            };
+            if owner.0 != self.env.index {
+                let message = frame.message(port, Cover::Passed(strength));
+                return self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
+            }
+        }
+        let interface = found.interface as u16;
+        let flow = FlowKey { interface, local: destination, remote: source };
+        // Successive frames are often of one flow.
+        let same = arrivals.last().filter(|last| last.flow == flow && !last.is_sctp());
+        let follows = same.is_some();
+        let hash = match same {
+            Some(last) => last.hash,
+            // In request/response traffic a burst is often a single segment of the previous burst's flow, whose
+            // hash `Streams::hash` remembers.
+            None if arrivals.is_empty() => self.streams.hash(&flow),
+            None => self.streams.flows().hash(&flow),
+        };
+        let (span, source_mac) = (segment.clone(), found.source_mac);
+        let ce = ecn::is_marked(frame.bytes());
+        let carries = Carries::Segment { ce, unverified };
+        let (port, slot) = (port as u16, None);
+        arrivals.push(Arrival {
+            frame,
+            port,
+            flow,
+            hash,
+            span,
+            source_mac,
+            carries,
+            follows,
+            slot,
+            strength,
+        });
+    }
+
+    /// Reassembles a fragment from a port and an interface. The whole packet passes through the stages after its
+    /// last fragment.
+    fn sort_fragment(
+        &mut self,
+        (port, interface): (usize, usize),
+        fragment: &Fragment,
+        frame: Packet<Io::Frame>,
+        now: Instant,
+        may_forward: bool,
+        arrivals: &mut Arrivals<Io::Frame>,
+    ) {
+        let Some(slot) = self.env.ports.get(port) else { return };
+        let (source, destination) = (fragment.source, fragment.destination);
+        // Fragments have no ports, so all fragments of a packet go to the owner of the address pair.
+        let (source, destination) = (SocketAddr::new(source, 0), SocketAddr::new(destination, 0));
+        let steering = &slot.facts.steering;
+        if may_forward && steering.only().is_none() {
+            let owner = steering.owner(source, destination);
+            if owner.0 != self.env.index {
+                // Fragments inside tunnels are not accepted, so this one is in clear.
+                let message = frame.message(port, Cover::Passed(Strength::CLEAR));
+                return self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
+            }
+        }
+        match self.env.network.reassemble(interface, fragment, frame.bytes(), now) {
+            Ok((outcome, evicted)) => {
+                self.env.control.counters().ip.reassembly_evicted.add(evicted);
+                match outcome {
+                    Outcome::Waiting => self.env.control.counters().ip.fragments.add(1),
+                    Outcome::Whole(bytes) => {
+                        self.env.control.counters().ip.reassembled.add(1);
+                        self.take(port, Packet::Whole(bytes), now, arrivals);
+                    }
+                }
+            }
+            Err(reason) => self.env.control.counters().drops.count(reason),
+        }
+    }
+
+    /// Handles packets other than TCP, SCTP and fragments: ARP, ICMP, neighbour discovery.
+    fn sort_rest(
+        &mut self,
+        port: usize,
+        found: &demux::Packet,
+        frame: &Packet<Io::Frame>,
+        now: Instant,
+    ) {
+        if !self.env.host.is_empty() {
+            match self.whose(found, frame.bytes()) {
+                For::Us => {}
+                For::Both => self.env.copy_to_host(found.interface, frame.bytes()),
+                For::Host => return self.env.give_host(found.interface, frame.bytes()),
+            }
+        }
+        let (notice, answers) = self.env.network.control(found, frame.bytes(), now);
+        if notice != Ok(Notice::Echoed) {
+            self.env.control.counters().ip.neighbour_answers.add(answers);
+        }
+        match notice {
+            Ok(notice) => self.notice(port, notice, now),
+            Err(reason) => self.env.control.counters().drops.count(reason),
+        }
+    }
+
+    /// Second and third stage: looks up and processes the arrivals. Unmatched ones move to `unmatched` for the end
+    /// of the burst. Returns the number of matched ones.
+    pub(in crate::worker) fn look_up_and_input(
+        &mut self,
+        arrivals: &mut Arrivals<Io::Frame>,
+        next: &[Io::Frame],
+        unmatched: &mut Arrivals<Io::Frame>,
+        now: Instant,
+    ) -> usize {
+        let mut last = None;
+        for arrival in arrivals.iter_mut() {
+            let sctp = arrival.is_sctp();
+            let flows = if sctp { self.associations.flows() } else { self.streams.flows() };
+            arrival.slot = if arrival.follows { last } else { flows.candidate(arrival.hash) };
+            last = arrival.slot;
+        }
+        let segments = arrivals.iter().filter(|arrival| !arrival.is_sctp());
+        self.streams.prefetch(segments.filter_map(|arrival| arrival.slot));
+        let prefetch = |at: usize| match arrivals.get(at + AHEAD) {
+            Some(later) => later.frame.prefetch(),
+            None => {
+                let later = next.get(at + AHEAD - arrivals.len());
+                later.into_iter().for_each(Frame::prefetch);
+            }
+        };
+        let (mut unknown, mut at) = (0, 0);
+        while let Some(arrival) = arrivals.get(at) {
+            if arrival.slot.is_none() {
+                prefetch(at);
+                unknown += 1;
+                at += 1;
+                continue;
+            }
+            match arrival.carries {
+                Carries::Segment { .. } => {
+                    let behind = arrivals[at + 1..].iter().take_while(|arrival| arrival.follows);
+                    let run = &arrivals[at..=at + behind.count()];
+                    at += self.segments(run, |i| prefetch(at + i), now);
+                }
+                Carries::Packet { .. } => {
+                    let behind = arrivals[at + 1..].iter().take_while(|arrival| arrival.follows);
+                    let run = &arrivals[at..=at + behind.count()];
+                    at += self.sctp_packets(run, |i| prefetch(at + i), now);
+                }
+            }
+        }
+        let known = arrivals.len() - unknown;
+        if unknown > 0 {
+            unmatched.extend(arrivals.drain(..).filter(|arrival| arrival.slot.is_none()));
+        }
+        known
+    }
+
+    /// Processes the unmatched packets of a burst in order of arrival.
+    fn input_unmatched(&mut self, unmatched: &Arrivals<Io::Frame>, now: Instant) {
+        for arrival in unmatched {
+            self.input_unmatched_arrival(arrival, now);
+        }
+    }
+
+    pub(in crate::worker) fn input_unmatched_arrival(
+        &mut self,
+        arrival: &Arrival<Io::Frame>,
+        now: Instant,
+    ) {
+        match arrival.carries {
+            Carries::Segment { .. } => self.input_unmatched_segment(arrival, now),
+            Carries::Packet { .. } => self.input_unmatched_packet(arrival, now),
+        }
+    }
+
+    fn notice(&mut self, port: usize, notice: Notice, now: Instant) {
+        match notice {
+            Notice::Echoed => self.env.control.counters().ip.echo_replies.add(1),
+            Notice::Query => self.env.control.counters().ip.group_queries.add(1),
+            Notice::Conflict(interface, address, mac, reported) => {
+                self.env.control.counters().drops.count(DropReason::AddressConflict);
+                if reported && !self.env.control.is_short() {
+                    let interface = InterfaceId(interface as u16);
+                    self.env.control.send(Event::AddressConflict { interface, address, mac });
+                }
+            }
+            Notice::Neighbour(interface, claim) => {
+                if self.env.network.may_pass_on(now) {
+                    let message = || Message::Neighbour { interface, claim };
+                    self.mesh.send_all(message, self.env.control.counters());
+                } else {
+                    // The streams of other workers that wait for this neighbour solicit again.
+                    self.env.control.counters().frames.mesh_news_limited.add(1);
+                }
+                self.claim(interface, &claim, now);
+            }
+            Notice::Icmp(report) => {
+                if matches!(report.quote, Quote::Esp(..)) {
+                    return self.icmp_for_sa(&report, now);
+                }
+                let Some(owner) = self.env.ports.owner_of(port, &report) else {
+                    return self.env.control.counters().drops.count(DropReason::NoPort);
+                };
+                if owner.0 == self.env.index {
+                    self.icmp(&report, now);
+                } else {
+                    let message = Message::Icmp(report);
+                    self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
+                }
+            }
+        }
+    }
+
+    /// Updates the neighbour cache with an announcement and resumes the streams that waited for the address.
+    fn claim(&mut self, interface: usize, claim: &Claim, now: Instant) {
+        match self.env.network.claim(interface, claim, now) {
+            Ok(outcome) => {
+                self.env.control.counters().ip.neighbour_claims.add(1);
+                if outcome == ClaimOutcome::Resolved {
+                    self.neighbour_found(interface, claim.address);
+                }
+            }
+            Err(reason) => self.env.control.counters().drops.count(reason),
+        }
+    }
+}

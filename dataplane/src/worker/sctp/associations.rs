@@ -1,0 +1,288 @@
+//! The SCTP associations of one worker: by slot, by flow and by verification tag; those that shut down also by
+//! age.
+
+use std::sync::Arc;
+
+use base::Instant;
+use ddp::StreamId;
+use hashbrown::HashMap;
+use sctp_lite::endpoint::{Endpoint, SessionId};
+use sctp_lite::sctp::Secrets;
+use wire::sctp::Tag;
+
+use crate::api::{
+    AssociationInfo, AssociationStats, FlowInfo, InterfaceId, ListenerId, SctpConfig,
+};
+use crate::flow::{FlowHash, FlowKey, FlowTable, Slab};
+use crate::memory::Memory;
+use crate::net::sctp_path::UdpPorts;
+use crate::worker::control::flow_info;
+use crate::worker::flows::by_age::ByAge;
+use crate::worker::flows::carrier::Carrier;
+
+/// The associations of one worker.
+pub(in crate::worker) struct Associations {
+    all: Slab<Box<Association>>,
+    flows: FlowTable,
+    /// By local verification tag, for packets that a multi-homed peer sends from another address.
+    tags: HashMap<Tag, u32>,
+    /// Generates tags and cookies. Cookies are valid at every worker.
+    secrets: Arc<Secrets>,
+    /// Local UDP port for encapsulation (RFC 6951).
+    udp_port: Option<u16>,
+    /// Associations without sessions that are shutting down, evicted when all slots are taken.
+    leaving: ByAge,
+}
+
+/// Accounting of an association at its listener.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::worker) enum Counts {
+    /// Not counted: opened locally, or its sessions are counted instead.
+    Nothing,
+    /// A stream in the backlog. The first session, still to come, takes over this place.
+    Place,
+    /// A stream of its peer: the association has lost its last session, or will not have one.
+    Idle,
+}
+
+/// An association.
+pub(in crate::worker) struct Association {
+    pub(in crate::worker) carrier: Carrier<Endpoint<Memory>>,
+    /// Time of connect or accept.
+    since: Instant,
+    /// Local verification tag, the key in `tags`.
+    tag: Tag,
+    /// Configuration of a locally opened association; `None` if accepted.
+    pub(in crate::worker) opened: Option<Arc<SctpConfig>>,
+    /// Listener that accepted the association.
+    pub(in crate::worker) listener: Option<ListenerId>,
+    pub(in crate::worker) counts: Counts,
+    /// True if listed for eviction by age.
+    pub(in crate::worker) leaving: bool,
+    /// True if accepted and still without a first session.
+    pub(in crate::worker) awaits_session: bool,
+    /// True if its streams were reported as stalled.
+    pub(in crate::worker) stalled: bool,
+    /// Stream slot of each session.
+    pub(in crate::worker) sessions: HashMap<SessionId, u32>,
+}
+
+impl Association {
+    /// Creates an association without a listener, sessions or a configuration.
+    pub(in crate::worker) fn new(carrier: Carrier<Endpoint<Memory>>, now: Instant) -> Self {
+        Association {
+            tag: carrier.endpoint().association().local_tag(),
+            carrier,
+            since: now,
+            opened: None,
+            listener: None,
+            counts: Counts::Nothing,
+            leaving: false,
+            awaits_session: false,
+            stalled: false,
+            sessions: HashMap::new(),
+        }
+    }
+
+    /// The association's endpoint.
+    pub(in crate::worker) fn endpoint(&self) -> &Endpoint<Memory> {
+        self.carrier.endpoint()
+    }
+
+    /// The association's endpoint, mutable.
+    pub(in crate::worker) fn endpoint_mut(&mut self) -> &mut Endpoint<Memory> {
+        self.carrier.endpoint_mut()
+    }
+
+    /// True until the handshake is complete.
+    pub(in crate::worker) fn is_opening(&self) -> bool {
+        self.endpoint().association().state().is_opening()
+    }
+
+    /// True without sessions while it shuts down or waits for room to send its last packet.
+    pub(in crate::worker) fn is_leaving(&self) -> bool {
+        self.sessions.is_empty() && self.endpoint().state().is_closing()
+    }
+
+    /// Counters of the endpoint and of both directions.
+    pub(in crate::worker) fn stats(&self) -> AssociationStats {
+        let sctp = self.endpoint().association();
+        AssociationStats {
+            endpoint: self.endpoint().stats(),
+            receive: sctp.receiver().stats(),
+            send: sctp.sender().stats(),
+        }
+    }
+
+    /// Current state of the path and of congestion control.
+    pub(in crate::worker) fn flow_info(&self, now: Instant) -> FlowInfo {
+        flow_info::of_association(&self.carrier, now)
+    }
+
+    fn info(&self, association: StreamId, now: Instant) -> AssociationInfo {
+        let (sctp, flow) = (self.endpoint().association(), self.carrier.flow());
+        AssociationInfo {
+            association,
+            interface: InterfaceId(flow.interface),
+            local: flow.local,
+            remote: flow.remote,
+            udp: self.carrier.path().udp().map(|ports| (ports.local, ports.remote)),
+            state: sctp.state().name(),
+            sessions: self.sessions.len() as u32,
+            streams: sctp.streams(),
+            age: now - self.since,
+            flow: self.flow_info(now),
+            unanswered: sctp.error_count(),
+            stats: self.stats(),
+        }
+    }
+}
+
+impl Associations {
+    /// Creates an empty table. `key` seeds the hash of flows. `secret`, the same for all workers, signs cookies.
+    pub(in crate::worker) fn new(
+        worker: u16,
+        limit: u32,
+        key: [u8; 16],
+        secret: [u8; 16],
+        udp_port: Option<u16>,
+    ) -> Self {
+        Associations {
+            all: Slab::new(worker, limit),
+            flows: FlowTable::new(key),
+            tags: HashMap::new(),
+            secrets: Arc::new(Secrets::new(secret)),
+            udp_port,
+            leaving: ByAge::default(),
+        }
+    }
+
+    pub(in crate::worker) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(in crate::worker) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Finds the association with this flow and its `hash`. `candidate` is tried first and usually matches.
+    pub(in crate::worker) fn find_from(
+        &self,
+        candidate: Option<u32>,
+        hash: FlowHash,
+        flow: &FlowKey,
+    ) -> Option<u32> {
+        let is_flow = |at: u32| self.get(at).is_some_and(|a| a.carrier.flow() == *flow);
+        candidate.filter(|&at| is_flow(at)).or_else(|| self.flows.find(hash, is_flow))
+    }
+
+    pub(in crate::worker) fn flows(&self) -> &FlowTable {
+        &self.flows
+    }
+
+    /// The association in a slot.
+    pub(in crate::worker) fn get(&self, at: u32) -> Option<&Association> {
+        self.all.get(at).map(|association| &**association)
+    }
+
+    /// The association in a slot, mutable.
+    pub(in crate::worker) fn get_mut(&mut self, at: u32) -> Option<&mut Association> {
+        self.all.get_mut(at).map(|association| &mut **association)
+    }
+
+    /// All associations with their slots.
+    pub(in crate::worker) fn iter(&self) -> impl Iterator<Item = (u32, &Association)> {
+        self.all.occupied().filter_map(|at| Some((at, self.get(at)?)))
+    }
+
+    /// Slot and name for the next association; `None` if the table is full.
+    pub(in crate::worker) fn vacancy(&self) -> Option<(u32, StreamId)> {
+        self.all.vacancy()
+    }
+
+    /// Inserts an association at the slot that [`vacancy`](Self::vacancy) returned.
+    pub(in crate::worker) fn insert(
+        &mut self,
+        at: u32,
+        association: Association,
+    ) -> &mut Association {
+        self.flows.insert(&association.carrier.flow(), at);
+        self.tags.insert(association.tag, at);
+        self.all.insert(Box::new(association))
+    }
+
+    /// Removes an association.
+    pub(in crate::worker) fn remove(&mut self, at: u32) -> Option<Box<Association>> {
+        let association = self.all.remove(at)?;
+        self.flows.remove(&association.carrier.flow(), at);
+        self.tags.remove(&association.tag);
+        Some(association)
+    }
+
+    /// The generator of tags and cookies.
+    pub(in crate::worker) fn secrets(&self) -> Arc<Secrets> {
+        Arc::clone(&self.secrets)
+    }
+
+    /// Finds the slot of an association by name.
+    pub(in crate::worker) fn find_name(&self, name: StreamId) -> Option<u32> {
+        self.all.find(name)
+    }
+
+    /// Lists an association for eviction: it shuts down, or will not have a session.
+    pub(in crate::worker) fn add_leaving(&mut self, name: StreamId) {
+        let all = &self.all;
+        self.leaving.add(name, |name| all.find(name).is_some());
+    }
+
+    /// Finds the slot of an association by name, if it has no session and shuts down.
+    pub(in crate::worker) fn find_leaving(&self, name: StreamId) -> Option<u32> {
+        let leaves = |at: &u32| self.get(*at).is_some_and(Association::is_leaving);
+        self.all.find(name).filter(leaves)
+    }
+
+    /// Unlists the association that has been shutting down longest and returns its slot.
+    pub(in crate::worker) fn oldest_leaving(&mut self) -> Option<u32> {
+        let mut leaving = core::mem::take(&mut self.leaving);
+        let oldest = leaving.oldest(|name| self.find_leaving(name));
+        self.leaving = leaving;
+        oldest
+    }
+
+    /// Listing of the association in a slot.
+    pub(in crate::worker) fn info(&self, at: u32, now: Instant) -> Option<AssociationInfo> {
+        Some(self.all.get(at)?.info(self.all.name(at)?, now))
+    }
+
+    /// Slots allocated so far, vacant ones included.
+    pub(in crate::worker) fn places(&self) -> usize {
+        self.all.places()
+    }
+
+    /// Name of the association in a slot, as in listings.
+    pub(in crate::worker) fn name(&self, at: u32) -> Option<StreamId> {
+        self.all.name(at)
+    }
+
+    /// Finds an association by local verification tag, if interface, local end and remote port match. The peer's
+    /// address may differ.
+    pub(in crate::worker) fn by_tag(&self, flow: &FlowKey, tag: Tag) -> Option<u32> {
+        let at = *self.tags.get(&tag)?;
+        let key = self.all.get(at)?.carrier.flow();
+        let same = key.interface == flow.interface
+            && key.local == flow.local
+            && key.remote.port() == flow.remote.port();
+        same.then_some(at)
+    }
+
+    /// UDP ports for encapsulation to or from this remote port.
+    pub(in crate::worker) fn udp_ports(&self, peer: Option<u16>) -> Option<UdpPorts> {
+        let (remote, local) = peer.zip(self.udp_port)?;
+        Some(UdpPorts { local, remote })
+    }
+
+    /// Slots of all associations.
+    pub(in crate::worker) fn slots(&self) -> Vec<u32> {
+        self.all.occupied().collect()
+    }
+}

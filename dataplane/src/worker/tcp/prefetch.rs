@@ -1,0 +1,93 @@
+//! Prefetches TCP streams before they are served. The state of many streams exceeds the second-level cache, and each
+//! stream's state is a chain of allocations. Without prefetch these are cache misses in sequence. SCTP sessions share
+//! their association's state and are not prefetched.
+
+use std::collections::VecDeque;
+
+use crate::worker::flows::streams::Streams;
+
+/// Pointers from a stream's slot to the furthest allocation that serving it usually touches.
+const STEPS: u32 = 4;
+/// Streams of a queue prefetched at the same time: one at each step, and the one being served.
+const AHEAD: usize = STEPS as usize + 1;
+/// Number of streams up to which nothing is prefetched: their state stays in the second-level cache.
+pub(in crate::worker) const FEW: usize = 256;
+
+impl Streams {
+    /// Prefetches the streams of a burst's segments. Call it before the segments are handled.
+    #[inline]
+    pub(in crate::worker) fn prefetch(&self, slots: impl Iterator<Item = u32> + Clone) {
+        if self.len() > FEW {
+            self.prefetch_all(slots);
+        }
+    }
+
+    /// Prefetches the first streams of a queue completely. Call it before they are served.
+    #[inline]
+    pub(in crate::worker) fn prefetch_first(&self, queue: &VecDeque<u32>) {
+        if self.len() > FEW {
+            self.prefetch_all(queue.iter().take(AHEAD).copied());
+        }
+    }
+
+    /// Prefetches the streams behind the first of a queue, each one step further than its successor. Call it before
+    /// the first stream is served.
+    #[inline]
+    pub(in crate::worker) fn prefetch_next(&self, queue: &VecDeque<u32>) {
+        if self.len() > FEW {
+            self.prefetch_behind_first(queue);
+        }
+    }
+
+    /// Prefetches each stream once for successive segments of it, which are frequent.
+    #[inline(never)]
+    fn prefetch_all(&self, slots: impl Iterator<Item = u32> + Clone) {
+        for steps in 0..=STEPS {
+            let mut last = None;
+            for slot in slots.clone() {
+                if last != Some(slot) {
+                    self.prefetch_steps(slot, steps);
+                }
+                last = Some(slot);
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn prefetch_behind_first(&self, queue: &VecDeque<u32>) {
+        for (slot, steps) in behind_the_first(queue) {
+            self.prefetch_steps(slot, steps);
+        }
+    }
+
+    fn prefetch_steps(&self, slot: u32, steps: u32) {
+        self.prefetch_slot(slot, steps, &mut dpdk::prefetch::write);
+    }
+}
+
+/// Returns the streams behind the first of a queue, and the step to prefetch of each now.
+fn behind_the_first(queue: &VecDeque<u32>) -> impl Iterator<Item = (u32, u32)> {
+    queue.iter().skip(1).copied().zip((0..=STEPS).rev())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_of_a_queue_is_prefetched_step_by_step_before_it_is_served() {
+        let mut queue: VecDeque<u32> = (0..20).collect();
+        // The next step of each stream; the first streams are prefetched completely.
+        let mut next = [0; 20];
+        next[..AHEAD].fill(STEPS + 1);
+        while !queue.is_empty() {
+            for (slot, steps) in behind_the_first(&queue) {
+                let next = &mut next[slot as usize];
+                assert!(steps <= *next, "a step that leads nowhere yet");
+                *next = (steps + 1).max(*next);
+            }
+            let first = queue.pop_front().expect("not empty") as usize;
+            assert_eq!(next[first], STEPS + 1, "{first}");
+        }
+    }
+}

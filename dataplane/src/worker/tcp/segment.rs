@@ -1,0 +1,352 @@
+//! Received TCP segments: input of a stream, SYN for a listener, or answered with a reset.
+
+use base::Instant;
+use tcp_lite::mpa::looks_like_one_fpdu;
+use tcp_lite::tcp::{Flags, Segment, reset_for};
+use wire::crc32c::{self, Digest, Sum};
+use wire::mpa::CRC_LEN;
+
+use super::batch::Batch;
+use crate::api::DropReason;
+use crate::checksum;
+use crate::flow::FlowKey;
+use crate::io::PortIo;
+use crate::net::neighbour::Mac;
+use crate::net::path::Path;
+use crate::net::protocol::TCP;
+use crate::worker::control::event::MANY;
+use crate::worker::flows::conn::Conn;
+use crate::worker::flows::listen::Progress;
+use crate::worker::flows::lower::Lower;
+use crate::worker::flows::schedule::CarrierKind;
+use crate::worker::receive::arrival::{Arrival, Carries};
+use crate::worker::receive::unfinished;
+use crate::worker::{Core, Env};
+
+impl<Io: PortIo> Core<Io> {
+    /// Handles successive segments of one flow, at least one, after their look-up. `ahead` is called before each, with
+    /// its index. Returns the number handled: processing stops after a segment that its stream answers at once, that
+    /// produces many events or that ends the stream.
+    pub(in crate::worker) fn segments(
+        &mut self,
+        run: &[Arrival<Io::Frame>],
+        ahead: impl Fn(usize),
+        now: Instant,
+    ) -> usize {
+        let Some(first) = run.first() else { return 0 };
+        let (source, destination) = (first.flow.remote.ip(), first.flow.local.ip());
+        let addresses = checksum::addresses(source, destination);
+        // The burst may have opened or ended the stream meanwhile, and flows may share a hash.
+        let found = self.streams.connection(first.slot, first.hash, &first.flow);
+        let Some((slot, conn)) = found else {
+            ahead(0);
+            self.segment_of_nobody(first, addresses, now);
+            return 1;
+        };
+        for (at, arrival) in run.iter().enumerate() {
+            ahead(at);
+            let Some(carrier) = conn.lower.connection() else { return at + 1 };
+            if arrival.strength < carrier.least() {
+                self.env.control.counters().drops.count(DropReason::NotProtected);
+                continue;
+            }
+            let mut segment = Segment::default();
+            if !self.env.read(&mut segment, arrival, addresses) {
+                continue;
+            }
+            if carrier.endpoint().connection().may_reopen(&segment) {
+                // RFC 9293 §3.6.1: a new incarnation may replace a connection in TIME-WAIT. The burst with this SYN
+                // may have ended the old one, whose end is then not reported yet.
+                let last = carrier.endpoint().connection().snd_nxt();
+                self.report_all(slot, now);
+                self.forget(slot);
+                let from = (arrival.source_mac, arrival.strength);
+                self.no_stream(arrival.flow, from, &segment, Some(last), now);
+                return at + 1;
+            }
+            let taken = self.env.take_segment(slot, conn, &segment, now);
+            if taken.calls() {
+                self.after_segment(slot, taken, now);
+                return at + 1;
+            }
+        }
+        run.len()
+    }
+
+    /// Handles a segment whose flow has no stream.
+    fn segment_of_nobody(&mut self, arrival: &Arrival<Io::Frame>, addresses: u16, now: Instant) {
+        let mut segment = Segment::default();
+        if !self.env.read(&mut segment, arrival, addresses) {
+            return;
+        }
+        if self.is_the_hosts(arrival) {
+            return self.env.give_host(arrival.flow.interface.into(), arrival.frame.bytes());
+        }
+        let from = (arrival.source_mac, arrival.strength);
+        self.no_stream(arrival.flow, from, &segment, None, now);
+    }
+
+    /// Handles a segment that had no stream when it was looked up. It is examined if it may open one, within the
+    /// budget for unmatched frames, or if it may be answered with a reset.
+    pub(in crate::worker) fn input_unmatched_segment(
+        &mut self,
+        arrival: &Arrival<Io::Frame>,
+        now: Instant,
+    ) {
+        let flags = Segment::flags_of(&arrival.frame.bytes()[arrival.span.clone()]);
+        // The burst may have opened its stream meanwhile.
+        if let Some(flags) = flags.filter(|_| !self.streams.flows().has(arrival.hash)) {
+            if self.is_the_hosts(arrival) {
+                return self.env.give_host(arrival.flow.interface.into(), arrival.frame.bytes());
+            }
+            if self.may_open(flags, now) {
+                if !self.unmatched_budget.take(now) {
+                    return self.env.control.counters().drops.count(DropReason::Overload);
+                }
+            } else if flags.has(Flags::RST) {
+                return self.env.control.counters().drops.count(DropReason::NoStream);
+            } else if self.env.network.resets().is_exhausted(now) {
+                self.env.control.counters().drops.count(DropReason::NoStream);
+                return self.env.control.counters().frames.answers_limited.add(1);
+            }
+        }
+        self.segments(core::slice::from_ref(arrival), |_| {}, now);
+    }
+
+    /// Returns whether a segment without a stream, with these flags, may open one: a SYN, or an ACK that may return a
+    /// cookie.
+    fn may_open(&self, flags: Flags, now: Instant) -> bool {
+        if flags.has(Flags::SYN) {
+            return !flags.any(Flags::ACK.with(Flags::RST).with(Flags::FIN));
+        }
+        flags.has(Flags::ACK)
+            && !flags.has(Flags::RST)
+            && self.env.admission.cookies().are_awaited(now)
+    }
+
+    /// Carries out the follow-up of an accepted segment.
+    #[inline]
+    pub(in crate::worker) fn after_segment(&mut self, slot: u32, taken: Taken, now: Instant) {
+        if taken.reports {
+            // Takes the events before further segments cause more: a stream out of credit is paused in time.
+            self.report(slot, now);
+        }
+        if taken.answer
+            && let Some(carrier) = self.streams.carrier_mut(slot)
+        {
+            self.env.send(slot, carrier, now);
+        }
+    }
+
+    /// Answers a segment without a stream with a reset, to the link-layer address that it came from. Returns whether
+    /// the reset was queued.
+    pub(in crate::worker) fn refuse(
+        &mut self,
+        flow: &FlowKey,
+        mac: Mac,
+        segment: &Segment<'_>,
+        now: Instant,
+    ) -> bool {
+        if segment.flags.has(Flags::RST) {
+            return false;
+        }
+        if !self.env.network.resets().take(flow.remote.ip(), now) {
+            self.env.control.counters().frames.answers_limited.add(1);
+            return false;
+        }
+        let at = usize::from(flow.interface);
+        let interface = self.env.network.interface(at);
+        let (local, remote) = (flow.local.ip(), flow.remote.ip());
+        let Some(mut path) = Path::by(at, interface, local, remote, remote) else { return false };
+        path.set_mac(mac);
+        let Some(slot) = self.env.ports.get_mut(interface.port) else { return false };
+        let how = slot.facts.tx_checksum;
+        let mut batch = Batch::new(&mut slot.io, &path, how, 1, self.env.control.counters());
+        let answered = reset_for(segment, &mut batch);
+        if answered {
+            self.env.control.counters().streams.resets_sent.add(1);
+        } else {
+            self.env.control.counters().frames.answers_lost.add(1);
+        }
+        answered
+    }
+}
+
+/// Verifies a segment's checksum; `addresses` is the sum of source and destination address. Returns the CRC of the
+/// text without its last four bytes, if the text looks like one FPDU, long enough that one pass for both costs less
+/// than two. The stream is not known yet: the CRC is unused if the stream has no CRCs, or the segment is not the next.
+#[inline]
+fn verify(addresses: u16, bytes: &[u8]) -> Result<Option<u32>, DropReason> {
+    let (crc, sum) = match Digest::is_one_pass(bytes.len()).then(|| fpdu_in(bytes)).flatten() {
+        Some((head, text, field)) => {
+            let (crc, sum) = crc32c::crc_sum(0, Sum::default().with(head), text);
+            (Some(crc), sum.with(field).value())
+        }
+        None => (None, checksum::sum(bytes)),
+    };
+    match checksum::segment_of(addresses, TCP, bytes.len(), sum) {
+        0 => Ok(crc),
+        _ => Err(DropReason::L4Checksum),
+    }
+}
+
+/// Splits a segment whose text looks like one long FPDU: header, text without the CRC field, CRC field.
+fn fpdu_in(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let (head, text) = bytes.split_at_checked(Segment::header_len_of(bytes)?)?;
+    if !Digest::is_one_pass(text.len()) || !looks_like_one_fpdu(text) {
+        return None;
+    }
+    let (text, field) = text.split_at(text.len() - CRC_LEN);
+    Some((head, text, field))
+}
+
+/// Follow-up of an accepted segment.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::worker) struct Taken {
+    /// The stream has at least [`MANY`] events.
+    reports: bool,
+    /// The stream is to answer now: enough segments are unanswered.
+    answer: bool,
+}
+
+impl Taken {
+    /// Returns true if there is a follow-up.
+    #[inline]
+    fn calls(self) -> bool {
+        self.reports || self.answer
+    }
+}
+
+impl<Io: PortIo> Env<Io> {
+    /// Reads the segment of an arrival into `segment`, a new one, and verifies its checksum unless that is done
+    /// already; `addresses` is the sum of both addresses. Returns false, and counts the drop, if the segment is
+    /// malformed or its checksum wrong.
+    #[inline]
+    fn read<'a>(
+        &mut self,
+        segment: &mut Segment<'a>,
+        arrival: &'a Arrival<Io::Frame>,
+        addresses: u16,
+    ) -> bool {
+        let Carries::Segment { ce, unverified } = arrival.carries else { return false };
+        let bytes = &arrival.frame.bytes()[arrival.span.clone()];
+        segment.ce = ce;
+        if unverified {
+            match verify(addresses, bytes) {
+                Ok(text_crc) => segment.text_crc = text_crc,
+                Err(reason) => {
+                    self.control.counters().drops.count(reason);
+                    if unfinished::of_segment(addresses, bytes) {
+                        self.unfinished_checksum(arrival.port, arrival.flow.remote.ip());
+                    }
+                    return false;
+                }
+            }
+        }
+        if let Err(reason) = segment.read(bytes) {
+            self.control.counters().drops.count_tcp(reason);
+            return false;
+        }
+        true
+    }
+
+    /// Passes a segment to its stream.
+    #[inline]
+    pub(in crate::worker) fn take_segment(
+        &mut self,
+        slot: u32,
+        conn: &mut Conn,
+        segment: &Segment<'_>,
+        now: Instant,
+    ) -> Taken {
+        let Lower::Tcp(carrier) = &mut conn.lower else {
+            return Taken { reports: false, answer: false };
+        };
+        let acknowledged = carrier.bytes_acknowledged();
+        let taken = carrier.endpoint_mut().input(now, segment, &mut self.tables.context());
+        match taken {
+            Ok(()) => self.control.counters().streams.segments.add(1),
+            Err(reason) => self.control.counters().drops.count_tcp(reason),
+        }
+        if conn.accepted.is_unproven() && carrier.endpoint().connection().state().is_synchronized()
+        {
+            conn.accepted.advance(Progress::Starting);
+            self.admission.listeners_mut().proven(carrier.peer(), conn.id);
+        }
+        let answer = carrier.packet_taken(acknowledged, &mut self.network, now);
+        let reports = carrier.endpoint().pending_events() >= MANY;
+        carrier.make_ready(slot, self.schedules.of(CarrierKind::Connection));
+        Taken { reports, answer }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    /// Builds a segment with that data offset, whose text has the header of an FPDU of `ulpdu` bytes.
+    fn segment(ends: (IpAddr, IpAddr), offset: u8, ulpdu: u16, text: usize) -> Vec<u8> {
+        let mut bytes: Vec<u8> = (0..20 + text).map(|i| (i * 31 + i / 7) as u8).collect();
+        bytes[12] = offset << 4;
+        if let Some(length) = bytes.get_mut(usize::from(offset) * 4..).and_then(|t| t.get_mut(..2))
+        {
+            length.copy_from_slice(&ulpdu.to_be_bytes());
+        }
+        bytes[16..18].fill(0);
+        let sum = checksum::segment(ends.0, ends.1, TCP, &bytes);
+        bytes[16..18].copy_from_slice(&sum.to_be_bytes());
+        bytes
+    }
+
+    /// Verification with and without CRC accepts the same segments, whatever bit is flipped. A CRC that is returned is
+    /// that of the text.
+    #[test]
+    fn segments_are_verified_alike_with_a_crc_and_without() {
+        let v4 = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let v6 = (IpAddr::from([7; 16]), IpAddr::from([9; 16]));
+        let mut with_crc = 0;
+        for (ends, other) in [(v4, v6), (v6, v4)] {
+            for (offset, ulpdu, text) in [
+                (5, 1414, 1420),
+                (8, 1414, 1432),
+                (15, 230, 276),
+                (5, 1413, 1420),
+                (5, 1413, 1419),
+                (5, 1400, 1420),
+                (5, 100, 106),
+                (0, 1414, 1420),
+                (4, 1414, 1416),
+                (15, 1, 3),
+            ] {
+                let bytes = segment(ends, offset, ulpdu, text);
+                let crc = verify(checksum::addresses(ends.0, ends.1), &bytes)
+                    .expect("the checksum is right");
+                if let Some(crc) = crc {
+                    let text = &bytes[usize::from(offset) * 4..bytes.len() - CRC_LEN];
+                    assert_eq!(crc, crc32c::update(0, text), "{offset} {ulpdu}");
+                    with_crc += 1;
+                }
+                let wrong = Err(DropReason::L4Checksum);
+                assert_eq!(
+                    verify(checksum::addresses(other.0, other.1), &bytes),
+                    wrong,
+                    "{offset} {ulpdu}"
+                );
+                let end = bytes.len();
+                for at in [0, 4, 13, 17, 20, 21, 24, 100, 300, end / 2, end - 5, end - 4, end - 1] {
+                    let mut bytes = bytes.clone();
+                    let Some(byte) = bytes.get_mut(at) else { continue };
+                    *byte ^= 0x10;
+                    assert_eq!(
+                        verify(checksum::addresses(ends.0, ends.1), &bytes),
+                        wrong,
+                        "{offset} {ulpdu} {at}"
+                    );
+                }
+            }
+        }
+        assert!(with_crc >= 6 || !Digest::is_one_pass(1420), "{with_crc}");
+    }
+}

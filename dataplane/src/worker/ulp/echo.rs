@@ -1,0 +1,51 @@
+//! Answers of an Echo service, and the number of unacknowledged ones.
+
+use ddp::rdmap::WorkRequest;
+use ddp::{Message, Qn};
+use tcp_lite::endpoint::UlpConfig;
+
+use crate::memory::Memory;
+
+/// A message to send back.
+#[derive(Clone)]
+pub(in crate::worker) enum Answer {
+    /// Over RDMAP.
+    Rdmap(WorkRequest<Memory>),
+    /// Over bare DDP, to a message received on this queue.
+    Ddp(Qn, Message<Memory>),
+}
+
+/// Count of unacknowledged Echo answers. Each of them holds the payload of a received message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::worker) struct Echoed {
+    /// Receive buffers of all queues. With up to this many unacknowledged answers, buffers are reposted at once.
+    buffers: u32,
+    unacknowledged: u32,
+}
+
+impl Echoed {
+    /// Value for a stream without an Echo.
+    pub(in crate::worker) const NOTHING: Echoed = Echoed { buffers: 0, unacknowledged: 0 };
+
+    /// Creates the count for a stream with the queues of `ulp`.
+    pub(in crate::worker) fn of(ulp: &UlpConfig) -> Echoed {
+        let buffers = match ulp {
+            UlpConfig::Ddp(config) => {
+                config.queues.iter().fold(0, |sum: u32, q| sum.saturating_add(q.buffers))
+            }
+            UlpConfig::Rdmap(config) => config.recv_buffers,
+        };
+        Echoed { buffers, ..Echoed::NOTHING }
+    }
+
+    /// Counts a posted answer. Returns whether to repost a receive buffer at once.
+    pub(in crate::worker) fn posted(&mut self) -> bool {
+        self.unacknowledged += 1;
+        self.unacknowledged <= self.buffers
+    }
+
+    /// Counts an acknowledged answer.
+    pub(in crate::worker) fn acknowledged(&mut self) {
+        self.unacknowledged = self.unacknowledged.saturating_sub(1);
+    }
+}

@@ -1,0 +1,230 @@
+//! RDMAP events of one stream for the control thread, and the services (Sink, Echo) that the worker provides itself,
+//! over RDMAP and over bare DDP.
+//!
+//! A service releases the buffer of a message when a Sink has counted it, or when an Echo's answer is posted. Once as
+//! many answers as there are buffers are unacknowledged, each further buffer is released only when an answer is
+//! acknowledged: a peer that acknowledges nothing holds at most twice the number of buffers. Answers that find no room
+//! wait here, at most as many as there are buffers. After the peer's close, this end's close follows the last answer.
+
+use std::sync::Arc;
+
+use base::Instant;
+use ddp::rdmap::{Event as RdmapEvent, WorkRequest};
+use ddp::{Cookie, ERROR_QUEUE, MESSAGE_QUEUE, Message, PostError, Poster, Qn, Source};
+use tcp_lite::endpoint::UlpConfig;
+
+use super::echo::Answer;
+use super::load::SENDS;
+use crate::api::{Event, RecordKind, Service, Ticket};
+use crate::io::PortIo;
+use crate::worker::Env;
+use crate::worker::control::recorder::note_session;
+use crate::worker::flows::conn::{Conn, Stream};
+
+impl<Io: PortIo> Env<Io> {
+    /// Handles one event of a stream's RDMAP.
+    pub(in crate::worker) fn rdmap(
+        &mut self,
+        of: &mut Stream<'_>,
+        event: RdmapEvent,
+        now: Instant,
+    ) {
+        let (stream, service) = (of.conn.id, of.conn.service);
+        let event = match event {
+            RdmapEvent::Received { invalidated: None, .. }
+                if self.load_answered(of, SENDS, now) =>
+            {
+                return;
+            }
+            RdmapEvent::Received { data, solicited, invalidated } => match service {
+                Service::Control | Service::Region => {
+                    Event::Received { stream, data, solicited, invalidated }
+                }
+                Service::Echo | Service::Sink => {
+                    self.serve_message(of, SENDS, || {
+                        let source = Source::Bytes(Arc::from(data.as_slice()));
+                        let (invalidate, cookie) = (None, Cookie::SERVICE);
+                        Answer::Rdmap(WorkRequest::Send { source, solicited, invalidate, cookie })
+                    });
+                    self.tables.recycle(data);
+                    match invalidated {
+                        Some(stag) => Event::Invalidated { stream, stag },
+                        None => return,
+                    }
+                }
+            },
+            RdmapEvent::Immediate { data, solicited } => match service {
+                Service::Control | Service::Region => Event::Immediate { stream, data, solicited },
+                Service::Echo | Service::Sink => {
+                    return self.serve_message(of, SENDS, || {
+                        let cookie = Cookie::SERVICE;
+                        Answer::Rdmap(WorkRequest::Immediate { data, solicited, cookie })
+                    });
+                }
+            },
+            RdmapEvent::WriteDelivered { stag, to, len } => match service {
+                // The STag of a Write without bytes was not checked.
+                Service::Region if len > 0 => {
+                    Event::TaggedDelivered { stream, stag, to, len, rsvd_ulp: 0 }
+                }
+                _ => return,
+            },
+            RdmapEvent::AtomicServed { stag, to } => match service {
+                Service::Region => Event::TaggedDelivered { stream, stag, to, len: 8, rsvd_ulp: 0 },
+                _ => return,
+            },
+            RdmapEvent::ReadHeld => Event::ReadHeld { stream },
+            RdmapEvent::ReadServed { .. } | RdmapEvent::ReadyToReceive => return,
+            RdmapEvent::Completed { cookie, outcome } => match cookie.poster() {
+                Poster::User(number) => {
+                    let ticket = Ticket(number);
+                    self.sent_from(of, ticket);
+                    Event::Completed { stream, ticket, outcome }
+                }
+                Poster::Service => {
+                    self.answered(of, 1);
+                    return self.go_on_with_load(of, now);
+                }
+                Poster::Load => return self.load_completed(of, 1, now),
+                Poster::Stack | Poster::Response | Poster::Terminate => {
+                    return self.go_on_with_load(of, now);
+                }
+            },
+            RdmapEvent::Flushed { cookie } => return self.flushed(of, cookie, now),
+            RdmapEvent::Error(error) => {
+                // An unreadable Terminate has no layer, type and code.
+                if let Some(it) = error.terminate() {
+                    let code = (it.layer, it.error_type, it.code);
+                    note_session(of, RecordKind::ErrorFound, code, now);
+                }
+                Event::RdmapError { stream, error }
+            }
+            RdmapEvent::Terminated { by_peer, terminate } => {
+                let kind = match by_peer {
+                    true => RecordKind::TerminateReceived,
+                    false => RecordKind::TerminateSent,
+                };
+                let code = (terminate.layer, terminate.error_type, terminate.code);
+                note_session(of, kind, code, now);
+                Event::Terminated { stream, by_peer, terminate }
+            }
+            RdmapEvent::PeerClosed { incomplete } => {
+                self.peer_closed(of, now);
+                Event::PeerClosed { stream, incomplete }
+            }
+            // The endpoint reports the reason when it closes.
+            RdmapEvent::Failed(_) => return,
+        };
+        self.control.send(event);
+    }
+
+    /// Handles an untagged message of bare DDP; returns its data if the message is for the control thread.
+    pub(in crate::worker) fn untagged(
+        &mut self,
+        stream: &mut Stream<'_>,
+        qn: Qn,
+        data: Vec<u8>,
+        rsvd_ulp: [u8; 5],
+        now: Instant,
+    ) -> Option<Vec<u8>> {
+        if self.load_answered(stream, qn, now) {
+            self.tables.recycle(data);
+            return None;
+        }
+        let service = stream.conn.service;
+        if !matches!(service, Service::Echo | Service::Sink) || qn == ERROR_QUEUE {
+            return Some(data);
+        }
+        self.serve_message(stream, qn, || {
+            let source = Source::Bytes(Arc::from(data.as_slice()));
+            // docs/protocol.md §4
+            let (to, cookie) = (MESSAGE_QUEUE, Cookie::SERVICE);
+            Answer::Ddp(qn, Message::Untagged { qn: to, rsvd_ulp, source, cookie })
+        });
+        self.tables.recycle(data);
+        None
+    }
+
+    /// Serves a message of an Echo or a Sink stream. `answer` is called for an Echo only.
+    fn serve_message(&mut self, stream: &mut Stream<'_>, qn: Qn, answer: impl FnOnce() -> Answer) {
+        if stream.conn.service == Service::Echo {
+            stream.conn.pending.answers.push_back(answer());
+            return self.post_answers(stream);
+        }
+        stream.post_buffers(qn, 1);
+        self.make_ready(stream);
+    }
+
+    /// Handles the peer's close of its direction. A stream that the worker serves is closed when all its answers are
+    /// posted (RFC 5041 §6.2.1); other streams are closed by the control thread.
+    #[cold]
+    pub(in crate::worker) fn peer_closed(&mut self, stream: &mut Stream<'_>, now: Instant) {
+        if !matches!(stream.conn.service, Service::Echo | Service::Sink) {
+            return;
+        }
+        if !stream.conn.pending.answers.is_empty() {
+            stream.conn.pending.closing = true;
+        } else if let Some(mut lower) = stream.lower() {
+            lower.shutdown(now);
+        }
+        self.make_ready(stream);
+    }
+
+    /// Handles acknowledgements of an Echo's oldest answers.
+    pub(in crate::worker) fn answered(&mut self, stream: &mut Stream<'_>, answers: u32) {
+        for _ in 0..answers {
+            let Some(pending) = stream.conn.pending.get_mut() else { break };
+            pending.echoed.acknowledged();
+            if let Some(qn) = pending.withheld.pop_front() {
+                stream.post_buffers(qn, 1);
+            }
+        }
+        self.post_answers(stream);
+    }
+
+    /// Posts the answers of an Echo that the stream accepts now.
+    pub(in crate::worker) fn post_answers(&mut self, stream: &mut Stream<'_>) {
+        let Stream { conn, association, .. } = stream;
+        let Conn { lower, pending, .. } = &mut **conn;
+        if let Some(mut lower) = lower.as_mut(association.as_deref_mut())
+            && let Some(pending) = pending.get_mut()
+        {
+            while let Some(answer) = pending.answers.pop_front() {
+                let (qn, posted) = match answer.clone() {
+                    Answer::Rdmap(request) => (MESSAGE_QUEUE, lower.post_rdmap(request)),
+                    Answer::Ddp(qn, message) => (qn, lower.post(message)),
+                };
+                match posted {
+                    Ok(()) => {
+                        if pending.echoed.posted() {
+                            // A stream that is ending no longer requires buffers.
+                            let _ = lower.post_buffers(qn, 1);
+                        } else {
+                            pending.withheld.push_back(qn);
+                        }
+                    }
+                    Err(PostError::Full) => {
+                        pending.answers.push_front(answer);
+                        break;
+                    }
+                    // The stream is ending.
+                    Err(_) => pending.answers.clear(),
+                }
+            }
+            if pending.closing && pending.answers.is_empty() {
+                pending.closing = false;
+                lower.shutdown(self.now);
+            }
+        }
+        self.make_ready(stream);
+    }
+}
+
+impl Service {
+    /// Disables events that the service does not use.
+    pub(in crate::worker) fn configure(self, ulp: &mut UlpConfig) {
+        if let (Service::Echo | Service::Sink, UlpConfig::Ddp(config)) = (self, ulp) {
+            config.tagged_events = false;
+        }
+    }
+}

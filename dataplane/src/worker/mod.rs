@@ -24,11 +24,12 @@
 //! their event credit are paused ([`control::event`]). Frames and mesh messages are always read. While a transmit ring is
 //! full, its streams stay queued.
 
+mod arrival;
 mod control;
 pub(crate) mod driven;
 mod flows;
-mod host;
 mod keys;
+mod link;
 mod network;
 mod ports;
 mod protect;
@@ -48,27 +49,26 @@ use base::Instant;
 use ddp::StreamId;
 use tcp_lite::tcp::IsnGenerator;
 
-use self::control::link::ControlLink;
 use self::control::listing::Listings;
-use self::flows::admission::Admission;
+use self::flows::admission::{Admission, Cookies};
+use self::flows::associations::Associations;
 use self::flows::conn::Stream;
 use self::flows::listen::Listeners;
+use self::flows::load::Paced;
 use self::flows::lower::Lower;
 use self::flows::reclaim::Cursor;
 use self::flows::schedule::{CarrierKind, Schedules};
 use self::flows::streams::Streams;
 use self::flows::tables::Tables;
-use self::host::Hosts;
 use self::keys::Purpose;
+use self::link::control::ControlLink;
 use self::network::Network;
 pub(crate) use self::ports::PortSlot;
 use self::ports::Ports;
 use self::protect::Seals;
 use self::receive::backlog::Budget;
+use self::receive::host::Hosts;
 use self::receive::unfinished::Unfinished;
-use self::sctp::associations::Associations;
-use self::tcp::cookies::Cookies;
-use self::ulp::load::Paced;
 use crate::api::{Event, InterfaceConfig, IpsecConfig, Limits, WorkerId, WorkerLink};
 use crate::host::HostPort;
 use crate::io::{Frame, PortIo};

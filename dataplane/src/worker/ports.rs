@@ -1,5 +1,7 @@
 //! The ports of one worker: its receive and transmit queues, and received frames.
 
+pub(super) mod outlet;
+
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -8,7 +10,7 @@ use base::Instant;
 use crate::api::WorkerId;
 use crate::io::{BURST, PortFacts, PortIo};
 use crate::net::icmp::{Quote, Report};
-use crate::worker::transmit::outlet::Outlet;
+use crate::worker::ports::outlet::Outlet;
 
 /// A port of this worker.
 pub(crate) struct PortSlot<Io: PortIo> {

@@ -29,7 +29,7 @@ use crate::net::demux;
 use crate::net::icmp::{self, Quote, Report, Trouble};
 use crate::net::interface::Interface;
 use crate::net::link::{self, Link};
-use crate::worker::receive::arrival::{Arrivals, Packet};
+use crate::worker::arrival::{Arrivals, Packet};
 
 const IPV4: [u8; 2] = [0x08, 0x00];
 const IPV6: [u8; 2] = [0x86, 0xdd];

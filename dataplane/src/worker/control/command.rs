@@ -12,8 +12,8 @@ use crate::api::{
 use crate::io::PortIo;
 use crate::memory::Memory;
 use crate::worker::flows::conn::{Stage, Stream};
+use crate::worker::flows::echo::Echoed;
 use crate::worker::flows::lower::{AnswerError, LowerMut};
-use crate::worker::ulp::echo::Echoed;
 use crate::worker::{Core, Env, LAST_TURNS, Phase};
 
 impl<Io: PortIo> Core<Io> {

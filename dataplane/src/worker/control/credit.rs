@@ -1,4 +1,4 @@
-//! Pauses streams whose events the control thread has not read ([`super::event`]).
+//! Pauses streams whose events the control thread has not read ([`crate::worker::link::event`]).
 
 use crate::io::PortIo;
 use crate::worker::flows::conn::Stream;

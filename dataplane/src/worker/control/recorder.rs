@@ -6,9 +6,9 @@ use ddp::StreamId;
 
 use crate::api::{CloseReason, Event, RECORDINGS, Record, RecordKind, Recording, Ticket};
 use crate::io::PortIo;
+use crate::worker::flows::associations::{Association, Associations};
 use crate::worker::flows::conn::{Conn, Stage, Stream};
 use crate::worker::flows::lower::Lower;
-use crate::worker::sctp::associations::{Association, Associations};
 use crate::worker::{Core, Env};
 
 impl<Io: PortIo> Core<Io> {

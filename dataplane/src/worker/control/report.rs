@@ -14,10 +14,10 @@ use crate::api::{
 };
 use crate::flow::FlowKey;
 use crate::io::PortIo;
+use crate::worker::flows::associations::{Association, Associations};
 use crate::worker::flows::conn::{Conn, Stage, Stream};
 use crate::worker::flows::listen::Progress;
 use crate::worker::flows::lower::Lower;
-use crate::worker::sctp::associations::{Association, Associations};
 use crate::worker::{Core, Env, Phase};
 
 /// State of a stream that waits until the control thread has taken its events.

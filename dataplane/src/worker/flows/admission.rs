@@ -1,12 +1,14 @@
 //! Resources for opening streams: listeners with their bounds, SYN cookies, initial sequence numbers and random
 //! numbers.
 
+use std::time::Duration;
+
 use base::Instant;
 use siphasher::sip::SipHasher13;
-use tcp_lite::tcp::{FourTuple, IsnGenerator, Start};
+use tcp_lite::tcp::{FourTuple, IsnGenerator, Start, SynCookies};
 
 use super::listen::Listeners;
-use crate::worker::tcp::cookies::Cookies;
+use crate::api::SynCookieMode;
 
 /// Listeners, cookies and random numbers of one worker.
 pub(in crate::worker) struct Admission {
@@ -57,6 +59,48 @@ impl Admission {
     /// Returns a random number, unpredictable without the secret.
     pub(in crate::worker) fn random(&mut self) -> u64 {
         self.random.next()
+    }
+}
+
+/// Time after the last cookie sent during which unmatched acknowledgements are checked for cookies.
+const LOOK_FOR: Duration = Duration::from_secs(130);
+
+/// SYN cookie state of one worker.
+#[derive(Debug)]
+pub(in crate::worker) struct Cookies {
+    codec: SynCookies,
+    mode: SynCookieMode,
+    last_sent: Option<Instant>,
+}
+
+impl Cookies {
+    /// Creates the state. `secret` must be the same for all workers.
+    pub(in crate::worker) fn new(
+        secret: [u8; 16],
+        starts: IsnGenerator,
+        mode: SynCookieMode,
+    ) -> Self {
+        Cookies { codec: SynCookies::new(secret, starts), mode, last_sent: None }
+    }
+
+    /// Returns when SYNs are answered with cookies.
+    pub(in crate::worker) fn mode(&self) -> SynCookieMode {
+        self.mode
+    }
+
+    /// Returns the generator and verifier of cookies.
+    pub(in crate::worker) fn codec(&self) -> &SynCookies {
+        &self.codec
+    }
+
+    /// Notes that a cookie was sent.
+    pub(in crate::worker) fn note_sent(&mut self, now: Instant) {
+        self.last_sent = Some(now);
+    }
+
+    /// True if cookies that were sent may still return.
+    pub(in crate::worker) fn are_awaited(&self, now: Instant) -> bool {
+        self.last_sent.is_some_and(|at| now.saturating_since(at) <= LOOK_FOR)
     }
 }
 

@@ -9,10 +9,10 @@ use tcp_lite::tcp;
 use super::listen::Progress;
 use super::lower::{Lower, LowerMut};
 use crate::api::{Awaited, Connect, ListenerId, Service, Ticket};
-use crate::worker::control::event::Credit;
-use crate::worker::sctp::associations::Association;
-use crate::worker::ulp::echo::{Answer, Echoed};
-use crate::worker::ulp::load::Running;
+use crate::worker::flows::associations::Association;
+use crate::worker::flows::echo::{Answer, Echoed};
+use crate::worker::flows::load::Running;
+use crate::worker::link::event::Credit;
 
 /// A stream of this worker.
 pub(in crate::worker) struct Conn {

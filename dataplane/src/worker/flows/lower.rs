@@ -13,8 +13,8 @@ use super::carrier::Carrier;
 use crate::api::{FlowInfo, StreamParams, StreamStats, Transport};
 use crate::flow::FlowKey;
 use crate::memory::Memory;
-use crate::worker::control::flow_info;
-use crate::worker::sctp::associations::{Association, Associations};
+use crate::worker::flows::associations::{Association, Associations};
+use crate::worker::flows::flow_info;
 
 /// The lower layer of a stream. A connection is stored inline: no pointer between the stream's slot and its state.
 #[allow(clippy::large_enum_variant)]

@@ -12,7 +12,7 @@ use tcp_lite::endpoint::Context;
 use super::keep::KeepBudget;
 use crate::api::{CommandError, Counters, Event, Limits, Ticket};
 use crate::memory::Memory;
-use crate::worker::control::link::ControlLink;
+use crate::worker::link::control::ControlLink;
 
 /// The tables of one worker.
 pub(in crate::worker) struct Tables {

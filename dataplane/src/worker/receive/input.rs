@@ -6,7 +6,6 @@ use arrayvec::ArrayVec;
 use base::Instant;
 use ipsec::strength::Strength;
 
-use super::arrival::{Arrival, Arrivals, Carries, Packet, take_alike};
 use crate::api::{DropReason, Event, InterfaceId};
 use crate::flow::FlowKey;
 use crate::io::{BURST, Frame, PortIo};
@@ -17,7 +16,8 @@ use crate::net::ecn;
 use crate::net::icmp::Quote;
 use crate::net::neighbour::{Claim, ClaimOutcome};
 use crate::net::reassembly::{Fragment, Outcome};
-use crate::worker::host::For;
+use crate::worker::arrival::{Arrival, Arrivals, Carries, Packet, take_alike};
+use crate::worker::receive::host::For;
 use crate::worker::{Core, MESSAGES};
 
 /// Frames per stage. Their look-ups overlap, and their bytes stay in the cache.

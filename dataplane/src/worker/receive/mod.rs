@@ -4,11 +4,11 @@
 //! ```text
 //!   ports, mesh --input--> arrivals --look-up--> tcp::segment, sctp::input
 //!                                     |
-//!                                     +--unmatched--> listeners, icmp, the host's kernel
+//!                                     +--unmatched--> listeners, icmp, host
 //! ```
 
-pub(super) mod arrival;
 pub(super) mod backlog;
+pub(super) mod host;
 pub(super) mod icmp;
 pub(super) mod input;
 pub(super) mod peers;

@@ -4,11 +4,11 @@
 use arrayvec::ArrayVec;
 use base::Instant;
 
-use super::arrival::{Arrivals, Packet};
 use crate::api::{CommandError, PortId};
 use crate::capture::Tap;
 use crate::io::{BURST, Frame, PortIo};
 use crate::worker::Core;
+use crate::worker::arrival::{Arrivals, Packet};
 
 impl<Io: PortIo> Core<Io> {
     /// Starts or ends a capture of a port: `tap` replaces the previous tap, which is dropped.

@@ -16,10 +16,10 @@ use std::net::IpAddr;
 use base::Instant;
 use ddp::StreamId;
 
-use super::associations::{Association, Counts};
 use crate::api::{DropReason, ListenerId};
 use crate::io::PortIo;
 use crate::worker::Core;
+use crate::worker::flows::associations::{Association, Counts};
 use crate::worker::flows::listen::Progress;
 
 impl<Io: PortIo> Core<Io> {

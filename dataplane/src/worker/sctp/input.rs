@@ -9,8 +9,6 @@ use sctp_lite::sctp::{Arrived, DropReason as Refused, Ends, Listener, out_of_the
 use sctp_lite::seam::TxBatch;
 use wire::sctp::{Packet, Tag, chunk_type};
 
-use super::associations::Association;
-use super::packets::Packets;
 use crate::api::{ConnectError, DropReason, EndpointConfig, IpFields, Transport};
 use crate::flow::FlowKey;
 use crate::io::PortIo;
@@ -22,9 +20,11 @@ use crate::net::neighbour::Mac;
 use crate::net::path::Path;
 use crate::net::sctp_path::SctpPath;
 use crate::port::ChecksumBy;
+use crate::worker::arrival::{Arrival, Arrivals, Carries, Packet as Carried};
+use crate::worker::flows::associations::Association;
 use crate::worker::flows::schedule::CarrierKind;
-use crate::worker::receive::arrival::{Arrival, Arrivals, Carries, Packet as Carried};
 use crate::worker::receive::unfinished;
+use crate::worker::transmit::packets::Packets;
 use crate::worker::{Core, Env, Phase};
 
 /// Origin of a packet.

@@ -14,11 +14,9 @@
 //! [`Carrier`]: crate::worker::flows::carrier::Carrier
 //! [`Conn`]: crate::worker::flows::conn::Conn
 
-pub(super) mod associations;
 mod attempts;
 mod idle;
 mod input;
 mod open;
 mod output;
-pub(super) mod packets;
 mod report;

@@ -9,7 +9,6 @@ use sctp_lite::endpoint::{Endpoint, Open, OpenError, SessionId};
 use sctp_lite::sctp::{Cookie, Ends};
 use wire::sctp::Packet;
 
-use super::associations::{Association, Counts};
 use super::input::Sender;
 use crate::api::{
     Connect, ConnectError, DropReason, EndpointConfig, Event, ListenerConfig, ListenerId,
@@ -19,11 +18,12 @@ use crate::flow::FlowKey;
 use crate::io::PortIo;
 use crate::memory::Memory;
 use crate::net::sctp_path::SctpPath;
+use crate::worker::flows::associations::{Association, Counts};
 use crate::worker::flows::carrier::Carrier;
 use crate::worker::flows::conn::{Conn, Opening, Origin};
+use crate::worker::flows::echo::Echoed;
 use crate::worker::flows::lower::{Lower, Session};
 use crate::worker::flows::schedule::CarrierKind;
-use crate::worker::ulp::echo::Echoed;
 use crate::worker::{Core, Phase};
 
 impl<Io: PortIo> Core<Io> {

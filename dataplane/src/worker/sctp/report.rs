@@ -3,10 +3,10 @@
 use base::Instant;
 use sctp_lite::endpoint::{Event, SessionEvent, SessionId};
 
-use super::associations::Counts;
 use crate::api::{CloseReason, StreamParams, StreamStats};
 use crate::io::PortIo;
 use crate::worker::control::report::Again;
+use crate::worker::flows::associations::Counts;
 use crate::worker::flows::conn::{Origin, Stream};
 use crate::worker::flows::listen::Progress;
 use crate::worker::flows::lower::Session;

@@ -26,10 +26,10 @@ use crate::net::sctp_path::UdpPorts;
 use crate::worker::control::report::Again;
 use crate::worker::flows::carrier::Carrier;
 use crate::worker::flows::conn::{Conn, Opening, Origin, Stage, Stream};
+use crate::worker::flows::echo::Echoed;
 use crate::worker::flows::listen::Progress;
 use crate::worker::flows::lower::Lower;
 use crate::worker::flows::schedule::CarrierKind;
-use crate::worker::ulp::echo::Echoed;
 use crate::worker::{Core, Env, Phase};
 
 /// Maximum source ports tried. With `n` workers, about one port in `n` maps to this worker.

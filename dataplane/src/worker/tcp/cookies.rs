@@ -2,14 +2,12 @@
 //! a stream.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use base::Instant;
 use ipsec::strength::Strength;
 use tcp_lite::endpoint::{Endpoint, EndpointConfig};
-use tcp_lite::tcp::{FourTuple, IsnGenerator, Segment, SynCookies};
+use tcp_lite::tcp::{FourTuple, Segment};
 
-use super::batch::Batch;
 use crate::api::{
     DropReason, EndpointConfig as OverTransport, IpFields, ListenerConfig, SynCookieMode, Transport,
 };
@@ -22,39 +20,13 @@ use crate::net::protocol::TCP;
 use crate::worker::flows::conn::Origin;
 use crate::worker::flows::listen::Progress;
 use crate::worker::flows::schedule::CarrierKind;
+use crate::worker::transmit::batch::Batch;
 use crate::worker::{Core, Phase};
-
-/// Time after the last cookie sent during which unmatched acknowledgements are checked for cookies.
-const LOOK_FOR: Duration = Duration::from_secs(130);
-
-/// SYN cookie state of one worker.
-#[derive(Debug)]
-pub(in crate::worker) struct Cookies {
-    codec: SynCookies,
-    mode: SynCookieMode,
-    last_sent: Option<Instant>,
-}
-
-impl Cookies {
-    /// Creates the state. `secret` must be the same for all workers.
-    pub(in crate::worker) fn new(
-        secret: [u8; 16],
-        starts: IsnGenerator,
-        mode: SynCookieMode,
-    ) -> Self {
-        Cookies { codec: SynCookies::new(secret, starts), mode, last_sent: None }
-    }
-
-    /// True if cookies that were sent may still return.
-    pub(in crate::worker) fn are_awaited(&self, now: Instant) -> bool {
-        self.last_sent.is_some_and(|at| now.saturating_since(at) <= LOOK_FOR)
-    }
-}
 
 impl<Io: PortIo> Core<Io> {
     /// True if every SYN is answered with a cookie, whatever room there is.
     pub(in crate::worker) fn only_cookies(&self) -> bool {
-        self.env.admission.cookies().mode == SynCookieMode::Always
+        self.env.admission.cookies().mode() == SynCookieMode::Always
     }
 
     /// True if a cookie is sent for a SYN that was refused for `reason`.
@@ -64,7 +36,7 @@ impl<Io: PortIo> Core<Io> {
         flow: &FlowKey,
         reason: DropReason,
     ) -> bool {
-        self.env.admission.cookies().mode != SynCookieMode::Never
+        self.env.admission.cookies().mode() != SynCookieMode::Never
             && self.env.admission.listeners().is_crowded(listener.id, flow.remote.ip(), reason)
     }
 
@@ -92,10 +64,10 @@ impl<Io: PortIo> Core<Io> {
         let (config, room) = (&endpoint.tcp, Endpoint::<Memory>::ROOM);
         let tuple = FourTuple { local, remote };
         let cookies = self.env.admission.cookies_mut();
-        if !cookies.codec.answer(config, &tuple, (mss, room), syn, now, &mut batch) {
+        if !cookies.codec().answer(config, &tuple, (mss, room), syn, now, &mut batch) {
             return Err(DropReason::TxFull);
         }
-        cookies.last_sent = Some(now);
+        cookies.note_sent(now);
         self.env.control.counters().streams.cookies_sent.add(1);
         Ok(())
     }
@@ -127,7 +99,7 @@ impl<Io: PortIo> Core<Io> {
         }
         let tuple = FourTuple { local: flow.local, remote: flow.remote };
         let cookies = self.env.admission.cookies();
-        let Some(cookie) = cookies.codec.check(&endpoint.tcp, &tuple, segment, now) else {
+        let Some(cookie) = cookies.codec().check(&endpoint.tcp, &tuple, segment, now) else {
             self.env.control.counters().streams.cookies_failed.add(1);
             return Ok(false);
         };

@@ -6,7 +6,6 @@ use tcp_lite::tcp::{Flags, Segment, reset_for};
 use wire::crc32c::{self, Digest, Sum};
 use wire::mpa::CRC_LEN;
 
-use super::batch::Batch;
 use crate::api::DropReason;
 use crate::checksum;
 use crate::flow::FlowKey;
@@ -14,13 +13,14 @@ use crate::io::PortIo;
 use crate::net::neighbour::Mac;
 use crate::net::path::Path;
 use crate::net::protocol::TCP;
-use crate::worker::control::event::MANY;
+use crate::worker::arrival::{Arrival, Carries};
 use crate::worker::flows::conn::Conn;
 use crate::worker::flows::listen::Progress;
 use crate::worker::flows::lower::Lower;
 use crate::worker::flows::schedule::CarrierKind;
-use crate::worker::receive::arrival::{Arrival, Carries};
+use crate::worker::link::event::MANY;
 use crate::worker::receive::unfinished;
+use crate::worker::transmit::batch::Batch;
 use crate::worker::{Core, Env};
 
 impl<Io: PortIo> Core<Io> {

@@ -15,7 +15,7 @@ use crate::api::{
 };
 use crate::memory::Memory;
 use crate::net::path::ip_frame;
-use crate::worker::control::event::{LEAST, MANY};
+use crate::worker::link::event::{LEAST, MANY};
 
 const FLOODER: usize = 0;
 const VICTIM: usize = 1;

@@ -11,7 +11,7 @@ use super::wire_pair::*;
 use crate::api::Event;
 use crate::flow::FlowKey;
 use crate::port::ChecksumBy;
-use crate::worker::receive::arrival::{Arrival, Arrivals, Carries, Packet, take_alike};
+use crate::worker::arrival::{Arrival, Arrivals, Carries, Packet, take_alike};
 
 const PORT: u16 = 4791;
 const SINK: Stag = Stag(9);

@@ -7,7 +7,7 @@ use ddp::{Access, RegionMemory, Stag};
 use super::wire_pair::*;
 use crate::api::Event;
 use crate::worker::flows::schedule::CarrierKind;
-use crate::worker::tcp::prefetch::FEW;
+use crate::worker::transmit::prefetch::FEW;
 
 const PORT: u16 = 4791;
 const SINK: Stag = Stag(9);

@@ -11,7 +11,7 @@ use super::sctp::{PORT, config};
 use super::wire_pair::*;
 use crate::api::EndpointConfig;
 use crate::memory::Memory;
-use crate::worker::receive::arrival::{Arrivals, Carries, Packet};
+use crate::worker::arrival::{Arrivals, Carries, Packet};
 
 const SOURCE: Stag = Stag(1);
 const SINK: Stag = Stag(2);

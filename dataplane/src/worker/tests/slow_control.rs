@@ -8,7 +8,7 @@ use ddp::{Access, RegionMemory, Stag, StreamId};
 use super::wire_pair::*;
 use crate::api::{Counters, EndpointConfig, Event, SctpConfig};
 use crate::wake::Wake;
-use crate::worker::control::event::{Credit, Events};
+use crate::worker::link::event::{Credit, Events};
 
 const PORT: u16 = 4791;
 const SOURCE: Stag = Stag(8);

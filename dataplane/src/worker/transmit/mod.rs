@@ -1,6 +1,8 @@
-//! Transmission: carriers with something to send are served round robin, and their frames leave through the port's
-//! outlet.
+//! Transmission: carriers that have something to send are served round robin. Segments and packets are built in place
+//! in the port's buffers.
 
 pub(super) mod appear;
-pub(super) mod outlet;
+pub(super) mod batch;
 pub(super) mod output;
+pub(super) mod packets;
+pub(super) mod prefetch;

@@ -1,13 +1,13 @@
-//! Loads of streams: start, continuation with each completion, and end. The load itself is in [`super::load`].
+//! Loads of streams: start, continuation with each completion, and end. The load itself is in [`crate::worker::flows::load`].
 
 use base::Instant;
 use ddp::{PostError, Qn, Stag, StreamId};
 use tcp_lite::endpoint::UlpKind;
 
-use super::load::Running;
 use crate::api::{Event, Load, LoadReport, PostFailure, Ticket};
 use crate::io::PortIo;
 use crate::worker::flows::conn::{Conn, Stage, Stream};
+use crate::worker::flows::load::Running;
 use crate::worker::{Core, Env};
 
 /// Due messages posted in one turn, at most. The rest are posted in the next turn, and their latencies show it.

@@ -1,6 +1,4 @@
-//! What runs above streams within the worker: RDMAP services and generated load.
+//! Operations of the ULPs within the worker: RDMAP services and generated load.
 
-pub(super) mod echo;
-pub(super) mod load;
 pub(super) mod loads;
 pub(super) mod rdmap;

@@ -13,13 +13,13 @@ use ddp::rdmap::{Event as RdmapEvent, WorkRequest};
 use ddp::{Cookie, ERROR_QUEUE, MESSAGE_QUEUE, Message, PostError, Poster, Qn, Source};
 use tcp_lite::endpoint::UlpConfig;
 
-use super::echo::Answer;
-use super::load::SENDS;
 use crate::api::{Event, RecordKind, Service, Ticket};
 use crate::io::PortIo;
 use crate::worker::Env;
 use crate::worker::control::recorder::note_session;
 use crate::worker::flows::conn::{Conn, Stream};
+use crate::worker::flows::echo::Answer;
+use crate::worker::flows::load::SENDS;
 
 impl<Io: PortIo> Env<Io> {
     /// Handles one event of a stream's RDMAP.

@@ -16,9 +16,9 @@ use crate::api::{
 use crate::flow::{FlowHash, FlowKey, FlowTable, Slab};
 use crate::memory::Memory;
 use crate::net::sctp_path::UdpPorts;
-use crate::worker::control::flow_info;
 use crate::worker::flows::by_age::ByAge;
 use crate::worker::flows::carrier::Carrier;
+use crate::worker::flows::flow_info;
 
 /// The associations of one worker.
 pub(in crate::worker) struct Associations {

@@ -2,10 +2,12 @@
 
 use base::Instant;
 
+use sctp_lite::endpoint::Endpoint as SctpEndpoint;
+
 use crate::api::FlowInfo;
 use crate::memory::Memory;
+use crate::net::sctp_path::SctpPath;
 use crate::worker::flows::carrier::{Carrier, CarrierEndpoint};
-use crate::worker::sctp::packets::path_mtu;
 
 /// Returns the state of a TCP connection.
 pub(in crate::worker) fn of_connection(
@@ -33,7 +35,7 @@ pub(in crate::worker) fn of_connection(
 
 /// Returns the state of an SCTP association.
 pub(in crate::worker) fn of_association(
-    carrier: &Carrier<sctp_lite::endpoint::Endpoint<Memory>>,
+    carrier: &Carrier<SctpEndpoint<Memory>>,
     now: Instant,
 ) -> FlowInfo {
     let sctp = carrier.endpoint().association();
@@ -52,4 +54,10 @@ pub(in crate::worker) fn of_association(
         path_mtu: path_mtu(carrier.endpoint(), carrier.path()),
         limits: sender.limits(now),
     }
+}
+
+/// Returns the bytes of the largest IP packet that an association's path is assumed to carry.
+pub(in crate::worker) fn path_mtu(endpoint: &SctpEndpoint<Memory>, path: &SctpPath) -> u16 {
+    let len = path.ip_len() + endpoint.association().path_len();
+    u16::try_from(len).unwrap_or(u16::MAX)
 }

@@ -10,8 +10,6 @@ use std::net::SocketAddr;
 use base::Instant;
 use smoltcp::wire::{ArpOperation, ArpPacket, Icmpv4Message, Icmpv6Message};
 
-use super::protect::is_classified;
-use super::{Core, Env};
 use crate::api::{Counters, DropReason, Transport};
 use crate::host::HostPort;
 use crate::io::{Frame, PortIo};
@@ -19,48 +17,50 @@ use crate::net::demux::{self, Kind};
 use crate::net::icmp::{self, Icmp, Quote, Report};
 use crate::net::interface::Interface;
 use crate::net::link::Link;
-use crate::worker::receive::arrival::Arrival;
+use crate::worker::arrival::Arrival;
+use crate::worker::protect::is_classified;
 use crate::worker::receive::backlog::Budget;
 use crate::worker::receive::unfinished;
+use crate::worker::{Core, Env};
 
 /// Maximum frames of the host sent per interface and turn.
 const SENT: usize = 32;
 
 /// The worker's ends of the rings to the host, by interface.
 #[derive(Debug)]
-pub(super) struct Hosts {
+pub(in crate::worker) struct Hosts {
     ports: Vec<Option<HostPort>>,
     /// Budget of frames that may still be given to the host.
-    pub(super) budget: Budget,
+    pub(in crate::worker) budget: Budget,
 }
 
 impl Hosts {
     /// `None` for interfaces that are not shared.
-    pub(super) fn new(ports: Vec<Option<HostPort>>, now: Instant) -> Self {
+    pub(in crate::worker) fn new(ports: Vec<Option<HostPort>>, now: Instant) -> Self {
         let ports = if ports.iter().all(Option::is_none) { Vec::new() } else { ports };
         Hosts { ports, budget: Budget::new(now) }
     }
 
     /// True if no interface is shared.
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::worker) fn is_empty(&self) -> bool {
         self.ports.is_empty()
     }
 
-    pub(super) fn is_shared(&self, interface: usize) -> bool {
+    pub(in crate::worker) fn is_shared(&self, interface: usize) -> bool {
         self.ports.get(interface).is_some_and(Option::is_some)
     }
 
     /// True if frames from the host wait.
     #[inline]
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(in crate::worker) fn is_waiting(&self) -> bool {
         self.ports.iter().flatten().any(|port| port.next_len().is_some())
     }
 
     /// Wakes the host's thread if it was given frames, and adds its losses to the counters. Called at the end of a
     /// turn.
     #[inline]
-    pub(super) fn end_turn(&mut self, counters: &Counters) {
+    pub(in crate::worker) fn end_turn(&mut self, counters: &Counters) {
         for port in self.ports.iter_mut().flatten() {
             port.wake();
             let (lost, sent_lost) = port.take_lost();
@@ -83,7 +83,7 @@ impl Hosts {
 
 /// Recipient of a packet other than TCP and SCTP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum For {
+pub(in crate::worker) enum For {
     /// The worker alone.
     Us,
     /// The worker, with a copy for the host.
@@ -110,7 +110,7 @@ impl<Io: PortIo> Core<Io> {
     /// Handles a frame that demultiplexing refused: gives it to the host if the interface is shared, else drops
     /// it.
     #[cold]
-    pub(super) fn refused(&mut self, port: usize, frame: &[u8], reason: DropReason) {
+    pub(in crate::worker) fn refused(&mut self, port: usize, frame: &[u8], reason: DropReason) {
         if reason == DropReason::L4Checksum
             && let Some(source) = unfinished::sender_of_datagram(frame)
         {
@@ -139,7 +139,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// True if an unmatched packet is for the host.
-    pub(super) fn is_the_hosts(&self, arrival: &Arrival<Io::Frame>) -> bool {
+    pub(in crate::worker) fn is_the_hosts(&self, arrival: &Arrival<Io::Frame>) -> bool {
         let transport = if arrival.is_sctp() { Transport::Sctp } else { Transport::Tcp };
         let interface = usize::from(arrival.flow.interface);
         self.env.host.is_shared(interface)
@@ -147,7 +147,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Returns the recipient of a packet.
-    pub(super) fn whose(&self, found: &demux::Packet, frame: &[u8]) -> For {
+    pub(in crate::worker) fn whose(&self, found: &demux::Packet, frame: &[u8]) -> For {
         if !self.env.host.is_shared(found.interface) {
             return For::Us;
         }
@@ -204,7 +204,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    pub(super) fn is_about_us(&self, report: &Report) -> bool {
+    pub(in crate::worker) fn is_about_us(&self, report: &Report) -> bool {
         let transport = match report.quote {
             Quote::Tcp(_) => Transport::Tcp,
             Quote::Sctp(_) | Quote::SctpInit(_) => Transport::Sctp,
@@ -215,7 +215,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Transmits the frames of the host's kernel while the transmit rings have room. Returns whether any was sent.
-    pub(super) fn send_for_host(&mut self) -> bool {
+    pub(in crate::worker) fn send_for_host(&mut self) -> bool {
         if !self.env.host.is_waiting() {
             return false;
         }
@@ -232,7 +232,7 @@ impl<Io: PortIo> Env<Io> {
     }
 
     /// Gives a frame to the host alone.
-    pub(super) fn give_host(&mut self, interface: usize, frame: &[u8]) {
+    pub(in crate::worker) fn give_host(&mut self, interface: usize, frame: &[u8]) {
         let counters = self.control.counters();
         match self.host.give(interface, frame, self.now) {
             Ok(()) => {
@@ -244,7 +244,7 @@ impl<Io: PortIo> Env<Io> {
     }
 
     /// Gives the host a copy of a frame that the worker also processes.
-    pub(super) fn copy_to_host(&mut self, interface: usize, frame: &[u8]) {
+    pub(in crate::worker) fn copy_to_host(&mut self, interface: usize, frame: &[u8]) {
         let counters = self.control.counters();
         match self.host.give(interface, frame, self.now) {
             Ok(()) => counters.host.host_copies.add(1),
@@ -253,7 +253,7 @@ impl<Io: PortIo> Env<Io> {
     }
 
     /// Gives the host an ICMP report about one of its own frames.
-    pub(super) fn report_to_host(&mut self, interface: usize, frame: &[u8]) {
+    pub(in crate::worker) fn report_to_host(&mut self, interface: usize, frame: &[u8]) {
         let counters = self.control.counters();
         match self.host.give(interface, frame, self.now) {
             Ok(()) => counters.ipsec.host_too_long.add(1),

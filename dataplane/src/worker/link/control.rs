@@ -6,13 +6,13 @@ use base::Instant;
 use ddp::StreamId;
 use rtrb::Consumer;
 
-use super::event::{Credit, Events, Waiting};
 use crate::api::{
     Command, Counters, Event, HandshakeCount, HandshakeFailed, HandshakeFailure, InterfaceId,
     ListenerId, Transport, WorkerLink,
 };
 use crate::flow::FlowKey;
-use crate::worker::flows::handshakes::Handshakes;
+use crate::worker::link::event::{Credit, Events, Waiting};
+use crate::worker::link::handshakes::Handshakes;
 
 /// The worker's end of the rings to the control thread.
 pub(in crate::worker) struct ControlLink {

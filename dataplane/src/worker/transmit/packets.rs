@@ -17,8 +17,9 @@ use crate::net::protocol::UDP_HEADER;
 use crate::net::sctp_path::SctpPath;
 use crate::port::ChecksumBy;
 use crate::worker::flows::carrier::{CarrierEndpoint, Refusal, Transmit, Transmitted};
+use crate::worker::flows::flow_info::path_mtu;
 use crate::worker::flows::schedule::CarrierKind;
-use crate::worker::tcp::batch::room_in;
+use crate::worker::transmit::batch::room_in;
 
 /// Writes the packets of one association into a port's transmit queue while it is served.
 pub(in crate::worker) struct Packets<'a, Io: PortIo> {
@@ -256,10 +257,4 @@ impl CarrierEndpoint for Endpoint<Memory> {
         self.poll_transmit(now, &mut packets);
         Transmitted { any: packets.has_sent(), refused: packets.refused }
     }
-}
-
-/// Returns the bytes of the largest IP packet that an association's path is assumed to carry.
-pub(in crate::worker) fn path_mtu(endpoint: &Endpoint<Memory>, path: &SctpPath) -> u16 {
-    let len = path.ip_len() + endpoint.association().path_len();
-    u16::try_from(len).unwrap_or(u16::MAX)
 }

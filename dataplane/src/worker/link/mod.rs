@@ -1,0 +1,5 @@
+//! The link to the control thread: command ring, event ring and counters.
+
+pub(super) mod control;
+pub(super) mod event;
+pub(super) mod handshakes;

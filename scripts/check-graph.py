@@ -11,6 +11,7 @@ import tomllib
 # Which crates of the workspace each one may use (normal dependencies).
 MAY_USE = {
     "base": set(),
+    "reasons": {"base"},
     "crc32c": set(),
     "wire": {"base", "crc32c"},
     "ddp": {"base", "wire"},
@@ -25,14 +26,14 @@ MAY_USE = {
     "dpdk-sys": set(),
     "dpdk": {"dpdk-sys", "port-kind"},
     "dataplane": {
-        "base", "wire", "ddp", "link", "tcp-lite", "sctp-lite", "port-kind", "dpdk", "ipsec",
+        "base", "reasons", "wire", "ddp", "link", "tcp-lite", "sctp-lite", "port-kind", "dpdk", "ipsec",
     },
     # Tests another host: our own stack, which sim has under test, is no part of it.
     "script": {"base", "wire", "sim", "dataplane", "dpdk"},
     "unix-users": set(),
     "xfrm": {"base", "ipsec"},
     "config": {"base", "ddp", "ipsec", "port-kind", "tcp-lite", "unix-users"},
-    "api": {"base", "config", "ddp", "ipsec", "tcp-lite", "unix-users"},
+    "api": {"base", "config", "ddp", "ipsec", "reasons", "sctp-lite", "tcp-lite", "unix-users"},
     "standard": {"unix-users"},
     "daemon": {"api", "base", "config", "port-kind"},
     "ddpctl": {"standard", "api", "base", "config", "daemon", "ddp", "ipsec", "tcp-lite"},

@@ -440,6 +440,7 @@ fn status() -> Status {
         workers: 1,
         streams: 1,
         notes: vec!["no hugepages: ordinary pages are used".into()],
+        note_kinds: vec!["at_start".into()],
         ..Status::default()
     }
 }

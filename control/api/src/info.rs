@@ -53,6 +53,9 @@ pub struct Status {
     pub memory: MemoryInfo,
     /// What the operator should know, one sentence each (no hugepages, memory not locked, ...).
     pub notes: Vec<String>,
+    /// The kind of each note, in the order of `notes`; `ddpctl explain` has its usual cause and the remedy.
+    #[serde(default)]
+    pub note_kinds: Vec<String>,
     /// Why ports neither receive nor send, one sentence each: `/readyz` fails as long as there is one.
     #[serde(default)]
     pub unusable: Vec<String>,

@@ -17,6 +17,7 @@ mod config_info;
 mod config_routes;
 mod error;
 mod event;
+pub mod explain;
 #[cfg(any(test, feature = "fake"))]
 #[doc(hidden)]
 #[allow(missing_docs)]

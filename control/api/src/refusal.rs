@@ -13,78 +13,63 @@ use std::fmt;
 /// Most bytes of the private data of a reject: they fit any peer, enhanced data included.
 pub const MAX_LEN: usize = 200;
 
-/// Kinds of refusal; other words are possible, and shown as they are.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum RefusalKind {
-    /// The listener has as many streams as it may.
-    ListenerFull,
-    /// The peer has as many streams with the listener as it may.
-    PeerFull,
-    /// The appliance has as many streams as it may.
-    ApplianceFull,
-    /// Other streams use the part of a region that the stream needs.
-    RegionTaken,
-    /// The appliance accepts no new streams.
-    Draining,
-    /// The peer speaks bare DDP and the listener RDMAP, or the reverse.
-    WrongUlp,
-    /// The listener was removed while the peer connected.
-    ListenerRemoved,
-    /// Memory for the stream is exhausted.
-    NoMemory,
+base::explained! {
+    /// Kinds of refusal; other words are possible, and shown as they are. The remedy is for the operator of the refusing
+    /// end.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum RefusalKind {
+        /// The listener has as many streams as it may.
+        #[explain("listener_full",
+            cause = "More peers than `streams` in `[listener.limits]`, or streams of peers that are gone and have not timed out.",
+            remedy = "raise limits.streams of the listener, or close streams: ddpctl streams")]
+        ListenerFull,
+        /// The peer has as many streams with the listener as it may.
+        #[explain("peer_full",
+            cause = "One address has `streams_per_peer` streams of the listener: a leak in its program, or a NAT.",
+            remedy = "raise limits.streams_per_peer of the listener, or close streams of this peer: ddpctl streams")]
+        PeerFull,
+        /// The appliance has as many streams as it may.
+        #[explain("appliance_full",
+            cause = "All listeners together have `streams` of `[limits]`.",
+            remedy = "raise streams in [limits], or close streams: ddpctl streams")]
+        ApplianceFull,
+        /// Other streams use the part of a region that the stream needs.
+        #[explain("region_taken",
+            cause = "Each stream of the listener has a part of its region, and all parts are in use or still being cleared.",
+            remedy = "close a stream that has a part of the region, or lower limits.streams of the listener")]
+        RegionTaken,
+        /// The appliance accepts no new streams.
+        #[explain("draining",
+            cause = "`ddpctl drain`, or the appliance stops.",
+            remedy = "ddpctl undrain takes new streams again, unless the appliance stops")]
+        Draining,
+        /// The peer speaks bare DDP and the listener RDMAP, or the reverse.
+        #[explain("wrong_ulp",
+            cause = "The peer's scheme or program does not fit `ulp` of the listener.",
+            remedy = "have the peer use the listener's ulp (with ddpctl tcp:// for bare DDP, rdmap:// for RDMAP), or change the listener's ulp")]
+        WrongUlp,
+        /// The listener was removed while the peer connected.
+        #[explain("listener_removed",
+            cause = "`ddpctl listeners remove` or a reload, at the moment of the connection.",
+            remedy = "add the listener again")]
+        ListenerRemoved,
+        /// Memory for the stream is exhausted.
+        #[explain("no_memory",
+            cause = "Memory for the stream's buffers or its part of a region is above `memory` of `[limits]`, or the machine has none.",
+            remedy = "see the event warning, and the memory of the machine")]
+        NoMemory,
+    }
 }
 
 impl RefusalKind {
-    /// All kinds.
-    pub const ALL: [RefusalKind; 8] = [
-        RefusalKind::ListenerFull,
-        RefusalKind::PeerFull,
-        RefusalKind::ApplianceFull,
-        RefusalKind::RegionTaken,
-        RefusalKind::Draining,
-        RefusalKind::WrongUlp,
-        RefusalKind::ListenerRemoved,
-        RefusalKind::NoMemory,
-    ];
-
     /// Returns the word on the wire, in events and in counters.
     pub fn word(self) -> &'static str {
-        match self {
-            RefusalKind::ListenerFull => "listener_full",
-            RefusalKind::PeerFull => "peer_full",
-            RefusalKind::ApplianceFull => "appliance_full",
-            RefusalKind::RegionTaken => "region_taken",
-            RefusalKind::Draining => "draining",
-            RefusalKind::WrongUlp => "wrong_ulp",
-            RefusalKind::ListenerRemoved => "listener_removed",
-            RefusalKind::NoMemory => "no_memory",
-        }
+        self.name()
     }
 
     /// Returns the remedy for the operator of the refusing end.
     pub fn hint_here(self) -> &'static str {
-        match self {
-            RefusalKind::ListenerFull => {
-                "raise limits.streams of the listener, or close streams: ddpctl streams"
-            }
-            RefusalKind::PeerFull => {
-                "raise limits.streams_per_peer of the listener, or close streams of this peer: ddpctl streams"
-            }
-            RefusalKind::ApplianceFull => {
-                "raise streams in [limits], or close streams: ddpctl streams"
-            }
-            RefusalKind::RegionTaken => {
-                "close a stream that has a part of the region, or lower limits.streams of the listener"
-            }
-            RefusalKind::Draining => {
-                "ddpctl undrain takes new streams again, unless the appliance stops"
-            }
-            RefusalKind::WrongUlp => {
-                "have the peer use the listener's ulp (with ddpctl tcp:// for bare DDP, rdmap:// for RDMAP), or change the listener's ulp"
-            }
-            RefusalKind::ListenerRemoved => "add the listener again",
-            RefusalKind::NoMemory => "see the event warning, and the memory of the machine",
-        }
+        self.explanation().remedy
     }
 
     /// Returns the remedy for the operator of the refused end.

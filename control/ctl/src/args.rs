@@ -80,15 +80,16 @@ pub enum Command {
     Streams(Streams),
     /// Streams, workers, regions, peers and ports on a full screen, with rates; ? there shows the keys
     Top(Top),
-    /// Counters, drops by reason and protocol errors
+    /// Counters, drops by reason and protocol errors; ddpctl explain NAME says what a reason means
     Stats {
         /// Also those that are 0
         #[arg(long)]
         all: bool,
     },
-    /// Events
+    /// Events; ddpctl explain NAME says what a kind means
     Events(Events),
-    /// Frames that a port receives and sends, as pcapng; until Ctrl-C, or the limit
+    /// Frames that a port receives and sends, as pcapng, with the reasons of drops as comments (ddpctl explain NAME says what
+    /// one means); until Ctrl-C, or the limit
     Capture(Capture),
     /// What happened to a stream, a job or a peer: who ended it, why, and what to do
     Why {
@@ -98,6 +99,13 @@ pub enum Command {
         /// Write the recorded headers to this file as pcapng, with the events as comments; - for the standard output
         #[arg(long, value_name = "FILE")]
         pcapng: Option<std::path::PathBuf>,
+    },
+    /// Explain a drop reason, a refusal, a note or an event: meaning, usual cause, remedy. Takes no appliance, except for
+    /// counters
+    Explain {
+        /// As any command, metric or capture prints it, such as ip_checksum, tcp_bad_ack or link_down; without one: list all
+        #[arg(value_name = "NAME")]
+        names: Vec<String>,
     },
     /// Open a stream and leave it open
     Connect(Connect),

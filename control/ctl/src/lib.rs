@@ -11,6 +11,7 @@ mod capture;
 mod config;
 mod drain;
 mod exit;
+mod explain;
 mod generate;
 mod host;
 mod input;
@@ -207,6 +208,7 @@ fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
             output.answer(&client()?.get::<Stats>("/v1/stats")?, |stats| show::stats(stats, all))
         }
         Command::Events(command) => events(&command, &client()?, output),
+        Command::Explain { names } => explain::explain(&names, client, output),
         Command::Why { what, pcapng } => why::why(&what, pcapng.as_deref(), &client()?, output),
         Command::Capture(command) => capture::capture(&command, &client()?, output),
         Command::Connect(command) => connect(command, &client()?, output),

@@ -13,6 +13,7 @@ use bytesize::ByteSize;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use config::show_size;
 
+use super::explain::{HINT, hint_on_notes};
 use super::printable;
 
 pub(super) use ipsec::{ipsec_counters, ipsec_policies, ipsec_sas, named_counters};
@@ -48,6 +49,11 @@ fn pairs(rows: impl IntoIterator<Item = (String, String)>) -> String {
         column.set_padding((0, 2));
     }
     trim(&table.to_string())
+}
+
+/// Returns lines of a name and a sentence, which the terminal breaks.
+pub(super) fn lines<'t>(rows: impl Iterator<Item = (&'t str, &'t str)>) -> String {
+    rows.map(|(name, sentence)| format!("  {name:<28} {sentence}\n")).collect()
 }
 
 fn trim(text: &str) -> String {
@@ -105,7 +111,7 @@ pub(super) fn status(status: &Status) -> String {
         pair("streams", status.streams.to_string()),
     ];
     rows.extend(status.notes.iter().map(|note| pair("note", note.clone())));
-    pairs(rows)
+    pairs(rows) + &hint_on_notes(&status.note_kinds)
 }
 
 /// Formats memory use and its limit, such as
@@ -323,6 +329,10 @@ pub(super) fn stats(stats: &Stats, all: bool) -> String {
     });
     section("failed handshakes".into(), &failed.collect());
     section("control".into(), &stats.control);
+    if stats.workers.iter().any(|worker| worker.drops.values().any(|&count| count > 0)) {
+        text += "\n";
+        text += HINT;
+    }
     if text.is_empty() { "everything is 0 (--all shows it)\n".into() } else { text }
 }
 

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
+use api::explain::NoteKind;
 use dataplane::InterfaceId;
 
 use crate::files::FileId;
@@ -26,6 +27,22 @@ pub(super) enum Cause {
     File(FileId),
     /// Another host that uses an interface's address.
     Conflict(InterfaceId, IpAddr),
+}
+
+impl Cause {
+    /// Returns the kind of the cause's notes.
+    fn kind(&self) -> NoteKind {
+        match self {
+            Cause::Start => NoteKind::AtStart,
+            Cause::Region(_) => NoteKind::RegionMemory,
+            Cause::Link(_) => NoteKind::LinkDown,
+            Cause::Device(_) => NoteKind::Device,
+            Cause::Checksums(_) => NoteKind::UnfinishedChecksums,
+            Cause::Restart => NoteKind::Restart,
+            Cause::File(_) => NoteKind::File,
+            Cause::Conflict(..) => NoteKind::AddressConflict,
+        }
+    }
 }
 
 /// Most hosts with a note at a time.
@@ -76,10 +93,10 @@ impl Notes {
         self.0.retain(|note| note.cause != *cause);
     }
 
-    /// Returns the notes that have not expired.
-    pub(super) fn sentences(&self, now: Instant) -> Vec<String> {
-        let holds = |note: &&Note| note.until.is_none_or(|until| now < until);
-        self.0.iter().filter(holds).map(|note| note.sentence.clone()).collect()
+    /// Returns the notes that have not expired, with their kinds.
+    pub(super) fn current(&self, now: Instant) -> impl Iterator<Item = (NoteKind, String)> {
+        let holds = move |note: &&Note| note.until.is_none_or(|until| now < until);
+        self.0.iter().filter(holds).map(|note| (note.cause.kind(), note.sentence.clone()))
     }
 }
 
@@ -93,6 +110,9 @@ mod tests {
     fn sentences_come_and_go_with_their_causes() {
         let (mut notes, start) = (Notes::default(), Instant::now());
         let region = |name: &str| Cause::Region(name.to_owned());
+        let sentences = |notes: &Notes, now| -> Vec<String> {
+            notes.current(now).map(|(_, sentence)| sentence).collect()
+        };
         notes.add(Cause::Start, "ordinary pages".into());
         notes.add(region("a"), "a is in swap".into());
         notes.add(region("a"), "a is slow".into());
@@ -102,10 +122,12 @@ mod tests {
         let soon = start + Duration::from_secs(5);
         notes.set(Cause::Link("p".into()), "down".into(), Some(soon));
         let all = ["ordinary pages", "a is in swap", "a is slow", "b is slow", "two keys", "down"];
-        assert_eq!(notes.sentences(start), all);
+        assert_eq!(sentences(&notes, start), all);
         notes.clear(&region("a"));
         notes.clear(&Cause::Restart);
-        assert_eq!(notes.sentences(start), ["ordinary pages", "b is slow", "down"]);
-        assert_eq!(notes.sentences(soon), ["ordinary pages", "b is slow"]);
+        assert_eq!(sentences(&notes, start), ["ordinary pages", "b is slow", "down"]);
+        assert_eq!(sentences(&notes, soon), ["ordinary pages", "b is slow"]);
+        let kinds: Vec<NoteKind> = notes.current(soon).map(|(kind, _)| kind).collect();
+        assert_eq!(kinds, [NoteKind::AtStart, NoteKind::RegionMemory]);
     }
 }

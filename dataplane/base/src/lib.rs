@@ -1,10 +1,11 @@
 //! Code common to all crates that belongs to no protocol: time, containers that allocate on first use, and the
 //! prefetch of state in several allocations. Also the wake-up flag of a sleeping consumer, descriptors of
-//! counters, and addresses in text.
+//! counters, explanations of names, and addresses in text.
 #![forbid(unsafe_code)]
 
 pub mod address;
 mod doorbell;
+pub mod explain;
 pub mod histogram;
 mod lazy;
 pub mod metric;

@@ -2,75 +2,89 @@
 
 use core::fmt;
 
-/// Reason why a segment was dropped. Segments whose only effect is an acknowledgement or a reset count as
-/// dropped, too.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum DropReason {
-    /// The header does not fit the bytes, or a port is zero (RFC 9293 §3.1).
-    BadHeader,
-    /// An option with an illegal length (RFC 9293 §3.2).
-    BadOption,
-    /// The connection is closed.
-    Closed,
-    /// Outside the receive window (RFC 9293 §3.10.7.4, first check).
-    OutOfWindow,
-    /// An old timestamp (RFC 7323 §5.3 R1).
-    OldTimestamp,
-    /// No timestamp although both sides agreed on them (RFC 7323 §3.2).
-    NoTimestamp,
-    /// A reset inside the window but not at RCV.NXT, or without an acceptable acknowledgement in
-    /// SYN-SENT (RFC 5961 §3).
-    BlindReset,
-    /// A SYN on a synchronized connection (RFC 5961 §4).
-    UnexpectedSyn,
-    /// No ACK flag where it is required, or neither SYN nor RST in SYN-SENT (RFC 9293 §3.10.7).
-    NoAck,
-    /// An acknowledgement of data never sent, or one that is too old (RFC 5961 §5, RFC 9293 §3.10.7).
-    BadAck,
-    /// Data refused by the upper layer or by the limit of ranges beyond a gap.
-    Refused,
-    /// Data or a FIN beyond the peer's FIN.
-    PastFin,
+base::explained! {
+    /// Reason why a segment was dropped. Segments whose only effect is an acknowledgement or a reset count as
+    /// dropped, too.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    pub enum DropReason {
+        /// The header does not fit the bytes, or a port is zero (RFC 9293 §3.1).
+        #[explain("tcp_bad_header",
+            cause = "A broken or hostile sender, a scanner with port 0, or a link that corrupts frames under `checksum = \
+                     \"trusted\"`.",
+            remedy = "`ddpctl capture PORT --filter dropped` shows the sender.")]
+        BadHeader,
+        /// An option with an illegal length (RFC 9293 §3.2).
+        #[explain("tcp_bad_option",
+            cause = "A fuzzer, or a middlebox that rewrites TCP options wrongly.",
+            remedy = "`ddpctl capture PORT --filter dropped` shows the option. Turn the rewriting off in the middlebox, or \
+                      leave it out of the path.")]
+        BadOption,
+        /// The connection is closed.
+        #[explain("tcp_closed",
+            cause = "The stream ended while segments of the peer were in flight.",
+            remedy = "None.")]
+        Closed,
+        /// Outside the receive window (RFC 9293 §3.10.7.4, first check).
+        #[explain("tcp_out_of_window",
+            cause = "Duplicates: the peer retransmitted what had arrived, because acknowledgements were lost or late. Also \
+                     keepalive and zero-window probes, and blind attacks.",
+            remedy = "None while it is rare. If it grows with `retransmitted_segments` of the peer, look for loss or \
+                      reordering on the path back to it.")]
+        OutOfWindow,
+        /// An old timestamp (RFC 7323 §5.3 R1).
+        #[explain("tcp_old_timestamp",
+            cause = "A duplicate that the network delayed, or packets of the peer that overtook each other by far.",
+            remedy = "None while it is rare. Else look for paths of unequal delay (per-packet load balancing, bonds in \
+                      round robin).")]
+        OldTimestamp,
+        /// No timestamp although both sides agreed on them (RFC 7323 §3.2).
+        #[explain("tcp_no_timestamp",
+            cause = "A middlebox that strips options of some segments, or a forged segment.",
+            remedy = "Have the middlebox leave TCP options alone, or turn `timestamps` in `[tcp]` off.")]
+        NoTimestamp,
+        /// A reset inside the window but not at RCV.NXT, or without an acceptable acknowledgement in
+        /// SYN-SENT (RFC 5961 §3).
+        #[explain("tcp_blind_reset",
+            cause = "A blind reset attack, or a middlebox that resets connections with an old sequence number. The stream \
+                     goes on after a challenge (RFC 5961).",
+            remedy = "If streams hang, look for a firewall on the path that ended the connection by its own time-out.")]
+        BlindReset,
+        /// A SYN on a synchronized connection (RFC 5961 §4).
+        #[explain("tcp_unexpected_syn",
+            cause = "The peer's host has restarted and reuses the port, the SYN and ACK was lost, or a blind attack.",
+            remedy = "None: the challenge makes a restarted peer reset the old stream. `ddpctl streams close` ends it at \
+                      once.")]
+        UnexpectedSyn,
+        /// No ACK flag where it is required, or neither SYN nor RST in SYN-SENT (RFC 9293 §3.10.7).
+        #[explain("tcp_no_ack",
+            cause = "A scanner, or a segment forged without knowledge of the connection.",
+            remedy = "None.")]
+        NoAck,
+        /// An acknowledgement of data never sent, or one that is too old (RFC 5961 §5, RFC 9293 §3.10.7).
+        #[explain("tcp_bad_ack",
+            cause = "The peer or a middlebox acknowledges data that was never sent: an old incarnation of the connection, a \
+                     connection table that was restored, or an attack.",
+            remedy = "Look for a firewall or load balancer that answers in the peer's name; restart the peer's connection.")]
+        BadAck,
+        /// Data refused by the upper layer or by the limit of ranges beyond a gap.
+        #[explain("tcp_refused",
+            cause = "Loss or reordering left more gaps than are tracked, or held bytes have reached their limit, so that \
+                     data beyond a gap waits for retransmission.",
+            remedy = "Raise `held_per_stream` and `held_per_worker` in `[limits]`, use markers, and look for loss on the path.")]
+        Refused,
+        /// Data or a FIN beyond the peer's FIN.
+        #[explain("tcp_past_fin",
+            cause = "The peer, or another host in its name, sends after its own FIN: its stack is broken or a middlebox \
+                     merged two connections.",
+            remedy = "`ddpctl why STREAM` has the headers; update the peer's stack.")]
+        PastFin,
+    }
 }
 
 impl DropReason {
-    /// All reasons, in the order of [`index`](Self::index).
-    pub const ALL: [DropReason; 12] = [
-        DropReason::BadHeader,
-        DropReason::BadOption,
-        DropReason::Closed,
-        DropReason::OutOfWindow,
-        DropReason::OldTimestamp,
-        DropReason::NoTimestamp,
-        DropReason::BlindReset,
-        DropReason::UnexpectedSyn,
-        DropReason::NoAck,
-        DropReason::BadAck,
-        DropReason::Refused,
-        DropReason::PastFin,
-    ];
-
     /// Returns a dense number from zero, for tables of counters.
     pub const fn index(self) -> usize {
         self as usize
-    }
-
-    /// Returns a stable name for counters and machine-readable output.
-    pub const fn name(self) -> &'static str {
-        match self {
-            DropReason::BadHeader => "tcp_bad_header",
-            DropReason::BadOption => "tcp_bad_option",
-            DropReason::Closed => "tcp_closed",
-            DropReason::OutOfWindow => "tcp_out_of_window",
-            DropReason::OldTimestamp => "tcp_old_timestamp",
-            DropReason::NoTimestamp => "tcp_no_timestamp",
-            DropReason::BlindReset => "tcp_blind_reset",
-            DropReason::UnexpectedSyn => "tcp_unexpected_syn",
-            DropReason::NoAck => "tcp_no_ack",
-            DropReason::BadAck => "tcp_bad_ack",
-            DropReason::Refused => "tcp_refused",
-            DropReason::PastFin => "tcp_past_fin",
-        }
     }
 }
 

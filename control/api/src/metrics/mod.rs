@@ -86,7 +86,12 @@ pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
     }
     type Of = fn(&WorkerStats) -> &Counters;
     let by_name: [(&str, &str, &'static str, Of); 3] = [
-        ("drops", "Frames and segments dropped, by reason", "reason", |worker| &worker.drops),
+        (
+            "drops",
+            "Frames and segments dropped, by reason; `ddpctl explain REASON` says what one means",
+            "reason",
+            |worker| &worker.drops,
+        ),
         ("protocol_errors", "Protocol errors, by layer and code", "error", |worker| &worker.errors),
         ("streams_ended", "Streams that ended, by reason", "reason", |worker| &worker.ends),
     ];

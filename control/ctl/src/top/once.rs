@@ -7,6 +7,7 @@ use super::sample::Sample;
 use super::table::{Sort, Table, bits, clean};
 use super::{Top, View, columns};
 use crate::exit::Failure;
+use crate::explain::hint_on_notes;
 use crate::{Output, show};
 
 pub(super) fn once(args: &Top, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
@@ -51,6 +52,7 @@ fn as_text(now: &Sample, before: Option<&Sample>, tables: &[(View, Table)]) -> S
     for note in &now.status.notes {
         text += &format!("note: {}\n", clean(note));
     }
+    text += &hint_on_notes(&now.status.note_kinds);
     for (view, table) in tables {
         text += &format!("\n{}: {}\n", view.word(), table.count());
         if !table.rows.is_empty() {

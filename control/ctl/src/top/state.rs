@@ -10,6 +10,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use super::sample::{Sample, Totals};
 use super::table::{Sort, Table, clean};
 use super::{INTERVALS, View, columns};
+use crate::explain::hint_on_notes;
 
 /// Samples whose rates the sparklines show, at most.
 const REMEMBERED: usize = 300;
@@ -34,7 +35,8 @@ const HELP: &[&str] = &[
     "",
     "Rates are those between the last two looks. RX: what peers placed here, or a",
     "port received; TX: what was sent. rx and tx above are sums of all ports.",
-    "ddpctl why STREAM tells of a stream that has ended.",
+    "ddpctl why STREAM tells of a stream that has ended, ddpctl explain NAME what a",
+    "drop reason, a note or an event means. ddpctl stats has the drops by reason.",
 ];
 
 /// The loop's action after a key.
@@ -272,7 +274,10 @@ impl State {
             Some(Overlay::Notes) => {
                 let notes = self.now.as_ref().map(|now| now.status.notes.as_slice());
                 let notes = notes.unwrap_or_default();
-                let lines: Vec<String> = notes.iter().map(|note| clean(note)).collect();
+                let mut lines: Vec<String> = notes.iter().map(|note| clean(note)).collect();
+                let kinds = self.now.as_ref().map(|now| now.status.note_kinds.as_slice());
+                let hint = hint_on_notes(kinds.unwrap_or_default());
+                lines.extend(hint.lines().map(clean));
                 if lines.is_empty() { vec!["the appliance has no notes".into()] } else { lines }
             }
             Some(Overlay::Stream(_, Some(lines))) => lines.clone(),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use api::explain::NoteKind;
 use api::{
     Answer, ApiError, Counters, HistogramInfo, PortStats, Reply, SandboxInfo, Stats, Status,
     StreamInfo, WorkerInfo, WorkerStats,
@@ -38,6 +39,7 @@ impl Core {
             Phase::Running => "running",
             Phase::Draining { .. } | Phase::Stopping { .. } => "draining",
         };
+        let (kinds, notes): (Vec<NoteKind>, Vec<String>) = self.notes(now).into_iter().unzip();
         Status {
             name: self.env.facts.config.name.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -54,17 +56,17 @@ impl Core {
             streams: self.streams.established() as u32,
             streams_left: (state == "draining").then(|| self.streams.left() as u32),
             memory: self.env.budget.info(),
-            notes: self.notes(now),
+            notes,
+            note_kinds: kinds.into_iter().map(|kind| kind.name().to_owned()).collect(),
             unusable: self.links.unusable(),
             sandbox: sandbox_info(),
         }
     }
 
-    fn notes(&self, now: Instant) -> Vec<String> {
-        let mut notes: Vec<String> = self.drain_note().into_iter().collect();
-        notes.extend(self.env.notes.sentences(now));
-        notes.extend(self.streams.notes(now));
-        notes
+    fn notes(&self, now: Instant) -> Vec<(NoteKind, String)> {
+        let draining = self.drain_note().map(|note| (NoteKind::Draining, note));
+        let stalled = self.streams.notes(now).into_iter().map(|note| (NoteKind::Stalled, note));
+        draining.into_iter().chain(self.env.notes.current(now)).chain(stalled).collect()
     }
 
     pub(super) fn worker_infos(&self) -> Vec<WorkerInfo> {

@@ -113,8 +113,8 @@ impl Core {
             None => {
                 let message =
                     format!("no stream with {peer} and no attempt of it was seen {}", within(log));
-                let hint = "no packet of it came, or it was dropped before TCP and SCTP: `ddpctl counters` has the \
-                            reasons of drops";
+                let hint = "no packet of it came, or it was dropped before TCP and SCTP: `ddpctl stats` has the \
+                            reasons of drops, `ddpctl explain` what they mean";
                 ApiError::not_found(message).with_hint(Some(hint))
             }
         }

@@ -132,8 +132,8 @@ fn streams_that_ended_in_order_and_rejected_ones_are_not_kept() {
 fn of_what_is_not_recorded_the_log_tells_whether_it_was_seen() {
     const KEPT: &str = "streams that ended in order are not kept, of the others the newest 256 ([management] \
                         recorder_streams)";
-    const NO_PACKET: &str = "no packet of it came, or it was dropped before TCP and SCTP: `ddpctl counters` has the \
-                             reasons of drops";
+    const NO_PACKET: &str = "no packet of it came, or it was dropped before TCP and SCTP: `ddpctl stats` has the \
+                             reasons of drops, `ddpctl explain` what they mean";
     let peer = |text: &str, port| Subject::Peer(text.parse().unwrap(), port);
     let mut bench = bench();
     let told = |bench: &mut Bench, subject| {

@@ -4,110 +4,129 @@ use core::fmt;
 
 use super::receive::Refusal;
 
-/// Reason why a packet was dropped, or the first chunk of it that was not used. A packet that only elicits an
-/// answer counts as dropped, too.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum DropReason {
-    /// Shorter than the common header, a zero port, or no chunk (RFC 9260 §3.1).
-    BadHeader,
-    /// The checksum is wrong (RFC 9260 §6.8).
-    BadChecksum,
-    /// A chunk, parameter or cause whose length is wrong (RFC 9260 §3.2).
-    BadChunk,
-    /// A verification tag that is not this association's (RFC 9260 §8.5).
-    BadTag,
-    /// A packet of no association (RFC 9260 §8.4).
-    OutOfTheBlue,
-    /// The association is closed.
-    Closed,
-    /// A chunk that is not valid in this state, or shares a packet although it must be alone.
-    UnexpectedChunk,
-    /// A chunk of an unknown type that ends its packet (RFC 9260 §3.2).
-    UnknownChunk,
-    /// An INIT or INIT ACK with an illegal value or without a mandatory parameter (RFC 9260 §3.3.2, §3.3.3).
-    BadInit,
-    /// The peer does not indicate the required adaptation (RFC 5043 §7.1).
-    OtherAdaptation,
-    /// A cookie not issued here, or issued for other ends or another association (RFC 9260 §5.1.5, §5.2.4).
-    BadCookie,
-    /// An expired cookie (RFC 9260 §5.1.5).
-    StaleCookie,
-    /// A SACK of data never sent, or an outdated one (RFC 9260 §6.2.1).
-    BadSack,
-    /// A DATA chunk whose TSN is too far ahead for a Gap Ack Block.
-    BeyondWindow,
-    /// A DATA chunk that would exceed the limit of ranges beyond gaps.
-    TooManyGaps,
-    /// A DATA chunk while the window is closed (RFC 9260 §6.2).
-    WindowClosed,
-    /// A fragment that exceeds the association's budget for fragments.
-    TooManyFragments,
-    /// A fragment that exceeds the worker's budget for held bytes, or the peer's share of it.
-    HoldBudget,
-    /// A message that the upper layer refused.
-    NotTaken,
-    /// A DATA chunk that violates the protocol: the association was aborted.
-    Violation,
-    /// An INIT whose answer found no room: the peer retransmits it.
-    NoRoom,
+base::explained! {
+    /// Reason why a packet was dropped, or the first chunk of it that was not used. A packet that only elicits an
+    /// answer counts as dropped, too.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    pub enum DropReason {
+        /// Shorter than the common header, a zero port, or no chunk (RFC 9260 §3.1).
+        #[explain("sctp_bad_header",
+            cause = "A scanner or a fuzzer.",
+            remedy = "`ddpctl capture PORT --filter \"sctp and dropped\"` shows the sender.")]
+        BadHeader,
+        /// The checksum is wrong (RFC 9260 §6.8).
+        #[explain("sctp_bad_checksum",
+            cause = "On a veth the peer leaves the CRC32c to a device that does not fill it in; its associations time out. \
+                     Seldom a device that corrupts frames, or a sender of the old Adler-32.",
+            remedy = "`ethtool -K PEER tx off` in the peer's network namespace, where PEER is its interface.")]
+        BadChecksum,
+        /// A chunk, parameter or cause whose length is wrong (RFC 9260 §3.2).
+        #[explain("sctp_bad_chunk",
+            cause = "A fuzzer, or a peer whose SCTP is broken.",
+            remedy = "`ddpctl capture PORT --filter \"sctp and dropped\"` shows the chunk; update the peer.")]
+        BadChunk,
+        /// A verification tag that is not this association's (RFC 9260 §8.5).
+        #[explain("sctp_bad_tag",
+            cause = "The peer continues an association that this end has lost by a restart, or a blind attack.",
+            remedy = "None: the peer's association ends by its own time-out or by an ABORT.")]
+        BadTag,
+        /// A packet of no association (RFC 9260 §8.4).
+        #[explain("sctp_out_of_the_blue",
+            cause = "The association has ended here, or nothing listens on that port; a NAT that changed the peer's port \
+                     looks the same.",
+            remedy = "Compare port and transport with `ddpctl listeners`. Through a NAT use SCTP in UDP \
+                      (`udp_encapsulation` in `[sctp]`).")]
+        OutOfTheBlue,
+        /// The association is closed.
+        #[explain("sctp_closed",
+            cause = "The association ended while packets of the peer were in flight.",
+            remedy = "None.")]
+        Closed,
+        /// A chunk that is not valid in this state, or shares a packet although it must be alone.
+        #[explain("sctp_unexpected_chunk",
+            cause = "Duplicates of handshake chunks that the network delayed, or a peer whose SCTP is broken.",
+            remedy = "None while it is rare.")]
+        UnexpectedChunk,
+        /// A chunk of an unknown type that ends its packet (RFC 9260 §3.2).
+        #[explain("sctp_unknown_chunk",
+            cause = "The peer uses an extension that is not supported here, such as I-DATA or authentication, without \
+                     negotiating it.",
+            remedy = "Turn the extension off at the peer.")]
+        UnknownChunk,
+        /// An INIT or INIT ACK with an illegal value or without a mandatory parameter (RFC 9260 §3.3.2, §3.3.3).
+        #[explain("sctp_bad_init",
+            cause = "A scanner, or a peer that offers no streams, no window or a zero tag.",
+            remedy = "The event `handshake_failed` has the peer; see its version and its SCTP settings.")]
+        BadInit,
+        /// The peer does not indicate the required adaptation (RFC 5043 §7.1).
+        #[explain("sctp_other_adaptation",
+            cause = "The peer is not a DDP client: it indicates no adaptation, or another one.",
+            remedy = "Have its program set the adaptation indication 1 (RFC 5043 §11.1), or connect to another port.")]
+        OtherAdaptation,
+        /// A cookie not issued here, or issued for other ends or another association (RFC 9260 §5.1.5, §5.2.4).
+        #[explain("sctp_bad_cookie",
+            cause = "A forged cookie, or one from before a restart of the appliance.",
+            remedy = "None: a regular peer begins again with an INIT.")]
+        BadCookie,
+        /// An expired cookie (RFC 9260 §5.1.5).
+        #[explain("sctp_stale_cookie",
+            cause = "The way to the peer takes longer than the cookie's life, or a replayed cookie.",
+            remedy = "Raise `cookie_life` in `[sctp]` on paths with very long delays or much loss.")]
+        StaleCookie,
+        /// A SACK of data never sent, or an outdated one (RFC 9260 §6.2.1).
+        #[explain("sctp_bad_sack",
+            cause = "Acknowledgements overtook each other on the path; one of data never sent ends the association.",
+            remedy = "None while it is rare.")]
+        BadSack,
+        /// A DATA chunk whose TSN is too far ahead for a Gap Ack Block.
+        #[explain("sctp_beyond_window",
+            cause = "The peer sends far ahead of a gap that has not been filled, or a forged TSN.",
+            remedy = "None: the peer retransmits. Look for loss on the path if it grows.")]
+        BeyondWindow,
+        /// A DATA chunk that would exceed the limit of ranges beyond gaps.
+        #[explain("sctp_too_many_gaps",
+            cause = "Heavy loss or reordering.",
+            remedy = "Look for loss on the path; raise `held_per_stream` in `[limits]`.")]
+        TooManyGaps,
+        /// A DATA chunk while the window is closed (RFC 9260 §6.2).
+        #[explain("sctp_window_closed",
+            cause = "The peer probes a window that is closed because a region or queue takes nothing, or it ignores the \
+                     window.",
+            remedy = "See what the stream waits for with `ddpctl streams show`; raise `receive_window_limit` in `[sctp]`.")]
+        WindowClosed,
+        /// A fragment that exceeds the association's budget for fragments.
+        #[explain("sctp_too_many_fragments",
+            cause = "Messages larger than a packet arrive with losses, so that their fragments wait for each other.",
+            remedy = "Raise the path MTU or lower the peer's message size, so that a DDP segment fits a packet; look for \
+                      loss.")]
+        TooManyFragments,
+        /// A fragment that exceeds the worker's budget for held bytes, or the peer's share of it.
+        #[explain("sctp_hold_budget",
+            cause = "Many streams with losses hold fragments at the same time.",
+            remedy = "Raise `held_per_worker` in `[limits]`, and look for loss on the path.")]
+        HoldBudget,
+        /// A message that the upper layer refused.
+        #[explain("sctp_not_taken",
+            cause = "DDP has no room for the message now: a queue without a buffer, or a bound of held bytes.",
+            remedy = "More `buffers` in `[[listener.queue]]`; else `held_per_stream` in `[limits]`. The peer retransmits.")]
+        NotTaken,
+        /// A DATA chunk that violates the protocol: the association was aborted.
+        #[explain("sctp_violation",
+            cause = "The peer's SCTP is broken, or an attacker knows the verification tag.",
+            remedy = "`ddpctl why PEER` has the error; update the peer.")]
+        Violation,
+        /// An INIT whose answer found no room: the peer retransmits it.
+        #[explain("sctp_no_room",
+            cause = "A flood of INITs, or a transmit ring without room.",
+            remedy = "See `tx_dropped` and `no_buffer` of the port in `ddpctl stats`; raise `tx_descriptors`.")]
+        NoRoom,
+    }
 }
 
 impl DropReason {
-    /// All reasons, in the order of their [`index`](Self::index).
-    pub const ALL: [DropReason; 21] = [
-        DropReason::BadHeader,
-        DropReason::BadChecksum,
-        DropReason::BadChunk,
-        DropReason::BadTag,
-        DropReason::OutOfTheBlue,
-        DropReason::Closed,
-        DropReason::UnexpectedChunk,
-        DropReason::UnknownChunk,
-        DropReason::BadInit,
-        DropReason::OtherAdaptation,
-        DropReason::BadCookie,
-        DropReason::StaleCookie,
-        DropReason::BadSack,
-        DropReason::BeyondWindow,
-        DropReason::TooManyGaps,
-        DropReason::WindowClosed,
-        DropReason::TooManyFragments,
-        DropReason::HoldBudget,
-        DropReason::NotTaken,
-        DropReason::Violation,
-        DropReason::NoRoom,
-    ];
-
     /// Returns a dense number from zero, for tables of counters.
     pub const fn index(self) -> usize {
         self as usize
-    }
-
-    /// Returns a stable name for counters and machine-readable output.
-    pub const fn name(self) -> &'static str {
-        match self {
-            DropReason::BadHeader => "sctp_bad_header",
-            DropReason::BadChecksum => "sctp_bad_checksum",
-            DropReason::BadChunk => "sctp_bad_chunk",
-            DropReason::BadTag => "sctp_bad_tag",
-            DropReason::OutOfTheBlue => "sctp_out_of_the_blue",
-            DropReason::Closed => "sctp_closed",
-            DropReason::UnexpectedChunk => "sctp_unexpected_chunk",
-            DropReason::UnknownChunk => "sctp_unknown_chunk",
-            DropReason::BadInit => "sctp_bad_init",
-            DropReason::OtherAdaptation => "sctp_other_adaptation",
-            DropReason::BadCookie => "sctp_bad_cookie",
-            DropReason::StaleCookie => "sctp_stale_cookie",
-            DropReason::BadSack => "sctp_bad_sack",
-            DropReason::BeyondWindow => "sctp_beyond_window",
-            DropReason::TooManyGaps => "sctp_too_many_gaps",
-            DropReason::WindowClosed => "sctp_window_closed",
-            DropReason::TooManyFragments => "sctp_too_many_fragments",
-            DropReason::HoldBudget => "sctp_hold_budget",
-            DropReason::NotTaken => "sctp_not_taken",
-            DropReason::Violation => "sctp_violation",
-            DropReason::NoRoom => "sctp_no_room",
-        }
     }
 }
 

@@ -7,7 +7,7 @@ fn streams_at_80x24() {
     let lines = frame(&mut state, 80, 24);
     let left = "left  ddpd 0.1.0  running  up 1h 3s  3 streams";
     let (rx, tx, spark) = ("rx 1.00 Gbit/s", "tx 10.0 Mbit/s", "███");
-    let tabs = "1 streams  2 workers  3 regions  4 peers  5 ports";
+    let tabs = "1:streams  2:workers  3:regions  4:peers  5:ports";
     let expected = [
         &*format!("{left:<72}every 1s"),
         &*format!("{rx:<16}{spark:>23} {tx:<16}{spark:>23}"),
@@ -53,7 +53,7 @@ fn a_filter_is_said_at_80_columns_and_help_fits() {
     write(&mut state, &"x".repeat(60));
     press(&mut state, KeyCode::Enter);
     let lines = frame(&mut state, 80, 24);
-    assert!(lines[3].ends_with("5 ports  0 of 3, with \"nonexxxxxxxxxxx"), "{}", lines[3]);
+    assert!(lines[3].ends_with("5:ports  0 of 3, with \"nonexxxxxxxxxxx"), "{}", lines[3]);
     write(&mut state, "?");
     let longest = state.overlay_lines().iter().map(String::len).max().unwrap();
     assert!(longest <= 80 && state.overlay_lines().len() <= 19, "{longest}");

@@ -1,0 +1,191 @@
+//! What a name means that the appliance counts, reports or notes, its usual cause, and the remedy. All of it is made of
+//! the declarations of the reasons, kinds of notes and events; no appliance is needed.
+
+mod document;
+mod notes;
+#[cfg(test)]
+mod tests;
+
+use base::explain::Explanation;
+use reasons::DropReason;
+use serde::Serialize;
+use tcp_lite::tcp;
+
+use crate::EventKind;
+use crate::refusal::RefusalKind;
+
+pub use document::document;
+pub use notes::NoteKind;
+
+/// Most edits between a name and one that is proposed instead.
+const FAR: usize = 3;
+
+/// Group of names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Group {
+    /// Drops by the network stack and the worker.
+    Drop,
+    /// Drops by TCP.
+    TcpDrop,
+    /// Drops by SCTP.
+    SctpDrop,
+    /// Refusals of streams by the appliance.
+    Refusal,
+    /// Notes.
+    Note,
+    /// Events.
+    Event,
+}
+
+impl Group {
+    /// All groups, in the order of the document.
+    pub const ALL: [Group; 6] =
+        [Group::Drop, Group::TcpDrop, Group::SctpDrop, Group::Refusal, Group::Note, Group::Event];
+
+    /// Returns the heading.
+    pub fn title(self) -> &'static str {
+        match self {
+            Group::Drop => "Drops by the network stack and the worker",
+            Group::TcpDrop => "Drops by TCP",
+            Group::SctpDrop => "Drops by SCTP",
+            Group::Refusal => "Refusals of streams",
+            Group::Note => "Notes",
+            Group::Event => "Events",
+        }
+    }
+
+    /// Returns where the group's names appear.
+    fn place(self) -> &'static str {
+        match self {
+            Group::Drop | Group::TcpDrop | Group::SctpDrop => {
+                "Counted in frames or segments, for each worker: `dropped` of `ddpctl stats`, `drops` of `/v1/stats`, and \
+                 the metric `ddpd_drops_total` with the label `reason`. A capture has the reason as a comment of the frame."
+            }
+            Group::Refusal => {
+                "Counted in the metric `ddpd_handshake_failures_total` with the labels `stage=\"admission\"` and `reason`, and \
+                 in `failed handshakes` of `ddpctl stats`. The event `handshake_failed` has the same reason, the peer the \
+                 word and a sentence in the reject."
+            }
+            Group::Note => {
+                "Shown by `ddpctl status` and counted by `ddpctl top`. `/v1/status` has the sentences in `notes`, and their \
+                 kinds in `note_kinds`. A note goes with its cause."
+            }
+            Group::Event => "The member `event` of `ddpctl events` and `/v1/events`.",
+        }
+    }
+
+    fn explanations(self) -> Vec<&'static Explanation> {
+        match self {
+            Group::Drop => DropReason::ALL.map(DropReason::explanation).to_vec(),
+            Group::TcpDrop => tcp::DropReason::ALL.map(tcp::DropReason::explanation).to_vec(),
+            Group::SctpDrop => {
+                use sctp_lite::sctp;
+                sctp::DropReason::ALL.map(sctp::DropReason::explanation).to_vec()
+            }
+            Group::Refusal => RefusalKind::ALL.map(RefusalKind::explanation).to_vec(),
+            Group::Note => NoteKind::ALL.map(NoteKind::explanation).to_vec(),
+            Group::Event => EventKind::EXPLANATIONS.iter().collect(),
+        }
+    }
+
+    /// Returns the name as output and metrics have it.
+    fn printed(self, name: &str) -> String {
+        match self {
+            Group::Drop => format!("net_{name}"),
+            _ => name.to_owned(),
+        }
+    }
+
+    /// Returns where the name is counted or shown.
+    fn counted(self, name: &str) -> String {
+        match self {
+            Group::Drop | Group::TcpDrop | Group::SctpDrop => {
+                format!("ddpd_drops_total{{reason=\"{name}\"}}")
+            }
+            Group::Refusal => {
+                format!("ddpd_handshake_failures_total{{stage=\"admission\",reason=\"{name}\"}}")
+            }
+            Group::Note => format!("`note_kinds` of `ddpctl --json status`: \"{name}\""),
+            Group::Event => format!("`event` of `ddpctl --json events`: \"{name}\""),
+        }
+    }
+}
+
+/// A name with its explanation.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Explained {
+    /// Its group.
+    pub group: Group,
+    /// The name as output and metrics have it.
+    pub name: String,
+    /// What it means.
+    pub meaning: &'static str,
+    /// The usual cause.
+    pub cause: &'static str,
+    /// What the operator does about it.
+    pub remedy: &'static str,
+    /// Where it is counted or shown.
+    pub counted: String,
+}
+
+/// Returns all names, in the order of their groups and declarations.
+pub fn all() -> Vec<Explained> {
+    Group::ALL.into_iter().flat_map(of_group).collect()
+}
+
+fn of_group(group: Group) -> impl Iterator<Item = Explained> {
+    group.explanations().into_iter().map(move |explanation| {
+        let Explanation { name, meaning, cause, remedy } = *explanation;
+        let name = group.printed(name);
+        let counted = group.counted(&name);
+        Explained { group, name, meaning, cause, remedy, counted }
+    })
+}
+
+/// Returns what a name can mean, which may be a reason, a note and an event at once. It is accepted as it is printed anywhere:
+/// with or without its layer, in a metric's series or label, or in the comment of a captured frame.
+pub fn find(text: &str) -> Vec<Explained> {
+    let name = bare(text);
+    let mut found = all();
+    found.retain(|explained| explained.name == name || short(explained) == name);
+    found
+}
+
+/// Returns names like `text`, the nearest first.
+pub fn similar(text: &str) -> Vec<String> {
+    let name = bare(text);
+    let distance = |explained: &Explained| {
+        let of = |known: &str| match known.contains(name) && name.len() >= FAR {
+            true => 0,
+            false => strsim::osa_distance(name, known),
+        };
+        of(&explained.name).min(of(short(explained)))
+    };
+    let near = all().into_iter().map(|explained| (distance(&explained), explained.name));
+    let mut near: Vec<(usize, String)> = near.filter(|(distance, _)| *distance <= FAR).collect();
+    near.sort();
+    near.dedup_by(|a, b| a.1 == b.1);
+    near.into_iter().map(|(_, name)| name).take(8).collect()
+}
+
+/// Returns a drop's name without its layer.
+fn short(explained: &Explained) -> &str {
+    let layer = match explained.group {
+        Group::Drop => "net_",
+        Group::TcpDrop => "tcp_",
+        Group::SctpDrop => "sctp_",
+        Group::Refusal | Group::Note | Group::Event => "",
+    };
+    explained.name.strip_prefix(layer).unwrap_or(&explained.name)
+}
+
+/// Returns the name in a series (`ddpd_drops_total{worker="0",reason="net_vlan"}`), in a label (`reason="net_vlan"`,
+/// `reason=net_vlan`) or in a frame's comment (`dropped: net_vlan`).
+fn bare(text: &str) -> &str {
+    let after = |text: &'_ str, mark: &str| text.find(mark).map(|at| at + mark.len());
+    let marks = ["reason=", "event=", "dropped: "];
+    let begin = marks.iter().find_map(|mark| after(text, mark)).unwrap_or(0);
+    let text = text[begin..].trim().trim_start_matches('"');
+    text.split(['"', ',', '}', ':', ' ']).next().unwrap_or_default()
+}

@@ -1,0 +1,131 @@
+//! `ddpctl explain`: what a drop reason, refusal, note or event means, its usual cause and the remedy. No appliance is
+//! needed, except for counters, whose meaning its metrics have.
+
+use api::Client;
+use api::explain::{self, Explained, Group};
+use serde_json::json;
+
+use super::exit::{Exit, Failure};
+use super::{Output, show};
+
+/// Owners of counters in the names of metrics.
+const OWNERS: [&str; 6] = ["", "worker_", "port_", "control_", "listener_", "region_"];
+
+/// Hint below a list of drop reasons.
+pub(super) const HINT: &str =
+    "`ddpctl explain NAME` says what a reason means, its usual cause and what to do\n";
+
+/// Returns the hint below notes of these kinds.
+pub(super) fn hint_on_notes(kinds: &[String]) -> String {
+    let mut kinds = kinds.to_vec();
+    kinds.sort_unstable();
+    kinds.dedup();
+    match &kinds[..] {
+        [] => String::new(),
+        _ => format!("`ddpctl explain {}` says more on the notes\n", kinds.join(" ")),
+    }
+}
+
+pub(super) fn explain(
+    names: &[String],
+    client: impl FnOnce() -> Result<Client, Failure>,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    if names.is_empty() {
+        return output.answer(&explain::all(), |all| list(all));
+    }
+    let mut found: Vec<Explained> = Vec::new();
+    let mut unknown = Vec::new();
+    for name in names {
+        match explain::find(name) {
+            none if none.is_empty() => unknown.push(name.as_str()),
+            meanings => found.extend(meanings),
+        }
+    }
+    if unknown.is_empty() {
+        return output
+            .answer(&found, |found| found.iter().map(one).collect::<Vec<String>>().join("\n"));
+    }
+    let metrics = client().ok().and_then(|client| client.text("/v1/metrics").ok());
+    let mut counters = Vec::new();
+    for name in unknown {
+        match metrics.as_deref().and_then(|text| counter(name, text)) {
+            Some(counter) => counters.push(counter),
+            None => return Err(not_found(name, metrics.is_some())),
+        }
+    }
+    let found = (found, counters);
+    let values = |(found, counters): &(Vec<Explained>, Vec<(String, String)>)| {
+        let found = found.iter().map(|explained| json!(explained));
+        let counters = counters.iter().map(
+            |(name, help)| json!({ "group": "counter", "name": name, "meaning": help, "cause": null, "remedy": null, "counted": name }),
+        );
+        found.chain(counters).collect::<Vec<_>>()
+    };
+    output.answer(&values(&found), |_| {
+        let counters = found.1.iter().map(|(name, help)| format!("{name} (counter)\n{help}\n"));
+        found.0.iter().map(one).chain(counters).collect::<Vec<String>>().join("\n")
+    })
+}
+
+fn not_found(name: &str, asked: bool) -> Failure {
+    let message = format!("there is no drop reason, refusal, note or event \"{name}\"");
+    let near = explain::similar(name);
+    let hint = match (&near[..], asked) {
+        ([], true) => "ddpctl explain lists all names".to_owned(),
+        ([], false) => {
+            "ddpctl explain lists all names; those of counters take an appliance that runs (--socket)"
+                .to_owned()
+        }
+        (near, _) => format!("similar names: {}", near.join(", ")),
+    };
+    let failure = Failure::new(Exit::Failed, message).with_hint(Some(hint));
+    Failure { error: "not_found", ..failure }
+}
+
+/// Returns the metric and the sentence of a counter, from the metrics' text.
+fn counter(name: &str, metrics: &str) -> Option<(String, String)> {
+    // The units are in the names of both, at different places.
+    let bare = |name: &str| {
+        let words = name.split('_').filter(|word| {
+            !matches!(*word, "bytes" | "nanoseconds" | "seconds" | "total" | "ddpd" | "")
+        });
+        words.collect::<Vec<_>>().join("_")
+    };
+    let wanted = bare(name);
+    let helps = metrics.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
+    let mut helps = helps.filter(|_| !wanted.is_empty());
+    helps.find_map(|(metric, help)| {
+        let known = bare(metric);
+        let is = OWNERS.iter().any(|owner| known.strip_prefix(owner) == Some(wanted.as_str()));
+        is.then(|| (metric.to_owned(), help.to_owned()))
+    })
+}
+
+/// Lists all names by group, one line each.
+fn list(all: &[Explained]) -> String {
+    let mut text = String::new();
+    for group in Group::ALL {
+        text += &format!("{}{}\n", if text.is_empty() { "" } else { "\n" }, group.title());
+        let rows = all.iter().filter(|explained| explained.group == group);
+        text += &show::lines(rows.map(|explained| (explained.name.as_str(), explained.meaning)));
+    }
+    text
+}
+
+/// Formats a name with its meaning, cause, remedy and place.
+fn one(explained: &Explained) -> String {
+    let Explained { group, name, meaning, cause, remedy, counted } = explained;
+    let (group, place) = match group {
+        Group::Drop | Group::TcpDrop | Group::SctpDrop => ("drop reason", "counted in"),
+        Group::Refusal => ("refusal", "counted in"),
+        Group::Note => ("note", "shown as"),
+        Group::Event => ("event", "shown as"),
+    };
+    format!(
+        "{name} ({group})\n  meaning: {meaning}\n  usual cause: {cause}\n  remedy: {remedy}\n  {place}: {counted}\n"
+    )
+}
+
+#[cfg(test)]
+mod tests;

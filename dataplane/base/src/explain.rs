@@ -1,0 +1,99 @@
+//! Explanations for operators: what a name in a counter, an event or a note means, its usual cause and the remedy.
+//! `ddpctl explain` and `docs/reasons.md` are made of them.
+
+/// Explains one name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Explanation {
+    /// Stable name, `snake_case`.
+    pub name: &'static str,
+    /// Meaning, from the doc comment of the value.
+    pub meaning: &'static str,
+    /// The usual cause.
+    pub cause: &'static str,
+    /// What the operator does about it.
+    pub remedy: &'static str,
+}
+
+/// Declares an enum without fields whose values each have an [`Explanation`]: the doc comment is the meaning. Name, cause
+/// and remedy are in the attribute `explain`. Generates `ALL`, `explanation` and `name`.
+///
+/// ```
+/// base::explained! {
+///     /// Reason for a drop.
+///     #[derive(Clone, Copy)]
+///     pub enum Reason {
+///         /// The checksum is wrong.
+///         #[explain("checksum", cause = "A bad cable.", remedy = "Replace it.")]
+///         Checksum,
+///     }
+/// }
+/// assert_eq!(Reason::ALL[0].explanation().meaning, "The checksum is wrong.");
+/// ```
+#[macro_export]
+macro_rules! explained {
+    (
+        $(#[$attribute:meta])*
+        pub enum $enum:ident {
+            $(
+                $(#[doc = $doc:literal])+
+                #[explain($name:literal, cause = $cause:literal, remedy = $remedy:literal $(,)?)]
+                $variant:ident,
+            )+
+        }
+    ) => {
+        $(#[$attribute])*
+        pub enum $enum {
+            $($(#[doc = $doc])+ $variant,)+
+        }
+
+        impl $enum {
+            /// All values, in the order of declaration.
+            pub const ALL: [$enum; [$($enum::$variant),+].len()] = [$($enum::$variant),+];
+
+            /// Returns the value's explanation.
+            pub const fn explanation(self) -> &'static $crate::explain::Explanation {
+                match self {
+                    $($enum::$variant => const {
+                        &$crate::explain::Explanation {
+                            name: $name,
+                            meaning: concat!($($doc),+).trim_ascii(),
+                            cause: $cause,
+                            remedy: $remedy,
+                        }
+                    },)+
+                }
+            }
+
+            /// Returns a stable name for output and metrics.
+            pub const fn name(self) -> &'static str {
+                self.explanation().name
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    explained! {
+        /// Two values.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Two {
+            /// The first,
+            /// on two lines.
+            #[explain("first", cause = "a", remedy = "b")]
+            First,
+            /// The second.
+            #[explain("second", cause = "c", remedy = "d")]
+            Second,
+        }
+    }
+
+    #[test]
+    fn values_are_declared_with_their_explanations() {
+        assert_eq!(Two::ALL, [Two::First, Two::Second]);
+        assert_eq!(Two::ALL.map(Two::name), ["first", "second"]);
+        let first = Two::First.explanation();
+        assert_eq!((first.meaning, first.cause), ("The first, on two lines.", "a"));
+        assert_eq!(Two::Second.explanation().remedy, "d");
+    }
+}

@@ -3,9 +3,10 @@
 //! `ddpd check` reports the results. `ddpd` itself checks again when it opens devices and files,
 //! since the machine may change in between. Nothing here changes the machine.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -46,6 +47,7 @@ impl Document {
         for (region, places) in self.config.regions.iter().zip(&self.regions) {
             region_files(region, places, &mut findings);
         }
+        room_of_regions(self, &mut findings);
         paths_of_files(self, &mut findings);
         locked_memory(&machine, self, &mut findings);
         memory_of_machine(root, self, &mut findings);
@@ -57,6 +59,9 @@ impl Document {
         findings.list
     }
 }
+
+/// Regions are mapped with pages of this size.
+const REGION_PAGE: u64 = 2 << 20;
 
 fn hugepages(machine: &Machine, document: &Document, findings: &mut Findings<'_>) {
     const REMEDY: &str = "reserve some: echo 512 > /proc/sys/vm/nr_hugepages";
@@ -74,9 +79,14 @@ fn hugepages(machine: &Machine, document: &Document, findings: &mut Findings<'_>
         ),
         _ => {}
     }
+    // Regions share the pages of 2 MiB, with which they are mapped.
+    let mut free = machine.free_hugepages_of(|size| size == REGION_PAGE);
     for (region, places) in document.config.regions.iter().zip(&document.regions) {
+        if region.backing != Backing::Hugepages {
+            continue;
+        }
         let size = region.size.unwrap_or(0);
-        if region.backing == Backing::Hugepages && size > free {
+        if size > free {
             findings.error(
                 places,
                 "backing",
@@ -87,6 +97,7 @@ fn hugepages(machine: &Machine, document: &Document, findings: &mut Findings<'_>
                 ),
             );
         }
+        free = free.saturating_sub(size);
     }
 }
 
@@ -201,6 +212,34 @@ fn region_files(region: &RegionSection, places: &Places, findings: &mut Findings
         Err(error) => {
             let message = format!("{} cannot be examined: {error}; check the path", path.display());
             findings.error(places, "path", message);
+        }
+    }
+}
+
+/// Notes directories whose disk has less room than their regions may take, as `ddpd doctor` does.
+fn room_of_regions(document: &Document, findings: &mut Findings<'_>) {
+    let mut wanted: BTreeMap<&Path, (u64, &Places)> = BTreeMap::new();
+    for (region, places) in document.config.regions.iter().zip(&document.regions) {
+        let Backing::File { path, .. } = &region.backing else { continue };
+        let Some(directory) = path.parent().filter(|parent| parent.is_dir()) else { continue };
+        // Blocks that the file already has need no more room.
+        let has = fs::metadata(path).map_or(0, |file| file.blocks().saturating_mul(512));
+        let more = region.size.unwrap_or(0).saturating_sub(has);
+        let sum = &mut wanted.entry(directory).or_insert((0, places)).0;
+        *sum = sum.saturating_add(more);
+    }
+    for (directory, (wanted, places)) in wanted {
+        let Ok(space) = rustix::fs::statvfs(directory) else { continue };
+        let free = space.f_bavail.saturating_mul(space.f_frsize);
+        if free < wanted {
+            let message = format!(
+                "{}: {} free, regions may take {} more: make room there, or choose another path or a smaller size for the \
+                 regions",
+                directory.display(),
+                show_size(free),
+                show_size(wanted)
+            );
+            findings.note(places, "path", message);
         }
     }
 }

@@ -59,14 +59,22 @@ impl Machine {
         privilege::effective(&self.read("proc/self/status").unwrap_or_default()).unwrap_or_default()
     }
 
-    /// Returns the free hugepages, bytes.
+    /// Returns the free hugepages of all sizes, bytes.
     pub(super) fn free_hugepages(&self) -> u64 {
+        self.free_hugepages_of(|_| true)
+    }
+
+    /// Returns the free hugepages of the sizes that fit, bytes.
+    pub(super) fn free_hugepages_of(&self, fits: impl Fn(u64) -> bool) -> u64 {
         let Ok(sizes) = fs::read_dir(self.root.join("sys/kernel/mm/hugepages")) else { return 0 };
         let mut total = 0u64;
         for entry in sizes.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let size = name.strip_prefix("hugepages-").and_then(|s| s.strip_suffix("kB"));
             let size = size.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0);
+            if !fits(size << 10) {
+                continue;
+            }
             let free = fs::read_to_string(entry.path().join("free_hugepages")).unwrap_or_default();
             let free = free.trim().parse::<u64>().unwrap_or(0);
             total = total.saturating_add(free.saturating_mul(size << 10));

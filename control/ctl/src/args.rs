@@ -61,8 +61,11 @@ pub enum Command {
     /// Worker threads
     Workers,
     /// Memory that peers can reach
-    #[command(subcommand)]
-    Regions(Regions),
+    Regions {
+        /// Without one: list
+        #[command(subcommand)]
+        command: Option<Regions>,
+    },
     /// Where streams are accepted
     Listeners {
         /// Without one: list
@@ -70,14 +73,20 @@ pub enum Command {
         command: Option<Listeners>,
     },
     /// SCTP associations, whose sessions streams are
-    #[command(subcommand)]
-    Associations(Associations),
+    Associations {
+        /// Without one: list
+        #[command(subcommand)]
+        command: Option<Associations>,
+    },
     /// IPsec: what is protected, and by what
     #[command(subcommand)]
     Ipsec(Ipsec),
     /// Streams
-    #[command(subcommand)]
-    Streams(Streams),
+    Streams {
+        /// Without one: list
+        #[command(subcommand)]
+        command: Option<Streams>,
+    },
     /// Streams, workers, regions, peers and ports on a full screen, with rates; ? there shows the keys
     Top(Top),
     /// Counters, drops by reason and protocol errors; ddpctl explain NAME says what a reason means
@@ -262,7 +271,11 @@ pub enum Listeners {
     /// Add a listener
     Add {
         /// TOML file with one [[listener]] section, or JSON with its keys; - for the standard input
-        file: PathBuf,
+        #[arg(value_name = "FILE", required_unless_present = "option")]
+        file: Option<PathBuf>,
+        /// The same, as `regions add` takes it
+        #[arg(long = "file", value_name = "FILE", id = "option", conflicts_with = "file")]
+        option: Option<PathBuf>,
     },
     /// Remove a listener; its streams stay
     Remove {

@@ -1,5 +1,7 @@
 //! Shell completions and man pages, generated from the definitions of the command lines.
 
+mod sections;
+
 use std::io::Write;
 use std::path::Path;
 
@@ -31,10 +33,16 @@ pub(super) fn man(directory: &Path) -> Result<(), Failure> {
         Failure::new(Exit::Failed, format!("{}: {error}", directory.display()))
     };
     std::fs::create_dir_all(directory).map_err(failed)?;
-    for (command, section) in [(Args::command(), "1"), (daemon::Args::command(), "8")] {
-        let mut command = command.disable_help_subcommand(true);
+    for (command, section, more) in [
+        (Args::command(), "1", sections::ddpctl()),
+        (daemon::Args::command(), "8", sections::ddpd()),
+    ] {
+        // The sections have what the help ends with.
+        let mut command = command.disable_help_subcommand(true).after_help(None::<&str>);
         command.build();
         pages(&command, section, directory).map_err(failed)?;
+        let page = directory.join(format!("{}.{section}", command.get_name()));
+        append(&page, &more).map_err(failed)?;
     }
     let keys = config::keys();
     let files = [
@@ -45,6 +53,11 @@ pub(super) fn man(directory: &Path) -> Result<(), Failure> {
     files
         .into_iter()
         .try_for_each(|(name, text)| std::fs::write(directory.join(name), text).map_err(failed))
+}
+
+/// Appends sections to a page.
+fn append(page: &Path, sections: &str) -> std::io::Result<()> {
+    std::fs::OpenOptions::new().append(true).open(page)?.write_all(sections.as_bytes())
 }
 
 /// Writes the page of a command and those of its subcommands.

@@ -53,6 +53,7 @@ pub use host::{Host, HostError};
 use standard::{self, Stdout};
 pub use url::{Peer, RegionAt, Url, UrlError};
 
+use self::streams::Selection;
 use args::{
     Associations, Connect, Events, Ipsec, Jobs, Listeners, Mpa, MpaRev, Opening, RegionAdd,
     Regions, Send, SendTo, Streams,
@@ -198,11 +199,11 @@ fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
         }
         Command::Workers => output
             .answer(&client()?.get::<Vec<WorkerInfo>>("/v1/workers")?, |list| show::workers(list)),
-        Command::Regions(command) => regions(command, &client()?, output),
+        Command::Regions { command } => regions(command, &client()?, output),
         Command::Listeners { command } => listeners(command, &client()?, output),
         Command::Ipsec(command) => ipsec(&command, &client()?, output),
-        Command::Associations(command) => associations(&command, &client()?, output),
-        Command::Streams(command) => streams(command, &client()?, output),
+        Command::Associations { command } => associations(command, &client()?, output),
+        Command::Streams { command } => streams(command, &client()?, output),
         Command::Top(command) => top::top(&command, client()?, output),
         Command::Stats { all } => {
             output.answer(&client()?.get::<Stats>("/v1/stats")?, |stats| show::stats(stats, all))
@@ -239,8 +240,12 @@ fn log(filter: Option<String>, client: &Client, output: &mut Output<'_>) -> Resu
     })
 }
 
-fn regions(command: Regions, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
-    match command {
+fn regions(
+    command: Option<Regions>,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    match command.unwrap_or(Regions::List) {
         Regions::List => output
             .answer(&client.get::<Vec<RegionInfo>>("/v1/regions")?, |list| show::regions(list)),
         Regions::Add(add) => {
@@ -337,7 +342,8 @@ fn listeners(
             let list = client.get::<Vec<ListenerInfo>>("/v1/listeners")?;
             output.answer(&list, |list| show::listeners(list))
         }
-        Listeners::Add { file } => {
+        Listeners::Add { file, option } => {
+            let file = file.or(option).unwrap_or_else(|| "-".into());
             let body = section::body(&file, "listener")?;
             let listener: ListenerInfo = client.post("/v1/listeners", &body)?;
             output.answer(&listener, |listener| show::listeners(std::slice::from_ref(listener)))
@@ -367,11 +373,11 @@ fn ipsec(command: &Ipsec, client: &Client, output: &mut Output<'_>) -> Result<()
 }
 
 fn associations(
-    command: &Associations,
+    command: Option<Associations>,
     client: &Client,
     output: &mut Output<'_>,
 ) -> Result<(), Failure> {
-    match command {
+    match command.unwrap_or(Associations::List) {
         Associations::List => {
             let list = client.get::<Vec<AssociationInfo>>("/v1/associations")?;
             output.answer(&list, |list| show::associations(list))
@@ -383,8 +389,12 @@ fn associations(
     }
 }
 
-fn streams(command: Streams, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
-    match command {
+fn streams(
+    command: Option<Streams>,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    match command.unwrap_or_else(|| Streams::List(Selection::default())) {
         Streams::List(selection) => {
             let list = selection.apply(client.get::<Vec<StreamInfo>>("/v1/streams")?);
             output.answer(&list, |list| show::streams(list, selection.columns()))

@@ -100,6 +100,9 @@ fn tables_for_people() {
         "STREAM            RTT     LIMITED BY\n0001000000000007  420 us  congestion_window\n"
     );
     assert_eq!(fake.good(&["streams", "list", "--listener", "other"]), "none\n");
+    for lists in ["regions", "listeners", "streams", "associations", "jobs"] {
+        assert_eq!(fake.good(&[lists]), fake.good(&[lists, "list"]), "{lists}");
+    }
     assert!(stream.contains("placed_in_order_bytes      1048576"), "{stream}");
     let placed = fake.good(&["streams", "list", "--columns", "placed,sent", "--sort", "placed"]);
     assert_eq!(placed, "PLACED   SENT\n1.5 MiB  4.0 KiB\n");
@@ -196,6 +199,8 @@ fn listeners_are_added_from_json() {
     std::fs::write(&file, body.to_string()).unwrap();
     let path = file.to_str().unwrap();
     assert_eq!(fake.json(&["listeners", "add", path])["name"], "late");
+    assert_eq!(fake.json(&["listeners", "add", "--file", path])["name"], "late");
+    assert_eq!(fake.ctl(&["listeners", "add"]).exit, Exit::Usage);
     std::fs::write(&file, "{").unwrap();
     let bad = fake.ctl(&["listeners", "add", path]);
     assert_eq!(bad.exit, Exit::Usage);
@@ -447,6 +452,11 @@ fn completions_and_man_pages() {
         ("ddpctl-compare-swap.1", "What the memory must hold"),
         ("ddpd.8", ".TH ddpd 8"),
         ("ddpd.8", "ddpd\\-check(8)"),
+        ("ddpd.8", ".SH SIGNALS\n"),
+        ("ddpd.8", ".SH \"SEE ALSO\"\nddpctl(1), ddpd.toml(5)\n"),
+        ("ddpctl.1", ".SH \"EXIT STATUS\"\n.TP\n\\fB0\\fR\nDone.\n"),
+        ("ddpctl.1", ".SH EXAMPLES\n.TP\n\\fBddpctl status\\fR\n"),
+        ("ddpctl.1", ".SH FILES\n"),
     ] {
         let text = std::fs::read_to_string(man.join(page)).unwrap();
         assert!(text.contains(says), "{page}: {text}");

@@ -49,8 +49,11 @@ pub enum Command {
     /// Report everything that is wrong with configuration files, and what this machine lacks for them
     Check {
         /// The files; several are checked as the appliances of one process
-        #[arg(required = true, value_name = "FILE")]
+        #[arg(value_name = "FILE", required_unless_present = "config")]
         files: Vec<PathBuf>,
+        /// The same, as ddpd itself takes it
+        #[arg(long = "config", short = 'c', value_name = "FILE")]
+        config: Vec<PathBuf>,
         /// Only the files: say nothing of devices, hugepages and permissions
         #[arg(long)]
         no_machine: bool,
@@ -74,6 +77,9 @@ pub enum Command {
         /// Configuration file; several are examined as the appliances of one process
         #[arg(long = "config", short = 'c', value_name = "FILE")]
         config: Vec<PathBuf>,
+        /// The same, as check takes it
+        #[arg(value_name = "FILE")]
+        files: Vec<PathBuf>,
         /// Print a list of objects
         #[arg(long)]
         json: bool,

@@ -59,16 +59,21 @@ fn run(args: Args) -> Result<ExitCode, String> {
         return Ok(printed(writeln!(out, "{version}").map(|()| ExitCode::SUCCESS)));
     }
     match args.command {
-        Some(Command::Check { files, json, capabilities: true, .. }) => {
-            return Ok(printed(daemon::capabilities(&files, json, &mut out)));
+        Some(Command::Check { files, config, json, capabilities: true, .. }) => {
+            return Ok(printed(daemon::capabilities(&[files, config].concat(), json, &mut out)));
         }
-        Some(Command::Check { files, no_machine, .. }) => {
+        Some(Command::Check { files, config, no_machine, .. }) => {
             let machine = (!no_machine).then_some(&host::misplaced as Misplaced<'_>);
-            return Ok(printed(daemon::check(&files, machine, &mut out)));
+            return Ok(printed(daemon::check(&[files, config].concat(), machine, &mut out)));
         }
-        Some(Command::Doctor { config, json, script }) => {
+        Some(Command::Doctor { config, files, json, script }) => {
             let format = DoctorFormat::of(json, script);
-            let examined = doctor::run(&config, format, dataplane::eal::version(), &mut out)?;
+            let examined = doctor::run(
+                &[config, files].concat(),
+                format,
+                dataplane::eal::version(),
+                &mut out,
+            )?;
             return Ok(printed(examined));
         }
         Some(Command::Schema) => {

@@ -33,7 +33,7 @@ pub struct Explanation {
 macro_rules! explained {
     (
         $(#[$attribute:meta])*
-        pub enum $enum:ident {
+        $visible:vis enum $enum:ident {
             $(
                 $(#[doc = $doc:literal])+
                 #[explain($name:literal, cause = $cause:literal, remedy = $remedy:literal $(,)?)]
@@ -42,16 +42,16 @@ macro_rules! explained {
         }
     ) => {
         $(#[$attribute])*
-        pub enum $enum {
+        $visible enum $enum {
             $($(#[doc = $doc])+ $variant,)+
         }
 
         impl $enum {
             /// All values, in the order of declaration.
-            pub const ALL: [$enum; [$($enum::$variant),+].len()] = [$($enum::$variant),+];
+            $visible const ALL: [$enum; [$($enum::$variant),+].len()] = [$($enum::$variant),+];
 
             /// Returns the value's explanation.
-            pub const fn explanation(self) -> &'static $crate::explain::Explanation {
+            $visible const fn explanation(self) -> &'static $crate::explain::Explanation {
                 match self {
                     $($enum::$variant => const {
                         &$crate::explain::Explanation {
@@ -65,7 +65,7 @@ macro_rules! explained {
             }
 
             /// Returns a stable name for output and metrics.
-            pub const fn name(self) -> &'static str {
+            $visible const fn name(self) -> &'static str {
                 self.explanation().name
             }
         }
@@ -77,7 +77,7 @@ mod tests {
     explained! {
         /// Two values.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Two {
+        enum Two {
             /// The first,
             /// on two lines.
             #[explain("first", cause = "a", remedy = "b")]

@@ -188,7 +188,7 @@ impl<Io: PortIo> Core<Io> {
                 self.watch_opened(port, packet.bytes());
                 self.sort(port, (packet, strength), now, true, arrivals);
             }
-            Err(why) => counters.drops.count(why.into()),
+            Err(why) => counters.drops.count(reason_of(why)),
         }
     }
 
@@ -466,33 +466,32 @@ impl<Io: PortIo> Env<Io> {
     }
 }
 
-impl From<Drop> for DropReason {
-    fn from(why: Drop) -> DropReason {
-        use ipsec::esp::Refused;
-        match why {
-            Drop::UnknownSpi | Drop::NoSa | Drop::Twice => DropReason::EspUnknownSpi,
-            Drop::TooWeak => DropReason::NotProtected,
-            Drop::Denied(Denied::Unprotected) => DropReason::IpsecUnprotected,
-            Drop::Denied(Denied::WrongProtection) => DropReason::IpsecWrongProtection,
-            Drop::Denied(Denied::Discarded) => DropReason::IpsecDiscarded,
-            Drop::Denied(Denied::NoPolicy) => DropReason::IpsecNoPolicy,
-            Drop::Refused(refused) => match refused {
-                Refused::TooOld | Refused::Duplicate | Refused::ImpossibleSequence => {
-                    DropReason::EspReplay
-                }
-                Refused::Integrity => DropReason::EspIntegrity,
-                Refused::Expired | Refused::SequenceExhausted => DropReason::EspExpired,
-                Refused::Dummy => DropReason::EspDummy,
-                Refused::Malformed
-                | Refused::Fragment
-                | Refused::NoRoom
-                | Refused::TooLong
-                | Refused::Unreserved
-                | Refused::NotOfSa
-                | Refused::Padding
-                | Refused::NextHeader
-                | Refused::NotEct => DropReason::EspMalformed,
-            },
-        }
+/// Returns the counted reason of a drop by IPsec.
+fn reason_of(why: Drop) -> DropReason {
+    use ipsec::esp::Refused;
+    match why {
+        Drop::UnknownSpi | Drop::NoSa | Drop::Twice => DropReason::EspUnknownSpi,
+        Drop::TooWeak => DropReason::NotProtected,
+        Drop::Denied(Denied::Unprotected) => DropReason::IpsecUnprotected,
+        Drop::Denied(Denied::WrongProtection) => DropReason::IpsecWrongProtection,
+        Drop::Denied(Denied::Discarded) => DropReason::IpsecDiscarded,
+        Drop::Denied(Denied::NoPolicy) => DropReason::IpsecNoPolicy,
+        Drop::Refused(refused) => match refused {
+            Refused::TooOld | Refused::Duplicate | Refused::ImpossibleSequence => {
+                DropReason::EspReplay
+            }
+            Refused::Integrity => DropReason::EspIntegrity,
+            Refused::Expired | Refused::SequenceExhausted => DropReason::EspExpired,
+            Refused::Dummy => DropReason::EspDummy,
+            Refused::Malformed
+            | Refused::Fragment
+            | Refused::NoRoom
+            | Refused::TooLong
+            | Refused::Unreserved
+            | Refused::NotOfSa
+            | Refused::Padding
+            | Refused::NextHeader
+            | Refused::NotEct => DropReason::EspMalformed,
+        },
     }
 }

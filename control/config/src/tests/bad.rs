@@ -47,6 +47,30 @@ fn nothing_at_all() {
     );
 }
 
+/// The first error, of any kind, hides none of the others.
+#[test]
+fn all_errors_are_reported_after_a_number_out_of_range_or_an_unknown_key() {
+    let text = "colour = 3\n[limits]\nstreams = 99999999999\nneighbours = 99999999999999999999999\nfrobs = 2\n[tcp]\n\
+                min_rto = \"1us\"\nsack = 3\n[[port]]\nname = \"p\"\nkind = \"ring\"\nlink = \"l\"\nmtu = 100000\n\
+                [[listener]]\nport = 70000\ncolour = 1\n";
+    let errors = parse(text).unwrap_err();
+    let keys = [
+        "1: colour: ",
+        "1: interface: ",
+        "3: limits.streams: ",
+        "4: limits.neighbours: ",
+        "5: limits.frobs: ",
+        "7: tcp.min_rto: ",
+        "8: tcp.sack: ",
+        "13: port.mtu: ",
+        "15: listener.port: ",
+        "16: listener.colour: ",
+    ];
+    for key in keys {
+        assert!(errors.contains(&format!("t.toml:{key}")), "{key}: {errors}");
+    }
+}
+
 #[test]
 fn a_file_that_is_not_there() {
     let errors = Document::read(Path::new("/none/x.toml")).unwrap_err();

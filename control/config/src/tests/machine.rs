@@ -83,6 +83,16 @@ fn hugepages() {
     );
     machine.file("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "2\n");
     assert_eq!(machine.finds(&format!("{RING}{region}")), [""; 0]);
+    // As `ddpd doctor`: regions share the pages, and take those of 2 MiB only.
+    let other = region.replace("\"r\"", "\"s\"");
+    machine.file("sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages", "1\n");
+    assert_eq!(
+        machine.finds(&format!("{RING}{region}{other}")),
+        [
+            "14: region.backing: is \"hugepages\" with 4 MiB, but 0 bytes are free: reserve some: echo 512 > \
+         /proc/sys/vm/nr_hugepages, or write \"anonymous\""
+        ]
+    );
 }
 
 #[test]
@@ -276,5 +286,27 @@ fn the_management_socket() {
         [format!(
             "11: management.socket: {shown} exists and is no socket: remove it or choose another path"
         )]
+    );
+}
+
+/// As `ddpd doctor` finds it; a sparse file does not keep an appliance from starting.
+#[test]
+fn a_disk_without_room_for_its_regions_is_a_note() {
+    let machine = Machine::new();
+    machine.file("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "2\n");
+    machine.file("proc/self/status", ALL_CAPABILITIES);
+    let dir = tempfile::tempdir().unwrap();
+    let region = |size: &str| {
+        let path = dir.path().join("file").display().to_string();
+        format!(
+            "{RING}[[region]]\nname = \"r\"\nsize = \"{size}\"\naccess = \"w\"\npath = \"{path}\"\n[limits]\nregion_memory = \"4 TiB\"\n"
+        )
+    };
+    let found = |size: &str| machine.finds(&region(size)).join("\n");
+    assert!(!found("64 KiB").contains("regions may take"), "{}", found("64 KiB"));
+    let note = found("1 TiB");
+    assert!(
+        note.contains("region.path: ") && note.contains("regions may take 1 TiB more"),
+        "{note}"
     );
 }

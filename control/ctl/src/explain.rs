@@ -5,8 +5,8 @@ use api::Client;
 use api::explain::{self, Explained, Group};
 use serde_json::json;
 
+use super::Output;
 use super::exit::{Exit, Failure};
-use super::{Output, show};
 
 /// Owners of counters in the names of metrics.
 const OWNERS: [&str; 6] = ["", "worker_", "port_", "control_", "listener_", "region_"];
@@ -107,8 +107,9 @@ fn list(all: &[Explained]) -> String {
     let mut text = String::new();
     for group in Group::ALL {
         text += &format!("{}{}\n", if text.is_empty() { "" } else { "\n" }, group.title());
-        let rows = all.iter().filter(|explained| explained.group == group);
-        text += &show::lines(rows.map(|explained| (explained.name.as_str(), explained.meaning)));
+        for explained in all.iter().filter(|explained| explained.group == group) {
+            text += &format!("  {:<28} {}\n", explained.name, explained.meaning);
+        }
     }
     text
 }

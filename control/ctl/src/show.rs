@@ -51,11 +51,6 @@ fn pairs(rows: impl IntoIterator<Item = (String, String)>) -> String {
     trim(&table.to_string())
 }
 
-/// Returns lines of a name and a sentence, which the terminal breaks.
-pub(super) fn lines<'t>(rows: impl Iterator<Item = (&'t str, &'t str)>) -> String {
-    rows.map(|(name, sentence)| format!("  {name:<28} {sentence}\n")).collect()
-}
-
 fn trim(text: &str) -> String {
     text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }

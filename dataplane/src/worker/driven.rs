@@ -12,13 +12,13 @@ use crate::mesh::Mesh;
 use crate::wake::Wake;
 
 /// The first worker of a configuration, driven by its caller.
-pub struct Driven<Io: PortIo> {
+pub struct DrivenWorker<Io: PortIo> {
     core: Core<Io>,
     /// The control thread's end of the worker's rings.
     pub handle: WorkerHandle,
 }
 
-impl<Io: PortIo> Driven<Io> {
+impl<Io: PortIo> DrivenWorker<Io> {
     /// Creates the worker with these ports, in the order of the configuration.
     ///
     /// # Errors
@@ -47,7 +47,7 @@ impl<Io: PortIo> Driven<Io> {
             secret: *config.secret.expose(),
             ipsec: config.ipsec.clone(),
         };
-        Ok(Driven { core: Core::new(parts, now), handle })
+        Ok(DrivenWorker { core: Core::new(parts, now), handle })
     }
 
     /// Runs one turn. Returns whether there was work.

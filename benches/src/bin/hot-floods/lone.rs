@@ -13,7 +13,7 @@ use dataplane::io::{BURST, Frame, PortFacts, PortIo};
 use dataplane::net::path::TxChecksum;
 use dataplane::port::{ChecksumBy, RxChecksum};
 use dataplane::steering::Steering;
-use dataplane::{Command, Driven, Ticket, WorkerId};
+use dataplane::{Command, DrivenWorker, Ticket, WorkerId};
 
 use benches::floods::frames::{Ends, Kind, Mac};
 use benches::product::Product;
@@ -128,7 +128,7 @@ impl PortIo for Wire {
 /// The asked side's worker.
 pub(crate) struct Lone {
     /// The worker, driven turn by turn.
-    pub(crate) worker: Driven<Wire>,
+    pub(crate) worker: DrivenWorker<Wire>,
     /// Virtual time.
     pub(crate) now: Instant,
     /// Link-layer addresses of worker and generator.
@@ -206,7 +206,7 @@ impl Lone {
 }
 
 /// Returns a worker with one port of this link-layer address.
-fn worker(product: &Product, mac: Mac, now: Instant) -> anyhow::Result<Driven<Wire>> {
+fn worker(product: &Product, mac: Mac, now: Instant) -> anyhow::Result<DrivenWorker<Wire>> {
     let workers = vec![WorkerId(0)];
     let facts = PortFacts {
         mac,
@@ -217,7 +217,7 @@ fn worker(product: &Product, mac: Mac, now: Instant) -> anyhow::Result<Driven<Wi
         steering: Steering::software(&workers),
         workers,
     };
-    Ok(Driven::new(&product.dataplane, [(facts, Wire::default())], now)?)
+    Ok(DrivenWorker::new(&product.dataplane, [(facts, Wire::default())], now)?)
 }
 
 /// Leaks the frames, which are valid for the rest of the process.

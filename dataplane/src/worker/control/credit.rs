@@ -7,21 +7,21 @@ use crate::worker::{Core, Env};
 impl<Io: PortIo> Core<Io> {
     /// Resumes the streams that have credit again.
     pub(in crate::worker) fn resume_streams(&mut self) {
-        let Some(mut waiting) = self.env.control.waiting_streams() else { return };
+        let Some(mut waiting) = self.env.control.take_waiting() else { return };
         waiting.retain(|waiting| {
             let Some((mut stream, env)) = self.find(waiting.stream) else { return false };
-            let pending = &mut stream.conn.pending;
-            if pending.credit.waits {
+            let pending = &mut stream.conn.transient;
+            if pending.credit.is_waiting {
                 if !env.control.has_credit(&pending.credit) {
                     return true;
                 }
-                pending.credit.waits = false;
+                pending.credit.is_waiting = false;
             }
             stream.pause(None);
             env.make_ready(&mut stream);
             false
         });
-        self.env.control.keep_waiting(waiting);
+        self.env.control.restore_waiting(waiting);
     }
 }
 
@@ -29,18 +29,18 @@ impl<Io: PortIo> Env<Io> {
     /// Charges the events after number `before` to the stream, and pauses it if its credit is used up.
     pub(in crate::worker) fn charge(&mut self, stream: &mut Stream<'_>, before: u64) {
         let stopping = self.is_stopping();
-        let exhausted = self.control.charge(&mut stream.conn.pending.credit, before);
+        let exhausted = self.control.charge(&mut stream.conn.transient.credit, before);
         if exhausted && !stopping {
-            self.wait(stream);
+            self.pause_for_credit(stream);
         }
     }
 
     /// Pauses the stream until it has credit.
     #[cold]
-    fn wait(&mut self, stream: &mut Stream<'_>) {
+    fn pause_for_credit(&mut self, stream: &mut Stream<'_>) {
         let pending = stream.lower().map_or(0, |lower| lower.pending_events());
         let conn = &mut *stream.conn;
-        if let Some(most) = self.control.wait(conn.id, &mut conn.pending.credit, pending) {
+        if let Some(most) = self.control.add_waiting(conn.id, &mut conn.transient.credit, pending) {
             stream.pause(Some(most));
         }
     }

@@ -99,7 +99,7 @@ impl Cookies {
     }
 
     /// True if cookies that were sent may still return.
-    pub(in crate::worker) fn are_awaited(&self, now: Instant) -> bool {
+    pub(in crate::worker) fn are_outstanding(&self, now: Instant) -> bool {
         self.last_sent.is_some_and(|at| now.saturating_since(at) <= LOOK_FOR)
     }
 }

@@ -8,30 +8,30 @@ use ddp::StreamId;
 /// Names, oldest first. Some may be stale: the queue is compacted when it has twice the names that the last
 /// compaction left, or [`FEW`].
 #[derive(Debug, Default)]
-pub(in crate::worker) struct ByAge {
+pub(in crate::worker) struct AgeQueue {
     names: VecDeque<StreamId>,
     /// Length at which stale names are removed.
-    look_at: usize,
+    compact_at: usize,
 }
 
 /// Queue length below which compaction is not worthwhile.
-const FEW: usize = 16;
+const MIN_COMPACT_LEN: usize = 16;
 
-impl ByAge {
+impl AgeQueue {
     /// Appends the newest name. `is_there` is false for a stale name.
-    pub(in crate::worker) fn add(&mut self, name: StreamId, is_there: impl Fn(StreamId) -> bool) {
-        while self.names.front().is_some_and(|&s| !is_there(s)) {
+    pub(in crate::worker) fn add(&mut self, name: StreamId, is_live: impl Fn(StreamId) -> bool) {
+        while self.names.front().is_some_and(|&s| !is_live(s)) {
             self.names.pop_front();
         }
-        if self.names.len() >= self.look_at {
-            self.names.retain(|&s| is_there(s));
-            self.look_at = FEW.max(2 * self.names.len());
+        if self.names.len() >= self.compact_at {
+            self.names.retain(|&s| is_live(s));
+            self.compact_at = MIN_COMPACT_LEN.max(2 * self.names.len());
         }
         self.names.push_back(name);
     }
 
     /// Removes the oldest name that is not stale. Returns its slot.
-    pub(in crate::worker) fn oldest(
+    pub(in crate::worker) fn take_oldest(
         &mut self,
         find: impl Fn(StreamId) -> Option<u32>,
     ) -> Option<u32> {
@@ -55,15 +55,15 @@ mod tests {
 
     #[test]
     fn the_oldest_that_is_there_comes_first_and_the_rest_is_bounded() {
-        let mut waiting = ByAge::default();
+        let mut waiting = AgeQueue::default();
         for n in 0..100 {
             // All but two become stale: the first is always valid, the odd ones end soon after.
             waiting.add(StreamId(n), |s| s.0 == 0 || s.0 % 2 == 1 && s.0 + 2 > n);
         }
-        assert!(waiting.names.len() <= FEW + 2, "{waiting:?}");
-        let first = waiting.oldest(|s| (s.0 != 0).then_some(s.0 as u32));
+        assert!(waiting.names.len() <= MIN_COMPACT_LEN + 2, "{waiting:?}");
+        let first = waiting.take_oldest(|s| (s.0 != 0).then_some(s.0 as u32));
         assert!(first.is_some_and(|n| n > 80), "{first:?}");
-        assert_eq!(waiting.oldest(|_| None), None);
+        assert_eq!(waiting.take_oldest(|_| None), None);
         assert!(waiting.is_empty());
         // Valid names are never dropped, however many.
         for n in 0..1000 {

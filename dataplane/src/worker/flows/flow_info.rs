@@ -10,7 +10,7 @@ use crate::net::sctp_path::SctpPath;
 use crate::worker::flows::carrier::{Carrier, CarrierEndpoint};
 
 /// Returns the state of a TCP connection.
-pub(in crate::worker) fn of_connection(
+pub(in crate::worker) fn connection_info(
     carrier: &Carrier<tcp_lite::endpoint::Endpoint<Memory>>,
     now: Instant,
 ) -> FlowInfo {
@@ -34,7 +34,7 @@ pub(in crate::worker) fn of_connection(
 }
 
 /// Returns the state of an SCTP association.
-pub(in crate::worker) fn of_association(
+pub(in crate::worker) fn association_info(
     carrier: &Carrier<SctpEndpoint<Memory>>,
     now: Instant,
 ) -> FlowInfo {

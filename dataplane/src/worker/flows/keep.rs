@@ -29,11 +29,11 @@ pub(in crate::worker) struct KeepBudget {
 
 /// Bytes kept for one flow, as last counted in the budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::worker) struct Kept(u32);
+pub(in crate::worker) struct KeptBytes(u32);
 
-impl Kept {
+impl KeptBytes {
     /// 0 bytes.
-    pub(in crate::worker) const NOTHING: Kept = Kept(0);
+    pub(in crate::worker) const ZERO: KeptBytes = KeptBytes(0);
 }
 
 impl KeepBudget {
@@ -54,17 +54,22 @@ impl KeepBudget {
 
     /// Updates the count of a flow with this peer from `kept` to `now` bytes. Returns the new count.
     #[inline]
-    pub(in crate::worker) fn count(&mut self, peer: IpAddr, kept: Kept, now: u64) -> Kept {
+    pub(in crate::worker) fn update(
+        &mut self,
+        peer: IpAddr,
+        kept: KeptBytes,
+        now: u64,
+    ) -> KeptBytes {
         // A flow keeps no more than its send window, which is below 4 GiB.
-        let now = Kept(u32::try_from(now).unwrap_or(u32::MAX));
+        let now = KeptBytes(u32::try_from(now).unwrap_or(u32::MAX));
         if now != kept {
-            self.change(peer, kept, now);
+            self.apply_change(peer, kept, now);
         }
         now
     }
 
     #[cold]
-    fn change(&mut self, peer: IpAddr, before: Kept, now: Kept) {
+    fn apply_change(&mut self, peer: IpAddr, before: KeptBytes, now: KeptBytes) {
         let (before, now) = (u64::from(before.0), u64::from(now.0));
         self.used = self.used - before + now;
         self.high_water = self.high_water.max(self.used);
@@ -78,7 +83,7 @@ impl KeepBudget {
 
     /// Returns the bytes that a flow with this peer may keep now, including `kept`.
     #[inline]
-    pub(in crate::worker) fn limit(&self, peer: IpAddr, kept: Kept) -> u64 {
+    pub(in crate::worker) fn limit(&self, peer: IpAddr, kept: KeptBytes) -> u64 {
         let kept = u64::from(kept.0);
         let left = self.capacity.saturating_sub(self.used);
         // A peer keeps at most what all peers do. That bound suffices here and saves the look-up.
@@ -103,13 +108,13 @@ mod tests {
     }
 
     /// Fills a flow to its limit, in steps of at most `step`. Returns the bytes kept.
-    fn fill(budget: &mut KeepBudget, who: IpAddr, kept: &mut Kept, step: u64) -> u64 {
+    fn fill(budget: &mut KeepBudget, peer: IpAddr, kept: &mut KeptBytes, step: u64) -> u64 {
         for _ in 0..10_000 {
-            let room = budget.limit(who, *kept).saturating_sub(kept.0.into());
+            let room = budget.limit(peer, *kept).saturating_sub(kept.0.into());
             if room == 0 {
                 break;
             }
-            *kept = budget.count(who, *kept, u64::from(kept.0) + room.min(step));
+            *kept = budget.update(peer, *kept, u64::from(kept.0) + room.min(step));
         }
         kept.0.into()
     }
@@ -117,14 +122,14 @@ mod tests {
     #[test]
     fn a_greedy_flow_leaves_room_for_other_flows_and_other_peers() {
         let mut budget = KeepBudget::new(90_000);
-        let [mut a, mut b, mut c] = [Kept::NOTHING; 3];
+        let [mut a, mut b, mut c] = [KeptBytes::ZERO; 3];
         let first = fill(&mut budget, peer(1), &mut a, 100);
         assert!((29_000..=30_000).contains(&first), "{first}");
         // Another flow of the same peer, then another peer.
         assert!(fill(&mut budget, peer(1), &mut b, 100) > 8_000);
         assert!(fill(&mut budget, peer(2), &mut c, 100) > 8_000);
         for (who, kept) in [(1, a), (1, b), (2, c)] {
-            assert_eq!(budget.count(peer(who), kept, 0), Kept::NOTHING);
+            assert_eq!(budget.update(peer(who), kept, 0), KeptBytes::ZERO);
         }
         assert_eq!((budget.used(), budget.peers.len()), (0, 0));
         assert!(budget.high_water() <= 90_000);
@@ -135,7 +140,7 @@ mod tests {
         #[test]
         fn limits_keep_to_the_budget(steps in prop::collection::vec((0usize..20, any::<bool>(), 1u64..5000), 1..300)) {
             let mut budget = KeepBudget::new(50_000);
-            let mut flows = [Kept::NOTHING; 20];
+            let mut flows = [KeptBytes::ZERO; 20];
             for (n, more, step) in steps {
                 let (who, kept) = (peer(n as u8 % 4), &mut flows[n]);
                 let has = u64::from(kept.0);
@@ -143,7 +148,7 @@ mod tests {
                     true => budget.limit(who, *kept).min(has + step).max(has),
                     false => has.saturating_sub(step),
                 };
-                *kept = budget.count(who, *kept, now);
+                *kept = budget.update(who, *kept, now);
                 prop_assert!(budget.used() <= 50_000);
                 prop_assert_eq!(budget.used(), flows.iter().map(|kept| u64::from(kept.0)).sum::<u64>());
                 prop_assert_eq!(budget.used(), budget.peers.values().sum::<u64>());

@@ -24,7 +24,7 @@ use ddp::{PeerId, StreamId};
 use hashbrown::HashMap;
 use siphasher::sip::SipHasher13;
 
-use super::by_age::ByAge;
+use super::by_age::AgeQueue;
 use crate::api::{
     CommandError, DropReason, InterfaceId, Limits, ListenerConfig, ListenerId, PeerFilter,
     PeerRefusal, Transport,
@@ -33,7 +33,7 @@ use crate::net::neighbour::KeyedState;
 
 /// Progress of an accepted stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::worker) enum Progress {
+pub(in crate::worker) enum AcceptProgress {
     /// A SYN was received; the source address may be forged.
     Unproven,
     /// The handshake is complete, or an SCTP cookie was returned: the peer's address is proven.
@@ -47,7 +47,7 @@ pub(in crate::worker) enum Progress {
 pub(in crate::worker) struct Listeners {
     listeners: Vec<Listener>,
     /// Stream counts by peer (an address or a /64). An entry is removed with its last stream.
-    peers: HashMap<PeerId, OfPeer, KeyedState>,
+    peers: HashMap<PeerId, PeerCounts, KeyedState>,
     /// Unproven streams, oldest first.
     unproven: VecDeque<(ListenerId, StreamId)>,
     /// Unproven and starting streams.
@@ -66,26 +66,26 @@ struct Listener {
 
 /// Streams of one peer.
 #[derive(Debug, Default)]
-struct OfPeer {
+struct PeerCounts {
     unproven: u32,
     starting: u32,
     announced: u32,
     /// Associations that lost their last session, or that shut down before the first.
     idle: u32,
     /// The idle associations that are shutting down, oldest first.
-    leaving: ByAge,
+    evictable: AgeQueue,
 }
 
-impl OfPeer {
+impl PeerCounts {
     fn is_empty(&self) -> bool {
         self.unproven == 0 && self.starting == 0 && self.announced == 0 && self.idle == 0
     }
 
-    fn place(&mut self, progress: Progress) -> &mut u32 {
+    fn count_mut(&mut self, progress: AcceptProgress) -> &mut u32 {
         match progress {
-            Progress::Unproven => &mut self.unproven,
-            Progress::Starting => &mut self.starting,
-            Progress::Announced => &mut self.announced,
+            AcceptProgress::Unproven => &mut self.unproven,
+            AcceptProgress::Starting => &mut self.starting,
+            AcceptProgress::Announced => &mut self.announced,
         }
     }
 }
@@ -135,7 +135,7 @@ impl Listeners {
         id: ListenerId,
         peers: Arc<PeerFilter>,
     ) -> Result<(), CommandError> {
-        let listener = self.get(id).ok_or(CommandError::NoListener)?;
+        let listener = self.listener_mut(id).ok_or(CommandError::NoListener)?;
         listener.config = Arc::new(ListenerConfig { peers, ..(*listener.config).clone() });
         Ok(())
     }
@@ -154,7 +154,7 @@ impl Listeners {
     }
 
     pub(in crate::worker) fn add_credits(&mut self, id: ListenerId, more: u32) {
-        if let Some(listener) = self.get(id) {
+        if let Some(listener) = self.listener_mut(id) {
             listener.credits = listener.credits.saturating_add(more);
         }
     }
@@ -172,8 +172,9 @@ impl Listeners {
                 && l.config.interface.is_none_or(|i| i == interface)
                 && l.config.address.is_none_or(|a| a == local.ip())
         };
-        let detail = |l: &&Listener| (l.config.address.is_some(), l.config.interface.is_some());
-        Some(&self.listeners.iter().filter(fits).max_by_key(detail)?.config)
+        let specificity =
+            |l: &&Listener| (l.config.address.is_some(), l.config.interface.is_some());
+        Some(&self.listeners.iter().filter(fits).max_by_key(specificity)?.config)
     }
 
     /// Takes a credit and a backlog place for `stream` of `peer`. `progress` is unproven, or starting if the peer's
@@ -181,12 +182,12 @@ impl Listeners {
     ///
     /// # Errors
     /// The bound that is reached; nothing is taken then.
-    pub(in crate::worker) fn take(
+    pub(in crate::worker) fn reserve(
         &mut self,
         id: ListenerId,
         peer: IpAddr,
         stream: StreamId,
-        progress: Progress,
+        progress: AcceptProgress,
     ) -> Result<(), DropReason> {
         if self.half_open >= self.limit {
             return Err(DropReason::Backlog);
@@ -195,14 +196,14 @@ impl Listeners {
         let (forged, starting, others) =
             of_peer.map_or((0, 0, 0), |of| (of.unproven, of.starting, of.announced + of.idle));
         // A proven peer's own limit leaves out unproven streams: their source address may be forged.
-        let unproven = if progress == Progress::Unproven { forged } else { 0 };
+        let unproven = if progress == AcceptProgress::Unproven { forged } else { 0 };
         if unproven + starting >= self.half_open_per_peer {
             return Err(DropReason::PeerLimit);
         }
         if unproven + starting + others >= self.streams_per_peer {
             return Err(DropReason::PeerStreams);
         }
-        let listener = self.get(id).ok_or(DropReason::NoListener)?;
+        let listener = self.listener_mut(id).ok_or(DropReason::NoListener)?;
         if listener.half_open >= listener.config.backlog {
             return Err(DropReason::Backlog);
         }
@@ -212,8 +213,8 @@ impl Listeners {
         listener.credits -= 1;
         listener.half_open += 1;
         self.half_open += 1;
-        *self.peers.entry(PeerId::of(peer)).or_default().place(progress) += 1;
-        if progress == Progress::Unproven {
+        *self.peers.entry(PeerId::of(peer)).or_default().count_mut(progress) += 1;
+        if progress == AcceptProgress::Unproven {
             self.unproven.push_back((id, stream));
         }
         Ok(())
@@ -221,7 +222,7 @@ impl Listeners {
 
     /// Returns whether a SYN refused for `reason` should be answered with a cookie: an unproven stream, or an
     /// association that is shutting down, can be evicted for its sender.
-    pub(in crate::worker) fn is_crowded(
+    pub(in crate::worker) fn can_evict_for(
         &self,
         id: ListenerId,
         peer: IpAddr,
@@ -233,7 +234,7 @@ impl Listeners {
             DropReason::NoCredit => self.unproven.iter().any(|&(l, _)| l == id),
             DropReason::PeerLimit => of_peer().is_some_and(|of| of.unproven > 0),
             DropReason::PeerStreams => {
-                of_peer().is_some_and(|of| of.unproven > 0 || !of.leaving.is_empty())
+                of_peer().is_some_and(|of| of.unproven > 0 || !of.evictable.is_empty())
             }
             _ => false,
         }
@@ -248,7 +249,7 @@ impl Listeners {
     }
 
     /// Moves a stream from unproven to starting: its peer has acknowledged our SYN.
-    pub(in crate::worker) fn proven(&mut self, peer: IpAddr, stream: StreamId) {
+    pub(in crate::worker) fn mark_proven(&mut self, peer: IpAddr, stream: StreamId) {
         self.unproven.retain(|&(_, s)| s != stream);
         let of_peer = self.peers.entry(PeerId::of(peer)).or_default();
         of_peer.unproven = of_peer.unproven.saturating_sub(1);
@@ -256,7 +257,7 @@ impl Listeners {
     }
 
     /// Moves a stream from starting to announced: it leaves the backlog and was reported to the control thread.
-    pub(in crate::worker) fn announced(&mut self, id: ListenerId, peer: IpAddr) {
+    pub(in crate::worker) fn mark_announced(&mut self, id: ListenerId, peer: IpAddr) {
         self.leave_backlog(id, 0);
         let of_peer = self.peers.entry(PeerId::of(peer)).or_default();
         of_peer.starting = of_peer.starting.saturating_sub(1);
@@ -264,21 +265,21 @@ impl Listeners {
     }
 
     /// Removes a stream that has ended. Its credit is returned if the control thread was never notified of the stream.
-    pub(in crate::worker) fn gone(
+    pub(in crate::worker) fn release(
         &mut self,
         id: ListenerId,
         peer: IpAddr,
         stream: StreamId,
-        progress: Progress,
+        progress: AcceptProgress,
     ) {
-        if progress != Progress::Announced {
+        if progress != AcceptProgress::Announced {
             self.leave_backlog(id, 1);
         }
-        if progress == Progress::Unproven {
+        if progress == AcceptProgress::Unproven {
             self.unproven.retain(|&(_, s)| s != stream);
         }
         if let Some(of_peer) = self.peers.get_mut(&PeerId::of(peer)) {
-            let place = of_peer.place(progress);
+            let place = of_peer.count_mut(progress);
             *place = place.saturating_sub(1);
             if of_peer.is_empty() {
                 self.peers.remove(&PeerId::of(peer));
@@ -287,12 +288,12 @@ impl Listeners {
     }
 
     /// Counts an association of this peer that has no session any more, or will have none.
-    pub(in crate::worker) fn idle(&mut self, peer: IpAddr) {
+    pub(in crate::worker) fn add_idle(&mut self, peer: IpAddr) {
         self.peers.entry(PeerId::of(peer)).or_default().idle += 1;
     }
 
     /// Removes an idle association from the count: it is freed, or has a session again.
-    pub(in crate::worker) fn idle_no_more(&mut self, peer: IpAddr) {
+    pub(in crate::worker) fn remove_idle(&mut self, peer: IpAddr) {
         if let Some(of_peer) = self.peers.get_mut(&PeerId::of(peer)) {
             of_peer.idle = of_peer.idle.saturating_sub(1);
             if of_peer.is_empty() {
@@ -302,23 +303,23 @@ impl Listeners {
     }
 
     /// Queues an idle association of this peer that shuts down. `is_there` returns false for a freed one.
-    pub(in crate::worker) fn leaving(
+    pub(in crate::worker) fn add_evictable(
         &mut self,
         peer: IpAddr,
         association: StreamId,
-        is_there: impl Fn(StreamId) -> bool,
+        is_live: impl Fn(StreamId) -> bool,
     ) {
-        self.peers.entry(PeerId::of(peer)).or_default().leaving.add(association, is_there);
+        self.peers.entry(PeerId::of(peer)).or_default().evictable.add(association, is_live);
     }
 
     /// Takes the association of this peer that has been shutting down for longest. `find` returns its slot, `None`
     /// once freed.
-    pub(in crate::worker) fn oldest_leaving(
+    pub(in crate::worker) fn take_oldest_evictable(
         &mut self,
         peer: IpAddr,
         find: impl Fn(StreamId) -> Option<u32>,
     ) -> Option<u32> {
-        self.peers.get_mut(&PeerId::of(peer))?.leaving.oldest(find)
+        self.peers.get_mut(&PeerId::of(peer))?.evictable.take_oldest(find)
     }
 
     pub(in crate::worker) fn half_open(&self) -> u32 {
@@ -327,13 +328,13 @@ impl Listeners {
 
     fn leave_backlog(&mut self, id: ListenerId, refund: u32) {
         self.half_open -= 1;
-        if let Some(listener) = self.get(id) {
+        if let Some(listener) = self.listener_mut(id) {
             listener.half_open = listener.half_open.saturating_sub(1);
             listener.credits = listener.credits.saturating_add(refund);
         }
     }
 
-    fn get(&mut self, id: ListenerId) -> Option<&mut Listener> {
+    fn listener_mut(&mut self, id: ListenerId) -> Option<&mut Listener> {
         self.listeners.iter_mut().find(|l| l.config.id == id)
     }
 }

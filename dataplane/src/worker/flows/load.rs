@@ -23,14 +23,14 @@ use crate::api::{
     Window,
 };
 use crate::memory::Memory;
-use crate::worker::flows::lower::LowerMut;
+use crate::worker::flows::lower::LowerLayerMut;
 
 /// Times at which loads with a pace post next: at most one entry for each, plus stale entries of loads that ended
 /// before their time.
 #[derive(Default)]
-pub(in crate::worker) struct Paced(BinaryHeap<Reverse<(Instant, u32)>>);
+pub(in crate::worker) struct PaceTimers(BinaryHeap<Reverse<(Instant, u32)>>);
 
-impl Paced {
+impl PaceTimers {
     /// Returns the earliest time.
     pub(in crate::worker) fn next(&self) -> Option<Instant> {
         self.0.peek().map(|&Reverse((at, _))| at)
@@ -57,34 +57,34 @@ impl Paced {
 }
 
 /// A running load.
-pub(in crate::worker) struct Running {
+pub(in crate::worker) struct RunningLoad {
     ticket: Ticket,
     load: Load,
-    rdmap: bool,
+    is_rdmap: bool,
     /// The region that writes are read from.
     memory: Option<Memory>,
     /// Offset of the window in `memory`, bytes.
     offset: u64,
     /// Payload of untagged messages.
-    bytes: Arc<[u8]>,
-    begun: Instant,
+    payload: Arc<[u8]>,
+    started_at: Instant,
     /// Time of the newest completion; `begun` before the first.
-    last: Instant,
+    last_completion: Instant,
     posted: u64,
-    complete: u64,
+    completed: u64,
     /// Bytes from the start of the window to the next message.
-    next: u64,
+    next_offset: u64,
     /// Times at which the outstanding messages were posted or due, oldest first; empty if no latency is recorded.
-    under_way: VecDeque<Instant>,
+    outstanding: VecDeque<Instant>,
     latency: Option<Histogram<u64>>,
     /// Due time of the next message; of a load with a pace.
-    due: Instant,
+    due_at: Instant,
     /// Time of its entry in [`Paced`], if it has one.
-    armed: Option<Instant>,
+    armed_at: Option<Instant>,
     /// State of the generator of random window positions.
     random: u64,
     /// The write of the current pair is posted, its notice is not.
-    half: bool,
+    notice_pending: bool,
     stopping: bool,
     /// See [`LoadReport::unfinished`].
     unfinished: u64,
@@ -93,15 +93,15 @@ pub(in crate::worker) struct Running {
 
 /// Steps in which the waits of due messages that were never posted are recorded. This bounds the work; each step
 /// counts with its longest wait.
-const OWED_STEPS: u64 = 256;
+const OVERDUE_STEPS: u64 = 256;
 
-base::prefetch!(Running:);
+base::prefetch!(RunningLoad:);
 
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST_LATENCY, 3).expect("bounds that a histogram can have")
 }
 
-impl Running {
+impl RunningLoad {
     /// Creates a load that begins now. The pair is the region that writes are read from and the offset of the window
     /// in it; `seed` starts the generator of random positions.
     pub(in crate::worker) fn new(
@@ -117,27 +117,27 @@ impl Running {
             LoadKind::Notify { .. } => NOTICE_LEN,
             LoadKind::Write(_) | LoadKind::Read(_) => 0,
         };
-        Running {
+        RunningLoad {
             ticket,
             load: Load { depth: load.depth.max(1), ..load },
-            rdmap,
+            is_rdmap: rdmap,
             memory,
             offset,
-            bytes: vec![0x5a; untagged].into(),
-            begun: now,
-            last: now,
+            payload: vec![0x5a; untagged].into(),
+            started_at: now,
+            last_completion: now,
             posted: 0,
-            complete: 0,
-            next: 0,
-            under_way: VecDeque::new(),
+            completed: 0,
+            next_offset: 0,
+            outstanding: VecDeque::new(),
             latency: (load.timed || load.kind.is_answered()).then(histogram),
-            due: match load.pace {
+            due_at: match load.pace {
                 Pace::Closed => now,
                 Pace::Open { phase, .. } => now + phase,
             },
-            armed: None,
+            armed_at: None,
             random: seed,
-            half: false,
+            notice_pending: false,
             stopping: false,
             unfinished: 0,
             failure: None,
@@ -159,12 +159,12 @@ impl Running {
     pub(in crate::worker) fn stop(&mut self, now: Instant) {
         if !self.stopping {
             self.stopping = true;
-            self.count_owed(now);
+            self.count_overdue(now);
         }
     }
 
     /// Stops the load because its oldest outstanding message will never complete.
-    pub(in crate::worker) fn flushed(&mut self, now: Instant) {
+    pub(in crate::worker) fn handle_flush(&mut self, now: Instant) {
         self.stop(now);
         self.drop_oldest(now);
         self.fail(PostFailure::Flushed);
@@ -173,7 +173,7 @@ impl Running {
     /// Stops the load because none of its outstanding messages will complete.
     pub(in crate::worker) fn abandon(&mut self, now: Instant) {
         self.stop(now);
-        while self.posted > self.complete {
+        while self.posted > self.completed {
             self.drop_oldest(now);
         }
         self.fail(PostFailure::Flushed);
@@ -182,12 +182,12 @@ impl Running {
     /// Drops the oldest outstanding message, which will not complete. With a pace, the time that it has waited is
     /// recorded.
     fn drop_oldest(&mut self, now: Instant) {
-        if self.posted == self.complete {
+        if self.posted == self.completed {
             return;
         }
         self.posted -= 1;
         self.unfinished += 1;
-        let since = self.under_way.pop_front();
+        let since = self.outstanding.pop_front();
         if let (Pace::Open { .. }, Some(latency), Some(since)) =
             (self.load.pace, &mut self.latency, since)
         {
@@ -196,21 +196,21 @@ impl Running {
     }
 
     /// Counts messages of a load with a pace that are due and not posted as unfinished, and records their waits.
-    fn count_owed(&mut self, now: Instant) {
+    fn count_overdue(&mut self, now: Instant) {
         let Pace::Open { every, .. } = self.load.pace else { return };
         let every = every.max(Duration::from_nanos(1));
-        let first = if self.half { self.due + every } else { self.due };
+        let first = if self.notice_pending { self.due_at + every } else { self.due_at };
         if first > now {
             return;
         }
         let (longest, every) = ((now - first).as_nanos() as u64, every.as_nanos() as u64);
-        let owed = (longest / every + 1).min(self.load.count - self.posted);
-        self.unfinished += owed;
+        let overdue = (longest / every + 1).min(self.load.count - self.posted);
+        self.unfinished += overdue;
         let Some(latency) = &mut self.latency else { return };
-        let step = owed.div_ceil(OWED_STEPS).max(1);
+        let step = overdue.div_ceil(OVERDUE_STEPS).max(1);
         let mut at = 0;
-        while at < owed {
-            latency.saturating_record_n(longest - at * every, step.min(owed - at));
+        while at < overdue {
+            latency.saturating_record_n(longest - at * every, step.min(overdue - at));
             at += step;
         }
     }
@@ -218,12 +218,12 @@ impl Running {
     /// Returns true while a message awaits an untagged answer.
     pub(in crate::worker) fn awaits_answer(&self) -> bool {
         let waits = matches!(self.load.kind, LoadKind::Echo { .. } | LoadKind::Notify { .. });
-        waits && !self.under_way.is_empty()
+        waits && !self.outstanding.is_empty()
     }
 
     /// Posts all messages that may be posted now.
-    pub(in crate::worker) fn post_all(&mut self, lower: &mut LowerMut<'_>, now: Instant) {
-        while self.wants_more() && self.is_due(now) {
+    pub(in crate::worker) fn post_all(&mut self, lower: &mut LowerLayerMut<'_>, now: Instant) {
+        while self.can_post() && self.is_due(now) {
             match self.post(lower, now) {
                 Ok(()) => {}
                 Err(PostError::Full) => break,
@@ -234,100 +234,101 @@ impl Running {
 
     /// Clears the load's entry in [`Paced`] for `at`, which was taken out. Returns whether it had one.
     pub(in crate::worker) fn disarm(&mut self, at: Instant) -> bool {
-        let armed = self.armed == Some(at);
+        let armed = self.armed_at == Some(at);
         if armed {
-            self.armed = None;
+            self.armed_at = None;
         }
         armed
     }
 
-    fn wants_more(&self) -> bool {
-        let under_way = self.posted - self.complete;
+    fn can_post(&self) -> bool {
+        let outstanding = self.posted - self.completed;
         // A posted write is always followed by its notice; otherwise the answer never comes.
-        self.half
+        self.notice_pending
             || (!self.stopping
                 && self.posted < self.load.count
-                && under_way < u64::from(self.load.depth))
+                && outstanding < u64::from(self.load.depth))
     }
 
     /// Returns whether the pace allows the next message by now. The second half of a pair is always due.
     fn is_due(&self, now: Instant) -> bool {
-        self.half || matches!(self.load.pace, Pace::Closed) || self.due <= now
+        self.notice_pending || matches!(self.load.pace, Pace::Closed) || self.due_at <= now
     }
 
     /// Returns the time at which to poll the load again, if only its pace holds it back. A load at its depth is
     /// resumed by a completion.
-    pub(in crate::worker) fn arms(&mut self, now: Instant) -> Option<Instant> {
-        let waits = self.armed.is_none() && self.wants_more() && !self.is_due(now);
-        self.armed = if waits { Some(self.due) } else { self.armed };
-        self.armed.filter(|_| waits)
+    pub(in crate::worker) fn arm(&mut self, now: Instant) -> Option<Instant> {
+        let waits = self.armed_at.is_none() && self.can_post() && !self.is_due(now);
+        self.armed_at = if waits { Some(self.due_at) } else { self.armed_at };
+        self.armed_at.filter(|_| waits)
     }
 
-    pub(in crate::worker) fn is_over(&self) -> bool {
+    pub(in crate::worker) fn is_finished(&self) -> bool {
         let done = self.stopping || self.posted >= self.load.count;
-        done && !self.half && self.posted == self.complete
+        done && !self.notice_pending && self.posted == self.completed
     }
 
     pub(in crate::worker) fn fail(&mut self, reason: PostFailure) {
         self.stopping = true;
-        self.half &= matches!(reason, PostFailure::NoRegion);
+        self.notice_pending &= matches!(reason, PostFailure::NoRegion);
         self.failure.get_or_insert(reason);
     }
 
     /// Posts the next message, or the second half of a pair.
-    fn post(&mut self, lower: &mut LowerMut<'_>, now: Instant) -> Result<(), PostError> {
+    fn post(&mut self, lower: &mut LowerLayerMut<'_>, now: Instant) -> Result<(), PostError> {
         match self.load.kind {
             LoadKind::Write(window) => {
-                let at = self.place(window);
+                let at = self.next_position(window);
                 self.write(lower, window, at, Cookie::LOAD)?;
-                self.moved(at);
+                self.advance(at);
             }
             LoadKind::Read(window) => {
-                let at = self.place(window);
+                let at = self.next_position(window);
                 self.read(lower, window, at)?;
-                self.moved(at);
+                self.advance(at);
             }
             LoadKind::Send { qn } => self.send(lower, qn, Cookie::LOAD)?,
             LoadKind::Echo { qn } => self.send(lower, qn, Cookie::STACK)?,
             LoadKind::Notify { window, qn } => {
-                if !self.half {
-                    let at = self.place(window);
+                if !self.notice_pending {
+                    let at = self.next_position(window);
                     self.write(lower, window, at, Cookie::STACK)?;
-                    self.moved(at);
-                    self.half = true;
+                    self.advance(at);
+                    self.notice_pending = true;
                 }
                 self.send(lower, qn, Cookie::STACK)?;
-                self.half = false;
+                self.notice_pending = false;
             }
         }
         self.posted += 1;
         if self.latency.is_some() {
             // The latency of a late post counts from its due time.
-            self.under_way.push_back(match self.load.pace {
+            self.outstanding.push_back(match self.load.pace {
                 Pace::Closed => now,
-                Pace::Open { .. } => self.due,
+                Pace::Open { .. } => self.due_at,
             });
         }
         if let Pace::Open { every, .. } = self.load.pace {
-            self.due += every.max(Duration::from_nanos(1));
+            self.due_at += every.max(Duration::from_nanos(1));
         }
         Ok(())
     }
 
     /// Returns the offset in the window of the next message.
-    fn place(&mut self, window: Window) -> u64 {
+    fn next_position(&mut self, window: Window) -> u64 {
         if let Order::Random { stags } = window.order {
             let (part, len) = (window.part(), u64::from(self.load.len));
-            let stag = self.draw(stags.max(1).into());
-            return stag * part + self.draw(part.saturating_sub(len) + 1);
+            let stag = self.random_below(stags.max(1).into());
+            return stag * part + self.random_below(part.saturating_sub(len) + 1);
         }
-        let fits = self.next.checked_add(self.load.len.into()).is_some_and(|e| e <= window.bytes);
-        if fits { self.next } else { 0 }
+        let fits =
+            self.next_offset.checked_add(self.load.len.into()).is_some_and(|e| e <= window.bytes);
+        if fits { self.next_offset } else { 0 }
     }
 
     /// Returns a number below `bound`: splitmix64, scaled. The bounds here are far below 2^32, so the bias is at most
     /// one part in 2^32.
-    fn draw(&mut self, bound: u64) -> u64 {
+    fn random_below(&mut self, bound: u64) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -335,13 +336,13 @@ impl Running {
         ((u128::from(z ^ (z >> 31)) * u128::from(bound)) >> 64) as u64
     }
 
-    fn moved(&mut self, at: u64) {
-        self.next = at + u64::from(self.load.len);
+    fn advance(&mut self, at: u64) {
+        self.next_offset = at + u64::from(self.load.len);
     }
 
     fn write(
         &self,
-        lower: &mut LowerMut<'_>,
+        lower: &mut LowerLayerMut<'_>,
         window: Window,
         at: u64,
         cookie: Cookie,
@@ -349,15 +350,20 @@ impl Running {
         let Some(memory) = &self.memory else { return Err(PostError::Closed) };
         let source = Source::Region { memory, offset: self.offset + at, len: self.load.len };
         let (stag, to) = (window.stag_at(at), TaggedOffset(window.base.0 + at));
-        if self.rdmap {
+        if self.is_rdmap {
             let source = source.cloned();
             lower.post_rdmap(WorkRequest::Write { stag, to, source, cookie })
         } else {
-            lower.post_lent(Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie })
+            lower.post_borrowed(Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie })
         }
     }
 
-    fn read(&self, lower: &mut LowerMut<'_>, window: Window, at: u64) -> Result<(), PostError> {
+    fn read(
+        &self,
+        lower: &mut LowerLayerMut<'_>,
+        window: Window,
+        at: u64,
+    ) -> Result<(), PostError> {
         let to = TaggedOffset(window.base.0 + at);
         lower.post_rdmap(WorkRequest::Read {
             sink_stag: window.local,
@@ -369,9 +375,9 @@ impl Running {
         })
     }
 
-    fn send(&self, lower: &mut LowerMut<'_>, qn: Qn, cookie: Cookie) -> Result<(), PostError> {
-        let source = Source::Bytes(self.bytes.clone());
-        if self.rdmap {
+    fn send(&self, lower: &mut LowerLayerMut<'_>, qn: Qn, cookie: Cookie) -> Result<(), PostError> {
+        let source = Source::Bytes(self.payload.clone());
+        if self.is_rdmap {
             let (solicited, invalidate) = (false, None);
             lower.post_rdmap(WorkRequest::Send { source, solicited, invalidate, cookie })
         } else {
@@ -380,11 +386,11 @@ impl Running {
     }
 
     /// Records the completion of `messages` messages; returns their bytes.
-    pub(in crate::worker) fn completed(&mut self, messages: u32, now: Instant) -> u64 {
-        self.complete = self.posted.min(self.complete + u64::from(messages));
-        self.last = now;
+    pub(in crate::worker) fn record_completions(&mut self, messages: u32, now: Instant) -> u64 {
+        self.completed = self.posted.min(self.completed + u64::from(messages));
+        self.last_completion = now;
         if let Some(latency) = &mut self.latency {
-            for posted in self.under_way.drain(..self.under_way.len().min(messages as usize)) {
+            for posted in self.outstanding.drain(..self.outstanding.len().min(messages as usize)) {
                 latency.saturating_record((now - posted).as_nanos() as u64);
             }
         }
@@ -393,9 +399,9 @@ impl Running {
 
     pub(in crate::worker) fn into_report(self) -> LoadReport {
         LoadReport {
-            messages: self.complete,
-            bytes: self.complete.saturating_mul(self.load.len.into()),
-            nanoseconds: (self.last - self.begun).as_nanos() as u64,
+            messages: self.completed,
+            bytes: self.completed.saturating_mul(self.load.len.into()),
+            nanoseconds: (self.last_completion - self.started_at).as_nanos() as u64,
             latency: self.latency,
             unfinished: self.unfinished,
             failure: self.failure,
@@ -404,4 +410,4 @@ impl Running {
 }
 
 /// The queue of RDMAP's Sends, for loads.
-pub(in crate::worker) const SENDS: Qn = MESSAGE_QUEUE;
+pub(in crate::worker) const SEND_QUEUE: Qn = MESSAGE_QUEUE;

@@ -18,7 +18,7 @@ use crate::worker::flows::flow_info;
 
 /// The lower layer of a stream. A connection is stored inline: no pointer between the stream's slot and its state.
 #[allow(clippy::large_enum_variant)]
-pub(in crate::worker) enum Lower {
+pub(in crate::worker) enum LowerLayer {
     /// A TCP connection.
     Tcp(Carrier<Endpoint<Memory>>),
     /// A session of an SCTP association.
@@ -46,23 +46,25 @@ pub(in crate::worker) enum AnswerError {
 }
 
 /// A mutable reference to the endpoint below a stream.
-pub(in crate::worker) enum LowerMut<'a> {
+pub(in crate::worker) enum LowerLayerMut<'a> {
     /// The stream's own connection.
     Tcp(&'a mut Endpoint<Memory>),
     /// The association's endpoint, and the session.
     Sctp(&'a mut SctpEndpoint<Memory>, SessionId),
 }
 
-impl Lower {
+impl LowerLayer {
     /// Borrows the endpoint mutably; a session needs its association.
     #[inline]
     pub(in crate::worker) fn as_mut<'a>(
         &'a mut self,
         association: Option<&'a mut Association>,
-    ) -> Option<LowerMut<'a>> {
+    ) -> Option<LowerLayerMut<'a>> {
         match self {
-            Lower::Tcp(carrier) => Some(LowerMut::Tcp(carrier.endpoint_mut())),
-            Lower::Sctp(session) => Some(LowerMut::Sctp(association?.endpoint_mut(), session.id)),
+            LowerLayer::Tcp(carrier) => Some(LowerLayerMut::Tcp(carrier.endpoint_mut())),
+            LowerLayer::Sctp(session) => {
+                Some(LowerLayerMut::Sctp(association?.endpoint_mut(), session.id))
+            }
         }
     }
 
@@ -70,8 +72,8 @@ impl Lower {
     #[inline]
     pub(in crate::worker) fn flow(&self) -> FlowKey {
         match self {
-            Lower::Tcp(carrier) => carrier.flow(),
-            Lower::Sctp(session) => session.flow,
+            LowerLayer::Tcp(carrier) => carrier.flow(),
+            LowerLayer::Sctp(session) => session.flow,
         }
     }
 
@@ -79,32 +81,32 @@ impl Lower {
     #[inline]
     pub(in crate::worker) fn connection(&mut self) -> Option<&mut Carrier<Endpoint<Memory>>> {
         match self {
-            Lower::Tcp(carrier) => Some(carrier),
-            Lower::Sctp(_) => None,
+            LowerLayer::Tcp(carrier) => Some(carrier),
+            LowerLayer::Sctp(_) => None,
         }
     }
 
     /// Returns the transport.
     pub(in crate::worker) fn transport(&self) -> Transport {
         match self {
-            Lower::Tcp(_) => Transport::Tcp,
-            Lower::Sctp(_) => Transport::Sctp,
+            LowerLayer::Tcp(_) => Transport::Tcp,
+            LowerLayer::Sctp(_) => Transport::Sctp,
         }
     }
 
     /// Returns the name of the stream's association, `None` over TCP.
     pub(in crate::worker) fn association(&self, associations: &Associations) -> Option<StreamId> {
         match self {
-            Lower::Tcp(_) => None,
-            Lower::Sctp(session) => associations.name(session.association),
+            LowerLayer::Tcp(_) => None,
+            LowerLayer::Sctp(session) => associations.name(session.association),
         }
     }
 
     /// Returns the statistics of all layers.
     pub(in crate::worker) fn stats(&self, associations: &Associations) -> StreamStats {
         match self {
-            Lower::Tcp(carrier) => StreamStats::Tcp(carrier.endpoint().stats()),
-            Lower::Sctp(session) => {
+            LowerLayer::Tcp(carrier) => StreamStats::Tcp(carrier.endpoint().stats()),
+            LowerLayer::Sctp(session) => {
                 let association = associations.get(session.association);
                 let own = association.and_then(|a| a.endpoint().session_stats(session.id));
                 let stats = association.map(Association::stats);
@@ -120,8 +122,8 @@ impl Lower {
         now: Instant,
     ) -> FlowInfo {
         match self {
-            Lower::Tcp(carrier) => flow_info::of_connection(carrier, now),
-            Lower::Sctp(session) => {
+            LowerLayer::Tcp(carrier) => flow_info::connection_info(carrier, now),
+            LowerLayer::Sctp(session) => {
                 let association = associations.get(session.association);
                 association.map(|association| association.flow_info(now)).unwrap_or_default()
             }
@@ -131,8 +133,8 @@ impl Lower {
     /// Returns the state's name.
     pub(in crate::worker) fn state(&self, associations: &Associations) -> &'static str {
         match self {
-            Lower::Tcp(carrier) => carrier.endpoint().state().name(),
-            Lower::Sctp(session) => {
+            LowerLayer::Tcp(carrier) => carrier.endpoint().state().name(),
+            LowerLayer::Sctp(session) => {
                 let association = associations.get(session.association);
                 let state = association.and_then(|a| a.endpoint().session_state(session.id));
                 state.map_or("closed", |state| state.name())
@@ -141,22 +143,22 @@ impl Lower {
     }
 }
 
-impl LowerMut<'_> {
+impl LowerLayerMut<'_> {
     pub(in crate::worker) fn post(&mut self, message: Message<Memory>) -> Result<(), PostError> {
         match self {
-            LowerMut::Tcp(endpoint) => endpoint.post(message),
-            LowerMut::Sctp(endpoint, session) => endpoint.post(*session, message),
+            LowerLayerMut::Tcp(endpoint) => endpoint.post(message),
+            LowerLayerMut::Sctp(endpoint, session) => endpoint.post(*session, message),
         }
     }
 
     /// Posts a message whose region is only borrowed.
-    pub(in crate::worker) fn post_lent(
+    pub(in crate::worker) fn post_borrowed(
         &mut self,
         message: Message<&Memory>,
     ) -> Result<(), PostError> {
         match self {
-            LowerMut::Tcp(endpoint) => endpoint.post_lent(message),
-            LowerMut::Sctp(endpoint, session) => endpoint.post(*session, message.cloned()),
+            LowerLayerMut::Tcp(endpoint) => endpoint.post_lent(message),
+            LowerLayerMut::Sctp(endpoint, session) => endpoint.post(*session, message.cloned()),
         }
     }
 
@@ -165,23 +167,25 @@ impl LowerMut<'_> {
         request: WorkRequest<Memory>,
     ) -> Result<(), PostError> {
         match self {
-            LowerMut::Tcp(endpoint) => endpoint.post_rdmap(request),
-            LowerMut::Sctp(endpoint, session) => endpoint.post_rdmap(*session, request),
+            LowerLayerMut::Tcp(endpoint) => endpoint.post_rdmap(request),
+            LowerLayerMut::Sctp(endpoint, session) => endpoint.post_rdmap(*session, request),
         }
     }
 
     pub(in crate::worker) fn post_buffers(&mut self, qn: Qn, n: u32) -> Result<(), PostError> {
         match self {
-            LowerMut::Tcp(endpoint) => endpoint.post_buffers(qn, n),
-            LowerMut::Sctp(endpoint, session) => endpoint.post_buffers(*session, qn, n),
+            LowerLayerMut::Tcp(endpoint) => endpoint.post_buffers(qn, n),
+            LowerLayerMut::Sctp(endpoint, session) => endpoint.post_buffers(*session, qn, n),
         }
     }
 
     /// Returns the negotiated parameters, once negotiated.
     pub(in crate::worker) fn params(&self) -> Option<StreamParams> {
         match self {
-            LowerMut::Tcp(endpoint) => endpoint.params().map(StreamParams::Tcp),
-            LowerMut::Sctp(endpoint, session) => endpoint.params(*session).map(StreamParams::Sctp),
+            LowerLayerMut::Tcp(endpoint) => endpoint.params().map(StreamParams::Tcp),
+            LowerLayerMut::Sctp(endpoint, session) => {
+                endpoint.params(*session).map(StreamParams::Sctp)
+            }
         }
     }
 
@@ -196,8 +200,10 @@ impl LowerMut<'_> {
         cx: &mut Context<'_, Memory>,
     ) -> Result<(), AnswerError> {
         match self {
-            LowerMut::Tcp(endpoint) => Ok(endpoint.mpa_accept(now, pd, private_data, ulp, cx)?),
-            LowerMut::Sctp(endpoint, session) => {
+            LowerLayerMut::Tcp(endpoint) => {
+                Ok(endpoint.mpa_accept(now, pd, private_data, ulp, cx)?)
+            }
+            LowerLayerMut::Sctp(endpoint, session) => {
                 let cx = &mut session_context(cx);
                 Ok(endpoint.accept_session(now, *session, id, pd, private_data, ulp, cx)?)
             }
@@ -211,8 +217,8 @@ impl LowerMut<'_> {
         private_data: &[u8],
     ) -> Result<(), AnswerError> {
         match self {
-            LowerMut::Tcp(endpoint) => Ok(endpoint.mpa_reject(now, private_data)?),
-            LowerMut::Sctp(endpoint, session) => {
+            LowerLayerMut::Tcp(endpoint) => Ok(endpoint.mpa_reject(now, private_data)?),
+            LowerLayerMut::Sctp(endpoint, session) => {
                 Ok(endpoint.reject_session(now, *session, private_data)?)
             }
         }
@@ -221,8 +227,8 @@ impl LowerMut<'_> {
     /// Ends the stream because of a failure at this end.
     pub(in crate::worker) fn fail(&mut self, now: Instant, cx: &mut Context<'_, Memory>) {
         match self {
-            LowerMut::Tcp(endpoint) => endpoint.fail(now, cx),
-            LowerMut::Sctp(endpoint, session) => {
+            LowerLayerMut::Tcp(endpoint) => endpoint.fail(now, cx),
+            LowerLayerMut::Sctp(endpoint, session) => {
                 endpoint.fail_session(now, *session, &mut session_context(cx))
             }
         }
@@ -231,8 +237,8 @@ impl LowerMut<'_> {
     /// Ends the stream because this end's ULP cannot do what it was requested to do.
     pub(in crate::worker) fn fail_ulp(&mut self, now: Instant, cx: &mut Context<'_, Memory>) {
         match self {
-            LowerMut::Tcp(endpoint) => endpoint.fail_ulp(now, cx),
-            LowerMut::Sctp(endpoint, session) => {
+            LowerLayerMut::Tcp(endpoint) => endpoint.fail_ulp(now, cx),
+            LowerLayerMut::Sctp(endpoint, session) => {
                 endpoint.fail_ulp(now, *session, &mut session_context(cx))
             }
         }
@@ -241,8 +247,8 @@ impl LowerMut<'_> {
     /// Answers the peer's oldest held Read.
     pub(in crate::worker) fn release_read(&mut self) {
         match self {
-            LowerMut::Tcp(endpoint) => endpoint.release_read(),
-            LowerMut::Sctp(endpoint, session) => endpoint.release_read(*session),
+            LowerLayerMut::Tcp(endpoint) => endpoint.release_read(),
+            LowerLayerMut::Sctp(endpoint, session) => endpoint.release_read(*session),
         }
     }
 
@@ -250,42 +256,42 @@ impl LowerMut<'_> {
     /// written to files.
     pub(in crate::worker) fn holds_confirmations(&self) -> bool {
         let stream = match self {
-            LowerMut::Tcp(endpoint) => endpoint.stream(),
-            LowerMut::Sctp(endpoint, session) => endpoint.stream(*session),
+            LowerLayerMut::Tcp(endpoint) => endpoint.stream(),
+            LowerLayerMut::Sctp(endpoint, session) => endpoint.stream(*session),
         };
         stream.is_some_and(Ulp::holds_confirmations)
     }
 
     /// Notifies the endpoint that the control thread is about to close, which confirms all data whose events it has
     /// taken.
-    pub(in crate::worker) fn confirming(&mut self, now: Instant) {
+    pub(in crate::worker) fn begin_confirmation(&mut self, now: Instant) {
         match self {
-            LowerMut::Tcp(endpoint) => endpoint.confirming(),
-            LowerMut::Sctp(endpoint, session) => endpoint.confirming(now, *session),
+            LowerLayerMut::Tcp(endpoint) => endpoint.confirming(),
+            LowerLayerMut::Sctp(endpoint, session) => endpoint.confirming(now, *session),
         }
     }
 
     /// Returns true if a close would confirm data that arrived after [`confirming`](Self::confirming).
     pub(in crate::worker) fn is_unconfirmed(&self) -> bool {
         match self {
-            LowerMut::Tcp(endpoint) => endpoint.is_unconfirmed(),
-            LowerMut::Sctp(endpoint, session) => endpoint.is_unconfirmed(*session),
+            LowerLayerMut::Tcp(endpoint) => endpoint.is_unconfirmed(),
+            LowerLayerMut::Sctp(endpoint, session) => endpoint.is_unconfirmed(*session),
         }
     }
 
     /// Closes the stream gracefully.
     pub(in crate::worker) fn shutdown(&mut self, now: Instant) {
         match self {
-            LowerMut::Tcp(endpoint) => endpoint.shutdown(now),
-            LowerMut::Sctp(endpoint, session) => endpoint.shutdown_session(now, *session),
+            LowerLayerMut::Tcp(endpoint) => endpoint.shutdown(now),
+            LowerLayerMut::Sctp(endpoint, session) => endpoint.shutdown_session(now, *session),
         }
     }
 
     /// Ends the stream at once. Other sessions of an association continue.
     pub(in crate::worker) fn abort(&mut self, now: Instant, cx: &mut Context<'_, Memory>) {
         match self {
-            LowerMut::Tcp(endpoint) => endpoint.abort(now, cx),
-            LowerMut::Sctp(endpoint, session) => {
+            LowerLayerMut::Tcp(endpoint) => endpoint.abort(now, cx),
+            LowerLayerMut::Sctp(endpoint, session) => {
                 endpoint.abort_session(now, *session, &mut session_context(cx));
             }
         }
@@ -294,8 +300,8 @@ impl LowerMut<'_> {
     /// Returns the number of ULP events not taken yet.
     pub(in crate::worker) fn pending_events(&self) -> usize {
         match self {
-            LowerMut::Tcp(endpoint) => endpoint.pending_events(),
-            LowerMut::Sctp(endpoint, session) => endpoint.pending_events(*session),
+            LowerLayerMut::Tcp(endpoint) => endpoint.pending_events(),
+            LowerLayerMut::Sctp(endpoint, session) => endpoint.pending_events(*session),
         }
     }
 
@@ -303,21 +309,21 @@ impl LowerMut<'_> {
     /// meanwhile. `None` resumes.
     pub(in crate::worker) fn pause(&mut self, most_events: Option<u32>) {
         match self {
-            LowerMut::Tcp(endpoint) => endpoint.pause(most_events),
-            LowerMut::Sctp(endpoint, session) => endpoint.pause_session(*session, most_events),
+            LowerLayerMut::Tcp(endpoint) => endpoint.pause(most_events),
+            LowerLayerMut::Sctp(endpoint, session) => endpoint.pause_session(*session, most_events),
         }
     }
 
     /// Notifies the stream that an STag is no longer valid for it: see [`Endpoint::revoked`].
-    pub(in crate::worker) fn revoked(
+    pub(in crate::worker) fn revoke_stag(
         &mut self,
         now: Instant,
         stag: Stag,
         cx: &mut Context<'_, Memory>,
     ) -> bool {
         match self {
-            LowerMut::Tcp(endpoint) => endpoint.revoked(now, stag, cx),
-            LowerMut::Sctp(endpoint, session) => {
+            LowerLayerMut::Tcp(endpoint) => endpoint.revoked(now, stag, cx),
+            LowerLayerMut::Sctp(endpoint, session) => {
                 endpoint.revoked(now, *session, stag, &mut session_context(cx))
             }
         }

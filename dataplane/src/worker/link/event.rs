@@ -43,16 +43,16 @@ use crate::api::{Counters, Event};
 use crate::wake::Wake;
 
 /// Unread events that any stream may have.
-pub(in crate::worker) const LEAST: u32 = 16;
+pub(in crate::worker) const MIN_CREDIT: u32 = 16;
 /// Events accumulated in an endpoint at which they are taken out before its next segment.
-pub(in crate::worker) const MANY: usize = 64;
+pub(in crate::worker) const EVENT_BATCH: usize = 64;
 /// Events that all paused endpoints together may hold, per entry of the ring.
-const KEPT: usize = 32;
+const HELD_PER_ENTRY: usize = 32;
 /// Divisor: a paused endpoint gets one part in this many of the capacity that other paused endpoints leave.
-const PARTS: usize = 16;
+const HELD_SHARE_DIVISOR: usize = 16;
 
 /// The worker's end of the event ring, with the queue behind it.
-pub(in crate::worker) struct Events {
+pub(in crate::worker) struct EventQueue {
     ring: Producer<Event>,
     backlog: VecDeque<Event>,
     capacity: usize,
@@ -64,22 +64,22 @@ pub(in crate::worker) struct Events {
     sent: u64,
     /// Number of the newest event read by the control thread, and `room`, the usable entries, both as of the
     /// turn's start.
-    taken: u64,
+    last_read: u64,
     room: usize,
     /// Streams that wait for credit, without duplicates.
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingStream>,
     /// Events that paused endpoints may hold; updated when waiting streams are examined.
-    kept: usize,
+    held: usize,
     /// Value of `taken` when the waiting streams were last examined.
-    looked: u64,
+    examined_at: u64,
 }
 
 /// A stream that waits for credit.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::worker) struct Waiting {
+pub(in crate::worker) struct WaitingStream {
     pub(in crate::worker) stream: StreamId,
     /// Events that its endpoint may hold.
-    keeps: u32,
+    max_held: u32,
 }
 
 /// Upper bound of a stream's unread events: two groups, each with the number of its newest event and its size.
@@ -88,41 +88,41 @@ pub(in crate::worker) struct Credit {
     older: (u64, u32),
     newer: (u64, u32),
     /// True while the stream waits for credit.
-    pub(in crate::worker) waits: bool,
+    pub(in crate::worker) is_waiting: bool,
 }
 
 impl Credit {
     /// No unread events.
-    pub(in crate::worker) const NOTHING: Credit =
-        Credit { older: (0, 0), newer: (0, 0), waits: false };
+    pub(in crate::worker) const NONE: Credit =
+        Credit { older: (0, 0), newer: (0, 0), is_waiting: false };
 
     /// Adds the event with this number. The control thread has read events up to `taken`.
-    fn add(&mut self, number: u64, taken: u64) {
-        if taken >= self.older.0 {
+    fn add(&mut self, number: u64, last_read: u64) {
+        if last_read >= self.older.0 {
             self.older = core::mem::take(&mut self.newer);
         }
         self.newer = (number, self.newer.1 + 1);
     }
 
     /// Resets the credit if all events are read and the stream does not wait.
-    pub(in crate::worker) fn forget(&mut self, taken: u64) {
-        if !self.waits && self.untaken(taken) == 0 {
-            *self = Credit::NOTHING;
+    pub(in crate::worker) fn reset_if_idle(&mut self, last_read: u64) {
+        if !self.is_waiting && self.unread(last_read) == 0 {
+            *self = Credit::NONE;
         }
     }
 
     /// Returns an upper bound of the unread events.
-    fn untaken(&self, taken: u64) -> u32 {
-        let left = |(number, events): (u64, u32)| if number > taken { events } else { 0 };
+    fn unread(&self, last_read: u64) -> u32 {
+        let left = |(number, events): (u64, u32)| if number > last_read { events } else { 0 };
         left(self.older) + left(self.newer)
     }
 }
 
-impl Events {
+impl EventQueue {
     pub(in crate::worker) fn new(ring: Producer<Event>, control: Arc<Wake>) -> Self {
         let capacity = ring.buffer().capacity();
         let reserve = capacity / 4;
-        Events {
+        EventQueue {
             ring,
             backlog: VecDeque::new(),
             capacity,
@@ -130,11 +130,11 @@ impl Events {
             control,
             pushed: false,
             sent: 0,
-            taken: 0,
+            last_read: 0,
             room: capacity - reserve,
             waiting: Vec::new(),
-            kept: 0,
-            looked: 0,
+            held: 0,
+            examined_at: 0,
         }
     }
 
@@ -164,7 +164,7 @@ impl Events {
         }
         let slots = self.ring.slots();
         let waits = self.backlog.len() + (self.capacity - slots);
-        self.taken = self.sent - waits as u64;
+        self.last_read = self.sent - waits as u64;
         self.room = slots.saturating_sub(self.reserve);
         counters.run.events_waiting.set(self.backlog.len() as u64);
     }
@@ -189,8 +189,8 @@ impl Events {
     }
 
     /// Number of the newest event read by the control thread.
-    pub(in crate::worker) fn taken(&self) -> u64 {
-        self.taken
+    pub(in crate::worker) fn last_read(&self) -> u64 {
+        self.last_read
     }
 
     /// Events sent so far.
@@ -202,28 +202,28 @@ impl Events {
     /// Charges the events after number `before` to a stream. Returns whether its credit is used up.
     pub(in crate::worker) fn charge(&self, credit: &mut Credit, before: u64) -> bool {
         for number in before + 1..=self.sent {
-            credit.add(number, self.taken);
+            credit.add(number, self.last_read);
         }
         !self.has_credit(credit)
     }
 
     /// Has a stream wait for credit; `pending` is the number of events in its endpoint. Returns how many events
     /// the endpoint may hold for data within the offered window; `None` if the stream waits already.
-    pub(in crate::worker) fn wait(
+    pub(in crate::worker) fn add_waiting(
         &mut self,
         stream: StreamId,
         credit: &mut Credit,
         pending: usize,
     ) -> Option<u32> {
-        if core::mem::replace(&mut credit.waits, true) {
+        if core::mem::replace(&mut credit.is_waiting, true) {
             return None;
         }
-        let left = (KEPT * self.capacity).saturating_sub(self.kept);
-        let most = (left / PARTS).min(self.capacity);
-        let keeps = most.max(pending);
-        self.kept += keeps;
-        self.waiting.push(Waiting { stream, keeps: keeps as u32 });
-        Some(most as u32)
+        let left = (HELD_PER_ENTRY * self.capacity).saturating_sub(self.held);
+        let max_held = (left / HELD_SHARE_DIVISOR).min(self.capacity);
+        let keeps = max_held.max(pending);
+        self.held += keeps;
+        self.waiting.push(WaitingStream { stream, max_held: keeps as u32 });
+        Some(max_held as u32)
     }
 
     /// Number of streams that wait for credit.
@@ -233,30 +233,30 @@ impl Events {
 
     /// Returns the waiting streams if the control thread has read events since the last call.
     #[inline]
-    pub(in crate::worker) fn take_waiting(&mut self) -> Option<Vec<Waiting>> {
-        if self.waiting.is_empty() || self.looked == self.taken {
+    pub(in crate::worker) fn take_waiting(&mut self) -> Option<Vec<WaitingStream>> {
+        if self.waiting.is_empty() || self.examined_at == self.last_read {
             return None;
         }
-        self.looked = self.taken;
+        self.examined_at = self.last_read;
         // Resumed streams still hold their events, so they count until the next call.
-        self.kept = self.waiting.iter().map(|waiting| waiting.keeps as usize).sum();
+        self.held = self.waiting.iter().map(|waiting| waiting.max_held as usize).sum();
         Some(core::mem::take(&mut self.waiting))
     }
 
     /// Puts back streams that still wait.
-    pub(in crate::worker) fn put_waiting(&mut self, streams: Vec<Waiting>) {
+    pub(in crate::worker) fn restore_waiting(&mut self, streams: Vec<WaitingStream>) {
         self.waiting = streams;
     }
 
     /// True if the stream may send another event.
     pub(in crate::worker) fn has_credit(&self, credit: &Credit) -> bool {
-        let untaken = credit.untaken(self.taken);
-        untaken < LEAST || (self.room > 0 && (untaken as usize) < self.reserve)
+        let unread = credit.unread(self.last_read);
+        unread < MIN_CREDIT || (self.room > 0 && (unread as usize) < self.reserve)
     }
 
     /// True if streams wait for credit. The worker must poll then: the control thread does not wake it after
     /// reading events.
-    pub(in crate::worker) fn are_awaited(&self) -> bool {
+    pub(in crate::worker) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 

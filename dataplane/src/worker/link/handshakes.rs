@@ -12,31 +12,31 @@ use hashbrown::HashMap;
 use crate::api::{HandshakeCount, HandshakeFailure, ListenerId};
 
 /// Maximum reports of one worker per second.
-const REPORTS: u32 = 32;
+const MAX_REPORTS: u32 = 32;
 /// Maximum of these for one reason, so that a flood of one kind leaves room for others.
-const REPORTS_OF_A_KIND: u32 = 8;
+const MAX_REPORTS_PER_KIND: u32 = 8;
 const PERIOD: Duration = Duration::from_secs(1);
 /// Maximum pairs of listener and failure counted separately. Beyond it, failures are counted without their
 /// listener.
-const COUNTS: usize = 4096;
+const MAX_COUNTS: usize = 4096;
 
 /// The failed handshakes of one worker.
 #[derive(Debug, Default)]
-pub(in crate::worker) struct Handshakes {
+pub(in crate::worker) struct HandshakeFailures {
     /// Failures since the counts were last taken.
     counts: HashMap<(Option<ListenerId>, HandshakeFailure), u64>,
     /// Begin of the period. The next two fields count its reports.
-    since: Instant,
+    period_start: Instant,
     reported: u32,
-    of_kinds: HashMap<HandshakeFailure, u32>,
+    reported_by_kind: HashMap<HandshakeFailure, u32>,
     /// Failures since the last report that were not reported.
     unreported: u64,
 }
 
-impl Handshakes {
+impl HandshakeFailures {
     /// Counts a failure. If it is to be reported, returns the number of unreported failures since the last report.
     /// `may_report` is false while the event ring has no room.
-    pub(in crate::worker) fn failed(
+    pub(in crate::worker) fn record(
         &mut self,
         listener: Option<ListenerId>,
         failure: HandshakeFailure,
@@ -44,16 +44,16 @@ impl Handshakes {
         now: Instant,
     ) -> Option<u64> {
         self.count(listener, failure);
-        if now.saturating_since(self.since) >= PERIOD {
-            (self.since, self.reported) = (now, 0);
-            self.of_kinds.clear();
+        if now.saturating_since(self.period_start) >= PERIOD {
+            (self.period_start, self.reported) = (now, 0);
+            self.reported_by_kind.clear();
         }
-        let of_kind = self.of_kinds.entry(failure).or_default();
-        if !may_report || self.reported >= REPORTS || *of_kind >= REPORTS_OF_A_KIND {
+        let kind_reports = self.reported_by_kind.entry(failure).or_default();
+        if !may_report || self.reported >= MAX_REPORTS || *kind_reports >= MAX_REPORTS_PER_KIND {
             self.unreported += 1;
             return None;
         }
-        (*of_kind, self.reported) = (*of_kind + 1, self.reported + 1);
+        (*kind_reports, self.reported) = (*kind_reports + 1, self.reported + 1);
         Some(core::mem::take(&mut self.unreported))
     }
 
@@ -67,7 +67,7 @@ impl Handshakes {
 
     fn count(&mut self, listener: Option<ListenerId>, failure: HandshakeFailure) {
         let mut key = (listener, failure);
-        if self.counts.len() >= COUNTS && !self.counts.contains_key(&key) {
+        if self.counts.len() >= MAX_COUNTS && !self.counts.contains_key(&key) {
             key.0 = None;
         }
         *self.counts.entry(key).or_default() += 1;
@@ -83,15 +83,15 @@ mod tests {
 
     #[test]
     fn all_are_counted_and_some_are_reported() {
-        let mut all = Handshakes::default();
+        let mut all = HandshakeFailures::default();
         let (now, listener) = (Instant::ZERO + Duration::from_secs(9), Some(ListenerId(1)));
-        let reported = (0..100).filter(|_| all.failed(listener, RESET, true, now).is_some());
-        assert_eq!(reported.count(), REPORTS_OF_A_KIND as usize);
+        let reported = (0..100).filter(|_| all.record(listener, RESET, true, now).is_some());
+        assert_eq!(reported.count(), MAX_REPORTS_PER_KIND as usize);
         // Another kind still has room; its report includes the number suppressed so far.
-        assert_eq!(all.failed(listener, HTTP, true, now), Some(92));
-        assert_eq!(all.failed(listener, HTTP, false, now), None, "the ring is short of room");
+        assert_eq!(all.record(listener, HTTP, true, now), Some(92));
+        assert_eq!(all.record(listener, HTTP, false, now), None, "the ring is short of room");
         let later = now + PERIOD;
-        assert_eq!(all.failed(None, RESET, true, later), Some(1));
+        assert_eq!(all.record(None, RESET, true, later), Some(1));
         let mut counts = all.take_counts();
         counts.sort_unstable_by_key(|c| (c.listener.map(|l| l.0), c.failure));
         let counts: Vec<_> = counts.iter().map(|c| (c.listener, c.failure, c.count)).collect();
@@ -101,21 +101,21 @@ mod tests {
 
     #[test]
     fn kinds_share_the_reports_of_a_second() {
-        let mut all = Handshakes::default();
+        let mut all = HandshakeFailures::default();
         let kinds = ["a", "b", "c", "d", "e", "f"].map(|kind| HandshakeFailure::new("mpa", kind));
         let now = Instant::ZERO + PERIOD;
-        let reported = (0..600).filter(|n| all.failed(None, kinds[n % 6], true, now).is_some());
-        assert_eq!(reported.count(), REPORTS as usize);
+        let reported = (0..600).filter(|n| all.record(None, kinds[n % 6], true, now).is_some());
+        assert_eq!(reported.count(), MAX_REPORTS as usize);
     }
 
     #[test]
     fn the_counts_are_bounded() {
-        let mut all = Handshakes::default();
-        for number in 0..2 * COUNTS as u32 {
+        let mut all = HandshakeFailures::default();
+        for number in 0..2 * MAX_COUNTS as u32 {
             all.count(Some(ListenerId(number)), RESET);
         }
         let counts = all.take_counts();
-        assert_eq!(counts.len(), COUNTS + 1);
-        assert_eq!(counts.iter().map(|c| c.count).sum::<u64>(), 2 * COUNTS as u64);
+        assert_eq!(counts.len(), MAX_COUNTS + 1);
+        assert_eq!(counts.iter().map(|c| c.count).sum::<u64>(), 2 * MAX_COUNTS as u64);
     }
 }

@@ -12,19 +12,19 @@ use crate::capture::Tap;
 use crate::io::{BURST, PortIo};
 
 /// Frames held, at most.
-const HELD: usize = 1024;
+const MAX_HELD: usize = 1024;
 
 /// The queues of a port.
-pub(crate) struct Outlet<Io: PortIo> {
+pub(crate) struct PortQueues<Io: PortIo> {
     io: Io,
     /// Frames awaiting protection, oldest first; `None` if frames are not held.
     held: Option<VecDeque<(Io::Frame, Strength)>>,
 }
 
-impl<Io: PortIo> Outlet<Io> {
+impl<Io: PortIo> PortQueues<Io> {
     /// Wraps a port's queues; frames are not held.
     pub(in crate::worker) fn new(io: Io) -> Self {
-        Outlet { io, held: None }
+        PortQueues { io, held: None }
     }
 
     /// Holds all frames sent from now on.
@@ -38,7 +38,7 @@ impl<Io: PortIo> Outlet<Io> {
     }
 
     /// Sends a frame that was held, or needs no protection.
-    pub(in crate::worker) fn pass(&mut self, frame: Io::Frame) {
+    pub(in crate::worker) fn send_now(&mut self, frame: Io::Frame) {
         self.io.send(frame);
     }
 
@@ -53,7 +53,7 @@ impl<Io: PortIo> Outlet<Io> {
     }
 }
 
-impl<Io: PortIo> PortIo for Outlet<Io> {
+impl<Io: PortIo> PortIo for PortQueues<Io> {
     type Frame = Io::Frame;
 
     #[inline]
@@ -71,7 +71,7 @@ impl<Io: PortIo> PortIo for Outlet<Io> {
         match &self.held {
             None => self.io.room(),
             // Held frames count against the room.
-            Some(held) => self.io.room().min(HELD).saturating_sub(held.len()),
+            Some(held) => self.io.room().min(MAX_HELD).saturating_sub(held.len()),
         }
     }
 
@@ -81,10 +81,10 @@ impl<Io: PortIo> PortIo for Outlet<Io> {
     }
 
     #[inline]
-    fn send_under(&mut self, frame: Io::Frame, least: Strength) {
+    fn send_under(&mut self, frame: Io::Frame, min_strength: Strength) {
         match &mut self.held {
             None => self.io.send(frame),
-            Some(held) => held.push_back((frame, least)),
+            Some(held) => held.push_back((frame, min_strength)),
         }
     }
 

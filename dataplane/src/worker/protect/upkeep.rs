@@ -20,98 +20,102 @@ use crate::api::Transport;
 use crate::io::PortIo;
 use crate::worker::Core;
 use crate::worker::flows::conn::Stage;
-use crate::worker::flows::lower::Lower;
+use crate::worker::flows::lower::LowerLayer;
 use crate::worker::flows::schedule::CarrierKind;
 
 /// Time after which a stream without its required protection ends. Restarts of an IKE daemon take less.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const UNPROTECTED_TIMEOUT: Duration = Duration::from_secs(60);
 /// Slots that a round checks in a turn, and carriers that end in a turn, at most.
-const STEP: usize = 64;
+const MAX_SLOTS_PER_TURN: usize = 64;
 
 /// A connection or an association.
-type Name = (CarrierKind, StreamId);
+type CarrierName = (CarrierKind, StreamId);
 
 /// The carriers of a worker that require protection.
 #[derive(Default)]
-pub(super) struct Upkeep {
+pub(super) struct ProtectionChecks {
     /// Whether any carrier has required protection so far.
     is_used: bool,
     /// The next slot to check in the current round; `None` between rounds.
-    next: Option<usize>,
+    next_slot: Option<usize>,
     /// Policies or SAs have changed during the current round: another one follows.
-    again: bool,
+    repeat: bool,
     /// End times of carriers without their required protection.
-    ends: HashMap<Name, Instant>,
+    deadlines: HashMap<CarrierName, Instant>,
     /// Lower bound of the end times.
-    earliest: Option<Instant>,
+    earliest_deadline: Option<Instant>,
 }
 
-impl Upkeep {
+impl ProtectionChecks {
     /// Begins a round after a change of policies or SAs, or requests another one after the current round.
-    pub(super) fn begin(&mut self) {
-        match self.next {
-            None => self.next = self.is_used.then_some(0),
-            Some(_) => self.again = true,
+    pub(super) fn begin_round(&mut self) {
+        match self.next_slot {
+            None => self.next_slot = self.is_used.then_some(0),
+            Some(_) => self.repeat = true,
         }
     }
 
     /// Returns when the next carrier may end.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.earliest
+        self.earliest_deadline
     }
 
-    fn note(&mut self, name: Name, is_kept: bool, now: Instant) {
-        if is_kept {
-            self.ends.remove(&name);
+    fn record(&mut self, name: CarrierName, is_protected: bool, now: Instant) {
+        if is_protected {
+            self.deadlines.remove(&name);
         } else {
-            let at = *self.ends.entry(name).or_insert(now + TIMEOUT);
-            self.earliest = self.earliest.into_iter().chain([at]).min();
+            let at = *self.deadlines.entry(name).or_insert(now + UNPROTECTED_TIMEOUT);
+            self.earliest_deadline = self.earliest_deadline.into_iter().chain([at]).min();
         }
     }
 
     /// Removes and returns some of the carriers that end now.
-    fn take_due(&mut self, now: Instant) -> Vec<Name> {
-        let due = self.ends.iter().filter(|(_, at)| **at <= now).take(STEP);
-        let due: Vec<Name> = due.map(|(name, _)| *name).collect();
+    fn take_due(&mut self, now: Instant) -> Vec<CarrierName> {
+        let due = self.deadlines.iter().filter(|(_, at)| **at <= now).take(MAX_SLOTS_PER_TURN);
+        let due: Vec<CarrierName> = due.map(|(name, _)| *name).collect();
         for name in &due {
-            self.ends.remove(name);
+            self.deadlines.remove(name);
         }
-        self.earliest = self.ends.values().min().copied();
+        self.earliest_deadline = self.deadlines.values().min().copied();
         due
     }
 }
 
 impl<Io: PortIo> Core<Io> {
     /// Requires this protection of each packet of a connection or an association, for the rest of its lifetime.
-    pub(in crate::worker) fn require(
+    pub(in crate::worker) fn require_strength(
         &mut self,
         kind: CarrierKind,
         slot: Option<u32>,
-        least: Strength,
+        min_strength: Strength,
     ) {
-        let Some(slot) = slot.filter(|_| least > Strength::CLEAR) else { return };
+        let Some(slot) = slot.filter(|_| min_strength > Strength::CLEAR) else { return };
         match kind {
             CarrierKind::Connection => {
-                self.streams.carrier_mut(slot).into_iter().for_each(|c| c.require(least));
+                self.streams
+                    .carrier_mut(slot)
+                    .into_iter()
+                    .for_each(|c| c.require_strength(min_strength));
             }
             CarrierKind::Association => {
                 let association = self.associations.get_mut(slot);
-                association.into_iter().for_each(|a| a.carrier.require(least));
+                association.into_iter().for_each(|a| a.carrier.require_strength(min_strength));
             }
         }
-        self.env.seals.upkeep.is_used = true;
+        self.env.seal_state.checks.is_used = true;
     }
 
     /// Continues a round, and ends carriers that were without protection for too long. Returns whether there was
     /// anything to do.
     pub(in crate::worker) fn check_protection(&mut self, now: Instant) -> bool {
-        let upkeep = &mut self.env.seals.upkeep;
-        let (next, is_due) = (upkeep.next, upkeep.earliest.is_some_and(|at| at <= now));
+        let upkeep = &mut self.env.seal_state.checks;
+        let (next, is_due) =
+            (upkeep.next_slot, upkeep.earliest_deadline.is_some_and(|at| at <= now));
         if let Some(next) = next {
-            self.check_places(next, now);
+            self.check_slots(next, now);
         }
         if is_due {
-            for name in self.env.seals.upkeep.take_due(now) {
+            for name in self.env.seal_state.checks.take_due(now) {
                 if self.is_protected(name) == Some(false) {
                     self.end_unprotected(name, now);
                 }
@@ -120,9 +124,9 @@ impl<Io: PortIo> Core<Io> {
         next.is_some() || is_due
     }
 
-    fn check_places(&mut self, from: usize, now: Instant) {
-        let places = self.streams.places().max(self.associations.places());
-        let until = (from + STEP).min(places);
+    fn check_slots(&mut self, from: usize, now: Instant) {
+        let places = self.streams.slot_count().max(self.associations.slot_count());
+        let until = (from + MAX_SLOTS_PER_TURN).min(places);
         for place in from as u32..until as u32 {
             let connection = self.streams.get(place).map(|conn| conn.id);
             let association = self.associations.name(place);
@@ -131,43 +135,43 @@ impl<Io: PortIo> Core<Io> {
                 association.map(|id| (CarrierKind::Association, id)),
             ];
             for name in names.into_iter().flatten() {
-                if let Some(is_kept) = self.is_protected(name) {
-                    self.env.seals.upkeep.note(name, is_kept, now);
+                if let Some(is_protected) = self.is_protected(name) {
+                    self.env.seal_state.checks.record(name, is_protected, now);
                 }
             }
         }
-        let upkeep = &mut self.env.seals.upkeep;
-        upkeep.next = match until < places {
+        let upkeep = &mut self.env.seal_state.checks;
+        upkeep.next_slot = match until < places {
             true => Some(until),
-            false => std::mem::take(&mut upkeep.again).then_some(0),
+            false => std::mem::take(&mut upkeep.repeat).then_some(0),
         };
     }
 
     /// Returns whether policies and SAs allow a carrier's packets only with the protection that it requires; `None` if
     /// it requires none.
-    fn is_protected(&mut self, (kind, id): Name) -> Option<bool> {
-        let (transport, flow, udp, least) = match kind {
+    fn is_protected(&mut self, (kind, id): CarrierName) -> Option<bool> {
+        let (transport, flow, udp, min_strength) = match kind {
             CarrierKind::Connection => {
-                let conn = self.streams.get(self.streams.find(id)?)?;
-                let Lower::Tcp(carrier) = &conn.lower else { return None };
+                let conn = self.streams.get(self.streams.find_stream(id)?)?;
+                let LowerLayer::Tcp(carrier) = &conn.lower else { return None };
                 if conn.stage == Stage::Ended {
                     return None;
                 }
-                (Transport::Tcp, carrier.flow(), None, carrier.least())
+                (Transport::Tcp, carrier.flow(), None, carrier.min_strength())
             }
             CarrierKind::Association => {
-                let carrier = &self.associations.get(self.associations.find_name(id)?)?.carrier;
-                (Transport::Sctp, carrier.flow(), carrier.path().udp(), carrier.least())
+                let carrier = &self.associations.get(self.associations.find_by_name(id)?)?.carrier;
+                (Transport::Sctp, carrier.flow(), carrier.path().udp(), carrier.min_strength())
             }
         };
-        if least == Strength::CLEAR {
+        if min_strength == Strength::CLEAR {
             return None;
         }
-        Some(self.env.network.keeps(transport, &flow, udp, least))
+        Some(self.env.network.ensures_strength(transport, &flow, udp, min_strength))
     }
 
     #[cold]
-    fn end_unprotected(&mut self, (kind, id): Name, now: Instant) {
+    fn end_unprotected(&mut self, (kind, id): CarrierName, now: Instant) {
         match kind {
             CarrierKind::Connection => {
                 let Some((mut stream, env)) = self.find(id) else { return };
@@ -177,8 +181,8 @@ impl<Io: PortIo> Core<Io> {
                 env.make_ready(&mut stream);
             }
             CarrierKind::Association => {
-                let Some(at) = self.associations.find_name(id) else { return };
-                self.association_unprotected(at, now);
+                let Some(at) = self.associations.find_by_name(id) else { return };
+                self.end_unprotected_association(at, now);
             }
         }
     }

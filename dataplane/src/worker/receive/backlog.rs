@@ -12,32 +12,36 @@ use crate::net::limit::RateLimit;
 use crate::worker::Core;
 
 /// Frames of one kind examined in every full burst.
-const ANY_BURST: usize = 8;
+const FRAMES_PER_BURST: usize = 8;
 
 /// Further frames per second, with bursts of a tenth of that. SYNs and INITs at this rate take 1 % of a core or
 /// less.
-const MORE: u32 = 10_000;
+const EXTRA_FRAMES_PER_SECOND: u32 = 10_000;
 
 /// Budget for unmatched frames of one kind.
 #[derive(Debug)]
-pub(in crate::worker) struct Budget {
+pub(in crate::worker) struct UnmatchedBudget {
     /// Frames left in this burst before `more` is used.
     left: usize,
-    more: RateLimit,
+    extra: RateLimit,
     /// Frames of this burst charged to `more`.
-    taken: usize,
+    extra_taken: usize,
 }
 
-impl Budget {
+impl UnmatchedBudget {
     pub(in crate::worker) fn new(now: Instant) -> Self {
-        Budget { left: usize::MAX, more: RateLimit::new(MORE, now), taken: 0 }
+        UnmatchedBudget {
+            left: usize::MAX,
+            extra: RateLimit::new(EXTRA_FRAMES_PER_SECOND, now),
+            extra_taken: 0,
+        }
     }
 
     /// Begins a burst. If `few`, its unmatched frames are limited.
     #[inline]
-    pub(in crate::worker) fn begin(&mut self, few: bool) {
-        self.left = if few { ANY_BURST } else { usize::MAX };
-        self.taken = 0;
+    pub(in crate::worker) fn begin_burst(&mut self, limited: bool) {
+        self.left = if limited { FRAMES_PER_BURST } else { usize::MAX };
+        self.extra_taken = 0;
     }
 
     /// Takes one frame from the budget. Returns false if it is used up.
@@ -49,9 +53,9 @@ impl Budget {
                 true
             }
             None => {
-                let may = self.more.take(now);
-                self.taken += usize::from(may);
-                may
+                let allowed = self.extra.take(now);
+                self.extra_taken += usize::from(allowed);
+                allowed
             }
         }
     }
@@ -59,13 +63,13 @@ impl Budget {
     /// True if the burst used more than twice the frames that every burst may use.
     #[inline]
     pub(in crate::worker) fn is_heavy(&self) -> bool {
-        self.taken > ANY_BURST
+        self.extra_taken > FRAMES_PER_BURST
     }
 
     /// Uses up the rate, as a flood does: full bursts get [`ANY_BURST`] frames only.
     #[cfg(test)]
     pub(in crate::worker) fn exhaust(&mut self, now: Instant) {
-        self.more = RateLimit::new(0, now);
+        self.extra = RateLimit::new(0, now);
     }
 }
 
@@ -74,14 +78,14 @@ impl<Io: PortIo> Core<Io> {
     /// streams to serve.
     #[inline]
     pub(in crate::worker) fn begin_burst(&mut self, full: bool) {
-        let few = full && self.has_streams();
-        self.unmatched_budget.begin(few);
-        self.env.host.budget.begin(few);
+        let limited = full && self.has_streams();
+        self.unmatched_budget.begin_burst(limited);
+        self.env.host.budget.begin_burst(limited);
     }
 
     /// True if unmatched frames took so much work that the streams are served before the next burst.
     #[inline]
-    pub(in crate::worker) fn was_heavy(&self) -> bool {
+    pub(in crate::worker) fn unmatched_load_is_heavy(&self) -> bool {
         self.unmatched_budget.is_heavy() || self.env.host.budget.is_heavy()
     }
 

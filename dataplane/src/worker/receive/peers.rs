@@ -23,7 +23,7 @@ use crate::worker::flows::conn::Stage;
 impl<Io: PortIo> Core<Io> {
     /// Returns the listener of a flow and the list by which it refuses the peer, if it does.
     #[cold]
-    pub(in crate::worker) fn refuses_peer(
+    pub(in crate::worker) fn peer_refusal(
         &self,
         transport: Transport,
         flow: &FlowKey,
@@ -35,16 +35,16 @@ impl<Io: PortIo> Core<Io> {
 
     /// Reports a SYN or an INIT of a peer that the listener does not admit.
     #[cold]
-    pub(in crate::worker) fn peer_refused(
+    pub(in crate::worker) fn report_peer_refused(
         &mut self,
         transport: Transport,
         flow: &FlowKey,
         now: Instant,
     ) {
-        let Some((listener, refusal)) = self.refuses_peer(transport, flow) else { return };
+        let Some((listener, refusal)) = self.peer_refusal(transport, flow) else { return };
         let failure = HandshakeFailure::new("admission", "peer_refused");
-        let (at, detail) = ((transport, flow), || refusal.to_string());
-        self.env.control.handshake_failed(at, Some(listener), failure, detail, now);
+        let (endpoint, detail) = ((transport, flow), || refusal.to_string());
+        self.env.control.report_failed_handshake(endpoint, Some(listener), failure, detail, now);
     }
 
     /// Returns whether the listener of an accepted association refuses this address of its peer.
@@ -67,24 +67,27 @@ impl<Io: PortIo> Core<Io> {
         if result.is_ok() {
             self.abort_handshakes(listener, |peer| peers.check(peer).is_err());
         }
-        self.done(ticket, result);
+        self.report_done(ticket, result);
     }
 
     /// Aborts the half-open streams of a listener, and its associations without a session, whose peer `ends` selects.
     pub(in crate::worker) fn abort_handshakes(
         &mut self,
         listener: ListenerId,
-        ends: impl Fn(IpAddr) -> bool,
+        is_selected: impl Fn(IpAddr) -> bool,
     ) {
         for slot in self.streams.slots() {
-            let Some((mut stream, env)) = self.resolve(slot) else { continue };
+            let Some((mut stream, env)) = self.stream_mut(slot) else { continue };
             let conn = &stream.conn;
             let peer = conn.lower.flow().remote.ip();
-            if conn.stage == Stage::Starting && conn.listener() == Some(listener) && ends(peer) {
+            if conn.stage == Stage::Starting
+                && conn.listener() == Some(listener)
+                && is_selected(peer)
+            {
                 env.abort(&mut stream);
                 env.make_ready(&mut stream);
             }
         }
-        self.abort_associations_of(listener, ends);
+        self.abort_sessionless_associations(listener, is_selected);
     }
 }

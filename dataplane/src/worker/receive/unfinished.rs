@@ -18,49 +18,49 @@ use crate::net::protocol::{TCP, UDP, UDP_HEADER};
 use crate::worker::Env;
 
 /// Packets of one host within [`WINDOW`] that cause a report: a single connect repeats its SYN that often.
-const BURST: u32 = 3;
+const REPORT_THRESHOLD: u32 = 3;
 /// Window in which the packets are counted. A host is reported at most once in a window.
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// The host seen last.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::worker) struct Unfinished(Option<Seen>);
+pub(in crate::worker) struct PartialChecksumMonitor(Option<PacketCount>);
 
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct PacketCount {
     port: u16,
     source: IpAddr,
-    since: Instant,
+    window_start: Instant,
     packets: u32,
 }
 
-impl Unfinished {
+impl PartialChecksumMonitor {
     /// Counts a packet. Returns whether it causes a report.
     fn count(&mut self, port: u16, source: IpAddr, now: Instant) -> bool {
-        let new = Seen { port, source, since: now, packets: 0 };
+        let new = PacketCount { port, source, window_start: now, packets: 0 };
         let seen = self.0.get_or_insert(new);
         let same = (seen.port, seen.source) == (port, source);
-        if !same || now.saturating_since(seen.since) >= WINDOW {
+        if !same || now.saturating_since(seen.window_start) >= WINDOW {
             *seen = new;
         }
         seen.packets = seen.packets.saturating_add(1);
-        seen.packets == BURST
+        seen.packets == REPORT_THRESHOLD
     }
 }
 
 /// Returns true if a TCP segment with a wrong checksum left it to a device; `addresses` is the sum of both addresses.
-pub(in crate::worker) fn of_segment(addresses: u16, segment: &[u8]) -> bool {
+pub(in crate::worker) fn has_partial_tcp_checksum(addresses: u16, segment: &[u8]) -> bool {
     let sum = checksum::pseudo_header_between(addresses, TCP, segment.len());
     segment.get(16..18) == Some(&sum.to_be_bytes())
 }
 
 /// Returns true if an SCTP packet with a wrong checksum left it to a device.
-pub(in crate::worker) fn of_packet(packet: &[u8]) -> bool {
+pub(in crate::worker) fn has_partial_sctp_checksum(packet: &[u8]) -> bool {
     packet.get(8..12) == Some(&[0; 4])
 }
 
 /// Returns the sender of a frame dropped for its checksum, if it is UDP that left the checksum to a device.
-pub(in crate::worker) fn sender_of_datagram(frame: &[u8]) -> Option<IpAddr> {
+pub(in crate::worker) fn partial_udp_checksum_source(frame: &[u8]) -> Option<IpAddr> {
     let packet = frame.get(link::ip_at(frame)?..)?;
     let upper = ip::upper(packet).filter(|upper| upper.protocol == UDP)?;
     let (source, destination) = ip::addresses(packet)?;
@@ -73,8 +73,8 @@ pub(in crate::worker) fn sender_of_datagram(frame: &[u8]) -> Option<IpAddr> {
 impl<Io: PortIo> Env<Io> {
     /// Notes a dropped packet whose checksum was left to a device, and reports its sender if it recurs.
     #[cold]
-    pub(in crate::worker) fn unfinished_checksum(&mut self, port: u16, source: IpAddr) {
-        if self.unfinished.count(port, source, self.now) && !self.control.is_short() {
+    pub(in crate::worker) fn record_partial_checksum(&mut self, port: u16, source: IpAddr) {
+        if self.partial_checksums.count(port, source, self.now) && !self.control.is_congested() {
             self.control.send(Event::UnfinishedChecksums { port: PortId(port), source });
         }
     }

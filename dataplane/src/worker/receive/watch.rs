@@ -29,13 +29,13 @@ impl<Io: PortIo> Core<Io> {
     /// number of frames for streams and associations.
     #[cold]
     #[inline(never)]
-    pub(in crate::worker) fn take_watched(
+    pub(in crate::worker) fn input_captured_burst(
         &mut self,
         port: usize,
         frames: ArrayVec<Io::Frame, BURST>,
         now: Instant,
     ) -> usize {
-        let (mut known, mut unmatched) = (0, Arrivals::new());
+        let (mut matched, mut unmatched) = (0, Arrivals::new());
         self.begin_burst(frames.is_full());
         self.env.control.counters().burst_frames.record(frames.len() as u64);
         for frame in frames {
@@ -43,44 +43,45 @@ impl<Io: PortIo> Core<Io> {
             counters.rx_frames.add(1);
             counters.rx_bytes.add(frame.bytes().len() as u64);
             let (meshed, left) = (counters.mesh_out.get(), unmatched.len());
-            self.hold(port, frame.bytes());
+            self.hold_capture(port, frame.bytes());
             let mut arrivals = Arrivals::new();
-            self.take(port, Packet::Frame(frame), now, &mut arrivals);
-            known += self.look_up_and_input(&mut arrivals, &[], &mut unmatched, now);
+            self.input_packet(port, Packet::Frame(frame), now, &mut arrivals);
+            matched += self.look_up_and_input(&mut arrivals, &[], &mut unmatched, now);
             // A reassembled packet is not a frame: its last fragment is recorded now.
-            let later = unmatched.get(left).is_some_and(|a| matches!(a.frame, Packet::Frame(_)));
-            if !later {
+            let is_unmatched =
+                unmatched.get(left).is_some_and(|a| matches!(a.frame, Packet::Frame(_)));
+            if !is_unmatched {
                 let forwarded = self.env.control.counters().frames.mesh_out.get() > meshed;
-                self.release(port, forwarded);
+                self.release_capture(port, forwarded);
             }
         }
         for arrival in &unmatched {
             let frame = matches!(arrival.frame, Packet::Frame(_));
             if frame {
-                self.hold(port, arrival.frame.bytes());
+                self.hold_capture(port, arrival.frame.bytes());
             }
             self.input_unmatched_arrival(arrival, now);
             if frame {
-                self.release(port, false);
+                self.release_capture(port, false);
             }
         }
-        known
+        matched
     }
 
     /// Adds a received frame's content, once opened, to the capture.
-    pub(in crate::worker) fn watch_opened(&mut self, port: usize, frame: &[u8]) {
+    pub(in crate::worker) fn capture_opened(&mut self, port: usize, frame: &[u8]) {
         if let Some(tap) = self.env.ports.get_mut(port).and_then(|slot| slot.io.tap()) {
             tap.hold_inside(frame);
         }
     }
 
-    fn hold(&mut self, port: usize, frame: &[u8]) {
+    fn hold_capture(&mut self, port: usize, frame: &[u8]) {
         if let Some(tap) = self.env.ports.get_mut(port).and_then(|slot| slot.io.tap()) {
             tap.hold(frame, &self.env.control.counters().drops);
         }
     }
 
-    fn release(&mut self, port: usize, forwarded: bool) {
+    fn release_capture(&mut self, port: usize, forwarded: bool) {
         if let Some(tap) = self.env.ports.get_mut(port).and_then(|slot| slot.io.tap()) {
             tap.release(&self.env.control.counters().drops, forwarded);
         }

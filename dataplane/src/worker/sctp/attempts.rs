@@ -5,7 +5,7 @@ use sctp_lite::endpoint::CloseReason as Reason;
 use sctp_lite::sctp::{DropReason as Refused, State};
 use wire::sctp::{Chunk, Packet, Parameter};
 
-use super::input::Sender;
+use super::input::PacketOrigin;
 use crate::api::{CloseReason, HandshakeFailure, ListenerConfig, Transport};
 use crate::io::PortIo;
 use crate::worker::flows::schedule::CarrierKind;
@@ -14,23 +14,23 @@ use crate::worker::{Core, Phase};
 impl<Io: PortIo> Core<Io> {
     /// Reports an INIT that was refused with an ABORT. An unanswered INIT is not reported: the peer retransmits it.
     #[cold]
-    pub(super) fn init_refused(
+    pub(super) fn report_init_refused(
         &mut self,
-        from: &Sender,
+        origin: &PacketOrigin,
         listener: Option<&ListenerConfig>,
         packet: &Packet<'_>,
         reason: Refused,
         now: Instant,
     ) {
         let Some(listener) = listener else {
-            return self.no_listener(Transport::Sctp, &from.flow, now);
+            return self.report_no_listener(Transport::Sctp, &origin.flow, now);
         };
         let (failure, detail) = match reason {
             Refused::OtherAdaptation => {
-                let not = Reason::Lower(sctp_lite::endpoint::SctpReason::NotDdp {
+                let not_ddp = Reason::Lower(sctp_lite::endpoint::SctpReason::NotDdp {
                     seen: adaptation(packet),
                 });
-                (HandshakeFailure::of(&CloseReason::Sctp(not.clone())), not.to_string())
+                (HandshakeFailure::of(&CloseReason::Sctp(not_ddp.clone())), not_ddp.to_string())
             }
             Refused::OutOfTheBlue if self.env.phase != Phase::Running => {
                 let detail = "the worker takes no new associations".to_owned();
@@ -41,14 +41,20 @@ impl<Io: PortIo> Core<Io> {
                 (HandshakeFailure::new("sctp", "bad_init"), detail.to_owned())
             }
         };
-        let at = (Transport::Sctp, &from.flow);
-        self.env.control.handshake_failed(at, Some(listener.id), failure, || detail, now);
+        let endpoint = (Transport::Sctp, &origin.flow);
+        self.env.control.report_failed_handshake(
+            endpoint,
+            Some(listener.id),
+            failure,
+            || detail,
+            now,
+        );
     }
 
     /// Reports a session of a peer's association that was refused.
     #[cold]
-    pub(super) fn session_refused(&mut self, at: u32, now: Instant) {
-        let Some(association) = self.associations.get_mut(at) else { return };
+    pub(super) fn report_session_refused(&mut self, slot: u32, now: Instant) {
+        let Some(association) = self.associations.get_mut(slot) else { return };
         association.awaits_session = false;
         let (flow, listener) = (association.carrier.flow(), association.listener);
         let listeners = self.env.admission.listeners();
@@ -61,14 +67,14 @@ impl<Io: PortIo> Core<Io> {
             _ => ("draining", "the worker takes no new sessions".to_owned()),
         };
         let failure = HandshakeFailure::new("admission", reason);
-        let at = (Transport::Sctp, &flow);
-        self.env.control.handshake_failed(at, listener, failure, || detail, now);
+        let endpoint = (Transport::Sctp, &flow);
+        self.env.control.report_failed_handshake(endpoint, listener, failure, || detail, now);
     }
 
     /// Reports an association that shuts down without having had a session. Its shutdown may take the peer minutes.
     #[cold]
-    pub(super) fn no_session_came(&mut self, at: u32) {
-        let Some(association) = self.associations.get(at) else { return };
+    pub(super) fn report_missing_session(&mut self, slot: u32) {
+        let Some(association) = self.associations.get(slot) else { return };
         let (reason, detail) = match association.endpoint().state() {
             State::ShutdownPending | State::ShutdownSent => ("timeout", "no Initiate came in time"),
             State::ShutdownReceived | State::ShutdownAckSent => {
@@ -78,57 +84,57 @@ impl<Io: PortIo> Core<Io> {
             _ => return,
         };
         let failure = HandshakeFailure::new("session", reason);
-        self.session_missed(at, failure, || detail.to_owned(), self.env.now);
+        self.report_handshake_without_session(slot, failure, || detail.to_owned(), self.env.now);
     }
 
     /// Reports an association that has ended, if it had no session: a failed handshake.
     #[cold]
-    pub(super) fn association_down(&mut self, at: u32, reason: &Reason, now: Instant) {
+    pub(super) fn report_association_down(&mut self, slot: u32, reason: &Reason, now: Instant) {
         let failure = HandshakeFailure::of(&CloseReason::Sctp(reason.clone()));
-        self.session_missed(at, failure, || reason.to_string(), now);
+        self.report_handshake_without_session(slot, failure, || reason.to_string(), now);
     }
 
     /// Ends an association whose packets are no longer protected as it requires.
     #[cold]
-    pub(in crate::worker) fn association_unprotected(&mut self, at: u32, now: Instant) {
+    pub(in crate::worker) fn end_unprotected_association(&mut self, slot: u32, now: Instant) {
         let reason = Reason::NotProtected;
-        self.association_down(at, &reason, now);
-        let Some(association) = self.associations.get_mut(at) else { return };
+        self.report_association_down(slot, &reason, now);
+        let Some(association) = self.associations.get_mut(slot) else { return };
         association.endpoint_mut().unprotected(now, &mut self.env.tables.session_context());
-        association.carrier.make_ready(at, self.env.schedules.of(CarrierKind::Association));
+        association.carrier.make_ready(slot, self.env.schedules.get_mut(CarrierKind::Association));
     }
 
     /// Reports an association that is removed before it has reported its end, if it had no session.
     #[cold]
-    pub(super) fn association_evicted(&mut self, at: u32) {
+    pub(super) fn report_association_evicted(&mut self, slot: u32) {
         let detail = || "evicted, without a session, for a new association".to_owned();
         let failure = HandshakeFailure::new("session", "evicted");
-        self.session_missed(at, failure, detail, self.env.now);
+        self.report_handshake_without_session(slot, failure, detail, self.env.now);
     }
 
-    fn session_missed(
+    fn report_handshake_without_session(
         &mut self,
-        at: u32,
+        slot: u32,
         failure: HandshakeFailure,
         detail: impl FnOnce() -> String,
         now: Instant,
     ) {
-        let Some(association) = self.associations.get_mut(at) else { return };
+        let Some(association) = self.associations.get_mut(slot) else { return };
         if !core::mem::take(&mut association.awaits_session) {
             return;
         }
         let (flow, listener) = (association.carrier.flow(), association.listener);
         let failure = match (failure.reason, self.env.phase, listener) {
             ("local_abort", Phase::Running, Some(listener)) => {
-                self.env.why_aborted(listener, &flow)
+                self.env.abort_failure(listener, &flow)
             }
             ("local_abort" | "timeout" | "evicted", phase, _) if phase != Phase::Running => {
                 HandshakeFailure::new("admission", "draining")
             }
             _ => failure,
         };
-        let at = (Transport::Sctp, &flow);
-        self.env.control.handshake_failed(at, listener, failure, detail, now);
+        let endpoint = (Transport::Sctp, &flow);
+        self.env.control.report_failed_handshake(endpoint, listener, failure, detail, now);
     }
 }
 

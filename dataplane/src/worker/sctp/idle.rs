@@ -19,8 +19,8 @@ use ddp::StreamId;
 use crate::api::{DropReason, ListenerId};
 use crate::io::PortIo;
 use crate::worker::Core;
-use crate::worker::flows::associations::{Association, Counts};
-use crate::worker::flows::listen::Progress;
+use crate::worker::flows::associations::{Accounting, Association};
+use crate::worker::flows::listen::AcceptProgress;
 
 impl<Io: PortIo> Core<Io> {
     /// Takes a credit and a backlog place for a stream or an association of a peer with a proven address. When the
@@ -28,44 +28,55 @@ impl<Io: PortIo> Core<Io> {
     ///
     /// # Errors
     /// The bound that is reached; nothing is taken then.
-    pub(in crate::worker) fn take_place(
+    pub(in crate::worker) fn reserve_place(
         &mut self,
         listener: ListenerId,
         peer: IpAddr,
         name: StreamId,
         now: Instant,
     ) -> Result<(), DropReason> {
-        let taken =
-            self.env.admission.listeners_mut().take(listener, peer, name, Progress::Starting);
-        if taken != Err(DropReason::PeerStreams) || !self.evict_association(Some(peer), now) {
-            return taken;
+        let reserved = self.env.admission.listeners_mut().reserve(
+            listener,
+            peer,
+            name,
+            AcceptProgress::Starting,
+        );
+        if reserved != Err(DropReason::PeerStreams) || !self.evict_association(Some(peer), now) {
+            return reserved;
         }
-        self.env.admission.listeners_mut().take(listener, peer, name, Progress::Starting)
+        self.env.admission.listeners_mut().reserve(listener, peer, name, AcceptProgress::Starting)
     }
 
     /// Counts an accepted association by itself, if it has lost its last session.
-    pub(super) fn count_if_idle(&mut self, at: u32) {
-        if let Some(association) = self.associations.get_mut(at)
+    pub(super) fn count_if_idle(&mut self, slot: u32) {
+        if let Some(association) = self.associations.get_mut(slot)
             && association.listener.is_some()
-            && association.counts == Counts::Nothing
+            && association.accounting == Accounting::Uncounted
             && association.sessions.is_empty()
         {
-            association.counts = Counts::Idle;
-            self.env.admission.listeners_mut().idle(association.carrier.peer());
+            association.accounting = Accounting::Idle;
+            self.env.admission.listeners_mut().add_idle(association.carrier.peer());
         }
     }
 
     /// Removes an association from the counts; returns its previous count.
-    pub(super) fn uncount(&mut self, at: u32) -> Counts {
-        let name = self.associations.name(at);
-        let Some(association) = self.associations.get_mut(at) else { return Counts::Nothing };
-        let counted = core::mem::replace(&mut association.counts, Counts::Nothing);
+    pub(super) fn uncount(&mut self, slot: u32) -> Accounting {
+        let name = self.associations.name(slot);
+        let Some(association) = self.associations.get_mut(slot) else {
+            return Accounting::Uncounted;
+        };
+        let counted = core::mem::replace(&mut association.accounting, Accounting::Uncounted);
         let peer = association.carrier.peer();
         match (counted, association.listener.zip(name)) {
-            (Counts::Place, Some((listener, name))) => {
-                self.env.admission.listeners_mut().gone(listener, peer, name, Progress::Starting);
+            (Accounting::Backlog, Some((listener, name))) => {
+                self.env.admission.listeners_mut().release(
+                    listener,
+                    peer,
+                    name,
+                    AcceptProgress::Starting,
+                );
             }
-            (Counts::Idle, _) => self.env.admission.listeners_mut().idle_no_more(peer),
+            (Accounting::Idle, _) => self.env.admission.listeners_mut().remove_idle(peer),
             _ => {}
         }
         counted
@@ -73,25 +84,25 @@ impl<Io: PortIo> Core<Io> {
 
     /// Checks whether an association has begun to shut down or to close; it may be evicted then. An association that
     /// awaited its first session leaves its listener's backlog.
-    pub(super) fn check_leaving(&mut self, at: u32) {
-        let Some(association) = self.associations.get_mut(at) else { return };
-        let leaves = association.is_leaving();
-        if core::mem::replace(&mut association.leaving, leaves) || !leaves {
+    pub(super) fn check_evictable(&mut self, slot: u32) {
+        let Some(association) = self.associations.get_mut(slot) else { return };
+        let is_evictable = association.is_evictable();
+        if core::mem::replace(&mut association.listed_evictable, is_evictable) || !is_evictable {
             return;
         }
-        if association.counts == Counts::Place {
-            self.no_session_came(at);
-            self.uncount(at);
-            self.count_if_idle(at);
+        if association.accounting == Accounting::Backlog {
+            self.report_missing_session(slot);
+            self.uncount(slot);
+            self.count_if_idle(slot);
         }
-        let Some(name) = self.associations.name(at) else { return };
-        self.associations.add_leaving(name);
-        if let Some(association) = self.associations.get(at)
-            && association.counts == Counts::Idle
+        let Some(name) = self.associations.name(slot) else { return };
+        self.associations.add_evictable(name);
+        if let Some(association) = self.associations.get(slot)
+            && association.accounting == Accounting::Idle
         {
             let (peer, all) = (association.carrier.peer(), &self.associations);
-            let is_there = |name| all.find_name(name).is_some();
-            self.env.admission.listeners_mut().leaving(peer, name, is_there);
+            let is_live = |name| all.find_by_name(name).is_some();
+            self.env.admission.listeners_mut().add_evictable(peer, name, is_live);
         }
     }
 
@@ -102,9 +113,9 @@ impl<Io: PortIo> Core<Io> {
             Some(peer) => {
                 let all = &self.associations;
                 let listeners = self.env.admission.listeners_mut();
-                listeners.oldest_leaving(peer, |name| all.find_leaving(name))
+                listeners.take_oldest_evictable(peer, |name| all.find_evictable(name))
             }
-            None => self.associations.oldest_leaving(),
+            None => self.associations.take_oldest_evictable(),
         };
         let Some(at) = found else { return false };
         self.evict(at, now);
@@ -119,7 +130,7 @@ impl<Io: PortIo> Core<Io> {
         }
         let is_idle = |association: &Association| {
             let established = !association.is_opening();
-            association.opened.is_some() && association.sessions.is_empty() && established
+            association.connect_config.is_some() && association.sessions.is_empty() && established
         };
         let idle = self.associations.iter().filter(|(_, association)| is_idle(association));
         if let Some((at, _)) = idle.min_by_key(|(_, a)| a.endpoint().idle_since()) {
@@ -127,13 +138,13 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    fn evict(&mut self, at: u32, now: Instant) {
-        let Some(association) = self.associations.get_mut(at) else { return };
+    fn evict(&mut self, slot: u32, now: Instant) {
+        let Some(association) = self.associations.get_mut(slot) else { return };
         association.endpoint_mut().abort(now, &mut self.env.tables.session_context());
         if !association.carrier.is_waiting() {
-            let _ = self.env.send(at, &mut association.carrier, now);
+            let _ = self.env.transmit_carrier(slot, &mut association.carrier, now);
         }
         self.env.control.counters().sctp.associations_evicted.add(1);
-        self.forget_association(at);
+        self.remove_association(slot);
     }
 }

@@ -11,7 +11,7 @@ use tcp_lite::endpoint::EndpointConfig;
 use tcp_lite::mpa::{self, Revision};
 use tcp_lite::tcp::{Flags, Segment};
 
-use super::sctp::{config, frame, init};
+use super::sctp::{config, init, sctp_frame_in};
 use super::wire_pair::*;
 use crate::api::{
     Command, Event, HandshakeCount, HandshakeFailed, HandshakeFailure, ListenerId, SctpConfig,
@@ -23,20 +23,20 @@ use crate::net::protocol::TCP;
 const PORT: u16 = 7471;
 
 #[track_caller]
-fn failed(net: &mut Net) -> HandshakeFailed {
+fn wait_failed_handshake(net: &mut Net) -> HandshakeFailed {
     let caller = std::panic::Location::caller();
-    net.until(&format!("a report at {caller}"), |net| {
-        net.hosts[1].take(|e| match e {
+    net.run_until(&format!("a report at {caller}"), |net| {
+        net.hosts[1].take_event(|e| match e {
             Event::HandshakeFailed(failed) => Some(HandshakeFailed::clone(failed)),
             _ => None,
         })
     })
 }
 
-fn counts(net: &mut Net) -> Vec<HandshakeCount> {
+fn handshake_counts(net: &mut Net) -> Vec<HandshakeCount> {
     let ticket = net.hosts[1].command(0, list_all);
-    net.until("a list", |net| {
-        net.hosts[1].take(|e| match e {
+    net.run_until("a list", |net| {
+        net.hosts[1].take_event(|e| match e {
             Event::Streams { ticket: t, handshakes, .. } if *t == ticket => {
                 Some(handshakes.clone())
             }
@@ -46,7 +46,7 @@ fn counts(net: &mut Net) -> Vec<HandshakeCount> {
 }
 
 /// Returns the offset of a frame's TCP segment, and its addresses.
-fn segment_of(frame: &[u8]) -> Option<(usize, IpAddr, IpAddr)> {
+fn find_segment(frame: &[u8]) -> Option<(usize, IpAddr, IpAddr)> {
     let v4 = |at: usize| IpAddr::from(<[u8; 4]>::try_from(&frame[at..at + 4]).unwrap());
     let v6 = |at: usize| IpAddr::from(<[u8; 16]>::try_from(&frame[at..at + 16]).unwrap());
     match frame[12..14] {
@@ -57,8 +57,8 @@ fn segment_of(frame: &[u8]) -> Option<(usize, IpAddr, IpAddr)> {
 }
 
 /// Replaces the segment of a frame with a changed one.
-fn rewritten(frame: &[u8], change: impl FnOnce(&mut Segment<'_>)) -> TestFrame {
-    let (at, from, to) = segment_of(frame).unwrap();
+fn rewrite_segment(frame: &[u8], change: impl FnOnce(&mut Segment<'_>)) -> TestFrame {
+    let (at, from, to) = find_segment(frame).unwrap();
     let bytes = frame[at..].to_vec();
     let mut segment = Segment::parse(&bytes).unwrap();
     change(&mut segment);
@@ -81,28 +81,28 @@ fn rewritten(frame: &[u8], change: impl FnOnce(&mut Segment<'_>)) -> TestFrame {
 }
 
 /// Replaces host 0's MPA request, once its connection is up, with a changed segment. Its later frames are lost.
-fn instead_of_the_request(net: &mut Net, to: IpAddr, change: impl FnOnce(&mut Segment<'_>)) {
+fn replace_mpa_request(net: &mut Net, to: IpAddr, change: impl FnOnce(&mut Segment<'_>)) {
     let taken: Rc<RefCell<Option<Vec<u8>>>> = Rc::default();
-    let keep = taken.clone();
-    net.loses = Box::new(move |from, frame| {
+    let captured = taken.clone();
+    net.is_lost = Box::new(move |from, frame| {
         let request = from == 0 && frame.windows(16).any(|bytes| bytes == b"MPA ID Req Frame");
         if request {
-            keep.borrow_mut().get_or_insert_with(|| frame.to_vec());
+            captured.borrow_mut().get_or_insert_with(|| frame.to_vec());
         }
-        from == 0 && keep.borrow().is_some()
+        from == 0 && captured.borrow().is_some()
     });
     net.hosts[0].connect(0, (to, PORT).into());
-    let request = net.until("a request", |_| taken.borrow().clone());
+    let request = net.run_until("a request", |_| taken.borrow().clone());
     // The third segment of the handshake, alone.
-    net.hosts[1].arrive(rewritten(&request, |s| (s.payload, s.flags) = (b"", Flags::ACK)));
-    net.settle();
-    net.hosts[1].arrive(rewritten(&request, change));
+    net.hosts[1].deliver(rewrite_segment(&request, |s| (s.payload, s.flags) = (b"", Flags::ACK)));
+    net.run_until_idle();
+    net.hosts[1].deliver(rewrite_segment(&request, change));
 }
 
-fn listening() -> Net {
+fn net_with_listener() -> Net {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
-    net.settle();
+    net.run_until_idle();
     net
 }
 
@@ -144,9 +144,9 @@ fn what_is_no_mpa_peer_is_named_over_both_versions_of_ip() {
     ];
     for to in [v4(2), v6(2)] {
         for (change, reason, detail) in cases {
-            let mut net = listening();
-            instead_of_the_request(&mut net, to, change);
-            let failed = failed(&mut net);
+            let mut net = net_with_listener();
+            replace_mpa_request(&mut net, to, change);
+            let failed = wait_failed_handshake(&mut net);
             let failure = HandshakeFailure::new("mpa", reason);
             assert_eq!((failed.failure, failed.listener), (failure, Some(ListenerId(7471))));
             assert!(failed.detail.contains(detail), "{}", failed.detail);
@@ -154,15 +154,18 @@ fn what_is_no_mpa_peer_is_named_over_both_versions_of_ip() {
             let peer = if to.is_ipv4() { v4(1) } else { v6(1) };
             assert_eq!((failed.remote.ip(), failed.unreported), (peer, 0));
             let listener = failed.listener;
-            assert_eq!(counts(&mut net), [HandshakeCount { listener, failure, count: 1 }]);
-            assert_eq!(counts(&mut net), [], "they were taken");
+            assert_eq!(
+                handshake_counts(&mut net),
+                [HandshakeCount { listener, failure, count: 1 }]
+            );
+            assert_eq!(handshake_counts(&mut net), [], "they were taken");
         }
     }
 }
 
 #[test]
 fn a_wrong_revision_and_a_silent_peer_are_reported() {
-    let mut net = listening();
+    let mut net = net_with_listener();
     let mpa = mpa::Config { initiate: Revision::Two, ..mpa::Config::default() };
     let two = EndpointConfig { mpa, ..EndpointConfig::default() };
     let mut one_alone = EndpointConfig::default();
@@ -170,85 +173,85 @@ fn a_wrong_revision_and_a_silent_peer_are_reported() {
     net.hosts[1].listen_as(9, 10, 10, one_alone);
     let zero = mpa::Config { initiate: Revision::Zero, ..mpa::Config::default() };
     net.hosts[0].connect_as(0, (v4(2), 9).into(), EndpointConfig { mpa: zero, ..two });
-    let revision = failed(&mut net);
+    let revision = wait_failed_handshake(&mut net);
     assert_eq!(revision.failure, HandshakeFailure::new("mpa", "revision"));
     assert_eq!(revision.detail, "MPA error 4: MPA revision 0 is not accepted");
     let since = net.now;
-    instead_of_the_request(&mut net, v6(2), |s| (s.payload, s.flags) = (b"", Flags::ACK));
-    assert_eq!(failed(&mut net).failure, HandshakeFailure::new("mpa", "timeout"));
+    replace_mpa_request(&mut net, v6(2), |s| (s.payload, s.flags) = (b"", Flags::ACK));
+    assert_eq!(wait_failed_handshake(&mut net).failure, HandshakeFailure::new("mpa", "timeout"));
     assert!(net.now >= since + Duration::from_secs(10));
 }
 
 #[test]
 fn a_port_without_a_listener_is_reported_for_both_transports() {
     for to in [v4(2), v6(2)] {
-        let mut net = listening();
+        let mut net = net_with_listener();
         let wrong = SocketAddr::from((to, 80));
         net.hosts[0].connect(0, wrong);
-        let refused = failed(&mut net);
+        let refused = wait_failed_handshake(&mut net);
         assert_eq!(refused.failure, HandshakeFailure::new("tcp", "no_listener"));
         assert_eq!((refused.listener, refused.local), (None, wrong));
         // A refused SYN with ECN is followed by one without.
-        net.settle();
+        net.run_until_idle();
         let is_report = |e: &Event| matches!(e, Event::HandshakeFailed(_)).then_some(());
-        while net.hosts[1].take(is_report).is_some() {}
+        while net.hosts[1].take_event(is_report).is_some() {}
         net.hosts[0].connect_as(0, wrong, config());
-        let refused = failed(&mut net);
+        let refused = wait_failed_handshake(&mut net);
         assert_eq!(refused.failure, HandshakeFailure::new("sctp", "no_listener"));
         assert_eq!((refused.listener, refused.local), (None, wrong));
-        assert_eq!(counts(&mut net).len(), 2);
+        assert_eq!(handshake_counts(&mut net).len(), 2);
     }
 }
 
 /// A SYN alone does not count as an attempt: its address may be forged.
 #[test]
 fn half_open_connections_are_no_attempts() {
-    let mut net = listening();
+    let mut net = net_with_listener();
     let mut syns = 0;
-    net.loses = Box::new(move |from, frame| {
-        let tcp = segment_of(frame).is_some();
+    net.is_lost = Box::new(move |from, frame| {
+        let tcp = find_segment(frame).is_some();
         syns += u32::from(from == 0 && tcp);
         from == 0 && tcp && syns > 1
     });
     net.hosts[0].connect(0, (v4(2), PORT).into());
-    net.until("a SYN", |net| (net.hosts[1].count("half_open") == 1).then_some(()));
-    net.until("its end", |net| (net.hosts[1].count("half_open") == 0).then_some(()));
-    assert_eq!(counts(&mut net), []);
+    net.run_until("a SYN", |net| (net.hosts[1].count("half_open") == 1).then_some(()));
+    net.run_until("its end", |net| (net.hosts[1].count("half_open") == 0).then_some(()));
+    assert_eq!(handshake_counts(&mut net), []);
 }
 
 #[test]
 fn a_flood_is_counted_and_few_are_reported() {
-    let mut net = listening();
+    let mut net = net_with_listener();
     for n in 0..200u16 {
-        let syn = frame(1, 2, (1000 + n, 81), 0, &init(1), None);
-        net.hosts[1].arrive(syn);
+        let syn = sctp_frame_in(1, 2, (1000 + n, 81), 0, &init(1), None);
+        net.hosts[1].deliver(syn);
         if n % 16 == 0 {
-            net.settle();
+            net.run_until_idle();
         }
     }
-    net.settle();
-    let counted: u64 = counts(&mut net).iter().map(|count| count.count).sum();
+    net.run_until_idle();
+    let counted: u64 = handshake_counts(&mut net).iter().map(|count| count.count).sum();
     let aborts = net.hosts[1].count("sctp_aborts_sent");
     assert_eq!(counted, aborts, "each that was refused");
     assert!(counted > 8, "{counted}");
     let mut reported = 0;
     let is_report = |e: &Event| matches!(e, Event::HandshakeFailed(_)).then_some(());
-    while net.hosts[1].take(is_report).is_some() {
+    while net.hosts[1].take_event(is_report).is_some() {
         reported += 1;
     }
     assert_eq!(reported, 8);
 }
 
-fn over_sctp(to: IpAddr, with: SctpConfig) -> Net {
+fn net_over_sctp(to: IpAddr, client: SctpConfig) -> Net {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen_as(PORT, 200, 200, config());
-    net.settle();
-    net.hosts[0].connect_as(0, (to, PORT).into(), with);
+    net.run_until_idle();
+    net.hosts[0].connect_as(0, (to, PORT).into(), client);
     net
 }
 
 /// Returns the type of the first chunk.
-fn chunk_of(frame: &[u8]) -> Option<u8> {
+fn first_chunk_type(frame: &[u8]) -> Option<u8> {
     match frame[12..14] {
         [8, 0] if frame[23] == 132 => Some(frame[46]),
         [0x86, 0xdd] if frame[20] == 132 => Some(frame[66]),
@@ -260,34 +263,34 @@ fn chunk_of(frame: &[u8]) -> Option<u8> {
 fn an_association_without_the_adaptation_or_without_a_session_is_reported() {
     for to in [v4(2), v6(2)] {
         let other = sctp::Config { adaptation: 7, ..sctp::Config::default() };
-        let mut net = over_sctp(to, SctpConfig { sctp: Arc::new(other), ..config() });
-        let refused = failed(&mut net);
+        let mut net = net_over_sctp(to, SctpConfig { sctp: Arc::new(other), ..config() });
+        let refused = wait_failed_handshake(&mut net);
         let failure = HandshakeFailure::new("sctp", "adaptation");
         assert_eq!((refused.failure, refused.listener), (failure, Some(ListenerId(7471))));
         assert_eq!(refused.detail, "adaptation indication 0x00000007 of the peer is not DDP's");
 
         // The association comes up, and no Initiate follows.
         for (abort, failure) in [(false, "timeout"), (true, "reset")] {
-            let mut net = over_sctp(to, config());
+            let mut net = net_over_sctp(to, config());
             // DATA, with which a session begins, is lost, and so is the ABORT of a peer that gives up.
-            net.loses = Box::new(move |from, frame| {
-                let chunk = chunk_of(frame);
+            net.is_lost = Box::new(move |from, frame| {
+                let chunk = first_chunk_type(frame);
                 from == 0 && (chunk == Some(0) || !abort && chunk == Some(6))
             });
-            net.until("an association", |net| {
+            net.run_until("an association", |net| {
                 (net.hosts[1].count("associations") == 1).then_some(())
             });
             if abort {
                 net.hosts[0].command(0, |_| Command::Stop);
             }
-            let missed = failed(&mut net);
+            let missed = wait_failed_handshake(&mut net);
             assert_eq!(missed.failure, HandshakeFailure::new("session", failure));
             assert_eq!(
                 (missed.listener, missed.local),
                 (Some(ListenerId(7471)), (to, PORT).into())
             );
-            net.pass(Duration::from_secs(60));
-            let all = counts(&mut net);
+            net.advance(Duration::from_secs(60));
+            let all = handshake_counts(&mut net);
             assert_eq!(all.iter().map(|count| count.count).sum::<u64>(), 1, "{all:?}");
         }
     }
@@ -298,22 +301,25 @@ fn an_association_without_the_adaptation_or_without_a_session_is_reported() {
 fn an_association_that_had_a_session_is_no_failed_attempt() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen_as(PORT, 200, 200, config());
-    net.settle();
+    net.run_until_idle();
     let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
     net.hosts[0].command(0, |_| Command::Close { stream: here, abort: true });
-    net.pass(Duration::from_secs(120));
-    assert_eq!(counts(&mut net), []);
+    net.advance(Duration::from_secs(120));
+    assert_eq!(handshake_counts(&mut net), []);
 }
 
 /// The listener is removed during the peer's handshake.
 #[test]
 fn what_ends_with_its_listener_is_reported() {
-    let mut net = listening();
-    instead_of_the_request(&mut net, v4(2), |s| (s.payload, s.flags) = (b"", Flags::ACK));
-    net.settle();
+    let mut net = net_with_listener();
+    replace_mpa_request(&mut net, v4(2), |s| (s.payload, s.flags) = (b"", Flags::ACK));
+    net.run_until_idle();
     let listener = ListenerId(7471);
     net.hosts[1].command(0, |ticket| Command::RemoveListener { listener, ticket });
-    assert_eq!(failed(&mut net).failure, HandshakeFailure::new("admission", "listener_removed"));
+    assert_eq!(
+        wait_failed_handshake(&mut net).failure,
+        HandshakeFailure::new("admission", "listener_removed")
+    );
 }
 
 /// The peer opens more sessions of an association than there is room for.
@@ -321,11 +327,11 @@ fn what_ends_with_its_listener_is_reported() {
 fn a_session_without_a_place_is_reported() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen_as(PORT, 100, 1, config());
-    net.settle();
+    net.run_until_idle();
     let shared = crate::api::EndpointConfig::from(config());
     net.open_as(0, 0, 1, (v4(2), PORT).into(), shared.clone());
     net.hosts[0].connect_as(0, (v4(2), PORT).into(), shared);
-    let refused = failed(&mut net);
+    let refused = wait_failed_handshake(&mut net);
     assert_eq!(refused.failure, HandshakeFailure::new("admission", "no_room"));
-    assert_eq!(counts(&mut net).len(), 1);
+    assert_eq!(handshake_counts(&mut net).len(), 1);
 }

@@ -15,7 +15,7 @@ use crate::api::{
 };
 use crate::memory::Memory;
 use crate::net::path::ip_frame;
-use crate::worker::link::event::{LEAST, MANY};
+use crate::worker::link::event::{EVENT_BATCH, MIN_CREDIT};
 
 const FLOODER: usize = 0;
 const VICTIM: usize = 1;
@@ -106,7 +106,7 @@ fn scene(ring: usize) -> Net {
         net.hosts[VICTIM].listen_as(port(transport), 100, 100, endpoint(transport));
     }
     net.hosts[VICTIM].region(SINK.0, 1 << 16, Access::REMOTE_WRITE);
-    net.settle();
+    net.run_until_idle();
     net
 }
 
@@ -134,8 +134,8 @@ fn open(
             timeout: Duration::from_secs(20),
         }))
     });
-    let stream = net.until("a request", |net| {
-        net.hosts[VICTIM].take(|e| match e {
+    let stream = net.run_until("a request", |net| {
+        net.hosts[VICTIM].take_event(|e| match e {
             Event::Incoming { stream, .. } => Some(*stream),
             _ => None,
         })
@@ -148,8 +148,8 @@ fn open(
         ulp,
         service,
     });
-    net.until("a stream", |net| {
-        net.hosts[from].take(|e| match e {
+    net.run_until("a stream", |net| {
+        net.hosts[from].take_event(|e| match e {
             Event::Established { stream, .. } => Some(*stream),
             Event::ConnectFailed { reason, .. } => panic!("{reason}"),
             _ => None,
@@ -158,7 +158,7 @@ fn open(
 }
 
 /// Builds an ARP request and an echo request of host 3, as on the wire.
-fn asks() -> [TestFrame; 2] {
+fn arp_and_echo_requests() -> [TestFrame; 2] {
     let mut arp = vec![0xff; 6];
     arp.extend([2, 0, 0, 0, 0, 3, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
     arp.extend([2, 0, 0, 0, 0, 3, 10, 0, 0, 3, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2]);
@@ -174,14 +174,14 @@ fn asks() -> [TestFrame; 2] {
 }
 
 /// Counts the delivered messages of this length so far.
-fn delivered(net: &Net, wanted: u64) -> usize {
+fn delivered_count(net: &Net, wanted: u64) -> usize {
     let found =
         |e: &&(usize, Event)| matches!(e.1, Event::TaggedDelivered { len, .. } if len == wanted);
     net.hosts[VICTIM].events.iter().filter(found).count()
 }
 
 /// Posts messages of the flood as far as the stream accepts them, [`FLOOD`] in all.
-fn feed(net: &mut Net, stream: StreamId, flood: Flood, posted: &mut usize, sent: &mut usize) {
+fn post_flood(net: &mut Net, stream: StreamId, flood: Flood, posted: &mut usize, sent: &mut usize) {
     while *posted < FLOOD && *posted - *sent < 200 {
         flood.post(net, stream);
         *posted += 1;
@@ -214,45 +214,49 @@ fn a_flood_of_messages_pauses_only_its_own_stream() {
         let source = net.hosts[OTHER].region(SOURCE.0, len, Access::NONE);
         source.write(0, &pattern(len));
         let sinks = [1, 2].map(|n| net.hosts[VICTIM].region(n, len, Access::REMOTE_WRITE));
-        net.settle();
+        net.run_until_idle();
         net.hosts[VICTIM].events.clear();
         net.hosts[FLOODER].events.clear();
 
-        net.hosts[VICTIM].listens = false;
+        net.hosts[VICTIM].takes_events = false;
         let (mut posted, mut sent) = (0, 0);
         for _ in 0..2000 {
-            feed(&mut net, flooding, flood, &mut posted, &mut sent);
+            post_flood(&mut net, flooding, flood, &mut posted, &mut sent);
         }
         // Streams that do not flood are served.
         let (before, answers) = (net.hosts[VICTIM].count("echo_replies"), "neighbour_answers");
         let resolved = net.hosts[VICTIM].count(answers);
-        asks().into_iter().for_each(|frame| net.hosts[VICTIM].arrive(frame));
-        net.pass(Duration::from_millis(1));
+        arp_and_echo_requests().into_iter().for_each(|frame| net.hosts[VICTIM].deliver(frame));
+        net.advance(Duration::from_millis(1));
         assert_eq!(net.hosts[VICTIM].count("echo_replies"), before + 1, "{flood:?}");
         assert_eq!(net.hosts[VICTIM].count(answers), resolved + 1, "{flood:?}");
         for (n, stream) in others.into_iter().enumerate() {
             write(&mut net, stream, &source, Stag(n as u32 + 1), len);
-            assert!(bytes_of(&sinks[n]) == pattern(len), "{flood:?}");
+            assert!(read_memory(&sinks[n]) == pattern(len), "{flood:?}");
         }
         // The flood's events are bounded.
         assert_eq!(net.hosts[VICTIM].count("streams_waiting"), 1, "{flood:?}");
         assert!(sent < FLOOD / 4, "{flood:?}: the peer is slowed, {sent}");
         let core = &net.hosts[VICTIM].cores[0];
-        assert!(core.env.control.backlog() <= LEAST as usize + 2, "{}", core.env.control.backlog());
+        assert!(
+            core.env.control.backlog() <= MIN_CREDIT as usize + 2,
+            "{}",
+            core.env.control.backlog()
+        );
         let pending = core.streams().map(|endpoint| endpoint.pending_events()).max();
-        assert!(pending.is_none_or(|n| n <= MANY + 1460 / 20), "{flood:?}: {pending:?}");
-        net.pass(Duration::from_secs(3));
-        assert!(net.hosts[VICTIM].cores[0].env.control.backlog() <= LEAST as usize + 2);
+        assert!(pending.is_none_or(|n| n <= EVENT_BATCH + 1460 / 20), "{flood:?}: {pending:?}");
+        net.advance(Duration::from_secs(3));
+        assert!(net.hosts[VICTIM].cores[0].env.control.backlog() <= MIN_CREDIT as usize + 2);
 
         // No message is lost, and the flood continues.
-        net.hosts[VICTIM].listens = true;
-        net.until("the rest", |net| {
-            feed(net, flooding, flood, &mut posted, &mut sent);
-            (sent == FLOOD && delivered(net, flood.len()) == FLOOD).then_some(())
+        net.hosts[VICTIM].takes_events = true;
+        net.run_until("the rest", |net| {
+            post_flood(net, flooding, flood, &mut posted, &mut sent);
+            (sent == FLOOD && delivered_count(net, flood.len()) == FLOOD).then_some(())
         });
-        net.settle();
-        assert_eq!(delivered(&net, flood.len()), FLOOD, "{flood:?}: each once");
-        assert_eq!(delivered(&net, len as u64), 2, "{flood:?}");
+        net.run_until_idle();
+        assert_eq!(delivered_count(&net, flood.len()), FLOOD, "{flood:?}: each once");
+        assert_eq!(delivered_count(&net, len as u64), 2, "{flood:?}");
         assert_eq!(net.hosts[VICTIM].count("streams_waiting"), 0, "{flood:?}");
     }
 }
@@ -272,12 +276,12 @@ fn a_session_that_floods_goes_on_with_the_others_of_its_association() {
     let source = net.hosts[FLOODER].region(SOURCE.0, len, Access::NONE);
     source.write(0, &pattern(len));
     let sink = net.hosts[VICTIM].region(1, len, Access::REMOTE_WRITE);
-    net.settle();
+    net.run_until_idle();
     net.hosts[VICTIM].events.clear();
-    net.hosts[VICTIM].listens = false;
+    net.hosts[VICTIM].takes_events = false;
     let (mut posted, mut sent) = (0, 0);
     for _ in 0..500 {
-        feed(&mut net, streams[0], flood, &mut posted, &mut sent);
+        post_flood(&mut net, streams[0], flood, &mut posted, &mut sent);
     }
     assert_eq!(net.hosts[VICTIM].count("streams_waiting"), 1);
     net.hosts[FLOODER].write(streams[1], (SOURCE, &source), Stag(1), len as u32);
@@ -287,12 +291,12 @@ fn a_session_that_floods_goes_on_with_the_others_of_its_association() {
         net.now += Duration::from_micros(100);
     }
     assert_eq!(net.hosts[VICTIM].count("streams_waiting"), 1);
-    net.hosts[VICTIM].listens = true;
+    net.hosts[VICTIM].takes_events = true;
     let rest = posted;
-    net.until("the rest", |net| {
-        (delivered(net, 0) == rest && delivered(net, len as u64) == 1).then_some(())
+    net.run_until("the rest", |net| {
+        (delivered_count(net, 0) == rest && delivered_count(net, len as u64) == 1).then_some(())
     });
-    assert!(bytes_of(&sink) == pattern(len));
+    assert!(read_memory(&sink) == pattern(len));
 }
 
 /// A paused stream ends like any other: all of its events are delivered, its end last.
@@ -304,25 +308,26 @@ fn a_stream_that_ends_while_it_waits_has_all_its_events_delivered() {
         let mut net = scene(RING);
         let flood = Flood::Ddp(transport);
         let stream = open(&mut net, FLOODER, transport, &flood.ulp(), Service::Control);
-        net.settle();
+        net.run_until_idle();
         net.hosts[VICTIM].events.clear();
-        net.hosts[VICTIM].listens = false;
+        net.hosts[VICTIM].takes_events = false;
         let (mut posted, mut sent) = (0, 0);
         for _ in 0..300 {
-            feed(&mut net, stream, flood, &mut posted, &mut sent);
+            post_flood(&mut net, stream, flood, &mut posted, &mut sent);
         }
         net.hosts[FLOODER].command(0, |_| Command::Close { stream, abort });
-        net.pass(Duration::from_secs(1));
+        net.advance(Duration::from_secs(1));
         let closed = |e: &Event| matches!(e, Event::Closed { .. });
-        assert_eq!(net.hosts[VICTIM].take(|e| closed(e).then_some(())), None);
-        net.hosts[VICTIM].listens = true;
-        let at = net
-            .until("the end", |net| net.hosts[VICTIM].events.iter().position(|(_, e)| closed(e)));
-        net.settle();
+        assert_eq!(net.hosts[VICTIM].take_event(|e| closed(e).then_some(())), None);
+        net.hosts[VICTIM].takes_events = true;
+        let at = net.run_until("the end", |net| {
+            net.hosts[VICTIM].events.iter().position(|(_, e)| closed(e))
+        });
+        net.run_until_idle();
         let events = &net.hosts[VICTIM].events;
         let is_association = |e: &(usize, Event)| matches!(e.1, Event::AssociationClosed { .. });
         assert!(events[at + 1..].iter().all(is_association), "{transport:?}: the end is last");
-        let count = delivered(&net, 0);
+        let count = delivered_count(&net, 0);
         assert!((sent..=posted).contains(&count), "{transport:?}: {sent} {count} {posted}");
     }
 }
@@ -332,18 +337,18 @@ fn a_stream_that_ends_while_it_waits_has_all_its_events_delivered() {
 #[test]
 fn associations_that_come_and_go_do_not_fill_the_ring() {
     let mut net = scene(RING);
-    net.hosts[VICTIM].listens = false;
+    net.hosts[VICTIM].takes_events = false;
     for _ in 0..200 {
         let remote = (v4(2), port(Transport::Sctp)).into();
         let ticket = net.hosts[FLOODER].connect_as(0, remote, endpoint(Transport::Sctp));
-        net.pass(Duration::from_millis(20));
-        let opened = net.hosts[FLOODER].take(|e| match e {
+        net.advance(Duration::from_millis(20));
+        let opened = net.hosts[FLOODER].take_event(|e| match e {
             Event::Established { stream, ticket: Some(t), .. } if *t == ticket => Some(*stream),
             _ => None,
         });
         assert_eq!(opened, None, "nobody accepts");
     }
-    net.pass(Duration::from_secs(60));
+    net.advance(Duration::from_secs(60));
     assert!(net.hosts[VICTIM].count("event_ring") > 0, "cookies are refused");
     assert!(net.hosts[VICTIM].cores[0].env.control.backlog() <= 110, "the streams that there are");
 }

@@ -38,7 +38,7 @@ fn net(hosts: u8, endpoint: fn() -> EndpointConfig, keep_bytes: usize) -> (Net, 
     }
     let source = net.hosts[0].region(SOURCE.0, LEN, Access::REMOTE_WRITE);
     source.write(0, &pattern(LEN));
-    net.settle();
+    net.run_until_idle();
     (net, source)
 }
 
@@ -59,7 +59,7 @@ fn transfer(endpoint: fn() -> EndpointConfig, keep_bytes: usize) -> (u64, u64) {
         (0..).zip(streams).map(|(n, stream)| write(&mut net, &source, 1, stream, n)).collect();
     for (ticket, sink) in writes {
         net.wait_sent(0, ticket);
-        assert!(bytes_of(&sink) == pattern(LEN));
+        assert!(read_memory(&sink) == pattern(LEN));
     }
     assert_eq!(net.hosts[0].count("kept_bytes"), 0);
     (net.hosts[0].count("kept_bytes_max"), net.hosts[0].count("keep_waits"))
@@ -68,12 +68,12 @@ fn transfer(endpoint: fn() -> EndpointConfig, keep_bytes: usize) -> (u64, u64) {
 #[test]
 fn what_streams_keep_is_bounded_and_everything_arrives() {
     for endpoint in [tcp, sctp] {
-        let (most, waits) = transfer(endpoint, BUDGET);
-        assert!(most <= BUDGET as u64 + 4 * SEGMENT, "{most}");
+        let (max_kept, waits) = transfer(endpoint, BUDGET);
+        assert!(max_kept <= BUDGET as u64 + 4 * SEGMENT, "{max_kept}");
         assert!(waits > 0);
         // A larger budget allows more: the budget is the binding limit.
-        let (most, waits) = transfer(endpoint, 64 << 20);
-        assert!(most > BUDGET as u64 + 4 * SEGMENT && waits == 0, "{most} {waits}");
+        let (max_kept, waits) = transfer(endpoint, 64 << 20);
+        assert!(max_kept > BUDGET as u64 + 4 * SEGMENT && waits == 0, "{max_kept} {waits}");
     }
 }
 
@@ -92,20 +92,20 @@ fn a_peer_that_does_not_acknowledge_leaves_the_others_their_share() {
         for _ in 0..20 {
             net.turn();
         }
-        net.loses = Box::new(|from, _| from == 1);
-        net.pass(Duration::from_millis(5));
+        net.is_lost = Box::new(|from, _| from == 1);
+        net.advance(Duration::from_millis(5));
         let (ticket, sink) = write(&mut net, &source, 2, good, 50);
         net.wait_sent(0, ticket);
-        assert!(bytes_of(&sink) == pattern(LEN));
-        let most = net.hosts[0].count("kept_bytes_max");
-        assert!(most <= BUDGET as u64 + 21 * SEGMENT, "{most}");
+        assert!(read_memory(&sink) == pattern(LEN));
+        let max_kept = net.hosts[0].count("kept_bytes_max");
+        assert!(max_kept <= BUDGET as u64 + 21 * SEGMENT, "{max_kept}");
         assert!(net.hosts[0].count("kept_bytes") > 0, "the silent peer's");
         // The copies are released when the streams end.
-        net.until("the end of all streams with the silent peer", |net| {
+        net.run_until("the end of all streams with the silent peer", |net| {
             let closed = |e: &&(usize, Event)| matches!(e.1, Event::Closed { .. });
             (net.hosts[0].events.iter().filter(closed).count() == 20).then_some(())
         });
-        net.pass(Duration::from_secs(1));
+        net.advance(Duration::from_secs(1));
         assert_eq!(net.hosts[0].count("kept_bytes"), 0);
     }
 }

@@ -8,7 +8,7 @@ use ddp::{Access, RegionMemory, Stag, StreamId};
 use super::wire_pair::*;
 use crate::api::{Counters, EndpointConfig, Event, SctpConfig};
 use crate::wake::Wake;
-use crate::worker::link::event::{Credit, Events};
+use crate::worker::link::event::{Credit, EventQueue};
 
 const PORT: u16 = 4791;
 const SOURCE: Stag = Stag(8);
@@ -34,7 +34,7 @@ fn sctp() -> EndpointConfig {
 
 /// Counts of the sender, and bytes that the receiver refused.
 #[derive(PartialEq, Eq, Debug, Default)]
-struct Seen {
+struct LossCounts {
     timeouts: u64,
     lost: u64,
     black_holes: u64,
@@ -44,11 +44,11 @@ struct Seen {
     probed: bool,
 }
 
-fn seen(net: &Net) -> Seen {
+fn loss_counts(net: &Net) -> LossCounts {
     let [from, to] = [0, 1].map(|n| &net.hosts[n].cores[0]);
     if let (Some(from), Some(to)) = (from.streams().next(), to.streams().next()) {
         let (from, to) = (from.stats().tcp, to.stats().tcp);
-        return Seen {
+        return LossCounts {
             timeouts: from.loss.timeouts,
             lost: from.loss.segments_lost,
             black_holes: from.path_mtu.black_holes,
@@ -59,7 +59,7 @@ fn seen(net: &Net) -> Seen {
     let [from, to] = [from, to]
         .map(|core| core.associations.get(0).expect("one association").endpoint().association());
     let sent = from.sender().stats();
-    Seen {
+    LossCounts {
         timeouts: sent.timeouts,
         lost: sent.lost,
         black_holes: from.stats().path_mtu_black_holes,
@@ -68,9 +68,9 @@ fn seen(net: &Net) -> Seen {
     }
 }
 
-fn delivered(net: &Net) -> usize {
-    let is = |e: &&(usize, Event)| matches!(e.1, Event::TaggedDelivered { .. });
-    net.hosts[1].events.iter().filter(is).count()
+fn delivered_count(net: &Net) -> usize {
+    let is_delivery = |e: &&(usize, Event)| matches!(e.1, Event::TaggedDelivered { .. });
+    net.hosts[1].events.iter().filter(is_delivery).count()
 }
 
 // RFC 9293 §3.8.6, RFC 9260 §6.2: offered window is honoured, and closes as it is used. When there is room again a
@@ -85,57 +85,58 @@ fn the_window_closes_while_nobody_takes_events_and_opens_again() {
         let source = net.hosts[0].region(SOURCE.0, LEN, Access::NONE);
         source.write(0, &pattern(LEN));
         let sink = net.hosts[1].region(SINK.0, LEN, Access::REMOTE_WRITE);
-        net.settle();
+        net.run_until_idle();
         let (stream, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), endpoint());
-        net.settle();
+        net.run_until_idle();
 
-        net.hosts[1].listens = false;
+        net.hosts[1].takes_events = false;
         for _ in 0..MESSAGES {
             net.hosts[0].write(stream, (SOURCE, &source), SINK, LEN as u32);
         }
-        net.pass(Duration::from_secs(30));
+        net.advance(Duration::from_secs(30));
         let failed = |e: &Event| matches!(e, Event::PostFailed { .. }).then_some(());
-        assert_eq!(net.hosts[0].take(failed), None);
-        assert_eq!(seen(&net), Seen { probed: true, ..Seen::default() });
+        assert_eq!(net.hosts[0].take_event(failed), None);
+        assert_eq!(loss_counts(&net), LossCounts { probed: true, ..LossCounts::default() });
         assert_eq!(net.hosts[1].count("streams_waiting"), 1);
 
-        net.hosts[1].listens = true;
+        net.hosts[1].takes_events = true;
         let began = net.now;
-        net.until("the rest", |net| (delivered(net) == MESSAGES).then_some(()));
-        let took = net.now.saturating_since(began);
-        assert!(took < Duration::from_millis(500), "the peer is sent the window: {took:?}");
-        assert!(bytes_of(&sink) == pattern(LEN));
-        assert_eq!(seen(&net), Seen { probed: true, ..Seen::default() });
+        net.run_until("the rest", |net| (delivered_count(net) == MESSAGES).then_some(()));
+        let duration = net.now.saturating_since(began);
+        assert!(duration < Duration::from_millis(500), "the peer is sent the window: {duration:?}");
+        assert!(read_memory(&sink) == pattern(LEN));
+        assert_eq!(loss_counts(&net), LossCounts { probed: true, ..LossCounts::default() });
     }
 }
 
 #[test]
 fn events_in_paused_endpoints_are_bounded_together() {
-    let most = 32 * RING as u32;
+    let max_held = 32 * RING as u32;
     let (ring, mut control) = rtrb::RingBuffer::new(RING);
-    let mut events = Events::new(ring, Arc::new(Wake::new().unwrap()));
-    let wait = |events: &mut Events, streams: core::ops::Range<u64>, pending: usize| -> u32 {
+    let mut events = EventQueue::new(ring, Arc::new(Wake::new().unwrap()));
+    let wait = |events: &mut EventQueue, streams: core::ops::Range<u64>, pending: usize| -> u32 {
         let pause = |n| {
-            let mut credit = Credit::NOTHING;
-            let keeps = events.wait(StreamId(n), &mut credit, pending).expect("it begins to wait");
-            assert_eq!(events.wait(StreamId(n), &mut credit, pending), None, "each once");
+            let mut credit = Credit::NONE;
+            let keeps =
+                events.add_waiting(StreamId(n), &mut credit, pending).expect("it begins to wait");
+            assert_eq!(events.add_waiting(StreamId(n), &mut credit, pending), None, "each once");
             assert!(keeps <= RING as u32);
             keeps
         };
         streams.map(pause).sum()
     };
-    let mut take = |events: &mut Events| {
+    let mut take = |events: &mut EventQueue| {
         events.push(Event::Stopped, &Counters::default());
         control.pop().unwrap();
         events.begin_turn(&Counters::default());
         events.take_waiting().expect("some wait").len()
     };
     let first = wait(&mut events, 0..1000, 0);
-    assert!(first <= most && first > most / 2, "{first}");
+    assert!(first <= max_held && first > max_held / 2, "{first}");
     // These streams continue with their remaining credit, while others begin to wait.
     assert_eq!(take(&mut events), 1000);
     let more = wait(&mut events, 1000..2000, 0);
-    assert!(first + more <= most, "{more}");
+    assert!(first + more <= max_held, "{more}");
     // The remaining credit counts, not the maximum.
     assert_eq!(take(&mut events), 1000);
     wait(&mut events, 0..1000, 2);
@@ -150,10 +151,10 @@ fn events_in_paused_endpoints_are_bounded_together() {
 // costs no stream. Packets with refused data are answered, and the data are retransmitted when the window opens.
 #[test]
 fn a_control_thread_that_is_late_for_long_costs_no_stream() {
-    let patience = Duration::from_secs(5);
+    let user_timeout = Duration::from_secs(5);
     let tcp = || -> EndpointConfig {
         let tcp = tcp_lite::tcp::Config {
-            limits: tcp_lite::tcp::Limits { retransmission: patience, ..Default::default() },
+            limits: tcp_lite::tcp::Limits { retransmission: user_timeout, ..Default::default() },
             ..Default::default()
         };
         tcp_lite::endpoint::EndpointConfig { tcp: Arc::new(tcp), ..Default::default() }.into()
@@ -170,22 +171,25 @@ fn a_control_thread_that_is_late_for_long_costs_no_stream() {
         let source = net.hosts[0].region(SOURCE.0, LEN, Access::NONE);
         source.write(0, &pattern(LEN));
         let sink = net.hosts[1].region(SINK.0, LEN, Access::REMOTE_WRITE);
-        net.settle();
+        net.run_until_idle();
         let (stream, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), endpoint);
-        net.settle();
-        net.hosts[1].listens = false;
+        net.run_until_idle();
+        net.hosts[1].takes_events = false;
         // More messages than may wait, in a window with room for them.
         for _ in 0..MESSAGES {
             net.hosts[0].write(stream, (SOURCE, &source), SINK, LEN as u32);
         }
-        net.pass(20 * patience);
+        net.advance(20 * user_timeout);
         assert_eq!(net.hosts[1].count("streams_waiting"), 1);
-        let refused = seen(&net);
+        let refused = loss_counts(&net);
         assert!(refused.probed, "{refused:?}");
-        net.hosts[1].listens = true;
-        net.until("the rest", |net| (delivered(net) == MESSAGES).then_some(()));
-        assert!(bytes_of(&sink) == pattern(LEN));
+        net.hosts[1].takes_events = true;
+        net.run_until("the rest", |net| (delivered_count(net) == MESSAGES).then_some(()));
+        assert!(read_memory(&sink) == pattern(LEN));
         let ends = |e: &Event| matches!(e, Event::Closed { .. } | Event::PostFailed { .. });
-        assert_eq!([0, 1].map(|n| net.hosts[n].take(|e| ends(e).then_some(()))), [None, None]);
+        assert_eq!(
+            [0, 1].map(|n| net.hosts[n].take_event(|e| ends(e).then_some(()))),
+            [None, None]
+        );
     }
 }

@@ -13,31 +13,31 @@ use crate::port::{ChecksumBy, RxChecksum};
 
 /// A frame in a vector, with its device metadata.
 #[derive(Clone, Debug)]
-pub(super) struct TestFrame(pub(super) Vec<u8>, pub(super) Marks);
+pub(super) struct TestFrame(pub(super) Vec<u8>, pub(super) DeviceMetadata);
 
 /// Metadata between a device and its driver.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Marks {
+pub(super) struct DeviceMetadata {
     /// Verdict on the checksum above IP of a received frame.
     pub(super) verdict: RxChecksum,
     /// Offload request of a frame to send: checksums, lengths of link and IP headers, IPv6.
-    asked: Option<(TxChecksum, usize, usize, bool)>,
+    offload_request: Option<(TxChecksum, usize, usize, bool)>,
 }
 
 impl TestFrame {
     pub(super) fn new(bytes: Vec<u8>) -> TestFrame {
-        TestFrame::judged(bytes, RxChecksum::Unknown)
+        TestFrame::with_verdict(bytes, RxChecksum::Unknown)
     }
 
     /// Creates a received frame with the device's verdict.
-    pub(super) fn judged(bytes: Vec<u8>, verdict: RxChecksum) -> TestFrame {
-        TestFrame(bytes, Marks { verdict, asked: None })
+    pub(super) fn with_verdict(bytes: Vec<u8>, verdict: RxChecksum) -> TestFrame {
+        TestFrame(bytes, DeviceMetadata { verdict, offload_request: None })
     }
 
     /// Fills in the requested checksums, as a device with offload of IPv4 and SCTP does. SCTP's is requested only for
     /// unfragmented packets directly in IP, and with the field zero (RFC 9260 §6.8).
-    fn fill_in(&mut self) {
-        let Some((how, l2, l3, v6)) = self.1.asked.take() else { return };
+    fn fill_checksums(&mut self) {
+        let Some((how, l2, l3, v6)) = self.1.offload_request.take() else { return };
         let frame = &mut self.0;
         let tagged = frame[12..14] == [0x81, 0];
         assert_eq!(l2, if tagged { 18 } else { 14 });
@@ -88,7 +88,7 @@ impl Frame for TestFrame {
         self.1.verdict
     }
     fn offload(&mut self, how: TxChecksum, l2: usize, l3: usize, v6: bool) {
-        self.1.asked = Some((how, l2, l3, v6));
+        self.1.offload_request = Some((how, l2, l3, v6));
     }
 }
 
@@ -140,7 +140,7 @@ impl PortIo for TestIo {
         if let Some(tap) = &mut self.tap {
             tap.record(Direction::Out, Fate::Passed, &frame.0);
         }
-        frame.fill_in();
+        frame.fill_checksums();
         self.tx.push(frame);
     }
     fn offer(&mut self) {

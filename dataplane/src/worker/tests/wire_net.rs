@@ -13,14 +13,14 @@ use crate::api::{self, Command, Event, Service, Ticket};
 use crate::worker::Core;
 
 /// Returns whether a frame is lost, given the sender's index and the frame.
-type Losses = Box<dyn FnMut(usize, &[u8]) -> bool>;
+type LossFn = Box<dyn FnMut(usize, &[u8]) -> bool>;
 
 /// Hosts on a wire: a frame reaches the hosts that its destination address selects.
 pub(super) struct Net {
     pub(super) hosts: Vec<Host>,
     pub(super) now: Instant,
     /// Selects frames that are lost.
-    pub(super) loses: Losses,
+    pub(super) is_lost: LossFn,
     /// Duration of a turn that did work; zero unless the test sets it.
     pub(super) turn_time: Duration,
 }
@@ -29,7 +29,7 @@ impl Net {
     pub(super) fn new(plans: &[Plan]) -> Net {
         let hosts = plans.iter().map(Host::new).collect();
         let turn_time = Duration::ZERO;
-        Net { hosts, now: START, loses: Box::new(|_, _| false), turn_time }
+        Net { hosts, now: START, is_lost: Box::new(|_, _| false), turn_time }
     }
 
     /// Runs one turn of each worker, and delivers the frames in flight. Returns whether anything happened.
@@ -40,12 +40,12 @@ impl Net {
                 busy |= core.turn(self.now);
             }
             host.assert_all_accounted();
-            if host.listens {
+            if host.takes_events {
                 for (worker, handle) in host.handles.iter_mut().enumerate() {
                     while let Some(event) = handle.poll() {
                         busy = true;
                         if let Event::PeerClosed { stream, .. } = event
-                            && host.closes
+                            && host.closes_after_peer
                         {
                             // RFC 5041 §6.2.1: no answer is left to be sent.
                             handle.send(Command::Close { stream, abort: false }).unwrap();
@@ -56,14 +56,14 @@ impl Net {
             }
         }
         for from in 0..self.hosts.len() {
-            for frame in self.hosts[from].sent() {
+            for frame in self.hosts[from].take_sent() {
                 busy = true;
-                if (self.loses)(from, &frame.0) {
+                if (self.is_lost)(from, &frame.0) {
                     continue;
                 }
                 for (to, host) in self.hosts.iter_mut().enumerate() {
                     if to != from {
-                        host.arrive(frame.clone());
+                        host.deliver(frame.clone());
                     }
                 }
             }
@@ -72,9 +72,9 @@ impl Net {
     }
 
     /// Advances time as fast as events allow, until `done` returns a value.
-    pub(super) fn until<T>(
+    pub(super) fn run_until<T>(
         &mut self,
-        what: &str,
+        awaited: &str,
         mut done: impl FnMut(&mut Net) -> Option<T>,
     ) -> T {
         for _ in 0..200_000 {
@@ -85,17 +85,17 @@ impl Net {
                 let cores = self.hosts.iter().flat_map(|h| &h.cores);
                 match cores.filter_map(Core::next_deadline).min() {
                     Some(next) => self.now = next.max(self.now + Duration::from_micros(1)),
-                    None => panic!("nothing happens any more; waiting for {what}"),
+                    None => panic!("nothing happens any more; waiting for {awaited}"),
                 }
             } else {
                 self.now += self.turn_time;
             }
         }
-        panic!("too many turns; waiting for {what}");
+        panic!("too many turns; waiting for {awaited}");
     }
 
     /// Advances time by this much.
-    pub(super) fn pass(&mut self, time: Duration) {
+    pub(super) fn advance(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
             if !self.turn() {
@@ -107,7 +107,7 @@ impl Net {
     }
 
     /// Runs turns until no worker has work and no frame is in flight.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn run_until_idle(&mut self) {
         while self.turn() {}
     }
 
@@ -144,15 +144,15 @@ impl Net {
         ulp: UlpConfig,
     ) -> (StreamId, StreamId) {
         let ticket = self.hosts[from].connect_ulp(worker, remote, endpoint, ulp.clone());
-        let there = self.until("a request", |net| {
-            net.hosts[to].take(|e| match e {
+        let there = self.run_until("a request", |net| {
+            net.hosts[to].take_event(|e| match e {
                 Event::Incoming { stream, .. } => Some(*stream),
                 _ => None,
             })
         });
         self.accept_ulp(to, there, ulp);
-        let here = self.until("both ends", |net| {
-            net.hosts[from].take(|e| match e {
+        let here = self.run_until("both ends", |net| {
+            net.hosts[from].take_event(|e| match e {
                 Event::Established { stream, ticket: t, .. } if *t == Some(ticket) => Some(*stream),
                 Event::ConnectFailed { reason, .. } => panic!("{reason}"),
                 _ => None,
@@ -172,8 +172,8 @@ impl Net {
     }
 
     pub(super) fn wait_sent(&mut self, host: usize, ticket: Ticket) {
-        self.until("an acknowledgement", |net| {
-            net.hosts[host].take(|e| match e {
+        self.run_until("an acknowledgement", |net| {
+            net.hosts[host].take_event(|e| match e {
                 Event::Sent { ticket: t, .. } if *t == ticket => Some(()),
                 Event::PostFailed { reason, .. } => panic!("{reason}"),
                 _ => None,
@@ -186,8 +186,8 @@ impl Net {
         host: usize,
         ticket: Ticket,
     ) -> Result<(), crate::api::CommandError> {
-        self.until("an answer", |net| {
-            net.hosts[host].take(|e| match e {
+        self.run_until("an answer", |net| {
+            net.hosts[host].take_event(|e| match e {
                 Event::Done { ticket: t, result } if *t == ticket => Some(result.clone()),
                 _ => None,
             })

@@ -41,7 +41,7 @@ pub(super) enum Rss {
 }
 
 /// A device's verdict on the checksum above IP in a frame.
-type Judge = Box<dyn FnMut(&[u8]) -> RxChecksum>;
+type VerdictFn = Box<dyn FnMut(&[u8]) -> RxChecksum>;
 
 /// A host: workers on one port with one interface.
 pub(super) struct Host {
@@ -53,15 +53,15 @@ pub(super) struct Host {
     pub(super) handles: Vec<WorkerHandle>,
     pub(super) events: Vec<(usize, Event)>,
     /// Whether the control thread takes events.
-    pub(super) listens: bool,
+    pub(super) takes_events: bool,
     /// Whether the control thread closes a stream as soon as its peer has.
-    pub(super) closes: bool,
+    pub(super) closes_after_peer: bool,
     /// IP fields of its listeners, and of the streams that it opens.
     pub(super) ip: crate::api::IpFields,
     /// The kernel's end, if the port is shared with it.
     pub(super) kernel: Option<HostEnd>,
     /// The device's verdict on a received frame.
-    pub(super) judges: Judge,
+    pub(super) verdict_of: VerdictFn,
     steering: Steering,
     rss: Rss,
     tickets: u64,
@@ -86,7 +86,7 @@ pub(super) struct Plan {
     /// The device verifies TCP checksums.
     pub(super) verifies_tcp: bool,
     /// The device verifies SCTP checksums, and fills in SCTP and IPv4 checksums.
-    pub(super) sums_sctp: bool,
+    pub(super) offloads_sctp: bool,
 }
 
 impl Plan {
@@ -105,7 +105,7 @@ impl Plan {
             shared: false,
             ipsec: None,
             verifies_tcp: false,
-            sums_sctp: false,
+            offloads_sctp: false,
         }
     }
 
@@ -115,12 +115,12 @@ impl Plan {
         let facts = PortFacts {
             mac: [2, 0, 0, 0, 0, self.number],
             tx_checksum: TxChecksum {
-                ip_by_device: self.sums_sctp,
-                sctp: by(self.sums_sctp),
+                ip_by_device: self.offloads_sctp,
+                sctp: by(self.offloads_sctp),
                 ..TxChecksum::SOFTWARE
             },
             rx_checksum: by(self.verifies_tcp),
-            rx_sctp_checksum: by(self.sums_sctp),
+            rx_sctp_checksum: by(self.offloads_sctp),
             device_hash: false,
             steering: Steering::software(ids),
             workers: ids.to_vec(),
@@ -194,14 +194,18 @@ impl Host {
             cores: cores.collect(),
             handles,
             events: Vec::new(),
-            listens: true,
-            closes: true,
+            takes_events: true,
+            closes_after_peer: true,
             kernel: end,
             steering,
             rss: plan.rss,
             require: None,
             peers: Arc::default(),
-            judges: Box::new(if plan.sums_sctp { verdict } else { |_| RxChecksum::Unknown }),
+            verdict_of: Box::new(if plan.offloads_sctp {
+                verdict
+            } else {
+                |_| RxChecksum::Unknown
+            }),
             tickets: 0,
         }
     }
@@ -353,32 +357,32 @@ impl Host {
     }
 
     /// Takes the frames that the host sent.
-    pub(super) fn sent(&mut self) -> Vec<TestFrame> {
+    pub(super) fn take_sent(&mut self) -> Vec<TestFrame> {
         self.cores.iter_mut().flat_map(|core| std::mem::take(&mut core.port_mut(0).tx)).collect()
     }
 
     /// Puts a frame in the queue that the device selects.
-    pub(super) fn arrive(&mut self, mut frame: TestFrame) {
+    pub(super) fn deliver(&mut self, mut frame: TestFrame) {
         if frame.1.verdict == RxChecksum::Unknown {
-            frame.1.verdict = (self.judges)(&frame.0);
+            frame.1.verdict = (self.verdict_of)(&frame.0);
         }
         let queue = match self.rss {
             Rss::None => 0,
-            Rss::Device => self.queue_of(&frame.0),
+            Rss::Device => self.select_queue(&frame.0),
         };
         self.cores[queue].port_mut(0).rx.push_back(frame);
     }
 
     /// Exhausts the budget for unmatched frames, as a flood does: few frames without a stream are then examined in a
     /// full burst.
-    pub(super) fn exhaust(&mut self) {
+    pub(super) fn exhaust_budgets(&mut self) {
         for core in &mut self.cores {
             core.unmatched_budget.exhaust(START);
             core.env.host.budget.exhaust(START);
         }
     }
 
-    fn queue_of(&self, frame: &[u8]) -> usize {
+    fn select_queue(&self, frame: &[u8]) -> usize {
         let at = if frame[12..14] == [0x81, 0] { 18 } else { 14 };
         let ip = &frame[at..];
         let port = |at: usize| u16::from_be_bytes([ip[at], ip[at + 1]]);
@@ -415,7 +419,7 @@ impl Host {
     }
 
     /// Takes the first event that `pick` selects.
-    pub(super) fn take<T>(&mut self, mut pick: impl FnMut(&Event) -> Option<T>) -> Option<T> {
+    pub(super) fn take_event<T>(&mut self, mut pick: impl FnMut(&Event) -> Option<T>) -> Option<T> {
         let at = self.events.iter().position(|(_, e)| pick(e).is_some())?;
         let (_, event) = self.events.remove(at);
         pick(&event)
@@ -435,7 +439,7 @@ pub(super) fn pattern(len: usize) -> Vec<u8> {
     (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
-pub(super) fn bytes_of(memory: &Memory) -> Vec<u8> {
+pub(super) fn read_memory(memory: &Memory) -> Vec<u8> {
     let mut out = vec![0; memory.len() as usize];
     memory.read(0, &mut out);
     out

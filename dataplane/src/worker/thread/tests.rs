@@ -39,12 +39,12 @@ impl Frame for NoFrame {
 }
 
 /// A port without traffic; an injected defect makes its worker panic.
-struct Silent {
+struct IdlePort {
     turns_until_panic: Option<u32>,
     fd: Option<std::os::fd::OwnedFd>,
 }
 
-impl PortIo for Silent {
+impl PortIo for IdlePort {
     type Frame = NoFrame;
 
     fn receive(&mut self, _: Instant, _: &mut ArrayVec<NoFrame, BURST>) {
@@ -76,13 +76,13 @@ impl PortIo for Silent {
 }
 
 /// A port to which a frame arrives between the last check and each sleep.
-struct Late {
-    rests: Arc<AtomicU32>,
+struct LatePort {
+    rest_count: Arc<AtomicU32>,
     arrived: bool,
     fd: std::os::fd::OwnedFd,
 }
 
-impl PortIo for Late {
+impl PortIo for LatePort {
     type Frame = NoFrame;
 
     fn receive(&mut self, _: Instant, out: &mut ArrayVec<NoFrame, BURST>) {
@@ -104,7 +104,7 @@ impl PortIo for Late {
         true
     }
     fn rest(&mut self) {
-        self.rests.fetch_add(1, Ordering::Relaxed);
+        self.rest_count.fetch_add(1, Ordering::Relaxed);
         self.arrived = true;
     }
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -144,20 +144,20 @@ fn facts(workers: u16) -> PortFacts {
     }
 }
 
-fn port(workers: u16, panics: Option<u32>) -> Vec<StartPort<Silent>> {
-    let queue = |at| Silent {
+fn port(workers: u16, panics: Option<u32>) -> Vec<StartPort<IdlePort>> {
+    let queue = |at| IdlePort {
         turns_until_panic: panics.filter(|_| at + 1 == workers),
         fd: Some(eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
     };
     vec![StartPort { facts: facts(workers), queues: (0..workers).map(queue).collect() }]
 }
 
-fn registered(_: WorkerId) -> Result<Registration, String> {
+fn no_registration(_: WorkerId) -> Result<Registration, String> {
     Ok(Box::new(()))
 }
 
 /// Returns the next event of any worker; sleeps until there is one.
-fn next(dataplane: &mut Dataplane) -> Event {
+fn next_event(dataplane: &mut Dataplane) -> Event {
     loop {
         if let Some(event) = dataplane.workers.iter_mut().find_map(WorkerHandle::poll) {
             return event;
@@ -172,7 +172,7 @@ fn next(dataplane: &mut Dataplane) -> Event {
 
 /// Waits until the worker has slept once more. On a busy machine the next command may arrive before the sleep
 /// begins.
-fn slept(worker: &WorkerHandle) {
+fn wait_for_sleep(worker: &WorkerHandle) {
     let (before, begin) = (worker.counters().run.sleeps.get(), std::time::Instant::now());
     while worker.counters().run.sleeps.get() == before {
         assert!(begin.elapsed() < Duration::from_secs(30), "an idle worker does not sleep");
@@ -182,12 +182,14 @@ fn slept(worker: &WorkerHandle) {
 
 #[test]
 fn a_sleeping_worker_wakes_for_each_command() {
-    let mut dataplane = start(&config(1), port(1, None), registered).unwrap();
+    let mut dataplane = start(&config(1), port(1, None), no_registration).unwrap();
     for n in 0..200 {
-        slept(&dataplane.workers[0]);
+        wait_for_sleep(&dataplane.workers[0]);
         let ticket = Ticket(n);
         dataplane.workers[0].send(Command::ListNeighbours { ticket }).unwrap();
-        assert!(matches!(next(&mut dataplane), Event::Neighbours { ticket: t, .. } if t == ticket));
+        assert!(
+            matches!(next_event(&mut dataplane), Event::Neighbours { ticket: t, .. } if t == ticket)
+        );
     }
     let mut last = None;
     dataplane.stop(|_, event| last = Some(event));
@@ -198,9 +200,9 @@ fn a_sleeping_worker_wakes_for_each_command() {
 fn what_comes_before_a_sleep_prevents_it() {
     let rests = Arc::new(AtomicU32::new(0));
     let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-    let queues = vec![Late { rests: rests.clone(), arrived: false, fd }];
+    let queues = vec![LatePort { rest_count: rests.clone(), arrived: false, fd }];
     let ports = vec![StartPort { facts: facts(1), queues }];
-    let dataplane = start(&config(1), ports, registered).unwrap();
+    let dataplane = start(&config(1), ports, no_registration).unwrap();
     let begin = std::time::Instant::now();
     while rests.load(Ordering::Relaxed) < 100 {
         assert!(begin.elapsed() < Duration::from_secs(30), "the worker does not try to sleep");
@@ -213,22 +215,24 @@ fn what_comes_before_a_sleep_prevents_it() {
 fn the_time_to_poll_follows_the_round_trip() {
     let (us, least) = (Duration::from_micros, Duration::from_micros(50));
     for (round_trip, expected) in [(None, 50), (Some(10), 50), (Some(80), 120), (Some(160), 240)] {
-        assert_eq!(spin(least, round_trip.map(us), true), us(expected), "{round_trip:?}");
+        assert_eq!(spin_time(least, round_trip.map(us), true), us(expected), "{round_trip:?}");
     }
     // Responses slower than `SPIN` are not polled for.
-    assert_eq!(spin(least, Some(us(1_000)), true), least);
-    assert_eq!(spin(least, Some(us(10)), false), SPIN_BLIND);
+    assert_eq!(spin_time(least, Some(us(1_000)), true), least);
+    assert_eq!(spin_time(least, Some(us(10)), false), SPIN_WITHOUT_WAKE);
 }
 
 #[test]
 fn a_defect_is_reported_last_and_spares_the_other_workers() {
-    let mut dataplane = start(&config(2), port(2, Some(50)), registered).unwrap();
-    let Event::Failed { worker, message } = next(&mut dataplane) else { panic!("no failure") };
+    let mut dataplane = start(&config(2), port(2, Some(50)), no_registration).unwrap();
+    let Event::Failed { worker, message } = next_event(&mut dataplane) else {
+        panic!("no failure")
+    };
     assert_eq!((worker, message.as_str()), (WorkerId(1), "out of order"));
     assert!(dataplane.workers[1].is_finished() && !dataplane.workers[0].is_finished());
     let ticket = Ticket(3);
     dataplane.workers[0].send(Command::ListNeighbours { ticket }).unwrap();
-    assert!(matches!(next(&mut dataplane), Event::Neighbours { .. }));
+    assert!(matches!(next_event(&mut dataplane), Event::Neighbours { .. }));
     assert!(dataplane.workers[1].poll().is_none(), "said once");
 }
 
@@ -246,7 +250,7 @@ fn configurations_that_do_not_fit_are_refused() {
     let refusal = |change: &dyn Fn(&mut DataplaneConfig)| {
         let mut config = config(2);
         change(&mut config);
-        check(&config).map_err(|error| error.to_string())
+        check_config(&config).map_err(|error| error.to_string())
     };
     assert_eq!(refusal(&|_| {}), Ok(()));
     let attached = |workers: &[u16]| {
@@ -256,7 +260,7 @@ fn configurations_that_do_not_fit_are_refused() {
     let error = |workers: &[u16]| {
         let mut config = config(2);
         attached(workers)(&mut config);
-        check(&config).unwrap_err().to_string()
+        check_config(&config).unwrap_err().to_string()
     };
     assert_eq!(error(&[]), "port 0: no worker polls it");
     assert_eq!(error(&[0, 0]), "port 0: a worker is twice in its list");

@@ -12,7 +12,7 @@ use crate::worker::{Core, PortSlot};
 
 impl<Io: PortIo> Core<Io> {
     /// Announces the interfaces of all ports.
-    pub(in crate::worker) fn appear(&mut self, now: Instant) {
+    pub(in crate::worker) fn announce_all(&mut self, now: Instant) {
         for at in 0..self.env.network.interfaces().len() {
             self.announce(at, now);
         }
@@ -32,25 +32,25 @@ impl<Io: PortIo> Core<Io> {
                 self.readdress(at, mac);
             }
             // The neighbours may have changed as well.
-            self.env.network.doubt_all(at, now);
+            self.env.network.verify_neighbours(at, now);
             self.announce(at, now);
         }
     }
 
     /// Announces an interface, if this worker has the first queue of its port.
-    fn announce(&mut self, at: usize, now: Instant) {
-        let port = self.env.network.interface(at).port;
+    fn announce(&mut self, interface_index: usize, now: Instant) {
+        let port = self.env.network.interface(interface_index).port;
         let first =
             |slot: &PortSlot<Io>| slot.facts.workers.first() == Some(&WorkerId(self.env.index));
         if self.env.ports.get(port).is_some_and(first) {
-            self.env.network.appear(at, now);
+            self.env.network.announce(interface_index, now);
         }
     }
 
     /// Sets the source MAC address of the streams and associations of an interface.
-    fn readdress(&mut self, at: usize, mac: Mac) {
+    fn readdress(&mut self, interface_index: usize, mac: Mac) {
         let readdress = |path: &mut Path| {
-            if path.interface() == at {
+            if path.interface() == interface_index {
                 path.set_source_mac(mac);
             }
         };

@@ -13,14 +13,14 @@ use crate::io::{Frame, PortIo};
 use crate::memory::Memory;
 use crate::net::path::{Path, TxChecksum};
 use crate::port::ChecksumBy;
-use crate::worker::flows::carrier::{CarrierEndpoint, Refusal, Transmit, Transmitted};
+use crate::worker::flows::carrier::{CarrierEndpoint, Refusal, TransmitContext, TransmitOutcome};
 use crate::worker::flows::schedule::CarrierKind;
 
 /// Writes the segments of one flow into a port's transmit queue. Exists while the flow is served.
-pub(in crate::worker) struct Batch<'a, Io: PortIo> {
+pub(in crate::worker) struct SegmentBatch<'a, Io: PortIo> {
     io: &'a mut Io,
     path: &'a Path,
-    how: TxChecksum,
+    checksum: TxChecksum,
     counters: &'a Counters,
     frame: Option<Io::Frame>,
     /// True if the segment being written is ECN-capable.
@@ -28,21 +28,21 @@ pub(in crate::worker) struct Batch<'a, Io: PortIo> {
     /// True if the segment being written is the last one.
     last: bool,
     /// True if the last segment is offered to the device at once.
-    offers: bool,
+    offer_last: bool,
     quota: usize,
     /// See [`TxBatch::keep_limit`].
     keep_limit: u64,
     /// See [`TxBatch::is_shared`].
     shared: bool,
     /// Minimum IPsec protection of the segments.
-    least: Strength,
+    min_strength: Strength,
     refused: Option<Refusal>,
 }
 
 /// Returns `len` bytes behind room for headers: in `frame` if it is long enough, else in a new buffer from `io`.
 /// `None` if the pool is empty.
 #[inline]
-pub(in crate::worker) fn room_in<'f, Io: PortIo>(
+pub(in crate::worker) fn reserve_payload<'f, Io: PortIo>(
     frame: &'f mut Option<Io::Frame>,
     io: &mut Io,
     header: usize,
@@ -53,37 +53,37 @@ pub(in crate::worker) fn room_in<'f, Io: PortIo>(
     Some(&mut frame.as_mut()?.bytes_mut()[header..header + len])
 }
 
-impl<'a, Io: PortIo> Batch<'a, Io> {
+impl<'a, Io: PortIo> SegmentBatch<'a, Io> {
     /// Creates a batch of up to `quota` segments along `path`.
     pub(in crate::worker) fn new(
         io: &'a mut Io,
         path: &'a Path,
-        how: TxChecksum,
+        checksum: TxChecksum,
         quota: usize,
         counters: &'a Counters,
     ) -> Self {
-        let how = how.of_tcp();
+        let checksum = checksum.of_tcp();
         let (frame, ect, keep_limit, refused) = (None, false, u64::MAX, None);
         let (shared, last, offers) = (false, false, false);
-        Batch {
+        SegmentBatch {
             io,
             path,
-            how,
+            checksum,
             counters,
             frame,
             ect,
             last,
-            offers,
+            offer_last: offers,
             quota,
             keep_limit,
             shared,
-            least: Strength::CLEAR,
+            min_strength: Strength::CLEAR,
             refused,
         }
     }
 }
 
-impl<Io: PortIo> TxBatch for Batch<'_, Io> {
+impl<Io: PortIo> TxBatch for SegmentBatch<'_, Io> {
     fn segment(&mut self, len: usize) -> Option<&mut [u8]> {
         if self.quota == 0 {
             self.refused = Some(Refusal::Quota);
@@ -95,7 +95,7 @@ impl<Io: PortIo> TxBatch for Batch<'_, Io> {
         }
         (self.ect, self.last) = (false, false);
         let header = self.path.header_len();
-        let room = room_in(&mut self.frame, self.io, header, len);
+        let room = reserve_payload(&mut self.frame, self.io, header, len);
         if room.is_none() {
             self.refused = Some(Refusal::NoBuffer);
         }
@@ -127,20 +127,20 @@ impl<Io: PortIo> TxBatch for Batch<'_, Io> {
     }
 
     fn wants_sum(&self) -> bool {
-        self.how.tcp == ChecksumBy::Software
+        self.checksum.tcp == ChecksumBy::Software
     }
 
     fn commit_summed(&mut self, len: usize, sum: Option<Sum>) {
         let Some(mut frame) = self.frame.take() else { return };
         frame.truncate(self.path.header_len() + len);
-        self.path.finish(frame.bytes_mut(), self.how, core::mem::take(&mut self.ect), sum);
-        if self.how.needs_device() {
+        self.path.finish(frame.bytes_mut(), self.checksum, core::mem::take(&mut self.ect), sum);
+        if self.checksum.needs_device() {
             let (l2, l3) = (self.path.l2_len(), self.path.l3_len());
-            frame.offload(self.how, l2, l3, self.path.is_v6());
+            frame.offload(self.checksum, l2, l3, self.path.is_v6());
         }
         let bytes = frame.bytes().len();
-        self.io.send_under(frame, self.least);
-        if self.last && self.offers {
+        self.io.send_under(frame, self.min_strength);
+        if self.last && self.offer_last {
             self.io.offer();
         }
         self.counters.frames.tx_frames.add(1);
@@ -152,7 +152,7 @@ impl<Io: PortIo> TxBatch for Batch<'_, Io> {
 impl CarrierEndpoint for Endpoint<Memory> {
     type Path = Path;
     const KIND: CarrierKind = CarrierKind::Connection;
-    const TIMERS_WAIT: bool = false;
+    const SUSPENDS_TIMERS: bool = false;
 
     #[inline]
     fn ports(&self) -> (u16, u16) {
@@ -196,7 +196,7 @@ impl CarrierEndpoint for Endpoint<Memory> {
     }
 
     #[inline]
-    fn known_path(&self, path: &Path) -> Option<(usize, u16)> {
+    fn confirmed_path(&self, path: &Path) -> Option<(usize, u16)> {
         let mss = self.connection().known_path_mss()?;
         Some((mss.into(), mss + path.tcp_headers()))
     }
@@ -214,16 +214,16 @@ impl CarrierEndpoint for Endpoint<Memory> {
     fn transmit<Io: PortIo>(
         &mut self,
         path: &Path,
-        out: Transmit<'_, Io>,
+        out: TransmitContext<'_, Io>,
         now: Instant,
-    ) -> Transmitted {
+    ) -> TransmitOutcome {
         let quota = out.quota;
-        let mut batch = Batch::new(out.io, path, out.checksum, quota, out.counters);
+        let mut batch = SegmentBatch::new(out.io, path, out.checksum, quota, out.counters);
         batch.keep_limit = out.keep_limit;
         batch.shared = out.shared;
-        batch.offers = out.offers;
-        batch.least = out.least;
+        batch.offer_last = out.offer_last;
+        batch.min_strength = out.min_strength;
         self.poll_transmit(now, &mut batch);
-        Transmitted { any: batch.quota < quota, refused: batch.refused }
+        TransmitOutcome { has_sent: batch.quota < quota, refusal: batch.refused }
     }
 }

@@ -16,21 +16,21 @@ use crate::net::path::TxChecksum;
 use crate::net::protocol::UDP_HEADER;
 use crate::net::sctp_path::SctpPath;
 use crate::port::ChecksumBy;
-use crate::worker::flows::carrier::{CarrierEndpoint, Refusal, Transmit, Transmitted};
+use crate::worker::flows::carrier::{CarrierEndpoint, Refusal, TransmitContext, TransmitOutcome};
 use crate::worker::flows::flow_info::path_mtu;
 use crate::worker::flows::schedule::CarrierKind;
-use crate::worker::transmit::batch::room_in;
+use crate::worker::transmit::batch::reserve_payload;
 
 /// Writes the packets of one association into a port's transmit queue while it is served.
-pub(in crate::worker) struct Packets<'a, Io: PortIo> {
+pub(in crate::worker) struct PacketBatch<'a, Io: PortIo> {
     io: &'a mut Io,
     path: &'a SctpPath,
-    how: TxChecksum,
+    checksum: TxChecksum,
     counters: &'a Counters,
     /// Bytes of the longest packet sent without fragmentation.
-    whole: usize,
+    max_unfragmented: usize,
     /// Identifications for fragmented packets.
-    ids: Option<&'a mut Identifications>,
+    identifications: Option<&'a mut Identifications>,
     /// The current packet is a path MTU probe, which is not fragmented at any length.
     probe: bool,
     frame: Option<Io::Frame>,
@@ -41,50 +41,50 @@ pub(in crate::worker) struct Packets<'a, Io: PortIo> {
     /// See [`TxBatch::is_shared`].
     shared: bool,
     /// Protection by IPsec that the packets require.
-    least: Strength,
+    min_strength: Strength,
     refused: Option<Refusal>,
 }
 
-impl<'a, Io: PortIo> Packets<'a, Io> {
+impl<'a, Io: PortIo> PacketBatch<'a, Io> {
     /// Creates a batch of up to `quota` packets along `path`.
     pub(in crate::worker) fn new(
         io: &'a mut Io,
         path: &'a SctpPath,
-        how: TxChecksum,
+        checksum: TxChecksum,
         quota: usize,
         counters: &'a Counters,
     ) -> Self {
-        let how = path.offload(how);
+        let checksum = path.offload(checksum);
         let (frame, ids, probe) = (None, None, false);
         let (whole, sent, keep_limit, refused) = (usize::MAX, 0, u64::MAX, None);
-        Packets {
+        PacketBatch {
             io,
             path,
-            how,
+            checksum,
             counters,
-            whole,
-            ids,
+            max_unfragmented: whole,
+            identifications: ids,
             probe,
             frame,
             sent,
             quota,
             keep_limit,
             shared: false,
-            least: Strength::CLEAR,
+            min_strength: Strength::CLEAR,
             refused,
         }
     }
 
     /// Fragments packets of more than `whole` bytes, the most that the path carries (RFC 9260 §6.9).
-    fn cut_above(mut self, whole: usize, ids: &'a mut Identifications) -> Self {
-        self.whole = whole;
-        self.ids = Some(ids);
+    fn fragment_above(mut self, whole: usize, ids: &'a mut Identifications) -> Self {
+        self.max_unfragmented = whole;
+        self.identifications = Some(ids);
         self
     }
 
     /// Requires at least this protection by IPsec; packets without it are dropped.
-    pub(in crate::worker) fn require(&mut self, least: Strength) {
-        self.least = least;
+    pub(in crate::worker) fn require_strength(&mut self, min_strength: Strength) {
+        self.min_strength = min_strength;
     }
 
     /// Returns true if a packet was sent.
@@ -94,24 +94,24 @@ impl<'a, Io: PortIo> Packets<'a, Io> {
 
     /// Returns the frames that a packet of `len` bytes takes at most: one, unless it is fragmented. Fragments are
     /// multiples of eight bytes, each may have an IPv6 fragment header, and the first one contains the UDP header.
-    fn frames(&self, len: usize) -> usize {
-        let least = self.whole.saturating_sub(15).max(8);
-        if len <= self.whole { 1 } else { (len + UDP_HEADER).div_ceil(least) }
+    fn max_frames(&self, len: usize) -> usize {
+        let min_fragment = self.max_unfragmented.saturating_sub(15).max(8);
+        if len <= self.max_unfragmented { 1 } else { (len + UDP_HEADER).div_ceil(min_fragment) }
     }
 
     /// Sends a packet in fragments. Without a buffer for one of them the packet is lost, as in the network.
     #[cold]
-    fn send_cut(&mut self, mut frame: Io::Frame) {
+    fn send_fragmented(&mut self, mut frame: Io::Frame) {
         let path = &self.path.path;
-        let Some(ids) = &mut self.ids else { return };
+        let Some(ids) = &mut self.identifications else { return };
         // RFC 9260 §6.8: the checksum covers the whole packet, so a device cannot compute it over fragments.
-        if self.how.sctp == ChecksumBy::Device {
+        if self.checksum.sctp == ChecksumBy::Device {
             fill_checksum(&mut frame.bytes_mut()[path.header_len()..]);
         }
         self.path.finish(frame.bytes_mut(), TxChecksum::SOFTWARE);
         let id = ids.next(path.addresses());
         let whole = frame.bytes();
-        let mtu = self.path.ip_len() + self.whole;
+        let mtu = self.path.ip_len() + self.max_unfragmented;
         for piece in fragment::pieces(path, whole.len() - path.header_len(), mtu) {
             let room = self.io.room() > 0;
             let len = fragment::frame_len(path, &piece);
@@ -121,25 +121,25 @@ impl<'a, Io: PortIo> Packets<'a, Io> {
             fragment::emit(path, whole, &piece, id, out.bytes_mut());
             self.counters.frames.tx_frames.add(1);
             self.counters.frames.tx_bytes.add(len as u64);
-            self.io.send_under(out, self.least);
+            self.io.send_under(out, self.min_strength);
         }
         self.counters.ip.tx_cut.add(1);
     }
 }
 
-impl<Io: PortIo> TxBatch for Packets<'_, Io> {
+impl<Io: PortIo> TxBatch for PacketBatch<'_, Io> {
     fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
         if self.sent == self.quota {
             self.refused = Some(Refusal::Quota);
             return None;
         }
-        if self.io.room() < self.frames(len) {
+        if self.io.room() < self.max_frames(len) {
             self.refused = Some(Refusal::RingFull);
             return None;
         }
         self.probe = false;
         let header = self.path.header_len();
-        let room = room_in(&mut self.frame, self.io, header, len);
+        let room = reserve_payload(&mut self.frame, self.io, header, len);
         if room.is_none() {
             self.refused = Some(Refusal::NoBuffer);
         }
@@ -151,7 +151,7 @@ impl<Io: PortIo> TxBatch for Packets<'_, Io> {
     }
 
     fn wants_checksum(&self) -> bool {
-        self.how.sctp != ChecksumBy::Device
+        self.checksum.sctp != ChecksumBy::Device
     }
 
     fn is_shared(&self) -> bool {
@@ -169,26 +169,26 @@ impl<Io: PortIo> TxBatch for Packets<'_, Io> {
     fn commit(&mut self, len: usize) {
         let Some(mut frame) = self.frame.take() else { return };
         frame.truncate(self.path.header_len() + len);
-        if len > self.whole && !self.probe {
+        if len > self.max_unfragmented && !self.probe {
             self.sent += 1;
-            return self.send_cut(frame);
+            return self.send_fragmented(frame);
         }
-        self.path.finish(frame.bytes_mut(), self.how);
-        if self.how.needs_device_for_sctp() {
+        self.path.finish(frame.bytes_mut(), self.checksum);
+        if self.checksum.needs_device_for_sctp() {
             let path = &self.path.path;
-            frame.offload(self.how, path.l2_len(), path.l3_len(), path.is_v6());
+            frame.offload(self.checksum, path.l2_len(), path.l3_len(), path.is_v6());
         }
         self.counters.frames.tx_frames.add(1);
         self.counters.frames.tx_bytes.add(frame.bytes().len() as u64);
         self.sent += 1;
-        self.io.send_under(frame, self.least);
+        self.io.send_under(frame, self.min_strength);
     }
 }
 
 impl CarrierEndpoint for Endpoint<Memory> {
     type Path = SctpPath;
     const KIND: CarrierKind = CarrierKind::Association;
-    const TIMERS_WAIT: bool = true;
+    const SUSPENDS_TIMERS: bool = true;
 
     fn ports(&self) -> (u16, u16) {
         let ports = self.association().ports();
@@ -227,7 +227,7 @@ impl CarrierEndpoint for Endpoint<Memory> {
         self.association().path_len()
     }
 
-    fn known_path(&self, path: &SctpPath) -> Option<(usize, u16)> {
+    fn confirmed_path(&self, path: &SctpPath) -> Option<(usize, u16)> {
         let len = self.association().known_path_len()?;
         Some((len, path_mtu(self, path)))
     }
@@ -245,16 +245,16 @@ impl CarrierEndpoint for Endpoint<Memory> {
     fn transmit<Io: PortIo>(
         &mut self,
         path: &SctpPath,
-        out: Transmit<'_, Io>,
+        out: TransmitContext<'_, Io>,
         now: Instant,
-    ) -> Transmitted {
+    ) -> TransmitOutcome {
         let whole = self.association().path_len();
-        let mut packets = Packets::new(out.io, path, out.checksum, out.quota, out.counters);
-        packets.require(out.least);
-        let mut packets = packets.cut_above(whole, out.identifications);
+        let mut packets = PacketBatch::new(out.io, path, out.checksum, out.quota, out.counters);
+        packets.require_strength(out.min_strength);
+        let mut packets = packets.fragment_above(whole, out.identifications);
         packets.keep_limit = out.keep_limit;
         packets.shared = out.shared;
         self.poll_transmit(now, &mut packets);
-        Transmitted { any: packets.has_sent(), refused: packets.refused }
+        TransmitOutcome { has_sent: packets.has_sent(), refusal: packets.refused }
     }
 }

@@ -7,26 +7,26 @@ use tcp_lite::endpoint::UlpKind;
 use crate::api::{Event, Load, LoadReport, PostFailure, Ticket};
 use crate::io::PortIo;
 use crate::worker::flows::conn::{Conn, Stage, Stream};
-use crate::worker::flows::load::Running;
+use crate::worker::flows::load::RunningLoad;
 use crate::worker::{Core, Env};
 
 /// Due messages posted in one turn, at most. The rest are posted in the next turn, and their latencies show it.
-const DUE: usize = 256;
+const MAX_DUE_POSTS: usize = 256;
 
 impl<Io: PortIo> Core<Io> {
     /// Begins a load. An [`Event::LoadDone`] follows in any case.
-    pub(in crate::worker) fn load(
+    pub(in crate::worker) fn start_load(
         &mut self,
         stream: StreamId,
         load: Load,
         ticket: Ticket,
         now: Instant,
     ) {
-        let begun = match self.find(stream) {
+        let started = match self.find(stream) {
             Some((mut stream, env)) => env.begin_load(&mut stream, load, ticket, now),
             None => Err(PostFailure::NoStream),
         };
-        if let Err(reason) = begun {
+        if let Err(reason) = started {
             let failed = LoadReport {
                 messages: 0,
                 bytes: 0,
@@ -46,33 +46,33 @@ impl<Io: PortIo> Core<Io> {
             && let Some(load) = &mut stream.conn.load
         {
             load.stop(now);
-            env.go_on_with_load(&mut stream, now);
+            env.continue_load(&mut stream, now);
         }
     }
 
     /// Stops the loads that read from or write to a region that is being removed.
-    pub(in crate::worker) fn stop_loads_from(&mut self, stag: Stag, now: Instant) {
+    pub(in crate::worker) fn stop_loads_on(&mut self, stag: Stag, now: Instant) {
         for slot in self.streams.slots() {
-            let Some((mut stream, env)) = self.resolve(slot) else { continue };
-            if stream.conn.loads_from(stag)
+            let Some((mut stream, env)) = self.stream_mut(slot) else { continue };
+            if stream.conn.has_load_on(stag)
                 && let Some(load) = &mut stream.conn.load
             {
                 load.fail(PostFailure::NoRegion);
-                env.go_on_with_load(&mut stream, now);
+                env.continue_load(&mut stream, now);
             }
         }
     }
 
     /// Posts due messages of loads with a pace. Returns whether an entry was due.
-    pub(in crate::worker) fn post_due(&mut self, now: Instant) -> bool {
+    pub(in crate::worker) fn post_due_loads(&mut self, now: Instant) -> bool {
         let mut posted = 0;
-        while posted < DUE {
-            let Some((at, slot)) = self.env.paced.take_due(now) else { break };
+        while posted < MAX_DUE_POSTS {
+            let Some((at, slot)) = self.env.pace_timers.take_due(now) else { break };
             posted += 1;
-            let Some((mut stream, env)) = self.resolve(slot) else { continue };
+            let Some((mut stream, env)) = self.stream_mut(slot) else { continue };
             // The entry may be stale: its load has ended, and the slot may have another one.
             if stream.conn.load.as_mut().is_some_and(|load| load.disarm(at)) {
-                env.go_on_with_load(&mut stream, now);
+                env.continue_load(&mut stream, now);
             }
         }
         posted > 0
@@ -81,7 +81,7 @@ impl<Io: PortIo> Core<Io> {
 
 impl Conn {
     /// Returns true while a load reads from the region or writes to it.
-    pub(in crate::worker) fn loads_from(&self, stag: Stag) -> bool {
+    pub(in crate::worker) fn has_load_on(&self, stag: Stag) -> bool {
         self.load.as_ref().is_some_and(|load| load.region() == Some(stag))
     }
 }
@@ -119,37 +119,37 @@ impl<Io: PortIo> Env<Io> {
             }
         };
         let seed = u64::from(stream.slot) + 1;
-        stream.conn.load = Some(Box::new(Running::new(ticket, load, rdmap, source, seed, now)));
-        self.go_on_with_load(stream, now);
+        stream.conn.load = Some(Box::new(RunningLoad::new(ticket, load, rdmap, source, seed, now)));
+        self.continue_load(stream, now);
         Ok(())
     }
 
     /// Records the completion of `messages` messages of the stream's load.
-    pub(in crate::worker) fn load_completed(
+    pub(in crate::worker) fn complete_load_messages(
         &mut self,
         stream: &mut Stream<'_>,
         messages: u32,
         now: Instant,
     ) {
         if let Some(load) = &mut stream.conn.load {
-            let bytes = load.completed(messages, now);
+            let bytes = load.record_completions(messages, now);
             let counters = self.control.counters();
             counters.run.load_messages.add(messages.into());
             counters.run.load_bytes.add(bytes);
-            self.go_on_with_load(stream, now);
+            self.continue_load(stream, now);
         }
     }
 
     /// Stops the stream's load because one of its messages will never complete.
-    pub(in crate::worker) fn load_flushed(&mut self, stream: &mut Stream<'_>, now: Instant) {
+    pub(in crate::worker) fn handle_load_flush(&mut self, stream: &mut Stream<'_>, now: Instant) {
         if let Some(load) = &mut stream.conn.load {
-            load.flushed(now);
-            self.go_on_with_load(stream, now);
+            load.handle_flush(now);
+            self.continue_load(stream, now);
         }
     }
 
     /// Returns true if the stream's load awaited this untagged message, which is then consumed.
-    pub(in crate::worker) fn load_answered(
+    pub(in crate::worker) fn take_load_answer(
         &mut self,
         stream: &mut Stream<'_>,
         qn: Qn,
@@ -159,20 +159,20 @@ impl<Io: PortIo> Env<Io> {
             return false;
         }
         stream.post_buffers(qn, 1);
-        self.load_completed(stream, 1, now);
+        self.complete_load_messages(stream, 1, now);
         true
     }
 
     /// Posts what the load may post now, and ends the load if it is over.
-    pub(in crate::worker) fn go_on_with_load(&mut self, stream: &mut Stream<'_>, now: Instant) {
+    pub(in crate::worker) fn continue_load(&mut self, stream: &mut Stream<'_>, now: Instant) {
         let Some(mut load) = stream.conn.load.take() else { return };
         let Some(mut lower) = stream.lower() else { return };
         load.post_all(&mut lower, now);
-        if load.is_over() {
+        if load.is_finished() {
             self.end_load(stream.conn.id, *load);
         } else {
-            if let Some(at) = load.arms(now) {
-                self.paced.push(at, stream.slot);
+            if let Some(at) = load.arm(now) {
+                self.pace_timers.push(at, stream.slot);
             }
             stream.conn.load = Some(load);
         }
@@ -180,14 +180,14 @@ impl<Io: PortIo> Env<Io> {
     }
 
     /// Ends the load of a stream that has ended.
-    pub(in crate::worker) fn flush_load(&mut self, conn: &mut Conn) {
+    pub(in crate::worker) fn abandon_load(&mut self, conn: &mut Conn) {
         if let Some(mut load) = conn.load.take() {
             load.abandon(self.now);
             self.end_load(conn.id, *load);
         }
     }
 
-    fn end_load(&mut self, stream: StreamId, load: Running) {
+    fn end_load(&mut self, stream: StreamId, load: RunningLoad) {
         if let Some(stag) = load.region() {
             self.tables.release_source(stag);
         }

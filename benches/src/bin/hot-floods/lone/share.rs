@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use dataplane::io::BURST;
 use dataplane::{
-    Command, Connect, Driven, Event, InterfaceId, ListenerConfig, ListenerId, Service, Ticket,
+    Command, Connect, DrivenWorker, Event, InterfaceId, ListenerConfig, ListenerId, Service, Ticket,
 };
 use ddp::{Access, Cookie, Message, PdId, Source, Stag, StagEntry, StreamId, TaggedOffset};
 
@@ -74,7 +74,7 @@ pub(crate) const PATHS: [(&str, Kind, Load); 8] = [
 /// The two workers.
 struct Pair {
     lone: Lone,
-    asking: Driven<Wire>,
+    asking: DrivenWorker<Wire>,
     /// Frames of the stream that have not been passed to the asked worker.
     waiting: VecDeque<&'static [u8]>,
     flood: &'static [&'static [u8]],

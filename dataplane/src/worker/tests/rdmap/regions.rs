@@ -12,14 +12,14 @@ fn a_peer_ends_a_region_of_its_stream() {
             stream: Some(there),
             ticket,
         });
-        b.net.settle();
+        b.net.run_until_idle();
         let (source, invalidate) = (Source::Bytes(b"bye"[..].into()), Some(REGION));
         b.post(
             here,
             WorkRequest::Send { source, solicited: false, invalidate, cookie: Cookie::of(0) },
         );
-        let ended = b.net.until("the end of the region", |net| {
-            net.hosts[1].take(|e| match e {
+        let ended = b.net.run_until("the end of the region", |net| {
+            net.hosts[1].take_event(|e| match e {
                 Event::Received { invalidated, .. } => *invalidated,
                 Event::Invalidated { stag, .. } => Some(*stag),
                 _ => None,
@@ -35,8 +35,8 @@ fn a_peer_ends_a_region_of_its_stream() {
         let source = Source::Bytes([1; 4].into());
         let to = TaggedOffset(0);
         b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::of(0) });
-        assert_eq!(b.end(0).numbers(), Some((1, 1, 0)));
-        assert_eq!(bytes_of(&b.remote)[..4], [0; 4]);
+        assert_eq!(b.wait_end(0).numbers(), Some((1, 1, 0)));
+        assert_eq!(read_memory(&b.remote)[..4], [0; 4]);
     }
 }
 
@@ -44,8 +44,8 @@ fn a_peer_ends_a_region_of_its_stream() {
 fn a_region_that_goes_ends_the_reads_from_it() {
     let mut b = bench();
     let (here, there) = b.open(Service::Control);
-    let ticket = b.post(here, read(LEN as u32));
-    b.net.until("the Read to begin", |net| {
+    let ticket = b.post(here, read_request(LEN as u32));
+    b.net.run_until("the Read to begin", |net| {
         net.turn();
         (net.hosts[1].count("tx_bytes") > 100_000).then_some(())
     });
@@ -55,8 +55,8 @@ fn a_region_that_goes_ends_the_reads_from_it() {
         ticket,
     });
     assert_eq!(b.net.wait_done(1, removal), Ok(()));
-    assert_eq!(b.end(0).numbers(), Some((0, 1, 0)));
-    let flushed = b.net.hosts[0].take(|e| match e {
+    assert_eq!(b.wait_end(0).numbers(), Some((0, 1, 0)));
+    let flushed = b.net.hosts[0].take_event(|e| match e {
         Event::PostFailed { ticket: t, reason, .. } if *t == ticket => Some(reason.clone()),
         _ => None,
     });
@@ -69,8 +69,8 @@ fn a_right_that_is_taken_back_ends_the_reads_under_way() {
     for access in [Access::REMOTE_READ, Access::REMOTE_WRITE] {
         let mut b = bench();
         let (here, there) = b.open(Service::Control);
-        let ticket = b.post(here, read(LEN as u32));
-        b.net.until("the Read to begin", |net| {
+        let ticket = b.post(here, read_request(LEN as u32));
+        b.net.run_until("the Read to begin", |net| {
             net.turn();
             (net.hosts[1].count("tx_bytes") > 100_000).then_some(())
         });
@@ -81,10 +81,10 @@ fn a_right_that_is_taken_back_ends_the_reads_under_way() {
         });
         assert_eq!(b.net.wait_done(1, done), Ok(()));
         if access.remote_read() {
-            b.finished(ticket);
+            b.wait_outcome(ticket);
         } else {
-            assert_eq!(b.end(0).numbers(), Some((0, 1, 0)));
-            let flushed = b.net.hosts[0].take(|e| match e {
+            assert_eq!(b.wait_end(0).numbers(), Some((0, 1, 0)));
+            let flushed = b.net.hosts[0].take_event(|e| match e {
                 Event::PostFailed { ticket: t, reason, .. } if *t == ticket => Some(reason.clone()),
                 _ => None,
             });
@@ -111,21 +111,21 @@ fn a_region_that_is_bound_to_another_stream_ends_the_reads_from_it() {
         if first {
             bind(&mut b, there);
         }
-        let ticket = b.post(here, read(LEN as u32));
-        b.net.until("the Read to begin", |net| {
+        let ticket = b.post(here, read_request(LEN as u32));
+        b.net.run_until("the Read to begin", |net| {
             net.turn();
             (net.hosts[1].count("tx_bytes") > 100_000).then_some(())
         });
         bind(&mut b, if first { nobody } else { theirs });
-        assert_eq!(b.end(0).numbers(), Some((0, 1, 0)));
-        let flushed = b.net.hosts[0].take(|e| match e {
+        assert_eq!(b.wait_end(0).numbers(), Some((0, 1, 0)));
+        let flushed = b.net.hosts[0].take_event(|e| match e {
             Event::PostFailed { ticket: t, reason, .. } if *t == ticket => Some(reason.clone()),
             _ => None,
         });
         assert_eq!(flushed, Some(PostFailure::Flushed));
         bind(&mut b, theirs);
-        let ticket = b.post(other, read(LEN as u32));
-        b.finished(ticket);
+        let ticket = b.post(other, read_request(LEN as u32));
+        b.wait_outcome(ticket);
     }
 }
 
@@ -146,8 +146,8 @@ fn a_region_is_lent_to_the_stream_that_is_being_opened_and_to_no_other() {
     let (second, own) = b.open(Service::Control);
     // The accepting side sends only after the other one.
     for stream in [first, second] {
-        b.post(stream, send(b"begin"));
-        b.received(1);
+        b.post(stream, send_request(b"begin"));
+        b.wait_received(1);
     }
     let write = |b: &mut Bench, stream: StreamId, byte| {
         let source = Source::Bytes([byte; 4].into());
@@ -162,18 +162,18 @@ fn a_region_is_lent_to_the_stream_that_is_being_opened_and_to_no_other() {
         });
     };
     write(&mut b, own, 7);
-    b.net.until("the Write", |_| (bytes_of(&lent)[..4] == [7; 4]).then_some(()));
+    b.net.run_until("the Write", |_| (read_memory(&lent)[..4] == [7; 4]).then_some(()));
     write(&mut b, other, 9);
-    assert_eq!(b.end(1).numbers(), Some((1, 1, 2)));
-    assert_eq!(bytes_of(&lent)[..4], [7; 4]);
+    assert_eq!(b.wait_end(1).numbers(), Some((1, 1, 2)));
+    assert_eq!(read_memory(&lent)[..4], [7; 4]);
 }
 
 #[test]
 fn the_sink_of_a_read_waits_for_its_removal() {
     let mut b = bench();
     let (here, _) = b.open(Service::Control);
-    let ticket = b.post(here, read(LEN as u32));
-    b.net.until("the Read to begin", |net| {
+    let ticket = b.post(here, read_request(LEN as u32));
+    b.net.run_until("the Read to begin", |net| {
         net.turn();
         (net.hosts[0].count("rx_bytes") > 100_000).then_some(())
     });
@@ -183,8 +183,8 @@ fn the_sink_of_a_read_waits_for_its_removal() {
         ticket,
     });
     assert_eq!(b.net.wait_done(0, removal), Ok(()));
-    let flushed = b.net.until("the flush", |net| {
-        net.hosts[0].take(|e| match e {
+    let flushed = b.net.run_until("the flush", |net| {
+        net.hosts[0].take_event(|e| match e {
             Event::PostFailed { ticket: t, reason, .. } if *t == ticket => Some(reason.clone()),
             _ => None,
         })

@@ -14,7 +14,7 @@ use config::Transport;
 use config::beneath::Directories;
 use config::{Config, Document, RegionSection, region_from_json};
 use control::appliance::budget::Budget;
-use control::appliance::loader::{self, Wanted, Watch};
+use control::appliance::loader::{self, LoadTask, Watch};
 use control::appliance::{endpoints, start};
 use dataplane::memory::Memory;
 use dataplane::port::PortConfig;
@@ -31,12 +31,12 @@ pub const PORT: u16 = 4791;
 /// Number of local addresses of the asking side.
 pub const ADDRESSES: u32 = 64;
 /// Untagged buffers of each stream of a listener; fewer if they are large.
-pub const BUFFERS: u32 = 256;
+pub const BUFFERS_PER_STREAM: u32 = 256;
 /// Bound of these buffers' total, bytes: half of the appliance's default budget of a worker.
-const BUFFER_BYTES: u32 = 32 << 20;
+const MAX_BUFFER_BYTES: u32 = 32 << 20;
 
 /// Configuration of one end, converted from its file.
-pub struct Product {
+pub struct EndConfig {
     /// The checked file.
     pub config: Config,
     /// Configuration of the port.
@@ -51,25 +51,25 @@ pub struct Product {
     pub ulps: [UlpConfig; 2],
 }
 
-impl Product {
+impl EndConfig {
     /// Returns the configurations of the asking and of the asked side.
-    pub fn both(rig: &RigConfig) -> anyhow::Result<[Product; 2]> {
-        Ok([Product::new(rig, Side::Asking)?, Product::new(rig, Side::Asked)?])
+    pub fn for_both_sides(rig: &RigConfig) -> anyhow::Result<[EndConfig; 2]> {
+        Ok([EndConfig::new(rig, Side::Initiator)?, EndConfig::new(rig, Side::Responder)?])
     }
 
     /// Reads and converts the file of one side, as `ddpd` does.
-    pub fn new(rig: &RigConfig, side: Side) -> anyhow::Result<Product> {
-        let config = config(&text(rig, side))?;
+    pub fn new(rig: &RigConfig, side: Side) -> anyhow::Result<EndConfig> {
+        let config = parse_config(&config_text(rig, side))?;
         let wrong = anyhow::Error::msg;
         let port = start::port_config(&config, &config.ports[0]).map_err(wrong)?;
         let mut dataplane = dataplane_config(&config).map_err(wrong)?;
-        dataplane.ipsec = protected::config(&config)?;
+        dataplane.ipsec = protected::ipsec_config(&config)?;
         let (id, interface) = (ListenerId(1), Some(InterfaceId(0)));
         let section = config.listeners.first();
         let listener = section.map(|section| {
             endpoints::listener_config(&config, section, id, interface, config.workers.len() as u32)
         });
-        let spec = spec(rig);
+        let spec = connect_spec(rig);
         let connect = match spec.transport {
             Transport::Tcp => {
                 endpoints::connect_endpoint(&config, &spec, mpa::Peer::Standard, false).into()
@@ -82,7 +82,7 @@ impl Product {
         let (ulp, queues) = section.map_or((None, &[][..]), |s| (Some(&s.ulp), &s.queues[..]));
         let (accepted, _) = endpoints::accepted_ulp(ulp, queues, version);
         let ulps = [accepted, endpoints::opened_ulp(&spec, version)];
-        Ok(Product { config, port, dataplane, listener, connect, ulps })
+        Ok(EndConfig { config, port, dataplane, listener, connect, ulps })
     }
 }
 
@@ -92,14 +92,15 @@ fn dataplane_config(config: &Config) -> Result<DataplaneConfig, String> {
 }
 
 /// Parses and checks a file's text.
-pub fn config(text: &str) -> anyhow::Result<Config> {
+pub fn parse_config(text: &str) -> anyhow::Result<Config> {
     let document = Document::parse(Path::new("bench.toml"), text);
     Ok(document.map_err(|errors| anyhow::anyhow!("{errors}"))?.config)
 }
 
 /// Returns a client's request for a stream.
-fn spec(rig: &RigConfig) -> ConnectSpec {
-    let mut spec = ConnectSpec::to(SocketAddr::new(address(rig, Side::Asked), PORT));
+fn connect_spec(rig: &RigConfig) -> ConnectSpec {
+    let mut spec =
+        ConnectSpec::to_remote(SocketAddr::new(side_address(rig, Side::Responder), PORT));
     spec.transport = if rig.sctp { Transport::Sctp } else { Transport::Tcp };
     spec.ulp = if rig.rdmap { UlpChoice::Rdmap } else { UlpChoice::Ddp };
     spec.mpa.markers = Some(rig.markers);
@@ -108,23 +109,23 @@ fn spec(rig: &RigConfig) -> ConnectSpec {
 }
 
 /// Allocates a region as the appliance does: private memory, locked if the limit allows.
-pub fn region(len: u64) -> anyhow::Result<Memory> {
+pub fn allocate_region(len: u64) -> anyhow::Result<Memory> {
     let json = serde_json::json!({ "name": "bench", "size": len, "access": "rw" });
     let section: RegionSection = region_from_json(&json).map_err(|e| anyhow::anyhow!("{e}"))?;
     let budget = Budget::unlimited();
-    let everywhere = Directories::listed(&["/".into()]);
-    let loaded = loader::load(&Wanted::Region(section), &budget, &everywhere, &Watch::default())
+    let everywhere = Directories::from_key(&["/".into()]);
+    let loaded = loader::load(&LoadTask::Region(section), &budget, &everywhere, &Watch::default())
         .map_err(anyhow::Error::msg)?;
     Ok(loaded.memory)
 }
 
 /// Returns the file of one end.
-pub fn text(rig: &RigConfig, side: Side) -> String {
+pub fn config_text(rig: &RigConfig, side: Side) -> String {
     let mut sections = topology(rig, side);
     for (section, line) in deviations(rig, side) {
         sections.add(section, line);
     }
-    sections.text()
+    sections.to_text()
 }
 
 /// Returns the deviations of one end from the defaults, by section.
@@ -143,7 +144,7 @@ pub fn deviations(rig: &RigConfig, side: Side) -> Vec<(&'static str, String)> {
     if let Some(slots) = rig.slots {
         all.push(("port", format!("rx_descriptors = {slots}\ntx_descriptors = {slots}")));
     }
-    if let Some(impair) = impair(rig, side) {
+    if let Some(impair) = impairment_section(rig, side) {
         all.push(("port.impair", impair));
     }
     if let Some(vlan) = rig.network.vlan {
@@ -157,9 +158,9 @@ pub fn deviations(rig: &RigConfig, side: Side) -> Vec<(&'static str, String)> {
         all.push(("management", "recorder = false".to_owned()));
     }
     if rig.network.protected {
-        all.extend(protected::sections(rig, side));
+        all.extend(protected::ipsec_sections(rig, side));
     }
-    if side == Side::Asking {
+    if side == Side::Initiator {
         return all;
     }
     // Defaults: bare DDP over TCP has markers, RDMAP has none. SCTP has no MPA.
@@ -179,14 +180,14 @@ pub fn deviations(rig: &RigConfig, side: Side) -> Vec<(&'static str, String)> {
     all
 }
 
-fn impair(rig: &RigConfig, side: Side) -> Option<String> {
+fn impairment_section(rig: &RigConfig, side: Side) -> Option<String> {
     let link = &rig.impairment;
     if link.loss_ppm == 0 && link.delay_us == 0 && link.rate_mbit == 0 {
         return None;
     }
     let mut text = format!("seed = {}", 1 + side as u64);
     let _ = write!(text, "\ndelay = \"{} us\"", link.delay_us);
-    if side == Side::Asked {
+    if side == Side::Responder {
         if link.loss_ppm > 0 {
             let _ = write!(text, "\nloss = {:.6}", f64::from(link.loss_ppm) * 1e-6);
         }
@@ -200,9 +201,9 @@ fn impair(rig: &RigConfig, side: Side) -> Option<String> {
 
 /// Sections of a file, in order.
 #[derive(Default)]
-struct Sections(Vec<(&'static str, String)>);
+struct ConfigSections(Vec<(&'static str, String)>);
 
-impl Sections {
+impl ConfigSections {
     fn add(&mut self, section: &'static str, lines: impl AsRef<str>) {
         let known = self.0.iter_mut().find(|(name, _)| *name == section);
         match known {
@@ -221,7 +222,7 @@ impl Sections {
         }
     }
 
-    fn text(&self) -> String {
+    fn to_text(&self) -> String {
         let mut out = String::new();
         for (name, lines) in &self.0 {
             let head = match *name {
@@ -235,8 +236,8 @@ impl Sections {
     }
 }
 
-fn topology(rig: &RigConfig, side: Side) -> Sections {
-    let mut sections = Sections::default();
+fn topology(rig: &RigConfig, side: Side) -> ConfigSections {
+    let mut sections = ConfigSections::default();
     sections.add("workers", format!("cores = [{}]", rig.cores[side as usize]));
     let device = &rig.devices[side as usize];
     let kind = match rig.link {
@@ -249,16 +250,16 @@ fn topology(rig: &RigConfig, side: Side) -> Sections {
         Link::AfXdp => format!("kind = \"af_xdp\"\ndevice = \"{device}\""),
     };
     sections.add("port", format!("name = \"port{}\"\n{kind}", side as u8));
-    let many = if side == Side::Asking { ADDRESSES } else { 1 };
+    let many = if side == Side::Initiator { ADDRESSES } else { 1 };
     let prefix = if rig.network.v6 { 64 } else { 16 };
     let own = |n| match side {
-        Side::Asking => asking_address(rig, n),
-        Side::Asked => address(rig, side),
+        Side::Initiator => initiator_address(rig, n),
+        Side::Responder => side_address(rig, side),
     };
     let own: Vec<String> = (0..many).map(|n| format!("\"{}/{prefix}\"", own(n))).collect();
     let name = format!("name = \"lan\"\nport = \"port{}\"", side as u8);
     sections.add("interface", format!("{name}\naddresses = [{}]", own.join(", ")));
-    if side == Side::Asked {
+    if side == Side::Responder {
         let mut lines = format!("name = \"l\"\ninterface = \"lan\"\nport = {PORT}");
         if rig.sctp {
             lines.push_str("\ntransport = \"sctp\"");
@@ -270,7 +271,7 @@ fn topology(rig: &RigConfig, side: Side) -> Sections {
         // A listener without a service must name a destination for each queue.
         let deliver = if rig.rdmap { "" } else { "\ndeliver_to = \"discard\"" };
         let size = rig.buffer;
-        let buffers = (BUFFER_BYTES / size.max(1)).clamp(1, BUFFERS);
+        let buffers = (MAX_BUFFER_BYTES / size.max(1)).clamp(1, BUFFERS_PER_STREAM);
         let queue = format!("qn = 0\nbuffers = {buffers}\nbuffer_size = {size}{deliver}");
         sections.add("listener.queue", queue);
     }
@@ -278,16 +279,16 @@ fn topology(rig: &RigConfig, side: Side) -> Sections {
 }
 
 /// Returns the address of one side.
-pub fn address(rig: &RigConfig, side: Side) -> IpAddr {
+pub fn side_address(rig: &RigConfig, side: Side) -> IpAddr {
     match side {
-        Side::Asking => asking_address(rig, 0),
-        Side::Asked if rig.network.v6 => Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 0, 0x100).into(),
-        Side::Asked => Ipv4Addr::new(10, 9, 0, 1).into(),
+        Side::Initiator => initiator_address(rig, 0),
+        Side::Responder if rig.network.v6 => Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 0, 0x100).into(),
+        Side::Responder => Ipv4Addr::new(10, 9, 0, 1).into(),
     }
 }
 
 /// Returns the `n`-th address of the asking side.
-pub fn asking_address(rig: &RigConfig, n: u32) -> IpAddr {
+pub fn initiator_address(rig: &RigConfig, n: u32) -> IpAddr {
     let n = 1 + (n % ADDRESSES) as u16;
     match rig.network.v6 {
         true => Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 1, n).into(),
@@ -335,8 +336,8 @@ buffers = 256
     fn the_recorder_is_on_unless_a_row_says_otherwise() {
         for recorder in [true, false] {
             let rig = RigConfig { recorder, ..plain() };
-            for side in [Side::Asking, Side::Asked] {
-                let product = Product::new(&rig, side).unwrap();
+            for side in [Side::Initiator, Side::Responder] {
+                let product = EndConfig::new(&rig, side).unwrap();
                 let EndpointConfig::Tcp(opened) = &product.connect else { panic!("over TCP") };
                 assert_eq!(opened.tcp.recorder, recorder);
                 if let Some(listener) = &product.listener {
@@ -351,8 +352,8 @@ buffers = 256
     /// diverge.
     #[test]
     fn the_benchmark_runs_what_ddpd_runs() {
-        let mut ddpd = config(DDPD).unwrap();
-        let ours = Product::new(&plain(), Side::Asked).unwrap();
+        let mut ddpd = parse_config(DDPD).unwrap();
+        let ours = EndConfig::new(&plain(), Side::Responder).unwrap();
         // Name and text differ with the file.
         ddpd.name.clone_from(&ours.config.name);
         ddpd.source.clone_from(&ours.config.source);
@@ -361,7 +362,7 @@ buffers = 256
         let listener = ours.listener.expect("the asked side listens");
         let endpoint = endpoints::listener_endpoint(&ddpd, section);
         assert_eq!(debug(&listener.endpoint), debug(&endpoint));
-        let spec = ConnectSpec::to("10.9.0.1:4791".parse().unwrap());
+        let spec = ConnectSpec::to_remote("10.9.0.1:4791".parse().unwrap());
         let opened = endpoints::connect_endpoint(&ddpd, &spec, mpa::Peer::Standard, false);
         assert_eq!(debug(&ours.connect), debug(&EndpointConfig::from(opened)));
         assert_eq!(debug(&ours.port), debug(&start::port_config(&ddpd, &ddpd.ports[0]).unwrap()));
@@ -376,7 +377,7 @@ buffers = 256
 
     #[test]
     fn what_the_appliance_chooses_besides_its_file_is_there() {
-        let ours = Product::new(&RigConfig::default(), Side::Asked).unwrap();
+        let ours = EndConfig::new(&RigConfig::default(), Side::Responder).unwrap();
         let EndpointConfig::Tcp(endpoint) = &ours.connect else { panic!("TCP") };
         assert!(endpoint.tcp.acks.pushed && endpoint.tcp.push_segments);
         assert_eq!(endpoint.tcp.acks.delay.as_millis(), 20);
@@ -385,9 +386,9 @@ buffers = 256
 
     #[test]
     fn deviations_are_few_and_all_of_them_are_listed() {
-        assert_eq!(deviations(&plain(), Side::Asked), []);
-        assert_eq!(deviations(&plain(), Side::Asking), []);
-        let usual = deviations(&RigConfig::default(), Side::Asked);
+        assert_eq!(deviations(&plain(), Side::Responder), []);
+        assert_eq!(deviations(&plain(), Side::Initiator), []);
+        let usual = deviations(&RigConfig::default(), Side::Responder);
         let usual: Vec<(&str, &str)> = usual.iter().map(|(s, l)| (*s, l.as_str())).collect();
         assert_eq!(usual, [("workers", "idle = \"poll\""), ("listener", "markers = false")]);
     }
@@ -412,9 +413,9 @@ buffers = 256
             device(Link::AfPacket),
             device(Link::AfXdp),
         ] {
-            for side in [Side::Asking, Side::Asked] {
-                if let Err(error) = Product::new(&rig, side) {
-                    panic!("{error}\n{}", text(&rig, side));
+            for side in [Side::Initiator, Side::Responder] {
+                if let Err(error) = EndConfig::new(&rig, side) {
+                    panic!("{error}\n{}", config_text(&rig, side));
                 }
             }
         }

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use config::Config;
-use dataplane::{IpsecConfig, Protection, ReplayWindows, SaConfig, SaId, SaWay, WorkerId};
+use dataplane::{
+    IpsecConfig, Protection, ReplayWindows, SaConfig, SaDirectionConfig, SaId, WorkerId,
+};
 use ipsec::crypto::{Algorithm, Keys};
 use ipsec::guard::Direction;
 use ipsec::sa::{Lifetime, Mode, Parameters};
@@ -15,20 +17,20 @@ use crate::setup::{RigConfig, Side};
 pub const ALGORITHM: Algorithm = Algorithm::AesGcm128;
 
 /// Returns the SPI of packets from a side.
-fn spi(from: Side) -> u32 {
+fn outbound_spi(from: Side) -> u32 {
     0x1001 + from as u32
 }
 
 /// Returns the IPsec sections of a side's file, in order.
-pub(crate) fn sections(rig: &RigConfig, side: Side) -> [(&'static str, String); 3] {
+pub(crate) fn ipsec_sections(rig: &RigConfig, side: Side) -> [(&'static str, String); 3] {
     let peers = if rig.network.v6 { "fd00:9::/64" } else { "10.9.0.0/16" };
     let policy = format!("name = \"peers\"\nremote = \"{peers}\"\naction = \"protect\"");
-    let peer = if side == Side::Asking { Side::Asked } else { Side::Asking };
+    let peer = if side == Side::Initiator { Side::Responder } else { Side::Initiator };
     let sa = |name: &str, from: Side, more: &str| {
         format!(
             "name = \"{name}\"\npolicy = \"peers\"\ndirection = \"{name}\"\nspi = {}\n\
              algorithm = \"aes128gcm16\"\nkey_file = \"none-{name}\"{more}",
-            spi(from)
+            outbound_spi(from)
         )
     };
     let sas = [
@@ -44,12 +46,12 @@ pub(crate) fn sections(rig: &RigConfig, side: Side) -> [(&'static str, String); 
 }
 
 /// Returns the worker's IPsec configuration; `None` if the file has none.
-pub(crate) fn config(config: &Config) -> anyhow::Result<Option<Arc<IpsecConfig>>> {
+pub(crate) fn ipsec_config(config: &Config) -> anyhow::Result<Option<Arc<IpsecConfig>>> {
     let section = &config.ipsec;
-    if !section.is_on() {
+    if !section.is_enabled() {
         return Ok(None);
     }
-    let policies = section.database().map_err(|errors| anyhow::anyhow!("{errors:?}"))?;
+    let policies = section.policy_database().map_err(|errors| anyhow::anyhow!("{errors:?}"))?;
     let sas = section.sas.iter().zip(0..).map(|(sa, id)| SaConfig {
         id: SaId(id),
         protection: Protection(0),
@@ -63,17 +65,19 @@ pub(crate) fn config(config: &Config) -> anyhow::Result<Option<Arc<IpsecConfig>>
             soft: Lifetime::default(),
             hard: Lifetime::default(),
         }),
-        way: match sa.direction {
-            Direction::In => SaWay::In { window: section.keys.window, top: 0 },
+        direction_config: match sa.direction {
+            Direction::In => SaDirectionConfig::In { window: section.keys.window, top: 0 },
             // One reservation for the whole run: there is no control thread that could extend it.
-            Direction::Out => SaWay::Out { reserve: Some((1, 1 << 40)), keepalive: None },
+            Direction::Out => {
+                SaDirectionConfig::Out { reserve: Some((1, 1 << 40)), keepalive: None }
+            }
         },
     });
     Ok(Some(Arc::new(IpsecConfig {
         policies,
         owners: vec![WorkerId(0)],
         sas: sas.collect(),
-        alone: false,
+        sole_sealer: false,
         windows: ReplayWindows::default(),
     })))
 }

@@ -11,57 +11,58 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::limits::pin;
+use crate::limits::pin_to_core;
 
 /// Bound of a round trip between the cores, nanoseconds, above which absolute numbers mean nothing.
 pub const NOISY_NS: f64 = 150.0;
 /// Share of the run's fastest copy rate below which another program uses the same physical core.
-pub const NOISY_COPY: f64 = 0.85;
+pub const NOISY_COPY_SHARE: f64 = 0.85;
 /// Duration of each of the two checks.
-const LOOK: Duration = Duration::from_millis(5);
+const CHECK_TIME: Duration = Duration::from_millis(5);
 
 /// Checks of the cores through a run.
-pub struct Watch {
+pub struct NoiseMonitor {
     cores: [usize; 2],
     /// Round trips of a cache line between the cores, nanoseconds.
     pub ping_pong: Vec<f64>,
     /// Copy rates of the slower core within its L1 cache, gigabytes per second.
     pub copies: Vec<f64>,
     /// Maximum of `copies`.
-    best: f64,
+    best_copy: f64,
 }
 
-impl Watch {
+impl NoiseMonitor {
     /// Checks the cores for half a second, to find their best copy rate.
-    pub fn new(cores: [usize; 2]) -> Watch {
-        let mut watch = Watch { cores, ping_pong: Vec::new(), copies: Vec::new(), best: 0.0 };
+    pub fn new(cores: [usize; 2]) -> NoiseMonitor {
+        let mut watch =
+            NoiseMonitor { cores, ping_pong: Vec::new(), copies: Vec::new(), best_copy: 0.0 };
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_millis(500) {
-            watch.is_quiet();
+            watch.check_quiet();
         }
         watch
     }
 
     /// Checks the cores. Returns true if the round trip and the copy rate are within the bounds.
-    pub fn is_quiet(&mut self) -> bool {
-        let distance = ping_pong(self.cores, LOOK).ok();
+    pub fn check_quiet(&mut self) -> bool {
+        let distance = measure_ping_pong(self.cores, CHECK_TIME).ok();
         self.ping_pong.extend(distance);
-        let copied = copies(self.cores, LOOK).ok();
+        let copied = measure_copy_rate(self.cores, CHECK_TIME).ok();
         self.copies.extend(copied);
-        self.best = self.best.max(copied.unwrap_or(0.0));
+        self.best_copy = self.best_copy.max(copied.unwrap_or(0.0));
         distance.is_some_and(|ns| ns <= NOISY_NS)
-            && copied.is_some_and(|rate| rate >= self.best * NOISY_COPY)
+            && copied.is_some_and(|rate| rate >= self.best_copy * NOISY_COPY_SHARE)
     }
 
     /// Returns the copy rate of the last check, in gigabytes per second.
-    pub fn last_copied(&self) -> Option<f64> {
+    pub fn last_copy_rate(&self) -> Option<f64> {
         self.copies.last().copied()
     }
 
     /// Returns true if `copied` is too low by the final best rate. The best rate at the time of the
     /// check may have been that of a shared core.
-    pub fn was_shared(&self, copied: f64) -> bool {
-        copied < self.best * NOISY_COPY
+    pub fn is_below_best(&self, copied: f64) -> bool {
+        copied < self.best_copy * NOISY_COPY_SHARE
     }
 }
 
@@ -70,13 +71,13 @@ struct CacheLine(AtomicU64);
 
 /// Returns the nanoseconds of a cache line's round trip between the cores. The median of many
 /// batches excludes interruptions, which are not a property of the cores.
-fn ping_pong(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
+fn measure_ping_pong(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
     const ROUNDS: u64 = 1000;
     let line = Arc::new(CacheLine(AtomicU64::new(0)));
     let over = Arc::new(AtomicBool::new(false));
     let (there, ends) = (line.clone(), over.clone());
     let other = std::thread::spawn(move || -> anyhow::Result<()> {
-        pin(cores[1])?;
+        pin_to_core(cores[1])?;
         while !ends.load(Ordering::Relaxed) {
             let seen = there.0.load(Ordering::Acquire);
             if seen % 2 == 1 {
@@ -88,7 +89,7 @@ fn ping_pong(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
         Ok(())
     });
     let here = std::thread::spawn(move || -> anyhow::Result<f64> {
-        pin(cores[0])?;
+        pin_to_core(cores[0])?;
         let (begin, mut samples) = (Instant::now(), Vec::new());
         let mut next = 0;
         while begin.elapsed() < time {
@@ -115,11 +116,11 @@ fn ping_pong(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
 
 /// Returns the copy rate within the L1 cache in gigabytes per second, of the slower of the two
 /// cores. Both copy at the same time; a core's rate is the median of many short rounds.
-fn copies(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
+fn measure_copy_rate(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
     const LEN: usize = 8192;
     const ROUNDS: usize = 64;
     let copy = move |core: usize| -> anyhow::Result<f64> {
-        pin(core)?;
+        pin_to_core(core)?;
         let (from, mut to, mut rounds) = (vec![1u8; LEN], vec![0u8; LEN], Vec::new());
         let begin = Instant::now();
         while begin.elapsed() < time {
@@ -147,10 +148,10 @@ mod tests {
     #[test]
     fn cores_that_are_not_there_are_not_quiet() {
         let (ping_pong, copies) = (Vec::new(), Vec::new());
-        let mut watch = Watch { cores: [usize::MAX; 2], ping_pong, copies, best: 0.0 };
-        assert!(!watch.is_quiet());
+        let mut watch = NoiseMonitor { cores: [usize::MAX; 2], ping_pong, copies, best_copy: 0.0 };
+        assert!(!watch.check_quiet());
         assert!(watch.ping_pong.is_empty() && watch.copies.is_empty());
-        watch.best = 100.0;
-        assert!(watch.was_shared(80.0) && !watch.was_shared(90.0));
+        watch.best_copy = 100.0;
+        assert!(watch.is_below_best(80.0) && !watch.is_below_best(90.0));
     }
 }

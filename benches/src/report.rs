@@ -6,14 +6,16 @@ use anyhow::Context as _;
 use minijinja::{Environment, context};
 use serde::Serialize;
 
-use crate::plots::{Axis, Bar, Numbers, Series, bars, lines};
+use crate::plots::{Axis, AxisFormat, Bar, Series, bars, lines};
 use crate::row::Row;
-use crate::run::{Results, bound, number, shown, typical_ping_pong, verdict};
+use crate::run::{
+    Results, format_bound, format_number, format_value, format_verdict, typical_ping_pong,
+};
 use crate::targets::{Kind, Target};
 
-const PAGE: &str = include_str!("../templates/report.html");
+const PAGE_TEMPLATE: &str = include_str!("../templates/report.html");
 /// Documents with a generated section, and the sections' templates: targets and figures.
-const SECTIONS: [(&str, &str); 2] = [
+const PUBLISHED_DOCUMENTS: [(&str, &str); 2] = [
     ("README.md", include_str!("../templates/readme.md")),
     ("docs/performance.md", include_str!("../templates/performance.md")),
 ];
@@ -21,22 +23,22 @@ const SECTIONS: [(&str, &str); 2] = [
 const BEGIN: &str = "<!-- made by scripts/bench --publish -->";
 const END: &str = "<!-- end of what is made -->";
 /// Plots in `docs/performance.md`.
-const SHOWN: [&str; 5] =
+const PUBLISHED_PLOTS: [&str; 5] =
     ["goodput-1500", "goodput-9000", "goodput-by-size", "latency", "goodput-by-streams"];
 
 /// Writes `report.html` into `out`.
 pub fn write(results: &Results, out: &Path) -> anyhow::Result<()> {
-    let plots = plots(results);
+    let plots = draw_plots(results);
     let mut environment = environment();
-    environment.add_template("report.html", PAGE)?;
+    environment.add_template("report.html", PAGE_TEMPLATE)?;
     let page = environment.get_template("report.html")?.render(context! {
         results => results,
-        groups => groups(results, &plots),
-        ping_pong => number(typical_ping_pong(results)),
+        groups => report_sections(results, &plots),
+        ping_pong => format_number(typical_ping_pong(results)),
         noisy => results.is_noisy(),
         noisy_ns => crate::quiet::NOISY_NS,
-        minutes => number(results.seconds / 60.0),
-        targets => Lines::of(results),
+        minutes => format_number(results.seconds / 60.0),
+        targets => TargetLines::from_results(results),
         met => results.targets.iter().filter(|target| target.met == Some(true)).count(),
         judged => results.targets.iter().filter(|target| target.target.is_some()).count(),
     })?;
@@ -53,9 +55,9 @@ pub fn write(results: &Results, out: &Path) -> anyhow::Result<()> {
 pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
     anyhow::ensure!(!results.quick, "a quick run is not published");
     anyhow::ensure!(results.whole, "a run of some groups is not published");
-    let plots = plots(results);
+    let plots = draw_plots(results);
     let mut documents = Vec::new();
-    for (name, template) in SECTIONS {
+    for (name, template) in PUBLISHED_DOCUMENTS {
         let path = root.join(name);
         let text = std::fs::read_to_string(&path)
             .with_context(|| format!("cannot read {}", path.display()))?;
@@ -63,7 +65,8 @@ pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
             || Some((text.split_once(BEGIN)?.0, text.split_once(BEGIN)?.1.split_once(END)?.1));
         let (before, after) = marks()
             .with_context(|| format!("{} lacks the marks `{BEGIN}` and `{END}`", path.display()))?;
-        documents.push((path, format!("{before}{}{after}", section(template, results, &plots)?)));
+        documents
+            .push((path, format!("{before}{}{after}", render_section(template, results, &plots)?)));
     }
     let directory = root.join("docs/plots");
     std::fs::create_dir_all(&directory)?;
@@ -77,14 +80,14 @@ pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
 }
 
 /// Renders a section, with its marks.
-fn section(template: &str, results: &Results, plots: &[Plot]) -> anyhow::Result<String> {
-    let shown = |plot: &&Plot| SHOWN.contains(&plot.name);
+fn render_section(template: &str, results: &Results, plots: &[Plot]) -> anyhow::Result<String> {
+    let shown = |plot: &&Plot| PUBLISHED_PLOTS.contains(&plot.name);
     let mut environment = environment();
     environment.add_template("section.md", template)?;
     let section = environment.get_template("section.md")?.render(context! {
         results => results,
-        targets => Lines::of(results),
-        ping_pong => number(typical_ping_pong(results)),
+        targets => TargetLines::from_results(results),
+        ping_pong => format_number(typical_ping_pong(results)),
         plots => plots.iter().filter(shown).collect::<Vec<_>>(),
     })?;
     Ok(section)
@@ -92,13 +95,13 @@ fn section(template: &str, results: &Results, plots: &[Plot]) -> anyhow::Result<
 
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
-    environment.add_filter("number", |value: f64| number(value));
+    environment.add_filter("number", |value: f64| format_number(value));
     environment
 }
 
 /// A target as a line of a table.
 #[derive(Serialize)]
-struct Line<'a> {
+struct TargetLine<'a> {
     name: &'a str,
     bound: String,
     shown: String,
@@ -109,25 +112,25 @@ struct Line<'a> {
 
 /// Lines of targets: judged ones, and figures.
 #[derive(Serialize)]
-struct Lines<'a> {
-    judged: Vec<Line<'a>>,
-    figures: Vec<Line<'a>>,
+struct TargetLines<'a> {
+    judged: Vec<TargetLine<'a>>,
+    figures: Vec<TargetLine<'a>>,
 }
 
-impl<'a> Lines<'a> {
-    fn of(results: &'a Results) -> Lines<'a> {
-        let line = |target: &'a Target| Line {
+impl<'a> TargetLines<'a> {
+    fn from_results(results: &'a Results) -> TargetLines<'a> {
+        let line = |target: &'a Target| TargetLine {
             name: &target.name,
-            bound: bound(target),
-            shown: shown(target),
+            bound: format_bound(target),
+            shown: format_value(target),
             n: target.samples.len(),
-            verdict: verdict(target),
+            verdict: format_verdict(target),
             met: target.met,
         };
         let (figures, judged): (Vec<&Target>, Vec<&Target>) =
             results.targets.iter().partition(|target| target.kind == Kind::Figure);
         let lines = |some: Vec<&'a Target>| some.into_iter().map(line).collect();
-        Lines { judged: lines(judged), figures: lines(figures) }
+        TargetLines { judged: lines(judged), figures: lines(figures) }
     }
 }
 
@@ -150,15 +153,15 @@ struct Section<'a> {
     extras: Vec<&'a str>,
 }
 
-fn groups<'a>(results: &'a Results, plots: &'a [Plot]) -> Vec<Section<'a>> {
+fn report_sections<'a>(results: &'a Results, plots: &'a [Plot]) -> Vec<Section<'a>> {
     let sections = results.groups.iter().map(|(name, title)| {
         let rows: Vec<&Row> = results.rows.iter().filter(|row| row.group == *name).collect();
         Section {
             name,
             title,
             plots: plots.iter().filter(|plot| plot.group == name).collect(),
-            columns: columns(&rows),
-            extras: extras(&rows),
+            columns: varying_parameters(&rows),
+            extras: nonzero_extras(&rows),
             rows,
         }
     });
@@ -166,7 +169,7 @@ fn groups<'a>(results: &'a Results, plots: &'a [Plot]) -> Vec<Section<'a>> {
 }
 
 /// Returns the parameters that differ between the rows.
-fn columns<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
+fn varying_parameters<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
     let mut names: Vec<&str> =
         rows.iter().flat_map(|row| row.parameters.keys().map(String::as_str)).collect();
     names.sort_unstable();
@@ -180,7 +183,7 @@ fn columns<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
 }
 
 /// Returns the secondary numbers that are not zero in all rows.
-fn extras<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
+fn nonzero_extras<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
     let some = rows.iter().flat_map(|row| row.extra.iter());
     let mut names: Vec<&str> =
         some.filter(|(_, value)| **value != 0.0).map(|(name, _)| name.as_str()).collect();
@@ -189,15 +192,15 @@ fn extras<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
     names
 }
 
-struct Rows<'a>(&'a [Row]);
+struct RowSet<'a>(&'a [Row]);
 
-impl Rows<'_> {
+impl RowSet<'_> {
     fn find(&self, name: &str) -> Option<&Row> {
         self.0.iter().find(|row| row.name == name)
     }
 
     /// Returns a line through the rows whose names are `prefix` and a number.
-    fn line(&self, name: &str, prefix: &str) -> Series {
+    fn series(&self, name: &str, prefix: &str) -> Series {
         let number = |row: &Row| -> Option<f64> { row.name.strip_prefix(prefix)?.parse().ok() };
         let points = self.0.iter().filter_map(|row| Some((number(row)?, row.value?)));
         Series { name: name.to_owned(), points: points.collect() }
@@ -218,28 +221,28 @@ impl Rows<'_> {
     }
 }
 
-fn axis(name: &str, log: bool, style: Numbers) -> Axis {
+fn axis(name: &str, log: bool, style: AxisFormat) -> Axis {
     Axis { name: name.to_owned(), log, style }
 }
 
-fn plots(results: &Results) -> Vec<Plot> {
-    let rows = Rows(&results.rows);
+fn draw_plots(results: &Results) -> Vec<Plot> {
+    let rows = RowSet(&results.rows);
     let drawn = [
-        bulk(&rows, 1500),
-        bulk(&rows, 9000),
-        sizes(&rows),
-        latency(&rows),
-        streams(&rows),
-        footprint(&rows),
-        memory(&rows),
-        loss(&rows),
-        rdmap(&rows),
-        veth(&rows),
+        bulk_plot(&rows, 1500),
+        bulk_plot(&rows, 9000),
+        sizes_plot(&rows),
+        latency_plot(&rows),
+        streams_plot(&rows),
+        footprint_plot(&rows),
+        memory_plot(&rows),
+        loss_plot(&rows),
+        rdmap_plot(&rows),
+        veth_plot(&rows),
     ];
     drawn.into_iter().flatten().collect()
 }
 
-fn bulk(rows: &Rows<'_>, mtu: u16) -> Option<Plot> {
+fn bulk_plot(rows: &RowSet<'_>, mtu: u16) -> Option<Plot> {
     let (group, name) = match mtu {
         1500 => ("bulk-1500", "goodput-1500"),
         _ => ("bulk-9000", "goodput-9000"),
@@ -264,26 +267,26 @@ fn bulk(rows: &Rows<'_>, mtu: u16) -> Option<Plot> {
     Some(Plot { group, name, svg: bars(&title, "Gbit/s", &bars_of, None)? })
 }
 
-fn sizes(rows: &Rows<'_>) -> Option<Plot> {
+fn sizes_plot(rows: &RowSet<'_>) -> Option<Plot> {
     let svg = lines(
         "Goodput by message size",
-        &axis("bytes of a write", true, Numbers::Binary),
-        &axis("Gbit/s", true, Numbers::Plain),
+        &axis("bytes of a write", true, AxisFormat::Binary),
+        &axis("Gbit/s", true, AxisFormat::Plain),
         &[
-            rows.line("MTU 1500", "size-1500-"),
-            rows.line("MTU 1500, markers", "size-1500-markers-"),
-            rows.line("MTU 9000", "size-9000-"),
-            rows.line("MTU 9000, markers", "size-9000-markers-"),
+            rows.series("MTU 1500", "size-1500-"),
+            rows.series("MTU 1500, markers", "size-1500-markers-"),
+            rows.series("MTU 9000", "size-9000-"),
+            rows.series("MTU 9000, markers", "size-9000-markers-"),
         ],
     )?;
     Some(Plot { group: "sizes", name: "goodput-by-size", svg })
 }
 
-fn latency(rows: &Rows<'_>) -> Option<Plot> {
+fn latency_plot(rows: &RowSet<'_>) -> Option<Plot> {
     let svg = lines(
         "Round trips by quantile",
-        &axis("quantile", true, Numbers::Nines),
-        &axis("microseconds", true, Numbers::Plain),
+        &axis("quantile", true, AxisFormat::Nines),
+        &axis("microseconds", true, AxisFormat::Plain),
         &[
             rows.quantiles("untagged echo", "echo"),
             rows.quantiles("write and notice", "write-notify"),
@@ -294,27 +297,27 @@ fn latency(rows: &Rows<'_>) -> Option<Plot> {
     Some(Plot { group: "latency", name: "latency", svg })
 }
 
-fn streams(rows: &Rows<'_>) -> Option<Plot> {
+fn streams_plot(rows: &RowSet<'_>) -> Option<Plot> {
     let svg = lines(
         "Goodput with many active streams",
-        &axis("streams", true, Numbers::Plain),
-        &axis("Gbit/s in all", false, Numbers::Plain),
-        &[rows.line("writes of 16 KiB into one region", "streams-")],
+        &axis("streams", true, AxisFormat::Plain),
+        &axis("Gbit/s in all", false, AxisFormat::Plain),
+        &[rows.series("writes of 16 KiB into one region", "streams-")],
     )?;
     Some(Plot { group: "streams", name: "goodput-by-streams", svg })
 }
 
-fn footprint(rows: &Rows<'_>) -> Option<Plot> {
+fn footprint_plot(rows: &RowSet<'_>) -> Option<Plot> {
     let svg = lines(
         "Goodput by size of the region",
-        &axis("MiB", true, Numbers::Plain),
-        &axis("Gbit/s", false, Numbers::Plain),
-        &[rows.line("writes of 1 MiB, MTU 1500", "region-")],
+        &axis("MiB", true, AxisFormat::Plain),
+        &axis("Gbit/s", false, AxisFormat::Plain),
+        &[rows.series("writes of 1 MiB, MTU 1500", "region-")],
     )?;
     Some(Plot { group: "footprint", name: "goodput-by-region", svg })
 }
 
-fn memory(rows: &Rows<'_>) -> Option<Plot> {
+fn memory_plot(rows: &RowSet<'_>) -> Option<Plot> {
     let busy = |row: &Row| {
         let n: f64 = row.name.strip_prefix("memory-")?.parse().ok()?;
         Some((n, *row.extra.get("busy_bytes_per_stream")?))
@@ -322,17 +325,17 @@ fn memory(rows: &Rows<'_>) -> Option<Plot> {
     let busy = rows.0.iter().filter_map(busy).collect();
     let svg = lines(
         "Heap per stream",
-        &axis("streams", true, Numbers::Plain),
-        &axis("bytes", true, Numbers::Plain),
+        &axis("streams", true, AxisFormat::Plain),
+        &axis("bytes", true, AxisFormat::Plain),
         &[
-            rows.line("idle", "memory-"),
+            rows.series("idle", "memory-"),
             Series { name: "with two writes of 16 KiB under way".to_owned(), points: busy },
         ],
     )?;
     Some(Plot { group: "memory", name: "memory-by-streams", svg })
 }
 
-fn loss(rows: &Rows<'_>) -> Option<Plot> {
+fn loss_plot(rows: &RowSet<'_>) -> Option<Plot> {
     let names = ["0", "0.1", "1"];
     let bar = |percent: &str, suffix: &str, what: &str, colour| {
         rows.bar(&format!("{percent} %, {what}"), &format!("loss-{percent}{suffix}"), colour)
@@ -348,24 +351,24 @@ fn loss(rows: &Rows<'_>) -> Option<Plot> {
     })
 }
 
-fn rdmap(rows: &Rows<'_>) -> Option<Plot> {
+fn rdmap_plot(rows: &RowSet<'_>) -> Option<Plot> {
     let svg = lines(
         "RDMAP: goodput by message size",
-        &axis("bytes of a message", true, Numbers::Binary),
-        &axis("Gbit/s", true, Numbers::Plain),
+        &axis("bytes of a message", true, AxisFormat::Binary),
+        &axis("Gbit/s", true, AxisFormat::Plain),
         &[
-            rows.line("Write, MTU 1500", "rdmap-write-1500-"),
-            rows.line("Write, MTU 9000", "rdmap-write-9000-"),
-            rows.line("Read, MTU 1500", "rdmap-read-1500-"),
-            rows.line("Read, MTU 9000", "rdmap-read-9000-"),
-            rows.line("Send, MTU 1500", "rdmap-send-1500-"),
-            rows.line("Send, MTU 9000", "rdmap-send-9000-"),
+            rows.series("Write, MTU 1500", "rdmap-write-1500-"),
+            rows.series("Write, MTU 9000", "rdmap-write-9000-"),
+            rows.series("Read, MTU 1500", "rdmap-read-1500-"),
+            rows.series("Read, MTU 9000", "rdmap-read-9000-"),
+            rows.series("Send, MTU 1500", "rdmap-send-1500-"),
+            rows.series("Send, MTU 9000", "rdmap-send-9000-"),
         ],
     )?;
     Some(Plot { group: "rdmap", name: "rdmap-by-size", svg })
 }
 
-fn veth(rows: &Rows<'_>) -> Option<Plot> {
+fn veth_plot(rows: &RowSet<'_>) -> Option<Plot> {
     let all = [
         rows.bar("af_packet", "af_packet-write-1500", 0),
         rows.bar("af_xdp", "af_xdp-write-1500", 0),
@@ -429,7 +432,7 @@ mod tests {
     fn repository(text: &str) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("docs")).unwrap();
-        for (name, _) in SECTIONS {
+        for (name, _) in PUBLISHED_DOCUMENTS {
             std::fs::write(root.path().join(name), text).unwrap();
         }
         root
@@ -437,7 +440,8 @@ mod tests {
 
     /// Returns the current text of README and docs/performance.md.
     fn documents(root: &tempfile::TempDir) -> [String; 2] {
-        SECTIONS.map(|(name, _)| std::fs::read_to_string(root.path().join(name)).unwrap())
+        PUBLISHED_DOCUMENTS
+            .map(|(name, _)| std::fs::read_to_string(root.path().join(name)).unwrap())
     }
 
     #[test]

@@ -8,29 +8,29 @@ use std::time::Duration;
 use base::Instant;
 use ddp::{BufferPool, HoldBudget, StagTable, StreamConfig, StreamId, VecMemory};
 use sctp_lite::endpoint::{
-    Context, Endpoint, EndpointConfig, Event, Open, SessionEvent, SessionId, UlpConfig,
+    Context, Endpoint, EndpointConfig, Event, OpenRequest, SessionEvent, SessionId, UlpConfig,
 };
-use sctp_lite::sctp::{Arrived, Config, Ends, Listener, Secrets, send::SendConfig};
+use sctp_lite::sctp::{Config, Ends, Listener, ListenerResult, Secrets, send::SendConfig};
 use sctp_lite::seam::TxBatch;
 use wire::sctp::Packet;
 
-use crate::pairing::{self, Batch, PD, REGION_LEN};
+use crate::pairing::{self, PD, REGION_LEN, SegmentBatch};
 
-impl TxBatch for Batch {
-    fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
-        self.room(len)
+impl TxBatch for SegmentBatch {
+    fn reserve_packet(&mut self, len: usize) -> Option<&mut [u8]> {
+        self.reserve(len)
     }
 
     fn commit(&mut self, len: usize) {
-        self.complete(len);
+        self.finish_segment(len);
     }
 }
 
 /// One endpoint with its memory.
-pub struct Half {
+pub struct SctpPairEnd {
     endpoint: Option<Endpoint<VecMemory>>,
     session: Option<SessionId>,
-    ends: Ends,
+    addresses: Ends,
     stags: StagTable<VecMemory>,
     buffers: BufferPool,
     hold: HoldBudget,
@@ -38,15 +38,15 @@ pub struct Half {
     secrets: Arc<Secrets>,
 }
 
-impl Half {
-    fn new(local: u8, remote: u8) -> Half {
+impl SctpPairEnd {
+    fn new(local: u8, remote: u8) -> SctpPairEnd {
         let address = |n| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, n)), 4791);
         let memory = VecMemory::new(REGION_LEN);
-        Half {
+        SctpPairEnd {
             endpoint: None,
             session: None,
-            ends: Ends { local: address(local), remote: address(remote) },
-            stags: pairing::region(&memory),
+            addresses: Ends { local: address(local), remote: address(remote) },
+            stags: pairing::region_table(&memory),
             buffers: BufferPool::new(1 << 20),
             hold: HoldBudget::new(1 << 20),
             memory,
@@ -55,7 +55,7 @@ impl Half {
     }
 
     /// Passes a packet to the endpoint.
-    pub fn input(&mut self, now: Instant, bytes: &[u8]) {
+    pub fn handle_packet(&mut self, now: Instant, bytes: &[u8]) {
         let packet = Packet::new(bytes).expect("a packet of ours");
         assert!(packet.checksum_ok(), "nobody damages packets here");
         let cx =
@@ -67,7 +67,7 @@ impl Half {
     }
 
     /// Handles expired timers and writes the pending packets into `batch`.
-    pub fn output(&mut self, now: Instant, batch: &mut Batch) {
+    pub fn output(&mut self, now: Instant, batch: &mut SegmentBatch) {
         let cx =
             &mut Context { stags: &self.stags, buffers: &mut self.buffers, hold: &mut self.hold };
         if let Some(endpoint) = &mut self.endpoint {
@@ -79,11 +79,11 @@ impl Half {
     }
 
     /// Returns the time of the next timer.
-    pub fn timeout(&self) -> Option<Instant> {
+    pub fn poll_timeout(&self) -> Option<Instant> {
         self.endpoint.as_ref().and_then(Endpoint::poll_timeout)
     }
 
-    fn events(&mut self, now: Instant) -> u32 {
+    fn drain_events(&mut self, now: Instant) -> u32 {
         let mut delivered = 0;
         while let Some(event) = self.endpoint.as_mut().and_then(Endpoint::poll_event) {
             match event {
@@ -94,8 +94,15 @@ impl Half {
                         hold: &mut self.hold,
                     };
                     let endpoint = self.endpoint.as_mut().expect("it has just spoken");
-                    let accepted =
-                        endpoint.accept_session(now, session, StreamId(2), PD, &[], ulp(), cx);
+                    let accepted = endpoint.accept_session(
+                        now,
+                        session,
+                        StreamId(2),
+                        PD,
+                        &[],
+                        ulp_config(),
+                        cx,
+                    );
                     accepted.expect("it asked");
                     self.session = Some(session);
                 }
@@ -112,25 +119,25 @@ impl Half {
     }
 }
 
-fn ulp() -> UlpConfig {
+fn ulp_config() -> UlpConfig {
     StreamConfig { max_posts: 4096, ..StreamConfig::default() }.into()
 }
 
 /// Two endpoints with an established session.
-pub struct SctpPairing {
+pub struct SctpPair {
     /// Virtual time.
     pub now: Instant,
     /// Endpoint that posts writes.
-    pub sender: Half,
+    pub sender: SctpPairEnd,
     /// Endpoint whose region is written.
-    pub receiver: Half,
-    there: Batch,
-    back: Batch,
+    pub receiver: SctpPairEnd,
+    outbound: SegmentBatch,
+    inbound: SegmentBatch,
 }
 
-impl SctpPairing {
+impl SctpPair {
     /// Returns an association over a path for packets of `packet_len` bytes, with open windows.
-    pub fn new(packet_len: usize) -> SctpPairing {
+    pub fn new(packet_len: usize) -> SctpPair {
         // A whole burst is sent at once, independent of the clock.
         let send = SendConfig {
             pacing: false,
@@ -141,10 +148,10 @@ impl SctpPairing {
         let sctp = Arc::new(Config { send: Arc::new(send), ..Config::default() });
         let config = Arc::new(EndpointConfig::default());
         let now = Instant::from_millis(1000);
-        let (mut sender, mut receiver) = (Half::new(1, 2), Half::new(2, 1));
-        let open = Open { pd: PD, ulp: ulp(), private_data: Vec::new() };
-        let (ends, secrets) = (sender.ends, sender.secrets.clone());
-        let asked = Endpoint::connect(
+        let (mut sender, mut receiver) = (SctpPairEnd::new(1, 2), SctpPairEnd::new(2, 1));
+        let open = OpenRequest { pd: PD, ulp: ulp_config(), private_data: Vec::new() };
+        let (ends, secrets) = (sender.addresses, sender.secrets.clone());
+        let connecting = Endpoint::connect(
             sctp.clone(),
             config.clone(),
             secrets,
@@ -154,51 +161,54 @@ impl SctpPairing {
             StreamId(1),
             open,
         );
-        let (endpoint, session) = asked.expect("no private data fits");
+        let (endpoint, session) = connecting.expect("no private data fits");
         (sender.endpoint, sender.session) = (Some(endpoint), Some(session));
-        let (mut there, mut back) = (Batch::default(), Batch::default());
+        let (mut there, mut back) = (SegmentBatch::default(), SegmentBatch::default());
         let listener = Listener::new(sctp.clone(), receiver.secrets.clone());
         sender.output(now, &mut there);
         let init = Packet::new(&there.segments[0]).expect("an INIT");
-        listener.input(now, &receiver.ends, &init, &mut back);
-        sender.input(now, &back.segments[0]);
+        listener.input(now, &receiver.addresses, &init, &mut back);
+        sender.handle_packet(now, &back.segments[0]);
         there.clear();
         back.clear();
         sender.output(now, &mut there);
         let echo = Packet::new(&there.segments[0]).expect("a COOKIE ECHO");
-        let Arrived::Accept(cookie) = listener.input(now, &receiver.ends, &echo, &mut back) else {
+        let ListenerResult::Accept(cookie) =
+            listener.input(now, &receiver.addresses, &echo, &mut back)
+        else {
             panic!("a cookie of its own")
         };
-        let (ends, secrets) = (receiver.ends, receiver.secrets.clone());
+        let (ends, secrets) = (receiver.addresses, receiver.secrets.clone());
         let accepted = Endpoint::accept(sctp, config, secrets, ends, packet_len, &cookie, now);
         receiver.endpoint = Some(accepted);
-        let mut pairing = SctpPairing { now, sender, receiver, there, back };
-        pairing.deliver();
-        pairing.acknowledge();
+        let mut pairing = SctpPair { now, sender, receiver, outbound: there, inbound: back };
+        pairing.deliver_burst();
+        pairing.exchange_reply();
         // Initiate and Accept.
-        while pairing.exchange() {}
+        while pairing.exchange_bursts() {}
         for _ in 0..8 {
             pairing.write(256 << 10);
-            while pairing.exchange() {}
+            while pairing.exchange_bursts() {}
         }
         pairing
     }
 
     /// Posts a write of `len` bytes.
     pub fn write(&mut self, len: u32) {
-        let message = pairing::write(&self.sender.memory, len);
+        let message = pairing::write_message(&self.sender.memory, len);
         let session = self.sender.session.expect("it is connected");
         let endpoint = self.sender.endpoint.as_mut().expect("it is connected");
         endpoint.post(session, message).expect("there is room for a message");
     }
 
     /// Exchanges one burst each way; returns false if neither endpoint had anything to send.
-    pub fn exchange(&mut self) -> bool {
-        self.send();
-        self.deliver();
-        self.acknowledge();
-        let quiet = self.there.segments.is_empty() && self.back.segments.is_empty();
-        let next = [self.sender.timeout(), self.receiver.timeout()].into_iter().flatten().min();
+    pub fn exchange_bursts(&mut self) -> bool {
+        self.send_burst();
+        self.deliver_burst();
+        self.exchange_reply();
+        let quiet = self.outbound.segments.is_empty() && self.inbound.segments.is_empty();
+        let next =
+            [self.sender.poll_timeout(), self.receiver.poll_timeout()].into_iter().flatten().min();
         // Delayed SACKs are due soon; later timers are for loss.
         let soon =
             next.filter(|&at| quiet && at.saturating_since(self.now) < Duration::from_millis(150));
@@ -207,32 +217,32 @@ impl SctpPairing {
     }
 
     /// Writes the sender's burst into [`burst`](Self::burst).
-    pub fn send(&mut self) {
-        self.there.clear();
-        self.sender.output(self.now, &mut self.there);
+    pub fn send_burst(&mut self) {
+        self.outbound.clear();
+        self.sender.output(self.now, &mut self.outbound);
     }
 
     /// Returns the sender's last burst.
-    pub fn burst(&mut self) -> &mut Vec<Vec<u8>> {
-        &mut self.there.segments
+    pub fn last_burst(&mut self) -> &mut Vec<Vec<u8>> {
+        &mut self.outbound.segments
     }
 
     /// Passes the burst to the receiver; returns the number of delivered messages.
-    pub fn deliver(&mut self) -> u32 {
-        for packet in &self.there.segments {
-            self.receiver.input(self.now, packet);
+    pub fn deliver_burst(&mut self) -> u32 {
+        for packet in &self.outbound.segments {
+            self.receiver.handle_packet(self.now, packet);
         }
-        self.receiver.events(self.now)
+        self.receiver.drain_events(self.now)
     }
 
     /// Writes the receiver's answer and passes it to the sender.
-    pub fn acknowledge(&mut self) {
-        self.back.clear();
-        self.receiver.output(self.now, &mut self.back);
-        for packet in &self.back.segments {
-            self.sender.input(self.now, packet);
+    pub fn exchange_reply(&mut self) {
+        self.inbound.clear();
+        self.receiver.output(self.now, &mut self.inbound);
+        for packet in &self.inbound.segments {
+            self.sender.handle_packet(self.now, packet);
         }
-        self.sender.events(self.now);
+        self.sender.drain_events(self.now);
     }
 }
 
@@ -242,14 +252,14 @@ mod tests {
 
     #[test]
     fn what_is_written_arrives_and_is_acknowledged() {
-        let mut pairing = SctpPairing::new(1480);
+        let mut pairing = SctpPair::new(1480);
         pairing.write(100_000);
         let (mut packets, mut delivered) = (0, 0);
         for _ in 0..100 {
-            pairing.send();
-            packets += pairing.burst().len();
-            delivered += pairing.deliver();
-            pairing.acknowledge();
+            pairing.send_burst();
+            packets += pairing.last_burst().len();
+            delivered += pairing.deliver_burst();
+            pairing.exchange_reply();
             pairing.now += Duration::from_micros(100);
         }
         assert_eq!(delivered, 1);

@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 
 /// Returns the STag of either side's source region, for writes and served Reads;
 /// [stable](RigConfig::unstable) or not.
-pub const fn source(unstable: bool) -> Stag {
+pub const fn source_stag(unstable: bool) -> Stag {
     if unstable { Stag(0x300) } else { Stag(0x100) }
 }
 /// STag of either side's sink region, target of the other's writes and of its own Reads.
-pub const SINK: Stag = Stag(0x200);
+pub const SINK_STAG: Stag = Stag(0x200);
 /// Queue of untagged messages.
-pub const QUEUE: Qn = Qn(0);
+pub const MESSAGE_QUEUE: Qn = Qn(0);
 
 /// The link between the two ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -44,9 +44,9 @@ impl Link {
 #[serde(rename_all = "snake_case")]
 pub enum Side {
     /// Opens streams and makes load.
-    Asking,
+    Initiator,
     /// Accepts streams and is the target of their messages.
-    Asked,
+    Responder,
 }
 
 /// The layers below TCP or SCTP; IPv4 without a VLAN tag by default.
@@ -154,7 +154,7 @@ impl Default for RigConfig {
 
 impl RigConfig {
     /// Returns the bytes of an STag's part of the region.
-    pub fn part(&self) -> u64 {
+    pub fn stag_bytes(&self) -> u64 {
         self.region / u64::from(self.stags.max(1))
     }
 }

@@ -50,6 +50,6 @@ pub const TARGETS: &[Target] = &[
 ];
 
 /// Returns the target of this name.
-pub fn target(name: &str) -> Option<&'static Target> {
+pub fn find_target(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }

@@ -39,11 +39,11 @@ fn every_corpus_replays() {
 #[test]
 fn damaged_corpora_do_no_harm() {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
-    let mut random = move |below: usize| {
+    let mut random = move |bound: usize| {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        (state % below.max(1) as u64) as usize
+        (state % bound.max(1) as u64) as usize
     };
     for target in fuzz::TARGETS {
         let inputs = corpus(target.name);

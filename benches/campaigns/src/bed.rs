@@ -17,7 +17,7 @@ use load::bed::Appliance;
 use load::frames::Mac;
 
 use crate::guarded;
-use crate::section::listener;
+use crate::section::listener_section;
 
 /// The target's IPv4 address.
 pub(crate) const TARGET_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -29,39 +29,39 @@ pub(crate) const PEER_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
 pub(crate) const SOCKETS_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 4);
 
 /// Port of good peers, bare DDP with markers.
-pub(crate) const FILES: u16 = 7471;
+pub(crate) const FILES_PORT: u16 = 7471;
 /// Port of good peers, bare DDP over SCTP.
-pub(crate) const FILES_SCTP: u16 = 7472;
+pub(crate) const FILES_SCTP_PORT: u16 = 7472;
 /// Port of good peers, RDMAP.
-pub(crate) const VERBS: u16 = 7473;
+pub(crate) const VERBS_PORT: u16 = 7473;
 /// Port under attack, bare DDP without markers.
-pub(crate) const PREY: u16 = 7481;
+pub(crate) const VICTIM_PORT: u16 = 7481;
 /// Port under attack, RDMAP.
-pub(crate) const PREY_VERBS: u16 = 7482;
+pub(crate) const VICTIM_VERBS_PORT: u16 = 7482;
 /// Port under attack, bare DDP over SCTP.
-pub(crate) const PREY_SCTP: u16 = 7483;
+pub(crate) const VICTIM_SCTP_PORT: u16 = 7483;
 /// Port under attack, bare DDP with markers.
-pub(crate) const PREY_MARKERS: u16 = 7484;
+pub(crate) const VICTIM_MARKERS_PORT: u16 = 7484;
 /// Port under attack, RDMAP over SCTP.
-pub(crate) const PREY_VERBS_SCTP: u16 = 7486;
+pub(crate) const VICTIM_VERBS_SCTP_PORT: u16 = 7486;
 
 /// Port under attack, RDMAP with discarded Sends.
-pub(crate) const PREY_SINK: u16 = 7487;
+pub(crate) const VICTIM_SINK_PORT: u16 = 7487;
 
 /// Bytes of each region.
-pub(crate) const REGION: usize = 256 << 10;
+pub(crate) const REGION_LEN: usize = 256 << 10;
 /// Bound of the out-of-order bytes held by all of the target's streams.
-pub(crate) const HELD: u64 = 8 << 20;
+pub(crate) const HELD_LIMIT: u64 = 8 << 20;
 /// IRD of the RDMAP listeners under attack.
 pub(crate) const IRD: u16 = 4;
 /// Untagged buffers of the listeners under attack: their number, and the bytes of each.
-pub(crate) const BUFFERS: (u32, u32) = (4, 4000);
+pub(crate) const UNTAGGED_BUFFERS: (u32, u32) = (4, 4000);
 
 /// Names of the guard regions, which no attack may change and no good peer writes.
-pub(crate) const GUARDS: [&str; 3] = ["readonly", "nobodys", "secret"];
+pub(crate) const GUARD_REGIONS: [&str; 3] = ["readonly", "nobodys", "secret"];
 
 /// True if the attacker must not answer address resolution for `address`.
-pub(crate) fn is_taken(address: IpAddr) -> bool {
+pub(crate) fn is_reserved(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.octets()[3] < 16,
         IpAddr::V6(address) => address.segments()[1..7] == [0; 6] && address.segments()[7] < 16,
@@ -69,13 +69,13 @@ pub(crate) fn is_taken(address: IpAddr) -> bool {
 }
 
 /// Returns the target's IPv4 address with `port`.
-pub(crate) fn target(port: u16) -> SocketAddr {
+pub(crate) fn target_address(port: u16) -> SocketAddr {
     (TARGET_V4, port).into()
 }
 
 /// Configuration of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Setting {
+pub(crate) enum TargetSetting {
     /// Without IPsec policies, access lists and host kernel port.
     Plain,
     /// With IPsec policies, access lists and host kernel port ([`guarded`]).
@@ -83,7 +83,7 @@ pub(crate) enum Setting {
 }
 
 /// The two running appliances.
-pub(crate) struct Bed {
+pub(crate) struct Testbed {
     /// The good peer's appliance.
     pub(crate) peer: Appliance,
     /// The appliance under attack.
@@ -94,7 +94,7 @@ pub(crate) struct Bed {
 
 /// The programs and the network of a campaign, on its command line.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Where {
+pub(crate) struct LocationArgs {
     /// The appliance's program
     #[arg(long)]
     ddpd: PathBuf,
@@ -112,10 +112,10 @@ pub(crate) struct Where {
     device: String,
 }
 
-impl Where {
+impl LocationArgs {
     /// Returns the place, with `directory` for configurations, sockets and logs.
-    pub(crate) fn place<'a>(&'a self, directory: &'a Path) -> Place<'a> {
-        Place {
+    pub(crate) fn environment<'a>(&'a self, directory: &'a Path) -> Environment<'a> {
+        Environment {
             ddpd: &self.ddpd,
             namespace: &self.namespace,
             target_device: &self.target_device,
@@ -127,7 +127,7 @@ impl Where {
 
 /// Programs, devices and directories of the two appliances.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Environment<'a> {
     /// Path of `ddpd`.
     pub(crate) ddpd: &'a Path,
     /// Network namespace of the target.
@@ -140,9 +140,9 @@ pub(crate) struct Place<'a> {
     pub(crate) directory: &'a Path,
 }
 
-impl Bed {
+impl Testbed {
     /// Starts both appliances and waits until their links are up.
-    pub(crate) fn start(place: &Place<'_>, setting: Setting) -> Result<Bed> {
+    pub(crate) fn start(place: &Environment<'_>, setting: TargetSetting) -> Result<Testbed> {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", place.namespace]).arg(place.ddpd);
         let config = target_config(place, setting)?;
@@ -153,7 +153,7 @@ impl Bed {
         let ports: Vec<serde_json::Value> = target.client.get("/v1/ports")?;
         let text = ports.first().and_then(|port| port["mac"].as_str()).unwrap_or_default();
         let mac = parse_mac(text).with_context(|| format!("the target's MAC address: {text:?}"))?;
-        Ok(Bed { peer, target, mac })
+        Ok(Testbed { peer, target, mac })
     }
 }
 
@@ -164,7 +164,7 @@ fn parse_mac(text: &str) -> Option<Mac> {
 }
 
 /// Returns a region's STag and the TO of its first byte.
-pub(crate) fn stag(client: &Client, region: &str) -> Result<(u32, u64)> {
+pub(crate) fn region_stag(client: &Client, region: &str) -> Result<(u32, u64)> {
     let regions: Vec<RegionInfo> = client.get("/v1/regions")?;
     let region = regions.iter().find(|r| r.name == region).context("no such region")?;
     let stag = u32::from_str_radix(region.stag.trim_start_matches("0x"), 16)?;
@@ -174,16 +174,16 @@ pub(crate) fn stag(client: &Client, region: &str) -> Result<(u32, u64)> {
 /// Common sections of both. Ordinary pages without huge pages, so that RSS shows growth.
 const COMMON: &str = "[memory]\nhugepages = \"never\"\n[workers]\ncount = 1\nidle = \"adaptive\"\n";
 
-fn target_config(place: &Place<'_>, setting: Setting) -> Result<String> {
+fn target_config(place: &Environment<'_>, setting: TargetSetting) -> Result<String> {
     let (front, sctp, more) = match setting {
-        Setting::Plain => ("", String::new(), String::new()),
-        Setting::Guarded => {
+        TargetSetting::Plain => ("", String::new(), String::new()),
+        TargetSetting::Guarded => {
             ensure!(
                 Path::new("/dev/net/tun").exists(),
                 "there is no /dev/net/tun for a shared port"
             );
-            let sctp = format!("udp_encapsulation = {}\n", guarded::SCTP_UDP);
-            (guarded::FRONT, sctp, guarded::sections(place.directory)?)
+            let sctp = format!("udp_encapsulation = {}\n", guarded::SCTP_UDP_PORT);
+            (guarded::HOST_KERNEL_KEYS, sctp, guarded::sections(place.directory)?)
         }
     };
     let mut text = format!(
@@ -196,7 +196,7 @@ fn target_config(place: &Place<'_>, setting: Setting) -> Result<String> {
          [[port]]\nname = \"wire\"\nkind = \"af_packet\"\ndevice = \"{}\"\n\
          [[interface]]\nname = \"front\"\nport = \"wire\"\naddresses = [\"{TARGET_V4}/24\", \"{TARGET_V6}/64\"]\n\
          gateway = [\"10.77.0.254\", \"fd77::fe\"]\n{front}",
-        HELD >> 20,
+        HELD_LIMIT >> 20,
         place.target_device,
         directory = place.directory.display(),
     );
@@ -216,50 +216,59 @@ fn target_config(place: &Place<'_>, setting: Setting) -> Result<String> {
     ];
     for (name, access) in regions {
         text += &format!(
-            "[[region]]\nname = \"{name}\"\nsize = {REGION}\naccess = \"{access}\"\nshared = true\n"
+            "[[region]]\nname = \"{name}\"\nsize = {REGION_LEN}\naccess = \"{access}\"\nshared = true\n"
         );
     }
-    text += &listener("files", FILES, "ddp", "regions = [\"tcp\", \"kernel\"]");
-    text +=
-        &listener("files-sctp", FILES_SCTP, "ddp", "transport = \"sctp\"\nregions = [\"sctp\"]");
-    text += &listener("verbs", VERBS, "rdmap", "regions = [\"verbs\"]");
+    text += &listener_section("files", FILES_PORT, "ddp", "regions = [\"tcp\", \"kernel\"]");
+    text += &listener_section(
+        "files-sctp",
+        FILES_SCTP_PORT,
+        "ddp",
+        "transport = \"sctp\"\nregions = [\"sctp\"]",
+    );
+    text += &listener_section("verbs", VERBS_PORT, "rdmap", "regions = [\"verbs\"]");
     // A listener without clients: its region must be out of reach of other listeners' streams.
-    text += &listener("private", 7490, "rdmap", "regions = [\"secret\"]");
+    text += &listener_section("private", 7490, "rdmap", "regions = [\"secret\"]");
     let queue = format!(
         "[[listener.queue]]\nqn = 0\nbuffers = {}\nbuffer_size = {}\ndeliver_to = \"discard\"\n",
-        BUFFERS.0, BUFFERS.1
+        UNTAGGED_BUFFERS.0, UNTAGGED_BUFFERS.1
     );
     let limits =
         "[listener.limits]\nstreams = 48\nstreams_per_peer = 24\nstartup_timeout = \"1s\"\n";
     let prey = |name: &str, port, ulp: &str, keys: &str, queue: &str| {
-        listener(name, port, ulp, keys) + limits + queue
+        listener_section(name, port, ulp, keys) + limits + queue
     };
-    text +=
-        &prey("prey", PREY, "ddp", "markers = false\nregions = [\"prey\", \"readonly\"]", &queue);
-    text += &prey("prey-markers", PREY_MARKERS, "ddp", "regions = [\"prey-m\"]", &queue);
+    text += &prey(
+        "prey",
+        VICTIM_PORT,
+        "ddp",
+        "markers = false\nregions = [\"prey\", \"readonly\"]",
+        &queue,
+    );
+    text += &prey("prey-markers", VICTIM_MARKERS_PORT, "ddp", "regions = [\"prey-m\"]", &queue);
     text += &prey(
         "prey-verbs",
-        PREY_VERBS,
+        VICTIM_VERBS_PORT,
         "rdmap",
         &format!("ird = {IRD}\nregions = [\"prey-v\", \"writeonly\", \"readonly\"]"),
         "",
     );
     let keys = "service = \"sink\"\nregions = [\"prey-v\"]";
-    text += &prey("prey-sink", PREY_SINK, "rdmap", keys, "");
+    text += &prey("prey-sink", VICTIM_SINK_PORT, "rdmap", keys, "");
     let keys = "transport = \"sctp\"\nregions = [\"prey-s\"]";
-    text += &prey("prey-sctp", PREY_SCTP, "ddp", keys, &queue);
-    text += &prey("prey-verbs-sctp", PREY_VERBS_SCTP, "rdmap", keys, "");
+    text += &prey("prey-sctp", VICTIM_SCTP_PORT, "ddp", keys, &queue);
+    text += &prey("prey-verbs-sctp", VICTIM_VERBS_SCTP_PORT, "rdmap", keys, "");
     Ok(text + &more)
 }
 
-fn peer_config(place: &Place<'_>) -> String {
+fn peer_config(place: &Environment<'_>) -> String {
     format!(
         "name = \"peer\"\n{COMMON}\
          [files]\npaths = [\"{directory}\"]\n\
          [management]\nsocket = \"{directory}/peer.sock\"\nlog = \"info\"\nbench = true\n\
          [[port]]\nname = \"wire\"\nkind = \"af_packet\"\ndevice = \"{}\"\n\
          [[interface]]\nname = \"lan\"\nport = \"wire\"\naddresses = [\"{PEER_V4}/24\", \"fd77::3/64\"]\n\
-         [[region]]\nname = \"back\"\nsize = {REGION}\naccess = \"none\"\nshared = true\n",
+         [[region]]\nname = \"back\"\nsize = {REGION_LEN}\naccess = \"none\"\nshared = true\n",
         place.device,
         directory = place.directory.display(),
     )

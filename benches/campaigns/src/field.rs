@@ -5,15 +5,15 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use load::bed::Appliance;
 use load::frames::{self, Plan, Profile};
-use load::watch::{Flow, Position};
+use load::watch::{Flow, StreamPosition};
 
 use crate::bed::{self, SOCKETS_V4};
-use crate::station::{MAC, Station};
+use crate::station::{AttackerPort, MAC};
 
 /// The tools and the findings of an attack.
-pub(crate) struct Field<'a> {
+pub(crate) struct AttackContext<'a> {
     /// Sender of raw frames.
-    pub(crate) station: &'a mut Station,
+    pub(crate) station: &'a mut AttackerPort,
     /// The appliance under attack. Attacks read STags from its API, which a real attacker would
     /// have to guess.
     pub(crate) target: &'a Appliance,
@@ -26,12 +26,12 @@ pub(crate) struct Field<'a> {
     /// Number of hostile frames, or of messages on the attacker's own streams.
     pub(crate) attempts: u64,
     /// Next port; each stream or association of an attack uses another one.
-    pub(crate) ports: u16,
+    pub(crate) last_port: u16,
 }
 
-impl Field<'_> {
+impl AttackContext<'_> {
     /// Records a violation, at most eight different ones.
-    pub(crate) fn find(&mut self, what: impl Into<String>) {
+    pub(crate) fn report_violation(&mut self, what: impl Into<String>) {
         let what = what.into();
         if self.findings.len() < 8 && !self.findings.contains(&what) {
             self.findings.push(what);
@@ -39,13 +39,13 @@ impl Field<'_> {
     }
 
     /// Sends a hostile frame and counts it as an attempt.
-    pub(crate) fn hostile(&mut self, frame: &[u8]) -> Result<()> {
+    pub(crate) fn send_hostile(&mut self, frame: &[u8]) -> Result<()> {
         self.attempts += 1;
-        self.station.send(frame)
+        self.station.send_frame(frame)
     }
 
     /// Returns the position of the good TCP stream.
-    pub(crate) fn victim(&mut self) -> Result<Position> {
+    pub(crate) fn victim_position(&mut self) -> Result<StreamPosition> {
         self.station.position(&self.flow).context("no frame of the good stream was seen")
     }
 
@@ -59,7 +59,7 @@ impl Field<'_> {
     ) -> Result<()> {
         let v6 = sources.contains(':');
         let to = if v6 { bed::TARGET_V6.into() } else { bed::TARGET_V4.into() };
-        let ends = self.station.ends(SOCKETS_V4.into(), to);
+        let ends = self.station.frame_ends(SOCKETS_V4.into(), to);
         let plan = Plan {
             source_mac: MAC,
             destination_mac: ends.destination_mac,
@@ -70,20 +70,20 @@ impl Field<'_> {
             capture: Vec::new(),
         };
         for frame in frames::frames(profile, &plan, count, self.random.u64(..))? {
-            self.hostile(&frame)?;
+            self.send_hostile(&frame)?;
         }
         Ok(())
     }
 
     /// Returns an unused port of the attacker.
     pub(crate) fn next_port(&mut self) -> u16 {
-        self.ports = self.ports.checked_add(1).unwrap_or(20_000);
-        self.ports
+        self.last_port = self.last_port.checked_add(1).unwrap_or(20_000);
+        self.last_port
     }
 
     /// Waits for `time`, in which the target handles the sent frames.
-    pub(crate) fn rest(&mut self, time: Duration) {
+    pub(crate) fn settle(&mut self, time: Duration) {
         // All answers are discarded.
-        let _: Option<()> = self.station.wait(time, |_| None);
+        let _: Option<()> = self.station.wait_answer(time, |_| None);
     }
 }

@@ -10,18 +10,18 @@ use anyhow::{Context as _, Result};
 use ipsec::crypto::{Algorithm, Keys};
 use ipsec::sa::{Lifetime, Mode, Parameters};
 
-use crate::section::listener;
+use crate::section::listener_section;
 
 /// Port of a listener that requires 128-bit encryption.
-pub(crate) const REQUIRED: u16 = 7491;
+pub(crate) const REQUIRED_PORT: u16 = 7491;
 /// Name of that listener's region, 64 KiB of zeros.
 pub(crate) const REQUIRED_REGION: &str = "required";
 /// Port of a listener that refuses [`DENIED_NET`].
-pub(crate) const DENIED: u16 = 7492;
+pub(crate) const DENIED_PORT: u16 = 7492;
 /// Port of such a listener over SCTP, with UDP encapsulation.
-pub(crate) const DENIED_SCTP: u16 = 7493;
+pub(crate) const DENIED_SCTP_PORT: u16 = 7493;
 /// UDP port of encapsulated SCTP.
-pub(crate) const SCTP_UDP: u16 = 9899;
+pub(crate) const SCTP_UDP_PORT: u16 = 9899;
 
 /// Peers that a policy protects with 128-bit encryption.
 const PROTECTED_NET: &str = "198.19.0.0/16";
@@ -47,24 +47,24 @@ const fn inbound(name: &'static str, spi: u32) -> Sa {
 }
 
 /// SA from the target.
-pub(crate) const BACK: Sa = Sa { to_target: false, ..inbound("back", 0x1005) };
+pub(crate) const RETURN_SA: Sa = Sa { to_target: false, ..inbound("back", 0x1005) };
 /// SA to the target, with 128-bit encryption. Each attack has an SA of its own, whose sequence
 /// numbers begin at 1.
-pub(crate) const STRONG: Sa = inbound("strong", 0x2001);
+pub(crate) const STRONG_SA: Sa = inbound("strong", 0x2001);
 /// SA to the target without encryption, of another policy.
-pub(crate) const WEAK: Sa = Sa {
+pub(crate) const WEAK_SA: Sa = Sa {
     policy: "weak",
     algorithm: ("null-sha256", Algorithm::NullHmacSha256),
     ..inbound("weak", 0x2002)
 };
 /// SA from the target without encryption.
-const WEAK_BACK: Sa = Sa { name: "weak-back", spi: 0x1006, to_target: false, ..WEAK };
+const WEAK_RETURN_SA: Sa = Sa { name: "weak-back", spi: 0x1006, to_target: false, ..WEAK_SA };
 /// SA to the target for replayed packets.
-pub(crate) const REPLAYED: Sa = inbound("replayed", 0x2003);
+pub(crate) const REPLAYED_SA: Sa = inbound("replayed", 0x2003);
 /// SA to the target for damaged packets.
-pub(crate) const DAMAGED: Sa = inbound("damaged", 0x2004);
+pub(crate) const DAMAGED_SA: Sa = inbound("damaged", 0x2004);
 
-const SAS: [Sa; 6] = [BACK, STRONG, WEAK, WEAK_BACK, REPLAYED, DAMAGED];
+const SAS: [Sa; 6] = [RETURN_SA, STRONG_SA, WEAK_SA, WEAK_RETURN_SA, REPLAYED_SA, DAMAGED_SA];
 
 impl Sa {
     /// Returns the keys of encryption and authentication, which differ between SAs.
@@ -119,7 +119,7 @@ impl Sa {
 }
 
 /// Keys of the interface `front`.
-pub(crate) const FRONT: &str = "host = \"tap\"\nlocal_ports = \"20000-29999\"\n";
+pub(crate) const HOST_KERNEL_KEYS: &str = "host = \"tap\"\nlocal_ports = \"20000-29999\"\n";
 
 /// Returns the sections that this target has in addition to the plain one; writes the key files.
 pub(crate) fn sections(directory: &Path) -> Result<String> {
@@ -142,9 +142,9 @@ pub(crate) fn sections(directory: &Path) -> Result<String> {
     );
     let keys =
         format!("markers = false\nregions = [\"{REQUIRED_REGION}\"]\nrequire = \"ipsec-128\"");
-    text += &listener("required", REQUIRED, "ddp", &keys);
+    text += &listener_section("required", REQUIRED_PORT, "ddp", &keys);
     let keys = format!("regions = [\"prey\"]\ndeny = [\"{DENIED_NET}\"]");
-    text += &listener("denied", DENIED, "ddp", &keys);
+    text += &listener_section("denied", DENIED_PORT, "ddp", &keys);
     let keys = format!("transport = \"sctp\"\nregions = [\"prey-s\"]\ndeny = [\"{DENIED_NET}\"]");
-    Ok(text + &listener("denied-sctp", DENIED_SCTP, "ddp", &keys))
+    Ok(text + &listener_section("denied-sctp", DENIED_SCTP_PORT, "ddp", &keys))
 }

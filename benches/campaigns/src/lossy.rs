@@ -7,20 +7,20 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use dataplane::port::{ChecksumMode, Port, PortConfig, PortKind, PortQueue, Ports, RxBatch};
+use dataplane::port::{ChecksumMode, Port, PortConfig, PortFactory, PortKind, PortQueue, RxBatch};
 use dpdk::{Eal, EalConfig, Hugepages, LogLevel};
 use link::{Config, Counters, Fate, FaultyLink, Frame};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::passed::{End as Ended, Passed};
+use crate::passed::{FrameLog, Outcome as Ended};
 
 /// Upper bound of the thread's sleep.
-const LOOK_AGAIN: Duration = Duration::from_micros(500);
+const POLL_INTERVAL: Duration = Duration::from_micros(500);
 
 /// A frame in flight.
-struct OnTheWay(Vec<u8>);
+struct InFlight(Vec<u8>);
 
-impl Frame for OnTheWay {
+impl Frame for InFlight {
     fn len(&self) -> usize {
         self.0.len()
     }
@@ -35,31 +35,31 @@ impl Frame for OnTheWay {
     }
 
     fn duplicate(&self) -> Option<Self> {
-        Some(OnTheWay(self.0.clone()))
+        Some(InFlight(self.0.clone()))
     }
 }
 
 /// A running cable, ended when it is dropped.
-pub(crate) struct Lossy {
-    wanted: Arc<Mutex<Config>>,
-    counted: Arc<Mutex<[Counters; 2]>>,
-    passed: Arc<Mutex<Passed>>,
-    over: Arc<AtomicBool>,
+pub(crate) struct LossyCable {
+    config: Arc<Mutex<Config>>,
+    counters: Arc<Mutex<[Counters; 2]>>,
+    log: Arc<Mutex<FrameLog>>,
+    stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// One end of the cable.
-struct End {
+struct CableEnd {
     queue: PortQueue,
     /// Declared after the queue: the device closes when both are dropped.
     _port: Port,
     /// Frames in flight from this end, with the faults of that direction.
-    faults: FaultyLink<OnTheWay>,
+    faults: FaultyLink<InFlight>,
 }
 
-impl Lossy {
+impl LossyCable {
     /// Opens the two devices and starts the thread.
-    pub(crate) fn start(devices: [&str; 2]) -> Result<Lossy> {
+    pub(crate) fn start(devices: [&str; 2]) -> Result<LossyCable> {
         let config = |device: &str| PortConfig {
             checksum: ChecksumMode::Software,
             rx_descriptors: 1024,
@@ -74,45 +74,45 @@ impl Lossy {
             log_level: LogLevel::Error,
             ..EalConfig::default()
         };
-        let ports = Ports::new(Eal::start(&eal)?);
-        let open = |config: &PortConfig| -> Result<End> {
+        let ports = PortFactory::new(Eal::start(&eal)?);
+        let open = |config: &PortConfig| -> Result<CableEnd> {
             let mut port = ports.open(config)?;
             let queue = port.take_queues().pop().context("a port without a queue")?;
-            Ok(End { queue, _port: port, faults: FaultyLink::new(Config::default()) })
+            Ok(CableEnd { queue, _port: port, faults: FaultyLink::new(Config::default()) })
         };
         let ends = [open(&all[0])?, open(&all[1])?];
         let wanted = Arc::new(Mutex::new(Config::default()));
         let counted = Arc::new(Mutex::new([Counters::default(); 2]));
         let over = Arc::new(AtomicBool::new(false));
-        let passed = Arc::new(Mutex::new(Passed::default()));
+        let passed = Arc::new(Mutex::new(FrameLog::default()));
         let (shared, record) = ((wanted.clone(), counted.clone(), over.clone()), passed.clone());
         let thread = Some(std::thread::spawn(move || {
             forward(ends, &shared.0, (&shared.1, &record), &shared.2);
         }));
-        Ok(Lossy { wanted, counted, passed, over, thread })
+        Ok(LossyCable { config: wanted, counters: counted, log: passed, stop: over, thread })
     }
 
     /// Sets the faults of both directions.
-    pub(crate) fn set(&self, config: Config) {
-        if let Ok(mut wanted) = self.wanted.lock() {
+    pub(crate) fn set_faults(&self, config: Config) {
+        if let Ok(mut wanted) = self.config.lock() {
             *wanted = config;
         }
     }
 
     /// Returns the record of the newest frames.
-    pub(crate) fn passed(&self) -> Option<MutexGuard<'_, Passed>> {
-        self.passed.lock().ok()
+    pub(crate) fn frame_log(&self) -> Option<MutexGuard<'_, FrameLog>> {
+        self.log.lock().ok()
     }
 
     /// Returns the fault counters of each direction.
     pub(crate) fn counters(&self) -> [Counters; 2] {
-        self.counted.lock().map(|counted| *counted).unwrap_or_default()
+        self.counters.lock().map(|counted| *counted).unwrap_or_default()
     }
 }
 
-impl Drop for Lossy {
+impl Drop for LossyCable {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             // The thread has no result.
             let _ = thread.join();
@@ -121,9 +121,9 @@ impl Drop for Lossy {
 }
 
 fn forward(
-    mut ends: [End; 2],
+    mut ends: [CableEnd; 2],
     wanted: &Mutex<Config>,
-    (counted, passed): (&Mutex<[Counters; 2]>, &Mutex<Passed>),
+    (counted, passed): (&Mutex<[Counters; 2]>, &Mutex<FrameLog>),
     over: &AtomicBool,
 ) {
     let began = Instant::now();
@@ -145,13 +145,13 @@ fn forward(
             let mut batch = RxBatch::new();
             moved += ends[index].queue.rx_burst(now(), &mut batch);
             for frame in batch {
-                let ended = push(&mut ends[index].faults, now(), frame.data());
+                let ended = push_frame(&mut ends[index].faults, now(), frame.data());
                 if let Ok(mut passed) = passed.lock() {
-                    passed.note(Instant::now(), index, frame.data(), ended);
+                    passed.record(Instant::now(), index, frame.data(), ended);
                 }
             }
-            while let Some(OnTheWay(frame)) = ends[index].faults.pop(now()) {
-                send(&mut ends[1 - index].queue, &frame);
+            while let Some(InFlight(frame)) = ends[index].faults.pop(now()) {
+                send_frame(&mut ends[1 - index].queue, &frame);
                 moved += 1;
             }
             ends[1 - index].queue.flush();
@@ -160,23 +160,23 @@ fn forward(
             *counted = [*ends[0].faults.counters(), *ends[1].faults.counters()];
         }
         if moved == 0 {
-            sleep(&ends);
+            wait_for_frames(&ends);
         }
     }
 }
 
 /// Queues a frame and returns its outcome.
-fn push(faults: &mut FaultyLink<OnTheWay>, now: base::Instant, frame: &[u8]) -> Ended {
+fn push_frame(faults: &mut FaultyLink<InFlight>, now: base::Instant, frame: &[u8]) -> Ended {
     let damaged = faults.counters().corrupted;
-    match faults.push(now, OnTheWay(frame.to_vec())) {
+    match faults.push(now, InFlight(frame.to_vec())) {
         Fate::Queued(_) if faults.counters().corrupted > damaged => Ended::Damaged,
         Fate::Queued(_) => Ended::Carried,
         Fate::Lost | Fate::BlackHole | Fate::TailDrop | Fate::Full => Ended::Lost,
     }
 }
 
-fn send(queue: &mut PortQueue, frame: &[u8]) {
-    if queue.room() == 0 {
+fn send_frame(queue: &mut PortQueue, frame: &[u8]) {
+    if queue.free_tx_slots() == 0 {
         queue.flush();
     }
     // Without a buffer, or with a full ring, the frame is lost as on a wire.
@@ -187,10 +187,10 @@ fn send(queue: &mut PortQueue, frame: &[u8]) {
     }
 }
 
-fn sleep(ends: &[End; 2]) {
+fn wait_for_frames(ends: &[CableEnd; 2]) {
     let fds: Vec<_> = ends.iter().filter_map(|end| end.queue.fd()).collect();
     let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-    let time = Timespec { tv_sec: 0, tv_nsec: LOOK_AGAIN.as_nanos() as _ };
+    let time = Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL.as_nanos() as _ };
     // An interrupted poll counts as a short one.
     let _ = poll(&mut fds, Some(&time));
 }

@@ -10,26 +10,26 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use dataplane::port::{ChecksumMode, Port, PortConfig, PortKind, PortQueue, Ports, RxBatch};
+use dataplane::port::{ChecksumMode, Port, PortConfig, PortFactory, PortKind, PortQueue, RxBatch};
 use dpdk::{Eal, EalConfig, Hugepages, LogLevel};
 use etherparse::{
     ArpHardwareId, ArpOperation, ArpPacket, EtherType, Icmpv6Header, Icmpv6Type, IpNumber,
     NetSlice, SlicedPacket, TransportSlice, icmpv6,
 };
 use load::frames::Mac;
-use load::frames::build::{self, Ends, Fragment};
-use load::watch::{Flow, Position, Watch};
+use load::frames::build::{self, FragmentFields, FrameAddresses};
+use load::watch::{Flow, StreamPosition, StreamWatch};
 
 use crate::bed;
 
 /// The attacker's hardware address. No other host uses it: frames to it are answers to an attack.
 pub(crate) const MAC: Mac = [2, 0, 0, 0, 0x66, 0x66];
 /// Frames sent between two polls of the receive queue.
-const BURST: u64 = 32;
+const POLL_BURST: u64 = 32;
 /// Least time of a burst: about 30,000 frames a second.
-const PACE: Duration = Duration::from_millis(1);
+const BURST_INTERVAL: Duration = Duration::from_millis(1);
 /// Bound of the inbox, answers; the oldest is discarded first.
-const KEPT: usize = 1024;
+const MAX_INBOX: usize = 1024;
 
 /// Number and bytes of frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -47,7 +47,7 @@ impl Traffic {
     }
 
     /// Returns the difference from `before`.
-    pub(crate) fn since(self, before: Traffic) -> Traffic {
+    pub(crate) fn since_sample(self, before: Traffic) -> Traffic {
         Traffic { frames: self.frames - before.frames, bytes: self.bytes - before.bytes }
     }
 }
@@ -56,7 +56,7 @@ impl Traffic {
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     /// Destination address.
-    pub(crate) to: IpAddr,
+    pub(crate) destination: IpAddr,
     /// Protocol number of the IP payload.
     pub(crate) protocol: IpNumber,
     /// The IP payload.
@@ -64,10 +64,10 @@ pub(crate) struct Answer {
 }
 
 /// The attacker's port and its observations.
-pub(crate) struct Station {
+pub(crate) struct AttackerPort {
     queue: PortQueue,
-    began: Instant,
-    burst: Instant,
+    start: Instant,
+    burst_start: Instant,
     appliance: Mac,
     /// Frames sent by attacks.
     pub(crate) sent: Traffic,
@@ -75,7 +75,7 @@ pub(crate) struct Station {
     pub(crate) answers: Traffic,
     /// The newest answers, at most [`KEPT`].
     pub(crate) inbox: VecDeque<Answer>,
-    watch: Watch,
+    watch: StreamWatch,
     /// Newest observed SCTP association: the good peer's end, the appliance's, and the verification
     /// tag towards the good peer.
     pub(crate) association: Option<(SocketAddr, SocketAddr, u32)>,
@@ -83,9 +83,9 @@ pub(crate) struct Station {
     _port: Port,
 }
 
-impl Station {
+impl AttackerPort {
     /// Opens the port on `device`.
-    pub(crate) fn open(device: &str, appliance: Mac) -> Result<Station> {
+    pub(crate) fn open(device: &str, appliance: Mac) -> Result<AttackerPort> {
         let kind = PortKind::AfPacket { device: device.to_owned() };
         let config = PortConfig {
             checksum: ChecksumMode::Software,
@@ -101,18 +101,18 @@ impl Station {
             log_level: LogLevel::Error,
             ..EalConfig::default()
         };
-        let mut port = Ports::new(Eal::start(&eal)?).open(&config)?;
+        let mut port = PortFactory::new(Eal::start(&eal)?).open(&config)?;
         let queue = port.take_queues().pop().context("a port without a queue")?;
         let now = Instant::now();
-        Ok(Station {
+        Ok(AttackerPort {
             queue,
-            began: now,
-            burst: now,
+            start: now,
+            burst_start: now,
             appliance,
             sent: Traffic::default(),
             answers: Traffic::default(),
             inbox: VecDeque::new(),
-            watch: Watch::default(),
+            watch: StreamWatch::default(),
             association: None,
             _port: port,
         })
@@ -120,38 +120,38 @@ impl Station {
 
     /// Returns the addresses of a packet from `source` to `destination`, by way of the appliance's
     /// hardware address.
-    pub(crate) fn ends(&self, source: IpAddr, destination: IpAddr) -> Ends {
-        Ends { source_mac: MAC, destination_mac: self.appliance, source, destination }
+    pub(crate) fn frame_ends(&self, source: IpAddr, destination: IpAddr) -> FrameAddresses {
+        FrameAddresses { source_mac: MAC, destination_mac: self.appliance, source, destination }
     }
 
     /// Sends an IP packet to the appliance, in fragments if `fragment` requests it.
-    pub(crate) fn ip(
+    pub(crate) fn send_ip(
         &mut self,
         (source, destination): (IpAddr, IpAddr),
         protocol: IpNumber,
-        fragment: Option<&Fragment>,
+        fragment: Option<&FragmentFields>,
         payload: &[u8],
     ) -> Result<()> {
         let packet = build::packet(source, destination, protocol, 64, fragment, payload)?;
-        let frame = build::frame(&self.ends(source, destination), &packet)?;
-        self.send(&frame)
+        let frame = build::frame(&self.frame_ends(source, destination), &packet)?;
+        self.send_frame(&frame)
     }
 
     /// Sends and counts a frame, at the rate of [`PACE`] at most.
-    pub(crate) fn send(&mut self, frame: &[u8]) -> Result<()> {
+    pub(crate) fn send_frame(&mut self, frame: &[u8]) -> Result<()> {
         self.sent.add(frame.len());
-        self.put(frame)?;
-        if self.sent.frames.is_multiple_of(BURST) {
+        self.enqueue(frame)?;
+        if self.sent.frames.is_multiple_of(POLL_BURST) {
             self.queue.flush();
             self.receive();
-            let due = self.burst + PACE;
+            let due = self.burst_start + BURST_INTERVAL;
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            self.burst = Instant::now();
+            self.burst_start = Instant::now();
         }
         Ok(())
     }
 
-    fn put(&mut self, frame: &[u8]) -> Result<()> {
+    fn enqueue(&mut self, frame: &[u8]) -> Result<()> {
         let mut buffer = self.queue.alloc();
         for _ in 0..1000 {
             if buffer.is_some() {
@@ -163,7 +163,7 @@ impl Station {
         }
         let mut buffer = buffer.context("the attacker's port has no free buffer")?;
         buffer.append(frame.len()).context("a frame longer than a buffer")?.copy_from_slice(frame);
-        if self.queue.room() == 0 {
+        if self.queue.free_tx_slots() == 0 {
             self.queue.flush();
         }
         self.queue.tx(buffer);
@@ -176,7 +176,7 @@ impl Station {
         self.queue.flush();
         loop {
             let mut batch = RxBatch::new();
-            let now = base::Instant::from_nanos(self.began.elapsed().as_nanos() as u64);
+            let now = base::Instant::from_nanos(self.start.elapsed().as_nanos() as u64);
             if self.queue.rx_burst(now, &mut batch) == 0 {
                 break;
             }
@@ -188,7 +188,7 @@ impl Station {
     }
 
     /// Waits at most `time` for an answer that `pick` accepts. Earlier answers are discarded.
-    pub(crate) fn wait<T>(
+    pub(crate) fn wait_answer<T>(
         &mut self,
         time: Duration,
         mut pick: impl FnMut(&Answer) -> Option<T>,
@@ -210,7 +210,7 @@ impl Station {
 
     /// Returns the position of a good peer's TCP stream, as seen in the appliance's frames: both
     /// ends, the appliance's RCV.NXT and SND.NXT, and its timestamps.
-    pub(crate) fn position(&mut self, flow: &Flow) -> Option<Position> {
+    pub(crate) fn position(&mut self, flow: &Flow) -> Option<StreamPosition> {
         self.receive();
         self.watch.position(flow)
     }
@@ -220,7 +220,7 @@ impl Station {
             return;
         }
         if frame[12..14] == [8, 6] {
-            return self.arp(frame);
+            return self.answer_arp(frame);
         }
         let Ok(packet) = SlicedPacket::from_ethernet(frame) else { return };
         let (to, payload) = match &packet.net {
@@ -235,17 +235,17 @@ impl Station {
         if let (IpNumber::IPV6_ICMP, [135, ..], 24..) =
             (payload.ip_number, payload.payload, payload.payload.len())
         {
-            return self.solicited(frame, payload.payload);
+            return self.answer_solicitation(frame, payload.payload);
         }
         if frame[..6] == MAC {
             self.answers.add(frame.len());
-            if self.inbox.len() == KEPT {
+            if self.inbox.len() == MAX_INBOX {
                 self.inbox.pop_front();
             }
             let (protocol, payload) = (payload.ip_number, payload.payload.to_vec());
-            self.inbox.push_back(Answer { to, protocol, payload });
+            self.inbox.push_back(Answer { destination: to, protocol, payload });
         } else if matches!(packet.transport, Some(TransportSlice::Tcp(_))) {
-            self.watch.see(frame);
+            self.watch.observe(frame);
         } else if payload.ip_number == IpNumber::SCTP && payload.payload.len() > 12 {
             let bytes = payload.payload;
             let port = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
@@ -256,10 +256,10 @@ impl Station {
     }
 
     /// Answers an ARP request for any address without a host.
-    fn arp(&mut self, frame: &[u8]) {
+    fn answer_arp(&mut self, frame: &[u8]) {
         let Some(arp) = frame.get(14..42) else { return };
         let target = Ipv4Addr::new(arp[24], arp[25], arp[26], arp[27]);
-        if arp[6..8] != [0, 1] || bed::is_taken(target.into()) {
+        if arp[6..8] != [0, 1] || bed::is_reserved(target.into()) {
             return;
         }
         let answer = ArpPacket::new(
@@ -275,15 +275,15 @@ impl Station {
         if let Ok(frame) = build::ethernet(MAC, self.appliance, EtherType::ARP, &answer.to_bytes())
         {
             // A lost answer equals a frame lost on the wire: the appliance repeats its request.
-            let _ = self.put(&frame);
+            let _ = self.enqueue(&frame);
         }
     }
 
-    fn solicited(&mut self, frame: &[u8], message: &[u8]) {
+    fn answer_solicitation(&mut self, frame: &[u8], message: &[u8]) {
         let Ok(target) = <[u8; 16]>::try_from(&message[8..24]) else { return };
         let target = Ipv6Addr::from(target);
         let source: Option<[u8; 16]> = frame.get(22..38).and_then(|bytes| bytes.try_into().ok());
-        let (Some(source), false) = (source.map(Ipv6Addr::from), bed::is_taken(target.into()))
+        let (Some(source), false) = (source.map(Ipv6Addr::from), bed::is_reserved(target.into()))
         else {
             return;
         };
@@ -306,12 +306,12 @@ impl Station {
         };
         let mut bytes = header.to_bytes().to_vec();
         bytes.extend(body);
-        let ends = self.ends(target.into(), source.into());
+        let ends = self.frame_ends(target.into(), source.into());
         let frame =
             build::packet(ends.source, ends.destination, IpNumber::IPV6_ICMP, 255, None, &bytes)
                 .and_then(|packet| build::frame(&ends, &packet));
         if let Ok(frame) = frame {
-            let _ = self.put(&frame);
+            let _ = self.enqueue(&frame);
         }
     }
 }

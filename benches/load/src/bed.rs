@@ -23,19 +23,19 @@ use crate::router::{ROUTER_V4, ROUTER_V6};
 /// Hardware address of the target's flooded port.
 pub const TARGET_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
 /// Hardware address of the good peer on the flooded port.
-pub const GOOD_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x02];
+pub const PEER_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x02];
 /// Hardware address of the generator and of the router of its addresses.
 pub const ROUTER_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x05];
 
 /// Port of the listener for files, bare DDP over MPA with markers.
-pub const FILES: u16 = 7471;
+pub const FILES_PORT: u16 = 7471;
 /// Port of the echo listener, RDMAP.
-pub const ECHO: u16 = 7472;
+pub const ECHO_PORT: u16 = 7472;
 /// Port of the listener over SCTP.
-pub const SCTP: u16 = 7473;
+pub const SCTP_PORT: u16 = 7473;
 
 /// Time-out of a start, also on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A running `ddpd`, ended when it is dropped.
 pub struct Appliance {
@@ -83,7 +83,7 @@ impl Appliance {
                 let _ = sender.send(line);
             }
         });
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + START_TIMEOUT;
         loop {
             match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(line) if line.starts_with("ready") => return Ok(appliance),
@@ -104,7 +104,7 @@ impl Appliance {
     }
 
     /// Returns the number of the newest event.
-    pub fn events(&self) -> anyhow::Result<u64> {
+    pub fn last_event(&self) -> anyhow::Result<u64> {
         let page: serde_json::Value =
             self.client.get("/v1/events?limit=1&after=18446744073709551614")?;
         Ok(page["next"].as_u64().unwrap_or(0))
@@ -146,7 +146,7 @@ impl Appliance {
 
     /// Waits until all its links are up and remain so.
     pub fn wait_for_links(&self) -> anyhow::Result<()> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + START_TIMEOUT;
         let mut up = 0;
         while up < 3 {
             anyhow::ensure!(
@@ -183,18 +183,18 @@ impl Drop for Appliance {
 }
 
 /// The running test bed.
-pub struct Bed {
+pub struct Testbed {
     /// Joins generator and good peer. First field, so that it is dropped first: it is the frontend
     /// of the target's port.
     pub mixer: Mixer,
     /// The good peer on the flooded port.
-    pub flooded: Appliance,
+    pub flooded_peer: Appliance,
     /// The good peer on another port.
-    pub other: Appliance,
+    pub other_peer: Appliance,
     /// The appliance under load.
     pub target: Appliance,
     /// The generator's socket.
-    pub generator: PathBuf,
+    pub generator_socket: PathBuf,
 }
 
 /// Cores of the two halves of the bed.
@@ -206,35 +206,42 @@ pub struct Cores {
     pub target: usize,
 }
 
-impl Bed {
+impl Testbed {
     /// Starts everything in `directory` and waits until the links are up.
     pub fn start(
         ddpd: &Path,
         eal: &dpdk::Eal,
         directory: &Path,
         cores: Cores,
-    ) -> anyhow::Result<Bed> {
+    ) -> anyhow::Result<Testbed> {
         let at = |name: &str| directory.join(name);
-        let target = Appliance::start(ddpd, directory, "target", &target(directory, cores.target))?;
+        let target =
+            Appliance::start(ddpd, directory, "target", &target_config(directory, cores.target))?;
         let sockets = Sockets {
             generator: at("generator.sock"),
             good: at("good.sock"),
             appliance: at("flooded-port.sock"),
         };
-        let macs = Macs { good: GOOD_MAC, router: ROUTER_MAC };
+        let macs = Macs { good: PEER_MAC, router: ROUTER_MAC };
         let mixer = Mixer::start(eal, &sockets, macs, cores.generator)?;
         let good = |name: &str, socket: &str, net: u8, mac: Option<[u8; 6]>| {
             Appliance::start(
                 ddpd,
                 directory,
                 name,
-                &peer(directory, name, socket, net, mac, cores.target),
+                &peer_config(directory, name, socket, net, mac, cores.target),
             )
         };
-        let flooded = good("peer-flooded", "good.sock", FLOODED_NET, Some(GOOD_MAC))?;
-        let other = good("peer-other", "other-port.sock", OTHER_NET, None)?;
-        let bed = Bed { mixer, flooded, other, target, generator: sockets.generator };
-        for appliance in [&bed.target, &bed.flooded, &bed.other] {
+        let flooded = good("peer-flooded", "good.sock", FLOODED_NET_OCTET, Some(PEER_MAC))?;
+        let other = good("peer-other", "other-port.sock", OTHER_NET_OCTET, None)?;
+        let bed = Testbed {
+            mixer,
+            flooded_peer: flooded,
+            other_peer: other,
+            target,
+            generator_socket: sockets.generator,
+        };
+        for appliance in [&bed.target, &bed.flooded_peer, &bed.other_peer] {
             appliance.wait_for_links()?;
         }
         Ok(bed)
@@ -242,9 +249,9 @@ impl Bed {
 }
 
 /// Second byte of the flooded network, 10.80.0.0/24 and fd80::/64.
-pub const FLOODED_NET: u8 = 80;
+pub const FLOODED_NET_OCTET: u8 = 80;
 /// Second byte of the other good peer's network.
-pub const OTHER_NET: u8 = 81;
+pub const OTHER_NET_OCTET: u8 = 81;
 
 /// Returns the target's address in one of the networks.
 pub fn target_address(net: u8) -> std::net::IpAddr {
@@ -261,7 +268,7 @@ pub(crate) fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-fn target(directory: &Path, core: usize) -> String {
+fn target_config(directory: &Path, core: usize) -> String {
     let at = directory.display();
     let mut text = format!(
         "name = \"target\"\n[memory]\nhugepages = \"auto\"\n\
@@ -273,28 +280,28 @@ fn target(directory: &Path, core: usize) -> String {
          [[port]]\nname = \"other\"\nkind = \"memif\"\nrole = \"server\"\nid = 0\n\
          socket = \"{at}/other-port.sock\"\n\
          [[interface]]\nname = \"flooded\"\nport = \"flooded\"\n\
-         addresses = [\"10.{FLOODED_NET}.0.1/24\", \"fd{FLOODED_NET}::1/64\"]\n\
+         addresses = [\"10.{FLOODED_NET_OCTET}.0.1/24\", \"fd{FLOODED_NET_OCTET}::1/64\"]\n\
          gateway = [\"{ROUTER_V4}\", \"{ROUTER_V6}\"]\n\
          [[interface]]\nname = \"other\"\nport = \"other\"\n\
-         addresses = [\"10.{OTHER_NET}.0.1/24\", \"fd{OTHER_NET}::1/64\"]\n",
+         addresses = [\"10.{OTHER_NET_OCTET}.0.1/24\", \"fd{OTHER_NET_OCTET}::1/64\"]\n",
         mac_text(TARGET_MAC)
     );
     for name in ["flooded", "other"] {
         text += &format!(
             "[[region]]\nname = \"files-{name}\"\nsize = \"4 MiB\"\naccess = \"rw\"\nshared = true\n\
-             [[listener]]\nname = \"files-{name}\"\ninterface = \"{name}\"\nport = {FILES}\n\
+             [[listener]]\nname = \"files-{name}\"\ninterface = \"{name}\"\nport = {FILES_PORT}\n\
              regions = [\"files-{name}\"]\n\
-             [[listener]]\nname = \"echo-{name}\"\ninterface = \"{name}\"\nport = {ECHO}\n\
+             [[listener]]\nname = \"echo-{name}\"\ninterface = \"{name}\"\nport = {ECHO_PORT}\n\
              ulp = \"rdmap\"\nservice = \"echo\"\n"
         );
     }
     text + &format!(
-        "[[listener]]\nname = \"sctp\"\ninterface = \"flooded\"\nport = {SCTP}\ntransport = \"sctp\"\n\
+        "[[listener]]\nname = \"sctp\"\ninterface = \"flooded\"\nport = {SCTP_PORT}\ntransport = \"sctp\"\n\
          ulp = \"rdmap\"\nservice = \"echo\"\n"
     )
 }
 
-fn peer(
+fn peer_config(
     directory: &Path,
     name: &str,
     socket: &str,

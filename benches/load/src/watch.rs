@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use etherparse::{NetSlice, SlicedPacket, TcpOptionElement, TransportSlice};
 
 /// Bound of the recorded streams; further ones are ignored.
-const MOST: usize = 1024;
+const MAX_STREAMS: usize = 1024;
 
 /// The two ends of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,22 +20,22 @@ pub struct Flow {
 
 /// Position of a stream after its last segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Position {
+pub struct StreamPosition {
     /// Sequence number of the good peer's next byte.
-    pub next: u32,
+    pub snd_nxt: u32,
     /// The appliance's next byte, as the good peer acknowledged it.
-    pub acknowledged: u32,
+    pub rcv_nxt: u32,
     /// TSval and TSecr (RFC 7323); `None` for a stream without timestamps.
     pub timestamps: Option<(u32, u32)>,
 }
 
 /// Positions of the recorded streams.
 #[derive(Debug, Default)]
-pub struct Watch(HashMap<Flow, Position>);
+pub struct StreamWatch(HashMap<Flow, StreamPosition>);
 
-impl Watch {
+impl StreamWatch {
     /// Records a frame of the good peer.
-    pub fn see(&mut self, frame: &[u8]) {
+    pub fn observe(&mut self, frame: &[u8]) {
         let Ok(packet) = SlicedPacket::from_ethernet(frame) else { return };
         let (source, destination): (IpAddr, IpAddr) = match &packet.net {
             Some(NetSlice::Ipv4(ip)) => {
@@ -55,7 +55,7 @@ impl Watch {
             self.0.remove(&flow);
             return;
         }
-        if !self.0.contains_key(&flow) && self.0.len() >= MOST {
+        if !self.0.contains_key(&flow) && self.0.len() >= MAX_STREAMS {
             return;
         }
         let len = tcp.payload().len() as u32 + u32::from(tcp.syn());
@@ -65,11 +65,11 @@ impl Watch {
             _ => None,
         });
         let acknowledged = tcp.acknowledgment_number();
-        self.0.insert(flow, Position { next, acknowledged, timestamps });
+        self.0.insert(flow, StreamPosition { snd_nxt: next, rcv_nxt: acknowledged, timestamps });
     }
 
     /// Returns the position of a stream.
-    pub fn position(&self, flow: &Flow) -> Option<Position> {
+    pub fn position(&self, flow: &Flow) -> Option<StreamPosition> {
         self.0.get(flow).copied()
     }
 }
@@ -95,19 +95,19 @@ mod tests {
 
     #[test]
     fn the_last_segment_says_where_a_stream_is() {
-        let mut watch = Watch::default();
+        let mut watch = StreamWatch::default();
         let flow = Flow {
             source: "10.80.0.2:40000".parse().unwrap(),
             destination: "10.80.0.1:7471".parse().unwrap(),
         };
         assert_eq!(watch.position(&flow), None);
-        watch.see(&segment(u32::MAX, b"abc", false));
+        watch.observe(&segment(u32::MAX, b"abc", false));
         assert_eq!(
             watch.position(&flow),
-            Some(Position { next: 2, acknowledged: 77, timestamps: Some((5, 6)) })
+            Some(StreamPosition { snd_nxt: 2, rcv_nxt: 77, timestamps: Some((5, 6)) })
         );
-        watch.see(b"no frame");
-        watch.see(&segment(2, b"", true));
+        watch.observe(b"no frame");
+        watch.observe(&segment(2, b"", true));
         assert_eq!(watch.position(&flow), None);
     }
 }

@@ -12,23 +12,23 @@ use api::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::bed::{Appliance, ECHO, FILES, target_address};
+use crate::bed::{Appliance, ECHO_PORT, FILES_PORT, target_address};
 
 /// Bytes of a file.
 pub const FILE_LEN: usize = 256 << 10;
 /// Interval of the files.
-const FILE_EVERY: Duration = Duration::from_millis(100);
+const FILE_INTERVAL: Duration = Duration::from_millis(100);
 /// Messages a second.
 pub const ECHO_RATE: u64 = 1000;
 /// Bytes of a message.
 pub const ECHO_LEN: u32 = 64;
 
 /// Time without progress that counts as a stall.
-const STALL: Duration = Duration::from_secs(30);
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Completed work of one good peer.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Work {
+pub struct PeerWork {
     /// Files that were due.
     pub files_due: u64,
     /// Files of [`FILE_LEN`] bytes that the appliance acknowledged in the time.
@@ -45,11 +45,11 @@ pub struct Work {
 }
 
 /// Two files that differ in every byte, used in alternation.
-pub struct Files([PathBuf; 2]);
+pub struct TestFiles([PathBuf; 2]);
 
-impl Files {
+impl TestFiles {
     /// Writes the files into `directory`.
-    pub fn make(directory: &Path) -> anyhow::Result<Files> {
+    pub fn create(directory: &Path) -> anyhow::Result<TestFiles> {
         let mut random = fastrand::Rng::with_seed(5041);
         let one: Vec<u8> = (0..FILE_LEN).map(|_| random.u8(..)).collect();
         let other: Vec<u8> = one.iter().map(|byte| !byte).collect();
@@ -57,21 +57,21 @@ impl Files {
         for (path, bytes) in paths.iter().zip([one, other]) {
             std::fs::write(path, bytes)?;
         }
-        Ok(Files(paths))
+        Ok(TestFiles(paths))
     }
 }
 
 /// Works for `time` from `peer` in network `net`, then compares the target's region with the last
 /// file.
-pub fn work(
+pub fn run_peer(
     peer: &Appliance,
     target: &Appliance,
     (name, net): (&str, u8),
-    files: &Files,
+    files: &TestFiles,
     time: Duration,
-) -> anyhow::Result<Work> {
+) -> anyhow::Result<PeerWork> {
     let to = |port| SocketAddr::new(target_address(net), port);
-    let mut connect = ConnectSpec::to(to(ECHO));
+    let mut connect = ConnectSpec::to_remote(to(ECHO_PORT));
     connect.ulp = UlpChoice::Rdmap;
     let spec = BenchSpec {
         load: BenchLoad::Echo,
@@ -87,12 +87,12 @@ pub fn work(
     };
     let echo: JobInfo = peer.client.post("/v1/bench", &spec).context("bench echo")?;
     let echo = format!("/v1/jobs/{}", echo.id);
-    let mut done = Work::default();
+    let mut done = PeerWork::default();
     let began = Instant::now();
     let mut seconds = 0.0;
     while began.elapsed() < time {
         let file = &files.0[done.files_due as usize % 2];
-        let job = put(peer, file, to(FILES), name)?;
+        let job = start_put(peer, file, to(FILES_PORT), name)?;
         done.files_due += 1;
         if job.state == JobState::Done {
             done.files += 1;
@@ -100,13 +100,13 @@ pub fn work(
         } else {
             anyhow::bail!("a file from peer-{name} failed: {}", job.error.unwrap_or_default());
         }
-        compare(target, name, file)?;
+        compare_region(target, name, file)?;
         // A bench job ends when it is no longer polled.
         let _: JobInfo = peer.client.get(&echo)?;
-        std::thread::sleep(FILE_EVERY.saturating_sub(Duration::from_secs_f64(job.seconds)));
+        std::thread::sleep(FILE_INTERVAL.saturating_sub(Duration::from_secs_f64(job.seconds)));
     }
     done.file_gbit_per_s = done.files as f64 * FILE_LEN as f64 * 8e-9 / seconds.max(1e-9);
-    let job = finish(peer, &echo)?;
+    let job = await_job(peer, &echo)?;
     anyhow::ensure!(
         job.state == JobState::Done,
         "echo of peer-{name}: {}",
@@ -120,20 +120,20 @@ pub fn work(
 }
 
 /// Sends one file on a stream of its own.
-fn put(peer: &Appliance, file: &Path, to: SocketAddr, name: &str) -> anyhow::Result<JobInfo> {
+fn start_put(peer: &Appliance, file: &Path, to: SocketAddr, name: &str) -> anyhow::Result<JobInfo> {
     let region = RemotePlace::Region { name: format!("files-{name}"), offset: 0 };
-    let via = Via::Connect(ConnectSpec::to(to));
+    let via = Via::Connect(ConnectSpec::to_remote(to));
     let spec = PutSpec { file: Some(file.to_owned()), via, target: region };
     let job: JobInfo = peer.client.post("/v1/put", &spec).context("put")?;
-    finish(peer, &format!("/v1/jobs/{}", job.id))
+    await_job(peer, &format!("/v1/jobs/{}", job.id))
 }
 
 /// Waits for a job's end while it makes progress.
-fn finish(peer: &Appliance, path: &str) -> anyhow::Result<JobInfo> {
+fn await_job(peer: &Appliance, path: &str) -> anyhow::Result<JobInfo> {
     let (mut last, mut moved) = ((0, 0.0), Instant::now());
     loop {
         let job: JobInfo = peer.client.get(path)?;
-        if job.state.is_final() {
+        if job.state.is_finished() {
             return Ok(job);
         }
         let seen =
@@ -141,13 +141,13 @@ fn finish(peer: &Appliance, path: &str) -> anyhow::Result<JobInfo> {
         if seen != last {
             (last, moved) = (seen, Instant::now());
         }
-        anyhow::ensure!(moved.elapsed() < STALL, "{path} makes no progress");
+        anyhow::ensure!(moved.elapsed() < STALL_TIMEOUT, "{path} makes no progress");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 /// Compares the target's region with the file, byte by byte.
-fn compare(target: &Appliance, name: &str, file: &Path) -> anyhow::Result<()> {
+fn compare_region(target: &Appliance, name: &str, file: &Path) -> anyhow::Result<()> {
     let path = format!("/v1/regions/files-{name}/data?offset=0&length={FILE_LEN}");
     let placed = target.client.bytes(&path)?;
     anyhow::ensure!(

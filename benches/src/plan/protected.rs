@@ -15,7 +15,7 @@ impl Plan<'_> {
         let mut cells = |kind: &str, what, len, mtu| {
             for (way, protected) in [("clear", false), ("esp", true)] {
                 let network = Network { protected, ..Network::default() };
-                let rig = RigConfig { mtu, network, ..self.rig() };
+                let rig = RigConfig { mtu, network, ..self.default_rig() };
                 let cell = self.cell(name, &format!("{way}-{kind}"), what, len, rig);
                 tasks.push(Task::Cell(cell));
             }
@@ -26,9 +26,9 @@ impl Plan<'_> {
         cells("echo", Measure::Echo, 64, 1500);
         for (at, mtu) in [(0, 1500), (3, 9000), (6, ECHO)] {
             let (group, name, seconds) = (name.into(), format!("gcm-{mtu}"), self.seconds());
-            let core = self.means.cores[1];
+            let core = self.options.cores[1];
             tasks.insert(at, Task::Gcm(Gcm { name, group, mtu, core, seconds }));
         }
-        Group { name, title, repetitions: self.paired(), tasks }
+        Group { name, title, repetitions: self.paired_repetitions(), tasks }
     }
 }

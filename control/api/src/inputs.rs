@@ -9,38 +9,38 @@ use axum::routing::{self, MethodRouter};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use crate::access::Caller;
-use crate::app::{App, Json, Name, Params};
+use crate::app::{App, Json, Params, PathParam};
 
 /// Generates a schema; named ones are added to the generator's definitions.
-pub(crate) type Make = fn(&mut SchemaGenerator) -> Schema;
+pub(crate) type SchemaFn = fn(&mut SchemaGenerator) -> Schema;
 
 /// The inputs of a call.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Inputs {
+pub(crate) struct CallInputs {
     /// The part of the path that names an object.
-    pub(crate) path: Option<Make>,
+    pub(crate) path: Option<SchemaFn>,
     /// An object with the parameters of the query.
-    pub(crate) query: Option<Make>,
+    pub(crate) query: Option<SchemaFn>,
     /// The body.
-    pub(crate) body: Option<Make>,
+    pub(crate) body: Option<SchemaFn>,
     /// True if the body is raw bytes.
     pub(crate) bytes: bool,
 }
 
 /// A handler with its inputs.
-pub(crate) struct Served {
-    pub(crate) inputs: Inputs,
-    pub(crate) answer: MethodRouter<App>,
+pub(crate) struct Route {
+    pub(crate) inputs: CallInputs,
+    pub(crate) handler: MethodRouter<App>,
 }
 
 macro_rules! methods {
     ($($method:ident)+) => {$(
-        pub(crate) fn $method<H, T, P>(handler: H) -> Served
+        pub(crate) fn $method<H, T, P>(handler: H) -> Route
         where
-            H: Handler<T, App> + Reads<P>,
+            H: Handler<T, App> + DescribedHandler<P>,
             T: 'static,
         {
-            Served { inputs: H::inputs(), answer: routing::$method(handler) }
+            Route { inputs: H::inputs(), handler: routing::$method(handler) }
         }
     )+};
 }
@@ -48,62 +48,62 @@ macro_rules! methods {
 methods! { get post delete }
 
 /// An argument of a handler.
-pub(crate) trait Part {
+pub(crate) trait HandlerArgument {
     /// Adds the inputs of this argument.
-    fn describe(_: &mut Inputs) {}
+    fn describe(_: &mut CallInputs) {}
 }
 
-impl Part for State<App> {}
-impl Part for Caller {}
+impl HandlerArgument for State<App> {}
+impl HandlerArgument for Caller {}
 // No call depends on a header of its own; `/v1/metrics` follows `Accept`.
-impl Part for HeaderMap {}
+impl HandlerArgument for HeaderMap {}
 
-impl Part for Body {
-    fn describe(inputs: &mut Inputs) {
+impl HandlerArgument for Body {
+    fn describe(inputs: &mut CallInputs) {
         inputs.bytes = true;
     }
 }
 
-impl<T: JsonSchema> Part for Name<T> {
-    fn describe(inputs: &mut Inputs) {
+impl<T: JsonSchema> HandlerArgument for PathParam<T> {
+    fn describe(inputs: &mut CallInputs) {
         inputs.path = Some(T::json_schema);
     }
 }
 
-impl<T: JsonSchema> Part for Params<T> {
-    fn describe(inputs: &mut Inputs) {
+impl<T: JsonSchema> HandlerArgument for Params<T> {
+    fn describe(inputs: &mut CallInputs) {
         inputs.query = Some(T::json_schema);
     }
 }
 
-impl<T: JsonSchema> Part for Json<T> {
-    fn describe(inputs: &mut Inputs) {
+impl<T: JsonSchema> HandlerArgument for Json<T> {
+    fn describe(inputs: &mut CallInputs) {
         inputs.body = Some(SchemaGenerator::subschema_for::<T>);
     }
 }
 
 /// A function with such arguments.
-pub(crate) trait Reads<P> {
+pub(crate) trait DescribedHandler<P> {
     /// Returns the inputs of the function.
-    fn inputs() -> Inputs;
+    fn inputs() -> CallInputs;
 }
 
-macro_rules! reads {
-    ($($Part:ident)*) => {
-        impl<F, Answer, $($Part: Part),*> Reads<($($Part,)*)> for F
+macro_rules! described_handlers {
+    ($($Argument:ident)*) => {
+        impl<F, Answer, $($Argument: HandlerArgument),*> DescribedHandler<($($Argument,)*)> for F
         where
-            F: FnOnce($($Part),*) -> Answer,
+            F: FnOnce($($Argument),*) -> Answer,
         {
-            fn inputs() -> Inputs {
-                let mut inputs = Inputs::default();
-                $($Part::describe(&mut inputs);)*
+            fn inputs() -> CallInputs {
+                let mut inputs = CallInputs::default();
+                $($Argument::describe(&mut inputs);)*
                 inputs
             }
         }
     };
 }
 
-reads! { A }
-reads! { A B }
-reads! { A B C }
-reads! { A B C D }
+described_handlers! { A }
+described_handlers! { A B }
+described_handlers! { A B C }
+described_handlers! { A B C D }

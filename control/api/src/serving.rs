@@ -29,16 +29,16 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio_io_timeout::TimeoutStream;
 
-use super::places::{Activity, Bounds, Busy, Peer, Places, Room};
+use super::places::{Activity, Admission, ConnectionBounds, ConnectionSlots, OpenRequest, Peer};
 use crate::accept::Backoff;
 
 /// Time for open requests to finish after the server was stopped.
 const GRACE: Duration = Duration::from_secs(1);
 /// Most bytes of a request's header, and of a part of a body, that are buffered.
-const BUFFER: usize = 64 << 10;
+const MAX_BUFFER: usize = 64 << 10;
 
 /// Accepts connections.
-pub(super) trait Door: Send + 'static {
+pub(super) trait Acceptor: Send + 'static {
     /// A connection's byte stream.
     type Io: AsyncRead + AsyncWrite + Send + 'static;
     /// The peer of a connection, which handlers read as `ConnectInfo`.
@@ -55,11 +55,11 @@ pub(super) trait Door: Send + 'static {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Connections.
-    pub(super) places: Bounds,
+    pub(super) connections: ConnectionBounds,
     /// Time-out from the accept, or the end of a response, to the end of the next request's header.
-    pub(super) header: Duration,
+    pub(super) header_timeout: Duration,
     /// Longest time in which a client reads no byte of a response.
-    pub(super) write: Duration,
+    pub(super) write_timeout: Duration,
 }
 
 /// Counters of a server's connections.
@@ -95,7 +95,7 @@ impl ConnectionTally {
 
 /// Serves until `closing` is true or its sender is dropped, then for [`GRACE`] at most. `name` is
 /// the server's name in the log. Handlers find the `ConnectInfo` of their connection.
-pub(super) async fn serve<D: Door>(
+pub(super) async fn serve<D: Acceptor>(
     (name, door): (String, D),
     router: Router,
     limits: Limits,
@@ -103,11 +103,11 @@ pub(super) async fn serve<D: Door>(
     mut closing: watch::Receiver<bool>,
 ) {
     let graceful = GracefulShutdown::new();
-    let mut server = Connections {
+    let mut server = ConnectionSet {
         router,
         limits,
         tally,
-        places: Places::new(limits.places),
+        slots: ConnectionSlots::new(limits.connections),
         tasks: JoinSet::new(),
     };
     let mut backoff = Backoff::new(name);
@@ -115,15 +115,15 @@ pub(super) async fn serve<D: Door>(
         tokio::select! {
             // An error means that the handle was dropped, which ends the server as well.
             _ = closing.wait_for(|&closing| closing) => break,
-            Some(ended) = server.tasks.join_next_with_id() => server.ended(ended),
+            Some(ended) = server.tasks.join_next_with_id() => server.finish(ended),
             accepted = accept(&door, &backoff) => match accepted {
                 Ok((io, caller)) => {
-                    backoff.succeeded();
-                    server.admit::<D>(io, caller, &graceful);
+                    backoff.record_success();
+                    server.serve_connection::<D>(io, caller, &graceful);
                 }
                 Err(error) => {
                     let before = backoff.failures();
-                    backoff.failed(&error, Instant::now());
+                    backoff.record_failure(&error, Instant::now());
                     tally.accept_failures.fetch_add(backoff.failures() - before, Ordering::Relaxed);
                 }
             },
@@ -135,55 +135,60 @@ pub(super) async fn serve<D: Door>(
 }
 
 /// Accepts when the back-off is over.
-async fn accept<D: Door>(door: &D, backoff: &Backoff) -> io::Result<(D::Io, D::Caller)> {
-    if let Some(until) = backoff.until() {
+async fn accept<D: Acceptor>(door: &D, backoff: &Backoff) -> io::Result<(D::Io, D::Caller)> {
+    if let Some(until) = backoff.retry_at() {
         tokio::time::sleep_until(until.into()).await;
     }
     door.accept().await
 }
 
 /// The connections, each of which is a task.
-struct Connections<'t> {
+struct ConnectionSet<'t> {
     router: Router,
     limits: Limits,
     tally: &'t ConnectionTally,
-    places: Places<Id, AbortHandle>,
+    slots: ConnectionSlots<Id, AbortHandle>,
     tasks: JoinSet<hyper::Result<()>>,
 }
 
-impl Connections<'_> {
+impl ConnectionSet<'_> {
     /// Serves a connection, or closes it if all places have requests.
-    fn admit<D: Door>(&mut self, io: D::Io, caller: D::Caller, graceful: &GracefulShutdown) {
+    fn serve_connection<D: Acceptor>(
+        &mut self,
+        io: D::Io,
+        caller: D::Caller,
+        graceful: &GracefulShutdown,
+    ) {
         let peer = D::peer(&caller);
-        let Room::Close(idle) = self.places.make_room(peer) else {
-            return add(&self.tally.refused);
+        let Admission::Admitted(idle) = self.slots.admit(peer) else {
+            return increment(&self.tally.refused);
         };
         idle.iter().for_each(AbortHandle::abort);
         let activity = Activity::new(Instant::now());
         let (router, of_requests) =
             (TowerToHyperService::new(self.router.clone()), Arc::clone(&activity));
         let service = service_fn(move |mut request: Request<Incoming>| {
-            let busy = of_requests.begin();
+            let busy = of_requests.begin_request();
             request.extensions_mut().insert(ConnectInfo(caller.clone()));
             let response = router.call(request);
-            async move { Ok::<_, Infallible>(complete_with(busy, response.await?)) }
+            async move { Ok::<_, Infallible>(hold_until_complete(busy, response.await?)) }
         });
         let mut stream = TimeoutStream::new(io);
-        stream.set_write_timeout(Some(self.limits.write));
+        stream.set_write_timeout(Some(self.limits.write_timeout));
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(self.limits.header)
-            .max_buf_size(BUFFER)
+            .header_read_timeout(self.limits.header_timeout)
+            .max_buf_size(MAX_BUFFER)
             .serve_connection(TokioIo::new(Box::pin(stream)), service);
         let handle = self.tasks.spawn(graceful.watch(connection));
-        self.places.take(handle.id(), peer, activity, handle);
+        self.slots.insert(handle.id(), peer, activity, handle);
     }
 
     /// Frees a connection's place, and counts a time-out.
-    fn ended(&mut self, ended: Result<(Id, hyper::Result<()>), JoinError>) {
+    fn finish(&mut self, ended: Result<(Id, hyper::Result<()>), JoinError>) {
         let expired = match ended {
             Ok((id, result)) => {
-                let requests = self.places.free(&id).unwrap_or_default();
+                let requests = self.slots.remove(&id).unwrap_or_default();
                 // A time-out of an idle connection after its requests is a normal end.
                 result.is_err_and(|error| match error.is_timeout() {
                     true => requests == 0,
@@ -193,19 +198,19 @@ impl Connections<'_> {
             // Closed for a new one.
             Err(error) if error.is_cancelled() => true,
             Err(error) => {
-                self.places.free(&error.id());
+                self.slots.remove(&error.id());
                 tracing::error!("a connection of a management server ended by a defect: {error}");
                 false
             }
         };
         if expired {
-            add(&self.tally.expired);
+            increment(&self.tally.expired);
         }
     }
 }
 
 /// Ends `busy` with the response, which is complete when hyper drops its body.
-fn complete_with(busy: Busy, response: Response) -> Response {
+fn hold_until_complete(busy: OpenRequest, response: Response) -> Response {
     response.map(|body| {
         Body::new(body.map_frame(move |frame| {
             let _held = &busy;
@@ -219,6 +224,6 @@ fn is_write_timeout(error: &hyper::Error) -> bool {
     source.is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
 }
 
-fn add(count: &AtomicU64) {
+fn increment(count: &AtomicU64) {
     count.fetch_add(1, Ordering::Relaxed);
 }

@@ -41,19 +41,19 @@ shapes! {
     /// An IP address and a port, an address of IPv6 in brackets.
     SocketAddress = {
         "type": "string",
-        "anyOf": [{ "pattern": V4 }, { "pattern": V6 }],
+        "anyOf": [{ "pattern": IPV4_PATTERN }, { "pattern": IPV6_PATTERN }],
         "examples": ["192.0.2.1:7471", "[2001:db8::1]:7471"],
     };
 }
 
 /// Pattern of an IPv4 address and a port.
-const V4: &str = concat!(
+const IPV4_PATTERN: &str = concat!(
     r"^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])\.){3}(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])",
     r":(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3}|0)$"
 );
 /// Pattern of an IPv6 address (RFC 4291 §2.2, without the form with an IPv4 address at its end) and
 /// a port.
-const V6: &str = concat!(
+const IPV6_PATTERN: &str = concat!(
     r"^\[(([0-9A-Fa-f]{1,4}:){7}[0-9A-Fa-f]{1,4}",
     r"|::([0-9A-Fa-f]{1,4}(:[0-9A-Fa-f]{1,4}){0,6})?",
     r"|[0-9A-Fa-f]{1,4}::([0-9A-Fa-f]{1,4}(:[0-9A-Fa-f]{1,4}){0,5})?",

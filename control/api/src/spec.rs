@@ -76,12 +76,16 @@ impl Default for RdmapChoice {
 pub struct ConnectSpec {
     /// `192.0.2.1:7471` or `[2001:db8::1]:7471`.
     #[schemars(with = "shape::SocketAddress")]
-    #[serde(deserialize_with = "address::one")]
+    #[serde(deserialize_with = "address::deserialize_address")]
     pub remote: SocketAddr,
     /// More addresses of the same peer, at most 31. All are tried in turn until a stream stands: those on the link of an
     /// interface first, then those with a route; others are not tried.
     #[schemars(with = "Vec<shape::SocketAddress>", length(max = 31))]
-    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "address::several")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "address::deserialize_addresses"
+    )]
     pub alternatives: Vec<SocketAddr>,
     /// Interface to use; by default the one with a route. A link-local address needs it where several interfaces have IPv6.
     #[serde(default)]
@@ -122,7 +126,7 @@ pub struct ConnectSpec {
 
 impl ConnectSpec {
     /// Returns a request for bare DDP over TCP to this peer, with all defaults.
-    pub fn to(remote: SocketAddr) -> Self {
+    pub fn to_remote(remote: SocketAddr) -> Self {
         Self {
             remote,
             alternatives: Vec::new(),
@@ -140,7 +144,7 @@ impl ConnectSpec {
     }
 
     /// Most addresses of a peer.
-    pub const MOST_ADDRESSES: usize = 32;
+    pub const MAX_ADDRESSES: usize = 32;
 
     /// Returns all addresses of the peer.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
@@ -148,7 +152,7 @@ impl ConnectSpec {
     }
 
     /// Returns the time limit of the open, and of an operation on a stream of its own.
-    pub fn within(&self) -> Option<Duration> {
+    pub fn timeout(&self) -> Option<Duration> {
         self.within_us.map(Duration::from_micros)
     }
 
@@ -329,7 +333,7 @@ pub enum BenchLoad {
 
 impl BenchLoad {
     /// Returns the word of the load.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Write => "write",
             Self::Read => "read",
@@ -454,16 +458,24 @@ mod address {
     use serde::de::Error as _;
     use serde::{Deserialize as _, Deserializer};
 
-    pub(super) fn one<'de, D: Deserializer<'de>>(d: D) -> Result<SocketAddr, D::Error> {
-        read(&Cow::<'de, str>::deserialize(d)?).map_err(D::Error::custom)
+    pub(super) fn deserialize_address<'de, D: Deserializer<'de>>(
+        d: D,
+    ) -> Result<SocketAddr, D::Error> {
+        parse_address(&Cow::<'de, str>::deserialize(d)?).map_err(D::Error::custom)
     }
 
-    pub(super) fn several<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<SocketAddr>, D::Error> {
+    pub(super) fn deserialize_addresses<'de, D: Deserializer<'de>>(
+        d: D,
+    ) -> Result<Vec<SocketAddr>, D::Error> {
         let texts = Vec::<Cow<'de, str>>::deserialize(d)?;
-        texts.iter().map(|text| read(text)).collect::<Result<_, _>>().map_err(D::Error::custom)
+        texts
+            .iter()
+            .map(|text| parse_address(text))
+            .collect::<Result<_, _>>()
+            .map_err(D::Error::custom)
     }
 
-    fn read(text: &str) -> Result<SocketAddr, String> {
+    fn parse_address(text: &str) -> Result<SocketAddr, String> {
         if text.contains('%') {
             let text = text.escape_debug();
             return Err(format!(

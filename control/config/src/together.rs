@@ -10,17 +10,17 @@ use super::types::PortKind;
 
 /// Errors between files: names, sockets, devices and cores that only one can have, ring links with
 /// more than two ends, and `[memory]` sections that differ.
-pub fn together(documents: &[Document]) -> Vec<ConfigError> {
-    let mut errors = crowded_links(documents);
+pub fn check_together(documents: &[Document]) -> Vec<ConfigError> {
+    let mut errors = check_link_ends(documents);
     for (index, document) in documents.iter().enumerate() {
         for other in &documents[..index] {
-            pair(document, other, &mut errors);
+            check_pair(document, other, &mut errors);
         }
     }
     errors
 }
 
-fn pair(document: &Document, other: &Document, errors: &mut Vec<ConfigError>) {
+fn check_pair(document: &Document, other: &Document, errors: &mut Vec<ConfigError>) {
     let (config, first) = (&document.config, &other.config);
     let file = first.file.display();
     if config.name == first.name {
@@ -61,11 +61,11 @@ fn pair(document: &Document, other: &Document, errors: &mut Vec<ConfigError>) {
     }
 }
 
-type Ends = Vec<(usize, usize)>;
+type LinkEnds = Vec<(usize, usize)>;
 
 /// Returns every ring link with the ports (document, port) at its ends.
-fn links(documents: &[Document]) -> BTreeMap<&str, Ends> {
-    let mut links: BTreeMap<&str, Ends> = BTreeMap::new();
+fn ring_links(documents: &[Document]) -> BTreeMap<&str, LinkEnds> {
+    let mut links: BTreeMap<&str, LinkEnds> = BTreeMap::new();
     for (d, document) in documents.iter().enumerate() {
         for (p, port) in document.config.ports.iter().enumerate() {
             if let PortKind::Ring { link } = &port.kind {
@@ -76,9 +76,9 @@ fn links(documents: &[Document]) -> BTreeMap<&str, Ends> {
     links
 }
 
-fn crowded_links(documents: &[Document]) -> Vec<ConfigError> {
+fn check_link_ends(documents: &[Document]) -> Vec<ConfigError> {
     let mut errors = Vec::new();
-    for (link, ends) in links(documents) {
+    for (link, ends) in ring_links(documents) {
         for &(d, p) in ends.iter().skip(2) {
             let message = format!("\"{link}\" has two ends already: name another link");
             errors.push(documents[d].error(&documents[d].ports[p], "link", message));
@@ -99,9 +99,9 @@ fn crowded_links(documents: &[Document]) -> Vec<ConfigError> {
 
 /// Reports ring links with one end: such a process does not start, but a single file may be
 /// correct.
-pub fn one_ended_links(documents: &[Document]) -> Vec<ConfigError> {
+pub fn check_one_ended_links(documents: &[Document]) -> Vec<ConfigError> {
     let mut errors = Vec::new();
-    for (link, ends) in links(documents) {
+    for (link, ends) in ring_links(documents) {
         if let [(d, p)] = ends[..] {
             let message = format!(
                 "\"{link}\" has one end only: start ddpd with the file of the other end too (--config \

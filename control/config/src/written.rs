@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::access;
 use super::impair::{BurstLoss, Impairment};
 use super::values::show_size;
-use super::written_keys::{Keys, time, time_or_off};
+use super::written_keys::{KeyValues, time_or_off_value, time_value};
 use super::{
     Config, Delivery, Fsync, Idle, InterfaceSection, ListenerSection, PortSection, RegionSection,
     Route, Ulp, WorkerSection,
@@ -23,39 +23,39 @@ const HIDDEN: &str = "\u{2026}";
 
 /// One table of a file.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Table {
+pub struct WrittenTable {
     /// `tcp`, `listener.limits`; empty for the keys of the whole file.
     pub section: &'static str,
     /// Identity among the tables of its section, from the outermost: the `name` of a port, an
     /// interface, a region or a listener, and below it a route's `to` or a queue's `qn`.
-    pub of: Vec<String>,
+    pub identity: Vec<String>,
     /// Keys and values of the table.
-    pub keys: Keys,
+    pub keys: KeyValues,
 }
 
 /// Form of secrets in the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Secrets {
     /// In clear, for a file.
-    Written,
+    InClear,
     /// Replaced by a mark.
     Hidden,
 }
 
 impl Config {
     /// Returns all tables, in the order of a file.
-    pub fn written(&self, secrets: Secrets) -> Vec<Table> {
-        let one = |section, keys| Table { section, of: Vec::new(), keys };
+    pub fn to_tables(&self, secrets: Secrets) -> Vec<WrittenTable> {
+        let one = |section, keys| WrittenTable { section, identity: Vec::new(), keys };
         let mut tables = vec![
             one("", vec![("name", json!(self.name))]),
             one("memory", self.memory.written()),
-            one("workers", workers(&self.workers)),
+            one("workers", worker_keys(&self.workers)),
         ];
-        self.ports.iter().for_each(|section| port(section, secrets, &mut tables));
-        self.interfaces.iter().for_each(|section| interface(section, &mut tables));
-        tables.extend(self.regions.iter().map(region));
-        self.listeners.iter().for_each(|section| listener(section, &mut tables));
-        self.ipsec.written(&mut tables);
+        self.ports.iter().for_each(|section| push_port(section, secrets, &mut tables));
+        self.interfaces.iter().for_each(|section| push_interface(section, &mut tables));
+        tables.extend(self.regions.iter().map(region_table));
+        self.listeners.iter().for_each(|section| push_listener(section, &mut tables));
+        self.ipsec.to_tables(&mut tables);
         tables.extend([
             one("tcp", self.tcp.written()),
             one("mpa", self.mpa.written()),
@@ -72,19 +72,19 @@ impl Config {
     }
 
     /// Returns the table of one region.
-    pub(super) fn tables_of_region(section: &RegionSection) -> Table {
-        region(section)
+    pub(super) fn tables_of_region(section: &RegionSection) -> WrittenTable {
+        region_table(section)
     }
 
     /// Returns the tables of one listener.
-    pub(super) fn tables_of_listener(section: &ListenerSection) -> Vec<Table> {
+    pub(super) fn listener_tables(section: &ListenerSection) -> Vec<WrittenTable> {
         let mut tables = Vec::new();
-        listener(section, &mut tables);
+        push_listener(section, &mut tables);
         tables
     }
 }
 
-fn size(bytes: u64) -> Value {
+fn size_value(bytes: u64) -> Value {
     match show_size(bytes) {
         shown if shown.ends_with("bytes") => json!(bytes),
         shown => json!(shown),
@@ -92,53 +92,53 @@ fn size(bytes: u64) -> Value {
 }
 
 /// Formats a number; as a string beyond 2^63 - 1, where TOML's numbers end.
-fn number(value: u64) -> Value {
+fn number_value(value: u64) -> Value {
     if i64::try_from(value).is_ok() { json!(value) } else { json!(value.to_string()) }
 }
 
 /// Adds the keys that have a value.
-fn some<const N: usize>(keys: &mut Keys, more: [(&'static str, Option<Value>); N]) {
+fn push_present<const N: usize>(keys: &mut KeyValues, more: [(&'static str, Option<Value>); N]) {
     keys.extend(more.into_iter().filter_map(|(key, value)| Some((key, value?))));
 }
 
-fn workers(workers: &[WorkerSection]) -> Keys {
+fn worker_keys(workers: &[WorkerSection]) -> KeyValues {
     let idle = workers.first().map_or(Idle::ADAPTIVE, |worker| worker.idle);
     let cores: Vec<u16> = workers.iter().filter_map(|worker| worker.core).collect();
     let which = match cores.is_empty() {
         true => ("count", json!(workers.len())),
         false => ("cores", json!(cores)),
     };
-    vec![("idle", json!(idle.word())), which]
+    vec![("idle", json!(idle.name())), which]
 }
 
-fn port(section: &PortSection, secrets: Secrets, tables: &mut Vec<Table>) {
+fn push_port(section: &PortSection, secrets: Secrets, tables: &mut Vec<WrittenTable>) {
     let of = vec![section.name.clone()];
-    let mut keys = vec![("name", json!(section.name)), ("kind", json!(section.kind.word()))];
-    device(&section.kind, secrets, &mut keys);
+    let mut keys = vec![("name", json!(section.name)), ("kind", json!(section.kind.name()))];
+    push_device(&section.kind, secrets, &mut keys);
     let mac = section.mac.map(|mac| json!(mac.map(|byte| format!("{byte:02x}")).join(":")));
-    let checksum = ChecksumMode::WORDS.iter().find(|(_, mode)| *mode == section.checksum);
-    some(&mut keys, [("mac", mac), ("checksum", checksum.map(|(word, _)| json!(word)))]);
+    let checksum = ChecksumMode::NAMES.iter().find(|(_, mode)| *mode == section.checksum);
+    push_present(&mut keys, [("mac", mac), ("checksum", checksum.map(|(word, _)| json!(word)))]);
     let segmentation =
-        SegmentationMode::WORDS.iter().find(|(_, mode)| *mode == section.segmentation);
-    some(&mut keys, [("segmentation", segmentation.map(|(word, _)| json!(word)))]);
+        SegmentationMode::NAMES.iter().find(|(_, mode)| *mode == section.segmentation);
+    push_present(&mut keys, [("segmentation", segmentation.map(|(word, _)| json!(word)))]);
     keys.extend([
         ("mtu", json!(section.mtu)),
-        ("link_down_timeout", time_or_off(section.link_down_timeout)),
+        ("link_down_timeout", time_or_off_value(section.link_down_timeout)),
         ("workers", json!(section.workers)),
         ("rx_descriptors", json!(section.rx_descriptors)),
         ("tx_descriptors", json!(section.tx_descriptors)),
     ]);
-    tables.push(Table { section: "port", of: of.clone(), keys });
+    tables.push(WrittenTable { section: "port", identity: of.clone(), keys });
     if let Some(impair) = &section.impair {
-        impairment(impair, of, tables);
+        push_impairment(impair, of, tables);
     }
 }
 
-fn device(kind: &PortKind, secrets: Secrets, keys: &mut Keys) {
+fn push_device(kind: &PortKind, secrets: Secrets, keys: &mut KeyValues) {
     match kind {
         PortKind::Pci { address, devargs } => {
             keys.push(("address", json!(address)));
-            some(keys, [("devargs", (!devargs.is_empty()).then(|| json!(devargs)))]);
+            push_present(keys, [("devargs", (!devargs.is_empty()).then(|| json!(devargs)))]);
         }
         PortKind::AfXdp { device, first_queue, force_copy } => keys.extend([
             ("device", json!(device)),
@@ -151,33 +151,37 @@ fn device(kind: &PortKind, secrets: Secrets, keys: &mut Keys) {
         PortKind::Memif { socket, role, id, secret } => {
             keys.extend([
                 ("socket", json!(socket)),
-                ("role", json!(role.word())),
+                ("role", json!(role.name())),
                 ("id", json!(id)),
             ]);
             let shown = secret.as_ref().map(|secret| match secrets {
-                Secrets::Written => json!(secret.expose()),
+                Secrets::InClear => json!(secret.expose()),
                 Secrets::Hidden => json!(HIDDEN),
             });
-            some(keys, [("secret", shown)]);
+            push_present(keys, [("secret", shown)]);
         }
         PortKind::VhostUser { socket } => keys.push(("socket", json!(socket))),
         PortKind::Ring { link } => keys.push(("link", json!(link))),
         PortKind::Pcap { rx_file, tx_file } => {
             keys.push(("rx_file", json!(rx_file)));
-            some(keys, [("tx_file", tx_file.as_ref().map(|file| json!(file)))]);
+            push_present(keys, [("tx_file", tx_file.as_ref().map(|file| json!(file)))]);
         }
     }
 }
 
-fn impairment(impair: &Impairment, of: Vec<String>, tables: &mut Vec<Table>) {
-    tables.push(Table { section: "port.impair", of: of.clone(), keys: impair.written() });
+fn push_impairment(impair: &Impairment, of: Vec<String>, tables: &mut Vec<WrittenTable>) {
+    tables.push(WrittenTable {
+        section: "port.impair",
+        identity: of.clone(),
+        keys: impair.written(),
+    });
     if let Some(BurstLoss { enter, leave, loss }) = impair.burst_loss {
         let keys = vec![("enter", json!(enter)), ("leave", json!(leave)), ("loss", json!(loss))];
-        tables.push(Table { section: "port.impair.burst_loss", of, keys });
+        tables.push(WrittenTable { section: "port.impair.burst_loss", identity: of, keys });
     }
 }
 
-fn interface(section: &InterfaceSection, tables: &mut Vec<Table>) {
+fn push_interface(section: &InterfaceSection, tables: &mut Vec<WrittenTable>) {
     let of = vec![section.name.clone()];
     let mut keys = vec![("name", json!(section.name)), ("port", json!(section.port))];
     let (gateways, routes): (Vec<&Route>, Vec<&Route>) =
@@ -185,7 +189,7 @@ fn interface(section: &InterfaceSection, tables: &mut Vec<Table>) {
     let gateways: Vec<_> = gateways.iter().map(|route| route.via).collect();
     let addresses = section.addresses.iter().map(ToString::to_string).collect::<Vec<_>>();
     let addresses = json!(addresses);
-    some(
+    push_present(
         &mut keys,
         [
             ("vlan", section.vlan.map(|tag| json!(tag))),
@@ -197,20 +201,21 @@ fn interface(section: &InterfaceSection, tables: &mut Vec<Table>) {
             ("local_ports", Some(json!(section.local_ports.to_string()))),
             ("host", section.host.as_ref().map(|_| json!("tap"))),
             ("host_name", section.host.as_ref().map(|name| json!(name))),
-            ("allow", prefixes(&section.peers.allow)),
-            ("deny", prefixes(&section.peers.deny)),
+            ("allow", prefix_list(&section.peers.allow)),
+            ("deny", prefix_list(&section.peers.deny)),
         ],
     );
-    tables.push(Table { section: "interface", of: of.clone(), keys });
+    tables.push(WrittenTable { section: "interface", identity: of.clone(), keys });
     for route in routes {
         let of = [of.as_slice(), &[route.to.to_string()]].concat();
         let keys = vec![("to", json!(route.to.to_string())), ("via", json!(route.via))];
-        tables.push(Table { section: "interface.routes", of, keys });
+        tables.push(WrittenTable { section: "interface.routes", identity: of, keys });
     }
 }
 
-fn region(section: &RegionSection) -> Table {
-    let mut keys = vec![("name", json!(section.name)), ("backing", json!(section.backing.word()))];
+fn region_table(section: &RegionSection) -> WrittenTable {
+    let mut keys =
+        vec![("name", json!(section.name)), ("backing", json!(section.backing.as_str()))];
     match &section.backing {
         Backing::Anonymous | Backing::Hugepages => {}
         Backing::SharedMemory { object } => keys.push(("object", json!(object))),
@@ -219,53 +224,53 @@ fn region(section: &RegionSection) -> Table {
                 Fsync::Never => json!("never"),
                 Fsync::Message => json!("message"),
                 Fsync::Close => json!("close"),
-                Fsync::Interval(interval) => time(*interval),
+                Fsync::Interval(interval) => time_value(*interval),
             };
             keys.extend([("path", json!(path)), ("fsync", fsync)]);
         }
     }
-    let access = access::word_of(section.access());
+    let access = access::nearest_word(section.access());
     let exclusive = section.remote_read && section.remote_write && !section.shared;
-    some(
+    push_present(
         &mut keys,
         [
-            ("size", section.size.map(size)),
-            ("base_to", Some(number(section.base_to))),
+            ("size", section.size.map(size_value)),
+            ("base_to", Some(number_value(section.base_to))),
             ("access", Some(json!(access))),
             ("shared", Some(json!(section.shared))),
             ("clear_between_peers", exclusive.then(|| json!(section.clear_between_peers))),
         ],
     );
-    Table { section: "region", of: vec![section.name.clone()], keys }
+    WrittenTable { section: "region", identity: vec![section.name.clone()], keys }
 }
 
-fn listener(section: &ListenerSection, tables: &mut Vec<Table>) {
+fn push_listener(section: &ListenerSection, tables: &mut Vec<WrittenTable>) {
     let of = vec![section.name.clone()];
     let tcp = section.transport == Transport::Tcp;
     let mpa = &section.mpa;
     let mut keys = vec![("name", json!(section.name)), ("interface", json!(section.interface))];
-    some(&mut keys, [("address", section.address.map(|address| json!(address)))]);
+    push_present(&mut keys, [("address", section.address.map(|address| json!(address)))]);
     keys.extend([
         ("port", json!(section.port)),
         ("transport", json!(section.transport)),
-        ("ulp", json!(section.ulp.word())),
+        ("ulp", json!(section.ulp.as_str())),
     ]);
     if let Ulp::Rdmap(rdmap) = &section.ulp {
         let perftest = rdmap.service == super::ServiceKind::Perftest;
-        some(
+        push_present(
             &mut keys,
             [
-                ("service", Some(json!(rdmap.service.word()))),
+                ("service", Some(json!(rdmap.service.as_str()))),
                 ("ird", Some(json!(rdmap.ird))),
                 ("ord", Some(json!(rdmap.ord))),
                 ("peer", tcp.then(|| json!(rdmap.peer.name()))),
-                ("message_size", perftest.then(|| size(rdmap.message_size.into()))),
+                ("message_size", perftest.then(|| size_value(rdmap.message_size.into()))),
             ],
         );
     }
     let revisions = [mpa.revision_0, mpa.revision_1, mpa.revision_2];
     let revisions: Vec<usize> = (0..3).filter(|&at| revisions[at]).collect();
-    some(
+    push_present(
         &mut keys,
         [
             ("revisions", tcp.then(|| json!(revisions))),
@@ -274,24 +279,24 @@ fn listener(section: &ListenerSection, tables: &mut Vec<Table>) {
             ("private_data_limit", Some(json!(mpa.private_data_limit))),
             ("dscp", section.ip.dscp.map(|dscp| json!(dscp))),
             ("ttl", section.ip.ttl.map(|ttl| json!(ttl))),
-            ("allow", prefixes(&section.peers.allow)),
-            ("deny", prefixes(&section.peers.deny)),
-            ("require", required(section.require).map(|word| json!(word))),
+            ("allow", prefix_list(&section.peers.allow)),
+            ("deny", prefix_list(&section.peers.deny)),
+            ("require", protection_name(section.require).map(|word| json!(word))),
             ("regions", Some(json!(section.regions))),
         ],
     );
-    tables.push(Table { section: "listener", of: of.clone(), keys });
+    tables.push(WrittenTable { section: "listener", identity: of.clone(), keys });
     let limits = &section.limits;
     let keys = vec![
         ("streams", json!(limits.streams)),
         ("streams_per_peer", json!(limits.streams_per_peer)),
         ("pending", json!(limits.pending)),
-        ("startup_timeout", time(limits.startup_timeout)),
-        ("idle_timeout", time_or_off(limits.idle_timeout)),
+        ("startup_timeout", time_value(limits.startup_timeout)),
+        ("idle_timeout", time_or_off_value(limits.idle_timeout)),
     ];
-    tables.push(Table { section: "listener.limits", of: of.clone(), keys });
+    tables.push(WrittenTable { section: "listener.limits", identity: of.clone(), keys });
     // If the service determines the destination of messages, the file cannot set it.
-    let says = section.ulp.rdmap().and_then(|rdmap| rdmap.service.delivery()).is_some();
+    let says = section.ulp.rdmap().and_then(|rdmap| rdmap.service.default_delivery()).is_some();
     for queue in &section.queues {
         let path = match &queue.deliver_to {
             Delivery::File { path } => Some(json!(path)),
@@ -300,25 +305,25 @@ fn listener(section: &ListenerSection, tables: &mut Vec<Table>) {
         let mut keys = vec![
             ("qn", json!(queue.qn)),
             ("buffers", json!(queue.buffers)),
-            ("buffer_size", size(queue.buffer_size.into())),
+            ("buffer_size", size_value(queue.buffer_size.into())),
         ];
-        some(
+        push_present(
             &mut keys,
-            [("deliver_to", (!says).then(|| json!(queue.deliver_to.word()))), ("path", path)],
+            [("deliver_to", (!says).then(|| json!(queue.deliver_to.as_str()))), ("path", path)],
         );
         let of = [of.as_slice(), &[queue.qn.to_string()]].concat();
-        tables.push(Table { section: "listener.queue", of, keys });
+        tables.push(WrittenTable { section: "listener.queue", identity: of, keys });
     }
 }
 
 /// Returns a list of prefixes, if it is not empty.
-fn prefixes(list: &[IpNet]) -> Option<Value> {
+fn prefix_list(list: &[IpNet]) -> Option<Value> {
     let shown: Vec<_> = list.iter().map(ToString::to_string).collect();
     (!shown.is_empty()).then(|| json!(shown))
 }
 
 /// Returns the word for the IPsec requirement of a listener, if it has one.
-fn required(bits: Option<u16>) -> Option<&'static str> {
+fn protection_name(bits: Option<u16>) -> Option<&'static str> {
     let known = super::tables::REQUIRED.iter().find(|(_, known)| *known == bits);
     known.filter(|_| bits.is_some()).map(|(word, _)| *word)
 }

@@ -27,7 +27,7 @@ pub(crate) fn text(dpdk: Option<&str>) -> String {
         "ddpd {}{dpdk}\ncommit: {}\nfeatures: TCP, SCTP; DDP, RDMAP; ports {}; instructions {instructions}",
         env!("CARGO_PKG_VERSION"),
         commit(),
-        PortKind::WORDS.join(" "),
+        PortKind::NAMES.join(" "),
     )
 }
 

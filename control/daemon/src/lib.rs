@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use base::plural::counted;
 use clap::{Parser, Subcommand};
-use config::{self, Document, Finding, Misplaced};
+use config::{self, Document, FindMisplacedAddress, MachineFinding};
 
 use crate::capabilities::Report;
 
@@ -96,7 +96,7 @@ pub enum DoctorFormat {
 
 impl DoctorFormat {
     /// What the options ask for, which exclude each other.
-    pub fn of(json: bool, script: bool) -> DoctorFormat {
+    pub fn from_options(json: bool, script: bool) -> DoctorFormat {
         match (json, script) {
             (true, _) => DoctorFormat::Json,
             (_, true) => DoctorFormat::Script,
@@ -114,22 +114,22 @@ pub fn version(dpdk: Option<&str>) -> String {
 /// only the files are checked.
 pub fn check(
     files: &[PathBuf],
-    machine: Option<Misplaced<'_>>,
+    machine: Option<FindMisplacedAddress<'_>>,
     out: &mut dyn Write,
 ) -> std::io::Result<ExitCode> {
     let Some(documents) = load(files, out)? else { return Ok(ExitCode::from(EXIT_CONFIG)) };
-    for error in config::one_ended_links(&documents) {
+    for error in config::check_one_ended_links(&documents) {
         writeln!(out, "note: {error}")?;
     }
     let mut failed = false;
     if let Some(misplaced) = machine {
-        for finding in documents.iter().flat_map(|document| document.environment(misplaced)) {
+        for finding in documents.iter().flat_map(|document| document.check_machine(misplaced)) {
             match finding {
-                Finding::Error(error) => {
+                MachineFinding::Error(error) => {
                     failed = true;
                     writeln!(out, "{error}")?;
                 }
-                Finding::Note(note) => writeln!(out, "note: {note}")?,
+                MachineFinding::Note(note) => writeln!(out, "note: {note}")?,
             }
         }
     }
@@ -154,7 +154,7 @@ pub fn check(
 
 /// Prints the JSON Schema of the configuration.
 pub fn print_schema(out: &mut dyn Write) -> std::io::Result<()> {
-    writeln!(out, "{:#}", config::schema(&config::keys()))
+    writeln!(out, "{:#}", config::file_schema(&config::keys()))
 }
 
 /// Prints the OpenAPI description of the management API.
@@ -170,7 +170,7 @@ pub fn capabilities(
 ) -> std::io::Result<ExitCode> {
     let Some(documents) = load(files, out)? else { return Ok(ExitCode::from(EXIT_CONFIG)) };
     let configs = documents.iter().map(|document| &document.config);
-    let report = Report::of(Path::new("/"), configs);
+    let report = Report::for_configs(Path::new("/"), configs);
     if json {
         report.json(out)?
     } else {

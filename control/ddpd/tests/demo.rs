@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// Time-out that exceeds each step on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Daemon {
     child: Option<Child>,
@@ -85,7 +85,7 @@ fn wait(mut child: Child) -> ExitStatus {
     let pid = rustix::process::Pid::from_child(&child);
     let (sender, receiver) = mpsc::channel();
     let waiter = std::thread::spawn(move || sender.send(child.wait().unwrap()).unwrap());
-    let status = receiver.recv_timeout(PATIENCE);
+    let status = receiver.recv_timeout(TIMEOUT);
     if status.is_err() {
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     }
@@ -95,15 +95,15 @@ fn wait(mut child: Child) -> ExitStatus {
 
 #[test]
 fn a_file_crosses_the_lossy_link_and_everything_ends() {
-    crosses("tcp");
+    transfer_over_lossy_link("tcp");
 }
 
 #[test]
 fn a_file_crosses_the_lossy_link_over_sctp() {
-    crosses("sctp");
+    transfer_over_lossy_link("sctp");
 }
 
-fn crosses(transport: &str) {
+fn transfer_over_lossy_link(transport: &str) {
     let daemon = Daemon::start();
     let scheme = format!("{transport}://");
     let content: Vec<u8> =

@@ -5,24 +5,24 @@ use std::time::{Duration, Instant};
 use dataplane::Counters;
 
 /// Interval between measurements.
-const EVERY: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Counters at the last measurement, and the shares since the one before.
 #[derive(Debug)]
-pub(super) struct Busy {
-    looked_at: Instant,
+pub(super) struct Utilization {
+    measured_at: Instant,
     nanoseconds: Vec<u64>,
     shares: Vec<Option<f64>>,
 }
 
-impl Busy {
-    pub(super) fn new(workers: usize, now: Instant) -> Busy {
-        Busy { looked_at: now, nanoseconds: vec![0; workers], shares: vec![None; workers] }
+impl Utilization {
+    pub(super) fn new(workers: usize, now: Instant) -> Utilization {
+        Utilization { measured_at: now, nanoseconds: vec![0; workers], shares: vec![None; workers] }
     }
 
     /// Returns when the next measurement is due.
     pub(super) fn poll_timeout(&self) -> Instant {
-        self.looked_at + EVERY
+        self.measured_at + INTERVAL
     }
 
     /// Measures the shares, if that is due.
@@ -31,11 +31,11 @@ impl Busy {
         counters: impl Iterator<Item = &'a Counters>,
         now: Instant,
     ) {
-        let passed = now.saturating_duration_since(self.looked_at);
-        if passed < EVERY {
+        let passed = now.saturating_duration_since(self.measured_at);
+        if passed < INTERVAL {
             return;
         }
-        self.looked_at = now;
+        self.measured_at = now;
         for ((seen, share), counters) in
             self.nanoseconds.iter_mut().zip(&mut self.shares).zip(counters)
         {
@@ -47,7 +47,7 @@ impl Busy {
     }
 
     /// Returns the share of one worker, 0 to 1; `None` in the first second.
-    pub(super) fn share(&self, worker: usize) -> Option<f64> {
+    pub(super) fn busy_share(&self, worker: usize) -> Option<f64> {
         self.shares.get(worker).copied().flatten()
     }
 }
@@ -59,17 +59,17 @@ mod tests {
     #[test]
     fn the_share_is_that_of_the_time_between_two_looks() {
         let (start, counters) = (Instant::now(), Counters::default());
-        let mut busy = Busy::new(1, start);
+        let mut busy = Utilization::new(1, start);
         let at = |ms| start + Duration::from_millis(ms);
         counters.run.busy_nanoseconds.add(100_000_000);
         busy.handle_timeout([&counters].into_iter(), at(999));
-        assert_eq!(busy.share(0), None);
+        assert_eq!(busy.busy_share(0), None);
         busy.handle_timeout([&counters].into_iter(), at(1000));
-        assert_eq!(busy.share(0), Some(0.1));
+        assert_eq!(busy.busy_share(0), Some(0.1));
         counters.run.busy_nanoseconds.add(1_000_000_000);
         busy.handle_timeout([&counters].into_iter(), at(1999));
-        assert_eq!(busy.share(0), Some(0.1));
+        assert_eq!(busy.busy_share(0), Some(0.1));
         busy.handle_timeout([&counters].into_iter(), at(3000));
-        assert_eq!((busy.share(0), busy.poll_timeout()), (Some(0.5), at(4000)));
+        assert_eq!((busy.busy_share(0), busy.poll_timeout()), (Some(0.5), at(4000)));
     }
 }

@@ -7,17 +7,21 @@ use config::{PortKind, PortSection};
 /// Returns the kind of a port that cannot be bound again after its interface was recreated; `None`
 /// if it is bound again automatically. `is_shared`: the host's kernel uses the port through a TAP,
 /// which has the link-layer address of the old interface.
-pub(super) fn lasting(section: &PortSection, can_rebind: bool, is_shared: bool) -> Option<String> {
+pub(super) fn unrebindable_kind(
+    section: &PortSection,
+    can_rebind: bool,
+    is_shared: bool,
+) -> Option<String> {
     match (can_rebind, is_shared) {
         (true, false) => None,
         (true, true) => Some("a port that is shared with the host".to_owned()),
-        (false, _) => Some(format!("a port of kind {}", section.kind.word())),
+        (false, _) => Some(format!("a port of kind {}", section.kind.name())),
     }
 }
 
 /// Returns the remedy for a link that is down.
 pub(super) fn remedy(section: &PortSection) -> String {
-    let place = section.kind.place();
+    let place = section.kind.location();
     match section.kind {
         PortKind::Pci { .. } => {
             format!("check the cable of {place} and the device at its other end, then try again")
@@ -35,16 +39,16 @@ pub(super) fn remedy(section: &PortSection) -> String {
 }
 
 /// Returns the sentence on a fault of a port's interface. `lasting`: see [`lasting`].
-pub(super) fn sentence(
+pub(super) fn fault_sentence(
     section: &PortSection,
     fault: &DeviceFault,
-    lasting: Option<&str>,
+    unrebindable: Option<&str>,
 ) -> String {
-    let (port, device) = (&section.name, section.kind.place());
-    let kind = lasting.unwrap_or_default();
+    let (port, device) = (&section.name, section.kind.location());
+    let kind = unrebindable.unwrap_or_default();
     let is_tap = matches!(section.kind, PortKind::Tap { .. });
     match fault {
-        DeviceFault::Missing if lasting.is_none() => format!(
+        DeviceFault::Missing if unrebindable.is_none() => format!(
             "port {port}: there is no interface {device} any more: the port is down, and is bound again when the interface \
              is back"
         ),
@@ -55,7 +59,7 @@ pub(super) fn sentence(
             "port {port}: there is no interface {device} any more, and {kind} cannot be bound again: the port \
              is down; make the interface and restart ddpd"
         ),
-        DeviceFault::Replaced if lasting.is_none() => format!(
+        DeviceFault::Replaced if unrebindable.is_none() => format!(
             "port {port}: the interface {device} was made again, and the port cannot be bound to it: the port is down; ddpd \
              tries again each second"
         ),

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use api::{ConfigDiff, ConfigInfo, Difference, KeyInfo, SectionInfo, ValueOrigin, When};
-use config::{self, Config, Place, Secrets, Source, Table};
+use config::{self, Config, KeyPath, Secrets, Source, WrittenTable};
 
 /// Change of a region or a listener by the API.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum ByApi {
+pub(super) enum ApiChange {
     /// The API added it.
     Added,
     /// The API changed the rights of its peers.
@@ -17,36 +17,36 @@ pub(super) enum ByApi {
 }
 
 /// The running configuration.
-pub(super) struct Running {
+pub(super) struct RunningConfig {
     pub config: Config,
     /// Changes by the API: section `region` or `listener`, and name.
-    pub by_api: HashMap<(&'static str, String), ByApi>,
+    pub api_changes: HashMap<(&'static str, String), ApiChange>,
 }
 
 /// Lines of the file from which the running values were taken.
 #[derive(Debug, Default)]
-pub(super) struct Lines(HashMap<Place, u32>);
+pub(super) struct ValueLines(HashMap<KeyPath, u32>);
 
-fn place(table: &Table, key: &str) -> Place {
-    (table.section.to_owned(), table.of.clone(), key.to_owned())
+fn place(table: &WrittenTable, key: &str) -> KeyPath {
+    (table.section.to_owned(), table.identity.clone(), key.to_owned())
 }
 
-fn line(source: &Source, table: &Table, key: &str) -> Option<u32> {
-    source.line(table.section, &table.of, key)
+fn line(source: &Source, table: &WrittenTable, key: &str) -> Option<u32> {
+    source.line(table.section, &table.identity, key)
 }
 
-fn find<'t>(tables: &'t [Table], like: &Table) -> Option<&'t Table> {
-    tables.iter().find(|table| table.section == like.section && table.of == like.of)
+fn find_table<'t>(tables: &'t [WrittenTable], wanted: &WrittenTable) -> Option<&'t WrittenTable> {
+    tables.iter().find(|table| table.section == wanted.section && table.identity == wanted.identity)
 }
 
-fn value<'t>(table: &'t Table, key: &str) -> Option<&'t Value> {
+fn value<'t>(table: &'t WrittenTable, key: &str) -> Option<&'t Value> {
     table.keys.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
 }
 
-impl Lines {
+impl ValueLines {
     /// Returns the lines of a configuration whose values all come from its file.
-    pub(super) fn of(config: &Config) -> Lines {
-        let mut lines = Lines::default();
+    pub(super) fn from_config(config: &Config) -> ValueLines {
+        let mut lines = ValueLines::default();
         lines.update(config, config);
         lines
     }
@@ -54,10 +54,10 @@ impl Lines {
     /// Updates the lines after a reload of `file`: values of `running` that equal the file's come
     /// from it.
     pub(super) fn update(&mut self, running: &Config, file: &Config) {
-        let theirs = file.written(Secrets::Written);
+        let file_tables = file.to_tables(Secrets::InClear);
         let mut lines = HashMap::new();
-        for table in running.written(Secrets::Written) {
-            let other = find(&theirs, &table);
+        for table in running.to_tables(Secrets::InClear) {
+            let other = find_table(&file_tables, &table);
             for (key, running) in &table.keys {
                 let same = other.and_then(|other| value(other, key)) == Some(running);
                 let place = place(&table, key);
@@ -71,8 +71,8 @@ impl Lines {
         self.0 = lines;
     }
 
-    fn origin(&self, running: &Running, table: &Table, key: &str) -> ValueOrigin {
-        if let Some(call) = running.call(table, key) {
+    fn origin(&self, running: &RunningConfig, table: &WrittenTable, key: &str) -> ValueOrigin {
+        if let Some(call) = running.api_call(table, key) {
             return ValueOrigin::Api { call };
         }
         if running.config.is_overridden(table.section, key) {
@@ -85,31 +85,31 @@ impl Lines {
     }
 }
 
-impl Running {
-    fn by_api(&self, table: &Table) -> Option<ByApi> {
+impl RunningConfig {
+    fn api_change(&self, table: &WrittenTable) -> Option<ApiChange> {
         let section = table.section.split('.').next().unwrap_or_default();
         let section = ["region", "listener"].into_iter().find(|name| *name == section)?;
-        self.by_api.get(&(section, table.of.first()?.clone())).copied()
+        self.api_changes.get(&(section, table.identity.first()?.clone())).copied()
     }
 
     /// Returns the API request that set a value.
-    fn call(&self, table: &Table, key: &str) -> Option<String> {
+    fn api_call(&self, table: &WrittenTable, key: &str) -> Option<String> {
         if self.config.is_set_by_api(table.section, key) {
             return Some("POST /v1/log".into());
         }
-        let name = table.of.first()?;
-        match self.by_api(table)? {
-            ByApi::Added if table.section == "region" => Some("POST /v1/regions".into()),
-            ByApi::Added => Some("POST /v1/listeners".into()),
-            ByApi::Access if key == "access" => Some(format!("POST /v1/regions/{name}/access")),
-            ByApi::Access => None,
+        let name = table.identity.first()?;
+        match self.api_change(table)? {
+            ApiChange::Added if table.section == "region" => Some("POST /v1/regions".into()),
+            ApiChange::Added => Some("POST /v1/listeners".into()),
+            ApiChange::Access if key == "access" => Some(format!("POST /v1/regions/{name}/access")),
+            ApiChange::Access => None,
         }
     }
 
     /// Returns every key with its value and its origin.
-    pub(super) fn info(&self, lines: &Lines) -> ConfigInfo {
-        let tables = self.config.written(Secrets::Hidden);
-        let section = |table: &Table| {
+    pub(super) fn info(&self, lines: &ValueLines) -> ConfigInfo {
+        let tables = self.config.to_tables(Secrets::Hidden);
+        let section = |table: &WrittenTable| {
             let key = |(key, value): &(&'static str, Value)| KeyInfo {
                 key: (*key).to_owned(),
                 value: value.clone(),
@@ -117,7 +117,7 @@ impl Running {
             };
             SectionInfo {
                 section: table.section.to_owned(),
-                of: table.of.clone(),
+                of: table.identity.clone(),
                 keys: table.keys.iter().map(key).collect(),
             }
         };
@@ -128,23 +128,23 @@ impl Running {
     }
 
     /// Returns the differences from the file.
-    pub(super) fn diff(&self, lines: &Lines, file: &Config) -> ConfigDiff {
-        let running = self.config.written(Secrets::Written);
-        let theirs = file.written(Secrets::Written);
+    pub(super) fn diff(&self, lines: &ValueLines, file: &Config) -> ConfigDiff {
+        let running = self.config.to_tables(Secrets::InClear);
+        let file_tables = file.to_tables(Secrets::InClear);
         let mut differences = Vec::new();
         for table in &running {
-            match find(&theirs, table) {
-                Some(other) => self.keys(lines, table, other, file, &mut differences),
+            match find_table(&file_tables, table) {
+                Some(other) => self.diff_keys(lines, table, other, file, &mut differences),
                 None => differences.push(Difference {
-                    running: Some(object(table)),
+                    running: Some(table_object(table)),
                     origin: table.keys.first().map(|(key, _)| lines.origin(self, table, key)),
                     ..self.difference(table, None)
                 }),
             }
         }
-        for table in theirs.iter().filter(|table| find(&running, table).is_none()) {
+        for table in file_tables.iter().filter(|table| find_table(&running, table).is_none()) {
             differences.push(Difference {
-                file: Some(object(table)),
+                file: Some(table_object(table)),
                 line: line(&file.source, table, ""),
                 ..self.difference(table, None)
             });
@@ -152,50 +152,52 @@ impl Running {
         ConfigDiff { file: self.config.file.clone(), differences }
     }
 
-    fn keys(
+    fn diff_keys(
         &self,
-        lines: &Lines,
-        table: &Table,
-        other: &Table,
+        lines: &ValueLines,
+        table: &WrittenTable,
+        other: &WrittenTable,
         file: &Config,
         differences: &mut Vec<Difference>,
     ) {
         let mut keys: Vec<&'static str> = table.keys.iter().map(|(key, _)| *key).collect();
         keys.extend(other.keys.iter().map(|(key, _)| *key).filter(|k| value(table, k).is_none()));
         for key in keys {
-            let (ours, theirs) = (value(table, key), value(other, key));
-            if ours == theirs || self.config.is_overridden(table.section, key) {
+            let (running_value, file_value) = (value(table, key), value(other, key));
+            if running_value == file_value || self.config.is_overridden(table.section, key) {
                 continue;
             }
             differences.push(Difference {
-                running: ours.map(|value| hidden(key, value)),
-                origin: ours.map(|_| lines.origin(self, table, key)),
-                file: theirs.map(|value| hidden(key, value)),
+                running: running_value.map(|value| redact(key, value)),
+                origin: running_value.map(|_| lines.origin(self, table, key)),
+                file: file_value.map(|value| redact(key, value)),
                 line: line(&file.source, table, key),
                 ..self.difference(table, Some(key))
             });
         }
     }
 
-    fn difference(&self, table: &Table, key: Option<&str>) -> Difference {
+    fn difference(&self, table: &WrittenTable, key: Option<&str>) -> Difference {
         Difference {
             section: table.section.to_owned(),
-            of: table.of.clone(),
+            of: table.identity.clone(),
             key: key.map(str::to_owned),
             running: None,
             origin: None,
             file: None,
             line: None,
-            when: self.when(table, key),
+            when: self.effective_when(table, key),
         }
     }
 
-    fn when(&self, table: &Table, key: Option<&str>) -> When {
+    fn effective_when(&self, table: &WrittenTable, key: Option<&str>) -> When {
         let section = table.section.split('.').next().unwrap_or_default();
-        match (section, key, self.by_api(table)) {
-            ("region" | "listener", _, Some(ByApi::Added)) => When::Api,
+        match (section, key, self.api_change(table)) {
+            ("region" | "listener", _, Some(ApiChange::Added)) => When::Api,
             // A revoked right is reported with this key, too.
-            ("region", Some("access" | "clear_between_peers"), Some(ByApi::Access)) => When::Api,
+            ("region", Some("access" | "clear_between_peers"), Some(ApiChange::Access)) => {
+                When::Api
+            }
             ("region", None, _) | ("listener", _, _) => When::Reload,
             ("region", Some(_), _) => When::Restart,
             (_, Some(key), _) => {
@@ -210,11 +212,11 @@ impl Running {
 }
 
 /// Returns a table as one value.
-fn object(table: &Table) -> Value {
-    let keys = table.keys.iter().map(|(key, value)| ((*key).to_owned(), hidden(key, value)));
+fn table_object(table: &WrittenTable) -> Value {
+    let keys = table.keys.iter().map(|(key, value)| ((*key).to_owned(), redact(key, value)));
     Value::Object(keys.collect())
 }
 
-fn hidden(key: &str, value: &Value) -> Value {
+fn redact(key: &str, value: &Value) -> Value {
     if key == "secret" { Value::from("\u{2026}") } else { value.clone() }
 }

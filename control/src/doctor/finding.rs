@@ -24,7 +24,7 @@ impl Severity {
         [Severity::Error, Severity::Warning, Severity::Unknown, Severity::Note, Severity::Ok];
 
     /// Returns the severity as the output names it.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Severity::Ok => "ok",
             Severity::Note => "note",

@@ -7,24 +7,28 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use config::beneath::{Directories, Use};
+use config::beneath::{Directories, OpenPurpose};
 
 /// An open file and its name.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct OpenFile {
     pub(super) path: PathBuf,
     pub(super) file: Arc<File>,
-    pub(super) usage: Use,
+    pub(super) usage: OpenPurpose,
 }
 
-impl Place {
+impl OpenFile {
     /// Opens the file again, or makes it, where its name leads to another one or to none. True when that was done.
     /// `unsynced`: the one that was open is synced first.
     ///
     /// # Errors
     /// The file cannot be opened, and must not be written.
-    pub(super) fn follow(&mut self, files: &Directories, unsynced: bool) -> io::Result<bool> {
-        if !is_elsewhere(&self.file, &self.path)? {
+    pub(super) fn reopen_if_moved(
+        &mut self,
+        files: &Directories,
+        unsynced: bool,
+    ) -> io::Result<bool> {
+        if !is_replaced(&self.file, &self.path)? {
             return Ok(false);
         }
         if unsynced {
@@ -37,7 +41,7 @@ impl Place {
     }
 }
 
-impl Place {
+impl OpenFile {
     /// Makes the bytes durable, and the name of a `new` file. Devices keep nothing.
     pub(super) fn sync(&self, new: bool) -> io::Result<()> {
         if !self.file.metadata()?.is_file() {
@@ -56,7 +60,7 @@ impl Place {
 
 /// Returns true if the name leads to another file than this one. A name that cannot be resolved
 /// counts as unchanged.
-fn is_elsewhere(file: &File, path: &Path) -> io::Result<bool> {
+fn is_replaced(file: &File, path: &Path) -> io::Result<bool> {
     let identity = |metadata: &Metadata| (metadata.dev(), metadata.ino());
     match std::fs::metadata(path) {
         Ok(there) => Ok(identity(&there) != identity(&file.metadata()?)),

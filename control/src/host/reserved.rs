@@ -11,15 +11,15 @@ const FILE: &str = "/proc/sys/net/ipv4/ip_local_reserved_ports";
 
 /// Ports that this process has reserved. They are free again when it is dropped.
 #[derive(Debug)]
-pub(super) struct Reserved {
+pub(super) struct ReservedPorts {
     file: PathBuf,
     ports: BTreeSet<u16>,
 }
 
-impl Reserved {
+impl ReservedPorts {
     /// Reserves the ports. `None` if the kernel denies it: the log names the remedy.
-    pub(super) fn hold(ports: LocalPorts) -> Option<Reserved> {
-        Reserved::hold_at(Path::new(FILE), ports)
+    pub(super) fn reserve(ports: LocalPorts) -> Option<ReservedPorts> {
+        ReservedPorts::reserve_in(Path::new(FILE), ports)
             .inspect_err(|error| {
                 tracing::warn!(
                     "the kernel may open connections from {ports}, which are ours: {FILE} cannot be written ({error}): \
@@ -29,16 +29,16 @@ impl Reserved {
             .ok()
     }
 
-    fn hold_at(file: &Path, ports: LocalPorts) -> io::Result<Reserved> {
+    fn reserve_in(file: &Path, ports: LocalPorts) -> io::Result<ReservedPorts> {
         let mut all = read(file)?;
         // Ports that were reserved before remain reserved.
         let own: BTreeSet<u16> = ports.iter().filter(|port| all.insert(*port)).collect();
         write(file, &all)?;
-        Ok(Reserved { file: file.to_owned(), ports: own })
+        Ok(ReservedPorts { file: file.to_owned(), ports: own })
     }
 }
 
-impl Drop for Reserved {
+impl Drop for ReservedPorts {
     fn drop(&mut self) {
         let undone = read(&self.file).and_then(|mut all| {
             all.retain(|port| !self.ports.contains(port));
@@ -85,14 +85,14 @@ mod tests {
         let file = directory.path().join("ports");
         fs::write(&file, "80,100-200\n").unwrap();
         let ports = LocalPorts::new(150, 300).unwrap();
-        let held = Reserved::hold_at(&file, ports).unwrap();
+        let held = ReservedPorts::reserve_in(&file, ports).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "80-80,100-300\n");
         // Another process adds ports in the meantime.
         fs::write(&file, "80,100-300,9000").unwrap();
         drop(held);
         assert_eq!(fs::read_to_string(&file).unwrap(), "80-80,100-200,9000-9000\n");
         fs::write(&file, "\n").unwrap();
-        drop(Reserved::hold_at(&file, ports).unwrap());
+        drop(ReservedPorts::reserve_in(&file, ports).unwrap());
         assert_eq!(fs::read_to_string(&file).unwrap(), "\n");
     }
 
@@ -101,7 +101,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("ports");
         fs::write(&file, "80-x\n").unwrap();
-        let error = Reserved::hold_at(&file, LocalPorts::default()).unwrap_err().to_string();
+        let error =
+            ReservedPorts::reserve_in(&file, LocalPorts::default()).unwrap_err().to_string();
         assert!(error.contains("80-x"), "{error}");
         assert_eq!(fs::read_to_string(&file).unwrap(), "80-x\n");
     }

@@ -30,7 +30,7 @@ fn object(len: u64) -> Object {
     Object {
         memory: Memory::new(&config).unwrap(),
         ring: Producer::create("test", 4, len).unwrap(),
-        attached: Attached {
+        reply: AttachReply {
             region_len: len,
             base_to: 0,
             stag: 7,
@@ -48,7 +48,7 @@ fn record(offset: u64, len: u64) -> Completion {
 fn attach(fixture: &mut Fixture, name: &str) -> (UnixStream, Vec<u8>, Vec<OwnedFd>) {
     let mut stream = UnixStream::connect(&fixture.path).unwrap();
     stream.write_all(name.as_bytes()).unwrap();
-    fixture.server.turn(Instant::now());
+    fixture.server.poll(Instant::now());
     let mut reply = vec![0; 256];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -101,7 +101,7 @@ fn each_program_has_its_own_eventfd_and_both_see_every_record() {
     fixture.server.export("in", object(4096));
     let (_a, _, a) = attach(&mut fixture, "in\n");
     let (_b, _, b) = attach(&mut fixture, "in\n");
-    assert_eq!(fixture.server.attached("in"), 2);
+    assert_eq!(fixture.server.attached_count("in"), 2);
     fixture.server.publish("in", &record(1, 1));
     fixture.server.signal();
     for fds in [a, b] {
@@ -138,11 +138,11 @@ fn a_request_may_come_in_pieces() {
     fixture.server.export("in", object(4096));
     let mut stream = UnixStream::connect(&fixture.path).unwrap();
     for piece in ["i", "n", "\n"] {
-        assert_eq!(fixture.server.attached("in"), 0);
+        assert_eq!(fixture.server.attached_count("in"), 0);
         stream.write_all(piece.as_bytes()).unwrap();
-        fixture.server.turn(Instant::now());
+        fixture.server.poll(Instant::now());
     }
-    assert_eq!(fixture.server.attached("in"), 1);
+    assert_eq!(fixture.server.attached_count("in"), 1);
 }
 
 #[test]
@@ -167,11 +167,11 @@ fn a_program_that_hangs_up_is_forgotten_and_reports_of_loss_are_counted() {
     fixture.server.export("in", object(4096));
     let (mut stream, _, _) = attach(&mut fixture, "in\n");
     stream.write_all(&[5u64.to_le_bytes(), 6u64.to_le_bytes()].concat()).unwrap();
-    fixture.server.turn(Instant::now());
+    fixture.server.poll(Instant::now());
     assert_eq!(fixture.server.counters().lost, 11);
     drop(stream);
-    fixture.server.turn(Instant::now());
-    assert_eq!(fixture.server.attached("in"), 0);
+    fixture.server.poll(Instant::now());
+    assert_eq!(fixture.server.attached_count("in"), 0);
 }
 
 #[test]
@@ -181,10 +181,10 @@ fn silent_connections_make_room_and_attached_ones_do_not() {
     let attached = attach(&mut fixture, "in\n");
     let silent: Vec<UnixStream> =
         (0..MAX_CONNECTIONS - 1).map(|_| UnixStream::connect(&fixture.path).unwrap()).collect();
-    fixture.server.turn(Instant::now());
+    fixture.server.poll(Instant::now());
     let (_late, reply, _) = attach(&mut fixture, "in\n");
     assert_eq!(reply[4], Status::Attached as u8);
-    assert_eq!(fixture.server.attached("in"), 2);
+    assert_eq!(fixture.server.attached_count("in"), 2);
     assert_eq!((&silent[0]).read(&mut [0; 1]).unwrap(), 0, "the oldest silent one was closed");
     drop(attached);
 }
@@ -198,13 +198,13 @@ fn a_program_without_a_request_is_closed_and_an_attached_one_stays() {
     let mut silent = UnixStream::connect(&fixture.path).unwrap();
     silent.write_all(b"half a nam").unwrap();
     let now = Instant::now();
-    fixture.server.turn(now);
-    assert_eq!(fixture.server.poll_timeout(), Some(now + REQUEST));
-    fixture.server.turn(now + REQUEST - Duration::from_millis(1));
+    fixture.server.poll(now);
+    assert_eq!(fixture.server.poll_timeout(), Some(now + REQUEST_TIMEOUT));
+    fixture.server.poll(now + REQUEST_TIMEOUT - Duration::from_millis(1));
     assert_eq!(fixture.server.counters().expired, 0);
-    fixture.server.turn(now + REQUEST);
+    fixture.server.poll(now + REQUEST_TIMEOUT);
     assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0);
-    assert_eq!((fixture.server.counters().expired, fixture.server.attached("in")), (1, 1));
+    assert_eq!((fixture.server.counters().expired, fixture.server.attached_count("in")), (1, 1));
     assert_eq!(fixture.server.poll_timeout(), None);
 }
 
@@ -216,14 +216,17 @@ fn a_listener_whose_accept_fails_is_not_waited_on_until_the_back_off_is_over() {
     let now = Instant::now();
     let mut stream = UnixStream::connect(&fixture.path).unwrap();
     stream.write_all(b"in\n").unwrap();
-    fixture.server.backoff.failed(&Errno::MFILE.into(), now);
+    fixture.server.backoff.record_failure(&Errno::MFILE.into(), now);
     assert_eq!(fixture.server.fds().count(), 0);
-    fixture.server.turn(now);
-    assert_eq!((fixture.server.attached("in"), fixture.server.counters().accept_failures), (0, 1));
+    fixture.server.poll(now);
+    assert_eq!(
+        (fixture.server.attached_count("in"), fixture.server.counters().accept_failures),
+        (0, 1)
+    );
     let again = fixture.server.poll_timeout().unwrap();
     assert!(again > now && again <= now + Duration::from_secs(1));
-    fixture.server.turn(again);
-    assert_eq!((fixture.server.attached("in"), fixture.server.fds().count()), (1, 2));
+    fixture.server.poll(again);
+    assert_eq!((fixture.server.attached_count("in"), fixture.server.fds().count()), (1, 2));
 }
 
 #[test]

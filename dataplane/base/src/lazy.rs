@@ -71,7 +71,7 @@ impl<T: Blank> DerefMut for Lazy<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         if self.0.is_none() {
-            make(&mut self.0);
+            allocate(&mut self.0);
         }
         // The value exists after the line above.
         self.0.get_or_insert_with(blank)
@@ -157,8 +157,8 @@ impl<T: 'static> DerefMut for LazyDeque<T> {
 
 #[cold]
 #[inline(never)]
-fn make<T: Blank>(place: &mut Option<Box<T>>) {
-    *place = Some(blank());
+fn allocate<T: Blank>(slot: &mut Option<Box<T>>) {
+    *slot = Some(blank());
 }
 
 fn blank<T: Blank>() -> Box<T> {

@@ -11,7 +11,7 @@
 
 use core::arch::x86_64::*;
 
-use crate::pass::{MOST, Pass, factors, of_message, reduced};
+use crate::pass::{MAX_SUM_LEN, Pass, factors, message_sum, reduce};
 
 const LANE: usize = 16;
 const VECTOR: usize = 32;
@@ -19,7 +19,7 @@ const VECTOR: usize = 32;
 const STEP: usize = 4 * VECTOR;
 
 /// True if this CPU has the features that the functions here are compiled for.
-pub(crate) fn is_there() -> bool {
+pub(crate) fn is_supported() -> bool {
     is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("vpclmulqdq")
         && is_x86_feature_detected!("pclmulqdq")
@@ -27,11 +27,11 @@ pub(crate) fn is_there() -> bool {
 }
 
 /// The engine of [`Path::Half`](crate::Path::Half).
-pub(crate) struct Half;
+pub(crate) struct Avx2;
 
-impl Pass for Half {
+impl Pass for Avx2 {
     // A first step, and the last lane.
-    const LEAST: usize = STEP + LANE;
+    const MIN_LEN: usize = STEP + LANE;
 
     #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
     unsafe fn pass<const COPY: bool, const SUM: bool>(
@@ -40,7 +40,7 @@ impl Pass for Half {
         dst: *mut u8,
         len: usize,
     ) -> (u32, u16) {
-        debug_assert!(len >= Self::LEAST && (!SUM || len <= MOST));
+        debug_assert!(len >= Self::MIN_LEN && (!SUM || len <= MAX_SUM_LEN));
         let lanes = len.div_ceil(LANE);
         // Zero bytes in front of the message in the head, 0 to 15.
         let lead = lanes * LANE - len;
@@ -77,7 +77,7 @@ impl Pass for Half {
             unsafe { _mm_storeu_si128(dst.cast(), first) };
         }
         // SAFETY: at most 15 bytes before the last 16 of the table.
-        let up = unsafe { _mm_loadu_si128(UP.as_ptr().add(LANE - lead).cast()) };
+        let up = unsafe { _mm_loadu_si128(SHIFT_UP_SHUFFLES.as_ptr().add(LANE - lead).cast()) };
         let second = one(1);
         if SUM {
             sums.add(_mm256_set_m128i(second, _mm_shuffle_epi8(first, up)), 0);
@@ -92,7 +92,10 @@ impl Pass for Half {
             acc.iter().enumerate().skip(1).for_each(|(i, new)| sums.add(*new, i));
         }
 
-        let by = _mm256_broadcastsi128_si256(_mm_set_epi64x(BY[1] as i64, BY[0] as i64));
+        let by = _mm256_broadcastsi128_si256(_mm_set_epi64x(
+            STEP_FACTORS[1] as i64,
+            STEP_FACTORS[0] as i64,
+        ));
         let last = lanes - 1;
         let mut at = 8;
         while at + 8 <= last {
@@ -111,7 +114,7 @@ impl Pass for Half {
         let left = last - at;
         let place = |lane: usize| {
             // SAFETY: `lane` is at most 8 + 6 of the 16, and at least 8 - 7.
-            unsafe { _mm256_loadu_si256(TO_LAST.as_ptr().add(lane).cast()) }
+            unsafe { _mm256_loadu_si256(LAST_LANE_FACTORS.as_ptr().add(lane).cast()) }
         };
         let zero = _mm256_setzero_si256();
         let mut a = fold_onto(acc[0], place(8 - left), zero);
@@ -132,22 +135,22 @@ impl Pass for Half {
             sums.add(_mm256_set_m128i(end, single), 1);
         }
         // Zero, or the lane before the last.
-        let by = _mm256_set_epi64x(0, 0, NEXT[1] as i64, NEXT[0] as i64);
+        let by = _mm256_set_epi64x(0, 0, LANE_FACTORS[1] as i64, LANE_FACTORS[0] as i64);
         let onto = _mm256_inserti128_si256::<1>(zero, end);
         b = _mm256_xor_si256(b, fold_onto(_mm256_zextsi128_si256(single), by, onto));
 
-        let words = if SUM { of_message(sums.total(), lead) } else { 0 };
-        (reduced(_mm256_xor_si256(a, b)), words)
+        let words = if SUM { message_sum(sums.total(), lead) } else { 0 };
+        (reduce(_mm256_xor_si256(a, b)), words)
     }
 }
 
 /// Returns `acc` moved by the distance of `by`, with `onto` added.
 #[target_feature(enable = "avx2,vpclmulqdq")]
 #[inline]
-fn fold_onto(acc: __m256i, by: __m256i, onto: __m256i) -> __m256i {
-    let low = _mm256_clmulepi64_epi128::<0x00>(acc, by);
-    let high = _mm256_clmulepi64_epi128::<0x11>(acc, by);
-    _mm256_xor_si256(_mm256_xor_si256(low, high), onto)
+fn fold_onto(acc: __m256i, factors: __m256i, addend: __m256i) -> __m256i {
+    let low = _mm256_clmulepi64_epi128::<0x00>(acc, factors);
+    let high = _mm256_clmulepi64_epi128::<0x11>(acc, factors);
+    _mm256_xor_si256(_mm256_xor_si256(low, high), addend)
 }
 
 /// Sums of the words at even and at odd positions, in two groups of vectors.
@@ -187,7 +190,7 @@ impl Sums {
 }
 
 /// Shuffles: the one that moves bytes up by `n` and fills with zeros begins at `16 - n`.
-static UP: [i8; 2 * LANE] = {
+static SHIFT_UP_SHUFFLES: [i8; 2 * LANE] = {
     let mut up = [-1; 2 * LANE];
     let mut i = 0;
     while i < LANE {
@@ -198,13 +201,13 @@ static UP: [i8; 2 * LANE] = {
 };
 
 /// Factors for one step of the loop.
-const BY: [u64; 2] = factors(STEP as u32 * 8);
+const STEP_FACTORS: [u64; 2] = factors(STEP as u32 * 8);
 
 /// Factors for one lane.
-const NEXT: [u64; 2] = TO_LAST[15];
+const LANE_FACTORS: [u64; 2] = LAST_LANE_FACTORS[15];
 
 /// Factors that move each of the lanes 0 to 15 to lane 16, the last one.
-static TO_LAST: [[u64; 2]; 16] = {
+static LAST_LANE_FACTORS: [[u64; 2]; 16] = {
     let mut all = [[0; 2]; 16];
     let mut i = 0;
     while i < 16 {

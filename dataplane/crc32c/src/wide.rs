@@ -20,7 +20,7 @@ use core::arch::x86_64::*;
 
 pub(crate) use inserting::pass as pass_inserting;
 
-use crate::pass::{MOST, Pass, factors, of_message, reduced};
+use crate::pass::{MAX_SUM_LEN, Pass, factors, message_sum, reduce};
 
 const VECTOR: usize = 64;
 
@@ -31,7 +31,7 @@ const STEP_LEN: usize = 4 * VECTOR;
 type Lanes = [__m512i; 4];
 
 /// True if this CPU has the features that the functions here are compiled for.
-pub(crate) fn is_there() -> bool {
+pub(crate) fn is_supported() -> bool {
     is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512vl")
@@ -43,11 +43,11 @@ pub(crate) fn is_there() -> bool {
 }
 
 /// The engine of [`Path::Wide`](crate::Path::Wide).
-pub(crate) struct Wide;
+pub(crate) struct Avx512;
 
-impl Pass for Wide {
+impl Pass for Avx512 {
     // The state is added to the first four bytes.
-    const LEAST: usize = 4;
+    const MIN_LEN: usize = 4;
 
     #[target_feature(
         enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,avx512vnni,vpclmulqdq,pclmulqdq,sse4.2"
@@ -58,7 +58,7 @@ impl Pass for Wide {
         dst: *mut u8,
         len: usize,
     ) -> (u32, u16) {
-        debug_assert!(len >= Self::LEAST && (!SUM || len <= MOST));
+        debug_assert!(len >= Self::MIN_LEN && (!SUM || len <= MAX_SUM_LEN));
         let vectors = len.div_ceil(VECTOR);
         // Zero bytes in front of the message in the head, 0 to 63.
         let lead = vectors * VECTOR - len;
@@ -133,7 +133,7 @@ impl Pass for Wide {
             over = zero;
         }
 
-        let by = one_step();
+        let by = step_factors();
         while at < vectors {
             let new = [take(at), take(at + 1), take(at + 2), take(at + 3)];
             if SUM {
@@ -144,53 +144,53 @@ impl Pass for Wide {
             at += 4;
         }
 
-        let words = if SUM { of_message(sums.total().into(), lead) } else { 0 };
-        (finished(acc), words)
+        let words = if SUM { message_sum(sums.total().into(), lead) } else { 0 };
+        (reduce_lanes(acc), words)
     }
 }
 
 /// Moves the accumulators by one step and adds its four vectors; `by` is [`one_step`].
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 #[inline]
-fn step(acc: Lanes, by: __m512i, new: Lanes) -> Lanes {
+fn step(acc: Lanes, factors: __m512i, new: Lanes) -> Lanes {
     let [a, b, c, d] = acc;
     [
-        fold_onto(a, by, new[0]),
-        fold_onto(b, by, new[1]),
-        fold_onto(c, by, new[2]),
-        fold_onto(d, by, new[3]),
+        fold_onto(a, factors, new[0]),
+        fold_onto(b, factors, new[1]),
+        fold_onto(c, factors, new[2]),
+        fold_onto(d, factors, new[3]),
     ]
 }
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn one_step() -> __m512i {
-    _mm512_broadcast_i32x4(lane(STEP))
+fn step_factors() -> __m512i {
+    _mm512_broadcast_i32x4(lane(STEP_FACTORS))
 }
 
 /// Returns the CRC when the whole message is in the accumulators.
 #[target_feature(enable = "avx512f,avx512vl,vpclmulqdq,pclmulqdq,sse4.2")]
 #[inline]
-fn finished(acc: Lanes) -> u32 {
+fn reduce_lanes(acc: Lanes) -> u32 {
     let zero = _mm512_setzero_si512();
     // The other lanes are moved to the last lane of the last accumulator.
     let last = _mm512_maskz_mov_epi64(0b1100_0000, acc[3]);
-    let a = fold_onto(acc[0], lanes(&LAST[0]), last);
-    let b = fold_onto(acc[1], lanes(&LAST[1]), zero);
-    let a = fold_onto(acc[2], lanes(&LAST[2]), a);
-    let b = fold_onto(acc[3], lanes(&LAST[3]), b);
+    let a = fold_onto(acc[0], lanes(&LAST_LANE_FACTORS[0]), last);
+    let b = fold_onto(acc[1], lanes(&LAST_LANE_FACTORS[1]), zero);
+    let a = fold_onto(acc[2], lanes(&LAST_LANE_FACTORS[2]), a);
+    let b = fold_onto(acc[3], lanes(&LAST_LANE_FACTORS[3]), b);
     let all = _mm512_xor_si512(a, b);
     let half = _mm256_xor_si256(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64::<1>(all));
-    reduced(half)
+    reduce(half)
 }
 
 /// Returns `acc` moved by the distance of `by`, with `onto` added.
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 #[inline]
-fn fold_onto(acc: __m512i, by: __m512i, onto: __m512i) -> __m512i {
-    let low = _mm512_clmulepi64_epi128::<0x00>(acc, by);
-    let high = _mm512_clmulepi64_epi128::<0x11>(acc, by);
-    _mm512_ternarylogic_epi64::<0x96>(low, high, onto)
+fn fold_onto(acc: __m512i, factors: __m512i, addend: __m512i) -> __m512i {
+    let low = _mm512_clmulepi64_epi128::<0x00>(acc, factors);
+    let high = _mm512_clmulepi64_epi128::<0x11>(acc, factors);
+    _mm512_ternarylogic_epi64::<0x96>(low, high, addend)
 }
 
 /// Returns `value` in the lowest 32 bits, zeros above.
@@ -258,10 +258,10 @@ impl Sums {
 }
 
 /// Factors for one step of the loop.
-const STEP: [u64; 2] = factors(4 * 512);
+const STEP_FACTORS: [u64; 2] = factors(4 * 512);
 
 /// Factors by accumulator and lane, to the last lane of the last accumulator, whose own factors are zero.
-static LAST: [[[u64; 2]; 4]; 4] = {
+static LAST_LANE_FACTORS: [[[u64; 2]; 4]; 4] = {
     let mut all = [[[0; 2]; 4]; 4];
     let mut i = 0;
     while i < 15 {

@@ -217,7 +217,7 @@ impl Mismatch {
     }
 
     /// Returns a mismatch for which no value is valid.
-    pub(crate) fn never(field: Field, seen: u64) -> Self {
+    pub(crate) fn unexpected(field: Field, seen: u64) -> Self {
         Self::new(field, seen, 1, 0)
     }
 }

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use crate::buffers::{PeerId, share_of};
+use crate::buffers::{PeerId, grant_limit};
 use crate::windows::WindowBudget;
 
 /// Bytes that all streams of a worker together may hold.
@@ -56,19 +56,19 @@ impl HoldBudget {
 
     /// Returns how many more bytes may be held ahead of a gap.
     #[inline]
-    pub fn room(&self) -> u64 {
+    pub fn remaining(&self) -> u64 {
         self.limit.saturating_sub(self.used)
     }
 
     /// Counts bytes that a TCP stream begins to hold.
     #[inline]
-    pub fn take(&mut self, bytes: usize) {
+    pub fn charge(&mut self, bytes: usize) {
         self.used += bytes as u64;
     }
 
     /// Counts bytes that a TCP stream has released.
     #[inline]
-    pub fn give(&mut self, bytes: usize) {
+    pub fn refund(&mut self, bytes: usize) {
         self.used = self.used.saturating_sub(bytes as u64);
     }
 
@@ -77,9 +77,9 @@ impl HoldBudget {
     #[must_use]
     pub fn reserve(&mut self, peer: PeerId, bytes: u64, in_order: bool) -> bool {
         let limit = if in_order { self.limit } else { self.limit / 2 };
-        let left = limit.saturating_sub(self.used);
-        let has = self.peers.get(&peer).copied().unwrap_or(0);
-        if bytes > left || (has > 0 && bytes > share_of(left, has)) {
+        let remaining = limit.saturating_sub(self.used);
+        let reserved = self.peers.get(&peer).copied().unwrap_or(0);
+        if bytes > remaining || (reserved > 0 && bytes > grant_limit(remaining, reserved)) {
             return false;
         }
         self.used += bytes;
@@ -93,9 +93,9 @@ impl HoldBudget {
             return;
         }
         self.used = self.used.saturating_sub(bytes);
-        if let Some(has) = self.peers.get_mut(&peer) {
-            *has = has.saturating_sub(bytes);
-            if *has == 0 {
+        if let Some(reserved) = self.peers.get_mut(&peer) {
+            *reserved = reserved.saturating_sub(bytes);
+            if *reserved == 0 {
                 self.peers.remove(&peer);
             }
         }
@@ -103,7 +103,7 @@ impl HoldBudget {
 
     /// Returns the bytes in order that a peer is always granted when it is the only one, regardless of its
     /// bytes beyond gaps.
-    pub fn largest(&self) -> u64 {
+    pub fn guaranteed_bytes(&self) -> u64 {
         self.limit / 4
     }
 }
@@ -115,25 +115,25 @@ mod tests {
     use super::*;
 
     fn peer(n: u8) -> PeerId {
-        PeerId::of([192, 0, 2, n].into())
+        PeerId::from_address([192, 0, 2, n].into())
     }
 
-    fn fill(budget: &mut HoldBudget, who: u8, in_order: bool) -> u64 {
-        10 * (0..).take_while(|_| budget.reserve(peer(who), 10, in_order)).count() as u64
+    fn fill(budget: &mut HoldBudget, n: u8, in_order: bool) -> u64 {
+        10 * (0..).take_while(|_| budget.reserve(peer(n), 10, in_order)).count() as u64
     }
 
     #[test]
     fn a_peer_leaves_room_for_others_and_for_its_own_messages_in_order() {
         let mut budget = HoldBudget::new(4000);
         assert_eq!(fill(&mut budget, 1, false), 1000, "half of the half");
-        assert_eq!(fill(&mut budget, 1, true), budget.largest());
+        assert_eq!(fill(&mut budget, 1, true), budget.guaranteed_bytes());
         assert_eq!(fill(&mut budget, 2, true), 1000, "half of what is left");
-        assert_eq!((budget.limit(), budget.room()), (4000, 1000));
+        assert_eq!((budget.limit(), budget.remaining()), (4000, 1000));
         // Bytes held by TCP count in the same budget, and may exceed it.
-        budget.take(5000);
-        assert_eq!(budget.room(), 0);
+        budget.charge(5000);
+        assert_eq!(budget.remaining(), 0);
         assert!(!budget.reserve(peer(3), 10, true));
-        budget.give(5000);
+        budget.refund(5000);
         budget.release(peer(1), 2000);
         budget.release(peer(2), 1000);
         assert_eq!((budget.used(), budget.peers.len()), (0, 0));

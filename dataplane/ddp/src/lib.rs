@@ -35,7 +35,7 @@ mod testing;
 mod ulp;
 mod windows;
 
-pub use buffers::{BufferPool, PeerId, share_of};
+pub use buffers::{BufferPool, PeerId, grant_limit};
 pub use config::{ERROR_QUEUE, MESSAGE_QUEUE, QueueConfig, StreamConfig, VersionPolicy};
 pub use cookie::{Cookie, Poster};
 pub use counters::Counters;
@@ -46,6 +46,6 @@ pub use message::{Event, Failure, Message, Source};
 pub use policy::{EndpointPolicy, HALF_CLOSED_TIMEOUT};
 pub use stag::{Access, PdId, StagEntry, StagError, StagTable, StreamId};
 pub use stream::{Context, Sink, Stream};
-pub use ulp::{Open, Origin, Ulp, UlpConfig, UlpEvent, UlpKind, UlpSink};
+pub use ulp::{OpenRequest, Origin, Ulp, UlpConfig, UlpEvent, UlpKind, UlpSink};
 pub use windows::WindowBudget;
 pub use wire::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};

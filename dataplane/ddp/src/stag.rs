@@ -154,7 +154,7 @@ pub struct StagTable<M> {
 struct Slot<M> {
     entry: StagEntry<M>,
     /// Invalidated by the peer; stays in the table until it is removed.
-    dead: Cell<bool>,
+    invalidated: Cell<bool>,
 }
 
 impl<M> Default for StagTable<M> {
@@ -182,7 +182,7 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
         match self.entries.entry(stag) {
             Entry::Occupied(_) => Err(StagError::InUse(stag)),
             Entry::Vacant(place) => {
-                place.insert(Slot { entry, dead: Cell::new(false) });
+                place.insert(Slot { entry, invalidated: Cell::new(false) });
                 Ok(())
             }
         }
@@ -209,7 +209,7 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
 
     /// Returns the entry of an STag that has not been invalidated.
     pub fn get(&self, stag: Stag) -> Option<&StagEntry<M>> {
-        self.entries.get(&stag).filter(|slot| !slot.dead.get()).map(|slot| &slot.entry)
+        self.entries.get(&stag).filter(|slot| !slot.invalidated.get()).map(|slot| &slot.entry)
     }
 
     /// Invalidates an STag at the request of the peer of `stream`, if it is bound to that stream alone (RFC
@@ -218,7 +218,7 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
     pub fn invalidate(&self, stag: Stag, pd: PdId, stream: StreamId) -> bool {
         let own = |slot: &&Slot<M>| slot.entry.pd == pd && slot.entry.stream == Some(stream);
         let slot = self.entries.get(&stag).filter(own);
-        slot.is_some_and(|slot| !slot.dead.replace(true))
+        slot.is_some_and(|slot| !slot.invalidated.replace(true))
     }
 
     /// Returns all entries, including invalidated ones, in no order.

@@ -39,11 +39,11 @@ impl WindowBudget {
     /// Grows a window that has grown by `has` bytes by `more`. Returns false if the stream's total growth would
     /// exceed the rest of the budget.
     #[must_use]
-    pub fn widen(&mut self, has: u64, more: u64) -> bool {
-        let left = self.limit.saturating_sub(self.used);
-        let granted = has.saturating_add(more) <= left.saturating_sub(more);
+    pub fn widen(&mut self, grown: u64, increase: u64) -> bool {
+        let remaining = self.limit.saturating_sub(self.used);
+        let granted = grown.saturating_add(increase) <= remaining.saturating_sub(increase);
         match granted {
-            true => self.used += more,
+            true => self.used += increase,
             false => self.refused += 1,
         }
         granted

@@ -16,15 +16,15 @@ use crate::mbuf::Mbuf;
 use crate::types::{LargePacket, Segmentation};
 
 /// Most packets offered at a time.
-const PACKETS: usize = 32;
+const MAX_PACKETS: usize = 32;
 
 /// Consecutive offers without an accepted packet after which a frame is offered unmerged. The device may never
 /// have room for a large packet, as a frontend with small buffers.
-const PATIENCE: u32 = 64;
+const MAX_EMPTY_BURSTS: u32 = 64;
 
 /// Result of a burst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sent {
+pub struct BurstResult {
     /// Frames accepted.
     pub frames: usize,
     /// Large packets among them.
@@ -33,14 +33,14 @@ pub struct Sent {
 
 /// Merges a queue's frames into large packets.
 #[derive(Debug)]
-pub(crate) struct Maker {
+pub(crate) struct Coalescer {
     /// The device's segmentation; a vhost-user frontend negotiates its own.
-    pub(crate) by_device: Segmentation,
+    pub(crate) device_segmentation: Segmentation,
     /// True once the device refused a packet that should be valid: it gets no more large packets.
     refused: bool,
     /// Consecutive offers without an accepted packet. While above 0, a single packet is offered before others are
     /// made.
-    vain: u32,
+    empty_bursts: u32,
 }
 
 /// A packet offered to the driver.
@@ -52,9 +52,9 @@ struct Offer {
     headers: u16,
 }
 
-impl Maker {
-    pub(crate) fn new(by_device: Segmentation) -> Maker {
-        Maker { by_device, refused: false, vain: 0 }
+impl Coalescer {
+    pub(crate) fn new(by_device: Segmentation) -> Coalescer {
+        Coalescer { device_segmentation: by_device, refused: false, empty_bursts: 0 }
     }
 
     /// Offers the `count` frames at `frames`. The driver owns the first `Sent::frames` of them afterwards; the
@@ -67,24 +67,24 @@ impl Maker {
         (port, queue): (u16, u16),
         frames: *mut Mbuf,
         count: usize,
-        how: Segmentation,
+        segmentation: Segmentation,
         plan: &mut impl FnMut(&[Mbuf], Segmentation) -> Option<LargePacket>,
-    ) -> Sent {
-        let whole = Whole;
-        let mut sent = Sent::default();
-        let mut most = if self.vain > 0 { 1 } else { PACKETS };
-        let mut plain = self.vain >= PATIENCE;
+    ) -> BurstResult {
+        let abort_guard = AbortOnPanic;
+        let mut sent = BurstResult::default();
+        let mut limit = if self.empty_bursts > 0 { 1 } else { MAX_PACKETS };
+        let mut unmerged = self.empty_bursts >= MAX_EMPTY_BURSTS;
         while sent.frames < count {
-            let mut heads = ArrayVec::<*mut sys::rte_mbuf, PACKETS>::new();
-            let mut offers = ArrayVec::<Offer, PACKETS>::new();
+            let mut heads = ArrayVec::<*mut sys::rte_mbuf, MAX_PACKETS>::new();
+            let mut offers = ArrayVec::<Offer, MAX_PACKETS>::new();
             let mut next = sent.frames;
-            while next < count && heads.len() < most {
+            while next < count && heads.len() < limit {
                 // SAFETY: guaranteed by the caller; the frames from `next` on are not part of a packet.
                 let (head, offer) = unsafe {
                     let rest = std::slice::from_raw_parts(frames.add(next), count - next);
-                    match plain {
-                        true => as_it_is(rest),
-                        false => self.packet((port, queue), rest, how, plan),
+                    match unmerged {
+                        true => single_frame(rest),
+                        false => self.packet((port, queue), rest, segmentation, plan),
                     }
                 };
                 heads.push(head);
@@ -94,24 +94,24 @@ impl Maker {
             // SAFETY: the packets are valid; the driver owns the first `taken` afterwards, with their frames.
             let taken =
                 unsafe { sys::ddpd_tx_burst(port, queue, heads.as_mut_ptr(), heads.len() as u16) };
-            let (gone, back) = offers.split_at(usize::from(taken));
-            sent.frames += gone.iter().map(|offer| usize::from(offer.frames)).sum::<usize>();
-            sent.large += gone.iter().filter(|offer| offer.frames > 1).count();
+            let (accepted, rejected) = offers.split_at(usize::from(taken));
+            sent.frames += accepted.iter().map(|offer| usize::from(offer.frames)).sum::<usize>();
+            sent.large += accepted.iter().filter(|offer| offer.frames > 1).count();
             let mut at = sent.frames;
-            for (head, offer) in heads[usize::from(taken)..].iter().zip(back) {
+            for (head, offer) in heads[usize::from(taken)..].iter().zip(rejected) {
                 if offer.frames > 1 {
                     // SAFETY: the packet was made of these frames, and the driver did not take it.
-                    unsafe { part(*head, frames.add(at), *offer) };
+                    unsafe { split(*head, frames.add(at), *offer) };
                 }
                 at += usize::from(offer.frames);
             }
-            if !back.is_empty() {
+            if !rejected.is_empty() {
                 break;
             }
-            (most, plain) = (PACKETS, false);
+            (limit, unmerged) = (MAX_PACKETS, false);
         }
-        self.vain = if sent.frames == 0 { self.vain.saturating_add(1) } else { 0 };
-        std::mem::forget(whole);
+        self.empty_bursts = if sent.frames == 0 { self.empty_bursts.saturating_add(1) } else { 0 };
+        std::mem::forget(abort_guard);
         sent
     }
 
@@ -123,19 +123,19 @@ impl Maker {
         &mut self,
         (port, queue): (u16, u16),
         frames: &[Mbuf],
-        how: Segmentation,
+        segmentation: Segmentation,
         plan: &mut impl FnMut(&[Mbuf], Segmentation) -> Option<LargePacket>,
     ) -> (*mut sys::rte_mbuf, Offer) {
-        let plain = as_it_is(frames);
+        let plain = single_frame(frames);
         if self.refused {
             return plain;
         }
-        let Some(packet) = plan(frames, how) else { return plain };
+        let Some(packet) = plan(frames, segmentation) else { return plain };
         // An empty pool prevents large packets, as does a plan with contradictory lengths.
-        let Some(head) = frames[0].head_of(&packet, how) else { return plain };
+        let Some(head) = frames[0].alloc_head(&packet, segmentation) else { return plain };
         let offer = Offer { frames: packet.frames, headers: packet.headers.len() as u16 };
         let whole = (frames.get(..usize::from(offer.frames)))
-            .is_some_and(|all| all.iter().all(|frame| is_part(frame, &packet)));
+            .is_some_and(|all| all.iter().all(|frame| is_mergeable(frame, &packet)));
         debug_assert!(whole, "a plan for more than there is");
         if !whole {
             return plain;
@@ -146,9 +146,9 @@ impl Maker {
         // transparent pointer.
         unsafe { sys::ddpd_mbuf_join(head, first.cast(), offer.frames, offer.headers) };
         // SAFETY: the packet is valid.
-        if !how.virtio && unsafe { sys::ddpd_tx_prepare(port, queue, head) } == 0 {
+        if !segmentation.virtio && unsafe { sys::ddpd_tx_prepare(port, queue, head) } == 0 {
             // SAFETY: it was just made of them.
-            unsafe { part(head, first, offer) };
+            unsafe { split(head, first, offer) };
             self.refused = true;
             return plain;
         }
@@ -157,20 +157,20 @@ impl Maker {
 }
 
 /// Aborts on a panic, after which frames that are parts of packets would be freed twice.
-struct Whole;
+struct AbortOnPanic;
 
-impl Drop for Whole {
+impl Drop for AbortOnPanic {
     fn drop(&mut self) {
         std::process::abort();
     }
 }
 
 /// Returns the first frame unmerged.
-fn as_it_is(frames: &[Mbuf]) -> (*mut sys::rte_mbuf, Offer) {
+fn single_frame(frames: &[Mbuf]) -> (*mut sys::rte_mbuf, Offer) {
     (frames[0].raw(), Offer { frames: 1, headers: 0 })
 }
 
-fn is_part(frame: &Mbuf, packet: &LargePacket) -> bool {
+fn is_mergeable(frame: &Mbuf, packet: &LargePacket) -> bool {
     frame.segments() == 1 && frame.data().len() >= packet.headers.len()
 }
 
@@ -178,7 +178,7 @@ fn is_part(frame: &Mbuf, packet: &LargePacket) -> bool {
 ///
 /// # Safety
 /// It was made of the frames from `first` on, and the driver does not own it.
-unsafe fn part(head: *mut sys::rte_mbuf, first: *mut Mbuf, offer: Offer) {
+unsafe fn split(head: *mut sys::rte_mbuf, first: *mut Mbuf, offer: Offer) {
     // SAFETY: guaranteed by the caller; `Mbuf` is a transparent pointer.
     unsafe { sys::ddpd_mbuf_part(head, first.cast(), offer.frames, offer.headers) }
 }

@@ -32,17 +32,17 @@ mod types;
 mod unmapping;
 mod vhost;
 
-pub use device::{Device, Started};
+pub use device::{Device, StartedDevice};
 pub use eal::{Eal, EalConfig, ThreadRegistration, next_id, version};
 pub use error::{EalError, Error, StartError};
 pub use host::{
     CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, Interface, has_capability, interface,
     interface_name, packet_socket,
 };
-pub use large::Sent;
+pub use large::BurstResult;
 pub use log::LogLevel;
 pub use mbuf::{HEADROOM, Mbuf, RxChecksum, TxChecksums, TxL4};
-pub use mempool::{Mempool, MempoolConfig, Room};
+pub use mempool::{DataRoom, Mempool, MempoolConfig};
 pub use port_kind::policy::Hugepages;
 pub use queue::{RxQueue, TxQueue};
 pub use ring::ring_pair;

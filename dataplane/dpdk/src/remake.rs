@@ -10,16 +10,16 @@ use std::os::fd::AsFd;
 
 use dpdk_sys as sys;
 
-use crate::device::{self, Started};
+use crate::device::{self, StartedDevice};
 use crate::error::Error;
 use crate::handle::{AF_PACKET, Handle, NO_PORT, new_sockets};
 use crate::host;
 
 const ENOTSUP: i32 = 95;
 
-impl Started {
+impl StartedDevice {
     /// Returns true if [`remake`](Self::remake) is possible: for an `af_packet` device.
-    pub fn can_remake(&self) -> bool {
+    pub fn can_recreate(&self) -> bool {
         self.handle.recipe().is_some()
     }
 
@@ -38,26 +38,26 @@ impl Started {
     /// # Errors
     /// The device is of another kind, or DPDK or the kernel refuses. There is no device then, the queues receive
     /// and send no frames, and the call may be repeated.
-    pub fn remake(&self) -> Result<(), Error> {
+    pub fn recreate(&self) -> Result<(), Error> {
         let handle = &*self.handle;
-        let what = || format!("device {} cannot be made again", handle.name());
+        let failure = || format!("device {} cannot be made again", handle.name());
         let (Some(recipe), Some(gate)) = (handle.recipe(), handle.gate()) else {
-            return Err(Error::new(what(), ENOTSUP));
+            return Err(Error::new(failure(), ENOTSUP));
         };
         let _lock = handle.eal().lock_devices();
-        gate.closed(|started| {
+        gate.with_closed(|started| {
             let had_started = std::mem::replace(started, false);
             remove(handle, had_started);
             recipe.release()?;
             let before = host::sockets(AF_PACKET);
-            let port = device::plug("vdev", handle.name(), &recipe.args)?;
+            let port = device::hotplug_add("vdev", handle.name(), &recipe.args)?;
             handle.set_port(port);
             let set_up = device::configure(handle, &recipe.config, self.pool())
                 .and_then(|()| handle.start_driver())
                 .and_then(|()| {
-                    device::receive_groups(port, &recipe.config);
+                    device::enable_multicast(port, &recipe.config);
                     let queues = recipe.config.queues;
-                    recipe.adopt(&device::by_queue(new_sockets(AF_PACKET, &before), queues))
+                    recipe.adopt(&device::sockets_by_queue(new_sockets(AF_PACKET, &before), queues))
                 });
             match set_up {
                 Ok(()) => *started = true,

@@ -20,24 +20,24 @@ static GATES: Mutex<Vec<Arc<Gate>>> = Mutex::new(Vec::new());
 
 thread_local! {
     /// True while this thread closes a gate itself, and unmaps memory of that gate's device.
-    static CLOSES: Cell<bool> = const { Cell::new(false) };
+    static CLOSING_OWN_GATE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Registers a gate: unmapping waits for polls that have passed it.
-pub(crate) fn waits_for(gate: &Arc<Gate>) {
+pub(crate) fn register(gate: &Arc<Gate>) {
     GATES.lock().unwrap_or_else(PoisonError::into_inner).push(gate.clone());
 }
 
 /// Unregisters the gate of a removed device.
-pub(crate) fn no_longer_waits_for(gate: &Arc<Gate>) {
+pub(crate) fn unregister(gate: &Arc<Gate>) {
     GATES.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| !Arc::ptr_eq(one, gate));
 }
 
 /// Runs `change`, which closes its device's gate itself: its unmapping does not wait.
 pub(crate) fn without_waiting<T>(change: impl FnOnce() -> T) -> T {
-    let before = CLOSES.replace(true);
+    let before = CLOSING_OWN_GATE.replace(true);
     let result = change();
-    CLOSES.set(before);
+    CLOSING_OWN_GATE.set(before);
     result
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn is_guarded() -> bool {
 /// As of munmap(2).
 #[unsafe(no_mangle)]
 unsafe extern "C" fn munmap(start: *mut c_void, bytes: usize) -> c_int {
-    if interrupts::is_here() && !CLOSES.get() {
+    if interrupts::is_interrupt_thread() && !CLOSING_OWN_GATE.get() {
         let gates = GATES.lock().unwrap_or_else(PoisonError::into_inner);
         gates.iter().for_each(|gate| gate.wait_for_polls());
     }
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn memory_stays_until_the_burst_is_over() {
         let gate = Arc::new(Gate::open());
-        waits_for(&gate);
+        register(&gate);
         for _ in 0..200 {
             let page = page();
             let (begun, order) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -127,7 +127,7 @@ mod tests {
                     assert_eq!(left, Some(0), "the burst ended before the memory was gone");
                 });
                 scope.spawn(|| {
-                    interrupts::pretend();
+                    interrupts::assume_interrupt_thread();
                     while !begun.load(Ordering::Acquire) {
                         std::hint::spin_loop();
                     }
@@ -136,27 +136,27 @@ mod tests {
                 });
             });
         }
-        no_longer_waits_for(&gate);
+        unregister(&gate);
     }
 
     #[test]
     fn what_a_closed_device_unmaps_is_not_waited_for() {
         let gate = Arc::new(Gate::open());
-        waits_for(&gate);
+        register(&gate);
         thread::scope(|scope| {
             scope.spawn(|| {
-                interrupts::pretend();
-                gate.closed(|_| without_waiting(|| unmap(page())));
+                interrupts::assume_interrupt_thread();
+                gate.with_closed(|_| without_waiting(|| unmap(page())));
             });
         });
-        no_longer_waits_for(&gate);
+        unregister(&gate);
     }
 
     #[test]
     fn other_threads_wait_for_nothing() {
         let gate = Arc::new(Gate::open());
-        waits_for(&gate);
+        register(&gate);
         assert_eq!(gate.pass(|| unmap(page())), Some(()));
-        no_longer_waits_for(&gate);
+        unregister(&gate);
     }
 }

@@ -2,7 +2,7 @@
 use std::collections::HashSet;
 use std::num::NonZeroU16;
 
-use ipsec::replay::{Replayed, Window};
+use ipsec::replay::{ReplayError, Window};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -34,11 +34,11 @@ fn the_window_equals_a_naive_model() {
                 let far = if jump == 0 { 5000 } else { 0 };
                 at = at.saturating_add_signed(step + far);
                 let want = if at == 0 {
-                    Err(Replayed::Impossible)
+                    Err(ReplayError::Impossible)
                 } else if at <= top && top - at >= u64::from(size) {
-                    Err(Replayed::TooOld)
+                    Err(ReplayError::TooOld)
                 } else if seen.contains(&at) {
-                    Err(Replayed::Duplicate)
+                    Err(ReplayError::Duplicate)
                 } else {
                     Ok(())
                 };
@@ -91,13 +91,13 @@ fn a_resumed_window_takes_only_what_is_new() {
     for top in [1u64, 63, 64, 1000, 1 << 33] {
         let mut window = window(64);
         window.resume(top);
-        assert_eq!(window.check(top), Err(Replayed::Duplicate));
+        assert_eq!(window.check(top), Err(ReplayError::Duplicate));
         for seq in top + 1..top + 300 {
             assert_eq!(window.check(seq), Ok(()), "{seq} after {top}");
         }
         window.update(top + 2);
         assert_eq!(window.check(top + 1), Ok(()));
-        assert_eq!(window.check(top), Err(Replayed::Duplicate));
+        assert_eq!(window.check(top), Err(ReplayError::Duplicate));
     }
 }
 

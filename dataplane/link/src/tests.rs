@@ -33,7 +33,7 @@ fn run(link: &mut FaultyLink<Vec<u8>>, n: u32) -> Vec<u32> {
         }
         link.push(now, frame(i, 100));
     }
-    while let Some(at) = link.next_time() {
+    while let Some(at) = link.next_delivery() {
         out.push(number(&link.pop(at).expect("due")));
     }
     out
@@ -44,7 +44,7 @@ fn a_perfect_link_hands_everything_over_at_once() {
     let mut link = FaultyLink::new(Config::default());
     assert_eq!(run(&mut link, 100), (0..100).collect::<Vec<_>>());
     assert_eq!(link.counters().delivered_bytes, 100 * 100);
-    assert_eq!(link.counters().all_lost(), 0);
+    assert_eq!(link.counters().total_lost(), 0);
 }
 
 #[test]
@@ -53,9 +53,9 @@ fn nothing_comes_out_before_its_time() {
         FaultyLink::new(Config { delay: Duration::from_micros(10), ..Config::default() });
     assert_eq!(link.push(us(5), frame(1, 64)), Fate::Queued(us(15)));
     assert_eq!(link.pop(us(14)), None);
-    assert_eq!(link.next_time(), Some(us(15)));
+    assert_eq!(link.next_delivery(), Some(us(15)));
     assert_eq!(link.pop(us(15)).map(|f| number(&f)), Some(1));
-    assert_eq!(link.next_time(), None);
+    assert_eq!(link.next_delivery(), None);
 }
 
 #[test]
@@ -147,10 +147,10 @@ fn a_long_queue_marks_what_can_be_marked_and_drops_only_at_its_end() {
     for capable in [true, true, true, false, true] {
         link.push(us(0), Markable(capable, false));
     }
-    assert_eq!(link.waiting(us(0)), 400);
-    assert_eq!(link.waiting(us(250)), 150);
+    assert_eq!(link.queued_bytes(us(0)), 400);
+    assert_eq!(link.queued_bytes(us(250)), 150);
     let mut marks = Vec::new();
-    while let Some(at) = link.next_time() {
+    while let Some(at) = link.next_delivery() {
         marks.push(link.pop(at).expect("due").1);
     }
     // Waiting frames at arrival: 0, 100, 200, 300 bytes, and no room.
@@ -239,14 +239,14 @@ fn black_holes_repeat() {
     let hole = BlackHole {
         start: us(10),
         length: Duration::from_micros(5),
-        every: Some(Duration::from_micros(20)),
+        interval: Some(Duration::from_micros(20)),
     };
     let mut link = FaultyLink::new(Config { black_holes: vec![hole], ..Config::default() });
     let lost: Vec<u64> =
         (0..60).filter(|&t| link.push(us(t), frame(0, 60)) == Fate::BlackHole).collect();
     assert_eq!(lost, [10, 11, 12, 13, 14, 30, 31, 32, 33, 34, 50, 51, 52, 53, 54]);
-    let once = BlackHole { every: None, ..hole };
-    assert!(once.covers(us(14)) && !once.covers(us(15)) && !once.covers(us(30)));
+    let once = BlackHole { interval: None, ..hole };
+    assert!(once.contains(us(14)) && !once.contains(us(15)) && !once.contains(us(30)));
 }
 
 #[test]
@@ -303,7 +303,7 @@ proptest! {
         let got = run(&mut link, n).len() as u64;
         let c = *link.counters();
         prop_assert_eq!(c.offered, u64::from(n));
-        prop_assert_eq!(c.offered + c.duplicated, got + c.all_lost());
+        prop_assert_eq!(c.offered + c.duplicated, got + c.total_lost());
         prop_assert_eq!(c.delivered, got);
         prop_assert!(c.frames_max <= config.max_frames as u64);
         prop_assert_eq!(link.in_flight(), 0);
@@ -322,7 +322,7 @@ proptest! {
             link.push(us(u64::from(i)), frame(i, 60));
         }
         let mut last = Instant::ZERO;
-        while let Some(at) = link.next_time() {
+        while let Some(at) = link.next_delivery() {
             prop_assert!(at >= last);
             last = at;
             prop_assert!(link.pop(at).is_some());

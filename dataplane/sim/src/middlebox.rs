@@ -44,7 +44,7 @@ pub struct Middlebox {
     config: Config,
     rng: Rng,
     /// Expiry and segment held back.
-    held: Option<(Instant, Segment)>,
+    held_segment: Option<(Instant, Segment)>,
     counters: Counters,
 }
 
@@ -60,7 +60,7 @@ pub struct Counters {
 impl Middlebox {
     /// Creates one direction of a box; the seed determines its decisions.
     pub fn new(config: Config, seed: u64) -> Self {
-        Middlebox { config, rng: Rng::new(seed), held: None, counters: Counters::default() }
+        Middlebox { config, rng: Rng::new(seed), held_segment: None, counters: Counters::default() }
     }
 
     /// True if the box changes nothing.
@@ -75,13 +75,13 @@ impl Middlebox {
 
     /// Returns the expiry of the held segment; call [`expire`](Self::expire) then.
     pub fn next_time(&self) -> Option<Instant> {
-        self.held.as_ref().map(|(until, _)| *until)
+        self.held_segment.as_ref().map(|(until, _)| *until)
     }
 
     /// Appends the held segment to `out` if its hold time has expired.
     pub fn expire(&mut self, now: Instant, out: &mut Vec<Segment>) {
         if self.next_time().is_some_and(|until| until <= now)
-            && let Some((_, segment)) = self.held.take()
+            && let Some((_, segment)) = self.held_segment.take()
         {
             out.push(segment);
         }
@@ -89,8 +89,8 @@ impl Middlebox {
 
     /// Takes a segment and appends the segments that leave the box now to `out`.
     pub fn push(&mut self, now: Instant, segment: Segment, out: &mut Vec<Segment>) {
-        if let Some((_, mut held)) = self.held.take() {
-            if joinable(&held, &segment, self.config.max_payload) {
+        if let Some((_, mut held)) = self.held_segment.take() {
+            if is_mergeable(&held, &segment, self.config.max_payload) {
                 self.counters.merged += 1;
                 held.payload.extend(segment.payload);
                 held.flags = held.flags.with(segment.flags);
@@ -105,7 +105,7 @@ impl Middlebox {
             out.push(held);
         }
         if !segment.payload.is_empty() && self.rng.chance(self.config.merge) {
-            self.held = Some((now + self.config.hold, segment));
+            self.held_segment = Some((now + self.config.hold, segment));
             return;
         }
         self.forward(segment, out);
@@ -120,7 +120,7 @@ impl Middlebox {
         self.counters.split += 1;
         let mut rest = segment;
         while rest.payload.len() >= 2 * min {
-            let cut = min + self.rng.below((rest.payload.len() - 2 * min + 1) as u64) as usize;
+            let cut = min + self.rng.next_below((rest.payload.len() - 2 * min + 1) as u64) as usize;
             let tail = rest.payload.split_off(cut);
             let mut head = rest.clone();
             head.flags = head.flags.without(Flags::FIN).without(Flags::PSH);
@@ -132,7 +132,7 @@ impl Middlebox {
     }
 }
 
-fn joinable(first: &Segment, second: &Segment, max_payload: usize) -> bool {
+fn is_mergeable(first: &Segment, second: &Segment, max_payload: usize) -> bool {
     const PLAIN: Flags = Flags(Flags::ACK.0 | Flags::PSH.0);
     second.seq == first.seq.wrapping_add(first.payload.len() as u32)
         && first.payload.len() + second.payload.len() <= max_payload
@@ -231,6 +231,6 @@ mod tests {
         assert_eq!(fins, 1);
         assert!(out.last().is_some_and(|s| s.flags.has(Flags::FIN)));
         let syn = Segment { flags: Flags::SYN, payload: vec![1], ..Segment::default() };
-        assert!(!joinable(&syn, &data(1, 5), 3000));
+        assert!(!is_mergeable(&syn, &data(1, 5), 3000));
     }
 }

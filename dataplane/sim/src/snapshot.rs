@@ -13,13 +13,13 @@ pub const BLESS: &str = "SIM_BLESS";
 ///
 /// # Errors
 /// The differing lines and how to renew the file, or the reason why the file cannot be read or written.
-pub fn compare(path: &Path, now: &str) -> Result<(), String> {
+pub fn compare(path: &Path, actual: &str) -> Result<(), String> {
     let name = path.display();
     if std::env::var(BLESS).is_ok_and(|v| v == "1") {
-        return fs::write(path, now).map_err(|e| format!("{name}: {e}"));
+        return fs::write(path, actual).map_err(|e| format!("{name}: {e}"));
     }
     let before = fs::read_to_string(path).map_err(|e| format!("{name}: {e}"))?;
-    match difference(&before, now) {
+    match difference(&before, actual) {
         Some(diff) => Err(format!(
             "{name} is not what comes out now:\n{diff}\
              If that is meant: {BLESS}=1 cargo test -p sim --test snapshot, and commit the file."
@@ -41,7 +41,7 @@ pub fn columns<T: AsRef<str>>(widths: &[usize], cells: &[T]) -> String {
 ///
 /// # Panics
 /// `f` panics.
-pub fn map<T: Sync, R: Send>(
+pub fn parallel_map<T: Sync, R: Send>(
     threads: usize,
     items: &[T],
     f: impl Fn(usize, &T) -> R + Sync,
@@ -106,7 +106,9 @@ mod tests {
     #[test]
     fn results_come_in_the_order_of_the_items() {
         let items: Vec<usize> = (0..100).collect();
-        assert!(map(3, &items, |n, &item| (n, item)).into_iter().eq((0..100).map(|n| (n, n))));
+        assert!(
+            parallel_map(3, &items, |n, &item| (n, item)).into_iter().eq((0..100).map(|n| (n, n)))
+        );
         assert_eq!(columns(&[3, 5], &["a", "bc"]), "   a    bc");
     }
 

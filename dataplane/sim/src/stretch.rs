@@ -23,7 +23,7 @@ pub struct Config {
 }
 
 /// Bytes of a full segment.
-const SEGMENT: u32 = 1400;
+const SEGMENT_LEN: u32 = 1400;
 
 /// State of one direction.
 #[derive(Debug)]
@@ -31,11 +31,11 @@ pub struct Stretch {
     config: Config,
     held: Option<(Instant, Packet)>,
     /// Acknowledgement number of the last forwarded acknowledgement.
-    passed: Option<u32>,
+    last_ack: Option<u32>,
 }
 
 /// A pure acknowledgement: its number, and the units of that number per segment (TCP: 1400 bytes, SCTP: 1 TSN).
-struct Acknowledges {
+struct PureAck {
     number: u32,
     unit: u32,
 }
@@ -43,7 +43,7 @@ struct Acknowledges {
 impl Stretch {
     /// Creates a direction without held packets.
     pub fn new(config: Config) -> Self {
-        Stretch { config, held: None, passed: None }
+        Stretch { config, held: None, last_ack: None }
     }
 
     /// Returns the expiry of the held packet.
@@ -54,7 +54,7 @@ impl Stretch {
     /// Returns the held packet if its time has expired.
     pub fn expire(&mut self, now: Instant, protocol: Protocol) -> Option<Packet> {
         let (_, packet) = self.held.take_if(|(until, _)| *until <= now)?;
-        self.passed = Acknowledges::of(&packet.bytes, protocol).map(|a| a.number);
+        self.last_ack = PureAck::parse(&packet.bytes, protocol).map(|a| a.number);
         Some(packet)
     }
 
@@ -65,13 +65,13 @@ impl Stretch {
         packet: Packet,
         protocol: Protocol,
     ) -> [Option<Packet>; 2] {
-        let Some(Acknowledges { number, unit }) = Acknowledges::of(&packet.bytes, protocol) else {
+        let Some(PureAck { number, unit }) = PureAck::parse(&packet.bytes, protocol) else {
             return [self.held.take().map(|(_, packet)| packet), Some(packet)];
         };
         let until = self.held.take().map_or(now + self.config.hold, |(until, _)| until);
-        let news = number.wrapping_sub(*self.passed.get_or_insert(number));
-        if news >= self.config.segments * unit || until <= now {
-            self.passed = Some(number);
+        let newly_acked = number.wrapping_sub(*self.last_ack.get_or_insert(number));
+        if newly_acked >= self.config.segments * unit || until <= now {
+            self.last_ack = Some(number);
             return [Some(packet), None];
         }
         self.held = Some((until, packet));
@@ -79,16 +79,16 @@ impl Stretch {
     }
 }
 
-impl Acknowledges {
+impl PureAck {
     /// Returns `None` if the packet carries more than an acknowledgement, or reports a gap.
-    fn of(bytes: &[u8], protocol: Protocol) -> Option<Acknowledges> {
+    fn parse(bytes: &[u8], protocol: Protocol) -> Option<PureAck> {
         match protocol {
             Protocol::Tcp => {
                 let segment = Segment::parse(bytes)?;
                 let pure = segment.flags == Flags::ACK
                     && segment.payload.is_empty()
                     && segment.options.sack.is_empty();
-                pure.then_some(Acknowledges { number: segment.ack, unit: SEGMENT })
+                pure.then_some(PureAck { number: segment.ack, unit: SEGMENT_LEN })
             }
             Protocol::Sctp => {
                 let packet = SctpPacket::new(bytes).ok()?;
@@ -97,7 +97,7 @@ impl Acknowledges {
                     return None;
                 };
                 let pure = chunks.is_empty() && sack.gaps().len() + sack.duplicates().len() == 0;
-                pure.then_some(Acknowledges { number: sack.header.cumulative.0, unit: 1 })
+                pure.then_some(PureAck { number: sack.header.cumulative.0, unit: 1 })
             }
         }
     }
@@ -123,16 +123,16 @@ mod tests {
         let mut stretch = Stretch::new(config);
         let mut push = |micros, packet| stretch.push(at(micros), packet, Protocol::Tcp);
         assert_eq!(push(0, ack(0)), [None, None]);
-        assert_eq!(push(1, ack(2 * SEGMENT)), [None, None]);
-        assert_eq!(push(2, ack(4 * SEGMENT)), [Some(ack(4 * SEGMENT)), None]);
-        assert_eq!(push(3, ack(5 * SEGMENT)), [None, None]);
+        assert_eq!(push(1, ack(2 * SEGMENT_LEN)), [None, None]);
+        assert_eq!(push(2, ack(4 * SEGMENT_LEN)), [Some(ack(4 * SEGMENT_LEN)), None]);
+        assert_eq!(push(3, ack(5 * SEGMENT_LEN)), [None, None]);
         let data = Segment { flags: Flags::ACK, payload: vec![1], ..Segment::default() };
         let data = Packet { bytes: data.emit(), ecn: Ecn::NotEct, flow: 0 };
-        assert_eq!(push(4, data.clone()), [Some(ack(5 * SEGMENT)), Some(data)]);
-        assert_eq!(push(5, ack(6 * SEGMENT)), [None, None]);
-        assert_eq!(push(6, ack(7 * SEGMENT)), [None, None]);
+        assert_eq!(push(4, data.clone()), [Some(ack(5 * SEGMENT_LEN)), Some(data)]);
+        assert_eq!(push(5, ack(6 * SEGMENT_LEN)), [None, None]);
+        assert_eq!(push(6, ack(7 * SEGMENT_LEN)), [None, None]);
         assert_eq!(stretch.next_time(), Some(at(25)));
         assert_eq!(stretch.expire(at(24), Protocol::Tcp), None);
-        assert_eq!(stretch.expire(at(25), Protocol::Tcp), Some(ack(7 * SEGMENT)));
+        assert_eq!(stretch.expire(at(25), Protocol::Tcp), Some(ack(7 * SEGMENT_LEN)));
     }
 }

@@ -35,7 +35,7 @@ fn sctp(pacing: bool) -> SctpConfig {
 
 /// Returns the rate in Mbit/s over four seconds on a link of 1 Gbit/s with base round trip `rtt`. The sender's
 /// worker loses its core for `lost` after each iteration.
-fn rate<S: Setup>(host: S, server: S, rtt: Duration, lost: Duration) -> f64 {
+fn rate<S: Setup>(host: S, server: S, rtt: Duration, preempted: Duration) -> f64 {
     let rate = Rate {
         bits_per_second: NonZeroU64::new(1_000_000_000).expect("not zero"),
         queue_bytes: 8 << 20,
@@ -47,7 +47,7 @@ fn rate<S: Setup>(host: S, server: S, rtt: Duration, lost: Duration) -> f64 {
         forward: path::Config::new(1500, link.clone()),
         backward: path::Config::new(1500, link),
         icmp: false,
-        cost: [Cost { lost, ..Cost::default() }, Cost::default()],
+        cost: [Cost { preempted, ..Cost::default() }, Cost::default()],
     });
     pair.client.connect(pair.now).expect("no private data");
     pair.run_until(Duration::from_secs(5), |pair| pair.client.is_established()).expect("opens");
@@ -65,13 +65,13 @@ fn rate<S: Setup>(host: S, server: S, rtt: Duration, lost: Duration) -> f64 {
     pair.client.totals().bytes_acknowledged as f64 * 8e-6 / TIME.as_secs_f64()
 }
 
-fn compare<S: Setup>(what: &str, host: impl Fn(bool) -> S) {
+fn compare<S: Setup>(title: &str, host: impl Fn(bool) -> S) {
     // Not 10 ms of 20: there HyStart++ takes the turns for a queue and ends slow start (RFC 9406), paced or not.
     for (rtt, lost) in [(1, 4), (1, 10), (1, 20), (20, 4), (20, 20)] {
         let [paced, unpaced] =
             [true, false].map(|pacing| rate(host(pacing), host(pacing), ms(rtt), ms(lost)));
-        println!("{what}, {rtt} ms, turns {lost} ms apart: {paced:.0} paced, {unpaced:.0} not");
-        assert!(paced > 0.7 * unpaced, "{what}, {rtt} ms, {lost} ms: {paced} of {unpaced}");
+        println!("{title}, {rtt} ms, turns {lost} ms apart: {paced:.0} paced, {unpaced:.0} not");
+        assert!(paced > 0.7 * unpaced, "{title}, {rtt} ms, {lost} ms: {paced} of {unpaced}");
     }
 }
 

@@ -50,7 +50,7 @@ struct Result {
     client: EndpointStats,
     server: EndpointStats,
     emss: usize,
-    took: Duration,
+    duration: Duration,
 }
 
 fn run(seed: u64, case: Case) -> Result {
@@ -96,7 +96,7 @@ fn run(seed: u64, case: Case) -> Result {
         client: pair.client.stats(),
         server: pair.server.stats(),
         emss: pair.client.endpoint().expect("there").connection().emss(),
-        took: pair.now - begin,
+        duration: pair.now - begin,
     }
 }
 
@@ -113,7 +113,7 @@ fn a_reported_mtu_is_used() {
         assert_eq!(result.emss, emss(1400));
         assert_eq!(result.client.tcp.path_mtu.reductions, 1);
         assert_eq!(result.client.tcp.path_mtu.black_holes, 0);
-        assert!(result.took < Duration::from_secs(2), "{:?}", result.took);
+        assert!(result.duration < Duration::from_secs(2), "{:?}", result.duration);
     }
 }
 

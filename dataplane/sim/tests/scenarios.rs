@@ -30,7 +30,7 @@ fn play<S: Setup>(scenario: Scenario<S>) -> Result<Tally, String> {
         format!(
             "seed {seed}: twists {:?}: {what}\n\
              again: SIM_SEEDS={seed}..{} cargo test -p sim --test scenarios",
-            scenario.twists,
+            scenario.disturbances,
             seed + 1
         )
     })
@@ -88,7 +88,7 @@ fn play_all(name: &str, play: fn(u64) -> Result<Tally, String>, never: &[&str]) 
     if seeds.end - seeds.start >= 300 {
         // Scenarios in which nothing happens would show nothing.
         let missing: Vec<_> =
-            tally.missing().into_iter().filter(|what| !never.contains(what)).collect();
+            tally.zero_counters().into_iter().filter(|what| !never.contains(what)).collect();
         assert!(missing.is_empty(), "never happened: {missing:?}");
     }
 }

@@ -65,7 +65,7 @@ fn pair<S: Setup>(client: S, server: S, rtt: Duration, segments: u32) -> Pair<S>
 }
 
 /// Milliseconds until the window is of `bytes`.
-fn until_window<S: Setup<Host: Window>>(pair: &mut Pair<S>, bytes: u64) -> f64 {
+fn millis_to_window<S: Setup<Host: Window>>(pair: &mut Pair<S>, bytes: u64) -> f64 {
     let began = pair.now;
     pair.run_until(Duration::from_secs(2), |pair| pair.client.cwnd() >= bytes).expect("grows");
     pair.now.saturating_since(began).as_secs_f64() * 1e3
@@ -86,18 +86,26 @@ fn sctp(pacing: bool) -> SctpConfig {
 }
 
 /// Milliseconds from the start to a window of 1000 segments.
-fn at_start<S: Setup<Host: Window> + Clone>(what: &str, host: &S, segments: u32) -> f64 {
+fn initial_slow_start_millis<S: Setup<Host: Window> + Clone>(
+    title: &str,
+    host: &S,
+    segments: u32,
+) -> f64 {
     let mut pair = pair(host.clone(), host.clone(), Duration::from_micros(200), segments);
-    let took = until_window(&mut pair, WINDOW);
-    println!("{what}, {segments} at once, 0.2 ms: {took:.2} ms to 1000 segments");
+    let took = millis_to_window(&mut pair, WINDOW);
+    println!("{title}, {segments} at once, 0.2 ms: {took:.2} ms to 1000 segments");
     took
 }
 
 /// Milliseconds from the first acknowledgement after a time-out to a window of 1000 segments.
-fn after_timeout<S: Setup<Host: Window> + Clone>(what: &str, host: &S, segments: u32) -> f64 {
+fn timeout_slow_start_millis<S: Setup<Host: Window> + Clone>(
+    title: &str,
+    host: &S,
+    segments: u32,
+) -> f64 {
     const RTT: Duration = Duration::from_millis(2);
     let mut pair = pair(host.clone(), host.clone(), RTT, segments);
-    until_window(&mut pair, 2 * WINDOW);
+    millis_to_window(&mut pair, 2 * WINDOW);
     let lost = Loss::Random(Probability::ALWAYS);
     pair.forward.set_link(link::Config { loss: lost, ..link(RTT) });
     pair.run_until(Duration::from_secs(2), |pair| pair.client.totals().timeouts > 0)
@@ -110,8 +118,8 @@ fn after_timeout<S: Setup<Host: Window> + Clone>(what: &str, host: &S, segments:
         pair.client.totals().bytes_acknowledged > acknowledged
     })
     .expect("goes on");
-    let took = until_window(&mut pair, WINDOW);
-    println!("{what}, {segments} at once, 2 ms, after a time-out: {took:.1} ms to 1000 segments");
+    let took = millis_to_window(&mut pair, WINDOW);
+    println!("{title}, {segments} at once, 2 ms, after a time-out: {took:.1} ms to 1000 segments");
     took
 }
 
@@ -120,9 +128,9 @@ fn after_timeout<S: Setup<Host: Window> + Clone>(what: &str, host: &S, segments:
 #[test]
 fn stretched_acknowledgements_do_not_slow_the_first_slow_start() {
     for segments in [32, 44] {
-        let took = at_start("TCP", &tcp(true), segments);
+        let took = initial_slow_start_millis("TCP", &tcp(true), segments);
         assert!((1.2..1.8).contains(&took), "TCP, {segments}: {took} ms");
-        let took = at_start("SCTP", &sctp(true), segments);
+        let took = initial_slow_start_millis("SCTP", &sctp(true), segments);
         assert!((1.6..2.4).contains(&took), "SCTP, {segments}: {took} ms");
     }
 }
@@ -132,9 +140,9 @@ fn stretched_acknowledgements_do_not_slow_the_first_slow_start() {
 #[test]
 fn nor_the_one_after_a_timeout() {
     for segments in [32, 44] {
-        let took = after_timeout("TCP", &tcp(true), segments);
+        let took = timeout_slow_start_millis("TCP", &tcp(true), segments);
         assert!((16.0..35.0).contains(&took), "TCP, {segments}: {took} ms");
-        let took = after_timeout("SCTP", &sctp(true), segments);
+        let took = timeout_slow_start_millis("SCTP", &sctp(true), segments);
         assert!((16.0..35.0).contains(&took), "SCTP, {segments}: {took} ms");
     }
 }
@@ -142,8 +150,8 @@ fn nor_the_one_after_a_timeout() {
 // RFC 9406 §4.2: without pacing an acknowledgement counts for eight segments, so that no burst is longer.
 #[test]
 fn without_pacing_growth_is_bounded() {
-    let took = at_start("TCP unpaced", &tcp(false), 32);
+    let took = initial_slow_start_millis("TCP unpaced", &tcp(false), 32);
     assert!((2.5..8.0).contains(&took), "TCP: {took} ms");
-    let took = at_start("SCTP unpaced", &sctp(false), 32);
+    let took = initial_slow_start_millis("SCTP unpaced", &sctp(false), 32);
     assert!(took > 2.5, "SCTP: {took} ms");
 }

@@ -36,9 +36,9 @@ fn v6(first: u8, rest: &[u8]) -> Vec<u8> {
 /// Source port 1000, destination port 7471.
 const PORTS: [u8; 4] = [0x03, 0xe8, 0x1d, 0x2f];
 
-fn takes(filter: &str, frame: &[u8]) -> bool {
+fn matches(filter: &str, frame: &[u8]) -> bool {
     let filter = Filter::parse(filter).unwrap();
-    filter.takes(&Headers::of(frame), Direction::In, false)
+    filter.matches(&Headers::parse(frame), Direction::In, false)
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn each_test_takes_what_it_names_and_nothing_else() {
         "(tcp)and(port 7471)",
     ];
     for filter in takes_it {
-        assert!(takes(filter, &tcp), "{filter}");
+        assert!(matches(filter, &tcp), "{filter}");
     }
     let leaves_it = [
         "sctp",
@@ -92,7 +92,7 @@ fn each_test_takes_what_it_names_and_nothing_else() {
         "not (tcp or arp)",
     ];
     for filter in leaves_it {
-        assert!(!takes(filter, &tcp), "{filter}");
+        assert!(!matches(filter, &tcp), "{filter}");
     }
 }
 
@@ -129,18 +129,21 @@ fn what_is_no_expression_is_refused_with_the_word() {
 fn headers_are_found_behind_tags_and_extension_headers() {
     let mut tagged = v4(17, &PORTS);
     tagged.splice(12..12, [0x88, 0xa8, 0x20, 5, 0x81, 0x00, 0, 7]);
-    assert!(takes("vlan 5 and udp and dst port 7471", &tagged));
-    assert!(!takes("vlan 7", &tagged), "the outer tag counts");
+    assert!(matches("vlan 5 and udp and dst port 7471", &tagged));
+    assert!(!matches("vlan 7", &tagged), "the outer tag counts");
     let hops = [60, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0];
     let through = v6(0, &[&hops[..], &PORTS].concat());
-    assert!(takes("ip6 and tcp and port 7471 and host 2001:db8::2", &through));
+    assert!(matches("ip6 and tcp and port 7471 and host 2001:db8::2", &through));
     let first = v6(44, &[&[6, 0, 0, 1, 0, 0, 0, 0][..], &PORTS].concat());
-    assert!(takes("tcp and port 7471", &first));
+    assert!(matches("tcp and port 7471", &first));
     let later = v6(44, &[&[6, 0, 0, 8, 0, 0, 0, 0][..], &PORTS].concat());
-    assert!(takes("tcp", &later) && !takes("port 7471", &later), "a later fragment has no ports");
+    assert!(
+        matches("tcp", &later) && !matches("port 7471", &later),
+        "a later fragment has no ports"
+    );
     let mut later = v4(6, &PORTS);
     later[21] = 1;
-    assert!(takes("tcp", &later) && !takes("port 7471", &later));
+    assert!(matches("tcp", &later) && !matches("port 7471", &later));
 }
 
 #[test]
@@ -150,9 +153,9 @@ fn arp_is_of_both_hosts_that_it_names() {
     frame.extend([2, 0, 0, 0, 0, 1].iter().chain(&A));
     frame.extend([0; 6].iter().chain(&B));
     for filter in ["arp", "proto arp", "host 10.0.0.1", "dst host 10.0.0.2"] {
-        assert!(takes(filter, &frame), "{filter}");
+        assert!(matches(filter, &frame), "{filter}");
     }
-    assert!(!takes("ip", &frame));
+    assert!(!matches("ip", &frame));
 }
 
 #[test]
@@ -160,8 +163,8 @@ fn a_stream_is_both_directions_of_its_flow_also_of_sctp_in_udp() {
     let end = |address: [u8; 4], port| SocketAddr::new(IpAddr::from(address), port);
     let stream = |transport| StreamFilter { transport, local: end(B, 7471), remote: end(A, 1000) };
     let takes = |filter: &str, stream, frame: &[u8]| {
-        let filter = Filter::parse(filter).unwrap().of_stream(stream);
-        filter.takes(&Headers::of(frame), Direction::In, false)
+        let filter = Filter::parse(filter).unwrap().and_stream(stream);
+        filter.matches(&Headers::parse(frame), Direction::In, false)
     };
     let (tcp, sctp) = (stream(Transport::Tcp), stream(Transport::Sctp));
     assert!(takes("", tcp, &v4(6, &PORTS)));
@@ -214,9 +217,9 @@ fn what_the_ring_has_no_room_for_is_counted_and_the_worker_goes_on() {
         (20, 7),
         "200 bytes are three frames of 38 + 24"
     );
-    assert!(!reader.is_over());
+    assert!(!reader.is_finished());
     drop(tap);
-    assert!(reader.is_over());
+    assert!(reader.is_finished());
     let kept = std::iter::from_fn(|| reader.next_record()).count();
     assert_eq!(kept, 3, "what was in the ring outlives the tap");
 }
@@ -263,16 +266,16 @@ proptest! {
     /// Arbitrary frames and expressions.
     #[test]
     fn nothing_panics(frame in prop::collection::vec(any::<u8>(), 0..200), text in "[ a-z0-9().!&|:/]{0,60}") {
-        let headers = Headers::of(&frame);
+        let headers = Headers::parse(&frame);
         if let Ok(filter) = Filter::parse(&text) {
-            filter.takes(&headers, Direction::In, true);
+            filter.matches(&headers, Direction::In, true);
         }
         for ethertype in [[0x08, 0x00], [0x86, 0xdd], [0x08, 0x06], [0x81, 0x00]] {
             let mut frame = frame.clone();
             if frame.len() >= 14 {
                 frame[12..14].copy_from_slice(&ethertype);
             }
-            Headers::of(&frame);
+            Headers::parse(&frame);
         }
     }
 }

@@ -21,14 +21,14 @@ fn anonymous(len: u64) -> Memory {
     Memory::new(&config(Backing::Anonymous, len)).unwrap()
 }
 
-fn all(memory: &Memory) -> Vec<u8> {
+fn read_all(memory: &Memory) -> Vec<u8> {
     let mut out = vec![0xee; memory.len() as usize];
     memory.read(0, &mut out);
     out
 }
 
 /// Returns the KiB that this process has locked.
-fn locked() -> u64 {
+fn locked_kib() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
     let value = text.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap();
     value.trim().trim_end_matches(" kB").parse().unwrap()
@@ -41,7 +41,7 @@ fn fresh_memory_is_zero_and_keeps_what_is_written() {
     {
         let memory = Memory::new(&config(backing.clone(), 10_001)).unwrap();
         assert_eq!(memory.len(), 10_001, "{backing:?}");
-        assert_eq!(all(&memory), vec![0; 10_001]);
+        assert_eq!(read_all(&memory), vec![0; 10_001]);
         memory.write(10_000, &[7]);
         memory.clone().write(0, b"start");
         memory.write(10_001, &[]);
@@ -62,7 +62,7 @@ proptest! {
             memory.write(*offset, bytes);
             model[*offset as usize..][..bytes.len()].copy_from_slice(bytes);
         }
-        prop_assert_eq!(all(&memory), model);
+        prop_assert_eq!(read_all(&memory), model);
     }
 
     /// Any number of pieces, however they are copied.
@@ -78,7 +78,7 @@ proptest! {
         memory.write_pieces(offset, len, pieces.iter().map(Vec::as_slice));
         let mut expected = vec![0; 25_000];
         expected[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
-        prop_assert!(all(&memory) == expected);
+        prop_assert!(read_all(&memory) == expected);
     }
 
     #[test]
@@ -174,7 +174,7 @@ fn a_read_with_words_between() {
     memory.write(0, &bytes);
     let inserts = Inserts::new(1000, 0x0102);
     let mut out = vec![0xee; 1416];
-    let mut target = Target::inserting(&mut out, inserts, Digest::new(true));
+    let mut target = Target::with_inserts(&mut out, inserts, Digest::new(true));
     memory.read_digested(3000 - 1412, &mut target);
     let mut expected = Digest::new(true);
     let whole = [&bytes[1588..2588], &[0, 0, 1, 2], &bytes[2588..]].concat();
@@ -187,7 +187,7 @@ fn a_read_with_words_between() {
 fn a_read_with_words_between_across_the_end_panics() {
     let inserts = Inserts::new(1000, 0);
     let mut out = [0; 1416];
-    let mut target = Target::inserting(&mut out, inserts, Digest::new(true));
+    let mut target = Target::with_inserts(&mut out, inserts, Digest::new(true));
     anonymous(3000).read_digested(3000 - 1411, &mut target);
 }
 
@@ -201,17 +201,17 @@ fn a_read_with_its_digest_across_the_end_panics() {
 fn memory_is_there_before_it_is_used() {
     for backing in [Backing::Anonymous, Backing::Shared { name: "ddpd-fault".to_owned() }] {
         let memory = Memory::new(&config(backing, 32 << 20)).unwrap();
-        let before = faults();
+        let before = minor_faults();
         for page in 0..8192 {
             memory.write(page * 4096, &[1]);
         }
         // Reading the counter may fault; the 8192 pages did not.
-        assert!(faults() < before + 100, "{before}, then {}", faults());
+        assert!(minor_faults() < before + 100, "{before}, then {}", minor_faults());
     }
 }
 
 /// Returns the minor page faults of this thread so far.
-fn faults() -> u64 {
+fn minor_faults() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
     // After the name in brackets: state, ppid, pgrp, session, tty, tpgid, flags, minflt.
     let (_, fields) = text.rsplit_once(')').unwrap();
@@ -276,7 +276,7 @@ fn a_staged_region_begins_as_its_file() {
     std::fs::File::create(&path).unwrap().write_all(&content).unwrap();
     let staged = |len| Memory::new(&config(Backing::Staged { path: path.clone() }, len));
     let memory = staged(3_000_100).unwrap();
-    let bytes = all(&memory);
+    let bytes = read_all(&memory);
     assert_eq!(bytes[..3_000_000], content);
     assert_eq!(bytes[3_000_000..], [0; 100]);
     memory.write(0, b"changed");
@@ -319,11 +319,11 @@ fn missing_hugepages_are_said() {
 
 #[test]
 fn locking_is_done_or_its_absence_said() {
-    let before = locked();
+    let before = locked_kib();
     let lock = MemoryConfig { lock: true, ..config(Backing::Anonymous, 1 << 20) };
     let memory = Memory::new(&lock).unwrap();
     match memory.statements() {
-        [] => assert_eq!(locked(), before + 1024),
+        [] => assert_eq!(locked_kib(), before + 1024),
         [text] => assert!(text.contains("RLIMIT_MEMLOCK is"), "{text}"),
         more => panic!("{more:?}"),
     }
@@ -335,14 +335,14 @@ fn atomics_of_several_cores_lose_nothing() {
     let memory = anonymous(64);
     let add = |times| {
         let memory = memory.clone();
-        move || (0..times).all(|_| memory.atomic_u64(8, |v| v.wrapping_add(3)).is_ok())
+        move || (0..times).all(|_| memory.fetch_update_u64(8, |v| v.wrapping_add(3)).is_ok())
     };
     std::thread::scope(|scope| {
         scope.spawn(add(20_000));
         scope.spawn(add(20_000));
         assert!(add(20_000)());
     });
-    assert_eq!(memory.atomic_u64(8, |v| v), Ok(180_000));
+    assert_eq!(memory.fetch_update_u64(8, |v| v), Ok(180_000));
     let mut out = [0; 8];
     memory.read(8, &mut out);
     assert_eq!(u64::from_ne_bytes(out), 180_000);
@@ -353,14 +353,14 @@ fn an_atomic_is_aligned_and_inside_or_not_done() {
     let memory = anonymous(20);
     memory.write(0, &[9; 20]);
     for offset in [1, 4, 7, 9] {
-        assert_eq!(memory.atomic_u64(offset, |_| 0), Err(AtomicError::Unaligned));
+        assert_eq!(memory.fetch_update_u64(offset, |_| 0), Err(AtomicError::Unaligned));
     }
     for offset in [13, 16, 20, u64::MAX - 3, u64::MAX - 7] {
-        assert_eq!(memory.atomic_u64(offset, |_| 0), Err(AtomicError::OutOfBounds));
+        assert_eq!(memory.fetch_update_u64(offset, |_| 0), Err(AtomicError::OutOfBounds));
     }
-    assert_eq!(all(&memory), [9; 20]);
-    assert_eq!(memory.atomic_u64(8, |v| !v), Ok(u64::from_ne_bytes([9; 8])));
-    assert_eq!(all(&memory)[8..16], [!9; 8]);
+    assert_eq!(read_all(&memory), [9; 20]);
+    assert_eq!(memory.fetch_update_u64(8, |v| !v), Ok(u64::from_ne_bytes([9; 8])));
+    assert_eq!(read_all(&memory)[8..16], [!9; 8]);
 }
 
 /// Returns the kernel's flags of the mapping at an address, as in /proc/self/smaps.

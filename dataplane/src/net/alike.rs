@@ -24,24 +24,24 @@ const IPV6: usize = 40;
 /// The bits that must be equal.
 type Mask = [u8; WINDOW];
 
-const fn ipv4(l3: usize) -> Mask {
-    let mut mask = same_until(l3 + IPV4 + PORTS);
+const fn ipv4_mask(l3: usize) -> Mask {
+    let mut mask = mask_until(l3 + IPV4 + PORTS);
     mask[l3 + 1] = !0b11; // ECN
-    clear(&mut mask, l3 + 2, 4); // length, identification
-    clear(&mut mask, l3 + 8, 1); // time to live
-    clear(&mut mask, l3 + 10, 2); // checksum
+    clear_bytes(&mut mask, l3 + 2, 4); // length, identification
+    clear_bytes(&mut mask, l3 + 8, 1); // time to live
+    clear_bytes(&mut mask, l3 + 10, 2); // checksum
     mask
 }
 
-const fn ipv6(l3: usize) -> Mask {
-    let mut mask = same_until(l3 + IPV6 + PORTS);
+const fn ipv6_mask(l3: usize) -> Mask {
+    let mut mask = mask_until(l3 + IPV6 + PORTS);
     mask[l3 + 1] = !0b11_0000; // ECN
-    clear(&mut mask, l3 + 4, 2); // length
-    clear(&mut mask, l3 + 7, 1); // hop limit
+    clear_bytes(&mut mask, l3 + 4, 2); // length
+    clear_bytes(&mut mask, l3 + 7, 1); // hop limit
     mask
 }
 
-const fn same_until(end: usize) -> Mask {
+const fn mask_until(end: usize) -> Mask {
     let mut mask = [0; WINDOW];
     let mut at = 0;
     while at < end {
@@ -51,7 +51,7 @@ const fn same_until(end: usize) -> Mask {
     mask
 }
 
-const fn clear(mask: &mut Mask, at: usize, len: usize) {
+const fn clear_bytes(mask: &mut Mask, at: usize, len: usize) {
     let mut i = at;
     while i < at + len {
         mask[i] = 0;
@@ -59,17 +59,17 @@ const fn clear(mask: &mut Mask, at: usize, len: usize) {
     }
 }
 
-static MASKS: [[Mask; 2]; 2] = [[ipv4(14), ipv4(18)], [ipv6(14), ipv6(18)]];
+static MASKS: [[Mask; 2]; 2] = [[ipv4_mask(14), ipv4_mask(18)], [ipv6_mask(14), ipv6_mask(18)]];
 
 /// Returns the range of the TCP segment or SCTP packet in `frame` if its headers equal those of `last`. `last` is
 /// a frame, or a reassembled packet with a frame's headers, with a segment or packet of the same protocol at
 /// `start`. Interface and flow are then equal too. `None`: the frame must be parsed in full, which also finds
 /// errors.
-pub fn segment(frame: &[u8], last: &[u8], start: usize) -> Option<Range<usize>> {
-    let (new, old) = (frame.first_chunk::<WINDOW>()?, last.first_chunk::<WINDOW>()?);
-    let tagged = old[12..14] == [0x81, 0];
+pub fn predicted_segment(frame: &[u8], last: &[u8], start: usize) -> Option<Range<usize>> {
+    let (frame_head, last_head) = (frame.first_chunk::<WINDOW>()?, last.first_chunk::<WINDOW>()?);
+    let tagged = last_head[12..14] == [0x81, 0];
     let l3 = if tagged { 18 } else { 14 };
-    let v6 = match old[l3] {
+    let v6 = match last_head[l3] {
         // Without options.
         0x45 if start == l3 + IPV4 => false,
         // Without extension headers.
@@ -77,14 +77,15 @@ pub fn segment(frame: &[u8], last: &[u8], start: usize) -> Option<Range<usize>> 
         _ => return None,
     };
     let mask = &MASKS[usize::from(v6)][usize::from(tagged)];
-    let differ = (0..WINDOW).fold(0, |differ, i| differ | (new[i] ^ old[i]) & mask[i]);
-    if differ != 0 {
+    let difference =
+        (0..WINDOW).fold(0, |differ, i| differ | (frame_head[i] ^ last_head[i]) & mask[i]);
+    if difference != 0 {
         return None;
     }
-    let number = |at: usize| usize::from(u16::from_be_bytes([new[at], new[at + 1]]));
+    let number = |at: usize| usize::from(u16::from_be_bytes([frame_head[at], frame_head[at + 1]]));
     let end = match v6 {
         true => start + number(l3 + 4),
-        false if checksum::sum(&new[l3..l3 + IPV4]) != 0xffff => return None,
+        false if checksum::sum(&frame_head[l3..l3 + IPV4]) != 0xffff => return None,
         false => l3 + number(l3 + 2),
     };
     (end >= start + PORTS && end <= frame.len()).then_some(start..end)
@@ -148,60 +149,68 @@ mod tests {
 
     #[test]
     fn sctp_packets_of_a_flow_are_alike_and_no_segments_of_one() {
-        for (vlan, v6) in ways() {
+        for (vlan, v6) in vlan_and_version_cases() {
             let (last, own) = sctp_frame(vlan, v6, &[1; 28]);
             let start = last.len() - 40;
             let (next, _) = sctp_frame(vlan, v6, &[2; 1000]);
-            assert_eq!(segment(&next, &last, start), Some(start..next.len()));
-            as_demux_says(&next, &last, start..next.len(), &[own]);
+            assert_eq!(predicted_segment(&next, &last, start), Some(start..next.len()));
+            assert_equals_demux(&next, &last, start..next.len(), &[own]);
             // In UDP the packet begins later.
-            assert_eq!(segment(&next, &last, start + 8), None);
+            assert_eq!(predicted_segment(&next, &last, start + 8), None);
             let (tcp, _) = frame(vlan, v6, false, &[1; 20]);
-            assert_eq!((segment(&next, &tcp, start), segment(&tcp, &last, start)), (None, None));
+            assert_eq!(
+                (predicted_segment(&next, &tcp, start), predicted_segment(&tcp, &last, start)),
+                (None, None)
+            );
         }
     }
 
-    fn ways() -> impl Iterator<Item = (bool, bool)> {
+    fn vlan_and_version_cases() -> impl Iterator<Item = (bool, bool)> {
         [(false, false), (true, false), (false, true), (true, true)].into_iter()
     }
 
     #[test]
     fn segments_of_a_flow_are_alike_whatever_their_length() {
-        for (vlan, v6) in ways() {
+        for (vlan, v6) in vlan_and_version_cases() {
             let (last, _) = frame(vlan, v6, false, &[1; 20]);
             let start = last.len() - 40;
             let (next, _) = frame(vlan, v6, true, &[2; 1000]);
-            assert_eq!(segment(&next, &last, start), Some(start..next.len()));
+            assert_eq!(predicted_segment(&next, &last, start), Some(start..next.len()));
             let mut padded = next.clone();
             padded.extend([0; 6]);
-            assert_eq!(segment(&padded, &last, start), Some(start..next.len()));
-            assert_eq!(segment(&next[..next.len() - 1], &last, start), None);
-            assert_eq!(segment(&next, &last, start + 4), None);
+            assert_eq!(predicted_segment(&padded, &last, start), Some(start..next.len()));
+            assert_eq!(predicted_segment(&next[..next.len() - 1], &last, start), None);
+            assert_eq!(predicted_segment(&next, &last, start + 4), None);
         }
     }
 
     /// Corrects the checksum of the IPv4 header between `l3` and `start`.
-    fn mend(frame: &mut [u8], l3: usize, start: usize) {
+    fn fix_checksum(frame: &mut [u8], l3: usize, start: usize) {
         frame[l3 + 10..l3 + 12].fill(0);
         let sum = !checksum::sum(&frame[l3..start]);
         frame[l3 + 10..l3 + 12].copy_from_slice(&sum.to_be_bytes());
     }
 
     /// Asserts that the full parse of `next` gives the result of `last`, except for the segment's range.
-    fn as_demux_says(next: &[u8], last: &[u8], found: Range<usize>, own: &[Interface; 1]) {
-        let mut expected = demux(last, 0, L4Check::Good, own).unwrap();
+    fn assert_equals_demux(
+        next: &[u8],
+        last: &[u8],
+        found: Range<usize>,
+        interfaces: &[Interface; 1],
+    ) {
+        let mut expected = demux(last, 0, L4Check::Good, interfaces).unwrap();
         match &mut expected.kind {
             Kind::Tcp { segment, .. } => *segment = found,
             Kind::Sctp { packet, .. } => *packet = found,
             other => panic!("{other:?}"),
         }
         // Interface, source's link-layer address, both ends.
-        assert_eq!(demux(next, 0, L4Check::Good, own), Ok(expected), "{next:02x?}");
+        assert_eq!(demux(next, 0, L4Check::Good, interfaces), Ok(expected), "{next:02x?}");
     }
 
     #[test]
     fn no_bit_of_a_header_passes_unseen_that_must_be_the_same() {
-        for (vlan, v6) in ways() {
+        for (vlan, v6) in vlan_and_version_cases() {
             let (last, own) = frame(vlan, v6, false, &[1; 20]);
             let start = last.len() - 40;
             let l3 = start - if v6 { IPV6 } else { IPV4 };
@@ -212,10 +221,10 @@ mod tests {
                 next[at] ^= 1 << (bit % 8);
                 if !v6 && (l3..start).contains(&at) && !(l3 + 10..l3 + 12).contains(&at) {
                     // Otherwise the checksum alone would reveal the difference.
-                    mend(&mut next, l3, start);
+                    fix_checksum(&mut next, l3, start);
                 }
-                if let Some(found) = segment(&next, &last, start) {
-                    as_demux_says(&next, &last, found, &own);
+                if let Some(found) = predicted_segment(&next, &last, start) {
+                    assert_equals_demux(&next, &last, found, &own);
                 }
             }
         }
@@ -241,11 +250,11 @@ mod tests {
             changes.into_iter().for_each(|(at, to)| next[at] = to);
             let l3 = start - if v6 { IPV6 } else { IPV4 };
             if fix && !v6 {
-                mend(&mut next, l3, start);
+                fix_checksum(&mut next, l3, start);
             }
             next.truncate(next.len() - cut);
-            if let Some(found) = segment(&next, &last, start) {
-                as_demux_says(&next, &last, found, &[own]);
+            if let Some(found) = predicted_segment(&next, &last, start) {
+                assert_equals_demux(&next, &last, found, &[own]);
             }
         }
     }

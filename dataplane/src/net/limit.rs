@@ -19,8 +19,8 @@ pub struct RateLimit {
     cost: u64,
     /// Most nanoseconds of credit.
     depth: u64,
-    saved: u64,
-    last: Instant,
+    credit: u64,
+    updated: Instant,
 }
 
 impl RateLimit {
@@ -28,43 +28,43 @@ impl RateLimit {
     pub fn new(per_second: u32, now: Instant) -> Self {
         let cost = 1_000_000_000u64.checked_div(u64::from(per_second)).unwrap_or(0);
         let depth = cost.max(100_000_000).max(cost);
-        RateLimit { cost, depth, saved: depth, last: now }
+        RateLimit { cost, depth, credit: depth, updated: now }
     }
 
     /// Takes a token. Returns true if the event may happen now.
     pub fn take(&mut self, now: Instant) -> bool {
-        self.take_for(self.cost, now)
+        self.take_credit(self.cost, now)
     }
 
-    fn take_for(&mut self, cost: u64, now: Instant) -> bool {
+    fn take_credit(&mut self, cost: u64, now: Instant) -> bool {
         if self.cost == 0 {
             return false;
         }
-        self.saved = self.saved_at(now);
-        self.last = now;
-        let may = self.saved >= cost;
-        if may {
-            self.saved -= cost;
+        self.credit = self.credit_at(now);
+        self.updated = now;
+        let is_allowed = self.credit >= cost;
+        if is_allowed {
+            self.credit -= cost;
         }
-        may
+        is_allowed
     }
 
-    fn saved_at(&self, now: Instant) -> u64 {
-        let gained = now.nanos_since(self.last).get().min(self.depth);
-        (self.saved + gained).min(self.depth)
+    fn credit_at(&self, now: Instant) -> u64 {
+        let gained = now.nanos_since(self.updated).get().min(self.depth);
+        (self.credit + gained).min(self.depth)
     }
 }
 
 /// Number of per-peer buckets. Addresses share them by a keyed hash.
-const SHARES: usize = 256;
+const PEER_BUCKETS: usize = 256;
 /// One peer may have at most one part in this many of the whole.
-const SHARE: u32 = 4;
+const PEER_SHARE_DIVISOR: u32 = 4;
 
 /// A rate limit on all peers together, with a bound for each of them.
 #[derive(Debug)]
 pub struct PeerLimit {
-    all: RateLimit,
-    shares: Box<[RateLimit]>,
+    common: RateLimit,
+    per_peer: Box<[RateLimit]>,
     key: SipHasher13,
     taken: u64,
 }
@@ -73,15 +73,15 @@ impl PeerLimit {
     /// Creates a limit of about `per_second` events in all, and at most a quarter of it for one peer. `key` is
     /// secret.
     pub fn new(per_second: u32, key: [u8; 16], now: Instant) -> Self {
-        Self::with_share(per_second, SHARE, key, now)
+        Self::with_share(per_second, PEER_SHARE_DIVISOR, key, now)
     }
 
     /// Creates a limit as [`new`](Self::new) does, with at most one part in `share` for one peer.
     pub fn with_share(per_second: u32, share: u32, key: [u8; 16], now: Instant) -> Self {
         let share = if per_second == 0 { 0 } else { (per_second / share.max(1)).max(1) };
         PeerLimit {
-            all: RateLimit::new(per_second, now),
-            shares: vec![RateLimit::new(share, now); SHARES].into(),
+            common: RateLimit::new(per_second, now),
+            per_peer: vec![RateLimit::new(share, now); PEER_BUCKETS].into(),
             key: SipHasher13::new_with_key(&key),
             taken: 0,
         }
@@ -91,14 +91,14 @@ impl PeerLimit {
     /// the least cost of an event.
     #[inline]
     pub fn is_exhausted(&self, now: Instant) -> bool {
-        self.all.cost == 0 || self.all.saved_at(now) < self.all.cost / 2
+        self.common.cost == 0 || self.common.credit_at(now) < self.common.cost / 2
     }
 
     /// Takes a token for `peer`. Returns true if the event may happen now.
     pub fn take(&mut self, peer: IpAddr, now: Instant) -> bool {
         let mut hasher = self.key;
-        PeerId::of(peer).hash(&mut hasher);
-        let share = &mut self.shares[hasher.finish() as usize % SHARES];
+        PeerId::from_address(peer).hash(&mut hasher);
+        let share = &mut self.per_peer[hasher.finish() as usize % PEER_BUCKETS];
         if !share.take(now) {
             return false;
         }
@@ -106,8 +106,8 @@ impl PeerLimit {
         // one answer from none.
         self.taken += 1;
         let chance = self.key.hash(&self.taken.to_be_bytes()) % 1024;
-        let cost = self.all.cost / 2 + self.all.cost * chance / 1024;
-        self.all.take_for(cost, now)
+        let cost = self.common.cost / 2 + self.common.cost * chance / 1024;
+        self.common.take_credit(cost, now)
     }
 }
 

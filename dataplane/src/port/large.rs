@@ -27,9 +27,9 @@ const MAX_BYTES: usize = 65_535;
 const TCP: u8 = 6;
 const ACK: u8 = 0x10;
 /// PSH and FIN: set in the last segment only.
-const ENDS: u8 = 0x09;
+const LAST_SEGMENT_FLAGS: u8 = 0x09;
 /// PSH, ACK, FIN and ECE. Other flags apply to a single segment (RFC 9293 §3.1, RFC 3168 §6.1.2).
-const PLAIN: u8 = 0x59;
+const MERGEABLE_FLAGS: u8 = 0x59;
 
 // Offsets in a TCP header (RFC 9293 §3.1).
 const SEQ: Range<usize> = 4..8;
@@ -59,22 +59,22 @@ struct Layout {
 
 /// Merges the first of `frames` into a large packet. `bytes` returns the content of a frame that may be merged,
 /// and `None` for others. Returns `None` if fewer than two frames can be merged.
-pub fn plan<F>(
+pub fn plan_large_packet<F>(
     frames: &[F],
     bytes: impl Fn(&F) -> Option<&[u8]>,
     cuts: Segmentation,
 ) -> Option<LargePacket> {
     let (first, others) = frames.split_first()?;
     let first = bytes(first)?;
-    let at = Layout::of(first)?;
+    let at = Layout::parse(first)?;
     let segment = first.len() - at.end;
     let cut = if at.v6 { cuts.ipv6 } else { cuts.ipv4 };
-    if !cut || segment < MIN_SEGMENT || first[at.l4 + FLAGS] & ENDS != 0 {
+    if !cut || segment < MIN_SEGMENT || first[at.l4 + FLAGS] & LAST_SEGMENT_FLAGS != 0 {
         return None;
     }
-    let most = usize::from(cuts.segments).saturating_sub(1);
+    let max_segments = usize::from(cuts.segments).saturating_sub(1);
     let (mut payload, mut count, mut ends) = (segment, 1, 0);
-    for next in others.iter().take(most) {
+    for next in others.iter().take(max_segments) {
         let Some(next) = bytes(next) else { break };
         let len = next.len().saturating_sub(at.end);
         if len == 0 || len > segment || at.end + payload + len > MAX_BYTES {
@@ -84,7 +84,7 @@ pub fn plan<F>(
             break;
         }
         (payload, count) = (payload + len, count + 1);
-        ends = next[at.l4 + FLAGS] & ENDS;
+        ends = next[at.l4 + FLAGS] & LAST_SEGMENT_FLAGS;
         if len < segment || ends != 0 {
             break;
         }
@@ -94,14 +94,14 @@ pub fn plan<F>(
         ipv6: at.v6,
         l2_len: at.l2 as u16,
         l3_len: (at.l4 - at.l2) as u16,
-        segment: segment as u16,
+        segment_len: segment as u16,
         frames: count,
     })
 }
 
 impl Layout {
     /// Returns the layout of a TCP segment that may be merged, `None` for other frames.
-    fn of(frame: &[u8]) -> Option<Layout> {
+    fn parse(frame: &[u8]) -> Option<Layout> {
         let tag = frame.get(12..14)? == [0x81, 0];
         let l2 = if tag { 18 } else { 14 };
         let ip = frame.get(l2..)?;
@@ -111,10 +111,10 @@ impl Layout {
                 if ip[0] != 0x45 || ip[V4_FRAGMENT] != [0x40, 0] {
                     return None;
                 }
-                (false, 20, usize::from(word(ip, V4_LEN)), ip[V4_PROTOCOL])
+                (false, 20, usize::from(read_u16(ip, V4_LEN)), ip[V4_PROTOCOL])
             }
             [0x86, 0xdd] if ip.len() >= 40 => {
-                (true, 40, 40 + usize::from(word(ip, V6_LEN)), ip[V6_NEXT])
+                (true, 40, 40 + usize::from(read_u16(ip, V6_LEN)), ip[V6_NEXT])
             }
             _ => return None,
         };
@@ -125,14 +125,15 @@ impl Layout {
         let end = l2 + l3 + usize::from(tcp[DATA_OFFSET] >> 4) * 4;
         let flags = tcp[FLAGS];
         // The low bits of the data offset's byte are flags too (RFC 9768 §3.1.1).
-        let plain = flags & ACK != 0 && flags & !PLAIN == 0 && tcp[DATA_OFFSET] & 0x0f == 0;
+        let plain =
+            flags & ACK != 0 && flags & !MERGEABLE_FLAGS == 0 && tcp[DATA_OFFSET] & 0x0f == 0;
         let fits = end >= l2 + l3 + 20 && end <= frame.len() && end <= LARGE_HEADERS;
         (plain && fits).then_some(Layout { v6, l2, l4: l2 + l3, end })
     }
 
     /// Returns true if a device would produce `next` from the headers of `first` at `offset` bytes of payload.
     fn continues(self, first: &[u8], next: &[u8], offset: usize) -> bool {
-        if Layout::of(next).is_none() {
+        if Layout::parse(next).is_none() {
             return false;
         }
         let same = |range: Range<usize>| first[range.clone()] == next[range];
@@ -147,7 +148,7 @@ impl Layout {
         let seq = |frame: &[u8]| {
             frame[l4..][SEQ].iter().fold(0_u32, |seq, byte| seq << 8 | u32::from(*byte))
         };
-        let flags = |frame: &[u8]| frame[l4 + FLAGS] & !ENDS;
+        let flags = |frame: &[u8]| frame[l4 + FLAGS] & !LAST_SEGMENT_FLAGS;
         // Equal header bytes imply an equal layout.
         ip && same(l4..l4 + SEQ.start)
             && same(l4 + SEQ.end..l4 + FLAGS)
@@ -162,7 +163,7 @@ impl Layout {
         self,
         first: &[u8],
         payload: usize,
-        ends: u8,
+        last_flags: u8,
         cuts: Segmentation,
     ) -> ArrayVec<u8, LARGE_HEADERS> {
         let mut headers: ArrayVec<u8, LARGE_HEADERS> = first[..self.end].iter().copied().collect();
@@ -182,14 +183,14 @@ impl Layout {
             checksum::sum(&ip[12..20])
         };
         let len = if cuts.virtio { segment.into() } else { 0 };
-        let sum = checksum::pseudo_header_between(addresses, TCP, len);
+        let sum = checksum::pseudo_header_with_addresses(addresses, TCP, len);
         tcp[TCP_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
-        tcp[FLAGS] |= ends;
+        tcp[FLAGS] |= last_flags;
         headers
     }
 }
 
-fn word(bytes: &[u8], range: Range<usize>) -> u16 {
+fn read_u16(bytes: &[u8], range: Range<usize>) -> u16 {
     bytes[range].iter().fold(0, |word, byte| word << 8 | u16::from(*byte))
 }
 

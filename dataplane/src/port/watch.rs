@@ -6,15 +6,15 @@ use super::shared::SharedQueueState;
 use crate::capture::{Direction, Fate, Tap};
 
 /// A capture of one queue.
-pub(super) struct Watch {
+pub(super) struct QueueCapture {
     tap: Box<Tap>,
     /// Number of frames at the front of the pending ones that have been recorded.
     recorded: usize,
 }
 
-impl Watch {
-    pub(super) fn new(tap: Box<Tap>) -> Watch {
-        Watch { tap, recorded: 0 }
+impl QueueCapture {
+    pub(super) fn new(tap: Box<Tap>) -> QueueCapture {
+        QueueCapture { tap, recorded: 0 }
     }
 
     pub(super) fn tap(&mut self) -> &mut Tap {
@@ -33,18 +33,18 @@ impl Watch {
     }
 
     /// Notes that all pending frames have been offered; `pending` are those that the device left.
-    pub(super) fn offered(&mut self, pending: &[Mbuf]) {
+    pub(super) fn mark_offered(&mut self, pending: &[Mbuf]) {
         self.recorded = pending.len();
     }
 
     /// Records a frame that was dropped because the queue was full.
     #[cold]
-    pub(super) fn queue_full(&mut self, frame: &Mbuf) {
+    pub(super) fn record_queue_full(&mut self, frame: &Mbuf) {
         self.tap.record(Direction::Out, Fate::QueueFull, frame.data());
     }
 
     /// Notes that all pending frames were dropped.
-    pub(super) fn cleared(&mut self) {
+    pub(super) fn mark_cleared(&mut self) {
         self.recorded = 0;
     }
 }

@@ -7,11 +7,11 @@ use ipsec::strength::Strength;
 
 use crate::flow::{FlowHash, FlowKey};
 use crate::io::{BURST, Frame};
-use crate::mesh::{Cover, Message};
+use crate::mesh::{IpsecState, Message};
 use crate::net::alike;
 use crate::net::ecn;
 use crate::net::neighbour::Mac;
-use crate::port::{ChecksumBy, RxChecksum};
+use crate::port::{ChecksumSite, RxChecksum};
 
 /// A received frame, or a packet reassembled from fragments.
 pub(in crate::worker) enum Packet<F> {
@@ -44,11 +44,11 @@ impl<F: Frame> Packet<F> {
     /// Returns whether software must verify a checksum whose verifier is `by`; `None` if the device found it
     /// wrong.
     #[inline]
-    pub(in crate::worker) fn is_unverified(&self, by: ChecksumBy) -> Option<bool> {
+    pub(in crate::worker) fn is_unverified(&self, by: ChecksumSite) -> Option<bool> {
         match by {
-            ChecksumBy::Nobody => Some(false),
-            ChecksumBy::Software => Some(true),
-            ChecksumBy::Device => match self.checksum() {
+            ChecksumSite::Skipped => Some(false),
+            ChecksumSite::Software => Some(true),
+            ChecksumSite::Device => match self.checksum() {
                 RxChecksum::Good => Some(false),
                 RxChecksum::Unknown => Some(true),
                 RxChecksum::Bad => None,
@@ -64,10 +64,10 @@ impl<F: Frame> Packet<F> {
     }
 
     /// Converts the packet into a message to the worker that owns its flow or its SA.
-    pub(in crate::worker) fn into_message(self, port: usize, cover: Cover) -> Message<F> {
+    pub(in crate::worker) fn into_message(self, port: usize, cover: IpsecState) -> Message<F> {
         match self {
-            Packet::Frame(frame) => Message::Frame { port, frame, cover },
-            Packet::Reassembled(bytes) => Message::Whole { port, bytes, cover },
+            Packet::Frame(frame) => Message::Frame { port, frame, ipsec: cover },
+            Packet::Reassembled(bytes) => Message::Reassembled { port, bytes, ipsec: cover },
         }
     }
 
@@ -82,7 +82,7 @@ impl<F: Frame> Packet<F> {
     /// Removes the first `front` bytes and keeps the next `len`, like [`Frame::cut`].
     pub(in crate::worker) fn cut(&mut self, front: usize, len: usize) {
         match self {
-            Packet::Frame(frame) => frame.cut(front, len),
+            Packet::Frame(frame) => frame.trim(front, len),
             Packet::Reassembled(bytes) => {
                 bytes.drain(..front);
                 bytes.truncate(len);
@@ -145,7 +145,7 @@ pub(in crate::worker) fn push_if_predicted<F: Frame>(
     port: usize,
     frame: Packet<F>,
     (unverified, strength): (bool, Strength),
-    sctp: ChecksumBy,
+    sctp: ChecksumSite,
     arrivals: &mut Arrivals<F>,
 ) -> Option<Packet<F>> {
     // Frames from other workers may be of any port, and the port determines the interface.
@@ -154,7 +154,8 @@ pub(in crate::worker) fn push_if_predicted<F: Frame>(
             if last.is_sctp() && !has_same_ports(&frame, last) {
                 return None;
             }
-            let span = alike::segment(frame.bytes(), last.frame.bytes(), last.span.start)?;
+            let span =
+                alike::predicted_segment(frame.bytes(), last.frame.bytes(), last.span.start)?;
             Some((last.flow, last.hash, last.source_mac, last.kind, span))
         });
     let Some((flow, hash, source_mac, last, span)) = predicted else { return Some(frame) };

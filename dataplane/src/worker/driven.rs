@@ -7,7 +7,7 @@ use base::Instant;
 
 use super::{Core, CoreParts, PortSlot};
 use crate::api::{DataplaneConfig, StartError, WorkerHandle, worker_link};
-use crate::io::{PortFacts, PortIo};
+use crate::io::{PortIo, PortProperties};
 use crate::mesh::Mesh;
 use crate::wake::Wake;
 
@@ -25,14 +25,14 @@ impl<Io: PortIo> DrivenWorker<Io> {
     /// The configuration has no worker, or the system refuses a descriptor for wake-ups.
     pub fn new(
         config: &DataplaneConfig,
-        ports: impl IntoIterator<Item = (PortFacts, Io)>,
+        ports: impl IntoIterator<Item = (PortProperties, Io)>,
         now: Instant,
     ) -> Result<Self, StartError> {
         let id = config.workers.first().ok_or(StartError::NoWorkers)?.id;
         let (control, limits) =
-            (Arc::new(Wake::new().map_err(StartError::no_wake)?), config.limits);
+            (Arc::new(Wake::new().map_err(StartError::from_wake_error)?), config.limits);
         let (handle, link) = worker_link(id, limits.commands, limits.events, &control)?;
-        let mesh = Mesh::all(std::slice::from_ref(&link.wake), limits.mesh);
+        let mesh = Mesh::full_mesh(std::slice::from_ref(&link.wake), limits.mesh);
         let mesh = mesh.into_iter().next().ok_or(StartError::NoWorkers)?;
         let ports = ports.into_iter().map(|(facts, io)| Some(PortSlot::new(io, Arc::new(facts))));
         let parts = CoreParts {

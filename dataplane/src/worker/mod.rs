@@ -184,7 +184,7 @@ impl<Io: PortIo> Core<Io> {
             key(KeyPurpose::Neighbours),
             mac,
         );
-        interfaces.iter_mut().for_each(|interface| interface.guarded = ipsec.is_some());
+        interfaces.iter_mut().for_each(|interface| interface.has_ipsec_policies = ipsec.is_some());
         let network_keys = network::NetworkKeys {
             resets: key(KeyPurpose::ResetLimit),
             inits: key(KeyPurpose::InitLimit),
@@ -327,7 +327,7 @@ impl<Io: PortIo> Core<Io> {
         let schedules = &self.env.schedules;
         let connection = self.streams.get_mut(schedules.get(CarrierKind::Connection).last());
         let connection = connection.and_then(|conn| match &conn.lower {
-            LowerLayer::Tcp(carrier) => carrier.endpoint().connection().round_trip(),
+            LowerLayer::Tcp(carrier) => carrier.endpoint().connection().srtt(),
             LowerLayer::Sctp(_) => None,
         });
         let association = self.associations.get(schedules.get(CarrierKind::Association).last());
@@ -467,7 +467,8 @@ impl<Io: PortIo> Core<Io> {
         let counters = self.env.control.counters();
         for (port, bytes) in self.env.network.outbox().iter() {
             let Some(slot) = self.env.ports.get_mut(port) else { continue };
-            let frame = if slot.io.room() > 0 { slot.io.allocate(bytes.len()) } else { None };
+            let frame =
+                if slot.io.free_tx_slots() > 0 { slot.io.allocate(bytes.len()) } else { None };
             match frame {
                 Some(mut frame) => {
                     frame.bytes_mut().copy_from_slice(bytes);

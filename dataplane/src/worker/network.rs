@@ -12,7 +12,7 @@ use tcp_lite::tcp::HEADER_LEN;
 use crate::api::{Counters, DropReason, InterfaceConfig, Limits, ListenerConfig, Transport};
 use crate::flow::FlowKey;
 use crate::net::demux::Packet;
-use crate::net::fragment::Identifications;
+use crate::net::fragment::IdentificationGenerator;
 use crate::net::interface::Interface;
 use crate::net::limit::{PeerLimit, RateLimit};
 use crate::net::neighbour::{Claim, ClaimOutcome, Mac, Resolution};
@@ -51,7 +51,7 @@ pub(super) struct Network {
     stack: Stack,
     outbox: Outbox,
     reassembly: Reassembly,
-    identifications: Identifications,
+    identifications: IdentificationGenerator,
     path_mtus: PathMtus,
     /// Limits neighbours' announcements forwarded to the other workers.
     claim_limit: RateLimit,
@@ -77,7 +77,7 @@ impl Network {
                 limits.reassembly_bytes,
                 keys.fragments,
             ),
-            identifications: Identifications::new(keys.identifications),
+            identifications: IdentificationGenerator::new(keys.identifications),
             path_mtus: PathMtus::new(limits.path_mtus),
             claim_limit: RateLimit::new(MAX_CLAIMS_PER_SECOND, now),
             reset_limit: PeerLimit::new(limits.resets_per_second, keys.resets, now),
@@ -134,7 +134,7 @@ impl Network {
         let (local, remote) = path.addresses();
         let flow =
             policy::Flow { local, remote, protocol, ports: Some(ports), icmp: None, ike: false };
-        let largest = guard.largest(&flow, mtu.into(), path.l3_len(), now);
+        let largest = guard.max_packet_len(&flow, mtu.into(), path.l3_len(), now);
         // Lower bound: an MTU that leaves less after ESP's overhead is unusable.
         largest.unwrap_or_default().max(path.l3_len() + MIN_PAYLOAD) as u16
     }
@@ -161,8 +161,8 @@ impl Network {
             icmp: None,
             ike: false,
         };
-        let next_hop = interface.next_hop(guard.tunnel(&flow).unwrap_or(remote.ip()))?;
-        Path::by(interface_index, interface, local.ip(), remote.ip(), next_hop)
+        let next_hop = interface.next_hop(guard.tunnel_peer(&flow).unwrap_or(remote.ip()))?;
+        Path::via(interface_index, interface, local.ip(), remote.ip(), next_hop)
     }
 
     /// Returns an association's path, and the bytes of the largest SCTP packet along it.
@@ -200,7 +200,7 @@ impl Network {
         if listener.require.is_none() {
             return true;
         }
-        let (min_strength, transport) = (listener.least(), listener.endpoint.transport());
+        let (min_strength, transport) = (listener.min_strength(), listener.endpoint.transport());
         packet >= min_strength
             && self.strength(transport, flow, udp).is_some_and(|has| has >= min_strength)
     }
@@ -214,7 +214,7 @@ impl Network {
         min_strength: Strength,
     ) -> bool {
         let flow = policy_flow(transport, flow, udp);
-        self.guard.as_mut().is_some_and(|guard| guard.keeps(&flow, min_strength))
+        self.guard.as_mut().is_some_and(|guard| guard.guarantees(&flow, min_strength))
     }
 
     /// Returns the protection by IPsec that a locally opened stream requires: any, if its flow is protected now, so
@@ -225,7 +225,7 @@ impl Network {
         flow: &FlowKey,
         udp: Option<UdpPorts>,
     ) -> Strength {
-        let min_strength = Strength::of_bits(0);
+        let min_strength = Strength::from_bits(0);
         if self.ensures_strength(transport, flow, udp, min_strength) {
             min_strength
         } else {
@@ -271,7 +271,7 @@ impl Network {
         now: Instant,
     ) -> (Result<Notice, DropReason>, u64) {
         let waiting = self.outbox.len();
-        let notice = self.stack.control(packet, frame, now, &mut self.outbox);
+        let notice = self.stack.handle_control(packet, frame, now, &mut self.outbox);
         (notice, (self.outbox.len() - waiting) as u64)
     }
 
@@ -285,7 +285,7 @@ impl Network {
         claim: &Claim,
         now: Instant,
     ) -> Result<ClaimOutcome, DropReason> {
-        self.stack.claim(interface, claim, now)
+        self.stack.handle_claim(interface, claim, now)
     }
 
     /// Counts one more announcement to forward to the other workers. Returns whether the rate limit allows it.
@@ -316,7 +316,7 @@ impl Network {
 
     /// RFC 9293 §3.8.3 R1: requests verification of this path's next hop after many retransmissions.
     pub(super) fn verify_next_hop(&mut self, path: &Path, now: Instant) {
-        self.stack.interfaces[path.interface()].neighbours.doubt(path.next_hop(), now);
+        self.stack.interfaces[path.interface()].neighbours.suspect(path.next_hop(), now);
     }
 
     /// Protects the neighbour cache entry of a path's next hop from eviction; returns false if there is no entry.
@@ -350,7 +350,7 @@ impl Network {
     }
 
     /// Returns the IP identifications for packets sent in fragments.
-    pub(super) fn identifications(&mut self) -> &mut Identifications {
+    pub(super) fn identifications(&mut self) -> &mut IdentificationGenerator {
         &mut self.identifications
     }
 
@@ -380,7 +380,7 @@ impl Network {
 
     /// Announces an interface on its link, and probes for other hosts with its addresses.
     pub(super) fn announce(&mut self, interface: usize, now: Instant) {
-        self.stack.appear(interface, now);
+        self.stack.bring_up(interface, now);
     }
 
     /// Changes the link-layer address of an interface. Its IPv6 link-local address stays.
@@ -390,7 +390,7 @@ impl Network {
 
     /// Requests verification of an interface's neighbours that are in use, because they may have changed.
     pub(super) fn verify_neighbours(&mut self, interface: usize, now: Instant) {
-        self.stack.interfaces[interface].neighbours.doubt_all(now);
+        self.stack.interfaces[interface].neighbours.suspect_all(now);
     }
 
     /// Returns the frames to send, with their ports.

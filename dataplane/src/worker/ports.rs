@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 use base::Instant;
 
 use crate::api::WorkerId;
-use crate::io::{BURST, PortFacts, PortIo};
+use crate::io::{BURST, PortIo, PortProperties};
 use crate::net::icmp::{Quote, Report};
 use crate::worker::ports::outlet::PortQueues;
 
@@ -17,14 +17,14 @@ pub(crate) struct PortSlot<Io: PortIo> {
     /// This worker's queues.
     pub(crate) io: PortQueues<Io>,
     /// Facts common to all workers.
-    pub(crate) facts: Arc<PortFacts>,
+    pub(crate) facts: Arc<PortProperties>,
     /// Frames received for the next turn.
     received: ArrayVec<Io::Frame, BURST>,
 }
 
 impl<Io: PortIo> PortSlot<Io> {
     /// Creates the slot of a port from this worker's queues.
-    pub(crate) fn new(io: Io, facts: Arc<PortFacts>) -> Self {
+    pub(crate) fn new(io: Io, facts: Arc<PortProperties>) -> Self {
         PortSlot { io: PortQueues::new(io), facts, received: ArrayVec::new() }
     }
 

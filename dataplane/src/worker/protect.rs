@@ -12,21 +12,23 @@ mod waiting;
 use std::net::{IpAddr, SocketAddr};
 
 use base::Instant;
-use ipsec::guard::{Drop, Guard, Incoming, Outgoing, Protection};
+use ipsec::guard::{Guard, InboundVerdict, IpsecDrop, OutboundVerdict, Protection};
 use ipsec::ip::Header;
-use ipsec::policy::{Denied, Flow};
+use ipsec::policy::{Denial, Flow};
 use ipsec::strength::Strength;
 
 use self::keepalive::Keepalives;
 use self::upkeep::ProtectionChecks;
 use self::waiting::WaitingFrames;
 use super::{Core, Env};
-use crate::api::{CommandError, DropReason, Event, IpsecConfig, SaChange, SaConfig, SaWay, Ticket};
+use crate::api::{
+    CommandError, DropReason, Event, IpsecConfig, SaChange, SaConfig, SaDirectionConfig, Ticket,
+};
 use crate::capture::Tap;
 use crate::io::{Frame, PortIo};
-use crate::mesh::{Cover, Message};
+use crate::mesh::{IpsecState, Message};
 use crate::net::demux;
-use crate::net::icmp::{self, Quote, Report, Trouble};
+use crate::net::icmp::{self, IcmpErrorKind, Quote, Report};
 use crate::net::interface::Interface;
 use crate::net::link::{self, Link};
 use crate::worker::arrival::{Arrivals, Packet};
@@ -73,8 +75,8 @@ pub(super) fn new_guard<F: Frame>(
     let owners = config.owners.iter().map(|owner| owner.0);
     let mut guard = Guard::new(worker, config.policies.clone(), owners);
     guard.share_windows(config.windows.clone());
-    if config.alone {
-        guard.seals_alone();
+    if config.sole_sealer {
+        guard.set_sole_sealer();
     }
     for sa in &config.sas {
         // Configured SAs were checked. An SA that is refused nevertheless is missing: frames that require it do not
@@ -90,10 +92,12 @@ fn add_sa<F: Frame>(
     sa: &SaConfig,
     now: Instant,
 ) -> Result<(), CommandError> {
-    let SaConfig { id, protection, ref parameters, way: direction } = *sa;
+    let SaConfig { id, protection, ref parameters, direction_config: direction } = *sa;
     let added = match direction {
-        SaWay::In { window, top } => guard.add_inbound(id, protection, parameters, (window, top)),
-        SaWay::Out { reserve, keepalive } => {
+        SaDirectionConfig::In { window, top } => {
+            guard.add_inbound(id, protection, parameters, (window, top))
+        }
+        SaDirectionConfig::Out { reserve, keepalive } => {
             if let Some(every) = keepalive.filter(|_| parameters.encapsulation.is_some()) {
                 seals.keepalives.add(id, every, now);
             }
@@ -109,8 +113,8 @@ fn add_sa<F: Frame>(
 #[cold]
 pub(super) fn is_classified(frame: &[u8]) -> bool {
     let Ok(link) = Link::read(frame) else { return false };
-    match link.ip().and_then(|at| frame.get(at..)) {
-        Some(packet) => demux::is_intact(packet) && Flow::read(packet, true).is_some(),
+    match link.ip_offset().and_then(|at| frame.get(at..)) {
+        Some(packet) => demux::is_intact(packet) && Flow::parse(packet, true).is_some(),
         None => link.passes_policies(),
     }
 }
@@ -149,19 +153,19 @@ impl<Io: PortIo> Core<Io> {
         let counters = self.env.control.counters();
         let (interfaces, guard) = self.env.network.interfaces_and_guard();
         let Some(guard) = guard else { return };
-        let Some(at) = demux::ip_to_us(packet.bytes(), port, interfaces) else {
+        let Some(at) = demux::local_ip_offset(packet.bytes(), port, interfaces) else {
             return self.classify(port, (packet, Strength::CLEAR), now, true, arrivals);
         };
         let bytes = packet.bytes_mut();
         let end = bytes.len();
-        let opened = match guard.incoming(&bytes[at..], now) {
-            Ok(Incoming::Clear) => {
+        let opened = match guard.inbound_verdict(&bytes[at..], now) {
+            Ok(InboundVerdict::Clear) => {
                 return self.classify(port, (packet, Strength::CLEAR), now, true, arrivals);
             }
-            Ok(Incoming::Piece) => {
-                let judged = match demux::is_put_together_here(bytes, port, interfaces) {
+            Ok(InboundVerdict::Fragment) => {
+                let judged = match demux::is_reassembled_here(bytes, port, interfaces) {
                     true => Ok(()),
-                    false => guard.piece(&bytes[at..], now),
+                    false => guard.decide_fragment(&bytes[at..], now),
                 };
                 match judged {
                     Ok(()) => {
@@ -171,12 +175,12 @@ impl<Io: PortIo> Core<Io> {
                 }
             }
             // A NAT keepalive needs no further processing.
-            Ok(Incoming::Keepalive) => return counters.ipsec.nat_keepalives_in.add(1),
-            Ok(Incoming::Elsewhere(owner)) => {
-                let message = packet.into_message(port, Cover::Sealed);
+            Ok(InboundVerdict::Keepalive) => return counters.ipsec.nat_keepalives_in.add(1),
+            Ok(InboundVerdict::OtherWorker(owner)) => {
+                let message = packet.into_message(port, IpsecState::Sealed);
                 return self.mesh.send(usize::from(owner), message, counters);
             }
-            Ok(Incoming::Protected(spi)) => guard.open(spi, bytes, at..end, now),
+            Ok(InboundVerdict::Protected(spi)) => guard.open(spi, bytes, at..end, now),
             Err(reason) => Err(reason),
         };
         match opened {
@@ -258,18 +262,18 @@ impl<Io: PortIo> Core<Io> {
             }
             Ok(SealOutcome::OtherWorker(owner)) => {
                 // The owner may have older policies, by which the frame would pass in clear.
-                let least = min_strength.max(Strength::of_bits(0));
-                let message = Message::Seal { port, frame, least };
+                let least = min_strength.max(Strength::from_bits(0));
+                let message = Message::Seal { port, frame, min_strength: least };
                 return self.mesh.send(usize::from(owner), message, counters);
             }
             Err(reason) => reason,
         };
         match reason {
-            Drop::NoSa => counters.ipsec.unsent_no_sa.add(1),
-            Drop::Denied(_) => counters.ipsec.unsent_policy.add(1),
-            Drop::Twice => counters.ipsec.unsent_twice.add(1),
-            Drop::TooWeak => counters.ipsec.unsent_not_protected.add(1),
-            Drop::Refused(_) | Drop::UnknownSpi => counters.ipsec.unsent_refused.add(1),
+            IpsecDrop::NoSa => counters.ipsec.unsent_no_sa.add(1),
+            IpsecDrop::Denied(_) => counters.ipsec.unsent_policy.add(1),
+            IpsecDrop::AlreadySealed => counters.ipsec.unsent_twice.add(1),
+            IpsecDrop::TooWeak => counters.ipsec.unsent_not_protected.add(1),
+            IpsecDrop::Refused(_) | IpsecDrop::UnknownSpi => counters.ipsec.unsent_refused.add(1),
         }
     }
 
@@ -288,17 +292,17 @@ impl<Io: PortIo> Core<Io> {
         if let Some(report) = flow.filter(|report| !shared || self.quotes_our_flow(report)) {
             match self.env.ports.report_owner(port, &report).filter(|of| of.0 != self.env.index) {
                 Some(owner) => {
-                    let message = Message::TooLong(report);
+                    let message = Message::PacketTooBig(report);
                     self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
                 }
                 // The flow may have ended meanwhile; the report is ignored then.
                 None => drop(self.apply_icmp(&report, now)),
             }
         } else if shared {
-            let Some(at) = link::ip_at(frame.bytes()) else { return };
+            let Some(at) = link::find_ip(frame.bytes()) else { return };
             let (mut report, packet) = (Vec::new(), &frame.bytes()[at..]);
             let here = self.env.network.interface(interface);
-            icmp::packet_too_big(here, packet, ends, mtu, &mut report);
+            icmp::write_packet_too_big(here, packet, ends, mtu, &mut report);
             self.env.report_to_host(interface, &report);
         }
     }
@@ -315,7 +319,7 @@ impl<Io: PortIo> Core<Io> {
         while let Some((port, bytes)) = self.env.seal_state.keepalives.take_due(now) {
             let Some(slot) = self.env.ports.get_mut(port) else { continue };
             let counters = &self.env.control.counters().ipsec;
-            match (slot.io.room() > 0).then(|| slot.io.allocate(bytes.len())).flatten() {
+            match (slot.io.free_tx_slots() > 0).then(|| slot.io.allocate(bytes.len())).flatten() {
                 Some(mut frame) => {
                     frame.bytes_mut().copy_from_slice(&bytes);
                     slot.io.send_now(frame);
@@ -408,22 +412,29 @@ fn seal_outgoing<F: Frame>(
     (frame, min_strength): (&mut F, Strength),
     tap: Option<&mut Tap>,
     now: Instant,
-) -> Result<SealOutcome, Drop> {
-    let clear =
-        || if min_strength > Strength::CLEAR { Err(Drop::TooWeak) } else { Ok(SealOutcome::Clear) };
+) -> Result<SealOutcome, IpsecDrop> {
+    let clear = || {
+        if min_strength > Strength::CLEAR {
+            Err(IpsecDrop::TooWeak)
+        } else {
+            Ok(SealOutcome::Clear)
+        }
+    };
     let bytes = frame.bytes();
     let Ok(link) = Link::read(bytes) else { return Ok(SealOutcome::Unclassified) };
-    let Some(at) = link.ip() else {
+    let Some(at) = link.ip_offset() else {
         return if link.passes_policies() { clear() } else { Ok(SealOutcome::Unclassified) };
     };
     let len = bytes.len();
-    match guard.outgoing(&bytes[at..], now)? {
-        Outgoing::Clear => clear(),
-        Outgoing::Elsewhere(owner) => Ok(SealOutcome::OtherWorker(owner)),
-        Outgoing::Wait(protection) => Ok(SealOutcome::Wait(protection)),
-        Outgoing::Protect { strength, .. } if strength < min_strength => Err(Drop::TooWeak),
-        Outgoing::Protect { protection, ahead, total, path_mtu, .. } => {
-            if let Some(here) = link.interface(port, interfaces) {
+    match guard.outbound_verdict(&bytes[at..], now)? {
+        OutboundVerdict::Clear => clear(),
+        OutboundVerdict::OtherWorker(owner) => Ok(SealOutcome::OtherWorker(owner)),
+        OutboundVerdict::AwaitSa(protection) => Ok(SealOutcome::Wait(protection)),
+        OutboundVerdict::Protect { strength, .. } if strength < min_strength => {
+            Err(IpsecDrop::TooWeak)
+        }
+        OutboundVerdict::Protect { protection, headroom: ahead, total, path_mtu, .. } => {
+            if let Some(here) = link.find_interface(port, interfaces) {
                 let max_len = interfaces[here].mtu.min(path_mtu.unwrap_or(u16::MAX));
                 if total > usize::from(max_len) {
                     return build_too_long_report(guard, here, max_len, &bytes[at..], now)
@@ -432,17 +443,17 @@ fn seal_outgoing<F: Frame>(
             }
             let longest = at + ahead + total;
             if let Some(tap) = tap {
-                tap.record_inside(bytes);
+                tap.record_plaintext(bytes);
             }
-            if !frame.stretch(ahead, longest.saturating_sub(ahead + len)) {
-                return Err(ipsec::esp::Refused::NoRoom.into());
+            if !frame.expand(ahead, longest.saturating_sub(ahead + len)) {
+                return Err(ipsec::esp::Refusal::NoRoom.into());
             }
             let bytes = frame.bytes_mut();
             bytes.copy_within(ahead..ahead + at, 0);
             // Sealing copies the IP header.
             let range = guard.seal(protection, bytes, at + ahead..ahead + len, now)?;
             write_ether_type(bytes, at);
-            frame.cut(0, at + range.len());
+            frame.trim(0, at + range.len());
             Ok(SealOutcome::Sealed(protection))
         }
     }
@@ -456,10 +467,10 @@ fn build_too_long_report(
     mtu: u16,
     packet: &[u8],
     now: Instant,
-) -> Result<TooLongReport, Drop> {
-    let header = Header::read(packet).map_err(ipsec::esp::Refused::from)?;
-    let flow = Flow::read(packet, false).ok_or(ipsec::esp::Refused::Malformed)?;
-    let mtu = guard.largest(&flow, mtu.into(), header.len, now).unwrap_or_default() as u16;
+) -> Result<TooLongReport, IpsecDrop> {
+    let header = Header::read(packet).map_err(ipsec::esp::Refusal::from)?;
+    let flow = Flow::parse(packet, false).ok_or(ipsec::esp::Refusal::Malformed)?;
+    let mtu = guard.max_packet_len(&flow, mtu.into(), header.len, now).unwrap_or_default() as u16;
     let read_u32 = |at: usize| {
         let bytes = packet.get(header.len + at..)?.first_chunk()?;
         Some(u32::from_be_bytes(*bytes))
@@ -474,7 +485,7 @@ fn build_too_long_report(
         local: SocketAddr::new(flow.local, local),
         remote: SocketAddr::new(flow.remote, remote),
         quote,
-        trouble: Trouble::TooBig(mtu),
+        kind: IcmpErrorKind::TooBig(mtu),
     });
     Ok(TooLongReport { interface, mtu, addresses: (flow.local, flow.remote), flow: report })
 }
@@ -483,39 +494,41 @@ impl<Io: PortIo> Env<Io> {
     /// Queues a frame of another worker, to be sealed with an SA of this one.
     pub(super) fn hold_for_seal(&mut self, port: usize, frame: Io::Frame, min_strength: Strength) {
         let slot = self.ports.get_mut(port);
-        match slot.and_then(|slot| (slot.io.room() > 0).then_some(slot)) {
-            Some(slot) => slot.io.send_under(frame, min_strength),
+        match slot.and_then(|slot| (slot.io.free_tx_slots() > 0).then_some(slot)) {
+            Some(slot) => slot.io.send_protected(frame, min_strength),
             None => self.control.counters().ipsec.unsent_full.add(1),
         }
     }
 }
 
-impl From<Drop> for DropReason {
-    fn from(reason: Drop) -> DropReason {
-        use ipsec::esp::Refused;
+impl From<IpsecDrop> for DropReason {
+    fn from(reason: IpsecDrop) -> DropReason {
+        use ipsec::esp::Refusal;
         match reason {
-            Drop::UnknownSpi | Drop::NoSa | Drop::Twice => DropReason::EspUnknownSpi,
-            Drop::TooWeak => DropReason::NotProtected,
-            Drop::Denied(Denied::Unprotected) => DropReason::IpsecUnprotected,
-            Drop::Denied(Denied::WrongProtection) => DropReason::IpsecWrongProtection,
-            Drop::Denied(Denied::Discarded) => DropReason::IpsecDiscarded,
-            Drop::Denied(Denied::NoPolicy) => DropReason::IpsecNoPolicy,
-            Drop::Refused(refused) => match refused {
-                Refused::TooOld | Refused::Duplicate | Refused::ImpossibleSequence => {
+            IpsecDrop::UnknownSpi | IpsecDrop::NoSa | IpsecDrop::AlreadySealed => {
+                DropReason::EspUnknownSpi
+            }
+            IpsecDrop::TooWeak => DropReason::NotProtected,
+            IpsecDrop::Denied(Denial::Unprotected) => DropReason::IpsecUnprotected,
+            IpsecDrop::Denied(Denial::WrongProtection) => DropReason::IpsecWrongProtection,
+            IpsecDrop::Denied(Denial::Discarded) => DropReason::IpsecDiscarded,
+            IpsecDrop::Denied(Denial::NoPolicy) => DropReason::IpsecNoPolicy,
+            IpsecDrop::Refused(refused) => match refused {
+                Refusal::TooOld | Refusal::Duplicate | Refusal::ImpossibleSequence => {
                     DropReason::EspReplay
                 }
-                Refused::Integrity => DropReason::EspIntegrity,
-                Refused::Expired | Refused::SequenceExhausted => DropReason::EspExpired,
-                Refused::Dummy => DropReason::EspDummy,
-                Refused::Malformed
-                | Refused::Fragment
-                | Refused::NoRoom
-                | Refused::TooLong
-                | Refused::Unreserved
-                | Refused::NotOfSa
-                | Refused::Padding
-                | Refused::NextHeader
-                | Refused::NotEct => DropReason::EspMalformed,
+                Refusal::Integrity => DropReason::EspIntegrity,
+                Refusal::Expired | Refusal::SequenceExhausted => DropReason::EspExpired,
+                Refusal::Dummy => DropReason::EspDummy,
+                Refusal::Malformed
+                | Refusal::Fragment
+                | Refusal::NoRoom
+                | Refusal::TooLong
+                | Refusal::Unreserved
+                | Refusal::NotOfSa
+                | Refusal::Padding
+                | Refusal::NextHeader
+                | Refusal::NotEct => DropReason::EspMalformed,
             },
         }
     }

@@ -20,7 +20,7 @@ use crate::api::{
     Dataplane, DataplaneConfig, Idle, InterfaceId, StartError, WorkerConfig, WorkerId, worker_link,
 };
 use crate::host::{self, HostEnd, HostPort};
-use crate::io::{PortFacts, PortIo};
+use crate::io::{PortIo, PortProperties};
 use crate::mesh::Mesh;
 use crate::port::Port;
 use crate::wake::Wake;
@@ -39,7 +39,7 @@ const SPIN_WITHOUT_WAKE: Duration = Duration::from_millis(1);
 
 /// A port with its queues, one for each attached worker.
 pub(crate) struct StartPort<Io> {
-    pub(crate) facts: PortFacts,
+    pub(crate) facts: PortProperties,
     pub(crate) queues: Vec<Io>,
 }
 
@@ -86,7 +86,7 @@ impl Dataplane {
                 let reason = "it has not one queue for each of its workers";
                 return Err(StartError::Attachment { port: at, reason });
             }
-            let facts = PortFacts::of(port.info(), &attachment.workers);
+            let facts = PortProperties::new(port.info(), &attachment.workers);
             opened.push(StartPort { facts, queues });
         }
         let eal = eal.clone();
@@ -104,7 +104,7 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
     ports: Vec<StartPort<Io>>,
     register: impl Fn(WorkerId) -> Result<Registration, String> + Clone + Send + 'static,
 ) -> Result<Dataplane, StartError> {
-    let control = Arc::new(Wake::new().map_err(StartError::no_wake)?);
+    let control = Arc::new(Wake::new().map_err(StartError::from_wake_error)?);
     let mut handles = Vec::new();
     let mut links = Vec::new();
     for worker in &config.workers {
@@ -114,7 +114,7 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
         links.push(link);
     }
     let wakes: Vec<Arc<Wake>> = links.iter().map(|link| link.wake.clone()).collect();
-    let meshes = Mesh::all(&wakes, config.limits.mesh);
+    let meshes = Mesh::full_mesh(&wakes, config.limits.mesh);
     let macs: Vec<_> = ports.iter().map(|port| port.facts.mac).collect();
     let (hosts, host_ends) = create_host_rings(config, &macs, &wakes)?;
     let queues = distribute_queues(config, ports);
@@ -180,7 +180,7 @@ fn check_config(config: &DataplaneConfig) -> Result<(), StartError> {
         let same =
             |i: &crate::api::InterfaceConfig| i.port == interface.port && i.vlan == interface.vlan;
         if config.interfaces[..at].iter().any(same) {
-            return Err(StartError::InterfaceTwice(interface.name.clone()));
+            return Err(StartError::DuplicateInterface(interface.name.clone()));
         }
     }
     Ok(())
@@ -207,7 +207,8 @@ fn create_host_rings(
         let workers = &config.ports[place].workers;
         let worker_wakes: Vec<_> =
             workers.iter().map(|w| wakes[usize::from(w.0)].clone()).collect();
-        let (own, end) = host::ends(id, macs[place], &worker_wakes).map_err(StartError::no_wake)?;
+        let (own, end) = host::create_ends(id, macs[place], &worker_wakes)
+            .map_err(StartError::from_wake_error)?;
         ends.extend(end);
         for (worker, port) in workers.iter().zip(own) {
             ports[usize::from(worker.0)][at] = Some(port);
@@ -387,12 +388,12 @@ fn spin_time(min_spin: Duration, round_trip: Option<Duration>, can_be_woken: boo
 fn sleep<Io: PortIo>(core: &mut Core<Io>, wake: &Wake, at: Instant, until: Option<Duration>) {
     // Wake-ups are armed before the last check for work, so later input ends the sleep.
     wake.arm();
-    core.ports_mut().for_each(PortIo::rest);
+    core.ports_mut().for_each(PortIo::arm);
     if !core.has_pending_work(at) {
         wait_for_wake(core, wake, until);
         core.count_sleep();
     }
-    core.ports_mut().for_each(PortIo::rested);
+    core.ports_mut().for_each(PortIo::disarm);
     wake.disarm();
 }
 

@@ -13,21 +13,21 @@
 use std::collections::VecDeque;
 
 /// The shortest block, in bytes.
-const LEAST: usize = 1 << 10;
+const MIN_BLOCK: usize = 1 << 10;
 /// The longest block, in bytes, unless one run is longer.
-const MOST: usize = 64 << 10;
+const MAX_BLOCK: usize = 64 << 10;
 /// The longest block, in bytes, that remains when nothing is kept.
-const IDLE: usize = 8 << 10;
+const MAX_IDLE_BLOCK: usize = 8 << 10;
 
 /// Runs of bytes, each identified by a number: of its first byte in the stream, or of a message.
 #[derive(Clone, Debug, Default)]
-pub struct Kept {
+pub struct RetransmitBuffer {
     /// In order of their numbers.
     runs: VecDeque<Run>,
     /// New runs are appended to the last block.
     blocks: VecDeque<Block>,
     /// Number of the first block in `blocks`, counted from the first block ever allocated.
-    first: u32,
+    first_block: u32,
     /// Unused blocks, at most as many as `blocks`.
     spare: Vec<Vec<u8>>,
     bytes: u64,
@@ -40,27 +40,27 @@ pub struct Kept {
 
 /// Memory taken by kept bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Takes {
+pub struct MemoryUse {
     /// All memory, bytes.
     pub memory: u64,
     /// `memory` without the room for more, bytes: to compare with a limit.
-    pub filled: u64,
+    pub used: u64,
 }
 
-impl Takes {
+impl MemoryUse {
     /// No memory.
-    pub const NOTHING: Takes = Takes { memory: 0, filled: 0 };
+    pub const ZERO: MemoryUse = MemoryUse { memory: 0, used: 0 };
 
     /// Returns the sum of both.
     #[inline]
-    pub fn and(self, other: Takes) -> Takes {
-        Takes { memory: self.memory + other.memory, filled: self.filled + other.filled }
+    pub fn plus(self, other: MemoryUse) -> MemoryUse {
+        MemoryUse { memory: self.memory + other.memory, used: self.used + other.used }
     }
 
     /// Returns the difference; `part` is contained in it.
     #[inline]
-    pub fn without(self, part: Takes) -> Takes {
-        Takes { memory: self.memory - part.memory, filled: self.filled - part.filled }
+    pub fn minus(self, part: MemoryUse) -> MemoryUse {
+        MemoryUse { memory: self.memory - part.memory, used: self.used - part.used }
     }
 }
 
@@ -69,7 +69,7 @@ struct Run {
     number: u64,
     /// Number of its block, counted from the first block ever allocated.
     block: u32,
-    at: u32,
+    offset: u32,
     len: u32,
 }
 
@@ -80,13 +80,13 @@ struct Block {
     runs: u32,
 }
 
-impl Kept {
+impl RetransmitBuffer {
     /// Starts empty.
     pub const fn new() -> Self {
-        Kept {
+        RetransmitBuffer {
             runs: VecDeque::new(),
             blocks: VecDeque::new(),
-            first: 0,
+            first_block: 0,
             spare: Vec::new(),
             bytes: 0,
             memory: 0,
@@ -103,12 +103,12 @@ impl Kept {
 
     /// Returns the memory in use: nothing if no bytes are kept, though a block may remain allocated.
     #[inline]
-    pub fn takes(&self) -> Takes {
+    pub fn memory_use(&self) -> MemoryUse {
         if self.bytes == 0 {
-            return Takes::NOTHING;
+            return MemoryUse::ZERO;
         }
         let room = self.blocks.back().map_or(0, |last| last.bytes.capacity() - last.bytes.len());
-        Takes { memory: self.memory, filled: self.memory - self.spare_memory - room as u64 }
+        MemoryUse { memory: self.memory, used: self.memory - self.spare_memory - room as u64 }
     }
 
     /// Limits the memory: from now on a new block is no longer than the rest of `limit` bytes, or than its
@@ -124,24 +124,24 @@ impl Kept {
     /// Keeps `bytes` under `number`, which must be unused.
     #[inline]
     pub fn keep(&mut self, number: u64, bytes: &[u8]) {
-        self.block(bytes.len()).bytes.extend_from_slice(bytes);
-        self.enter(number, bytes.len());
+        self.block_with_room(bytes.len()).bytes.extend_from_slice(bytes);
+        self.push_run(number, bytes.len());
     }
 
     /// Keeps `len` bytes, zeroed and then filled by `write`.
     pub fn keep_with(&mut self, number: u64, len: usize, write: impl FnOnce(&mut [u8])) {
-        let block = &mut self.block(len).bytes;
+        let block = &mut self.block_with_room(len).bytes;
         let at = block.len();
         block.resize(at + len, 0);
         write(&mut block[at..]);
-        self.enter(number, len);
+        self.push_run(number, len);
     }
 
     /// Returns the bytes kept under `number`.
     pub fn get(&self, number: u64) -> Option<&[u8]> {
         let run = self.runs.get(self.runs.partition_point(|run| run.number < number))?;
-        let block = self.blocks.get(run.block.wrapping_sub(self.first) as usize)?;
-        let bytes = &block.bytes[run.at as usize..][..run.len as usize];
+        let block = self.blocks.get(run.block.wrapping_sub(self.first_block) as usize)?;
+        let bytes = &block.bytes[run.offset as usize..][..run.len as usize];
         (run.number == number).then_some(bytes)
     }
 
@@ -150,7 +150,8 @@ impl Kept {
     pub fn free_first(&mut self) {
         let Some(run) = self.runs.pop_front() else { return };
         self.bytes -= u64::from(run.len);
-        if let Some(block) = self.blocks.get_mut(run.block.wrapping_sub(self.first) as usize) {
+        if let Some(block) = self.blocks.get_mut(run.block.wrapping_sub(self.first_block) as usize)
+        {
             block.runs -= 1;
             if block.runs == 0 {
                 self.free_blocks();
@@ -160,7 +161,7 @@ impl Kept {
 
     /// Returns the last block, with room for `len` more bytes.
     #[inline]
-    fn block(&mut self, len: usize) -> &mut Block {
+    fn block_with_room(&mut self, len: usize) -> &mut Block {
         let fits = |last: &Block| last.bytes.capacity() - last.bytes.len() >= len;
         if !self.blocks.back().is_some_and(fits) {
             self.add_block(len);
@@ -172,9 +173,9 @@ impl Kept {
     #[inline(never)]
     fn add_block(&mut self, len: usize) {
         let spare = self.take_spare();
-        let kept = usize::try_from(self.bytes).unwrap_or(MOST);
-        let left = usize::try_from(self.limit.saturating_sub(self.memory)).unwrap_or(MOST);
-        let wanted = kept.saturating_mul(4).clamp(LEAST, MOST).min(left).max(len);
+        let kept = usize::try_from(self.bytes).unwrap_or(MAX_BLOCK);
+        let left = usize::try_from(self.limit.saturating_sub(self.memory)).unwrap_or(MAX_BLOCK);
+        let wanted = kept.saturating_mul(4).clamp(MIN_BLOCK, MAX_BLOCK).min(left).max(len);
         let bytes = match spare.capacity() >= wanted {
             true => spare,
             false => Vec::with_capacity(wanted),
@@ -193,13 +194,13 @@ impl Kept {
 
     /// Enters the last `len` bytes of the last block as the run `number`.
     #[inline]
-    fn enter(&mut self, number: u64, len: usize) {
+    fn push_run(&mut self, number: u64, len: usize) {
         let last = self.blocks.len() - 1;
         let block = &mut self.blocks[last];
         block.runs += 1;
         let at = (block.bytes.len() - len) as u32;
-        let block = self.first.wrapping_add(last as u32);
-        let run = Run { number, block, at, len: len as u32 };
+        let block = self.first_block.wrapping_add(last as u32);
+        let run = Run { number, block, offset: at, len: len as u32 };
         self.bytes += len as u64;
         if self.runs.back().is_none_or(|last| last.number < number) {
             return self.runs.push_back(run);
@@ -213,7 +214,7 @@ impl Kept {
     fn free_blocks(&mut self) {
         while self.blocks.len() > 1 && self.blocks[0].runs == 0 {
             let Some(block) = self.blocks.pop_front() else { break };
-            self.first = self.first.wrapping_add(1);
+            self.first_block = self.first_block.wrapping_add(1);
             let mut bytes = block.bytes;
             bytes.clear();
             self.spare_memory += bytes.capacity() as u64;
@@ -223,12 +224,12 @@ impl Kept {
             self.take_spare();
         }
         if self.runs.is_empty() {
-            self.empty(IDLE);
+            self.clear_blocks(MAX_IDLE_BLOCK);
         }
     }
 
     /// Frees the blocks longer than `longest` bytes when nothing is kept.
-    fn empty(&mut self, longest: usize) {
+    fn clear_blocks(&mut self, longest: usize) {
         self.spare.clear();
         self.spare_memory = 0;
         self.blocks.iter_mut().for_each(|block| block.bytes.clear());
@@ -243,7 +244,7 @@ impl Kept {
             self.take_spare();
         }
         if self.runs.is_empty() {
-            self.empty(0);
+            self.clear_blocks(0);
         }
     }
 }
@@ -268,7 +269,7 @@ mod tests {
         fn what_is_kept_comes_back(
             steps in prop::collection::vec((0u64..40, 0usize..9000, 0usize..12, any::<bool>()), 1..200),
         ) {
-            let (mut kept, mut model, mut base) = (Kept::new(), BTreeMap::new(), 0);
+            let (mut kept, mut model, mut base) = (RetransmitBuffer::new(), BTreeMap::new(), 0);
             kept.set_limit(u64::MAX);
             for (ahead, len, freed, written) in steps {
                 let number = base + ahead;
@@ -296,10 +297,10 @@ mod tests {
                 let memory = blocks.sum::<usize>() + spare;
                 prop_assert_eq!((kept.memory, kept.spare_memory), (memory as u64, spare as u64));
                 if all == 0 {
-                    prop_assert_eq!(kept.takes(), Takes::NOTHING);
+                    prop_assert_eq!(kept.memory_use(), MemoryUse::ZERO);
                 }
                 if model.is_empty() {
-                    prop_assert!(memory <= IDLE);
+                    prop_assert!(memory <= MAX_IDLE_BLOCK);
                 }
             }
         }
@@ -311,30 +312,30 @@ mod tests {
             limits in prop::collection::vec(prop_oneof![0u64..20_000, 200_000u64..1_000_000, Just(u64::MAX)], 1..4),
             steps in prop::collection::vec((1usize..9000, any::<bool>()), 1..2000),
         ) {
-            let (mut kept, mut number, mut lens) = (Kept::new(), 0, VecDeque::new());
+            let (mut kept, mut number, mut lens) = (RetransmitBuffer::new(), 0, VecDeque::new());
             let mut longest = 0;
             let part = steps.len().div_ceil(limits.len());
             for (i, (len, more)) in steps.into_iter().enumerate() {
                 let limit = limits[i / part];
                 kept.set_limit(limit);
-                let (before, used) = (kept.takes(), kept.memory - kept.spare_memory);
-                prop_assert!(before.filled <= before.memory);
+                let (before, used) = (kept.memory_use(), kept.memory - kept.spare_memory);
+                prop_assert!(before.used <= before.memory);
                 if !more {
                     lens.pop_front();
                     kept.free_first();
-                } else if before.filled < limit || kept.bytes() == 0 {
+                } else if before.used < limit || kept.bytes() == 0 {
                     kept.keep(number, &bytes(number, len));
                     lens.push_back(len);
                     number += 1;
                     longest = longest.max(len);
                     let most = limit.max(used).saturating_add(longest as u64);
-                    prop_assert!(kept.takes().memory <= most, "{:?} of {limit}", kept.takes());
+                    prop_assert!(kept.memory_use().memory <= most, "{:?} of {limit}", kept.memory_use());
                 } else {
-                    prop_assert!(2 * kept.bytes() + 2 * MOST as u64 >= limit, "{} of {limit}", kept.bytes());
+                    prop_assert!(2 * kept.bytes() + 2 * MAX_BLOCK as u64 >= limit, "{} of {limit}", kept.bytes());
                 }
                 let all: usize = lens.iter().sum();
                 prop_assert_eq!(kept.bytes(), all as u64);
-                prop_assert!(kept.takes().memory as usize <= 4 * all + 4 * MOST, "{:?} for {all}", kept.takes());
+                prop_assert!(kept.memory_use().memory as usize <= 4 * all + 4 * MAX_BLOCK, "{:?} for {all}", kept.memory_use());
             }
         }
     }
@@ -342,7 +343,7 @@ mod tests {
     /// A stream that keeps 64 segments in flight reuses the blocks that it has freed.
     #[test]
     fn blocks_are_used_again() {
-        let mut kept = Kept::new();
+        let mut kept = RetransmitBuffer::new();
         kept.set_limit(u64::MAX);
         let segment = [7; 1448];
         let mut seen = std::collections::BTreeSet::new();
@@ -356,8 +357,8 @@ mod tests {
             }
         }
         // 64 segments take two blocks; with the one being filled and the one before, four.
-        assert!(seen.len() <= 4 * MOST / segment.len(), "{}", seen.len());
+        assert!(seen.len() <= 4 * MAX_BLOCK / segment.len(), "{}", seen.len());
         (0..64).for_each(|_| kept.free_first());
-        assert_eq!((kept.bytes(), kept.takes()), (0, Takes::NOTHING));
+        assert_eq!((kept.bytes(), kept.memory_use()), (0, MemoryUse::ZERO));
     }
 }

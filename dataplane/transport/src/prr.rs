@@ -43,7 +43,7 @@ impl Prr {
         } else {
             let owed = self.delivered.saturating_sub(self.out).max(delivered);
             let limit = owed + if safe { smss } else { 0 };
-            whole(limit.min(ssthresh - pipe), smss)
+            round_to_segments(limit.min(ssthresh - pipe), smss)
         };
         // The fast retransmit is sent whatever the window.
         let least = if self.out == 0 { smss } else { 0 };
@@ -54,7 +54,7 @@ impl Prr {
 /// Rounds to the nearest number of whole segments. Segments are not all of full size: the delivery of one
 /// that is a few bytes short would otherwise not release the next. prr_delivered and prr_out compensate for
 /// the rounding.
-fn whole(bytes: u64, smss: u64) -> u64 {
+fn round_to_segments(bytes: u64, smss: u64) -> u64 {
     bytes.saturating_add(smss / 2) / smss * smss
 }
 

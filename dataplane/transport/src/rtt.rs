@@ -79,7 +79,7 @@ impl RttEstimator {
     }
 
     /// A transmission was not answered in time.
-    pub(crate) fn on_silence(&mut self) {
+    pub(crate) fn on_unanswered(&mut self) {
         self.timeouts = self.timeouts.saturating_add(1);
         self.back_off();
     }
@@ -92,17 +92,17 @@ impl RttEstimator {
 
     /// Time-outs in a row without progress.
     #[inline]
-    pub(crate) fn timeouts_in_a_row(&self) -> u16 {
+    pub(crate) fn consecutive_timeouts(&self) -> u16 {
         self.timeouts
     }
 
     /// Ends the backoff: the peer answers again although no measurement was possible, as when a window opens.
-    pub fn forget_backoff(&mut self) {
+    pub fn reset_backoff(&mut self) {
         self.backoff = 0;
     }
 
     /// The SYN was retransmitted and no round trip measured (RFC 6298 §5.7).
-    pub fn after_syn_loss(&mut self) {
+    pub fn on_syn_loss(&mut self) {
         if !self.measured {
             self.rto = self.rto.max(micros(RTO_AFTER_SYN_LOSS));
         }
@@ -137,12 +137,12 @@ fn blend(old: u64, new: u64, weight: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parameters::Chosen;
+    use crate::parameters::TestParameters;
 
     const MS: Nanos = Nanos::from_millis(1);
 
-    fn config() -> Chosen {
-        Chosen::default()
+    fn config() -> TestParameters {
+        TestParameters::default()
     }
 
     // RFC 6298 §2.1: one second before the first measurement.
@@ -198,7 +198,7 @@ mod tests {
     fn a_lost_syn_makes_it_three_seconds() {
         let mut rtt = RttEstimator::new(&config());
         rtt.back_off();
-        rtt.after_syn_loss();
+        rtt.on_syn_loss();
         assert_eq!(rtt.rto(&config()), 3000 * MS);
     }
 

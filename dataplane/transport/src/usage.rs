@@ -7,7 +7,7 @@ use crate::seq::ExtSeq;
 
 /// Usage in the present round trip, and the time when the window was last full.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Usage {
+pub struct CwndUsage {
     /// The window stopped sending in this round trip.
     limited: bool,
     /// Maximum of the bytes in flight in this round trip.
@@ -17,11 +17,11 @@ pub struct Usage {
     full_at: Instant,
 }
 
-impl Usage {
+impl CwndUsage {
     /// Starts before the first transmission.
     pub const fn new() -> Self {
         let (round_end, full_at) = (ExtSeq::NONE, Instant::ZERO);
-        Usage { limited: false, max_flight: 0, round_end, full_at }
+        CwndUsage { limited: false, max_flight: 0, round_end, full_at }
     }
 
     /// Notes that data was sent, or was held back by a full window (`limited`). `flight`: bytes in the
@@ -44,7 +44,7 @@ impl Usage {
 
     /// Returns the used part of a window that has not been full for `rto`, once per `rto` (RFC 2861 §3). The
     /// first call starts the clock.
-    pub fn unused_for(&mut self, now: Instant, rto: Nanos) -> Option<u64> {
+    pub fn poll_underuse(&mut self, now: Instant, rto: Nanos) -> Option<u64> {
         if self.limited || now.nanos_since(self.full_at) < rto {
             return None;
         }
@@ -68,7 +68,7 @@ mod tests {
     // RFC 7661 §4.3: a round trip in which the window was full at any time counts as full.
     #[test]
     fn full_once_in_a_round_trip_is_full() {
-        let mut usage = Usage::new();
+        let mut usage = CwndUsage::new();
         usage.note(MS(0), true, 1000, at(0), at(1000));
         usage.note(MS(1), false, 500, at(600), at(1100));
         assert!(usage.is_limited(false, 1000));
@@ -82,13 +82,13 @@ mod tests {
     #[test]
     fn an_unused_window_is_told_once_per_timeout() {
         let rto = Nanos::from_millis(200);
-        let mut usage = Usage::new();
+        let mut usage = CwndUsage::new();
         usage.note(MS(1000), false, 300, at(0), at(300));
-        assert_eq!(usage.unused_for(MS(1000), rto), None, "nothing is known of the time before");
-        assert_eq!(usage.unused_for(MS(1199), rto), None);
-        assert_eq!(usage.unused_for(MS(1200), rto), Some(300));
-        assert_eq!(usage.unused_for(MS(1300), rto), None);
+        assert_eq!(usage.poll_underuse(MS(1000), rto), None, "nothing is known of the time before");
+        assert_eq!(usage.poll_underuse(MS(1199), rto), None);
+        assert_eq!(usage.poll_underuse(MS(1200), rto), Some(300));
+        assert_eq!(usage.poll_underuse(MS(1300), rto), None);
         usage.note(MS(1300), true, 900, at(300), at(1200));
-        assert_eq!(usage.unused_for(MS(1900), rto), None);
+        assert_eq!(usage.poll_underuse(MS(1900), rto), None);
     }
 }

@@ -8,21 +8,21 @@ use super::{End, LOCAL, MARK, MSS, REMOTE};
 /// Segments of one call of `poll_transmit`, at most 16.
 #[derive(Default)]
 pub(super) struct Tx {
-    room: Vec<u8>,
+    buffer: Vec<u8>,
     pub(super) segments: Vec<Vec<u8>>,
 }
 
 impl TxBatch for Tx {
-    fn segment(&mut self, len: usize) -> Option<&mut [u8]> {
+    fn reserve_segment(&mut self, len: usize) -> Option<&mut [u8]> {
         if self.segments.len() >= 16 {
             return None;
         }
-        self.room = vec![0; len];
-        Some(&mut self.room)
+        self.buffer = vec![0; len];
+        Some(&mut self.buffer)
     }
 
     fn commit(&mut self, len: usize) {
-        self.segments.push(self.room[..len].to_vec());
+        self.segments.push(self.buffer[..len].to_vec());
     }
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Window {
 impl Window {
     /// Checks the window of a segment. `refused` is the total of refused bytes: only after a
     /// refusal may the window shrink.
-    fn see(&mut self, segment: &Segment<'_>, refused: u64) {
+    fn check(&mut self, segment: &Segment<'_>, refused: u64) {
         if core::mem::replace(&mut self.refused, refused) < refused {
             self.edge = None;
         }
@@ -58,7 +58,7 @@ impl Window {
 impl End {
     /// Checks a segment: retransmitted bytes are unchanged, only sent bytes are acknowledged, and
     /// the window shrinks only after a refusal.
-    pub(super) fn sent(&mut self, bytes: &[u8]) {
+    pub(super) fn check_segment(&mut self, bytes: &[u8]) {
         let segment = Segment::parse(bytes).unwrap_or_else(|e| panic!("a segment of ours: {e}"));
         assert_eq!((segment.src_port, segment.dst_port), (LOCAL, REMOTE));
         assert!(segment.payload.len() <= usize::from(MSS));
@@ -79,7 +79,7 @@ impl End {
             self.most_sent
         );
         let refused = self.endpoint.stats().tcp.recv.bytes_refused;
-        self.window.see(&segment, refused);
+        self.window.check(&segment, refused);
         let at = segment.seq.0.wrapping_sub(self.iss.add(1).0).cast_signed();
         let end = at as i64 + segment.payload.len() as i64;
         if !segment.payload.is_empty() {

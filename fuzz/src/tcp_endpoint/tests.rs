@@ -6,12 +6,12 @@ use super::*;
 fn play(name: &str) -> End {
     let path = format!("{}/corpus/tcp_endpoint/{name}", env!("CARGO_MANIFEST_DIR"));
     let data = std::fs::read(path).expect("the corpus is there");
-    let mut end = End::new(Setup { how: data[0], more: data[1] });
+    let mut end = End::new(Setup { stream_flags: data[0], tcp_flags: data[1] });
     let mut records = &data[2..];
     while let Some((&[what, len], rest)) = records.split_first_chunk::<2>() {
         let (bytes, next) = rest.split_at(usize::from(len));
         records = next;
-        end.record(what & 15, what >> 4, Fields(bytes));
+        end.input_record(what & 15, what >> 4, Fields(bytes));
     }
     end
 }

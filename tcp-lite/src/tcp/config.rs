@@ -184,7 +184,7 @@ pub struct Config {
 }
 
 /// Minimum of [`Config::max_records`]: a small send window may be full of short segments.
-const LEAST_RECORDS: u64 = 32 * 1024;
+const MIN_RECORDS: u64 = 32 * 1024;
 
 /// Room for all TCP options and eight bytes of text (RFC 9293 §3.1); equals Linux's `tcp_min_snd_mss`.
 pub(super) const MIN_MSS: u16 = 40 + 8;
@@ -219,7 +219,7 @@ impl Config {
     /// 512-byte segments, or more.
     #[inline]
     pub fn max_records(&self) -> usize {
-        (self.send_window >> 9).max(LEAST_RECORDS) as usize
+        (self.send_window >> 9).max(MIN_RECORDS) as usize
     }
 
     /// Returns the largest receive window, bytes.

@@ -60,8 +60,8 @@ pub use config::{
 pub use connection::{CloseReason, Connection, Event};
 pub use cookie::{Cookie, SynCookies};
 pub use drop_reason::DropReason;
-pub use isn::{FourTuple, IsnGenerator, Start};
-pub use path_mtu::TooBig;
+pub use isn::{FourTuple, InitialNumbers, IsnGenerator};
+pub use path_mtu::TooBigOutcome;
 pub use reset::reset_for;
 pub use segment::{
     Flags, HEADER_LEN, MAX_OPTIONS_LEN, MAX_SACK_BLOCKS, Options, Segment, TIMESTAMPS_LEN,
@@ -70,6 +70,6 @@ pub use segment::{
 pub use state::State;
 pub use stats::{Info, LossStats, PathMtuStats, ReceiverStats, Stats};
 pub use transport::limits::{Limit, LimitInfo};
-pub use transport::recorder::{Kind as RecordKind, RECORDS, Record, WaitedFor};
+pub use transport::recorder::{AwaitedEvent, Kind as RecordKind, MAX_RECORDS, Record};
 pub use transport::seq::SeqNumber;
 pub use transport::stall::Stall;

@@ -8,7 +8,7 @@ use base::Instant;
 
 use super::connection::Connection;
 use super::drop_reason::DropReason;
-use super::receiver::Text;
+use super::receiver::TextOutcome;
 use super::segment::{Flags, Segment};
 use super::timers::{LossTimer, Timer};
 use crate::seam::{SegmentSource, SpanSink};
@@ -17,37 +17,45 @@ impl Connection {
     /// True if [`input_next`](Self::input_next) is equivalent to the slow path for this segment. Requires
     /// state ESTABLISHED.
     #[inline]
-    pub(super) fn is_next(&self, now: Instant, seg: &Segment<'_>) -> bool {
+    pub(super) fn is_predicted(&self, now: Instant, seg: &Segment<'_>) -> bool {
         let stamps = seg.options.timestamps;
         let window = u64::from(seg.window) << self.send.window_shift;
         seg.flags.with(Flags::PSH) == Flags::ACK.with(Flags::PSH)
             && seg.seq == self.recv.nxt.wire()
-            && self.recv.is_plain(seg.payload.len())
+            && self.recv.is_in_order_text(seg.payload.len())
             && !seg.ce
-            && !self.ecn.concerns(seg)
+            && !self.ecn.affects_echo(seg)
             && seg.options.sack.is_empty()
-            && (seg.ack == self.send.una.wire() && self.send.is_quiet(window)
-                || seg.ack == self.send.nxt.wire() && self.is_answered(window))
-            && (!self.timestamps || stamps.is_some_and(|stamps| !self.recv.is_old(stamps, now)))
+            && (seg.ack == self.send.una.wire() && self.send.is_noop_ack(window)
+                || seg.ack == self.send.nxt.wire() && self.is_single_segment_ack(window))
+            && (!self.timestamps
+                || stamps.is_some_and(|stamps| !self.recv.is_old_timestamp(stamps, now)))
     }
 
     /// True if an acknowledgement of everything in flight, with this window, has no other effect. One segment
     /// is in flight, without FIN, and no other state depends on it. Neither this nor `answered` is inlined,
     /// because the case of a peer that only sends does not need them.
     #[inline(never)]
-    fn is_answered(&self, window: u64) -> bool {
-        !self.ecn.measures() && self.path.pending().is_none() && self.send.is_lone(window)
+    fn is_single_segment_ack(&self, window: u64) -> bool {
+        !self.ecn.expects_exact_echo()
+            && self.path.pending_report().is_none()
+            && self.send.has_single_segment(window)
     }
 
     /// Processes the acknowledgement of a segment for which [`is_answered`](Self::is_answered) is true.
     #[inline(never)]
-    fn answered(&mut self, now: Instant, seg: &Segment<'_>, up: &mut impl SegmentSource) {
+    fn process_single_segment_ack(
+        &mut self,
+        now: Instant,
+        seg: &Segment<'_>,
+        up: &mut impl SegmentSource,
+    ) {
         let window = u64::from(seg.window) << self.send.window_shift;
-        self.send.on_ack_of_lone(now, self.recv.nxt, window, &self.config);
+        self.send.on_single_segment_ack(now, self.recv.nxt, window, &self.config);
         self.timers.stop(Timer::Retransmit);
         self.send.loss_timer = LossTimer::Rto;
         self.note_open_window(now, seg);
-        up.acknowledged(self.send.acknowledged_offset());
+        up.on_acknowledged(self.send.acknowledged_offset());
     }
 
     /// Processes a segment for which [`is_next`](Self::is_next) is true.
@@ -55,7 +63,7 @@ impl Connection {
     /// # Errors
     /// The upper layer took none of the text.
     #[inline]
-    pub(super) fn input_next<U: SpanSink + SegmentSource>(
+    pub(super) fn input_fast_path<U: SpanSink + SegmentSource>(
         &mut self,
         now: Instant,
         seg: &Segment<'_>,
@@ -66,19 +74,19 @@ impl Connection {
             self.recv.record_timestamp(start, stamps, now);
         }
         if seg.ack == self.send.una.wire() {
-            self.send.window.note(start, self.send.una);
+            self.send.window.update_wl(start, self.send.una);
         } else {
-            self.answered(now, seg, up);
+            self.process_single_segment_ack(now, seg, up);
         }
-        let text = self.recv.next_text(now, seg.payload, &self.config, &mut self.stats, up);
+        let text = self.recv.hand_up_next_text(now, seg.payload, &self.config, &mut self.stats, up);
         if self.recv.is_half_used() {
-            self.widen(now, up);
+            self.grow_receive_window(now, up);
         }
         self.recv.ack_now |= self.config.acks.pushed && seg.flags.has(Flags::PSH);
         self.arm_delayed_ack(now);
         match text {
-            Text::Taken => Ok(()),
-            Text::Refused => Err(DropReason::Refused),
+            TextOutcome::Taken => Ok(()),
+            TextOutcome::Refused => Err(DropReason::Refused),
         }
     }
 }

@@ -46,10 +46,10 @@ pub(crate) enum Transition {
 
 impl State {
     /// Returns the next state, or `None` if the transition is illegal in this state.
-    pub(crate) const fn next(self, by: Transition) -> Option<State> {
+    pub(crate) const fn next(self, transition: Transition) -> Option<State> {
         use State::*;
         use Transition::*;
-        Some(match (self, by) {
+        Some(match (self, transition) {
             (SynSent, SynArrived) => SynReceived,
             (SynSent | SynReceived, SynAcked) => Established,
             (SynReceived | Established, FinSent) => FinWait1,
@@ -88,7 +88,7 @@ impl State {
     }
 
     /// Returns the state with this number, as stored in records.
-    pub fn numbered(number: u32) -> Option<State> {
+    pub fn from_number(number: u32) -> Option<State> {
         STATES.into_iter().find(|state| *state as u32 == number)
     }
 

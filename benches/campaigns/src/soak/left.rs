@@ -8,15 +8,15 @@ use load::bed::Appliance;
 use serde::Serialize;
 
 /// Allowed growth of memory, bytes: the allocator keeps the pages of its maximum.
-const GROWTH: u64 = 24 << 20;
+const MEMORY_GROWTH: u64 = 24 << 20;
 /// Allowed packet buffers in caches and descriptor rings, which the pool does not count as free.
-const CACHED: u64 = 600;
+const CACHED_BUFFERS: u64 = 600;
 /// Number of hosts. Their neighbour and path MTU entries remain.
-const HOSTS: u64 = 8;
+const HOST_ENTRIES: u64 = 8;
 
 /// Resources that must return to their initial values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Left {
+pub(crate) struct Resources {
     /// RSS, bytes.
     pub(crate) memory: u64,
     /// Free packet buffers.
@@ -33,9 +33,9 @@ pub(crate) struct Left {
     pub(crate) gauges: BTreeMap<String, u64>,
 }
 
-impl Left {
+impl Resources {
     /// Returns an appliance's current resources.
-    pub(crate) fn take(appliance: &Appliance) -> Result<Left> {
+    pub(crate) fn collect(appliance: &Appliance) -> Result<Resources> {
         let stats = appliance.stats()?;
         let mut gauges: BTreeMap<String, u64> = BTreeMap::new();
         for worker in &stats.workers {
@@ -51,34 +51,34 @@ impl Left {
             stats.ports.iter().filter_map(|port| port.counters.get(name)).sum()
         };
         let process = format!("/proc/{}", appliance.pid());
-        Ok(Left {
+        Ok(Resources {
             memory: appliance.memory()?,
             buffers_free: free("buffers_free"),
             descriptors: std::fs::read_dir(format!("{process}/fd"))?.count() as u64,
             threads: std::fs::read_dir(format!("{process}/task"))?.count() as u64,
-            regions: names(appliance, "/v1/regions")?,
-            listeners: names(appliance, "/v1/listeners")?,
+            regions: object_names(appliance, "/v1/regions")?,
+            listeners: object_names(appliance, "/v1/listeners")?,
             gauges,
         })
     }
 
     /// Returns the resources that exceed `before` and the lists that differ from it; empty if all
     /// are back.
-    pub(crate) fn beyond(&self, before: &Left) -> Vec<String> {
+    pub(crate) fn excess_over(&self, before: &Resources) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut more = |what: &str, now: u64, then: u64, by: u64| {
             if now > then + by {
                 wrong.push(format!("{what}: {now}, before {then}"));
             }
         };
-        more("bytes of memory", self.memory, before.memory, GROWTH);
-        more("buffers not free", before.buffers_free, self.buffers_free, CACHED);
+        more("bytes of memory", self.memory, before.memory, MEMORY_GROWTH);
+        more("buffers not free", before.buffers_free, self.buffers_free, CACHED_BUFFERS);
         more("descriptors", self.descriptors, before.descriptors, 0);
         more("threads", self.threads, before.threads, 0);
         for (name, now) in &self.gauges {
             let then = before.gauges.get(name).copied().unwrap_or(0);
             let by = match name.as_str() {
-                "worker neighbours" | "worker path_mtus" => HOSTS.saturating_sub(then),
+                "worker neighbours" | "worker path_mtus" => HOST_ENTRIES.saturating_sub(then),
                 _ => 0,
             };
             more(name, *now, then, by);
@@ -95,7 +95,7 @@ impl Left {
     }
 }
 
-fn names(appliance: &Appliance, path: &str) -> Result<Vec<String>> {
+fn object_names(appliance: &Appliance, path: &str) -> Result<Vec<String>> {
     let all: Vec<serde_json::Value> = appliance.client.get(path)?;
     let mut names: Vec<String> =
         all.iter().filter_map(|one| one["name"].as_str()).map(str::to_owned).collect();
@@ -107,8 +107,8 @@ fn names(appliance: &Appliance, path: &str) -> Result<Vec<String>> {
 mod tests {
     use super::*;
 
-    fn before() -> Left {
-        Left {
+    fn initial_resources() -> Resources {
+        Resources {
             memory: 100 << 20,
             buffers_free: 4000,
             descriptors: 20,
@@ -120,19 +120,19 @@ mod tests {
     }
 
     /// Returns the only violation after `spoil`.
-    fn only(spoil: impl FnOnce(&mut Left)) -> String {
-        let mut after = before();
+    fn only(spoil: impl FnOnce(&mut Resources)) -> String {
+        let mut after = initial_resources();
         spoil(&mut after);
-        let mut wrong = after.beyond(&before());
+        let mut wrong = after.excess_over(&initial_resources());
         assert_eq!(wrong.len(), 1, "{wrong:?}");
         wrong.remove(0)
     }
 
     #[test]
     fn everything_that_stays_is_seen() {
-        assert_eq!(before().beyond(&before()), Vec::<String>::new());
-        assert!(only(|left| left.memory += GROWTH + 1).contains("memory"));
-        assert!(only(|left| left.buffers_free -= CACHED + 1).contains("buffers"));
+        assert_eq!(initial_resources().excess_over(&initial_resources()), Vec::<String>::new());
+        assert!(only(|left| left.memory += MEMORY_GROWTH + 1).contains("memory"));
+        assert!(only(|left| left.buffers_free -= CACHED_BUFFERS + 1).contains("buffers"));
         assert!(only(|left| left.descriptors += 1).contains("descriptors: 21"));
         assert!(only(|left| left.threads += 1).contains("threads"));
         assert!(only(|left| left.regions.push("c".into())).contains("regions: a b c"));
@@ -151,9 +151,9 @@ mod tests {
 
     #[test]
     fn less_is_no_fault() {
-        let mut after = before();
+        let mut after = initial_resources();
         (after.memory, after.descriptors, after.buffers_free) = (1, 1, 5000);
         after.gauges.insert("worker neighbours".into(), 8);
-        assert_eq!(after.beyond(&before()), Vec::<String>::new());
+        assert_eq!(after.excess_over(&initial_resources()), Vec::<String>::new());
     }
 }

@@ -6,54 +6,54 @@ use std::process::Command;
 use anyhow::Result;
 use load::bed::Appliance;
 
-use crate::bed::{PEER_V4, Place, REGION, TARGET_V4, TARGET_V6};
+use crate::bed::{Environment, PEER_V4, REGION_LEN, TARGET_V4, TARGET_V6};
 
 /// Port of bare DDP with markers and CRC, revisions 0 and 1.
-pub(crate) const MARKERS: u16 = 7471;
+pub(crate) const MARKERS_PORT: u16 = 7471;
 /// Port of bare DDP; the listener requests neither markers nor CRC.
-pub(crate) const PLAIN: u16 = 7472;
+pub(crate) const PLAIN_PORT: u16 = 7472;
 /// Port of RDMAP.
-pub(crate) const VERBS: u16 = 7473;
+pub(crate) const VERBS_PORT: u16 = 7473;
 /// Port of bare DDP over SCTP.
-pub(crate) const SCTP: u16 = 7474;
+pub(crate) const SCTP_PORT: u16 = 7474;
 /// Port of RDMAP over SCTP.
-pub(crate) const VERBS_SCTP: u16 = 7475;
+pub(crate) const VERBS_SCTP_PORT: u16 = 7475;
 /// First port of the listeners that are created and removed at run time; one for each thread.
-pub(crate) const CHURN: u16 = 7480;
+pub(crate) const CHURN_PORT: u16 = 7480;
 
 /// Number of threads that open streams. Each has a region of its own at either end.
 pub(crate) const THREADS: usize = 4;
 
 /// Region of interrupted streams, whose segments in flight may arrive late.
-pub(crate) const SCRAP: &str = "scrap";
+pub(crate) const SCRATCH_REGION: &str = "scrap";
 
 /// Returns the name of a thread's region.
-pub(crate) fn slot(thread: usize) -> String {
+pub(crate) fn slot_region(thread: usize) -> String {
     format!("slot{thread}")
 }
 
 /// Starts the target in its namespace.
-pub(crate) fn target(place: &Place<'_>) -> Result<Appliance> {
+pub(crate) fn start_target(place: &Environment<'_>) -> Result<Appliance> {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", place.namespace]).arg(place.ddpd);
     Appliance::spawn(command, place.directory, "target", &target_config(place, 512))
 }
 
 /// Starts the peer, for the first time or again.
-pub(crate) fn peer(place: &Place<'_>) -> Result<Appliance> {
-    let config = config("peer", place.device, place.directory, 512)
+pub(crate) fn start_peer(place: &Environment<'_>) -> Result<Appliance> {
+    let config = appliance_config("peer", place.device, place.directory, 512)
         + &format!("addresses = [\"{PEER_V4}/24\", \"fd77::3/64\"]\n")
-        + &services();
+        + &service_sections();
     let peer = Appliance::start(place.ddpd, place.directory, "peer", &config)?;
     peer.wait_for_links()?;
     Ok(peer)
 }
 
 /// Returns the target's file, with this limit of streams.
-pub(crate) fn target_config(place: &Place<'_>, streams: u32) -> String {
-    config("target", place.target_device, place.directory, streams)
+pub(crate) fn target_config(place: &Environment<'_>, streams: u32) -> String {
+    appliance_config("target", place.target_device, place.directory, streams)
         + &format!("addresses = [\"{TARGET_V4}/24\", \"{TARGET_V6}/64\"]\n")
-        + &services()
+        + &service_sections()
 }
 
 /// Returns a file's sections up to the addresses of its interface.
@@ -61,7 +61,7 @@ pub(crate) fn target_config(place: &Place<'_>, streams: u32) -> String {
 /// The time-outs of a silent peer exceed every silence that the faults cause: an association ends
 /// after 8 doublings of 20 ms, 10 s, a connection after 5 s. A burst of losses counts frames. On a
 /// quiet cable these are retransmissions, so that a burst may last for more than a second.
-fn config(name: &str, device: &str, directory: &Path, streams: u32) -> String {
+fn appliance_config(name: &str, device: &str, directory: &Path, streams: u32) -> String {
     format!(
         "name = \"{name}\"\n[memory]\nhugepages = \"never\"\n[workers]\ncount = 1\nidle = \"adaptive\"\n\
          [files]\npaths = [\"{directory}\"]\n\
@@ -75,23 +75,23 @@ fn config(name: &str, device: &str, directory: &Path, streams: u32) -> String {
     )
 }
 
-fn services() -> String {
+fn service_sections() -> String {
     let mut text = String::new();
-    let mut names: Vec<String> = (0..THREADS).map(slot).collect();
-    names.push(SCRAP.to_owned());
+    let mut names: Vec<String> = (0..THREADS).map(slot_region).collect();
+    names.push(SCRATCH_REGION.to_owned());
     for name in &names {
         text += &format!(
-            "[[region]]\nname = \"{name}\"\nsize = {REGION}\naccess = \"rw\"\nshared = true\n"
+            "[[region]]\nname = \"{name}\"\nsize = {REGION_LEN}\naccess = \"rw\"\nshared = true\n"
         );
     }
     let slots = names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
     let queue = "[[listener.queue]]\nqn = 0\nbuffers = 8\nbuffer_size = \"16 KiB\"\ndeliver_to = \"echo\"\n";
     let listeners = [
-        ("markers", MARKERS, "ulp = \"ddp\"\n", queue),
-        ("plain", PLAIN, "ulp = \"ddp\"\nmarkers = false\ncrc = false\n", queue),
-        ("verbs", VERBS, "ulp = \"rdmap\"\n", ""),
-        ("sctp", SCTP, "ulp = \"ddp\"\ntransport = \"sctp\"\n", queue),
-        ("verbs-sctp", VERBS_SCTP, "ulp = \"rdmap\"\ntransport = \"sctp\"\n", ""),
+        ("markers", MARKERS_PORT, "ulp = \"ddp\"\n", queue),
+        ("plain", PLAIN_PORT, "ulp = \"ddp\"\nmarkers = false\ncrc = false\n", queue),
+        ("verbs", VERBS_PORT, "ulp = \"rdmap\"\n", ""),
+        ("sctp", SCTP_PORT, "ulp = \"ddp\"\ntransport = \"sctp\"\n", queue),
+        ("verbs-sctp", VERBS_SCTP_PORT, "ulp = \"rdmap\"\ntransport = \"sctp\"\n", ""),
     ];
     for (name, port, keys, queue) in listeners {
         text += &format!(

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::super::tests::http;
+use super::super::tests::json_request;
 use super::*;
 use crate::fake::Fake;
 
@@ -33,10 +33,14 @@ fn each_call_is_described_and_nothing_else() {
         .collect();
     let called: BTreeSet<(String, String, String)> = table()
         .into_iter()
-        .map(|call| (call.method.to_string(), call.path.to_owned(), call.role.word().to_owned()))
+        .map(|call| (call.method.to_string(), call.path.to_owned(), call.role.as_str().to_owned()))
         .collect();
     assert_eq!(described, called);
-    assert_eq!(calls::all().len(), called.len(), "words for a call that is not there");
+    assert_eq!(
+        calls::call_descriptions().len(),
+        called.len(),
+        "words for a call that is not there"
+    );
     let ids: BTreeSet<String> =
         operations().iter().map(|(_, _, operation)| operation["operationId"].to_string()).collect();
     assert_eq!(ids.len(), called.len(), "an operationId is there twice");
@@ -87,7 +91,7 @@ fn answers_follow_it() {
             .replace("{what}", "7");
         let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
         let body = if schema.is_null() { String::new() } else { "{}".to_owned() };
-        let (status, answer) = http(&fake, &method, &path, &body);
+        let (status, answer) = json_request(&fake, &method, &path, &body);
         let response = &operation["responses"][status.to_string()];
         assert!(response.is_object(), "{method} {path}: {status} {answer} is not described");
         if let Some(content) = response["content"].get("application/json") {

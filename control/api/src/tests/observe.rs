@@ -75,13 +75,13 @@ fn an_appliance_that_drains_is_live_and_not_ready() {
     let observer =
         Observer::start("127.0.0.1:0".parse().unwrap(), requester, Arc::default()).unwrap();
     let control = std::thread::spawn(move || {
-        let mut asked = 0;
-        while asked < 2 {
+        let mut requests = 0;
+        while requests < 2 {
             let mut fds =
                 [rustix::event::PollFd::from_borrowed_fd(inbox.fd(), rustix::event::PollFlags::IN)];
             rustix::event::poll(&mut fds, None).unwrap();
-            let Some(Call { answer, .. }) = inbox.try_recv() else { continue };
-            asked += 1;
+            let Some(Call { responder: answer, .. }) = inbox.try_recv() else { continue };
+            requests += 1;
             let status = Status { state: "draining".into(), ..Status::default() };
             answer.send(Ok(Reply::Status(status)));
         }

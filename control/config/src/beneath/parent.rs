@@ -14,24 +14,24 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 /// Names that are tried for a temporary file.
-const TRIES: u32 = 100;
+const MAX_TRIES: u32 = 100;
 
 /// Mode bits that open(2) can set: without set-user-ID and the like, which the sandbox refuses.
 const PERMISSIONS: Mode = Mode::RWXU.union(Mode::RWXG).union(Mode::RWXO);
 
 /// The directory, open, and the file's name in it.
 #[derive(Debug)]
-pub struct Parent {
+pub struct ParentDirectory {
     directory: OwnedFd,
     name: OsString,
 }
 
 /// Why a file is not written.
 #[derive(Debug, thiserror::Error)]
-pub enum NotWritten {
+pub enum WriteError {
     /// The file exists and must not be replaced.
     #[error("is there already")]
-    IsThere,
+    Exists,
     /// The existing name is not an ordinary file.
     #[error("is no ordinary file: name another")]
     NotAFile,
@@ -48,15 +48,15 @@ pub enum NotWritten {
     Failed(#[from] io::Error),
 }
 
-impl From<Errno> for NotWritten {
-    fn from(error: Errno) -> NotWritten {
-        NotWritten::Failed(error.into())
+impl From<Errno> for WriteError {
+    fn from(error: Errno) -> WriteError {
+        WriteError::Failed(error.into())
     }
 }
 
-impl Parent {
-    pub(super) fn new(directory: OwnedFd, name: OsString) -> Parent {
-        Parent { directory, name }
+impl ParentDirectory {
+    pub(super) fn new(directory: OwnedFd, name: OsString) -> ParentDirectory {
+        ParentDirectory { directory, name }
     }
 
     /// Opens the directory of a file that the operator named on the command line, after resolving
@@ -64,7 +64,7 @@ impl Parent {
     ///
     /// # Errors
     /// The directory cannot be opened.
-    pub fn of(path: &Path) -> io::Result<Parent> {
+    pub fn open(path: &Path) -> io::Result<ParentDirectory> {
         let path = match std::fs::canonicalize(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => std::path::absolute(path)?,
             found => found?,
@@ -73,14 +73,17 @@ impl Parent {
             return Err(io::ErrorKind::IsADirectory.into());
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Parent { directory: openat(CWD, directory, flags, Mode::empty())?, name: name.into() })
+        Ok(ParentDirectory {
+            directory: openat(CWD, directory, flags, Mode::empty())?,
+            name: name.into(),
+        })
     }
 
     /// Returns true if the name exists.
     ///
     /// # Errors
     /// The name cannot be examined.
-    pub fn is_there(&self) -> io::Result<bool> {
+    pub fn exists(&self) -> io::Result<bool> {
         Ok(self.stat()?.is_some())
     }
 
@@ -102,16 +105,16 @@ impl Parent {
     ///
     /// # Errors
     /// Nothing is written.
-    pub fn write(&self, bytes: &[u8], overwrite: bool) -> Result<(), NotWritten> {
+    pub fn write(&self, bytes: &[u8], overwrite: bool) -> Result<(), WriteError> {
         let mode = match self.stat()? {
-            Some(_) if !overwrite => return Err(NotWritten::IsThere),
+            Some(_) if !overwrite => return Err(WriteError::Exists),
             Some(stat) if is_file(&stat) => Mode::from_raw_mode(stat.st_mode & 0o7777),
-            Some(_) => return Err(NotWritten::NotAFile),
+            Some(_) => return Err(WriteError::NotAFile),
             None => Mode::RUSR | Mode::WUSR,
         };
-        let (mut file, temporary) = self.temporary(mode)?;
-        let written = fill(&mut file, bytes, mode);
-        let written = written.and_then(|()| self.give_name(&temporary, overwrite));
+        let (mut file, temporary) = self.create_temporary(mode)?;
+        let written = write_and_sync(&mut file, bytes, mode);
+        let written = written.and_then(|()| self.rename_into_place(&temporary, overwrite));
         if written.is_err() {
             // The first error is the one to report.
             let _ = unlinkat(&self.directory, &temporary, AtFlags::empty());
@@ -129,10 +132,10 @@ impl Parent {
     }
 
     /// Creates a temporary file with the mode, as far as the umask permits.
-    fn temporary(&self, mode: Mode) -> io::Result<(File, String)> {
+    fn create_temporary(&self, mode: Mode) -> io::Result<(File, String)> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let process = std::process::id();
-        for n in 0..TRIES {
+        for n in 0..MAX_TRIES {
             let name = format!(".ddpd-{process}-{n}");
             match openat(&self.directory, &name, flags, mode & PERMISSIONS) {
                 Ok(file) => return Ok((file.into(), name)),
@@ -143,7 +146,7 @@ impl Parent {
         Err(Errno::EXIST.into())
     }
 
-    fn give_name(&self, temporary: &str, overwrite: bool) -> Result<(), NotWritten> {
+    fn rename_into_place(&self, temporary: &str, overwrite: bool) -> Result<(), WriteError> {
         let (at, name) = (&self.directory, &self.name);
         let given = match overwrite {
             true => renameat(at, temporary, at, name),
@@ -157,17 +160,17 @@ impl Parent {
             },
         };
         match given {
-            Err(Errno::EXIST) => Err(NotWritten::IsThere),
+            Err(Errno::EXIST) => Err(WriteError::Exists),
             given => Ok(given?),
         }
     }
 }
 
-fn fill(file: &mut File, bytes: &[u8], mode: Mode) -> Result<(), NotWritten> {
+fn write_and_sync(file: &mut File, bytes: &[u8], mode: Mode) -> Result<(), WriteError> {
     file.write_all(bytes)?;
     if Mode::from_raw_mode(fstat(&*file)?.st_mode & 0o7777) != mode {
         fchmod(&*file, mode).map_err(|error| match error {
-            Errno::PERM => NotWritten::Mode { mode: mode.as_raw_mode() },
+            Errno::PERM => WriteError::Mode { mode: mode.as_raw_mode() },
             error => error.into(),
         })?;
     }

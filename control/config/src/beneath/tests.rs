@@ -3,7 +3,8 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 
-const ALL: [Use; 4] = [Use::Read, Use::ReadWrite, Use::Append, Use::Replace];
+const ALL: [OpenPurpose; 4] =
+    [OpenPurpose::Read, OpenPurpose::ReadWrite, OpenPurpose::Append, OpenPurpose::Replace];
 
 /// Directories `in` and `out`; files may lie below `in`.
 struct Tree {
@@ -18,7 +19,7 @@ impl Tree {
             std::fs::create_dir_all(dir.path().join(made)).unwrap();
         }
         std::fs::write(dir.path().join("out/secret"), "secret").unwrap();
-        let only = Directories::listed(&[dir.path().join("in")]);
+        let only = Directories::from_key(&[dir.path().join("in")]);
         Tree { dir, only }
     }
 
@@ -29,7 +30,7 @@ impl Tree {
     fn refused(&self, path: &Path) {
         for usage in ALL {
             for result in [self.only.open(path, usage).map(drop), self.only.admit(path)] {
-                let Err(Refused::Outside(message)) = result else {
+                let Err(PathError::Outside(message)) = result else {
                     panic!("{path:?} {usage:?}: {result:?}")
                 };
                 let below = format!("below {}", self.path("in").display());
@@ -45,14 +46,14 @@ impl Tree {
 fn files_below_are_made_written_and_read() {
     let tree = Tree::new();
     let path = tree.path("in/sub/f");
-    let mut file = tree.only.open(&path, Use::Append).unwrap();
+    let mut file = tree.only.open(&path, OpenPurpose::Append).unwrap();
     file.write_all(b"one").unwrap();
-    tree.only.open(&path, Use::Append).unwrap().write_all(b"two").unwrap();
+    tree.only.open(&path, OpenPurpose::Append).unwrap().write_all(b"two").unwrap();
     let mut text = String::new();
-    tree.only.open(&path, Use::Read).unwrap().read_to_string(&mut text).unwrap();
+    tree.only.open(&path, OpenPurpose::Read).unwrap().read_to_string(&mut text).unwrap();
     assert_eq!(text, "onetwo");
-    assert_eq!(tree.only.open(&path, Use::ReadWrite).unwrap().metadata().unwrap().len(), 6);
-    assert_eq!(tree.only.open(&path, Use::Replace).unwrap().metadata().unwrap().len(), 0);
+    assert_eq!(tree.only.open(&path, OpenPurpose::ReadWrite).unwrap().metadata().unwrap().len(), 6);
+    assert_eq!(tree.only.open(&path, OpenPurpose::Replace).unwrap().metadata().unwrap().len(), 0);
     assert_eq!(tree.only.admit(&tree.path("in/not-there")), Ok(()));
 }
 
@@ -89,7 +90,7 @@ fn symbolic_links_are_not_followed() {
 #[test]
 fn a_directory_that_becomes_a_link_leads_nowhere() {
     let tree = Tree::new();
-    tree.only.open(&tree.path("in/sub/f"), Use::Append).unwrap();
+    tree.only.open(&tree.path("in/sub/f"), OpenPurpose::Append).unwrap();
     std::fs::rename(tree.path("in/sub"), tree.path("in/moved")).unwrap();
     symlink(tree.path("out"), tree.path("in/sub")).unwrap();
     tree.refused(&tree.path("in/sub/f"));
@@ -100,32 +101,32 @@ fn only_ordinary_files_are_opened_and_nothing_is_waited_for() {
     let tree = Tree::new();
     let fifo = tree.path("in/fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).unwrap();
-    assert!(tree.only.open(&fifo, Use::Read).is_ok());
+    assert!(tree.only.open(&fifo, OpenPurpose::Read).is_ok());
     for path in [&fifo, &tree.path("in/sub")] {
-        for usage in [Use::ReadWrite, Use::Append, Use::Replace] {
+        for usage in [OpenPurpose::ReadWrite, OpenPurpose::Append, OpenPurpose::Replace] {
             let result = tree.only.open(path, usage);
-            assert!(matches!(result, Err(Refused::Failed(_))), "{path:?} {usage:?} {result:?}");
+            assert!(matches!(result, Err(PathError::Failed(_))), "{path:?} {usage:?} {result:?}");
         }
     }
-    let devices = Directories::listed(&["/dev".into()]);
-    let refused = devices.open(Path::new("/dev/full"), Use::Append).unwrap_err();
-    assert_eq!(refused, Refused::Failed("/dev/full is not an ordinary file".into()));
+    let devices = Directories::from_key(&["/dev".into()]);
+    let refused = devices.open(Path::new("/dev/full"), OpenPurpose::Append).unwrap_err();
+    assert_eq!(refused, PathError::Failed("/dev/full is not an ordinary file".into()));
     let nul = tree.path("in/a\0b");
-    assert!(matches!(tree.only.open(&nul, Use::Append), Err(Refused::Failed(_))));
+    assert!(matches!(tree.only.open(&nul, OpenPurpose::Append), Err(PathError::Failed(_))));
 }
 
 #[test]
 fn an_empty_list_admits_nothing() {
     let tree = Tree::new();
-    let none = Directories::listed(&[]);
-    let refused = none.open(&tree.path("in/f"), Use::Append).unwrap_err();
+    let none = Directories::from_key(&[]);
+    let refused = none.open(&tree.path("in/f"), OpenPurpose::Append).unwrap_err();
     assert!(refused.to_string().ends_with("files.paths is empty"), "{refused}");
 }
 
 /// Returns the default directories with these configured files, outside of the tests' replacement
 /// of /var/lib/ddpd.
 fn by_default(named: &[&Path]) -> Directories {
-    Directories::by_default(named.iter().copied())
+    Directories::default_for(named.iter().copied())
 }
 
 #[test]
@@ -134,23 +135,23 @@ fn without_the_key_the_directories_of_named_files_are_open_and_no_others() {
     let named = tree.path("in/named");
     let files = by_default(&[&named]);
     for file in ["in/named", "in/other", "in/sub/f"] {
-        files.open(&tree.path(file), Use::Append).unwrap();
+        files.open(&tree.path(file), OpenPurpose::Append).unwrap();
     }
     for file in ["out/secret", "out/new", "f", "in/../out/secret"] {
-        let refused = files.open(&tree.path(file), Use::Append).unwrap_err();
+        let refused = files.open(&tree.path(file), OpenPurpose::Append).unwrap_err();
         let below = format!(
             "files must lie below /var/lib/ddpd or {} (files.paths is not set)",
             tree.path("in").display()
         );
         assert!(refused.to_string().ends_with(&below), "{refused}");
-        assert!(matches!(refused, Refused::Outside(_)));
+        assert!(matches!(refused, PathError::Outside(_)));
     }
     symlink(tree.path("out/secret"), tree.path("in/link")).unwrap();
     let linked = by_default(&[&tree.path("in/link")]);
-    assert!(linked.open(&tree.path("in/link"), Use::ReadWrite).is_err());
+    assert!(linked.open(&tree.path("in/link"), OpenPurpose::ReadWrite).is_err());
     // Paths of the operator may contain `..`.
     let up = tree.path("in/../out/made");
-    by_default(&[&up]).open(&up, Use::Append).unwrap();
+    by_default(&[&up]).open(&up, OpenPurpose::Append).unwrap();
     assert!(tree.path("out/made").exists());
 }
 
@@ -158,18 +159,20 @@ fn without_the_key_the_directories_of_named_files_are_open_and_no_others() {
 fn a_file_of_dev_or_of_the_root_opens_itself_alone() {
     let (full, root) = (Path::new("/dev/full"), Path::new("/tmp/../named-by-a-test"));
     let files = by_default(&[full, root]);
-    assert_eq!(files.paths, [PathBuf::from(STATE)]);
-    assert!(files.open(full, Use::Append).is_ok());
+    assert_eq!(files.paths, [PathBuf::from(STATE_DIRECTORY)]);
+    assert!(files.open(full, OpenPurpose::Append).is_ok());
     assert_eq!(files.admit(root), Ok(()));
-    for (path, usage) in
-        [("/dev/null", Use::Append), ("/dev/shm/x", Use::Replace), ("/x", Use::Append)]
-    {
+    for (path, usage) in [
+        ("/dev/null", OpenPurpose::Append),
+        ("/dev/shm/x", OpenPurpose::Replace),
+        ("/x", OpenPurpose::Append),
+    ] {
         let refused = files.open(Path::new(path), usage).unwrap_err();
-        assert!(matches!(refused, Refused::Outside(_)), "{path}: {refused}");
+        assert!(matches!(refused, PathError::Outside(_)), "{path}: {refused}");
     }
     // A device cannot hold a region.
-    let refused = files.open(full, Use::ReadWrite).unwrap_err();
-    assert_eq!(refused, Refused::Failed("/dev/full is not an ordinary file".into()));
+    let refused = files.open(full, OpenPurpose::ReadWrite).unwrap_err();
+    assert_eq!(refused, PathError::Failed("/dev/full is not an ordinary file".into()));
 }
 
 #[test]
@@ -179,15 +182,15 @@ fn an_empty_file_is_removed_by_its_directory_and_no_other() {
     let (empty, full, none) = (parent("in/empty"), parent("in/sub/full"), parent("in/none"));
     std::fs::write(tree.path("in/empty"), "").unwrap();
     std::fs::write(tree.path("in/sub/full"), "bytes").unwrap();
-    assert!(empty.as_ref().unwrap().is_there().unwrap());
-    assert!(!none.as_ref().unwrap().is_there().unwrap());
+    assert!(empty.as_ref().unwrap().exists().unwrap());
+    assert!(!none.as_ref().unwrap().exists().unwrap());
     for parent in [empty, full, none] {
         parent.unwrap().remove_if_empty().unwrap();
     }
     assert!(!tree.path("in/empty").exists() && tree.path("in/sub/full").exists());
     symlink(tree.path("out"), tree.path("in/link")).unwrap();
     for path in ["out/x", "in/link/x", "in/../out/x"] {
-        assert!(matches!(parent(path), Err(Refused::Outside(_))), "{path}");
+        assert!(matches!(parent(path), Err(PathError::Outside(_))), "{path}");
     }
 }
 
@@ -199,6 +202,6 @@ fn the_own_directory_is_the_first_that_the_service_manager_names() {
         ("", None),
         ("lib/a", None),
     ] {
-        assert_eq!(first_of(given.as_ref()), first.map(PathBuf::from), "{given}");
+        assert_eq!(first_path(given.as_ref()), first.map(PathBuf::from), "{given}");
     }
 }

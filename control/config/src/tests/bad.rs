@@ -470,7 +470,7 @@ fn files_of_one_process_against_each_other() {
         Document::parse(Path::new("a.toml"), &first).unwrap(),
         Document::parse(Path::new("a.toml"), &second).unwrap(),
     ];
-    let lines: Vec<String> = together(&documents).iter().map(ToString::to_string).collect();
+    let lines: Vec<String> = check_together(&documents).iter().map(ToString::to_string).collect();
     assert_eq!(
         lines,
         [
@@ -485,7 +485,7 @@ fn files_of_one_process_against_each_other() {
     );
     let alone = Document::parse(Path::new("a.toml"), &first).unwrap();
     assert_eq!(
-        one_ended_links(&[alone])[0].to_string(),
+        check_one_ended_links(&[alone])[0].to_string(),
         "a.toml:8: port.link: \"l\" has one end only: start ddpd with the file of the other end too \
          (--config twice)"
     );

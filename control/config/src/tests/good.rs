@@ -31,15 +31,15 @@ fn every_file_in_configs_is_right() {
 #[test]
 fn the_package_s_file_is_right_and_touches_no_network() {
     let documents = load_all(&[configs().join("packaging/ddpd.toml")]).unwrap();
-    assert_eq!(one_ended_links(&documents), []);
-    let kinds: Vec<&str> = documents[0].config.ports.iter().map(|port| port.kind.word()).collect();
+    assert_eq!(check_one_ended_links(&documents), []);
+    let kinds: Vec<&str> = documents[0].config.ports.iter().map(|port| port.kind.name()).collect();
     assert_eq!(kinds, ["ring", "ring"]);
 }
 
 #[test]
 fn the_demo_is_two_appliances_on_one_link() {
     let both = load_all(&[configs().join("demo.toml"), configs().join("demo-peer.toml")]).unwrap();
-    assert_eq!(one_ended_links(&both), []);
+    assert_eq!(check_one_ended_links(&both), []);
     let impair = both[0].config.ports[0].impair.unwrap();
     assert_eq!((impair.loss, impair.seed), (0.01, 7));
     assert!(impair.reorder > 0.0);
@@ -50,13 +50,13 @@ fn the_demo_is_two_appliances_on_one_link() {
 
 #[test]
 fn a_lost_memif_ends_its_streams_and_a_lost_cable_does_not() {
-    for (file, patience) in [
+    for (file, timeout) in [
         ("memif-a.toml", Some(Duration::ZERO)),
         ("vhost-user.toml", Some(Duration::ZERO)),
         ("af_packet.toml", None),
     ] {
         let config = Config::load(&configs().join(file)).unwrap();
-        assert_eq!(config.ports[0].link_down_timeout, patience, "{file}");
+        assert_eq!(config.ports[0].link_down_timeout, timeout, "{file}");
     }
     let off = "kind = \"memif\"\nsocket = \"m\"\nrole = \"client\"\nlink_down_timeout = \"off\"";
     let text = MINIMAL.replace("kind = \"ring\"\nlink = \"l\"", off);
@@ -176,8 +176,8 @@ fn the_rdmap_file_shows_every_service() {
         .collect();
     assert_eq!(shown.len(), config.listeners.len());
     let mut all = ServiceKind::WORDS.map(|(_, kind)| kind).to_vec();
-    shown.sort_by_key(|kind| kind.word());
-    all.sort_by_key(|kind| kind.word());
+    shown.sort_by_key(|kind| kind.as_str());
+    all.sort_by_key(|kind| kind.as_str());
     assert_eq!(shown, all);
     assert_eq!(config.regions[0].access_word(), "rwa");
 }
@@ -202,7 +202,7 @@ fn the_pci_file_shows_every_section() {
     assert_eq!(config.listeners[0].limits.idle_timeout, Some(Duration::from_secs(600)));
     assert_eq!(config.tcp.keepalive.unwrap().idle, Duration::from_secs(120));
     assert!(config.tcp.path_mtu_probing && config.tcp.min_path_mtu == 576);
-    let on_bad_crc = OnBadCrc::Retransmit;
+    let on_bad_crc = BadCrcPolicy::Retransmit;
     assert_eq!(config.mpa, MpaReceiveSection { max_fpdu: 65536, on_bad_crc, bad_crc_tries: 5 });
     assert_eq!(config.limits.streams_per_peer, Some(1024));
     assert_eq!(config.management.drain_timeout, Duration::from_secs(30));
@@ -219,7 +219,7 @@ fn defaults() {
     assert_eq!(config.management.socket, Path::new(DEFAULT_SOCKET));
     assert_eq!(config.tcp.congestion, Congestion::Cubic);
     assert_eq!(config.tcp.keepalive, None);
-    let on_bad_crc = OnBadCrc::Error;
+    let on_bad_crc = BadCrcPolicy::Error;
     assert_eq!(config.mpa, MpaReceiveSection { max_fpdu: 65536, on_bad_crc, bad_crc_tries: 5 });
     assert!(config.limits.held_per_stream >= u64::from(config.tcp.receive_window));
     // The initial windows in sim's tests.

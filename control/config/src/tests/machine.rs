@@ -35,12 +35,12 @@ impl Machine {
             socket.display()
         );
         let document = Document::parse(Path::new("t.toml"), &text).unwrap();
-        let found = document.environment_at(self.root(), &|_, _| Ok(None));
+        let found = document.check_machine_at(self.root(), &|_, _| Ok(None));
         found
             .into_iter()
             .map(|finding| match finding {
-                Finding::Error(error) => error.to_string(),
-                Finding::Note(note) => format!("note: {note}"),
+                MachineFinding::Error(error) => error.to_string(),
+                MachineFinding::Note(note) => format!("note: {note}"),
             })
             .map(|line| line.replace("t.toml:", ""))
             .filter(|line| line != NO_HUGEPAGES)

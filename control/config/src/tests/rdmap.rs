@@ -49,7 +49,7 @@ fn every_service_has_the_buffers_that_it_needs() {
         let keys = format!("service = \"{word}\"\n{regions}");
         let found = listener(&keys, SCRATCH).unwrap();
         let rdmap = found.ulp.rdmap().unwrap();
-        assert_eq!((rdmap.service.word(), &found.queues), (word, &queues));
+        assert_eq!((rdmap.service.as_str(), &found.queues), (word, &queues));
     }
     let own = "service = \"echo\"\n[[listener.queue]]\nqn = 0\nbuffers = 3";
     assert_eq!(listener(own, "").unwrap().queues, queue(3, 65536, Delivery::Echo));

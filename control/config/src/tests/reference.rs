@@ -89,8 +89,10 @@ fn shown_defaults_are_what_an_empty_section_has() {
 #[test]
 fn the_files_made_of_the_descriptors_are_up_to_date() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    let schema = format!("{:#}\n", schema(&keys()));
-    for (name, text) in [("ddpd.schema.json", schema), ("ddpd.reference.toml", example(&keys()))] {
+    let schema = format!("{:#}\n", file_schema(&keys()));
+    for (name, text) in
+        [("ddpd.schema.json", schema), ("ddpd.reference.toml", render_example(&keys()))]
+    {
         let file = docs.join(name);
         if std::env::var_os("DDPD_WRITE_REFERENCE").is_some() {
             std::fs::write(&file, &text).unwrap();
@@ -102,7 +104,7 @@ fn the_files_made_of_the_descriptors_are_up_to_date() {
 
 #[test]
 fn the_man_page_has_every_key() {
-    let page = man(&keys());
+    let page = render_man(&keys());
     for key in keys() {
         assert!(
             page.contains(&format!("\\fB{}\\fR", key.name.replace('-', "\\-"))),

@@ -266,7 +266,7 @@ keep = 7
 fn what_is_written_is_read_as_the_same() {
     for text in rich() {
         let config = parse(&text).unwrap_or_else(|errors| panic!("{errors}\n{text}")).config;
-        let whole = render(&config.written(Secrets::Written));
+        let whole = render(&config.to_tables(Secrets::InClear));
         let again = parse(&whole).unwrap_or_else(|errors| panic!("{errors}\n{whole}")).config;
         assert_eq!(again, config, "{whole}");
     }
@@ -277,7 +277,7 @@ fn what_is_written_is_read_as_the_same() {
 fn every_key_is_written() {
     let mut written: Vec<(String, &str)> = Vec::new();
     for text in rich() {
-        let tables = parse(&text).unwrap().config.written(Secrets::Written);
+        let tables = parse(&text).unwrap().config.to_tables(Secrets::InClear);
         for table in tables {
             written.extend(table.keys.iter().map(|(key, _)| (table.section.to_owned(), *key)));
         }
@@ -293,7 +293,7 @@ fn every_key_is_written() {
 #[test]
 fn a_secret_is_not_shown() {
     let config = parse(&rich()[rich().len() - 2]).unwrap().config;
-    let shown = render(&config.written(Secrets::Hidden));
+    let shown = render(&config.to_tables(Secrets::Hidden));
     assert!(shown.contains("secret = \"\u{2026}\"") && !shown.contains("hush"), "{shown}");
 }
 

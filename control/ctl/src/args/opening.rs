@@ -7,7 +7,7 @@ use crate::values::on_off;
 
 /// MPA as we ask for it.
 #[derive(Clone, Copy, Debug, ClapArgs)]
-pub struct Mpa {
+pub struct MpaArgs {
     /// MPA revision, by default 1, for rdmap:// 2; start-key is the form of revision 0 without request
     /// frames and region names
     #[arg(long, value_enum)]
@@ -39,7 +39,7 @@ pub enum MpaRev {
 
 /// How a stream is opened.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct Opening {
+pub struct ConnectOptions {
     /// Interface of the appliance; by default the one with a route
     #[arg(long)]
     pub interface: Option<String>,
@@ -54,7 +54,7 @@ pub struct Opening {
     pub ttl: Option<u8>,
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub mpa: Mpa,
+    pub mpa: MpaArgs,
     /// With rdmap://: Reads of the peer that we take at one time
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub ird: u16,
@@ -82,5 +82,5 @@ pub struct Connect {
     pub regions: Vec<String>,
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub opening: Opening,
+    pub opening: ConnectOptions,
 }

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 /// A deadline for a whole transfer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limit {
+pub(super) struct Deadline {
     /// The time, for messages.
-    pub(super) within: Duration,
+    pub(super) timeout: Duration,
     /// The deadline.
-    pub(super) at: Instant,
+    pub(super) expires_at: Instant,
 }

@@ -28,18 +28,18 @@ fn a_stopped_appliance_is_not_waited_for_for_ever() {
 #[test]
 fn a_slow_operation_is_waited_for_while_the_appliance_lives() {
     let fake = Fake::start();
-    fake.answer_reloads_after(1);
+    fake.delay_reloads(1);
     let client = api::Client::new(fake.socket()).unwrap().with_timeout(Duration::from_millis(300));
     client.post::<Value>("/v1/reload", &json!({})).unwrap();
-    assert_eq!(fake.asked(), 2, "a reload, and whether the appliance lives");
+    assert_eq!(fake.request_count(), 2, "a reload, and whether the appliance lives");
 }
 
 /// The time of --timeout bounds the whole command, also where the appliance answers other requests.
 #[test]
 fn a_slow_operation_is_given_up_when_its_time_is_over() {
     let fake = Fake::start();
-    fake.answer_reloads_after(1000);
-    let ran = fake.ctl(&["--timeout", "50ms", "reload"]);
+    fake.delay_reloads(1000);
+    let ran = fake.run_ctl(&["--timeout", "50ms", "reload"]);
     assert_eq!(ran.exit, Exit::TimedOut, "{}", ran.err);
     let sentence = "not done within 0.05 s: the appliance answers, and may go on with it";
     assert!(ran.err.contains(sentence), "{}", ran.err);
@@ -64,8 +64,8 @@ fn requests_have_the_time_that_is_left() {
         &["compare-swap", "rdmap://10.0.0.2:7471/box", "1", "2"],
     ] {
         for (timeout, wants) in [(&["--timeout", "30s"][..], true), (&[], false)] {
-            fake.ctl(&[words, timeout].concat());
-            let seen = fake.last();
+            fake.run_ctl(&[words, timeout].concat());
+            let seen = fake.last_request();
             let spec = [&seen, &seen["via"]["connect"], &seen["connect"]];
             let within = spec.iter().find_map(|spec| spec["within_us"].as_u64());
             let wanted = if wants { 29_000_000..=30_000_000 } else { 0..=0 };
@@ -86,7 +86,7 @@ fn every_error_of_json_is_json() {
         (&["--json", "listeners", "add", "/nonexistent"], Exit::Usage, "/nonexistent: "),
     ];
     for (words, exit, part) in cases {
-        let ran = fake.ctl(words);
+        let ran = fake.run_ctl(words);
         let error: Value = serde_json::from_str(&ran.err)
             .unwrap_or_else(|error| panic!("{words:?}: {error}: {}", ran.err));
         assert_eq!((ran.exit, ran.out.as_str()), (exit, ""), "{words:?}");
@@ -94,5 +94,5 @@ fn every_error_of_json_is_json() {
         assert!(error["message"].as_str().unwrap().contains(part), "{words:?}: {error}");
     }
     // Requested help is not an error.
-    assert!(fake.ctl(&["--json", "--help"]).out.contains("Usage: "));
+    assert!(fake.run_ctl(&["--json", "--help"]).out.contains("Usage: "));
 }

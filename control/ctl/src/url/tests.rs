@@ -12,8 +12,8 @@ fn host(text: &str) -> Host {
     }
 }
 
-fn place(name: &str, port: u16, region: Option<(&str, u64)>) -> Url {
-    let region = region.map(|(name, offset)| RegionAt { name: name.into(), offset });
+fn expected_url(name: &str, port: u16, region: Option<(&str, u64)>) -> Url {
+    let region = region.map(|(name, offset)| RegionOffset { name: name.into(), offset });
     let (transport, ulp) = (Transport::Tcp, UlpChoice::Ddp);
     Url { peer: Peer { host: host(name), port, transport, ulp }, region }
 }
@@ -25,19 +25,19 @@ fn refusal(text: &str) -> String {
 #[test]
 fn places() {
     let cases = [
-        ("tcp://10.0.0.1:7471/in", place("10.0.0.1", 7471, Some(("in", 0)))),
-        ("tcp://[fd00::1]:1/in@4096", place("fd00::1", 1, Some(("in", 4096)))),
-        ("tcp://[FD00:0:0::1]:1", place("fd00::1", 1, None)),
-        ("tcp://[64:ff9b::10.0.0.1]:1", place("64:ff9b::a00:1", 1, None)),
-        ("tcp://host.example:9/a@0x10", place("host.example", 9, Some(("a", 16)))),
-        ("tcp://host.example.:9", place("host.example.", 9, None)),
-        ("tcp://host:9", place("host", 9, None)),
-        ("tcp://host:9/", place("host", 9, None)),
-        ("tcp://host:0009", place("host", 9, None)),
-        ("tcp://7up:9", place("7up", 9, None)),
-        ("tcp://127.0.0.1:9", place("127.0.0.1", 9, None)),
-        ("tcp://[::1]:9", place("::1", 9, None)),
-        ("tcp://10.0.0.1.example:9", place("10.0.0.1.example", 9, None)),
+        ("tcp://10.0.0.1:7471/in", expected_url("10.0.0.1", 7471, Some(("in", 0)))),
+        ("tcp://[fd00::1]:1/in@4096", expected_url("fd00::1", 1, Some(("in", 4096)))),
+        ("tcp://[FD00:0:0::1]:1", expected_url("fd00::1", 1, None)),
+        ("tcp://[64:ff9b::10.0.0.1]:1", expected_url("64:ff9b::a00:1", 1, None)),
+        ("tcp://host.example:9/a@0x10", expected_url("host.example", 9, Some(("a", 16)))),
+        ("tcp://host.example.:9", expected_url("host.example.", 9, None)),
+        ("tcp://host:9", expected_url("host", 9, None)),
+        ("tcp://host:9/", expected_url("host", 9, None)),
+        ("tcp://host:0009", expected_url("host", 9, None)),
+        ("tcp://7up:9", expected_url("7up", 9, None)),
+        ("tcp://127.0.0.1:9", expected_url("127.0.0.1", 9, None)),
+        ("tcp://[::1]:9", expected_url("::1", 9, None)),
+        ("tcp://10.0.0.1.example:9", expected_url("10.0.0.1.example", 9, None)),
     ];
     for (text, url) in cases {
         assert_eq!(text.parse(), Ok(url), "{text}");
@@ -194,7 +194,7 @@ proptest! {
     ) {
         let is_host = |a: &IpAddr| matches!(check_host(*a), Ok(()) | Err(AddressError::Loopback));
         prop_assume!(!matches!(&host, Host::Address(address) if !is_host(address)));
-        let region = region.map(|(name, offset)| RegionAt { name, offset });
+        let region = region.map(|(name, offset)| RegionOffset { name, offset });
         let ulp = if port % 2 == 0 { UlpChoice::Ddp } else { UlpChoice::Rdmap };
         let transport = if port % 3 == 0 { Transport::Sctp } else { Transport::Tcp };
         let url = Url { peer: Peer { host, port, transport, ulp }, region };

@@ -26,7 +26,7 @@ fn events_of_the_worker_do_not_move_the_place_of_those_that_are_left_out() {
         recorder_left_out: 0,
         counters: Default::default(),
     };
-    let text = of_stream(&flight);
+    let text = format_flight(&flight);
     let (before, after) = text.split_once("  (9 events are left out)\n").unwrap();
     let errors = |part: &str| part.lines().filter(|line| line.contains(" error ")).count();
     assert_eq!((errors(before), errors(after)), (6, 2), "{text}");

@@ -8,7 +8,7 @@ use api::{Client, EventKind, Status, StreamInfo};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::common::{Ddpd, Running, SINK, Setup, ddpd, text, wait_for};
+use super::common::{Ddpd, Running, SINK, Setup, config_text, ddpd, wait_for};
 use super::{REGION, sctp};
 
 /// Returns the next message of ddpd that contains `wanted`. Earlier messages are skipped, but none may contain
@@ -30,8 +30,9 @@ fn the_service_manager_is_told_and_fed() {
     let dir = tempfile::tempdir().unwrap();
     let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
     manager.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let peer = text(dir.path(), "source", 2, "", "");
-    let sink = text(dir.path(), "sink", 1, "", &REGION.replace("DIR", &place(dir.path())));
+    let peer = config_text(dir.path(), "source", 2, "", "");
+    let sink =
+        config_text(dir.path(), "sink", 1, "", &REGION.replace("DIR", &path_text(dir.path())));
     let files = [("sink", sink), ("source", peer)].map(|(name, text)| {
         let file = dir.path().join(format!("{name}.toml"));
         std::fs::write(&file, text).unwrap();
@@ -57,7 +58,7 @@ fn the_service_manager_is_told_and_fed() {
     assert!(running.wait().success());
 }
 
-fn place(dir: &Path) -> String {
+fn path_text(dir: &Path) -> String {
     dir.display().to_string()
 }
 

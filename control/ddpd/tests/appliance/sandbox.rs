@@ -57,7 +57,7 @@ fn every_thread_is_confined_and_streams_are_served() {
         }
     }
     let (file, bytes) = ddpd.file("file", 1 << 20);
-    let job = ddpd.put(super::to_region(&file, "inbox"));
+    let job = ddpd.put(super::region_target(&file, "inbox"));
     assert_eq!((job.state, &job.error), (JobState::Done, &None));
     let region = ddpd.path("inbox.bin");
     let (ended, _dir) = ddpd.end();

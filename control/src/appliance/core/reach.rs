@@ -11,14 +11,14 @@ use dataplane::InterfaceId;
 use ipnet::IpNet;
 
 use crate::appliance::addresses::{Addresses, Candidate};
-use crate::appliance::env::Facts;
+use crate::appliance::env::Context;
 use crate::appliance::links::Links;
 
 /// Refuses addresses that no interface could use.
 pub(super) fn check_addresses(spec: &ConnectSpec) -> Result<(), ApiError> {
     let number = spec.addresses().count();
-    if number > ConnectSpec::MOST_ADDRESSES {
-        let most = ConnectSpec::MOST_ADDRESSES;
+    if number > ConnectSpec::MAX_ADDRESSES {
+        let most = ConnectSpec::MAX_ADDRESSES;
         let sentence = format!("the peer has {number} addresses: at most {most} are taken");
         return Err(ApiError::bad_request(sentence));
     }
@@ -38,15 +38,15 @@ fn check(remote: IpAddr) -> Result<(), ApiError> {
 
 /// Returns the reachable addresses: those on an interface's link first, then those with a route.
 /// Equal ones keep the order of the request.
-pub(super) fn order(
-    facts: &Facts,
+pub(super) fn order_addresses(
+    facts: &Context,
     links: &Links,
     spec: &ConnectSpec,
 ) -> Result<Addresses, ApiError> {
-    let named = spec.interface.as_deref().map(|name| named(facts, name)).transpose()?;
+    let named = spec.interface.as_deref().map(|name| find_interface(facts, name)).transpose()?;
     let (mut found, mut failures, mut last) = (Vec::new(), Vec::new(), None);
     for remote in spec.addresses() {
-        match judge(facts, links, named, remote) {
+        match find_route(facts, links, named, remote) {
             Ok(reached) => found.push(reached),
             Err(error) => {
                 failures.push(format!("{remote} was not tried: {}", error.message));
@@ -62,21 +62,21 @@ pub(super) fn order(
     }
 }
 
-fn named(facts: &Facts, name: &str) -> Result<InterfaceId, ApiError> {
+fn find_interface(facts: &Context, name: &str) -> Result<InterfaceId, ApiError> {
     facts.interface_named(name).ok_or_else(|| {
-        let names = list(facts.config.interfaces.iter());
+        let names = interface_names(facts.config.interfaces.iter());
         ApiError::bad_request(format!("there is no interface `{name}`: the interfaces are {names}"))
     })
 }
 
-fn list<'a>(interfaces: impl Iterator<Item = &'a InterfaceSection>) -> String {
+fn interface_names<'a>(interfaces: impl Iterator<Item = &'a InterfaceSection>) -> String {
     let names: Vec<&str> = interfaces.map(|interface| interface.name.as_str()).collect();
     names.join(", ")
 }
 
 /// Returns the interface for an address, and true if the address is on its link.
-fn judge(
-    facts: &Facts,
+fn find_route(
+    facts: &Context,
     links: &Links,
     named: Option<InterfaceId>,
     remote: SocketAddr,
@@ -86,10 +86,10 @@ fn judge(
     let all =
         facts.config.interfaces.iter().zip(0..).map(|(section, at)| (section, InterfaceId(at)));
     let possible = all.filter(|(_, interface)| named.is_none_or(|named| named == *interface));
-    let reached: Vec<(&InterfaceSection, InterfaceId, Reach)> =
-        possible.filter_map(|(section, id)| Some((section, id, reach(section, ip)?))).collect();
+    let reached: Vec<(&InterfaceSection, InterfaceId, Route)> =
+        possible.filter_map(|(section, id)| Some((section, id, route_to(section, ip)?))).collect();
     if is_link_local(ip) && reached.len() > 1 {
-        let names = list(reached.iter().map(|(section, ..)| *section));
+        let names = interface_names(reached.iter().map(|(section, ..)| *section));
         let first = &reached[0].0.name;
         return Err(ApiError::bad_request(format!(
             "{ip} is a link-local address, and several interfaces have IPv6: name one of {names} as its zone, such as \
@@ -117,17 +117,17 @@ fn judge(
 /// Route of an interface to an address: prefix length in bits, and whether the address is on the
 /// link.
 #[derive(Clone, Copy)]
-struct Reach {
+struct Route {
     prefix_len: u8,
     on_link: bool,
 }
 
-fn reach(interface: &InterfaceSection, remote: IpAddr) -> Option<Reach> {
+fn route_to(interface: &InterfaceSection, remote: IpAddr) -> Option<Route> {
     let nets = &interface.addresses;
     if is_link_local(remote) {
         // Each interface with IPv6 has a link-local address (RFC 4291 §2.8).
         let has_v6 = nets.iter().any(|net| net.addr().is_ipv6());
-        return has_v6.then_some(Reach { prefix_len: 64, on_link: true });
+        return has_v6.then_some(Route { prefix_len: 64, on_link: true });
     }
     let longest = |nets: &mut dyn Iterator<Item = &IpNet>| {
         nets.filter(|net| net.contains(&remote)).map(IpNet::prefix_len).max()
@@ -135,7 +135,7 @@ fn reach(interface: &InterfaceSection, remote: IpAddr) -> Option<Reach> {
     let direct = longest(&mut nets.iter());
     let routed = longest(&mut interface.routes.iter().map(|route| &route.to));
     let prefix_len = direct.max(routed)?;
-    Some(Reach { prefix_len, on_link: direct.is_some() })
+    Some(Route { prefix_len, on_link: direct.is_some() })
 }
 
 /// Refuses the own addresses of the interface and the broadcast addresses of its networks.

@@ -13,12 +13,16 @@ use super::connect::check_spec;
 use crate::appliance::attempts::Attempt;
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::{Env, api_id};
-use crate::appliance::flights::Ending;
+use crate::appliance::flights::EndContext;
 use crate::appliance::jobs::Jobs;
-use crate::appliance::links::is_down;
-use crate::appliance::pending::{AfterPost, Post, Purpose, StreamsFor, TakenSlot, Task, has_ended};
+use crate::appliance::links::link_down_sentence;
+use crate::appliance::pending::{
+    AfterPost, Post, Purpose, StreamsQuery, TakenSlot, Task, stream_ended_error,
+};
 use crate::appliance::regions::Sink;
-use crate::appliance::streams::{Destination, Ended, Posted, Untagged, on_rdmap_error};
+use crate::appliance::streams::{
+    CompletedPost, Destination, EndedStream, UntaggedHeader, on_rdmap_error,
+};
 use crate::service::{Actions, Input};
 
 impl Core {
@@ -48,7 +52,7 @@ impl Core {
             Effect::Release { stream } => self.streams.release(stream),
             Effect::Close { stream, abort } => {
                 if abort {
-                    self.streams.give_up_for_job(stream);
+                    self.streams.mark_aborted_by_job(stream);
                 }
                 self.streams.close(&mut self.env, stream, abort);
             }
@@ -74,18 +78,18 @@ impl Core {
                 let made = memory.map(|memory| (memory, offset));
                 self.with_jobs(now, |jobs, _, out| jobs.on_sink_made(job, made, out));
             }
-            Effect::AddSink { of, stream, memory, offset, base_to, len, access } => {
+            Effect::AddSink { owner: of, stream, memory, offset, base_to, len, access } => {
                 // The stream has ended, and the request with it.
                 let Some(pd) = self.streams.pd_of(stream) else { return };
-                let sink = Sink { of, stream, pd, memory, offset, base_to, len, access };
+                let sink = Sink { owner: of, stream, pd, memory, offset, base_to, len, access };
                 let added = self.regions.add_sink(&mut self.env, sink);
                 self.with_jobs(now, |jobs, _, out| jobs.on_sink_added(of, added, out));
             }
             Effect::RemoveSink(stag) => self.regions.remove_sink(&mut self.env, stag),
-            Effect::Fetched { region, offset, bytes } => {
-                self.regions.on_fetched(&mut self.env, region, offset, bytes);
+            Effect::RegionWritten { region, offset, bytes } => {
+                self.regions.on_region_written(&mut self.env, region, offset, bytes);
             }
-            Effect::LookAt { job } => self.list_streams(StreamsFor::Bench(job)),
+            Effect::PollProgress { job } => self.list_streams(StreamsQuery::Bench(job)),
             Effect::Log(event) => {
                 self.env.log.push(event);
             }
@@ -103,7 +107,7 @@ impl Core {
     pub(super) fn peer_of(&self, via: &Via, rdmap: bool) -> Result<String, ApiError> {
         match via {
             Via::Connect(spec) => check_spec(spec).map(|()| spec.remote.to_string()),
-            Via::Stream(id) => self.streams.usable(StreamId(id.0), rdmap),
+            Via::Stream(id) => self.streams.check_usable(StreamId(id.0), rdmap),
         }
     }
 
@@ -126,8 +130,8 @@ impl Core {
     // --- messages ---
 
     /// Notifies the poster of a message that is complete or has failed.
-    pub(super) fn on_posted(&mut self, posted: Option<Posted>, now: Instant) {
-        let Some(Posted { stream, post, result }) = posted else { return };
+    pub(super) fn on_posted(&mut self, posted: Option<CompletedPost>, now: Instant) {
+        let Some(CompletedPost { stream, post, result }) = posted else { return };
         match post {
             Post::Echo { qn } => self.streams.repost_buffer(&mut self.env, stream, Qn(qn)),
             Post::Task { task, bytes } => {
@@ -152,12 +156,12 @@ impl Core {
     ) {
         match (result, after) {
             (Err(error), _) => self.streams.fail_service(&mut self.env, id, error.message),
-            (Ok(_), AfterPost::Nothing) => {}
-            (Ok(_), AfterPost::GiveBack) => {
+            (Ok(_), AfterPost::Ignore) => {}
+            (Ok(_), AfterPost::RepostBuffer) => {
                 self.streams.repost_buffer(&mut self.env, id, MESSAGE_QUEUE);
             }
-            (Ok(_), AfterPost::Read) => self.serve(id, Input::ReadDone, now),
-            (Ok(_), AfterPost::Write) => self.serve(id, Input::WriteDone, now),
+            (Ok(_), AfterPost::Read) => self.pass_to_service(id, Input::ReadDone, now),
+            (Ok(_), AfterPost::Write) => self.pass_to_service(id, Input::WriteDone, now),
         }
     }
 
@@ -180,7 +184,7 @@ impl Core {
     pub(super) fn on_untagged(
         &mut self,
         id: StreamId,
-        message: Untagged,
+        message: UntaggedHeader,
         data: Vec<u8>,
         now: Instant,
     ) {
@@ -233,8 +237,8 @@ impl Core {
         let Some(data) = self.take_reply(id, MESSAGE_QUEUE, data, now) else { return };
         let Some(number) = self.streams.count_send(id) else { return };
         let listener = self.streams.listener_of(id);
-        if listener.is_some_and(|listener| self.listeners.serves(listener)) {
-            return self.serve(id, Input::Received(data), now);
+        if listener.is_some_and(|listener| self.listeners.has_service(listener)) {
+            return self.pass_to_service(id, Input::Received(data), now);
         }
         let name = listener.and_then(|listener| self.listeners.name_of(listener));
         let file = listener.and_then(|l| self.listeners.file_of(l, MESSAGE_QUEUE.0));
@@ -245,16 +249,16 @@ impl Core {
     // --- services ---
 
     /// Passes an input to the stream's service and applies the returned actions.
-    pub(super) fn serve(&mut self, id: StreamId, input: Input, now: Instant) {
+    pub(super) fn pass_to_service(&mut self, id: StreamId, input: Input, now: Instant) {
         if let Some(listener) = self.streams.listener_of(id) {
             let actions = self.listeners.service_input(listener, id, input, now);
-            self.act(actions);
+            self.queue_actions(actions);
         }
     }
 
-    pub(super) fn act(&mut self, actions: Actions) {
+    pub(super) fn queue_actions(&mut self, actions: Actions) {
         for (id, action) in actions {
-            self.streams.act(&mut self.env, id, action);
+            self.streams.perform(&mut self.env, id, action);
         }
     }
 
@@ -267,8 +271,8 @@ impl Core {
     // --- end of streams ---
 
     /// Polls the ports for their link state if that is due.
-    pub(super) fn look_at_links(&mut self, now: Instant) {
-        for port in self.links.look(&mut self.env, now) {
+    pub(super) fn poll_links(&mut self, now: Instant) {
+        for port in self.links.poll(&mut self.env, now) {
             self.end_streams_of(port);
         }
     }
@@ -293,9 +297,9 @@ impl Core {
 
     /// Aborts the streams of a port whose link has been down for too long.
     fn end_streams_of(&mut self, port: usize) {
-        let name = self.env.facts.config.ports[port].name.clone();
-        self.streams.abort_on(&mut self.env, &is_down(&name), |env, interface| {
-            let interfaces = &env.facts.config.interfaces;
+        let name = self.env.context.config.ports[port].name.clone();
+        self.streams.abort_on(&mut self.env, &link_down_sentence(&name), |env, interface| {
+            let interfaces = &env.context.config.interfaces;
             interfaces.get(usize::from(interface.0)).is_some_and(|i| i.port == name)
         });
     }
@@ -311,38 +315,38 @@ impl Core {
             self.env.tally.unexpected_events += 1;
             return;
         };
-        let Ended { listener, remote, regions, slot, job, posts, waiting, error, .. } = ended;
+        let EndedStream { listener, remote, regions, slot, job, posts, waiting, error, .. } = ended;
         if ended.rejected {
             // A rejected stream used a credit of the listener; its end returns it.
             if let Some(listener) = listener {
-                self.env.command(id.worker(), Command::Credits { listener, more: 1 });
+                self.env.send_command(id.worker(), Command::Credits { listener, additional: 1 });
             }
-            return self.flights.forget(id);
+            return self.flights.discard(id);
         }
-        let ending = Ending {
+        let ending = EndContext {
             listener: listener.and_then(|listener| self.listeners.name_of(listener)),
             job,
             sentence: &error.message,
             in_order: ended.in_order,
         };
         let bounds = self.recorder_bounds();
-        self.flights.ended(id, (reason, stats), &ending, bounds, now);
+        self.flights.on_ended(id, (reason, stats), &ending, bounds, now);
         if ended.never_established {
             let listener = listener.and_then(|listener| self.listeners.name_of(listener));
             let (transport, local) = (reason.transport(), ended.local);
             let attempt = Attempt { listener, transport, local, remote };
-            self.env.not_established(&attempt, reason, now);
+            self.env.report_not_established(&attempt, reason, now);
         }
         self.regions.announce(&mut self.env, &regions, id, Kind::Closed);
         self.regions.release(&mut self.env, &regions, id);
         if let Some(listener) = listener {
             let actions = self.listeners.service_closed(listener, id, now);
-            self.act(actions);
+            self.queue_actions(actions);
         }
         if let Some(taken) = slot {
             self.regions.release_slot(&mut self.env, taken);
         }
-        let ping = has_ended(error.clone());
+        let ping = stream_ended_error(error.clone());
         self.with_jobs(now, |jobs, _, out| jobs.fail_ping(id, ping, out));
         if let Some(listener) = listener {
             self.listeners.on_stream_closed(&mut self.env, listener, remote.ip());
@@ -356,7 +360,7 @@ impl Core {
         });
         for post in posts {
             let result = Err(error.clone());
-            self.on_posted(Some(Posted { stream: id, post, result }), now);
+            self.on_posted(Some(CompletedPost { stream: id, post, result }), now);
         }
         self.jobs.on_stream_ended(id, ended.in_order, &error);
         if let Some(job) = job {
@@ -367,6 +371,6 @@ impl Core {
                 jobs.on_job_stream_closed(job, id, failed, stats, now, out);
             });
         }
-        waiting.into_iter().for_each(|answer| answer.send(Ok(Reply::DONE)));
+        waiting.into_iter().for_each(|answer| answer.send(Ok(Reply::EMPTY)));
     }
 }

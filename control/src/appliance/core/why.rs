@@ -4,37 +4,43 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use api::{
-    self, Answer, ApiError, Event, EventFilter, EventKind, EventPage, JobState, Reply, Subject, Why,
+    self, ApiError, Event, EventFilter, EventKind, EventPage, ExplainSubject, JobState, Reply,
+    Responder, Why,
 };
 use dataplane::Command;
 use ddp::StreamId;
 
 use super::Core;
-use crate::appliance::pending::Then;
+use crate::appliance::pending::Continuation;
 
 /// Most attempts of a peer that are reported: the newest.
 const ATTEMPTS: usize = 16;
 
 impl Core {
     /// Requests the workers' records of live streams. The answer follows when all have come.
-    pub(super) fn ask_why(&mut self, subject: Subject, answer: Answer, now: Instant) {
+    pub(super) fn request_diagnosis(
+        &mut self,
+        subject: ExplainSubject,
+        answer: Responder,
+        now: Instant,
+    ) {
         let live = self.flights.live(subject);
         if live.is_empty() {
-            return answer.send(self.why(subject, now).map(Reply::Why));
+            return answer.send(self.diagnosis(subject, now).map(Reply::Explanation));
         }
-        let then = Then::Why { subject, answer };
+        let then = Continuation::Diagnosis { subject, answer };
         self.env
             .broadcast(then, |ticket| Command::ListRecordings { streams: live.clone(), ticket });
     }
 
-    pub(super) fn why(&self, subject: Subject, now: Instant) -> Result<Why, ApiError> {
+    pub(super) fn diagnosis(&self, subject: ExplainSubject, now: Instant) -> Result<Why, ApiError> {
         match subject {
-            Subject::Stream(id) => {
+            ExplainSubject::Stream(id) => {
                 let flight = self.flights.stream(StreamId(id.0), now);
-                let flight = flight.ok_or_else(|| self.no_stream(id))?;
+                let flight = flight.ok_or_else(|| self.no_stream_error(id))?;
                 Ok(Why { sentences: Vec::new(), streams: vec![flight] })
             }
-            Subject::Job(id) => {
+            ExplainSubject::Job(id) => {
                 let job = self.jobs.info(&self.env, id, now)?;
                 let state = match (&job.error, &job.hint) {
                     (Some(error), Some(hint)) => format!("failed: {error}. {hint}"),
@@ -51,14 +57,14 @@ impl Core {
                     job.acknowledged,
                     job.total
                 );
-                Ok(Why { sentences: vec![sentence], streams: self.flights.of_job(id, now) })
+                Ok(Why { sentences: vec![sentence], streams: self.flights.job_flights(id, now) })
             }
-            Subject::Peer(ip, port) => {
-                let streams = self.flights.of_peer(ip, port, now);
+            ExplainSubject::Peer(ip, port) => {
+                let streams = self.flights.peer_flights(ip, port, now);
                 let log = self.log();
                 let sentences = attempts_of(&log.events, ip, port);
                 match streams.is_empty() && sentences.is_empty() {
-                    true => Err(self.no_peer(&log, ip, port)),
+                    true => Err(self.no_peer_error(&log, ip, port)),
                     false => Ok(Why { sentences, streams }),
                 }
             }
@@ -67,7 +73,7 @@ impl Core {
 
     /// Returns the recorder's bounds: ended streams that are kept, and their bytes.
     pub(super) fn recorder_bounds(&self) -> (usize, usize) {
-        let management = &self.env.facts.config.management;
+        let management = &self.env.context.config.management;
         let size = usize::try_from(management.recorder_size).unwrap_or(usize::MAX);
         (management.recorder_streams as usize, size)
     }
@@ -77,15 +83,15 @@ impl Core {
     }
 
     /// Builds the error for a stream without a record. The log may still hold its end.
-    fn no_stream(&self, id: api::StreamId) -> ApiError {
+    fn no_stream_error(&self, id: api::StreamId) -> ApiError {
         let log = self.log();
-        match end_of(&log.events, id) {
-            Some(reason) => self.not_kept(format!("stream {id} ended: {reason}")),
+        match end_reason(&log.events, id) {
+            Some(reason) => self.not_recorded_error(format!("stream {id} ended: {reason}")),
             None if log.events.iter().any(|event| event.kind.stream() == Some(id)) => {
-                self.not_kept(format!("nothing is recorded of stream {id}"))
+                self.not_recorded_error(format!("nothing is recorded of stream {id}"))
             }
             None => {
-                let message = format!("no stream {id} was seen {}", within(&log));
+                let message = format!("no stream {id} was seen {}", log_period(&log));
                 let hint =
                     "`ddpctl streams` lists those that have not ended, `ddpctl events` has others";
                 ApiError::not_found(message).with_hint(Some(hint))
@@ -95,24 +101,26 @@ impl Core {
 
     /// Builds the error for a peer without a recorded stream or attempt. The log may still hold its
     /// last stream.
-    fn no_peer(&self, log: &EventPage, ip: IpAddr, port: Option<u16>) -> ApiError {
+    fn no_peer_error(&self, log: &EventPage, ip: IpAddr, port: Option<u16>) -> ApiError {
         let peer = port.map_or(ip.to_string(), |port| SocketAddr::new(ip, port).to_string());
         let last = log.events.iter().rev().find_map(|event| match &event.kind {
-            EventKind::StreamEstablished { stream, remote, .. } if is_of(remote, ip, port) => {
+            EventKind::StreamEstablished { stream, remote, .. } if is_peer(remote, ip, port) => {
                 Some(*stream)
             }
             _ => None,
         });
-        match last.map(|last| (last, end_of(&log.events, last))) {
-            Some((last, Some(reason))) => {
-                self.not_kept(format!("the last stream with {peer}, {last}, ended: {reason}"))
-            }
-            Some((last, None)) => {
-                self.not_kept(format!("nothing is recorded of the last stream with {peer}, {last}"))
-            }
+        match last.map(|last| (last, end_reason(&log.events, last))) {
+            Some((last, Some(reason))) => self.not_recorded_error(format!(
+                "the last stream with {peer}, {last}, ended: {reason}"
+            )),
+            Some((last, None)) => self.not_recorded_error(format!(
+                "nothing is recorded of the last stream with {peer}, {last}"
+            )),
             None => {
-                let message =
-                    format!("no stream with {peer} and no attempt of it was seen {}", within(log));
+                let message = format!(
+                    "no stream with {peer} and no attempt of it was seen {}",
+                    log_period(log)
+                );
                 let hint = "no packet of it came, or it was dropped before TCP and SCTP: `ddpctl counters` has the \
                             reasons of drops";
                 ApiError::not_found(message).with_hint(Some(hint))
@@ -120,8 +128,8 @@ impl Core {
         }
     }
 
-    fn not_kept(&self, message: String) -> ApiError {
-        let management = &self.env.facts.config.management;
+    fn not_recorded_error(&self, message: String) -> ApiError {
+        let management = &self.env.context.config.management;
         let hint = match management.recorder {
             true => format!(
                 "streams that ended in order are not kept, of the others the newest {} ([management] recorder_streams)",
@@ -134,7 +142,7 @@ impl Core {
 }
 
 /// Returns why a stream ended, one sentence.
-fn end_of(events: &[Event], id: api::StreamId) -> Option<&str> {
+fn end_reason(events: &[Event], id: api::StreamId) -> Option<&str> {
     events.iter().rev().find_map(|event| match &event.kind {
         EventKind::StreamClosed { stream, reason, .. } if *stream == id => Some(reason.as_str()),
         _ => None,
@@ -142,7 +150,7 @@ fn end_of(events: &[Event], id: api::StreamId) -> Option<&str> {
 }
 
 /// Returns the period that the log covers, in words.
-fn within(log: &EventPage) -> String {
+fn log_period(log: &EventPage) -> String {
     match log.lost {
         0 => "since ddpd started".to_owned(),
         lost => format!("in the log, which has lost its oldest {lost} events"),
@@ -150,26 +158,26 @@ fn within(log: &EventPage) -> String {
 }
 
 /// Returns true for an address of this host, at `port` if one is given.
-fn is_of(remote: &str, ip: IpAddr, port: Option<u16>) -> bool {
+fn is_peer(remote: &str, ip: IpAddr, port: Option<u16>) -> bool {
     let end: Option<SocketAddr> = remote.parse().ok();
     end.is_some_and(|end| end.ip() == ip && port.is_none_or(|port| port == end.port()))
 }
 
 /// Returns the failed attempts from or to a peer, one sentence each.
 fn attempts_of(events: &[Event], ip: IpAddr, port: Option<u16>) -> Vec<String> {
-    let told = events.iter().filter_map(|event| match &event.kind {
+    let sentences = events.iter().filter_map(|event| match &event.kind {
         EventKind::HandshakeFailed { remote, local, stage, reason, detail, hint, .. }
-            if is_of(remote, ip, port) =>
+            if is_peer(remote, ip, port) =>
         {
             let hint = hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
             Some(format!("{remote} to {local}: no stream, {stage} {reason}: {detail}{hint}."))
         }
-        EventKind::StreamRefused { remote, reason, hint, .. } if is_of(remote, ip, port) => {
+        EventKind::StreamRefused { remote, reason, hint, .. } if is_peer(remote, ip, port) => {
             let hint = hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
             Some(format!("From here to {remote}: no stream: {reason}{hint}."))
         }
         _ => None,
     });
-    let told: Vec<String> = told.collect();
-    told[told.len().saturating_sub(ATTEMPTS)..].to_vec()
+    let sentences: Vec<String> = sentences.collect();
+    sentences[sentences.len().saturating_sub(ATTEMPTS)..].to_vec()
 }

@@ -7,13 +7,13 @@ use dataplane::Record;
 use ddp::{Origin, UlpKind};
 
 use super::advice::advice;
-use super::flight::{Entry, Flight, What};
-use super::recorded::Recorded;
+use super::flight::{Entry, EntryKind, Flight};
+use super::recorded::WorkerRecording;
 use super::words::{layer_name, seconds};
 use crate::appliance::env::api_id;
 
 /// Returns the whole record. `clock`: microseconds since 1970 of an instant.
-pub(super) fn tell(flight: &Flight, clock: impl Fn(Instant) -> u64) -> api::Flight {
+pub(super) fn api_flight(flight: &Flight, clock: impl Fn(Instant) -> u64) -> api::Flight {
     let end = flight.end.as_deref();
     let advice = end.and_then(|end| advice(end, flight));
     api::Flight {
@@ -22,18 +22,18 @@ pub(super) fn tell(flight: &Flight, clock: impl Fn(Instant) -> u64) -> api::Flig
         job: flight.job(),
         local: flight.local().to_string(),
         remote: flight.remote().to_string(),
-        began_us: clock(flight.began),
+        began_us: clock(flight.started_at),
         end: end.map(|end| FlightEnd {
             time_us: end.at.map_or(0, &clock),
-            by: by(end.origin).into(),
+            by: origin_name(end.origin).into(),
             reason: end.reason.into(),
             code: end.numbers.map(|(layer, kind, code)| format!("{layer:x}/{kind:x}/{code:02x}")),
             key: advice.and_then(|advice| advice.key).map(str::to_owned),
         }),
         sentences: sentences(flight, advice.map(|advice| advice.sentence)),
         events: events(flight),
-        left_out: flight.left_out,
-        recorder_left_out: flight.recorded.as_ref().map_or(0, |recorded| recorded.left_out),
+        left_out: flight.dropped_entries,
+        recorder_left_out: flight.recording.as_ref().map_or(0, |recorded| recorded.dropped_records),
         counters: end.map(|end| end.counters.clone()).unwrap_or_default(),
     }
 }
@@ -41,15 +41,15 @@ pub(super) fn tell(flight: &Flight, clock: impl Fn(Instant) -> u64) -> api::Flig
 /// Merges the control thread's entries with the worker's records, in order of time. An event that
 /// both have appears once, with the control thread's detail and the worker's time.
 fn events(flight: &Flight) -> Vec<FlightEvent> {
-    let after = |at: Instant| at.saturating_duration_since(flight.began);
+    let after = |at: Instant| at.saturating_duration_since(flight.started_at);
     let micros = |at: Instant| u64::try_from(after(at).as_micros()).unwrap_or(u64::MAX);
     let mut records: Vec<(Instant, &Record)> =
-        flight.recorded.iter().flat_map(|recorded| recorded.records()).collect();
+        flight.recording.iter().flat_map(|recorded| recorded.records()).collect();
     let mut events = Vec::new();
     for entry in flight.entries() {
-        let (event, detail) = words(&entry.what, after);
-        let same = entry.what.error_of().and_then(|what| {
-            records.iter().position(|(_, record)| Recorded::error(record) == Some(what))
+        let (event, detail) = describe_entry(&entry.kind, after);
+        let same = entry.kind.error_numbers().and_then(|what| {
+            records.iter().position(|(_, record)| WorkerRecording::error(record) == Some(what))
         });
         let at = same.map_or(entry.at, |same| records.remove(same).0);
         events.push(FlightEvent {
@@ -59,9 +59,9 @@ fn events(flight: &Flight) -> Vec<FlightEvent> {
             header: None,
         });
     }
-    if let Some(recorded) = &flight.recorded {
+    if let Some(recorded) = &flight.recording {
         events.extend(records.into_iter().map(|(at, record)| {
-            let (event, detail) = recorded.words(record);
+            let (event, detail) = recorded.describe(record);
             let header = recorded.header(record);
             FlightEvent { after_us: micros(at), event: event.into(), detail, header }
         }));
@@ -70,7 +70,7 @@ fn events(flight: &Flight) -> Vec<FlightEvent> {
     events
 }
 
-fn by(origin: Origin) -> &'static str {
+fn origin_name(origin: Origin) -> &'static str {
     match origin {
         Origin::Local => "this_end",
         Origin::Peer => "peer",
@@ -79,43 +79,47 @@ fn by(origin: Origin) -> &'static str {
 }
 
 fn sentences(flight: &Flight, advice: Option<&'static str>) -> Vec<String> {
-    let mut told = vec![beginning(flight)];
-    let errors = flight.entries().iter().filter_map(|entry| error(flight, entry));
-    told.extend(errors);
-    if let Some(recorded) = &flight.recorded {
-        let after = |at: Instant| at.saturating_duration_since(flight.began);
-        told.extend(recorded.sentences(after));
+    let mut sentences = vec![beginning_sentence(flight)];
+    let errors = flight.entries().iter().filter_map(|entry| error_sentence(flight, entry));
+    sentences.extend(errors);
+    if let Some(recorded) = &flight.recording {
+        let after = |at: Instant| at.saturating_duration_since(flight.started_at);
+        sentences.extend(recorded.sentences(after));
     }
     let Some(end) = flight.end.as_deref() else {
-        told.push("It has not ended.".to_owned());
-        return told;
+        sentences.push("It has not ended.".to_owned());
+        return sentences;
     };
-    let who = match end.origin {
+    let subject = match end.origin {
         Origin::Local => "This end ended it",
         Origin::Peer => "The peer caused its end",
         Origin::Network => "The network, or the peer's host, ended it",
     };
-    let life = end.at.unwrap_or(flight.began).saturating_duration_since(flight.began);
-    told.push(format!("{who} after {}: {}.", seconds(life), end.sentence.trim_end_matches('.')));
+    let lifetime = end.at.unwrap_or(flight.started_at).saturating_duration_since(flight.started_at);
+    sentences.push(format!(
+        "{subject} after {}: {}.",
+        seconds(lifetime),
+        end.sentence.trim_end_matches('.')
+    ));
     if let Some((layer, kind, code)) = end.numbers {
         let name = layer_name(layer, kind);
-        told.push(format!("In the protocol's numbers: layer {layer} ({name}), error type {kind}, code {code:#04x}."));
+        sentences.push(format!("In the protocol's numbers: layer {layer} ({name}), error type {kind}, code {code:#04x}."));
     }
-    told.push(traffic(&end.counters));
-    told.extend(advice.map(str::to_owned));
-    told
+    sentences.push(traffic_sentence(&end.counters));
+    sentences.extend(advice.map(str::to_owned));
+    sentences
 }
 
-fn beginning(flight: &Flight) -> String {
+fn beginning_sentence(flight: &Flight) -> String {
     let end = flight.end.as_deref();
-    let whence = match (flight.accepted, end.and_then(|end| end.listener.as_deref())) {
+    let origin = match (flight.accepted, end.and_then(|end| end.listener.as_deref())) {
         (true, Some(listener)) => format!("accepted by listener {listener}"),
         (true, None) => "opened by the peer".to_owned(),
         (false, _) => "opened from here".to_owned(),
     };
-    let established = flight.entries().iter().find_map(|entry| match &entry.what {
-        What::Established { transport, ulp, .. } => {
-            let after = seconds(entry.at.saturating_duration_since(flight.began));
+    let established = flight.entries().iter().find_map(|entry| match &entry.kind {
+        EntryKind::Established { transport, ulp, .. } => {
+            let after = seconds(entry.at.saturating_duration_since(flight.started_at));
             Some(format!("{} over {transport}, established after {after}", ulp_name(*ulp)))
         }
         _ => None,
@@ -123,14 +127,14 @@ fn beginning(flight: &Flight) -> String {
     let established = established.unwrap_or_else(|| "never established".to_owned());
     let job = flight.job().map_or(String::new(), |job| format!(", job {job}"));
     let (id, remote) = (api_id(flight.stream()), flight.remote());
-    format!("Stream {id} with {remote}: {whence}{job}, {established}.")
+    format!("Stream {id} with {remote}: {origin}{job}, {established}.")
 }
 
 /// Returns a sentence on an error or Terminate.
-fn error(flight: &Flight, entry: &Entry) -> Option<String> {
-    let after = seconds(entry.at.saturating_duration_since(flight.began));
-    Some(match &entry.what {
-        What::Error { layer, code, reason, header } => {
+fn error_sentence(flight: &Flight, entry: &Entry) -> Option<String> {
+    let after = seconds(entry.at.saturating_duration_since(flight.started_at));
+    Some(match &entry.kind {
+        EntryKind::Error { layer, code, reason, header } => {
             let header = match header.is_empty() {
                 true => String::new(),
                 false => format!(" The segment's header: {}.", hex(header)),
@@ -141,36 +145,38 @@ fn error(flight: &Flight, entry: &Entry) -> Option<String> {
                 code.0, code.1
             )
         }
-        What::Terminate { by_peer, reason, .. } => {
-            let who = if *by_peer { "the peer" } else { "this end" };
-            format!("At {after} {who} sent a Terminate: {reason}.")
+        EntryKind::Terminate { by_peer, reason, .. } => {
+            let sender = if *by_peer { "the peer" } else { "this end" };
+            format!("At {after} {sender} sent a Terminate: {reason}.")
         }
-        What::PeerClosed { incomplete: true } => {
+        EntryKind::PeerClosed { incomplete: true } => {
             format!("At {after} the peer closed its direction within a message.")
         }
-        What::Stalled { timeouts } => {
+        EntryKind::Stalled { timeouts } => {
             format!("At {after} the peer had not answered {timeouts} time-outs in a row.")
         }
-        What::PostFailed { reason } => format!("At {after} a message could not be sent: {reason}."),
+        EntryKind::PostFailed { reason } => {
+            format!("At {after} a message could not be sent: {reason}.")
+        }
         _ => return None,
     })
 }
 
-fn traffic(counters: &Counters) -> String {
-    let of = |name: &str| counters.get(name).copied().unwrap_or(0);
-    let placed = of("placed_in_order_bytes") + of("placed_out_of_order_bytes");
+fn traffic_sentence(counters: &Counters) -> String {
+    let value = |name: &str| counters.get(name).copied().unwrap_or(0);
+    let placed = value("placed_in_order_bytes") + value("placed_out_of_order_bytes");
     let mut sentence = format!(
         "The peer placed {placed} bytes, and acknowledged {} bytes of ours",
-        of("sent_bytes")
+        value("sent_bytes")
     );
-    let timeouts = of("tcp_timeouts") + of("sctp_timeouts");
-    if of("retransmitted_bytes") > 0 || timeouts > 0 {
-        let (bytes, segments) = (of("retransmitted_bytes"), of("retransmitted_segments"));
+    let timeouts = value("tcp_timeouts") + value("sctp_timeouts");
+    if value("retransmitted_bytes") > 0 || timeouts > 0 {
+        let (bytes, segments) = (value("retransmitted_bytes"), value("retransmitted_segments"));
         sentence += &format!(
             "; {bytes} bytes were retransmitted in {segments} segments, with {timeouts} time-outs"
         );
     }
-    let probes = of("tcp_window_probes");
+    let probes = value("tcp_window_probes");
     if probes > 0 {
         sentence += &format!("; its window was closed: {probes} probes");
     }
@@ -178,33 +184,38 @@ fn traffic(counters: &Counters) -> String {
 }
 
 /// Returns an entry's word and its detail.
-fn words(what: &What, after: impl Fn(Instant) -> Duration) -> (&'static str, String) {
-    match what {
-        What::Requested { revision: Some(revision) } => {
+fn describe_entry(
+    entry_kind: &EntryKind,
+    after: impl Fn(Instant) -> Duration,
+) -> (&'static str, String) {
+    match entry_kind {
+        EntryKind::Requested { revision: Some(revision) } => {
             ("requested", format!("MPA revision {revision}"))
         }
-        What::Requested { revision: None } => ("requested", "DDP session over SCTP".to_owned()),
-        What::Established { transport, ulp, mulpdu } => {
+        EntryKind::Requested { revision: None } => {
+            ("requested", "DDP session over SCTP".to_owned())
+        }
+        EntryKind::Established { transport, ulp, mulpdu } => {
             ("established", format!("{} over {transport}, MULPDU {mulpdu}", ulp_name(*ulp)))
         }
-        What::Delivered { messages, bytes, last } => {
+        EntryKind::Delivered { messages, bytes, last } => {
             let last = seconds(after(*last));
             ("delivered", format!("{messages} messages, {bytes} bytes, the last after {last}"))
         }
-        What::Error { layer, code, reason, .. } => {
+        EntryKind::Error { layer, code, reason, .. } => {
             ("error", format!("{layer} {}/{:02x}: {reason}", code.0, code.1))
         }
-        What::Terminate { by_peer, numbers: (layer, kind, code), reason } => {
-            let who = if *by_peer { "by the peer" } else { "by this end" };
-            ("terminate", format!("{who} {layer:x}/{kind:x}/{code:02x}: {reason}"))
+        EntryKind::Terminate { by_peer, numbers: (layer, kind, code), reason } => {
+            let sender = if *by_peer { "by the peer" } else { "by this end" };
+            ("terminate", format!("{sender} {layer:x}/{kind:x}/{code:02x}: {reason}"))
         }
-        What::PeerClosed { incomplete } => (
+        EntryKind::PeerClosed { incomplete } => (
             "peer_closed",
             if *incomplete { "within a message" } else { "between messages" }.to_owned(),
         ),
-        What::Stalled { timeouts } => ("stalled", format!("{timeouts} time-outs in a row")),
-        What::Resumed => ("resumed", "the peer acknowledges again".to_owned()),
-        What::PostFailed { reason } => ("post_failed", reason.to_string()),
+        EntryKind::Stalled { timeouts } => ("stalled", format!("{timeouts} time-outs in a row")),
+        EntryKind::Resumed => ("resumed", "the peer acknowledges again".to_owned()),
+        EntryKind::PostFailed { reason } => ("post_failed", reason.to_string()),
     }
 }
 

@@ -84,7 +84,9 @@ fn sequence_numbers_go_on_over_restarts_and_are_never_used_twice() {
     for _ in 0..3 {
         let (config, mut ipsec) = start(&bench.config()).unwrap();
         let config = config.unwrap();
-        let SaWay::Out { reserve: Some((first, numbers)), .. } = config.sas[0].way else {
+        let SaDirectionConfig::Out { reserve: Some((first, numbers)), .. } =
+            config.sas[0].direction_config
+        else {
             panic!()
         };
         assert_eq!(first, next);
@@ -178,9 +180,9 @@ fn the_kernels_first_answer_comes_before_anything_serves() {
         Ok((given, mut ipsec)) => {
             let given = given.unwrap();
             // Until then the workers drop all packets.
-            assert_eq!(given.policies, Spd::of_others(Vec::new(), Unselected::DROP));
+            assert_eq!(given.policies, Spd::from_checked(Vec::new(), Unmatched::DROP));
             assert!(!ipsec.is_ready());
-            let (events, _) = ipsec.kernel().unwrap().turn();
+            let (events, _) = ipsec.kernel_mut().unwrap().poll_changes();
             assert!(events.iter().any(|event| matches!(event, xfrm::Event::Policies { .. })));
             assert!(ipsec.is_ready());
         }

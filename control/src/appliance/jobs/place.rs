@@ -15,7 +15,7 @@ pub(super) enum Need {
 
 /// Returns the STag and TO of `total` bytes in the peer's memory, if the advertised region allows
 /// the access.
-pub(super) fn place(
+pub(super) fn resolve_target(
     target: &RemotePlace,
     total: u64,
     regions: &[Advertised],
@@ -81,21 +81,24 @@ mod tests {
         }
     }
 
-    fn by_name(name: &str, offset: u64) -> RemotePlace {
+    fn named_target(name: &str, offset: u64) -> RemotePlace {
         RemotePlace::Region { name: name.into(), offset }
     }
 
     #[test]
     fn a_place_is_found_by_name_and_checked() {
         let regions = [region()];
-        assert_eq!(place(&by_name("in", 10), 90, &regions, Need::Write), Ok((Stag(7), 1010)));
-        let error = place(&by_name("in", 11), 90, &regions, Need::Write).unwrap_err();
+        assert_eq!(
+            resolve_target(&named_target("in", 10), 90, &regions, Need::Write),
+            Ok((Stag(7), 1010))
+        );
+        let error = resolve_target(&named_target("in", 11), 90, &regions, Need::Write).unwrap_err();
         assert_eq!(error.error, ErrorKind::BadRequest);
-        assert!(place(&by_name("in", u64::MAX), 90, &regions, Need::Write).is_err());
-        let error = place(&by_name("out", 0), 1, &regions, Need::Write).unwrap_err();
+        assert!(resolve_target(&named_target("in", u64::MAX), 90, &regions, Need::Write).is_err());
+        let error = resolve_target(&named_target("out", 0), 1, &regions, Need::Write).unwrap_err();
         assert_eq!(error.message, "the peer offers no region `out` (it offers: in)");
         let taken = [Advertised { stag: 0, remote_write: false, busy: true, ..region() }];
-        let error = place(&by_name("in", 0), 1, &taken, Need::Write).unwrap_err();
+        let error = resolve_target(&named_target("in", 0), 1, &taken, Need::Write).unwrap_err();
         assert_eq!(error.error, ErrorKind::PeerRefused);
         assert!(
             error.message.starts_with("region_busy: the peer's region `in` is taken"),
@@ -103,7 +106,7 @@ mod tests {
         );
         let closed = [Advertised { remote_write: false, ..region() }];
         assert_eq!(
-            place(&by_name("in", 0), 1, &closed, Need::Write).unwrap_err().error,
+            resolve_target(&named_target("in", 0), 1, &closed, Need::Write).unwrap_err().error,
             ErrorKind::PeerRefused
         );
     }
@@ -111,7 +114,7 @@ mod tests {
     #[test]
     fn a_known_stag_is_taken_as_it_is_unless_it_wraps() {
         let target = RemotePlace::Tagged { stag: 9, to: u64::MAX - 5 };
-        assert_eq!(place(&target, 5, &[], Need::Write), Ok((Stag(9), u64::MAX - 5)));
-        assert!(place(&target, 6, &[], Need::Write).is_err());
+        assert_eq!(resolve_target(&target, 5, &[], Need::Write), Ok((Stag(9), u64::MAX - 5)));
+        assert!(resolve_target(&target, 6, &[], Need::Write).is_err());
     }
 }

@@ -25,23 +25,24 @@ impl Listeners {
     }
 
     /// Checks that an existing listener of this name can change to this section.
-    pub(in crate::appliance) fn may_become(
+    pub(in crate::appliance) fn check_change(
         &self,
         section: &ListenerSection,
     ) -> Result<(), ApiError> {
-        self.listeners.get(&section.name).map_or(Ok(()), |old| old.may_become(section))
+        self.listeners.get(&section.name).map_or(Ok(()), |old| old.check_change(section))
     }
 
     /// Returns true if the section changes the service or the pieces of the listener of this name.
-    pub(in crate::appliance) fn serves_otherwise(&self, section: &ListenerSection) -> bool {
-        self.listeners.get(&section.name).is_some_and(|old| old.serves_otherwise(section))
+    pub(in crate::appliance) fn changes_service(&self, section: &ListenerSection) -> bool {
+        self.listeners.get(&section.name).is_some_and(|old| old.changes_service(section))
     }
 
     /// Returns true if the listener has the file open for one of its queues.
-    pub(in crate::appliance) fn has_open(&self, name: &str, file: &Path) -> bool {
-        let is_it =
+    pub(in crate::appliance) fn has_file_open(&self, name: &str, file: &Path) -> bool {
+        let is_this_file =
             |delivery: &Delivery| matches!(delivery, Delivery::File { path } if path == file);
         let listener = self.listeners.get(name);
-        listener.is_some_and(|l| l.section.queues.iter().any(|queue| is_it(&queue.deliver_to)))
+        listener
+            .is_some_and(|l| l.section.queues.iter().any(|queue| is_this_file(&queue.deliver_to)))
     }
 }

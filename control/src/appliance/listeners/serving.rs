@@ -21,7 +21,7 @@ pub(super) struct Serving {
     /// Numbers of the free slots.
     free: Vec<u32>,
     /// Bytes of each slot, a multiple of 64.
-    each: u64,
+    slot_len: u64,
 }
 
 impl Serving {
@@ -34,12 +34,12 @@ impl Serving {
         let each = region / u64::from(streams.max(1)) / 64 * 64;
         let slots = if section.service.has_slots() && each > 0 { streams } else { 0 };
         let service = Service::new(section.service, section.message_size);
-        Some(Serving { service, free: (0..slots).rev().collect(), each })
+        Some(Serving { service, free: (0..slots).rev().collect(), slot_len: each })
     }
 
     /// Takes a free slot. Returns its number and its bytes.
     pub(super) fn take(&mut self) -> Option<(u32, u64)> {
-        Some((self.free.pop()?, self.each))
+        Some((self.free.pop()?, self.slot_len))
     }
 
     /// Frees a slot.

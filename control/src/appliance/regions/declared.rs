@@ -15,13 +15,13 @@ impl Regions {
     ) -> impl Iterator<Item = (&RegionSection, Origin, bool)> {
         let live = self.regions.values().filter(|region| region.is_live());
         live.map(|region| {
-            let whole = region.access == Region::registered(&region.section);
+            let whole = region.access == Region::max_access(&region.section);
             (&region.section, region.origin, whole)
         })
     }
 
     /// Returns a section with the current rights of peers.
-    pub(in crate::appliance) fn as_it_runs(&self, section: &RegionSection) -> RegionSection {
+    pub(in crate::appliance) fn running_section(&self, section: &RegionSection) -> RegionSection {
         let Some(region) = self.regions.get(&section.name) else { return section.clone() };
         let access = region.access;
         let (write, read) = (access.remote_write(), access.remote_read());

@@ -1,21 +1,21 @@
 //! STags that are valid on one stream: pieces of a listener's region, and memory of jobs.
 
 use api::ApiError;
-use config::{ListenerSection, unstored};
+use config::{ListenerSection, unsaved_writes};
 use dataplane::memory::Memory;
-use dataplane::{Command, Sources};
+use dataplane::{Command, SourceRemoval};
 use ddp::{Access, PdId, Stag, StagEntry, StreamId, TaggedOffset};
 
 use super::{Region, Regions};
 use crate::appliance::env::Env;
-use crate::appliance::loader::Wanted;
-use crate::appliance::pending::{Loading, Piece, SinkOf, TakenSlot, Then};
+use crate::appliance::loader::LoadTask;
+use crate::appliance::pending::{Continuation, Loading, Piece, SinkOwner, TakenSlot};
 use crate::service;
 use crate::service::Slot;
 
 /// Memory that the Reads of a job, or a peer's operations for it, write to.
 pub(in crate::appliance) struct Sink {
-    pub of: SinkOf,
+    pub owner: SinkOwner,
     pub stream: StreamId,
     pub pd: PdId,
     pub memory: Memory,
@@ -31,7 +31,7 @@ impl Regions {
         &self,
         section: &ListenerSection,
     ) -> Result<(), ApiError> {
-        match section.regions.iter().find(|name| self.users_of(name) > 0) {
+        match section.regions.iter().find(|name| self.user_count(name) > 0) {
             Some(region) if section.has_slots() => Err(ApiError::conflict(format!(
                 "listener `{}`: region `{region}` is in use by streams that share it: close them first",
                 section.name
@@ -46,7 +46,7 @@ impl Regions {
         section: &ListenerSection,
     ) -> Result<(), ApiError> {
         let named = section.regions.iter().filter_map(|name| self.regions.get(name));
-        match named.filter_map(|region| unstored(section, &region.section)).next() {
+        match named.filter_map(|region| unsaved_writes(section, &region.section)).next() {
             Some(why) => {
                 Err(ApiError::bad_request(format!("listener `{}`: regions: {why}", section.name)))
             }
@@ -66,13 +66,13 @@ impl Regions {
         stream: StreamId,
         pd: PdId,
     ) -> Result<TakenSlot, String> {
-        let Piece { listener, number, each, kind, region: name } = piece;
+        let Piece { listener, number, piece_len: each, kind, region: name } = piece;
         let stag = self.stags.allocate().map_err(|error| error.to_string())?;
         let Some(region) = self.regions.get_mut(&name).filter(|region| region.is_live()) else {
             self.stags.release(stag);
             return Err(format!("region `{name}` was removed"));
         };
-        if region.access != Region::registered(&region.section) {
+        if region.access != Region::max_access(&region.section) {
             self.stags.release(stag);
             return Err(format!("region `{name}` has less access than it was registered with"));
         }
@@ -91,7 +91,7 @@ impl Regions {
             memory: memory.clone(),
             memory_offset: offset,
         };
-        env.broadcast(Then::Bound { stream }, |ticket| Command::AddStag {
+        env.broadcast(Continuation::Bound { stream }, |ticket| Command::AddStag {
             entry: entry.clone(),
             ticket,
         });
@@ -101,10 +101,10 @@ impl Regions {
 
     /// Removes the STag of a slot whose stream has ended. The slot is cleared afterwards.
     pub(in crate::appliance) fn release_slot(&self, env: &mut Env, taken: TakenSlot) {
-        let (stag, sources) = (taken.slot.stag, Sources::Wait);
-        env.broadcast(Then::SlotFreed { taken }, |ticket| Command::RemoveStag {
+        let (stag, sources) = (taken.slot.stag, SourceRemoval::Wait);
+        env.broadcast(Continuation::SlotFreed { taken }, |ticket| Command::RemoveStag {
             stag,
-            sources,
+            removal: sources,
             ticket,
         });
     }
@@ -113,7 +113,7 @@ impl Regions {
         let Slot { stag, to, len } = taken.slot;
         self.stags.release(stag);
         let bytes = to..to.saturating_add(len);
-        env.load(Wanted::Clear(vec![(taken.memory.clone(), bytes)]), Loading::ClearSlot(taken));
+        env.load(LoadTask::Clear(vec![(taken.memory.clone(), bytes)]), Loading::ClearSlot(taken));
     }
 
     /// Returns true if the cleared piece can be used by another stream.
@@ -160,7 +160,7 @@ impl Regions {
         env: &mut Env,
         sink: Sink,
     ) -> Result<Stag, ApiError> {
-        let Sink { of, stream, pd, memory, offset, base_to, len, access } = sink;
+        let Sink { owner: of, stream, pd, memory, offset, base_to, len, access } = sink;
         let stag = self.stags.allocate().map_err(|e| ApiError::internal(e.to_string()))?;
         let entry = StagEntry {
             stag,
@@ -172,7 +172,7 @@ impl Regions {
             memory,
             memory_offset: offset,
         };
-        env.broadcast(Then::SinkReady(of), |ticket| Command::AddStag {
+        env.broadcast(Continuation::SinkReady(of), |ticket| Command::AddStag {
             entry: entry.clone(),
             ticket,
         });
@@ -181,10 +181,10 @@ impl Regions {
 
     /// Removes such memory from all workers.
     pub(in crate::appliance) fn remove_sink(&self, env: &mut Env, stag: Stag) {
-        let sources = Sources::Wait;
-        env.broadcast(Then::SinkRemoved { stag }, |ticket| Command::RemoveStag {
+        let sources = SourceRemoval::Wait;
+        env.broadcast(Continuation::SinkRemoved { stag }, |ticket| Command::RemoveStag {
             stag,
-            sources,
+            removal: sources,
             ticket,
         });
     }

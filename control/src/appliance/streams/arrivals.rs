@@ -15,7 +15,7 @@ use crate::appliance::env::{Env, api_id};
 use crate::appliance::flights::rdmap_code;
 use crate::appliance::pending::{AfterPost, Post};
 use crate::files::{self, FileId};
-use crate::service::{Action, Place};
+use crate::service::{Action, RemoteBuffer};
 
 /// A message that is being appended to a file.
 pub(super) struct Appending {
@@ -46,17 +46,17 @@ impl Streams {
         &mut self,
         env: &mut Env,
         id: StreamId,
-        message: Untagged,
+        message: UntaggedHeader,
         data: Vec<u8>,
         listener: Destination<'_>,
     ) {
-        let Untagged { qn, rsvd_ulp, .. } = message;
+        let UntaggedHeader { qn, rsvd_ulp, .. } = message;
         match self.queue(id, qn).map(|queue| &queue.deliver_to) {
             Some(Delivery::Echo) => {
                 let source = Source::Bytes(Arc::from(data));
                 // docs/protocol.md §4: echoes go to queue 0, the only one that every client has,
                 // with the sender's RsvdULP.
-                let (cookie, answer) = (Cookie::of(0), MESSAGE_QUEUE);
+                let (cookie, answer) = (Cookie::user(0), MESSAGE_QUEUE);
                 let echo = Message::Untagged { qn: answer, rsvd_ulp, source, cookie };
                 self.post(env, id, echo, Post::Echo { qn: qn.0 });
             }
@@ -76,11 +76,12 @@ impl Streams {
         let Some(stream) = self.streams.get(&id) else { return };
         match stream.queues.first().map(|queue| &queue.deliver_to) {
             Some(Delivery::Echo) => {
-                let request = WorkRequest::send(Source::Bytes(Arc::from(data)), Cookie::of(0));
-                self.post_rdmap(env, id, request, None, Post::Service(AfterPost::GiveBack));
+                let request = WorkRequest::send(Source::Bytes(Arc::from(data)), Cookie::user(0));
+                self.post_rdmap(env, id, request, None, Post::Service(AfterPost::RepostBuffer));
             }
             _ => {
-                let message = Untagged { qn: MESSAGE_QUEUE, msn: Msn(number), rsvd_ulp: [0; 5] };
+                let message =
+                    UntaggedHeader { qn: MESSAGE_QUEUE, msn: Msn(number), rsvd_ulp: [0; 5] };
                 self.deliver(env, id, message, data, listener);
             }
         }
@@ -98,7 +99,7 @@ impl Streams {
         &mut self,
         env: &mut Env,
         id: StreamId,
-        Untagged { qn, msn, rsvd_ulp }: Untagged,
+        UntaggedHeader { qn, msn, rsvd_ulp }: UntaggedHeader,
         data: Vec<u8>,
         listener: Destination<'_>,
     ) {
@@ -123,10 +124,10 @@ impl Streams {
     }
 
     fn append(&mut self, env: &mut Env, id: StreamId, qn: Qn, data: &[u8], file: Option<FileId>) {
-        let tag = env.number();
+        let tag = env.allocate_number();
         match file {
             Some(file) if env.writer.append(file, files::frame(data), tag) => {
-                env.wrote(id, file);
+                env.record_write(id, file);
                 self.appending.insert(tag, Appending { stream: id, qn });
             }
             // A reload removed the queue's file.
@@ -148,7 +149,7 @@ impl Streams {
     /// Posts a receive buffer again.
     pub(in crate::appliance) fn repost_buffer(&self, env: &mut Env, stream: StreamId, qn: Qn) {
         if self.streams.contains_key(&stream) {
-            env.command(stream.worker(), Command::PostBuffers { stream, qn, buffers: 1 });
+            env.send_command(stream.worker(), Command::PostBuffers { stream, qn, buffers: 1 });
         }
     }
 
@@ -186,29 +187,29 @@ impl Streams {
     }
 
     /// Performs an action of a service on its stream.
-    pub(in crate::appliance) fn act(&mut self, env: &mut Env, id: StreamId, action: Action) {
+    pub(in crate::appliance) fn perform(&mut self, env: &mut Env, id: StreamId, action: Action) {
         let Some(stream) = self.streams.get(&id) else { return };
         let own = stream.slot.as_ref().map(|taken| (taken.slot, taken.memory.clone()));
-        let cookie = Cookie::of(0);
+        let cookie = Cookie::user(0);
         match (action, own) {
-            (Action::GiveBack, _) => self.repost_buffer(env, id, MESSAGE_QUEUE),
+            (Action::RepostBuffer, _) => self.repost_buffer(env, id, MESSAGE_QUEUE),
             (Action::Send { bytes, answers }, _) => {
                 let request = WorkRequest::send(Source::Bytes(Arc::from(bytes)), cookie);
-                let after = if answers { AfterPost::GiveBack } else { AfterPost::Nothing };
+                let after = if answers { AfterPost::RepostBuffer } else { AfterPost::Ignore };
                 self.post_rdmap(env, id, request, None, Post::Service(after));
             }
-            (Action::WriteBytes { bytes, at }, _) => {
+            (Action::WriteBytes { bytes, destination: at }, _) => {
                 let source = Source::Bytes(Arc::from(bytes));
-                let request = write(source, at);
+                let request = write_request(source, at);
                 self.post_rdmap(env, id, request, None, Post::Service(AfterPost::Write));
             }
-            (Action::Write { len, at }, Some((slot, memory))) => {
+            (Action::Write { len, destination: at }, Some((slot, memory))) => {
                 let source = Source::Region { memory, offset: slot.to, len };
-                let request = write(source, at);
+                let request = write_request(source, at);
                 let region = Some(slot.stag);
-                self.post_rdmap(env, id, request, region, Post::Service(AfterPost::Nothing));
+                self.post_rdmap(env, id, request, region, Post::Service(AfterPost::Ignore));
             }
-            (Action::Read { len, from }, Some((slot, _))) => {
+            (Action::Read { len, source: from }, Some((slot, _))) => {
                 let request = WorkRequest::Read {
                     sink_stag: slot.stag,
                     sink_to: TaggedOffset(slot.to),
@@ -223,8 +224,8 @@ impl Streams {
             (Action::Write { .. } | Action::Read { .. }, None) => {
                 self.end_service(env, id, "the stream has no memory of its own".into());
             }
-            (Action::PeerIsReady, _) => {
-                env.command(id.worker(), Command::PeerIsReady { stream: id });
+            (Action::AllowSend, _) => {
+                env.send_command(id.worker(), Command::PeerReady { stream: id });
             }
             (Action::End(reason), _) => self.end_service(env, id, reason),
         }
@@ -255,7 +256,7 @@ impl Streams {
 
 /// Header fields of an untagged message that has been delivered.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::appliance) struct Untagged {
+pub(in crate::appliance) struct UntaggedHeader {
     pub qn: Qn,
     pub msn: Msn,
     /// Bytes as sent by the peer.
@@ -271,8 +272,13 @@ pub(in crate::appliance) struct Destination<'a> {
     pub file: Option<FileId>,
 }
 
-fn write(source: Source<Memory>, at: Place) -> WorkRequest<Memory> {
-    WorkRequest::Write { stag: at.stag, to: TaggedOffset(at.to), source, cookie: Cookie::of(0) }
+fn write_request(source: Source<Memory>, destination: RemoteBuffer) -> WorkRequest<Memory> {
+    WorkRequest::Write {
+        stag: destination.stag,
+        to: TaggedOffset(destination.to),
+        source,
+        cookie: Cookie::user(0),
+    }
 }
 
 /// RDMAP's version, in the two highest bits of the byte that is RsvdULP to DDP (RFC 5040 §4.1).

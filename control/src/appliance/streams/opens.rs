@@ -9,19 +9,19 @@ use config::{Config, IpFields, Transport};
 use dataplane::{EndpointConfig, SctpConfig};
 use tcp_lite::mpa;
 
-use crate::appliance::endpoints::{connect_endpoint, connect_sctp, heartbeat_for, serve_one};
+use crate::appliance::endpoints::{connect_endpoint, connect_sctp, heartbeat_for, is_exclusive};
 
 /// Most configurations that are kept, for TCP and for SCTP each.
-const KINDS: usize = 16;
+const MAX_CONFIGS: usize = 16;
 
 /// Configurations of active opens, by their options.
 #[derive(Default)]
-pub(super) struct Opens {
+pub(super) struct ConnectConfigs {
     tcp: Vec<(TcpKind, Arc<tcp_lite::endpoint::EndpointConfig>)>,
     sctp: Vec<(SctpKind, Arc<SctpConfig>)>,
 }
 
-impl Opens {
+impl ConnectConfigs {
     /// Returns the configuration for an open. Over SCTP the same options give the same object, so
     /// that streams to one peer share associations.
     pub(super) fn endpoint(
@@ -33,32 +33,36 @@ impl Opens {
         match spec.transport {
             Transport::Tcp => {
                 let peer = mpa::Peer::from_name(&spec.rdmap.peer).unwrap_or_default();
-                let kind = TcpKind::of(config, spec, peer, start_key);
+                let kind = TcpKind::from_spec(config, spec, peer, start_key);
                 let make = || connect_endpoint(config, spec, peer, start_key);
-                EndpointConfig::Tcp(shared(&mut self.tcp, kind, make))
+                EndpointConfig::Tcp(get_or_insert(&mut self.tcp, kind, make))
             }
             Transport::Sctp => {
                 let make = || connect_sctp(config, spec);
-                EndpointConfig::Sctp(shared(&mut self.sctp, SctpKind::of(config, spec), make))
+                EndpointConfig::Sctp(get_or_insert(
+                    &mut self.sctp,
+                    SctpKind::from_spec(config, spec),
+                    make,
+                ))
             }
         }
     }
 }
 
 /// Returns the configuration for these options. A new one replaces the oldest.
-fn shared<K: PartialEq, C>(
-    known: &mut Vec<(K, Arc<C>)>,
+fn get_or_insert<K: PartialEq, C>(
+    cache: &mut Vec<(K, Arc<C>)>,
     kind: K,
     make: impl FnOnce() -> C,
 ) -> Arc<C> {
-    if let Some((_, config)) = known.iter().find(|(other, _)| *other == kind) {
+    if let Some((_, config)) = cache.iter().find(|(other, _)| *other == kind) {
         return Arc::clone(config);
     }
     let config = Arc::new(make());
-    if known.len() >= KINDS {
-        known.remove(0);
+    if cache.len() >= MAX_CONFIGS {
+        cache.remove(0);
     }
-    known.push((kind, Arc::clone(&config)));
+    cache.push((kind, Arc::clone(&config)));
     config
 }
 
@@ -76,7 +80,7 @@ struct SctpKind {
 }
 
 impl SctpKind {
-    fn of(config: &Config, spec: &ConnectSpec) -> SctpKind {
+    fn from_spec(config: &Config, spec: &ConnectSpec) -> SctpKind {
         // With equal heartbeats, streams with and without such a region share associations.
         let heartbeat = heartbeat_for(config, &spec.regions);
         let (udp_port, peer_to_peer) = (spec.udp_port, spec.rdmap.peer_to_peer);
@@ -102,11 +106,11 @@ struct TcpKind {
     /// True if a second attempt uses revision 1.
     retry_revision_1: bool,
     /// True if a silent peer is probed, because it has exclusive use of a region.
-    serves_one: bool,
+    is_exclusive: bool,
 }
 
 impl TcpKind {
-    fn of(config: &Config, spec: &ConnectSpec, peer: mpa::Peer, start_key: bool) -> TcpKind {
+    fn from_spec(config: &Config, spec: &ConnectSpec, peer: mpa::Peer, start_key: bool) -> TcpKind {
         TcpKind {
             revision: spec.revision(),
             start_key,
@@ -115,7 +119,7 @@ impl TcpKind {
             peer,
             peer_to_peer: spec.rdmap.peer_to_peer,
             retry_revision_1: spec.rdmap.retry_revision_1,
-            serves_one: serve_one(config, &spec.regions),
+            is_exclusive: is_exclusive(config, &spec.regions),
         }
     }
 }

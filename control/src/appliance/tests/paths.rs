@@ -5,7 +5,7 @@ use config::{Backing, Fsync, listener_from_json, region_from_json};
 
 use super::*;
 
-fn confined() -> Bench {
+fn confined_bench() -> Bench {
     let bench = bench_with(&format!("{BASIC}[files]\npaths = [\"DIR/in\"]\n"));
     std::fs::create_dir(bench.dir.path().join("in")).unwrap();
     std::os::unix::fs::symlink(bench.dir.path(), bench.dir.path().join("in/link")).unwrap();
@@ -34,7 +34,7 @@ fn requests(file: &std::path::Path) -> [Request; 4] {
 
 #[test]
 fn a_file_outside_is_refused_by_each_request_and_nothing_is_made() {
-    let mut bench = confined();
+    let mut bench = confined_bench();
     for file in ["out", "in/link/out", "in/../out"] {
         let file = bench.dir.path().join(file);
         for request in requests(&file) {
@@ -49,7 +49,7 @@ fn a_file_outside_is_refused_by_each_request_and_nothing_is_made() {
 
 #[test]
 fn a_file_below_is_not_refused_for_its_path() {
-    let mut bench = confined();
+    let mut bench = confined_bench();
     let file = bench.dir.path().join("in/f");
     for request in requests(&file) {
         if let Ok(Err(error)) = bench.call(request).try_recv() {

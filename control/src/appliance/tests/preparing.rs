@@ -2,7 +2,7 @@
 
 use api::{ErrorKind, RegionInfo};
 
-use super::super::loader::{LARGE, Load};
+use super::super::loader::{LARGE_REQUEST, Load};
 use super::regions::{remove, section};
 use super::*;
 
@@ -14,12 +14,12 @@ fn regions(bench: &mut Bench) -> Vec<RegionInfo> {
 }
 
 /// Returns the progress of region `late`, if it is listed as being prepared.
-fn preparing(bench: &mut Bench) -> Option<u8> {
+fn preparation_progress(bench: &mut Bench) -> Option<u8> {
     regions(bench).into_iter().find(|region| region.name == "late")?.preparing
 }
 
 /// Requests region `late`. Its memory is not made yet.
-fn asked(bench: &mut Bench, size: u64) -> (Pending, Load) {
+fn request_region(bench: &mut Bench, size: u64) -> (Pending, Load) {
     let pending = bench.call(Request::AddRegion(section("late", size)));
     let load = bench.core.poll_load().expect("a request for memory");
     (pending, load)
@@ -27,14 +27,14 @@ fn asked(bench: &mut Bench, size: u64) -> (Pending, Load) {
 
 fn finish(bench: &mut Bench, load: &Load) {
     let files = &load.files;
-    let result = loader::load(&load.wanted, &bench.budget, files, &load.watch);
-    bench.core.handle_loaded(Finished { id: load.id, result }, bench.now);
+    let result = loader::load(&load.task, &bench.budget, files, &load.watch);
+    bench.core.handle_loaded(LoadResult { id: load.id, result }, bench.now);
 }
 
 #[test]
 fn a_region_is_listed_with_its_progress_until_its_memory_is_ready() {
     let mut bench = bench();
-    let (mut added, load) = asked(&mut bench, 4096);
+    let (mut added, load) = request_region(&mut bench, 4096);
     let listed = regions(&mut bench);
     let late = listed.iter().find(|region| region.name == "late").unwrap();
     assert_eq!((late.preparing, late.stag.as_str(), late.size), (Some(0), "-", 4096));
@@ -42,17 +42,17 @@ fn a_region_is_listed_with_its_progress_until_its_memory_is_ready() {
     finish(&mut bench, &load);
     bench.acknowledge();
     assert!(matches!(answer(&mut added), Ok(Reply::Region(region)) if region.preparing.is_none()));
-    assert_eq!(preparing(&mut bench), None);
+    assert_eq!(preparation_progress(&mut bench), None);
 }
 
 #[test]
 fn a_region_that_is_removed_while_it_is_prepared_is_cancelled_and_both_are_answered() {
     let mut bench = bench();
-    let (mut added, load) = asked(&mut bench, 4096);
+    let (mut added, load) = request_region(&mut bench, 4096);
     let mut removed = bench.call(remove("late", false));
     let again = answer(&mut bench.call(remove("late", false))).unwrap_err();
     assert_eq!(again.error, ErrorKind::Conflict);
-    assert!(unanswered(&mut added) && unanswered(&mut removed), "its memory is still there");
+    assert!(is_unanswered(&mut added) && is_unanswered(&mut removed), "its memory is still there");
     finish(&mut bench, &load);
     let error = answer(&mut added).unwrap_err();
     assert_eq!(error.error, ErrorKind::Conflict);
@@ -60,7 +60,7 @@ fn a_region_that_is_removed_while_it_is_prepared_is_cancelled_and_both_are_answe
     assert!(answer(&mut removed).is_ok());
     assert_eq!(bench.budget.info().regions, 2 * 65536, "the two of the configuration");
     // The name is free again.
-    let (_, load) = asked(&mut bench, 4096);
+    let (_, load) = request_region(&mut bench, 4096);
     finish(&mut bench, &load);
 }
 
@@ -68,7 +68,7 @@ fn a_region_that_is_removed_while_it_is_prepared_is_cancelled_and_both_are_answe
 fn the_end_of_the_appliance_cancels_preparations() {
     for abort in [false, true] {
         let mut bench = bench();
-        let (mut added, load) = asked(&mut bench, 4096);
+        let (mut added, load) = request_region(&mut bench, 4096);
         if abort {
             bench.core.stop()
         } else {
@@ -83,18 +83,18 @@ fn the_end_of_the_appliance_cancels_preparations() {
 #[test]
 fn a_removal_is_answered_when_large_memory_is_free() {
     let mut bench = bench();
-    let (_added, load) = asked(&mut bench, LARGE);
+    let (_added, load) = request_region(&mut bench, LARGE_REQUEST);
     finish(&mut bench, &load);
     drop(load);
     bench.acknowledge();
     let mut removed = bench.call(remove("late", false));
     bench.acknowledge();
-    assert!(unanswered(&mut removed));
+    assert!(is_unanswered(&mut removed));
     let load = bench.core.poll_load().expect("a request to free it");
-    let Wanted::Free(memory) = load.wanted else { panic!("{load:?}") };
+    let LoadTask::Free(memory) = load.task else { panic!("{load:?}") };
     memory.free();
     assert_eq!(bench.budget.info().regions, 2 * 65536);
-    let loaded = loader::load(&Wanted::Scratch(1), &bench.budget, &load.files, &load.watch);
-    bench.core.handle_loaded(Finished { id: load.id, result: loaded }, bench.now);
+    let loaded = loader::load(&LoadTask::Scratch(1), &bench.budget, &load.files, &load.watch);
+    bench.core.handle_loaded(LoadResult { id: load.id, result: loaded }, bench.now);
     assert!(answer(&mut removed).is_ok());
 }

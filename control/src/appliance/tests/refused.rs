@@ -15,7 +15,7 @@ use super::*;
 
 /// An event at the worker before the stream's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Seen {
+enum StreamEvent {
     /// The peer's last message, or its Terminate.
     Error,
     /// The peer's FIN, or the end of its session.
@@ -25,10 +25,10 @@ enum Seen {
 }
 
 /// All orders in which a worker can report them: the peer's error precedes its FIN.
-const ORDERS: [[Seen; 3]; 3] = [
-    [Seen::Error, Seen::Fin, Seen::Post],
-    [Seen::Error, Seen::Post, Seen::Fin],
-    [Seen::Post, Seen::Error, Seen::Fin],
+const ORDERS: [[StreamEvent; 3]; 3] = [
+    [StreamEvent::Error, StreamEvent::Fin, StreamEvent::Post],
+    [StreamEvent::Error, StreamEvent::Post, StreamEvent::Fin],
+    [StreamEvent::Post, StreamEvent::Error, StreamEvent::Fin],
 ];
 
 /// Returns the reasons for which a worker refuses, or does not finish, a post on an ending stream.
@@ -37,20 +37,20 @@ fn reasons() -> [PostFailure; 3] {
 }
 
 impl Bench {
-    fn see(&mut self, what: Seen, rdmap: bool, ticket: Ticket, reason: &PostFailure) {
+    fn deliver(&mut self, event: StreamEvent, rdmap: bool, ticket: Ticket, reason: &PostFailure) {
         let stream = OPENED;
-        self.event(match what {
-            Seen::Error if rdmap => {
+        self.event(match event {
+            StreamEvent::Error if rdmap => {
                 let terminate = Terminate::new(1, 1, 2);
                 Event::Terminated { stream, by_peer: true, terminate }
             }
-            Seen::Error => {
+            StreamEvent::Error => {
                 let (qn, msn, data) =
                     (ddp::ERROR_QUEUE, ddp::Msn(1), vec![1, 0x11, 2, 0, 0, 0, 0, 0]);
                 Event::Untagged { stream, qn, msn, data, rsvd_ulp: [0; 5] }
             }
-            Seen::Fin => Event::PeerClosed { stream, incomplete: false },
-            Seen::Post => Event::PostFailed { stream, ticket, reason: reason.clone() },
+            StreamEvent::Fin => Event::PeerClosed { stream, incomplete: false },
+            StreamEvent::Post => Event::PostFailed { stream, ticket, reason: reason.clone() },
         });
     }
 
@@ -76,7 +76,7 @@ fn put(rdmap: bool) -> (Bench, u64, Vec<Ticket>) {
     let mut bench = bench();
     let file = bench.dir.path().join("file");
     std::fs::write(&file, vec![7; (1 << 20) + 1]).unwrap();
-    let connect = if rdmap { rdmap_spec() } else { ConnectSpec::to(remote("10.0.0.9")) };
+    let connect = if rdmap { rdmap_spec() } else { ConnectSpec::to_remote(remote("10.0.0.9")) };
     let via = Via::Connect(connect);
     let mut pending = bench.call(Request::Put(PutSpec { file: Some(file), via, target: target() }));
     let Ok(Reply::Job(info)) = answer(&mut pending) else { panic!("no job") };
@@ -115,10 +115,10 @@ fn a_job_reports_the_refusal_in_whatever_order_it_is_seen() {
         };
         let case = format!("{kind} {order:?} {reason:?}");
         for what in order {
-            bench.see(what, kind > 0, posted[0], &reason);
+            bench.deliver(what, kind > 0, posted[0], &reason);
             assert_eq!(bench.job(id).state, JobState::Running, "{case}: the end is awaited");
         }
-        bench.closed(OPENED.0, CloseReason::PeerShutdown);
+        bench.close_stream(OPENED.0, CloseReason::PeerShutdown);
         let info = bench.job(id);
         assert_eq!((info.state, info.refused), (JobState::Failed, true), "{case}");
         assert!(info.error.as_ref().unwrap().contains("1/"), "{case}: {:?}", info.error);
@@ -132,9 +132,9 @@ fn a_job_reports_the_refusal_in_whatever_order_it_is_seen() {
 fn a_job_whose_peer_closes_without_a_word_is_refused_as_well() {
     let (mut bench, id, posted) = put(false);
     let reason = PostFailure::Refused(PostError::Closed);
-    bench.see(Seen::Fin, false, posted[0], &reason);
-    bench.see(Seen::Post, false, posted[0], &reason);
-    bench.closed(OPENED.0, CloseReason::PeerShutdown);
+    bench.deliver(StreamEvent::Fin, false, posted[0], &reason);
+    bench.deliver(StreamEvent::Post, false, posted[0], &reason);
+    bench.close_stream(OPENED.0, CloseReason::PeerShutdown);
     let info = bench.job(id);
     assert_eq!((info.state, info.refused), (JobState::Failed, true));
     assert!(info.error.as_ref().unwrap().contains("closed by the peer"), "{:?}", info.error);
@@ -146,14 +146,14 @@ fn the_end_is_awaited_for_a_bounded_time() {
     for refused in [false, true] {
         let (mut bench, id, posted) = put(false);
         let reason = PostFailure::Refused(PostError::Closed);
-        bench.see(Seen::Post, false, posted[0], &reason);
+        bench.deliver(StreamEvent::Post, false, posted[0], &reason);
         assert_eq!(bench.core.poll_timeout(), Some(bench.now + CAUSE_WAIT));
         if refused {
-            bench.see(Seen::Error, false, posted[0], &reason);
+            bench.deliver(StreamEvent::Error, false, posted[0], &reason);
         }
-        bench.pass(CAUSE_WAIT - Duration::from_millis(1));
+        bench.advance(CAUSE_WAIT - Duration::from_millis(1));
         assert_eq!(bench.job(id).state, JobState::Running);
-        bench.pass(Duration::from_millis(1));
+        bench.advance(Duration::from_millis(1));
         let info = bench.job(id);
         assert_eq!((info.state, info.refused), (JobState::Failed, refused));
         let sentence = if refused { "1/" } else { "the stream is closed for sending" };
@@ -167,7 +167,8 @@ fn the_end_is_awaited_for_a_bounded_time() {
 fn clients_get_the_refusal_in_whatever_order_it_is_seen() {
     for (kind, order) in (0..3).flat_map(|kind| ORDERS.into_iter().map(move |o| (kind, o))) {
         let mut bench = bench();
-        let connect = if kind == 0 { ConnectSpec::to(remote("10.0.0.9")) } else { rdmap_spec() };
+        let connect =
+            if kind == 0 { ConnectSpec::to_remote(remote("10.0.0.9")) } else { rdmap_spec() };
         let via = Via::Connect(connect);
         let mut pending = bench.call(match kind {
             0 | 1 => {
@@ -184,10 +185,10 @@ fn clients_get_the_refusal_in_whatever_order_it_is_seen() {
         assert_eq!(posts(&commands).is_empty(), kind == 0);
         let ticket = tickets(&commands)[0];
         for what in order {
-            bench.see(what, kind > 0, ticket, &PostFailure::Refused(PostError::Closed));
-            assert!(unanswered(&mut pending), "{kind} {order:?}: the end is awaited");
+            bench.deliver(what, kind > 0, ticket, &PostFailure::Refused(PostError::Closed));
+            assert!(is_unanswered(&mut pending), "{kind} {order:?}: the end is awaited");
         }
-        bench.closed(OPENED.0, CloseReason::PeerShutdown);
+        bench.close_stream(OPENED.0, CloseReason::PeerShutdown);
         let error = answer(&mut pending).unwrap_err();
         assert_eq!(error.error, ErrorKind::PeerRefused, "{kind} {order:?}: {}", error.message);
         assert!(error.message.contains("1/"), "{kind} {order:?}: {}", error.message);

@@ -3,7 +3,7 @@
 use api::ReloadReport;
 use dataplane::CommandError;
 
-use super::reload::MORE;
+use super::reload::EXTRA_SECTIONS;
 use super::*;
 
 impl Bench {
@@ -19,7 +19,7 @@ impl Bench {
     }
 
     /// Returns the refusals of a dry run, which the reload must repeat in the same words.
-    fn refused(&mut self, text: &str) -> Vec<String> {
+    fn dry_run_refusals(&mut self, text: &str) -> Vec<String> {
         let refused = self.dry_run(text).refused;
         assert_eq!(self.reload(text).unwrap_err().message, refused.join("\n"));
         assert!(self.all_commands().is_empty());
@@ -27,7 +27,7 @@ impl Bench {
     }
 
     /// Acknowledges all commands. One worker refuses the first that `refuses` selects.
-    fn refuse(&mut self, refuses: impl Fn(&Command) -> bool) {
+    fn acknowledge_refusing(&mut self, refuses: impl Fn(&Command) -> bool) {
         let mut refused = false;
         loop {
             self.core.finish_turn(self.now);
@@ -45,12 +45,12 @@ impl Bench {
         }
     }
 
-    fn has(&self, region: &str, listener: &str) -> (bool, bool) {
+    fn has_region_and_listener(&self, region: &str, listener: &str) -> (bool, bool) {
         let regions = self.core.regions();
         (regions.contains_key(region), self.core.listeners().contains_key(listener))
     }
 
-    fn api(&mut self, request: Request) -> Reply {
+    fn call_api(&mut self, request: Request) -> Reply {
         let mut pending = self.call(request);
         self.load_all();
         self.acknowledge();
@@ -60,7 +60,7 @@ impl Bench {
 
 #[test]
 fn what_one_worker_refuses_is_undone_on_all() {
-    let limits = format!("{BASIC}{MORE}\n[limits]\nstreams = 77\n")
+    let limits = format!("{BASIC}{EXTRA_SECTIONS}\n[limits]\nstreams = 77\n")
         .replace("streams_per_peer = 2", "streams_per_peer = 1");
     for worker_refuses in [
         (|c: &Command| matches!(c, Command::AddListener { .. })) as fn(&Command) -> bool,
@@ -69,12 +69,12 @@ fn what_one_worker_refuses_is_undone_on_all() {
         let mut bench = bench();
         std::fs::write(&bench.file, &limits).unwrap();
         let mut pending = bench.start_reload();
-        bench.refuse(worker_refuses);
+        bench.acknowledge_refusing(worker_refuses);
         let error = answer(&mut pending).unwrap_err();
         assert!(error.message.contains("`second`") || error.message.contains("`extra`"), "{error}");
         assert!(error.message.ends_with("what was done of it is undone"), "{error}");
-        assert_eq!(bench.has("extra", "second"), (false, false));
-        let limits_now = bench.core.env().facts.config.limits.streams;
+        assert_eq!(bench.has_region_and_listener("extra", "second"), (false, false));
+        let limits_now = bench.core.env().context.config.limits.streams;
         assert_eq!(limits_now, 4096);
         assert_eq!(bench.core.listeners()["in"].section().limits.streams_per_peer, 2);
         // The refused value does not count as running: the same file is a change again.
@@ -88,7 +88,7 @@ fn what_one_worker_refuses_is_undone_on_all() {
                 "listener `second` added"
             ]
         );
-        assert_eq!(bench.has("extra", "second"), (true, true));
+        assert_eq!(bench.has_region_and_listener("extra", "second"), (true, true));
     }
 }
 
@@ -97,11 +97,13 @@ fn a_listener_that_cannot_change_is_as_it_was() {
     let mut bench = bench();
     std::fs::write(&bench.file, BASIC.replace("port = 7471", "port = 7473")).unwrap();
     let mut pending = bench.start_reload();
-    bench.refuse(|c| matches!(c, Command::AddListener { listener, .. } if listener.port == 7473));
+    bench.acknowledge_refusing(
+        |c| matches!(c, Command::AddListener { listener, .. } if listener.port == 7473),
+    );
     let error = answer(&mut pending).unwrap_err();
     assert!(error.message.starts_with("listener `in`: the address and port"), "{error}");
     assert_eq!(bench.core.listeners()["in"].section().port, 7471);
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     assert!(bench.reload(BASIC).unwrap().applied.is_empty());
 }
 
@@ -110,17 +112,18 @@ fn what_was_made_for_a_refused_reload_is_gone() {
     let mut bench = bench();
     let new = bench.dir.path().join("new");
     let region = format!("[[region]]\nname = \"f\"\npath = {new:?}\naccess = \"r\"\n");
-    let text = format!("{BASIC}{MORE}{region}");
+    let text = format!("{BASIC}{EXTRA_SECTIONS}{region}");
     let error = bench.reload(&text).unwrap_err();
     assert!(error.message.contains("is empty: give the region a size"), "{error}");
     assert!(!new.exists(), "the file that was made for it is left");
-    assert_eq!(bench.has("extra", "second"), (false, false));
+    assert_eq!(bench.has_region_and_listener("extra", "second"), (false, false));
 }
 
 #[test]
 fn what_needs_a_restart_is_named_until_it_is_in_force() {
     let mut bench = bench();
-    let changed = format!("{BASIC}{MORE}\n[tcp]\nsack = false\n").replace("64 KiB", "32 KiB");
+    let changed =
+        format!("{BASIC}{EXTRA_SECTIONS}\n[tcp]\nsack = false\n").replace("64 KiB", "32 KiB");
     let first = bench.reload(&changed).unwrap();
     assert_eq!(first.applied, ["region `extra` added", "listener `second` added"]);
     let sentences: Vec<_> = first.needs_restart.iter().map(|s| s.split(' ').next()).collect();
@@ -130,18 +133,18 @@ fn what_needs_a_restart_is_named_until_it_is_in_force() {
     assert_eq!(bench.core.regions()["common"].section().size, Some(64 << 10));
     let notes = bench.core.status(bench.now).notes;
     assert!(notes.iter().any(|n| n.contains("wait for a restart: 3;")), "{notes:?}");
-    assert!(bench.reload(&format!("{BASIC}{MORE}")).unwrap().needs_restart.is_empty());
+    assert!(bench.reload(&format!("{BASIC}{EXTRA_SECTIONS}")).unwrap().needs_restart.is_empty());
     assert_eq!(bench.core.status(bench.now).notes, [""; 0]);
 }
 
 #[test]
 fn a_dry_run_says_what_the_reload_then_does() {
     let mut bench = bench();
-    let text = format!("{BASIC}{MORE}\n[tcp]\nsack = false\n[limits]\nregions = 9\n");
+    let text = format!("{BASIC}{EXTRA_SECTIONS}\n[tcp]\nsack = false\n[limits]\nregions = 9\n");
     let would = bench.dry_run(&text);
     assert!(would.dry_run && would.refused.is_empty());
     assert_eq!(would.applied.len(), 3);
-    assert_eq!(bench.has("extra", "second"), (false, false));
+    assert_eq!(bench.has_region_and_listener("extra", "second"), (false, false));
     let did = bench.reload(&text).unwrap();
     assert_eq!(ReloadReport { dry_run: false, ..would }, did);
     let wrong = bench.dry_run("name = 3\n").refused;
@@ -150,15 +153,16 @@ fn a_dry_run_says_what_the_reload_then_does() {
 
 #[test]
 fn everything_that_can_be_known_is_refused_before_anything_is_done() {
-    let mut bench = bench_with(&format!("{BASIC}{MORE}"));
-    let own = MORE.replace("extra", "api").replace("second", "api").replace("7472", "7480");
+    let mut bench = bench_with(&format!("{BASIC}{EXTRA_SECTIONS}"));
+    let own =
+        EXTRA_SECTIONS.replace("extra", "api").replace("second", "api").replace("7472", "7480");
     let toml: toml::Table = toml::from_str(&own).unwrap();
     let json = serde_json::to_value(toml).unwrap();
-    bench.api(Request::AddRegion(config::region_from_json(&json["region"][0]).unwrap()));
-    bench.api(Request::AddListener(config::listener_from_json(&json["listener"][0]).unwrap()));
-    bench.accepted(1, "10.0.0.2");
+    bench.call_api(Request::AddRegion(config::region_from_json(&json["region"][0]).unwrap()));
+    bench.call_api(Request::AddListener(config::listener_from_json(&json["listener"][0]).unwrap()));
+    bench.accept_stream(1, "10.0.0.2");
     bench.acknowledge();
-    let base = format!("{BASIC}{MORE}");
+    let base = format!("{BASIC}{EXTRA_SECTIONS}");
     let cases = [
         (
             base.replace("name = \"extra\"\nsize", "name = \"api\"\nsize").replace("[\"extra\"]", "[\"api\"]"),
@@ -185,7 +189,7 @@ fn everything_that_can_be_known_is_refused_before_anything_is_done() {
         ),
     ];
     for (text, sentence) in cases {
-        let refused = bench.refused(&text);
+        let refused = bench.dry_run_refusals(&text);
         assert!(
             refused.iter().any(|refusal| refusal.contains(sentence)),
             "{sentence}: {refused:?}"
@@ -197,16 +201,16 @@ fn everything_that_can_be_known_is_refused_before_anything_is_done() {
          [[region]]\nname = \"m\"\nsize = 4096\naccess = \"r\"\n"
     );
     assert_eq!(bench.dry_run(&more).refused, [""; 0]);
-    let few = bench.refused(&more.replace("regions = 6", "regions = 5"));
+    let few = bench.dry_run_refusals(&more.replace("regions = 6", "regions = 5"));
     assert!(few[0].contains("there would be 6 regions, and limits.regions is 5"), "{few:?}");
-    assert_eq!(bench.has("n", "second"), (false, true));
+    assert_eq!(bench.has_region_and_listener("n", "second"), (false, true));
 }
 
 /// Each listener takes an address that another one frees.
 #[test]
 fn listeners_change_in_an_order_in_which_they_can() {
-    let mut bench = bench_with(&format!("{BASIC}{MORE}"));
-    let moved = format!("{BASIC}{MORE}").replace("7472", "7473").replace("7471", "7472");
+    let mut bench = bench_with(&format!("{BASIC}{EXTRA_SECTIONS}"));
+    let moved = format!("{BASIC}{EXTRA_SECTIONS}").replace("7472", "7473").replace("7471", "7472");
     bench.reload(&moved).unwrap();
     let port = |bench: &Bench, name| bench.core.listeners()[name].section().port;
     assert_eq!((port(&bench, "in"), port(&bench, "second")), (7472, 7473));
@@ -219,20 +223,21 @@ fn listeners_change_in_an_order_in_which_they_can() {
 
 #[test]
 fn one_that_left_its_place_for_another_that_fails_is_back() {
-    let mut bench = bench_with(&format!("{BASIC}{MORE}"));
-    let renamed = format!("{BASIC}{MORE}").replace("name = \"second\"", "name = \"third\"");
+    let mut bench = bench_with(&format!("{BASIC}{EXTRA_SECTIONS}"));
+    let renamed =
+        format!("{BASIC}{EXTRA_SECTIONS}").replace("name = \"second\"", "name = \"third\"");
     std::fs::write(&bench.file, renamed).unwrap();
     let mut pending = bench.start_reload();
-    bench.refuse(|c| matches!(c, Command::AddListener { .. }));
+    bench.acknowledge_refusing(|c| matches!(c, Command::AddListener { .. }));
     assert!(answer(&mut pending).is_err());
-    assert_eq!(bench.has("extra", "second"), (true, true));
-    assert_eq!(bench.has("extra", "third"), (true, false));
+    assert_eq!(bench.has_region_and_listener("extra", "second"), (true, true));
+    assert_eq!(bench.has_region_and_listener("extra", "third"), (true, false));
 }
 
 #[test]
 fn two_reloads_at_a_time_are_one_too_many() {
     let mut bench = bench();
-    std::fs::write(&bench.file, format!("{BASIC}{MORE}")).unwrap();
+    std::fs::write(&bench.file, format!("{BASIC}{EXTRA_SECTIONS}")).unwrap();
     let mut first = bench.start_reload();
     let mut second = bench.start_reload();
     assert_eq!(answer(&mut second).unwrap_err().message, "a reload is going on already");
@@ -242,9 +247,9 @@ fn two_reloads_at_a_time_are_one_too_many() {
 
 #[test]
 fn what_the_api_removed_is_brought_back() {
-    let mut bench = bench_with(&format!("{BASIC}{MORE}"));
-    bench.api(Request::RemoveListener { name: "second".into() });
-    bench.api(Request::RemoveRegion { name: "extra".into(), force: false });
-    let report = bench.reload(&format!("{BASIC}{MORE}")).unwrap();
+    let mut bench = bench_with(&format!("{BASIC}{EXTRA_SECTIONS}"));
+    bench.call_api(Request::RemoveListener { name: "second".into() });
+    bench.call_api(Request::RemoveRegion { name: "extra".into(), force: false });
+    let report = bench.reload(&format!("{BASIC}{EXTRA_SECTIONS}")).unwrap();
     assert_eq!(report.applied, ["region `extra` added", "listener `second` added"]);
 }

@@ -4,7 +4,7 @@ use api::{ConfigDiff, ConfigInfo, ValueOrigin, When};
 use ddp::Access;
 use serde_json::{Value, json};
 
-use super::reload::MORE;
+use super::reload::EXTRA_SECTIONS;
 use super::*;
 
 impl Bench {
@@ -36,7 +36,7 @@ impl Bench {
         }
     }
 
-    fn done_by_api(&mut self, request: Request) {
+    fn call_api_ok(&mut self, request: Request) {
         let mut pending = self.call(request);
         self.load_all();
         self.acknowledge();
@@ -77,10 +77,10 @@ fn every_value_has_its_origin() {
         Some((json!(3), line(BASIC, "pending = 3")))
     );
     assert_eq!(value(&info, "tcp", &[], "sack"), Some((json!(true), ValueOrigin::Default)));
-    bench.done_by_api(api_region());
-    bench.done_by_api(api_listener());
+    bench.call_api_ok(api_region());
+    bench.call_api_ok(api_listener());
     let access = Access::REMOTE_READ;
-    bench.done_by_api(Request::SetAccess { name: "common".into(), access });
+    bench.call_api_ok(Request::SetAccess { name: "common".into(), access });
     let info = bench.config();
     let call = |call: &str| ValueOrigin::Api { call: call.into() };
     assert_eq!(
@@ -105,7 +105,8 @@ fn every_value_has_its_origin() {
 fn the_origin_follows_the_file_and_what_runs_stays_what_runs() {
     let mut bench = bench_with(&format!("{BASIC}\n[tcp]\nsack = false\n"));
     let before = value(&bench.config(), "tcp", &[], "sack").unwrap();
-    let text = format!("# one line more\n{BASIC}{MORE}\n[tcp]\nsack = true\necn = false\n");
+    let text =
+        format!("# one line more\n{BASIC}{EXTRA_SECTIONS}\n[tcp]\nsack = true\necn = false\n");
     let text = text.replace("pending = 3", "pending = 2");
     bench.reload(&text).unwrap();
     let info = bench.config();
@@ -124,12 +125,12 @@ fn the_origin_follows_the_file_and_what_runs_stays_what_runs() {
 
 #[test]
 fn drift_is_seen_from_every_source() {
-    let mut bench = bench_with(&format!("{BASIC}{MORE}"));
+    let mut bench = bench_with(&format!("{BASIC}{EXTRA_SECTIONS}"));
     assert_eq!(bench.diff(), []);
-    bench.done_by_api(api_region());
-    bench.done_by_api(Request::SetAccess { name: "common".into(), access: Access::NONE });
-    bench.done_by_api(Request::RemoveListener { name: "second".into() });
-    let text = format!("{BASIC}{MORE}[limits]\nstreams = 99\nneighbours = 9\n");
+    bench.call_api_ok(api_region());
+    bench.call_api_ok(Request::SetAccess { name: "common".into(), access: Access::NONE });
+    bench.call_api_ok(Request::RemoveListener { name: "second".into() });
+    let text = format!("{BASIC}{EXTRA_SECTIONS}[limits]\nstreams = 99\nneighbours = 9\n");
     std::fs::write(&bench.file, text.replace("size = \"4 KiB\"", "size = \"5 KiB\"")).unwrap();
     let of = |section: &str, of: &str, key: Option<&str>, when| {
         (section.to_owned(), of.to_owned(), key.map(str::to_owned), when)
@@ -160,11 +161,11 @@ fn drift_is_seen_from_every_source() {
 
 #[test]
 fn a_saved_file_brings_the_same_state() {
-    let mut bench = bench_with(&format!("# a comment\n{BASIC}{MORE}"));
-    bench.done_by_api(api_region());
-    bench.done_by_api(api_listener());
-    bench.done_by_api(Request::SetAccess { name: "common".into(), access: Access::NONE });
-    bench.done_by_api(Request::RemoveListener { name: "second".into() });
+    let mut bench = bench_with(&format!("# a comment\n{BASIC}{EXTRA_SECTIONS}"));
+    bench.call_api_ok(api_region());
+    bench.call_api_ok(api_listener());
+    bench.call_api_ok(Request::SetAccess { name: "common".into(), access: Access::NONE });
+    bench.call_api_ok(Request::RemoveListener { name: "second".into() });
     let text = bench.text("saved.toml");
     assert!(text.contains("# a comment\n") && !text.contains("second"), "{text}");
     let values = |info: ConfigInfo| {

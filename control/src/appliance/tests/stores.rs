@@ -4,7 +4,7 @@
 use ddp::{Msn, Qn, TaggedOffset};
 use tcp_lite::endpoint::UlpConfig;
 
-use super::super::stores::{LIMIT, PATIENCE};
+use super::super::stores::{MAX_WAIT, STALL_TIMEOUT};
 use super::*;
 
 const QUEUE: &str = r#"
@@ -17,7 +17,7 @@ path = "PATH"
 /// Returns a core with a queue that delivers to this file, and one established stream.
 fn queue(path: &str) -> Bench {
     let mut bench = bench_with(&format!("{BASIC}{}", QUEUE.replace("PATH", path)));
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     bench
 }
 
@@ -25,7 +25,7 @@ fn queue(path: &str) -> Bench {
 fn region(fsync: &str) -> Bench {
     let own = format!("name = \"own\"\npath = \"DIR/region\"\nfsync = \"{fsync}\"");
     let mut bench = bench_with(&BASIC.replace("name = \"own\"", &own));
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     bench
 }
 
@@ -47,23 +47,23 @@ fn peer_closes(bench: &mut Bench) {
 }
 
 /// Returns the commands about the stream's end and confirmations.
-fn answers(bench: &mut Bench) -> Vec<&'static str> {
+fn close_commands(bench: &mut Bench) -> Vec<&'static str> {
     let words = bench.acknowledge().into_iter().filter_map(|command| match command {
         Command::Close { abort: false, .. } => Some("close"),
         Command::Close { abort: true, .. } => Some("abort"),
         Command::Fail { .. } => Some("fail"),
         Command::ReleaseRead { .. } => Some("release"),
-        Command::Confirming { .. } => Some("confirming"),
+        Command::AnnounceClose { .. } => Some("confirming"),
         _ => None,
     });
     words.collect()
 }
 
 /// Waits for the next of these commands while the writer works.
-fn wait(bench: &mut Bench) -> Vec<&'static str> {
+fn wait_for_close_commands(bench: &mut Bench) -> Vec<&'static str> {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
-        let answers = answers(bench);
+        let answers = close_commands(bench);
         if !answers.is_empty() {
             return answers;
         }
@@ -74,7 +74,7 @@ fn wait(bench: &mut Bench) -> Vec<&'static str> {
 }
 
 fn file_error(bench: &Bench) -> Option<String> {
-    let errors = bench.logged(|kind| matches!(kind, EventKind::StreamError { .. }));
+    let errors = bench.logged_events(|kind| matches!(kind, EventKind::StreamError { .. }));
     errors.into_iter().find_map(|kind| match kind {
         EventKind::StreamError { layer, reason, .. } if layer == "file" => Some(reason),
         _ => None,
@@ -86,8 +86,8 @@ fn the_end_of_a_stream_is_confirmed_when_the_queues_file_has_its_message() {
     let mut bench = queue("DIR/queue");
     message(&mut bench);
     peer_closes(&mut bench);
-    assert_eq!(answers(&mut bench), ["confirming"], "the file was not asked yet");
-    assert_eq!(wait(&mut bench), ["close"]);
+    assert_eq!(close_commands(&mut bench), ["confirming"], "the file was not asked yet");
+    assert_eq!(wait_for_close_commands(&mut bench), ["close"]);
     assert_eq!(std::fs::read(bench.dir.path().join("queue")).unwrap(), b"\0\0\0\x04line");
 }
 
@@ -98,10 +98,10 @@ fn confirmations_wait_for_the_file_of_a_region_with_every_policy_and_come_in_ord
         write(&mut bench);
         bench.event(Event::ReadHeld { stream: StreamId(1) });
         peer_closes(&mut bench);
-        assert_eq!(answers(&mut bench), ["confirming"], "{fsync}");
-        let mut seen = wait(&mut bench);
+        assert_eq!(close_commands(&mut bench), ["confirming"], "{fsync}");
+        let mut seen = wait_for_close_commands(&mut bench);
         if seen.len() == 1 {
-            seen.extend(wait(&mut bench));
+            seen.extend(wait_for_close_commands(&mut bench));
         }
         assert_eq!(seen, ["release", "close"], "{fsync}");
         assert_eq!(std::fs::read(bench.dir.path().join("region")).unwrap(), b"sample", "{fsync}");
@@ -113,7 +113,7 @@ fn a_stream_that_wrote_nothing_is_confirmed_at_once() {
     let mut bench = queue("DIR/queue");
     bench.event(Event::ReadHeld { stream: StreamId(1) });
     peer_closes(&mut bench);
-    assert_eq!(answers(&mut bench), ["release", "close"]);
+    assert_eq!(close_commands(&mut bench), ["release", "close"]);
 }
 
 #[test]
@@ -121,8 +121,8 @@ fn a_message_for_a_full_disk_fails_its_stream_and_is_counted() {
     let mut bench = queue("/dev/full");
     message(&mut bench);
     peer_closes(&mut bench);
-    assert_eq!(answers(&mut bench), ["confirming"]);
-    assert_eq!(wait(&mut bench), ["fail"]);
+    assert_eq!(close_commands(&mut bench), ["confirming"]);
+    assert_eq!(wait_for_close_commands(&mut bench), ["fail"]);
     let reason = file_error(&bench).unwrap();
     assert!(reason.contains("not stored: cannot write /dev/full: No space left"), "{reason}");
     let tally = &bench.core.env().tally;
@@ -133,27 +133,27 @@ fn a_message_for_a_full_disk_fails_its_stream_and_is_counted() {
 fn a_region_whose_file_cannot_be_written_fails_the_streams_that_wrote_to_it() {
     for fsync in ["never", "close", "message", "1 h"] {
         let mut bench = region(fsync);
-        bench.accepted(2, "10.0.0.3");
+        bench.accept_stream(2, "10.0.0.3");
         // The name is that of a directory, so the file cannot be written.
         let (file, inner) = (bench.dir.path().join("region"), bench.dir.path().join("region/x"));
         std::fs::remove_file(&file).unwrap();
         std::fs::create_dir_all(inner).unwrap();
         write(&mut bench);
         bench.event(Event::ReadHeld { stream: StreamId(1) });
-        assert_eq!(wait(&mut bench), ["fail"], "{fsync}");
+        assert_eq!(wait_for_close_commands(&mut bench), ["fail"], "{fsync}");
         assert!(file_error(&bench).is_some(), "{fsync}");
     }
 }
 
 /// Returns a stream whose message is in the queue's file while the writer's reports are not
 /// handled: its close waits.
-fn waiting() -> Bench {
+fn bench_awaiting_flush() -> Bench {
     let mut bench = queue("DIR/queue");
     message(&mut bench);
     peer_closes(&mut bench);
     // Written and synced.
     steps(&mut bench, 2);
-    assert_eq!(answers(&mut bench), ["confirming"]);
+    assert_eq!(close_commands(&mut bench), ["confirming"]);
     bench
 }
 
@@ -164,46 +164,46 @@ fn steps(bench: &mut Bench, steps: u64) {
         assert!(Instant::now() < deadline, "nothing follows");
         std::thread::yield_now();
     }
-    bench.pass(Duration::ZERO);
+    bench.advance(Duration::ZERO);
 }
 
 #[test]
 fn a_disk_that_does_not_answer_fails_the_stream_in_the_end() {
-    let mut bench = waiting();
-    bench.pass(PATIENCE - Duration::from_millis(1));
-    assert!(answers(&mut bench).is_empty());
+    let mut bench = bench_awaiting_flush();
+    bench.advance(STALL_TIMEOUT - Duration::from_millis(1));
+    assert!(close_commands(&mut bench).is_empty());
     assert!(bench.core.poll_timeout().is_some_and(|at| at <= bench.now + Duration::from_millis(1)));
-    bench.pass(Duration::from_millis(1));
-    assert_eq!(answers(&mut bench), ["fail"]);
+    bench.advance(Duration::from_millis(1));
+    assert_eq!(close_commands(&mut bench), ["fail"]);
     // The report comes too late.
     bench.core.handle_reports();
-    assert!(answers(&mut bench).is_empty());
+    assert!(close_commands(&mut bench).is_empty());
 }
 
 #[test]
 fn a_slow_disk_with_progress_fails_no_stream_before_the_limit() {
-    let mut bench = waiting();
-    let step = PATIENCE - Duration::from_millis(1);
+    let mut bench = bench_awaiting_flush();
+    let step = STALL_TIMEOUT - Duration::from_millis(1);
     for _ in 0..5 {
-        bench.pass(step);
-        assert!(answers(&mut bench).is_empty());
+        bench.advance(step);
+        assert!(close_commands(&mut bench).is_empty());
         bench.core.env().writer.step();
         let next = bench.core.poll_timeout().expect("the next look");
         assert!(next <= bench.now + Duration::from_secs(1));
-        bench.pass(Duration::from_millis(1));
+        bench.advance(Duration::from_millis(1));
     }
     bench.core.handle_reports();
-    assert_eq!(answers(&mut bench), ["close"]);
+    assert_eq!(close_commands(&mut bench), ["close"]);
 
-    let mut bench = waiting();
-    let end = bench.now + LIMIT;
-    while bench.now + PATIENCE / 2 < end {
-        bench.pass(PATIENCE / 2);
+    let mut bench = bench_awaiting_flush();
+    let end = bench.now + MAX_WAIT;
+    while bench.now + STALL_TIMEOUT / 2 < end {
+        bench.advance(STALL_TIMEOUT / 2);
         bench.core.env().writer.step();
-        assert!(answers(&mut bench).is_empty());
+        assert!(close_commands(&mut bench).is_empty());
     }
-    bench.pass(PATIENCE / 2);
-    assert_eq!(answers(&mut bench), ["fail"]);
+    bench.advance(STALL_TIMEOUT / 2);
+    assert_eq!(close_commands(&mut bench), ["fail"]);
 }
 
 /// Closes the stream for an operator.
@@ -211,7 +211,7 @@ fn operator_closes(bench: &mut Bench) -> Pending {
     bench.call(Request::CloseStream { id: api::StreamId(1), abort: false })
 }
 
-fn confirming(bench: &mut Bench) {
+fn report_confirming(bench: &mut Bench) {
     bench.event(Event::Confirming { stream: StreamId(1) });
 }
 
@@ -221,15 +221,15 @@ fn an_operators_close_comes_first_and_waits_for_all_data_and_its_file() {
         let mut bench = region(fsync);
         write(&mut bench);
         let _pending = operator_closes(&mut bench);
-        assert_eq!(answers(&mut bench), ["confirming"], "{fsync}");
+        assert_eq!(close_commands(&mut bench), ["confirming"], "{fsync}");
         // The Read is answered before the close, even if it arrives now. A second close has no
         // effect.
         bench.event(Event::ReadHeld { stream: StreamId(1) });
         let _second = operator_closes(&mut bench);
-        confirming(&mut bench);
-        let mut seen = wait(&mut bench);
+        report_confirming(&mut bench);
+        let mut seen = wait_for_close_commands(&mut bench);
         if seen.len() == 1 {
-            seen.extend(wait(&mut bench));
+            seen.extend(wait_for_close_commands(&mut bench));
         }
         assert_eq!(seen, ["release", "close"], "{fsync}");
         assert_eq!(std::fs::read(bench.dir.path().join("region")).unwrap(), b"sample", "{fsync}");
@@ -240,13 +240,17 @@ fn an_operators_close_comes_first_and_waits_for_all_data_and_its_file() {
 fn data_behind_the_flush_is_flushed_before_our_close() {
     let mut bench = region("close");
     let _pending = operator_closes(&mut bench);
-    assert_eq!(answers(&mut bench), ["confirming"]);
+    assert_eq!(close_commands(&mut bench), ["confirming"]);
     write(&mut bench);
-    confirming(&mut bench);
+    report_confirming(&mut bench);
     write(&mut bench);
-    assert_eq!(wait(&mut bench), ["confirming"]);
-    confirming(&mut bench);
-    assert_eq!(answers(&mut bench).len() + usize::from(wait(&mut bench) == ["close"]), 1);
+    assert_eq!(wait_for_close_commands(&mut bench), ["confirming"]);
+    report_confirming(&mut bench);
+    assert_eq!(
+        close_commands(&mut bench).len()
+            + usize::from(wait_for_close_commands(&mut bench) == ["close"]),
+        1
+    );
 }
 
 #[test]
@@ -256,15 +260,15 @@ fn our_close_becomes_an_error_if_the_file_is_not_written() {
     write(&mut bench);
     let _pending = operator_closes(&mut bench);
     steps(&mut bench, 1);
-    bench.pass(PATIENCE);
-    assert_eq!(answers(&mut bench), ["confirming", "fail"]);
+    bench.advance(STALL_TIMEOUT);
+    assert_eq!(close_commands(&mut bench), ["confirming", "fail"]);
     // The disk is full.
     let mut bench = queue("/dev/full");
     message(&mut bench);
     let _pending = operator_closes(&mut bench);
-    assert_eq!(answers(&mut bench), ["confirming"]);
-    confirming(&mut bench);
-    assert_eq!(wait(&mut bench), ["fail"]);
+    assert_eq!(close_commands(&mut bench), ["confirming"]);
+    report_confirming(&mut bench);
+    assert_eq!(wait_for_close_commands(&mut bench), ["fail"]);
 }
 
 #[test]
@@ -272,30 +276,30 @@ fn a_drain_and_an_idle_peer_wait_for_files_as_an_operators_close_does() {
     let drains = [true, false];
     for drain in drains {
         let mut bench = region("close");
-        bench.accepted(2, "10.0.0.3");
+        bench.accept_stream(2, "10.0.0.3");
         write(&mut bench);
         match drain {
             true => bench.core.drain(bench.now),
             false => bench.event(Event::Idle { stream: StreamId(1) }),
         }
-        assert_eq!(answers(&mut bench), ["confirming"], "the other stream has no file");
-        confirming(&mut bench);
-        assert_eq!(wait(&mut bench), ["close"]);
+        assert_eq!(close_commands(&mut bench), ["confirming"], "the other stream has no file");
+        report_confirming(&mut bench);
+        assert_eq!(wait_for_close_commands(&mut bench), ["close"]);
     }
 }
 
 #[test]
 fn a_stream_that_is_established_during_a_drain_is_closed() {
     let mut bench = region("close");
-    bench.closed(1, CloseReason::PeerShutdown);
-    bench.incoming(2, "10.0.0.2");
+    bench.close_stream(1, CloseReason::PeerShutdown);
+    bench.request_stream(2, "10.0.0.2");
     bench.acknowledge();
     bench.core.drain(bench.now);
     bench.acknowledge();
-    bench.established(2, "10.0.0.2", None, &[]);
-    let _ = answers(&mut bench);
+    bench.establish_stream(2, "10.0.0.2", None, &[]);
+    let _ = close_commands(&mut bench);
     bench.event(Event::Confirming { stream: StreamId(2) });
-    assert_eq!(answers(&mut bench), ["close"]);
+    assert_eq!(close_commands(&mut bench), ["close"]);
 }
 
 #[test]
@@ -309,7 +313,7 @@ fn a_region_with_a_file_serves_the_next_stream_after_the_flush() {
     let _pending = operator_closes(&mut bench);
     assert_eq!(binds(&mut bench), 0, "its bytes are not in the file");
     let mut other = super::bench();
-    other.accepted(1, "10.0.0.2");
+    other.accept_stream(1, "10.0.0.2");
     let _pending = operator_closes(&mut other);
     assert!(binds(&mut other) > 0);
 }
@@ -319,14 +323,14 @@ fn messages_of_an_ended_stream_are_forgotten() {
     let mut bench = queue("DIR/queue");
     message(&mut bench);
     assert_eq!(bench.core.streams().appending(), 1);
-    bench.closed(1, CloseReason::PeerShutdown);
+    bench.close_stream(1, CloseReason::PeerShutdown);
     assert_eq!(bench.core.streams().appending(), 0);
 }
 
 #[test]
 fn only_streams_that_reach_a_file_hold_confirmations() {
     let holds = |bench: &mut Bench, id: u64| {
-        bench.incoming(id, "10.0.0.9");
+        bench.request_stream(id, "10.0.0.9");
         let accepted = bench.acknowledge().into_iter().find_map(|command| match command {
             Command::Accept { ulp: UlpConfig::Ddp(config), .. } => Some(config.hold_confirmations),
             _ => None,
@@ -337,14 +341,14 @@ fn only_streams_that_reach_a_file_hold_confirmations() {
     // While another stream holds the region, the new stream does not write to its file.
     let mut bench = region("close");
     assert!(!holds(&mut bench, 5), "another stream has the region");
-    bench.closed(1, CloseReason::PeerShutdown);
+    bench.close_stream(1, CloseReason::PeerShutdown);
     bench.acknowledge();
     assert!(holds(&mut bench, 6));
     assert!(!holds(&mut super::bench(), 5));
     let mut other = super::bench();
-    other.accepted(1, "10.0.0.2");
+    other.accept_stream(1, "10.0.0.2");
     peer_closes(&mut other);
-    assert_eq!(answers(&mut other), ["close"], "no file is awaited");
+    assert_eq!(close_commands(&mut other), ["close"], "no file is awaited");
 }
 
 #[test]
@@ -362,7 +366,7 @@ fn a_rotated_file_is_opened_again_by_a_reload_and_reported() {
         bench.core.handle_reports();
     }
     assert!(path.exists());
-    assert!(bench.has_logged(|kind| matches!(
+    assert!(bench.is_logged(|kind| matches!(
         kind, EventKind::Warning { message } if message.contains("opened again")
     )));
 }

@@ -7,7 +7,9 @@ use api::{
 use ddp::rdmap::{AtomicOp, Outcome, Terminate, WorkRequest};
 use ddp::{Access, RegionMemory as _, Stag, TaggedOffset};
 
-use super::rdmap::{OPENED, closes, connected, establish, offer, posts, rdmap_spec, removed, sent};
+use super::rdmap::{
+    OPENED, closes, connected_bench, establish, offer, posts, rdmap_spec, removed_stags, send_bytes,
+};
 use super::*;
 
 fn ping_spec(count: u32, size: u32) -> PingSpec {
@@ -16,25 +18,25 @@ fn ping_spec(count: u32, size: u32) -> PingSpec {
 
 /// Returns a run of pings with an established stream and registered memory. The first Send is
 /// posted.
-fn pinging(count: u32, size: u32) -> (Bench, Pending, StagEntry<Memory>) {
+fn start_ping(count: u32, size: u32) -> (Bench, Pending, StagEntry<Memory>) {
     let mut bench = bench();
     let pending = bench.call(Request::Ping(ping_spec(count, size)));
     establish(&mut bench, &[]);
     bench.load_all();
     let commands = bench.all_commands();
-    let entries = added(&commands);
+    let entries = added_entries(&commands);
     assert_eq!(entries.len(), WORKERS, "{commands:?}");
     let entry = entries[0].clone();
-    commands.iter().filter_map(ticket).for_each(|ticket| bench.done(ticket));
+    commands.iter().filter_map(ticket).for_each(|ticket| bench.acknowledge_ticket(ticket));
     (bench, pending, entry)
 }
 
 /// Returns the buffer that the appliance has sent: TO, STag, bytes.
-fn advertised(bench: &mut Bench) -> (u64, u32, u32) {
+fn sent_buffer(bench: &mut Bench) -> (u64, u32, u32) {
     let commands = bench.all_commands();
     let posted = posts(&commands);
     assert_eq!(posted.len(), 1, "{commands:?}");
-    let bytes = sent(posted[0].0);
+    let bytes = send_bytes(posted[0].0);
     let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
     (u64::from_be_bytes(bytes[..8].try_into().unwrap()), word(8), word(12))
 }
@@ -42,11 +44,11 @@ fn advertised(bench: &mut Bench) -> (u64, u32, u32) {
 /// Plays a round as rping's server does: reads the source, writes it to the sink.
 fn serve_round(bench: &mut Bench, entry: &StagEntry<Memory>, size: u32) -> Vec<u8> {
     let stag = entry.stag.0;
-    assert_eq!(advertised(bench), (0, stag, size));
+    assert_eq!(sent_buffer(bench), (0, stag, size));
     let mut bytes = vec![0; size as usize];
     entry.memory.read(0, &mut bytes);
-    bench.received(OPENED, &[0; 16]);
-    assert_eq!(advertised(bench), (u64::from(size), stag, size));
+    bench.receive_send(OPENED, &[0; 16]);
+    assert_eq!(sent_buffer(bench), (u64::from(size), stag, size));
     entry.memory.write(u64::from(size), &bytes);
     bytes
 }
@@ -58,15 +60,15 @@ fn error(pending: &mut Pending) -> (ErrorKind, String) {
 
 #[test]
 fn rounds_are_counted_timed_and_compared() {
-    let (mut bench, mut pending, entry) = pinging(3, 32);
+    let (mut bench, mut pending, entry) = start_ping(3, 32);
     assert_eq!((entry.stream, entry.len), (Some(OPENED), 64));
     assert_eq!(entry.access, Access::REMOTE_READ | Access::REMOTE_WRITE);
     let mut seen = Vec::new();
     for round in 1..=3 {
         seen.push(serve_round(&mut bench, &entry, 32));
-        assert!(unanswered(&mut pending));
+        assert!(is_unanswered(&mut pending));
         bench.now += Duration::from_micros(round);
-        bench.received(OPENED, &[0; 16]);
+        bench.receive_send(OPENED, &[0; 16]);
     }
     assert!(seen[0] != seen[1] && seen[1] != seen[2], "other bytes in each round");
     let Ok(Reply::Ping(report)) = answer(&mut pending) else { panic!("no report") };
@@ -78,20 +80,20 @@ fn rounds_are_counted_timed_and_compared() {
     assert_eq!(report, expected);
     let commands = bench.all_commands();
     assert_eq!(closes(&commands, OPENED), [false]);
-    assert_eq!(removed(&commands), [entry.stag; WORKERS]);
-    commands.iter().filter_map(ticket).for_each(|ticket| bench.done(ticket));
-    bench.closed(OPENED.0, CloseReason::LocalShutdown);
+    assert_eq!(removed_stags(&commands), [entry.stag; WORKERS]);
+    commands.iter().filter_map(ticket).for_each(|ticket| bench.acknowledge_ticket(ticket));
+    bench.close_stream(OPENED.0, CloseReason::LocalShutdown);
     assert_eq!(bench.core.poll_timeout(), None);
 }
 
 #[test]
 fn bytes_that_come_back_changed_are_the_peers_fault() {
-    let (mut bench, mut pending, entry) = pinging(2, 32);
+    let (mut bench, mut pending, entry) = start_ping(2, 32);
     serve_round(&mut bench, &entry, 32);
-    bench.received(OPENED, &[0; 16]);
+    bench.receive_send(OPENED, &[0; 16]);
     serve_round(&mut bench, &entry, 32);
     entry.memory.write(32 + 5, &[0]);
-    bench.received(OPENED, &[0; 16]);
+    bench.receive_send(OPENED, &[0; 16]);
     let sentence = "after 2 of 2 rounds: round 2: byte 5 came back changed";
     assert_eq!(error(&mut pending), (ErrorKind::PeerRefused, sentence.into()));
     assert_eq!(closes(&bench.all_commands(), OPENED), [true]);
@@ -99,32 +101,32 @@ fn bytes_that_come_back_changed_are_the_peers_fault() {
 
 #[test]
 fn a_peer_that_is_no_server_or_is_silent_or_goes_ends_the_run() {
-    let (mut bench, mut pending, _) = pinging(2, 32);
-    bench.received(OPENED, b"hello");
+    let (mut bench, mut pending, _) = start_ping(2, 32);
+    bench.receive_send(OPENED, b"hello");
     let sentence =
         "after 0 of 2 rounds: the peer is no rping server: a Send of 5 bytes, 16 are expected";
     assert_eq!(error(&mut pending), (ErrorKind::PeerRefused, sentence.into()));
 
-    let (mut bench, mut pending, entry) = pinging(2, 32);
+    let (mut bench, mut pending, entry) = start_ping(2, 32);
     assert_eq!(bench.core.poll_timeout(), Some(bench.now + Duration::from_secs(1)));
-    bench.pass(Duration::from_millis(999));
-    assert!(unanswered(&mut pending));
-    bench.pass(Duration::from_millis(1));
+    bench.advance(Duration::from_millis(999));
+    assert!(is_unanswered(&mut pending));
+    bench.advance(Duration::from_millis(1));
     let sentence = "after 0 of 2 rounds: no answer of the rping server within 1 s";
     assert_eq!(error(&mut pending), (ErrorKind::Timeout, sentence.into()));
     let commands = bench.all_commands();
     assert_eq!(closes(&commands, OPENED), [true]);
-    assert_eq!(removed(&commands), [entry.stag; WORKERS]);
+    assert_eq!(removed_stags(&commands), [entry.stag; WORKERS]);
     assert_eq!(bench.core.poll_timeout(), None);
 
-    let (mut bench, mut pending, entry) = pinging(2, 32);
+    let (mut bench, mut pending, entry) = start_ping(2, 32);
     let terminate = Terminate::new(0, 1, 0);
     bench.event(Event::Terminated { stream: OPENED, by_peer: true, terminate });
-    bench.closed(OPENED.0, CloseReason::Lower(TcpReason::PeerReset));
+    bench.close_stream(OPENED.0, CloseReason::Lower(TcpReason::PeerReset));
     let (kind, sentence) = error(&mut pending);
     assert_eq!(kind, ErrorKind::PeerRefused);
     assert!(sentence.contains("the stream has ended: terminated by the peer"), "{sentence}");
-    assert_eq!(removed(&bench.all_commands()), [entry.stag; WORKERS]);
+    assert_eq!(removed_stags(&bench.all_commands()), [entry.stag; WORKERS]);
 }
 
 #[test]
@@ -132,7 +134,7 @@ fn a_send_that_comes_before_the_first_round_is_not_rping() {
     let mut bench = bench();
     let mut pending = bench.call(Request::Ping(ping_spec(1, 8)));
     establish(&mut bench, &[]);
-    bench.received(OPENED, &[0; 16]);
+    bench.receive_send(OPENED, &[0; 16]);
     let (kind, sentence) = error(&mut pending);
     assert_eq!(kind, ErrorKind::PeerRefused);
     assert!(sentence.ends_with("a Send before the first round"), "{sentence}");
@@ -144,7 +146,7 @@ fn a_send_that_comes_before_the_first_round_is_not_rping() {
 
 #[test]
 fn pings_that_cannot_be_are_refused_before_a_stream_is_opened() {
-    let ddp = ConnectSpec::to(remote("10.0.0.9"));
+    let ddp = ConnectSpec::to_remote(remote("10.0.0.9"));
     let bounds = "count must be from 1 to 100000, size from 1 to 65536";
     let time = "timeout_us must be from 1 to 60000000";
     let cases = [
@@ -163,10 +165,10 @@ fn pings_that_cannot_be_are_refused_before_a_stream_is_opened() {
     }
     assert!(bench.all_commands().is_empty());
     let mut most = bench.call(Request::Ping(ping_spec(100_000, 65_536)));
-    assert!(unanswered(&mut most), "the bounds themselves are good");
+    assert!(is_unanswered(&mut most), "the bounds themselves are good");
 }
 
-fn named(offset: u64) -> RemotePlace {
+fn box_target(offset: u64) -> RemotePlace {
     RemotePlace::Region { name: "counter".into(), offset }
 }
 
@@ -187,15 +189,15 @@ fn atomics_are_posted_to_their_place_and_answered_with_what_was_there() {
         ),
         (AtomicChoice::Swap { swap: 9 }, AtomicOp::swap(9)),
     ] {
-        let mut bench = connected(&[offer("counter", "rwa")]);
-        let mut pending = atomic(&mut bench, named(8), operation);
+        let mut bench = connected_bench(&[offer("counter", "rwa")]);
+        let mut pending = atomic(&mut bench, box_target(8), operation);
         let commands = bench.all_commands();
         let [(WorkRequest::Atomic { op, stag, to, .. }, ticket)] = posts(&commands)[..] else {
             panic!("{commands:?}")
         };
         assert_eq!((*op, *stag, *to), (expected, Stag(77), TaggedOffset(4104)));
         bench.now += Duration::from_micros(12);
-        bench.completed(OPENED, ticket, Outcome::Atomic { original: u64::MAX });
+        bench.complete_post(OPENED, ticket, Outcome::Atomic { original: u64::MAX });
         let Ok(Reply::Atomic(done)) = answer(&mut pending) else { panic!("no answer") };
         // The value exceeds the integers of a double: it is a string of digits.
         let original = "18446744073709551615".to_owned();
@@ -210,30 +212,30 @@ fn an_atomic_that_cannot_be_is_refused_with_the_reason() {
     for (offers, target, kind, sentence) in [
         (
             offer("counter", "rw"),
-            named(0),
+            box_target(0),
             ErrorKind::PeerRefused,
             "the peer's region `counter` is not open to atomics",
         ),
         (
             offer("other", "rwa"),
-            named(0),
+            box_target(0),
             ErrorKind::PeerRefused,
             "the peer offers no region `counter` (it offers: other)",
         ),
         (
             offer("counter", "rwa"),
-            named(1017),
+            box_target(1017),
             ErrorKind::BadRequest,
             "8 bytes at offset 1017 do not fit into the peer's region `counter` of 1024 bytes",
         ),
         (
             offer("counter", "rwa"),
-            named(12),
+            box_target(12),
             ErrorKind::BadRequest,
             "offset 12 of the peer's region `counter` is not 64-bit aligned, as atomics must be",
         ),
     ] {
-        let mut bench = connected(&[offers]);
+        let mut bench = connected_bench(&[offers]);
         let mut pending = atomic(&mut bench, target, add);
         assert_eq!(error(&mut pending), (kind, sentence.into()));
         assert!(bench.all_commands().is_empty());
@@ -244,16 +246,16 @@ fn an_atomic_that_cannot_be_is_refused_with_the_reason() {
 fn a_stream_that_cannot_do_atomics_is_said_so() {
     let add = AtomicChoice::FetchAdd { add: 1 };
     let mut bench = bench();
-    let mut pending = atomic(&mut bench, named(0), add);
+    let mut pending = atomic(&mut bench, box_target(0), add);
     let sentence = "there is no stream 0000000000000005";
     assert_eq!(error(&mut pending), (ErrorKind::NotFound, sentence.into()));
-    bench.accepted(OPENED.0, "10.0.0.2");
-    let mut pending = atomic(&mut bench, named(0), add);
+    bench.accept_stream(OPENED.0, "10.0.0.2");
+    let mut pending = atomic(&mut bench, box_target(0), add);
     let sentence = "stream 0000000000000005 uses bare DDP, which has no Reads and no atomics";
     assert_eq!(error(&mut pending), (ErrorKind::Conflict, sentence.into()));
-    let via = Via::Connect(ConnectSpec::to(remote("10.0.0.9")));
+    let via = Via::Connect(ConnectSpec::to_remote(remote("10.0.0.9")));
     let mut pending =
-        bench.call(Request::Atomic(AtomicSpec { via, target: named(0), operation: add }));
+        bench.call(Request::Atomic(AtomicSpec { via, target: box_target(0), operation: add }));
     assert_eq!(error(&mut pending), (ErrorKind::BadRequest, "atomics need ulp rdmap".into()));
 }
 
@@ -261,13 +263,13 @@ fn a_stream_that_cannot_do_atomics_is_said_so() {
 fn a_stream_opened_for_one_atomic_is_closed_after_it() {
     for refused in [false, true] {
         let mut bench = bench();
-        let (via, target) = (Via::Connect(rdmap_spec()), named(0));
+        let (via, target) = (Via::Connect(rdmap_spec()), box_target(0));
         let operation = AtomicChoice::Swap { swap: 1 };
         let mut pending = bench.call(Request::Atomic(AtomicSpec { via, target, operation }));
         establish(&mut bench, &[offer("counter", if refused { "rw" } else { "rwa" })]);
         if !refused {
             let commands = bench.all_commands();
-            bench.completed(OPENED, posts(&commands)[0].1, Outcome::Atomic { original: 0 });
+            bench.complete_post(OPENED, posts(&commands)[0].1, Outcome::Atomic { original: 0 });
         }
         assert_eq!(answer(&mut pending).is_err(), refused);
         assert_eq!(closes(&bench.all_commands(), OPENED), [false]);
@@ -277,7 +279,7 @@ fn a_stream_opened_for_one_atomic_is_closed_after_it() {
 // RFC 7306 §8.2: a misaligned atomic operation ends the stream; its requester gets the reason.
 #[test]
 fn the_peers_terminate_is_the_answer_to_what_it_refused() {
-    let mut bench = connected(&[offer("counter", "rwa")]);
+    let mut bench = connected_bench(&[offer("counter", "rwa")]);
     // Only the peer can check the alignment of a bare TO.
     let target = RemotePlace::Tagged { stag: 77, to: 4100 };
     let mut pending = atomic(&mut bench, target, AtomicChoice::FetchAdd { add: 1 });
@@ -286,8 +288,8 @@ fn the_peers_terminate_is_the_answer_to_what_it_refused() {
     bench.event(Event::Terminated { stream: OPENED, by_peer: true, terminate });
     let reason = dataplane::PostFailure::Flushed;
     bench.event(Event::PostFailed { stream: OPENED, ticket, reason });
-    assert!(unanswered(&mut pending), "the end has the reason");
-    bench.closed(OPENED.0, CloseReason::Lower(TcpReason::PeerReset));
+    assert!(is_unanswered(&mut pending), "the end has the reason");
+    bench.close_stream(OPENED.0, CloseReason::Lower(TcpReason::PeerReset));
     let (kind, sentence) = error(&mut pending);
     assert_eq!(kind, ErrorKind::PeerRefused);
     assert!(sentence.starts_with("terminated by the peer: "), "{sentence}");

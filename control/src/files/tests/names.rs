@@ -5,9 +5,9 @@ use config::beneath::Directories;
 use super::*;
 
 /// Returns a writer that opens files again.
-fn following() -> Writer<Bytes> {
+fn reopening_writer() -> Writer<Bytes> {
     let writer = writer();
-    writer.follow(Arc::new(Directories::everywhere()));
+    writer.reopen_moved_files(Arc::new(Directories::root()));
     writer
 }
 
@@ -30,7 +30,7 @@ fn append(writer: &Writer<Bytes>, id: FileId, message: &[u8]) {
     wait(writer, |report| matches!(report, Report::Appended { tag: 7 }).then_some(()));
 }
 
-fn flushed(writer: &Writer<Bytes>, id: FileId, tag: u64) -> Result<(), String> {
+fn flush_and_wait(writer: &Writer<Bytes>, id: FileId, tag: u64) -> Result<(), String> {
     assert!(writer.flush(id, tag));
     wait(writer, |report| match report {
         Report::Flushed { tag: t, result } if *t == tag => Some(result.clone()),
@@ -42,7 +42,7 @@ fn flushed(writer: &Writer<Bytes>, id: FileId, tag: u64) -> Result<(), String> {
 fn messages_after_a_rotation_or_removal_are_in_a_file_of_the_name() {
     let dir = tempfile::tempdir().unwrap();
     let (path, moved) = (dir.path().join("log"), dir.path().join("log.1"));
-    let mut writer = following();
+    let mut writer = reopening_writer();
     let id = log(&mut writer, &path, Fsync::Close);
     append(&writer, id, b"one");
     std::fs::rename(&path, &moved).unwrap();
@@ -65,11 +65,11 @@ fn messages_after_a_rotation_or_removal_are_in_a_file_of_the_name() {
 fn a_reload_makes_a_moved_file_again_without_a_message() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
-    let mut writer = following();
+    let mut writer = reopening_writer();
     let id = log(&mut writer, &path, Fsync::Close);
     append(&writer, id, b"one");
     std::fs::remove_file(&path).unwrap();
-    writer.follow(Arc::new(Directories::everywhere()));
+    writer.reopen_moved_files(Arc::new(Directories::root()));
     let opened = wait(&writer, |report| match report {
         Report::Reopened { path } => Some(path.clone()),
         _ => None,
@@ -82,15 +82,15 @@ fn a_region_whose_file_was_moved_is_written_as_a_whole() {
     let dir = tempfile::tempdir().unwrap();
     let (path, file) = scratch(&dir, "region");
     let memory = Bytes::new(100);
-    let mut writer = following();
+    let mut writer = reopening_writer();
     let id = writer.open_region(path.clone(), file, memory.clone(), Fsync::Message);
     memory.write(0, &[3; 100]);
-    writer.dirty(id, 0, 100);
-    assert_eq!(flushed(&writer, id, 1), Ok(()));
+    writer.mark_dirty(id, 0, 100);
+    assert_eq!(flush_and_wait(&writer, id, 1), Ok(()));
     std::fs::rename(&path, dir.path().join("region.1")).unwrap();
     memory.write(10, &[4; 5]);
-    writer.dirty(id, 10, 5);
-    assert_eq!(flushed(&writer, id, 2), Ok(()));
+    writer.mark_dirty(id, 10, 5);
+    assert_eq!(flush_and_wait(&writer, id, 2), Ok(()));
     let mut expected = [3; 100];
     expected[10..15].fill(4);
     assert_eq!(std::fs::read(&path).unwrap(), expected);
@@ -102,7 +102,7 @@ fn a_file_that_cannot_be_opened_again_is_a_failure_and_its_messages_are_kept() {
     let inner = dir.path().join("inner");
     std::fs::create_dir(&inner).unwrap();
     let path = inner.join("log");
-    let mut writer = following();
+    let mut writer = reopening_writer();
     let id = log(&mut writer, &path, Fsync::Close);
     append(&writer, id, b"one");
     std::fs::rename(&inner, dir.path().join("outer")).unwrap();
@@ -125,10 +125,10 @@ fn a_flush_follows_what_came_before_and_syncs_what_the_policy_promises() {
         let (path, file) = scratch(&dir, "region");
         let memory = Bytes::new(100);
         memory.write(0, &[5; 100]);
-        let mut writer = following();
+        let mut writer = reopening_writer();
         let id = writer.open_region(path.clone(), file, memory, fsync);
-        writer.dirty(id, 0, 100);
-        assert_eq!(flushed(&writer, id, 1), Ok(()));
+        writer.mark_dirty(id, 0, 100);
+        assert_eq!(flush_and_wait(&writer, id, 1), Ok(()));
         assert_eq!(std::fs::read(&path).unwrap(), [5; 100]);
         assert_eq!(writer.stats(id).unwrap().syncs, syncs, "{fsync:?}");
         std::fs::remove_file(&path).unwrap();
@@ -139,10 +139,10 @@ fn a_flush_follows_what_came_before_and_syncs_what_the_policy_promises() {
 #[test]
 fn a_flush_to_a_full_disk_fails_and_one_to_a_device_that_keeps_nothing_does_not() {
     for (path, expected) in [("/dev/full", false), ("/dev/null", true)] {
-        let mut writer = following();
+        let mut writer = reopening_writer();
         let id = log(&mut writer, std::path::Path::new(path), Fsync::Close);
         assert!(writer.append(id, vec![1; 10], 1));
-        let result = flushed(&writer, id, 2);
+        let result = flush_and_wait(&writer, id, 2);
         assert_eq!(result.is_ok(), expected, "{result:?}");
     }
 }

@@ -13,14 +13,14 @@
 
 use core::arch::x86_64::*;
 
-use super::{Lanes, STEP_LEN, Sums, VECTOR, finished, one_step, step};
+use super::{Lanes, STEP_LEN, Sums, VECTOR, reduce_lanes, step, step_factors};
 use crate::inserts::Inserts;
-use crate::pass::of_message;
+use crate::pass::message_sum;
 
 /// Steps from one inserted word to the next.
-const APART: usize = Inserts::APART / STEP_LEN;
+const STEPS_PER_INSERT: usize = Inserts::INTERVAL / STEP_LEN;
 
-const _: () = assert!(Inserts::APART.is_multiple_of(STEP_LEN));
+const _: () = assert!(Inserts::INTERVAL.is_multiple_of(STEP_LEN));
 
 /// Returns the CRC, and with `SUM` the folded sum of little-endian words, of a copy of `len` bytes.
 ///
@@ -40,7 +40,7 @@ pub(crate) unsafe fn pass<const SUM: bool>(
 ) -> (u32, u16) {
     // Bytes of the first step in front of the message.
     let lead = len.next_multiple_of(STEP_LEN) - len;
-    let place = inserts.first().saturating_add(lead) % STEP_LEN;
+    let place = inserts.first_offset().saturating_add(lead) % STEP_LEN;
     // SAFETY: the caller's.
     unsafe {
         match place / VECTOR {
@@ -68,15 +68,15 @@ unsafe fn pass_at<const SUM: bool, const VECTOR_OF_WORD: usize>(
 ) -> (u32, u16) {
     let steps = len.div_ceil(STEP_LEN);
     let lead = steps * STEP_LEN - len;
-    let next = inserts.first().saturating_add(lead);
-    let mut words = Words {
+    let next = inserts.first_offset().saturating_add(lead);
+    let mut words = InsertingCopy {
         from: src.wrapping_sub(lead),
         to: dst.wrapping_sub(lead),
-        before: next / STEP_LEN,
-        place: 1 << (next % VECTOR / Inserts::LEN),
-        word: inserts,
+        steps_before_insert: next / STEP_LEN,
+        insert_mask: 1 << (next % VECTOR / Inserts::LEN),
+        inserts,
     };
-    let (mut sums, by) = (Sums::new(), one_step());
+    let (mut sums, by) = (Sums::new(), step_factors());
 
     let first = lead / Inserts::LEN;
     // SAFETY: the message has the bytes behind `lead`.
@@ -97,22 +97,22 @@ unsafe fn pass_at<const SUM: bool, const VECTOR_OF_WORD: usize>(
         }
         acc = step(acc, by, new);
     }
-    (finished(acc), if SUM { of_message(sums.total().into(), lead) } else { 0 })
+    (reduce_lanes(acc), if SUM { message_sum(sums.total().into(), lead) } else { 0 })
 }
 
 /// Remaining steps of the copy, and remaining words to insert.
-struct Words {
+struct InsertingCopy {
     /// Source of the next step, before the shift by a word in it.
     from: *const u8,
     to: *mut u8,
     /// Steps before the one with the next word.
-    before: usize,
+    steps_before_insert: usize,
     /// Bit of the inserted word in the mask of its vector.
-    place: u16,
-    word: Inserts,
+    insert_mask: u16,
+    inserts: Inserts,
 }
 
-impl Words {
+impl InsertingCopy {
     /// Copies the next step and returns it. With `FIRST`, copies only those of its 64 words that are in
     /// `message`.
     ///
@@ -124,16 +124,16 @@ impl Words {
         &mut self,
         message: u64,
     ) -> Lanes {
-        let (from, to, word) = (self.from, self.to, self.word.word());
-        let has_word = self.before == 0;
+        let (from, to, word) = (self.from, self.to, self.inserts.first_word());
+        let has_word = self.steps_before_insert == 0;
         self.from = from.wrapping_add(STEP_LEN);
         self.to = to.wrapping_add(STEP_LEN);
         if has_word {
             self.from = self.from.wrapping_sub(Inserts::LEN);
-            self.before = APART;
-            self.word.step();
+            self.steps_before_insert = STEPS_PER_INSERT;
+            self.inserts.advance();
         }
-        self.before -= 1;
+        self.steps_before_insert -= 1;
         let mut all = [_mm512_setzero_si512(); 4];
         for (i, vector) in all.iter_mut().enumerate() {
             let inside = (message >> (16 * i)) as u16;
@@ -150,11 +150,11 @@ impl Words {
                 } else if i > VECTOR_OF_WORD {
                     load::<FIRST>(inside, behind)
                 } else {
-                    let front = self.place - 1;
-                    let rest = !(front | self.place);
+                    let front = self.insert_mask - 1;
+                    let rest = !(front | self.insert_mask);
                     let vector = _mm512_maskz_loadu_epi32(inside & front, from.cast());
                     let vector = _mm512_mask_loadu_epi32(vector, inside & rest, behind.cast());
-                    _mm512_mask_set1_epi32(vector, inside & self.place, word as i32)
+                    _mm512_mask_set1_epi32(vector, inside & self.insert_mask, word as i32)
                 };
                 match FIRST {
                     true => _mm512_mask_storeu_epi32(to.cast(), inside, *vector),

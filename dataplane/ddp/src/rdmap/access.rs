@@ -8,7 +8,7 @@ use crate::stag::{Access, PdId, StagEntry, StagTable, StreamId};
 
 /// Identity of a stream for an STag's association (RFC 5041 §8.2).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Party {
+pub(crate) struct StreamIdentity {
     pub(crate) pd: PdId,
     pub(crate) stream: StreamId,
 }
@@ -16,7 +16,7 @@ pub(crate) struct Party {
 /// Returns the entry of `len` bytes from `to` on, at least one, and their offset in its memory.
 pub(crate) fn locate<M: crate::memory::RegionMemory>(
     stags: &StagTable<M>,
-    party: Party,
+    identity: StreamIdentity,
     stag: Stag,
     to: TaggedOffset,
     len: u32,
@@ -24,18 +24,18 @@ pub(crate) fn locate<M: crate::memory::RegionMemory>(
 ) -> Result<(&StagEntry<M>, u64), (ErrorCode, Mismatch)> {
     // RFC 5040 §7.2 (4a)
     let Some(entry) = stags.get(stag) else {
-        return Err((ErrorCode::InvalidStag, Mismatch::never(Field::Stag, stag.0.into())));
+        return Err((ErrorCode::InvalidStag, Mismatch::unexpected(Field::Stag, stag.0.into())));
     };
     // RFC 5040 §7.2 (4b)
-    if entry.pd != party.pd {
-        let (seen, expected) = (entry.pd.0.into(), party.pd.0.into());
+    if entry.pd != identity.pd {
+        let (seen, expected) = (entry.pd.0.into(), identity.pd.0.into());
         let mismatch = Mismatch::exact(Field::ProtectionDomain, seen, expected);
         return Err((ErrorCode::StagNotAssociated, mismatch));
     }
     if let Some(stream) = entry.stream
-        && stream != party.stream
+        && stream != identity.stream
     {
-        let mismatch = Mismatch::exact(Field::Stream, stream.0, party.stream.0);
+        let mismatch = Mismatch::exact(Field::Stream, stream.0, identity.stream.0);
         return Err((ErrorCode::StagNotAssociated, mismatch));
     }
     if !entry.access.contains(needed) {

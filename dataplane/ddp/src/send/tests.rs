@@ -26,13 +26,18 @@ fn tagged(to: u64, len: usize, cookie: u64) -> Message<VecMemory> {
         to: TaggedOffset(to),
         rsvd_ulp: 0x77,
         source,
-        cookie: Cookie::of(cookie),
+        cookie: Cookie::user(cookie),
     }
 }
 
 fn untagged(qn: u32, len: usize, cookie: u64) -> Message<VecMemory> {
     let source = Source::Bytes(Arc::from(bytes(len)));
-    Message::Untagged { qn: Qn(qn), rsvd_ulp: [9, 8, 7, 6, 5], source, cookie: Cookie::of(cookie) }
+    Message::Untagged {
+        qn: Qn(qn),
+        rsvd_ulp: [9, 8, 7, 6, 5],
+        source,
+        cookie: Cookie::user(cookie),
+    }
 }
 
 fn header(out: &Outgoing) -> HeaderRepr {
@@ -45,7 +50,7 @@ fn payload(stream: &S, out: &Outgoing) -> Vec<u8> {
     bytes
 }
 
-fn all(stream: &mut S, mulpdu: usize) -> Vec<Outgoing> {
+fn next_all(stream: &mut S, mulpdu: usize) -> Vec<Outgoing> {
     core::iter::from_fn(|| stream.next(mulpdu)).collect()
 }
 
@@ -65,7 +70,7 @@ fn is_last(out: &Outgoing) -> bool {
 fn untagged_segmentation_is_the_example_of_the_text() {
     let mut stream = stream();
     stream.post(untagged(0, 2048, 1)).unwrap();
-    let segments = all(&mut stream, 1500);
+    let segments = next_all(&mut stream, 1500);
     let seen: Vec<_> = segments
         .iter()
         .map(|s| match header(s) {
@@ -81,7 +86,7 @@ fn untagged_segmentation_is_the_example_of_the_text() {
 fn tagged_segmentation_is_the_example_of_the_text() {
     let mut stream = stream();
     stream.post(tagged(16384, 2048, 1)).unwrap();
-    let segments = all(&mut stream, 1500);
+    let segments = next_all(&mut stream, 1500);
     let seen: Vec<_> = segments
         .iter()
         .map(|s| match header(s) {
@@ -98,17 +103,17 @@ fn a_zero_length_message_takes_one_segment() {
     let mut stream = stream();
     stream.post(tagged(3, 0, 1)).unwrap();
     stream.post(untagged(0, 0, 2)).unwrap();
-    let segments = all(&mut stream, 1500);
+    let segments = next_all(&mut stream, 1500);
     assert_eq!(segments.iter().map(Outgoing::len).collect::<Vec<_>>(), [14, 18]);
     assert!(segments.iter().all(is_last));
     for s in segments {
-        stream.acknowledged(s.token, 0);
+        stream.on_acknowledged(s.token, 0);
     }
     assert_eq!(
         events(&mut stream),
         [
-            Event::Sent { cookie: Cookie::of(1), messages: 1 },
-            Event::Sent { cookie: Cookie::of(2), messages: 1 }
+            Event::Sent { cookie: Cookie::user(1), messages: 1 },
+            Event::Sent { cookie: Cookie::user(2), messages: 1 }
         ]
     );
 }
@@ -119,8 +124,8 @@ fn msn_counts_per_queue_and_wraps() {
     let mut stream = stream();
     let mut msns = |qns: &[u32]| -> Vec<u32> {
         qns.iter().for_each(|qn| stream.post(untagged(*qn, 1, 0)).unwrap());
-        let sent = all(&mut stream, 128);
-        sent.iter().for_each(|s| stream.acknowledged(s.token, 1));
+        let sent = next_all(&mut stream, 128);
+        sent.iter().for_each(|s| stream.on_acknowledged(s.token, 1));
         sent.iter()
             .map(|s| match header(s) {
                 HeaderRepr::Untagged(h) => h.msn.0,
@@ -145,7 +150,7 @@ fn rsvd_ulp_and_version_are_in_every_segment() {
     let mut stream = stream();
     stream.post(tagged(0, 500, 1)).unwrap();
     stream.post(untagged(0, 500, 2)).unwrap();
-    for out in all(&mut stream, 128) {
+    for out in next_all(&mut stream, 128) {
         match header(&out) {
             HeaderRepr::Tagged(h) => assert_eq!((h.rsvd_ulp, h.stag), (0x77, Stag(5))),
             HeaderRepr::Untagged(h) => assert_eq!((h.rsvd_ulp, h.qn), ([9, 8, 7, 6, 5], Qn(0))),
@@ -161,14 +166,14 @@ fn messages_go_out_in_order() {
     for cookie in 0..4 {
         stream.post(untagged(cookie as u32, 300, cookie)).unwrap();
     }
-    let segments = all(&mut stream, 128);
+    let segments = next_all(&mut stream, 128);
     let order: Vec<_> = segments.iter().map(|s| (s.token.message, s.token.offset)).collect();
     assert!(order.is_sorted());
     for s in &segments {
-        stream.acknowledged(s.token, s.payload_len);
+        stream.on_acknowledged(s.token, s.payload_len);
     }
     let expected =
-        [0, 1, 2, 3].map(|cookie| Event::Sent { cookie: Cookie::of(cookie), messages: 1 });
+        [0, 1, 2, 3].map(|cookie| Event::Sent { cookie: Cookie::user(cookie), messages: 1 });
     assert_eq!(events(&mut stream), expected);
 }
 
@@ -208,12 +213,12 @@ proptest! {
         prop_assert_eq!(collected, bytes(len));
         // Any segment can be framed again, with the same bytes.
         for out in &sent {
-            let again = stream.again(out.token, out.payload_len);
-            prop_assert_eq!(&again.header, &out.header);
+            let reframed = stream.reframe(out.token, out.payload_len);
+            prop_assert_eq!(&reframed.header, &out.header);
             let at = out.payload_len / 3;
             let mut tail = vec![0; out.payload_len - at];
             stream.read_payload(out.token, at, &mut tail);
-            prop_assert_eq!(&tail[..], &payload(&stream, &again)[at..]);
+            prop_assert_eq!(&tail[..], &payload(&stream, &reframed)[at..]);
             let mut pieces = vec![0; tail.len()];
             stream.read_pieces(out.token, at, pieces.chunks_mut(cut));
             prop_assert_eq!(pieces, tail);
@@ -221,10 +226,10 @@ proptest! {
         for (i, out) in sent.iter().enumerate() {
             prop_assert_eq!(events(&mut stream), []);
             prop_assert_eq!(stream.outstanding(), 1, "before {}", i);
-            stream.acknowledged(out.token, out.payload_len);
+            stream.on_acknowledged(out.token, out.payload_len);
         }
         // RFC 5041 §5.4: complete when the peer's LLP has acknowledged everything.
-        prop_assert_eq!(events(&mut stream), [Event::Sent { cookie: Cookie::of(1), messages: 1 }]);
+        prop_assert_eq!(events(&mut stream), [Event::Sent { cookie: Cookie::user(1), messages: 1 }]);
         prop_assert_eq!(stream.outstanding(), 0);
     }
 }
@@ -248,7 +253,7 @@ fn impossible_messages_are_refused() {
         qn: Qn(0),
         rsvd_ulp: [0; 5],
         source: source.clone(),
-        cookie: Cookie::of(0),
+        cookie: Cookie::user(0),
     };
     let out_of_bounds = PostError::OutOfBounds { offset: 90, end: 101, len: 100 };
     assert_eq!(stream.post(message), Err(out_of_bounds));
@@ -279,7 +284,7 @@ fn posts_are_bounded() {
     assert_eq!(stream.post(tagged(0, 1, 4)), Err(PostError::Full));
     let out = stream.next(128).unwrap();
     assert_eq!(stream.post(tagged(0, 1, 4)), Err(PostError::Full));
-    stream.acknowledged(out.token, 1);
+    stream.on_acknowledged(out.token, 1);
     assert_eq!(stream.post(tagged(0, 1, 4)), Ok(()));
 }
 
@@ -293,14 +298,14 @@ fn a_region_is_stable_if_it_says_so() {
             to: TaggedOffset(0),
             rsvd_ulp: 0,
             source,
-            cookie: Cookie::of(0),
+            cookie: Cookie::user(0),
         }
     };
     let mut stream = stream();
     stream.post(message(memory.clone())).unwrap();
     stream.post(message(memory.into_stable())).unwrap();
     stream.post(tagged(0, 200, 1)).unwrap();
-    let segments = all(&mut stream, 1000);
+    let segments = next_all(&mut stream, 1000);
     assert_eq!(segments.iter().map(|s| s.stable).collect::<Vec<_>>(), [false, true, true]);
     assert_eq!(payload(&stream, &segments[0]), bytes(300)[100..]);
 }
@@ -313,12 +318,12 @@ fn a_closed_stream_sends_what_is_posted_and_takes_no_more() {
     stream.close();
     assert!(stream.is_closed() && stream.has_unsent());
     assert_eq!(stream.post(tagged(0, 1, 2)), Err(PostError::Closed));
-    let segments = all(&mut stream, 200);
+    let segments = next_all(&mut stream, 200);
     assert!(!stream.has_unsent());
     for s in segments {
-        stream.acknowledged(s.token, s.payload_len);
+        stream.on_acknowledged(s.token, s.payload_len);
     }
-    assert_eq!(events(&mut stream), [Event::Sent { cookie: Cookie::of(1), messages: 1 }]);
+    assert_eq!(events(&mut stream), [Event::Sent { cookie: Cookie::user(1), messages: 1 }]);
 }
 
 // RFC 5041 §6.2.2: all outstanding requests complete with an error.
@@ -332,20 +337,20 @@ fn failure_flushes_everything_that_is_outstanding() {
     stream.fail(Failure::LlpLost);
     stream.fail(Failure::Aborted);
     let expected = [
-        Event::Flushed { cookie: Cookie::of(0) },
-        Event::Flushed { cookie: Cookie::of(1) },
-        Event::Flushed { cookie: Cookie::of(2) },
+        Event::Flushed { cookie: Cookie::user(0) },
+        Event::Flushed { cookie: Cookie::user(1) },
+        Event::Flushed { cookie: Cookie::user(2) },
         Event::Failed(Failure::LlpLost),
     ];
     assert_eq!(events(&mut stream), expected);
     assert_eq!(stream.post(tagged(0, 1, 3)), Err(PostError::Closed));
     // Later requests of the LLP find no message and have no effect.
     assert!(stream.next(200).is_none());
-    assert!(stream.again(first.token, first.payload_len).is_empty());
+    assert!(stream.reframe(first.token, first.payload_len).is_empty());
     let mut out = [1; 4];
     stream.read_pieces(first.token, 0, out.chunks_mut(3));
     assert_eq!(out, [0; 4]);
-    stream.acknowledged(first.token, first.payload_len);
+    stream.on_acknowledged(first.token, first.payload_len);
     assert_eq!(events(&mut stream), []);
 }
 
@@ -362,7 +367,7 @@ fn the_last_message_goes_out_at_once_and_alone() {
     stream.post_last(untagged(2, 10, 9)).unwrap();
     assert_eq!(
         events(&mut stream),
-        [Event::Flushed { cookie: Cookie::of(2) }, Event::Flushed { cookie: Cookie::of(3) }]
+        [Event::Flushed { cookie: Cookie::user(2) }, Event::Flushed { cookie: Cookie::user(3) }]
     );
     assert_eq!(stream.post(tagged(0, 1, 4)), Err(PostError::Closed));
     assert_eq!(stream.post_last(tagged(0, 1, 4)), Err(PostError::Closed));
@@ -370,15 +375,15 @@ fn the_last_message_goes_out_at_once_and_alone() {
     assert!(matches!(header(&last), HeaderRepr::Untagged(h) if h.qn == Qn(2) && h.msn == Msn(1)));
     assert!(stream.next(200).is_none());
     // The cut message can be framed again as it was sent, and is flushed when that part is acknowledged.
-    assert_eq!(stream.again(sent[1].token, sent[1].payload_len).header, sent[1].header);
+    assert_eq!(stream.reframe(sent[1].token, sent[1].payload_len).header, sent[1].header);
     assert!(!is_last(&sent[1]));
-    stream.acknowledged(sent[0].token, 100);
-    stream.acknowledged(sent[1].token, sent[1].payload_len);
-    stream.acknowledged(last.token, 10);
+    stream.on_acknowledged(sent[0].token, 100);
+    stream.on_acknowledged(sent[1].token, sent[1].payload_len);
+    stream.on_acknowledged(last.token, 10);
     let expected = [
-        Event::Sent { cookie: Cookie::of(0), messages: 1 },
-        Event::Flushed { cookie: Cookie::of(1) },
-        Event::Sent { cookie: Cookie::of(9), messages: 1 },
+        Event::Sent { cookie: Cookie::user(0), messages: 1 },
+        Event::Flushed { cookie: Cookie::user(1) },
+        Event::Sent { cookie: Cookie::user(9), messages: 1 },
     ];
     assert_eq!(events(&mut stream), expected);
 }
@@ -406,19 +411,19 @@ fn message_numbers_wrap() {
     stream.start_messages_at(u32::MAX);
     stream.post(tagged(0, 1, 1)).unwrap();
     stream.post(tagged(0, 2, 2)).unwrap();
-    let segments = all(&mut stream, 128);
+    let segments = next_all(&mut stream, 128);
     let tokens = [(u32::MAX, 0), (0, 0)];
     assert_eq!(segments[0].token, UlpduToken { message: tokens[0].0, offset: tokens[0].1 });
     assert_eq!(segments[1].token, UlpduToken { message: tokens[1].0, offset: tokens[1].1 });
-    assert_eq!(stream.again(segments[1].token, 2).payload_len, 2);
-    stream.acknowledged(segments[0].token, 1);
-    assert_eq!(stream.again(segments[1].token, 2).header, segments[1].header);
-    stream.acknowledged(segments[1].token, 2);
+    assert_eq!(stream.reframe(segments[1].token, 2).payload_len, 2);
+    stream.on_acknowledged(segments[0].token, 1);
+    assert_eq!(stream.reframe(segments[1].token, 2).header, segments[1].header);
+    stream.on_acknowledged(segments[1].token, 2);
     assert_eq!(
         events(&mut stream),
         [
-            Event::Sent { cookie: Cookie::of(1), messages: 1 },
-            Event::Sent { cookie: Cookie::of(2), messages: 1 }
+            Event::Sent { cookie: Cookie::user(1), messages: 1 },
+            Event::Sent { cookie: Cookie::user(2), messages: 1 }
         ]
     );
 }
@@ -436,44 +441,44 @@ fn a_region_is_held_while_a_message_from_it_is_under_way() {
             to: TaggedOffset(0),
             rsvd_ulp: 0,
             source,
-            cookie: Cookie::of(7),
+            cookie: Cookie::user(7),
         }
     };
     stream.start_messages_at(u32::MAX - 1);
     for region in [0, 0, 1, 1, 0] {
-        stream.post_lent(from(region, 3)).unwrap();
+        stream.post_borrowed(from(region, 3)).unwrap();
     }
     stream.post(untagged(0, 8, 8)).unwrap();
-    stream.post_lent(from(0, 0)).unwrap();
-    let segments = all(&mut stream, 1500);
+    stream.post_borrowed(from(0, 0)).unwrap();
+    let segments = next_all(&mut stream, 1500);
     let fill: Vec<u8> = segments.iter().map(|s| payload(&stream, s)[0]).collect();
     assert_eq!(fill, [1, 1, 2, 2, 1, bytes(1)[0], 1]);
     assert!(segments.iter().all(|s| s.stable));
-    assert_eq!(stream.runs_held(), 3);
+    assert_eq!(stream.run_count(), 3);
     for (acknowledged, held) in [(0, 3), (1, 2), (2, 2), (3, 1), (4, 1), (5, 1), (6, 0)] {
-        stream.acknowledged(segments[acknowledged].token, 8);
-        assert_eq!(stream.runs_held(), held, "after {acknowledged}");
+        stream.on_acknowledged(segments[acknowledged].token, 8);
+        assert_eq!(stream.run_count(), held, "after {acknowledged}");
     }
     // Consecutive messages with the same cookie are reported together.
     let sent = |cookie, messages| Event::Sent { cookie, messages };
     assert_eq!(
         events(&mut stream),
-        [sent(Cookie::of(7), 5), sent(Cookie::of(8), 1), sent(Cookie::of(7), 1)]
+        [sent(Cookie::user(7), 5), sent(Cookie::user(8), 1), sent(Cookie::user(7), 1)]
     );
-    stream.post_lent(from(1, 0)).unwrap();
+    stream.post_borrowed(from(1, 0)).unwrap();
     stream.post_last(untagged(2, 8, 9)).unwrap();
-    assert_eq!(stream.runs_held(), 0, "what has not begun is flushed");
+    assert_eq!(stream.run_count(), 0, "what has not begun is flushed");
 }
 
 // A handle is released with the last message from its region, whatever messages follow.
 #[test]
 fn a_region_is_let_go_though_the_queue_never_empties() {
     let mut stream = S::new(StreamId(1), PdId(1), StreamConfig::default());
-    stream.post_lent(from_region(&region(1))).unwrap();
+    stream.post_borrowed(from_region(&region(1))).unwrap();
     stream.post(untagged(0, 8, 8)).unwrap();
-    let segments = all(&mut stream, 1500);
-    stream.acknowledged(segments[0].token, 8);
-    assert_eq!((stream.runs_held(), stream.outstanding()), (0, 1));
+    let segments = next_all(&mut stream, 1500);
+    stream.on_acknowledged(segments[0].token, 8);
+    assert_eq!((stream.run_count(), stream.outstanding()), (0, 1));
 }
 
 // A message that has begun is still read from its own region when waiting messages behind it are cut.
@@ -484,11 +489,11 @@ fn a_cut_lets_go_of_what_only_waiting_messages_are_read_from() {
         let mut stream = S::new(StreamId(1), PdId(1), StreamConfig::default());
         stream.start_messages_at(u32::MAX - 1);
         for region in [0, 1, 1, 2] {
-            stream.post_lent(from_region(&regions[region])).unwrap();
+            stream.post_borrowed(from_region(&regions[region])).unwrap();
         }
         let segments: Vec<_> = (0..begun).map(|_| stream.next(1500).unwrap()).collect();
         stream.post_last(untagged(2, 8, 9)).unwrap();
-        assert_eq!(stream.runs_held(), held, "{begun} have begun");
+        assert_eq!(stream.run_count(), held, "{begun} have begun");
         for (segment, fill) in segments.iter().zip([1, 2, 2, 3]) {
             assert_eq!((payload(&stream, segment), segment.stable), (vec![fill; 8], true));
         }
@@ -507,6 +512,6 @@ fn from_region(memory: &VecMemory) -> Message<&VecMemory> {
         to: TaggedOffset(0),
         rsvd_ulp: 0,
         source,
-        cookie: Cookie::of(7),
+        cookie: Cookie::user(7),
     }
 }

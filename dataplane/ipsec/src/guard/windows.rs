@@ -15,19 +15,19 @@ use crate::replay::Window;
 use crate::sa::Parameters;
 
 /// Most windows of ended SAs kept; the oldest is dropped first.
-const MOST: usize = 4096;
+const MAX_WINDOWS: usize = 4096;
 
 /// SPI and keys of an SA. Addresses and ports are not part of the name: an update may change them (RFC 4555,
 /// RFC 3948 §3.1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Name {
+pub(super) struct WindowKey {
     spi: u32,
     keys: Fingerprint,
 }
 
-impl From<&Parameters> for Name {
-    fn from(parameters: &Parameters) -> Name {
-        Name { spi: parameters.spi, keys: parameters.keys.fingerprint() }
+impl From<&Parameters> for WindowKey {
+    fn from(parameters: &Parameters) -> WindowKey {
+        WindowKey { spi: parameters.spi, keys: parameters.keys.fingerprint() }
     }
 }
 
@@ -37,36 +37,36 @@ pub struct ReplayWindows(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    held: HashSet<Name>,
+    held: HashSet<WindowKey>,
     /// Windows of ended SAs, the oldest first.
-    left: VecDeque<(Name, Window)>,
+    released: VecDeque<(WindowKey, Window)>,
 }
 
 /// Another guard holds the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Held;
+pub(super) struct WindowHeld;
 
 impl ReplayWindows {
     /// Takes the window of an SA: `None` if no SA of that name has ended.
     ///
     /// # Errors
     /// Another guard holds it.
-    pub(super) fn take(&self, name: &Name) -> Result<Option<Window>, Held> {
+    pub(super) fn take(&self, key: &WindowKey) -> Result<Option<Window>, WindowHeld> {
         let mut state = self.state();
-        if !state.held.insert(name.clone()) {
-            return Err(Held);
+        if !state.held.insert(key.clone()) {
+            return Err(WindowHeld);
         }
-        let at = state.left.iter().position(|(known, _)| known == name);
-        Ok(at.and_then(|at| state.left.remove(at)).map(|(_, window)| window))
+        let at = state.released.iter().position(|(known, _)| known == key);
+        Ok(at.and_then(|at| state.released.remove(at)).map(|(_, window)| window))
     }
 
     /// Leaves the window of an SA that ends.
-    pub(super) fn leave(&self, name: Name, window: Window) {
+    pub(super) fn release(&self, key: WindowKey, window: Window) {
         let mut state = self.state();
-        state.held.remove(&name);
-        state.left.push_back((name, window));
-        let excess = state.left.len().saturating_sub(MOST);
-        state.left.drain(..excess);
+        state.held.remove(&key);
+        state.released.push_back((key, window));
+        let excess = state.released.len().saturating_sub(MAX_WINDOWS);
+        state.released.drain(..excess);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -81,8 +81,8 @@ mod tests {
     use super::*;
     use crate::crypto::Keys;
 
-    fn name(spi: u32, key: u8) -> Name {
-        Name { spi, keys: Keys::new(vec![key; 20], Vec::new()).fingerprint() }
+    fn window_key(spi: u32, key: u8) -> WindowKey {
+        WindowKey { spi, keys: Keys::new(vec![key; 20], Vec::new()).fingerprint() }
     }
 
     fn window(top: u64) -> Window {
@@ -94,22 +94,22 @@ mod tests {
     #[test]
     fn a_window_has_one_holder_and_returns_to_the_same_spi_and_keys() {
         let windows = ReplayWindows::default();
-        assert_eq!(windows.take(&name(1, 1)), Ok(None));
-        assert_eq!(windows.clone().take(&name(1, 1)), Err(Held));
-        assert_eq!(windows.take(&name(1, 2)), Ok(None));
-        windows.leave(name(1, 1), window(7));
-        assert_eq!(windows.take(&name(2, 1)), Ok(None));
-        assert_eq!(windows.take(&name(1, 1)), Ok(Some(window(7))));
-        assert_eq!(windows.take(&name(1, 1)), Err(Held));
+        assert_eq!(windows.take(&window_key(1, 1)), Ok(None));
+        assert_eq!(windows.clone().take(&window_key(1, 1)), Err(WindowHeld));
+        assert_eq!(windows.take(&window_key(1, 2)), Ok(None));
+        windows.release(window_key(1, 1), window(7));
+        assert_eq!(windows.take(&window_key(2, 1)), Ok(None));
+        assert_eq!(windows.take(&window_key(1, 1)), Ok(Some(window(7))));
+        assert_eq!(windows.take(&window_key(1, 1)), Err(WindowHeld));
     }
 
     #[test]
     fn windows_are_bounded_and_the_oldest_goes_first() {
         let windows = ReplayWindows::default();
-        for spi in 0..MOST as u32 + 1 {
-            windows.leave(name(spi, 1), window(7));
+        for spi in 0..MAX_WINDOWS as u32 + 1 {
+            windows.release(window_key(spi, 1), window(7));
         }
-        assert_eq!(windows.take(&name(0, 1)), Ok(None));
-        assert_eq!(windows.take(&name(1, 1)), Ok(Some(window(7))));
+        assert_eq!(windows.take(&window_key(0, 1)), Ok(None));
+        assert_eq!(windows.take(&window_key(1, 1)), Ok(Some(window(7))));
     }
 }

@@ -18,7 +18,7 @@ impl Causes {
     /// Adds a cause, with its copy of the peer's bytes truncated. Returns false if there is no room.
     #[must_use]
     pub(super) fn push(&mut self, cause: &Cause<'_>) -> bool {
-        let cause = cause.cut(MAX_ECHO);
+        let cause = cause.truncate_info(MAX_ECHO);
         let (at, len) = (self.0.len(), cause.padded_len());
         if at + len > MAX_CAUSES {
             return false;

@@ -6,7 +6,7 @@
 //! that does not fit any packet: only the former is retried.
 
 use wire::sctp::{
-    CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause, Full, PacketBuilder, Tag, chunk_type,
+    CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause, PacketBuilder, PacketFull, Tag, chunk_type,
 };
 
 use super::config::MIN_PACKET;
@@ -34,7 +34,7 @@ const REFLECTED: u8 = 1;
 /// Result of sending a packet.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Outcome {
+pub(super) enum SendOutcome {
     /// The packet is in the batch.
     Sent,
     /// The batch is full or has no buffer: may be retried later.
@@ -45,42 +45,47 @@ pub(super) enum Outcome {
 
 /// A packet of one chunk.
 #[derive(Clone, Debug)]
-pub(super) struct LoneChunk {
+pub(super) struct SingleChunkPacket {
     tag: Tag,
     kind: u8,
     flags: u8,
     value: Vec<u8>,
 }
 
-impl LoneChunk {
-    pub(super) fn abort(tag: Tag, reflected: bool, cause: &Cause<'_>) -> LoneChunk {
+impl SingleChunkPacket {
+    pub(super) fn abort(tag: Tag, reflected: bool, cause: &Cause<'_>) -> SingleChunkPacket {
         Self::causes(chunk_type::ABORT, tag, reflected, cause)
     }
 
-    pub(super) fn error(tag: Tag, cause: &Cause<'_>) -> LoneChunk {
+    pub(super) fn error(tag: Tag, cause: &Cause<'_>) -> SingleChunkPacket {
         Self::causes(chunk_type::ERROR, tag, false, cause)
     }
 
-    fn causes(kind: u8, tag: Tag, reflected: bool, cause: &Cause<'_>) -> LoneChunk {
-        let cause = cause.cut(MAX_ECHO);
+    fn causes(kind: u8, tag: Tag, reflected: bool, cause: &Cause<'_>) -> SingleChunkPacket {
+        let cause = cause.truncate_info(MAX_ECHO);
         let mut value = vec![0; cause.padded_len()];
         cause.emit(&mut value);
-        LoneChunk { tag, kind, flags: flags(reflected), value }
+        SingleChunkPacket { tag, kind, flags: flags(reflected), value }
     }
 
-    pub(super) fn shutdown_complete(tag: Tag, reflected: bool) -> LoneChunk {
+    pub(super) fn shutdown_complete(tag: Tag, reflected: bool) -> SingleChunkPacket {
         let kind = chunk_type::SHUTDOWN_COMPLETE;
-        LoneChunk { tag, kind, flags: flags(reflected), value: Vec::new() }
+        SingleChunkPacket { tag, kind, flags: flags(reflected), value: Vec::new() }
     }
 
     /// Returns a chunk that does not fit any packet.
     #[cfg(test)]
-    pub(super) fn too_long() -> LoneChunk {
-        LoneChunk { value: vec![7; 2 * ANSWER_LEN], ..LoneChunk::shutdown_complete(Tag(1), false) }
+    pub(super) fn too_long() -> SingleChunkPacket {
+        SingleChunkPacket {
+            value: vec![7; 2 * ANSWER_LEN],
+            ..SingleChunkPacket::shutdown_complete(Tag(1), false)
+        }
     }
 
-    pub(super) fn send(&self, ends: &Ends, tx: &mut impl TxBatch) -> Outcome {
-        answer(ends, self.tag, tx, |packet| packet.chunk(self.kind, self.flags, &self.value))
+    pub(super) fn send(&self, ends: &Ends, tx: &mut impl TxBatch) -> SendOutcome {
+        send_packet(ends, self.tag, tx, |packet| {
+            packet.push_chunk(self.kind, self.flags, &self.value)
+        })
     }
 }
 
@@ -89,21 +94,21 @@ const fn flags(reflected: bool) -> u8 {
 }
 
 /// Sends one packet of at most [`ANSWER_LEN`] bytes.
-pub(super) fn answer(
+pub(super) fn send_packet(
     ends: &Ends,
     tag: Tag,
     tx: &mut impl TxBatch,
-    write: impl FnOnce(&mut PacketBuilder<'_>) -> Result<(), Full>,
-) -> Outcome {
-    let checksum = tx.wants_checksum();
-    let Some(out) = tx.packet(ANSWER_LEN) else { return Outcome::NoRoom };
+    write: impl FnOnce(&mut PacketBuilder<'_>) -> Result<(), PacketFull>,
+) -> SendOutcome {
+    let checksum = tx.needs_checksum();
+    let Some(out) = tx.reserve_packet(ANSWER_LEN) else { return SendOutcome::NoRoom };
     let mut packet = PacketBuilder::new(out, ends.ports(), tag);
     if write(&mut packet).is_err() {
-        return Outcome::TooLong;
+        return SendOutcome::TooLong;
     }
-    let len = packet.finish_as(checksum);
+    let len = packet.finish_with(checksum);
     tx.commit(len);
-    Outcome::Sent
+    SendOutcome::Sent
 }
 
 #[cfg(test)]
@@ -118,7 +123,7 @@ mod tests {
     }
 
     impl TxBatch for Batch {
-        fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
+        fn reserve_packet(&mut self, len: usize) -> Option<&mut [u8]> {
             self.buffer = vec![0; len];
             (self.sent.len() < self.room).then_some(&mut self.buffer)
         }
@@ -135,14 +140,14 @@ mod tests {
         let batch = || Batch { room: 1, buffer: Vec::new(), sent: Vec::new() };
         let long = vec![7; 60_000];
         for cause in [Cause::UnresolvableAddress(&long), Cause::MissingParameters(&long)] {
-            let abort = LoneChunk::abort(Tag(1), false, &cause);
+            let abort = SingleChunkPacket::abort(Tag(1), false, &cause);
             let mut batch = batch();
-            assert_eq!(abort.send(&ends, &mut batch), Outcome::Sent);
+            assert_eq!(abort.send(&ends, &mut batch), SendOutcome::Sent);
             assert!(batch.sent[0] <= 12 + 4 + 8 + MAX_ECHO);
-            assert_eq!(abort.send(&ends, &mut batch), Outcome::NoRoom);
+            assert_eq!(abort.send(&ends, &mut batch), SendOutcome::NoRoom);
         }
         let mut batch = batch();
-        assert_eq!(LoneChunk::too_long().send(&ends, &mut batch), Outcome::TooLong);
+        assert_eq!(SingleChunkPacket::too_long().send(&ends, &mut batch), SendOutcome::TooLong);
         assert!(batch.sent.is_empty());
     }
 }

@@ -15,12 +15,12 @@
 use core::time::Duration;
 
 use base::Instant;
-use transport::pmtu::{Change, fall, pause};
+use transport::pmtu::{SizeChange, black_hole_fallback, probe_backoff};
 use transport::recorder::Kind;
 use wire::sctp::{CHUNK_HEADER_LEN, COMMON_HEADER_LEN, PacketBuilder, chunk_type};
 
 use super::association::Association;
-use super::path_mtu::{Probe, bytes};
+use super::path_mtu::{Probe, clamp_len};
 use super::timers::Timer;
 use crate::seam::TxBatch;
 
@@ -30,58 +30,58 @@ const PROBE_TIMER: Duration = Duration::from_secs(1);
 impl Association {
     /// Sets the bytes in front of SCTP packets, IP header included, if they differ from the default.
     pub fn set_headers(&mut self, bytes: u16) {
-        self.path.headers = bytes;
+        self.path.headers_len = bytes;
     }
 
     /// Sets the largest packet of the path, `len` bytes, by the interface's MTU or by the result of other
     /// associations; at least [`MIN_PACKET`](super::MIN_PACKET) and `min_path_mtu`. Larger sizes are probed
     /// after [`path_mtu_raise`](super::Config::path_mtu_raise).
-    pub fn path_mtu(&mut self, now: Instant, len: usize) {
-        let len = bytes(len).max(self.path.floor());
+    pub fn set_path_mtu(&mut self, now: Instant, len: usize) {
+        let len = clamp_len(len).max(self.path.floor());
         let raise_at = now + self.config.path_mtu_raise;
-        self.path.found().search.set(len, raise_at);
-        self.use_path_len(now);
+        self.path.discovery_mut().search.set_size(len, raise_at);
+        self.apply_path_len(now);
     }
 
     /// Returns the least size that [`path_mtu`](Self::path_mtu) accepts, bytes of SCTP packets.
-    pub fn least_path_len(&self) -> usize {
+    pub fn min_path_len(&self) -> usize {
         self.path.floor().into()
     }
 
     /// Returns the size in use, if reports, probes or other associations have confirmed it. `None` for a
     /// guess after a black hole.
-    pub fn known_path_len(&self) -> Option<usize> {
-        let search = &self.path.found.as_ref()?.search;
+    pub fn confirmed_path_len(&self) -> Option<usize> {
+        let search = &self.path.discovery.as_ref()?.search;
         search.is_confirmed().then(|| search.size().into())
     }
 
     /// Processes a router's report that the path carries packets of at most `len` bytes. Returns whether it
     /// was new.
-    pub fn packet_too_big(&mut self, now: Instant, len: usize) -> bool {
+    pub fn on_packet_too_big(&mut self, now: Instant, len: usize) -> bool {
         if let Some(probe) = self.path.probe()
             && len >= self.packet_len
         {
             // RFC 8899 §4.6.2, §6.2.1.4: the report is about the probe.
-            let news = len < usize::from(probe.len);
-            if news {
+            let is_new = len < usize::from(probe.len);
+            if is_new {
                 self.timers.stop(Timer::Probe);
                 let raise_at = now + self.config.path_mtu_raise;
-                let found = self.path.found();
+                let found = self.path.discovery_mut();
                 found.probe = None;
-                found.search.probe_reported(bytes(len), raise_at);
+                found.search.on_probe_too_big(clamp_len(len), raise_at);
             }
-            return news;
+            return is_new;
         }
-        let news = len < self.packet_len && self.packet_len > usize::from(self.path.floor());
-        if news {
-            self.path_mtu(now, len);
+        let is_new = len < self.packet_len && self.packet_len > usize::from(self.path.floor());
+        if is_new {
+            self.set_path_mtu(now, len);
         }
-        news
+        is_new
     }
 
     /// Adopts the size of the search, if it has changed.
-    fn use_path_len(&mut self, now: Instant) {
-        let len = self.path.found.as_ref().map_or(self.path.limit, |found| found.search.size());
+    fn apply_path_len(&mut self, now: Instant) {
+        let len = self.path.discovery.as_ref().map_or(self.path.limit, |found| found.search.size());
         let len = usize::from(len);
         match len.cmp(&self.packet_len) {
             core::cmp::Ordering::Less => self.stats.path_mtu_reductions += 1,
@@ -97,24 +97,28 @@ impl Association {
 
     /// T3-rtx expired (RFC 8899 §4.3). Returns true if the length of packets is the suspected cause: shorter
     /// ones are sent from now on.
-    pub(super) fn path_after_timeout(&mut self, now: Instant) -> bool {
-        let longest = core::mem::take(&mut self.path.longest);
+    pub(super) fn update_path_after_timeout(&mut self, now: Instant) -> bool {
+        let longest = core::mem::take(&mut self.path.longest_since_timeout);
         if !self.config.path_mtu_probing {
             return false;
         }
         let evident = self.sender.shorter_arrived();
-        let fall = fall(self.sender.timeouts_in_a_row(), evident, self.config.max_retransmits);
+        let fall = black_hole_fallback(
+            self.sender.timeouts_in_a_row(),
+            evident,
+            self.config.max_retransmits,
+        );
         let is_long = usize::from(longest).min(self.packet_len) > self.path.floor().into();
         let Some(fall) = fall.filter(|_| is_long) else { return false };
-        let found = self.path.found();
-        let Change::Size(_) = found.search.black_hole(fall) else { return false };
+        let found = self.path.discovery_mut();
+        let SizeChange::Size(_) = found.search.on_black_hole(fall) else { return false };
         found.probe = None;
         self.timers.stop(Timer::Probe);
         self.stats.path_mtu_black_holes += 1;
-        self.use_path_len(now);
+        self.apply_path_len(now);
         // The lost packets were too long. Shorter ones are new to the path and need not wait for the backoff
         // of earlier time-outs (RFC 9260 §6.3.3). At most twice in a row.
-        self.sender.forget_backoff();
+        self.sender.reset_backoff();
         true
     }
 
@@ -125,62 +129,62 @@ impl Association {
         if !self.config.path_mtu_probing || !self.state.sends_data() || !self.sender.is_lossless() {
             return;
         }
-        let Some(found) = &self.path.found else { return };
-        let due = found.probe.is_none().then(|| found.search.probe(now)).flatten();
+        let Some(found) = &self.path.discovery else { return };
+        let due = found.probe.is_none().then(|| found.search.next_probe(now)).flatten();
         let Some(len) = due.filter(|len| usize::from(*len) > self.packet_len) else { return };
-        let checksum = tx.wants_checksum();
-        let Some(out) = tx.packet(len.into()) else { return };
+        let checksum = tx.needs_checksum();
+        let Some(out) = tx.reserve_packet(len.into()) else { return };
         let nonce = self.next_nonce();
         let mut packet =
             PacketBuilder::new(out, self.identity.ends.ports(), self.identity.peer_tag);
         // RFC 8899 §6.2.1.2. The least size probed has room for both.
         let written = packet.heartbeat(&nonce.to_be_bytes()).is_ok();
-        let pad = (packet.room() & !3).checked_sub(CHUNK_HEADER_LEN);
+        let pad = (packet.remaining() & !3).checked_sub(CHUNK_HEADER_LEN);
         let Some(pad) = pad.filter(|_| written) else { return };
         if packet.padding(chunk_type::PAD, pad).is_err() {
             return;
         }
-        let sent = packet.finish_as(checksum);
+        let sent = packet.finish_with(checksum);
         debug_assert!(sent > COMMON_HEADER_LEN && sent + 4 > usize::from(len));
-        tx.whole();
+        tx.forbid_fragmentation();
         tx.commit(sent);
         self.stats.packets_out += 1;
         self.stats.path_mtu_probes += 1;
         self.timers.set(Timer::Probe, now + self.sender.rto().max(PROBE_TIMER));
-        let found = self.path.found();
-        found.search.probe_sent(now);
+        let found = self.path.discovery_mut();
+        found.search.on_probe_sent(now);
         found.probe = Some(Probe { nonce, len });
     }
 
     /// Processes a HEARTBEAT ACK with this nonce. Returns whether it answers a probe.
-    pub(super) fn probe_acknowledged(&mut self, now: Instant, nonce: u64) -> bool {
+    pub(super) fn on_probe_acknowledged(&mut self, now: Instant, nonce: u64) -> bool {
         let Some(probe) = self.path.probe().filter(|probe| probe.nonce == nonce) else {
             return false;
         };
         self.timers.stop(Timer::Probe);
-        let found = self.path.found();
+        let found = self.path.discovery_mut();
         found.probe = None;
-        let change = found.search.arrived(probe.len);
+        let change = found.search.on_probe_arrived(probe.len);
         // RFC 8899 §6.2.1.2: the answer counts as that of a heartbeat.
         self.errors = 0;
-        if change != Change::Nothing {
-            self.use_path_len(now);
+        if change != SizeChange::Unchanged {
+            self.apply_path_len(now);
         }
         true
     }
 
     /// The probe went unanswered, which is neither a sign of congestion nor an error (RFC 8899 §6.2.1.2).
-    pub(super) fn probe_timeout(&mut self, now: Instant) {
-        let Some(probe) = self.path.found.as_mut().and_then(|found| found.probe.take()) else {
+    pub(super) fn on_probe_timeout(&mut self, now: Instant) {
+        let Some(probe) = self.path.discovery.as_mut().and_then(|found| found.probe.take()) else {
             return;
         };
         self.stats.path_mtu_probes_lost += 1;
         // RFC 4821 §7.6.4: with other losses, the cause of the probe's loss is open.
-        let alone = self.sender.is_lossless();
+        let is_isolated_loss = self.sender.is_lossless();
         let packets = self.sender.cwnd() / self.packet_len.max(1) as u64;
         let round_trip = self.sender.srtt().unwrap_or(PROBE_TIMER);
-        let next = now + pause(round_trip, packets, false);
+        let next = now + probe_backoff(round_trip, packets, false);
         let raise_at = now + self.config.path_mtu_raise;
-        self.path.found().search.lost(probe.len, alone, next, raise_at);
+        self.path.discovery_mut().search.on_probe_lost(probe.len, is_isolated_loss, next, raise_at);
     }
 }

@@ -15,18 +15,18 @@ impl Association {
     /// Returns the chunk of a packet for which [`input_next`](Self::input_next) has the same effect as the
     /// slow path.
     #[inline]
-    pub(super) fn next_in<'a>(
+    pub(super) fn predicted_chunk<'a>(
         &self,
         packet: &Packet<'a>,
         sink: &impl MessageSink,
     ) -> Option<Data<'a>> {
         let may_be = self.state == State::Established
             && packet.tag() == self.identity.local_tag
-            && self.receiver.is_plain(sink);
+            && self.receiver.allows_fast_path(sink);
         if !may_be {
             return None;
         }
-        packet.only_data().filter(|chunk| self.receiver.is_next(chunk))
+        packet.only_data().filter(|chunk| self.receiver.is_predicted(chunk))
     }
 
     /// Processes the chunk returned by [`next_in`](Self::next_in), and with it its packet.
@@ -34,7 +34,7 @@ impl Association {
     /// # Errors
     /// The upper layer refused the message.
     #[inline]
-    pub(super) fn input_next(
+    pub(super) fn input_fast_path(
         &mut self,
         now: Instant,
         chunk: &Data<'_>,
@@ -42,11 +42,11 @@ impl Association {
     ) -> Result<(), DropReason> {
         self.liveness.last_received = now;
         self.stats.packets_in += 1;
-        let taken = self.receiver.next_data(now, chunk, sink);
+        let taken = self.receiver.on_predicted_data(now, chunk, sink);
         if taken.is_ok() && self.receiver.is_half_used() {
-            self.widen(now, sink);
+            self.grow_window(now, sink);
         }
-        self.receiver.packet_end(now);
+        self.receiver.end_packet(now);
         Ok(taken?)
     }
 }

@@ -46,7 +46,7 @@ pub(super) enum Transition {
 
 impl State {
     /// Returns the state after `transition`; `None` if it is illegal in this state.
-    pub(super) const fn after(self, transition: Transition) -> Option<State> {
+    pub(super) const fn apply(self, transition: Transition) -> Option<State> {
         use State as S;
         use Transition as T;
         Some(match (self, transition) {
@@ -150,7 +150,7 @@ mod tests {
         let mut table = String::new();
         for state in STATES {
             for transition in TRANSITIONS {
-                let to = state.after(transition).map_or("-", State::name);
+                let to = state.apply(transition).map_or("-", State::name);
                 table += &format!("{:<18}", to);
             }
             table = format!("{}\n", table.trim_end());

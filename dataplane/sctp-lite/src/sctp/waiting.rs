@@ -5,13 +5,13 @@ use base::Instant;
 use super::config::Config;
 use super::errors::Causes;
 use super::listener::InitAck;
-use super::lone::{LoneChunk, Outcome};
+use super::lone::{SendOutcome, SingleChunkPacket};
 use super::secrets::{Ends, Secrets};
 use crate::seam::TxBatch;
 
 /// Chunks due to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Due {
+pub(super) struct DueChunks {
     /// INIT or COOKIE ECHO.
     pub(super) setup: bool,
     pub(super) cookie_ack: bool,
@@ -20,27 +20,27 @@ pub(super) struct Due {
     pub(super) shutdown: bool,
 }
 
-impl Due {
-    pub(super) const NOTHING: Due =
-        Due { setup: false, cookie_ack: false, heartbeat: false, shutdown: false };
+impl DueChunks {
+    pub(super) const NONE: DueChunks =
+        DueChunks { setup: false, cookie_ack: false, heartbeat: false, shutdown: false };
 }
 
 /// Answers that wait for a packet, and the last packet.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct PendingReplies {
     /// A packet independent of the association's present state.
     pub(super) reply: Option<Box<Reply>>,
     /// The last packet.
-    pub(super) farewell: Option<Box<LoneChunk>>,
+    pub(super) last_packet: Option<Box<SingleChunkPacket>>,
     /// Error causes for an ERROR chunk.
     pub(super) causes: Causes,
     /// Values of HEARTBEATs to answer.
     pub(super) heartbeats: Vec<Box<[u8]>>,
 }
 
-impl Waiting {
+impl PendingReplies {
     /// Drops all waiting answers.
-    pub(super) fn forget_answers(&mut self) {
+    pub(super) fn drop_replies(&mut self) {
         self.reply = None;
         self.causes.clear();
         self.heartbeats = Vec::new();
@@ -53,7 +53,7 @@ pub(super) enum Reply {
     /// INIT ACK, in answer to an INIT.
     InitAck(InitAck),
     /// A packet of one chunk.
-    Chunk(LoneChunk),
+    Chunk(SingleChunkPacket),
 }
 
 impl Reply {
@@ -64,7 +64,7 @@ impl Reply {
         ends: &Ends,
         now: Instant,
         tx: &mut impl TxBatch,
-    ) -> Outcome {
+    ) -> SendOutcome {
         match self {
             Reply::InitAck(answer) => answer.send(secrets, config, ends, now, tx),
             Reply::Chunk(chunk) => chunk.send(ends, tx),

@@ -3,7 +3,7 @@
 use crate::oracle;
 
 /// Bytes of the common header.
-pub(super) const HEADER: usize = 12;
+pub(super) const COMMON_HEADER_LEN: usize = 12;
 
 /// A received chunk.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,21 +15,21 @@ pub struct Chunk {
 
 /// A received packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Arrived {
+pub struct ReceivedPacket {
     /// Source and destination.
     pub ports: (u16, u16),
     pub(super) tag: u32,
     pub(super) chunks: Vec<Chunk>,
 }
 
-impl Arrived {
+impl ReceivedPacket {
     /// Parses a packet.
     ///
     /// # Errors
     /// The first malformed field. Any error is a bug of the stack under test, which must send well-formed
     /// packets only.
-    pub fn parse(bytes: &[u8]) -> Result<Arrived, String> {
-        if bytes.len() < HEADER {
+    pub fn parse(bytes: &[u8]) -> Result<ReceivedPacket, String> {
+        if bytes.len() < COMMON_HEADER_LEN {
             return Err(format!("{} bytes are no SCTP packet", bytes.len()));
         }
         let mut zeroed = bytes.to_vec();
@@ -39,7 +39,7 @@ impl Arrived {
             return Err("the checksum is wrong".into());
         }
         let mut chunks = Vec::new();
-        let mut rest = &bytes[HEADER..];
+        let mut rest = &bytes[COMMON_HEADER_LEN..];
         while !rest.is_empty() {
             if rest.len() < 4 {
                 return Err("a chunk without a header".into());
@@ -59,7 +59,7 @@ impl Arrived {
             return Err("a packet without chunks".into());
         }
         let ports = (be16(bytes), be16(&bytes[2..]));
-        Ok(Arrived { ports, tag: be32(&bytes[4..]), chunks })
+        Ok(ReceivedPacket { ports, tag: be32(&bytes[4..]), chunks })
     }
 
     /// Returns TSN and user data of each DATA chunk.

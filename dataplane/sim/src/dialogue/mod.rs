@@ -28,12 +28,12 @@ pub fn play(text: &str) -> Result<(), ScriptError> {
     let script = Script::parse(text)?;
     let stack = script.settings.iter().find(|s| s.key == "stack");
     match stack.map(|s| s.value.as_str()) {
-        Some("tcp") => segments::play::<plain::Plain>(&script),
-        Some("mpa") => segments::play::<stream::Stream>(&script),
+        Some("tcp") => segments::play::<plain::TcpSubject>(&script),
+        Some("mpa") => segments::play::<stream::EndpointSubject>(&script),
         Some("sctp") => association::play(&script),
         other => Err(ScriptError {
             line: stack.map_or(1, |s| s.line),
-            what: format!("`set stack` is {other:?}, none of tcp, mpa, sctp"),
+            message: format!("`set stack` is {other:?}, none of tcp, mpa, sctp"),
         }),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::Instant;
-use tcp_lite::seam::{SegmentSource, SpanSink, Taken};
+use tcp_lite::seam::{SegmentSource, SpanOutcome, SpanSink};
 use tcp_lite::tcp::{self, Config, Connection, FourTuple, Keepalive, SeqNumber};
 
 use super::run::{Batch, Settings};
@@ -16,14 +16,14 @@ use super::segments::{LOCAL_PORT, PEER_PORT, Subject};
 use super::streams::Streams;
 
 /// A bare TCP connection and the upper layer of the test.
-pub(super) struct Plain {
+pub(super) struct TcpSubject {
     config: Arc<Config>,
     mss: u16,
     v6: bool,
     connection: Option<Connection>,
-    up: Above,
+    user: TcpUser,
     /// Result of the last ICMP report of a router.
-    last_icmp: tcp::TooBig,
+    last_icmp: tcp::TooBigOutcome,
 }
 
 /// The two addresses that dialogues use, of IPv4 or IPv6.
@@ -76,7 +76,7 @@ pub(super) fn tcp_setting(config: &mut Config, key: &str, value: &str) -> Result
         "tail-loss-probe" => config.tail_loss_probe = switch(value)?,
         "pacing" => config.pacing = switch(value)?,
         "congestion" => {
-            let named = tcp::CongestionControl::named(value);
+            let named = tcp::CongestionControl::from_name(value);
             config.congestion = named.ok_or_else(|| format!("`{value}` is no controller"))?;
         }
         "keepalive" => {
@@ -93,7 +93,7 @@ pub(super) fn tcp_setting(config: &mut Config, key: &str, value: &str) -> Result
     Ok(true)
 }
 
-impl Subject for Plain {
+impl Subject for TcpSubject {
     fn new(settings: &Settings, streams: &Streams) -> Result<Self, ScriptError> {
         let mut config = without_ecn(Config::default());
         let mut mss = 1460;
@@ -108,19 +108,19 @@ impl Subject for Plain {
             }
             Ok(())
         })?;
-        let up = Above {
+        let up = TcpUser {
             inbound: streams.inbound().to_vec(),
             outbound: streams.outbound().to_vec(),
-            room: u64::MAX,
-            ..Above::default()
+            free_space: u64::MAX,
+            ..TcpUser::default()
         };
-        Ok(Plain {
+        Ok(TcpSubject {
             config: Arc::new(config),
             mss,
             v6,
             connection: None,
-            up,
-            last_icmp: tcp::TooBig::NoNews,
+            user: up,
+            last_icmp: tcp::TooBigOutcome::NoNews,
         })
     }
 
@@ -133,7 +133,7 @@ impl Subject for Plain {
     fn accept(&mut self, now: Instant, iss: SeqNumber, syn: &tcp::Segment<'_>) {
         let config = Arc::clone(&self.config);
         self.connection = Some(Connection::accept(config, tuple(self.v6), iss, self.mss, syn, now));
-        self.up.restart();
+        self.user.restart();
     }
 
     fn is_open(&self) -> bool {
@@ -146,12 +146,12 @@ impl Subject for Plain {
 
     fn input(&mut self, now: Instant, seg: &tcp::Segment<'_>) -> Result<(), String> {
         let connection = self.connection.as_mut().ok_or("no connection")?;
-        connection.input(now, seg, &mut self.up).map_err(|reason| reason.name().to_owned())
+        connection.input(now, seg, &mut self.user).map_err(|reason| reason.name().to_owned())
     }
 
     fn transmit(&mut self, now: Instant, tx: &mut Batch) {
         if let Some(connection) = &mut self.connection {
-            connection.poll_transmit(now, &mut self.up, tx);
+            connection.poll_transmit(now, &mut self.user, tx);
         }
     }
 
@@ -161,26 +161,26 @@ impl Subject for Plain {
 
     fn handle_timeout(&mut self, now: Instant) {
         if let Some(connection) = &mut self.connection {
-            connection.handle_timeout(now, &mut self.up);
+            connection.handle_timeout(now, &mut self.user);
         }
     }
 
-    fn act(&mut self, now: Instant, args: &Args, streams: &Streams) -> Result<(), String> {
+    fn execute(&mut self, now: Instant, args: &Args, streams: &Streams) -> Result<(), String> {
         let connection = self.connection.as_mut().ok_or("there is no connection")?;
-        match args.word(0) {
+        match args.positional(0) {
             Some("write") => {
                 // Everything up to the end of the piece may be sent now.
-                let name = args.word(1).ok_or("do write PIECE")?;
+                let name = args.positional(1).ok_or("do write PIECE")?;
                 let end = streams.position(&format!("{name}.end"))? - 1;
-                self.up.written = self.up.written.max(end as usize);
+                self.user.written = self.user.written.max(end as usize);
             }
-            Some("room") => self.up.room = args.number("bytes", u64::MAX)?,
+            Some("room") => self.user.free_space = args.number("bytes", u64::MAX)?,
             Some("close") => connection.close(),
             Some("abort") => connection.abort(now),
-            Some("mtu") => connection.path_mtu(now, args.number("mss", 0)? as u16),
+            Some("mtu") => connection.set_path_mss(now, args.number("mss", 0)? as u16),
             Some("too-big") => {
                 let (mtu, seq) = too_big(args, streams, connection.iss())?;
-                self.last_icmp = connection.packet_too_big(now, mtu, seq);
+                self.last_icmp = connection.on_packet_too_big(now, mtu, seq);
             }
             other => {
                 return Err(format!("`{other:?}` is none of write room close abort mtu too-big"));
@@ -189,7 +189,7 @@ impl Subject for Plain {
         Ok(())
     }
 
-    fn event(&mut self) -> Option<String> {
+    fn next_event(&mut self) -> Option<String> {
         self.connection.as_mut()?.poll_event().map(|event| format!("{event:?}"))
     }
 
@@ -234,11 +234,11 @@ impl Subject for Plain {
             "timeouts" => connection.stats().loss.timeouts.to_string(),
             "received" => {
                 let position = streams.position(value)? as u64;
-                return same(key, self.up.in_order + 1, position);
+                return check_equal(key, self.user.in_order + 1, position);
             }
             "acknowledged" => {
                 let position = streams.position(value)? as u64;
-                return same(key, self.up.acknowledged + 1, position);
+                return check_equal(key, self.user.acknowledged + 1, position);
             }
             other => return Err(format!("nothing is known about `{other}`")),
         };
@@ -246,7 +246,7 @@ impl Subject for Plain {
     }
 
     fn fault(&self) -> Option<String> {
-        self.up.fault.clone()
+        self.user.fault.clone()
     }
 }
 
@@ -261,13 +261,13 @@ pub(super) fn too_big(
     Ok((args.number("mtu", 0)? as u16, SeqNumber(seq)))
 }
 
-fn same(key: &str, got: u64, expected: u64) -> Result<(), String> {
+fn check_equal(key: &str, got: u64, expected: u64) -> Result<(), String> {
     if got == expected { Ok(()) } else { Err(format!("{key} is {got}, expected {expected}")) }
 }
 
 /// Upper layer above TCP: keeps stream positions only.
 #[derive(Default)]
-struct Above {
+struct TcpUser {
     inbound: Vec<u8>,
     outbound: Vec<u8>,
     /// Bytes of `outbound` that may be sent.
@@ -277,65 +277,78 @@ struct Above {
     acknowledged: u64,
     in_order: u64,
     /// Ranges taken, by their start.
-    taken: BTreeMap<u64, u64>,
-    room: u64,
+    accepted_ranges: BTreeMap<u64, u64>,
+    free_space: u64,
     emss: usize,
     fault: Option<String>,
 }
 
-impl Above {
+impl TcpUser {
     fn restart(&mut self) {
         self.written = 0;
         self.filled = 0;
         self.acknowledged = 0;
         self.in_order = 0;
-        self.taken.clear();
-        self.room = u64::MAX;
+        self.accepted_ranges.clear();
+        self.free_space = u64::MAX;
     }
 
-    fn wrong(&mut self, what: String) {
-        self.fault.get_or_insert(what);
+    fn record_fault(&mut self, fault: String) {
+        self.fault.get_or_insert(fault);
     }
 }
 
-impl SpanSink for Above {
-    fn span(&mut self, _now: Instant, offset: u64, bytes: &[u8], in_order: bool) -> Taken {
+impl SpanSink for TcpUser {
+    fn receive_span(
+        &mut self,
+        _now: Instant,
+        offset: u64,
+        bytes: &[u8],
+        in_order: bool,
+    ) -> SpanOutcome {
         let (start, end) = (offset as usize, offset as usize + bytes.len());
         if self.inbound.get(start..end) != Some(bytes) {
-            self.wrong(format!("bytes {start}..{end} that went up are not those of the stream"));
+            self.record_fault(format!(
+                "bytes {start}..{end} that went up are not those of the stream"
+            ));
         }
-        if self.taken.iter().any(|(&from, &to)| from < end as u64 && offset < to) {
-            self.wrong(format!("bytes {start}..{end} went up twice"));
+        if self.accepted_ranges.iter().any(|(&from, &to)| from < end as u64 && offset < to) {
+            self.record_fault(format!("bytes {start}..{end} went up twice"));
         }
         if in_order != (offset == self.in_order) {
-            self.wrong(format!("span at {offset} in order: {in_order}, so far {}", self.in_order));
+            self.record_fault(format!(
+                "span at {offset} in order: {in_order}, so far {}",
+                self.in_order
+            ));
         }
-        self.taken.insert(offset, end as u64);
-        Taken::All
+        self.accepted_ranges.insert(offset, end as u64);
+        SpanOutcome::All
     }
 
-    fn in_order_until(&mut self, _now: Instant, offset: u64) {
-        let reached =
-            self.taken.iter().fold(0, |at, (&from, &to)| if from <= at { at.max(to) } else { at });
+    fn advance_in_order(&mut self, _now: Instant, offset: u64) {
+        let reached = self
+            .accepted_ranges
+            .iter()
+            .fold(0, |at, (&from, &to)| if from <= at { at.max(to) } else { at });
         if offset != reached {
-            self.wrong(format!("in order until {offset}, but taken until {reached}"));
+            self.record_fault(format!("in order until {offset}, but taken until {reached}"));
         }
         self.in_order = offset;
     }
 
     fn room(&self) -> u64 {
-        self.room
+        self.free_space
     }
 }
 
-impl SegmentSource for Above {
+impl SegmentSource for TcpUser {
     fn has_data(&self) -> bool {
         self.filled < self.written
     }
 
     fn fill(&mut self, offset: u64, emss: usize, _in_flight: bool, out: &mut [u8]) -> usize {
         if offset != self.filled as u64 || emss != self.emss {
-            self.wrong(format!("fill({offset}, {emss}, {} bytes)", out.len()));
+            self.record_fault(format!("fill({offset}, {emss}, {} bytes)", out.len()));
         }
         let n = out.len().min(self.written - self.filled);
         out[..n].copy_from_slice(&self.outbound[self.filled..self.filled + n]);
@@ -345,7 +358,7 @@ impl SegmentSource for Above {
 
     fn fill_probe(&mut self, offset: u64, emss: usize, out: &mut [u8]) -> usize {
         if emss != self.emss || out.len() <= emss {
-            self.wrong(format!("probe({offset}, {emss}, {} bytes)", out.len()));
+            self.record_fault(format!("probe({offset}, {emss}, {} bytes)", out.len()));
         }
         if self.written - self.filled < out.len() {
             return 0;
@@ -357,20 +370,20 @@ impl SegmentSource for Above {
     fn refill(&mut self, offset: u64, out: &mut [u8]) {
         let (start, end) = (offset as usize, offset as usize + out.len());
         if end > self.filled || offset < self.acknowledged {
-            self.wrong(format!("refill of {start}..{end}"));
+            self.record_fault(format!("refill of {start}..{end}"));
             return;
         }
         out.copy_from_slice(&self.outbound[start..end]);
     }
 
-    fn acknowledged(&mut self, offset: u64) {
+    fn on_acknowledged(&mut self, offset: u64) {
         if offset < self.acknowledged || offset > self.filled as u64 {
-            self.wrong(format!("acknowledged until {offset}"));
+            self.record_fault(format!("acknowledged until {offset}"));
         }
         self.acknowledged = offset;
     }
 
-    fn emss_changed(&mut self, emss: usize) {
+    fn on_emss_changed(&mut self, emss: usize) {
         self.emss = emss;
     }
 }

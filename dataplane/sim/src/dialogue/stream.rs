@@ -10,23 +10,23 @@ use ddp::{
     Access, BufferPool, Cookie, Message, PdId, Qn, QueueConfig, RegionMemory, Source, Stag,
     StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory, VersionPolicy,
 };
-use tcp_lite::endpoint::{Context, Endpoint, EndpointConfig, Event, Open, UlpConfig};
-use tcp_lite::mpa::{HoldBudget, OnBadCrc, Peer, Revision, Revisions, RtrSet};
+use tcp_lite::endpoint::{Context, Endpoint, EndpointConfig, Event, OpenRequest, UlpConfig};
+use tcp_lite::mpa::{BadCrcPolicy, HoldBudget, Peer, Revision, Revisions, RtrSet};
 use tcp_lite::tcp::{self, SeqNumber};
 
 use super::plain::{tcp_setting, too_big, tuple, without_ecn};
 use super::run::{Batch, Settings};
 use super::script::{Args, ScriptError, number, switch};
 use super::segments::Subject;
-use super::streams::{Streams, bytes, pattern, pattern_bytes};
+use super::streams::{Streams, parse_bytes, pattern, pattern_bytes};
 
 const PD: PdId = PdId(1);
 /// Untagged bytes that may be unfinished.
 const POOL: u64 = 1 << 20;
 
 /// An endpoint and the worker's state that it borrows.
-pub(super) struct Stream {
-    setup: Setup,
+pub(super) struct EndpointSubject {
+    setup: StreamSetup,
     config: Arc<EndpointConfig>,
     endpoint: Option<Endpoint<VecMemory>>,
     stags: StagTable<VecMemory>,
@@ -34,13 +34,13 @@ pub(super) struct Stream {
     hold: HoldBudget,
     memory: VecMemory,
     /// Result of the last ICMP report of a router.
-    last_icmp: tcp::TooBig,
+    last_icmp: tcp::TooBigOutcome,
     /// Events that no line has looked for yet.
     events: VecDeque<String>,
 }
 
 /// Checked settings of the stack.
-struct Setup {
+struct StreamSetup {
     mss: u16,
     hold: u64,
     stag: u32,
@@ -56,9 +56,9 @@ struct Setup {
     keep_open: bool,
 }
 
-impl Default for Setup {
+impl Default for StreamSetup {
     fn default() -> Self {
-        Setup {
+        StreamSetup {
             mss: 1460,
             hold: 1 << 20,
             stag: 16,
@@ -77,7 +77,7 @@ impl Default for Setup {
     }
 }
 
-impl Setup {
+impl StreamSetup {
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let tcp = Arc::make_mut(&mut self.endpoint.tcp);
         if tcp_setting(tcp, key, value)? {
@@ -123,8 +123,8 @@ impl Setup {
             "max-fpdu" => mpa.max_fpdu = number(value)? as u32,
             "bad-crc-tries" => mpa.bad_crc_tries = number(value)? as u8,
             "hold-limit" => mpa.hold_limit = number(value)? as u32,
-            "on-bad-crc" if value == "error" => mpa.on_bad_crc = OnBadCrc::Error,
-            "on-bad-crc" if value == "retransmit" => mpa.on_bad_crc = OnBadCrc::Retransmit,
+            "on-bad-crc" if value == "error" => mpa.on_bad_crc = BadCrcPolicy::Error,
+            "on-bad-crc" if value == "retransmit" => mpa.on_bad_crc = BadCrcPolicy::Retransmit,
             "teardown-timeout" => self.endpoint.policy.teardown_timeout = seconds()?,
             "half-closed-timeout" => {
                 self.endpoint.policy.half_closed_timeout = Some(seconds()?);
@@ -134,7 +134,7 @@ impl Setup {
                 self.keep_open = true;
             }
             "last-message" => self.endpoint.policy.last_message = switch(value)?,
-            "private-data" => self.private_data = bytes(value)?,
+            "private-data" => self.private_data = parse_bytes(value)?,
             "ddp-version" if value == "0" => self.stream.version = VersionPolicy::V0,
             "region" => {
                 let mut n = value.split_whitespace().map(number);
@@ -158,7 +158,7 @@ impl Setup {
     }
 }
 
-impl Setup {
+impl StreamSetup {
     fn ulp(&self) -> UlpConfig {
         match &self.rdmap {
             Some(config) => config.clone().into(),
@@ -177,12 +177,12 @@ fn revision(text: &str) -> Result<Revision, String> {
     }
 }
 
-impl Stream {
+impl EndpointSubject {
     fn with<T>(
         &mut self,
         f: impl FnOnce(&mut Endpoint<VecMemory>, &mut Context<'_, VecMemory>) -> T,
     ) -> Result<T, String> {
-        let Stream { endpoint, stags, buffers, hold, .. } = self;
+        let EndpointSubject { endpoint, stags, buffers, hold, .. } = self;
         let endpoint = endpoint.as_mut().ok_or("there is no endpoint")?;
         Ok(f(endpoint, &mut Context { stags, buffers, hold }))
     }
@@ -209,19 +209,19 @@ impl Stream {
         let to = args.number("to", 0)?;
         let len = args.number("len", 0)? as usize;
         let source = Source::Bytes(Arc::from(pattern_bytes(to, len)));
-        let message = match args.word(1) {
+        let message = match args.positional(1) {
             Some("tagged") => Message::Tagged {
                 stag: Stag(args.number("stag", 0)? as u32),
                 to: TaggedOffset(to),
                 rsvd_ulp: args.number("rsvd", 0)? as u8,
                 source,
-                cookie: Cookie::of(args.number("cookie", 0)?),
+                cookie: Cookie::user(args.number("cookie", 0)?),
             },
             Some("untagged") => Message::Untagged {
                 qn: Qn(args.number("qn", 0)? as u32),
                 rsvd_ulp: [0; 5],
                 source,
-                cookie: Cookie::of(args.number("cookie", 0)?),
+                cookie: Cookie::user(args.number("cookie", 0)?),
             },
             other => return Err(format!("do post tagged|untagged, not {other:?}")),
         };
@@ -232,10 +232,10 @@ impl Stream {
         let (to, cookie) = (args.number("to", 0)?, args.number("cookie", 0)?);
         let len = args.number("len", 0)? as usize;
         let source = Source::Bytes(Arc::from(pattern_bytes(to, len)));
-        let request = match args.word(1) {
+        let request = match args.positional(1) {
             Some("send") => {
                 let (solicited, invalidate) = (false, None);
-                WorkRequest::Send { source, solicited, invalidate, cookie: Cookie::of(cookie) }
+                WorkRequest::Send { source, solicited, invalidate, cookie: Cookie::user(cookie) }
             }
             Some("write") => {
                 let stag = Stag(args.number("stag", 0)? as u32);
@@ -243,7 +243,7 @@ impl Stream {
                     stag,
                     to: TaggedOffset(to),
                     source,
-                    cookie: Cookie::of(cookie),
+                    cookie: Cookie::user(cookie),
                 }
             }
             other => return Err(format!("do post send|write, not {other:?}")),
@@ -268,9 +268,9 @@ impl Stream {
     }
 }
 
-impl Subject for Stream {
+impl Subject for EndpointSubject {
     fn new(settings: &Settings, _streams: &Streams) -> Result<Self, ScriptError> {
-        let mut setup = Setup::default();
+        let mut setup = StreamSetup::default();
         settings.apply(|key, value| setup.set(key, value))?;
         let memory = VecMemory::new(setup.len);
         let mut stags = StagTable::new();
@@ -284,8 +284,8 @@ impl Subject for Stream {
             memory: memory.clone(),
             memory_offset: 0,
         };
-        stags.insert(entry).map_err(|e| ScriptError { line: 1, what: e.to_string() })?;
-        Ok(Stream {
+        stags.insert(entry).map_err(|e| ScriptError { line: 1, message: e.to_string() })?;
+        Ok(EndpointSubject {
             config: Arc::new(setup.endpoint.clone()),
             endpoint: None,
             stags,
@@ -293,14 +293,17 @@ impl Subject for Stream {
             hold: HoldBudget::new(setup.hold),
             memory,
             setup,
-            last_icmp: tcp::TooBig::NoNews,
+            last_icmp: tcp::TooBigOutcome::NoNews,
             events: VecDeque::new(),
         })
     }
 
     fn connect(&mut self, now: Instant, iss: SeqNumber) -> Result<(), String> {
-        let open =
-            Open { pd: PD, ulp: self.setup.ulp(), private_data: self.setup.private_data.clone() };
+        let open = OpenRequest {
+            pd: PD,
+            ulp: self.setup.ulp(),
+            private_data: self.setup.private_data.clone(),
+        };
         let (config, mss) = (Arc::clone(&self.config), self.setup.mss);
         let endpoint = Endpoint::connect(config, StreamId(1), tuple(false), iss, mss, now, open);
         self.endpoint = Some(endpoint.map_err(|e| e.to_string())?);
@@ -343,12 +346,12 @@ impl Subject for Stream {
         self.take_events(now);
     }
 
-    fn act(&mut self, now: Instant, args: &Args, streams: &Streams) -> Result<(), String> {
+    fn execute(&mut self, now: Instant, args: &Args, streams: &Streams) -> Result<(), String> {
         let private_data = match args.get("pd") {
-            Some(text) => bytes(text)?,
+            Some(text) => parse_bytes(text)?,
             None => self.setup.private_data.clone(),
         };
-        match args.word(0) {
+        match args.positional(0) {
             Some("accept") => {
                 let ulp = self.setup.ulp();
                 self.with(|e, cx| e.mpa_accept(now, PD, &private_data, ulp, cx))?
@@ -372,19 +375,19 @@ impl Subject for Stream {
             Some("abort") => self.with(|e, cx| e.abort(now, cx)),
             Some("mtu") => {
                 let mss = args.number("mss", 0)? as u16;
-                self.with(|e, _| e.path_mtu(now, mss))
+                self.with(|e, _| e.set_path_mss(now, mss))
             }
             Some("too-big") => {
                 let iss = self.with(|e, _| e.connection().iss())?;
                 let (mtu, seq) = too_big(args, streams, iss)?;
-                self.last_icmp = self.with(|e, _| e.packet_too_big(now, mtu, seq))?;
+                self.last_icmp = self.with(|e, _| e.on_packet_too_big(now, mtu, seq))?;
                 Ok(())
             }
             other => Err(format!("`{other:?}` is no verb")),
         }
     }
 
-    fn event(&mut self) -> Option<String> {
+    fn next_event(&mut self) -> Option<String> {
         let later = || self.endpoint.as_mut()?.poll_event().map(|event| format!("{event:?}"));
         self.events.pop_front().or_else(later)
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use base::Instant;
 use ddp::rdmap;
 use ddp::{
-    Access, BufferPool, Open, PdId, Qn, QueueConfig, Stag, StagEntry, StagTable, StreamConfig,
-    StreamId, TaggedOffset, UlpConfig, VecMemory,
+    Access, BufferPool, OpenRequest, PdId, Qn, QueueConfig, Stag, StagEntry, StagTable,
+    StreamConfig, StreamId, TaggedOffset, UlpConfig, VecMemory,
 };
 use sim::dialogue::Batch;
 use sim::oracle;
@@ -84,12 +84,12 @@ impl Worker {
     }
 
     /// Returns the memory that the first stream may write.
-    pub(crate) fn memory(&self) -> Vec<Vec<u8>> {
+    pub(crate) fn writable_memory(&self) -> Vec<Vec<u8>> {
         self.regions[..3].iter().map(VecMemory::to_vec).collect()
     }
 
     /// Returns the region of the second stream.
-    pub(crate) fn good(&self) -> Vec<u8> {
+    pub(crate) fn second_region(&self) -> Vec<u8> {
         self.regions[4].to_vec()[REGION].to_vec()
     }
 
@@ -111,7 +111,7 @@ impl Worker {
 pub(crate) struct Setting {
     pub(crate) name: &'static str,
     /// True if the endpoint under test is the initiator.
-    pub(crate) opens: bool,
+    pub(crate) is_initiator: bool,
     pub(crate) revision: Revision,
     /// Markers towards the endpoint.
     pub(crate) markers: bool,
@@ -146,7 +146,7 @@ impl Setting {
     }
 }
 
-pub(crate) struct Line {
+pub(crate) struct Connection {
     setting: Setting,
     endpoint: Endpoint<VecMemory>,
     sent: usize,
@@ -157,19 +157,19 @@ pub(crate) struct Line {
     pub(crate) closed: Option<CloseReason>,
 }
 
-impl Line {
-    pub(crate) fn new(setting: Setting, id: u64, worker: &mut Worker) -> Line {
+impl Connection {
+    pub(crate) fn new(setting: Setting, id: u64, worker: &mut Worker) -> Connection {
         let tuple =
             FourTuple { local: ([10, 0, 0, 1], 7471).into(), remote: ([10, 0, 0, 2], 4001).into() };
         let (config, id, now) = (Arc::new(setting.endpoint()), StreamId(id), worker.now);
         let syn = segment(Flags::SYN, PEER_ISS);
-        let endpoint = if setting.opens {
-            let open = Open { pd: PD, ulp: setting.ulp(), private_data: Vec::new() };
+        let endpoint = if setting.is_initiator {
+            let open = OpenRequest { pd: PD, ulp: setting.ulp(), private_data: Vec::new() };
             Endpoint::connect(config, id, tuple, ISS, 1460, now, open).expect("no private data")
         } else {
             Endpoint::accept(config, id, tuple, ISS, 1460, &syn, now)
         };
-        let mut line = Line {
+        let mut line = Connection {
             setting,
             endpoint,
             sent: 0,
@@ -179,8 +179,8 @@ impl Line {
             events: Vec::new(),
             closed: None,
         };
-        line.turn(worker);
-        if setting.opens {
+        line.poll(worker);
+        if setting.is_initiator {
             let ack = ISS.add(1);
             line.input(&Segment { ack, ..segment(Flags::SYN.with(Flags::ACK), PEER_ISS) }, worker);
         }
@@ -189,7 +189,7 @@ impl Line {
     }
 
     /// The peer sends these bytes in order and acknowledges everything.
-    pub(crate) fn give(&mut self, bytes: &[u8], worker: &mut Worker) {
+    pub(crate) fn input_bytes(&mut self, bytes: &[u8], worker: &mut Worker) {
         for piece in bytes.chunks(1000) {
             self.send(Flags::ACK, piece, worker);
             self.sent += piece.len();
@@ -199,13 +199,13 @@ impl Line {
 
     /// Closes the peer's direction and acknowledges the endpoint's segments until the endpoint has no timer.
     /// Checks that the endpoint has ended.
-    pub(crate) fn end(&mut self, worker: &mut Worker) {
+    pub(crate) fn close_and_check(&mut self, worker: &mut Worker) {
         self.send(Flags::ACK.with(Flags::FIN), &[], worker);
         self.sent += 1;
         for _ in 0..100 {
             let Some(at) = self.endpoint.poll_timeout() else { break };
             worker.now = worker.now.max(at);
-            self.turn(worker);
+            self.poll(worker);
             if !self.reset {
                 self.send(Flags::ACK, &[], worker);
             }
@@ -220,7 +220,7 @@ impl Line {
 
     pub(crate) fn post(&mut self, request: rdmap::WorkRequest<VecMemory>, worker: &mut Worker) {
         self.endpoint.post_rdmap(request).expect("room for an operation");
-        self.turn(worker);
+        self.poll(worker);
         self.send(Flags::ACK, &[], worker);
     }
 
@@ -258,10 +258,10 @@ impl Line {
     fn input(&mut self, segment: &Segment<'_>, worker: &mut Worker) {
         // Dropped by TCP once the endpoint is closed.
         let _ = self.endpoint.input(worker.now, segment, &mut worker.context());
-        self.turn(worker);
+        self.poll(worker);
     }
 
-    fn turn(&mut self, worker: &mut Worker) {
+    fn poll(&mut self, worker: &mut Worker) {
         for turns in 0.. {
             assert!(turns < 100, "it has something to do for ever");
             if self.endpoint.poll_timeout().is_some_and(|at| at <= worker.now) {
@@ -270,9 +270,9 @@ impl Line {
             let mut batch = Batch::default();
             self.endpoint.poll_transmit(worker.now, &mut batch);
             for (bytes, _) in batch.take_with_ect() {
-                self.sent_by_endpoint(&bytes);
+                self.on_segment(&bytes);
             }
-            self.events(worker);
+            self.poll_events(worker);
             assert!(worker.hold.used() <= HOLD && worker.pool.in_use() <= POOL);
             if self.endpoint.poll_timeout().is_none_or(|at| at > worker.now) {
                 return;
@@ -280,10 +280,10 @@ impl Line {
         }
     }
 
-    fn sent_by_endpoint(&mut self, bytes: &[u8]) {
+    fn on_segment(&mut self, bytes: &[u8]) {
         let segment = Segment::parse(bytes).expect("a segment of ours");
         self.reset |= segment.flags.has(Flags::RST);
-        if segment.flags.any(Flags::RST.with(Flags::SYN)) {
+        if segment.flags.intersects(Flags::RST.with(Flags::SYN)) {
             return;
         }
         let at = segment.seq.0.wrapping_sub(ISS.0).wrapping_sub(1) as usize;
@@ -293,7 +293,7 @@ impl Line {
         }
     }
 
-    fn events(&mut self, worker: &mut Worker) {
+    fn poll_events(&mut self, worker: &mut Worker) {
         while let Some(event) = self.endpoint.poll_event() {
             assert!(self.closed.is_none(), "{event:?} behind the end");
             match event {
@@ -314,7 +314,7 @@ impl Line {
     /// Advances the time by 100 ms, so that delayed answers are sent.
     pub(crate) fn settle(&mut self, worker: &mut Worker) {
         worker.now += Duration::from_millis(100);
-        self.turn(worker);
+        self.poll(worker);
         self.send(Flags::ACK, &[], worker);
     }
 }

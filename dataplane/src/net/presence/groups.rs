@@ -34,16 +34,16 @@ const ROBUSTNESS: u8 = 2;
 /// Assumed interval of queries if the querier does not state one (RFC 3810 §9.2: Query Interval).
 const QUERY_INTERVAL: Duration = Duration::from_secs(125);
 /// Longest delay of an answer, whatever a querier allows.
-const LONGEST_DELAY: Duration = Duration::from_secs(10);
+const MAX_DELAY: Duration = Duration::from_secs(10);
 
 /// All routers that speak MLDv2 (RFC 3810 §5.2.14).
-const REPORTS_TO: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
+const MLDV2_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
 /// Types of ICMPv6 (RFC 3810 §5, §5.2; RFC 2710 §3.1).
 const QUERY: u8 = 130;
 const REPORT: u8 = 143;
-const REPORT_1: u8 = 131;
+const REPORT_V1: u8 = 131;
 /// Bytes of a version 1 query or report, and least bytes of a version 2 query (RFC 3810 §8.1).
-const LEN_1: usize = 24;
+const V1_LEN: usize = 24;
 const QUERY_LEN: usize = 28;
 /// Offsets of the maximum response delay, in milliseconds, and of the group.
 const DELAY: usize = 4;
@@ -56,55 +56,55 @@ const ROUTER_ALERT: [u8; 8] = [ICMPV6, 0, 5, 2, 0, 0, 1, 0];
 
 /// State of the reports on one link.
 #[derive(Debug, Default)]
-pub(super) struct Groups {
+pub(super) struct MldState {
     /// Unsolicited reports still to be sent.
-    unasked: u8,
+    unsolicited_left: u8,
     /// End of version 1 mode (RFC 3810 §8.2.1: Older Version Querier Present timer).
-    older_until: MaybeInstant,
+    v1_until: MaybeInstant,
     /// Version 2: due time of the report of all groups.
-    answer: MaybeInstant,
+    report_due: MaybeInstant,
     /// Version 1: due time of each group's report, at most one entry per group.
-    answers: Vec<(Ipv6Addr, Instant)>,
+    group_reports_due: Vec<(Ipv6Addr, Instant)>,
 }
 
-impl Groups {
+impl MldState {
     /// Starts to report the groups: the interface appears on its link.
-    pub(super) fn begin(&mut self, now: Instant) {
+    pub(super) fn start(&mut self, now: Instant) {
         self.expire(now);
-        self.unasked = ROBUSTNESS;
+        self.unsolicited_left = ROBUSTNESS;
     }
 
     /// Returns the time of the next [`poll`](Self::poll).
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let answers = self.answers.iter().map(|(_, at)| *at);
-        answers.chain(self.answer.get()).min()
+        let answers = self.group_reports_due.iter().map(|(_, at)| *at);
+        answers.chain(self.report_due.get()).min()
     }
 
     /// Sends the reports that are due.
     pub(super) fn poll(&mut self, interface: &Interface, now: Instant, out: &mut Outbox) {
         self.expire(now);
-        self.answers.retain(|&(group, at)| {
+        self.group_reports_due.retain(|&(group, at)| {
             if at <= now {
-                report_1(interface, group, out);
+                send_report_v1(interface, group, out);
             }
             at > now
         });
-        if self.answer.get().is_some_and(|at| at <= now) {
-            self.answer = MaybeInstant::NONE;
-            report(interface, MODE_IS_EXCLUDE, out);
+        if self.report_due.get().is_some_and(|at| at <= now) {
+            self.report_due = MaybeInstant::NONE;
+            send_report(interface, MODE_IS_EXCLUDE, out);
         }
     }
 
     /// Sends the unsolicited reports, as often as necessary (RFC 3810 §6.1, RFC 2710 §4).
     pub(super) fn announce(&mut self, interface: &Interface, now: Instant, out: &mut Outbox) {
         self.expire(now);
-        let Some(left) = self.unasked.checked_sub(1) else { return };
-        self.unasked = left;
-        if self.older_until.get().is_none() {
-            return report(interface, CHANGE_TO_EXCLUDE, out);
+        let Some(left) = self.unsolicited_left.checked_sub(1) else { return };
+        self.unsolicited_left = left;
+        if self.v1_until.get().is_none() {
+            return send_report(interface, CHANGE_TO_EXCLUDE, out);
         }
         for group in groups(interface) {
-            report_1(interface, group, out);
+            send_report_v1(interface, group, out);
         }
     }
 
@@ -112,7 +112,7 @@ impl Groups {
     ///
     /// # Errors
     /// The query is for a group that the interface is not in.
-    pub(super) fn query(
+    pub(super) fn handle_query(
         &mut self,
         interface: &Interface,
         query: &Query,
@@ -120,46 +120,47 @@ impl Groups {
         now: Instant,
     ) -> Result<(), DropReason> {
         self.expire(now);
-        if query.older {
-            self.older_querier(now + u32::from(ROBUSTNESS) * QUERY_INTERVAL + query.delay);
+        if query.is_v1 {
+            self.enter_v1(now + u32::from(ROBUSTNESS) * QUERY_INTERVAL + query.delay);
         }
-        let mut asked = groups(interface);
-        asked.retain(|group| query.group.is_unspecified() || *group == query.group);
-        if asked.is_empty() {
+        let mut queried = groups(interface);
+        queried.retain(|group| query.group.is_unspecified() || *group == query.group);
+        if queried.is_empty() {
             return Err(DropReason::IcmpIgnored);
         }
-        let most = query.delay.min(LONGEST_DELAY);
-        if self.older_until.get().is_none() {
-            let at = now + jitter.below(most);
-            self.answer = Some(self.answer.get().map_or(at, |before| before.min(at))).into();
+        let max_delay = query.delay.min(MAX_DELAY);
+        if self.v1_until.get().is_none() {
+            let at = now + jitter.random_below(max_delay);
+            self.report_due =
+                Some(self.report_due.get().map_or(at, |before| before.min(at))).into();
             return Ok(());
         }
-        for group in asked {
-            let at = now + jitter.below(most);
-            match self.answers.iter_mut().find(|(waits, _)| *waits == group) {
+        for group in queried {
+            let at = now + jitter.random_below(max_delay);
+            match self.group_reports_due.iter_mut().find(|(waits, _)| *waits == group) {
                 // RFC 2710 §4: a running timer is reset only if more time is left than the query allows.
-                Some((_, before)) if *before > now + most => *before = at,
+                Some((_, before)) if *before > now + max_delay => *before = at,
                 Some(_) => {}
-                None => self.answers.push((group, at)),
+                None => self.group_reports_due.push((group, at)),
             }
         }
         Ok(())
     }
 
     /// Enters version 1 mode until `until` (RFC 3810 §8.2.1, §9.12). Pending version 2 reports are discarded.
-    fn older_querier(&mut self, until: Instant) {
-        if self.older_until.get().is_none() {
-            (self.answer, self.unasked) = (MaybeInstant::NONE, 0);
+    fn enter_v1(&mut self, until: Instant) {
+        if self.v1_until.get().is_none() {
+            (self.report_due, self.unsolicited_left) = (MaybeInstant::NONE, 0);
         }
-        self.older_until = Some(until).into();
+        self.v1_until = Some(until).into();
     }
 
     /// Returns to version 2 when the mode expires. Pending version 1 reports are discarded.
     fn expire(&mut self, now: Instant) {
-        if self.older_until.get().is_some_and(|until| until <= now) {
-            self.older_until = MaybeInstant::NONE;
-            self.answers.clear();
-            self.unasked = 0;
+        if self.v1_until.get().is_some_and(|until| until <= now) {
+            self.v1_until = MaybeInstant::NONE;
+            self.group_reports_due.clear();
+            self.unsolicited_left = 0;
         }
     }
 }
@@ -168,7 +169,7 @@ impl Groups {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Query {
     /// True for version 1.
-    older: bool,
+    is_v1: bool,
     /// Longest delay of the answer.
     delay: Duration,
     /// The queried group; unspecified for all.
@@ -181,17 +182,17 @@ impl Query {
         (source, hop_limit): (Ipv6Addr, u8),
         message: &[u8],
     ) -> Result<Query, DropReason> {
-        let older = message.len() == LEN_1;
+        let older = message.len() == V1_LEN;
         let on_link = hop_limit == 1 && source.is_unicast_link_local();
         if !on_link || !(older || message.len() >= QUERY_LEN) {
             return Err(DropReason::IcmpIgnored);
         }
         let mut group = [0; 16];
-        group.copy_from_slice(&message[GROUP..LEN_1]);
+        group.copy_from_slice(&message[GROUP..V1_LEN]);
         // From 32.768 s on, version 2 encodes an exponent. Read as a plain number it is still longer than
         // [`LONGEST_DELAY`].
         let delay = u16::from_be_bytes([message[DELAY], message[DELAY + 1]]);
-        Ok(Query { older, delay: Duration::from_millis(delay.into()), group: group.into() })
+        Ok(Query { is_v1: older, delay: Duration::from_millis(delay.into()), group: group.into() })
     }
 }
 
@@ -216,7 +217,7 @@ fn addresses(interface: &Interface) -> impl Iterator<Item = Ipv6Addr> + '_ {
 }
 
 /// Sends a version 2 report of all groups, with this record type (RFC 3810 §5.2).
-fn report(interface: &Interface, record: u8, out: &mut Outbox) {
+fn send_report(interface: &Interface, record: u8, out: &mut Outbox) {
     // As many groups as fit into the smallest IPv6 packet.
     for groups in groups(interface).chunks(60) {
         let mut message = vec![REPORT, 0, 0, 0, 0, 0];
@@ -225,14 +226,14 @@ fn report(interface: &Interface, record: u8, out: &mut Outbox) {
             message.extend_from_slice(&[record, 0, 0, 0]);
             message.extend_from_slice(&group.octets());
         }
-        send(interface, REPORTS_TO, message, out);
+        send(interface, MLDV2_ROUTERS, message, out);
     }
 }
 
 /// Sends a version 1 report of a group to the group (RFC 2710 §3, §4).
-fn report_1(interface: &Interface, group: Ipv6Addr, out: &mut Outbox) {
-    let mut message = vec![0; LEN_1];
-    message[0] = REPORT_1;
+fn send_report_v1(interface: &Interface, group: Ipv6Addr, out: &mut Outbox) {
+    let mut message = vec![0; V1_LEN];
+    message[0] = REPORT_V1;
     message[GROUP..].copy_from_slice(&group.octets());
     send(interface, group, message, out);
 }
@@ -245,8 +246,8 @@ fn send(interface: &Interface, destination: Ipv6Addr, mut message: Vec<u8>, out:
     let sum = checksum::segment(ends.0, ends.1, ICMPV6, &message);
     message[2..4].copy_from_slice(&sum.to_be_bytes());
     let (to, len) = (group_mac(destination), ROUTER_ALERT.len() + message.len());
-    out.frame(interface.port, |bytes| {
-        path::ip_frame(bytes, interface, to, ends, (IpProtocol::HopByHop, 1), len, |p| {
+    out.push_frame(interface.port, |bytes| {
+        path::write_ip_frame(bytes, interface, to, ends, (IpProtocol::HopByHop, 1), len, |p| {
             let (alert, rest) = p.split_at_mut(ROUTER_ALERT.len());
             alert.copy_from_slice(&ROUTER_ALERT);
             rest.copy_from_slice(&message);

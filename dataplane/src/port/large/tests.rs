@@ -113,7 +113,7 @@ impl Spec {
     }
 
     /// Returns true if it may be part of a large packet.
-    fn is_fit(&self) -> bool {
+    fn is_mergeable(&self) -> bool {
         self.flags & !0x59 == 0
             && self.flags & 0x10 != 0
             && self.protocol == 6
@@ -122,8 +122,8 @@ impl Spec {
     }
 
     /// Returns how many segments of `all`, beginning with this one, form one packet by the definition.
-    fn run(&self, all: &[Spec], most: usize) -> usize {
-        if !self.is_fit() || self.flags & 0x09 != 0 || self.len < MIN_SEGMENT {
+    fn mergeable_run(&self, all: &[Spec], max_segments: usize) -> usize {
+        if !self.is_mergeable() || self.flags & 0x09 != 0 || self.len < MIN_SEGMENT {
             return 1;
         }
         let headers = self.emit().len() - self.len;
@@ -134,7 +134,12 @@ impl Spec {
             total += spec.len;
             let same = Spec { len: self.len, flags: spec.flags & !0x09, ..spec.clone() };
             let same = format!("{same:?}") == format!("{want:?}");
-            if !same || spec.len == 0 || spec.len > self.len || total > MAX_BYTES || count == most {
+            if !same
+                || spec.len == 0
+                || spec.len > self.len
+                || total > MAX_BYTES
+                || count == max_segments
+            {
                 break;
             }
             count += 1;
@@ -148,9 +153,9 @@ impl Spec {
 }
 
 /// Returns the segments that a device makes of a large packet.
-fn cut(packet: &LargePacket, payload: &[u8], virtio: bool) -> Vec<Vec<u8>> {
+fn segment(packet: &LargePacket, payload: &[u8], virtio: bool) -> Vec<Vec<u8>> {
     let (l2, l4) = (usize::from(packet.l2_len), usize::from(packet.l2_len + packet.l3_len));
-    let size = usize::from(packet.segment);
+    let size = usize::from(packet.segment_len);
     let count = payload.len().div_ceil(size);
     let whole = (packet.headers.len() - l4 + payload.len()) as u16;
     let ip = &packet.headers[l2..l4];
@@ -192,7 +197,7 @@ fn cut(packet: &LargePacket, payload: &[u8], virtio: bool) -> Vec<Vec<u8>> {
 }
 
 /// Returns the frame with zero for IPv4's identification and checksum; asserts that the checksum was correct.
-fn plain(frame: &[u8], spec: &Spec) -> Vec<u8> {
+fn without_id_and_checksum(frame: &[u8], spec: &Spec) -> Vec<u8> {
     let mut frame = frame.to_vec();
     if !spec.v6 {
         let l2 = if spec.vlan.is_some() { 18 } else { 14 };
@@ -205,15 +210,15 @@ fn plain(frame: &[u8], spec: &Spec) -> Vec<u8> {
 }
 
 /// Merges, cuts, and compares. Returns the number of segments in each packet.
-fn there_and_back(specs: &[Spec], cuts: Segmentation) -> Vec<usize> {
+fn merge_and_segment(specs: &[Spec], cuts: Segmentation) -> Vec<usize> {
     let frames: Vec<Vec<u8>> = specs.iter().map(Spec::emit).collect();
     let (mut at, mut runs) = (0, Vec::new());
     while at < frames.len() {
-        let packet = plan(&frames[at..], |frame| Some(frame), cuts);
+        let packet = plan_large_packet(&frames[at..], |frame| Some(frame), cuts);
         let count = packet.as_ref().map_or(1, |packet| usize::from(packet.frames));
         assert_eq!(
             count,
-            specs[at].run(&specs[at..], cuts.segments.into()),
+            specs[at].mergeable_run(&specs[at..], cuts.segments.into()),
             "{:#?}",
             &specs[at..specs.len().min(at + count + 1)]
         );
@@ -221,11 +226,15 @@ fn there_and_back(specs: &[Spec], cuts: Segmentation) -> Vec<usize> {
             let end = packet.headers.len();
             let payload: Vec<u8> =
                 frames[at..at + count].iter().flat_map(|frame| &frame[end..]).copied().collect();
-            let again = cut(&packet, &payload, cuts.virtio);
+            let again = segment(&packet, &payload, cuts.virtio);
             assert_eq!(again.len(), count);
             for i in 0..count {
                 let spec = &specs[at + i];
-                assert_eq!(plain(&again[i], spec), plain(&frames[at + i], spec), "{i}: {spec:?}");
+                assert_eq!(
+                    without_id_and_checksum(&again[i], spec),
+                    without_id_and_checksum(&frames[at + i], spec),
+                    "{i}: {spec:?}"
+                );
             }
         }
         runs.push(count);
@@ -235,10 +244,10 @@ fn there_and_back(specs: &[Spec], cuts: Segmentation) -> Vec<usize> {
 }
 
 /// Pseudo-random numbers of a fixed seed (SplitMix64).
-struct Numbers(u64);
+struct SplitMix64(u64);
 
-impl Numbers {
-    fn below(&mut self, bound: u64) -> u64 {
+impl SplitMix64 {
+    fn next_below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -250,8 +259,8 @@ impl Numbers {
 /// Number of changes that a segment may have relative to the one before it.
 const CHANGES: u64 = 24;
 
-fn change(spec: &mut Spec, which: u64) {
-    match which {
+fn change(spec: &mut Spec, variant: u64) {
+    match variant {
         0 => spec.seq = spec.seq.wrapping_add(1),
         1 => spec.seq = spec.seq.wrapping_sub(spec.len as u32),
         2 => spec.ack = spec.ack.wrapping_add(1000),
@@ -285,29 +294,30 @@ fn change(spec: &mut Spec, which: u64) {
 fn what_is_merged_is_cut_into_the_same_segments() {
     let (mut merged, mut alone, mut ended) = (0, 0, 0);
     for seed in 0..2000 {
-        let mut numbers = Numbers(seed);
-        let len = [256, 1428, 1448, 1460, 8948][numbers.below(5) as usize];
+        let mut numbers = SplitMix64(seed);
+        let len = [256, 1428, 1448, 1460, 8948][numbers.next_below(5) as usize];
         let mut spec = Spec::new(seed % 2 == 1, (seed % 4 > 1).then_some(77), len);
-        if numbers.below(3) == 0 {
+        if numbers.next_below(3) == 0 {
             spec.options.clear();
         }
         let mut specs = Vec::new();
-        for _ in 0..1 + numbers.below(100) {
+        for _ in 0..1 + numbers.next_below(100) {
             let mut this = spec.clone();
-            if numbers.below(12) == 0 {
-                let which = numbers.below(CHANGES);
-                if !(spec.options.is_empty() && (4..6).contains(&which)) {
-                    change(&mut this, which);
+            if numbers.next_below(12) == 0 {
+                let variant = numbers.next_below(CHANGES);
+                if !(spec.options.is_empty() && (4..6).contains(&variant)) {
+                    change(&mut this, variant);
                 }
                 // The change persists, or ends with the segment.
-                if numbers.below(2) == 0 && (2..5).contains(&which) {
+                if numbers.next_below(2) == 0 && (2..5).contains(&variant) {
                     spec = this.clone();
                 }
             }
             spec.seq = this.seq.wrapping_add(this.len as u32);
             specs.push(this);
         }
-        let runs = there_and_back(&specs, if numbers.below(2) == 0 { DEVICE } else { VIRTIO });
+        let runs =
+            merge_and_segment(&specs, if numbers.next_below(2) == 0 { DEVICE } else { VIRTIO });
         merged += runs.iter().filter(|run| **run > 1).sum::<usize>();
         alone += runs.iter().filter(|run| **run == 1).count();
         ended += runs.iter().filter(|run| **run > 20).count();
@@ -319,18 +329,18 @@ fn what_is_merged_is_cut_into_the_same_segments() {
 #[test]
 fn each_change_ends_a_packet() {
     for v6 in [false, true] {
-        for which in 0..CHANGES {
+        for variant in 0..CHANGES {
             let first = Spec::new(v6, None, 1448);
             let mut specs = vec![first.clone(), first.next(), first.next().next()];
-            change(&mut specs[1], which);
-            let runs = there_and_back(&specs, VIRTIO);
+            change(&mut specs[1], variant);
+            let runs = merge_and_segment(&specs, VIRTIO);
             // PSH, FIN and a shorter payload mark a last segment; IPv6 has no fragment field.
-            let expected = match which {
+            let expected = match variant {
                 6 | 7 | 18 => vec![2, 1],
                 21 if v6 => vec![3],
                 _ => vec![1, 1, 1],
             };
-            assert_eq!(runs, expected, "change {which}");
+            assert_eq!(runs, expected, "change {variant}");
         }
     }
 }
@@ -342,20 +352,20 @@ fn bounds_are_kept() {
     };
     let usual = Spec::new(false, None, 1448);
     // 45 of them are longer than 64 KiB with their headers.
-    assert_eq!(there_and_back(&sequence(usual.clone(), 100), DEVICE), [45, 45, 10]);
+    assert_eq!(merge_and_segment(&sequence(usual.clone(), 100), DEVICE), [45, 45, 10]);
     let jumbo = Spec::new(true, Some(5), 8948);
-    assert_eq!(there_and_back(&sequence(jumbo, 16), VIRTIO), [7, 7, 2]);
+    assert_eq!(merge_and_segment(&sequence(jumbo, 16), VIRTIO), [7, 7, 2]);
     // The device's limit of segments.
     let few = Segmentation { segments: 8, ..DEVICE };
-    assert_eq!(there_and_back(&sequence(usual.clone(), 20), few), [8, 8, 4]);
+    assert_eq!(merge_and_segment(&sequence(usual.clone(), 20), few), [8, 8, 4]);
     // Small segments are not merged.
     let small = Spec { len: MIN_SEGMENT - 1, ..usual.clone() };
-    assert_eq!(there_and_back(&sequence(small, 3), DEVICE), [1, 1, 1]);
+    assert_eq!(merge_and_segment(&sequence(small, 3), DEVICE), [1, 1, 1]);
     // The worker writes no frames with padding or IP options.
     for change in [|s: &mut Spec| s.padding = 2, |s: &mut Spec| s.ipv4_options = true] {
         let mut specs = sequence(usual.clone(), 3);
         specs.iter_mut().for_each(change);
-        assert_eq!(there_and_back(&specs, DEVICE), [1, 1, 1]);
+        assert_eq!(merge_and_segment(&specs, DEVICE), [1, 1, 1]);
     }
 }
 
@@ -364,7 +374,7 @@ fn a_family_that_the_device_does_not_cut_is_left_alone() {
     for v6 in [false, true] {
         let first = Spec::new(v6, None, 1448);
         let frames = [first.emit(), first.next().emit()];
-        let merges = |cuts| plan(&frames, |frame| Some(frame), cuts).is_some();
+        let merges = |cuts| plan_large_packet(&frames, |frame| Some(frame), cuts).is_some();
         assert!(merges(DEVICE));
         assert_eq!(merges(Segmentation { ipv4: false, ..DEVICE }), v6);
         assert_eq!(merges(Segmentation { ipv6: false, ..DEVICE }), !v6);
@@ -373,7 +383,7 @@ fn a_family_that_the_device_does_not_cut_is_left_alone() {
         let others = |which: usize| {
             let all: Vec<_> = (0..2).map(|i| (i, frames[i].clone())).collect();
             let ours = |f: &(usize, Vec<u8>)| f.0 != which;
-            plan(&all, |f| ours(f).then_some(&*f.1), DEVICE).is_some()
+            plan_large_packet(&all, |f| ours(f).then_some(&*f.1), DEVICE).is_some()
         };
         assert_eq!([0, 1, 2].map(others), [false, false, true]);
     }
@@ -383,19 +393,19 @@ fn a_family_that_the_device_does_not_cut_is_left_alone() {
 fn frames_cut_short_are_no_segments() {
     for (v6, vlan) in [(false, None), (true, None), (false, Some(1)), (true, Some(1))] {
         let frame = Spec::new(v6, vlan, 300).emit();
-        assert!(Layout::of(&frame).is_some());
+        assert!(Layout::parse(&frame).is_some());
         for len in 0..frame.len() {
-            assert!(Layout::of(&frame[..len]).is_none(), "{len}");
+            assert!(Layout::parse(&frame[..len]).is_none(), "{len}");
         }
         // Options that make other bytes look like a header.
         let options = Spec { ipv4_options: true, ack: 0x5010_0000, ..Spec::new(v6, vlan, 300) };
-        assert_eq!(Layout::of(&options.emit()).is_some(), v6);
+        assert_eq!(Layout::parse(&options.emit()).is_some(), v6);
         // A header longer than the segment, or shorter than the minimum.
         let at = frame.len() - 300 - 32 + DATA_OFFSET;
         for offset in [0, 0x40, 0x50 | 1] {
             let mut frame = frame.clone();
             frame[at] = offset;
-            assert!(Layout::of(&frame).is_none(), "{offset:x}");
+            assert!(Layout::parse(&frame).is_none(), "{offset:x}");
         }
     }
 }

@@ -6,8 +6,8 @@ use ddp::{Access, Cookie, Message, Stag, StreamId};
 use tcp_lite::endpoint::Context;
 
 use crate::api::{
-    Command, CommandError, Event, InterfaceId, ListenerId, NeighbourInfo, PostFailure, Sources,
-    Ticket,
+    Command, CommandError, Event, InterfaceId, ListenerId, NeighbourInfo, PostFailure,
+    SourceRemoval, Ticket,
 };
 use crate::io::PortIo;
 use crate::memory::Memory;
@@ -23,7 +23,7 @@ impl<Io: PortIo> Core<Io> {
                 let result = self.env.tables.add_stag(entry);
                 self.report_done(ticket, result);
             }
-            Command::RemoveStag { stag, sources, ticket } => {
+            Command::RemoveStag { stag, removal: sources, ticket } => {
                 self.remove_stag(stag, sources, ticket, now)
             }
             Command::BindStag { stag, stream, ticket } => self.bind_stag(stag, stream, ticket, now),
@@ -39,7 +39,7 @@ impl<Io: PortIo> Core<Io> {
             Command::SetPeers { listener, peers, ticket } => {
                 self.set_peers(listener, peers, ticket);
             }
-            Command::Credits { listener, more } => {
+            Command::Credits { listener, additional: more } => {
                 self.env.admission.listeners_mut().add_credits(listener, more)
             }
             Command::Accept { stream, pd, private_data, mut ulp, service } => {
@@ -73,11 +73,11 @@ impl<Io: PortIo> Core<Io> {
                     env.make_ready(&mut stream);
                 }
             }
-            Command::PeerIsReady { stream } => {
+            Command::PeerReady { stream } => {
                 if let Some((mut stream, env)) = self.find(stream) {
                     // RFC 5043 §6.2: over SCTP the acknowledged Accept suffices; no message of the peer is awaited.
                     if let Some(carrier) = stream.conn.lower.connection() {
-                        carrier.endpoint_mut().peer_is_ready();
+                        carrier.endpoint_mut().set_peer_ready();
                     }
                     env.make_ready(&mut stream);
                 }
@@ -97,7 +97,7 @@ impl<Io: PortIo> Core<Io> {
                     env.make_ready(&mut stream);
                 }
             }
-            Command::Confirming { stream } => {
+            Command::AnnounceClose { stream } => {
                 if let Some((mut stream, env)) = self.find(stream) {
                     if let Some(mut lower) = stream.lower() {
                         lower.begin_confirmation(now);
@@ -114,7 +114,7 @@ impl<Io: PortIo> Core<Io> {
                     env.make_ready(&mut stream);
                 }
             }
-            Command::ListStreams { which, ticket } => self.queue_list(which, ticket),
+            Command::ListStreams { selection: which, ticket } => self.queue_list(which, ticket),
             Command::ListRecordings { streams, ticket } => {
                 self.list_recordings(&streams, ticket, now);
             }
@@ -165,7 +165,7 @@ impl<Io: PortIo> Core<Io> {
 
     /// Removes a region. This worker places no data in it from here on. `Done` waits for messages that are being
     /// sent from the region.
-    fn remove_stag(&mut self, stag: Stag, sources: Sources, ticket: Ticket, now: Instant) {
+    fn remove_stag(&mut self, stag: Stag, sources: SourceRemoval, ticket: Ticket, now: Instant) {
         let removed = self.env.tables.remove_stag(stag);
         self.revoke(stag, |_| true, now);
         self.stop_loads_on(stag, now);
@@ -173,7 +173,7 @@ impl<Io: PortIo> Core<Io> {
             return self.report_done(ticket, removed);
         }
         self.env.tables.defer_removal(stag, ticket);
-        if sources == Sources::Abort {
+        if sources == SourceRemoval::Abort {
             for slot in self.streams.slots() {
                 let Some((mut stream, env)) = self.stream_mut(slot) else { continue };
                 let conn = &stream.conn;
@@ -269,7 +269,7 @@ impl<Io: PortIo> Core<Io> {
             return Err(PostFailure::NoRegion);
         }
         let (Message::Tagged { cookie, .. } | Message::Untagged { cookie, .. }) = &mut message;
-        *cookie = Cookie::of(ticket.0);
+        *cookie = Cookie::user(ticket.0);
         let (mut stream, env) = self.find(stream).ok_or(PostFailure::NoStream)?;
         let mut lower = stream.lower().ok_or(PostFailure::NoStream)?;
         lower.post(message).map_err(PostFailure::Refused)?;
@@ -292,7 +292,7 @@ impl<Io: PortIo> Core<Io> {
         | WorkRequest::Read { cookie, .. }
         | WorkRequest::Atomic { cookie, .. }
         | WorkRequest::Immediate { cookie, .. }) = &mut request;
-        *cookie = Cookie::of(ticket.0);
+        *cookie = Cookie::user(ticket.0);
         let (mut stream, env) = self.find(stream).ok_or(PostFailure::NoStream)?;
         let mut lower = stream.lower().ok_or(PostFailure::NoStream)?;
         lower.post_rdmap(request).map_err(PostFailure::Refused)?;

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use base::Instant;
 
 use super::report::stream_info;
-use crate::api::{AssociationInfo, Event, Listed, StreamInfo, Ticket};
+use crate::api::{AssociationInfo, Event, StreamInfo, StreamSelection, Ticket};
 use crate::io::PortIo;
 use crate::worker::Core;
 use crate::worker::flows::conn::Stage;
@@ -23,7 +23,7 @@ pub(in crate::worker) struct ListRequests(VecDeque<ListRequest>);
 /// Progress of one list.
 #[derive(Clone, Copy, Debug)]
 struct ListRequest {
-    selection: Listed,
+    selection: StreamSelection,
     ticket: Ticket,
     /// All streams were listed; associations follow.
     streams_done: bool,
@@ -52,8 +52,9 @@ impl ListRequest {
 }
 
 impl<Io: PortIo> Core<Io> {
-    pub(in crate::worker) fn queue_list(&mut self, which: Listed, ticket: Ticket) {
-        let streams = matches!(which, Listed::Associations | Listed::Association(_));
+    pub(in crate::worker) fn queue_list(&mut self, which: StreamSelection, ticket: Ticket) {
+        let streams =
+            matches!(which, StreamSelection::Associations | StreamSelection::Association(_));
         self.list_requests.0.push_back(ListRequest {
             selection: which,
             ticket,
@@ -68,7 +69,7 @@ impl<Io: PortIo> Core<Io> {
     pub(in crate::worker) fn continue_list(&mut self, now: Instant) -> bool {
         let Some(mut listing) = self.list_requests.0.pop_front() else { return false };
         let (streams, associations, last) = match listing.selection {
-            Listed::Stream(id) => (
+            StreamSelection::Stream(id) => (
                 self.streams
                     .find_stream(id)
                     .and_then(|at| self.stream_info(at, now))
@@ -77,12 +78,14 @@ impl<Io: PortIo> Core<Io> {
                 Vec::new(),
                 true,
             ),
-            Listed::Association(name) => {
+            StreamSelection::Association(name) => {
                 let found = self.associations.find_by_name(name);
                 let info = found.and_then(|at| self.associations.info(at, now));
                 (Vec::new(), info.into_iter().collect(), true)
             }
-            Listed::Everything | Listed::Associations => self.collect_part(&mut listing, now),
+            StreamSelection::All | StreamSelection::Associations => {
+                self.collect_part(&mut listing, now)
+            }
         };
         let handshakes = if last { self.env.control.take_handshake_counts() } else { Vec::new() };
         if last || !streams.is_empty() || !associations.is_empty() {

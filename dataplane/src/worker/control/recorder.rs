@@ -4,7 +4,7 @@
 use base::Instant;
 use ddp::StreamId;
 
-use crate::api::{CloseReason, Event, RECORDINGS, Record, RecordKind, Recording, Ticket};
+use crate::api::{CloseReason, Event, MAX_RECORDINGS, Record, RecordKind, Recording, Ticket};
 use crate::io::PortIo;
 use crate::worker::flows::associations::{Association, Associations};
 use crate::worker::flows::conn::{Conn, Stage, Stream};
@@ -20,7 +20,8 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) {
         let (all, associations) = (&self.streams, &self.associations);
-        let found = streams.iter().take(RECORDINGS).filter_map(|id| all.get(all.find_stream(*id)?));
+        let found =
+            streams.iter().take(MAX_RECORDINGS).filter_map(|id| all.get(all.find_stream(*id)?));
         let live = found.filter(|conn| conn.stage != Stage::Ended);
         let recordings =
             live.map(|conn| recording(conn, association_of(conn, associations), now)).collect();
@@ -53,7 +54,7 @@ pub(in crate::worker) fn record_session_error(
     now: Instant,
 ) {
     let LowerLayer::Sctp(session) = &stream.conn.lower else { return };
-    let record = Record::of_error(now, kind, session.id.stream.into(), code);
+    let record = Record::from_error(now, kind, session.id.stream.into(), code);
     if let Some(association) = stream.association.as_deref_mut() {
         association.endpoint_mut().record(record);
     }

@@ -370,7 +370,7 @@ impl<Io: PortIo> Env<Io> {
         reason: CloseReason,
         stats: StreamStats,
     ) {
-        self.report_failed_attempt(conn, HandshakeFailure::of(&reason), &reason);
+        self.report_failed_attempt(conn, HandshakeFailure::from_close_reason(&reason), &reason);
         let was_announced = self.end_stream(conn, |ticket| Event::ConnectFailed {
             ticket,
             reason: ConnectError::Closed(reason.clone()),
@@ -394,7 +394,7 @@ impl<Io: PortIo> Env<Io> {
     ) {
         let Some((listener, progress)) = conn.accepted.get() else { return };
         // The segment that completes the handshake may contain the request that MPA refuses.
-        let proven = progress == AcceptProgress::Starting || failure.is_of_start_up();
+        let proven = progress == AcceptProgress::Starting || failure.is_mpa_startup();
         if conn.stage != Stage::Starting || !proven {
             return;
         }

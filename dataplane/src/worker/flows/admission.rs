@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base::Instant;
 use siphasher::sip::SipHasher13;
-use tcp_lite::tcp::{FourTuple, IsnGenerator, Start, SynCookies};
+use tcp_lite::tcp::{FourTuple, InitialNumbers, IsnGenerator, SynCookies};
 
 use super::listen::Listeners;
 use crate::api::SynCookieMode;
@@ -52,8 +52,8 @@ impl Admission {
     }
 
     /// Returns the ISS of a stream (RFC 9293 §3.4.1) and its timestamp clock.
-    pub(in crate::worker) fn start(&self, tuple: &FourTuple, now: Instant) -> Start {
-        self.isn.start(tuple, now)
+    pub(in crate::worker) fn start(&self, tuple: &FourTuple, now: Instant) -> InitialNumbers {
+        self.isn.generate(tuple, now)
     }
 
     /// Returns a random number, unpredictable without the secret.

@@ -251,17 +251,17 @@ impl Associations {
 
     /// Listing of the association in a slot.
     pub(in crate::worker) fn info(&self, slot: u32, now: Instant) -> Option<AssociationInfo> {
-        Some(self.slab.get(slot)?.info(self.slab.name(slot)?, now))
+        Some(self.slab.get(slot)?.info(self.slab.stream_id(slot)?, now))
     }
 
     /// Slots allocated so far, vacant ones included.
     pub(in crate::worker) fn slot_count(&self) -> usize {
-        self.slab.places()
+        self.slab.slots()
     }
 
     /// Name of the association in a slot, as in listings.
     pub(in crate::worker) fn name(&self, slot: u32) -> Option<StreamId> {
-        self.slab.name(slot)
+        self.slab.stream_id(slot)
     }
 
     /// Finds an association by local verification tag, if interface, local end and remote port match. The peer's

@@ -12,7 +12,7 @@ use super::schedule::{CarrierKind, NextHop, QueueMembership, Schedule};
 use crate::api::{Counters, Stall};
 use crate::flow::FlowKey;
 use crate::io::PortIo;
-use crate::net::fragment::Identifications;
+use crate::net::fragment::IdentificationGenerator;
 use crate::net::path::{Path, TxChecksum};
 use crate::net::path_mtu::Peer;
 use crate::worker::network::Network;
@@ -109,7 +109,7 @@ pub(in crate::worker) struct TransmitContext<'a, Io: PortIo> {
     pub(in crate::worker) checksum: TxChecksum,
     pub(in crate::worker) counters: &'a Counters,
     /// IP identifications of packets that are sent in fragments.
-    pub(in crate::worker) identifications: &'a mut Identifications,
+    pub(in crate::worker) identifications: &'a mut IdentificationGenerator,
     /// Maximum packets to send.
     pub(in crate::worker) quota: usize,
     /// Limit of bytes that the endpoint may keep as copies of sent data.

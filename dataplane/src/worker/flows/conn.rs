@@ -8,7 +8,7 @@ use tcp_lite::tcp;
 
 use super::listen::AcceptProgress;
 use super::lower::{LowerLayer, LowerLayerMut};
-use crate::api::{Awaited, Connect, ListenerId, Service, Ticket};
+use crate::api::{Connect, ConnectStage, ListenerId, Service, Ticket};
 use crate::worker::flows::associations::Association;
 use crate::worker::flows::echo::{Answer, EchoCount};
 use crate::worker::flows::load::RunningLoad;
@@ -253,21 +253,21 @@ impl Stream<'_> {
     }
 
     /// Returns the step of the handshake that is awaited. Valid only while the stream is being opened.
-    pub(in crate::worker) fn awaited_step(&self) -> Awaited {
+    pub(in crate::worker) fn awaited_step(&self) -> ConnectStage {
         match (&self.conn.lower, self.association.as_deref()) {
-            (LowerLayer::Tcp(carrier), _) if carrier.is_waiting() => Awaited::NextHop,
+            (LowerLayer::Tcp(carrier), _) if carrier.is_waiting() => ConnectStage::NextHop,
             (LowerLayer::Tcp(carrier), _) => match carrier.endpoint().connection().state() {
-                tcp::State::SynSent | tcp::State::SynReceived => Awaited::SynAck,
-                _ => Awaited::MpaReply,
+                tcp::State::SynSent | tcp::State::SynReceived => ConnectStage::SynAck,
+                _ => ConnectStage::MpaReply,
             },
             (LowerLayer::Sctp(_), Some(association)) if association.carrier.is_waiting() => {
-                Awaited::NextHop
+                ConnectStage::NextHop
             }
             (LowerLayer::Sctp(_), association) => {
                 match association.map(|association| association.endpoint().association().state()) {
-                    Some(sctp::State::CookieWait) => Awaited::InitAck,
-                    Some(sctp::State::CookieEchoed) => Awaited::CookieAck,
-                    _ => Awaited::SessionReply,
+                    Some(sctp::State::CookieWait) => ConnectStage::InitAck,
+                    Some(sctp::State::CookieEchoed) => ConnectStage::CookieAck,
+                    _ => ConnectStage::SessionReply,
                 }
             }
         }

@@ -50,7 +50,7 @@ pub(in crate::worker) fn association_info(
         in_flight: sender.pipe(),
         pacing_rate: sender.pacing_rate(),
         peer_window: sender.peer_window(),
-        own_window: sctp.receiver().advertised().into(),
+        own_window: sctp.receiver().last_advertised().into(),
         path_mtu: path_mtu(carrier.endpoint(), carrier.path()),
         limits: sender.limits(now),
     }
@@ -58,6 +58,6 @@ pub(in crate::worker) fn association_info(
 
 /// Returns the bytes of the largest IP packet that an association's path is assumed to carry.
 pub(in crate::worker) fn path_mtu(endpoint: &SctpEndpoint<Memory>, path: &SctpPath) -> u16 {
-    let len = path.ip_len() + endpoint.association().path_len();
+    let len = path.mtu_overhead() + endpoint.association().path_len();
     u16::try_from(len).unwrap_or(u16::MAX)
 }

@@ -73,7 +73,7 @@ impl KeepBudget {
         let (before, now) = (u64::from(before.0), u64::from(now.0));
         self.used = self.used - before + now;
         self.high_water = self.high_water.max(self.used);
-        let peer = PeerId::of(peer);
+        let peer = PeerId::from_address(peer);
         let kept = self.peers.entry(peer).or_default();
         *kept = *kept - before + now;
         if *kept == 0 {
@@ -90,8 +90,8 @@ impl KeepBudget {
         if self.used <= self.capacity / 4 {
             return kept + (left - 2 * self.used) / 2;
         }
-        let peer = self.peers.get(&PeerId::of(peer)).copied().unwrap_or(0);
-        kept + ddp::share_of(left, peer + kept)
+        let peer = self.peers.get(&PeerId::from_address(peer)).copied().unwrap_or(0);
+        kept + ddp::grant_limit(left, peer + kept)
     }
 }
 

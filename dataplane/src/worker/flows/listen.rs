@@ -192,7 +192,7 @@ impl Listeners {
         if self.half_open >= self.limit {
             return Err(DropReason::Backlog);
         }
-        let of_peer = self.peers.get(&PeerId::of(peer));
+        let of_peer = self.peers.get(&PeerId::from_address(peer));
         let (forged, starting, others) =
             of_peer.map_or((0, 0, 0), |of| (of.unproven, of.starting, of.announced + of.idle));
         // A proven peer's own limit leaves out unproven streams: their source address may be forged.
@@ -213,7 +213,7 @@ impl Listeners {
         listener.credits -= 1;
         listener.half_open += 1;
         self.half_open += 1;
-        *self.peers.entry(PeerId::of(peer)).or_default().count_mut(progress) += 1;
+        *self.peers.entry(PeerId::from_address(peer)).or_default().count_mut(progress) += 1;
         if progress == AcceptProgress::Unproven {
             self.unproven.push_back((id, stream));
         }
@@ -228,7 +228,7 @@ impl Listeners {
         peer: IpAddr,
         reason: DropReason,
     ) -> bool {
-        let of_peer = || self.peers.get(&PeerId::of(peer));
+        let of_peer = || self.peers.get(&PeerId::from_address(peer));
         match reason {
             DropReason::Backlog => true,
             DropReason::NoCredit => self.unproven.iter().any(|&(l, _)| l == id),
@@ -251,7 +251,7 @@ impl Listeners {
     /// Moves a stream from unproven to starting: its peer has acknowledged our SYN.
     pub(in crate::worker) fn mark_proven(&mut self, peer: IpAddr, stream: StreamId) {
         self.unproven.retain(|&(_, s)| s != stream);
-        let of_peer = self.peers.entry(PeerId::of(peer)).or_default();
+        let of_peer = self.peers.entry(PeerId::from_address(peer)).or_default();
         of_peer.unproven = of_peer.unproven.saturating_sub(1);
         of_peer.starting += 1;
     }
@@ -259,7 +259,7 @@ impl Listeners {
     /// Moves a stream from starting to announced: it leaves the backlog and was reported to the control thread.
     pub(in crate::worker) fn mark_announced(&mut self, id: ListenerId, peer: IpAddr) {
         self.leave_backlog(id, 0);
-        let of_peer = self.peers.entry(PeerId::of(peer)).or_default();
+        let of_peer = self.peers.entry(PeerId::from_address(peer)).or_default();
         of_peer.starting = of_peer.starting.saturating_sub(1);
         of_peer.announced += 1;
     }
@@ -278,26 +278,26 @@ impl Listeners {
         if progress == AcceptProgress::Unproven {
             self.unproven.retain(|&(_, s)| s != stream);
         }
-        if let Some(of_peer) = self.peers.get_mut(&PeerId::of(peer)) {
+        if let Some(of_peer) = self.peers.get_mut(&PeerId::from_address(peer)) {
             let place = of_peer.count_mut(progress);
             *place = place.saturating_sub(1);
             if of_peer.is_empty() {
-                self.peers.remove(&PeerId::of(peer));
+                self.peers.remove(&PeerId::from_address(peer));
             }
         }
     }
 
     /// Counts an association of this peer that has no session any more, or will have none.
     pub(in crate::worker) fn add_idle(&mut self, peer: IpAddr) {
-        self.peers.entry(PeerId::of(peer)).or_default().idle += 1;
+        self.peers.entry(PeerId::from_address(peer)).or_default().idle += 1;
     }
 
     /// Removes an idle association from the count: it is freed, or has a session again.
     pub(in crate::worker) fn remove_idle(&mut self, peer: IpAddr) {
-        if let Some(of_peer) = self.peers.get_mut(&PeerId::of(peer)) {
+        if let Some(of_peer) = self.peers.get_mut(&PeerId::from_address(peer)) {
             of_peer.idle = of_peer.idle.saturating_sub(1);
             if of_peer.is_empty() {
-                self.peers.remove(&PeerId::of(peer));
+                self.peers.remove(&PeerId::from_address(peer));
             }
         }
     }
@@ -309,7 +309,11 @@ impl Listeners {
         association: StreamId,
         is_live: impl Fn(StreamId) -> bool,
     ) {
-        self.peers.entry(PeerId::of(peer)).or_default().evictable.add(association, is_live);
+        self.peers
+            .entry(PeerId::from_address(peer))
+            .or_default()
+            .evictable
+            .add(association, is_live);
     }
 
     /// Takes the association of this peer that has been shutting down for longest. `find` returns its slot, `None`
@@ -319,7 +323,7 @@ impl Listeners {
         peer: IpAddr,
         find: impl Fn(StreamId) -> Option<u32>,
     ) -> Option<u32> {
-        self.peers.get_mut(&PeerId::of(peer))?.evictable.take_oldest(find)
+        self.peers.get_mut(&PeerId::from_address(peer))?.evictable.take_oldest(find)
     }
 
     pub(in crate::worker) fn half_open(&self) -> u32 {

@@ -19,7 +19,7 @@ use ddp::{Cookie, MESSAGE_QUEUE, Message, PostError, Qn, Source, Stag, TaggedOff
 use hdrhistogram::Histogram;
 
 use crate::api::{
-    LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, Order, Pace, PostFailure, Ticket,
+    Load, LoadKind, LoadReport, MAX_LATENCY_NANOS, NOTICE_LEN, Order, Pace, PostFailure, Ticket,
     Window,
 };
 use crate::memory::Memory;
@@ -98,7 +98,7 @@ const OVERDUE_STEPS: u64 = 256;
 base::prefetch!(RunningLoad:);
 
 fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST_LATENCY, 3).expect("bounds that a histogram can have")
+    Histogram::new_with_bounds(1, MAX_LATENCY_NANOS, 3).expect("bounds that a histogram can have")
 }
 
 impl RunningLoad {
@@ -130,7 +130,7 @@ impl RunningLoad {
             completed: 0,
             next_offset: 0,
             outstanding: VecDeque::new(),
-            latency: (load.timed || load.kind.is_answered()).then(histogram),
+            latency: (load.timed || load.kind.has_response()).then(histogram),
             due_at: match load.pace {
                 Pace::Closed => now,
                 Pace::Open { phase, .. } => now + phase,
@@ -197,7 +197,7 @@ impl RunningLoad {
 
     /// Counts messages of a load with a pace that are due and not posted as unfinished, and records their waits.
     fn count_overdue(&mut self, now: Instant) {
-        let Pace::Open { every, .. } = self.load.pace else { return };
+        let Pace::Open { interval: every, .. } = self.load.pace else { return };
         let every = every.max(Duration::from_nanos(1));
         let first = if self.notice_pending { self.due_at + every } else { self.due_at };
         if first > now {
@@ -308,7 +308,7 @@ impl RunningLoad {
                 Pace::Open { .. } => self.due_at,
             });
         }
-        if let Pace::Open { every, .. } = self.load.pace {
+        if let Pace::Open { interval: every, .. } = self.load.pace {
             self.due_at += every.max(Duration::from_nanos(1));
         }
         Ok(())
@@ -317,7 +317,7 @@ impl RunningLoad {
     /// Returns the offset in the window of the next message.
     fn next_position(&mut self, window: Window) -> u64 {
         if let Order::Random { stags } = window.order {
-            let (part, len) = (window.part(), u64::from(self.load.len));
+            let (part, len) = (window.stag_bytes(), u64::from(self.load.len));
             let stag = self.random_below(stags.max(1).into());
             return stag * part + self.random_below(part.saturating_sub(len) + 1);
         }

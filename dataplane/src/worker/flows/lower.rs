@@ -266,8 +266,8 @@ impl LowerLayerMut<'_> {
     /// taken.
     pub(in crate::worker) fn begin_confirmation(&mut self, now: Instant) {
         match self {
-            LowerLayerMut::Tcp(endpoint) => endpoint.confirming(),
-            LowerLayerMut::Sctp(endpoint, session) => endpoint.confirming(now, *session),
+            LowerLayerMut::Tcp(endpoint) => endpoint.begin_confirmation(),
+            LowerLayerMut::Sctp(endpoint, session) => endpoint.begin_confirmation(now, *session),
         }
     }
 
@@ -322,9 +322,9 @@ impl LowerLayerMut<'_> {
         cx: &mut Context<'_, Memory>,
     ) -> bool {
         match self {
-            LowerLayerMut::Tcp(endpoint) => endpoint.revoked(now, stag, cx),
+            LowerLayerMut::Tcp(endpoint) => endpoint.on_stag_revoked(now, stag, cx),
             LowerLayerMut::Sctp(endpoint, session) => {
-                endpoint.revoked(now, *session, stag, &mut session_context(cx))
+                endpoint.on_stag_revoked(now, *session, stag, &mut session_context(cx))
             }
         }
     }

@@ -80,7 +80,7 @@ impl Schedules {
     /// Returns the earliest timer.
     #[inline]
     pub(in crate::worker) fn next_timer(&self) -> Option<Instant> {
-        let timers = [self.connections.wheel.next(), self.associations.wheel.next()];
+        let timers = [self.connections.wheel.next_expiry(), self.associations.wheel.next_expiry()];
         timers.into_iter().flatten().min()
     }
 }

@@ -41,7 +41,7 @@ impl Streams {
     /// Returns the number of slots that have ever been used.
     #[inline]
     pub(in crate::worker) fn slot_count(&self) -> usize {
-        self.slab.places()
+        self.slab.slots()
     }
 
     /// Returns the stream in a slot.

@@ -7,7 +7,7 @@ use ddp::StreamId;
 use rtrb::Consumer;
 
 use crate::api::{
-    Command, Counters, Event, HandshakeCount, HandshakeFailed, HandshakeFailure, InterfaceId,
+    Command, Counters, Event, FailedHandshake, HandshakeCount, HandshakeFailure, InterfaceId,
     ListenerId, Transport, WorkerLink,
 };
 use crate::flow::FlowKey;
@@ -161,7 +161,7 @@ impl ControlLink {
         };
         let (local, remote, interface) = (flow.local, flow.remote, InterfaceId(flow.interface));
         let detail = detail();
-        self.send(Event::HandshakeFailed(Box::new(HandshakeFailed {
+        self.send(Event::HandshakeFailed(Box::new(FailedHandshake {
             listener,
             interface,
             transport,

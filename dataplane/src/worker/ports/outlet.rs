@@ -67,21 +67,21 @@ impl<Io: PortIo> PortIo for PortQueues<Io> {
     }
 
     #[inline]
-    fn room(&mut self) -> usize {
+    fn free_tx_slots(&mut self) -> usize {
         match &self.held {
-            None => self.io.room(),
+            None => self.io.free_tx_slots(),
             // Held frames count against the room.
-            Some(held) => self.io.room().min(MAX_HELD).saturating_sub(held.len()),
+            Some(held) => self.io.free_tx_slots().min(MAX_HELD).saturating_sub(held.len()),
         }
     }
 
     #[inline]
     fn send(&mut self, frame: Io::Frame) {
-        self.send_under(frame, Strength::CLEAR);
+        self.send_protected(frame, Strength::CLEAR);
     }
 
     #[inline]
-    fn send_under(&mut self, frame: Io::Frame, min_strength: Strength) {
+    fn send_protected(&mut self, frame: Io::Frame, min_strength: Strength) {
         match &mut self.held {
             None => self.io.send(frame),
             Some(held) => held.push_back((frame, min_strength)),
@@ -104,16 +104,16 @@ impl<Io: PortIo> PortIo for PortQueues<Io> {
         self.io.can_wake()
     }
 
-    fn rest(&mut self) {
-        self.io.rest();
+    fn arm(&mut self) {
+        self.io.arm();
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.io.descriptor()
     }
 
-    fn rested(&mut self) {
-        self.io.rested();
+    fn disarm(&mut self) {
+        self.io.disarm();
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -10,7 +10,7 @@ use ipsec::guard::{Guard, Protection, SaId};
 use ipsec::ip;
 use ipsec::sa::UDP_HEADER;
 
-use crate::net::link::ip_at;
+use crate::net::link::find_ip;
 
 /// Bytes of the headers before the UDP payload, at most: Ethernet with a tag, IPv6 and UDP.
 const MAX_HEADERS_LEN: usize = 18 + ip::IPV6_HEADER + UDP_HEADER;
@@ -50,7 +50,8 @@ impl Keepalives {
         if self.0.is_empty() {
             return;
         }
-        let Some(kept) = guard.behind_nat(protection).and_then(|id| self.0.get_mut(&id)) else {
+        let Some(kept) = guard.nat_keepalive_sa(protection).and_then(|id| self.0.get_mut(&id))
+        else {
             return;
         };
         kept.last_sent = now;
@@ -80,14 +81,14 @@ impl Keepalives {
 
 /// Returns the headers of a frame with ESP in UDP.
 fn copy_headers(frame: &[u8]) -> Option<ArrayVec<u8, MAX_HEADERS_LEN>> {
-    let at = ip_at(frame)?;
+    let at = find_ip(frame)?;
     let header = ip::Header::read(&frame[at..]).ok().filter(|ip| ip.protocol == ip::UDP)?;
     ArrayVec::try_from(frame.get(..at + header.len + UDP_HEADER)?).ok()
 }
 
 fn datagram(headers: &[u8]) -> Vec<u8> {
     let mut frame = [headers, &[KEEPALIVE_PAYLOAD]].concat();
-    let Some(at) = ip_at(&frame) else { return frame };
+    let Some(at) = find_ip(&frame) else { return frame };
     let packet = &mut frame[at..];
     let (len, v6) = (packet.len(), packet[0] >> 4 == 6);
     let udp = len - 1 - UDP_HEADER;

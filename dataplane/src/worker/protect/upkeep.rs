@@ -176,7 +176,7 @@ impl<Io: PortIo> Core<Io> {
             CarrierKind::Connection => {
                 let Some((mut stream, env)) = self.find(id) else { return };
                 if let Some(carrier) = stream.conn.lower.connection() {
-                    carrier.endpoint_mut().unprotected(now, &mut env.tables.context());
+                    carrier.endpoint_mut().abort_unprotected(now, &mut env.tables.context());
                 }
                 env.make_ready(&mut stream);
             }

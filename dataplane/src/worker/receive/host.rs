@@ -79,7 +79,7 @@ impl HostPorts {
         if !self.budget.take(now) {
             return Err(DropReason::HostFull);
         }
-        match port.is_some_and(|port| port.give(frame)) {
+        match port.is_some_and(|port| port.push(frame)) {
             true => Ok(()),
             false => Err(DropReason::HostFull),
         }
@@ -132,7 +132,7 @@ impl<Io: PortIo> Core<Io> {
         let interfaces = self.env.network.interfaces();
         let target = may_be_for_host(reason).then(|| Link::read(frame).ok()).flatten();
         let of = target.and_then(|link| {
-            let interface = link.interface(port, interfaces)?;
+            let interface = link.find_interface(port, interfaces)?;
             self.env.host.is_shared(interface).then_some((interface, link.destination))
         });
         let reason = match of {
@@ -283,13 +283,13 @@ impl<Io: PortIo> Env<Io> {
                 let Some(len) = port.next_len() else { break };
                 let (tag, max_len) =
                     (interface.vlan, ETHERNET_HEADER_LEN + usize::from(interface.mtu));
-                if slot.io.room() == 0 {
+                if slot.io.free_tx_slots() == 0 {
                     break;
                 }
                 let tagged = len + if tag.is_some() { VLAN_TAG_LEN } else { 0 };
                 let fits = (ETHERNET_HEADER_LEN..=max_len).contains(&len);
                 let frame = if fits { slot.io.allocate(tagged) } else { None };
-                let Some(bytes) = port.take() else { break };
+                let Some(bytes) = port.pop() else { break };
                 let Some(mut frame) = frame else {
                     counters.host.host_sent_lost.add(1);
                     continue;
@@ -308,7 +308,7 @@ impl<Io: PortIo> Env<Io> {
 
 /// True if an ARP request is for an address of this interface.
 fn targets_our_address(interface: &Interface, target: &[u8]) -> bool {
-    <[u8; 4]>::try_from(target).is_ok_and(|target| interface.has(target.into()))
+    <[u8; 4]>::try_from(target).is_ok_and(|target| interface.has_address(target.into()))
 }
 
 const ETHERNET_HEADER_LEN: usize = 14;

@@ -1,13 +1,13 @@
 //! ICMP errors that routers and peers send about streams (RFC 5927).
 
 use base::Instant;
-use tcp_lite::tcp::{SeqNumber, State, TooBig};
+use tcp_lite::tcp::{SeqNumber, State, TooBigOutcome};
 
 use crate::api::{ConnectError, DropReason};
 use crate::flow::FlowKey;
 use crate::io::PortIo;
 use crate::mesh::Message;
-use crate::net::icmp::{Quote, Report, Trouble, Unreachable};
+use crate::net::icmp::{IcmpErrorKind, Quote, Report, Unreachable};
 use crate::worker::flows::conn::{Stage, Stream};
 use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::{Core, Env};
@@ -51,13 +51,13 @@ impl<Io: PortIo> Core<Io> {
         }
         // Only the SA's owner can verify the report, and the SPI alone does not identify the owner.
         let Quote::Esp(spi, _) = report.quote else { return };
-        let ours = self.env.network.guard().is_some_and(|guard| guard.sends_by(spi));
+        let ours = self.env.network.guard().is_some_and(|guard| guard.has_outbound_spi(spi));
         let limited = !self.env.network.may_forward_claim(now);
-        match self.mesh.is_alone() || !ours || limited {
+        match self.mesh.is_single_worker() || !ours || limited {
             true => self.env.control.counters().drops.count(DropReason::IcmpNoStream),
             false => {
                 self.env.control.counters().ip.icmp_errors.add(1);
-                self.mesh.send_all(|| Message::TooLong(*report), self.env.control.counters());
+                self.mesh.send_all(|| Message::PacketTooBig(*report), self.env.control.counters());
             }
         }
     }
@@ -71,10 +71,10 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> Result<(), DropReason> {
         let guard = self.env.network.guard().ok_or(DropReason::IcmpNoStream)?;
-        let Trouble::TooBig(mtu) = report.trouble else { return Err(DropReason::IcmpIgnored) };
+        let IcmpErrorKind::TooBig(mtu) = report.kind else { return Err(DropReason::IcmpIgnored) };
         // An attacker who has seen one packet must not stall all flows of its SA.
         let min_mtu = if report.local.is_ipv4() { MIN_MTU_V4 } else { MIN_MTU_V6 };
-        if !guard.too_big(spi, sequence, mtu.max(min_mtu), now) {
+        if !guard.handle_too_big(spi, sequence, mtu.max(min_mtu), now) {
             return Err(DropReason::IcmpNoStream);
         }
         self.env.control.counters().ipsec.ipsec_path_mtu_updates.add(1);
@@ -93,9 +93,9 @@ impl<Io: PortIo> Core<Io> {
         let found = self.streams.find_connection(None, hash, &flow);
         let (slot, conn) = found.ok_or(DropReason::IcmpNoStream)?;
         let mut stream = Stream { slot, conn, association: None };
-        match report.trouble {
-            Trouble::TooBig(mtu) => self.env.apply_packet_too_big(&mut stream, mtu, seq, now),
-            Trouble::Unreachable(code) => self.env.apply_unreachable(&mut stream, code, seq),
+        match report.kind {
+            IcmpErrorKind::TooBig(mtu) => self.env.apply_packet_too_big(&mut stream, mtu, seq, now),
+            IcmpErrorKind::Unreachable(code) => self.env.apply_unreachable(&mut stream, code, seq),
         }
     }
 }
@@ -110,15 +110,15 @@ impl<Io: PortIo> Env<Io> {
     ) -> Result<(), DropReason> {
         let carrier = stream.conn.lower.connection().ok_or(DropReason::IcmpNoStream)?;
         let counters = self.control.counters();
-        match carrier.endpoint_mut().packet_too_big(now, mtu, seq) {
-            TooBig::Believed => {
+        match carrier.endpoint_mut().on_packet_too_big(now, mtu, seq) {
+            TooBigOutcome::Believed => {
                 counters.ip.path_mtu_updates.add(1);
                 carrier.make_ready(stream.slot, self.schedules.get_mut(CarrierKind::Connection));
             }
-            TooBig::Remembered => counters.ip.path_mtu_remembered.add(1),
-            TooBig::NoNews => return Err(DropReason::IcmpNoNews),
-            TooBig::NotInFlight => return Err(DropReason::IcmpNotInFlight),
-            TooBig::BadSize => return Err(DropReason::IcmpSize),
+            TooBigOutcome::Remembered => counters.ip.path_mtu_remembered.add(1),
+            TooBigOutcome::NoNews => return Err(DropReason::IcmpNoNews),
+            TooBigOutcome::NotInFlight => return Err(DropReason::IcmpNotInFlight),
+            TooBigOutcome::BadSize => return Err(DropReason::IcmpSize),
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use ipsec::strength::Strength;
 use crate::api::{DropReason, Event, InterfaceId};
 use crate::flow::FlowKey;
 use crate::io::{BURST, Frame, PortIo};
-use crate::mesh::{Cover, Message};
+use crate::mesh::{IpsecState, Message};
 use crate::net::Notice;
 use crate::net::demux::{self, Kind, L4Check, demux};
 use crate::net::ecn;
@@ -134,14 +134,14 @@ impl<Io: PortIo> Core<Io> {
     /// True if the next turn has input. Received frames are kept for it.
     pub(in crate::worker) fn has_input(&mut self, now: Instant) -> bool {
         self.env.control.has_commands()
-            || self.mesh.is_waiting()
+            || self.mesh.has_messages()
             || self.env.host.has_frames()
             || self.env.ports.receive_all(now)
     }
 
     /// Processes messages from other workers. Returns whether there were any.
     pub(in crate::worker) fn input_messages(&mut self, now: Instant) -> bool {
-        if !self.mesh.is_waiting() {
+        if !self.mesh.has_messages() {
             return false;
         }
         self.begin_burst(true);
@@ -153,16 +153,16 @@ impl<Io: PortIo> Core<Io> {
             let frames = &self.env.control.counters().frames;
             match message {
                 Message::Neighbour { .. } => frames.mesh_news_in.add(1),
-                Message::Seal { .. } | Message::TooLong(_) => {
+                Message::Seal { .. } | Message::PacketTooBig(_) => {
                     self.env.control.counters().ipsec.mesh_seal_in.add(1);
                 }
                 _ => frames.mesh_in.add(1),
             }
             match message {
-                Message::Frame { port, frame, cover } => {
+                Message::Frame { port, frame, ipsec: cover } => {
                     self.input_forwarded(port, Packet::Frame(frame), cover, now, &mut arrivals);
                 }
-                Message::Whole { port, bytes, cover } => {
+                Message::Reassembled { port, bytes, ipsec: cover } => {
                     self.input_forwarded(
                         port,
                         Packet::Reassembled(bytes),
@@ -171,13 +171,15 @@ impl<Io: PortIo> Core<Io> {
                         &mut arrivals,
                     );
                 }
-                Message::Seal { port, frame, least } => self.env.hold_for_seal(port, frame, least),
+                Message::Seal { port, frame, min_strength: least } => {
+                    self.env.hold_for_seal(port, frame, least)
+                }
                 Message::Neighbour { interface, claim } => {
                     self.handle_claim(interface, &claim, now)
                 }
                 Message::Icmp(report) => self.handle_icmp(&report, now),
                 // An unmatched report needs no error: its flow has ended, or another worker has the SA.
-                Message::TooLong(report) => drop(self.apply_icmp(&report, now)),
+                Message::PacketTooBig(report) => drop(self.apply_icmp(&report, now)),
             }
         }
         let (full, mut unmatched) = (arrivals.is_full(), Arrivals::new());
@@ -195,13 +197,13 @@ impl<Io: PortIo> Core<Io> {
         &mut self,
         port: usize,
         packet: Packet<Io::Frame>,
-        cover: Cover,
+        cover: IpsecState,
         now: Instant,
         arrivals: &mut Arrivals<Io::Frame>,
     ) {
         match cover {
-            Cover::Sealed => self.admit(port, packet, now, arrivals),
-            Cover::Passed(strength) => {
+            IpsecState::Sealed => self.admit(port, packet, now, arrivals),
+            IpsecState::Passed(strength) => {
                 self.classify(port, (packet, strength), now, false, arrivals)
             }
         }
@@ -281,13 +283,13 @@ impl<Io: PortIo> Core<Io> {
         let Kind::Tcp { source, destination, ref segment } = found.kind else { return };
         let Some(slot) = self.env.ports.get(port) else { return };
         let facts = &slot.facts;
-        if may_forward && facts.steering.only().is_none() {
+        if may_forward && facts.steering.single_worker().is_none() {
             let owner = match frame.hash().filter(|_| facts.device_hash) {
                 Some(hash) => facts.steering.owner_of_hash(hash),
                 None => facts.steering.owner(source, destination),
             };
             if owner.0 != self.env.index {
-                let message = frame.into_message(port, Cover::Passed(strength));
+                let message = frame.into_message(port, IpsecState::Passed(strength));
                 return self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
             }
         }
@@ -337,11 +339,11 @@ impl<Io: PortIo> Core<Io> {
         // Fragments have no ports, so all fragments of a packet go to the owner of the address pair.
         let (source, destination) = (SocketAddr::new(source, 0), SocketAddr::new(destination, 0));
         let steering = &slot.facts.steering;
-        if may_forward && steering.only().is_none() {
+        if may_forward && steering.single_worker().is_none() {
             let owner = steering.owner(source, destination);
             if owner.0 != self.env.index {
                 // Fragments inside tunnels are not accepted, so this one is in clear.
-                let message = frame.into_message(port, Cover::Passed(Strength::CLEAR));
+                let message = frame.into_message(port, IpsecState::Passed(Strength::CLEAR));
                 return self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
             }
         }
@@ -350,7 +352,7 @@ impl<Io: PortIo> Core<Io> {
                 self.env.control.counters().ip.reassembly_evicted.add(evicted);
                 match outcome {
                     Outcome::Waiting => self.env.control.counters().ip.fragments.add(1),
-                    Outcome::Whole(bytes) => {
+                    Outcome::Complete(bytes) => {
                         self.env.control.counters().ip.reassembled.add(1);
                         self.input_packet(port, Packet::Reassembled(bytes), now, arrivals);
                     }

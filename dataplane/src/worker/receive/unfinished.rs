@@ -50,7 +50,7 @@ impl PartialChecksumMonitor {
 
 /// Returns true if a TCP segment with a wrong checksum left it to a device; `addresses` is the sum of both addresses.
 pub(in crate::worker) fn has_partial_tcp_checksum(addresses: u16, segment: &[u8]) -> bool {
-    let sum = checksum::pseudo_header_between(addresses, TCP, segment.len());
+    let sum = checksum::pseudo_header_with_addresses(addresses, TCP, segment.len());
     segment.get(16..18) == Some(&sum.to_be_bytes())
 }
 
@@ -61,8 +61,8 @@ pub(in crate::worker) fn has_partial_sctp_checksum(packet: &[u8]) -> bool {
 
 /// Returns the sender of a frame dropped for its checksum, if it is UDP that left the checksum to a device.
 pub(in crate::worker) fn partial_udp_checksum_source(frame: &[u8]) -> Option<IpAddr> {
-    let packet = frame.get(link::ip_at(frame)?..)?;
-    let upper = ip::upper(packet).filter(|upper| upper.protocol == UDP)?;
+    let packet = frame.get(link::find_ip(frame)?..)?;
+    let upper = ip::upper_layer(packet).filter(|upper| upper.protocol == UDP)?;
     let (source, destination) = ip::addresses(packet)?;
     let datagram = packet.get(upper.at..upper.end)?.first_chunk::<UDP_HEADER>()?;
     let len = u16::from_be_bytes([datagram[4], datagram[5]]);

@@ -71,7 +71,7 @@ impl<Io: PortIo> Core<Io> {
     /// Adds a received frame's content, once opened, to the capture.
     pub(in crate::worker) fn capture_opened(&mut self, port: usize, frame: &[u8]) {
         if let Some(tap) = self.env.ports.get_mut(port).and_then(|slot| slot.io.tap()) {
-            tap.hold_inside(frame);
+            tap.hold_plaintext(frame);
         }
     }
 

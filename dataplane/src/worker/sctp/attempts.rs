@@ -30,7 +30,10 @@ impl<Io: PortIo> Core<Io> {
                 let not_ddp = Reason::Lower(sctp_lite::endpoint::SctpReason::NotDdp {
                     seen: adaptation(packet),
                 });
-                (HandshakeFailure::of(&CloseReason::Sctp(not_ddp.clone())), not_ddp.to_string())
+                (
+                    HandshakeFailure::from_close_reason(&CloseReason::Sctp(not_ddp.clone())),
+                    not_ddp.to_string(),
+                )
             }
             Refused::OutOfTheBlue if self.env.phase != Phase::Running => {
                 let detail = "the worker takes no new associations".to_owned();
@@ -90,7 +93,7 @@ impl<Io: PortIo> Core<Io> {
     /// Reports an association that has ended, if it had no session: a failed handshake.
     #[cold]
     pub(super) fn report_association_down(&mut self, slot: u32, reason: &Reason, now: Instant) {
-        let failure = HandshakeFailure::of(&CloseReason::Sctp(reason.clone()));
+        let failure = HandshakeFailure::from_close_reason(&CloseReason::Sctp(reason.clone()));
         self.report_handshake_without_session(slot, failure, || reason.to_string(), now);
     }
 
@@ -100,7 +103,7 @@ impl<Io: PortIo> Core<Io> {
         let reason = Reason::NotProtected;
         self.report_association_down(slot, &reason, now);
         let Some(association) = self.associations.get_mut(slot) else { return };
-        association.endpoint_mut().unprotected(now, &mut self.env.tables.session_context());
+        association.endpoint_mut().abort_unprotected(now, &mut self.env.tables.session_context());
         association.carrier.make_ready(slot, self.env.schedules.get_mut(CarrierKind::Association));
     }
 

@@ -5,21 +5,23 @@ use std::sync::Arc;
 
 use base::Instant;
 use ipsec::strength::Strength;
-use sctp_lite::sctp::{Arrived, DropReason as Refused, Ends, Listener, out_of_the_blue};
+use sctp_lite::sctp::{
+    DropReason as Refused, Ends, Listener, ListenerResult, handle_out_of_the_blue,
+};
 use sctp_lite::seam::TxBatch;
 use wire::sctp::{Packet, Tag, chunk_type};
 
 use crate::api::{ConnectError, DropReason, EndpointConfig, IpFields, Transport};
 use crate::flow::FlowKey;
 use crate::io::PortIo;
-use crate::mesh::Cover;
+use crate::mesh::IpsecState;
 use crate::net::demux::{self, Kind};
-use crate::net::icmp::{Quote, Report, Trouble, Unreachable};
+use crate::net::icmp::{IcmpErrorKind, Quote, Report, Unreachable};
 use crate::net::limit::PeerLimit;
 use crate::net::neighbour::Mac;
 use crate::net::path::Path;
 use crate::net::sctp_path::SctpPath;
-use crate::port::ChecksumBy;
+use crate::port::ChecksumSite;
 use crate::worker::arrival::{Arrival, ArrivalKind, Arrivals, Packet as Carried};
 use crate::worker::flows::associations::Association;
 use crate::worker::flows::schedule::CarrierKind;
@@ -61,15 +63,15 @@ impl<Io: PortIo> Core<Io> {
         let Some(slot) = self.env.ports.get(port) else { return };
         // A device checks neither packets in UDP nor reassembled ones.
         let verifier =
-            if udp.is_some() { ChecksumBy::Software } else { slot.facts.rx_sctp_checksum };
+            if udp.is_some() { ChecksumSite::Software } else { slot.facts.rx_sctp_checksum };
         let Some(unverified) = frame.is_unverified(verifier) else {
             return self.env.control.counters().drops.count_sctp(Refused::BadChecksum);
         };
         let steering = &slot.facts.steering;
-        if may_forward && steering.only().is_none() {
+        if may_forward && steering.single_worker().is_none() {
             let owner = steering.owner_by_ports(source, destination);
             if owner.0 != self.env.index {
-                let message = frame.into_message(port, Cover::Passed(strength));
+                let message = frame.into_message(port, IpsecState::Passed(strength));
                 return self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
             }
         }
@@ -148,7 +150,7 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) {
         // The burst may have opened its association meanwhile.
-        if !self.associations.flows().has(arrival.hash) && !self.unmatched_budget.take(now) {
+        if !self.associations.flows().contains(arrival.hash) && !self.unmatched_budget.take(now) {
             return self.env.control.counters().drops.count(DropReason::Overload);
         }
         self.input_sctp_run(core::slice::from_ref(arrival), |_| {}, now);
@@ -195,11 +197,11 @@ impl<Io: PortIo> Core<Io> {
         let refused = self.refuses_address(association_slot, origin.flow.remote.ip());
         let Some(association) = self.associations.get_mut(association_slot) else { return };
         if refused {
-            association.endpoint_mut().forget_reply();
+            association.endpoint_mut().drop_reply();
             return self.report_peer_refused(Transport::Sctp, &origin.flow, now);
         }
         if !self.env.network.init_limit_mut().take(origin.flow.remote.ip(), now) {
-            association.endpoint_mut().forget_reply();
+            association.endpoint_mut().drop_reply();
             return self.env.control.counters().frames.answers_limited.add(1);
         }
         let min_strength = association.carrier.min_strength();
@@ -233,7 +235,7 @@ impl<Io: PortIo> Core<Io> {
             }
             return;
         }
-        let Some(path) = Path::by(interface_index, interface, local, remote, remote) else {
+        let Some(path) = Path::via(interface_index, interface, local, remote, remote) else {
             return self.env.control.counters().drops.count(DropReason::NoRoute);
         };
         let protected = listener.as_ref().is_none_or(|listener| {
@@ -265,13 +267,17 @@ impl<Io: PortIo> Core<Io> {
         let mut packets = LimitedBatch { packets, limit, peer: (remote, now), refused: false };
         let arrived = match &cookie_listener {
             Some(jar) => jar.input(now, &origin.ends(), packet, &mut packets),
-            None => Arrived::Dropped(out_of_the_blue(&origin.ends(), packet, &mut packets)),
+            None => ListenerResult::Dropped(handle_out_of_the_blue(
+                &origin.ends(),
+                packet,
+                &mut packets,
+            )),
         };
         let (answered, refused) = (packets.packets.has_sent(), packets.refused);
         self.env.control.counters().frames.answers_limited.add(u64::from(refused));
         match arrived {
-            Arrived::Answered => self.env.control.counters().sctp.sctp_cookies_sent.add(1),
-            Arrived::Accept(cookie) => {
+            ListenerResult::Answered => self.env.control.counters().sctp.sctp_cookies_sent.add(1),
+            ListenerResult::Accept(cookie) => {
                 if let Some(listener) = listener
                     && let Err(reason) =
                         self.accept_association(&listener, origin, &cookie, packet, now)
@@ -280,10 +286,10 @@ impl<Io: PortIo> Core<Io> {
                 }
             }
             // An INIT above the limit: the peer retransmits it.
-            Arrived::Dropped(Refused::NoRoom) if refused => {
+            ListenerResult::Dropped(Refused::NoRoom) if refused => {
                 self.env.control.counters().drops.count(DropReason::RateLimited);
             }
-            Arrived::Dropped(reason) => {
+            ListenerResult::Dropped(reason) => {
                 self.env.control.counters().drops.count_sctp(reason);
                 self.env.control.counters().sctp.sctp_aborts_sent.add(u64::from(answered));
                 if answered && begins_with_init(packet) && !protected {
@@ -320,10 +326,10 @@ impl<Io: PortIo> Core<Io> {
         if !ours {
             return Err(DropReason::IcmpNotInFlight);
         }
-        match report.trouble {
-            Trouble::TooBig(mtu) => {
+        match report.kind {
+            IcmpErrorKind::TooBig(mtu) => {
                 let limit = association.carrier.path().packet_limit(mtu);
-                if association.endpoint_mut().packet_too_big(now, limit) {
+                if association.endpoint_mut().on_packet_too_big(now, limit) {
                     self.env.control.counters().ip.path_mtu_updates.add(1);
                     association
                         .carrier
@@ -333,7 +339,7 @@ impl<Io: PortIo> Core<Io> {
                 }
             }
             // RFC 9260 §10, ICMP8: handled as an ABORT.
-            Trouble::Unreachable(Unreachable::Protocol) if !association.is_opening() => {
+            IcmpErrorKind::Unreachable(Unreachable::Protocol) if !association.is_opening() => {
                 let of_init = matches!(quote, Quote::SctpInit(_));
                 let cx = &mut self.env.tables.session_context();
                 association.endpoint_mut().protocol_unreachable(now, of_init, cx);
@@ -341,7 +347,7 @@ impl<Io: PortIo> Core<Io> {
                     .carrier
                     .make_ready(at, self.env.schedules.get_mut(CarrierKind::Association));
             }
-            Trouble::Unreachable(code) => {
+            IcmpErrorKind::Unreachable(code) => {
                 if association.is_opening() {
                     let is_second = association.carrier.record_soft_error();
                     if code.is_hard() || is_second {
@@ -444,8 +450,12 @@ impl<Io: PortIo> Env<Io> {
         }
         let answer = carrier.record_packet(acknowledged, &mut self.network, now);
         carrier.make_ready(slot, self.schedules.get_mut(CarrierKind::Association));
-        let unverified = accepted.answer_waits && !accepted.verified;
-        FollowUp { unverified, has_events: carrier.endpoint_mut().may_report(), answer_now: answer }
+        let unverified = accepted.reply_pending && !accepted.verified;
+        FollowUp {
+            unverified,
+            has_events: carrier.endpoint_mut().may_have_events(),
+            answer_now: answer,
+        }
     }
 }
 
@@ -470,16 +480,16 @@ struct LimitedBatch<'a, 'b, Io: PortIo> {
 }
 
 impl<Io: PortIo> TxBatch for LimitedBatch<'_, '_, Io> {
-    fn wants_checksum(&self) -> bool {
-        self.packets.wants_checksum()
+    fn needs_checksum(&self) -> bool {
+        self.packets.needs_checksum()
     }
 
-    fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
+    fn reserve_packet(&mut self, len: usize) -> Option<&mut [u8]> {
         if !self.limit.take(self.peer.0, self.peer.1) {
             self.refused = true;
             return None;
         }
-        self.packets.packet(len)
+        self.packets.reserve_packet(len)
     }
 
     fn commit(&mut self, len: usize) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::Instant;
 use ipsec::strength::Strength;
-use sctp_lite::endpoint::{Endpoint, Open, OpenError, SessionId};
+use sctp_lite::endpoint::{Endpoint, OpenError, OpenRequest, SessionId};
 use sctp_lite::sctp::{Cookie, Ends};
 use wire::sctp::Packet;
 
@@ -72,7 +72,7 @@ impl<Io: PortIo> Core<Io> {
             association.accounting = Accounting::Backlog;
             association.awaits_session = true;
         }
-        self.require_strength(CarrierKind::Association, Some(slot), listener.least());
+        self.require_strength(CarrierKind::Association, Some(slot), listener.min_strength());
         self.input_sctp_packet(slot, origin, packet, now);
         Ok(())
     }
@@ -95,7 +95,7 @@ impl<Io: PortIo> Core<Io> {
         let retry = shared.map(|_| Box::new(connect.clone()));
         let Connect { ticket, remote, pd, stags, ulp, service, private_data, .. } = connect;
         let echoed = EchoCount::new(&ulp);
-        let open = Open { pd, ulp, private_data };
+        let open = OpenRequest { pd, ulp, private_data };
         let shared = match shared {
             Some(slot) => self.open_session(slot, now, stream, open.clone())?,
             None => None,
@@ -163,7 +163,7 @@ impl<Io: PortIo> Core<Io> {
         slot: u32,
         now: Instant,
         stream: ddp::StreamId,
-        open: Open,
+        open: OpenRequest,
     ) -> Result<Option<(u32, SessionId)>, ConnectError> {
         let Some(association) = self.associations.get_mut(slot) else { return Ok(None) };
         match association.endpoint_mut().open_session(now, stream, open) {
@@ -184,7 +184,7 @@ impl<Io: PortIo> Core<Io> {
         (interface, local, remote): (usize, SocketAddr, SocketAddr),
         config: Arc<SctpConfig>,
         (path, room): (SctpPath, usize),
-        (stream, open): (ddp::StreamId, Open),
+        (stream, open): (ddp::StreamId, OpenRequest),
         now: Instant,
     ) -> Result<(u32, SessionId), ConnectError> {
         self.evict_for_open(now);
@@ -222,11 +222,11 @@ impl<Io: PortIo> Core<Io> {
         path: SctpPath,
         now: Instant,
     ) -> u32 {
-        endpoint.set_headers(path.ip_len() as u16);
+        endpoint.set_headers(path.mtu_overhead() as u16);
         // RFC 9260 §7.3, RFC 1191 §3: a known path MTU is used from the beginning.
         let peer = (path.path.interface(), key.remote.ip());
         if let Some(mtu) = self.env.network.path_mtu(peer, now) {
-            endpoint.path_mtu(now, path.packet_limit(mtu));
+            endpoint.set_path_mtu(now, path.packet_limit(mtu));
         }
         let at = self.associations.vacancy().map_or(0, |(at, _)| at);
         let mut carrier = Carrier::new(endpoint, path, now);

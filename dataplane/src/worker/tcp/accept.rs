@@ -8,12 +8,12 @@ use std::time::Duration;
 use base::Instant;
 use ddp::StreamId;
 use ipsec::strength::Strength;
-use tcp_lite::endpoint::{self, Endpoint, Open, UlpConfig};
+use tcp_lite::endpoint::{self, Endpoint, OpenRequest, UlpConfig};
 use tcp_lite::mpa::Revision;
 use tcp_lite::tcp::{Flags, FourTuple, Segment, SeqNumber};
 
 use crate::api::{
-    Awaited, Connect, ConnectError, DropReason, EndpointConfig, Event, HandshakeFailure,
+    Connect, ConnectError, ConnectStage, DropReason, EndpointConfig, Event, HandshakeFailure,
     ListenerConfig, PostFailure, Service, Ticket, Transport,
 };
 use crate::flow::FlowKey;
@@ -51,7 +51,7 @@ impl<Io: PortIo> Core<Io> {
     ) {
         let flags = segment.flags;
         let outcome = if flags.has(Flags::SYN) {
-            match flags.any(Flags::ACK.with(Flags::RST).with(Flags::FIN)) {
+            match flags.intersects(Flags::ACK.with(Flags::RST).with(Flags::FIN)) {
                 true => Err(DropReason::NoStream),
                 false => self.handle_syn(flow, from, segment, last, now),
             }
@@ -173,7 +173,7 @@ impl<Io: PortIo> Core<Io> {
     ) -> Result<(), DropReason> {
         let (local, remote) = (flow.local, flow.remote);
         let (peer, progress) = (remote.ip(), AcceptProgress::Unproven);
-        let (listener, ip, min_strength) = (listener.id, listener.ip, listener.least());
+        let (listener, ip, min_strength) = (listener.id, listener.ip, listener.min_strength());
         let stream = self.vacancy(now).ok_or(DropReason::StreamLimit)?;
         self.env.admission.listeners_mut().reserve(listener, peer, stream, progress)?;
         // Last, because most SYNs of a flood fail earlier.
@@ -249,11 +249,13 @@ impl<Io: PortIo> Core<Io> {
             return Err(ConnectError::NoInterface);
         }
         let remote = connect.remote;
-        if !is_valid_remote(remote) || interface.has(remote.ip()) {
+        if !is_valid_remote(remote) || interface.has_address(remote.ip()) {
             return Err(ConnectError::BadPeer);
         }
         let local = match connect.local {
-            Some(local) if !interface.has(local) => return Err(ConnectError::NoSuchAddress),
+            Some(local) if !interface.has_address(local) => {
+                return Err(ConnectError::NoSuchAddress);
+            }
             Some(local) => local,
             None => interface.source_for(remote.ip()).ok_or(ConnectError::NoRoute)?,
         };
@@ -287,7 +289,7 @@ impl<Io: PortIo> Core<Io> {
         let retry = second_attempt(&connect, &endpoint).map(Box::new);
         let Connect { ticket, pd, stags, ulp, service, private_data, .. } = connect;
         let echoed = EchoCount::new(&ulp);
-        let open = Open { pd, ulp, private_data };
+        let open = OpenRequest { pd, ulp, private_data };
         let endpoint = Endpoint::connect(endpoint, stream, tuple, start, mss, now, open)
             .map_err(ConnectError::PrivateData)?;
         let origin = Origin::Connect(PendingConnect { ticket, deadline, retry });
@@ -325,7 +327,7 @@ impl<Io: PortIo> Core<Io> {
             None => return None,
         };
         (0..PORT_TRIES.min(ports.count())).find_map(|n| {
-            let local = SocketAddr::new(local, ports.at(start + n));
+            let local = SocketAddr::new(local, ports.nth(start + n));
             let flow = FlowKey { interface: at as u16, local, remote };
             let owner = match transport {
                 Transport::Tcp => steering.owner(remote, local),
@@ -349,7 +351,7 @@ impl<Io: PortIo> Core<Io> {
         let (slot, _) = self.streams.vacancy()?;
         // RFC 1191 §3.1: a smaller path MTU limits what is sent, not the MSS option.
         if let Some(mtu) = self.env.network.path_mtu((path.interface(), key.remote.ip()), now) {
-            endpoint.path_mtu(now, mtu.saturating_sub(path.tcp_headers()));
+            endpoint.set_path_mss(now, mtu.saturating_sub(path.tcp_headers()));
         }
         let mut carrier = Carrier::new(endpoint, path, now);
         carrier.make_ready(slot, self.env.schedules.get_mut(CarrierKind::Connection));
@@ -456,7 +458,7 @@ impl<Io: PortIo> Core<Io> {
         let env = &mut self.env;
         env.end_stream(&mut conn, |ticket| Event::ConnectFailed {
             ticket,
-            reason: ConnectError::Timeout(awaited.unwrap_or(Awaited::NextHop)),
+            reason: ConnectError::Timeout(awaited.unwrap_or(ConnectStage::NextHop)),
         });
         match &mut conn.lower {
             LowerLayer::Tcp(carrier) => {

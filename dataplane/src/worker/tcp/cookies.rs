@@ -53,7 +53,7 @@ impl<Io: PortIo> Core<Io> {
         let at = usize::from(flow.interface);
         let interface = self.env.network.interface(at);
         let (local, remote) = (flow.local, flow.remote);
-        let path = Path::by(at, interface, local.ip(), remote.ip(), remote.ip());
+        let path = Path::via(at, interface, local.ip(), remote.ip(), remote.ip());
         let mut path = path.ok_or(DropReason::NoRoute)?.with_fields(ip);
         path.set_mac(mac);
         let mss = self.env.network.mss(&path, (local.port(), remote.port()), now);
@@ -62,7 +62,7 @@ impl<Io: PortIo> Core<Io> {
         let checksum = slot.facts.tx_checksum;
         let mut batch =
             SegmentBatch::new(&mut slot.io, &path, checksum, 1, self.env.control.counters());
-        let (config, room) = (&endpoint.tcp, Endpoint::<Memory>::ROOM);
+        let (config, room) = (&endpoint.tcp, Endpoint::<Memory>::STARTUP_WINDOW);
         let tuple = FourTuple { local, remote };
         let cookies = self.env.admission.cookies_mut();
         if !cookies.codec().answer(config, &tuple, (mss, room), syn, now, &mut batch) {
@@ -132,7 +132,7 @@ impl<Io: PortIo> Core<Io> {
         let progress = AcceptProgress::Starting;
         let origin = Origin::Accepted { listener: listener.id, progress };
         let slot = self.insert_stream(flow, endpoint, path, origin, stream, now);
-        self.require_strength(CarrierKind::Connection, slot, listener.least());
+        self.require_strength(CarrierKind::Connection, slot, listener.min_strength());
         let slot = slot.ok_or(DropReason::StreamLimit)?;
         self.env.control.counters().streams.cookies_accepted.add(1);
         let conn = self.streams.get_mut(slot).ok_or(DropReason::StreamLimit)?;

@@ -35,7 +35,7 @@ impl<Io: PortIo> Core<Io> {
     ) -> usize {
         let Some(first) = run.first() else { return 0 };
         let (source, destination) = (first.flow.remote.ip(), first.flow.local.ip());
-        let addresses = checksum::addresses(source, destination);
+        let addresses = checksum::sum_addresses(source, destination);
         // The burst may have opened or ended the stream meanwhile, and flows may share a hash.
         let found = self.streams.find_connection(first.slot, first.hash, &first.flow);
         let Some((slot, conn)) = found else {
@@ -100,7 +100,7 @@ impl<Io: PortIo> Core<Io> {
     ) {
         let flags = Segment::flags_of(&arrival.frame.bytes()[arrival.span.clone()]);
         // The burst may have opened its stream meanwhile.
-        if let Some(flags) = flags.filter(|_| !self.streams.flows().has(arrival.hash)) {
+        if let Some(flags) = flags.filter(|_| !self.streams.flows().contains(arrival.hash)) {
             if self.is_for_host(arrival) {
                 return self.env.send_to_host(arrival.flow.interface.into(), arrival.frame.bytes());
             }
@@ -122,7 +122,7 @@ impl<Io: PortIo> Core<Io> {
     /// cookie.
     fn may_open(&self, flags: Flags, now: Instant) -> bool {
         if flags.has(Flags::SYN) {
-            return !flags.any(Flags::ACK.with(Flags::RST).with(Flags::FIN));
+            return !flags.intersects(Flags::ACK.with(Flags::RST).with(Flags::FIN));
         }
         flags.has(Flags::ACK)
             && !flags.has(Flags::RST)
@@ -167,7 +167,7 @@ impl<Io: PortIo> Core<Io> {
         let interface_index = usize::from(flow.interface);
         let interface = self.env.network.interface(interface_index);
         let (local, remote) = (flow.local.ip(), flow.remote.ip());
-        let Some(mut path) = Path::by(interface_index, interface, local, remote, remote) else {
+        let Some(mut path) = Path::via(interface_index, interface, local, remote, remote) else {
             return false;
         };
         path.set_mac(mac);
@@ -192,12 +192,12 @@ impl<Io: PortIo> Core<Io> {
 fn verify_checksum(addresses: u16, bytes: &[u8]) -> Result<Option<u32>, DropReason> {
     let (crc, sum) = match Digest::is_one_pass(bytes.len()).then(|| split_fpdu(bytes)).flatten() {
         Some((head, text, field)) => {
-            let (crc, sum) = crc32c::crc_sum(0, Sum::default().with(head), text);
-            (Some(crc), sum.with(field).value())
+            let (crc, sum) = crc32c::crc_sum(0, Sum::default().add_bytes(head), text);
+            (Some(crc), sum.add_bytes(field).value())
         }
         None => (None, checksum::sum(bytes)),
     };
-    match checksum::segment_of(addresses, TCP, bytes.len(), sum) {
+    match checksum::segment_with_sum(addresses, TCP, bytes.len(), sum) {
         0 => Ok(crc),
         _ => Err(DropReason::L4Checksum),
     }
@@ -334,7 +334,7 @@ mod tests {
                 (15, 1, 3),
             ] {
                 let bytes = segment(ends, offset, ulpdu, text);
-                let crc = verify_checksum(checksum::addresses(ends.0, ends.1), &bytes)
+                let crc = verify_checksum(checksum::sum_addresses(ends.0, ends.1), &bytes)
                     .expect("the checksum is right");
                 if let Some(crc) = crc {
                     let text = &bytes[usize::from(offset) * 4..bytes.len() - CRC_LEN];
@@ -343,7 +343,7 @@ mod tests {
                 }
                 let wrong = Err(DropReason::L4Checksum);
                 assert_eq!(
-                    verify_checksum(checksum::addresses(other.0, other.1), &bytes),
+                    verify_checksum(checksum::sum_addresses(other.0, other.1), &bytes),
                     wrong,
                     "{offset} {ulpdu}"
                 );
@@ -353,7 +353,7 @@ mod tests {
                     let Some(byte) = bytes.get_mut(at) else { continue };
                     *byte ^= 0x10;
                     assert_eq!(
-                        verify_checksum(checksum::addresses(ends.0, ends.1), &bytes),
+                        verify_checksum(checksum::sum_addresses(ends.0, ends.1), &bytes),
                         wrong,
                         "{offset} {ulpdu} {at}"
                     );

@@ -40,7 +40,7 @@ pub(super) fn ip_packet(from: u8, protocol: IpProtocol, bytes: &[u8]) -> TestFra
     let interface = host.cores[0].env.network.interface(0);
     let (mac, ends) = ([2, 0, 0, 0, 0, 2], (v4(from), v4(2)));
     let mut out = Vec::new();
-    path::ip_frame(&mut out, interface, mac, ends, (protocol, 64), bytes.len(), |p| {
+    path::write_ip_frame(&mut out, interface, mac, ends, (protocol, 64), bytes.len(), |p| {
         p.copy_from_slice(bytes);
     });
     TestFrame::new(out)

@@ -191,7 +191,7 @@ impl Scene {
         let interface = self.forger.cores[0].env.network.interface(0);
         let mut out = Vec::new();
         let mac = [2, 0, 0, 0, 0, 2];
-        path::ip_frame(&mut out, interface, mac, (from, v4(2)), (protocol, 64), len, fill);
+        path::write_ip_frame(&mut out, interface, mac, (from, v4(2)), (protocol, 64), len, fill);
         TestFrame::new(out)
     }
 

@@ -14,7 +14,7 @@ use tcp_lite::tcp::{Flags, Segment};
 use super::sctp::{config, init, sctp_frame_in};
 use super::wire_pair::*;
 use crate::api::{
-    Command, Event, HandshakeCount, HandshakeFailed, HandshakeFailure, ListenerId, SctpConfig,
+    Command, Event, FailedHandshake, HandshakeCount, HandshakeFailure, ListenerId, SctpConfig,
     Transport,
 };
 use crate::checksum;
@@ -23,11 +23,11 @@ use crate::net::protocol::TCP;
 const PORT: u16 = 7471;
 
 #[track_caller]
-fn wait_failed_handshake(net: &mut Net) -> HandshakeFailed {
+fn wait_failed_handshake(net: &mut Net) -> FailedHandshake {
     let caller = std::panic::Location::caller();
     net.run_until(&format!("a report at {caller}"), |net| {
         net.hosts[1].take_event(|e| match e {
-            Event::HandshakeFailed(failed) => Some(HandshakeFailed::clone(failed)),
+            Event::HandshakeFailed(failed) => Some(FailedHandshake::clone(failed)),
             _ => None,
         })
     })

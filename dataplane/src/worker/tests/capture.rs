@@ -95,9 +95,9 @@ fn every_frame_of_a_port_is_captured_once_both_ways_and_the_end_gives_the_ring_b
     }
     assert!(records.iter().all(|r| r.fate == Fate::Passed && r.len as usize == r.bytes.len()));
     assert_eq!(reader.counters().seen(), records.len() as u64);
-    assert!(!reader.is_over());
+    assert!(!reader.is_finished());
     set_tap(&mut net, 1, 0, None).unwrap();
-    assert!(reader.is_over());
+    assert!(reader.is_finished());
     let bursts = net.hosts[1].handles[0].counters().burst_frames.counts();
     assert_eq!(
         bursts.sum,
@@ -179,7 +179,7 @@ fn a_port_that_is_not_there_is_refused() {
     let mut net = two_hosts();
     let (tap, reader) = tap("");
     assert_eq!(set_tap(&mut net, 1, 5, tap), Err(CommandError::NoPort));
-    assert!(reader.is_over());
+    assert!(reader.is_finished());
 }
 
 /// A capture of an IPsec flow has either the sealed frames or their content.
@@ -192,7 +192,7 @@ fn what_is_sealed_is_captured_outside_or_inside() {
         let mut readers = [0, 1].map(|host| {
             let filter = Arc::new(Filter::parse("not arp").unwrap());
             let (tap, reader) = pair(filter, 65_535, 4 << 20, || 0);
-            let tap = if inside { tap.inside() } else { tap };
+            let tap = if inside { tap.with_plaintext() } else { tap };
             set_tap(&mut net, host, 0, Some(Box::new(tap))).unwrap();
             reader
         });

@@ -46,7 +46,7 @@ impl HeldStream {
             UlpKind::Ddp => stream_config().into(),
             UlpKind::Rdmap => rdmap::Config::default().into(),
         };
-        config.hold_confirmations();
+        config.set_hold_confirmations();
         let (here, there) = net.open_ulp((0, 0), 1, (v4(2), PORT).into(), transport, config);
         let mut held = HeldStream { net, ulp, here, there };
         held.send();
@@ -61,7 +61,7 @@ impl HeldStream {
             }
             UlpKind::Rdmap => {
                 let source = Source::Bytes(b"message".as_slice().into());
-                self.post(WorkRequest::send(source, Cookie::of(0)));
+                self.post(WorkRequest::send(source, Cookie::user(0)));
             }
         }
         self.net.run_until("the message", |net| {
@@ -96,7 +96,7 @@ impl HeldStream {
             source_stag: Stag(0),
             source_to: TaggedOffset(0),
             len: 0,
-            cookie: Cookie::of(0),
+            cookie: Cookie::user(0),
         })
     }
 
@@ -115,7 +115,7 @@ impl HeldStream {
     }
 
     fn confirm(&mut self) {
-        self.command_receiver(|stream| Command::Confirming { stream });
+        self.command_receiver(|stream| Command::AnnounceClose { stream });
         self.net.run_until("all events", |net| {
             net.hosts[1].take_event(|event| matches!(event, Event::Confirming { .. }).then_some(()))
         });

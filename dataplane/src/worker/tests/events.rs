@@ -14,7 +14,7 @@ use crate::api::{
     self, Command, Connect, Event, InterfaceId, SctpConfig, Service, Ticket, Transport,
 };
 use crate::memory::Memory;
-use crate::net::path::ip_frame;
+use crate::net::path::write_ip_frame;
 use crate::worker::link::event::{EVENT_BATCH, MIN_CREDIT};
 
 const FLOODER: usize = 0;
@@ -68,11 +68,11 @@ impl Flood {
         net.hosts[FLOODER].command(0, |ticket| match self {
             Flood::Ddp(_) => {
                 let message =
-                    Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(0) };
+                    Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::user(0) };
                 Command::Post { stream, message, region, ticket }
             }
             Flood::Rdmap(_) => {
-                let request = WorkRequest::Write { stag, to, source, cookie: Cookie::of(0) };
+                let request = WorkRequest::Write { stag, to, source, cookie: Cookie::user(0) };
                 Command::PostRdmap { stream, request, region, ticket }
             }
         })
@@ -169,7 +169,9 @@ fn arp_and_echo_requests() -> [TestFrame; 2] {
     let (interface, to) = (host.cores[0].env.network.interface(0), [2, 0, 0, 0, 0, 2]);
     let mut frame = Vec::new();
     let (ends, protocol) = ((v4(3), v4(2)), (IpProtocol::Icmp, 64));
-    ip_frame(&mut frame, interface, to, ends, protocol, echo.len(), |p| p.copy_from_slice(&echo));
+    write_ip_frame(&mut frame, interface, to, ends, protocol, echo.len(), |p| {
+        p.copy_from_slice(&echo)
+    });
     [TestFrame::new(arp), TestFrame::new(frame)]
 }
 

@@ -53,7 +53,7 @@ pub(super) fn forged_from_address(
     let (source, destination) = (from.0, if from.0.is_ipv4() { v4(2) } else { v6(2) });
     let (len, ends) = (segment.wire_len(), (source, destination));
     let mut out = Vec::new();
-    path::ip_frame(
+    path::write_ip_frame(
         &mut out,
         interface,
         [2, 0, 0, 0, 0, 2],
@@ -175,7 +175,7 @@ fn no_credit_no_stream_until_there_is_more() {
     let ticket = e.net.hosts[0].connect(0, (v4(2), PORT).into());
     e.net.advance(Duration::from_millis(100));
     assert_eq!(e.net.hosts[1].count("no_credit"), 1);
-    e.net.hosts[1].command(0, |_| Command::Credits { listener, more: 1 });
+    e.net.hosts[1].command(0, |_| Command::Credits { listener, additional: 1 });
     e.net.run_until("the next attempt", |net| {
         let incoming = |ev: &Event| matches!(ev, Event::Incoming { .. }).then_some(());
         assert!(

@@ -42,7 +42,7 @@ fn net(change: impl Fn(&mut Plan)) -> Net {
 /// Takes the frames that the second host's kernel received.
 fn take_kernel_frames(net: &mut Net) -> Vec<Box<[u8]>> {
     let end = net.hosts[1].kernel.as_mut().unwrap();
-    std::iter::from_fn(|| end.take()).collect()
+    std::iter::from_fn(|| end.pop()).collect()
 }
 
 /// Delivers one frame; returns the number of frames that the kernel receives, and that the second host sends.
@@ -238,9 +238,9 @@ fn any_worker_gives_and_the_first_one_sends() {
         assert!(by(0) > 0 && by(1) > 0);
         let frame: Vec<u8> = (0..100).collect();
         let end = net.hosts[1].kernel.as_mut().unwrap();
-        end.give(&frame);
-        end.give(&[0; 13]);
-        end.give(&[0; 1515]);
+        end.push(&frame);
+        end.push(&[0; 13]);
+        end.push(&[0; 1515]);
         for core in &mut net.hosts[1].cores {
             assert!(!core.has_pending_work(START) || core.turn(START));
         }
@@ -261,7 +261,7 @@ fn any_worker_gives_and_the_first_one_sends() {
 fn what_the_host_sends_waits_for_room() {
     let mut net = net(|plan| plan.room = 8);
     let end = net.hosts[1].kernel.as_mut().unwrap();
-    (0..20).for_each(|n| end.give(&[n; 60]));
+    (0..20).for_each(|n| end.push(&[n; 60]));
     let core = &mut net.hosts[1].cores[0];
     core.turn(START);
     assert_eq!(core.port_mut(0).tx.len(), 8);

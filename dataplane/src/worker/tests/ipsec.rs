@@ -14,7 +14,7 @@ use super::sctp::{PORT as SCTP_PORT, config as sctp};
 use super::wire_pair::*;
 use crate::api::{
     Command, Event, IpsecConfig, IpsecNotice, Protection, ReplayWindows, SaChange, SaConfig,
-    SaDirection, SaId, SaWay, WorkerId,
+    SaDirection, SaDirectionConfig, SaId, WorkerId,
 };
 
 pub(super) const PORT: u16 = 4791;
@@ -71,10 +71,10 @@ pub(super) fn sas(suite: Suite, host: u8, peer: u8, v6: bool, n: u32) -> [SaConf
         id: SaId(spi(from, v6, n).into()),
         protection,
         parameters: Arc::new(parameters(suite, from, to, v6, n)),
-        way,
+        direction_config: way,
     };
-    let way = SaWay::Out { reserve: None, keepalive: Some(Duration::from_secs(20)) };
-    [sa(SaWay::In { window: 1024, top: 0 }, peer, host), sa(way, host, peer)]
+    let way = SaDirectionConfig::Out { reserve: None, keepalive: Some(Duration::from_secs(20)) };
+    [sa(SaDirectionConfig::In { window: 1024, top: 0 }, peer, host), sa(way, host, peer)]
 }
 
 /// Builds a selector of all packets of a family.
@@ -108,7 +108,7 @@ pub(super) fn config(suite: Suite, host: u8, workers: u16) -> Arc<IpsecConfig> {
         policies: Spd::new(policies).unwrap(),
         owners,
         sas,
-        alone: false,
+        sole_sealer: false,
         windows: ReplayWindows::default(),
     })
 }
@@ -356,7 +356,7 @@ fn a_stream_goes_on_while_its_sas_are_replaced_and_waits_where_there_is_none() {
     net.advance(Duration::from_secs(3));
     let wanted = net.hosts[0].take_event(|event| match event {
         Event::Ipsec(notice) => match **notice {
-            IpsecNotice::Wanted { protection, flow } => Some((protection, flow)),
+            IpsecNotice::Acquire { protection, flow } => Some((protection, flow)),
             _ => None,
         },
         _ => None,

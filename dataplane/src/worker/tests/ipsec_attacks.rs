@@ -126,7 +126,7 @@ fn is_sealed(frame: &[u8]) -> bool {
 
 impl Attacker {
     fn random_below(&mut self, n: usize) -> usize {
-        self.rng.below(n as u64) as usize
+        self.rng.next_below(n as u64) as usize
     }
 
     fn random_bytes(&mut self, n: usize) -> Vec<u8> {
@@ -311,10 +311,10 @@ fn record_sealed_frames(net: &mut Net, withholds: Option<u64>) -> RecordedFrames
         }
         let mut seen = recorder.borrow_mut();
         if seen[from].len() == MAX_RECORDED {
-            seen[from].swap_remove(rng.below(MAX_RECORDED as u64) as usize);
+            seen[from].swap_remove(rng.next_below(MAX_RECORDED as u64) as usize);
         }
         seen[from].push(frame.to_vec());
-        withholds.is_some_and(|n| rng.below(n) == 0)
+        withholds.is_some_and(|n| rng.next_below(n) == 0)
     });
     seen
 }

@@ -85,11 +85,11 @@ fn non_ip_frames() -> Vec<(&'static str, Vec<u8>)> {
 /// Returns whether the second host's kernel receives anything of a frame.
 fn reaches_kernel(net: &mut Net, frame: &[u8]) -> bool {
     let end = net.hosts[1].kernel.as_mut().unwrap();
-    while end.take().is_some() {}
+    while end.pop().is_some() {}
     net.hosts[1].deliver(TestFrame::new(frame.to_vec()));
     net.run_until_idle();
     let end = net.hosts[1].kernel.as_mut().unwrap();
-    std::iter::from_fn(|| end.take()).count() > 0
+    std::iter::from_fn(|| end.pop()).count() > 0
 }
 
 /// Returns the frames sent for a frame of the second host's kernel.
@@ -102,7 +102,7 @@ fn frames_sent_for(net: &mut Net, frame: &[u8]) -> Vec<Vec<u8>> {
         }
         false
     });
-    net.hosts[1].kernel.as_mut().unwrap().give(frame);
+    net.hosts[1].kernel.as_mut().unwrap().push(frame);
     net.run_until_idle();
     net.is_lost = Box::new(|_, _| false);
     seen.take()

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ddp::{Access, RegionMemory as _, Stag};
 use ipsec::crypto::Algorithm;
-use ipsec::policy::{Spd, Unselected};
+use ipsec::policy::{Spd, Unmatched};
 
 use super::ipsec::*;
 use super::paths::icmp_quoting_frame;
@@ -15,7 +15,7 @@ use super::sctp::config as sctp;
 use super::wire_pair::*;
 use crate::api::{
     Command, ConnectError, Event, HandshakeFailure, IpsecConfig, Protection, ReplayWindows,
-    SaChange, SaConfig, SaDirection, SaId, SaWay, WorkerId,
+    SaChange, SaConfig, SaDirection, SaDirectionConfig, SaId, WorkerId,
 };
 use crate::checksum;
 
@@ -206,10 +206,10 @@ fn assert_refused(net: &mut Net, remote: SocketAddr, over_sctp: bool, name: &'st
 fn policies_come_and_change_while_streams_run() {
     let empty = |_: u8| {
         Arc::new(IpsecConfig {
-            policies: Spd::of_others(Vec::new(), Unselected::DROP),
+            policies: Spd::from_checked(Vec::new(), Unmatched::DROP),
             owners: Vec::new(),
             sas: Vec::new(),
-            alone: false,
+            sole_sealer: false,
             windows: ReplayWindows::default(),
         })
     };
@@ -259,7 +259,7 @@ fn the_host_of_a_shared_port_is_protected_too() {
     write(&mut net, stream, 10, 50_000);
     let kernel_frames = |net: &mut Net| {
         let end = net.hosts[0].kernel.as_mut().unwrap();
-        std::iter::from_fn(|| end.take()).collect::<Vec<_>>()
+        std::iter::from_fn(|| end.pop()).collect::<Vec<_>>()
     };
     kernel_frames(&mut net);
     let udp = |len: usize| {
@@ -275,12 +275,12 @@ fn the_host_of_a_shared_port_is_protected_too() {
         frame
     };
     let sealed = net.hosts[0].count("ipsec_sealed");
-    net.hosts[0].kernel.as_mut().unwrap().give(&udp(100));
+    net.hosts[0].kernel.as_mut().unwrap().push(&udp(100));
     net.run_until_idle();
     assert_eq!(net.hosts[0].count("ipsec_sealed"), sealed + 1);
     assert!(kernel_frames(&mut net).is_empty());
     // A packet too long once sealed is reported as by a router.
-    net.hosts[0].kernel.as_mut().unwrap().give(&udp(1472));
+    net.hosts[0].kernel.as_mut().unwrap().push(&udp(1472));
     net.run_until_idle();
     assert_eq!(net.hosts[0].count("unsent_too_long"), 1);
     let [report] = &kernel_frames(&mut net)[..] else { panic!() };
@@ -289,7 +289,7 @@ fn the_host_of_a_shared_port_is_protected_too() {
     let mtu = u16::from_be_bytes([report[40], report[41]]);
     assert!((1440..1500).contains(&mtu), "{mtu}");
     assert_eq!(checksum::sum(&report[34..]), 0xffff);
-    net.hosts[0].kernel.as_mut().unwrap().give(&udp(usize::from(mtu) - 28));
+    net.hosts[0].kernel.as_mut().unwrap().push(&udp(usize::from(mtu) - 28));
     net.run_until_idle();
     assert_eq!(net.hosts[0].count("ipsec_sealed"), sealed + 2);
     // ESP that the kernel sealed with an SA of ours must not be sent.
@@ -299,7 +299,7 @@ fn the_host_of_a_shared_port_is_protected_too() {
     esp[24..26].fill(0);
     let sum = !checksum::sum(&esp[14..34]);
     esp[24..26].copy_from_slice(&sum.to_be_bytes());
-    net.hosts[0].kernel.as_mut().unwrap().give(&esp);
+    net.hosts[0].kernel.as_mut().unwrap().push(&esp);
     net.run_until_idle();
     assert_eq!(net.hosts[0].count("unsent_twice"), 1);
 }
@@ -328,7 +328,7 @@ fn an_sa_of_no_protection_is_refused() {
     let mut net = net(PLAIN, |_| {});
     let [inbound, _] = sas(PLAIN, 1, 2, false, 3);
     let wrong = SaConfig { protection: Protection(9), ..inbound };
-    assert!(matches!(wrong.way, SaWay::In { .. }));
+    assert!(matches!(wrong.direction_config, SaDirectionConfig::In { .. }));
     let ticket =
         net.hosts[0].command(0, |ticket| Command::Sa { change: SaChange::Add(wrong), ticket });
     let result = net.run_until("an answer", |net| {
@@ -362,13 +362,13 @@ fn an_sa_that_is_updated_opens_no_packet_twice() {
         if changes_owner {
             // The flows that policies protect belong to another worker from now on.
             let ipsec = config(PLAIN, 2, workers);
-            let policies = Arc::new(Spd::of_others(
+            let policies = Arc::new(Spd::from_checked(
                 vec![ipsec::policy::Policy {
                     direction: None,
                     selector: selector(false),
                     action: ipsec::policy::Action::Protect(Protection(1)),
                 }],
-                Unselected::DROP,
+                Unmatched::DROP,
             ));
             let owners: Arc<[WorkerId]> = ipsec.owners.clone().into();
             change_sa(&mut net, 1, SaChange::Policies { policies, owners });
@@ -376,7 +376,8 @@ fn an_sa_that_is_updated_opens_no_packet_twice() {
         let id = SaId(spi(1, false, 1).into());
         change_sa(&mut net, 1, SaChange::Remove(id, SaDirection::In));
         let [mut inbound, _] = sas(Suite { udp, ..PLAIN }, 2, 1, false, 1);
-        (inbound.id, inbound.way) = (SaId(1 << 40), SaWay::In { window: 1024, top: 3 });
+        (inbound.id, inbound.direction_config) =
+            (SaId(1 << 40), SaDirectionConfig::In { window: 1024, top: 3 });
         if changes_owner {
             inbound.protection = Protection(1);
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ddp::{Access, RegionMemory as _, Stag, StreamId};
 use ipsec::crypto::Algorithm;
-use ipsec::policy::{Action, Policy, Selector, Spd, Unselected};
+use ipsec::policy::{Action, Policy, Selector, Spd, Unmatched};
 
 use super::ipsec::*;
 use super::ipsec_paths::{change_sa, listen_requiring};
@@ -30,7 +30,7 @@ fn sctp() -> SctpConfig {
 fn policies(suite: Option<Suite>, host: usize, workers: u16) -> SaChange {
     match suite {
         None => {
-            let policies = Arc::new(Spd::of_others(Vec::new(), Unselected::PASS));
+            let policies = Arc::new(Spd::from_checked(Vec::new(), Unmatched::PASS));
             SaChange::Policies { policies, owners: Arc::from([]) }
         }
         Some(suite) => {
@@ -281,7 +281,7 @@ fn policies_for_port(port: u16) -> SaChange {
     let selector = Selector { protocol: Some(6), local_ports: port..=port, ..selector(false) };
     let action = Action::Protect(Protection(0));
     let policies = vec![Policy { direction: None, selector, action }];
-    let policies = Arc::new(Spd::of_others(policies, Unselected::PASS));
+    let policies = Arc::new(Spd::from_checked(policies, Unmatched::PASS));
     SaChange::Policies { policies, owners: Arc::from([WorkerId(0)]) }
 }
 

@@ -9,7 +9,7 @@ use tcp_lite::endpoint::{EndpointConfig, UlpConfig};
 use super::wire_pair::*;
 use crate::api::{
     Command, Connect, Event, InterfaceId, Load, LoadKind, LoadReport, Order, Pace, PostFailure,
-    Service, Sources, Ticket, Window,
+    Service, SourceRemoval, Ticket, Window,
 };
 use crate::memory::Memory;
 
@@ -217,7 +217,7 @@ fn an_impossible_load_is_refused_at_once() {
     let read = LoadKind::Read(window(100));
     assert_eq!(bad(&mut s, read), PostFailure::Refused(ddp::PostError::OtherUlp));
     let running = s.load(LoadKind::Write(window(100)), 10, u64::MAX, 1);
-    assert_eq!(bad(&mut s, LoadKind::Write(window(100))), PostFailure::Loaded);
+    assert_eq!(bad(&mut s, LoadKind::Write(window(100))), PostFailure::LoadRunning);
     let (stream, abort) = (s.here, true);
     s.net.hosts[0].command(0, |_| Command::Close { stream, abort });
     assert_eq!(s.wait_report(running).failure, Some(PostFailure::Flushed));
@@ -226,13 +226,13 @@ fn an_impossible_load_is_refused_at_once() {
 
 #[test]
 fn a_region_that_goes_ends_its_load_and_waits_for_it() {
-    for sources in [Sources::Wait, Sources::Abort] {
+    for sources in [SourceRemoval::Wait, SourceRemoval::Abort] {
         let mut s = scene(ddp(), Service::Sink);
         let load = s.load(LoadKind::Write(window(LEN as u64)), 1000, u64::MAX, 8);
         s.run_turns(50);
         let removal = s.net.hosts[0].command(0, |ticket| Command::RemoveStag {
             stag: LOCAL,
-            sources,
+            removal: sources,
             ticket,
         });
         let report = s.wait_report(load);
@@ -257,7 +257,11 @@ fn an_open_loop_does_not_omit_what_a_stall_delays() {
     let mut s = scene(ddp(), Service::Echo);
     let (every, phase) = (Duration::from_micros(100), Duration::from_micros(50));
     let kind = LoadKind::Echo { qn: QN };
-    let load = Load { count: 300, pace: Pace::Open { every, phase }, ..Load::closed(kind, 64, 1) };
+    let load = Load {
+        count: 300,
+        pace: Pace::Open { interval: every, phase },
+        ..Load::closed(kind, 64, 1)
+    };
     let begun = s.net.now;
     let ticket = s.begin_load(load);
     s.net.advance(Duration::from_millis(10));
@@ -286,8 +290,10 @@ fn an_open_loop_that_ends_while_its_peer_stalls_counts_what_was_due() {
     let (every, phase) = (Duration::from_micros(10), Duration::ZERO);
     let kind = LoadKind::Echo { qn: QN };
     // A Sink does not answer.
-    let ticket =
-        s.begin_load(Load { pace: Pace::Open { every, phase }, ..Load::closed(kind, 64, 4) });
+    let ticket = s.begin_load(Load {
+        pace: Pace::Open { interval: every, phase },
+        ..Load::closed(kind, 64, 4)
+    });
     s.net.advance(Duration::from_millis(10));
     let stream = s.here;
     s.net.hosts[0].command(0, |_| Command::StopLoad { stream });
@@ -319,7 +325,7 @@ fn a_closed_loop_that_is_cut_off_records_complete_messages_alone() {
 #[test]
 fn many_streams_keep_their_pace_and_a_load_that_has_ended_leaves_nothing_behind() {
     let mut s = scene(ddp(), Service::Sink);
-    let pace = Pace::Open { every: Duration::from_micros(10), phase: Duration::ZERO };
+    let pace = Pace::Open { interval: Duration::from_micros(10), phase: Duration::ZERO };
     let write = Load::closed(LoadKind::Write(window(LEN as u64)), 100, 8);
     let stopped = s.begin_load(Load { pace, ..write });
     s.net.advance(Duration::from_millis(1));
@@ -328,7 +334,7 @@ fn many_streams_keep_their_pace_and_a_load_that_has_ended_leaves_nothing_behind(
     let report = s.wait_report(stopped);
     assert!((90..=102).contains(&report.messages), "{}", report.messages);
     // A stale entry of the first load does not advance the next one on the stream.
-    let slow = Pace::Open { every: Duration::from_millis(1), phase: Duration::from_millis(1) };
+    let slow = Pace::Open { interval: Duration::from_millis(1), phase: Duration::from_millis(1) };
     let begun = s.net.now;
     let ticket = s.begin_load(Load { pace: slow, count: 5, ..write });
     s.wait_report(ticket);

@@ -10,7 +10,7 @@ use super::floods::forged_segment;
 use super::wire_pair::*;
 use crate::api::Event;
 use crate::flow::FlowKey;
-use crate::port::ChecksumBy;
+use crate::port::ChecksumSite;
 use crate::worker::arrival::{Arrival, ArrivalKind, Arrivals, Packet, push_if_predicted};
 
 const PORT: u16 = 4791;
@@ -139,7 +139,7 @@ fn a_frame_is_like_the_last_one_only_if_it_came_by_the_same_port() {
             0,
             Packet::Frame(frame.clone()),
             (true, Strength::CLEAR),
-            ChecksumBy::Software,
+            ChecksumSite::Software,
             &mut arrivals
         )
         .is_some()
@@ -150,7 +150,7 @@ fn a_frame_is_like_the_last_one_only_if_it_came_by_the_same_port() {
             1,
             Packet::Frame(frame),
             (true, Strength::CLEAR),
-            ChecksumBy::Software,
+            ChecksumSite::Software,
             &mut arrivals
         )
         .is_none()

@@ -69,9 +69,17 @@ pub(super) fn icmp_quoting(kind: u8, code: u8, mtu: u16, quoted: &[u8]) -> TestF
     let host = Host::new(&Plan::new(2));
     let (interface, mac) = (host.cores[0].env.network.interface(0), [2, 0, 0, 0, 0, 1]);
     let (mut out, ends) = (Vec::new(), (v4(2), v4(1)));
-    path::ip_frame(&mut out, interface, mac, ends, (IpProtocol::Icmp, 64), message.len(), |p| {
-        p.copy_from_slice(&message);
-    });
+    path::write_ip_frame(
+        &mut out,
+        interface,
+        mac,
+        ends,
+        (IpProtocol::Icmp, 64),
+        message.len(),
+        |p| {
+            p.copy_from_slice(&message);
+        },
+    );
     TestFrame::new(out)
 }
 

@@ -78,10 +78,10 @@ fn deliver_frame(net: &mut Net, frame: TestFrame) -> (u64, u64) {
     (after.0 - before.0, after.1 - before.1)
 }
 
-fn take_reports(net: &mut Net) -> Vec<api::HandshakeFailed> {
+fn take_reports(net: &mut Net) -> Vec<api::FailedHandshake> {
     let mut all = Vec::new();
     while let Some(failed) = net.hosts[1].take_event(|e| match e {
-        Event::HandshakeFailed(failed) => Some(api::HandshakeFailed::clone(failed)),
+        Event::HandshakeFailed(failed) => Some(api::FailedHandshake::clone(failed)),
         _ => None,
     }) {
         all.push(failed);

@@ -150,7 +150,7 @@ fn a_packet_too_big_report_makes_segments_smaller() {
         let mut out = Vec::new();
         let (interface, mac) = (host.cores[0].env.network.interface(0), [2, 0, 0, 0, 0, 1]);
         let protocol = (smoltcp::wire::IpProtocol::Icmp, 64);
-        crate::net::path::ip_frame(
+        crate::net::path::write_ip_frame(
             &mut out,
             interface,
             mac,

@@ -13,7 +13,7 @@ use tcp_lite::mpa::{self, Enhanced, EnhancedRepr, Revision, Revisions, RtrSet};
 
 use super::wire_pair::*;
 use crate::api::{self, Command, Connect, ConnectError, Event, InterfaceId, Limits, PostFailure};
-use crate::api::{Service, Sources, Ticket};
+use crate::api::{Service, SourceRemoval, Ticket};
 use crate::memory::Memory;
 
 const PORT: u16 = 4792;
@@ -161,7 +161,7 @@ impl Bench {
 
 fn send_request(bytes: &[u8]) -> WorkRequest<Memory> {
     let source = Source::Bytes(bytes.into());
-    WorkRequest::send(source, Cookie::of(0))
+    WorkRequest::send(source, Cookie::user(0))
 }
 
 fn read_request(len: u32) -> WorkRequest<Memory> {
@@ -171,7 +171,7 @@ fn read_request(len: u32) -> WorkRequest<Memory> {
         source_stag: REGION,
         source_to: TaggedOffset(0),
         len,
-        cookie: Cookie::of(0),
+        cookie: Cookie::user(0),
     }
 }
 
@@ -208,16 +208,17 @@ fn every_operation_between_two_workers() {
     let source = Source::Region { memory: b.local.clone(), offset: 0, len: LEN as u32 };
     let to = TaggedOffset(0);
     let write =
-        b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::of(0) });
+        b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::user(0) });
     let op = AtomicOp::swap(77);
     let swap = WorkRequest::Atomic {
         op,
         stag: REGION,
         to: TaggedOffset(LEN as u64 - 8),
-        cookie: Cookie::of(0),
+        cookie: Cookie::user(0),
     };
     let swap = b.post(here, swap);
-    let immediate = WorkRequest::Immediate { data: [5; 8], solicited: true, cookie: Cookie::of(0) };
+    let immediate =
+        WorkRequest::Immediate { data: [5; 8], solicited: true, cookie: Cookie::user(0) };
     let immediate = b.post(here, immediate);
     let last = b.post(here, send_request(b"all of it"));
     assert_eq!(b.wait_outcome(write), Outcome::Written);
@@ -375,7 +376,7 @@ fn wrong_uses_end_in_a_terminate_and_leave_others_alone() {
     let (good, _) = b.open(Service::Echo);
     let source = Source::Bytes([1; 4].into());
     let to = TaggedOffset(LEN as u64 - 2);
-    b.post(wrong, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::of(0) });
+    b.post(wrong, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::user(0) });
     let error = b.net.run_until("the error", |net| {
         net.hosts[1].take_event(|e| match e {
             Event::RdmapError { stream, error } if *stream == there => Some(error.clone()),

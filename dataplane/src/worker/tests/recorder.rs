@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use ddp::rdmap::WorkRequest;
 use ddp::{Access, Cookie, RegionMemory, Stag, StreamId, TaggedOffset};
-use tcp_lite::tcp::RECORDS;
+use tcp_lite::tcp::MAX_RECORDS;
 
 use super::wire_pair::*;
 use crate::api::{
-    Command, EndpointConfig, Event, IpFields, Record, RecordKind as Kind, Recording, SctpConfig,
-    WaitedFor,
+    AwaitedEvent, Command, EndpointConfig, Event, IpFields, Record, RecordKind as Kind, Recording,
+    SctpConfig,
 };
 use crate::memory::Memory;
 
@@ -213,8 +213,8 @@ fn a_peer_that_is_gone_gives_time_outs_with_their_count_and_the_end_brings_them(
         find_record(&recording, Kind::Resent);
         let last = recording.records.iter().map(Record::kind).rev();
         assert_eq!(last.take(1).collect::<Vec<_>>(), [Kind::GaveUp], "{over:?}");
-        let waited_for = find_record(&recording, Kind::GaveUp).waited_for();
-        assert_eq!(waited_for, Some(WaitedFor::Acknowledgement), "{over:?}");
+        let waited_for = find_record(&recording, Kind::GaveUp).awaited_event();
+        assert_eq!(waited_for, Some(AwaitedEvent::Acknowledgement), "{over:?}");
     }
 }
 
@@ -322,8 +322,8 @@ fn an_idle_peer_that_is_gone_gives_unanswered_probes() {
         let unanswered = find_record(&recording, Kind::Unanswered);
         assert_eq!(unanswered.count, 1, "{over:?}");
         let kinds = kinds(&recording);
-        let waited_for = find_record(&recording, Kind::GaveUp).waited_for();
-        assert_eq!(waited_for, Some(WaitedFor::ProbeAnswer), "{over:?}");
+        let waited_for = find_record(&recording, Kind::GaveUp).awaited_event();
+        assert_eq!(waited_for, Some(AwaitedEvent::ProbeAnswer), "{over:?}");
         assert!(!kinds.contains(&Kind::Timeout), "{over:?}: {kinds:?}");
     }
 }
@@ -378,7 +378,7 @@ fn an_error_of_rdmap_is_recorded_with_the_terminates() {
             source_stag: Stag(0x999),
             source_to: TaggedOffset(0),
             len: 100,
-            cookie: Cookie::of(0),
+            cookie: Cookie::user(0),
         };
         let region = Some(SOURCE);
         net.hosts[0].command(0, |ticket| Command::PostRdmap {
@@ -425,7 +425,7 @@ fn a_restless_stream_keeps_the_newest_records_and_counts_the_others() {
         });
         write(&mut net, here, 1 << 20);
         let recording = request_recording(&mut net, 0, here);
-        assert_eq!(recording.records.len(), RECORDS, "{over:?}");
+        assert_eq!(recording.records.len(), MAX_RECORDS, "{over:?}");
         assert!(recording.left_out > 0, "{over:?}");
         let times: Vec<_> = recording.records.iter().map(Record::at).collect();
         assert!(times.is_sorted(), "{over:?}: {times:?}");

@@ -16,8 +16,8 @@ use super::wire_pair::{
     Host, Net, PD, Plan, Rss, TestFrame, list_all, pattern, read_memory, stream_config, v4, v6,
 };
 use crate::api::{
-    self, Awaited, Command, Connect, ConnectError, Event, InterfaceConfig, InterfaceId, Limits,
-    Load, LoadKind, PortId, SctpConfig, Service, StreamInfo, Ticket, Transport,
+    self, Command, Connect, ConnectError, ConnectStage, Event, InterfaceConfig, InterfaceId,
+    Limits, Load, LoadKind, PortId, SctpConfig, Service, StreamInfo, Ticket, Transport,
 };
 
 use crate::net::interface::Interface;
@@ -248,7 +248,7 @@ fn sessions_take_credits_as_connections_do() {
     );
     assert_eq!(net.hosts[1].count("sessions_refused"), 1);
     let listener = api::ListenerId(PORT.into());
-    net.hosts[1].command(0, |_| Command::Credits { listener, more: 1 });
+    net.hosts[1].command(0, |_| Command::Credits { listener, additional: 1 });
     net.open_as(0, 0, 1, remote, shared);
 }
 
@@ -288,7 +288,10 @@ fn nobody_answers() {
     let mut net = pair();
     net.is_lost = Box::new(|from, frame| from == 1 && frame[12..14] == [8, 0]);
     let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
-    assert_eq!(wait_connect_failure(&mut net, ticket), ConnectError::Timeout(Awaited::InitAck));
+    assert_eq!(
+        wait_connect_failure(&mut net, ticket),
+        ConnectError::Timeout(ConnectStage::InitAck)
+    );
     net.advance(Duration::from_secs(1));
     assert_eq!((net.hosts[0].count("associations"), net.hosts[0].count("streams")), (0, 0));
 }
@@ -431,7 +434,7 @@ fn rdmap_reads_and_sends() {
         source_stag: Stag(6),
         source_to: TaggedOffset(0),
         len: len as u32,
-        cookie: Cookie::of(0),
+        cookie: Cookie::user(0),
     };
     let region = Some(Stag(5));
     let read = net.hosts[0].command(0, |ticket| Command::PostRdmap {
@@ -455,7 +458,7 @@ fn rdmap_reads_and_sends() {
         source: data,
         solicited: false,
         invalidate: None,
-        cookie: Cookie::of(0),
+        cookie: Cookie::user(0),
     };
     net.hosts[0].command(0, |ticket| Command::PostRdmap {
         stream: here,

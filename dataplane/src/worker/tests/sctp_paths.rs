@@ -91,7 +91,7 @@ fn too_big_report(mtu: u16, frame: &[u8]) -> TestFrame {
     let ends = if v6 { (self::v6(2), self::v6(1)) } else { (v4(2), v4(1)) };
     let protocol = if v6 { IpProtocol::Icmpv6 } else { IpProtocol::Icmp };
     let mut out = Vec::new();
-    path::ip_frame(&mut out, interface, mac, ends, (protocol, 64), message.len(), |p| {
+    path::write_ip_frame(&mut out, interface, mac, ends, (protocol, 64), message.len(), |p| {
         p.copy_from_slice(&message);
         let sum = if v6 { checksum::segment(ends.0, ends.1, ICMPV6, p) } else { !checksum::sum(p) };
         p[2..4].copy_from_slice(&sum.to_be_bytes());

@@ -11,7 +11,7 @@ use tcp_lite::tcp;
 
 use super::sctp::{config, list_streams, wait_connect_failure};
 use super::wire_pair::{Net, Plan, v4, v6};
-use crate::api::{Awaited, ConnectError, EndpointConfig, Event, Limit, SctpConfig, Stall};
+use crate::api::{ConnectError, ConnectStage, EndpointConfig, Event, Limit, SctpConfig, Stall};
 
 const PORT: u16 = 7471;
 
@@ -140,10 +140,10 @@ fn time_out_of_an_open_names_what_was_awaited() {
     let tcp = || over_tcp(Duration::from_secs(120));
     // Packets of the peer that arrive.
     let cases = [
-        (tcp(), 0, Awaited::SynAck),
-        (tcp(), 1, Awaited::MpaReply),
-        (sctp.clone(), 0, Awaited::InitAck),
-        (sctp, 1, Awaited::CookieAck),
+        (tcp(), 0, ConnectStage::SynAck),
+        (tcp(), 1, ConnectStage::MpaReply),
+        (sctp.clone(), 0, ConnectStage::InitAck),
+        (sctp, 1, ConnectStage::CookieAck),
     ];
     for ((endpoint, arrive, awaited), is_v6) in
         cases.into_iter().flat_map(|case| [(case.clone(), false), (case, true)])

@@ -11,7 +11,7 @@ use super::sctp::list_stream_parts;
 use super::wire_pair::*;
 use crate::api::{
     self, Command, CommandError, ConnectError, Event, Limits, LocalPorts, PostFailure, SctpConfig,
-    Sources, SynCookieMode,
+    SourceRemoval, SynCookieMode,
 };
 
 const PORT: u16 = 4791;
@@ -74,7 +74,7 @@ fn silent_streams_give_back_what_they_do_not_need_and_go_on_as_before() {
         assert!(read_memory(&sink) == [round; 4096]);
         let at_rest = |net: &Net, host: usize| {
             let mut streams = net.hosts[host].cores[0].streams();
-            streams.next().expect("the stream").connection().is_at_rest()
+            streams.next().expect("the stream").connection().is_shrunk()
         };
         assert!(!at_rest(&net, 0), "it has just sent");
         for _ in 0..30 {
@@ -319,8 +319,9 @@ fn a_region_is_gone_at_once_and_answered_when_nothing_is_sent_from_it() {
     // All frames are lost, so that the message stays unacknowledged.
     net.is_lost = Box::new(|_, _| true);
     net.hosts[0].write(here, (SOURCE, &source), SINK, len as u32);
-    let remove = |sources| move |ticket| Command::RemoveStag { stag: SOURCE, sources, ticket };
-    let waits = net.hosts[0].command(0, remove(Sources::Wait));
+    let remove =
+        |sources| move |ticket| Command::RemoveStag { stag: SOURCE, removal: sources, ticket };
+    let waits = net.hosts[0].command(0, remove(SourceRemoval::Wait));
     net.advance(Duration::from_millis(50));
     let done = |net: &mut Net, t| {
         net.hosts[0]
@@ -339,7 +340,7 @@ fn a_region_is_gone_at_once_and_answered_when_nothing_is_sent_from_it() {
     });
     net.is_lost = Box::new(|_, _| false);
     assert_eq!(net.wait_done(0, waits), Ok(()));
-    let again = net.hosts[0].command(0, remove(Sources::Wait));
+    let again = net.hosts[0].command(0, remove(SourceRemoval::Wait));
     assert!(matches!(net.wait_done(0, again), Err(CommandError::Stag(_))));
 }
 
@@ -354,9 +355,12 @@ fn a_region_can_be_taken_away_from_its_streams() {
     net.is_lost = Box::new(|_, _| true);
     net.hosts[0].write(here, (SOURCE, &source), SINK, 1000);
     net.run_until_idle();
-    let sources = Sources::Abort;
-    let ticket =
-        net.hosts[0].command(0, |ticket| Command::RemoveStag { stag: SOURCE, sources, ticket });
+    let sources = SourceRemoval::Abort;
+    let ticket = net.hosts[0].command(0, |ticket| Command::RemoveStag {
+        stag: SOURCE,
+        removal: sources,
+        ticket,
+    });
     assert_eq!(net.wait_done(0, ticket), Ok(()));
     let closed = |e: &Event| matches!(e, Event::Closed { stream, .. } if *stream == here);
     net.run_until("the end", |net| net.hosts[0].take_event(|e| closed(e).then_some(())));
@@ -370,9 +374,12 @@ fn a_region_without_an_entry_any_more_takes_nothing() {
     let source = net.hosts[0].region(SOURCE.0, 1000, Access::NONE);
     source.write(0, &[9; 1000]);
     let (here, there) = net.open(0, 0, 1, (v4(2), PORT).into());
-    let sources = Sources::Wait;
-    let ticket =
-        net.hosts[1].command(0, |ticket| Command::RemoveStag { stag: SINK, sources, ticket });
+    let sources = SourceRemoval::Wait;
+    let ticket = net.hosts[1].command(0, |ticket| Command::RemoveStag {
+        stag: SINK,
+        removal: sources,
+        ticket,
+    });
     assert_eq!(net.wait_done(1, ticket), Ok(()));
     net.hosts[0].write(here, (SOURCE, &source), SINK, 1000);
     net.run_until("an error", |net| {
@@ -459,8 +466,9 @@ fn lists_name_every_stream_and_neighbour() {
     expected.sort_unstable();
     assert_eq!(found, expected);
     let stream = found[77];
-    let which = api::Listed::Stream(stream);
-    let ticket = net.hosts[1].command(0, |ticket| Command::ListStreams { which, ticket });
+    let which = api::StreamSelection::Stream(stream);
+    let ticket =
+        net.hosts[1].command(0, |ticket| Command::ListStreams { selection: which, ticket });
     let listed = net.run_until("one stream", |net| {
         net.hosts[1].take_event(|e| match e {
             Event::Streams { ticket: t, streams, last: true, .. } if *t == ticket => {
@@ -563,7 +571,7 @@ fn streams_are_opened_from_the_configured_ports() {
         }
         false
     });
-    for _ in 0..LocalPorts::FEWEST {
+    for _ in 0..LocalPorts::MIN_COUNT {
         net.open(0, 0, 1, (v4(2), PORT).into());
     }
     let all: BTreeSet<_> = (2000..=2063).map(|port| (6, port)).collect();

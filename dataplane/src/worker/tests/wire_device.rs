@@ -9,7 +9,7 @@ use base::Instant;
 use crate::capture::{Direction, Fate, Tap};
 use crate::io::{BURST, Frame, PortIo};
 use crate::net::path::TxChecksum;
-use crate::port::{ChecksumBy, RxChecksum};
+use crate::port::{ChecksumSite, RxChecksum};
 
 /// A frame in a vector, with its device metadata.
 #[derive(Clone, Debug)]
@@ -53,9 +53,9 @@ impl TestFrame {
             let sum = !crate::checksum::sum(ip);
             ip[10..12].copy_from_slice(&sum.to_be_bytes());
         }
-        assert_ne!(how.tcp, ChecksumBy::Device);
-        assert_eq!(how.sctp == ChecksumBy::Device, protocol == 132, "{how:?} of {protocol}");
-        if how.sctp == ChecksumBy::Device {
+        assert_ne!(how.tcp, ChecksumSite::Device);
+        assert_eq!(how.sctp == ChecksumSite::Device, protocol == 132, "{how:?} of {protocol}");
+        if how.sctp == ChecksumSite::Device {
             assert_eq!(packet[8..12], [0; 4], "the field is zero");
             wire::sctp::fill_checksum(packet);
         }
@@ -72,12 +72,12 @@ impl Frame for TestFrame {
     fn truncate(&mut self, len: usize) {
         self.0.truncate(len);
     }
-    fn stretch(&mut self, front: usize, back: usize) -> bool {
+    fn expand(&mut self, front: usize, back: usize) -> bool {
         self.0.splice(..0, vec![0xdd; front]);
         self.0.resize(self.0.len() + back, 0xdd);
         true
     }
-    fn cut(&mut self, front: usize, len: usize) {
+    fn trim(&mut self, front: usize, len: usize) {
         self.0.drain(..front);
         self.0.truncate(len);
     }
@@ -132,11 +132,11 @@ impl PortIo for TestIo {
     fn allocate(&mut self, len: usize) -> Option<TestFrame> {
         (self.tx.len() < self.buffers).then(|| TestFrame::new(vec![0xdd; len]))
     }
-    fn room(&mut self) -> usize {
+    fn free_tx_slots(&mut self) -> usize {
         self.room.saturating_sub(self.tx.len())
     }
     fn send(&mut self, mut frame: TestFrame) {
-        assert!(self.room() > 0, "sent without room");
+        assert!(self.free_tx_slots() > 0, "sent without room");
         if let Some(tap) = &mut self.tap {
             tap.record(Direction::Out, Fate::Passed, &frame.0);
         }

@@ -15,15 +15,16 @@ use tcp_lite::endpoint::EndpointConfig;
 use tcp_lite::endpoint::UlpConfig;
 
 use crate::api::{
-    self, Command, Connect, Event, InterfaceConfig, InterfaceId, Limits, Listed, ListenerConfig,
-    ListenerId, LocalPorts, PortId, Route, Service, Ticket, WorkerHandle, WorkerId, worker_link,
+    self, Command, Connect, Event, InterfaceConfig, InterfaceId, Limits, ListenerConfig,
+    ListenerId, LocalPorts, PortId, Route, Service, StreamSelection, Ticket, WorkerHandle,
+    WorkerId, worker_link,
 };
 use crate::host::{self, HostEnd};
-use crate::io::PortFacts;
+use crate::io::PortProperties;
 use crate::memory::{Backing, Memory, MemoryConfig};
 use crate::mesh::Mesh;
 use crate::net::path::TxChecksum;
-use crate::port::{ChecksumBy, RxChecksum};
+use crate::port::{ChecksumSite, RxChecksum};
 use crate::steering::Steering;
 use crate::wake::Wake;
 use crate::worker::{Core, CoreParts, PortSlot};
@@ -110,9 +111,9 @@ impl Plan {
     }
 
     /// Returns the facts of the port, common to all workers, as at the start of a dataplane.
-    fn facts(&self, ids: &[WorkerId]) -> PortFacts {
-        let by = |device| if device { ChecksumBy::Device } else { ChecksumBy::Software };
-        let facts = PortFacts {
+    fn facts(&self, ids: &[WorkerId]) -> PortProperties {
+        let by = |device| if device { ChecksumSite::Device } else { ChecksumSite::Software };
+        let facts = PortProperties {
             mac: [2, 0, 0, 0, 0, self.number],
             tx_checksum: TxChecksum {
                 ip_by_device: self.offloads_sctp,
@@ -139,7 +140,7 @@ pub(super) fn v6(n: u8) -> IpAddr {
 
 /// Builds the command that lists all streams and associations.
 pub(super) fn list_all(ticket: Ticket) -> Command {
-    Command::ListStreams { which: Listed::Everything, ticket }
+    Command::ListStreams { selection: StreamSelection::All, ticket }
 }
 
 impl Host {
@@ -167,9 +168,9 @@ impl Host {
         };
         let (handles, links): (Vec<_>, Vec<_>) = ids.iter().map(ring).unzip();
         let wakes: Vec<Arc<Wake>> = links.iter().map(|l| l.wake.clone()).collect();
-        let meshes = Mesh::all(&wakes, plan.limits.mesh);
+        let meshes = Mesh::full_mesh(&wakes, plan.limits.mesh);
         let (mut shared, end) = match plan.shared {
-            true => host::ends(InterfaceId(0), facts.mac, &wakes).unwrap(),
+            true => host::create_ends(InterfaceId(0), facts.mac, &wakes).unwrap(),
             false => (Vec::new(), None),
         };
         let cores = ids.iter().zip(links).zip(meshes).map(|((&id, link), mesh)| {
@@ -333,7 +334,7 @@ impl Host {
         let (region, memory) = from;
         let source = Source::Region { memory: memory.clone(), offset: 0, len };
         let (to, stag) = (TaggedOffset(0), to);
-        let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(0) };
+        let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::user(0) };
         let region = Some(region);
         self.command(stream.worker().into(), |ticket| Command::Post {
             stream,
@@ -346,7 +347,7 @@ impl Host {
     pub(super) fn send(&mut self, stream: StreamId, bytes: &[u8]) -> Ticket {
         let source = Source::Bytes(bytes.into());
         let (qn, rsvd_ulp) = (Qn(0), [0; 5]);
-        let message = Message::Untagged { qn, rsvd_ulp, source, cookie: Cookie::of(0) };
+        let message = Message::Untagged { qn, rsvd_ulp, source, cookie: Cookie::user(0) };
         let region = None;
         self.command(stream.worker().into(), |ticket| Command::Post {
             stream,

@@ -12,7 +12,7 @@ use crate::api::{
 };
 use crate::io::{BURST, Frame};
 use crate::net::path::TxChecksum;
-use crate::port::{ChecksumBy, RxChecksum};
+use crate::port::{ChecksumSite, RxChecksum};
 use crate::steering::Steering;
 
 struct NoFrame;
@@ -25,10 +25,10 @@ impl Frame for NoFrame {
         &mut []
     }
     fn truncate(&mut self, _: usize) {}
-    fn stretch(&mut self, _: usize, _: usize) -> bool {
+    fn expand(&mut self, _: usize, _: usize) -> bool {
         false
     }
-    fn cut(&mut self, _: usize, _: usize) {}
+    fn trim(&mut self, _: usize, _: usize) {}
     fn hash(&self) -> Option<u32> {
         None
     }
@@ -57,7 +57,7 @@ impl PortIo for IdlePort {
     fn allocate(&mut self, _: usize) -> Option<NoFrame> {
         None
     }
-    fn room(&mut self) -> usize {
+    fn free_tx_slots(&mut self) -> usize {
         1
     }
     fn send(&mut self, _: NoFrame) {}
@@ -93,7 +93,7 @@ impl PortIo for LatePort {
     fn allocate(&mut self, _: usize) -> Option<NoFrame> {
         None
     }
-    fn room(&mut self) -> usize {
+    fn free_tx_slots(&mut self) -> usize {
         1
     }
     fn send(&mut self, _: NoFrame) {}
@@ -103,7 +103,7 @@ impl PortIo for LatePort {
     fn can_wake(&self) -> bool {
         true
     }
-    fn rest(&mut self) {
+    fn arm(&mut self) {
         self.rest_count.fetch_add(1, Ordering::Relaxed);
         self.arrived = true;
     }
@@ -131,13 +131,13 @@ fn config(workers: u16) -> DataplaneConfig {
     }
 }
 
-fn facts(workers: u16) -> PortFacts {
+fn facts(workers: u16) -> PortProperties {
     let ids: Vec<WorkerId> = (0..workers).map(WorkerId).collect();
-    PortFacts {
+    PortProperties {
         mac: [2, 0, 0, 0, 0, 1],
         tx_checksum: TxChecksum::SOFTWARE,
-        rx_checksum: ChecksumBy::Software,
-        rx_sctp_checksum: ChecksumBy::Software,
+        rx_checksum: ChecksumSite::Software,
+        rx_sctp_checksum: ChecksumSite::Software,
         device_hash: false,
         steering: Steering::software(&ids),
         workers: ids,

@@ -12,7 +12,7 @@ use crate::api::{Counters, Stall};
 use crate::io::{Frame, PortIo};
 use crate::memory::Memory;
 use crate::net::path::{Path, TxChecksum};
-use crate::port::ChecksumBy;
+use crate::port::ChecksumSite;
 use crate::worker::flows::carrier::{CarrierEndpoint, Refusal, TransmitContext, TransmitOutcome};
 use crate::worker::flows::schedule::CarrierKind;
 
@@ -62,7 +62,7 @@ impl<'a, Io: PortIo> SegmentBatch<'a, Io> {
         quota: usize,
         counters: &'a Counters,
     ) -> Self {
-        let checksum = checksum.of_tcp();
+        let checksum = checksum.for_tcp();
         let (frame, ect, keep_limit, refused) = (None, false, u64::MAX, None);
         let (shared, last, offers) = (false, false, false);
         SegmentBatch {
@@ -84,12 +84,12 @@ impl<'a, Io: PortIo> SegmentBatch<'a, Io> {
 }
 
 impl<Io: PortIo> TxBatch for SegmentBatch<'_, Io> {
-    fn segment(&mut self, len: usize) -> Option<&mut [u8]> {
+    fn reserve_segment(&mut self, len: usize) -> Option<&mut [u8]> {
         if self.quota == 0 {
             self.refused = Some(Refusal::Quota);
             return None;
         }
-        if self.io.room() == 0 {
+        if self.io.free_tx_slots() == 0 {
             self.refused = Some(Refusal::RingFull);
             return None;
         }
@@ -102,11 +102,11 @@ impl<Io: PortIo> TxBatch for SegmentBatch<'_, Io> {
         room
     }
 
-    fn ecn_capable(&mut self) {
+    fn set_ecn_capable(&mut self) {
         self.ect = true;
     }
 
-    fn last(&mut self) {
+    fn mark_last(&mut self) {
         self.last = true;
     }
 
@@ -118,19 +118,19 @@ impl<Io: PortIo> TxBatch for SegmentBatch<'_, Io> {
         self.keep_limit
     }
 
-    fn keep_limited(&mut self) {
+    fn report_keep_limited(&mut self) {
         self.counters.memory.keep_waits.add(1);
     }
 
     fn commit(&mut self, len: usize) {
-        self.commit_summed(len, None);
+        self.commit_with_sum(len, None);
     }
 
-    fn wants_sum(&self) -> bool {
-        self.checksum.tcp == ChecksumBy::Software
+    fn uses_sum(&self) -> bool {
+        self.checksum.tcp == ChecksumSite::Software
     }
 
-    fn commit_summed(&mut self, len: usize, sum: Option<Sum>) {
+    fn commit_with_sum(&mut self, len: usize, sum: Option<Sum>) {
         let Some(mut frame) = self.frame.take() else { return };
         frame.truncate(self.path.header_len() + len);
         self.path.finish(frame.bytes_mut(), self.checksum, core::mem::take(&mut self.ect), sum);
@@ -139,7 +139,7 @@ impl<Io: PortIo> TxBatch for SegmentBatch<'_, Io> {
             frame.offload(self.checksum, l2, l3, self.path.is_v6());
         }
         let bytes = frame.bytes().len();
-        self.io.send_under(frame, self.min_strength);
+        self.io.send_protected(frame, self.min_strength);
         if self.last && self.offer_last {
             self.io.offer();
         }
@@ -166,7 +166,7 @@ impl CarrierEndpoint for Endpoint<Memory> {
 
     #[inline]
     fn kept(&self) -> u64 {
-        self.kept()
+        self.kept_bytes()
     }
 
     #[inline]
@@ -176,7 +176,7 @@ impl CarrierEndpoint for Endpoint<Memory> {
 
     #[inline]
     fn path_suspect(&self) -> bool {
-        self.connection().path_suspect()
+        self.connection().is_path_suspect()
     }
 
     fn is_timing_out(&self) -> bool {
@@ -197,7 +197,7 @@ impl CarrierEndpoint for Endpoint<Memory> {
 
     #[inline]
     fn confirmed_path(&self, path: &Path) -> Option<(usize, u16)> {
-        let mss = self.connection().known_path_mss()?;
+        let mss = self.connection().confirmed_path_mss()?;
         Some((mss.into(), mss + path.tcp_headers()))
     }
 
@@ -205,7 +205,7 @@ impl CarrierEndpoint for Endpoint<Memory> {
         let mss = mtu.saturating_sub(path.tcp_headers());
         let less = mss < self.connection().path_mss();
         if less {
-            self.path_mtu(now, mss);
+            self.set_path_mss(now, mss);
         }
         less
     }

@@ -11,11 +11,11 @@ use wire::sctp::fill_checksum;
 use crate::api::{Counters, Stall};
 use crate::io::{Frame, PortIo};
 use crate::memory::Memory;
-use crate::net::fragment::{self, Identifications};
+use crate::net::fragment::{self, IdentificationGenerator};
 use crate::net::path::TxChecksum;
 use crate::net::protocol::UDP_HEADER;
 use crate::net::sctp_path::SctpPath;
-use crate::port::ChecksumBy;
+use crate::port::ChecksumSite;
 use crate::worker::flows::carrier::{CarrierEndpoint, Refusal, TransmitContext, TransmitOutcome};
 use crate::worker::flows::flow_info::path_mtu;
 use crate::worker::flows::schedule::CarrierKind;
@@ -30,7 +30,7 @@ pub(in crate::worker) struct PacketBatch<'a, Io: PortIo> {
     /// Bytes of the longest packet sent without fragmentation.
     max_unfragmented: usize,
     /// Identifications for fragmented packets.
-    identifications: Option<&'a mut Identifications>,
+    identifications: Option<&'a mut IdentificationGenerator>,
     /// The current packet is a path MTU probe, which is not fragmented at any length.
     probe: bool,
     frame: Option<Io::Frame>,
@@ -54,7 +54,7 @@ impl<'a, Io: PortIo> PacketBatch<'a, Io> {
         quota: usize,
         counters: &'a Counters,
     ) -> Self {
-        let checksum = path.offload(checksum);
+        let checksum = path.checksum_offload(checksum);
         let (frame, ids, probe) = (None, None, false);
         let (whole, sent, keep_limit, refused) = (usize::MAX, 0, u64::MAX, None);
         PacketBatch {
@@ -76,7 +76,7 @@ impl<'a, Io: PortIo> PacketBatch<'a, Io> {
     }
 
     /// Fragments packets of more than `whole` bytes, the most that the path carries (RFC 9260 §6.9).
-    fn fragment_above(mut self, whole: usize, ids: &'a mut Identifications) -> Self {
+    fn fragment_above(mut self, whole: usize, ids: &'a mut IdentificationGenerator) -> Self {
         self.max_unfragmented = whole;
         self.identifications = Some(ids);
         self
@@ -105,15 +105,15 @@ impl<'a, Io: PortIo> PacketBatch<'a, Io> {
         let path = &self.path.path;
         let Some(ids) = &mut self.identifications else { return };
         // RFC 9260 §6.8: the checksum covers the whole packet, so a device cannot compute it over fragments.
-        if self.checksum.sctp == ChecksumBy::Device {
+        if self.checksum.sctp == ChecksumSite::Device {
             fill_checksum(&mut frame.bytes_mut()[path.header_len()..]);
         }
         self.path.finish(frame.bytes_mut(), TxChecksum::SOFTWARE);
         let id = ids.next(path.addresses());
         let whole = frame.bytes();
-        let mtu = self.path.ip_len() + self.max_unfragmented;
-        for piece in fragment::pieces(path, whole.len() - path.header_len(), mtu) {
-            let room = self.io.room() > 0;
+        let mtu = self.path.mtu_overhead() + self.max_unfragmented;
+        for piece in fragment::fragments(path, whole.len() - path.header_len(), mtu) {
+            let room = self.io.free_tx_slots() > 0;
             let len = fragment::frame_len(path, &piece);
             let Some(mut out) = room.then(|| self.io.allocate(len)).flatten() else {
                 return self.counters.frames.tx_no_buffer.add(1);
@@ -121,19 +121,19 @@ impl<'a, Io: PortIo> PacketBatch<'a, Io> {
             fragment::emit(path, whole, &piece, id, out.bytes_mut());
             self.counters.frames.tx_frames.add(1);
             self.counters.frames.tx_bytes.add(len as u64);
-            self.io.send_under(out, self.min_strength);
+            self.io.send_protected(out, self.min_strength);
         }
         self.counters.ip.tx_cut.add(1);
     }
 }
 
 impl<Io: PortIo> TxBatch for PacketBatch<'_, Io> {
-    fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
+    fn reserve_packet(&mut self, len: usize) -> Option<&mut [u8]> {
         if self.sent == self.quota {
             self.refused = Some(Refusal::Quota);
             return None;
         }
-        if self.io.room() < self.max_frames(len) {
+        if self.io.free_tx_slots() < self.max_frames(len) {
             self.refused = Some(Refusal::RingFull);
             return None;
         }
@@ -146,12 +146,12 @@ impl<Io: PortIo> TxBatch for PacketBatch<'_, Io> {
         room
     }
 
-    fn whole(&mut self) {
+    fn forbid_fragmentation(&mut self) {
         self.probe = true;
     }
 
-    fn wants_checksum(&self) -> bool {
-        self.checksum.sctp != ChecksumBy::Device
+    fn needs_checksum(&self) -> bool {
+        self.checksum.sctp != ChecksumSite::Device
     }
 
     fn is_shared(&self) -> bool {
@@ -162,7 +162,7 @@ impl<Io: PortIo> TxBatch for PacketBatch<'_, Io> {
         self.keep_limit
     }
 
-    fn keep_limited(&mut self) {
+    fn report_keep_limited(&mut self) {
         self.counters.memory.keep_waits.add(1);
     }
 
@@ -181,7 +181,7 @@ impl<Io: PortIo> TxBatch for PacketBatch<'_, Io> {
         self.counters.frames.tx_frames.add(1);
         self.counters.frames.tx_bytes.add(frame.bytes().len() as u64);
         self.sent += 1;
-        self.io.send_under(frame, self.min_strength);
+        self.io.send_protected(frame, self.min_strength);
     }
 }
 
@@ -208,7 +208,7 @@ impl CarrierEndpoint for Endpoint<Memory> {
     }
 
     fn path_suspect(&self) -> bool {
-        self.path_suspect()
+        self.is_path_suspect()
     }
 
     fn is_timing_out(&self) -> bool {
@@ -228,16 +228,16 @@ impl CarrierEndpoint for Endpoint<Memory> {
     }
 
     fn confirmed_path(&self, path: &SctpPath) -> Option<(usize, u16)> {
-        let len = self.association().known_path_len()?;
+        let len = self.association().confirmed_path_len()?;
         Some((len, path_mtu(self, path)))
     }
 
     fn limit_path(&mut self, path: &SctpPath, mtu: u16, now: Instant) -> bool {
         let sctp = self.association();
-        let limit = path.packet_limit(mtu).max(sctp.least_path_len());
+        let limit = path.packet_limit(mtu).max(sctp.min_path_len());
         let less = limit < sctp.path_len();
         if less {
-            self.path_mtu(now, limit);
+            self.set_path_mtu(now, limit);
         }
         less
     }

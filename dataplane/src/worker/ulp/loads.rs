@@ -96,7 +96,7 @@ impl<Io: PortIo> Env<Io> {
     ) -> Result<(), PostFailure> {
         let params = stream.lower().and_then(|lower| lower.params());
         if stream.conn.load.is_some() {
-            return Err(PostFailure::Loaded);
+            return Err(PostFailure::LoadRunning);
         }
         let params = params.filter(|_| stream.conn.stage == Stage::Established);
         let params = params.ok_or(PostFailure::Refused(PostError::Closed))?;

@@ -6,7 +6,7 @@
 
 use base::{Blank, Lazy};
 
-use super::controller::{Acked, Cause, Controller, Echo};
+use super::controller::{AckSample, Cause, Controller, EcnEcho};
 use super::newreno::NewReno;
 use super::window::Window;
 use crate::seq::ExtSeq;
@@ -52,9 +52,9 @@ impl Blank for State {
 
 impl Controller for Dctcp {
     const EXACT_ECN: bool = true;
-    const MARKS_ARE_MILD: bool = true;
+    const MILD_ECN_RESPONSE: bool = true;
 
-    fn increase(&mut self, window: &Window, ack: &Acked) -> u64 {
+    fn increase(&mut self, window: &Window, ack: &AckSample) -> u64 {
         self.0.reno.increase(window, ack)
     }
 
@@ -71,7 +71,7 @@ impl Controller for Dctcp {
     }
 
     /// RFC 8257 §3.3 steps 1 to 8.
-    fn on_echo(&mut self, echo: &Echo) {
+    fn on_echo(&mut self, echo: &EcnEcho) {
         let estimate = &mut self.0.estimate;
         estimate.acked += echo.acked;
         estimate.marked += if echo.marked { echo.acked } else { 0 };
@@ -119,11 +119,11 @@ mod tests {
 
     /// Acknowledges a window of ten segments, one by one, the first `marked` of them with ECE. A window of
     /// the same size follows.
-    fn window(dctcp: &mut impl FnMut(&Echo), n: u64, marked: u64) {
+    fn window(dctcp: &mut impl FnMut(&EcnEcho), n: u64, marked: u64) {
         for i in 1..=10 {
             let acked = n * 10 * SMSS + i * SMSS;
             let (ack, nxt) = (at(acked), at(acked + 10 * SMSS));
-            dctcp(&Echo { ack, nxt, acked: SMSS, marked: i <= marked });
+            dctcp(&EcnEcho { ack, nxt, acked: SMSS, marked: i <= marked });
         }
     }
 
@@ -155,7 +155,7 @@ mod tests {
             for i in 1..=10 {
                 let acked = n * 10 * SMSS + i * SMSS;
                 let nxt = at((n + 2) * 10 * SMSS);
-                dctcp.on_echo(&Echo { ack: at(acked), nxt, acked: SMSS, marked: false });
+                dctcp.on_echo(&EcnEcho { ack: at(acked), nxt, acked: SMSS, marked: false });
                 if *values.last().unwrap() != alpha(&dctcp) {
                     values.push(alpha(&dctcp));
                 }

@@ -15,12 +15,12 @@ fn congestion(algorithm: CongestionControl) -> Congestion {
 impl Congestion {
     /// Processes an acknowledgement of `acked` bytes while the window limits sending.
     fn on_growth(&mut self, now: Instant, acked: u64, srtt: Nanos) {
-        self.on_ack(&acked_now(now, acked, srtt));
+        self.on_ack(&ack_sample(now, acked, srtt));
     }
 }
 
-fn acked_now(now: Instant, acked: u64, srtt: Nanos) -> Acked {
-    Acked { now, acked, marked: 0, srtt, growth: Growth::Allowed, measured: None }
+fn ack_sample(now: Instant, acked: u64, srtt: Nanos) -> AckSample {
+    AckSample { now, acked, marked: 0, srtt, growth: Growth::Allowed, path_sample: None }
 }
 
 /// Acknowledges a whole window in segments during one round trip from `now`.
@@ -35,7 +35,7 @@ fn round_trip(c: &mut Congestion, now: Instant) -> Instant {
 
 #[test]
 fn controllers_are_found_by_their_names() {
-    let names = ["cubic", "newreno", "dctcp", "bbr", ""].map(CongestionControl::named);
+    let names = ["cubic", "newreno", "dctcp", "bbr", ""].map(CongestionControl::from_name);
     let all = [CongestionControl::Cubic, CongestionControl::NewReno, CongestionControl::Dctcp];
     assert_eq!(names, [Some(all[0]), Some(all[1]), Some(all[2]), None, None]);
     assert_eq!(all.map(CongestionControl::exact_ecn), [false, false, true]);
@@ -142,9 +142,9 @@ fn an_unused_window_comes_down() {
     let mut c = congestion(CongestionControl::Cubic);
     c.state.window.ssthresh = 20 * SMSS;
     c.state.window.cwnd = 100 * SMSS;
-    c.on_unused(40 * SMSS, 10);
+    c.reduce_unused_cwnd(40 * SMSS, 10);
     assert_eq!((c.cwnd(), c.ssthresh()), (70 * SMSS, 75 * SMSS));
-    c.on_unused(70 * SMSS, 10);
+    c.reduce_unused_cwnd(70 * SMSS, 10);
     assert_eq!(c.cwnd(), 70 * SMSS);
 }
 
@@ -153,9 +153,9 @@ fn an_unused_window_comes_down() {
 fn idleness_restarts_from_the_initial_window() {
     let mut c = congestion(CongestionControl::Cubic);
     round_trip(&mut c, Instant::ZERO);
-    c.after_idle(10);
+    c.restart_after_idle(10);
     assert_eq!(c.cwnd(), 10 * SMSS);
-    c.after_idle(20);
+    c.restart_after_idle(20);
     assert_eq!(c.cwnd(), 10 * SMSS, "never grows it");
 }
 
@@ -209,7 +209,7 @@ fn cubic_converges_fast() {
             let window = Window::new(SMSS as usize, segments as u32, 1 << 30);
             cubic.reduce(&window, Cause::Loss, 0);
         }
-        cubic.plateau()
+        cubic.w_max()
     };
     assert_eq!(plateau(&[1000]), 1000.0);
     assert_eq!(plateau(&[1000, 800]), 680.0, "800 * 1.7 / 2");
@@ -224,7 +224,7 @@ fn cubic_keeps_its_plateau_while_it_is_idle() {
     let mut cubic = Cubic::default();
     cubic.reduce(&Window::new(SMSS as usize, 1000, 1 << 30), Cause::Loss, 0);
     Controller::release(&mut cubic);
-    assert_eq!(cubic.plateau(), 1000.0);
+    assert_eq!(cubic.w_max(), 1000.0);
     let marked = [CongestionControl::Cubic, CongestionControl::NewReno]
         .map(|it| congestion(it).marked_fraction());
     assert_eq!(marked, [None, None], "kept by DCTCP alone");
@@ -248,7 +248,7 @@ fn cubic_keeps_its_plateau_across_segment_sizes() {
     c.undo(&prior);
     assert_eq!(c.state.window.smss(), 1000);
     let Algorithm::Cubic(cubic) = &c.state.algorithm else { panic!("CUBIC") };
-    assert_eq!(cubic.plateau(), 1000.0);
+    assert_eq!(cubic.w_max(), 1000.0);
 }
 
 // RFC 9438 §4.2, §5.8: time in which the window was not the limit neither moves nor flattens the curve.
@@ -262,7 +262,7 @@ fn cubic_goes_on_where_it_was_after_a_pause() {
         for _ in 0..130 {
             now = round_trip(&mut c, now);
         }
-        c.on_limited_by_source();
+        c.on_app_limited();
         now = now + RTT * (10 * pause);
         for _ in 0..10 {
             now = round_trip(&mut c, now);
@@ -281,7 +281,7 @@ fn cubic_starts_anew_from_a_window_that_came_down() {
     c.state.window.cwnd = 1000 * SMSS;
     c.on_loss(1000 * SMSS);
     let now = round_trip(&mut c, Instant::ZERO);
-    c.on_unused(0, 10);
+    c.reduce_unused_cwnd(0, 10);
     c.state.window.ssthresh = 0;
     let before = c.cwnd();
     round_trip(&mut c, now);
@@ -339,11 +339,11 @@ fn there_is_room_to_send_again_beside_new_data() {
     let mut c = congestion(CongestionControl::NewReno);
     c.on_timeout(10 * SMSS, None);
     assert_eq!(c.cwnd(), SMSS);
-    c.after_new_data(2 * SMSS);
+    c.on_genuine_timeout(2 * SMSS);
     assert_eq!(c.cwnd(), 3 * SMSS);
-    c.after_new_data(7 * SMSS);
+    c.on_genuine_timeout(7 * SMSS);
     assert_eq!(c.cwnd(), 3 * SMSS, "no more for what else is out");
-    c.after_new_data(0);
+    c.on_genuine_timeout(0);
     assert_eq!(c.cwnd(), 3 * SMSS, "nor less");
 }
 

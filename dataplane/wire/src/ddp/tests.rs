@@ -58,7 +58,7 @@ proptest! {
             }
             Err(HeaderError::Truncated(t)) => prop_assert!(bytes.len() < t.needed),
             Err(HeaderError::Version(v)) => prop_assert_eq!(v, bytes[0] & 3),
-            Err(HeaderError::OtherModel) => prop_assert!(false, "the model follows from T"),
+            Err(HeaderError::WrongModel) => prop_assert!(false, "the model follows from T"),
         }
     }
 }
@@ -173,8 +173,8 @@ fn header_of_the_documented_example() {
 
 #[test]
 fn the_other_model_is_refused() {
-    assert_eq!(UntaggedRepr::parse(&[0x81; 18]), Err(HeaderError::OtherModel));
-    assert_eq!(TaggedRepr::parse(&[0x01; 18]), Err(HeaderError::OtherModel));
+    assert_eq!(UntaggedRepr::parse(&[0x81; 18]), Err(HeaderError::WrongModel));
+    assert_eq!(TaggedRepr::parse(&[0x01; 18]), Err(HeaderError::WrongModel));
 }
 
 // RFC 5041 §4.3: MSN starts at one, wraps from 0xFFFFFFFF to 0.

@@ -46,7 +46,7 @@ impl RtrSet {
     pub const ALL: RtrSet = RtrSet { send: true, write: true, read: true };
 
     /// Returns the messages in both sets.
-    pub const fn and(self, other: RtrSet) -> RtrSet {
+    pub const fn intersection(self, other: RtrSet) -> RtrSet {
         RtrSet {
             send: self.send && other.send,
             write: self.write && other.write,

@@ -69,7 +69,7 @@ fn terminate() -> impl Strategy<Value = TerminateRepr> {
 }
 
 /// The loop of RFC 7306 §5.1.1, bit by bit.
-fn fetch_add_of_the_text(original: u64, add: u64, mask: u64) -> u64 {
+fn reference_fetch_add(original: u64, add: u64, mask: u64) -> u64 {
     let (mut carry, mut value) = (0, 0);
     for bit in 0..64 {
         let location = 1u64 << bit;
@@ -174,7 +174,7 @@ proptest! {
     #[test]
     fn fetch_add_is_that_of_the_text(original in edges64(), add in edges64(), mask in edges64()) {
         let op = AtomicOp::FetchAdd { add, mask };
-        prop_assert_eq!(op.apply(original), fetch_add_of_the_text(original, add, mask));
+        prop_assert_eq!(op.apply(original), reference_fetch_add(original, add, mask));
         let plain = AtomicOp::FetchAdd { add, mask: 0 };
         prop_assert_eq!(plain.apply(original), original.wrapping_add(add));
     }

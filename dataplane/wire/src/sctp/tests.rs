@@ -80,8 +80,8 @@ fn chunks_without_fields() {
         b.shutdown_complete(true).expect("room");
         b.shutdown_complete(false).expect("room");
         b.pad(8).expect("room");
-        b.chunk(0xff, 0xaa, &[1]).expect("room");
-        b.chunk(0x3e, 0, &[]).expect("room");
+        b.push_chunk(0xff, 0xaa, &[1]).expect("room");
+        b.push_chunk(0x3e, 0, &[]).expect("room");
     });
     let unknown = |bytes, skip, report| Chunk::Unknown(UnknownChunk { bytes, skip, report });
     let expected = [
@@ -229,15 +229,18 @@ fn sacks_are_cut_to_the_room() {
 fn what_does_not_fit_leaves_the_packet_as_it_is() {
     let mut out = vec![0; COMMON_HEADER_LEN + 20];
     let mut builder = PacketBuilder::new(&mut out, PORTS, Tag(1));
-    assert_eq!((builder.room(), builder.data_room()), (20, 4));
-    assert_eq!(builder.cookie_echo(&[1; 17]), Err(Full));
-    assert_eq!(builder.push_data(&DataHeader::default(), 5), Err(Full));
-    assert_eq!(builder.push_data(&DataHeader::default(), 0), Err(Full));
+    assert_eq!((builder.remaining(), builder.max_data_len()), (20, 4));
+    assert_eq!(builder.cookie_echo(&[1; 17]), Err(PacketFull));
+    assert_eq!(builder.push_data(&DataHeader::default(), 5), Err(PacketFull));
+    assert_eq!(builder.push_data(&DataHeader::default(), 0), Err(PacketFull));
     assert!(builder.is_empty());
     builder.data_buffer()[..3].copy_from_slice(b"abc");
     assert_eq!(builder.push_data(&DataHeader::default(), 3), Ok(()));
-    assert_eq!((builder.room(), builder.data_room(), builder.data_buffer().len()), (0, 0, 0));
-    assert_eq!(builder.cookie_ack(), Err(Full));
+    assert_eq!(
+        (builder.remaining(), builder.max_data_len(), builder.data_buffer().len()),
+        (0, 0, 0)
+    );
+    assert_eq!(builder.cookie_ack(), Err(PacketFull));
     let len = builder.finish();
     let [Chunk::Data(data)] = chunks(&out[..len])[..] else { panic!("one DATA") };
     assert_eq!(data, Data { header: DataHeader::default(), payload: b"abc" });
@@ -394,7 +397,7 @@ proptest! {
             Cause::ProtocolViolation(&bytes),
             Cause::Unknown { code: 99, info: &bytes },
         ][which];
-        let cut = cause.cut(most);
+        let cut = cause.truncate_info(most);
         prop_assert_eq!(cut.code(), cause.code());
         prop_assert!(cut.padded_len() <= 8 + most);
         prop_assert!(cause == cut || bytes.len() > most & !3);

@@ -4,7 +4,7 @@ use super::net::{Net, Side};
 use super::peers::*;
 use crate::endpoint::*;
 use crate::mpa::testing::Stream;
-use crate::mpa::{self, Foreign, Revision, StartupError};
+use crate::mpa::{self, ForeignProtocol, Revision, StartupError};
 use core::time::Duration;
 use ddp::Cookie;
 use ddp::DdpVersion;
@@ -104,8 +104,8 @@ fn reject() {
     assert_eq!(net.a.reason(), Some(CloseReason::RejectedByPeer { private_data, enhanced: None }));
     assert_eq!(net.b.reason(), Some(CloseReason::RejectedHere));
     assert!(!net.has_reset(Side::A) && !net.has_reset(Side::B));
-    net.a.assert_nothing_left();
-    net.b.assert_nothing_left();
+    net.a.assert_no_state_left();
+    net.b.assert_no_state_left();
 }
 
 /// The draft cannot reject: the responder closes.
@@ -118,8 +118,8 @@ fn start_key_reject_just_closes() {
     assert_eq!(net.a.reason(), Some(CloseReason::Lower(TcpReason::Startup(StartupError::Closed))));
     assert_eq!(net.b.reason().map(|r| r.name()), Some("rejected_here"));
     assert_eq!(net.payloads(Side::B), [&[][..]; 0]);
-    net.a.assert_nothing_left();
-    net.b.assert_nothing_left();
+    net.a.assert_no_state_left();
+    net.b.assert_no_state_left();
 }
 
 /// RFC 5044 §7.1.2 (4): a responder sends no FPDU and no marker before it has verified one.
@@ -150,7 +150,8 @@ fn initiator_waits_for_the_reply() {
     net.run_for(Duration::from_secs(2));
     assert_eq!(net.b.up.received, request(0xc0, 1, b"pd"));
     let source = ddp::Source::Bytes(b"early"[..].into());
-    let message = Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: Cookie::of(0) };
+    let message =
+        Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: Cookie::user(0) };
     assert_eq!(net.a.ep().post(message), Err(PostError::Closed));
     net.b.send_bytes(&reply(0xc0, 1, &[]));
     net.run_until(|net| net.a.is_established());
@@ -173,7 +174,9 @@ fn fpdus_behind_the_request() {
     net.run_until(|net| net.b.state() == Some(State::Deciding));
     assert_eq!(net.b.memory.to_vec()[10..15], [0; 5], "nothing is placed before the decision");
     let now = net.now;
-    net.b.with(|ep, cx| ep.mpa_accept(now, PD, &[], stream_config(), cx)).expect("a request");
+    net.b
+        .with_endpoint(|ep, cx| ep.mpa_accept(now, PD, &[], stream_config(), cx))
+        .expect("a request");
     assert_eq!(net.b.memory.to_vec()[10..15], *b"first");
     assert_eq!(net.b.memory.to_vec()[20..920], [7; 900]);
     net.run_for(Duration::from_secs(1));
@@ -213,7 +216,7 @@ fn hostile_openings() {
     let mut too_long = request(0xc0, 1, &[]);
     too_long[18..20].copy_from_slice(&600_u16.to_be_bytes());
     let cases: [(&[u8], StartupError); 5] = [
-        (b"GET / HTTP/1.1\r\n", StartupError::Foreign(Foreign::Http)),
+        (b"GET / HTTP/1.1\r\n", StartupError::Foreign(ForeignProtocol::Http)),
         (b"MPA ID Reg Frame", StartupError::BadKey { at: 9 }),
         (&request(0xc0, 9, &[]), StartupError::Revision { seen: 9 }),
         (&reply(0xc0, 1, &[]), StartupError::BothResponders),
@@ -227,7 +230,7 @@ fn hostile_openings() {
         assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some((2, 0, 4)));
         assert!(net.has_reset(Side::B));
         assert_eq!(net.a.up.received, []);
-        net.b.assert_nothing_left();
+        net.b.assert_no_state_left();
     }
 }
 
@@ -287,16 +290,17 @@ fn startup_frames_cut_and_lost() {
 /// A peer without a listener refuses; a missing host times out.
 #[test]
 fn no_connection() {
-    let mut net = Net::new(Node::initiator(EndpointConfig::default(), b""), Node::deaf());
+    let mut net =
+        Net::new(Node::initiator(EndpointConfig::default(), b""), Node::without_listener());
     net.run();
     assert_eq!(net.a.reason(), Some(CloseReason::ConnectRefused));
-    net.a.assert_nothing_left();
+    net.a.assert_no_state_left();
     use super::net::Fate;
     let mut net =
         pair(EndpointConfig::default(), EndpointConfig::default()).with_fate(|_, _, _| Fate::Drop);
     net.run();
     assert_eq!(net.a.reason(), Some(CloseReason::Lower(TcpReason::TcpTimeout)));
-    net.a.assert_nothing_left();
+    net.a.assert_no_state_left();
 }
 
 /// A request can be answered only once.
@@ -304,7 +308,7 @@ fn no_connection() {
 fn answers_without_a_request() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
     let now = net.now;
-    let again = net.b.with(|ep, cx| ep.mpa_accept(now, PD, &[], stream_config(), cx));
+    let again = net.b.with_endpoint(|ep, cx| ep.mpa_accept(now, PD, &[], stream_config(), cx));
     assert_eq!(again, Err(AnswerError::NoRequest));
     assert_eq!(net.a.ep().mpa_reject(now, &[]), Err(AnswerError::NoRequest));
 }

@@ -13,7 +13,7 @@ pub(super) fn bytes(seed: u32, len: usize) -> Vec<u8> {
 }
 
 /// Returns a pseudo-random sequence, determined by the seed.
-pub(super) fn dice(mut seed: u64) -> impl FnMut(u64) -> u64 {
+pub(super) fn seeded_random(mut seed: u64) -> impl FnMut(u64) -> u64 {
     move |sides| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (seed >> 33) % sides
@@ -23,7 +23,7 @@ pub(super) fn dice(mut seed: u64) -> impl FnMut(u64) -> u64 {
 /// Aligned sender, markers and loss: data is placed on arrival, and only unlocatable bytes are held.
 #[test]
 fn loss_with_markers_places_out_of_order() {
-    let mut roll = dice(3);
+    let mut roll = seeded_random(3);
     let mut net = established(EndpointConfig::default(), EndpointConfig::default()).with_fate(
         move |side, _, segment| match roll(50) {
             0 if side == Side::A && has_payload(segment) => Fate::Drop,
@@ -51,7 +51,7 @@ fn loss_with_markers_places_out_of_order() {
 #[test]
 fn loss_without_markers_holds_within_the_budget() {
     let without = mpa::Config { markers: false, hold_limit: 20_000, ..mpa::Config::default() };
-    let mut roll = dice(4);
+    let mut roll = seeded_random(4);
     let mut net = established(EndpointConfig::default(), with_mpa(without)).with_fate(
         move |side, _, segment| {
             let hit = side == Side::A && has_payload(segment) && roll(40) == 0;
@@ -76,7 +76,7 @@ fn a_changing_source_is_sent_once() {
     let memory = VecMemory::from_vec(vec![1; 200_000]);
     let source = ddp::Source::Region { memory: memory.clone(), offset: 0, len: 200_000 };
     let to = ddp::TaggedOffset(0);
-    let message = Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: Cookie::of(1) };
+    let message = Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: Cookie::user(1) };
     net.a.ep().post(message).expect("room");
     for value in 2..50 {
         net.run_for(Duration::from_micros(600));
@@ -99,7 +99,7 @@ fn path_mtu_shrinks() {
     net.a.write(0, &data, 1);
     net.run_for(Duration::from_millis(1));
     let now = net.now;
-    net.a.ep().path_mtu(now, 600);
+    net.a.ep().set_path_mss(now, 600);
     let before = net.log.len();
     let mut net =
         net.with_fate(
@@ -170,7 +170,7 @@ fn a_blocked_message_comes_before_the_fin() {
     net.run();
     assert_eq!(net.b.messages(), [(Qn(0), bytes(2, 9000))]);
     assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));
-    net.b.assert_nothing_left();
+    net.b.assert_no_state_left();
 }
 
 /// Memory of an idle stream (target: 1 KiB).
@@ -203,9 +203,9 @@ fn paths() -> impl Strategy<Value = Path> {
     )
 }
 
-fn over(path: &Path) -> Net<Node, Node> {
+fn faulty_net(path: &Path) -> Net<Node, Node> {
     let mpa = mpa::Config { markers: path.markers, initiate: path.initiate, ..Default::default() };
-    let mut roll = dice(path.seed);
+    let mut roll = seeded_random(path.seed);
     let path = path.clone();
     pair(with_mpa(mpa.clone()), with_mpa(mpa)).with_fate(move |_, _, segment| {
         let what = roll(100);
@@ -228,7 +228,7 @@ proptest! {
     /// On any path both regions are right, messages are delivered in order and once, and no state is left.
     #[test]
     fn any_path_delivers(path in paths(), sizes in prop::collection::vec(0usize..20_000, 1..12)) {
-        let mut net = over(&path);
+        let mut net = faulty_net(&path);
         net.run_until(|net| net.a.is_established() && net.b.is_established());
         prop_assert!(net.a.is_established() && net.b.is_established());
         let mut at = 0;
@@ -264,8 +264,8 @@ proptest! {
         let now = net.now;
         net.a.ep().shutdown(now);
         net.run();
-        net.a.assert_nothing_left();
-        net.b.assert_nothing_left();
+        net.a.assert_no_state_left();
+        net.b.assert_no_state_left();
     }
 }
 
@@ -282,7 +282,7 @@ proptest! {
         changes in prop::collection::vec((100u16..1460, 100u64..4000), 1..12),
     ) {
         let mpa = mpa::Config { markers, ..Default::default() };
-        let mut roll = dice(seed);
+        let mut roll = seeded_random(seed);
         let net = pair(with_mpa(mpa.clone()), with_mpa(mpa));
         let mut net = net.with_fate(move |_, _, _| if roll(100) < loss { Fate::Drop } else { Fate::Pass });
         net.run_until(|net| net.a.is_established() && net.b.is_established());
@@ -291,7 +291,7 @@ proptest! {
         for (mss, wait) in changes {
             net.run_for(Duration::from_micros(wait));
             let now = net.now;
-            net.a.ep().path_mtu(now, mss);
+            net.a.ep().set_path_mss(now, mss);
         }
         net.run_until(|net| net.a.ddp_events().len() == 1);
         prop_assert_eq!(&net.b.memory.to_vec()[..200_000], &data[..]);
@@ -307,7 +307,7 @@ proptest! {
             }
         }
         let now = net.now;
-        net.a.ep().path_mtu(now, 1460);
+        net.a.ep().set_path_mss(now, 1460);
         let mut net = net.with_fate(|_, _, _| Fate::Pass);
         let lost = net.b.ep().stats().mpa_rx.alignment_lost;
         net.a.write(0, &data, 2);

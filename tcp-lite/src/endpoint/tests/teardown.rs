@@ -57,7 +57,7 @@ fn crc_error_tears_down_gently() {
         matches!(reason, CloseReason::Lower(TcpReason::Mpa(error)) if matches!(error.fault, Fault::Crc { .. }))
     );
     assert!(!net.has_reset(Side::A) && !net.has_reset(Side::B));
-    net.b.assert_nothing_left();
+    net.b.assert_no_state_left();
 }
 
 /// A CRC error with a peer that never closes: the reset is sent only after the time-out.
@@ -71,7 +71,7 @@ fn crc_error_with_a_peer_that_stays() {
     assert!(net.has_reset(Side::B));
     assert_eq!(net.b.reason().map(|r| r.name()), Some("mpa_error"), "the first cause stays");
     net.run();
-    net.b.assert_nothing_left();
+    net.b.assert_no_state_left();
 }
 
 /// A responder that has never verified an FPDU must not send one, not even the last message. The peer would
@@ -87,9 +87,9 @@ fn error_in_the_first_fpdu_sends_no_fpdu() {
     assert_eq!(net.a.up.received, reply(0xc0, 1, &[]));
     assert!(net.has_reset(Side::B) && !net.a.has(tcp::Event::RemoteClosed));
     assert!(net.a.has(tcp::Event::Closed(tcp::CloseReason::Reset)));
-    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::of(9) }));
+    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::user(9) }));
     assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some((2, 0, 2)));
-    net.b.assert_nothing_left();
+    net.b.assert_no_state_left();
 }
 
 /// An error before the first verified FPDU resets: with the FPDU in the request's segment, and with a FIN
@@ -110,7 +110,7 @@ fn error_before_an_fpdu_is_verified_resets() {
         net.run_for(Duration::from_secs(1));
         assert!(net.has_reset(Side::B) && !net.a.has(tcp::Event::RemoteClosed), "{code}");
         assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some((2, 0, code)));
-        net.b.assert_nothing_left();
+        net.b.assert_no_state_left();
     }
 }
 
@@ -154,7 +154,7 @@ fn error_behind_our_fin_resets() {
         assert_eq!(net.b.reason().map(|r| r.name()), Some("mpa_error"));
         let arrived = net.a.up.received.iter().filter(|byte| **byte == 0xd7).count();
         assert_eq!(arrived, if in_flight { 3000 } else { 0 });
-        net.b.assert_nothing_left();
+        net.b.assert_no_state_left();
     }
 }
 
@@ -168,7 +168,7 @@ fn closed_inside_an_fpdu() {
     net.run();
     assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some((2, 0, 1)));
     assert_eq!(last_message(&net), Some(LastMessage::llp(0, 1)));
-    net.b.assert_nothing_left();
+    net.b.assert_no_state_left();
 }
 
 /// A DDP error: the peer's ULP receives the last message, and both ends the reason.
@@ -178,7 +178,7 @@ fn ddp_error_sends_the_last_message() {
     net.a.write(0, b"good", 1);
     let source = ddp::Source::Bytes(b"bad"[..].into());
     let (stag, to) = (Stag(0x666), TaggedOffset(0));
-    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(2) };
+    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::user(2) };
     net.a.ep().post(message).expect("room");
     net.a.write(100, b"beyond the error", 3);
     net.run();
@@ -192,8 +192,8 @@ fn ddp_error_sends_the_last_message() {
     assert_eq!(said.ddp_error(), Some(ErrorCode::InvalidStag));
     assert_eq!(net.a.reason(), Some(CloseReason::PeerShutdown));
     assert!(!net.has_reset(Side::A) && !net.has_reset(Side::B));
-    net.a.assert_nothing_left();
-    net.b.assert_nothing_left();
+    net.a.assert_no_state_left();
+    net.b.assert_no_state_left();
 }
 
 /// The stream ends also if the configuration turns the last message off.
@@ -203,7 +203,7 @@ fn without_the_last_message() {
     let mut net = established(EndpointConfig::default(), config);
     let source = ddp::Source::Bytes(b"bad"[..].into());
     let (stag, to) = (Stag(0x666), TaggedOffset(0));
-    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(2) };
+    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::user(2) };
     net.a.ep().post(message).expect("room");
     net.run();
     assert_eq!(net.a.messages(), []);
@@ -221,14 +221,17 @@ fn shutdown_sends_what_is_posted() {
     net.a.ep().shutdown(now);
     assert_eq!(net.a.state(), Some(State::Closing));
     let source = ddp::Source::Bytes(b"late"[..].into());
-    let message = Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: Cookie::of(0) };
+    let message =
+        Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: Cookie::user(0) };
     assert_eq!(net.a.ep().post(message), Err(PostError::Closed));
     net.run();
     assert_eq!(net.b.memory.to_vec()[..100_000], [9; 100_000]);
     assert_eq!(net.b.messages(), [(Qn(0), b"end".to_vec())]);
     assert_eq!(net.a.messages(), [(Qn(0), b"before".to_vec())]);
     assert!(net.b.ddp_events().contains(&ddp::Event::PeerClosed { incomplete: false }));
-    assert!(net.a.ddp_events().contains(&ddp::Event::Sent { cookie: Cookie::of(2), messages: 1 }));
+    assert!(
+        net.a.ddp_events().contains(&ddp::Event::Sent { cookie: Cookie::user(2), messages: 1 })
+    );
     assert_closed_by_a(&net);
 }
 
@@ -251,9 +254,9 @@ fn shutdown_before_the_first_fpdu() {
     let now = net.now;
     net.a.ep().shutdown(now);
     net.run();
-    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::of(1) }));
+    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::user(1) }));
     assert_eq!(net.a.reason(), Some(CloseReason::LocalShutdown));
-    net.b.assert_nothing_left();
+    net.b.assert_no_state_left();
 }
 
 /// The peer errs during a graceful close: the last message is sent in place of unsent data.
@@ -265,16 +268,16 @@ fn error_during_a_graceful_close() {
     net.b.write(0, &[1; 900_000], 7);
     let source = ddp::Source::Bytes(b"bad"[..].into());
     let (stag, to) = (Stag(0x666), TaggedOffset(0));
-    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(2) };
+    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::user(2) };
     net.a.ep().post(message).expect("room");
     let now = net.now;
     net.b.ep().shutdown(now);
     net.run();
     assert_eq!(net.b.reason().map(|r| r.name()), Some("ddp_error"));
-    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::of(7) }));
+    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::user(7) }));
     assert_eq!(net.a.messages().len(), 1, "the last message");
-    net.a.assert_nothing_left();
-    net.b.assert_nothing_left();
+    net.a.assert_no_state_left();
+    net.b.assert_no_state_left();
 }
 
 /// Lost data that was in flight when the peer erred is retransmitted unchanged, also without a last message:
@@ -315,12 +318,12 @@ fn what_was_sent_before_an_error_is_sent_again() {
         assert_eq!(arrived, 3000);
         assert!(net.a.has(tcp::Event::RemoteClosed));
         assert!(
-            net.b.ddp_events().contains(&ddp::Event::Sent { cookie: Cookie::of(9), messages: 1 })
+            net.b.ddp_events().contains(&ddp::Event::Sent { cookie: Cookie::user(9), messages: 1 })
         );
         net.a.close();
         net.run();
         assert_eq!(net.b.reason().map(|r| r.name()), Some("mpa_error"));
-        net.b.assert_nothing_left();
+        net.b.assert_no_state_left();
     }
 }
 
@@ -358,7 +361,7 @@ fn a_peer_that_lingers() {
     net.run();
     assert_eq!(net.a.reason(), Some(CloseReason::PeerLingers));
     assert_eq!(net.b.reason(), Some(CloseReason::Lower(TcpReason::PeerReset)));
-    net.b.assert_nothing_left();
+    net.b.assert_no_state_left();
 }
 
 /// An abort flushes posted work and resets.
@@ -367,14 +370,14 @@ fn abort_flushes() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
     net.a.write(0, &[1; 100_000], 42);
     let now = net.now;
-    net.a.with(|ep, cx| ep.abort(now, cx));
+    net.a.with_endpoint(|ep, cx| ep.abort(now, cx));
     net.run();
     assert_eq!(net.a.reason(), Some(CloseReason::LocalAbort));
     assert_eq!(net.b.reason(), Some(CloseReason::Lower(TcpReason::PeerReset)));
-    assert!(net.a.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::of(42) }));
+    assert!(net.a.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::user(42) }));
     assert!(matches!(net.a.events.last(), Some(Event::Closed { .. })), "nothing follows Closed");
-    net.a.assert_nothing_left();
-    net.b.assert_nothing_left();
+    net.a.assert_no_state_left();
+    net.b.assert_no_state_left();
 }
 
 /// The idle time-out ends a silent stream, if configured.
@@ -404,7 +407,7 @@ fn shutdown_during_startup() {
     net.b.close();
     net.run();
     assert_eq!(net.a.reason(), Some(CloseReason::LocalShutdown));
-    net.a.assert_nothing_left();
+    net.a.assert_no_state_left();
 }
 
 /// Every reason has a name, a sentence, and the numbers of its specification.

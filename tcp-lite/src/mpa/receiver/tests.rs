@@ -1,7 +1,7 @@
 //! The cases of draft §7.4.1 and RFC 5044 §6 and §8, in and out of order.
 
 use super::*;
-use crate::mpa::testing::{Collector, Stream, roomy, ulpdu};
+use crate::mpa::testing::{Collector, Stream, large_hold_config, ulpdu};
 use proptest::prelude::*;
 
 mod arrivals;
@@ -48,10 +48,10 @@ impl Bench {
     fn span(&mut self, from: usize, to: usize) {
         let offset = START + from as u64;
         let bytes = self.bytes[from..to].to_vec();
-        let taken = self.receiver.span(offset, &bytes, None, &mut self.sink, &mut self.budget);
+        let taken = self.receiver.take_span(offset, &bytes, None, &mut self.sink, &mut self.budget);
         let taken = match taken {
-            Taken::All => from..to,
-            Taken::Only(range) => {
+            SpanOutcome::All => from..to,
+            SpanOutcome::Part(range) => {
                 assert!(range.start >= offset && range.end <= offset + bytes.len() as u64);
                 (range.start - START) as usize..(range.end - START) as usize
             }
@@ -66,7 +66,7 @@ impl Bench {
         self.taken[range].iter().all(|taken| *taken)
     }
 
-    pub(super) fn is_untouched(&self, range: Range<usize>) -> bool {
+    pub(super) fn is_refused(&self, range: Range<usize>) -> bool {
         self.taken[range].iter().all(|taken| !*taken)
     }
 
@@ -74,10 +74,10 @@ impl Bench {
     pub(super) fn handed_up(&self, stream: &Stream) -> Vec<usize> {
         let at = |i: &usize| START + stream.fpdus[*i].0 as u64;
         let up: Vec<usize> =
-            (0..stream.fpdus.len()).filter(|i| self.sink.got.contains_key(&at(i))).collect();
-        assert_eq!(up.len(), self.sink.got.len(), "every key is where an FPDU begins");
+            (0..stream.fpdus.len()).filter(|i| self.sink.received.contains_key(&at(i))).collect();
+        assert_eq!(up.len(), self.sink.received.len(), "every key is where an FPDU begins");
         for i in &up {
-            assert_eq!(self.sink.got[&at(i)], stream.fpdus[*i].1);
+            assert_eq!(self.sink.received[&at(i)], stream.fpdus[*i].1);
         }
         up
     }
@@ -229,12 +229,12 @@ fn begun_and_discarding() {
     let b = stream.boundaries();
     stream.bytes[b[1] + 20] ^= 1;
     let mut bench = Bench::new(&stream, &Config::default());
-    assert!(!bench.receiver.is_begun() && !bench.receiver.has_handed_up());
+    assert!(!bench.receiver.has_handed_up_in_order() && !bench.receiver.has_handed_up());
     bench.arrive(b[0]..b[1]);
-    assert!(bench.receiver.is_begun() && bench.receiver.has_handed_up());
-    assert!(!bench.receiver.discards());
+    assert!(bench.receiver.has_handed_up_in_order() && bench.receiver.has_handed_up());
+    assert!(!bench.receiver.is_discarding());
     bench.arrive(b[1]..b[2]);
-    assert!(bench.receiver.discards());
+    assert!(bench.receiver.is_discarding());
     assert_eq!(bench.receiver.room(), u64::MAX, "what is thrown away takes no room");
 }
 
@@ -245,7 +245,8 @@ fn an_idle_receiver_forgets_no_count() {
     let b = good.boundaries();
     let mut bad = good.clone();
     bad.bytes[b[0] + 20] ^= 1;
-    let config = Config { on_bad_crc: OnBadCrc::Retransmit, bad_crc_tries: 3, ..Config::default() };
+    let config =
+        Config { on_bad_crc: BadCrcPolicy::Retransmit, bad_crc_tries: 3, ..Config::default() };
     let mut bench = Bench::new(&bad, &config);
     for n in 0..3 {
         bench.arrive(b[0]..b[1]);
@@ -274,7 +275,7 @@ fn without_markers_nothing_is_placed_beyond_a_gap() {
     assert!(bench.is_taken(b[1]..b[2]));
     bench.arrive(b[2]..b[3]);
     assert_eq!(bench.stats().held, (b[2] - b[1]) as u64, "no room for the other one");
-    assert!(bench.is_untouched(b[2]..b[3]));
+    assert!(bench.is_refused(b[2]..b[3]));
     assert_eq!(bench.stats().refused, (b[3] - b[2]) as u64);
     bench.arrive(b[0]..b[1]);
     assert_eq!(bench.handed_up(&stream), [0, 1]);
@@ -338,7 +339,7 @@ fn the_budget_of_the_core_bounds_what_is_held() {
     // The located FPDU is taken although the bytes before it are refused.
     bench.arrive(b[1] + 20..b[3]);
     assert_eq!(bench.handed_up(&stream), [2]);
-    assert!(bench.is_taken(b[2]..b[3]) && bench.is_untouched(b[1] + 20..b[2]));
+    assert!(bench.is_taken(b[2]..b[3]) && bench.is_refused(b[1] + 20..b[2]));
     // In order one FPDU can be held, whatever the budget.
     bench.arrive(b[0]..b[1] - 4).arrive(b[1] - 4..b[1]);
     bench.arrive(b[1]..b[2]).arrive(b[3]..b[4] - 1);
@@ -355,9 +356,9 @@ fn a_located_tail_is_refused_alone() {
     let mut bench = Bench::new(&stream, &Config { hold_limit: 100, ..Config::default() });
     bench.arrive(b[1]..b[2] + 500);
     assert_eq!(bench.handed_up(&stream), [1]);
-    assert!(bench.is_taken(b[1]..b[2]) && bench.is_untouched(b[2]..b[2] + 500));
+    assert!(bench.is_taken(b[1]..b[2]) && bench.is_refused(b[2]..b[2] + 500));
     bench.arrive(b[2] + 500..b[3]);
-    assert!(bench.is_untouched(b[2] + 500..b[3]));
+    assert!(bench.is_refused(b[2] + 500..b[3]));
     assert_eq!(bench.stats().alignment_lost, 1, "what was refused did not move a boundary");
     bench.arrive(b[0]..b[1]).arrive(b[2]..b[3]);
     assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
@@ -394,11 +395,11 @@ fn a_refused_ulpdu_was_never_taken() {
     let mut bench = Bench::new(&stream, &Config::default());
     bench.sink.refuse.extend(b[..3].iter().map(|at| START + *at as u64));
     bench.arrive(b[1]..b[3]);
-    assert!(bench.is_untouched(b[1]..b[3]));
+    assert!(bench.is_refused(b[1]..b[3]));
     bench.arrive(b[0]..b[3]);
-    assert!(bench.is_untouched(b[0]..b[3]), "in order too");
+    assert!(bench.is_refused(b[0]..b[3]), "in order too");
     bench.arrive(b[1]..b[3]);
-    assert!(bench.is_taken(b[1]..b[2]) && bench.is_untouched(b[2]..b[3]));
+    assert!(bench.is_taken(b[1]..b[2]) && bench.is_refused(b[2]..b[3]));
     bench.arrive(b[0]..b[1]).arrive(b[2]..b[3]);
     assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
     assert_eq!((bench.sink.refused, bench.receiver.is_blocked()), (3, false));
@@ -436,7 +437,7 @@ fn the_end_of_a_refused_fpdu_is_taken_and_not_verified_again() {
             bench.arrive(b[1]..b[1] + 1);
         }
         assert_eq!((bench.handed_up(&stream), bench.sink.refused), (vec![], 1));
-        assert!(bench.is_untouched(b[1]..b[2]));
+        assert!(bench.is_refused(b[1]..b[2]));
         bench.receiver.retry(&mut bench.sink, &mut bench.budget);
         bench.arrive(b[1]..b[2]);
         assert_eq!(bench.handed_up(&stream), [0, 1]);
@@ -455,7 +456,7 @@ fn a_refused_fpdu_ahead_of_a_gap_is_verified_a_few_times() {
         bench.sink.refuse.insert(START + b[1] as u64);
         bench.arrive(b[2] - 1..b[2]);
     }
-    assert!(bench.is_untouched(b[2] - 1..b[2]));
+    assert!(bench.is_refused(b[2] - 1..b[2]));
     assert!((2..8).contains(&bench.sink.refused), "{}", bench.sink.refused);
     bench.sink.refuse.clear();
     bench.arrive(b[0]..b[1]).arrive(b[2] - 1..b[2]);
@@ -470,9 +471,9 @@ fn closed_inside_an_fpdu() {
     let b = stream.boundaries();
     let mut bench = Bench::new(&stream, &Config::default());
     bench.arrive(b[0]..b[1]);
-    assert_eq!(bench.receiver.closed(&mut bench.budget), None);
+    assert_eq!(bench.receiver.on_peer_closed(&mut bench.budget), None);
     bench.arrive(b[1]..b[1] + 4);
-    let error = bench.receiver.closed(&mut bench.budget).map(|e| (e.at.0, e.code()));
+    let error = bench.receiver.on_peer_closed(&mut bench.budget).map(|e| (e.at.0, e.code()));
     assert_eq!(error, Some((START + b[1] as u64, 1)));
     assert_eq!(bench.budget.used(), 0);
 }
@@ -502,7 +503,7 @@ fn pad_and_reserved_bits_are_ignored() {
             stream.bytes[at..at + 2].fill(0xff);
             stream.bytes[at + 3] |= 3;
         }
-        let crc = crate::mpa::testing::slow_crc(&stream.bytes[start..end - 4]);
+        let crc = crate::mpa::testing::bitwise_crc(&stream.bytes[start..end - 4]);
         stream.bytes[end - 4..end].copy_from_slice(&crc.to_le_bytes());
     }
     let mut bench = Bench::new(&stream, &Config::default());
@@ -560,7 +561,8 @@ fn no_stream_holds_more_than_it_leaves_to_others() {
         let mut receiver = Receiver::new(&config, &stream.params(), START);
         for i in 1..b.len() - 1 {
             let bytes = &stream.bytes[b[i]..b[i + 1]];
-            let _held_or_not = receiver.span(START + b[i] as u64, bytes, None, &mut sink, budget);
+            let _held_or_not =
+                receiver.take_span(START + b[i] as u64, bytes, None, &mut sink, budget);
         }
         receiver
     };
@@ -568,7 +570,7 @@ fn no_stream_holds_more_than_it_leaves_to_others() {
     let held: Vec<u64> = greedy.iter().map(|receiver| receiver.stats().held).collect();
     assert!((58_000..=60_000).contains(&held[0]), "{held:?}");
     assert!((28_000..=31_000).contains(&held[1]), "{held:?}");
-    assert!(budget.room() > 14_000, "{held:?}");
+    assert!(budget.remaining() > 14_000, "{held:?}");
     for receiver in &mut greedy {
         receiver.discard(&mut budget);
     }

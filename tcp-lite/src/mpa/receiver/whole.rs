@@ -4,7 +4,7 @@
 
 use super::{Pass, Receiver, Span};
 use crate::mpa::framing::Framing;
-use crate::seam::Taken;
+use crate::seam::SpanOutcome;
 use core::ops::Range;
 use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
 use smallvec::SmallVec;
@@ -14,74 +14,74 @@ use wire::mpa::{CRC_LEN, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, Marker};
 use ddp::HoldBudget;
 
 /// End of the fast path in a span.
-struct End {
+struct FastPathEnd {
     /// All FPDUs before this stream offset were handed up.
-    at: u64,
+    offset: u64,
     /// End of the FPDU at `at`, if the sink has refused it for lack of room.
     refused: Option<u64>,
 }
 
 impl Receiver {
     /// Takes bytes that lie before the first error; `crc` as in [`span`](Self::span).
-    pub(super) fn take(
+    pub(super) fn take_bytes(
         &mut self,
         offset: u64,
         bytes: &[u8],
         crc: Option<u32>,
         sink: &mut impl UlpduSink,
         budget: &mut HoldBudget,
-    ) -> Taken {
+    ) -> SpanOutcome {
         let plain = offset == self.next
             && !bytes.is_empty()
             && self.pieces.is_empty()
             && !self.blocked
-            && self.stop.is_none();
+            && self.first_error.is_none();
         if !plain {
-            return self.take_any(offset, bytes, sink, budget);
+            return self.take_slow_path(offset, bytes, sink, budget);
         }
         let end = offset + bytes.len() as u64;
-        let End { at, refused } = self.hand_up_all(bytes, crc, sink);
+        let FastPathEnd { offset: at, refused } = self.hand_up_all(bytes, crc, sink);
         if at == end {
-            return Taken::All;
+            return SpanOutcome::All;
         }
         let bytes = &bytes[(at - offset) as usize..];
         let taken = match refused {
             Some(end) => self.keep_refused(at, bytes, (end - at) as usize, budget),
-            None => self.take_any(at, bytes, sink, budget),
+            None => self.take_slow_path(at, bytes, sink, budget),
         };
         match taken {
-            Taken::Only(rest) => Taken::Only(offset..rest.end.max(at)),
-            Taken::All => Taken::All,
+            SpanOutcome::Part(rest) => SpanOutcome::Part(offset..rest.end.max(at)),
+            SpanOutcome::All => SpanOutcome::All,
         }
     }
 
     /// Takes a span that is exactly the next FPDU in order, with nothing held and no error: the most frequent
     /// case of a data sink. Returns `None`, without effect, for any other span.
     #[inline]
-    pub(super) fn take_one(
+    pub(super) fn take_single_fpdu(
         &mut self,
         offset: u64,
         bytes: &[u8],
         crc: Option<u32>,
         sink: &mut impl UlpduSink,
         budget: &mut HoldBudget,
-    ) -> Option<Taken> {
+    ) -> Option<SpanOutcome> {
         // `is_begun`: the sink has already been notified that everything before `next` is complete.
         let plain = offset == self.next
-            && self.is_begun()
+            && self.has_handed_up_in_order()
             && self.pieces.is_blank()
-            && self.stop.is_none()
+            && self.first_error.is_none()
             && !(self.failed || self.blocked);
         if !plain {
             return None;
         }
-        let place = self.place(offset, bytes)?;
+        let place = self.locate_next_fpdu(offset, bytes)?;
         if place.end != offset + bytes.len() as u64 {
             return None;
         }
-        let fpdu = self.verified(place, offset, bytes, crc)?;
+        let fpdu = self.verify_fpdu(place, offset, bytes, crc)?;
         if self.hand_up_whole(&fpdu, offset, bytes, sink) {
-            return Some(Taken::All);
+            return Some(SpanOutcome::All);
         }
         Some(self.keep_refused(offset, bytes, bytes.len(), budget))
     }
@@ -107,10 +107,14 @@ impl Receiver {
         bytes: &[u8],
         len: usize,
         budget: &mut HoldBudget,
-    ) -> Taken {
+    ) -> SpanOutcome {
         let refused = Some(offset + len as u64);
-        let pass =
-            Pass { located: true, refused, begins_aligned: true, ..Pass::nothing_at(offset) };
+        let pass = Pass {
+            located: true,
+            refused_end: refused,
+            begins_aligned: true,
+            ..Pass::empty_at(offset)
+        };
         let extent_end = offset + bytes.len() as u64;
         self.keep_rest(Span { offset, bytes, extent_end, in_order: true }, &pass, budget)
     }
@@ -119,7 +123,7 @@ impl Receiver {
     #[inline(always)]
     fn hand_up_whole(
         &mut self,
-        fpdu: &Whole,
+        fpdu: &VerifiedFpdu,
         start: u64,
         bytes: &[u8],
         sink: &mut impl UlpduSink,
@@ -129,17 +133,22 @@ impl Receiver {
             return self.hand_up_next(fpdu.end, Ulpdu::new(&[ulpdu]), sink);
         }
         let at = start + fpdu.ulpdu.start as u64;
-        let pieces = between_markers(self.checks.framing, at, ulpdu);
+        let pieces = split_at_markers(self.checks.framing, at, ulpdu);
         self.hand_up_next(fpdu.end, Ulpdu::new(&pieces), sink)
     }
 
     /// Hands up the consecutive FPDUs at the start of `bytes`, which begin with the next FPDU in order.
-    fn hand_up_all(&mut self, bytes: &[u8], crc: Option<u32>, sink: &mut impl UlpduSink) -> End {
+    fn hand_up_all(
+        &mut self,
+        bytes: &[u8],
+        crc: Option<u32>,
+        sink: &mut impl UlpduSink,
+    ) -> FastPathEnd {
         let start = self.next;
         sink.order_complete(OrderKey(start));
         let (mut refused, end) = (None, start + bytes.len() as u64);
         while self.next < end
-            && let Some(fpdu) = self.whole(start, bytes, crc)
+            && let Some(fpdu) = self.next_whole_fpdu(start, bytes, crc)
         {
             if !self.hand_up_whole(&fpdu, start, bytes, sink) {
                 refused = Some(fpdu.end);
@@ -149,37 +158,37 @@ impl Receiver {
         if self.next > start
             && let Some(pieces) = self.pieces.get_mut()
         {
-            pieces.tries = 0;
+            pieces.bad_crc_tries = 0;
         }
-        End { at: self.next, refused }
+        FastPathEnd { offset: self.next, refused }
     }
 
     /// Returns the next FPDU in order if `bytes`, from stream offset `start` on, contain all of it and it
     /// verifies.
     #[inline]
-    fn whole(&self, start: u64, bytes: &[u8], crc: Option<u32>) -> Option<Whole> {
-        self.verified(self.place(start, bytes)?, start, bytes, crc)
+    fn next_whole_fpdu(&self, start: u64, bytes: &[u8], crc: Option<u32>) -> Option<VerifiedFpdu> {
+        self.verify_fpdu(self.locate_next_fpdu(start, bytes)?, start, bytes, crc)
     }
 
     /// Returns the position of the next FPDU in order, if its length field lies in `bytes`.
     #[inline]
-    fn place(&self, start: u64, bytes: &[u8]) -> Option<Place> {
+    fn locate_next_fpdu(&self, start: u64, bytes: &[u8]) -> Option<FpduLayout> {
         let framing = self.checks.framing;
-        let header = framing.header(self.next);
+        let header = framing.header_offset(self.next);
         let length = bytes.get(header.checked_sub(start)? as usize..)?.first_chunk()?;
         let ulpdu_len = u16::from_be_bytes(*length).into();
-        Some(Place { header, ulpdu_len, end: framing.end(self.next, ulpdu_len) })
+        Some(FpduLayout { header, ulpdu_len, end: framing.fpdu_end(self.next, ulpdu_len) })
     }
 
     /// Returns the next FPDU in order, at that place, if `bytes` contain all of it and it verifies.
     #[inline]
-    fn verified(
+    fn verify_fpdu(
         &self,
-        Place { header, ulpdu_len, end }: Place,
+        FpduLayout { header, ulpdu_len, end }: FpduLayout,
         start: u64,
         bytes: &[u8],
         crc: Option<u32>,
-    ) -> Option<Whole> {
+    ) -> Option<VerifiedFpdu> {
         let framing = self.checks.framing;
         let fpdu = self.next;
         let at = (header - start) as usize;
@@ -197,17 +206,17 @@ impl Receiver {
         }
         let mut ulpdu_end = at + LENGTH_LEN + ulpdu_len;
         if framing.has_markers() {
-            if !markers_point_at(framing, fpdu, header, whole) {
+            if !markers_match(framing, fpdu, header, whole) {
                 return None;
             }
             ulpdu_end = (framing.ulpdu_end(end, ulpdu_len) - start) as usize;
         }
-        Some(Whole { ulpdu: at + LENGTH_LEN..ulpdu_end, end })
+        Some(VerifiedFpdu { ulpdu: at + LENGTH_LEN..ulpdu_end, end })
     }
 }
 
 /// Position of an FPDU in the stream according to its length field.
-struct Place {
+struct FpduLayout {
     /// Stream offset of the length field.
     header: u64,
     ulpdu_len: usize,
@@ -216,7 +225,7 @@ struct Place {
 }
 
 /// A whole, verified FPDU in a span.
-struct Whole {
+struct VerifiedFpdu {
     /// Range of the ULPDU, markers included, in the span's bytes.
     ulpdu: Range<usize>,
     /// Stream offset behind the FPDU.
@@ -224,8 +233,8 @@ struct Whole {
 }
 
 /// True if every marker of the FPDU points at its ULPDU_Length field (RFC 5044 §4.2, §8 code 3).
-fn markers_point_at(framing: Framing, fpdu: u64, header: u64, whole: &[u8]) -> bool {
-    let first = framing.marker_from(fpdu);
+fn markers_match(framing: Framing, fpdu: u64, header: u64, whole: &[u8]) -> bool {
+    let first = framing.next_marker(fpdu);
     let mut rest = whole.get((first - fpdu) as usize..).unwrap_or_default();
     // A marker in front of the length field has a negative distance; its FPDUPTR is 0.
     let mut behind = first as i64 - header as i64;
@@ -240,9 +249,9 @@ fn markers_point_at(framing: Framing, fpdu: u64, header: u64, whole: &[u8]) -> b
 }
 
 /// Splits `bytes`, from stream offset `at` on, into the pieces between markers.
-fn between_markers(framing: Framing, at: u64, bytes: &[u8]) -> SmallVec<[&[u8]; 24]> {
+fn split_at_markers(framing: Framing, at: u64, bytes: &[u8]) -> SmallVec<[&[u8]; 24]> {
     let mut pieces = SmallVec::new();
-    let first = if framing.is_marker(at) { 0 } else { framing.run(at) };
+    let first = if framing.is_marker(at) { 0 } else { framing.bytes_to_marker(at) };
     let (front, rest) = bytes.split_at(first.min(bytes.len()));
     if !front.is_empty() {
         pieces.push(front);
@@ -274,12 +283,13 @@ mod tests {
             }
             let mut receiver = Receiver::new(&Config::default(), &stream.params(), START);
             for (i, end) in stream.boundaries()[1..].iter().enumerate() {
-                assert!(receiver.whole(START, &stream.bytes[..end - 1], None).is_none());
-                let fpdu = receiver.whole(START, &stream.bytes, None).expect("it is whole");
+                assert!(receiver.next_whole_fpdu(START, &stream.bytes[..end - 1], None).is_none());
+                let fpdu =
+                    receiver.next_whole_fpdu(START, &stream.bytes, None).expect("it is whole");
                 assert_eq!(fpdu.end, START + *end as u64);
                 let at = START + fpdu.ulpdu.start as u64;
                 let bytes = &stream.bytes[fpdu.ulpdu];
-                let pieces = between_markers(receiver.checks.framing, at, bytes);
+                let pieces = split_at_markers(receiver.checks.framing, at, bytes);
                 assert_eq!(pieces.concat(), stream.fpdus[i].1, "{markers} {crc}");
                 receiver.next = fpdu.end;
             }
@@ -296,14 +306,14 @@ mod tests {
             stream.fpdu(&ulpdu(2, 900));
             let receiver = Receiver::new(&Config::default(), &stream.params(), START);
             let of = |bytes: &[u8]| Some(crc32c::update(0, &bytes[..bytes.len() - CRC_LEN]));
-            assert!(receiver.whole(START, &one, of(&one)).is_some());
+            assert!(receiver.next_whole_fpdu(START, &one, of(&one)).is_some());
             let mut wrong = one.clone();
             wrong[600] ^= 1;
-            assert!(receiver.whole(START, &wrong, of(&wrong)).is_none());
+            assert!(receiver.next_whole_fpdu(START, &wrong, of(&wrong)).is_none());
             wrong = stream.bytes.clone();
-            assert!(receiver.whole(START, &wrong, of(&wrong)).is_some());
+            assert!(receiver.next_whole_fpdu(START, &wrong, of(&wrong)).is_some());
             wrong[600] ^= 1;
-            assert!(receiver.whole(START, &wrong, of(&one)).is_none());
+            assert!(receiver.next_whole_fpdu(START, &wrong, of(&one)).is_none());
         }
     }
 
@@ -314,11 +324,11 @@ mod tests {
             let mut stream = Stream::new(true, false);
             stream.fpdu(&ulpdu(1, len));
             let receiver = Receiver::new(&Config::default(), &stream.params(), START);
-            assert!(receiver.whole(START, &stream.bytes, None).is_some());
+            assert!(receiver.next_whole_fpdu(START, &stream.bytes, None).is_some());
             for marker in (0..stream.bytes.len()).step_by(512) {
                 let mut bytes = stream.bytes.clone();
                 bytes[marker + 3] ^= 4;
-                assert!(receiver.whole(START, &bytes, None).is_none(), "{marker}");
+                assert!(receiver.next_whole_fpdu(START, &bytes, None).is_none(), "{marker}");
             }
         }
     }

@@ -6,7 +6,7 @@ use super::*;
 use crate::tcp::tests::upper::{Batch, Upper};
 use crate::tcp::{Event, State};
 
-const OURS: u16 = 1460;
+const LOCAL_MSS: u16 = 1460;
 const ROOM: u64 = 16 * 1024;
 
 fn tuple(port: u16) -> FourTuple {
@@ -44,7 +44,7 @@ impl Host {
     /// Returns the answer to a SYN, as bytes.
     fn answer(&self, port: u16, syn: &Segment<'_>, now: Instant) -> Vec<u8> {
         let mut batch = Batch::new(1);
-        let both = (OURS, ROOM);
+        let both = (LOCAL_MSS, ROOM);
         assert!(self.cookies.answer(&self.config, &tuple(port), both, syn, now, &mut batch));
         batch.segments.pop().unwrap()
     }
@@ -82,7 +82,7 @@ fn everything_that_was_offered_survives_in_the_timestamp() {
     let bytes = host.answer(5, &syn(all_options(1000)), at(70_123));
     let answer = Segment::parse(&bytes).unwrap();
     assert_eq!(answer.flags, Flags::SYN.with(Flags::ACK).with(Flags::ECE));
-    assert_eq!((answer.ack, answer.options.mss), (SeqNumber(78), Some(OURS)));
+    assert_eq!((answer.ack, answer.options.mss), (SeqNumber(78), Some(LOCAL_MSS)));
     assert_eq!(answer.options.window_scale, Some(host.config.window_shift()));
     assert!(answer.options.sack_permitted);
     assert_eq!(answer.options.timestamps.unwrap().ecr, 1000);
@@ -90,7 +90,7 @@ fn everything_that_was_offered_survives_in_the_timestamp() {
     let first: Vec<u8> = (0..12).map(Upper::byte).collect();
     let ack = reply(&bytes, 1001, &first);
     let cookie = host.check(5, &ack, at(70_200)).unwrap();
-    let both = (OURS, ROOM);
+    let both = (LOCAL_MSS, ROOM);
     let mut conn =
         Connection::accept_cookie(host.config.clone(), tuple(5), both, &cookie, at(70_200));
     let mut up = Upper::default();
@@ -124,7 +124,7 @@ fn without_timestamps_only_the_mss_survives() {
     let bytes = host.answer(5, &syn(plain), at(0));
     let answer = Segment::parse(&bytes).unwrap();
     // RFC 7323 §2.2, RFC 2018 §2, RFC 3168 §6.1.1: options that cannot be preserved are not accepted.
-    assert_eq!(answer.options, Options { mss: Some(OURS), ..Options::default() });
+    assert_eq!(answer.options, Options { mss: Some(LOCAL_MSS), ..Options::default() });
     assert_eq!(answer.flags, Flags::SYN.with(Flags::ACK));
     let cookie = host.check(5, &reply(&bytes, 0, b""), at(0)).unwrap();
     assert_eq!(
@@ -171,7 +171,7 @@ fn the_answer_is_not_longer_than_a_syn_with_the_same_options() {
     let syn = syn(all_options(7));
     assert!(host.answer(5, &syn, at(0)).len() <= syn.wire_len());
     let mut full = Batch::new(0);
-    let both = (OURS, ROOM);
+    let both = (LOCAL_MSS, ROOM);
     assert!(!host.cookies.answer(&host.config, &tuple(5), both, &syn, at(0), &mut full));
 }
 
@@ -183,9 +183,9 @@ proptest! {
         sack: bool,
         ecn: bool,
     ) {
-        let kept = Kept { window_scale: scale, sack, ecn };
-        let stamp = kept.stamp(clock);
-        prop_assert_eq!(Kept::from_stamp(stamp), kept);
+        let kept = PreservedOptions { window_scale: scale, sack, ecn };
+        let stamp = kept.encode(clock);
+        prop_assert_eq!(PreservedOptions::decode(stamp), kept);
         prop_assert!(clock.wrapping_sub(stamp) < 64);
     }
 
@@ -222,7 +222,7 @@ fn timestamps_of_later_incarnations_are_later() {
         let mut last: Option<SeqNumber> = None;
         for (n, ms) in [1000, 61_000, 61_001, 200_000].into_iter().enumerate() {
             let (now, mut batch) = (at(ms), Batch::new(1));
-            let start = isn.start(&tuple, now);
+            let start = isn.generate(&tuple, now);
             let conn = match n {
                 0 | 2 => Some(Connection::accept(config.clone(), tuple, start, 1460, &syn, now)),
                 1 => Some(Connection::connect(config.clone(), tuple, start, 1460, now)),
@@ -231,7 +231,14 @@ fn timestamps_of_later_incarnations_are_later() {
             match conn {
                 Some(mut conn) => conn.poll_transmit(now, &mut Upper::default(), &mut batch),
                 None => {
-                    assert!(cookies.answer(&config, &tuple, (OURS, ROOM), &syn, now, &mut batch))
+                    assert!(cookies.answer(
+                        &config,
+                        &tuple,
+                        (LOCAL_MSS, ROOM),
+                        &syn,
+                        now,
+                        &mut batch
+                    ))
                 }
             }
             let val = val(&batch);

@@ -15,12 +15,12 @@ use crate::seam::TxBatch;
 
 impl Connection {
     #[cold]
-    pub(super) fn transmit_before_open(&mut self, now: Instant, room: u64, tx: &mut impl TxBatch) {
+    pub(super) fn transmit_handshake(&mut self, now: Instant, room: u64, tx: &mut impl TxBatch) {
         match self.state {
             State::SynSent => self.send_syn(now, room, tx),
             State::SynReceived => {
                 self.send_syn(now, room, tx);
-                self.send_ack_before_open(now, tx);
+                self.send_handshake_ack(now, tx);
             }
             _ => {}
         }
@@ -28,7 +28,7 @@ impl Connection {
 
     #[cold]
     pub(super) fn send_reset(&mut self, now: Instant, seq: SeqNumber, tx: &mut impl TxBatch) {
-        let mut seg = self.header(now, self.send.nxt, Flags::RST, 0);
+        let mut seg = self.empty_segment(now, self.send.nxt, Flags::RST, 0);
         seg.seq = seq;
         seg.flags = Flags::RST.with(Flags::ACK);
         if !matches!(self.state, State::Closed) || !self.timestamps {
@@ -39,10 +39,10 @@ impl Connection {
             seg.flags = Flags::RST;
             seg.ack = SeqNumber(0);
         }
-        if self.put_as(&seg, self.ecn.is_reset_capable(), tx) {
-            self.stats.rare().reset = None;
+        if self.emit_segment_ecn(&seg, self.ecn.is_reset_capable(), tx) {
+            self.stats.alloc_cold().reset = None;
             if self.state != State::Closed {
-                self.note_header(now, Kind::ResetSent, &Header::of(&seg));
+                self.note_header(now, Kind::ResetSent, &Header::from_segment(&seg));
             } // else recorded when it was scheduled
         }
     }
@@ -55,12 +55,12 @@ impl Connection {
         let reply = self.state == State::SynReceived;
         let window = Receiver::syn_window(u64::from(self.config.receive_window), room);
         let flags = Flags::SYN.with(self.ecn.syn_flags(reply));
-        let mut seg = self.header(now, self.send.iss(), flags, window);
+        let mut seg = self.empty_segment(now, self.send.iss(), flags, window);
         let config = &self.config;
         // RFC 7323 §2.2, §3.2, RFC 2018 §2: options offered in a SYN; in its answer those that the peer
         // offered, too.
         let stamps = if reply { self.timestamps } else { config.extensions.timestamps };
-        let scale = if reply { self.scales } else { config.extensions.window_scale };
+        let scale = if reply { self.window_scaling } else { config.extensions.window_scale };
         seg.options = Options {
             mss: Some(self.syn.mss), // RFC 9293 §3.7.1 SHLD-5
             window_scale: scale.then(|| config.window_shift()),
@@ -75,14 +75,14 @@ impl Connection {
             seg.flags = flags;
             seg.ack = SeqNumber(0);
         }
-        if !self.put_as(&seg, self.ecn.is_syn_capable(reply), tx) {
+        if !self.emit_segment_ecn(&seg, self.ecn.is_syn_capable(reply), tx) {
             return;
         }
         self.syn.due = false;
         self.syn.window = window;
         self.syn.lost |= self.timers.is_set(Timer::Retransmit);
         if reply {
-            self.recv.offered(window);
+            self.recv.on_window_offered(window);
             self.recv.ack_now = false; // the SYN and ACK acknowledges
         }
         if !self.timers.is_set(Timer::Retransmit) {
@@ -93,15 +93,15 @@ impl Connection {
 
     /// Sends <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK> in SYN-RECEIVED, for a segment outside the window (RFC 9293
     /// §3.10.7.4, first check). The window is that of our SYN: an unproven peer is offered no more.
-    fn send_ack_before_open(&mut self, now: Instant, tx: &mut impl TxBatch) {
+    fn send_handshake_ack(&mut self, now: Instant, tx: &mut impl TxBatch) {
         if !self.recv.ack_now || self.syn.due {
             return;
         }
         let window = self.syn.window >> self.recv.shift;
-        let seg = self.header(now, self.send.nxt, Flags::default(), window);
-        if self.put(&seg, tx) {
+        let seg = self.empty_segment(now, self.send.nxt, Flags::default(), window);
+        if self.emit_segment(&seg, tx) {
             self.stats.acks_out += 1;
-            self.ack_went_out(true);
+            self.on_ack_sent(true);
         }
     }
 }

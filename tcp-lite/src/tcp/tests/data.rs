@@ -1,12 +1,12 @@
 //! RFC 9293 §3.10.7.4 (seventh check), §3.8.6.3, RFC 5681 §4.2, RFC 2018 §4: receiving data,
 //! acknowledging it.
 
-use super::script::{config, established, with};
+use super::script::{config, config_with, established};
 use crate::tcp::Config;
 use std::time::Duration;
 
-fn no_sack() -> Config {
-    with(config(), |c| c.extensions.sack = false)
+fn config_without_sack() -> Config {
+    config_with(config(), |c| c.extensions.sack = false)
 }
 
 // RFC 9293 §3.8.6.3 MUST-40, SHLD-18: one segment is acknowledged after the delay.
@@ -64,7 +64,7 @@ fn acknowledgements_ride_on_data() {
 #[test]
 fn without_delay_every_segment_is_acknowledged() {
     established(
-        with(config(), |c| c.acks.delay = Duration::ZERO),
+        config_with(config(), |c| c.acks.delay = Duration::ZERO),
         "1 < P. 1:101(100) ack 1 win 20000
          1 > . 1:1(0) ack 101",
     );
@@ -125,7 +125,7 @@ fn a_duplicate_beyond_the_gap_reports_its_block() {
 #[test]
 fn three_blocks_beside_timestamps() {
     let mut script = super::script::passive(
-        with(config(), |c| c.extensions.timestamps = true),
+        config_with(config(), |c| c.extensions.timestamps = true),
         "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 7 ecr 0>",
         "0 > S. 0:0(0) ack 1
          0 < . 1:1(0) ack 1 win 20000 <TS val 7 ecr 0>",
@@ -156,7 +156,7 @@ fn sack_blocks_never_ride_on_data() {
 #[test]
 fn without_sack_each_segment_beyond_a_gap_gets_a_duplicate() {
     established(
-        no_sack(),
+        config_without_sack(),
         "1 <+ . 1001:2001(1000) ack 1 win 20000
          1 <+ . 2001:3001(1000) ack 1 win 20000
          1 < . 3001:4001(1000) ack 1 win 20000
@@ -345,7 +345,7 @@ fn acknowledgements_outside_the_range() {
 // path one round trip takes 0.1 ms and a later one 100 ms. On a path of 10 ms segments are pushed.
 #[test]
 fn segments_are_pushed_by_the_round_trip_of_the_path_alone() {
-    let config = with(no_sack(), |c| c.push_segments = true);
+    let config = config_with(config_without_sack(), |c| c.push_segments = true);
     established(
         config.clone(),
         "1.0000 write 2000

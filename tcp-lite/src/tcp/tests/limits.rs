@@ -1,6 +1,6 @@
 //! Limits of the sender, and their times.
 
-use super::script::{Script, config, established, with};
+use super::script::{Script, config, config_with, established};
 use crate::tcp::{Config, Limit};
 use base::Instant;
 
@@ -41,7 +41,7 @@ fn the_peers_window_limits_until_it_opens() {
 fn our_own_windows_are_told_from_the_peers() {
     let limited = |change: fn(&mut Config)| {
         let script = established(
-            with(config(), change),
+            config_with(config(), change),
             "1.0 < . 1:1(0) ack 1 win 9000
              1.0 write 3000
              1.0 > . 1:1001(1000) ack 1
@@ -59,7 +59,7 @@ fn our_own_windows_are_told_from_the_peers() {
 #[test]
 fn the_congestion_window_limits_what_could_be_sent() {
     let script = established(
-        with(config(), |config| config.initial_window = 1),
+        config_with(config(), |config| config.initial_window = 1),
         "1.0 < . 1:1(0) ack 1 win 9000
          1.0 write 3000
          1.0 > . 1:1001(1000) ack 1

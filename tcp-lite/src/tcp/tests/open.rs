@@ -1,6 +1,6 @@
 //! RFC 9293 §3.5, §3.10.7.2, §3.10.7.3: establishing a connection.
 
-use super::script::{active, config, established, passive, with};
+use super::script::{active, config, config_with, established, passive};
 use std::time::Duration;
 
 // RFC 9293 §3.5, figure 6: the three-way handshake, our side active.
@@ -204,7 +204,7 @@ fn outside_the_window_nothing_ends_syn_received() {
 // RFC 9293 §3.10.7.4, first, RFC 5961 §7: the rate of such answers is limited.
 #[test]
 fn answers_in_syn_received_are_limited() {
-    let limited = with(config(), |c| c.challenge_acks_per_second = 1);
+    let limited = config_with(config(), |c| c.challenge_acks_per_second = 1);
     passive(
         limited,
         "S 0:0(0) win 5000",
@@ -374,7 +374,7 @@ fn text_and_fin_with_the_last_ack_of_the_handshake() {
 #[test]
 fn a_full_batch_delays() {
     established(
-        with(config(), |c| c.acks.delay = Duration::ZERO),
+        config_with(config(), |c| c.acks.delay = Duration::ZERO),
         "0.0 batch 0
          0.1 < P. 1:11(10) ack 1 win 5000
          0.1 write 100

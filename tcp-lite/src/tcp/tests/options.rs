@@ -1,9 +1,9 @@
 //! RFC 9293 §3.7.1 (MSS), RFC 7323 (window scale, timestamps, PAWS), RFC 2018 §2, RFC 1191.
 
-use super::script::{active, config, established, passive, with};
+use super::script::{active, config, config_with, established, passive};
 use crate::tcp::{Config, Extensions, Flags, Options, Segment, SeqNumber, Timestamps};
 
-fn with_everything() -> Config {
+fn config_with_all_extensions() -> Config {
     let extensions = Extensions { timestamps: true, window_scale: true, ..config().extensions };
     Config { extensions, receive_window: 1 << 20, ..config() }
 }
@@ -12,7 +12,7 @@ fn with_everything() -> Config {
 #[test]
 fn a_syn_offers_everything() {
     active(
-        with_everything(),
+        config_with_all_extensions(),
         "0 > S 0:0(0) win 65535 <mss 1000,sackOK,TS val 0 ecr 0,wscale 5>
          0.1 < S. 0:0(0) ack 1 win 5000 <mss 800,sackOK,TS val 9 ecr 0,wscale 3>
          0.1 > . 1:1(0) ack 1 win 32768 <TS val 100 ecr 9>
@@ -24,7 +24,7 @@ fn a_syn_offers_everything() {
 #[test]
 fn the_answer_repeats_only_what_was_offered() {
     passive(
-        with_everything(),
+        config_with_all_extensions(),
         "S 0:0(0) win 5000 <mss 800>",
         "0 > S. 0:0(0) ack 1 win 65535 <mss 1000>
          0 < . 1:1(0) ack 1 win 5000
@@ -32,7 +32,7 @@ fn the_answer_repeats_only_what_was_offered() {
          0 > P. 1:11(10) ack 1 win 65535 <>",
     );
     passive(
-        with_everything(),
+        config_with_all_extensions(),
         "S 0:0(0) win 5000 <mss 800,sackOK,TS val 3 ecr 0,wscale 3>",
         "0 > S. 0:0(0) ack 1 win 65535 <mss 1000,sackOK,TS val 0 ecr 3,wscale 5>",
     );
@@ -41,7 +41,7 @@ fn the_answer_repeats_only_what_was_offered() {
 // Extensions that are configured off are neither offered nor accepted.
 #[test]
 fn what_is_off_is_not_accepted() {
-    let off = with(config(), |c| c.extensions.sack = false);
+    let off = config_with(config(), |c| c.extensions.sack = false);
     passive(
         off,
         "S 0:0(0) win 5000 <mss 800,sackOK,TS val 3 ecr 0,wscale 3>",
@@ -83,7 +83,7 @@ fn the_effective_mss() {
 // RFC 6691 §2, RFC 7323 §3.2: the peer's MSS counts the options of a segment.
 #[test]
 fn timestamps_are_deducted_from_the_least_mss() {
-    let config = with(config(), |c| c.extensions.timestamps = true);
+    let config = config_with(config(), |c| c.extensions.timestamps = true);
     passive(
         config,
         "S 0:0(0) win 20000 <mss 48,sackOK,TS val 100 ecr 0>",
@@ -102,7 +102,7 @@ fn timestamps_are_deducted_from_the_least_mss() {
 fn windows_are_scaled_after_the_syns() {
     for (offered, used) in [(0, 0), (7, 7), (14, 14), (15, 14), (255, 14)] {
         let script = passive(
-            with_everything(),
+            config_with_all_extensions(),
             &format!("S 0:0(0) win 5000 <mss 800,wscale {offered}>"),
             "0 > S. 0:0(0) ack 1 win 65535 <mss 1000,wscale 5>",
         );
@@ -115,7 +115,7 @@ fn windows_are_scaled_after_the_syns() {
 
 /// Runs `steps` on an established connection with timestamps; the peer's clock is 100 at time 0.
 fn with_timestamps(steps: &str) {
-    let config = with(config(), |c| c.extensions.timestamps = true);
+    let config = config_with(config(), |c| c.extensions.timestamps = true);
     let mut script = passive(
         config,
         "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 100 ecr 0>",
@@ -213,7 +213,7 @@ fn an_unexpected_timestamp_is_ignored() {
 // RFC 7323 §4.1: echoed timestamps give samples of retransmitted segments.
 #[test]
 fn retransmissions_are_measured_by_timestamps() {
-    let config = with(config(), |c| c.extensions.timestamps = true);
+    let config = config_with(config(), |c| c.extensions.timestamps = true);
     let mut script = passive(
         config,
         "S 0:0(0) win 20000 <mss 1000,TS val 100 ecr 0>",

@@ -10,7 +10,7 @@ use super::script::{OUR_ISS, PEER_ISS, config, tuple};
 use super::upper::{Batch, Take, Upper};
 use crate::tcp::{
     Config, CongestionControl, Connection, Extensions, Flags, Options, Segment, SeqNumber,
-    Timestamps, TooBig,
+    Timestamps, TooBigOutcome,
 };
 use base::Instant;
 
@@ -31,7 +31,7 @@ struct Peer {
 }
 
 const WINDOW: u16 = 20_000;
-const PLAIN: Peer = Peer {
+const PREDICTED: Peer = Peer {
     seq: 0,
     ack: 0,
     len: 1000,
@@ -54,15 +54,15 @@ enum Step {
 }
 
 /// A passively opened connection.
-struct End {
+struct Endpoint {
     conn: Connection,
     up: Upper,
     /// Segments sent since the last step.
     sent: Vec<Vec<u8>>,
 }
 
-impl End {
-    fn new(config: &Arc<Config>) -> End {
+impl Endpoint {
+    fn new(config: &Arc<Config>) -> Endpoint {
         let flags = Flags::SYN.with(if config.extensions.ecn {
             Flags::ECE.with(Flags::CWR)
         } else {
@@ -78,7 +78,7 @@ impl End {
         let (seq, iss) = (SeqNumber(PEER_ISS), SeqNumber(OUR_ISS));
         let syn = Segment { seq, flags, window: WINDOW, options, ..Segment::default() };
         let conn = Connection::accept(config.clone(), tuple(), iss, 1012, &syn, Instant::ZERO);
-        let mut end = End { conn, up: Upper::default(), sent: Vec::new() };
+        let mut end = Endpoint { conn, up: Upper::default(), sent: Vec::new() };
         end.poll(Instant::ZERO);
         let (seq, ack) = (SeqNumber(PEER_ISS.wrapping_add(1)), SeqNumber(OUR_ISS.wrapping_add(1)));
         let established = Segment { seq, ack, flags: Flags::ACK, ..syn };
@@ -95,13 +95,13 @@ impl End {
     }
 
     /// Processes a segment that acknowledges everything in flight, with `peer.ack` relative to SND.NXT.
-    fn answer(&mut self, now: Instant, peer: &Peer, may_be_short: bool) -> bool {
+    fn answer(&mut self, now: Instant, peer: &Peer, may_predict: bool) -> bool {
         let flight = self.conn.info().flight as i32;
-        self.segment(now, &Peer { ack: flight + peer.ack, ..*peer }, may_be_short)
+        self.segment(now, &Peer { ack: flight + peer.ack, ..*peer }, may_predict)
     }
 
     /// Processes `peer`'s segment. Returns true if the fast path was taken.
-    fn segment(&mut self, now: Instant, peer: &Peer, may_be_short: bool) -> bool {
+    fn segment(&mut self, now: Instant, peer: &Peer, may_predict: bool) -> bool {
         let seq = self.conn.recv.nxt.wire().0.wrapping_add_signed(peer.seq);
         let first = seq.wrapping_sub(PEER_ISS).wrapping_sub(1);
         let byte = |i: u32| Upper::byte(u64::from(first.wrapping_add(i)));
@@ -127,16 +127,16 @@ impl End {
             text_crc: None,
         };
         let established = self.conn.state() == super::super::State::Established;
-        let short = may_be_short && established && self.conn.is_next(now, &seg);
+        let short = may_predict && established && self.conn.is_predicted(now, &seg);
         // The state shows the result.
-        let _ = self.conn.input_by(short, now, &seg, &mut self.up);
+        let _ = self.conn.input_on_path(short, now, &seg, &mut self.up);
         short
     }
 
-    fn step(&mut self, now: &mut Instant, step: &Step, may_be_short: bool) {
+    fn step(&mut self, now: &mut Instant, step: &Step, may_predict: bool) {
         match step {
-            Step::Segment(peer) => drop(self.segment(*now, peer, may_be_short)),
-            Step::Answer(peer) => drop(self.answer(*now, peer, may_be_short)),
+            Step::Segment(peer) => drop(self.segment(*now, peer, may_predict)),
+            Step::Answer(peer) => drop(self.answer(*now, peer, may_predict)),
             Step::Wait(ms) => {
                 *now += Duration::from_millis(*ms);
                 if self.conn.poll_timeout().is_some_and(|at| at <= *now) {
@@ -151,7 +151,7 @@ impl End {
     }
 }
 
-fn configured(extensions: Extensions, pushed: bool, delay: u64) -> Arc<Config> {
+fn shared_config(extensions: Extensions, pushed: bool, delay: u64) -> Arc<Config> {
     let mut config = Config { extensions, ..config() };
     config.acks.pushed = pushed;
     config.acks.delay = Duration::from_millis(delay);
@@ -195,7 +195,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => (0u64..60).prop_map(Step::Wait),
         6 => (1u64..1200).prop_map(Step::Write),
         1 => (1u64..3000).prop_map(Step::Write),
-        1 => (0u64..30_000, 0u64..3000).prop_map(|(a, n)| Step::Take(Take::Only(a..a + n))),
+        1 => (0u64..30_000, 0u64..3000).prop_map(|(a, n)| Step::Take(Take::Part(a..a + n))),
         3 => Just(Step::Take(Take::All)),
         1 => (0u64..20_000).prop_map(Step::Room),
         1 => Just(Step::Room(u64::MAX)),
@@ -219,10 +219,10 @@ proptest! {
         close: bool,
     ) {
         let extensions = Extensions { sack, timestamps, ecn, window_scale: true };
-        let mut config = Arc::unwrap_or_clone(configured(extensions, pushed, delay));
+        let mut config = Arc::unwrap_or_clone(shared_config(extensions, pushed, delay));
         (config.congestion, config.tail_loss_probe) = (congestion, probes);
         let config = Arc::new(config);
-        let (mut short, mut long) = (End::new(&config), End::new(&config));
+        let (mut short, mut long) = (Endpoint::new(&config), Endpoint::new(&config));
         let (mut now, mut then) = (Instant::ZERO, Instant::ZERO);
         let last = close.then_some((Step::Close, true));
         for (step, poll) in steps.iter().chain(&last) {
@@ -240,10 +240,10 @@ proptest! {
 }
 
 /// Returns true if the third of three segments takes the fast path.
-fn goes_short(peer: &Peer, prepare: impl FnOnce(&mut End)) -> bool {
-    let mut end = End::new(&configured(EXTENSIONS, false, 40));
+fn takes_fast_path(peer: &Peer, prepare: impl FnOnce(&mut Endpoint)) -> bool {
+    let mut end = Endpoint::new(&shared_config(EXTENSIONS, false, 40));
     for _ in 0..2 {
-        assert!(end.segment(Instant::ZERO, &PLAIN, true), "{:?}", end.conn);
+        assert!(end.segment(Instant::ZERO, &PREDICTED, true), "{:?}", end.conn);
     }
     prepare(&mut end);
     end.segment(Instant::ZERO, peer, true)
@@ -253,39 +253,39 @@ fn goes_short(peer: &Peer, prepare: impl FnOnce(&mut End)) -> bool {
 fn what_a_busy_peer_sends_goes_the_short_way() {
     let push = Flags::ACK.0 | Flags::PSH.0;
     for peer in [
-        PLAIN,
-        Peer { flags: push, ..PLAIN },
-        Peer { val: Some(1), ..PLAIN },
-        Peer { len: 1, ..PLAIN },
+        PREDICTED,
+        Peer { flags: push, ..PREDICTED },
+        Peer { val: Some(1), ..PREDICTED },
+        Peer { len: 1, ..PREDICTED },
     ] {
-        assert!(goes_short(&peer, |_| {}), "{peer:?}");
+        assert!(takes_fast_path(&peer, |_| {}), "{peer:?}");
     }
-    assert!(goes_short(&PLAIN, |end| end.poll(Instant::ZERO)));
+    assert!(takes_fast_path(&PREDICTED, |end| end.poll(Instant::ZERO)));
     // The fast path resumes after a gap has been filled.
-    let fill = |end: &mut End| {
-        assert!(!end.segment(Instant::ZERO, &Peer { seq: 1000, ..PLAIN }, true));
-        assert!(!end.segment(Instant::ZERO, &PLAIN, true));
+    let fill = |end: &mut Endpoint| {
+        assert!(!end.segment(Instant::ZERO, &Peer { seq: 1000, ..PREDICTED }, true));
+        assert!(!end.segment(Instant::ZERO, &PREDICTED, true));
         end.poll(Instant::ZERO);
     };
-    assert!(goes_short(&PLAIN, fill));
+    assert!(takes_fast_path(&PREDICTED, fill));
 }
 
 #[test]
 fn what_differs_in_anything_goes_the_long_way() {
-    let flag = |flag: Flags| Peer { flags: Flags::ACK.with(flag).0, ..PLAIN };
+    let flag = |flag: Flags| Peer { flags: Flags::ACK.with(flag).0, ..PREDICTED };
     for peer in [
-        Peer { seq: 1, ..PLAIN },
-        Peer { seq: -1, ..PLAIN },
-        Peer { ack: 1, ..PLAIN },
-        Peer { ack: -1, ..PLAIN },
-        Peer { len: 0, ..PLAIN },
-        Peer { len: 10_000, ..PLAIN },
-        Peer { window: WINDOW - 1, ..PLAIN },
-        Peer { val: None, ..PLAIN },
-        Peer { val: Some(-1), ..PLAIN },
-        Peer { sack: true, ..PLAIN },
-        Peer { ce: true, ..PLAIN },
-        Peer { flags: 0, ..PLAIN },
+        Peer { seq: 1, ..PREDICTED },
+        Peer { seq: -1, ..PREDICTED },
+        Peer { ack: 1, ..PREDICTED },
+        Peer { ack: -1, ..PREDICTED },
+        Peer { len: 0, ..PREDICTED },
+        Peer { len: 10_000, ..PREDICTED },
+        Peer { window: WINDOW - 1, ..PREDICTED },
+        Peer { val: None, ..PREDICTED },
+        Peer { val: Some(-1), ..PREDICTED },
+        Peer { sack: true, ..PREDICTED },
+        Peer { ce: true, ..PREDICTED },
+        Peer { flags: 0, ..PREDICTED },
         flag(Flags::FIN),
         flag(Flags::SYN),
         flag(Flags::RST),
@@ -293,25 +293,25 @@ fn what_differs_in_anything_goes_the_long_way() {
         flag(Flags::ECE),
         flag(Flags::CWR),
     ] {
-        assert!(!goes_short(&peer, |_| {}), "{peer:?}");
+        assert!(!takes_fast_path(&peer, |_| {}), "{peer:?}");
     }
     // Data is missing, or our data is in flight.
-    let gap = |end: &mut End| {
-        end.segment(Instant::ZERO, &Peer { seq: 1000, ..PLAIN }, true);
+    let gap = |end: &mut Endpoint| {
+        end.segment(Instant::ZERO, &Peer { seq: 1000, ..PREDICTED }, true);
     };
-    assert!(!goes_short(&PLAIN, gap));
-    let write = |end: &mut End| {
+    assert!(!takes_fast_path(&PREDICTED, gap));
+    let write = |end: &mut Endpoint| {
         end.up.len = 100;
         end.poll(Instant::ZERO);
         assert_eq!(end.conn.info().flight, 100);
     };
-    assert!(!goes_short(&PLAIN, write));
+    assert!(!takes_fast_path(&PREDICTED, write));
 }
 
 /// Returns true if the answer to one segment takes the fast path. `prepare` is called before that segment is
 /// sent.
-fn answer_goes_short(peer: &Peer, prepare: impl FnOnce(&mut End)) -> bool {
-    let mut end = End::new(&configured(EXTENSIONS, false, 40));
+fn answer_takes_fast_path(peer: &Peer, prepare: impl FnOnce(&mut Endpoint)) -> bool {
+    let mut end = Endpoint::new(&shared_config(EXTENSIONS, false, 40));
     prepare(&mut end);
     end.up.len += 100;
     end.poll(Instant::from_millis(1));
@@ -323,66 +323,69 @@ fn answer_goes_short(peer: &Peer, prepare: impl FnOnce(&mut End)) -> bool {
 fn an_answer_to_one_segment_goes_the_short_way() {
     let push = Flags::ACK.0 | Flags::PSH.0;
     for peer in [
-        PLAIN,
-        Peer { flags: push, ..PLAIN },
-        Peer { window: WINDOW - 1, ..PLAIN },
-        Peer { len: 1, ..PLAIN },
+        PREDICTED,
+        Peer { flags: push, ..PREDICTED },
+        Peer { window: WINDOW - 1, ..PREDICTED },
+        Peer { len: 1, ..PREDICTED },
     ] {
-        assert!(answer_goes_short(&peer, |_| {}), "{peer:?}");
+        assert!(answer_takes_fast_path(&peer, |_| {}), "{peer:?}");
     }
     // Consecutive requests and replies.
-    let before = |end: &mut End| {
+    let before = |end: &mut Endpoint| {
         end.up.len += 100;
         end.poll(Instant::ZERO);
-        assert!(end.answer(Instant::ZERO, &PLAIN, true));
+        assert!(end.answer(Instant::ZERO, &PREDICTED, true));
     };
-    assert!(answer_goes_short(&PLAIN, before));
+    assert!(answer_takes_fast_path(&PREDICTED, before));
 }
 
 #[test]
 fn an_answer_that_differs_in_anything_goes_the_long_way() {
-    let flag = |flag: Flags| Peer { flags: Flags::ACK.with(flag).0, ..PLAIN };
+    let flag = |flag: Flags| Peer { flags: Flags::ACK.with(flag).0, ..PREDICTED };
     for peer in [
-        Peer { seq: 1, ..PLAIN },
-        Peer { ack: 1, ..PLAIN },
-        Peer { ack: -1, ..PLAIN },
-        Peer { ack: -100, ..PLAIN },
-        Peer { len: 0, ..PLAIN },
-        Peer { window: 0, ..PLAIN },
-        Peer { val: None, ..PLAIN },
-        Peer { sack: true, ..PLAIN },
-        Peer { ce: true, ..PLAIN },
+        Peer { seq: 1, ..PREDICTED },
+        Peer { ack: 1, ..PREDICTED },
+        Peer { ack: -1, ..PREDICTED },
+        Peer { ack: -100, ..PREDICTED },
+        Peer { len: 0, ..PREDICTED },
+        Peer { window: 0, ..PREDICTED },
+        Peer { val: None, ..PREDICTED },
+        Peer { sack: true, ..PREDICTED },
+        Peer { ce: true, ..PREDICTED },
         flag(Flags::FIN),
         flag(Flags::ECE),
     ] {
-        assert!(!answer_goes_short(&peer, |_| {}), "{peer:?}");
+        assert!(!answer_takes_fast_path(&peer, |_| {}), "{peer:?}");
     }
     // Several segments are in flight, or a retransmitted one.
-    let write = |end: &mut End| {
+    let write = |end: &mut Endpoint| {
         end.up.len += 100;
         end.poll(Instant::ZERO);
     };
-    assert!(!answer_goes_short(&PLAIN, write));
-    let mut end = End::new(&configured(EXTENSIONS, false, 40));
+    assert!(!answer_takes_fast_path(&PREDICTED, write));
+    let mut end = Endpoint::new(&shared_config(EXTENSIONS, false, 40));
     write(&mut end);
     let mut now = Instant::ZERO;
     end.step(&mut now, &Step::Wait(5000), true);
     end.poll(now);
-    assert!(!end.sent.is_empty() && !end.answer(now, &PLAIN, true));
+    assert!(!end.sent.is_empty() && !end.answer(now, &PREDICTED, true));
 }
 
 // RFC 5927 §7.2: a report about a packet waits for its acknowledgement and is then discarded.
 #[test]
 fn an_answer_that_a_report_of_the_path_waits_for_goes_the_long_way() {
-    let mut end = End::new(&configured(EXTENSIONS, false, 40));
+    let mut end = Endpoint::new(&shared_config(EXTENSIONS, false, 40));
     let mut answered = |reported: bool| {
         end.up.len += 900;
         end.poll(Instant::ZERO);
         if reported {
             let seq = end.conn.send.una.wire();
-            assert_eq!(end.conn.packet_too_big(Instant::ZERO, 700, seq), TooBig::Remembered);
+            assert_eq!(
+                end.conn.on_packet_too_big(Instant::ZERO, 700, seq),
+                TooBigOutcome::Remembered
+            );
         }
-        end.answer(Instant::ZERO, &PLAIN, true)
+        end.answer(Instant::ZERO, &PREDICTED, true)
     };
     assert_eq!([false, true, false].map(&mut answered), [true, false, true]);
 }
@@ -391,12 +394,12 @@ fn an_answer_that_a_report_of_the_path_waits_for_goes_the_long_way() {
 fn an_answer_to_a_controller_that_measures_it_goes_the_long_way() {
     // RFC 8257 §3.3: acknowledged bytes without a mark are measured.
     let ecn = Extensions { ecn: true, ..EXTENSIONS };
-    let mut config = Arc::unwrap_or_clone(configured(ecn, false, 40));
+    let mut config = Arc::unwrap_or_clone(shared_config(ecn, false, 40));
     let answers = |config: &Config| {
-        let mut end = End::new(&Arc::new(config.clone()));
+        let mut end = Endpoint::new(&Arc::new(config.clone()));
         end.up.len += 100;
         end.poll(Instant::ZERO);
-        end.answer(Instant::ZERO, &PLAIN, true)
+        end.answer(Instant::ZERO, &PREDICTED, true)
     };
     assert!(answers(&config));
     config.congestion = CongestionControl::Dctcp;

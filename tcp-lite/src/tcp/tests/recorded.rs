@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use base::Instant;
-use transport::recorder::{Kind, Record, WaitedFor};
+use transport::recorder::{AwaitedEvent, Kind, Record};
 
-use super::script::{Script, active, config, established, passive, timestamped, with};
+use super::script::{Script, active, config, config_with, established, passive, timestamped};
 use super::upper::Batch;
 use crate::tcp::{Config, Flags, Keepalive, State};
 
@@ -62,7 +62,7 @@ fn a_fin_is_recorded_once_something_else_was() {
     ];
     assert_eq!(kinds(&script), expected);
     let records = script.conn.records().0;
-    let state = |at: usize| [records[at].number, records[at].answer].map(State::numbered);
+    let state = |at: usize| [records[at].number, records[at].answer].map(State::from_number);
     assert_eq!(state(3), [Some(State::Established), Some(State::CloseWait)]);
     assert_eq!(state(5), [Some(State::CloseWait), Some(State::LastAck)]);
     assert_eq!((records[0].window, records[1].window), (0, 20000));
@@ -111,7 +111,7 @@ fn a_half_open_connection_that_was_accepted_records_nothing() {
 fn giving_up_is_recorded_with_what_did_not_come() {
     let secs = Duration::from_secs;
     let changed = |zero_window, retransmission| {
-        with(config(), |c: &mut Config| {
+        config_with(config(), |c: &mut Config| {
             c.limits.zero_window = zero_window;
             c.limits.retransmission = retransmission;
             let (idle, interval) = (secs(10), secs(1));
@@ -120,12 +120,12 @@ fn giving_up_is_recorded_with_what_did_not_come() {
     };
     let closed = "1.0 < . 1:1(0) ack 1 win 0";
     for (config, begin, len, what) in [
-        (changed(None, secs(5)), "", 100, WaitedFor::Acknowledgement),
+        (changed(None, secs(5)), "", 100, AwaitedEvent::Acknowledgement),
         // The peer closed its window and became silent.
-        (changed(None, secs(5)), closed, 100, WaitedFor::Acknowledgement),
-        (changed(Some(secs(600)), secs(5)), closed, 100, WaitedFor::Acknowledgement),
-        (changed(Some(secs(3)), secs(500)), closed, 100, WaitedFor::Window),
-        (changed(None, secs(500)), "", 0, WaitedFor::ProbeAnswer),
+        (changed(None, secs(5)), closed, 100, AwaitedEvent::Acknowledgement),
+        (changed(Some(secs(600)), secs(5)), closed, 100, AwaitedEvent::Acknowledgement),
+        (changed(Some(secs(3)), secs(500)), closed, 100, AwaitedEvent::Window),
+        (changed(None, secs(500)), "", 0, AwaitedEvent::ProbeAnswer),
     ] {
         let mut script = established(config, begin);
         script.up.len += len;
@@ -135,23 +135,23 @@ fn giving_up_is_recorded_with_what_did_not_come() {
         assert_eq!(script.conn.state(), State::Closed);
         let records = script.conn.records().0;
         let gave_up = records.iter().find(|record| record.kind() == Kind::GaveUp);
-        assert_eq!(gave_up.and_then(Record::waited_for), Some(what), "{:?}", kinds(&script));
+        assert_eq!(gave_up.and_then(Record::awaited_event), Some(what), "{:?}", kinds(&script));
     }
     let mut script = established(
-        with(changed(None, secs(500)), |c| c.keepalive = None),
+        config_with(changed(None, secs(500)), |c| c.keepalive = None),
         "1.0 close
          1.0 > F. 1:1(0) ack 1
          1.1 < . 1:1(0) ack 2 win 20000",
     );
     expire(&mut script, 100);
     let gave_up = script.conn.records().0[0];
-    let seen = (gave_up.waited_for(), gave_up.answer);
-    assert_eq!(seen, (Some(WaitedFor::Fin), 60_000), "{:?}", kinds(&script));
+    let seen = (gave_up.awaited_event(), gave_up.answer);
+    assert_eq!(seen, (Some(AwaitedEvent::Fin), 60_000), "{:?}", kinds(&script));
 }
 
 #[test]
 fn a_tail_probe_of_new_data_with_the_fin_has_its_flag_and_no_byte_for_it() {
-    let config = with(config(), |c| c.tail_loss_probe = true);
+    let config = config_with(config(), |c| c.tail_loss_probe = true);
     let mut script = established(
         config,
         "1.0 write 100

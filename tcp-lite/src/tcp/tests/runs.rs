@@ -1,14 +1,14 @@
 //! Runs of segments: reasons that end one, and equality with single segments. The general equality is a
 //! property in `channel`.
 
-use super::script::{Script, config, established, with};
+use super::script::{Script, config, config_with, established};
 use super::upper::Batch;
 use crate::tcp::output::switch;
 use crate::tcp::{Config, Limit};
 use base::Instant;
 
 /// Runs `steps` with runs and without. Both end in the same state; `in_runs` segments are sent in runs.
-fn both(config: Config, in_runs: u64, steps: &str) -> Script {
+fn run_with_and_without_runs(config: Config, in_runs: u64, steps: &str) -> Script {
     let before = switch::segments();
     let script = established(config.clone(), steps);
     assert_eq!(switch::segments() - before, in_runs, "segments in runs");
@@ -23,12 +23,12 @@ fn limit(script: &Script) -> Limit {
 
 /// The initial window has room for ten segments of a thousand bytes.
 fn ten_segments() -> Config {
-    with(config(), |c| (c.initial_window, c.pacing) = (10, false))
+    config_with(config(), |c| (c.initial_window, c.pacing) = (10, false))
 }
 
 #[test]
 fn the_end_of_the_data_stops_it_and_the_last_segment_is_pushed() {
-    let script = both(
+    let script = run_with_and_without_runs(
         ten_segments(),
         4,
         "1.0 write 3500
@@ -42,8 +42,8 @@ fn the_end_of_the_data_stops_it_and_the_last_segment_is_pushed() {
 
 #[test]
 fn the_congestion_window_stops_it() {
-    let script = both(
-        with(ten_segments(), |c| c.initial_window = 3),
+    let script = run_with_and_without_runs(
+        config_with(ten_segments(), |c| c.initial_window = 3),
         3,
         "1.0 write 5000
          1.0 > . 1:1001(1000) ack 1
@@ -56,7 +56,7 @@ fn the_congestion_window_stops_it() {
 // RFC 9293 §3.8.6.2.1: a segment waits if only half of it fits.
 #[test]
 fn the_peers_window_stops_it() {
-    let script = both(
+    let script = run_with_and_without_runs(
         ten_segments(),
         2,
         "1.0 < . 1:1(0) ack 1 win 2500
@@ -65,7 +65,7 @@ fn the_peers_window_stops_it() {
          1.0 > . 1001:2001(1000) ack 1",
     );
     assert_eq!(limit(&script), Limit::Application);
-    let script = both(
+    let script = run_with_and_without_runs(
         ten_segments(),
         2,
         "1.0 < . 1:1(0) ack 1 win 2000
@@ -78,8 +78,8 @@ fn the_peers_window_stops_it() {
 
 #[test]
 fn the_send_window_stops_it() {
-    let script = both(
-        with(ten_segments(), |c| c.send_window = 3000),
+    let script = run_with_and_without_runs(
+        config_with(ten_segments(), |c| c.send_window = 3000),
         3,
         "1.0 write 5000
          1.0 > . 1:1001(1000) ack 1
@@ -91,7 +91,7 @@ fn the_send_window_stops_it() {
 
 #[test]
 fn records_stop_it() {
-    let config = with(ten_segments(), |c| c.initial_window = 1 << 20);
+    let config = config_with(ten_segments(), |c| c.initial_window = 1 << 20);
     let records = config.max_records();
     let fill = || {
         let mut peer = established(config.clone(), "0.5 < . 1:1(0) ack 1 win 65000");
@@ -108,7 +108,7 @@ fn records_stop_it() {
 
 #[test]
 fn a_full_batch_stops_it() {
-    let script = both(
+    let script = run_with_and_without_runs(
         ten_segments(),
         2,
         "1.0 batch 2
@@ -123,7 +123,7 @@ fn a_full_batch_stops_it() {
 // spurious.
 #[test]
 fn a_lost_segment_allows_none() {
-    both(
+    run_with_and_without_runs(
         ten_segments(),
         5,
         "1.0 write 5000
@@ -145,8 +145,8 @@ fn a_lost_segment_allows_none() {
 // A burst is an eighth of the window at most.
 #[test]
 fn the_pace_stops_it() {
-    let paced = with(ten_segments(), |c| (c.pacing, c.initial_window) = (true, 12));
-    let script = both(
+    let paced = config_with(ten_segments(), |c| (c.pacing, c.initial_window) = (true, 12));
+    let script = run_with_and_without_runs(
         paced,
         3,
         "1.000 write 1000
@@ -162,8 +162,8 @@ fn the_pace_stops_it() {
 // RFC 9293 §3.9.1.2: the FIN is sent with the last segment, which a run cannot determine.
 #[test]
 fn a_queued_fin_allows_none() {
-    both(
-        with(ten_segments(), |c| c.initial_window = 2),
+    run_with_and_without_runs(
+        config_with(ten_segments(), |c| c.initial_window = 2),
         2,
         "1.0 write 4000
          1.0 > . 1:1001(1000) ack 1
@@ -177,7 +177,7 @@ fn a_queued_fin_allows_none() {
 
 #[test]
 fn acknowledgements_go_with_it() {
-    both(
+    run_with_and_without_runs(
         ten_segments(),
         2,
         "1.0 < . 1:1001(1000) ack 1 win 20000

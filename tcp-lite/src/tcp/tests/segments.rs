@@ -191,7 +191,7 @@ fn the_header_of_data_is_that_of_the_segment() {
             head.fill(0xff);
             let fields = header.write(seq, push, &mut head);
             assert_eq!(head, whole[..end]);
-            assert_eq!(Sum::of_fields(fields), Sum::default().with(&head));
+            assert_eq!(Sum::from_fields(fields), Sum::default().add_bytes(&head));
         }
     }
 }

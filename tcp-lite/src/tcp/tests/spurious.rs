@@ -87,7 +87,7 @@ pub(super) fn recovering() -> Script {
     )
 }
 
-fn undone(script: &Script) -> (u64, u64) {
+fn undone_counts(script: &Script) -> (u64, u64) {
     (script.conn.stats().loss.undone_by_d_sack, script.conn.stats().loss.fast_recoveries)
 }
 
@@ -105,7 +105,7 @@ fn duplicates_of_the_network_undo_nothing() {
          1.21 < . 1:1(0) ack 10001 win 20000 <sack 8001:9001>",
     );
     assert!(script.conn.info().cwnd <= reduced);
-    assert_eq!((undone(&script), script.conn.info().ssthresh), ((0, 1), 7000));
+    assert_eq!((undone_counts(&script), script.conn.info().ssthresh), ((0, 1), 7000));
 }
 
 // RFC 3708 §3 A.4: a copy of a needed retransmission undoes nothing, nor does a peer that claims one. The
@@ -118,11 +118,11 @@ fn a_duplicate_of_a_needed_retransmission_undoes_nothing() {
          1.20 < . 1:1(0) ack 10001 win 20000 <sack 1:1001>
          1.21 < . 1:1(0) ack 10001 win 20000 <sack 1:1001>",
     );
-    assert_eq!((undone(&script), script.conn.info().ssthresh), ((0, 1), 7000));
+    assert_eq!((undone_counts(&script), script.conn.info().ssthresh), ((0, 1), 7000));
     // RFC 3708 §3 A.1: D-SACK and acknowledgement in one segment.
     let mut script = recovering();
     script.run("1.20 < . 1:1(0) ack 10001 win 20000 <sack 1:1001>");
-    assert_eq!((undone(&script), script.conn.info().ssthresh), ((0, 1), 7000));
+    assert_eq!((undone_counts(&script), script.conn.info().ssthresh), ((0, 1), 7000));
 }
 
 // RFC 3708 §3 B.1: a recovery because of late segments is undone, also on a network that makes copies.
@@ -135,7 +135,7 @@ fn a_needless_recovery_is_undone_among_duplicates() {
          1.14 < . 1:1(0) ack 4001 win 20000 <sack 3001:4001>
          1.20 < . 1:1(0) ack 10001 win 20000 <sack 1:1001>",
     );
-    assert_eq!((undone(&script), script.conn.info().ssthresh), ((1, 1), u64::MAX));
+    assert_eq!((undone_counts(&script), script.conn.info().ssthresh), ((1, 1), u64::MAX));
 }
 
 // RFC 3708 §3 B.1: both of two retransmissions must be reported; one of them reported twice is not enough.
@@ -151,7 +151,7 @@ fn one_range_reported_twice_is_not_two() {
              1.20 < . 1:1(0) ack 10001 win 20000 <sack 1:1001>
              1.21 < . 1:1(0) ack 10001 win 20000 <sack {second}>",
         ));
-        undone(&script).0
+        undone_counts(&script).0
     };
     assert_eq!(run("1:1001"), 0);
     assert_eq!(run("4001:5001"), 1);

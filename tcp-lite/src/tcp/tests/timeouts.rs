@@ -1,6 +1,6 @@
 //! RFC 6298 §5, RFC 9293 §3.8.3, §3.8.4: retransmission, keepalive.
 
-use super::script::{active, config, established, passive, timestamped, with};
+use super::script::{active, config, config_with, established, passive, timestamped};
 use crate::tcp::{Config, Keepalive, Rto};
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ fn answers_to_duplicates_are_not_measured() {
 fn a_lost_syn_is_measured_by_its_timestamp() {
     let script = |stamps: &str| {
         passive(
-            with(config(), |c| c.extensions.timestamps = true),
+            config_with(config(), |c| c.extensions.timestamps = true),
             "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 7 ecr 0>",
             &format!(
                 "0.00 > S. 0:0(0) ack 1
@@ -99,7 +99,7 @@ fn a_lost_syn_is_measured_by_its_timestamp() {
 fn active_handshake_with_retransmissions_takes_no_sample_of_time_outs() {
     for echoed in [0, 1000, 3000] {
         let script = active(
-            with(config(), |c| c.extensions.timestamps = true),
+            config_with(config(), |c| c.extensions.timestamps = true),
             &format!(
                 "0.0 > S 0:0(0)
                  1.0 > S 0:0(0)
@@ -121,7 +121,7 @@ fn active_handshake_with_retransmissions_takes_no_sample_of_time_outs() {
 #[test]
 fn late_answer_to_a_repeated_syn_is_not_measured() {
     let script = active(
-        with(config(), |c| c.extensions.timestamps = true),
+        config_with(config(), |c| c.extensions.timestamps = true),
         "0.0 > S 0:0(0)
          1.0 > S 0:0(0)
          3.0 > S 0:0(0)
@@ -137,7 +137,7 @@ fn late_answer_to_a_repeated_syn_is_not_measured() {
 #[test]
 fn answer_to_a_repeated_syn_echoes_its_timestamp() {
     passive(
-        with(config(), |c| c.extensions.timestamps = true),
+        config_with(config(), |c| c.extensions.timestamps = true),
         "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 7 ecr 0>",
         "0.0 > S. 0:0(0) ack 1 <mss 1000,sackOK,TS val 0 ecr 7>
          0.5 < S 0:0(0) win 20000 <mss 1000,sackOK,TS val 507 ecr 0> ! UnexpectedSyn
@@ -153,9 +153,9 @@ fn answer_to_a_repeated_syn_echoes_its_timestamp() {
 fn a_silent_peer_is_given_up() {
     let mut script = established(config(), "1 write 1\n1 > P. 1:2(1) ack 1");
     script.run("1.2 > P. 1:2(1) ack 1\n1.6 > P. 1:2(1) ack 1");
-    assert!(!script.conn.path_suspect());
+    assert!(!script.conn.is_path_suspect());
     script.run("2.4 > P. 1:2(1) ack 1");
-    assert!(script.conn.path_suspect());
+    assert!(script.conn.is_path_suspect());
     script.run(
         "4.0 > P. 1:2(1) ack 1
          7.2 > P. 1:2(1) ack 1
@@ -173,7 +173,7 @@ fn a_silent_peer_is_given_up() {
 #[test]
 fn the_limit_can_be_chosen() {
     established(
-        with(config(), |c| c.limits.retransmission = Duration::from_secs(1)),
+        config_with(config(), |c| c.limits.retransmission = Duration::from_secs(1)),
         "1 write 1
          1 > P. 1:2(1) ack 1
          1.2 > P. 1:2(1) ack 1

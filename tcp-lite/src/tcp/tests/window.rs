@@ -1,6 +1,6 @@
 //! RFC 9293 §3.8.6: windows, probes, silly windows.
 
-use super::script::{Script, config, established, passive, with};
+use super::script::{Script, config, config_with, established, passive};
 use super::upper::Batch;
 use crate::tcp::{Config, Limit, Limits};
 use base::Instant;
@@ -377,7 +377,7 @@ fn what_is_reported_but_not_acknowledged_is_bounded_by_the_send_window() {
 #[test]
 fn records_suffice_for_the_send_window() {
     for (window, mss) in [(4 << 20, 1000), (48 << 20, 1000), (24 << 20, 536)] {
-        let config = with(config(), |c| {
+        let config = config_with(config(), |c| {
             c.extensions.window_scale = true;
             c.pacing = false;
             c.send_window = window;

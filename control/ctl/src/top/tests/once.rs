@@ -1,4 +1,4 @@
-use super::super::table::clean;
+use super::super::table::sanitize;
 use super::*;
 use crate::tests::ddpctl;
 
@@ -53,7 +53,7 @@ fn what_cannot_be_shown_is_refused_with_a_hint() {
         (&["--sort", "colour"], false, true, "--sort is \"colour\"", "busiest, age_seconds, cwnd"),
         (&["--sort", "busy", "--view", "ports"], false, true, "--sort is \"busy\"", "rx_rate"),
     ] {
-        let failure = check(&top(arguments), json, terminal).unwrap_err();
+        let failure = check_arguments(&top(arguments), json, terminal).unwrap_err();
         assert_eq!(failure.exit, Exit::Usage);
         assert!(failure.message.contains(message), "{}", failure.message);
         assert!(failure.hint.as_ref().unwrap().contains(hint), "{failure:?}");
@@ -64,7 +64,7 @@ fn what_cannot_be_shown_is_refused_with_a_hint() {
         (&["--sort", "busy", "--view", "workers"], false, true),
         (&["--sort", "busy", "--once"], false, false),
     ] {
-        check(&top(arguments), json, terminal).unwrap();
+        check_arguments(&top(arguments), json, terminal).unwrap();
     }
     for wrong in ["100ms", "2m", "fast"] {
         let ran = ddpctl(&["top", "--interval", wrong]);
@@ -80,6 +80,6 @@ fn an_appliance_that_is_not_there_ends_once() {
 
 #[test]
 fn harmless_text_stays() {
-    assert_eq!(clean("größe [::1]:7 ▼"), "größe [::1]:7 ▼");
-    assert_eq!(clean("a\tb\u{feff}"), "a\u{fffd}b\u{fffd}");
+    assert_eq!(sanitize("größe [::1]:7 ▼"), "größe [::1]:7 ▼");
+    assert_eq!(sanitize("a\tb\u{feff}"), "a\u{fffd}b\u{fffd}");
 }

@@ -13,8 +13,8 @@ use ddp::PdId;
 
 use super::Difference;
 use crate::appliance::core::Core;
-use crate::appliance::listeners::{check_advertisement, check_interface_of, stands_in_the_way};
-use crate::appliance::loader::writable;
+use crate::appliance::listeners::{check_advertisement, check_interface_of, conflict};
+use crate::appliance::loader::check_writable;
 use crate::appliance::regions::Regions;
 
 /// The steps of a reload that can fail.
@@ -29,36 +29,35 @@ pub(super) struct Steps {
 }
 
 impl Core {
-    pub(super) fn foresee(&self, config: &Config, difference: &Difference) -> Steps {
+    pub(super) fn plan_steps(&self, config: &Config, difference: &Difference) -> Steps {
         let mut steps = Steps::default();
-        let files = self.files_of(config);
-        self.regions_that_go(difference, &mut steps.refusals);
-        self.regions_that_come(config, difference, &files, &mut steps.refusals);
-        steps.refusals.extend(self.over_memory(config, difference));
+        let files = self.directories_of(config);
+        self.check_removed_regions(difference, &mut steps.refusals);
+        self.check_added_regions(config, difference, &files, &mut steps.refusals);
+        steps.refusals.extend(self.check_memory_ceiling(config, difference));
         let sections = difference.listeners_changed.iter().chain(&difference.listeners_added);
         for section in sections.clone() {
-            self.listener_alone(difference, section, &files, &mut steps.refusals);
+            self.check_listener(difference, section, &files, &mut steps.refusals);
         }
-        let mut standing = self.listeners.sections();
+        let mut existing = self.listeners.sections();
         let (go, stay): (Vec<_>, Vec<_>) =
-            standing.drain(..).partition(|l| difference.listeners_removed.contains(&l.name));
-        let in_the_way = |old: &&ListenerSection| {
-            sections.clone().any(|new| stands_in_the_way(new, old).is_some())
-        };
-        let (first, last): (Vec<_>, Vec<_>) = go.into_iter().partition(|old| in_the_way(&old));
+            existing.drain(..).partition(|l| difference.listeners_removed.contains(&l.name));
+        let is_blocking =
+            |old: &&ListenerSection| sections.clone().any(|new| conflict(new, old).is_some());
+        let (first, last): (Vec<_>, Vec<_>) = go.into_iter().partition(|old| is_blocking(&old));
         steps.removed_first = first.into_iter().map(|listener| listener.name).collect();
-        let standing = [stay, last].concat();
-        self.order(standing, sections.cloned().collect(), &mut steps);
+        let existing = [stay, last].concat();
+        self.order_listeners(existing, sections.cloned().collect(), &mut steps);
         steps
     }
 
-    fn regions_that_go(&self, difference: &Difference, refusals: &mut Vec<String>) {
+    fn check_removed_regions(&self, difference: &Difference, refusals: &mut Vec<String>) {
         for name in &difference.regions_removed {
-            let users = self.regions.users_of(name);
+            let users = self.regions.user_count(name);
             if users > 0 {
                 refusals.push(format!("region `{name}` cannot go: {users} streams use it"));
             }
-            if let Some(listener) = self.listeners.of_api_naming(name) {
+            if let Some(listener) = self.listeners.api_listener_of_region(name) {
                 refusals.push(format!("region `{name}` cannot go: listener `{listener}` names it"));
             }
         }
@@ -66,21 +65,21 @@ impl Core {
 
     /// Returns a refusal unless all new regions and the allowed streams fit under the new memory
     /// ceiling.
-    fn over_memory(&self, config: &Config, difference: &Difference) -> Option<String> {
-        let added = difference.regions_added.iter().map(Regions::counted);
+    fn check_memory_ceiling(&self, config: &Config, difference: &Difference) -> Option<String> {
+        let added = difference.regions_added.iter().map(Regions::charged_len);
         let added = added.fold(0u64, u64::saturating_add);
-        let asked = |limits: &Limits| (limits.memory, limits.streams);
-        if added == 0 && asked(&config.limits) == asked(&self.env.facts.config.limits) {
+        let limits_key = |limits: &Limits| (limits.memory, limits.streams);
+        if added == 0 && limits_key(&config.limits) == limits_key(&self.env.context.config.limits) {
             return None;
         }
-        let what = match difference.regions_added.len() {
+        let subject = match difference.regions_added.len() {
             0 => "limits.memory and limits.streams of the file".to_owned(),
             added => format!("the file's {added} new regions"),
         };
-        Some(self.env.budget.check(&what, added, Some(&config.limits)).err()?.to_string())
+        Some(self.env.budget.check(&subject, added, Some(&config.limits)).err()?.to_string())
     }
 
-    fn regions_that_come(
+    fn check_added_regions(
         &self,
         config: &Config,
         difference: &Difference,
@@ -89,20 +88,20 @@ impl Core {
     ) {
         let limits = &config.limits;
         for section in &difference.regions_added {
-            let may_add = self.regions.may_add_with(&self.env, section, limits);
+            let may_add = self.regions.check_addition_with(&self.env, section, limits);
             let checks = [may_add, self.listeners.check_file(section)];
             refusals.extend(checks.into_iter().filter_map(Result::err).map(|e| e.message));
             if let Backing::File { path, .. } = &section.backing {
                 let region = format!("region {}", section.name);
-                refused(&region, writable(path, files), refusals);
+                push_refusal(&region, check_writable(path, files), refusals);
             }
         }
         // Removed regions are freed after the new ones have been added.
         let added = difference.regions_added.len();
-        let (number, most) = (self.regions.len() + added, limits.regions);
-        if added > 1 && number > most as usize {
+        let (number, max_regions) = (self.regions.len() + added, limits.regions);
+        if added > 1 && number > max_regions as usize {
             refusals.push(format!(
-                "there would be {number} regions, and limits.regions is {most}: remove some first, or raise it"
+                "there would be {number} regions, and limits.regions is {max_regions}: remove some first, or raise it"
             ));
         }
         let sizes = difference.regions_added.iter().filter_map(|region| region.size);
@@ -117,7 +116,7 @@ impl Core {
     }
 
     /// Checks a listener independently of the others.
-    fn listener_alone(
+    fn check_listener(
         &self,
         difference: &Difference,
         section: &ListenerSection,
@@ -125,10 +124,11 @@ impl Core {
         refusals: &mut Vec<String>,
     ) {
         let name = &section.name;
-        let of_it = |message: String| match message.contains(&format!("listener `{name}`")) {
-            true => message,
-            false => format!("listener `{name}`: {message}"),
-        };
+        let with_listener_name =
+            |message: String| match message.contains(&format!("listener `{name}`")) {
+                true => message,
+                false => format!("listener `{name}`: {message}"),
+            };
         let added = difference.listeners_added.iter().any(|listener| listener.name == *name);
         if added && self.listeners.section_of(name).is_some() {
             refusals.push(format!(
@@ -136,63 +136,65 @@ impl Core {
             ));
         }
         let mut checks = vec![check_interface_of(&self.env, section), check_advertisement(section)];
-        checks.push(self.listeners.may_become(section));
-        if added || self.listeners.serves_otherwise(section) {
+        checks.push(self.listeners.check_change(section));
+        if added || self.listeners.changes_service(section) {
             checks.push(self.regions.check_pieces(section));
         }
-        refusals.extend(checks.into_iter().filter_map(Result::err).map(|e| of_it(e.message)));
+        refusals.extend(
+            checks.into_iter().filter_map(Result::err).map(|e| with_listener_name(e.message)),
+        );
         for queue in &section.queues {
             if let Delivery::File { path } = &queue.deliver_to
-                && !self.listeners.has_open(name, path)
+                && !self.listeners.has_file_open(name, path)
             {
                 let queue = format!("listener `{name}`, queue {}", queue.qn);
-                refused(&queue, writable(path, files), refusals);
+                push_refusal(&queue, check_writable(path, files), refusals);
             }
         }
     }
 
     /// Orders the listeners so that each finds its address and region free, and its regions in one domain.
-    fn order(
+    fn order_listeners(
         &self,
-        mut standing: Vec<ListenerSection>,
-        mut left: Vec<ListenerSection>,
+        mut existing: Vec<ListenerSection>,
+        mut pending: Vec<ListenerSection>,
         steps: &mut Steps,
     ) {
         let mut domains = HashMap::new();
-        while !left.is_empty() {
+        while !pending.is_empty() {
             let blocked_by = |new: &ListenerSection| {
-                let others = standing.iter().filter(|old| old.name != new.name);
-                others.filter_map(|old| stands_in_the_way(new, old)).next()
+                let others = existing.iter().filter(|old| old.name != new.name);
+                others.filter_map(|old| conflict(new, old)).next()
             };
-            let Some(at) = left.iter().position(|new| blocked_by(new).is_none()) else {
-                steps.refusals.extend(left.iter().filter_map(blocked_by));
+            let Some(at) = pending.iter().position(|new| blocked_by(new).is_none()) else {
+                steps.refusals.extend(pending.iter().filter_map(blocked_by));
                 return;
             };
-            let section = left.remove(at);
-            standing.retain(|old| old.name != section.name);
-            steps.refusals.extend(self.domain(&section, &standing, &mut domains));
-            standing.push(section.clone());
+            let section = pending.remove(at);
+            existing.retain(|old| old.name != section.name);
+            steps.refusals.extend(self.assign_domain(&section, &existing, &mut domains));
+            existing.push(section.clone());
             steps.order.push(section);
         }
     }
 
     /// Puts the listener's regions into one domain, or reports why they cannot share one.
-    fn domain(
+    fn assign_domain(
         &self,
         section: &ListenerSection,
-        standing: &[ListenerSection],
-        domains: &mut HashMap<String, Domain>,
+        existing: &[ListenerSection],
+        domains: &mut HashMap<String, PredictedDomain>,
     ) -> Option<String> {
-        let mut fixed: Option<(Domain, &String)> = None;
+        let mut fixed: Option<(PredictedDomain, &String)> = None;
         let mut free = None;
         for name in &section.regions {
             let known = domains.get(name).copied();
             // A new region has a domain of its own until a listener names it.
             let domain = known
-                .or_else(|| self.regions.pd_of(name).map(Domain::Known))
-                .unwrap_or(Domain::New(domains.len()));
-            let is_fixed = self.regions.users_of(name) > 0
-                || standing.iter().any(|listener| listener.regions.contains(name));
+                .or_else(|| self.regions.pd_of(name).map(PredictedDomain::Existing))
+                .unwrap_or(PredictedDomain::New(domains.len()));
+            let is_fixed = self.regions.user_count(name) > 0
+                || existing.iter().any(|listener| listener.regions.contains(name));
             match fixed {
                 Some((other, first)) if is_fixed && other != domain => {
                     return Some(format!(
@@ -213,11 +215,11 @@ impl Core {
 
 /// A predicted protection domain: an existing one, or the n-th new one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Domain {
-    Known(PdId),
+enum PredictedDomain {
+    Existing(PdId),
     New(usize),
 }
 
-fn refused(what: &str, file: Result<(), String>, refusals: &mut Vec<String>) {
-    refusals.extend(file.err().map(|error| format!("{what}: {error}")));
+fn push_refusal(subject: &str, file: Result<(), String>, refusals: &mut Vec<String>) {
+    refusals.extend(file.err().map(|error| format!("{subject}: {error}")));
 }

@@ -8,35 +8,35 @@ use config::{self, Config};
 use super::Difference;
 use crate::appliance::core::Core;
 use crate::appliance::env::Origin;
-use crate::appliance::running::{ByApi, Running};
+use crate::appliance::running::{ApiChange, RunningConfig};
 
 impl Core {
     /// Returns the running part of the file as declared, without the changes of the API.
-    pub(super) fn running_of_file(&self) -> Config {
-        let known = &self.env.facts.config;
-        let ours = |origin: Origin| origin == Origin::Configuration;
-        let regions = self.regions.declared().filter(|(_, origin, _)| ours(*origin));
-        let listeners = self.listeners.declared().filter(|(_, origin)| ours(*origin));
+    pub(super) fn running_from_file(&self) -> Config {
+        let running = &self.env.context.config;
+        let is_from_file = |origin: Origin| origin == Origin::Configuration;
+        let regions = self.regions.declared().filter(|(_, origin, _)| is_from_file(*origin));
+        let listeners = self.listeners.declared().filter(|(_, origin)| is_from_file(*origin));
         Config {
             regions: regions.map(|(section, ..)| section.clone()).collect(),
             listeners: listeners.map(|(section, _)| section.clone()).collect(),
-            ..known.clone()
+            ..running.clone()
         }
     }
 
     /// Returns the whole running configuration, including the changes of the API.
-    fn running(&self) -> Running {
-        let mut config = self.env.facts.config.clone();
+    fn running(&self) -> RunningConfig {
+        let mut config = self.env.context.config.clone();
         let mut running = Vec::new();
         let mut by_api = std::collections::HashMap::new();
         for (section, origin, as_declared) in self.regions.declared() {
-            let did = match (origin, as_declared) {
-                (Origin::Api, _) => Some(ByApi::Added),
-                (Origin::Configuration, false) => Some(ByApi::Access),
+            let change = match (origin, as_declared) {
+                (Origin::Api, _) => Some(ApiChange::Added),
+                (Origin::Configuration, false) => Some(ApiChange::Access),
                 (Origin::Configuration, true) => None,
             };
-            by_api.extend(did.map(|did| (("region", section.name.clone()), did)));
-            running.push(self.regions.as_it_runs(section));
+            by_api.extend(change.map(|did| (("region", section.name.clone()), did)));
+            running.push(self.regions.running_section(section));
         }
         let order = |name: &str, known: &[&str]| {
             known.iter().position(|other| *other == name).unwrap_or(usize::MAX)
@@ -46,21 +46,21 @@ impl Core {
         let known: Vec<&str> = config.listeners.iter().map(|l| l.name.as_str()).collect();
         let mut listeners = Vec::new();
         for (section, origin) in self.listeners.declared() {
-            let added = (origin == Origin::Api).then_some(ByApi::Added);
+            let added = (origin == Origin::Api).then_some(ApiChange::Added);
             by_api.extend(added.map(|did| (("listener", section.name.clone()), did)));
             listeners.push(section.clone());
         }
         listeners.sort_by_key(|listener| order(&listener.name, &known));
         (config.regions, config.listeners) = (running, listeners);
-        Running { config, by_api }
+        RunningConfig { config, api_changes: by_api }
     }
 
     /// Takes the file as the running configuration, except for keys that need a restart.
-    pub(super) fn took_file(&mut self, file: Config) {
+    pub(super) fn adopt_file(&mut self, file: Config) {
         // The file gives the order. A region keeps its running values where the reload did not
         // apply the file's.
-        let running = self.running_of_file();
-        let facts = &mut self.env.facts.config;
+        let running = self.running_from_file();
+        let facts = &mut self.env.context.config;
         facts.regions = file
             .regions
             .iter()
@@ -70,9 +70,9 @@ impl Core {
         self.env.files = Arc::new(facts.directories());
         self.lines.update(&self.running().config, &file);
         let mut source = file.source;
-        std::mem::swap(&mut self.env.facts.config.source, &mut source);
-        self.env.facts.config.keep_override_of(&source);
-        self.follow_log();
+        std::mem::swap(&mut self.env.context.config.source, &mut source);
+        self.env.context.config.keep_log_override(&source);
+        self.apply_log_filter();
     }
 
     pub(in crate::appliance::core) fn config_info(&self) -> ConfigInfo {
@@ -99,7 +99,7 @@ impl Core {
             ReloadReport { needs_restart: difference.needs_restart.clone(), ..Default::default() };
         let applied = &mut report.applied;
         if difference.limits_changed {
-            let keys = self.env.facts.config.differences(config, true);
+            let keys = self.env.context.config.differences(config, true);
             let keys = keys
                 .iter()
                 .flat_map(|(section, keys)| keys.iter().map(move |key| format!("{section}.{key}")));
@@ -128,12 +128,12 @@ impl Core {
             "added",
         ));
         applied.extend(sentences("region", regions_removed.iter().collect(), "removed"));
-        report.kept = self.kept(config);
+        report.kept = self.kept_api_changes(config);
         report
     }
 
     /// Lists the API's changes that the file lacks and the reload keeps.
-    fn kept(&self, config: &Config) -> Vec<String> {
+    fn kept_api_changes(&self, config: &Config) -> Vec<String> {
         let diff = self.running().diff(&self.lines, config);
         let by_api = diff.differences.iter().filter(|difference| difference.when == When::Api);
         let mut kept = Vec::new();

@@ -18,17 +18,17 @@ fn lingering(linger: Duration) -> Setup {
 #[test]
 fn another_adaptation_is_refused() {
     for side in [Side::A, Side::B] {
-        let mut other = Setup::default();
-        other.sctp.adaptation = 7;
+        let mut other_setup = Setup::default();
+        other_setup.sctp.adaptation = 7;
         let (a, b) = match side {
-            Side::A => (Node::initiator(other, b""), Node::responder(Setup::default())),
-            Side::B => (Node::initiator(Setup::default(), b""), Node::responder(other)),
+            Side::A => (Node::initiator(other_setup, b""), Node::responder(Setup::default())),
+            Side::B => (Node::initiator(Setup::default(), b""), Node::responder(other_setup)),
         };
         let mut net = Net::new(a, b);
         net.run();
         assert_eq!((net.a.established(), net.b.sessions().len()), (0, 0));
         let reason = net.a.reason(net.a.session()).expect("over");
-        let names = [reason.name(), net.a.down().expect("over").name()];
+        let names = [reason.name(), net.a.down_reason().expect("over").name()];
         assert!(["not_ddp", "connect_refused"].contains(&names[0]), "{names:?}");
         assert_eq!(names[0], names[1]);
         net.a.assert_nothing_left();
@@ -38,11 +38,13 @@ fn another_adaptation_is_refused() {
 /// No listener, then no answer.
 #[test]
 fn no_association() {
-    let mut net = Net::new(Node::initiator(Setup::default(), b""), Node::deaf(Setup::default()));
+    let mut net =
+        Net::new(Node::initiator(Setup::default(), b""), Node::unresponsive(Setup::default()));
     net.run();
     assert_eq!(net.a.reason(net.a.session()), Some(CloseReason::ConnectRefused));
-    assert_eq!(net.a.down(), Some(CloseReason::ConnectRefused));
-    let mut net = Net::new(Node::initiator(Setup::default(), b""), Node::deaf(Setup::default()));
+    assert_eq!(net.a.down_reason(), Some(CloseReason::ConnectRefused));
+    let mut net =
+        Net::new(Node::initiator(Setup::default(), b""), Node::unresponsive(Setup::default()));
     net.set_fate(|_, _, _| Fate::Drop);
     net.run();
     assert_eq!(net.a.reason(net.a.session()), Some(CloseReason::Lower(SctpReason::SctpTimeout)));
@@ -54,10 +56,10 @@ fn no_association() {
 fn a_host_without_sctp() {
     let mut net = Net::established(&Setup::default());
     let (now, session) = (net.now, net.a.session());
-    net.a.with(|ep, cx| ep.protocol_unreachable(now, true, cx));
+    net.a.with_endpoint(|ep, cx| ep.protocol_unreachable(now, true, cx));
     net.transmit();
     assert_eq!(net.a.reason(session), None);
-    net.a.with(|ep, cx| ep.protocol_unreachable(now, false, cx));
+    net.a.with_endpoint(|ep, cx| ep.protocol_unreachable(now, false, cx));
     net.run();
     assert_eq!(net.a.reason(session), Some(CloseReason::Lower(SctpReason::NoSctp)));
     net.a.assert_nothing_left();
@@ -151,7 +153,7 @@ fn abort_ends_all_sessions() {
     net.run_for(SECOND);
     let before = net.a.sessions().iter().map(|id| net.a.stats(*id).ddp.segments_sent).sum::<u64>();
     let now = net.now;
-    net.a.with(|ep, cx| ep.abort(now, cx));
+    net.a.with_endpoint(|ep, cx| ep.abort(now, cx));
     net.run();
     for id in net.a.sessions() {
         assert_eq!(net.a.reason(id), Some(CloseReason::LocalAbort));
@@ -162,7 +164,7 @@ fn abort_ends_all_sessions() {
     }
     let after = net.a.sessions().iter().map(|id| net.a.stats(*id).ddp.segments_sent).sum::<u64>();
     assert_eq!(before, after, "nothing was sent in any of them");
-    assert_eq!(net.b.down().map(|reason| reason.name()), Some("peer_abort"));
+    assert_eq!(net.b.down_reason().map(|reason| reason.name()), Some("peer_abort"));
     net.a.assert_nothing_left();
     net.b.assert_nothing_left();
 }
@@ -178,7 +180,7 @@ fn lost_association_flushes() {
     assert_eq!(net.a.reason(session), Some(CloseReason::Lower(SctpReason::SctpTimeout)));
     let events: Vec<_> = net.a.events_of(session).collect();
     assert!(
-        events.contains(&&SessionEvent::Ddp(ddp::Event::Flushed { cookie: Cookie::of(7) })),
+        events.contains(&&SessionEvent::Ddp(ddp::Event::Flushed { cookie: Cookie::user(7) })),
         "{events:?}"
     );
     net.a.assert_nothing_left();
@@ -285,15 +287,15 @@ fn shutdown_by_the_peer() {
     }
     let now = net.now;
     net.a.ep().shutdown(now);
-    let open = net.a.open_of(b"");
+    let open = net.a.open_request(b"");
     assert_eq!(net.a.ep().open_session(now, StreamId(9), open), Err(OpenError::Closed));
     net.run();
     assert_eq!(net.a.reason(session), Some(CloseReason::LocalShutdown));
     assert_eq!(net.b.reason(there), Some(CloseReason::PeerShutdown));
     let sent = |event: &&SessionEvent| matches!(event, SessionEvent::Ddp(ddp::Event::Sent { .. }));
     assert_eq!(net.b.events_of(there).filter(sent).count(), 20);
-    assert_eq!(net.a.down(), Some(CloseReason::LocalShutdown));
-    assert_eq!(net.b.down(), Some(CloseReason::PeerShutdown));
+    assert_eq!(net.a.down_reason(), Some(CloseReason::LocalShutdown));
+    assert_eq!(net.b.down_reason(), Some(CloseReason::PeerShutdown));
 }
 
 /// An association that is shut down does not linger: it ends with its last session.
@@ -304,7 +306,7 @@ fn a_shutdown_does_not_linger() {
     net.a.ep().shutdown(now);
     net.run_for(SECOND);
     assert!(!net.a.is_up() && !net.b.is_up());
-    assert_eq!(net.a.down(), Some(CloseReason::LocalShutdown));
+    assert_eq!(net.a.down_reason(), Some(CloseReason::LocalShutdown));
 }
 
 /// No session begins on a closed association; the endpoint is done when its ABORT is sent and its events are
@@ -312,9 +314,9 @@ fn a_shutdown_does_not_linger() {
 #[test]
 fn an_association_that_is_over() {
     let mut net = Net::established(&Setup::default());
-    let (now, open) = (net.now, net.a.open_of(b""));
+    let (now, open) = (net.now, net.a.open_request(b""));
     assert!(net.a.ep().can_open());
-    net.a.with(|ep, cx| ep.abort(now, cx));
+    net.a.with_endpoint(|ep, cx| ep.abort(now, cx));
     assert!(!net.a.ep().can_open());
     assert_eq!(net.a.ep().open_session(now, StreamId(9), open), Err(OpenError::Closed));
     let mut tx = Tx::default();
@@ -324,7 +326,7 @@ fn an_association_that_is_over() {
     while net.a.ep().poll_event().is_some() {}
     assert!(net.a.ep().is_done());
     let mut net = Net::established(&Setup::default());
-    net.a.with(|ep, cx| ep.abort(now, cx));
+    net.a.with_endpoint(|ep, cx| ep.abort(now, cx));
     while net.a.ep().poll_event().is_some() {}
     assert!(!net.a.ep().is_done(), "its ABORT is not sent");
 }
@@ -336,24 +338,25 @@ fn a_paused_session_takes_no_messages() {
     let now = net.now;
     let (paused, other) = (net.a.session(), net.a.open(now, b""));
     net.run_for(SECOND);
-    let there = net.b.session();
-    net.b.ep().pause_session(there, Some(0));
-    let before = net.b.events_of(there).count();
+    let peer_session = net.b.session();
+    net.b.ep().pause_session(peer_session, Some(0));
+    let before = net.b.events_of(peer_session).count();
     net.a.ep().post(paused, send_message(b"later", 1)).expect("room");
     net.a.ep().post(other, write_message(0, b"now", 2)).expect("room");
     net.run_for(SECOND);
     let sent = |net: &Net, session, cookie| {
-        let sent = SessionEvent::Ddp(ddp::Event::Sent { cookie: Cookie::of(cookie), messages: 1 });
+        let sent =
+            SessionEvent::Ddp(ddp::Event::Sent { cookie: Cookie::user(cookie), messages: 1 });
         net.a.events_of(session).any(|event| *event == sent)
     };
     assert_eq!(net.b.memory.to_vec()[..3], *b"now");
     assert!(!sent(&net, paused, 1));
-    assert_eq!(net.b.events_of(there).count(), before);
+    assert_eq!(net.b.events_of(peer_session).count(), before);
     assert!(net.b.ep().association().receiver().stats().not_taken > 0);
-    net.b.ep().pause_session(there, None);
+    net.b.ep().pause_session(peer_session, None);
     net.run_for(SECOND * 5);
     assert!(sent(&net, paused, 1) && sent(&net, other, 2));
-    assert_eq!(net.b.events_of(there).count(), before + 1);
+    assert_eq!(net.b.events_of(peer_session).count(), before + 1);
 }
 
 /// RFC 5043 §9: DDP's MULPDU follows the path.
@@ -365,13 +368,13 @@ fn mulpdu_follows_the_path() {
     let first = mulpdu(&mut net);
     assert_eq!(first, 1480 - 12 - 16 - 16 - 2 - 16);
     let now = net.now;
-    assert!(net.a.ep().packet_too_big(now, 1000));
-    assert!(!net.a.ep().packet_too_big(now, 1200), "a rise is no news from a router");
+    assert!(net.a.ep().on_packet_too_big(now, 1000));
+    assert!(!net.a.ep().on_packet_too_big(now, 1200), "a rise is no news from a router");
     assert_eq!(mulpdu(&mut net), 1000 - 62);
     // A session control message fits, whatever a router reports.
-    assert!(net.a.ep().packet_too_big(now, 100));
+    assert!(net.a.ep().on_packet_too_big(now, 100));
     assert_eq!(mulpdu(&mut net), 516);
-    net.a.ep().path_mtu(now, 1480);
+    net.a.ep().set_path_mtu(now, 1480);
     assert_eq!(mulpdu(&mut net), first);
 }
 
@@ -386,7 +389,7 @@ fn streams_run_out() {
     net.a.open(now, b"");
     net.a.open(now, b"");
     assert!(!net.a.ep().can_open());
-    let open = net.a.open_of(b"");
+    let open = net.a.open_request(b"");
     assert_eq!(net.a.ep().open_session(now, StreamId(77), open), Err(OpenError::NoStream));
     net.run_for(SECOND);
     assert_eq!(net.b.established(), 3);

@@ -15,7 +15,7 @@ fn an_abort_ends_one_session() {
     let second = net.a.open(now, b"");
     net.run_until(|net| net.a.is_established(second) && net.b.established() == 2);
     let (there, now) = (net.b.session(), net.now);
-    net.a.with(|ep, cx| ep.abort_session(now, first, cx));
+    net.a.with_endpoint(|ep, cx| ep.abort_session(now, first, cx));
     net.run_for(Duration::from_secs(1));
     assert_eq!(net.a.reason(first), Some(CloseReason::LocalAbort));
     assert_eq!(net.b.reason(there), Some(CloseReason::PeerShutdown));
@@ -56,11 +56,11 @@ fn an_unanswered_request_ends_at_its_time() {
 #[test]
 fn what_a_window_has_grown_is_released() {
     let (mut host, _) = Host::established_passive();
-    host.cx(|upper, cx| {
-        let mut call = UpperCall::receiving(upper, cx);
-        assert!(call.widen(0, 1000) && call.widen(1000, 500));
+    host.with_context(|upper, cx| {
+        let mut call = UpperCall::for_receive(upper, cx);
+        assert!(call.grow_window(0, 1000) && call.grow_window(1000, 500));
     });
     assert_eq!(host.hold.windows().used(), 1500);
-    host.cx(|upper, cx| upper.release_held(cx));
+    host.with_context(|upper, cx| upper.release_budgets(cx));
     assert_eq!(host.hold.windows().used(), 0);
 }

@@ -13,11 +13,11 @@
 use std::collections::VecDeque;
 
 use base::Instant;
-use transport::delivery::{By, Delivery, Transmission};
+use transport::delivery::{AckKind, Delivery, Transmission};
 use transport::ranges::{Range, Ranges};
 use transport::seq::ExtSeq;
 
-use super::record::{AGAIN, LOST, OPENS, Record, SACKED};
+use super::record::{FIRST_IN_PACKET, LOST, RETRANSMITTED, Record, SACKED};
 use crate::seam::MessageRef;
 
 /// Ranges of SACKed TSNs remembered, at most. A block that would exceed it is ignored: the peer repeats it.
@@ -37,15 +37,15 @@ pub(super) struct Board {
     /// Bytes of user data not SACKed.
     outstanding: u64,
     /// Records that are lost and not retransmitted.
-    awaiting: u64,
+    awaiting_retransmission: u64,
     /// SACKed records that opened their packets.
     sacked_packets: u64,
     /// Records that were retransmitted and not SACKed since.
-    out_again: u64,
+    retransmitted_in_flight: u64,
     /// Every record below is SACKed, lost, or was retransmitted.
     pub(super) loss_edge: ExtSeq,
     /// Retransmissions by time.
-    pub(super) resent: VecDeque<(ExtSeq, Instant)>,
+    pub(super) resent_by_time: VecDeque<(ExtSeq, Instant)>,
     /// HighRxt: where the search for the next retransmission starts.
     pub(super) high_rxt: ExtSeq,
 }
@@ -60,11 +60,11 @@ impl Board {
             pipe: 0,
             flight: 0,
             outstanding: 0,
-            awaiting: 0,
+            awaiting_retransmission: 0,
             sacked_packets: 0,
-            out_again: 0,
+            retransmitted_in_flight: 0,
             loss_edge: una,
-            resent: VecDeque::new(),
+            resent_by_time: VecDeque::new(),
             high_rxt: una,
         }
     }
@@ -102,31 +102,31 @@ impl Board {
 
     /// True while a retransmission may be in the network.
     pub(super) fn resent_in_flight(&self) -> bool {
-        self.out_again > 0
+        self.retransmitted_in_flight > 0
     }
 
     /// True while a record is lost and not retransmitted.
     pub(super) fn awaits_retransmission(&self) -> bool {
-        self.awaiting > 0
+        self.awaiting_retransmission > 0
     }
 
     /// True if the oldest chunk was SACKed but not acknowledged: the peer has dropped it.
     pub(super) fn head_sacked(&self) -> bool {
-        self.records.front().is_some_and(|r| r.is(SACKED))
+        self.records.front().is_some_and(|r| r.has_mark(SACKED))
     }
 
     /// True if a chunk shorter than the oldest, sent later, has arrived.
     pub(super) fn shorter_arrived(&self) -> bool {
         let Some(head) = self.records.front() else { return false };
-        self.records.iter().any(|r| r.is(SACKED) && r.len < head.len)
+        self.records.iter().any(|r| r.has_mark(SACKED) && r.len < head.len)
     }
 
     /// Adds a chunk sent for the first time.
     pub(super) fn push(&mut self, record: Record) {
-        debug_assert!(record.is_plain());
+        debug_assert!(record.is_sent_once());
         self.pipe += record.chunk_len();
         self.flight += record.chunk_len();
-        self.outstanding += record.outstanding();
+        self.outstanding += record.outstanding_bytes();
         self.records.push_back(record);
     }
 
@@ -135,24 +135,24 @@ impl Board {
         &mut self,
         una: ExtSeq,
         delivery: &mut Delivery,
-        mut gone: impl FnMut(MessageRef),
+        mut on_acknowledged: impl FnMut(MessageRef),
     ) {
         while self.una < una
             && let Some(record) = self.records.pop_front()
         {
-            if record.is_plain() {
-                self.acknowledge_run(record, una, delivery, &mut gone);
+            if record.is_sent_once() {
+                self.acknowledge_run(record, una, delivery, &mut on_acknowledged);
                 continue;
             }
             self.una = self.una.plus(1);
             delivery.ambiguous |= record.sends > 1;
-            if !record.is(SACKED) {
+            if !record.has_mark(SACKED) {
                 delivery.bytes += record.chunk_len();
                 let sent = Transmission { at: record.sent_at, end: self.una };
-                delivery.take(sent, record.sends > 1, By::CumulativeAck);
+                delivery.add_segment(sent, record.sends > 1, AckKind::CumulativeAck);
             }
             self.count(&record, |total, n| *total -= n);
-            gone(record.message());
+            on_acknowledged(record.message());
         }
         if !self.sacked.is_empty() {
             self.sacked.remove_below(una);
@@ -160,7 +160,7 @@ impl Board {
         self.loss_edge = self.loss_edge.max(una);
         self.high_rxt = self.high_rxt.max(una);
         if self.records.is_empty() {
-            self.resent.clear();
+            self.resent_by_time.clear();
         }
     }
 
@@ -170,17 +170,17 @@ impl Board {
         mut record: Record,
         una: ExtSeq,
         delivery: &mut Delivery,
-        gone: &mut impl FnMut(MessageRef),
+        on_acknowledged: &mut impl FnMut(MessageRef),
     ) {
         let first = Transmission { at: record.sent_at, end: self.una.plus(1) };
         let (mut chunks, mut bytes) = (0, 0);
         loop {
             self.una = self.una.plus(1);
             chunks += record.chunk_len();
-            bytes += record.outstanding();
-            gone(record.message());
+            bytes += record.outstanding_bytes();
+            on_acknowledged(record.message());
             match self.records.front() {
-                Some(next) if self.una < una && next.is_plain() => record = *next,
+                Some(next) if self.una < una && next.is_sent_once() => record = *next,
                 _ => break,
             }
             self.records.pop_front();
@@ -189,13 +189,13 @@ impl Board {
         self.flight -= chunks;
         self.outstanding -= bytes;
         delivery.bytes += chunks;
-        delivery.take_run(first, Transmission { at: record.sent_at, end: self.una });
+        delivery.add_run(first, Transmission { at: record.sent_at, end: self.una });
     }
 
     /// Processes a Gap Ack Block within the outstanding data. Returns whether it reported anything new.
     pub(super) fn sack(&mut self, block: Range, delivery: &mut Delivery) -> bool {
         let mut at = block.start;
-        let mut news = false;
+        let mut newly_sacked = false;
         while let Some(gap) = self.sacked.first_gap(at, block.end) {
             if self.sacked.len() >= MAX_SACKED_RANGES && !self.sacked.touches(gap) {
                 break;
@@ -205,13 +205,13 @@ impl Board {
                 let record = self.records[index];
                 let sent = Transmission { at: record.sent_at, end: self.tsn(index).plus(1) };
                 delivery.bytes += record.chunk_len();
-                delivery.take(sent, record.sends > 1, By::Sack);
+                delivery.add_segment(sent, record.sends > 1, AckKind::Sack);
                 self.mark(index, |r| r.marks |= SACKED);
             }
-            news = true;
+            newly_sacked = true;
             at = gap.end;
         }
-        news
+        newly_sacked
     }
 
     /// Returns the number of SACKed TSNs below `end`.
@@ -222,10 +222,10 @@ impl Board {
     }
 
     /// Discards all SACK reports: the peer has reneged (RFC 9260 §6.2.1 D iii).
-    pub(super) fn forget_sacks(&mut self) {
+    pub(super) fn clear_sacks(&mut self) {
         self.sacked.clear();
         for i in 0..self.records.len() {
-            if self.records[i].is(SACKED) {
+            if self.records[i].has_mark(SACKED) {
                 self.mark(i, |r| r.marks &= !SACKED);
             }
         }
@@ -235,27 +235,27 @@ impl Board {
     /// Marks every record that is not SACKed as lost.
     pub(super) fn mark_all_lost(&mut self) {
         self.mark_lost_if(|_| true);
-        self.resent.clear();
+        self.resent_by_time.clear();
     }
 
     /// Marks records longer than `most` bytes as lost: the path does not carry them any more (RFC 8899 §4.4).
-    pub(super) fn mark_longer_lost(&mut self, most: usize) {
-        self.mark_lost_if(|r| usize::from(r.len) > most);
+    pub(super) fn mark_longer_lost(&mut self, max_len: usize) {
+        self.mark_lost_if(|r| usize::from(r.len) > max_len);
     }
 
     fn mark_lost_if(&mut self, lost: impl Fn(&Record) -> bool) {
         for i in 0..self.records.len() {
-            if !self.records[i].is(SACKED) && lost(&self.records[i]) {
-                self.mark(i, |r| r.marks = (r.marks | LOST) & !AGAIN);
+            if !self.records[i].has_mark(SACKED) && lost(&self.records[i]) {
+                self.mark(i, |r| r.marks = (r.marks | LOST) & !RETRANSMITTED);
             }
         }
         self.high_rxt = self.una;
     }
 
     /// Clears all loss marks: the losses were spurious.
-    pub(super) fn forget_losses(&mut self) {
+    pub(super) fn clear_losses(&mut self) {
         for i in 0..self.records.len() {
-            if self.records[i].is(LOST) {
+            if self.records[i].has_mark(LOST) {
                 self.mark(i, |r| r.marks &= !LOST);
             }
         }
@@ -264,7 +264,7 @@ impl Board {
 
     /// Index of the next chunk that is lost and not retransmitted (RFC 6675 §4, NextSeg rule 1).
     pub(super) fn next_lost(&self) -> Option<usize> {
-        if self.awaiting == 0 {
+        if self.awaiting_retransmission == 0 {
             return None;
         }
         let from = self.index(self.high_rxt).min(self.records.len());
@@ -272,15 +272,22 @@ impl Board {
     }
 
     /// Index of the last chunk not SACKed.
-    pub(super) fn last(&self) -> Option<usize> {
-        (0..self.records.len()).rev().find(|i| !self.records[*i].is(SACKED))
+    pub(super) fn last_unsacked(&self) -> Option<usize> {
+        (0..self.records.len()).rev().find(|i| !self.records[*i].has_mark(SACKED))
     }
 
     /// The chunk at `index` was retransmitted now; `opens`: as the first of its packet. A `probe`, of a
     /// window or of the tail, does not advance HighRxt.
-    pub(super) fn resent(&mut self, index: usize, now: Instant, opens: bool, probe: bool) {
+    pub(super) fn on_retransmitted(
+        &mut self,
+        index: usize,
+        now: Instant,
+        opens: bool,
+        probe: bool,
+    ) {
         self.mark(index, |r| {
-            r.marks = (r.marks | AGAIN) & !OPENS | if opens { OPENS } else { 0 };
+            r.marks = (r.marks | RETRANSMITTED) & !FIRST_IN_PACKET
+                | if opens { FIRST_IN_PACKET } else { 0 };
             r.sends = r.sends.saturating_add(1);
             r.sent_at = now;
         });
@@ -315,12 +322,12 @@ impl Board {
 
     /// Adds a record to the totals, or subtracts it.
     fn count(&mut self, record: &Record, change: impl Fn(&mut u64, u64)) {
-        change(&mut self.pipe, record.in_pipe());
+        change(&mut self.pipe, record.pipe_bytes());
         change(&mut self.flight, record.chunk_len());
-        change(&mut self.outstanding, record.outstanding());
-        change(&mut self.awaiting, u64::from(record.awaits_retransmission()));
-        let packet = record.marks & (SACKED | OPENS) == SACKED | OPENS;
+        change(&mut self.outstanding, record.outstanding_bytes());
+        change(&mut self.awaiting_retransmission, u64::from(record.awaits_retransmission()));
+        let packet = record.marks & (SACKED | FIRST_IN_PACKET) == SACKED | FIRST_IN_PACKET;
         change(&mut self.sacked_packets, u64::from(packet));
-        change(&mut self.out_again, u64::from(record.is_out_again()));
+        change(&mut self.retransmitted_in_flight, u64::from(record.is_retransmission_in_flight()));
     }
 }

@@ -7,12 +7,12 @@ use std::collections::VecDeque;
 use base::Instant;
 use transport::delivery::Transmission;
 use transport::detect::{Fate, InFlight, detect};
-use transport::loss_recovery::Detected;
+use transport::loss_recovery::DetectedLosses;
 use transport::rack::LossCriterion;
 use transport::seq::ExtSeq;
 
 use super::board::Board;
-use super::record::{AGAIN, LOST, SACKED};
+use super::record::{LOST, RETRANSMITTED, SACKED};
 
 /// The scoreboard during a search.
 struct Search<'a, F> {
@@ -29,11 +29,11 @@ impl Board {
         &mut self,
         criterion: LossCriterion,
         lost: impl FnMut(u64, Instant),
-    ) -> Detected {
+    ) -> DetectedLosses {
         let mut search = Search { board: self, chunks: 0, lost };
         let again_at = detect(&mut search, criterion);
         let chunks = search.chunks;
-        Detected { segments: chunks, congestion: chunks, again_at }
+        DetectedLosses { segments: chunks, congestion_segments: chunks, next_search_at: again_at }
     }
 
     /// T3-rtx expired: marks the oldest chunk as lost, and those in flight for long enough (RFC 8985 §6.3).
@@ -42,8 +42,8 @@ impl Board {
         for i in 0..self.records.len() {
             let record = self.records[i];
             let overdue = record.sent_at + criterion.timeout <= criterion.now;
-            if !record.is(SACKED) && (i == 0 || overdue) {
-                self.mark(i, |r| r.marks = (r.marks | LOST) & !AGAIN);
+            if !record.has_mark(SACKED) && (i == 0 || overdue) {
+                self.mark(i, |r| r.marks = (r.marks | LOST) & !RETRANSMITTED);
             }
         }
         self.high_rxt = self.una;
@@ -68,34 +68,34 @@ impl<F: FnMut(u64, Instant)> InFlight for Search<'_, F> {
         let board = &*self.board;
         let record = board.records.get(index)?;
         let tsn = board.tsn(index);
-        Some(if record.is(SACKED) {
+        Some(if record.has_mark(SACKED) {
             let range = board.sacked.containing(tsn);
             Fate::Arrived(range.map_or(index + 1, |range| board.index(range.end)))
-        } else if !record.is(LOST) && record.sends == 1 {
+        } else if !record.has_mark(LOST) && record.sends == 1 {
             Fate::Sent(Transmission { at: record.sent_at, end: tsn.plus(1) })
         } else {
-            Fate::LostOrAgain
+            Fate::LostOrRetransmitted
         })
     }
 
-    fn lose(&mut self, index: usize) {
+    fn mark_lost(&mut self, index: usize) {
         self.chunks += 1;
         let record = &self.board.records[index];
         (self.lost)(record.chunk_len(), record.sent_at);
-        self.board.mark(index, |r| r.marks = (r.marks | LOST) & !AGAIN);
+        self.board.mark(index, |r| r.marks = (r.marks | LOST) & !RETRANSMITTED);
         self.board.high_rxt = self.board.high_rxt.min(self.board.tsn(index));
     }
 
-    fn resent(&mut self) -> &mut VecDeque<(ExtSeq, Instant)> {
-        &mut self.board.resent
+    fn resend_queue(&mut self) -> &mut VecDeque<(ExtSeq, Instant)> {
+        &mut self.board.resent_by_time
     }
 
-    fn resent_record(&self, tsn: ExtSeq, at: Instant) -> Option<(usize, ExtSeq)> {
+    fn find_resent(&self, tsn: ExtSeq, at: Instant) -> Option<(usize, ExtSeq)> {
         if tsn < self.board.una {
             return None;
         }
         let i = self.board.index(tsn);
         let record = self.board.records.get(i)?;
-        (record.sent_at == at && record.is_out_again()).then_some((i, tsn.plus(1)))
+        (record.sent_at == at && record.is_retransmission_in_flight()).then_some((i, tsn.plus(1)))
     }
 }

@@ -3,7 +3,7 @@
 //! flags, and the peer's window, at most 65535.
 
 use base::Instant;
-use transport::recorder::{Kind, Record, WaitedFor, bytes, millis};
+use transport::recorder::{AwaitedEvent, Kind, Record, saturating_bytes, saturating_millis};
 use wire::sctp::Tsn;
 
 use super::Sender;
@@ -11,19 +11,19 @@ use super::Sender;
 impl Sender {
     /// Returns the records, the oldest first, and the number of older records that were dropped.
     pub fn records(&self) -> (Vec<Record>, u64) {
-        self.seen.recorder.records()
+        self.history.recorder.records()
     }
 
     /// True if any event was recorded.
     pub(in crate::sctp) fn has_records(&self) -> bool {
-        !self.seen.recorder.is_empty()
+        !self.history.recorder.is_empty()
     }
 
     /// Records an event of the association, or of one of its streams.
     #[cold]
     pub fn record(&mut self, record: Record) {
         if self.config.recorder {
-            self.seen.recorder.add(record);
+            self.history.recorder.add(record);
         }
     }
 
@@ -43,21 +43,26 @@ impl Sender {
         answer: u32,
     ) {
         let una = self.board.una.wire().0;
-        self.record(Record::new(now, kind, una, answer).counted(count));
+        self.record(Record::new(now, kind, una, answer).with_count(count));
     }
 
     /// Records an expiry of T3-rtx, after the next one is set.
     #[cold]
     pub(in crate::sctp) fn note_timeout(&mut self, now: Instant) {
-        let in_a_row = self.recovery.timeouts_in_a_row();
-        self.note_count(now, Kind::Timeout, in_a_row, millis(self.rto()));
+        let in_a_row = self.recovery.consecutive_timeouts();
+        self.note_count(now, Kind::Timeout, in_a_row, saturating_millis(self.rto()));
     }
 
     /// Records the end of the association: `what` did not occur, after `errors` attempts.
     #[cold]
-    pub(in crate::sctp) fn note_gave_up(&mut self, now: Instant, what: WaitedFor, errors: u32) {
-        let record = Record::new(now, Kind::GaveUp, self.board.una.wire().0, 0).counted(errors);
-        self.record(record.waiting_for(what));
+    pub(in crate::sctp) fn note_give_up(
+        &mut self,
+        now: Instant,
+        awaited: AwaitedEvent,
+        errors: u32,
+    ) {
+        let record = Record::new(now, Kind::GaveUp, self.board.una.wire().0, 0).with_count(errors);
+        self.record(record.with_awaited_event(awaited));
     }
 
     /// Records an event with a sent chunk.
@@ -69,7 +74,7 @@ impl Sender {
         (chunk, tsn): (u8, u32),
         len: usize,
     ) {
-        self.record(Record::new(now, kind, tsn, 0).with(chunk, self.window(), len));
+        self.record(Record::new(now, kind, tsn, 0).with_header(chunk, self.window(), len));
     }
 
     /// Records an event with an acknowledging chunk of the peer: a SACK or a SHUTDOWN.
@@ -80,7 +85,7 @@ impl Sender {
         kind: Kind,
         (chunk, cumulative): (u8, Tsn),
     ) {
-        self.record(Record::new(now, kind, 0, cumulative.0).with(chunk, self.window(), 0));
+        self.record(Record::new(now, kind, 0, cumulative.0).with_header(chunk, self.window(), 0));
     }
 
     /// The peer's window for a record, at most 65535.
@@ -91,17 +96,17 @@ impl Sender {
     /// Records the start of a loss recovery.
     #[cold]
     pub(super) fn note_recovery(&mut self, now: Instant) {
-        let (flight, cwnd) = (bytes(self.board.flight()), bytes(self.cwnd()));
+        let (flight, cwnd) = (saturating_bytes(self.board.flight()), saturating_bytes(self.cwnd()));
         self.note(now, Kind::Recovery, flight, cwnd);
     }
 
     /// Frees the memory of all but the newest records, if nothing was recorded for a minute.
-    pub(in crate::sctp) fn forget_old_records(&mut self, now: Instant) {
-        self.seen.recorder.shrink(now);
+    pub(in crate::sctp) fn expire_records(&mut self, now: Instant) {
+        self.history.recorder.shrink(now);
     }
 
     /// Takes over the records of the association before its restart.
     pub(in crate::sctp) fn keep_records(&mut self, before: Sender) {
-        self.seen.recorder = before.seen.recorder;
+        self.history.recorder = before.history.recorder;
     }
 }

@@ -3,9 +3,9 @@
 
 use base::Instant;
 use transport::congestion::Growth;
-use transport::loss_recovery::{Ack, Detected, Scoreboard, Undone};
+use transport::loss_recovery::{Ack, DetectedLosses, Scoreboard, UndoProof};
 use transport::rack::LossCriterion;
-use transport::recorder::{Kind, bytes};
+use transport::recorder::{Kind, saturating_bytes};
 use transport::seq::ExtSeq;
 
 use super::Sender;
@@ -25,11 +25,11 @@ pub(super) struct SackInfo {
 
 impl Sender {
     /// Continues after the scoreboard has processed an acknowledgement.
-    pub(super) fn after_ack(&mut self, info: &mut SackInfo) {
+    pub(super) fn process_ack(&mut self, info: &mut SackInfo) {
         let SackInfo { ack, has_data, sack_news, .. } = info;
         ack.acked = ack.delivery.bytes;
         ack.duplicate = *sack_news || ack.bare_duplicate;
-        ack.can_send_new = *has_data && self.room_for_new() > 0;
+        ack.can_send_new = *has_data && self.sendable_bytes() > 0;
         self.recover(ack);
         let packets = ack.delivery.bytes.div_ceil(self.smss() as u64);
         if packets > 0 {
@@ -40,7 +40,7 @@ impl Sender {
             let released = packets << u32::from(grown);
             self.burst = self.burst.max(u64::from(self.config.max_burst)) + released;
         }
-        self.timer_after_ack(ack.now, ack.advanced);
+        self.set_timer_after_ack(ack.now, ack.advanced);
     }
 
     /// Updates loss recovery and the congestion window.
@@ -50,13 +50,13 @@ impl Sender {
         let (before, config) = (state.phase(), &*config);
         recovery.measure(state, ack, board.una, board.nxt(), smss, config);
         stats.tail_losses_repaired += u64::from(recovery.judge_probe(state, ack));
-        recovery.leave(state, board, before, ack);
+        recovery.exit_phase(state, board, before, ack);
         let mut growth = Growth::None;
         let mut began = false;
         let undone = recovery.undo_if_spurious(state, board, ack);
         match undone {
-            Some(Undone::Frto) => stats.undone_by_frto += 1,
-            Some(Undone::DSack | Undone::Timestamp) => stats.undone_by_duplicates += 1,
+            Some(UndoProof::Frto) => stats.undone_by_frto += 1,
+            Some(UndoProof::DSack | UndoProof::Timestamp) => stats.undone_by_duplicates += 1,
             None => {
                 let found = recovery.find_losses(state, board, ack.now, config);
                 stats.lost += found.segments;
@@ -65,11 +65,11 @@ impl Sender {
                 growth = recovery.adjust_window(state, board, before, ack, found.segments, smss);
             }
         }
-        recovery.finish(state, board, ack, growth, config);
+        recovery.finish_ack(state, board, ack, growth, config);
         if began {
             self.note_recovery(ack.now);
         } else if let Some(undone) = undone {
-            self.note(ack.now, Kind::Undone, undone as u32, bytes(self.cwnd()));
+            self.note(ack.now, Kind::Undone, undone as u32, saturating_bytes(self.cwnd()));
         }
     }
 
@@ -140,7 +140,7 @@ impl Scoreboard for Board {
         &mut self,
         criterion: LossCriterion,
         lost: impl FnMut(u64, Instant),
-    ) -> Detected {
+    ) -> DetectedLosses {
         self.detect_losses(criterion, lost)
     }
 
@@ -148,11 +148,11 @@ impl Scoreboard for Board {
         self.mark_lost_on_timeout(criterion);
     }
 
-    fn forget_losses(&mut self) {
-        self.forget_losses();
+    fn clear_losses(&mut self) {
+        self.clear_losses();
     }
 
-    fn forget_sacks(&mut self) {
-        self.forget_sacks();
+    fn clear_sacks(&mut self) {
+        self.clear_sacks();
     }
 }

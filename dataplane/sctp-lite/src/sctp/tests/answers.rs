@@ -6,10 +6,10 @@ use core::time::Duration;
 use wire::sctp::{Cause, Chunk, InitHeader, Packet, Parameter, Tag};
 
 use super::rig::{Batch, PEER_TAG, Rig, STATES, data, packet, peer_header, push_data};
-use crate::sctp::lone::LoneChunk;
+use crate::sctp::lone::SingleChunkPacket;
 use crate::sctp::waiting::Reply;
 use crate::sctp::{
-    Accepted, CloseReason, Config, DropReason, Event, Fault, MIN_PACKET, State, Stats,
+    CloseReason, Config, DropReason, Event, Fault, InputResult, MIN_PACKET, State, Stats,
 };
 
 const DDP: Parameter<'_> = Parameter::Adaptation(1);
@@ -53,17 +53,17 @@ fn a_host_name_of_any_length_suppresses_no_answer() {
         let mut rig = Rig::established();
         let header = InitHeader { tag: Tag(0x5555_5555), ..peer_header() };
         let parameters = [DDP, Parameter::HostName(&host)];
-        let given = rig.give_tagged(Tag::NONE, |b| b.init(&header, &parameters).expect("room"));
-        assert_eq!(given, Err(DropReason::BadInit));
+        let result = rig.input_tagged(Tag::NONE, |b| b.init(&header, &parameters).expect("room"));
+        assert_eq!(result, Err(DropReason::BadInit));
         let sent = rig.packets();
         assert_eq!(sent.len(), 1, "{len}");
-        assert_eq!(rig.words(&sent[0]), "55555555: ABORT(5)");
+        assert_eq!(rig.describe(&sent[0]), "55555555: ABORT(5)");
         assert!(sent[0].len() <= MIN_PACKET);
         let (code, echoed) = cause_of(&sent[0]);
         assert_eq!((code, &echoed[..4]), (5, &host[..4]), "with type and length");
         assert!(host.starts_with(&echoed));
-        rig.give(|b| push_data(b, &data(1), b"data")).expect("as before");
-        assert_eq!(rig.sent(), ["P: SACK(1)"]);
+        rig.input(|b| push_data(b, &data(1), b"data")).expect("as before");
+        assert_eq!(rig.sent_packets(), ["P: SACK(1)"]);
         assert_eq!(stats(&rig).unsent, 0);
     }
 }
@@ -74,9 +74,9 @@ fn a_host_name_of_any_length_in_an_init_ack_ends_the_attempt() {
     for len in [8, 484, 492, 1000, 3000] {
         let host = parameter(11, len);
         let mut rig = Rig::in_state(State::CookieWait);
-        let given = rig.give_init_ack(&peer_header(), &[COOKIE, DDP, Parameter::HostName(&host)]);
-        assert_eq!(given, Err(DropReason::BadInit));
-        assert_eq!(rig.sent(), ["P: ABORT(5)"], "{len}");
+        let result = rig.input_init_ack(&peer_header(), &[COOKIE, DDP, Parameter::HostName(&host)]);
+        assert_eq!(result, Err(DropReason::BadInit));
+        assert_eq!(rig.sent_packets(), ["P: ABORT(5)"], "{len}");
         assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Fault(Fault::InitAck))));
         assert!(rig.association.is_done());
         assert_eq!(rig.association.poll_timeout(), None);
@@ -88,10 +88,10 @@ fn a_host_name_of_any_length_in_an_init_ack_ends_the_attempt() {
 fn long_unknown_chunks_and_parameters_are_reported() {
     for len in [4, 100, 500, 600, 3000] {
         let mut rig = Rig::established();
-        rig.association.path_mtu(rig.now, 0);
-        rig.give(|b| b.chunk(0xfe, 0, &vec![2; len]).expect("room")).expect("skipped");
+        rig.association.set_path_mtu(rig.now, 0);
+        rig.input(|b| b.push_chunk(0xfe, 0, &vec![2; len]).expect("room")).expect("skipped");
         let sent = rig.packets();
-        assert_eq!(rig.words(&sent[0]), "P: ERROR(6)", "{len}");
+        assert_eq!(rig.describe(&sent[0]), "P: ERROR(6)", "{len}");
         assert_eq!(cause_of(&sent[0]).1[..4], [0xfe, 0, ((len + 4) >> 8) as u8, (len + 4) as u8]);
         assert!(sent[0].len() <= MIN_PACKET);
     }
@@ -100,8 +100,8 @@ fn long_unknown_chunks_and_parameters_are_reported() {
     let unknown = |bytes| Parameter::Unknown { bytes, skip: true, report: true };
     let parameters = [COOKIE, DDP, unknown(&long), unknown(&short)];
     let mut rig = Rig::in_state(State::CookieWait);
-    rig.give_init_ack(&peer_header(), &parameters).expect("acceptable");
-    assert_eq!(rig.sent(), ["P: COOKIE-ECHO ERROR(8)"]);
+    rig.input_init_ack(&peer_header(), &parameters).expect("acceptable");
+    assert_eq!(rig.sent_packets(), ["P: COOKIE-ECHO ERROR(8)"]);
 }
 
 // RFC 9260 §3.2.2: as many are reported as there is room for, in order of arrival.
@@ -112,9 +112,9 @@ fn reports_of_unknown_parameters_are_bounded() {
     let longs = [unknown(&long); 3];
     let mut rig = Rig::in_state(State::CookieWait);
     let parameters = [&[COOKIE, DDP], &longs[..], &[unknown(&short); 2]].concat();
-    rig.give_init_ack(&peer_header(), &parameters).expect("acceptable");
+    rig.input_init_ack(&peer_header(), &parameters).expect("acceptable");
     // 104 + 104 + 48 bytes.
-    assert_eq!(rig.sent(), ["P: COOKIE-ECHO ERROR(8,8,8)"]);
+    assert_eq!(rig.sent_packets(), ["P: COOKIE-ECHO ERROR(8,8,8)"]);
 }
 
 // RFC 9260 §3.3.3: a cookie is kept and returned up to the configured bound.
@@ -122,10 +122,10 @@ fn reports_of_unknown_parameters_are_bounded() {
 fn cookies_are_bounded() {
     for (len, answer) in [(100, "P: COOKIE-ECHO"), (101, "P: ABORT(4)"), (1000, "P: ABORT(4)")] {
         let mut rig = Rig::active(Config { max_cookie: 100, ..Config::default() });
-        rig.sent();
+        rig.sent_packets();
         let cookie = vec![0xc0; len];
-        let taken = rig.give_init_ack(&peer_header(), &[Parameter::StateCookie(&cookie), DDP]);
-        assert_eq!((taken.is_ok(), rig.sent()), (len == 100, vec![answer.to_string()]));
+        let result = rig.input_init_ack(&peer_header(), &[Parameter::StateCookie(&cookie), DDP]);
+        assert_eq!((result.is_ok(), rig.sent_packets()), (len == 100, vec![answer.to_string()]));
     }
 }
 
@@ -134,15 +134,15 @@ fn cookies_are_bounded() {
 #[test]
 fn heartbeats_that_fit_no_packet_do_not_stay() {
     let mut rig = Rig::established();
-    rig.association.path_mtu(rig.now, 0);
-    rig.give(|b| b.heartbeat(&[1; 900]).expect("room")).expect("not an error");
-    assert_eq!((rig.sent().len(), stats(&rig).unsent), (0, 1));
-    rig.give(|b| b.heartbeat(&[1; 100]).expect("room")).expect("not an error");
-    assert_eq!(rig.sent(), ["P: HEARTBEAT-ACK"]);
+    rig.association.set_path_mtu(rig.now, 0);
+    rig.input(|b| b.heartbeat(&[1; 900]).expect("room")).expect("not an error");
+    assert_eq!((rig.sent_packets().len(), stats(&rig).unsent), (0, 1));
+    rig.input(|b| b.heartbeat(&[1; 100]).expect("room")).expect("not an error");
+    assert_eq!(rig.sent_packets(), ["P: HEARTBEAT-ACK"]);
     // Too long for any packet, and more than are kept.
-    rig.give(|b| b.heartbeat(&[1; 2000]).expect("room")).expect("not an error");
+    rig.input(|b| b.heartbeat(&[1; 2000]).expect("room")).expect("not an error");
     for _ in 0..6 {
-        rig.give(|b| b.heartbeat(&[1; 8]).expect("room")).expect("not an error");
+        rig.input(|b| b.heartbeat(&[1; 8]).expect("room")).expect("not an error");
     }
     assert_eq!(stats(&rig).unsent, 1 + 1 + 2);
 }
@@ -154,12 +154,12 @@ fn a_last_packet_without_room_is_given_up() {
         |rig| rig.association.abort(rig.now, b"enough"),
         |rig| {
             rig.association.shutdown(rig.now);
-            rig.sent();
-            rig.give(|b| b.shutdown_ack().expect("room")).expect("acceptable");
+            rig.sent_packets();
+            rig.input(|b| b.shutdown_ack().expect("room")).expect("acceptable");
         },
         |rig| {
             let beyond = rig.association.identity.local_tsn.add(1000);
-            rig.give(|b| b.shutdown(beyond).expect("room")).expect_err("never sent");
+            rig.input(|b| b.shutdown(beyond).expect("room")).expect_err("never sent");
         },
     ];
     for end in ends {
@@ -171,13 +171,13 @@ fn a_last_packet_without_room_is_given_up() {
         let took = rig.wait_without_room();
         assert!(took <= Duration::from_secs(5), "{took:?}");
         assert!(rig.association.is_done());
-        assert_eq!((rig.sent().len(), stats(&rig).unsent), (0, 1));
+        assert_eq!((rig.sent_packets().len(), stats(&rig).unsent), (0, 1));
         // In time it is sent, and no timer remains.
         let mut rig = Rig::established();
         end(&mut rig);
         rig.event();
         rig.without_room();
-        assert_eq!(rig.sent().len(), 1);
+        assert_eq!(rig.sent_packets().len(), 1);
         assert!(rig.association.is_done());
         assert_eq!((rig.association.poll_timeout(), stats(&rig).unsent), (None, 0));
     }
@@ -200,13 +200,13 @@ fn without_any_room_every_association_ends() {
     assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
     assert_eq!(stats(&rig).setup_retransmitted, 0);
     let mut rig = Rig::active(Config::default());
-    rig.sent();
+    rig.sent_packets();
     rig.init_ack().expect("acceptable");
     rig.wait_without_room();
     assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
     // With data that is never sent.
     let mut rig = Rig::established();
-    rig.up.queue.push_back((1, 100));
+    rig.upper.queue.push_back((1, 100));
     rig.wait_without_room();
     assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
 }
@@ -217,11 +217,11 @@ fn room_that_comes_back_is_used() {
     let mut rig = Rig::active(Config::default());
     rig.without_room();
     rig.now += Duration::from_millis(500);
-    assert_eq!(rig.sent(), ["0: INIT"]);
+    assert_eq!(rig.sent_packets(), ["0: INIT"]);
     rig.init_ack().expect("acceptable");
     rig.without_room();
     rig.now += Duration::from_millis(500);
-    assert_eq!(rig.sent(), ["P: COOKIE-ECHO"]);
+    assert_eq!(rig.sent_packets(), ["P: COOKIE-ECHO"]);
     assert_eq!(stats(&rig).setup_retransmitted, 0);
 }
 
@@ -231,9 +231,9 @@ fn room_that_comes_back_is_used() {
 fn who_sends_an_init_has_shown_nothing() {
     let mut rig = Rig::established();
     let ours = rig.association.local_tag();
-    let mut accepted = |bytes: &[u8]| -> Accepted {
+    let mut accepted = |bytes: &[u8]| -> InputResult {
         let accepted = rig.accept_bytes(bytes);
-        rig.sent();
+        rig.sent_packets();
         accepted
     };
     let init = |tag| packet(tag, |b| b.init(&peer_header(), &[DDP]).expect("room"));
@@ -242,9 +242,9 @@ fn who_sends_an_init_has_shown_nothing() {
         b.init(&peer_header(), &[Parameter::HostName(&host)]).expect("room");
     });
     let seen = accepted(&init(Tag::NONE));
-    assert_eq!(seen, Accepted { verified: false, answer_waits: true, result: Ok(()) });
+    assert_eq!(seen, InputResult { verified: false, reply_pending: true, result: Ok(()) });
     let seen = accepted(&refused);
-    assert_eq!((seen.verified, seen.answer_waits, seen.result.is_err()), (false, true, true));
+    assert_eq!((seen.verified, seen.reply_pending, seen.result.is_err()), (false, true, true));
     let blind: [Vec<u8>; 5] = [
         init(ours),
         init(Tag(1)),
@@ -254,13 +254,13 @@ fn who_sends_an_init_has_shown_nothing() {
     ];
     for bytes in &blind {
         let seen = accepted(bytes);
-        assert_eq!((seen.verified, seen.answer_waits), (false, false));
+        assert_eq!((seen.verified, seen.reply_pending), (false, false));
     }
     // The peer's packets, used or not.
     let own = [
         (packet(ours, |b| push_data(b, &data(1), b"data")), true),
         (packet(ours, |b| push_data(b, &data(1), b"data")), true),
-        (packet(ours, |b| b.chunk(0x3e, 0, b"what").expect("room")), false),
+        (packet(ours, |b| b.push_chunk(0x3e, 0, b"what").expect("room")), false),
         (packet(ours, |b| b.shutdown_complete(false).expect("room")), false),
     ];
     for (bytes, used) in &own {
@@ -276,19 +276,19 @@ fn who_sends_an_init_has_shown_nothing() {
 #[test]
 fn an_answer_is_had_alone() {
     let mut rig = Rig::established();
-    rig.up.queue.push_back((1, 100));
+    rig.upper.queue.push_back((1, 100));
     let init = packet(Tag::NONE, |b| b.init(&peer_header(), &[DDP]).expect("room"));
-    assert!(rig.accept_bytes(&init).answer_waits);
-    assert!(!rig.accept_bytes(&init).answer_waits, "there is one");
+    assert!(rig.accept_bytes(&init).reply_pending);
+    assert!(!rig.accept_bytes(&init).reply_pending, "there is one");
     let mut batch = Batch::new();
     rig.association.poll_reply(rig.now, &mut batch);
     assert_eq!(batch.packets.len(), 1);
-    assert_eq!(rig.words(&batch.packets[0]), "P: INIT-ACK");
-    assert!(rig.accept_bytes(&init).answer_waits);
+    assert_eq!(rig.describe(&batch.packets[0]), "P: INIT-ACK");
+    assert!(rig.accept_bytes(&init).reply_pending);
     let mut full = Batch::new();
     full.room = 0;
     rig.association.poll_reply(rig.now, &mut full);
-    assert_eq!(rig.sent(), ["P: DATA(1)"]);
+    assert_eq!(rig.sent_packets(), ["P: DATA(1)"]);
     assert_eq!((stats(&rig).inits_answered, stats(&rig).unsent), (2, 2));
 }
 
@@ -297,10 +297,10 @@ fn an_answer_is_had_alone() {
 fn an_answer_that_is_given_up_is_not_sent() {
     let mut rig = Rig::established();
     let init = packet(Tag::NONE, |b| b.init(&peer_header(), &[DDP]).expect("room"));
-    assert!(rig.accept_bytes(&init).answer_waits);
-    rig.association.forget_reply();
-    assert_eq!((rig.sent().len(), stats(&rig).unsent), (0, 1));
-    rig.association.forget_reply();
+    assert!(rig.accept_bytes(&init).reply_pending);
+    rig.association.drop_reply();
+    assert_eq!((rig.sent_packets().len(), stats(&rig).unsent), (0, 1));
+    rig.association.drop_reply();
     assert_eq!(stats(&rig).unsent, 1, "there is none");
 }
 
@@ -309,13 +309,14 @@ fn an_answer_that_is_given_up_is_not_sent() {
 fn what_fits_no_packet_keeps_nothing_back() {
     let mut rig = Rig::established();
     let from = stats(&rig).packets_out;
-    rig.association.waiting.reply = Some(Box::new(Reply::Chunk(LoneChunk::too_long())));
-    rig.up.queue.push_back((1, 100));
-    assert_eq!(rig.sent(), ["P: DATA(1)"]);
+    rig.association.pending_replies.reply =
+        Some(Box::new(Reply::Chunk(SingleChunkPacket::too_long())));
+    rig.upper.queue.push_back((1, 100));
+    assert_eq!(rig.sent_packets(), ["P: DATA(1)"]);
     assert_eq!((stats(&rig).unsent, stats(&rig).packets_out - from), (1, 1));
     rig.association.abort(rig.now, b"enough");
-    rig.association.waiting.farewell = Some(Box::new(LoneChunk::too_long()));
-    assert_eq!(rig.sent(), [""; 0]);
+    rig.association.pending_replies.last_packet = Some(Box::new(SingleChunkPacket::too_long()));
+    assert_eq!(rig.sent_packets(), [""; 0]);
     assert_eq!((stats(&rig).unsent, stats(&rig).packets_out - from), (2, 1));
     rig.event();
     assert!(rig.association.is_done());

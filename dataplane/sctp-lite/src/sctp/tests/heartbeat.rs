@@ -21,9 +21,9 @@ fn value_of(bytes: &[u8]) -> Vec<u8> {
 fn heartbeats_are_answered() {
     let mut rig = Rig::established();
     let value = [0, 1, 0, 7, 1, 2, 3, 0, 0xc0, 0xff, 0, 4];
-    rig.give(|b| b.chunk(4, 0, &value).expect("room")).expect("answered");
+    rig.input(|b| b.push_chunk(4, 0, &value).expect("room")).expect("answered");
     let packets = rig.packets();
-    assert_eq!(rig.words(&packets[0]), "P: HEARTBEAT-ACK");
+    assert_eq!(rig.describe(&packets[0]), "P: HEARTBEAT-ACK");
     assert_eq!(value_of(&packets[0]), value);
     assert_eq!(rig.association.stats().heartbeats_in, 1);
 }
@@ -32,9 +32,9 @@ fn heartbeats_are_answered() {
 #[test]
 fn a_heartbeat_before_the_cookie_ack() {
     let mut rig = Rig::cookie_echoed();
-    rig.give(|b| b.heartbeat(b"when").expect("room")).expect("answered");
-    assert_eq!(rig.sent(), ["P: COOKIE-ECHO HEARTBEAT-ACK"]);
-    assert_eq!(rig.sent(), [""; 0]);
+    rig.input(|b| b.heartbeat(b"when").expect("room")).expect("answered");
+    assert_eq!(rig.sent_packets(), ["P: COOKIE-ECHO HEARTBEAT-ACK"]);
+    assert_eq!(rig.sent_packets(), [""; 0]);
 }
 
 // RFC 9260 §8.3: an idle peer is sent a HEARTBEAT once per HB.interval plus RTO.
@@ -51,14 +51,14 @@ fn an_idle_peer_is_asked() {
         rig.now = at;
         rig.association.handle_timeout(at);
         let packets = rig.packets();
-        assert_eq!(rig.words(&packets[0]), "P: HEARTBEAT");
+        assert_eq!(rig.describe(&packets[0]), "P: HEARTBEAT");
         rig.now += Duration::from_millis(20);
         let value = value_of(&packets[0]);
-        assert_eq!(rig.give(|b| b.heartbeat_ack(&value).expect("room")), Ok(()));
+        assert_eq!(rig.input(|b| b.heartbeat_ack(&value).expect("room")), Ok(()));
         assert_eq!(rig.association.stats().heartbeats_answered, round);
         // A repeated answer is ignored.
-        let again = rig.give(|b| b.heartbeat_ack(&value).expect("room"));
-        assert_eq!(again, Err(DropReason::UnexpectedChunk));
+        let second = rig.input(|b| b.heartbeat_ack(&value).expect("room"));
+        assert_eq!(second, Err(DropReason::UnexpectedChunk));
     }
     assert_eq!((rig.state(), rig.event()), (State::Established, None));
 }
@@ -70,15 +70,19 @@ fn an_idle_association_forgets_old_records() {
         rig.association.record(Record::new(rig.now, Kind::ErrorFound, number, 0));
     }
     let begin = rig.now;
-    let mut left = Vec::new();
+    let mut records_left = Vec::new();
     while rig.now.saturating_since(begin) < Duration::from_secs(120) {
         rig.now = rig.association.poll_timeout().expect("a heartbeat to come");
         rig.association.handle_timeout(rig.now);
         let value = value_of(&rig.packets()[0]);
-        rig.give(|b| b.heartbeat_ack(&value).expect("room")).expect("answered");
-        left.push(rig.association.sender().records().0.len());
+        rig.input(|b| b.heartbeat_ack(&value).expect("room")).expect("answered");
+        records_left.push(rig.association.sender().records().0.len());
     }
-    assert_eq!((left.first(), left.last()), (Some(&9), Some(&2)), "{left:?}");
+    assert_eq!(
+        (records_left.first(), records_left.last()),
+        (Some(&9), Some(&2)),
+        "{records_left:?}"
+    );
 }
 
 // RFC 9260 §8.1, §8.3: each unanswered one is an error; beyond Association.Max.Retrans the peer is
@@ -137,7 +141,7 @@ fn one_answer_is_enough() {
         rig.now += Duration::from_secs(10);
         rig.association.handle_timeout(rig.now);
         let value = last.expect("sent");
-        assert_eq!(rig.give(|b| b.heartbeat_ack(&value).expect("room")), Ok(()));
+        assert_eq!(rig.input(|b| b.heartbeat_ack(&value).expect("room")), Ok(()));
         assert_eq!(rig.association.errors, 0);
     }
     assert_eq!(rig.state(), State::Established);
@@ -150,8 +154,8 @@ fn answers_that_are_none() {
     rig.wait(Duration::from_secs(40));
     let errors = rig.association.errors;
     for value in [&[][..], &[0, 1, 0, 12, 0, 0, 0, 0, 0, 0, 0, 0], &[0, 1, 0, 4], &[0, 1, 0, 200]] {
-        let given = rig.give(|b| b.heartbeat_ack(value).expect("room"));
-        assert_eq!(given, Err(DropReason::UnexpectedChunk));
+        let result = rig.input(|b| b.heartbeat_ack(value).expect("room"));
+        assert_eq!(result, Err(DropReason::UnexpectedChunk));
     }
     assert_eq!(rig.association.errors, errors);
     assert_eq!(rig.association.stats().heartbeats_answered, 0);
@@ -168,5 +172,8 @@ fn when_there_are_none() {
         !sent.is_empty() && sent.iter().all(|(_, words)| words == "P: SHUTDOWN(0)"),
         "{sent:?}"
     );
-    assert_eq!(rig.give(|b| b.heartbeat(b"when").expect("room")), Err(DropReason::UnexpectedChunk));
+    assert_eq!(
+        rig.input(|b| b.heartbeat(b"when").expect("room")),
+        Err(DropReason::UnexpectedChunk)
+    );
 }

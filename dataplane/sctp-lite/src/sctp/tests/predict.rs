@@ -9,7 +9,7 @@ use wire::sctp::{Data, Packet, PacketBuilder, SackHeader, Tag};
 
 use super::rig::{Rig, data, packet, push_data};
 use crate::sctp::receive::ReceiveConfig;
-use crate::sctp::{Accepted, Config};
+use crate::sctp::{Config, InputResult};
 
 /// The peer's next DATA chunk, changed by the fields.
 #[derive(Clone, Debug)]
@@ -30,13 +30,13 @@ const PLAIN: Chunk =
 enum Step {
     Packet {
         chunks: Vec<Chunk>,
-        tag: bool,
+        has_right_tag: bool,
         sack: bool,
         heartbeat: bool,
     },
     /// A packet whose last chunk is truncated by this many bytes, or followed by as many.
-    Cut(usize),
-    Behind(usize),
+    Truncated(usize),
+    TrailingBytes(usize),
     Wait(u64),
     Write(usize),
     Poll,
@@ -58,7 +58,7 @@ fn push(b: &mut PacketBuilder<'_>, first: u32, chunk: &Chunk) {
     (header.stream, header.begin, header.end, header.immediate) = (stream, begin, end, immediate);
     // Without user data: the builder does not make such a chunk.
     match len {
-        0 => b.chunk(0, header.emit(0)[1], &header.emit(0)[4..]).expect("room"),
+        0 => b.push_chunk(0, header.emit(0)[1], &header.emit(0)[4..]).expect("room"),
         _ => push_data(b, &header, &vec![tsn as u8; len]),
     }
 }
@@ -66,7 +66,7 @@ fn push(b: &mut PacketBuilder<'_>, first: u32, chunk: &Chunk) {
 fn bytes(rig: &Rig, step: &Step) -> Vec<u8> {
     let (first, tag) = (next(rig), rig.association.local_tag());
     match step {
-        Step::Packet { chunks, tag: right, sack, heartbeat } => {
+        Step::Packet { chunks, has_right_tag: right, sack, heartbeat } => {
             let tag = if *right { tag } else { Tag(tag.0 ^ 1) };
             packet(tag, |b| {
                 if *sack {
@@ -79,12 +79,12 @@ fn bytes(rig: &Rig, step: &Step) -> Vec<u8> {
                 }
             })
         }
-        Step::Cut(by) => {
+        Step::Truncated(by) => {
             let mut bytes = packet(tag, |b| push(b, first, &PLAIN));
             bytes.truncate(bytes.len() - by);
             bytes
         }
-        Step::Behind(more) => {
+        Step::TrailingBytes(more) => {
             let mut bytes = packet(tag, |b| push(b, first, &Chunk { len: 97, ..PLAIN }));
             bytes.extend(core::iter::repeat_n(0, *more));
             bytes
@@ -95,28 +95,28 @@ fn bytes(rig: &Rig, step: &Step) -> Vec<u8> {
 
 /// Processes a packet by the fast path, if it is eligible, or by the slow path. Returns whether by the fast
 /// path.
-fn give(rig: &mut Rig, bytes: &[u8], may_be_short: bool) -> (bool, Accepted) {
+fn input(rig: &mut Rig, bytes: &[u8], may_predict: bool) -> (bool, InputResult) {
     let packet = Packet::new(bytes).expect("a common header");
     let chunk: Option<Data<'_>> =
-        rig.association.next_in(&packet, &rig.up).filter(|_| may_be_short);
-    (chunk.is_some(), rig.association.input_by(chunk, rig.now, &packet, &mut rig.up))
+        rig.association.predicted_chunk(&packet, &rig.upper).filter(|_| may_predict);
+    (chunk.is_some(), rig.association.input_on_path(chunk, rig.now, &packet, &mut rig.upper))
 }
 
 /// Performs a step. Returns the effects visible at once.
-fn step(rig: &mut Rig, step: &Step, may_be_short: bool) -> String {
+fn step(rig: &mut Rig, step: &Step, may_predict: bool) -> String {
     match step {
-        Step::Packet { .. } | Step::Cut(_) | Step::Behind(_) => {
+        Step::Packet { .. } | Step::Truncated(_) | Step::TrailingBytes(_) => {
             let bytes = bytes(rig, step);
-            return format!("{:?}", give(rig, &bytes, may_be_short).1);
+            return format!("{:?}", input(rig, &bytes, may_predict).1);
         }
         Step::Wait(ms) => return format!("{:?}", rig.wait(Duration::from_millis(*ms))),
         Step::Poll => return format!("{:?} {:?}", rig.packets(), rig.event()),
         Step::Write(len) => {
-            let number = rig.up.queue.len() as u64;
-            rig.up.queue.push_back((number, *len));
+            let number = rig.upper.queue.len() as u64;
+            rig.upper.queue.push_back((number, *len));
         }
-        Step::Takes(takes) => rig.up.takes = *takes,
-        Step::Room(room) => rig.up.room = *room,
+        Step::Takes(takes) => rig.upper.accepts = *takes,
+        Step::Room(room) => rig.upper.room = *room,
         Step::Shutdown => rig.association.shutdown(rig.now),
     }
     String::new()
@@ -141,12 +141,18 @@ fn any_step() -> impl Strategy<Value = Step> {
         10 => any_chunk().prop_map(|chunk| vec![chunk]),
         1 => prop::collection::vec(any_chunk(), 0..4),
     ];
-    let packet = (chunks, prop::bool::weighted(0.97), rare(), rare())
-        .prop_map(|(chunks, tag, sack, heartbeat)| Step::Packet { chunks, tag, sack, heartbeat });
+    let packet = (chunks, prop::bool::weighted(0.97), rare(), rare()).prop_map(
+        |(chunks, tag, sack, heartbeat)| Step::Packet {
+            chunks,
+            has_right_tag: tag,
+            sack,
+            heartbeat,
+        },
+    );
     prop_oneof![
         30 => packet,
-        1 => (0usize..116).prop_map(Step::Cut),
-        1 => (0usize..8).prop_map(Step::Behind),
+        1 => (0usize..116).prop_map(Step::Truncated),
+        1 => (0usize..8).prop_map(Step::TrailingBytes),
         2 => (0u64..300).prop_map(Step::Wait),
         2 => (1usize..1000).prop_map(Step::Write),
         6 => Just(Step::Poll),
@@ -175,26 +181,26 @@ proptest! {
         for one in steps.iter().chain(last.iter().filter(|_| shutdown)) {
             prop_assert_eq!(step(&mut short, one, true), step(&mut long, one, false));
             prop_assert_eq!(format!("{:?}", short.association), format!("{:?}", long.association));
-            prop_assert_eq!(format!("{:?}", short.up), format!("{:?}", long.up));
+            prop_assert_eq!(format!("{:?}", short.upper), format!("{:?}", long.upper));
         }
     }
 }
 
 /// Returns whether `last`, as the third of three packets, takes the fast path.
-fn goes_short(last: &Step, prepare: impl FnOnce(&mut Rig)) -> bool {
+fn takes_fast_path(last: &Step, prepare: impl FnOnce(&mut Rig)) -> bool {
     let mut rig = Rig::established();
     for first in [true, false] {
-        let bytes = bytes(&rig, &one(PLAIN));
+        let bytes = bytes(&rig, &single_chunk(PLAIN));
         // The first DATA chunk is acknowledged at once (RFC 9260 §5.1).
-        assert_eq!(give(&mut rig, &bytes, true).0, !first);
+        assert_eq!(input(&mut rig, &bytes, true).0, !first);
     }
     prepare(&mut rig);
     let bytes = bytes(&rig, last);
-    give(&mut rig, &bytes, true).0
+    input(&mut rig, &bytes, true).0
 }
 
-fn one(chunk: Chunk) -> Step {
-    Step::Packet { chunks: vec![chunk], tag: true, sack: false, heartbeat: false }
+fn single_chunk(chunk: Chunk) -> Step {
+    Step::Packet { chunks: vec![chunk], has_right_tag: true, sack: false, heartbeat: false }
 }
 
 #[test]
@@ -206,11 +212,11 @@ fn what_a_busy_peer_sends_goes_the_short_way() {
         Chunk { len: 1, ..PLAIN },
         Chunk { len: 1436, ..PLAIN },
     ] {
-        assert!(goes_short(&one(chunk.clone()), |_| {}), "{chunk:?}");
+        assert!(takes_fast_path(&single_chunk(chunk.clone()), |_| {}), "{chunk:?}");
     }
-    assert!(goes_short(&one(PLAIN), |rig| drop(rig.packets())));
+    assert!(takes_fast_path(&single_chunk(PLAIN), |rig| drop(rig.packets())));
     // The padding of the last chunk may be missing.
-    assert!(goes_short(&Step::Behind(0), |_| {}));
+    assert!(takes_fast_path(&Step::TrailingBytes(0), |_| {}));
 }
 
 #[test]
@@ -223,33 +229,43 @@ fn what_differs_in_anything_goes_the_long_way() {
         Chunk { end: false, ..PLAIN },
         Chunk { len: 0, ..PLAIN },
     ] {
-        assert!(!goes_short(&one(chunk.clone()), |_| {}), "{chunk:?}");
+        assert!(!takes_fast_path(&single_chunk(chunk.clone()), |_| {}), "{chunk:?}");
     }
-    let with = |tag, sack, heartbeat| Step::Packet { chunks: vec![PLAIN], tag, sack, heartbeat };
+    let with = |tag, sack, heartbeat| Step::Packet {
+        chunks: vec![PLAIN],
+        has_right_tag: tag,
+        sack,
+        heartbeat,
+    };
     let two = Chunk { tsn: 1, ..PLAIN };
     for step in [
         with(false, false, false),
         with(true, true, false),
         with(true, false, true),
-        Step::Packet { chunks: vec![PLAIN, two], tag: true, sack: false, heartbeat: false },
-        Step::Packet { chunks: vec![], tag: true, sack: false, heartbeat: false },
-        Step::Cut(1),
-        Step::Behind(1),
-        Step::Behind(4),
+        Step::Packet {
+            chunks: vec![PLAIN, two],
+            has_right_tag: true,
+            sack: false,
+            heartbeat: false,
+        },
+        Step::Packet { chunks: vec![], has_right_tag: true, sack: false, heartbeat: false },
+        Step::Truncated(1),
+        Step::TrailingBytes(1),
+        Step::TrailingBytes(4),
     ] {
-        assert!(!goes_short(&step, |_| {}), "{step:?}");
+        assert!(!takes_fast_path(&step, |_| {}), "{step:?}");
     }
     // A gap, kept fragments, a closed window, a shutdown in progress.
     let gap = |rig: &mut Rig| {
-        let bytes = bytes(rig, &one(Chunk { tsn: 1, ..PLAIN }));
-        assert!(!give(rig, &bytes, true).0);
+        let bytes = bytes(rig, &single_chunk(Chunk { tsn: 1, ..PLAIN }));
+        assert!(!input(rig, &bytes, true).0);
     };
-    assert!(!goes_short(&one(PLAIN), gap));
+    assert!(!takes_fast_path(&single_chunk(PLAIN), gap));
     let fragment = |rig: &mut Rig| {
-        let bytes = bytes(rig, &one(Chunk { end: false, ..PLAIN }));
-        assert!(!give(rig, &bytes, true).0);
+        let bytes = bytes(rig, &single_chunk(Chunk { end: false, ..PLAIN }));
+        assert!(!input(rig, &bytes, true).0);
     };
-    assert!(!goes_short(&one(PLAIN), fragment));
-    assert!(!goes_short(&one(PLAIN), |rig| rig.up.room = 0));
-    assert!(!goes_short(&one(PLAIN), |rig| rig.association.shutdown(rig.now)));
+    assert!(!takes_fast_path(&single_chunk(PLAIN), fragment));
+    assert!(!takes_fast_path(&single_chunk(PLAIN), |rig| rig.upper.room = 0));
+    assert!(!takes_fast_path(&single_chunk(PLAIN), |rig| rig.association.shutdown(rig.now)));
 }

@@ -16,7 +16,7 @@ fn a_peer_ends_a_region_of_its_stream() {
         let (source, invalidate) = (Source::Bytes(b"bye"[..].into()), Some(REGION));
         b.post(
             here,
-            WorkRequest::Send { source, solicited: false, invalidate, cookie: Cookie::of(0) },
+            WorkRequest::Send { source, solicited: false, invalidate, cookie: Cookie::user(0) },
         );
         let ended = b.net.run_until("the end of the region", |net| {
             net.hosts[1].take_event(|e| match e {
@@ -28,13 +28,13 @@ fn a_peer_ends_a_region_of_its_stream() {
         assert_eq!(ended, REGION);
         let removal = b.net.hosts[1].command(0, |ticket| Command::RemoveStag {
             stag: REGION,
-            sources: Sources::Wait,
+            removal: SourceRemoval::Wait,
             ticket,
         });
         assert_eq!(b.net.wait_done(1, removal), Ok(()));
         let source = Source::Bytes([1; 4].into());
         let to = TaggedOffset(0);
-        b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::of(0) });
+        b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::user(0) });
         assert_eq!(b.wait_end(0).numbers(), Some((1, 1, 0)));
         assert_eq!(read_memory(&b.remote)[..4], [0; 4]);
     }
@@ -51,7 +51,7 @@ fn a_region_that_goes_ends_the_reads_from_it() {
     });
     let removal = b.net.hosts[1].command(there.worker().into(), |ticket| Command::RemoveStag {
         stag: REGION,
-        sources: Sources::Wait,
+        removal: SourceRemoval::Wait,
         ticket,
     });
     assert_eq!(b.net.wait_done(1, removal), Ok(()));
@@ -152,7 +152,7 @@ fn a_region_is_lent_to_the_stream_that_is_being_opened_and_to_no_other() {
     let write = |b: &mut Bench, stream: StreamId, byte| {
         let source = Source::Bytes([byte; 4].into());
         let (stag, to) = (Stag(0x4300), TaggedOffset(0));
-        let request = WorkRequest::Write { stag, to, source, cookie: Cookie::of(0) };
+        let request = WorkRequest::Write { stag, to, source, cookie: Cookie::user(0) };
         let region = None;
         b.net.hosts[1].command(stream.worker().into(), |ticket| Command::PostRdmap {
             stream,
@@ -179,7 +179,7 @@ fn the_sink_of_a_read_waits_for_its_removal() {
     });
     let removal = b.net.hosts[0].command(here.worker().into(), |ticket| Command::RemoveStag {
         stag: LOCAL,
-        sources: Sources::Abort,
+        removal: SourceRemoval::Abort,
         ticket,
     });
     assert_eq!(b.net.wait_done(0, removal), Ok(()));

@@ -8,11 +8,11 @@ fn the_region_service_is_notified_of_writes_and_atomics() {
     let (here, there) = b.open(Service::Region);
     let source = Source::Bytes([1; 100].into());
     let to = TaggedOffset(40);
-    b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::of(0) });
+    b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::user(0) });
     let op = AtomicOp::FetchAdd { add: 1, mask: 0 };
     b.post(
         here,
-        WorkRequest::Atomic { op, stag: REGION, to: TaggedOffset(800), cookie: Cookie::of(0) },
+        WorkRequest::Atomic { op, stag: REGION, to: TaggedOffset(800), cookie: Cookie::user(0) },
     );
     for expected in [(there, REGION, 40, 100), (there, REGION, 800, 8)] {
         let delivered = b.net.run_until("delivery", |net| {
@@ -41,7 +41,8 @@ fn the_worker_echoes_by_itself() {
             buffers: 1,
         });
     }
-    let immediate = WorkRequest::Immediate { data: [9; 8], solicited: true, cookie: Cookie::of(0) };
+    let immediate =
+        WorkRequest::Immediate { data: [9; 8], solicited: true, cookie: Cookie::user(0) };
     b.post(here, immediate);
     let back = b.net.run_until("the immediate data", |net| {
         net.hosts[0].take_event(|e| match e {
@@ -120,7 +121,7 @@ fn an_empty_write_is_not_reported_to_the_region() {
     let (here, _) = b.open(Service::Region);
     let (stag, to) = (Stag(77), TaggedOffset(3));
     let source = Source::Bytes([].into());
-    let empty = b.post(here, WorkRequest::Write { stag, to, source, cookie: Cookie::of(0) });
+    let empty = b.post(here, WorkRequest::Write { stag, to, source, cookie: Cookie::user(0) });
     assert_eq!(b.wait_outcome(empty), Outcome::Written);
     b.post(here, send_request(b"behind it"));
     assert_eq!(b.wait_received(1), b"behind it");

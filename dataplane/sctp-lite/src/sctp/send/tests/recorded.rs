@@ -34,7 +34,7 @@ fn a_window_that_closes_and_opens_is_recorded_with_its_probes() {
 
 #[test]
 fn a_tail_probe_of_new_data_is_recorded_with_its_first_chunk() {
-    let mut side = super::loss::measured(5);
+    let mut side = super::loss::side_with_rtt(5);
     side.source.push(1, 100);
     side.source.push(1, 200);
     side.expire();
@@ -55,12 +55,12 @@ fn nothing_is_recorded_when_it_is_off() {
 
 #[test]
 fn what_goes_again_is_recorded_as_what_it_is() {
-    let mut side = super::loss::measured(5);
+    let mut side = super::loss::side_with_rtt(5);
     side.wait(40 * MS);
     side.sack(1, &[(2, 4)]);
     assert_eq!(side.numbers(), [1]);
     assert!(kinds(&side).contains(&Kind::Resent), "{:?}", kinds(&side));
-    let mut tail = super::loss::measured(5);
+    let mut tail = super::loss::side_with_rtt(5);
     tail.expire();
     assert_eq!(tail.numbers(), [5]);
     assert_eq!(kinds(&tail), [Kind::TailProbe]);

@@ -147,7 +147,7 @@ fn any_send() -> impl Strategy<Value = SendConfig> {
             },
             pacing,
             tail_loss_probe,
-            ask_at_end,
+            immediate_sack_at_end: ask_at_end,
             max_records,
             max_burst,
             ..SendConfig::default()

@@ -45,10 +45,10 @@ fn small_messages_are_bundled() {
 fn the_last_message_asks_for_its_acknowledgement() {
     let mut side = side();
     side.source.push(20, 100);
-    let asked: Vec<_> = side.send().concat().iter().map(|sent| sent.immediate).collect();
-    assert_eq!(asked.iter().filter(|asked| **asked).count(), 1);
-    assert!(asked[19]);
-    let mut side = side_with(SendConfig { ask_at_end: false, ..config() }, ROOM);
+    let requests: Vec<_> = side.send().concat().iter().map(|sent| sent.immediate).collect();
+    assert_eq!(requests.iter().filter(|asked| **asked).count(), 1);
+    assert!(requests[19]);
+    let mut side = side_with(SendConfig { immediate_sack_at_end: false, ..config() }, ROOM);
     side.source.push(2, 100);
     assert!(side.send().concat().iter().all(|sent| !sent.immediate));
     side.source.immediate = true;
@@ -59,14 +59,14 @@ fn the_last_message_asks_for_its_acknowledgement() {
 // RFC 9260 §6.1: with a window below two packets every packet requests a SACK.
 #[test]
 fn few_packets_ask_for_their_acknowledgements() {
-    let asked = |cwnd: u64| {
+    let immediate_flags = |cwnd: u64| {
         let mut side = side();
-        side.sender.recovery.cc_mut().set_reduced(cwnd);
+        side.sender.recovery.cc_mut().set_prr_cwnd(cwnd);
         side.source.push(20, 100);
         side.packet().expect("the window is open").iter().all(|sent| sent.immediate)
     };
-    assert!(asked(1468) && asked(2 * 1468 - 1));
-    assert!(!asked(2 * 1468));
+    assert!(immediate_flags(1468) && immediate_flags(2 * 1468 - 1));
+    assert!(!immediate_flags(2 * 1468));
 }
 
 // RFC 9260 §6.1 A, §6.2.1 B: no more than the peer's room.
@@ -99,14 +99,14 @@ fn a_closed_window_is_probed() {
         let start = side.now;
         // The peer drops the probe and answers (§6.2).
         side.try_sack(0, 0, &[], &[]).unwrap();
-        assert_eq!(side.expire(), Expired::WindowProbe, "does not count as an error");
+        assert_eq!(side.expire(), ExpiredTimer::WindowProbe, "does not count as an error");
         waited.push(side.now.saturating_since(start).as_secs());
         assert_eq!(side.numbers(), [0]);
     }
     assert_eq!(waited, [1, 2, 4, 8, 16]);
     // The peer stops answering.
     side.expire();
-    assert_eq!(side.expire(), Expired::T3);
+    assert_eq!(side.expire(), ExpiredTimer::T3);
     side.numbers();
     // The window opens.
     side.try_sack(0, 100_000, &[], &[]).unwrap();
@@ -127,7 +127,7 @@ fn what_a_closed_window_refuses_probes_it() {
         // The peer refused the last chunk, and answered.
         let start = side.now;
         side.try_sack(1, 0, &[], &[]).unwrap();
-        assert_eq!(side.expire(), Expired::WindowProbe, "{waited:?}");
+        assert_eq!(side.expire(), ExpiredTimer::WindowProbe, "{waited:?}");
         waited.push(side.now.saturating_since(start));
         assert_eq!(side.numbers(), [1]);
     }
@@ -135,7 +135,7 @@ fn what_a_closed_window_refuses_probes_it() {
     assert_eq!((side.sender.stats().timeouts, side.sender.cwnd()), (0, cwnd));
     assert_eq!(side.sender.stats().window_probes, 8);
     // The peer stops answering.
-    assert_eq!(side.expire(), Expired::T3);
+    assert_eq!(side.expire(), ExpiredTimer::T3);
     side.numbers();
     // The window opens: all refused data is retransmitted at once.
     side.try_sack(1, 100_000, &[], &[]).unwrap();
@@ -150,10 +150,10 @@ fn silence_is_an_error_although_the_window_is_closed() {
     side.wait(10 * MS);
     side.try_sack(1, 0, &[], &[]).unwrap();
     // That SACK was the answer to the first probe.
-    assert_eq!(side.expire(), Expired::WindowProbe);
+    assert_eq!(side.expire(), ExpiredTimer::WindowProbe);
     side.numbers();
     for _ in 0..4 {
-        assert_eq!(side.expire(), Expired::T3);
+        assert_eq!(side.expire(), ExpiredTimer::T3);
         side.numbers();
     }
 }
@@ -164,7 +164,7 @@ fn unanswered_probes_of_a_closed_window_are_a_stall() {
     let mut side = in_flight(5);
     side.wait(10 * MS);
     side.try_sack(1, 0, &[], &[]).unwrap();
-    assert_eq!(side.expire(), Expired::WindowProbe);
+    assert_eq!(side.expire(), ExpiredTimer::WindowProbe);
     side.send();
     let limit = |side: &Side| side.sender.limits(side.now).limit;
     for unanswered in 1..=10 {
@@ -189,7 +189,7 @@ fn a_loss_is_one_although_the_window_is_closed() {
     let mut side = in_flight(5);
     side.wait(10 * MS);
     side.try_sack(1, 0, &[(2, 2)], &[]).unwrap();
-    while side.expire() != Expired::T3 {
+    while side.expire() != ExpiredTimer::T3 {
         side.numbers();
     }
     assert_eq!(side.sender.stats().timeouts, 1);
@@ -266,7 +266,7 @@ fn bursts_are_limited() {
 fn packets_are_paced() {
     let limits = SendConfig { initial_window: Some(50), ..SendConfig::default() };
     let mut side = side_with(limits, ROOM);
-    side.sender.measured(50 * MS);
+    side.sender.on_rtt_sample(50 * MS);
     side.source.push(40, usize::MAX);
     let first = side.send().len();
     assert!((1..10).contains(&first), "{first}");
@@ -336,7 +336,7 @@ fn what_is_reported_but_not_acknowledged_is_bounded_by_the_send_window() {
 fn a_window_with_data_in_flight_does_not_decay() {
     let limits = SendConfig { initial_window: Some(100), tail_loss_probe: false, ..config() };
     let mut side = side_with(limits, ROOM);
-    side.sender.measured(40 * MS);
+    side.sender.on_rtt_sample(40 * MS);
     side.source.push(5, usize::MAX);
     assert_eq!(side.send().len(), 5);
     let sent_at = side.now;

@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_files_are_what_the_appliance_takes() {
+    fn appliance_accepts_both_configuration_files() {
         for side in [0, 1] {
             let config =
                 product::parse_config(&config_text(side, side, Path::new("/tmp/x.sock"))).unwrap();

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_directions_have_a_rate() {
+    fn gcm_measures_sealing_and_opening_rate() {
         let gcm = Gcm { name: "x".into(), group: "g".into(), mtu: 1500, core: 0, seconds: 0.02 };
         let keys = Keys::new(vec![1; ALGORITHM.key_len()], Vec::new());
         let transform = Transform::new(ALGORITHM, &keys).unwrap();

@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_percent_are_allowed_and_a_new_path_must_be_entered() {
+    fn growth_above_2_percent_or_unlisted_path_fails() {
         let count = |name: &str, instructions| {
             let name = name.to_owned();
             Count { name, units: (1, "unit".into()), instructions }
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_keeps_its_share_of_what_a_flood_leaves() {
+    fn stream_share_under_flood_below_bound_fails() {
         let count = |name: &str, units, instructions| {
             let name = name.to_owned();
             Count { name, units: (units, "unit".into()), instructions }
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_baseline_the_gate_fails_and_says_how_to_make_one() {
+    fn missing_baseline_fails_with_remedy() {
         let verdict = judge_counts(&[], None);
         assert_eq!(verdict.exit_code(), 1);
         assert!(verdict.message().contains("scripts/bench --instructions --bless"));
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_names_the_crates() {
+    fn build_key_contains_crc_crate_versions() {
         let key = build_key("engine");
         assert!(key.contains("crc-fast 1.") && key.contains("crc32c-hw 0.") && !key.contains('?'));
     }

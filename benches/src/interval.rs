@@ -67,7 +67,7 @@ mod tests {
 
     /// Worked by hand: logarithms 0, ln 2, ln 4 have the mean ln 2 and the standard error ln 2 / √3; t is 4.303.
     #[test]
-    fn three_ratios_have_the_interval_of_the_book() {
+    fn interval_of_three_ratios_matches_reference() {
         let interval = Interval::of_ratios(&[1.0, 2.0, 4.0]).unwrap();
         let half = 4.303 * 2f64.ln() / 3f64.sqrt();
         assert_eq!(interval.n, 3);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_have_the_interval_of_the_book_and_may_be_negative() {
+    fn interval_of_differences_matches_reference_and_may_be_negative() {
         let interval = of_differences(&[-1.0, 0.0, 1.0]).unwrap();
         let half = 4.303 / 3f64.sqrt();
         assert!(near(interval.mean, 0.0) && near(interval.low, -half) && near(interval.high, half));
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_ratios_are_known_exactly_and_one_alone_not_at_all() {
+    fn equal_ratios_have_zero_width_and_one_ratio_has_no_interval() {
         let interval = Interval::of_ratios(&[0.5; 7]).unwrap();
         assert!(near(interval.low, 0.5) && near(interval.high, 0.5));
         assert_eq!(Interval::of_ratios(&[0.5]), None);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn more_repetitions_of_the_same_spread_make_it_narrower() {
+    fn more_repetitions_narrow_the_interval() {
         let width = |n: usize| {
             let ratios: Vec<f64> = (0..n).map(|i| 1.0 + (i % 2) as f64 * 0.1).collect();
             let interval = Interval::of_ratios(&ratios).unwrap();

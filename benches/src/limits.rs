@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ways_to_a_crc_agree() {
+    fn crc_implementations_agree() {
         for len in [0, 64, 1424, 8944] {
             let bytes = vec![0x5a; len];
             let product = CrcKernel::Product.checksum(&bytes);
@@ -330,13 +330,13 @@ mod tests {
     }
 
     #[test]
-    fn the_fastest_is_the_one_with_the_highest_rate() {
+    fn fastest_selects_highest_rate() {
         assert_eq!(fastest([("a", 1.0), ("b", 3.0), ("c", 2.0)].into_iter()), Some("b"));
         assert_eq!(fastest(std::iter::empty::<(u8, f64)>()), None);
     }
 
     #[test]
-    fn a_frame_has_the_checksum_that_the_other_core_expects() {
+    fn hand_off_frame_has_checksum_expected_by_receiver() {
         let mut bytes = vec![7u8; 101];
         bytes[16..18].fill(0);
         let sum = !checksum::sum(&bytes);

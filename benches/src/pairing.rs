@@ -397,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_comes_back_in_two_segments() {
+    fn echoed_message_takes_two_segments() {
         let mut pairing = EndpointPair::for_messages(1448);
         let bytes: Arc<[u8]> = vec![7; 64].into();
         for _ in 0..10 {
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_arrives_and_is_acknowledged() {
+    fn writes_are_placed_and_acknowledged() {
         for markers in [false, true] {
             let mut pairing = EndpointPair::new(1448, markers);
             pairing.write(100_000);

@@ -390,7 +390,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_of_ucx_is_found() {
+    fn ucx_result_is_taken_from_last_line() {
         let text = "[thread 0]  100  0.5 0.6 0.7 8.0 9.0 10 11\n\
                     Final:      200  0.500   1.600   2.700   3.80   4.90  5  6\n";
         let numbers = final_numbers(text).unwrap();
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_look_of_testpmd_counts() {
+    fn testpmd_rate_is_taken_from_last_sample() {
         let look = |rate: u32| format!("  Rx-pps: {rate}   Rx-bps: 1\n  Tx-pps: 9 Tx-bps: 2\n");
         assert_eq!(last_rate(&(look(1) + &look(40))), Some(40.0));
         assert_eq!(last_rate("EAL: error\n"), None);

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_has_a_name_of_its_own_and_its_groups() {
+    fn every_row_has_unique_name_and_its_group() {
         for quick in [true, false] {
             let mut names = BTreeSet::new();
             for group in groups(&options(quick)) {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_turns_with_another_names_what_differs() {
+    fn ab_cell_lists_difference_of_b_side() {
         let turns = groups(&options(false)).into_iter().filter(|group| group.name == "turns");
         let rows: Vec<Row> = turns.flat_map(|g| g.tasks).map(|task| task.row()).collect();
         let differs = |name: &str| {
@@ -265,7 +265,7 @@ mod tests {
 
     /// The appliance's refusal of a configuration fails here and not in the middle of a run.
     #[test]
-    fn every_row_has_configuration_files_that_the_appliance_takes() {
+    fn appliance_accepts_configuration_of_every_row() {
         let veth = Some(["bench0".to_owned(), "bench1".to_owned()]);
         for quick in [true, false] {
             let means = RunOptions { veth: veth.clone(), ..options(quick) };
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_survives_the_way_to_its_process() {
+    fn task_round_trips_through_json() {
         for task in groups(&options(true)).into_iter().flat_map(|group| group.tasks) {
             let text = serde_json::to_string(&task).unwrap();
             assert_eq!(serde_json::from_str::<Task>(&text).unwrap(), task);
@@ -299,7 +299,7 @@ mod tests {
 
     // Two compared programs may be of different versions.
     #[test]
-    fn the_fields_of_a_rig_have_no_levels() {
+    fn rig_fields_are_flat_in_json() {
         let rig: RigConfig = serde_json::from_str(r#"{"mtu":9000,"loss_ppm":7}"#).unwrap();
         assert_eq!((rig.mtu, rig.impairment.loss_ppm, rig.streams), (9000, 7, 1));
         let value = serde_json::to_value(&rig).unwrap();
@@ -309,7 +309,7 @@ mod tests {
     /// A target without a measured row would report "not run" in every run. Ratios are paired only
     /// within a group, and an interval needs repetitions.
     #[test]
-    fn every_target_is_measured_and_ratios_within_one_group_with_five_repetitions_or_more() {
+    fn every_target_has_rows_and_ratios_have_five_repetitions() {
         for quick in [true, false] {
             let mut rows = Vec::new();
             for group in groups(&options(quick)) {

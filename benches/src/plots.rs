@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_say_what_people_read() {
+    fn axis_labels_are_human_readable() {
         let axis = |style| Axis { name: String::new(), log: true, style };
         assert_eq!(axis_label(&axis(AxisFormat::Binary), 4096.0), "4 Ki");
         assert_eq!(axis_label(&axis(AxisFormat::Plain), 2_500_000.0), "2.5 M");
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn without_numbers_there_is_no_plot() {
+    fn empty_series_gives_no_plot() {
         let axis = Axis { name: String::new(), log: false, style: AxisFormat::Plain };
         assert_eq!(lines("t", &axis, &axis, &[]), None);
         assert_eq!(bars("t", "u", &[], None), None);

@@ -333,7 +333,7 @@ buffers = 256
     }
 
     #[test]
-    fn the_recorder_is_on_unless_a_row_says_otherwise() {
+    fn recorder_is_on_by_default() {
         for recorder in [true, false] {
             let rig = RigConfig { recorder, ..plain() };
             for side in [Side::Initiator, Side::Responder] {
@@ -351,7 +351,7 @@ buffers = 256
     /// Fails if the benchmark sets anything beyond its file, or if `ddpd` and the benchmark
     /// diverge.
     #[test]
-    fn the_benchmark_runs_what_ddpd_runs() {
+    fn benchmark_configuration_equals_ddpd_configuration() {
         let mut ddpd = parse_config(DDPD).unwrap();
         let ours = EndConfig::new(&plain(), Side::Responder).unwrap();
         // Name and text differ with the file.
@@ -376,7 +376,7 @@ buffers = 256
     }
 
     #[test]
-    fn what_the_appliance_chooses_besides_its_file_is_there() {
+    fn endpoint_has_defaults_of_appliance() {
         let ours = EndConfig::new(&RigConfig::default(), Side::Responder).unwrap();
         let EndpointConfig::Tcp(endpoint) = &ours.connect else { panic!("TCP") };
         assert!(endpoint.tcp.acks.pushed && endpoint.tcp.push_segments);
@@ -385,7 +385,7 @@ buffers = 256
     }
 
     #[test]
-    fn deviations_are_few_and_all_of_them_are_listed() {
+    fn default_rig_lists_its_two_deviations() {
         assert_eq!(deviations(&plain(), Side::Responder), []);
         assert_eq!(deviations(&plain(), Side::Initiator), []);
         let usual = deviations(&RigConfig::default(), Side::Responder);
@@ -394,7 +394,7 @@ buffers = 256
     }
 
     #[test]
-    fn every_kind_of_rig_makes_a_file_that_the_appliance_takes() {
+    fn appliance_accepts_configuration_of_every_rig() {
         let plain = RigConfig::default;
         let device = |link| RigConfig { link, devices: ["a".into(), "b".into()], ..plain() };
         let socket = ["/tmp/x.sock".to_owned(), "/tmp/x.sock".to_owned()];

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cores_that_are_not_there_are_not_quiet() {
+    fn missing_cores_are_not_quiet() {
         let (ping_pong, copies) = (Vec::new(), Vec::new());
         let mut watch = NoiseMonitor { cores: [usize::MAX; 2], ping_pong, copies, best_copy: 0.0 };
         assert!(!watch.check_quiet());

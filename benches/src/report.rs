@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_takes_the_place_of_the_one_before_and_of_nothing_else() {
+    fn published_run_replaces_previous_run_only() {
         let root = repository(&format!("before\n{BEGIN}\nold\n{END}\nafter\n"));
         for value in [0.3, 0.41] {
             publish(&results(false, Some(value)), root.path()).unwrap();
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_run_is_published_with_its_reason() {
+    fn skipped_row_is_published_with_reason() {
         let root = repository(&format!("{BEGIN}\n{END}"));
         publish(&results(false, None), root.path()).unwrap();
         let [text, _] = documents(&root);
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_whole_run_or_has_no_place_is_refused() {
+    fn partial_run_or_missing_marker_is_refused() {
         let root = repository("no marks\n");
         let refusal = |results| publish(&results, root.path()).unwrap_err().to_string();
         assert!(refusal(results(true, Some(1.0))).contains("quick"));

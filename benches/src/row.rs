@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_are_in_the_middle() {
+    fn median_is_middle_value() {
         assert_eq!(median(&[]), 0.0);
         assert_eq!(median(&[3.0]), 3.0);
         assert_eq!(median(&[9.0, 1.0, 2.0]), 2.0);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn repetitions_make_one_row_and_a_failed_one_keeps_its_number() {
+    fn repetitions_merge_into_one_row_with_failed_run() {
         let mut row = Row::new("g", "n", "u").with_reason("broken");
         let run = |repetition, noisy| Repetition { repetition, noisy, ..Repetition::default() };
         row.merge(run(0, false), measured(2.0));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ran_says_why() {
+    fn row_without_runs_keeps_reason() {
         let mut row = Row::new("g", "n", "u");
         row.merge(
             Repetition::default(),

@@ -385,7 +385,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_readable() {
+    fn numbers_are_formatted_for_reading() {
         assert_eq!(format_number(1.234), "1.23");
         assert_eq!(format_number(12.34), "12.3");
         assert_eq!(format_number(0.0), "0");
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_show_as_many_digits_as_their_interval_needs() {
+    fn ratio_precision_follows_interval_width() {
         assert_eq!(format_ratio(0.4125, 0.3949, 0.4301), "0.41 [0.39, 0.43]");
         assert_eq!(format_ratio(0.8449, 0.8441, 0.8457), "0.845 [0.844, 0.846]");
         assert_eq!(format_ratio(13.21, 12.9, 13.5), "13.2 [12.9, 13.5]");
@@ -403,14 +403,14 @@ mod tests {
     }
 
     #[test]
-    fn each_repetition_runs_in_the_other_order() {
+    fn repetitions_alternate_order() {
         assert_eq!(repetition_order(0, 3), [0, 1, 2]);
         assert_eq!(repetition_order(1, 3), [2, 1, 0]);
         assert_eq!(repetition_order(2, 2), [0, 1]);
     }
 
     #[test]
-    fn a_target_reads_with_interval_number_and_verdict() {
+    fn target_shows_interval_count_and_verdict() {
         let mut target = Target {
             name: "x".into(),
             kind: Kind::Ratio,

@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_arrives_and_is_acknowledged() {
+    fn sctp_writes_are_placed_and_acknowledged() {
         let mut pairing = SctpPair::new(1480);
         pairing.write(100_000);
         let (mut packets, mut delivered) = (0, 0);

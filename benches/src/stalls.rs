@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_waits_for_the_rest_of_a_stall() {
+    fn random_moment_waits_for_rest_of_stall() {
         assert_eq!(open_loop_quantile(&[], SECOND, 0.001), Duration::ZERO);
         // A stall of 11 ms in a second: a thousandth of all moments is in its first millisecond.
         assert_eq!(open_loop_quantile(&ms(&[11]), SECOND, 0.001), Duration::from_millis(10));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_hits_one_echo() {
+    fn each_stall_delays_one_echo() {
         // 180 ms are stalls. The rest has time for 409,850 echoes, of which the 410 slowest count.
         let stalls: Vec<_> = (1..=600).map(Duration::from_micros).collect();
         assert_eq!(closed_loop_quantile(&stalls, SECOND, 0.001), Duration::from_micros(191));
@@ -140,7 +140,7 @@ mod tests {
 
     /// Two threads share a core, so that one of them is always stalled.
     #[test]
-    fn a_core_that_is_shared_stalls() {
+    fn shared_core_stalls() {
         let core = core_affinity::get_core_ids().unwrap().first().unwrap().id;
         let (name, group) = ("x".into(), "g".into());
         let row = Stalls { name, group, cores: [core; 2], seconds: 0.1 }.measure().unwrap();

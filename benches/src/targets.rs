@@ -472,7 +472,7 @@ mod tests {
     /// The machine becomes ten times slower from the third repetition on: rates become useless,
     /// ratios stay exact.
     #[test]
-    fn a_ratio_is_formed_within_each_repetition() {
+    fn ratios_are_formed_per_repetition() {
         let rows = [
             row("write-1500", &[60.0, 61.0, 6.0, 6.1]),
             row("handoff-1500", &[100.0, 100.0, 10.0, 10.0]),
@@ -487,7 +487,7 @@ mod tests {
 
     /// The mean is above the target, and the interval reaches below it.
     #[test]
-    fn what_may_be_chance_is_not_met() {
+    fn interval_across_the_bound_is_not_met() {
         let rows = [row("write-1500", &[45.0, 65.0, 55.0]), row("handoff-1500", &[100.0; 3])];
         let targets = targets(&rows);
         let target = find(&targets, HAND_OFF);
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_that_the_row_has_formed_is_judged_by_its_interval() {
+    fn ratio_of_ab_row_is_judged_by_its_interval() {
         for (values, met) in [([1.0, 0.99, 1.0], true), ([1.0, 0.9, 1.1], false)] {
             let targets = targets(&[row("recorder-messages-64", &values)]);
             let target = find(&targets, "flight recorder on, of off, 64-byte writes");
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upper_bound_is_judged_by_the_upper_end() {
+    fn upper_bound_is_judged_by_upper_end_of_interval() {
         let rows = [row("loaded-1-50", &[1.0, 1.0, 1.1])];
         let tail = "echo at 50 % load, p99.9 of p50";
         let ours = targets(&rows);
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn protection_is_compared_with_the_sum_of_times_and_by_differences() {
+    fn esp_rows_are_compared_with_clear_and_gcm_times() {
         let rows = [
             row("esp-write-1500", &[20.0, 21.0, 20.0]),
             row("clear-write-1500", &[40.0, 40.0, 40.0]),
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn one_repetition_is_shown_and_not_judged_and_what_is_missing_says_why() {
+    fn one_repetition_is_not_judged_and_missing_row_has_reason() {
         let lost = Row::new("g", "handoff-9000", "u").with_reason("no memory");
         let rows = [row("write-1500", &[50.0]), row("handoff-1500", &[100.0]), lost];
         let targets = targets(&rows);
@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_not_judged_and_counts_by_their_worst() {
+    fn figures_are_not_judged_and_counts_by_maximum() {
         let rows = [row("write-1500", &[1.0, 3.0, 2.0]), row("loss-1", &[0.0, 0.0, 1.0])];
         let targets = targets(&rows);
         let figure = find(&targets, "1 MiB writes, MTU 1500");

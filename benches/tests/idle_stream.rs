@@ -58,7 +58,7 @@ fn assert_within(what: &str, bytes: [u64; 2], bound: u64) {
 }
 
 #[test]
-fn an_idle_stream_keeps_to_its_size() {
+fn idle_stream_stays_within_memory_bound() {
     let counting = dhat::Profiler::builder().testing().build();
     let fresh =
         bytes_per_endpoint(EndpointPair::established(1448, true, ulp_with_queues()), SHORT_IDLE);

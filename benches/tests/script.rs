@@ -34,7 +34,7 @@ fn no_veth_reason(user: u32, tools: &[&str]) -> String {
 }
 
 #[test]
-fn root_is_told_which_tool_is_missing_and_how_to_install_it() {
+fn missing_tool_is_named_with_install_command() {
     let text = no_veth_reason(0, &["ip"]);
     assert!(text.contains("ethtool, sysctl"), "{text}");
     assert!(text.contains("apt-get install ethtool procps"), "{text}");
@@ -43,6 +43,6 @@ fn root_is_told_which_tool_is_missing_and_how_to_install_it() {
 }
 
 #[test]
-fn who_is_not_root_is_told_so() {
+fn unprivileged_user_gets_root_required() {
     assert!(no_veth_reason(1000, &["ip", "ethtool", "sysctl"]).contains("needs root"));
 }

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_below_the_need_is_told_with_both_numbers() {
+    fn descriptor_limit_below_need_is_reported_with_both_numbers() {
         assert_eq!(shortage_sentence(None, 1000), None);
         assert_eq!(shortage_sentence(Some(1000), 1000), None);
         let sentence = shortage_sentence(Some(999), 1000).unwrap();

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_directory_is_the_one_that_dpdk_chooses() {
+    fn runtime_directory_matches_dpdks_choice() {
         let chosen = |is_root, set: &[(&str, &str)]| {
             let variable = |name: &str| {
                 set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).into())

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_writes_so_many_lines_a_second_and_the_rest_is_counted() {
+    fn excess_lines_of_a_call_site_are_suppressed_and_counted() {
         let (limit, now) = (std::sync::Arc::new(Limit::new(20)), Instant::now());
         let before = suppressed();
         assert_eq!(write_lines(&limit, now, 1000), 20);

@@ -112,7 +112,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_smoltcp(data in prop::collection::vec(any::<u8>(), 0..300), s: [u8; 16], d: [u8; 16]) {
+        fn checksum_agrees_with_smoltcp(data in prop::collection::vec(any::<u8>(), 0..300), s: [u8; 16], d: [u8; 16]) {
             prop_assert_eq!(sum(&data), checksum::data(&data));
             if let Some(first) = data.first_chunk() {
                 prop_assert_eq!(ipv4_header(first), sum(first));

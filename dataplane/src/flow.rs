@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_differ_in_each_part() {
+    fn flow_keys_differ_in_each_field() {
         let flows = [
             key(0, "10.0.0.1:1", "10.0.0.2:2"),
             key(1, "10.0.0.1:1", "10.0.0.2:2"),
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_of_one_hash_are_distinguished_by_their_slots() {
+    fn colliding_flows_are_found_by_slot() {
         let mut table = FlowTable::new([3; 16]);
         let flow = key(0, "10.0.0.1:1", "10.0.0.2:2");
         // Simulates two flows with the same hash.
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn identifiers_name_the_worker_and_never_an_earlier_stream() {
+    fn stream_id_names_worker_and_is_not_reused() {
         let mut slab = Slab::new(0xabcd, 2);
         let (_, first) = slab.vacancy().unwrap();
         slab.insert('a');

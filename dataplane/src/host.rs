@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_go_both_ways_and_workers_take_turns() {
+    fn host_frames_pass_both_ways_round_robin() {
         let (mut ports, mut end) = pair(2);
         for n in 0..2 {
             assert!(ports[0].push(&[n; 60]) && ports[1].push(&[10 + n; 60]));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_stay_here() {
+    fn vlan_tag_is_removed_for_host() {
         let (mut ports, mut end) = pair(1);
         let mut frame = vec![1; 12];
         frame.extend([0x81, 0, 0, 5, 8, 0, 0x45, 9]);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_are_bounded_in_frames_and_bytes_and_what_is_lost_is_told() {
+    fn host_rings_are_bounded_and_count_losses() {
         let (mut ports, mut end) = pair(1);
         let given = (0..2 * MAX_FRAMES).filter(|_| ports[0].push(&[0; 60])).count();
         assert_eq!(given, MAX_FRAMES);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeping_end_is_woken_once_a_frame_is_there() {
+    fn armed_host_end_is_woken_by_frame() {
         let (mut ports, end) = pair(1);
         let readable = || {
             let mut fds =

@@ -135,7 +135,7 @@ mod tests {
     ];
 
     #[test]
-    fn hashes_are_those_of_the_verification_suite() {
+    fn toeplitz_hashes_match_verification_suite() {
         let steering = Steering::new(&VERIFY_KEY, vec![WorkerId(0)]);
         let hash = |s: &str, d: &str| steering.hash(s.parse().unwrap(), d.parse().unwrap());
         assert_eq!(hash("66.9.149.187:2794", "161.142.100.80:1766"), 0x51ccc178);
@@ -147,7 +147,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_directions_meet_one_worker(a in any::<[u8; 16]>(), b in any::<[u8; 16]>(), pa: u16, pb: u16) {
+        fn both_directions_steer_to_one_worker(a in any::<[u8; 16]>(), b in any::<[u8; 16]>(), pa: u16, pb: u16) {
             let workers: Vec<_> = (0..3).map(WorkerId).collect();
             let steering = Steering::software(&workers);
             let (a, b) = (SocketAddr::new(a.into(), pa), SocketAddr::new(b.into(), pb));
@@ -160,7 +160,7 @@ mod tests {
     /// found. The result depends neither on the peer's address nor on the position of the fields in the device's
     /// input.
     #[test]
-    fn the_hash_of_destination_and_ports_is_that_of_an_associations_owner() {
+    fn destination_only_hash_selects_association_owner() {
         let workers: Vec<_> = (0..128).map(WorkerId).collect();
         let steering = Steering::software(&workers);
         let word = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap());

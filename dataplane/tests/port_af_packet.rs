@@ -17,7 +17,7 @@ fn config(device: &str, mtu: u16) -> PortConfig {
 }
 
 #[test]
-fn frames_reach_a_socket_of_the_kernel() {
+fn af_packet_frames_reach_kernel_socket() {
     if !port_common::has_privileges("port_af_packet") {
         return;
     }

@@ -15,7 +15,7 @@ fn config(device: &str, mtu: u16) -> PortConfig {
 }
 
 #[test]
-fn frames_reach_a_socket_of_the_kernel() {
+fn af_xdp_frames_reach_kernel_socket() {
     if let Some(device) = port_common::role() {
         let _port = port_common::ports().open(&config(&device, 1500)).unwrap();
         port_common::print_line("open");
@@ -57,7 +57,7 @@ fn frames_reach_a_socket_of_the_kernel() {
     netns.veth("xkill", 1500, Ipv4Addr::new(10, 78, 8, 1));
     drop(ports.open(&config("xkill", 1500)).unwrap());
     drop(ports.open(&config("xkill", 1500)).unwrap());
-    let mut peer = Peer::start("frames_reach_a_socket_of_the_kernel", "xkill", "");
+    let mut peer = Peer::start("af_xdp_frames_reach_kernel_socket", "xkill", "");
     peer.wait_for("open");
     let text = ports.open(&config("xkill", 1500)).expect_err("it is taken").to_string();
     assert!(text.contains("another socket or XDP program holds its queues"), "{text}");

@@ -13,7 +13,7 @@ use dataplane::port::{
 };
 use port_common::Peer;
 
-const TEST: &str = "processes_exchange_frames";
+const TEST: &str = "memif_processes_exchange_frames";
 
 fn config(socket: &Path, role: MemifRole, mtu: u16) -> PortConfig {
     let secret = Some("untold".to_owned());
@@ -114,7 +114,7 @@ fn killed_peers_do_no_harm(port: &mut Port, queue: &mut PortQueue, role: &str, a
 }
 
 #[test]
-fn processes_exchange_frames() {
+fn memif_processes_exchange_frames() {
     if let Some(role) = port_common::role() {
         echo(&role);
     }

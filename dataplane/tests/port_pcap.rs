@@ -17,7 +17,7 @@ const OURS: ([u8; 6], [u8; 4]) = ([2, 0, 0, 0, 0, 1], [10, 78, 0, 1]);
 const PEER: ([u8; 6], [u8; 4]) = ([2, 0, 0, 0, 0, 2], [10, 78, 0, 2]);
 
 #[test]
-fn a_worker_answers_what_a_capture_holds() {
+fn worker_answers_frames_of_pcap_file() {
     let directory = std::env::temp_dir().join(format!("ddpd-pcap-{}", std::process::id()));
     std::fs::create_dir(&directory).expect("a directory");
     let (input, output) = (directory.join("in.pcap"), directory.join("out.pcap"));

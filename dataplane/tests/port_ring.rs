@@ -18,7 +18,7 @@ fn config(name: &str, link: &str) -> PortConfig {
 }
 
 #[test]
-fn joined_ports_exchange_frames() {
+fn joined_ring_ports_exchange_frames() {
     let ports = port_common::ports();
     frames_reach_other_end(&ports);
     largest_frames_pass(&ports);

@@ -69,7 +69,7 @@ fn send(queue: &mut PortQueue, frames: &[Vec<u8>]) {
 }
 
 #[test]
-fn librte_gso_cuts_where_segments_began() {
+fn librte_gso_restores_original_segments() {
     if !port_common::has_privileges("port_tap_large") {
         return;
     }

@@ -12,7 +12,7 @@ use dataplane::port::{MAX_MTU, Port, PortConfig, PortKind, PortQueue};
 use dpdk::{DataRoom, Device, DeviceConfig, IdleFd, Mbuf, MempoolConfig, RxOffloads, TxOffloads};
 use port_common::Peer;
 
-const TEST: &str = "frontends_come_and_go";
+const TEST: &str = "vhost_user_port_survives_frontend_changes";
 
 fn config(socket: &Path, mtu: u16, queues: u16) -> PortConfig {
     let kind = PortKind::VhostUser { socket: socket.to_owned() };
@@ -127,7 +127,7 @@ fn kick_wakes_idle_worker(queue: &mut PortQueue) {
 }
 
 #[test]
-fn frontends_come_and_go() {
+fn vhost_user_port_survives_frontend_changes() {
     if port_common::role().is_some() {
         echo();
     }

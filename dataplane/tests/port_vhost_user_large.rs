@@ -290,7 +290,7 @@ fn small_buffers_get_segments(test: &mut Fixture, socket: &Path) {
 }
 
 #[test]
-fn large_packets_are_for_frontends_that_take_them() {
+fn large_packets_go_only_to_gso_frontends() {
     let ports = port_common::ports();
     let directory = std::env::temp_dir().join(format!("ddpd-vhost-large-{}", std::process::id()));
     std::fs::create_dir(&directory).unwrap();

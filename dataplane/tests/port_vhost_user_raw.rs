@@ -272,7 +272,7 @@ fn reconnect_randomly(port: &Port, queue: &mut PortQueue, socket: &Path, times: 
 }
 
 #[test]
-fn hostile_frontends() {
+fn hostile_frontend_does_not_stop_port() {
     let times =
         std::env::var("DDPD_VHOST_RECONNECTS").map_or(300, |n| n.parse().expect("a number"));
     let ports = port_common::ports();

@@ -298,7 +298,7 @@ fn adaptive_workers_sleep_and_wake() {
 }
 
 #[test]
-fn polling_workers_with_jumbo_frames_and_trusted_checksums() {
+fn polling_workers_transfer_jumbo_frames() {
     let case = Case {
         idle: Idle::Poll,
         checksum: ChecksumMode::Trusted,
@@ -310,14 +310,14 @@ fn polling_workers_with_jumbo_frames_and_trusted_checksums() {
 }
 
 #[test]
-fn two_workers_a_side_share_flows_through_the_mesh() {
+fn two_workers_per_side_share_flows_through_mesh() {
     let (a, b) = run(&Case { workers: 2, ..Case::new("two") });
     assert_eq!(a.count("streams_established"), 2);
     assert_eq!(b.count("mesh_full") + a.count("mesh_full"), 0);
 }
 
 #[test]
-fn a_ring_that_loses_and_reorders() {
+fn transfer_completes_over_lossy_reordering_ring() {
     let one_percent = link::Probability::new(0.01).expect("a probability");
     let loss = link::Loss::Random(one_percent);
     let reorder = link::Reorder { probability: one_percent, delay: Duration::from_micros(300) };
@@ -327,7 +327,7 @@ fn a_ring_that_loses_and_reorders() {
 }
 
 #[test]
-fn stopping_says_its_last_word_and_resets_the_peer() {
+fn stop_delivers_last_events_and_resets_peer() {
     let (mut a, mut b) = run(&Case::new("stop"));
     let (mut stopped, mut closed) = (0, 0);
     let Endpoint { dataplane, .. } = b;
@@ -343,7 +343,7 @@ fn stopping_says_its_last_word_and_resets_the_peer() {
 }
 
 #[test]
-fn a_core_that_does_not_exist_is_refused_in_words() {
+fn nonexistent_core_is_refused_with_reason() {
     let kind = PortKind::Ring { link: "pin".into() };
     let mut opened = vec![ports().open(&PortConfig::new("pin", kind)).expect("a ring port")];
     let id = WorkerId(0);

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_corpus_is_understood() {
+    fn frame_corpus_parses() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/frame");
         for entry in std::fs::read_dir(folder).expect("a corpus") {
             let path = entry.expect("an entry").path();

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_good_stream_of_the_corpus_delivers_its_messages() {
+    fn good_corpus_streams_deliver_their_messages() {
         for name in ["good-4", "good-5"] {
             let path = format!("{}/corpus/mpa_stream/{name}", env!("CARGO_MANIFEST_DIR"));
             let data = std::fs::read(path).expect("the corpus is there");

@@ -37,7 +37,7 @@ fn every_corpus_replays() {
 
 /// Runs a few thousand damaged copies of the corpus, the same ones each time, without libFuzzer.
 #[test]
-fn damaged_corpora_do_no_harm() {
+fn damaged_corpora_do_not_panic() {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut random = move |bound: usize| {
         state ^= state << 13;

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_is_from_the_first_frame_that_is_lost_to_the_next_one_that_is_carried() {
+    fn cut_spans_first_lost_frame_to_next_carried_frame() {
         let began = Instant::now();
         let after = |ms: u64| began + Duration::from_millis(ms);
         let of_us = |from: SocketAddr, to: SocketAddr| from == LOCAL || to == LOCAL;
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_frames_are_forgotten() {
+    fn oldest_frames_are_evicted_at_capacity() {
         let began = Instant::now();
         let mut passed = FrameLog::default();
         for _ in 0..=CAPACITY {

@@ -431,7 +431,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_attack_has_a_name_of_its_own_a_source_and_an_explanation() {
+    fn every_attack_has_unique_name_source_and_explanation() {
         let all = attacks::attacks();
         let names: HashSet<_> = all.iter().map(|attack| attack.name).collect();
         assert_eq!(names.len(), all.len());
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_refused() {
+    fn unknown_attack_name_is_refused() {
         assert!(select_attacks(&["rst-in-window".into()]).is_ok_and(|all| all.len() == 1));
         assert!(select_attacks(&["rst".into()]).is_err());
     }

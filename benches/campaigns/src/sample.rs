@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_without_counter_is_seen() {
+    fn frame_without_counter_is_unaccounted() {
         let counted = [("rx_frames", 10), ("segments", 3), ("drop:net_no_stream", 7)];
         assert_eq!(unaccounted_frames(&numbers(&counted)), 0);
         assert_eq!(unaccounted_frames(&numbers(&counted[..2])), 7);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_has_what_grew_alone() {
+    fn difference_lists_grown_counters_only() {
         let before = Sample { counters: numbers(&[("a", 5), ("b", 1)]), ..Sample::default() };
         let now = Sample { counters: numbers(&[("a", 5), ("b", 3), ("c", 1)]), ..before.clone() };
         assert_eq!(now.growth_since(&before), numbers(&[("b", 2), ("c", 1)]));

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_example_of_the_wire_document() {
+    fn fpdu_matches_example_of_wire_document() {
         // docs/protocol.md §3 without its marker, and so with another CRC.
         let segment = tagged_segment(0x0102_0304, 0x1122_3344_5566_7788, true, b"hello");
         let bytes = fpdu(&segment);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_found_in_both_forms() {
+    fn terminate_code_is_found_bare_and_in_fpdu() {
         let at = UntaggedPosition { qn: 2, msn: 1, mo: 0 };
         let last = untagged_segment(at, true, &[1, 0x11, 2, 0, 0, 0, 0, 0]);
         assert_eq!(terminate_error(&last, true), Some((0x11, 2)));

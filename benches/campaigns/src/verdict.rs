@@ -175,12 +175,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_wrong_when_all_is_well() {
+    fn clean_run_has_no_findings() {
         assert_eq!(judge(&RULE, &clean_observations()), Vec::<String>::new());
     }
 
     #[test]
-    fn a_good_peer_that_fails_or_stalls_is_seen() {
+    fn failed_or_stalled_good_peer_is_reported() {
         let failure =
             only_violation(|seen| seen.good[0].failures.push("the region tcp differs".into()));
         assert!(failure.contains("differs"), "{failure}");
@@ -196,12 +196,12 @@ mod tests {
     }
 
     #[test]
-    fn changed_memory_is_seen() {
+    fn changed_guard_region_is_reported() {
         assert!(only_violation(|seen| seen.changed.push("nobodys".into())).contains("nobodys"));
     }
 
     #[test]
-    fn attempts_that_no_counter_explains_are_seen() {
+    fn attempts_without_counter_are_reported() {
         assert!(only_violation(|seen| seen.attempts = 106).contains("only 95 of 106"));
         assert!(only_violation(|seen| seen.unaccounted = 1).contains("no counter"));
         assert!(only_violation(|seen| seen.unaccounted = -1).contains("no counter"));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_grows_by_more_than_it_may_is_seen() {
+    fn counter_above_its_bound_is_reported() {
         let moved = only_violation(|seen| {
             seen.counted.insert("path_mtu_updates".into(), 2);
         });
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_log_answers_and_bounds_are_seen() {
+    fn memory_growth_log_answers_and_bounds_are_reported() {
         assert!(only_violation(|seen| seen.memory_after += 16 << 20).contains("memory"));
         assert!(only_violation(|seen| seen.log = MAX_LOG_BYTES + 1).contains("logged"));
         assert!(
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_attack_finds_is_seen() {
+    fn findings_of_the_attack_are_reported() {
         assert_eq!(
             only_violation(|seen| seen.findings.push("no Terminate".into())),
             "no Terminate"

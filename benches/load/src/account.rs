@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_without_counter_is_seen() {
+    fn frame_without_counter_does_not_add_up() {
         let begin = snapshot(0, 0, 0);
         let account = Account::between(&begin, &snapshot(10, 3, 7));
         assert!(account.adds_up(), "{account:?}");

@@ -393,7 +393,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pace_lets_through_what_its_rate_says() {
+    fn pace_admits_frames_at_its_rate() {
         let (mut pace, begin, mut taken) = (TokenBucket::default(), Instant::now(), 0);
         for step in 0..100_000 {
             if pace.has_tokens(1_000_000, begin + Duration::from_micros(10 * step)) {
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_since_leave_out_what_was_before() {
+    fn counts_since_exclude_earlier_frames() {
         let earlier =
             FrameCounts { generator: 5, generator_lost: 1, good: 2, ..FrameCounts::default() };
         let now = FrameCounts {

@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_profile_of_frames_is_run_and_an_unknown_name_is_refused() {
+    fn every_frame_profile_has_a_case_and_unknown_name_is_refused() {
         let all = cases(&[]).unwrap();
         for &frames in F::value_variants() {
             assert!(all.iter().any(|case| case.profile.frames == frames), "{frames:?}");

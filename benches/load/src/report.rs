@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_section_takes_the_place_of_the_one_before() {
+    fn published_section_replaces_previous_section() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("docs")).unwrap();
         let file = root.path().join(DOCUMENT);

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_search_ends_within_5_percent_below_what_is_taken() {
+    fn search_ends_within_5_percent_below_throughput() {
         for most in [30e3, 1.1e6, 7.7e6] {
             let found = highest_passed_rate(0.0, &run(most, 50e6));
             assert!(found <= most && found > most / 1.06, "{found} of {most}");
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_has_its_size() {
+    fn frame_has_requested_size() {
         for size in SIZES {
             assert_eq!(test_frame(size).unwrap().len(), size as usize - 4);
         }

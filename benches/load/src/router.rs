@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn arp_is_answered_for_the_router_alone() {
+    fn arp_request_for_router_only_is_answered() {
         let router = Router { mac: MAC };
         assert_eq!(router.answer(&request(Ipv4Addr::new(10, 80, 0, 2))), None);
         let reply = router.answer(&request(ROUTER_V4)).unwrap();
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_solicitation_is_answered_with_a_good_checksum() {
+    fn solicitation_is_answered_with_valid_checksum() {
         let router = Router { mac: MAC };
         let own = Ipv6Addr::new(0xfd80, 0, 0, 0, 0, 0, 0, 1).octets();
         let ask = |target: Ipv6Addr| {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_packet_is_not_answered() {
+    fn malformed_frame_is_not_answered() {
         let router = Router { mac: MAC };
         let whole = request(ROUTER_V4);
         for len in 0..whole.len() {

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_segment_says_where_a_stream_is() {
+    fn last_segment_gives_stream_position() {
         let mut watch = StreamWatch::default();
         let flow = Flow {
             source: "10.80.0.2:40000".parse().unwrap(),

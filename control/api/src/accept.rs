@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_double_the_wait_up_to_a_second_and_a_success_resets_it() {
+    fn failures_double_backoff_up_to_one_second_until_success() {
         let (mut backoff, mut now) = (Backoff::new("test"), Instant::now());
         let mut waits = Vec::new();
         for _ in 0..10 {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_one_connection_sets_no_wait() {
+    fn error_of_one_connection_causes_no_backoff() {
         let (mut backoff, now) = (Backoff::new("test"), Instant::now());
         for errno in [Errno::CONNABORTED, Errno::INTR, Errno::AGAIN, Errno::PROTO] {
             backoff.record_failure(&error(errno), now);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_logs_one_line_in_ten_seconds() {
+    fn accept_failures_are_logged_once_in_ten_seconds() {
         let (mut backoff, start) = (Backoff::new("test"), Instant::now());
         for second in 0..25 {
             let now = start + Duration::from_secs(second);

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_written_whole_and_never_over_another_without_being_told_so() {
+    fn save_is_atomic_and_overwrites_only_on_request() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path();
         std::fs::create_dir(dir.join("in")).unwrap();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_running_file_may_be_written_outside() {
+    fn save_outside_directories_is_limited_to_running_file() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path();
         for made in ["in", "etc"] {

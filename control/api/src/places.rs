@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_idle_connection_of_the_peer_makes_room() {
+    fn longest_idle_connection_of_peer_is_evicted() {
         let (mut places, start) = (ConnectionSlots::new(BOUNDS), Instant::now());
         let _other = insert_connection(&mut places, 1, user(8), start);
         let first = insert_connection(&mut places, 2, user(7), start);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn unprivileged_peers_leave_the_reserve_free() {
+    fn unprivileged_peers_cannot_use_reserved_connections() {
         let (mut places, start) = (ConnectionSlots::new(BOUNDS), Instant::now());
         let held: Vec<_> =
             (1..=3).map(|id| insert_connection(&mut places, id, user(id.into()), start)).collect();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_connection_frees_its_place() {
+    fn ended_connection_frees_its_slot() {
         let (mut places, start) = (ConnectionSlots::new(BOUNDS), Instant::now());
         let busy: Vec<_> = (1..=2)
             .map(|id| insert_connection(&mut places, id, user(7), start).begin_request())

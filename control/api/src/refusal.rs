@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_text_that_comes_back() {
+    fn refusal_round_trips_through_private_data() {
         for kind in RefusalKind::ALL {
             let refusal = Refusal::new(kind, "the listener has 4 streams");
             assert_eq!(Refusal::decode(&refusal.encode()), Some(refusal));
@@ -176,14 +176,14 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_fits_any_reject() {
+    fn encoded_refusal_fits_shortest_reject() {
         let long = Refusal::new(RefusalKind::NoMemory, "ä".repeat(300)).encode();
         assert_eq!(long.len(), MAX_LEN - 1, "no half character");
         assert!(std::str::from_utf8(&long).is_ok());
     }
 
     #[test]
-    fn what_other_peers_send_is_shown_if_it_is_text() {
+    fn foreign_private_data_is_shown_if_text() {
         let decode = |bytes: &[u8]| Refusal::decode(bytes).map(|refusal| refusal.to_string());
         assert_eq!(decode(b"too many clients\0\0\0").as_deref(), Some("too many clients"));
         assert_eq!(decode(b"unheard_of: why").as_deref(), Some("unheard_of: why"));

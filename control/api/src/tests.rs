@@ -42,7 +42,7 @@ fn message(answer: &(u16, Value)) -> &str {
 }
 
 #[test]
-fn everything_that_can_be_read() {
+fn get_routes_return_their_objects() {
     let fake = Fake::start();
     let lists = ["ports", "workers", "regions", "listeners", "streams", "associations", "jobs"];
     for path in lists.into_iter().chain(["status", "stats"]) {
@@ -63,7 +63,7 @@ fn everything_that_can_be_read() {
 }
 
 #[test]
-fn only_this_user_may_connect_and_the_socket_goes_away() {
+fn socket_is_owner_only_and_removed_on_stop() {
     let fake = Fake::start();
     let socket = fake.socket().to_owned();
     assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
@@ -74,7 +74,7 @@ fn only_this_user_may_connect_and_the_socket_goes_away() {
 // A program with write access to the directory may replace the socket by a link: the mode of the
 // link's target remains.
 #[test]
-fn a_link_in_place_of_the_socket_is_not_followed() {
+fn symlink_at_socket_path_is_not_followed() {
     use std::sync::atomic::{AtomicBool, Ordering};
     let dir = tempfile::tempdir().unwrap();
     let (path, victim) = (dir.path().join("s"), dir.path().join("victim"));
@@ -103,7 +103,7 @@ fn a_link_in_place_of_the_socket_is_not_followed() {
 }
 
 #[test]
-fn a_socket_in_use_is_refused_and_a_stale_one_is_replaced() {
+fn live_socket_is_refused_and_stale_socket_is_replaced() {
     let fake = Fake::start();
     let (requester, _inbox) = channel().unwrap();
     let again = Server::start(
@@ -134,7 +134,7 @@ fn a_socket_in_use_is_refused_and_a_stale_one_is_replaced() {
 }
 
 #[test]
-fn bytes_of_a_region_are_read() {
+fn region_data_returns_bytes() {
     let fake = Fake::start();
     json_request(
         &fake,
@@ -151,7 +151,7 @@ fn bytes_of_a_region_are_read() {
 }
 
 #[test]
-fn regions_are_added_and_removed() {
+fn region_is_added_and_removed_by_api() {
     let fake = Fake::start();
     let body = r#"{"name": "new", "size": "64 KiB", "access": "rw"}"#;
     let (status, region) = json_request(&fake, "POST", "/v1/regions", body);
@@ -164,7 +164,7 @@ fn regions_are_added_and_removed() {
 }
 
 #[test]
-fn bad_bodies_are_400_with_a_sentence() {
+fn malformed_bodies_get_400_with_message() {
     let fake = Fake::start();
     let cases = [
         ("/v1/regions", "{", "the body is not JSON: EOF"),
@@ -207,7 +207,7 @@ fn bad_bodies_are_400_with_a_sentence() {
 }
 
 #[test]
-fn long_bodies_are_413_whether_announced_or_not() {
+fn bodies_over_limit_get_413_with_and_without_length() {
     let fake = Fake::start();
     let long = " ".repeat(fake::BODY_LIMIT as usize + 1);
     let answer = json_request(&fake, "POST", "/v1/regions", &long);
@@ -222,7 +222,7 @@ fn long_bodies_are_413_whether_announced_or_not() {
 }
 
 #[test]
-fn unknown_paths_methods_names_and_queries() {
+fn unknown_paths_methods_names_and_queries_are_refused() {
     let fake = Fake::start();
     let cases = [
         ("GET", "/", 404, "there is no /"),
@@ -246,7 +246,7 @@ fn unknown_paths_methods_names_and_queries() {
 }
 
 #[test]
-fn a_control_thread_that_is_gone_is_503() {
+fn stopped_control_thread_gives_503() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
     let (requester, inbox) = channel().unwrap();
@@ -261,7 +261,7 @@ fn a_control_thread_that_is_gone_is_503() {
 
 /// connect(2) of a non-blocking socket fails with EAGAIN while the listener's queue is full.
 #[test]
-fn a_client_waits_for_a_full_listen_queue() {
+fn client_retries_while_listen_queue_is_full() {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, accept, bind, listen, socket};
     let dir = tempfile::tempdir().unwrap();
@@ -286,7 +286,7 @@ fn a_client_waits_for_a_full_listen_queue() {
 }
 
 #[test]
-fn a_full_queue_is_503_and_a_dropped_call_too() {
+fn full_request_queue_and_dropped_call_give_503() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
     let (requester, inbox) = channel().unwrap();
@@ -318,7 +318,7 @@ fn a_full_queue_is_503_and_a_dropped_call_too() {
 }
 
 #[test]
-fn the_inbox_is_readable_exactly_when_there_are_requests() {
+fn inbox_fd_is_readable_iff_requests_wait() {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let (requester, inbox) = channel().unwrap();
     let readable = |inbox: &Inbox| {
@@ -401,7 +401,7 @@ fn events_are_followed_until_the_server_stops() {
 }
 
 #[test]
-fn stream_numbers() {
+fn stream_ids_are_parsed_and_printed() {
     assert_eq!(StreamId(0x1_0000).to_string(), "0000000000010000");
     assert_eq!("10000".parse(), Ok(StreamId(0x1_0000)));
     for bad in ["", "+1", "0x1", "g", "00000000000000001"] {

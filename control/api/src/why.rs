@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_jobs_and_peers_are_told_apart() {
+    fn subject_is_parsed_as_stream_job_or_peer() {
         let address = |text: &str| text.parse().unwrap();
         for (text, subject) in [
             ("0000000001000003", Some(ExplainSubject::Stream(StreamId(0x0100_0003)))),

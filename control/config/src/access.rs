@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_word_stands_for_its_rights_and_is_a_choice() {
+    fn access_words_round_trip_and_are_listed() {
         for (word, access) in ACCESS_WORDS {
             assert_eq!((access_from_word(word), nearest_word(access)), (Some(access), word));
             assert!(ACCESS_CHOICES.contains(&format!("\"{word}\"")), "{word}");

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_ends_where_its_last_byte_is() {
+    fn file_ends_only_at_its_length() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, b"abc").unwrap();

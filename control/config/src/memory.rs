@@ -120,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn it_is_ram_without_reserved_hugepages() {
+    fn machine_memory_excludes_reserved_hugepages() {
         assert_eq!(detected_memory(&[MEMINFO]), (3 << 30, "RAM".into()));
         assert_eq!(detected_memory(&[("proc/meminfo", "MemTotal: 24684096 kB\n")]).0, 24105 << 20);
         assert_eq!(machine(&[]), None);
     }
 
     #[test]
-    fn a_cgroup_of_version_2_lowers_it_also_from_above() {
+    fn cgroup_v2_limit_of_any_ancestor_applies() {
         let of = ("proc/self/cgroup", "0::/a.slice/b.service\n");
         let none = ("sys/fs/cgroup/a.slice/b.service/memory.max", "max\n");
         assert_eq!(detected_memory(&[MEMINFO, of, none]).1, "RAM");
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_of_version_1_lowers_it_also_where_its_path_is_not_mounted() {
+    fn cgroup_v1_limit_applies_without_mounted_path() {
         let of =
             ("proc/self/cgroup", "11:cpuset:/x\n9:memory,cpu:/docker/12ab\n1:name=systemd:/\n");
         let own = ("sys/fs/cgroup/memory/memory.limit_in_bytes", "268435456\n");

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn utf_8_is_taken_with_its_mark_and_without() {
+    fn utf_8_is_accepted_with_and_without_mark() {
         for text in ["", TEXT, "name = \"é\"\r\n"] {
             assert_eq!(decode(text.as_bytes()), Ok(text));
             assert_eq!(decode(&[UTF_8_MARK, text.as_bytes()].concat()), Ok(text));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn other_encodings_are_named_with_the_remedy() {
+    fn other_encodings_are_refused_with_remedy() {
         let (little, big) = (utf_16(TEXT, u16::to_le_bytes), utf_16(TEXT, u16::to_be_bytes));
         let wide: Vec<u8> = TEXT.chars().flat_map(|c| (c as u32).to_le_bytes()).collect();
         let latin_1 = b"name = \"a\"\nappliance = \"Z\xfcrich\"\n".to_vec();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_missing_files_and_endless_ones_are_refused() {
+    fn directories_missing_and_endless_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read_file(dir.path()), Err("is a directory: name a file".into()));
         let missing = read_file(&dir.path().join("none")).unwrap_err();

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_section_is_utf_8_with_a_byte_order_mark_or_without() {
+    fn section_is_read_with_or_without_byte_order_mark() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("r.toml");
         for text in [

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_chosen_and_sorted() {
+    fn streams_are_filtered_and_sorted() {
         assert_eq!(shown(&[]), [1, 2, 3]);
         assert_eq!(shown(&["--listener", "in"]), [1, 2]);
         assert_eq!(shown(&["--remote", "192.0.2.10"]), [1, 3]);

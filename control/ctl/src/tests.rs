@@ -55,7 +55,7 @@ impl Commands for Fake {
 }
 
 #[test]
-fn a_refusal_of_a_role_says_which_key_gives_it() {
+fn forbidden_error_hints_access_key() {
     let fake = Fake::start_for(only_viewers());
     assert!(fake.run_ok(&["status"]).contains("uptime"));
     let ran = fake.run_ctl(&["reload"]);
@@ -68,7 +68,7 @@ fn a_refusal_of_a_role_says_which_key_gives_it() {
 }
 
 #[test]
-fn tables_for_people() {
+fn text_output_prints_tables() {
     let fake = Fake::start();
     let status = fake.run_ok(&["status"]);
     assert!(status.contains("uptime         1h 2m 3s\n"), "{status}");
@@ -135,7 +135,7 @@ fn tables_for_people() {
 }
 
 #[test]
-fn json_for_programs() {
+fn json_output_prints_api_objects() {
     let fake = Fake::start();
     assert_eq!(fake.run_json(&["status"])["name"], "fake");
     assert_eq!(fake.run_json(&["regions", "list"])[0]["stag"], "0x0badcafe");
@@ -150,7 +150,7 @@ fn json_for_programs() {
 }
 
 #[test]
-fn regions_are_added_and_removed() {
+fn region_is_added_and_removed_by_ddpctl() {
     let fake = Fake::start();
     let args = ["regions", "add", "x", "--size", "1MiB", "--access", "r", "--shared"];
     let region = fake.run_json(&args);
@@ -172,7 +172,7 @@ fn regions_are_added_and_removed() {
 }
 
 #[test]
-fn regions_are_read() {
+fn region_bytes_are_read_by_ddpctl() {
     let fake = Fake::start();
     let file = fake.dir().join("copy");
     let path = file.to_str().unwrap();
@@ -206,7 +206,7 @@ fn listeners_are_added_from_json() {
 }
 
 #[test]
-fn put_through_the_appliance_waits_for_the_end() {
+fn put_through_appliance_waits_for_completion() {
     let fake = Fake::start();
     let file = fake.dir().join("file");
     std::fs::write(&file, "content").unwrap();
@@ -223,7 +223,7 @@ fn put_through_the_appliance_waits_for_the_end() {
 }
 
 #[test]
-fn put_can_be_left_alone() {
+fn detached_put_returns_at_once() {
     let fake = Fake::start();
     let file = fake.dir().join("file");
     std::fs::write(&file, "content").unwrap();
@@ -232,7 +232,7 @@ fn put_can_be_left_alone() {
 }
 
 #[test]
-fn what_put_refuses_before_it_asks_anybody() {
+fn put_refuses_bad_arguments_before_any_request() {
     let fake = Fake::start();
     let file = fake.dir().join("file");
     std::fs::write(&file, "content").unwrap();
@@ -256,7 +256,7 @@ fn what_put_refuses_before_it_asks_anybody() {
 }
 
 #[test]
-fn put_and_serve_over_kernel_sockets() {
+fn put_and_serve_kernel_transfer_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let (source, sink) = (dir.path().join("source"), dir.path().join("sink"));
     let content: Vec<u8> =
@@ -397,7 +397,7 @@ fn events_are_selected() {
 }
 
 #[test]
-fn exit_codes() {
+fn errors_map_to_exit_codes() {
     let fake = Fake::start();
     assert_eq!(fake.run_ctl(&["connect", "10.0.0.2:1"]).exit, Exit::Refused);
     assert_eq!(fake.run_ctl(&["streams", "show", "5"]).exit, Exit::Failed);
@@ -419,7 +419,7 @@ fn exit_codes() {
 }
 
 #[test]
-fn errors_are_json_too() {
+fn errors_are_printed_as_json() {
     let fake = Fake::start();
     let ran = fake.run_ctl(&["--json", "streams", "show", "5"]);
     assert_eq!((ran.exit, ran.out.as_str()), (Exit::Failed, ""));
@@ -433,7 +433,7 @@ fn errors_are_json_too() {
 }
 
 #[test]
-fn completions_and_man_pages() {
+fn completions_and_man_pages_are_generated() {
     for shell in ["bash", "zsh", "fish"] {
         let ran = ddpctl(&["completions", shell]);
         assert_eq!(ran.exit, Exit::Success);
@@ -466,7 +466,7 @@ fn completions_and_man_pages() {
 }
 
 #[test]
-fn the_command_line_is_consistent() {
+fn ddpctl_command_line_is_consistent() {
     use clap::CommandFactory;
     Args::command().debug_assert();
 }

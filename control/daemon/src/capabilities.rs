@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ports_need_is_listed_each_and_together() {
+    fn capabilities_are_listed_per_port_and_in_total() {
         let ports = [
             ("wan", "kind = \"af_packet\"\ndevice = \"eth1\""),
             ("vm", "kind = \"tap\"\ndevice = \"t0\""),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_of_privilege_for_metrics_is_a_need_of_the_process() {
+    fn privileged_metrics_port_is_a_need_of_the_process() {
         let listen = "[management.listen]\naddress = \"127.0.0.1:80\"\n";
         let (_, report) = report(&[("in", "kind = \"ring\"\nlink = \"l\"")], listen);
         assert_eq!(report.required, ["CAP_NET_BIND_SERVICE"]);

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn right_files_are_called_right() {
+    fn valid_files_pass_check() {
         let (good, text) = run(&[example("demo.toml"), example("demo-peer.toml")]);
         assert!(good, "{text}");
         assert!(!text.contains("note:"), "{text}");
@@ -214,14 +214,14 @@ mod tests {
     }
 
     #[test]
-    fn half_of_a_link_is_noted_but_right() {
+    fn unpaired_ring_link_is_noted_and_passes_check() {
         let (good, text) = run(&[example("demo.toml")]);
         assert!(good, "{text}");
         assert!(text.contains("port.link: \"demo\" has one end only"), "{text}");
     }
 
     #[test]
-    fn all_errors_of_all_files_are_printed() {
+    fn check_prints_every_error_of_every_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("bad.toml");
         std::fs::write(&file, "colour = 1\n[workers]\ncount = 0\n").unwrap();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptions_are_printed_as_docs_has_them() {
+    fn printed_schema_and_openapi_match_docs() {
         let (mut schema, mut openapi) = (Vec::new(), Vec::new());
         print_schema(&mut schema).unwrap();
         print_openapi(&mut openapi).unwrap();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_definition_is_valid() {
         use clap::CommandFactory;
         Args::command().debug_assert();
         let args = Args::try_parse_from(["ddpd", "-c", "a", "--config", "b", "--log", "debug"]);

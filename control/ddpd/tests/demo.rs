@@ -94,12 +94,12 @@ fn wait(mut child: Child) -> ExitStatus {
 }
 
 #[test]
-fn a_file_crosses_the_lossy_link_and_everything_ends() {
+fn demo_transfers_file_over_lossy_link_and_exits_cleanly() {
     transfer_over_lossy_link("tcp");
 }
 
 #[test]
-fn a_file_crosses_the_lossy_link_over_sctp() {
+fn demo_transfers_file_over_lossy_link_with_sctp() {
     transfer_over_lossy_link("sctp");
 }
 
@@ -139,7 +139,7 @@ fn transfer_over_lossy_link(transport: &str) {
 }
 
 #[test]
-fn an_idle_appliance_ends_at_once() {
+fn idle_appliance_exits_at_once_on_sigterm() {
     for _ in 0..3 {
         let (status, _) = Daemon::start().terminate();
         assert!(status.success(), "{status}");
@@ -147,7 +147,7 @@ fn an_idle_appliance_ends_at_once() {
 }
 
 #[test]
-fn a_second_process_at_the_same_sockets_is_refused_and_ends() {
+fn second_process_on_same_sockets_is_refused() {
     let daemon = Daemon::start();
     let child = self::daemon(daemon.dir.path(), &["demo.toml", "demo-peer.toml"]);
     assert_eq!(wait(child).code(), Some(2));
@@ -155,7 +155,7 @@ fn a_second_process_at_the_same_sockets_is_refused_and_ends() {
 }
 
 #[test]
-fn half_a_link_is_refused() {
+fn unpaired_ring_link_is_refused_at_start() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(wait(daemon(dir.path(), &["demo.toml"])).code(), Some(2));
 }

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_addresses_share_the_time_of_the_open() {
+    fn silent_addresses_share_the_connect_timeout() {
         let start = Instant::now();
         for (number, first) in [(1, 30_000), (2, 5000), (6, 5000), (10, 3000), (32, 937)] {
             let (mut addresses, mut now) = (addresses(number), start);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_failure_is_reported_as_it_is() {
+    fn single_failure_is_reported_unchanged() {
         let error = ApiError::timeout("192.0.2.1:0: timed out");
         let mut addresses = addresses(0);
         addresses.fail(&error);

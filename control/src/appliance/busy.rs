@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_share_is_that_of_the_time_between_two_looks() {
+    fn busy_share_covers_time_between_two_measurements() {
         let (start, counters) = (Instant::now(), Counters::default());
         let mut busy = Utilization::new(1, start);
         let at = |ms| start + Duration::from_millis(ms);

@@ -454,7 +454,7 @@ mod tests {
 
     // With a time-out of one second, detection must not take most of a minute.
     #[test]
-    fn probes_are_no_further_apart_than_the_silence_before_them() {
+    fn probe_interval_is_at_most_keepalive_idle_time() {
         for (key, interval) in [("1 s", 1), ("10 s", 10), ("1 min", 10)] {
             let config = parse(&format!("[limits]\nexclusive_keepalive = \"{key}\"\n"));
             let keepalive = tcp_config_with_keepalive(&config, true).keepalive.unwrap();
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_queue_is_there_unless_it_is_configured() {
+    fn error_queue_is_added_unless_configured() {
         let config = stream_config(&active_open_queues(), VersionPolicy::V1);
         assert_eq!(config.queues.len(), 2);
         let own = QueueSection { qn: 2, buffers: 9, buffer_size: 9, deliver_to: Delivery::Discard };

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_and_a_listener_are_bounded_and_refusals_are_not_counted() {
+    fn streams_per_peer_and_listener_are_bounded() {
         let mut ledger = Ledger::default();
         assert_eq!(ledger.admit(peer(1), &LIMITS), Ok(()));
         assert_eq!(ledger.admit(peer(1), &LIMITS), Ok(()));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_stream_makes_room() {
+    fn closed_stream_frees_its_admission() {
         let mut ledger = Ledger::default();
         for _ in 0..10 {
             assert_eq!(ledger.admit(peer(1), &LIMITS), Ok(()));
@@ -115,7 +115,7 @@ mod tests {
 
     // A host may use any address of its /64.
     #[test]
-    fn a_prefix_is_one_peer() {
+    fn ipv6_addresses_of_one_prefix_are_one_peer() {
         let mut ledger = Ledger::default();
         let of = |text: &str| text.parse::<IpAddr>().unwrap();
         assert_eq!(ledger.admit(of("2001:db8::1"), &LIMITS), Ok(()));

@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_region_holds_the_file_and_can_be_written_back() {
+    fn file_region_holds_file_contents_and_is_writable() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let backing = config::Backing::File { path: path.clone(), fsync: config::Fsync::Never };
@@ -479,7 +479,7 @@ mod tests {
     /// The slots of rping and the destinations of `get` change with reads, and atomics change their
     /// targets. Data sent from such memory has to be kept until it is acknowledged.
     #[test]
-    fn a_region_is_never_stable() {
+    fn region_memory_is_never_stable() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let file = config::Backing::File { path, fsync: config::Fsync::Never };
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_to_send_is_stable_and_may_be_empty() {
+    fn staged_file_is_stable_and_may_be_empty() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, b"").unwrap();
@@ -507,7 +507,7 @@ mod tests {
 
     // Otherwise the next peer of a cleared region could not be accepted.
     #[test]
-    fn what_is_cleared_needs_no_room_under_the_ceiling() {
+    fn clear_is_not_charged_to_the_memory_ceiling() {
         let budget = Budget::unlimited();
         let _all = budget.charge(ChargeKind::Job, "all", u64::MAX - 4095).unwrap();
         let load = |wanted: &LoadTask| {
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_answers_in_order_and_wakes() {
+    fn results_arrive_in_order_with_a_wake_up_each() {
         let (loader, wakes, load) = start_loader();
         let region = section(config::Backing::Anonymous, Some(4096));
         loader.request(load(1, LoadTask::Region(region)));
@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_request_delays_no_other_and_ends_when_it_is_cancelled() {
+    fn large_request_runs_concurrently_and_ends_on_cancel() {
         let (loader, wakes, load) = start_loader();
         let memory = load_unlimited(&LoadTask::Scratch(1 << 20)).unwrap().memory;
         let large = load(1, endless_request(&memory));
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_loader_cancels_every_request() {
+    fn dropping_the_loader_cancels_every_request() {
         let (loader, wakes, load) = start_loader();
         let memory = load_unlimited(&LoadTask::Scratch(1 << 20)).unwrap().memory;
         loader.request(load(1, endless_request(&memory)));
@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn freed_memory_is_free_when_the_answer_comes() {
+    fn free_result_follows_release_of_memory() {
         let (loader, wakes, load) = start_loader();
         let budget = Budget::unlimited();
         let made = anonymous(LARGE_REQUEST, true, &budget, &Watch::default()).unwrap();

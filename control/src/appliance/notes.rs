@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sentences_come_and_go_with_their_causes() {
+    fn notes_are_set_and_cleared_by_cause() {
         let (mut notes, start) = (Notes::default(), Instant::now());
         let region = |name: &str| Cause::Region(name.to_owned());
         notes.add(Cause::Start, "ordinary pages".into());

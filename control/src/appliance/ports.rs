@@ -109,7 +109,7 @@ mod tests {
     use config::PortKind;
 
     #[test]
-    fn addresses_and_kinds_read_well() {
+    fn mac_address_and_port_kind_are_formatted() {
         assert_eq!(mac(&[2, 0, 0xab, 0, 0, 0x0f]), "02:00:ab:00:00:0f");
         let kind = PortKind::Ring { link: "wire".into() };
         assert_eq!((kind.name(), kind.location()), ("ring", "wire".into()));

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_became_longer_fails_at_its_last_piece() {
+    fn file_that_grew_fails_at_its_last_piece() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, b"0123456789").unwrap();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_whose_metadata_has_another_length_is_read_to_its_end() {
+    fn file_with_wrong_metadata_length_is_read_to_eof() {
         let path = Path::new("/proc/version");
         assert_eq!(std::fs::metadata(path).unwrap().len(), 0);
         let source = Arc::new(SourceFile::open(&Directories::root(), path).unwrap());
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_is_read_in_order_to_its_end_and_not_before_it_has_a_writer() {
+    fn pipe_waits_for_writer_and_is_read_to_eof() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p");
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_that_its_job_has_left_ends_its_thread() {
+    fn abandoned_pipe_ends_its_thread() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p");
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_refused() {
+    fn source_that_is_neither_file_nor_pipe_is_refused() {
         for path in ["/dev/zero", "/dev"] {
             let refused = SourceFile::open(&Directories::root(), Path::new(path)).unwrap_err();
             assert!(refused.ends_with("is not an ordinary file or a pipe"), "{refused}");

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_live_and_resting_numbers_are_passed_over() {
+    fn zero_live_and_quarantined_stags_are_skipped() {
         let mut stags = StagAllocator::default();
         assert_eq!(stags.allocate_from(scripted_source(&[0, 7])), Ok(Stag(7)));
         assert_eq!(stags.allocate_from(scripted_source(&[7, 9])), Ok(Stag(9)));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_released_number_comes_back_after_the_quarantine_and_not_before() {
+    fn released_stag_is_reused_only_after_quarantine() {
         let mut stags = StagAllocator::default();
         assert_eq!(stags.allocate_from(scripted_source(&[1])), Ok(Stag(1)));
         stags.release(Stag(1));
@@ -117,14 +117,14 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_repeats_itself_ends_in_an_error() {
+    fn repeating_random_source_is_an_error() {
         let mut stags = StagAllocator::default();
         assert_eq!(stags.allocate_from(|| Ok(5)), Ok(Stag(5)));
         assert_eq!(stags.allocate_from(|| Ok(5)), Err(StagError::Exhausted));
     }
 
     #[test]
-    fn releasing_what_is_not_live_changes_nothing() {
+    fn release_of_unknown_stag_is_ignored() {
         let mut stags = StagAllocator::default();
         assert!(!stags.release(Stag(3)));
         assert_eq!(stags.allocate_from(scripted_source(&[3])), Ok(Stag(3)));

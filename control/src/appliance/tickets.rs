@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_comes_back_with_the_last_answer_only() {
+    fn continuation_is_returned_with_the_last_answer_only() {
         let mut tickets = Tickets::default();
         let ticket = tickets.issue(3, "free");
         assert_eq!(tickets.answer(ticket, Ok(())), None);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn tickets_do_not_mix() {
+    fn answers_complete_only_their_own_ticket() {
         let mut tickets = Tickets::default();
         let (a, b) = (tickets.issue(1, 'a'), tickets.issue(1, 'b'));
         assert_ne!(a, b);

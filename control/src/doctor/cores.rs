@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_that_are_not_ours_are_an_error() {
+    fn unavailable_cores_are_an_error() {
         let tree = Tree::new(&[
             ("sys/devices/system/cpu/online", "0-3\n"),
             ("proc/self/status", "Cpus_allowed_list:\t0-2\n"),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn polling_workers_on_cores_of_others_are_a_warning() {
+    fn polling_workers_on_shared_cores_are_a_warning() {
         let tree = Tree::new(&[("sys/devices/system/cpu/isolated", "2\n")]);
         let found = tree.run(&pinned_subject("poll"), check_isolation);
         assert_eq!(only_finding(&found).0, Severity::Warning);

@@ -92,7 +92,7 @@ mod tests {
     use crate::doctor::testing::{RING, Tree, only_finding, subject};
 
     #[test]
-    fn a_governor_that_saves_power_is_a_finding() {
+    fn powersave_governor_is_a_finding() {
         let path = "sys/devices/system/cpu/cpu2/cpufreq/scaling_governor";
         let tree = Tree::new(&[(path, "powersave\n"), ("sys/devices/system/cpu/cpufreq/x", "")]);
         let polling = subject("cores = [2]\nidle = \"poll\"", RING, "");
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn without_governors_it_is_unknown() {
+    fn missing_cpufreq_governor_is_unknown() {
         let tree = Tree::new(&[("sys/devices/system/cpu/online", "0\n")]);
         assert_eq!(only_finding(&tree.run(&Subject::default(), governor)).0, Severity::Unknown);
         assert_eq!(

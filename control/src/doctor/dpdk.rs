@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_is_missing_is_an_error_with_its_package() {
+    fn missing_driver_is_an_error_with_its_package() {
         let tree = Tree::new(&[MAPS, ("etc/debian_version", "12.5\n")]);
         ["mempool_ring", "bus_vdev"].iter().for_each(|name| tree.file(&plugin(name), ""));
         let subject = subject("count = 1", PACKET, "");
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn where_drivers_are_may_be_unknown() {
+    fn unreadable_driver_directory_is_unknown() {
         let subject = subject("count = 1", PCI, "");
         assert_eq!(only_finding(&Tree::new(&[]).run(&subject, drivers)).0, Severity::Unknown);
         let tree = Tree::new(&[("proc/self/maps", "0-1 r-xp 0 0:0 1 /usr/bin/ddpd\n")]);

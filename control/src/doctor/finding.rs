@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_quoted_where_the_shell_would_read_them() {
+    fn shell_metacharacters_are_quoted() {
         assert_eq!(quote("/run/ddpd.sock"), "/run/ddpd.sock");
         assert_eq!(quote("a b; c"), "'a b; c'");
         assert_eq!(quote("it's"), r"'it'\''s'");

@@ -213,7 +213,7 @@ mod tests {
     use crate::doctor::testing::Tree;
 
     #[test]
-    fn what_does_not_read_as_expected_is_unknown() {
+    fn malformed_system_file_is_unknown() {
         let tree = Tree::new(&[("sys/a", "seven\n"), ("sys/list", "0-3,8\n"), ("sys/back", "3-1")]);
         let host = tree.host();
         assert_eq!(host.number::<u64>("/sys/a"), Err("/sys/a holds \"seven\", no number".into()));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn files_without_end_and_files_that_are_no_text_are_unknown() {
+    fn oversized_and_non_utf8_files_are_unknown() {
         let long = "x".repeat(MAX_BYTES as usize + 1);
         let tree = Tree::new(&[("proc/long", &long)]);
         assert!(tree.host().text("/proc/long").unwrap_err().contains("more than 1048576 bytes"));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn offloads_that_are_on_are_read_from_the_program() {
+    fn enabled_offloads_are_parsed_from_ethtool() {
         let mut tree = Tree::new(&[]);
         tree.ethtool(
             "v0",

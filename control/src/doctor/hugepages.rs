@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_for_the_ports_are_a_finding() {
+    fn too_few_hugepages_for_ports_are_a_finding() {
         let ring = subject("count = 1", RING, "");
         let none = tree(&[0]).run(&ring, check);
         assert_eq!(only_finding(&none).0, Severity::Note);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_another_node_do_not_do() {
+    fn hugepages_of_another_node_do_not_count() {
         let subject = subject("count = 1", PCI, "[memory]\nnuma_node = 1");
         let found = tree(&[4096, 0]).run(&subject, check);
         assert_eq!(only_finding(&found).0, Severity::Warning);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_in_hugepages_need_theirs() {
+    fn regions_in_hugepages_add_to_the_need() {
         let region = "[memory]\nhugepages = \"never\"\n[[region]]\nname = \"r\"\nsize = \"64 MiB\"\naccess = \"w\"\n\
                       backing = \"hugepages\"";
         let subject = subject("count = 1", RING, region);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_alone_has_some_or_a_note() {
+    fn hugepages_without_configuration_are_ok_or_a_note() {
         assert_eq!(only_finding(&tree(&[0]).run(&Subject::default(), check)).0, Severity::Note);
         assert_eq!(only_finding(&tree(&[8]).run(&Subject::default(), check)).0, Severity::Ok);
         let bad = tree(&[8]);

@@ -149,7 +149,7 @@ mod tests {
                          LOCAL\n";
 
     #[test]
-    fn addresses_that_the_kernel_has_are_an_error() {
+    fn addresses_assigned_to_the_kernel_are_an_error() {
         let tree = Tree::new(&[("proc/net/fib_trie", TRIE)]);
         let run = |tree: &Tree, port: &str| tree.run(&subject("count = 1", port, ""), addresses);
         let found = run(&tree, PACKET);

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_far_from_its_port_is_a_warning() {
+    fn worker_on_remote_numa_node_is_a_warning() {
         let tree = two_nodes();
         let found = tree.run(&subject("cores = [3, 4]", PCI, ""), distance);
         assert_eq!(only_finding(&found).0, Severity::Warning);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_not_told_is_unknown() {
+    fn unreported_numa_node_is_unknown() {
         let tree = two_nodes();
         let subject = subject("cores = [4]", PCI, "");
         for (path, text) in [

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_end_of_a_veth_must_send_checksums() {
+    fn veth_peer_with_tx_checksum_offload_is_a_finding() {
         let mut tree = Tree::new(&[]);
         interface(&tree, "v0", "4\n", "5\n");
         interface(&tree, "v1", "5\n", "4\n");
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn end_in_another_namespace_is_unknown_whatever_the_numbers() {
+    fn veth_peer_in_other_namespace_is_unknown() {
         let mut tree = Tree::new(&[]);
         tree.ethtool("v0", OFF);
         tree.ethtool("v1", OFF);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interface_must_not_join_segments() {
+    fn receive_coalescing_is_a_finding() {
         let mut tree = Tree::new(&[]);
         interface(&tree, "v0", "4\n", "4\n");
         tree.ethtool(
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_asked_is_unknown() {
+    fn offloads_without_ethtool_are_unknown() {
         let mut tree = Tree::new(&[]);
         let subject = subject("count = 1", PACKET, "");
         assert_eq!(tree.run(&subject, check), [], "told with the MTU");

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_of_the_kernel_is_an_error() {
+    fn device_bound_to_kernel_driver_is_an_error() {
         let subject = subject("count = 1", PCI, "");
         let found = card(Some("ixgbe")).run(&subject, drivers);
         assert_eq!(only_finding(&found).0, Severity::Error);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn vfio_is_needed_for_cards_that_are_not_used_beside_their_driver() {
+    fn vfio_is_needed_except_for_bifurcated_drivers() {
         let subject = subject("count = 1", PCI, "");
         assert_eq!(only_finding(&card(Some("ixgbe")).run(&subject, vfio)).0, Severity::Error);
         assert_eq!(only_finding(&card(Some("mlx5_core")).run(&subject, vfio)).0, Severity::Note);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_where_no_card_matters() {
+    fn pci_checks_are_silent_without_pci_devices() {
         let ring = subject("count = 1", RING, "");
         for check in [drivers, vfio, iommu] {
             assert_eq!(card(None).run(&ring, check), []);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn no_iommu_is_an_error_for_vfio() {
+    fn vfio_without_iommu_is_an_error() {
         let subject = subject("count = 1", PCI, "");
         let tree = card(Some("vfio-pci"));
         assert_eq!(only_finding(&tree.run(&subject, iommu)).0, Severity::Unknown);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_with_a_device_of_the_kernel_is_an_error() {
+    fn iommu_group_shared_with_kernel_driver_is_an_error() {
         let subject = subject("count = 1", PCI, "");
         let tree = card(Some("vfio-pci"));
         tree.file("sys/kernel/iommu_groups/7/devices/0000:03:00.0", "");

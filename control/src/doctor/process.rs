@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_port_needs_two_capabilities() {
+    fn af_packet_port_needs_net_raw_and_net_admin() {
         let packet = subject("count = 1", PACKET, "");
         let tree = tree_with_capabilities("0000000000000000");
         let found = tree.run(&packet, capabilities);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn xdp_and_tap_need_theirs() {
+    fn xdp_and_tap_ports_need_their_capabilities() {
         let xdp = subject("count = 1", "kind = \"af_xdp\"\ndevice = \"v0\"", "");
         let found = tree_with_capabilities("3000").run(&xdp, capabilities);
         assert_eq!(only_finding(&found).0, Severity::Error);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hard_limit_below_the_need_of_the_configuration_is_a_warning() {
+    fn descriptor_hard_limit_below_need_is_a_warning() {
         let subject = subject("count = 1", RING, "");
         let tree = tree_with_capabilities("0");
         let limit = |hard: u64| {

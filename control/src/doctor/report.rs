@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_has_reason_remedy_and_command() {
+    fn text_report_has_reason_remedy_and_command() {
         assert_eq!(
             print_to_string(text),
             "ok: disk: plenty\nerror: disk: full rm -rf /\n    why: A file region is written to its file.\n    \
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_a_list_of_objects() {
+    fn json_report_is_a_list_of_objects() {
         let list: serde_json::Value = serde_json::from_str(&print_to_string(json)).unwrap();
         assert_eq!(list.as_array().unwrap().len(), 3);
         assert_eq!(list[1]["severity"], "error");
@@ -119,7 +119,7 @@ mod tests {
     /// The script is valid as printed and with all commands enabled; as printed it executes
     /// nothing.
     #[test]
-    fn the_script_executes_nothing_and_is_a_script() {
+    fn script_report_is_valid_shell_and_executes_no_command() {
         let script = print_to_string(super::script);
         let mut lines = script.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         assert_eq!((lines.next(), lines.next()), (Some("set -eu"), None), "{script}");

@@ -138,7 +138,7 @@ mod tests {
         "[management]\nsocket = \"/run/d.sock\"\n[management.listen]\naddress = \"127.0.0.1:8080\"";
 
     #[test]
-    fn a_socket_with_an_appliance_behind_it_is_a_warning() {
+    fn served_management_socket_is_a_warning() {
         let subject = subject("count = 1", RING, MORE);
         let tree = Tree::new(&[("run/x", "")]);
         assert_eq!(only_finding(&tree.run(&subject, management)).0, Severity::Ok);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_nobody_serves_is_free() {
+    fn stale_management_socket_is_ok() {
         use socket2::{Domain, SockAddr, Socket, Type};
         let tree = Tree::new(&[("run/x", "")]);
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn an_address_that_is_taken_is_an_error() {
+    fn listen_address_in_use_is_an_error() {
         let subject = subject("count = 1", RING, MORE);
         let line = |address: &str, state: &str| {
             let tree = Tree::new(&[]);

@@ -55,7 +55,7 @@ fn scratch(dir: &tempfile::TempDir, name: &str) -> (PathBuf, File) {
 }
 
 #[test]
-fn delivered_ranges_and_only_they_reach_the_file() {
+fn only_delivered_ranges_are_written_to_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let (path, file) = scratch(&dir, "region");
     let memory = Bytes::new(3 << 20);
@@ -75,7 +75,7 @@ fn delivered_ranges_and_only_they_reach_the_file() {
 }
 
 #[test]
-fn on_message_syncs_after_every_write() {
+fn fsync_message_syncs_after_every_write() {
     let dir = tempfile::tempdir().unwrap();
     let (path, file) = scratch(&dir, "region");
     let mut writer = writer();
@@ -106,7 +106,7 @@ fn large_writes_are_synced_in_steps_that_count_as_progress() {
 }
 
 #[test]
-fn interval_syncs_later_and_never_does_not() {
+fn fsync_interval_syncs_later_and_fsync_never_does_not() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = writer();
     let (path, file) = scratch(&dir, "never");
@@ -135,7 +135,7 @@ fn closing_before_the_interval_has_passed_still_syncs() {
 }
 
 #[test]
-fn with_close_only_a_closed_stream_makes_bytes_durable() {
+fn fsync_close_syncs_only_after_a_stream_close() {
     let dir = tempfile::tempdir().unwrap();
     let (path, file) = scratch(&dir, "region");
     let mut writer = writer();
@@ -178,7 +178,7 @@ fn messages_are_appended_in_order_with_their_framing() {
 }
 
 #[test]
-fn a_full_disk_is_reported_and_what_is_lost_at_close_is_said() {
+fn full_disk_is_reported_with_bytes_lost_at_close() {
     let mut writer = writer();
     let path = PathBuf::from("/dev/full");
     let file = File::options().write(true).open(&path).unwrap();
@@ -193,7 +193,7 @@ fn a_full_disk_is_reported_and_what_is_lost_at_close_is_said() {
 }
 
 #[test]
-fn a_failed_range_is_kept_and_counted_and_does_not_hold_up_other_files() {
+fn failed_range_is_retried_without_delaying_other_files() {
     let dir = tempfile::tempdir().unwrap();
     let (path, _) = scratch(&dir, "read-only");
     let mut writer = writer();
@@ -215,7 +215,7 @@ fn a_failed_range_is_kept_and_counted_and_does_not_hold_up_other_files() {
 }
 
 #[test]
-fn dropping_the_handle_writes_what_is_left() {
+fn drop_writes_remaining_data() {
     let dir = tempfile::tempdir().unwrap();
     let (path, file) = scratch(&dir, "region");
     let memory = Bytes::new(100);
@@ -229,7 +229,7 @@ fn dropping_the_handle_writes_what_is_left() {
 
 /// A full pipe replaces the disk: writes fail until it is read.
 #[test]
-fn what_could_not_be_written_and_then_could_is_reported_once() {
+fn recovered_write_is_reported_once() {
     use std::io::Read as _;
     use std::os::fd::AsFd as _;
     let (mut read, write) = std::io::pipe().unwrap();

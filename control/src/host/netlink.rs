@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_aligned_and_say_how_long_they_are() {
+    fn netlink_messages_are_aligned_with_correct_length() {
         let inner = Message::default().text(3, "eth0");
         let message = Message::new(7, libc::NLM_F_ACK, &[1, 2, 3, 4]).nested(4, &inner);
         let mut bytes = Vec::new();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_ends_an_answer() {
+    fn truncated_message_ends_the_answer() {
         let mut bytes = Vec::new();
         (0..2).for_each(|n| Message::new(n, 0, &[0; 8]).write(1, &mut bytes));
         for len in 0..bytes.len() {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_addresses_and_refuses_nonsense() {
+    fn kernel_lists_addresses_and_rejects_invalid_request() {
         let mut socket = Socket::open(Protocol::Route).unwrap();
         let addresses = socket.addresses().unwrap();
         assert!(addresses.iter().all(|(index, _)| *index > 0), "{addresses:?}");

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_added_and_only_those_are_taken_away() {
+    fn drop_releases_only_the_ports_it_reserved() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("ports");
         fs::write(&file, "80,100-200\n").unwrap();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_stays_as_it_is() {
+    fn malformed_reserved_ports_file_is_unchanged() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("ports");
         fs::write(&file, "80-x\n").unwrap();

@@ -46,7 +46,7 @@ fn serving_state(streams: usize) -> State {
 }
 
 #[test]
-fn ready_comes_when_all_appliances_serve() {
+fn ready_is_sent_when_all_appliances_serve() {
     let (manager, now) = (Manager::new(), Instant::now());
     let service = manager.service(2);
     assert_eq!(manager.received(), ["STATUS=starting"]);
@@ -57,7 +57,7 @@ fn ready_comes_when_all_appliances_serve() {
 }
 
 #[test]
-fn numbers_are_told_once_a_second_and_changes_at_once() {
+fn status_numbers_are_sent_each_second_and_changes_at_once() {
     let (manager, now) = (Manager::new(), Instant::now());
     let service = manager.service(1);
     service.update(0, serving_state(0), now);
@@ -72,7 +72,7 @@ fn numbers_are_told_once_a_second_and_changes_at_once() {
 }
 
 #[test]
-fn a_reload_is_told_with_its_time_and_its_end() {
+fn reload_is_sent_with_its_time_and_its_end() {
     let (manager, now) = (Manager::new(), Instant::now());
     let service = manager.service(2);
     service.update(0, serving_state(0), now);
@@ -97,7 +97,7 @@ fn a_reload_is_told_with_its_time_and_its_end() {
 }
 
 #[test]
-fn stopping_is_told_once_when_all_end() {
+fn stopping_is_sent_once_when_all_appliances_end() {
     let (manager, now) = (Manager::new(), Instant::now());
     let service = manager.service(2);
     let stage = |stage, streams| State { stage, ..serving_state(streams) };
@@ -115,7 +115,7 @@ fn stopping_is_told_once_when_all_end() {
 }
 
 #[test]
-fn an_abstract_name_is_reached_and_a_wrong_one_hurts_nobody() {
+fn abstract_socket_is_used_and_invalid_name_is_ignored() {
     let name = format!("ddpd-notify-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(&name).unwrap();
     let manager = UnixDatagram::bind_addr(&address).unwrap();
@@ -132,7 +132,7 @@ fn an_abstract_name_is_reached_and_a_wrong_one_hurts_nobody() {
 }
 
 #[test]
-fn a_full_socket_blocks_nobody_and_gets_the_change_later() {
+fn full_manager_socket_queues_the_change() {
     let (manager, now) = (Manager::new(), Instant::now());
     let path = manager.dir.path().join("notify");
     let filler = Socket::open_named(Some(path.as_os_str()));
@@ -145,7 +145,7 @@ fn a_full_socket_blocks_nobody_and_gets_the_change_later() {
 }
 
 #[test]
-fn the_interval_is_for_this_process_only() {
+fn watchdog_interval_of_another_process_is_ignored() {
     let usec = |usec, pid| interval(usec, pid, 7);
     let second = Ok(Some(Duration::from_secs(1)));
     assert_eq!(usec(None, Some("7")), Ok(None));
@@ -163,7 +163,7 @@ fn watched_appliance(workers: usize) -> WatchedAppliance {
 }
 
 #[test]
-fn a_thread_that_makes_no_turn_is_named() {
+fn stuck_thread_is_named() {
     let (all, start) = (watched_appliance(2), Instant::now());
     let mut watchdog = Watchdog::new(vec![all.clone()], start);
     let at = |seconds| start + Duration::from_secs(seconds);
@@ -194,7 +194,7 @@ fn a_thread_that_makes_no_turn_is_named() {
 }
 
 #[test]
-fn the_watchdog_is_fed_while_all_turn_and_not_when_one_does_not() {
+fn watchdog_is_fed_unless_a_thread_is_stuck() {
     let manager = Manager::new();
     let (all, service) = (watched_appliance(2), manager.service(1));
     manager.received();

@@ -256,7 +256,7 @@ mod tests {
     use config::Document;
 
     #[test]
-    fn directories_are_those_that_the_configuration_names() {
+    fn granted_directories_match_the_configuration() {
         beneath::use_temporary_directory();
         let text = "[memory]\nhugepages = \"never\"\n[[port]]\nname = \"p\"\nkind = \"memif\"\nsocket = \"/run/m/s\"\n\
                     role = \"server\"\n[[interface]]\nname = \"i\"\nport = \"p\"\naddresses = [\"192.0.2.1/24\"]\n\

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_compile_for_each_kind_and_a_worker_has_no_call_that_the_base_lacks() {
+    fn worker_filter_is_subset_of_base_for_each_port_kind() {
         for kind in PortKind::NAMES {
             let base = base_rules(&ports(&[kind])).unwrap();
             let worker = worker_rules([kind].into_iter(), false).unwrap();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_leave_the_sandbox_are_not_listed() {
+    fn sandbox_escaping_system_calls_are_denied() {
         let all = base_rules(&ports(&PortKind::NAMES)).unwrap();
         for call in [
             libc::SYS_execve,
@@ -238,7 +238,7 @@ mod tests {
         assert!(all.contains_key(&libc::SYS_bpf) && !ring.contains_key(&libc::SYS_bpf));
     }
     #[test]
-    fn a_client_of_memif_may_connect() {
+    fn memif_client_may_connect() {
         let client = Ports { connects_unix: true, ..ports(&["memif"]) };
         assert!(base_rules(&client).unwrap().contains_key(&libc::SYS_connect));
         assert!(!base_rules(&ports(&["memif"])).unwrap().contains_key(&libc::SYS_connect));

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_and_needed_is_kept() {
+    fn only_held_and_needed_capabilities_are_kept() {
         let root = tempfile::tempdir().unwrap();
         let kept = |config: &Config, limit, own| {
             needed_capabilities(root.path(), std::slice::from_ref(config), limit, Capabilities(own))

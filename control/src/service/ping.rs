@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_are_timed() {
+    fn ping_rounds_are_timed() {
         let mut ping = Ping::new(Slot { stag: Stag(9), to: 100, len: 128 }, 64, 3);
         let start = Instant::now();
         for round in 1..=3 {
@@ -148,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_server_fails() {
+    fn non_rping_server_fails_the_ping() {
         let mut ping = Ping::new(Slot { stag: Stag(9), to: 0, len: 2 }, 1, 1);
         ping.begin(Instant::now());
         assert!(matches!(ping.on_received(&[0; 15], Instant::now()), Step::Failed(_)));
     }
 
     #[test]
-    fn every_round_has_another_pattern() {
+    fn each_ping_round_has_a_different_pattern() {
         let mut ping = Ping::new(Slot { stag: Stag(9), to: 0, len: 64 }, 32, 2);
         ping.begin(Instant::now());
         let first = ping.pattern();

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_read_as_it_is_written() {
+    fn rping_message_round_trips() {
         let bytes = buffer(0x1122334455667788, 64).emit();
         assert_eq!(bytes[..12], [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 1, 2, 3, 4]);
         assert_eq!(Buffer::parse(&bytes), Some(buffer(0x1122334455667788, 64)));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn two_rounds() {
+    fn rping_server_serves_two_rounds() {
         let mut session = session();
         let answer = Action::Send { bytes: vec![0; 16], answers: true };
         for len in [64, 100] {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rping_ends_the_stream() {
+    fn malformed_rping_message_ends_the_stream() {
         let ends = |actions: Vec<Action>| matches!(actions[..], [Action::End(_)]);
         assert!(ends(turn(&mut session(), Input::Received(vec![0; 15]))));
         assert!(ends(turn(&mut session(), send(buffer(0, 101)))), "more than the slot");

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layout_is_pinned() {
+    fn attach_reply_layout_is_fixed() {
         let attached = AttachReply {
             region_len: 0x0102_0304_0506_0708,
             base_to: 0x1112_1314_1516_1718,

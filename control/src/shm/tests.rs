@@ -69,7 +69,7 @@ fn attach(fixture: &mut Fixture, name: &str) -> (UnixStream, Vec<u8>, Vec<OwnedF
 }
 
 #[test]
-fn a_program_sees_what_was_delivered_before_the_completion() {
+fn program_sees_data_before_its_completion() {
     let mut fixture = fixture();
     let object = object(8192);
     let memory = object.memory.clone();
@@ -111,7 +111,7 @@ fn each_program_has_its_own_eventfd_and_both_see_every_record() {
 }
 
 #[test]
-fn the_region_cannot_change_its_size() {
+fn attached_region_cannot_be_resized() {
     let mut fixture = fixture();
     fixture.server.export("in", object(4096));
     let (_stream, _, fds) = attach(&mut fixture, "in\n");
@@ -133,7 +133,7 @@ fn unknown_names_and_endless_requests_are_refused_with_a_sentence() {
 }
 
 #[test]
-fn a_request_may_come_in_pieces() {
+fn fragmented_attach_request_is_accepted() {
     let mut fixture = fixture();
     fixture.server.export("in", object(4096));
     let mut stream = UnixStream::connect(&fixture.path).unwrap();
@@ -162,7 +162,7 @@ fn withdrawing_ends_the_attachment_after_the_last_record() {
 }
 
 #[test]
-fn a_program_that_hangs_up_is_forgotten_and_reports_of_loss_are_counted() {
+fn hung_up_program_is_removed_and_loss_reports_are_counted() {
     let mut fixture = fixture();
     fixture.server.export("in", object(4096));
     let (mut stream, _, _) = attach(&mut fixture, "in\n");
@@ -175,7 +175,7 @@ fn a_program_that_hangs_up_is_forgotten_and_reports_of_loss_are_counted() {
 }
 
 #[test]
-fn silent_connections_make_room_and_attached_ones_do_not() {
+fn silent_connections_are_evicted_and_attached_ones_are_not() {
     let mut fixture = fixture();
     fixture.server.export("in", object(4096));
     let attached = attach(&mut fixture, "in\n");
@@ -190,7 +190,7 @@ fn silent_connections_make_room_and_attached_ones_do_not() {
 }
 
 #[test]
-fn a_program_without_a_request_is_closed_and_an_attached_one_stays() {
+fn connection_without_request_times_out_unlike_attached_one() {
     let mut fixture = fixture();
     fixture.server.export("in", object(4096));
     let _attached = attach(&mut fixture, "in\n");
@@ -210,7 +210,7 @@ fn a_program_without_a_request_is_closed_and_an_attached_one_stays() {
 
 /// Without descriptors in the process the listener stays readable.
 #[test]
-fn a_listener_whose_accept_fails_is_not_waited_on_until_the_back_off_is_over() {
+fn failed_accept_suspends_polling_until_back_off_ends() {
     let mut fixture = fixture();
     fixture.server.export("in", object(4096));
     let now = Instant::now();
@@ -230,7 +230,7 @@ fn a_listener_whose_accept_fails_is_not_waited_on_until_the_back_off_is_over() {
 }
 
 #[test]
-fn the_socket_is_private_replaces_a_stale_one_and_respects_a_live_one() {
+fn attach_socket_is_private_and_replaces_only_stale_ones() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("attach");
@@ -246,7 +246,7 @@ fn the_socket_is_private_replaces_a_stale_one_and_respects_a_live_one() {
 
 // RFC 5042 §6.4.6, §7.1: each region has its own ring; one that overflows costs the others nothing.
 #[test]
-fn an_overflowing_ring_leaves_the_others_alone() {
+fn overflowing_ring_does_not_affect_others() {
     let mut fixture = fixture();
     fixture.server.export("busy", object(4096));
     fixture.server.export("quiet", object(4096));

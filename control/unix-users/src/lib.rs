@@ -123,14 +123,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_have_numbers() {
+    fn user_and_group_names_resolve_to_ids() {
         assert_eq!((user_id("root").unwrap(), group_id("root").unwrap()), (Some(0), Some(0)));
         assert_eq!((user_id("no such user").unwrap(), group_id("no such").unwrap()), (None, None));
         assert!(user_id("a\0b").is_err() && group_id("a\0b").is_err());
     }
 
     #[test]
-    fn a_buffer_that_is_too_small_grows_to_its_bound() {
+    fn entry_buffer_grows_up_to_its_bound() {
         let mut sizes = Vec::new();
         let failed = look_up_entry(|buffer| {
             sizes.push(buffer.len());
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_groups_of_a_peer_are_those_of_its_process() {
+    fn peer_groups_match_its_process() {
         let (one, _other) = UnixStream::pair().unwrap();
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap();

@@ -43,7 +43,7 @@ impl Drop for Namespace {
 }
 
 #[test]
-fn the_kernels_policies_are_mirrored() {
+fn kernel_policies_are_mirrored() {
     if std::env::var_os(NAMESPACE_VARIABLE).is_some() {
         return run_in_namespace();
     }
@@ -65,7 +65,7 @@ fn the_kernels_policies_are_mirrored() {
     let output = Command::new("ip")
         .args(["netns", "exec", &namespace.0])
         .arg(this)
-        .args(["--exact", "the_kernels_policies_are_mirrored", "--nocapture"])
+        .args(["--exact", "kernel_policies_are_mirrored", "--nocapture"])
         .env(NAMESPACE_VARIABLE, &namespace.0)
         .output()
         .unwrap();

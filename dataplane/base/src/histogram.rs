@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_counted_at_the_first_bound_that_is_not_below_them() {
+    fn value_is_counted_at_first_bound_not_below_it() {
         let small: Histogram<1, 7> = Histogram::default();
         for value in [0, 1, 2, 3, 4, 5, 64, 65, u64::MAX] {
             small.record(value);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_of_several() {
+    fn added_counts_sum_buckets() {
         let (one, two): (Histogram<1, 2>, Histogram<1, 2>) = Default::default();
         one.record(2);
         two.record(2);

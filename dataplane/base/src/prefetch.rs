@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn each_step_follows_the_pointers_of_the_one_before() {
+    fn prefetch_step_follows_pointers_of_previous_step() {
         let mut branch = Branch { row: vec![1; 3].into(), ..Branch::default() };
         branch.leaf.0 = Some(Box::new(Leaf([7; 100])));
         branch.queue.push_back(5);

@@ -127,7 +127,7 @@ mod tests {
 
     /// For every length, also on a CPU without the instructions.
     #[test]
-    fn combined_crcs_are_those_of_the_whole() {
+    fn combined_crc_equals_crc_of_concatenation() {
         let bytes: Vec<u8> = (0..140_000_u32).map(|i| (i * 7 + i / 251) as u8).collect();
         for front in [0, 1, 3, 44, 4096] {
             for len in (0..5000).chain([65_534, 65_535, 65_536, 65_537, 131_071, 135_000]) {

@@ -77,7 +77,7 @@ fn for_each_case(crc: u32, mut case: impl FnMut(&[u8], usize, u32)) {
 }
 
 #[test]
-fn check_value() {
+fn crc_matches_check_value_on_every_path() {
     for engine in engines() {
         assert_eq!(engine.update(0, b"123456789"), 0xe306_9283, "{engine:?}");
         assert_eq!(engine.update(0, &[]), 0);
@@ -87,7 +87,7 @@ fn check_value() {
 }
 
 #[test]
-fn crc_of_every_length_and_alignment() {
+fn crc_matches_table_at_every_length_and_alignment() {
     for engine in engines() {
         for crc in [0, 0x1234_5678] {
             for_each_case(crc, |bytes, at, expected| {
@@ -98,7 +98,7 @@ fn crc_of_every_length_and_alignment() {
 }
 
 #[test]
-fn crc_and_sum_of_every_length_and_alignment() {
+fn crc_and_sum_match_at_every_length_and_alignment() {
     let plain = noise(MAX_LEN, 7);
     let sums: Vec<u16> = (0..=MAX_LEN).map(|len| sum_by_words(&plain[..len])).collect();
     let odd: Vec<u16> = {
@@ -117,7 +117,7 @@ fn crc_and_sum_of_every_length_and_alignment() {
 
 /// The copy is complete, no byte beside it is written, and CRC and sum equal those of separate passes.
 #[test]
-fn copies_of_every_length_and_alignment() {
+fn copy_is_exact_at_every_length_and_alignment() {
     let mut room = vec![0; MAX_LEN + 4 * ALIGNMENTS];
     let room = aligned(&mut room);
     for engine in engines() {
@@ -165,7 +165,7 @@ fn copy_with_words(source: &[u8], len: usize, first: usize, number: u16) -> (Vec
 /// Copies with inserted words at any position: the same bytes, CRC and sum on every path, and no byte beside
 /// the copy written.
 #[test]
-fn copies_with_words() {
+fn copy_with_inserts_matches_reference_on_every_path() {
     let source = noise(9000, 13);
     let mut room = vec![0; 9000 + 2 * ALIGNMENTS];
     let lens = (0..700).chain(1380..1460).chain([4092, 8884, 8948]);
@@ -209,7 +209,7 @@ fn reference_crc(crc: u32, bytes: &[u8]) -> u32 {
 
 /// A target takes its source at once or piece by piece, and returns its length.
 #[test]
-fn targets() {
+fn target_filled_at_once_or_in_pieces_is_equal() {
     let source = noise(2000, 19);
     for len in [0, 3, 4, 300, 1440] {
         for (first, number) in [(usize::MAX, 0), (0, 9), (211, 0xfff0), (212, 0xfff0)] {
@@ -243,7 +243,7 @@ fn targets() {
 
 /// For any split, in two and in many pieces, and any path for each piece.
 #[test]
-fn pieces() {
+fn crc_of_split_bytes_matches_whole_on_every_path() {
     let bytes = noise(1500, 11);
     let (crc, sum) = (crc_by_table(0, &bytes), sum_by_words(&bytes));
     let mut to = vec![0; bytes.len()];
@@ -271,7 +271,7 @@ fn pieces() {
 
 /// Lengths around the bound of one pass with a sum; bytes of all ones give the largest sums.
 #[test]
-fn long_runs() {
+fn crc_and_sum_match_beyond_one_pass() {
     for fill in [None, Some(0xff), Some(0)] {
         let mut bytes = noise((2 << 16) + 9, 5);
         if let Some(fill) = fill {
@@ -295,7 +295,7 @@ fn long_runs() {
 
 /// The free functions, on both sides of the lengths at which they change the path.
 #[test]
-fn dispatched() {
+fn dispatched_functions_match_around_thresholds() {
     let bytes = noise(1000, 3);
     let mut to = vec![0; bytes.len()];
     for len in 0..=bytes.len() {
@@ -324,7 +324,7 @@ fn dispatched() {
 
 /// Numbers are added like their bytes, at any position in the message.
 #[test]
-fn numbers() {
+fn numbers_digest_like_their_bytes() {
     let words = [0x0102_0304_f5f6_f7f8, 0, u64::MAX, 0x8000_0000_0000_0001_u64];
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
     for summed in [false, true] {
@@ -341,7 +341,7 @@ fn numbers() {
 
 /// Sums of parts, and of a header's fields, are combined correctly for any lengths.
 #[test]
-fn sums_of_parts() {
+fn concatenated_sums_match_sum_of_whole() {
     let bytes = noise(64, 17);
     for cut in 0..=bytes.len() {
         let (a, b) = bytes.split_at(cut);
@@ -355,7 +355,7 @@ fn sums_of_parts() {
 }
 
 #[test]
-fn a_copy_of_another_length_is_refused() {
+fn copy_with_length_mismatch_panics() {
     for engine in engines() {
         let copy = || engine.copy_crc(0, &[0; 100], &mut [0; 99]);
         assert!(std::panic::catch_unwind(copy).is_err());

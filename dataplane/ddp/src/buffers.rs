@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pool_is_bounded_and_counted() {
+    fn pool_is_bounded_and_counts_refusals() {
         let mut pool = BufferPool::new(100);
         let [mut a, mut b] = [1, 2].map(account);
         assert!(!pool.reserve(&mut a, 51, false));
@@ -298,7 +298,7 @@ mod tests {
 
     /// RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: limits of one peer, and of one stream.
     #[test]
-    fn nobody_takes_more_than_is_left_to_others() {
+    fn one_peer_leaves_as_much_as_it_takes() {
         let mut pool = BufferPool::new(1200);
         let fill = |pool: &mut BufferPool, account: &mut Account| {
             (0..).take_while(|_| pool.reserve(account, 10, true)).count()
@@ -321,7 +321,7 @@ mod tests {
         /// For any reservations and releases by any streams and peers, a peer without buffers gets its share,
         /// and all bytes are released.
         #[test]
-        fn a_peer_that_has_nothing_gets_its_share(
+        fn peer_without_buffers_gets_its_share(
             steps in proptest::collection::vec((0u64..4, 0usize..3, 1u32..40, any::<bool>(), 0u8..4), 0..300),
         ) {
             const CAPACITY: u64 = 1000;
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_an_address_or_a_prefix() {
+    fn peer_id_is_ipv4_address_or_ipv6_prefix() {
         let of = |text: &str| PeerId::from_address(text.parse().unwrap());
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:2"));
         assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_message_keeps_no_long_buffer() {
+    fn short_message_releases_its_long_buffer() {
         let mut pool = BufferPool::new(0);
         pool.recycle(vec![0; 1 << 20]);
         assert_eq!(pool.take(10).capacity(), 0);

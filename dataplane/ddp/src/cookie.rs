@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_poster_has_its_cookie() {
+    fn each_poster_has_a_distinct_cookie() {
         let stack = [
             (Cookie::STACK, Poster::Stack),
             (Cookie::READY, Poster::Stack),

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_leaves_room_for_others_and_for_its_own_messages_in_order() {
+    fn held_bytes_leave_room_for_peers_and_in_order_data() {
         let mut budget = HoldBudget::new(4000);
         assert_eq!(fill(&mut budget, 1, false), 1000, "half of the half");
         assert_eq!(fill(&mut budget, 1, true), budget.guaranteed_bytes());
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_have_a_budget_of_their_own() {
+    fn window_budget_is_separate_from_hold_budget() {
         let mut budget = HoldBudget::new(10).with_windows(WindowBudget::new(100));
         assert!(budget.windows_mut().widen(0, 50) && !budget.windows_mut().widen(0, 50));
         assert_eq!((budget.limit(), budget.used(), budget.windows().used()), (10, 0, 50));
@@ -149,7 +149,7 @@ mod tests {
     proptest! {
         // For any order of peers: never more than the limit, and all bytes are released.
         #[test]
-        fn never_more_than_the_limit(steps in prop::collection::vec((0u8..5, 1u64..300, any::<bool>(), any::<bool>()), 0..300)) {
+        fn held_bytes_never_exceed_the_limit(steps in prop::collection::vec((0u8..5, 1u64..300, any::<bool>(), any::<bool>()), 0..300)) {
             let mut budget = HoldBudget::new(2000);
             let mut has = [0; 5];
             for (who, bytes, in_order, give) in steps {

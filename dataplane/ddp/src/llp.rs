@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flow_keeps_less_than_the_limit_and_one_segment_always() {
+    fn keep_limit_bounds_copies_but_allows_one_segment() {
         let mut limit = KeepLimit::new(10);
         assert_eq!([0, 9, 10, 11].map(|kept| limit.allows(kept)), [true, true, false, false]);
         assert!(KeepLimit::new(0).allows(0) && !limit.has_refused());

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_atomic_is_done_whole_or_not_at_all() {
+    fn atomic_applies_completely_or_not_at_all() {
         let memory = VecMemory::from_vec((0..24).collect());
         let original = memory.fetch_update_u64(8, |value| value.wrapping_add(1));
         assert_eq!(original, Ok(u64::from_ne_bytes([8, 9, 10, 11, 12, 13, 14, 15])));

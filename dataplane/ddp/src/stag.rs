@@ -281,7 +281,7 @@ mod tests {
 
     // RFC 5040 §5.3: only an STag of the stream alone; it ends permanently and keeps its number.
     #[test]
-    fn a_peer_invalidates_what_is_its_streams_alone() {
+    fn invalidate_requires_stag_bound_to_the_stream() {
         let mut table = StagTable::new();
         table.insert(entry(7, 0, 1)).unwrap();
         let own = StreamId(5);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_must_fit_its_memory_and_the_to_space() {
+    fn entry_beyond_memory_or_to_space_is_refused() {
         let mut table = StagTable::new();
         assert!(matches!(
             table.insert(entry(1, 0, 91)),
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_are_a_set() {
+    fn access_rights_form_a_set() {
         let both = Access::REMOTE_READ | Access::REMOTE_WRITE;
         assert!(both.remote_read() && both.remote_write());
         assert!(!Access::REMOTE_READ.contains(both) && both.contains(Access::NONE));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_named_by_a_number_whose_top_is_its_worker() {
+    fn stream_id_top_bits_name_the_worker() {
         let id = StreamId(0x0203_0000_0000_0007);
         assert_eq!((id.worker(), id.to_string()), (0x0203, "144959613005987847".into()));
     }

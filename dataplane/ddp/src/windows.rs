@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_leaves_as_much_as_it_gets() {
+    fn first_window_leaves_as_much_as_it_gets() {
         let mut budget = WindowBudget::new(1000);
         assert!(budget.widen(0, 500) && !budget.widen(500, 1));
         assert!(budget.widen(0, 250) && !budget.widen(0, 126));
@@ -73,7 +73,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_more_than_the_limit(steps in prop::collection::vec((0usize..8, 1u64..300, any::<bool>()), 0..300)) {
+        fn window_growth_never_exceeds_the_limit(steps in prop::collection::vec((0usize..8, 1u64..300, any::<bool>()), 0..300)) {
             let mut budget = WindowBudget::new(1000);
             let mut has = [0; 8];
             for (who, more, ends) in steps {

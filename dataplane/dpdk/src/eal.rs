@@ -354,12 +354,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bindings_are_of_the_library_that_is_loaded() {
+    fn bindings_match_loaded_library_release() {
         check_release(version()).expect("one release");
     }
 
     #[test]
-    fn telemetry_is_off_unless_it_is_asked_for() {
+    fn telemetry_is_off_by_default() {
         let off = |telemetry| {
             let config = EalConfig { telemetry, ..EalConfig::default() };
             arguments(&config, false).iter().any(|argument| argument == "--no-telemetry")
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_of_another_release_is_refused() {
+    fn library_of_other_release_is_refused() {
         let (year, month) = HEADERS;
         check_release(&format!("DPDK {year}.{month:02}.99")).expect("a bugfix release");
         for other in [

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_left_out() {
+    fn log_lines_redact_secrets() {
         let args = "role=client,id=0,secret=s3cr3t,bsize=2048";
         assert_eq!(redact_secrets(args), "role=client,id=0,secret=(secret),bsize=2048");
         assert_eq!(redact_secrets("bad: secret=s3cr3t"), "bad: secret=(secret)");

@@ -380,7 +380,7 @@ mod tests {
 
     /// The only test of this binary that starts the environment: it can be started once per process.
     #[test]
-    fn lengths_that_contradict_the_headers_never_reach_the_fields_of_a_buffer() {
+    fn contradictory_large_packet_lengths_never_reach_mbuf() {
         let eal = EalConfig { hugepages: Hugepages::Never, memory_mib: 64, ..EalConfig::default() };
         let eal = Eal::start(&eal).unwrap();
         let config = MempoolConfig { buffers: 63, data_room: DataRoom::Bytes(2048), numa: None };

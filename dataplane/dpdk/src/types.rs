@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_packet_whose_lengths_are_not_its_headers_is_not_cut() {
+    fn large_packet_with_contradictory_lengths_is_not_segmented() {
         let good = LargePacket {
             headers: [0; 66].into_iter().collect(),
             ipv6: false,

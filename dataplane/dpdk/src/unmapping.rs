@@ -101,13 +101,13 @@ mod tests {
     }
 
     #[test]
-    fn drivers_find_the_guard() {
+    fn drivers_call_guarded_munmap() {
         assert!(is_guarded());
     }
 
     // Without the guard, the reader below would access unmapped memory and end the process.
     #[test]
-    fn memory_stays_until_the_burst_is_over() {
+    fn munmap_waits_for_burst_in_progress() {
         let gate = Arc::new(Gate::open());
         register(&gate);
         for _ in 0..200 {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_closed_device_unmaps_is_not_waited_for() {
+    fn munmap_by_closed_device_does_not_wait() {
         let gate = Arc::new(Gate::open());
         register(&gate);
         thread::scope(|scope| {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn other_threads_wait_for_nothing() {
+    fn munmap_outside_interrupt_thread_does_not_wait() {
         let gate = Arc::new(Gate::open());
         register(&gate);
         assert_eq!(gate.pass(|| unmap(page())), Some(()));

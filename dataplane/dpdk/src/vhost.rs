@@ -254,7 +254,7 @@ mod tests {
 
     // Virtio 1.2 §5.1.3.1: segmentation requires checksums, and here mergeable buffers.
     #[test]
-    fn a_frontend_takes_what_it_agreed_to() {
+    fn segmentation_follows_negotiated_features() {
         let [csum, tso4, tso6, merged] = [1, 7, 8, 15].map(|bit| 1_u64 << bit);
         let seen = |features| {
             let segmentation = segmentation(features, 256);

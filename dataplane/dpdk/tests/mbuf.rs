@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 use dpdk::{Eal, EalConfig, EalError, HEADROOM, Mbuf, RxChecksum, TxChecksums, TxL4};
 
 #[test]
-fn buffers_hold_what_is_put_into_them() {
+fn mbuf_keeps_written_bytes_and_lengths() {
     let eal = common::eal();
     assert!(matches!(Eal::start(&EalConfig::default()), Err(EalError::AlreadyStarted)));
     let pool = common::pool(&eal, 127, 1000);

@@ -167,7 +167,7 @@ extern "C" fn rte_flow_flush(_: u16, _: *mut c_char) -> c_int {
 }
 
 #[test]
-fn a_device_is_asked_for_sctp_rules_and_may_refuse() {
+fn sctp_rules_are_requested_and_may_be_refused() {
     let eal = common::eal();
     let key: Vec<u8> = [0x6d, 0x5a].into_iter().cycle().take(40).collect();
     let table: Vec<u16> = (0..2).cycle().take(128).collect();

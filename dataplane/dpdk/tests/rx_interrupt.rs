@@ -10,7 +10,7 @@ use dpdk::{Device, DeviceConfig, IdleFd, Mbuf};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 #[test]
-fn receive_interrupts_wake() {
+fn rx_interrupt_wakes_armed_queue() {
     let eal = common::eal();
     let socket = std::env::temp_dir().join(format!("ddpd-interrupt-{}", std::process::id()));
     let vhost =

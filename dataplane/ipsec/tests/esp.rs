@@ -128,7 +128,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_sealed_opens_to_what_it_was(
+    fn sealed_packet_opens_to_original(
         algorithm in prop::sample::select(Algorithm::ALL.to_vec()),
         mode in prop::sample::select(modes().to_vec()),
         (v6, options, class) in (any::<bool>(), 0usize..4, any::<u8>()),
@@ -156,7 +156,7 @@ proptest! {
     }
 
     #[test]
-    fn the_largest_packet_fits_and_one_byte_more_does_not(
+    fn largest_packet_fits_mtu_and_one_byte_more_does_not(
         algorithm in prop::sample::select(Algorithm::ALL.to_vec()),
         mode in prop::sample::select(modes().to_vec()),
         (udp, header, mtu) in (any::<bool>(), prop::sample::select(vec![20usize, 40, 60]), 100usize..9100),
@@ -172,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_changed_or_cut_is_refused_and_changes_nothing(
+    fn modified_packet_is_refused_without_state_change(
         algorithm in prop::sample::select(Algorithm::ALL.to_vec()),
         mode in prop::sample::select(modes().to_vec()),
         (at, bit, cut) in (any::<prop::sample::Index>(), 0u8..8, any::<bool>()),
@@ -200,7 +200,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), v6 in any::<bool>()) {
+    fn random_bytes_are_refused_as_esp(bytes in prop::collection::vec(any::<u8>(), 0..200), v6 in any::<bool>()) {
         let mut bytes = bytes;
         if let Some(first) = bytes.first_mut() {
             *first = if v6 { 0x60 } else { 0x45 };
@@ -219,7 +219,7 @@ proptest! {
 }
 
 #[test]
-fn sequence_numbers_end_and_never_come_again() {
+fn sequence_numbers_exhaust_and_never_repeat() {
     for (esn, last) in [(false, u64::from(u32::MAX)), (true, u64::MAX)] {
         let parameters = Parameters { esn, ..parameters(Algorithm::AesGcm128, Mode::Transport) };
         let (mut out, _) = pair(&parameters);
@@ -250,7 +250,7 @@ fn the_high_half_of_the_sequence_number_is_inferred() {
 }
 
 #[test]
-fn a_lifetime_is_told_once_and_then_ends() {
+fn soft_expiry_is_reported_once_before_hard_expiry() {
     let clear = packet(false, 0, 0, &[1; 72]);
     let len = clear.len() as u64;
     let soft = |lifetime| Lifetime { packets: Some(2), ..lifetime };
@@ -294,7 +294,7 @@ fn a_lifetime_is_told_once_and_then_ends() {
 
 // RFC 6040 §4.2, figure 4; rows are the inner packet's, columns the outer's.
 #[test]
-fn marks_of_the_way_come_out_of_a_tunnel() {
+fn tunnel_exit_copies_outer_ecn_mark() {
     let not = Err(Refusal::NotEct);
     let table = [
         [Ok(0), Ok(0), Ok(0), not],
@@ -325,7 +325,7 @@ fn marks_of_the_way_come_out_of_a_tunnel() {
 }
 
 #[test]
-fn a_tunnel_has_its_own_class_and_df() {
+fn tunnel_header_has_configured_dscp_and_df() {
     for (fragments, flags) in
         [(Fragments::Copy, 0x40), (Fragments::Never, 0x40), (Fragments::Allowed, 0)]
     {
@@ -339,7 +339,7 @@ fn a_tunnel_has_its_own_class_and_df() {
 }
 
 #[test]
-fn fragments_dummies_and_strange_next_headers_are_refused() {
+fn fragment_dummy_and_unknown_next_header_are_refused() {
     for v6 in [false, true] {
         let mut cut = packet(v6, 0, 0, &[0; 30]);
         if v6 {
@@ -372,7 +372,7 @@ fn fragments_dummies_and_strange_next_headers_are_refused() {
 }
 
 #[test]
-fn what_there_is_no_room_for_stays_as_it_is() {
+fn packet_without_headroom_is_left_unchanged() {
     let (mut out, _) =
         pair(&parameters(Algorithm::AesCbc256HmacSha256, Mode::Tunnel(tunnel(true))));
     let clear = packet(false, 0, 0, &[9; 50]);
@@ -393,7 +393,7 @@ fn what_there_is_no_room_for_stays_as_it_is() {
 }
 
 #[test]
-fn what_hides_the_length_in_a_tunnel_is_taken_off() {
+fn tunnel_padding_behind_packet_is_removed() {
     let mode = Mode::Tunnel(tunnel(false));
     let (mut out, mut inbound) = pair(&parameters(Algorithm::AesGcm128, mode));
     let clear = packet(false, 0, 0, b"short");
@@ -412,7 +412,7 @@ fn what_hides_the_length_in_a_tunnel_is_taken_off() {
 }
 
 #[test]
-fn what_no_sa_can_be_is_said() {
+fn invalid_sa_parameters_name_their_error() {
     let good = || parameters(Algorithm::AesGcm128, Mode::Transport);
     assert_eq!(Outbound::new(&Parameters { spi: 255, ..good() }).unwrap_err(), SaError::Spi(255));
     let mixed = Tunnel { destination: tunnel(true).destination, ..tunnel(false) };
@@ -426,7 +426,7 @@ fn what_no_sa_can_be_is_said() {
 }
 
 #[test]
-fn names_are_unique() {
+fn refusal_names_are_unique() {
     let names: std::collections::BTreeSet<_> = Refusal::ALL.iter().map(|r| r.name()).collect();
     assert_eq!(names.len(), Refusal::ALL.len());
     assert_eq!(Refusal::ALL.iter().filter(|r| r.is_auditable()).count(), 5);
@@ -434,7 +434,7 @@ fn names_are_unique() {
 
 // RFC 791 §3.1, RFC 8200 §3: the length field that counts is that of the outermost header.
 #[test]
-fn the_outer_header_bounds_the_length_of_a_tunnel() {
+fn outer_header_bounds_tunnel_packet_length() {
     for (inner_v6, outer_v6) in [(false, false), (false, true), (true, false), (true, true)] {
         let mode = Mode::Tunnel(tunnel(outer_v6));
         let (mut out, mut inbound) = pair(&parameters(Algorithm::AesGcm128, mode));

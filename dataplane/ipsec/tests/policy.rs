@@ -69,7 +69,7 @@ fn spd() -> Spd<&'static str> {
 }
 
 #[test]
-fn the_first_policy_that_fits_decides() {
+fn first_matching_policy_decides() {
     let spd = spd();
     let tcp = |remote, port| flow(remote, TCP, Some((port, 4000)));
     assert_eq!(outbound(&spd, &tcp("10.0.0.9", 22)), Ok(None));
@@ -82,7 +82,7 @@ fn the_first_policy_that_fits_decides() {
 
 // RFC 4301 §5.2.
 #[test]
-fn what_comes_must_come_as_its_policy_asks() {
+fn inbound_packet_needs_protection_of_its_policy() {
     let spd = spd();
     let protected = flow("10.0.0.9", TCP, Some((23, 4000)));
     assert_eq!(inbound(&spd, &protected, Some(&"strong")), Ok(()));
@@ -129,7 +129,7 @@ fn ike_and_neighbour_discovery_always_pass_in_clear() {
 }
 
 #[test]
-fn without_a_list_everything_passes_in_clear() {
+fn empty_policy_list_passes_in_clear() {
     let spd = Spd::<&str>::new(Vec::new()).unwrap();
     let any = flow("10.0.0.9", TCP, Some((1, 2)));
     assert_eq!((outbound(&spd, &any), inbound(&spd, &any, None)), (Ok(None), Ok(())));
@@ -139,7 +139,7 @@ fn without_a_list_everything_passes_in_clear() {
 
 // RFC 4301 §4.4.1: the lists of both directions may differ, as the kernel's do.
 #[test]
-fn a_policy_of_one_direction_leaves_the_other_alone() {
+fn one_direction_policy_ignores_other_direction() {
     let policy_of = |direction, action| Policy {
         direction: Some(direction),
         ..policy("10.0.0.0/8", None, None, action)
@@ -173,13 +173,13 @@ fn a_policy_of_one_direction_leaves_the_other_alone() {
 
 // RFC 4301 §4.4.1.1: what has no ports, a later fragment for one, does not fit a policy that asks for some.
 #[test]
-fn a_port_that_cannot_be_read_fits_no_policy_that_asks_for_one() {
+fn unreadable_port_matches_no_port_policy() {
     let spd = Spd::new(vec![policy("10.0.0.0/8", Some(TCP), Some(22), Action::Bypass)]).unwrap();
     assert_eq!(outbound(&spd, &flow("10.0.0.9", TCP, None)), Err(Denial::NoPolicy));
 }
 
 #[test]
-fn what_is_wrong_with_a_list_is_all_said() {
+fn policy_list_reports_all_errors() {
     let all = || policy("10.0.0.0/8", None, None, Action::Discard);
     let mut mixed = all();
     mixed.selector.remote = "::/0".parse().unwrap();
@@ -227,7 +227,7 @@ proptest! {
 
     // A list that is accepted has no policy without a packet, as far as one earlier policy takes them all.
     #[test]
-    fn a_shadowed_policy_gets_no_packet(
+    fn shadowed_policy_matches_no_packet(
         selectors in prop::collection::vec(any_selector(), 2..5),
         ends in (0u8..4, 0u8..4, 0u16..4, 0u16..4),
     ) {

@@ -20,7 +20,7 @@ fn sizes_outside_the_range_are_refused() {
 }
 
 #[test]
-fn the_window_equals_a_naive_model() {
+fn replay_window_matches_naive_model() {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[17; 32]);
     let mut runner =
         TestRunner::new_with_rng(Config { failure_persistence: None, ..Config::default() }, rng);
@@ -87,7 +87,7 @@ fn esn_is_inferred_across_the_wrap() {
 }
 
 #[test]
-fn a_resumed_window_takes_only_what_is_new() {
+fn resumed_window_accepts_only_new_numbers() {
     for top in [1u64, 63, 64, 1000, 1 << 33] {
         let mut window = window(64);
         window.resume(top);
@@ -103,7 +103,7 @@ fn a_resumed_window_takes_only_what_is_new() {
 
 /// Each number that a window refuses is refused by its resized copy, and one that both have room for is taken by both.
 #[test]
-fn resized_window_takes_what_both_have_room_for() {
+fn resized_window_accepts_numbers_in_both_ranges() {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[18; 32]);
     let mut runner =
         TestRunner::new_with_rng(Config { failure_persistence: None, ..Config::default() }, rng);

@@ -68,7 +68,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn tshark_reads_what_was_sealed() {
+fn tshark_decrypts_sealed_packets() {
     // A capture file of raw IP packets (link type 101).
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 101u32] {

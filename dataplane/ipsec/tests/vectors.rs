@@ -87,7 +87,7 @@ fn assert_opens(mut inbound: Inbound, wire: &[u8], clear: &[u8], case: &str) {
 
 // draft-mcgrew-gcm-test-01 (RFC 4106 §9, RFC 4543 §6), RFC 3602 §4, RFC 7634 appendix A.
 #[test]
-fn the_packets_of_documents_open() {
+fn published_packets_open() {
     let mut packets = 0;
     for line in lines(include_str!("published.txt")) {
         let [document, name, how, esn, seq, key, auth, header, clear, esp] = line[..] else {
@@ -122,7 +122,7 @@ fn the_packets_of_documents_open() {
 
 // RFC 3602 §4, cases 5 and 6: what is opened has the header and the first bytes of the original packet.
 #[test]
-fn the_pings_of_rfc_3602_come_out_as_they_were_sent() {
+fn rfc_3602_pings_decrypt_to_originals() {
     let original = [
         "4500005408f200004001f9fec0a87b03c0a87b6408000ebda70a0000",
         "4500003008fe00004001fa16c0a87b03c0a87b640800b5e8a80a0500",
@@ -142,7 +142,7 @@ fn the_pings_of_rfc_3602_come_out_as_they_were_sent() {
 }
 
 #[test]
-fn a_second_implementation_makes_the_same_packets() {
+fn second_implementation_seals_same_packets() {
     let mut packets = 0;
     for line in lines(include_str!("vectors.txt")) {
         let [name, how, esn, udp, spi, seq, key, auth, clear, wire] = line[..] else {
@@ -185,7 +185,7 @@ fn icv(algorithm: Algorithm, key: &str, data: &[u8], seq: u64, esn: bool) -> Vec
 // RFC 4868 §2.7.2.1, AUTH256-1 to -4; RFC 2202 §3 (by RFC 2404), cases 1, 3 and 4. With ESN the last four bytes are the
 // high half of the sequence number, which is not sent (RFC 4303 §2.2.1).
 #[test]
-fn the_hmacs_of_documents() {
+fn published_hmac_vectors_match() {
     let jefe = "4a656665".repeat(8);
     let counted = "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20";
     let (sha256, sha1) = (Algorithm::NullHmacSha256, Algorithm::NullHmacSha1);

@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_two_ends_of_a_ring_share_a_device() {
+    fn only_ring_ends_may_share_a_device() {
         let ring = PortKind::Ring { link: "wire".into() };
         assert!(!ring.same_device(&ring));
         let tap = PortKind::Tap { device: "eth1".into() };
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_and_modes_have_their_own_words() {
+    fn every_role_name_maps_to_its_role() {
         assert!(MemifRole::NAMES.iter().all(|(word, role)| role.name() == *word));
     }
 }

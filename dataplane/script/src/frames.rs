@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn two_stations_find_each_other_and_exchange_a_segment() {
+    fn resolved_stations_exchange_a_segment() {
         for (a, b) in [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::12:3456")] {
             let (mut one, mut other) = stations(a, b);
             let segment = Segment {
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_for_others_are_not_answered() {
+    fn address_requests_for_other_hosts_are_ignored() {
         let (one, _) = stations("192.0.2.1", "192.0.2.2");
         let (_, mut third) = stations("192.0.2.1", "192.0.2.3");
         assert_eq!(third.input(&one.next_hop_request()), ReceivedFrame::Other);

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_finds_the_service_that_suits() {
+    fn script_is_played_on_the_first_suitable_service() {
         let opening = "0 < S\n. > SA\n";
         assert_eq!(service("x/y", &format!("set stack tcp\n{opening}")), Ok(1));
         assert_eq!(service("x/y", &format!("set stack mpa\n{opening}")), Ok(2));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_host_cannot_do_is_said() {
+    fn unplayable_script_reports_the_reason() {
         for (name, text, reason) in [
             (
                 "x/y",
@@ -289,14 +289,14 @@ mod tests {
     }
 
     #[test]
-    fn a_script_takes_as_long_as_its_lines() {
+    fn script_duration_is_the_sum_of_its_times() {
         let script =
             Script::parse("title x\n0 < S\n. > SA\n1 < A\n+0.5 quiet\n* > FA\n99 check a=b\n");
         assert_eq!(duration(&script.expect("good script")), Duration::from_millis(1500));
     }
 
     #[test]
-    fn keys_that_are_not_known_are_refused() {
+    fn unknown_description_keys_are_refused() {
         assert!(
             toml::from_str::<Host>("[[service]]\nport = 1\ntakes = \"mpa\"\nmarkers = true\n")
                 .is_err()

@@ -181,7 +181,7 @@ mod tests {
 
     // Default methods impose no bounds.
     #[test]
-    fn there_are_no_bounds_but_those_named() {
+    fn default_methods_impose_no_bounds() {
         let mut defaults = Defaults;
         assert!(defaults.hold(usize::MAX, false) && defaults.grow_window(0, u64::MAX));
         assert_eq!((defaults.max_hold(), defaults.keep_limit()), (u64::MAX, u64::MAX));

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jain_is_one_for_equal_shares_and_one_nth_for_a_single_winner() {
+    fn jain_index_is_one_for_equal_and_one_nth_for_single_share() {
         assert!((jain(&[7, 7, 7]) - 1.0).abs() < 1e-9);
         assert!((jain(&[9, 0, 0, 0]) - 0.25).abs() < 1e-9);
         assert!((jain(&[2, 1]) - 0.9).abs() < 1e-9);

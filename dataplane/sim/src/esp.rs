@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_opens_once_with_its_marks_and_what_is_damaged_does_not() {
+    fn sealed_packet_opens_once_with_ecn_and_not_if_damaged() {
         for algorithm in Algorithm::ALL {
             for (v6, tunnel, udp) in [
                 (false, None, false),
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_packet_fits_and_one_byte_more_does_not() {
+    fn inner_mtu_packet_fits_and_one_byte_more_does_not() {
         for (v6, tunnel, udp) in [(false, None, false), (true, Some(true), true)] {
             let config = Config { v6, tunnel, udp, ..CONFIG };
             let inner = config.inner_mtu(1500);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_the_sa_before_are_taken_and_older_ones_are_not() {
+    fn previous_sa_is_accepted_and_older_sas_are_not() {
         let mut esp = Esp::new(Config { rekey: Some(2), ..CONFIG }).unwrap();
         let mut sealed: Vec<Packet> =
             (0..6).map(|_| esp.seal(Instant::ZERO, packet(50, Ecn::NotEct), 6).unwrap()).collect();

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn cutting_and_joining_keeps_every_byte_in_its_place() {
+    fn split_and_merge_preserve_the_byte_stream() {
         let mut whole_run = Counters::default();
         for seed in 0..50 {
             let mut middlebox = Middlebox::new(config(0.5, 0.5), seed);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_segment_goes_on_when_its_time_has_come() {
+    fn held_segment_is_forwarded_on_expiry() {
         let mut middlebox = Middlebox::new(config(0.0, 1.0), 0);
         let mut out = Vec::new();
         middlebox.push(Instant::ZERO, data(0, 10), &mut out);
@@ -203,7 +203,7 @@ mod tests {
 
     // RFC 3168 §5.3.
     #[test]
-    fn a_mark_on_one_part_is_a_mark_on_the_whole_and_on_every_piece() {
+    fn ce_mark_survives_merge_and_split() {
         let mut middlebox = Middlebox::new(config(0.0, 1.0), 0);
         let mut out = Vec::new();
         middlebox.push(Instant::ZERO, Segment { ecn: Ecn::Ce, ..data(0, 10) }, &mut out);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fin_stays_on_the_last_piece_and_syn_is_never_joined() {
+    fn split_keeps_fin_last_and_syn_is_never_merged() {
         let mut middlebox = Middlebox::new(config(1.0, 0.0), 0);
         let mut out = Vec::new();
         let mut last = data(0, 100);

@@ -179,7 +179,7 @@ mod tests {
 
     // RFC 5044 §4.4, figures 5 and 6.
     #[test]
-    fn the_annotated_dumps_of_rfc_5044_come_out() {
+    fn fpdus_match_rfc_5044_annotated_dumps() {
         let mut s = Stream { markers: true, crc: true, ..Stream::default() };
         s.fpdu(&rfc_5044_fpdu(0, 1), Flaw::None);
         assert_eq!(s.bytes()[..6], [0, 0, 0, 0, 0, 0x2a]);

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_the_mtu_does_not_pass() {
+    fn packet_larger_than_mtu_is_dropped() {
         let mut path = Path::new(Config::new(1500, link::Config::default()));
         assert_eq!(path.push(Instant::ZERO, data(1460), Ecn::NotEct), PushResult::Accepted);
         assert_eq!(path.push(Instant::ZERO, data(1461), Ecn::NotEct), PushResult::TooBig(1500));
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mtu_changes_when_it_was_laid_down_to() {
+    fn mtu_changes_at_the_configured_time() {
         let at = Instant::from_millis;
         let mut config = Config::new(1500, link::Config::default());
         config.mtu_changes = vec![(at(10), 600), (at(20), 9000)];
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_queue_marks_packets_with_and_without_a_middlebox() {
+    fn long_queue_marks_packets_through_any_middlebox() {
         for split in [Probability::NEVER, Probability::ALWAYS] {
             let rate = link::Rate {
                 bits_per_second: core::num::NonZeroU64::new(8_000_000).expect("not zero"),
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_on_the_link_is_noticed_and_hidden_damage_is_not() {
+    fn link_damage_is_detected_and_hidden_damage_is_not() {
         let always = link::Config { corrupt: Probability::ALWAYS, ..link::Config::default() };
         let mut path = Path::new(Config::new(1500, always));
         path.push(Instant::ZERO, data(100), Ecn::NotEct);

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lines_that_differ_are_shown_under_their_columns() {
+    fn differing_lines_are_shown_with_column_titles() {
         let before = "# about\n# a b\n1 2\n3 4\n";
         assert_eq!(difference(before, before), None);
         let diff = difference(before, "# about\n# a b\n1 2\n3 5\n6 7\n").expect("they differ");
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn results_come_in_the_order_of_the_items() {
+    fn parallel_map_keeps_item_order() {
         let items: Vec<usize> = (0..100).collect();
         assert!(
             parallel_map(3, &items, |n, &item| (n, item)).into_iter().eq((0..100).map(|n| (n, n)))
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_that_is_missing_is_an_error() {
+    fn missing_snapshot_is_an_error() {
         let missing = Path::new(env!("CARGO_MANIFEST_DIR")).join("snapshots/no-such-file.txt");
         // With `SIM_BLESS=1` the file would be created.
         if std::env::var(BLESS).is_err() {

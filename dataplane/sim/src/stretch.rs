@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgements_go_on_when_enough_or_late_or_before_data() {
+    fn held_ack_is_forwarded_on_count_time_or_data() {
         let config = Config { segments: 4, hold: Duration::from_micros(20) };
         let mut stretch = Stretch::new(config);
         let mut push = |micros, packet| stretch.push(at(micros), packet, Protocol::Tcp);

@@ -118,7 +118,7 @@ fn dctcp_flows_share_fairly_with_a_short_queue() {
 
 // RFC 8257 §3.5, §5: without marks DCTCP reacts to loss as conventional TCP does.
 #[test]
-fn dctcp_without_marks_is_newreno() {
+fn dctcp_without_marks_equals_newreno() {
     let run_unmarked = |congestion| {
         let link = bottleneck(BDP, None);
         let seen = run("no marks", link, vec![flow(congestion, 7)], 0, 4000);
@@ -132,7 +132,7 @@ fn dctcp_without_marks_is_newreno() {
 
 // RFC 8257 §3.5: losses beside marks; the link stays in use and everything arrives.
 #[test]
-fn dctcp_stands_losses_beside_marks() {
+fn dctcp_with_losses_and_marks_completes() {
     let link = link::Config {
         loss: link::Loss::Random(link::Probability::new(0.0002).expect("a part of one")),
         ..bottleneck(8 * BDP, Some(K))
@@ -145,7 +145,7 @@ fn dctcp_stands_losses_beside_marks() {
 
 // A controller that sets a rate and no window: the link is full, and the window is not the limit.
 #[test]
-fn a_controller_without_a_window_fills_the_link_by_its_rate() {
+fn rate_based_controller_fills_the_link() {
     let flows = vec![flow(CongestionControl::RateDriven, 5)];
     let seen = run("by rate", bottleneck(8 * BDP, None), flows, 1000, 3000);
     assert!(seen.used > 0.9, "{}", seen.used);
@@ -155,7 +155,7 @@ fn a_controller_without_a_window_fills_the_link_by_its_rate() {
 
 // Random losses do not slow down a rate-driven controller, unlike a loss-based one.
 #[test]
-fn a_controller_by_rate_does_not_mind_losses() {
+fn random_loss_does_not_slow_rate_based_controller() {
     let used = |congestion| {
         let link = link::Config {
             loss: link::Loss::Random(link::Probability::new(0.01).expect("a part of one")),

@@ -128,7 +128,7 @@ fn five_cubic_flows_share_fairly() {
 
 // RFC 9438 §4.3, §5.2: where Reno would do as well, CUBIC is not more aggressive than Reno.
 #[test]
-fn cubic_beside_newreno_leaves_it_a_fair_part() {
+fn cubic_leaves_newreno_a_fair_share() {
     let flows =
         |seed| vec![flow(Cubic, ms(20), ms(0), seed), flow(NewReno, ms(20), ms(0), seed + 1)];
     for o in run("CUBIC + NewReno, 20 ms", flows, ms(10_000), ms(50_000)) {
@@ -139,7 +139,7 @@ fn cubic_beside_newreno_leaves_it_a_fair_part() {
 // Flows with round-trip times of 4:1 do not share evenly. The share of a Reno flow is about proportional to the
 // inverse square of its round-trip time; CUBIC is less biased in its own region (RFC 9438 §5.4).
 #[test]
-fn round_trip_times_of_four_to_one_leave_the_longer_one_a_part() {
+fn four_to_one_rtts_leave_the_longer_flow_a_share() {
     for (congestion, bound) in [(Cubic, 0.1), (NewReno, 0.05)] {
         let flows = move |seed| {
             vec![flow(congestion, ms(10), ms(0), seed), flow(congestion, ms(40), ms(0), seed + 1)]
@@ -153,7 +153,7 @@ fn round_trip_times_of_four_to_one_leave_the_longer_one_a_part() {
 }
 
 #[test]
-fn a_late_comer_gets_its_part() {
+fn late_flow_gets_its_share() {
     for congestion in [Cubic, NewReno] {
         let flows = move |seed| {
             let late = flow(congestion, ms(20), ms(20_000), seed + 1);
@@ -167,7 +167,7 @@ fn a_late_comer_gets_its_part() {
 }
 
 #[test]
-fn marks_instead_of_drops_share_as_fairly() {
+fn ecn_marks_share_as_fairly_as_drops() {
     let marks = Some(BDP / 2);
     for o in run_marked("two CUBIC with ECN", equal_flows(Cubic, 2), ms(10_000), ms(50_000), marks)
     {

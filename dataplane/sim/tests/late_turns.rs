@@ -76,11 +76,11 @@ fn compare<S: Setup>(title: &str, host: impl Fn(bool) -> S) {
 }
 
 #[test]
-fn pacing_costs_no_rate_when_turns_come_late() {
+fn pacing_costs_no_rate_with_late_polls_over_tcp() {
     compare("TCP", tcp);
 }
 
 #[test]
-fn pacing_costs_no_rate_when_turns_come_late_over_sctp() {
+fn pacing_costs_no_rate_with_late_polls_over_sctp() {
     compare("SCTP", sctp);
 }

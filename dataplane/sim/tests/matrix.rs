@@ -114,29 +114,29 @@ fn run_all(loss_percent: f64) {
 }
 
 #[test]
-fn without_loss() {
+fn tcp_transfers_complete_without_loss() {
     run_all(0.0);
 }
 
 #[test]
-fn with_a_tenth_of_a_percent_of_loss() {
+fn tcp_transfers_complete_at_a_tenth_percent_loss() {
     run_all(0.1);
 }
 
 #[test]
-fn with_one_percent_of_loss() {
+fn tcp_transfers_complete_at_one_percent_loss() {
     run_all(1.0);
 }
 
 #[test]
-fn with_five_percent_of_loss() {
+fn tcp_transfers_complete_at_five_percent_loss() {
     run_all(5.0);
 }
 
 /// The least MSS and values around the size of an FPDU. Each FPDU takes several segments, and segments do not
 /// exceed the announced MSS (RFC 9293 §3.7.1, RFC 5044 §4.5).
 #[test]
-fn segments_of_the_least_mss() {
+fn fpdus_larger_than_least_mss_are_transferred() {
     for mss in [48, 49, 87, 88, 128, 148] {
         for (n, markers) in [true, false].into_iter().enumerate() {
             let cell = Cell {

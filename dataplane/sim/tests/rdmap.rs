@@ -225,13 +225,13 @@ fn play_all(seeds: core::ops::Range<u64>, markers: bool) -> (u64, u64) {
 }
 
 #[test]
-fn operations_survive_the_path_with_markers() {
+fn operations_complete_over_lossy_path_with_markers() {
     let (beyond, again) = play_all(0..12, true);
     assert!(beyond > 100 && again > 100_000, "{beyond} beyond gaps, {again} bytes again");
 }
 
 #[test]
-fn operations_survive_the_path_without_markers() {
+fn operations_complete_over_lossy_path_without_markers() {
     let (beyond, again) = play_all(100..108, false);
     assert!(beyond == 0 && again > 100_000, "{beyond} beyond gaps, {again} bytes again");
 }

@@ -68,7 +68,7 @@ fn assert_no_retransmission(pair: &Pair) {
 }
 
 #[test]
-fn nothing_is_sent_twice_where_the_ring_holds_a_window() {
+fn ring_larger_than_window_needs_no_retransmission() {
     for delay in [1, 5, 20] {
         for (sender, receiver) in [(200, 200), (150, 400), (400, 150)] {
             for both in [false, true] {
@@ -80,7 +80,7 @@ fn nothing_is_sent_twice_where_the_ring_holds_a_window() {
 }
 
 #[test]
-fn a_core_that_stalls_for_a_while_makes_nobody_send_again() {
+fn stalled_core_causes_no_retransmission() {
     // Each iteration takes longer than the round trip: acknowledgements arrive in bursts.
     for receiver in [2_000, 10_000] {
         assert_no_retransmission(&run(
@@ -94,7 +94,7 @@ fn a_core_that_stalls_for_a_while_makes_nobody_send_again() {
 }
 
 #[test]
-fn where_the_window_is_larger_than_the_ring_only_what_was_lost_is_sent_again() {
+fn overflowing_ring_retransmits_lost_bytes_only() {
     for delay in [1, 20] {
         let pair = run(Duration::from_micros(delay), ns(150), ns(400), 8 << 20, false);
         let (tx, rx) = (pair.client.stats().tcp, pair.server.stats().tcp);

@@ -100,21 +100,21 @@ fn run_all(loss_percent: f64) {
 }
 
 #[test]
-fn without_loss() {
+fn sctp_transfers_complete_without_loss() {
     run_all(0.0);
 }
 
 #[test]
-fn with_a_tenth_of_a_percent_of_loss() {
+fn sctp_transfers_complete_at_a_tenth_percent_loss() {
     run_all(0.1);
 }
 
 #[test]
-fn with_one_percent_of_loss() {
+fn sctp_transfers_complete_at_one_percent_loss() {
     run_all(1.0);
 }
 
 #[test]
-fn with_five_percent_of_loss() {
+fn sctp_transfers_complete_at_five_percent_loss() {
     run_all(5.0);
 }

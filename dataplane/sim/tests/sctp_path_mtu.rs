@@ -70,7 +70,7 @@ fn path_state(pair: &Pair<SctpConfig>) -> (usize, Stats) {
 
 // RFC 9260 §7.3, §6.9
 #[test]
-fn a_reported_mtu_is_used() {
+fn sctp_uses_the_reported_mtu() {
     for mtu in [1500, 9000] {
         let (used, stats) = path_state(&run(1, Case { mtu, ..CASE }, 2 << 20));
         assert_eq!((used, stats.path_mtu_reductions, stats.path_mtu_black_holes), (1400, 1, 0));
@@ -79,7 +79,7 @@ fn a_reported_mtu_is_used() {
 
 // RFC 8899 §4.3, §5.3
 #[test]
-fn a_black_hole_is_found_and_left() {
+fn sctp_detects_a_black_hole_and_finds_the_mtu() {
     for (seed, changes, mtu, least) in [
         (2, &[(1100, 1400)][..], 1500, 1400),
         (3, &[(100, 1300)][..], 9000, 1280),
@@ -97,7 +97,7 @@ fn a_black_hole_is_found_and_left() {
 
 // RFC 8899 §5.1.1 (PMTU_RAISE_TIMER)
 #[test]
-fn a_path_that_grows_again_is_made_use_of() {
+fn sctp_finds_an_increased_path_mtu() {
     for icmp in [false, true] {
         let raise = Duration::from_millis(400);
         let changes = &[(1100, 1400), (5000, 1500)];
@@ -109,7 +109,7 @@ fn a_path_that_grows_again_is_made_use_of() {
 
 // RFC 8899 §4.4, RFC 4821 §7.6.4: random loss is neither a black hole nor a probe that is too long.
 #[test]
-fn losses_besides_do_not_confuse() {
+fn random_loss_does_not_reduce_sctp_path_mtu() {
     for seed in 0..8 {
         let case = Case { icmp: false, loss: 2.0, changes: &[], ..CASE };
         let (used, stats) = path_state(&run(seed, case, 1 << 20));

@@ -126,7 +126,7 @@ fn timeout_slow_start_millis<S: Setup<Host: Window> + Clone>(
 // Seven round trips of 0.2 ms double ten segments to 1000; SCTP begins with three. The receiver adds up to 20 µs to
 // each.
 #[test]
-fn stretched_acknowledgements_do_not_slow_the_first_slow_start() {
+fn stretch_acks_do_not_slow_initial_slow_start() {
     for segments in [32, 44] {
         let took = initial_slow_start_millis("TCP", &tcp(true), segments);
         assert!((1.2..1.8).contains(&took), "TCP, {segments}: {took} ms");
@@ -138,7 +138,7 @@ fn stretched_acknowledgements_do_not_slow_the_first_slow_start() {
 // Ten round trips of 2 ms double one segment to 1000. Pacing delays the last segments of a round trip by half
 // of it.
 #[test]
-fn nor_the_one_after_a_timeout() {
+fn stretch_acks_do_not_slow_slow_start_after_timeout() {
     for segments in [32, 44] {
         let took = timeout_slow_start_millis("TCP", &tcp(true), segments);
         assert!((16.0..35.0).contains(&took), "TCP, {segments}: {took} ms");
@@ -149,7 +149,7 @@ fn nor_the_one_after_a_timeout() {
 
 // RFC 9406 §4.2: without pacing an acknowledgement counts for eight segments, so that no burst is longer.
 #[test]
-fn without_pacing_growth_is_bounded() {
+fn unpaced_slow_start_growth_is_bounded() {
     let took = initial_slow_start_millis("TCP unpaced", &tcp(false), 32);
     assert!((2.5..8.0).contains(&took), "TCP: {took} ms");
     let took = initial_slow_start_millis("SCTP unpaced", &sctp(false), 32);

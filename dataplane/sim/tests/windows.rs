@@ -181,14 +181,14 @@ const HUNDRED: Duration = Duration::from_millis(100);
 
 // A fixed window of 4 MiB limits the rate to 3.3 Gbit/s.
 #[test]
-fn ten_gigabits_over_ten_milliseconds() {
+fn grown_window_fills_ten_gigabits_at_10_ms_rtt() {
     assert!(rate("TCP", &tcp(LIMIT), TEN, 30, 10) > 9.5);
     assert!(rate("SCTP", &sctp(LIMIT), TEN, 30, 10) > 9.5);
 }
 
 // A fixed window of 4 MiB limits the rate to 0.33 Gbit/s.
 #[test]
-fn ten_gigabits_over_a_hundred_milliseconds() {
+fn grown_window_fills_ten_gigabits_at_100_ms_rtt() {
     assert!(rate("TCP", &tcp(LIMIT), HUNDRED, 20, 4) > 9.0);
     assert!(rate("SCTP", &sctp(LIMIT), HUNDRED, 20, 4) > 9.0);
 }
@@ -210,7 +210,7 @@ fn slow_reader<S: Setup<Host: Window>>(host: &S) -> Pair<S> {
 }
 
 #[test]
-fn the_window_of_a_slow_reader_does_not_grow() {
+fn slow_reader_does_not_grow_the_window() {
     assert_eq!(slow_reader(&tcp(LIMIT)).server.growth(), 0);
     assert_eq!(slow_reader(&sctp(LIMIT)).server.growth(), 0);
 }
@@ -229,7 +229,7 @@ fn slow_writer<S: Setup<Host: Window>>(host: &S) -> u64 {
 }
 
 #[test]
-fn nor_does_that_of_a_slow_writer() {
+fn slow_writer_does_not_grow_the_window() {
     assert_eq!(slow_writer(&tcp(LIMIT)), 0);
     assert_eq!(slow_writer(&sctp(LIMIT)), 0);
 }
@@ -245,7 +245,7 @@ fn growth_within_budget<S: Setup<Host: Window>>(host: &S) -> (u64, bool) {
 // A stream's share does not exceed the rest of the budget: it gets 4 MiB of 20 MiB, since 12 MiB would exceed
 // the 8 MiB left.
 #[test]
-fn the_budget_of_the_worker_holds() {
+fn window_growth_stays_within_worker_budget() {
     let windows = 20 << 20;
     assert_eq!(growth_within_budget(&HostConfig { windows, ..tcp(LIMIT) }), (4 << 20, true));
     assert_eq!(growth_within_budget(&SctpConfig { windows, ..sctp(LIMIT) }), (4 << 20, true));
@@ -271,7 +271,7 @@ fn run_lossy_transfer(markers: bool) -> (u64, u64, u64) {
 
 // A window above the hold limit: no byte is refused, and only lost bytes are retransmitted.
 #[test]
-fn a_window_that_has_grown_makes_no_storm() {
+fn grown_window_causes_no_retransmission_storm() {
     let (refused, resent, _) = run_lossy_transfer(true);
     assert_eq!(refused, 0);
     assert!(resent < (256 << 20) / 500, "{resent}");
@@ -279,7 +279,7 @@ fn a_window_that_has_grown_makes_no_storm() {
 
 // Without markers the window does not exceed the hold limit, and does not grow.
 #[test]
-fn without_markers_it_is_no_larger_than_what_may_be_held() {
+fn window_without_markers_stays_below_hold_limit() {
     let (_, resent, grown) = run_lossy_transfer(false);
     assert_eq!(grown, 0);
     assert!(resent < (256 << 20) / 500, "{resent}");

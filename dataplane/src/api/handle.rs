@@ -305,7 +305,7 @@ mod tests {
     use crate::api::Limits;
 
     #[test]
-    fn a_worker_whose_command_ring_is_full_is_still_told_to_stop() {
+    fn full_command_ring_still_receives_stop() {
         let control = Arc::new(Wake::new().unwrap());
         let (mut handle, mut link) = worker_link(WorkerId(0), 1, 64, &control).unwrap();
         handle.send(Command::Drain).unwrap();

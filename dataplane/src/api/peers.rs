@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn deny_wins_and_an_empty_allow_admits_all() {
+    fn deny_overrides_allow_and_empty_allow_admits_all() {
         let all = PeerFilter::default();
         assert_eq!(rule(&all, "192.0.2.1"), None);
         assert_eq!(rule(&all, "::ffff:192.0.2.1"), None);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv4_mapped_source_is_refused_by_any_list() {
+    fn mapped_ipv4_source_is_refused_by_any_list() {
         for lists in
             [lists(&["192.0.2.0/24"], &[]), lists(&[], &["192.0.2.0/24"]), lists(&["::/0"], &[])]
         {

@@ -42,7 +42,7 @@ fn matches(filter: &str, frame: &[u8]) -> bool {
 }
 
 #[test]
-fn each_test_takes_what_it_names_and_nothing_else() {
+fn each_filter_test_matches_only_its_frames() {
     let tcp = v4(6, &PORTS);
     let takes_it = [
         "",
@@ -97,7 +97,7 @@ fn each_test_takes_what_it_names_and_nothing_else() {
 }
 
 #[test]
-fn what_is_no_expression_is_refused_with_the_word() {
+fn invalid_filter_is_refused_with_offending_word() {
     for (filter, says) in [
         ("tpc", "a test is one of"),
         ("port", "`port` wants a number from 0 to 65535, and it ends here"),
@@ -126,7 +126,7 @@ fn what_is_no_expression_is_refused_with_the_word() {
 }
 
 #[test]
-fn headers_are_found_behind_tags_and_extension_headers() {
+fn headers_parse_behind_vlan_and_extension_headers() {
     let mut tagged = v4(17, &PORTS);
     tagged.splice(12..12, [0x88, 0xa8, 0x20, 5, 0x81, 0x00, 0, 7]);
     assert!(matches("vlan 5 and udp and dst port 7471", &tagged));
@@ -147,7 +147,7 @@ fn headers_are_found_behind_tags_and_extension_headers() {
 }
 
 #[test]
-fn arp_is_of_both_hosts_that_it_names() {
+fn arp_matches_sender_and_target_hosts() {
     let mut frame = vec![0; 12];
     frame.extend([0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1]);
     frame.extend([2, 0, 0, 0, 0, 1].iter().chain(&A));
@@ -159,7 +159,7 @@ fn arp_is_of_both_hosts_that_it_names() {
 }
 
 #[test]
-fn a_stream_is_both_directions_of_its_flow_also_of_sctp_in_udp() {
+fn stream_filter_matches_both_directions_and_udp_encapsulation() {
     let end = |address: [u8; 4], port| SocketAddr::new(IpAddr::from(address), port);
     let stream = |transport| StreamFilter { transport, local: end(B, 7471), remote: end(A, 1000) };
     let takes = |filter: &str, stream, frame: &[u8]| {
@@ -184,7 +184,7 @@ fn tap(filter: &str, snap: usize, ring: usize) -> (Tap, Reader) {
 }
 
 #[test]
-fn a_frame_comes_out_as_it_went_in_cut_to_the_snap_length() {
+fn captured_frame_is_original_up_to_snap_length() {
     let (mut tap, mut reader) = tap("", 16, 200);
     let frame: Vec<u8> = (0..60).collect();
     // More than one lap, so that frames wrap around the ring's end.
@@ -204,7 +204,7 @@ fn a_frame_comes_out_as_it_went_in_cut_to_the_snap_length() {
 }
 
 #[test]
-fn what_the_ring_has_no_room_for_is_counted_and_the_worker_goes_on() {
+fn full_capture_ring_counts_lost_frames() {
     let (mut tap, mut reader) = tap("tcp", 64, 200);
     let (tcp, udp) = (v4(6, &PORTS), v4(17, &PORTS));
     for _ in 0..10 {
@@ -225,7 +225,7 @@ fn what_the_ring_has_no_room_for_is_counted_and_the_worker_goes_on() {
 }
 
 #[test]
-fn a_held_frame_has_the_reason_for_which_it_was_dropped() {
+fn held_frame_records_its_drop_reason() {
     let drops = Drops::default();
     drops.count(DropReason::NoPort);
     let (mut tap, mut reader) = tap("", 64, 4096);
@@ -245,7 +245,7 @@ fn a_held_frame_has_the_reason_for_which_it_was_dropped() {
 }
 
 #[test]
-fn only_what_is_dropped_is_taken_by_dropped() {
+fn dropped_filter_matches_only_dropped_frames() {
     let drops = Drops::default();
     let (mut tap, mut reader) = tap("dropped", 64, 4096);
     for dropped in [false, true, false] {
@@ -265,7 +265,7 @@ fn only_what_is_dropped_is_taken_by_dropped() {
 proptest! {
     /// Arbitrary frames and expressions.
     #[test]
-    fn nothing_panics(frame in prop::collection::vec(any::<u8>(), 0..200), text in "[ a-z0-9().!&|:/]{0,60}") {
+    fn any_filter_and_frame_does_not_panic(frame in prop::collection::vec(any::<u8>(), 0..200), text in "[ a-z0-9().!&|:/]{0,60}") {
         let headers = Headers::parse(&frame);
         if let Ok(filter) = Filter::parse(&text) {
             filter.matches(&headers, Direction::In, true);

@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn every_record_comes_once_and_in_order_across_the_wrap() {
+    fn records_arrive_once_in_order_across_wrap() {
         let mut producer = Producer::create("t", 8, 4096).unwrap();
         let mut consumer = Consumer::open(producer.fd()).unwrap();
         assert_eq!(consumer.region_len(), 4096);
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overrun_loses_the_oldest_and_says_how_many() {
+    fn overrun_loses_oldest_records_and_counts_them() {
         let mut producer = Producer::create("t", 4, 1).unwrap();
         let mut consumer = Consumer::open(producer.fd()).unwrap();
         (0..11).for_each(|n| producer.publish(&record(n)));
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_attaches_late_finds_the_latest_records_and_has_lost_none() {
+    fn late_consumer_reads_latest_records_without_loss() {
         let mut producer = Producer::create("t", 4, 1).unwrap();
         (0..6).for_each(|n| producer.publish(&record(n)));
         let mut consumer = Consumer::open(producer.fd()).unwrap();
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_and_flags_survive() {
+    fn record_kind_and_flags_round_trip() {
         let mut producer = Producer::create("t", 4, 1).unwrap();
         let mut consumer = Consumer::open(producer.fd()).unwrap();
         for kind in [Kind::Data, Kind::Opened, Kind::Closed, Kind::Removed] {
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_can_map_the_ring_writable() {
+    fn writable_mapping_of_ring_is_refused() {
         let producer = Producer::create("t", 2, 1).unwrap();
         let refused = SharedMap::new(&producer.fd(), SLOTS_AT, ProtFlags::READ | ProtFlags::WRITE);
         assert_eq!(refused.unwrap_err(), rustix::io::Errno::PERM);
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_read_while_the_producer_laps_is_whole_or_counted_lost() {
+    fn record_read_during_overrun_is_intact_or_lost() {
         const TOTAL: u64 = 20_000;
         let mut producer = Producer::create("t", 4, 1).unwrap();
         let mut consumer = Consumer::open(producer.fd()).unwrap();

@@ -161,12 +161,12 @@ fn check(weakening: Weakening) {
 }
 
 #[test]
-fn messages_come_whole_once_in_order_and_before_the_end() {
+fn messages_arrive_intact_once_in_order_before_end() {
     check(Weakening::Unchanged);
 }
 
 #[test]
-fn the_model_finds_each_ordering_that_is_left_out() {
+fn mesh_model_detects_each_weakened_ordering() {
     for weaker in [
         Weakening::TailStore,
         Weakening::TailLoad,

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn sctp_packets_of_a_flow_are_alike_and_no_segments_of_one() {
+    fn sctp_flow_packets_are_predicted_and_tcp_is_not() {
         for (vlan, v6) in vlan_and_version_cases() {
             let (last, own) = sctp_frame(vlan, v6, &[1; 28]);
             let start = last.len() - 40;
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_of_a_flow_are_alike_whatever_their_length() {
+    fn segments_of_a_flow_are_predicted_at_any_length() {
         for (vlan, v6) in vlan_and_version_cases() {
             let (last, _) = frame(vlan, v6, false, &[1; 20]);
             let start = last.len() - 40;
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bit_of_a_header_passes_unseen_that_must_be_the_same() {
+    fn changed_header_bit_prevents_prediction() {
         for (vlan, v6) in vlan_and_version_cases() {
             let (last, own) = frame(vlan, v6, false, &[1; 20]);
             let start = last.len() - 40;
@@ -233,7 +233,7 @@ mod tests {
     proptest! {
         /// The full parse gives the result of the fast path for every frame that the fast path accepts.
         #[test]
-        fn the_long_way_agrees(
+        fn header_prediction_agrees_with_slow_path(
             vlan: bool,
             v6: bool,
             sctp: bool,

@@ -154,7 +154,7 @@ mod tests {
     // RFC 791 §3.2, RFC 8200 §4.5: reassembly of the fragments gives the original packet, and no fragment exceeds
     // the path MTU.
     #[test]
-    fn what_is_cut_is_put_together() {
+    fn fragmented_packet_reassembles() {
         let udp = UdpPorts { local: 4000, remote: 9899 };
         for (vlan, v6, udp) in [
             (None, false, None),
@@ -200,7 +200,7 @@ mod tests {
 
     // RFC 791 §2.3: a router on the path may fragment it again.
     #[test]
-    fn pieces_of_ipv4_may_be_cut_again() {
+    fn ipv4_fragments_may_be_refragmented() {
         let carrier = sctp_path(None, false, None);
         let mut frame = vec![0; carrier.header_len() + 1000];
         carrier.finish(&mut frame, TxChecksum::SOFTWARE);
@@ -214,7 +214,7 @@ mod tests {
 
     // RFC 6864 §4.3, RFC 7739 §5
     #[test]
-    fn identifications_differ() {
+    fn identifications_differ_by_packet_host_and_worker() {
         let ends = |n: u8| ([10, 0, 0, 1].into(), [10, 0, 0, n].into());
         let mut ids = IdentificationGenerator::new([1; 16]);
         let seen: HashSet<_> = (0..60_000).map(|_| ids.next(ends(2)) as u16).collect();
@@ -230,7 +230,7 @@ mod tests {
     // RFC 8200 §4.5: protocols other than TCP and SCTP are not reassembled, UDP only where SCTP is expected in
     // it.
     #[test]
-    fn udp_is_put_together_where_it_may_hold_sctp() {
+    fn udp_is_reassembled_where_sctp_is_expected() {
         let udp = UdpPorts { local: 4000, remote: 9899 };
         for v6 in [false, true] {
             let carrier = sctp_path(None, v6, Some(udp));

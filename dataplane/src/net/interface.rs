@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn next_hop_is_the_longest_match() {
+    fn next_hop_uses_longest_matching_route() {
         let i = interface();
         assert_eq!(i.next_hop(ip("10.1.0.77")), Some(ip("10.1.0.77")));
         assert_eq!(i.next_hop(ip("172.17.1.1")), Some(ip("192.0.2.1")));
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_and_broadcasts() {
+    fn only_own_groups_and_broadcasts_match() {
         let i = interface();
         assert!(i.is_in_group("ff02::1:ff00:5".parse().unwrap()));
         assert!(i.is_in_group("ff02::1:ffab:cdef".parse().unwrap()));

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bursts_then_average() {
+    fn bucket_allows_burst_then_average() {
         let mut limit = RateLimit::new(100, Instant::ZERO);
         let burst = (0..100).filter(|_| limit.take(Instant::ZERO)).count();
         assert_eq!(burst, 10);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_exhausted_gives_nobody_anything() {
+    fn exhausted_limit_refuses_every_peer() {
         let mut limit = limit(1);
         let mut exhausted = 0;
         for n in 0..5000 {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn one_peer_has_its_share_and_leaves_the_rest() {
+    fn single_peer_is_bounded_by_its_share() {
         let mut limit = limit(1);
         let many = (0..1000).filter(|_| limit.take(peer(1), Instant::ZERO)).count();
         assert_eq!(many, 25);
@@ -162,7 +162,7 @@ mod tests {
 
     // A host may choose any address of its /64, so these share one bucket.
     #[test]
-    fn one_prefix_has_one_share() {
+    fn ipv6_prefix_shares_one_bucket() {
         let of = |prefix: u16, n: u32| {
             let (high, low) = ((n >> 16) as u16, n as u16);
             IpAddr::from([0x2001, 0xdb8, 0, prefix, 0, 0, high, low])
@@ -176,7 +176,7 @@ mod tests {
 
     // CVE-2016-5696: the number of events that empty the common bucket varies.
     #[test]
-    fn what_is_left_for_others_cannot_be_counted() {
+    fn remaining_credit_is_unpredictable_to_peer() {
         let mut seen: Vec<usize> = (0..20)
             .map(|key| {
                 let mut limit = limit(key);

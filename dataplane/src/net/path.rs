@@ -442,7 +442,7 @@ mod tests {
     use tcp_lite::tcp::{Flags, Segment, SeqNumber};
 
     #[test]
-    fn what_is_written_is_understood() {
+    fn written_headers_pass_demux() {
         let segment = Segment {
             src_port: 700,
             dst_port: 800,
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_finds_what_it_wants_in_the_fields() {
+    fn checksum_fields_hold_offload_pseudo_header() {
         let a = Interface::with_addresses(None, [2, 0, 0, 0, 0, 1], ["10.0.0.1", "2001:db8::1"]);
         let (local, remote) = ("10.0.0.1:7".parse().unwrap(), "10.0.0.2:8".parse().unwrap());
         let path = Path::new(0, &a, local, remote).unwrap();

@@ -65,7 +65,7 @@ mod tests {
 
     // RFC 1191 §6.3
     #[test]
-    fn what_is_too_old_is_forgotten() {
+    fn path_mtu_expires_after_max_age() {
         let mut mtus = PathMtus::new(2);
         mtus.learn(peer(1), 1000, Instant::ZERO);
         assert_eq!(mtus.get(peer(1), Instant::ZERO + MAX_AGE / 2), Some(1000));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_gives_way() {
+    fn full_path_mtu_cache_evicts_oldest() {
         let mut mtus = PathMtus::new(2);
         for n in 1..=3 {
             mtus.learn(peer(n), 1000 + u16::from(n), Instant::from_millis(u64::from(n)));

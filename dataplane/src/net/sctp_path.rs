@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_understood() {
+    fn written_sctp_headers_pass_demux() {
         for v6 in [false, true] {
             let (frame, source, destination) = emit_packet(v6, None);
             let packet = frame.len() - PACKET.len()..frame.len();
@@ -170,7 +170,7 @@ mod tests {
 
     // RFC 6951 §5.3, §5.4
     #[test]
-    fn udp_is_unwrapped_at_the_port_for_it_alone() {
+    fn udp_is_decapsulated_at_configured_port_only() {
         for v6 in [false, true] {
             let ports = UdpPorts { local: 4000, remote: 9899 };
             let (frame, source, destination) = emit_packet(v6, Some(ports));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_leaves_room_for_what_is_in_front() {
+    fn packet_limit_leaves_room_for_headers() {
         let path = |v6| {
             let (a, b) = if v6 { ("2001:db8::1", "2001:db8::2") } else { ("10.0.0.1", "10.0.0.2") };
             let end = |a: &str| SocketAddr::new(a.parse().unwrap(), 1);

@@ -81,7 +81,7 @@ fn v6(n: u16) -> IpAddr {
 }
 
 #[test]
-fn two_hosts_find_each_other() {
+fn two_hosts_resolve_each_other() {
     for vlan in [None, Some(7)] {
         for (a_addr, b_addr) in [(v4(1), v4(2)), (v6(1), v6(2))] {
             let (mut a, mut b) = (Host::new(1, vlan), Host::new(2, vlan));
@@ -99,7 +99,7 @@ fn two_hosts_find_each_other() {
 }
 
 #[test]
-fn link_local_neighbours_resolve_too() {
+fn link_local_neighbours_resolve() {
     let (mut a, mut b) = (Host::new(1, None), Host::new(2, None));
     let b_addr = interface::link_local(mac(2)).into();
     assert_eq!(a.resolve(b_addr), Resolution::Wait { solicit: true });
@@ -109,7 +109,7 @@ fn link_local_neighbours_resolve_too() {
 }
 
 #[test]
-fn questions_for_others_are_not_answered() {
+fn solicitations_for_other_hosts_are_ignored() {
     for address in [v4(3), v6(3)] {
         let (mut a, mut b) = (Host::new(1, None), Host::new(2, None));
         a.resolve(address);
@@ -151,7 +151,7 @@ fn a_forged_advertisement_neither_makes_nor_moves_an_entry() {
 }
 
 #[test]
-fn our_own_address_claimed_by_another_is_a_conflict() {
+fn own_address_claimed_by_other_host_is_a_conflict() {
     let mut a = Host::new(1, None);
     let twin = Host::new(1, None);
     let mut out = Outbox::default();
@@ -255,7 +255,7 @@ fn report(v6: bool, mtu: u32, quoted: IpProtocol, quote: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn too_big_is_believed_within_reason() {
+fn packet_too_big_is_accepted_within_bounds() {
     for (v6, least) in [(false, 68), (true, 1280)] {
         let mut b = Host::new(2, None);
         let (us, peer) = if v6 { (self::v6(2), self::v6(1)) } else { (v4(2), v4(1)) };
@@ -278,7 +278,7 @@ fn too_big_is_believed_within_reason() {
 // RFC 9260 §10: the packet's verification tag is at the offset of TCP's sequence number, and an INIT's own tag in
 // the INIT. RFC 6951 §5.5: in UDP all offsets are eight bytes larger.
 #[test]
-fn reports_about_sctp_bring_the_tag() {
+fn icmp_errors_on_sctp_return_tag() {
     let packet = [0, 7, 0, 8, 1, 2, 3, 4];
     let init = [&[0, 7, 0, 8, 0, 0, 0, 0, 9, 9, 9, 9, 1, 0, 0, 20][..], &[5, 6, 7, 8]].concat();
     let cookie = [&[0, 7, 0, 8, 0, 0, 0, 0, 9, 9, 9, 9, 10, 0, 0, 20][..], &[5, 6, 7, 8]].concat();
@@ -309,7 +309,7 @@ fn reports_about_sctp_bring_the_tag() {
 
 // RFC 1191 §5, §7.1: a router that reports no MTU means the next plateau below the packet.
 #[test]
-fn old_routers_name_no_mtu() {
+fn missing_mtu_uses_next_plateau() {
     let mut b = Host::new(2, None);
     let notice = b.input(&too_big(false, 0));
     let Ok(Notice::Icmp(report)) = notice else { panic!("{notice:?}") };
@@ -320,7 +320,7 @@ fn old_routers_name_no_mtu() {
 
 // RFC 792, RFC 1122 §3.2.2.1; RFC 4443 §3.1, §3.4: which errors are hard.
 #[test]
-fn codes_of_unreachable_are_distinguished() {
+fn unreachable_codes_map_to_hard_or_soft_errors() {
     use icmp::Unreachable::{self, Port, Prohibited, Protocol};
     const HOST_UNREACHABLE: Unreachable = Unreachable::Host;
     let v4 = [
@@ -367,7 +367,7 @@ fn errors_past_the_rate_limit_are_dropped() {
 }
 
 #[test]
-fn neighbour_discovery_from_beyond_the_link_is_refused() {
+fn neighbour_discovery_from_off_link_is_refused() {
     // RFC 4861 §7.1.1: a router would have made the hop limit less than 255.
     let (mut a, mut b) = (Host::new(1, None), Host::new(2, None));
     a.resolve(v6(2));

@@ -128,7 +128,7 @@ sk               RefCnt Type Proto  Iface R Rmem   User   Inode
 ";
 
     #[test]
-    fn the_other_claim_on_one_interface_is_found_and_other_sockets_are_not() {
+    fn only_claim_on_same_interface_is_found() {
         let taken = |own| other_claim(SOCKET_LIST, own).map(|claim| (claim.inode, claim.user));
         assert_eq!(taken(101), Some((103, 0)));
         assert_eq!(taken(103), Some((101, 998)));
@@ -140,7 +140,7 @@ sk               RefCnt Type Proto  Iface R Rmem   User   Inode
     }
 
     #[test]
-    fn a_holder_that_proc_does_not_show_is_named_by_its_user() {
+    fn hidden_claim_holder_is_named_by_user() {
         let unknown = SocketEntry { protocol: PROTOCOL, interface: 1, user: 998, inode: u64::MAX };
         assert_eq!(describe_holder(&unknown), "a process of user 998");
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -152,7 +152,7 @@ sk               RefCnt Type Proto  Iface R Rmem   User   Inode
     }
 
     #[test]
-    fn kinds_of_port_without_an_interface_claim_nothing() {
+    fn ports_without_interface_claim_no_interface() {
         let config = PortConfig::new("r", PortKind::Ring { link: "l".into() });
         assert!(claim(&config).unwrap().is_none());
         let shared = PortConfig {

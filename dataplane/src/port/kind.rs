@@ -383,7 +383,7 @@ mod tests {
 
     // Neither the error about a bad secret nor the debug form of a port contains the secret.
     #[test]
-    fn no_message_has_the_secret() {
+    fn port_errors_omit_secret() {
         let secret = "s3cr3t, of course";
         let kind = PortKind::Memif {
             socket: "/run/m".into(),
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relative_socket_is_in_the_present_directory() {
+    fn relative_socket_resolves_to_current_directory() {
         let here = std::env::current_dir().expect("a directory");
         assert_eq!(absolute_path(Path::new("memif.sock")), here.join("memif.sock"));
         assert_eq!(absolute_path(Path::new("./run/memif.sock")), here.join("run/memif.sock"));

@@ -643,7 +643,7 @@ mod tests {
     // Each direction and protocol is decided by itself. A device whose peer decides its features never does
     // checksums.
     #[test]
-    fn a_device_computes_the_checksums_that_it_knows() {
+    fn device_computes_supported_checksums() {
         use ChecksumSite::{Device, Software};
         let port = pci();
         assert_eq!(sctp(&port, &device()), (Device, Device, vec![]));

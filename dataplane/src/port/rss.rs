@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_spreads_tcp_is_asked_for_sctp_rules() {
+    fn device_with_tcp_rss_gets_sctp_rule_request() {
         let port = PortConfig { queues: 4, ..pci() };
         let rules = |v4, v6| SctpRules { v4, v6 };
         let statement = |which: &str| {

@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_counter_comes_back_in_its_place() {
+    fn published_counters_round_trip() {
         let queue = queue_counters_from(std::array::from_fn(|i| i as u64 + 1));
         let link = link_counters_from(std::array::from_fn(|i| i as u64 + 100));
         assert_eq!((queue.rx_frames, queue.no_buffer), (1, 7));

@@ -26,7 +26,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 proptest! {
     #[test]
-    fn agrees_with_a_sorted_map(start in delay(), ops in prop::collection::vec(op(), 1..200)) {
+    fn timer_wheel_agrees_with_sorted_map(start in delay(), ops in prop::collection::vec(op(), 1..200)) {
         let mut now = start;
         let mut wheel = TimerWheel::new(Instant::from_nanos(now));
         let mut model: BTreeMap<u32, u64> = BTreeMap::new();
@@ -68,7 +68,7 @@ proptest! {
 }
 
 #[test]
-fn sleeping_until_next_reaches_every_timer() {
+fn sleeping_until_next_expires_every_timer() {
     let mut wheel = TimerWheel::new(Instant::ZERO);
     let deadline = Instant::from_millis(86_400_000);
     wheel.set(3, deadline);
@@ -86,7 +86,7 @@ fn sleeping_until_next_reaches_every_timer() {
 }
 
 #[test]
-fn a_timer_set_for_the_past_is_due_at_once() {
+fn timer_in_the_past_expires_at_once() {
     let mut wheel = TimerWheel::new(Instant::from_millis(10));
     wheel.set(0, Instant::from_millis(3));
     assert_eq!(wheel.next_expiry(), Some(Instant::from_nanos(10_000_000 >> 16 << 16)));
@@ -95,7 +95,7 @@ fn a_timer_set_for_the_past_is_due_at_once() {
 }
 
 #[test]
-fn a_timer_for_the_end_of_time_is_not_due() {
+fn timer_at_end_of_time_does_not_expire() {
     let mut wheel = TimerWheel::new(Instant::ZERO);
     wheel.set(0, Instant::from_nanos(u64::MAX));
     for now in [Instant::ZERO, Instant::from_millis(10), Instant::from_millis(86_400_000)] {

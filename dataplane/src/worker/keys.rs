@@ -101,7 +101,7 @@ mod tests {
     ];
 
     #[test]
-    fn no_two_purposes_share_a_key_and_workers_share_only_what_must_agree() {
+    fn derived_keys_differ_by_purpose_and_unless_shared_by_worker() {
         let secret = [7; 32];
         for worker in [0, 1] {
             let mut keys = ALL.map(|purpose| derive_key(&secret, worker, purpose)).to_vec();

@@ -178,7 +178,7 @@ mod tests {
 
     // A run counts the same as its segments one by one, whatever was counted before.
     #[test]
-    fn a_run_is_the_sum_of_its_segments() {
+    fn run_counts_same_as_its_segments() {
         let run = [sent(20, 40), sent(20, 60), sent(30, 80), sent(31, 90)];
         let before: [&[(Transmission, bool, AckKind)]; 4] = [
             &[],
@@ -204,7 +204,7 @@ mod tests {
 
     // RFC 8985 §6.2 step 2: a retransmission counts only if the arrived copy can be the retransmitted one.
     #[test]
-    fn ambiguous_retransmissions_are_left_out() {
+    fn ambiguous_retransmission_does_not_become_latest() {
         let latest = |echoed, at| {
             let mut d = delivery(echoed);
             d.add_segment(sent(10, 60), false, AckKind::Sack);
@@ -219,7 +219,7 @@ mod tests {
 
     // A retransmission reported sooner than any measured round trip was not needed; all others may have been.
     #[test]
-    fn what_is_reported_too_soon_was_not_needed() {
+    fn resend_acked_within_min_rtt_was_not_needed() {
         let needed = |at| {
             let mut d = delivery(None);
             d.add_segment(sent(10, 60), false, AckKind::Sack);
@@ -249,7 +249,7 @@ mod tests {
 
     // RFC 6298 §3: no measurement of a retransmitted segment, nor of one that waited for it.
     #[test]
-    fn measurements_are_of_segments_sent_once() {
+    fn rtt_sample_uses_only_segments_sent_once() {
         let mut d = delivery(None);
         assert_eq!(d.rtt(), None);
         d.add_segment(sent(60, 10), false, AckKind::CumulativeAck);

@@ -204,7 +204,7 @@ mod tests {
     // RFC 8985 §6.2 step 5: a record sent before the latest one that arrived is lost after its time, not
     // before.
     #[test]
-    fn the_search_goes_on_where_it_stopped() {
+    fn loss_search_resumes_at_its_edge() {
         use Fate::*;
         let fates = vec![
             Sent(sent(100, 0)),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_timer_is_for_as_many_as_are_looked_at() {
+    fn reorder_timer_covers_examined_records_only() {
         let fates = (0..200).map(|n| Fate::Sent(sent(n / 2, n))).collect();
         let mut records = Records { fates, ..Records::default() };
         let last = MAX_LOOKAHEAD as u64 / 2;
@@ -246,7 +246,7 @@ mod tests {
 
     // RFC 8985 §6.2: retransmissions are lost by the time of the last transmission.
     #[test]
-    fn what_was_sent_again_is_lost_again_by_its_own_time() {
+    fn resent_record_is_lost_by_its_last_transmission_time() {
         let fates = vec![Fate::LostOrRetransmitted; 5];
         let mut records = Records { fates, edge: 5, ..Records::default() };
         for (n, ms) in [(0, 100), (1, 110), (2, 120), (3, 150), (4, 170)] {

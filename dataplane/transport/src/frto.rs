@@ -81,7 +81,7 @@ mod tests {
 
     // RFC 5682 §3.1.
     #[test]
-    fn steps_of_the_algorithm() {
+    fn f_rto_verdict_follows_rfc_5682_steps() {
         use Frto::*;
         let advanced = AckEvidence { advanced: true, ..NO_EVIDENCE };
         assert_eq!(judge(Off, AckEvidence { original: true, ..advanced }), Verdict::Wait);

@@ -266,7 +266,7 @@ mod tests {
         /// Runs of any length, kept in any order and freed from the first on, are returned unchanged, and
         /// their memory is counted.
         #[test]
-        fn what_is_kept_comes_back(
+        fn kept_runs_are_returned_unchanged(
             steps in prop::collection::vec((0u64..40, 0usize..9000, 0usize..12, any::<bool>()), 1..200),
         ) {
             let (mut kept, mut model, mut base) = (RetransmitBuffer::new(), BTreeMap::new(), 0);
@@ -308,7 +308,7 @@ mod tests {
         /// Runs kept in order, as all but split segments are. A caller that checks before each run exceeds no
         /// limit by more than a run, and is refused only when half of the limit is used.
         #[test]
-        fn its_memory_is_bounded(
+        fn retransmit_buffer_memory_stays_within_limit(
             limits in prop::collection::vec(prop_oneof![0u64..20_000, 200_000u64..1_000_000, Just(u64::MAX)], 1..4),
             steps in prop::collection::vec((1usize..9000, any::<bool>()), 1..2000),
         ) {
@@ -342,7 +342,7 @@ mod tests {
 
     /// A stream that keeps 64 segments in flight reuses the blocks that it has freed.
     #[test]
-    fn blocks_are_used_again() {
+    fn freed_blocks_are_reused() {
         let mut kept = RetransmitBuffer::new();
         kept.set_limit(u64::MAX);
         let segment = [7; 1448];

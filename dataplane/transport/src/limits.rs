@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cause_has_its_time() {
+    fn limit_times_are_counted_per_cause() {
         let mut limits = Limits::default();
         limits.note(at(0), Limit::CongestionWindow, 0);
         limits.note(at(3), Limit::CongestionWindow, 0);
@@ -215,7 +215,7 @@ mod tests {
     // A sender limited by its application alone allocates no memory; once times exist, they do not grow
     // meanwhile.
     #[test]
-    fn the_application_alone_is_not_noted() {
+    fn application_limit_alone_allocates_nothing() {
         let mut limits = SenderLimits::default();
         limits.note(at(0), Limit::Application, 0);
         assert!(limits.is_blank() && !limits.is_limited());
@@ -232,7 +232,7 @@ mod tests {
 
     // Ten thousand intervals of 100 µs, alternating between two causes.
     #[test]
-    fn short_times_add_up() {
+    fn sub_tick_intervals_add_up_in_limit_times() {
         let (mut limits, mut now) = (Limits::default(), Instant::from_millis(1));
         for _ in 0..5000 {
             limits.note(now, Limit::PeerWindow, 0);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_that_of_times_in_which_there_was_more_to_send() {
+    fn delivery_rate_excludes_application_limited_time() {
         let mut limits = Limits::default();
         limits.note(at(0), Limit::CongestionWindow, 1000);
         limits.note(at(9), Limit::CongestionWindow, 9000);

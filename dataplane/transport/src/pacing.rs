@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn where_many_streams_make_the_queue_bursts_are_longer() {
+    fn shared_port_on_short_path_lengthens_bursts() {
         let burst = |min_rtt| {
             let path = PacedPath { srtt: Some(10 * MS), min_rtt, shared: true };
             Pace::new(100_000, 1000, path, false).unwrap().burst
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_a_burst_is_at_most_an_eighth_of_the_window() {
+    fn unshared_burst_is_at_most_an_eighth_of_cwnd() {
         let burst = |cwnd, srtt, min_rtt| {
             let path = PacedPath { srtt: Some(srtt), min_rtt: Some(min_rtt), shared: false };
             Pace::new(cwnd, 1000, path, false).unwrap().burst
@@ -192,7 +192,7 @@ mod tests {
 
     /// A flow that waits for its timer catches up with the data of that time, at most of a round trip.
     #[test]
-    fn what_a_late_timer_left_unsent_follows() {
+    fn late_timer_is_caught_up_by_at_most_a_round_trip() {
         let pace = Pace::new(100_000, 1000, SMOOTHED, false).unwrap(); // 12 MB/s
         for (late, least, most) in [(2 * MS, 24, 27), (8 * MS, 96, 99), (500 * MS, 120, 123)] {
             let mut pacer = Pacer::new();
@@ -217,7 +217,7 @@ mod tests {
 
     /// The average rate is kept with timers up to [`LATE`] late.
     #[test]
-    fn the_rate_is_kept_with_late_timers() {
+    fn late_timers_keep_average_pacing_rate() {
         let pace = Pace::new(100_000, 1000, SMOOTHED, false).unwrap(); // 12 MB/s, 12 kB
         for late in [Nanos::ZERO, MS / 3, MS * 9 / 10] {
             let mut pacer = Pacer::new();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_time_is_no_credit() {
+    fn idle_time_earns_no_pacing_credit() {
         let pace = Pace::new(100_000, 1000, SMOOTHED, false).unwrap();
         let mut pacer = Pacer::new();
         for waited in [false, true] {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_bytes_per_second_also_of_many_bytes() {
+    fn bytes_per_second_does_not_overflow() {
         assert_eq!(bytes_per_second(1000, MS), 1_000_000);
         assert_eq!(bytes_per_second(3 << 60, Nanos::new(1 << 30)), (3 << 30) * 1_000_000_000);
     }

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shared_parameters_are_the_same() {
+    fn parameters_behind_arc_are_unchanged() {
         let chosen = TestParameters { congestion: CongestionControl::NewReno, send_window: 77_777 };
         fn all(p: &impl Parameters) -> ([Duration; 3], CongestionControl, u64) {
             ([p.initial_rto(), p.min_rto(), p.max_rto()], p.congestion(), p.send_window())

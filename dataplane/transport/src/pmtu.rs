@@ -275,7 +275,7 @@ mod tests {
 
     // RFC 4821 §7.3, §7.7: from the base up over the common sizes.
     #[test]
-    fn a_black_hole_is_left_by_common_sizes() {
+    fn search_after_black_hole_probes_common_mtus() {
         for (mtu, found) in [(1500, 1500), (1400, 1400), (1420, 1400), (9000, 9000), (1100, 1024)] {
             let mut search = search();
             assert_eq!(search.on_black_hole(Fallback::Base), SizeChange::Size(984));
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_packets_are_found_again() {
+    fn search_after_black_hole_reaches_largest_mtu() {
         for (v6, headers) in [(false, V4), (true, 60)] {
             let mut search = PmtuSearch::new(65_280 - headers, headers, v6, 576);
             search.on_black_hole(Fallback::Base);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_fall_goes_deeper_and_no_further() {
+    fn second_black_hole_falls_to_minimum_only() {
         let mut search = search();
         assert_eq!(search.on_black_hole(Fallback::Base), SizeChange::Size(984));
         assert_eq!(search.on_black_hole(Fallback::Base), SizeChange::Unchanged);
@@ -313,7 +313,7 @@ mod tests {
 
     // RFC 4821 §7.7, RFC 8899 §4.3
     #[test]
-    fn time_outs_in_a_row_tell_of_a_black_hole() {
+    fn consecutive_timeouts_select_black_hole_fallback() {
         let falls =
             |evident, patience| [2, 3, 4, 5, 6].map(|n| black_hole_fallback(n, evident, patience));
         let (base, deep) = (Some(Fallback::Base), Some(Fallback::Minimum));
@@ -324,7 +324,7 @@ mod tests {
 
     // RFC 4821 §7.6.2, §7.6.4: one loss, or losses among others, prove nothing.
     #[test]
-    fn a_size_is_too_big_when_its_probe_alone_was_lost_again() {
+    fn size_is_too_big_after_two_isolated_probe_losses() {
         let mut search = search();
         search.on_black_hole(Fallback::Base);
         search.on_probe_lost(1240, false, Instant::ZERO, NEVER);
@@ -337,7 +337,7 @@ mod tests {
 
     // RFC 1191 §6.3, RFC 8201 §5.3: a router's report expires, then larger sizes are tried again.
     #[test]
-    fn what_was_reported_is_tried_again_later() {
+    fn reported_mtu_is_probed_again_after_it_expires() {
         let mut search = search();
         search.set_size(1360, Instant::from_millis(600));
         assert_eq!(search.next_probe(Instant::from_millis(599)), None);
@@ -351,7 +351,7 @@ mod tests {
 
     // The size in use after a black hole is a guess until a probe or report confirms one.
     #[test]
-    fn what_a_black_hole_leads_to_is_not_confirmed_by_itself() {
+    fn fallback_size_is_unconfirmed_until_probe_or_report() {
         let fallen = || {
             let mut search = search();
             assert!(!search.is_confirmed(), "nothing is known");
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_probe_makes_the_next_one_wait() {
+    fn lost_probe_delays_next_probe() {
         let ms = Duration::from_millis;
         assert_eq!(probe_backoff(ms(2), 50, false), ms(100));
         assert_eq!(probe_backoff(ms(2), 50, true), ms(500));
@@ -396,7 +396,7 @@ mod tests {
     proptest! {
         // For any path, the search ends close to the size that passes, and never above.
         #[test]
-        fn any_path_is_found(passes in 984u16..=8960, peer in 984u16..=8960) {
+        fn search_converges_below_any_path_mtu(passes in 984u16..=8960, peer in 984u16..=8960) {
             let mut search = search();
             search.limit_to(peer);
             search.on_black_hole(Fallback::Base);
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_common_size_is_probed_where_it_is_a_word_more() {
+    fn common_mtu_is_probed_if_it_gains_a_word() {
         assert_eq!(next_size(1456, 1460, V4), Some(1460));
         assert_eq!(next_size(1458, 1460, V4), None);
     }

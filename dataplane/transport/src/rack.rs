@@ -245,7 +245,7 @@ mod tests {
     // RFC 8985 §6.2 step 4: a quarter of the shortest round trip. Zero in recovery or when enough later
     // segments have arrived, unless reordering was seen. Never more than SRTT.
     #[test]
-    fn the_window_is_a_quarter_of_a_round_trip_or_none() {
+    fn reo_wnd_is_quarter_of_min_rtt_or_zero() {
         let mut rack = rack();
         assert_eq!(rack.reo_wnd(false, 2, 50 * MS), 10 * MS);
         assert_eq!(rack.reo_wnd(false, 3, 50 * MS), Nanos::ZERO);
@@ -259,7 +259,7 @@ mod tests {
 
     // RFC 8985 §6.2 step 4: one step wider for each round trip with D-SACK, for 16 recoveries.
     #[test]
-    fn d_sacks_widen_the_window_for_a_while() {
+    fn d_sacks_widen_reo_wnd_for_16_recoveries() {
         let mut rack = rack();
         rack.reordering_seen = true;
         rack.on_d_sack(at(10), at(100));
@@ -277,7 +277,7 @@ mod tests {
 
     // RFC 8985 §6.2 step 5.
     #[test]
-    fn lost_when_something_later_arrived_and_time_has_passed() {
+    fn segment_is_lost_after_later_delivery_and_reo_wnd() {
         let mut rack = rack();
         deliver(&mut rack, 60, 20, 50); // RACK.rtt 40 ms
         let criterion = rack.criterion(Instant::from_millis(60), false, 1, 40 * MS);
@@ -290,7 +290,7 @@ mod tests {
 
     // RFC 8985 §6.2 step 2: a segment sent earlier does not move RACK.segment backwards.
     #[test]
-    fn the_latest_transmission_stays() {
+    fn older_delivery_keeps_latest_transmission() {
         let mut rack = rack();
         deliver(&mut rack, 60, 20, 50);
         deliver(&mut rack, 65, 10, 20);
@@ -300,7 +300,7 @@ mod tests {
 
     // RFC 8985 §6.2 step 1: a longer round-trip time is accepted eventually.
     #[test]
-    fn the_shortest_round_trip_is_forgotten_in_time() {
+    fn min_rtt_expires_after_its_window() {
         let mut min = MinRtt::default();
         assert_eq!(min.get(), None);
         min.sample(Instant::from_millis(0), 10 * MS);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_only_of_a_flight_is_forgotten_with_it() {
+    fn shrink_frees_flight_state_and_keeps_min_rtt() {
         let mut rack = rack();
         deliver(&mut rack, 50, 1, 20);
         assert_eq!(rack.fack(), at(20));

@@ -132,7 +132,7 @@ mod tests {
 
     // RFC 6582 §3.2 (2): legal and illegal starts.
     #[test]
-    fn recovery_starts_once() {
+    fn fast_recovery_starts_once_per_window() {
         let point = at(10);
         assert!(!must_recover(Phase::Open, 2, at(5), at(0)));
         assert!(must_recover(Phase::Open, 3, at(5), at(0)));

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_half_a_window_in_a_round_trip_is_much() {
+    fn more_than_half_a_window_per_rtt_is_tight() {
         assert_eq!(usage_for(WINDOW, 10, 10), WindowUsage::Early);
         assert_eq!(usage_for(WINDOW, 11, 10), WindowUsage::Tight);
         assert_eq!(usage_for(WINDOW / 2, 11, 10), WindowUsage::Ample);
@@ -76,7 +76,7 @@ mod tests {
 
     // On round trips shorter than a tick, the rate decides.
     #[test]
-    fn a_short_path_needs_no_large_window() {
+    fn low_rate_on_short_path_is_ample() {
         let short = Nanos::new(40_000);
         // 10 Gbit/s are 50 kB in 40 µs.
         assert_eq!(judge_usage(1_250_000, WINDOW, 15, short), WindowUsage::Ample);

@@ -147,13 +147,13 @@ mod tests {
 
     // RFC 6298 §2.1: one second before the first measurement.
     #[test]
-    fn starts_at_one_second() {
+    fn initial_rto_is_one_second() {
         assert_eq!(RttEstimator::new(&config()).rto(&config()), 1000 * MS);
     }
 
     // RFC 6298 §2.2 and §2.3, with numbers worked out by hand.
     #[test]
-    fn follows_the_formulas() {
+    fn rto_follows_rfc_6298_formulas() {
         let mut rtt = RttEstimator::new(&config());
         rtt.sample(100 * MS, 1, &config());
         assert_eq!(rtt.srtt(), Some(100 * MS));
@@ -166,7 +166,7 @@ mod tests {
 
     // RFC 6298 §2.4, §2.5: bounds.
     #[test]
-    fn stays_within_its_bounds() {
+    fn rto_stays_within_configured_bounds() {
         let mut rtt = RttEstimator::new(&config());
         for _ in 0..100 {
             rtt.sample(Nanos::new(50_000), 1, &config());
@@ -180,7 +180,7 @@ mod tests {
 
     // RFC 6298 §5.5: the time-out doubles up to the maximum; a measurement ends the backoff.
     #[test]
-    fn backs_off_exponentially() {
+    fn rto_backs_off_exponentially_to_maximum() {
         let mut rtt = RttEstimator::new(&config());
         rtt.sample(100 * MS, 1, &config());
         let mut seen = Vec::new();
@@ -195,7 +195,7 @@ mod tests {
 
     // RFC 6298 §5.7: three seconds for data after a lost SYN.
     #[test]
-    fn a_lost_syn_makes_it_three_seconds() {
+    fn lost_syn_sets_rto_to_three_seconds() {
         let mut rtt = RttEstimator::new(&config());
         rtt.back_off();
         rtt.on_syn_loss();
@@ -204,7 +204,7 @@ mod tests {
 
     // RFC 7323 appendix G: many measurements per round trip weigh as one.
     #[test]
-    fn many_measurements_weigh_as_one() {
+    fn many_rtt_samples_per_round_trip_weigh_as_one() {
         let mut one = RttEstimator::new(&config());
         let mut many = one;
         one.sample(100 * MS, 1, &config());

@@ -88,7 +88,7 @@ mod tests {
 
     // RFC 9293 §3.4: comparisons are modulo 2^32.
     #[test]
-    fn order_wraps() {
+    fn sequence_order_wraps_modulo_2_32() {
         let last = SeqNumber(u32::MAX);
         let first = SeqNumber(0);
         assert!(last.before(first) && first.after(last));

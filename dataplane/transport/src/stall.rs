@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tenth_timeout_or_the_last_that_the_limits_leave_is_a_stall() {
+    fn tenth_or_last_timeout_is_a_stall() {
         let silent = Duration::from_secs(3);
         let stalls = |timeouts, last| Stall::detect(timeouts, last, silent).is_some();
         let cases = [(0, true), (1, false), (9, false), (1, true), (10, false), (11, true)];

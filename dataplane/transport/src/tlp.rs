@@ -187,7 +187,7 @@ mod tests {
 
     // RFC 8985 §7.2.
     #[test]
-    fn the_timeout_is_two_round_trips() {
+    fn probe_timeout_is_two_round_trips() {
         let unmeasured = RttEstimator::new(&TestParameters::default());
         assert_eq!(probe_timeout(&unmeasured, FlightAmount::Large), Nanos::from_millis(1000));
         let far = estimator_with_rtt(30 * MS);
@@ -198,7 +198,7 @@ mod tests {
     // RFC 8985 §7.2: over a path of 40 µs a probe leaves soon, but not before the granularity of timers and
     // the variation of round trips permit, nor where the peer may delay its acknowledgement.
     #[test]
-    fn on_a_short_path_the_timeout_follows_timers_and_variation() {
+    fn probe_timeout_on_short_path_follows_rtt_variation() {
         const US: Nanos = Nanos::from_micros(1);
         let near = estimator_with_rtt(40 * US);
         assert_eq!(probe_timeout(&near, FlightAmount::Large), 540 * US);
@@ -224,7 +224,7 @@ mod tests {
 
     // RFC 9293 §3.8.6.3 SHLD-19: at least every second full segment is acknowledged.
     #[test]
-    fn what_a_peer_may_delay_is_one_segment_or_the_bytes_of_one() {
+    fn ack_may_be_delayed_for_at_most_a_full_segment() {
         assert_eq!(FlightAmount::new(1, 1000, 1000), FlightAmount::Single);
         assert_eq!(FlightAmount::new(2, 1000, 1000), FlightAmount::Small);
         assert_eq!(FlightAmount::new(2, 1001, 1000), FlightAmount::Large);
@@ -232,7 +232,7 @@ mod tests {
 
     // RFC 8985 §7.3: one probe at a time, and not again before a measurement.
     #[test]
-    fn one_probe_until_a_measurement() {
+    fn second_probe_waits_for_rtt_measurement() {
         let mut tlp = tail_loss_with_probe(false);
         tlp.on_rtt_measured();
         assert!(!tlp.may_probe(), "in flight");
@@ -245,7 +245,7 @@ mod tests {
 
     // RFC 8985 §7.4.2: new data as a probe, D-SACK, a bare duplicate: nothing was lost.
     #[test]
-    fn no_loss_when_both_arrived() {
+    fn probe_and_original_delivered_is_no_loss() {
         assert_eq!(tail_loss_with_probe(false).on_ack(ack(101)), TlpOutcome::NoRepair);
         let mut tlp = tail_loss_with_probe(true);
         let info = TlpAck { probe_twice: true, ..ack(100) };
@@ -259,7 +259,7 @@ mod tests {
 
     // RFC 8985 §7.4.2: only the probe's own range, while the probe is outstanding.
     #[test]
-    fn only_its_own_range_tells_of_a_probe() {
+    fn only_d_sack_of_exact_range_matches_probe() {
         let mut tlp = tail_loss_with_probe(true);
         assert!(tlp.is_probe_range(range(90, 100)));
         for other in [range(99, 100), range(80, 100), range(90, 99), range(1, 10)] {
@@ -272,7 +272,7 @@ mod tests {
 
     // RFC 8985 §7.4.2: without a sign that both arrived, one was lost.
     #[test]
-    fn a_repaired_loss_is_a_loss() {
+    fn ack_beyond_probe_without_d_sack_is_a_repaired_loss() {
         let mut tlp = tail_loss_with_probe(true);
         assert_eq!(tlp.on_ack(ack(99)), TlpOutcome::NoRepair);
         assert_eq!(tlp.on_ack(ack(100)), TlpOutcome::NoRepair);

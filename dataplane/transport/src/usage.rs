@@ -67,7 +67,7 @@ mod tests {
 
     // RFC 7661 §4.3: a round trip in which the window was full at any time counts as full.
     #[test]
-    fn full_once_in_a_round_trip_is_full() {
+    fn cwnd_full_once_in_a_round_trip_is_limited() {
         let mut usage = CwndUsage::new();
         usage.note(MS(0), true, 1000, at(0), at(1000));
         usage.note(MS(1), false, 500, at(600), at(1100));
@@ -80,7 +80,7 @@ mod tests {
 
     // RFC 2861 §3: once per time-out without a full window.
     #[test]
-    fn an_unused_window_is_told_once_per_timeout() {
+    fn underused_cwnd_is_reported_once_per_rto() {
         let rto = Nanos::from_millis(200);
         let mut usage = CwndUsage::new();
         usage.note(MS(1000), false, 300, at(0), at(300));

@@ -17,7 +17,7 @@ fn play(name: &str) -> End {
 }
 
 #[test]
-fn good_streams_of_the_corpus_place_what_they_carry_and_are_answered() {
+fn good_corpus_streams_are_placed_and_answered() {
     for name in ["ddp_rev1", "ddp_rev1_markers", "ddp_initiator", "ddp_no_options_wrap", "ddp_rev0"]
     {
         let end = play(name);

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn markers_are_asked_of_peers_that_have_them() {
+    fn markers_are_requested_if_peer_supports_them() {
         let asks = |markers, peer| Config { markers, peer, ..Config::default() }.requests_markers();
         assert!(
             asks(true, Peer::Standard) && !asks(true, Peer::Siw) && !asks(false, Peer::Standard)

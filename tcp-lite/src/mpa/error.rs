@@ -195,7 +195,7 @@ mod tests {
 
     // RFC 5044 §8
     #[test]
-    fn faults_have_the_codes_of_the_table() {
+    fn faults_have_rfc_5044_error_codes() {
         let faults = [
             (Fault::Truncated, 1),
             (Fault::Crc { expected: 1, seen: 2 }, 2),
@@ -212,7 +212,7 @@ mod tests {
 
     // RFC 5044 §8, RFC 6581 §8
     #[test]
-    fn failed_start_ups_have_the_codes_of_the_tables_and_names() {
+    fn startup_errors_have_codes_and_names() {
         let unsuitable = NegotiationError::InsufficientIrd { offered: 1, needed: 2 };
         let errors = [
             (StartupError::BadKey { at: 0 }, 4, "not_mpa"),

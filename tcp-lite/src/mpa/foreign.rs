@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn protocols_are_told_from_their_first_bytes() {
+    fn foreign_protocol_is_detected_from_first_bytes() {
         let cases: [(&[u8], Option<ForeignProtocol>); 14] = [
             (b"GET / HTTP/1.1\r\n", Some(ForeignProtocol::Http)),
             (b"GET ", Some(ForeignProtocol::Http)),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn protocols_have_names() {
+    fn foreign_protocols_have_names() {
         let all = [ForeignProtocol::Http, ForeignProtocol::Tls, ForeignProtocol::Ssh];
         assert_eq!(all.map(ForeignProtocol::name), ["http", "tls", "ssh"]);
         assert_eq!(all.map(|foreign| foreign.to_string()), ["HTTP", "TLS", "SSH"]);

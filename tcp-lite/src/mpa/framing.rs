@@ -160,7 +160,7 @@ mod tests {
 
     /// RFC 5044 §4.5: the formulas, at the sizes that Ethernet gives.
     #[test]
-    fn mulpdu_follows_the_formulas() {
+    fn mulpdu_follows_rfc_5044_formulas() {
         assert_eq!(mulpdu(1460, false), 1454);
         assert_eq!(mulpdu(1460, true), 1460 - (6 + 12));
         assert_eq!(mulpdu(1448, true), 1448 - (6 + 12));
@@ -182,7 +182,7 @@ mod tests {
 
     /// RFC 5044 §4.3's example: Full Operation at 11, markers at 11, 523, 1035.
     #[test]
-    fn markers_of_the_example() {
+    fn markers_match_rfc_5044_example() {
         let framing = Framing::new(11, true);
         let found: Vec<u64> = (11..1100).filter(|at| framing.is_marker(*at)).collect();
         assert_eq!(found, [11, 523, 1035]);
@@ -192,7 +192,7 @@ mod tests {
 
     /// RFC 5044 figure 4: FPDU of 16 bytes of ULPDU, and a pad of two.
     #[test]
-    fn a_marker_inside_an_fpdu() {
+    fn marker_inside_an_fpdu_extends_it() {
         let framing = Framing::new(0, true);
         let fpdu = 512 - 12;
         assert_eq!(framing.header_offset(fpdu), fpdu);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_after_the_crc_belongs_to_the_next() {
+    fn marker_after_the_crc_belongs_to_next_fpdu() {
         let framing = Framing::new(0, true);
         // 4 + body 508 = 512: the body ends exactly where the next marker is due.
         assert_eq!(framing.fpdu_end(0, 502), 512);
@@ -211,7 +211,7 @@ mod tests {
 
     /// Every FPDU that fills a segment is recognized, at any marker phase.
     #[test]
-    fn one_fpdu_looks_like_one() {
+    fn single_fpdu_is_recognized_at_any_marker_phase() {
         for (markers, phase) in [(false, 0)].into_iter().chain((0..128).map(|phase| (true, phase)))
         {
             for len in [1, 18, 128, 490, 1000, 1428, 1434, 8900] {
@@ -232,7 +232,7 @@ mod tests {
     proptest! {
         /// The arithmetic agrees with a walk over the stream byte by byte.
         #[test]
-        fn skip_is_walking(start in 0u64..5000, words in 0u64..600, n in 1u64..3000, markers: bool) {
+        fn skip_agrees_with_a_byte_by_byte_walk(start in 0u64..5000, words in 0u64..600, n in 1u64..3000, markers: bool) {
             let framing = Framing::new(start, markers);
             let at = start + words * 4;
             let mut walk = at;
@@ -249,7 +249,7 @@ mod tests {
         }
 
         #[test]
-        fn ulpdu_end_is_where_its_last_byte_is(phase in 0u64..256, len in 1usize..3000, markers: bool) {
+        fn ulpdu_end_agrees_with_skip(phase in 0u64..256, len in 1usize..3000, markers: bool) {
             let framing = Framing::new(36, markers);
             let fpdu = 36 + 4 * phase;
             let begin = framing.header_offset(fpdu) + LENGTH_LEN as u64;

@@ -32,7 +32,7 @@ mod tests {
 
     // RFC 5961 §7: the limit per second holds.
     #[test]
-    fn so_many_per_second() {
+    fn challenge_acks_are_limited_per_second() {
         let mut limit = ChallengeLimit::new(Instant::ZERO);
         let allowed = |limit: &mut ChallengeLimit, at| {
             (0..100).filter(|_| limit.try_acquire(Instant::from_millis(at), 10)).count()

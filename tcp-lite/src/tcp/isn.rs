@@ -125,7 +125,7 @@ mod tests {
 
     // RFC 9293 §3.4.1 MUST-8: clock driven, one tick in 4 µs.
     #[test]
-    fn follows_the_clock() {
+    fn isn_follows_the_clock() {
         let isn = IsnGenerator::new([7; 16]);
         let first = isn.generate(&tuple(1000), Instant::from_millis(1));
         let later = isn.generate(&tuple(1000), Instant::from_millis(3));
@@ -135,7 +135,7 @@ mod tests {
 
     // RFC 9293 §3.4.1 SHLD-1: depends on the secret and on the tuple.
     #[test]
-    fn depends_on_key_and_tuple() {
+    fn isn_depends_on_key_and_tuple() {
         let now = Instant::ZERO;
         let isn = IsnGenerator::new([7; 16]);
         let [one, two] = [1000, 1001].map(|port| isn.generate(&tuple(port), now));

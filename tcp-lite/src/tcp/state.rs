@@ -144,7 +144,7 @@ mod tests {
 
     // RFC 9293 §3.3.2, figure 5: these ways and no others. A `.` is an illegal transition.
     #[test]
-    fn legal_and_illegal_transitions() {
+    fn state_transitions_follow_rfc_9293_figure_5() {
         use State::*;
         #[rustfmt::skip]
         let table: [[Option<State>; 6]; 10] = [

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_comes_first_and_expires_once() {
+    fn earliest_timer_is_next_and_expires_once() {
         let mut timers = Timers::new();
         assert_eq!(timers.next_expiry(), None);
         timers.set(Timer::Keepalive, Instant::from_millis(30));

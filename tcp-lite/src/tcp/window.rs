@@ -130,7 +130,7 @@ mod tests {
     // RFC 9293 §3.10.7.4, table 6: all four cases and their edges; window 10 bytes or none. An empty
     // segment at the right edge is taken.
     #[test]
-    fn acceptability_table() {
+    fn acceptance_follows_rfc_9293_table_6() {
         use Acceptance::*;
         for (seq, len, window, expected) in [
             (0, 0, 0, Acceptable),

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_stays_is_seen() {
+    fn each_leaked_resource_is_reported() {
         assert_eq!(initial_resources().excess_over(&initial_resources()), Vec::<String>::new());
         assert!(only(|left| left.memory += MEMORY_GROWTH + 1).contains("memory"));
         assert!(only(|left| left.buffers_free -= CACHED_BUFFERS + 1).contains("buffers"));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn less_is_no_fault() {
+    fn fewer_resources_are_no_leak() {
         let mut after = initial_resources();
         (after.memory, after.descriptors, after.buffers_free) = (1, 1, 5000);
         after.gauges.insert("worker neighbours".into(), 8);

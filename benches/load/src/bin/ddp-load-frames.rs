@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn ddp_load_frames_command_line_is_consistent() {
         Args::command().debug_assert();
     }
 

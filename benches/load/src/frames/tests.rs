@@ -141,7 +141,7 @@ fn has_valid_crc(fpdu: &[u8]) -> bool {
 }
 
 #[test]
-fn counts_sizes_and_seeds() {
+fn frame_counts_sizes_and_seeds_are_honoured() {
     for (profile, v6) in profiles_and_versions() {
         let plan = plan(v6);
         let first = frames(profile, &plan, COUNT, 7).unwrap();
@@ -157,7 +157,7 @@ fn counts_sizes_and_seeds() {
 }
 
 #[test]
-fn all_parse_with_right_checksums_but_the_profile_of_wrong_ones() {
+fn frames_have_valid_checksums_except_bad_checksum_profile() {
     for (profile, v6) in profiles_and_versions() {
         for frame in generate(profile, v6) {
             let sliced = SlicedPacket::from_ethernet(&frame)
@@ -181,7 +181,7 @@ fn all_parse_with_right_checksums_but_the_profile_of_wrong_ones() {
 }
 
 #[test]
-fn the_wrong_version_of_ip_is_refused() {
+fn wrong_ip_version_is_refused() {
     for (profile, v6) in [(Profile::ArpFlood, true), (Profile::NdFlood, false)] {
         let error = frames(profile, &plan(v6), 1, 1).unwrap_err();
         assert!(error.to_string().contains("has no frames"), "{error}");
@@ -191,7 +191,7 @@ fn the_wrong_version_of_ip_is_refused() {
 }
 
 #[test]
-fn a_stream_that_does_not_fit_is_refused() {
+fn stream_that_does_not_match_plan_is_refused() {
     let none = Plan { stream: None, ..plan(false) };
     let other = Plan { destination: "198.18.0.2:1".parse().unwrap(), ..plan(false) };
     for profile in
@@ -208,7 +208,7 @@ fn a_stream_that_does_not_fit_is_refused() {
 }
 
 #[test]
-fn sources_are_in_the_prefix_or_one() {
+fn sources_are_random_in_prefix_or_fixed() {
     for (profile, v6) in profiles_and_versions() {
         if profile.needs_stream() || matches!(profile, Profile::ArpFlood) {
             continue;
@@ -234,7 +234,7 @@ fn sources_are_in_the_prefix_or_one() {
 }
 
 #[test]
-fn every_host_of_a_small_network_can_be_a_source() {
+fn sources_cover_every_host_of_small_prefix() {
     for (sources, expected) in [
         ("192.0.2.5/32", vec!["192.0.2.5"]),
         ("192.0.2.4/31", vec!["192.0.2.4", "192.0.2.5"]),
@@ -322,7 +322,7 @@ fn segments_without_data_have_their_flags() {
 }
 
 #[test]
-fn fpdus_of_no_stream_are_whole_and_right() {
+fn fpdus_of_unknown_flow_are_complete_and_valid() {
     for v6 in [false, true] {
         for frame in generate(Profile::UnknownFlow, v6) {
             let (header, payload) = tcp_payload(&frame);
@@ -336,7 +336,7 @@ fn fpdus_of_no_stream_are_whole_and_right() {
 }
 
 #[test]
-fn forged_segments_are_the_streams_and_wrong_in_one_thing() {
+fn forged_segments_match_stream_and_have_one_defect() {
     for v6 in [false, true] {
         let stream = plan(v6).stream.unwrap();
         for profile in [
@@ -374,7 +374,7 @@ fn forged_segments_are_the_streams_and_wrong_in_one_thing() {
 
 /// The segments of a run form a contiguous stream from `next_seq` on.
 #[test]
-fn forged_segments_follow_one_another_and_carry_markers_where_the_stream_has_them() {
+fn forged_segments_are_consecutive_with_stream_markers() {
     let stream = plan(false).stream.unwrap();
     let mut expected = 0usize;
     for frame in &generate(Profile::InWindowChecksum, false)[..16] {
@@ -408,7 +408,7 @@ fn forged_segments_follow_one_another_and_carry_markers_where_the_stream_has_the
 }
 
 #[test]
-fn bad_markers_point_elsewhere() {
+fn bad_markers_have_wrong_fpdu_pointer() {
     for at in [0, 4, 300, 508] {
         let mut plan = plan(false);
         plan.stream.as_mut().unwrap().marker = Some(at);
@@ -431,7 +431,7 @@ fn bad_markers_point_elsewhere() {
 }
 
 #[test]
-fn icmp_is_a_third_echo_requests_and_two_thirds_errors() {
+fn icmp_flood_is_one_third_echo_two_thirds_errors() {
     for v6 in [false, true] {
         let (mut echo, mut unreachable, mut too_big) = (0, 0, 0);
         for frame in generate(Profile::IcmpFlood, v6) {
@@ -485,7 +485,7 @@ fn icmp_is_a_third_echo_requests_and_two_thirds_errors() {
 }
 
 #[test]
-fn arp_is_half_requests_half_replies() {
+fn arp_flood_is_half_requests_half_replies() {
     let plan = plan(false);
     let (mut requests, mut replies) = (0, 0);
     for frame in generate(Profile::ArpFlood, false) {
@@ -532,7 +532,7 @@ fn neighbour_discovery_is_valid() {
 }
 
 #[test]
-fn fragments_are_first_and_middle_ones_of_random_datagrams() {
+fn fragment_flood_has_first_and_middle_fragments() {
     for v6 in [false, true] {
         let mut ids = std::collections::HashSet::new();
         let (mut first, mut middle) = (0, 0);
@@ -565,7 +565,7 @@ fn fragments_are_first_and_middle_ones_of_random_datagrams() {
 }
 
 #[test]
-fn inits_are_valid() {
+fn init_flood_chunks_are_valid() {
     for v6 in [false, true] {
         for frame in generate(Profile::InitFlood, v6) {
             let packet = parse(&frame);
@@ -579,7 +579,7 @@ fn inits_are_valid() {
 }
 
 #[test]
-fn a_replay_begins_flows_and_keeps_their_bytes() {
+fn replay_starts_new_flows_and_keeps_payload() {
     for v6 in [false, true] {
         let capture = plan(v6).capture;
         let clients = ["10.77.0.2"];
@@ -618,7 +618,7 @@ fn a_replay_begins_flows_and_keeps_their_bytes() {
 }
 
 #[test]
-fn captures_are_read_as_they_were_written() {
+fn captures_round_trip() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("frames.pcap");
     for (profile, v6) in profiles_and_versions() {

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_has_a_burst_and_a_rate_and_the_others_have_their_own() {
+    fn each_user_has_own_burst_and_rate() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
         let mut quota = LineQuota::new(start);
         assert_eq!(admitted(&mut quota, 7, 1_000_000, start), 64);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_with_a_full_bucket_is_forgotten_after_the_last_report() {
+    fn full_bucket_is_freed_after_last_report() {
         let mut now = Instant::now();
         let mut quota = LineQuota::new(now);
         admitted(&mut quota, 7, 65, now);

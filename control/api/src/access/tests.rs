@@ -88,7 +88,7 @@ fn example(path: &str) -> String {
 }
 
 #[test]
-fn each_role_may_make_its_calls_and_no_others_and_refusals_and_changes_are_recorded() {
+fn roles_permit_their_calls_and_refusals_are_audited() {
     let appliance = Appliance::start();
     let mut expected = Vec::new();
     for (who, role) in users() {
@@ -138,7 +138,7 @@ fn each_role_may_make_its_calls_and_no_others_and_refusals_and_changes_are_recor
 }
 
 #[test]
-fn only_an_admin_names_files_of_the_host() {
+fn host_files_require_admin_role() {
     let appliance = Appliance::start();
     let via = r#""via":{"stream":"0000000000000007"},"source":{"region":{"name":"box"}}"#;
     let listener = r#"{"name":"l","interface":"lan","port":1,"ulp":"ddp","regions":["inbox"]"#;
@@ -185,7 +185,7 @@ fn only_an_admin_names_files_of_the_host() {
 }
 
 #[test]
-fn those_without_a_role_do_not_learn_which_paths_there_are() {
+fn caller_without_role_gets_403_for_unknown_paths() {
     let appliance = Appliance::start();
     for (method, path) in [("GET", "/v1/nothing"), ("PUT", "/v1/status"), ("HEAD", "/v1/status")] {
         assert_eq!(appliance.request(&user(5), method, path, "").0, 403, "{method} {path}");
@@ -198,7 +198,7 @@ fn those_without_a_role_do_not_learn_which_paths_there_are() {
 }
 
 #[test]
-fn the_documented_calls_are_those_of_the_table_with_their_roles() {
+fn documented_calls_and_roles_match_route_table() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/api.md");
     let text = std::fs::read_to_string(docs).unwrap();
     let place = |path: &str| {
@@ -224,7 +224,7 @@ fn the_documented_calls_are_those_of_the_table_with_their_roles() {
 }
 
 #[test]
-fn a_role_comes_from_the_user_its_group_or_a_supplementary_group() {
+fn role_follows_from_user_or_any_group() {
     let roles = roles();
     let role = |uid, gid, groups: &[u32]| {
         roles.role_of(&Credentials { uid, gid, pid: 1, groups: groups.to_vec() })
@@ -250,7 +250,7 @@ fn a_member_of_a_group_gets_its_role_over_the_socket() {
 }
 
 #[test]
-fn the_overflow_user_is_refused_whatever_is_configured() {
+fn overflow_user_is_always_refused() {
     // The overflow user is listed as admin, is in an admitted group, and is the user of the
     // process.
     let roles = Roles { own_uid: OVERFLOW.uid, ..roles() };
@@ -265,7 +265,7 @@ fn the_overflow_user_is_refused_whatever_is_configured() {
 
 /// Credentials of the kernel, not replaced ones.
 #[test]
-fn this_process_is_known_by_its_socket() {
+fn caller_is_identified_by_socket_credentials() {
     let appliance = Appliance::start();
     let fake = appliance.fake.as_ref().unwrap();
     let (status, _) = json_request(fake, "DELETE", "/v1/regions/inbox", "");
@@ -278,7 +278,7 @@ fn this_process_is_known_by_its_socket() {
 }
 
 #[test]
-fn the_socket_is_opened_to_its_group_when_somebody_has_a_role() {
+fn socket_is_group_accessible_if_any_role_is_configured() {
     let gid = rustix::process::getegid().as_raw();
     let section = AccessSection {
         view: vec![Member::User("12345".into())],
@@ -297,7 +297,7 @@ fn no_audit() -> AuditSection {
 }
 
 #[test]
-fn what_cannot_be_opened_names_its_key() {
+fn unknown_group_or_audit_file_error_names_key() {
     let nobody = AccessSection {
         operate: vec![Member::Group("no such group".into())],
         ..AccessSection::default()

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reader_chooses() {
+    fn accept_header_selects_format() {
         assert_eq!(Format::from_accept_header(None), Format::Text);
         assert_eq!(Format::from_accept_header(Some("*/*")), Format::Text);
         let prometheus = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5";
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_older_format_names_samples() {
+    fn text_format_names_samples() {
         let text = "# HELP a_bytes Bytes, all.\n# TYPE a_bytes counter\n# UNIT a_bytes bytes\na_bytes_total{x=\"1 2\"} 3\n\
                     # HELP b B.\n# TYPE b info\nb_info{v=\"1\"} 1\n# TYPE c gauge\nc 4\n# EOF\n";
         assert_eq!(Format::OpenMetrics.convert(text.into()), text);

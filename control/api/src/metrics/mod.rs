@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_is_written_with_labels() {
+    fn snapshot_is_rendered_with_labels() {
         let stats = Stats {
             workers: vec![
                 WorkerStats {
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_snapshot_tells_of_the_program() {
+    fn empty_snapshot_has_process_metrics() {
         let text = render(&Stats::default(), Format::OpenMetrics).unwrap();
         assert!(text.ends_with("# EOF\n"));
         for name in ["ddpd_build_info{version=", "process_cpu_seconds_total ", "process_open_fds "]

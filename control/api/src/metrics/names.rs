@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_stand_at_the_end_once() {
+    fn unit_suffix_is_appended_once() {
         let of = |name: &str, grows| {
             let meaning = MetricDescription::describe("port", name, &[], grows);
             (meaning.name, meaning.unit, meaning.is_monotonic)

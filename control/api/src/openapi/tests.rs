@@ -24,7 +24,7 @@ fn validator(schema: &Value) -> jsonschema::Validator {
 }
 
 #[test]
-fn each_call_is_described_and_nothing_else() {
+fn openapi_describes_exactly_the_routes() {
     let described: BTreeSet<(String, String, String)> = operations()
         .into_iter()
         .map(|(method, path, operation)| {
@@ -52,7 +52,7 @@ fn each_call_is_described_and_nothing_else() {
 }
 
 #[test]
-fn its_schemas_are_schemas() {
+fn openapi_schemas_are_valid() {
     let description = openapi();
     for (name, schema) in description["components"]["schemas"].as_object().unwrap() {
         if let Err(error) = jsonschema::draft202012::meta::validate(schema) {
@@ -64,7 +64,7 @@ fn its_schemas_are_schemas() {
 }
 
 #[test]
-fn the_kept_copy_is_up_to_date() {
+fn openapi_document_is_up_to_date() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
     let text = format!("{:#}\n", openapi());
     if std::env::var_os("DDPD_WRITE_REFERENCE").is_some() {
@@ -76,7 +76,7 @@ fn the_kept_copy_is_up_to_date() {
 
 /// Answers and refusals of every call that can be made without more than an example.
 #[test]
-fn answers_follow_it() {
+fn responses_match_openapi_schemas() {
     let fake = Fake::start();
     let mut seen = BTreeSet::new();
     for (method, path, operation) in operations() {
@@ -108,7 +108,7 @@ fn answers_follow_it() {
 
 /// A pattern matches if and only if the program parses the text.
 #[test]
-fn patterns_are_those_of_the_parsers() {
+fn schema_patterns_agree_with_parsers() {
     let spec = json!({"$ref": "#/components/schemas/ConnectSpec"});
     let validator = validator(&spec);
     let words = [
@@ -150,7 +150,7 @@ fn patterns_are_those_of_the_parsers() {
 
 /// The description and the program both refuse unknown members and values out of range.
 #[test]
-fn bodies_that_are_refused_do_not_follow_it() {
+fn refused_bodies_violate_openapi_schemas() {
     let validator = validator(&json!({"$ref": "#/components/schemas/PingSpec"}));
     let good =
         json!({"connect": {"remote": "192.0.2.1:1"}, "count": 1, "size": 1, "timeout_us": 1});
@@ -170,7 +170,7 @@ fn bodies_that_are_refused_do_not_follow_it() {
 
 /// The refusal of a method lists the methods of the path.
 #[test]
-fn methods_that_are_not_there_are_refused_with_those_that_are() {
+fn unknown_method_is_refused_with_allow_header() {
     let fake = Fake::start();
     let mut stream = std::os::unix::net::UnixStream::connect(fake.socket()).unwrap();
     let request = b"PATCH /v1/regions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";

@@ -106,7 +106,7 @@ fn read_to_end(mut stream: TcpStream) -> String {
 }
 
 #[test]
-fn a_header_that_does_not_come_and_an_idle_connection_end_by_time_out() {
+fn incomplete_header_and_idle_connection_time_out() {
     let server = BoundedServer::start(SHORT_TIMEOUT, LONG_TIMEOUT);
     assert_eq!(read_to_end(server.send("")), "");
     assert_eq!(read_to_end(server.send("GET / HTTP/1.1\r\nhost:")), "");
@@ -117,14 +117,14 @@ fn a_header_that_does_not_come_and_an_idle_connection_end_by_time_out() {
 }
 
 #[test]
-fn a_client_that_does_not_read_its_response_is_closed() {
+fn client_that_does_not_read_is_closed() {
     let server = BoundedServer::start(LONG_TIMEOUT, SHORT_TIMEOUT);
     let _silent = server.send(&get_line("/large"));
     server.wait_for(|counts| counts.expired == 1);
 }
 
 #[test]
-fn an_idle_connection_makes_room_and_one_with_a_request_does_not() {
+fn idle_connection_is_evicted_and_busy_one_is_not() {
     let server = BoundedServer::start(LONG_TIMEOUT, LONG_TIMEOUT);
     let idle: Vec<_> = (0..10).map(|_| server.send("GET / HT")).collect();
     server.wait_for(|counts| counts.expired == 8);
@@ -139,7 +139,7 @@ fn an_idle_connection_makes_room_and_one_with_a_request_does_not() {
 }
 
 #[test]
-fn hundreds_of_half_sent_requests_keep_no_observer_out() {
+fn half_sent_requests_do_not_lock_out_observers() {
     let fake = Fake::start();
     let tally = Arc::<AccessTally>::default();
     let observer =
@@ -178,7 +178,7 @@ impl Acceptor for FailingAcceptor {
 }
 
 #[test]
-fn a_server_without_descriptors_does_not_spin() {
+fn accept_backs_off_without_descriptors() {
     let (tally, accepts) = (ConnectionTally::default(), Arc::<AtomicU64>::default());
     let (closing, watching) = watch::channel(false);
     let places = ConnectionBounds { total: 4, reserved: 0, per_peer: 4 };

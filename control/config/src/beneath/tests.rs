@@ -43,7 +43,7 @@ impl Tree {
 }
 
 #[test]
-fn files_below_are_made_written_and_read() {
+fn files_below_directories_are_created_written_and_read() {
     let tree = Tree::new();
     let path = tree.path("in/sub/f");
     let mut file = tree.only.open(&path, OpenPurpose::Append).unwrap();
@@ -58,7 +58,7 @@ fn files_below_are_made_written_and_read() {
 }
 
 #[test]
-fn what_does_not_lie_below_is_refused() {
+fn paths_outside_directories_are_refused() {
     let tree = Tree::new();
     for path in
         ["out/secret", "out/new", "in", "in/", "in/f/", "in/../out/secret", "in/sub/../f", "inner"]
@@ -71,7 +71,7 @@ fn what_does_not_lie_below_is_refused() {
 }
 
 #[test]
-fn symbolic_links_are_not_followed() {
+fn symlinks_below_directories_are_not_followed() {
     let tree = Tree::new();
     symlink(tree.path("out/secret"), tree.path("in/link")).unwrap();
     symlink(tree.path("out/new"), tree.path("in/dangling")).unwrap();
@@ -88,7 +88,7 @@ fn symbolic_links_are_not_followed() {
 }
 
 #[test]
-fn a_directory_that_becomes_a_link_leads_nowhere() {
+fn directory_replaced_by_symlink_is_refused() {
     let tree = Tree::new();
     tree.only.open(&tree.path("in/sub/f"), OpenPurpose::Append).unwrap();
     std::fs::rename(tree.path("in/sub"), tree.path("in/moved")).unwrap();
@@ -97,7 +97,7 @@ fn a_directory_that_becomes_a_link_leads_nowhere() {
 }
 
 #[test]
-fn only_ordinary_files_are_opened_and_nothing_is_waited_for() {
+fn special_files_are_refused_without_blocking() {
     let tree = Tree::new();
     let fifo = tree.path("in/fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).unwrap();
@@ -116,7 +116,7 @@ fn only_ordinary_files_are_opened_and_nothing_is_waited_for() {
 }
 
 #[test]
-fn an_empty_list_admits_nothing() {
+fn empty_directory_list_refuses_all() {
     let tree = Tree::new();
     let none = Directories::from_key(&[]);
     let refused = none.open(&tree.path("in/f"), OpenPurpose::Append).unwrap_err();
@@ -130,7 +130,7 @@ fn by_default(named: &[&Path]) -> Directories {
 }
 
 #[test]
-fn without_the_key_the_directories_of_named_files_are_open_and_no_others() {
+fn default_directories_are_those_of_configured_files() {
     let tree = Tree::new();
     let named = tree.path("in/named");
     let files = by_default(&[&named]);
@@ -156,7 +156,7 @@ fn without_the_key_the_directories_of_named_files_are_open_and_no_others() {
 }
 
 #[test]
-fn a_file_of_dev_or_of_the_root_opens_itself_alone() {
+fn file_in_dev_or_root_admits_only_itself() {
     let (full, root) = (Path::new("/dev/full"), Path::new("/tmp/../named-by-a-test"));
     let files = by_default(&[full, root]);
     assert_eq!(files.paths, [PathBuf::from(STATE_DIRECTORY)]);
@@ -176,7 +176,7 @@ fn a_file_of_dev_or_of_the_root_opens_itself_alone() {
 }
 
 #[test]
-fn an_empty_file_is_removed_by_its_directory_and_no_other() {
+fn only_empty_file_is_removed() {
     let tree = Tree::new();
     let parent = |path: &str| tree.only.parent(&tree.path(path));
     let (empty, full, none) = (parent("in/empty"), parent("in/sub/full"), parent("in/none"));
@@ -195,7 +195,7 @@ fn an_empty_file_is_removed_by_its_directory_and_no_other() {
 }
 
 #[test]
-fn the_own_directory_is_the_first_that_the_service_manager_names() {
+fn own_directory_is_first_state_directory() {
     for (given, first) in [
         ("/var/lib/ddpd-a", Some("/var/lib/ddpd-a")),
         ("/var/lib/a:/var/lib/b", Some("/var/lib/a")),

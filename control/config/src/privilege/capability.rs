@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_those_of_the_kernel() {
+    fn capability_numbers_match_kernel() {
         use rustix::thread::CapabilitySet as Kernel;
         let all = [
             (Capability::Chown, Kernel::CHOWN),

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pci_port_needs_what_its_driver_needs() {
+    fn pci_port_needs_capabilities_of_its_driver() {
         let root = tempfile::tempdir().unwrap();
         let kind = PortKind::Pci { address: "0000:03:00.0".into(), devargs: String::new() };
         let device = root.path().join("sys/bus/pci/devices/0000:03:00.0");
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_for_xdp_is_loaded_with_either_of_two() {
+    fn xdp_needs_bpf_or_sys_admin() {
         let bpf = AF_XDP.iter().find(|need| need.capability == Capability::Bpf).unwrap();
         let admin = Capabilities::default().with(Capability::SysAdmin);
         assert!(bpf.is_met(admin) && !bpf.is_met(Capabilities(0x3000)));

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_of_proc_is_read() {
+    fn capabilities_and_limits_are_parsed_from_proc() {
         assert_eq!(
             effective_capabilities("Name:\tx\nCapEff:\t0000000000003000\n").unwrap().0,
             0x3000

@@ -37,7 +37,7 @@ fn each_port(cases: &[(&str, &str)]) {
 }
 
 #[test]
-fn nothing_at_all() {
+fn empty_file_is_refused() {
     gives(
         "",
         &[
@@ -48,7 +48,7 @@ fn nothing_at_all() {
 }
 
 #[test]
-fn a_file_that_is_not_there() {
+fn missing_file_is_refused() {
     let errors = Document::read(Path::new("/none/x.toml")).unwrap_err();
     let sentence = "/none/x.toml: cannot be read: No such file or directory (os error 2); check the \
                     path and its permissions";
@@ -56,7 +56,7 @@ fn a_file_that_is_not_there() {
 }
 
 #[test]
-fn text_that_is_not_toml() {
+fn invalid_toml_is_refused() {
     let errors = parse("name = \"x\"\n[workers\ncount = = 3\n").unwrap_err();
     let lines: Vec<&str> = errors.lines().collect();
     assert!(lines[0].starts_with("t.toml:2: is not TOML here: "), "{errors}");
@@ -109,7 +109,7 @@ ulp = \"rdap\"
 }
 
 #[test]
-fn keys_and_types() {
+fn unknown_keys_and_wrong_types_are_refused() {
     each(&[
         (
             "colour = 1",
@@ -148,7 +148,7 @@ fn keys_and_types() {
 }
 
 #[test]
-fn values() {
+fn out_of_range_values_are_refused() {
     each(&[
         (
             "[memory]\nsize = \"1 MiB\"",
@@ -281,7 +281,7 @@ fn values() {
 }
 
 #[test]
-fn regions() {
+fn invalid_regions_are_refused() {
     let cases = [
         (
             "access = \"w\"",
@@ -337,7 +337,7 @@ fn regions() {
 }
 
 #[test]
-fn listeners() {
+fn invalid_listeners_are_refused() {
     let cases = [
         (
             "transport = \"udp\"",
@@ -412,7 +412,7 @@ fn listeners() {
 }
 
 #[test]
-fn the_advertisement_must_fit_the_private_data() {
+fn advertisement_beyond_private_data_is_refused() {
     let name = |n: usize| format!("{}{n}", "x".repeat(40));
     let text = |count: usize, limit: &str| {
         let names: Vec<String> = (0..count).map(|n| format!("\"{}\"", name(n))).collect();
@@ -447,7 +447,7 @@ fn the_advertisement_must_fit_the_private_data() {
 }
 
 #[test]
-fn a_section_with_errors_is_no_dangling_reference() {
+fn section_with_errors_can_be_referenced() {
     gives(
         "[[port]]\nname = \"p\"\nkind = \"ring\"\nlinc = \"l\"\n[[interface]]\nname = \"lan\"\nport = \
          \"p\"\naddresses = [\"10.0.0.1/24\"]\n",
@@ -459,7 +459,7 @@ fn a_section_with_errors_is_no_dangling_reference() {
 }
 
 #[test]
-fn files_of_one_process_against_each_other() {
+fn conflicts_between_files_of_one_process_are_refused() {
     let first = format!("name = \"a\"\n[workers]\ncores = [0]\n{MINIMAL}");
     let second = format!(
         "[memory]\nhugepages = \"never\"\n[workers]\ncores = [1, 0]\n[[port]]\nname = \"q\"\nkind = \
@@ -492,7 +492,7 @@ fn files_of_one_process_against_each_other() {
 }
 
 #[test]
-fn ipsec() {
+fn invalid_ipsec_sections_are_refused() {
     let policy =
         |rest: &str| format!("[[ipsec.policy]]\nname = \"p\"\nremote = \"192.0.2.0/24\"\n{rest}\n");
     let sa = |name: &str, direction: &str, rest: &str| {
@@ -552,7 +552,7 @@ fn ipsec() {
 }
 
 #[test]
-fn ipsec_of_the_kernel() {
+fn invalid_sections_for_kernel_keys_are_refused() {
     let kernel = "[ipsec]\nkeys = \"kernel\"\n";
     let policy =
         "[[ipsec.policy]]\nname = \"p\"\nremote = \"192.0.2.0/24\"\naction = \"protect\"\n";
@@ -582,7 +582,7 @@ fn ipsec_of_the_kernel() {
 }
 
 #[test]
-fn lists_of_peers_are_checked() {
+fn invalid_peer_lists_are_refused() {
     let listener = "[[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 7\n";
     let many: Vec<String> =
         (0..=1024).map(|n| format!("\"10.1.{}.{}/32\"", n / 256, n % 256)).collect();

@@ -13,7 +13,7 @@ fn configs() -> PathBuf {
 }
 
 #[test]
-fn every_file_in_configs_is_right() {
+fn every_example_configuration_is_valid() {
     let mut files: Vec<PathBuf> = std::fs::read_dir(configs())
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -29,7 +29,7 @@ fn every_file_in_configs_is_right() {
 }
 
 #[test]
-fn the_package_s_file_is_right_and_touches_no_network() {
+fn packaged_configuration_is_valid_and_has_ring_ports_only() {
     let documents = load_all(&[configs().join("packaging/ddpd.toml")]).unwrap();
     assert_eq!(check_one_ended_links(&documents), []);
     let kinds: Vec<&str> = documents[0].config.ports.iter().map(|port| port.kind.name()).collect();
@@ -37,7 +37,7 @@ fn the_package_s_file_is_right_and_touches_no_network() {
 }
 
 #[test]
-fn the_demo_is_two_appliances_on_one_link() {
+fn demo_configures_two_appliances_on_one_link() {
     let both = load_all(&[configs().join("demo.toml"), configs().join("demo-peer.toml")]).unwrap();
     assert_eq!(check_one_ended_links(&both), []);
     let impair = both[0].config.ports[0].impair.unwrap();
@@ -49,7 +49,7 @@ fn the_demo_is_two_appliances_on_one_link() {
 }
 
 #[test]
-fn a_lost_memif_ends_its_streams_and_a_lost_cable_does_not() {
+fn default_link_down_timeout_depends_on_port_kind() {
     for (file, timeout) in [
         ("memif-a.toml", Some(Duration::ZERO)),
         ("vhost-user.toml", Some(Duration::ZERO)),
@@ -66,7 +66,7 @@ fn a_lost_memif_ends_its_streams_and_a_lost_cable_does_not() {
 
 // RFC 9293 §3.9.1 MUST-48, §3.9.2 MUST-49
 #[test]
-fn dscp_and_ttl_are_of_interfaces_and_listeners() {
+fn dscp_and_ttl_are_read_per_interface_and_listener() {
     let listener = "[[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 7471\n";
     let text = |interface: &str, more: &str| {
         let addresses = "addresses = ";
@@ -91,7 +91,7 @@ fn dscp_and_ttl_are_of_interfaces_and_listeners() {
 }
 
 #[test]
-fn local_ports_are_a_range() {
+fn local_port_range_is_read() {
     let ports = |value: &str| {
         let text =
             MINIMAL.replacen("addresses = ", &format!("local_ports = {value}\naddresses = "), 1);
@@ -118,7 +118,7 @@ fn local_ports_are_a_range() {
 }
 
 #[test]
-fn a_port_is_shared_with_the_host_by_a_tap() {
+fn interface_shares_port_with_host_through_tap() {
     let packet = MINIMAL.replacen(
         "kind = \"ring\"\nlink = \"l\"",
         "kind = \"af_packet\"\ndevice = \"e1\"",
@@ -166,7 +166,7 @@ fn a_pcap_port_belongs_to_one_worker() {
 }
 
 #[test]
-fn the_rdmap_file_shows_every_service() {
+fn rdmap_example_has_every_service() {
     let config = Config::load(&configs().join("rdmap.toml")).unwrap();
     let mut shown: Vec<ServiceKind> = config
         .listeners
@@ -183,7 +183,7 @@ fn the_rdmap_file_shows_every_service() {
 }
 
 #[test]
-fn the_pci_file_shows_every_section() {
+fn pci_example_has_every_section() {
     let config = Config::load(&configs().join("pci.toml")).unwrap();
     assert_eq!(config.name, "rack12");
     assert_eq!(config.memory.hugepages, Hugepages::Require);
@@ -209,7 +209,7 @@ fn the_pci_file_shows_every_section() {
 }
 
 #[test]
-fn defaults() {
+fn omitted_keys_have_defaults() {
     let config = parse(MINIMAL).unwrap().config;
     assert_eq!(config.name, "t");
     assert_eq!(config.workers, [WorkerSection { core: None, idle: Idle::ADAPTIVE }]);
@@ -237,7 +237,7 @@ fn defaults() {
 // Segmentation offload is on by default for a virtual machine; on a device only if the key requests
 // it.
 #[test]
-fn who_cuts_segments_depends_on_the_kind() {
+fn default_segmentation_depends_on_port_kind() {
     let ring = "kind = \"ring\"\nlink = \"l\"";
     let of = |kind: &str, keys: &str| {
         assert!(MINIMAL.contains(ring));
@@ -266,7 +266,7 @@ fn a_large_receive_window_raises_its_limit() {
 }
 
 #[test]
-fn what_strangers_meet_can_be_chosen() {
+fn ecn_cookies_and_stream_limits_are_configurable() {
     let text = with(
         "[tcp]\necn = false\nsyn_cookies = \"always\"\nzero_window_timeout = \"off\"\n[limits]\n\
          streams = 10\nstreams_per_peer = 3",
@@ -279,7 +279,7 @@ fn what_strangers_meet_can_be_chosen() {
 }
 
 #[test]
-fn values_may_be_written_in_several_ways() {
+fn values_have_alternative_notations() {
     let text = with(
         r#"
         region = [
@@ -326,7 +326,7 @@ fn api_requests_use_the_same_keys() {
 }
 
 #[test]
-fn api_requests_get_the_same_sentences() {
+fn api_requests_get_the_same_errors() {
     let errors = region_from_json(&serde_json::json!({ "name": "x", "sice": 1 })).unwrap_err();
     assert_eq!(
         errors.to_string(),
@@ -342,7 +342,7 @@ fn api_requests_get_the_same_sentences() {
 }
 
 #[test]
-fn prefixes() {
+fn prefixes_are_parsed_or_refused() {
     let prefix = |address: &str, len| ipnet::IpNet::new(address.parse().unwrap(), len).unwrap();
     let address = |text: &str| text.parse::<std::net::IpAddr>().unwrap();
     assert_eq!(prefix("10.1.2.3", 8).trunc(), prefix("10.0.0.0", 8));
@@ -356,12 +356,12 @@ fn prefixes() {
 
 proptest! {
     #[test]
-    fn any_text_gives_errors_and_never_panics(text in "[a-z\\[\\]={}\"., \\n0-9#-]{0,200}") {
+    fn arbitrary_text_never_panics(text in "[a-z\\[\\]={}\"., \\n0-9#-]{0,200}") {
         prop_assert!(parse(&text).is_err());
     }
 
     #[test]
-    fn sizes_shown_are_read_back(bytes in 1u64..1 << 46) {
+    fn size_display_round_trips(bytes in 1u64..1 << 46) {
         let shown = show_size(bytes).replace(" bytes", " B");
         let text = with(&format!("[limits]\nregion_memory = \"64 TiB\"\n[[region]]\n\
             name = \"a\"\naccess = \"w\"\nsize = \"{shown}\""));

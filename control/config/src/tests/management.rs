@@ -17,7 +17,7 @@ fn error(sections: &str) -> String {
 }
 
 #[test]
-fn nobody_has_a_role_and_nothing_is_recorded_unless_configured() {
+fn roles_and_audit_are_off_by_default() {
     let management = management_section("");
     assert!(!management.access.is_configured());
     assert_eq!(management.access.resolve_ids(OVERFLOW), Ok(AccessIds::default()));
@@ -26,7 +26,7 @@ fn nobody_has_a_role_and_nothing_is_recorded_unless_configured() {
 }
 
 #[test]
-fn members_are_names_or_numbers_of_users_and_groups() {
+fn members_are_user_or_group_names_or_ids() {
     let text = "[management.access]\nview = [\"group:7\", \"user:root\", \"user:8\"]\noperate = [\"group:root\"]\n\
                 admin = [\"user:9\"]\nsocket_group = \"root\"";
     let access = management_section(text).access;
@@ -42,7 +42,7 @@ fn members_are_names_or_numbers_of_users_and_groups() {
 }
 
 #[test]
-fn what_no_member_can_be_names_the_key() {
+fn invalid_member_error_names_key() {
     for (line, expected) in [
         (
             "view = [\"bob\"]",
@@ -83,7 +83,7 @@ fn bad_audit_files_name_the_key() {
 }
 
 #[test]
-fn accounts_that_are_not_there_or_have_no_name_are_refused() {
+fn unknown_accounts_are_refused() {
     let text = "[management.access]\nview = [\"user:nobody here\", \"user:65534\"]\noperate = [\"group:65533\"]\n\
                 admin = [\"user:99999999999\", \"user:4294967295\"]\nsocket_group = \"no such\"";
     let errors = management_section(text).access.resolve_ids(OVERFLOW).unwrap_err();
@@ -107,7 +107,7 @@ fn accounts_that_are_not_there_or_have_no_name_are_refused() {
 }
 
 #[test]
-fn check_reports_them_with_their_line() {
+fn check_reports_unknown_accounts_with_line() {
     let text =
         format!("{MINIMAL}\n[management.access]\nview = []\nadmin = [\"user:nobody here\"]\n");
     let found = parse(&text).unwrap().check_machine(&|_, _| Ok(None));
@@ -124,7 +124,7 @@ fn check_reports_them_with_their_line() {
 }
 
 #[test]
-fn the_kernel_names_the_overflow_numbers() {
+fn overflow_ids_are_read_from_kernel() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(OverflowIds::read_from(dir.path()), OverflowIds { uid: 65_534, gid: 65_534 });
     std::fs::write(dir.path().join("overflowuid"), "7\n").unwrap();
@@ -133,7 +133,7 @@ fn the_kernel_names_the_overflow_numbers() {
 }
 
 #[test]
-fn two_appliances_do_not_share_an_audit_file() {
+fn shared_audit_file_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str| {
         let file = dir.path().join(format!("{name}.toml"));

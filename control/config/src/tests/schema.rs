@@ -25,7 +25,7 @@ fn sentences(validator: &jsonschema::Validator, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn it_is_a_schema_of_2020_12() {
+fn schema_is_valid_draft_2020_12() {
     let schema = file_schema(&keys());
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     if let Err(error) = jsonschema::draft202012::meta::validate(&schema) {
@@ -34,7 +34,7 @@ fn it_is_a_schema_of_2020_12() {
 }
 
 #[test]
-fn the_files_in_configs_follow_it() {
+fn example_configurations_match_schema() {
     let validator = validator();
     let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs");
     let files = std::fs::read_dir(configs).unwrap().map(|entry| entry.unwrap().path());
@@ -49,7 +49,7 @@ fn the_files_in_configs_follow_it() {
 /// The reference has its keys as comments: each key with a default is validated alone, in its
 /// section.
 #[test]
-fn the_defaults_of_the_reference_follow_it() {
+fn reference_defaults_match_schema() {
     let validator = validator();
     let text = include_str!("../../../../docs/ddpd.reference.toml");
     assert_eq!(toml_to_json(text), json!({}), "everything in it is a comment");
@@ -83,7 +83,7 @@ fn the_defaults_of_the_reference_follow_it() {
 
 /// The schema refuses the same errors as the program, if they concern one key alone.
 #[test]
-fn wrong_keys_types_words_and_ranges_are_refused_by_both() {
+fn schema_and_parser_refuse_the_same_errors() {
     let validator = validator();
     assert_eq!(sentences(&validator, MINIMAL), [""; 0]);
     let listener = "[[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 1\n";
@@ -131,7 +131,7 @@ fn wrong_keys_types_words_and_ranges_are_refused_by_both() {
 
 /// The program refuses a section without any one of its required keys.
 #[test]
-fn required_keys_are_those_that_the_program_wants() {
+fn schema_required_keys_match_parser() {
     let text = format!(
         "{MINIMAL}\n[[interface.routes]]\nto = \"198.51.100.0/24\"\nvia = \"192.0.2.254\"\n[[region]]\nname = \"r\"\n\
          access = \"w\"\nsize = 1\n[[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 1\n[[listener.queue]]\nqn = 0\n\

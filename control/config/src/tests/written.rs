@@ -263,7 +263,7 @@ keep = 7
 }
 
 #[test]
-fn what_is_written_is_read_as_the_same() {
+fn written_configuration_round_trips() {
     for text in rich() {
         let config = parse(&text).unwrap_or_else(|errors| panic!("{errors}\n{text}")).config;
         let whole = render(&config.to_tables(Secrets::InClear));
@@ -291,14 +291,14 @@ fn every_key_is_written() {
 }
 
 #[test]
-fn a_secret_is_not_shown() {
+fn secrets_are_redacted() {
     let config = parse(&rich()[rich().len() - 2]).unwrap().config;
     let shown = render(&config.to_tables(Secrets::Hidden));
     assert!(shown.contains("secret = \"\u{2026}\"") && !shown.contains("hush"), "{shown}");
 }
 
 #[test]
-fn an_edited_file_keeps_its_comments_and_says_what_runs() {
+fn edited_file_keeps_comments_and_has_running_values() {
     let text = format!(
         "# ours\n{MINIMAL}\n[[region]] # first\nname = \"a\"\nsize = 4096 # small\naccess = \"rw\"\n\
          [[region]]\nname = \"b\"\nsize = 4096\naccess = \"r\"\n[tcp]\nsack = false # why\n"
@@ -342,7 +342,7 @@ fn an_edited_file_keeps_its_comments_and_says_what_runs() {
 }
 
 #[test]
-fn lines_of_keys() {
+fn source_gives_line_of_each_key() {
     let text = format!(
         "name = \"n\"\n{MINIMAL}\n[[interface.routes]]\nto = \"0.0.0.0/0\"\nvia = \"10.0.0.2\"\n[tcp]\n\
          sack = false\n[[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 7\n[[listener.queue]]\nqn = 3\n\

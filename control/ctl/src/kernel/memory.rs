@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_a_region() {
+    fn file_backed_region_reads_and_writes() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("region");
         let memory = KernelMemory::create(&path, 3 << 20).expect("created");
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_became_shorter_is_noticed() {
+    fn shortened_file_is_detected() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("region");
         let memory = KernelMemory::create(&path, 5000).expect("created");
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_became_longer_is_noticed_at_its_end() {
+    fn grown_file_is_detected_at_end() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("region");
         std::fs::write(&path, [7; 5000]).expect("written");
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_length_of_its_own_is_read_as_a_pipe() {
+    fn file_without_length_is_read_as_pipe() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("f");
         std::fs::write(&path, b"").expect("written");

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_addresses_are_tried_and_each_failure_is_named() {
+    fn connect_tries_all_addresses_and_reports_each_failure() {
         let listener = || TcpListener::bind("127.0.0.1:0").unwrap();
         let open = listener();
         let closed = [listener(), listener()].map(|listener| listener.local_addr().unwrap());

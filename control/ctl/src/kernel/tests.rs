@@ -98,7 +98,7 @@ const V4: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST)
 // RFC 5044 §7.1, draft-culley-iwarp-mpa-03 §8.1: every form of start-up, markers in each direction,
 // either side's CRC.
 #[test]
-fn every_combination_carries_a_file() {
+fn file_is_put_with_every_mpa_option() {
     let dir = tempfile::tempdir().expect("a directory");
     let len = 300_001;
     let source = file(dir.path(), len);
@@ -137,7 +137,7 @@ fn every_combination_carries_a_file() {
 }
 
 #[test]
-fn ipv6_and_a_region_in_a_file() {
+fn file_is_put_over_ipv6_into_file_region() {
     let dir = tempfile::tempdir().expect("a directory");
     let len = 3_000_000;
     let source = file(dir.path(), len);
@@ -161,7 +161,7 @@ fn ipv6_and_a_region_in_a_file() {
 
 // RFC 5041 §5.1, §8.2: a zero-length message is a message.
 #[test]
-fn an_empty_file_is_one_empty_message() {
+fn empty_file_is_sent_as_one_empty_message() {
     let dir = tempfile::tempdir().expect("a directory");
     let source = file(dir.path(), 0);
     let run = with_listener(listen_config(V4, Config::default(), 10), |address, _| {
@@ -173,7 +173,7 @@ fn an_empty_file_is_one_empty_message() {
 
 // RFC 5041 §7.1: the peer's last message reaches the sender in words.
 #[test]
-fn the_peers_last_message_is_reported() {
+fn last_message_of_peer_is_reported() {
     let dir = tempfile::tempdir().expect("a directory");
     let source = file(dir.path(), 5_000_000);
     let run = with_listener(listen_config(V4, Config::default(), 1000), |address, stag| {
@@ -191,7 +191,7 @@ fn the_peers_last_message_is_reported() {
 }
 
 #[test]
-fn what_cannot_work_is_said_before_anything_is_sent() {
+fn impossible_put_is_refused_before_sending() {
     let dir = tempfile::tempdir().expect("a directory");
     let source = file(dir.path(), 2000);
     let mpa = MpaOptions::default();
@@ -219,7 +219,7 @@ fn what_cannot_work_is_said_before_anything_is_sent() {
 }
 
 #[test]
-fn a_refused_revision_is_a_start_up_error_on_both_sides() {
+fn refused_revision_is_startup_error_on_both_sides() {
     let dir = tempfile::tempdir().expect("a directory");
     let source = file(dir.path(), 10);
     let revisions = tcp_lite::mpa::Revisions { one: true, ..tcp_lite::mpa::Revisions::NONE };
@@ -239,7 +239,7 @@ fn a_refused_revision_is_a_start_up_error_on_both_sides() {
 
 /// A peer that does not speak MPA is reset instead of closed in order, as the appliance does.
 #[test]
-fn a_failed_start_up_is_reset() {
+fn failed_startup_resets_connection() {
     let run = with_listener(listen_config(V4, Config::default(), 1000), |address, _| {
         let mut peer = TcpStream::connect(address).expect("connected");
         peer.write_all(b"GET / HTTP/1.1\r\n").expect("written");
@@ -251,7 +251,7 @@ fn a_failed_start_up_is_reset() {
 }
 
 #[test]
-fn a_peer_that_does_not_speak_mpa_is_named() {
+fn non_mpa_peer_is_reported() {
     let dir = tempfile::tempdir().expect("a directory");
     let source = file(dir.path(), 10);
     let server = TcpListener::bind(V4).expect("bound");
@@ -286,7 +286,7 @@ fn a_silent_peer_times_out() {
 }
 
 #[test]
-fn garbage_after_the_start_up_ends_that_stream_only() {
+fn garbage_after_startup_ends_only_its_stream() {
     let dir = tempfile::tempdir().expect("a directory");
     let source = file(dir.path(), 100_000);
     let mut config = listen_config(V4, Config::default(), 100_000);
@@ -353,7 +353,7 @@ fn silent_connection_is_reset() {
 
 // The peer's FIN alone confirms nothing: a reset may follow.
 #[test]
-fn socket_is_closed_when_both_ends_are_and_no_reset_came() {
+fn socket_is_closed_after_both_fins_without_reset() {
     let server = TcpListener::bind(V4).expect("bound");
     let address = server.local_addr().expect("an address");
     for resets in [false, true] {
@@ -424,7 +424,7 @@ fn refuse(server: &TcpListener, reset: bool, behind: impl FnOnce(&[u8]) -> Vec<u
 
 // RFC 5041 §7.1: what follows the last message is not the cause of the end.
 #[test]
-fn the_last_message_is_reported_whatever_follows_it() {
+fn last_message_is_reported_despite_trailing_data_or_reset() {
     let dir = tempfile::tempdir().expect("a directory");
     let source = file(dir.path(), 1000);
     for reset in [false, true] {
@@ -452,7 +452,7 @@ fn the_last_message_is_reported_whatever_follows_it() {
 
 // The length of a pipe is unknown: shorter than the region, equal, zero, or too long.
 #[test]
-fn a_pipe_is_put_to_its_end_unless_the_region_is_full_before() {
+fn pipe_is_put_to_eof_or_until_region_is_full() {
     let mebi = 1 << 20;
     for (len, fits) in [(0, true), (100, true), (2 * mebi, true), (2 * mebi + 1, false)] {
         let dir = tempfile::tempdir().expect("a directory");

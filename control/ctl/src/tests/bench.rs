@@ -43,7 +43,7 @@ fn bench_prints_rates_and_times() {
 }
 
 #[test]
-fn bench_refuses_and_exits_with_what_went_wrong() {
+fn bench_failure_sets_exit_code_and_message() {
     let fake = Fake::start();
     let to = "rdmap://10.0.0.2:7471";
     let cases: [(&[&str], &str); 7] = [

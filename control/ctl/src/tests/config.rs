@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn what_runs_is_toml_with_the_origin_of_each_value() {
+fn config_show_prints_toml_with_origins() {
     let fake = Fake::start();
     assert_eq!(
         fake.run_ok(&["config", "show"]),
@@ -30,7 +30,7 @@ fn what_runs_is_toml_with_the_origin_of_each_value() {
 }
 
 #[test]
-fn a_difference_is_an_exit_code() {
+fn config_diff_exit_code_reports_difference() {
     let fake = Fake::start();
     let ran = fake.run_ctl(&["config", "diff"]);
     assert_eq!(ran.exit, Exit::Failed);
@@ -48,7 +48,7 @@ fn a_difference_is_an_exit_code() {
 }
 
 #[test]
-fn a_dry_run_that_would_be_refused_is_an_exit_code() {
+fn refused_dry_run_sets_exit_code() {
     let fake = Fake::start();
     let ran = fake.run_ctl(&["reload", "--dry-run"]);
     assert_eq!(
@@ -61,7 +61,7 @@ fn a_dry_run_that_would_be_refused_is_an_exit_code() {
 }
 
 #[test]
-fn what_runs_is_saved_and_never_over_a_file_without_being_told_so() {
+fn config_save_overwrites_only_on_request() {
     let fake = Fake::start();
     let file = fake.dir().join("saved.toml");
     let name = file.to_str().unwrap();

@@ -7,7 +7,7 @@ use super::*;
 
 /// The kernel accepts connections of a stopped process, which reads none of them.
 #[test]
-fn a_stopped_appliance_is_not_waited_for_for_ever() {
+fn stopped_appliance_times_out() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("stopped.sock");
     let listener = UnixListener::bind(&socket).unwrap();
@@ -26,7 +26,7 @@ fn a_stopped_appliance_is_not_waited_for_for_ever() {
 
 /// An operation may take longer than the appliance may be silent.
 #[test]
-fn a_slow_operation_is_waited_for_while_the_appliance_lives() {
+fn slow_operation_is_awaited_while_appliance_responds() {
     let fake = Fake::start();
     fake.delay_reloads(1);
     let client = api::Client::new(fake.socket()).unwrap().with_timeout(Duration::from_millis(300));
@@ -36,7 +36,7 @@ fn a_slow_operation_is_waited_for_while_the_appliance_lives() {
 
 /// The time of --timeout bounds the whole command, also where the appliance answers other requests.
 #[test]
-fn a_slow_operation_is_given_up_when_its_time_is_over() {
+fn slow_operation_ends_at_timeout() {
     let fake = Fake::start();
     fake.delay_reloads(1000);
     let ran = fake.run_ctl(&["--timeout", "50ms", "reload"]);
@@ -47,7 +47,7 @@ fn a_slow_operation_is_given_up_when_its_time_is_over() {
 
 /// Every command that opens a stream passes its remaining time to the appliance.
 #[test]
-fn requests_have_the_time_that_is_left() {
+fn requests_share_one_deadline() {
     let fake = Fake::start();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
@@ -75,7 +75,7 @@ fn requests_have_the_time_that_is_left() {
 }
 
 #[test]
-fn every_error_of_json_is_json() {
+fn every_error_with_json_option_is_json() {
     let fake = Fake::start();
     let cases: [(&[&str], Exit, &str); 6] = [
         (&["--json", "no-such-command"], Exit::Usage, "unrecognized subcommand"),

@@ -38,7 +38,7 @@ fn get_fetches_into_a_file_or_a_region() {
 }
 
 #[test]
-fn how_the_stream_is_opened_can_be_said() {
+fn verbs_accept_connection_options() {
     let fake = Fake::start();
     let opening = ["--peer-kind", "siw", "--ird", "3", "--ord", "4", "--mpa-rev", "1"];
     fake.run_ok(
@@ -55,7 +55,7 @@ fn how_the_stream_is_opened_can_be_said() {
 }
 
 #[test]
-fn ping_tells_times() {
+fn ping_prints_round_trip_times() {
     let fake = Fake::start();
     assert_eq!(
         fake.run_ok(&["ping", "10.0.0.2:7174"]),
@@ -81,7 +81,7 @@ fn ping_tells_times() {
 }
 
 #[test]
-fn atomics_print_what_the_memory_held() {
+fn atomics_print_original_value() {
     let fake = Fake::start();
     assert_eq!(
         fake.run_ok(&["fetch-add", REMOTE_URL, "0xffffffffffffffff"]),
@@ -100,7 +100,7 @@ fn atomics_print_what_the_memory_held() {
 }
 
 #[test]
-fn what_verbs_refuse_before_they_ask_anybody() {
+fn verbs_refuse_bad_arguments_before_any_request() {
     let fake = Fake::start();
     let bare = "rdmap://10.0.0.2:7471";
     let cases: [(&[&str], &str); 13] = [
@@ -127,7 +127,7 @@ fn what_verbs_refuse_before_they_ask_anybody() {
 }
 
 #[test]
-fn verbs_exit_with_what_went_wrong() {
+fn verb_failures_set_exit_code() {
     let fake = Fake::start();
     let refused = "rdmap://10.0.0.2:1/box";
     for (arguments, exit, sentence) in [
@@ -161,7 +161,7 @@ fn verbs_exit_with_what_went_wrong() {
 
 /// A zone selects the interface of the appliance and is not sent as part of the address.
 #[test]
-fn a_zone_is_the_appliances_interface() {
+fn zone_selects_appliance_interface() {
     let fake = Fake::start();
     let spec = |arguments: &[&str]| {
         let line = [&["x"], arguments].concat();
@@ -186,7 +186,7 @@ fn a_zone_is_the_appliances_interface() {
 
 /// All addresses of a name are passed to the appliance.
 #[test]
-fn a_name_is_looked_up_to_all_its_addresses() {
+fn host_name_resolves_to_all_addresses() {
     let addresses = "localhost:7".parse::<Peer>().unwrap().resolve().unwrap();
     let mut once = addresses.clone();
     once.dedup();

@@ -3,7 +3,7 @@ use api::{FlightEvent, StreamId};
 use super::*;
 
 #[test]
-fn events_of_the_worker_do_not_move_the_place_of_those_that_are_left_out() {
+fn worker_events_do_not_shift_omission_mark() {
     let event = |word: &str, after_us| FlightEvent {
         after_us,
         event: word.into(),

@@ -135,17 +135,17 @@ fn run_every_load(transport: &str) {
 }
 
 #[test]
-fn every_load_over_tcp_completes_what_the_peer_counts() {
+fn bench_load_over_tcp_matches_peer_counters() {
     run_every_load("tcp");
 }
 
 #[test]
-fn every_load_over_sctp_completes_what_the_peer_counts() {
+fn bench_load_over_sctp_matches_peer_counters() {
     run_every_load("sctp");
 }
 
 #[test]
-fn a_perftest_server_is_loaded_with_writes_and_with_reads() {
+fn bench_loads_perftest_server_with_writes_and_reads() {
     let ddpd = start();
     for load in ["write", "read"] {
         let counter = format!("rdmap_{load}s_in");
@@ -170,7 +170,7 @@ fn a_perftest_server_is_loaded_with_writes_and_with_reads() {
 }
 
 #[test]
-fn streams_that_are_opened_again_and_again_are_those_that_the_peer_accepts() {
+fn repeated_connects_match_peers_accepted_streams() {
     let ddpd = start();
     let mut before = 0;
     for transport in ["tcp", "sctp"] {
@@ -189,7 +189,7 @@ fn streams_that_are_opened_again_and_again_are_those_that_the_peer_accepts() {
 }
 
 #[test]
-fn a_bench_is_off_unless_it_is_configured() {
+fn bench_is_refused_unless_configured() {
     let sink = services();
     let ddpd = Ddpd::start(&Setup { sink: &sink, ..Setup::default() });
     let sentence = refusal(&ddpd, &spec("write", "tcp", SINK));
@@ -199,7 +199,7 @@ fn a_bench_is_off_unless_it_is_configured() {
 }
 
 #[test]
-fn a_bench_is_cancelled_and_another_may_begin() {
+fn cancelled_bench_allows_the_next_one() {
     let ddpd = start();
     let mut long = spec("write", "tcp", SINK);
     long["time_us"] = json!(600_000_000);
@@ -222,7 +222,7 @@ fn a_bench_is_cancelled_and_another_may_begin() {
 }
 
 #[test]
-fn a_peer_that_dies_in_the_middle_ends_a_bench_with_its_cause() {
+fn killed_peer_ends_bench_with_its_cause() {
     let ddpd = start();
     for load in ["write", "echo"] {
         let service = if load == "echo" { ECHO } else { SINK };
@@ -247,7 +247,7 @@ fn a_peer_that_dies_in_the_middle_ends_a_bench_with_its_cause() {
 }
 
 #[test]
-fn an_end_of_the_appliance_ends_a_bench() {
+fn appliance_shutdown_ends_bench() {
     let ddpd = start();
     let mut long = spec("send", "tcp", SINK);
     long["time_us"] = json!(600_000_000);
@@ -264,7 +264,7 @@ fn an_end_of_the_appliance_ends_a_bench() {
 }
 
 #[test]
-fn what_a_peer_does_not_offer_is_said_so() {
+fn bench_of_absent_or_busy_region_or_service_fails_with_hint() {
     let ddpd = start();
     let error = |spec: &Value| {
         let job = run(&ddpd, spec);
@@ -295,7 +295,7 @@ fn paced_spec(service: u16) -> Value {
 }
 
 #[test]
-fn an_open_loop_counts_each_message_that_was_due() {
+fn open_loop_counts_every_due_message() {
     let ddpd = start();
     let job = run(&ddpd, &paced_spec(ECHO));
     assert_eq!((job.state, &job.error), (JobState::Done, &None));
@@ -305,7 +305,7 @@ fn an_open_loop_counts_each_message_that_was_due() {
 }
 
 #[test]
-fn an_open_loop_counts_what_a_stalled_peer_holds_back() {
+fn open_loop_latency_includes_stall_of_peer() {
     let ddpd = start();
     // A sink does not echo: only four messages on each of three streams are posted.
     let job = run(&ddpd, &paced_spec(SINK));

@@ -9,7 +9,7 @@ use super::common::{Ddpd, Running, SINK, Setup, config_text, ddpd, wait_for, wai
 use super::{REGION, region_target};
 
 #[test]
-fn who_wants_a_taken_region_is_told_and_has_it_when_the_holder_is_closed() {
+fn busy_region_is_reported_and_freed_by_closing_its_holder() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     let holder: StreamInfo = ddpd.source.post("/v1/connect", &json!({ "remote": SINK })).unwrap();
     assert!(!holder.peer_regions[0].busy);
@@ -45,7 +45,7 @@ fn process(dir: &Path, name: &str, host: u8, role: &str, more: &str) -> (Running
 
 // A killed peer sends neither FIN nor RST: only the keepalive probes detect its end.
 #[test]
-fn a_peer_that_is_killed_frees_its_region_after_the_keepalive() {
+fn killed_peer_frees_its_region_after_keepalive() {
     let dir = tempfile::tempdir().unwrap();
     let more = format!("[limits]\nexclusive_keepalive = \"1 s\"\n{REGION}")
         .replace("DIR", dir.path().to_str().unwrap());

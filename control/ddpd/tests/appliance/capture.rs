@@ -97,7 +97,7 @@ fn fields(file: &[u8], filter: &str, names: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn tshark_reads_both_directions_with_the_interface_and_why_frames_were_dropped() {
+fn tshark_reads_directions_interface_and_drop_reasons() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, workers: 2, ..Setup::default() });
     let capture = Capture::begin(&ddpd, &["--filter", "tcp or arp"]);
     let (file, bytes) = ddpd.file("file", 300_000);
@@ -137,7 +137,7 @@ fn tshark_reads_both_directions_with_the_interface_and_why_frames_were_dropped()
 }
 
 #[test]
-fn a_stream_is_captured_without_the_others_and_cut_to_the_snap_length() {
+fn stream_filter_and_snap_length_limit_a_capture() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     let open =
         || ddpd.source.post::<StreamInfo>("/v1/connect", &json!({ "remote": SINK })).unwrap();
@@ -176,7 +176,7 @@ fn a_capture_ends_at_its_limit() {
 }
 
 #[test]
-fn nobody_waits_for_a_client_that_does_not_read_and_one_that_is_gone_ends_its_capture() {
+fn slow_capture_client_blocks_no_one_and_hang_up_ends_capture() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     let mut deaf = UnixStream::connect(ddpd.path("sink.sock")).unwrap();
     write!(deaf, "GET {PORT} HTTP/1.1\r\nHost: ddpd\r\nConnection: close\r\n\r\n").unwrap();
@@ -210,7 +210,7 @@ fn nobody_waits_for_a_client_that_does_not_read_and_one_that_is_gone_ends_its_ca
 }
 
 #[test]
-fn what_cannot_be_captured_is_said() {
+fn invalid_capture_request_is_refused_with_reason() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     let socket = ddpd.path("sink.sock");
     let refusal = |arguments: &[&str]| {

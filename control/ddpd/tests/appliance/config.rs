@@ -37,7 +37,7 @@ fn values(ddpd: &Ddpd) -> Vec<(String, Vec<String>, Value)> {
 }
 
 #[test]
-fn what_runs_is_saved_and_comes_back() {
+fn saved_running_configuration_is_restored_at_start() {
     let mut ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     let shown = ddpctl_ok(&ddpd, &["config", "show", "region"]);
     assert!(shown.starts_with("[[region]]\nname = \"inbox\" "), "{shown}");
@@ -93,7 +93,7 @@ fn what_runs_is_saved_and_comes_back() {
 }
 
 #[test]
-fn a_stopped_daemon_is_not_waited_for_for_ever() {
+fn ddpctl_times_out_on_a_stopped_daemon() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     ddpd.stop();
     let (exit, _, err) = ddpctl(&ddpd, &["--json", "--timeout", "100ms", "status"]);

@@ -27,7 +27,7 @@ fn origin(ddpd: &Ddpd) -> (Value, ValueOrigin) {
 }
 
 #[test]
-fn json_lines_a_filter_at_run_time_and_what_requests_leave() {
+fn json_log_follows_run_time_filter_and_records_requests() {
     let sink = format!("log_format = \"json\"\n{REGION}");
     let ddpd = Ddpd::start(&Setup { sink: &sink, ..Setup::default() });
     let log: LogInfo = ddpd.sink.get("/v1/log").unwrap();

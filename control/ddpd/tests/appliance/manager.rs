@@ -26,7 +26,7 @@ fn message(manager: &UnixDatagram, wanted: &str, never: &str) -> String {
 }
 
 #[test]
-fn the_service_manager_is_told_and_fed() {
+fn service_manager_receives_status_and_watchdog_feeds() {
     let dir = tempfile::tempdir().unwrap();
     let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
     manager.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -63,7 +63,7 @@ fn path_text(dir: &Path) -> String {
 }
 
 #[test]
-fn a_drain_refuses_over_tcp_and_sctp_until_it_is_undone() {
+fn drain_refuses_tcp_and_sctp_streams_until_undone() {
     let services = format!("{REGION}{}", sctp::SERVICES);
     let ddpd = Ddpd::start(&Setup { sink: &services, ..Setup::default() });
     let sctp = json!({ "remote": "10.9.0.1:7500", "transport": "sctp", "ulp": "ddp" });

@@ -18,7 +18,7 @@ fn add(client: &Client, name: &str, size: &str) -> Result<RegionInfo, String> {
 }
 
 #[test]
-fn what_is_beyond_the_key_is_refused_and_what_is_removed_is_free_again() {
+fn region_over_memory_limit_is_refused_until_another_is_removed() {
     let ddpd = Ddpd::start(&Setup { sink: SMALL, ..Setup::default() });
     let refused = add(&ddpd.sink, "big", "12 GiB").unwrap_err();
     let sentence = "region `big`: 12 GiB asked for, 40 MiB of 256 MiB in use (regions 0 bytes, jobs 0 bytes, buffers \
@@ -103,7 +103,7 @@ impl Drop for Group {
 }
 
 #[test]
-fn a_cgroup_of_a_gibibyte_is_the_ceiling() {
+fn cgroup_limit_is_the_memory_ceiling() {
     let group = match Group::new(1 << 30) {
         Ok(group) => group,
         Err(reason) => {

@@ -21,7 +21,7 @@ fn put(ddpd: &Ddpd, bytes: &[u8]) -> Output {
 }
 
 #[test]
-fn the_standard_input_is_put_to_its_end_unless_the_region_is_full_before() {
+fn stdin_is_put_to_eof_and_fails_if_region_is_full() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     let (_, bytes) = ddpd.file("file", 9 << 20);
     let output = put(&ddpd, &bytes[..5_000_001]);
@@ -47,7 +47,7 @@ fn the_standard_input_is_put_to_its_end_unless_the_region_is_full_before() {
 }
 
 #[test]
-fn a_sparse_file_is_put_with_less_memory_than_it_has_bytes() {
+fn sparse_file_is_put_in_bounded_memory() {
     let limit = "[limits]\nmemory = \"96 MiB\"\nbuffers_per_worker = \"8 MiB\"\nheld_per_worker = \"8 MiB\"\n\
                  kept_per_worker = \"8 MiB\"\n";
     let sink = REGION.replace("8 MiB", "128 MiB");

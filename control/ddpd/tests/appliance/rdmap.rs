@@ -85,7 +85,7 @@ fn totals(ddpd: &Ddpd, client: &Client) -> BTreeMap<String, u64> {
 
 // RFC 5040 §5.1 to §5.3: written bytes can be read back over a link that loses and reorders.
 #[test]
-fn what_is_put_is_got_into_a_file_and_into_a_region() {
+fn put_data_is_read_back_by_get_into_file_and_region() {
     let ddpd = Ddpd::start(&Setup { sink: SERVICES, impair: LOSSY, ..Setup::default() });
     let len = (2 << 20) + 5;
     let (file, bytes) = ddpd.file("file", len);
@@ -130,7 +130,7 @@ fn what_is_put_is_got_into_a_file_and_into_a_region() {
 }
 
 #[test]
-fn sends_come_back_or_are_taken() {
+fn sends_are_echoed_or_discarded_by_service() {
     use base64::Engine as _;
     let ddpd = Ddpd::start(&Setup { sink: SERVICES, ..Setup::default() });
     let send = |via: &Value, data: &[u8], wait_reply_us: u64| -> Sent {
@@ -161,7 +161,7 @@ fn sends_come_back_or_are_taken() {
 }
 
 #[test]
-fn an_rping_server_is_pinged() {
+fn ping_completes_against_rping_server() {
     let ddpd = Ddpd::start(&Setup { sink: SERVICES, workers: 2, ..Setup::default() });
     for (run, size) in [1, 64, 65_536].into_iter().enumerate() {
         let spec = json!({ "connect": connect_spec(7174), "count": 20, "size": size, "timeout_us": 5_000_000 });
@@ -197,7 +197,7 @@ fn read_word(ddpd: &Ddpd, offset: u64) -> u64 {
 
 // RFC 7306 §5.1
 #[test]
-fn atomics_see_and_change_one_word() {
+fn atomics_return_old_value_and_update_one_word() {
     let ddpd = Ddpd::start(&Setup { sink: SERVICES, workers: 2, ..Setup::default() });
     // Two streams, one on each worker, access the same word.
     let streams = [open(&ddpd, 7471), open(&ddpd, 7471)];
@@ -239,7 +239,7 @@ fn terminates(ddpd: &Ddpd, n: usize) -> String {
 
 // RFC 7306 §8.2, RFC 5040 §4.8: the memory is untouched, and other streams go on.
 #[test]
-fn wrong_uses_end_in_a_terminate_and_change_nothing() {
+fn invalid_operations_end_in_terminate_without_effect() {
     let ddpd = Ddpd::start(&Setup { sink: SERVICES, ..Setup::default() });
     let other = json!({ "stream": open(&ddpd, 7471).id });
     let add = || json!({ "fetch_add": { "add": 1 } });

@@ -48,7 +48,7 @@ fn connect_spec(port: u16, ulp: &str) -> serde_json::Value {
 
 // RFC 5043 §4: the same regions, ULPs and jobs.
 #[test]
-fn what_is_put_is_got_over_both_ulps() {
+fn sctp_put_data_is_read_back_over_both_ulps() {
     let ddpd =
         Ddpd::start(&Setup { sink: SERVICES, impair: LOSSY, workers: 2, ..Setup::default() });
     let len = (2 << 20) + 5;
@@ -72,7 +72,7 @@ fn what_is_put_is_got_over_both_ulps() {
 }
 
 #[test]
-fn rping_goes_round_and_streams_share_an_association() {
+fn rping_completes_over_sctp_and_streams_share_association() {
     let ddpd = Ddpd::start(&Setup { sink: SERVICES, ..Setup::default() });
     let ping = json!({
         "connect": connect_spec(7174, "rdmap"), "count": 20, "size": 1000, "timeout_us": 5_000_000
@@ -111,7 +111,7 @@ udp_encapsulation = 9899
 
 // RFC 6951: files in both directions, with all packets in UDP.
 #[test]
-fn what_is_put_in_udp_is_got_in_udp() {
+fn udp_encapsulated_put_data_is_read_back() {
     let ddpd =
         Ddpd::start(&Setup { sink: SERVICES, impair: LOSSY_UDP, workers: 2, ..Setup::default() });
     let len = (1 << 20) + 7;

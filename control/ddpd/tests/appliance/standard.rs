@@ -87,7 +87,7 @@ fn assert_no_fifo(ddpd: &Ddpd) {
 }
 
 #[test]
-fn standard_input_of_any_kind_is_put_though_its_file_lies_outside() {
+fn stdin_is_put_even_if_its_file_is_outside_files_paths() {
     let ddpd = start();
     let outside = tempfile::tempdir().unwrap();
     let file = outside.path().join("file");
@@ -122,7 +122,7 @@ fn standard_input_of_any_kind_is_put_though_its_file_lies_outside() {
 }
 
 #[test]
-fn standard_input_may_be_a_socket_or_a_terminal() {
+fn stdin_socket_or_terminal_is_put() {
     let ddpd = start();
     for is_nonblocking in [false, true] {
         let (mut writer, reader) = UnixStream::pair().unwrap();
@@ -144,7 +144,7 @@ fn standard_input_may_be_a_socket_or_a_terminal() {
 }
 
 #[test]
-fn standard_input_that_cannot_be_read_is_one_sentence() {
+fn unreadable_stdin_is_reported_in_one_sentence() {
     let ddpd = start();
     for (line, sentence) in [
         ("$ddpctl put - $url <&-", "standard input: it is closed"),
@@ -167,7 +167,7 @@ fn standard_input_that_cannot_be_read_is_one_sentence() {
 }
 
 #[test]
-fn a_reader_that_goes_ends_a_program_quietly() {
+fn closed_stdout_reader_ends_program_without_message() {
     let ddpd = start();
     let commands = [
         "$ddpctl metrics",
@@ -213,7 +213,7 @@ fn a_reader_that_goes_ends_a_program_quietly() {
 }
 
 #[test]
-fn a_reader_that_goes_ends_what_waits_for_more() {
+fn closed_stdout_reader_ends_waiting_program() {
     let ddpd = start();
     for arguments in [&["events", "--follow"][..], &["capture", "p", "--write", "-"]] {
         let mut child = ddpctl(&ddpd, arguments).spawn().unwrap();
@@ -227,7 +227,7 @@ fn a_reader_that_goes_ends_what_waits_for_more() {
 }
 
 #[test]
-fn output_that_cannot_be_written_is_an_error() {
+fn unwritable_stdout_is_an_error() {
     let ddpd = start();
     let full = "cannot write to the standard output: No space left on device";
     let closed = "cannot write to the standard output: it is closed";
@@ -263,7 +263,7 @@ fn output_that_cannot_be_written_is_an_error() {
 }
 
 #[test]
-fn a_signal_ends_a_transfer_its_job_and_then_the_program_by_itself() {
+fn signal_cancels_the_job_then_kills_the_program() {
     let ddpd = start();
     for (signal, name) in [(Signal::INT, 2), (Signal::TERM, 15), (Signal::HUP, 1)] {
         // A test run in the background, or by nohup, ignores these signals, and so do its children.
@@ -295,7 +295,7 @@ fn a_signal_ends_a_transfer_its_job_and_then_the_program_by_itself() {
 }
 
 #[test]
-fn a_killed_client_leaves_nothing_and_its_bytes_are_not_taken_for_all() {
+fn killed_client_fails_its_job_and_leaves_no_fifo() {
     let ddpd = start();
     let mut child = ddpctl(&ddpd, &["put", "-", URL]).stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.as_mut().unwrap().write_all(b"half").unwrap();
@@ -309,7 +309,7 @@ fn a_killed_client_leaves_nothing_and_its_bytes_are_not_taken_for_all() {
 }
 
 #[test]
-fn paths_that_are_not_utf_8_work_or_are_refused_for_that_reason() {
+fn non_utf8_paths_work_or_are_refused_as_such() {
     let ddpd = start();
     let name = OsStr::from_bytes(b"f\xff");
     let file = ddpd.path("").join(name);
@@ -331,7 +331,7 @@ fn paths_that_are_not_utf_8_work_or_are_refused_for_that_reason() {
 /// The paths of the configuration, its directory and the socket are not UTF-8. Answers of the API that contain
 /// them are still JSON.
 #[test]
-fn ddpd_has_a_configuration_whose_path_is_not_utf_8() {
+fn ddpd_accepts_a_non_utf8_configuration_path() {
     let dir = tempfile::tempdir().unwrap();
     let own = dir.path().join(OsStr::from_bytes(b"d\xff"));
     std::fs::create_dir(&own).unwrap();
@@ -361,7 +361,7 @@ fn ddpd_has_a_configuration_whose_path_is_not_utf_8() {
 }
 
 #[test]
-fn escape_codes_are_for_terminals_that_want_them() {
+fn escape_codes_are_written_to_capable_terminals_only() {
     let ddpd = start();
     let (file, _) = ddpd.file("file", 100);
     assert_eq!(ddpd.put(region_target(&file, "inbox")).state, JobState::Done);

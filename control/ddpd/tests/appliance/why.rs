@@ -7,7 +7,7 @@ use super::REGION;
 use super::common::{Ddpd, SINK, Setup, wait_for};
 
 #[test]
-fn both_ends_tell_why_a_stream_with_a_wrong_queue_number_ended() {
+fn both_ends_report_wrong_queue_number_as_end_cause() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     let spec = json!({ "via": { "connect": { "remote": SINK } }, "queue": 99, "data": "aGVsbG8=" });
     // The peer's TCP may acknowledge the message before the peer's DDP refuses it.
@@ -51,7 +51,7 @@ fn both_ends_tell_why_a_stream_with_a_wrong_queue_number_ended() {
 }
 
 #[test]
-fn what_is_not_recorded_or_no_subject_is_said() {
+fn why_reports_unrecorded_and_invalid_subjects() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     let refusal = |what: &str| {
         let output = crate::common::ddpctl()

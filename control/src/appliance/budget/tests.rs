@@ -20,7 +20,7 @@ fn host_memory(gib: u64) -> Option<HostMemory> {
 const WORKER: u64 = (3 * 64 + 16) << 20;
 
 #[test]
-fn more_than_the_machine_has_is_refused_with_the_numbers() {
+fn ceiling_above_machine_memory_is_refused_with_numbers() {
     let budget = Budget::new(host_memory(4), &limits(""), 1);
     let kept = budget.charge(ChargeKind::Region, "region `a`", 1 << 30).unwrap();
     let refused = budget.charge(ChargeKind::Region, "region `big`", 12 << 30).unwrap_err();
@@ -35,7 +35,7 @@ fn more_than_the_machine_has_is_refused_with_the_numbers() {
 }
 
 #[test]
-fn the_key_counts_unless_the_machine_has_less() {
+fn configured_ceiling_applies_if_the_machine_has_enough() {
     let of = |key: &str| {
         let info = Budget::new(host_memory(4), &limits(key), 0).info();
         (info.ceiling, info.source)
@@ -46,7 +46,7 @@ fn the_key_counts_unless_the_machine_has_less() {
 }
 
 #[test]
-fn packet_pools_and_other_appliances_take_their_part() {
+fn ceiling_excludes_packet_pools_and_other_appliances() {
     let room = HostMemory { pools: 1 << 30, appliances: 2, ..host_memory(5).unwrap() };
     let info = Budget::new(Some(room), &limits(""), 0).info();
     assert_eq!(info.ceiling, 1536 << 20);
@@ -57,7 +57,7 @@ fn packet_pools_and_other_appliances_take_their_part() {
 }
 
 #[test]
-fn the_last_byte_fits_and_one_more_does_not() {
+fn charge_up_to_the_ceiling_fits_and_beyond_is_refused() {
     let budget = Budget::new(host_memory(4), &limits("memory = \"1 GiB\""), 1);
     let free = (1 << 30) - WORKER;
     assert!(budget.check("it", free, None).is_ok());
@@ -71,7 +71,7 @@ fn the_last_byte_fits_and_one_more_does_not() {
 }
 
 #[test]
-fn workers_buffers_follow_the_ceiling() {
+fn worker_buffers_scale_with_the_ceiling() {
     let limits = limits("memory = \"384 MiB\"\nkept_per_worker = \"32 MiB\"");
     let budget = Budget::new(host_memory(4), &limits, 4);
     let (buffers, note) = budget.buffers(&limits, 4);
@@ -86,7 +86,7 @@ fn workers_buffers_follow_the_ceiling() {
 }
 
 #[test]
-fn a_reload_moves_the_ceiling_and_takes_nothing_away() {
+fn reload_changes_ceiling_and_keeps_charges() {
     let budget = Budget::new(host_memory(4), &limits("memory = \"1 GiB\""), 0);
     let charge = budget.charge(ChargeKind::Region, "r", 512 << 20).unwrap();
     let smaller = limits("memory = \"256 MiB\"");
@@ -100,7 +100,7 @@ fn a_reload_moves_the_ceiling_and_takes_nothing_away() {
 
 /// A million streams of one worker take 4000000 KiB, whatever their buffers take.
 #[test]
-fn streams_count_before_they_come() {
+fn configured_streams_are_reserved_in_advance() {
     let few = limits("memory = \"3 GiB\"");
     let many = limits("memory = \"3 GiB\"\nstreams = 1000000");
     let budget = Budget::new(host_memory(4), &few, 1);

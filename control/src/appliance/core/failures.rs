@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_without_text_and_other_ends_are_as_before() {
+    fn connect_failures_other_than_text_rejects_are_described() {
         let silent = Ended::RejectedByPeer { private_data: vec![1, 2, 255], enhanced: None };
         let reason = ConnectError::Closed(CloseReason::Tcp(silent));
         let error = connect_error(&spec(Transport::Tcp), &reason);

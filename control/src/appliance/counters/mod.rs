@@ -206,7 +206,7 @@ mod tests {
 
     /// Aborted clients close their connections anywhere, even inside an FPDU.
     #[test]
-    fn aborts_of_clients_are_no_protocol_errors() {
+    fn client_abort_is_not_counted_as_protocol_error() {
         use tcp_lite::endpoint::{CloseReason, TcpReason};
         use tcp_lite::mpa::Fault;
         let mut totals = Totals::default();
@@ -224,7 +224,7 @@ mod tests {
 
     /// Every counter is described once per owner. Counters of bytes have that unit.
     #[test]
-    fn descriptors_fit_their_names() {
+    fn descriptor_unit_and_kind_match_counter_name() {
         let described = descriptors();
         for of in [&described.worker, &described.port, &described.control, &described.gauges] {
             for counter in of {
@@ -252,7 +252,7 @@ mod tests {
 
     /// All placement statistics of a stream are visible to the operator.
     #[test]
-    fn a_living_stream_shows_where_its_bytes_are() {
+    fn live_stream_has_placement_counters() {
         let mut stats = EndpointStats::default();
         let rx = &mut stats.mpa_rx;
         (rx.held, rx.held_max, rx.unlocatable, rx.unlocatable_max) = (1, 2, 3, 4);
@@ -277,7 +277,7 @@ mod tests {
 
     /// All RDMAP statistics are visible to the operator.
     #[test]
-    fn what_a_stream_did_with_rdmap_is_shown() {
+    fn stream_has_rdmap_counters() {
         let mut errors = [0; rdmap::ErrorCode::ALL.len()];
         errors[rdmap::ErrorCode::CannotInvalidate.index()] = 17;
         let stats = EndpointStats {

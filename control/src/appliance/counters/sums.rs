@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_have_the_names_and_numbers_of_their_streams() {
+    fn sums_have_names_and_values_of_their_streams() {
         let mut sums = Sums::default();
         sums.add_stream(&tcp());
         let all = sums.counters();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_can_be_taken_out_again() {
+    fn subtract_reverts_merge_of_sums() {
         let mut sums = Sums::default();
         sums.add_stream(&tcp());
         let (once, mut other) = (sums.counters(), Sums::default());

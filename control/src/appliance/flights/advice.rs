@@ -145,7 +145,7 @@ mod tests {
         ["local_shutdown", "peer_shutdown", "rejected_by_peer", "rejected_here"];
 
     #[test]
-    fn each_reason_has_its_advice_and_its_key() {
+    fn each_close_reason_has_advice_with_its_key() {
         for (reason, key, sentence) in [
             (
                 "tcp_timeout",
@@ -214,7 +214,7 @@ mod tests {
 
     // The advice must not refer to a sentence without a reason.
     #[test]
-    fn an_abort_without_a_reason_says_that_none_is_recorded() {
+    fn abort_without_reason_advises_that_cause_is_unrecorded() {
         let reason = dataplane::CloseReason::Tcp(tcp_lite::endpoint::CloseReason::LocalAbort);
         assert_eq!((reason.name(), &*reason.to_string()), ("local_abort", ABORTED_SENTENCE));
         assert!(

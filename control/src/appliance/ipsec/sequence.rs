@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_removed_file_is_made_again_with_what_may_have_been_used() {
+    fn removed_sequence_file_is_recreated_with_reserved_number() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("sequence");
         let mut sequence = Sequence::open(&path, 7).unwrap();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn another_file_of_the_name_is_not_overwritten_and_no_number_is_used() {
+    fn foreign_sequence_file_is_kept_and_reservation_fails() {
         let dir = tempfile::tempdir().unwrap();
         let (path, moved) = (dir.path().join("sequence"), dir.path().join("moved"));
         let mut sequence = Sequence::open(&path, 7).unwrap();

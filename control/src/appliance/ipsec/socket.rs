@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_of_these_groups_is_an_appliance_and_those_of_ike_daemons_are_not() {
+    fn socket_groups_tell_appliance_from_ike_daemon() {
         let line = |protocol: i32, groups: u32| {
             let (columns, inode) = ("0        0        0     2        0       ", 34125);
             format!("000000006846c17d {protocol:<3} 1722       {groups:08x} {columns} {inode}   ")

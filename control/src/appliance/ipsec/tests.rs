@@ -78,7 +78,7 @@ impl Bench {
 }
 
 #[test]
-fn sequence_numbers_go_on_over_restarts_and_are_never_used_twice() {
+fn sequence_numbers_continue_after_restart_without_reuse() {
     let bench = Bench::new();
     let mut next = 1;
     for _ in 0..3 {
@@ -101,7 +101,7 @@ fn sequence_numbers_go_on_over_restarts_and_are_never_used_twice() {
 }
 
 #[test]
-fn a_file_of_sequence_numbers_serves_one_process_and_one_sa() {
+fn sequence_file_is_locked_to_one_process_and_one_sa() {
     let bench = Bench::new();
     let (_, running) = start(&bench.config()).unwrap();
     assert!(bench.refusal().contains("in use by another"), "{}", bench.refusal());
@@ -118,7 +118,7 @@ fn a_file_of_sequence_numbers_serves_one_process_and_one_sa() {
 }
 
 #[test]
-fn keys_that_others_read_or_that_do_not_fit_are_refused_without_showing_them() {
+fn readable_or_malformed_key_file_is_refused_without_quoting_it() {
     let bench = Bench::new();
     for mode in [0o640, 0o604, 0o620] {
         bench.key("out.key", &"11".repeat(20), mode);
@@ -162,7 +162,7 @@ fn keys_that_others_read_or_that_do_not_fit_are_refused_without_showing_them() {
 
 /// Uses this host's kernel, whatever its policies are.
 #[test]
-fn the_kernels_first_answer_comes_before_anything_serves() {
+fn ipsec_is_ready_only_after_kernels_first_answer() {
     let text = r#"
         [[port]]
         name = "p"

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_found_by_name_and_checked() {
+    fn named_place_is_resolved_and_checked() {
         let regions = [region()];
         assert_eq!(
             resolve_target(&named_target("in", 10), 90, &regions, Need::Write),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_stag_is_taken_as_it_is_unless_it_wraps() {
+    fn known_stag_is_used_unchecked_unless_to_wraps() {
         let target = RemotePlace::Tagged { stag: 9, to: u64::MAX - 5 };
         assert_eq!(resolve_target(&target, 5, &[], Need::Write), Ok((Stag(9), u64::MAX - 5)));
         assert!(resolve_target(&target, 6, &[], Need::Write).is_err());

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_last_message_reads_as_a_sentence() {
+    fn last_message_is_decoded_to_code_and_sentence() {
         let (code, reason) = last_message(&[1, 0x11, 2, 0, 0, 0, 0, 0]);
         assert_eq!(code, "1/02");
         assert!(reason.contains("STag not associated with the stream"), "{reason}");

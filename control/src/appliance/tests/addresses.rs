@@ -83,7 +83,7 @@ fn attempts(bench: &mut Bench, spec: ConnectSpec) -> (Vec<(String, u16)>, ApiErr
 }
 
 #[test]
-fn addresses_on_a_link_come_first_then_those_with_a_route_and_others_are_named() {
+fn on_link_addresses_precede_routed_and_unreachable_are_named() {
     let mut bench = bench_with(TWO);
     let (tried, error) = attempts(&mut bench, connect_spec(&[NOWHERE, ROUTED, BACK, ON_LINK]));
     let in_order = [(BACK, 1), (ON_LINK, 0), (ROUTED, 0)];
@@ -109,7 +109,7 @@ fn addresses_on_a_link_come_first_then_those_with_a_route_and_others_are_named()
 }
 
 #[test]
-fn a_silent_address_leaves_time_for_the_others() {
+fn silent_address_leaves_time_for_the_others() {
     let mut bench = bench_with(TWO);
     let _pending = bench.call(Request::Connect(connect_spec(&[ON_LINK, BACK])));
     let first = take_connect(&mut bench).unwrap();
@@ -124,7 +124,7 @@ fn a_silent_address_leaves_time_for_the_others() {
 }
 
 #[test]
-fn the_second_address_gets_the_stream_with_the_regions_of_the_open() {
+fn second_address_gets_stream_with_regions_of_the_connect() {
     let mut bench = bench_with(TWO);
     let spec = ConnectSpec { regions: vec!["own".into()], ..connect_spec(&[ON_LINK, BACK]) };
     let mut pending = bench.call(Request::Connect(spec.clone()));
@@ -151,7 +151,7 @@ fn the_second_address_gets_the_stream_with_the_regions_of_the_open() {
 }
 
 #[test]
-fn a_peer_that_rejects_and_a_reason_at_this_end_are_final() {
+fn peer_reject_and_local_failure_try_no_other_address() {
     let rejected = CloseReason::RejectedByPeer { private_data: vec![], enhanced: None };
     let sctp =
         sctp_lite::endpoint::CloseReason::RejectedByPeer { private_data: vec![], enhanced: None };
@@ -172,7 +172,7 @@ fn a_peer_that_rejects_and_a_reason_at_this_end_are_final() {
 }
 
 #[test]
-fn a_client_that_has_gone_and_a_drained_appliance_try_no_other_address() {
+fn disconnected_client_and_drain_try_no_other_address() {
     let mut bench = bench_with(TWO);
     drop(bench.call(Request::Connect(connect_spec(&[ON_LINK, BACK]))));
     let first = take_connect(&mut bench).unwrap();
@@ -188,7 +188,7 @@ fn a_client_that_has_gone_and_a_drained_appliance_try_no_other_address() {
 
 // RFC 4007 §6: a link-local address belongs to one link.
 #[test]
-fn a_link_local_address_needs_its_interface_where_several_have_ipv6() {
+fn ambiguous_link_local_address_requires_interface() {
     const PEER: &str = "[fe80::9]:7471";
     let mut bench = bench_with(TWO);
     let (tried, error) = attempts(&mut bench, connect_spec(&[PEER]));
@@ -210,7 +210,7 @@ fn a_link_local_address_needs_its_interface_where_several_have_ipv6() {
 }
 
 #[test]
-fn addresses_of_no_other_host_are_refused_by_name() {
+fn addresses_of_no_remote_host_are_refused_with_reason() {
     let mut bench = bench_with(TWO);
     for (address, sentence) in [
         ("127.0.0.1:7", "127.0.0.1 is a loopback address, which no other host has"),
@@ -262,7 +262,7 @@ fn job(bench: &mut Bench, id: u64) -> JobInfo {
 }
 
 #[test]
-fn jobs_show_the_address_that_has_answered() {
+fn job_shows_the_answering_address() {
     let mut bench = bench_with(TWO);
     let file = bench.dir.path().join("file");
     std::fs::write(&file, [7; 100]).unwrap();
@@ -278,7 +278,7 @@ fn jobs_show_the_address_that_has_answered() {
 }
 
 #[test]
-fn a_bench_keeps_to_the_address_that_has_answered() {
+fn bench_reuses_the_answering_address() {
     let mut bench = bench_with(TWO);
     let spec = BenchSpec {
         load: BenchLoad::Send,
@@ -300,7 +300,7 @@ fn a_bench_keeps_to_the_address_that_has_answered() {
 }
 
 #[test]
-fn a_ping_goes_to_the_second_address_too() {
+fn ping_falls_back_to_second_address() {
     let mut bench = bench_with(TWO);
     let connect = ConnectSpec { ulp: rdmap_spec().ulp, ..connect_spec(&[ON_LINK, BACK]) };
     let spec = PingSpec { connect, count: 1, size: 1, timeout_us: 1_000_000 };

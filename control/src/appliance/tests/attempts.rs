@@ -50,7 +50,7 @@ fn failed_event(
 }
 
 #[test]
-fn a_workers_report_is_an_event_with_a_hint() {
+fn failed_handshake_report_is_logged_with_hint() {
     let mut bench = bench_with_listener();
     let listener = bench.listener("in");
     bench.event(failed_event(Some(listener), 7471, "mpa", "http"));
@@ -83,7 +83,7 @@ fn a_workers_report_is_an_event_with_a_hint() {
 
 /// The port matches, the transport does not.
 #[test]
-fn a_listener_over_the_other_transport_is_named() {
+fn failed_handshake_names_listener_on_other_transport() {
     let sctp = LISTENER.replace("port = 7471", "port = 7471\ntransport = \"sctp\"");
     let mut bench = bench_with(&format!("{}{sctp}", host!()));
     bench.event(failed_event(None, 7471, "tcp", "no_listener"));
@@ -92,7 +92,7 @@ fn a_listener_over_the_other_transport_is_named() {
 }
 
 #[test]
-fn workers_counts_are_added_up_by_the_listeners_name() {
+fn handshake_counts_are_summed_by_listener_name() {
     let mut bench = bench_with_listener();
     let listener = bench.listener("in");
     let mut asked = bench.call(Request::Stats);
@@ -113,7 +113,7 @@ fn workers_counts_are_added_up_by_the_listeners_name() {
 }
 
 #[test]
-fn a_refusal_is_an_attempt_that_failed() {
+fn refusal_is_logged_as_failed_attempt() {
     let mut bench = bench_with_listener();
     bench.request_stream(1, "10.0.0.2");
     bench.request_stream(2, "10.0.0.3");
@@ -130,7 +130,7 @@ fn a_refusal_is_an_attempt_that_failed() {
 }
 
 #[test]
-fn a_stream_that_ends_before_it_is_established_is_one_too() {
+fn end_before_establishment_is_logged_as_failed_attempt() {
     let mut bench = bench_with_listener();
     bench.request_stream(1, "10.0.0.2");
     bench.close_stream(1, CloseReason::Lower(TcpReason::Startup(StartupError::Timeout)));
@@ -159,7 +159,7 @@ fn refusals_are_limited_in_the_log_and_always_counted() {
 
 /// docs/protocol.md §1: the reject carries the reason as text, which the peer's operator sees.
 #[test]
-fn a_reject_carries_its_reason_and_an_open_reports_it() {
+fn reject_carries_reason_and_connect_reports_it() {
     use api::refusal::{Refusal, RefusalKind};
 
     let mut bench = bench_with_listener();
@@ -216,7 +216,7 @@ fn request(
 
 /// `get rdmap://` to a listener for bare DDP, and the reverse, over MPA and SCTP.
 #[test]
-fn the_wrong_ulp_is_refused_by_name() {
+fn wrong_ulp_is_refused_by_name() {
     let rdmap = LISTENER.replace("\"ddp\"", "\"rdmap\"\nservice = \"sink\"");
     let (bare, verbs) = (format!("{}{LISTENER}", host!()), format!("{}{rdmap}", host!()));
     let of = |ulp| advert::encode_for(ulp, &[]);
@@ -254,7 +254,7 @@ fn the_wrong_ulp_is_refused_by_name() {
 /// If the request does not name the ULP, the listener's advertisement does, before anything is
 /// sent.
 #[test]
-fn an_open_finds_the_wrong_ulp_in_the_answer() {
+fn connect_detects_wrong_ulp_in_the_advertisement() {
     for (ours, theirs) in [(UlpChoice::Ddp, UlpKind::Rdmap), (UlpChoice::Rdmap, UlpKind::Ddp)] {
         let mut bench = bench_with_listener();
         let spec = ConnectSpec { ulp: ours, ..ConnectSpec::to_remote(remote("10.0.0.9")) };

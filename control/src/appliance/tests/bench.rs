@@ -155,7 +155,7 @@ fn running_bench(load: BenchLoad) -> (Bench, u64) {
 }
 
 #[test]
-fn it_is_off_unless_configured_and_has_bounds() {
+fn bench_is_off_by_default_and_its_values_are_bounded() {
     let mut bench = bench();
     let refused = request_bench(&mut bench, spec(BenchLoad::Write)).unwrap_err();
     assert_eq!(refused.error, ErrorKind::Unavailable);
@@ -194,7 +194,7 @@ fn it_is_off_unless_configured_and_has_bounds() {
 }
 
 #[test]
-fn writes_use_the_peers_region_from_where_it_begins() {
+fn bench_writes_start_at_the_region_base() {
     let mut bench = bench_enabled();
     let rate = Some(1000);
     let info = request_bench(&mut bench, BenchSpec { rate, ..spec(BenchLoad::Write) }).unwrap();
@@ -256,7 +256,7 @@ fn writes_use_the_peers_region_from_where_it_begins() {
 }
 
 #[test]
-fn a_peer_that_stalls_fails_it_after_a_while() {
+fn stalled_peer_fails_bench_after_grace_time() {
     let (mut bench, id) = running_bench(BenchLoad::Echo);
     bench.advance(Duration::from_secs(1));
     assert_eq!(end_run_time(&mut bench, 1000), [5, 6]);
@@ -280,7 +280,7 @@ fn a_peer_that_stalls_fails_it_after_a_while() {
 }
 
 #[test]
-fn a_slow_path_has_time_to_complete_what_is_under_way() {
+fn slow_path_extends_bench_while_bytes_move() {
     let (mut bench, id) = running_bench(BenchLoad::Echo);
     bench.advance(Duration::from_secs(1));
     assert_eq!(end_run_time(&mut bench, 0), [5, 6]);
@@ -299,7 +299,7 @@ fn a_slow_path_has_time_to_complete_what_is_under_way() {
 }
 
 #[test]
-fn a_path_that_is_too_slow_ends_it_after_a_minute() {
+fn too_slow_path_fails_bench_after_a_minute() {
     let (mut bench, id) = running_bench(BenchLoad::Send);
     bench.advance(Duration::from_secs(1));
     assert_eq!(end_run_time(&mut bench, 0), [5, 6]);
@@ -321,7 +321,7 @@ fn a_path_that_is_too_slow_ends_it_after_a_minute() {
 }
 
 #[test]
-fn a_stream_that_ends_early_is_the_cause() {
+fn early_stream_end_fails_bench_with_its_cause() {
     let (mut bench, id) = running_bench(BenchLoad::Send);
     complete_load(&mut bench, id, 6, 0, Some(PostFailure::Flushed));
     assert!(bench.all_commands().is_empty(), "its end is awaited");
@@ -338,7 +338,7 @@ fn a_stream_that_ends_early_is_the_cause() {
 }
 
 #[test]
-fn nobody_who_asks_any_more_cancels_it() {
+fn expired_lease_cancels_bench() {
     let mut bench = bench_enabled();
     let long = BenchSpec { time_us: 3_600_000_000, ..spec(BenchLoad::Echo) };
     let id = request_bench(&mut bench, long).unwrap().id;
@@ -365,7 +365,7 @@ fn nobody_who_asks_any_more_cancels_it() {
 }
 
 #[test]
-fn a_stream_that_comes_too_late_is_closed() {
+fn stream_established_after_bench_end_is_closed() {
     let mut bench = bench_enabled();
     let id = request_bench(&mut bench, spec(BenchLoad::Echo)).unwrap().id;
     let Ok(Reply::Job(info)) = answer(&mut bench.call(Request::CancelJob(id))) else { panic!() };
@@ -387,7 +387,7 @@ fn connects(commands: &[Command]) -> Vec<Ticket> {
 }
 
 #[test]
-fn streams_are_opened_and_reset_again_and_again() {
+fn connect_bench_opens_and_resets_streams_repeatedly() {
     let mut bench = bench_enabled();
     let id = request_bench(&mut bench, spec(BenchLoad::Connect)).unwrap().id;
     let mut opening = connects(&bench.all_commands());
@@ -418,7 +418,7 @@ fn streams_are_opened_and_reset_again_and_again() {
 }
 
 #[test]
-fn streams_that_are_due_count_from_then() {
+fn connect_latency_counts_from_the_due_time() {
     let mut bench = bench_enabled();
     let paced = BenchSpec { rate: Some(10), streams: 1, ..spec(BenchLoad::Connect) };
     let id = request_bench(&mut bench, paced).unwrap().id;
@@ -508,7 +508,7 @@ fn loading_bench() -> (Bench, u64) {
 }
 
 #[test]
-fn a_perftest_server_is_greeted_loaded_and_told_the_result() {
+fn perftest_run_exchanges_greeting_load_and_report() {
     let (mut bench, id) = loading_bench();
     assert_eq!(job(&mut bench, id).1.open, 1, "its control stream is none of the bench's");
     bench.advance(Duration::from_secs(1));
@@ -538,7 +538,7 @@ fn a_perftest_server_is_greeted_loaded_and_told_the_result() {
 }
 
 #[test]
-fn a_perftest_server_that_ends_its_data_stream_first_has_still_to_answer() {
+fn perftest_data_stream_end_still_awaits_final_answer() {
     let (mut bench, id) = loading_bench();
     bench.advance(Duration::from_secs(1));
     assert_eq!(end_run_time(&mut bench, 0), [6]);
@@ -557,7 +557,7 @@ fn a_perftest_server_that_ends_its_data_stream_first_has_still_to_answer() {
 }
 
 #[test]
-fn what_is_no_perftest_server_is_said_so() {
+fn non_perftest_server_fails_bench_with_hint() {
     let mut bench = bench_enabled();
     let tested = BenchSpec { peer: BenchPeer::Perftest, streams: 1, ..spec(BenchLoad::Read) };
     let id = request_bench(&mut bench, tested).unwrap().id;
@@ -584,7 +584,7 @@ fn what_is_no_perftest_server_is_said_so() {
 }
 
 #[test]
-fn a_perftest_server_that_does_not_listen_yet_is_tried_again() {
+fn refused_perftest_connect_is_retried() {
     let (mut bench, id) = greeted_bench();
     let refused = |bench: &mut Bench| {
         let opening = connects(&bench.all_commands());

@@ -15,7 +15,7 @@ fn count(commands: &[Command], what: impl Fn(&Command) -> bool) -> usize {
 }
 
 #[test]
-fn listeners_go_first_then_streams_then_workers() {
+fn drain_stops_listeners_then_streams_then_workers() {
     let mut bench = bench();
     bench.accept_stream(1, "10.0.0.2");
     bench.core.drain(bench.now);
@@ -35,7 +35,7 @@ fn listeners_go_first_then_streams_then_workers() {
 }
 
 #[test]
-fn nothing_new_begins_while_it_drains() {
+fn drain_refuses_new_streams_and_jobs() {
     let mut bench = bench();
     let listener = bench.listener("in");
     bench.core.drain(bench.now);
@@ -57,7 +57,7 @@ fn nothing_new_begins_while_it_drains() {
 }
 
 #[test]
-fn a_running_job_is_waited_for() {
+fn drain_waits_for_running_job() {
     let mut bench = bench();
     bench.accept_stream(1, "10.0.0.2");
     let file = bench.dir.path().join("file");
@@ -78,7 +78,7 @@ fn a_running_job_is_waited_for() {
 }
 
 #[test]
-fn the_deadline_and_a_second_signal_end_it_at_once() {
+fn drain_deadline_or_second_signal_stops_at_once() {
     for second_signal in [false, true] {
         let mut bench = bench_with(&format!("{BASIC}\n[management]\ndrain_timeout = \"5 s\"\n"));
         bench.accept_stream(1, "10.0.0.2");
@@ -96,7 +96,7 @@ fn the_deadline_and_a_second_signal_end_it_at_once() {
 }
 
 #[test]
-fn a_worker_that_dies_ends_the_appliance() {
+fn worker_panic_stops_the_appliance() {
     let mut bench = bench();
     let message = "defect".to_owned();
     bench.event(Event::Failed { worker: WorkerId(0), message });
@@ -119,7 +119,7 @@ fn reject_text(commands: &[Command]) -> Option<String> {
 
 // docs/protocol.md §1: the same word over TCP and SCTP.
 #[test]
-fn the_operators_drain_refuses_new_streams_and_keeps_those_that_are_there() {
+fn operator_drain_refuses_new_streams_and_keeps_live_ones() {
     for revision in [Some(Revision::One), None] {
         let mut bench = bench();
         bench.accept_stream(1, "10.0.0.2");
@@ -161,7 +161,7 @@ fn the_operators_drain_refuses_new_streams_and_keeps_those_that_are_there() {
 }
 
 #[test]
-fn no_job_begins_while_the_operator_drains() {
+fn operator_drain_refuses_new_jobs() {
     let mut bench = bench();
     bench.accept_stream(1, "10.0.0.2");
     bench.call(Request::Drain);

@@ -73,7 +73,7 @@ fn complete(bench: &mut Bench, read: (Ticket, u64, u64, u32)) {
 }
 
 #[test]
-fn a_region_comes_in_reads_of_a_mebibyte_and_is_saved() {
+fn get_reads_region_in_mebibytes_and_saves_file() {
     let mut bench = bench();
     let total = 20 * MAX_MESSAGE + 5;
     let spec = get_to_file(&bench, box_target(10), None);
@@ -115,7 +115,7 @@ fn a_region_comes_in_reads_of_a_mebibyte_and_is_saved() {
 }
 
 #[test]
-fn a_region_of_the_appliance_takes_them_at_its_offset() {
+fn get_into_region_writes_at_its_offset() {
     let mut bench = bench();
     let info = get(&mut bench, get_to_region("own", 100, 24)).unwrap();
     establish(&mut bench, &[offer("box", "r")]);
@@ -136,7 +136,7 @@ fn a_region_of_the_appliance_takes_them_at_its_offset() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_at_once() {
+fn invalid_get_is_refused_at_once() {
     let mut bench = bench();
     bench.accept_stream(1, "10.0.0.2");
     let tagged = RemotePlace::Tagged { stag: STAG, to: 0 };
@@ -172,7 +172,7 @@ fn what_cannot_be_is_refused_at_once() {
 }
 
 #[test]
-fn what_the_peer_or_a_region_has_no_room_for_fails_the_job() {
+fn get_beyond_peer_or_local_region_fails_the_job() {
     let fit = "1025 bytes at offset 0 do not fit into the peer's region `box` of 1024 bytes";
     let own = "24 bytes at offset 65520 do not fit into region `own` of 65536 bytes";
     for (spec, rights, sentence, refused) in [
@@ -198,7 +198,7 @@ fn what_the_peer_or_a_region_has_no_room_for_fails_the_job() {
 }
 
 #[test]
-fn a_stream_that_ends_meanwhile_fails_the_job_and_takes_the_sink_with_it() {
+fn stream_end_fails_get_and_removes_its_sink() {
     // While memory is being made.
     let mut bench = bench();
     let spec = get_to_file(&bench, box_target(0), None);
@@ -224,7 +224,7 @@ fn a_stream_that_ends_meanwhile_fails_the_job_and_takes_the_sink_with_it() {
 }
 
 #[test]
-fn a_cancelled_job_lets_go_of_its_sink_and_ignores_what_comes_late() {
+fn cancelled_get_releases_sink_and_ignores_late_events() {
     let mut bench = bench();
     let id = get(&mut bench, get_to_region("own", 0, 24)).unwrap().id;
     establish(&mut bench, &[offer("box", "r")]);
@@ -239,7 +239,7 @@ fn a_cancelled_job_lets_go_of_its_sink_and_ignores_what_comes_late() {
 }
 
 #[test]
-fn a_stream_that_stands_stays_and_a_stag_names_the_place() {
+fn get_by_stag_keeps_the_existing_stream_open() {
     let mut bench = connected_bench(&[]);
     let via = Via::Stream(api::StreamId(OPENED.0));
     let source = RemotePlace::Tagged { stag: STAG, to: 5000 };
@@ -256,7 +256,7 @@ fn a_stream_that_stands_stays_and_a_stag_names_the_place() {
 
 // RFC 5040 §5.5: the response to a Read is made after earlier messages have been delivered.
 #[test]
-fn a_put_is_confirmed_by_a_read_of_no_bytes_where_reads_were_agreed_on() {
+fn put_is_confirmed_by_zero_length_read_if_negotiated() {
     for agreed in [false, true] {
         let mut bench = bench();
         let file = bench.dir.path().join("file");

@@ -29,14 +29,14 @@ fn with_queue(keys: &str) -> Bench {
 }
 
 #[test]
-fn stream_without_anything_to_answer_closes_at_once() {
+fn idle_half_closed_stream_closes_at_once() {
     let mut bench = with_queue("deliver_to = \"events\"");
     bench.event(untagged(b"news"));
     assert_eq!(closes(&peer_closes(&mut bench), FIRST_STREAM), [false]);
 }
 
 #[test]
-fn echo_of_bare_ddp_is_with_the_peer_before_the_close() {
+fn ddp_echo_is_acknowledged_before_the_close() {
     let mut bench = with_queue("deliver_to = \"echo\"");
     bench.event(untagged(b"one"));
     bench.event(untagged(b"two"));
@@ -57,7 +57,7 @@ fn echo_of_bare_ddp_is_with_the_peer_before_the_close() {
 }
 
 #[test]
-fn echo_of_rdmap_is_with_the_peer_before_the_close() {
+fn rdmap_echo_is_acknowledged_before_the_close() {
     let queue = "\n[[listener.queue]]\nqn = 0\ndeliver_to = \"echo\"";
     let mut bench = serving_bench(&format!("regions = [\"scratch\"]{queue}"));
     bench.accept_stream(1, "10.0.0.2");
@@ -87,7 +87,7 @@ fn message_for_a_file_is_written_before_the_close() {
 
 /// rping's Write and Send are awaited. A Read is not, since the peer cannot answer it.
 #[test]
-fn service_is_done_before_the_close() {
+fn service_answers_are_acknowledged_before_the_close() {
     let rping = |bench: &mut Bench| {
         bench.request_stream(1, "10.0.0.2");
         bench.acknowledge_all();

@@ -11,7 +11,7 @@ use super::*;
 
 /// Formerly such a job was started, and failed.
 #[test]
-fn a_job_over_an_impossible_connection_is_not_begun() {
+fn job_with_invalid_connection_is_refused_at_once() {
     let mut bench = bench_with(&format!("{BASIC}\n[management]\nbench = true\n"));
     let mut spec = rdmap_spec();
     spec.rdmap.peer = "nobody".into();
@@ -57,7 +57,7 @@ fn a_job_over_an_impossible_connection_is_not_begun() {
 /// A listener of the API advertises a region that was removed. No file can declare this state; it
 /// is a conflict, not a defect.
 #[test]
-fn what_no_file_can_say_is_a_conflict() {
+fn state_no_file_can_declare_is_a_conflict() {
     let mut bench = bench();
     let mut removed = bench.call(Request::RemoveRegion { name: "common".into(), force: true });
     bench.acknowledge();

@@ -64,7 +64,7 @@ fn connect(bench: &mut Bench) {
 }
 
 #[test]
-fn a_complete_input_is_posted_to_its_last_byte_and_then_acknowledged() {
+fn complete_input_is_posted_whole_then_acknowledged() {
     for len in [0, 1, 64] {
         let mut bench = bench();
         let id = put(&mut bench);
@@ -85,7 +85,7 @@ fn a_complete_input_is_posted_to_its_last_byte_and_then_acknowledged() {
 }
 
 #[test]
-fn an_input_that_breaks_off_is_not_taken_for_its_end() {
+fn truncated_input_fails_the_put() {
     let mut bench = bench();
     let id = put(&mut bench);
     assert_eq!(send(&mut bench, id, input(b"half", false)), Ok(Reply::EMPTY));
@@ -98,7 +98,7 @@ fn an_input_that_breaks_off_is_not_taken_for_its_end() {
 }
 
 #[test]
-fn a_put_without_its_input_ends_in_time() {
+fn put_without_input_times_out() {
     let mut bench = bench();
     let id = put(&mut bench);
     bench.advance(INPUT_WAIT - Duration::from_millis(1));
@@ -110,7 +110,7 @@ fn a_put_without_its_input_ends_in_time() {
 }
 
 #[test]
-fn an_input_is_taken_once_and_by_a_job_that_waits_for_it() {
+fn input_is_accepted_once_and_only_by_a_waiting_job() {
     let mut bench = bench();
     let id = put(&mut bench);
     assert_eq!(send(&mut bench, id, input(b"", true)), Ok(Reply::EMPTY));

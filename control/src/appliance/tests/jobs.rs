@@ -74,7 +74,7 @@ fn acknowledge_message(bench: &mut Bench, ticket: Ticket) {
 }
 
 #[test]
-fn a_file_goes_in_messages_of_a_mebibyte_with_a_bounded_number_outstanding() {
+fn put_posts_mebibyte_messages_with_bounded_outstanding() {
     let mut bench = bench();
     let len = 20 * MAX_MESSAGE as usize + 5;
     let id = put(&mut bench, len, target(10));
@@ -119,7 +119,7 @@ fn len_of(bench: &Bench, id: u64) -> u64 {
 }
 
 #[test]
-fn a_file_without_bytes_is_one_message_without_bytes() {
+fn empty_file_is_put_as_one_empty_message() {
     let mut bench = bench();
     let id = put(&mut bench, 0, target(0));
     connect(&mut bench);
@@ -131,7 +131,7 @@ fn a_file_without_bytes_is_one_message_without_bytes() {
 }
 
 #[test]
-fn what_does_not_fit_or_is_not_offered_fails_and_ends_the_stream() {
+fn put_beyond_or_without_region_fails_and_ends_stream() {
     for (target, refused) in
         [(target(64 << 20), false), (RemotePlace::Region { name: "other".into(), offset: 0 }, true)]
     {
@@ -146,7 +146,7 @@ fn what_does_not_fit_or_is_not_offered_fails_and_ends_the_stream() {
 }
 
 #[test]
-fn a_stream_that_ends_early_fails_the_job() {
+fn early_stream_end_fails_the_put() {
     let mut bench = bench();
     let id = put(&mut bench, 10, target(0));
     connect(&mut bench);
@@ -160,7 +160,7 @@ fn a_stream_that_ends_early_fails_the_job() {
 
 // RFC 5041 §5.4: the peer's DDP delivers. An acknowledgement of its LLP does not show delivery.
 #[test]
-fn a_last_message_after_the_last_acknowledgement_fails_the_job() {
+fn peer_error_after_last_acknowledgement_fails_the_put() {
     let mut bench = bench();
     let id = put(&mut bench, 10, target(0));
     connect(&mut bench);
@@ -189,7 +189,7 @@ fn a_missing_file_and_a_relative_path_are_refused() {
 }
 
 #[test]
-fn cancelling_aborts_the_stream_and_ignores_what_comes_late() {
+fn cancelled_put_aborts_stream_and_ignores_late_events() {
     let mut bench = bench();
     let id = put(&mut bench, 10, target(0));
     connect(&mut bench);
@@ -204,7 +204,7 @@ fn cancelling_aborts_the_stream_and_ignores_what_comes_late() {
 }
 
 #[test]
-fn what_became_of_a_job_is_told_until_many_others_have_begun() {
+fn ended_job_is_kept_until_many_newer_ones_begin() {
     let mut bench = bench();
     let cancelled = |bench: &mut Bench| {
         let id = put(bench, 10, target(0));
@@ -227,7 +227,7 @@ fn what_became_of_a_job_is_told_until_many_others_have_begun() {
 }
 
 #[test]
-fn a_job_cancelled_while_it_connects_closes_the_stream_that_comes() {
+fn put_cancelled_while_connecting_closes_the_late_stream() {
     let mut bench = bench();
     let id = put(&mut bench, 10, target(0));
     let _pending = bench.call(Request::CancelJob(id));
@@ -236,7 +236,7 @@ fn a_job_cancelled_while_it_connects_closes_the_stream_that_comes() {
 }
 
 #[test]
-fn a_standing_stream_is_used_by_one_job_at_a_time_and_stays() {
+fn existing_stream_serves_one_job_at_a_time_and_stays_open() {
     let mut bench = bench();
     bench.accept_stream(1, "10.0.0.2");
     let file = bench.dir.path().join("file");
@@ -267,7 +267,7 @@ fn a_standing_stream_is_used_by_one_job_at_a_time_and_stays() {
 // draft-culley-iwarp-mpa §13.3.1: Start Keys carry no private data, so the STag and TO come from
 // the request.
 #[test]
-fn revision_0_with_a_known_stag_speaks_the_drafts_start_key() {
+fn revision_0_with_known_stag_uses_start_keys() {
     for (target, initiate) in
         [(RemotePlace::Tagged { stag: 77, to: 0 }, Revision::Draft), (target(0), Revision::Zero)]
     {
@@ -286,7 +286,7 @@ fn revision_0_with_a_known_stag_speaks_the_drafts_start_key() {
 // The memory for a put's file is bounded, whatever the file's length. The destination is checked
 // first.
 #[test]
-fn a_file_of_any_size_goes_through_a_bounded_window() {
+fn large_file_is_put_through_bounded_memory() {
     let mut bench = bench();
     let before = bench.budget.info().jobs;
     let file = bench.dir.path().join("sparse");
@@ -320,7 +320,7 @@ fn a_file_of_any_size_goes_through_a_bounded_window() {
 
 // Checks the bytes: no slot is read into before its message is acknowledged.
 #[test]
-fn a_slot_is_filled_again_only_when_its_message_is_acknowledged() {
+fn staging_slot_is_refilled_only_after_acknowledgement() {
     let mut bench = bench();
     let file = bench.dir.path().join("file");
     let content: Vec<u8> = (0..40u8).flat_map(|n| vec![n; MAX_MESSAGE as usize]).collect();
@@ -361,7 +361,7 @@ fn fifo(bench: &Bench) -> PathBuf {
 }
 
 #[test]
-fn a_pipe_is_put_to_its_end_and_its_length_is_what_it_had() {
+fn pipe_is_put_to_eof_and_job_length_is_bytes_read() {
     use std::io::Write as _;
     for content in [&b"sample"[..], b""] {
         let mut bench = bench();
@@ -386,7 +386,7 @@ fn a_pipe_is_put_to_its_end_and_its_length_is_what_it_had() {
 }
 
 #[test]
-fn a_pipe_with_more_than_the_region_takes_fails_and_says_so() {
+fn pipe_longer_than_region_fails_with_reason() {
     use std::io::Write as _;
     for (len, fits) in [(10, true), (11, false)] {
         let mut bench = bench();

@@ -60,7 +60,7 @@ fn start(bench: &mut Bench, request: Request) -> (Pending, Option<u64>) {
 }
 
 #[test]
-fn operation_whose_peer_is_silent_ends_in_time_and_says_what_was_awaited() {
+fn silent_peer_times_out_operation_with_awaited_step() {
     let awaited = [
         "the peer has not acknowledged all bytes",
         "the peer has not answered all Reads",
@@ -85,7 +85,7 @@ fn operation_whose_peer_is_silent_ends_in_time_and_says_what_was_awaited() {
 }
 
 #[test]
-fn open_of_an_operation_has_its_time_and_says_what_was_awaited() {
+fn connect_time_limit_fails_operation_with_awaited_step() {
     for (awaited, words) in [
         (ConnectStage::SynAck, "no answer to the SYN within 3 s"),
         (ConnectStage::MpaReply, "no answer to the MPA request within 3 s"),
@@ -110,7 +110,7 @@ fn open_of_an_operation_has_its_time_and_says_what_was_awaited() {
 
 /// A limit does not affect an operation that ends in time. Limits out of range are refused.
 #[test]
-fn limit_ends_with_its_operation_and_has_a_range() {
+fn time_limit_ends_with_operation_and_is_range_checked() {
     let mut bench = bench();
     let request = operations(&bench).remove(0);
     let (mut pending, job) = start(&mut bench, request);

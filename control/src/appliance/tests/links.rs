@@ -61,7 +61,7 @@ fn aborts(commands: &[Command]) -> Vec<u64> {
 }
 
 #[test]
-fn only_changes_are_told() {
+fn only_link_changes_are_logged() {
     let mut bench = bench_with(TWO_PORTS);
     link(&mut bench, 0, true);
     assert_eq!(changes(&bench), [], "a link that is up from the start is no news");
@@ -73,7 +73,7 @@ fn only_changes_are_told() {
 }
 
 #[test]
-fn a_link_that_stays_down_ends_its_streams_and_frees_their_region() {
+fn lasting_link_down_ends_streams_and_frees_their_region() {
     let mut bench = bench_with(TWO_PORTS);
     bench.accept_stream(1, "10.0.0.2");
     assert_eq!(bench.core.regions()["own"].bound(), Some(StreamId(1)));
@@ -97,7 +97,7 @@ fn a_link_that_stays_down_ends_its_streams_and_frees_their_region() {
 }
 
 #[test]
-fn a_link_that_comes_back_in_time_or_is_another_ports_ends_nothing() {
+fn brief_or_other_ports_link_down_ends_no_stream() {
     let mut bench = bench_with(TWO_PORTS);
     bench.accept_stream(1, "10.0.0.2");
     link(&mut bench, 1, false);
@@ -111,7 +111,7 @@ fn a_link_that_comes_back_in_time_or_is_another_ports_ends_nothing() {
 }
 
 #[test]
-fn a_stream_that_ended_by_itself_keeps_its_reason() {
+fn stream_ended_before_link_down_keeps_its_reason() {
     let mut bench = bench_with(TWO_PORTS);
     bench.accept_stream(1, "10.0.0.2");
     link(&mut bench, 0, false);
@@ -124,7 +124,7 @@ fn a_stream_that_ended_by_itself_keeps_its_reason() {
 
 /// Even before the link is up for the first time: no client waits for a time-out.
 #[test]
-fn opens_on_a_link_that_is_down_are_refused_at_once() {
+fn connect_on_link_down_is_refused_at_once() {
     let mut bench = bench_with(TWO_PORTS);
     let connects = |bench: &mut Bench| {
         let mut pending = bench.call(Request::Connect(ConnectSpec::to_remote(remote("10.0.0.9"))));
@@ -151,7 +151,7 @@ fn opens_on_a_link_that_is_down_are_refused_at_once() {
 
 /// A put over each transport and each version of IP.
 #[test]
-fn put_on_a_link_that_is_down_or_goes_down_says_so() {
+fn put_on_link_down_fails_with_that_cause() {
     use dataplane::{ConnectError, ConnectStage};
     let sentence = "the link of port `p` is down (interface `i`)";
     for (transport, reason) in [
@@ -211,7 +211,7 @@ fn remedy_of_a_link_that_is_down_names_the_device() {
 /// The job waits for the end of the stream, which has the cause. The cause is not a refusal by the
 /// peer.
 #[test]
-fn a_job_on_a_lost_link_says_so() {
+fn job_fails_with_lost_link_as_cause() {
     let mut bench = bench_with(TWO_PORTS);
     let path = bench.dir.path().join("payload");
     std::fs::File::create(&path).unwrap().write_all(&[7; 10]).unwrap();

@@ -22,7 +22,7 @@ fn end_stream(bench: &mut Bench, id: u64, acknowledged: u64) {
 }
 
 #[test]
-fn a_stream_that_ends_while_the_others_are_listed_is_counted_once() {
+fn stream_ending_during_a_count_is_counted_once() {
     let mut bench = bench();
     for id in [1, 2, 3] {
         bench.accept_stream(id, "10.0.0.2");
@@ -67,7 +67,7 @@ fn association(packets: u64) -> AssociationInfo {
 }
 
 #[test]
-fn an_association_that_ends_while_others_are_listed_is_counted_once() {
+fn association_ending_during_a_count_is_counted_once() {
     let mut bench = bench();
     let mut pending = bench.call(Request::Stats);
     let lists = bench.take_lists();
@@ -84,7 +84,7 @@ fn an_association_that_ends_while_others_are_listed_is_counted_once() {
 /// The workers list once for all clients that request meanwhile, and once more, because these may
 /// be aware of later events.
 #[test]
-fn clients_that_ask_at_the_same_time_share_a_count() {
+fn concurrent_stats_requests_share_a_count() {
     let mut bench = bench();
     let mut first = bench.call(Request::Stats);
     let lists = bench.take_lists();
@@ -108,7 +108,7 @@ fn clients_that_ask_at_the_same_time_share_a_count() {
 }
 
 #[test]
-fn one_stream_is_asked_for_alone() {
+fn stream_query_requests_only_that_stream() {
     let mut bench = bench();
     bench.accept_stream(1, "10.0.0.2");
     let mut pending = bench.call(Request::Stream(api::StreamId(1)));

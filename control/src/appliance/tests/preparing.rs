@@ -46,7 +46,7 @@ fn a_region_is_listed_with_its_progress_until_its_memory_is_ready() {
 }
 
 #[test]
-fn a_region_that_is_removed_while_it_is_prepared_is_cancelled_and_both_are_answered() {
+fn removal_during_preparation_cancels_and_answers_both_clients() {
     let mut bench = bench();
     let (mut added, load) = request_region(&mut bench, 4096);
     let mut removed = bench.call(remove("late", false));
@@ -65,7 +65,7 @@ fn a_region_that_is_removed_while_it_is_prepared_is_cancelled_and_both_are_answe
 }
 
 #[test]
-fn the_end_of_the_appliance_cancels_preparations() {
+fn shutdown_cancels_region_preparation() {
     for abort in [false, true] {
         let mut bench = bench();
         let (mut added, load) = request_region(&mut bench, 4096);
@@ -81,7 +81,7 @@ fn the_end_of_the_appliance_cancels_preparations() {
 }
 
 #[test]
-fn a_removal_is_answered_when_large_memory_is_free() {
+fn region_removal_is_answered_after_memory_is_freed() {
     let mut bench = bench();
     let (_added, load) = request_region(&mut bench, LARGE_REQUEST);
     finish(&mut bench, &load);

@@ -104,7 +104,7 @@ fn get() -> (Bench, u64, Vec<Ticket>) {
 
 // RFC 5041 §7.1, RFC 5040 §4.8: the job reports the peer's refusal, whichever event comes first.
 #[test]
-fn a_job_reports_the_refusal_in_whatever_order_it_is_seen() {
+fn job_reports_peer_error_in_any_event_order() {
     for (kind, order, reason) in (0..3).flat_map(|kind| {
         ORDERS.into_iter().flat_map(move |o| reasons().into_iter().map(move |r| (kind, o, r)))
     }) {
@@ -129,7 +129,7 @@ fn a_job_reports_the_refusal_in_whatever_order_it_is_seen() {
 }
 
 #[test]
-fn a_job_whose_peer_closes_without_a_word_is_refused_as_well() {
+fn job_fails_if_peer_closes_without_error() {
     let (mut bench, id, posted) = put(false);
     let reason = PostFailure::Refused(PostError::Closed);
     bench.deliver(StreamEvent::Fin, false, posted[0], &reason);
@@ -142,7 +142,7 @@ fn a_job_whose_peer_closes_without_a_word_is_refused_as_well() {
 
 /// A stream that does not end in time fails the job, with the peer's error if there was one.
 #[test]
-fn the_end_is_awaited_for_a_bounded_time() {
+fn refused_post_waits_bounded_time_for_the_end() {
     for refused in [false, true] {
         let (mut bench, id, posted) = put(false);
         let reason = PostFailure::Refused(PostError::Closed);
@@ -164,7 +164,7 @@ fn the_end_is_awaited_for_a_bounded_time() {
 
 /// Other users of streams: a client's message, over bare DDP and RDMAP, and an atomic operation.
 #[test]
-fn clients_get_the_refusal_in_whatever_order_it_is_seen() {
+fn clients_receive_peer_error_in_any_event_order() {
     for (kind, order) in (0..3).flat_map(|kind| ORDERS.into_iter().map(move |o| (kind, o))) {
         let mut bench = bench();
         let connect =

@@ -28,7 +28,7 @@ pub(super) fn remove(name: &str, force: bool) -> Request {
 }
 
 #[test]
-fn every_worker_gets_the_same_stag_and_exclusive_regions_belong_to_nobody() {
+fn workers_share_stags_and_exclusive_regions_start_unbound() {
     let mut bench = fresh_bench(BASIC);
     let (first, second) = (bench.commands(0), bench.commands(1));
     let (a, b) = (added_entries(&first), added_entries(&second));
@@ -45,7 +45,7 @@ fn every_worker_gets_the_same_stag_and_exclusive_regions_belong_to_nobody() {
 
 // Readiness means that no worker refuses a peer because it does not listen yet.
 #[test]
-fn it_is_set_up_when_the_last_worker_has_the_regions_and_listens() {
+fn core_is_set_up_after_the_last_workers_acknowledgement() {
     let mut bench = fresh_bench(BASIC);
     let commands = bench.all_commands();
     assert!(commands.iter().any(|command| matches!(command, Command::AddListener { .. })));
@@ -58,7 +58,7 @@ fn it_is_set_up_when_the_last_worker_has_the_regions_and_listens() {
 }
 
 #[test]
-fn a_region_is_added_when_the_last_worker_knows_it() {
+fn region_addition_completes_with_the_last_worker() {
     let mut bench = bench();
     let mut pending = bench.call(Request::AddRegion(section("new", 4096)));
     bench.load_all();
@@ -75,7 +75,7 @@ fn a_region_is_added_when_the_last_worker_knows_it() {
 }
 
 #[test]
-fn deregistration_is_complete_when_the_last_worker_has_let_go_and_not_before() {
+fn region_removal_completes_only_with_the_last_worker() {
     let mut bench = bench();
     let stag = bench.core.regions()["own"].stag();
     let memory = bench.core.regions()["own"].memory().clone();
@@ -102,7 +102,7 @@ fn set_access(name: &str, access: Access) -> Request {
 /// RFC 5041 §8.3.1 (5): the answer follows when the last worker applies the rights, and
 /// advertisements then have them. Rights never exceed those that the region was registered with.
 #[test]
-fn rights_are_changed_when_the_last_worker_keeps_to_them() {
+fn access_change_completes_with_the_last_worker() {
     let mut bench = bench();
     let stag = bench.core.regions()["own"].stag();
     for (access, word) in [(Access::NONE, "-"), (Access::REMOTE_WRITE, "w")] {
@@ -146,7 +146,7 @@ fn rights_are_changed_when_the_last_worker_keeps_to_them() {
 }
 
 #[test]
-fn a_name_that_is_going_cannot_be_added_or_removed_again() {
+fn region_being_removed_cannot_be_added_or_removed() {
     let mut bench = bench();
     let _going = bench.call(remove("own", false));
     let mut again = bench.call(remove("own", false));
@@ -161,7 +161,7 @@ fn a_name_that_is_going_cannot_be_added_or_removed_again() {
 }
 
 #[test]
-fn a_stag_does_not_come_back_with_the_name() {
+fn region_added_again_has_a_new_stag() {
     let mut bench = bench();
     let mut seen = std::collections::HashSet::new();
     for _ in 0..200 {
@@ -177,7 +177,7 @@ fn a_stag_does_not_come_back_with_the_name() {
 }
 
 #[test]
-fn a_region_in_use_goes_only_by_force_and_takes_its_streams_along() {
+fn removal_of_region_in_use_requires_force_and_aborts_streams() {
     let mut bench = bench();
     bench.accept_stream(1, "10.0.0.2");
     let mut pending = bench.call(remove("own", false));
@@ -197,7 +197,7 @@ fn a_region_in_use_goes_only_by_force_and_takes_its_streams_along() {
 }
 
 #[test]
-fn a_registration_that_a_worker_refuses_is_taken_back_everywhere() {
+fn registration_refused_by_one_worker_is_reverted_on_all() {
     let mut bench = bench();
     let mut pending = bench.call(Request::AddRegion(section("new", 4096)));
     bench.load_all();
@@ -213,7 +213,7 @@ fn a_registration_that_a_worker_refuses_is_taken_back_everywhere() {
 }
 
 #[test]
-fn bounds_and_names_are_refused_before_memory_is_made() {
+fn invalid_region_is_refused_before_allocation() {
     let text = format!("{BASIC}\n[limits]\nregions = 3\nregion_memory = \"200 KiB\"\n");
     let mut bench = bench_with(&text);
     for (section, kind) in [
@@ -236,7 +236,7 @@ fn bounds_and_names_are_refused_before_memory_is_made() {
 // RFC 5042 §6.3.6: no byte can be written through two STags, even while the first region is being
 // made.
 #[test]
-fn an_object_or_a_file_belongs_to_one_region() {
+fn object_or_file_of_another_region_is_refused() {
     let mut bench = bench();
     let path = bench.dir.path().join("f");
     let fsync = config::Fsync::Never;
@@ -296,7 +296,7 @@ fn an_exclusive_region_serves_one_stream_at_a_time() {
 }
 
 #[test]
-fn delivered_bytes_are_counted_and_local_programs_hear_of_them() {
+fn delivered_bytes_are_counted_and_published() {
     let text = BASIC
         .replace("name = \"own\"", "name = \"own\"\nbacking = \"shared-memory\"\nobject = \"mem\"");
     let mut bench = bench_with(&text);
@@ -325,7 +325,7 @@ fn delivered_bytes_are_counted_and_local_programs_hear_of_them() {
 }
 
 #[test]
-fn an_unknown_stag_of_an_empty_message_disturbs_nothing() {
+fn empty_message_with_unknown_stag_is_ignored() {
     let mut bench = bench();
     bench.accept_stream(1, "10.0.0.2");
     let (stag, to) = (Stag(1), TaggedOffset(u64::MAX));
@@ -334,7 +334,7 @@ fn an_unknown_stag_of_an_empty_message_disturbs_nothing() {
 }
 
 #[test]
-fn an_empty_message_that_names_the_region_of_another_stream_does_not_reach_its_programs() {
+fn empty_message_for_other_streams_region_is_not_published() {
     let text = BASIC
         .replace("name = \"own\"", "name = \"own\"\nbacking = \"shared-memory\"\nobject = \"mem\"");
     let mut bench = bench_with(&text);
@@ -356,7 +356,7 @@ fn an_empty_message_that_names_the_region_of_another_stream_does_not_reach_its_p
 }
 
 #[test]
-fn a_file_region_is_written_to_its_end_before_it_is_gone() {
+fn file_region_is_flushed_before_removal_completes() {
     let text = BASIC.replace("name = \"own\"", "name = \"own\"\npath = \"DIR/region\"");
     let mut bench = bench_with(&text);
     bench.accept_stream(1, "10.0.0.2");
@@ -380,7 +380,7 @@ fn a_file_region_is_written_to_its_end_before_it_is_gone() {
 
 // RFC 5041 §8.2: while a stream is being opened, no other stream reaches its region.
 #[test]
-fn an_exclusive_region_is_nobodys_until_the_stream_that_is_opened_has_a_number() {
+fn exclusive_region_is_unbound_until_active_open_completes() {
     let mut bench = bench();
     let stag = bench.core.regions()["own"].stag();
     let spec = api::ConnectSpec {
@@ -415,7 +415,7 @@ fn an_exclusive_region_is_nobodys_until_the_stream_that_is_opened_has_a_number()
 
 /// One peer's data is never readable by another peer, whichever side opens the streams.
 #[test]
-fn an_exclusive_region_is_cleared_before_a_peer_that_we_open_to_can_read_it() {
+fn exclusive_region_is_cleared_before_active_open() {
     let mut bench = bench();
     let section = RegionSection {
         remote_read: true,
@@ -463,7 +463,7 @@ fn an_exclusive_region_is_cleared_before_a_peer_that_we_open_to_can_read_it() {
 /// The region is removed while it is being cleared for a stream: the stream does not wait for it
 /// forever.
 #[test]
-fn a_stream_whose_region_is_removed_while_it_is_cleared_is_aborted() {
+fn region_removal_during_clearing_aborts_the_stream() {
     let mut bench = super::rdmap::serving_bench("regions = [\"own\"]");
     bench.accept_stream(1, "10.0.0.2");
     bench.close_stream(1, CloseReason::PeerShutdown);
@@ -484,7 +484,7 @@ fn a_stream_whose_region_is_removed_while_it_is_cleared_is_aborted() {
 
 // The machine of the tests has 4 GiB.
 #[test]
-fn a_region_beyond_the_ceiling_of_memory_is_refused_with_the_numbers_before_memory_is_made() {
+fn region_above_memory_ceiling_is_refused_with_numbers() {
     let mut bench = bench();
     let mut pending = bench.call(Request::AddRegion(section("big", 12 << 30)));
     let error = answer(&mut pending).unwrap_err();
@@ -499,7 +499,7 @@ fn a_region_beyond_the_ceiling_of_memory_is_refused_with_the_numbers_before_memo
 }
 
 #[test]
-fn memory_of_a_region_is_free_again_when_the_last_worker_has_released_it() {
+fn region_memory_is_freed_after_the_last_workers_release() {
     let mut bench = bench();
     let before = bench.budget.info();
     let _pending = bench.call(Request::AddRegion(section("new", 1 << 20)));
@@ -521,7 +521,7 @@ fn busy_regions(commands: &[Command]) -> Vec<Advertised> {
 }
 
 #[test]
-fn a_taken_region_is_advertised_as_busy_and_its_holder_is_named() {
+fn busy_region_is_advertised_as_such_and_holder_is_named() {
     let mut bench = bench();
     assert_eq!(busy_regions(&bench.accept_stream(1, "10.0.0.2")), []);
     let stag = bench.core.regions()["own"].stag();

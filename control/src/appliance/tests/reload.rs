@@ -50,12 +50,12 @@ fn report(answered: Result<Reply, ApiError>) -> Result<ReloadReport, ApiError> {
 }
 
 #[test]
-fn the_difference_of_a_file_and_itself_is_nothing() {
+fn equal_configurations_have_no_difference() {
     assert_eq!(difference(&config(BASIC), &config(BASIC)), Default::default());
 }
 
 #[test]
-fn every_section_lands_in_its_place() {
+fn difference_classifies_every_section() {
     let changed = format!("{BASIC}{EXTRA_SECTIONS}")
         .replace("streams = 3", "streams = 30")
         .replace("size = \"64 KiB\"\naccess = \"rw\"", "size = \"32 KiB\"\naccess = \"rw\"")
@@ -79,7 +79,7 @@ fn every_section_lands_in_its_place() {
 }
 
 #[test]
-fn regions_and_listeners_come_and_go() {
+fn reload_adds_and_removes_regions_and_listeners() {
     let mut bench = bench();
     let report = bench.reload(&format!("{BASIC}{EXTRA_SECTIONS}")).unwrap();
     assert_eq!(report.applied, ["region `extra` added", "listener `second` added"]);
@@ -98,7 +98,7 @@ fn regions_and_listeners_come_and_go() {
 }
 
 #[test]
-fn a_refusal_changes_nothing_and_says_everything() {
+fn refused_reload_reports_all_reasons_without_effect() {
     let mut bench = bench_with(&format!("{BASIC}{EXTRA_SECTIONS}"));
     bench.accept_stream(1, "10.0.0.2");
     bench.acknowledge();
@@ -120,7 +120,7 @@ fn a_refusal_changes_nothing_and_says_everything() {
 }
 
 #[test]
-fn memory_that_cannot_be_made_refuses_the_whole_reload() {
+fn failed_allocation_refuses_the_whole_reload() {
     let mut bench = bench();
     let bad = format!("{BASIC}{EXTRA_SECTIONS}").replace(
         "name = \"extra\"\nsize = \"4 KiB\"",
@@ -137,7 +137,7 @@ fn memory_that_cannot_be_made_refuses_the_whole_reload() {
 }
 
 #[test]
-fn a_file_with_errors_is_refused_with_all_of_them() {
+fn reload_of_invalid_file_reports_all_errors() {
     let mut bench = bench();
     let error = bench.reload("name = 3\n").unwrap_err();
     assert_eq!(error.error, ErrorKind::BadRequest);
@@ -145,7 +145,7 @@ fn a_file_with_errors_is_refused_with_all_of_them() {
 }
 
 #[test]
-fn limits_of_a_listener_change_without_a_word_to_the_workers() {
+fn listener_limits_change_without_worker_commands() {
     let mut bench = bench();
     bench.accept_stream(1, "10.0.0.2");
     bench.acknowledge();
@@ -159,7 +159,7 @@ fn limits_of_a_listener_change_without_a_word_to_the_workers() {
 }
 
 #[test]
-fn a_changed_port_replaces_the_listener_on_the_workers_in_order() {
+fn changed_port_replaces_listener_on_workers_in_order() {
     let mut bench = bench();
     bench.accept_stream(1, "10.0.0.2");
     bench.acknowledge();
@@ -180,7 +180,7 @@ fn a_changed_port_replaces_the_listener_on_the_workers_in_order() {
 }
 
 #[test]
-fn what_the_api_added_stays() {
+fn reload_keeps_api_additions() {
     let mut bench = bench();
     let mut section = bench.core.regions()["common"].section().clone();
     section.name = "api".into();
@@ -193,7 +193,7 @@ fn what_the_api_added_stays() {
 }
 
 #[test]
-fn more_streams_than_fit_refuse_the_reload_by_their_key() {
+fn reload_with_too_many_streams_is_refused_by_key() {
     let mut bench = bench();
     let error = bench.reload(&format!("{BASIC}\n[limits]\nstreams = 1000000\n")).unwrap_err();
     let keys = "limits.memory and limits.streams of the file: ";
@@ -202,7 +202,7 @@ fn more_streams_than_fit_refuse_the_reload_by_their_key() {
 
 // Each of the two fits alone; the machine of the tests has 4 GiB.
 #[test]
-fn new_regions_that_do_not_fit_together_refuse_the_reload_before_memory_is_made() {
+fn reload_with_regions_over_ceiling_is_refused_early() {
     let region =
         |name: &str| format!("[[region]]\nname = \"{name}\"\nsize = \"2 GiB\"\naccess = \"r\"\n");
     let mut bench = bench();
@@ -215,7 +215,7 @@ fn new_regions_that_do_not_fit_together_refuse_the_reload_before_memory_is_made(
 }
 
 #[test]
-fn a_reload_moves_the_ceiling_but_not_below_what_is_in_use() {
+fn reload_changes_ceiling_but_not_below_bytes_in_use() {
     let mut bench = bench();
     let limits = |size: &str| format!("{BASIC}\n[limits]\nmemory = \"{size}\"\n");
     let report = bench.reload(&limits("1 GiB")).unwrap();
@@ -241,7 +241,7 @@ fn peers_set(commands: &[Command]) -> Vec<(ListenerId, bool)> {
 
 // No listener is restarted: streams and handshakes of admitted peers continue.
 #[test]
-fn allow_and_deny_change_in_place_when_all_workers_have_them() {
+fn peer_filters_change_in_place_after_all_workers_answer() {
     let mut bench = bench();
     let id = bench.listener("in");
     let denied = "deny = [\"10.0.0.9/32\"]\n";

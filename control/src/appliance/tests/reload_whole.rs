@@ -59,7 +59,7 @@ impl Bench {
 }
 
 #[test]
-fn what_one_worker_refuses_is_undone_on_all() {
+fn refusal_by_one_worker_is_undone_on_all() {
     let limits = format!("{BASIC}{EXTRA_SECTIONS}\n[limits]\nstreams = 77\n")
         .replace("streams_per_peer = 2", "streams_per_peer = 1");
     for worker_refuses in [
@@ -93,7 +93,7 @@ fn what_one_worker_refuses_is_undone_on_all() {
 }
 
 #[test]
-fn a_listener_that_cannot_change_is_as_it_was() {
+fn failed_listener_change_restores_the_old_listener() {
     let mut bench = bench();
     std::fs::write(&bench.file, BASIC.replace("port = 7471", "port = 7473")).unwrap();
     let mut pending = bench.start_reload();
@@ -108,7 +108,7 @@ fn a_listener_that_cannot_change_is_as_it_was() {
 }
 
 #[test]
-fn what_was_made_for_a_refused_reload_is_gone() {
+fn refused_reload_removes_its_new_file() {
     let mut bench = bench();
     let new = bench.dir.path().join("new");
     let region = format!("[[region]]\nname = \"f\"\npath = {new:?}\naccess = \"r\"\n");
@@ -120,7 +120,7 @@ fn what_was_made_for_a_refused_reload_is_gone() {
 }
 
 #[test]
-fn what_needs_a_restart_is_named_until_it_is_in_force() {
+fn restart_note_stays_until_key_is_in_force() {
     let mut bench = bench();
     let changed =
         format!("{BASIC}{EXTRA_SECTIONS}\n[tcp]\nsack = false\n").replace("64 KiB", "32 KiB");
@@ -138,7 +138,7 @@ fn what_needs_a_restart_is_named_until_it_is_in_force() {
 }
 
 #[test]
-fn a_dry_run_says_what_the_reload_then_does() {
+fn dry_run_report_matches_the_reload() {
     let mut bench = bench();
     let text = format!("{BASIC}{EXTRA_SECTIONS}\n[tcp]\nsack = false\n[limits]\nregions = 9\n");
     let would = bench.dry_run(&text);
@@ -152,7 +152,7 @@ fn a_dry_run_says_what_the_reload_then_does() {
 }
 
 #[test]
-fn everything_that_can_be_known_is_refused_before_anything_is_done() {
+fn foreseeable_failures_refuse_the_reload_before_any_step() {
     let mut bench = bench_with(&format!("{BASIC}{EXTRA_SECTIONS}"));
     let own =
         EXTRA_SECTIONS.replace("extra", "api").replace("second", "api").replace("7472", "7480");
@@ -208,7 +208,7 @@ fn everything_that_can_be_known_is_refused_before_anything_is_done() {
 
 /// Each listener takes an address that another one frees.
 #[test]
-fn listeners_change_in_an_order_in_which_they_can() {
+fn listener_changes_are_ordered_by_freed_addresses() {
     let mut bench = bench_with(&format!("{BASIC}{EXTRA_SECTIONS}"));
     let moved = format!("{BASIC}{EXTRA_SECTIONS}").replace("7472", "7473").replace("7471", "7472");
     bench.reload(&moved).unwrap();
@@ -222,7 +222,7 @@ fn listeners_change_in_an_order_in_which_they_can() {
 }
 
 #[test]
-fn one_that_left_its_place_for_another_that_fails_is_back() {
+fn removed_listener_returns_if_its_replacement_fails() {
     let mut bench = bench_with(&format!("{BASIC}{EXTRA_SECTIONS}"));
     let renamed =
         format!("{BASIC}{EXTRA_SECTIONS}").replace("name = \"second\"", "name = \"third\"");
@@ -235,7 +235,7 @@ fn one_that_left_its_place_for_another_that_fails_is_back() {
 }
 
 #[test]
-fn two_reloads_at_a_time_are_one_too_many() {
+fn second_concurrent_reload_is_refused() {
     let mut bench = bench();
     std::fs::write(&bench.file, format!("{BASIC}{EXTRA_SECTIONS}")).unwrap();
     let mut first = bench.start_reload();
@@ -246,7 +246,7 @@ fn two_reloads_at_a_time_are_one_too_many() {
 }
 
 #[test]
-fn what_the_api_removed_is_brought_back() {
+fn reload_restores_objects_removed_by_api() {
     let mut bench = bench_with(&format!("{BASIC}{EXTRA_SECTIONS}"));
     bench.call_api(Request::RemoveListener { name: "second".into() });
     bench.call_api(Request::RemoveRegion { name: "extra".into(), force: false });

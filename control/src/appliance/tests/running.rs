@@ -102,7 +102,7 @@ fn every_value_has_its_origin() {
 }
 
 #[test]
-fn the_origin_follows_the_file_and_what_runs_stays_what_runs() {
+fn reload_updates_origins_and_keeps_restart_keys_running() {
     let mut bench = bench_with(&format!("{BASIC}\n[tcp]\nsack = false\n"));
     let before = value(&bench.config(), "tcp", &[], "sack").unwrap();
     let text =
@@ -124,7 +124,7 @@ fn the_origin_follows_the_file_and_what_runs_stays_what_runs() {
 }
 
 #[test]
-fn drift_is_seen_from_every_source() {
+fn config_diff_lists_drift_from_every_source() {
     let mut bench = bench_with(&format!("{BASIC}{EXTRA_SECTIONS}"));
     assert_eq!(bench.diff(), []);
     bench.call_api_ok(api_region());
@@ -160,7 +160,7 @@ fn drift_is_seen_from_every_source() {
 }
 
 #[test]
-fn a_saved_file_brings_the_same_state() {
+fn saved_configuration_reproduces_the_state() {
     let mut bench = bench_with(&format!("# a comment\n{BASIC}{EXTRA_SECTIONS}"));
     bench.call_api_ok(api_region());
     bench.call_api_ok(api_listener());
@@ -188,7 +188,7 @@ fn a_saved_file_brings_the_same_state() {
 }
 
 #[test]
-fn what_the_command_line_says_is_no_drift() {
+fn command_line_overrides_are_not_drift() {
     let mut config = Document::parse(std::path::Path::new("t.toml"), BASIC).unwrap().config;
     config.override_log("debug");
     let dir = tempfile::tempdir().unwrap();

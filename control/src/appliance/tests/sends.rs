@@ -66,7 +66,7 @@ fn expect_sent(pending: &mut Pending) -> Sent {
 }
 
 #[test]
-fn a_message_is_answered_when_it_is_acknowledged() {
+fn send_is_answered_when_acknowledged() {
     let mut bench = bench_with_stream();
     let (mut pending, ticket) = send(&mut bench, Duration::ZERO);
     assert!(is_unanswered(&mut pending));
@@ -83,7 +83,7 @@ fn a_message_is_answered_when_it_is_acknowledged() {
 }
 
 #[test]
-fn an_awaited_message_comes_after_or_before_the_acknowledgement() {
+fn reply_may_precede_or_follow_the_acknowledgement() {
     for reply_first in [false, true] {
         let mut bench = bench_with_stream();
         let (mut pending, ticket) = send(&mut bench, Duration::from_secs(1));
@@ -108,7 +108,7 @@ fn an_awaited_message_comes_after_or_before_the_acknowledgement() {
 
 // docs/protocol.md §4: an echo arrives on queue 0, whichever queue the message used.
 #[test]
-fn a_message_to_another_queue_is_answered_on_queue_0() {
+fn reply_to_other_queue_is_accepted_on_queue_0() {
     let mut bench = bench_with_stream();
     let (via, data) = (Via::Stream(api::StreamId(5)), b"ping".to_vec());
     let mut pending =
@@ -125,7 +125,7 @@ fn a_message_to_another_queue_is_answered_on_queue_0() {
 }
 
 #[test]
-fn what_nobody_awaits_goes_to_the_log() {
+fn unawaited_message_is_logged() {
     let mut bench = bench_with_stream();
     reply(&mut bench, b"news");
     assert!(
@@ -134,7 +134,7 @@ fn what_nobody_awaits_goes_to_the_log() {
 }
 
 #[test]
-fn an_answer_that_does_not_come_is_a_time_out() {
+fn missing_reply_times_out() {
     let mut bench = bench_with_stream();
     let (mut pending, ticket) = send(&mut bench, Duration::from_secs(1));
     bench.event(Event::Sent { stream: StreamId(5), ticket });
@@ -147,7 +147,7 @@ fn an_answer_that_does_not_come_is_a_time_out() {
 }
 
 #[test]
-fn the_end_of_the_stream_answers_everybody() {
+fn stream_end_answers_all_waiting_clients() {
     let mut bench = bench_with_stream();
     let (mut waiting, ticket) = send(&mut bench, Duration::from_secs(1));
     bench.event(Event::Sent { stream: StreamId(5), ticket });
@@ -159,7 +159,7 @@ fn the_end_of_the_stream_answers_everybody() {
 }
 
 #[test]
-fn a_stream_opened_for_one_message_is_closed_after_it() {
+fn stream_opened_for_one_send_is_closed_after_it() {
     let mut bench = bench();
     let (mut pending, ticket) = send_alone(&mut bench);
     bench.event(Event::Sent { stream: StreamId(5), ticket });
@@ -172,7 +172,7 @@ fn a_stream_opened_for_one_message_is_closed_after_it() {
 
 // RFC 5041 §7.2: the peer refuses a message that its TCP has acknowledged.
 #[test]
-fn a_message_that_the_peer_refuses_after_its_acknowledgement_is_not_sent() {
+fn send_refused_after_acknowledgement_is_reported_as_failed() {
     for opened in [false, true] {
         let mut bench = if opened { bench() } else { bench_with_stream() };
         let (mut pending, ticket) = match opened {
@@ -188,7 +188,7 @@ fn a_message_that_the_peer_refuses_after_its_acknowledgement_is_not_sent() {
 
 /// The peer acknowledges everything, and then neither closes nor sends an error.
 #[test]
-fn a_peer_that_never_closes_has_confirmed_nothing() {
+fn send_to_peer_that_never_closes_is_unconfirmed() {
     let mut bench = bench();
     let (mut pending, ticket) = send_alone(&mut bench);
     bench.event(Event::Sent { stream: StreamId(5), ticket });
@@ -197,7 +197,7 @@ fn a_peer_that_never_closes_has_confirmed_nothing() {
 }
 
 #[test]
-fn a_stream_that_is_not_there_is_said_so() {
+fn send_on_unknown_stream_is_refused() {
     let mut bench = bench();
     let via = Via::Stream(api::StreamId(9));
     let spec = SendSpec { via, queue: 0, data: vec![], wait_reply_us: 0 };

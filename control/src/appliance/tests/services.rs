@@ -46,7 +46,7 @@ fn errors(bench: &Bench) -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn every_stream_has_a_piece_of_its_own_and_finds_it_empty() {
+fn each_stream_has_its_own_cleared_slot() {
     let mut bench = serving_bench(RPING);
     let first = accept_stream(&mut bench, 1).unwrap();
     let second = accept_stream(&mut bench, 2).unwrap();
@@ -75,7 +75,7 @@ fn every_stream_has_a_piece_of_its_own_and_finds_it_empty() {
 }
 
 #[test]
-fn perftests_pieces_are_open_to_the_stream_that_has_them() {
+fn perftest_slots_are_accessible_to_their_stream() {
     let mut bench = serving_bench("service = \"perftest\"\nregions = [\"scratch\"]");
     let entry = accept_stream(&mut bench, 1).unwrap();
     assert_eq!(entry.access, Access::REMOTE_READ | Access::REMOTE_WRITE);
@@ -83,7 +83,7 @@ fn perftests_pieces_are_open_to_the_stream_that_has_them() {
 }
 
 #[test]
-fn a_stream_without_a_piece_is_refused_until_one_is_free() {
+fn stream_without_free_slot_is_refused() {
     let mut bench = serving_bench(RPING);
     (1..=4).for_each(|id| drop(accept_stream(&mut bench, id)));
     bench.close_stream(1, CloseReason::PeerShutdown);
@@ -105,7 +105,7 @@ fn a_stream_without_a_piece_is_refused_until_one_is_free() {
 
 /// The slot of a stream of a removed listener stays unused until it is cleared.
 #[test]
-fn a_region_is_cut_into_pieces_anew_when_the_last_stream_of_before_is_forgotten() {
+fn region_is_divided_again_after_last_old_stream_is_cleared() {
     let mut bench = serving_bench("service = \"perftest\"\nregions = [\"scratch\"]");
     let entry = accept_stream(&mut bench, 1).unwrap();
     let mut again = bench.core.listeners()["in"].section().clone();
@@ -136,7 +136,7 @@ fn a_region_is_cut_into_pieces_anew_when_the_last_stream_of_before_is_forgotten(
 }
 
 #[test]
-fn who_deals_with_what_arrives_is_told_to_the_worker() {
+fn accept_command_names_the_worker_service() {
     for (keys, expected) in [
         ("service = \"echo\"", Service::Echo),
         ("service = \"sink\"", Service::Sink),
@@ -158,7 +158,7 @@ fn who_deals_with_what_arrives_is_told_to_the_worker() {
 }
 
 #[test]
-fn a_round_of_rping_is_read_and_written_back() {
+fn rping_round_is_read_and_written_back() {
     let mut bench = serving_bench(RPING);
     let slot = accept_stream(&mut bench, 1).unwrap();
     bench.receive_send(FIRST_STREAM, &buffer(1000, 9, 64));
@@ -201,7 +201,7 @@ fn a_round_of_rping_is_read_and_written_back() {
 }
 
 #[test]
-fn what_is_no_rping_ends_the_stream_once() {
+fn non_rping_message_ends_the_stream_once() {
     let mut bench = serving_bench(RPING);
     accept_stream(&mut bench, 1);
     bench.receive_send(FIRST_STREAM, &[0; 15]);
@@ -213,7 +213,7 @@ fn what_is_no_rping_ends_the_stream_once() {
 }
 
 #[test]
-fn an_operation_that_is_refused_ends_the_stream_and_a_flushed_one_follows_its_end() {
+fn refused_operation_ends_stream_and_flushed_one_awaits_its_end() {
     let mut bench = serving_bench(RPING);
     accept_stream(&mut bench, 1);
     accept_stream(&mut bench, 2);
@@ -237,7 +237,7 @@ fn an_operation_that_is_refused_ends_the_stream_and_a_flushed_one_follows_its_en
 }
 
 #[test]
-fn sends_to_a_region_listener_go_where_its_queue_says() {
+fn sends_to_region_listener_follow_deliver_to() {
     let mut bench = serving_bench(&format!("regions = [\"scratch\"]{}", queue("events")));
     bench.accept_stream(1, "10.0.0.2");
     bench.receive_send(FIRST_STREAM, b"news");
@@ -267,7 +267,7 @@ fn sends_to_a_region_listener_go_where_its_queue_says() {
 // RFC 5040 §5.5 note 20: the STag is invalidated before the Send is delivered. The region continues
 // under another one.
 #[test]
-fn an_invalidated_region_has_another_stag_and_nobody_may_use_it() {
+fn invalidated_region_gets_new_stag_and_loses_its_users() {
     for with_send in [true, false] {
         let mut bench = serving_bench(&format!("regions = [\"own\"]{}", queue("discard")));
         bench.accept_stream(1, "10.0.0.2");
@@ -295,7 +295,7 @@ fn an_invalidated_region_has_another_stag_and_nobody_may_use_it() {
 }
 
 #[test]
-fn an_invalidated_stag_of_no_region_changes_nothing() {
+fn invalidation_of_unknown_stag_is_ignored() {
     let mut bench = serving_bench("regions = [\"own\"]");
     bench.accept_stream(1, "10.0.0.2");
     bench.event(Event::Invalidated { stream: FIRST_STREAM, stag: Stag(1) });
@@ -305,7 +305,7 @@ fn an_invalidated_stag_of_no_region_changes_nothing() {
 
 // RFC 5040 §4.8: layer, error type and error code.
 #[test]
-fn errors_and_terminates_are_told_with_their_numbers() {
+fn errors_and_terminates_are_logged_with_their_codes() {
     let mut bench = serving_bench("service = \"echo\"");
     bench.accept_stream(1, "10.0.0.2");
     let error = rdmap::Error::Llp { error_type: 0, code: 2 };

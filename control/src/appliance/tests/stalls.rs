@@ -26,7 +26,7 @@ const NOTE: &str = "the peer's host is gone or hangs, or the path is cut: check 
      was sent, ddpctl streams close 0000000000000001 --abort ends it";
 
 #[test]
-fn stalled_stream_has_an_event_and_a_note_until_it_goes_on() {
+fn stalled_stream_has_event_and_note_until_it_resumes() {
     let mut bench = bench();
     bench.now += Duration::from_secs(1000);
     bench.accept_stream(1, "10.0.0.2");
@@ -57,7 +57,7 @@ fn stalled_stream_has_an_event_and_a_note_until_it_goes_on() {
 /// The end reports for how long nothing was acknowledged, over both transports, and removes the
 /// note.
 #[test]
-fn end_of_a_stalled_stream_says_for_how_long_it_made_no_progress() {
+fn end_of_stalled_stream_reports_stall_duration() {
     let tcp = CloseReason::Lower(TcpReason::TcpTimeout);
     let sctp = dataplane::CloseReason::Sctp(Ended::Lower(SctpReason::SctpTimeout));
     for (reason, begin, key) in [

@@ -82,7 +82,7 @@ fn file_error(bench: &Bench) -> Option<String> {
 }
 
 #[test]
-fn the_end_of_a_stream_is_confirmed_when_the_queues_file_has_its_message() {
+fn close_is_confirmed_after_queue_file_has_the_message() {
     let mut bench = queue("DIR/queue");
     message(&mut bench);
     peer_closes(&mut bench);
@@ -92,7 +92,7 @@ fn the_end_of_a_stream_is_confirmed_when_the_queues_file_has_its_message() {
 }
 
 #[test]
-fn confirmations_wait_for_the_file_of_a_region_with_every_policy_and_come_in_order() {
+fn confirmations_wait_for_region_file_and_stay_in_order() {
     for fsync in ["never", "close", "message", "1 h"] {
         let mut bench = region(fsync);
         write(&mut bench);
@@ -109,7 +109,7 @@ fn confirmations_wait_for_the_file_of_a_region_with_every_policy_and_come_in_ord
 }
 
 #[test]
-fn a_stream_that_wrote_nothing_is_confirmed_at_once() {
+fn stream_without_writes_is_confirmed_at_once() {
     let mut bench = queue("DIR/queue");
     bench.event(Event::ReadHeld { stream: StreamId(1) });
     peer_closes(&mut bench);
@@ -130,7 +130,7 @@ fn a_message_for_a_full_disk_fails_its_stream_and_is_counted() {
 }
 
 #[test]
-fn a_region_whose_file_cannot_be_written_fails_the_streams_that_wrote_to_it() {
+fn unwritable_region_file_fails_streams_that_wrote_to_it() {
     for fsync in ["never", "close", "message", "1 h"] {
         let mut bench = region(fsync);
         bench.accept_stream(2, "10.0.0.3");
@@ -168,7 +168,7 @@ fn steps(bench: &mut Bench, steps: u64) {
 }
 
 #[test]
-fn a_disk_that_does_not_answer_fails_the_stream_in_the_end() {
+fn stalled_disk_fails_the_stream_after_timeout() {
     let mut bench = bench_awaiting_flush();
     bench.advance(STALL_TIMEOUT - Duration::from_millis(1));
     assert!(close_commands(&mut bench).is_empty());
@@ -181,7 +181,7 @@ fn a_disk_that_does_not_answer_fails_the_stream_in_the_end() {
 }
 
 #[test]
-fn a_slow_disk_with_progress_fails_no_stream_before_the_limit() {
+fn slow_disk_with_progress_fails_stream_only_at_the_limit() {
     let mut bench = bench_awaiting_flush();
     let step = STALL_TIMEOUT - Duration::from_millis(1);
     for _ in 0..5 {
@@ -216,7 +216,7 @@ fn report_confirming(bench: &mut Bench) {
 }
 
 #[test]
-fn an_operators_close_comes_first_and_waits_for_all_data_and_its_file() {
+fn operator_close_waits_for_data_and_file() {
     for fsync in ["never", "close", "message", "1 h"] {
         let mut bench = region(fsync);
         write(&mut bench);
@@ -237,7 +237,7 @@ fn an_operators_close_comes_first_and_waits_for_all_data_and_its_file() {
 }
 
 #[test]
-fn data_behind_the_flush_is_flushed_before_our_close() {
+fn data_received_after_flush_is_flushed_before_close() {
     let mut bench = region("close");
     let _pending = operator_closes(&mut bench);
     assert_eq!(close_commands(&mut bench), ["confirming"]);
@@ -254,7 +254,7 @@ fn data_behind_the_flush_is_flushed_before_our_close() {
 }
 
 #[test]
-fn our_close_becomes_an_error_if_the_file_is_not_written() {
+fn unwritten_file_turns_close_into_an_error() {
     // The disk does not answer.
     let mut bench = region("close");
     write(&mut bench);
@@ -272,7 +272,7 @@ fn our_close_becomes_an_error_if_the_file_is_not_written() {
 }
 
 #[test]
-fn a_drain_and_an_idle_peer_wait_for_files_as_an_operators_close_does() {
+fn drain_close_waits_for_files_like_operator_close() {
     let drains = [true, false];
     for drain in drains {
         let mut bench = region("close");
@@ -289,7 +289,7 @@ fn a_drain_and_an_idle_peer_wait_for_files_as_an_operators_close_does() {
 }
 
 #[test]
-fn a_stream_that_is_established_during_a_drain_is_closed() {
+fn stream_established_during_drain_is_closed() {
     let mut bench = region("close");
     bench.close_stream(1, CloseReason::PeerShutdown);
     bench.request_stream(2, "10.0.0.2");
@@ -303,7 +303,7 @@ fn a_stream_that_is_established_during_a_drain_is_closed() {
 }
 
 #[test]
-fn a_region_with_a_file_serves_the_next_stream_after_the_flush() {
+fn file_region_serves_next_stream_after_flush() {
     let binds = |bench: &mut Bench| {
         let commands = bench.acknowledge_all();
         commands.iter().filter(|c| matches!(c, Command::BindStag { .. })).count()
@@ -319,7 +319,7 @@ fn a_region_with_a_file_serves_the_next_stream_after_the_flush() {
 }
 
 #[test]
-fn messages_of_an_ended_stream_are_forgotten() {
+fn pending_appends_of_ended_stream_are_dropped() {
     let mut bench = queue("DIR/queue");
     message(&mut bench);
     assert_eq!(bench.core.streams().appending(), 1);
@@ -328,7 +328,7 @@ fn messages_of_an_ended_stream_are_forgotten() {
 }
 
 #[test]
-fn only_streams_that_reach_a_file_hold_confirmations() {
+fn only_streams_writing_files_delay_confirmations() {
     let holds = |bench: &mut Bench, id: u64| {
         bench.request_stream(id, "10.0.0.9");
         let accepted = bench.acknowledge().into_iter().find_map(|command| match command {
@@ -372,7 +372,7 @@ fn a_rotated_file_is_opened_again_by_a_reload_and_reported() {
 }
 
 #[test]
-fn regions_with_files_are_refused_where_no_write_reaches_the_file() {
+fn file_region_is_refused_for_listener_without_file_writes() {
     use config::{Backing, Fsync, RdmapSection, ServiceKind, Ulp};
     let rdmap = |service| {
         let peer = tcp_lite::mpa::Peer::Standard;

@@ -83,7 +83,7 @@ fn take_connect(commands: Vec<Command>) -> Box<dataplane::Connect> {
 }
 
 #[test]
-fn limits_of_peer_and_listener_refuse_with_a_reason_and_are_free_again_at_the_end() {
+fn stream_limits_refuse_with_reason_until_a_stream_ends() {
     let mut bench = bench();
     bench.accept_stream(1, "10.0.0.2");
     bench.accept_stream(2, "10.0.0.2");
@@ -109,7 +109,7 @@ fn limits_of_peer_and_listener_refuse_with_a_reason_and_are_free_again_at_the_en
 }
 
 #[test]
-fn a_credit_goes_back_when_the_stream_is_accepted_or_a_refused_one_is_gone() {
+fn handshake_credit_returns_on_accept_or_end_of_reject() {
     let mut bench = bench();
     let credits = |commands: &[Command]| {
         commands.iter().filter(|c| matches!(c, Command::Credits { additional: 1, .. })).count()
@@ -173,7 +173,7 @@ fn the_ddp_version_follows_the_revision() {
 
 // docs/protocol.md §4
 #[test]
-fn an_echo_goes_back_on_queue_0_with_the_senders_rsvd_ulp_and_its_buffer_when_it_has_arrived() {
+fn echo_uses_queue_0_and_sender_rsvd_ulp_then_reposts_buffer() {
     for queue in [0, 5] {
         let mut bench = with_queues();
         let (stream, qn, msn, data) = (StreamId(1), Qn(queue), Msn(1), b"hello".to_vec());
@@ -194,7 +194,7 @@ fn an_echo_goes_back_on_queue_0_with_the_senders_rsvd_ulp_and_its_buffer_when_it
 
 // docs/protocol.md §4: RsvdULP reaches the program that reads the events unchanged.
 #[test]
-fn the_log_has_the_senders_rsvd_ulp() {
+fn logged_message_has_the_senders_rsvd_ulp() {
     let mut bench = with_queues();
     let (stream, qn, msn, data) = (StreamId(1), Qn(1), Msn(1), b"for the log".to_vec());
     bench.event(Event::Untagged { stream, qn, msn, data, rsvd_ulp: [0x81, 0xff, 0, 3, 4] });
@@ -206,7 +206,7 @@ fn the_log_has_the_senders_rsvd_ulp() {
 }
 
 #[test]
-fn events_and_discard_give_the_buffer_back_at_once() {
+fn events_and_discard_queues_repost_buffer_at_once() {
     let mut bench = with_queues();
     bench.event(message(1, b"for the log"));
     assert!(reposts_buffer(&bench.acknowledge(), 1));
@@ -220,7 +220,7 @@ fn events_and_discard_give_the_buffer_back_at_once() {
 }
 
 #[test]
-fn a_message_for_a_file_keeps_its_buffer_until_it_is_written() {
+fn file_queue_reposts_buffer_after_write() {
     let mut bench = with_queues();
     bench.event(message(4, b"line"));
     let mut commands = bench.acknowledge();
@@ -303,7 +303,7 @@ pub(super) fn sample_error() -> DdpError {
 }
 
 #[test]
-fn connect_answers_when_the_stream_stands() {
+fn connect_is_answered_when_established() {
     let mut bench = bench();
     let mut pending = bench.call(Request::Connect(connect_spec(&["common"])));
     let connect = take_connect(bench.all_commands());
@@ -338,7 +338,7 @@ fn offer(name: &str, len: u64) -> Advertised {
 }
 
 #[test]
-fn a_stream_whose_client_has_gone_away_is_closed() {
+fn stream_of_disconnected_client_is_closed() {
     let mut bench = bench();
     let pending = bench.call(Request::Connect(connect_spec(&[])));
     let connect = take_connect(bench.all_commands());
@@ -348,7 +348,7 @@ fn a_stream_whose_client_has_gone_away_is_closed() {
 }
 
 #[test]
-fn connecting_with_an_exclusive_region_takes_it_and_gives_it_back() {
+fn connect_binds_exclusive_region_and_releases_it_at_end() {
     let mut bench = bench();
     let mut pending = bench.call(Request::Connect(connect_spec(&["own"])));
     let others = bench.acknowledge();
@@ -363,7 +363,7 @@ fn connecting_with_an_exclusive_region_takes_it_and_gives_it_back() {
 }
 
 #[test]
-fn a_failed_connect_says_whose_fault_it_was() {
+fn failed_connect_reports_which_end_failed() {
     for (reason, kind) in [
         (ConnectError::Closed(CloseReason::ConnectRefused.into()), ErrorKind::PeerRefused),
         (ConnectError::Unreachable, ErrorKind::Timeout),
@@ -380,7 +380,7 @@ fn a_failed_connect_says_whose_fault_it_was() {
 }
 
 #[test]
-fn connects_take_turns_with_the_workers() {
+fn connects_are_spread_round_robin_over_workers() {
     let mut bench = bench();
     for round in 0..4 {
         let _pending = bench.call(Request::Connect(connect_spec(&[])));
@@ -394,7 +394,7 @@ fn connects_take_turns_with_the_workers() {
 }
 
 #[test]
-fn nowhere_to_connect_is_said_at_once() {
+fn connect_without_route_is_refused_at_once() {
     let mut bench = bench();
     let remote = "192.0.2.1:1".parse().unwrap();
     let far = ConnectSpec { remote, ..connect_spec(&[]) };
@@ -407,7 +407,7 @@ fn nowhere_to_connect_is_said_at_once() {
 }
 
 #[test]
-fn closing_answers_when_the_stream_is_gone() {
+fn close_is_answered_when_stream_has_ended() {
     let mut bench = bench();
     bench.accept_stream(1, "10.0.0.2");
     let id = api::StreamId(1);
@@ -427,7 +427,7 @@ fn closing_answers_when_the_stream_is_gone() {
 }
 
 #[test]
-fn totals_hold_what_ended_streams_did() {
+fn totals_include_counters_of_ended_streams() {
     let mut bench = bench();
     bench.accept_stream(1, "10.0.0.2");
     let mut stats = EndpointStats::default();
@@ -456,7 +456,7 @@ fn totals_hold_what_ended_streams_did() {
 }
 
 #[test]
-fn listeners_with_a_place_or_a_region_in_common_with_none_are_refused() {
+fn listeners_with_conflicting_endpoint_or_region_are_refused() {
     let mut bench = bench();
     let mut section = bench.core.listeners()["in"].section().clone();
     section.name = "second".into();
@@ -490,7 +490,7 @@ fn a_removed_listener_keeps_its_streams() {
 // RFC 5042 §3, §6.1.1: streams trust each other only if the operator gave their listeners a common
 // region.
 #[test]
-fn listeners_without_a_region_in_common_have_domains_of_their_own() {
+fn listeners_without_common_region_have_separate_domains() {
     let second = r#"
 [[listener]]
 name = "other"
@@ -515,7 +515,7 @@ regions = ["others"]
 }
 
 #[test]
-fn a_second_attempt_with_revision_one_is_told() {
+fn retry_with_revision_1_is_logged() {
     let mut bench = bench();
     let mut pending = bench.call(Request::Connect(connect_spec(&[])));
     let ticket = take_connect(bench.acknowledge()).ticket;
@@ -541,7 +541,7 @@ fn a_second_attempt_with_revision_one_is_told() {
 /// A full disk: the operator sees it while it lasts, and the peer whose message is not stored loses
 /// its stream.
 #[test]
-fn a_file_that_cannot_be_written_is_seen_by_the_operator_and_the_peer() {
+fn unwritable_queue_file_is_noted_and_fails_the_stream() {
     let queues = QUEUES.replace("DIR/queue", "/dev/full");
     let mut bench = bench_with(&format!("{BASIC}{queues}"));
     bench.accept_stream(1, "10.0.0.2");

@@ -59,7 +59,7 @@ fn error(pending: &mut Pending) -> (ErrorKind, String) {
 }
 
 #[test]
-fn rounds_are_counted_timed_and_compared() {
+fn ping_rounds_are_counted_timed_and_compared() {
     let (mut bench, mut pending, entry) = start_ping(3, 32);
     assert_eq!((entry.stream, entry.len), (Some(OPENED), 64));
     assert_eq!(entry.access, Access::REMOTE_READ | Access::REMOTE_WRITE);
@@ -87,7 +87,7 @@ fn rounds_are_counted_timed_and_compared() {
 }
 
 #[test]
-fn bytes_that_come_back_changed_are_the_peers_fault() {
+fn changed_ping_data_is_reported_as_peer_error() {
     let (mut bench, mut pending, entry) = start_ping(2, 32);
     serve_round(&mut bench, &entry, 32);
     bench.receive_send(OPENED, &[0; 16]);
@@ -100,7 +100,7 @@ fn bytes_that_come_back_changed_are_the_peers_fault() {
 }
 
 #[test]
-fn a_peer_that_is_no_server_or_is_silent_or_goes_ends_the_run() {
+fn non_rping_silent_or_closing_peer_fails_the_ping() {
     let (mut bench, mut pending, _) = start_ping(2, 32);
     bench.receive_send(OPENED, b"hello");
     let sentence =
@@ -130,7 +130,7 @@ fn a_peer_that_is_no_server_or_is_silent_or_goes_ends_the_run() {
 }
 
 #[test]
-fn a_send_that_comes_before_the_first_round_is_not_rping() {
+fn send_before_first_round_fails_the_ping() {
     let mut bench = bench();
     let mut pending = bench.call(Request::Ping(ping_spec(1, 8)));
     establish(&mut bench, &[]);
@@ -145,7 +145,7 @@ fn a_send_that_comes_before_the_first_round_is_not_rping() {
 }
 
 #[test]
-fn pings_that_cannot_be_are_refused_before_a_stream_is_opened() {
+fn invalid_ping_is_refused_before_connecting() {
     let ddp = ConnectSpec::to_remote(remote("10.0.0.9"));
     let bounds = "count must be from 1 to 100000, size from 1 to 65536";
     let time = "timeout_us must be from 1 to 60000000";
@@ -179,7 +179,7 @@ fn atomic(bench: &mut Bench, target: RemotePlace, operation: AtomicChoice) -> Pe
 
 // RFC 7306 §5.1: the response carries what the memory held before.
 #[test]
-fn atomics_are_posted_to_their_place_and_answered_with_what_was_there() {
+fn atomic_is_posted_to_its_target_and_returns_old_value() {
     let all = u64::MAX;
     for (operation, expected) in [
         (AtomicChoice::FetchAdd { add: 3 }, AtomicOp::FetchAdd { add: 3, mask: 0 }),
@@ -207,7 +207,7 @@ fn atomics_are_posted_to_their_place_and_answered_with_what_was_there() {
 }
 
 #[test]
-fn an_atomic_that_cannot_be_is_refused_with_the_reason() {
+fn invalid_atomic_is_refused_with_reason() {
     let add = AtomicChoice::FetchAdd { add: 1 };
     for (offers, target, kind, sentence) in [
         (
@@ -243,7 +243,7 @@ fn an_atomic_that_cannot_be_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_stream_that_cannot_do_atomics_is_said_so() {
+fn atomic_on_stream_without_atomics_is_refused() {
     let add = AtomicChoice::FetchAdd { add: 1 };
     let mut bench = bench();
     let mut pending = atomic(&mut bench, box_target(0), add);
@@ -260,7 +260,7 @@ fn a_stream_that_cannot_do_atomics_is_said_so() {
 }
 
 #[test]
-fn a_stream_opened_for_one_atomic_is_closed_after_it() {
+fn stream_opened_for_one_atomic_is_closed_afterwards() {
     for refused in [false, true] {
         let mut bench = bench();
         let (via, target) = (Via::Connect(rdmap_spec()), box_target(0));
@@ -278,7 +278,7 @@ fn a_stream_opened_for_one_atomic_is_closed_after_it() {
 
 // RFC 7306 §8.2: a misaligned atomic operation ends the stream; its requester gets the reason.
 #[test]
-fn the_peers_terminate_is_the_answer_to_what_it_refused() {
+fn peers_terminate_is_reported_for_refused_operation() {
     let mut bench = connected_bench(&[offer("counter", "rwa")]);
     // Only the peer can check the alignment of a bare TO.
     let target = RemotePlace::Tagged { stag: 77, to: 4100 };

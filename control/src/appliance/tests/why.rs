@@ -51,7 +51,7 @@ fn timeout() -> CloseReason {
 }
 
 #[test]
-fn a_stream_that_timed_out_is_told_in_order_with_the_key_that_matters() {
+fn timed_out_stream_is_reported_in_order_with_its_key() {
     let mut bench = bench();
     bench.accept_stream(1, PEER);
     bench.deliver_message(1, 100);
@@ -86,7 +86,7 @@ fn a_stream_that_timed_out_is_told_in_order_with_the_key_that_matters() {
 }
 
 #[test]
-fn an_error_of_the_peer_is_told_with_layer_code_field_and_header() {
+fn peer_error_is_reported_with_layer_code_and_header() {
     let mut bench = bench();
     bench.accept_stream(1, PEER);
     let error = super::streams::sample_error();
@@ -105,7 +105,7 @@ fn an_error_of_the_peer_is_told_with_layer_code_field_and_header() {
 }
 
 #[test]
-fn a_terminate_says_who_sent_it() {
+fn terminate_is_reported_with_its_sender() {
     for (by_peer, who) in [(true, "the peer"), (false, "this end")] {
         let mut bench = bench();
         bench.accept_stream(1, PEER);
@@ -131,7 +131,7 @@ fn streams_that_ended_in_order_and_rejected_ones_are_not_kept() {
 }
 
 #[test]
-fn of_what_is_not_recorded_the_log_tells_whether_it_was_seen() {
+fn unrecorded_subject_is_looked_up_in_the_log() {
     const KEPT: &str = "streams that ended in order are not kept, of the others the newest 256 ([management] \
                         recorder_streams)";
     const NO_PACKET: &str = "no packet of it came, or it was dropped before TCP and SCTP: `ddpctl counters` has the \
@@ -174,7 +174,7 @@ fn of_what_is_not_recorded_the_log_tells_whether_it_was_seen() {
 }
 
 #[test]
-fn a_log_that_has_lost_events_is_not_taken_for_the_whole_time() {
+fn incomplete_log_is_reported_with_its_period() {
     let mut bench = bench_with(&format!("{BASIC}\n[management]\nrecorder = false\n"));
     bench.accept_stream(1, PEER);
     let error_text = |bench: &mut Bench| {
@@ -202,7 +202,7 @@ fn a_log_that_has_lost_events_is_not_taken_for_the_whole_time() {
 }
 
 #[test]
-fn an_abort_says_who_aborted() {
+fn abort_is_reported_with_its_origin() {
     let mut bench = bench();
     let last_two = |bench: &mut Bench, id| {
         let mut sentences = bench.flight(id).sentences;
@@ -227,7 +227,7 @@ fn an_abort_says_who_aborted() {
 }
 
 #[test]
-fn a_job_is_told_in_one_sentence() {
+fn job_end_is_reported_in_one_sentence() {
     let mut bench = bench();
     let sentences =
         |bench: &mut Bench, id| bench.diagnose(ExplainSubject::Job(id)).unwrap().sentences;
@@ -288,7 +288,7 @@ fn the_archive_is_bounded_and_keeps_the_newest() {
 }
 
 #[test]
-fn of_many_events_the_first_and_the_last_are_kept() {
+fn flight_keeps_first_and_last_events() {
     let mut bench = bench();
     bench.accept_stream(1, PEER);
     for len in 0..100 {
@@ -315,7 +315,7 @@ fn an_idle_stream_takes_a_few_hundred_bytes() {
 }
 
 #[test]
-fn a_peers_attempts_are_told_beside_its_streams() {
+fn peer_report_includes_failed_attempts() {
     let mut bench = bench();
     bench.request_stream(1, PEER);
     bench.acknowledge();
@@ -340,7 +340,7 @@ fn recording(id: u64, transport: Transport, records: Vec<Record>) -> Recording {
 }
 
 #[test]
-fn what_a_worker_recorded_is_told_in_order_with_headers_and_sentences() {
+fn worker_records_are_reported_in_order_with_headers() {
     let mut bench = bench();
     bench.accept_stream(1, PEER);
     bench.advance(Duration::from_secs(5));
@@ -385,7 +385,7 @@ fn what_a_worker_recorded_is_told_in_order_with_headers_and_sentences() {
 }
 
 #[test]
-fn a_time_out_has_the_key_of_its_cause() {
+fn timeout_advice_names_the_key_of_its_cause() {
     let record = |kind| Record::new(micros(9_000_000), kind, 1, 2);
     let closed = record(RecordKind::WindowClosed);
     let gave_up = |what| record(RecordKind::GaveUp).with_awaited_event(what);
@@ -411,7 +411,7 @@ fn a_time_out_has_the_key_of_its_cause() {
 }
 
 #[test]
-fn every_kind_of_record_has_words() {
+fn every_record_kind_has_a_description() {
     let kinds = RecordKind::ALL;
     for transport in [Transport::Tcp, Transport::Sctp] {
         let mut bench = bench();
@@ -433,7 +433,7 @@ fn every_kind_of_record_has_words() {
 }
 
 #[test]
-fn what_the_control_thread_and_the_worker_saw_is_told_once() {
+fn event_seen_by_control_thread_and_worker_is_reported_once() {
     let mut bench = bench();
     bench.accept_stream(1, PEER);
     bench.advance(Duration::from_secs(5));
@@ -474,7 +474,7 @@ fn what_the_control_thread_and_the_worker_saw_is_told_once() {
 }
 
 #[test]
-fn giving_up_says_for_want_of_what() {
+fn give_up_is_reported_with_the_awaited_event() {
     let gave_up =
         |what| Record::new(micros(9_000_000), RecordKind::GaveUp, 9, 100).with_awaited_event(what);
     for (what, detail) in [
@@ -500,7 +500,7 @@ fn giving_up_says_for_want_of_what() {
 }
 
 #[test]
-fn details_are_those_of_what_carries_the_stream() {
+fn record_details_use_terms_of_the_transport() {
     let record = |kind, number, answer| Record::new(micros(9_000_000), kind, number, answer);
     let records = vec![
         record(RecordKind::Resent, 7, 8).with_header(0x18, 5, 1448),
@@ -549,7 +549,7 @@ fn details_are_those_of_what_carries_the_stream() {
 }
 
 #[test]
-fn one_peer_pushes_no_record_of_another_out_of_the_archive() {
+fn one_peers_records_evict_no_other_peers() {
     let mut bench = bench_with(&format!("{BASIC}\n[management]\nrecorder_streams = 4\n"));
     bench.accept_stream(1, "192.0.2.77");
     bench.close_stream(1, timeout());

@@ -39,7 +39,7 @@ fn flush_and_wait(writer: &Writer<Bytes>, id: FileId, tag: u64) -> Result<(), St
 }
 
 #[test]
-fn messages_after_a_rotation_or_removal_are_in_a_file_of_the_name() {
+fn rotated_or_removed_log_is_reopened_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let (path, moved) = (dir.path().join("log"), dir.path().join("log.1"));
     let mut writer = reopening_writer();
@@ -62,7 +62,7 @@ fn messages_after_a_rotation_or_removal_are_in_a_file_of_the_name() {
 }
 
 #[test]
-fn a_reload_makes_a_moved_file_again_without_a_message() {
+fn reload_recreates_moved_file_without_new_messages() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
     let mut writer = reopening_writer();
@@ -78,7 +78,7 @@ fn a_reload_makes_a_moved_file_again_without_a_message() {
 }
 
 #[test]
-fn a_region_whose_file_was_moved_is_written_as_a_whole() {
+fn region_with_moved_file_is_rewritten_as_a_whole() {
     let dir = tempfile::tempdir().unwrap();
     let (path, file) = scratch(&dir, "region");
     let memory = Bytes::new(100);
@@ -97,7 +97,7 @@ fn a_region_whose_file_was_moved_is_written_as_a_whole() {
 }
 
 #[test]
-fn a_file_that_cannot_be_opened_again_is_a_failure_and_its_messages_are_kept() {
+fn failed_reopen_is_reported_and_keeps_messages() {
     let dir = tempfile::tempdir().unwrap();
     let inner = dir.path().join("inner");
     std::fs::create_dir(&inner).unwrap();
@@ -118,7 +118,7 @@ fn a_file_that_cannot_be_opened_again_is_a_failure_and_its_messages_are_kept() {
 }
 
 #[test]
-fn a_flush_follows_what_came_before_and_syncs_what_the_policy_promises() {
+fn flush_follows_earlier_data_and_syncs_by_policy() {
     let hour = Fsync::Interval(Duration::from_secs(3600));
     let dir = tempfile::tempdir().unwrap();
     for (fsync, syncs) in [(Fsync::Never, 0), (hour, 0), (Fsync::Close, 1), (Fsync::Message, 1)] {
@@ -137,7 +137,7 @@ fn a_flush_follows_what_came_before_and_syncs_what_the_policy_promises() {
 }
 
 #[test]
-fn a_flush_to_a_full_disk_fails_and_one_to_a_device_that_keeps_nothing_does_not() {
+fn flush_fails_on_full_disk_and_succeeds_on_device() {
     for (path, expected) in [("/dev/full", false), ("/dev/null", true)] {
         let mut writer = reopening_writer();
         let id = log(&mut writer, std::path::Path::new(path), Fsync::Close);

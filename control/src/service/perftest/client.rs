@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_says_what_perftest_says() {
+    fn client_messages_match_perftest() {
         let mut client = Client::default();
         let mut message = greet(&mut client);
         assert_eq!((message.len(), &message[4..8]), (MEMORY_MESSAGE_LEN, &[0, 0, 0, 128][..]));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_server_fails() {
+    fn non_perftest_server_fails_the_run() {
         let failed = |next| matches!(next, Next::Failed(_));
         let mut client = Client::default();
         client.begin();

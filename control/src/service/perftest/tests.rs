@@ -80,7 +80,7 @@ fn write(id: u64, bytes: Vec<u8>, to: u64) -> (u64, Action) {
 }
 
 #[test]
-fn bandwidth_of_writes_needs_only_the_control_stream() {
+fn write_bandwidth_test_uses_only_the_control_stream() {
     let mut bench = Bench::new();
     bench.set_up(false, 0x10000);
     assert_eq!(bench.input(2, Input::Written { len: 64 }), []);
@@ -95,7 +95,7 @@ fn bandwidth_of_writes_needs_only_the_control_stream() {
 }
 
 #[test]
-fn a_client_that_reads_is_never_written_to() {
+fn reading_client_receives_no_writes() {
     let mut bench = Bench::new();
     bench.set_up(true, 0x10000);
     bench.send(1, &client(0x10000));
@@ -103,7 +103,7 @@ fn a_client_that_reads_is_never_written_to() {
 }
 
 #[test]
-fn bandwidth_of_sends_gets_credits_one_at_a_time() {
+fn send_bandwidth_test_gets_one_credit_write_at_a_time() {
     let mut bench = Bench::new();
     bench.set_up(false, 0x10004);
     let give_back = (2, Action::RepostBuffer);
@@ -116,7 +116,7 @@ fn bandwidth_of_sends_gets_credits_one_at_a_time() {
 }
 
 #[test]
-fn latency_of_sends_gets_each_of_them_back() {
+fn send_latency_test_echoes_each_send() {
     let mut bench = Bench::new();
     bench.set_up(false, 0x10000);
     bench.send(1, &client(0x10000));
@@ -126,7 +126,7 @@ fn latency_of_sends_gets_each_of_them_back() {
 
 /// The sender chooses the length of a DDP message, and may write the same bytes repeatedly.
 #[test]
-fn what_answers_to_writes_take_is_bounded() {
+fn write_latency_answers_in_flight_are_bounded() {
     let measured = || {
         let mut bench = Bench::new();
         bench.set_up(false, 0x10000);
@@ -146,7 +146,7 @@ fn what_answers_to_writes_take_is_bounded() {
 }
 
 #[test]
-fn latency_of_writes_begins_here_after_a_silence() {
+fn write_latency_test_starts_after_silence() {
     let mut bench = Bench::new();
     bench.set_up(false, 0x10000);
     bench.send(1, &client(0x10000));
@@ -163,7 +163,7 @@ fn latency_of_writes_begins_here_after_a_silence() {
 }
 
 #[test]
-fn clients_of_one_host_open_their_data_streams_one_after_the_other() {
+fn clients_of_one_host_open_data_streams_sequentially() {
     let mut bench = Bench::new();
     bench.open(1, HOST, false);
     bench.open(2, HOST, false);
@@ -190,7 +190,7 @@ fn clients_of_one_host_open_their_data_streams_one_after_the_other() {
 }
 
 #[test]
-fn a_client_that_goes_makes_room_for_the_next() {
+fn closed_client_lets_the_next_one_open() {
     let mut bench = Bench::new();
     bench.open(1, HOST, false);
     bench.open(2, HOST, false);
@@ -203,7 +203,7 @@ fn a_client_that_goes_makes_room_for_the_next() {
 }
 
 #[test]
-fn a_client_that_does_nothing_keeps_the_others_of_its_host_waiting_for_ten_seconds_at_most() {
+fn idle_client_delays_others_of_its_host_at_most_ten_seconds() {
     let mut bench = Bench::new();
     // Silent streams: one opened before the request is not a client's data stream.
     bench.open(20, HOST, false);
@@ -223,7 +223,7 @@ fn a_client_that_does_nothing_keeps_the_others_of_its_host_waiting_for_ten_secon
 }
 
 #[test]
-fn what_is_no_perftest_ends_its_stream() {
+fn non_perftest_message_ends_its_stream() {
     let ends = |actions: Vec<(u64, Action)>| matches!(actions[..], [(1, Action::End(_))]);
     let mut bench = Bench::new();
     bench.open(1, HOST, false);

@@ -508,7 +508,7 @@ pub(crate) fn refusals(events: &[Event]) -> Vec<String> {
 
 /// An attribute as bytes that the library reads back: the messages of the model are those of the kernel.
 #[test]
-fn messages_of_the_model_are_read_back_by_the_library() {
+fn model_messages_round_trip_through_netlink_library() {
     let message = with_esn(outbound(256, 1), 5, 6, 64);
     let bytes = datagram(XfrmMessage::AddSa(message.clone()), 0, 1);
     let buffer = NetlinkBuffer::new_checked(&bytes[..]).unwrap();

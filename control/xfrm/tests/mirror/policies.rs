@@ -50,7 +50,7 @@ fn with_ports(mut message: ModifyMessage, proto: u8, sport: u16, dport: u16) -> 
 }
 
 #[test]
-fn there_is_no_event_before_the_first_dump_is_complete() {
+fn no_event_before_first_dump_is_complete() {
     let mut kernel = ModelKernel::new();
     kernel.chunk = 1;
     tunnel(1, 1).into_iter().for_each(|policy| kernel.set_policy(policy));
@@ -76,14 +76,14 @@ fn there_is_no_event_before_the_first_dump_is_complete() {
 }
 
 #[test]
-fn an_empty_kernel_lets_all_pass() {
+fn empty_kernel_bypasses_all() {
     let (_, _, events) = synced_mirror([], []);
     assert_eq!(list(&events), (vec![], Unmatched::PASS, vec![]));
     assert_eq!(events.len(), 1);
 }
 
 #[test]
-fn what_no_policy_selects_is_treated_as_the_kernel_does() {
+fn unmatched_packets_follow_kernel_defaults() {
     let mut kernel = ModelKernel::new();
     kernel.defaults = UserPolicyDefault {
         input: XFRM_USERPOLICY_BLOCK,
@@ -102,7 +102,7 @@ fn what_no_policy_selects_is_treated_as_the_kernel_does() {
 }
 
 #[test]
-fn a_kernel_without_defaults_lets_pass() {
+fn kernel_without_defaults_bypasses_unmatched_packets() {
     let mut kernel = ModelKernel { old: true, ..ModelKernel::new() };
     let mut mirror = xfrm::Mirror::new(CONFIG);
     mirror.request_dump();
@@ -112,7 +112,7 @@ fn a_kernel_without_defaults_lets_pass() {
 }
 
 #[test]
-fn actions_and_selectors_are_the_kernels() {
+fn actions_and_selectors_match_kernel_policies() {
     let mut block = policy(XFRM_POLICY_IN, "10.3.0.0/16", "10.4.0.1/32");
     block.user_policy_info.action = XFRM_POLICY_BLOCK;
     let block = with_ports(block, IPPROTO_TCP, 1000, 2000);
@@ -180,7 +180,7 @@ fn policies_are_ordered_by_priority_then_age() {
 }
 
 #[test]
-fn changes_are_followed_and_what_does_not_change_is_no_event() {
+fn policy_changes_give_events_and_repeats_do_not() {
     let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
     kernel.set_policy(outbound_policy());
     assert_eq!(list(&kernel.run(&mut mirror)).0.len(), 3);
@@ -214,7 +214,7 @@ fn expired(pol: UserPolicyInfo, hard: u8) -> PolicyExpireMessage {
 }
 
 #[test]
-fn one_datagram_causes_one_list() {
+fn one_datagram_causes_one_policy_list() {
     let (mut kernel, mut mirror, _) = synced_mirror([], []);
     tunnel(1, 1).into_iter().chain(tunnel(2, 1)).for_each(|policy| kernel.set_policy(policy));
     let all: Vec<u8> = kernel.socket.drain(..).flatten().collect();
@@ -225,7 +225,7 @@ fn one_datagram_causes_one_list() {
 }
 
 #[test]
-fn policies_that_are_not_of_our_packets_are_ignored() {
+fn forward_socket_and_sub_policies_are_ignored() {
     let mut forward = outbound_policy();
     forward.user_policy_info.direction = XFRM_POLICY_FWD;
     assert_eq!(mirror_one(forward), (None, vec![]));
@@ -239,7 +239,7 @@ fn policies_that_are_not_of_our_packets_are_ignored() {
 }
 
 #[test]
-fn marks_interfaces_and_devices_are_skipped_with_the_reason() {
+fn marked_interface_and_offload_policies_are_skipped_with_reason() {
     let mut marked = protect(outbound_policy(), tunnel_template());
     marked.nlas.push(XfrmAttrs::Mark(Mark { value: 1, mask: 0xff }));
     is_skipped(marked, "mark 0x1/0xff");
@@ -259,7 +259,7 @@ fn marks_interfaces_and_devices_are_skipped_with_the_reason() {
 }
 
 #[test]
-fn policies_that_differ_in_mark_alone_are_two() {
+fn policies_are_distinguished_by_mark() {
     let mut marked = outbound_policy();
     marked.nlas.push(XfrmAttrs::Mark(Mark { value: 1, mask: 0xff }));
     let (mut kernel, mut mirror, _) = synced_mirror([outbound_policy()], []);
@@ -276,7 +276,7 @@ fn policies_that_differ_in_mark_alone_are_two() {
 }
 
 #[test]
-fn what_cannot_be_protected_is_dropped_with_the_reason() {
+fn unsupported_protection_discards_with_reason() {
     let change = |change: fn(&mut UserTemplate)| {
         let mut template = tunnel_template();
         change(&mut template);
@@ -305,7 +305,7 @@ fn what_cannot_be_protected_is_dropped_with_the_reason() {
 }
 
 #[test]
-fn transport_mode_is_between_two_hosts() {
+fn transport_mode_requires_host_selectors() {
     let hosts = || policy(XFRM_POLICY_IN, "192.0.2.2/32", "192.0.2.1/32");
     let none = || template("0.0.0.0", "0.0.0.0", 7, XFRM_MODE_TRANSPORT);
     for template in [none(), template("192.0.2.2", "192.0.2.1", 7, XFRM_MODE_TRANSPORT)] {
@@ -331,7 +331,7 @@ fn transport_mode_is_between_two_hosts() {
 }
 
 #[test]
-fn ports_are_one_or_all() {
+fn port_masks_are_exact_or_any() {
     let (policy, _) = mirror_one(with_ports(outbound_policy(), IPPROTO_UDP, 1000, 2000));
     let selector = policy.unwrap().selector;
     assert_eq!((selector.local_ports, selector.remote_ports), (1000..=1000, 2000..=2000));
@@ -346,7 +346,7 @@ fn ports_are_one_or_all() {
 }
 
 #[test]
-fn neighbour_discovery_always_passes_and_other_types_of_icmp_are_refused() {
+fn neighbour_discovery_passes_and_other_icmp_types_are_refused() {
     let of_type = |kind, proto| {
         let mut message = with_ports(outbound_policy_v6(), proto, kind, 0);
         message.user_policy_info.selector.dport_mask = 0;
@@ -365,7 +365,7 @@ fn neighbour_discovery_always_passes_and_other_types_of_icmp_are_refused() {
 }
 
 #[test]
-fn both_directions_and_several_selectors_share_a_protection() {
+fn directions_and_selectors_share_one_protection() {
     let all: Vec<_> = tunnel(1, 1).into_iter().chain(tunnel(2, 1)).chain(tunnel(3, 2)).collect();
     let (mut kernel, mut mirror, events) = synced_mirror(all, []);
     let (first, _, protections) = list(&events);
@@ -392,7 +392,7 @@ fn both_directions_and_several_selectors_share_a_protection() {
 
 /// Between two updates of the policies of one CHILD_SA.
 #[test]
-fn policies_of_one_protection_may_ask_for_two_spis() {
+fn one_protection_may_require_two_spis() {
     let with_spi = |net, spi| {
         let mut template = tunnel_template();
         template.id.spi = spi;
@@ -407,7 +407,7 @@ fn policies_of_one_protection_may_ask_for_two_spis() {
 }
 
 #[test]
-fn refusals_are_sent_once() {
+fn refusals_are_reported_once() {
     let mut template = tunnel_template();
     template.id.proto = IPPROTO_AH;
     let (mut kernel, mut mirror, events) =
@@ -428,7 +428,7 @@ fn refusals_are_sent_once() {
 }
 
 #[test]
-fn with_too_many_policies_nothing_passes_that_none_selects() {
+fn too_many_policies_discard_unmatched_packets() {
     let numbered = |n: usize| {
         policy(XFRM_POLICY_OUT, &format!("10.{}.{}.0/24", n / 256, n % 256), "10.200.0.0/16")
     };
@@ -446,7 +446,7 @@ fn with_too_many_policies_nothing_passes_that_none_selects() {
 }
 
 #[test]
-fn a_dump_removes_what_it_does_not_list() {
+fn dump_removes_unlisted_policies() {
     let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
     kernel.delete_policy(0);
     // The message is lost.
@@ -458,7 +458,7 @@ fn a_dump_removes_what_it_does_not_list() {
 }
 
 #[test]
-fn messages_that_are_older_than_a_dump_do_not_keep_what_it_does_not_list() {
+fn messages_older_than_dump_do_not_keep_unlisted_policies() {
     let (mut kernel, mut mirror, _) = synced_mirror([], []);
     kernel.set_policy(outbound_policy());
     kernel.add_sa(inbound(256, 1));
@@ -471,7 +471,7 @@ fn messages_that_are_older_than_a_dump_do_not_keep_what_it_does_not_list() {
 }
 
 #[test]
-fn a_dump_that_begins_while_one_is_made_follows_it() {
+fn dump_requested_during_dump_runs_afterwards() {
     let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
     kernel.take_requests();
     mirror.request_dump();
@@ -487,7 +487,7 @@ fn a_dump_that_begins_while_one_is_made_follows_it() {
 }
 
 #[test]
-fn a_dump_that_was_interrupted_is_made_again() {
+fn interrupted_dump_is_repeated() {
     let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
     kernel.take_requests();
     mirror.request_dump();
@@ -503,7 +503,7 @@ fn a_dump_that_was_interrupted_is_made_again() {
 }
 
 #[test]
-fn a_lost_answer_about_defaults_is_asked_for_again() {
+fn lost_defaults_reply_is_requested_again() {
     let mut kernel = ModelKernel::new();
     let mut mirror = xfrm::Mirror::new(CONFIG);
     mirror.request_dump();
@@ -527,7 +527,7 @@ fn a_migration_causes_a_dump() {
 }
 
 #[test]
-fn a_kernel_that_does_not_list_is_a_warning_and_no_loop() {
+fn refused_dump_warns_without_loop() {
     let mut mirror = xfrm::Mirror::new(CONFIG);
     let mut kernel = ModelKernel::new();
     mirror.request_dump();

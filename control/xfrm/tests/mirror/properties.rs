@@ -49,7 +49,7 @@ fn mirror_with_entries() -> Mirror {
 }
 
 #[test]
-fn truncated_messages_are_counted_and_do_no_harm() {
+fn truncated_messages_are_counted() {
     for sample in samples() {
         for len in 0..sample.len() {
             // The datagram ends early; or the message does, and says so.
@@ -67,7 +67,7 @@ fn truncated_messages_are_counted_and_do_no_harm() {
 }
 
 #[test]
-fn messages_after_one_that_cannot_be_read_are_taken() {
+fn messages_after_malformed_message_are_processed() {
     let (mut kernel, mut mirror, _) = synced_mirror([], []);
     kernel.set_policy(policy(XFRM_POLICY_OUT, "10.1.0.0/16", "10.2.0.0/16"));
     let mut both = datagram(XfrmMessage::Other((XFRM_MSG_NEWSA, vec![1; 20])), 0, 1);
@@ -336,7 +336,7 @@ fn comparable_list((list, unselected, protections): &List) -> Vec<String> {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(
+    fn arbitrary_datagrams_never_panic(
         bytes in prop::collection::vec(any::<u8>(), 0..600),
         kind in 0..0x2au16,
         sequence in 0..9u32,
@@ -352,7 +352,7 @@ proptest! {
     }
 
     #[test]
-    fn changed_messages_do_not_make_it_panic(
+    fn mutated_messages_never_panic(
         which in any::<prop::sample::Index>(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {
@@ -368,7 +368,7 @@ proptest! {
     }
 
     #[test]
-    fn it_ends_with_what_the_kernel_has(steps in prop::collection::vec(step(), 1..60)) {
+    fn mirror_converges_to_kernel_state(steps in prop::collection::vec(step(), 1..60)) {
         let mut world = ModelWorld::new();
         steps.into_iter().for_each(|step| world.apply_step(step));
         world.drain_and_check();

@@ -46,7 +46,7 @@ fn last_state(kernel: &ModelKernel) -> NewAsyncEventMessage {
 }
 
 #[test]
-fn a_wanted_sa_is_asked_for_by_the_policy_and_the_flow() {
+fn acquire_has_selector_of_policy_and_flow() {
     let (mut kernel, mut mirror, _) =
         synced_mirror(tunnel(1, 1).into_iter().chain(tunnel(2, 1)), []);
     let protection = mirror.protections()[0].protection;
@@ -80,7 +80,7 @@ fn a_wanted_sa_is_asked_for_by_the_policy_and_the_flow() {
 }
 
 #[test]
-fn in_transport_mode_the_flows_addresses_are_the_sas() {
+fn transport_mode_acquire_has_flow_addresses() {
     let hosts = policy(XFRM_POLICY_OUT, "192.0.2.1/32", "192.0.2.2/32");
     let template = template("0.0.0.0", "0.0.0.0", 5, XFRM_MODE_TRANSPORT);
     let (mut kernel, mut mirror, _) = synced_mirror([protect(hosts, template)], []);
@@ -97,7 +97,7 @@ fn in_transport_mode_the_flows_addresses_are_the_sas() {
 }
 
 #[test]
-fn what_no_policy_protects_is_not_asked_for_and_requests_are_bounded() {
+fn unprotected_flow_sends_no_acquire_and_acquires_are_bounded() {
     let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
     mirror.acquire(Protection(0), &flow("10.9.0.9", "10.200.0.7"));
     mirror.acquire(Protection(9), &flow("10.1.0.9", "10.200.0.7"));
@@ -109,7 +109,7 @@ fn what_no_policy_protects_is_not_asked_for_and_requests_are_bounded() {
 }
 
 #[test]
-fn an_outbound_sa_is_added_after_its_numbers_are_reserved() {
+fn outbound_sa_is_added_after_sequence_reservation() {
     let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
     kernel.add_sa(with_replay(outbound(300, 1), 41, 0));
     mirror.input(&kernel.socket.pop_front().unwrap());
@@ -124,7 +124,7 @@ fn an_outbound_sa_is_added_after_its_numbers_are_reserved() {
 }
 
 #[test]
-fn more_numbers_are_there_once_the_kernel_has_acknowledged_them() {
+fn sequence_numbers_grow_after_kernel_acknowledgement() {
     let sa = with_esn(outbound(300, 1), u64::from(u32::MAX), 0, 64);
     let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [sa]);
     let id = added_ids(&events)[0];
@@ -140,7 +140,7 @@ fn more_numbers_are_there_once_the_kernel_has_acknowledged_them() {
 }
 
 #[test]
-fn a_restarted_mirror_begins_behind_what_was_reserved() {
+fn restarted_mirror_starts_after_reserved_sequence_numbers() {
     let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [outbound(300, 1)]);
     mirror.reserve_sequence(added_ids(&events)[0]);
     kernel.run(&mut mirror);
@@ -155,7 +155,7 @@ fn a_restarted_mirror_begins_behind_what_was_reserved() {
 }
 
 #[test]
-fn without_the_kernels_consent_no_number_is_used() {
+fn refused_reservation_uses_no_sequence_number() {
     let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
     kernel.refuse = EINVAL;
     kernel.add_sa(outbound(300, 1));
@@ -175,7 +175,7 @@ fn without_the_kernels_consent_no_number_is_used() {
 }
 
 #[test]
-fn a_dump_that_was_refused_is_asked_for_again_after_a_while() {
+fn refused_dump_is_repeated_on_retry() {
     let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
     kernel.add_sa(outbound(300, 1));
     kernel.socket.clear();
@@ -196,7 +196,7 @@ fn a_dump_that_was_refused_is_asked_for_again_after_a_while() {
 }
 
 #[test]
-fn a_lost_acknowledgement_is_asked_for_again() {
+fn reservation_is_repeated_after_lost_acknowledgement() {
     let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
     kernel.add_sa(outbound(300, 1));
     mirror.input(&kernel.socket.pop_front().unwrap());
@@ -208,7 +208,7 @@ fn a_lost_acknowledgement_is_asked_for_again() {
 }
 
 #[test]
-fn acknowledgements_of_others_are_none_of_ours() {
+fn foreign_acknowledgements_are_ignored() {
     let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
     kernel.add_sa(outbound(300, 1));
     mirror.input(&kernel.socket.pop_front().unwrap());
@@ -221,7 +221,7 @@ fn acknowledgements_of_others_are_none_of_ours() {
 }
 
 #[test]
-fn use_is_reported_with_the_reserved_number() {
+fn usage_is_reported_with_reserved_sequence_number() {
     let mut sa = with_esn(outbound(300, 1), 5, 0, 128);
     (sa.user_sa_info.lifetime_cur.bytes, sa.user_sa_info.lifetime_cur.packets) = (1000, 10);
     let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [sa]);
@@ -258,7 +258,7 @@ fn use_is_reported_with_the_reserved_number() {
 }
 
 #[test]
-fn what_an_update_does_not_change_is_sent_as_the_kernel_has_it() {
+fn state_update_keeps_unchanged_kernel_values() {
     let (mut kernel, mut mirror, _) =
         synced_mirror(tunnel(1, 1), [with_esn(outbound(300, 1), 5, 0, 128)]);
     // The message of an update has the times of the request, and its window.
@@ -273,7 +273,7 @@ fn what_an_update_does_not_change_is_sent_as_the_kernel_has_it() {
 }
 
 #[test]
-fn what_was_received_counts_as_received_after_a_restart() {
+fn received_sequence_numbers_survive_restart() {
     let long = with_esn(inbound(400, 1), 0, 0, 64);
     let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [long, inbound(401, 1)]);
     let ids = added_ids(&events);
@@ -295,7 +295,7 @@ fn what_was_received_counts_as_received_after_a_restart() {
 }
 
 #[test]
-fn lifetimes_that_are_over_are_told_once_and_the_kernel_deletes_at_the_hard_one() {
+fn expired_lifetime_is_reported_once_and_hard_one_deletes() {
     let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [outbound(300, 1)]);
     let id = added_ids(&events)[0];
     kernel.take_requests();
@@ -316,7 +316,7 @@ fn lifetimes_that_are_over_are_told_once_and_the_kernel_deletes_at_the_hard_one(
 }
 
 #[test]
-fn new_lifetimes_can_be_over_again() {
+fn renewed_lifetime_can_expire_again() {
     let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [outbound(300, 1)]);
     mirror.expire(added_ids(&events)[0], false);
     kernel.run(&mut mirror);
@@ -331,7 +331,7 @@ fn new_lifetimes_can_be_over_again() {
 }
 
 #[test]
-fn names_of_sas_that_are_gone_are_of_none() {
+fn ids_of_removed_sas_are_ignored() {
     let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [outbound(300, 1)]);
     let id = added_ids(&events)[0];
     mirror.reserve_sequence(id);

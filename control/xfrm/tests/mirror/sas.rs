@@ -70,7 +70,7 @@ fn sa_with_keys(attributes: impl IntoIterator<Item = XfrmAttrs>) -> ModifyMessag
 }
 
 #[test]
-fn direction_and_ends_follow_from_the_policy() {
+fn sa_direction_and_endpoints_follow_policy() {
     let sas = [outbound(300, 1), inbound(400, 1)];
     let (_, mirror, events) = synced_mirror(tunnel(1, 1), sas);
     let [inbound, outbound] = &added_sas(&events)[..] else { panic!("{events:?}") };
@@ -126,7 +126,7 @@ fn every_algorithm_of_the_data_plane_is_mapped() {
 }
 
 #[test]
-fn other_algorithms_are_refused() {
+fn unknown_algorithms_are_refused() {
     is_refused(sa_with_keys([aead("rfc4106(gcm(aes))", vec![KEY; 20], 96)]), "96 bits");
     is_refused(sa_with_keys([aead("rfc4106(gcm(aes))", vec![KEY; 28], 128)]), "28 bytes");
     is_refused(sa_with_keys([aead("rfc4309(ccm(aes))", vec![KEY; 19], 128)]), "rfc4309(ccm(aes))");
@@ -151,7 +151,7 @@ fn other_algorithms_are_refused() {
 }
 
 #[test]
-fn properties_that_we_do_not_have_are_refused() {
+fn unsupported_sa_properties_are_refused() {
     let change = |change: fn(&mut UserSaInfo)| {
         let mut message = inbound(256, 1);
         change(&mut message.user_sa_info);
@@ -181,7 +181,7 @@ fn properties_that_we_do_not_have_are_refused() {
 }
 
 #[test]
-fn flags_become_parameters() {
+fn sa_flags_set_parameters() {
     let tunnel = |message| match mirror_one(message).parameters.mode {
         Mode::Tunnel(tunnel) => tunnel,
         Mode::Transport => panic!(),
@@ -207,7 +207,7 @@ fn transport_mode_serves_two_hosts() {
 }
 
 #[test]
-fn encapsulation_has_our_port_first() {
+fn udp_encapsulation_has_local_port_first() {
     let udp = |encap_sport, encap_dport| {
         let encap_type = UDP_ENCAP_ESPINUDP;
         let encap_oa = Address::default();
@@ -227,7 +227,7 @@ fn encapsulation_has_our_port_first() {
 }
 
 #[test]
-fn lifetimes_are_what_is_left() {
+fn lifetimes_are_remaining_amounts() {
     let mut message = inbound(256, 1);
     let info = &mut message.user_sa_info;
     info.lifetime_cfg.soft_byte_limit = 1000;
@@ -268,7 +268,7 @@ fn windows_and_sequence_numbers_continue() {
 }
 
 #[test]
-fn an_sa_waits_for_its_policy_and_goes_with_it() {
+fn sa_is_added_and_removed_with_its_policy() {
     let (mut kernel, mut mirror, events) = synced_mirror([], [outbound(300, 1), inbound(400, 1)]);
     assert!(added_sas(&events).is_empty() && refusals(&events).is_empty());
     tunnel(1, 1).into_iter().for_each(|policy| kernel.set_policy(policy));
@@ -292,7 +292,7 @@ fn an_sa_waits_for_its_policy_and_goes_with_it() {
 }
 
 #[test]
-fn an_sa_serves_only_the_ends_reqid_and_mode_that_are_asked_for() {
+fn sa_serves_only_matching_endpoints_reqid_and_mode() {
     let mut transport = outbound(300, 1);
     transport.user_sa_info.mode = XFRM_MODE_TRANSPORT;
     let others = [
@@ -311,7 +311,7 @@ fn an_sa_serves_only_the_ends_reqid_and_mode_that_are_asked_for() {
 }
 
 #[test]
-fn a_template_with_an_spi_is_served_by_that_sa_alone() {
+fn template_spi_selects_one_sa() {
     let mut of = template("192.0.2.1", "192.0.2.2", 1, XFRM_MODE_TUNNEL);
     of.id.spi = 301;
     let policy = protect(policy(XFRM_POLICY_OUT, "10.1.0.0/16", "10.2.0.0/16"), of);
@@ -322,7 +322,7 @@ fn a_template_with_an_spi_is_served_by_that_sa_alone() {
 
 // RFC 7296 §2.8: as strongSwan has it at a rekey, and where both ends had begun one and one is taken back.
 #[test]
-fn an_sa_is_replaced_only_once_the_next_one_can_send() {
+fn sa_is_replaced_after_successor_can_send() {
     let asks_for = |spi| {
         let mut of = template("192.0.2.1", "192.0.2.2", 1, XFRM_MODE_TUNNEL);
         of.id.spi = spi;
@@ -348,7 +348,7 @@ fn an_sa_is_replaced_only_once_the_next_one_can_send() {
 
 // MOBIKE: the daemon deletes an SA and adds it with numbers that it has read before.
 #[test]
-fn an_sa_that_is_added_again_goes_on_behind_its_numbers() {
+fn readded_sa_continues_sequence_numbers() {
     let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [outbound(300, 1)]);
     let SequenceState::Outbound { first, numbers } = added_sas(&events)[0].sequence else {
         panic!()
@@ -365,7 +365,7 @@ fn an_sa_that_is_added_again_goes_on_behind_its_numbers() {
 
 // MOBIKE: strongSwan removes the policies before the SA, and the SA comes back with the peer's new address.
 #[test]
-fn outbound_sa_that_moves_after_its_policies_uses_no_number_twice() {
+fn outbound_sa_moved_between_policies_reuses_no_sequence_number() {
     for peer in ["192.0.2.2", "192.0.2.3"] {
         let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [outbound(300, 1)]);
         let SequenceState::Outbound { first, numbers } = added_sas(&events)[0].sequence else {
@@ -388,7 +388,7 @@ fn outbound_sa_that_moves_after_its_policies_uses_no_number_twice() {
 }
 
 #[test]
-fn an_inbound_spi_is_taken_once() {
+fn inbound_spi_is_unique() {
     let other = sa("192.0.2.2", "192.0.2.9", 400, 2);
     let mut back = template("192.0.2.2", "192.0.2.9", 2, XFRM_MODE_TUNNEL);
     back.id.spi = 0;
@@ -407,7 +407,7 @@ fn an_inbound_spi_is_taken_once() {
 }
 
 #[test]
-fn an_sa_that_serves_keeps_its_spi_from_an_older_one() {
+fn serving_sa_keeps_its_spi_against_older_sa() {
     let older = sa("192.0.2.2", "192.0.2.9", 400, 2);
     let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [older, inbound(400, 1)]);
     assert_eq!(added_sas(&events).len(), 1);
@@ -430,7 +430,7 @@ fn larval_sas_and_other_protocols_are_ignored() {
 }
 
 #[test]
-fn what_is_unchanged_is_no_event() {
+fn unchanged_sa_gives_no_event() {
     let (mut kernel, mut mirror, _) =
         synced_mirror(tunnel(1, 1), [outbound(300, 1), inbound(400, 1)]);
     kernel.send(XfrmMessage::AddSa(inbound(400, 1)));
@@ -448,7 +448,7 @@ fn what_is_unchanged_is_no_event() {
 }
 
 #[test]
-fn a_changed_encapsulation_replaces_an_sa_and_continues_its_numbers() {
+fn changed_encapsulation_replaces_sa_and_continues_numbers() {
     let udp = |dport| {
         XfrmAttrs::EncapsulationTemplate(EncapTmpl {
             encap_type: UDP_ENCAP_ESPINUDP,
@@ -472,7 +472,7 @@ fn a_changed_encapsulation_replaces_an_sa_and_continues_its_numbers() {
 }
 
 #[test]
-fn an_inbound_sa_that_is_replaced_keeps_what_it_received() {
+fn replaced_inbound_sa_keeps_highest_received_sequence() {
     let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [inbound(400, 1)]);
     mirror.report_usage(added_sas(&events)[0].id, 5, 500, 77, 2000);
     let mut update = inbound(400, 1);
@@ -486,7 +486,7 @@ fn an_inbound_sa_that_is_replaced_keeps_what_it_received() {
 }
 
 #[test]
-fn other_keys_make_another_sa_but_updates_change_none() {
+fn new_keys_replace_sa_on_add_but_not_on_update() {
     let keyed = |byte| {
         let mut message = bare_sa("192.0.2.2", "192.0.2.1", 400, 1);
         message.nlas.push(aead("rfc4106(gcm(aes))", vec![byte; 20], 128));
@@ -507,7 +507,7 @@ fn other_keys_make_another_sa_but_updates_change_none() {
 }
 
 #[test]
-fn deletions_flushes_and_hard_expiry_are_followed() {
+fn deletion_flush_and_hard_expiry_remove_sas() {
     let sas = [inbound(400, 1), inbound(401, 1), inbound(402, 1), inbound(403, 1)];
     let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), sas);
     let ids: Vec<SaId> = added_sas(&events).iter().map(|added| added.id).collect();
@@ -526,7 +526,7 @@ fn deletions_flushes_and_hard_expiry_are_followed() {
 }
 
 #[test]
-fn a_dump_adds_what_was_missed_and_removes_what_is_gone() {
+fn dump_adds_missed_and_removes_deleted_sas() {
     let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [inbound(400, 1)]);
     kernel.delete_sa(0);
     kernel.add_sa(inbound(401, 1));
@@ -538,7 +538,7 @@ fn a_dump_adds_what_was_missed_and_removes_what_is_gone() {
 }
 
 #[test]
-fn an_sa_that_is_added_again_while_a_dump_is_made_is_kept() {
+fn sa_readded_during_dump_is_kept() {
     let (mut kernel, mut mirror, _) =
         synced_mirror(tunnel(1, 1), [inbound(400, 1), inbound(401, 1)]);
     kernel.chunk = 1;
@@ -563,7 +563,7 @@ fn an_sa_that_is_added_again_while_a_dump_is_made_is_kept() {
 }
 
 #[test]
-fn a_monitor_message_with_the_sequence_number_of_a_dump_is_none_of_it() {
+fn monitor_message_with_dump_sequence_is_not_part_of_dump() {
     let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
     mirror.request_dump();
     kernel.take_requests();
@@ -585,7 +585,7 @@ fn a_monitor_message_with_the_sequence_number_of_a_dump_is_none_of_it() {
 }
 
 #[test]
-fn attributes_that_are_not_as_long_as_they_say_are_malformed() {
+fn attribute_with_wrong_length_is_malformed() {
     let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
     let mut short = inbound(400, 1);
     for nla in &mut short.nlas {
@@ -609,7 +609,7 @@ fn attributes_that_are_not_as_long_as_they_say_are_malformed() {
 }
 
 #[test]
-fn bytes_after_a_key_are_none_of_it() {
+fn bytes_after_key_are_ignored() {
     let mut message = inbound(400, 1);
     for nla in &mut message.nlas {
         if let XfrmAttrs::EncryptionAlgAead(algo) = nla {
@@ -620,7 +620,7 @@ fn bytes_after_a_key_are_none_of_it() {
 }
 
 #[test]
-fn sas_that_differ_in_mark_alone_are_two() {
+fn sas_are_distinguished_by_mark() {
     let mark = || XfrmAttrs::Mark(Mark { value: 1, mask: 1 });
     let sas = [inbound(400, 1), with(inbound(400, 1), mark())];
     let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), sas);
@@ -639,7 +639,7 @@ fn the_newest_sa_is_added_last() {
 }
 
 #[test]
-fn an_outbound_sa_that_only_an_update_has_shown_is_listed_before_it_is_used() {
+fn outbound_sa_seen_in_update_needs_dump_before_use() {
     let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
     // It has sent 5000 packets before; the message of its update does not say so.
     kernel.add_sa(with_replay(outbound(300, 1), 5000, 0));
@@ -657,7 +657,7 @@ fn an_outbound_sa_that_only_an_update_has_shown_is_listed_before_it_is_used() {
 }
 
 #[test]
-fn too_many_sas_are_left_out_and_counted() {
+fn sas_beyond_limit_are_omitted_and_counted() {
     let sas = (0..4098).map(|n| inbound(1000 + n, 1));
     let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), sas);
     assert_eq!((added_sas(&events).len(), warning_count(&events)), (4096, 1));
@@ -669,7 +669,7 @@ fn too_many_sas_are_left_out_and_counted() {
 }
 
 #[test]
-fn no_key_is_shown() {
+fn debug_output_hides_keys() {
     let (_, mirror, events) =
         synced_mirror(tunnel(1, 1), [outbound(300, 1), sa_with_keys([encryption("x", 16)])]);
     let shown =

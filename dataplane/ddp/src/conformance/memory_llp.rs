@@ -422,16 +422,16 @@ suite! {
     memory_llp_exposes_mulpdu, rdmap_obeys_mulpdu: mulpdu_and_its_changes_are_exposed;
     memory_llp_keeps_segments_when_mulpdu_changes, rdmap_keeps_segments_when_mulpdu_changes:
         segments_survive_a_change_of_mulpdu;
-    memory_llp_is_reliable_or_says_so, rdmap_is_reliable_or_says_so:
+    memory_llp_is_reliable_or_reports_failure, rdmap_is_reliable_or_reports_failure:
         transfer_is_reliable_or_reported;
     memory_llp_preserves_boundaries, rdmap_preserves_boundaries: boundaries_are_preserved;
-    memory_llp_tells_the_order, rdmap_obeys_the_order: segments_out_of_order_carry_their_order;
-    memory_llp_drops_the_corrupt, rdmap_places_nothing_corrupt: corrupt_segments_are_not_placed;
+    memory_llp_reports_submission_order, rdmap_obeys_submission_order: segments_out_of_order_carry_their_order;
+    memory_llp_drops_corrupt_segments, rdmap_places_no_corrupt_segment: corrupt_segments_are_not_placed;
     memory_llp_provides_lengths, rdmap_delivers_every_length: lengths_are_provided;
-    memory_llp_carries_nothing_after_an_error, rdmap_carries_nothing_after_an_error:
+    memory_llp_carries_no_data_after_an_error, rdmap_carries_no_data_after_an_error:
         failed_stream_carries_no_more_data;
     memory_llp_indicates_graceful_teardown, rdmap_indicates_graceful_teardown:
         graceful_teardown_is_indicated;
     memory_llp_ends_with_its_stream, rdmap_ends_with_its_stream: the_connection_ends_with_its_streams;
-    memory_llp_passes_no_duplicate, rdmap_delivers_no_duplicate: duplicates_are_not_passed;
+    memory_llp_delivers_no_duplicate, rdmap_delivers_no_duplicate: duplicates_are_not_passed;
 }

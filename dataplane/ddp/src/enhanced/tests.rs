@@ -19,7 +19,7 @@ fn depths(ird: u16, ord: u16) -> Depths {
 /// RFC 6581 §9.1: the responder's IRD covers the initiator's ORD as far as possible, and its ORD is at most the
 /// initiator's IRD. 0x3FFF is echoed and changes nothing.
 #[test]
-fn responder_depths() {
+fn responder_limits_ord_to_initiators_ird() {
     let local = depths(16, 8);
     for (asked, said, used) in [
         ((4, 4), (4, 4), (4, 4)),
@@ -41,7 +41,7 @@ fn responder_depths() {
 
 /// RFC 6581 §9.1: an initiator that accepts fewer Reads than this end's ULP needs.
 #[test]
-fn responder_needs_more_reads() {
+fn responder_with_unmet_required_ord_rejects() {
     let enhanced = Enhanced { required_ord: 3, ..Enhanced::default() };
     let error = build_reply(&repr(2, 9, None), depths(9, 9), &enhanced);
     assert_eq!(error, Err(NegotiationError::InsufficientIrd { offered: 2, needed: 3 }));
@@ -52,7 +52,7 @@ fn responder_needs_more_reads() {
 
 /// RFC 6581 §9.2: A is echoed with the common messages, or without one with the accepted ones.
 #[test]
-fn responder_ready_to_receive() {
+fn responder_lists_common_ready_to_receive_messages() {
     let accepted = |asked: RtrSet, ours: RtrSet, ird: u16| {
         let enhanced = Enhanced { rtr: ours, ..Enhanced::default() };
         let asked = repr(4, 4, Some(asked));
@@ -71,7 +71,7 @@ fn responder_ready_to_receive() {
 
 /// RFC 6581 §9.1: an initiator without Reads of its own may still send the zero-length one.
 #[test]
-fn responder_makes_room_for_the_read() {
+fn rtr_read_raises_responders_ird_to_one() {
     let (reply, agreed) =
         build_reply(&repr(0, 0, Some(READ)), depths(16, 16), &Enhanced::default())
             .expect("suitable");
@@ -84,7 +84,7 @@ fn responder_makes_room_for_the_read() {
 /// RFC 6581 §9.2: "at least one RTR indication option", for any configuration: A = 1 never comes with B = C = D
 /// = 0.
 #[test]
-fn one_ready_to_receive_message_is_always_there() {
+fn negotiation_always_offers_an_rtr_message() {
     let all = [READ, WRITE, SEND, RtrSet::ALL, RtrSet::default()];
     for (ours, theirs, ird) in all
         .into_iter()
@@ -106,7 +106,7 @@ fn one_ready_to_receive_message_is_always_there() {
 /// RFC 6581 §9.1, §9.2: an initiator whose ULP does no Reads offers the zero-length Read and sends it if the
 /// responder accepts it.
 #[test]
-fn an_initiator_without_reads_sends_the_read_that_it_offers() {
+fn initiator_without_ord_sends_the_offered_rtr_read() {
     let enhanced = Enhanced { peer_to_peer: true, ..Enhanced::default() };
     let local = depths(4, 0);
     let request = build_request(local, &enhanced);
@@ -125,7 +125,7 @@ fn an_initiator_without_reads_sends_the_read_that_it_offers() {
 /// RFC 6581 §9.1: ORD at most the responder's IRD; 0x3FFF changes nothing; more Reads than this end accepts are
 /// code 6.
 #[test]
-fn initiator_depths() {
+fn initiator_limits_ord_to_responders_ird() {
     let (asked, here) = (repr(8, 16, None), depths(8, 16));
     for (reply, used) in [
         ((16, 8), Ok((8, 16))),
@@ -145,7 +145,7 @@ fn initiator_depths() {
 
 /// RFC 6581 §9.2: the initiator picks a common message; without one the error is code 7.
 #[test]
-fn initiator_ready_to_receive() {
+fn initiator_sends_its_preferred_common_rtr_message() {
     let pick = |ours: Option<RtrSet>, theirs: Option<RtrSet>, ird: u16, order: [Rtr; 3]| {
         let agreed = accept_reply(&repr(4, 4, ours), &repr(ird, 4, theirs), depths(4, 4), order);
         agreed.map(|agreed| agreed.readiness)
@@ -167,7 +167,7 @@ fn initiator_ready_to_receive() {
 
 /// For all values both ends keep to the other's limits.
 #[test]
-fn both_ends_fit() {
+fn negotiated_depths_fit_both_ends() {
     let some = [0, 1, 4, 16, 200, NO_LIMIT];
     for theirs in some.iter().flat_map(|&ird| some.iter().map(move |&ord| depths(ird, ord))) {
         for ours in some.iter().flat_map(|&ird| some.iter().map(move |&ord| depths(ird, ord))) {

@@ -65,7 +65,7 @@ fn states(step: impl Fn(&mut TestLifecycle)) -> [State; 8] {
 }
 
 #[test]
-fn a_shutdown_begins_once_and_only_in_a_stream_that_is_up() {
+fn shutdown_begins_once_and_only_when_established() {
     use State::*;
     let after = states(|life| {
         let _ = life.shutdown(CloseReason::LocalShutdown);
@@ -78,7 +78,7 @@ fn a_shutdown_begins_once_and_only_in_a_stream_that_is_up() {
 }
 
 #[test]
-fn only_a_connecting_stream_is_connected() {
+fn on_connected_acts_in_connecting_only() {
     use State::*;
     let after = states(|life| {
         let _ = life.on_connected(at(1));
@@ -88,7 +88,7 @@ fn only_a_connecting_stream_is_connected() {
 }
 
 #[test]
-fn what_a_deadline_means() {
+fn deadline_outcome_depends_on_state_and_progress() {
     let expired = |state, progress| {
         let mut life = TestLifecycle::new(state);
         life.set_first_reason(CloseReason::LocalShutdown);
@@ -129,7 +129,7 @@ fn half_closed_stream_waits_for_its_ulp() {
 }
 
 #[test]
-fn the_first_cause_stays_but_for_an_error() {
+fn first_close_reason_is_kept_unless_an_error_follows() {
     let mut life = TestLifecycle::new(State::Established);
     assert!(!life.is_peer_closed());
     life.on_peer_closed();
@@ -149,7 +149,7 @@ fn the_first_cause_stays_but_for_an_error() {
 
 /// RFC 5041 §7.1, RFC 5040 §6.2.1: the peer receives the error if this end may still send, otherwise nothing.
 #[test]
-fn an_abortive_end_sends_the_error_only_where_it_may() {
+fn abortive_end_sends_error_only_if_permitted() {
     let of_llp = FinalError::Llp { error_type: 0, code: 2 };
     for (error, may_send, sends) in [
         (of_llp, true, true),
@@ -169,7 +169,7 @@ fn an_abortive_end_sends_the_error_only_where_it_may() {
 }
 
 #[test]
-fn reasons_read_as_sentences() {
+fn close_reasons_read_as_sentences() {
     let text = |reason: CloseReason<Lost>| (reason.name(), reason.to_string());
     let row = |name, words: &str| (name, words.to_owned());
     assert_eq!(text(Lost.into()), row("lost", "the wire is cut"));
@@ -186,7 +186,7 @@ fn reasons_read_as_sentences() {
 
 /// Each reason: its name, its numbers, its origin, whether the end was graceful, and its text.
 #[test]
-fn what_is_known_of_each_reason() {
+fn each_close_reason_has_name_numbers_and_origin() {
     use CloseReason::*;
     let ddp = DdpError {
         code: crate::error::ErrorCode::BaseOrBounds,
@@ -274,6 +274,6 @@ fn what_is_known_of_each_reason() {
 
 /// A lifecycle takes 16 bytes of every stream.
 #[test]
-fn a_life_is_small() {
+fn lifecycle_size_is_bounded() {
     assert!(size_of::<TestLifecycle>() <= 16);
 }

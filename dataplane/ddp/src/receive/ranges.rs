@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_charged_beyond_the_free_ones() {
+    fn ranges_beyond_free_ranges_are_reserved() {
         let mut ranges = Ranges::default();
         for i in 0..FREE_RANGES {
             assert_eq!((ranges.insert(2 * i, 2 * i + 1), ranges.reserved_bytes()), (Ok(()), 0));

@@ -67,7 +67,7 @@ fn is_last(out: &Outgoing) -> bool {
 
 // RFC 5041 §5.2: the example of the text: 2048 bytes at MULPDU 1500.
 #[test]
-fn untagged_segmentation_is_the_example_of_the_text() {
+fn untagged_segmentation_matches_rfc_5041_example() {
     let mut stream = stream();
     stream.post(untagged(0, 2048, 1)).unwrap();
     let segments = next_all(&mut stream, 1500);
@@ -83,7 +83,7 @@ fn untagged_segmentation_is_the_example_of_the_text() {
 
 // RFC 5041 §5.2: the example of the text: initial TO 16384.
 #[test]
-fn tagged_segmentation_is_the_example_of_the_text() {
+fn tagged_segmentation_matches_rfc_5041_example() {
     let mut stream = stream();
     stream.post(tagged(16384, 2048, 1)).unwrap();
     let segments = next_all(&mut stream, 1500);
@@ -161,7 +161,7 @@ fn rsvd_ulp_and_version_are_in_every_segment() {
 
 // RFC 5041 §5.3: messages are sent in the order in which they were posted, one after the other.
 #[test]
-fn messages_go_out_in_order() {
+fn messages_are_segmented_in_posting_order() {
     let mut stream = stream();
     for cookie in 0..4 {
         stream.post(untagged(cookie as u32, 300, cookie)).unwrap();
@@ -181,7 +181,7 @@ proptest! {
     // RFC 5041 §4.1, §5.2: segments are no larger than MULPDU, which may change between segments (§3 (1), (2)).
     // All data is sent, with L on the last segment only.
     #[test]
-    fn segments_tile_the_message_whatever_mulpdu_does(
+    fn segments_tile_the_message_under_mulpdu_changes(
         len in 0usize..5000, is_tagged: bool, is_region: bool, to in 0u64..1 << 60, cut in 1usize..600,
         mulpdus in proptest::collection::vec(128usize..700, 1..8),
     ) {
@@ -236,7 +236,7 @@ proptest! {
 
 // The LLP requests at least 128 (RFC 5044 §4.5); a lower value is raised to 128.
 #[test]
-fn mulpdu_below_128_is_taken_as_128() {
+fn mulpdu_below_128_counts_as_128() {
     let mut stream = stream();
     stream.post(tagged(0, 1000, 1)).unwrap();
     assert_eq!(stream.next_len(10), Some(128));
@@ -245,7 +245,7 @@ fn mulpdu_below_128_is_taken_as_128() {
 
 // RFC 5041 §5.2: ULP Message Length is less than 2^32; the source must hold the message.
 #[test]
-fn impossible_messages_are_refused() {
+fn invalid_messages_are_refused_at_post() {
     let mut stream = stream();
     let memory = VecMemory::new(100);
     let source = Source::Region { memory, offset: 90, len: 11 };
@@ -266,7 +266,7 @@ fn impossible_messages_are_refused() {
 
 // RFC 5041 §5.2: "less than 2^32".
 #[test]
-fn a_message_is_shorter_than_4_gib() {
+fn message_of_4_gib_is_refused() {
     for len in [0, 1, u64::from(u32::MAX)] {
         assert_eq!(message_len(len).map(u64::from), Ok(len));
     }
@@ -289,7 +289,7 @@ fn posts_are_bounded() {
 }
 
 #[test]
-fn a_region_is_stable_if_it_says_so() {
+fn next_is_stable_follows_the_region() {
     let memory = VecMemory::from_vec(bytes(300));
     let message = |memory: VecMemory| {
         let source = Source::Region { memory, offset: 100, len: 200 };
@@ -312,7 +312,7 @@ fn a_region_is_stable_if_it_says_so() {
 
 // RFC 5041 §6.2.1: after graceful teardown posting is an error, and posted messages are still sent.
 #[test]
-fn a_closed_stream_sends_what_is_posted_and_takes_no_more() {
+fn closed_stream_sends_posted_messages_and_refuses_more() {
     let mut stream = stream();
     stream.post(tagged(0, 300, 1)).unwrap();
     stream.close();
@@ -328,7 +328,7 @@ fn a_closed_stream_sends_what_is_posted_and_takes_no_more() {
 
 // RFC 5041 §6.2.2: all outstanding requests complete with an error.
 #[test]
-fn failure_flushes_everything_that_is_outstanding() {
+fn failure_flushes_outstanding_messages() {
     let mut stream = stream();
     for cookie in 0..3 {
         stream.post(tagged(0, 300, cookie)).unwrap();
@@ -356,7 +356,7 @@ fn failure_flushes_everything_that_is_outstanding() {
 
 // RFC 5041 §7.1: one additional message before the stream is terminated.
 #[test]
-fn the_last_message_goes_out_at_once_and_alone() {
+fn last_message_is_next_and_flushes_the_rest() {
     let mut stream = stream();
     stream.post(tagged(0, 100, 0)).unwrap();
     stream.post(tagged(0, 500, 1)).unwrap();
@@ -391,7 +391,7 @@ fn the_last_message_goes_out_at_once_and_alone() {
 // RFC 5041 §4.1: version 0 streams send DV 0. A stream that adopts the version sends nothing before it is
 // determined.
 #[test]
-fn the_version_is_the_policys() {
+fn segments_have_the_policys_version() {
     for (version, expected) in [
         (VersionPolicy::V0, Some(DdpVersion::V0)),
         (VersionPolicy::V1, Some(DdpVersion::V1)),
@@ -430,7 +430,7 @@ fn message_numbers_wrap() {
 
 // Messages from one region share a handle, which is released with the last of them.
 #[test]
-fn a_region_is_held_while_a_message_from_it_is_under_way() {
+fn region_is_held_while_its_messages_are_in_flight() {
     let regions = [1u8, 2].map(|fill| VecMemory::from_vec(vec![fill; 64]).into_stable());
     let mut stream =
         S::new(StreamId(1), PdId(1), StreamConfig { max_posts: 16, ..StreamConfig::default() });
@@ -472,7 +472,7 @@ fn a_region_is_held_while_a_message_from_it_is_under_way() {
 
 // A handle is released with the last message from its region, whatever messages follow.
 #[test]
-fn a_region_is_let_go_though_the_queue_never_empties() {
+fn region_is_released_while_the_queue_is_not_empty() {
     let mut stream = S::new(StreamId(1), PdId(1), StreamConfig::default());
     stream.post_borrowed(from_region(&region(1))).unwrap();
     stream.post(untagged(0, 8, 8)).unwrap();
@@ -483,7 +483,7 @@ fn a_region_is_let_go_though_the_queue_never_empties() {
 
 // A message that has begun is still read from its own region when waiting messages behind it are cut.
 #[test]
-fn a_cut_lets_go_of_what_only_waiting_messages_are_read_from() {
+fn cut_releases_regions_of_flushed_messages() {
     let regions = [region(1), region(2), region(3)];
     for (begun, held) in [(0, 0), (1, 1), (2, 2), (3, 2), (4, 3)] {
         let mut stream = S::new(StreamId(1), PdId(1), StreamConfig::default());

@@ -132,7 +132,7 @@ proptest! {
     // reports the order. The region is as sent; deliveries are in order, complete, at most once and never too
     // early.
     #[test]
-    fn any_arrival_order_delivers_in_order_and_once(
+    fn any_arrival_order_delivers_once_in_order(
         plans in proptest::collection::vec(plan(), 1..14),
         mulpdus in proptest::collection::vec(128usize..600, 1..4),
         priorities in proptest::collection::vec(any::<u16>(), 64),
@@ -176,7 +176,7 @@ proptest! {
     // For one segment in error anywhere, and any arrival order: everything before it is delivered, and the
     // report follows directly. No byte of it, or of later arrivals beyond it, is placed.
     #[test]
-    fn an_error_cuts_the_order_wherever_it_is(
+    fn error_at_any_position_ends_delivery_there(
         plans in proptest::collection::vec(plan(), 1..10),
         wrong in any::<proptest::sample::Index>(),
         priorities in proptest::collection::vec(any::<u16>(), 64),
@@ -220,7 +220,7 @@ proptest! {
 
     // For any bytes, in any order: no panic, no byte outside the region, bounds kept.
     #[test]
-    fn hostile_segments_hurt_nobody(
+    fn hostile_segments_stay_within_region_and_pool(
         hostile in proptest::collection::vec(
             (0u64..40, proptest::collection::vec(any::<u8>(), 0..60), 0u8..8), 0..80,
         ),
@@ -262,7 +262,7 @@ proptest! {
 
 // RFC 5041 §6.2.1: SHOULD indicate the half-closed state and keep sending.
 #[test]
-fn a_peers_close_is_indicated_and_sending_goes_on() {
+fn peer_close_is_indicated_and_sending_continues() {
     let mut rig = Rig::new();
     let _ = rig.input(0, &tagged(0, true, b"a"));
     rig.stream.on_peer_closed();
@@ -276,7 +276,7 @@ fn a_peers_close_is_indicated_and_sending_goes_on() {
 }
 
 #[test]
-fn a_close_within_a_message_is_said() {
+fn peer_close_within_a_message_is_reported_incomplete() {
     for segment in [tagged(0, false, b"a"), untagged(1, 0, false, b"a")] {
         let mut rig = Rig::new();
         let _ = rig.input(0, &segment);
@@ -313,7 +313,7 @@ fn a_stream_closed_for_sending_still_receives() {
 
 // RFC 5041 §6.2, §6.2.2: DDP does not end a stream on its own: after an error the ULP may still send.
 #[test]
-fn after_an_error_the_ulp_may_still_send() {
+fn ulp_may_send_after_an_error() {
     let mut rig = Rig::new();
     let _ = rig.input(0, &tagged(LEN, true, b"x"));
     let error = rig.error();
@@ -365,7 +365,7 @@ fn a_full_pool_refuses_no_tagged_segment() {
 // completes, in order and beyond gaps. Other peers' messages all fit into the rest; at the end no memory is
 // missing.
 #[test]
-fn unfinished_messages_of_one_peer_leave_room_for_the_messages_of_others() {
+fn unfinished_messages_leave_room_for_other_peers() {
     let mut pool = BufferPool::new(32 * 256);
     let mut attackers: Vec<Rig> = (0..200)
         .map(|_| {
@@ -404,7 +404,7 @@ fn unfinished_messages_of_one_peer_leave_room_for_the_messages_of_others() {
 // RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: posted buffers belong to one stream, their memory to the worker. A
 // stream that takes too much is counted, and messages in order on other streams are delivered.
 #[test]
-fn a_stream_that_takes_too_much_is_seen_and_costs_others_no_buffer() {
+fn greedy_stream_is_counted_and_starves_no_other() {
     let (mut greedy, mut other) = (Rig::new(), Rig::new());
     greedy.pool = BufferPool::new(1024);
     let taken: Vec<_> = (1..4)
@@ -423,7 +423,7 @@ fn a_stream_that_takes_too_much_is_seen_and_costs_others_no_buffer() {
 }
 
 #[test]
-fn counters_add_up() {
+fn counters_match_sent_and_received_segments() {
     let mut rig = Rig::new();
     let _ = rig.input(1, &tagged(4, true, &[1; 40]));
     let _ = rig.input(0, &untagged(1, 0, true, &[2; 4]));
@@ -444,7 +444,7 @@ fn counters_add_up() {
 
 /// Memory of an idle stream; the memory of a long gap is freed.
 #[test]
-fn an_idle_stream_is_small() {
+fn idle_stream_size_is_bounded() {
     let size = size_of::<Stream<VecMemory>>();
     assert!(size <= 440, "{size}");
     let mut rig = Rig::new();

@@ -113,7 +113,7 @@ fn received(kind: UlpKind, data: &[u8]) -> UlpEvent {
 }
 
 #[test]
-fn a_message_goes_from_one_end_to_the_other() {
+fn message_is_delivered_to_the_other_end() {
     for kind in KINDS {
         let (mut a, mut b) = (End::new(kind), End::new(kind));
         assert_eq!(
@@ -159,7 +159,7 @@ fn a_message_goes_from_one_end_to_the_other() {
 }
 
 #[test]
-fn a_source_that_may_change_is_said_to_be_unstable() {
+fn changeable_source_is_reported_unstable() {
     for kind in KINDS {
         let mut a = End::new(kind);
         let source = Source::Region { memory: a.memory.clone(), offset: 0, len: 7 };
@@ -176,7 +176,7 @@ fn a_source_that_may_change_is_said_to_be_unstable() {
 }
 
 #[test]
-fn what_is_of_the_other_kind_is_refused() {
+fn posts_for_the_other_ulp_are_refused() {
     let (mut ddp, mut rdmap) = (End::new(UlpKind::Ddp), End::new(UlpKind::Rdmap));
     let bytes = || Source::Bytes(b"x".as_slice().into());
     let cookie = Cookie::user(1);
@@ -197,7 +197,7 @@ fn what_is_of_the_other_kind_is_refused() {
 }
 
 #[test]
-fn a_read_awaits_its_response_and_ends_with_the_stag_it_reads() {
+fn read_awaits_response_until_its_stag_is_revoked() {
     let (mut a, mut b) = (End::new(UlpKind::Rdmap), End::new(UlpKind::Rdmap));
     assert!(!a.ulp.awaits_response());
     let request = WorkRequest::Read {
@@ -221,7 +221,7 @@ fn a_read_awaits_its_response_and_ends_with_the_stag_it_reads() {
 
 // RFC 5041 §7.1, RFC 5040 §4.8
 #[test]
-fn an_error_is_known_at_both_ends() {
+fn error_is_reported_at_both_ends() {
     for kind in KINDS {
         let (mut a, mut b) = (End::new(kind), End::new(kind));
         a.post(b"x", 1).unwrap();
@@ -240,7 +240,7 @@ fn an_error_is_known_at_both_ends() {
 }
 
 #[test]
-fn a_stream_ends_once_for_all() {
+fn close_and_failure_are_final_for_both_ulps() {
     for kind in KINDS {
         let mut a = End::new(kind);
         assert!(!a.ulp.is_closed() && a.ulp.failure().is_none());

@@ -146,7 +146,7 @@ mod tests {
         /// Both libraries seal every packet identically. Each opens packets sealed by the other, unless a bit
         /// differs.
         #[test]
-        fn both_libraries_are_one_cipher(
+        fn both_gcm_libraries_agree(
             long in any::<bool>(),
             key in any::<[u8; 36]>(),
             iv in any::<[u8; 8]>(),

@@ -212,7 +212,7 @@ mod tests {
 
         /// The fast path finds the same key as the slow path, for whole TCP and SCTP packets only.
         #[test]
-        fn both_ways_read_the_same_key(packet in packets()) {
+        fn fast_and_slow_path_read_same_flow_key(packet in packets()) {
             for direction in [Direction::In, Direction::Out] {
                 let seen = Flow::parse_with_visibility(&packet, direction == Direction::In);
                 if let Some(key) = Key::read(&packet, direction) {
@@ -235,7 +235,7 @@ mod tests {
 
     /// Flows that differ in any field have different keys, also if one field is zero and the other absent.
     #[test]
-    fn keys_differ_where_flows_do() {
+    fn different_flows_have_different_keys() {
         let v4 = Flow {
             local: [0, 0, 0, 1].into(),
             remote: [0, 0, 0, 2].into(),

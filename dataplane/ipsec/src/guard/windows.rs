@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_has_one_holder_and_returns_to_the_same_spi_and_keys() {
+    fn window_has_one_holder_and_follows_spi_and_keys() {
         let windows = ReplayWindows::default();
         assert_eq!(windows.take(&window_key(1, 1)), Ok(None));
         assert_eq!(windows.clone().take(&window_key(1, 1)), Err(WindowHeld));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_are_bounded_and_the_oldest_goes_first() {
+    fn window_cache_is_bounded_and_drops_oldest() {
         let windows = ReplayWindows::default();
         for spi in 0..MAX_WINDOWS as u32 + 1 {
             windows.release(window_key(spi, 1), window(7));

@@ -15,7 +15,7 @@ use ipsec::strength::Strength;
 use super::hosts::*;
 
 #[test]
-fn what_one_protects_the_other_takes() {
+fn protected_packet_is_accepted_by_peer() {
     for mode in [transport, tunnel] {
         let (mut a, mut b) = pair(mode);
         for len in [4, 40, 1400] {
@@ -34,7 +34,7 @@ fn what_one_protects_the_other_takes() {
 }
 
 #[test]
-fn replayed_changed_and_unknown_packets_are_told_but_not_too_often() {
+fn audit_events_are_reported_and_rate_limited() {
     let (mut a, mut b) = pair(transport);
     let sealed = send(&mut a, &packet(6, 1, 2, 100), NOW).unwrap();
     receive(&mut b, &sealed, NOW).unwrap();
@@ -62,7 +62,7 @@ fn replayed_changed_and_unknown_packets_are_told_but_not_too_often() {
 }
 
 #[test]
-fn the_newest_sa_sends_and_all_receive_until_they_are_removed() {
+fn newest_sa_sends_and_older_ones_still_receive() {
     let (mut a, mut b) = pair(transport);
     let old = send(&mut a, &packet(6, 1, 2, 100), NOW).unwrap();
     let next = parameters(3001, Mode::Transport);
@@ -82,7 +82,7 @@ fn the_newest_sa_sends_and_all_receive_until_they_are_removed() {
 }
 
 #[test]
-fn another_workers_packets_go_there() {
+fn packet_of_other_workers_sa_is_passed_to_it() {
     let (mut a, _) = pair(transport);
     let mut b = guard(1, [0, 0]);
     let forward = parameters(1001, Mode::Transport);
@@ -123,7 +123,7 @@ fn only_reserved_sequence_numbers_are_used() {
 }
 
 #[test]
-fn a_flow_knows_its_tunnel() {
+fn flow_returns_its_tunnel_peer() {
     let (mut a, _) = pair(tunnel);
     let flow = Flow::parse(&packet(6, 1, 2, 40), false).unwrap();
     assert_eq!(a.tunnel_peer(&flow), Some(IpAddr::from([192, 0, 2, 2])));
@@ -133,7 +133,7 @@ fn a_flow_knows_its_tunnel() {
 }
 
 #[test]
-fn a_receiver_goes_on_where_another_was() {
+fn resumed_receiver_refuses_replayed_numbers() {
     let (mut a, _) = pair(transport);
     let forward = parameters(1001, Mode::Transport);
     let first: Vec<_> =
@@ -154,7 +154,7 @@ fn a_receiver_goes_on_where_another_was() {
 
 // RFC 4301 §8.2.1: what a router reports about ESP makes the packets inside shorter.
 #[test]
-fn a_reported_path_mtu_counts_if_the_quoted_packet_may_have_been_ours() {
+fn path_mtu_report_needs_recent_quoted_packet() {
     let (mut a, _) = pair(transport);
     let flow = Flow::parse(&packet(6, 1, 2, 40), false).unwrap();
     let whole = a.max_packet_len(&flow, 1500, 20, NOW).unwrap();
@@ -185,7 +185,7 @@ fn a_reported_path_mtu_counts_if_the_quoted_packet_may_have_been_ours() {
 }
 
 #[test]
-fn a_flow_is_as_strong_as_the_weakest_of_its_sas() {
+fn flow_strength_is_that_of_weakest_sa() {
     let mut a = guard(0, [0, 0]);
     let flow = Flow::parse(&packet(6, 1, 2, 40), false).unwrap();
     let parameters_of = |spi, algorithm: Algorithm| Parameters {
@@ -212,7 +212,7 @@ fn a_flow_is_as_strong_as_the_weakest_of_its_sas() {
 
 // RFC 4303 §3.3.3: another SA is asked for before the numbers of this one end.
 #[test]
-fn an_sa_without_esn_is_renewed_before_its_numbers_end() {
+fn sa_without_esn_is_renewed_before_exhaustion() {
     let mut a = guard(0, [0, 0]);
     let short = Parameters { esn: false, ..parameters(1001, Mode::Transport) };
     let last = u64::from(u32::MAX);
@@ -228,7 +228,7 @@ fn an_sa_without_esn_is_renewed_before_its_numbers_end() {
 
 // The kernel seals by an SA that is mirrored: both would use each sequence number.
 #[test]
-fn what_somebody_else_sealed_by_an_sa_of_ours_is_not_sent() {
+fn packet_sealed_by_host_with_our_sa_is_dropped() {
     let (mut a, mut other) = pair(transport);
     let forward = parameters(1001, Mode::Transport);
     other.add_outbound(SaId(9), STRONG, &forward, None).unwrap();
@@ -253,7 +253,7 @@ fn what_somebody_else_sealed_by_an_sa_of_ours_is_not_sent() {
 }
 
 #[test]
-fn an_older_sa_may_be_chosen_again() {
+fn selected_older_sa_sends_again() {
     let (mut a, _) = pair(transport);
     let next = parameters(3001, Mode::Transport);
     a.add_outbound(id(&next), STRONG, &next, None).unwrap();
@@ -267,7 +267,7 @@ fn an_older_sa_may_be_chosen_again() {
 
 /// An update of an SA: removed and added, here or at another worker, with a number that was reported some time before.
 #[test]
-fn an_sa_that_comes_back_with_its_keys_opens_no_packet_twice() {
+fn readded_sa_with_same_keys_refuses_replays() {
     // The new owner may hear of it before the old one has removed it.
     for (owner, late) in [(0, false), (1, false), (1, true)] {
         let windows = ReplayWindows::default();
@@ -328,7 +328,7 @@ fn an_sa_that_comes_back_with_its_keys_opens_no_packet_twice() {
 }
 
 #[test]
-fn a_flow_keeps_its_protection_while_no_policy_or_sa_lets_less_pass() {
+fn flow_guarantee_holds_unless_policy_or_sa_is_weaker() {
     // The SAs are another worker's.
     for worker in [0, 1] {
         let mut a = guard(worker, [0, 0]);

@@ -9,7 +9,7 @@ use ipsec::sa::Mode;
 use super::hosts::*;
 
 #[test]
-fn a_bypass_goes_in_clear_both_ways() {
+fn bypass_passes_in_clear_both_directions() {
     let (mut a, mut b) = pair(transport);
     let clear = packet(17, 1, 2, 100);
     assert_eq!(send(&mut a, &clear, NOW).unwrap(), clear);
@@ -17,7 +17,7 @@ fn a_bypass_goes_in_clear_both_ways() {
 }
 
 #[test]
-fn what_is_to_be_protected_is_neither_taken_nor_sent_in_clear() {
+fn protected_flow_never_passes_in_clear() {
     let (mut a, mut b) = pair(transport);
     let clear = packet(6, 1, 2, 100);
     assert_eq!(receive(&mut b, &clear, NOW), Err(Denial::Unprotected.into()));
@@ -36,7 +36,7 @@ fn what_is_to_be_protected_is_neither_taken_nor_sent_in_clear() {
 
 // RFC 4301 §5.2: the SA's own policy must select what came by it.
 #[test]
-fn an_sa_carries_only_what_its_policy_selects() {
+fn sa_carries_only_packets_its_policy_selects() {
     let (mut a, mut b) = pair(tunnel);
     // The peer puts a packet of another policy, or of none, or in clear, into the tunnel.
     for (clear, why) in [
@@ -54,7 +54,7 @@ fn an_sa_carries_only_what_its_policy_selects() {
 }
 
 #[test]
-fn fragments_in_clear_pass_only_where_no_policy_protects_their_packet() {
+fn clear_fragment_passes_only_without_protecting_policy() {
     let mut a = guard(0, [0, 0]);
     let piece = |protocol, source| {
         let mut piece = packet(protocol, source, 1, 64);
@@ -84,7 +84,7 @@ fn fragments_in_clear_pass_only_where_no_policy_protects_their_packet() {
 
 // The lists of an IKE daemon change while packets pass: what stays protected keeps its SAs.
 #[test]
-fn other_policies_count_at_once_and_sas_stay() {
+fn replaced_policies_apply_at_once_and_keep_sas() {
     let (mut a, mut b) = pair(transport);
     let clear = packet(6, 1, 2, 60);
     let sealed = send(&mut a, &clear, NOW).unwrap();
@@ -130,7 +130,7 @@ fn v6(headers: &[(u8, &[u8])], tail: &[u8]) -> Vec<u8> {
 
 // RFC 6946, RFC 8200 §4: what a receiver makes of a chain of headers is what policies see.
 #[test]
-fn extension_headers_hide_no_port_from_a_policy() {
+fn extension_headers_do_not_hide_ports_from_policy() {
     let mut protect = policy("0.0.0.0/0", Some(6), Action::Protect(STRONG));
     protect.selector.local = "::/0".parse().unwrap();
     protect.selector.remote = "::/0".parse().unwrap();

@@ -78,7 +78,7 @@ impl TestDialogue {
 const OPEN: &str = "set stack tcp\n0 < S mss=1460\n. > SA\n. < A\n";
 
 #[test]
-fn numbers_are_relative_to_what_the_host_chose() {
+fn numbers_are_relative_to_the_hosts_iss() {
     let mut talk = TestDialogue::new(
         "set stack tcp\nin a = pattern 9\n0 < S\n. > SA\n. < A\n0.1 < PA data=a\n. > A\n. check x=y\n",
     );
@@ -99,7 +99,7 @@ fn numbers_are_relative_to_what_the_host_chose() {
 }
 
 #[test]
-fn a_time_that_is_missed_fails() {
+fn packet_outside_its_time_range_fails() {
     let text = format!("{OPEN}+1 > FA\n");
     let play = |millis| {
         let mut talk = TestDialogue::new(&text);
@@ -116,7 +116,7 @@ fn a_time_that_is_missed_fails() {
 
 // RFC 9293 §3.8.6.3 MUST-40: less than half a second.
 #[test]
-fn a_delayed_acknowledgement_has_half_a_second() {
+fn delayed_ack_may_take_half_a_second() {
     let text = "set stack tcp\nin a = pattern 9\n0 < S\n. > SA\n. < A\n. < A data=a\n+0.04 > A\n";
     let play = |millis| {
         let mut talk = TestDialogue::new(text);
@@ -131,7 +131,7 @@ fn a_delayed_acknowledgement_has_half_a_second() {
 }
 
 #[test]
-fn acknowledgements_that_say_something_new_are_passed_over() {
+fn extra_acks_with_progress_are_skipped() {
     let text = "set stack tcp\nin a = pattern 9\nin b = pattern 9\n0 < S\n. > SA\n. < A\n. < A data=a\n. < A data=b\n. > A ack=b.end\n";
     let mut talk = TestDialogue::new(text);
     talk.open();
@@ -148,7 +148,7 @@ fn acknowledgements_that_say_something_new_are_passed_over() {
 }
 
 #[test]
-fn quiet_is_quiet() {
+fn packet_during_quiet_fails() {
     let mut talk = TestDialogue::new(&format!("{OPEN}1 quiet\n"));
     talk.open();
     talk.host_sends("A", 1, 1, &[]);
@@ -160,7 +160,7 @@ fn quiet_is_quiet() {
 }
 
 #[test]
-fn what_is_not_acknowledged_may_come_again() {
+fn unacknowledged_segment_may_be_retransmitted() {
     let text = format!("out e = text hello\n{OPEN}. > PA data=e\n+1 < A ack=e\n2 quiet\n");
     let mut talk = TestDialogue::new(&text);
     talk.open();
@@ -174,7 +174,7 @@ fn what_is_not_acknowledged_may_come_again() {
 }
 
 #[test]
-fn what_comes_behind_the_end_is_unexpected() {
+fn packet_after_the_last_line_fails() {
     let mut talk = TestDialogue::new(OPEN);
     talk.open();
     talk.wait(10);
@@ -183,7 +183,7 @@ fn what_comes_behind_the_end_is_unexpected() {
 }
 
 #[test]
-fn a_fin_may_follow_its_data() {
+fn fin_may_arrive_after_its_data() {
     let text = format!("out last = text bye\n{OPEN}. > FPA data=last\n0.1 < FA\n. > A\n");
     let mut talk = TestDialogue::new(&text);
     talk.open();
@@ -201,7 +201,7 @@ fn a_fin_may_follow_its_data() {
 
 // RFC 5044 §7.1.1; docs/protocol.md, section 2.
 #[test]
-fn private_data_of_the_reply_is_learnt() {
+fn mpa_reply_private_data_retargets_the_script() {
     let mut talk = TestDialogue::new(
         "set stack mpa\nin q = request crc=off\nout r = reply crc=off\nin f = tagged stag=16 to=3 len=1\n\
          out t = untagged qn=2 hex=0111000e00000018c10000000010000000000000000a\n\
@@ -224,7 +224,7 @@ fn private_data_of_the_reply_is_learnt() {
 }
 
 #[test]
-fn tolerances_are_read() {
+fn tolerance_parses_percent_and_milliseconds() {
     let ms = Duration::from_millis;
     let read = |text: &str| text.parse::<Tolerance>().map(|t| (t.percent, t.floor));
     assert_eq!(read("20%+20ms"), Ok((20, ms(20))));

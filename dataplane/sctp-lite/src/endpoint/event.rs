@@ -241,7 +241,7 @@ mod tests {
 
     // Error numbers: RFC 6581 §8.
     #[test]
-    fn what_is_known_of_each_reason() {
+    fn each_sctp_reason_has_name_numbers_and_origin() {
         use SctpReason::*;
         use ddp::enhanced::NegotiationError as Limits;
         let (us, peer, net) = (Origin::Local, Origin::Peer, Origin::Network);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_end_of_an_association_means() {
+    fn association_close_reasons_map_to_session_reasons() {
         use sctp::CloseReason as Ended;
         let lower = CloseReason::Lower;
         let (cause, seen) = (Some(3), Some(7));

@@ -185,7 +185,7 @@ mod tests {
 
     // RFC 9260 §5.1.3: the cookie holds all terms.
     #[test]
-    fn what_went_comes_back() {
+    fn cookie_round_trips_all_terms() {
         let at = Instant::from_millis(7_200_000 - 1);
         let bytes = issue_at(at);
         let check = |now| check(&secrets(), &ends(), now, terms().local_tag, &bytes);
@@ -202,7 +202,7 @@ mod tests {
 
     // RFC 9260 §5.1.5 steps 2 and 3: other ends, another tag, another secret.
     #[test]
-    fn cookies_of_others_are_refused() {
+    fn cookie_for_other_ends_tag_or_secret_is_refused() {
         let now = Instant::from_millis(5);
         let bytes = issue_at(now);
         let tag = terms().local_tag;
@@ -222,7 +222,7 @@ mod tests {
 
     // RFC 9260 §5.1.5 step 2: every byte of the MAC counts on its own.
     #[test]
-    fn changes_of_the_mac_do_not_cancel_out() {
+    fn each_changed_mac_byte_is_detected() {
         let now = Instant::from_millis(5);
         for other in field::MAC + 1..COOKIE_LEN {
             let mut bytes = issue_at(now);

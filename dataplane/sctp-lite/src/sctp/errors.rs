@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_is_bounded() {
+    fn queued_error_causes_are_bounded() {
         let mut causes = Causes::default();
         // A cause of any length fits, because it is truncated.
         assert!(causes.push(&Cause::UnrecognizedChunk(&[0xfe; 5000])));

@@ -300,7 +300,7 @@ mod tests {
 
     // RFC 9260 §5.2.4, table 12: each row, and the cases that it lacks.
     #[test]
-    fn table_12() {
+    fn cookie_action_matches_rfc_9260_table_12() {
         let (ours, ties) = (Tag(1), TieTags { local: 5, peer: 6 });
         let cookie = |local, peer, ties| Cookie {
             terms: NegotiatedTerms {

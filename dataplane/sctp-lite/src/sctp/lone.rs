@@ -135,7 +135,7 @@ mod tests {
 
     // Every cause that repeats a peer's bytes fits, and both failures to send are distinguished.
     #[test]
-    fn no_room_is_not_too_long() {
+    fn full_batch_and_too_long_chunk_are_distinguished() {
         let ends = Ends { local: ([10, 0, 0, 1], 1).into(), remote: ([10, 0, 0, 2], 2).into() };
         let batch = || Batch { room: 1, buffer: Vec::new(), sent: Vec::new() };
         let long = vec![7; 60_000];

@@ -146,7 +146,7 @@ mod tests {
 
     // RFC 9260 §4, figure 3: every legal transition, and every illegal one.
     #[test]
-    fn figure_3() {
+    fn transitions_match_rfc_9260_figure_3() {
         let mut table = String::new();
         for state in STATES {
             for transition in TRANSITIONS {
@@ -170,7 +170,7 @@ cookie-echoed     established       -                 -                 -       
 
     // RFC 9260 §6, §8.3.
     #[test]
-    fn what_each_state_allows() {
+    fn state_predicates_match_rfc_9260() {
         let names = |allows: fn(State) -> bool| -> Vec<_> {
             STATES.iter().filter(|state| allows(**state)).map(|state| state.name()).collect()
         };

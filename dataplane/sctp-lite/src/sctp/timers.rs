@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_comes_first_and_expires_once() {
+    fn earliest_timer_expires_first_and_once() {
         let mut timers = Timers::new();
         assert_eq!(timers.next(), None);
         timers.set(Timer::Guard, Instant::from_millis(30));

@@ -130,7 +130,7 @@ mod tests {
     proptest! {
         /// RFC 5043 §6.1: any order of arrival results in the order of the numbers.
         #[test]
-        fn any_arrival(mut ssns in Just((0..200u64).collect::<Vec<_>>()).prop_shuffle(), n in 0usize..200) {
+        fn any_arrival_order_extends_ssns_in_order(mut ssns in Just((0..200u64).collect::<Vec<_>>()).prop_shuffle(), n in 0usize..200) {
             ssns.truncate(n);
             let mut order = SsnOrder::default();
             let mut received = BTreeSet::new();
@@ -150,7 +150,7 @@ mod tests {
 
     /// RFC 5043 §10: numbers wrap, and 32 767 may be outstanding.
     #[test]
-    fn numbers_wrap() {
+    fn ssns_wrap_with_32767_outstanding() {
         let mut order = SsnOrder::default();
         for at in 0..200_000 {
             assert_eq!(order.extend(DdpSsn(at as u16)), Ok(at));
@@ -166,7 +166,7 @@ mod tests {
 
     /// A peer that leaves gap after gap gets no further memory.
     #[test]
-    fn ranges_are_bounded() {
+    fn ssn_ranges_are_bounded() {
         let every_other: Vec<u64> = (1..).step_by(2).take(MAX_RANGES).collect();
         let mut order = order_after(&every_other);
         assert!(!order.can_record(5000));

@@ -403,7 +403,7 @@ mod tests {
 
     /// Messages kept in any order are retransmitted with their own bytes.
     #[test]
-    fn what_is_kept_later_is_found_by_its_number() {
+    fn messages_kept_in_any_order_are_retransmitted_intact() {
         let mut stream: Stream<VecMemory> =
             Stream::new(StreamId(1), PdId(1), StreamConfig::default());
         let (mut sender, mut out) = (Sender::new(3), [0; 64]);

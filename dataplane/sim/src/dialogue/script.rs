@@ -426,7 +426,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_is_read() {
+    fn script_parses_all_line_kinds() {
         let script = Script::parse(
             "# a comment\n\
              title A greeting\n\

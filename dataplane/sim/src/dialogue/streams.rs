@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn names_stand_for_sequence_numbers() {
+    fn piece_names_resolve_to_sequence_numbers() {
         let s = streams("title x\nin a = zeros 20\nin b = zeros 10\nout c = zeros 5\n");
         assert_eq!(s.position("0"), Ok(0));
         assert_eq!(s.position("a"), Ok(1));
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_join_when_they_adjoin() {
+    fn adjacent_slices_are_concatenated() {
         let s = streams("title x\nin a = hex 00010203\nin b = hex 0405\n");
         let slice = |name: &str, from, to| Slice { name: name.into(), from, to };
         let (seq, bytes) =
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn framing_lines_reach_the_fpdus() {
+    fn framing_lines_set_markers_and_crc() {
         let s = streams(
             "title x\nframing in markers=on crc=on\nin q = request markers=on\n\
              in f = tagged stag=1 to=0 len=4\n",

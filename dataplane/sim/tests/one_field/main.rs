@@ -31,7 +31,7 @@ mod tcp;
 use table::Table;
 
 #[test]
-fn one_wrong_field_has_the_outcome_that_the_rfcs_give() {
+fn single_wrong_field_has_the_outcome_of_the_rfcs() {
     let mut tcp = Table::default();
     tcp::run(&mut tcp);
     compare("tcp.txt", &tcp);

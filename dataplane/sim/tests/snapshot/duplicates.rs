@@ -83,11 +83,11 @@ fn assert_no_gain(run_cell: fn(&Cell, u64) -> Sum) {
 }
 
 #[test]
-fn goodput_over_tcp_does_not_rise() {
+fn duplicates_do_not_raise_tcp_goodput() {
     assert_no_gain(tcp);
 }
 
 #[test]
-fn goodput_over_sctp_does_not_rise() {
+fn duplicates_do_not_raise_sctp_goodput() {
     assert_no_gain(sctp);
 }

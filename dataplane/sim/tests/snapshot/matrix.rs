@@ -231,7 +231,7 @@ fn section(text: &mut String, title: &str, cells: &[Cell]) {
 }
 
 #[test]
-fn the_matrix_is_what_it_was() {
+fn tcp_matrix_matches_snapshot() {
     let losses = [0.0, 0.1, 1.0, 5.0];
     let mut text = PREAMBLE.to_owned();
     section(&mut text, "segments as sent", &cells(false, &losses, &[100, 1000, 10_000, 100_000]));

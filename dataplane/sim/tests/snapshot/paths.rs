@@ -199,7 +199,7 @@ fn line(name: &str, markers: bool, pair: &Pair, times: Times) -> String {
 }
 
 #[test]
-fn every_path_is_what_it_was() {
+fn paths_match_snapshot() {
     // Without markers an FPDU ahead of a gap is acknowledged before its CRC is checked, so a wrong CRC ends the
     // stream (RFC 5044 §8).
     let ends = |name: &str, markers: bool| name.contains("checksum right") && !markers;

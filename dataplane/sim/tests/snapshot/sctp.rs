@@ -114,7 +114,7 @@ fn section(text: &mut String, cells: &[Cell]) {
 }
 
 #[test]
-fn the_matrix_is_what_it_was() {
+fn sctp_matrix_matches_snapshot() {
     let mut text = format!("{PREAMBLE}#{}\n", &columns(&WIDTHS, &TITLES)[1..]);
     section(&mut text, &cells(&[0.0, 0.1, 1.0, 5.0], &RTTS_US));
     let _ = writeln!(text, "\n# 2 % twice on the way");
@@ -124,7 +124,7 @@ fn the_matrix_is_what_it_was() {
 
 // The mean of several seeds is compared: one loss more or less in slow start changes a single run by half.
 #[test]
-fn at_one_percent_of_loss_it_has_nine_tenths_of_what_tcp_has() {
+fn sctp_goodput_at_one_percent_loss_is_nine_tenths_of_tcp() {
     const SEEDS: u64 = 5;
     let mut text = String::new();
     let mut slow = 0;

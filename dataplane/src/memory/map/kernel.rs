@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kernel_copies_every_length_and_nothing_beside_it() {
+    fn every_kernel_copies_exactly_every_length() {
         let mapping = Mapping::anonymous(1 << 14).unwrap();
         let bytes: Vec<u8> = (0..9000usize).map(|n| (n % 251) as u8 + 1).collect();
         let kernels = CopyKernel::ALL.into_iter().filter(|kernel| kernel.is_available());

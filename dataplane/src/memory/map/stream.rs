@@ -168,7 +168,7 @@ mod tests {
     proptest! {
         /// Pieces of any length arrive as in a single copy, and no byte beside them is written.
         #[test]
-        fn pieces_are_copied_as_one(
+        fn streamed_pieces_equal_single_copy(
             at in 0usize..130,
             lens in prop::collection::vec(prop_oneof![0usize..140, Just(508), Just(64), Just(128)], 0..20),
         ) {

@@ -25,7 +25,7 @@ impl WordAccess for HeapRing {
 }
 
 #[test]
-fn a_record_in_ordinary_memory_is_whole_or_counted_lost() {
+fn heap_ring_record_is_intact_or_lost() {
     let words = (SLOTS_AT + CAPACITY as usize * SLOT) / 8;
     let heap = HeapRing((0..words).map(|_| AtomicU64::new(0)).collect());
     let record = |n: u64| Completion {

@@ -126,7 +126,7 @@ fn check(weakening: Weakening) {
 }
 
 #[test]
-fn a_record_is_whole_and_its_bytes_visible_or_it_is_counted_lost() {
+fn modelled_record_is_visible_and_intact_or_lost() {
     check(Weakening::Unchanged);
     // The release of the head, and that of the sequence word, each suffice for a reader that loads both.
     check(Weakening::Stores(Some(HEAD_AT)));
@@ -134,7 +134,7 @@ fn a_record_is_whole_and_its_bytes_visible_or_it_is_counted_lost() {
 }
 
 #[test]
-fn the_model_finds_each_ordering_that_is_left_out() {
+fn ring_model_detects_each_weakened_ordering() {
     for weaker in [
         Weakening::Stores(None),
         Weakening::Loads(None),

@@ -44,7 +44,7 @@ fn bytes_of_calls(calls: &[(KernelCall, usize)], kind: KernelCall) -> usize {
 }
 
 #[test]
-fn memory_of_each_backing_is_made_and_freed_in_pieces() {
+fn every_backing_is_mapped_and_unmapped_in_pieces() {
     let content = Content::new("pieces");
     for backing in content.backings() {
         let lock = MemoryConfig { lock: true, ..config(backing.clone(), LEN) };
@@ -74,7 +74,7 @@ fn memory_of_each_backing_is_made_and_freed_in_pieces() {
 }
 
 #[test]
-fn a_cancelled_preparation_ends_with_its_piece_and_frees_it() {
+fn cancelled_preparation_stops_after_piece_and_frees_memory() {
     let content = Content::new("cancelled");
     for backing in content.backings() {
         take_calls();
@@ -90,7 +90,7 @@ fn a_cancelled_preparation_ends_with_its_piece_and_frees_it() {
 }
 
 #[test]
-fn progress_grows_to_the_whole_with_a_files_bytes() {
+fn progress_reaches_total_including_file_bytes() {
     let content = Content::new("progress");
     let mut seen = Vec::new();
     let [_, _, _, staged] = content.backings();
@@ -105,7 +105,7 @@ fn progress_grows_to_the_whole_with_a_files_bytes() {
 }
 
 #[test]
-fn large_memory_is_freed_by_its_own_thread_and_then_its_charge() {
+fn large_memory_is_freed_on_thread_before_its_charge() {
     let (dropped, drops) = channel();
     let name = "ddpd-large".to_owned();
     let config = config(Backing::Shared { name }, freed::MIN_DEFERRED_BYTES as u64);
@@ -117,7 +117,7 @@ fn large_memory_is_freed_by_its_own_thread_and_then_its_charge() {
 }
 
 #[test]
-fn large_memory_that_is_freed_explicitly_is_free_at_once() {
+fn explicitly_freed_large_memory_is_free_at_once() {
     let (dropped, drops) = channel();
     let config = config(Backing::Anonymous, freed::MIN_DEFERRED_BYTES as u64);
     let memory = Memory::new(&config).unwrap().with_charge(Charge(dropped));

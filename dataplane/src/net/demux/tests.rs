@@ -47,7 +47,7 @@ fn segment_range(frame: &[u8]) -> Range<usize> {
 }
 
 #[test]
-fn vlans_choose_the_interface() {
+fn vlan_selects_interface() {
     for (vlan, index) in [(None, 0), (Some(9), 1)] {
         let f = frame(vlan, false, IpProtocol::Tcp, &SEGMENT);
         assert_eq!(demux(&f, 0, L4Check::Good, &our_interfaces()).unwrap().interface, index);
@@ -137,7 +137,7 @@ fn source_routes_and_malformed_options_are_dropped() {
 
 // RFC 4301 §5.2: policies are not looked up for packets that are dropped in any case.
 #[test]
-fn policies_do_not_see_packets_with_source_routes() {
+fn source_routed_packets_do_not_reach_policies() {
     let mut us = our_interfaces();
     us[0].has_ipsec_policies = true;
     let esp = frame(None, false, ESP, &SEGMENT);
@@ -149,7 +149,7 @@ fn policies_do_not_see_packets_with_source_routes() {
 }
 
 #[test]
-fn wrong_headers_are_distinguished() {
+fn malformed_headers_have_distinct_drop_reasons() {
     let good = frame(None, false, IpProtocol::Tcp, &SEGMENT);
     let with = |at: usize, bytes: &[u8]| {
         let mut f = good.clone();
@@ -237,7 +237,7 @@ fn ipv6_groups_get_icmp_but_not_tcp() {
 }
 
 #[test]
-fn a_plain_segment_is_found_the_short_way() {
+fn plain_segment_takes_fast_path() {
     let frame = frame(None, false, IpProtocol::Tcp, &SEGMENT);
     assert!(fast_path(&frame, 0, &our_interfaces()).is_some());
 }
@@ -245,7 +245,7 @@ fn a_plain_segment_is_found_the_short_way() {
 proptest! {
     // The slow path gives the result of the fast path, whatever bytes are changed.
     #[test]
-    fn both_ways_agree(changes in prop::collection::vec((0usize..54, any::<u8>()), 0..4), cut in 0usize..8, right: bool) {
+    fn fast_and_slow_path_classify_alike(changes in prop::collection::vec((0usize..54, any::<u8>()), 0..4), cut in 0usize..8, right: bool) {
         let mut frame = frame(None, false, IpProtocol::Tcp, &SEGMENT);
         for (at, byte) in changes {
             frame[at] = byte;
@@ -262,7 +262,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..120), shape in 0u8..6) {
+    fn any_frame_does_not_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..120), shape in 0u8..6) {
         // Without a plausible beginning nearly every frame is dropped at the MAC address.
         let likely = match shape {
             0 => Vec::new(),

@@ -44,7 +44,7 @@ fn poll_all(cache: &mut NeighbourCache, now: Instant) -> Vec<Action> {
 }
 
 #[test]
-fn resolution_asks_three_times_then_fails_then_may_ask_again() {
+fn resolution_fails_after_three_solicitations() {
     let mut cache = cache(8);
     assert_eq!(cache.resolve(ip(1), secs(0)), Resolution::Wait { solicit: true });
     assert_eq!(cache.resolve(ip(1), secs(0)), Resolution::Wait { solicit: false });
@@ -57,7 +57,7 @@ fn resolution_asks_three_times_then_fails_then_may_ask_again() {
 }
 
 #[test]
-fn a_used_entry_ages_through_all_states_and_is_confirmed() {
+fn used_entry_passes_all_states_until_confirmed() {
     // RFC 4861 §7.3.3
     let mut cache = resolved();
     assert_eq!(state(&cache, 1), "reachable");
@@ -72,7 +72,7 @@ fn a_used_entry_ages_through_all_states_and_is_confirmed() {
 }
 
 #[test]
-fn a_silent_neighbour_is_probed_then_resolved_afresh() {
+fn silent_neighbour_is_probed_then_resolved_again() {
     let mut cache = resolved();
     poll_all(&mut cache, secs(30));
     cache.resolve(ip(1), secs(31));
@@ -87,7 +87,7 @@ fn a_silent_neighbour_is_probed_then_resolved_afresh() {
 }
 
 #[test]
-fn progress_of_a_stream_confirms_without_a_probe() {
+fn stream_progress_confirms_neighbour_without_probe() {
     // RFC 4861 §7.3.1
     let mut cache = resolved();
     poll_all(&mut cache, secs(30));
@@ -98,7 +98,7 @@ fn progress_of_a_stream_confirms_without_a_probe() {
 }
 
 #[test]
-fn an_unsolicited_announcement_makes_and_changes_no_entry() {
+fn unsolicited_announcement_does_not_change_cache() {
     let mut cache = resolved();
     for kind in [ANSWER, ClaimKind::Announcement] {
         assert_eq!(claim(&mut cache, 2, B, kind, secs(1)), ClaimOutcome::Ignored);
@@ -115,7 +115,7 @@ fn an_unsolicited_announcement_makes_and_changes_no_entry() {
 }
 
 #[test]
-fn a_neighbour_that_asks_for_us_becomes_a_stale_entry() {
+fn solicitation_of_us_creates_stale_entry() {
     let mut cache = cache(8);
     assert_eq!(claim(&mut cache, 5, A, ClaimKind::Solicitation, secs(0)), ClaimOutcome::Noted);
     assert_eq!(state(&cache, 5), "stale");
@@ -123,7 +123,7 @@ fn a_neighbour_that_asks_for_us_becomes_a_stale_entry() {
 }
 
 #[test]
-fn another_hosts_answer_does_not_replace_an_address_under_probe() {
+fn foreign_answer_does_not_replace_probed_address() {
     let mut cache = resolved();
     claim(&mut cache, 1, B, ClaimKind::Announcement, secs(1));
     assert_eq!(poll_all(&mut cache, secs(1)), [Action::Solicit(ip(1), Some(A))]);
@@ -142,7 +142,7 @@ fn another_hosts_answer_does_not_replace_an_address_under_probe() {
 }
 
 #[test]
-fn a_flood_of_unknown_destinations_is_bounded_and_spares_what_is_in_use() {
+fn unknown_destinations_do_not_evict_used_entries() {
     let mut cache = cache(64);
     cache.resolve(ip(0xffff), secs(0));
     claim(&mut cache, 0xffff, A, ANSWER, secs(0));
@@ -159,7 +159,7 @@ fn a_flood_of_unknown_destinations_is_bounded_and_spares_what_is_in_use() {
 }
 
 #[test]
-fn a_flood_of_questions_evicts_the_oldest_idle_entries_only() {
+fn solicitation_flood_evicts_only_oldest_idle_entries() {
     let mut cache = cache(64);
     cache.resolve(ip(0xffff), secs(0));
     claim(&mut cache, 0xffff, A, ANSWER, secs(0));
@@ -173,7 +173,7 @@ fn a_flood_of_questions_evicts_the_oldest_idle_entries_only() {
 }
 
 #[test]
-fn strangers_never_take_the_place_of_a_neighbour_we_spoke_to() {
+fn unsolicited_entries_never_evict_contacted_neighbour() {
     let mut cache = cache(64);
     // 64 neighbours with traffic long ago.
     for n in 0..64 {

@@ -175,7 +175,7 @@ fn link_that_comes_up_announces_its_addresses_again_and_is_bounded() {
 
 // RFC 5227 §2.4, RFC 4862 §5.4.4: the other host answers the probes.
 #[test]
-fn a_host_with_the_same_address_is_found_by_either() {
+fn address_conflict_is_detected_by_either_host() {
     for address in [V4, V6] {
         let (mut host, mut twin) = (Host::new(OWN_MAC), Host::new(OTHER_MAC));
         let address: IpAddr = address.parse().unwrap();
@@ -207,7 +207,7 @@ fn a_host_with_the_same_address_is_found_by_either() {
 }
 
 #[test]
-fn our_own_frames_are_no_conflict() {
+fn own_frames_are_not_a_conflict() {
     let mut host = Host::new(OWN_MAC);
     for (_, frame) in host.run_until(START + Duration::from_secs(60)) {
         match classify(&frame) {

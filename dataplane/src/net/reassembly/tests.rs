@@ -106,7 +106,7 @@ fn assert_discarded(v6: bool, first: (Range<usize>, bool), second: (Range<usize>
 
 // RFC 5722 §4, RFC 8200 §4.5; the same for IPv4 (RFC 1858 §4).
 #[test]
-fn overlapping_pieces_spoil_the_packet() {
+fn overlapping_fragments_discard_packet() {
     for v6 in [false, true] {
         assert_discarded(v6, (0..200, true), (192..400, false));
         assert_discarded(v6, (200..400, false), (0..208, true));
@@ -121,7 +121,7 @@ fn overlapping_pieces_spoil_the_packet() {
 
 // RFC 8200 §4.5: an exact duplicate may be ignored and the rest be used.
 #[test]
-fn a_duplicate_is_no_overlap() {
+fn duplicate_fragment_is_not_an_overlap() {
     let (mut r, frame) = (reassembly(), packet(None, true, 2, 400));
     let (a, b) = (fragment(&frame, 9, 0..200, true), fragment(&frame, 9, 200..400, false));
     assert_eq!(input(&mut r, &a), Ok(Outcome::Waiting));
@@ -136,7 +136,7 @@ fn a_duplicate_is_no_overlap() {
 // RFC 1858 §3, RFC 3128, RFC 7112 §5: flags and ports are in the first fragment, and no later one overwrites
 // them.
 #[test]
-fn tiny_pieces_are_refused() {
+fn tiny_fragments_are_refused() {
     for v6 in [false, true] {
         let (mut r, frame) = (reassembly(), packet(None, v6, 2, 400));
         for range in [0..8, 0..16, 8..400, 16..400] {
@@ -149,7 +149,7 @@ fn tiny_pieces_are_refused() {
 
 // RFC 791 §3.2, RFC 8200 §4.5
 #[test]
-fn pieces_are_of_eight_bytes_and_end_within_64_kib() {
+fn fragment_length_and_offset_are_checked() {
     for v6 in [false, true] {
         let (mut r, frame) = (reassembly(), packet(None, v6, 2, 400));
         let odd = fragment(&frame, 9, 0..204, true);
@@ -175,7 +175,7 @@ fn as_sctp(mut piece: Vec<u8>) -> Vec<u8> {
 
 // RFC 791 §3.2: the protocol is a part of a packet's identity. RFC 9260 §6.10 allows peers to fragment.
 #[test]
-fn sctp_is_put_together_by_itself() {
+fn sctp_and_tcp_fragments_do_not_mix() {
     let (mut r, frame) = (reassembly(), packet(None, false, 2, 400));
     let tcp = |range, more| fragment(&frame, 9, range, more);
     assert_eq!(input(&mut r, &as_sctp(tcp(0..8, true))), Err(DropReason::FragmentTiny));
@@ -189,7 +189,7 @@ fn sctp_is_put_together_by_itself() {
 }
 
 #[test]
-fn packets_are_distinguished() {
+fn packets_of_different_keys_do_not_mix() {
     let mut r = reassembly();
     let frames = [
         (packet(None, false, 2, 400), 1),
@@ -209,7 +209,7 @@ fn packets_are_distinguished() {
 }
 
 #[test]
-fn what_is_not_whole_in_time_goes() {
+fn incomplete_packet_expires() {
     let (mut r, frame) = (reassembly(), packet(None, false, 2, 400));
     input(&mut r, &fragment(&frame, 1, 0..200, true)).unwrap();
     let later = NOW + TIMEOUT / 2;
@@ -223,7 +223,7 @@ fn what_is_not_whole_in_time_goes() {
 }
 
 #[test]
-fn no_flood_takes_more_than_its_bound_or_anothers_share() {
+fn fragment_flood_is_bounded_per_peer() {
     let mut r = Reassembly::new(16, 64 * 1024, [1; 16]);
     let flood = packet(None, false, 66, 1400);
     let mut refused = 0;
@@ -245,7 +245,7 @@ fn no_flood_takes_more_than_its_bound_or_anothers_share() {
 
 // A host may choose any address of its /64: they share one bound, and those of the next /64 have another one.
 #[test]
-fn one_prefix_has_one_share() {
+fn ipv6_prefix_shares_one_reassembly_budget() {
     let mut r = Reassembly::new(16, 64 * 1024, [1; 16]);
     let from = |prefix: u16, peer: u8| {
         let mut frame = fragment(&packet(None, true, peer, 1400), 1, 0..1000, true);
@@ -259,7 +259,7 @@ fn one_prefix_has_one_share() {
 }
 
 #[test]
-fn packets_that_became_whole_leave_nothing_behind() {
+fn completed_packets_free_all_memory() {
     let (mut r, frame) = (reassembly(), packet(None, false, 2, 400));
     // The oldest one waits all the time.
     input(&mut r, &fragment(&frame, 1, 0..200, true)).unwrap();
@@ -278,7 +278,7 @@ fn packets_that_became_whole_leave_nothing_behind() {
 
 /// Fragments of a path with an MTU of 576 bytes.
 #[test]
-fn the_longest_packet_in_the_shortest_pieces() {
+fn longest_packet_reassembles_from_shortest_fragments() {
     const LEN: usize = 65_280 - 20;
     let (mut r, frame) = (Reassembly::new(16, 1 << 20, [1; 16]), packet(None, false, 2, LEN));
     for at in (0..LEN).step_by(552) {
@@ -291,7 +291,7 @@ fn the_longest_packet_in_the_shortest_pieces() {
 }
 
 #[test]
-fn a_packet_in_too_many_pieces_is_given_up() {
+fn packet_of_too_many_fragments_is_discarded() {
     let (mut r, frame) = (reassembly(), packet(None, false, 2, 2000));
     for n in 0..MAX_FRAGMENTS {
         let at = 24 + 8 * n;
@@ -305,7 +305,7 @@ fn a_packet_in_too_many_pieces_is_given_up() {
 // RFC 3168 §5.3: a mark on any fragment is one on the packet; fragments of different codepoints do not form a
 // packet.
 #[test]
-fn marks_on_pieces_are_kept() {
+fn ecn_marks_of_fragments_are_kept() {
     for v6 in [false, true] {
         let with = |ecns: [u8; 2]| {
             let (mut r, frame) = (reassembly(), packet(None, v6, 2, 400));
@@ -333,7 +333,7 @@ fn marks_on_pieces_are_kept() {
 proptest! {
     // Any fragments in any order, some of them duplicated: the packet is the original, and no state is left.
     #[test]
-    fn any_cuts_in_any_order_are_put_together(
+    fn any_fragments_in_any_order_reassemble(
         v6: bool,
         tagged: bool,
         len in 60usize..3000,

@@ -291,7 +291,7 @@ fn change(spec: &mut Spec, variant: u64) {
 }
 
 #[test]
-fn what_is_merged_is_cut_into_the_same_segments() {
+fn merged_packet_segments_into_originals() {
     let (mut merged, mut alone, mut ended) = (0, 0, 0);
     for seed in 0..2000 {
         let mut numbers = SplitMix64(seed);
@@ -327,7 +327,7 @@ fn what_is_merged_is_cut_into_the_same_segments() {
 }
 
 #[test]
-fn each_change_ends_a_packet() {
+fn each_header_change_ends_large_packet() {
     for v6 in [false, true] {
         for variant in 0..CHANGES {
             let first = Spec::new(v6, None, 1448);
@@ -346,7 +346,7 @@ fn each_change_ends_a_packet() {
 }
 
 #[test]
-fn bounds_are_kept() {
+fn large_packets_stay_within_bounds() {
     let sequence = |first: Spec, count: usize| {
         std::iter::successors(Some(first), |spec| Some(spec.next())).take(count).collect::<Vec<_>>()
     };
@@ -370,7 +370,7 @@ fn bounds_are_kept() {
 }
 
 #[test]
-fn a_family_that_the_device_does_not_cut_is_left_alone() {
+fn unsupported_ip_version_is_not_merged() {
     for v6 in [false, true] {
         let first = Spec::new(v6, None, 1448);
         let frames = [first.emit(), first.next().emit()];
@@ -390,7 +390,7 @@ fn a_family_that_the_device_does_not_cut_is_left_alone() {
 }
 
 #[test]
-fn frames_cut_short_are_no_segments() {
+fn truncated_frames_are_not_merged() {
     for (v6, vlan) in [(false, None), (true, None), (false, Some(1)), (true, Some(1))] {
         let frame = Spec::new(v6, vlan, 300).emit();
         assert!(Layout::parse(&frame).is_some());

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_that_is_there_comes_first_and_the_rest_is_bounded() {
+    fn age_queue_returns_oldest_live_name_and_stays_bounded() {
         let mut waiting = AgeQueue::default();
         for n in 0..100 {
             // All but two become stale: the first is always valid, the odd ones end soon after.

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_greedy_flow_leaves_room_for_other_flows_and_other_peers() {
+    fn greedy_flow_leaves_budget_for_other_flows_and_peers() {
         let mut budget = KeepBudget::new(90_000);
         let [mut a, mut b, mut c] = [KeptBytes::ZERO; 3];
         let first = fill(&mut budget, peer(1), &mut a, 100);
@@ -138,7 +138,7 @@ mod tests {
     proptest! {
         // Streams take arbitrary amounts within their limits. Together they never exceed the budget.
         #[test]
-        fn limits_keep_to_the_budget(steps in prop::collection::vec((0usize..20, any::<bool>(), 1u64..5000), 1..300)) {
+        fn flows_within_their_limits_never_exceed_the_budget(steps in prop::collection::vec((0usize..20, any::<bool>(), 1u64..5000), 1..300)) {
             let mut budget = KeepBudget::new(50_000);
             let mut flows = [KeptBytes::ZERO; 20];
             for (n, more, step) in steps {

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_is_that_of_the_flow_whichever_was_hashed_before() {
+    fn cached_flow_hash_equals_computed_hash() {
         let flow = |remote: [u8; 4], port| FlowKey {
             interface: 0,
             local: ([10, 0, 0, 1], 4791).into(),

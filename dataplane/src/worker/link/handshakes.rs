@@ -82,7 +82,7 @@ mod tests {
     const HTTP: HandshakeFailure = HandshakeFailure::new("mpa", "http");
 
     #[test]
-    fn all_are_counted_and_some_are_reported() {
+    fn handshake_failures_are_all_counted_and_few_reported() {
         let mut all = HandshakeFailures::default();
         let (now, listener) = (Instant::ZERO + Duration::from_secs(9), Some(ListenerId(1)));
         let reported = (0..100).filter(|_| all.record(listener, RESET, true, now).is_some());
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_share_the_reports_of_a_second() {
+    fn failure_kinds_share_the_report_limit() {
         let mut all = HandshakeFailures::default();
         let kinds = ["a", "b", "c", "d", "e", "f"].map(|kind| HandshakeFailure::new("mpa", kind));
         let now = Instant::ZERO + PERIOD;
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_counts_are_bounded() {
+    fn failure_counts_are_bounded_per_listener() {
         let mut all = HandshakeFailures::default();
         for number in 0..2 * MAX_COUNTS as u32 {
             all.count(Some(ListenerId(number)), RESET);

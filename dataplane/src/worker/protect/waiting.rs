@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_kept_up_to_a_bound_and_for_a_while() {
+    fn waiting_frames_are_bounded_in_number_and_time() {
         let mut waiting = WaitingFrames::new();
         let until = Instant::from_millis(2000);
         for n in 0..1000 {

@@ -316,7 +316,7 @@ mod tests {
     /// Verification with and without CRC accepts the same segments, whatever bit is flipped. A CRC that is returned is
     /// that of the text.
     #[test]
-    fn segments_are_verified_alike_with_a_crc_and_without() {
+    fn one_pass_crc_and_plain_checksum_accept_the_same_segments() {
         let v4 = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
         let v6 = (IpAddr::from([7; 16]), IpAddr::from([9; 16]));
         let mut with_crc = 0;

@@ -172,7 +172,7 @@ fn run_flood(workers: u16, limits: Limits, room: usize, seed: u64) -> Net {
 }
 
 #[test]
-fn every_frame_is_counted_once() {
+fn mixed_traffic_counts_every_frame_exactly_once() {
     let mut seen = Vec::new();
     for (seed, workers) in [(1, 1), (2, 2), (3, 3)] {
         let limits = Limits { mesh: 4, half_open: 8, resets_per_second: 100, ..Limits::default() };
@@ -225,7 +225,7 @@ fn every_frame_is_counted_once() {
 }
 
 #[test]
-fn answers_that_find_no_room_are_counted_beside() {
+fn full_transmit_ring_counts_lost_answers() {
     let limits = Limits {
         syn_cookies: crate::api::SynCookieMode::Always,
         resets_per_second: 1_000_000,
@@ -258,7 +258,7 @@ fn message_cost(net: &mut Net, stream: ddp::StreamId) -> (u64, u64, Duration) {
 }
 
 #[test]
-fn a_flood_leaves_everything_as_it_was() {
+fn flood_leaves_gauges_and_message_cost_unchanged() {
     let limits = Limits { reassembly_packets: 32, neighbours: 32, ..Limits::default() };
     let mut net = Net::new(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
     net.hosts[1].listen(PORT);

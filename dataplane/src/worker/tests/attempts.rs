@@ -107,7 +107,7 @@ fn net_with_listener() -> Net {
 }
 
 #[test]
-fn what_is_no_mpa_peer_is_named_over_both_versions_of_ip() {
+fn non_mpa_peer_is_reported_by_protocol_over_ipv4_and_ipv6() {
     type Change = fn(&mut Segment<'_>);
     let cases: [(Change, &str, &str); 7] = [
         (
@@ -164,7 +164,7 @@ fn what_is_no_mpa_peer_is_named_over_both_versions_of_ip() {
 }
 
 #[test]
-fn a_wrong_revision_and_a_silent_peer_are_reported() {
+fn wrong_mpa_revision_and_missing_request_are_reported() {
     let mut net = net_with_listener();
     let mpa = mpa::Config { initiate: Revision::Two, ..mpa::Config::default() };
     let two = EndpointConfig { mpa, ..EndpointConfig::default() };
@@ -205,7 +205,7 @@ fn a_port_without_a_listener_is_reported_for_both_transports() {
 
 /// A SYN alone does not count as an attempt: its address may be forged.
 #[test]
-fn half_open_connections_are_no_attempts() {
+fn unanswered_syn_is_not_counted_as_failed_handshake() {
     let mut net = net_with_listener();
     let mut syns = 0;
     net.is_lost = Box::new(move |from, frame| {
@@ -220,7 +220,7 @@ fn half_open_connections_are_no_attempts() {
 }
 
 #[test]
-fn a_flood_is_counted_and_few_are_reported() {
+fn refused_init_flood_is_counted_and_reported_within_limit() {
     let mut net = net_with_listener();
     for n in 0..200u16 {
         let syn = sctp_frame_in(1, 2, (1000 + n, 81), 0, &init(1), None);
@@ -260,7 +260,7 @@ fn first_chunk_type(frame: &[u8]) -> Option<u8> {
 }
 
 #[test]
-fn an_association_without_the_adaptation_or_without_a_session_is_reported() {
+fn association_without_adaptation_or_session_is_reported() {
     for to in [v4(2), v6(2)] {
         let other = sctp::Config { adaptation: 7, ..sctp::Config::default() };
         let mut net = net_over_sctp(to, SctpConfig { sctp: Arc::new(other), ..config() });
@@ -298,7 +298,7 @@ fn an_association_without_the_adaptation_or_without_a_session_is_reported() {
 
 /// An association that had a session is not a failed attempt, whatever ends it.
 #[test]
-fn an_association_that_had_a_session_is_no_failed_attempt() {
+fn association_that_had_a_session_is_not_a_failed_handshake() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen_as(PORT, 200, 200, config());
     net.run_until_idle();
@@ -310,7 +310,7 @@ fn an_association_that_had_a_session_is_no_failed_attempt() {
 
 /// The listener is removed during the peer's handshake.
 #[test]
-fn what_ends_with_its_listener_is_reported() {
+fn handshake_aborted_by_listener_removal_is_reported() {
     let mut net = net_with_listener();
     replace_mpa_request(&mut net, v4(2), |s| (s.payload, s.flags) = (b"", Flags::ACK));
     net.run_until_idle();
@@ -324,7 +324,7 @@ fn what_ends_with_its_listener_is_reported() {
 
 /// The peer opens more sessions of an association than there is room for.
 #[test]
-fn a_session_without_a_place_is_reported() {
+fn session_beyond_credits_is_reported_as_no_room() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen_as(PORT, 100, 1, config());
     net.run_until_idle();

@@ -63,7 +63,7 @@ fn drop_reasons(net: &Net, records: &[Record]) -> Vec<Option<&'static str>> {
 }
 
 #[test]
-fn every_frame_of_a_port_is_captured_once_both_ways_and_the_end_gives_the_ring_back() {
+fn capture_records_each_frame_once_and_end_frees_the_ring() {
     let mut net = two_hosts();
     let wire = Rc::new(RefCell::new([Vec::new(), Vec::new()]));
     let seen = wire.clone();
@@ -107,7 +107,7 @@ fn every_frame_of_a_port_is_captured_once_both_ways_and_the_end_gives_the_ring_b
 }
 
 #[test]
-fn a_dropped_frame_says_why() {
+fn captured_drop_carries_its_reason() {
     let mut net = two_hosts();
     net.run_until_idle();
     let drops = |net: &Net| -> Vec<_> { net.hosts[1].handles[0].counters().drops.iter().collect() };
@@ -138,7 +138,7 @@ fn a_dropped_frame_says_why() {
 }
 
 #[test]
-fn a_flood_makes_as_little_work_with_a_capture_as_without() {
+fn capture_does_not_change_overload_drops_in_a_flood() {
     let dropped = |filter: Option<&str>| {
         let mut net = two_hosts();
         net.hosts[1].listen(PORT);
@@ -159,7 +159,7 @@ fn a_flood_makes_as_little_work_with_a_capture_as_without() {
 }
 
 #[test]
-fn a_frame_of_another_worker_is_said_to_be_forwarded() {
+fn captured_frame_of_another_worker_is_marked_forwarded() {
     let mut net = Net::new(&[Plan::new(1), Plan { workers: 2, rss: Rss::None, ..Plan::new(2) }]);
     net.run_until_idle();
     let mut reader = capture(&mut net, 1, "tcp");
@@ -175,7 +175,7 @@ fn a_frame_of_another_worker_is_said_to_be_forwarded() {
 }
 
 #[test]
-fn a_port_that_is_not_there_is_refused() {
+fn capture_of_unknown_port_is_refused() {
     let mut net = two_hosts();
     let (tap, reader) = tap("");
     assert_eq!(set_tap(&mut net, 1, 5, tap), Err(CommandError::NoPort));
@@ -184,7 +184,7 @@ fn a_port_that_is_not_there_is_refused() {
 
 /// A capture of an IPsec flow has either the sealed frames or their content.
 #[test]
-fn what_is_sealed_is_captured_outside_or_inside() {
+fn ipsec_capture_has_sealed_or_inner_frames() {
     use super::ipsec;
     for inside in [false, true] {
         let mut net = ipsec::net(ipsec::PLAIN, |_| {});

@@ -148,7 +148,7 @@ impl HeldStream {
 }
 
 #[test]
-fn the_end_in_order_waits_for_the_control_thread() {
+fn graceful_end_waits_for_the_control_thread() {
     for mut held in all_streams() {
         held.close();
         held.net.advance(SHORT_WAIT);
@@ -160,7 +160,7 @@ fn the_end_in_order_waits_for_the_control_thread() {
 }
 
 #[test]
-fn a_failed_ulp_sends_a_local_catastrophic_error_before_and_after_the_peers_close() {
+fn failed_ulp_sends_local_catastrophic_error() {
     for closed in [false, true] {
         for mut held in all_streams() {
             if closed {
@@ -192,7 +192,7 @@ fn a_failed_ulp_sends_a_local_catastrophic_error_before_and_after_the_peers_clos
 }
 
 #[test]
-fn a_read_of_no_bytes_is_answered_when_it_is_released_and_those_behind_it_wait() {
+fn held_zero_length_reads_are_answered_in_order_on_release() {
     for mut held in all_streams().filter(|held| held.ulp == UlpKind::Rdmap) {
         let tickets = [held.read_zero_bytes(), held.read_zero_bytes()];
         for ticket in tickets {
@@ -233,7 +233,7 @@ fn a_drain_leaves_the_close_to_the_control_thread() {
 
 // docs/protocol.md §6: the acknowledgement of the peer's close would confirm data received after ours.
 #[test]
-fn data_behind_our_close_ends_the_stream_with_an_error() {
+fn data_after_local_close_ends_stream_with_error() {
     for sends in [false, true] {
         for mut held in all_streams() {
             held.close_receiver();
@@ -319,7 +319,7 @@ fn the_control_thread_bounds_the_wait_after_the_peers_close() {
 
 // docs/protocol.md §6: our close would confirm these data.
 #[test]
-fn data_behind_the_last_flush_makes_the_close_an_error() {
+fn unconfirmed_data_turn_close_into_error() {
     for (sends, peer_closes) in [(false, false), (true, false), (true, true)] {
         for mut held in all_streams() {
             held.confirm();

@@ -26,7 +26,7 @@ fn flood_syns(net: &mut Net, n: u8) {
 }
 
 #[test]
-fn a_client_gets_in_past_a_full_backlog_and_its_stream_works() {
+fn client_connects_by_cookie_past_a_full_backlog() {
     let mut net = net_with_backlog(SynCookieMode::Auto, 20);
     net.hosts[1].listen_with(PORT, 100, 100);
     flood_syns(&mut net, 60);
@@ -41,7 +41,7 @@ fn a_client_gets_in_past_a_full_backlog_and_its_stream_works() {
 }
 
 #[test]
-fn strangers_cannot_use_up_the_credits() {
+fn syn_flood_cannot_exhaust_listener_credits() {
     let mut net = net_with_backlog(SynCookieMode::Auto, 1000);
     net.hosts[1].listen_with(PORT, 100, 4);
     flood_syns(&mut net, 30);
@@ -59,7 +59,7 @@ fn strangers_cannot_use_up_the_credits() {
 }
 
 #[test]
-fn syns_in_a_clients_name_do_not_keep_it_out() {
+fn spoofed_syns_do_not_block_the_spoofed_client() {
     let mut plan = Plan::new(2);
     plan.limits.half_open_per_peer = 4;
     let mut net = Net::new(&[Plan::new(1), plan]);
@@ -77,7 +77,7 @@ fn syns_in_a_clients_name_do_not_keep_it_out() {
 }
 
 #[test]
-fn always_means_that_no_syn_is_remembered() {
+fn syn_cookie_mode_always_keeps_no_half_open_state() {
     let mut net = net_with_backlog(SynCookieMode::Always, 100);
     net.hosts[1].listen(PORT);
     flood_syns(&mut net, 60);
@@ -91,7 +91,7 @@ fn always_means_that_no_syn_is_remembered() {
 }
 
 #[test]
-fn a_request_that_comes_instead_of_a_lost_acknowledgement_is_enough() {
+fn mpa_request_returns_cookie_when_third_ack_is_lost() {
     let mut net = net_with_backlog(SynCookieMode::Always, 100);
     net.hosts[1].listen(PORT);
     let mut bare = 0;
@@ -106,7 +106,7 @@ fn a_request_that_comes_instead_of_a_lost_acknowledgement_is_enough() {
 }
 
 #[test]
-fn forged_acknowledgements_open_nothing_and_are_answered_at_a_bounded_rate() {
+fn forged_cookie_acks_open_no_stream_and_resets_are_limited() {
     let mut net = net_with_backlog(SynCookieMode::Always, 100);
     net.hosts[1].listen(PORT);
     flood_syns(&mut net, 1);
@@ -120,7 +120,7 @@ fn forged_acknowledgements_open_nothing_and_are_answered_at_a_bounded_rate() {
 }
 
 #[test]
-fn a_cookie_that_is_old_is_refused_and_the_client_is_reset() {
+fn expired_cookie_is_answered_with_a_reset() {
     let mut net = net_with_backlog(SynCookieMode::Always, 100);
     net.hosts[1].listen(PORT);
     let held = std::rc::Rc::new(std::cell::RefCell::new(None));

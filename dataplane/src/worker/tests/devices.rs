@@ -39,7 +39,7 @@ fn take_reports(host: &mut Host) -> Vec<(PortId, std::net::IpAddr)> {
 }
 
 #[test]
-fn burst_of_unfinished_checksums_is_reported_once_in_ten_seconds() {
+fn repeated_partial_checksums_are_reported_every_ten_seconds() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
     net.advance(Duration::from_secs(20));
@@ -60,7 +60,7 @@ fn burst_of_unfinished_checksums_is_reported_once_in_ten_seconds() {
 }
 
 #[test]
-fn unfinished_checksums_of_sctp_are_reported_too() {
+fn partial_sctp_checksums_are_reported() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.advance(Duration::from_secs(20));
     for n in 0..3 {
@@ -74,7 +74,7 @@ fn unfinished_checksums_of_sctp_are_reported_too() {
 
 /// Linux leaves the checksum of the UDP around SCTP to the device as well (RFC 6951 §5.4).
 #[test]
-fn unfinished_checksums_of_sctp_in_udp_are_reported_too() {
+fn partial_udp_checksums_around_sctp_are_reported() {
     const UDP: u16 = 9899;
     for (source, us, sum_at) in [(v4(9), v4(2), 14 + 20 + 6), (v6(9), v6(2), 14 + 40 + 6)] {
         let mut plan = Plan::new(2);
@@ -106,7 +106,7 @@ fn unfinished_checksums_of_sctp_in_udp_are_reported_too() {
 
 /// A stream continues with the new link-layer address, which is announced to neighbours at once.
 #[test]
-fn port_with_another_address_announces_it_and_its_streams_send_from_it() {
+fn changed_port_mac_is_announced_and_used_by_streams() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
     let (stream, _) = net.open(0, 0, 1, (v4(2), PORT).into());

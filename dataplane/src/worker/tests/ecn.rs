@@ -89,7 +89,7 @@ fn write_through_marking_router(remote: IpAddr) -> (u64, u64) {
 }
 
 #[test]
-fn marks_slow_a_stream_down_over_both_versions_of_ip() {
+fn ce_marks_reduce_cwnd_over_ipv4_and_ipv6() {
     for remote in [v4(2), v6(2)] {
         let (marked, reductions) = write_through_marking_router(remote);
         assert!(marked > 500, "{marked}");

@@ -205,7 +205,7 @@ fn write(net: &mut Net, stream: StreamId, source: &Memory, to: Stag, len: usize)
 }
 
 #[test]
-fn a_flood_of_messages_pauses_only_its_own_stream() {
+fn message_flood_pauses_only_its_own_stream() {
     for flood in Flood::ALL {
         let len = 100_000;
         let mut net = scene(RING);
@@ -266,7 +266,7 @@ fn a_flood_of_messages_pauses_only_its_own_stream() {
 /// Of two sessions of one association the flooding one is paused. It closes the receive window that both share (RFC
 /// 9260 §6.2), and its refused data fill the peer's congestion window. Both continue when the control thread does.
 #[test]
-fn a_session_that_floods_goes_on_with_the_others_of_its_association() {
+fn paused_session_resumes_with_others_of_its_association() {
     let mut net = scene(RING);
     let (flood, len) = (Flood::Ddp(Transport::Sctp), 10_000);
     let config = endpoint(Transport::Sctp);
@@ -303,7 +303,7 @@ fn a_session_that_floods_goes_on_with_the_others_of_its_association() {
 
 /// A paused stream ends like any other: all of its events are delivered, its end last.
 #[test]
-fn a_stream_that_ends_while_it_waits_has_all_its_events_delivered() {
+fn paused_stream_that_ends_delivers_all_its_events() {
     for (transport, abort) in
         [(Transport::Tcp, false), (Transport::Tcp, true), (Transport::Sctp, true)]
     {
@@ -337,7 +337,7 @@ fn a_stream_that_ends_while_it_waits_has_all_its_events_delivered() {
 /// Unknown hosts that open and end associations cause events; associations are refused while the ring has no room for
 /// more.
 #[test]
-fn associations_that_come_and_go_do_not_fill_the_ring() {
+fn short_lived_associations_do_not_fill_the_event_ring() {
     let mut net = scene(RING);
     net.hosts[VICTIM].takes_events = false;
     for _ in 0..200 {

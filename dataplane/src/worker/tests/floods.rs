@@ -107,7 +107,7 @@ impl EstablishedPair {
 }
 
 #[test]
-fn syns_beyond_the_bounds_are_forgotten() {
+fn syns_beyond_half_open_limits_are_dropped() {
     let mut plan = Plan::new(2);
     plan.limits.half_open = 40;
     plan.limits.syn_cookies = crate::api::SynCookieMode::Never;
@@ -129,7 +129,7 @@ fn syns_beyond_the_bounds_are_forgotten() {
 
 // RFC 9293 §3.10.7.4, first: off-path segments outside the window do not affect half-open streams of either family.
 #[test]
-fn half_open_streams_outlive_what_is_outside_their_window() {
+fn half_open_streams_survive_out_of_window_segments() {
     let mut e = EstablishedPair::new(Plan::new(2), 1000);
     for from in [v4(9), v6(9)] {
         let forged = |flags, seq| forged_from_address((from, 2000), PORT, flags, seq);
@@ -150,7 +150,7 @@ fn half_open_streams_outlive_what_is_outside_their_window() {
 
 // All addresses of one /64 are one peer; the next /64 is another one.
 #[test]
-fn half_open_streams_are_bounded_by_prefix() {
+fn half_open_streams_are_bounded_per_ipv6_prefix() {
     let mut plan = Plan::new(2);
     plan.limits.half_open_per_peer = 8;
     plan.limits.syn_cookies = crate::api::SynCookieMode::Never;
@@ -167,7 +167,7 @@ fn half_open_streams_are_bounded_by_prefix() {
 }
 
 #[test]
-fn no_credit_no_stream_until_there_is_more() {
+fn connect_without_credit_waits_for_more_credits() {
     let mut e = EstablishedPair::new(Plan::new(2), 2);
     let listener = crate::api::ListenerId(u32::from(PORT));
     let (second, _) = e.net.open(0, 0, 1, (v4(2), PORT).into());
@@ -191,7 +191,7 @@ fn no_credit_no_stream_until_there_is_more() {
 }
 
 #[test]
-fn a_handshake_that_ends_early_gives_its_credit_back() {
+fn aborted_handshake_returns_its_credit() {
     let mut e = EstablishedPair::new(Plan::new(2), 2);
     // The host whose address was forged has no such connection and resets it.
     for n in 0..5 {
@@ -203,7 +203,7 @@ fn a_handshake_that_ends_early_gives_its_credit_back() {
 }
 
 #[test]
-fn strangers_are_reset_at_a_bounded_rate() {
+fn unmatched_segments_are_reset_at_a_bounded_rate() {
     let mut plan = Plan::new(2);
     plan.limits.resets_per_second = 100;
     let mut e = EstablishedPair::new(plan, 100);
@@ -224,7 +224,7 @@ fn strangers_are_reset_at_a_bounded_rate() {
 }
 
 #[test]
-fn the_stream_limit_counts_every_stream() {
+fn connect_beyond_stream_limit_fails() {
     let mut plan = Plan::new(1);
     plan.limits.streams = 3;
     let mut net = Net::new(&[plan, Plan::new(2)]);
@@ -243,7 +243,7 @@ fn the_stream_limit_counts_every_stream() {
 }
 
 #[test]
-fn a_flood_of_arp_leaves_the_neighbours_in_use() {
+fn arp_flood_keeps_neighbours_in_use() {
     let mut plan = Plan::new(2);
     plan.limits.neighbours = 32;
     let mut e = EstablishedPair::new(plan, 100);
@@ -258,7 +258,7 @@ fn a_flood_of_arp_leaves_the_neighbours_in_use() {
 }
 
 #[test]
-fn garbage_is_counted_and_harms_no_stream() {
+fn damaged_frames_are_counted_and_open_no_stream() {
     let mut e = EstablishedPair::new(Plan::new(2), 100);
     let good = forged_segment((3, 2000), PORT, Flags::SYN).0;
     let before = e.net.hosts[1].handles[0].counters().drops.total();
@@ -301,7 +301,7 @@ fn take_text_frames(e: &mut EstablishedPair, n: usize) -> Vec<TestFrame> {
 
 /// Successive segments of a flow are handled together, and each is checked by itself.
 #[test]
-fn a_damaged_segment_among_those_of_a_stream_is_dropped_alone() {
+fn damaged_segment_in_a_run_is_dropped_alone() {
     for damaged in [0, 2, 5] {
         let mut e = EstablishedPair::new(Plan::new(2), 100);
         let mut frames = take_text_frames(&mut e, 6);
@@ -321,7 +321,7 @@ fn a_damaged_segment_among_those_of_a_stream_is_dropped_alone() {
 }
 
 #[test]
-fn streams_come_before_strangers_in_a_full_burst_and_few_of_those_make_work() {
+fn full_burst_serves_streams_first_and_few_unmatched_frames() {
     let mut plan = Plan::new(2);
     plan.limits.syn_cookies = crate::api::SynCookieMode::Always;
     let mut e = EstablishedPair::new(plan, 100);
@@ -362,7 +362,7 @@ fn deliver_burst(e: &mut EstablishedPair, frames: Vec<TestFrame>) -> (u64, u64) 
 }
 
 #[test]
-fn hundreds_that_connect_at_once_lose_nothing_and_a_flood_does() {
+fn mass_connect_loses_nothing_and_endless_flood_is_dropped() {
     let from = |n: u16| 3 + (n % 200) as u8;
     let syn = |n: u16| forged_segment((from(n), 2000 + n), PORT, Flags::SYN);
     let init = |n: u16| {
@@ -400,7 +400,7 @@ fn hundreds_that_connect_at_once_lose_nothing_and_a_flood_does() {
 }
 
 #[test]
-fn a_flooded_port_is_polled_a_few_times_in_a_turn() {
+fn flooded_port_is_polled_several_times_per_turn() {
     let (mut e, burst) = (EstablishedPair::new(Plan::new(2), 100), crate::io::BURST);
     e.net.run_until_idle();
     let text = take_text_frames(&mut e, 2);
@@ -430,7 +430,7 @@ fn a_flooded_port_is_polled_a_few_times_in_a_turn() {
 }
 
 #[test]
-fn a_stream_that_a_burst_opens_gets_what_follows_in_it() {
+fn stream_opened_in_a_burst_receives_its_later_segments() {
     let mut e = EstablishedPair::new(Plan::new(2), 100).with_exhausted_budget();
     let unmatched = |from: u16, n: usize| {
         (0..n as u16).map(move |n| forged_segment((3, from + n), PORT, Flags::SYN))
@@ -448,7 +448,7 @@ fn a_stream_that_a_burst_opens_gets_what_follows_in_it() {
 }
 
 #[test]
-fn time_wait_gives_way_to_a_new_stream_of_the_same_flow() {
+fn new_syn_reopens_a_time_wait_connection() {
     // RFC 9293 §3.6.1 MAY-2: a SYN beyond the last sequence number received may reopen the connection.
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
@@ -503,7 +503,7 @@ fn time_wait_gives_way_to_a_new_stream_of_the_same_flow() {
 }
 
 #[test]
-fn many_neighbours_that_fail_at_once_give_all_their_places_back() {
+fn simultaneous_neighbour_failures_free_all_half_open_streams() {
     let mut e = EstablishedPair::new(Plan::new(2), 1000);
     // Many addresses on the link without a host, all in resolution at the same time.
     e.flood((4..103).map(|n| forged_segment((n, 2000), PORT, Flags::SYN)));
@@ -516,7 +516,7 @@ fn many_neighbours_that_fail_at_once_give_all_their_places_back() {
 }
 
 #[test]
-fn a_peer_may_talk_while_its_address_is_asked_for() {
+fn segments_during_address_resolution_do_not_block_streams() {
     let mut e = EstablishedPair::new(Plan::new(2), 1000);
     // No host has the address, so the stream waits for resolution and sends nothing.
     let syn = std::iter::once(forged_segment((9, 2000), PORT, Flags::SYN));
@@ -525,7 +525,7 @@ fn a_peer_may_talk_while_its_address_is_asked_for() {
 }
 
 #[test]
-fn a_stream_that_ends_and_gives_way_in_one_burst_is_reported() {
+fn stream_ended_and_replaced_in_one_burst_is_reported() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
     let (_, there) = net.open(0, 0, 1, (v4(2), PORT).into());
@@ -552,7 +552,7 @@ fn a_stream_that_ends_and_gives_way_in_one_burst_is_reported() {
 }
 
 #[test]
-fn streams_in_time_wait_do_not_keep_new_ones_out() {
+fn time_wait_streams_are_evicted_for_new_ones() {
     let mut plan = Plan::new(2);
     plan.limits.streams = 3;
     let mut net = Net::new(&[Plan::new(1), plan]);

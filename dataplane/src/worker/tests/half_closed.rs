@@ -83,7 +83,7 @@ fn wait_end(net: &mut Net, host: usize) -> CloseReason {
 }
 
 #[test]
-fn echo_answers_what_came_before_the_peers_close() {
+fn echo_answers_messages_received_before_peer_close() {
     for config in transports() {
         // With room for all answers, and for one at a time.
         for posts in [1024, 1] {

@@ -89,7 +89,7 @@ fn quoted_packet(protocol: u8, port: u16) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_not_ours_goes_to_the_host() {
+fn unmatched_frames_go_to_the_host_kernel() {
     let mut net = net(|_| {});
     let mut other_address = udp_packet();
     other_address.0[33] = 77;
@@ -124,7 +124,7 @@ fn what_is_not_ours_goes_to_the_host() {
 }
 
 #[test]
-fn what_is_ours_or_damaged_does_not_go_to_the_host() {
+fn own_or_damaged_frames_do_not_reach_the_host_kernel() {
     let mut net = net(|_| {});
     let before = (host_frame_count(&net), net.hosts[1].count("host_copies"));
     let mut elsewhere = udp_packet();
@@ -154,7 +154,7 @@ fn what_is_ours_or_damaged_does_not_go_to_the_host() {
 }
 
 #[test]
-fn what_neighbours_say_is_for_both() {
+fn neighbour_announcements_reach_worker_and_host_kernel() {
     let mut net = net(|_| {});
     let (copies, ignored) =
         (net.hosts[1].count("host_copies"), net.hosts[1].count("neighbour_ignored"));
@@ -172,7 +172,7 @@ fn what_neighbours_say_is_for_both() {
 }
 
 #[test]
-fn an_icmp_error_follows_what_it_quotes() {
+fn icmp_error_goes_to_the_owner_of_the_quoted_packet() {
     let mut net = net(|_| {});
     let error = |quoted: Vec<u8>| {
         let mut frame = icmp_quoting_frame(3, 3, 0, &quoted);
@@ -200,7 +200,7 @@ fn an_icmp_error_follows_what_it_quotes() {
 }
 
 #[test]
-fn fragments_follow_their_datagram() {
+fn fragments_are_reassembled_before_the_host_kernel() {
     let mut net = net(|_| {});
     let whole = sctp_frame(9, 2, (1, 9), 0, &init(1), None).0;
     let (len, before) = (whole.len() - 34, host_frame_count(&net));
@@ -215,7 +215,7 @@ fn fragments_follow_their_datagram() {
 }
 
 #[test]
-fn any_worker_gives_and_the_first_one_sends() {
+fn any_worker_passes_frames_and_first_worker_sends_for_host() {
     for vlan in [None, Some(5)] {
         let mut net = net(|plan| {
             (plan.workers, plan.vlan) = (2, vlan);
@@ -258,7 +258,7 @@ fn any_worker_gives_and_the_first_one_sends() {
 }
 
 #[test]
-fn what_the_host_sends_waits_for_room() {
+fn host_frames_wait_for_transmit_ring_room() {
     let mut net = net(|plan| plan.room = 8);
     let end = net.hosts[1].kernel.as_mut().unwrap();
     (0..20).for_each(|n| end.push(&[n; 60]));
@@ -271,7 +271,7 @@ fn what_the_host_sends_waits_for_room() {
 }
 
 #[test]
-fn a_flood_towards_the_host_costs_a_stream_nothing() {
+fn flood_towards_the_host_does_not_slow_a_stream() {
     const LEN: usize = 300_000;
     let (source, sink) = (Stag(0x100), Stag(0x200));
     let mut net = net(|_| {});

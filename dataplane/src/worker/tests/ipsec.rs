@@ -175,7 +175,7 @@ pub(super) fn assert_no_clear_packets(
 }
 
 #[test]
-fn every_algorithm_mode_family_and_transport_carries_streams() {
+fn streams_run_over_every_ipsec_algorithm_and_mode() {
     for algorithm in Algorithm::ALL {
         for (tunnel, udp) in [(false, false), (true, false), (false, true), (true, true)] {
             let suite = Suite { algorithm, tunnel, udp };
@@ -203,7 +203,7 @@ fn every_algorithm_mode_family_and_transport_carries_streams() {
 }
 
 #[test]
-fn a_vlan_tag_and_markers_do_not_matter() {
+fn ipsec_streams_run_in_a_vlan() {
     let mut net = net(PLAIN, |plan| plan.vlan = Some(7));
     assert_no_clear_packets(&mut net, false);
     let stream = open(&mut net, false, false);
@@ -213,7 +213,7 @@ fn a_vlan_tag_and_markers_do_not_matter() {
 }
 
 #[test]
-fn loss_reordering_and_copies_are_repaired() {
+fn ipsec_streams_recover_from_loss() {
     for over_sctp in [false, true] {
         let mut net = net(PLAIN, |_| {});
         let stream = open(&mut net, over_sctp, false);
@@ -321,7 +321,7 @@ fn clear_damaged_replayed_and_unknown_frames_place_nothing() {
 }
 
 #[test]
-fn a_stream_goes_on_while_its_sas_are_replaced_and_waits_where_there_is_none() {
+fn stream_continues_across_rekeys_and_waits_without_an_sa() {
     let mut net = net(PLAIN, |plan| plan.workers = 2);
     let (stream, _) = net.open(0, 1, 1, (v4(2), PORT).into());
     write(&mut net, stream, 10, 50_000);
@@ -374,7 +374,7 @@ fn a_stream_goes_on_while_its_sas_are_replaced_and_waits_where_there_is_none() {
 
 /// The next SA has more overhead per packet than the MSS allowed for.
 #[test]
-fn a_longer_algorithm_makes_segments_shorter() {
+fn sa_with_more_overhead_shortens_segments() {
     for v6 in [false, true] {
         // IPv6's SAs belong to the last worker, the stream to the first.
         let mut net = net(PLAIN, |plan| plan.workers = 2);
@@ -396,7 +396,7 @@ fn a_longer_algorithm_makes_segments_shorter() {
 }
 
 #[test]
-fn the_operator_sees_sas_without_keys() {
+fn sa_listing_has_usage_and_no_keys() {
     let mut net = net(PLAIN, |plan| plan.workers = 2);
     let stream = open(&mut net, false, false);
     write(&mut net, stream, 10, 20_000);
@@ -419,7 +419,7 @@ fn the_operator_sees_sas_without_keys() {
 
 /// A router fragments ESP, which has no ports: one worker reassembles the packet, and the SA's owner opens it.
 #[test]
-fn esp_that_was_cut_on_the_way_is_put_together() {
+fn fragmented_esp_is_reassembled_and_opened() {
     let mut net = net(PLAIN, |plan| plan.workers = 2);
     let (stream, _) = net.open(0, 1, 1, (v4(2), PORT).into());
     let cut = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));

@@ -407,7 +407,7 @@ const SUITES: [Suite; 5] = [
 ];
 
 #[test]
-fn nothing_of_an_attacker_is_opened_and_streams_go_on() {
+fn attacker_frames_are_never_opened_and_streams_continue() {
     for (seed, suite) in (1..).zip(SUITES) {
         let (net, attacker) = run_under_attack(suite, seed, None, 60);
         assert!(attacker.sent.iter().sum::<u64>() > 5000, "{:?}", attacker.sent);
@@ -433,7 +433,7 @@ fn nothing_of_an_attacker_is_opened_and_streams_go_on() {
 /// A withheld frame may be opened from a copy with a changed IP header, and counts as received then: the stream
 /// repairs it.
 #[test]
-fn what_an_attacker_withholds_and_changes_is_sent_again() {
+fn frames_withheld_by_an_attacker_are_retransmitted() {
     for (seed, suite) in (100..).zip(SUITES) {
         let (net, _) = run_under_attack(suite, seed, Some(40), 40);
         for (host, peer) in [(0, 1), (1, 0)] {

@@ -148,7 +148,7 @@ fn clear_packets_behind_unread_headers_do_not_reach_the_host() {
 }
 
 #[test]
-fn clear_packets_behind_a_second_tag_do_not_reach_the_host_of_a_vlan() {
+fn double_tagged_clear_packets_do_not_reach_a_vlan_host() {
     let mut net = net(PLAIN, |plan| {
         share_second_port(plan);
         plan.vlan = Some(5);
@@ -214,7 +214,7 @@ fn arp_lldp_and_eapol_pass_policies_in_both_directions() {
 }
 
 #[test]
-fn frames_of_the_host_that_no_policy_can_see_are_not_sent() {
+fn unclassified_host_frames_are_not_sent() {
     let mut net = net(PLAIN, share_second_port);
     let mut group_source = plain_v4();
     group_source[6] |= 1;
@@ -237,7 +237,7 @@ fn frames_of_the_host_that_no_policy_can_see_are_not_sent() {
 }
 
 #[test]
-fn without_policies_the_host_gets_and_sends_these_frames() {
+fn unclassified_frames_pass_without_policies() {
     let mut plans = [Plan::new(1), Plan::new(2)];
     plans.iter_mut().for_each(share_second_port);
     let mut net = Net::new(&plans);
@@ -250,7 +250,7 @@ fn without_policies_the_host_gets_and_sends_these_frames() {
 
 /// RFC 3948 §2.2: any user of the host may bind UDP port 4500.
 #[test]
-fn data_of_the_host_from_port_4500_is_not_sent_in_clear() {
+fn host_data_from_port_4500_are_sealed() {
     for v6 in [false, true] {
         for (payload, clear) in
             [(&[1, 2, 3, 4][..], false), (&[1], false), (&[0; 4], true), (&[0xff], true)]

@@ -38,7 +38,7 @@ fn add_out(net: &mut Net, n: u32) {
 
 // Make-before-break is up to the daemons. Where they delete first, nothing is lost either.
 #[test]
-fn frames_wait_for_the_next_sa_but_not_for_long() {
+fn frames_wait_for_the_next_sa_for_a_bounded_time() {
     let mut net = net(PLAIN, |_| {});
     let stream = open(&mut net, false, false);
     write(&mut net, stream, 10, 50_000);
@@ -68,7 +68,7 @@ fn frames_wait_for_the_next_sa_but_not_for_long() {
 
 // RFC 3948 §4: a NAT drops the mapping of a port without traffic.
 #[test]
-fn the_ports_of_nats_are_kept() {
+fn nat_keepalives_are_sent_on_idle_sas() {
     for v6 in [false, true] {
         let mut net = net(Suite { udp: true, ..PLAIN }, |_| {});
         net.advance(Duration::from_secs(60));
@@ -105,7 +105,7 @@ fn the_ports_of_nats_are_kept() {
 
 // RFC 4301 §8.2.1: a router's report quotes ESP only.
 #[test]
-fn a_router_reports_that_esp_is_too_long_for_the_path() {
+fn packet_too_big_about_esp_shortens_packets() {
     for workers in [1, 2] {
         let mut net = net(PLAIN, |plan| plan.workers = workers);
         let (stream, _) = net.open(0, usize::from(workers) - 1, 1, (v4(2), PORT).into());
@@ -149,7 +149,7 @@ pub(super) fn listen_requiring(net: &mut Net, port: u16, over_sctp: bool, bits: 
 }
 
 #[test]
-fn a_listener_that_requires_protection_takes_no_other_streams() {
+fn listener_requiring_protection_refuses_weaker_streams() {
     for (over_sctp, port) in [(false, 5000), (true, 5001)] {
         let remote = SocketAddr::new(v4(2), port);
         let name = if over_sctp { "sctp" } else { "tcp" };
@@ -203,7 +203,7 @@ fn assert_refused(net: &mut Net, remote: SocketAddr, over_sctp: bool, name: &'st
 
 // Policies of an IKE daemon: at first there are none, and no packet passes in clear meanwhile.
 #[test]
-fn policies_come_and_change_while_streams_run() {
+fn policy_and_sa_changes_keep_streams_running() {
     let empty = |_: u8| {
         Arc::new(IpsecConfig {
             policies: Spd::from_checked(Vec::new(), Unmatched::DROP),
@@ -253,7 +253,7 @@ fn policies_come_and_change_while_streams_run() {
 
 /// Packets of a shared port's kernel are sealed, or their rejection is reported to it.
 #[test]
-fn the_host_of_a_shared_port_is_protected_too() {
+fn host_kernel_packets_of_a_shared_port_are_sealed() {
     let mut net = net(PLAIN, |plan| plan.shared = plan.number == 1);
     let stream = open(&mut net, false, false);
     write(&mut net, stream, 10, 50_000);
@@ -306,7 +306,7 @@ fn the_host_of_a_shared_port_is_protected_too() {
 
 /// Traffic between other hosts is outside our policies.
 #[test]
-fn frames_for_others_are_neither_opened_nor_told() {
+fn frames_for_other_hosts_are_neither_opened_nor_audited() {
     let mut net = net(PLAIN, |_| {});
     let mut clear = super::floods::forged_segment((1, 4000), PORT, tcp_lite::tcp::Flags::SYN);
     clear.0[5] = 77;
@@ -324,7 +324,7 @@ fn frames_for_others_are_neither_opened_nor_told() {
 }
 
 #[test]
-fn an_sa_of_no_protection_is_refused() {
+fn sa_with_unknown_protection_is_refused() {
     let mut net = net(PLAIN, |_| {});
     let [inbound, _] = sas(PLAIN, 1, 2, false, 3);
     let wrong = SaConfig { protection: Protection(9), ..inbound };
@@ -342,7 +342,7 @@ fn an_sa_of_no_protection_is_refused() {
 
 /// Replays packets after an update of the SA with a sequence number reported before them.
 #[test]
-fn an_sa_that_is_updated_opens_no_packet_twice() {
+fn updated_sa_rejects_replayed_packets() {
     // The second SA, which replaces the first, may belong to another worker; an update may change the peer's port.
     for (workers, changes_owner, udp) in [(1, false, false), (2, true, false), (1, false, true)] {
         let mut net = net(Suite { udp, ..PLAIN }, |plan| plan.workers = workers);

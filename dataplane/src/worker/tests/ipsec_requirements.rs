@@ -134,7 +134,7 @@ impl Case {
 }
 
 #[test]
-fn stream_without_its_policies_carries_nothing_in_clear_and_ends_with_that_reason() {
+fn stream_without_policies_sends_nothing_in_clear_and_ends() {
     for (n, case) in Case::all().enumerate() {
         let (mut net, stream, _) = case.open(PLAIN, 128);
         // The requirement outlives the listener.
@@ -162,7 +162,7 @@ fn stream_without_its_policies_carries_nothing_in_clear_and_ends_with_that_reaso
 }
 
 #[test]
-fn stream_goes_on_when_its_policies_return() {
+fn stream_resumes_when_its_policies_return() {
     for case in Case::all().filter(|case| !case.cookies) {
         let (mut net, stream, _) = case.open(PLAIN, 128);
         for host in 0..2 {
@@ -180,7 +180,7 @@ fn stream_goes_on_when_its_policies_return() {
 }
 
 #[test]
-fn rekey_to_a_weaker_algorithm_carries_nothing_and_ends_the_stream_unless_it_is_taken_back() {
+fn rekey_to_weaker_algorithm_stalls_and_then_ends_the_stream() {
     let strong = Suite { algorithm: Algorithm::AesGcm256, ..PLAIN };
     let weak = Suite { algorithm: Algorithm::AesGcm128, ..PLAIN };
     for case in Case::all().filter(|case| !case.cookies) {
@@ -217,7 +217,7 @@ fn rekey_to_a_weaker_algorithm_carries_nothing_and_ends_the_stream_unless_it_is_
 
 // Without an SA no packet passes: IKE creates the next one, however long that takes.
 #[test]
-fn idle_stream_outlives_a_missing_sa() {
+fn idle_stream_survives_a_missing_sa() {
     for case in Case::all().filter(|case| !case.cookies && !case.lenient) {
         let (mut net, stream, _) = case.open(PLAIN, 128);
         for host in [0, 1] {
@@ -241,7 +241,7 @@ fn idle_stream_outlives_a_missing_sa() {
 /// Workers apply a change at different times. A worker that has applied it passes frames in clear to one that has not,
 /// and is to seal frames for it.
 #[test]
-fn change_that_one_worker_has_taken_lets_no_packet_of_anothers_stream_pass_in_clear() {
+fn policy_change_on_one_worker_leaks_nothing_in_clear() {
     for over_sctp in [false, true] {
         // The SAs belong to worker 0, which receives all frames.
         let case = Case { over_sctp, workers: 2, v6: false, lenient: true, cookies: false };

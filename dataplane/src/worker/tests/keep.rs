@@ -66,7 +66,7 @@ fn transfer(endpoint: fn() -> EndpointConfig, keep_bytes: usize) -> (u64, u64) {
 }
 
 #[test]
-fn what_streams_keep_is_bounded_and_everything_arrives() {
+fn copies_of_sent_data_stay_within_budget_and_all_arrive() {
     for endpoint in [tcp, sctp] {
         let (max_kept, waits) = transfer(endpoint, BUDGET);
         assert!(max_kept <= BUDGET as u64 + 4 * SEGMENT, "{max_kept}");
@@ -78,7 +78,7 @@ fn what_streams_keep_is_bounded_and_everything_arrives() {
 }
 
 #[test]
-fn a_peer_that_does_not_acknowledge_leaves_the_others_their_share() {
+fn unacknowledging_peer_leaves_other_peers_their_share() {
     for endpoint in [tcp, sctp] {
         let (mut net, source) = net(3, endpoint, BUDGET);
         let open = |net: &mut Net, to: u8| {

@@ -118,7 +118,7 @@ fn ddp() -> UlpConfig {
 }
 
 #[test]
-fn writes_fill_the_window_one_after_the_other_and_are_counted() {
+fn load_writes_fill_the_window_and_are_counted() {
     for ulp in [ddp(), rdmap_config()] {
         let mut s = scene(ulp, Service::Sink);
         s.local.write(0, &pattern(LEN));
@@ -148,7 +148,7 @@ fn is_message(event: &Event) -> bool {
 }
 
 #[test]
-fn echoes_come_back_one_by_one_with_their_round_trips() {
+fn echo_load_records_a_round_trip_per_message() {
     for ulp in [ddp(), rdmap_config()] {
         let mut s = scene(ulp, Service::Echo);
         let report = s.run(LoadKind::Echo { qn: QN }, 64, 3000, 1);
@@ -160,7 +160,7 @@ fn echoes_come_back_one_by_one_with_their_round_trips() {
 }
 
 #[test]
-fn writes_with_notice_are_complete_when_the_notice_is_back() {
+fn notified_writes_complete_with_the_returned_notice() {
     for ulp in [ddp(), rdmap_config()] {
         let mut s = scene(ulp, Service::Echo);
         s.local.write(0, &pattern(LEN));
@@ -172,7 +172,7 @@ fn writes_with_notice_are_complete_when_the_notice_is_back() {
 }
 
 #[test]
-fn sends_to_a_sink_and_reads_run_to_their_end() {
+fn send_and_read_loads_run_to_completion() {
     let mut s = scene(rdmap_config(), Service::Sink);
     s.run(LoadKind::Send { qn: QN }, 100, 500, 4);
     s.remote.write(0, &pattern(LEN));
@@ -198,7 +198,7 @@ fn a_load_stops_on_command() {
 }
 
 #[test]
-fn an_impossible_load_is_refused_at_once() {
+fn invalid_load_is_refused_with_reason() {
     let mut s = scene(ddp(), Service::Sink);
     let bad = |s: &mut Scene, kind| {
         let ticket = s.load(kind, 10, 10, 1);
@@ -225,7 +225,7 @@ fn an_impossible_load_is_refused_at_once() {
 }
 
 #[test]
-fn a_region_that_goes_ends_its_load_and_waits_for_it() {
+fn region_removal_ends_its_load_and_waits_for_completion() {
     for sources in [SourceRemoval::Wait, SourceRemoval::Abort] {
         let mut s = scene(ddp(), Service::Sink);
         let load = s.load(LoadKind::Write(window(LEN as u64)), 1000, u64::MAX, 8);
@@ -242,7 +242,7 @@ fn a_region_that_goes_ends_its_load_and_waits_for_it() {
 }
 
 #[test]
-fn reads_that_are_flushed_end_their_load() {
+fn flushed_reads_end_their_load() {
     let mut s = scene(rdmap_config(), Service::Sink);
     let load = s.load(LoadKind::Read(window(LEN as u64)), 60_000, u64::MAX, 8);
     s.run_turns(50);
@@ -253,7 +253,7 @@ fn reads_that_are_flushed_end_their_load() {
 
 /// Posting stops for 10 ms in the middle; the latency of each message counts from its due time.
 #[test]
-fn an_open_loop_does_not_omit_what_a_stall_delays() {
+fn open_loop_counts_latency_from_due_time_across_a_stall() {
     let mut s = scene(ddp(), Service::Echo);
     let (every, phase) = (Duration::from_micros(100), Duration::from_micros(50));
     let kind = LoadKind::Echo { qn: QN };
@@ -285,7 +285,7 @@ fn an_open_loop_does_not_omit_what_a_stall_delays() {
 /// The peer answers nothing from the start, and the load ends after 10 ms. Each due message has waited and is in the
 /// distribution, posted or not.
 #[test]
-fn an_open_loop_that_ends_while_its_peer_stalls_counts_what_was_due() {
+fn open_loop_ended_in_a_stall_counts_due_messages() {
     let mut s = scene(ddp(), Service::Sink);
     let (every, phase) = (Duration::from_micros(10), Duration::ZERO);
     let kind = LoadKind::Echo { qn: QN };
@@ -311,7 +311,7 @@ fn an_open_loop_that_ends_while_its_peer_stalls_counts_what_was_due() {
 }
 
 #[test]
-fn a_closed_loop_that_is_cut_off_records_complete_messages_alone() {
+fn aborted_closed_loop_records_only_completed_messages() {
     let mut s = scene(ddp(), Service::Sink);
     let ticket = s.load(LoadKind::Echo { qn: QN }, 64, u64::MAX, 4);
     s.run_turns(50);
@@ -323,7 +323,7 @@ fn a_closed_loop_that_is_cut_off_records_complete_messages_alone() {
 }
 
 #[test]
-fn many_streams_keep_their_pace_and_a_load_that_has_ended_leaves_nothing_behind() {
+fn stale_pace_entry_does_not_advance_the_next_load() {
     let mut s = scene(ddp(), Service::Sink);
     let pace = Pace::Open { interval: Duration::from_micros(10), phase: Duration::ZERO };
     let write = Load::closed(LoadKind::Write(window(LEN as u64)), 100, 8);
@@ -342,7 +342,7 @@ fn many_streams_keep_their_pace_and_a_load_that_has_ended_leaves_nothing_behind(
 }
 
 #[test]
-fn writes_that_are_timed_count_from_post_to_acknowledgement() {
+fn timed_writes_measure_post_to_acknowledgement() {
     let mut s = scene(ddp(), Service::Sink);
     let write = Load::closed(LoadKind::Write(window(LEN as u64)), 64, 4);
     let ticket = s.begin_load(Load { timed: true, count: 100, ..write });
@@ -351,7 +351,7 @@ fn writes_that_are_timed_count_from_post_to_acknowledgement() {
 }
 
 #[test]
-fn random_writes_reach_every_stag_in_its_own_part() {
+fn random_writes_reach_the_region_part_of_every_stag() {
     const STAGS: u32 = 16;
     let mut s = scene(ddp(), Service::Sink);
     let part = (LEN / STAGS as usize) as u64;

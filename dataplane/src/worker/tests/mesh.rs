@@ -42,7 +42,7 @@ fn write_from_all(net: &mut Net, remote: std::net::IpAddr) -> BTreeSet<u16> {
 }
 
 #[test]
-fn with_rss_only_what_has_no_flow_crosses_the_mesh() {
+fn rss_leaves_only_neighbour_announcements_to_the_mesh() {
     let mut net = net(Rss::Device, 3);
     write_from_all(&mut net, v4(2));
     write_from_all_v6(&mut net);
@@ -64,7 +64,7 @@ fn write_from_all_v6(net: &mut Net) {
 }
 
 #[test]
-fn without_rss_frames_find_their_workers_through_the_mesh() {
+fn frames_without_rss_reach_their_worker_through_the_mesh() {
     let mut net = net(Rss::None, 2);
     write_from_all(&mut net, v4(2));
     // At least one stream's flow belongs to the second worker of either host.
@@ -89,7 +89,7 @@ fn listeners_on_every_worker_share_the_load() {
 }
 
 #[test]
-fn a_full_mesh_ring_loses_and_counts() {
+fn full_mesh_ring_drops_and_counts_frames() {
     let mut plan = Plan { workers: 2, rss: Rss::None, ..Plan::new(2) };
     plan.limits.mesh = 2;
     let mut net = Net::new(&[Plan { workers: 2, ..Plan::new(1) }, plan]);
@@ -115,7 +115,7 @@ fn a_full_mesh_ring_loses_and_counts() {
 }
 
 #[test]
-fn a_frame_is_like_the_last_one_only_if_it_came_by_the_same_port() {
+fn header_prediction_requires_the_same_port() {
     let mut frame = forged_segment((1, 700), PORT, Flags::ACK);
     frame.0.resize(64, 0);
     let flow = FlowKey { interface: 0, local: (v4(2), PORT).into(), remote: (v4(1), 700).into() };

@@ -108,7 +108,7 @@ fn wait_both_sent(net: &mut Net, sent: [(usize, Ticket); 2]) -> Duration {
 // RFC 9293 §3.8.3, RFC 9260 §8.1, RFC 4861 §7.3: outages shorter than user_timeout, and than max_retransmits
 // time-outs.
 #[test]
-fn streams_outlive_a_cut_path() {
+fn streams_survive_a_path_outage() {
     for way in VARIANTS {
         for cut in [Cut::All, Cut::BeyondNextHop, Cut::FromFirst, Cut::FromSecond] {
             for seconds in [1, 100] {
@@ -140,7 +140,7 @@ fn streams_outlive_a_cut_path() {
 
 // Idle streams during the same outages: heartbeats of SCTP are not answered.
 #[test]
-fn idle_streams_outlive_a_cut_path() {
+fn idle_streams_survive_a_path_outage() {
     for way in VARIANTS {
         for cut in [Cut::All, Cut::BeyondNextHop, Cut::FromFirst, Cut::FromSecond] {
             let (mut net, here, there) = way.open();
@@ -160,7 +160,7 @@ fn idle_streams_outlive_a_cut_path() {
 // RFC 9293 §3.8.1, RFC 9260 §5.1.6, RFC 4861 §7.2.2: each packet of both hosts is lost once, including neighbour
 // discovery.
 #[test]
-fn a_handshake_outlives_the_loss_of_any_packet() {
+fn handshake_survives_loss_of_any_single_packet() {
     for way in VARIANTS {
         let mut lost = 0;
         for which in 0..24 {
@@ -201,7 +201,7 @@ fn a_handshake_outlives_the_loss_of_any_packet() {
 
 /// The second host's link-layer address changes, with and without an announcement to the first.
 #[test]
-fn a_neighbour_may_change_its_address() {
+fn stream_continues_after_neighbour_mac_change() {
     for way in VARIANTS {
         for is_announced in [true, false] {
             let (mut net, here, there) = way.open();
@@ -227,7 +227,7 @@ fn a_neighbour_may_change_its_address() {
 
 /// Our own link-layer address changes: it is announced to neighbours, and the stream sends from it.
 #[test]
-fn our_own_address_may_change() {
+fn stream_continues_after_own_mac_change() {
     for way in VARIANTS {
         let (mut net, here, _) = way.open();
         let sent = Rc::new(RefCell::new(Vec::new()));
@@ -256,7 +256,7 @@ fn is_stream_frame(way: Variant, frame: &[u8]) -> bool {
 // RFC 5927 §5.2, RFC 9260 §10 (ICMP2, ICMP3): no router's report ends an established stream. The exception is that the
 // peer's host has no SCTP (ICMP8).
 #[test]
-fn reports_of_routers_end_no_stream() {
+fn icmp_errors_do_not_end_established_streams() {
     for way in VARIANTS.into_iter().filter(|way| !way.v6) {
         let (mut net, here, _) = way.open();
         let caught = Rc::new(RefCell::new(Vec::new()));
@@ -322,7 +322,7 @@ fn connect_answered_by_icmp(
 
 // RFC 5461 §4.1: a connect survives one soft error, and proceeds if the trouble has passed.
 #[test]
-fn attempts_outlive_one_soft_error() {
+fn connect_survives_one_soft_icmp_error() {
     for way in VARIANTS.into_iter().filter(|way| !way.v6) {
         let unreachable = |what| ConnectError::Icmp(what);
         assert_eq!(
@@ -353,7 +353,7 @@ fn attempts_outlive_one_soft_error() {
 
 // A next hop that is silent during an open is not solicited without end.
 #[test]
-fn attempts_without_a_next_hop_fail_alike() {
+fn connect_without_next_hop_fails_as_unreachable() {
     for way in VARIANTS {
         let mut net = way.net();
         net.is_lost = Box::new(|_, _| true);
@@ -414,7 +414,7 @@ fn open_with_max_private_data(way: Variant, net: &mut Net) -> (StreamId, StreamI
 
 // RFC 4821 §7.7, RFC 8899 §4.3: no router reports packets that exceed the path MTU, from the first packet on.
 #[test]
-fn streams_are_opened_over_a_black_hole() {
+fn streams_open_over_a_pmtu_black_hole() {
     for way in VARIANTS {
         for mtu in [1400, 1280, 1000, 600] {
             if way.v6 && mtu < 1280 {
@@ -450,7 +450,7 @@ fn wait_end(net: &mut Net, host: usize) -> CloseReason {
 
 // RFC 9293 §3.6, RFC 9260 §9.2: each packet of a close by either side is lost once.
 #[test]
-fn an_end_in_order_outlives_the_loss_of_any_packet() {
+fn graceful_close_survives_loss_of_any_single_packet() {
     for way in VARIANTS {
         for first in [0, 1] {
             let mut lost = 0;
@@ -479,7 +479,7 @@ fn an_end_in_order_outlives_the_loss_of_any_packet() {
 
 // RFC 9293 §3.5.1, RFC 9260 §8.4: a peer's host that was restarted rejects the old stream, and accepts a new one.
 #[test]
-fn a_peer_that_began_anew_ends_the_stream_at_once() {
+fn restarted_peer_resets_the_old_stream() {
     for way in VARIANTS {
         let (mut net, here, _) = way.open();
         net.hosts[1] = Host::new(&Plan::new(2));
@@ -500,7 +500,7 @@ fn a_peer_that_began_anew_ends_the_stream_at_once() {
 
 // A ring without room and an empty pool are not the peer's fault.
 #[test]
-fn streams_outlive_a_port_that_takes_nothing() {
+fn streams_survive_a_full_ring_and_an_empty_pool() {
     for way in VARIANTS {
         for no_buffers in [false, true] {
             let (mut net, here, there) = way.open();

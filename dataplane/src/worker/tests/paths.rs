@@ -101,7 +101,7 @@ fn emss(net: &Net, host: usize) -> usize {
 
 // RFC 791 §3.2: fragments arrive at any worker, in any order; the reassembled packet reaches the stream's owner.
 #[test]
-fn a_path_that_cuts_every_packet_is_no_obstacle() {
+fn stream_completes_when_every_packet_is_fragmented() {
     for workers in [1, 2, 3] {
         let plan = |n| Plan { workers, ..Plan::new(n) };
         let mut net = Net::new(&[plan(1), plan(2)]);
@@ -130,7 +130,7 @@ fn a_path_that_cuts_every_packet_is_no_obstacle() {
 }
 
 #[test]
-fn a_flood_of_fragments_stays_in_its_bound_and_hurts_no_stream() {
+fn fragment_flood_stays_in_bounds_and_expires() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
     let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
@@ -184,7 +184,7 @@ fn net_with_segment_in_flight() -> (Net, StreamId, Vec<u8>) {
 // RFC 5927 §4.1, §7.2: a forged report needs the sequence numbers in flight. With them it still changes nothing while
 // data get through.
 #[test]
-fn forged_reports_change_nothing() {
+fn forged_icmp_reports_do_not_change_the_mss() {
     let (mut net, _, frame) = net_with_segment_in_flight();
     let full = emss(&net, 0);
     // The segments were only delayed.
@@ -211,7 +211,7 @@ fn forged_reports_change_nothing() {
 
 // RFC 5927 §5.2: hard errors are soft errors once the connection is synchronized.
 #[test]
-fn unreachable_ends_no_stream_that_is_up() {
+fn icmp_unreachable_does_not_end_an_established_stream() {
     let (mut net, here, frame) = net_with_segment_in_flight();
     net.is_lost = Box::new(|_, _| false);
     for code in [0, 1, 2, 3, 13] {
@@ -246,7 +246,7 @@ fn connect_answered_by_icmp(code: u8) -> (ConnectError, usize) {
 
 // RFC 1122 §4.2.3.9, RFC 5461 §4.1
 #[test]
-fn unreachable_ends_an_attempt_to_connect_with_its_reason() {
+fn icmp_unreachable_fails_a_connect_with_its_reason() {
     assert_eq!(connect_answered_by_icmp(3), (ConnectError::Icmp(Unreachable::Port), 1));
     assert_eq!(connect_answered_by_icmp(2), (ConnectError::Icmp(Unreachable::Protocol), 1));
     assert_eq!(connect_answered_by_icmp(13), (ConnectError::Icmp(Unreachable::Prohibited), 1));
@@ -256,7 +256,7 @@ fn unreachable_ends_an_attempt_to_connect_with_its_reason() {
 
 // RFC 1191 §3, §6.3: later streams to the peer begin with the known path MTU.
 #[test]
-fn a_path_is_remembered_for_later_streams() {
+fn learned_path_mtu_applies_to_later_streams() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
     let (here, there) = net.open(0, 0, 1, (v4(2), PORT).into());
@@ -284,7 +284,7 @@ fn a_path_is_remembered_for_later_streams() {
 /// Another host claims an address of ours for a while: the conflict is reported every ten seconds, and every claim is
 /// counted.
 #[test]
-fn an_address_that_another_host_has_is_reported() {
+fn address_conflict_is_reported_every_ten_seconds() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.advance(Duration::from_secs(10));
     let claim = |mac: u8| {

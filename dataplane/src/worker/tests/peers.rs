@@ -133,7 +133,7 @@ fn refused_peer_gets_no_reset_for_segments_without_a_stream() {
 }
 
 #[test]
-fn returned_cookie_of_a_refused_peer_opens_nothing() {
+fn syn_cookie_of_a_refused_peer_opens_no_stream() {
     for address in FAMILIES {
         let mut net = net_with_listeners(SynCookieMode::Always, &Arc::default());
         let held: Rc<RefCell<Vec<Vec<u8>>>> = Rc::default();
@@ -242,7 +242,7 @@ fn refused_init_is_dropped_without_answer_and_state() {
 }
 
 #[test]
-fn cookie_echo_of_a_refused_peer_opens_nothing() {
+fn cookie_echo_of_a_refused_peer_opens_no_association() {
     for raw in raw_sctp_peers() {
         let mut net = net_with_listeners(SynCookieMode::Auto, &Arc::default());
         let (tag, echo) = raw.cookie(&mut net, 9);
@@ -256,7 +256,7 @@ fn cookie_echo_of_a_refused_peer_opens_nothing() {
 }
 
 #[test]
-fn association_takes_packets_of_admitted_addresses_only() {
+fn association_drops_packets_from_refused_addresses() {
     let mut net = net_with_listeners(SynCookieMode::Auto, &deny_list(&[v4(3)]));
     let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
     let port = list_streams(&mut net, 0)[0].local.port();
@@ -321,7 +321,7 @@ fn denied_peer_cannot_restart_its_association() {
 }
 
 #[test]
-fn older_cookie_of_a_denied_peer_restarts_nothing() {
+fn older_cookie_of_a_denied_peer_restarts_no_association() {
     for denied in [true, false] {
         let mut net = net_with_listeners(SynCookieMode::Auto, &Arc::default());
         let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
@@ -343,7 +343,7 @@ fn older_cookie_of_a_denied_peer_restarts_nothing() {
 }
 
 #[test]
-fn handshakes_of_a_peer_that_is_denied_end() {
+fn denying_a_peer_aborts_its_handshakes() {
     let mut net = net_with_listeners(SynCookieMode::Auto, &Arc::default());
     for from in [3, 4] {
         net.hosts[1].deliver(forged_segment((from, 2000), PORT - 1, Flags::SYN));
@@ -364,7 +364,7 @@ fn handshakes_of_a_peer_that_is_denied_end() {
 }
 
 #[test]
-fn streams_opened_from_here_reach_denied_peers() {
+fn locally_opened_streams_reach_denied_peers() {
     for address in FAMILIES {
         for udp in [None, Some(UDP)] {
             let mut net = net_with_listeners(SynCookieMode::Auto, &deny_list(&[v4(1), v6(1)]));
@@ -379,7 +379,7 @@ fn streams_opened_from_here_reach_denied_peers() {
 }
 
 #[test]
-fn peers_of_an_unknown_listener_are_an_error() {
+fn set_peers_of_unknown_listener_fails() {
     let mut net = net_with_listeners(SynCookieMode::Auto, &Arc::default());
     let listener = ListenerId(1);
     let peers = Arc::default();

@@ -14,7 +14,7 @@ const SINK: Stag = Stag(9);
 const SOURCE: Stag = Stag(8);
 
 #[test]
-fn a_control_thread_that_does_not_listen_slows_the_peer_down_and_misses_nothing() {
+fn stalled_control_thread_slows_the_peer_and_loses_no_event() {
     let mut plan = Plan::new(2);
     plan.limits.events = 64;
     let mut net = Net::new(&[Plan::new(1), plan]);
@@ -75,14 +75,14 @@ fn run_constrained(streams: u32, room: usize, buffers: usize) -> (u64, u64, usiz
 }
 
 #[test]
-fn a_small_transmit_ring_only_slows_streams_down() {
+fn small_transmit_ring_delays_but_delivers_all() {
     let (stalls, ..) = run_constrained(5, 3, 4096);
     assert!(stalls > 0);
 }
 
 /// More streams than [`FEW`], so that they are prefetched.
 #[test]
-fn many_streams_wait_in_line_for_a_small_transmit_ring() {
+fn many_blocked_streams_share_a_small_transmit_ring() {
     let many = PREFETCH_THRESHOLD as u32 + 44;
     let (stalls, _, longest) = run_constrained(many, 3, 4096);
     assert!(stalls > 0);
@@ -90,7 +90,7 @@ fn many_streams_wait_in_line_for_a_small_transmit_ring() {
 }
 
 #[test]
-fn a_small_pool_only_slows_streams_down() {
+fn small_buffer_pool_delays_but_delivers_all() {
     let (_, empty, _) = run_constrained(5, 256, 2);
     assert!(empty > 0);
 }
@@ -126,7 +126,7 @@ fn streams_are_served_round_robin() {
 }
 
 #[test]
-fn a_packet_too_big_report_makes_segments_smaller() {
+fn packet_too_big_about_a_segment_in_flight_lowers_the_mss() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
     let len = 100_000;

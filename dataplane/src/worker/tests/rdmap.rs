@@ -178,7 +178,7 @@ fn read_request(len: u32) -> WorkRequest<Memory> {
 // Responses to Reads are kept whatever their region: the peer's Reads determine their amount, and the worker's budget
 // bounds it.
 #[test]
-fn what_is_kept_of_responses_is_bounded() {
+fn copies_of_read_responses_stay_within_budget() {
     const BUDGET: usize = 64 << 10;
     let max_kept_with = |keep_bytes| {
         let mut b = bench_with(Limits { keep_bytes, ..Limits::default() });
@@ -201,7 +201,7 @@ fn what_is_kept_of_responses_is_bounded() {
 }
 
 #[test]
-fn every_operation_between_two_workers() {
+fn every_rdmap_operation_completes_between_workers() {
     let mut b = bench();
     let (here, there) = b.open(Service::Control);
     b.local.write(0, &pattern(LEN));
@@ -245,7 +245,7 @@ fn every_operation_between_two_workers() {
 }
 
 #[test]
-fn a_large_read_does_not_hold_up_other_streams() {
+fn large_read_does_not_delay_other_streams() {
     let mut b = bench();
     let (reader, _) = b.open(Service::Echo);
     let (other, _) = b.open(Service::Echo);
@@ -274,7 +274,7 @@ fn a_large_read_does_not_hold_up_other_streams() {
 }
 
 #[test]
-fn the_requests_words_reach_the_control_thread() {
+fn mpa_request_fields_reach_the_control_thread() {
     let mut b = bench();
     let enhanced = Enhanced { peer_to_peer: true, rtr: RtrSet::ALL, required_ord: 0 };
     connect(&mut b.net, mpa::Config { enhanced, ..mpa() });
@@ -291,7 +291,7 @@ fn the_requests_words_reach_the_control_thread() {
 }
 
 #[test]
-fn a_server_may_speak_first_in_the_peer_to_peer_model() {
+fn responder_sends_first_in_peer_to_peer_mode() {
     for rtr in [
         RtrSet { send: true, ..RtrSet::default() },
         RtrSet { write: true, ..RtrSet::default() },
@@ -317,7 +317,7 @@ fn a_server_may_speak_first_in_the_peer_to_peer_model() {
 }
 
 #[test]
-fn a_peer_without_revision_two_is_tried_with_revision_one() {
+fn connect_falls_back_to_mpa_revision_one() {
     for retry_rev1 in [true, false] {
         let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
         let revisions = Revisions { one: true, ..Revisions::NONE };
@@ -370,7 +370,7 @@ fn a_peer_without_revision_two_is_tried_with_revision_one() {
 }
 
 #[test]
-fn wrong_uses_end_in_a_terminate_and_leave_others_alone() {
+fn out_of_bounds_write_terminates_only_its_stream() {
     let mut b = bench();
     let (wrong, there) = b.open(Service::Echo);
     let (good, _) = b.open(Service::Echo);
@@ -401,7 +401,7 @@ fn wrong_uses_end_in_a_terminate_and_leave_others_alone() {
 }
 
 #[test]
-fn impossible_operations_are_refused() {
+fn invalid_rdmap_posts_are_refused_with_reason() {
     let mut b = bench();
     let (here, _) = b.open(Service::Control);
     let refused = |b: &mut Bench, ticket: Ticket| {
@@ -423,7 +423,7 @@ fn impossible_operations_are_refused() {
 }
 
 #[test]
-fn an_accept_that_cannot_be_done_is_a_local_error() {
+fn accept_with_too_long_private_data_is_a_local_error() {
     let mut b = bench();
     connect(&mut b.net, mpa());
     let stream = b.net.run_until("a request", |net| {

@@ -142,7 +142,7 @@ fn find_record(recording: &Recording, kind: Kind) -> Record {
 }
 
 #[test]
-fn a_stream_to_which_nothing_happens_has_no_record() {
+fn undisturbed_stream_has_no_records() {
     for over in TRANSPORTS {
         let (mut net, here, there) = open_pair(over.endpoint(|_| {}));
         write(&mut net, here, 300_000);
@@ -158,7 +158,7 @@ fn a_stream_to_which_nothing_happens_has_no_record() {
 }
 
 #[test]
-fn a_lost_segment_gives_a_recovery_and_a_retransmission_with_its_header() {
+fn lost_segment_records_recovery_and_retransmission() {
     for over in TRANSPORTS {
         for recorder in [true, false] {
             let (mut net, here, _) = open_pair(over.endpoint(|of| of.recorder = recorder));
@@ -195,7 +195,7 @@ fn a_lost_segment_gives_a_recovery_and_a_retransmission_with_its_header() {
 }
 
 #[test]
-fn a_peer_that_is_gone_gives_time_outs_with_their_count_and_the_end_brings_them() {
+fn unreachable_peer_records_timeouts_reported_at_the_end() {
     for over in TRANSPORTS {
         let (mut net, here, _) = open_pair(over.endpoint(|_| {}));
         begin_write(&mut net, here, 100);
@@ -219,7 +219,7 @@ fn a_peer_that_is_gone_gives_time_outs_with_their_count_and_the_end_brings_them(
 }
 
 #[test]
-fn a_time_out_is_recorded_with_the_one_that_follows() {
+fn timeout_record_carries_the_next_timeout() {
     let over = TestTransport::Tcp;
     let (mut net, here, _) = open_pair(over.endpoint(|of| of.limit = Duration::from_secs(20)));
     begin_write(&mut net, here, 20_000);
@@ -239,7 +239,7 @@ fn a_time_out_is_recorded_with_the_one_that_follows() {
 }
 
 #[test]
-fn a_lost_tail_gives_a_probe() {
+fn lost_tail_records_a_tail_loss_probe() {
     for over in TRANSPORTS {
         let (mut net, here, _) = open_pair(over.endpoint(|_| {}));
         write(&mut net, here, 10_000);
@@ -258,7 +258,7 @@ fn a_lost_tail_gives_a_probe() {
 
 // SCTP's case is tested in `sctp-lite`.
 #[test]
-fn a_peer_that_does_not_read_gives_a_closed_window_probes_and_an_open_one() {
+fn closed_window_records_probes_and_reopening() {
     let (mut net, here, _) = open_pair(TestTransport::Tcp.endpoint(|_| {}));
     let (_, sink) = begin_write(&mut net, here, 100_000);
     let mut shut = 0;
@@ -314,7 +314,7 @@ fn close_window(frame: &mut [u8]) -> bool {
 }
 
 #[test]
-fn an_idle_peer_that_is_gone_gives_unanswered_probes() {
+fn unreachable_idle_peer_records_unanswered_probes() {
     for over in TRANSPORTS {
         let (mut net, _, _) = open_pair(over.endpoint(|of| of.probes = true));
         net.is_lost = Box::new(|_, _| true);
@@ -329,7 +329,7 @@ fn an_idle_peer_that_is_gone_gives_unanswered_probes() {
 }
 
 #[test]
-fn a_reset_is_recorded_where_it_is_sent_and_where_it_comes() {
+fn reset_is_recorded_by_sender_and_receiver() {
     // Over SCTP the end of one stream ends the association of both with a graceful shutdown.
     let (mut net, here, _) = open_pair(TestTransport::Tcp.endpoint(|_| {}));
     net.hosts[0].command(0, |_| Command::Close { stream: here, abort: true });
@@ -341,7 +341,7 @@ fn a_reset_is_recorded_where_it_is_sent_and_where_it_comes() {
 }
 
 #[test]
-fn an_error_and_the_message_about_it_are_recorded_at_both_ends() {
+fn ddp_error_and_terminate_are_recorded() {
     for over in TRANSPORTS {
         let (mut net, here, _) = open_pair(over.endpoint(|_| {}));
         // The region does not exist.
@@ -363,7 +363,7 @@ fn an_error_and_the_message_about_it_are_recorded_at_both_ends() {
 }
 
 #[test]
-fn an_error_of_rdmap_is_recorded_with_the_terminates() {
+fn rdmap_error_is_recorded_with_terminates_at_both_ends() {
     for over in TRANSPORTS {
         let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
         let endpoint = over.endpoint(|_| {});
@@ -404,7 +404,7 @@ fn open_rdmap(net: &mut Net, endpoint: EndpointConfig) -> StreamId {
 }
 
 #[test]
-fn a_narrower_path_is_recorded_with_both_sizes() {
+fn path_mtu_reduction_records_old_and_new_size() {
     let (mut net, here, _) = open_pair(TestTransport::Tcp.endpoint(|_| {}));
     // Long segments are lost without a report.
     net.is_lost = Box::new(|_, frame| frame.len() > 1300);
@@ -414,7 +414,7 @@ fn a_narrower_path_is_recorded_with_both_sizes() {
 }
 
 #[test]
-fn a_restless_stream_keeps_the_newest_records_and_counts_the_others() {
+fn full_recorder_keeps_newest_records_and_counts_the_rest() {
     for over in TRANSPORTS {
         let (mut net, here, _) =
             open_pair(over.endpoint(|of| of.limit = Duration::from_secs(100_000)));
@@ -433,7 +433,7 @@ fn a_restless_stream_keeps_the_newest_records_and_counts_the_others() {
 }
 
 #[test]
-fn marks_that_the_peer_echoes_are_recorded() {
+fn echoed_ecn_marks_are_recorded() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     for host in &mut net.hosts {
         host.ip = IpFields::default();

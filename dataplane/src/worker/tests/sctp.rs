@@ -92,7 +92,7 @@ pub(super) fn list_stream_parts(net: &mut Net, host: usize) -> Vec<Vec<StreamInf
 }
 
 #[test]
-fn a_write_is_placed_and_acknowledged_over_both_versions_of_ip() {
+fn sctp_write_is_placed_and_acknowledged_over_ipv4_and_ipv6() {
     for peer in [v4(2), v6(2)] {
         let mut net = pair();
         let (here, there) = net.open_as(0, 0, 1, (peer, PORT).into(), config());
@@ -116,7 +116,7 @@ fn a_write_is_placed_and_acknowledged_over_both_versions_of_ip() {
 }
 
 #[test]
-fn loss_and_reordering_are_repaired() {
+fn sctp_stream_recovers_from_loss() {
     let mut net = pair();
     let (here, _) = open(&mut net);
     let mut n = 0u32;
@@ -129,7 +129,7 @@ fn loss_and_reordering_are_repaired() {
 
 // RFC 5043 §6.2: the streams end, and an association without one is shut down.
 #[test]
-fn a_stream_is_closed_from_either_side() {
+fn closing_a_session_from_either_side_ends_the_association() {
     for closer in [0, 1] {
         let mut net = pair();
         let streams = open(&mut net);
@@ -145,7 +145,7 @@ fn a_stream_is_closed_from_either_side() {
 }
 
 #[test]
-fn a_stream_is_aborted_alone() {
+fn aborting_a_session_keeps_others_of_its_association() {
     let mut net = pair();
     let shared = api::EndpointConfig::from(config());
     let remote = (v4(2), PORT).into();
@@ -188,7 +188,7 @@ fn streams_of_one_configuration_share_an_association() {
 
 /// The association that a new stream shares ends at any moment of the open: the stream is opened over another one.
 #[test]
-fn a_stream_outlives_the_end_of_the_association_that_it_would_share() {
+fn connect_reopens_when_its_shared_association_ends() {
     let remote = (v4(2), PORT).into();
     let (mut retried, mut turns) = (0, 0);
     loop {
@@ -215,7 +215,7 @@ fn a_stream_outlives_the_end_of_the_association_that_it_would_share() {
 
 /// The peer's process was killed and restarted: the association that a new stream would share is unknown there.
 #[test]
-fn a_stream_outlives_the_peers_new_start() {
+fn connect_reopens_after_a_peer_restart() {
     let mut net = pair();
     let (remote, shared) = ((v4(2), PORT).into(), api::EndpointConfig::from(config()));
     net.open_as(0, 0, 1, remote, shared.clone());
@@ -232,7 +232,7 @@ fn a_stream_outlives_the_peers_new_start() {
 
 /// An open beyond the listener's bounds is answered, and leaves no state.
 #[test]
-fn sessions_take_credits_as_connections_do() {
+fn session_without_listener_credit_is_refused() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen_as(PORT, 100, 2, config());
     net.run_until_idle();
@@ -264,7 +264,7 @@ pub(super) fn wait_connect_failure(net: &mut Net, ticket: Ticket) -> ConnectErro
 
 // RFC 9260 §8.4: an INIT to a port without a listener is refused.
 #[test]
-fn nobody_listens() {
+fn init_to_port_without_listener_is_refused() {
     let mut net = pair();
     let ticket = net.hosts[0].connect_as(0, (v4(2), 9).into(), config());
     assert_eq!(
@@ -284,7 +284,7 @@ fn nobody_listens() {
 }
 
 #[test]
-fn nobody_answers() {
+fn connect_without_init_ack_times_out() {
     let mut net = pair();
     net.is_lost = Box::new(|from, frame| from == 1 && frame[12..14] == [8, 0]);
     let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
@@ -297,7 +297,7 @@ fn nobody_answers() {
 }
 
 #[test]
-fn nobody_is_there() {
+fn connect_to_missing_neighbour_is_unreachable() {
     let mut net = pair();
     let ticket = net.hosts[0].connect_as(0, (v4(77), PORT).into(), config());
     assert_eq!(wait_connect_failure(&mut net, ticket), ConnectError::Unreachable);
@@ -305,7 +305,7 @@ fn nobody_is_there() {
 }
 
 #[test]
-fn a_rejected_stream_leaves_nothing() {
+fn rejected_session_leaves_no_stream_or_association() {
     let mut net = pair();
     let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
     let stream = net.run_until("a request", |net| {
@@ -330,7 +330,7 @@ fn a_rejected_stream_leaves_nothing() {
 /// An association belongs to the worker that its ports select, whichever queue receives its packets. Opens choose
 /// ports that select the opening worker.
 #[test]
-fn workers_forward_what_is_anothers() {
+fn sctp_packets_are_forwarded_to_the_owning_worker() {
     for rss in [Rss::Device, Rss::None] {
         let many = |n| Plan { workers: 3, rss, ..Plan::new(n) };
         let mut net = net(&[many(1), many(2)]);
@@ -347,7 +347,7 @@ fn workers_forward_what_is_anothers() {
 
 // RFC 6951: packets in UDP are sent to the configured port of the peer, from our own.
 #[test]
-fn packets_go_in_udp_where_that_is_wanted() {
+fn configured_association_is_encapsulated_in_udp() {
     let udp = |n, port| Plan { udp: Some(port), ..Plan::new(n) };
     let mut net = net(&[udp(1, 4000), udp(2, 9899)]);
     net.is_lost = Box::new(|_, frame| {
@@ -389,7 +389,7 @@ fn a_stop_aborts_associations() {
 }
 
 #[test]
-fn rdmap_reads_and_sends() {
+fn rdmap_read_and_send_complete_over_sctp() {
     let mut net = pair();
     let len = 100_000;
     let sink = net.hosts[0].region(5, len, Access::REMOTE_WRITE);
@@ -476,7 +476,7 @@ fn rdmap_reads_and_sends() {
 }
 
 #[test]
-fn the_worker_makes_load_by_itself() {
+fn echo_load_completes_over_sctp() {
     let mut net = pair();
     let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
     let stream = net.run_until("a request", |net| {
@@ -506,7 +506,7 @@ fn the_worker_makes_load_by_itself() {
 }
 
 #[test]
-fn a_removed_listener_takes_no_more_sessions() {
+fn removed_listener_refuses_new_sessions() {
     let mut net = pair();
     let shared = api::EndpointConfig::from(config());
     let remote = (v4(2), PORT).into();
@@ -528,7 +528,7 @@ fn a_removed_listener_takes_no_more_sessions() {
 }
 
 #[test]
-fn a_worker_has_as_many_associations_as_streams_at_most() {
+fn connect_beyond_the_association_limit_fails() {
     let limits = Limits { streams: 2, ..Limits::default() };
     let mut net = net(&[Plan { limits, ..Plan::new(1) }, Plan::new(2)]);
     for _ in 0..2 {
@@ -541,7 +541,7 @@ fn a_worker_has_as_many_associations_as_streams_at_most() {
 // RFC 9260 §10 (ICMP3, ICMP6, ICMP8): an unreachable port ends nothing, a host without SCTP ends the association. Both
 // need a quote with the verification tag.
 #[test]
-fn a_host_that_does_not_speak_sctp() {
+fn icmp_protocol_unreachable_ends_sctp_streams() {
     let mut net = pair();
     let (here, _) = open(&mut net);
     let taken = divert(&mut net, 0);
@@ -631,7 +631,7 @@ pub(super) fn init(tag: u32) -> Vec<u8> {
 
 // RFC 9260 §5.1: no state is kept for an INIT before its cookie is returned.
 #[test]
-fn a_flood_of_inits_keeps_nothing() {
+fn init_flood_leaves_no_association_or_half_open_state() {
     let limits = Limits { inits_per_second: 1_000_000, ..Limits::default() };
     let mut net = net(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
     let (here, _) = open(&mut net);
@@ -650,7 +650,7 @@ fn a_flood_of_inits_keeps_nothing() {
 
 // RFC 9260 §8.4, §8.5: out-of-the-blue packets are answered within a limit, and guessed tags end nothing.
 #[test]
-fn packets_out_of_the_blue_end_nothing() {
+fn out_of_the_blue_packets_end_no_association() {
     let limits = Limits { resets_per_second: 10, ..Limits::default() };
     let mut net = net(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
     let (here, _) = open(&mut net);
@@ -678,7 +678,7 @@ fn packets_out_of_the_blue_end_nothing() {
 }
 
 #[test]
-fn a_wrong_checksum_is_no_packet() {
+fn init_with_wrong_checksum_is_dropped() {
     let mut net = pair();
     let mut frame = sctp_frame(9, 0, &init(1));
     let at = frame.0.len() - 1;
@@ -694,7 +694,7 @@ fn a_wrong_checksum_is_no_packet() {
 // RFC 9260 §5.1.5, §8.4: a listener's answers to unknown senders are limited, those to INITs separately. A good cookie
 // does not count against the limit.
 #[test]
-fn old_cookies_are_answered_within_the_limit() {
+fn expired_state_cookies_are_answered_within_limit() {
     let limits = Limits { resets_per_second: 10, ..Limits::default() };
     let mut net = net(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
     let taken = divert(&mut net, 100);

@@ -3,12 +3,12 @@
 //!
 //! | attack | who | test |
 //! |---|---|---|
-//! | an INIT whose refusal is too long to be sent | off-path, with ports | `a_blind_init_mutes_no_association` |
-//! | an INIT ACK of the same kind | a server | `a_server_cannot_keep_an_association` |
+//! | an INIT whose refusal is too long to be sent | off-path, with ports | `blind_init_does_not_silence_an_association` |
+//! | an INIT ACK of the same kind | a server | `unacceptable_init_ack_leaves_no_association` |
 //! | an INIT from another UDP port | off-path, with ports | `a_blind_packet_does_not_move_the_udp_port` |
-//! | INITs in another host's name | any host | `init_acks_reflect_little` |
+//! | INITs in another host's name | any host | `init_ack_reflection_is_rate_limited_per_victim` |
 //! | associations without streams | a peer | `associations_without_streams_count_against_their_peer` |
-//! | fragmented messages that never end | many peers | `fragments_of_many_associations_stay_within_the_workers_budget` |
+//! | fragmented messages that never end | many peers | `held_fragments_of_all_associations_stay_within_budget` |
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,7 @@ fn drain(net: &mut Net, host: usize) {
 // RFC 9260 §5.2.2, §3.3.2.1.4: one packet from any host that knows addresses and ports. The refusal is sent;
 // the association continues, and can be ended.
 #[test]
-fn a_blind_init_mutes_no_association() {
+fn blind_init_does_not_silence_an_association() {
     for len in [8, 400, 484, 490, 492, 600, 1400] {
         let mut net = pair();
         let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
@@ -86,7 +86,7 @@ fn a_blind_init_mutes_no_association() {
 // RFC 9260 §5.1: an unacceptable INIT ACK, whatever its refusal would repeat. The open fails, no state is left, and a
 // drain ends.
 #[test]
-fn a_server_cannot_keep_an_association() {
+fn unacceptable_init_ack_leaves_no_association() {
     for len in [8, 484, 492, 600, 1400] {
         let mut net = pair();
         let taken = divert(&mut net, 0);
@@ -230,7 +230,7 @@ fn associations_without_streams_count_against_their_peer() {
 // An association that lingers for another stream is not evicted: the new one is refused, and counted. A stream over
 // the lingering association takes its place.
 #[test]
-fn associations_that_linger_count_and_take_streams() {
+fn lingering_associations_count_and_accept_streams() {
     let mut net = net_without_shutdown(
         Limits { streams_per_peer: 1, ..Limits::default() },
         Duration::from_secs(60),
@@ -257,7 +257,7 @@ fn associations_that_linger_count_and_take_streams() {
 
 // An association that never had a stream leaves the backlog when it is given up, and counts until it is freed.
 #[test]
-fn associations_that_never_had_a_stream_leave_the_backlog() {
+fn associations_without_any_session_leave_the_backlog() {
     let limits = Limits { streams_per_peer: 2, half_open_per_peer: 1, ..Limits::default() };
     let mut net = net_without_shutdown(limits, Duration::ZERO);
     let mut ends = std::mem::replace(&mut net.is_lost, Box::new(|_, _| false));
@@ -279,7 +279,7 @@ fn associations_that_never_had_a_stream_leave_the_backlog() {
 // When a worker is at its limit of associations, one that is shutting down is evicted for a new one, accepted or
 // locally opened.
 #[test]
-fn associations_that_shut_down_block_no_others() {
+fn associations_in_shutdown_are_evicted_for_new_ones() {
     let mut net = net_without_shutdown(Limits { streams: 3, ..Limits::default() }, Duration::ZERO);
     for _ in 0..10 {
         open_and_close(&mut net);
@@ -305,7 +305,7 @@ fn associations_that_shut_down_block_no_others() {
 
 // A locally opened association that has lost its last stream is evicted for a new one.
 #[test]
-fn idle_associations_of_ours_block_no_others() {
+fn idle_local_associations_are_evicted_for_new_ones() {
     let limits = Limits { streams: 2, ..Limits::default() };
     let mut net = Net::new(&[Plan { limits, ..Plan::new(1) }, Plan::new(2)]);
     // Neither side ends an association that can have another stream.
@@ -346,7 +346,7 @@ fn run_without_room(net: &mut Net, time: Duration, mut done: impl FnMut(&mut Hos
 
 // A port that accepts no more frames keeps no association: last packets are given up, and a drain ends.
 #[test]
-fn a_port_without_room_keeps_no_association() {
+fn full_transmit_ring_does_not_retain_associations() {
     let mut net = pair();
     net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
     net.run_until_idle();
@@ -367,7 +367,7 @@ fn a_port_without_room_keeps_no_association() {
 
 // The peer's link-layer address is unknown, with the same result.
 #[test]
-fn a_silent_next_hop_keeps_no_association() {
+fn unresolved_next_hop_does_not_retain_associations() {
     let mut net = pair();
     let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
     net.run_until_idle();
@@ -396,7 +396,7 @@ fn a_silent_next_hop_keeps_no_association() {
 
 // The last segment of TCP has the same bound.
 #[test]
-fn a_port_without_room_keeps_no_reset() {
+fn full_transmit_ring_drops_the_last_reset_after_timeout() {
     let mut net = pair();
     net.hosts[1].listen(9);
     net.run_until_idle();
@@ -412,7 +412,7 @@ fn a_port_without_room_keeps_no_reset() {
 // INIT ACK is more than three times as long as an INIT. Peers at other addresses are served, and so is the victim a
 // little later.
 #[test]
-fn init_acks_reflect_little() {
+fn init_ack_reflection_is_rate_limited_per_victim() {
     let limits = Limits { inits_per_second: 3200, ..Limits::default() };
     let mut net = net(&[Plan::new(1), Plan { limits, ..Plan::new(2) }, Plan::new(3)]);
     let heard = SentPackets::default();
@@ -512,7 +512,7 @@ impl RawPeer {
 // RFC 5042 §6.4.3, RFC 9260 §6.2: fragments of all associations together stay within `limits.held_per_worker`, in
 // order or out of order. Refused fragments are retransmitted, and complete when others were freed.
 #[test]
-fn fragments_of_many_associations_stay_within_the_workers_budget() {
+fn held_fragments_of_all_associations_stay_within_budget() {
     const BUDGET: u64 = 512 << 10;
     let limits = Limits { hold_bytes: BUDGET as usize, ..Limits::default() };
     let plan = Plan { limits, ..Plan::new(2) };
@@ -560,7 +560,7 @@ fn fragments_of_many_associations_stay_within_the_workers_budget() {
 
 // RFC 9260 §3.3.10.4: a fragmented message that exceeds even an idle worker's budget ends its association.
 #[test]
-fn a_message_that_never_fits_the_budget_is_out_of_resource() {
+fn message_larger_than_hold_budget_aborts_the_association() {
     let limits = Limits { hold_bytes: 64 << 10, ..Limits::default() };
     let mut net = net(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
     let heard = SentPackets::default();

@@ -48,7 +48,7 @@ fn cookie_and_drop_counts(host: &Host) -> (u64, u64) {
 
 // The device asserts that requests are valid; a host without offload verifies its checksums.
 #[test]
-fn data_flow_with_the_devices_checksums() {
+fn streams_run_with_sctp_checksum_offload() {
     for (vlan, remote) in [(None, v4(2)), (None, v6(2)), (Some(7), v4(2))] {
         for peer in [plan_with_offload(2), Plan::new(2)] {
             let plan = |plan: Plan| Plan { vlan, workers: 2, ..plan };
@@ -75,7 +75,7 @@ fn data_flow_with_the_devices_checksums() {
 
 // Answers to unknown senders use the device's checksum as well: the refusal of an INIT to a port without a listener.
 #[test]
-fn answers_to_strangers_have_the_devices_checksum() {
+fn abort_to_unmatched_init_uses_checksum_offload() {
     let mut net = net(&[Plan::new(1), plan_with_offload(2)]);
     let ticket = net.hosts[0].connect_as(0, (v4(2), 9).into(), config());
     super::sctp::wait_connect_failure(&mut net, ticket);
@@ -86,7 +86,7 @@ fn answers_to_strangers_have_the_devices_checksum() {
 }
 
 #[test]
-fn a_verdict_is_believed_and_without_one_software_looks() {
+fn device_verdict_decides_and_software_verifies_without_one() {
     use RxChecksum::{Bad, Good, Unknown};
     for (verdict, is_wrong, taken) in [
         (Good, false, true),
@@ -112,7 +112,7 @@ fn a_verdict_is_believed_and_without_one_software_looks() {
 
 // Each packet of a burst has its own verdict, including those with the headers of their predecessor.
 #[test]
-fn packets_that_the_device_finds_wrong_are_dropped_and_sent_again() {
+fn packets_with_bad_verdict_are_dropped_and_retransmitted() {
     let mut net = net(&[plan_with_offload(1), plan_with_offload(2)]);
     let (here, _) = open(&mut net, (v4(2), PORT).into());
     let mut n = 0u32;
@@ -128,7 +128,7 @@ fn packets_that_the_device_finds_wrong_are_dropped_and_sent_again() {
 
 // RFC 6951: the device does not parse packets in UDP; its verdict is ignored.
 #[test]
-fn packets_in_udp_are_softwares() {
+fn sctp_in_udp_is_verified_in_software() {
     let plan = |n, udp| Plan { udp: Some(udp), ..plan_with_offload(n) };
     let mut net = net(&[plan(1, 4000), plan(2, UDP)]);
     let encapsulated = SctpConfig { udp: Some(UDP), ..config() };
@@ -145,7 +145,7 @@ fn packets_in_udp_are_softwares() {
 
 // RFC 4303: the device sees only ESP, in both directions.
 #[test]
-fn packets_in_esp_are_softwares() {
+fn sctp_in_esp_is_verified_in_software() {
     for udp in [false, true] {
         let suite = ipsec::Suite { udp, ..ipsec::PLAIN };
         let mut net = ipsec::net(suite, |plan| plan.offloads_sctp = true);
@@ -160,7 +160,7 @@ fn packets_in_esp_are_softwares() {
 
 // A reassembled packet has no verdict: those on its fragments do not apply.
 #[test]
-fn a_packet_in_fragments_is_softwares() {
+fn reassembled_sctp_packet_is_verified_in_software() {
     for verdict in [RxChecksum::Good, RxChecksum::Bad] {
         for (frame, expected) in
             [(init_frame(false), (1, 0)), (init_with_bad_checksum(false), (0, 1))]
@@ -187,7 +187,7 @@ fn a_packet_in_fragments_is_softwares() {
 
 // The verdict of a device that verifies TCP checksums only does not apply to SCTP.
 #[test]
-fn a_device_that_knows_tcp_alone_is_not_believed_about_sctp() {
+fn tcp_only_device_verdict_is_ignored_for_sctp() {
     for sums_sctp in [false, true] {
         let plan = |n| Plan { verifies_tcp: true, ..Plan::new(n) };
         let mut net = net(&[plan(1), Plan { offloads_sctp: sums_sctp, ..plan(2) }]);

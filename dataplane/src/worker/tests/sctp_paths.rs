@@ -122,7 +122,7 @@ fn run_until_delivered(net: &mut Net, mut each: impl FnMut(&mut Net)) {
 // RFC 9260 §6.9, §7.3: data sent before a router reported a narrower path are retransmitted in IP fragments, new data
 // in packets that fit. The peer accepts both, and the association continues.
 #[test]
-fn what_is_under_way_when_the_path_narrows_is_cut_by_ip() {
+fn packets_in_flight_are_fragmented_when_path_mtu_falls() {
     for way in VARIANTS {
         let (mut net, here) = way.open(sctp::Config::default());
         let (long, short) = narrow_path(&mut net, 1300);
@@ -147,7 +147,7 @@ fn what_is_under_way_when_the_path_narrows_is_cut_by_ip() {
 
 // RFC 8899 §4.6.1, RFC 9260 §10: a report without the right verification tag changes nothing.
 #[test]
-fn a_report_of_another_association_is_ignored() {
+fn packet_too_big_with_wrong_tag_is_ignored() {
     for way in VARIANTS {
         let (mut net, here) = way.open(sctp::Config::default());
         let whole = path_len(&net);
@@ -177,7 +177,7 @@ fn a_report_of_another_association_is_ignored() {
 
 // Lost fragments are repaired by retransmission of their packet, in new fragments.
 #[test]
-fn lost_fragments_are_repaired() {
+fn lost_fragments_are_retransmitted_in_new_fragments() {
     for v6 in [false, true] {
         let (mut net, here) = Variant { v6, ..VARIANTS[0] }.open(sctp::Config::default());
         let (long, _) = narrow_path(&mut net, 1300);
@@ -201,7 +201,7 @@ fn lost_fragments_are_repaired() {
 
 // A packet in fragments waits for a ring with room for one frame at a time.
 #[test]
-fn pieces_wait_for_room() {
+fn fragmented_packet_waits_for_transmit_ring_room() {
     let plan = |n, room| Plan { room, ..Plan::new(n) };
     let mut net = Net::new(&[plan(1, 4), plan(2, 256)]);
     let config = VARIANTS[0].config(sctp::Config::default());
@@ -231,7 +231,7 @@ fn path_len(net: &Net) -> usize {
 // RFC 8899 §4.3, §5: without reports the association detects the black hole, continues, and finds the size that
 // passes.
 #[test]
-fn a_black_hole_is_left() {
+fn association_recovers_from_a_pmtu_black_hole() {
     for way in VARIANTS {
         let (mut net, here) = way.open(sctp::Config::default());
         let mtu = 1450;
@@ -278,7 +278,7 @@ fn path_mss(net: &Net, stream: StreamId) -> usize {
 // RFC 8899 §4.3: a peer that is unreachable for a while looks like a black hole. After its return a sender begins with
 // the interface's MTU.
 #[test]
-fn a_peer_that_was_away_has_no_narrow_path() {
+fn peer_outage_does_not_lower_the_shared_path_mtu() {
     for (v6, outage_seconds) in [(false, 1), (true, 1), (false, 240), (true, 240)] {
         let way = Variant { v6, ..VARIANTS[0] };
         let (mut net, here) = way.open(sctp::Config::default());
@@ -317,7 +317,7 @@ fn a_peer_that_was_away_has_no_narrow_path() {
 // RFC 5043 §9: a narrow path that TCP has discovered stays stored, although no association goes below its least
 // packet.
 #[test]
-fn a_path_below_the_least_packet_stays_known() {
+fn path_mtu_below_sctp_minimum_stays_cached() {
     let way = VARIANTS[0];
     let (mut net, here) = way.open(sctp::Config { min_path_mtu: 68, ..sctp::Config::default() });
     let mtu = 500;
@@ -336,7 +336,7 @@ fn a_path_below_the_least_packet_stays_known() {
 // RFC 8899 §6.2.1.4, §4.6.2: a report about a probe ends the search there. A report of an MTU larger than the probe is
 // ignored.
 #[test]
-fn probes_are_never_cut_and_may_be_reported() {
+fn path_mtu_probes_are_not_fragmented_and_reports_end_search() {
     let (mut net, here) = VARIANTS[0].open(sctp::Config::default());
     let (long, _) = narrow_path(&mut net, 1300);
     let to = begin_write(&mut net, here, 100_000);

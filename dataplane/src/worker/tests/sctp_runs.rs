@@ -205,7 +205,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn packets_are_taken_alike_in_runs_and_alone(bursts in prop::collection::vec(any_burst(), 1..12)) {
+    fn packet_runs_and_single_packets_give_equal_state(bursts in prop::collection::vec(any_burst(), 1..12)) {
         let (mut runs, mut alone) = (ThreeHosts::new(), ThreeHosts::new());
         for burst in &bursts {
             prop_assert_eq!(runs.deliver_burst(burst, false), alone.deliver_burst(burst, true));
@@ -215,7 +215,7 @@ proptest! {
 
 /// A session without credit exceeds it by no event, even among packets that arrived together.
 #[test]
-fn a_session_pauses_between_packets_that_came_together() {
+fn session_without_credit_pauses_within_a_packet_run() {
     let posts = || (0..120).map(|_| (0, false, 1200)).collect();
     let burst = || Burst { posts: posts(), changes: Vec::new(), takes_events: false };
     let (mut runs, mut alone) = (ThreeHosts::new(), ThreeHosts::new());
@@ -232,7 +232,7 @@ fn a_session_pauses_between_packets_that_came_together() {
 
 /// Frames with the headers of an association's preceding packet belong to it; packets in UDP are parsed in full.
 #[test]
-fn packets_with_the_same_headers_follow_each_other() {
+fn packets_with_equal_headers_are_predicted() {
     let mut three = ThreeHosts::new();
     for _ in 0..4 {
         let (peer, stream) = three.streams[0];

@@ -76,7 +76,7 @@ fn delivered_count(net: &Net) -> usize {
 // RFC 9293 §3.8.6, RFC 9260 §6.2: offered window is honoured, and closes as it is used. When there is room again a
 // window update is sent, so that the peer need not probe.
 #[test]
-fn the_window_closes_while_nobody_takes_events_and_opens_again() {
+fn window_closes_while_events_are_unread_and_reopens() {
     for endpoint in [tcp, sctp] {
         let mut plan = Plan::new(2);
         plan.limits.events = RING;
@@ -110,7 +110,7 @@ fn the_window_closes_while_nobody_takes_events_and_opens_again() {
 }
 
 #[test]
-fn events_in_paused_endpoints_are_bounded_together() {
+fn held_events_of_paused_endpoints_are_bounded_in_sum() {
     let max_held = 32 * RING as u32;
     let (ring, mut control) = rtrb::RingBuffer::new(RING);
     let mut events = EventQueue::new(ring, Arc::new(Wake::new().unwrap()));
@@ -150,7 +150,7 @@ fn events_in_paused_endpoints_are_bounded_together() {
 // RFC 9260 §6.1 A, RFC 9293 §3.8.6.1: a control thread that is late for longer than the limit on a peer's silence
 // costs no stream. Packets with refused data are answered, and the data are retransmitted when the window opens.
 #[test]
-fn a_control_thread_that_is_late_for_long_costs_no_stream() {
+fn control_thread_later_than_user_timeout_ends_no_stream() {
     let user_timeout = Duration::from_secs(5);
     let tcp = || -> EndpointConfig {
         let tcp = tcp_lite::tcp::Config {

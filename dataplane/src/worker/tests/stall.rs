@@ -81,7 +81,7 @@ fn all_variants() -> impl Iterator<Item = (EndpointConfig, bool)> {
 }
 
 #[test]
-fn tenth_timeout_in_a_row_is_reported_once_and_so_is_progress_after_it() {
+fn tenth_timeout_and_later_progress_are_each_reported_once() {
     for (endpoint, is_v6) in all_variants() {
         let (mut net, here, answers) = net_with_silent_peer(&endpoint, is_v6);
         net.advance(Duration::from_secs(60));
@@ -103,7 +103,7 @@ fn tenth_timeout_in_a_row_is_reported_once_and_so_is_progress_after_it() {
 
 /// TCP's default user time-out can end a stream at its tenth time-out: the report precedes it by one.
 #[test]
-fn last_timeout_that_the_limits_leave_is_reported_before_the_end() {
+fn last_allowed_timeout_is_reported_before_the_end() {
     for (endpoint, timeouts) in [(over_tcp(Duration::from_secs(120)), 9), (over_sctp(4), 4)] {
         let (mut net, here, _) = net_with_silent_peer(&endpoint, false);
         let stall = net.run_until("a stall", |net| {
@@ -135,7 +135,7 @@ fn path_is_the_limit_while_time_outs_are_in_progress() {
 
 /// An expired open names the answer that it awaited.
 #[test]
-fn time_out_of_an_open_names_what_was_awaited() {
+fn connect_timeout_names_the_awaited_step() {
     let sctp = EndpointConfig::Sctp(Arc::new(config()));
     let tcp = || over_tcp(Duration::from_secs(120));
     // Packets of the peer that arrive.

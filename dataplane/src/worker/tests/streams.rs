@@ -45,23 +45,23 @@ fn write_and_verify(mut net: Net, remote: std::net::IpAddr, len: usize) -> Net {
 }
 
 #[test]
-fn a_tagged_write_over_ipv4() {
+fn tagged_write_over_ipv4_is_placed() {
     write_and_verify(pair(), v4(2), 1 << 20);
 }
 
 #[test]
-fn a_tagged_write_over_ipv6() {
+fn tagged_write_over_ipv6_is_placed() {
     write_and_verify(pair(), v6(2), 300_000);
 }
 
 #[test]
-fn a_tagged_write_in_a_vlan() {
+fn tagged_write_in_a_vlan_is_placed() {
     let plan = |n| Plan { vlan: Some(100), ..Plan::new(n) };
     write_and_verify(Net::new(&[plan(1), plan(2)]), v4(2), 300_000);
 }
 
 #[test]
-fn silent_streams_give_back_what_they_do_not_need_and_go_on_as_before() {
+fn idle_streams_free_memory_and_resume() {
     let mut net = pair();
     net.hosts[1].listen(PORT);
     let sink = net.hosts[1].region(SINK.0, 4096, Access::REMOTE_WRITE);
@@ -85,7 +85,7 @@ fn silent_streams_give_back_what_they_do_not_need_and_go_on_as_before() {
 }
 
 #[test]
-fn a_tagged_write_in_jumbo_frames() {
+fn tagged_write_uses_jumbo_frames() {
     let plan = |n| Plan { mtu: 9000, ..Plan::new(n) };
     let net = write_and_verify(Net::new(&[plan(1), plan(2)]), v6(2), 1 << 20);
     let frames = net.hosts[0].count("tx_frames");
@@ -93,7 +93,7 @@ fn a_tagged_write_in_jumbo_frames() {
 }
 
 #[test]
-fn a_tagged_write_in_the_largest_frames() {
+fn tagged_write_uses_maximum_mtu_frames() {
     for to in [v4(2), v6(2)] {
         for syn_cookies in [SynCookieMode::Never, SynCookieMode::Always] {
             let limits = Limits { syn_cookies, ..Limits::default() };
@@ -106,7 +106,7 @@ fn a_tagged_write_in_the_largest_frames() {
 }
 
 #[test]
-fn a_tagged_write_over_a_lossy_wire() {
+fn tagged_write_over_a_lossy_wire_is_placed() {
     let mut net = pair();
     let mut n = 0u32;
     net.is_lost = Box::new(move |_, _| {
@@ -117,7 +117,7 @@ fn a_tagged_write_over_a_lossy_wire() {
 }
 
 #[test]
-fn one_acknowledgement_per_stream_and_burst() {
+fn burst_is_acknowledged_once_per_stream() {
     let net = write_and_verify(pair(), v4(2), 1 << 20);
     let (data, acks) = (net.hosts[0].count("tx_frames"), net.hosts[1].count("tx_frames"));
     assert!(acks * 4 < data, "{acks} frames back for {data}");
@@ -152,7 +152,7 @@ fn an_idle_neighbour_is_probed_when_it_is_used_again() {
 }
 
 #[test]
-fn untagged_messages_arrive_in_order_and_echo() {
+fn untagged_messages_arrive_in_order_in_both_directions() {
     let mut net = pair();
     net.hosts[1].listen(PORT);
     let (here, there) = net.open(0, 0, 1, (v4(2), PORT).into());
@@ -184,7 +184,7 @@ fn take_offers(net: &mut Net, host: usize) -> Vec<usize> {
 }
 
 #[test]
-fn the_last_segment_of_a_turn_is_offered_at_once() {
+fn last_segment_of_a_turn_is_offered_at_once() {
     let mut net = pair();
     net.hosts[1].listen(PORT);
     let streams: Vec<_> = (0..3).map(|_| net.open(0, 0, 1, (v4(2), PORT).into()).0).collect();
@@ -209,7 +209,7 @@ fn the_last_segment_of_a_turn_is_offered_at_once() {
 }
 
 #[test]
-fn private_data_crosses_and_a_refusal_is_reported() {
+fn reject_reports_private_data_to_the_initiator() {
     let mut net = pair();
     net.hosts[1].listen(PORT);
     net.hosts[0].connect(0, (v4(2), PORT).into());
@@ -233,7 +233,7 @@ fn private_data_crosses_and_a_refusal_is_reported() {
 }
 
 #[test]
-fn a_closed_stream_is_reported_on_both_sides_and_leaves_nothing() {
+fn closed_stream_is_reported_at_both_ends_and_freed() {
     let mut net = pair();
     net.hosts[1].listen(PORT);
     let (here, there) = net.open(0, 0, 1, (v4(2), PORT).into());
@@ -308,7 +308,7 @@ fn connects_fail_with_their_reasons() {
 }
 
 #[test]
-fn a_region_is_gone_at_once_and_answered_when_nothing_is_sent_from_it() {
+fn region_removal_completes_after_its_last_acknowledgement() {
     let mut net = pair();
     net.hosts[1].listen(PORT);
     let len = 64 << 10;
@@ -345,7 +345,7 @@ fn a_region_is_gone_at_once_and_answered_when_nothing_is_sent_from_it() {
 }
 
 #[test]
-fn a_region_can_be_taken_away_from_its_streams() {
+fn region_removal_with_abort_ends_streams_sending_from_it() {
     let mut net = pair();
     net.hosts[1].listen(PORT);
     net.hosts[1].region(SINK.0, 1000, Access::REMOTE_WRITE);
@@ -367,7 +367,7 @@ fn a_region_can_be_taken_away_from_its_streams() {
 }
 
 #[test]
-fn a_region_without_an_entry_any_more_takes_nothing() {
+fn write_to_removed_region_places_nothing() {
     let mut net = pair();
     net.hosts[1].listen(PORT);
     let sink = net.hosts[1].region(SINK.0, 1000, Access::REMOTE_WRITE);
@@ -393,7 +393,7 @@ fn a_region_without_an_entry_any_more_takes_nothing() {
 /// RFC 5041 §8.3.1 (5): a revoked access right is absent once the worker has answered, and present again when it is
 /// restored.
 #[test]
-fn a_right_can_be_taken_back_and_given_again() {
+fn revoked_access_rejects_writes_until_restored() {
     let mut net = pair();
     net.hosts[1].listen(PORT);
     let sink = net.hosts[1].region(SINK.0, 1000, Access::REMOTE_WRITE);
@@ -427,7 +427,7 @@ fn a_right_can_be_taken_back_and_given_again() {
 }
 
 #[test]
-fn a_bound_region_serves_its_stream_alone() {
+fn bound_region_rejects_writes_of_other_streams() {
     let mut net = pair();
     net.hosts[1].listen(PORT);
     net.hosts[1].region(SINK.0, 1000, Access::REMOTE_WRITE);
@@ -452,7 +452,7 @@ fn a_bound_region_serves_its_stream_alone() {
 }
 
 #[test]
-fn lists_name_every_stream_and_neighbour() {
+fn listings_contain_every_stream_and_neighbour() {
     let mut net = pair();
     net.hosts[1].listen_with(PORT, 200, 400);
     let mut expected: Vec<_> =
@@ -490,7 +490,7 @@ fn lists_name_every_stream_and_neighbour() {
 }
 
 #[test]
-fn drain_ends_streams_gracefully_and_stop_by_force() {
+fn drain_closes_streams_and_stop_resets_them() {
     let mut net = pair();
     let policy = EndpointPolicy { half_closed_timeout: None, ..EndpointPolicy::default() };
     net.hosts[1].listen_as(PORT, 9, 9, EndpointConfig { policy, ..Default::default() });
@@ -533,7 +533,7 @@ fn drain_ends_streams_gracefully_and_stop_by_force() {
 }
 
 #[test]
-fn a_silent_stream_keeps_no_memory_for_what_waits() {
+fn idle_stream_frees_its_transient_state() {
     let (sctp, endpoint) = (Arc::default(), Arc::default());
     let sctp = SctpConfig { sctp, endpoint, udp: None };
     for config in [api::EndpointConfig::from(EndpointConfig::default()), sctp.into()] {

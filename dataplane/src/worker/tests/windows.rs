@@ -74,7 +74,7 @@ fn transfer(endpoint: fn() -> EndpointConfig, window_bytes: usize) -> (u64, u64)
 }
 
 #[test]
-fn windows_of_many_streams_stay_within_their_budget() {
+fn receive_windows_of_many_streams_stay_within_budget() {
     for endpoint in [tcp, sctp] {
         let budget = 256 << 10;
         let (max_growth, refusals) = transfer(endpoint, budget);

@@ -197,7 +197,7 @@ fn a_sleeping_worker_wakes_for_each_command() {
 }
 
 #[test]
-fn what_comes_before_a_sleep_prevents_it() {
+fn frame_before_a_sleep_prevents_the_sleep() {
     let rests = Arc::new(AtomicU32::new(0));
     let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     let queues = vec![LatePort { rest_count: rests.clone(), arrived: false, fd }];
@@ -212,7 +212,7 @@ fn what_comes_before_a_sleep_prevents_it() {
 }
 
 #[test]
-fn the_time_to_poll_follows_the_round_trip() {
+fn poll_time_follows_the_round_trip_time() {
     let (us, least) = (Duration::from_micros, Duration::from_micros(50));
     for (round_trip, expected) in [(None, 50), (Some(10), 50), (Some(80), 120), (Some(160), 240)] {
         assert_eq!(spin_time(least, round_trip.map(us), true), us(expected), "{round_trip:?}");
@@ -223,7 +223,7 @@ fn the_time_to_poll_follows_the_round_trip() {
 }
 
 #[test]
-fn a_defect_is_reported_last_and_spares_the_other_workers() {
+fn worker_panic_is_reported_and_other_workers_continue() {
     let mut dataplane = start(&config(2), port(2, Some(50)), no_registration).unwrap();
     let Event::Failed { worker, message } = next_event(&mut dataplane) else {
         panic!("no failure")
@@ -237,7 +237,7 @@ fn a_defect_is_reported_last_and_spares_the_other_workers() {
 }
 
 #[test]
-fn a_thread_that_cannot_be_registered_stops_what_had_started() {
+fn failed_thread_registration_stops_started_workers() {
     let refuse = |_| Err("no more threads".to_owned());
     let refused = start(&config(1), port(1, None), refuse);
     assert!(
@@ -246,7 +246,7 @@ fn a_thread_that_cannot_be_registered_stops_what_had_started() {
 }
 
 #[test]
-fn configurations_that_do_not_fit_are_refused() {
+fn inconsistent_configurations_are_refused() {
     let refusal = |change: &dyn Fn(&mut DataplaneConfig)| {
         let mut config = config(2);
         change(&mut config);

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_of_a_queue_is_prefetched_step_by_step_before_it_is_served() {
+    fn queued_streams_are_prefetched_stepwise_before_service() {
         let mut queue: VecDeque<u32> = (0..20).collect();
         // The next step of each stream; the first streams are prefetched completely.
         let mut next = [0; 20];

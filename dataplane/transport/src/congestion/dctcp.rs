@@ -205,7 +205,7 @@ mod tests {
     // RFC 8257 §3.5: reaction to loss as a conventional TCP, also in a window that was reduced a little for
     // marks; one segment after a time-out.
     #[test]
-    fn loss_halves_whatever_alpha_is() {
+    fn loss_halves_cwnd_regardless_of_alpha() {
         let mut c = congestion();
         for n in 0..400 {
             window(&mut |echo| c.on_echo(echo), n, 0);
@@ -224,7 +224,7 @@ mod tests {
 
     // RFC 8257 §4.1: neither a recovery nor the undo of a spurious one resets Alpha.
     #[test]
-    fn the_estimate_survives_an_undone_episode() {
+    fn undone_episode_keeps_dctcp_alpha() {
         let mut c = congestion();
         let prior = c.save();
         c.on_loss(100 * SMSS);

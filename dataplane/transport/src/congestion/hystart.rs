@@ -139,7 +139,7 @@ mod tests {
 
     // RFC 9406 §4.2: slow start resumes once the delay has passed.
     #[test]
-    fn a_passing_delay_resumes_slow_start() {
+    fn transient_delay_resumes_slow_start() {
         let mut h = HyStart::default();
         round(&mut h, 0, 10 * MS);
         assert_eq!(round(&mut h, 1, 20 * MS), SlowStartMode::Conservative);
@@ -149,7 +149,7 @@ mod tests {
 
     // RFC 9406 §4.2: a constant delay ends slow start.
     #[test]
-    fn a_delay_that_stays_ends_slow_start() {
+    fn persistent_delay_ends_slow_start() {
         let mut h = HyStart::default();
         round(&mut h, 0, 40 * MS);
         for n in 1..6 {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trips_that_stay_do_not_end_slow_start() {
+    fn constant_rtt_keeps_slow_start() {
         let mut h = HyStart::default();
         assert!((0..30).all(|n| round(&mut h, n, 40 * MS) == SlowStartMode::Full));
     }

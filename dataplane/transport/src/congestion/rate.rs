@@ -174,7 +174,7 @@ mod tests {
 
     // draft-cheng-iccrg-delivery-rate-estimation §3.1: bytes delivered over the longer of the two times.
     #[test]
-    fn a_sample_is_what_was_delivered_since_the_run_was_sent() {
+    fn rate_sample_counts_delivery_since_run_was_sent() {
         let mut sampler = sampler();
         let first = sampler.on_ack(MS(1100), 10_000, Some(MS(1000)), None).unwrap();
         assert_eq!((first.delivered, first.interval), (10_000, Nanos::from_millis(100)));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_at_once_is_one_run_and_runs_are_bounded() {
+    fn segments_sent_together_share_a_run_and_runs_are_bounded() {
         let mut sampler = sampler();
         sampler.on_sent(&run(1010, 5_000, 20_000));
         assert_eq!((sampler.runs.len(), sampler.runs[1].in_flight), (2, 25_000));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_without_data_is_marked_until_its_flight_is_delivered() {
+    fn app_limited_mark_lasts_until_flight_is_delivered() {
         let mut sampler = Sampler::default();
         sampler.on_sent(&Run { app_limited: true, ..run(1000, 10_000, 0) });
         sampler.on_sent(&run(1001, 10_000, 10_000));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn less_than_a_round_trip_is_no_sample() {
+    fn interval_below_min_rtt_gives_no_rate_sample() {
         let min_rtt = Some(Nanos::from_millis(50));
         assert_eq!(sampler().on_ack(MS(1040), 10_000, Some(MS(1000)), min_rtt), None);
         assert!(sampler().on_ack(MS(1050), 10_000, Some(MS(1000)), min_rtt).is_some());

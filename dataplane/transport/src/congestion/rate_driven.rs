@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn it_paces_by_the_rate_that_is_delivered() {
+    fn rate_driven_controller_paces_at_delivery_rate() {
         let pace = congestion_with_samples().pace(SMSS, PacedPath::default()).unwrap();
         let gains = GAIN_CYCLE.map(|gain| 10_000_000 * gain / 100);
         assert!(gains.contains(&pace.rate), "{pace:?}");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_itself_changes_its_window() {
+    fn losses_and_timeouts_keep_rate_driven_window() {
         let mut c = congestion_with_samples();
         assert_eq!(c.cwnd(), 1 << 20);
         c.on_loss(100_000);

@@ -137,7 +137,7 @@ mod tests {
     use crate::seq::SeqNumber;
 
     #[test]
-    fn a_probe_is_due_after_its_timer_until_it_is_sent_or_forgotten() {
+    fn tail_probe_is_due_from_timer_until_sent_or_cancelled() {
         let mut state = FlightState::new();
         state.on_probe_timeout(false);
         assert!(!state.is_probe_due() && state.is_probe_idle(), "no round trip was measured");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_delays_the_next() {
+    fn paced_burst_delays_next_burst() {
         let mut state = FlightState::new();
         let (now, late) = (Instant::from_millis(5000), Nanos::from_millis(10));
         let pace = Pace { rate: 1_000_000, burst: 2000, max_lateness: late };
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn one_retransmission_may_exceed_the_window() {
+    fn first_resend_may_exceed_cwnd_once() {
         let mut state = FlightState::new();
         assert!(!state.resend_ignores_cwnd());
         state.allow_resend_beyond_cwnd();

@@ -85,7 +85,7 @@ fn sent<const FORCES: bool>() -> (LossRecovery, FlightState, Board<FORCES>) {
 
 // RFC 3465 §2.3: after a time-out, data that had left the network before it does not count.
 #[test]
-fn after_a_timeout_only_what_is_newly_reported_counts() {
+fn after_timeout_only_newly_sacked_bytes_count() {
     let counted = |sack, paced, delivered: u64| {
         let (mut recovery, ..) = sent::<false>();
         let cc = Congestion::new(CongestionControl::NewReno, 1 << 20, SMSS as usize, 10);
@@ -141,7 +141,7 @@ fn ack<const FORCES: bool>(
 // RFC 6675 §5, RFC 6937: recovery from the first loss until all data then in flight is acknowledged, at half
 // the window.
 #[test]
-fn a_recovery_halves_the_window_and_ends_at_its_point() {
+fn recovery_halves_cwnd_and_ends_at_recovery_point() {
     let (mut recovery, mut state, mut board) = sent::<false>();
     board.to_lose = 1;
     ack(&mut recovery, &mut state, &mut board, (1, MS(1100)));
@@ -179,7 +179,7 @@ fn a_spurious_timeout_is_undone() {
 
 // RFC 2018 §8; RFC 5681 §3.1 (4): the threshold is reduced once for the same segment.
 #[test]
-fn a_second_timeout_reduces_no_more_and_reneging_is_told() {
+fn second_timeout_keeps_ssthresh_and_reports_reneging() {
     let (mut recovery, mut state, mut board) = sent::<false>();
     recovery.on_timeout(&mut state, &mut board, MS(2000));
     assert_eq!(recovery.cc().ssthresh(), 5 * SMSS);
@@ -191,7 +191,7 @@ fn a_second_timeout_reduces_no_more_and_reneging_is_told() {
 
 // RFC 3168 §6.1.2: once per window of data; a loss in it does not reduce again.
 #[test]
-fn marks_reduce_once_and_a_loss_after_them_no_more() {
+fn loss_after_marks_does_not_reduce_again() {
     let (mut recovery, mut state, mut board) = sent::<false>();
     assert!(recovery.on_marks(&mut state, &board));
     assert!(!recovery.on_marks(&mut state, &board));
@@ -204,7 +204,7 @@ fn marks_reduce_once_and_a_loss_after_them_no_more() {
 
 // RFC 8985 §6.2 step 4, §7.4.2; RFC 3708 §3 A: a retransmission explains a D-SACK if the data has arrived.
 #[test]
-fn a_d_sack_is_explained_by_what_was_sent_again() {
+fn d_sack_is_explained_by_resend_or_probe() {
     let (mut recovery, mut state, mut board) = sent::<false>();
     let first = Range { start: at(0), end: at(1) };
     let d_sack = |recovery: &mut LossRecovery, state: &FlightState, range, arrived| {
@@ -223,7 +223,7 @@ fn a_d_sack_is_explained_by_what_was_sent_again() {
 
 // RFC 5682 §2.1 step 2b: two new segments, then retransmissions wait for the answer.
 #[test]
-fn f_rto_sends_so_many_new_segments() {
+fn f_rto_sends_two_new_segments_then_waits() {
     let (mut recovery, mut state, mut board) = sent::<false>();
     assert!(!recovery.on_timeout(&mut state, &mut board, MS(2000)));
     let episode = recovery.episode.as_deref_mut().unwrap();

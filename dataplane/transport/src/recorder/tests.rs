@@ -5,7 +5,7 @@ fn at(micros: u64) -> Instant {
 }
 
 #[test]
-fn every_field_comes_back() {
+fn every_record_field_round_trips() {
     for (number, kind) in Kind::ALL.into_iter().enumerate() {
         assert_eq!(kind as usize, number, "{kind:?} has its own place");
         for (word, half, byte) in
@@ -22,7 +22,7 @@ fn every_field_comes_back() {
 }
 
 #[test]
-fn a_full_ring_keeps_the_newest_and_counts_the_others() {
+fn full_recorder_keeps_newest_and_counts_dropped() {
     let mut recorder = Recorder::default();
     assert_eq!(recorder.records(), (vec![], 0));
     for number in 0..100 {
@@ -34,7 +34,7 @@ fn a_full_ring_keeps_the_newest_and_counts_the_others() {
 }
 
 #[test]
-fn what_is_sent_again_in_a_row_is_one_record_with_the_first_header() {
+fn consecutive_resends_share_a_record_with_first_header() {
     let mut recorder = Recorder::default();
     for kind in [Kind::Marked, Kind::Resent] {
         for number in 0..1000 {
@@ -57,7 +57,7 @@ fn what_is_sent_again_in_a_row_is_one_record_with_the_first_header() {
 }
 
 #[test]
-fn a_minute_after_the_newest_record_two_are_left() {
+fn shrink_after_retention_keeps_two_newest_records() {
     let mut recorder = Recorder::default();
     for number in 0..20 {
         recorder.add(Record::new(at(7), Kind::Timeout, number, 0));
@@ -76,7 +76,7 @@ fn a_minute_after_the_newest_record_two_are_left() {
 }
 
 #[test]
-fn a_record_counts_for_a_minute_and_is_old_a_minute_after_that() {
+fn record_coalesces_for_a_minute_then_expires_after_another() {
     let mut recorder = Recorder::default();
     for number in 0..2 {
         recorder.add(Record::new(at(0), Kind::Timeout, number, 0));
@@ -99,7 +99,7 @@ fn a_record_counts_for_a_minute_and_is_old_a_minute_after_that() {
 }
 
 #[test]
-fn giving_up_has_its_cause() {
+fn gave_up_record_has_its_awaited_event() {
     use AwaitedEvent::*;
     for what in [Acknowledgement, Window, ProbeAnswer, Fin] {
         let record = Record::new(at(5), Kind::GaveUp, 1, 2).with_awaited_event(what);
@@ -109,7 +109,7 @@ fn giving_up_has_its_cause() {
 }
 
 #[test]
-fn it_takes_eight_bytes_until_there_is_a_record_and_never_more_than_its_bound() {
+fn recorder_memory_is_eight_bytes_empty_and_bounded_full() {
     assert_eq!(size_of::<Recorder>(), 8);
     const { assert!(MAX_HEAP_BYTES <= 416) };
     let mut recorder = Recorder::default();

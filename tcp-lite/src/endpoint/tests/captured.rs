@@ -45,7 +45,7 @@ const CAPTURED: [CapturedConnection; 2] = [
 ];
 
 #[test]
-fn we_are_the_initiator() {
+fn initiator_matches_captured_siw_connection() {
     for captured in &CAPTURED {
         let a = Node::initiator_with_ulp(
             revision_two_config(Some(captured.rtr), Peer::Siw),
@@ -67,7 +67,7 @@ fn we_are_the_initiator() {
 }
 
 #[test]
-fn we_are_the_responder() {
+fn responder_matches_captured_siw_connection() {
     for captured in &CAPTURED {
         let mut config = revision_two_config(None, Peer::Siw);
         config.mpa.enhanced.rtr = captured.takes;
@@ -87,7 +87,7 @@ fn we_are_the_responder() {
 
 /// A program's reject, with the request's enhanced data and its own private data.
 #[test]
-fn we_reject_as_siw_does() {
+fn reject_matches_captured_siw_reject() {
     let mut b = Node::responder_with_ulp(revision_two_config(None, Peer::Siw), rdmap(4, 4));
     b.policy = Policy::Reject(b"nope".to_vec());
     let mut net = Net::new(Raw::connect(), b);

@@ -229,7 +229,7 @@ fn mpa_keeps_segments_when_mulpdu_changes() {
 }
 
 #[test]
-fn mpa_is_reliable_or_says_so() {
+fn mpa_delivers_reliably_or_reports_failure() {
     conformance::transfer_is_reliable_or_reported::<Markers>();
     conformance::transfer_is_reliable_or_reported::<Plain>();
     conformance::transfer_is_reliable_or_reported::<Dropping>();
@@ -245,7 +245,7 @@ fn mpa_preserves_boundaries() {
 }
 
 #[test]
-fn mpa_tells_the_order() {
+fn mpa_reports_order_of_ulpdus() {
     conformance::segments_out_of_order_carry_their_order::<Markers>();
     conformance::segments_out_of_order_carry_their_order::<Plain>();
     conformance::segments_out_of_order_carry_their_order::<Dropping>();
@@ -253,7 +253,7 @@ fn mpa_tells_the_order() {
 }
 
 #[test]
-fn mpa_passes_nothing_corrupt() {
+fn mpa_passes_no_corrupt_ulpdu() {
     conformance::corrupt_segments_are_not_placed::<Markers>();
     conformance::corrupt_segments_are_not_placed::<Plain>();
     conformance::corrupt_segments_are_not_placed::<Dropping>();
@@ -269,7 +269,7 @@ fn mpa_provides_lengths() {
 }
 
 #[test]
-fn mpa_carries_nothing_after_an_error() {
+fn mpa_carries_no_ulpdu_after_an_error() {
     conformance::failed_stream_carries_no_more_data::<Markers>();
     conformance::failed_stream_carries_no_more_data::<Plain>();
     conformance::failed_stream_carries_no_more_data::<Dropping>();

@@ -54,7 +54,7 @@ fn agreed(node: &Node) -> Agreement {
 
 /// RFC 6581 §9.1: both ends use the negotiated depths, and their ULPs receive the peer's values.
 #[test]
-fn reads_are_negotiated() {
+fn read_depths_are_negotiated_to_both_ends() {
     let a = Node::initiator_with_ulp(revision_two_config(None, Peer::Siw), rdmap(4, 9), b"hi");
     let b = Node::responder_with_ulp(revision_two_config(None, Peer::Siw), rdmap(3, 8));
     let mut net = Net::new(a, b);
@@ -80,7 +80,7 @@ fn bare_ddp_opens_with_revision_one() {
 
 /// RFC 6581 §9.2: each ready-to-receive message equals siw's byte by byte.
 #[test]
-fn initiator_sends_the_message_that_was_agreed_on() {
+fn initiator_sends_the_agreed_rtr_message() {
     // Lengths, DDP and RDMAP control, then the fields of an empty Send, Write and Read Request.
     let send = "4143 00000000 00000000 00000001 00000000";
     let write = "c140 00000001 0000000000000000";
@@ -125,7 +125,7 @@ fn initiator_sends_the_message_that_was_agreed_on() {
 
 /// RFC 6581 §9.2: the message establishes the responder, which sends only afterwards.
 #[test]
-fn responder_waits_to_be_told() {
+fn responder_sends_only_after_rtr_message() {
     // RFC 6581 §9.1: the empty Read is allowed for an initiator whose ORD is 0, too.
     for (rtr, readiness, ord) in
         [(SEND, Rtr::Send, 1), (WRITE, Rtr::Write, 1), (READ, Rtr::Read, 1), (READ, Rtr::Read, 0)]
@@ -169,7 +169,7 @@ fn responder_waits_to_be_told() {
 
 /// Without a ready-to-receive message the start-up times out.
 #[test]
-fn responder_is_never_told() {
+fn missing_rtr_message_times_out_startup() {
     let mut config = revision_two_config(None, Peer::Standard);
     config.mpa.startup_timeout = Duration::from_secs(3);
     let mut net = Net::new(Raw::connect(), Node::responder_with_ulp(config, rdmap(1, 1)));
@@ -186,7 +186,7 @@ fn responder_is_never_told() {
 
 /// RFC 6581 §8: codes 5, 6 and 7 are sent as Terminates, layer 2, type 0.
 #[test]
-fn errors_of_the_startup_are_terminates() {
+fn startup_errors_are_sent_as_terminates() {
     let terminate = |code: &str| {
         let ulpdu = format!("41470000000000000002000000010000000020{code}0000");
         fpdus(&[&ulpdu])
@@ -220,7 +220,7 @@ fn errors_of_the_startup_are_terminates() {
 
 /// RFC 6581 §9.1: a responder whose ULP needs more Reads rejects with the number needed.
 #[test]
-fn reject_for_want_of_reads() {
+fn request_with_too_few_reads_is_rejected() {
     let mut config = revision_two_config(None, Peer::Siw);
     config.mpa.enhanced.required_ord = 3;
     let a = Node::initiator_with_ulp(revision_two_config(None, Peer::Siw), rdmap(2, 2), b"");
@@ -238,7 +238,7 @@ fn reject_for_want_of_reads() {
 
 /// siw resets a connection with FPDUs right behind a start-up frame: neither role sends any.
 #[test]
-fn nothing_behind_the_reply() {
+fn no_fpdu_is_sent_right_behind_a_startup_frame() {
     let b = Node::responder_with_ulp(revision_two_config(None, Peer::Siw), rdmap(1, 1));
     let mut net = Net::new(Raw::connect(), b);
     net.a.send_bytes(&request(0x10, 2, b"\0\x01\0\x01"));
@@ -254,7 +254,7 @@ fn nothing_behind_the_reply() {
 
 /// RFC 5040 §4.8: the bits that identify siw's layout of a Terminate are reserved for all other peers.
 #[test]
-fn only_siw_has_its_own_terminates() {
+fn siw_terminate_layout_is_used_for_siw_only() {
     for peer in Peer::ALL {
         let b = Node::responder_with_ulp(revision_two_config(None, peer), rdmap(1, 1));
         let mut net = Net::new(Raw::connect(), b);
@@ -274,7 +274,7 @@ fn only_siw_has_its_own_terminates() {
 
 /// FPDUs that a responder sends right behind its reply are accepted: siw's programs may send them.
 #[test]
-fn fpdus_behind_the_reply_are_taken() {
+fn fpdus_right_behind_the_reply_are_accepted() {
     for peer in Peer::ALL {
         let a = Node::initiator_with_ulp(revision_two_config(None, peer), rdmap(1, 1), b"");
         let mut net = Net::new(a, Raw::listen());

@@ -43,7 +43,7 @@ fn answer_follows_the_peers_fin() {
 
 /// The wait for the ULP is bounded. It ends with a reset, because answers are missing.
 #[test]
-fn ulp_that_does_not_close_resets() {
+fn half_closed_stream_resets_if_ulp_does_not_close() {
     let mut net = half_closed();
     net.run_for(ddp::HALF_CLOSED_TIMEOUT - SECOND * 2);
     // An acknowledged answer is progress.

@@ -104,7 +104,7 @@ proptest! {
 
     /// The budget always equals the bytes that the stream holds; every end releases all of them.
     #[test]
-    fn every_end_gives_back_what_was_lent(case in cases()) {
+    fn every_stream_end_releases_hold_budget(case in cases()) {
         let mut net = faulty_net(&case);
         for i in 0..12u32 {
             net.a.write(u64::from(i) * 9000, &bytes(i, 9000), u64::from(i));

@@ -132,7 +132,7 @@ fn shutdown_waits_for_reads() {
 
 /// Messages of the other protocol are refused without effect.
 #[test]
-fn messages_of_the_other_protocol() {
+fn message_of_the_other_protocol_is_refused() {
     let mut net = pair(true);
     let source = Source::Bytes(b"x"[..].into());
     let message =
@@ -145,7 +145,7 @@ fn messages_of_the_other_protocol() {
 
 /// RFC 5040 §7: the peer receives its error as a Terminate with layer, type and code.
 #[test]
-fn errors_reach_the_peer() {
+fn rdmap_error_reaches_peer_as_terminate() {
     type InvalidOperation = fn(&mut Node);
     let cases: [(InvalidOperation, (u8, u8, u8)); 5] = [
         (|a| a.ep().post_rdmap(write(Stag(9), 0, b"x", 1)).expect("room"), (1, 1, 0)),
@@ -163,7 +163,7 @@ fn errors_reach_the_peer() {
 
 /// RFC 5040 §7.1: an MPA error is a Terminate of layer 2 with MPA's code.
 #[test]
-fn a_wrong_crc_is_a_terminate() {
+fn wrong_crc_is_sent_as_terminate() {
     let mut net = pair(true).with_fate(|side, n, bytes| match side {
         Side::A if n > 3 && has_data(bytes) => Fate::Corrupt,
         _ => Fate::Pass,
@@ -187,7 +187,7 @@ fn has_data(bytes: &[u8]) -> bool {
 /// A region that ends during a peer's Read: the stream ends with a Terminate, and no more of its bytes are
 /// sent.
 #[test]
-fn a_region_that_ends_under_a_read() {
+fn region_revoked_during_read_ends_with_terminate() {
     let mut net = pair(true);
     net.a.ep().post_rdmap(read(STAG, 0, 0, 900_000, 1)).expect("room");
     net.run_until(|net| net.b.stats().rdmap.reads_received == 1);
@@ -199,7 +199,7 @@ fn a_region_that_ends_under_a_read() {
 
 /// The first FPDU of an initiator is a Terminate: the responder reports it and closes.
 #[test]
-fn terminate_first() {
+fn terminate_as_first_fpdu_closes_the_stream() {
     let a = Node::initiator_with_ulp(
         revision_two_config(
             Some(mpa::RtrSet { send: false, write: false, read: true }),
@@ -226,7 +226,7 @@ fn terminate_first() {
 
 /// A Terminate that is too short has no numbers and no answer: neither is recorded.
 #[test]
-fn an_unreadable_terminate_leaves_no_record_of_an_error() {
+fn malformed_terminate_is_not_recorded() {
     let mut config = config(false);
     config.mpa.initiate = mpa::Revision::One;
     let a = Node::initiator(config.clone(), b"");
@@ -250,7 +250,7 @@ fn an_unreadable_terminate_leaves_no_record_of_an_error() {
 
 /// The words for people, and the names for machines.
 #[test]
-fn reasons_have_names_and_numbers() {
+fn close_reasons_have_names_and_numbers() {
     let llp = CloseReason::Llp { error_type: 0, code: 1 };
     assert_eq!((llp.name(), llp.numbers()), ("llp_error", Some((2, 0, 1))));
     let short = CloseReason::InvalidTerminate { len: 2 };

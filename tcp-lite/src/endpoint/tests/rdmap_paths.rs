@@ -161,7 +161,7 @@ proptest! {
     /// RFC 5040 §5.5, RFC 7306 §7: on any path every operation of both ends is performed once, with every
     /// byte, completes in order, and leaves no state.
     #[test]
-    fn any_path_carries_every_operation(path in paths(), of_a in ops(14), of_b in ops(8)) {
+    fn any_path_completes_every_rdmap_operation(path in paths(), of_a in ops(14), of_b in ops(8)) {
         let mut net = faulty_net(&path);
         net.run_until(|net| net.a.is_established() && net.b.is_established());
         prop_assert!(net.a.is_established() && net.b.is_established());

@@ -49,7 +49,7 @@ pub(super) fn fpdus(ulpdus: &[Vec<u8>]) -> Vec<u8> {
 
 /// All forms, markers per direction, CRC on and off: data flows in both directions.
 #[test]
-fn every_form_carries_data_both_ways() {
+fn every_startup_form_carries_data_both_ways() {
     for initiate in [Revision::Draft, Revision::Zero, Revision::One] {
         for bits in 0..16_u8 {
             let bit = |n: u8| bits >> n & 1 == 1;
@@ -96,7 +96,7 @@ fn private_data_reaches_both_ulps() {
 
 /// A reject closes both ends and carries private data (RFC 5044 §7.1.2 (2), (3)).
 #[test]
-fn reject() {
+fn reject_closes_both_ends_with_private_data() {
     let mut net = pair(EndpointConfig::default(), EndpointConfig::default());
     net.b.policy = Policy::Reject(b"no room".to_vec());
     net.run();
@@ -110,7 +110,7 @@ fn reject() {
 
 /// The draft cannot reject: the responder closes.
 #[test]
-fn start_key_reject_just_closes() {
+fn start_key_reject_closes_without_reply() {
     let a = with_mpa(mpa::Config { initiate: Revision::Draft, ..mpa() });
     let mut net = pair(a, EndpointConfig::default());
     net.b.policy = Policy::Reject(Vec::new());
@@ -162,7 +162,7 @@ fn initiator_waits_for_the_reply() {
 
 /// FPDUs in the same segment as the request wait for the ULP's decision and are placed then.
 #[test]
-fn fpdus_behind_the_request() {
+fn fpdus_behind_the_request_wait_for_accept() {
     let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
     net.b.policy = Policy::Wait;
     let mut bytes = request(0xc0, 1, &[]);
@@ -185,7 +185,7 @@ fn fpdus_behind_the_request() {
 
 /// FPDUs in the same segment as the reply.
 #[test]
-fn fpdus_behind_the_reply() {
+fn fpdus_in_the_segment_of_the_reply_are_placed() {
     let mut net = Net::new(Node::initiator(EndpointConfig::default(), b""), Raw::listen());
     let mut bytes = reply(0x40, 1, b"pd");
     bytes.extend(fpdus(&[tagged(DdpVersion::V1, 10, b"first")]));
@@ -212,7 +212,7 @@ fn revision_zero_adopts_the_ddp_version() {
 
 /// Bytes that are not a start-up close the TCP connection at once (RFC 5044 §8 code 4).
 #[test]
-fn hostile_openings() {
+fn invalid_startup_bytes_close_the_connection() {
     let mut too_long = request(0xc0, 1, &[]);
     too_long[18..20].copy_from_slice(&600_u16.to_be_bytes());
     let cases: [(&[u8], StartupError); 5] = [
@@ -236,7 +236,7 @@ fn hostile_openings() {
 
 /// Two initiators detect each other (RFC 5044 §7.1.2 (8)).
 #[test]
-fn two_initiators() {
+fn two_initiators_detect_each_other() {
     let mut net = Net::new(Node::initiator(EndpointConfig::default(), b""), Raw::listen());
     net.b.send_bytes(&request(0xc0, 1, &[]));
     net.run();
@@ -276,7 +276,7 @@ fn startup_times_out() {
 
 /// The start-up frames survive loss and cutting by the network.
 #[test]
-fn startup_frames_cut_and_lost() {
+fn startup_survives_cut_and_lost_frames() {
     use super::net::Fate;
     for cut in 1..26 {
         let a = Node::initiator(EndpointConfig::default(), b"hello!");
@@ -289,7 +289,7 @@ fn startup_frames_cut_and_lost() {
 
 /// A peer without a listener refuses; a missing host times out.
 #[test]
-fn no_connection() {
+fn connect_without_listener_is_refused_or_times_out() {
     let mut net =
         Net::new(Node::initiator(EndpointConfig::default(), b""), Node::without_listener());
     net.run();
@@ -305,7 +305,7 @@ fn no_connection() {
 
 /// A request can be answered only once.
 #[test]
-fn answers_without_a_request() {
+fn answer_without_pending_request_is_an_error() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
     let now = net.now;
     let again = net.b.with_endpoint(|ep, cx| ep.mpa_accept(now, PD, &[], stream_config(), cx));

@@ -69,7 +69,7 @@ fn loss_without_markers_holds_within_the_budget() {
 
 /// The source changes during the transfer: retransmissions carry the bytes sent first.
 #[test]
-fn a_changing_source_is_sent_once() {
+fn changing_source_is_resent_with_first_bytes() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default()).with_fate(
         |side, n, _| if side == Side::A && n % 7 == 3 { Fate::Drop } else { Fate::Pass },
     );
@@ -93,7 +93,7 @@ fn a_changing_source_is_sent_once() {
 
 /// The path MTU shrinks during the transfer: new FPDUs are smaller, old ones are cut.
 #[test]
-fn path_mtu_shrinks() {
+fn smaller_path_mtu_shrinks_new_fpdus() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
     let data = bytes(5, 300_000);
     net.a.write(0, &data, 1);
@@ -115,7 +115,7 @@ fn path_mtu_shrinks() {
 
 /// Draft §7.3: Nagle's algorithm is off. A small message does not wait for an earlier acknowledgement.
 #[test]
-fn small_messages_do_not_wait() {
+fn small_message_is_sent_without_nagle_delay() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
     net.run_for(Duration::from_millis(100));
     let before = net.payloads(Side::A).len();
@@ -128,7 +128,7 @@ fn small_messages_do_not_wait() {
 
 /// A worker without receive buffers slows the peer; no data is lost.
 #[test]
-fn a_pool_without_room_slows_the_peer() {
+fn empty_buffer_pool_slows_peer_without_loss() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
     // Room for one message of the queue at a time.
     net.b.buffers = BufferPool::new(16 * 1024);
@@ -149,7 +149,7 @@ fn a_pool_without_room_slows_the_peer() {
 
 /// An FPDU that DDP refused and TCP acknowledged is retried; the peer's FIN behind it waits.
 #[test]
-fn a_blocked_message_comes_before_the_fin() {
+fn blocked_message_is_delivered_before_the_fin() {
     let without = mpa::Config { markers: false, ..mpa::Config::default() };
     let mut net = established(EndpointConfig::default(), with_mpa(without));
     net.b.buffers = BufferPool::new(0);
@@ -175,7 +175,7 @@ fn a_blocked_message_comes_before_the_fin() {
 
 /// Memory of an idle stream (target: 1 KiB).
 #[test]
-fn an_endpoint_is_small() {
+fn idle_endpoint_memory_is_below_1_kib() {
     assert!(size_of::<Endpoint<VecMemory>>() <= 1664, "{}", size_of::<Endpoint<VecMemory>>());
 }
 
@@ -227,7 +227,7 @@ proptest! {
 
     /// On any path both regions are right, messages are delivered in order and once, and no state is left.
     #[test]
-    fn any_path_delivers(path in paths(), sizes in prop::collection::vec(0usize..20_000, 1..12)) {
+    fn any_path_delivers_messages_in_order_once(path in paths(), sizes in prop::collection::vec(0usize..20_000, 1..12)) {
         let mut net = faulty_net(&path);
         net.run_until(|net| net.a.is_established() && net.b.is_established());
         prop_assert!(net.a.is_established() && net.b.is_established());
@@ -275,7 +275,7 @@ proptest! {
     /// RFC 5044 §4.5, RFC 5041 §3 (1), (2): EMSS grows and shrinks while segments are lost. Retransmitted
     /// bytes are unchanged, the region is right, and afterwards segments begin with an FPDU again.
     #[test]
-    fn any_changes_of_the_path_mtu_keep_bytes_and_alignment(
+    fn path_mtu_changes_keep_bytes_and_fpdu_alignment(
         seed: u64,
         loss in 0u64..6,
         markers: bool,

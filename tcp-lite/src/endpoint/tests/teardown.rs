@@ -34,7 +34,7 @@ fn last_message(net: &Net<Raw, Node>) -> Option<LastMessage> {
 
 /// A wrong CRC: MPA error 2, one last message, FIN. Input is discarded until the peer's FIN. No reset.
 #[test]
-fn crc_error_tears_down_gently() {
+fn crc_error_sends_last_message_then_fin() {
     let (mut net, first) = raw_established(&[write(0, b"good")]);
     let mut bad = fpdus(&[write(0, b"good"), write(8, b"wrong")]).split_off(first.len());
     bad[20] ^= 1;
@@ -62,7 +62,7 @@ fn crc_error_tears_down_gently() {
 
 /// A CRC error with a peer that never closes: the reset is sent only after the time-out.
 #[test]
-fn crc_error_with_a_peer_that_stays() {
+fn crc_error_with_lingering_peer_resets_after_timeout() {
     let (mut net, _) = raw_established(&[write(0, b"good")]);
     net.a.send_bytes(&[0xff; 600]);
     net.run_for(Duration::from_millis(4900));
@@ -160,7 +160,7 @@ fn error_behind_our_fin_resets() {
 
 /// FIN inside an FPDU: MPA error 1, with the last message.
 #[test]
-fn closed_inside_an_fpdu() {
+fn fin_inside_an_fpdu_is_mpa_error_1() {
     let (mut net, first) = raw_established(&[write(0, b"good")]);
     let more = fpdus(&[write(0, b"good"), write(8, &[1; 100])]).split_off(first.len());
     net.a.send_bytes(&more[..50]);
@@ -198,7 +198,7 @@ fn ddp_error_sends_the_last_message() {
 
 /// The stream ends also if the configuration turns the last message off.
 #[test]
-fn without_the_last_message() {
+fn disabled_last_message_still_ends_the_stream() {
     let config = with_policy(EndpointPolicy { last_message: false, ..EndpointPolicy::default() });
     let mut net = established(EndpointConfig::default(), config);
     let source = ddp::Source::Bytes(b"bad"[..].into());
@@ -212,7 +212,7 @@ fn without_the_last_message() {
 
 /// Graceful: everything posted arrives before the FIN, in both directions.
 #[test]
-fn shutdown_sends_what_is_posted() {
+fn shutdown_sends_posted_data_before_fin() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
     net.b.send(b"before", 5);
     net.a.write(0, &[9; 100_000], 1);
@@ -237,7 +237,7 @@ fn shutdown_sends_what_is_posted() {
 
 /// A responder that closes before it may send defers its FIN, so that no posted data is lost.
 #[test]
-fn shutdown_before_the_first_fpdu() {
+fn shutdown_before_the_first_fpdu_defers_the_fin() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
     net.b.send(b"for you", 1);
     let now = net.now;
@@ -261,7 +261,7 @@ fn shutdown_before_the_first_fpdu() {
 
 /// The peer errs during a graceful close: the last message is sent in place of unsent data.
 #[test]
-fn error_during_a_graceful_close() {
+fn error_during_graceful_close_sends_last_message() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
     net.a.write(0, b"first", 1);
     net.run_for(Duration::from_millis(50));
@@ -283,7 +283,7 @@ fn error_during_a_graceful_close() {
 /// Lost data that was in flight when the peer erred is retransmitted unchanged, also without a last message:
 /// by configuration, or because our FIN was sent.
 #[test]
-fn what_was_sent_before_an_error_is_sent_again() {
+fn data_in_flight_at_an_error_is_retransmitted() {
     for (last_message, shutdown) in [(false, false), (true, true)] {
         let config = with_policy(EndpointPolicy { last_message, ..EndpointPolicy::default() });
         let lossy = std::rc::Rc::new(std::cell::Cell::new(false));
@@ -329,7 +329,7 @@ fn what_was_sent_before_an_error_is_sent_again() {
 
 /// Half closed: the peer's direction is over, ours goes on until we say so (RFC 5041 §6.2.1).
 #[test]
-fn half_closed_goes_on() {
+fn half_closed_stream_keeps_sending() {
     let config =
         with_policy(EndpointPolicy { half_closed_timeout: None, ..EndpointPolicy::default() });
     let mut net = established(EndpointConfig::default(), config);
@@ -352,7 +352,7 @@ fn half_closed_goes_on() {
 
 /// A peer that does not close its direction is reset after the time-out.
 #[test]
-fn a_peer_that_lingers() {
+fn lingering_peer_is_reset_after_timeout() {
     let config =
         with_policy(EndpointPolicy { half_closed_timeout: None, ..EndpointPolicy::default() });
     let mut net = established(EndpointConfig::default(), config);
@@ -366,7 +366,7 @@ fn a_peer_that_lingers() {
 
 /// An abort flushes posted work and resets.
 #[test]
-fn abort_flushes() {
+fn abort_flushes_posted_work_and_resets() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
     net.a.write(0, &[1; 100_000], 42);
     let now = net.now;
@@ -397,7 +397,7 @@ fn idle_streams_are_closed() {
 
 /// A shutdown before Full Operation aborts the start-up.
 #[test]
-fn shutdown_during_startup() {
+fn shutdown_during_startup_aborts_it() {
     let mut net = Net::new(Node::initiator(EndpointConfig::default(), b""), Raw::listen());
     net.run_for(Duration::from_millis(100));
     let now = net.now;
@@ -412,7 +412,7 @@ fn shutdown_during_startup() {
 
 /// Every reason has a name, a sentence, and the numbers of its specification.
 #[test]
-fn reasons_are_told_apart() {
+fn close_reasons_are_distinct() {
     let reasons = [
         CloseReason::LocalShutdown,
         CloseReason::PeerShutdown,

@@ -275,7 +275,7 @@ mod tests {
 
     /// Finds each whole FPDU of a span in turn, and none that lacks its last byte.
     #[test]
-    fn whole_fpdus_are_found_one_after_the_other() {
+    fn fast_path_finds_consecutive_whole_fpdus() {
         for (markers, crc) in [(false, false), (false, true), (true, false), (true, true)] {
             let mut stream = Stream::new(markers, crc);
             for len in [0, 1, 100, 502, 900, 1400] {
@@ -298,7 +298,7 @@ mod tests {
 
     /// A known CRC is used only for an FPDU that fills the span.
     #[test]
-    fn a_known_crc_is_of_the_whole_span() {
+    fn known_crc_is_used_only_for_fpdu_filling_span() {
         for markers in [false, true] {
             let mut stream = Stream::new(markers, true);
             stream.fpdu(&ulpdu(1, 900));
@@ -319,7 +319,7 @@ mod tests {
 
     /// RFC 5044 §8 code 3: an FPDU with any wrong marker does not verify.
     #[test]
-    fn one_wrong_marker_is_enough() {
+    fn single_wrong_marker_fails_verification() {
         for len in [300, 1400] {
             let mut stream = Stream::new(true, false);
             stream.fpdu(&ulpdu(1, len));

@@ -262,7 +262,7 @@ mod tests {
 
     /// Both functions write equal bytes on every CPU, and the sum covers them.
     #[test]
-    fn one_pass_writes_what_two_do() {
+    fn one_pass_and_two_pass_writers_agree() {
         for header in headers() {
             let number = 0x8234;
             let behind = [&u16::to_be_bytes(number)[..], &header.bytes()].concat();
@@ -290,7 +290,7 @@ mod tests {
 
     /// Both paths write equal FPDUs at every marker phase, and a sum covers their bytes.
     #[test]
-    fn markers_are_written_alike_in_one_pass_and_in_pieces() {
+    fn one_pass_and_piecewise_markers_agree() {
         const START: u64 = 36;
         let framing = Framing::new(START, true);
         let lens = || (0..20).chain(220..260).chain(480..530).chain(1390..1432).chain(8856..8862);

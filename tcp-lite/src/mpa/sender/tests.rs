@@ -172,7 +172,7 @@ impl Bench {
 
 /// The sender produces the annotated FPDUs of the specifications byte by byte.
 #[test]
-fn figures_are_encoded() {
+fn rfc_5044_figures_are_encoded() {
     use crate::mpa::testing::{DRAFT, RFC, figure_5, figure_6, figure_ulpdu};
     struct Figures(Vec<Vec<u8>>, usize);
     impl UlpduSource for Figures {
@@ -266,7 +266,7 @@ fn payloads_begin_and_end_anywhere_between_markers() {
 
 /// RFC 5044 §7.1.2 (7): the first bytes of Full Operation are the marker 0, or the length field.
 #[test]
-fn the_first_bytes() {
+fn full_operation_starts_with_marker_or_length() {
     let mut bench = Bench::new(true, 1448, Source::with_lens(&[10]));
     bench.fill(1448);
     assert_eq!(bench.sent[..6], [0, 0, 0, 0, 0, 24]);
@@ -277,7 +277,7 @@ fn the_first_bytes() {
 
 /// RFC 5044 §4.1, §4.4: the CRC field is present without CRCs.
 #[test]
-fn crc_off_leaves_the_field() {
+fn crc_off_writes_zero_in_crc_field() {
     let mut source = Source::with_lens(&[10]);
     let mut sender = Sender::new(&params(false, false), START, 1448);
     let mut out = [0xee; 100];
@@ -289,7 +289,7 @@ fn crc_off_leaves_the_field() {
 /// The copy computes a segment's checksum where that pays, for any lengths and pad; a returned sum is never
 /// wrong.
 #[test]
-fn sums_come_with_the_copy() {
+fn copy_computes_segment_checksum() {
     for len in (0..600).chain([1000, 1411, 1412, 1413, 1414, 1415, 5000]) {
         for (markers, crc, lens) in [
             (false, true, vec![len]),
@@ -319,7 +319,7 @@ fn sums_come_with_the_copy() {
 
 /// The sender waits for a window that fits the next FPDU, unless nothing is in flight.
 #[test]
-fn small_windows() {
+fn sender_waits_for_window_that_fits_next_fpdu() {
     let mut bench = Bench::new(true, 1448, Source::with_lens(&[4000]));
     assert_eq!(bench.fill(1448), 1448);
     assert_eq!(bench.fill(700), 0, "an acknowledgement will come and bring more window");
@@ -361,7 +361,7 @@ fn tiny_emss_cuts_fpdus() {
 /// RFC 4821 §7: a probe is longer than EMSS, its FPDUs are not. So they can be retransmitted in segments that
 /// each begin with one. Their sizes are nearly equal.
 #[test]
-fn a_probe_holds_fpdus_that_each_fit_a_segment() {
+fn probe_holds_fpdus_that_each_fit_emss() {
     for (markers, probe) in
         [(true, 1460), (false, 1460), (true, 2896), (true, 2897), (false, 4000), (true, 8948)]
     {
@@ -384,7 +384,7 @@ fn a_probe_holds_fpdus_that_each_fit_a_segment() {
 }
 
 #[test]
-fn a_probe_is_of_what_there_is_and_not_in_the_middle_of_an_fpdu() {
+fn probe_needs_enough_data_and_no_cut_fpdu() {
     let mut out = vec![0; 2000];
     let mut bench = Bench::new(true, 1448, Source::with_lens(&[500]));
     let n = bench.sender.fill_probe(&mut bench.source, START, &mut out);
@@ -404,7 +404,7 @@ fn a_probe_is_of_what_there_is_and_not_in_the_middle_of_an_fpdu() {
 /// A shorter retransmission is cut behind the last whole FPDU that fits. An FPDU that does not fit is cut,
 /// and its rest is a segment of its own.
 #[test]
-fn where_to_cut() {
+fn shorter_resend_is_cut_at_fpdu_boundary() {
     for markers in [false, true] {
         let mut bench = Bench::new(markers, 1448, Source::with_lens(&[300, 300, 300]));
         bench.fill_all(1448);
@@ -425,7 +425,7 @@ fn where_to_cut() {
 
 /// EMSS changes: MULPDU follows for new FPDUs. Old ones are cut from a copy, kept once.
 #[test]
-fn emss_shrinks_under_unacknowledged_fpdus() {
+fn smaller_emss_cuts_unacknowledged_fpdus_from_copy() {
     let mut bench = Bench::new(true, 1448, Source::with_lens(&[6000]));
     bench.fill(1448);
     bench.fill(1448);
@@ -444,7 +444,7 @@ fn emss_shrinks_under_unacknowledged_fpdus() {
 
 /// Copies are kept for unstable sources; a retransmission carries the bytes sent first.
 #[test]
-fn unstable_sources_are_kept() {
+fn unstable_source_is_resent_from_copy() {
     let mut bench = Bench::new(true, 1448, Source::with_lens(&[3000, 100]).into_unstable());
     bench.fill_all(1448);
     let n = bench.sent.len();
@@ -461,7 +461,7 @@ fn unstable_sources_are_kept() {
 
 /// A ULPDU is acknowledged with the last byte of its FPDU.
 #[test]
-fn acknowledged_whole_and_in_order() {
+fn ulpdu_is_acknowledged_with_last_byte_of_fpdu() {
     let mut bench = Bench::new(false, 1448, Source::with_lens(&[100, 100]));
     bench.fill_all(1448);
     let b = bench.expected(false).boundaries();
@@ -500,7 +500,7 @@ proptest! {
     /// For requests of TCP in any order: the stream consists of the ULPDUs in FPDUs, and retransmitted bytes
     /// are unchanged.
     #[test]
-    fn the_stream_is_what_the_rfc_defines(
+    fn any_fill_and_refill_order_yields_rfc_stream(
         lens in prop::collection::vec(prop_oneof![0usize..100, 100usize..6000], 1..6),
         markers: bool,
         stable: bool,

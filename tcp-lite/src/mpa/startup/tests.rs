@@ -70,7 +70,7 @@ fn reply_error(config: &Config, bytes: &[u8]) -> StartupError {
 
 /// RFC 5044 §7.1.1: the request and the reply byte by byte.
 #[test]
-fn revision_one_dialogue() {
+fn revision_one_startup_completes() {
     let mut initiator = new_initiator(&config(), b"hello").expect("it fits");
     assert_eq!(initiator.output(), request(0xc0, 1, b"hello"));
     let mut responder = Startup::responder(&config());
@@ -89,7 +89,7 @@ fn revision_one_dialogue() {
 /// RFC 5044 §7.1.1, draft §8.1: a C flag of either end turns CRCs on in both directions. An M flag requests
 /// markers from the other end only. The peer's frames are scripted.
 #[test]
-fn crc_is_on_if_either_end_asks_for_it() {
+fn crc_is_on_if_either_end_requests_it() {
     const M: u8 = 0x80;
     const C: u8 = 0x40;
     for (revision, rev) in [(Revision::Zero, 0), (Revision::One, 1), (Revision::Draft, 0)] {
@@ -132,7 +132,7 @@ fn crc_is_on_if_either_end_asks_for_it() {
 
 /// RFC 5044 appendix C: the same frames with Rev 0; the reply has the request's revision.
 #[test]
-fn revision_zero_frames_dialogue() {
+fn revision_zero_startup_completes() {
     let mut initiator = new_initiator(&config_with_revision(Revision::Zero), &[]).expect("it fits");
     assert_eq!(initiator.output(), request(0xc0, 0, &[]));
     let mut responder = Startup::responder(&config());
@@ -148,7 +148,7 @@ fn revision_zero_frames_dialogue() {
 
 /// Draft §8.1: one Start Key in each direction.
 #[test]
-fn start_key_dialogue() {
+fn start_key_startup_completes() {
     let mut passive = new_initiator(&config_with_revision(Revision::Draft), &[]).expect("it fits");
     assert_eq!(passive.output(), DRAFT_MC);
     let mut active = Startup::responder(&config());
@@ -216,7 +216,7 @@ fn markers_are_agreed_per_direction() {
 
 /// RFC 5044 §7.1.1: CRCs are off only if neither end sets C.
 #[test]
-fn either_c_turns_crcs_on() {
+fn either_c_flag_turns_crcs_on() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut initiator = new_initiator(&Config { crc: ours, ..config() }, &[]).expect("it fits");
         let mut responder = Startup::responder(&Config { crc: theirs, ..config() });
@@ -240,7 +240,7 @@ fn crcs_are_on_by_default() {
 
 /// Every start-up frame may arrive in any two pieces; bytes behind it are left as FPDUs.
 #[test]
-fn frames_split_at_every_byte() {
+fn startup_frames_may_split_at_any_byte() {
     let frames = [request(0xc0, 1, b"private"), request(0x00, 0, &[]), DRAFT_MC.to_vec()];
     for frame in frames {
         for cut in 0..=frame.len() {
@@ -268,7 +268,7 @@ fn frames_split_at_every_byte() {
 
 /// RFC 5044 §7.1.2 (5): a wrong key is detected at its first wrong byte.
 #[test]
-fn wrong_keys() {
+fn wrong_key_is_detected_at_first_wrong_byte() {
     assert_eq!(request_error(&config(), b"G"), StartupError::BadKey { at: 0 });
     assert_eq!(request_error(&config(), b"MPA ID Rxq"), StartupError::BadKey { at: 8 });
     assert_eq!(request_error(&config(), b"MPA ident framE\0"), StartupError::BadKey { at: 14 });
@@ -283,7 +283,7 @@ fn wrong_keys() {
 
 /// RFC 5044 §7.1.2 (8): two initiators, two responders.
 #[test]
-fn both_ends_the_same_role() {
+fn same_role_at_both_ends_is_an_error() {
     let request = request(0xc0, 1, &[]);
     assert_eq!(reply_error(&config(), &request), StartupError::BothInitiators);
     let reply = reply(0xc0, 1, &[]);
@@ -292,7 +292,7 @@ fn both_ends_the_same_role() {
 
 /// RFC 5044 §7.1.1: an unsupported revision closes the connection.
 #[test]
-fn revisions_that_are_refused() {
+fn unsupported_revision_is_refused() {
     let rev = |seen| StartupError::Revision { seen };
     assert_eq!(request_error(&config(), &request(0xc0, 3, &[])), rev(3));
     assert_eq!(request_error(&config(), &request(0xc0, 255, &[])), rev(255));
@@ -321,7 +321,7 @@ fn revisions_that_are_refused() {
 
 /// RFC 5044 §7.1.2 (9): PD_Length is validated before the private data has arrived.
 #[test]
-fn private_data_lengths() {
+fn private_data_length_is_checked_before_arrival() {
     let mut bytes = request(0xc0, 1, &[]);
     bytes[18..20].copy_from_slice(&513_u16.to_be_bytes());
     assert_eq!(request_error(&config(), &bytes), StartupError::PrivateData { seen: 513 });
@@ -356,7 +356,7 @@ fn reserved_bits_are_ignored() {
 
 /// Captured frames of Linux's siw.
 #[test]
-fn frames_of_siw() {
+fn captured_siw_startup_frames_are_parsed() {
     use crate::mpa::testing::hex;
     let no_crc = Config { crc: false, markers: false, ..config() };
     for (rev, captured) in [
@@ -385,7 +385,7 @@ fn frames_of_siw() {
 proptest! {
     /// Any bytes in any pieces lead to a result or an error, and at most one frame is stored.
     #[test]
-    fn hostile_bytes(
+    fn random_startup_bytes_give_result_or_error(
         prefix in 0usize..21,
         bytes in prop::collection::vec(any::<u8>(), 0..700),
         piece in 1usize..100,

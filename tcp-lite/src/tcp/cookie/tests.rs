@@ -77,7 +77,7 @@ fn at(ms: u64) -> Instant {
 }
 
 #[test]
-fn everything_that_was_offered_survives_in_the_timestamp() {
+fn offered_options_survive_in_the_timestamp() {
     let host = Host::new(1, Config::default());
     let bytes = host.answer(5, &syn(all_options(1000)), at(70_123));
     let answer = Segment::parse(&bytes).unwrap();
@@ -134,7 +134,7 @@ fn without_timestamps_only_the_mss_survives() {
 }
 
 #[test]
-fn a_cookie_is_good_in_its_period_and_the_next() {
+fn cookie_is_valid_in_its_period_and_the_next() {
     let host = Host::new(1, Config::default());
     let bytes = host.answer(5, &syn(all_options(7)), at(63_000));
     for (ms, good) in [(63_000, true), (64_000, true), (127_999, true), (128_000, false)] {
@@ -166,7 +166,7 @@ fn a_cookie_of_another_connection_is_refused() {
 }
 
 #[test]
-fn the_answer_is_not_longer_than_a_syn_with_the_same_options() {
+fn cookie_syn_ack_is_no_longer_than_the_syn() {
     let host = Host::new(1, Config::default());
     let syn = syn(all_options(7));
     assert!(host.answer(5, &syn, at(0)).len() <= syn.wire_len());
@@ -177,7 +177,7 @@ fn the_answer_is_not_longer_than_a_syn_with_the_same_options() {
 
 proptest! {
     #[test]
-    fn the_timestamp_keeps_the_options_and_never_runs_ahead(
+    fn cookie_timestamp_keeps_options_and_never_runs_ahead(
         clock: u32,
         scale in proptest::option::of(0u8..15),
         sack: bool,
@@ -191,7 +191,7 @@ proptest! {
 
     // RFC 4987 §3.6: a guessed number opens no connection.
     #[test]
-    fn guessed_numbers_are_refused(seq: u32, ack: u32, val: u32, ecr: u32) {
+    fn guessed_cookie_is_refused(seq: u32, ack: u32, val: u32, ecr: u32) {
         let host = Host::new(9, Config::default());
         let timestamps = Some(Timestamps { val, ecr });
         let seg = Segment {
@@ -209,7 +209,7 @@ proptest! {
 // same four-tuple. This holds when either side opens, and with a cookie. Otherwise a peer in TIME-WAIT would
 // refuse the SYN.
 #[test]
-fn timestamps_of_later_incarnations_are_later() {
+fn later_incarnation_has_later_timestamps() {
     let isn = IsnGenerator::new([7; 16]);
     let cookies = SynCookies::new([9; 16], isn.clone());
     let config = Arc::new(Config::default());

@@ -72,7 +72,7 @@ fn resends(board: &mut Scoreboard) -> Vec<u64> {
 
 // RFC 6675 §4, SetPipe: counts segments neither SACKed nor lost, and retransmissions.
 #[test]
-fn pipe_counts_what_is_in_the_network() {
+fn pipe_excludes_sacked_and_lost_segments() {
     let mut board = ten_segments();
     assert_eq!(board.pipe(), 1000);
     assert!(sack(&mut board, 400, 700));
@@ -92,7 +92,7 @@ fn pipe_counts_what_is_in_the_network() {
 // RFC 4015 §3: a time-out after a retransmission proves spurious. Which of the two transmissions arrived is
 // unknown.
 #[test]
-fn what_was_sent_again_is_not_lone_when_no_mark_says_so_any_more() {
+fn resent_segment_is_not_single_after_undo() {
     let mut board = Scoreboard::new();
     board.push(at(0), LEN as u16, false, Instant::ZERO);
     assert!(board.has_single_segment());
@@ -106,7 +106,7 @@ fn what_was_sent_again_is_not_lone_when_no_mark_says_so_any_more() {
 // RFC 8985 §6.2 step 5: only segments sent before the latest delivered one are lost, after their reordering
 // time. The timer is set for the last of the waiting ones.
 #[test]
-fn lost_by_time() {
+fn segment_is_lost_after_reordering_time() {
     let mut board = ten_segments();
     sack(&mut board, 500, 600);
     let found = board.losses(criterion_at(5, 600, 50, 52));
@@ -131,7 +131,7 @@ fn waiting_segments(n: u64) -> (Scoreboard, LossCriterion) {
 // The cost of an acknowledgement does not grow with the segments that wait for the reordering time: the timer
 // finds them in batches.
 #[test]
-fn what_waits_is_not_looked_at_to_its_end() {
+fn loss_search_examines_waiting_segments_in_batches() {
     const N: u64 = 5000;
     let (mut board, mut criterion) = waiting_segments(N);
     let (mut lost, mut turns) = (0, 0);
@@ -150,7 +150,7 @@ fn what_waits_is_not_looked_at_to_its_end() {
 }
 
 #[test]
-fn retransmissions_that_wait_are_not_looked_at_to_their_end() {
+fn loss_search_examines_waiting_resends_in_batches() {
     const N: u64 = 5000;
     let (mut board, criterion) = waiting_segments(N);
     board.losses(LossCriterion { now: Instant::from_millis(10 * N), ..criterion });
@@ -179,7 +179,7 @@ fn retransmissions_that_wait_are_not_looked_at_to_their_end() {
 // RFC 6675 §5.1 and RFC 5681 §3.1: after a time-out everything not SACKed is retransmitted in order, earlier
 // retransmissions included.
 #[test]
-fn a_timeout_loses_all_that_is_not_sacked() {
+fn mark_all_lost_resends_everything_unsacked() {
     let mut board = ten_segments();
     sack(&mut board, 400, 700);
     board.losses(criterion_at(6, 700, 50, 100));
@@ -228,7 +228,7 @@ fn lost_retransmissions_are_found() {
 
 // RFC 8985 §6.3: a time-out marks the oldest segment and those in flight for long enough.
 #[test]
-fn a_timeout_spares_what_was_sent_just_now() {
+fn timeout_spares_recently_sent_segments() {
     let mut board = ten_segments();
     board.mark_lost_on_timeout(criterion_at(0, 0, 50, 53));
     assert_eq!(resends(&mut board), [0, 1, 2, 3]);
@@ -239,7 +239,7 @@ fn a_timeout_spares_what_was_sent_just_now() {
 
 // Undo: segments considered lost are in the network again, and can be lost later.
 #[test]
-fn losses_can_be_forgotten() {
+fn undo_clears_loss_marks() {
     let mut board = ten_segments();
     sack(&mut board, 500, 600);
     board.losses(criterion_at(5, 600, 50, 100));
@@ -253,7 +253,7 @@ fn losses_can_be_forgotten() {
 
 // RFC 8985 §7.3: the tail is the last segment that is not SACKed.
 #[test]
-fn the_tail_is_the_last_not_sacked() {
+fn tail_is_the_last_unsacked_segment() {
     let mut board = ten_segments();
     assert_eq!(board.last_unsacked().unwrap().start, at(900));
     sack(&mut board, 800, 1000);
@@ -263,7 +263,7 @@ fn the_tail_is_the_last_not_sacked() {
 // Karn's algorithm (RFC 6298 §3): the oldest segment not SACKed before gives the sample, if none was sent
 // twice.
 #[test]
-fn measurements_are_of_segments_sent_once() {
+fn rtt_sample_excludes_resent_segments() {
     let rtt = |board: &mut Scoreboard, una| acknowledge(board, una).rtt();
     let mut board = ten_segments();
     board.mark_head_lost();
@@ -288,7 +288,7 @@ fn a_partial_acknowledgement_cuts_the_head() {
 }
 
 #[test]
-fn cutting_keeps_marks_and_the_fin_at_the_end() {
+fn cut_keeps_loss_mark_and_moves_fin_to_second_part() {
     let mut board = Scoreboard::new();
     board.push(at(0), 100, true, Instant::ZERO);
     assert_eq!(board.pipe(), 101);
@@ -305,7 +305,7 @@ fn cutting_keeps_marks_and_the_fin_at_the_end() {
 
 // RFC 1191 §6.5: segments that the path did not carry are retransmitted in smaller pieces.
 #[test]
-fn longer_than_the_path_allows_is_lost() {
+fn segments_longer_than_path_mtu_are_marked_lost() {
     let mut board = Scoreboard::new();
     board.push(at(0), 100, false, Instant::ZERO);
     board.push(at(100), 300, false, Instant::ZERO);
@@ -315,7 +315,7 @@ fn longer_than_the_path_allows_is_lost() {
 
 // RFC 4821 §7.6: a probe is reported as arrived or lost; a lost one is retransmitted as an ordinary segment.
 #[test]
-fn the_fate_of_a_path_mtu_probe_is_reported() {
+fn path_mtu_probe_fate_is_reported() {
     let probed = || {
         let mut board = Scoreboard::new();
         board.push(at(0), 300, false, Instant::ZERO);
@@ -345,7 +345,7 @@ proptest! {
     // For any SACK blocks, acknowledgements, losses and retransmissions the pipe equals its definition, and
     // records stay contiguous.
     #[test]
-    fn counters_agree_with_a_recount(
+    fn scoreboard_totals_agree_with_a_recount(
         steps in prop::collection::vec((0u8..8, 0u64..1200, 1u64..400), 1..60),
     ) {
         let mut board = ten_segments();

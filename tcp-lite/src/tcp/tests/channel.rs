@@ -293,7 +293,7 @@ proptest! {
 
     // RFC 9293 §3.8: both streams arrive completely, for any network faults, options and windows.
     #[test]
-    fn every_byte_arrives_once(
+    fn faulty_channel_delivers_every_byte_once(
         seed: u64,
         configs in [any_config(), any_config()],
         mss in [any_mss(), any_mss()],
@@ -310,7 +310,7 @@ proptest! {
 
     // RFC 9293 §3.8.6.1: a window that is closed for long is probed until it opens, also through loss.
     #[test]
-    fn a_closed_window_opens_again(
+    fn long_closed_window_is_probed_until_it_opens(
         seed: u64,
         configs in [any_config(), any_config()],
         lens in [1u64..60_000, 0u64..5_000],
@@ -328,7 +328,7 @@ proptest! {
 
     // RFC 9293 §3.6: lost FINs are retransmitted; both sides close.
     #[test]
-    fn lost_fins_are_sent_again(
+    fn lost_fins_are_retransmitted_until_both_close(
         seed: u64,
         configs in [any_config(), any_config()],
         lens in [0u64..3_000, 0u64..3_000],
@@ -348,7 +348,7 @@ proptest! {
     // Runs are invisible to peers and operators. For any behaviour of the network and both ends, segments,
     // their times, and the state after each poll are the same.
     #[test]
-    fn runs_change_nothing(
+    fn runs_send_the_same_segments_as_single_sends(
         seed: u64,
         configs in [any_config(), any_config()],
         changes in [any_change(), any_change()],
@@ -415,7 +415,7 @@ fn transfer(config: Config, faults: Faults) -> (Duration, Connection) {
 // RFC 6675, RFC 5681: fast recovery repairs 1 % of loss, nearly without time-outs and needless
 // retransmissions.
 #[test]
-fn one_percent_of_loss_is_repaired_fast() {
+fn fast_recovery_repairs_one_percent_loss() {
     for sack in [true, false] {
         for congestion in [CongestionControl::Cubic, CongestionControl::NewReno] {
             let faults =
@@ -437,7 +437,7 @@ fn one_percent_of_loss_is_repaired_fast() {
 
 // RFC 5681 §3.1: without loss no segment is retransmitted, and slow start fills the window.
 #[test]
-fn without_loss_nothing_is_sent_twice() {
+fn lossless_transfer_has_no_retransmissions() {
     let faults = Faults { loss: 0, duplication: 0, reordering: 0, delay: Duration::from_millis(5) };
     let (time, conn) = transfer(Config::default(), faults);
     assert_eq!(conn.stats().loss.segments_retransmitted, 0);

@@ -203,7 +203,7 @@ proptest! {
 
     // RFC 9293 §3.10.7: every segment in every state; bounds hold, no panic.
     #[test]
-    fn random_segments_do_no_harm(
+    fn random_segments_keep_invariants(
         config in any_config(),
         active: bool,
         handshake in prop::bool::weighted(0.8),
@@ -264,7 +264,7 @@ proptest! {
     // takes the retransmission, do not undo the reduced window. One forgery cannot be detected: an early
     // report that the lost segment has arrived. A peer that sends it loses the segment.
     #[test]
-    fn forged_d_sacks_gain_nothing(
+    fn forged_d_sacks_do_not_undo_cwnd_reduction(
         before in prop::collection::vec((1001u32..4000, 1u32..3000), 0..20),
         after in prop::collection::vec((1u32..10_000, 1u32..10_000), 1..40),
         exact: bool,

@@ -12,7 +12,7 @@ fn limits(script: &Script, ms: u64) -> (Limit, [u64; 7]) {
 }
 
 #[test]
-fn the_application_limits_what_has_nothing_to_send() {
+fn sender_without_data_is_application_limited() {
     let script = established(
         config(),
         "1.0 write 500
@@ -23,7 +23,7 @@ fn the_application_limits_what_has_nothing_to_send() {
 }
 
 #[test]
-fn the_peers_window_limits_until_it_opens() {
+fn closed_peer_window_limits_until_it_opens() {
     let script = established(
         config(),
         "1.0 < . 1:1(0) ack 1 win 1000
@@ -38,7 +38,7 @@ fn the_peers_window_limits_until_it_opens() {
 }
 
 #[test]
-fn our_own_windows_are_told_from_the_peers() {
+fn send_window_limit_is_distinct_from_peer_window() {
     let limited = |change: fn(&mut Config)| {
         let script = established(
             config_with(config(), change),
@@ -57,7 +57,7 @@ fn our_own_windows_are_told_from_the_peers() {
 }
 
 #[test]
-fn the_congestion_window_limits_what_could_be_sent() {
+fn full_cwnd_is_congestion_window_limited() {
     let script = established(
         config_with(config(), |config| config.initial_window = 1),
         "1.0 < . 1:1(0) ack 1 win 9000

@@ -54,7 +54,7 @@ fn sack_triggers_fast_retransmit() {
 // RFC 6675 §5 (2): one acknowledgement with enough SACKed data suffices, because bursts are acknowledged at
 // once.
 #[test]
-fn one_acknowledgement_of_a_burst_is_enough() {
+fn single_sack_of_burst_triggers_fast_retransmit() {
     with_ten_segments(
         reno_config(),
         "1.1 < . 1:1(0) ack 1 win 20000 <sack 1001:10001>
@@ -64,7 +64,7 @@ fn one_acknowledgement_of_a_burst_is_enough() {
 
 // RFC 6675 §4, NextSeg (1): several holes in one round trip, lowest first, as far as the window goes.
 #[test]
-fn several_holes_are_filled_in_one_round_trip() {
+fn several_holes_are_repaired_in_one_round_trip() {
     with_ten_segments(
         reno_config(),
         "1.1 < . 1:1(0) ack 1 win 20000 <sack 3001:4001 5001:10001>
@@ -94,7 +94,7 @@ fn retransmissions_fit_the_reduced_window() {
 
 // RFC 6675 §4, NextSeg (2): new data follows once lost data was retransmitted.
 #[test]
-fn new_data_in_recovery() {
+fn new_data_follows_retransmissions_in_recovery() {
     with_ten_segments(
         reno_config(),
         "1.05 write 3000
@@ -110,7 +110,7 @@ fn new_data_in_recovery() {
 
 // RFC 8985 §6.2: a lost retransmission is found by segments sent after it, and repeated in the same recovery.
 #[test]
-fn a_lost_retransmission_goes_again() {
+fn lost_retransmission_is_repeated_in_recovery() {
     let script = with_ten_segments(
         reno_config(),
         "1.05 write 4000
@@ -133,7 +133,7 @@ fn a_lost_retransmission_goes_again() {
 // RFC 8985 §9.1 example 1: the acknowledgement of a retransmission shows that the tail is lost, without a
 // time-out.
 #[test]
-fn a_lost_tail_is_found_by_the_retransmission() {
+fn ack_of_retransmission_reveals_lost_tail() {
     let script = with_ten_segments(
         reno_config(),
         "1.1 < . 1:1(0) ack 1 win 20000 <sack 1001:9001>
@@ -147,7 +147,7 @@ fn a_lost_tail_is_found_by_the_retransmission() {
 
 // RFC 5681 §3.2 (limited transmit, RFC 3042): new data on the first two duplicates.
 #[test]
-fn limited_transmit() {
+fn first_two_dup_acks_send_new_data() {
     for config in [reno_config(), config_without_sack()] {
         let sack = config.extensions.sack;
         let mut script = with_ten_segments(config, "1.05 write 5000");
@@ -192,7 +192,7 @@ fn newreno_recovers_without_sack() {
 // RFC 5681 §2: acknowledgements with text, with another window, or with nothing outstanding are not
 // duplicates.
 #[test]
-fn what_is_no_duplicate() {
+fn acks_with_text_or_new_window_are_not_duplicates() {
     let script = with_ten_segments(
         config_without_sack(),
         "1.1 < . 1:1(0) ack 1 win 20000
@@ -212,7 +212,7 @@ fn what_is_no_duplicate() {
 
 // RFC 6675 §2: with SACK, an acknowledgement without new SACK data is not a duplicate.
 #[test]
-fn with_sack_a_bare_duplicate_is_no_sign_of_loss() {
+fn with_sack_bare_duplicate_is_not_a_dup_ack() {
     let script = with_ten_segments(
         reno_config(),
         "1.1 < . 1:1(0) ack 1 win 20000
@@ -225,7 +225,7 @@ fn with_sack_a_bare_duplicate_is_no_sign_of_loss() {
 
 // RFC 2018 §5: invalid blocks, or blocks below SND.UNA (RFC 2883), are skipped.
 #[test]
-fn senseless_blocks_are_skipped() {
+fn invalid_sack_blocks_are_skipped() {
     let script = with_ten_segments(
         reno_config(),
         "1.1 < . 1:1(0) ack 2001 win 20000 <sack 1:1001 1001:2001>
@@ -238,7 +238,7 @@ fn senseless_blocks_are_skipped() {
 
 // RFC 6675 §5.1, RFC 2018 §8: after a time-out, SACKed data is not retransmitted; slow start.
 #[test]
-fn a_timeout_keeps_what_is_sacked() {
+fn timeout_does_not_resend_sacked_data() {
     with_ten_segments(
         reno_config(),
         "1.1 < . 1:1(0) ack 1 win 20000 <sack 2001:4001>
@@ -254,7 +254,7 @@ fn a_timeout_keeps_what_is_sacked() {
 
 // RFC 2018 §8: a peer that reneged receives SACKed data again after a time-out.
 #[test]
-fn reneging_is_survived() {
+fn reneged_data_is_resent_after_timeout() {
     with_ten_segments(
         reno_config(),
         "1.1 < . 1:1(0) ack 1 win 20000 <sack 1001:10001>
@@ -271,7 +271,7 @@ fn reneging_is_survived() {
 // RFC 5681 §3.1: slow start from ten segments: each acknowledgement opens the window by the acknowledged
 // bytes.
 #[test]
-fn slow_start() {
+fn slow_start_grows_by_acknowledged_bytes() {
     let mut script = with_ten_segments(Config { pacing: false, ..reno_config() }, "");
     script.run(
         "1.05 write 20000
@@ -298,7 +298,7 @@ fn an_unused_window_does_not_grow() {
 
 // RFC 5681 §4.1: after an idle time-out the window restarts at the initial window.
 #[test]
-fn idle_restart() {
+fn idle_restart_returns_to_initial_window() {
     let mut script = with_ten_segments(reno_config(), "");
     script.run(
         "1.05 write 2000

@@ -10,7 +10,7 @@ fn config_with_all_extensions() -> Config {
 
 // RFC 9293 §3.7.1 SHLD-5, RFC 7323 §2.2, §3.2, RFC 2018 §2: the SYN offers all extensions.
 #[test]
-fn a_syn_offers_everything() {
+fn syn_offers_all_extensions() {
     active(
         config_with_all_extensions(),
         "0 > S 0:0(0) win 65535 <mss 1000,sackOK,TS val 0 ecr 0,wscale 5>
@@ -40,7 +40,7 @@ fn the_answer_repeats_only_what_was_offered() {
 
 // Extensions that are configured off are neither offered nor accepted.
 #[test]
-fn what_is_off_is_not_accepted() {
+fn disabled_extensions_are_not_negotiated() {
     let off = config_with(config(), |c| c.extensions.sack = false);
     passive(
         off,
@@ -51,7 +51,7 @@ fn what_is_off_is_not_accepted() {
 
 // RFC 9293 §3.7.1 MUST-15: 536 bytes for IPv4 if the peer sends no MSS.
 #[test]
-fn the_default_mss() {
+fn missing_mss_option_means_536() {
     passive(
         config(),
         "S 0:0(0) win 5000",
@@ -64,7 +64,7 @@ fn the_default_mss() {
 // RFC 9293 §3.7.1 MUST-16: the smaller of the peer's and our interface's MSS, options deducted. An MSS below
 // 48 is raised to it.
 #[test]
-fn the_effective_mss() {
+fn effective_mss_is_smaller_mss_minus_options() {
     for (mss, emss) in
         [(9000, 1000), (700, 700), (88, 88), (87, 87), (48, 48), (47, 48), (1, 48), (0, 48)]
     {
@@ -139,7 +139,7 @@ fn delayed_acks_echo_the_earliest_timestamp() {
 // RFC 7323 §4.3 (B), (C): beyond a gap the last timestamp in order is echoed; the segment that fills it
 // brings its own.
 #[test]
-fn timestamps_around_a_gap() {
+fn timestamp_echo_around_a_gap_follows_rfc_7323() {
     with_timestamps(
         "1 <+ . 1:101(100) ack 1 win 20000 <TS val 101 ecr 0>
          1 < . 101:201(100) ack 1 win 20000 <TS val 102 ecr 0>
@@ -187,7 +187,7 @@ fn a_missing_timestamp_is_dropped_silently() {
 
 // RFC 7323 §5.5: after 24 days of silence any timestamp is accepted.
 #[test]
-fn timestamps_age() {
+fn ts_recent_expires_after_24_days() {
     with_timestamps(
         "1000 < P. 1:101(100) ack 1 win 20000 <TS val 200 ecr 0>
          1000.04 > . 1:1(0) ack 101 win 9900 <TS val 1000040 ecr 200>
@@ -261,7 +261,7 @@ fn a_smaller_path_mtu_cuts_segments() {
 // A SYN's address may be forged, so its answer is no longer than the SYN of a host that packs options as
 // closely.
 #[test]
-fn all_options_of_a_syn_take_twenty_bytes() {
+fn full_syn_options_take_twenty_bytes() {
     let timestamps = Some(Timestamps { val: 0x0102_0304, ecr: 5 });
     for sack_permitted in [false, true] {
         for timestamps in [None, timestamps] {

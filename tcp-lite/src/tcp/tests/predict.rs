@@ -210,7 +210,7 @@ proptest! {
 
     // State, answers, events, timers and data handed up are the same on both paths.
     #[test]
-    fn the_long_way_agrees(
+    fn fast_path_and_slow_path_reach_the_same_state(
         (sack, timestamps, ecn, pushed) in any::<(bool, bool, bool, bool)>(),
         delay in prop_oneof![Just(0u64), Just(40)],
         congestion in prop::sample::select(&CONTROLLERS[..]),
@@ -250,7 +250,7 @@ fn takes_fast_path(peer: &Peer, prepare: impl FnOnce(&mut Endpoint)) -> bool {
 }
 
 #[test]
-fn what_a_busy_peer_sends_goes_the_short_way() {
+fn predicted_data_segment_takes_fast_path() {
     let push = Flags::ACK.0 | Flags::PSH.0;
     for peer in [
         PREDICTED,
@@ -271,7 +271,7 @@ fn what_a_busy_peer_sends_goes_the_short_way() {
 }
 
 #[test]
-fn what_differs_in_anything_goes_the_long_way() {
+fn unpredicted_data_segment_takes_slow_path() {
     let flag = |flag: Flags| Peer { flags: Flags::ACK.with(flag).0, ..PREDICTED };
     for peer in [
         Peer { seq: 1, ..PREDICTED },
@@ -320,7 +320,7 @@ fn answer_takes_fast_path(peer: &Peer, prepare: impl FnOnce(&mut Endpoint)) -> b
 }
 
 #[test]
-fn an_answer_to_one_segment_goes_the_short_way() {
+fn ack_of_single_segment_takes_fast_path() {
     let push = Flags::ACK.0 | Flags::PSH.0;
     for peer in [
         PREDICTED,
@@ -340,7 +340,7 @@ fn an_answer_to_one_segment_goes_the_short_way() {
 }
 
 #[test]
-fn an_answer_that_differs_in_anything_goes_the_long_way() {
+fn unpredicted_ack_of_single_segment_takes_slow_path() {
     let flag = |flag: Flags| Peer { flags: Flags::ACK.with(flag).0, ..PREDICTED };
     for peer in [
         Peer { seq: 1, ..PREDICTED },
@@ -373,7 +373,7 @@ fn an_answer_that_differs_in_anything_goes_the_long_way() {
 
 // RFC 5927 §7.2: a report about a packet waits for its acknowledgement and is then discarded.
 #[test]
-fn an_answer_that_a_report_of_the_path_waits_for_goes_the_long_way() {
+fn ack_with_pending_path_mtu_report_takes_slow_path() {
     let mut end = Endpoint::new(&shared_config(EXTENSIONS, false, 40));
     let mut answered = |reported: bool| {
         end.up.len += 900;
@@ -391,7 +391,7 @@ fn an_answer_that_a_report_of_the_path_waits_for_goes_the_long_way() {
 }
 
 #[test]
-fn an_answer_to_a_controller_that_measures_it_goes_the_long_way() {
+fn ack_for_sampling_controller_takes_slow_path() {
     // RFC 8257 §3.3: acknowledged bytes without a mark are measured.
     let ecn = Extensions { ecn: true, ..EXTENSIONS };
     let mut config = Arc::unwrap_or_clone(shared_config(ecn, false, 40));

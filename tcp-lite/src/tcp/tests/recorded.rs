@@ -14,7 +14,7 @@ fn kinds(script: &Script) -> Vec<Kind> {
 }
 
 #[test]
-fn a_spurious_time_out_is_recorded_from_its_begin_to_its_undoing() {
+fn spurious_timeout_is_recorded_with_its_undo() {
     let script = timestamped(
         "1.00 write 1976
          1.00 > . 1:989(988) ack 1
@@ -37,7 +37,7 @@ fn a_spurious_time_out_is_recorded_from_its_begin_to_its_undoing() {
 }
 
 #[test]
-fn a_fin_is_recorded_once_something_else_was() {
+fn fin_is_recorded_only_after_other_events() {
     let close = "1.1 < F. 1:1(0) ack 1 win 20000
          1.1 > . 1:1(0) ack 2
          1.2 close
@@ -79,7 +79,7 @@ fn expire(script: &mut Script, times: u32) {
 }
 
 #[test]
-fn an_abort_is_recorded_with_the_end_and_once() {
+fn abort_is_recorded_once() {
     let mut script = established(config(), "");
     let now = Instant::from_millis(5);
     script.conn.abort(now);
@@ -94,7 +94,7 @@ fn an_abort_is_recorded_with_the_end_and_once() {
 }
 
 #[test]
-fn a_half_open_connection_that_was_accepted_records_nothing() {
+fn accepted_half_open_connection_records_no_event() {
     let mut script = passive(config(), "S 0:0(0) win 20000 <mss 1000>", "0 > S. 0:0(0) ack 1");
     expire(&mut script, 3);
     script.conn.abort(Instant::from_millis(60000));
@@ -108,7 +108,7 @@ fn a_half_open_connection_that_was_accepted_records_nothing() {
 }
 
 #[test]
-fn giving_up_is_recorded_with_what_did_not_come() {
+fn gave_up_is_recorded_with_awaited_event() {
     let secs = Duration::from_secs;
     let changed = |zero_window, retransmission| {
         config_with(config(), |c: &mut Config| {
@@ -150,7 +150,7 @@ fn giving_up_is_recorded_with_what_did_not_come() {
 }
 
 #[test]
-fn a_tail_probe_of_new_data_with_the_fin_has_its_flag_and_no_byte_for_it() {
+fn tail_probe_with_fin_records_flag_but_no_extra_byte() {
     let config = config_with(config(), |c| c.tail_loss_probe = true);
     let mut script = established(
         config,

@@ -27,7 +27,7 @@ fn ten_segments() -> Config {
 }
 
 #[test]
-fn the_end_of_the_data_stops_it_and_the_last_segment_is_pushed() {
+fn end_of_data_ends_run_with_psh() {
     let script = run_with_and_without_runs(
         ten_segments(),
         4,
@@ -41,7 +41,7 @@ fn the_end_of_the_data_stops_it_and_the_last_segment_is_pushed() {
 }
 
 #[test]
-fn the_congestion_window_stops_it() {
+fn full_cwnd_ends_run() {
     let script = run_with_and_without_runs(
         config_with(ten_segments(), |c| c.initial_window = 3),
         3,
@@ -55,7 +55,7 @@ fn the_congestion_window_stops_it() {
 
 // RFC 9293 §3.8.6.2.1: a segment waits if only half of it fits.
 #[test]
-fn the_peers_window_stops_it() {
+fn full_peer_window_ends_run() {
     let script = run_with_and_without_runs(
         ten_segments(),
         2,
@@ -77,7 +77,7 @@ fn the_peers_window_stops_it() {
 }
 
 #[test]
-fn the_send_window_stops_it() {
+fn full_send_window_ends_run() {
     let script = run_with_and_without_runs(
         config_with(ten_segments(), |c| c.send_window = 3000),
         3,
@@ -90,7 +90,7 @@ fn the_send_window_stops_it() {
 }
 
 #[test]
-fn records_stop_it() {
+fn record_limit_ends_run() {
     let config = config_with(ten_segments(), |c| c.initial_window = 1 << 20);
     let records = config.max_records();
     let fill = || {
@@ -107,7 +107,7 @@ fn records_stop_it() {
 }
 
 #[test]
-fn a_full_batch_stops_it() {
+fn full_batch_ends_run() {
     let script = run_with_and_without_runs(
         ten_segments(),
         2,
@@ -122,7 +122,7 @@ fn a_full_batch_stops_it() {
 // RFC 6675 §4: lost segments are sent first, one at a time, as is later data while the loss may prove
 // spurious.
 #[test]
-fn a_lost_segment_allows_none() {
+fn lost_segment_prevents_run() {
     run_with_and_without_runs(
         ten_segments(),
         5,
@@ -144,7 +144,7 @@ fn a_lost_segment_allows_none() {
 
 // A burst is an eighth of the window at most.
 #[test]
-fn the_pace_stops_it() {
+fn pacing_ends_run() {
     let paced = config_with(ten_segments(), |c| (c.pacing, c.initial_window) = (true, 12));
     let script = run_with_and_without_runs(
         paced,
@@ -161,7 +161,7 @@ fn the_pace_stops_it() {
 
 // RFC 9293 §3.9.1.2: the FIN is sent with the last segment, which a run cannot determine.
 #[test]
-fn a_queued_fin_allows_none() {
+fn queued_fin_prevents_run() {
     run_with_and_without_runs(
         config_with(ten_segments(), |c| c.initial_window = 2),
         2,
@@ -176,7 +176,7 @@ fn a_queued_fin_allows_none() {
 }
 
 #[test]
-fn acknowledgements_go_with_it() {
+fn run_carries_pending_acknowledgement() {
     run_with_and_without_runs(
         ten_segments(),
         2,

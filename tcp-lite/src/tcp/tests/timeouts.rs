@@ -6,7 +6,7 @@ use std::time::Duration;
 
 // RFC 6298 §5.1, §5.4, §5.5: the oldest segment is retransmitted, with doubled time-outs.
 #[test]
-fn the_oldest_segment_is_sent_again() {
+fn timeout_resends_oldest_segment_with_backoff() {
     let script = established(
         config(),
         "1.0 write 2000
@@ -41,7 +41,7 @@ fn acknowledgements_restart_and_stop_the_timer() {
 // RFC 6298 §3 (Karn): a retransmitted segment gives no sample. The backed-off time-out stays until a new
 // sample.
 #[test]
-fn retransmissions_are_not_measured() {
+fn resent_segment_gives_no_rtt_sample() {
     established(
         config(),
         "1.0 write 1000
@@ -58,7 +58,7 @@ fn retransmissions_are_not_measured() {
 // RFC 7323 §4.1, §4.3: a duplicate does not renew TS.Recent, so its answer echoes an old timestamp. With
 // D-SACK the answer is not a measurement. It ends the backoff (RFC 6298 §5), because nothing was lost.
 #[test]
-fn answers_to_duplicates_are_not_measured() {
+fn ack_with_d_sack_gives_no_rtt_sample() {
     let script = timestamped(
         "1.00 write 988
          1.00 > P. 1:989(988) ack 1
@@ -150,7 +150,7 @@ fn answer_to_a_repeated_syn_echoes_its_timestamp() {
 // RFC 9293 §3.8.3 MUST-20, SHLD-10, SHLD-11: the path is suspect after three retransmissions; the connection
 // ends after 100 s.
 #[test]
-fn a_silent_peer_is_given_up() {
+fn silent_peer_times_out_after_r2() {
     let mut script = established(config(), "1 write 1\n1 > P. 1:2(1) ack 1");
     script.run("1.2 > P. 1:2(1) ack 1\n1.6 > P. 1:2(1) ack 1");
     assert!(!script.conn.is_path_suspect());
@@ -171,7 +171,7 @@ fn a_silent_peer_is_given_up() {
 
 // RFC 9293 §3.8.3 MUST-21: R2 is configurable.
 #[test]
-fn the_limit_can_be_chosen() {
+fn configured_r2_limits_retransmission() {
     established(
         config_with(config(), |c| c.limits.retransmission = Duration::from_secs(1)),
         "1 write 1

@@ -43,7 +43,7 @@ fn poll_until<T>(mut what: impl FnMut() -> Option<T>) -> T {
 }
 
 #[test]
-fn a_line_has_who_what_and_the_outcome_and_no_secret() {
+fn audit_line_has_caller_call_outcome_and_no_secret() {
     let appliance = Appliance::start();
     let body = r#"{"name": "x", "secret": "sesame"}"#;
     assert_eq!(appliance.request(&user(2), "POST", "/v1/regions?key=sesame", body).0, 400);
@@ -85,7 +85,7 @@ fn bytes(path: &Path) -> u64 {
 }
 
 #[test]
-fn calls_without_effect_cost_no_change_its_line() {
+fn refused_calls_do_not_displace_audit_lines_of_changes() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a");
     let section = AuditSection { file: Some(file.clone()), max_size: 64 << 10, keep: 1 };
@@ -118,7 +118,7 @@ fn calls_without_effect_cost_no_change_its_line() {
 }
 
 #[test]
-fn a_call_that_an_overloaded_appliance_refuses_is_recorded() {
+fn call_refused_by_overload_is_audited() {
     let dir = tempfile::tempdir().unwrap();
     let (server, inbox, _) = server_without_control(dir.path());
     drop(inbox);
@@ -134,7 +134,7 @@ fn a_call_that_an_overloaded_appliance_refuses_is_recorded() {
 }
 
 #[test]
-fn a_change_whose_client_hangs_up_is_recorded() {
+fn change_is_audited_if_client_hangs_up() {
     let dir = tempfile::tempdir().unwrap();
     let (server, inbox, _) = server_without_control(dir.path());
     let stream = post(server.path(), "/v1/reload");
@@ -146,7 +146,7 @@ fn a_change_whose_client_hangs_up_is_recorded() {
 }
 
 #[test]
-fn lines_that_cannot_be_written_are_counted_and_nothing_fails() {
+fn unwritable_audit_lines_are_counted_and_calls_succeed() {
     let dir = tempfile::tempdir().unwrap();
     let (server, inbox, tally) = server_without_control(dir.path());
     drop(inbox);
@@ -168,7 +168,7 @@ fn lines_that_cannot_be_written_are_counted_and_nothing_fails() {
 }
 
 #[test]
-fn a_file_is_renamed_when_it_is_full_and_so_many_are_kept() {
+fn full_audit_file_is_rotated_and_count_is_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a");
     let mut file = AuditFile::open(&path, 20, 2).unwrap();
@@ -188,7 +188,7 @@ fn a_file_is_renamed_when_it_is_full_and_so_many_are_kept() {
 }
 
 #[test]
-fn a_file_that_is_moved_away_is_begun_anew_and_a_torn_line_is_ended() {
+fn moved_audit_file_is_recreated_and_torn_line_is_ended() {
     let dir = tempfile::tempdir().unwrap();
     let (path, moved) = (dir.path().join("a"), dir.path().join("b"));
     std::fs::write(&path, "torn").unwrap();
@@ -201,7 +201,7 @@ fn a_file_that_is_moved_away_is_begun_anew_and_a_torn_line_is_ended() {
 }
 
 #[test]
-fn links_and_what_is_no_file_are_not_written_to() {
+fn audit_refuses_symlinks_and_special_files() {
     let dir = tempfile::tempdir().unwrap();
     let (target, link) = (dir.path().join("target"), dir.path().join("link"));
     std::fs::write(&target, "precious").unwrap();

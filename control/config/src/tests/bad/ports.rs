@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn ports() {
+fn invalid_ports_are_refused() {
     each_port(&[
         (
             "",
@@ -133,7 +133,7 @@ fn ports() {
 }
 
 #[test]
-fn names_and_devices_are_there_once() {
+fn duplicate_names_and_devices_are_refused() {
     each(&[
         (
             "[[port]]\nname = \"x\"\nkind = \"tap\"\ndevice = \"d\"\n[[port]]\nname = \"y\"\nkind = \
@@ -167,7 +167,7 @@ fn names_and_devices_are_there_once() {
 }
 
 #[test]
-fn interfaces() {
+fn invalid_interfaces_are_refused() {
     let interface = |keys: &str| {
         format!(
             "[[port]]\nname = \"p\"\nkind = \"ring\"\nlink = \"l\"\nmtu = 1400\n\

@@ -3,7 +3,7 @@ use super::super::table::Sort;
 use super::*;
 
 #[test]
-fn keys_choose_the_view() {
+fn keys_select_view() {
     let mut state = state_after_samples(2);
     let mut seen = Vec::new();
     for _ in 0..5 {
@@ -33,7 +33,7 @@ fn keys_choose_the_view() {
 }
 
 #[test]
-fn keys_choose_the_order() {
+fn keys_select_sort_order() {
     let (one, two, three) = ("0000000001000000", "0000000002000000", "0000000003000000");
     let mut state = state_after_samples(2);
     assert_eq!(ids(&state), [two, one, three], "the busiest first");
@@ -59,7 +59,7 @@ fn keys_choose_the_order() {
 
 /// Unknown values are last in either direction.
 #[test]
-fn unknown_values_are_last() {
+fn missing_values_sort_last() {
     let (mut state, start) = (state_after_samples(1), Instant::now());
     let mut second = sample(start, 1);
     second.streams.as_mut().unwrap().value[0].flow = None;
@@ -71,7 +71,7 @@ fn unknown_values_are_last() {
 }
 
 #[test]
-fn a_filter_is_written_kept_and_dropped() {
+fn filter_is_edited_kept_and_cleared() {
     let mut state = state_after_samples(2);
     type_text(&mut state, "/FD77");
     assert_eq!((state.editing.as_deref(), ids(&state).len()), (Some("FD77"), 3), "not yet");
@@ -95,7 +95,7 @@ fn a_filter_is_written_kept_and_dropped() {
 }
 
 #[test]
-fn the_selection_follows_its_row() {
+fn selection_follows_its_row() {
     let mut state = state_after_samples(2);
     assert_eq!(state.selected(), 0);
     press(&mut state, KeyCode::Down);
@@ -127,7 +127,7 @@ fn the_selection_follows_its_row() {
 }
 
 #[test]
-fn enter_shows_a_stream() {
+fn enter_opens_stream_details() {
     let mut state = state_after_samples(2);
     press(&mut state, KeyCode::Down);
     assert_eq!(press(&mut state, KeyCode::Enter), Action::Refresh);
@@ -179,7 +179,7 @@ fn keys_pause_and_change_the_interval() {
 }
 
 #[test]
-fn keys_quit() {
+fn q_and_ctrl_c_quit() {
     let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
     for keys in ["1", "/", "?", "n"] {
         let mut state = state_after_samples(2);

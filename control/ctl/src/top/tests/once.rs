@@ -12,7 +12,7 @@ fn top(arguments: &[&str]) -> Top {
 }
 
 #[test]
-fn once_prints_tables_for_people_and_for_programs() {
+fn once_prints_text_and_json_tables() {
     let fake = fake::Fake::start();
     let socket = ["--socket", fake.socket().to_str().unwrap()];
     let run = |words: &[&str]| {
@@ -46,7 +46,7 @@ fn once_prints_tables_for_people_and_for_programs() {
 }
 
 #[test]
-fn what_cannot_be_shown_is_refused_with_a_hint() {
+fn top_without_terminal_is_refused_with_hint() {
     for (arguments, json, terminal, message, hint) in [
         (&[][..], false, false, "top needs a terminal", "--once"),
         (&[], true, true, "--json", "--json top --once"),
@@ -73,13 +73,13 @@ fn what_cannot_be_shown_is_refused_with_a_hint() {
 }
 
 #[test]
-fn an_appliance_that_is_not_there_ends_once() {
+fn once_fails_if_appliance_is_unreachable() {
     let ran = ddpctl(&["--socket", "/nonexistent/ddpd.sock", "top", "--once"]);
     assert_eq!(ran.exit, Exit::Unreachable, "{}", ran.err);
 }
 
 #[test]
-fn harmless_text_stays() {
+fn printable_text_is_kept() {
     assert_eq!(sanitize("größe [::1]:7 ▼"), "größe [::1]:7 ▼");
     assert_eq!(sanitize("a\tb\u{feff}"), "a\u{fffd}b\u{fffd}");
 }

@@ -3,7 +3,7 @@ use super::*;
 use crate::top::screen::PollSchedule;
 
 #[test]
-fn a_rate_is_a_difference_over_the_measured_time() {
+fn rate_is_difference_over_elapsed_time() {
     let ms = Duration::from_millis;
     assert_eq!(rate(1000, 3000, ms(500)), Some(4000.0));
     assert_eq!(rate(5, 5, ms(500)), Some(0.0));
@@ -13,7 +13,7 @@ fn a_rate_is_a_difference_over_the_measured_time() {
 }
 
 #[test]
-fn the_first_look_has_no_rates_and_the_second_has() {
+fn rates_need_two_samples() {
     let mut state = state_after_samples(1);
     assert_eq!((state.totals, state.rx.len()), (Totals::default(), 0));
     assert!(state.table.rows.iter().all(|row| row.cells[2].text == "-"));
@@ -34,7 +34,7 @@ fn the_first_look_has_no_rates_and_the_second_has() {
 
 /// Counters of another process are not comparable, even if they are larger.
 #[test]
-fn an_appliance_that_started_again_has_no_rates() {
+fn restarted_appliance_has_no_rates() {
     let start = Instant::now();
     for (pid, uptime) in [(8, 9000.0), (7, 1.0)] {
         let mut state = State::new(View::Streams, Duration::from_secs(1));
@@ -48,7 +48,7 @@ fn an_appliance_that_started_again_has_no_rates() {
 }
 
 #[test]
-fn a_stream_that_is_new_has_no_rate() {
+fn new_stream_has_no_rate() {
     let (mut state, start) = (state_after_samples(1), Instant::now());
     let mut second = sample(start + Duration::from_secs(1), 1);
     let streams = &mut second.streams.as_mut().unwrap().value;
@@ -59,12 +59,12 @@ fn a_stream_that_is_new_has_no_rate() {
 }
 
 #[test]
-fn what_is_remembered_is_bounded() {
+fn rate_history_is_bounded() {
     assert_eq!(state_after_samples(500).rx.len(), 300);
 }
 
 #[test]
-fn the_appliance_is_asked_at_most_a_third_of_the_time() {
+fn polling_takes_at_most_a_third_of_time() {
     let (start, ms) = (Instant::now(), Duration::from_millis);
     let (second, mut pace) = (ms(1000), PollSchedule::new(start));
     assert!(pace.is_due(start, false));

@@ -2,7 +2,7 @@ use super::*;
 use crate::top::sample::MOST_STREAMS;
 
 #[test]
-fn streams_at_80x24() {
+fn streams_view_fits_80x24() {
     let mut state = state_after_samples(4);
     let lines = frame(&mut state, 80, 24);
     let left = "left  ddpd 0.1.0  running  up 1h 3s  3 streams";
@@ -27,7 +27,7 @@ fn streams_at_80x24() {
 }
 
 #[test]
-fn the_other_views_at_80x24() {
+fn other_views_fit_80x24() {
     let mut state = state_after_samples(4);
     for (key, expected) in [
         ("2", "      0     2  25 %        3    1.00 G    10.0 M 90000  1000        3 adaptive"),
@@ -42,7 +42,7 @@ fn the_other_views_at_80x24() {
 }
 
 #[test]
-fn a_filter_is_said_at_80_columns_and_help_fits() {
+fn filter_is_shown_and_help_fits_at_80_columns() {
     let mut state = state_after_samples(3);
     type_text(&mut state, "/none");
     press(&mut state, KeyCode::Enter);
@@ -60,7 +60,7 @@ fn a_filter_is_said_at_80_columns_and_help_fits() {
 }
 
 #[test]
-fn any_size_will_do() {
+fn any_terminal_size_is_drawn() {
     for keys in ["1", "2", "3", "4", "5", "?", "n", "/long", "/long\n", "sss", " "] {
         for looks in [0, 1, 3] {
             for (columns, lines) in [(1, 1), (2, 3), (20, 5), (79, 6), (80, 24), (300, 100)] {
@@ -79,7 +79,7 @@ fn any_size_will_do() {
 }
 
 #[test]
-fn a_wide_screen_has_more_columns_and_the_order_is_always_there() {
+fn wide_screen_has_more_columns_and_always_sort_column() {
     let mut state = state_after_samples(3);
     assert!(frame(&mut state, 300, 30)[4].ends_with("SENT"), "all columns");
     let narrow = frame(&mut state, 40, 10)[4].clone();
@@ -92,7 +92,7 @@ fn a_wide_screen_has_more_columns_and_the_order_is_always_there() {
 }
 
 #[test]
-fn the_screen_says_that_nobody_answers() {
+fn screen_reports_silent_appliance() {
     let mut state = state_after_samples(3);
     state.handle_sample(Err("cannot reach the appliance at x.sock: \x1b[31m".into()));
     state.silent_for = Some(Duration::from_secs(70));
@@ -105,7 +105,7 @@ fn the_screen_says_that_nobody_answers() {
 }
 
 #[test]
-fn no_name_reaches_the_terminal_with_control_characters() {
+fn control_characters_in_names_are_escaped() {
     let start = Instant::now();
     let mut state = State::new(View::Streams, Duration::from_secs(1));
     let mut evil = sample(start, 1);

@@ -55,7 +55,7 @@ fn explanation() -> Why {
 }
 
 #[test]
-fn each_header_is_a_frame_and_events_without_one_are_in_the_next_or_the_last_comment() {
+fn headers_become_frames_and_events_become_comments() {
     let (bytes, headers) = pcapng_file(&explanation());
     assert_eq!(headers, 6);
     let text = String::from_utf8_lossy(&bytes);
@@ -68,7 +68,7 @@ fn each_header_is_a_frame_and_events_without_one_are_in_the_next_or_the_last_com
 }
 
 #[test]
-fn frames_of_several_streams_are_in_the_order_of_time() {
+fn frames_of_several_streams_are_sorted_by_time() {
     let mut why = explanation();
     why.streams[0].began_us += 1002;
     let (bytes, _) = pcapng_file(&why);
@@ -82,7 +82,7 @@ fn frames_of_several_streams_are_in_the_order_of_time() {
 }
 
 #[test]
-fn a_frame_has_headers_alone_and_the_length_of_all() {
+fn frame_has_headers_only_and_original_length() {
     let why = explanation();
     let header = why.streams[0].events[1].header.clone().unwrap();
     let (data, len) = build_frame(&why.streams[0], &header).unwrap();
@@ -98,7 +98,7 @@ fn a_frame_has_headers_alone_and_the_length_of_all() {
 
 // RFC 1071 §1: carries are added until none is left.
 #[test]
-fn a_checksum_whose_carry_carries_again_is_good() {
+fn checksum_folds_repeated_carry() {
     let [local, remote] = ["192.168.0.1:1", "10.0.106.128:2"];
     let flight = flight(local, remote, vec![header("tcp", false, 0x10, 1448)]);
     let header = flight.events[1].header.clone().unwrap();
@@ -108,7 +108,7 @@ fn a_checksum_whose_carry_carries_again_is_good() {
 }
 
 #[test]
-fn tshark_reads_it() {
+fn tshark_reads_pcapng_file() {
     let mut command = Command::new("tshark");
     let fields =
         ["frame.protocols", "tcp.seq_raw", "tcp.ack_raw", "tcp.flags.reset", "sctp.chunk_type"];

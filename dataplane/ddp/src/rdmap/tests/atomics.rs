@@ -6,7 +6,7 @@ use super::*;
 
 // RFC 7306 §5.1, RFC 5040 §3.2: an Atomic counts as an outstanding Read; with ORD 0 it is refused.
 #[test]
-fn atomics_and_reads_need_an_ord() {
+fn post_of_read_or_atomic_requires_ord() {
     let mut a = End::with_config(Config { ord: 0, ..config() });
     for request in [atomic(AtomicOp::swap(1), 0, 1), read(0, 0, 8, 2)] {
         assert_eq!(a.stream.post(request), Err(PostError::NoReads));
@@ -30,7 +30,7 @@ fn response(msn: u32, id: u32, original: u64) -> Vec<u8> {
 
 // RFC 7306 §5.2.1 (7), (8), §5.2.2 (8): executed in order, answered in order, on queue 3.
 #[test]
-fn atomics_are_done_and_answered_in_order() {
+fn atomics_execute_and_respond_in_order() {
     let mut b = End::new();
     b.memory.write(16, &100u64.to_ne_bytes());
     b.input(&request(1, 71, STAG, 16, ADD));
@@ -58,7 +58,7 @@ fn atomics_are_done_and_answered_in_order() {
 
 // RFC 7306 §5.1.1: the number has the byte order of the memory, the field is big-endian.
 #[test]
-fn the_value_is_in_the_memorys_byte_order() {
+fn atomic_operand_uses_memory_byte_order() {
     let mut b = End::new();
     b.memory.write(0, &0x0102_0304_0506_0708u64.to_ne_bytes());
     b.input(&request(1, 1, STAG, 0, ADD));
@@ -68,7 +68,7 @@ fn the_value_is_in_the_memorys_byte_order() {
 
 // RFC 7306 §5.4 (3), (5): not executed before it is delivered.
 #[test]
-fn an_atomic_beyond_a_gap_is_not_done() {
+fn out_of_order_atomic_is_not_executed() {
     let mut b = End::new();
     b.input_at(1, &request(1, 1, STAG, 0, ADD));
     assert_eq!(b.memory.to_vec()[..8], [0; 8]);
@@ -78,7 +78,7 @@ fn an_atomic_beyond_a_gap_is_not_done() {
 
 // RFC 7306 §5.1.1, §5.1.2, §8.2: a Terminate, and the memory is unchanged.
 #[test]
-fn an_unaligned_atomic_is_0_2_07_and_touches_nothing() {
+fn unaligned_atomic_is_0_2_07_and_changes_no_memory() {
     for op in [ADD, AtomicOp::swap(5)] {
         for at in [1, 4, 7] {
             let mut b = End::new();
@@ -96,7 +96,7 @@ fn an_unaligned_atomic_is_0_2_07_and_touches_nothing() {
 
 // RFC 7306 §5.2.1: any TO whose memory is aligned; the memory's address decides.
 #[test]
-fn alignment_is_that_of_the_memory() {
+fn atomic_alignment_is_relative_to_memory() {
     let memory = VecMemory::new(64);
     let odd = StagEntry {
         base_to: TaggedOffset(3),
@@ -113,7 +113,7 @@ fn alignment_is_that_of_the_memory() {
 }
 
 #[test]
-fn an_atomic_that_may_not_be_is_a_remote_protection_error() {
+fn atomic_without_access_is_remote_protection_error() {
     let other = Stag(0x55);
     let rw = Access::REMOTE_READ | Access::REMOTE_WRITE;
     let no_right = entry(other, rw, &VecMemory::new(64));
@@ -191,7 +191,7 @@ fn atomics_count_against_ord_and_ird() {
 
 // RFC 7306 §5.2.2 (5), (7): as many buffers as requests, and the response to the oldest.
 #[test]
-fn a_response_that_nobody_awaits_is_an_error() {
+fn unsolicited_atomic_response_is_an_error() {
     let mut a = End::new();
     a.input(&response(1, 0, 0));
     assert_eq!(a.terminate_numbers(), (1, 2, 2));
@@ -211,7 +211,7 @@ fn a_response_that_nobody_awaits_is_an_error() {
 
 // RFC 7306 §7: an Atomic Response is not generated until the Read Response before it has been.
 #[test]
-fn reads_and_atomics_are_answered_in_one_order() {
+fn read_and_atomic_responses_share_one_order() {
     let mut b = End::new();
     b.input(&untagged(Opcode::ReadRequest, 1, 1, &read_request(STAG, 0, 300).emit()));
     b.input(&request(2, 1, STAG, 0, ADD));
@@ -225,7 +225,7 @@ fn reads_and_atomics_are_answered_in_one_order() {
 
 /// A region that does not support atomics.
 #[test]
-fn a_region_without_atomics_is_an_access_error() {
+fn atomic_to_unsupporting_region_is_an_access_error() {
     #[derive(Clone, Debug)]
     struct Plain;
     impl RegionMemory for Plain {

@@ -42,7 +42,7 @@ fn a_ulpdu_shorter_than_the_header_of_its_opcode_is_refused() {
 /// The kernel's bug "header error on a half-open stream": an error before the stream was fully established, or
 /// with one direction closed, was handled with state that did not exist.
 #[test]
-fn a_header_error_on_a_half_open_stream_ends_it_in_order() {
+fn header_error_on_half_open_stream_closes_in_order() {
     let wrong = tagged(Opcode::Write, Stag(1), 0, true, b"x");
     // Before any exchange, with operations waiting.
     let mut b = End::new();
@@ -90,7 +90,7 @@ fn a_header_error_on_a_half_open_stream_ends_it_in_order() {
 
 /// Requests that are neither answered nor acknowledged take bounded memory, however many a peer sends.
 #[test]
-fn a_peer_that_only_asks_is_bounded() {
+fn requests_without_acknowledgement_are_bounded() {
     let mut b = End::with_config(Config { ird: 3, max_responses: 5, ..config() });
     let mut requests = 0;
     loop {
@@ -110,7 +110,7 @@ fn a_peer_that_only_asks_is_bounded() {
 
 /// Only checked segments are placed: of a Write whose last segment is in error the first ones stay placed.
 #[test]
-fn a_write_that_leaves_its_region_stops_there() {
+fn write_past_region_end_is_refused_there() {
     let mut b = End::new();
     b.input(&tagged(Opcode::Write, STAG, LEN - 8, false, &[1; 8]));
     b.input(&tagged(Opcode::Write, STAG, LEN, true, &[1; 8]));

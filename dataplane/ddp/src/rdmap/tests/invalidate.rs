@@ -24,7 +24,7 @@ fn delivered(solicited: bool) -> Event {
 
 // Access has ended when the Send is delivered.
 #[test]
-fn a_peer_ends_an_stag_of_its_own_stream() {
+fn send_with_invalidate_revokes_streams_own_stag() {
     let (mut b, memory) = end_with_bound_stag();
     b.input(&tagged(Opcode::Write, OWN, 0, true, b"before"));
     b.input(&send_invalidate(1, OWN));
@@ -67,7 +67,7 @@ fn empty_send_with_invalidate_is_not_ready_to_receive() {
 
 // Only an STag bound to the stream alone can be invalidated: 0/1/09, without a Read Request.
 #[test]
-fn an_stag_that_is_not_the_streams_alone_is_0_1_09() {
+fn invalidating_shared_or_foreign_stag_is_0_1_09() {
     for stag in [STAG, SINK, Stag(0x666), Stag(0)] {
         let (mut b, _) = end_with_bound_stag();
         let segment = send_invalidate(1, stag);
@@ -93,7 +93,7 @@ fn an_stag_that_is_not_the_streams_alone_is_0_1_09() {
 
 // Beyond a gap access does not end. With the gap closed it ends before the next segment is placed.
 #[test]
-fn an_invalidation_waits_for_its_turn() {
+fn out_of_order_invalidation_waits_for_order() {
     let (mut b, memory) = end_with_bound_stag();
     b.input_at(2, &tagged(Opcode::Write, OWN, 50, true, b"early"));
     b.input_at(1, &send_invalidate(1, OWN));
@@ -106,7 +106,7 @@ fn an_invalidation_waits_for_its_turn() {
 
 // A peer's unanswered Read reads no further byte.
 #[test]
-fn reads_of_an_invalidated_stag_end() {
+fn invalidation_terminates_reads_of_the_stag() {
     let (mut b, _) = end_with_bound_stag();
     b.input(&untagged(Opcode::ReadRequest, 1, 1, &read_request(OWN, 0, 100).emit()));
     b.input(&send_invalidate(1, OWN));
@@ -122,7 +122,7 @@ fn reads_of_an_invalidated_stag_end() {
 
 // The Terminate carries the last segment's header, also for a Send of several segments.
 #[test]
-fn the_terminate_names_the_last_segment() {
+fn invalidation_error_reports_the_last_segment() {
     let (mut b, _) = end_with_bound_stag();
     let opcode = Opcode::SendInvalidate;
     let last = untagged_with(opcode, Some(STAG), 0, 1, 100, true, &[1; 60]);

@@ -62,7 +62,7 @@ fn effects(b: &mut End) -> Vec<&'static str> {
 // All 25 rows of the two tables: the peer serves operations in the required order, for every order of arrival
 // of their segments. No operation is executed twice or too early.
 #[test]
-fn pairs_of_operations_are_ordered_as_the_tables_say() {
+fn operation_pairs_follow_the_ordering_tables() {
     for first in KINDS {
         for second in KINDS {
             let mut a = End::new();
@@ -101,7 +101,7 @@ fn pairs_of_operations_are_ordered_as_the_tables_say() {
 
 // RFC 5040 §5.5 (12), note: a Read behind a Write sees it; RFC 7306 §7: so does an atomic.
 #[test]
-fn requests_see_what_was_sent_before_them() {
+fn requests_observe_earlier_sends_and_writes() {
     let mut b = End::new();
     b.memory.write(0, &[9; 8]);
     let mut a = End::new();
@@ -123,7 +123,7 @@ fn requests_see_what_was_sent_before_them() {
 // RFC 5040 §5.5 (14), (19), RFC 7306 §5.4 (7): neither by the acknowledgement of a request, nor before the
 // acknowledgement of a message.
 #[test]
-fn nothing_completes_before_it_is_done() {
+fn completions_wait_for_acknowledgement_and_response() {
     let mut a = End::new();
     a.post(send(b"1", 1));
     a.post(read(0, 0, 4, 2));
@@ -146,7 +146,7 @@ proptest! {
 
     // RFC 5040 §5.5 (15): for any operations, and any mix of responses and acknowledgements.
     #[test]
-    fn operations_complete_in_the_order_of_posting(
+    fn completions_follow_posting_order(
         kinds in proptest::collection::vec(0usize..5, 1..16), ord in 1u16..5, late in 0usize..6,
     ) {
         let config = Config { ord, ird: 16, recv_buffers: 32, ..config() };

@@ -124,7 +124,7 @@ fn zero_length_operations_check_no_stag() {
 
 // RFC 6581 §8: the ready-to-receive Send uses up none of the ULP's buffers.
 #[test]
-fn a_ready_to_receive_send_is_not_the_ulps() {
+fn ready_to_receive_send_is_not_delivered_to_the_ulp() {
     let rtr = Config { recv_buffers: 1, rtr_send: true, ..config() };
     let mut pair = Pair::new(rtr.clone());
     pair.a.post(send(b"", 1));
@@ -152,7 +152,7 @@ fn empty_send_behind_immediate_data_is_delivered() {
 
 // RFC 5040 §4.1: 00b for the RDMA Consortium; RFC 7306 §4.1: its messages have 01b.
 #[test]
-fn the_consortiums_version_is_spoken_below_and_above() {
+fn rdma_consortium_version_is_used_in_ddp_and_rdmap() {
     let v0 = Config { version: VersionPolicy::V0, ..config() };
     let mut pair = Pair::new(v0);
     pair.a.post(send(b"old", 1));
@@ -174,7 +174,7 @@ fn the_consortiums_version_is_spoken_below_and_above() {
 
 // A responder of revision 0 adopts the version of the first segment.
 #[test]
-fn a_stream_that_adopts_a_version_waits_for_it() {
+fn version_adopting_stream_sends_after_first_segment() {
     let mut b = End::with_config(Config { version: VersionPolicy::AdoptFirst, ..config() });
     b.post(send(b"early", 1));
     assert!(b.next_segment(1500).is_none() && b.stream.has_unsent());
@@ -186,7 +186,7 @@ fn a_stream_that_adopts_a_version_waits_for_it() {
 }
 
 #[test]
-fn impossible_operations_are_refused() {
+fn invalid_operations_are_refused_at_post() {
     let config = Config { ord: 0, atomics: false, immediate: false, max_operations: 1, ..config() };
     let mut a = End::with_config(config);
     assert_eq!(a.stream.post(read(0, 0, 1, 1)), Err(PostError::NoReads));
@@ -221,7 +221,7 @@ fn impossible_operations_are_refused() {
 }
 
 #[test]
-fn a_lost_llp_flushes_everything_in_order() {
+fn lost_llp_flushes_operations_in_order() {
     let mut a = End::new();
     a.post(send(b"out", 1));
     a.post(read(0, 0, 10, 2));
@@ -248,7 +248,7 @@ fn a_lost_llp_flushes_everything_in_order() {
 
 // RFC 5041 §6.2.1: half closed. Operations without response are still sent; those with one will not get it.
 #[test]
-fn a_peers_close_ends_requests_and_nothing_else() {
+fn peer_close_flushes_requests_only() {
     let mut a = End::with_config(Config { ord: 1, ..config() });
     a.post(read(0, 0, 10, 1));
     a.post(read(0, 0, 10, 2));
@@ -269,7 +269,7 @@ fn a_peers_close_ends_requests_and_nothing_else() {
 
 // The ULP closes: its operations and the peer's requests are still completed.
 #[test]
-fn a_graceful_close_lets_everything_go_first() {
+fn graceful_close_sends_posted_operations_first() {
     let mut a = End::with_config(Config { ord: 1, ..config() });
     a.post(read(0, 0, 4, 1));
     a.post(read(8, 0, 4, 2));

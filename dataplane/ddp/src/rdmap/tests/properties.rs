@@ -118,7 +118,7 @@ proptest! {
     // RFC 5040 §5.5: for any operations at both ends, any MULPDU, losses and order of arrival: all are executed
     // once, in order, with every byte.
     #[test]
-    fn any_path_gives_the_same_result(
+    fn loss_and_reordering_do_not_change_the_result(
         plans in proptest::collection::vec(plan(), 1..24),
         other in proptest::collection::vec(plan(), 0..12),
         mulpdu in 128usize..1500, seed in 1u64.., ord in 1u16..6,
@@ -199,7 +199,7 @@ proptest! {
 
     // For any segments of a peer: no memory outside its rights is touched, and no state grows.
     #[test]
-    fn any_segments_touch_only_what_is_open(
+    fn arbitrary_segments_write_only_writable_regions(
         segments in proptest::collection::vec(
             (any::<bool>(), 0u8..16, 0u32..4, 0u32..5, any::<u8>(), 0u64..9000,
              proptest::collection::vec(any::<u8>(), 0..80)), 1..30),

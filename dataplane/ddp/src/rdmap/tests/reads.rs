@@ -24,7 +24,7 @@ fn reader(lens: &[u32]) -> End {
 
 // RFC 5040 §4.4, §5.2.2: sink STag and TO are copied; responses are in the order of requests.
 #[test]
-fn reads_are_answered_in_order_with_the_sink_as_asked() {
+fn read_responses_are_in_order_with_the_requested_sink() {
     let mut b = End::new();
     b.memory.write(0, &pattern(1, 1000));
     b.input(&request(1, &ReadRequestRepr { sink_stag: Stag(5), ..read_request(STAG, 10, 300) }));
@@ -55,7 +55,7 @@ fn a_read_beyond_ird_is_1_2_02() {
 
 // A request slot is free when the response is sent, before it is acknowledged.
 #[test]
-fn a_response_that_is_out_makes_room_for_a_request() {
+fn sent_response_frees_its_ird_slot() {
     let mut b = End::new();
     for msn in 1..=7 {
         b.input(&request(msn, &read_request(STAG, 0, 10)));
@@ -99,7 +99,7 @@ fn reads_beyond_ord_wait() {
 
 // RFC 5040 §7.2 (4), figure 10: R, D and M with the request.
 #[test]
-fn a_read_that_may_not_be_is_a_remote_protection_error() {
+fn read_without_access_is_remote_protection_error() {
     let other = Stag(0x55);
     let bound = |stream| StagEntry {
         stag: other,
@@ -149,7 +149,7 @@ fn a_read_that_may_not_be_is_a_remote_protection_error() {
 
 // RFC 5040 §5.5 (12), (17): not served before it is delivered.
 #[test]
-fn a_read_beyond_a_gap_waits_for_what_is_before_it() {
+fn out_of_order_read_waits_for_order() {
     let mut b = End::new();
     b.input_at(1, &request(1, &read_request(STAG, 0, 4)));
     assert!(b.next_segment(1500).is_none());
@@ -160,7 +160,7 @@ fn a_read_beyond_a_gap_waits_for_what_is_before_it() {
 
 // A long response is pulled piece by piece; other messages follow its end.
 #[test]
-fn a_long_response_is_produced_as_it_is_pulled() {
+fn long_read_response_is_segmented_on_demand() {
     let mut b = End::new();
     b.input(&request(1, &read_request(STAG, 0, LEN as u32)));
     let (first, ..) = b.next_segment(128).unwrap();
@@ -174,7 +174,7 @@ fn a_long_response_is_produced_as_it_is_pulled() {
 
 // The LLP keeps a Read Response's bytes: the region may change or be removed before they arrive.
 #[test]
-fn responses_are_never_framed_again_from_their_region() {
+fn read_responses_are_retransmitted_from_copies() {
     let mut b = End::new();
     let stable = VecMemory::from_vec(vec![1; 100]).into_stable();
     b.stags.insert(entry(Stag(3), Access::REMOTE_READ, &stable)).unwrap();
@@ -213,7 +213,7 @@ fn read_response_overrun_is_refused() {
 
 // Beyond a gap, too, where a response may belong to any outstanding Read, but to no other place.
 #[test]
-fn a_response_beyond_a_gap_stays_within_what_was_asked() {
+fn out_of_order_response_is_bounded_by_its_read() {
     let mut a = reader(&[10, 10]);
     assert_eq!(a.input_at(1, &response(10, true, &[2; 10])), Disposition::Placed(10));
     assert_eq!(a.input_at(2, &response(5, true, &[9; 20])), Disposition::Ignored);
@@ -232,7 +232,7 @@ fn a_response_beyond_a_gap_stays_within_what_was_asked() {
 
 // A response for the second Read before the first is unexpected when it is checked.
 #[test]
-fn responses_out_of_their_order_are_refused() {
+fn responses_to_a_later_read_are_refused() {
     let mut a = reader(&[10, 10]);
     a.input_at(1, &response(0, true, &[1; 10]));
     a.input_at(0, &response(10, true, &[2; 10]));
@@ -273,7 +273,7 @@ fn a_response_that_is_too_short_or_has_holes_is_0_2_07() {
 }
 
 #[test]
-fn a_response_that_writes_twice_is_refused() {
+fn overlapping_read_response_is_refused() {
     let mut a = reader(&[10]);
     a.input(&response(0, false, &[1; 6]));
     a.input(&response(4, true, &[2; 4]));
@@ -283,7 +283,7 @@ fn a_response_that_writes_twice_is_refused() {
 
 // RFC 5041 §5.3: increasing offsets are a SHOULD; any segments that tile the buffer are accepted.
 #[test]
-fn a_response_in_any_order_of_offsets_is_taken() {
+fn read_response_in_any_offset_order_completes() {
     let mut a = reader(&[10]);
     a.input(&response(6, false, &[2; 4]));
     a.input(&response(0, true, &[1; 6]));
@@ -292,7 +292,7 @@ fn a_response_in_any_order_of_offsets_is_taken() {
 
 // RFC 5041 §5.2: any number of ranges is accepted.
 #[test]
-fn a_response_in_any_number_of_ranges_is_taken() {
+fn read_response_in_many_ranges_completes() {
     let mut a = reader(&[600, 4]);
     let order = (1..600).step_by(2).chain((0..600).step_by(2));
     for at in order.clone() {
@@ -327,7 +327,7 @@ fn a_write_into_the_sink_of_a_read_is_refused() {
 
 // Deregistration during Reads: the peer is sent an error for the current position.
 #[test]
-fn a_region_that_ends_under_a_read_ends_the_stream() {
+fn revoked_region_terminates_an_active_read() {
     let mut b = End::new();
     b.input(&request(1, &read_request(STAG, 0, 1000)));
     b.input(&request(2, &read_request(STAG, 0, 50)));
@@ -355,7 +355,7 @@ fn a_region_that_ends_under_a_read_ends_the_stream() {
 
 // Likewise when a Terminate waits behind the response.
 #[test]
-fn a_region_that_ends_under_the_last_response_is_read_no_more() {
+fn region_revoked_during_last_response_is_not_read() {
     let mut b = End::new();
     b.input(&request(1, &read_request(STAG, 0, 1000)));
     b.next_segment(128).unwrap();
@@ -367,7 +367,7 @@ fn a_region_that_ends_under_the_last_response_is_read_no_more() {
 
 // A sent response counts as served although the one behind it is flushed.
 #[test]
-fn a_flushed_response_is_not_the_one_that_is_acknowledged() {
+fn flushed_response_is_not_counted_as_acknowledged() {
     let mut b = End::new();
     b.input(&request(1, &read_request(STAG, 0, 10)));
     b.input(&request(2, &read_request(STAG, 0, 20)));
@@ -382,7 +382,7 @@ fn a_flushed_response_is_not_the_one_that_is_acknowledged() {
 
 // RFC 5040 §7.2 (4b): the protection domain is checked before the rights, the stream and the bounds.
 #[test]
-fn protection_domain_is_checked_before_rights_stream_and_bounds() {
+fn read_checks_protection_domain_first() {
     const FOREIGN: Stag = Stag(0x900);
     let refused = (0, 1, 3);
     for (access, stream, at) in [

@@ -56,7 +56,7 @@ fn rping_segment(at: usize) -> Vec<u8> {
 }
 
 #[test]
-fn rping_as_its_server() {
+fn recorded_rping_client_is_served() {
     let (mut server, sink) = with_buffer(SERVER_SINK, Access::NONE);
     server.input(&rping_segment(0));
     server.post(WorkRequest::Read {
@@ -83,7 +83,7 @@ fn rping_as_its_server() {
 }
 
 #[test]
-fn rping_as_its_client() {
+fn recorded_rping_server_is_driven() {
     let (mut client, source) = with_buffer(CLIENT_SOURCE, Access::REMOTE_READ);
     source.write(0, &rping_segment(2)[14..]);
     let sink = VecMemory::new(64);
@@ -107,7 +107,7 @@ fn rping_as_its_client() {
 
 // A zero-length Read with STag and TO zero as ready-to-receive message, and its answer.
 #[test]
-fn a_read_as_ready_to_receive_message() {
+fn recorded_rtr_read_is_answered() {
     let request = hex("41410000000000000001000000010000000000000000000000000000000000000000\
                        000000010000000000000000");
     let response = hex("c142000000000000000000000000");
@@ -130,7 +130,7 @@ fn a_read_as_ready_to_receive_message() {
 
 // Each in siw's layout, with the numbers that siw intends.
 #[test]
-fn terminates_as_recorded() {
+fn recorded_terminates_parse() {
     let untagged = "414700000000000000020000000100000000";
     let write = "c1401d38710000007fe213f5e000";
     let cases = [

@@ -7,7 +7,7 @@ use super::*;
 
 // RFC 5040 figures 3 and 4, RFC 7306 figure 2: every message's T, QN, opcode and Invalidate STag.
 #[test]
-fn messages_have_the_fields_of_the_tables() {
+fn message_headers_match_rfc_5040_tables() {
     let mut a = End::new();
     let source = || bytes(b"data");
     let some = Some(Stag(0x0badf00d));
@@ -98,7 +98,7 @@ fn immediate_data_of_another_length_is_an_error() {
 
 // RFC 5040 §4.1: reserved bits, and an unused Invalidate STag, are ignored.
 #[test]
-fn reserved_bits_are_not_checked() {
+fn rdmap_reserved_bits_are_not_checked() {
     let mut b = End::new();
     let mut segment = untagged(Opcode::Send, 0, 1, b"x");
     segment[1] |= 0x30;
@@ -110,7 +110,7 @@ fn reserved_bits_are_not_checked() {
 // RFC 5040 §4.1, RFC 7306 §4.1: for every untagged message that does not invalidate. RFC 7306 §5.2.1: unused
 // fields of an Atomic Request, too.
 #[test]
-fn an_invalidate_stag_where_there_is_none_is_ignored() {
+fn invalidate_stag_of_plain_send_is_ignored() {
     let noisy = |opcode: Opcode, qn, payload: &[u8]| {
         let mut segment = untagged(opcode, qn, 1, payload);
         segment[1] |= 0x30;
@@ -171,7 +171,7 @@ fn an_invalidate_stag_where_there_is_none_is_ignored() {
 
 // RFC 5040 §7.2 (2), figure 4: the opcode, the queue and T belong together.
 #[test]
-fn every_opcode_on_every_queue_but_its_own_is_unexpected() {
+fn opcode_on_wrong_queue_is_unexpected() {
     for bits in 0..16u8 {
         let opcode = Opcode::from_bits(bits);
         for queue in [None, Some(0), Some(1), Some(2), Some(3)] {
@@ -202,7 +202,7 @@ fn every_opcode_on_every_queue_but_its_own_is_unexpected() {
 
 // RFC 7306 §1: without the extensions their opcodes are undefined.
 #[test]
-fn extensions_that_are_off_are_unexpected() {
+fn disabled_extensions_are_unexpected() {
     let off = Config { atomics: false, immediate: false, ..config() };
     for (opcode, qn) in
         [(Opcode::Immediate, 0), (Opcode::ImmediateSolicited, 0), (Opcode::AtomicRequest, 1)]
@@ -234,7 +234,7 @@ fn a_wrong_rdmap_version_is_0_2_05() {
 
 // Chelsio's hardware puts an untagged Send between the segments of a tagged message.
 #[test]
-fn a_send_within_a_tagged_message_is_taken() {
+fn send_within_a_tagged_message_is_accepted() {
     let mut b = End::new();
     b.input(&tagged(Opcode::Write, STAG, 0, false, &[1; 100]));
     b.input(&untagged(Opcode::Send, 0, 1, b"between"));

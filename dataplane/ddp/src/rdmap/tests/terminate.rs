@@ -110,7 +110,7 @@ fn every_llp_error_has_its_terminate() {
 // "If possible": for a segment without a whole header only the length is reported, for one without bytes
 // nothing.
 #[test]
-fn a_cut_header_is_left_out() {
+fn truncated_header_is_left_out_of_terminate() {
     let whole = untagged_header();
     for len in 1..whole.len() {
         let error = ddp_error(DdpCode::UntaggedVersion, &whole[..len], len as u32);
@@ -126,7 +126,7 @@ fn a_cut_header_is_left_out() {
 }
 
 #[test]
-fn errors_read_as_sentences() {
+fn rdmap_errors_read_as_sentences() {
     let stag = Mismatch::unexpected(Field::Stag, 0x77);
     let header = Default::default();
     let error = Error::Rdmap(RdmapError {
@@ -168,7 +168,7 @@ fn a_terminate_is_the_last_message() {
 
 // RFC 5040 §7.1 (2): "preferably in the next outgoing message": not within a message, unless that is long.
 #[test]
-fn a_message_that_has_begun_goes_first_if_it_is_short() {
+fn short_unfinished_message_precedes_the_terminate() {
     for (len, finished) in [(3000, true), (400_000, false)] {
         let mut b = End::new();
         b.post(write(0, &vec![1; len], 1));
@@ -196,7 +196,7 @@ fn a_message_that_has_begun_goes_first_if_it_is_short() {
 
 // RFC 5040 §7.1 (4): only the first error counts; no data behind it is placed or delivered.
 #[test]
-fn the_first_error_is_told_and_nothing_follows_it() {
+fn only_the_first_error_is_reported() {
     let mut b = End::new();
     // Beyond a gap, the later error first.
     b.input_at(3, &untagged(Opcode::Send, 9, 1, b"x"));
@@ -219,7 +219,7 @@ fn the_first_error_is_told_and_nothing_follows_it() {
 
 // Several messages delivered at once: an error in the middle ends delivery.
 #[test]
-fn what_is_delivered_behind_an_error_is_dropped() {
+fn messages_delivered_after_an_error_are_dropped() {
     let mut b = End::new();
     b.input_at(2, &untagged(Opcode::Send, 0, 1, b"behind"));
     b.input_at(1, &untagged(Opcode::ReadRequest, 1, 1, &read_request(Stag(1), 0, 5).emit()));
@@ -278,7 +278,7 @@ fn a_terminate_of_the_peer_ends_the_stream() {
 
 // siw's layout, and bytes behind the Terminate.
 #[test]
-fn terminates_of_siw_are_understood() {
+fn siw_terminates_are_parsed() {
     let mut a = End::with_config(Config { siw: true, ..config() });
     let mut bytes = vec![0x11, 0x01, 0x03, 0x00, 0x05, 0xdc];
     bytes.extend(tagged_header());
@@ -320,7 +320,7 @@ fn an_invalid_terminate_is_surfaced_and_not_answered() {
 
 // RFC 5040 §5.4: the buffer for one Terminate does not depend on receive buffers.
 #[test]
-fn a_terminate_needs_no_buffer_of_the_ulp() {
+fn terminate_uses_no_ulp_buffer() {
     let mut a = End::with_config(Config { recv_buffers: 0, ..config() });
     a.input(&untagged(Opcode::Terminate, 2, 1, &[0x20, 2, 0, 0]));
     let terminate = Terminate::new(2, 0, 2);
@@ -331,7 +331,7 @@ fn a_terminate_needs_no_buffer_of_the_ulp() {
 // found. Cases: at arrival, at delivery in order or behind a gap, in a message of one or several segments, in a
 // Read that has begun.
 #[test]
-fn the_ddp_header_is_as_it_came() {
+fn terminate_carries_the_ddp_header_as_received() {
     let with_bits = |mut segment: Vec<u8>| {
         segment[0] |= 0x2c;
         segment

@@ -23,7 +23,7 @@ fn segments_beyond_a_gap_are_placed_at_arrival_and_delivered_in_order() {
 
 // Keys are not dense: the LLP reports up to which key the order is complete.
 #[test]
-fn order_complete_delivers_what_is_below_it() {
+fn order_complete_delivers_messages_below_the_key() {
     let mut rig = Rig::new();
     let _ = rig.input(100, &tagged(0, true, b"a"));
     let _ = rig.input(340, &tagged(1, true, b"b"));
@@ -42,7 +42,7 @@ fn order_complete_delivers_what_is_below_it() {
 // RFC 5041 §7.1: the report has the header as it came, reserved bits too, whether the error is found at arrival or
 // when the order reaches the segment.
 #[test]
-fn the_header_in_a_report_is_as_it_came() {
+fn error_report_carries_the_header_as_received() {
     let cases = [
         (untagged(1, 0, false, b"ab"), untagged(1, 3, true, b"d"), ErrorCode::InvalidMo, 19),
         (untagged(1, 0, false, b"ab"), untagged(2, 0, true, b""), ErrorCode::MsnRange, 18),
@@ -73,7 +73,7 @@ fn the_header_in_a_report_is_as_it_came() {
 
 // RFC 5041 §5.3: MUST deliver at most once, even if the LLP hands over a segment twice.
 #[test]
-fn a_segment_that_comes_again_is_delivered_once() {
+fn duplicate_segment_is_delivered_once() {
     let mut rig = Rig::new();
     let a = untagged(1, 0, true, b"a");
     let b = untagged(2, 0, true, b"b");
@@ -100,7 +100,7 @@ fn a_last_segment_beyond_a_gap_delivers_nothing() {
 // RFC 5041 §7.1: an error beyond a gap. Earlier segments are placed and delivered, later ones are not, and the
 // report comes in order.
 #[test]
-fn an_error_beyond_a_gap_waits_for_the_order() {
+fn out_of_order_error_waits_for_order() {
     let mut rig = Rig::new();
     assert_eq!(rig.input(5, &tagged(5, true, b"5")), Placed(1));
     assert_eq!(rig.input(3, &tagged(LEN, true, b"!")), Ignored);
@@ -168,7 +168,7 @@ fn an_error_found_in_order_discards_the_records_behind_it() {
 
 // Memory is bounded: beyond the bound of records the LLP must hand over the segment again.
 #[test]
-fn records_are_bounded() {
+fn out_of_order_records_are_bounded() {
     let mut rig = Rig::with_config(StreamConfig { max_ooo_records: 2, ..config() });
     assert_eq!(rig.input(1, &tagged(1, true, b"1")), Placed(1));
     assert_eq!(rig.input(2, &tagged(2, true, b"2")), Placed(1));

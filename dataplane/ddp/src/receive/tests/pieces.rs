@@ -34,7 +34,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn one_piece_or_several_is_the_same(
+    fn ulpdu_pieces_do_not_change_the_result(
         segments in prop::collection::vec((any_segment(), 0usize..14, 0u64..12), 1..30),
         behind in 0usize..40,
         events: bool,

@@ -19,7 +19,7 @@ fn assert_refused_with(rig: &mut Rig, segment: &[u8], code: ErrorCode, mismatch:
 
 // RFC 5041 §4.2, §5.1.1: an arbitrary TO; the payload lands there and nowhere else.
 #[test]
-fn tagged_payload_lands_at_its_to() {
+fn tagged_payload_is_placed_at_its_to() {
     let mut rig = Rig::new();
     assert_eq!(rig.input(0, &tagged(100, true, b"hello")), Placed(5));
     assert_eq!(rig.region(98, 9), b"\0\0hello\0\0");
@@ -43,7 +43,7 @@ fn a_tagged_message_is_delivered_at_its_last_segment() {
 
 // The LLP hands over the data between its markers as pieces.
 #[test]
-fn payload_in_pieces_is_put_together() {
+fn payload_pieces_are_placed_contiguously() {
     let mut rig = Rig::new();
     let segment = tagged(8, true, b"0123456789");
     for cut in 0..segment.len() {
@@ -112,7 +112,7 @@ fn stag_of_another_protection_domain_is_1_02() {
 // RFC 5041 §8.2: the protection domain is checked first. A foreign STag gets the same answer whatever rights,
 // TO and stream it has, so that a peer learns nothing about it.
 #[test]
-fn protection_domain_is_checked_before_rights_stream_and_bounds() {
+fn tagged_segment_checks_protection_domain_first() {
     for (stream, access, at) in [
         (None, Access::NONE, 0),
         (Some(StreamId(77)), Access::REMOTE_WRITE, 0),
@@ -146,7 +146,7 @@ fn stag_of_another_stream_is_1_02() {
 
 // RFC 5041 §7.1 (3), (4), §8.1, §8.3.1 (3): byte-exact, at both ends
 #[test]
-fn outside_the_region_is_1_01() {
+fn segment_outside_the_region_is_1_01() {
     let code = ErrorCode::BaseOrBounds;
     let (low, high) = (BASE, BASE + LEN);
     for (to, field, seen) in [
@@ -193,7 +193,7 @@ fn wrong_version_of_a_tagged_segment_is_1_04() {
 }
 
 #[test]
-fn version_0_streams_take_version_0() {
+fn version_0_stream_accepts_version_0_segments() {
     let mut rig = Rig::with_config(StreamConfig { version: VersionPolicy::V0, ..config() });
     assert_eq!(rig.input(0, &with_version(tagged(0, true, b"x"), 0)), Placed(1));
     assert_eq!(rig.input(1, &tagged(0, true, b"x")), Ignored);
@@ -201,7 +201,7 @@ fn version_0_streams_take_version_0() {
 
 // RFC 5041 §4.1: Rsvd is not checked on receive.
 #[test]
-fn reserved_bits_are_not_checked() {
+fn tagged_reserved_bits_are_not_checked() {
     let mut rig = Rig::new();
     let mut segment = tagged(0, true, b"x");
     segment[0] |= 0x3c;
@@ -238,7 +238,7 @@ fn a_message_with_two_stags_is_1_00() {
 
 // RFC 5041 §5.3: increasing TO is a SHOULD of the sender only.
 #[test]
-fn tagged_segments_in_another_to_order_are_delivered() {
+fn tagged_segments_in_any_to_order_are_delivered() {
     let mut rig = Rig::new();
     let _ = rig.input(0, &tagged(4, false, b"efgh"));
     let _ = rig.input(1, &tagged(0, true, b"abcd"));
@@ -258,7 +258,7 @@ fn an_untagged_message_within_a_tagged_one_is_delivered_first() {
 
 // RFC 5041 §5.1.1: a tagged buffer can be written many times.
 #[test]
-fn a_region_is_written_again() {
+fn written_region_can_be_overwritten() {
     let mut rig = Rig::new();
     let _ = rig.input(0, &tagged(0, true, b"old"));
     let _ = rig.input(1, &tagged(0, true, b"new"));
@@ -268,7 +268,7 @@ fn a_region_is_written_again() {
 
 // A ULP that ignores tagged deliveries gets no events for them; they are counted.
 #[test]
-fn deliveries_that_nobody_looks_at_are_only_counted() {
+fn tagged_deliveries_without_events_are_counted() {
     let mut rig = Rig::with_config(StreamConfig { tagged_events: false, ..config() });
     assert_eq!(rig.input(0, &tagged(0, true, b"abc")), Placed(3));
     assert_eq!(rig.events(), []);

@@ -31,7 +31,7 @@ fn an_untagged_message_is_delivered_with_its_length() {
 
 // RFC 5041 §5.2: segments of a message are put together by MO.
 #[test]
-fn segments_are_put_together_by_mo() {
+fn segments_are_reassembled_by_mo() {
     let mut rig = Rig::new();
     let _ = rig.input(0, &untagged(1, 0, false, b"abc"));
     let _ = rig.input(1, &untagged(1, 3, false, b"de"));
@@ -44,7 +44,7 @@ fn segments_are_put_together_by_mo() {
 
 // RFC 5041 §5.3: increasing MO is a SHOULD of the sender; §4.1: L carries the highest MO.
 #[test]
-fn segments_in_another_mo_order_are_put_together() {
+fn segments_in_any_mo_order_are_reassembled() {
     let mut rig = Rig::new();
     let _ = rig.input(0, &untagged(1, 2, false, b"cd"));
     let _ = rig.input(1, &untagged(1, 0, false, b"ab"));
@@ -237,7 +237,7 @@ fn wrong_version_of_an_untagged_segment_is_2_06() {
 
 // RFC 5041 §5.1.2: queues are independent.
 #[test]
-fn queues_count_apart() {
+fn queues_have_independent_msns() {
     let mut rig = Rig::new();
     let _ = rig.input(0, &untagged(1, 0, true, b"a"));
     let _ = rig.input(1, &untagged_to(Qn(7), 1, 0, true, b"b"));
@@ -252,7 +252,7 @@ fn queues_count_apart() {
 
 // RFC 5041 §7.1 (2), note: beyond a gap a missing buffer is left to the LLP to recover.
 #[test]
-fn beyond_a_gap_a_missing_buffer_refuses_and_the_order_decides() {
+fn missing_buffer_beyond_a_gap_refuses_until_in_order() {
     let mut rig = Rig::new();
     let fifth = untagged(5, 0, true, b"5");
     assert_eq!(rig.input(4, &fifth), Refused);
@@ -341,7 +341,7 @@ fn ranges_are_bounded_by_the_peers_memory() {
 
 // Memory is bounded: a full pool slows the peer and is not an error.
 #[test]
-fn a_full_pool_refuses_until_there_is_room() {
+fn full_pool_refuses_until_buffers_are_released() {
     let mut rig = Rig::new();
     rig.pool = BufferPool::new(256);
     assert_eq!(rig.input(0, &untagged(1, 0, false, b"a")), Placed(1));
@@ -353,7 +353,7 @@ fn a_full_pool_refuses_until_there_is_room() {
 
 // Early messages cannot exclude the missing one: that would never end.
 #[test]
-fn messages_beyond_a_gap_leave_room_for_the_one_that_closes_it() {
+fn out_of_order_messages_leave_room_for_the_gap() {
     let mut rig = Rig::new();
     rig.pool = BufferPool::new(512);
     assert_eq!(rig.input(2, &untagged(2, 0, true, b"b")), Placed(1));
@@ -367,7 +367,7 @@ fn messages_beyond_a_gap_leave_room_for_the_one_that_closes_it() {
 
 // Buffers are cleared before they are reused for another message.
 #[test]
-fn no_byte_of_another_message_is_ever_seen() {
+fn reused_buffer_exposes_no_earlier_bytes() {
     let mut rig = Rig::new();
     rig.pool.recycle(vec![0xee; 256]);
     // Beyond a gap, so that the buffer has a hole temporarily; the hole is then filled.
@@ -379,7 +379,7 @@ fn no_byte_of_another_message_is_ever_seen() {
 }
 
 #[test]
-fn release_gives_unfinished_buffers_back() {
+fn release_returns_unfinished_buffers_to_the_pool() {
     let mut rig = Rig::new();
     let _ = rig.input(0, &untagged(1, 0, false, b"a"));
     let _ = rig.input(5, &untagged(3, 0, false, b"a"));
@@ -392,7 +392,7 @@ fn release_gives_unfinished_buffers_back() {
 
 // A whole message in order never counts as unfinished, but its buffer must fit.
 #[test]
-fn a_whole_message_needs_room_for_a_moment() {
+fn single_segment_message_needs_pool_room_transiently() {
     let mut rig = Rig::new();
     rig.pool = BufferPool::new(255);
     assert_eq!(rig.input(0, &untagged(1, 0, true, b"hello")), Refused);

@@ -87,7 +87,7 @@ impl TestDialogue {
 const OPEN: &str = "0 < INIT\n. > INIT_ACK\n. < COOKIE_ECHO\n. > COOKIE_ACK\n";
 
 #[test]
-fn an_association_is_opened_and_aborted_in_the_end() {
+fn association_is_opened_and_aborted_at_the_end() {
     let mut talk = TestDialogue::new(OPEN);
     assert!(talk.player.abort_packet().is_none(), "nobody has answered");
     talk.open();
@@ -98,7 +98,7 @@ fn an_association_is_opened_and_aborted_in_the_end() {
 }
 
 #[test]
-fn packets_of_others_are_left_alone_and_damaged_ones_are_not() {
+fn foreign_packets_are_ignored_and_damaged_packets_fail() {
     let mut talk = TestDialogue::new(OPEN);
     talk.assert_sent("INIT");
     let mut other = talk.build_packet("packet dport=9 | INIT_ACK");
@@ -110,7 +110,7 @@ fn packets_of_others_are_left_alone_and_damaged_ones_are_not() {
 
 // RFC 5043 §5.2.3; docs/protocol.md, section 2.
 #[test]
-fn private_data_of_the_accept_is_learnt() {
+fn accept_private_data_retargets_the_script() {
     let mut talk = TestDialogue::new(&format!(
         "{OPEN}. < DATA tsn=0 n=0 initiate\n. do accept\n. > SACK cum=0 | DATA tsn=0 n=0 accept\n\
          . < SACK cum=0 | DATA tsn=1 n=1 tagged to=3 len=1\n. < DATA tsn=2 n=2 tagged stag=77 to=3 len=1\n"
@@ -132,7 +132,7 @@ fn private_data_of_the_accept_is_learnt() {
 }
 
 #[test]
-fn a_host_may_acknowledge_more_often_and_send_again() {
+fn extra_sacks_and_retransmissions_are_skipped() {
     let text = format!(
         "{OPEN}. < DATA tsn=0 n=0 initiate\n. do accept\n. > DATA tsn=0 n=0 accept\n\
          . < DATA tsn=1 n=1 tagged to=0 len=9\n1 < DATA tsn=2 n=2 tagged to=9 len=9\n. > SACK cum=2\n"
@@ -162,7 +162,7 @@ fn a_host_may_acknowledge_more_often_and_send_again() {
 
 // RFC 9260 §6.2: less than half a second.
 #[test]
-fn a_delayed_sack_has_half_a_second() {
+fn delayed_sack_may_take_half_a_second() {
     let text = format!("{OPEN}. < DATA tsn=0 n=0 terminate\n+0.04 > SACK cum=0\n");
     let play = |millis| {
         let mut talk = TestDialogue::new(&text);

@@ -89,7 +89,7 @@ proptest! {
     /// RFC 5043 §6.1, §10; RFC 5041 §5.3: with any order of arrival and any refusals, every message is placed
     /// and delivered once and in order, and sessions follow one another.
     #[test]
-    fn any_order_of_arrival(
+    fn any_arrival_order_delivers_each_message_once_in_order(
         choices in prop::collection::vec(any::<u16>(), 64..256),
         messages in messages(),
         sessions in 1usize..4,
@@ -150,7 +150,7 @@ proptest! {
 
     /// Any messages on any streams: no panic, bounds hold, and data is placed within the region only.
     #[test]
-    fn any_messages(
+    fn arbitrary_messages_stay_within_region_and_bounds(
         hostile in prop::collection::vec(
             (0u16..PAIRS + 2, 0u16..8, 0u16..9, prop::collection::vec(any::<u8>(), 0..40), any::<u8>()),
             1..80,
@@ -215,7 +215,7 @@ fn check(host: &Host, session: SessionId, messages: &[(bool, u16)]) {
 
 /// A source changed by its program is retransmitted with the bytes of the first transmission.
 #[test]
-fn unstable_sources_are_kept() {
+fn unstable_source_is_retransmitted_from_its_copy() {
     use ddp::RegionMemory;
     let (mut host, session) = Host::established_active();
     let memory = VecMemory::new(5000);

@@ -16,7 +16,7 @@ fn lingering(linger: Duration) -> Setup {
 
 /// RFC 5043 §11.1: an association whose peer indicates another adaptation does not carry sessions.
 #[test]
-fn another_adaptation_is_refused() {
+fn other_adaptation_ends_the_association() {
     for side in [Side::A, Side::B] {
         let mut other_setup = Setup::default();
         other_setup.sctp.adaptation = 7;
@@ -37,7 +37,7 @@ fn another_adaptation_is_refused() {
 
 /// No listener, then no answer.
 #[test]
-fn no_association() {
+fn connect_without_listener_times_out() {
     let mut net =
         Net::new(Node::initiator(Setup::default(), b""), Node::unresponsive(Setup::default()));
     net.run();
@@ -53,7 +53,7 @@ fn no_association() {
 
 // RFC 9260 §10 (ICMP8): the host does not support SCTP (any more); a report about an old INIT is ignored.
 #[test]
-fn a_host_without_sctp() {
+fn icmp_protocol_unreachable_ends_the_association() {
     let mut net = Net::established(&Setup::default());
     let (now, session) = (net.now, net.a.session());
     net.a.with_endpoint(|ep, cx| ep.protocol_unreachable(now, true, cx));
@@ -67,7 +67,7 @@ fn a_host_without_sctp() {
 
 /// The association lingers after its last session, then shuts down; streams are reused.
 #[test]
-fn linger() {
+fn association_lingers_then_shuts_down() {
     let mut net = Net::established(&lingering(SECOND * 3));
     for round in 0..5_u8 {
         let session = *net.a.sessions().last().expect("a session");
@@ -95,7 +95,7 @@ fn linger() {
 
 /// The side that accepted the association opens sessions, too.
 #[test]
-fn both_sides_open() {
+fn both_ends_open_sessions() {
     let mut net = Net::established(&Setup::default());
     let now = net.now;
     let (of_b, of_a) = (net.b.open(now, b"b"), net.a.open(now, b"a"));
@@ -112,7 +112,7 @@ fn both_sides_open() {
 
 /// A rejected session does not end an association with other sessions.
 #[test]
-fn reject_leaves_the_association() {
+fn rejected_session_leaves_the_association_open() {
     let mut net = Net::established(&Setup::default());
     net.b.policy = Policy::Reject(b"no".to_vec());
     let now = net.now;
@@ -130,7 +130,7 @@ fn reject_leaves_the_association() {
 
 /// An association without a session for too long is shut down.
 #[test]
-fn association_without_a_session() {
+fn sessionless_association_is_shut_down() {
     let mut net =
         Net::new(Node::initiator(Setup::default(), b""), Node::responder(Setup::default()));
     // The first Initiate never arrives.
@@ -145,7 +145,7 @@ fn association_without_a_session() {
 
 /// RFC 5043 §11.3: when the association fails every session gets an event, and no RDMAP Terminate is sent.
 #[test]
-fn abort_ends_all_sessions() {
+fn association_abort_closes_all_sessions() {
     let ulp = ddp::rdmap::Config::default();
     let mut net = Net::established(&Setup { ulp: ulp.into(), ..Setup::default() });
     let now = net.now;
@@ -171,7 +171,7 @@ fn abort_ends_all_sessions() {
 
 /// The path fails with messages outstanding.
 #[test]
-fn lost_association_flushes() {
+fn lost_association_flushes_outstanding_messages() {
     let mut net = Net::established(&Setup::default());
     let session = net.a.session();
     net.set_fate(|_, _, _| Fate::Drop);
@@ -188,7 +188,7 @@ fn lost_association_flushes() {
 
 /// The peer's host restarts: the old sessions end here, and new ones begin on the same association.
 #[test]
-fn peer_restarts() {
+fn peer_restart_ends_old_sessions() {
     let mut net = Net::established(&Setup::default());
     let (old, now) = (net.b.session(), net.now);
     net.a.events.clear();
@@ -204,7 +204,7 @@ fn peer_restarts() {
 
 /// The same with the first Initiate in the packet of the cookie: it belongs to the new association.
 #[test]
-fn peer_restarts_with_data() {
+fn initiate_bundled_with_restart_cookie_begins_a_session() {
     use std::cell::RefCell;
     use std::rc::Rc;
     let mut net = Net::established(&Setup::default());
@@ -246,7 +246,7 @@ fn peer_restarts_with_data() {
 
 /// A restarted peer has the same time for its first session as a new one, though it had sessions before.
 #[test]
-fn a_restarted_peer_has_time_for_its_first_session() {
+fn restarted_peer_gets_the_first_session_timeout_again() {
     let mut net = Net::established(&lingering(SECOND));
     let (old, now) = (net.b.session(), net.now);
     net.set_fate(|side, _, packet| {
@@ -264,7 +264,7 @@ fn a_restarted_peer_has_time_for_its_first_session() {
 
 /// Silence of the peer for the configured time closes its sessions and the association.
 #[test]
-fn idle() {
+fn idle_timeout_closes_sessions_and_association() {
     let mut setup = Setup::default();
     setup.endpoint.policy.idle_timeout = Some(SECOND * 20);
     let a = Node::initiator(Setup::default(), b"");
@@ -279,7 +279,7 @@ fn idle() {
 
 /// The peer shuts the association down with open sessions: messages posted by this end still arrive.
 #[test]
-fn shutdown_by_the_peer() {
+fn peer_shutdown_delivers_posted_messages_first() {
     let mut net = Net::established(&Setup::default());
     let (session, there) = (net.a.session(), net.b.session());
     for cookie in 0..20 {
@@ -300,7 +300,7 @@ fn shutdown_by_the_peer() {
 
 /// An association that is shut down does not linger: it ends with its last session.
 #[test]
-fn a_shutdown_does_not_linger() {
+fn shutdown_ends_with_the_last_session() {
     let mut net = Net::established(&lingering(SECOND * 60));
     let now = net.now;
     net.a.ep().shutdown(now);
@@ -312,7 +312,7 @@ fn a_shutdown_does_not_linger() {
 /// No session begins on a closed association; the endpoint is done when its ABORT is sent and its events are
 /// taken.
 #[test]
-fn an_association_that_is_over() {
+fn closed_association_refuses_new_sessions() {
     let mut net = Net::established(&Setup::default());
     let (now, open) = (net.now, net.a.open_request(b""));
     assert!(net.a.ep().can_open());
@@ -333,7 +333,7 @@ fn an_association_that_is_over() {
 
 /// While a session is paused, its messages are refused; other sessions continue.
 #[test]
-fn a_paused_session_takes_no_messages() {
+fn paused_session_refuses_messages_and_others_continue() {
     let mut net = Net::established(&Setup::default());
     let now = net.now;
     let (paused, other) = (net.a.session(), net.a.open(now, b""));
@@ -361,7 +361,7 @@ fn a_paused_session_takes_no_messages() {
 
 /// RFC 5043 §9: DDP's MULPDU follows the path.
 #[test]
-fn mulpdu_follows_the_path() {
+fn mulpdu_follows_the_path_mtu() {
     let mut net = Net::established(&Setup::default());
     let session = net.a.session();
     let mulpdu = |net: &mut Net| net.a.ep().params(session).expect("accepted").mulpdu;
@@ -380,7 +380,7 @@ fn mulpdu_follows_the_path() {
 
 /// Streams are limited to what both ends grant, and sessions with them.
 #[test]
-fn streams_run_out() {
+fn open_without_free_stream_is_refused() {
     let mut few = lingering(SECOND);
     few.sctp.streams = 3;
     let mut net = Net::new(Node::initiator(Setup::default(), b""), Node::responder(few));
@@ -400,7 +400,7 @@ fn streams_run_out() {
 /// RFC 5043 §5.1, §8, §9, §10, §11.1: the indication in INIT and INIT ACK, as many streams in one direction
 /// as in the other; every DATA chunk unordered, whole, under PPID 16 or 17, with any losses.
 #[test]
-fn what_is_on_the_wire() {
+fn data_chunks_are_unordered_unfragmented_with_ddp_ppids() {
     use std::cell::RefCell;
     use std::rc::Rc;
     let packets = Rc::new(RefCell::new(Vec::new()));

@@ -8,7 +8,7 @@ use wire::sctp::ddp::{Function, PPID_CONTROL};
 
 /// RFC 5043 §10: DDP-SSNs far ahead cost memory only for received messages, within a bound.
 #[test]
-fn gaps_cost_what_has_come() {
+fn ssn_gaps_cost_memory_for_received_messages_only() {
     let (mut host, session) = Host::established_passive();
     let mut refused = 0;
     for n in 1..=3000_u16 {
@@ -29,7 +29,7 @@ fn gaps_cost_what_has_come() {
 
 /// DDP's bound on records beyond a gap: refused messages are not acknowledged, and are retransmitted.
 #[test]
-fn ddp_refuses_what_it_cannot_remember() {
+fn messages_beyond_the_record_limit_are_refused() {
     let config = ddp::StreamConfig { max_ooo_records: 4, ..stream_config() };
     let mut host = Host::with_config(EndpointConfig::default(), false, config.into());
     host.receive(0, 0, Function::Initiate, b"");
@@ -54,7 +54,7 @@ fn ddp_refuses_what_it_cannot_remember() {
 
 /// Initiates on all streams at once, repeatedly.
 #[test]
-fn flood_of_sessions() {
+fn initiate_flood_is_bounded() {
     let mut config = EndpointConfig::default();
     (config.session.max_sessions, config.session.max_pending) = (4, 2);
     let mut host = Host::with_config(config, false, stream_config().into());
@@ -76,7 +76,7 @@ fn flood_of_sessions() {
 
 /// RFC 5043 §5.2.3: 0 to 512 bytes of private data in both directions, no more.
 #[test]
-fn lengths_of_private_data() {
+fn private_data_above_512_bytes_is_refused() {
     for len in [0, 1, 511, 512, 513, 1000] {
         let data = vec![7; len];
         let mut host = Host::new(false);
@@ -106,7 +106,7 @@ fn lengths_of_private_data() {
 
 /// Pieces of any size: empty, one byte, the whole message.
 #[test]
-fn messages_in_pieces() {
+fn messages_in_any_pieces_are_processed() {
     let mut host = Host::new(false);
     let initiate: &[&[u8]] = &[&[0], &[], &[0, 0], &[1, b'h'], b"i"];
     assert_eq!(host.receive_raw(0, PPID_CONTROL, true, initiate), MessageOutcome::Accepted);
@@ -129,7 +129,7 @@ fn messages_in_pieces() {
 
 /// Faults of one session do not affect another.
 #[test]
-fn a_peer_hurts_its_own_session() {
+fn session_fault_leaves_other_sessions_unaffected() {
     let (mut host, first) = Host::established_passive();
     host.receive(1, 0, Function::Initiate, b"");
     let second = host.session(1);

@@ -9,7 +9,7 @@ use core::time::Duration;
 
 /// RFC 5043 §6.2: one session is terminated at once, another one of the association continues.
 #[test]
-fn an_abort_ends_one_session() {
+fn abort_session_terminates_one_session_only() {
     let mut net = Net::established(&Setup::default());
     let (first, now) = (net.a.session(), net.now);
     let second = net.a.open(now, b"");
@@ -25,7 +25,7 @@ fn an_abort_ends_one_session() {
 
 /// The peer's tag is known from its INIT ACK or COOKIE ECHO on.
 #[test]
-fn tags_are_those_of_the_two_ends() {
+fn peer_tag_is_known_after_init_ack_or_cookie_echo() {
     let a = Node::initiator(Setup::default(), b"");
     let mut net = Net::new(a, Node::responder(Setup::default()));
     assert_eq!(net.a.ep().peer_tag(), None);
@@ -37,7 +37,7 @@ fn tags_are_those_of_the_two_ends() {
 
 /// RFC 5043 §6.1: an unanswered request times out, without any other event in the association.
 #[test]
-fn an_unanswered_request_ends_at_its_time() {
+fn unanswered_request_times_out() {
     let setup = Setup::default();
     let a = Node::initiator(setup.clone(), b"");
     let mut b = Node::responder(setup.clone());
@@ -54,7 +54,7 @@ fn an_unanswered_request_ends_at_its_time() {
 
 /// The growth of an association's window is released at its end.
 #[test]
-fn what_a_window_has_grown_is_released() {
+fn window_growth_is_released_at_association_end() {
     let (mut host, _) = Host::established_passive();
     host.with_context(|upper, cx| {
         let mut call = UpperCall::for_receive(upper, cx);

@@ -212,7 +212,7 @@ fn sctp_keeps_segments_when_mulpdu_changes() {
 }
 
 #[test]
-fn sctp_is_reliable_or_says_so() {
+fn sctp_is_reliable_or_reports_failure() {
     conformance::transfer_is_reliable_or_reported::<Bare>();
     conformance::transfer_is_reliable_or_reported::<Rdmap>();
 }
@@ -224,13 +224,13 @@ fn sctp_preserves_boundaries() {
 }
 
 #[test]
-fn sctp_tells_the_order() {
+fn sctp_reports_submission_order() {
     conformance::segments_out_of_order_carry_their_order::<Bare>();
     conformance::segments_out_of_order_carry_their_order::<Rdmap>();
 }
 
 #[test]
-fn sctp_passes_nothing_corrupt() {
+fn sctp_delivers_no_corrupt_message() {
     conformance::corrupt_segments_are_not_placed::<Bare>();
     conformance::corrupt_segments_are_not_placed::<Rdmap>();
 }
@@ -242,7 +242,7 @@ fn sctp_provides_lengths() {
 }
 
 #[test]
-fn sctp_carries_nothing_after_an_error() {
+fn sctp_carries_no_data_after_an_error() {
     conformance::failed_stream_carries_no_more_data::<Bare>();
     conformance::failed_stream_carries_no_more_data::<Rdmap>();
 }
@@ -260,7 +260,7 @@ fn sctp_association_ends_with_its_session() {
 }
 
 #[test]
-fn sctp_passes_no_duplicate() {
+fn sctp_delivers_no_duplicate() {
     conformance::duplicates_are_not_passed::<Bare>();
     conformance::duplicates_are_not_passed::<Rdmap>();
 }

@@ -27,7 +27,7 @@ fn depths(host: &Host, session: SessionId) -> Option<Depths> {
 
 /// The enhanced Initiate carries IRD and ORD before the ULP's private data, and the Accept answers them.
 #[test]
-fn enhanced_accepted_active() {
+fn active_enhanced_initiate_gets_enhanced_accept() {
     let mut host = host(true, rdmap(8, 16));
     let session = host.open(b"please");
     let initiate = data(8, 16, None, b"please");
@@ -50,7 +50,7 @@ fn enhanced_accepted_active() {
 
 /// The passive side answers in the form of the Initiate.
 #[test]
-fn enhanced_accepted_passive() {
+fn passive_end_answers_in_the_form_of_the_initiate() {
     let mut host = host(false, rdmap(8, 16));
     host.policy = Policy::Accept(b"welcome".to_vec());
     let initiate = data(4, 6, None, b"please");
@@ -66,7 +66,7 @@ fn enhanced_accepted_passive() {
 
 /// A plain Initiate gets a plain answer, whatever the ULP.
 #[test]
-fn plain_is_answered_plainly() {
+fn plain_initiate_gets_plain_answer() {
     let mut passive = host(false, rdmap(8, 16));
     passive.receive(0, 0, Function::Initiate, b"please");
     assert_eq!(passive.sent_controls(), [(0, 0, Function::Accept, vec![])]);
@@ -87,7 +87,7 @@ fn plain_is_answered_plainly() {
 
 /// Private data and enhanced data together are at most 512 bytes.
 #[test]
-fn enhanced_private_data() {
+fn enhanced_and_private_data_are_at_most_512_bytes() {
     let mut host = host(true, rdmap(1, 1));
     for (len, fits) in [(508, true), (509, false)] {
         let open = OpenRequest { pd: PD, ulp: rdmap(1, 1), private_data: vec![1; len] };
@@ -101,7 +101,7 @@ fn enhanced_private_data() {
 /// The enhanced Reject is for requests whose plain form would have been accepted (RFC 6581 §7), and carries
 /// the required ORD; a ULP's Reject is plain.
 #[test]
-fn enhanced_rejected() {
+fn enhanced_reject_carries_required_ord() {
     let mut passive = host(false, rdmap(8, 8));
     passive.policy = Policy::Reject(b"no".to_vec());
     passive.receive(0, 0, Function::EnhancedInitiate, &data(4, 6, None, b""));
@@ -138,7 +138,7 @@ fn enhanced_rejected() {
 
 /// An enhanced Initiate requires an enhanced Accept.
 #[test]
-fn plain_accept_of_an_enhanced_initiate() {
+fn plain_accept_of_enhanced_initiate_is_illegal() {
     let mut host = host(true, rdmap(8, 8));
     let session = host.open(b"");
     host.send_messages();
@@ -151,7 +151,7 @@ fn plain_accept_of_an_enhanced_initiate() {
 /// RFC 6581 §9.1: an unacceptable Accept is answered with an RDMAP Terminate of layer 2, type 0, code 6, and
 /// the session ends.
 #[test]
-fn unsuitable_accept() {
+fn unacceptable_accept_is_answered_with_terminate_2_0_06() {
     let mut host = host(true, rdmap(2, 8));
     let session = host.open(b"");
     host.send_messages();
@@ -169,7 +169,7 @@ fn unsuitable_accept() {
 /// RFC 6581 §9.2: in the peer-to-peer model the active side begins with an empty message, which is not
 /// reported to the ULP; only then the passive side sends.
 #[test]
-fn peer_to_peer() {
+fn passive_end_sends_after_ready_to_receive_message() {
     let mut config = EndpointConfig::default();
     config.session.enhanced.peer_to_peer = true;
     let mut active = Host::with_config(config, true, rdmap(4, 4));

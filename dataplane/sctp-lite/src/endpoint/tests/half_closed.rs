@@ -26,7 +26,7 @@ fn half_closed_session() -> (Host, SessionId) {
 }
 
 #[test]
-fn answer_follows_the_peers_terminate() {
+fn posts_after_peer_terminate_are_sent() {
     let (mut host, session) = half_closed_session();
     host.post(session, send_message(b"answer", 1)).expect("room");
     assert_eq!(host.sent_controls(), []);
@@ -43,7 +43,7 @@ fn answer_follows_the_peers_terminate() {
 
 /// The wait for the ULP is bounded. Its time-out is reported to the peer: answers are missing.
 #[test]
-fn ulp_that_does_not_close_is_reported() {
+fn ulp_close_timeout_is_reported_to_the_peer() {
     let (mut host, session) = half_closed_session();
     let second = Duration::from_secs(1);
     host.wait(ddp::HALF_CLOSED_TIMEOUT - second);
@@ -63,7 +63,7 @@ fn ulp_that_does_not_close_is_reported() {
 
 /// No last message can follow this end's Terminate: the association is aborted.
 #[test]
-fn error_behind_our_terminate_aborts_the_association() {
+fn error_after_local_terminate_aborts_the_association() {
     let cases: [fn(&mut Host) -> MessageOutcome; 2] = [
         |host| host.receive_write(0, 1, REGION as u64, b"outside"),
         |host| host.receive_write(0, 1, 0, &[1; 16 * 1024]),
@@ -80,7 +80,7 @@ fn error_behind_our_terminate_aborts_the_association() {
 
 /// A segment is discarded because this end has ended the session in order: the association is aborted.
 #[test]
-fn segment_behind_an_orderly_end_aborts_the_association() {
+fn segment_after_orderly_end_aborts_the_association() {
     let (mut host, session) = Host::established_passive();
     host.shutdown(session);
     assert_eq!(host.sent_controls(), [(0, 1, Function::Terminate, vec![])]);

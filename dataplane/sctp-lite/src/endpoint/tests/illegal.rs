@@ -16,7 +16,7 @@ fn control(function: Function, ssn: u16) -> Vec<u8> {
 
 /// All violations in an established session, passive and active.
 #[test]
-fn in_an_established_session() {
+fn violation_in_established_session_terminates_it() {
     let cases: [(IllegalMessage, SessionError); 17] = [
         (
             |host| host.receive(0, 1, Function::Initiate, b""),
@@ -114,7 +114,7 @@ fn in_an_established_session() {
 
 /// Messages that are not an answer to an Initiate.
 #[test]
-fn instead_of_an_answer() {
+fn illegal_answer_to_initiate_fails_the_session() {
     let cases: [(Vec<u8>, u32, SessionError); 6] = [
         (
             control(Function::Initiate, 0),
@@ -153,7 +153,7 @@ fn instead_of_an_answer() {
 
 /// RFC 5043 §6.1: messages after the answer wait for it, unacknowledged.
 #[test]
-fn ahead_of_the_answer() {
+fn messages_ahead_of_the_answer_are_refused_until_it_arrives() {
     let mut host = Host::new(true);
     let session = host.open(b"");
     host.send_messages();
@@ -173,7 +173,7 @@ fn ahead_of_the_answer() {
 /// RFC 5043 §6.6: the SACK of the Initiate permits the active side to send. Segments and a following
 /// Terminate are not acknowledged before the decision, and are accepted after an Accept.
 #[test]
-fn segments_ahead_of_the_decision_wait_for_it() {
+fn segments_before_the_decision_are_refused_until_accept() {
     let mut host = Host::new(false);
     host.policy = Policy::Wait;
     assert_eq!(host.receive(0, 0, Function::Initiate, b""), MessageOutcome::Accepted);
@@ -197,7 +197,7 @@ fn segments_ahead_of_the_decision_wait_for_it() {
 /// Before a decision the active side may send segments and cancel; any other control message ends the
 /// session.
 #[test]
-fn before_the_decision() {
+fn control_message_before_decision_ends_the_session() {
     let cases: [(IllegalMessage, SessionError); 2] = [
         (
             |host| host.receive(0, 1, Function::Accept, b""),
@@ -222,7 +222,7 @@ fn before_the_decision() {
 
 /// Messages on a stream without a session.
 #[test]
-fn without_a_session() {
+fn messages_without_a_session_are_unmatched() {
     let illegal: [IllegalMessage; 5] = [
         |host| host.receive(0, 0, Function::Accept, b""),
         |host| host.receive_write(0, 0, 0, b"x"),
@@ -251,7 +251,7 @@ fn without_a_session() {
 
 /// Both ends open a session on the same streams: both fail.
 #[test]
-fn both_initiate() {
+fn simultaneous_initiates_on_one_stream_both_fail() {
     let mut host = Host::new(true);
     let session = host.open(b"");
     assert_eq!(host.receive(0, 0, Function::Initiate, b""), MessageOutcome::Accepted);
@@ -267,7 +267,7 @@ fn both_initiate() {
 
 /// RFC 5041 §7.1: a DDP error is reported in the last message, and the session's Terminate follows.
 #[test]
-fn errors_of_ddp_end_the_session() {
+fn ddp_error_sends_last_message_then_terminate() {
     let (mut host, session) = Host::established_passive();
     assert_eq!(host.receive_write(0, 1, REGION as u64, b"x"), MessageOutcome::Accepted);
     assert_eq!(host.sent_controls(), [(0, 2, Function::Terminate, vec![])]);

@@ -13,7 +13,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// RFC 5043 §6.2, active side: Initiate, Accept, segments in both directions, both Terminates.
 #[test]
-fn accepted_active() {
+fn active_session_runs_from_initiate_to_both_terminates() {
     let mut host = Host::new(true);
     let session = host.open(b"please");
     assert_eq!(host.sent_controls(), [(0, 0, Function::Initiate, b"please".to_vec())]);
@@ -52,7 +52,7 @@ fn accepted_active() {
 
 /// RFC 5043 §6.2, passive side. §6.6: no segment before the Accept is acknowledged.
 #[test]
-fn accepted_passive() {
+fn passive_session_sends_after_accept_is_acknowledged() {
     let mut host = Host::new(false);
     host.policy = Policy::Wait;
     assert_eq!(host.receive(3, 0, Function::Initiate, b"please"), MessageOutcome::Accepted);
@@ -79,7 +79,7 @@ fn accepted_passive() {
 
 /// RFC 5043 §6.2: at least one side sends a Terminate; one suffices.
 #[test]
-fn one_terminate_is_enough() {
+fn single_terminate_ends_the_session() {
     let (mut host, session) = Host::established_active();
     host.shutdown(session);
     assert_eq!(host.sent_controls(), [(0, 1, Function::Terminate, vec![])]);
@@ -99,7 +99,7 @@ fn one_terminate_is_enough() {
 
 /// The same while this end still waits for the peer's Terminate.
 #[test]
-fn the_next_session_ends_the_wait() {
+fn next_initiate_ends_the_wait_for_peer_terminate() {
     let (mut host, session) = Host::established_passive();
     host.shutdown(session);
     assert_eq!(host.receive_write(0, 1, 0, b"last"), MessageOutcome::Accepted);
@@ -115,7 +115,7 @@ fn the_next_session_ends_the_wait() {
 
 /// RFC 5043 §6.3: rejected by the ULP, with its private data.
 #[test]
-fn rejected() {
+fn rejected_session_reports_private_data() {
     let mut host = Host::new(true);
     let session = host.open(b"");
     host.send_messages();
@@ -163,7 +163,7 @@ fn pending_requests_are_bounded() {
 
 /// RFC 5043 §6.4, active side: turned away without the peer's ULP.
 #[test]
-fn turned_away() {
+fn terminate_as_answer_reports_turned_away() {
     let mut host = Host::new(true);
     let session = host.open(b"");
     host.send_messages();
@@ -176,7 +176,7 @@ fn turned_away() {
 
 /// An unanswered Initiate, and an undecided request.
 #[test]
-fn unanswered() {
+fn unanswered_initiate_and_undecided_request_time_out() {
     let mut host = Host::new(true);
     let session = host.open(b"");
     host.send_messages();
@@ -222,7 +222,7 @@ fn unanswered() {
 
 /// The active side cancels before it is answered.
 #[test]
-fn cancelled() {
+fn active_end_cancels_before_the_answer() {
     // Nothing was sent yet.
     let mut host = Host::new(true);
     let session = host.open(b"");
@@ -258,7 +258,7 @@ fn cancelled() {
 
 /// RFC 5043 §6.1: a Terminate takes effect at its DDP-SSN, however early it arrives.
 #[test]
-fn terminate_acts_at_its_ssn() {
+fn early_terminate_takes_effect_at_its_ssn() {
     let (mut host, session) = Host::established_passive();
     assert_eq!(host.receive(0, 3, Function::Terminate, b""), MessageOutcome::Accepted);
     assert_eq!(host.receive_write(0, 2, 10, b"b"), MessageOutcome::Accepted);
@@ -277,7 +277,7 @@ fn terminate_acts_at_its_ssn() {
 
 /// RFC 5043 §6.1: DDP-SSNs start from zero in each session, and have no gaps.
 #[test]
-fn numbers_start_anew() {
+fn ssns_start_at_zero_in_each_session() {
     let (mut host, mut session) = Host::established_active();
     for round in 0..3 {
         for ssn in 1..=5_u16 {
@@ -301,7 +301,7 @@ fn numbers_start_anew() {
 
 /// A graceful close lasts while the peer makes progress, and no longer.
 #[test]
-fn a_close_lasts_while_the_peer_makes_progress() {
+fn graceful_close_is_extended_while_the_peer_progresses() {
     let (mut host, session) = Host::established_active();
     for cookie in 0..3 {
         host.post(session, write_message(0, b"x", cookie)).expect("room");
@@ -332,7 +332,7 @@ fn two_sessions() -> (Host, SessionId, SessionId) {
 /// RFC 5043 §11.2: a message that does not fit the rest of a packet is first in the next one; no shorter
 /// message overtakes it.
 #[test]
-fn what_does_not_fit_is_next() {
+fn message_too_long_for_packet_opens_the_next_packet() {
     let (mut host, first, second) = two_sessions();
     host.post(first, write_message(0, &[7; 1000], 1)).expect("room");
     host.post(second, write_message(0, b"x", 2)).expect("room");
@@ -349,7 +349,7 @@ fn what_does_not_fit_is_next() {
 
 /// Sessions with data to send alternate, however much each has.
 #[test]
-fn sessions_take_turns() {
+fn sessions_with_data_alternate() {
     let (mut host, first, second) = two_sessions();
     for cookie in 0..3 {
         host.post(first, write_message(0, b"x", cookie)).expect("room");
@@ -362,7 +362,7 @@ fn sessions_take_turns() {
 
 /// The loss of the association after this end is done does not affect a session's graceful end.
 #[test]
-fn lost_after_the_end() {
+fn association_loss_after_graceful_end_is_not_reported() {
     for (acknowledged, reason) in
         [(true, CloseReason::LocalShutdown), (false, CloseReason::Lower(SctpReason::SctpTimeout))]
     {
@@ -385,7 +385,7 @@ fn lost_after_the_end() {
 
 /// Memory for unacknowledged messages is bounded; with nothing kept, one message is sent regardless.
 #[test]
-fn what_is_kept_is_bounded() {
+fn copies_of_unacknowledged_messages_are_bounded() {
     let (mut host, session) = Host::established_active();
     for cookie in 0..2 {
         let memory = VecMemory::new(100);
@@ -404,7 +404,7 @@ fn what_is_kept_is_bounded() {
 
 /// The worker bounds the memory of fragments; it is consulted only while messages can be accepted.
 #[test]
-fn fragments_are_bounded_by_the_worker() {
+fn fragment_memory_is_bounded_by_worker_budget() {
     let (mut host, _) = Host::established_passive();
     let largest = host.hold.guaranteed_bytes();
     let held = host.with_context(|upper, cx| {
@@ -421,7 +421,7 @@ fn fragments_are_bounded_by_the_worker() {
 
 /// A paused session reports no event until it is resumed, including events from before the pause.
 #[test]
-fn a_pause_keeps_events_back() {
+fn paused_session_reports_no_events() {
     let (mut host, session) = Host::established_passive();
     let (now, bytes) = (host.now, segment(1, 0, b"a"));
     host.with_context(|upper, cx| {
@@ -442,7 +442,7 @@ fn a_pause_keeps_events_back() {
 
 /// A session whose Initiate was never sent ends without a message, however often it is ended.
 #[test]
-fn what_was_never_begun_needs_no_terminate() {
+fn session_without_sent_initiate_sends_no_terminate() {
     let data = SessionData { private_data: Vec::new(), enhanced: None };
     let mut session = Session::new_active(0, &data, 1000);
     assert!(!session.terminate_now(), "the peer does not know of it");
@@ -455,7 +455,7 @@ fn what_was_never_begun_needs_no_terminate() {
 /// Abort of one session: a Terminate follows, outstanding messages arrive, and other sessions continue
 /// (RFC 5043 §11.3).
 #[test]
-fn abort_is_of_one_session() {
+fn session_abort_leaves_other_sessions_open() {
     let (mut host, first) = Host::established_active();
     let second = host.open(b"");
     host.send_messages();
@@ -505,7 +505,7 @@ fn abort_is_of_one_session() {
 
 /// RFC 5043 §11.2: an untagged message does not wait; a segment that fills a packet gets one to itself.
 #[test]
-fn nothing_waits_for_company() {
+fn short_message_is_sent_without_delay() {
     use crate::endpoint::upper::UpperCall;
     use crate::seam::MessageSource;
     let (mut host, session) = Host::established_active();
@@ -524,7 +524,7 @@ fn nothing_waits_for_company() {
 
 /// RFC 5043 §9: at least 516 bytes, and room for control chunks where there is more.
 #[test]
-fn size_of_segments() {
+fn segment_size_leaves_room_for_control_chunks() {
     use crate::session::mulpdu;
     assert_eq!(mulpdu(1436, 16), 1418);
     assert_eq!(mulpdu(8936, 16), 8918);

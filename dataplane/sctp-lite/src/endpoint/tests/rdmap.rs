@@ -142,7 +142,7 @@ fn shutdown_waits_for_reads() {
 /// RFC 5040 §4.8: a Read whose STag is invalidated in flight is not answered further: the session ends with a
 /// Terminate.
 #[test]
-fn a_revoked_stag_ends_a_read() {
+fn revoked_stag_terminates_the_read() {
     let mut net = Net::established(&setup());
     let (session, there) = (net.a.session(), net.b.session());
     net.a.ep().post_rdmap(session, read(STAG, 0, 500_000, 400_000, 1)).expect("room");

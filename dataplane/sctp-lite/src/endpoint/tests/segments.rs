@@ -169,7 +169,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn one_piece_or_two_is_the_same(
+    fn message_pieces_do_not_change_the_result(
         steps in prop::collection::vec(any_step(), 1..40),
         rdmap: bool,
     ) {
@@ -188,7 +188,7 @@ proptest! {
 
     /// With less room than the following message needs, nothing is written; with that much, it is.
     #[test]
-    fn what_is_behind_a_message_is_known(lens in prop::collection::vec(1usize..4000, 1..8)) {
+    fn next_len_predicts_the_following_message(lens in prop::collection::vec(1usize..4000, 1..8)) {
         let (mut host, session) = Host::established_active();
         for len in lens {
             host.post(session, write_message(0, &vec![7; len], 1)).expect("room");

@@ -160,7 +160,7 @@ fn the_default_delay_is_within_bounds() {
 
 // RFC 9260 §3.3.1, §6.2: the I bit.
 #[test]
-fn the_i_bit_is_answered_at_once() {
+fn i_bit_causes_immediate_sack() {
     let mut side = side();
     side.packet(&[(DataHeader { immediate: true, ..whole(0) }, b"x")]);
     assert!(side.due());
@@ -227,7 +227,7 @@ fn an_invalid_stream_is_acknowledged_and_discarded() {
 
 // RFC 9260 §3.3.4: chunks beyond the reach of a block, or beyond the limit of ranges, are dropped.
 #[test]
-fn what_cannot_be_reported_is_refused() {
+fn chunk_beyond_gap_block_reach_is_refused() {
     let mut side = side_with(&ReceiveConfig { max_gaps: 3, ..config() });
     assert_eq!(side.receive_whole(65_535), Arrival::Refused(Refusal::BeyondWindow));
     assert_eq!(side.receive_whole(1 << 31), Arrival::Duplicate, "in the half before");
@@ -244,7 +244,7 @@ fn what_cannot_be_reported_is_refused() {
 
 // RFC 9260 §6.7: as many blocks as fit, from the lowest.
 #[test]
-fn a_small_packet_holds_the_lowest_blocks() {
+fn sack_in_small_packet_has_the_lowest_blocks() {
     let mut side = side();
     for n in 0..10 {
         side.receive_whole(1 + 2 * n);
@@ -256,7 +256,7 @@ fn a_small_packet_holds_the_lowest_blocks() {
 // RFC 9260 §6.2: with a closed window, new data beyond the highest received is refused, data that fills a gap
 // is accepted; the SACK is immediate.
 #[test]
-fn a_closed_window_refuses_what_is_new() {
+fn closed_window_refuses_new_data_and_accepts_gap_fill() {
     let mut side = side();
     side.receive_whole(0);
     side.receive_whole(2);
@@ -290,7 +290,7 @@ fn a_silly_window_is_closed() {
 
 // The seam: a refused message has no effect, as if it had never arrived.
 #[test]
-fn what_is_not_taken_is_not_acknowledged() {
+fn refused_message_is_not_acknowledged() {
     let mut side = side();
     side.receive_whole(0);
     side.sink.refuse = true;
@@ -358,7 +358,7 @@ fn fragments_do_not_widen_the_window() {
 
 // RFC 9260 §6.9: an ordered message keeps its mark; a message refused at its last fragment is retransmitted.
 #[test]
-fn a_message_that_is_not_taken_waits_for_its_last_fragment() {
+fn message_refused_at_last_fragment_is_retransmitted() {
     let mut side = side();
     let ordered = |n, flags| DataHeader { unordered: false, ssn: 7, ..fragment(n, flags) };
     side.packet(&[(ordered(0, "B"), b"one")]);
@@ -431,7 +431,7 @@ fn a_message_that_is_too_long_aborts() {
 /// A fragment without room at the worker is refused; one that could never be kept ends the association, if it
 /// is next in order.
 #[test]
-fn fragments_that_the_worker_does_not_hold() {
+fn fragment_beyond_worker_budget_is_refused() {
     let arrival = |most: usize, n: u32| {
         let mut side = side();
         side.packet(&[(fragment(0, "B"), &[0; 100])]);
@@ -454,7 +454,7 @@ fn holds_fragment(len: usize) -> usize {
 /// Fragments beyond gaps fill their budget; data in order is kept regardless, so that the messages before
 /// them complete.
 #[test]
-fn fragments_beyond_the_budget_are_refused_and_nothing_stalls() {
+fn fragments_beyond_budget_are_refused_without_a_stall() {
     let mut side = side_with(&ReceiveConfig { fragments: 1000, ..config() });
     // Messages of three fragments, the first one of each missing.
     let flags = |n: u32| ["B", "", "E"][n as usize % 3];
@@ -481,7 +481,7 @@ proptest! {
     /// Any order, with duplicates and refusals, compared with a set: acknowledged equals accepted, each
     /// message is delivered once, and nothing acknowledged is reneged.
     #[test]
-    fn acknowledged_is_what_was_taken(
+    fn acknowledged_tsns_equal_accepted_tsns(
         steps in prop::collection::vec((0u32..60, prop::bool::weighted(0.1), any::<bool>()), 1..200),
         max_gaps in 1usize..12,
     ) {
@@ -513,7 +513,7 @@ proptest! {
 
     /// Messages fragmented in any way, with fragments in any order and repeated, arrive whole.
     #[test]
-    fn fragments_in_any_order_make_the_messages(
+    fn fragments_in_any_order_are_reassembled(
         lens in prop::collection::vec(1u32..6, 1..12),
         picks in prop::collection::vec(any::<prop::sample::Index>(), 0..100),
     ) {

@@ -88,7 +88,7 @@ mod tests {
 
     // Loss recovery receives the configured values.
     #[test]
-    fn parameters_are_those_of_the_configuration() {
+    fn recovery_parameters_match_the_configuration() {
         let (initial_rto, min_rto) = (Duration::from_secs(3), Duration::from_secs(2));
         let max_rto = Duration::from_secs(70);
         let (congestion, send_window) = (CongestionControl::NewReno, 77_777);

@@ -119,7 +119,7 @@ fn reports_of_unknown_parameters_are_bounded() {
 
 // RFC 9260 §3.3.3: a cookie is kept and returned up to the configured bound.
 #[test]
-fn cookies_are_bounded() {
+fn cookie_above_the_bound_is_refused() {
     for (len, answer) in [(100, "P: COOKIE-ECHO"), (101, "P: ABORT(4)"), (1000, "P: ABORT(4)")] {
         let mut rig = Rig::active(Config { max_cookie: 100, ..Config::default() });
         rig.sent_packets();
@@ -132,7 +132,7 @@ fn cookies_are_bounded() {
 // A HEARTBEAT cannot be answered in part (RFC 9260 §3.3.6): one that does not fit any packet of the path is
 // dropped together with those behind it in the queue.
 #[test]
-fn heartbeats_that_fit_no_packet_do_not_stay() {
+fn oversized_heartbeat_ack_is_dropped() {
     let mut rig = Rig::established();
     rig.association.set_path_mtu(rig.now, 0);
     rig.input(|b| b.heartbeat(&[1; 900]).expect("room")).expect("not an error");
@@ -149,7 +149,7 @@ fn heartbeats_that_fit_no_packet_do_not_stay() {
 
 // An ABORT or SHUTDOWN COMPLETE without room is dropped after a while.
 #[test]
-fn a_last_packet_without_room_is_given_up() {
+fn last_packet_without_room_times_out() {
     let ends: [fn(&mut Rig); 3] = [
         |rig| rig.association.abort(rig.now, b"enough"),
         |rig| {
@@ -186,7 +186,7 @@ fn a_last_packet_without_room_is_given_up() {
 // An association that never finds room ends by the same timers as one that never gets an answer: INIT, COOKIE
 // ECHO, HEARTBEAT, data and SHUTDOWN.
 #[test]
-fn without_any_room_every_association_ends() {
+fn association_without_tx_room_times_out_in_every_state() {
     for state in STATES {
         let mut rig = Rig::in_state(state);
         while rig.event().is_some() {}
@@ -213,7 +213,7 @@ fn without_any_room_every_association_ends() {
 
 // A short time without room ends nothing, and due chunks are sent.
 #[test]
-fn room_that_comes_back_is_used() {
+fn due_chunks_are_sent_when_room_returns() {
     let mut rig = Rig::active(Config::default());
     rig.without_room();
     rig.now += Duration::from_millis(500);
@@ -228,7 +228,7 @@ fn room_that_comes_back_is_used() {
 // RFC 6951 §5.4, RFC 9260 §8.5: only the association's own tag, or a valid cookie, proves that the peer sent
 // a packet.
 #[test]
-fn who_sends_an_init_has_shown_nothing() {
+fn init_packet_is_not_verified() {
     let mut rig = Rig::established();
     let ours = rig.association.local_tag();
     let mut accepted = |bytes: &[u8]| -> InputResult {
@@ -274,7 +274,7 @@ fn who_sends_an_init_has_shown_nothing() {
 // The answer to such a packet can be written alone; without room it is dropped, and not kept for another
 // source.
 #[test]
-fn an_answer_is_had_alone() {
+fn reply_is_written_alone_or_dropped_without_room() {
     let mut rig = Rig::established();
     rig.upper.queue.push_back((1, 100));
     let init = packet(Tag::NONE, |b| b.init(&peer_header(), &[DDP]).expect("room"));
@@ -294,7 +294,7 @@ fn an_answer_is_had_alone() {
 
 // An answer dropped by the owner is counted.
 #[test]
-fn an_answer_that_is_given_up_is_not_sent() {
+fn dropped_reply_is_counted_and_not_sent() {
     let mut rig = Rig::established();
     let init = packet(Tag::NONE, |b| b.init(&peer_header(), &[DDP]).expect("room"));
     assert!(rig.accept_bytes(&init).reply_pending);
@@ -306,7 +306,7 @@ fn an_answer_that_is_given_up_is_not_sent() {
 
 // A chunk that does not fit any packet is dropped and counted, and later ones are sent.
 #[test]
-fn what_fits_no_packet_keeps_nothing_back() {
+fn oversized_chunk_is_dropped_and_does_not_block_others() {
     let mut rig = Rig::established();
     let from = stats(&rig).packets_out;
     rig.association.pending_replies.reply =

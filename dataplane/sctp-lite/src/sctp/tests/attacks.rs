@@ -17,7 +17,7 @@ fn any_chunk() -> impl Strategy<Value = (u8, u8, Vec<u8>)> {
 proptest! {
     // Any bytes with a valid tag: no panic, and transmission is bounded.
     #[test]
-    fn any_chunks_of_the_peer(
+    fn arbitrary_chunks_with_valid_tag_never_panic(
         state in 0..STATES.len(),
         packets in prop::collection::vec(prop::collection::vec(any_chunk(), 1..6), 1..12),
         tag in 0..3,
@@ -38,7 +38,7 @@ proptest! {
 
     // The same with bytes that are not chunks.
     #[test]
-    fn any_bytes_of_the_peer(state in 0..STATES.len(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_with_valid_tag_never_panic(state in 0..STATES.len(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut rig = Rig::in_state(STATES[state]);
         let mut packet = packet(rig.association.local_tag(), |_| {});
         packet.extend(bytes);
@@ -49,7 +49,7 @@ proptest! {
 
 // RFC 9260 §8.5: guessed tags have no effect: no answer, no change.
 #[test]
-fn guessed_tags() {
+fn guessed_tags_have_no_effect() {
     let mut rig = Rig::established();
     let timer = rig.association.poll_timeout();
     for guess in 1..10_000 {
@@ -72,7 +72,7 @@ fn guessed_tags() {
 
 // A burst of INITs in the peer's name elicits one INIT ACK, and no state.
 #[test]
-fn inits_in_the_name_of_the_peer() {
+fn init_burst_elicits_one_init_ack() {
     let mut rig = Rig::established();
     for i in 0..1000 {
         let header = wire::sctp::InitHeader { tag: Tag(i + 1), ..peer_header() };
@@ -90,7 +90,7 @@ fn inits_in_the_name_of_the_peer() {
 // RFC 9260 §5.2.1, §5.2.2, §3.3.2: no INIT, good or bad, changes the state, the tags or the timers of an association,
 // whatever its state; its handshake goes on.
 #[test]
-fn no_init_ends_an_association() {
+fn init_in_any_state_leaves_the_association_unchanged() {
     let good = wire::sctp::InitHeader { tag: Tag(0x5555_5555), ..peer_header() };
     let adaptation: &[Parameter<'_>] = &[Parameter::Adaptation(1)];
     let inits: [(_, &[Parameter<'_>]); 6] = [
@@ -119,7 +119,7 @@ fn no_init_ends_an_association() {
 
 // A packet full of chunks that each request an answer elicits a single, bounded one.
 #[test]
-fn floods_of_chunks_that_want_answers() {
+fn packet_of_requesting_chunks_elicits_one_bounded_answer() {
     let mut rig = Rig::established();
     rig.input(|b| {
         while b.remaining() > 600 {
@@ -136,7 +136,7 @@ fn floods_of_chunks_that_want_answers() {
 
 // The longest possible HEARTBEAT: too long to return, or in a packet of its own.
 #[test]
-fn long_heartbeats() {
+fn longest_heartbeat_is_answered_or_dropped() {
     for len in [900, 1020, 1500, 3000] {
         let mut rig = Rig::established();
         rig.input(|b| b.heartbeat(&vec![1; len]).expect("room")).expect("not an error");
@@ -148,7 +148,7 @@ fn long_heartbeats() {
 
 // RFC 9260 §9.2: endless SHUTDOWNs are answered one by one, and the guard ends them.
 #[test]
-fn floods_of_shutdowns() {
+fn shutdown_flood_is_ended_by_the_guard_timer() {
     let mut rig = Rig::in_state(State::ShutdownAckSent);
     for _ in 0..1000 {
         let cumulative = rig.association.identity.local_tsn.sub(1);
@@ -161,7 +161,7 @@ fn floods_of_shutdowns() {
 
 // A SHUTDOWN that acknowledges data never sent ends the association.
 #[test]
-fn a_shutdown_of_what_was_never_sent() {
+fn shutdown_acknowledging_unsent_data_aborts() {
     let mut rig = Rig::established();
     let beyond = rig.association.identity.local_tsn.add(1000);
     let result = rig.input(|b| b.shutdown(beyond).expect("room"));
@@ -171,7 +171,7 @@ fn a_shutdown_of_what_was_never_sent() {
 
 // A SACK of data never sent, and impossible gap blocks.
 #[test]
-fn sacks_that_make_no_sense() {
+fn impossible_sacks_are_dropped() {
     let mut rig = Rig::established();
     let beyond = rig.association.identity.local_tsn.add(1000);
     let header = wire::sctp::SackHeader { cumulative: beyond, a_rwnd: 0 };
@@ -181,7 +181,7 @@ fn sacks_that_make_no_sense() {
 
 // Misplaced chunks: an INIT or a COOKIE ECHO that is not first.
 #[test]
-fn chunks_out_of_place() {
+fn init_or_cookie_echo_not_first_is_dropped() {
     let mut rig = Rig::established();
     let result = rig.input(|b| {
         b.cookie_ack().expect("room");
@@ -217,7 +217,7 @@ fn errors_are_not_answered() {
 
 // TSNs from the whole space: memory is bounded.
 #[test]
-fn tsns_from_everywhere() {
+fn arbitrary_tsns_use_bounded_memory() {
     let mut rig = Rig::established();
     let mut refused = 0;
     for n in 0..5000u32 {
@@ -232,7 +232,7 @@ fn tsns_from_everywhere() {
 // RFC 9260 §3.1: the owner's flow table keeps packets with other ports away; those that arrive here anyway
 // are judged by their tag.
 #[test]
-fn ports_are_those_of_the_ends() {
+fn packets_with_other_ports_are_judged_by_tag() {
     let rig = Rig::established();
     assert_eq!(rig.association.ends().ports(), Ports { source: 9899, destination: 4000 });
     let bytes = packet(Tag(1), |_| {});

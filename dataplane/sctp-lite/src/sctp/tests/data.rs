@@ -18,7 +18,7 @@ fn sack(rig: &mut Rig, n: u32) -> Result<(), DropReason> {
 }
 
 #[test]
-fn messages_go_out_and_are_acknowledged() {
+fn messages_are_sent_and_acknowledged() {
     let mut rig = Rig::established();
     rig.upper.queue.extend([(1, 100), (2, 200)]);
     assert_eq!(rig.sent_packets(), ["P: DATA(1) DATA(2)"]);
@@ -31,7 +31,7 @@ fn messages_go_out_and_are_acknowledged() {
 
 // RFC 9260 §6.1, §6.2: a delayed SACK is bundled with DATA, before it.
 #[test]
-fn an_acknowledgement_goes_with_data() {
+fn delayed_sack_is_bundled_with_data() {
     let mut rig = Rig::established();
     rig.input(|b| push_data(b, &data(1), b"first")).expect("taken");
     assert_eq!(rig.sent_packets(), ["P: SACK(1)"]);
@@ -43,7 +43,7 @@ fn an_acknowledgement_goes_with_data() {
 
 // RFC 9260 §6: no DATA before ESTABLISHED, and none for a SHUTDOWN's sender.
 #[test]
-fn nothing_is_sent_where_nothing_may_be() {
+fn data_is_sent_only_in_data_states() {
     for state in
         [State::CookieWait, State::CookieEchoed, State::ShutdownSent, State::ShutdownAckSent]
     {
@@ -61,7 +61,7 @@ fn nothing_is_sent_where_nothing_may_be() {
 
 // RFC 9260 §8.1: beyond Association.Max.Retrans the peer is unreachable.
 #[test]
-fn a_peer_that_acknowledges_nothing() {
+fn silent_peer_is_unreachable_after_max_retransmits() {
     let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
     rig.upper.queue.push_back((1, 100));
     rig.sent_packets();
@@ -93,7 +93,7 @@ fn close_window(rig: &mut Rig) -> Result<(), DropReason> {
 
 // Data behind a closed window does not cause packets, and does not send a delayed SACK early.
 #[test]
-fn nothing_is_sent_into_a_closed_window() {
+fn closed_window_sends_no_data_and_no_early_sack() {
     let mut rig = rig_with_closed_window();
     rig.input(|b| push_data(b, &data(1), b"first")).expect("taken");
     assert_eq!(rig.sent_packets(), ["P: SACK(1)"]);
@@ -105,7 +105,7 @@ fn nothing_is_sent_into_a_closed_window() {
 // RFC 8899 §4.3, RFC 9260 §6.1 A: probes of a closed window may be too long for the path as well; IP then
 // fragments them before the association fails.
 #[test]
-fn a_black_hole_behind_a_closed_window() {
+fn oversized_window_probes_are_fragmented_before_failure() {
     let mut rig = rig_with_closed_window();
     let rto = rig.association.sender().rto();
     let mut sent = Vec::new();
@@ -130,7 +130,7 @@ fn a_black_hole_behind_a_closed_window() {
 // shorter packets are sent without delay. This must not use up the retransmissions: the association fails no
 // sooner than without the suspicion.
 #[test]
-fn a_peer_is_given_up_no_sooner_where_a_black_hole_is_suspected() {
+fn suspected_black_hole_does_not_use_up_retransmits() {
     for max_retransmits in [1, 3, 5, 10] {
         let lasts = |path_mtu_probing: bool| {
             let config = Config {
@@ -158,7 +158,7 @@ fn a_peer_is_given_up_no_sooner_where_a_black_hole_is_suspected() {
 
 // RFC 8899 §6.2.1.2: an unanswered probe is not an error, and is repeated with later data.
 #[test]
-fn a_lost_probe_of_the_path_is_no_error() {
+fn lost_path_probe_does_not_count_as_error() {
     let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
     rig.association.set_path_mtu(rig.now, 1180);
     rig.now += Config::default().path_mtu_raise;
@@ -176,7 +176,7 @@ fn a_lost_probe_of_the_path_is_no_error() {
 // RFC 4821 §7.6.2: after a lost probe the next one waits as many round trips as the congestion window has
 // packets.
 #[test]
-fn a_lost_probe_of_the_path_is_followed_by_a_pause() {
+fn lost_path_probe_delays_the_next_probe() {
     const MS: Duration = Duration::from_millis(1);
     let mut rig = Rig::active(Config { heartbeat_interval: None, ..Config::default() });
     rig.sent_packets();
@@ -207,7 +207,7 @@ fn a_lost_probe_of_the_path_is_followed_by_a_pause() {
 
 // RFC 9260 §6.2: duplicates are counted, with the packets that carried them.
 #[test]
-fn data_that_comes_again_is_counted() {
+fn duplicate_data_is_counted() {
     let mut rig = Rig::established();
     for _ in 0..4 {
         rig.input(|b| push_data(b, &data(1), b"once")).expect("of this association");
@@ -218,7 +218,7 @@ fn data_that_comes_again_is_counted() {
 
 // The least path MTU is of IP packets: the headers in front of SCTP's count.
 #[test]
-fn headers_count_to_the_least_path() {
+fn minimum_path_mtu_includes_headers() {
     let mut rig = Rig::established();
     assert_eq!(rig.association.min_path_len(), 576 - 20);
     rig.association.set_headers(20 + 8);
@@ -227,7 +227,7 @@ fn headers_count_to_the_least_path() {
 
 // RFC 9260 §6.1 A: a peer that answers, although its window stays closed, has received the probes.
 #[test]
-fn answered_probes_of_a_closed_window_tell_of_no_black_hole() {
+fn answered_window_probes_are_not_a_black_hole() {
     let mut rig = rig_with_closed_window();
     for _ in 0..30 {
         close_window(&mut rig).expect("nothing new");
@@ -241,7 +241,7 @@ fn answered_probes_of_a_closed_window_tell_of_no_black_hole() {
 
 // RFC 9260 §8.1: the count restarts with each acknowledgement of DATA.
 #[test]
-fn an_acknowledgement_starts_the_count_anew() {
+fn acknowledgement_resets_the_error_count() {
     let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
     for n in 1..=5 {
         rig.upper.queue.push_back((u64::from(n), 100));
@@ -257,7 +257,7 @@ fn an_acknowledgement_starts_the_count_anew() {
 
 // RFC 9260 §5.2.4 action A: data in flight is forgotten, and TSNs start anew.
 #[test]
-fn a_restart_forgets_what_was_under_way() {
+fn restart_discards_data_in_flight() {
     let mut rig = Rig::established();
     rig.upper.queue.push_back((1, 100));
     assert_eq!(rig.sent_packets(), ["P: DATA(1)"]);
@@ -284,7 +284,7 @@ fn restart(rig: &mut Rig) {
 
 // RFC 8899 §5.1.1: the answer to an earlier probe never comes, and does not block later probes.
 #[test]
-fn a_restart_forgets_a_probe_of_the_path() {
+fn restart_cancels_the_path_probe() {
     let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
     rig.association.set_path_mtu(rig.now, 1180);
     rig.now += Config::default().path_mtu_raise;
@@ -305,7 +305,7 @@ fn a_restart_forgets_a_probe_of_the_path() {
 
 // RFC 9260 §6, §6.2.1: an outdated SACK, or one in a state without data, has no effect.
 #[test]
-fn sacks_that_are_too_late() {
+fn outdated_sack_has_no_effect() {
     let mut rig = Rig::established();
     rig.upper.queue.extend([(1, 100), (2, 100)]);
     rig.sent_packets();
@@ -338,7 +338,7 @@ fn measure_window_growth(window: u32, set: impl FnOnce(&mut Rig)) -> (u32, Vec<(
 // Dynamic right-sizing: the window grows while more than half of it arrives in a round trip, if the upper
 // layer has the room and permits it.
 #[test]
-fn the_window_grows_while_it_is_used() {
+fn receive_window_grows_while_half_used_per_rtt() {
     const K: u32 = 1024;
     let steps = vec![(0, 32 << 10), (32 << 10, 64 << 10)];
     assert_eq!(measure_window_growth(32 * K, |_| {}), (128 * K, steps));

@@ -24,7 +24,7 @@ fn init_of(bytes: &[u8]) -> Init<'_> {
 
 // RFC 9260 §5.1 A, C, E; RFC 5061 §4.2.6; RFC 5043 §8, §11.1.
 #[test]
-fn active_open() {
+fn active_open_sends_init_then_cookie_echo() {
     let mut rig = Rig::active(Config::default());
     let packets = rig.packets();
     assert_eq!(rig.describe(&packets[0]), "0: INIT");
@@ -67,7 +67,7 @@ fn the_first_data_is_acknowledged_at_once() {
 // RFC 9260 §5.1.1: the peer's limits in each direction; RFC 5043 §8: as many in one direction as in the
 // other.
 #[test]
-fn streams_are_the_fewest_of_all() {
+fn stream_count_is_the_minimum_of_both_ends() {
     for (outbound_streams, inbound_streams, agreed) in [(3, 9, 3), (9, 3, 3), (65_535, 65_535, 256)]
     {
         let mut rig = Rig::active(Config::default());
@@ -81,7 +81,7 @@ fn streams_are_the_fewest_of_all() {
 
 // RFC 9260 §4 notes 2 and 3, §5.1.6: the same chunk is retransmitted with backoff, then the setup fails.
 #[test]
-fn what_is_not_answered_is_sent_again_and_given_up() {
+fn unanswered_init_and_cookie_echo_back_off_and_time_out() {
     for state in [State::CookieWait, State::CookieEchoed] {
         let mut rig = Rig::in_state(state);
         let tag = rig.association.local_tag();
@@ -100,7 +100,7 @@ fn what_is_not_answered_is_sent_again_and_given_up() {
 
 // RFC 9260 §6.3.1: the round trips of the handshake are samples, unless a chunk was retransmitted.
 #[test]
-fn the_handshake_measures_the_path() {
+fn handshake_round_trips_are_rtt_samples() {
     let rtt = Duration::from_millis(30);
     let mut rig = Rig::active(Config::default());
     rig.sent_packets();
@@ -121,7 +121,7 @@ fn the_handshake_measures_the_path() {
 // RFC 9260 §5.1.4: an INIT ACK in COOKIE-WAIT continues the setup; it may answer the first or the
 // retransmitted INIT.
 #[test]
-fn an_answer_to_the_second_init_will_do() {
+fn init_ack_to_either_init_continues_the_setup() {
     let mut rig = Rig::active(Config::default());
     rig.sent_packets();
     assert_eq!(rig.wait(Duration::from_secs(2)), [(1, "0: INIT".into())]);
@@ -135,7 +135,7 @@ fn an_answer_to_the_second_init_will_do() {
 
 // RFC 5043 §7.1, §11.1: without the indication, or with another, there is no association.
 #[test]
-fn another_adaptation_is_refused() {
+fn init_ack_without_ddp_adaptation_is_refused() {
     for (said, seen) in [(None, None), (Some(Parameter::Adaptation(2)), Some(2))] {
         let mut rig = Rig::in_state(State::CookieWait);
         let parameters: Vec<_> = said.into_iter().chain([COOKIE]).collect();
@@ -149,7 +149,7 @@ fn another_adaptation_is_refused() {
 
 // RFC 9260 §3.3.3: illegal values in an INIT ACK; §3.3.2.1.4; §5.1.
 #[test]
-fn init_acks_that_are_none() {
+fn invalid_init_acks_are_refused() {
     let header = peer_header();
     let refused = Some(Event::Closed(CloseReason::Fault(Fault::InitAck)));
     let all = [COOKIE, DDP];
@@ -190,7 +190,7 @@ fn init_acks_that_are_none() {
 
 // RFC 9260 §3.3.3: a large cookie is accepted if a packet can return it.
 #[test]
-fn large_cookies() {
+fn large_cookie_is_accepted_if_returnable() {
     let cookie = vec![0xc0; PACKET];
     for (len, fits) in [(PACKET - 16, true), (PACKET - 15, false)] {
         let mut rig = Rig::in_state(State::CookieWait);
@@ -205,7 +205,7 @@ fn large_cookies() {
 // RFC 9260 §3.2.1, §3.2.2: unknown parameters by their high bits; the report is in an ERROR after the COOKIE
 // ECHO, which is first.
 #[test]
-fn unknown_parameters_of_an_init_ack() {
+fn unknown_init_ack_parameters_are_reported_by_high_bits() {
     for (kind, reported, rest_seen) in
         [(0x00u16, false, false), (0x40, true, false), (0x80, false, true), (0xc0, true, true)]
     {
@@ -228,7 +228,7 @@ fn unknown_parameters_of_an_init_ack() {
 
 // RFC 9260 §5.2.6: a stale cookie is followed by an INIT that requests a longer life; not indefinitely.
 #[test]
-fn a_stale_cookie_makes_a_new_init() {
+fn stale_cookie_restarts_with_preservative() {
     let mut rig = Rig::cookie_echoed();
     rig.now += Duration::from_millis(250);
     let stale = |rig: &mut Rig| rig.input(|b| b.error(&[Cause::StaleCookie(9)]).expect("room"));
@@ -249,7 +249,7 @@ fn a_stale_cookie_makes_a_new_init() {
 
 // RFC 9260 §5.2.6: the setup fails if the peer finds every cookie stale.
 #[test]
-fn stale_cookies_without_end() {
+fn repeated_stale_cookies_fail_the_setup() {
     let mut rig = Rig::cookie_echoed();
     for _ in 0..8 {
         rig.input(|b| b.error(&[Cause::StaleCookie(9)]).expect("room")).expect("believed");
@@ -265,7 +265,7 @@ fn stale_cookies_without_end() {
 // RFC 9260 §5.2.1: an INIT during an open is answered with the values of this end's INIT, and has no other
 // effect.
 #[test]
-fn inits_that_cross() {
+fn crossing_init_is_answered_with_own_init_values() {
     for state in [State::CookieWait, State::CookieEchoed] {
         let mut rig = Rig::in_state(state);
         let timer = rig.association.poll_timeout();
@@ -296,7 +296,7 @@ fn issue_cookie(rig: &mut Rig, tag: Tag) -> (Tag, Vec<u8>) {
 
 // RFC 9260 §5.2.4 action B: one association results, whichever cookie arrives first.
 #[test]
-fn a_cookie_in_the_middle_of_an_open() {
+fn cookie_during_open_results_in_one_association() {
     for state in [State::CookieWait, State::CookieEchoed] {
         let mut rig = Rig::in_state(state);
         let tag = Tag(0x5555_5555);
@@ -319,7 +319,7 @@ fn a_cookie_in_the_middle_of_an_open() {
 
 // RFC 9260 §6.3.1: the time between this end's INIT and the peer's COOKIE ECHO is not a round trip.
 #[test]
-fn collision_takes_no_sample_of_the_round_trip() {
+fn collision_gives_no_rtt_sample() {
     let mut rig = Rig::in_state(State::CookieWait);
     rig.now += Duration::from_millis(900);
     let (ours, cookie) = issue_cookie(&mut rig, PEER_TAG);
@@ -329,7 +329,7 @@ fn collision_takes_no_sample_of_the_round_trip() {
 
 // RFC 9260 §5.2.4 action D: the COOKIE ACK was lost.
 #[test]
-fn a_cookie_that_comes_again() {
+fn duplicate_cookie_is_answered_with_cookie_ack() {
     let mut rig = Rig::in_state(State::CookieWait);
     let (ours, cookie) = issue_cookie(&mut rig, PEER_TAG);
     let echo = packet(ours, |b| b.cookie_echo(&cookie).expect("room"));
@@ -348,7 +348,7 @@ fn a_cookie_that_comes_again() {
 // RFC 9260 §5.2.4 action B in ESTABLISHED: the new tag is adopted while no TSN was used with the older one;
 // then the cookie is ignored.
 #[test]
-fn a_late_collision_disturbs_nothing() {
+fn late_collision_leaves_the_association_established() {
     for (received, sent, taken) in
         [(false, false, true), (true, false, false), (false, true, false)]
     {
@@ -381,7 +381,7 @@ fn a_late_collision_disturbs_nothing() {
 
 // RFC 9260 §5.2.2, §5.2.4 action A, §5.2.4.1: the peer restarts.
 #[test]
-fn a_restart_of_the_peer() {
+fn peer_restart_cookie_restarts_the_association() {
     for state in
         [State::Established, State::ShutdownPending, State::ShutdownSent, State::ShutdownReceived]
     {
@@ -409,7 +409,7 @@ fn a_restart_of_the_peer() {
 // The worker's sessions belong to the earlier association: its end is reported with the records that led to
 // it.
 #[test]
-fn a_restart_of_the_peer_keeps_the_records() {
+fn peer_restart_keeps_flight_records() {
     let mut rig = Rig::established();
     rig.association.record(Record::new(rig.now, Kind::ErrorFound, 3, 4));
     let (ours, cookie) = issue_cookie(&mut rig, Tag(0x5555_5555));
@@ -422,7 +422,7 @@ fn a_restart_of_the_peer_keeps_the_records() {
 
 // RFC 9260 §9.2, §5.2.4 action A: no restart while the last SHUTDOWN ACK is unanswered.
 #[test]
-fn no_restart_before_the_shutdown_is_complete() {
+fn restart_in_shutdown_ack_sent_is_refused() {
     let mut rig = Rig::established();
     let (ours, cookie) = issue_cookie(&mut rig, Tag(0x5555_5555));
     let cumulative = rig.association.identity.local_tsn.sub(1);
@@ -443,7 +443,7 @@ fn no_restart_before_the_shutdown_is_complete() {
 
 // RFC 9260 §5.2.4 action C and cases not in table 12; §5.1.5: foreign and stale cookies.
 #[test]
-fn cookies_that_mean_nothing() {
+fn foreign_or_unmatched_cookies_are_discarded() {
     let mut rig = Rig::established();
     let (ours, cookie) = issue_cookie(&mut rig, Tag(0x5555_5555));
     let mut changed = cookie.clone();
@@ -475,7 +475,7 @@ fn cookies_that_mean_nothing() {
 
 // RFC 9260 §3.3.2: unacceptable INITs at an association are refused, and it is unchanged.
 #[test]
-fn bad_inits_at_an_association() {
+fn unacceptable_inits_leave_the_association_unchanged() {
     let mut rig = Rig::established();
     let header = InitHeader { tag: Tag(0x5555_5555), ..peer_header() };
     let cases: [(InitHeader, &[Parameter<'_>], &[&str]); 5] = [
@@ -495,7 +495,7 @@ fn bad_inits_at_an_association() {
 
 // RFC 9260 §6.2: DATA without user data; §3.3.10.9.
 #[test]
-fn data_without_data_is_the_end() {
+fn data_chunk_without_user_data_aborts() {
     let mut rig = Rig::established();
     let result = rig.input(|b| {
         let tsn = PEER_TSN.0.to_be_bytes();

@@ -30,7 +30,7 @@ fn heartbeats_are_answered() {
 
 // RFC 9260 §8.3, §5.1 C: in COOKIE-ECHOED, too, but every packet begins with COOKIE ECHO.
 #[test]
-fn a_heartbeat_before_the_cookie_ack() {
+fn heartbeat_in_cookie_echoed_is_answered_after_cookie_echo() {
     let mut rig = Rig::cookie_echoed();
     rig.input(|b| b.heartbeat(b"when").expect("room")).expect("answered");
     assert_eq!(rig.sent_packets(), ["P: COOKIE-ECHO HEARTBEAT-ACK"]);
@@ -39,7 +39,7 @@ fn a_heartbeat_before_the_cookie_ack() {
 
 // RFC 9260 §8.3: an idle peer is sent a HEARTBEAT once per HB.interval plus RTO.
 #[test]
-fn an_idle_peer_is_asked() {
+fn idle_peer_is_sent_a_heartbeat() {
     let mut rig = Rig::established();
     for round in 1..=5 {
         let from = rig.now;
@@ -64,7 +64,7 @@ fn an_idle_peer_is_asked() {
 }
 
 #[test]
-fn an_idle_association_forgets_old_records() {
+fn idle_association_expires_old_records() {
     let mut rig = Rig::established();
     for number in 0..9 {
         rig.association.record(Record::new(rig.now, Kind::ErrorFound, number, 0));
@@ -88,7 +88,7 @@ fn an_idle_association_forgets_old_records() {
 // RFC 9260 §8.1, §8.3: each unanswered one is an error; beyond Association.Max.Retrans the peer is
 // unreachable.
 #[test]
-fn a_peer_that_is_gone() {
+fn unanswered_heartbeats_make_the_peer_unreachable() {
     let mut rig = Rig::established();
     let sent = rig.wait(Duration::from_secs(7200));
     assert_eq!(sent.len(), 11);
@@ -121,7 +121,7 @@ fn an_unanswered_heartbeat_doubles_the_time_for_the_next() {
 
 // RFC 9260 §8.1, §8.3: an answer, even a late one, restarts the count.
 #[test]
-fn one_answer_is_enough() {
+fn any_heartbeat_ack_resets_the_error_count() {
     let mut rig = Rig::established();
     for _ in 0..3 {
         let mut last = None;
@@ -149,7 +149,7 @@ fn one_answer_is_enough() {
 
 // RFC 9260 §3.3.5, §5.4: only a host that received the HEARTBEAT can answer it.
 #[test]
-fn answers_that_are_none() {
+fn heartbeat_ack_with_wrong_nonce_is_ignored() {
     let mut rig = Rig::established();
     rig.wait(Duration::from_secs(40));
     let errors = rig.association.errors;
@@ -163,7 +163,7 @@ fn answers_that_are_none() {
 
 // RFC 9260 §8.3: HEARTBEATs can be disabled, and end with a shutdown.
 #[test]
-fn when_there_are_none() {
+fn heartbeats_stop_when_disabled_or_shutting_down() {
     let rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
     assert_eq!(rig.association.poll_timeout(), None);
     let mut rig = Rig::in_state(State::ShutdownSent);

@@ -50,7 +50,7 @@ pub(super) fn parse_init_ack(bytes: &[u8]) -> (InitHeader, Vec<u8>) {
 
 // RFC 9260 §5.1 B, D, §5.1.5: no state is kept; the cookie returns all of it, with DATA bundled behind it.
 #[test]
-fn passive_open() {
+fn cookie_echo_creates_the_association() {
     let listener = listener();
     let mut now = Instant::from_millis(5);
     let (arrived, sent) = input_at(&listener, now, &init(&peer_header(), &[DDP]));
@@ -84,7 +84,7 @@ fn passive_open() {
 
 // RFC 9260 §5.1 B, §5.3.1: an INIT flood does not change the listener, and every answer is different.
 #[test]
-fn a_flood_of_inits_keeps_nothing() {
+fn init_flood_leaves_no_state() {
     let listener = listener();
     let mut tags = HashSet::new();
     for i in 0..10_000u32 {
@@ -101,7 +101,7 @@ fn a_flood_of_inits_keeps_nothing() {
 
 // RFC 9260 §3.3.2, §5.1, §8.4 rule 3: the ABORT has the Initiate Tag and no T bit.
 #[test]
-fn inits_that_are_none() {
+fn invalid_inits_are_aborted_or_dropped() {
     let listener = listener();
     let header = peer_header();
     let host = [DDP, Parameter::HostName(&[0, 11, 0, 6, b'h', 0])];
@@ -148,7 +148,7 @@ fn inits_that_are_none() {
 // RFC 9260 §3.2.1, §3.2.2, §5.1.2: unknown parameters by their high bits; addresses and other known
 // parameters have no effect.
 #[test]
-fn parameters_of_an_init() {
+fn unknown_init_parameters_are_reported_by_high_bits() {
     let listener = listener();
     let unknown =
         |kind: &'static [u8; 4]| Parameter::Unknown { bytes: kind, skip: false, report: false };
@@ -201,7 +201,7 @@ const USRSCTP_INIT: &[u8] = &[
 // RFC 9260 §3.2.1, §3.2.2: its parameter of partial reliability must be reported, and is; the others are
 // skipped.
 #[test]
-fn bytes_of_usrsctp() {
+fn usrsctp_init_is_answered_with_reports() {
     assert!(Packet::new(USRSCTP_INIT).expect("a packet").checksum_ok());
     let (arrived, sent) = input_at(&listener(), Instant::ZERO, USRSCTP_INIT);
     assert_eq!(arrived, ListenerResult::Answered);
@@ -218,7 +218,7 @@ fn bytes_of_usrsctp() {
 
 // RFC 9260 §3.3.2.1.3: a longer life is granted within bounds; §5.1.5 step 4.
 #[test]
-fn the_life_of_a_cookie() {
+fn cookie_life_is_extended_within_bounds() {
     let listener = listener();
     let start = Instant::from_millis(5);
     for (longer, life) in [(0, 60_000), (3000, 63_000), (u32::MAX, 70_000)] {
@@ -242,7 +242,7 @@ fn the_life_of_a_cookie() {
 
 // RFC 9260 §5.1.5 steps 2 and 3: silently discarded.
 #[test]
-fn cookies_of_others() {
+fn foreign_cookies_are_silently_discarded() {
     let listener = listener();
     let (_, sent) = input_at(&listener, Instant::ZERO, &init(&peer_header(), &[DDP]));
     let (ours, cookie) = parse_init_ack(&sent[0]);
@@ -260,7 +260,7 @@ fn cookies_of_others() {
 
 // RFC 9260 §8.4: every rule in its order; §8.5.1 A.
 #[test]
-fn out_of_the_blue_packets() {
+fn out_of_the_blue_packets_follow_rfc_9260_8_4() {
     let tag = Tag(0x7777_7777);
     let answer = |bytes: &[u8]| {
         let mut batch = Batch::new();
@@ -313,7 +313,7 @@ const PEER_TSN_BEFORE: wire::sctp::Tsn = wire::sctp::Tsn(u32::MAX - 2);
 
 // RFC 9260 §8.4: answers are never answered, so two such ends cannot loop.
 #[test]
-fn answers_are_not_answered() {
+fn aborts_and_replies_elicit_no_answer() {
     let tag = Tag(0x7777_7777);
     let listener = listener();
     let questions = [
@@ -336,7 +336,7 @@ fn answers_are_not_answered() {
 
 // A full batch loses the answer, as the network may.
 #[test]
-fn without_room_there_is_no_answer() {
+fn full_batch_drops_the_init_ack() {
     let mut batch = Batch::new();
     batch.room = 0;
     let bytes = init(&peer_header(), &[DDP]);

@@ -214,7 +214,7 @@ fn config() -> Config {
 
 // RFC 9260 §5.1, §9.2: setup and shutdown over any path.
 #[test]
-fn up_and_down() {
+fn lossy_path_completes_setup_and_shutdown() {
     for seed in 1..=200 {
         let faults = if seed == 1 { CLEAN } else { FAULTY };
         let mut net = Net::new(seed, faults, &config());
@@ -242,7 +242,7 @@ fn up_and_down() {
 
 // RFC 9260 §5.2.1, §5.2.4: both open at the same time, or nearly: one association results.
 #[test]
-fn opens_that_cross() {
+fn crossing_opens_result_in_one_association() {
     for seed in 1..=200 {
         let faults = if seed == 1 { CLEAN } else { FAULTY };
         let mut net = Net::new(seed, faults, &config());
@@ -266,7 +266,7 @@ fn opens_that_cross() {
 
 // RFC 9260 §5.2.4.1, §8.4: one side loses all state, and opens anew.
 #[test]
-fn a_crash_and_a_restart() {
+fn crashed_peer_reopens_by_restart() {
     for seed in 1..=100 {
         let faults = if seed == 1 { CLEAN } else { FAULTY };
         let mut net = Net::new(seed, faults, &config());
@@ -314,7 +314,7 @@ fn verify(receiver: &Upper, source: &Upper, count: u64) {
 // RFC 9260 §6: 10 000 messages in each direction over a path that loses every twentieth packet, duplicates
 // some and reorders most; then a shutdown while they are in flight.
 #[test]
-fn ten_thousand_messages_each_way() {
+fn lossy_path_delivers_ten_thousand_messages_each_way() {
     let faults = Faults { loss_permille: 50, duplicate_permille: 20, reorder: true };
     for seed in [3, 5] {
         let mut net = Net::new(seed, faults, &config());
@@ -340,7 +340,7 @@ fn ten_thousand_messages_each_way() {
 
 // The upper layer repeatedly refuses some of the messages: each is retransmitted until it is accepted.
 #[test]
-fn messages_that_are_refused_come_again() {
+fn refused_messages_are_retransmitted_until_accepted() {
     let faults = Faults { loss_permille: 10, duplicate_permille: 10, reorder: true };
     let mut net = Net::new(9, faults, &config());
     load(&mut net.hosts[0].up, 500);
@@ -353,7 +353,7 @@ fn messages_that_are_refused_come_again() {
 
 // RFC 9260 §8.4: a peer without its state aborts at the first packet.
 #[test]
-fn a_crash_is_found_out_by_a_heartbeat() {
+fn heartbeat_to_crashed_peer_elicits_abort() {
     let mut net = Net::new(1, CLEAN, &config());
     net.hosts[0].connect(net.now);
     net.poll_host(0);

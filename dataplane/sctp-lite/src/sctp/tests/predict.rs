@@ -168,7 +168,7 @@ proptest! {
 
     // State, answers, events, timers and delivered messages are the same by both paths.
     #[test]
-    fn the_long_way_agrees(
+    fn fast_and_slow_path_have_equal_effects(
         steps in prop::collection::vec(any_step(), 1..80),
         window in 1000u32..20_000,
         shutdown: bool,
@@ -204,7 +204,7 @@ fn single_chunk(chunk: Chunk) -> Step {
 }
 
 #[test]
-fn what_a_busy_peer_sends_goes_the_short_way() {
+fn in_order_data_takes_the_fast_path() {
     for chunk in [
         PLAIN,
         Chunk { immediate: true, ..PLAIN },
@@ -220,7 +220,7 @@ fn what_a_busy_peer_sends_goes_the_short_way() {
 }
 
 #[test]
-fn what_differs_in_anything_goes_the_long_way() {
+fn any_deviation_takes_the_slow_path() {
     for chunk in [
         Chunk { tsn: 1, ..PLAIN },
         Chunk { tsn: -1, ..PLAIN },

@@ -22,7 +22,7 @@ fn sack(rig: &mut Rig, n: u32) {
 }
 
 #[test]
-fn we_shut_down() {
+fn local_shutdown_completes() {
     let mut rig = Rig::established();
     rig.input(|b| push_data(b, &data(1), b"data")).expect("taken");
     rig.sent_packets();
@@ -39,7 +39,7 @@ fn we_shut_down() {
 }
 
 #[test]
-fn the_peer_shuts_down() {
+fn peer_shutdown_completes() {
     let mut rig = Rig::established();
     shutdown(&mut rig).expect("expected");
     assert_eq!(rig.event(), Some(Event::PeerShutdown));
@@ -53,7 +53,7 @@ fn the_peer_shuts_down() {
 }
 
 #[test]
-fn the_peers_shutdown_is_recorded_with_what_it_acknowledges() {
+fn peer_shutdown_is_recorded_with_its_cumulative_tsn() {
     let mut rig = Rig::established();
     rig.association.record(Record::new(rig.now, Kind::ErrorFound, 1, 2));
     shutdown(&mut rig).expect("expected");
@@ -66,7 +66,7 @@ fn the_peers_shutdown_is_recorded_with_what_it_acknowledges() {
 
 // All data of the source is acknowledged first.
 #[test]
-fn our_data_come_before_the_shutdown() {
+fn queued_data_is_acknowledged_before_shutdown() {
     let mut rig = Rig::established();
     rig.upper.queue.extend([(1, 100), (2, 100)]);
     rig.association.shutdown(rig.now);
@@ -88,7 +88,7 @@ fn our_data_come_before_the_shutdown() {
 
 // The peer's SHUTDOWN acknowledges, and is answered once everything is acknowledged; §4 note 6.
 #[test]
-fn our_data_come_before_the_shutdown_ack() {
+fn queued_data_is_acknowledged_before_shutdown_ack() {
     let mut rig = Rig::established();
     rig.upper.queue.extend([(1, 100), (2, 1400)]);
     assert_eq!(rig.sent_packets(), ["P: DATA(1)", "P: DATA(2)"]);
@@ -108,7 +108,7 @@ fn our_data_come_before_the_shutdown_ack() {
 
 // Both at the same time.
 #[test]
-fn shutdowns_that_cross() {
+fn crossing_shutdowns_complete() {
     let mut rig = Rig::in_state(State::ShutdownSent);
     shutdown(&mut rig).expect("expected");
     assert_eq!(rig.sent_packets(), ["P: SHUTDOWN-ACK"]);
@@ -120,7 +120,7 @@ fn shutdowns_that_cross() {
 
 // A repeated SHUTDOWN is answered again.
 #[test]
-fn a_lost_shutdown_ack() {
+fn repeated_shutdown_is_answered_again() {
     let mut rig = Rig::in_state(State::ShutdownAckSent);
     for _ in 0..3 {
         shutdown(&mut rig).expect("expected");
@@ -131,7 +131,7 @@ fn a_lost_shutdown_ack() {
 
 // T2-shutdown: backoff, Association.Max.Retrans times.
 #[test]
-fn what_is_not_answered_is_sent_again_and_given_up() {
+fn unanswered_shutdown_backs_off_and_times_out() {
     for (state, words) in
         [(State::ShutdownSent, "P: SHUTDOWN(0)"), (State::ShutdownAckSent, "P: SHUTDOWN-ACK")]
     {
@@ -150,7 +150,7 @@ fn what_is_not_answered_is_sent_again_and_given_up() {
 
 // T5-shutdown-guard: a peer that sends data without end.
 #[test]
-fn a_shutdown_does_not_take_for_ever() {
+fn shutdown_guard_aborts_an_endless_shutdown() {
     let guard = Duration::from_secs(20);
     let mut rig = Rig::with(Config { shutdown_guard: guard, ..Config::default() });
     rig.association.shutdown(rig.now);
@@ -169,7 +169,7 @@ fn a_shutdown_does_not_take_for_ever() {
 
 // §9.2: DATA in SHUTDOWN-SENT beyond a gap: the SHUTDOWN cannot report it; a SACK does.
 #[test]
-fn gaps_are_told_with_a_shutdown() {
+fn shutdown_with_gaps_is_bundled_with_a_sack() {
     let mut rig = Rig::in_state(State::ShutdownSent);
     rig.input(|b| push_data(b, &data(2), b"second")).expect("taken");
     assert_eq!(rig.sent_packets(), ["P: SACK(0) SHUTDOWN(0)"]);
@@ -182,7 +182,7 @@ fn gaps_are_told_with_a_shutdown() {
 
 // §9.2, §8.5.1 E: a SHUTDOWN ACK of an earlier association.
 #[test]
-fn a_shutdown_ack_on_the_way_up() {
+fn shutdown_ack_during_setup_gets_shutdown_complete() {
     for state in [State::CookieWait, State::CookieEchoed] {
         let mut rig = Rig::in_state(state);
         let timer = rig.association.poll_timeout();
@@ -196,7 +196,7 @@ fn a_shutdown_ack_on_the_way_up() {
 
 // §9.2: an INIT in SHUTDOWN-ACK-SENT: the SHUTDOWN COMPLETE was lost.
 #[test]
-fn an_init_before_the_shutdown_is_complete() {
+fn init_in_shutdown_ack_sent_resends_shutdown_ack() {
     let mut rig = Rig::in_state(State::ShutdownAckSent);
     let result = rig.input_tagged(Tag::NONE, |b| {
         b.init(&peer_header(), &[Parameter::Adaptation(1)]).expect("room");
@@ -211,7 +211,7 @@ fn an_init_before_the_shutdown_is_complete() {
 // §8.4 (8): the SHUTDOWN COMPLETE was lost, and the peer, without an association now, answers an old packet
 // with an ABORT that has its own tag. An ABORT with this end's tag comes from an association: it aborted.
 #[test]
-fn an_abort_out_of_the_blue_completes_the_shutdown() {
+fn abort_in_shutdown_ack_sent_completes_the_shutdown() {
     let mut rig = Rig::in_state(State::ShutdownAckSent);
     rig.input_tagged(PEER_TAG, |b| b.abort(true, &[]).expect("room")).expect("expected");
     assert_eq!(rig.event(), CLOSED);
@@ -222,7 +222,7 @@ fn an_abort_out_of_the_blue_completes_the_shutdown() {
 
 // During the setup there is nothing to shut down.
 #[test]
-fn shutting_down_on_the_way_up() {
+fn shutdown_during_setup_aborts() {
     for (state, sent) in [(State::CookieWait, &[][..]), (State::CookieEchoed, &["P: ABORT(12)"])] {
         let mut rig = Rig::in_state(state);
         rig.association.shutdown(rig.now);

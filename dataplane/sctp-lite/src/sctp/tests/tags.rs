@@ -13,7 +13,7 @@ type WriteWithRig<'a> = &'a dyn Fn(&Rig, &mut PacketBuilder<'_>);
 
 // RFC 9260 §8.5: another tag, in any state: silently dropped, and nothing changes.
 #[test]
-fn another_tag_changes_nothing() {
+fn wrong_tag_is_silently_dropped() {
     for state in STATES {
         let chunks: [(&str, WriteFn<'_>); 9] = [
             ("DATA", &|b| push_data(b, &data(1), b"data")),
@@ -47,7 +47,7 @@ fn another_tag_changes_nothing() {
 
 // RFC 9260 §8.5.1 B: T selects the owner of the tag; a tag that does not match T is ignored.
 #[test]
-fn the_tag_of_an_abort() {
+fn abort_tag_must_match_its_t_bit() {
     let cases = [
         (false, false, true), // ours, T clear
         (true, true, true),   // the peer's, T set
@@ -89,7 +89,7 @@ fn a_broken_abort_is_discarded() {
 
 // RFC 9260 §5.1: the peer refuses the association.
 #[test]
-fn an_abort_refuses_the_init() {
+fn abort_in_cookie_wait_reports_refused() {
     let mut rig = Rig::in_state(State::CookieWait);
     rig.input(|b| b.abort(false, &[]).expect("room")).expect("believed");
     assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Refused { cause: None })));
@@ -99,7 +99,7 @@ fn an_abort_refuses_the_init() {
 
 // RFC 9260 §9.1, §8.5.1 B: this end's ABORT; during the setup it requires a peer with state.
 #[test]
-fn aborting() {
+fn local_abort_is_sent_once_peer_has_state() {
     for state in STATES {
         let mut rig = Rig::in_state(state);
         while rig.event().is_some() {}
@@ -140,7 +140,7 @@ fn table(chunks: &[(&str, WriteWithRig<'_>)]) -> String {
 
 // RFC 9260 §4, §5.2.3, §5.2.5, §6, §8.3, §8.5.1, §9.2: legal and illegal chunks in every state.
 #[test]
-fn each_chunk_in_each_state() {
+fn chunk_handling_in_each_state_matches_table() {
     let last_of_ours = |rig: &Rig| rig.association.identity.local_tsn.sub(1);
     let seen = table(&[
         ("DATA", &|_, b| push_data(b, &data(1), b"data")),
@@ -157,7 +157,7 @@ fn each_chunk_in_each_state() {
 
 // RFC 9260 §3.2, table 2: unknown chunks by their high bits.
 #[test]
-fn unknown_chunks() {
+fn unknown_chunks_are_handled_by_high_bits() {
     for (kind, reported, rest_seen) in
         [(0x3e, false, false), (0x7e, true, false), (0xbe, false, true), (0xfe, true, true)]
     {
@@ -189,7 +189,7 @@ fn unknown_chunks() {
 
 // RFC 9260 §6.5: a stream that does not exist.
 #[test]
-fn streams_that_there_are_not() {
+fn data_on_invalid_stream_is_reported() {
     let mut rig = Rig::established();
     let beyond = wire::sctp::DataHeader { stream: 10, ..data(1) };
     rig.input(|b| push_data(b, &beyond, b"data")).expect("counts as received");
@@ -213,7 +213,7 @@ fn partial_chunks_are_dropped() {
 
 // RFC 9260 §10: an ICMP message is accepted if it quotes a packet of this end.
 #[test]
-fn icmp_that_quotes_us() {
+fn icmp_quoting_own_packet_is_accepted() {
     let mut rig = Rig::in_state(State::CookieWait);
     let ours = rig.association.local_tag();
     assert!(rig.association.is_quoted(Tag::NONE, Some(ours)));

@@ -113,7 +113,7 @@ fn next_session_supersedes_an_ended_one_without_a_gap() {
 
 // RFC 5043 §6.1: the Initiate of a session that this end has answered with a Terminate belongs to that session.
 #[test]
-fn late_initiate_of_a_failed_session_begins_no_other() {
+fn late_initiate_of_failed_session_begins_no_session() {
     let mut session = Session::new_failed(3, 516);
     terminate(&mut session);
     assert_eq!(
@@ -125,7 +125,7 @@ fn late_initiate_of_a_failed_session_begins_no_other() {
 // RFC 5043 §6.6: nothing after the first message until the peer has received it, and nothing after the
 // Terminate.
 #[test]
-fn segments_stay_between_the_first_message_and_the_last() {
+fn segments_follow_opening_message_and_precede_terminate() {
     let (mut source, mut out) = (source(3), [0; 1436]);
     let data = SessionData { private_data: Vec::new(), enhanced: None };
     let mut session = Session::new_active(3, &data, 516);

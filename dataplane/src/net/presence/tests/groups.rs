@@ -100,7 +100,7 @@ fn sorted(reports: &[(Duration, Option<Ipv6Addr>)]) -> Vec<Option<Ipv6Addr>> {
 
 // RFC 3810 §5, §6.2
 #[test]
-fn queriers_are_told_the_groups_within_their_time() {
+fn query_is_answered_with_groups_within_its_delay() {
     let mut host = settled([V4, V6]);
     let began = host.now;
     let router = link_local(OTHER_MAC);
@@ -134,7 +134,7 @@ fn queriers_are_told_the_groups_within_their_time() {
 
 // RFC 3810 §6.2 (1): the earlier of two due times counts.
 #[test]
-fn a_querier_in_a_hurry_is_answered_in_its_time() {
+fn short_query_delay_is_met() {
     for len in [V2_QUERY_LEN, V1_QUERY_LEN] {
         let mut host = settled(TWO_ADDRESSES);
         send_query(&mut host, 10_000, ALL, len).unwrap();
@@ -147,7 +147,7 @@ fn a_querier_in_a_hurry_is_answered_in_its_time() {
 
 // RFC 3810 §8.2.1, RFC 2710 §4: each group has its own delay.
 #[test]
-fn an_older_querier_is_answered_in_its_version_within_its_time() {
+fn mldv1_query_is_answered_in_version_1_within_delay() {
     let mut host = settled(TWO_ADDRESSES);
     let mut delays = Vec::new();
     for _ in 0..10 {
@@ -170,7 +170,7 @@ fn an_older_querier_is_answered_in_its_version_within_its_time() {
 
 // RFC 2710 §4, RFC 3810 §6.2: only members of a group answer a query for it.
 #[test]
-fn a_query_about_one_group_is_answered_for_that_one() {
+fn group_specific_query_reports_only_that_group() {
     for len in [V1_QUERY_LEN, V2_QUERY_LEN] {
         let mut host = settled(TWO_ADDRESSES);
         let ours: Ipv6Addr = GROUPS[1].parse().unwrap();
@@ -185,7 +185,7 @@ fn a_query_about_one_group_is_answered_for_that_one() {
 
 // RFC 3810 §8.2.1, §9.12
 #[test]
-fn an_older_querier_is_remembered_until_its_time_out() {
+fn mldv1_mode_lasts_until_time_out() {
     let mut host = settled(TWO_ADDRESSES);
     send_query(&mut host, 2000, ALL, V1_QUERY_LEN).unwrap();
     assert_eq!(drain_reports(&mut host, V1_MODE_TIME - MOMENT).len(), 2);
@@ -205,7 +205,7 @@ fn an_older_querier_is_remembered_until_its_time_out() {
 
 // RFC 3810 §8.2.1: pending responses and retransmissions are cancelled when the version changes.
 #[test]
-fn what_is_due_is_not_sent_in_another_version() {
+fn mode_change_discards_pending_reports() {
     let mut host = settled(TWO_ADDRESSES);
     send_query(&mut host, 10_000, ALL, V2_QUERY_LEN).unwrap();
     send_query(&mut host, 2000, ALL, V1_QUERY_LEN).unwrap();
@@ -240,7 +240,7 @@ fn what_is_due_is_not_sent_in_another_version() {
 }
 
 #[test]
-fn a_flood_of_queries_makes_no_flood_of_reports() {
+fn query_flood_does_not_multiply_reports() {
     let mut host = settled(TWO_ADDRESSES);
     let mut refused = 0;
     for _ in 0..20_000 {

@@ -44,20 +44,20 @@ fn run_spoofed_attack(make: impl Fn(&Scene, usize, Segment<'static>) -> Segment<
 }
 
 #[test]
-fn resets() {
+fn blind_resets_are_challenged_and_stream_survives() {
     let scene = run_spoofed_attack(|_, _, s| Segment { flags: Flags::RST, ..s });
     assert!(scene.count("blind_reset") > 1000);
 }
 
 #[test]
-fn syns() {
+fn blind_syns_are_challenged_and_stream_survives() {
     let scene = run_spoofed_attack(|_, _, s| Segment { flags: Flags::SYN, ..s });
     assert!(scene.count("unexpected_syn") > 1000);
 }
 
 // RFC 5961 §5: text with an acknowledgement out of range is dropped.
 #[test]
-fn text() {
+fn blind_data_with_bad_ack_is_dropped() {
     let scene = run_spoofed_attack(|scene, n, s| {
         let ack = SeqNumber(s.ack.0.wrapping_add(0x4000_0000 + scene.noise(n) % 0x4000_0000));
         Segment { flags: Flags::ACK, ack, payload: &[0x5a; 900], ..s }
@@ -66,7 +66,7 @@ fn text() {
 }
 
 #[test]
-fn optimistic_acknowledgements_in_the_clients_name() {
+fn blind_optimistic_acks_are_dropped() {
     let scene = run_spoofed_attack(|_, n, s| Segment {
         flags: Flags::ACK,
         ack: SeqNumber(s.ack.0.wrapping_add(1 + n as u32)),
@@ -77,7 +77,7 @@ fn optimistic_acknowledgements_in_the_clients_name() {
 
 // RFC 5961 §7, CVE-2016-5696: an attack on one stream uses up that stream's challenge acknowledgements only.
 #[test]
-fn challenges_are_used_up() {
+fn exhausted_challenge_acks_leave_other_streams_theirs() {
     let mut scene = Scene::new(Limits::default());
     let (other, _) = scene.net.open(ATTACKER, 0, VICTIM, (v4(2), PORT).into());
     let port = scene.net.hosts[ATTACKER].cores[0].streams().next().expect("it is there");
@@ -97,7 +97,7 @@ fn challenges_are_used_up() {
 }
 
 #[test]
-fn anything_at_all() {
+fn random_spoofed_segments_do_not_slow_the_stream() {
     // Sequence numbers from the whole space and all flags: a flood without knowledge of the stream.
     let attack = |scene: &mut Scene| {
         let segment = |n: usize| Segment {

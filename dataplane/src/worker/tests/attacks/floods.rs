@@ -52,7 +52,7 @@ fn assert_within_bounds(scene: &Scene, limits: &Limits) {
 
 // RFC 4987: legitimate clients still connect.
 #[test]
-fn syns_from_anybody() {
+fn syn_flood_from_random_sources_lets_clients_connect() {
     for mode in [SynCookieMode::Auto, SynCookieMode::Always, SynCookieMode::Never] {
         let limits = Limits { syn_cookies: mode, ..limits() };
         let (mut scene, _) = run_under_attack(|| Scene::new(limits), forged_syns);
@@ -91,7 +91,7 @@ fn syns_from_anybody() {
 }
 
 #[test]
-fn acknowledgements_and_resets_from_anybody() {
+fn ack_and_rst_flood_gets_rate_limited_resets() {
     let attack = |scene: &mut Scene| {
         let flags = [Flags::ACK, Flags::RST, Flags::SYN.with(Flags::ACK), Flags::FIN];
         let segment = |n: usize| Segment { flags: flags[n % 4], ..syn(7, scene.noise(n)) };
@@ -120,7 +120,7 @@ fn take_incoming(scene: &mut Scene) -> Option<StreamId> {
 }
 
 #[test]
-fn handshakes_that_lead_nowhere() {
+fn handshakes_without_mpa_request_are_bounded_per_peer() {
     // The TCP handshake completes, but the MPA request never arrives.
     let make = || {
         let mut scene = Scene::new(limits());
@@ -142,7 +142,7 @@ fn handshakes_that_lead_nowhere() {
 }
 
 #[test]
-fn streams_that_end_at_once() {
+fn rejected_streams_recycle_time_wait_slots() {
     let limits = Limits { half_open_per_peer: 64, streams_per_peer: 64, ..limits() };
     let (scene, _) = run_under_attack(
         || Scene::new(limits),
@@ -162,7 +162,7 @@ fn streams_that_end_at_once() {
 }
 
 #[test]
-fn one_peer_opens_stream_after_stream() {
+fn repeated_opens_stop_at_the_peer_stream_limit() {
     let (scene, _) = run_under_attack(
         || Scene::new(limits()),
         |scene| {
@@ -201,7 +201,7 @@ pub(in crate::worker::tests) fn arp(
 }
 
 #[test]
-fn arp_requests_and_replies() {
+fn arp_flood_keeps_neighbour_entry_and_bounds_answers() {
     let attack = |scene: &mut Scene| {
         let mac = |n: usize| [2, 9, scene.noise(n) as u8, (scene.noise(n) >> 8) as u8, 1, 1];
         let frame = |n: usize| match n % 3 {
@@ -223,7 +223,7 @@ fn arp_requests_and_replies() {
 }
 
 #[test]
-fn neighbour_discovery() {
+fn neighbour_solicitation_flood_gets_bounded_answers() {
     // Each frame is a genuine solicitation of a host whose number is its own.
     let questions: Vec<TestFrame> = (10..250)
         .map(|n| {
@@ -246,7 +246,7 @@ fn neighbour_discovery() {
 
 // RFC 5927: an ICMP error about a segment that is not in flight changes nothing.
 #[test]
-fn forged_icmp() {
+fn forged_icmp_flood_changes_no_path_mtu_or_stream() {
     let attack = |scene: &mut Scene| {
         let message = |n: usize| {
             // Hard errors, and "too big" with a small MTU.
@@ -277,7 +277,7 @@ fn forged_icmp() {
 }
 
 #[test]
-fn fragments() {
+fn fragment_flood_stays_within_reassembly_bounds() {
     let attack = |scene: &mut Scene| {
         let frame = |n: usize| {
             let mut frame =

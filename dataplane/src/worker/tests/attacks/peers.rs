@@ -105,7 +105,7 @@ fn attacker_stream_info(scene: &Scene) -> (tcp::Info, tcp::Stats) {
 }
 
 #[test]
-fn optimistic_acknowledgements() {
+fn optimistic_acks_of_a_peer_acknowledge_no_unsent_data() {
     // Each acknowledgement is 64 MiB ahead of the received data: it acknowledges data never sent.
     let scene = run_misbehaving_peer(false, |frame| {
         vec![rewrite_segment(&frame, |s| s.ack = SeqNumber(s.ack.0.wrapping_add(64 << 20)))]
@@ -116,7 +116,7 @@ fn optimistic_acknowledgements() {
 }
 
 #[test]
-fn split_acknowledgements() {
+fn split_acks_grow_cwnd_by_bytes_only() {
     // RFC 3465 §1: five acknowledgements instead of one. The window grows by bytes acknowledged, not by
     // acknowledgements.
     let mut last = None;
@@ -133,7 +133,7 @@ fn split_acknowledgements() {
 }
 
 #[test]
-fn a_storm_of_sack_blocks() {
+fn sack_block_storm_does_not_slow_other_streams() {
     let mut n = 0u32;
     let scene = run_misbehaving_peer(false, move |frame| {
         if !is_ack(&frame) {
@@ -157,7 +157,7 @@ fn a_storm_of_sack_blocks() {
 }
 
 #[test]
-fn sacked_data_is_taken_back() {
+fn reneged_sack_blocks_do_not_stop_the_transfer() {
     // RFC 2018 §8: blocks in every other acknowledgement only; data are freed only after cumulative acknowledgement.
     let mut n = 0;
     let scene = run_misbehaving_peer(false, move |frame| {
@@ -178,7 +178,7 @@ fn is_bare(segment: &Segment<'_>) -> bool {
 }
 
 #[test]
-fn a_tiny_mss() {
+fn tiny_peer_mss_is_raised_to_the_minimum() {
     let scene = run_misbehaving_peer(true, |frame| {
         vec![rewrite_segment(&frame, |s| s.options.mss = s.options.mss.map(|_| 1))]
     });
@@ -187,7 +187,7 @@ fn a_tiny_mss() {
 }
 
 #[test]
-fn silly_windows() {
+fn one_byte_windows_trigger_sender_sws_avoidance() {
     // RFC 9293 §3.8.6.2.1: the sender does not send one byte at a time.
     let scene = run_misbehaving_peer(false, |frame| {
         vec![rewrite_segment(&frame, |s| {
@@ -199,7 +199,7 @@ fn silly_windows() {
 }
 
 #[test]
-fn a_window_that_never_opens() {
+fn permanent_zero_window_is_probed_with_backoff() {
     let scene =
         run_misbehaving_peer(false, |frame| vec![rewrite_segment(&frame, |s| s.window = 0)]);
     let (info, stats) = attacker_stream_info(&scene);

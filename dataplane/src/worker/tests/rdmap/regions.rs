@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_peer_ends_a_region_of_its_stream() {
+fn send_with_invalidate_ends_a_bound_region() {
     for service in [Service::Control, Service::Echo] {
         let mut b = bench();
         let (here, there) = b.open(service);
@@ -41,7 +41,7 @@ fn a_peer_ends_a_region_of_its_stream() {
 }
 
 #[test]
-fn a_region_that_goes_ends_the_reads_from_it() {
+fn region_removal_terminates_reads_from_it() {
     let mut b = bench();
     let (here, there) = b.open(Service::Control);
     let ticket = b.post(here, read_request(LEN as u32));
@@ -65,7 +65,7 @@ fn a_region_that_goes_ends_the_reads_from_it() {
 
 /// RFC 5041 §8.3.1 (5), (6): no Read continues with a revoked access right; other rights end no Read.
 #[test]
-fn a_right_that_is_taken_back_ends_the_reads_under_way() {
+fn revoked_read_access_terminates_reads_in_progress() {
     for access in [Access::REMOTE_READ, Access::REMOTE_WRITE] {
         let mut b = bench();
         let (here, there) = b.open(Service::Control);
@@ -95,7 +95,7 @@ fn a_right_that_is_taken_back_ends_the_reads_under_way() {
 
 /// A Read in flight when the region is bound to another stream would expose data that the other stream's peer writes.
 #[test]
-fn a_region_that_is_bound_to_another_stream_ends_the_reads_from_it() {
+fn rebinding_a_region_terminates_reads_from_it() {
     let nobody = StreamId(u64::MAX);
     for first in [false, true] {
         let mut b = bench();
@@ -131,7 +131,7 @@ fn a_region_that_is_bound_to_another_stream_ends_the_reads_from_it() {
 
 // RFC 5041 §8.2: while a stream is being opened no stream can access its memory; afterwards it alone can.
 #[test]
-fn a_region_is_lent_to_the_stream_that_is_being_opened_and_to_no_other() {
+fn region_bound_at_connect_is_accessible_to_that_stream_only() {
     let mut b = bench();
     let rights = Access::REMOTE_READ | Access::REMOTE_WRITE;
     let lent = b.net.hosts[0].region(0x4300, LEN, rights);
@@ -169,7 +169,7 @@ fn a_region_is_lent_to_the_stream_that_is_being_opened_and_to_no_other() {
 }
 
 #[test]
-fn the_sink_of_a_read_waits_for_its_removal() {
+fn sink_removal_waits_for_the_read_to_be_flushed() {
     let mut b = bench();
     let (here, _) = b.open(Service::Control);
     let ticket = b.post(here, read_request(LEN as u32));

@@ -28,7 +28,7 @@ fn the_region_service_is_notified_of_writes_and_atomics() {
 }
 
 #[test]
-fn the_worker_echoes_by_itself() {
+fn echo_service_answers_without_the_control_thread() {
     let mut b = bench();
     let (here, _) = b.open(Service::Echo);
     for n in 0..200_u8 {
@@ -58,7 +58,7 @@ fn the_worker_echoes_by_itself() {
 
 /// The memory that a peer can make an Echo hold is bounded by its buffers, whatever it acknowledges.
 #[test]
-fn a_peer_that_acknowledges_no_answer_gets_no_more_buffers_than_twice_what_there_are() {
+fn echo_buffers_are_bounded_without_acknowledgements() {
     let mut b = bench();
     let (here, there) = b.open(Service::Echo);
     b.post(here, send_request(b"first"));
@@ -79,7 +79,7 @@ fn a_peer_that_acknowledges_no_answer_gets_no_more_buffers_than_twice_what_there
 }
 
 #[test]
-fn answers_that_find_no_room_wait_and_keep_their_order() {
+fn echo_answers_beyond_queue_depth_wait_in_order() {
     let mut b = bench();
     let config = rdmap::Config { max_operations: 1, recv_buffers: 8, ..rdmap::Config::default() };
     let (here, _) = b.open_as(mpa(), config.into(), Service::Echo);
@@ -98,7 +98,7 @@ fn answers_that_find_no_room_wait_and_keep_their_order() {
 }
 
 #[test]
-fn the_worker_takes_what_goes_into_a_sink() {
+fn sink_service_consumes_messages_without_the_control_thread() {
     let mut b = bench();
     let (here, _) = b.open(Service::Sink);
     let mut last = None;

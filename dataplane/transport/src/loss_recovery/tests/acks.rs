@@ -35,7 +35,7 @@ fn a_probe_that_repaired_a_loss_reduces_the_window() {
 // RFC 6937 §3, RFC 6582 §3.2 (3): at its end a reduction leaves the window at the threshold. Only a recovery
 // without SACK, which may have little in flight by then, leaves no more than that plus a segment.
 #[test]
-fn the_end_of_a_recovery_without_sack_allows_no_burst() {
+fn end_of_recovery_without_sack_allows_no_burst() {
     let left = |before: Phase, sack: bool| {
         let (mut recovery, mut state, mut board) = sent::<false>();
         recovery.enter_recovery(&mut state, &board);
@@ -59,7 +59,7 @@ fn the_end_of_a_recovery_without_sack_allows_no_burst() {
 
 // RFC 6675 §5 (A): not before the point, nor by an acknowledgement without new data.
 #[test]
-fn a_recovery_goes_on_before_its_point() {
+fn ack_below_recovery_point_keeps_recovery() {
     let (mut recovery, mut state, mut board) = sent::<false>();
     recovery.enter_recovery(&mut state, &board);
     let before = Phase::Recovery { point: at(9) };
@@ -74,7 +74,7 @@ fn a_recovery_goes_on_before_its_point() {
 
 // RFC 9260 §7.2.1, RFC 5681 §3.1, RFC 7661 §4.3: conditions for growth of the window.
 #[test]
-fn the_window_grows_while_it_is_used_and_after_a_timeout() {
+fn cwnd_grows_only_if_used_or_after_timeout() {
     let growth = |before: Phase, used: bool, advanced: bool| {
         let (mut recovery, mut state, mut board) = sent::<false>();
         if used {
@@ -99,7 +99,7 @@ fn the_window_grows_while_it_is_used_and_after_a_timeout() {
 // RFC 6937 §3, RFC 9937 §6: in a reduction, one segment more than delivered only if SND.UNA advanced and no
 // further loss was found. Without SACK the delivered bytes are unknown.
 #[test]
-fn a_reduction_follows_what_is_delivered() {
+fn prr_reduction_follows_delivered_bytes() {
     let window = |sack: bool, advanced: bool, lost: u64| {
         let (mut recovery, mut state, mut board) = sent::<false>();
         recovery.enter_recovery(&mut state, &board);
@@ -120,7 +120,7 @@ fn a_reduction_follows_what_is_delivered() {
 
 // RFC 3465 §2.3: slow start after a time-out counts newly reported data, not all acknowledged data.
 #[test]
-fn after_a_timeout_the_window_grows_by_what_is_newly_reported() {
+fn slow_start_after_timeout_counts_newly_reported_bytes() {
     let cwnd = |timeout: bool| {
         let config = TestParameters::default();
         let (mut recovery, mut state, mut board) = sent::<false>();
@@ -142,7 +142,7 @@ fn after_a_timeout_the_window_grows_by_what_is_newly_reported() {
 // RFC 3708: an episode is freed once the data sent before its end is acknowledged, since no D-SACK about it
 // can follow.
 #[test]
-fn an_episode_is_forgotten_after_its_end_is_acknowledged() {
+fn episode_is_freed_once_its_end_is_acknowledged() {
     let config = TestParameters::default();
     let (mut recovery, mut state, mut board) = sent::<false>();
     recovery.enter_recovery(&mut state, &board);

@@ -99,7 +99,7 @@ fn locatable_fpdus(stream: &Stream, taken: &[bool]) -> Vec<usize> {
 proptest! {
     /// Draft §7.4.1: any segmentation, any order.
     #[test]
-    fn any_order_hands_up_the_same(arrival in arbitrary_arrivals()) {
+    fn any_arrival_order_hands_up_the_same_ulpdus(arrival in arbitrary_arrivals()) {
         let mut bench = Bench::new(&arrival.stream, &large_hold_config());
         offer_all(&mut bench, &arrival, 1);
         prop_assert_eq!(bench.handed_up(&arrival.stream), all_fpdus(&arrival.stream));
@@ -111,7 +111,7 @@ proptest! {
     /// With nearly no room for held bytes, segments are refused and retransmitted, and the transfer
     /// completes.
     #[test]
-    fn any_order_with_little_room(arrival in arbitrary_arrivals(), room in 0u64..700) {
+    fn little_hold_room_still_completes_the_transfer(arrival in arbitrary_arrivals(), room in 0u64..700) {
         let mut bench = Bench::new(&arrival.stream, &Config::default());
         bench.budget = HoldBudget::new(room);
         let rounds = arrival.segments.len() + 2;
@@ -122,7 +122,7 @@ proptest! {
 
     /// ULPDUs that a sink refuses the first time are handed up again.
     #[test]
-    fn any_order_with_refusals(arrival in arbitrary_arrivals(), which in prop::collection::vec(any::<bool>(), 14)) {
+    fn refused_ulpdus_are_handed_up_again(arrival in arbitrary_arrivals(), which in prop::collection::vec(any::<bool>(), 14)) {
         let mut bench = Bench::new(&arrival.stream, &large_hold_config());
         for ((at, _), refuse) in arrival.stream.fpdus.iter().zip(which) {
             if refuse {
@@ -140,7 +140,7 @@ proptest! {
     /// Markers and an aligned sender: only unlocatable bytes are held. They are FPDUs before the first marker
     /// of their segment, while the segment before it is missing.
     #[test]
-    fn aligned_and_marked_holds_only_the_unlocatable(arrival in aligned_arrivals()) {
+    fn aligned_marked_sender_holds_only_unlocatable_bytes(arrival in aligned_arrivals()) {
         prop_assume!(arrival.stream.markers);
         let b = arrival.stream.boundaries();
         let mut bench = Bench::new(&arrival.stream, &large_hold_config());
@@ -164,7 +164,7 @@ proptest! {
     /// One damaged byte, in any order of arrival: the ULPDUs handed up are a subset of those sent, and with
     /// CRCs none is damaged.
     #[test]
-    fn damage_never_gets_through(arrival in arbitrary_arrivals(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+    fn damaged_byte_is_never_handed_up(arrival in arbitrary_arrivals(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
         prop_assume!(arrival.stream.crc);
         let mut bench = Bench::new(&arrival.stream, &large_hold_config());
         let at = at.index(bench.bytes.len());
@@ -185,7 +185,7 @@ proptest! {
     /// overlaps, exactly those FPDUs have been handed up that are whole and locatable: those that hold a
     /// marker, follow one that was handed up without a gap, or begin the stream. All other bytes are held.
     #[test]
-    fn exactly_the_locatable_is_handed_up_at_each_arrival(
+    fn each_arrival_hands_up_exactly_locatable_fpdus(
         stream in streams(),
         arrivals in prop::collection::vec((any::<prop::sample::Index>(), 1usize..4000), 1..60),
         aligned in any::<bool>(),
@@ -214,7 +214,7 @@ proptest! {
 
     /// Random bytes in any order: no panic, and no more bytes held than allowed.
     #[test]
-    fn hostile_bytes(
+    fn random_stream_bytes_do_not_panic_the_receiver(
         bytes in prop::collection::vec(prop_oneof![Just(0u8), any::<u8>()], 1..6000),
         cuts in prop::collection::vec(0usize..6000, 0..40),
         seed in any::<u64>(),

@@ -21,7 +21,7 @@ fn forge_marker(stream: &mut Stream, fpdu: usize, marker: usize, pointer: u16) {
 
 /// Code 2 in order: reported at once. Nothing after it is handed up; everything is discarded.
 #[test]
-fn wrong_crc_in_order() {
+fn wrong_crc_in_order_stops_the_stream() {
     let mut stream = stream(true, &[1000, 1000, 1000]);
     let b = stream.boundaries();
     damage(&mut stream, b[1]);
@@ -97,7 +97,7 @@ fn wrong_crc_in_order_may_be_dropped() {
 
 /// A wrong CRC causes N retransmissions, then error 2. Each FPDU has its own count.
 #[test]
-fn wrong_crc_in_order_is_dropped_a_few_times_only() {
+fn wrong_crc_in_order_is_an_error_after_max_tries() {
     let good = stream(true, &[1000, 1000, 1000]);
     let b = good.boundaries();
     let mut bad = good.clone();
@@ -129,7 +129,7 @@ fn wrong_crc_in_order_is_dropped_a_few_times_only() {
 /// The end of an FPDU of 60000 bytes ahead of a gap, otherwise complete, arrives damaged repeatedly. Each
 /// time costs a CRC over the whole FPDU. After a few tries it is an error, reported when it is in order.
 #[test]
-fn a_wrong_crc_ahead_of_a_gap_costs_no_more_than_a_few_tries() {
+fn wrong_crc_beyond_a_gap_exhausts_verify_budget() {
     let good = stream(true, &[1000, 60_000, 1000]);
     let b = good.boundaries();
     let mut bench = Bench::new(&good, &Config { bad_crc_tries: 3, ..Config::default() });
@@ -161,7 +161,7 @@ fn a_wrong_crc_ahead_of_a_gap_costs_no_more_than_a_few_tries() {
 /// RFC 5044 §4.2, §4.3: invalid markers point at an FPDU that ends before the marker, before the stream, or
 /// further back than an FPDU reaches. Ahead of a gap they are ignored; in order they are error 3.
 #[test]
-fn a_marker_locates_only_an_fpdu_that_holds_it() {
+fn marker_outside_its_fpdu_does_not_locate_it() {
     // The second ULPDU looks like a whole FPDU with a right CRC from its fifth byte on.
     let inner = {
         let mut inner = Stream::new(false, true);
@@ -197,7 +197,7 @@ fn a_marker_locates_only_an_fpdu_that_holds_it() {
 
 /// Code 3 in order: the CRC is right and a marker inside points elsewhere.
 #[test]
-fn marker_against_length_in_order() {
+fn marker_length_mismatch_in_order_is_error_3() {
     let mut stream = stream(true, &[1000, 1000]);
     let b = stream.boundaries();
     forge_marker(&mut stream, 1, 1536, 1536 - b[1] as u16 - 4);
@@ -210,7 +210,7 @@ fn marker_against_length_in_order() {
 /// Code 3 ahead of a gap: stored, and reported once it is next in order. Meanwhile only earlier FPDUs are
 /// handed up.
 #[test]
-fn marker_against_length_ahead_of_a_gap_is_reported_in_order() {
+fn marker_length_mismatch_beyond_a_gap_is_deferred() {
     let mut stream = stream(true, &[1000, 1000, 1400, 1000, 1000]);
     let b = stream.boundaries();
     let markers: Vec<usize> = (b[2]..b[3]).filter(|at| at % 512 == 0).collect();
@@ -233,7 +233,7 @@ fn marker_against_length_ahead_of_a_gap_is_reported_in_order() {
 
 /// A span across a stored error is taken up to it; the rest is discarded and counted.
 #[test]
-fn a_span_across_a_remembered_error() {
+fn span_across_deferred_error_is_cut_at_it() {
     let mut stream = stream(true, &[1000, 1000, 1400]);
     let b = stream.boundaries();
     let markers: Vec<usize> = (b[2]..b[3]).filter(|at| at % 512 == 0).collect();
@@ -248,7 +248,7 @@ fn a_span_across_a_remembered_error() {
 
 /// Code 3 when a gap closes: an FPDU's length extends into another FPDU that a marker had located.
 #[test]
-fn length_against_located_island_when_the_gap_closes() {
+fn length_into_located_fpdu_is_error_when_gap_closes() {
     let mut stream = stream(true, &[400, 40, 1000]);
     let b = stream.boundaries();
     // FPDU 1 claims to be longer than it is.
@@ -269,7 +269,7 @@ fn length_against_located_island_when_the_gap_closes() {
 /// A length against a located island, ahead of another gap, where the length may be damaged, too: dropped,
 /// and reported after its retransmission in order.
 #[test]
-fn length_against_located_island_ahead_of_a_gap() {
+fn length_into_located_fpdu_beyond_a_gap_is_dropped() {
     let mut stream = stream(true, &[1000, 1000, 40, 1000]);
     let b = stream.boundaries();
     stream.bytes[b[2]..b[2] + 2].copy_from_slice(&400_u16.to_be_bytes());
@@ -286,7 +286,7 @@ fn length_against_located_island_ahead_of_a_gap() {
 
 /// An error ahead of a gap marks the start of an FPDU. A length that extends beyond it is an earlier error.
 #[test]
-fn length_against_a_remembered_error() {
+fn length_beyond_deferred_error_is_an_earlier_error() {
     let mut stream = stream(true, &[900, 40, 1400]);
     let b = stream.boundaries();
     let marker = b[2].next_multiple_of(512) + 512;
@@ -302,7 +302,7 @@ fn length_against_a_remembered_error() {
 /// A length above `max_fpdu` is refused in order (RFC 6581 §8 code 5: the CRC is not checked), and dropped
 /// ahead of a gap.
 #[test]
-fn too_long_to_take() {
+fn fpdu_above_max_fpdu_is_error_5_in_order() {
     let config = Config { max_fpdu: 1024, ..Config::default() };
     let stream = stream(true, &[100, 1500, 100]);
     let b = stream.boundaries();
@@ -320,7 +320,7 @@ fn too_long_to_take() {
 
 /// The length field suffices: the receiver neither waits for more of the FPDU nor holds any of it.
 #[test]
-fn too_long_by_the_length_field_alone() {
+fn length_field_alone_shows_fpdu_too_long() {
     let config = Config { max_fpdu: 1024, ..Config::default() };
     for markers in [false, true] {
         let stream = stream(markers, &[100, 1500]);
@@ -335,7 +335,7 @@ fn too_long_by_the_length_field_alone() {
 
 /// The largest ULPDU of RFC 5044 §3 fits the default limit.
 #[test]
-fn the_largest_ulpdu_is_taken() {
+fn largest_ulpdu_is_accepted_by_default() {
     for phase in [0, 1, 60, 120] {
         let stream = stream(true, &[4 * phase, 64_768]);
         let mut bench = Bench::new(&stream, &Config::default());

@@ -5,7 +5,7 @@ use crate::mpa::testing::{DRAFT, RFC, bitwise_crc, figure_5, figure_6, figure_ul
 
 /// The bytes of the figures are accepted, and the tests' own CRC agrees with theirs.
 #[test]
-fn figures_are_decoded() {
+fn rfc_5044_figures_are_decoded() {
     for (control, five, six) in [RFC, DRAFT] {
         let first = figure_5(control, five);
         assert_eq!(bitwise_crc(&first[..0x30]).to_le_bytes(), five);

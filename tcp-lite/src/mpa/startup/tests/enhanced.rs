@@ -23,7 +23,7 @@ fn accept_reply(startup: &mut Startup, bytes: &[u8]) -> Params {
 
 /// RFC 6581 §6, §9: both frames carry S, revision 2, and the enhanced data in front of the ULP's data.
 #[test]
-fn enhanced_dialogue() {
+fn enhanced_startup_completes() {
     let mut initiator = new_initiator(&revision_two_config(), b"hello");
     assert_eq!(initiator.output(), request(0x10, 2, b"\0\x10\0\x08hello"));
     let mut responder = Startup::responder(&revision_two_config());
@@ -43,7 +43,7 @@ fn enhanced_dialogue() {
 
 /// RFC 6581 §10: without S in the request the reply has none, whatever Rev is.
 #[test]
-fn a_request_without_s_is_answered_without() {
+fn request_without_s_gets_reply_without_s() {
     for rev in [1, 2] {
         let mut responder = Startup::responder(&revision_two_config());
         let request = accept_request(&mut responder, &request(0, rev, b"data"));
@@ -61,7 +61,7 @@ fn a_request_without_s_is_answered_without() {
 
 /// RFC 6581 §6: before revision 2 S is a bit of Res and is not examined.
 #[test]
-fn s_means_nothing_before_revision_two() {
+fn s_flag_is_ignored_before_revision_two() {
     for rev in [0, 1] {
         let mut responder = Startup::responder(&revision_two_config());
         let request = accept_request(&mut responder, &request(0x10, rev, b"four"));
@@ -71,7 +71,7 @@ fn s_means_nothing_before_revision_two() {
 
 /// RFC 6581 §6: S announces four bytes of enhanced data.
 #[test]
-fn s_without_its_words() {
+fn s_flag_without_enhanced_data_is_an_error() {
     let error = StartupError::EnhancedData { seen: 3 };
     assert_eq!(request_error(&revision_two_config(), &request(0x10, 2, b"abc")), error);
     assert_eq!(error.code(), 4);
@@ -86,7 +86,7 @@ fn s_without_its_words() {
 
 /// RFC 6581 §10: the reply to an enhanced request must be enhanced.
 #[test]
-fn replies_that_are_not_enhanced() {
+fn unenhanced_reply_to_enhanced_request_is_an_error() {
     for (bytes, error) in [
         (reply(0, 2, b""), StartupError::NotEnhanced),
         (reply(0, 1, b""), StartupError::Revision { seen: 1 }),
@@ -100,7 +100,7 @@ fn replies_that_are_not_enhanced() {
 
 /// RFC 6581 §9: the enhanced data counts among the 512 bytes of private data.
 #[test]
-fn the_words_take_four_bytes_of_private_data() {
+fn enhanced_data_counts_as_private_data() {
     assert!(Startup::initiator(&revision_two_config(), LOCAL_DEPTHS, &[0; 508]).is_ok());
     let too_long = PrivateDataTooLong { len: 509, limit: 508 };
     assert_eq!(
@@ -118,7 +118,7 @@ fn the_words_take_four_bytes_of_private_data() {
 
 /// RFC 6581 §9.1: 0x3FFF is answered by 0x3FFF and leaves our own values unchanged.
 #[test]
-fn no_limit_is_echoed() {
+fn no_limit_depth_is_echoed() {
     let mut responder = Startup::responder(&revision_two_config());
     accept_request(&mut responder, &request(0x10, 2, b"\x3f\xff\x3f\xff"));
     let params = responder.accept(LOCAL_DEPTHS, b"").expect("it fits");
@@ -133,7 +133,7 @@ fn no_limit_is_echoed() {
 
 /// RFC 6581 §9.1: a reject carries the required ORD, and the initiator's ULP is notified.
 #[test]
-fn reject_for_want_of_reads() {
+fn reject_carries_required_ord() {
     let enhanced = Enhanced { required_ord: 5, ..Enhanced::default() };
     let mut responder = Startup::responder(&Config { enhanced, ..revision_two_config() });
     accept_request(&mut responder, &request(0x10, 2, b"\0\x04\0\x02"));
@@ -150,7 +150,7 @@ fn reject_for_want_of_reads() {
 
 /// RFC 6581 §9.1, §9.2: replies unsuitable for an initiator, which still sends a Terminate.
 #[test]
-fn unsuitable_replies() {
+fn unsuitable_reply_allows_a_terminate() {
     let rtr = RtrSet { write: true, ..RtrSet::default() };
     let enhanced = Enhanced { peer_to_peer: true, rtr, required_ord: 0 };
     let p2p = Config { enhanced, ..revision_two_config() };
@@ -169,7 +169,7 @@ fn unsuitable_replies() {
 
 /// Frames of siw as responder and as initiator, in the peer-to-peer model, too.
 #[test]
-fn enhanced_frames_of_siw() {
+fn captured_siw_enhanced_frames_are_parsed() {
     let captured = hex("4d504120494420526571204672616d655002000400040004");
     let mut responder = Startup::responder(&config());
     let request = accept_request(&mut responder, &captured);
@@ -204,7 +204,7 @@ fn enhanced_frames_of_siw() {
 
 /// siw as responder turns CRCs on without a request: they apply to both directions.
 #[test]
-fn a_reply_may_turn_crcs_on() {
+fn reply_may_turn_crcs_on() {
     let mut initiator = new_initiator(&revision_two_config(), b"");
     assert!(accept_reply(&mut initiator, &reply(0x50, 2, b"\0\0\0\0")).crc);
 }

@@ -10,7 +10,7 @@ fn peer_config(peer: Peer, initiate: Revision) -> Config {
 
 /// siw and Chelsio accept 256 bytes of private data in all.
 #[test]
-fn private_data_of_small_peers() {
+fn private_data_is_limited_for_siw_and_cxgb4() {
     for peer in [Peer::Siw, Peer::Cxgb4] {
         for revision in [Revision::One, Revision::Two] {
             let config = peer_config(peer, revision);
@@ -30,7 +30,7 @@ fn private_data_of_small_peers() {
 
 /// siw rejects a request for markers, so neither role requests them.
 #[test]
-fn no_markers_are_asked_of_siw() {
+fn siw_gets_no_marker_request() {
     let config = peer_config(Peer::Siw, Revision::Two);
     assert!(config.markers);
     let startup = Startup::initiator(&config, LOCAL_DEPTHS, b"").expect("it fits");
@@ -43,7 +43,7 @@ fn no_markers_are_asked_of_siw() {
 
 /// SMB Direct over revision 1: IRD and ORD come first in the private data of both frames.
 #[test]
-fn smb_direct_dialogue() {
+fn smb_direct_startup_completes() {
     let config = peer_config(Peer::SmbDirect, Revision::One);
     let mut initiator = Startup::initiator(&config, LOCAL_DEPTHS, b"smb").expect("it fits");
     assert_eq!(initiator.output(), request(0x80, 1, b"\0\0\0\x10\0\0\0\x08smb"));
@@ -67,7 +67,7 @@ fn smb_direct_dialogue() {
 
 /// Private data too short for IRD and ORD belongs to the ULP, and the reply has none either.
 #[test]
-fn smb_direct_without_its_words() {
+fn smb_direct_without_depths_keeps_private_data() {
     let config = peer_config(Peer::SmbDirect, Revision::One);
     let mut responder = Startup::responder(&config);
     let request = accept_request(&mut responder, &request(0, 1, b"seven.."));

@@ -54,7 +54,7 @@ fn impossible_sacks_change_nothing() {
 
 // Blocks that are unsorted, overlap or touch: each is applied as given.
 #[test]
-fn odd_blocks_are_taken_for_what_they_say() {
+fn unsorted_or_overlapping_blocks_are_applied() {
     let mut side = in_flight(10);
     let pipe = side.sender.pipe();
     side.wait(20 * MS);
@@ -67,7 +67,7 @@ fn odd_blocks_are_taken_for_what_they_say() {
 
 // RFC 8899 §4.3: arrivals after the oldest chunk are evidence about its length only if they are shorter.
 #[test]
-fn shorter_chunks_that_arrive_are_evidence() {
+fn only_shorter_arrivals_suggest_a_black_hole() {
     for (second, evident) in [(1000, true), (1436, false)] {
         let mut side = side_with(SendConfig { initial_window: Some(100), ..config() }, ROOM);
         side.source.push(1, 1436);
@@ -81,7 +81,7 @@ fn shorter_chunks_that_arrive_are_evidence() {
 
 // RFC 9260 §9.2: the cumulative TSN of a SHUTDOWN acknowledges, and does not withdraw reports.
 #[test]
-fn a_shutdown_acknowledges() {
+fn shutdown_acknowledges_without_withdrawing_reports() {
     let mut side = in_flight(5);
     side.wait(20 * MS);
     side.sack(0, &[(3, 4)]);
@@ -102,7 +102,7 @@ fn a_shutdown_acknowledges() {
 // RFC 9260 §6.2.1 D iii: one SACK without an earlier report may be late; three in a row are reneging, and the
 // data is retransmitted.
 #[test]
-fn reports_that_are_taken_back_are_forgotten() {
+fn reneged_reports_are_retransmitted() {
     let mut side = in_flight(6);
     side.wait(20 * MS);
     side.sack(1, &[(2, 5)]);
@@ -123,7 +123,7 @@ fn reports_that_are_taken_back_are_forgotten() {
 
 // A SACK may omit the highest blocks for lack of room (RFC 9260 §6.7).
 #[test]
-fn blocks_above_the_last_reported_are_not_taken_back() {
+fn omitted_highest_blocks_are_not_reneging() {
     let mut side = in_flight(20);
     side.sack(0, &[(2, 2), (4, 4), (18, 18)]);
     for _ in 0..5 {
@@ -134,7 +134,7 @@ fn blocks_above_the_last_reported_are_not_taken_back() {
 
 // RFC 9260 §6.3.2 R4, RFC 8985 §6.3: the peer reneges on all remaining data: the time-out retransmits it.
 #[test]
-fn a_timeout_ends_belief_in_reports_of_the_oldest() {
+fn timeout_with_sacked_head_forgets_sacks() {
     let mut side = in_flight(3);
     side.sack(0, &[(2, 3)]);
     side.sack(1, &[]);
@@ -162,7 +162,7 @@ fn round_trips_are_measured() {
 
 // RFC 9260 §6.3.1 C5: Karn's algorithm.
 #[test]
-fn what_was_sent_twice_is_not_measured() {
+fn retransmitted_chunk_gives_no_rtt_sample() {
     let mut side = in_flight(1);
     while side.expire() != ExpiredTimer::T3 {
         side.send();

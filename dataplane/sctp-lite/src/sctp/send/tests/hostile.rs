@@ -85,7 +85,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_sack_breaks_the_board(steps in prop::collection::vec(step(), 1..60), cubic: bool) {
+    fn arbitrary_sacks_keep_the_scoreboard_consistent(steps in prop::collection::vec(step(), 1..60), cubic: bool) {
         let congestion = match cubic {
             true => transport::CongestionControl::Cubic,
             false => transport::CongestionControl::NewReno,
@@ -133,7 +133,7 @@ proptest! {
     // RFC 3708 §3, §5: a chunk was lost and retransmitted. Whatever duplicates a peer reports, before and
     // after it receives the retransmission, the window remains reduced.
     #[test]
-    fn forged_duplicates_gain_nothing(
+    fn forged_duplicates_do_not_undo_window_reduction(
         before in prop::collection::vec(prop::collection::vec(0u32..12, 0..6), 0..10),
         after in prop::collection::vec(prop::collection::vec(0u32..12, 0..6), 1..20),
     ) {

@@ -8,7 +8,7 @@ fn current_limit(side: &Side) -> Limit {
 }
 
 #[test]
-fn each_limit_is_told() {
+fn each_sender_limit_is_reported() {
     let wide = SendConfig { initial_window: Some(100), ..config() };
     let mut side = side_with(wide.clone(), 4000);
     side.source.push(3, 1000);
@@ -52,7 +52,7 @@ fn each_limit_is_told() {
 }
 
 #[test]
-fn a_batch_that_is_full_is_the_ports_limit() {
+fn full_batch_is_reported_as_port_limit() {
     let mut side = side_with(SendConfig { initial_window: Some(100), ..config() }, ROOM);
     side.source.push(100, usize::MAX);
     assert!(side.packet().is_some());

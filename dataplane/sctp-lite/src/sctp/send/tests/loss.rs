@@ -45,7 +45,7 @@ fn three_packets_beyond_a_gap_are_a_loss() {
 
 // RFC 9260 §7.2.4: one chunk beyond a gap, and time: RFC 8985 §6.2's reordering timer.
 #[test]
-fn what_is_late_for_long_is_lost() {
+fn chunk_overdue_by_reordering_timer_is_lost() {
     let mut side = side_with_rtt(3);
     side.wait(40 * MS);
     side.sack(1, &[(2, 2)]);
@@ -59,7 +59,7 @@ fn what_is_late_for_long_is_lost() {
 
 // RFC 6937 §3: in recovery as many packets are sent as were delivered.
 #[test]
-fn a_recovery_keeps_in_step_with_what_is_delivered() {
+fn recovery_sends_as_much_as_was_delivered() {
     let mut side = side_with_rtt(10);
     side.source.push(50, usize::MAX);
     side.wait(40 * MS);
@@ -73,7 +73,7 @@ fn a_recovery_keeps_in_step_with_what_is_delivered() {
 
 // RFC 5682 §2.1 step 2: with a full peer window there is no new data for the test; retransmissions continue.
 #[test]
-fn after_a_timeout_behind_a_full_window_what_is_lost_goes_again() {
+fn timeout_behind_full_window_retransmits_lost_chunks() {
     const WINDOW: u32 = 10 * 1436;
     let config = SendConfig { initial_window: Some(100), tail_loss_probe: false, ..config() };
     let mut side = side_with(config, WINDOW);
@@ -87,7 +87,7 @@ fn after_a_timeout_behind_a_full_window_what_is_lost_goes_again() {
 
 // RFC 9260 §7.2.1: packets count, not chunks: three chunks of one packet are one sign.
 #[test]
-fn chunks_of_one_packet_are_one_sign() {
+fn loss_detection_counts_packets_not_chunks() {
     let mut side = side_with_rtt(1);
     side.source.push(10, 100);
     assert_eq!(side.send().len(), 1);
@@ -98,7 +98,7 @@ fn chunks_of_one_packet_are_one_sign() {
 
 // RFC 8985: a lost retransmission is found without a time-out.
 #[test]
-fn a_lost_retransmission_is_sent_again() {
+fn lost_retransmission_is_repaired_without_timeout() {
     let mut side = side_with_rtt(10);
     side.wait(40 * MS);
     side.sack(1, &[(2, 6)]);
@@ -119,7 +119,7 @@ fn a_lost_retransmission_is_sent_again() {
 
 // The same for several: none is forgotten in favour of the oldest.
 #[test]
-fn lost_retransmissions_are_sent_again() {
+fn several_lost_retransmissions_are_repaired() {
     let mut side = side_with_rtt(10);
     side.wait(40 * MS);
     side.sack(1, &[(2, 2), (4, 8)]);
@@ -141,7 +141,7 @@ fn lost_retransmissions_are_sent_again() {
 // RFC 9260 §6.3.1 C5, Karn's algorithm: a chunk that waited for a retransmission is not a sample; one
 // reported beyond a gap is.
 #[test]
-fn round_trips_are_measured_by_what_was_sent_once() {
+fn rtt_samples_exclude_retransmitted_chunks() {
     let srtt = |side: &Side| side.sender.srtt().expect("measured");
     let mut side = side_with_rtt(5);
     let before = srtt(&side);
@@ -158,7 +158,7 @@ fn round_trips_are_measured_by_what_was_sent_once() {
 
 // RFC 9260 §6.1 C: retransmissions before new data.
 #[test]
-fn retransmissions_go_before_new_data() {
+fn retransmissions_precede_new_data() {
     let mut side = side_with_rtt(10);
     side.source.push(50, 50);
     side.wait(40 * MS);
@@ -220,7 +220,7 @@ fn progress_restarts_the_timer() {
 
 // RFC 8985 §7.2: and the time of the probe.
 #[test]
-fn progress_puts_the_probe_off() {
+fn progress_restarts_the_tail_probe_timer() {
     let mut side = side_with_rtt(5);
     let first = side.sender.poll_timeout().unwrap();
     side.wait(20 * MS);
@@ -230,7 +230,7 @@ fn progress_puts_the_probe_off() {
 
 // RFC 8985 §7: overdue acknowledgements are elicited by new data or a retransmission of the last chunk.
 #[test]
-fn a_tail_is_probed() {
+fn overdue_tail_is_probed() {
     let mut side = side_with_rtt(5);
     assert_eq!(side.expire(), ExpiredTimer::None);
     let sent = side.send().concat();
@@ -259,7 +259,7 @@ fn a_tail_is_probed() {
 
 // RFC 3708: duplicates of all retransmissions: nothing was lost, and the window is restored.
 #[test]
-fn duplicates_undo_what_was_no_loss() {
+fn duplicate_reports_undo_spurious_recovery() {
     let mut side = side_with_rtt(10);
     let before = side.sender.cwnd();
     side.wait(40 * MS);
@@ -277,7 +277,7 @@ fn duplicates_undo_what_was_no_loss() {
 // RFC 3708 §3 A.4: duplicates of chunks sent once are copies made by the network: no credit for the
 // retransmissions.
 #[test]
-fn duplicates_of_the_network_undo_nothing() {
+fn network_duplicates_undo_no_sctp_recovery() {
     let mut side = side_with_rtt(10);
     let before = side.sender.cwnd();
     side.wait(40 * MS);
@@ -297,7 +297,7 @@ fn duplicates_of_the_network_undo_nothing() {
 // RFC 3708 §3 A.4: neither a copy of a needed retransmission nor a peer that claims one is proof: the first
 // report of the chunk came a round trip after the retransmission.
 #[test]
-fn a_duplicate_of_a_needed_retransmission_undoes_nothing() {
+fn duplicate_of_needed_retransmission_keeps_recovery() {
     let mut side = side_with_rtt(10);
     let before = side.sender.cwnd();
     side.wait(40 * MS);
@@ -314,7 +314,7 @@ fn a_duplicate_of_a_needed_retransmission_undoes_nothing() {
 
 // RFC 8985 §6.2 step 4: the reordering window is unchanged by any copies of chunks sent once.
 #[test]
-fn duplicates_of_the_network_delay_no_recovery() {
+fn network_duplicates_leave_reordering_window_unchanged() {
     let mut side = side_with_rtt(3);
     side.wait(40 * MS);
     side.try_sack(1, ROOM, &[(2, 2)], &[2]).unwrap();
@@ -328,7 +328,7 @@ fn duplicates_of_the_network_delay_no_recovery() {
 
 // RFC 8985 §7.4.2: only a duplicate of the probe proves the probe needless, also among other duplicates.
 #[test]
-fn only_a_duplicate_of_the_probe_is_about_the_probe() {
+fn only_probe_duplicate_proves_probe_needless() {
     let repaired = |duplicates: &[u32]| {
         let mut side = side_with_rtt(5);
         side.expire();
@@ -368,7 +368,7 @@ fn a_spurious_timeout_is_undone() {
 // RFC 9260 §7.3, §6.9: a message sent before the path shrank is retransmitted whole, in a packet that IP must
 // fragment; new messages fit.
 #[test]
-fn a_smaller_path() {
+fn message_sent_before_path_shrinks_is_retransmitted_whole() {
     let mut side = side_with_rtt(3);
     side.source.push(20, usize::MAX);
     side.sender.set_packet_len(1000);
@@ -384,7 +384,7 @@ fn a_smaller_path() {
 
 // RFC 9260 §6.9, §6.1 A: the same for the probe of a window that closed before the path shrank.
 #[test]
-fn a_smaller_path_behind_a_closed_window() {
+fn window_probe_longer_than_shrunk_path_is_sent_whole() {
     let mut side = side_with_rtt(1);
     side.source.push(1, usize::MAX);
     side.try_sack(2, 0, &[], &[]).unwrap();
@@ -403,7 +403,7 @@ fn a_smaller_path_behind_a_closed_window() {
 
 // New messages never use the extra room of a retransmission.
 #[test]
-fn new_messages_keep_to_the_smaller_path() {
+fn new_messages_fit_the_shrunk_path() {
     let mut side = side_with_rtt(6);
     side.source.push(100, 100);
     side.sender.set_packet_len(1000);
@@ -419,7 +419,7 @@ fn new_messages_keep_to_the_smaller_path() {
 // RFC 8899 §4.4: a chunk that is lost and also too long for the path counts as lost once, and is
 // retransmitted.
 #[test]
-fn what_is_lost_stays_lost_on_a_smaller_path() {
+fn lost_chunk_too_long_for_shrunk_path_counts_once() {
     let mut side = side_with_rtt(6);
     side.wait(40 * MS);
     side.sack(1, &[(2, 4)]);
@@ -430,7 +430,7 @@ fn what_is_lost_stays_lost_on_a_smaller_path() {
 // RFC 8899 §4.4: chunks too long for the path are lost without a sign of congestion, also when a SACK
 // arrives.
 #[test]
-fn a_smaller_path_is_no_congestion() {
+fn path_shrink_is_not_a_congestion_signal() {
     let mut side = side_with_rtt(10);
     side.wait(40 * MS);
     let before = side.sender.cwnd();
@@ -442,7 +442,7 @@ fn a_smaller_path_is_no_congestion() {
 
 // RFC 9260 §6.2.1 D iii: a time-out does not invalidate reports beyond the gap.
 #[test]
-fn a_timeout_does_not_forget_what_was_reported() {
+fn timeout_keeps_sack_reports_beyond_the_gap() {
     let mut side = side_with_rtt(5);
     side.wait(40 * MS);
     side.sack(1, &[(2, 4)]);

@@ -10,7 +10,7 @@ fn kinds(side: &Side) -> Vec<Kind> {
 }
 
 #[test]
-fn a_window_that_closes_and_opens_is_recorded_with_its_probes() {
+fn window_close_probes_and_open_are_recorded() {
     let mut side = side_with(config(), 4000);
     side.source.push(10, 1000);
     let sent = side.numbers().len() as u32;
@@ -45,7 +45,7 @@ fn a_tail_probe_of_new_data_is_recorded_with_its_first_chunk() {
 }
 
 #[test]
-fn nothing_is_recorded_when_it_is_off() {
+fn disabled_recorder_has_no_records() {
     let mut side = side_with(SendConfig { recorder: false, ..config() }, 4000);
     side.source.push(10, 1000);
     let sent = side.numbers().len() as u32;
@@ -54,7 +54,7 @@ fn nothing_is_recorded_when_it_is_off() {
 }
 
 #[test]
-fn what_goes_again_is_recorded_as_what_it_is() {
+fn retransmissions_and_probes_are_recorded_by_kind() {
     let mut side = super::loss::side_with_rtt(5);
     side.wait(40 * MS);
     side.sack(1, &[(2, 4)]);

@@ -42,7 +42,7 @@ fn small_messages_are_bundled() {
 
 // RFC 9260 §6.1: the I bit where an immediate SACK helps: on the last message, or if the source requests it.
 #[test]
-fn the_last_message_asks_for_its_acknowledgement() {
+fn last_message_requests_immediate_sack() {
     let mut side = side();
     side.source.push(20, 100);
     let requests: Vec<_> = side.send().concat().iter().map(|sent| sent.immediate).collect();
@@ -58,7 +58,7 @@ fn the_last_message_asks_for_its_acknowledgement() {
 
 // RFC 9260 §6.1: with a window below two packets every packet requests a SACK.
 #[test]
-fn few_packets_ask_for_their_acknowledgements() {
+fn small_window_requests_immediate_sacks() {
     let immediate_flags = |cwnd: u64| {
         let mut side = side();
         side.sender.recovery.cc_mut().set_prr_cwnd(cwnd);
@@ -71,7 +71,7 @@ fn few_packets_ask_for_their_acknowledgements() {
 
 // RFC 9260 §6.1 A, §6.2.1 B: no more than the peer's room.
 #[test]
-fn the_peers_window_is_kept() {
+fn peer_window_is_not_exceeded() {
     let mut side = side_with(SendConfig { initial_window: Some(100), ..config() }, 4000);
     side.source.push(100, 1000);
     assert_eq!(side.numbers().len(), 4);
@@ -117,7 +117,7 @@ fn a_closed_window_is_probed() {
 // RFC 9260 §6.1 A: data in flight when the window closed, and refused, probes the window from then on. While
 // the peer answers, this is not an error, nor congestion, nor a sign of a black hole.
 #[test]
-fn what_a_closed_window_refuses_probes_it() {
+fn data_refused_by_closed_window_becomes_its_probe() {
     let mut side = in_flight(5);
     side.wait(10 * MS);
     side.try_sack(1, 0, &[], &[]).unwrap();
@@ -145,7 +145,7 @@ fn what_a_closed_window_refuses_probes_it() {
 
 // RFC 9260 §6.3.3: a peer with a closed window that does not answer has lost the packets, or is unreachable.
 #[test]
-fn silence_is_an_error_although_the_window_is_closed() {
+fn unanswered_peer_with_closed_window_counts_errors() {
     let mut side = in_flight(5);
     side.wait(10 * MS);
     side.try_sack(1, 0, &[], &[]).unwrap();
@@ -185,7 +185,7 @@ fn unanswered_probes_of_a_closed_window_are_a_stall() {
 
 // Beyond a gap the peer accepted data: the missing data was lost (RFC 9260 §7.2.3).
 #[test]
-fn a_loss_is_one_although_the_window_is_closed() {
+fn loss_before_window_close_reduces_cwnd() {
     let mut side = in_flight(5);
     side.wait(10 * MS);
     side.try_sack(1, 0, &[(2, 2)], &[]).unwrap();
@@ -197,7 +197,7 @@ fn a_loss_is_one_although_the_window_is_closed() {
 
 // A message larger than the remaining window waits for the window, or for the probe.
 #[test]
-fn a_window_that_is_too_small_is_probed() {
+fn window_smaller_than_message_is_probed() {
     let mut side = side_with(config(), 500);
     side.source.push(1, 1000);
     assert!(side.send().is_empty());
@@ -207,7 +207,7 @@ fn a_window_that_is_too_small_is_probed() {
 
 // RFC 9260 §7.2.1: growth by acknowledged bytes, only while the window is used.
 #[test]
-fn slow_start_grows_by_what_is_acknowledged() {
+fn sctp_slow_start_grows_by_acknowledged_bytes() {
     let mut side = side();
     side.source.push(3, usize::MAX);
     let sent = bytes(&side.send()) as u64;
@@ -298,7 +298,7 @@ fn records_suffice_for_the_send_window() {
 
 // The bound on records.
 #[test]
-fn records_are_bounded() {
+fn chunk_records_are_bounded() {
     let limits = SendConfig { initial_window: Some(1000), max_records: 50, ..config() };
     let mut side = side_with(limits, ROOM);
     side.source.push(100, 10);
@@ -311,7 +311,7 @@ fn records_are_bounded() {
 // A peer with a window of 1 GiB that SACKs all but the first chunk: the congestion window never fills; the
 // send window bounds the kept data regardless.
 #[test]
-fn what_is_reported_but_not_acknowledged_is_bounded_by_the_send_window() {
+fn sacked_chunks_are_bounded_by_the_send_window() {
     const WINDOW: u64 = 100_000;
     let limits = SendConfig { initial_window: Some(20), send_window: WINDOW, ..config() };
     let mut side = side_with(limits, 1 << 30);
@@ -353,7 +353,7 @@ fn a_window_with_data_in_flight_does_not_decay() {
 
 // RFC 9260 §6.1 D: Max.Burst packets may leave whenever nothing is in the network.
 #[test]
-fn a_burst_may_follow_the_loss_of_all() {
+fn max_burst_is_allowed_with_empty_pipe() {
     let limits = SendConfig { initial_window: Some(100), max_burst: 4, ..config() };
     let mut side = side_with(limits, ROOM);
     side.source.push(4, usize::MAX);
